@@ -1,0 +1,87 @@
+//! The data link: backend ⇄ frontend. The backend READs inputs and returns results; payload bytes travel in the tail
+//! of the frame.
+//!
+//! The payload of a request is its inputs in the order of the model's signature, each `items × item_shape` elements,
+//! little-endian, without gaps; a result is the outputs in the same manner. Both sides know the signature, so no names
+//! travel. A request's sequence number is never used again in a frontend's life, which makes it its own slot
+//! generation.
+
+#![allow(missing_docs, reason = "the derive writes archived twins of the enums without documentation")]
+
+use rkyv::{Archive, Deserialize, Serialize};
+use symphony_types::{BackendId, BootId, FailReason};
+
+use crate::Message;
+
+/// Backend → frontend.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub enum ToOwner {
+    /// First on every connection.
+    Hello {
+        /// The backend.
+        backend: BackendId,
+        /// Its life.
+        boot: BootId,
+        /// The frontend's life that the backend means; another one refuses, its requests are gone.
+        frontend_boot: BootId,
+    },
+    /// Send the inputs of these requests.
+    Read {
+        /// Comes back with the answer.
+        read: u64,
+        /// The requests.
+        sequences: Vec<u64>,
+    },
+    /// Results; the tail holds their bytes one after the other.
+    Results {
+        /// One for each request.
+        results: Vec<RequestResult>,
+    },
+}
+
+/// The end of one request at a backend.
+#[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestResult {
+    /// The request.
+    pub sequence: u64,
+    /// Bytes of its outputs in the tail, or why there are none.
+    pub outcome: ResultBytes,
+    /// Items of the whole batch it ran in.
+    pub batch: u32,
+    /// Execution time of that batch in nanoseconds.
+    pub execution: u64,
+}
+
+/// Bytes of a result, or the reason that there are none.
+#[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResultBytes {
+    /// So many bytes of the tail.
+    Answer(u32),
+    /// None.
+    Failed(FailReason),
+}
+
+/// Frontend → backend.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub enum FromOwner {
+    /// The connection is accepted, or this is another life and the requests meant are gone.
+    Welcome {
+        /// The frontend's life.
+        boot: BootId,
+    },
+    /// Inputs; the tail holds their bytes one after the other.
+    Payloads {
+        /// Number of the read.
+        read: u64,
+        /// In the order asked: bytes of each payload, or none if the request has its outcome already.
+        lengths: Vec<Option<u32>>,
+    },
+}
+
+impl Message for ToOwner {
+    const LINK: u16 = 5;
+}
+
+impl Message for FromOwner {
+    const LINK: u16 = 6;
+}

@@ -1,0 +1,100 @@
+//! The dispatch link: frontend ⇄ the leader of a sub-cluster. Ids and budgets only, never inputs.
+
+#![allow(missing_docs, reason = "the derive writes archived twins of the enums without documentation")]
+
+use rkyv::{Archive, Deserialize, Serialize};
+use symphony_types::{BootId, DropReason, FailReason, FrontendId, SubclusterId, Token};
+
+use crate::Message;
+
+/// The most request headers in one frame; a longer list is sent as several.
+pub const SUBMIT_REQUESTS_MAX: usize = 4096;
+
+/// A request as it travels to the scheduler.
+#[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestHeader {
+    /// Counts the requests of the frontend's life.
+    pub sequence: u64,
+    /// The model.
+    pub model: u32,
+    /// Items, at least one.
+    pub items: u32,
+    /// Nanoseconds left until its deadline when the frame was written. Durations travel, points in time do not.
+    pub budget: u64,
+    /// 1 for a new request, larger when it is announced again to a new leader.
+    pub attempt: u32,
+}
+
+/// Frontend → leader.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub enum ToLeader {
+    /// First on every connection.
+    Hello {
+        /// Who.
+        frontend: FrontendId,
+        /// Which life.
+        boot: BootId,
+        /// For which sub-cluster.
+        subcluster: SubclusterId,
+        /// Under which token; a leader that does not hold it (yet) refuses.
+        token: Token,
+    },
+    /// New requests.
+    Submit {
+        /// The token the frontend routes by (invariant C5).
+        token: Token,
+        /// The requests.
+        requests: Vec<RequestHeader>,
+    },
+    /// Unanswered requests, announced again to a new leader, earliest deadline first.
+    Redrive {
+        /// The new leader's token.
+        token: Token,
+        /// The requests.
+        requests: Vec<RequestHeader>,
+        /// No more follow.
+        last: bool,
+    },
+    /// The clients of these requests have gone away.
+    Cancel {
+        /// Their sequence numbers.
+        sequences: Vec<u64>,
+    },
+}
+
+/// Leader → frontend.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub enum ToFrontend {
+    /// The connection is accepted.
+    Welcome {
+        /// The leader's token.
+        token: Token,
+    },
+    /// The connection is refused: this node does not lead the sub-cluster under that token.
+    NotLeader {
+        /// The highest token this node knows for the sub-cluster.
+        token: Token,
+    },
+    /// These requests have their outcome.
+    Ended {
+        /// Sequence number and reason of each.
+        requests: Vec<(u64, EndReason)>,
+    },
+}
+
+/// Why the scheduler ended a request.
+#[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndReason {
+    /// Given up by the policy.
+    Dropped(DropReason),
+    /// Could not be served.
+    Failed(FailReason),
+}
+
+impl Message for ToLeader {
+    const LINK: u16 = 1;
+}
+
+impl Message for ToFrontend {
+    const LINK: u16 = 2;
+}

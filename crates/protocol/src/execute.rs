@@ -1,0 +1,167 @@
+//! The execute link: leader of a sub-cluster ⇄ backend. Fencing lives here (DESIGN section 8, points 1–3).
+
+#![allow(missing_docs, reason = "the derive writes archived twins of the enums without documentation")]
+
+use rkyv::{Archive, Deserialize, Serialize};
+use symphony_types::{BackendId, BootId, FailReason, GpuId, ModelId, NodeId, RequestId, SubclusterId, Token};
+
+use crate::Message;
+
+/// Requests that finished this recently are named in the answer to a seal, so that a new leader does not run them again.
+pub const SEAL_RECENT_REQUESTS_MAX: usize = 16_384;
+
+/// A request inside a batch plan.
+#[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlannedRequest {
+    /// Whose input to fetch, and to whom the answer goes.
+    pub id: RequestId,
+    /// Items in it.
+    pub items: u32,
+}
+
+/// The order to run a batch.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub struct Execute {
+    /// Where.
+    pub gpu: GpuId,
+    /// The GPU's token as the leader holds it; must equal what the backend promised.
+    pub token: Token,
+    /// The life of the backend that the leader sealed.
+    pub backend_boot: BootId,
+    /// Counts the plans of this token on this GPU, from 1; must be the next one.
+    pub sequence: u64,
+    /// Nanoseconds from the writing of the frame to the planned start.
+    pub start_in: u64,
+    /// Predicted execution time in nanoseconds.
+    pub latency: u64,
+    /// Which model.
+    pub model: ModelId,
+    /// Which requests, earliest deadline first.
+    pub requests: Vec<PlannedRequest>,
+}
+
+/// Leader → backend.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub enum ToBackend {
+    /// First on every connection.
+    Hello {
+        /// The scheduler replica.
+        node: NodeId,
+        /// Its life.
+        boot: BootId,
+    },
+    /// Promise these tokens, refuse everything lower from now on, and say what is going on.
+    Seal {
+        /// The sub-cluster.
+        subcluster: SubclusterId,
+        /// GPU and token each.
+        gpus: Vec<(GpuId, Token)>,
+    },
+    /// Run a batch.
+    Execute(Execute),
+}
+
+/// A GPU in the answer to a seal.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub struct SealedGpu {
+    /// The GPU.
+    pub gpu: GpuId,
+    /// The token now promised: the one asked for, or a higher one, which refuses the seal.
+    pub promised: Token,
+    /// Nanoseconds until everything accepted so far is done.
+    pub free_in: u64,
+    /// Requests accepted and not finished.
+    pub in_flight: Vec<RequestId>,
+}
+
+/// Why a backend refused a plan.
+#[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The GPU has promised a higher token: the sender leads no longer.
+    Fenced {
+        /// The promise.
+        promised: Token,
+    },
+    /// The GPU has not promised this token yet.
+    NeedSeal {
+        /// The promise.
+        promised: Token,
+    },
+    /// The backend has restarted since it was sealed.
+    WrongBoot {
+        /// Its life.
+        boot: BootId,
+    },
+    /// A plan before this one is missing.
+    OutOfSequence {
+        /// The sequence number expected.
+        expected: u64,
+    },
+    /// The GPU's queue of plans is at its limit.
+    QueueFull,
+    /// No such GPU here.
+    UnknownGpu,
+    /// The model is not loaded here.
+    ModelNotReady,
+}
+
+/// How a plan went. All times in nanoseconds.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub struct Done {
+    /// The GPU.
+    pub gpu: GpuId,
+    /// The token of the plan.
+    pub token: Token,
+    /// The plan.
+    pub sequence: u64,
+    /// How much later than planned it started.
+    pub start_late: u64,
+    /// How long it really took.
+    pub latency: u64,
+    /// From now until everything accepted so far is done.
+    pub free_in: u64,
+    /// Requests that did not run, and why; their frontends were told.
+    pub failed: Vec<(RequestId, FailReason)>,
+}
+
+/// Backend → leader.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub enum FromBackend {
+    /// First on every connection.
+    Welcome {
+        /// The backend.
+        backend: BackendId,
+        /// Its life.
+        boot: BootId,
+    },
+    /// Answer to a seal.
+    Sealed {
+        /// The life that makes the promise.
+        boot: BootId,
+        /// The GPUs asked about.
+        gpus: Vec<SealedGpu>,
+        /// Requests finished lately.
+        finished: Vec<RequestId>,
+    },
+    /// A plan was not accepted; nothing of it runs.
+    Refused {
+        /// The GPU.
+        gpu: GpuId,
+        /// The plan.
+        sequence: u64,
+        /// Its token.
+        token: Token,
+        /// Why.
+        refusal: Refusal,
+    },
+    /// A plan is done.
+    Done(Done),
+}
+
+impl Message for ToBackend {
+    const LINK: u16 = 3;
+}
+
+impl Message for FromBackend {
+    const LINK: u16 = 4;
+}

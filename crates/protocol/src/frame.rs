@@ -1,0 +1,258 @@
+//! One frame: a header, a message in rkyv, and raw bytes behind it.
+//!
+//! ```text
+//! 0        4        6        8            12           16
+//! | length | version| link   | meta length| CRC32C     | meta … (rkyv) | tail … (raw) |
+//! ```
+//! All numbers are little-endian. `length` counts everything behind the header; the checksum covers meta and tail, so
+//! that a torn or mixed-up payload is noticed before it is used (DESIGN section 8, point 5).
+
+use bytes::{BufMut, Bytes, BytesMut};
+use rkyv::api::high::{HighDeserializer, HighSerializer, HighValidator};
+use rkyv::bytecheck::CheckBytes;
+use rkyv::rancor;
+use rkyv::ser::allocator::ArenaHandle;
+use rkyv::util::AlignedVec;
+use rkyv::{Archive, Deserialize, Serialize};
+
+/// Bytes of a frame header.
+pub const FRAME_HEADER_BYTES: usize = 16;
+
+/// The largest frame that is read: one batch of large inputs. A header that claims more is refused before any memory
+/// is reserved for it.
+pub const FRAME_BYTES_MAX: usize = 64 << 20;
+
+/// Version of all frames; raised whenever a message changes.
+const FRAME_VERSION: u16 = 1;
+
+/// A message of one link and direction.
+pub trait Message:
+    Sized
+    + Archive<
+        Archived: for<'a> CheckBytes<HighValidator<'a, rancor::Error>>
+                      + Deserialize<Self, HighDeserializer<rancor::Error>>,
+    > + for<'a> Serialize<HighSerializer<AlignedVec, ArenaHandle<'a>, rancor::Error>>
+{
+    /// Number of the link and direction; a frame of another link is refused.
+    const LINK: u16;
+}
+
+/// Why bytes are not the frame that was expected.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    /// The peer speaks another version.
+    #[error(
+        "frame version {got} from the peer; this process speaks {FRAME_VERSION}: run the same release on both sides"
+    )]
+    Version {
+        /// The peer's version.
+        got: u16,
+    },
+    /// The frame belongs to another link.
+    #[error("frame of link {got} where link {expected} was expected: wrong port or wrong peer")]
+    Link {
+        /// Link in the header.
+        got: u16,
+        /// Link expected.
+        expected: u16,
+    },
+    /// The frame is larger than the limit or its parts do not add up.
+    #[error("frame of {length} bytes with {meta_length} of message; at most {FRAME_BYTES_MAX} bytes are allowed")]
+    Length {
+        /// Bytes behind the header.
+        length: usize,
+        /// Bytes of the message among them.
+        meta_length: usize,
+    },
+    /// The checksum does not match.
+    #[error("frame checksum {got:#010x}, computed {computed:#010x}: the bytes were damaged on the way")]
+    Checksum {
+        /// In the header.
+        got: u32,
+        /// Of the bytes.
+        computed: u32,
+    },
+    /// The bytes are no message.
+    #[error("frame does not hold a message of link {link}: {reason}")]
+    Malformed {
+        /// The link.
+        link: u16,
+        /// What rkyv's validation says.
+        reason: String,
+    },
+}
+
+/// A checked header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameHeader {
+    link: u16,
+    length: usize,
+    meta_length: usize,
+    checksum: u32,
+}
+
+/// A received frame: the message and the raw bytes behind it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame<M> {
+    /// The message.
+    pub message: M,
+    /// The raw bytes.
+    pub tail: Bytes,
+}
+
+impl FrameHeader {
+    /// Reads a header.
+    ///
+    /// # Errors
+    /// If version or lengths are not acceptable.
+    pub fn parse(bytes: [u8; FRAME_HEADER_BYTES]) -> Result<Self, FrameError> {
+        let u32_at = |i: usize| u32::from_le_bytes([bytes[i], bytes[i + 1], bytes[i + 2], bytes[i + 3]]);
+        let version = u16::from_le_bytes([bytes[4], bytes[5]]);
+        if version != FRAME_VERSION {
+            return Err(FrameError::Version { got: version });
+        }
+        let (length, meta_length) = (u32_at(0) as usize, u32_at(8) as usize);
+        if length > FRAME_BYTES_MAX || meta_length > length {
+            return Err(FrameError::Length { length, meta_length });
+        }
+        let link = u16::from_le_bytes([bytes[6], bytes[7]]);
+        Ok(Self { link, length, meta_length, checksum: u32_at(12) })
+    }
+
+    /// Bytes that follow the header.
+    #[must_use]
+    pub const fn length(&self) -> usize {
+        self.length
+    }
+}
+
+impl<M: Message> Frame<M> {
+    /// Writes the message and the pieces of its tail behind what `out` holds already.
+    ///
+    /// # Errors
+    /// If the frame would be larger than [`FRAME_BYTES_MAX`].
+    pub fn encode(message: &M, tail: &[Bytes], out: &mut BytesMut) -> Result<(), FrameError> {
+        let meta = rkyv::to_bytes::<rancor::Error>(message)
+            .map_err(|e| FrameError::Malformed { link: M::LINK, reason: e.to_string() })?;
+        let length = meta.len() + tail.iter().map(Bytes::len).sum::<usize>();
+        if length > FRAME_BYTES_MAX {
+            return Err(FrameError::Length { length, meta_length: meta.len() });
+        }
+        let checksum = tail.iter().fold(crc32c::crc32c(&meta), |crc, piece| crc32c::crc32c_append(crc, piece));
+        out.reserve(FRAME_HEADER_BYTES + length);
+        out.put_u32_le(length as u32);
+        out.put_u16_le(FRAME_VERSION);
+        out.put_u16_le(M::LINK);
+        out.put_u32_le(meta.len() as u32);
+        out.put_u32_le(checksum);
+        out.put_slice(&meta);
+        for piece in tail {
+            out.put_slice(piece);
+        }
+        Ok(())
+    }
+
+    /// Reads what followed the header.
+    ///
+    /// # Errors
+    /// If the body is not what the header promised or holds no message of this link.
+    pub fn decode(header: FrameHeader, mut body: Bytes) -> Result<Self, FrameError> {
+        if header.link != M::LINK {
+            return Err(FrameError::Link { got: header.link, expected: M::LINK });
+        }
+        if body.len() != header.length {
+            return Err(FrameError::Length { length: body.len(), meta_length: header.meta_length });
+        }
+        let computed = crc32c::crc32c(&body);
+        if computed != header.checksum {
+            return Err(FrameError::Checksum { got: header.checksum, computed });
+        }
+        let tail = body.split_off(header.meta_length);
+        // rkyv reads in place and therefore wants its own alignment.
+        let mut aligned = AlignedVec::<16>::with_capacity(body.len());
+        aligned.extend_from_slice(&body);
+        let message = rkyv::from_bytes::<M, rancor::Error>(&aligned)
+            .map_err(|e| FrameError::Malformed { link: M::LINK, reason: e.to_string() })?;
+        Ok(Self { message, tail })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use symphony_types::{Nanos, Token};
+
+    use super::*;
+    use crate::dispatch::{RequestHeader, ToLeader};
+
+    fn submit() -> ToLeader {
+        let header =
+            RequestHeader { sequence: 7, model: 3, items: 2, budget: Nanos::from_millis(25).get(), attempt: 1 };
+        ToLeader::Submit { token: Token::new(9), requests: vec![header; 3] }
+    }
+
+    fn encode(message: &ToLeader, tail: &[Bytes]) -> Bytes {
+        let mut out = BytesMut::new();
+        Frame::encode(message, tail, &mut out).unwrap();
+        out.freeze()
+    }
+
+    fn decode(mut bytes: Bytes) -> Result<Frame<ToLeader>, FrameError> {
+        if bytes.len() < FRAME_HEADER_BYTES {
+            return Err(FrameError::Length { length: bytes.len(), meta_length: 0 });
+        }
+        let body = bytes.split_off(FRAME_HEADER_BYTES);
+        Frame::decode(FrameHeader::parse(bytes.as_ref().try_into().unwrap())?, body)
+    }
+
+    #[test]
+    fn a_message_and_its_tail_come_back() {
+        let tail = [Bytes::from_static(b"one"), Bytes::from_static(b"two")];
+        let frame = decode(encode(&submit(), &tail)).unwrap();
+        assert_eq!(frame.message, submit());
+        assert_eq!(frame.tail, "onetwo");
+    }
+
+    #[test]
+    fn a_frame_of_another_link_is_refused() {
+        let bytes = encode(&submit(), &[]);
+        let header = FrameHeader::parse(bytes[..FRAME_HEADER_BYTES].try_into().unwrap()).unwrap();
+        let error =
+            Frame::<crate::dispatch::ToFrontend>::decode(header, bytes.slice(FRAME_HEADER_BYTES..)).unwrap_err();
+        assert!(matches!(error, FrameError::Link { .. }));
+    }
+
+    #[test]
+    fn a_header_that_claims_too_much_is_refused() {
+        let mut bytes = encode(&submit(), &[]).to_vec();
+        bytes[..4].copy_from_slice(&u32::MAX.to_le_bytes());
+        assert!(matches!(decode(bytes.into()), Err(FrameError::Length { .. })));
+    }
+
+    proptest! {
+        #[test]
+        fn no_flipped_bit_goes_unnoticed(position in 0_usize..200, bit in 0_u8..8) {
+            let mut bytes = encode(&submit(), &[Bytes::from_static(b"payload")]).to_vec();
+            let position = position % bytes.len();
+            bytes[position] ^= 1 << bit;
+            prop_assert!(decode(bytes.into()).is_err());
+        }
+
+        #[test]
+        fn random_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let _ = decode(bytes.into());
+        }
+
+        #[test]
+        fn random_messages_with_right_checksums_never_panic(meta in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let mut bytes = BytesMut::new();
+            bytes.put_u32_le(meta.len() as u32);
+            bytes.put_u16_le(FRAME_VERSION);
+            bytes.put_u16_le(ToLeader::LINK);
+            bytes.put_u32_le(meta.len() as u32);
+            bytes.put_u32_le(crc32c::crc32c(&meta));
+            bytes.put_slice(&meta);
+            let _ = decode(bytes.freeze());
+        }
+    }
+}

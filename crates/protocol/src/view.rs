@@ -1,0 +1,540 @@
+//! The cluster as everybody sees it: the protobuf [`ClusterView`](crate::control::ClusterView), checked and typed.
+
+use std::collections::BTreeMap;
+
+use symphony_types::{
+    BackendId, BootId, Epoch, FrontendId, GpuId, LatencyProfile, ModelId, Nanos, NodeId, ProfileError, Signature,
+    SubclusterId, TensorSpec, Token, UnknownDataType,
+};
+
+use crate::control as pb;
+
+/// What everybody routes by, as one replica has applied it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct View {
+    /// Name of the cluster.
+    pub cluster: String,
+    /// Raft log index that this view reflects; orders views of different replicas.
+    pub applied_index: u64,
+    /// Version of the plan.
+    pub epoch: Epoch,
+    /// The replica that answered.
+    pub replica: NodeId,
+    /// Who leads the control group, as far as that replica knows.
+    pub control_leader: Option<NodeId>,
+    /// Scheduler replicas.
+    pub nodes: BTreeMap<NodeId, NodeView>,
+    /// Sub-clusters.
+    pub subclusters: BTreeMap<SubclusterId, SubclusterView>,
+    /// Backends.
+    pub backends: BTreeMap<BackendId, BackendView>,
+    /// Frontends.
+    pub frontends: BTreeMap<FrontendId, FrontendView>,
+    /// Models.
+    pub models: BTreeMap<ModelId, ModelView>,
+    /// What changed lately: log index and sentence, newest last.
+    pub events: Vec<(u64, String)>,
+}
+
+/// A scheduler replica.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodeView {
+    /// Its life; none before it registered.
+    pub boot: Option<BootId>,
+    /// Not declared down.
+    pub up: bool,
+    /// `host:port` of its control surface.
+    pub control_addr: String,
+    /// `host:port` where it takes requests for the sub-clusters it leads.
+    pub dispatch_addr: String,
+}
+
+/// A sub-cluster.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SubclusterView {
+    /// Its name.
+    pub name: String,
+    /// The replica that leads it and the life that was assigned.
+    pub leader: Option<(NodeId, BootId)>,
+    /// Log index of that assignment.
+    pub token: Token,
+    /// Who leads next.
+    pub standbys: Vec<NodeId>,
+}
+
+/// A backend.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BackendView {
+    /// Its name.
+    pub name: String,
+    /// Its life.
+    pub boot: BootId,
+    /// Not declared down.
+    pub up: bool,
+    /// `host:port` of its execute link.
+    pub exec_addr: String,
+    /// Its sub-cluster.
+    pub subcluster: SubclusterId,
+    /// Kind of executor.
+    pub executor: String,
+    /// Its GPUs.
+    pub gpus: Vec<GpuView>,
+}
+
+/// A GPU.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GpuView {
+    /// Its id.
+    pub id: GpuId,
+    /// Its kind; profiles are per kind.
+    pub kind: String,
+    /// Its memory in bytes.
+    pub memory_bytes: u64,
+    /// Log index of its binding to the sub-cluster.
+    pub binding: Token,
+}
+
+/// A frontend.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FrontendView {
+    /// Its name.
+    pub name: String,
+    /// Its life.
+    pub boot: BootId,
+    /// `host:port` of its data link.
+    pub data_addr: String,
+}
+
+/// A model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModelView {
+    /// What was asked for.
+    pub spec: ModelSpec,
+    /// Where it is served.
+    pub subcluster: SubclusterId,
+    /// Which backends hold it, or why not.
+    pub replicas: BTreeMap<BackendId, ReplicaView>,
+}
+
+/// One backend's word on one model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReplicaView {
+    /// The backend's life.
+    pub boot: BootId,
+    /// Loaded, or why not.
+    pub state: Result<(), String>,
+}
+
+/// Where a model comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ModelSource {
+    /// An ONNX file at a path that the backends can read.
+    Onnx(String),
+    /// The profile alone.
+    Emulated,
+}
+
+/// A model as an operator asks for it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModelSpec {
+    /// Its name.
+    pub name: String,
+    /// Name of its sub-cluster; empty for the only one.
+    pub subcluster: String,
+    /// Latency objective from arrival to answer.
+    pub slo: Nanos,
+    /// Where it comes from.
+    pub source: ModelSource,
+    /// Inputs and outputs.
+    pub signature: Signature,
+    /// Profile per GPU kind.
+    pub profiles: BTreeMap<String, KindProfile>,
+    /// Name of its policy; empty for the default.
+    pub policy: String,
+}
+
+/// A model on one kind of GPU.
+#[derive(Clone, Debug, PartialEq)]
+pub struct KindProfile {
+    /// ℓ(b).
+    pub latency: LatencyProfile,
+    /// Memory that the loaded model holds, in bytes.
+    pub static_memory_bytes: u64,
+    /// Further memory while its largest batch runs, in bytes.
+    pub dynamic_memory_bytes: u64,
+}
+
+/// Why a protobuf message is no view or no model.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ViewError {
+    /// A part that must be there is not.
+    #[error("{what} has no {field}")]
+    Missing {
+        /// The message.
+        what: String,
+        /// Its field.
+        field: &'static str,
+    },
+    /// A profile is not acceptable.
+    #[error("model `{model}`, GPU kind `{kind}`: {source}")]
+    Profile {
+        /// The model.
+        model: String,
+        /// The GPU kind.
+        kind: String,
+        /// What is wrong.
+        source: ProfileError,
+    },
+    /// A tensor's type is not known.
+    #[error("model `{model}`, tensor `{tensor}`: {source}")]
+    Tensor {
+        /// The model.
+        model: String,
+        /// The tensor.
+        tensor: String,
+        /// What is wrong.
+        source: UnknownDataType,
+    },
+}
+
+impl View {
+    /// The token that fences a GPU: the larger of its leader's assignment and its own binding (DESIGN section 8).
+    #[must_use]
+    pub fn gpu_token(&self, backend: &BackendView, gpu: &GpuView) -> Token {
+        let assigned = self.subclusters.get(&backend.subcluster).map_or(Token::default(), |s| s.token);
+        assigned.max(gpu.binding)
+    }
+
+    /// The model of that name.
+    #[must_use]
+    pub fn model_named(&self, name: &str) -> Option<(ModelId, &ModelView)> {
+        self.models.iter().find(|(_, m)| m.spec.name == name).map(|(&id, m)| (id, m))
+    }
+}
+
+impl ModelView {
+    /// Whether at least one living backend has loaded it.
+    #[must_use]
+    pub fn is_ready(&self, view: &View) -> bool {
+        self.replicas.iter().any(|(backend, replica)| {
+            replica.state.is_ok() && view.backends.get(backend).is_some_and(|b| b.up && b.boot == replica.boot)
+        })
+    }
+}
+
+fn tensors(specs: Vec<pb::TensorSpec>, model: &str) -> Result<Vec<TensorSpec>, ViewError> {
+    specs
+        .into_iter()
+        .map(|spec| {
+            let data_type = spec.data_type.parse().map_err(|source| ViewError::Tensor {
+                model: model.to_owned(),
+                tensor: spec.name.clone(),
+                source,
+            })?;
+            Ok(TensorSpec { name: spec.name, data_type, item_shape: spec.item_shape })
+        })
+        .collect()
+}
+
+fn tensors_to_pb(specs: &[TensorSpec]) -> Vec<pb::TensorSpec> {
+    specs
+        .iter()
+        .map(|spec| pb::TensorSpec {
+            name: spec.name.clone(),
+            data_type: spec.data_type.name().to_owned(),
+            item_shape: spec.item_shape.clone(),
+        })
+        .collect()
+}
+
+impl TryFrom<pb::ModelSpec> for ModelSpec {
+    type Error = ViewError;
+    fn try_from(spec: pb::ModelSpec) -> Result<Self, ViewError> {
+        let missing = |field| ViewError::Missing { what: format!("model `{}`", spec.name), field };
+        let source = match &spec.source {
+            Some(pb::model_spec::Source::OnnxPath(path)) => ModelSource::Onnx(path.clone()),
+            Some(pb::model_spec::Source::Emulated(_)) => ModelSource::Emulated,
+            None => return Err(missing("source")),
+        };
+        let mut profiles = BTreeMap::new();
+        for profile in &spec.profiles {
+            let table: Vec<_> = profile.latency_ns.iter().map(|&ns| Nanos::new(ns)).collect();
+            let latency = LatencyProfile::from_table(&table).map_err(|source| ViewError::Profile {
+                model: spec.name.clone(),
+                kind: profile.gpu_kind.clone(),
+                source,
+            })?;
+            let kind = KindProfile {
+                latency,
+                static_memory_bytes: profile.static_memory_bytes,
+                dynamic_memory_bytes: profile.dynamic_memory_bytes,
+            };
+            profiles.insert(profile.gpu_kind.clone(), kind);
+        }
+        let signature =
+            Signature { inputs: tensors(spec.inputs, &spec.name)?, outputs: tensors(spec.outputs, &spec.name)? };
+        Ok(Self {
+            name: spec.name,
+            subcluster: spec.subcluster,
+            slo: Nanos::new(spec.slo_ns),
+            source,
+            signature,
+            profiles,
+            policy: spec.policy,
+        })
+    }
+}
+
+impl From<&ModelSpec> for pb::ModelSpec {
+    fn from(spec: &ModelSpec) -> Self {
+        let source = match &spec.source {
+            ModelSource::Onnx(path) => pb::model_spec::Source::OnnxPath(path.clone()),
+            ModelSource::Emulated => pb::model_spec::Source::Emulated(true),
+        };
+        let profiles = spec
+            .profiles
+            .iter()
+            .map(|(kind, profile)| pb::Profile {
+                gpu_kind: kind.clone(),
+                latency_ns: profile.latency.table().iter().map(|l| l.get()).collect(),
+                static_memory_bytes: profile.static_memory_bytes,
+                dynamic_memory_bytes: profile.dynamic_memory_bytes,
+            })
+            .collect();
+        Self {
+            name: spec.name.clone(),
+            subcluster: spec.subcluster.clone(),
+            slo_ns: spec.slo.get(),
+            source: Some(source),
+            inputs: tensors_to_pb(&spec.signature.inputs),
+            outputs: tensors_to_pb(&spec.signature.outputs),
+            profiles,
+            policy: spec.policy.clone(),
+        }
+    }
+}
+
+impl TryFrom<pb::ClusterView> for View {
+    type Error = ViewError;
+    fn try_from(view: pb::ClusterView) -> Result<Self, ViewError> {
+        let some_node = |id: u64| (id != 0).then(|| NodeId::new(id));
+        let mut models = BTreeMap::new();
+        for model in view.models {
+            let spec = model.spec.ok_or(ViewError::Missing { what: format!("model {}", model.id), field: "spec" })?;
+            let replicas = model.replicas.into_iter().map(|r| {
+                let failed = r.state() != pb::ModelState::Ready;
+                let state = if failed { Err(r.error) } else { Ok(()) };
+                (BackendId::new(r.backend), ReplicaView { boot: BootId::new(r.boot_id), state })
+            });
+            let view = ModelView {
+                spec: spec.try_into()?,
+                subcluster: SubclusterId::new(model.subcluster),
+                replicas: replicas.collect(),
+            };
+            models.insert(ModelId::new(model.id), view);
+        }
+        let nodes = view.nodes.into_iter().map(|n| {
+            let boot = (n.boot_id != 0).then(|| BootId::new(n.boot_id));
+            let node = NodeView { boot, up: n.up, control_addr: n.control_addr, dispatch_addr: n.dispatch_addr };
+            (NodeId::new(n.id), node)
+        });
+        let subclusters = view.subclusters.into_iter().map(|s| {
+            let leader = some_node(s.leader).map(|node| (node, BootId::new(s.leader_boot_id)));
+            let standbys = s.standbys.into_iter().map(NodeId::new).collect();
+            (SubclusterId::new(s.id), SubclusterView { name: s.name, leader, token: Token::new(s.token), standbys })
+        });
+        let backends = view.backends.into_iter().map(|b| {
+            let gpus = b.gpus.into_iter().map(|g| GpuView {
+                id: GpuId::new(g.id),
+                kind: g.kind,
+                memory_bytes: g.memory_bytes,
+                binding: Token::new(g.binding),
+            });
+            let backend = BackendView {
+                name: b.name,
+                boot: BootId::new(b.boot_id),
+                up: b.up,
+                exec_addr: b.exec_addr,
+                subcluster: SubclusterId::new(b.subcluster),
+                executor: b.executor,
+                gpus: gpus.collect(),
+            };
+            (BackendId::new(b.id), backend)
+        });
+        let frontends = view.frontends.into_iter().map(|f| {
+            let frontend = FrontendView { name: f.name, boot: BootId::new(f.boot_id), data_addr: f.data_addr };
+            (FrontendId::new(f.id), frontend)
+        });
+        Ok(Self {
+            cluster: view.cluster,
+            applied_index: view.applied_index,
+            epoch: Epoch::new(view.epoch),
+            replica: NodeId::new(view.replica),
+            control_leader: some_node(view.control_leader),
+            nodes: nodes.collect(),
+            subclusters: subclusters.collect(),
+            backends: backends.collect(),
+            frontends: frontends.collect(),
+            models,
+            events: view.events.into_iter().map(|e| (e.index, e.what)).collect(),
+        })
+    }
+}
+
+impl From<&View> for pb::ClusterView {
+    fn from(view: &View) -> Self {
+        let nodes = view.nodes.iter().map(|(id, n)| pb::Node {
+            id: id.get(),
+            boot_id: n.boot.map_or(0, BootId::get),
+            up: n.up,
+            control_addr: n.control_addr.clone(),
+            dispatch_addr: n.dispatch_addr.clone(),
+        });
+        let subclusters = view.subclusters.iter().map(|(id, s)| pb::Subcluster {
+            id: id.get(),
+            name: s.name.clone(),
+            leader: s.leader.map_or(0, |(node, _)| node.get()),
+            leader_boot_id: s.leader.map_or(0, |(_, boot)| boot.get()),
+            token: s.token.get(),
+            standbys: s.standbys.iter().map(|n| n.get()).collect(),
+        });
+        let backends = view.backends.iter().map(|(id, b)| {
+            let gpus = b.gpus.iter().map(|g| pb::Gpu {
+                id: g.id.get(),
+                kind: g.kind.clone(),
+                memory_bytes: g.memory_bytes,
+                binding: g.binding.get(),
+            });
+            pb::Backend {
+                id: id.get(),
+                name: b.name.clone(),
+                boot_id: b.boot.get(),
+                up: b.up,
+                exec_addr: b.exec_addr.clone(),
+                subcluster: b.subcluster.get(),
+                executor: b.executor.clone(),
+                gpus: gpus.collect(),
+            }
+        });
+        let frontends = view.frontends.iter().map(|(id, f)| pb::Frontend {
+            id: id.get(),
+            name: f.name.clone(),
+            boot_id: f.boot.get(),
+            data_addr: f.data_addr.clone(),
+        });
+        let models = view.models.iter().map(|(id, m)| {
+            let replicas = m.replicas.iter().map(|(backend, r)| {
+                let (state, error) = match &r.state {
+                    Ok(()) => (pb::ModelState::Ready, String::new()),
+                    Err(error) => (pb::ModelState::Failed, error.clone()),
+                };
+                pb::ModelReplica { backend: backend.get(), boot_id: r.boot.get(), state: state.into(), error }
+            });
+            pb::Model {
+                id: id.get(),
+                spec: Some((&m.spec).into()),
+                subcluster: m.subcluster.get(),
+                replicas: replicas.collect(),
+            }
+        });
+        Self {
+            cluster: view.cluster.clone(),
+            applied_index: view.applied_index,
+            epoch: view.epoch.get(),
+            replica: view.replica.get(),
+            control_leader: view.control_leader.map_or(0, NodeId::get),
+            nodes: nodes.collect(),
+            subclusters: subclusters.collect(),
+            backends: backends.collect(),
+            frontends: frontends.collect(),
+            models: models.collect(),
+            events: view.events.iter().map(|(index, what)| pb::Event { index: *index, what: what.clone() }).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use symphony_types::DataType;
+
+    use super::*;
+
+    fn model() -> ModelSpec {
+        let latency = LatencyProfile::from_line(1.0, 5.0, 8).unwrap();
+        let tensor = TensorSpec { name: "x".into(), data_type: DataType::Fp32, item_shape: vec![64] };
+        ModelSpec {
+            name: "digits".into(),
+            subcluster: "cpu".into(),
+            slo: Nanos::from_millis(50),
+            source: ModelSource::Onnx("digits.onnx".into()),
+            signature: Signature { inputs: vec![tensor.clone()], outputs: vec![tensor] },
+            profiles: [("cpu".to_owned(), KindProfile { latency, static_memory_bytes: 1, dynamic_memory_bytes: 2 })]
+                .into(),
+            policy: String::new(),
+        }
+    }
+
+    #[test]
+    fn a_view_survives_the_wire() {
+        let boot = BootId::new(77);
+        let gpu = GpuView { id: GpuId::new(4), kind: "cpu".into(), memory_bytes: 9, binding: Token::new(12) };
+        let view = View {
+            cluster: "test".into(),
+            applied_index: 31,
+            epoch: Epoch::new(3),
+            replica: NodeId::new(2),
+            control_leader: Some(NodeId::new(1)),
+            nodes: [(
+                NodeId::new(1),
+                NodeView { boot: Some(boot), up: true, control_addr: "c".into(), dispatch_addr: "d".into() },
+            )]
+            .into(),
+            subclusters: [(
+                SubclusterId::new(1),
+                SubclusterView {
+                    name: "cpu".into(),
+                    leader: Some((NodeId::new(1), boot)),
+                    token: Token::new(10),
+                    standbys: vec![NodeId::new(2)],
+                },
+            )]
+            .into(),
+            backends: [(
+                BackendId::new(1),
+                BackendView {
+                    name: "b".into(),
+                    boot,
+                    up: true,
+                    exec_addr: "e".into(),
+                    subcluster: SubclusterId::new(1),
+                    executor: "ort".into(),
+                    gpus: vec![gpu],
+                },
+            )]
+            .into(),
+            frontends: [(FrontendId::new(1), FrontendView { name: "f".into(), boot, data_addr: "a".into() })].into(),
+            models: [(
+                ModelId::new(1),
+                ModelView {
+                    spec: model(),
+                    subcluster: SubclusterId::new(1),
+                    replicas: [(BackendId::new(1), ReplicaView { boot, state: Err("no such file".into()) })].into(),
+                },
+            )]
+            .into(),
+            events: vec![(31, "model digits loaded".into())],
+        };
+        assert_eq!(View::try_from(pb::ClusterView::from(&view)), Ok(view.clone()));
+        let backend = &view.backends[&BackendId::new(1)];
+        assert_eq!(view.gpu_token(backend, &backend.gpus[0]), Token::new(12), "the binding is younger than the leader");
+        assert!(!view.models[&ModelId::new(1)].is_ready(&view));
+    }
+
+    #[test]
+    fn a_profile_that_is_not_monotone_is_refused_by_name() {
+        let mut spec = pb::ModelSpec::from(&model());
+        spec.profiles[0].latency_ns[3] = 1;
+        let error = ModelSpec::try_from(spec).unwrap_err().to_string();
+        assert!(error.contains("model `digits`, GPU kind `cpu`") && error.contains("not monotone"), "{error}");
+    }
+}

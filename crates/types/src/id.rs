@@ -1,0 +1,93 @@
+//! Identities. Each is a number in a type of its own, so that a GPU can never be passed where a model is meant.
+
+use std::fmt;
+
+use rkyv::{Archive, Deserialize, Serialize};
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident($inner:ty), $prefix:literal) => {
+        $(#[$doc])*
+        #[derive(
+            Archive, Serialize, Deserialize, serde::Serialize, serde::Deserialize,
+            Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash,
+        )]
+        #[rkyv(derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash))]
+        #[serde(transparent)]
+        pub struct $name($inner);
+
+        impl $name {
+            /// Wraps the number.
+            #[must_use]
+            pub const fn new(number: $inner) -> Self {
+                Self(number)
+            }
+
+            /// The number.
+            #[must_use]
+            pub const fn get(self) -> $inner {
+                self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!($prefix, "{}"), self.0)
+            }
+        }
+    };
+}
+
+id!(
+    /// A model, unique in its cluster and never reused.
+    ModelId(u32), "m"
+);
+id!(
+    /// A GPU (or another accelerator, or a CPU executor), unique in its cluster and never reused.
+    GpuId(u32), "g"
+);
+id!(
+    /// A sub-cluster: GPUs that all hold the same models, under one rank thread.
+    SubclusterId(u32), "s"
+);
+id!(
+    /// A scheduler replica, never reused.
+    NodeId(u64), "n"
+);
+id!(
+    /// A backend, never reused.
+    BackendId(u32), "b"
+);
+id!(
+    /// A frontend, never reused.
+    FrontendId(u32), "f"
+);
+id!(
+    /// The fresh number of a process's life: a restart is somebody new.
+    BootId(u64), "boot-"
+);
+id!(
+    /// The fencing number of a GPU's assignment: the Raft log index that granted it. It only grows (invariant C1).
+    Token(u64), "t"
+);
+id!(
+    /// A committed version of the plan. It only grows (invariant C1).
+    Epoch(u64), "e"
+);
+
+/// A request belongs to its frontend until it has one outcome (invariant S3); its identity says whose it is.
+#[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[rkyv(derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash))]
+pub struct RequestId {
+    /// The frontend that accepted the request.
+    pub frontend: FrontendId,
+    /// The life of that frontend.
+    pub boot: BootId,
+    /// Counts the requests of that life.
+    pub sequence: u64,
+}
+
+impl fmt::Display for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{:x}/{}", self.frontend, self.boot.get(), self.sequence)
+    }
+}

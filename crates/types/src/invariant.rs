@@ -1,0 +1,95 @@
+//! The catalogue of invariants (DESIGN section 11): an id and a sentence each. The predicates stand next to the state
+//! they speak of; every violation anywhere is reported under one of these names.
+
+use std::fmt;
+
+/// A property that holds in simulator, tests and production.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Invariant {
+    /// A GPU never has two overlapping batch plans.
+    S1,
+    /// A dispatched batch is predicted to meet its earliest deadline.
+    S2,
+    /// An accepted request has exactly one outcome.
+    S3,
+    /// A grant is used or returned.
+    S4,
+    /// Counts and queues stay within their limits.
+    S5,
+    /// Epochs and tokens only grow.
+    C1,
+    /// In an epoch a GPU and a model belong to one sub-cluster.
+    C2,
+    /// A plan fits memory.
+    C3,
+    /// Solving again from the adopted plan changes nothing.
+    C4,
+    /// Nobody routes by an epoch that the leader has not adopted.
+    C5,
+    /// Equal applied index, equal state bytes.
+    C6,
+    /// At most one leader per sub-cluster is obeyed at any time.
+    C7,
+}
+
+impl Invariant {
+    /// Every invariant, in order.
+    pub const ALL: [Self; 12] = [
+        Self::S1,
+        Self::S2,
+        Self::S3,
+        Self::S4,
+        Self::S5,
+        Self::C1,
+        Self::C2,
+        Self::C3,
+        Self::C4,
+        Self::C5,
+        Self::C6,
+        Self::C7,
+    ];
+
+    /// The stable id, also the metric label.
+    #[must_use]
+    pub const fn id(self) -> &'static str {
+        match self {
+            Self::S1 => "S1",
+            Self::S2 => "S2",
+            Self::S3 => "S3",
+            Self::S4 => "S4",
+            Self::S5 => "S5",
+            Self::C1 => "C1",
+            Self::C2 => "C2",
+            Self::C3 => "C3",
+            Self::C4 => "C4",
+            Self::C5 => "C5",
+            Self::C6 => "C6",
+            Self::C7 => "C7",
+        }
+    }
+
+    /// What holds, in one sentence.
+    #[must_use]
+    pub const fn sentence(self) -> &'static str {
+        match self {
+            Self::S1 => "a GPU never has two overlapping batch plans",
+            Self::S2 => "a dispatched batch is predicted to meet its earliest deadline",
+            Self::S3 => "an accepted request has exactly one outcome",
+            Self::S4 => "a grant is used or returned",
+            Self::S5 => "counts and queues stay within their limits",
+            Self::C1 => "epochs and tokens only grow",
+            Self::C2 => "in an epoch a GPU and a model belong to one sub-cluster",
+            Self::C3 => "a plan fits memory",
+            Self::C4 => "solving again from the adopted plan changes nothing",
+            Self::C5 => "nobody routes by an epoch that the leader has not adopted",
+            Self::C6 => "equal applied index, equal state bytes",
+            Self::C7 => "at most one leader per sub-cluster is obeyed at any time",
+        }
+    }
+}
+
+impl fmt::Display for Invariant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.id(), self.sentence())
+    }
+}

@@ -1,0 +1,18 @@
+//! The words of Symphony as plain values: time, identities, latency profiles, outcomes, invariants.
+//!
+//! Everything here is pure data. No clock is read, nothing is allocated behind the caller's back, and every
+//! quantity carries its unit in its type or name.
+
+mod id;
+mod invariant;
+mod outcome;
+mod profile;
+mod tensor;
+mod time;
+
+pub use id::{BackendId, BootId, Epoch, FrontendId, GpuId, ModelId, NodeId, RequestId, SubclusterId, Token};
+pub use invariant::Invariant;
+pub use outcome::{DropReason, FailReason, Outcome};
+pub use profile::{LatencyProfile, PROFILE_BATCH_MAX, ProfileError};
+pub use tensor::{DataType, Signature, TensorSpec, UnknownDataType};
+pub use time::{Nanos, Time};

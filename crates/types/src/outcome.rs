@@ -1,0 +1,92 @@
+//! How a request can end. The sets are closed, and their labels serve as metric labels and as machine-readable reasons.
+
+use std::fmt;
+
+use rkyv::{Archive, Deserialize, Serialize};
+
+macro_rules! reasons {
+    ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $label:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[rkyv(derive(Clone, Copy, Debug))]
+        pub enum $name { $($(#[$vdoc])* $variant,)* }
+
+        impl $name {
+            /// Every member, for metrics that must exist before the first event.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
+            /// The stable label: metric label and machine-readable reason.
+            #[must_use]
+            pub const fn label(self) -> &'static str {
+                match self { $(Self::$variant => $label,)* }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.label())
+            }
+        }
+    };
+}
+
+reasons!(
+    /// Why the scheduler gave a request up before it ran.
+    DropReason {
+        /// The deadline could not be met even alone on an idle GPU.
+        SloUnreachable = "slo_unreachable",
+        /// The request would have forced a batch far under its target on everyone behind it.
+        ProtectBatch = "protect_batch",
+        /// The deadline passed while the request waited.
+        QueueExpired = "queue_expired",
+        /// A queue was at its limit.
+        QueueFull = "queue_full",
+    }
+);
+
+reasons!(
+    /// Why a request ended without an answer although nobody decided to drop it.
+    FailReason {
+        /// The backend that held the request is gone and its deadline leaves no time to try again.
+        BackendLost = "backend_lost",
+        /// The executor reported an error.
+        ExecutionFailed = "execution_failed",
+        /// No answer arrived within the deadline and the grace that follows it.
+        NoAnswer = "no_answer",
+        /// The model is not loaded anywhere, or is being unloaded.
+        ModelNotReady = "model_not_ready",
+        /// The input did not arrive whole at the backend.
+        PayloadLost = "payload_lost",
+        /// The process that owned the request is shutting down.
+        Draining = "draining",
+    }
+);
+
+/// The one end of an accepted request (invariant S3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// Answered by its deadline.
+    InTime,
+    /// Answered after its deadline.
+    Late,
+    /// Given up by the scheduler.
+    Dropped(DropReason),
+    /// Ended by an error.
+    Failed(FailReason),
+    /// Withdrawn by the client.
+    Cancelled,
+}
+
+impl Outcome {
+    /// The stable label of the kind of outcome, without its reason.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::InTime => "in_time",
+            Self::Late => "late",
+            Self::Dropped(_) => "dropped",
+            Self::Failed(_) => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! ℓ(b): how long a batch of b items takes on one kind of GPU.
+
+use crate::Nanos;
+
+/// The largest batch a profile may describe: bounds the table and with it the work of one scheduling decision.
+pub const PROFILE_BATCH_MAX: u32 = 4096;
+
+/// ℓ(b) as a table over b = 1..=max, monotone in b (seed 000, section 3.1).
+///
+/// A linear profile ℓ(b) = α·b + β is a table too: a decision then costs one load, whatever the profile's origin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LatencyProfile {
+    /// `latency[b]` is ℓ(b); `latency[0]` is zero and the last entry, one past the largest batch, is [`Nanos::MAX`].
+    latency: Box<[Nanos]>,
+}
+
+/// Why a table is not a latency profile.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ProfileError {
+    /// There is nothing in it.
+    #[error("the profile has no batch size; expected latencies for b = 1, 2, …")]
+    Empty,
+    /// It is longer than [`PROFILE_BATCH_MAX`].
+    #[error("the profile has {batch_max} batch sizes; at most {PROFILE_BATCH_MAX} are allowed")]
+    TooLong {
+        /// Batch sizes given.
+        batch_max: usize,
+    },
+    /// A latency is zero.
+    #[error("the latency of batch size {batch} is zero; expected a positive time")]
+    Zero {
+        /// The batch size at fault.
+        batch: u32,
+    },
+    /// A larger batch is faster than a smaller one.
+    #[error(
+        "the profile is not monotone: batch {batch} takes {} ms, less than the {} ms of batch {}; measure again, or keep the larger value",
+        .latency.as_millis_f64(), .before.as_millis_f64(), .batch - 1
+    )]
+    NotMonotone {
+        /// The batch size at fault.
+        batch: u32,
+        /// Its latency.
+        latency: Nanos,
+        /// The latency of the batch size before it.
+        before: Nanos,
+    },
+    /// α or β is not a number a latency can be made of.
+    #[error("alpha {alpha_ms} ms and beta {beta_ms} ms make no latency; expected finite, not negative, and α + β > 0")]
+    BadLine {
+        /// α in milliseconds per item.
+        alpha_ms: f64,
+        /// β in milliseconds.
+        beta_ms: f64,
+    },
+}
+
+impl LatencyProfile {
+    /// The profile whose b-th entry (counted from one) is ℓ(b).
+    ///
+    /// # Errors
+    /// If the table is empty, too long, has a zero, or is not monotone.
+    pub fn from_table(table: &[Nanos]) -> Result<Self, ProfileError> {
+        if table.is_empty() {
+            return Err(ProfileError::Empty);
+        }
+        if table.len() > PROFILE_BATCH_MAX as usize {
+            return Err(ProfileError::TooLong { batch_max: table.len() });
+        }
+        let mut before = Nanos::ZERO;
+        for (batch, &latency) in (1_u32..).zip(table) {
+            if latency == Nanos::ZERO {
+                return Err(ProfileError::Zero { batch });
+            }
+            if latency < before {
+                return Err(ProfileError::NotMonotone { batch, latency, before });
+            }
+            before = latency;
+        }
+        let mut latency = Vec::with_capacity(table.len() + 2);
+        latency.push(Nanos::ZERO);
+        latency.extend_from_slice(table);
+        latency.push(Nanos::MAX);
+        Ok(Self { latency: latency.into() })
+    }
+
+    /// ℓ(b) = α·b + β for b = 1..=`batch_max`; α in milliseconds per item, β in milliseconds.
+    ///
+    /// # Errors
+    /// If α or β is negative or not finite, both are zero, or `batch_max` is out of range.
+    pub fn from_line(alpha_ms: f64, beta_ms: f64, batch_max: u32) -> Result<Self, ProfileError> {
+        let sane = |x: f64| x.is_finite() && x >= 0.0;
+        if !sane(alpha_ms) || !sane(beta_ms) || Nanos::from_millis_f64(alpha_ms + beta_ms) == Nanos::ZERO {
+            return Err(ProfileError::BadLine { alpha_ms, beta_ms });
+        }
+        if batch_max > PROFILE_BATCH_MAX {
+            return Err(ProfileError::TooLong { batch_max: batch_max as usize });
+        }
+        let table: Vec<_> =
+            (1..=batch_max).map(|b| Nanos::from_millis_f64(alpha_ms.mul_add(f64::from(b), beta_ms))).collect();
+        Self::from_table(&table)
+    }
+
+    /// ℓ(`batch`): zero for an empty batch, [`Nanos::MAX`] for one larger than the profile knows.
+    #[inline]
+    #[must_use]
+    pub fn latency(&self, batch: u32) -> Nanos {
+        let last = self.latency.len() - 1;
+        self.latency[(batch as usize).min(last)]
+    }
+
+    /// The largest batch the profile describes.
+    #[must_use]
+    pub fn batch_max(&self) -> u32 {
+        (self.latency.len() - 2) as u32
+    }
+
+    /// ℓ(1), ℓ(2), …, ℓ(max).
+    pub fn table(&self) -> &[Nanos] {
+        &self.latency[1..self.latency.len() - 1]
+    }
+
+    /// The profile of a sub-cluster that holds GPUs of both kinds: the slower one at every batch size.
+    #[must_use]
+    pub fn slower_of(&self, other: &Self) -> Self {
+        let table: Vec<_> = self.table().iter().zip(other.table()).map(|(a, b)| *a.max(b)).collect();
+        let mut latency = vec![Nanos::ZERO];
+        latency.extend_from_slice(&table);
+        latency.push(Nanos::MAX);
+        Self { latency: latency.into() }
+    }
+
+    /// The line α·b + β that fits the table best in least squares: (α, β) in milliseconds.
+    #[must_use]
+    pub fn fit_line(&self) -> (f64, f64) {
+        let n = self.table().len() as f64;
+        if self.table().len() == 1 {
+            return (0.0, self.table()[0].as_millis_f64());
+        }
+        let points = || (1_u32..).zip(self.table()).map(|(b, l)| (f64::from(b), l.as_millis_f64()));
+        let (sum_x, sum_y) = points().fold((0.0, 0.0), |(sx, sy), (x, y)| (sx + x, sy + y));
+        let (mean_x, mean_y) = (sum_x / n, sum_y / n);
+        let (cov, var) = points().fold((0.0, 0.0), |(cov, var), (x, y)| {
+            (cov + (x - mean_x) * (y - mean_y), var + (x - mean_x) * (x - mean_x))
+        });
+        let alpha = cov / var;
+        (alpha, mean_y - alpha * mean_x)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_line_becomes_a_table_and_ends_in_impossible() {
+        let profile = LatencyProfile::from_line(1.053, 5.072, 3).unwrap();
+        assert_eq!(profile.latency(0), Nanos::ZERO);
+        assert_eq!(profile.latency(1), Nanos::new(6_125_000));
+        assert_eq!(profile.latency(3), Nanos::new(8_231_000));
+        assert_eq!(profile.latency(4), Nanos::MAX);
+        assert_eq!(profile.latency(4_000_000_000), Nanos::MAX);
+        assert_eq!(profile.batch_max(), 3);
+    }
+
+    #[test]
+    fn a_table_that_is_not_monotone_is_refused_with_both_values() {
+        let table = [Nanos::from_millis(2), Nanos::from_millis(3), Nanos::from_millis(1)];
+        let error = LatencyProfile::from_table(&table).unwrap_err();
+        assert!(matches!(error, ProfileError::NotMonotone { batch: 3, .. }));
+        assert!(error.to_string().contains("batch 3 takes 1 ms, less than the 3 ms of batch 2"), "{error}");
+    }
+
+    #[test]
+    fn empty_zero_and_senseless_profiles_are_refused() {
+        assert_eq!(LatencyProfile::from_table(&[]), Err(ProfileError::Empty));
+        assert_eq!(LatencyProfile::from_table(&[Nanos::ZERO]), Err(ProfileError::Zero { batch: 1 }));
+        for (alpha, beta) in [(-1.0, 5.0), (f64::NAN, 1.0), (0.0, 0.0), (1.0, f64::INFINITY)] {
+            assert!(matches!(LatencyProfile::from_line(alpha, beta, 8), Err(ProfileError::BadLine { .. })));
+        }
+        assert!(matches!(LatencyProfile::from_line(1.0, 1.0, 1 << 20), Err(ProfileError::TooLong { .. })));
+    }
+
+    proptest! {
+        #[test]
+        fn the_fit_of_a_line_is_the_line(alpha in 0.01_f64..50.0, beta in 0.01_f64..50.0, max in 2_u32..64) {
+            let (a, b) = LatencyProfile::from_line(alpha, beta, max).unwrap().fit_line();
+            prop_assert!((a - alpha).abs() < 1e-4 && (b - beta).abs() < 1e-3, "{a} {b}");
+        }
+    }
+}
