@@ -13,3 +13,9 @@ pub use frame::{FRAME_BYTES_MAX, FRAME_HEADER_BYTES, Frame, FrameError, FrameHea
 pub mod control {
     tonic::include_proto!("symphony.v1");
 }
+
+/// `inference`: the Open Inference Protocol v2 with Triton's extensions, the public surface.
+#[allow(missing_docs, clippy::all, unreachable_pub, missing_debug_implementations)]
+pub mod inference {
+    tonic::include_proto!("inference");
+}
