@@ -1,0 +1,391 @@
+//! A checked scenario: what `symphony sim` runs.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use symphony_types::{LatencyProfile, Nanos, PROFILE_BATCH_MAX};
+
+use crate::error::ScenarioError;
+use crate::override_key;
+use crate::policy::PolicySpec;
+use crate::popularity::Popularity;
+use crate::profile_csv::profile_from_csv;
+use crate::text::{ArrivalText, ModelText, PopularityText, ScenarioText};
+use crate::trace::Trace;
+
+/// Models of one scenario, after `count` is expanded: 64 MB of queues and profiles at the usual sizes.
+pub const SCENARIO_MODELS_MAX: usize = 10_000;
+/// GPUs of one scenario.
+pub const SCENARIO_GPUS_MAX: u32 = 100_000;
+/// Seeds of one scenario.
+pub const SEEDS_MAX: usize = 1_000;
+/// The longest warm-up and duration in seconds: a nanosecond clock in f64 stays exact to well under a microsecond.
+pub const DURATION_S_MAX: f64 = 1e6;
+/// The highest total rate in requests per second: one per nanosecond.
+pub const RATE_RPS_MAX: f64 = 1e9;
+/// The longest latency, SLO or delay in milliseconds: about 11 days.
+const TIME_MS_MAX: f64 = 1e9;
+/// Shapes of gamma gaps: below, numbers underflow; above, gaps are uniform for all purposes.
+const GAMMA_SHAPES: std::ops::RangeInclusive<f64> = 1e-3..=1e6;
+/// The steepest Zipf law: the second model then gets 2⁻¹⁰⁰ of the first.
+const ZIPF_MAX: f64 = 100.0;
+
+/// The process that makes arrivals.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Arrival {
+    /// Exponential gaps.
+    Poisson,
+    /// Equal gaps.
+    Uniform,
+    /// Gamma gaps of this shape: below one burstier than Poisson.
+    Gamma(f64),
+    /// Recorded arrivals.
+    Trace(Arc<Trace>),
+}
+
+/// Delays of the emulated network, taken as exact.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Network {
+    /// From a decision to the backend.
+    pub control: Nanos,
+    /// Fetching the input of one item.
+    pub data_per_item: Nanos,
+    /// From the end of execution to the client.
+    pub reply: Nanos,
+}
+
+/// GPUs of one kind.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GpuSpec {
+    /// The kind, as profiles name it.
+    pub kind: String,
+    /// How many.
+    pub count: u32,
+    /// Memory of each in MB, if stated.
+    pub memory_mb: Option<f64>,
+}
+
+/// One model, after `count` is expanded.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModelSpec {
+    /// Its name: as written, or `name-0`, `name-1`, … where `count` is given.
+    pub name: String,
+    /// ℓ(b) on every GPU of the scenario: with several kinds the slower one at each batch size, since a scheduler that
+    /// plans for the slower kind keeps its promises on all of them.
+    pub profile: Arc<LatencyProfile>,
+    /// The time from arrival to the answer at the client.
+    pub slo: Nanos,
+    /// Its share of the total rate; all shares add up to one.
+    pub share: f64,
+}
+
+/// A checked scenario.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scenario {
+    /// Where it was read from; appears in messages.
+    pub file: String,
+    /// The overrides in force, as given; with `file` they make the command that repeats a run.
+    pub overrides: Vec<String>,
+    /// Its name.
+    pub name: String,
+    /// The policy.
+    pub policy: PolicySpec,
+    /// Requests that arrive in [warm-up, warm-up + duration) count.
+    pub duration: Nanos,
+    /// The time before counting begins.
+    pub warmup: Nanos,
+    /// One run per seed.
+    pub seeds: Vec<u64>,
+    /// Network delays.
+    pub network: Network,
+    /// GPUs by kind, in the order of the file; ids count on through it.
+    pub gpus: Vec<GpuSpec>,
+    /// Models in the order of the file.
+    pub models: Vec<ModelSpec>,
+    /// Total rate in requests per second. With a trace it is the trace's own rate after `time_scale`.
+    pub rate_rps: f64,
+    /// The arrival process.
+    pub arrival: Arrival,
+}
+
+impl Scenario {
+    /// Reads and checks the scenario `text` that came from `file`, with `overrides` of the form `key=value`.
+    /// `read_csv` returns the text of a csv file that the scenario names, or says why it cannot.
+    ///
+    /// # Errors
+    /// If anything is unknown, missing or senseless; the message names file, key and what was expected.
+    pub fn parse(
+        file: &str,
+        text: &str,
+        overrides: &[String],
+        read_csv: &dyn Fn(&str) -> Result<String, String>,
+    ) -> Result<Self, ScenarioError> {
+        let in_file = |error: toml::de::Error| ScenarioError::Text { file: file.to_owned(), message: one_line(&error) };
+        let mut parsed: ScenarioText = toml::from_str(text).map_err(in_file)?;
+        if !overrides.is_empty() {
+            let mut table: toml::Table = toml::from_str(text).map_err(in_file)?;
+            for assignment in overrides {
+                let refused = |message| ScenarioError::Set { assignment: assignment.clone(), message };
+                override_key::apply(&mut table, assignment).map_err(refused)?;
+                // After each one, so that a message names the override at fault.
+                parsed = table.clone().try_into().map_err(|error| refused(one_line(&error)))?;
+            }
+        }
+        let check = Check { file, read_csv };
+        let mut scenario = check.scenario(&parsed)?;
+        scenario.overrides = overrides.to_vec();
+        Ok(scenario)
+    }
+
+    /// All GPUs.
+    #[must_use]
+    pub fn gpu_count(&self) -> u32 {
+        self.gpus.iter().map(|gpu| gpu.count).sum()
+    }
+}
+
+/// The parser's message on one line, with its position if it has one.
+fn one_line(error: &toml::de::Error) -> String {
+    let whole = error.to_string();
+    let lines = whole.lines().map(str::trim).filter(|line| !line.is_empty());
+    lines.collect::<Vec<_>>().join(" ")
+}
+
+/// The checks of one scenario: they share the file's name and the way to csv files.
+struct Check<'a> {
+    file: &'a str,
+    read_csv: &'a dyn Fn(&str) -> Result<String, String>,
+}
+
+impl Check<'_> {
+    fn refuse<T>(&self, key: impl Into<String>, expected: &str, got: impl fmt::Display) -> Result<T, ScenarioError> {
+        let (file, key) = (self.file.to_owned(), key.into());
+        Err(ScenarioError::Value { file, key, expected: expected.to_owned(), got: got.to_string() })
+    }
+
+    /// A number in a range, both ends included.
+    fn number(&self, key: &str, value: f64, min: f64, max: f64) -> Result<f64, ScenarioError> {
+        if (min..=max).contains(&value) {
+            return Ok(value);
+        }
+        self.refuse(key, &format!("a number from {min} to {max}"), value)
+    }
+
+    /// A positive number.
+    fn positive(&self, key: &str, value: f64, max: f64) -> Result<f64, ScenarioError> {
+        if value > 0.0 && value <= max {
+            return Ok(value);
+        }
+        self.refuse(key, &format!("a number above 0, at most {max}"), value)
+    }
+
+    fn csv(&self, key: &str, csv: &str) -> Result<String, ScenarioError> {
+        (self.read_csv)(csv).map_err(|message| self.csv_refused(key, csv, message))
+    }
+
+    fn csv_refused(&self, key: &str, csv: &str, message: String) -> ScenarioError {
+        ScenarioError::Csv { file: self.file.to_owned(), key: key.to_owned(), csv: csv.to_owned(), message }
+    }
+
+    fn scenario(&self, text: &ScenarioText) -> Result<Scenario, ScenarioError> {
+        let policy = match PolicySpec::check(&text.policy) {
+            Ok(policy) => policy,
+            Err((below, expected, got)) => return self.refuse(format!("policy{below}"), expected, got),
+        };
+        let duration_s = self.positive("duration_s", text.duration_s, DURATION_S_MAX)?;
+        let warmup_s = self.number("warmup_s", text.warmup_s, 0.0, DURATION_S_MAX)?;
+        if text.seeds.is_empty() || text.seeds.len() > SEEDS_MAX {
+            return self.refuse("seeds", &format!("1 to {SEEDS_MAX} seeds"), text.seeds.len());
+        }
+        let delay = |key: &str, us: f64| {
+            self.number(&format!("network.{key}"), us, 0.0, TIME_MS_MAX * 1e3)
+                .map(|us| Nanos::from_millis_f64(us / 1e3))
+        };
+        let network = Network {
+            control: delay("ctrl_us", text.network.ctrl_us)?,
+            data_per_item: delay("data_us_per_item", text.network.data_us_per_item)?,
+            reply: delay("reply_us", text.network.reply_us)?,
+        };
+        let gpus = self.gpus(text)?;
+        let mut models = self.models(text, &gpus)?;
+        let popularity = self.popularity(&text.workload.popularity)?;
+        let weights: Vec<f64> = models.iter().map(|model| model.share).collect();
+        let Some(shares) = popularity.shares(&weights) else {
+            return self.refuse("model.0.weight", "at least one weight above 0", "none");
+        };
+        for (model, share) in models.iter_mut().zip(shares) {
+            model.share = share;
+        }
+        let arrival = self.arrival(&text.workload.arrival, &models)?;
+        let rate_rps = match (&arrival, text.workload.rate_rps) {
+            (Arrival::Trace(trace), _) => trace.rate_rps(),
+            (_, Some(rate_rps)) => rate_rps,
+            (_, None) => return self.refuse("workload.rate_rps", "the total rate in requests per second", "nothing"),
+        };
+        let rate_rps = self.positive("workload.rate_rps", rate_rps, RATE_RPS_MAX)?;
+        Ok(Scenario {
+            file: self.file.to_owned(),
+            overrides: Vec::new(),
+            name: text.name.clone(),
+            policy,
+            duration: Nanos::from_secs_f64(duration_s),
+            warmup: Nanos::from_secs_f64(warmup_s),
+            seeds: text.seeds.clone(),
+            network,
+            gpus,
+            models,
+            rate_rps,
+            arrival,
+        })
+    }
+
+    fn gpus(&self, text: &ScenarioText) -> Result<Vec<GpuSpec>, ScenarioError> {
+        let mut total = 0_u32;
+        let mut gpus = Vec::with_capacity(text.gpu.len());
+        for (position, gpu) in text.gpu.iter().enumerate() {
+            total = total.saturating_add(gpu.count);
+            if gpu.count == 0 || total > SCENARIO_GPUS_MAX {
+                let expected = format!("1 or more, and at most {SCENARIO_GPUS_MAX} GPUs in all");
+                return self.refuse(format!("gpu.{position}.count"), &expected, gpu.count);
+            }
+            if let Some(memory_mb) = gpu.memory_mb {
+                self.positive(&format!("gpu.{position}.memory_mb"), memory_mb, 1e9)?;
+            }
+            gpus.push(GpuSpec { kind: gpu.kind.clone(), count: gpu.count, memory_mb: gpu.memory_mb });
+        }
+        if gpus.is_empty() { self.refuse("gpu", "at least one [[gpu]]", "none") } else { Ok(gpus) }
+    }
+
+    /// The expanded models; `share` still holds the weight.
+    fn models(&self, text: &ScenarioText, gpus: &[GpuSpec]) -> Result<Vec<ModelSpec>, ScenarioError> {
+        let mut models: Vec<ModelSpec> = Vec::new();
+        for (position, model) in text.model.iter().enumerate() {
+            let key = |name: &str| format!("model.{position}.{name}");
+            let count = model.count.unwrap_or(1) as usize;
+            if count == 0 || models.len() + count > SCENARIO_MODELS_MAX {
+                let expected = format!("1 or more, and at most {SCENARIO_MODELS_MAX} models in all");
+                return self.refuse(key("count"), &expected, count);
+            }
+            let slo = Nanos::from_millis_f64(self.positive(&key("slo_ms"), model.slo_ms, TIME_MS_MAX)?);
+            let weight = self.number(&key("weight"), model.weight.unwrap_or(1.0), 0.0, 1e12)?;
+            let profile = Arc::new(self.profile(position, model, slo, gpus)?);
+            for instance in 0..count {
+                let name = match model.count {
+                    Some(_) => format!("{}-{instance}", model.name),
+                    None => model.name.clone(),
+                };
+                models.push(ModelSpec { name, profile: Arc::clone(&profile), slo, share: weight });
+            }
+        }
+        if models.is_empty() {
+            return self.refuse("model", "at least one [[model]]", "none");
+        }
+        let mut names: Vec<&str> = models.iter().map(|model| model.name.as_str()).collect();
+        names.sort_unstable();
+        match names.windows(2).find(|pair| pair[0] == pair[1]) {
+            Some(pair) => self.refuse("model", "names that differ", format!("`{}` twice", pair[0])),
+            None => Ok(models),
+        }
+    }
+
+    fn profile(
+        &self,
+        position: usize,
+        model: &ModelText,
+        slo: Nanos,
+        gpus: &[GpuSpec],
+    ) -> Result<LatencyProfile, ScenarioError> {
+        let key = |name: &str| format!("model.{position}.{name}");
+        if let Some(batch_max) = model.batch_max
+            && !(1..=PROFILE_BATCH_MAX).contains(&batch_max)
+        {
+            return self.refuse(key("batch_max"), &format!("1 to {PROFILE_BATCH_MAX}"), batch_max);
+        }
+        match (&model.profile_csv, model.alpha_ms, model.beta_ms) {
+            (None, Some(alpha_ms), Some(beta_ms)) => {
+                let alpha_ms = self.number(&key("alpha_ms"), alpha_ms, 0.0, TIME_MS_MAX)?;
+                let beta_ms = self.number(&key("beta_ms"), beta_ms, 0.0, TIME_MS_MAX)?;
+                let batch_max = model.batch_max.unwrap_or_else(|| batch_within(alpha_ms, beta_ms, slo));
+                match LatencyProfile::from_line(alpha_ms, beta_ms, batch_max) {
+                    Ok(profile) => Ok(profile),
+                    Err(error) => self.refuse(key("alpha_ms"), "a line that makes a profile", error),
+                }
+            }
+            (Some(csv), None, None) => {
+                let text = self.csv(&key("profile_csv"), csv)?;
+                let mut slowest: Option<LatencyProfile> = None;
+                for gpu in gpus {
+                    let profile = profile_from_csv(&text, &gpu.kind)
+                        .map_err(|message| self.csv_refused(&key("profile_csv"), csv, message))?;
+                    slowest = Some(slowest.map_or_else(|| profile.clone(), |slowest| slowest.slower_of(&profile)));
+                }
+                let Some(profile) = slowest else { return self.refuse("gpu", "at least one [[gpu]]", "none") };
+                // Batches that can never meet the SLO only cost memory and search time.
+                let fits = profile.table().partition_point(|&latency| latency <= slo) as u32;
+                let batch_max = model.batch_max.unwrap_or(fits.max(1)).min(profile.batch_max());
+                match LatencyProfile::from_table(&profile.table()[..batch_max as usize]) {
+                    Ok(profile) => Ok(profile),
+                    Err(error) => self.refuse(key("profile_csv"), "a profile", error),
+                }
+            }
+            _ => {
+                let expected = "either alpha_ms and beta_ms, or profile_csv";
+                self.refuse(format!("model.{position}"), expected, "another combination of these keys")
+            }
+        }
+    }
+
+    fn popularity(&self, text: &PopularityText) -> Result<Popularity, ScenarioError> {
+        let key = "workload.popularity";
+        match text {
+            PopularityText::Name(name) => match name.as_str() {
+                "weights" => Ok(Popularity::Weights),
+                "uniform" => Ok(Popularity::Uniform),
+                _ => self.refuse(key, "\"weights\", \"uniform\" or { zipf = s }", format!("\"{name}\"")),
+            },
+            PopularityText::Zipf(table) => {
+                self.number("workload.popularity.zipf", table.zipf, 0.0, ZIPF_MAX).map(Popularity::Zipf)
+            }
+        }
+    }
+
+    fn arrival(&self, text: &ArrivalText, models: &[ModelSpec]) -> Result<Arrival, ScenarioError> {
+        let key = "workload.arrival";
+        match text {
+            ArrivalText::Name(name) => match name.as_str() {
+                "poisson" => Ok(Arrival::Poisson),
+                "uniform" => Ok(Arrival::Uniform),
+                _ => {
+                    let expected = "\"poisson\", \"uniform\", { gamma = shape } or { trace_csv = \"file\" }";
+                    self.refuse(key, expected, format!("\"{name}\""))
+                }
+            },
+            ArrivalText::Gamma(table) => self
+                .number("workload.arrival.gamma", table.gamma, *GAMMA_SHAPES.start(), *GAMMA_SHAPES.end())
+                .map(Arrival::Gamma),
+            ArrivalText::Trace(table) => {
+                let key = "workload.arrival.trace_csv";
+                let scale =
+                    self.positive("workload.arrival.time_scale", table.time_scale.unwrap_or(1.0), DURATION_S_MAX)?;
+                let text = self.csv(key, &table.trace_csv)?;
+                let positions: HashMap<&str, u32> =
+                    models.iter().map(|model| model.name.as_str()).zip(0_u32..).collect();
+                let trace = Trace::from_csv(&text, scale, |name| positions.get(name).copied())
+                    .map_err(|message| self.csv_refused(key, &table.trace_csv, message))?;
+                Ok(Arrival::Trace(Arc::new(trace)))
+            }
+        }
+    }
+}
+
+/// The largest batch whose latency is within the SLO, at least one, at most [`PROFILE_BATCH_MAX`].
+fn batch_within(alpha_ms: f64, beta_ms: f64, slo: Nanos) -> u32 {
+    let fits = |batch: u32| Nanos::from_millis_f64(alpha_ms.mul_add(f64::from(batch), beta_ms)) <= slo;
+    let (mut fit, mut too_large) = (0, PROFILE_BATCH_MAX + 1);
+    while too_large - fit > 1 {
+        let middle = fit.midpoint(too_large);
+        if fits(middle) { fit = middle } else { too_large = middle }
+    }
+    fit.max(1)
+}

@@ -1,0 +1,153 @@
+//! The scenario as it is written: the TOML contract, key by key (DESIGN section 12). Unknown keys are errors.
+
+use serde::Deserialize;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ScenarioText {
+    pub(crate) name: String,
+    #[serde(default)]
+    pub(crate) policy: PolicyText,
+    #[serde(default = "default_duration_s")]
+    pub(crate) duration_s: f64,
+    #[serde(default = "default_warmup_s")]
+    pub(crate) warmup_s: f64,
+    #[serde(default = "default_seeds")]
+    pub(crate) seeds: Vec<u64>,
+    #[serde(default)]
+    pub(crate) network: NetworkText,
+    pub(crate) gpu: Vec<GpuText>,
+    pub(crate) model: Vec<ModelText>,
+    pub(crate) workload: WorkloadText,
+}
+
+fn default_duration_s() -> f64 {
+    30.0
+}
+
+fn default_warmup_s() -> f64 {
+    2.0
+}
+
+fn default_seeds() -> Vec<u64> {
+    vec![1, 2, 3]
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(
+    untagged,
+    expecting = "expected a policy name in quotes, or a table { name, trigger, drop, gpu_choice } without other keys"
+)]
+pub(crate) enum PolicyText {
+    Name(String),
+    Table(PolicyTable),
+}
+
+impl Default for PolicyText {
+    fn default() -> Self {
+        Self::Name("symphony".to_owned())
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PolicyTable {
+    pub(crate) name: String,
+    pub(crate) trigger: Option<TriggerText>,
+    pub(crate) drop: Option<String>,
+    pub(crate) gpu_choice: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged, expecting = "expected a trigger name in quotes, or { timeout_ms = x }")]
+pub(crate) enum TriggerText {
+    Name(String),
+    Timeout(TimeoutTable),
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TimeoutTable {
+    pub(crate) timeout_ms: f64,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct NetworkText {
+    pub(crate) ctrl_us: f64,
+    pub(crate) data_us_per_item: f64,
+    pub(crate) reply_us: f64,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct GpuText {
+    pub(crate) kind: String,
+    pub(crate) count: u32,
+    pub(crate) memory_mb: Option<f64>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ModelText {
+    pub(crate) name: String,
+    pub(crate) count: Option<u32>,
+    pub(crate) alpha_ms: Option<f64>,
+    pub(crate) beta_ms: Option<f64>,
+    pub(crate) profile_csv: Option<String>,
+    pub(crate) batch_max: Option<u32>,
+    pub(crate) slo_ms: f64,
+    pub(crate) weight: Option<f64>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct WorkloadText {
+    pub(crate) rate_rps: Option<f64>,
+    pub(crate) arrival: ArrivalText,
+    #[serde(default)]
+    pub(crate) popularity: PopularityText,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(
+    untagged,
+    expecting = "expected \"poisson\", \"uniform\", { gamma = shape } or { trace_csv = \"file\", time_scale = x }"
+)]
+pub(crate) enum ArrivalText {
+    Name(String),
+    Gamma(GammaTable),
+    Trace(TraceTable),
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct GammaTable {
+    pub(crate) gamma: f64,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TraceTable {
+    pub(crate) trace_csv: String,
+    pub(crate) time_scale: Option<f64>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged, expecting = "expected \"weights\", \"uniform\" or { zipf = s }")]
+pub(crate) enum PopularityText {
+    Name(String),
+    Zipf(ZipfTable),
+}
+
+impl Default for PopularityText {
+    fn default() -> Self {
+        Self::Name("weights".to_owned())
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ZipfTable {
+    pub(crate) zipf: f64,
+}

@@ -1,0 +1,165 @@
+//! The scenario contract: every key is understood, every mistake is named.
+
+use symphony_types::{Nanos, Time};
+use symphony_workload::{
+    Arrival, DropChoice, GpuOrder, PolicyName, Scenario, ScenarioError, TriggerChoice, arrival_streams,
+};
+
+const FULL: &str = r#"
+name = "full"
+policy = { name = "symphony", trigger = { timeout_ms = 5 }, drop = "prune", gpu_choice = "earliest_free" }
+duration_s = 30
+warmup_s = 2
+seeds = [1, 2, 3]
+[network]
+ctrl_us = 100.0
+data_us_per_item = 50.0
+reply_us = 2000
+[[gpu]]
+kind = "1080ti"
+count = 8
+memory_mb = 11264
+[[gpu]]
+kind = "a100"
+count = 2
+[[model]]
+name = "resnet50"
+count = 2
+alpha_ms = 1.053
+beta_ms = 5.072
+slo_ms = 25.0
+weight = 1.0
+[[model]]
+name = "measured"
+profile_csv = "measured.csv"
+slo_ms = 9.0
+weight = 2.0
+[workload]
+rate_rps = 5000.0
+arrival = { gamma = 0.05 }
+popularity = "weights"
+"#;
+
+fn csv_files(name: &str) -> Result<String, String> {
+    match name {
+        "measured.csv" => {
+            Ok("gpu_kind,batch,latency_ms\n1080ti,1,4\n1080ti,3,8\n1080ti,4,10\na100,1,5\na100,4,6\n".into())
+        }
+        "trace.csv" => Ok("time_s,model\n0.5,measured\n0.25,resnet50-1\n1.0,\n".into()),
+        _ => Err("no such file".into()),
+    }
+}
+
+fn parse(text: &str, overrides: &[&str]) -> Result<Scenario, ScenarioError> {
+    let overrides: Vec<String> = overrides.iter().map(|&o| o.to_owned()).collect();
+    Scenario::parse("s.toml", text, &overrides, &csv_files)
+}
+
+#[track_caller]
+fn refused(text: &str, overrides: &[&str], words: &str) {
+    let error = parse(text, overrides).expect_err("the scenario should be refused").to_string();
+    assert!(error.contains(words), "`{words}` is not in: {error}");
+}
+
+#[test]
+fn every_key_of_the_contract_arrives_where_it_belongs() {
+    let scenario = parse(FULL, &[]).unwrap();
+    assert_eq!(scenario.policy.trigger, TriggerChoice::Timeout(Nanos::from_millis(5)));
+    assert_eq!((scenario.policy.drop, scenario.policy.gpu_choice), (DropChoice::Prune, GpuOrder::EarliestFree));
+    assert_eq!(scenario.policy.to_string(), "symphony trigger=timeout_ms=5 drop=prune gpu_choice=earliest_free");
+    assert_eq!((scenario.duration, scenario.warmup), (Nanos::from_millis(30_000), Nanos::from_millis(2_000)));
+    assert_eq!(scenario.seeds, [1, 2, 3]);
+    assert_eq!(scenario.network.control, Nanos::from_micros(100));
+    assert_eq!(scenario.network.data_per_item, Nanos::from_micros(50));
+    assert_eq!(scenario.network.reply, Nanos::from_micros(2_000));
+    assert_eq!(scenario.gpu_count(), 10);
+    assert_eq!(scenario.gpus[0].memory_mb, Some(11264.0));
+    let names: Vec<_> = scenario.models.iter().map(|model| model.name.as_str()).collect();
+    assert_eq!(names, ["resnet50-0", "resnet50-1", "measured"]);
+    let shares: Vec<_> = scenario.models.iter().map(|model| model.share).collect();
+    assert_eq!(shares, [0.25, 0.25, 0.5]);
+    assert_eq!(scenario.arrival, Arrival::Gamma(0.05));
+    // The largest batch within 25 ms: 18 × 1.053 + 5.072 = 24.026.
+    assert_eq!(scenario.models[0].profile.batch_max(), 18);
+    // The slower kind at each batch size, up to the last one within 9 ms.
+    let measured: Vec<_> = scenario.models[2].profile.table().iter().map(|l| l.as_millis_f64()).collect();
+    assert_eq!(measured, [5.0, 6.0, 8.0]);
+}
+
+#[test]
+fn optional_keys_have_the_documented_defaults() {
+    let text = r#"
+        name = "short"
+        gpu = [{ kind = "x", count = 1 }]
+        model = [{ name = "m", alpha_ms = 1, beta_ms = 5, slo_ms = 25 }]
+        workload = { rate_rps = 10, arrival = "poisson" }
+    "#;
+    let scenario = parse(text, &[]).unwrap();
+    assert_eq!((scenario.policy.name, scenario.policy.to_string()), (PolicyName::Symphony, "symphony".to_owned()));
+    assert_eq!(scenario.models[0].name, "m");
+    assert_eq!(scenario.network.reply, Nanos::ZERO);
+    assert_eq!(scenario.models[0].share, 1.0);
+}
+
+#[test]
+fn overrides_replace_keys_and_are_kept_for_the_replay_command() {
+    let overrides = ["workload.rate_rps=100", "gpu.0.count=16", "model.0.slo_ms=30", "policy=eager", "seeds=[7]"];
+    let scenario = parse(FULL, &overrides).unwrap();
+    assert_eq!((scenario.rate_rps, scenario.gpus[0].count), (100.0, 16));
+    assert_eq!(scenario.models[0].slo, Nanos::from_millis(30));
+    assert_eq!(scenario.policy.to_string(), "eager");
+    assert_eq!(scenario.seeds, [7]);
+    assert_eq!(scenario.overrides, overrides);
+}
+
+#[test]
+fn mistakes_are_named_by_file_key_and_expectation() {
+    refused(FULL, &["workload.rat_rps=3"], "--set workload.rat_rps=3: unknown field `rat_rps`");
+    refused(FULL, &["gpu.5.count=3"], "the list has 2 entries");
+    refused(FULL, &["workload.rate_rps=many"], "--set workload.rate_rps=many: invalid type: string \"many\"");
+    refused(FULL, &["workload.rate_rps=-1"], "s.toml: key `workload.rate_rps`: expected a number above 0");
+    refused(FULL, &["workload.rate_rps=nan"], "`workload.rate_rps`");
+    refused(FULL, &["policy=clockwork"], "key `policy`: expected one of \"symphony\", \"eager\", got \"clockwork\"");
+    refused(
+        FULL,
+        &["policy.trigger=beta"],
+        "key `policy.trigger`: expected one of \"eager\", \"frontrun\", \"latest\"",
+    );
+    refused(FULL, &["policy.drop=all"], "key `policy.drop`: expected one of \"window\", \"prune\", \"none\"");
+    refused(FULL, &["policy.gpu_choice=best"], "key `policy.gpu_choice`");
+    refused(FULL, &["policy.name=eager"], "use name = \"symphony\" to choose one");
+    refused(FULL, &["policy.extra=1"], "without other keys");
+    refused(FULL, &["workload.arrival=weekly"], "key `workload.arrival`: expected \"poisson\"");
+    refused(FULL, &["workload.arrival={gamma=0}"], "key `workload.arrival.gamma`");
+    refused(FULL, &["workload.arrival={gamma=1, extra=2}"], "expected \"poisson\", \"uniform\", { gamma = shape }");
+    refused(FULL, &["workload.popularity={zipf=-1}"], "key `workload.popularity.zipf`");
+    refused(FULL, &["workload.arrival={trace_csv='x'}"], "key `workload.arrival.trace_csv`: x: no such file");
+    refused(FULL, &["gpu.1.kind=h100"], "measured.csv: has no rows for gpu_kind `h100`; it knows: 1080ti, a100");
+    refused(FULL, &["model.0.profile_csv=measured.csv"], "either alpha_ms and beta_ms, or profile_csv");
+    refused(FULL, &["model.0.alpha_ms=-1"], "key `model.0.alpha_ms`");
+    refused(FULL, &["model.0.count=1000000000"], "at most 10000 models");
+    refused(FULL, &["model.0.batch_max=0"], "key `model.0.batch_max`: expected 1 to 4096, got 0");
+    refused(FULL, &["model.1.name=resnet50-1"], "expected names that differ, got `resnet50-1` twice");
+    refused(FULL, &["seeds=[]"], "key `seeds`: expected 1 to 1000 seeds");
+    refused(FULL, &["gpu.0.count=4000000000"], "at most 100000 GPUs");
+    refused(FULL, &["gpu=[]"], "at least one [[gpu]]");
+    refused(&FULL.replace("weight", "wait"), &[], "unknown field `wait`");
+    refused(&FULL.replace("rate_rps = 5000.0", ""), &[], "key `workload.rate_rps`");
+    refused("name = ", &[], "s.toml: TOML parse error at line 1");
+}
+
+#[test]
+fn a_trace_is_played_once_in_order_and_stretched() {
+    let scenario = parse(FULL, &["workload.arrival={trace_csv='trace.csv', time_scale=2.0}"]).unwrap();
+    // Three requests in one second, played at half speed.
+    assert_eq!(scenario.rate_rps, 1.5);
+    let mut streams = arrival_streams(&scenario, 1, scenario.rate_rps);
+    let times = |stream: &mut symphony_workload::ArrivalStream| {
+        std::iter::from_fn(|| stream.next_arrival()).map(Time::as_secs_f64).collect::<Vec<_>>()
+    };
+    let played: Vec<Vec<f64>> = streams.iter_mut().map(times).collect();
+    assert!(played[1].contains(&0.5) && played[2].contains(&1.0), "{played:?}");
+    // The nameless row went to one of the models.
+    assert_eq!(played.iter().flatten().filter(|&&time| time == 2.0).count(), 1);
+    assert_eq!(played.iter().flatten().count(), 3);
+}
