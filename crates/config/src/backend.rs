@@ -1,0 +1,73 @@
+//! `[backend]`: what one backend is told about itself.
+
+use std::path::PathBuf;
+
+use crate::Address;
+
+/// One backend.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BackendConfig {
+    /// Its name, unique in the cluster. No default: two backends of one name would take each other's place.
+    pub name: String,
+    /// The sub-cluster its GPUs join.
+    pub subcluster: String,
+    /// Where schedulers send batch plans: an address by which they can reach it.
+    pub exec: Address,
+    /// Where it serves metrics, health and the console.
+    pub metrics: Address,
+    /// What runs the batches.
+    pub executor: ExecutorKind,
+    /// Its GPUs.
+    pub gpus: Vec<GpuConfig>,
+    /// Directory that the paths of models are relative to.
+    pub model_dir: PathBuf,
+    /// The ONNX Runtime library; none (an empty string) searches where `make setup` puts it.
+    #[serde(with = "crate::name::empty_is_none")]
+    pub onnxruntime: Option<PathBuf>,
+    /// Threads that one batch may use.
+    pub intra_op_threads: u32,
+    /// Batch plans that may wait per GPU.
+    pub plans_queued_max: u32,
+}
+
+/// What runs the batches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ExecutorKind {
+    /// ONNX Runtime on the CPU.
+    OrtCpu,
+    /// Takes exactly as long as the profile says and answers with a checksum of the input.
+    Emulated,
+}
+
+impl ExecutorKind {
+    /// The name in configuration, metrics and views.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::OrtCpu => "ort-cpu",
+            Self::Emulated => "emulated",
+        }
+    }
+}
+
+/// Some equal GPUs.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GpuConfig {
+    /// Their kind: profiles are per kind.
+    pub kind: String,
+    /// How many.
+    pub count: u32,
+    /// Memory of each, in MB of 2²⁰ bytes.
+    pub memory_mb: u64,
+}
+
+impl GpuConfig {
+    /// Memory of each, in bytes.
+    #[must_use]
+    pub const fn memory_bytes(&self) -> u64 {
+        self.memory_mb.saturating_mul(1 << 20)
+    }
+}

@@ -1,0 +1,35 @@
+//! `[frontend]`: what one frontend is told about itself.
+
+use symphony_types::Nanos;
+
+use crate::Address;
+
+/// One frontend.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FrontendConfig {
+    /// Its name, unique in the cluster. No default: two frontends of one name would take each other's place.
+    pub name: String,
+    /// Where it serves the Open Inference Protocol over gRPC.
+    pub grpc: Address,
+    /// Where it serves the Open Inference Protocol over REST.
+    pub rest: Address,
+    /// Where it serves metrics, health and the console.
+    pub metrics: Address,
+    /// Where backends pull inputs from and push results to: an address by which they can reach it.
+    pub data: Address,
+    /// The largest request accepted, in bytes.
+    pub request_bytes_max: u64,
+    /// Requests accepted and not yet answered, at most.
+    pub requests_in_flight_max: u32,
+    /// How long after its deadline a request may still be answered (late) before it fails, in milliseconds.
+    pub answer_grace_ms: u64,
+}
+
+impl FrontendConfig {
+    /// How long after its deadline a request may still be answered before it fails.
+    #[must_use]
+    pub const fn answer_grace(&self) -> Nanos {
+        Nanos::from_millis(self.answer_grace_ms)
+    }
+}

@@ -1,0 +1,32 @@
+//! What a node is told about itself and its cluster: read, layered, checked, and explained when it cannot be.
+//!
+//! A configuration is TOML. [`NodeConfig::load`] lays the file over [`DEFAULTS`], the environment
+//! (`SYMPHONY__SECTION__KEY`) over the file, and command-line overrides (`section.key=value`) over both; unknown keys
+//! and wrong types are refused by name, and [`NodeConfig::validate`] refuses combinations that cannot work, saying
+//! which key, which value, and what to try. Nothing here opens a socket, starts a thread, or looks at a clock.
+
+mod address;
+mod backend;
+mod cluster;
+mod error;
+mod frontend;
+mod layers;
+mod log;
+mod name;
+mod node;
+mod scheduler;
+mod security;
+mod validate;
+
+pub use address::{Address, AddressError};
+pub use backend::{BackendConfig, ExecutorKind, GpuConfig};
+pub use cluster::{ClusterConfig, ReplicaConfig, Timing};
+pub use error::{Error, Problem};
+pub use frontend::FrontendConfig;
+pub use layers::{CONFIG_BYTES_MAX, DEFAULTS, ENV_PREFIX, Origin};
+pub use log::{LogConfig, LogFormat};
+pub use name::NAME_BYTES_MAX;
+pub use node::{NodeConfig, Role};
+pub use scheduler::{DelaysConfig, Idle, SchedulerConfig};
+pub use security::SecurityConfig;
+pub use validate::limits;

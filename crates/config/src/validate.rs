@@ -1,0 +1,273 @@
+//! What cannot work although every key by itself is fine. All problems are reported at once.
+
+use std::collections::BTreeSet;
+
+use crate::name::is_name;
+use crate::{Address, BackendConfig, ExecutorKind, FrontendConfig, NodeConfig, Problem, Role, SchedulerConfig};
+
+/// The largest values that are accepted; each bounds a queue, a table or a wait of the process that is configured.
+pub mod limits {
+    /// Sizes of a Raft group that survive half of it but one; more than 7 only makes commits slower.
+    pub const REPLICAS: [usize; 4] = [1, 3, 5, 7];
+    /// Model threads: more than any machine has cores for.
+    pub const MODEL_THREADS_MAX: u32 = 256;
+    /// Any one delay, in microseconds: a second is beyond every SLO that batches are deferred for.
+    pub const DELAY_US_MAX: u64 = 1_000_000;
+    /// Bytes of one request: 256 MiB.
+    pub const REQUEST_BYTES_MAX: u64 = 256 << 20;
+    /// Requests in flight at one frontend.
+    pub const REQUESTS_IN_FLIGHT_MAX: u32 = 1 << 20;
+    /// Grace after a deadline, in milliseconds.
+    pub const ANSWER_GRACE_MS_MAX: u64 = 60_000;
+    /// GPUs of one backend, over all kinds.
+    pub const GPUS_MAX: u32 = 1024;
+    /// Memory of one GPU in MB: 4 TiB.
+    pub const GPU_MEMORY_MB_MAX: u64 = 4 << 20;
+    /// Threads of one batch.
+    pub const INTRA_OP_THREADS_MAX: u32 = 256;
+    /// Batch plans queued per GPU.
+    pub const PLANS_QUEUED_MAX: u32 = 64;
+    /// Bytes of a log filter.
+    pub const LOG_LEVEL_BYTES_MAX: usize = 1024;
+}
+
+/// Everything about `config` that cannot work for `role`.
+pub(crate) fn problems(config: &NodeConfig, role: Role) -> Vec<Problem> {
+    let mut check = Check { problems: Vec::new() };
+    check.sections(config, role);
+    check.cluster(config, role);
+    if let Some(scheduler) = &config.scheduler {
+        check.scheduler(config, scheduler);
+    }
+    if let Some(frontend) = &config.frontend {
+        check.frontend(frontend);
+    }
+    if let Some(backend) = &config.backend {
+        check.backend(backend);
+    }
+    check.log(config);
+    check.ports(config);
+    check.reach(config);
+    check.problems
+}
+
+/// An address, its key, and who uses it.
+struct Spoken<'a> {
+    key: String,
+    address: &'a Address,
+    /// Other nodes dial it, so it must mean the same everywhere.
+    dialled: bool,
+}
+
+/// Every address the configuration speaks of.
+fn addresses(config: &NodeConfig) -> Vec<Spoken<'_>> {
+    let mut all = Vec::new();
+    for (index, replica) in config.cluster.scheduler.iter().enumerate() {
+        for (name, address) in replica.addresses() {
+            all.push(Spoken { key: format!("cluster.scheduler.{index}.{name}"), address, dialled: true });
+        }
+    }
+    let mut own = |key: &str, address, dialled| all.push(Spoken { key: key.to_owned(), address, dialled });
+    if let Some(scheduler) = &config.scheduler {
+        own("scheduler.metrics", &scheduler.metrics, false);
+    }
+    if let Some(frontend) = &config.frontend {
+        own("frontend.grpc", &frontend.grpc, false);
+        own("frontend.rest", &frontend.rest, false);
+        own("frontend.metrics", &frontend.metrics, false);
+        own("frontend.data", &frontend.data, true);
+    }
+    if let Some(backend) = &config.backend {
+        own("backend.exec", &backend.exec, true);
+        own("backend.metrics", &backend.metrics, false);
+    }
+    all
+}
+
+struct Check {
+    problems: Vec<Problem>,
+}
+
+impl Check {
+    fn say(&mut self, key: impl Into<String>, message: impl Into<String>) {
+        self.problems.push(Problem::new(key, message));
+    }
+
+    fn name(&mut self, key: impl Into<String>, name: &str) {
+        if !is_name(name) {
+            let max = crate::NAME_BYTES_MAX;
+            self.say(key, format!("`{name}` is not a name; expected 1 to {max} of a–z, 0–9 and -, no leading -"));
+        }
+    }
+
+    fn range(&mut self, key: impl Into<String>, value: u64, min: u64, max: u64) {
+        if !(min..=max).contains(&value) {
+            self.say(key, format!("{value} is out of range; expected {min} to {max}"));
+        }
+    }
+
+    fn sections(&mut self, config: &NodeConfig, role: Role) {
+        let present = [
+            ("scheduler", config.scheduler.is_some()),
+            ("frontend", config.frontend.is_some()),
+            ("backend", config.backend.is_some()),
+        ];
+        for (section, there) in present {
+            if !there && role.sections().contains(&section) {
+                self.say(section, format!("the section is missing; `symphony {role}` needs it"));
+            }
+        }
+    }
+
+    fn cluster(&mut self, config: &NodeConfig, role: Role) {
+        let cluster = &config.cluster;
+        self.name("cluster.name", &cluster.name);
+        let replicas = cluster.scheduler.len();
+        if replicas == 0 {
+            self.say(
+                "cluster.scheduler",
+                format!("no scheduler replica is given, so a {role} has nobody to talk to; add [[cluster.scheduler]]"),
+            );
+        } else if !limits::REPLICAS.contains(&replicas) {
+            let advice = if replicas.is_multiple_of(2) && replicas < 8 {
+                format!("{replicas} replicas survive no more failures than {}", replicas - 1)
+            } else {
+                "more replicas only make every commit slower".to_owned()
+            };
+            self.say("cluster.scheduler", format!("{replicas} replicas; expected 1, 3, 5 or 7: {advice}"));
+        }
+        let mut seen = BTreeSet::new();
+        for (index, replica) in cluster.scheduler.iter().enumerate() {
+            let key = format!("cluster.scheduler.{index}.id");
+            if replica.id.get() == 0 {
+                self.say(key, "0 is no id; expected a number from 1 that no other replica ever had");
+            } else if !seen.insert(replica.id) {
+                self.say(key, format!("{} is given to two replicas; ids are unique", replica.id.get()));
+            }
+        }
+    }
+
+    fn scheduler(&mut self, config: &NodeConfig, scheduler: &SchedulerConfig) {
+        let ids = || {
+            let ids: Vec<_> = config.cluster.scheduler.iter().map(|r| r.id.get().to_string()).collect();
+            if ids.is_empty() { "none".to_owned() } else { ids.join(", ") }
+        };
+        if config.cluster.replica(scheduler.id).is_none() {
+            let id = scheduler.id.get();
+            self.say("scheduler.id", format!("{id} is not among the ids of cluster.scheduler ({})", ids()));
+        }
+        if scheduler.data_dir.as_os_str().is_empty() {
+            self.say(
+                "scheduler.data_dir",
+                "no directory is given; name one that survives restarts: a replica must not forget its votes",
+            );
+        }
+        let threads = u64::from(scheduler.model_threads);
+        self.range("scheduler.model_threads", threads, 0, limits::MODEL_THREADS_MAX.into());
+        for (name, delay_us) in scheduler.delays.each() {
+            self.range(format!("scheduler.delays.{name}"), delay_us, 0, limits::DELAY_US_MAX);
+        }
+    }
+
+    fn frontend(&mut self, frontend: &FrontendConfig) {
+        self.name("frontend.name", &frontend.name);
+        self.range("frontend.request_bytes_max", frontend.request_bytes_max, 1, limits::REQUEST_BYTES_MAX);
+        let in_flight = u64::from(frontend.requests_in_flight_max);
+        self.range("frontend.requests_in_flight_max", in_flight, 1, limits::REQUESTS_IN_FLIGHT_MAX.into());
+        self.range("frontend.answer_grace_ms", frontend.answer_grace_ms, 0, limits::ANSWER_GRACE_MS_MAX);
+    }
+
+    fn backend(&mut self, backend: &BackendConfig) {
+        self.name("backend.name", &backend.name);
+        self.name("backend.subcluster", &backend.subcluster);
+        let threads = u64::from(backend.intra_op_threads);
+        self.range("backend.intra_op_threads", threads, 1, limits::INTRA_OP_THREADS_MAX.into());
+        self.range("backend.plans_queued_max", backend.plans_queued_max.into(), 1, limits::PLANS_QUEUED_MAX.into());
+        if backend.gpus.is_empty() {
+            self.say("backend.gpus", "no GPU is given; add { kind = \"cpu\", count = 1, memory_mb = 1024 } or such");
+        }
+        let mut kinds = BTreeSet::new();
+        for (index, gpu) in backend.gpus.iter().enumerate() {
+            let key = |name: &str| format!("backend.gpus.{index}.{name}");
+            self.name(key("kind"), &gpu.kind);
+            self.range(key("count"), gpu.count.into(), 1, limits::GPUS_MAX.into());
+            self.range(key("memory_mb"), gpu.memory_mb, 1, limits::GPU_MEMORY_MB_MAX);
+            if !kinds.insert(&gpu.kind) {
+                self.say(key("kind"), format!("`{}` is given twice; add the counts up", gpu.kind));
+            }
+            if backend.executor == ExecutorKind::OrtCpu && gpu.kind != "cpu" && !gpu.kind.starts_with("cpu-") {
+                let kind = &gpu.kind;
+                self.say(
+                    key("kind"),
+                    format!("executor ort-cpu runs on the CPU, which is not a `{kind}`; expected `cpu` or `cpu-…`"),
+                );
+            }
+        }
+        let count: u64 = backend.gpus.iter().map(|g| u64::from(g.count)).sum();
+        if count > limits::GPUS_MAX.into() && backend.gpus.len() > 1 {
+            self.say("backend.gpus", format!("{count} GPUs; one backend has at most {}", limits::GPUS_MAX));
+        }
+        match (backend.executor, &backend.onnxruntime) {
+            (ExecutorKind::Emulated, Some(path)) => self.say(
+                "backend.onnxruntime",
+                format!("`{}` is set but executor = \"emulated\" never loads it; remove one of them", path.display()),
+            ),
+            (ExecutorKind::OrtCpu, _) if backend.model_dir.as_os_str().is_empty() => {
+                self.say("backend.model_dir", "no directory is given, but executor = \"ort-cpu\" loads models from it");
+            }
+            _ => {}
+        }
+    }
+
+    fn log(&mut self, config: &NodeConfig) {
+        let bytes = config.log.level.len();
+        if bytes == 0 || bytes > limits::LOG_LEVEL_BYTES_MAX {
+            let max = limits::LOG_LEVEL_BYTES_MAX;
+            self.say("log.level", format!("a filter of {bytes} bytes; expected 1 to {max}, such as info"));
+        }
+    }
+
+    fn ports(&mut self, config: &NodeConfig) {
+        let all = addresses(config);
+        for (index, one) in all.iter().enumerate() {
+            let port = one.address.port();
+            if port == 0 {
+                if one.key.starts_with("cluster.") {
+                    self.say(&one.key, "port 0 is chosen at start, so nobody could dial it; give a fixed port");
+                }
+                continue;
+            }
+            // A wildcard takes the port on every address of this machine, but replicas may live on others.
+            let same_host = |other: &Spoken<'_>| {
+                let local = |s: &Spoken<'_>| !s.key.starts_with("cluster.");
+                one.address.host() == other.address.host()
+                    || (one.address.is_loopback() && other.address.is_loopback())
+                    || (local(one) && local(other) && (one.address.is_wildcard() || other.address.is_wildcard()))
+            };
+            for other in all[..index].iter().filter(|o| o.address.port() == port) {
+                if same_host(other) {
+                    self.say(&one.key, format!("{} is taken by {} = {}", one.address, other.key, other.address));
+                }
+            }
+        }
+    }
+
+    fn reach(&mut self, config: &NodeConfig) {
+        for Spoken { key, address, dialled } in addresses(config) {
+            if dialled && address.is_wildcard() {
+                let advice = "give the address by which other nodes reach this one";
+                self.say(&key, format!("{address} means every address of a machine and cannot be dialled; {advice}"));
+            }
+            if !address.is_loopback() && !config.security.insecure_dev {
+                self.say(
+                    &key,
+                    format!(
+                        "{address} is not a loopback address, and connections are not authenticated yet: whoever \
+                         reaches it commands the cluster; use loopback, or in a closed network set \
+                         security.insecure_dev = true"
+                    ),
+                );
+            }
+        }
+    }
+}
