@@ -1,0 +1,128 @@
+//! Little-endian bytes to typed elements and back: ONNX Runtime's safe interface takes and gives typed slices.
+
+use ort::session::SessionInputValue;
+use ort::value::{DynValue, TensorElementType, TensorRef};
+use symphony_types::DataType;
+
+/// A typed buffer of one input, filled anew for each batch.
+#[derive(Debug)]
+pub(crate) enum Elements {
+    Bool(Vec<bool>),
+    Uint8(Vec<u8>),
+    Uint16(Vec<u16>),
+    Uint32(Vec<u32>),
+    Uint64(Vec<u64>),
+    Int8(Vec<i8>),
+    Int16(Vec<i16>),
+    Int32(Vec<i32>),
+    Int64(Vec<i64>),
+    Fp32(Vec<f32>),
+    Fp64(Vec<f64>),
+}
+
+/// The data type of a tensor in ONNX Runtime's words; `None` if the executor cannot take or give such elements.
+pub(crate) fn data_type_of(element: TensorElementType) -> Option<DataType> {
+    Some(match element {
+        TensorElementType::Bool => DataType::Bool,
+        TensorElementType::Uint8 => DataType::Uint8,
+        TensorElementType::Uint16 => DataType::Uint16,
+        TensorElementType::Uint32 => DataType::Uint32,
+        TensorElementType::Uint64 => DataType::Uint64,
+        TensorElementType::Int8 => DataType::Int8,
+        TensorElementType::Int16 => DataType::Int16,
+        TensorElementType::Int32 => DataType::Int32,
+        TensorElementType::Int64 => DataType::Int64,
+        TensorElementType::Float32 => DataType::Fp32,
+        TensorElementType::Float64 => DataType::Fp64,
+        _ => return None,
+    })
+}
+
+macro_rules! numbers {
+    ($($variant:ident: $number:ty,)*) => {
+        impl Elements {
+            /// An empty buffer; `None` for a type that [`data_type_of`] never yields.
+            pub(crate) fn new(data_type: DataType) -> Option<Self> {
+                match data_type {
+                    DataType::Bool => Some(Self::Bool(Vec::new())),
+                    $(DataType::$variant => Some(Self::$variant(Vec::new())),)*
+                    DataType::Fp16 => None,
+                }
+            }
+
+            /// Replaces the content by what `bytes` spell. Their length is a multiple of the element's: callers check.
+            pub(crate) fn fill(&mut self, bytes: &[u8]) {
+                match self {
+                    // Any byte but zero is true: the bytes come from clients.
+                    Self::Bool(elements) => {
+                        elements.clear();
+                        elements.extend(bytes.iter().map(|&byte| byte != 0));
+                    }
+                    $(Self::$variant(elements) => {
+                        const SIZE: usize = size_of::<$number>();
+                        let spelled = bytes.as_chunks::<SIZE>().0.iter().map(|&b| <$number>::from_le_bytes(b));
+                        elements.clear();
+                        elements.extend(spelled);
+                    })*
+                }
+            }
+
+            /// The content as a tensor of this shape.
+            pub(crate) fn as_input<'a>(&'a self, shape: &'a [i64]) -> ort::Result<SessionInputValue<'a>> {
+                Ok(match self {
+                    Self::Bool(elements) => TensorRef::from_array_view((shape, elements.as_slice()))?.into(),
+                    $(Self::$variant(elements) => TensorRef::from_array_view((shape, elements.as_slice()))?.into(),)*
+                })
+            }
+        }
+
+        /// Appends a tensor's elements to `bytes`. A tensor of another type is an error.
+        pub(crate) fn append_bytes(value: &DynValue, data_type: DataType, bytes: &mut Vec<u8>) -> ort::Result<()> {
+            match data_type {
+                DataType::Bool => bytes.extend(value.try_extract_tensor::<bool>()?.1.iter().map(|&b| u8::from(b))),
+                $(DataType::$variant => {
+                    bytes.extend(value.try_extract_tensor::<$number>()?.1.iter().flat_map(|number| number.to_le_bytes()));
+                })*
+                DataType::Fp16 => return Err(ort::Error::new("FP16 outputs are not supported")),
+            }
+            Ok(())
+        }
+    };
+}
+
+numbers! {
+    Uint8: u8,
+    Uint16: u16,
+    Uint32: u32,
+    Uint64: u64,
+    Int8: i8,
+    Int16: i16,
+    Int32: i32,
+    Int64: i64,
+    Fp32: f32,
+    Fp64: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_little_endian_and_any_byte_but_zero_is_true() {
+        let mut halves = Elements::new(DataType::Int16).unwrap();
+        halves.fill(&[1, 0, 0xff, 0xff]);
+        assert!(matches!(&halves, Elements::Int16(v) if v == &[1, -1]));
+        halves.fill(&[2, 1]);
+        assert!(matches!(&halves, Elements::Int16(v) if v == &[258]));
+        let mut bools = Elements::new(DataType::Bool).unwrap();
+        bools.fill(&[0, 1, 7]);
+        assert!(matches!(&bools, Elements::Bool(v) if v == &[false, true, true]));
+    }
+
+    #[test]
+    fn every_type_that_a_model_may_have_has_a_buffer() {
+        for data_type in DataType::ALL {
+            assert_eq!(Elements::new(data_type).is_some(), data_type != DataType::Fp16, "{data_type}");
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! An executor that takes exactly as long as a profile says and computes a checksum instead of a model.
+
+use std::time::Instant;
+
+use symphony_types::{DataType, LatencyProfile, Signature, TensorSpec};
+
+use crate::port::{BatchInputs, ExecuteError, ModelExecutor};
+use crate::wait::wait_until;
+
+/// Takes exactly ℓ(b) per batch; each item's answer is the checksum of that item's inputs.
+///
+/// The answer depends on nothing but the item itself, not on its place in the batch or on its neighbours. So a load
+/// generator can verify that every answer belongs to its question (see [`item_checksum`]).
+#[derive(Debug)]
+pub struct EmulatedExecutor {
+    profile: LatencyProfile,
+    signature: Signature,
+    /// The emulated GPU's last batch ended here. The next one cannot have begun before, however early it was planned.
+    free_at: Option<Instant>,
+}
+
+impl EmulatedExecutor {
+    /// An emulated GPU with this profile, for a model with this signature.
+    ///
+    /// Any signature will do: an output is filled by repeating the four bytes of the item's checksum, so the default
+    /// one (see [`default_signature`]) yields the checksum as a number.
+    #[must_use]
+    pub fn new(profile: LatencyProfile, signature: Signature) -> Self {
+        Self { profile, signature, free_at: None }
+    }
+}
+
+/// `INPUT0` FP32 [16] → `OUTPUT0` UINT32 [1].
+#[must_use]
+pub fn default_signature() -> Signature {
+    let input = TensorSpec { name: "INPUT0".into(), data_type: DataType::Fp32, item_shape: vec![16] };
+    let output = TensorSpec { name: "OUTPUT0".into(), data_type: DataType::Uint32, item_shape: vec![1] };
+    Signature { inputs: vec![input], outputs: vec![output] }
+}
+
+/// The CRC-32C of one item's bytes in all inputs, in the signature's order: what the emulated executor answers.
+pub fn item_checksum<'a>(inputs: impl IntoIterator<Item = &'a [u8]>) -> u32 {
+    inputs.into_iter().fold(0, crc32c::crc32c_append)
+}
+
+impl ModelExecutor for EmulatedExecutor {
+    fn run(&mut self, batch: &BatchInputs<'_>, outputs: &mut Vec<Vec<u8>>) -> Result<(), ExecuteError> {
+        batch.check(&self.signature, self.profile.batch_max())?;
+        let asked = batch.start.unwrap_or_else(Instant::now);
+        let begin = self.free_at.map_or(asked, |free_at| free_at.max(asked));
+        let end = begin + self.profile.latency(batch.items).into();
+
+        // The answers are computed within ℓ(b), not after it.
+        outputs.resize_with(self.signature.outputs.len(), Vec::new);
+        outputs.iter_mut().for_each(Vec::clear);
+        for item in 0..batch.items as usize {
+            let slices = self.signature.inputs.iter().zip(batch.tensors).map(|(spec, bytes)| {
+                let size = spec.item_bytes();
+                &bytes[item * size..(item + 1) * size]
+            });
+            let answer = item_checksum(slices).to_le_bytes();
+            for (spec, output) in self.signature.outputs.iter().zip(outputs.iter_mut()) {
+                output.extend(answer.iter().cycle().take(spec.item_bytes()));
+            }
+        }
+        wait_until(end);
+        self.free_at = Some(end);
+        Ok(())
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn batch_max(&self) -> u32 {
+        self.profile.batch_max()
+    }
+
+    fn kind(&self) -> &'static str {
+        "emulated"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn executor() -> EmulatedExecutor {
+        EmulatedExecutor::new(LatencyProfile::from_line(1.0, 2.0, 4).unwrap(), default_signature())
+    }
+
+    #[test]
+    fn being_called_late_does_not_add_up() {
+        let mut executor = executor();
+        let (input, mut outputs) = ([0_u8; 64], Vec::new());
+        let first = Instant::now();
+        for turn in 0..5 {
+            // Planned back to back, each called only after the one before it ended, hence a little late.
+            let start = Some(first + Duration::from_millis(3 * turn));
+            executor.run(&BatchInputs { items: 1, tensors: &[&input], start }, &mut outputs).unwrap();
+        }
+        assert_eq!(executor.free_at, Some(first + Duration::from_millis(15)));
+        assert!(first.elapsed() >= Duration::from_millis(15));
+    }
+
+    #[test]
+    fn batches_planned_to_overlap_run_one_after_the_other() {
+        let mut executor = executor();
+        let (input, mut outputs) = ([0_u8; 128], Vec::new());
+        let start = Some(Instant::now());
+        for _ in 0..2 {
+            executor.run(&BatchInputs { items: 2, tensors: &[&input], start }, &mut outputs).unwrap();
+        }
+        assert_eq!(executor.free_at, Some(start.unwrap() + Duration::from_millis(8)));
+    }
+
+    #[test]
+    fn every_byte_of_every_input_changes_the_answer_and_outputs_are_filled() {
+        let spec = |name: &str, data_type, shape: &[u32]| TensorSpec {
+            name: name.into(),
+            data_type,
+            item_shape: shape.to_vec(),
+        };
+        let signature = Signature {
+            inputs: vec![spec("a", DataType::Uint8, &[3]), spec("b", DataType::Int16, &[])],
+            outputs: vec![spec("x", DataType::Uint32, &[1]), spec("y", DataType::Uint8, &[6])],
+        };
+        let mut executor = EmulatedExecutor::new(LatencyProfile::from_line(0.0, 0.001, 4).unwrap(), signature);
+        let mut answer = |a: [u8; 3], b: [u8; 2]| {
+            let mut outputs = vec![vec![9; 40]];
+            executor.run(&BatchInputs { items: 1, tensors: &[&a, &b], start: None }, &mut outputs).unwrap();
+            assert_eq!(outputs[1][..4], outputs[0]);
+            assert_eq!(outputs[1][4..], outputs[0][..2]);
+            assert_eq!(outputs[0], item_checksum([&a[..], &b[..]]).to_le_bytes());
+            outputs.remove(0)
+        };
+        let base = answer([1, 2, 3], [4, 5]);
+        for other in [answer([1, 2, 0], [4, 5]), answer([1, 2, 3], [0, 5]), answer([1, 2, 3], [4, 0])] {
+            assert_ne!(base, other);
+        }
+    }
+}

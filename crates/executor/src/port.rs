@@ -1,0 +1,127 @@
+//! The port: what a backend asks of whatever runs its batches.
+
+use std::fmt;
+use std::time::Instant;
+
+use symphony_types::Signature;
+
+/// One model instance on one GPU.
+///
+/// An executor belongs to one thread at a time, its GPU's, and execution is serial: `&mut self` is invariant S1 at
+/// the last place where it could be broken.
+pub trait ModelExecutor: Send + fmt::Debug {
+    /// Runs one batch and blocks the calling thread until it is done.
+    ///
+    /// `outputs` gets one contiguous buffer per output of the signature, in its order: the items in the order of the
+    /// inputs, little-endian. Whatever it held before is overwritten and its memory is used again.
+    ///
+    /// # Errors
+    /// If the batch does not fit the signature or the largest batch, or the execution fails. `outputs` then holds
+    /// nothing of worth, and the executor can be used again.
+    fn run(&mut self, batch: &BatchInputs<'_>, outputs: &mut Vec<Vec<u8>>) -> Result<(), ExecuteError>;
+
+    /// What the model takes and gives.
+    fn signature(&self) -> &Signature;
+
+    /// The largest batch, in items.
+    fn batch_max(&self) -> u32;
+
+    /// What runs here, for logs and metrics: a process never hides which executor it uses.
+    fn kind(&self) -> &'static str;
+}
+
+/// The inputs of one batch.
+#[derive(Clone, Copy, Debug)]
+pub struct BatchInputs<'a> {
+    /// How many items the batch has, at least one.
+    pub items: u32,
+    /// One contiguous buffer per input of the signature, in its order: `items` items each, little-endian.
+    pub tensors: &'a [&'a [u8]],
+    /// When the batch was to start, or when its inputs were there if that was later; `None` is "now". Executors that
+    /// do real work start when they are called. The emulated one measures ℓ(b) from here, so that being called late
+    /// does not add up from batch to batch.
+    pub start: Option<Instant>,
+}
+
+/// Why a batch was not executed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ExecuteError {
+    /// There is nothing to run.
+    #[error("the batch has no items; expected at least 1")]
+    Empty,
+    /// The batch is larger than the profile, and perhaps the memory, allows.
+    #[error("the batch has {items} items; this executor takes at most {batch_max}")]
+    TooLarge {
+        /// Items given.
+        items: u32,
+        /// Items allowed.
+        batch_max: u32,
+    },
+    /// A buffer is missing or superfluous.
+    #[error("the batch has {given} input buffers; the model takes {expected}")]
+    InputCount {
+        /// Buffers given.
+        given: usize,
+        /// Buffers expected.
+        expected: usize,
+    },
+    /// A buffer has the wrong length.
+    #[error("input `{name}` has {given} bytes; expected {expected} for {items} items")]
+    InputLength {
+        /// The input's name.
+        name: String,
+        /// Bytes given.
+        given: usize,
+        /// Bytes expected.
+        expected: usize,
+        /// Items in the batch.
+        items: u32,
+    },
+    /// The model gave something else than its signature promised.
+    #[error("output `{name}` has {given} bytes; expected {expected} for {items} items")]
+    OutputLength {
+        /// The output's name.
+        name: String,
+        /// Bytes given.
+        given: usize,
+        /// Bytes expected.
+        expected: usize,
+        /// Items in the batch.
+        items: u32,
+    },
+    /// The runtime failed.
+    #[error("execution of {items} items failed: {reason}")]
+    Failed {
+        /// Items in the batch.
+        items: u32,
+        /// The runtime's own words.
+        reason: String,
+    },
+}
+
+impl BatchInputs<'_> {
+    /// Refuses a batch that no executor may start: the precondition that all of them share.
+    pub(crate) fn check(&self, signature: &Signature, batch_max: u32) -> Result<(), ExecuteError> {
+        if self.items == 0 {
+            return Err(ExecuteError::Empty);
+        }
+        if self.items > batch_max {
+            return Err(ExecuteError::TooLarge { items: self.items, batch_max });
+        }
+        if self.tensors.len() != signature.inputs.len() {
+            return Err(ExecuteError::InputCount { given: self.tensors.len(), expected: signature.inputs.len() });
+        }
+        for (spec, bytes) in signature.inputs.iter().zip(self.tensors) {
+            let expected = spec.item_bytes() * self.items as usize;
+            if bytes.len() != expected {
+                return Err(ExecuteError::InputLength {
+                    name: spec.name.clone(),
+                    given: bytes.len(),
+                    expected,
+                    items: self.items,
+                });
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,263 @@
+//! Measures how long batches take and how much memory they need.
+
+use std::time::{Duration, Instant};
+
+use symphony_types::{DataType, LatencyProfile, Nanos, PROFILE_BATCH_MAX, ProfileError, Signature};
+
+use super::interpolate::{profile_through, raise_to_monotone, sizes};
+use super::resources::{resident_bytes, thread_cpu_time};
+use crate::port::{BatchInputs, ExecuteError, ModelExecutor};
+
+/// Runs before the first one that counts, at each size: they fill caches and the runtime's memory pools.
+const WARMUP_RUNS: u32 = 2;
+/// The share of runs that [`MeasuredBatch::wall_high`] covers.
+const HIGH_PERCENTILE: usize = 99;
+
+/// How to measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MeasureOptions {
+    /// The largest batch of the profile, in items; at most what the executor takes.
+    pub batch_max: u32,
+    /// Runs at each size, at least, however long they take.
+    pub runs_min: u32,
+    /// Runs at each size, at most.
+    pub runs_max: u32,
+    /// No further round of runs begins after this time.
+    pub budget: Duration,
+}
+
+impl Default for MeasureOptions {
+    fn default() -> Self {
+        Self { batch_max: 32, runs_min: 5, runs_max: 50, budget: Duration::from_secs(20) }
+    }
+}
+
+/// Where a measurement is: `done` of at most `of` runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Items in the batch that ran last.
+    pub batch: u32,
+    /// Runs done.
+    pub done: u32,
+    /// Runs if the budget allows all of them.
+    pub of: u32,
+}
+
+/// What was measured at one batch size, over `runs` runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MeasuredBatch {
+    /// Items in the batch.
+    pub batch: u32,
+    /// Runs that counted.
+    pub runs: u32,
+    /// The shortest wall time.
+    pub wall_min: Nanos,
+    /// The 99th percentile of wall time: far above the shortest on a machine that is busy with something else.
+    pub wall_high: Nanos,
+    /// The least CPU time of the calling thread.
+    pub cpu_min: Nanos,
+}
+
+/// A profile and what it was made from.
+#[derive(Clone, Debug)]
+pub struct Measurement {
+    /// ℓ(b) for b = 1..=`batch_max`.
+    pub latency: LatencyProfile,
+    /// The sizes that were run; the profile is linear between them.
+    pub batches: Vec<MeasuredBatch>,
+    /// Measured sizes whose latency was raised because a smaller batch took longer. More than a few mean that the
+    /// machine was too busy to measure on.
+    pub raised: u32,
+    /// How much memory the process grew by when the model was loaded.
+    pub static_memory_bytes: u64,
+    /// How much it grew by when the largest batch ran for the first time.
+    pub dynamic_memory_bytes: u64,
+}
+
+/// Why there is no measurement.
+#[derive(Debug, thiserror::Error)]
+pub enum MeasureError<L> {
+    /// The model cannot be loaded.
+    #[error(transparent)]
+    Load(L),
+    /// The options make no sense.
+    #[error("{0}")]
+    BadOptions(String),
+    /// A batch failed.
+    #[error("batch size {batch}: {source}")]
+    Execute {
+        /// Items in the batch.
+        batch: u32,
+        /// Why it failed.
+        source: ExecuteError,
+    },
+    /// The measured latencies make no profile.
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
+}
+
+/// Loads a model and measures it on the calling thread.
+///
+/// ℓ(b) is the shortest wall time of many runs, and never less than the least CPU time: on a shared machine everything
+/// else measures the neighbours. The sizes take turns, so that a busy spell of the machine does not fall on one size.
+/// Memory is the growth of this process, so the model should be the first thing that it loads.
+///
+/// # Errors
+/// If the model cannot be loaded, a batch fails, or the options make no sense.
+pub fn measure<E: ModelExecutor, L>(
+    load: impl FnOnce() -> Result<E, L>,
+    options: &MeasureOptions,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Measurement, MeasureError<L>> {
+    if !(1..=PROFILE_BATCH_MAX).contains(&options.batch_max) || options.runs_min == 0 {
+        return Err(MeasureError::BadOptions(format!(
+            "batch_max is {} and runs_min {}; expected 1 to {PROFILE_BATCH_MAX}, and at least 1",
+            options.batch_max, options.runs_min
+        )));
+    }
+    let before_load = resident_bytes();
+    let mut executor = load().map_err(MeasureError::Load)?;
+    let loaded = resident_bytes();
+
+    let mut bench = Bench::new(executor.signature(), options.batch_max);
+    let mut run = |batch| bench.run(&mut executor, batch).map_err(|source| MeasureError::Execute { batch, source });
+    run(options.batch_max)?;
+    let grown = resident_bytes();
+
+    let sizes = sizes(options.batch_max);
+    for &batch in &sizes {
+        for _ in 0..WARMUP_RUNS {
+            run(batch)?;
+        }
+    }
+    let rounds_max = options.runs_max.max(options.runs_min);
+    let of = rounds_max.saturating_mul(sizes.len() as u32);
+    let mut samples = vec![Vec::new(); sizes.len()];
+    let (begin, mut done) = (Instant::now(), 0);
+    for round in 0..rounds_max {
+        if round >= options.runs_min && begin.elapsed() >= options.budget {
+            break;
+        }
+        for (&batch, samples) in sizes.iter().zip(&mut samples) {
+            samples.push(run(batch)?);
+            done += 1;
+            progress(Progress { batch, done, of });
+        }
+    }
+
+    let batches: Vec<_> = sizes.iter().zip(samples).map(|(&batch, samples)| summarise(batch, samples)).collect();
+    let mut latencies: Vec<_> = batches.iter().map(|measured| measured.wall_min.max(measured.cpu_min)).collect();
+    let raised = raise_to_monotone(&mut latencies);
+    let points: Vec<_> = sizes.into_iter().zip(latencies).collect();
+    Ok(Measurement {
+        latency: profile_through(&points)?,
+        batches,
+        raised,
+        static_memory_bytes: loaded.saturating_sub(before_load),
+        dynamic_memory_bytes: grown.saturating_sub(loaded),
+    })
+}
+
+/// Wall time and CPU time of one run.
+type Sample = (Duration, Duration);
+
+fn summarise(batch: u32, mut samples: Vec<Sample>) -> MeasuredBatch {
+    samples.sort_unstable();
+    let high = (samples.len() * HIGH_PERCENTILE).div_ceil(100).saturating_sub(1);
+    let cpu_min = samples.iter().map(|&(_, cpu)| cpu).min().unwrap_or_default();
+    let wall = |index: usize| samples.get(index).map_or(Nanos::ZERO, |&(wall, _)| wall.into());
+    MeasuredBatch {
+        batch,
+        runs: samples.len() as u32,
+        wall_min: wall(0),
+        wall_high: wall(high),
+        cpu_min: cpu_min.into(),
+    }
+}
+
+/// The buffers of a measurement: inputs for the largest batch, of which smaller ones take a part.
+struct Bench {
+    inputs: Vec<(usize, Vec<u8>)>,
+    outputs: Vec<Vec<u8>>,
+}
+
+impl Bench {
+    fn new(signature: &Signature, batch_max: u32) -> Self {
+        let inputs = signature.inputs.iter().map(|spec| {
+            let bytes = spec.item_bytes() * batch_max as usize;
+            (spec.item_bytes(), plausible_input(spec.data_type, bytes))
+        });
+        Self { inputs: inputs.collect(), outputs: Vec::new() }
+    }
+
+    fn run(&mut self, executor: &mut impl ModelExecutor, batch: u32) -> Result<Sample, ExecuteError> {
+        let tensors: Vec<_> = self.inputs.iter().map(|(size, bytes)| &bytes[..size * batch as usize]).collect();
+        let inputs = BatchInputs { items: batch, tensors: &tensors, start: None };
+        let (wall, cpu) = (Instant::now(), thread_cpu_time());
+        executor.run(&inputs, &mut self.outputs)?;
+        Ok((wall.elapsed(), thread_cpu_time().saturating_sub(cpu)))
+    }
+}
+
+/// Bytes that every model accepts. Integers may be indices into a table, so they are zero; real numbers vary between
+/// -1 and 1, since runtimes take short cuts with zeros.
+fn plausible_input(data_type: DataType, bytes: usize) -> Vec<u8> {
+    const PERIOD: usize = 17;
+    let value = |index: usize| (index * 5 % PERIOD) as f32 / (PERIOD / 2) as f32 - 1.0;
+    match data_type {
+        DataType::Fp32 => (0..bytes / 4).flat_map(|index| value(index).to_le_bytes()).collect(),
+        DataType::Fp64 => (0..bytes / 8).flat_map(|index| f64::from(value(index)).to_le_bytes()).collect(),
+        _ => vec![0; bytes],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use super::*;
+    use crate::{EmulatedExecutor, default_signature};
+
+    fn emulated(table_us: &[u64]) -> Result<EmulatedExecutor, Infallible> {
+        let table: Vec<_> = table_us.iter().map(|&us| Nanos::from_micros(us)).collect();
+        Ok(EmulatedExecutor::new(LatencyProfile::from_table(&table).unwrap(), default_signature()))
+    }
+
+    #[test]
+    fn the_profile_of_an_emulated_gpu_is_found_again() {
+        let options = MeasureOptions { batch_max: 5, runs_min: 5, runs_max: 30, budget: Duration::from_secs(1) };
+        let mut last = None;
+        let measured =
+            measure(|| emulated(&[400, 600, 800, 1000, 1200]), &options, &mut |progress| last = Some(progress))
+                .unwrap();
+        assert_eq!(measured.batches.iter().map(|m| m.batch).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
+        for (batch, &latency) in (1_u32..).zip(measured.latency.table()) {
+            // Never below the truth; above it only by what a busy machine adds to the best of its runs.
+            let truth = Nanos::from_micros(200 + 200 * u64::from(batch));
+            assert!(latency >= truth && latency < truth + Nanos::from_millis(20), "{batch}: {latency}");
+        }
+        for m in &measured.batches {
+            assert!(m.wall_min <= m.wall_high && m.runs >= 5 && m.cpu_min <= m.wall_min, "{m:?}");
+        }
+        let last = last.unwrap();
+        assert!((25..=150).contains(&last.done) && last.of == 150, "{last:?}");
+    }
+
+    #[test]
+    fn a_batch_that_the_executor_refuses_is_named() {
+        let options = MeasureOptions { batch_max: 3, ..MeasureOptions::default() };
+        let error = measure(|| emulated(&[10, 20]), &options, &mut |_| ()).unwrap_err();
+        assert_eq!(error.to_string(), "batch size 3: the batch has 3 items; this executor takes at most 2");
+        let options = MeasureOptions { batch_max: 0, ..options };
+        assert!(matches!(measure(|| emulated(&[10]), &options, &mut |_| ()), Err(MeasureError::BadOptions(_))));
+    }
+
+    #[test]
+    fn summaries_take_the_best_and_the_high_end() {
+        let ms = Duration::from_millis;
+        let samples: Vec<_> = (1..=200).rev().map(|n| (ms(n), ms(n / 2 + 1))).collect();
+        let summary = summarise(4, samples);
+        assert_eq!((summary.wall_min, summary.wall_high), (Nanos::from_millis(1), Nanos::from_millis(198)));
+        assert_eq!((summary.cpu_min, summary.runs), (Nanos::from_millis(1), 200));
+    }
+}

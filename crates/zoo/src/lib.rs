@@ -1,0 +1,24 @@
+//! Well-known architectures as ONNX files with random weights, made from a shape and a seed.
+//!
+//! Real weights matter for answers, not for speed: a batch takes as long with random ones. So models for profiling and
+//! load tests are generated where they are needed, without a download, and never committed.
+
+mod architecture;
+mod bert;
+mod graph;
+mod mlp;
+mod mobilenet;
+mod resnet;
+
+pub use architecture::{Architecture, ShapeError};
+pub use bert::Bert;
+pub use graph::OnnxModel;
+pub use mlp::Mlp;
+pub use mobilenet::MobileNet;
+pub use resnet::ResNet;
+
+/// Generated from `proto/onnx/onnx.proto`.
+mod onnx {
+    #![allow(missing_docs, unreachable_pub, clippy::all)]
+    include!(concat!(env!("OUT_DIR"), "/onnx.rs"));
+}

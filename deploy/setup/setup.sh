@@ -1,0 +1,156 @@
+#!/usr/bin/env bash
+# Installs what the build, the demo and the tests need beyond a Rust toolchain, and nothing that is already there.
+#
+#   deploy/setup/setup.sh            a C compiler, make, Python with pip, and ONNX Runtime in .cache/onnxruntime
+#   deploy/setup/setup.sh --tests    also the Python clients of the integration tests, in .cache/venv
+#
+# Nothing outside .cache is touched but Debian packages, and those only as root or with a sudo that asks nothing.
+# Exit status: 0 all is there; 1 a download failed; 2 wrong usage, or something must be installed by hand.
+set -euo pipefail
+
+# The executor accepts 1.23 and later; docs/adr/0003-onnx-runtime-loading.md says why this one.
+readonly ONNXRUNTIME_VERSION=1.31.1
+# The wheel is only unpacked for its library, so any Python it was built for will do, whatever runs here.
+readonly ONNXRUNTIME_WHEEL_PYTHON=312
+readonly TEST_CLIENTS=('tritonclient[grpc,http]' numpy)
+
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+readonly ROOT CACHE=$ROOT/.cache
+readonly RUNTIME_DIR=$CACHE/onnxruntime VENV=$CACHE/venv
+readonly RUNTIME_LIBRARY=$RUNTIME_DIR/onnxruntime/capi/libonnxruntime.so.$ONNXRUNTIME_VERSION
+
+say() { printf 'setup: %s\n' "$*" >&2; }
+stop() {
+    local status=$1
+    shift
+    say "$*"
+    exit "$status"
+}
+have() { command -v "$1" >/dev/null 2>&1; }
+
+# Runs a command whose words only matter when it fails.
+quietly() {
+    local log
+    log=$(mktemp)
+    if ! "$@" >"$log" 2>&1; then
+        tail -n 20 "$log" >&2
+        rm -f "$log"
+        return 1
+    fi
+    rm -f "$log"
+}
+
+# Debian splits pip and venv from Python, so that `python3` alone proves nothing.
+have_pip() { have python3 && python3 -m pip --version >/dev/null 2>&1; }
+have_venv() { have python3 && python3 -c 'import venv, ensurepip' >/dev/null 2>&1; }
+
+missing_packages() {
+    have cc || echo gcc libc6-dev
+    have make || echo make
+    have python3 || echo python3
+    if [[ $1 == with_tests ]]; then
+        have_venv || echo python3-venv
+    else
+        have_pip || have_venv || echo python3-pip
+    fi
+}
+
+install_packages() {
+    local -a packages as_root=()
+    mapfile -t packages < <(missing_packages "$1" | tr ' ' '\n')
+    ((${#packages[@]} > 0)) || return 0
+
+    local by_hand="missing: ${packages[*]}; install them with: sudo apt-get install -y ${packages[*]}"
+    have apt-get || stop 2 "missing: ${packages[*]} (names of Debian packages); install them with this system's package manager"
+    if ((EUID != 0)); then
+        { have sudo && sudo -n true 2>/dev/null; } || stop 2 "$by_hand"
+        as_root=(sudo -n)
+    fi
+    say "installing Debian packages: ${packages[*]}"
+    quietly "${as_root[@]}" apt-get update -q || say "the package lists could not be refreshed; trying with the old ones"
+    quietly "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${packages[@]}" ||
+        stop 2 "$by_hand"
+}
+
+make_venv() {
+    [[ -x $VENV/bin/python ]] && "$VENV/bin/python" -m pip --version >/dev/null 2>&1 && return 0
+    say "making a Python environment in ${VENV#"$ROOT"/}"
+    rm -rf "$VENV"
+    mkdir -p "$CACHE"
+    quietly python3 -m venv "$VENV" || stop 1 "python3 -m venv $VENV failed"
+}
+
+# `pip download` installs nothing, so an externally managed Python (PEP 668) does not refuse it.
+pip_download() {
+    local -a pip=(python3 -m pip)
+    if ! have_pip; then
+        make_venv
+        pip=("$VENV/bin/python" -m pip)
+    fi
+    quietly "${pip[@]}" download --quiet --disable-pip-version-check "$@"
+}
+
+install_runtime() {
+    [[ -s $RUNTIME_LIBRARY ]] && return 0
+    local machine staging
+    machine=$(uname -m)
+    case $machine in
+    x86_64 | aarch64) ;;
+    *) stop 2 "there is no ONNX Runtime wheel for $machine; build the library and set SYMPHONY_ONNXRUNTIME to its path" ;;
+    esac
+
+    say "downloading ONNX Runtime $ONNXRUNTIME_VERSION for $machine"
+    mkdir -p "$CACHE"
+    # Unpacked beside its place and then moved, so that an interrupted run leaves nothing half done.
+    staging=$(mktemp -d "$CACHE/onnxruntime.XXXXXX")
+    # shellcheck disable=SC2064 # the folder of this run, not of a later one
+    trap "rm -rf '$staging'" EXIT
+    pip_download --no-deps --only-binary=:all: --implementation cp \
+        --python-version "$ONNXRUNTIME_WHEEL_PYTHON" --abi "cp$ONNXRUNTIME_WHEEL_PYTHON" \
+        --platform "manylinux_2_28_$machine" --platform "manylinux_2_27_$machine" --platform "manylinux2014_$machine" \
+        --dest "$staging" "onnxruntime==$ONNXRUNTIME_VERSION" ||
+        stop 1 "could not download onnxruntime==$ONNXRUNTIME_VERSION; is a Python package index within reach?"
+    quietly python3 - "$staging" <<'PYTHON' || stop 1 "the ONNX Runtime wheel could not be unpacked"
+import glob, sys, zipfile
+
+staging = sys.argv[1]
+(wheel,) = glob.glob(f"{staging}/*.whl")
+wanted = ("onnxruntime/capi/libonnxruntime.so.", "onnxruntime/LICENSE", "onnxruntime/ThirdPartyNotices")
+with zipfile.ZipFile(wheel) as archive:
+    archive.extractall(staging, [name for name in archive.namelist() if name.startswith(wanted)])
+PYTHON
+    [[ -s $staging/onnxruntime/capi/libonnxruntime.so.$ONNXRUNTIME_VERSION ]] ||
+        stop 1 "the ONNX Runtime wheel holds no libonnxruntime.so.$ONNXRUNTIME_VERSION"
+    rm -rf "$RUNTIME_DIR/onnxruntime"
+    mkdir -p "$RUNTIME_DIR"
+    mv "$staging/onnxruntime" "$RUNTIME_DIR/onnxruntime"
+}
+
+install_test_clients() {
+    make_venv
+    "$VENV/bin/python" -c 'import numpy, tritonclient.grpc, tritonclient.http' >/dev/null 2>&1 && return 0
+    say "installing the clients of the integration tests: ${TEST_CLIENTS[*]}"
+    quietly "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check "${TEST_CLIENTS[@]}" ||
+        stop 1 "could not install ${TEST_CLIENTS[*]}; is a Python package index within reach?"
+}
+
+main() {
+    local mode=without_tests
+    case ${1-} in
+    '') ;;
+    --tests) mode=with_tests ;;
+    -h | --help)
+        sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"
+        exit 0
+        ;;
+    *) stop 2 "unknown argument \`$1\`; expected --tests, --help or nothing" ;;
+    esac
+    (($# <= 1)) || stop 2 "got $# arguments; expected at most one"
+
+    have cargo || stop 2 "cargo is missing; install a Rust toolchain with rustup, then run this again"
+    install_packages "$mode"
+    install_runtime
+    [[ $mode == without_tests ]] || install_test_clients
+}
+
+main "$@"
