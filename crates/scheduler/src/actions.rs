@@ -1,0 +1,177 @@
+//! What goes into a decision and what comes out of it.
+
+use symphony_types::{DropReason, GpuId, Nanos, RequestId, Time};
+
+/// A request as the scheduler sees it: who, how much, until when. Its input stays with its frontend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Whose request it is.
+    pub id: RequestId,
+    /// The time by which its answer must be at the client.
+    pub deadline: Time,
+    /// Items in it, at least one.
+    pub items: u32,
+}
+
+/// The batch a model would run now (DESIGN section 2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// Items in the batch.
+    pub batch: u32,
+    /// When the batch wants to start on the GPU.
+    pub start: Time,
+    /// The last start at which its earliest deadline is met: D − ℓ(b).
+    pub latest: Time,
+    /// How long before its start a plan must be sent: control delay and the data delay of its items.
+    pub lead: Nanos,
+}
+
+/// Input of a [`ModelQueue`](crate::ModelQueue).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ModelInput {
+    /// A request arrived.
+    Arrive(Request),
+    /// The client withdrew a request.
+    Cancel(RequestId),
+    /// The rank thread gives a GPU that is free at `free_at`; it expects exactly one
+    /// [`ModelAction::Release`] in answer (invariant S4).
+    Grant {
+        /// The GPU.
+        gpu: GpuId,
+        /// When it becomes free; may be in the past.
+        free_at: Time,
+    },
+    /// The time of the last [`ModelAction::WakeAt`] has come. Early or repeated wake-ups are harmless.
+    Wake,
+}
+
+/// A batch plan: the order to run the front of the queue on a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Where.
+    pub gpu: GpuId,
+    /// When the GPU starts.
+    pub start: Time,
+    /// The predicted end of execution on the GPU.
+    pub end: Time,
+    /// Items in the batch.
+    pub batch: u32,
+    /// The earliest deadline in it, less the reply delay: `end` must not be later (invariant S2).
+    pub must_end_by: Time,
+    /// Where its requests stand in [`ModelActions::planned`]: index of the first one, and their number.
+    pub first: u32,
+    /// Number of its requests.
+    pub requests: u32,
+}
+
+/// Output of a [`ModelQueue`](crate::ModelQueue).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ModelAction {
+    /// Tell the rank thread the newest candidate; the last one counts, older ones may be skipped.
+    Offer {
+        /// Grants answered so far. The rank thread ignores offers older than its last grant.
+        answered: u64,
+        /// The candidate, or none if there is nothing to run.
+        candidate: Option<Candidate>,
+    },
+    /// Send the plan to the GPU's backend.
+    Execute(Plan),
+    /// Answer to a grant: the GPU is free at `free_at`. After an unused grant this is the time that came with it.
+    Release {
+        /// The GPU that was granted.
+        gpu: GpuId,
+        /// When it is free again.
+        free_at: Time,
+    },
+    /// The request has its outcome: dropped.
+    Drop {
+        /// The request.
+        request: Request,
+        /// Why.
+        reason: DropReason,
+    },
+    /// Call [`ModelInput::Wake`] at this time; replaces the time asked for before. [`Time::NEVER`] cancels it.
+    WakeAt(Time),
+}
+
+/// Input of a [`GpuRanker`](crate::GpuRanker). Models are named by dense slots `0..models`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RankInput {
+    /// The newest candidate of a model.
+    Offer {
+        /// The model's slot.
+        model: u32,
+        /// Grants the model has answered so far.
+        answered: u64,
+        /// Its candidate.
+        candidate: Option<Candidate>,
+    },
+    /// The answer to a grant: the GPU will be free at `free_at`.
+    Release {
+        /// The model's slot.
+        model: u32,
+        /// The GPU.
+        gpu: GpuId,
+        /// When it is free.
+        free_at: Time,
+    },
+    /// The backend says when the GPU is really free; also makes a GPU known or usable. Ignored while the GPU is granted.
+    BusyUntil {
+        /// The GPU.
+        gpu: GpuId,
+        /// When it is free; [`Time::NEVER`] while it must not be used.
+        free_at: Time,
+    },
+    /// The GPU is gone.
+    Remove(GpuId),
+    /// The model is gone.
+    Forget(u32),
+    /// The time of the last [`RankAction::WakeAt`] has come. Early or repeated wake-ups are harmless.
+    Wake,
+}
+
+/// Output of a [`GpuRanker`](crate::GpuRanker).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RankAction {
+    /// Give the GPU to the model.
+    Grant {
+        /// The model's slot.
+        model: u32,
+        /// The GPU.
+        gpu: GpuId,
+        /// When it is free.
+        free_at: Time,
+    },
+    /// Call [`RankInput::Wake`] at this time; replaces the time asked for before. [`Time::NEVER`] cancels it.
+    WakeAt(Time),
+}
+
+/// What one step of a [`ModelQueue`](crate::ModelQueue) ordered. Owned by the host and reused, so that a step does not
+/// allocate once its vectors have grown.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ModelActions {
+    /// The orders, in the order in which they must be carried out.
+    pub list: Vec<ModelAction>,
+    /// The requests of the plans in `list`.
+    pub planned: Vec<Request>,
+}
+
+impl ModelActions {
+    /// The requests of a plan.
+    ///
+    /// # Panics
+    /// If the plan is not from this list: an error of the host.
+    #[must_use]
+    pub fn requests_of(&self, plan: &Plan) -> &[Request] {
+        &self.planned[plan.first as usize..(plan.first + plan.requests) as usize]
+    }
+
+    /// Forgets everything, keeps the memory.
+    pub fn clear(&mut self) {
+        self.list.clear();
+        self.planned.clear();
+    }
+}
+
+/// What one step of a [`GpuRanker`](crate::GpuRanker) ordered; owned by the host and reused.
+pub type RankActions = Vec<RankAction>;

@@ -1,0 +1,26 @@
+//! Every scheduling decision of Symphony, and nothing else: no clock, no thread, no socket.
+//!
+//! Two objects, each with one method `step(now, input, &mut actions)`: [`ModelQueue`] holds the requests of one model
+//! and forms its batches, [`GpuRanker`] holds the free times of the GPUs of one sub-cluster and says which model gets
+//! which GPU when. A host (the runtime or the simulator) carries their actions to where they belong.
+
+mod actions;
+mod delays;
+mod min_tree;
+mod model_queue;
+mod plan_check;
+mod policy;
+mod ranker;
+mod rate_meter;
+mod target_batch;
+
+pub use actions::{
+    Candidate, ModelAction, ModelActions, ModelInput, Plan, RankAction, RankActions, RankInput, Request,
+};
+pub use delays::Delays;
+pub use min_tree::MinTree;
+pub use model_queue::{ModelQueue, ModelQueueConfig, QUEUE_REQUESTS_MAX};
+pub use plan_check::{PlanCheck, Violation};
+pub use policy::{DropRule, GpuChoice, Policy, Trigger};
+pub use ranker::{GPUS_MAX, GpuRanker, MODELS_MAX};
+pub use rate_meter::RateMeter;

@@ -1,0 +1,345 @@
+//! The requests of one model, and the batch they would make now.
+
+use std::collections::VecDeque;
+
+use symphony_types::{DropReason, LatencyProfile, Nanos, RequestId, Time};
+
+use crate::actions::{Candidate, ModelAction, ModelActions, ModelInput, Plan, Request};
+use crate::rate_meter::RateMeter;
+use crate::target_batch::target_batch;
+use crate::{Delays, DropRule, Policy, Trigger};
+
+/// The most requests one queue may be configured to hold: a second of the highest rate one model thread serves.
+pub const QUEUE_REQUESTS_MAX: usize = 1 << 20;
+
+/// What a queue needs to know about its model.
+#[derive(Clone, Debug)]
+pub struct ModelQueueConfig {
+    /// ℓ(b) on the slowest kind of GPU that serves the model.
+    pub profile: LatencyProfile,
+    /// The model's SLO; requests may carry other deadlines, the target batch follows this one.
+    pub slo: Nanos,
+    /// How it is scheduled.
+    pub policy: Policy,
+    /// Delays on the way.
+    pub delays: Delays,
+    /// The most requests that wait; one more is dropped. At most [`QUEUE_REQUESTS_MAX`].
+    pub requests_max: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Queued {
+    request: Request,
+    /// The deadline less the reply delay.
+    must_end_by: Time,
+    arrived: Time,
+}
+
+/// A batch that could run: a prefix of the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Formed {
+    requests: usize,
+    candidate: Candidate,
+    must_end_by: Time,
+}
+
+/// Owner of one model's requests (seed 000, `ModelThread`): forms the candidate, answers grants with plans, and decides
+/// which requests to give up.
+#[derive(Clone, Debug)]
+pub struct ModelQueue {
+    config: ModelQueueConfig,
+    /// Ordered by `must_end_by`; equal deadlines keep the order of arrival.
+    queue: VecDeque<Queued>,
+    /// `queue[..split]` is at risk: its requests ride along if they can, but no batch is shrunk for them.
+    split: usize,
+    /// Items in `queue[split..]`, the window.
+    window_items: u64,
+    /// Queued requests with more than one item; zero allows counting by index.
+    multi_item: usize,
+    rate: RateMeter,
+    target: u32,
+    answered: u64,
+    offered: Option<(u64, Option<Candidate>)>,
+    wake_at: Time,
+}
+
+impl ModelQueue {
+    /// An empty queue. `requests_max` beyond [`QUEUE_REQUESTS_MAX`] is cut to it.
+    #[must_use]
+    pub fn new(mut config: ModelQueueConfig) -> Self {
+        config.requests_max = config.requests_max.clamp(1, QUEUE_REQUESTS_MAX);
+        Self {
+            config,
+            queue: VecDeque::new(),
+            split: 0,
+            window_items: 0,
+            multi_item: 0,
+            rate: RateMeter::default(),
+            target: 1,
+            answered: 0,
+            offered: None,
+            wake_at: Time::NEVER,
+        }
+    }
+
+    /// Requests that wait.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Whether nothing waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// Items per second that arrived lately.
+    #[must_use]
+    pub fn rate_per_second(&self) -> f64 {
+        self.rate.per_second()
+    }
+
+    /// The batch size that the window drop protects.
+    #[must_use]
+    pub const fn target_batch(&self) -> u32 {
+        self.target
+    }
+
+    /// Ends the queue: everything that still waits, for the host to answer.
+    pub fn into_requests(self) -> impl Iterator<Item = Request> {
+        self.queue.into_iter().map(|queued| queued.request)
+    }
+
+    /// The path's delays were measured anew.
+    pub fn set_delays(&mut self, delays: Delays) {
+        let reply = delays.reply;
+        self.config.delays = delays;
+        for queued in &mut self.queue {
+            queued.must_end_by = queued.request.deadline - reply;
+        }
+    }
+
+    /// One decision: time and input come in, orders go out (appended to `out`).
+    pub fn step(&mut self, now: Time, input: ModelInput, out: &mut ModelActions) {
+        match input {
+            ModelInput::Arrive(request) => {
+                if self.rate.count(now, request.items) {
+                    self.aim();
+                }
+                if self.queue.len() >= self.config.requests_max {
+                    out.list.push(ModelAction::Drop { request, reason: DropReason::QueueFull });
+                    return;
+                }
+                self.insert(now, request);
+            }
+            ModelInput::Cancel(id) => self.remove(id),
+            ModelInput::Grant { gpu, free_at } => {
+                self.answered += 1;
+                let mut free_again = free_at;
+                if let Some(formed) = self.form(now, free_at, out) {
+                    let end = formed.candidate.start + self.config.profile.latency(formed.candidate.batch);
+                    let first = out.planned.len() as u32;
+                    for _ in 0..formed.requests {
+                        let request = self.pop_front();
+                        out.planned.push(request);
+                    }
+                    free_again = end;
+                    out.list.push(ModelAction::Execute(Plan {
+                        gpu,
+                        start: formed.candidate.start,
+                        end,
+                        batch: formed.candidate.batch,
+                        must_end_by: formed.must_end_by,
+                        first,
+                        requests: formed.requests as u32,
+                    }));
+                }
+                out.list.push(ModelAction::Release { gpu, free_at: free_again });
+            }
+            ModelInput::Wake => self.wake_at = Time::NEVER,
+        }
+        self.publish(now, out);
+    }
+
+    /// Forms the candidate and says what changed.
+    fn publish(&mut self, now: Time, out: &mut ModelActions) {
+        let candidate = self.form(now, Time::ZERO, out).map(|formed| formed.candidate);
+        if self.offered != Some((self.answered, candidate)) {
+            self.offered = Some((self.answered, candidate));
+            out.list.push(ModelAction::Offer { answered: self.answered, candidate });
+        }
+        // After `latest − lead` the candidate cannot be met any more and has to shrink or give way.
+        let wake_at = candidate.map_or(Time::NEVER, |c| c.latest - c.lead + Nanos::new(1));
+        if wake_at != self.wake_at {
+            self.wake_at = wake_at;
+            out.list.push(ModelAction::WakeAt(wake_at));
+        }
+    }
+
+    /// The batch that would run on a GPU that is free at `gpu_free` ([`Time::ZERO`] if no GPU is in sight).
+    fn form(&mut self, now: Time, gpu_free: Time, out: &mut ModelActions) -> Option<Formed> {
+        let floor = match self.config.policy.drop {
+            DropRule::Window => self.slide_window(now, gpu_free),
+            DropRule::Prune => 1,
+        };
+        if floor == 0 {
+            // Not even the youngest can be met here. Without a GPU in sight that is final, on a particular GPU it is not.
+            if gpu_free > now {
+                return None;
+            }
+            self.drop_unreachable(now, out);
+        }
+        self.drop_heads(now, gpu_free, floor.max(1), out);
+        let head = self.queue.front()?;
+        let must_end_by = head.must_end_by;
+        let (requests, batch) = self.prefix(now, gpu_free, floor.max(1), must_end_by);
+        let lead = self.config.delays.lead(batch);
+        let latest = must_end_by - self.config.profile.latency(batch);
+        let start = (now + lead).max(gpu_free).max(self.trigger(now, head.arrived, batch, must_end_by).min(latest));
+        Some(Formed { requests, candidate: Candidate { batch, start, latest, lead }, must_end_by })
+    }
+
+    /// When a batch of `batch` items wants to start, GPUs aside.
+    fn trigger(&self, now: Time, arrived: Time, batch: u32, must_end_by: Time) -> Time {
+        let profile = &self.config.profile;
+        let guard = self.config.delays.guard;
+        match self.config.policy.trigger {
+            Trigger::Eager => now,
+            Trigger::Frontrun => must_end_by - profile.latency(batch + 1) - self.config.delays.data_per_item - guard,
+            Trigger::Latest => must_end_by - profile.latency(batch) - guard,
+            Trigger::Timeout(_) if batch >= profile.batch_max() => now,
+            Trigger::Timeout(wait) => arrived + wait,
+        }
+    }
+
+    /// The end of a batch of `batch` items decided now.
+    fn finish(&self, now: Time, gpu_free: Time, batch: u32) -> Time {
+        (now + self.config.delays.lead(batch)).max(gpu_free) + self.config.profile.latency(batch)
+    }
+
+    /// Moves the split until the first request of the window could ride with everyone behind it, and returns the batch
+    /// size worth protecting: the target, or the whole window if that is smaller.
+    fn slide_window(&mut self, now: Time, gpu_free: Time) -> u32 {
+        let batch_max = u64::from(self.config.profile.batch_max());
+        while let Some(first) = self.queue.get(self.split) {
+            let together = self.window_items.min(batch_max) as u32;
+            if first.must_end_by >= self.finish(now, gpu_free, together) {
+                break;
+            }
+            self.window_items -= u64::from(first.request.items);
+            self.split += 1;
+        }
+        self.window_items.min(u64::from(self.target)) as u32
+    }
+
+    /// Gives up queue heads that cannot ride in a batch of `floor` items (or be met alone, if they are larger).
+    fn drop_heads(&mut self, now: Time, gpu_free: Time, floor: u32, out: &mut ModelActions) {
+        while let Some(head) = self.queue.front() {
+            if head.must_end_by >= self.finish(now, gpu_free, floor.max(head.request.items)) {
+                break;
+            }
+            // Heads inside the window were found to fit; a plain prune has no window and looks at every head.
+            let reason = self.reason(now, head);
+            let request = self.pop_front();
+            out.list.push(ModelAction::Drop { request, reason });
+        }
+    }
+
+    /// Gives up every request that cannot be met even alone, wherever it stands.
+    fn drop_unreachable(&mut self, now: Time, out: &mut ModelActions) {
+        let mut index = 0;
+        while let Some(queued) = self.queue.get(index) {
+            if queued.must_end_by >= self.finish(now, Time::ZERO, queued.request.items) {
+                index += 1;
+                continue;
+            }
+            let (request, reason) = (queued.request, self.reason(now, queued));
+            self.remove_at(index);
+            out.list.push(ModelAction::Drop { request, reason });
+        }
+    }
+
+    fn reason(&self, now: Time, queued: &Queued) -> DropReason {
+        if queued.request.deadline <= now {
+            DropReason::QueueExpired
+        } else if queued.must_end_by < self.finish(now, Time::ZERO, queued.request.items) {
+            DropReason::SloUnreachable
+        } else {
+            DropReason::ProtectBatch
+        }
+    }
+
+    /// Requests and items of the batch: `floor` items from the front, and more as long as the head still makes it.
+    fn prefix(&self, now: Time, gpu_free: Time, floor: u32, must_end_by: Time) -> (usize, u32) {
+        if self.multi_item == 0 {
+            let waiting = self.queue.len().min(u32::MAX as usize) as u32;
+            let mut batch = floor.min(waiting);
+            while batch < waiting && self.finish(now, gpu_free, batch + 1) <= must_end_by {
+                batch += 1;
+            }
+            return (batch as usize, batch);
+        }
+        let (mut requests, mut batch) = (0, 0);
+        for queued in &self.queue {
+            let larger = batch + queued.request.items;
+            if requests > 0 && larger > floor && self.finish(now, gpu_free, larger) > must_end_by {
+                break;
+            }
+            requests += 1;
+            batch = larger;
+        }
+        (requests, batch)
+    }
+
+    fn insert(&mut self, now: Time, request: Request) {
+        let request = Request { items: request.items.max(1), ..request };
+        let queued = Queued { request, must_end_by: request.deadline - self.config.delays.reply, arrived: now };
+        let index = match self.queue.back() {
+            Some(last) if last.must_end_by > queued.must_end_by => {
+                self.queue.partition_point(|q| q.must_end_by <= queued.must_end_by)
+            }
+            _ => self.queue.len(),
+        };
+        if index == self.queue.len() {
+            self.queue.push_back(queued);
+        } else {
+            self.queue.insert(index, queued);
+        }
+        if index < self.split {
+            self.split += 1;
+        } else {
+            self.window_items += u64::from(request.items);
+        }
+        self.multi_item += usize::from(request.items > 1);
+    }
+
+    fn pop_front(&mut self) -> Request {
+        self.remove_at(0)
+    }
+
+    fn remove_at(&mut self, index: usize) -> Request {
+        let queued = if index == 0 { self.queue.pop_front() } else { self.queue.remove(index) };
+        let request = queued.expect("the caller saw it").request;
+        if index < self.split {
+            self.split -= 1;
+        } else {
+            self.window_items -= u64::from(request.items);
+        }
+        self.multi_item -= usize::from(request.items > 1);
+        request
+    }
+
+    fn remove(&mut self, id: RequestId) {
+        if let Some(index) = self.queue.iter().position(|queued| queued.request.id == id) {
+            self.remove_at(index);
+        }
+    }
+
+    /// Computes the target batch from the newest rate.
+    fn aim(&mut self) {
+        let delays = &self.config.delays;
+        let budget = self.config.slo - delays.reply - delays.control;
+        self.target = target_batch(&self.config.profile, self.rate.per_second(), budget, delays.data_per_item);
+    }
+}

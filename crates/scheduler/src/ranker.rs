@@ -1,0 +1,221 @@
+//! The free times of a sub-cluster's GPUs, and which model gets which GPU when.
+
+use symphony_types::{GpuId, Nanos, Time};
+
+use crate::actions::{Candidate, RankAction, RankActions, RankInput};
+use crate::{GpuChoice, MinTree};
+
+/// The most GPUs of one sub-cluster.
+pub const GPUS_MAX: usize = 1 << 16;
+/// The most models of one sub-cluster.
+pub const MODELS_MAX: usize = 1 << 16;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct ModelSlot {
+    candidate: Option<Candidate>,
+    /// Grants given so far. An offer that has answered fewer is older than the last grant.
+    grants: u64,
+}
+
+/// Owner of GPU availability in one sub-cluster (seed 000, `RankThread`). It sees candidates, never requests, so its
+/// cost grows with batches.
+///
+/// GPUs and models are dense ordinals here; the host translates. A model finds a GPU when its candidate is due; else it
+/// waits in the ready set, ordered by *latest*, until a GPU finds it.
+#[derive(Clone, Debug)]
+pub struct GpuRanker {
+    choice: GpuChoice,
+    models: Vec<ModelSlot>,
+    /// When each candidate wants its plan sent: start − lead.
+    due: MinTree,
+    /// Candidates that are due and found no GPU, by latest.
+    ready: MinTree,
+    /// The same candidates by lead, longest first: `MinTree::EMPTY − 1 − lead`.
+    ready_lead: MinTree,
+    /// When each GPU is free; empty while it is granted or must not be used.
+    free: MinTree,
+    granted: Vec<bool>,
+    wake_at: Time,
+}
+
+impl GpuRanker {
+    /// For `models` models and `gpus` GPUs, none of them usable until the host says when it is free. Both grow when
+    /// larger ordinals appear, up to [`MODELS_MAX`] and [`GPUS_MAX`]; beyond that an input is ignored.
+    #[must_use]
+    pub fn new(models: u32, gpus: u32, choice: GpuChoice) -> Self {
+        let (models, gpus) = ((models as usize).min(MODELS_MAX), (gpus as usize).min(GPUS_MAX));
+        Self {
+            choice,
+            models: vec![ModelSlot::default(); models],
+            due: MinTree::new(models),
+            ready: MinTree::new(models),
+            ready_lead: MinTree::new(models),
+            free: MinTree::new(gpus),
+            granted: vec![false; gpus],
+            wake_at: Time::NEVER,
+        }
+    }
+
+    /// Candidates that are due and wait for a GPU.
+    #[must_use]
+    pub fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// When the GPU is free; [`Time::NEVER`] while it is granted or must not be used.
+    #[must_use]
+    pub fn free_at(&self, gpu: GpuId) -> Time {
+        let slot = gpu.get() as usize;
+        if slot < self.free.len() { Time::from_nanos(self.free.key(slot)) } else { Time::NEVER }
+    }
+
+    /// One decision: time and input come in, orders go out (appended to `out`).
+    pub fn step(&mut self, now: Time, input: RankInput, out: &mut RankActions) {
+        match input {
+            RankInput::Offer { model, answered, candidate } => {
+                let Some(slot) = self.model_slot(model) else { return };
+                if answered < self.models[slot].grants {
+                    return;
+                }
+                self.place(slot, candidate);
+            }
+            RankInput::Release { model: _, gpu, free_at } => {
+                let Some(slot) = self.gpu_slot(gpu) else { return };
+                // A GPU that was removed while it was granted stays away.
+                if std::mem::take(&mut self.granted[slot]) {
+                    self.free.set(slot, free_at.as_nanos());
+                }
+            }
+            RankInput::BusyUntil { gpu, free_at } => {
+                let Some(slot) = self.gpu_slot(gpu) else { return };
+                if !self.granted[slot] {
+                    self.free.set(slot, free_at.as_nanos());
+                }
+            }
+            RankInput::Remove(gpu) => {
+                let Some(slot) = self.gpu_slot(gpu) else { return };
+                self.granted[slot] = false;
+                self.free.set(slot, MinTree::EMPTY);
+            }
+            RankInput::Forget(model) => {
+                let Some(slot) = self.model_slot(model) else { return };
+                self.place(slot, None);
+            }
+            RankInput::Wake => self.wake_at = Time::NEVER,
+        }
+        self.match_up(now, out);
+    }
+
+    /// Takes the candidate out of every set and, if there is a new one, waits for its start.
+    fn place(&mut self, slot: usize, candidate: Option<Candidate>) {
+        self.models[slot].candidate = candidate;
+        self.unready(slot);
+        self.due.set(slot, candidate.map_or(MinTree::EMPTY, |c| (c.start - c.lead).as_nanos()));
+    }
+
+    fn unready(&mut self, slot: usize) {
+        self.ready.set(slot, MinTree::EMPTY);
+        self.ready_lead.set(slot, MinTree::EMPTY);
+    }
+
+    /// Matches models and GPUs as far as `now` allows, and asks to be woken when there is more to do.
+    fn match_up(&mut self, now: Time, out: &mut RankActions) {
+        self.models_find_gpus(now, out);
+        let gpus_next = self.gpus_find_models(now, out);
+        let wake_at = gpus_next.min(Time::from_nanos(self.due.min_key()));
+        if wake_at != self.wake_at {
+            self.wake_at = wake_at;
+            out.push(RankAction::WakeAt(wake_at));
+        }
+    }
+
+    fn models_find_gpus(&mut self, now: Time, out: &mut RankActions) {
+        while let Some((slot, due)) = self.due.min() {
+            if due > now.as_nanos() {
+                break;
+            }
+            self.due.set(slot, MinTree::EMPTY);
+            let Some(candidate) = self.models[slot].candidate else { continue };
+            let start = candidate.start.max(now + candidate.lead);
+            if start > candidate.latest {
+                // The window has passed; the model wakes up by itself and forms another candidate.
+                self.models[slot].candidate = None;
+                continue;
+            }
+            match self.gpu_free_by(start) {
+                Some(gpu) => self.grant(slot, gpu, out),
+                None => {
+                    self.ready.set(slot, candidate.latest.as_nanos());
+                    self.ready_lead.set(slot, MinTree::EMPTY - 1 - candidate.lead.get());
+                }
+            }
+        }
+    }
+
+    /// Returns when a GPU has to look again.
+    fn gpus_find_models(&mut self, now: Time, out: &mut RankActions) -> Time {
+        while let (Some((slot, latest)), Some((_, free_at))) = (self.ready.min(), self.free.min()) {
+            let lead_max = Nanos::new(MinTree::EMPTY - 1 - self.ready_lead.min_key());
+            let free_at = Time::from_nanos(free_at);
+            if free_at - lead_max > now {
+                return free_at - lead_max;
+            }
+            let lead = self.models[slot].candidate.map_or(Nanos::ZERO, |c| c.lead);
+            let start = free_at.max(now + lead);
+            self.unready(slot);
+            if start.as_nanos() > latest {
+                self.models[slot].candidate = None;
+                continue;
+            }
+            if let Some(gpu) = self.gpu_free_by(start) {
+                self.grant(slot, gpu, out);
+            }
+        }
+        Time::NEVER
+    }
+
+    fn gpu_free_by(&self, start: Time) -> Option<usize> {
+        match self.choice {
+            GpuChoice::LowestId => self.free.first_at_most(start.as_nanos()),
+            GpuChoice::EarliestFree => {
+                self.free.min().filter(|&(_, free_at)| free_at <= start.as_nanos()).map(|(gpu, _)| gpu)
+            }
+        }
+    }
+
+    fn grant(&mut self, model: usize, gpu: usize, out: &mut RankActions) {
+        let free_at = Time::from_nanos(self.free.key(gpu));
+        self.free.set(gpu, MinTree::EMPTY);
+        self.granted[gpu] = true;
+        let slot = &mut self.models[model];
+        slot.candidate = None;
+        slot.grants += 1;
+        out.push(RankAction::Grant { model: model as u32, gpu: GpuId::new(gpu as u32), free_at });
+    }
+
+    fn model_slot(&mut self, model: u32) -> Option<usize> {
+        let slot = model as usize;
+        if slot >= MODELS_MAX {
+            return None;
+        }
+        if slot >= self.models.len() {
+            self.models.resize(slot + 1, ModelSlot::default());
+            self.due.grow(slot + 1);
+            self.ready.grow(slot + 1);
+            self.ready_lead.grow(slot + 1);
+        }
+        Some(slot)
+    }
+
+    fn gpu_slot(&mut self, gpu: GpuId) -> Option<usize> {
+        let slot = gpu.get() as usize;
+        if slot >= GPUS_MAX {
+            return None;
+        }
+        if slot >= self.granted.len() {
+            self.granted.resize(slot + 1, false);
+            self.free.grow(slot + 1);
+        }
+        Some(slot)
+    }
+}

@@ -1,0 +1,47 @@
+//! The batch size that perfectly coordinated GPUs would reach: what the window drop aims at.
+
+use symphony_types::{LatencyProfile, Nanos};
+
+/// The largest batch that staggered execution sustains (seed 000, section 4.2, equations 2 and 3), at least 1.
+///
+/// At `rate` items per second a model keeps n = rate·ℓ(b)/b GPUs busy, staggered by ℓ(b)/n, and ℓ(b)/n is b/rate: the
+/// time in which the next batch gathers, also where less than one GPU is needed. That wait, the input of the batch and
+/// its execution have to fit into the budget: ℓ(b) + b/rate + d·b, which grows with b.
+///
+/// `budget` is the SLO less reply delay and control delay.
+#[must_use]
+pub(crate) fn target_batch(profile: &LatencyProfile, rate: f64, budget: Nanos, data_per_item: Nanos) -> u32 {
+    let fits = |batch: u32| {
+        let items = f64::from(batch);
+        let needed = profile.latency(batch).as_secs_f64() + items / rate + data_per_item.as_secs_f64() * items;
+        needed <= budget.as_secs_f64()
+    };
+    let (mut low, mut high) = (1, profile.batch_max() + 1);
+    while high - low > 1 {
+        let middle = low + (high - low) / 2;
+        if fits(middle) { low = middle } else { high = middle }
+    }
+    low
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_papers_table_4_batch_sizes_come_out() {
+        // Seed 000, Table 4: 8 GPUs, staggered batch sizes 16 and 8 at the analytic rates.
+        let resnet = LatencyProfile::from_line(1.053, 5.072, 64).unwrap();
+        assert_eq!(target_batch(&resnet, 5839.0, Nanos::from_millis(25), Nanos::ZERO), 16);
+        let inception = LatencyProfile::from_line(5.090, 18.368, 64).unwrap();
+        assert_eq!(target_batch(&inception, 1083.0, Nanos::from_millis(70), Nanos::ZERO), 8);
+    }
+
+    #[test]
+    fn a_trickle_asks_for_single_requests_and_an_impossible_budget_for_one() {
+        let profile = LatencyProfile::from_line(1.0, 5.0, 64).unwrap();
+        assert_eq!(target_batch(&profile, 1.0, Nanos::from_millis(25), Nanos::ZERO), 1);
+        assert_eq!(target_batch(&profile, 0.0, Nanos::from_millis(25), Nanos::ZERO), 1);
+        assert_eq!(target_batch(&profile, 1000.0, Nanos::from_millis(1), Nanos::ZERO), 1);
+    }
+}

@@ -1,0 +1,244 @@
+//! What a queue orders, action by action. ℓ(b) = 1·b + 5 ms and an SLO of 25 ms throughout.
+
+use symphony_scheduler::{
+    Candidate, Delays, DropRule, ModelAction, ModelActions, ModelInput, ModelQueue, ModelQueueConfig, Plan, Policy,
+    Request, Trigger,
+};
+use symphony_types::{DropReason, GpuId, LatencyProfile, Nanos, RequestId, Time};
+
+const SLO_MS: u64 = 25;
+
+fn ms(millis: u64) -> Time {
+    Time::from_nanos(millis * 1_000_000)
+}
+
+fn after(time: Time) -> Time {
+    time + Nanos::new(1)
+}
+
+fn request(sequence: u64, deadline: Time) -> Request {
+    Request { id: RequestId { sequence, ..RequestId::default() }, deadline, items: 1 }
+}
+
+struct Host {
+    queue: ModelQueue,
+    actions: ModelActions,
+}
+
+impl Host {
+    fn new(policy: Policy, delays: Delays, batch_max: u32, requests_max: usize) -> Self {
+        let profile = LatencyProfile::from_line(1.0, 5.0, batch_max).unwrap();
+        let config = ModelQueueConfig { profile, slo: Nanos::from_millis(SLO_MS), policy, delays, requests_max };
+        Self { queue: ModelQueue::new(config), actions: ModelActions::default() }
+    }
+
+    fn symphony() -> Self {
+        Self::new(Policy::SYMPHONY, Delays::default(), 64, 100)
+    }
+
+    fn step(&mut self, now: Time, input: ModelInput) -> Vec<ModelAction> {
+        self.actions.clear();
+        self.queue.step(now, input, &mut self.actions);
+        self.actions.list.clone()
+    }
+
+    fn arrive(&mut self, at_ms: u64, sequence: u64) -> Vec<ModelAction> {
+        self.step(ms(at_ms), ModelInput::Arrive(request(sequence, ms(at_ms + SLO_MS))))
+    }
+
+    fn grant(&mut self, at_ms: u64, free_at: Time) -> Vec<ModelAction> {
+        self.step(ms(at_ms), ModelInput::Grant { gpu: GpuId::new(3), free_at })
+    }
+}
+
+fn offer(answered: u64, batch: u32, start: Time, latest: Time, lead: Nanos) -> ModelAction {
+    ModelAction::Offer { answered, candidate: Some(Candidate { batch, start, latest, lead }) }
+}
+
+#[test]
+fn a_batch_waits_until_no_further_arrival_could_join() {
+    let mut host = Host::symphony();
+    // D = 25: one item takes 6 ms, two take 7.
+    let first = host.arrive(0, 1);
+    assert_eq!(first, [offer(0, 1, ms(18), ms(19), Nanos::ZERO), ModelAction::WakeAt(after(ms(19)))]);
+    let second = host.arrive(1, 2);
+    assert_eq!(second, [offer(0, 2, ms(17), ms(18), Nanos::ZERO), ModelAction::WakeAt(after(ms(18)))]);
+    // A GPU is granted at the frontrun time: both run, nothing is left.
+    let plan =
+        Plan { gpu: GpuId::new(3), start: ms(17), end: ms(24), batch: 2, must_end_by: ms(25), first: 0, requests: 2 };
+    let granted = host.grant(17, ms(0));
+    assert_eq!(
+        granted,
+        [
+            ModelAction::Execute(plan),
+            ModelAction::Release { gpu: GpuId::new(3), free_at: ms(24) },
+            ModelAction::Offer { answered: 1, candidate: None },
+            ModelAction::WakeAt(Time::NEVER),
+        ]
+    );
+    let sequences: Vec<_> = host.actions.requests_of(&plan).iter().map(|r| r.id.sequence).collect();
+    assert_eq!(sequences, [1, 2]);
+}
+
+#[test]
+fn the_eager_trigger_wants_to_start_at_once() {
+    let mut host = Host::new(Policy::EAGER, Delays::default(), 64, 100);
+    assert_eq!(host.arrive(0, 1)[0], offer(0, 1, ms(0), ms(19), Nanos::ZERO));
+    assert_eq!(host.arrive(3, 2)[0], offer(0, 2, ms(3), ms(18), Nanos::ZERO));
+}
+
+#[test]
+fn the_latest_trigger_waits_for_the_end_of_the_window() {
+    let policy = Policy { trigger: Trigger::Latest, drop: DropRule::Window };
+    let mut host = Host::new(policy, Delays::default(), 64, 100);
+    assert_eq!(host.arrive(0, 1)[0], offer(0, 1, ms(19), ms(19), Nanos::ZERO));
+}
+
+#[test]
+fn the_timeout_trigger_waits_its_time_but_never_past_the_window_or_a_full_batch() {
+    let policy = |wait| Policy { trigger: Trigger::Timeout(Nanos::from_millis(wait)), drop: DropRule::Window };
+    let mut patient = Host::new(policy(4), Delays::default(), 2, 100);
+    assert_eq!(patient.arrive(0, 1)[0], offer(0, 1, ms(4), ms(19), Nanos::ZERO));
+    assert_eq!(patient.arrive(1, 2)[0], offer(0, 2, ms(1), ms(18), Nanos::ZERO), "two are all a batch can hold");
+    let mut too_patient = Host::new(policy(100), Delays::default(), 64, 100);
+    assert_eq!(too_patient.arrive(0, 1)[0], offer(0, 1, ms(19), ms(19), Nanos::ZERO));
+}
+
+#[test]
+fn delays_come_off_the_deadline_and_the_start() {
+    let delays = Delays {
+        control: Nanos::from_millis(1),
+        data_per_item: Nanos::from_micros(500),
+        reply: Nanos::from_millis(2),
+        guard: Nanos::from_micros(100),
+    };
+    let mut host = Host::new(Policy::SYMPHONY, delays, 64, 100);
+    // D = 25 − 2 = 23. frontrun = 23 − ℓ(2) − d − guard = 15.4; latest = 23 − ℓ(1) = 17; lead = 1 + 0.5.
+    let start = Time::from_nanos(15_400_000);
+    let lead = Nanos::from_micros(1500);
+    let wake_at = after(Time::from_nanos(15_500_000));
+    assert_eq!(host.arrive(0, 1), [offer(0, 1, start, ms(17), lead), ModelAction::WakeAt(wake_at)]);
+}
+
+#[test]
+fn a_request_that_cannot_be_met_alone_is_dropped_when_that_becomes_certain() {
+    let mut host = Host::symphony();
+    host.arrive(0, 1);
+    let woken = host.step(after(ms(19)), ModelInput::Wake);
+    assert_eq!(
+        woken,
+        [
+            ModelAction::Drop { request: request(1, ms(25)), reason: DropReason::SloUnreachable },
+            ModelAction::Offer { answered: 0, candidate: None },
+        ]
+    );
+    assert!(host.queue.is_empty());
+    // One that arrives without any time left is dropped on arrival.
+    let late = request(2, ms(31));
+    let arrived = host.step(ms(30), ModelInput::Arrive(late));
+    assert_eq!(arrived[0], ModelAction::Drop { request: late, reason: DropReason::SloUnreachable });
+}
+
+#[test]
+fn an_unused_grant_returns_the_gpu_as_it_was() {
+    let mut host = Host::symphony();
+    let nothing = host.grant(5, ms(40));
+    assert_eq!(
+        nothing,
+        [
+            ModelAction::Release { gpu: GpuId::new(3), free_at: ms(40) },
+            ModelAction::Offer { answered: 1, candidate: None }
+        ]
+    );
+    // A GPU that is free too late for what waits comes back as well, and nothing is given up on its account.
+    host.arrive(10, 1);
+    let too_late = host.grant(10, ms(60));
+    assert_eq!(too_late[0], ModelAction::Release { gpu: GpuId::new(3), free_at: ms(60) });
+    assert_eq!(host.queue.len(), 1);
+}
+
+/// Brings the target batch to `rate · (SLO − …)` by a steady stream that is served at once.
+fn aim(host: &mut Host, until_ms: u64) {
+    for at in 0..until_ms {
+        host.arrive(at, at);
+        host.grant(at, ms(at));
+    }
+}
+
+#[test]
+fn the_window_gives_up_a_head_that_would_shrink_the_batch_of_many() {
+    let mut host = Host::symphony();
+    // 1000 items per second: ℓ(b) + b/rate = 5 + 2b ≤ 25 aims at b = 10.
+    aim(&mut host, 200);
+    assert_eq!(host.queue.target_batch(), 10);
+    // A head with 10 ms left allows a batch of 5. Four more wait: no reason to give it up.
+    let head = request(900, ms(310));
+    host.step(ms(300), ModelInput::Arrive(head));
+    for sequence in 901..905 {
+        host.step(ms(300), ModelInput::Arrive(request(sequence, ms(325))));
+    }
+    assert_eq!(host.queue.len(), 5);
+    // Eight more: a batch of ten could start now without it.
+    let mut dropped = Vec::new();
+    for sequence in 905..913 {
+        dropped.extend(host.step(ms(300), ModelInput::Arrive(request(sequence, ms(325)))));
+    }
+    let dropped: Vec<_> = dropped.iter().filter(|a| matches!(a, ModelAction::Drop { .. })).collect();
+    assert_eq!(dropped, [&ModelAction::Drop { request: head, reason: DropReason::ProtectBatch }]);
+    assert_eq!(host.queue.len(), 12);
+}
+
+#[test]
+fn pruning_keeps_the_head_and_shrinks_the_batch() {
+    let policy = Policy { trigger: Trigger::Eager, drop: DropRule::Prune };
+    let mut host = Host::new(policy, Delays::default(), 64, 100);
+    host.step(ms(300), ModelInput::Arrive(request(900, ms(310))));
+    let mut last = Vec::new();
+    for sequence in 901..913 {
+        last = host.step(ms(300), ModelInput::Arrive(request(sequence, ms(325))));
+    }
+    assert_eq!(host.queue.len(), 13);
+    assert_eq!(last, [], "the candidate stays a batch of 5");
+    let plans = host.grant(300, ms(300));
+    assert!(matches!(plans[0], ModelAction::Execute(Plan { batch: 5, .. })), "{plans:?}");
+}
+
+#[test]
+fn a_full_queue_refuses_and_says_so() {
+    let mut host = Host::new(Policy::SYMPHONY, Delays::default(), 64, 2);
+    host.arrive(0, 1);
+    host.arrive(0, 2);
+    let refused = host.arrive(0, 3);
+    assert_eq!(refused, [ModelAction::Drop { request: request(3, ms(25)), reason: DropReason::QueueFull }]);
+    assert_eq!(host.queue.len(), 2);
+}
+
+#[test]
+fn deadlines_order_the_queue_and_a_cancelled_request_leaves_it() {
+    let mut host = Host::symphony();
+    host.step(ms(0), ModelInput::Arrive(request(1, ms(40))));
+    host.step(ms(0), ModelInput::Arrive(request(2, ms(20))));
+    let three = host.step(ms(0), ModelInput::Arrive(request(3, ms(30))));
+    assert_eq!(three[0], offer(0, 3, ms(11), ms(12), Nanos::ZERO), "the earliest deadline, 20 ms, rules");
+    let cancelled = host.step(ms(1), ModelInput::Cancel(request(2, ms(0)).id));
+    assert_eq!(cancelled[0], offer(0, 2, ms(22), ms(23), Nanos::ZERO));
+    assert_eq!(host.step(ms(1), ModelInput::Cancel(request(77, ms(0)).id)), [], "an unknown one changes nothing");
+    let order: Vec<_> = host.queue.into_requests().map(|r| r.id.sequence).collect();
+    assert_eq!(order, [3, 1]);
+}
+
+#[test]
+fn a_request_of_several_items_counts_as_that_many() {
+    let mut host = Host::symphony();
+    let three = Request { items: 3, ..request(1, ms(25)) };
+    let one = host.step(ms(0), ModelInput::Arrive(three));
+    // ℓ(3) = 8, ℓ(4) = 9.
+    assert_eq!(one[0], offer(0, 3, ms(16), ms(17), Nanos::ZERO));
+    let two = host.step(ms(0), ModelInput::Arrive(Request { items: 4, ..request(2, ms(25)) }));
+    assert_eq!(two[0], offer(0, 7, ms(12), ms(13), Nanos::ZERO));
+    // At 14 ms only six items could still make it: the first request goes alone.
+    let woken = host.step(ms(14), ModelInput::Wake);
+    assert_eq!(woken[0], offer(0, 3, ms(16), ms(17), Nanos::ZERO));
+    let plans = host.grant(16, ms(16));
+    assert!(matches!(plans[0], ModelAction::Execute(Plan { batch: 3, requests: 1, .. })), "{plans:?}");
+}

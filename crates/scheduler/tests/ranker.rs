@@ -1,0 +1,125 @@
+//! Which model gets which GPU when, action by action.
+
+use symphony_scheduler::{Candidate, GpuChoice, GpuRanker, RankAction, RankInput};
+use symphony_types::{GpuId, Nanos, Time};
+
+fn ms(millis: u64) -> Time {
+    Time::from_nanos(millis * 1_000_000)
+}
+
+fn candidate(start_ms: u64, latest_ms: u64) -> Option<Candidate> {
+    Some(Candidate { batch: 1, start: ms(start_ms), latest: ms(latest_ms), lead: Nanos::ZERO })
+}
+
+fn grant(model: u32, gpu: u32, free_at: Time) -> RankAction {
+    RankAction::Grant { model, gpu: GpuId::new(gpu), free_at }
+}
+
+struct Host(GpuRanker);
+
+impl Host {
+    fn new(models: u32, free_at: &[Time], choice: GpuChoice) -> Self {
+        let mut host = Self(GpuRanker::new(models, free_at.len() as u32, choice));
+        for (gpu, &free_at) in (0..).zip(free_at) {
+            assert_eq!(host.step(Time::ZERO, RankInput::BusyUntil { gpu: GpuId::new(gpu), free_at }), []);
+        }
+        host
+    }
+
+    fn step(&mut self, now: Time, input: RankInput) -> Vec<RankAction> {
+        let mut out = Vec::new();
+        self.0.step(now, input, &mut out);
+        out
+    }
+
+    fn offer(&mut self, now: Time, model: u32, answered: u64, candidate: Option<Candidate>) -> Vec<RankAction> {
+        self.step(now, RankInput::Offer { model, answered, candidate })
+    }
+}
+
+#[test]
+fn a_candidate_gets_the_lowest_free_gpu_at_its_start() {
+    let mut host = Host::new(2, &[ms(50), ms(0), ms(0)], GpuChoice::LowestId);
+    assert_eq!(host.offer(ms(1), 0, 0, candidate(10, 12)), [RankAction::WakeAt(ms(10))]);
+    assert_eq!(host.step(ms(10), RankInput::Wake), [grant(0, 1, ms(0))]);
+    // The next one gets the next; the first is granted and answers later.
+    assert_eq!(host.offer(ms(10), 1, 0, candidate(10, 12)), [grant(1, 2, ms(0))]);
+}
+
+#[test]
+fn the_other_choice_spreads_load() {
+    let mut host = Host::new(1, &[ms(5), ms(3), ms(4)], GpuChoice::EarliestFree);
+    assert_eq!(host.offer(ms(10), 0, 0, candidate(10, 12)), [grant(0, 1, ms(3))]);
+}
+
+#[test]
+fn without_a_free_gpu_candidates_wait_and_the_most_urgent_is_served_first() {
+    let mut host = Host::new(3, &[ms(20)], GpuChoice::LowestId);
+    assert_eq!(host.offer(ms(10), 0, 0, candidate(10, 40)), [RankAction::WakeAt(ms(20))]);
+    assert_eq!(host.offer(ms(10), 1, 0, candidate(10, 30)), []);
+    assert_eq!(host.offer(ms(10), 2, 0, candidate(10, 15)), [], "its window passes before the GPU is free");
+    assert!(host.0.has_ready());
+    assert_eq!(host.step(ms(20), RankInput::Wake), [grant(1, 0, ms(20))]);
+    // The plan occupies the GPU until 26; then it finds the other model.
+    let release = RankInput::Release { model: 1, gpu: GpuId::new(0), free_at: ms(26) };
+    assert_eq!(host.step(ms(20), release), [RankAction::WakeAt(ms(26))]);
+    assert_eq!(host.step(ms(26), RankInput::Wake), [grant(0, 0, ms(26))]);
+}
+
+#[test]
+fn offers_older_than_the_last_grant_are_ignored() {
+    let mut host = Host::new(1, &[ms(0), ms(0)], GpuChoice::LowestId);
+    assert_eq!(host.offer(ms(1), 0, 0, candidate(1, 9)), [grant(0, 0, ms(0))]);
+    assert_eq!(host.offer(ms(2), 0, 0, candidate(1, 9)), [], "written before the grant was read");
+    assert_eq!(host.offer(ms(2), 0, 1, candidate(2, 9)), [grant(0, 1, ms(0))]);
+}
+
+#[test]
+fn a_returned_gpu_is_given_to_the_next_and_reports_do_not_touch_a_granted_one() {
+    let mut host = Host::new(2, &[ms(0)], GpuChoice::LowestId);
+    host.offer(ms(1), 0, 0, candidate(1, 9));
+    assert_eq!(host.step(ms(1), RankInput::BusyUntil { gpu: GpuId::new(0), free_at: ms(0) }), []);
+    assert_eq!(host.0.free_at(GpuId::new(0)), Time::NEVER);
+    assert_eq!(host.offer(ms(1), 1, 0, candidate(1, 9)), []);
+    let unused = RankInput::Release { model: 0, gpu: GpuId::new(0), free_at: ms(0) };
+    assert_eq!(host.step(ms(2), unused), [grant(1, 0, ms(0))]);
+}
+
+#[test]
+fn a_removed_gpu_stays_away_even_if_its_release_comes_later() {
+    let mut host = Host::new(2, &[ms(0)], GpuChoice::LowestId);
+    host.offer(ms(1), 0, 0, candidate(1, 9));
+    host.step(ms(1), RankInput::Remove(GpuId::new(0)));
+    host.step(ms(2), RankInput::Release { model: 0, gpu: GpuId::new(0), free_at: ms(2) });
+    assert_eq!(host.offer(ms(3), 1, 0, candidate(3, 9)), []);
+    // It comes back under a new token, busy for a while.
+    assert_eq!(
+        host.step(ms(4), RankInput::BusyUntil { gpu: GpuId::new(0), free_at: ms(6) }),
+        [RankAction::WakeAt(ms(6))]
+    );
+    assert_eq!(host.step(ms(6), RankInput::Wake), [grant(1, 0, ms(6))]);
+}
+
+#[test]
+fn plans_are_sent_ahead_by_their_lead() {
+    let ahead = |start, latest, lead| {
+        Some(Candidate { batch: 1, start: ms(start), latest: ms(latest), lead: Nanos::from_millis(lead) })
+    };
+    let mut host = Host::new(2, &[ms(30)], GpuChoice::LowestId);
+    assert_eq!(host.offer(ms(1), 0, 0, ahead(30, 40, 3)), [RankAction::WakeAt(ms(27))]);
+    assert_eq!(host.step(ms(27), RankInput::Wake), [grant(0, 0, ms(30))], "free by the start is free enough");
+    host.step(ms(27), RankInput::Release { model: 0, gpu: GpuId::new(0), free_at: ms(50) });
+    // Two wait for the same GPU; it looks again in time for the longer lead.
+    host.offer(ms(28), 0, 1, ahead(28, 90, 1));
+    assert_eq!(host.offer(ms(28), 1, 0, ahead(28, 80, 5)), [RankAction::WakeAt(ms(45))]);
+    assert_eq!(host.step(ms(45), RankInput::Wake)[0], grant(1, 0, ms(50)));
+}
+
+#[test]
+fn a_forgotten_model_gets_nothing_and_new_ordinals_grow_the_tables() {
+    let mut host = Host::new(1, &[], GpuChoice::LowestId);
+    host.offer(ms(1), 40, 0, candidate(1, 90));
+    host.offer(ms(1), 41, 0, candidate(1, 95));
+    host.step(ms(1), RankInput::Forget(40));
+    assert_eq!(host.step(ms(2), RankInput::BusyUntil { gpu: GpuId::new(9), free_at: ms(0) }), [grant(41, 9, ms(0))]);
+}
