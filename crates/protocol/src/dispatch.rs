@@ -57,8 +57,8 @@ pub enum ToLeader {
     },
     /// The clients of these requests have gone away.
     Cancel {
-        /// Their sequence numbers.
-        sequences: Vec<u64>,
+        /// Sequence number and model of each.
+        requests: Vec<(u64, u32)>,
     },
 }
 

@@ -114,6 +114,8 @@ pub struct Done {
     pub token: Token,
     /// The plan.
     pub sequence: u64,
+    /// Its model.
+    pub model: ModelId,
     /// How much later than planned it started.
     pub start_late: u64,
     /// How long it really took.
@@ -151,6 +153,8 @@ pub enum FromBackend {
         sequence: u64,
         /// Its token.
         token: Token,
+        /// Its model.
+        model: ModelId,
         /// Why.
         refusal: Refusal,
     },

@@ -1,0 +1,13 @@
+//! How bytes move between processes: framed links over TCP, payload reads, and the client of the control surface.
+
+mod control_client;
+mod link;
+mod payload;
+mod tcp_payloads;
+
+pub use control_client::{CONTROL_CALL_TIMEOUT, ControlClient, ControlError, ViewReceiver};
+pub use link::{
+    CONNECT_TIMEOUT, LINK_FRAMES_MAX, LinkError, LinkReceiver, LinkSender, SendError, accept_link, connect_link,
+};
+pub use payload::{PayloadTransport, Payloads, ResultToOwner};
+pub use tcp_payloads::TcpPayloads;

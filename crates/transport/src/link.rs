@@ -1,0 +1,281 @@
+//! A link: one TCP connection that carries frames of one message type each way.
+//!
+//! Writing never waits: frames go into a bounded queue, and a task of the link's own writes everything that has
+//! gathered with one system call (coalescing). A full queue means that the peer has stopped reading; the sender is told
+//! and the link is given up, because a late plan or request is worth nothing.
+
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use symphony_protocol::{FRAME_HEADER_BYTES, Frame, FrameError, FrameHeader, Message};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::mpsc;
+
+/// Frames that may wait for the writer of a link. At a hundred thousand frames per second this is 80 ms of them.
+pub const LINK_FRAMES_MAX: usize = 8192;
+
+/// How long a connection may take to be made.
+pub const CONNECT_TIMEOUT: Duration = Duration::from_millis(250);
+
+/// One write gathers about this much before it goes out.
+const COALESCE_BYTES: usize = 256 << 10;
+
+/// Room of the reader's buffer: one system call brings many small frames.
+const READ_BUFFER_BYTES: usize = 64 << 10;
+
+/// Why a link ended.
+#[derive(Debug, thiserror::Error)]
+pub enum LinkError {
+    /// The connection failed.
+    #[error("link to {peer}: {source}")]
+    Io {
+        /// The other end.
+        peer: String,
+        /// What happened.
+        source: std::io::Error,
+    },
+    /// No connection within [`CONNECT_TIMEOUT`].
+    #[error("link to {peer}: no connection within {} ms", CONNECT_TIMEOUT.as_millis())]
+    ConnectTimeout {
+        /// The other end.
+        peer: String,
+    },
+    /// The peer sent something that is no frame of this link.
+    #[error("link to {peer}: {source}")]
+    Frame {
+        /// The other end.
+        peer: String,
+        /// What is wrong with it.
+        source: FrameError,
+    },
+    /// The peer closed the connection.
+    #[error("link to {peer} was closed by the peer")]
+    Closed {
+        /// The other end.
+        peer: String,
+    },
+}
+
+/// Why a frame was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SendError {
+    /// [`LINK_FRAMES_MAX`] frames wait already.
+    #[error("the link's queue of {LINK_FRAMES_MAX} frames is full: the peer does not read")]
+    Full,
+    /// The link has ended.
+    #[error("the link has ended")]
+    Closed,
+}
+
+/// The writing end; cheap to clone, usable from any thread.
+#[derive(Debug)]
+pub struct LinkSender<M> {
+    queue: mpsc::Sender<(M, Vec<Bytes>)>,
+}
+
+impl<M> Clone for LinkSender<M> {
+    fn clone(&self) -> Self {
+        Self { queue: self.queue.clone() }
+    }
+}
+
+impl<M: Message + Send + 'static> LinkSender<M> {
+    /// Hands a message over; never waits.
+    ///
+    /// # Errors
+    /// If the queue is full or the link has ended.
+    pub fn send(&self, message: M) -> Result<(), SendError> {
+        self.send_with(message, Vec::new())
+    }
+
+    /// Hands a message and raw bytes over; never waits.
+    ///
+    /// # Errors
+    /// If the queue is full or the link has ended.
+    pub fn send_with(&self, message: M, tail: Vec<Bytes>) -> Result<(), SendError> {
+        self.queue.try_send((message, tail)).map_err(|error| match error {
+            mpsc::error::TrySendError::Full(_) => SendError::Full,
+            mpsc::error::TrySendError::Closed(_) => SendError::Closed,
+        })
+    }
+
+    /// Whether the link has ended.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.queue.is_closed()
+    }
+}
+
+/// The reading end.
+#[derive(Debug)]
+pub struct LinkReceiver<M> {
+    stream: BufReader<OwnedReadHalf>,
+    peer: String,
+    message: PhantomData<M>,
+}
+
+impl<M: Message> LinkReceiver<M> {
+    /// The other end's address.
+    #[must_use]
+    pub fn peer(&self) -> &str {
+        &self.peer
+    }
+
+    /// Waits for the next frame.
+    ///
+    /// # Errors
+    /// If the connection ends or something arrives that is no frame of this link; the link is of no use then.
+    pub async fn receive(&mut self) -> Result<Frame<M>, LinkError> {
+        let mut header = [0; FRAME_HEADER_BYTES];
+        self.fill(&mut header).await?;
+        let header = FrameHeader::parse(header).map_err(|source| self.bad_frame(source))?;
+        let mut body = BytesMut::zeroed(header.length());
+        self.fill(&mut body).await?;
+        Frame::decode(header, body.freeze()).map_err(|source| self.bad_frame(source))
+    }
+
+    async fn fill(&mut self, bytes: &mut [u8]) -> Result<(), LinkError> {
+        match self.stream.read_exact(bytes).await {
+            Ok(_) => Ok(()),
+            Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => {
+                Err(LinkError::Closed { peer: self.peer.clone() })
+            }
+            Err(source) => Err(LinkError::Io { peer: self.peer.clone(), source }),
+        }
+    }
+
+    fn bad_frame(&self, source: FrameError) -> LinkError {
+        LinkError::Frame { peer: self.peer.clone(), source }
+    }
+}
+
+/// Opens a link to `addr` (`host:port`).
+///
+/// # Errors
+/// If no connection is made within [`CONNECT_TIMEOUT`].
+pub async fn connect_link<Out, In>(addr: &str) -> Result<(LinkSender<Out>, LinkReceiver<In>), LinkError>
+where
+    Out: Message + Send + 'static,
+    In: Message,
+{
+    let stream = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(addr))
+        .await
+        .map_err(|_| LinkError::ConnectTimeout { peer: addr.to_owned() })?
+        .map_err(|source| LinkError::Io { peer: addr.to_owned(), source })?;
+    accept_link(stream, addr.to_owned())
+}
+
+/// Makes a link of an accepted connection.
+///
+/// # Errors
+/// If the socket cannot be configured.
+pub fn accept_link<Out, In>(stream: TcpStream, peer: String) -> Result<(LinkSender<Out>, LinkReceiver<In>), LinkError>
+where
+    Out: Message + Send + 'static,
+    In: Message,
+{
+    stream.set_nodelay(true).map_err(|source| LinkError::Io { peer: peer.clone(), source })?;
+    let (read, write) = stream.into_split();
+    let (queue, frames) = mpsc::channel(LINK_FRAMES_MAX);
+    tokio::spawn(write_frames(write, frames, peer.clone()));
+    let stream = BufReader::with_capacity(READ_BUFFER_BYTES, read);
+    Ok((LinkSender { queue }, LinkReceiver { stream, peer, message: PhantomData }))
+}
+
+/// Writes what gathers; ends with the last sender, or with the connection.
+async fn write_frames<M: Message>(
+    mut stream: OwnedWriteHalf,
+    mut frames: mpsc::Receiver<(M, Vec<Bytes>)>,
+    peer: String,
+) {
+    let mut bytes = BytesMut::new();
+    while let Some(first) = frames.recv().await {
+        let mut next = Some(first);
+        while let Some((message, tail)) = next {
+            if let Err(error) = Frame::encode(&message, &tail, &mut bytes) {
+                tracing::error!(%peer, %error, "frame not sent");
+            }
+            next = if bytes.len() < COALESCE_BYTES { frames.try_recv().ok() } else { None };
+        }
+        if let Err(error) = stream.write_all(&bytes).await {
+            tracing::debug!(%peer, %error, "link ended while writing");
+            return;
+        }
+        bytes.clear();
+    }
+    let _ = stream.shutdown().await;
+}
+
+#[cfg(test)]
+mod tests {
+    use symphony_protocol::dispatch::{ToFrontend, ToLeader};
+    use symphony_types::Token;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    async fn pair() -> ((LinkSender<ToLeader>, LinkReceiver<ToFrontend>), TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap().to_string();
+        let (client, accepted) = tokio::join!(connect_link(&addr), listener.accept());
+        (client.unwrap(), accepted.unwrap().0)
+    }
+
+    #[tokio::test]
+    async fn frames_arrive_in_order_with_their_tails() {
+        let ((sender, _receiver), stream) = pair().await;
+        let (_back, mut receiver) = accept_link::<ToFrontend, ToLeader>(stream, "client".into()).unwrap();
+        for sequence in 0..1000 {
+            let tail = vec![Bytes::from(vec![7; sequence])];
+            sender.send_with(ToLeader::Cancel { requests: vec![(sequence as u64, 0)] }, tail).unwrap();
+        }
+        for sequence in 0..1000 {
+            let frame = receiver.receive().await.unwrap();
+            assert_eq!(frame.message, ToLeader::Cancel { requests: vec![(sequence as u64, 0)] });
+            assert_eq!(frame.tail.len(), sequence);
+        }
+        drop(sender);
+        assert!(matches!(receiver.receive().await, Err(LinkError::Closed { .. })));
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_does_not_read_fills_the_queue_and_the_sender_is_told() {
+        let ((sender, _receiver), _stream) = pair().await;
+        let mut refused = None;
+        for _ in 0..4 * LINK_FRAMES_MAX {
+            let tail = vec![Bytes::from_static(&[0; 8192])];
+            if let Err(error) = sender.send_with(ToLeader::Cancel { requests: vec![] }, tail) {
+                refused = Some(error);
+                break;
+            }
+        }
+        assert_eq!(refused, Some(SendError::Full));
+    }
+
+    #[tokio::test]
+    async fn rubbish_ends_the_link_with_a_reason() {
+        let ((_sender, mut receiver), mut stream) = pair().await;
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+        let error = receiver.receive().await.unwrap_err();
+        assert!(matches!(error, LinkError::Frame { .. }), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_message_of_another_link_is_refused() {
+        let ((_sender, mut receiver), stream) = pair().await;
+        let (wrong, _) = accept_link::<ToLeader, ToFrontend>(stream, "client".into()).unwrap();
+        wrong.send(ToLeader::Submit { token: Token::new(1), requests: vec![] }).unwrap();
+        let error = receiver.receive().await.unwrap_err().to_string();
+        assert!(error.contains("wrong port or wrong peer"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn nobody_listening_is_an_error_that_names_the_peer() {
+        let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string();
+        let error = connect_link::<ToLeader, ToFrontend>(&free).await.unwrap_err().to_string();
+        assert!(error.contains(&free), "{error}");
+    }
+}

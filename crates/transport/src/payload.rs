@@ -1,0 +1,31 @@
+//! The port through which a backend reaches the inputs of its requests and returns their results.
+
+use bytes::Bytes;
+use symphony_protocol::data::RequestResult;
+use symphony_types::{BootId, FrontendId};
+
+/// The inputs asked for, in the order asked; none where the request has its outcome already or its owner is gone.
+pub type Payloads = Vec<Option<Bytes>>;
+
+/// One request's end and the bytes of its outputs (empty if it failed).
+#[derive(Clone, Debug)]
+pub struct ResultToOwner {
+    /// The end.
+    pub result: RequestResult,
+    /// The outputs.
+    pub bytes: Bytes,
+}
+
+/// Frontends hold inputs; backends READ them and return results the same way. TCP today; shared memory and RDMA stand
+/// behind the same port.
+pub trait PayloadTransport: Send + Sync + 'static {
+    /// Reads the inputs of `sequences`, which belong to that life of that frontend. Never fails: what cannot be read
+    /// is none.
+    fn read(&self, frontend: FrontendId, boot: BootId, sequences: Vec<u64>) -> impl Future<Output = Payloads> + Send;
+
+    /// Returns results. A result whose owner cannot be reached is lost; the owner ends the request by its deadline.
+    fn deliver(&self, frontend: FrontendId, boot: BootId, results: Vec<ResultToOwner>);
+
+    /// The name of the transport, for logs and metrics.
+    fn name(&self) -> &'static str;
+}
