@@ -1,0 +1,366 @@
+//! One replica of the control group.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use openraft::errors::{
+    ChangeMembershipError, ClientWriteError, Fatal, ForwardToLeader, InitializeError, LinearizableReadError, RaftError,
+};
+use openraft::{BasicNode, Config, Raft, ReadPolicy, SnapshotPolicy};
+use symphony_types::NodeId;
+use tokio::sync::watch;
+
+use crate::config::{Engine, GroupConfig, validate_address};
+use crate::error::{MembershipError, ProposeError, ReadError, StartError};
+use crate::leadership::{self, Leadership};
+use crate::limits::{APPEND_ENTRIES_MAX, BALLAST_BYTES, COMMAND_BYTES_MAX, MESSAGE_BYTES_MAX};
+use crate::log::engine::LogEngine;
+use crate::log::frame::Stamp;
+use crate::log::memory::MemoryEngine;
+use crate::log::recovery::RecoveryError;
+use crate::log::sled::SledEngine;
+use crate::log::store::LogStore;
+use crate::machine::Machine;
+use crate::raft_types::{Command, TypeConfig};
+use crate::snapshot::shelf::Shelf;
+use crate::state_machine::StateMachine;
+use crate::timing::Timing;
+use crate::wire::{Addressing, Gate, Lanes, RaftService};
+use crate::{RaftServer, wire};
+
+const LOG_DIR: &str = "log";
+const SNAPSHOT_DIR: &str = "snapshots";
+const BALLAST_FILE: &str = "ballast";
+
+/// A command that a quorum holds and this node has applied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Proposed {
+    /// Its log index.
+    pub index: u64,
+    /// What the state machine answered.
+    pub response: Vec<u8>,
+}
+
+/// One replica of the control group; a cheap handle. Call [`shutdown`](Self::shutdown) when done: dropping handles alone
+/// ends nothing.
+#[derive(Clone)]
+pub struct ControlGroup {
+    me: Addressing,
+    raft: Raft<TypeConfig, Machine>,
+    log: LogStore,
+    leadership: watch::Receiver<Leadership>,
+    timing: Timing,
+}
+
+impl fmt::Debug for ControlGroup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ControlGroup").field("me", &self.me).field("leadership", &*self.leadership.borrow()).finish()
+    }
+}
+
+impl ControlGroup {
+    /// Opens the replica's disk, takes `state` to where the disk says, and joins the group. A group whose logs are all
+    /// empty is founded by its voters, each of them and with the same first entry.
+    ///
+    /// The replica answers others only once [`service`](Self::service) is mounted and reachable.
+    ///
+    /// # Errors
+    /// Configuration that contradicts itself, a disk that fails, is damaged or belongs to somebody else.
+    pub async fn start(config: GroupConfig, state: impl StateMachine) -> Result<Self, StartError> {
+        config.validate().map_err(StartError::Config)?;
+        let raft_config = raft_config(&config).map_err(StartError::Raft)?;
+        let me = Addressing { cluster: config.cluster.clone(), node: config.node.get() };
+        let opening = config.clone();
+        let opened = tokio::task::spawn_blocking(move || open(&opening, Box::new(state))).await;
+        let (log, machine) = opened.map_err(|error| StartError::Raft(error.to_string()))??;
+
+        let gate = Arc::new(Gate::new(config.timing.election_max, config.timing.quorum_loss_probe));
+        let lanes = Lanes::new(me.clone(), config.timing.clone(), gate.clone());
+        let raft = match Raft::new(me.node, Arc::new(raft_config), lanes, log.clone(), machine).await {
+            Ok(raft) => raft,
+            Err(error) => {
+                log.close().await;
+                return Err(StartError::Raft(error.to_string()));
+            }
+        };
+        let (told, leadership) = watch::channel(Leadership::default());
+        tokio::spawn(leadership::follow(raft.metrics(), gate, told));
+        let group = Self { me, raft, log, leadership, timing: config.timing.clone() };
+        if let Err(error) = group.found(&config.voters).await {
+            group.shutdown().await;
+            return Err(error);
+        }
+        Ok(group)
+    }
+
+    /// Writes the first membership if this node is among the voters and its log is empty. All voters do so with the same
+    /// entry at the same position, so it does not matter who is first, or that some are.
+    async fn found(&self, voters: &BTreeMap<NodeId, String>) -> Result<(), StartError> {
+        if !voters.contains_key(&NodeId::new(self.me.node)) {
+            return Ok(());
+        }
+        let members: BTreeMap<u64, BasicNode> =
+            voters.iter().map(|(node, address)| (node.get(), BasicNode::new(address.clone()))).collect();
+        match self.raft.initialize(members).await {
+            // A log that is not empty, or a vote that was given: the group exists and this node has a part in it.
+            Ok(()) | Err(RaftError::APIError(InitializeError::NotAllowed(_))) => Ok(()),
+            Err(error) => Err(StartError::Raft(error.to_string())),
+        }
+    }
+
+    /// Has a quorum agree on `command` and applies it; returns once this node, the leader, has applied it.
+    ///
+    /// # Errors
+    /// See [`ProposeError`]; after a timeout the outcome is unknown.
+    pub async fn propose(&self, command: Vec<u8>) -> Result<Proposed, ProposeError> {
+        if command.len() > COMMAND_BYTES_MAX {
+            return Err(ProposeError::TooLarge { got: command.len(), max: COMMAND_BYTES_MAX });
+        }
+        let waited = self.timing.proposal_timeout;
+        let written = self.raft.client_write(Command(command.into()));
+        match tokio::time::timeout(waited, written).await {
+            Ok(Ok(written)) => Ok(Proposed { index: written.log_id.index, response: written.data.0 }),
+            Ok(Err(error)) => Err(self.propose_error(error)),
+            Err(_) => Err(ProposeError::Timeout { waited }),
+        }
+    }
+
+    /// Resolves once this node has applied everything that was committed before the call; what is read from its state
+    /// afterwards is linearizable. Relies on a quorum, not on clocks. Returns the index that was reached at least.
+    ///
+    /// # Errors
+    /// This node does not lead, or no quorum confirmed that it does.
+    pub async fn read_index(&self) -> Result<u64, ReadError> {
+        let waited = self.timing.proposal_timeout;
+        match tokio::time::timeout(waited, self.raft.ensure_linearizable(ReadPolicy::ReadIndex)).await {
+            Ok(Ok(read)) => Ok(read.index()),
+            Ok(Err(RaftError::APIError(LinearizableReadError::ForwardToLeader(forward)))) => {
+                Err(ReadError::NotLeader { leader: self.other_leader(&forward) })
+            }
+            Ok(Err(RaftError::APIError(LinearizableReadError::QuorumNotEnough(_)))) | Err(_) => {
+                Err(ReadError::NoQuorum { waited })
+            }
+            Ok(Err(RaftError::Fatal(_))) => Err(ReadError::Stopped),
+        }
+    }
+
+    /// Who leads, as this node knows it. Wakes when leader or term change; closes when the node stops.
+    #[must_use]
+    pub fn leadership(&self) -> watch::Receiver<Leadership> {
+        self.leadership.clone()
+    }
+
+    /// The service that the other replicas call; mount it on the node's control port.
+    #[must_use]
+    pub fn service(&self) -> RaftServer {
+        wire::pb::raft_server::RaftServer::new(RaftService::new(self.me.clone(), self.raft.clone()))
+            .max_decoding_message_size(MESSAGE_BYTES_MAX)
+            .max_encoding_message_size(MESSAGE_BYTES_MAX)
+    }
+
+    /// Hands leadership over without a gap: asks `to` to campaign at once. Whether it won shows in
+    /// [`leadership`](Self::leadership). Does nothing on a follower.
+    ///
+    /// # Errors
+    /// The node has stopped.
+    pub async fn transfer_leader(&self, to: NodeId) -> Result<(), ProposeError> {
+        self.raft.trigger().transfer_leader(to.get()).await.map_err(|_| ProposeError::Stopped)
+    }
+
+    /// Adds a replica that does not vote yet and returns once it has caught up, however long that takes.
+    ///
+    /// Ids are never reused: take the log index of a proposal, which nobody had before.
+    ///
+    /// # Errors
+    /// The address is not host:port, or the group did not agree.
+    pub async fn add_learner(&self, node: NodeId, address: String) -> Result<(), MembershipError> {
+        validate_address(&address).map_err(|reason| MembershipError::Refused(format!("address {reason}")))?;
+        match self.raft.add_learner(node.get(), BasicNode::new(address), true).await {
+            Ok(_) => Ok(()),
+            Err(error) => Err(self.membership_error(error)),
+        }
+    }
+
+    /// Makes exactly these replicas the voters, by joint consensus; new ones must be learners already. Voters left out
+    /// leave the group.
+    ///
+    /// # Errors
+    /// One of them is unknown, none is given, another change is under way, or the group did not agree.
+    pub async fn change_voters(&self, voters: BTreeSet<NodeId>) -> Result<(), MembershipError> {
+        let voters: BTreeSet<u64> = voters.into_iter().map(NodeId::get).collect();
+        match self.raft.change_membership(voters, false).await {
+            Ok(_) => Ok(()),
+            Err(error) => Err(self.membership_error(error)),
+        }
+    }
+
+    /// Stops this replica: answers nobody any more, writes what is queued and lets go of the disk. The others elect if
+    /// it led.
+    pub async fn shutdown(&self) {
+        if let Err(error) = self.raft.shutdown().await {
+            tracing::warn!(%error, "raft core did not end cleanly");
+        }
+        self.log.close().await;
+    }
+
+    /// The leader in an answer, unless it is this node, which has just lost its quorum.
+    fn other_leader(&self, forward: &ForwardToLeader<TypeConfig>) -> Option<NodeId> {
+        let known = forward.leader_id.or_else(|| self.leadership.borrow().leader.map(NodeId::get));
+        known.filter(|leader| *leader != self.me.node).map(NodeId::new)
+    }
+
+    fn propose_error(&self, error: RaftError<TypeConfig, ClientWriteError<TypeConfig>>) -> ProposeError {
+        match error {
+            RaftError::Fatal(Fatal::Stopped | Fatal::Panicked | Fatal::StorageError(_)) => ProposeError::Stopped,
+            RaftError::APIError(ClientWriteError::ForwardToLeader(forward)) => match self.other_leader(&forward) {
+                // A leader whose lease ran out refuses without naming anybody.
+                None if self.leadership.borrow().is_leader => ProposeError::NoQuorum,
+                leader => ProposeError::NotLeader { leader },
+            },
+            RaftError::APIError(_) => ProposeError::Discarded,
+        }
+    }
+
+    fn membership_error(&self, error: RaftError<TypeConfig, ClientWriteError<TypeConfig>>) -> MembershipError {
+        match error {
+            RaftError::APIError(ClientWriteError::ChangeMembershipError(refused)) => refused_change(&refused),
+            other => MembershipError::Propose(self.propose_error(other)),
+        }
+    }
+}
+
+fn refused_change<A, B>(error: &ChangeMembershipError<A, B>) -> MembershipError
+where
+    A: openraft::vote::RaftCommittedLeaderId,
+    B: openraft::NodeId,
+{
+    MembershipError::Refused(error.to_string())
+}
+
+fn raft_config(config: &GroupConfig) -> Result<Config, String> {
+    let timing = &config.timing;
+    let whole_ms = |duration: std::time::Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    let retry = whole_ms(timing.heartbeat);
+    let retry_max = whole_ms(timing.election_max);
+    Config {
+        cluster_name: config.cluster.clone(),
+        heartbeat_interval: whole_ms(timing.heartbeat),
+        election_timeout_min: whole_ms(timing.election_min),
+        election_timeout_max: whole_ms(timing.election_max),
+        quorum_loss_probe_interval: Some(whole_ms(timing.quorum_loss_probe)),
+        enable_pre_vote: Some(true),
+        install_snapshot_timeout: whole_ms(timing.snapshot_timeout),
+        snapshot_policy: SnapshotPolicy::LogsSinceLast(config.snapshot.entries),
+        max_in_snapshot_log_to_keep: config.snapshot.entries_kept,
+        // A follower that lags further than what is kept of the log gets a snapshot at once.
+        replication_lag_threshold: config.snapshot.entries.saturating_add(config.snapshot.entries_kept),
+        max_payload_entries: APPEND_ENTRIES_MAX,
+        // An unreachable peer is tried again after a heartbeat, then more rarely, but within an election timeout.
+        backoff: format!("{retry}ms {}ms ...{retry_max}ms", retry.saturating_mul(2)),
+        ..Config::default()
+    }
+    .validate()
+    .map_err(|error| error.to_string())
+}
+
+/// Opens everything that is on disk.
+fn open(config: &GroupConfig, state: Box<dyn StateMachine>) -> Result<(LogStore, Machine), StartError> {
+    let place = config.data_dir.display().to_string();
+    let storage = |source| StartError::Storage { place: place.clone(), source };
+    create_private_dir(&config.data_dir).map_err(storage)?;
+    let engine = with_ballast(&config.data_dir, || open_engine(config)).map_err(storage)?;
+    let stamp = Stamp { cluster: config.cluster.clone(), node: config.node.get() };
+    let log = LogStore::open(engine, &stamp, config.on_disk_error).map_err(|error| match error {
+        RecoveryError::Io(source) => StartError::Storage { place: place.clone(), source },
+        RecoveryError::Foreign { found_cluster, found_node, .. } => {
+            StartError::ForeignDisk { place: place.clone(), found_node, found_cluster }
+        }
+        RecoveryError::Damaged { place: what, reason } => StartError::Damaged { place: place.clone(), what, reason },
+    })?;
+    let shelf = Shelf::open(config.data_dir.join(SNAPSHOT_DIR), config.cluster.clone()).map_err(storage)?;
+    let machine = Machine::open(state, Arc::new(shelf), config.on_disk_error).map_err(storage)?;
+    // The log must reach back to the state, or entries between them are lost.
+    let purged = log.known().purged.map(|at| at.index);
+    let applied = machine.applied().map(|at| at.index);
+    if purged > applied {
+        return Err(StartError::Damaged {
+            place,
+            what: "the snapshots".to_owned(),
+            reason: format!("the newest sound one reaches entry {applied:?}, the log starts after {purged:?}"),
+        });
+    }
+    Ok((log, machine))
+}
+
+fn open_engine(config: &GroupConfig) -> io::Result<Arc<dyn LogEngine>> {
+    match config.engine {
+        Engine::Sled => Ok(Arc::new(SledEngine::open(&config.data_dir.join(LOG_DIR))?)),
+        Engine::Memory => Ok(Arc::new(MemoryEngine::default())),
+    }
+}
+
+/// The log names every model and node of the cluster: nobody else on the machine reads it.
+fn create_private_dir(dir: &Path) -> io::Result<()> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::DirBuilderExt;
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)
+    }
+    #[cfg(not(unix))]
+    fs::create_dir_all(dir)
+}
+
+/// Opening a log store needs some room on the disk; on a full one the ballast is given up for it.
+fn with_ballast<T>(dir: &Path, open: impl Fn() -> io::Result<T>) -> io::Result<T> {
+    let ballast = dir.join(BALLAST_FILE);
+    let opened = match open() {
+        Err(error) if error.kind() == io::ErrorKind::StorageFull && ballast.exists() => {
+            tracing::warn!(file = %ballast.display(), "disk is full: giving up the ballast to open the log");
+            fs::remove_file(&ballast)?;
+            return open();
+        }
+        other => other?,
+    };
+    let whole = fs::metadata(&ballast).is_ok_and(|found| found.len() == BALLAST_BYTES as u64);
+    if !whole && let Err(error) = fs::write(&ballast, vec![0u8; BALLAST_BYTES]) {
+        tracing::warn!(file = %ballast.display(), %error, "no room for the ballast");
+        // Half a ballast would only take the room that is short.
+        let _ = fs::remove_file(&ballast);
+    }
+    Ok(opened)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn a_full_disk_costs_the_ballast_and_not_the_node() {
+        let dir = tempfile::tempdir().expect("temporary directory");
+        let ballast = dir.path().join(BALLAST_FILE);
+        with_ballast(dir.path(), || Ok(())).expect("opens");
+        assert_eq!(fs::metadata(&ballast).expect("ballast").len(), BALLAST_BYTES as u64);
+
+        let full = Cell::new(true);
+        let open = || if full.replace(false) { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) };
+        with_ballast(dir.path(), open).expect("opens once there is room");
+        assert!(!ballast.exists());
+    }
+
+    #[test]
+    fn both_profiles_make_a_valid_raft_configuration() {
+        for timing in [Timing::lan(), Timing::relaxed()] {
+            let mut config = GroupConfig::new("blue", NodeId::new(1), BTreeMap::new(), "data".into());
+            config.timing = timing;
+            let raft = raft_config(&config).expect("valid");
+            assert_eq!(raft.enable_pre_vote, Some(true));
+            raft.build_backoff().take(20).for_each(|wait| assert!(wait <= config.timing.election_max));
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Who leads, as this node knows it.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use openraft::async_runtime::watch::WatchReceiver;
+use openraft::{Instant as _, RaftMetrics};
+use openraft::type_config::alias::WatchReceiverOf;
+use symphony_types::NodeId;
+use tokio::sync::watch;
+
+use crate::raft_types::TypeConfig;
+use crate::wire::Gate;
+
+/// Who leads, as this node knows it. Knowledge, not permission: what must not happen twice is fenced by a token.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Leadership {
+    /// The replica that this node follows.
+    pub leader: Option<NodeId>,
+    /// Whether that is this node.
+    pub is_leader: bool,
+    /// The Raft term. Not a fencing number: a restarted leader may resume in the same term with empty memory.
+    pub term: u64,
+    /// For a leader, when the last request was *sent* that a quorum acknowledged.
+    pub quorum_acked: Option<Instant>,
+}
+
+/// Follows the library's metrics until it stops, then closes the watch. Wakes watchers only when leader or term change;
+/// `quorum_acked` moves with every heartbeat and is read when wanted.
+pub(crate) async fn follow(
+    mut metrics: WatchReceiverOf<TypeConfig, RaftMetrics<TypeConfig>>,
+    gate: Arc<Gate>,
+    told: watch::Sender<Leadership>,
+) {
+    let mut leader_since: Option<Instant> = None;
+    loop {
+        let (now, voters, running) = {
+            let metrics = metrics.borrow_watched();
+            let running = metrics.running_state.is_ok();
+            let is_leader = running && metrics.state.is_leader();
+            // The library's instant has no accessor but its age.
+            let age = metrics.last_quorum_acked.filter(|_| is_leader).map(|acked| acked.elapsed());
+            let quorum_acked = age.and_then(|age| tokio::time::Instant::now().into_std().checked_sub(age));
+            let leader = metrics.current_leader.filter(|_| running).map(NodeId::new);
+            let now = Leadership { leader, is_leader, term: metrics.current_term, quorum_acked };
+            (now, metrics.membership_config.voter_ids().count(), running)
+        };
+        leader_since = if now.is_leader { leader_since.or_else(|| Some(tokio::time::Instant::now().into_std())) } else { None };
+        gate.note(leader_since.filter(|_| voters > 1).map(|since| now.quorum_acked.map_or(since, |acked| acked.max(since))));
+        told.send_if_modified(|before| {
+            let changed = (before.leader, before.is_leader, before.term) != (now.leader, now.is_leader, now.term);
+            *before = now;
+            changed
+        });
+        if !running || metrics.changed().await.is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! Agreement: one Raft group per cluster over a deterministic state machine given as bytes.
+//!
+//! This is the only crate that knows which Raft library and which storage engine are used. Its callers see commands,
+//! responses, log indexes and who leads.
+
+mod config;
+mod error;
+mod fault;
+mod group;
+mod leadership;
+mod limits;
+mod log;
+mod machine;
+mod raft_types;
+mod record;
+mod snapshot;
+mod state_machine;
+mod timing;
+mod wire;
+
+#[cfg(test)]
+mod suite;
+
+pub use config::{Engine, GroupConfig, SnapshotEvery};
+pub use error::{MembershipError, ProposeError, ReadError, StartError};
+pub use fault::OnDiskError;
+pub use group::{ControlGroup, Proposed};
+pub use leadership::Leadership;
+pub use limits::{
+    ADDRESS_BYTES_MAX, CLUSTER_NAME_BYTES_MAX, COMMAND_BYTES_MAX, MEMBERS_MAX, SNAPSHOT_STATE_BYTES_MAX,
+};
+pub use state_machine::StateMachine;
+pub use timing::{LAN, RELAXED, Timing};
+pub use wire::RaftService;
+
+/// The gRPC service of [`ControlGroup::service`]; mount it on the node's control port.
+pub type RaftServer = wire::pb::raft_server::RaftServer<RaftService>;

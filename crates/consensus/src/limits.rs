@@ -1,0 +1,60 @@
+//! Every bound of this crate, with the arithmetic between them.
+
+const KIB: usize = 1024;
+const MIB: usize = 1024 * KIB;
+
+/// Largest command, bytes. The control plane's largest is a plan of some thousand models at about 100 bytes each;
+/// etcd's reference cap is 1.5 MiB.
+pub const COMMAND_BYTES_MAX: usize = MIB;
+
+/// Largest state in a snapshot, bytes.
+pub const SNAPSHOT_STATE_BYTES_MAX: usize = 64 * MIB;
+
+/// Largest snapshot image: the state, and room for header, membership and padding.
+pub(crate) const SNAPSHOT_IMAGE_BYTES_MAX: usize = SNAPSHOT_STATE_BYTES_MAX + MIB;
+
+/// Entries read for one replication request stop after this many bytes, but hold at least one entry.
+pub(crate) const READ_BYTES_MAX: usize = MIB;
+
+/// Largest message accepted: `READ_BYTES_MAX` before the last entry, that entry, and room for positions.
+pub(crate) const MESSAGE_BYTES_MAX: usize = READ_BYTES_MAX + COMMAND_BYTES_MAX + 2 * MIB;
+
+/// Snapshot bytes in one message: small enough to share a connection's flow-control window fairly.
+pub(crate) const SNAPSHOT_CHUNK_BYTES: usize = 256 * KIB;
+
+/// Entries in one replication request.
+pub(crate) const APPEND_ENTRIES_MAX: u64 = 512;
+
+/// Bytes of one stored value. sled moves values above a quarter of its segment (512 KiB / 4) into blob files that it
+/// never syncs; 60 KiB keeps far below that, so larger frames are split over several keys.
+pub(crate) const VALUE_BYTES_MAX: usize = 60 * KIB;
+
+/// Recent entries kept in memory for replication, bytes. Entries that are not yet written are kept whatever their size.
+pub(crate) const TAIL_BYTES_MAX: usize = 8 * MIB;
+
+/// Operations waiting for the writer thread; more make the Raft core wait.
+pub(crate) const WRITE_QUEUE_MAX: usize = 1024;
+
+/// Bytes that one barrier may cover: bounds how long the first waiter of a group commit waits for the last.
+pub(crate) const GROUP_COMMIT_BYTES_MAX: usize = 8 * MIB;
+
+/// Entries removed by one atomic step of a purge or truncation.
+pub(crate) const REMOVE_STEP_ENTRIES: u64 = 512;
+
+/// Snapshots kept on disk: the newest, and the one before in case the newest turns out damaged.
+pub(crate) const SNAPSHOTS_KEPT: usize = 2;
+
+/// Longest cluster name, bytes.
+pub const CLUSTER_NAME_BYTES_MAX: usize = 128;
+
+/// Longest member address, bytes: a DNS name (253) and a port.
+pub const ADDRESS_BYTES_MAX: usize = 260;
+
+/// Most members of a group, voters and learners. More replicas make agreement slower, not safer.
+pub const MEMBERS_MAX: usize = 64;
+
+/// Room reserved on disk that is given back when the disk is full, so that a node can still open its log. Bytes.
+pub(crate) const BALLAST_BYTES: usize = 8 * MIB;
+
+/// sled's page cache, bytes: the log is read from memory except by far-behind followers.
+pub(crate) const SLED_CACHE_BYTES: u64 = 16 * MIB as u64;

@@ -1,0 +1,58 @@
+//! The port behind which a storage engine stands.
+//!
+//! It is deliberately small: numbered values, four named values, atomic batches, one barrier. What those values mean,
+//! which of them may be lost and what a hole is, is decided above the port, once for all engines.
+
+use std::fmt;
+use std::io;
+use std::ops::RangeInclusive;
+
+use bytes::Bytes;
+
+/// The named values beside the entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Slot {
+    /// Whose disk this is.
+    Stamp,
+    /// The last vote.
+    Vote,
+    /// A hint: the last position known as committed.
+    Committed,
+    /// Everything up to here was purged.
+    Purged,
+    /// Index after the last whole entry; written in the same batch as the entries.
+    Next,
+}
+
+/// What one atomic step changes: first the removals, then the values.
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
+    /// Entries to remove; may name entries that do not exist.
+    pub(crate) remove: Option<RangeInclusive<u64>>,
+    /// Entries to put, framed.
+    pub(crate) entries: Vec<(u64, Bytes)>,
+    /// Named values to put, framed.
+    pub(crate) slots: Vec<(Slot, Bytes)>,
+}
+
+/// An ordered store of framed values. One thread writes; any thread reads.
+pub(crate) trait LogEngine: Send + Sync + fmt::Debug + 'static {
+    /// Applies the batch: after a crash either all of it is there or nothing. Reads see it when this returns; only
+    /// [`barrier`](Self::barrier) makes it durable.
+    fn write(&self, batch: Batch) -> io::Result<()>;
+
+    /// Returns once everything written before survives power loss.
+    fn barrier(&self) -> io::Result<()>;
+
+    /// Entries of the range in order, as many as exist, until `bytes_max` is exceeded (at least one).
+    fn read(&self, range: RangeInclusive<u64>, bytes_max: usize) -> io::Result<Vec<(u64, Bytes)>>;
+
+    /// A named value.
+    fn slot(&self, slot: Slot) -> io::Result<Option<Bytes>>;
+
+    /// Lowest and highest index stored.
+    fn bounds(&self) -> io::Result<Option<(u64, u64)>>;
+
+    /// Bytes taken on disk.
+    fn disk_bytes(&self) -> io::Result<u64>;
+}

@@ -1,0 +1,232 @@
+//! What a log store holds when a node starts, and what has to be cut or refused.
+
+use std::io;
+
+use super::engine::{Batch, LogEngine, Slot};
+use super::frame::{self, FrameError, Stamp};
+use crate::limits::{READ_BYTES_MAX, REMOVE_STEP_ENTRIES};
+use crate::record::{Ballot, Position};
+
+/// Why a log store is not used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RecoveryError {
+    #[error("log store fails: {0}")]
+    Io(#[from] io::Error),
+    #[error("log store belongs to node {found_node} of cluster \"{found_cluster}\", this is node {node} of \"{cluster}\"")]
+    Foreign { found_cluster: String, found_node: u64, cluster: String, node: u64 },
+    #[error("log store is damaged at {place}: {reason}")]
+    Damaged { place: String, reason: String },
+}
+
+fn damaged(place: impl Into<String>) -> impl FnOnce(FrameError) -> RecoveryError {
+    let place = place.into();
+    move |error| RecoveryError::Damaged { place, reason: error.to_string() }
+}
+
+/// What was found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Recovered {
+    pub(crate) vote: Option<Ballot>,
+    pub(crate) committed: Option<Position>,
+    pub(crate) purged: Option<Position>,
+    /// The last entry, or the purged position when there is none.
+    pub(crate) last: Option<Position>,
+}
+
+/// Checks the stamp (or writes it on an empty store), finishes what a crash interrupted, verifies every entry.
+///
+/// Entries and the index after the last of them are written in one atomic batch, so entries beyond that index belong to
+/// a batch that was never acknowledged and are cut. Anything wrong below it is damage to what may have been
+/// acknowledged: the node refuses to start and has to rejoin under a new id.
+pub(crate) fn recover(engine: &dyn LogEngine, stamp: &Stamp) -> Result<Recovered, RecoveryError> {
+    check_stamp(engine, stamp)?;
+    let vote = match engine.slot(Slot::Vote)? {
+        Some(bytes) => Some(frame::decode_ballot(&bytes).map_err(damaged("the vote"))?),
+        None => None,
+    };
+    let purged = position(engine, Slot::Purged, "the purged mark")?;
+    let committed = position(engine, Slot::Committed, "the committed mark")?;
+    let next = match engine.slot(Slot::Next)? {
+        Some(bytes) => frame::decode_next(&bytes).map_err(damaged("the end mark"))?,
+        None => 0,
+    };
+    let first = purged.map_or(0, |at| at.index.saturating_add(1));
+    let next = next.max(first);
+    if let Some((lowest, highest)) = engine.bounds()? {
+        if lowest < first {
+            remove(engine, lowest, first)?;
+        }
+        if highest >= next {
+            tracing::warn!(from = next, to = highest, "cutting entries of a batch that was never acknowledged");
+            remove(engine, next, highest.saturating_add(1))?;
+        }
+        engine.barrier()?;
+    }
+    let last = verify(engine, first, next)?.or(purged);
+    // A hint only: a commit that outran the local log cannot be replayed from it.
+    let committed = committed.filter(|at| last.is_some_and(|last| at.index <= last.index));
+    Ok(Recovered { vote, committed, purged, last })
+}
+
+fn check_stamp(engine: &dyn LogEngine, stamp: &Stamp) -> Result<(), RecoveryError> {
+    let Some(bytes) = engine.slot(Slot::Stamp)? else {
+        if engine.bounds()?.is_some() || engine.slot(Slot::Vote)?.is_some() {
+            let reason = "entries or a vote are there, the stamp is not".to_owned();
+            return Err(RecoveryError::Damaged { place: "the stamp".to_owned(), reason });
+        }
+        engine.write(Batch { slots: vec![(Slot::Stamp, frame::encode_stamp(stamp).into())], ..Batch::default() })?;
+        engine.barrier()?;
+        return Ok(());
+    };
+    let found = frame::decode_stamp(&bytes).map_err(damaged("the stamp"))?;
+    if found != *stamp {
+        return Err(RecoveryError::Foreign {
+            found_cluster: found.cluster,
+            found_node: found.node,
+            cluster: stamp.cluster.clone(),
+            node: stamp.node,
+        });
+    }
+    Ok(())
+}
+
+fn position(engine: &dyn LogEngine, slot: Slot, place: &str) -> Result<Option<Position>, RecoveryError> {
+    match engine.slot(slot)? {
+        Some(bytes) => Ok(Some(frame::decode_position(&bytes).map_err(damaged(place))?)),
+        None => Ok(None),
+    }
+}
+
+/// Removes `from..to` from the end backwards, so that a crash in between leaves no hole.
+fn remove(engine: &dyn LogEngine, from: u64, to: u64) -> io::Result<()> {
+    let mut to = to;
+    while to > from {
+        let step = to.saturating_sub(REMOVE_STEP_ENTRIES).max(from);
+        engine.write(Batch { remove: Some(step..=to - 1), ..Batch::default() })?;
+        to = step;
+    }
+    Ok(())
+}
+
+/// Reads `first..next` once, whole and in order; gives the last position.
+fn verify(engine: &dyn LogEngine, first: u64, next: u64) -> Result<Option<Position>, RecoveryError> {
+    let mut expected = first;
+    let mut last: Option<Position> = None;
+    while expected < next {
+        let found = engine.read(expected..=next - 1, READ_BYTES_MAX)?;
+        if found.is_empty() {
+            let place = format!("entry {expected}");
+            return Err(RecoveryError::Damaged { place, reason: format!("missing, the log ends at {}", next - 1) });
+        }
+        for (index, bytes) in found {
+            let place = format!("entry {expected}");
+            if index != expected {
+                return Err(RecoveryError::Damaged { place, reason: format!("missing, entry {index} follows") });
+            }
+            let record = frame::decode_record(&bytes).map_err(damaged(place.clone()))?;
+            if record.at.index != index {
+                let reason = format!("the entry says that it is {}", record.at.index);
+                return Err(RecoveryError::Damaged { place, reason });
+            }
+            if last.is_some_and(|last| last > record.at) {
+                let reason = format!("term {} of its leader is older than the entry before", record.at.term);
+                return Err(RecoveryError::Damaged { place, reason });
+            }
+            last = Some(record.at);
+            expected += 1;
+        }
+    }
+    Ok(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::log::memory::MemoryEngine;
+    use crate::record::{Body, Record};
+
+    fn stamp() -> Stamp {
+        Stamp { cluster: "blue".into(), node: 1 }
+    }
+
+    fn at(index: u64) -> Position {
+        Position { term: 1, node: 1, index }
+    }
+
+    fn entry(index: u64) -> (u64, Bytes) {
+        (index, frame::encode_record(&Record { at: at(index), body: Body::Blank }).into())
+    }
+
+    /// A store that holds entries 0 to 4.
+    fn five_entries() -> MemoryEngine {
+        let engine = MemoryEngine::default();
+        recover(&engine, &stamp()).expect("an empty store is fine");
+        let slots = vec![(Slot::Next, frame::encode_next(5).into())];
+        engine.write(Batch { entries: (0..5).map(entry).collect(), slots, ..Batch::default() }).expect("write");
+        engine
+    }
+
+    #[test]
+    fn an_intact_store_is_taken_as_it_is() {
+        assert_eq!(recover(&five_entries(), &stamp()).expect("recovers").last, Some(at(4)));
+    }
+
+    #[test]
+    fn entries_beyond_the_end_mark_are_cut() {
+        let engine = five_entries();
+        engine.write(Batch { entries: vec![entry(5), entry(7)], ..Batch::default() }).expect("write");
+        assert_eq!(recover(&engine, &stamp()).expect("recovers").last, Some(at(4)));
+        assert_eq!(engine.bounds().expect("bounds"), Some((0, 4)));
+    }
+
+    #[test]
+    fn an_interrupted_purge_is_finished() {
+        let engine = five_entries();
+        let slots = vec![(Slot::Purged, frame::encode_position(at(2)).into())];
+        engine.write(Batch { remove: Some(0..=0), slots, ..Batch::default() }).expect("write");
+        let recovered = recover(&engine, &stamp()).expect("recovers");
+        assert_eq!((recovered.purged, recovered.last), (Some(at(2)), Some(at(4))));
+        assert_eq!(engine.bounds().expect("bounds"), Some((3, 4)));
+    }
+
+    #[test]
+    fn a_hole_is_damage() {
+        let engine = five_entries();
+        engine.write(Batch { remove: Some(2..=2), ..Batch::default() }).expect("write");
+        assert!(matches!(recover(&engine, &stamp()), Err(RecoveryError::Damaged { place, .. }) if place == "entry 2"));
+    }
+
+    #[test]
+    fn a_lost_tail_is_damage() {
+        let engine = five_entries();
+        engine.write(Batch { remove: Some(4..=4), ..Batch::default() }).expect("write");
+        assert!(matches!(recover(&engine, &stamp()), Err(RecoveryError::Damaged { place, .. }) if place == "entry 4"));
+    }
+
+    #[test]
+    fn a_flipped_bit_is_damage() {
+        let engine = five_entries();
+        let mut bytes = entry(3).1.to_vec();
+        bytes[20] ^= 1;
+        engine.write(Batch { entries: vec![(3, bytes.into())], ..Batch::default() }).expect("write");
+        assert!(matches!(recover(&engine, &stamp()), Err(RecoveryError::Damaged { place, .. }) if place == "entry 3"));
+    }
+
+    #[test]
+    fn a_misplaced_entry_is_damage() {
+        let engine = five_entries();
+        engine.write(Batch { entries: vec![(3, entry(2).1)], ..Batch::default() }).expect("write");
+        assert!(matches!(recover(&engine, &stamp()), Err(RecoveryError::Damaged { place, .. }) if place == "entry 3"));
+    }
+
+    #[test]
+    fn a_foreign_disk_is_refused() {
+        let engine = five_entries();
+        for (cluster, node) in [("blue", 2), ("green", 1)] {
+            let other = Stamp { cluster: cluster.into(), node };
+            assert!(matches!(recover(&engine, &other), Err(RecoveryError::Foreign { found_node: 1, .. })));
+        }
+    }
+}

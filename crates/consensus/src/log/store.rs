@@ -1,0 +1,318 @@
+//! The log as Raft sees it: a view in memory, the writer thread behind it.
+//!
+//! Writes change the view at once, so that an entry is readable when `append` returns, and are queued; a waiter learns
+//! of the write after the barrier. Reads take recent entries from the view and older ones, which are surely written,
+//! from the engine.
+
+use std::collections::VecDeque;
+use std::fmt::Debug;
+use std::io;
+use std::ops::{Bound, RangeBounds};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
+use openraft::{OptionalSend, RaftLogReader};
+use tokio::sync::oneshot;
+
+use super::engine::LogEngine;
+use super::frame::{self, Stamp};
+use super::recovery::{self, Recovered, RecoveryError};
+use super::writer::{Job, Writer, closed};
+use crate::fault::OnDiskError;
+use crate::limits::{READ_BYTES_MAX, TAIL_BYTES_MAX};
+use crate::raft_types::{self, EntryOf, LogIdOf, TypeConfig, VoteOf};
+use crate::record::{Position, Record};
+
+/// An engine this many times larger than what lives in it has stopped reclaiming space.
+const DISK_ALARM_FACTOR: u64 = 10;
+/// Below this size the factor means nothing: engines allocate whole segments.
+const DISK_ALARM_FLOOR_BYTES: u64 = 256 * 1024 * 1024;
+
+#[derive(Debug)]
+struct Recent {
+    record: Record,
+    weight: usize,
+    /// The append that brought it.
+    sequence: u64,
+}
+
+#[derive(Debug)]
+struct View {
+    known: Recovered,
+    /// The newest entries, contiguous up to the last.
+    tail: VecDeque<Recent>,
+    tail_bytes: usize,
+    sequence: u64,
+    /// `None` once closed: files are let go even while the library still holds readers.
+    engine: Option<Arc<dyn LogEngine>>,
+}
+
+impl View {
+    fn next_index(&self) -> u64 {
+        self.known.last.map_or(0, |at| at.index.saturating_add(1))
+    }
+
+    fn first_index(&self) -> u64 {
+        self.known.purged.map_or(0, |at| at.index.saturating_add(1))
+    }
+
+    fn push(&mut self, records: &[Record], written: u64) {
+        self.sequence += 1;
+        for record in records {
+            let weight = record.weight();
+            self.tail_bytes += weight;
+            self.tail.push_back(Recent { record: record.clone(), weight, sequence: self.sequence });
+            self.known.last = Some(record.at);
+        }
+        // Only what the engine can already serve may leave the memory.
+        while self.tail_bytes > TAIL_BYTES_MAX
+            && let Some(oldest) = self.tail.front().filter(|oldest| oldest.sequence <= written)
+        {
+            self.tail_bytes -= oldest.weight;
+            self.tail.pop_front();
+        }
+    }
+
+    fn truncate(&mut self, next: u64, last: Option<Position>) {
+        while let Some(recent) = self.tail.back().filter(|recent| recent.record.at.index >= next) {
+            self.tail_bytes -= recent.weight;
+            self.tail.pop_back();
+        }
+        self.known.last = last;
+    }
+
+    fn purge(&mut self, through: Position) {
+        while let Some(recent) = self.tail.front().filter(|recent| recent.record.at.index <= through.index) {
+            self.tail_bytes -= recent.weight;
+            self.tail.pop_front();
+        }
+        self.known.purged = Some(through);
+        if self.known.last.is_none_or(|last| last.index <= through.index) {
+            self.known.last = Some(through);
+        }
+    }
+}
+
+/// The log of one node; a cheap handle.
+#[derive(Debug, Clone)]
+pub(crate) struct LogStore {
+    view: Arc<Mutex<View>>,
+    writer: Writer,
+    thread: Arc<Mutex<Option<JoinHandle<()>>>>,
+}
+
+impl LogStore {
+    /// Recovers what `engine` holds and starts its writer thread. Blocks on the disk.
+    pub(crate) fn open(engine: Arc<dyn LogEngine>, stamp: &Stamp, fault: OnDiskError) -> Result<Self, RecoveryError> {
+        let known = recovery::recover(engine.as_ref(), stamp)?;
+        let (writer, thread) = Writer::start(engine.clone(), fault)?;
+        let view = View { known, tail: VecDeque::new(), tail_bytes: 0, sequence: 0, engine: Some(engine) };
+        Ok(Self { view: Arc::new(Mutex::new(view)), writer, thread: Arc::new(Mutex::new(Some(thread))) })
+    }
+
+    /// What was found at the start, or is known since.
+    pub(crate) fn known(&self) -> Recovered {
+        self.view().known.clone()
+    }
+
+    /// Writes what is queued and lets go of the files.
+    pub(crate) async fn close(&self) {
+        // Refused when the thread has already ended, which is what is wanted.
+        let _ = self.writer.submit(Job::Close).await;
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            let ended = tokio::task::spawn_blocking(move || thread.join()).await;
+            if !matches!(ended, Ok(Ok(()))) {
+                tracing::error!("log writer thread panicked");
+            }
+        }
+        let engine = self.view().engine.take();
+        drop(engine);
+    }
+
+    fn view(&self) -> MutexGuard<'_, View> {
+        self.view.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Entries `start..next` that exist, in order, at least one and then up to `bytes_max`.
+    fn read(&self, start: u64, next: u64, bytes_max: usize) -> io::Result<Vec<EntryOf>> {
+        let (engine, from, tail_from, recent) = {
+            let view = self.view();
+            let from = start.max(view.first_index());
+            let next = next.min(view.next_index());
+            if from >= next {
+                return Ok(Vec::new());
+            }
+            let tail_from = view.tail.front().map_or(view.next_index(), |recent| recent.record.at.index);
+            let recent: Vec<Record> = if bytes_max < usize::MAX && from < tail_from {
+                Vec::new() // a bounded read that starts in the engine rarely reaches the tail; the next one will
+            } else {
+                let skip = usize::try_from(from.saturating_sub(tail_from)).unwrap_or(usize::MAX);
+                let tail = view.tail.iter().skip(skip).take_while(|recent| recent.record.at.index < next);
+                take_bounded(tail, bytes_max)
+            };
+            let engine = view.engine.clone().ok_or_else(closed)?;
+            (engine, from, tail_from.min(next), recent)
+        };
+        let mut records = Vec::new();
+        if from < tail_from {
+            for (index, bytes) in engine.read(from..=tail_from - 1, bytes_max)? {
+                let record = frame::decode_record(&bytes).map_err(|error| invalid(format!("entry {index}: {error}")))?;
+                records.push(record);
+            }
+        }
+        records.extend(recent);
+        let mut expected = records.first().map(|record| record.at.index);
+        for record in &records {
+            if expected != Some(record.at.index) {
+                return Err(invalid(format!("log has entry {} where {expected:?} is expected", record.at.index)));
+            }
+            expected = record.at.index.checked_add(1);
+        }
+        records.into_iter().map(|record| raft_types::entry(record).map_err(invalid)).collect()
+    }
+
+    fn alarm_on_disk_size(&self) {
+        let (engine, entries, weight) = {
+            let view = self.view();
+            let entries = view.next_index().saturating_sub(view.first_index());
+            (view.engine.clone(), entries, view.tail_bytes as u64 / view.tail.len().max(1) as u64)
+        };
+        let live = entries.saturating_mul(weight);
+        if let Some(Ok(disk)) = engine.map(|engine| engine.disk_bytes())
+            && disk > DISK_ALARM_FLOOR_BYTES
+            && disk > live.saturating_mul(DISK_ALARM_FACTOR)
+        {
+            tracing::warn!(disk_bytes = disk, live_bytes = live, "log store does not reclaim its space");
+        }
+    }
+}
+
+fn invalid(text: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, text)
+}
+
+fn take_bounded<'a>(tail: impl Iterator<Item = &'a Recent>, bytes_max: usize) -> Vec<Record> {
+    let mut taken = Vec::new();
+    let mut bytes = 0;
+    for recent in tail {
+        if bytes > bytes_max {
+            break;
+        }
+        bytes += recent.weight;
+        taken.push(recent.record.clone());
+    }
+    taken
+}
+
+impl RaftLogReader<TypeConfig> for LogStore {
+    async fn try_get_log_entries<RB>(&mut self, range: RB) -> Result<Vec<EntryOf>, io::Error>
+    where
+        RB: RangeBounds<u64> + Clone + Debug + OptionalSend,
+    {
+        let start = match range.start_bound() {
+            Bound::Included(start) => *start,
+            Bound::Excluded(before) => before.saturating_add(1),
+            Bound::Unbounded => 0,
+        };
+        let next = match range.end_bound() {
+            Bound::Included(end) => end.saturating_add(1),
+            Bound::Excluded(next) => *next,
+            Bound::Unbounded => u64::MAX,
+        };
+        self.read(start, next, usize::MAX)
+    }
+
+    async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> Result<Vec<EntryOf>, io::Error> {
+        self.read(start, end, READ_BYTES_MAX)
+    }
+
+    async fn read_vote(&mut self) -> Result<Option<VoteOf>, io::Error> {
+        Ok(self.view().known.vote.map(Into::into))
+    }
+}
+
+impl RaftLogStorage<TypeConfig> for LogStore {
+    type LogReader = Self;
+
+    async fn get_log_state(&mut self) -> Result<LogState<TypeConfig>, io::Error> {
+        let view = self.view();
+        Ok(LogState {
+            last_purged_log_id: view.known.purged.map(Into::into),
+            last_log_id: view.known.last.map(Into::into),
+        })
+    }
+
+    async fn get_log_reader(&mut self) -> Self::LogReader {
+        self.clone()
+    }
+
+    async fn save_vote(&mut self, vote: &VoteOf) -> Result<(), io::Error> {
+        let ballot = (*vote).into();
+        let (finished, finish) = oneshot::channel();
+        let done = Box::new(move |result| {
+            // The waiter is gone only when its task was dropped; the vote is saved all the same.
+            let _ = finished.send(result);
+        });
+        self.writer.submit(Job::Vote { ballot, done }).await?;
+        finish.await.map_err(|_| closed())??;
+        self.view().known.vote = Some(ballot);
+        Ok(())
+    }
+
+    async fn save_committed(&mut self, committed: Option<LogIdOf>) -> Result<(), io::Error> {
+        let Some(at) = committed.map(Position::from) else { return Ok(()) };
+        self.view().known.committed = Some(at);
+        self.writer.submit(Job::Committed(at)).await
+    }
+
+    async fn read_committed(&mut self) -> Result<Option<LogIdOf>, io::Error> {
+        Ok(self.view().known.committed.map(Into::into))
+    }
+
+    async fn append<I>(&mut self, entries: I, callback: IOFlushed<TypeConfig>) -> Result<(), io::Error>
+    where
+        I: IntoIterator<Item = EntryOf> + OptionalSend,
+        I::IntoIter: OptionalSend,
+    {
+        let records: Vec<Record> = entries.into_iter().map(Record::from).collect();
+        let sequence = {
+            let mut view = self.view();
+            let written = self.writer.written();
+            view.push(&records, written);
+            view.sequence
+        };
+        let done = Box::new(move |result| callback.io_completed(result));
+        self.writer.submit(Job::Append { sequence, records, done }).await
+    }
+
+    async fn truncate_after(&mut self, last_log_id: Option<LogIdOf>) -> Result<(), io::Error> {
+        let last = last_log_id.map(Position::from);
+        let (first, next) = {
+            let mut view = self.view();
+            let first = last.map_or(view.first_index(), |at| at.index.saturating_add(1));
+            let next = view.next_index();
+            if first >= next {
+                return Ok(());
+            }
+            let last = last.or(view.known.purged);
+            view.truncate(first, last);
+            (first, next)
+        };
+        // Not awaited: whatever is appended next is ordered behind it.
+        self.writer.submit(Job::Truncate { first, next }).await
+    }
+
+    async fn purge(&mut self, log_id: LogIdOf) -> Result<(), io::Error> {
+        let through = Position::from(log_id);
+        let first = {
+            let mut view = self.view();
+            let first = view.first_index();
+            view.purge(through);
+            first
+        };
+        self.alarm_on_disk_size();
+        self.writer.submit(Job::Purge { first, through }).await
+    }
+}

@@ -1,0 +1,282 @@
+//! The one thread that writes to the log store.
+//!
+//! It takes what waits, writes it in order, makes one barrier for all of it and only then completes the waiters, in
+//! order: a group commit. Nothing else ever writes, so votes and entries are serialised as Raft demands.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+
+use super::engine::{Batch, LogEngine, Slot};
+use super::frame;
+use crate::fault::OnDiskError;
+use crate::limits::{GROUP_COMMIT_BYTES_MAX, REMOVE_STEP_ENTRIES, WRITE_QUEUE_MAX};
+use crate::record::{Ballot, Position, Record};
+
+/// Called on the writer thread, after the barrier, with how it went.
+pub(crate) type Done = Box<dyn FnOnce(io::Result<()>) + Send>;
+
+/// What can be asked of the writer, in the order in which it will happen.
+pub(crate) enum Job {
+    Append { sequence: u64, records: Vec<Record>, done: Done },
+    Vote { ballot: Ballot, done: Done },
+    /// A hint; needs no barrier of its own.
+    Committed(Position),
+    /// Removes `first..next`, from the end backwards.
+    Truncate { first: u64, next: u64 },
+    /// Removes everything up to `through`; `first` is the lowest index that may exist.
+    Purge { first: u64, through: Position },
+    /// Everything before is finished, then the thread ends.
+    Close,
+}
+
+/// The queue to the writer thread.
+#[derive(Debug, Clone)]
+pub(crate) struct Writer {
+    jobs: mpsc::Sender<Job>,
+    /// The last append that reads of the engine see.
+    written: Arc<AtomicU64>,
+}
+
+impl Writer {
+    /// Starts the thread.
+    pub(crate) fn start(engine: Arc<dyn LogEngine>, fault: OnDiskError) -> io::Result<(Self, JoinHandle<()>)> {
+        let (jobs, queue) = mpsc::channel(WRITE_QUEUE_MAX);
+        let written = Arc::new(AtomicU64::new(0));
+        let loop_ = WriteLoop { engine, fault, written: written.clone(), poisoned: None, pending: Batch::default() };
+        let thread = std::thread::Builder::new().name("raft-log-writer".into()).spawn(move || loop_.run(queue))?;
+        Ok((Self { jobs, written }, thread))
+    }
+
+    /// Queues a job; waits while the queue is full.
+    pub(crate) async fn submit(&self, job: Job) -> io::Result<()> {
+        self.jobs.send(job).await.map_err(|_| closed())
+    }
+
+    /// Sequence of the last append that reads of the engine see.
+    pub(crate) fn written(&self) -> u64 {
+        self.written.load(Ordering::Acquire)
+    }
+}
+
+/// The log was closed.
+pub(crate) fn closed() -> io::Error {
+    io::Error::new(io::ErrorKind::BrokenPipe, "log store is closed")
+}
+
+struct WriteLoop {
+    engine: Arc<dyn LogEngine>,
+    fault: OnDiskError,
+    written: Arc<AtomicU64>,
+    /// The first failure; everything after it fails with it.
+    poisoned: Option<(io::ErrorKind, String)>,
+    /// Changes that were taken from the queue and not yet handed to the engine.
+    pending: Batch,
+}
+
+impl WriteLoop {
+    fn run(mut self, mut queue: mpsc::Receiver<Job>) {
+        let mut open = true;
+        while open {
+            let Some(first) = queue.blocking_recv() else { return };
+            let mut next = Some(first);
+            let mut waiting: Vec<Done> = Vec::new();
+            let mut appended = None;
+            let mut bytes = 0;
+            while let Some(job) = next {
+                match job {
+                    Job::Append { sequence, records, done } => {
+                        bytes += self.append(&records);
+                        appended = Some(sequence);
+                        waiting.push(done);
+                    }
+                    Job::Vote { ballot, done } => {
+                        self.pending.slots.push((Slot::Vote, frame::encode_ballot(ballot).into()));
+                        waiting.push(done);
+                    }
+                    Job::Committed(at) => {
+                        self.pending.slots.push((Slot::Committed, frame::encode_position(at).into()));
+                    }
+                    Job::Truncate { first, next } => self.attempt(|this| this.truncate(first, next)),
+                    Job::Purge { first, through } => self.attempt(|this| this.purge(first, through)),
+                    Job::Close => {
+                        open = false;
+                        break;
+                    }
+                }
+                next = if bytes < GROUP_COMMIT_BYTES_MAX { queue.try_recv().ok() } else { None };
+            }
+            self.attempt(Self::hand_over);
+            if let Some(sequence) = appended
+                && self.poisoned.is_none()
+            {
+                self.written.store(sequence, Ordering::Release);
+            }
+            if !waiting.is_empty() || !open {
+                self.attempt(|this| this.engine.barrier());
+            }
+            for done in waiting {
+                done(self.verdict());
+            }
+        }
+    }
+
+    /// Runs a step unless an earlier one failed; the first failure poisons.
+    fn attempt(&mut self, step: impl FnOnce(&mut Self) -> io::Result<()>) {
+        if self.poisoned.is_none()
+            && let Err(error) = step(self)
+        {
+            self.fault.report("log store", &error);
+            self.poisoned = Some((error.kind(), error.to_string()));
+        }
+    }
+
+    fn verdict(&self) -> io::Result<()> {
+        match &self.poisoned {
+            None => Ok(()),
+            Some((kind, text)) => Err(io::Error::new(*kind, format!("log store failed before: {text}"))),
+        }
+    }
+
+    fn append(&mut self, records: &[Record]) -> usize {
+        let Some(last) = records.last() else { return 0 };
+        let next = last.at.index.saturating_add(1);
+        let framed = records.iter().map(|record| (record.at.index, Bytes::from(frame::encode_record(record))));
+        let before = self.pending.entries.len();
+        self.pending.entries.extend(framed);
+        // In the same atomic batch as the entries: what lies beyond this mark was never acknowledged.
+        self.pending.slots.push((Slot::Next, frame::encode_next(next).into()));
+        self.pending.entries[before..].iter().map(|(_, bytes)| bytes.len()).sum()
+    }
+
+    fn hand_over(&mut self) -> io::Result<()> {
+        if self.pending.entries.is_empty() && self.pending.slots.is_empty() {
+            return Ok(());
+        }
+        self.engine.write(std::mem::take(&mut self.pending))
+    }
+
+    fn truncate(&mut self, first: u64, next: u64) -> io::Result<()> {
+        self.hand_over()?;
+        let mut next = next;
+        while next > first {
+            let step = next.saturating_sub(REMOVE_STEP_ENTRIES).max(first);
+            let slots = vec![(Slot::Next, frame::encode_next(step).into())];
+            self.engine.write(Batch { remove: Some(step..=next - 1), slots, ..Batch::default() })?;
+            next = step;
+        }
+        Ok(())
+    }
+
+    fn purge(&mut self, first: u64, through: Position) -> io::Result<()> {
+        // The mark first: a crash in between leaves entries that recovery removes, never a hole.
+        self.pending.slots.push((Slot::Purged, frame::encode_position(through).into()));
+        self.hand_over()?;
+        let mut first = first;
+        while first <= through.index {
+            let end = first.saturating_add(REMOVE_STEP_ENTRIES - 1).min(through.index);
+            self.engine.write(Batch { remove: Some(first..=end), ..Batch::default() })?;
+            let Some(after) = end.checked_add(1) else { break };
+            first = after;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::RangeInclusive;
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::log::memory::MemoryEngine;
+    use crate::record::Body;
+
+    /// Notes what happens and fails its barrier when told.
+    #[derive(Debug, Default)]
+    struct Witness {
+        inner: MemoryEngine,
+        notes: Arc<Mutex<Vec<String>>>,
+        fails: std::sync::atomic::AtomicBool,
+    }
+
+    impl LogEngine for Witness {
+        fn write(&self, batch: Batch) -> io::Result<()> {
+            self.notes.lock().expect("notes").push("write".into());
+            self.inner.write(batch)
+        }
+        fn barrier(&self) -> io::Result<()> {
+            self.notes.lock().expect("notes").push("barrier".into());
+            if self.fails.load(Ordering::SeqCst) { Err(io::Error::other("device gone")) } else { Ok(()) }
+        }
+        fn read(&self, range: RangeInclusive<u64>, bytes_max: usize) -> io::Result<Vec<(u64, Bytes)>> {
+            self.inner.read(range, bytes_max)
+        }
+        fn slot(&self, slot: Slot) -> io::Result<Option<Bytes>> {
+            self.inner.slot(slot)
+        }
+        fn bounds(&self) -> io::Result<Option<(u64, u64)>> {
+            self.inner.bounds()
+        }
+        fn disk_bytes(&self) -> io::Result<u64> {
+            self.inner.disk_bytes()
+        }
+    }
+
+    fn append(index: u64, notes: &Arc<Mutex<Vec<String>>>) -> Job {
+        let notes = notes.clone();
+        let records = vec![Record { at: Position { term: 1, node: 1, index }, body: Body::Blank }];
+        let done: Done = Box::new(move |result| {
+            let verdict = if result.is_ok() { "done" } else { "failed" };
+            notes.lock().expect("notes").push(format!("{verdict} {index}"));
+        });
+        Job::Append { sequence: index, records, done }
+    }
+
+    #[test]
+    fn waiters_are_completed_in_order_and_only_after_the_barrier() {
+        let engine = Arc::new(Witness::default());
+        let notes = engine.notes.clone();
+        let (writer, thread) = Writer::start(engine, OnDiskError::Stop).expect("start");
+        for index in 0..20 {
+            writer.jobs.blocking_send(append(index, &notes)).expect("send");
+        }
+        writer.jobs.blocking_send(Job::Close).expect("send");
+        thread.join().expect("writer ends");
+
+        let notes = notes.lock().expect("notes");
+        let done: Vec<_> = notes.iter().filter(|note| note.starts_with("done")).cloned().collect();
+        assert_eq!(done, (0..20).map(|index| format!("done {index}")).collect::<Vec<_>>());
+        // Between a write and the completion it belongs to there is always a barrier.
+        let mut durable = true;
+        for note in notes.iter() {
+            match note.as_str() {
+                "write" => durable = false,
+                "barrier" => durable = true,
+                _ => assert!(durable, "completed before the barrier: {notes:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_failed_barrier_poisons_everything_after_it() {
+        let engine = Arc::new(Witness::default());
+        let notes = engine.notes.clone();
+        engine.fails.store(true, Ordering::SeqCst);
+        let (writer, thread) = Writer::start(engine.clone(), OnDiskError::Stop).expect("start");
+        writer.jobs.blocking_send(append(0, &notes)).expect("send");
+        while !notes.lock().expect("notes").contains(&"failed 0".to_owned()) {
+            std::thread::yield_now();
+        }
+        // The device comes back; the store does not.
+        engine.fails.store(false, Ordering::SeqCst);
+        writer.jobs.blocking_send(append(1, &notes)).expect("send");
+        writer.jobs.blocking_send(Job::Close).expect("send");
+        thread.join().expect("writer ends");
+        assert!(notes.lock().expect("notes").contains(&"failed 1".to_owned()));
+    }
+}

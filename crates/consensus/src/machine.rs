@@ -1,0 +1,177 @@
+//! The replicated state as Raft sees it.
+
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use futures::{Stream, StreamExt};
+use openraft::storage::{EntryResponder, RaftStateMachine};
+use openraft::{BasicNode, EntryPayload, OptionalSend, RaftSnapshotBuilder, Snapshot, SnapshotMeta};
+
+use crate::fault::OnDiskError;
+use crate::raft_types::{self, LeaderIdOf, LogIdOf, Response, StoredMembershipOf, TypeConfig};
+use crate::record::{Members, Position};
+use crate::snapshot::image::{self, Image};
+use crate::snapshot::shelf::Shelf;
+use crate::state_machine::StateMachine;
+
+type Meta = SnapshotMeta<LeaderIdOf, u64, BasicNode>;
+type SnapshotOf = Snapshot<LeaderIdOf, u64, BasicNode, Bytes>;
+
+/// What the library calls the description of a snapshot.
+pub(crate) fn snapshot_meta(image: &Image) -> Result<Meta, String> {
+    let membership = raft_types::membership(image.members.clone())?;
+    Ok(SnapshotMeta {
+        last_log_id: image.at.map(Into::into),
+        last_membership: StoredMembershipOf::new(image.members_at.map(Into::into), membership),
+    })
+}
+
+fn invalid(error: impl fmt::Display) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error.to_string())
+}
+
+/// Applies committed entries to the state, in memory; the log and the last snapshot bring it back after a restart.
+pub(crate) struct Machine {
+    /// One owner; the lock only makes the value shareable and is never contended.
+    state: Mutex<Box<dyn StateMachine>>,
+    applied: Option<LogIdOf>,
+    membership: StoredMembershipOf,
+    shelf: Arc<Shelf>,
+    fault: OnDiskError,
+}
+
+impl fmt::Debug for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Machine").field("applied", &self.applied).finish_non_exhaustive()
+    }
+}
+
+impl Machine {
+    /// Restores the newest sound snapshot, if there is one.
+    pub(crate) fn open(state: Box<dyn StateMachine>, shelf: Arc<Shelf>, fault: OnDiskError) -> io::Result<Self> {
+        let membership = StoredMembershipOf::default();
+        let mut machine = Self { state: Mutex::new(state), applied: None, membership, shelf, fault };
+        if let Some((image, _)) = machine.shelf.newest()? {
+            machine.take_over(image)?;
+        }
+        Ok(machine)
+    }
+
+    /// The last entry in the state.
+    pub(crate) fn applied(&self) -> Option<Position> {
+        self.applied.clone().map(Into::into)
+    }
+
+    fn state(&mut self) -> &mut dyn StateMachine {
+        self.state.get_mut().unwrap_or_else(PoisonError::into_inner).as_mut()
+    }
+
+    fn take_over(&mut self, image: Image) -> io::Result<()> {
+        let meta = snapshot_meta(&image).map_err(invalid)?;
+        self.state().restore(&image.state).map_err(|reason| invalid(format!("state does not restore: {reason}")))?;
+        self.applied = meta.last_log_id;
+        self.membership = meta.last_membership;
+        Ok(())
+    }
+
+    fn report<T>(&self, result: io::Result<T>) -> io::Result<T> {
+        if let Err(error) = &result {
+            self.fault.report("snapshots", error);
+        }
+        result
+    }
+}
+
+/// A view of the state at one position, to be written while newer entries are applied.
+#[derive(Debug)]
+pub(crate) struct SnapshotWriter {
+    image: Image,
+    shelf: Arc<Shelf>,
+    fault: OnDiskError,
+}
+
+impl RaftSnapshotBuilder<TypeConfig> for SnapshotWriter {
+    type SnapshotData = Bytes;
+
+    async fn build_snapshot(&mut self) -> Result<SnapshotOf, io::Error> {
+        let (image, shelf) = (self.image.clone(), self.shelf.clone());
+        let meta = snapshot_meta(&image).map_err(invalid)?;
+        let written = tokio::task::spawn_blocking(move || {
+            let at = image.at;
+            let bytes = image::encode(image, shelf.cluster()).map_err(invalid)?;
+            shelf.put(at, &bytes)?;
+            Ok::<_, io::Error>(bytes)
+        });
+        let written = written.await.map_err(io::Error::other).flatten();
+        if let Err(error) = &written {
+            self.fault.report("snapshots", error);
+        }
+        Ok(Snapshot { meta, snapshot: written? })
+    }
+}
+
+impl RaftStateMachine<TypeConfig> for Machine {
+    type SnapshotData = Bytes;
+    type SnapshotBuilder = SnapshotWriter;
+
+    async fn applied_state(&mut self) -> Result<(Option<LogIdOf>, StoredMembershipOf), io::Error> {
+        Ok((self.applied.clone(), self.membership.clone()))
+    }
+
+    async fn apply<Strm>(&mut self, mut entries: Strm) -> Result<(), io::Error>
+    where
+        Strm: Stream<Item = Result<EntryResponder<TypeConfig>, io::Error>> + Unpin + OptionalSend,
+    {
+        while let Some(next) = entries.next().await {
+            let (entry, responder) = next?;
+            let response = match entry.payload {
+                EntryPayload::Blank => Response::default(),
+                EntryPayload::Normal(command) => Response(self.state().apply(entry.log_id.index, &command.0)),
+                EntryPayload::Membership(membership) => {
+                    self.membership = StoredMembershipOf::new(Some(entry.log_id.clone()), membership);
+                    Response::default()
+                }
+            };
+            self.applied = Some(entry.log_id);
+            if let Some(responder) = responder {
+                responder.send(response);
+            }
+        }
+        Ok(())
+    }
+
+    async fn get_snapshot_builder(&mut self) -> SnapshotWriter {
+        let image = Image {
+            at: self.applied.clone().map(Into::into),
+            members_at: self.membership.log_id().clone().map(Into::into),
+            members: Members::from(self.membership.membership()),
+            state: self.state().snapshot(),
+        };
+        SnapshotWriter { image, shelf: self.shelf.clone(), fault: self.fault }
+    }
+
+    async fn install_snapshot(&mut self, meta: &Meta, snapshot: Bytes) -> Result<(), io::Error> {
+        let image = image::decode(&snapshot, self.shelf.cluster()).map_err(invalid)?;
+        if snapshot_meta(&image).map_err(invalid)? != *meta {
+            return Err(invalid(format!("snapshot is of {:?}, it was announced as {meta}", image.at)));
+        }
+        let (at, shelf) = (image.at, self.shelf.clone());
+        let stored = tokio::task::spawn_blocking(move || shelf.put(at, &snapshot)).await;
+        self.report(stored.map_err(io::Error::other).flatten())?;
+        self.take_over(image)
+    }
+
+    async fn get_current_snapshot(&mut self) -> Result<Option<SnapshotOf>, io::Error> {
+        let shelf = self.shelf.clone();
+        let newest = tokio::task::spawn_blocking(move || shelf.newest()).await;
+        let newest = self.report(newest.map_err(io::Error::other).flatten())?;
+        match newest {
+            Some((image, snapshot)) => {
+                Ok(Some(Snapshot { meta: snapshot_meta(&image).map_err(invalid)?, snapshot }))
+            }
+            None => Ok(None),
+        }
+    }
+}

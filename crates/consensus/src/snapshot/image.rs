@@ -1,0 +1,213 @@
+//! The bytes of a snapshot, on disk and on the wire alike.
+//!
+//! ```text
+//! 0..8 magic  8..12 version  12..16 zero  16..24 body length  24..56 BLAKE3 of the body  56.. body (rkyv)
+//! ```
+//!
+//! The body is looked at only after its hash was checked, and then only through a validating reader.
+
+use bytes::Bytes;
+use rkyv::rancor;
+use rkyv::util::AlignedVec;
+
+use crate::limits::{ADDRESS_BYTES_MAX, MEMBERS_MAX, SNAPSHOT_IMAGE_BYTES_MAX, SNAPSHOT_STATE_BYTES_MAX};
+use crate::record::{Members, Position};
+
+const MAGIC: [u8; 8] = *b"SYMPHSNP";
+const VERSION: u32 = 1;
+const HEADER_BYTES: usize = 56;
+const HASH_AT: usize = 24;
+
+/// A snapshot taken apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Image {
+    /// Everything up to here is in the state.
+    pub(crate) at: Option<Position>,
+    /// The members, and the entry that made them so.
+    pub(crate) members_at: Option<Position>,
+    pub(crate) members: Members,
+    pub(crate) state: Vec<u8>,
+}
+
+/// Why an image is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ImageError {
+    #[error("snapshot has {got} bytes, expected at least {HEADER_BYTES}")]
+    Short { got: usize },
+    #[error("snapshot does not start like one")]
+    Magic,
+    #[error("snapshot has version {got}, this build reads {VERSION}")]
+    Version { got: u32 },
+    #[error("snapshot announces {announced} bytes, {got} follow")]
+    Length { announced: u64, got: usize },
+    #[error("snapshot bytes do not match their hash")]
+    Hash,
+    #[error("snapshot body does not parse: {0}")]
+    Body(String),
+    #[error("snapshot belongs to cluster \"{found}\", this is \"{expected}\"")]
+    Foreign { found: String, expected: String },
+    #[error("{what} is {got}, expected at most {max}")]
+    TooLarge { what: &'static str, got: usize, max: usize },
+}
+
+#[derive(rkyv::Archive, rkyv::Serialize, rkyv::Deserialize)]
+struct Place {
+    term: u64,
+    node: u64,
+    index: u64,
+}
+
+/// Plain vectors only: they are what rkyv validates without exceptions.
+#[derive(rkyv::Archive, rkyv::Serialize, rkyv::Deserialize)]
+struct Body {
+    cluster: String,
+    at: Option<Place>,
+    members_at: Option<Place>,
+    configs: Vec<Vec<u64>>,
+    addresses: Vec<(u64, String)>,
+    state: Vec<u8>,
+}
+
+impl From<Position> for Place {
+    fn from(at: Position) -> Self {
+        Self { term: at.term, node: at.node, index: at.index }
+    }
+}
+
+impl From<Place> for Position {
+    fn from(place: Place) -> Self {
+        Self { term: place.term, node: place.node, index: place.index }
+    }
+}
+
+fn at_most(what: &'static str, got: usize, max: usize) -> Result<(), ImageError> {
+    if got > max { Err(ImageError::TooLarge { what, got, max }) } else { Ok(()) }
+}
+
+/// Lays out a snapshot of `cluster`.
+pub(crate) fn encode(image: Image, cluster: &str) -> Result<Bytes, ImageError> {
+    at_most("length of the state", image.state.len(), SNAPSHOT_STATE_BYTES_MAX)?;
+    let body = Body {
+        cluster: cluster.to_owned(),
+        at: image.at.map(Into::into),
+        members_at: image.members_at.map(Into::into),
+        configs: image.members.configs.into_iter().map(|voters| voters.into_iter().collect()).collect(),
+        addresses: image.members.addresses.into_iter().collect(),
+        state: image.state,
+    };
+    let body = rkyv::to_bytes::<rancor::Error>(&body).map_err(|error| ImageError::Body(error.to_string()))?;
+    let mut bytes = Vec::with_capacity(HEADER_BYTES + body.len());
+    bytes.extend_from_slice(&MAGIC);
+    bytes.extend_from_slice(&VERSION.to_le_bytes());
+    bytes.extend_from_slice(&[0; 4]);
+    bytes.extend_from_slice(&(body.len() as u64).to_le_bytes());
+    bytes.extend_from_slice(blake3::hash(&body).as_bytes());
+    bytes.extend_from_slice(&body);
+    Ok(bytes.into())
+}
+
+/// Verifies a snapshot of `cluster` and takes it apart.
+pub(crate) fn decode(bytes: &[u8], cluster: &str) -> Result<Image, ImageError> {
+    at_most("length of a snapshot", bytes.len(), SNAPSHOT_IMAGE_BYTES_MAX)?;
+    if bytes.len() < HEADER_BYTES {
+        return Err(ImageError::Short { got: bytes.len() });
+    }
+    let (header, body) = bytes.split_at(HEADER_BYTES);
+    if header[..8] != MAGIC {
+        return Err(ImageError::Magic);
+    }
+    let mut version = [0; 4];
+    version.copy_from_slice(&header[8..12]);
+    let version = u32::from_le_bytes(version);
+    if version != VERSION || header[12..16] != [0; 4] {
+        return Err(ImageError::Version { got: version });
+    }
+    let mut announced = [0; 8];
+    announced.copy_from_slice(&header[16..24]);
+    let announced = u64::from_le_bytes(announced);
+    if announced != body.len() as u64 {
+        return Err(ImageError::Length { announced, got: body.len() });
+    }
+    if header[HASH_AT..] != *blake3::hash(body).as_bytes() {
+        return Err(ImageError::Hash);
+    }
+    let mut aligned = AlignedVec::<16>::with_capacity(body.len());
+    aligned.extend_from_slice(body);
+    let body: Body = rkyv::from_bytes::<Body, rancor::Error>(&aligned).map_err(|e| ImageError::Body(e.to_string()))?;
+    if body.cluster != cluster {
+        return Err(ImageError::Foreign { found: body.cluster, expected: cluster.to_owned() });
+    }
+    at_most("length of the state", body.state.len(), SNAPSHOT_STATE_BYTES_MAX)?;
+    at_most("number of members", body.addresses.len(), MEMBERS_MAX)?;
+    for (_, address) in &body.addresses {
+        at_most("length of a member's address", address.len(), ADDRESS_BYTES_MAX)?;
+    }
+    Ok(Image {
+        at: body.at.map(Into::into),
+        members_at: body.members_at.map(Into::into),
+        members: Members {
+            configs: body.configs.into_iter().map(|voters| voters.into_iter().collect()).collect(),
+            addresses: body.addresses.into_iter().collect(),
+        },
+        state: body.state,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn image(state: Vec<u8>) -> Image {
+        let at = Some(Position { term: 3, node: 1, index: 99 });
+        let members = Members {
+            configs: vec![BTreeSet::from([1, 2, 3])],
+            addresses: (1..=3).map(|id| (id, format!("node-{id}:7000"))).collect::<BTreeMap<_, _>>(),
+        };
+        Image { at, members_at: at, members, state }
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_written_is_read(state in proptest::collection::vec(any::<u8>(), 0..2000)) {
+            let image = image(state);
+            let bytes = encode(image.clone(), "blue").expect("encodes");
+            prop_assert_eq!(decode(&bytes, "blue"), Ok(image));
+        }
+
+        #[test]
+        fn a_flipped_bit_is_seen(at in any::<prop::sample::Index>(), bit in 0u8..8) {
+            let mut bytes = encode(image(vec![7; 100]), "blue").expect("encodes").to_vec();
+            let at = at.index(bytes.len());
+            bytes[at] ^= 1 << bit;
+            prop_assert!(decode(&bytes, "blue").is_err());
+        }
+
+        #[test]
+        fn a_torn_image_is_seen(keep in any::<prop::sample::Index>()) {
+            let bytes = encode(image(vec![7; 100]), "blue").expect("encodes");
+            let keep = keep.index(bytes.len());
+            prop_assert!(decode(&bytes[..keep], "blue").is_err());
+        }
+    }
+
+    #[test]
+    fn a_foreign_snapshot_is_refused() {
+        let bytes = encode(image(Vec::new()), "blue").expect("encodes");
+        assert!(matches!(decode(&bytes, "green"), Err(ImageError::Foreign { .. })));
+    }
+
+    #[test]
+    fn a_body_that_only_hashes_right_is_refused() {
+        let rubbish = [0xffu8; 64];
+        let mut bytes = encode(image(Vec::new()), "blue").expect("encodes").to_vec();
+        bytes.truncate(HEADER_BYTES);
+        bytes[16..24].copy_from_slice(&(rubbish.len() as u64).to_le_bytes());
+        bytes[HASH_AT..HEADER_BYTES].copy_from_slice(blake3::hash(&rubbish).as_bytes());
+        bytes.extend_from_slice(&rubbish);
+        assert!(matches!(decode(&bytes, "blue"), Err(ImageError::Body(_))));
+    }
+}

@@ -1,0 +1,20 @@
+//! The port to what is replicated.
+
+/// The replicated state: pure and deterministic. Applying the same commands in the same order gives the same bytes on
+/// every replica (invariant C6), so an implementation reads no clock, no randomness and nothing of its node.
+pub trait StateMachine: Send + 'static {
+    /// Applies the command of log entry `index` and returns the response for the proposer. Indexes grow but are not
+    /// consecutive: the group's own entries take some.
+    ///
+    /// A command that makes no sense is answered in the response, never by a panic: every replica applies it.
+    fn apply(&mut self, index: u64, command: &[u8]) -> Vec<u8>;
+
+    /// The whole state as bytes, at most [`SNAPSHOT_STATE_BYTES_MAX`](crate::SNAPSHOT_STATE_BYTES_MAX).
+    fn snapshot(&self) -> Vec<u8>;
+
+    /// Replaces the state by one that [`snapshot`](Self::snapshot) gave, here or on another replica.
+    ///
+    /// # Errors
+    /// Says what is wrong with the bytes; the state must then be unchanged.
+    fn restore(&mut self, bytes: &[u8]) -> Result<(), String>;
+}

@@ -1,0 +1,63 @@
+//! The Raft library's own storage suite, run against every engine.
+
+use std::sync::Arc;
+
+use openraft::StorageError;
+use openraft::testing::log::{StoreBuilder, Suite};
+use tempfile::TempDir;
+
+use crate::fault::OnDiskError;
+use crate::log::engine::LogEngine;
+use crate::log::frame::Stamp;
+use crate::log::memory::MemoryEngine;
+use crate::log::sled::SledEngine;
+use crate::log::store::LogStore;
+use crate::machine::Machine;
+use crate::raft_types::TypeConfig;
+use crate::snapshot::shelf::Shelf;
+use crate::state_machine::StateMachine;
+
+/// Remembers what it was told.
+struct Notes(Vec<u8>);
+
+impl StateMachine for Notes {
+    fn apply(&mut self, index: u64, command: &[u8]) -> Vec<u8> {
+        self.0.extend_from_slice(command);
+        index.to_le_bytes().to_vec()
+    }
+    fn snapshot(&self) -> Vec<u8> {
+        self.0.clone()
+    }
+    fn restore(&mut self, bytes: &[u8]) -> Result<(), String> {
+        self.0 = bytes.to_vec();
+        Ok(())
+    }
+}
+
+struct Builder(fn(&TempDir) -> Arc<dyn LogEngine>);
+
+impl StoreBuilder<TypeConfig, LogStore, Machine, TempDir> for Builder {
+    async fn build(&self) -> Result<(TempDir, LogStore, Machine), StorageError<TypeConfig>> {
+        let dir = TempDir::new().expect("temporary directory");
+        let stamp = Stamp { cluster: "suite".into(), node: 0 };
+        let store = LogStore::open((self.0)(&dir), &stamp, OnDiskError::Stop).expect("log store opens");
+        let shelf = Shelf::open(dir.path().join("snapshots"), "suite".into()).expect("shelf opens");
+        let machine = Machine::open(Box::new(Notes(Vec::new())), Arc::new(shelf), OnDiskError::Stop);
+        Ok((dir, store, machine.expect("machine opens")))
+    }
+}
+
+fn run(engine: fn(&TempDir) -> Arc<dyn LogEngine>) {
+    let runtime = tokio::runtime::Runtime::new().expect("runtime");
+    runtime.block_on(Suite::test_all(Builder(engine))).expect("the suite passes");
+}
+
+#[test]
+fn memory_engine_passes_the_suite() {
+    run(|_| Arc::new(MemoryEngine::default()));
+}
+
+#[test]
+fn sled_engine_passes_the_suite() {
+    run(|dir| Arc::new(SledEngine::open(&dir.path().join("log")).expect("sled opens")));
+}

@@ -1,0 +1,56 @@
+//! Keeps a leader that lost its quorum quiet, so that those it still reaches can elect another.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Closes all log and snapshot traffic of a leader by the same slots as the library's heartbeats.
+///
+/// A follower that still hears a leader does not vote for another. The library silences heartbeats of a leader without
+/// a quorum for phases of `probe`, but not replication retries and snapshots; with entries pending and a partition that
+/// cuts one way, those alone would keep the deadlock. From the last time a quorum acknowledged, plus the lease, even
+/// slots of length `probe` are closed and odd ones open.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    lease: Duration,
+    probe: Duration,
+    /// Since when the leader is without an acknowledgement; `None` for followers and for a group of one voter.
+    since: Mutex<Option<Instant>>,
+}
+
+impl Gate {
+    pub(crate) fn new(lease: Duration, probe: Duration) -> Self {
+        Self { lease, probe, since: Mutex::new(None) }
+    }
+
+    /// Takes the instant of the last acknowledgement by a quorum, or of becoming leader.
+    pub(crate) fn note(&self, since: Option<Instant>) {
+        *self.since.lock().unwrap_or_else(PoisonError::into_inner) = since;
+    }
+
+    /// Whether log and snapshot traffic may go out.
+    pub(crate) fn is_open(&self, now: Instant) -> bool {
+        let Some(since) = *self.since.lock().unwrap_or_else(PoisonError::into_inner) else { return true };
+        let silent = now.saturating_duration_since(since);
+        let Some(overdue) = silent.checked_sub(self.lease) else { return true };
+        (overdue.as_nanos() / self.probe.as_nanos().max(1)) % 2 == 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_leader_without_quorum_alternates_between_silence_and_probes() {
+        let start = Instant::now();
+        let ms = Duration::from_millis;
+        let gate = Gate::new(ms(120), ms(240));
+        assert!(gate.is_open(start), "a follower is never gated");
+        gate.note(Some(start));
+        for (after, open) in [(0, true), (119, true), (120, false), (359, false), (360, true), (599, true), (600, false)] {
+            assert_eq!(gate.is_open(start + ms(after)), open, "{after} ms after the last acknowledgement");
+        }
+        gate.note(Some(start + ms(130)));
+        assert!(gate.is_open(start + ms(200)), "an acknowledgement opens it again");
+    }
+}

@@ -1,0 +1,95 @@
+//! Connections to the other replicas.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use openraft::{BasicNode, RaftNetworkFactory};
+use tonic::transport::{Channel, Endpoint};
+
+use super::gate::Gate;
+use super::pb;
+use super::peer::{Peer, Traffic};
+use crate::raft_types::TypeConfig;
+use crate::timing::Timing;
+
+/// What a node says of itself in every request.
+#[derive(Debug, Clone)]
+pub(crate) struct Addressing {
+    pub(crate) cluster: String,
+    pub(crate) node: u64,
+}
+
+impl Addressing {
+    pub(crate) fn envelope(&self, to: u64) -> pb::RaftEnvelope {
+        pb::RaftEnvelope { cluster: self.cluster.clone(), from: self.node, to }
+    }
+}
+
+/// One connection per peer and kind of traffic, dialled when first used and shared by everything that talks to it.
+///
+/// Heartbeats have their own, so that neither a batch of entries nor a snapshot in front of them makes a healthy leader
+/// look dead.
+#[derive(Debug, Clone)]
+pub(crate) struct Lanes {
+    me: Addressing,
+    timing: Timing,
+    gate: Arc<Gate>,
+    channels: Arc<Mutex<HashMap<(u64, String, Traffic), Channel>>>,
+}
+
+impl Lanes {
+    pub(crate) fn new(me: Addressing, timing: Timing, gate: Arc<Gate>) -> Self {
+        Self { me, timing, gate, channels: Arc::new(Mutex::new(HashMap::new())) }
+    }
+
+    fn peer(&self, target: u64, node: &BasicNode, traffic: Traffic) -> Peer {
+        let channel = self.channel(target, &node.addr, traffic);
+        Peer::new(self.me.clone(), target, channel, traffic, self.timing.clone(), self.gate.clone())
+    }
+
+    fn channel(&self, target: u64, address: &str, traffic: Traffic) -> Result<Channel, String> {
+        let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (target, address.to_owned(), traffic);
+        if let Some(channel) = channels.get(&key) {
+            return Ok(channel.clone());
+        }
+        // A member that moved leaves its old connection behind; it goes with the new one's arrival.
+        channels.retain(|(node, _, lane), _| (*node, *lane) != (target, traffic));
+        let channel = endpoint(address, &self.timing, traffic)?.connect_lazy();
+        channels.insert(key, channel.clone());
+        Ok(channel)
+    }
+}
+
+/// tonic has no deadline of its own anywhere: a black-holed peer would hold a call for ever.
+fn endpoint(address: &str, timing: &Timing, traffic: Traffic) -> Result<Endpoint, String> {
+    let endpoint = Endpoint::from_shared(format!("http://{address}"))
+        .map_err(|error| format!("member address \"{address}\" is not host:port: {error}"))?;
+    let deadline = match traffic {
+        Traffic::Snapshot => timing.snapshot_timeout,
+        Traffic::Log | Traffic::Heartbeat => timing.rpc_timeout,
+    };
+    Ok(endpoint
+        .connect_timeout(timing.connect_timeout)
+        .timeout(deadline)
+        .tcp_nodelay(true)
+        .http2_keep_alive_interval(timing.keep_alive_interval)
+        .keep_alive_timeout(timing.keep_alive_timeout)
+        .keep_alive_while_idle(true))
+}
+
+impl RaftNetworkFactory<TypeConfig> for Lanes {
+    type Network = Peer;
+
+    async fn new_client(&mut self, target: u64, node: &BasicNode) -> Peer {
+        self.peer(target, node, Traffic::Log)
+    }
+
+    async fn new_heartbeat_client(&mut self, target: u64, node: &BasicNode) -> Peer {
+        self.peer(target, node, Traffic::Heartbeat)
+    }
+
+    async fn new_snapshot_client(&mut self, target: u64, node: &BasicNode) -> Peer {
+        self.peer(target, node, Traffic::Snapshot)
+    }
+}

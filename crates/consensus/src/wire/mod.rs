@@ -1,0 +1,18 @@
+//! The network side: our messages, the service that answers them and the clients that send them.
+
+mod codec;
+mod gate;
+mod lanes;
+mod peer;
+mod service;
+
+pub(crate) use codec::Malformed;
+pub(crate) use gate::Gate;
+pub(crate) use lanes::{Addressing, Lanes};
+pub use service::RaftService;
+
+/// Generated from `proto/symphony/v1/raft.proto`.
+#[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, missing_debug_implementations)]
+pub(crate) mod pb {
+    tonic::include_proto!("symphony.v1");
+}

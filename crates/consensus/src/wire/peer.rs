@@ -1,0 +1,257 @@
+//! The client of one other replica.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use openraft::errors::{RPCError, ReplicationClosed, StreamingError, Timeout, Unreachable};
+use openraft::network::RPCOption;
+use openraft::raft::{
+    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, TransferLeaderError, TransferLeaderRequest,
+    TransferLeaderResponse, VoteRequest, VoteResponse,
+};
+use openraft::{OptionalSend, RPCTypes, RaftNetworkV2, Snapshot};
+use tonic::transport::Channel;
+use tonic::{Code, Request, Response, Status};
+
+use super::codec::{self, Malformed};
+use super::gate::Gate;
+use super::lanes::Addressing;
+use super::pb::{self, raft_client::RaftClient};
+use crate::limits::{MESSAGE_BYTES_MAX, SNAPSHOT_CHUNK_BYTES};
+use crate::raft_types::{LeaderIdOf, TypeConfig, VoteOf};
+use crate::record::{Ballot, Position, Record};
+use crate::timing::Timing;
+
+/// What a connection carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Traffic {
+    /// Entries, votes and transfers.
+    Log,
+    Heartbeat,
+    Snapshot,
+}
+
+/// Sends to one replica over one connection.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    me: Addressing,
+    target: u64,
+    /// Or why there is none.
+    client: Result<RaftClient<Channel>, String>,
+    traffic: Traffic,
+    timing: Timing,
+    gate: Arc<Gate>,
+}
+
+type Failure = RPCError<TypeConfig>;
+
+fn unreachable(text: impl ToString) -> Failure {
+    RPCError::Unreachable(Unreachable::from_string(text))
+}
+
+fn malformed(error: Malformed) -> Failure {
+    unreachable(format!("answer is malformed: {error}"))
+}
+
+impl Peer {
+    pub(crate) fn new(
+        me: Addressing,
+        target: u64,
+        channel: Result<Channel, String>,
+        traffic: Traffic,
+        timing: Timing,
+        gate: Arc<Gate>,
+    ) -> Self {
+        let client = channel.map(|channel| {
+            RaftClient::new(channel)
+                .max_decoding_message_size(MESSAGE_BYTES_MAX)
+                .max_encoding_message_size(MESSAGE_BYTES_MAX)
+        });
+        Self { me, target, client, traffic, timing, gate }
+    }
+
+    fn envelope(&self) -> Option<pb::RaftEnvelope> {
+        Some(self.me.envelope(self.target))
+    }
+
+    fn client(&self) -> Result<RaftClient<Channel>, Failure> {
+        self.client.clone().map_err(unreachable)
+    }
+
+    fn pass_gate(&self) -> Result<(), Failure> {
+        if self.gate.is_open(Instant::now()) {
+            Ok(())
+        } else {
+            Err(unreachable("this leader has lost its quorum and keeps quiet"))
+        }
+    }
+
+    /// Waits for an answer until `limit`; says what went wrong in the library's words.
+    async fn call<T>(
+        &self,
+        action: RPCTypes,
+        limit: Duration,
+        answer: impl Future<Output = Result<Response<T>, Status>>,
+    ) -> Result<T, Failure> {
+        let timeout = || Timeout { action, id: self.me.node, target: self.target, timeout: limit };
+        match tokio::time::timeout(limit, answer).await {
+            Ok(Ok(response)) => Ok(response.into_inner()),
+            Ok(Err(status)) if matches!(status.code(), Code::DeadlineExceeded | Code::Cancelled) => {
+                Err(RPCError::Timeout(timeout()))
+            }
+            Ok(Err(status)) => {
+                if status.code() == Code::FailedPrecondition {
+                    tracing::error!(peer = self.target, reason = status.message(), "peer refuses to speak with this node");
+                }
+                Err(unreachable(format!("node {}: {}: {}", self.target, status.code(), status.message())))
+            }
+            Err(_) => Err(RPCError::Timeout(timeout())),
+        }
+    }
+
+    /// The library budgets a vote by the shortest election timeout; ours may be shorter, never longer.
+    fn limit(&self, option: &RPCOption) -> Duration {
+        option.soft_ttl().min(self.timing.rpc_timeout)
+    }
+
+    fn vote_request(&self, rpc: VoteRequest<TypeConfig>) -> pb::RaftVoteRequest {
+        pb::RaftVoteRequest {
+            envelope: self.envelope(),
+            vote: Some(Ballot::from(rpc.vote).into()),
+            last_log: rpc.last_log_id.map(|id| Position::from(id).into()),
+            leadership_transfer: rpc.leadership_transfer,
+        }
+    }
+}
+
+fn vote_response(response: pb::RaftVoteResponse) -> Result<VoteResponse<TypeConfig>, Failure> {
+    let vote = codec::ballot(response.vote).map_err(malformed)?;
+    let last_log = response.last_log.map(|id| Position::from(id).into());
+    Ok(VoteResponse::new(VoteOf::from(vote), last_log, response.granted))
+}
+
+fn append_response(response: pb::RaftAppendResponse) -> Result<AppendEntriesResponse<TypeConfig>, Failure> {
+    use pb::raft_append_response::Outcome;
+    match response.outcome.ok_or_else(|| malformed(Malformed::Missing("outcome")))? {
+        Outcome::Success(_) => Ok(AppendEntriesResponse::Success),
+        Outcome::Partial(matched) => {
+            Ok(AppendEntriesResponse::PartialSuccess(matched.id.map(|id| Position::from(id).into())))
+        }
+        Outcome::Conflict(_) => Ok(AppendEntriesResponse::Conflict),
+        Outcome::HigherVote(vote) => Ok(AppendEntriesResponse::HigherVote(Ballot::from(vote).into())),
+    }
+}
+
+fn transfer_response(response: pb::RaftTransferResponse) -> Result<TransferLeaderResponse<TypeConfig>, Failure> {
+    use pb::raft_transfer_response::Outcome;
+    let id = |id: Option<pb::RaftLogId>| id.map(|id| Position::from(id).into());
+    match response.outcome.ok_or_else(|| malformed(Malformed::Missing("outcome")))? {
+        Outcome::Accepted(_) => Ok(Ok(())),
+        Outcome::VoteChanged(changed) => Ok(Err(TransferLeaderError::VoteChanged {
+            expected: codec::ballot(changed.expected).map_err(malformed)?.into(),
+            actual: codec::ballot(changed.actual).map_err(malformed)?.into(),
+        })),
+        Outcome::LogNotFlushed(log) => {
+            Ok(Err(TransferLeaderError::LogNotFlushed { expected: id(log.expected), actual: id(log.actual) }))
+        }
+    }
+}
+
+impl RaftNetworkV2<TypeConfig> for Peer {
+    type SnapshotData = Bytes;
+
+    async fn append_entries(
+        &mut self,
+        rpc: AppendEntriesRequest<TypeConfig>,
+        _option: RPCOption,
+    ) -> Result<AppendEntriesResponse<TypeConfig>, Failure> {
+        // The library's budget for both kinds is one heartbeat interval, which a follower's fsync alone can take; a
+        // request given up early is only sent again. Heartbeats are cut by the library itself.
+        if self.traffic == Traffic::Log {
+            self.pass_gate()?;
+        }
+        let mut client = self.client()?;
+        let request = pb::RaftAppendRequest {
+            envelope: self.envelope(),
+            vote: Some(Ballot::from(rpc.vote).into()),
+            previous: rpc.prev_log_id.map(|id| Position::from(id).into()),
+            entries: rpc.entries.into_iter().map(|entry| Record::from(entry).into()).collect(),
+            leader_commit: rpc.leader_commit.map(|id| Position::from(id).into()),
+        };
+        let answer = client.append(request);
+        append_response(self.call(RPCTypes::AppendEntries, self.timing.rpc_timeout, answer).await?)
+    }
+
+    async fn vote(
+        &mut self,
+        rpc: VoteRequest<TypeConfig>,
+        option: RPCOption,
+    ) -> Result<VoteResponse<TypeConfig>, Failure> {
+        let mut client = self.client()?;
+        let answer = client.vote(self.vote_request(rpc));
+        vote_response(self.call(RPCTypes::Vote, self.limit(&option), answer).await?)
+    }
+
+    async fn pre_vote(
+        &mut self,
+        rpc: VoteRequest<TypeConfig>,
+        option: RPCOption,
+    ) -> Result<VoteResponse<TypeConfig>, Failure> {
+        let mut client = self.client()?;
+        let answer = client.pre_vote(self.vote_request(rpc));
+        vote_response(self.call(RPCTypes::Vote, self.limit(&option), answer).await?)
+    }
+
+    async fn full_snapshot(
+        &mut self,
+        vote: VoteOf,
+        snapshot: Snapshot<LeaderIdOf, u64, openraft::BasicNode, Bytes>,
+        cancel: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
+        _option: RPCOption,
+    ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
+        self.pass_gate()?;
+        let mut client = self.client()?;
+        let parts = snapshot_parts(self.envelope(), vote.into(), snapshot.snapshot);
+        let mut request = Request::new(futures::stream::iter(parts));
+        request.set_timeout(self.timing.snapshot_timeout);
+        let answer = client.install_snapshot(request);
+        let sent = self.call(RPCTypes::InstallSnapshot, self.timing.snapshot_timeout, answer);
+        let response = tokio::select! {
+            response = sent => response?,
+            closed = cancel => return Err(StreamingError::Closed(closed)),
+        };
+        let vote = codec::ballot(response.vote).map_err(malformed)?;
+        Ok(SnapshotResponse::new(vote.into()))
+    }
+
+    async fn transfer_leader(
+        &mut self,
+        req: TransferLeaderRequest<TypeConfig>,
+        option: RPCOption,
+    ) -> Result<TransferLeaderResponse<TypeConfig>, Failure> {
+        let mut client = self.client()?;
+        let request = pb::RaftTransferRequest {
+            envelope: self.envelope(),
+            from_leader: Some(Ballot::from(*req.from_leader()).into()),
+            last_log: req.last_log_id().map(|id| Position::from(id.clone()).into()),
+        };
+        let answer = client.transfer_leader(request);
+        transfer_response(self.call(RPCTypes::TransferLeader, self.limit(&option), answer).await?)
+    }
+}
+
+/// A header and then the image in order.
+fn snapshot_parts(envelope: Option<pb::RaftEnvelope>, vote: Ballot, image: Bytes) -> Vec<pb::RaftSnapshotPart> {
+    use pb::raft_snapshot_part::Part;
+    let header = pb::RaftSnapshotHeader { envelope, vote: Some(vote.into()), length: image.len() as u64 };
+    let mut parts = vec![pb::RaftSnapshotPart { part: Some(Part::Header(header)) }];
+    let mut rest = image;
+    while !rest.is_empty() {
+        // Slices of the same allocation: nothing is copied before the socket.
+        let chunk = rest.split_to(rest.len().min(SNAPSHOT_CHUNK_BYTES));
+        parts.push(pb::RaftSnapshotPart { part: Some(Part::Chunk(chunk)) });
+    }
+    parts
+}

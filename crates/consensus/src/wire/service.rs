@@ -1,0 +1,195 @@
+//! The server side: checks who is meant, checks what is said, hands it to the Raft core.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::BytesMut;
+use openraft::raft::{
+    AppendEntriesRequest, AppendEntriesResponse, TransferLeaderError, TransferLeaderRequest, VoteRequest, VoteResponse,
+};
+use openraft::{Raft, Snapshot};
+use tonic::{Request, Response, Status, Streaming};
+
+use super::codec::{self, Malformed};
+use super::lanes::Addressing;
+use super::pb;
+use crate::limits::SNAPSHOT_IMAGE_BYTES_MAX;
+use crate::machine::{Machine, snapshot_meta};
+use crate::raft_types::{self, TypeConfig};
+use crate::record::{Ballot, Position};
+use crate::snapshot::image;
+
+/// Answers the other replicas of the control group.
+#[derive(Clone)]
+pub struct RaftService {
+    me: Arc<Addressing>,
+    raft: Raft<TypeConfig, Machine>,
+}
+
+impl fmt::Debug for RaftService {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RaftService").field("me", &self.me).finish_non_exhaustive()
+    }
+}
+
+fn refuse(error: Malformed) -> Status {
+    Status::invalid_argument(error.to_string())
+}
+
+fn stopped(error: impl fmt::Display) -> Status {
+    Status::unavailable(format!("control group node has stopped: {error}"))
+}
+
+impl RaftService {
+    pub(crate) fn new(me: Addressing, raft: Raft<TypeConfig, Machine>) -> Self {
+        Self { me: Arc::new(me), raft }
+    }
+
+    /// Only this cluster's members may speak, and only to whom they mean.
+    fn admit(&self, envelope: Option<pb::RaftEnvelope>) -> Result<u64, Status> {
+        let envelope = envelope.ok_or_else(|| refuse(Malformed::Missing("envelope")))?;
+        if envelope.cluster != self.me.cluster {
+            return Err(Status::failed_precondition(format!(
+                "message for cluster \"{}\" reached cluster \"{}\": check the addresses of node {}",
+                envelope.cluster, self.me.cluster, envelope.from
+            )));
+        }
+        if envelope.to != self.me.node {
+            return Err(Status::failed_precondition(format!(
+                "message for node {} reached node {}: check the addresses of node {}",
+                envelope.to, self.me.node, envelope.from
+            )));
+        }
+        Ok(envelope.from)
+    }
+
+    fn vote_request(&self, request: pb::RaftVoteRequest) -> Result<VoteRequest<TypeConfig>, Status> {
+        let from = self.admit(request.envelope)?;
+        let vote = codec::ballot_of(request.vote, false).map_err(refuse)?;
+        speaks_for_itself(from, vote)?;
+        let last_log = request.last_log.map(|id| Position::from(id).into());
+        let mut rpc = VoteRequest::new(vote.into(), last_log);
+        rpc.leadership_transfer = request.leadership_transfer;
+        Ok(rpc)
+    }
+}
+
+/// A node asks and leads in its own name only.
+fn speaks_for_itself(from: u64, vote: Ballot) -> Result<(), Status> {
+    if vote.node == from {
+        Ok(())
+    } else {
+        Err(Status::failed_precondition(format!("node {from} presents a vote for node {}", vote.node)))
+    }
+}
+
+fn vote_response(response: VoteResponse<TypeConfig>) -> Response<pb::RaftVoteResponse> {
+    Response::new(pb::RaftVoteResponse {
+        vote: Some(Ballot::from(response.vote).into()),
+        granted: response.vote_granted,
+        last_log: response.last_log_id.map(|id| Position::from(id).into()),
+    })
+}
+
+#[tonic::async_trait]
+impl pb::raft_server::Raft for RaftService {
+    async fn append(
+        &self,
+        request: Request<pb::RaftAppendRequest>,
+    ) -> Result<Response<pb::RaftAppendResponse>, Status> {
+        use pb::raft_append_response::Outcome;
+        let request = request.into_inner();
+        let from = self.admit(request.envelope)?;
+        let vote = codec::ballot_of(request.vote, true).map_err(refuse)?;
+        speaks_for_itself(from, vote)?;
+        let previous = request.previous.map(Position::from);
+        let records = codec::records(previous, request.entries).map_err(refuse)?;
+        let entries = records.into_iter().map(raft_types::entry).collect::<Result<Vec<_>, _>>();
+        let entries = entries.map_err(|reason| refuse(Malformed::Membership(reason)))?;
+        let rpc = AppendEntriesRequest {
+            vote: vote.into(),
+            prev_log_id: previous.map(Into::into),
+            entries,
+            leader_commit: request.leader_commit.map(|id| Position::from(id).into()),
+        };
+        let outcome = match self.raft.append_entries(rpc).await.map_err(stopped)? {
+            AppendEntriesResponse::Success => Outcome::Success(pb::RaftBlank {}),
+            AppendEntriesResponse::PartialSuccess(id) => {
+                Outcome::Partial(pb::RaftMatched { id: id.map(|id| Position::from(id).into()) })
+            }
+            AppendEntriesResponse::Conflict => Outcome::Conflict(pb::RaftBlank {}),
+            AppendEntriesResponse::HigherVote(vote) => Outcome::HigherVote(Ballot::from(vote).into()),
+        };
+        Ok(Response::new(pb::RaftAppendResponse { outcome: Some(outcome) }))
+    }
+
+    async fn vote(&self, request: Request<pb::RaftVoteRequest>) -> Result<Response<pb::RaftVoteResponse>, Status> {
+        let rpc = self.vote_request(request.into_inner())?;
+        Ok(vote_response(self.raft.vote(rpc).await.map_err(stopped)?))
+    }
+
+    async fn pre_vote(&self, request: Request<pb::RaftVoteRequest>) -> Result<Response<pb::RaftVoteResponse>, Status> {
+        let rpc = self.vote_request(request.into_inner())?;
+        Ok(vote_response(self.raft.pre_vote(rpc).await.map_err(stopped)?))
+    }
+
+    async fn install_snapshot(
+        &self,
+        request: Request<Streaming<pb::RaftSnapshotPart>>,
+    ) -> Result<Response<pb::RaftSnapshotResponse>, Status> {
+        use pb::raft_snapshot_part::Part;
+        let mut parts = request.into_inner();
+        let Some(pb::RaftSnapshotPart { part: Some(Part::Header(header)) }) = parts.message().await? else {
+            return Err(refuse(Malformed::Missing("snapshot header")));
+        };
+        let from = self.admit(header.envelope)?;
+        let vote = codec::ballot_of(header.vote, true).map_err(refuse)?;
+        speaks_for_itself(from, vote)?;
+        let length = usize::try_from(header.length).unwrap_or(usize::MAX);
+        if length > SNAPSHOT_IMAGE_BYTES_MAX {
+            let max = SNAPSHOT_IMAGE_BYTES_MAX;
+            return Err(refuse(Malformed::TooMany { what: "length of a snapshot", got: length, max }));
+        }
+        let mut bytes = BytesMut::new();
+        while let Some(part) = parts.message().await? {
+            let Some(Part::Chunk(chunk)) = part.part else { return Err(refuse(Malformed::Missing("snapshot chunk"))) };
+            if bytes.len() + chunk.len() > length {
+                let got = bytes.len() + chunk.len();
+                return Err(refuse(Malformed::TooMany { what: "snapshot bytes sent", got, max: length }));
+            }
+            bytes.extend_from_slice(&chunk);
+        }
+        let bytes = bytes.freeze();
+        // Verified here, so that a damaged image is the sender's error and never the core's.
+        let image = image::decode(&bytes, &self.me.cluster).map_err(|error| Status::data_loss(error.to_string()))?;
+        let meta = snapshot_meta(&image).map_err(Status::data_loss)?;
+        let snapshot = Snapshot { meta, snapshot: bytes };
+        let response = self.raft.install_full_snapshot(vote.into(), snapshot).await.map_err(stopped)?;
+        Ok(Response::new(pb::RaftSnapshotResponse { vote: Some(Ballot::from(response.vote).into()) }))
+    }
+
+    async fn transfer_leader(
+        &self,
+        request: Request<pb::RaftTransferRequest>,
+    ) -> Result<Response<pb::RaftTransferResponse>, Status> {
+        use pb::raft_transfer_response::Outcome;
+        let request = request.into_inner();
+        let from = self.admit(request.envelope)?;
+        let vote = codec::ballot_of(request.from_leader, true).map_err(refuse)?;
+        speaks_for_itself(from, vote)?;
+        let last_log = request.last_log.map(|id| Position::from(id).into());
+        let rpc = TransferLeaderRequest::new(vote.into(), self.me.node, last_log);
+        let outcome = match self.raft.handle_transfer_leader(rpc).await.map_err(stopped)? {
+            Ok(()) => Outcome::Accepted(pb::RaftBlank {}),
+            Err(TransferLeaderError::VoteChanged { expected, actual }) => Outcome::VoteChanged(pb::RaftVoteChanged {
+                expected: Some(Ballot::from(expected).into()),
+                actual: Some(Ballot::from(actual).into()),
+            }),
+            Err(TransferLeaderError::LogNotFlushed { expected, actual }) => {
+                let id = |id: Option<raft_types::LogIdOf>| id.map(|id| Position::from(id).into());
+                Outcome::LogNotFlushed(pb::RaftLogNotFlushed { expected: id(expected), actual: id(actual) })
+            }
+        };
+        Ok(Response::new(pb::RaftTransferResponse { outcome: Some(outcome) }))
+    }
+}

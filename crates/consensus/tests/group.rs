@@ -1,0 +1,379 @@
+//! Replicas of a control group in one process, over real gRPC on loopback and real disks.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use symphony_consensus::{
+    COMMAND_BYTES_MAX, ControlGroup, Engine, GroupConfig, OnDiskError, ProposeError, ReadError, SnapshotEvery,
+    StartError, StateMachine, Timing,
+};
+use symphony_types::NodeId;
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::transport::Server;
+
+/// Far more than anything here takes, so that only a real failure reaches it on an overloaded machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+
+/// A list of commands, seen from outside.
+#[derive(Clone, Default)]
+struct Ledger(Arc<Mutex<Vec<String>>>);
+
+impl Ledger {
+    fn lines(&self) -> Vec<String> {
+        self.0.lock().expect("ledger").clone()
+    }
+}
+
+impl StateMachine for Ledger {
+    fn apply(&mut self, index: u64, command: &[u8]) -> Vec<u8> {
+        let line = String::from_utf8_lossy(command).into_owned();
+        let answer = format!("{line} at {index}");
+        self.0.lock().expect("ledger").push(line);
+        answer.into_bytes()
+    }
+    fn snapshot(&self) -> Vec<u8> {
+        self.lines().join("\n").into_bytes()
+    }
+    fn restore(&mut self, bytes: &[u8]) -> Result<(), String> {
+        let text = std::str::from_utf8(bytes).map_err(|error| error.to_string())?;
+        *self.0.lock().expect("ledger") = text.lines().map(str::to_owned).collect();
+        Ok(())
+    }
+}
+
+/// A replica with its server.
+struct Replica {
+    group: ControlGroup,
+    ledger: Ledger,
+    stop: Option<oneshot::Sender<()>>,
+    server: JoinHandle<()>,
+}
+
+impl Replica {
+    async fn start(config: GroupConfig, listener: TcpListener) -> Self {
+        let ledger = Ledger::default();
+        let group = ControlGroup::start(config, ledger.clone()).await.expect("replica starts");
+        let (stop, stopped) = oneshot::channel::<()>();
+        let serve = Server::builder().add_service(group.service()).serve_with_incoming_shutdown(
+            TcpListenerStream::new(listener),
+            async {
+                let _ = stopped.await;
+            },
+        );
+        // Dropped with its connections when told: peers hold theirs open, so a graceful end would never come.
+        let server = tokio::spawn(async move { serve.await.expect("server runs") });
+        Self { group, ledger, stop: Some(stop), server }
+    }
+
+    async fn stop(mut self) {
+        self.group.shutdown().await;
+        if let Some(stop) = self.stop.take() {
+            let _ = stop.send(());
+        }
+        self.server.abort();
+        let _ = self.server.await;
+    }
+}
+
+/// Where the replicas of one cluster live.
+struct Cluster {
+    dirs: TempDir,
+    addresses: BTreeMap<NodeId, SocketAddr>,
+    running: BTreeMap<NodeId, Replica>,
+    snapshot: SnapshotEvery,
+}
+
+fn node(id: u64) -> NodeId {
+    NodeId::new(id)
+}
+
+impl Cluster {
+    async fn start(size: u64, snapshot: SnapshotEvery) -> Self {
+        let mut cluster = Self {
+            dirs: TempDir::new().expect("temporary directory"),
+            addresses: BTreeMap::new(),
+            running: BTreeMap::new(),
+            snapshot,
+        };
+        let mut listeners = Vec::new();
+        for id in 1..=size {
+            let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
+            cluster.addresses.insert(node(id), listener.local_addr().expect("address"));
+            listeners.push((node(id), listener));
+        }
+        for (id, listener) in listeners {
+            let replica = Replica::start(cluster.config(id), listener).await;
+            cluster.running.insert(id, replica);
+        }
+        cluster
+    }
+
+    fn dir(&self, id: NodeId) -> PathBuf {
+        self.dirs.path().join(id.to_string())
+    }
+
+    fn config(&self, id: NodeId) -> GroupConfig {
+        let voters = self.addresses.iter().map(|(id, address)| (*id, address.to_string())).collect();
+        let mut config = GroupConfig::new("blue", id, voters, self.dir(id));
+        config.timing = Timing::relaxed();
+        config.on_disk_error = OnDiskError::Stop;
+        config.snapshot = self.snapshot;
+        config
+    }
+
+    async fn stop(&mut self, id: NodeId) {
+        self.running.remove(&id).expect("replica runs").stop().await;
+    }
+
+    async fn restart(&mut self, id: NodeId) {
+        let address = self.addresses[&id];
+        let listener = until("the old port is free again", || async { TcpListener::bind(address).await.ok() }).await;
+        let replica = Replica::start(self.config(id), listener).await;
+        self.running.insert(id, replica);
+    }
+
+    /// The replica that leads and has a quorum.
+    async fn leader(&self) -> NodeId {
+        until("a leader with a quorum", || async {
+            let leading = |replica: &Replica| replica.group.leadership().borrow().is_leader;
+            let (id, replica) = self.running.iter().find(|(_, replica)| leading(replica))?;
+            replica.group.read_index().await.ok().map(|_| *id)
+        })
+        .await
+    }
+
+    /// Proposes until a leader takes it; for commands that may be applied twice after a change of leader.
+    async fn propose(&self, command: &str) -> u64 {
+        until("a leader takes the command", || async {
+            let leader = self.leader().await;
+            self.running[&leader].group.propose(command.as_bytes().to_vec()).await.ok().map(|proposed| proposed.index)
+        })
+        .await
+    }
+
+    async fn all_have(&self, line: &str) {
+        for (id, replica) in &self.running {
+            let has = || async { replica.ledger.lines().iter().any(|seen| seen == line).then_some(()) };
+            until(&format!("{id} applies \"{line}\""), has).await;
+        }
+    }
+
+    async fn end(mut self) {
+        for (_, replica) in std::mem::take(&mut self.running) {
+            replica.stop().await;
+        }
+    }
+}
+
+/// Looks until there is something to see.
+async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut look: impl FnMut() -> F) -> T {
+    let seen = async {
+        loop {
+            if let Some(seen) = look().await {
+                return seen;
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, seen).await.unwrap_or_else(|_| panic!("waited {PATIENCE:?} in vain: {what}"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_group_survives_its_leader() {
+    let mut cluster = Cluster::start(3, SnapshotEvery::default()).await;
+
+    // Phase 1: a leader is found, what it is told reaches everybody.
+    let first = cluster.leader().await;
+    let proposed = cluster.running[&first].group.propose(b"one".to_vec()).await.expect("the leader takes it");
+    assert_eq!(proposed.response, format!("one at {}", proposed.index).into_bytes());
+    cluster.all_have("one").await;
+
+    // Phase 2: a follower names the leader instead of taking commands or reads.
+    let follower = *cluster.running.keys().find(|id| **id != first).expect("a follower");
+    let refused = cluster.running[&follower].group.propose(b"lost".to_vec()).await;
+    assert_eq!(refused, Err(ProposeError::NotLeader { leader: Some(first) }));
+    let refused = cluster.running[&follower].group.read_index().await;
+    assert_eq!(refused, Err(ReadError::NotLeader { leader: Some(first) }));
+
+    // Phase 3: a read on the leader covers what was committed.
+    let read = cluster.running[&first].group.read_index().await.expect("the leader has a quorum");
+    assert!(read >= proposed.index);
+
+    // Phase 4: too large is refused before anything happens.
+    let refused = cluster.running[&first].group.propose(vec![0; COMMAND_BYTES_MAX + 1]).await;
+    assert_eq!(refused, Err(ProposeError::TooLarge { got: COMMAND_BYTES_MAX + 1, max: COMMAND_BYTES_MAX }));
+    let largest = "x".repeat(COMMAND_BYTES_MAX);
+    cluster.propose(&largest).await;
+    cluster.all_have(&largest).await;
+
+    // Phase 5: the leader dies, another takes over and goes on counting.
+    let dead = cluster.running[&first].group.clone();
+    cluster.stop(first).await;
+    assert_eq!(dead.propose(b"lost".to_vec()).await, Err(ProposeError::Stopped));
+    let second = cluster.leader().await;
+    assert_ne!(second, first);
+    assert!(cluster.propose("two").await > proposed.index);
+    cluster.all_have("two").await;
+
+    // Phase 6: the dead one comes back from its disk and catches up, in the same order as everybody.
+    cluster.restart(first).await;
+    cluster.propose("three").await;
+    cluster.all_have("three").await;
+    let expected = cluster.running[&second].ledger.lines();
+    assert_eq!(cluster.running[&first].ledger.lines(), expected);
+    assert!(!expected.iter().any(|line| line == "lost"));
+
+    cluster.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn everything_survives_when_all_stop() {
+    let mut cluster = Cluster::start(3, SnapshotEvery::default()).await;
+    for line in ["one", "two", "three"] {
+        cluster.propose(line).await;
+    }
+    cluster.all_have("three").await;
+    for id in [1, 2, 3] {
+        cluster.stop(node(id)).await;
+    }
+    for id in [1, 2, 3] {
+        cluster.restart(node(id)).await;
+    }
+    cluster.propose("four").await;
+    cluster.all_have("four").await;
+    for replica in cluster.running.values() {
+        assert_eq!(replica.ledger.lines()[..3], ["one", "two", "three"]);
+    }
+    cluster.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_far_behind_catches_up_by_snapshot() {
+    // Phase 1: two of three go on while the log is folded away behind them.
+    let mut cluster = Cluster::start(3, SnapshotEvery { entries: 20, entries_kept: 0 }).await;
+    cluster.propose("before").await;
+    cluster.all_have("before").await;
+    let leader = cluster.leader().await;
+    let late = *cluster.running.keys().find(|id| **id != leader).expect("a follower");
+    cluster.stop(late).await;
+    for count in 0..100 {
+        cluster.propose(&format!("meanwhile {count}")).await;
+    }
+
+    // Phase 2: only a snapshot can bring the late one what it missed.
+    cluster.restart(late).await;
+    cluster.propose("after").await;
+    cluster.all_have("after").await;
+    let leader = cluster.leader().await;
+    assert_eq!(cluster.running[&late].ledger.lines(), cluster.running[&leader].ledger.lines());
+    let snapshots = std::fs::read_dir(cluster.dir(late).join("snapshots")).expect("directory").count();
+    assert!(snapshots > 0, "the late replica keeps the snapshot it was sent");
+
+    // Phase 3: and it starts from that snapshot.
+    cluster.stop(late).await;
+    cluster.restart(late).await;
+    cluster.propose("again").await;
+    cluster.all_have("again").await;
+    assert_eq!(cluster.running[&late].ledger.lines()[0], "before");
+    cluster.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn leadership_is_handed_over_and_members_change_while_serving() {
+    let mut cluster = Cluster::start(3, SnapshotEvery::default()).await;
+    cluster.propose("one").await;
+    cluster.all_have("one").await;
+
+    // Phase 1: a planned hand-over.
+    let first = cluster.leader().await;
+    let next = *cluster.running.keys().find(|id| **id != first).expect("a follower");
+    cluster.running[&first].group.transfer_leader(next).await.expect("asked");
+    let mut told = cluster.running[&first].group.leadership();
+    let handed = tokio::time::timeout(PATIENCE, told.wait_for(|now| now.leader == Some(next))).await;
+    assert!(handed.expect("in time").expect("node runs").leader.is_some());
+
+    // Phase 2: a fourth replica learns, then votes.
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
+    let address = listener.local_addr().expect("address");
+    let mut config = cluster.config(node(4));
+    config.voters = BTreeMap::new();
+    cluster.running.insert(node(4), Replica::start(config, listener).await);
+    let leader = cluster.leader().await;
+    let group = cluster.running[&leader].group.clone();
+    group.add_learner(node(4), address.to_string()).await.expect("learns");
+    group.change_voters(BTreeSet::from([node(1), node(2), node(3), node(4)])).await.expect("votes");
+    cluster.propose("two").await;
+    cluster.all_have("two").await;
+
+    // Phase 3: an old one leaves for good.
+    let leader = cluster.leader().await;
+    let leaving = *cluster.running.keys().find(|id| **id != leader && **id != node(4)).expect("a follower");
+    let staying: BTreeSet<_> = cluster.running.keys().copied().filter(|id| *id != leaving).collect();
+    cluster.running[&leader].group.change_voters(staying).await.expect("leaves");
+    cluster.stop(leaving).await;
+    cluster.propose("three").await;
+    cluster.all_have("three").await;
+    cluster.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn strangers_are_refused() {
+    let cluster = Cluster::start(1, SnapshotEvery::default()).await;
+    cluster.propose("ours").await;
+
+    // Phase 1: a replica of another cluster, wired to us by mistake, finds no ear and no quorum.
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
+    let own = listener.local_addr().expect("address").to_string();
+    let ours = cluster.addresses[&node(1)].to_string();
+    let dir = TempDir::new().expect("temporary directory");
+    let voters = BTreeMap::from([(node(1), ours.clone()), (node(2), own.clone())]);
+    let mut config = GroupConfig::new("green", node(2), voters, dir.path().to_owned());
+    config.timing = Timing::relaxed();
+    config.engine = Engine::Memory;
+    config.on_disk_error = OnDiskError::Stop;
+    let stranger = Replica::start(config, listener).await;
+    assert_eq!(stranger.group.propose(b"theirs".to_vec()).await, Err(ProposeError::NotLeader { leader: None }));
+
+    // Phase 2: the refusal says which cluster was meant and which was met.
+    let mut client = client::raft_client::RaftClient::connect(format!("http://{ours}")).await.expect("connects");
+    let envelope = |cluster: &str, to| Some(client::RaftEnvelope { cluster: cluster.into(), from: 2, to });
+    let vote = Some(client::RaftVote { term: 1 << 40, node: 2, committed: false });
+    let ask = |envelope| client::RaftVoteRequest { envelope, vote, last_log: None, leadership_transfer: true };
+    let status = client.vote(ask(envelope("green", 1))).await.expect_err("refused");
+    assert_eq!(status.code(), tonic::Code::FailedPrecondition);
+    assert!(status.message().contains("\"green\"") && status.message().contains("\"blue\""), "{}", status.message());
+    let status = client.vote(ask(envelope("blue", 7))).await.expect_err("refused");
+    assert_eq!(status.code(), tonic::Code::FailedPrecondition);
+    assert!(status.message().contains("node 7"), "{}", status.message());
+    let status = client.vote(ask(None)).await.expect_err("refused");
+    assert_eq!(status.code(), tonic::Code::InvalidArgument);
+
+    // Phase 3: none of it moved our term.
+    let group = &cluster.running[&node(1)].group;
+    assert!(group.leadership().borrow().is_leader && group.leadership().borrow().term < 1 << 40);
+    assert_eq!(cluster.running[&node(1)].ledger.lines(), ["ours"]);
+    stranger.stop().await;
+
+    // Phase 4: nor does a disk change its owner.
+    let dir = cluster.dir(node(1));
+    cluster.running[&node(1)].group.shutdown().await;
+    let thief = GroupConfig::new("green", node(1), BTreeMap::new(), dir);
+    let refused = ControlGroup::start(thief, Ledger::default()).await.expect_err("refused");
+    assert!(matches!(refused, StartError::ForeignDisk { found_node: 1, .. }), "{refused}");
+    cluster.end().await;
+}
+
+/// The wire format as a stranger would build it.
+#[allow(missing_docs, unreachable_pub, clippy::all, missing_debug_implementations, dead_code)]
+mod client {
+    tonic::include_proto!("symphony.v1");
+}
