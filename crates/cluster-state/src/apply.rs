@@ -1,0 +1,72 @@
+//! Applying a command: the one way in which the state changes.
+
+use symphony_types::Epoch;
+
+use crate::command::Command;
+use crate::effect::Effect;
+use crate::limits::EVENTS_MAX;
+use crate::refusal::Refusal;
+use crate::reply::Outcome;
+use crate::state::{ClusterState, Event};
+
+/// What applying a command gave.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Applied {
+    /// The answer to the proposer.
+    pub outcome: Outcome,
+    /// What changed; empty if the command was refused or had been applied before.
+    pub effects: Vec<Effect>,
+}
+
+impl ClusterState {
+    /// Applies the command of log entry `index`.
+    ///
+    /// Nothing but the state, the index and the command decides the result. In debug builds the named invariants are
+    /// asserted afterwards.
+    pub fn apply(&mut self, index: u64, command: &Command) -> Applied {
+        #[cfg(debug_assertions)]
+        let before = self.clone();
+        let mut effects = Vec::new();
+        let outcome = self.decide(index, command, &mut effects);
+        debug_assert!(outcome.is_ok() || effects.is_empty(), "refused {command:?} but changed {effects:?}");
+        self.applied_index = self.applied_index.max(index);
+        self.remember(index, &effects);
+        #[cfg(debug_assertions)]
+        if let Err(violation) = crate::invariants::check(self).and(crate::invariants::check_step(&before, self)) {
+            panic!("{violation} after {command:?} at index {index}");
+        }
+        Applied { outcome, effects }
+    }
+
+    fn decide(&mut self, index: u64, command: &Command, effects: &mut Vec<Effect>) -> Outcome {
+        if index <= self.applied_index {
+            return Err(Refusal::IndexNotNew { index, applied: self.applied_index });
+        }
+        crate::validate::command(command)?;
+        // The epoch this command starts if it changes the plan; models remember it.
+        let next = Epoch::new(self.epoch.get() + 1);
+        let outcome = match command {
+            Command::RegisterNode(registration) => self.register_node(index, registration, effects),
+            Command::NodeDown { node, boot, avoid } => self.node_down(index, *node, *boot, *avoid, effects),
+            Command::RegisterBackend(registration) => self.register_backend(index, registration, effects),
+            Command::BackendDown { backend, boot } => self.backend_down(index, *backend, *boot, effects),
+            Command::RegisterFrontend(registration) => self.register_frontend(registration, effects),
+            Command::LoadModel(spec) => self.load_model(spec, next, effects),
+            Command::UnloadModel { name } => self.unload_model(name, next, effects),
+            Command::ReportModel { model, backend, boot, state } => {
+                self.report_model(*model, *backend, *boot, state, effects)
+            }
+        };
+        if effects.iter().any(Effect::changes_plan) {
+            self.epoch = next;
+        }
+        outcome
+    }
+
+    fn remember(&mut self, index: u64, effects: &[Effect]) {
+        let news = effects.iter().filter(|e| e.is_notable()).map(|e| Event { index, what: e.to_string() });
+        self.events.extend(news);
+        let surplus = self.events.len().saturating_sub(EVENTS_MAX);
+        self.events.drain(..surplus);
+    }
+}

@@ -1,0 +1,166 @@
+//! What can be proposed to the control group.
+
+use rkyv::{Archive, Deserialize, Serialize};
+use symphony_types::{BackendId, BootId, ModelId, NodeId};
+
+use crate::envelope::{self, CodecError, Enveloped};
+use crate::limits::COMMAND_BYTES_MAX;
+use crate::spec::ModelSpec;
+use crate::state::ReplicaState;
+
+/// One entry of the log. Everything in it is validated when it is applied, whatever the proposer did.
+///
+/// `avoid` is the node that proposes, which is the Raft leader: a sub-cluster led elsewhere survives its crash without
+/// waiting for an election. It is part of the command because the state does not know who leads the group.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// A scheduler replica's life begins, or it is there again after it was declared down.
+    RegisterNode(NodeRegistration),
+    /// A life of a replica is over, as far as the Raft leader can tell.
+    NodeDown {
+        /// The replica.
+        node: NodeId,
+        /// The life that is over; another one is not touched.
+        boot: BootId,
+        /// Where no leader should go if there is a choice.
+        avoid: Option<NodeId>,
+    },
+    /// A backend's life begins.
+    RegisterBackend(BackendRegistration),
+    /// A life of a backend is over, as far as its sub-cluster's leader can tell.
+    BackendDown {
+        /// The backend.
+        backend: BackendId,
+        /// The life that is over; another one is not touched.
+        boot: BootId,
+    },
+    /// A frontend's life begins.
+    RegisterFrontend(FrontendRegistration),
+    /// A sub-cluster shall serve a model.
+    LoadModel(ModelSpec),
+    /// A model shall no longer be served.
+    UnloadModel {
+        /// Its name.
+        name: String,
+    },
+    /// A backend says how loading a model went.
+    ReportModel {
+        /// The model.
+        model: ModelId,
+        /// The backend.
+        backend: BackendId,
+        /// The backend's life.
+        boot: BootId,
+        /// How it went.
+        state: ReplicaState,
+    },
+}
+
+/// What a scheduler replica says of itself.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub struct NodeRegistration {
+    /// Its id.
+    pub node: NodeId,
+    /// Its life.
+    pub boot: BootId,
+    /// `host:port` of its control surface.
+    pub control_addr: String,
+    /// `host:port` where it takes requests for the sub-clusters it leads.
+    pub dispatch_addr: String,
+    /// Where no leader should go if there is a choice.
+    pub avoid: Option<NodeId>,
+}
+
+/// What a backend says of itself.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub struct BackendRegistration {
+    /// Its name, kept over restarts.
+    pub name: String,
+    /// Its life.
+    pub boot: BootId,
+    /// `host:port` of its execute link.
+    pub exec_addr: String,
+    /// Name of its sub-cluster, which the first backend creates.
+    pub subcluster: String,
+    /// Kind of executor.
+    pub executor: String,
+    /// Its GPUs.
+    pub gpus: Vec<GpuOffer>,
+    /// Where no leader should go if there is a choice.
+    pub avoid: Option<NodeId>,
+}
+
+/// A GPU that a backend brings.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub struct GpuOffer {
+    /// Its kind; profiles are per kind.
+    pub kind: String,
+    /// Its memory in bytes; 0 if the executor has no limit to tell.
+    pub memory_bytes: u64,
+}
+
+/// What a frontend says of itself.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub struct FrontendRegistration {
+    /// Its name, kept over restarts.
+    pub name: String,
+    /// Its life.
+    pub boot: BootId,
+    /// `host:port` of its data link.
+    pub data_addr: String,
+}
+
+impl Enveloped for Command {
+    const KIND: u16 = 1;
+    const WHAT: &'static str = "command";
+    const BYTES_MAX: usize = COMMAND_BYTES_MAX;
+}
+
+impl Command {
+    /// The command as bytes for the log.
+    ///
+    /// # Errors
+    /// If it takes more than [`COMMAND_BYTES_MAX`].
+    pub fn encode(&self) -> Result<Vec<u8>, CodecError> {
+        envelope::encode(self)
+    }
+
+    /// Reads what [`encode`](Self::encode) wrote.
+    ///
+    /// # Errors
+    /// If the bytes are anything else.
+    pub fn decode(bytes: &[u8]) -> Result<Self, CodecError> {
+        envelope::decode(bytes)
+    }
+
+    /// The stable label of the kind of command, for logs and metrics.
+    #[must_use]
+    pub const fn label(&self) -> &'static str {
+        match self {
+            Self::RegisterNode(_) => "register_node",
+            Self::NodeDown { .. } => "node_down",
+            Self::RegisterBackend(_) => "register_backend",
+            Self::BackendDown { .. } => "backend_down",
+            Self::RegisterFrontend(_) => "register_frontend",
+            Self::LoadModel(_) => "load_model",
+            Self::UnloadModel { .. } => "unload_model",
+            Self::ReportModel { .. } => "report_model",
+        }
+    }
+
+    /// The same command with the node to avoid, where it has one: set by whoever really proposes it.
+    #[must_use]
+    pub fn avoiding(mut self, proposer: NodeId) -> Self {
+        match &mut self {
+            Self::RegisterNode(NodeRegistration { avoid, .. })
+            | Self::NodeDown { avoid, .. }
+            | Self::RegisterBackend(BackendRegistration { avoid, .. }) => *avoid = Some(proposer),
+            Self::BackendDown { .. }
+            | Self::RegisterFrontend(_)
+            | Self::LoadModel(_)
+            | Self::UnloadModel { .. }
+            | Self::ReportModel { .. } => {}
+        }
+        self
+    }
+}

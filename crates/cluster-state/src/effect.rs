@@ -1,0 +1,94 @@
+//! What a command changed.
+
+use std::fmt;
+
+use symphony_types::{BackendId, BootId, FrontendId, GpuId, ModelId, NodeId, SubclusterId, Token};
+
+use crate::state::ReplicaState;
+
+/// One thing that a command changed, in the order in which it did. The `Display` of a notable effect is the sentence
+/// that `symphony get events` shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // Fields are ids and names of what the variant speaks of.
+pub enum Effect {
+    /// A replica is there.
+    NodeUp { node: NodeId, boot: BootId },
+    /// A replica's life is over.
+    NodeDown { node: NodeId, boot: BootId },
+    /// A sub-cluster exists.
+    SubclusterCreated { subcluster: SubclusterId, name: String },
+    /// A sub-cluster is led by somebody else, or by the same replica in a new life, or by nobody.
+    LeaderChanged { subcluster: SubclusterId, name: String, leader: Option<NodeId>, token: Token },
+    /// A backend is there.
+    BackendUp { backend: BackendId, name: String, boot: BootId },
+    /// A backend's life is over.
+    BackendDown { backend: BackendId, name: String, boot: BootId },
+    /// A dead backend's place was needed.
+    BackendForgotten { backend: BackendId, name: String },
+    /// A GPU belongs to a sub-cluster under a new token.
+    GpuBound { gpu: GpuId, subcluster: SubclusterId, token: Token },
+    /// A GPU is gone with the life that brought it.
+    GpuReleased { gpu: GpuId },
+    /// A frontend is there.
+    FrontendUp { frontend: FrontendId, name: String, boot: BootId },
+    /// A sub-cluster serves a model.
+    ModelLoaded { model: ModelId, name: String, subcluster: SubclusterId },
+    /// A model is served no more.
+    ModelUnloaded { model: ModelId, name: String },
+    /// A backend said how loading went.
+    ModelReported { model: ModelId, name: String, backend: BackendId, state: ReplicaState },
+}
+
+impl Effect {
+    /// Whether it changes the plan: models → sub-clusters, GPUs → sub-clusters, leaders. Such a command starts an epoch.
+    #[must_use]
+    pub const fn changes_plan(&self) -> bool {
+        matches!(
+            self,
+            Self::LeaderChanged { .. }
+                | Self::GpuBound { .. }
+                | Self::GpuReleased { .. }
+                | Self::ModelLoaded { .. }
+                | Self::ModelUnloaded { .. }
+        )
+    }
+
+    /// Whether an operator wants to read it; a line per GPU would push everything else out of the ring.
+    pub(crate) const fn is_notable(&self) -> bool {
+        !matches!(self, Self::GpuBound { .. } | Self::GpuReleased { .. })
+    }
+}
+
+impl fmt::Display for Effect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NodeUp { node, .. } => write!(f, "scheduler {node} is up"),
+            Self::NodeDown { node, .. } => write!(f, "scheduler {node} is down"),
+            Self::SubclusterCreated { name, .. } => write!(f, "sub-cluster {name} created"),
+            Self::LeaderChanged { name, leader: Some(node), token, .. } => {
+                write!(f, "sub-cluster {name} is led by {node} with token {token}")
+            }
+            Self::LeaderChanged { name, leader: None, .. } => {
+                write!(f, "sub-cluster {name} has no leader: every scheduler is down")
+            }
+            Self::BackendUp { backend, name, .. } => write!(f, "backend {name} ({backend}) is up"),
+            Self::BackendDown { backend, name, .. } => write!(f, "backend {name} ({backend}) is down"),
+            Self::BackendForgotten { backend, name } => write!(f, "dead backend {name} ({backend}) forgotten"),
+            Self::GpuBound { gpu, subcluster, token } => {
+                write!(f, "GPU {gpu} belongs to {subcluster} with token {token}")
+            }
+            Self::GpuReleased { gpu } => write!(f, "GPU {gpu} is gone"),
+            Self::FrontendUp { frontend, name, .. } => write!(f, "frontend {name} ({frontend}) is up"),
+            Self::ModelLoaded { model, name, subcluster } => {
+                write!(f, "model {name} ({model}) to be served by {subcluster}")
+            }
+            Self::ModelUnloaded { model, name } => write!(f, "model {name} ({model}) unloaded"),
+            Self::ModelReported { name, backend, state: ReplicaState::Ready, .. } => {
+                write!(f, "model {name} ready on {backend}")
+            }
+            Self::ModelReported { name, backend, state: ReplicaState::Failed(error), .. } => {
+                write!(f, "model {name} failed on {backend}: {error}")
+            }
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Predicates of the invariants that this state can break (DESIGN section 11).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use symphony_types::{Invariant, Token};
+
+use crate::limits::{
+    BACKENDS_MAX, EVENTS_MAX, FRONTENDS_MAX, GPUS_MAX, GPUS_PER_BACKEND_MAX, MODEL_BYTES_TOTAL_MAX, MODELS_MAX,
+    NODES_MAX, REPLICAS_MAX, SUBCLUSTERS_MAX,
+};
+use crate::models::memory_need;
+use crate::state::ClusterState;
+
+/// A broken invariant.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct Violation {
+    /// Which one.
+    pub invariant: Invariant,
+    /// Where, with the values that do not agree.
+    pub what: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.invariant, self.what)
+    }
+}
+
+fn broken<T>(invariant: Invariant, what: String) -> Result<T, Violation> {
+    Err(Violation { invariant, what })
+}
+
+/// Checks what must hold in every state: C1 (no token from the future), C2, C3, C7 and S5.
+///
+/// # Errors
+/// The first violation found.
+pub fn check(state: &ClusterState) -> Result<(), Violation> {
+    tokens_are_past(state)?;
+    one_subcluster_each(state)?;
+    models_fit(state)?;
+    leaders_live(state)?;
+    within_limits(state)
+}
+
+/// Checks what must hold between a state and a later one: epochs and tokens only grow (C1).
+///
+/// # Errors
+/// The first violation found.
+pub fn check_step(before: &ClusterState, after: &ClusterState) -> Result<(), Violation> {
+    if after.epoch < before.epoch || after.applied_index < before.applied_index {
+        let what = format!(
+            "epoch {} then {}, index {} then {}",
+            before.epoch, after.epoch, before.applied_index, after.applied_index
+        );
+        return broken(Invariant::C1, what);
+    }
+    for (id, old) in &before.subclusters {
+        let Some(new) = after.subclusters.get(id) else { continue };
+        let kept = new.leader == old.leader && new.token == old.token;
+        if !kept && new.token <= old.token {
+            let what = format!("leader of {id} changed without a larger token: {} then {}", old.token, new.token);
+            return broken(Invariant::C1, what);
+        }
+        if !kept && after.epoch == before.epoch {
+            return broken(Invariant::C1, format!("leader of {id} changed within epoch {}", after.epoch));
+        }
+    }
+    let bindings = |state: &ClusterState| -> BTreeMap<_, _> {
+        let gpus =
+            state.backends.values().flat_map(|b| b.gpus.iter().map(|g| (g.id, (b.subcluster, b.boot, g.binding))));
+        gpus.collect()
+    };
+    let now = bindings(after);
+    for (gpu, (subcluster, boot, old)) in bindings(before) {
+        let Some(&(new_subcluster, new_boot, new)) = now.get(&gpu) else { continue };
+        let kept = (new_subcluster, new_boot, new) == (subcluster, boot, old);
+        if !kept && new <= old {
+            return broken(Invariant::C1, format!("{gpu} was bound again without a larger token: {old} then {new}"));
+        }
+    }
+    Ok(())
+}
+
+fn tokens_are_past(state: &ClusterState) -> Result<(), Violation> {
+    let applied = Token::new(state.applied_index);
+    let leaders = state.subclusters.values().map(|s| s.token);
+    let bindings = state.backends.values().flat_map(|b| b.gpus.iter().map(|g| g.binding));
+    match leaders.chain(bindings).find(|&token| token > applied || token == Token::default()) {
+        Some(token) => broken(Invariant::C1, format!("token {token} is no index up to {}", state.applied_index)),
+        None => Ok(()),
+    }
+}
+
+fn one_subcluster_each(state: &ClusterState) -> Result<(), Violation> {
+    let mut gpus = BTreeSet::new();
+    for (id, backend) in &state.backends {
+        if !state.subclusters.contains_key(&backend.subcluster) {
+            return broken(Invariant::C2, format!("{id} is in {}, which does not exist", backend.subcluster));
+        }
+        if let Some(twice) = backend.gpus.iter().find(|g| !gpus.insert(g.id)) {
+            return broken(Invariant::C2, format!("{} is held twice, the second time by {id}", twice.id));
+        }
+    }
+    let mut names = BTreeSet::new();
+    for (id, model) in &state.models {
+        let Some(subcluster) = state.subclusters.get(&model.subcluster) else {
+            return broken(Invariant::C2, format!("{id} is in {}, which does not exist", model.subcluster));
+        };
+        if subcluster.name != model.spec.subcluster || !names.insert(&model.spec.name) {
+            return broken(Invariant::C2, format!("{id} (`{}`) belongs to more than one sub-cluster", model.spec.name));
+        }
+    }
+    let unique = |names: Vec<&String>| names.len() == names.into_iter().collect::<BTreeSet<_>>().len();
+    if !unique(state.subclusters.values().map(|s| &s.name).collect())
+        || !unique(state.backends.values().map(|b| &b.name).collect())
+        || !unique(state.frontends.values().map(|f| &f.name).collect())
+    {
+        return broken(Invariant::C2, "a name is borne twice".to_owned());
+    }
+    Ok(())
+}
+
+fn models_fit(state: &ClusterState) -> Result<(), Violation> {
+    for (id, subcluster) in &state.subclusters {
+        let specs: Vec<_> = state.models_of(*id).map(|m| &m.spec).collect();
+        let mut needs = BTreeMap::new();
+        for gpu in state.gpus_of(*id) {
+            let need = needs.entry(&gpu.kind).or_insert_with(|| memory_need(&specs, &gpu.kind, &subcluster.name));
+            let fits = match need {
+                Ok(need) => need.fits(&subcluster.name, &gpu.kind, gpu.memory_bytes),
+                Err(refusal) => Err(refusal.clone()),
+            };
+            if let Err(refusal) = fits {
+                return broken(Invariant::C3, format!("{}: {refusal}", gpu.id));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn leaders_live(state: &ClusterState) -> Result<(), Violation> {
+    let up = |id| state.nodes.get(id).filter(|n| n.up);
+    for (id, subcluster) in &state.subclusters {
+        match subcluster.leader {
+            Some(leader) if up(&leader.node).is_none_or(|n| n.boot != leader.boot) => {
+                let what = format!("{id} is led by {} in {}, which is not alive", leader.node, leader.boot);
+                return broken(Invariant::C7, what);
+            }
+            None if state.nodes.values().any(|n| n.up) => {
+                return broken(Invariant::C7, format!("{id} has no leader although a scheduler is up"));
+            }
+            _ => {}
+        }
+        let leads = |standby| subcluster.leader.is_some_and(|l| l.node == standby);
+        if let Some(standby) = subcluster.standbys.iter().find(|&s| up(s).is_none() || leads(*s)) {
+            return broken(Invariant::C7, format!("{standby} stands by for {id} but is down or leads it"));
+        }
+    }
+    Ok(())
+}
+
+fn within_limits(state: &ClusterState) -> Result<(), Violation> {
+    let gpus = |state: &ClusterState| state.backends.values().map(|b| b.gpus.len()).sum::<usize>();
+    let most_gpus = state.backends.values().map(|b| b.gpus.len()).max().unwrap_or(0);
+    let counts = [
+        ("nodes", state.nodes.len(), NODES_MAX),
+        ("sub-clusters", state.subclusters.len(), SUBCLUSTERS_MAX),
+        ("backends", state.backends.len(), BACKENDS_MAX),
+        ("GPUs of a backend", most_gpus, GPUS_PER_BACKEND_MAX),
+        ("GPUs", gpus(state), GPUS_MAX),
+        ("frontends", state.frontends.len(), FRONTENDS_MAX),
+        ("models", state.models.len(), MODELS_MAX),
+        ("replicas", state.models.values().map(|m| m.replicas.len()).sum(), REPLICAS_MAX),
+        ("model bytes", state.models.values().map(|m| m.spec.weight_bytes()).sum(), MODEL_BYTES_TOTAL_MAX),
+        ("events", state.events.len(), EVENTS_MAX),
+    ];
+    match counts.into_iter().find(|(_, got, max)| got > max) {
+        Some((what, got, max)) => broken(Invariant::S5, format!("{got} {what}; at most {max} are allowed")),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

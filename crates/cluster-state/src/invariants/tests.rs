@@ -1,0 +1,135 @@
+//! Each predicate finds the fault that is planted for it, and nothing in a healthy state.
+
+use symphony_types::{BackendId, BootId, Epoch, GpuId, Invariant, ModelId, NodeId, Signature, SubclusterId, Token};
+
+use super::{check, check_step};
+use crate::command::{BackendRegistration, Command, GpuOffer, NodeRegistration};
+use crate::spec::{KindProfile, ModelSource, ModelSpec};
+use crate::state::{ClusterState, Event};
+
+fn healthy() -> ClusterState {
+    let mut state = ClusterState::default();
+    let node = |id: u64| {
+        let (control_addr, dispatch_addr) = (format!("node-{id}:1"), format!("node-{id}:2"));
+        let node = NodeId::new(id);
+        Command::RegisterNode(NodeRegistration {
+            node,
+            boot: BootId::new(id),
+            control_addr,
+            dispatch_addr,
+            avoid: None,
+        })
+    };
+    let backend = |name: &str, subcluster: &str| {
+        Command::RegisterBackend(BackendRegistration {
+            name: name.into(),
+            boot: BootId::new(9),
+            exec_addr: "backend:1".into(),
+            subcluster: subcluster.into(),
+            executor: "emulated".into(),
+            gpus: vec![GpuOffer { kind: "cpu".into(), memory_bytes: 100 }; 2],
+            avoid: None,
+        })
+    };
+    let profile = KindProfile { latency_ns: vec![1, 2], static_memory_bytes: 60, dynamic_memory_bytes: 40 };
+    let model = |subcluster: &str| {
+        Command::LoadModel(ModelSpec {
+            name: format!("on-{subcluster}"),
+            subcluster: subcluster.into(),
+            slo_ns: 1,
+            source: ModelSource::Emulated,
+            signature: Signature::default(),
+            profiles: [("cpu".to_owned(), profile.clone())].into(),
+            policy: String::new(),
+        })
+    };
+    let commands = [node(1), node(2), backend("a", "left"), backend("b", "right"), model("left"), model("right")];
+    for (index, command) in (10..).zip(commands) {
+        assert!(state.apply(index, &command).outcome.is_ok());
+    }
+    state
+}
+
+#[track_caller]
+fn finds(invariant: Invariant, plant: impl FnOnce(&mut ClusterState)) {
+    let mut state = healthy();
+    assert_eq!(check(&state), Ok(()), "nothing is wrong before the fault is planted");
+    plant(&mut state);
+    assert_eq!(check(&state).unwrap_err().invariant, invariant, "{:?}", check(&state));
+}
+
+#[track_caller]
+fn finds_in_step(plant: impl FnOnce(&mut ClusterState)) {
+    let before = healthy();
+    let mut after = before.clone();
+    assert_eq!(check_step(&before, &after), Ok(()), "nothing is wrong before the fault is planted");
+    plant(&mut after);
+    assert_eq!(check_step(&before, &after).unwrap_err().invariant, Invariant::C1);
+}
+
+fn subcluster(state: &mut ClusterState) -> &mut crate::state::Subcluster {
+    state.subclusters.get_mut(&SubclusterId::new(1)).unwrap()
+}
+
+fn backend(state: &mut ClusterState) -> &mut crate::state::Backend {
+    state.backends.get_mut(&BackendId::new(1)).unwrap()
+}
+
+#[test]
+fn c1_sees_epochs_and_tokens_that_do_not_grow() {
+    finds_in_step(|s| s.epoch = Epoch::new(s.epoch.get() - 1));
+    finds_in_step(|s| s.applied_index -= 1);
+    finds_in_step(|s| subcluster(s).token = Token::new(1));
+    finds_in_step(|s| subcluster(s).leader = None);
+    finds_in_step(|s| backend(s).gpus[1].binding = Token::new(1));
+    finds_in_step(|s| backend(s).boot = BootId::new(77));
+    finds_in_step(|s| backend(s).subcluster = SubclusterId::new(2));
+    finds(Invariant::C1, |s| subcluster(s).token = Token::new(1000));
+    finds(Invariant::C1, |s| backend(s).gpus[0].binding = Token::default());
+}
+
+#[test]
+fn c1_sees_a_new_leader_in_an_old_epoch() {
+    finds_in_step(|s| {
+        let other = s.subclusters[&SubclusterId::new(2)].leader;
+        subcluster(s).leader = other;
+        subcluster(s).token = Token::new(s.applied_index);
+    });
+}
+
+#[test]
+fn c2_sees_what_belongs_to_two_or_to_none() {
+    finds(Invariant::C2, |s| backend(s).gpus[0].id = GpuId::new(3));
+    finds(Invariant::C2, |s| backend(s).subcluster = SubclusterId::new(5));
+    finds(Invariant::C2, |s| backend(s).name = "b".into());
+    finds(Invariant::C2, |s| s.models.get_mut(&ModelId::new(1)).unwrap().subcluster = SubclusterId::new(2));
+    finds(Invariant::C2, |s| s.models.get_mut(&ModelId::new(1)).unwrap().subcluster = SubclusterId::new(5));
+    finds(Invariant::C2, |s| {
+        let model = s.models[&ModelId::new(1)].clone();
+        s.models.insert(ModelId::new(7), model);
+    });
+}
+
+#[test]
+fn c3_sees_models_that_do_not_fit() {
+    finds(Invariant::C3, |s| backend(s).gpus[1].memory_bytes = 99);
+    finds(Invariant::C3, |s| backend(s).gpus[1].kind = "unmeasured".into());
+}
+
+#[test]
+fn c7_sees_leaders_and_standbys_that_are_not_alive() {
+    finds(Invariant::C7, |s| s.nodes.get_mut(&NodeId::new(1)).unwrap().up = false);
+    finds(Invariant::C7, |s| s.nodes.get_mut(&NodeId::new(1)).unwrap().boot = BootId::new(77));
+    finds(Invariant::C7, |s| subcluster(s).leader = None);
+    finds(Invariant::C7, |s| subcluster(s).standbys.push(NodeId::new(6)));
+}
+
+#[test]
+fn s5_sees_too_many() {
+    finds(Invariant::S5, |s| s.events = vec![Event { index: 1, what: String::new() }; 65]);
+    finds(Invariant::S5, |s| {
+        let gpus =
+            (100..165).map(|id| crate::state::Gpu { id: GpuId::new(id), ..backend(s).gpus[0].clone() }).collect();
+        backend(s).gpus = gpus;
+    });
+}

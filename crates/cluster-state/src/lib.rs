@@ -1,0 +1,35 @@
+//! The replicated state of a cluster as a pure value: who is there, what is loaded, who leads which sub-cluster.
+//!
+//! [`ClusterState::apply`] takes a log index and a [`Command`] and returns what it answered and changed. It reads no
+//! clock, no randomness and no map whose order could differ, so that equal commands give equal bytes on every replica
+//! (invariant C6). See the README for the rules it decides by.
+
+mod apply;
+mod backends;
+mod command;
+mod effect;
+mod envelope;
+mod frontends;
+mod invariants;
+mod limits;
+mod models;
+mod nodes;
+mod placement;
+mod refusal;
+mod reply;
+mod snapshot;
+mod spec;
+mod state;
+mod validate;
+
+pub use apply::Applied;
+pub use command::{BackendRegistration, Command, FrontendRegistration, GpuOffer, NodeRegistration};
+pub use effect::Effect;
+pub use envelope::CodecError;
+pub use invariants::{Violation, check, check_step};
+pub use limits::*;
+pub use refusal::Refusal;
+pub use reply::{Outcome, Reply, decode_outcome, encode_outcome};
+pub use snapshot::RestoreError;
+pub use spec::{KindProfile, ModelSource, ModelSpec};
+pub use state::{Backend, ClusterState, Event, Frontend, Gpu, Leader, Model, Node, Replica, ReplicaState, Subcluster};

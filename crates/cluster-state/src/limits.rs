@@ -1,0 +1,69 @@
+//! Every bound of the state. Together they keep a snapshot under the 64 MiB that the control group carries:
+//!
+//! | part | arithmetic | MiB |
+//! | --- | --- | --- |
+//! | models | [`MODEL_BYTES_TOTAL_MAX`] | 24 |
+//! | replicas | 65 536 × (256 B of error + 32 B) | 18 |
+//! | GPUs | 65 536 × (128 B of kind + 32 B) | 10 |
+//! | backends, frontends | 4096 × 0.8 KiB + 4096 × 0.5 KiB | 6 |
+//! | sub-clusters, nodes, events | 1024 × (64 × 8 B + 0.2 KiB) + 64 × 0.6 KiB + 64 × 1 KiB | 1 |
+
+/// Scheduler replicas.
+pub const NODES_MAX: usize = 64;
+
+/// Sub-clusters.
+pub const SUBCLUSTERS_MAX: usize = 1024;
+
+/// Backends, living and dead; a dead one is forgotten when a new one needs its place.
+pub const BACKENDS_MAX: usize = 4096;
+
+/// GPUs of one backend.
+pub const GPUS_PER_BACKEND_MAX: usize = 64;
+
+/// GPUs of the cluster.
+pub const GPUS_MAX: usize = 65_536;
+
+/// Frontends.
+pub const FRONTENDS_MAX: usize = 4096;
+
+/// Loaded models.
+pub const MODELS_MAX: usize = 4096;
+
+/// Bytes of all loaded models' specifications together.
+pub const MODEL_BYTES_TOTAL_MAX: usize = 24 << 20;
+
+/// Reports of backends on models that are remembered.
+pub const REPLICAS_MAX: usize = 65_536;
+
+/// GPU kinds that one model has profiles for: 16 full profiles are 512 KiB and fit a command.
+pub const PROFILE_KINDS_MAX: usize = 16;
+
+/// Inputs, and outputs, of a model.
+pub const TENSORS_MAX: usize = 64;
+
+/// Dimensions of a tensor, without the batch dimension.
+pub const TENSOR_DIMENSIONS_MAX: usize = 8;
+
+/// Bytes of one item of a tensor: far above any input, far below what overflows.
+pub const TENSOR_ITEM_BYTES_MAX: u64 = 1 << 30;
+
+/// Bytes of a name (model, sub-cluster, backend, frontend, GPU kind, executor, policy, tensor).
+pub const NAME_BYTES_MAX: usize = 128;
+
+/// Bytes of an address: a DNS name (253), a colon and a port.
+pub const ADDRESS_BYTES_MAX: usize = 260;
+
+/// Bytes of a path to a model's file.
+pub const PATH_BYTES_MAX: usize = 1024;
+
+/// Bytes of an error that a backend reports; it cuts longer ones itself.
+pub const ERROR_BYTES_MAX: usize = 256;
+
+/// Events remembered.
+pub const EVENTS_MAX: usize = 64;
+
+/// Bytes of an encoded command; the control group's own limit is the same.
+pub const COMMAND_BYTES_MAX: usize = 1 << 20;
+
+/// Bytes of a snapshot, as the control group allows.
+pub const SNAPSHOT_BYTES_MAX: usize = 64 << 20;

@@ -1,0 +1,142 @@
+//! Commands about models.
+
+use std::collections::BTreeMap;
+
+use symphony_types::{BackendId, BootId, Epoch, ModelId, SubclusterId};
+
+use crate::effect::Effect;
+use crate::limits::{MODEL_BYTES_TOTAL_MAX, MODELS_MAX, REPLICAS_MAX};
+use crate::refusal::Refusal;
+use crate::reply::{Outcome, Reply};
+use crate::spec::ModelSpec;
+use crate::state::{ClusterState, Model, Replica, ReplicaState};
+
+/// Memory that the models of a sub-cluster need on one GPU: all of them loaded, one of them running.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct MemoryNeed {
+    static_bytes: u64,
+    dynamic_bytes_max: u64,
+}
+
+impl MemoryNeed {
+    pub(crate) const fn bytes(self) -> u64 {
+        self.static_bytes.saturating_add(self.dynamic_bytes_max)
+    }
+}
+
+/// What the models need on a GPU of that kind (invariant C3).
+///
+/// # Errors
+/// If one of them has no profile for the kind.
+pub(crate) fn memory_need(models: &[&ModelSpec], kind: &str, subcluster: &str) -> Result<MemoryNeed, Refusal> {
+    models.iter().try_fold(MemoryNeed::default(), |need, model| {
+        let profile = model.profiles.get(kind).ok_or_else(|| Refusal::ProfileMissing {
+            model: model.name.clone(),
+            kind: kind.to_owned(),
+            subcluster: subcluster.to_owned(),
+        })?;
+        Ok(MemoryNeed {
+            static_bytes: need.static_bytes.saturating_add(profile.static_memory_bytes),
+            dynamic_bytes_max: need.dynamic_bytes_max.max(profile.dynamic_memory_bytes),
+        })
+    })
+}
+
+impl ClusterState {
+    pub(crate) fn load_model(&mut self, spec: &ModelSpec, epoch: Epoch, effects: &mut Vec<Effect>) -> Outcome {
+        if let Some((id, model)) = self.model_named(&spec.name) {
+            let mut asked = spec.clone();
+            if asked.subcluster.is_empty() {
+                asked.subcluster.clone_from(&model.spec.subcluster);
+            }
+            let same = asked == model.spec;
+            let reply = Reply::Model { model: id, epoch: model.epoch };
+            return if same { Ok(reply) } else { Err(Refusal::NameTaken { name: spec.name.clone() }) };
+        }
+        let (subcluster, name) = self.resolve(&spec.subcluster)?;
+        if self.models.len() >= MODELS_MAX {
+            return Err(Refusal::Limit { what: "models".into(), max: MODELS_MAX as u64 });
+        }
+        let spec = ModelSpec { subcluster: name, ..spec.clone() };
+        let weight: usize = self.models.values().map(|m| m.spec.weight_bytes()).sum();
+        if weight + spec.weight_bytes() > MODEL_BYTES_TOTAL_MAX {
+            return Err(Refusal::Limit {
+                what: "bytes of model specifications".into(),
+                max: MODEL_BYTES_TOTAL_MAX as u64,
+            });
+        }
+        self.check_models_fit(subcluster, &spec)?;
+
+        self.last.model += 1;
+        let model = ModelId::new(self.last.model);
+        effects.push(Effect::ModelLoaded { model, name: spec.name.clone(), subcluster });
+        self.models.insert(model, Model { spec, subcluster, epoch, replicas: BTreeMap::new() });
+        Ok(Reply::Model { model, epoch })
+    }
+
+    pub(crate) fn unload_model(&mut self, name: &str, epoch: Epoch, effects: &mut Vec<Effect>) -> Outcome {
+        let found = self.model_named(name).map(|(id, _)| id);
+        let model = found.ok_or_else(|| Refusal::UnknownModelName { name: name.to_owned() })?;
+        self.models.remove(&model);
+        effects.push(Effect::ModelUnloaded { model, name: name.to_owned() });
+        Ok(Reply::Unloaded { epoch })
+    }
+
+    pub(crate) fn report_model(
+        &mut self,
+        id: ModelId,
+        backend: BackendId,
+        boot: BootId,
+        state: &ReplicaState,
+        effects: &mut Vec<Effect>,
+    ) -> Outcome {
+        let entry = self.backends.get(&backend).ok_or(Refusal::UnknownBackend { backend })?;
+        if entry.boot != boot {
+            let (what, name) = ("backend".into(), entry.name.clone());
+            return Err(Refusal::StaleLife { what, name, named: boot, current: entry.boot });
+        }
+        let replicas: usize = self.models.values().map(|m| m.replicas.len()).sum();
+        let model = self.models.get_mut(&id).ok_or(Refusal::UnknownModel { model: id })?;
+        if model.subcluster != entry.subcluster {
+            return Err(Refusal::NotInSubcluster { backend, model: id });
+        }
+        let word = Replica { boot, state: state.clone() };
+        match model.replicas.get(&backend) {
+            Some(known) if *known == word => return Ok(Reply::Done),
+            None if replicas >= REPLICAS_MAX => {
+                return Err(Refusal::Limit { what: "model replicas".into(), max: REPLICAS_MAX as u64 });
+            }
+            _ => {}
+        }
+        model.replicas.insert(backend, word);
+        let name = model.spec.name.clone();
+        effects.push(Effect::ModelReported { model: id, name, backend, state: state.clone() });
+        Ok(Reply::Done)
+    }
+
+    /// The sub-cluster of that name, or the only one if the name is empty.
+    fn resolve(&self, name: &str) -> Result<(SubclusterId, String), Refusal> {
+        if !name.is_empty() {
+            let found = self.subcluster_named(name).map(|(id, s)| (id, s.name.clone()));
+            return found.ok_or_else(|| Refusal::UnknownSubcluster { name: name.to_owned() });
+        }
+        match self.subclusters.iter().next() {
+            Some((&id, only)) if self.subclusters.len() == 1 => Ok((id, only.name.clone())),
+            _ => Err(Refusal::WhichSubcluster { count: self.subclusters.len() as u64 }),
+        }
+    }
+
+    fn check_models_fit(&self, subcluster: SubclusterId, more: &ModelSpec) -> Result<(), Refusal> {
+        let specs: Vec<_> = self.models_of(subcluster).map(|m| &m.spec).chain([more]).collect();
+        let mut needs: BTreeMap<&str, MemoryNeed> = BTreeMap::new();
+        for gpu in self.gpus_of(subcluster) {
+            let need = match needs.get(gpu.kind.as_str()) {
+                Some(&need) => need,
+                None => memory_need(&specs, &gpu.kind, &more.subcluster)?,
+            };
+            needs.insert(&gpu.kind, need);
+            need.fits(&more.subcluster, &gpu.kind, gpu.memory_bytes)?;
+        }
+        Ok(())
+    }
+}

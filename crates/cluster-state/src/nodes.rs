@@ -1,0 +1,84 @@
+//! Commands about scheduler replicas.
+
+use symphony_types::{BootId, NodeId};
+
+use crate::command::NodeRegistration;
+use crate::effect::Effect;
+use crate::limits::NODES_MAX;
+use crate::placement::Preference;
+use crate::refusal::Refusal;
+use crate::reply::{Outcome, Reply};
+use crate::state::{ClusterState, Node};
+
+const WHAT: &str = "scheduler";
+
+impl ClusterState {
+    pub(crate) fn register_node(
+        &mut self,
+        index: u64,
+        registration: &NodeRegistration,
+        effects: &mut Vec<Effect>,
+    ) -> Outcome {
+        let NodeRegistration { node, boot, control_addr, dispatch_addr, avoid } = registration;
+        let (node, boot) = (*node, *boot);
+        let mut preference = Preference { avoid: *avoid, last_choice: None };
+        let known = self.nodes.len();
+        match self.nodes.get_mut(&node) {
+            None if known >= NODES_MAX => {
+                return Err(Refusal::Limit { what: "scheduler replicas".into(), max: NODES_MAX as u64 });
+            }
+            None => {
+                let (control_addr, dispatch_addr) = (control_addr.clone(), dispatch_addr.clone());
+                let entry = Node { boot, previous_boot: None, up: true, control_addr, dispatch_addr };
+                self.nodes.insert(node, entry);
+            }
+            Some(entry) if entry.boot == boot => {
+                if entry.control_addr != *control_addr || entry.dispatch_addr != *dispatch_addr {
+                    return Err(Refusal::Changed { what: WHAT.into(), name: node.to_string(), boot });
+                }
+                if entry.up {
+                    return Ok(Reply::Done);
+                }
+                entry.up = true;
+            }
+            Some(entry) if entry.previous_boot == Some(boot) => {
+                let name = node.to_string();
+                return Err(Refusal::StaleLife { what: WHAT.into(), name, named: boot, current: entry.boot });
+            }
+            Some(entry) => {
+                // A fast restart must not inherit leadership with empty memory: the old life ends here and now.
+                if entry.up {
+                    effects.push(Effect::NodeDown { node, boot: entry.boot });
+                }
+                let (control_addr, dispatch_addr) = (control_addr.clone(), dispatch_addr.clone());
+                *entry = Node { boot, previous_boot: Some(entry.boot), up: true, control_addr, dispatch_addr };
+                preference.last_choice = Some(node);
+            }
+        }
+        effects.push(Effect::NodeUp { node, boot });
+        self.place_the_leaderless(index, preference, effects);
+        Ok(Reply::Done)
+    }
+
+    pub(crate) fn node_down(
+        &mut self,
+        index: u64,
+        node: NodeId,
+        boot: BootId,
+        avoid: Option<NodeId>,
+        effects: &mut Vec<Effect>,
+    ) -> Outcome {
+        let entry = self.nodes.get_mut(&node).ok_or(Refusal::UnknownNode { node })?;
+        if entry.boot != boot {
+            let name = node.to_string();
+            return Err(Refusal::StaleLife { what: WHAT.into(), name, named: boot, current: entry.boot });
+        }
+        if !entry.up {
+            return Ok(Reply::Done);
+        }
+        entry.up = false;
+        effects.push(Effect::NodeDown { node, boot });
+        self.place_the_leaderless(index, Preference { avoid, last_choice: None }, effects);
+        Ok(Reply::Done)
+    }
+}

@@ -1,0 +1,137 @@
+//! Why a command was refused.
+
+use rkyv::{Archive, Deserialize, Serialize};
+use symphony_types::{BackendId, BootId, ModelId, NodeId};
+
+/// Why a command was refused. A refused command changes nothing but the applied index.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The bytes are no command of this release.
+    #[error("the log entry is no command: {reason}")]
+    Malformed {
+        /// What is wrong.
+        reason: String,
+    },
+    /// The log went backwards, which only a defect can cause.
+    #[error("log index {index} after {applied}; indexes must grow")]
+    IndexNotNew {
+        /// Index of the command.
+        index: u64,
+        /// Index applied before.
+        applied: u64,
+    },
+    /// A field's value is not acceptable.
+    #[error("{field}: {reason}")]
+    Invalid {
+        /// The field.
+        field: String,
+        /// What was found and what was expected.
+        reason: String,
+    },
+    /// There is no room for another.
+    #[error("the cluster holds {max} {what} already; remove some first")]
+    Limit {
+        /// What is full.
+        what: String,
+        /// Its limit.
+        max: u64,
+    },
+    /// The same life says something else than before.
+    #[error("{what} `{name}` is registered in the same life ({boot}) with other properties; restart it to change them")]
+    Changed {
+        /// Kind of process.
+        what: String,
+        /// Its name.
+        name: String,
+        /// Its life.
+        boot: BootId,
+    },
+    /// The life is over: a younger one has taken its place.
+    #[error("{what} `{name}` lives as {current} now; {named} is over. Two processes may have the same name")]
+    StaleLife {
+        /// Kind of process.
+        what: String,
+        /// Its name.
+        name: String,
+        /// The life that was named.
+        named: BootId,
+        /// The life that counts.
+        current: BootId,
+    },
+    /// There is no such replica.
+    #[error("unknown scheduler replica {node}")]
+    UnknownNode {
+        /// The replica.
+        node: NodeId,
+    },
+    /// There is no such backend.
+    #[error("unknown backend {backend}")]
+    UnknownBackend {
+        /// The backend.
+        backend: BackendId,
+    },
+    /// There is no such model.
+    #[error("unknown model {model}; it may have been unloaded meanwhile")]
+    UnknownModel {
+        /// The model.
+        model: ModelId,
+    },
+    /// No model has that name.
+    #[error("no model is named `{name}`")]
+    UnknownModelName {
+        /// The name.
+        name: String,
+    },
+    /// No sub-cluster has that name.
+    #[error("no sub-cluster is named `{name}`; the first backend that names it creates it")]
+    UnknownSubcluster {
+        /// The name.
+        name: String,
+    },
+    /// The sub-cluster was left open, but there is not exactly one.
+    #[error("no sub-cluster was named and there are {count}; name one of them")]
+    WhichSubcluster {
+        /// How many there are.
+        count: u64,
+    },
+    /// The name belongs to another model.
+    #[error("a model `{name}` is loaded with another specification; unload it first or choose another name")]
+    NameTaken {
+        /// The name.
+        name: String,
+    },
+    /// A GPU of the sub-cluster could not run the model.
+    #[error(
+        "model `{model}` has no profile for GPU kind `{kind}`, which sub-cluster `{subcluster}` holds; measure one"
+    )]
+    ProfileMissing {
+        /// The model.
+        model: String,
+        /// The GPU kind.
+        kind: String,
+        /// The sub-cluster.
+        subcluster: String,
+    },
+    /// A GPU of the sub-cluster could not hold its models (invariant C3).
+    #[error(
+        "the models of sub-cluster `{subcluster}` need {needed_bytes} bytes on a GPU of kind `{kind}` that has {memory_bytes}"
+    )]
+    OutOfMemory {
+        /// The sub-cluster.
+        subcluster: String,
+        /// The GPU kind.
+        kind: String,
+        /// All models loaded, and the largest batch of the greediest running.
+        needed_bytes: u64,
+        /// What the GPU has.
+        memory_bytes: u64,
+    },
+    /// The backend does not serve the model's sub-cluster.
+    #[error("backend {backend} is not in the sub-cluster of model {model}")]
+    NotInSubcluster {
+        /// The backend.
+        backend: BackendId,
+        /// The model.
+        model: ModelId,
+    },
+}

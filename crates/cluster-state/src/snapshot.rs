@@ -1,0 +1,52 @@
+//! The state as bytes, and back.
+
+use crate::envelope::{self, CodecError, Enveloped};
+use crate::invariants::{self, Violation};
+use crate::limits::SNAPSHOT_BYTES_MAX;
+use crate::state::ClusterState;
+
+/// Why bytes are no state.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RestoreError {
+    /// They cannot be read.
+    #[error(transparent)]
+    Codec(#[from] CodecError),
+    /// They can be read, but no sequence of commands leads there.
+    #[error("the snapshot breaks {0}")]
+    Impossible(#[from] Violation),
+}
+
+impl Enveloped for ClusterState {
+    const KIND: u16 = 3;
+    const WHAT: &'static str = "snapshot";
+    const BYTES_MAX: usize = SNAPSHOT_BYTES_MAX;
+}
+
+impl ClusterState {
+    /// The whole state as bytes: equal states give equal bytes (invariant C6).
+    ///
+    /// # Panics
+    /// If the state exceeded [`SNAPSHOT_BYTES_MAX`], which the limits on its parts rule out.
+    #[must_use]
+    pub fn snapshot(&self) -> Vec<u8> {
+        envelope::encode(self).expect("the limits on its parts keep a state within the bytes of a snapshot")
+    }
+
+    /// Reads what [`snapshot`](Self::snapshot) wrote, here or on another replica.
+    ///
+    /// # Errors
+    /// If the bytes are anything else, or a state that commands cannot lead to.
+    pub fn restore(bytes: &[u8]) -> Result<Self, RestoreError> {
+        let state: Self = envelope::decode(bytes)?;
+        invariants::check(&state)?;
+        Ok(state)
+    }
+
+    /// A hash of the whole state, the same on every machine: FNV-1a of the snapshot, 64 bits.
+    #[must_use]
+    pub fn state_hash(&self) -> u64 {
+        const OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
+        const PRIME: u64 = 0x0000_0100_0000_01b3;
+        self.snapshot().iter().fold(OFFSET_BASIS, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME))
+    }
+}

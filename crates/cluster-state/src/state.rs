@@ -1,0 +1,236 @@
+//! The state itself. Only commands change it.
+
+use std::collections::BTreeMap;
+
+use rkyv::{Archive, Deserialize, Serialize};
+use symphony_types::{BackendId, BootId, Epoch, FrontendId, GpuId, ModelId, NodeId, SubclusterId, Token};
+
+use crate::spec::ModelSpec;
+
+/// Everything the replicas of a cluster agree on.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClusterState {
+    pub(crate) applied_index: u64,
+    pub(crate) epoch: Epoch,
+    pub(crate) nodes: BTreeMap<NodeId, Node>,
+    pub(crate) subclusters: BTreeMap<SubclusterId, Subcluster>,
+    pub(crate) backends: BTreeMap<BackendId, Backend>,
+    pub(crate) frontends: BTreeMap<FrontendId, Frontend>,
+    pub(crate) models: BTreeMap<ModelId, Model>,
+    pub(crate) events: Vec<Event>,
+    pub(crate) last: LastIds,
+}
+
+/// The largest id given out of each kind: none is ever reused, not even after its bearer is gone.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LastIds {
+    pub(crate) subcluster: u32,
+    pub(crate) backend: u32,
+    pub(crate) gpu: u32,
+    pub(crate) frontend: u32,
+    pub(crate) model: u32,
+}
+
+/// A scheduler replica.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// Its life.
+    pub boot: BootId,
+    /// The life before, whose late messages are refused.
+    pub previous_boot: Option<BootId>,
+    /// Not declared down.
+    pub up: bool,
+    /// `host:port` of its control surface.
+    pub control_addr: String,
+    /// `host:port` where it takes requests.
+    pub dispatch_addr: String,
+}
+
+/// GPUs that all hold the same models, and who schedules them.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub struct Subcluster {
+    /// Its name.
+    pub name: String,
+    /// Who leads it; nobody while every replica is down.
+    pub leader: Option<Leader>,
+    /// Log index of the last change of leader.
+    pub token: Token,
+    /// The other living replicas, the least loaded first.
+    pub standbys: Vec<NodeId>,
+}
+
+/// A life of a replica: a restarted one does not lead what it led before.
+#[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Leader {
+    /// The replica.
+    pub node: NodeId,
+    /// Its life.
+    pub boot: BootId,
+}
+
+/// A backend.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub struct Backend {
+    /// Its name.
+    pub name: String,
+    /// Its life.
+    pub boot: BootId,
+    /// The life before, whose late messages are refused.
+    pub previous_boot: Option<BootId>,
+    /// Log index at which it was declared down; none while it is up.
+    pub down_since: Option<u64>,
+    /// `host:port` of its execute link.
+    pub exec_addr: String,
+    /// Its sub-cluster.
+    pub subcluster: SubclusterId,
+    /// Kind of executor.
+    pub executor: String,
+    /// Its GPUs, in the order it brought them.
+    pub gpus: Vec<Gpu>,
+}
+
+/// A GPU.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub struct Gpu {
+    /// Its id; a restarted backend's GPU of the same kind at the same place keeps it.
+    pub id: GpuId,
+    /// Its kind.
+    pub kind: String,
+    /// Its memory in bytes; 0 if there is no limit to tell.
+    pub memory_bytes: u64,
+    /// Log index of its binding to the sub-cluster.
+    pub binding: Token,
+}
+
+/// A frontend.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub struct Frontend {
+    /// Its name.
+    pub name: String,
+    /// Its life.
+    pub boot: BootId,
+    /// The life before, whose late messages are refused.
+    pub previous_boot: Option<BootId>,
+    /// `host:port` of its data link.
+    pub data_addr: String,
+}
+
+/// A model that is to be served.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub struct Model {
+    /// What was asked for, with its sub-cluster's name filled in.
+    pub spec: ModelSpec,
+    /// Where it is served.
+    pub subcluster: SubclusterId,
+    /// The epoch that held it first.
+    pub epoch: Epoch,
+    /// What the sub-cluster's backends said about loading it.
+    pub replicas: BTreeMap<BackendId, Replica>,
+}
+
+/// One backend's word on one model.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub struct Replica {
+    /// The backend's life.
+    pub boot: BootId,
+    /// How loading went.
+    pub state: ReplicaState,
+}
+
+/// How loading a model went.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub enum ReplicaState {
+    /// It can run.
+    Ready,
+    /// It cannot, and why.
+    Failed(String),
+}
+
+/// Something that changed, for people.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// Log index of the command that changed it.
+    pub index: u64,
+    /// A sentence.
+    pub what: String,
+}
+
+impl Backend {
+    /// Not declared down.
+    #[must_use]
+    pub const fn up(&self) -> bool {
+        self.down_since.is_none()
+    }
+}
+
+impl ClusterState {
+    /// Log index of the last command applied.
+    #[must_use]
+    pub const fn applied_index(&self) -> u64 {
+        self.applied_index
+    }
+
+    /// Version of the plan.
+    #[must_use]
+    pub const fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// Scheduler replicas, in order of id, as all lists here.
+    #[must_use]
+    pub const fn nodes(&self) -> &BTreeMap<NodeId, Node> {
+        &self.nodes
+    }
+
+    /// Sub-clusters.
+    #[must_use]
+    pub const fn subclusters(&self) -> &BTreeMap<SubclusterId, Subcluster> {
+        &self.subclusters
+    }
+
+    /// Backends, living and dead.
+    #[must_use]
+    pub const fn backends(&self) -> &BTreeMap<BackendId, Backend> {
+        &self.backends
+    }
+
+    /// Frontends.
+    #[must_use]
+    pub const fn frontends(&self) -> &BTreeMap<FrontendId, Frontend> {
+        &self.frontends
+    }
+
+    /// Models that are to be served.
+    #[must_use]
+    pub const fn models(&self) -> &BTreeMap<ModelId, Model> {
+        &self.models
+    }
+
+    /// The latest events, newest last.
+    #[must_use]
+    pub fn events(&self) -> &[Event] {
+        &self.events
+    }
+
+    /// The sub-cluster of that name.
+    #[must_use]
+    pub fn subcluster_named(&self, name: &str) -> Option<(SubclusterId, &Subcluster)> {
+        self.subclusters.iter().find(|(_, s)| s.name == name).map(|(&id, s)| (id, s))
+    }
+
+    /// The model of that name.
+    #[must_use]
+    pub fn model_named(&self, name: &str) -> Option<(ModelId, &Model)> {
+        self.models.iter().find(|(_, m)| m.spec.name == name).map(|(&id, m)| (id, m))
+    }
+
+    /// The GPUs bound to a sub-cluster, whether their backend is up or not.
+    pub fn gpus_of(&self, subcluster: SubclusterId) -> impl Iterator<Item = &Gpu> {
+        self.backends.values().filter(move |b| b.subcluster == subcluster).flat_map(|b| &b.gpus)
+    }
+
+    /// The models served by a sub-cluster.
+    pub fn models_of(&self, subcluster: SubclusterId) -> impl Iterator<Item = &Model> {
+        self.models.values().filter(move |m| m.subcluster == subcluster)
+    }
+}

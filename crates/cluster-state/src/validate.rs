@@ -1,0 +1,146 @@
+//! What a command may say at all, whatever the state.
+
+use symphony_types::{BootId, LatencyProfile, Nanos, NodeId, TensorSpec};
+
+use crate::command::Command;
+use crate::limits::{
+    ADDRESS_BYTES_MAX, ERROR_BYTES_MAX, GPUS_PER_BACKEND_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX, PROFILE_KINDS_MAX,
+    TENSOR_DIMENSIONS_MAX, TENSOR_ITEM_BYTES_MAX, TENSORS_MAX,
+};
+use crate::refusal::Refusal;
+use crate::spec::{ModelSource, ModelSpec};
+use crate::state::ReplicaState;
+
+pub(crate) fn command(command: &Command) -> Result<(), Refusal> {
+    match command {
+        Command::RegisterNode(r) => {
+            node(r.node)?;
+            boot(r.boot)?;
+            address("control_addr", &r.control_addr)?;
+            address("dispatch_addr", &r.dispatch_addr)
+        }
+        Command::NodeDown { node: id, boot: life, .. } => node(*id).and(boot(*life)),
+        Command::RegisterBackend(r) => {
+            name("name", &r.name)?;
+            boot(r.boot)?;
+            address("exec_addr", &r.exec_addr)?;
+            name("subcluster", &r.subcluster)?;
+            name("executor", &r.executor)?;
+            count("gpus", r.gpus.len(), 1, GPUS_PER_BACKEND_MAX)?;
+            r.gpus.iter().try_for_each(|gpu| name("gpus.kind", &gpu.kind))
+        }
+        Command::BackendDown { boot: life, .. } => boot(*life),
+        Command::RegisterFrontend(r) => {
+            name("name", &r.name)?;
+            boot(r.boot)?;
+            address("data_addr", &r.data_addr)
+        }
+        Command::LoadModel(spec) => model(spec),
+        Command::UnloadModel { name: model } => name("name", model),
+        Command::ReportModel { boot: life, state, .. } => {
+            boot(*life)?;
+            match state {
+                ReplicaState::Ready => Ok(()),
+                ReplicaState::Failed(error) => text("error", error, ERROR_BYTES_MAX),
+            }
+        }
+    }
+}
+
+fn model(spec: &ModelSpec) -> Result<(), Refusal> {
+    name("spec.name", &spec.name)?;
+    for (field, value) in [("spec.subcluster", &spec.subcluster), ("spec.policy", &spec.policy)] {
+        if !value.is_empty() {
+            name(field, value)?;
+        }
+    }
+    if spec.slo_ns == 0 {
+        return Err(invalid("spec.slo_ns", "0; expected a positive time"));
+    }
+    if let ModelSource::Onnx(path) = &spec.source {
+        text("spec.onnx_path", path, PATH_BYTES_MAX)?;
+        if path.is_empty() {
+            return Err(invalid("spec.onnx_path", "empty; expected a path that every backend can read"));
+        }
+    }
+    tensors("spec.inputs", &spec.signature.inputs)?;
+    tensors("spec.outputs", &spec.signature.outputs)?;
+    count("spec.profiles", spec.profiles.len(), 1, PROFILE_KINDS_MAX)?;
+    for (kind, profile) in &spec.profiles {
+        name("spec.profiles.gpu_kind", kind)?;
+        let table: Vec<_> = profile.latency_ns.iter().map(|&ns| Nanos::new(ns)).collect();
+        LatencyProfile::from_table(&table)
+            .map_err(|e| invalid("spec.profiles.latency_ns", &format!("GPU kind `{kind}`: {e}")))?;
+    }
+    Ok(())
+}
+
+fn tensors(field: &str, tensors: &[TensorSpec]) -> Result<(), Refusal> {
+    count(field, tensors.len(), 0, TENSORS_MAX)?;
+    for tensor in tensors {
+        name(&format!("{field}.name"), &tensor.name)?;
+        let shape = format!("{field}.item_shape");
+        count(&shape, tensor.item_shape.len(), 0, TENSOR_DIMENSIONS_MAX)?;
+        let width = tensor.data_type.size_bytes() as u64;
+        let bytes = tensor.item_shape.iter().try_fold(width, |bytes, &d| bytes.checked_mul(u64::from(d)));
+        if !matches!(bytes, Some(1..=TENSOR_ITEM_BYTES_MAX)) {
+            let (name, dims) = (&tensor.name, &tensor.item_shape);
+            let reason =
+                format!("tensor `{name}` of shape {dims:?}; expected 1 to {TENSOR_ITEM_BYTES_MAX} bytes per item");
+            return Err(invalid(&shape, &reason));
+        }
+    }
+    Ok(())
+}
+
+fn invalid(field: &str, reason: &str) -> Refusal {
+    Refusal::Invalid { field: field.to_owned(), reason: reason.to_owned() }
+}
+
+fn node(node: NodeId) -> Result<(), Refusal> {
+    if node.get() == 0 { Err(invalid("node", "0; ids start at 1")) } else { Ok(()) }
+}
+
+fn boot(boot: BootId) -> Result<(), Refusal> {
+    if boot.get() == 0 { Err(invalid("boot_id", "0; expected the fresh number of a life")) } else { Ok(()) }
+}
+
+/// A name is shown in tables, logs, metric labels and addresses: no blanks, nothing invisible.
+fn name(field: &str, value: &str) -> Result<(), Refusal> {
+    if value.is_empty() || value.len() > NAME_BYTES_MAX {
+        let reason = format!("{} bytes; expected 1 to {NAME_BYTES_MAX}", value.len());
+        return Err(invalid(field, &reason));
+    }
+    if value.chars().any(|c| c.is_whitespace() || c.is_control()) {
+        return Err(invalid(field, &format!("{value:?} has blanks or control characters; expected none")));
+    }
+    Ok(())
+}
+
+fn text(field: &str, value: &str, bytes_max: usize) -> Result<(), Refusal> {
+    if value.len() > bytes_max {
+        return Err(invalid(field, &format!("{} bytes; expected at most {bytes_max}", value.len())));
+    }
+    Ok(())
+}
+
+fn address(field: &str, value: &str) -> Result<(), Refusal> {
+    let expected = || invalid(field, &format!("{value:?} is no address; expected host:port"));
+    if value.len() > ADDRESS_BYTES_MAX {
+        let reason = format!("{} bytes; expected host:port of at most {ADDRESS_BYTES_MAX}", value.len());
+        return Err(invalid(field, &reason));
+    }
+    let (host, port) = value.rsplit_once(':').ok_or_else(expected)?;
+    let port: u16 = port.parse().map_err(|_| expected())?;
+    if host.is_empty() || port == 0 || host.chars().any(|c| c.is_whitespace() || c.is_control()) {
+        return Err(expected());
+    }
+    Ok(())
+}
+
+fn count(field: &str, got: usize, min: usize, max: usize) -> Result<(), Refusal> {
+    if (min..=max).contains(&got) {
+        return Ok(());
+    }
+    Err(invalid(field, &format!("{got} entries; expected {min} to {max}")))
+}

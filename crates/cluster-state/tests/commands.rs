@@ -1,0 +1,235 @@
+//! Backends, frontends and models: what each command answers and changes, exactly.
+
+mod scene;
+
+use scene::{Scene, backend, backend_down, frontend, load, node, report, spec, unload};
+use symphony_cluster_state::{
+    Command, EVENTS_MAX, Effect, GPUS_PER_BACKEND_MAX, NODES_MAX, Refusal, ReplicaState, Reply,
+};
+use symphony_types::{BackendId, BootId, Epoch, FrontendId, GpuId, ModelId, NodeId, SubclusterId, Token};
+
+const SUBCLUSTER: SubclusterId = SubclusterId::new(1);
+
+fn backend_reply(gpus: &[u32], token: u64) -> Reply {
+    let gpus = gpus.iter().map(|&g| GpuId::new(g)).collect();
+    Reply::Backend { backend: BackendId::new(1), subcluster: SUBCLUSTER, gpus, token: Token::new(token) }
+}
+
+fn bound(gpu: u32, token: u64) -> Effect {
+    Effect::GpuBound { gpu: GpuId::new(gpu), subcluster: SUBCLUSTER, token: Token::new(token) }
+}
+
+#[test]
+fn a_backend_keeps_its_ids_over_restarts_and_every_life_has_new_bindings() {
+    let mut scene = Scene::default();
+    scene.done(&node(1, 10));
+    let up = |boot| Effect::BackendUp { backend: BackendId::new(1), name: "a".into(), boot: BootId::new(boot) };
+
+    let (reply, effects) = scene.apply(&backend("a", 5, "s", &["cpu", "cpu"]));
+    assert_eq!(reply, Ok(backend_reply(&[1, 2], 2)));
+    let created = Effect::SubclusterCreated { subcluster: SUBCLUSTER, name: "s".into() };
+    let led = Effect::LeaderChanged {
+        subcluster: SUBCLUSTER,
+        name: "s".into(),
+        leader: Some(NodeId::new(1)),
+        token: Token::new(2),
+    };
+    assert_eq!(effects, [created, led, up(5), bound(1, 2), bound(2, 2)]);
+    assert_eq!(scene.state.epoch(), Epoch::new(1));
+
+    let (reply, effects) = scene.apply(&backend("a", 5, "s", &["cpu", "cpu"]));
+    assert_eq!((reply, effects), (Ok(backend_reply(&[1, 2], 2)), vec![]), "repeating a registration is harmless");
+    assert_eq!(scene.state.epoch(), Epoch::new(1));
+
+    let (reply, effects) = scene.apply(&backend("a", 6, "s", &["cpu", "gpu"]));
+    assert_eq!(reply, Ok(backend_reply(&[1, 3], 4)), "another kind of GPU is another GPU");
+    assert_eq!(effects, [up(6), bound(1, 4), bound(3, 4), Effect::GpuReleased { gpu: GpuId::new(2) }]);
+
+    let named = scene.refused(&backend("a", 5, "s", &["cpu", "cpu"]));
+    assert!(matches!(named, Refusal::StaleLife { named, .. } if named == BootId::new(5)), "{named}");
+    let changed = scene.refused(&backend("a", 6, "s", &["cpu"]));
+    assert!(matches!(changed, Refusal::Changed { .. }), "a life does not change its GPUs: {changed}");
+}
+
+#[test]
+fn a_backend_declared_down_in_error_comes_back_under_new_bindings() {
+    let mut scene = Scene::with_three_nodes();
+    scene.done(&backend("a", 5, "s", &["cpu"]));
+    scene.done(&load("m", "s", &["cpu"]));
+    scene.done(&report(1, 1, 5, ReplicaState::Ready));
+    let effects = scene.done(&backend_down(1, 5));
+    let down = Effect::BackendDown { backend: BackendId::new(1), name: "a".into(), boot: BootId::new(5) };
+    assert_eq!(effects, [down]);
+    assert_eq!(scene.done(&backend_down(1, 5)), [], "saying it again changes nothing");
+
+    scene.done(&backend("a", 5, "s", &["cpu"]));
+    let state = &scene.state;
+    assert!(state.backends()[&BackendId::new(1)].up());
+    assert_eq!(state.gpus_of(SUBCLUSTER).next().unwrap().binding, Token::new(scene.index));
+    assert_eq!(state.models()[&ModelId::new(1)].replicas.len(), 1, "the same life still holds its models");
+
+    scene.done(&backend("a", 6, "s", &["cpu"]));
+    assert_eq!(scene.state.models()[&ModelId::new(1)].replicas.len(), 0, "a new life has loaded nothing");
+    assert!(matches!(scene.refused(&backend_down(1, 5)), Refusal::StaleLife { .. }));
+    assert!(matches!(scene.refused(&backend_down(7, 5)), Refusal::UnknownBackend { .. }));
+}
+
+#[test]
+fn a_backend_that_restarts_elsewhere_moves_its_gpus_under_a_new_token() {
+    let mut scene = Scene::with_three_nodes();
+    scene.done(&backend("a", 5, "left", &["cpu"]));
+    scene.done(&backend("b", 5, "right", &["cpu"]));
+    let effects = scene.done(&backend("a", 6, "right", &["cpu"]));
+    let moved =
+        Effect::GpuBound { gpu: GpuId::new(1), subcluster: SubclusterId::new(2), token: Token::new(scene.index) };
+    assert_eq!(effects[1..], [moved]);
+    assert_eq!(scene.state.gpus_of(SUBCLUSTER).count(), 0);
+    assert_eq!(scene.state.gpus_of(SubclusterId::new(2)).count(), 2);
+}
+
+#[test]
+fn a_frontend_keeps_its_id_over_restarts() {
+    let mut scene = Scene::default();
+    let reply = Ok(Reply::Frontend { frontend: FrontendId::new(1) });
+    assert_eq!(scene.apply(&frontend("f", 1)).0, reply);
+    assert_eq!(scene.apply(&frontend("f", 1)), (reply.clone(), vec![]));
+    assert_eq!(scene.apply(&frontend("f", 2)).0, reply);
+    assert_eq!(scene.state.frontends()[&FrontendId::new(1)].boot, BootId::new(2));
+    assert!(matches!(scene.refused(&frontend("f", 1)), Refusal::StaleLife { .. }));
+    assert_eq!(scene.apply(&frontend("g", 1)).0, Ok(Reply::Frontend { frontend: FrontendId::new(2) }));
+    assert_eq!(scene.state.epoch(), Epoch::default(), "frontends are no part of the plan");
+}
+
+#[test]
+fn a_model_is_loaded_reported_and_unloaded() {
+    let mut scene = Scene::with_three_nodes();
+    scene.done(&backend("a", 5, "s", &["cpu"]));
+    let epoch = scene.state.epoch().get();
+
+    let (reply, effects) = scene.apply(&load("m", "", &["cpu"]));
+    let loaded = Ok(Reply::Model { model: ModelId::new(1), epoch: Epoch::new(epoch + 1) });
+    assert_eq!(reply, loaded, "no name of a sub-cluster means the only one");
+    assert_eq!(effects, [Effect::ModelLoaded { model: ModelId::new(1), name: "m".into(), subcluster: SUBCLUSTER }]);
+    assert_eq!(scene.apply(&load("m", "s", &["cpu"])), (loaded.clone(), vec![]), "the same by its full name");
+    assert_eq!(scene.apply(&load("m", "", &["cpu"])), (loaded, vec![]));
+    let other = Command::LoadModel(symphony_cluster_state::ModelSpec { slo_ns: 7, ..spec("m", "s", &["cpu"]) });
+    assert_eq!(scene.refused(&other), Refusal::NameTaken { name: "m".into() });
+
+    let failed = ReplicaState::Failed("no such file".into());
+    for state in [failed, ReplicaState::Ready] {
+        let effects = scene.done(&report(1, 1, 5, state.clone()));
+        let (model, backend) = (ModelId::new(1), BackendId::new(1));
+        let reported = Effect::ModelReported { model, name: "m".into(), backend, state: state.clone() };
+        assert_eq!(effects, [reported]);
+        assert_eq!(scene.done(&report(1, 1, 5, state)), []);
+    }
+    assert!(matches!(scene.refused(&report(1, 1, 4, ReplicaState::Ready)), Refusal::StaleLife { .. }));
+    assert!(matches!(scene.refused(&report(2, 1, 5, ReplicaState::Ready)), Refusal::UnknownModel { .. }));
+    assert!(matches!(scene.refused(&report(1, 2, 5, ReplicaState::Ready)), Refusal::UnknownBackend { .. }));
+    scene.done(&backend("b", 5, "elsewhere", &["cpu"]));
+    assert!(matches!(scene.refused(&report(1, 2, 5, ReplicaState::Ready)), Refusal::NotInSubcluster { .. }));
+
+    let epoch = scene.state.epoch().get();
+    assert_eq!(scene.apply(&unload("m")).0, Ok(Reply::Unloaded { epoch: Epoch::new(epoch + 1) }));
+    assert_eq!(scene.refused(&unload("m")), Refusal::UnknownModelName { name: "m".into() });
+    let again = scene.apply(&load("m", "s", &["cpu"])).0;
+    assert!(matches!(again, Ok(Reply::Model { model, .. }) if model == ModelId::new(2)), "ids are never reused");
+}
+
+#[test]
+fn models_go_only_where_they_can_run() {
+    let mut scene = Scene::with_three_nodes();
+    assert_eq!(scene.refused(&load("m", "", &["cpu"])), Refusal::WhichSubcluster { count: 0 });
+    scene.done(&backend("a", 5, "left", &["cpu"]));
+    scene.done(&backend("b", 5, "right", &["gpu"]));
+    assert_eq!(scene.refused(&load("m", "", &["cpu"])), Refusal::WhichSubcluster { count: 2 });
+    assert_eq!(scene.refused(&load("m", "up", &["cpu"])), Refusal::UnknownSubcluster { name: "up".into() });
+    let missing = |kind: &str, subcluster: &str| Refusal::ProfileMissing {
+        model: "m".into(),
+        kind: kind.into(),
+        subcluster: subcluster.into(),
+    };
+    assert_eq!(scene.refused(&load("m", "right", &["cpu"])), missing("gpu", "right"));
+
+    scene.done(&load("m", "left", &["cpu"]));
+    assert_eq!(scene.refused(&backend("c", 5, "left", &["gpu"])), missing("gpu", "left"), "nor GPUs to such models");
+
+    // 300 bytes loaded each, 100 more while one runs: three fit 1000 bytes exactly, four do not.
+    scene.done(&load("m2", "left", &["cpu"]));
+    scene.done(&load("m3", "left", &["cpu"]));
+    let full = scene.refused(&load("m4", "left", &["cpu"]));
+    assert!(matches!(full, Refusal::OutOfMemory { needed_bytes: 1300, memory_bytes: 1000, .. }), "{full}");
+}
+
+#[test]
+fn what_no_command_may_say_is_refused_with_its_field() {
+    let mut scene = Scene::with_three_nodes();
+    scene.done(&backend("a", 5, "s", &["cpu"]));
+    let long = "x".repeat(129);
+    let model = |change: fn(&mut symphony_cluster_state::ModelSpec)| {
+        let mut spec = spec("m", "s", &["cpu"]);
+        change(&mut spec);
+        Command::LoadModel(spec)
+    };
+    let cases: [(Command, &str, &str); 15] = [
+        (node(0, 1), "node", "ids start at 1"),
+        (node(1, 0), "boot_id", "fresh number"),
+        (backend(&long, 1, "s", &["cpu"]), "name", "129 bytes; expected 1 to 128"),
+        (backend("two words", 1, "s", &["cpu"]), "name", "blanks"),
+        (backend("b", 1, "", &["cpu"]), "subcluster", "0 bytes"),
+        (backend("b", 1, "s", &[]), "gpus", "0 entries"),
+        (backend("b", 1, "s", &["cpu"; GPUS_PER_BACKEND_MAX + 1]), "gpus", "65 entries; expected 1 to 64"),
+        (frontend("f\n", 1), "name", "control characters"),
+        (unload(""), "name", "0 bytes"),
+        (report(1, 1, 5, ReplicaState::Failed("x".repeat(257))), "error", "257 bytes"),
+        (model(|m| m.slo_ns = 0), "spec.slo_ns", "positive"),
+        (model(|m| m.profiles.clear()), "spec.profiles", "0 entries"),
+        (
+            model(|m| m.profiles.get_mut("cpu").unwrap().latency_ns = vec![2, 1]),
+            "spec.profiles.latency_ns",
+            "not monotone",
+        ),
+        (model(|m| m.signature.inputs[0].item_shape = vec![u32::MAX; 8]), "spec.inputs.item_shape", "bytes per item"),
+        (model(|m| m.signature.outputs[0].item_shape = vec![0]), "spec.outputs.item_shape", "bytes per item"),
+    ];
+    for (command, expected, words) in cases {
+        match scene.refused(&command) {
+            Refusal::Invalid { field, reason } => {
+                assert_eq!(field, expected);
+                assert!(reason.contains(words), "{field}: {reason}");
+            }
+            other => panic!("{command:?} refused as {other}"),
+        }
+    }
+    for address in ["nowhere", ":1", "host:0", "host:99999", "two words:1"] {
+        let registration = symphony_cluster_state::FrontendRegistration {
+            name: "f".into(),
+            boot: BootId::new(1),
+            data_addr: address.into(),
+        };
+        let refusal = scene.refused(&Command::RegisterFrontend(registration));
+        assert!(refusal.to_string().contains("expected host:port"), "{refusal}");
+    }
+}
+
+#[test]
+fn the_log_does_not_go_backwards() {
+    let mut scene = Scene::with_three_nodes();
+    let before = scene.state.clone();
+    let applied = scene.state.apply(3, &node(1, 11));
+    assert_eq!(applied.outcome, Err(Refusal::IndexNotNew { index: 3, applied: 3 }));
+    assert_eq!(scene.state, before);
+}
+
+#[test]
+fn there_is_room_for_so_many_and_no_more() {
+    let mut scene = Scene::default();
+    for id in 1..=NODES_MAX as u64 {
+        scene.done(&node(id, 1));
+    }
+    assert!(matches!(scene.refused(&node(1000, 1)), Refusal::Limit { max: 64, .. }));
+    assert_eq!(scene.state.events().len(), EVENTS_MAX);
+    scene.done(&node(1, 2));
+    assert_eq!(scene.state.events().len(), EVENTS_MAX, "the oldest events make room");
+    assert_eq!(scene.state.events().last().unwrap().index, scene.index);
+}

@@ -1,0 +1,140 @@
+//! Whatever is proposed: invariants hold, replicas agree byte for byte, snapshots change nothing, bytes never panic.
+
+mod scene;
+
+use proptest::prelude::*;
+use scene::{backend, backend_down, frontend, load, node, node_down, report, unload};
+use symphony_cluster_state::{
+    ClusterState, Command, Refusal, ReplicaState, Reply, check, check_step, decode_outcome, encode_outcome,
+};
+use symphony_types::NodeId;
+
+const KINDS: [&str; 2] = ["cpu", "gpu"];
+
+/// Few names and few lives, so that commands meet each other.
+fn any_command() -> impl Strategy<Value = Command> {
+    let name = || prop::sample::select(vec!["a", "b", "c"]);
+    let subcluster = || prop::sample::select(vec!["left", "right"]);
+    let kinds = || prop::sample::subsequence(KINDS.to_vec(), 0..=2);
+    let boot = || 0_u64..4;
+    let state = prop_oneof![Just(ReplicaState::Ready), Just(ReplicaState::Failed("broken".into()))];
+    let command = prop_oneof![
+        3 => (0_u64..4, boot()).prop_map(|(n, b)| node(n, b)),
+        3 => (1_u64..4, boot()).prop_map(|(n, b)| node_down(n, b)),
+        4 => (name(), boot(), subcluster(), kinds()).prop_map(|(n, b, s, k)| backend(n, b, s, &k)),
+        2 => (1_u32..4, boot()).prop_map(|(n, b)| backend_down(n, b)),
+        1 => (name(), boot()).prop_map(|(n, b)| frontend(n, b)),
+        3 => (name(), subcluster(), kinds()).prop_map(|(n, s, k)| load(n, s, &k)),
+        1 => (name(), kinds()).prop_map(|(n, k)| load(n, "", &k)),
+        1 => name().prop_map(unload),
+        2 => (1_u32..8, 1_u32..4, boot(), state).prop_map(|(m, b, boot, state)| report(m, b, boot, state)),
+    ];
+    (command, prop::option::of(1_u64..4)).prop_map(|(command, avoid)| match avoid {
+        Some(proposer) => command.avoiding(NodeId::new(proposer)),
+        None => command,
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn replicas_agree_and_invariants_hold(
+        commands in prop::collection::vec((1_u64..4, any_command()), 1..60),
+        cut in 0_usize..60,
+    ) {
+        let (mut one, mut other) = (ClusterState::default(), ClusterState::default());
+        let mut index = 0;
+        for (step, (gap, command)) in commands.iter().enumerate() {
+            index += gap;
+            let before = one.clone();
+            let applied = one.apply(index, command);
+            prop_assert_eq!(check(&one), Ok(()));
+            prop_assert_eq!(check_step(&before, &one), Ok(()));
+
+            // The other replica reads the command from its log, and is restored from a snapshot on the way.
+            let read = Command::decode(&command.encode().unwrap()).unwrap();
+            prop_assert_eq!(&read, command);
+            if step == cut {
+                other = ClusterState::restore(&other.snapshot()).unwrap();
+            }
+            prop_assert_eq!(&other.apply(index, &read), &applied);
+            prop_assert_eq!(decode_outcome(&encode_outcome(&applied.outcome)), Ok(applied.outcome));
+        }
+        prop_assert_eq!(&one, &other);
+        prop_assert_eq!(one.snapshot(), other.snapshot());
+        prop_assert_eq!(one.state_hash(), other.state_hash());
+        prop_assert_eq!(ClusterState::restore(&one.snapshot()), Ok(one));
+    }
+
+    #[test]
+    fn bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        prop_assert!(Command::decode(&bytes).is_err());
+        prop_assert!(decode_outcome(&bytes).is_err());
+        prop_assert!(ClusterState::restore(&bytes).is_err());
+    }
+
+    /// Damage that the checksum would hide is put under a checksum of its own, so that rkyv's validation is reached.
+    #[test]
+    fn damage_under_a_good_checksum_never_panics(
+        command in any_command(),
+        damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
+        cut in 0_usize..8,
+    ) {
+        let mut state = ClusterState::default();
+        state.apply(1, &command);
+        for mut bytes in [command.encode().unwrap(), state.snapshot(), encode_outcome(&Ok(Reply::Done))] {
+            let body = bytes.split_off(16);
+            let mut body = body[..body.len().saturating_sub(cut)].to_vec();
+            for (at, value) in &damage {
+                if !body.is_empty() {
+                    let at = at.index(body.len());
+                    body[at] = *value;
+                }
+            }
+            bytes[8..12].copy_from_slice(&crc32c::crc32c(&body).to_le_bytes());
+            bytes[12..16].copy_from_slice(&(body.len() as u32).to_le_bytes());
+            bytes.extend_from_slice(&body);
+            if let Ok(command) = Command::decode(&bytes) {
+                ClusterState::default().apply(1, &command);
+            }
+            let _ = decode_outcome(&bytes);
+            let _ = ClusterState::restore(&bytes);
+        }
+    }
+}
+
+#[test]
+fn bytes_of_another_kind_version_or_length_are_told_apart() {
+    let bytes = node(1, 1).encode().unwrap();
+    let error = |bytes: &[u8]| Command::decode(bytes).unwrap_err().to_string();
+    assert!(decode_outcome(&bytes).unwrap_err().to_string().contains("kind 1 where answer was expected"));
+    let mut newer = bytes.clone();
+    newer[4] = 9;
+    assert!(error(&newer).contains("version 9"));
+    let mut damaged = bytes.clone();
+    *damaged.last_mut().unwrap() ^= 1;
+    assert!(error(&damaged).contains("checksum"));
+    assert!(error(&bytes[..bytes.len() - 1]).contains("both must agree"));
+    assert!(error(&bytes[..7]).contains("header"));
+}
+
+#[test]
+fn a_command_larger_than_the_log_takes_is_not_encoded() {
+    let mut spec = scene::spec("m", "s", &["cpu"]);
+    spec.profiles.get_mut("cpu").unwrap().latency_ns = vec![1; 200_000];
+    let error = Command::LoadModel(spec).encode().unwrap_err().to_string();
+    assert!(error.contains("at most 1048576 are allowed"), "{error}");
+}
+
+#[test]
+fn the_hash_tells_states_apart() {
+    let mut one = ClusterState::default();
+    let empty = one.state_hash();
+    one.apply(1, &node(1, 1));
+    assert_ne!(one.state_hash(), empty);
+    let mut other = ClusterState::default();
+    assert!(matches!(other.apply(1, &node(0, 1)).outcome, Err(Refusal::Invalid { .. })));
+    assert_ne!(one.state_hash(), other.state_hash());
+    assert_ne!(empty, other.state_hash(), "a refused command still moves the applied index");
+}

@@ -1,0 +1,126 @@
+//! Commands as the tests write them, in one line each.
+#![allow(dead_code, unreachable_pub)] // Each test program uses its part.
+
+use symphony_cluster_state::{
+    BackendRegistration, ClusterState, Command, Effect, FrontendRegistration, GpuOffer, KindProfile, ModelSource,
+    ModelSpec, NodeRegistration, Outcome, ReplicaState,
+};
+use symphony_types::{BackendId, BootId, DataType, ModelId, NodeId, Signature, TensorSpec};
+
+pub fn node(node: u64, boot: u64) -> Command {
+    Command::RegisterNode(NodeRegistration {
+        node: NodeId::new(node),
+        boot: BootId::new(boot),
+        control_addr: format!("node-{node}:7000"),
+        dispatch_addr: format!("node-{node}:7001"),
+        avoid: None,
+    })
+}
+
+pub fn node_down(node: u64, boot: u64) -> Command {
+    Command::NodeDown { node: NodeId::new(node), boot: BootId::new(boot), avoid: None }
+}
+
+pub fn backend(name: &str, boot: u64, subcluster: &str, kinds: &[&str]) -> Command {
+    let gpus = kinds.iter().map(|kind| GpuOffer { kind: (*kind).into(), memory_bytes: 1000 });
+    Command::RegisterBackend(BackendRegistration {
+        name: name.into(),
+        boot: BootId::new(boot),
+        exec_addr: format!("{name}:7002"),
+        subcluster: subcluster.into(),
+        executor: "emulated".into(),
+        gpus: gpus.collect(),
+        avoid: None,
+    })
+}
+
+pub fn backend_down(backend: u32, boot: u64) -> Command {
+    Command::BackendDown { backend: BackendId::new(backend), boot: BootId::new(boot) }
+}
+
+pub fn frontend(name: &str, boot: u64) -> Command {
+    let (name, data_addr) = (name.to_owned(), format!("{name}:7003"));
+    Command::RegisterFrontend(FrontendRegistration { name, boot: BootId::new(boot), data_addr })
+}
+
+pub fn spec(name: &str, subcluster: &str, kinds: &[&str]) -> ModelSpec {
+    let profile = KindProfile { latency_ns: vec![1_000, 2_000], static_memory_bytes: 300, dynamic_memory_bytes: 100 };
+    let tensor = TensorSpec { name: "x".into(), data_type: DataType::Fp32, item_shape: vec![8, 8] };
+    ModelSpec {
+        name: name.into(),
+        subcluster: subcluster.into(),
+        slo_ns: 50_000_000,
+        source: ModelSource::Emulated,
+        signature: Signature { inputs: vec![tensor.clone()], outputs: vec![tensor] },
+        profiles: kinds.iter().map(|kind| ((*kind).to_owned(), profile.clone())).collect(),
+        policy: String::new(),
+    }
+}
+
+pub fn load(name: &str, subcluster: &str, kinds: &[&str]) -> Command {
+    Command::LoadModel(spec(name, subcluster, kinds))
+}
+
+pub fn unload(name: &str) -> Command {
+    Command::UnloadModel { name: name.into() }
+}
+
+pub fn report(model: u32, backend: u32, boot: u64, state: ReplicaState) -> Command {
+    let (model, backend, boot) = (ModelId::new(model), BackendId::new(backend), BootId::new(boot));
+    Command::ReportModel { model, backend, boot, state }
+}
+
+/// A state and the index of its log.
+#[derive(Default)]
+pub struct Scene {
+    pub state: ClusterState,
+    pub index: u64,
+}
+
+impl Scene {
+    /// Scheduler replicas 1, 2 and 3, each in the life of its own number times ten.
+    pub fn with_three_nodes() -> Self {
+        let mut scene = Self::default();
+        for id in 1..=3 {
+            scene.done(&node(id, id * 10));
+        }
+        scene
+    }
+
+    /// Applies a command at the next index.
+    pub fn apply(&mut self, command: &Command) -> (Outcome, Vec<Effect>) {
+        self.index += 1;
+        let applied = self.state.apply(self.index, command);
+        (applied.outcome, applied.effects)
+    }
+
+    /// Applies a command that must not be refused, and tells what it changed.
+    #[track_caller]
+    pub fn done(&mut self, command: &Command) -> Vec<Effect> {
+        let (outcome, effects) = self.apply(command);
+        assert!(outcome.is_ok(), "{command:?} refused: {outcome:?}");
+        effects
+    }
+
+    /// Applies a command that must be refused: tells why, after making sure that nothing but the index changed.
+    #[track_caller]
+    pub fn refused(&mut self, command: &Command) -> symphony_cluster_state::Refusal {
+        let before = self.state.clone();
+        let (outcome, effects) = self.apply(command);
+        assert_eq!(effects, [], "a refused command changes nothing");
+        assert_eq!(before.epoch(), self.state.epoch());
+        assert_eq!(before.nodes(), self.state.nodes());
+        assert_eq!(before.subclusters(), self.state.subclusters());
+        assert_eq!(before.backends(), self.state.backends());
+        assert_eq!(before.models(), self.state.models());
+        assert_eq!(before.events(), self.state.events());
+        outcome.expect_err("the command must be refused")
+    }
+
+    /// Leader, token and standbys of the sub-cluster of that name.
+    pub fn leadership(&self, name: &str) -> (Option<u64>, u64, Vec<u64>) {
+        let (_, subcluster) = self.state.subcluster_named(name).unwrap();
+        let standbys = subcluster.standbys.iter().map(|n| n.get()).collect();
+        (subcluster.leader.map(|l| l.node.get()), subcluster.token.get(), standbys)
+    }
+}
