@@ -1,0 +1,229 @@
+//! Everything that can be answered instead of a result, and the one place that maps it to HTTP and gRPC.
+
+use axum::http::StatusCode;
+use symphony_types::{DropReason, FailReason};
+use tonic::Code;
+
+/// Why a request has no answer. The labels are part of the public surface: clients and alerts match on them.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InferError {
+    /// No model of that name, or not in that version.
+    #[error("{0}")]
+    UnknownModel(String),
+    /// The request is not what the protocol or the model's signature asks for.
+    #[error("{0}")]
+    InvalidRequest(String),
+    /// The request has more bytes than the server takes.
+    #[error("the request is larger than {bytes_max} bytes, the most this server takes; send fewer items at once")]
+    TooLarge {
+        /// The limit.
+        bytes_max: usize,
+    },
+    /// The client took too long to send the request.
+    #[error("the body of the request did not arrive within {} s", super::limits::BODY_READ_MAX.as_secs())]
+    BodyTimeout,
+    /// Part of the protocol that is not served here.
+    #[error("{0}")]
+    Unsupported(String),
+    /// The server holds as many requests as it may.
+    #[error("{in_flight_max} requests are in flight, the most this server takes; try again later")]
+    Busy {
+        /// The limit.
+        in_flight_max: usize,
+    },
+    /// The quota of the model or the tenant is used up.
+    #[error("the quota is used up; try again later")]
+    QuotaExceeded,
+    /// The scheduler gave the request up.
+    #[error("the request was dropped: {}", explain_drop(*.0))]
+    Dropped(DropReason),
+    /// The request could not be served.
+    #[error("the request failed: {}", explain_failure(*.0))]
+    Failed(FailReason),
+    /// The answer came after the deadline, and the client did not say that it takes late answers.
+    #[error(
+        "the answer came after the deadline; allow more time, or set the parameter symphony_accept_late to have it anyway"
+    )]
+    Late,
+    /// The deadline that the client gave has passed and there is no answer yet.
+    #[error("the deadline of the call has passed")]
+    DeadlinePassed,
+    /// The request was withdrawn.
+    #[error("the request was cancelled")]
+    Cancelled,
+}
+
+/// Why a repository call was refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RepositoryError {
+    /// No model of that name.
+    #[error("{0}")]
+    UnknownModel(String),
+    /// The parameters make no sense.
+    #[error("{0}")]
+    InvalidRequest(String),
+    /// This frontend does not load models.
+    #[error("{0}")]
+    Unsupported(String),
+    /// Nobody is there who could decide it.
+    #[error("{0}")]
+    Unavailable(String),
+    /// It was tried and did not work.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// How an error looks from outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Face {
+    /// HTTP status.
+    pub http: StatusCode,
+    /// gRPC status code.
+    pub grpc: Code,
+    /// Machine-readable reason.
+    pub reason: &'static str,
+    /// What the client should do with it.
+    pub retry: Retry,
+}
+
+/// Whether the same request may succeed later without a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retry {
+    /// It will fail again, or only its sender can tell.
+    No,
+    /// Yes, after [`RETRY_AFTER`](super::limits::RETRY_AFTER), here or elsewhere.
+    Later,
+}
+
+// HTTP has no code of its own for a client that has gone; this one is what web servers write to their logs.
+const CLIENT_CLOSED_REQUEST: u16 = 499;
+
+const fn face(http: StatusCode, grpc: Code, reason: &'static str) -> Face {
+    Face { http, grpc, reason, retry: Retry::No }
+}
+
+const fn later(http: StatusCode, grpc: Code, reason: &'static str) -> Face {
+    Face { http, grpc, reason, retry: Retry::Later }
+}
+
+impl InferError {
+    /// Status codes, reason and advice: the only place that knows them.
+    #[must_use]
+    pub fn face(&self) -> Face {
+        match self {
+            Self::UnknownModel(_) => face(StatusCode::NOT_FOUND, Code::NotFound, "unknown_model"),
+            Self::InvalidRequest(_) => face(StatusCode::BAD_REQUEST, Code::InvalidArgument, "invalid_request"),
+            Self::TooLarge { .. } => face(StatusCode::PAYLOAD_TOO_LARGE, Code::ResourceExhausted, "request_too_large"),
+            Self::BodyTimeout => face(StatusCode::REQUEST_TIMEOUT, Code::DeadlineExceeded, "body_timeout"),
+            Self::Unsupported(_) => face(StatusCode::NOT_IMPLEMENTED, Code::Unimplemented, "unsupported"),
+            Self::Busy { .. } => later(StatusCode::TOO_MANY_REQUESTS, Code::ResourceExhausted, "too_many_requests"),
+            Self::QuotaExceeded => later(StatusCode::TOO_MANY_REQUESTS, Code::ResourceExhausted, "quota_exceeded"),
+            Self::Dropped(reason) => {
+                let label = reason.label();
+                match reason {
+                    DropReason::QueueFull => later(StatusCode::TOO_MANY_REQUESTS, Code::ResourceExhausted, label),
+                    // A batch worth running was out of reach of this deadline: with more time it would have been served.
+                    DropReason::SloUnreachable | DropReason::ProtectBatch | DropReason::QueueExpired => {
+                        face(StatusCode::GATEWAY_TIMEOUT, Code::DeadlineExceeded, label)
+                    }
+                }
+            }
+            Self::Failed(reason) => {
+                let label = reason.label();
+                match reason {
+                    FailReason::ExecutionFailed => face(StatusCode::INTERNAL_SERVER_ERROR, Code::Internal, label),
+                    FailReason::NoAnswer => face(StatusCode::GATEWAY_TIMEOUT, Code::DeadlineExceeded, label),
+                    FailReason::BackendLost
+                    | FailReason::ModelNotReady
+                    | FailReason::PayloadLost
+                    | FailReason::Draining => later(StatusCode::SERVICE_UNAVAILABLE, Code::Unavailable, label),
+                }
+            }
+            Self::Late => face(StatusCode::GATEWAY_TIMEOUT, Code::DeadlineExceeded, "late"),
+            Self::DeadlinePassed => face(StatusCode::GATEWAY_TIMEOUT, Code::DeadlineExceeded, "deadline_passed"),
+            Self::Cancelled => {
+                let http = StatusCode::from_u16(CLIENT_CLOSED_REQUEST).unwrap_or(StatusCode::BAD_REQUEST);
+                face(http, Code::Cancelled, "cancelled")
+            }
+        }
+    }
+}
+
+impl RepositoryError {
+    /// Status codes, reason and advice.
+    #[must_use]
+    pub const fn face(&self) -> Face {
+        match self {
+            Self::UnknownModel(_) => face(StatusCode::NOT_FOUND, Code::NotFound, "unknown_model"),
+            Self::InvalidRequest(_) => face(StatusCode::BAD_REQUEST, Code::InvalidArgument, "invalid_request"),
+            Self::Unsupported(_) => face(StatusCode::NOT_IMPLEMENTED, Code::Unimplemented, "unsupported"),
+            Self::Unavailable(_) => later(StatusCode::SERVICE_UNAVAILABLE, Code::Unavailable, "unavailable"),
+            Self::Failed(_) => face(StatusCode::INTERNAL_SERVER_ERROR, Code::Internal, "load_failed"),
+        }
+    }
+}
+
+const fn explain_drop(reason: DropReason) -> &'static str {
+    match reason {
+        DropReason::SloUnreachable => "its deadline could not be met even alone on an idle GPU; allow more time",
+        DropReason::ProtectBatch => "serving it by its deadline would have cost others theirs; allow more time",
+        DropReason::QueueExpired => "its deadline passed while it waited",
+        DropReason::QueueFull => "the queue of the model is full; try again later",
+    }
+}
+
+const fn explain_failure(reason: FailReason) -> &'static str {
+    match reason {
+        FailReason::BackendLost => "the backend that held it is gone, and no time was left for another one",
+        FailReason::ExecutionFailed => "the executor reported an error",
+        FailReason::NoAnswer => "no answer came within the deadline and the grace that follows it",
+        FailReason::ModelNotReady => "the model is not ready",
+        FailReason::PayloadLost => "its input did not arrive whole at the backend",
+        FailReason::Draining => "the server is shutting down",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_end_of_a_request_has_the_status_that_the_documentation_promises() {
+        let expected = [
+            (InferError::UnknownModel(String::new()), 404, Code::NotFound, Retry::No),
+            (InferError::InvalidRequest(String::new()), 400, Code::InvalidArgument, Retry::No),
+            (InferError::TooLarge { bytes_max: 1 }, 413, Code::ResourceExhausted, Retry::No),
+            (InferError::BodyTimeout, 408, Code::DeadlineExceeded, Retry::No),
+            (InferError::Unsupported(String::new()), 501, Code::Unimplemented, Retry::No),
+            (InferError::Busy { in_flight_max: 1 }, 429, Code::ResourceExhausted, Retry::Later),
+            (InferError::QuotaExceeded, 429, Code::ResourceExhausted, Retry::Later),
+            (InferError::Dropped(DropReason::SloUnreachable), 504, Code::DeadlineExceeded, Retry::No),
+            (InferError::Dropped(DropReason::ProtectBatch), 504, Code::DeadlineExceeded, Retry::No),
+            (InferError::Dropped(DropReason::QueueExpired), 504, Code::DeadlineExceeded, Retry::No),
+            (InferError::Dropped(DropReason::QueueFull), 429, Code::ResourceExhausted, Retry::Later),
+            (InferError::Failed(FailReason::BackendLost), 503, Code::Unavailable, Retry::Later),
+            (InferError::Failed(FailReason::ExecutionFailed), 500, Code::Internal, Retry::No),
+            (InferError::Failed(FailReason::NoAnswer), 504, Code::DeadlineExceeded, Retry::No),
+            (InferError::Failed(FailReason::ModelNotReady), 503, Code::Unavailable, Retry::Later),
+            (InferError::Failed(FailReason::PayloadLost), 503, Code::Unavailable, Retry::Later),
+            (InferError::Failed(FailReason::Draining), 503, Code::Unavailable, Retry::Later),
+            (InferError::Late, 504, Code::DeadlineExceeded, Retry::No),
+            (InferError::DeadlinePassed, 504, Code::DeadlineExceeded, Retry::No),
+            (InferError::Cancelled, 499, Code::Cancelled, Retry::No),
+        ];
+        for (error, http, grpc, retry) in expected {
+            let face = error.face();
+            assert_eq!((face.http.as_u16(), face.grpc, face.retry), (http, grpc, retry), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn reasons_of_the_scheduler_and_the_backends_go_out_under_their_own_labels() {
+        for &reason in DropReason::ALL {
+            assert_eq!(InferError::Dropped(reason).face().reason, reason.label());
+        }
+        for &reason in FailReason::ALL {
+            assert_eq!(InferError::Failed(reason).face().reason, reason.label());
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! What happens to an inference call between its headers and its message: it is counted and its clock starts.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use tokio::sync::OwnedSemaphorePermit;
+use tonic::body::Body;
+use tonic::codegen::{BoxFuture, Service, http};
+use tonic::server::NamedService;
+use tonic::{Code, Status};
+
+use super::status;
+use crate::oip::InferError;
+use crate::oip::admission::Admission;
+use crate::oip::limits::BODY_READ_MAX;
+
+const INFER_PATH: &str = "/inference.GRPCInferenceService/ModelInfer";
+const STREAM_PATH: &str = "/inference.GRPCInferenceService/ModelStreamInfer";
+
+/// Travels with an admitted call until it ends.
+#[derive(Clone, Debug)]
+pub(crate) struct Arrival {
+    pub(crate) at: Instant,
+    message: Arc<AtomicBool>,
+    _permit: Arc<OwnedSemaphorePermit>,
+}
+
+impl Arrival {
+    /// The message has been read: what takes long from here on is no longer the client's doing.
+    pub(crate) fn message_read(&self) {
+        self.message.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Admits inference calls before their message is read; lets all others pass.
+#[derive(Clone, Debug)]
+pub(crate) struct Admitted<I> {
+    inner: I,
+    admission: Admission,
+    request_bytes_max: usize,
+}
+
+impl<I> Admitted<I> {
+    pub(crate) fn new(inner: I, admission: Admission, request_bytes_max: usize) -> Self {
+        Self { inner, admission, request_bytes_max }
+    }
+}
+
+impl<I: NamedService> NamedService for Admitted<I> {
+    const NAME: &'static str = I::NAME;
+}
+
+impl<I, B> Service<http::Request<B>> for Admitted<I>
+where
+    I: Service<http::Request<B>, Response = http::Response<Body>, Error = Infallible>,
+    I::Future: Send + 'static,
+{
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<Self::Response, Infallible>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, mut request: http::Request<B>) -> Self::Future {
+        let bytes_max = self.request_bytes_max;
+        if !matches!(request.uri().path(), INFER_PATH | STREAM_PATH) {
+            let answer = self.inner.call(request);
+            return Box::pin(async move { Ok(name_too_large(answer.await?, bytes_max)) });
+        }
+        let permit = match self.admission.admit() {
+            Ok(permit) => Arc::new(permit),
+            Err(busy) => return Box::pin(std::future::ready(Ok(status::of_infer(&busy).into_http()))),
+        };
+        let message = Arc::new(AtomicBool::new(false));
+        let arrival = Arrival { at: Instant::now(), message: Arc::clone(&message), _permit: permit };
+        request.extensions_mut().insert(arrival);
+        let mut answer = Box::pin(self.inner.call(request));
+        Box::pin(async move {
+            let answer = match tokio::time::timeout(BODY_READ_MAX, &mut answer).await {
+                Ok(answer) => answer?,
+                Err(_) if message.load(Ordering::Relaxed) => answer.await?,
+                Err(_) => status::of_infer(&InferError::BodyTimeout).into_http(),
+            };
+            Ok(name_too_large(answer, bytes_max))
+        })
+    }
+}
+
+// The codec refuses a large message with OUT_OF_RANGE before anything of ours runs, and nothing of ours uses that code.
+fn name_too_large(answer: http::Response<Body>, bytes_max: usize) -> http::Response<Body> {
+    match Status::from_header_map(answer.headers()) {
+        Some(refused) if refused.code() == Code::OutOfRange => {
+            status::of_infer(&InferError::TooLarge { bytes_max }).into_http()
+        }
+        _ => answer,
+    }
+}

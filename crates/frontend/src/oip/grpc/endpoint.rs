@@ -1,0 +1,202 @@
+//! The service itself: every method of `inference.GRPCInferenceService`.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::{Stream, StreamExt, stream};
+use symphony_protocol::inference::grpc_inference_service_server::GrpcInferenceService;
+use symphony_protocol::inference::{
+    ModelConfigRequest, ModelConfigResponse, ModelInferRequest, ModelInferResponse, ModelMetadataRequest,
+    ModelMetadataResponse, ModelReadyRequest, ModelReadyResponse, ModelStatisticsRequest, ModelStatisticsResponse,
+    ModelStreamInferResponse, RepositoryIndexRequest, RepositoryIndexResponse, RepositoryModelLoadRequest,
+    RepositoryModelLoadResponse, RepositoryModelUnloadRequest, RepositoryModelUnloadResponse, ServerLiveRequest,
+    ServerLiveResponse, ServerMetadataRequest, ServerMetadataResponse, ServerReadyRequest, ServerReadyResponse,
+};
+use tonic::{Request, Response, Status, Streaming};
+
+use super::admitted::Arrival;
+use super::{infer, pages, status};
+use crate::oip::call::{self, find_model};
+use crate::oip::limits::STREAM_PIPELINE_MAX;
+use crate::oip::parameters::DeadlineHeaders;
+use crate::oip::{InferError, InferenceService, Limits};
+
+/// Answers the methods out of an [`InferenceService`].
+#[derive(Debug)]
+pub(crate) struct Endpoint<S> {
+    service: Arc<S>,
+    limits: Limits,
+}
+
+impl<S> Endpoint<S> {
+    pub(crate) fn new(service: Arc<S>, limits: Limits) -> Self {
+        Self { service, limits }
+    }
+}
+
+/// One call from its message to its answer.
+async fn answer<S: InferenceService>(
+    service: &S,
+    limits: Limits,
+    arrived: Instant,
+    headers: DeadlineHeaders,
+    message: ModelInferRequest,
+) -> Result<ModelInferResponse, InferError> {
+    let model = find_model(service, &message.model_name, &message.model_version)?;
+    let call = infer::check_grpc_infer(&model, &message, limits.request_bytes_max)?;
+    drop(message);
+    let running = call::run(service, &model, &call, arrived, headers);
+    // Without this the transport would end the call with CANCELLED, which proxies take for the client's own wish.
+    let answered = match headers.grpc {
+        Some(deadline) => {
+            let left = Duration::from_nanos(deadline.get()).saturating_sub(arrived.elapsed());
+            tokio::time::timeout(left, running).await.map_err(|_| InferError::DeadlinePassed)??
+        }
+        None => running.await?,
+    };
+    Ok(infer::respond(&model, call.id, answered))
+}
+
+#[tonic::async_trait]
+impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
+    async fn server_live(&self, _: Request<ServerLiveRequest>) -> Result<Response<ServerLiveResponse>, Status> {
+        Ok(Response::new(ServerLiveResponse { live: self.service.server().live }))
+    }
+
+    async fn server_ready(&self, _: Request<ServerReadyRequest>) -> Result<Response<ServerReadyResponse>, Status> {
+        Ok(Response::new(ServerReadyResponse { ready: self.service.server().ready }))
+    }
+
+    // A model that is unknown is not ready: a client that waits for one to appear must not have to catch errors.
+    async fn model_ready(&self, request: Request<ModelReadyRequest>) -> Result<Response<ModelReadyResponse>, Status> {
+        let ModelReadyRequest { name, version } = request.into_inner();
+        let model = find_model(&*self.service, &name, &version);
+        let ready = model.is_ok_and(|model| call::is_ready(&*self.service, &model));
+        Ok(Response::new(ModelReadyResponse { ready }))
+    }
+
+    async fn server_metadata(
+        &self,
+        _: Request<ServerMetadataRequest>,
+    ) -> Result<Response<ServerMetadataResponse>, Status> {
+        Ok(Response::new(pages::server_metadata(self.service.server())))
+    }
+
+    async fn model_metadata(
+        &self,
+        request: Request<ModelMetadataRequest>,
+    ) -> Result<Response<ModelMetadataResponse>, Status> {
+        let ModelMetadataRequest { name, version } = request.into_inner();
+        let model = find_model(&*self.service, &name, &version).map_err(|error| status::of_infer(&error))?;
+        Ok(Response::new(pages::model_metadata(&model)))
+    }
+
+    async fn model_infer(&self, request: Request<ModelInferRequest>) -> Result<Response<ModelInferResponse>, Status> {
+        // The extensions hold the permit: they live as long as the call.
+        let (metadata, extensions, message) = request.into_parts();
+        let arrival = extensions.get::<Arrival>();
+        let arrived = arrival.map_or_else(Instant::now, |arrival| arrival.at);
+        if let Some(arrival) = arrival {
+            arrival.message_read();
+        }
+        let headers = DeadlineHeaders::parse(metadata.as_ref()).map_err(|error| status::of_infer(&error))?;
+        let answer = answer(&*self.service, self.limits, arrived, headers, message).await;
+        answer.map(Response::new).map_err(|error| status::of_infer(&error))
+    }
+
+    type ModelStreamInferStream = Pin<Box<dyn Stream<Item = Result<ModelStreamInferResponse, Status>> + Send>>;
+
+    async fn model_stream_infer(
+        &self,
+        request: Request<Streaming<ModelInferRequest>>,
+    ) -> Result<Response<Self::ModelStreamInferStream>, Status> {
+        let (metadata, extensions, messages) = request.into_parts();
+        // The gRPC deadline of a stream is the stream's, not that of each request in it.
+        let headers = DeadlineHeaders::parse(metadata.as_ref()).map_err(|error| status::of_infer(&error))?;
+        let headers = DeadlineHeaders { grpc: None, ..headers };
+        if let Some(arrival) = extensions.get::<Arrival>() {
+            arrival.message_read();
+        }
+        let (service, limits) = (Arc::clone(&self.service), self.limits);
+        let answers = messages
+            .map(move |message| {
+                let service = Arc::clone(&service);
+                async move {
+                    let message = message?;
+                    let id = message.id.clone();
+                    let answer = answer(&*service, limits, Instant::now(), headers, message).await;
+                    // An error ends its request, not the stream; its id says which one.
+                    Ok(answer.map_or_else(
+                        |error| ModelStreamInferResponse {
+                            error_message: error.to_string(),
+                            infer_response: Some(ModelInferResponse { id, ..Default::default() }),
+                        },
+                        |answer| ModelStreamInferResponse {
+                            error_message: String::new(),
+                            infer_response: Some(answer),
+                        },
+                    ))
+                }
+            })
+            .buffered(STREAM_PIPELINE_MAX);
+        // The extensions hold the permit: they live as long as the stream.
+        let answers = stream::unfold((Box::pin(answers), extensions), |(mut answers, extensions)| async move {
+            let answer = answers.next().await?;
+            Some((answer, (answers, extensions)))
+        });
+        Ok(Response::new(Box::pin(answers)))
+    }
+
+    async fn model_config(
+        &self,
+        request: Request<ModelConfigRequest>,
+    ) -> Result<Response<ModelConfigResponse>, Status> {
+        let ModelConfigRequest { name, version } = request.into_inner();
+        let model = find_model(&*self.service, &name, &version).map_err(|error| status::of_infer(&error))?;
+        Ok(Response::new(ModelConfigResponse { config: Some(pages::model_config(&model)) }))
+    }
+
+    async fn model_statistics(
+        &self,
+        request: Request<ModelStatisticsRequest>,
+    ) -> Result<Response<ModelStatisticsResponse>, Status> {
+        let ModelStatisticsRequest { name, version } = request.into_inner();
+        let model = (!name.is_empty()).then_some(name.as_str());
+        if let Some(name) = model {
+            find_model(&*self.service, name, &version).map_err(|error| status::of_infer(&error))?;
+        }
+        let model_stats = self.service.statistics(model).into_iter().map(pages::statistics).collect();
+        Ok(Response::new(ModelStatisticsResponse { model_stats }))
+    }
+
+    async fn repository_index(
+        &self,
+        request: Request<RepositoryIndexRequest>,
+    ) -> Result<Response<RepositoryIndexResponse>, Status> {
+        let only_ready = request.into_inner().ready;
+        let models = self.service.models();
+        let models = models.iter().filter(|model| !only_ready || call::is_ready(&*self.service, model));
+        Ok(Response::new(RepositoryIndexResponse { models: models.map(|model| pages::index(model)).collect() }))
+    }
+
+    async fn repository_model_load(
+        &self,
+        request: Request<RepositoryModelLoadRequest>,
+    ) -> Result<Response<RepositoryModelLoadResponse>, Status> {
+        let RepositoryModelLoadRequest { model_name, parameters, .. } = request.into_inner();
+        let parameters = pages::repository_parameters(parameters).map_err(|error| status::of_repository(&error))?;
+        let loaded = self.service.load_model(&model_name, parameters).await;
+        loaded.map(|()| Response::new(RepositoryModelLoadResponse {})).map_err(|error| status::of_repository(&error))
+    }
+
+    async fn repository_model_unload(
+        &self,
+        request: Request<RepositoryModelUnloadRequest>,
+    ) -> Result<Response<RepositoryModelUnloadResponse>, Status> {
+        let unloaded = self.service.unload_model(&request.into_inner().model_name).await;
+        unloaded
+            .map(|()| Response::new(RepositoryModelUnloadResponse {}))
+            .map_err(|error| status::of_repository(&error))
+    }
+}

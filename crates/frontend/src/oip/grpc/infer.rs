@@ -1,0 +1,113 @@
+//! Inference calls: from protobuf to a checked call, and from an answer back.
+
+use std::collections::HashMap;
+
+use symphony_protocol::inference::infer_parameter::ParameterChoice;
+use symphony_protocol::inference::model_infer_response::InferOutputTensor;
+use symphony_protocol::inference::{InferParameter, InferTensorContents, ModelInferRequest, ModelInferResponse};
+use symphony_types::DataType;
+
+use crate::oip::call::{Answered, CheckedCall};
+use crate::oip::inputs::{self, GivenData, GivenInput, invalid};
+use crate::oip::outputs::{Encoding, Selection};
+use crate::oip::parameters::{self, RequestParameters};
+use crate::oip::{InferError, MODEL_VERSION, ModelInfo, Parameter, Timeliness, typed_data};
+
+/// Checks a gRPC request against its model. Pure, and panics on nothing that a client can send.
+///
+/// # Errors
+///
+/// Says which part of the request is not as expected.
+pub fn check_grpc_infer(
+    model: &ModelInfo,
+    request: &ModelInferRequest,
+    bytes_max: usize,
+) -> Result<CheckedCall, InferError> {
+    let raw = !request.raw_input_contents.is_empty();
+    if raw && request.raw_input_contents.len() != request.inputs.len() {
+        return Err(invalid(format!(
+            "raw_input_contents has {} entries for {} inputs; expected one for each",
+            request.raw_input_contents.len(),
+            request.inputs.len()
+        )));
+    }
+    let nothing = InferTensorContents::default();
+    let mut given = Vec::with_capacity(request.inputs.len());
+    for (index, input) in request.inputs.iter().enumerate() {
+        parameters::refuse_shared_memory(input.parameters.keys().map(String::as_str))?;
+        if raw && input.contents.is_some() {
+            let name = inputs::shorten(&input.name);
+            return Err(invalid(format!("input `{name}` has contents beside raw_input_contents; expected only one")));
+        }
+        let data = match request.raw_input_contents.get(index) {
+            Some(bytes) => GivenData::Raw(bytes.clone()),
+            None => GivenData::Typed(input.contents.as_ref().unwrap_or(&nothing)),
+        };
+        given.push(GivenInput { name: &input.name, datatype: &input.datatype, shape: &input.shape, data });
+    }
+    let encoding = if raw { Encoding::Raw } else { Encoding::Typed };
+    for output in &request.outputs {
+        parameters::binary_data(read(&output.parameters))?;
+    }
+    let outputs = if request.outputs.is_empty() {
+        Selection::all(model, encoding)
+    } else {
+        Selection::of(model, request.outputs.iter().map(|output| (output.name.as_str(), encoding)))?
+    };
+    Ok(CheckedCall {
+        id: request.id.clone(),
+        inputs: inputs::check(model, &given, bytes_max)?,
+        outputs,
+        parameters: RequestParameters::parse(read(&request.parameters))?,
+    })
+}
+
+/// Parameters in our words; those without a value are left out.
+pub(crate) fn read(parameters: &HashMap<String, InferParameter>) -> impl Iterator<Item = (&str, Parameter)> {
+    parameters.iter().filter_map(|(name, parameter)| {
+        let value = match parameter.parameter_choice.as_ref()? {
+            ParameterChoice::BoolParam(value) => Parameter::Bool(*value),
+            ParameterChoice::Int64Param(value) => Parameter::Int(*value),
+            ParameterChoice::Uint64Param(value) => {
+                i64::try_from(*value).map_or(Parameter::Uint(*value), Parameter::Int)
+            }
+            ParameterChoice::DoubleParam(value) => Parameter::Double(*value),
+            ParameterChoice::StringParam(value) => Parameter::Text(value.clone()),
+        };
+        Some((name.as_str(), value))
+    })
+}
+
+pub(crate) fn respond(model: &ModelInfo, id: String, answered: Answered<'_>) -> ModelInferResponse {
+    let Answered { items, outputs, answer } = answered;
+    // The lists have none for FP16, and a message is either raw or it is not.
+    let raw = outputs.iter().any(|output| output.encoding == Encoding::Raw || output.spec.data_type == DataType::Fp16);
+    let mut response = ModelInferResponse {
+        model_name: model.name.clone(),
+        model_version: MODEL_VERSION.to_owned(),
+        id,
+        ..ModelInferResponse::default()
+    };
+    for output in outputs {
+        let contents = if raw { None } else { typed_data::encode(&output.data, output.spec.data_type) };
+        response.outputs.push(InferOutputTensor {
+            name: output.spec.name.clone(),
+            datatype: output.spec.data_type.name().to_owned(),
+            shape: output.shape(items),
+            parameters: HashMap::new(),
+            contents,
+        });
+        if raw {
+            response.raw_output_contents.push(output.data);
+        }
+    }
+    let mut say = |name: &str, value: ParameterChoice| {
+        response.parameters.insert(name.to_owned(), InferParameter { parameter_choice: Some(value) });
+    };
+    say(parameters::BATCH, ParameterChoice::Int64Param(answer.batch.into()));
+    say(parameters::EXECUTION, ParameterChoice::Int64Param(parameters::whole_micros(answer.execution)));
+    if answer.timeliness == Timeliness::Late {
+        say(parameters::LATE, ParameterChoice::BoolParam(true));
+    }
+    response
+}

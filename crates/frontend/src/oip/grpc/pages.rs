@@ -1,0 +1,148 @@
+//! Everything that only describes: metadata, configuration, statistics, the repository's index.
+
+use std::collections::{BTreeMap, HashMap};
+
+use symphony_protocol::inference::model_metadata_response::TensorMetadata;
+use symphony_protocol::inference::model_repository_parameter::ParameterChoice;
+use symphony_protocol::inference::repository_index_response::ModelIndex;
+use symphony_protocol::inference::{
+    self as wire, InferBatchStatistics, InferStatistics, ModelConfig, ModelDynamicBatching, ModelInput,
+    ModelMetadataResponse, ModelOutput, ModelParameter, ModelRepositoryParameter, ServerMetadataResponse,
+    StatisticDuration,
+};
+use symphony_types::{DataType, TensorSpec};
+
+use crate::oip::inputs::spec_dims;
+use crate::oip::{
+    EXTENSIONS, MODEL_VERSION, ModelInfo, ModelStatistics, Parameter, RepositoryError, SLO_PARAMETER, ServerInfo, Span,
+};
+
+pub(crate) fn server_metadata(server: ServerInfo) -> ServerMetadataResponse {
+    ServerMetadataResponse {
+        name: server.name,
+        version: server.version,
+        extensions: EXTENSIONS.iter().map(|&name| name.to_owned()).collect(),
+    }
+}
+
+pub(crate) fn model_metadata(model: &ModelInfo) -> ModelMetadataResponse {
+    let tensor = |spec: &TensorSpec| TensorMetadata {
+        name: spec.name.clone(),
+        datatype: spec.data_type.name().to_owned(),
+        shape: spec_dims(spec),
+    };
+    ModelMetadataResponse {
+        name: model.name.clone(),
+        versions: vec![MODEL_VERSION.to_owned()],
+        platform: model.platform.clone(),
+        inputs: model.signature.inputs.iter().map(tensor).collect(),
+        outputs: model.signature.outputs.iter().map(tensor).collect(),
+    }
+}
+
+pub(crate) fn model_config(model: &ModelInfo) -> ModelConfig {
+    let dims = |spec: &TensorSpec| spec.item_shape.iter().map(|&dim| i64::from(dim)).collect();
+    let input = |spec: &TensorSpec| ModelInput {
+        name: spec.name.clone(),
+        data_type: wire_type(spec.data_type).into(),
+        dims: dims(spec),
+    };
+    let output = |spec: &TensorSpec| ModelOutput {
+        name: spec.name.clone(),
+        data_type: wire_type(spec.data_type).into(),
+        dims: dims(spec),
+    };
+    let slo_ms = ModelParameter { string_value: model.slo.as_millis_f64().to_string() };
+    ModelConfig {
+        name: model.name.clone(),
+        platform: model.platform.clone(),
+        backend: String::new(),
+        max_batch_size: i32::try_from(model.batch_max).unwrap_or(i32::MAX),
+        input: model.signature.inputs.iter().map(input).collect(),
+        output: model.signature.outputs.iter().map(output).collect(),
+        // Says that the server batches; there is no preferred size and no fixed delay to name.
+        dynamic_batching: Some(ModelDynamicBatching::default()),
+        parameters: HashMap::from([(SLO_PARAMETER.to_owned(), slo_ms)]),
+    }
+}
+
+pub(crate) fn statistics(of: ModelStatistics) -> wire::ModelStatistics {
+    let compute = Some(duration(of.compute));
+    // Inputs are fetched while another batch runs and outputs go out after it: neither is counted apart.
+    let nothing = Some(StatisticDuration::default());
+    wire::ModelStatistics {
+        name: of.model,
+        version: MODEL_VERSION.to_owned(),
+        last_inference: of.last_inference_ms,
+        inference_count: of.inference_count,
+        execution_count: of.execution_count,
+        inference_stats: Some(InferStatistics {
+            success: Some(duration(of.success)),
+            fail: Some(duration(of.fail)),
+            queue: Some(duration(of.queue)),
+            compute_input: nothing,
+            compute_infer: compute,
+            compute_output: nothing,
+        }),
+        batch_stats: of
+            .batches
+            .into_iter()
+            .map(|(size, span)| InferBatchStatistics {
+                batch_size: size.into(),
+                compute_input: nothing,
+                compute_infer: Some(duration(span)),
+                compute_output: nothing,
+            })
+            .collect(),
+    }
+}
+
+pub(crate) fn index(model: &ModelInfo) -> ModelIndex {
+    ModelIndex {
+        name: model.name.clone(),
+        version: MODEL_VERSION.to_owned(),
+        state: model.state.label().to_owned(),
+        reason: model.state.reason().to_owned(),
+    }
+}
+
+pub(crate) fn repository_parameters(
+    parameters: HashMap<String, ModelRepositoryParameter>,
+) -> Result<BTreeMap<String, Parameter>, RepositoryError> {
+    let read = |(name, parameter): (String, ModelRepositoryParameter)| {
+        let value = match parameter.parameter_choice {
+            Some(ParameterChoice::BoolParam(value)) => Parameter::Bool(value),
+            Some(ParameterChoice::Int64Param(value)) => Parameter::Int(value),
+            Some(ParameterChoice::StringParam(value)) => Parameter::Text(value),
+            Some(ParameterChoice::BytesParam(_)) => {
+                return Some(Err(RepositoryError::Unsupported(
+                    "files cannot be sent with a load: put the model where the backends find it".into(),
+                )));
+            }
+            None => return None,
+        };
+        Some(Ok((name, value)))
+    };
+    parameters.into_iter().filter_map(read).collect()
+}
+
+const fn duration(span: Span) -> StatisticDuration {
+    StatisticDuration { count: span.count, ns: span.total.get() }
+}
+
+pub(crate) const fn wire_type(data_type: DataType) -> wire::DataType {
+    match data_type {
+        DataType::Bool => wire::DataType::TypeBool,
+        DataType::Uint8 => wire::DataType::TypeUint8,
+        DataType::Uint16 => wire::DataType::TypeUint16,
+        DataType::Uint32 => wire::DataType::TypeUint32,
+        DataType::Uint64 => wire::DataType::TypeUint64,
+        DataType::Int8 => wire::DataType::TypeInt8,
+        DataType::Int16 => wire::DataType::TypeInt16,
+        DataType::Int32 => wire::DataType::TypeInt32,
+        DataType::Int64 => wire::DataType::TypeInt64,
+        DataType::Fp16 => wire::DataType::TypeFp16,
+        DataType::Fp32 => wire::DataType::TypeFp32,
+        DataType::Fp64 => wire::DataType::TypeFp64,
+    }
+}

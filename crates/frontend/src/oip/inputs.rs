@@ -1,0 +1,233 @@
+//! Checks the inputs of a request against the signature of its model and lays them out as the payload.
+//!
+//! Pure: bytes in, bytes or an explanation out. Nothing a client sends may panic here.
+
+use bytes::Bytes;
+use serde_json::value::RawValue;
+use symphony_protocol::inference::InferTensorContents;
+use symphony_types::{DataType, TensorSpec};
+
+use super::{InferError, ModelInfo, json_data, typed_data};
+
+/// One input as the client sent it.
+#[derive(Clone, Debug)]
+pub(crate) struct GivenInput<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) datatype: &'a str,
+    pub(crate) shape: &'a [i64],
+    pub(crate) data: GivenData<'a>,
+}
+
+/// The elements of an input, row-major.
+#[derive(Clone, Debug)]
+pub(crate) enum GivenData<'a> {
+    /// Little-endian, without gaps.
+    Raw(Bytes),
+    /// Lists of protobuf.
+    Typed(&'a InferTensorContents),
+    /// An array of JSON, flat or nested like the shape.
+    Json(&'a RawValue),
+}
+
+/// Inputs that fit the signature.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CheckedInputs {
+    /// From 1 to the model's `batch_max`.
+    pub(crate) items: u32,
+    /// Inputs in the order of the signature.
+    pub(crate) payload: Bytes,
+}
+
+/// Checks every input and lays them out in the order of the signature.
+///
+/// The payload may have at most `bytes_max` bytes. A single raw input is taken over without a copy.
+pub(crate) fn check(
+    model: &ModelInfo,
+    inputs: &[GivenInput<'_>],
+    bytes_max: usize,
+) -> Result<CheckedInputs, InferError> {
+    check_names(model, inputs)?;
+    let specs = &model.signature.inputs;
+    let ordered: Vec<(&TensorSpec, &GivenInput<'_>)> = specs
+        .iter()
+        .map(|spec| {
+            let given = inputs.iter().find(|input| input.name == spec.name);
+            given.map(|given| (spec, given)).ok_or_else(|| {
+                invalid(format!("input `{}` is missing; model `{}` expects {}", spec.name, model.name, list(specs)))
+            })
+        })
+        .collect::<Result<_, _>>()?;
+
+    let mut items = None;
+    let mut payload_bytes = 0_usize;
+    for (spec, given) in &ordered {
+        check_data_type(spec, given)?;
+        let of_this = check_shape(model, spec, given)?;
+        if let Some((first, of_first)) = items
+            && of_first != of_this
+        {
+            return Err(invalid(format!(
+                "input `{first}` has {of_first} items and input `{}` has {of_this}; expected as many in all inputs",
+                spec.name
+            )));
+        }
+        items = items.or(Some((&spec.name, of_this)));
+        payload_bytes = (of_this as usize)
+            .checked_mul(spec.item_bytes())
+            .and_then(|bytes| bytes.checked_add(payload_bytes))
+            .filter(|&bytes| bytes <= bytes_max)
+            .ok_or(InferError::TooLarge { bytes_max })?;
+    }
+    let items = items.map_or(0, |(_, items)| items);
+
+    if let [(spec, given)] = ordered.as_slice()
+        && let GivenData::Raw(bytes) = &given.data
+    {
+        check_raw(spec, bytes, payload_bytes)?;
+        return Ok(CheckedInputs { items, payload: bytes.clone() });
+    }
+    // Grown on demand: a short request that claims a large shape must not cost the memory it claims.
+    let mut payload = Vec::new();
+    for (spec, given) in ordered {
+        let expected_bytes = items as usize * spec.item_bytes();
+        match &given.data {
+            GivenData::Raw(bytes) => {
+                check_raw(spec, bytes, expected_bytes)?;
+                payload.extend_from_slice(bytes);
+            }
+            GivenData::Typed(contents) => {
+                typed_data::decode(contents, spec.data_type, expected_bytes, &mut payload)
+                    .map_err(|reason| invalid(format!("input `{}`: {reason}", spec.name)))?;
+            }
+            GivenData::Json(text) => {
+                json_data::decode(text, spec.data_type, given.shape, &mut payload)
+                    .map_err(|reason| invalid(format!("input `{}`: {reason}", spec.name)))?;
+            }
+        }
+    }
+    Ok(CheckedInputs { items, payload: payload.into() })
+}
+
+fn check_names(model: &ModelInfo, inputs: &[GivenInput<'_>]) -> Result<(), InferError> {
+    let specs = &model.signature.inputs;
+    // Bounds the quadratic search below by what the model has.
+    if inputs.len() > specs.len() {
+        return Err(invalid(format!(
+            "got {} inputs; model `{}` expects {}: {}",
+            inputs.len(),
+            model.name,
+            specs.len(),
+            list(specs)
+        )));
+    }
+    for (index, input) in inputs.iter().enumerate() {
+        if !specs.iter().any(|spec| spec.name == input.name) {
+            return Err(invalid(format!(
+                "model `{}` has no input `{}`; it expects {}",
+                model.name,
+                shorten(input.name),
+                list(specs)
+            )));
+        }
+        if inputs[..index].iter().any(|earlier| earlier.name == input.name) {
+            return Err(invalid(format!("input `{}` is given twice", input.name)));
+        }
+    }
+    Ok(())
+}
+
+fn check_data_type(spec: &TensorSpec, given: &GivenInput<'_>) -> Result<(), InferError> {
+    let expected = spec.data_type;
+    if given.datatype == expected.name() {
+        return Ok(());
+    }
+    let name = &spec.name;
+    Err(match given.datatype.parse::<DataType>() {
+        Ok(got) => invalid(format!("input `{name}` has data type {got}; expected {expected}")),
+        Err(_) if given.datatype == "BYTES" => {
+            invalid(format!("input `{name}` has data type BYTES, which no model here takes; expected {expected}"))
+        }
+        Err(_) => {
+            let got = shorten(given.datatype);
+            invalid(format!("input `{name}` has the unknown data type `{got}`; expected {expected}"))
+        }
+    })
+}
+
+/// The number of items that the shape says.
+fn check_shape(model: &ModelInfo, spec: &TensorSpec, given: &GivenInput<'_>) -> Result<u32, InferError> {
+    let fits = |(&items, of_item): (&i64, &[i64])| {
+        let same = of_item.len() == spec.item_shape.len()
+            && of_item.iter().zip(&spec.item_shape).all(|(&got, &expected)| got == i64::from(expected));
+        same.then_some(items)
+    };
+    let items = given.shape.split_first().and_then(fits).ok_or_else(|| {
+        let got = shape_text(given.shape);
+        invalid(format!("input `{}` has shape {got}; expected {}", spec.name, spec_shape(spec)))
+    })?;
+    u32::try_from(items).ok().filter(|items| (1..=model.batch_max).contains(items)).ok_or_else(|| {
+        invalid(format!(
+            "input `{}` has {items} items; model `{}` takes 1 to {} in one request",
+            spec.name, model.name, model.batch_max
+        ))
+    })
+}
+
+fn check_raw(spec: &TensorSpec, bytes: &[u8], expected: usize) -> Result<(), InferError> {
+    if bytes.len() != expected {
+        return Err(invalid(format!(
+            "input `{}` has {} bytes of data; expected {expected}, as its shape and data type say",
+            spec.name,
+            bytes.len()
+        )));
+    }
+    // An executor may take any other byte for a truth value that is neither true nor false.
+    if spec.data_type == DataType::Bool
+        && let Some(byte) = bytes.iter().find(|&&byte| byte > 1)
+    {
+        return Err(invalid(format!("input `{}` of BOOL has a byte {byte}; expected 0 or 1", spec.name)));
+    }
+    Ok(())
+}
+
+/// Names, types and shapes of tensors, for messages.
+pub(crate) fn list(specs: &[TensorSpec]) -> String {
+    let words: Vec<String> =
+        specs.iter().map(|spec| format!("`{}` {}{}", spec.name, spec.data_type, spec_shape(spec))).collect();
+    words.join(", ")
+}
+
+/// The shape with -1 for the dimension that counts items, as metadata shows it.
+pub(crate) fn spec_dims(spec: &TensorSpec) -> Vec<i64> {
+    std::iter::once(-1).chain(spec.item_shape.iter().map(|&dim| i64::from(dim))).collect()
+}
+
+fn spec_shape(spec: &TensorSpec) -> String {
+    shape_text(&spec_dims(spec))
+}
+
+// A message must not carry back whatever a client made up.
+const SHAPE_SHOWN_DIMS: usize = 8;
+const NAME_SHOWN_CHARS: usize = 64;
+
+fn shape_text(shape: &[i64]) -> String {
+    let mut words: Vec<String> = shape.iter().take(SHAPE_SHOWN_DIMS).map(i64::to_string).collect();
+    if shape.len() > SHAPE_SHOWN_DIMS {
+        words.push(format!("… {} in all", shape.len()));
+    }
+    format!("[{}]", words.join(","))
+}
+
+/// At most [`NAME_SHOWN_CHARS`] characters of what a client called something.
+pub(crate) fn shorten(name: &str) -> String {
+    let mut shown: String = name.chars().take(NAME_SHOWN_CHARS).collect();
+    if shown.len() < name.len() {
+        shown.push('…');
+    }
+    shown
+}
+
+/// A request that the protocol or the signature forbids.
+pub(crate) fn invalid(message: String) -> InferError {
+    InferError::InvalidRequest(message)
+}

@@ -1,0 +1,55 @@
+//! The public surface: the Open Inference Protocol v2 over gRPC and REST, with Triton's extensions for raw tensors,
+//! repositories, configurations and statistics.
+//!
+//! ```text
+//! client ── gRPC ──▶ grpc ─┐ check against        ┌──────────────────┐
+//!                          ├─ the signature ────▶ │ InferenceService │  the rest of the frontend
+//! client ── HTTP ──▶ rest ─┘ ◀── cut outputs ──── └──────────────────┘
+//! ```
+//!
+//! Owns translation and nothing else: what a request means, whether it fits the model's signature, and which status
+//! its end has. It does not schedule, queue, retry, or know where a model runs. It succeeds when clients that were
+//! written for other servers notice no difference, and when nothing they send can hurt.
+//!
+//! **Deadlines.** A request is due at the earliest of the model's SLO, the parameter `timeout` (microseconds), the gRPC
+//! deadline and `x-slo-ms`, counted from when its first byte was read. The parameter `symphony_exceed_slo` asks that
+//! the client's words replace the SLO. An answer that comes after the deadline is refused like one that never came
+//! (504, DEADLINE_EXCEEDED, reason `late`): the deadline is a contract, and whoever waits for it may have turned to
+//! somebody else. A client that would rather have it sets `symphony_accept_late` and finds `symphony_late` in the
+//! answer.
+//!
+//! **Errors.** [`InferError::face`] is the only place that knows status codes. Bodies are
+//! `{"error": "…", "reason": "slo_unreachable"}`; over gRPC the reason is in the trailer `symphony-reason`.
+
+mod admission;
+mod call;
+mod error;
+mod grpc;
+mod inputs;
+mod json_data;
+pub mod limits;
+mod outputs;
+mod parameters;
+mod rest;
+mod serve;
+mod service;
+mod typed_data;
+
+pub use call::CheckedCall;
+pub use error::{Face, InferError, RepositoryError, Retry};
+pub use grpc::{check_grpc_infer, grpc_server};
+pub use limits::Limits;
+pub use parameters::{LateAnswer, SLO_HEADER, parse_grpc_timeout, parse_slo_ms};
+pub use rest::{check_rest_infer, rest_router};
+pub use serve::{serve_grpc, serve_rest};
+pub use service::{
+    InferAnswer, InferRequest, InferenceService, MODEL_VERSION, ModelInfo, ModelState, ModelStatistics, Parameter,
+    RequestedDeadline, ServerInfo, Span, Timeliness,
+};
+
+/// Extensions of the protocol that are served here, as server metadata names them.
+pub const EXTENSIONS: &[&str] =
+    &["binary_tensor_data", "model_configuration", "model_repository", "parameters", "statistics"];
+
+/// Parameter of a model's configuration that states its latency objective in milliseconds.
+pub const SLO_PARAMETER: &str = "slo_ms";

@@ -1,0 +1,292 @@
+//! What a request says beside its tensors: its deadline, and how it wants its answer.
+
+use std::time::Instant;
+
+use symphony_types::Nanos;
+
+use super::inputs::{invalid, shorten};
+use super::{InferError, Parameter, RequestedDeadline};
+
+/// Header and metadata that state an SLO in milliseconds.
+pub const SLO_HEADER: &str = "x-slo-ms";
+/// Parameter of an answer that came after its deadline.
+pub(crate) const LATE: &str = "symphony_late";
+/// Parameter of an answer: items of the batch it ran in.
+pub(crate) const BATCH: &str = "symphony_batch";
+/// Parameter of an answer: execution time of that batch in microseconds.
+pub(crate) const EXECUTION: &str = "symphony_execution_us";
+
+const TIMEOUT: &str = "timeout";
+const EXCEED_SLO: &str = "symphony_exceed_slo";
+const ACCEPT_LATE: &str = "symphony_accept_late";
+const BINARY_DATA_OUTPUT: &str = "binary_data_output";
+const SEQUENCE_ID: &str = "sequence_id";
+/// Parameter of a tensor: bytes of its data behind the JSON.
+pub(crate) const BINARY_DATA_SIZE: &str = "binary_data_size";
+/// Parameter of a requested output: its data shall come behind the JSON.
+pub(crate) const BINARY_DATA: &str = "binary_data";
+const CLASSIFICATION: &str = "classification";
+const SHARED_MEMORY_REGION: &str = "shared_memory_region";
+
+/// Parameters of a request. What is not named here is for others and is ignored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RequestParameters {
+    timeout: Option<Nanos>,
+    exceed_slo: bool,
+    pub(crate) late_answer: LateAnswer,
+    /// Outputs that do not say otherwise shall come as binary data.
+    pub(crate) binary_output: bool,
+}
+
+/// What becomes of an answer that came after its deadline.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LateAnswer {
+    /// The client gets an error, as for a deadline that passed without an answer.
+    #[default]
+    Refuse,
+    /// The client gets it, marked as late: it set the parameter `symphony_accept_late`.
+    Deliver,
+}
+
+impl RequestParameters {
+    pub(crate) fn parse<'a>(parameters: impl Iterator<Item = (&'a str, Parameter)>) -> Result<Self, InferError> {
+        let mut parsed = Self::default();
+        for (name, value) in parameters {
+            match name {
+                TIMEOUT => parsed.timeout = timeout(&value)?,
+                EXCEED_SLO => parsed.exceed_slo = boolean(name, &value)?,
+                ACCEPT_LATE => {
+                    parsed.late_answer = if boolean(name, &value)? { LateAnswer::Deliver } else { LateAnswer::Refuse };
+                }
+                BINARY_DATA_OUTPUT => parsed.binary_output = boolean(name, &value)?,
+                SEQUENCE_ID => refuse_sequence(&value)?,
+                _ => {}
+            }
+        }
+        Ok(parsed)
+    }
+
+    /// The client's words about time, together with those in headers.
+    pub(crate) fn deadline(&self, arrived: Instant, headers: DeadlineHeaders) -> RequestedDeadline {
+        RequestedDeadline {
+            arrived,
+            timeout: self.timeout,
+            grpc: headers.grpc,
+            slo: headers.slo,
+            exceed_slo: self.exceed_slo,
+        }
+    }
+}
+
+/// Words about time in HTTP headers or gRPC metadata.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct DeadlineHeaders {
+    pub(crate) grpc: Option<Nanos>,
+    pub(crate) slo: Option<Nanos>,
+}
+
+impl DeadlineHeaders {
+    pub(crate) fn parse(headers: &axum::http::HeaderMap) -> Result<Self, InferError> {
+        let text = |name: &str| -> Result<Option<&str>, InferError> {
+            let text = headers.get(name).map(axum::http::HeaderValue::to_str).transpose();
+            text.map_err(|_| invalid(format!("header {name} is not text")))
+        };
+        Ok(Self {
+            grpc: text("grpc-timeout")?.map(parse_grpc_timeout).transpose()?,
+            slo: text(SLO_HEADER)?.map(parse_slo_ms).transpose()?,
+        })
+    }
+}
+
+/// Reads `x-slo-ms`: a positive number of milliseconds, with or without a fraction.
+///
+/// # Errors
+///
+/// Says what was expected.
+pub fn parse_slo_ms(text: &str) -> Result<Nanos, InferError> {
+    let millis = text.trim().parse::<f64>().ok().filter(|millis| millis.is_finite() && *millis > 0.0);
+    millis.map(Nanos::from_millis_f64).ok_or_else(|| {
+        invalid(format!("{SLO_HEADER} is `{}`; expected a positive number of milliseconds", shorten(text)))
+    })
+}
+
+/// Reads `grpc-timeout`: one to eight digits and a unit of H, M, S, m, u, n.
+///
+/// # Errors
+///
+/// Says what was expected.
+pub fn parse_grpc_timeout(text: &str) -> Result<Nanos, InferError> {
+    const DIGITS_MAX: usize = 8;
+    let parse = || {
+        let (unit_at, unit) = text.char_indices().next_back()?;
+        let digits = &text[..unit_at];
+        if !(1..=DIGITS_MAX).contains(&digits.len()) || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+            return None;
+        }
+        let nanos_per_unit = match unit {
+            'H' => 3_600_000_000_000,
+            'M' => 60_000_000_000,
+            'S' => 1_000_000_000,
+            'm' => 1_000_000,
+            'u' => 1_000,
+            'n' => 1,
+            _ => return None,
+        };
+        Some(Nanos::new(nanos_per_unit).saturating_mul(digits.parse().ok()?))
+    };
+    parse().ok_or_else(|| {
+        invalid(format!(
+            "grpc-timeout is `{}`; expected 1 to {DIGITS_MAX} digits and a unit of H, M, S, m, u, n",
+            shorten(text)
+        ))
+    })
+}
+
+// 0 stands for "not stated" in the clients that always send the parameter.
+fn timeout(value: &Parameter) -> Result<Option<Nanos>, InferError> {
+    let micros = match *value {
+        Parameter::Int(micros) => u64::try_from(micros).ok(),
+        Parameter::Uint(micros) => Some(micros),
+        _ => None,
+    };
+    match micros {
+        Some(0) => Ok(None),
+        Some(micros) => Ok(Some(Nanos::from_micros(micros))),
+        None => {
+            Err(invalid(format!("parameter {TIMEOUT} is {}; expected a whole number of microseconds", show(value))))
+        }
+    }
+}
+
+fn boolean(name: &str, value: &Parameter) -> Result<bool, InferError> {
+    match value {
+        Parameter::Bool(value) => Ok(*value),
+        other => Err(invalid(format!("parameter {name} is {}; expected true or false", show(other)))),
+    }
+}
+
+fn refuse_sequence(value: &Parameter) -> Result<(), InferError> {
+    match value {
+        Parameter::Int(0) | Parameter::Uint(0) => Ok(()),
+        Parameter::Text(text) if text.is_empty() => Ok(()),
+        _ => Err(InferError::Unsupported("sequences are not supported: leave the parameter sequence_id away".into())),
+    }
+}
+
+/// Bytes behind the JSON that belong to this input, if it has any there.
+pub(crate) fn binary_data_size<'a>(
+    input: &str,
+    parameters: impl Iterator<Item = (&'a str, Parameter)>,
+) -> Result<Option<usize>, InferError> {
+    let mut size = None;
+    for (name, value) in parameters {
+        match name {
+            BINARY_DATA_SIZE => {
+                let bytes = match value {
+                    Parameter::Int(bytes) => usize::try_from(bytes).ok(),
+                    _ => None,
+                };
+                let expected = || {
+                    let (input, got) = (shorten(input), show(&value));
+                    format!("input `{input}`: parameter {BINARY_DATA_SIZE} is {got}; expected a number of bytes")
+                };
+                size = Some(bytes.ok_or_else(|| invalid(expected()))?);
+            }
+            SHARED_MEMORY_REGION => return Err(no_shared_memory()),
+            _ => {}
+        }
+    }
+    Ok(size)
+}
+
+/// Whether this output shall come as binary data, if it says so.
+pub(crate) fn binary_data<'a>(
+    parameters: impl Iterator<Item = (&'a str, Parameter)>,
+) -> Result<Option<bool>, InferError> {
+    let mut binary = None;
+    for (name, value) in parameters {
+        match name {
+            BINARY_DATA => binary = Some(boolean(name, &value)?),
+            SHARED_MEMORY_REGION => return Err(no_shared_memory()),
+            CLASSIFICATION if value != Parameter::Int(0) => {
+                return Err(InferError::Unsupported(
+                    "the classification extension is not supported: ask for the output without it".into(),
+                ));
+            }
+            _ => {}
+        }
+    }
+    Ok(binary)
+}
+
+/// No tensor may name a region of shared memory.
+pub(crate) fn refuse_shared_memory<'a>(mut names: impl Iterator<Item = &'a str>) -> Result<(), InferError> {
+    if names.any(|name| name == SHARED_MEMORY_REGION) { Err(no_shared_memory()) } else { Ok(()) }
+}
+
+/// Whole microseconds, for parameters of an answer.
+pub(crate) fn whole_micros(span: Nanos) -> i64 {
+    const NANOS_PER_MICRO: u64 = 1_000;
+    i64::try_from(span.get() / NANOS_PER_MICRO).unwrap_or(i64::MAX)
+}
+
+fn no_shared_memory() -> InferError {
+    InferError::Unsupported("shared memory is not supported: send the data of the tensor with the request".into())
+}
+
+fn show(value: &Parameter) -> String {
+    match value {
+        Parameter::Bool(value) => value.to_string(),
+        Parameter::Int(value) => value.to_string(),
+        Parameter::Uint(value) => value.to_string(),
+        Parameter::Double(value) => value.to_string(),
+        Parameter::Text(text) => format!("`{}`", shorten(text)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn words_about_time_are_read_in_their_units() {
+        assert_eq!(parse_slo_ms("12.5"), Ok(Nanos::from_micros(12_500)));
+        assert_eq!(parse_grpc_timeout("100m"), Ok(Nanos::from_millis(100)));
+        assert_eq!(parse_grpc_timeout("99999999H").map(Nanos::get), Ok(u64::MAX));
+        assert_eq!(timeout(&Parameter::Int(1500)), Ok(Some(Nanos::from_micros(1500))));
+        assert_eq!(timeout(&Parameter::Int(0)), Ok(None));
+    }
+
+    #[test]
+    fn nonsense_about_time_is_refused() {
+        for text in ["", "0", "-1", "NaN", "inf", "5ms", "1,5"] {
+            assert!(parse_slo_ms(text).is_err(), "{text}");
+        }
+        for text in ["", "m", "123456789m", "1", "1.5S", "-1S", "1µ", "+1S"] {
+            assert!(parse_grpc_timeout(text).is_err(), "{text}");
+        }
+        for value in [Parameter::Int(-1), Parameter::Bool(true), Parameter::Text("5".into()), Parameter::Double(5.0)] {
+            assert!(timeout(&value).is_err(), "{value:?}");
+        }
+    }
+
+    #[test]
+    fn the_shortest_word_counts() {
+        let parameters = [("timeout", Parameter::Int(30_000)), ("symphony_exceed_slo", Parameter::Bool(true))];
+        let parsed = RequestParameters::parse(parameters.into_iter()).unwrap();
+        let headers = DeadlineHeaders { grpc: Some(Nanos::from_millis(20)), slo: Some(Nanos::from_millis(25)) };
+        let deadline = parsed.deadline(Instant::now(), headers);
+        assert_eq!(deadline.shortest(), Some(Nanos::from_millis(20)));
+        assert!(deadline.exceed_slo);
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in ".*") {
+            let _ = parse_slo_ms(&text);
+            let _ = parse_grpc_timeout(&text);
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! Inference calls: from JSON and the binary data behind it to a checked call, and from an answer back.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::body::Body;
+use axum::extract::{FromRequest, Path, Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::response::Response;
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use symphony_types::DataType;
+
+use super::{Shared, reply};
+use crate::oip::call::{self, Answered, CheckedCall, find_model};
+use crate::oip::inputs::{self, GivenData, GivenInput, invalid, shorten};
+use crate::oip::limits::BODY_READ_MAX;
+use crate::oip::outputs::{Encoding, Selection};
+use crate::oip::parameters::{self, DeadlineHeaders, RequestParameters};
+use crate::oip::{InferError, InferenceService, MODEL_VERSION, ModelInfo, Parameter, Timeliness, json_data};
+
+/// Says how many bytes of a body are JSON; the rest is binary data.
+static JSON_LENGTH: HeaderName = HeaderName::from_static("inference-header-content-length");
+
+/// A body with more JSON than this is checked on a thread for such work: at some 100 MB/s it takes longer than 1 ms,
+/// and the threads that serve connections must not stand still for so long.
+const INLINE_JSON_BYTES_MAX: usize = 128 << 10;
+
+#[derive(Deserialize)]
+pub(crate) struct ModelPath {
+    pub(crate) model: String,
+    #[serde(default)]
+    pub(crate) version: String,
+}
+
+#[derive(Deserialize)]
+struct RequestBody<'a> {
+    #[serde(default)]
+    id: Option<String>,
+    #[serde(default)]
+    parameters: Option<BTreeMap<String, Parameter>>,
+    #[serde(borrow)]
+    inputs: Vec<RequestInput<'a>>,
+    #[serde(default)]
+    outputs: Option<Vec<RequestOutput>>,
+}
+
+#[derive(Deserialize)]
+struct RequestInput<'a> {
+    #[serde(borrow)]
+    name: Cow<'a, str>,
+    #[serde(borrow)]
+    datatype: Cow<'a, str>,
+    shape: Vec<i64>,
+    #[serde(default)]
+    parameters: Option<BTreeMap<String, Parameter>>,
+    #[serde(borrow, default)]
+    data: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct RequestOutput {
+    name: String,
+    #[serde(default)]
+    parameters: Option<BTreeMap<String, Parameter>>,
+}
+
+fn read(parameters: Option<&BTreeMap<String, Parameter>>) -> impl Iterator<Item = (&str, Parameter)> {
+    parameters.into_iter().flatten().map(|(name, value)| (name.as_str(), value.clone()))
+}
+
+/// Checks a REST request against its model. The first `json_bytes` bytes of the body, or all of them, are JSON; the
+/// rest is binary data. Pure, and panics on nothing that a client can send.
+///
+/// # Errors
+///
+/// Says which part of the request is not as expected.
+pub fn check_rest_infer(
+    model: &ModelInfo,
+    json_bytes: Option<usize>,
+    body: &Bytes,
+    bytes_max: usize,
+) -> Result<CheckedCall, InferError> {
+    let json_bytes = json_bytes.unwrap_or(body.len());
+    let json = body.get(..json_bytes).ok_or_else(|| {
+        invalid(format!("{} is {json_bytes}, but the body has only {} bytes", JSON_LENGTH.as_str(), body.len()))
+    })?;
+    let request: RequestBody<'_> = serde_json::from_slice(json)
+        .map_err(|error| invalid(format!("the body is not an inference request: {error}")))?;
+
+    let mut binary_at = json_bytes;
+    let mut given = Vec::with_capacity(request.inputs.len());
+    for input in &request.inputs {
+        let name = || shorten(&input.name);
+        let data = match (parameters::binary_data_size(&input.name, read(input.parameters.as_ref()))?, input.data) {
+            (Some(_), Some(_)) => {
+                return Err(invalid(format!("input `{}` has data beside binary_data_size; expected only one", name())));
+            }
+            (None, None) => {
+                return Err(invalid(format!("input `{}` has no data; expected data or binary_data_size", name())));
+            }
+            (None, Some(text)) => GivenData::Json(text),
+            (Some(bytes), None) => {
+                let end = binary_at.checked_add(bytes).filter(|&end| end <= body.len()).ok_or_else(|| {
+                    let left = body.len() - binary_at;
+                    invalid(format!("input `{}` has {bytes} bytes of binary data, but only {left} are left", name()))
+                })?;
+                GivenData::Raw(body.slice(std::mem::replace(&mut binary_at, end)..end))
+            }
+        };
+        given.push(GivenInput { name: &input.name, datatype: &input.datatype, shape: &input.shape, data });
+    }
+    if binary_at != body.len() {
+        let extra = body.len() - binary_at;
+        return Err(invalid(format!("{extra} bytes of binary data belong to no input's binary_data_size")));
+    }
+
+    let parameters = RequestParameters::parse(read(request.parameters.as_ref()))?;
+    let encoding_of = |binary: bool| if binary { Encoding::Raw } else { Encoding::Typed };
+    let unless_said = parameters.binary_output;
+    let outputs = match request.outputs.as_deref() {
+        None | Some([]) => Selection::all(model, encoding_of(unless_said)),
+        Some(outputs) => {
+            let mut wanted = Vec::with_capacity(outputs.len());
+            for output in outputs {
+                let binary = parameters::binary_data(read(output.parameters.as_ref()))?.unwrap_or(unless_said);
+                wanted.push((output.name.as_str(), encoding_of(binary)));
+            }
+            Selection::of(model, wanted.into_iter())?
+        }
+    };
+    // Refused now, not after the GPU has worked for it.
+    for (spec, encoding) in outputs.iter(model) {
+        if spec.data_type == DataType::Fp16 && encoding == Encoding::Typed {
+            return Err(invalid(format!(
+                "output `{}` of FP16 cannot be sent as JSON; ask for it with binary_data",
+                spec.name
+            )));
+        }
+    }
+    let inputs = inputs::check(model, &given, bytes_max)?;
+    Ok(CheckedCall { id: request.id.unwrap_or_default(), inputs, outputs, parameters })
+}
+
+/// `POST /v2/models/{model}[/versions/{version}]/infer`.
+pub(crate) async fn infer<S: InferenceService>(
+    State(shared): State<Shared<S>>,
+    Path(path): Path<ModelPath>,
+    request: Request,
+) -> Response {
+    answer(&shared, &path, request).await.unwrap_or_else(|refused| reply::of_infer(&refused))
+}
+
+async fn answer<S: InferenceService>(
+    shared: &Shared<S>,
+    path: &ModelPath,
+    request: Request,
+) -> Result<Response, InferError> {
+    let arrived = Instant::now();
+    let _permit = shared.admission.admit()?;
+    let bytes_max = shared.limits.request_bytes_max;
+    let headers = Headers::parse(request.headers())?;
+    let body = read_body(request, bytes_max).await?;
+    let model = find_model(&*shared.service, &path.model, &path.version)?;
+
+    let json_bytes = headers.json_bytes;
+    let call = if json_bytes.unwrap_or(body.len()) <= INLINE_JSON_BYTES_MAX {
+        check_rest_infer(&model, json_bytes, &body, bytes_max)?
+    } else {
+        let model = Arc::clone(&model);
+        let checked = tokio::task::spawn_blocking(move || check_rest_infer(&model, json_bytes, &body, bytes_max)).await;
+        // The runtime gives such work up only when it shuts down.
+        checked.map_err(|_| InferError::Failed(symphony_types::FailReason::Draining))??
+    };
+    let answered = call::run(&*shared.service, &model, &call, arrived, headers.deadline).await?;
+    Ok(respond(&model, &call.id, answered))
+}
+
+struct Headers {
+    json_bytes: Option<usize>,
+    deadline: DeadlineHeaders,
+}
+
+impl Headers {
+    fn parse(headers: &HeaderMap) -> Result<Self, InferError> {
+        if let Some(encoding) = headers.get(header::CONTENT_ENCODING)
+            && encoding != "identity"
+        {
+            return Err(InferError::Unsupported("compressed requests are not supported: send it as it is".into()));
+        }
+        let json_bytes = headers
+            .get(&JSON_LENGTH)
+            .map(|value| value.to_str().ok().and_then(|text| text.trim().parse().ok()))
+            .map(|bytes| bytes.ok_or_else(|| invalid(format!("{} is no number of bytes", JSON_LENGTH.as_str()))))
+            .transpose()?;
+        // The gRPC deadline means nothing here.
+        let deadline = DeadlineHeaders { grpc: None, ..DeadlineHeaders::parse(headers)? };
+        Ok(Self { json_bytes, deadline })
+    }
+}
+
+/// Reads the body; the router's limit on its size applies.
+pub(crate) async fn read_body(request: Request, bytes_max: usize) -> Result<Bytes, InferError> {
+    let stated = request.headers().get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+    if stated.is_some_and(|bytes: u64| bytes > bytes_max as u64) {
+        return Err(InferError::TooLarge { bytes_max });
+    }
+    let body = tokio::time::timeout(BODY_READ_MAX, Bytes::from_request(request, &())).await;
+    body.map_err(|_| InferError::BodyTimeout)?.map_err(|rejection| match rejection.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => InferError::TooLarge { bytes_max },
+        _ => invalid("the body did not arrive whole".into()),
+    })
+}
+
+/// The head of an answer: everything but the elements.
+#[derive(Serialize)]
+struct OutputHead<'a> {
+    name: &'a str,
+    datatype: &'static str,
+    shape: &'a [i64],
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    parameters: BTreeMap<&'static str, u64>,
+}
+
+#[derive(Serialize)]
+struct AnswerHead<'a> {
+    #[serde(skip_serializing_if = "str::is_empty")]
+    id: &'a str,
+    model_name: &'a str,
+    model_version: &'static str,
+    parameters: BTreeMap<&'static str, serde_json::Value>,
+}
+
+fn respond(model: &ModelInfo, id: &str, answered: Answered<'_>) -> Response {
+    let Answered { items, outputs, answer } = answered;
+    let mut said = BTreeMap::from([
+        (parameters::BATCH, answer.batch.into()),
+        (parameters::EXECUTION, parameters::whole_micros(answer.execution).into()),
+    ]);
+    if answer.timeliness == Timeliness::Late {
+        said.insert(parameters::LATE, true.into());
+    }
+    let head = AnswerHead { id, model_name: &model.name, model_version: MODEL_VERSION, parameters: said };
+
+    let mut body = object_without_end(&head);
+    body.extend_from_slice(b",\"outputs\":[");
+    let mut binary = Vec::new();
+    for (index, output) in outputs.into_iter().enumerate() {
+        if index > 0 {
+            body.push(b',');
+        }
+        let mut head = OutputHead {
+            name: &output.spec.name,
+            datatype: output.spec.data_type.name(),
+            shape: &output.shape(items),
+            parameters: BTreeMap::new(),
+        };
+        match output.encoding {
+            Encoding::Raw => {
+                head.parameters.insert(parameters::BINARY_DATA_SIZE, output.data.len() as u64);
+                body.append(&mut object_without_end(&head));
+                binary.push(output.data);
+            }
+            Encoding::Typed => {
+                body.append(&mut object_without_end(&head));
+                body.extend_from_slice(b",\"data\":");
+                json_data::encode(&output.data, output.spec.data_type, &mut body);
+            }
+        }
+        body.push(b'}');
+    }
+    body.extend_from_slice(b"]}");
+
+    let json_bytes = body.len();
+    let is_binary = !binary.is_empty();
+    body.reserve_exact(binary.iter().map(Bytes::len).sum());
+    binary.iter().for_each(|data| body.extend_from_slice(data));
+    let mut response = Response::new(Body::from(body));
+    let content_type = if is_binary { "application/octet-stream" } else { "application/json" };
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    if is_binary {
+        response.headers_mut().insert(&JSON_LENGTH, HeaderValue::from(json_bytes));
+    }
+    response
+}
+
+// The elements are written by hand, because JSON has no words for numbers that are not finite and serde none for them.
+fn object_without_end(head: &impl Serialize) -> Vec<u8> {
+    // Names, numbers and texts in memory always serialise.
+    let mut text = serde_json::to_vec(head).unwrap_or_else(|_| b"{}".to_vec());
+    text.pop();
+    text
+}

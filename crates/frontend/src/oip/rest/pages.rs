@@ -1,0 +1,216 @@
+//! Everything but inference: health, metadata, configuration, statistics, the repository.
+
+use std::collections::BTreeMap;
+
+use axum::Json;
+use axum::extract::{Path, Request, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use symphony_types::TensorSpec;
+
+use super::infer::{ModelPath, read_body};
+use super::{REPOSITORY_BYTES_MAX, Shared, reply};
+use crate::oip::call::{find_model, is_ready};
+use crate::oip::inputs::{invalid, spec_dims};
+use crate::oip::{
+    EXTENSIONS, InferError, InferenceService, MODEL_VERSION, ModelInfo, ModelStatistics, Parameter, RepositoryError,
+    SLO_PARAMETER, Span,
+};
+
+type Shape<S> = State<Shared<S>>;
+
+fn when(ready: bool, body: Value) -> Response {
+    let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, Json(body)).into_response()
+}
+
+/// `GET /v2`.
+pub(crate) async fn server<S: InferenceService>(State(shared): Shape<S>) -> Response {
+    let server = shared.service.server();
+    Json(json!({ "name": server.name, "version": server.version, "extensions": EXTENSIONS })).into_response()
+}
+
+/// `GET /v2/health/live`.
+pub(crate) async fn live<S: InferenceService>(State(shared): Shape<S>) -> Response {
+    let live = shared.service.server().live;
+    when(live, json!({ "live": live }))
+}
+
+/// `GET /v2/health/ready`. The protocol's text calls the field `live`, its examples `ready`: both are there.
+pub(crate) async fn ready<S: InferenceService>(State(shared): Shape<S>) -> Response {
+    let server = shared.service.server();
+    when(server.ready, json!({ "live": server.live, "ready": server.ready }))
+}
+
+/// Runs `page` with the model in the path.
+fn with_model<S: InferenceService>(
+    shared: &Shared<S>,
+    path: &ModelPath,
+    page: impl FnOnce(&ModelInfo) -> Response,
+) -> Response {
+    match find_model(&*shared.service, &path.model, &path.version) {
+        Ok(model) => page(&model),
+        Err(refused) => reply::of_infer(&refused),
+    }
+}
+
+/// `GET /v2/models/{model}[/versions/{version}]`.
+pub(crate) async fn model<S: InferenceService>(State(shared): Shape<S>, Path(path): Path<ModelPath>) -> Response {
+    let tensors = |specs: &[TensorSpec]| -> Value {
+        let tensor =
+            |spec: &TensorSpec| json!({ "name": spec.name, "datatype": spec.data_type, "shape": spec_dims(spec) });
+        specs.iter().map(tensor).collect()
+    };
+    with_model(&shared, &path, |model| {
+        let metadata = json!({
+            "name": model.name,
+            "versions": [MODEL_VERSION],
+            "platform": model.platform,
+            "inputs": tensors(&model.signature.inputs),
+            "outputs": tensors(&model.signature.outputs),
+        });
+        Json(metadata).into_response()
+    })
+}
+
+/// `GET /v2/models/{model}[/versions/{version}]/ready`.
+pub(crate) async fn model_ready<S: InferenceService>(State(shared): Shape<S>, Path(path): Path<ModelPath>) -> Response {
+    with_model(&shared, &path, |model| {
+        let ready = is_ready(&*shared.service, model);
+        when(ready, json!({ "name": model.name, "ready": ready }))
+    })
+}
+
+/// `GET /v2/models/{model}[/versions/{version}]/config`.
+pub(crate) async fn config<S: InferenceService>(State(shared): Shape<S>, Path(path): Path<ModelPath>) -> Response {
+    let tensors = |specs: &[TensorSpec]| -> Value {
+        let tensor = |spec: &TensorSpec| {
+            let data_type = format!("TYPE_{}", spec.data_type);
+            json!({ "name": spec.name, "data_type": data_type, "dims": spec.item_shape })
+        };
+        specs.iter().map(tensor).collect()
+    };
+    with_model(&shared, &path, |model| {
+        let config = json!({
+            "name": model.name,
+            "platform": model.platform,
+            "backend": "",
+            "max_batch_size": model.batch_max,
+            "input": tensors(&model.signature.inputs),
+            "output": tensors(&model.signature.outputs),
+            "dynamic_batching": { "preferred_batch_size": [], "max_queue_delay_microseconds": 0 },
+            "parameters": { SLO_PARAMETER: { "string_value": model.slo.as_millis_f64().to_string() } },
+        });
+        Json(config).into_response()
+    })
+}
+
+/// `GET /v2/models/{model}[/versions/{version}]/stats`.
+pub(crate) async fn statistics<S: InferenceService>(State(shared): Shape<S>, Path(path): Path<ModelPath>) -> Response {
+    with_model(&shared, &path, |model| statistics_page(shared.service.statistics(Some(&model.name))))
+}
+
+/// `GET /v2/models/stats`.
+pub(crate) async fn all_statistics<S: InferenceService>(State(shared): Shape<S>) -> Response {
+    statistics_page(shared.service.statistics(None))
+}
+
+fn statistics_page(statistics: Vec<ModelStatistics>) -> Response {
+    let span = |span: Span| json!({ "count": span.count, "ns": span.total.get() });
+    // Inputs are fetched while another batch runs and outputs go out after it: neither is counted apart.
+    let nothing = span(Span::default());
+    let batch = |(size, compute): &(u32, Span)| {
+        json!({
+            "batch_size": size, "compute_input": nothing, "compute_infer": span(*compute), "compute_output": nothing,
+        })
+    };
+    let model = |of: &ModelStatistics| {
+        json!({
+            "name": of.model,
+            "version": MODEL_VERSION,
+            "last_inference": of.last_inference_ms,
+            "inference_count": of.inference_count,
+            "execution_count": of.execution_count,
+            "inference_stats": {
+                "success": span(of.success),
+                "fail": span(of.fail),
+                "queue": span(of.queue),
+                "compute_input": nothing,
+                "compute_infer": span(of.compute),
+                "compute_output": nothing,
+            },
+            "batch_stats": of.batches.iter().map(batch).collect::<Value>(),
+        })
+    };
+    Json(json!({ "model_stats": statistics.iter().map(model).collect::<Value>() })).into_response()
+}
+
+#[derive(Default, Deserialize)]
+struct IndexBody {
+    #[serde(default)]
+    ready: bool,
+}
+
+#[derive(Default, Deserialize)]
+struct LoadBody {
+    #[serde(default)]
+    parameters: BTreeMap<String, Parameter>,
+}
+
+/// Reads a JSON body that may be left away.
+async fn optional_body<T: Default + for<'de> Deserialize<'de>>(request: Request) -> Result<T, InferError> {
+    let body = read_body(request, REPOSITORY_BYTES_MAX).await?;
+    if body.is_empty() {
+        return Ok(T::default());
+    }
+    serde_json::from_slice(&body).map_err(|error| invalid(format!("the body is not what this path expects: {error}")))
+}
+
+/// `POST /v2/repository/index`.
+pub(crate) async fn index<S: InferenceService>(State(shared): Shape<S>, request: Request) -> Response {
+    let only_ready = match optional_body::<IndexBody>(request).await {
+        Ok(body) => body.ready,
+        Err(refused) => return reply::of_infer(&refused),
+    };
+    let models = shared.service.models();
+    let models = models.iter().filter(|model| !only_ready || is_ready(&*shared.service, model));
+    let entry = |model: &ModelInfo| {
+        let (state, reason) = (model.state.label(), model.state.reason());
+        json!({ "name": model.name, "version": MODEL_VERSION, "state": state, "reason": reason })
+    };
+    Json(models.map(|model| entry(model)).collect::<Value>()).into_response()
+}
+
+/// `POST /v2/repository/models/{model}/load`.
+pub(crate) async fn load<S: InferenceService>(
+    State(shared): Shape<S>,
+    Path(path): Path<ModelPath>,
+    request: Request,
+) -> Response {
+    match optional_body::<LoadBody>(request).await {
+        Ok(body) => done(shared.service.load_model(&path.model, body.parameters).await),
+        Err(refused) => reply::of_infer(&refused),
+    }
+}
+
+/// `POST /v2/repository/models/{model}/unload`.
+pub(crate) async fn unload<S: InferenceService>(
+    State(shared): Shape<S>,
+    Path(path): Path<ModelPath>,
+    request: Request,
+) -> Response {
+    // Its only parameter, `unload_dependents`, says nothing here: no model depends on another.
+    match optional_body::<LoadBody>(request).await {
+        Ok(_) => done(shared.service.unload_model(&path.model).await),
+        Err(refused) => reply::of_infer(&refused),
+    }
+}
+
+fn done(outcome: Result<(), RepositoryError>) -> Response {
+    match outcome {
+        Ok(()) => Json(json!({})).into_response(),
+        Err(refused) => reply::of_repository(&refused),
+    }
+}

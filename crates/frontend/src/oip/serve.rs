@@ -1,0 +1,159 @@
+//! Accepts connections for the two servers, so many at once, until told to stop.
+
+use std::future::Future;
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::stream;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tonic::transport::server::{Connected, Router, TcpConnectInfo};
+
+use super::Limits;
+use super::limits::{HEADER_BYTES_MAX, HEADER_READ_MAX};
+
+/// When a connection cannot be accepted, the process is out of descriptors or memory; trying again at once would only
+/// burn a core.
+const ACCEPT_RETRY: Duration = Duration::from_millis(50);
+
+/// Serves gRPC until `stop`, then lets the calls in flight end: bound that time from outside.
+///
+/// # Errors
+///
+/// The transport's, should it give up.
+pub async fn serve_grpc(
+    server: Router,
+    listener: TcpListener,
+    limits: Limits,
+    stop: impl Future<Output = ()> + Send,
+) -> Result<(), tonic::transport::Error> {
+    let incoming = stream::unfold(Acceptor::new(listener, limits), |acceptor| async move {
+        let connection = acceptor.accept().await;
+        Some((Ok::<_, io::Error>(connection), acceptor))
+    });
+    server.serve_with_incoming_shutdown(incoming, stop).await
+}
+
+/// Serves REST until `stop`, then lets the calls in flight end: bound that time from outside.
+pub async fn serve_rest(
+    router: axum::Router,
+    listener: TcpListener,
+    limits: Limits,
+    stop: impl Future<Output = ()> + Send,
+) {
+    let acceptor = Acceptor::new(listener, limits);
+    let connections = GracefulShutdown::new();
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(HEADER_READ_MAX).max_buf_size(READ_BUFFER_BYTES_MAX);
+    let mut stop = pin!(stop);
+    loop {
+        let connection = tokio::select! {
+            connection = acceptor.accept() => connection,
+            () = &mut stop => break,
+        };
+        let service = TowerToHyperService::new(router.clone());
+        let serving = connections.watch(http.serve_connection(TokioIo::new(connection), service));
+        tokio::spawn(async move {
+            if let Err(error) = serving.await {
+                tracing::debug!(%error, "a REST connection ended");
+            }
+        });
+    }
+    // Nobody may connect to a server that no longer accepts.
+    drop(acceptor);
+    connections.shutdown().await;
+}
+
+/// Bytes that a REST connection buffers at most: the largest head, and reads of a body large enough to be few.
+const READ_BUFFER_BYTES_MAX: usize = 256 << 10;
+const _: () = assert!(READ_BUFFER_BYTES_MAX >= HEADER_BYTES_MAX as usize);
+
+/// A listener that accepts only while there is a permit.
+struct Acceptor {
+    listener: TcpListener,
+    connections: Arc<Semaphore>,
+}
+
+impl Acceptor {
+    fn new(listener: TcpListener, limits: Limits) -> Self {
+        let permits = limits.connections_max.min(Semaphore::MAX_PERMITS);
+        Self { listener, connections: Arc::new(Semaphore::new(permits)) }
+    }
+
+    async fn accept(&self) -> Connection {
+        loop {
+            // The semaphore is never closed; were it, connections would go uncounted rather than unserved.
+            let permit = Arc::clone(&self.connections).acquire_owned().await.ok();
+            match self.listener.accept().await {
+                Ok((stream, peer)) => {
+                    // Answers are small and waited for: no byte of them may wait for more bytes.
+                    if let Err(error) = stream.set_nodelay(true) {
+                        tracing::debug!(%error, %peer, "TCP_NODELAY was refused");
+                    }
+                    return Connection { stream, _permit: permit };
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "a connection was not accepted");
+                    tokio::time::sleep(ACCEPT_RETRY).await;
+                }
+            }
+        }
+    }
+}
+
+/// A connection that counts until it is dropped.
+struct Connection {
+    stream: TcpStream,
+    _permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Connected for Connection {
+    type ConnectInfo = TcpConnectInfo;
+    fn connect_info(&self) -> TcpConnectInfo {
+        self.stream.connect_info()
+    }
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}

@@ -1,0 +1,224 @@
+//! The port: what the Open Inference Protocol needs from the rest of the frontend.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use symphony_types::{Nanos, Signature};
+
+use super::{InferError, RepositoryError};
+
+/// The only version of a model: a new profile or new weights are a new model, so versions never differ.
+pub const MODEL_VERSION: &str = "1";
+
+/// Answers what the protocol asks. One implementation serves gRPC and REST alike.
+///
+/// Everything but [`infer`](Self::infer) and the repository calls is answered from memory, without waiting.
+pub trait InferenceService: Send + Sync + 'static {
+    /// Who answers, and whether it should get traffic.
+    fn server(&self) -> ServerInfo;
+
+    /// Every model that is known, ready or not, in the order of names.
+    fn models(&self) -> Vec<Arc<ModelInfo>>;
+
+    /// One model.
+    fn model(&self, name: &str) -> Option<Arc<ModelInfo>>;
+
+    /// Counters of one model, or of all; empty if there is no such model.
+    fn statistics(&self, model: Option<&str>) -> Vec<ModelStatistics>;
+
+    /// Runs one request to its outcome, which always comes: by the deadline and the grace that follows it.
+    ///
+    /// Dropping the future means that the client has gone; the request is then cancelled.
+    fn infer(&self, request: InferRequest) -> impl Future<Output = Result<InferAnswer, InferError>> + Send;
+
+    /// Has a model loaded; answers once it is ready.
+    fn load_model(
+        &self,
+        model: &str,
+        parameters: BTreeMap<String, Parameter>,
+    ) -> impl Future<Output = Result<(), RepositoryError>> + Send;
+
+    /// Has a model unloaded; answers once no new request is accepted for it.
+    fn unload_model(&self, model: &str) -> impl Future<Output = Result<(), RepositoryError>> + Send;
+}
+
+/// Who answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerInfo {
+    /// Name of the product.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// The process works; it stays live while it drains.
+    pub live: bool,
+    /// New requests are welcome.
+    pub ready: bool,
+}
+
+/// What clients may know about a model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModelInfo {
+    /// Its name.
+    pub name: String,
+    /// Inputs and outputs. At least one of each; names are unique.
+    pub signature: Signature,
+    /// Most items in one request, at least 1.
+    pub batch_max: u32,
+    /// What executes it, for example `onnxruntime_onnx` or `emulated`.
+    pub platform: String,
+    /// Latency objective.
+    pub slo: Nanos,
+    /// Ready, or why not.
+    pub state: ModelState,
+}
+
+/// Whether a model can be asked, in the words of the repository index.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ModelState {
+    /// Requests are accepted.
+    Ready,
+    /// Backends are loading it.
+    Loading,
+    /// It is on its way out.
+    Unloading,
+    /// It cannot be asked, for this reason.
+    Unavailable(String),
+}
+
+impl ModelState {
+    /// The protocol's word.
+    #[must_use]
+    pub const fn label(&self) -> &'static str {
+        match self {
+            Self::Ready => "READY",
+            Self::Loading => "LOADING",
+            Self::Unloading => "UNLOADING",
+            Self::Unavailable(_) => "UNAVAILABLE",
+        }
+    }
+
+    /// Why the model cannot be asked; empty if it can or is about to.
+    #[must_use]
+    pub fn reason(&self) -> &str {
+        match self {
+            Self::Unavailable(reason) => reason,
+            Self::Ready | Self::Loading | Self::Unloading => "",
+        }
+    }
+}
+
+/// A request whose tensors have been checked against the signature of its model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InferRequest {
+    /// The model as it was when the tensors were checked.
+    pub model: Arc<ModelInfo>,
+    /// Items, from 1 to the model's `batch_max`.
+    pub items: u32,
+    /// Inputs in the order of the signature, `items × item_shape` elements each, little-endian, without gaps.
+    pub payload: Bytes,
+    /// What the client said about time.
+    pub deadline: RequestedDeadline,
+}
+
+/// What a client said about time. The deadline is the shortest of its words and the model's SLO, counted from
+/// `arrived`, unless the request may exceed the SLO.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestedDeadline {
+    /// When the first byte of the request had been read. Reading and checking the tensors counts as waiting.
+    pub arrived: Instant,
+    /// Parameter `timeout`.
+    pub timeout: Option<Nanos>,
+    /// The gRPC deadline.
+    pub grpc: Option<Nanos>,
+    /// Header or metadata `x-slo-ms`.
+    pub slo: Option<Nanos>,
+    /// Parameter `symphony_exceed_slo`: the client's words replace the model's SLO, if it may do that.
+    pub exceed_slo: bool,
+}
+
+impl RequestedDeadline {
+    /// A request that says nothing about time.
+    #[must_use]
+    pub const fn unstated(arrived: Instant) -> Self {
+        Self { arrived, timeout: None, grpc: None, slo: None, exceed_slo: false }
+    }
+
+    /// The shortest time that the client named, counted from `arrived`.
+    #[must_use]
+    pub fn shortest(&self) -> Option<Nanos> {
+        [self.timeout, self.grpc, self.slo].into_iter().flatten().min()
+    }
+}
+
+/// The answer to a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InferAnswer {
+    /// Outputs in the order of the signature, `items × item_shape` elements each, little-endian, without gaps.
+    pub payload: Bytes,
+    /// Items of the whole batch it ran in.
+    pub batch: u32,
+    /// Execution time of that batch.
+    pub execution: Nanos,
+    /// Whether it came by its deadline.
+    pub timeliness: Timeliness,
+}
+
+/// Whether an answer came by its deadline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Timeliness {
+    /// It did.
+    InTime,
+    /// It did not, but within the grace that follows.
+    Late,
+}
+
+/// A parameter of a request, a tensor or a repository call.
+#[derive(Clone, Debug, PartialEq, serde::Deserialize)]
+#[serde(untagged)]
+pub enum Parameter {
+    /// A truth value.
+    Bool(bool),
+    /// A whole number that fits 64 bits with a sign.
+    Int(i64),
+    /// A whole number beyond that.
+    Uint(u64),
+    /// Any other number.
+    Double(f64),
+    /// Text.
+    Text(String),
+}
+
+/// Counters of a model since the process began.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ModelStatistics {
+    /// The model.
+    pub model: String,
+    /// When the last answer was given, in milliseconds since 1970; 0 if there was none.
+    pub last_inference_ms: u64,
+    /// Items answered.
+    pub inference_count: u64,
+    /// Batches run.
+    pub execution_count: u64,
+    /// Requests answered, from arrival to answer.
+    pub success: Span,
+    /// Requests that ended otherwise, from arrival to end.
+    pub fail: Span,
+    /// Waiting before execution.
+    pub queue: Span,
+    /// Execution.
+    pub compute: Span,
+    /// Execution by size of batch, ascending.
+    pub batches: Vec<(u32, Span)>,
+}
+
+/// How often something happened and how long it took in all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Span {
+    /// How often.
+    pub count: u64,
+    /// How long in all.
+    pub total: Nanos,
+}
