@@ -35,8 +35,6 @@ pub enum DropChoice {
     Window,
     /// `"prune"`.
     Prune,
-    /// `"none"`.
-    None,
 }
 
 /// Which GPU a batch gets (DESIGN section 6).
@@ -66,7 +64,7 @@ pub(crate) type Refused = (&'static str, &'static str, String);
 
 const NAMES: &str = "one of \"symphony\", \"eager\"";
 const TRIGGERS: &str = "one of \"eager\", \"frontrun\", \"latest\", { timeout_ms = x }";
-const DROPS: &str = "one of \"window\", \"prune\", \"none\"";
+const DROPS: &str = "one of \"window\", \"prune\"";
 const GPU_CHOICES: &str = "one of \"lowest_id\", \"earliest_free\"";
 
 impl PolicySpec {
@@ -100,7 +98,6 @@ impl PolicySpec {
             None => {}
             Some("window") => spec.drop = DropChoice::Window,
             Some("prune") => spec.drop = DropChoice::Prune,
-            Some("none") => spec.drop = DropChoice::None,
             Some(other) => return Err((".drop", DROPS, format!("\"{other}\""))),
         }
         match table.gpu_choice.as_deref() {
@@ -148,7 +145,6 @@ impl fmt::Display for PolicySpec {
         match self.drop {
             DropChoice::Window => {}
             DropChoice::Prune => f.write_str(" drop=prune")?,
-            DropChoice::None => f.write_str(" drop=none")?,
         }
         match self.gpu_choice {
             GpuOrder::LowestId => Ok(()),

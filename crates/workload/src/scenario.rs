@@ -16,8 +16,8 @@ use crate::trace::Trace;
 
 /// Models of one scenario, after `count` is expanded: 64 MB of queues and profiles at the usual sizes.
 pub const SCENARIO_MODELS_MAX: usize = 10_000;
-/// GPUs of one scenario.
-pub const SCENARIO_GPUS_MAX: u32 = 100_000;
+/// GPUs of one scenario: what one rank thread may hold.
+pub const SCENARIO_GPUS_MAX: u32 = 1 << 16;
 /// Seeds of one scenario.
 pub const SEEDS_MAX: usize = 1_000;
 /// The longest warm-up and duration in seconds: a nanosecond clock in f64 stays exact to well under a microsecond.

@@ -125,7 +125,7 @@ fn mistakes_are_named_by_file_key_and_expectation() {
         &["policy.trigger=beta"],
         "key `policy.trigger`: expected one of \"eager\", \"frontrun\", \"latest\"",
     );
-    refused(FULL, &["policy.drop=all"], "key `policy.drop`: expected one of \"window\", \"prune\", \"none\"");
+    refused(FULL, &["policy.drop=all"], "key `policy.drop`: expected one of \"window\", \"prune\"");
     refused(FULL, &["policy.gpu_choice=best"], "key `policy.gpu_choice`");
     refused(FULL, &["policy.name=eager"], "use name = \"symphony\" to choose one");
     refused(FULL, &["policy.extra=1"], "without other keys");
@@ -141,7 +141,7 @@ fn mistakes_are_named_by_file_key_and_expectation() {
     refused(FULL, &["model.0.batch_max=0"], "key `model.0.batch_max`: expected 1 to 4096, got 0");
     refused(FULL, &["model.1.name=resnet50-1"], "expected names that differ, got `resnet50-1` twice");
     refused(FULL, &["seeds=[]"], "key `seeds`: expected 1 to 1000 seeds");
-    refused(FULL, &["gpu.0.count=4000000000"], "at most 100000 GPUs");
+    refused(FULL, &["gpu.0.count=4000000000"], "at most 65536 GPUs");
     refused(FULL, &["gpu=[]"], "at least one [[gpu]]");
     refused(&FULL.replace("weight", "wait"), &[], "unknown field `wait`");
     refused(&FULL.replace("rate_rps = 5000.0", ""), &[], "key `workload.rate_rps`");

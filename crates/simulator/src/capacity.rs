@@ -1,0 +1,53 @@
+//! What perfect coordination could reach: where the search for goodput begins.
+
+use symphony_types::Nanos;
+use symphony_workload::{ModelSpec, Scenario};
+
+/// Halvings of the bracket: 2⁻⁶⁰ of the highest rate is far below any rate that matters.
+const HALVINGS: u32 = 60;
+
+/// The fluid bound in requests per second: the highest total rate at which staggered batches fit the GPUs.
+///
+/// At rate λ a model's best batch is the largest b with b/λ + ℓ(b) within the SLO less delays: b requests gather while the
+/// batch before runs (seed 000, section 4.2, equations 2 and 3). It takes λ·ℓ(b)/b GPUs; all models together may take as
+/// many as there are. With one model this is the paper's staggered bound. Luck with arrivals can beat it by a little.
+/// Zero if some model cannot meet its SLO even alone.
+#[must_use]
+pub fn fluid_bound_rps(scenario: &Scenario) -> f64 {
+    let gpus = f64::from(scenario.gpu_count());
+    let fits = |rate_rps: f64| {
+        let needed = |model: &ModelSpec| gpus_needed(scenario, model, rate_rps * model.share);
+        scenario.models.iter().filter(|model| model.share > 0.0).map(needed).sum::<f64>() <= gpus
+    };
+    let (mut low, mut high) = (0.0, symphony_workload::RATE_RPS_MAX);
+    for _ in 0..HALVINGS {
+        // Halving the logarithm once the bracket has a lower end: rates span nine orders of magnitude.
+        let middle = if low > 0.0 { f64::sqrt(low * high) } else { high / 16.0 };
+        if fits(middle) {
+            low = middle
+        } else {
+            high = middle
+        }
+        if high < 1e-6 {
+            return 0.0;
+        }
+    }
+    low
+}
+
+/// GPUs that the model keeps busy at this rate, infinite if its SLO is out of reach.
+fn gpus_needed(scenario: &Scenario, model: &ModelSpec, rate_rps: f64) -> f64 {
+    let network = scenario.network;
+    let budget = model.slo - network.control - network.reply;
+    let execution = |batch: u32| model.profile.latency(batch) + network.data_per_item.saturating_mul(u64::from(batch));
+    if execution(1) > budget {
+        return f64::INFINITY;
+    }
+    let gathers = |batch: u32| Nanos::from_secs_f64(f64::from(batch) / rate_rps) + execution(batch) <= budget;
+    let (mut fits, mut too_large) = (1, model.profile.batch_max() + 1);
+    while too_large - fits > 1 {
+        let middle = u32::midpoint(fits, too_large);
+        if gathers(middle) { fits = middle } else { too_large = middle }
+    }
+    rate_rps * model.profile.latency(fits).as_secs_f64() / f64::from(fits)
+}

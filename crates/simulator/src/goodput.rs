@@ -1,0 +1,209 @@
+//! The search for goodput, as steps: it says which runs it needs and takes their verdicts.
+
+use symphony_workload::{RATE_RPS_MAX, Scenario};
+
+use crate::capacity::fluid_bound_rps;
+use crate::error::Error;
+use crate::world::meets_slo;
+
+/// The search ends when the lowest failing rate is within this share of the highest passing one.
+pub const GOODPUT_RESOLUTION: f64 = 0.005;
+/// Where the search begins, as a share of the fluid bound: good policies reach 85 to 100 %.
+const FIRST_SHARE: f64 = 0.92;
+/// How far the search first moves from there; each further move in the same direction is twice as far.
+const FIRST_MOVE: f64 = 0.04;
+/// Below this share of the fluid bound the goodput counts as zero.
+const LEAST_SHARE: f64 = 1e-3;
+/// No policy is this many times better than the bound, but a trace played ever faster may be over before it hurts; ends
+/// the search upwards.
+const MOST_SHARE: f64 = 16.0;
+
+/// One run that the search needs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Trial {
+    /// Total rate in requests per second.
+    pub rate_rps: f64,
+    /// The seed.
+    pub seed: u64,
+}
+
+/// Finds the highest total rate at which every model's p99 meets its SLO in the median of the seeds: bracket, then
+/// bisection. The caller runs the trials, in any order and on as many threads as it likes; what is found depends on the
+/// verdicts alone.
+#[derive(Clone, Debug)]
+pub struct GoodputSearch {
+    seeds: Vec<u64>,
+    bound_rps: f64,
+    /// The rate in question.
+    rate_rps: f64,
+    /// Verdicts at that rate, by position of the seed.
+    verdicts: Vec<Option<bool>>,
+    /// The highest rate that passed.
+    passed_rps: Option<f64>,
+    /// The lowest rate that failed.
+    failed_rps: Option<f64>,
+    step: f64,
+    goodput_rps: Option<f64>,
+}
+
+impl GoodputSearch {
+    /// A search that starts from the fluid bound of the scenario.
+    #[must_use]
+    pub fn new(scenario: &Scenario) -> Self {
+        Self::from_bound(scenario.seeds.clone(), fluid_bound_rps(scenario))
+    }
+
+    fn from_bound(seeds: Vec<u64>, bound_rps: f64) -> Self {
+        // Without seeds there is nobody to ask, without a bound nothing to find.
+        let goodput_rps = (seeds.is_empty() || bound_rps <= 0.0).then_some(0.0);
+        Self {
+            verdicts: vec![None; seeds.len()],
+            seeds,
+            bound_rps,
+            rate_rps: bound_rps * FIRST_SHARE,
+            passed_rps: None,
+            failed_rps: None,
+            step: FIRST_MOVE,
+            goodput_rps,
+        }
+    }
+
+    /// The goodput in requests per second once it is found; zero if not even a trickle is served.
+    #[must_use]
+    pub fn goodput_rps(&self) -> Option<f64> {
+        self.goodput_rps
+    }
+
+    /// The runs that the next decision surely needs; empty when the search is over. With several seeds the verdict at a
+    /// rate is that of the majority, so agreeing seeds spare the rest their runs.
+    #[must_use]
+    pub fn needed(&self) -> Vec<Trial> {
+        if self.goodput_rps.is_some() {
+            return Vec::new();
+        }
+        let missing_to_pass = self.majority() - self.count(true);
+        let missing_to_fail = self.seeds.len() + 1 - self.majority() - self.count(false);
+        let unknown = self.seeds.iter().zip(&self.verdicts).filter(|(_, verdict)| verdict.is_none());
+        let trials = unknown.map(|(&seed, _)| Trial { rate_rps: self.rate_rps, seed });
+        trials.take(missing_to_pass.min(missing_to_fail)).collect()
+    }
+
+    /// Takes the verdict of a trial: whether every model's p99 met its SLO. Trials of other rates are ignored.
+    pub fn record(&mut self, trial: Trial, passed: bool) {
+        if self.goodput_rps.is_some() || trial.rate_rps != self.rate_rps {
+            return;
+        }
+        let open = |(seed, verdict): (&u64, &Option<bool>)| *seed == trial.seed && verdict.is_none();
+        let Some(position) = self.seeds.iter().zip(&self.verdicts).position(open) else { return };
+        self.verdicts[position] = Some(passed);
+        if self.count(true) >= self.majority() {
+            self.passed_rps = Some(self.rate_rps);
+        } else if self.count(false) > self.seeds.len() - self.majority() {
+            self.failed_rps = Some(self.rate_rps);
+        } else {
+            return;
+        }
+        self.verdicts.fill(None);
+        self.advance();
+    }
+
+    /// Seeds that must pass: more than half.
+    fn majority(&self) -> usize {
+        self.seeds.len() / 2 + 1
+    }
+
+    fn count(&self, passed: bool) -> usize {
+        self.verdicts.iter().filter(|&&verdict| verdict == Some(passed)).count()
+    }
+
+    /// Chooses the next rate, or ends the search.
+    fn advance(&mut self) {
+        let least_rps = self.bound_rps * LEAST_SHARE;
+        let most_rps = (self.bound_rps * MOST_SHARE).min(RATE_RPS_MAX);
+        match (self.passed_rps, self.failed_rps) {
+            (Some(passed), Some(failed)) if failed <= passed * (1.0 + GOODPUT_RESOLUTION) => {
+                self.goodput_rps = Some(passed);
+            }
+            (Some(passed), Some(failed)) => self.rate_rps = f64::midpoint(passed, failed),
+            (Some(passed), None) if passed >= most_rps => self.goodput_rps = Some(passed),
+            (Some(passed), None) => self.rate_rps = (passed * (1.0 + self.step)).min(most_rps),
+            (None, Some(failed)) if failed <= least_rps => self.goodput_rps = Some(0.0),
+            (None, Some(failed)) => self.rate_rps = failed * (1.0 - self.step),
+            (None, None) => {}
+        }
+        self.step = (self.step * 2.0).min(0.5);
+    }
+}
+
+/// The whole search, one run after another.
+///
+/// # Errors
+/// As [`simulate`](crate::simulate).
+pub fn find_goodput(scenario: &Scenario) -> Result<f64, Error> {
+    let mut search = GoodputSearch::new(scenario);
+    loop {
+        if let Some(goodput_rps) = search.goodput_rps() {
+            return Ok(goodput_rps);
+        }
+        for trial in search.needed() {
+            let verdict = meets_slo(scenario, trial.seed, trial.rate_rps)?;
+            search.record(trial, verdict.passed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Runs the search against seeds that pass up to a rate each; returns what it found and how many runs it took.
+    fn search(limits: &[f64], bound_rps: f64) -> (f64, usize) {
+        let seeds: Vec<u64> = (0..limits.len() as u64).collect();
+        let mut search = GoodputSearch::from_bound(seeds, bound_rps);
+        let mut runs = 0;
+        while search.goodput_rps().is_none() {
+            let needed = search.needed();
+            assert!(!needed.is_empty(), "a search that is not over needs something");
+            for trial in needed {
+                runs += 1;
+                search.record(trial, trial.rate_rps <= limits[trial.seed as usize]);
+            }
+        }
+        assert!(search.needed().is_empty());
+        (search.goodput_rps().unwrap(), runs)
+    }
+
+    #[test]
+    fn agreeing_seeds_spare_the_last_one_its_runs() {
+        let (found, runs) = search(&[900.0, 900.0, 900.0], 1000.0);
+        assert!((895.0..=900.0).contains(&found), "{found}");
+        assert!(runs <= 14, "{runs} runs");
+    }
+
+    #[test]
+    fn nothing_served_is_zero_and_verdicts_of_strangers_are_ignored() {
+        assert_eq!(search(&[0.0], 1000.0).0, 0.0);
+        assert_eq!(search(&[], 1000.0).0, 0.0);
+        assert_eq!(search(&[5.0], 0.0).0, 0.0);
+        let mut search = GoodputSearch::from_bound(vec![1], 1000.0);
+        let before = search.needed();
+        search.record(Trial { rate_rps: 1.0, seed: 1 }, true);
+        search.record(Trial { seed: 2, ..before[0] }, true);
+        assert_eq!(search.needed(), before);
+    }
+
+    proptest! {
+        #[test]
+        fn the_median_is_found_within_one_percent(
+            limits in prop::collection::vec(5.0..3000.0_f64, 1..6), bound_rps in 300.0..4000.0_f64,
+        ) {
+            let mut sorted = limits.clone();
+            sorted.sort_by(f64::total_cmp);
+            let median = sorted[(sorted.len() - 1) / 2];
+            let (found, _) = search(&limits, bound_rps);
+            prop_assert!(found <= median && median <= found * 1.01, "{found} for {median}");
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Each invariant that the simulator watches, broken on purpose through the tap, must end the run under its name.
+
+use symphony_scheduler::{ModelAction, ModelActions, ModelInput, Plan};
+use symphony_types::{GpuId, Invariant, Nanos, RequestId, Time};
+use symphony_workload::Scenario;
+
+use crate::error::Error;
+use crate::tap::{Open, Tap};
+use crate::world::World;
+
+const SEED: u64 = 9;
+
+impl<F: FnMut(Time, &ModelInput, &mut ModelActions)> Tap for F {
+    fn model_step(&mut self, now: Time, input: &ModelInput, actions: &mut ModelActions) {
+        self(now, input, actions);
+    }
+}
+
+/// Two models on two GPUs, overloaded, so that GPUs run back to back.
+fn scenario() -> Scenario {
+    let text = "
+        name = 'planted'
+        policy = 'eager'
+        duration_s = 1
+        warmup_s = 0.1
+        seeds = [9]
+        network = { ctrl_us = 100, data_us_per_item = 10, reply_us = 50 }
+        gpu = [{ kind = 'x', count = 2 }]
+        model = [{ name = 'm', count = 2, alpha_ms = 1, beta_ms = 5, slo_ms = 25 }]
+        workload = { rate_rps = 2000, arrival = 'poisson' }";
+    Scenario::parse("planted.toml", text, &[], &|_| Err("no files".to_owned())).unwrap()
+}
+
+fn run(fault: impl Tap) -> Result<(), Error> {
+    let scenario = scenario();
+    World::new(&scenario, SEED, scenario.rate_rps, fault).run()
+}
+
+/// Runs with a fault that changes every plan, and expects it to be found as this invariant.
+#[track_caller]
+fn found(invariant: Invariant, words: &str, fault: impl Tap) {
+    let error = run(fault).expect_err("the fault should be found");
+    let Error::Violation { violation, seed, command, .. } = &error else { panic!("another error: {error}") };
+    assert_eq!((violation.invariant, *seed), (invariant, SEED), "{error}");
+    assert!(violation.detail.contains(words), "`{words}` is not in: {error}");
+    assert_eq!(command, "symphony sim planted.toml --set 'seeds=[9]' --set workload.rate_rps=2000.0");
+}
+
+fn on_plans(mut change: impl FnMut(&mut Plan)) -> impl Tap {
+    move |_: Time, _: &ModelInput, actions: &mut ModelActions| {
+        for action in &mut actions.list {
+            if let ModelAction::Execute(plan) = action {
+                change(plan);
+            }
+        }
+    }
+}
+
+fn first_plan(actions: &ModelActions) -> Option<Plan> {
+    actions.list.iter().find_map(|action| if let ModelAction::Execute(plan) = action { Some(*plan) } else { None })
+}
+
+#[test]
+fn without_a_fault_the_run_ends_well() {
+    run(Open).unwrap();
+}
+
+#[test]
+fn s1_two_plans_that_overlap() {
+    let mut ends = [Time::ZERO; 2];
+    found(Invariant::S1, "is busy until", move |_: Time, _: &ModelInput, actions: &mut ModelActions| {
+        let mut moved = None;
+        for action in &mut actions.list {
+            match action {
+                ModelAction::Execute(plan) => {
+                    let end = &mut ends[plan.gpu.get() as usize];
+                    if plan.start == *end {
+                        plan.start = plan.start - Nanos::new(1);
+                        plan.end = plan.end - Nanos::new(1);
+                        moved = Some(plan.end);
+                    }
+                    *end = plan.end;
+                }
+                ModelAction::Release { free_at, .. } => *free_at = moved.take().unwrap_or(*free_at),
+                _ => {}
+            }
+        }
+    });
+}
+
+#[test]
+fn s2_a_plan_that_misses_its_deadline() {
+    found(Invariant::S2, "must end by", on_plans(|plan| plan.must_end_by = plan.end - Nanos::new(1)));
+}
+
+#[test]
+fn s2_a_plan_whose_deadline_is_not_that_of_its_requests() {
+    found(Invariant::S2, "is due at", |_: Time, _: &ModelInput, actions: &mut ModelActions| {
+        for request in &mut actions.planned {
+            request.deadline = request.deadline - Nanos::from_millis(25);
+        }
+    });
+}
+
+#[test]
+fn s2_a_plan_that_starts_before_it_can_arrive_or_lasts_another_time_than_its_profile() {
+    found(Invariant::S2, "reaches its GPU at", |now: Time, _: &ModelInput, actions: &mut ModelActions| {
+        let mut end = None;
+        for action in &mut actions.list {
+            match action {
+                ModelAction::Execute(plan) => {
+                    let early = plan.start.since(now);
+                    plan.start = now;
+                    plan.end = plan.end - early;
+                    end = Some(plan.end);
+                }
+                ModelAction::Release { free_at, .. } => *free_at = end.unwrap_or(*free_at),
+                _ => {}
+            }
+        }
+    });
+    found(Invariant::S2, "and takes", on_plans(|plan| plan.start += Nanos::new(1)));
+}
+
+#[test]
+fn s3_a_request_that_is_decided_twice_or_by_a_stranger() {
+    found(Invariant::S3, "not open or not its own", |_: Time, _: &ModelInput, actions: &mut ModelActions| {
+        if let Some(plan) = first_plan(actions) {
+            let request = actions.requests_of(&plan)[0];
+            let reason = symphony_types::DropReason::ProtectBatch;
+            actions.list.push(ModelAction::Drop { request, reason });
+        }
+    });
+    found(Invariant::S3, "not open or not its own", |_: Time, _: &ModelInput, actions: &mut ModelActions| {
+        for request in &mut actions.planned {
+            request.id = RequestId { sequence: request.id.sequence + 1_000_000, ..request.id };
+        }
+    });
+}
+
+#[test]
+fn s4_a_grant_that_is_kept_and_a_gpu_that_nobody_gave() {
+    found(Invariant::S4, "expected one release", |_: Time, _: &ModelInput, actions: &mut ModelActions| {
+        actions.list.retain(|action| !matches!(action, ModelAction::Release { .. }));
+    });
+    found(Invariant::S4, "at the plan's end", |_: Time, _: &ModelInput, actions: &mut ModelActions| {
+        let used = first_plan(actions).is_some();
+        for action in &mut actions.list {
+            if let ModelAction::Release { free_at, .. } = action
+                && used
+            {
+                *free_at = *free_at - Nanos::new(1);
+            }
+        }
+    });
+    found(Invariant::S4, "without a grant", |now: Time, input: &ModelInput, actions: &mut ModelActions| {
+        if matches!(input, ModelInput::Arrive(_)) {
+            actions.list.push(ModelAction::Release { gpu: GpuId::new(0), free_at: now });
+        }
+    });
+}
+
+#[test]
+fn s5_a_batch_that_does_not_hold_what_it_says() {
+    found(Invariant::S5, "items", on_plans(|plan| plan.requests -= 1));
+}
+
+#[test]
+fn a_lost_request_ends_the_run_as_stuck() {
+    let error = run(|_: Time, _: &ModelInput, actions: &mut ModelActions| {
+        actions.list.retain(|action| !matches!(action, ModelAction::Drop { .. }));
+    });
+    let error = error.expect_err("drops that are never reported leave requests undecided").to_string();
+    assert!(error.contains("undecided long after their deadlines"), "{error}");
+}
+
+#[test]
+fn lost_timers_and_offers_leave_no_event_where_nothing_more_arrives() {
+    let mut scenario = scenario();
+    let trace = symphony_workload::Trace { rows: vec![(0.2, Some(0)), (0.3, Some(1))], time_scale: 1.0 };
+    scenario.rate_rps = trace.rate_rps();
+    scenario.arrival = symphony_workload::Arrival::Trace(trace.into());
+    World::new(&scenario, SEED, scenario.rate_rps, Open).run().expect("the trace alone is served");
+    let lose = |_: Time, _: &ModelInput, actions: &mut ModelActions| actions.clear();
+    let error = World::new(&scenario, SEED, scenario.rate_rps, lose).run().unwrap_err().to_string();
+    assert!(error.contains("2 requests wait and no event is left"), "{error}");
+    assert!(error.contains("--set workload.arrival.time_scale=1.0"), "{error}");
+}
+
+#[test]
+fn a_timer_that_asks_for_now_for_ever_ends_the_run_as_stuck() {
+    let error = run(|now: Time, _: &ModelInput, actions: &mut ModelActions| {
+        actions.list.push(ModelAction::WakeAt(now));
+    });
+    let error = error.expect_err("spinning is found").to_string();
+    assert!(error.contains("steps without an arrival or the passing of time"), "{error}");
+}

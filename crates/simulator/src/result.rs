@@ -1,0 +1,105 @@
+//! The result of `symphony sim -o json` (DESIGN section 12): names and order of keys are a contract.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use symphony_workload::Scenario;
+
+/// Everything `symphony sim` found out.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SimulationResult {
+    /// The scenario's name.
+    pub scenario: String,
+    /// The policy, with whatever differs from what its name stands for.
+    pub policy: String,
+    /// One run per seed: at the scenario's rate, or at the goodput that was found.
+    pub runs: Vec<RunResult>,
+    /// The goodput in requests per second; `None` if it was not asked for.
+    pub goodput_rps: Option<f64>,
+    /// Simulated requests per second of real time. The only number that differs between two runs of the same command.
+    pub sim_requests_per_second: f64,
+}
+
+impl SimulationResult {
+    /// Puts a result together. `real_s` is the time in seconds that simulating `requests` requests took.
+    #[must_use]
+    pub fn new(
+        scenario: &Scenario,
+        runs: Vec<RunResult>,
+        goodput_rps: Option<f64>,
+        requests: u64,
+        real_s: f64,
+    ) -> Self {
+        Self {
+            scenario: scenario.name.clone(),
+            policy: scenario.policy.to_string(),
+            runs,
+            goodput_rps,
+            sim_requests_per_second: requests as f64 / real_s.max(1e-9),
+        }
+    }
+}
+
+/// What one seed showed. Requests that arrive in [warm-up, warm-up + duration) count, until each has its outcome.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RunResult {
+    /// The seed.
+    pub seed: u64,
+    /// Requests that arrived, per second.
+    pub offered_rps: f64,
+    /// Requests answered by their deadline, per second.
+    pub good_rps: f64,
+    /// Share of requests dropped or late; zero if none arrived.
+    pub bad_rate: f64,
+    /// Mean share of the GPUs that executed, between warm-up and the end of counting.
+    pub gpu_utilization: f64,
+    /// GPUs that executed at least one batch in that time.
+    pub gpus_used: u32,
+    /// Mean share of the GPUs that did nothing in that time: 1 − `gpu_utilization`, what an autoscaler may release.
+    pub idle_fraction: f64,
+    /// How many requests ran in a batch of each size.
+    pub batch_size_by_request: BTreeMap<u32, u64>,
+    /// From arrival to the start on the GPU.
+    pub queueing_ms: Queueing,
+    /// Per model, in the order of the scenario.
+    pub models: Vec<ModelResult>,
+    /// Requests simulated, those outside of the counted time included.
+    #[serde(skip)]
+    pub simulated_requests: u64,
+}
+
+/// Queueing delays of executed requests in milliseconds; `None` if none was executed. Quantiles are within 0.5 %.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Queueing {
+    /// Median.
+    pub p50: Option<f64>,
+    /// 99th percentile.
+    pub p99: Option<f64>,
+    /// Largest, exact.
+    pub max: Option<f64>,
+    /// Mean, exact; for comparison with queueing theory.
+    #[serde(skip)]
+    pub mean: Option<f64>,
+}
+
+/// What one model got.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ModelResult {
+    /// Its name.
+    pub name: String,
+    /// Requests that arrived.
+    pub offered: u64,
+    /// Answered by their deadline.
+    pub good: u64,
+    /// Answered later.
+    pub late: u64,
+    /// Never answered.
+    pub dropped: u64,
+    /// Median of the time from arrival to answer in milliseconds, dropped requests as infinite. `None` where infinite or
+    /// nothing arrived. Within 0.5 %, and never on the wrong side of the SLO.
+    pub p50_ms: Option<f64>,
+    /// The same at 99 %: goodput asks for `p99_ms` ≤ SLO.
+    pub p99_ms: Option<f64>,
+    /// Mean size of the batches that its counted requests ran in; `None` without any.
+    pub mean_batch: Option<f64>,
+}

@@ -1,0 +1,203 @@
+//! What a run counts.
+
+use std::collections::BTreeMap;
+
+use symphony_scheduler::{Plan, Request};
+use symphony_types::{Nanos, Time};
+use symphony_workload::Scenario;
+
+use crate::histogram::{Histogram, rank_of};
+use crate::result::{ModelResult, Queueing, RunResult};
+
+#[derive(Debug)]
+struct ModelTally {
+    slo: Nanos,
+    offered: u64,
+    good: u64,
+    late: u64,
+    dropped: u64,
+    latency: Histogram,
+    batches: u64,
+    batch_items: u64,
+}
+
+/// Counts what happens to requests that arrive in the counted time, and what GPUs do in it.
+#[derive(Debug)]
+pub(crate) struct Tally {
+    from: Time,
+    until: Time,
+    reply: Nanos,
+    models: Vec<ModelTally>,
+    queueing: Histogram,
+    /// Requests by the size of the batch they ran in; grows to the largest batch once.
+    by_batch: Vec<u64>,
+    busy_ns: u64,
+    used: Vec<bool>,
+    simulated: u64,
+    undecided: u64,
+}
+
+/// Whether a model's bad requests exceed one percent of what is offered to it: its p99 then misses the SLO.
+pub(crate) const fn misses_p99(bad: u64, offered: u64) -> bool {
+    bad * 100 > offered
+}
+
+impl Tally {
+    pub(crate) fn new(scenario: &Scenario) -> Self {
+        let model = |slo| ModelTally {
+            slo,
+            offered: 0,
+            good: 0,
+            late: 0,
+            dropped: 0,
+            latency: Histogram::new(),
+            batches: 0,
+            batch_items: 0,
+        };
+        let from = Time::ZERO + scenario.warmup;
+        Self {
+            from,
+            until: from + scenario.duration,
+            reply: scenario.network.reply,
+            models: scenario.models.iter().map(|spec| model(spec.slo)).collect(),
+            queueing: Histogram::new(),
+            by_batch: vec![0; 64],
+            busy_ns: 0,
+            used: vec![false; scenario.gpu_count() as usize],
+            simulated: 0,
+            undecided: 0,
+        }
+    }
+
+    /// The end of the counted time.
+    pub(crate) fn until(&self) -> Time {
+        self.until
+    }
+
+    /// Counted requests without an outcome.
+    pub(crate) fn undecided(&self) -> u64 {
+        self.undecided
+    }
+
+    pub(crate) fn simulated(&self) -> u64 {
+        self.simulated
+    }
+
+    #[inline]
+    fn counts(&self, arrival: Time) -> bool {
+        arrival >= self.from && arrival < self.until
+    }
+
+    #[inline]
+    pub(crate) fn arrived(&mut self, model: usize, at: Time) {
+        self.simulated += 1;
+        if self.counts(at) {
+            self.models[model].offered += 1;
+            self.undecided += 1;
+        }
+    }
+
+    /// Returns the model's bad requests so far.
+    pub(crate) fn dropped(&mut self, model: usize, request: &Request) -> u64 {
+        if self.counts(request.deadline - self.models[model].slo) {
+            self.models[model].dropped += 1;
+            self.undecided -= 1;
+        }
+        self.models[model].late + self.models[model].dropped
+    }
+
+    /// Returns the model's bad requests so far.
+    pub(crate) fn executed(&mut self, model: usize, plan: &Plan, requests: &[Request]) -> u64 {
+        let busy = plan.end.min(self.until).since(plan.start.max(self.from)).get();
+        if busy > 0 {
+            self.busy_ns += busy;
+            self.used[plan.gpu.get() as usize] = true;
+        }
+        let slo = self.models[model].slo;
+        let mut counted = 0;
+        for request in requests {
+            let arrival = request.deadline - slo;
+            if !self.counts(arrival) {
+                continue;
+            }
+            counted += 1;
+            let latency = (plan.end + self.reply).since(arrival);
+            let model = &mut self.models[model];
+            if latency <= slo {
+                model.good += 1
+            } else {
+                model.late += 1
+            }
+            model.latency.record(latency);
+            self.queueing.record(plan.start.since(arrival));
+        }
+        if counted > 0 {
+            self.undecided -= counted;
+            let batch = plan.batch as usize;
+            if batch >= self.by_batch.len() {
+                self.by_batch.resize(batch + 1, 0);
+            }
+            self.by_batch[batch] += counted;
+            self.models[model].batches += 1;
+            self.models[model].batch_items += u64::from(plan.batch);
+        }
+        self.models[model].late + self.models[model].dropped
+    }
+
+    /// Whether every model's p99 is within its SLO. Counts decided requests only.
+    pub(crate) fn meets_slo(&self) -> bool {
+        self.models.iter().all(|model| !misses_p99(model.late + model.dropped, model.offered))
+    }
+
+    pub(crate) fn into_result(self, scenario: &Scenario, seed: u64) -> RunResult {
+        let duration_s = scenario.duration.as_secs_f64();
+        let offered: u64 = self.models.iter().map(|model| model.offered).sum();
+        let good: u64 = self.models.iter().map(|model| model.good).sum();
+        let gpu_time_ns = self.used.len() as f64 * scenario.duration.get() as f64;
+        let gpu_utilization = self.busy_ns as f64 / gpu_time_ns;
+        let ms = |span: Option<Nanos>| span.map(Nanos::as_millis_f64);
+        let by_batch = (0_u32..).zip(&self.by_batch).filter(|&(_, &requests)| requests > 0);
+        RunResult {
+            seed,
+            offered_rps: offered as f64 / duration_s,
+            good_rps: good as f64 / duration_s,
+            bad_rate: if offered == 0 { 0.0 } else { (offered - good) as f64 / offered as f64 },
+            gpu_utilization,
+            gpus_used: self.used.iter().filter(|&&used| used).count() as u32,
+            idle_fraction: 1.0 - gpu_utilization,
+            batch_size_by_request: by_batch.map(|(batch, &requests)| (batch, requests)).collect::<BTreeMap<_, _>>(),
+            queueing_ms: Queueing {
+                p50: ms(self.queueing.quantile(0.5)),
+                p99: ms(self.queueing.quantile(0.99)),
+                max: ms(self.queueing.max()),
+                mean: ms(self.queueing.mean()),
+            },
+            models: scenario.models.iter().zip(&self.models).map(|(spec, model)| model.result(&spec.name)).collect(),
+            simulated_requests: self.simulated,
+        }
+    }
+}
+
+impl ModelTally {
+    fn result(&self, name: &str) -> ModelResult {
+        let mean_batch = (self.batches > 0).then(|| self.batch_items as f64 / self.batches as f64);
+        ModelResult {
+            name: name.to_owned(),
+            offered: self.offered,
+            good: self.good,
+            late: self.late,
+            dropped: self.dropped,
+            p50_ms: self.quantile(0.5).map(Nanos::as_millis_f64),
+            p99_ms: self.quantile(0.99).map(Nanos::as_millis_f64),
+            mean_batch,
+        }
+    }
+
+    /// A quantile of all offered requests, dropped ones infinite. Deferral puts most answers right at the SLO, so the
+    /// bucket's middle is moved to the side of the SLO on which the request is known to be.
+    fn quantile(&self, quantile: f64) -> Option<Nanos> {
+        let rank = rank_of(quantile, self.offered);
+        let middle = self.latency.at_rank(rank)?;
+        Some(if rank <= self.good { middle.min(self.slo) } else { middle.max(self.slo + Nanos::new(1)) })
+    }
+}

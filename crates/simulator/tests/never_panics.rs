@@ -1,0 +1,53 @@
+//! Whatever a small scenario asks for, the run ends with a result, and every invariant holds on the way.
+
+use proptest::prelude::*;
+use symphony_simulator::simulate;
+use symphony_workload::Scenario;
+
+fn policies() -> impl Strategy<Value = String> {
+    let trigger = prop::sample::select(vec!["'eager'", "'frontrun'", "'latest'", "{ timeout_ms = 3 }"]);
+    let drop = prop::sample::select(vec!["window", "prune"]);
+    let choice = prop::sample::select(vec!["lowest_id", "earliest_free"]);
+    (trigger, drop, choice).prop_map(|(trigger, drop, choice)| {
+        format!("{{ name = 'symphony', trigger = {trigger}, drop = '{drop}', gpu_choice = '{choice}' }}")
+    })
+}
+
+fn arrivals() -> impl Strategy<Value = String> {
+    let fixed = ["'poisson'", "'uniform'", "{ gamma = 0.05 }", "{ gamma = 3.0 }", "{ trace_csv = 't' }"];
+    prop::sample::select(fixed.map(str::to_owned).to_vec())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+    #[test]
+    fn small_runs_end_with_every_request_decided(
+        policy in policies(),
+        arrival in arrivals(),
+        (gpus, models) in (1_u32..5, 1_u32..4),
+        (alpha_ms, beta_ms, slo_ms) in (0.0..5.0_f64, 0.0..20.0_f64, 0.01..80.0_f64),
+        (ctrl_us, data_us, reply_us) in (0.0..5000.0_f64, 0.0..500.0_f64, 0.0..5000.0_f64),
+        rate_rps in 1.0..5000.0_f64,
+        seed in any::<u64>(),
+    ) {
+        let text = format!(
+            "name = 'p'\npolicy = {policy}\nduration_s = 0.5\nwarmup_s = 0.1\n\
+             network = {{ ctrl_us = {ctrl_us}, data_us_per_item = {data_us}, reply_us = {reply_us} }}\n\
+             gpu = [{{ kind = 'x', count = {gpus} }}]\n\
+             model = [{{ name = 'm', count = {models}, alpha_ms = {alpha_ms}, beta_ms = {beta_ms}, slo_ms = {slo_ms} }}]\n\
+             workload = {{ rate_rps = {rate_rps}, arrival = {arrival}, popularity = {{ zipf = 0.9 }} }}"
+        );
+        let trace = |_: &str| Ok("time_s\n0.11\n0.11\n0.2\n0.3\n0.9\n".to_owned());
+        let scenario = match Scenario::parse("p.toml", &text, &[], &trace) {
+            Ok(scenario) => scenario,
+            // α + β below half a nanosecond makes no profile.
+            Err(error) => return Err(TestCaseError::reject(error.to_string())),
+        };
+        let run = simulate(&scenario, seed, scenario.rate_rps).map_err(|error| TestCaseError::fail(error.to_string()))?;
+        for model in &run.models {
+            prop_assert_eq!(model.offered, model.good + model.late + model.dropped);
+        }
+        prop_assert!((0.0..=1.0 + 1e-9).contains(&run.gpu_utilization), "{}", run.gpu_utilization);
+        prop_assert!((0.0..=1.0).contains(&run.bad_rate));
+    }
+}
