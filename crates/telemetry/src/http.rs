@@ -1,0 +1,107 @@
+//! Metrics, health and the console over HTTP.
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Json, Response};
+use axum::routing::get;
+use tokio::net::TcpListener;
+
+use crate::Registry;
+
+/// The console: one page that needs nothing but `/api/view`.
+const CONSOLE: &str = include_str!("console.html");
+
+/// The page may run and style itself, and ask the server it came from; nothing else, so that a name in the view that
+/// looks like markup could do nothing even if it were taken for it.
+const CONSOLE_POLICY: &str =
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; base-uri 'none'";
+
+/// What a process shows on its metrics port.
+#[derive(Clone)]
+pub struct Surface {
+    registry: Registry,
+    ready: Arc<dyn Fn() -> Result<(), String> + Send + Sync>,
+    view: Arc<dyn Fn() -> serde_json::Value + Send + Sync>,
+}
+
+impl Surface {
+    /// A surface over these metrics, ready at once, with an empty view.
+    #[must_use]
+    pub fn new(registry: Registry) -> Self {
+        Self { registry, ready: Arc::new(|| Ok(())), view: Arc::new(|| serde_json::json!({})) }
+    }
+
+    /// What decides `/health/ready`: `Err` says in words what the process still waits for.
+    #[must_use]
+    pub fn with_readiness(mut self, ready: impl Fn() -> Result<(), String> + Send + Sync + 'static) -> Self {
+        self.ready = Arc::new(ready);
+        self
+    }
+
+    /// What `/api/view` answers and the console shows; the crate's README describes its shape.
+    #[must_use]
+    pub fn with_view(mut self, view: impl Fn() -> serde_json::Value + Send + Sync + 'static) -> Self {
+        self.view = Arc::new(view);
+        self
+    }
+}
+
+impl fmt::Debug for Surface {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Surface").field("registry", &self.registry).finish_non_exhaustive()
+    }
+}
+
+/// `/metrics`, `/health/live`, `/health/ready`, `/api/view` and the console at `/`.
+pub fn router(surface: Surface) -> Router {
+    Router::new()
+        .route("/", get(console))
+        .route("/metrics", get(metrics))
+        .route("/health/live", get(async || "live\n"))
+        .route("/health/ready", get(ready))
+        .route("/api/view", get(view))
+        .with_state(surface)
+}
+
+/// Serves [`router`] until `stop` completes.
+///
+/// # Errors
+/// If the listener fails.
+pub async fn serve(
+    listener: TcpListener,
+    surface: Surface,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> io::Result<()> {
+    axum::serve(listener, router(surface)).with_graceful_shutdown(stop).await
+}
+
+async fn console() -> Response {
+    let headers = [
+        (header::CONTENT_TYPE, "text/html; charset=utf-8"),
+        (header::CONTENT_SECURITY_POLICY, CONSOLE_POLICY),
+        (header::CACHE_CONTROL, "no-cache"),
+    ];
+    (headers, CONSOLE).into_response()
+}
+
+async fn metrics(State(surface): State<Surface>) -> Response {
+    let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    ([(header::CONTENT_TYPE, content_type)], surface.registry.encode()).into_response()
+}
+
+async fn ready(State(surface): State<Surface>) -> Response {
+    match (surface.ready)() {
+        Ok(()) => "ready\n".into_response(),
+        Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {reason}\n")).into_response(),
+    }
+}
+
+async fn view(State(surface): State<Surface>) -> Response {
+    ([(header::CACHE_CONTROL, "no-store")], Json((surface.view)())).into_response()
+}

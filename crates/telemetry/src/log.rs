@@ -1,0 +1,96 @@
+//! The log of a process: lines for people or JSON for programs, to standard error or a file.
+
+use std::fs::{File, OpenOptions};
+use std::io::IsTerminal as _;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::writer::BoxMakeWriter;
+
+/// The form of a log line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogForm {
+    /// For people; coloured on a terminal.
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+/// How to log.
+#[derive(Clone, Copy, Debug)]
+pub struct LogOptions<'a> {
+    /// A level (`error` to `trace`) or a filter such as `info,symphony_frontend=debug`.
+    pub filter: &'a str,
+    /// The form of a line.
+    pub form: LogForm,
+    /// A file to append to; none is standard error.
+    pub file: Option<&'a Path>,
+}
+
+/// Why there is no log.
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    /// The filter makes no sense.
+    #[error("log filter `{filter}`: {reason}; expected a level or target=level, such as info,symphony_frontend=debug")]
+    Filter {
+        /// The filter.
+        filter: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The file cannot be opened.
+    #[error("cannot append to the log file {}: {source}", .path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The operating system's reason.
+        source: std::io::Error,
+    },
+    /// This process logs already.
+    #[error("the log is already set up; expected one call per process")]
+    Twice,
+}
+
+/// Sets up the log of this process. Call it once, before the first thread is started.
+///
+/// Lines are written by the thread that logs; decision threads do not log (DESIGN section 7).
+///
+/// # Errors
+/// If the filter makes no sense, the file cannot be opened, or the process logs already.
+pub fn init_logging(options: &LogOptions<'_>) -> Result<(), LogError> {
+    let filter = filter(options.filter)?;
+    let (writer, colour) = match options.file {
+        Some(path) => (BoxMakeWriter::new(Mutex::new(open(path)?)), false),
+        None => (BoxMakeWriter::new(std::io::stderr), std::io::stderr().is_terminal()),
+    };
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_ansi(colour);
+    match options.form {
+        LogForm::Text => builder.try_init(),
+        LogForm::Json => builder.json().flatten_event(true).try_init(),
+    }
+    .map_err(|_| LogError::Twice)
+}
+
+fn filter(text: &str) -> Result<EnvFilter, LogError> {
+    EnvFilter::try_new(text).map_err(|e| LogError::Filter { filter: text.to_owned(), reason: e.to_string() })
+}
+
+fn open(path: &Path) -> Result<File, LogError> {
+    let fail = |source| LogError::File { path: path.to_owned(), source };
+    OpenOptions::new().create(true).append(true).open(path).map_err(fail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filters_and_files_that_cannot_be_are_refused_by_name() {
+        assert!(filter("info,symphony_frontend=debug").is_ok());
+        let error = filter("symphony=loud").unwrap_err().to_string();
+        assert!(error.contains("log filter `symphony=loud`"), "{error}");
+        let error = open(Path::new("no/such/dir/log")).unwrap_err().to_string();
+        assert!(error.contains("cannot append to the log file no/such/dir/log"), "{error}");
+    }
+}

@@ -1,0 +1,131 @@
+//! The metrics of one process.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use prometheus_client::encoding::{EncodeMetric, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::{Metric, Registry as Inner};
+
+use crate::invariant::ViolationCollector;
+use crate::process::ProcessCollector;
+use crate::{Kind, MetricName, names};
+
+/// The metrics of one process, cheap to clone and pass around.
+///
+/// Metrics are registered at start-up and updated through the handles that [`Registry::register`] returns; the lock
+/// inside is taken to register and to scrape, never to count.
+#[derive(Clone)]
+pub struct Registry {
+    inner: Arc<Mutex<Registered>>,
+}
+
+struct Registered {
+    metrics: Inner,
+    names: BTreeSet<&'static str>,
+}
+
+impl Registry {
+    /// A registry that already has the metrics every process has: build, process, broken invariants.
+    #[must_use]
+    pub fn new(role: &str) -> Self {
+        let mut metrics = Inner::default();
+        let facts = vec![("version", env!("CARGO_PKG_VERSION").to_owned()), ("role", role.to_owned())];
+        metrics.register(names::BUILD.bare(), names::BUILD.help, Info::new(facts));
+        metrics.register_collector(Box::new(ProcessCollector::new()));
+        metrics.register_collector(Box::new(ViolationCollector));
+        let names = names::ALL.iter().map(|metric| metric.name).collect();
+        Self { inner: Arc::new(Mutex::new(Registered { metrics, names })) }
+    }
+
+    /// Adds a metric under its name and gives the handle back.
+    ///
+    /// # Panics
+    /// If the name is taken or the metric is not of the name's kind: both are mistakes in the program, seen at start.
+    pub fn register<M: Metric + Clone>(&self, name: &MetricName, metric: M) -> M {
+        let expected = match name.kind {
+            Kind::Counter => MetricType::Counter,
+            Kind::Gauge => MetricType::Gauge,
+            Kind::Histogram => MetricType::Histogram,
+            Kind::Info => MetricType::Info,
+        };
+        let given = EncodeMetric::metric_type(&metric);
+        assert_eq!(given.as_str(), expected.as_str(), "metric {} is of another type than its name says", name.name);
+        let mut inner = self.lock();
+        assert!(inner.names.insert(name.name), "metric {} is registered twice", name.name);
+        inner.metrics.register(name.bare(), name.help, metric.clone());
+        metric
+    }
+
+    /// Everything, in the OpenMetrics text format.
+    #[must_use]
+    pub fn encode(&self) -> String {
+        let mut out = String::new();
+        text::encode(&mut out, &self.lock().metrics).expect("writing to a string cannot fail");
+        out
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Registered> {
+        // A panic while scraping leaves nothing half done that the next scrape could trip over.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registry").field("names", &self.lock().names).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::metrics::counter::Counter;
+    use prometheus_client::metrics::family::Family;
+    use prometheus_client::metrics::gauge::Gauge;
+
+    use super::*;
+    use crate::{Unit, check_law};
+
+    const REQUESTS: MetricName = MetricName {
+        name: "symphony_requests_total",
+        help: "Requests accepted",
+        kind: Kind::Counter,
+        unit: Unit::Count,
+        labels: &["model"],
+    };
+
+    #[test]
+    fn names_of_this_crate_keep_the_law_and_are_all_scraped_as_written() {
+        assert_eq!(check_law(&names::ALL), Vec::<String>::new());
+        let text = Registry::new("test").encode();
+        for metric in names::ALL {
+            assert!(text.lines().any(|l| l.starts_with(metric.name)), "{} is not in\n{text}", metric.name);
+            assert!(text.contains(&format!("# HELP {} {}", metric.bare(), metric.help)), "{}", metric.name);
+        }
+        assert!(text.contains("role=\"test\"") && text.ends_with("# EOF\n"), "{text}");
+    }
+
+    #[test]
+    fn a_registered_family_is_scraped_under_its_own_name() {
+        let registry = Registry::new("test");
+        let family = registry.register(&REQUESTS, Family::<[(&str, &str); 1], Counter>::default());
+        family.get_or_create(&[("model", "digits")]).inc_by(3);
+        assert!(registry.encode().contains("\nsymphony_requests_total{model=\"digits\"} 3\n"), "{}", registry.encode());
+    }
+
+    #[test]
+    #[should_panic(expected = "symphony_requests_total is registered twice")]
+    fn a_name_cannot_be_taken_twice() {
+        let registry = Registry::new("test");
+        registry.register(&REQUESTS, Counter::<u64>::default());
+        registry.register(&REQUESTS, Counter::<u64>::default());
+    }
+
+    #[test]
+    #[should_panic(expected = "of another type than its name says")]
+    fn a_gauge_cannot_hide_under_a_counters_name() {
+        Registry::new("test").register(&REQUESTS, Gauge::<i64>::default());
+    }
+}

@@ -1,0 +1,77 @@
+//! A process's metrics port as curl sees it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use prometheus_client::metrics::counter::Counter;
+use symphony_telemetry::{Kind, MetricName, Registry, Surface, Unit, serve};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+
+const REQUESTS: MetricName = MetricName {
+    name: "symphony_requests_total",
+    help: "Requests accepted",
+    kind: Kind::Counter,
+    unit: Unit::Count,
+    labels: &[],
+};
+
+/// Status line and headers, and the body.
+async fn get(port: u16, path: &str) -> (String, String) {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.to_owned(), body.to_owned())
+}
+
+#[tokio::test]
+async fn a_process_shows_metrics_health_view_and_console_and_stops_when_told() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let registry = Registry::new("frontend");
+    let requests = registry.register(&REQUESTS, Counter::<u64>::default());
+    let loaded = Arc::new(AtomicBool::new(false));
+    let surface = Surface::new(registry)
+        .with_readiness({
+            let loaded = Arc::clone(&loaded);
+            move || if loaded.load(Ordering::Relaxed) { Ok(()) } else { Err("no view of the cluster yet".into()) }
+        })
+        .with_view(|| serde_json::json!({ "cluster": "<b>test</b>", "epoch": 3 }));
+    let (stop, stopped) = oneshot::channel::<()>();
+    let server = tokio::spawn(serve(listener, surface, async { stopped.await.unwrap_or(()) }));
+
+    // Phase 1: the process lives but is not ready, and says why.
+    assert!(get(port, "/health/live").await.0.starts_with("HTTP/1.1 200"));
+    let (head, body) = get(port, "/health/ready").await;
+    assert!(head.starts_with("HTTP/1.1 503"), "{head}");
+    assert!(body.contains("not ready: no view of the cluster yet"), "{body}");
+
+    // Phase 2: it becomes ready and counts.
+    loaded.store(true, Ordering::Relaxed);
+    requests.inc_by(41);
+    assert!(get(port, "/health/ready").await.0.starts_with("HTTP/1.1 200"));
+    let (head, body) = get(port, "/metrics").await;
+    assert!(head.contains("application/openmetrics-text"), "{head}");
+    assert!(body.contains("symphony_requests_total 41\n") && body.contains("symphony_build_info{"), "{body}");
+
+    // Phase 3: people look at it. The page loads nothing from elsewhere and makes no markup of what it is told.
+    let (head, body) = get(port, "/api/view").await;
+    assert!(head.contains("application/json"), "{head}");
+    let view: serde_json::Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(view["epoch"], 3);
+    let (head, page) = get(port, "/").await;
+    assert!(head.contains("text/html") && head.contains("default-src 'none'"), "{head}");
+    assert!(page.contains("fetch(\"api/view\""));
+    for forbidden in ["http://", "https://", "innerHTML", "insertAdjacentHTML", "document.write", "src="] {
+        assert!(!page.contains(forbidden), "the console has {forbidden}");
+    }
+    assert!(get(port, "/nothing").await.0.starts_with("HTTP/1.1 404"));
+
+    // Phase 4: it stops when told.
+    stop.send(()).unwrap();
+    server.await.unwrap().unwrap();
+}
