@@ -253,6 +253,9 @@ fn raft_config(config: &GroupConfig) -> Result<Config, String> {
         election_timeout_max: whole_ms(timing.election_max),
         quorum_loss_probe_interval: Some(whole_ms(timing.quorum_loss_probe)),
         enable_pre_vote: Some(true),
+        // The state is in memory and the committed mark on disk is only a hint, so a restarted leader may not know what
+        // it had already confirmed. It has to win an election, whose first entry tells it, before it serves reads.
+        enable_leader_restore: Some(false),
         install_snapshot_timeout: whole_ms(timing.snapshot_timeout),
         snapshot_policy: SnapshotPolicy::LogsSinceLast(config.snapshot.entries),
         max_in_snapshot_log_to_keep: config.snapshot.entries_kept,

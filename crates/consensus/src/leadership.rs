@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use openraft::async_runtime::watch::WatchReceiver;
-use openraft::{Instant as _, RaftMetrics};
 use openraft::type_config::alias::WatchReceiverOf;
+use openraft::{Instant as _, RaftMetrics};
 use symphony_types::NodeId;
 use tokio::sync::watch;
 
@@ -45,8 +45,11 @@ pub(crate) async fn follow(
             let now = Leadership { leader, is_leader, term: metrics.current_term, quorum_acked };
             (now, metrics.membership_config.voter_ids().count(), running)
         };
-        leader_since = if now.is_leader { leader_since.or_else(|| Some(tokio::time::Instant::now().into_std())) } else { None };
-        gate.note(leader_since.filter(|_| voters > 1).map(|since| now.quorum_acked.map_or(since, |acked| acked.max(since))));
+        leader_since =
+            if now.is_leader { leader_since.or_else(|| Some(tokio::time::Instant::now().into_std())) } else { None };
+        gate.note(
+            leader_since.filter(|_| voters > 1).map(|since| now.quorum_acked.map_or(since, |acked| acked.max(since))),
+        );
         told.send_if_modified(|before| {
             let changed = (before.leader, before.is_leader, before.term) != (now.leader, now.is_leader, now.term);
             *before = now;

@@ -26,9 +26,7 @@ pub use error::{MembershipError, ProposeError, ReadError, StartError};
 pub use fault::OnDiskError;
 pub use group::{ControlGroup, Proposed};
 pub use leadership::Leadership;
-pub use limits::{
-    ADDRESS_BYTES_MAX, CLUSTER_NAME_BYTES_MAX, COMMAND_BYTES_MAX, MEMBERS_MAX, SNAPSHOT_STATE_BYTES_MAX,
-};
+pub use limits::{ADDRESS_BYTES_MAX, CLUSTER_NAME_BYTES_MAX, COMMAND_BYTES_MAX, MEMBERS_MAX, SNAPSHOT_STATE_BYTES_MAX};
 pub use state_machine::StateMachine;
 pub use timing::{LAN, RELAXED, Timing};
 pub use wire::RaftService;

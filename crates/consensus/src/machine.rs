@@ -61,7 +61,7 @@ impl Machine {
 
     /// The last entry in the state.
     pub(crate) fn applied(&self) -> Option<Position> {
-        self.applied.clone().map(Into::into)
+        self.applied.map(Into::into)
     }
 
     fn state(&mut self) -> &mut dyn StateMachine {
@@ -117,7 +117,7 @@ impl RaftStateMachine<TypeConfig> for Machine {
     type SnapshotBuilder = SnapshotWriter;
 
     async fn applied_state(&mut self) -> Result<(Option<LogIdOf>, StoredMembershipOf), io::Error> {
-        Ok((self.applied.clone(), self.membership.clone()))
+        Ok((self.applied, self.membership.clone()))
     }
 
     async fn apply<Strm>(&mut self, mut entries: Strm) -> Result<(), io::Error>
@@ -130,7 +130,7 @@ impl RaftStateMachine<TypeConfig> for Machine {
                 EntryPayload::Blank => Response::default(),
                 EntryPayload::Normal(command) => Response(self.state().apply(entry.log_id.index, &command.0)),
                 EntryPayload::Membership(membership) => {
-                    self.membership = StoredMembershipOf::new(Some(entry.log_id.clone()), membership);
+                    self.membership = StoredMembershipOf::new(Some(entry.log_id), membership);
                     Response::default()
                 }
             };
@@ -144,8 +144,8 @@ impl RaftStateMachine<TypeConfig> for Machine {
 
     async fn get_snapshot_builder(&mut self) -> SnapshotWriter {
         let image = Image {
-            at: self.applied.clone().map(Into::into),
-            members_at: self.membership.log_id().clone().map(Into::into),
+            at: self.applied.map(Into::into),
+            members_at: (*self.membership.log_id()).map(Into::into),
             members: Members::from(self.membership.membership()),
             state: self.state().snapshot(),
         };
@@ -168,9 +168,7 @@ impl RaftStateMachine<TypeConfig> for Machine {
         let newest = tokio::task::spawn_blocking(move || shelf.newest()).await;
         let newest = self.report(newest.map_err(io::Error::other).flatten())?;
         match newest {
-            Some((image, snapshot)) => {
-                Ok(Some(Snapshot { meta: snapshot_meta(&image).map_err(invalid)?, snapshot }))
-            }
+            Some((image, snapshot)) => Ok(Some(Snapshot { meta: snapshot_meta(&image).map_err(invalid)?, snapshot })),
             None => Ok(None),
         }
     }

@@ -90,6 +90,7 @@ struct Cluster {
     addresses: BTreeMap<NodeId, SocketAddr>,
     running: BTreeMap<NodeId, Replica>,
     snapshot: SnapshotEvery,
+    timing: Timing,
 }
 
 fn node(id: u64) -> NodeId {
@@ -98,11 +99,16 @@ fn node(id: u64) -> NodeId {
 
 impl Cluster {
     async fn start(size: u64, snapshot: SnapshotEvery) -> Self {
+        Self::start_with(size, snapshot, Timing::relaxed()).await
+    }
+
+    async fn start_with(size: u64, snapshot: SnapshotEvery, timing: Timing) -> Self {
         let mut cluster = Self {
             dirs: TempDir::new().expect("temporary directory"),
             addresses: BTreeMap::new(),
             running: BTreeMap::new(),
             snapshot,
+            timing,
         };
         let mut listeners = Vec::new();
         for id in 1..=size {
@@ -124,7 +130,7 @@ impl Cluster {
     fn config(&self, id: NodeId) -> GroupConfig {
         let voters = self.addresses.iter().map(|(id, address)| (*id, address.to_string())).collect();
         let mut config = GroupConfig::new("blue", id, voters, self.dir(id));
-        config.timing = Timing::relaxed();
+        config.timing = self.timing.clone();
         config.on_disk_error = OnDiskError::Stop;
         config.snapshot = self.snapshot;
         config
@@ -237,7 +243,8 @@ async fn a_group_survives_its_leader() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn everything_survives_when_all_stop() {
-    let mut cluster = Cluster::start(3, SnapshotEvery::default()).await;
+    // On the fast clockwork, which a loaded machine may make elect more often but never differently.
+    let mut cluster = Cluster::start_with(3, SnapshotEvery::default(), Timing::lan()).await;
     for line in ["one", "two", "three"] {
         cluster.propose(line).await;
     }
@@ -251,7 +258,10 @@ async fn everything_survives_when_all_stop() {
     cluster.propose("four").await;
     cluster.all_have("four").await;
     for replica in cluster.running.values() {
-        assert_eq!(replica.ledger.lines()[..3], ["one", "two", "three"]);
+        // A proposal that timed out was made again and may be there twice.
+        let mut lines = replica.ledger.lines();
+        lines.dedup();
+        assert_eq!(lines, ["one", "two", "three", "four"]);
     }
     cluster.end().await;
 }
@@ -297,9 +307,15 @@ async fn leadership_is_handed_over_and_members_change_while_serving() {
     let first = cluster.leader().await;
     let next = *cluster.running.keys().find(|id| **id != first).expect("a follower");
     cluster.running[&first].group.transfer_leader(next).await.expect("asked");
-    let mut told = cluster.running[&first].group.leadership();
-    let handed = tokio::time::timeout(PATIENCE, told.wait_for(|now| now.leader == Some(next))).await;
-    assert!(handed.expect("in time").expect("node runs").leader.is_some());
+    until("the chosen one leads", || async {
+        let leader = cluster.leader().await;
+        if leader != next {
+            // On an overloaded machine the campaign may fail or the third one win; then it is asked again.
+            cluster.running[&leader].group.transfer_leader(next).await.expect("asked");
+        }
+        (leader == next).then_some(())
+    })
+    .await;
 
     // Phase 2: a fourth replica learns, then votes.
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");

@@ -143,9 +143,7 @@ pub(crate) fn encode_ballot(ballot: Ballot) -> Vec<u8> {
 pub(crate) fn decode_ballot(bytes: &Bytes) -> Result<Ballot, FrameError> {
     let Frame { kind, at, payload } = decode(bytes)?;
     match (kind, payload.as_ref()) {
-        (KIND_BALLOT, [committed @ (0 | 1)]) => {
-            Ok(Ballot { term: at.term, node: at.node, committed: *committed == 1 })
-        }
+        (KIND_BALLOT, [committed @ (0 | 1)]) => Ok(Ballot { term: at.term, node: at.node, committed: *committed == 1 }),
         (KIND_BALLOT, other) => {
             Err(FrameError::Payload { kind, reason: format!("committed flag is {other:?}, expected 0 or 1") })
         }
@@ -190,7 +188,8 @@ pub(crate) fn decode_stamp(bytes: &Bytes) -> Result<Stamp, FrameError> {
     if kind != KIND_STAMP {
         return Err(FrameError::Kind { got: kind, expected: "stamp" });
     }
-    let cluster = String::from_utf8(payload.to_vec()).map_err(|e| FrameError::Payload { kind, reason: e.to_string() })?;
+    let cluster =
+        String::from_utf8(payload.to_vec()).map_err(|e| FrameError::Payload { kind, reason: e.to_string() })?;
     Ok(Stamp { cluster, node: at.node })
 }
 
@@ -208,7 +207,8 @@ mod tests {
             Just(Body::Blank),
             proptest::collection::vec(any::<u8>(), 0..300).prop_map(|bytes| Body::Command(bytes.into())),
             proptest::collection::btree_set(any::<u64>(), 1..5).prop_map(|voters: BTreeSet<u64>| {
-                let addresses: BTreeMap<u64, String> = voters.iter().map(|id| (*id, format!("node-{id}:7000"))).collect();
+                let addresses: BTreeMap<u64, String> =
+                    voters.iter().map(|id| (*id, format!("node-{id}:7000"))).collect();
                 Body::Members(Members { configs: vec![voters], addresses })
             }),
         ]

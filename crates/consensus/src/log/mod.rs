@@ -1,5 +1,7 @@
 //! The durable log: frames on a storage engine, one writer thread, recovery.
 
+#[cfg(test)]
+mod contract;
 pub(crate) mod engine;
 pub(crate) mod frame;
 pub(crate) mod memory;

@@ -12,7 +12,9 @@ use crate::record::{Ballot, Position};
 pub(crate) enum RecoveryError {
     #[error("log store fails: {0}")]
     Io(#[from] io::Error),
-    #[error("log store belongs to node {found_node} of cluster \"{found_cluster}\", this is node {node} of \"{cluster}\"")]
+    #[error(
+        "log store belongs to node {found_node} of cluster \"{found_cluster}\", this is node {node} of \"{cluster}\""
+    )]
     Foreign { found_cluster: String, found_node: u64, cluster: String, node: u64 },
     #[error("log store is damaged at {place}: {reason}")]
     Damaged { place: String, reason: String },

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::fmt::Debug;
 use std::io;
-use std::ops::{Bound, RangeBounds};
+use std::ops::{Bound, RangeBounds, RangeInclusive};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
@@ -100,6 +100,7 @@ pub(crate) struct LogStore {
     view: Arc<Mutex<View>>,
     writer: Writer,
     thread: Arc<Mutex<Option<JoinHandle<()>>>>,
+    fault: OnDiskError,
 }
 
 impl LogStore {
@@ -108,7 +109,7 @@ impl LogStore {
         let known = recovery::recover(engine.as_ref(), stamp)?;
         let (writer, thread) = Writer::start(engine.clone(), fault)?;
         let view = View { known, tail: VecDeque::new(), tail_bytes: 0, sequence: 0, engine: Some(engine) };
-        Ok(Self { view: Arc::new(Mutex::new(view)), writer, thread: Arc::new(Mutex::new(Some(thread))) })
+        Ok(Self { view: Arc::new(Mutex::new(view)), writer, thread: Arc::new(Mutex::new(Some(thread))), fault })
     }
 
     /// What was found at the start, or is known since.
@@ -157,10 +158,8 @@ impl LogStore {
         };
         let mut records = Vec::new();
         if from < tail_from {
-            for (index, bytes) in engine.read(from..=tail_from - 1, bytes_max)? {
-                let record = frame::decode_record(&bytes).map_err(|error| invalid(format!("entry {index}: {error}")))?;
-                records.push(record);
-            }
+            let stored = read_stored(engine.as_ref(), from..=tail_from - 1, bytes_max);
+            records = stored.inspect_err(|error| self.fault.report("log store", error))?;
         }
         records.extend(recent);
         let mut expected = records.first().map(|record| record.at.index);
@@ -187,6 +186,13 @@ impl LogStore {
             tracing::warn!(disk_bytes = disk, live_bytes = live, "log store does not reclaim its space");
         }
     }
+}
+
+fn read_stored(engine: &dyn LogEngine, range: RangeInclusive<u64>, bytes_max: usize) -> io::Result<Vec<Record>> {
+    let frames = engine.read(range, bytes_max)?.into_iter();
+    let decode =
+        |(index, bytes)| frame::decode_record(&bytes).map_err(|error| invalid(format!("entry {index}: {error}")));
+    frames.map(decode).collect()
 }
 
 fn invalid(text: String) -> io::Error {
@@ -314,5 +320,91 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         };
         self.alarm_on_disk_size();
         self.writer.submit(Job::Purge { first, through }).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use openraft::storage::RaftLogStorageExt;
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::log::sled::SledEngine;
+    use crate::record::{Ballot, Body};
+
+    fn open(dir: &TempDir) -> LogStore {
+        let engine = SledEngine::open(&dir.path().join("log")).expect("engine opens");
+        let stamp = Stamp { cluster: "blue".into(), node: 1 };
+        LogStore::open(Arc::new(engine), &stamp, OnDiskError::Stop).expect("store opens")
+    }
+
+    fn at(term: u64, index: u64) -> Position {
+        Position { term, node: 1, index }
+    }
+
+    fn command(term: u64, index: u64, length: usize) -> EntryOf {
+        let body = Body::Command(vec![index as u8; length].into());
+        raft_types::entry(Record { at: at(term, index), body }).expect("entry")
+    }
+
+    async fn indexes(store: &mut LogStore) -> Vec<(u64, u64)> {
+        let entries = store.try_get_log_entries(0..u64::MAX).await.expect("reads");
+        entries.into_iter().map(|entry| (entry.log_id.leader_id.term, entry.log_id.index)).collect()
+    }
+
+    #[tokio::test]
+    async fn vote_log_and_marks_survive_a_restart() {
+        let dir = TempDir::new().expect("temporary directory");
+        let ballot = Ballot { term: 7, node: 2, committed: true };
+        {
+            let mut store = open(&dir);
+            store.save_vote(&ballot.into()).await.expect("saves");
+            store.blocking_append((0..10).map(|index| command(1, index, 10))).await.expect("appends");
+            store.purge(at(1, 2).into()).await.expect("purges");
+            store.truncate_after(Some(at(1, 6).into())).await.expect("truncates");
+            store.blocking_append([command(2, 7, 10)]).await.expect("appends");
+            store.save_committed(Some(at(1, 5).into())).await.expect("saves");
+            store.close().await;
+        }
+        let mut store = open(&dir);
+        let known = store.known();
+        assert_eq!(known.vote, Some(ballot));
+        assert_eq!((known.purged, known.last, known.committed), (Some(at(1, 2)), Some(at(2, 7)), Some(at(1, 5))));
+        assert_eq!(indexes(&mut store).await, [(1, 3), (1, 4), (1, 5), (1, 6), (2, 7)]);
+        store.close().await;
+    }
+
+    #[tokio::test]
+    async fn old_entries_leave_the_memory_and_are_read_from_the_disk() {
+        let dir = TempDir::new().expect("temporary directory");
+        let mut store = open(&dir);
+        let length = 1024 * 1024;
+        let count = 3 * TAIL_BYTES_MAX / length;
+        for index in 0..count as u64 {
+            store.blocking_append([command(1, index, length)]).await.expect("appends");
+        }
+        assert!(store.view().tail.len() < count, "everything is still in memory");
+        assert_eq!(indexes(&mut store).await.len(), count);
+        let some = store.limited_get_log_entries(0, count as u64).await.expect("reads");
+        assert!((1..=2).contains(&some.len()), "a bounded read gave {} entries of 1 MiB", some.len());
+        assert_eq!(some[0], command(1, 0, length));
+
+        // Overwriting what is only on disk: the old entries must never be seen again.
+        store.truncate_after(Some(at(1, 0).into())).await.expect("truncates");
+        store.blocking_append([command(2, 1, 1)]).await.expect("appends");
+        assert_eq!(indexes(&mut store).await, [(1, 0), (2, 1)]);
+        store.close().await;
+        assert_eq!(indexes(&mut open(&dir)).await, [(1, 0), (2, 1)]);
+    }
+
+    #[tokio::test]
+    async fn a_closed_store_refuses_everything() {
+        let dir = TempDir::new().expect("temporary directory");
+        let mut store = open(&dir);
+        store.blocking_append([command(1, 0, 1)]).await.expect("appends");
+        store.close().await;
+        assert!(store.try_get_log_entries(0..9).await.is_err());
+        assert!(store.save_vote(&Ballot { term: 1, node: 1, committed: false }.into()).await.is_err());
+        assert!(store.blocking_append([command(1, 1, 1)]).await.is_err());
     }
 }

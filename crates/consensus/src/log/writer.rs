@@ -22,14 +22,27 @@ pub(crate) type Done = Box<dyn FnOnce(io::Result<()>) + Send>;
 
 /// What can be asked of the writer, in the order in which it will happen.
 pub(crate) enum Job {
-    Append { sequence: u64, records: Vec<Record>, done: Done },
-    Vote { ballot: Ballot, done: Done },
+    Append {
+        sequence: u64,
+        records: Vec<Record>,
+        done: Done,
+    },
+    Vote {
+        ballot: Ballot,
+        done: Done,
+    },
     /// A hint; needs no barrier of its own.
     Committed(Position),
     /// Removes `first..next`, from the end backwards.
-    Truncate { first: u64, next: u64 },
+    Truncate {
+        first: u64,
+        next: u64,
+    },
     /// Removes everything up to `through`; `first` is the lowest index that may exist.
-    Purge { first: u64, through: Position },
+    Purge {
+        first: u64,
+        through: Position,
+    },
     /// Everything before is finished, then the thread ends.
     Close,
 }

@@ -55,9 +55,7 @@ pub(crate) fn ballot_of(vote: Option<pb::RaftVote>, committed: bool) -> Result<B
     let name = |committed| if committed { "committed" } else { "a candidate's" };
     match ballot(vote)? {
         ballot if ballot.committed == committed => Ok(ballot),
-        ballot => {
-            Err(Malformed::Vote { term: ballot.term, got: name(ballot.committed), expected: name(committed) })
-        }
+        ballot => Err(Malformed::Vote { term: ballot.term, got: name(ballot.committed), expected: name(committed) }),
     }
 }
 

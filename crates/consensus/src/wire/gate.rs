@@ -47,7 +47,9 @@ mod tests {
         let gate = Gate::new(ms(120), ms(240));
         assert!(gate.is_open(start), "a follower is never gated");
         gate.note(Some(start));
-        for (after, open) in [(0, true), (119, true), (120, false), (359, false), (360, true), (599, true), (600, false)] {
+        for (after, open) in
+            [(0, true), (119, true), (120, false), (359, false), (360, true), (599, true), (600, false)]
+        {
             assert_eq!(gate.is_open(start + ms(after)), open, "{after} ms after the last acknowledgement");
         }
         gate.note(Some(start + ms(130)));

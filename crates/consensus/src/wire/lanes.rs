@@ -25,6 +25,9 @@ impl Addressing {
     }
 }
 
+/// Who is reached where, and for what.
+type Lane = (u64, String, Traffic);
+
 /// One connection per peer and kind of traffic, dialled when first used and shared by everything that talks to it.
 ///
 /// Heartbeats have their own, so that neither a batch of entries nor a snapshot in front of them makes a healthy leader
@@ -34,7 +37,7 @@ pub(crate) struct Lanes {
     me: Addressing,
     timing: Timing,
     gate: Arc<Gate>,
-    channels: Arc<Mutex<HashMap<(u64, String, Traffic), Channel>>>,
+    channels: Arc<Mutex<HashMap<Lane, Channel>>>,
 }
 
 impl Lanes {

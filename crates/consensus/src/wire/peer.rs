@@ -103,7 +103,11 @@ impl Peer {
             }
             Ok(Err(status)) => {
                 if status.code() == Code::FailedPrecondition {
-                    tracing::error!(peer = self.target, reason = status.message(), "peer refuses to speak with this node");
+                    tracing::error!(
+                        peer = self.target,
+                        reason = status.message(),
+                        "peer refuses to speak with this node"
+                    );
                 }
                 Err(unreachable(format!("node {}: {}: {}", self.target, status.code(), status.message())))
             }
@@ -235,7 +239,8 @@ impl RaftNetworkV2<TypeConfig> for Peer {
         let request = pb::RaftTransferRequest {
             envelope: self.envelope(),
             from_leader: Some(Ballot::from(*req.from_leader()).into()),
-            last_log: req.last_log_id().map(|id| Position::from(id.clone()).into()),
+            last_log: req.last_log_id().map(|id| Position::from(*id).into()),
+            successor: *req.to_node_id(),
         };
         let answer = client.transfer_leader(request);
         transfer_response(self.call(RPCTypes::TransferLeader, self.limit(&option), answer).await?)

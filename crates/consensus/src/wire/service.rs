@@ -178,7 +178,7 @@ impl pb::raft_server::Raft for RaftService {
         let vote = codec::ballot_of(request.from_leader, true).map_err(refuse)?;
         speaks_for_itself(from, vote)?;
         let last_log = request.last_log.map(|id| Position::from(id).into());
-        let rpc = TransferLeaderRequest::new(vote.into(), self.me.node, last_log);
+        let rpc = TransferLeaderRequest::new(vote.into(), request.successor, last_log);
         let outcome = match self.raft.handle_transfer_leader(rpc).await.map_err(stopped)? {
             Ok(()) => Outcome::Accepted(pb::RaftBlank {}),
             Err(TransferLeaderError::VoteChanged { expected, actual }) => Outcome::VoteChanged(pb::RaftVoteChanged {
