@@ -1,6 +1,6 @@
 //! What goes into a decision and what comes out of it.
 
-use symphony_types::{DropReason, GpuId, Nanos, RequestId, Time};
+use symphony_types::{BootId, DropReason, FrontendId, GpuId, Nanos, RequestId, Time};
 
 /// A request as the scheduler sees it: who, how much, until when. Its input stays with its frontend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +33,14 @@ pub enum ModelInput {
     Arrive(Request),
     /// The client withdrew a request.
     Cancel(RequestId),
+    /// A frontend has gone: its requests leave the queue without an outcome. It announces them again if it still wants
+    /// them.
+    Withdraw {
+        /// The frontend.
+        frontend: FrontendId,
+        /// Its life.
+        boot: BootId,
+    },
     /// The rank thread gives a GPU that is free at `free_at`; it expects exactly one
     /// [`ModelAction::Release`] in answer (invariant S4).
     Grant {

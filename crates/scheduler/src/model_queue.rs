@@ -133,7 +133,10 @@ impl ModelQueue {
                 }
                 self.insert(now, request);
             }
-            ModelInput::Cancel(id) => self.remove(id),
+            ModelInput::Cancel(id) => self.remove_where(|other| other == id),
+            ModelInput::Withdraw { frontend, boot } => {
+                self.remove_where(|id| id.frontend == frontend && id.boot == boot);
+            }
             ModelInput::Grant { gpu, free_at } => {
                 self.answered += 1;
                 let mut free_again = free_at;
@@ -330,9 +333,11 @@ impl ModelQueue {
         request
     }
 
-    fn remove(&mut self, id: RequestId) {
-        if let Some(index) = self.queue.iter().position(|queued| queued.request.id == id) {
-            self.remove_at(index);
+    fn remove_where(&mut self, leaves: impl Fn(RequestId) -> bool) {
+        for index in (0..self.queue.len()).rev() {
+            if leaves(self.queue[index].request.id) {
+                self.remove_at(index);
+            }
         }
     }
 

@@ -4,7 +4,7 @@ use symphony_scheduler::{
     Candidate, Delays, DropRule, ModelAction, ModelActions, ModelInput, ModelQueue, ModelQueueConfig, Plan, Policy,
     Request, Trigger,
 };
-use symphony_types::{DropReason, GpuId, LatencyProfile, Nanos, RequestId, Time};
+use symphony_types::{BootId, DropReason, FrontendId, GpuId, LatencyProfile, Nanos, RequestId, Time};
 
 const SLO_MS: u64 = 25;
 
@@ -223,8 +223,13 @@ fn deadlines_order_the_queue_and_a_cancelled_request_leaves_it() {
     let cancelled = host.step(ms(1), ModelInput::Cancel(request(2, ms(0)).id));
     assert_eq!(cancelled[0], offer(0, 2, ms(22), ms(23), Nanos::ZERO));
     assert_eq!(host.step(ms(1), ModelInput::Cancel(request(77, ms(0)).id)), [], "an unknown one changes nothing");
-    let order: Vec<_> = host.queue.into_requests().map(|r| r.id.sequence).collect();
+    let gone = ModelInput::Withdraw { frontend: FrontendId::new(9), boot: BootId::default() };
+    assert_eq!(host.step(ms(1), gone), [], "another frontend's leave changes nothing");
+    let order: Vec<_> = host.queue.clone().into_requests().map(|r| r.id.sequence).collect();
     assert_eq!(order, [3, 1]);
+    let gone = ModelInput::Withdraw { frontend: FrontendId::default(), boot: BootId::default() };
+    assert_eq!(host.step(ms(1), gone)[0], ModelAction::Offer { answered: 0, candidate: None });
+    assert!(host.queue.is_empty());
 }
 
 #[test]

@@ -1,0 +1,227 @@
+//! The leader's side of the execute link to one backend: seal first, then plans out and reports in.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use symphony_protocol::execute::{FromBackend, Refusal, SealedGpu, ToBackend};
+use symphony_transport::{LinkReceiver, LinkSender, connect_link};
+use symphony_types::{BackendId, BootId, GpuId, Nanos, RequestId, SubclusterId, Token};
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+
+use crate::clock::Clock;
+use crate::counters::add;
+use crate::messages::{GpuRoute, ModelMessage, RankMessage};
+use crate::subcluster::Workers;
+
+/// Pause between attempts to reach a backend.
+const RECONNECT_AFTER: Duration = Duration::from_millis(20);
+/// How long a backend may be unreachable before it is reported to the control group. A process that was killed and
+/// restarted at once is back sooner; a longer wait would keep dead GPUs in the plan.
+const REPORT_DOWN_AFTER: Duration = Duration::from_millis(500);
+/// How long a backend may take to answer the hello and the seal.
+const SEAL_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// A GPU of the backend as the leader knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LinkedGpu {
+    pub(crate) gpu: GpuId,
+    pub(crate) token: Token,
+    pub(crate) ordinal: u32,
+}
+
+/// What the lead wants to know of a link.
+#[derive(Debug)]
+pub(crate) enum LinkEvent {
+    /// The backend has promised our tokens.
+    Sealed(BackendId),
+    /// The backend has promised a higher token: somebody else leads.
+    Fenced,
+    /// The backend cannot be reached.
+    Down(BackendId, BootId),
+}
+
+/// One backend of a led sub-cluster.
+pub(crate) struct BackendLink {
+    pub(crate) clock: Clock,
+    pub(crate) node: symphony_types::NodeId,
+    pub(crate) node_boot: BootId,
+    pub(crate) subcluster: SubclusterId,
+    pub(crate) backend: BackendId,
+    pub(crate) boot: BootId,
+    pub(crate) addr: String,
+    pub(crate) gpus: Vec<LinkedGpu>,
+    pub(crate) workers: Arc<Workers>,
+    pub(crate) events: mpsc::UnboundedSender<LinkEvent>,
+    /// Whether the backend holds every model that is served: before that its GPUs are sealed but not used.
+    pub(crate) usable: watch::Receiver<bool>,
+}
+
+/// Why a link ended.
+enum End {
+    /// The connection, or the peer's manners; try again.
+    Lost(String),
+    /// Somebody else leads; never again.
+    Fenced,
+}
+
+impl BackendLink {
+    /// Keeps the link up until the task is aborted or the leader is fenced.
+    pub(crate) async fn run(mut self) {
+        let mut last_seen = Instant::now();
+        let mut reported = false;
+        loop {
+            let connected = connect_link::<ToBackend, FromBackend>(&self.addr).await;
+            let end = match connected {
+                Ok((sender, receiver)) => {
+                    let end = self.serve(sender, receiver, &mut last_seen, &mut reported).await;
+                    self.lose_gpus();
+                    end
+                }
+                Err(error) => End::Lost(error.to_string()),
+            };
+            match end {
+                End::Fenced => {
+                    tracing::warn!(backend = %self.backend, subcluster = %self.subcluster, "fenced: another replica leads");
+                    let _ = self.events.send(LinkEvent::Fenced);
+                    return;
+                }
+                End::Lost(reason) => tracing::debug!(backend = %self.backend, %reason, "execute link lost"),
+            }
+            if !reported && last_seen.elapsed() > REPORT_DOWN_AFTER {
+                reported = true;
+                tracing::warn!(backend = %self.backend, "backend unreachable");
+                let _ = self.events.send(LinkEvent::Down(self.backend, self.boot));
+            }
+            tokio::time::sleep(RECONNECT_AFTER).await;
+        }
+    }
+
+    fn lose_gpus(&self) {
+        for gpu in &self.gpus {
+            self.workers.rank.push(RankMessage::Lost { gpu: gpu.ordinal });
+            self.workers.tell_all(|| ModelMessage::Unroute { gpu: gpu.ordinal });
+        }
+    }
+
+    async fn serve(
+        &mut self,
+        sender: LinkSender<ToBackend>,
+        mut receiver: LinkReceiver<FromBackend>,
+        last_seen: &mut Instant,
+        reported: &mut bool,
+    ) -> End {
+        let sealed = match tokio::time::timeout(SEAL_TIMEOUT, self.seal(&sender, &mut receiver)).await {
+            Ok(Ok(sealed)) => sealed,
+            Ok(Err(end)) => return end,
+            Err(_) => return End::Lost(format!("no seal within {} ms", SEAL_TIMEOUT.as_millis())),
+        };
+        *last_seen = Instant::now();
+        *reported = false;
+        let mut waiting = Some(sealed);
+        loop {
+            if *self.usable.borrow_and_update()
+                && let Some((at, gpus)) = waiting.take()
+            {
+                self.use_gpus(&sender, at, &gpus);
+            }
+            tokio::select! {
+                changed = self.usable.changed(), if waiting.is_some() => {
+                    if changed.is_err() {
+                        return End::Lost("the lead has ended".into());
+                    }
+                }
+                frame = receiver.receive() => match frame {
+                    Ok(frame) => {
+                        *last_seen = Instant::now();
+                        if let Err(end) = self.report(frame.message) {
+                            return end;
+                        }
+                    }
+                    Err(error) => return End::Lost(error.to_string()),
+                },
+            }
+        }
+    }
+
+    /// Asks for the promise; returns the GPUs' states and when they were told.
+    async fn seal(
+        &self,
+        sender: &LinkSender<ToBackend>,
+        receiver: &mut LinkReceiver<FromBackend>,
+    ) -> Result<(symphony_types::Time, Vec<SealedGpu>), End> {
+        let lost = |error: &dyn std::fmt::Display| End::Lost(error.to_string());
+        sender.send(ToBackend::Hello { node: self.node, boot: self.node_boot }).map_err(|e| lost(&e))?;
+        let gpus = self.gpus.iter().map(|g| (g.gpu, g.token)).collect();
+        sender.send(ToBackend::Seal { subcluster: self.subcluster, gpus }).map_err(|e| lost(&e))?;
+        loop {
+            match receiver.receive().await.map_err(|e| lost(&e))?.message {
+                FromBackend::Welcome { backend, boot } if backend != self.backend || boot != self.boot => {
+                    return Err(End::Lost(format!("found {backend} {boot} instead")));
+                }
+                FromBackend::Sealed { boot, gpus, finished } if boot == self.boot => {
+                    let at = self.clock.now();
+                    if self.gpus.iter().any(|mine| gpus.iter().any(|g| g.gpu == mine.gpu && g.promised > mine.token)) {
+                        return Err(End::Fenced);
+                    }
+                    let known: HashSet<RequestId> =
+                        gpus.iter().flat_map(|g| g.in_flight.iter().copied()).chain(finished).collect();
+                    let known = Arc::new(known);
+                    self.workers.tell_all(|| ModelMessage::Known { requests: Arc::clone(&known) });
+                    let _ = self.events.send(LinkEvent::Sealed(self.backend));
+                    return Ok((at, gpus));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn use_gpus(&self, sender: &LinkSender<ToBackend>, at: symphony_types::Time, sealed: &[SealedGpu]) {
+        for gpu in &self.gpus {
+            let Some(state) = sealed.iter().find(|s| s.gpu == gpu.gpu && s.promised == gpu.token) else { continue };
+            let route = GpuRoute {
+                gpu: gpu.gpu,
+                token: gpu.token,
+                backend: self.backend,
+                backend_boot: self.boot,
+                sender: sender.clone(),
+            };
+            self.workers.tell_all(|| ModelMessage::Route { gpu: gpu.ordinal, route: route.clone() });
+            let free_at = at + Nanos::new(state.free_in);
+            self.workers.rank.push(RankMessage::Sealed { gpu: gpu.ordinal, free_at });
+        }
+    }
+
+    fn report(&self, message: FromBackend) -> Result<(), End> {
+        let ordinal =
+            |gpu: GpuId, token: Token| self.gpus.iter().find(|g| g.gpu == gpu && g.token == token).map(|g| g.ordinal);
+        match message {
+            FromBackend::Done(done) => {
+                let Some(gpu) = ordinal(done.gpu, done.token) else { return Ok(()) };
+                let free_at = self.clock.now() + Nanos::new(done.free_in);
+                let counters = &self.workers.counters;
+                add(&counters.plans_done, 1);
+                add(&counters.start_late_nanoseconds, done.start_late);
+                add(&counters.measured_nanoseconds, done.latency);
+                self.workers.rank.push(RankMessage::Done { gpu, sequence: done.sequence, free_at });
+                self.workers.tell_all(|| ModelMessage::Done { gpu, sequence: done.sequence });
+            }
+            FromBackend::Refused { gpu, sequence, token, refusal, .. } => {
+                tracing::warn!(backend = %self.backend, %gpu, sequence, ?refusal, "plan refused");
+                if matches!(refusal, Refusal::Fenced { .. }) {
+                    return Err(End::Fenced);
+                }
+                if let Some(gpu) = ordinal(gpu, token) {
+                    self.workers.tell_all(|| ModelMessage::Refused { gpu, sequence });
+                }
+                if refusal != Refusal::ModelNotReady {
+                    // Leader and backend disagree about the GPU: a new seal starts both from the same page.
+                    return Err(End::Lost(format!("plan {sequence} on {gpu} refused: {refusal:?}")));
+                }
+            }
+            FromBackend::Welcome { .. } | FromBackend::Sealed { .. } => {}
+        }
+        Ok(())
+    }
+}

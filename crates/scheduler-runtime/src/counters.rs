@@ -1,0 +1,63 @@
+//! What the workers count, read by the metrics off the path.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Counters of one sub-cluster's workers; they only grow.
+        #[derive(Debug, Default)]
+        pub struct Counters {
+            $($(#[$doc])* pub $name: AtomicU64,)*
+        }
+
+        impl Counters {
+            /// Every counter with its name.
+            #[must_use]
+            pub fn read(&self) -> Vec<(&'static str, u64)> {
+                vec![$((stringify!($name), self.$name.load(Ordering::Relaxed)),)*]
+            }
+        }
+    };
+}
+
+counters! {
+    /// Requests received, new and announced again.
+    requests,
+    /// Of them, announced again after a take-over.
+    redriven_requests,
+    /// Of them, not queued because a backend had them already.
+    redriven_known_requests,
+    /// Batch plans sent.
+    plans,
+    /// Requests in them.
+    planned_requests,
+    /// Grants that no batch could use.
+    grants_returned,
+    /// Requests given up.
+    dropped_requests,
+    /// Requests failed.
+    failed_requests,
+    /// Plans that a backend refused.
+    plans_refused,
+    /// Requests queued again because their plan was lost or refused.
+    requeued_requests,
+    /// Timers that rang.
+    timers,
+    /// By how much they rang late, summed, in nanoseconds.
+    timer_late_nanoseconds,
+    /// Plans that started later than planned, summed, in nanoseconds.
+    start_late_nanoseconds,
+    /// Execution time of plans, predicted, summed, in nanoseconds.
+    predicted_nanoseconds,
+    /// Execution time of plans, measured, summed, in nanoseconds.
+    measured_nanoseconds,
+    /// Plans whose end was reported.
+    plans_done,
+    /// Violations of invariants S1 and S2 found in plans.
+    violations,
+}
+
+/// Adds; nobody orders anything by these counters.
+pub(crate) fn add(counter: &AtomicU64, amount: u64) {
+    counter.fetch_add(amount, Ordering::Relaxed);
+}

@@ -1,0 +1,127 @@
+//! The leader's side of the dispatch link: frontends come in, each for one sub-cluster under one token.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use symphony_protocol::dispatch::{EndReason, RequestHeader, ToFrontend, ToLeader};
+use symphony_transport::{LinkReceiver, LinkSender, accept_link};
+use symphony_types::{BootId, DropReason, FrontendId, SubclusterId, Token};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::CancellationToken;
+
+use crate::messages::ModelMessage;
+use crate::subcluster::LedSubcluster;
+
+/// What this node leads.
+pub(crate) type Led = Arc<RwLock<HashMap<SubclusterId, Arc<LedSubcluster>>>>;
+
+/// How long a connection may stay without saying hello.
+const HELLO_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// Accepts frontends until cancelled.
+pub(crate) async fn accept_frontends(listener: TcpListener, led: Led, ended: CancellationToken) {
+    loop {
+        tokio::select! {
+            () = ended.cancelled() => return,
+            accepted = listener.accept() => match accepted {
+                Ok((stream, peer)) => {
+                    tokio::spawn(serve(stream, peer.to_string(), Arc::clone(&led)));
+                }
+                Err(error) => {
+                    // Out of descriptors, most likely: a pause lets some close.
+                    tracing::warn!(%error, "cannot accept a frontend");
+                    tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+                }
+            },
+        }
+    }
+}
+
+async fn serve(stream: TcpStream, peer: String, led: Led) {
+    let Ok((sender, mut receiver)) = accept_link::<ToFrontend, ToLeader>(stream, peer.clone()) else { return };
+    let hello = match tokio::time::timeout(HELLO_TIMEOUT, receiver.receive()).await {
+        Ok(Ok(frame)) => frame.message,
+        Ok(Err(error)) => return tracing::debug!(%error, "dispatch link refused"),
+        Err(_) => return tracing::debug!(%peer, "dispatch link said no hello"),
+    };
+    let ToLeader::Hello { frontend, boot, subcluster, token } = hello else {
+        return tracing::debug!(%peer, "dispatch link did not begin with hello");
+    };
+    let lead = led.read().unwrap_or_else(PoisonError::into_inner).get(&subcluster).cloned();
+    let Some(lead) = lead.filter(|lead| lead.token == token && !lead.ended.is_cancelled()) else {
+        let known = led.read().unwrap_or_else(PoisonError::into_inner).get(&subcluster).map(|l| l.token);
+        let _ = sender.send(ToFrontend::NotLeader { token: known.unwrap_or_default() });
+        return;
+    };
+    if sender.send(ToFrontend::Welcome { token }).is_err() {
+        return;
+    }
+    // A frontend that comes again has lost its link: what it queued before it will announce again.
+    lead.workers.tell_all(|| ModelMessage::FrontendGone { frontend, boot });
+    lead.workers.tell_all(|| ModelMessage::Frontend { frontend, boot, sender: sender.clone() });
+    tracing::debug!(%frontend, %subcluster, "frontend linked");
+    let link = FrontendLink { frontend, boot, token, lead: Arc::clone(&lead), sender };
+    tokio::select! {
+        () = lead.ended.cancelled() => {}
+        () = link.receive(&mut receiver) => {
+            lead.workers.tell_all(|| ModelMessage::FrontendGone { frontend, boot });
+        }
+    }
+}
+
+struct FrontendLink {
+    frontend: FrontendId,
+    boot: BootId,
+    token: Token,
+    lead: Arc<LedSubcluster>,
+    sender: LinkSender<ToFrontend>,
+}
+
+impl FrontendLink {
+    async fn receive(&self, receiver: &mut LinkReceiver<ToLeader>) {
+        loop {
+            let message = match receiver.receive().await {
+                Ok(frame) => frame.message,
+                Err(error) => return tracing::debug!(%error, frontend = %self.frontend, "dispatch link ended"),
+            };
+            match message {
+                ToLeader::Submit { token, requests } if token == self.token => self.submit(requests, false),
+                ToLeader::Redrive { token, requests, .. } if token == self.token => self.submit(requests, true),
+                ToLeader::Cancel { requests } => self.cancel(requests),
+                ToLeader::Submit { token, .. } | ToLeader::Redrive { token, .. } => {
+                    return tracing::warn!(frontend = %self.frontend, %token, mine = %self.token, "foreign token");
+                }
+                ToLeader::Hello { .. } => return tracing::warn!(frontend = %self.frontend, "second hello"),
+            }
+        }
+    }
+
+    /// Hands requests to their workers; one clock reading serves the whole frame.
+    fn submit(&self, requests: Vec<RequestHeader>, redriven: bool) {
+        let received = self.lead.clock.now();
+        let workers = &self.lead.workers;
+        let shares = workers.models.len() as u32;
+        for share in 0..shares {
+            let requests: Vec<_> = if shares == 1 {
+                requests.clone()
+            } else {
+                requests.iter().filter(|r| r.model % shares == share).copied().collect()
+            };
+            if requests.is_empty() {
+                continue;
+            }
+            let (frontend, boot) = (self.frontend, self.boot);
+            let message = ModelMessage::Submit { frontend, boot, received, requests, redriven };
+            if let Err(ModelMessage::Submit { requests, .. }) = workers.of_model(share).try_push(message) {
+                let full = EndReason::Dropped(DropReason::QueueFull);
+                let requests = requests.into_iter().map(|r| (r.sequence, full)).collect();
+                let _ = self.sender.send(ToFrontend::Ended { requests });
+            }
+        }
+    }
+
+    fn cancel(&self, requests: Vec<(u64, u32)>) {
+        let (frontend, boot) = (self.frontend, self.boot);
+        self.lead.workers.tell_all(|| ModelMessage::Cancel { frontend, boot, requests: requests.clone() });
+    }
+}

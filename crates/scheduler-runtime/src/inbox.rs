@@ -1,0 +1,140 @@
+//! How a decision thread is told things: an unbounded inbox for what must not be lost, with a limit for what may be
+//! refused, and a doorbell that wakes the thread only when it sleeps.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::Thread;
+use std::time::Duration;
+
+use crossbeam::queue::SegQueue;
+use symphony_types::{Nanos, Time};
+
+use crate::clock::Clock;
+
+/// Messages in an inbox beyond which requests are refused. Grants, releases and reports, which are as many as there are
+/// GPUs and backends, are never refused.
+pub(crate) const INBOX_REQUEST_FRAMES_MAX: usize = 4096;
+
+/// The last stretch before a timer is spun, not slept: sleeping is exact to about this much.
+const SPIN: Nanos = Nanos::from_micros(60);
+
+/// Wakes one decision thread.
+#[derive(Debug, Default)]
+pub(crate) struct Doorbell {
+    rung: AtomicBool,
+    thread: OnceLock<Thread>,
+}
+
+impl Doorbell {
+    /// Called once, by the thread that answers.
+    pub(crate) fn answered_by_this_thread(&self) {
+        let _ = self.thread.set(std::thread::current());
+    }
+
+    /// There is something to do.
+    pub(crate) fn ring(&self) {
+        // Only the first ring since the last answer pays for a wake-up.
+        if !self.rung.swap(true, Ordering::AcqRel)
+            && let Some(thread) = self.thread.get()
+        {
+            thread.unpark();
+        }
+    }
+
+    /// Waits until the bell rings or `until` has come; returns at once if it has rung since the last answer.
+    pub(crate) fn wait(&self, clock: Clock, until: Time, spin_only: bool) {
+        loop {
+            if self.rung.swap(false, Ordering::AcqRel) {
+                return;
+            }
+            let left = until.since(clock.now());
+            if left == Nanos::ZERO {
+                return;
+            }
+            if spin_only || left <= SPIN {
+                std::hint::spin_loop();
+            } else if until == Time::NEVER {
+                std::thread::park();
+            } else {
+                std::thread::park_timeout(Duration::from(left - SPIN));
+            }
+        }
+    }
+}
+
+/// Messages for one worker, and the bell of the thread that runs it.
+#[derive(Debug)]
+pub(crate) struct Inbox<M> {
+    messages: SegQueue<M>,
+    bell: Arc<Doorbell>,
+}
+
+impl<M> Inbox<M> {
+    pub(crate) fn new(bell: Arc<Doorbell>) -> Self {
+        Self { messages: SegQueue::new(), bell }
+    }
+
+    /// Hands over what must not be lost.
+    pub(crate) fn push(&self, message: M) {
+        self.messages.push(message);
+        self.bell.ring();
+    }
+
+    /// Hands over what may be refused; gives it back when the inbox is at its limit.
+    pub(crate) fn try_push(&self, message: M) -> Result<(), M> {
+        if self.messages.len() >= INBOX_REQUEST_FRAMES_MAX {
+            return Err(message);
+        }
+        self.push(message);
+        Ok(())
+    }
+
+    pub(crate) fn pop(&self) -> Option<M> {
+        self.messages.pop()
+    }
+
+    pub(crate) fn ring(&self) {
+        self.bell.ring();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ring_before_the_wait_is_not_lost_and_one_during_it_wakes() {
+        let bell = Arc::new(Doorbell::default());
+        let clock = Clock::start();
+        bell.answered_by_this_thread();
+        bell.ring();
+        bell.wait(clock, Time::NEVER, false);
+        let other = Arc::clone(&bell);
+        let ringer = std::thread::spawn(move || other.ring());
+        bell.wait(clock, Time::NEVER, false);
+        ringer.join().unwrap();
+    }
+
+    #[test]
+    fn a_timer_is_never_early() {
+        let bell = Doorbell::default();
+        bell.answered_by_this_thread();
+        let clock = Clock::start();
+        for micros in [0, 10, 200, 3000] {
+            let until = clock.now() + Nanos::from_micros(micros);
+            bell.wait(clock, until, false);
+            assert!(clock.now() >= until);
+        }
+    }
+
+    #[test]
+    fn requests_are_refused_at_the_limit_and_orders_are_not() {
+        let inbox = Inbox::new(Arc::new(Doorbell::default()));
+        for i in 0..INBOX_REQUEST_FRAMES_MAX {
+            inbox.try_push(i).unwrap();
+        }
+        assert_eq!(inbox.try_push(7), Err(7));
+        inbox.push(8);
+        assert_eq!(inbox.pop(), Some(0));
+    }
+}

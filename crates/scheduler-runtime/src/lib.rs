@@ -1,0 +1,25 @@
+//! The microsecond dispatch loop of a scheduler replica: decision threads, and the links that feed them.
+//!
+//! A request enters by a frontend's link, becomes part of a candidate on its model's worker, gets a GPU from the
+//! sub-cluster's rank worker, and leaves as a batch plan on a backend's link. No decision is made here: the workers
+//! carry inputs to the pure objects of `symphony-scheduler` and their orders to where they belong.
+
+mod backend_link;
+mod clock;
+mod counters;
+mod frontend_link;
+mod inbox;
+mod messages;
+mod model_worker;
+mod offer_board;
+mod rank_worker;
+mod runtime;
+mod subcluster;
+mod worker;
+
+pub use clock::Clock;
+pub use counters::Counters;
+pub use offer_board::SUBCLUSTER_MODELS_MAX;
+pub use runtime::{LeadStatus, Runtime};
+pub use subcluster::LeadConfig;
+pub use worker::ThreadPolicy;

@@ -1,0 +1,381 @@
+//! Hosts the [`ModelQueue`]s of some models of one sub-cluster: carries requests to them, plans from them to backends,
+//! and outcomes to frontends.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use symphony_protocol::dispatch::{EndReason, RequestHeader, ToFrontend};
+use symphony_protocol::execute::{Execute, PlannedRequest, ToBackend};
+use symphony_scheduler::{
+    MinTree, ModelAction, ModelActions, ModelInput, ModelQueue, ModelQueueConfig, Plan, PlanCheck, Request,
+};
+use symphony_transport::LinkSender;
+use symphony_types::{BootId, FailReason, FrontendId, ModelId, Nanos, RequestId, Time};
+
+use crate::clock::Clock;
+use crate::counters::{Counters, add};
+use crate::inbox::Inbox;
+use crate::messages::{GpuRoute, ModelMessage, RankMessage};
+use crate::offer_board::OfferBoard;
+use crate::worker::Worker;
+
+/// How long re-driven requests wait for backends that have not answered the seal: after that a second execution, which
+/// only wastes time, is better than a lost deadline (DESIGN section 8; consensus protocol, step 6).
+const REDRIVE_WAIT: Nanos = Nanos::from_millis(20);
+
+/// Plans of which nothing was heard this long after their predicted end are forgotten.
+const PLAN_MEMORY: Nanos = Nanos::from_millis(10_000);
+
+struct ModelSlot {
+    id: ModelId,
+    ordinal: u32,
+    queue: ModelQueue,
+}
+
+struct FrontendPeer {
+    boot: BootId,
+    sender: LinkSender<ToFrontend>,
+    ended: Vec<(u64, EndReason)>,
+}
+
+struct SentPlan {
+    slot: usize,
+    end: Time,
+    requests: Vec<Request>,
+}
+
+/// Requests announced again, until it is known which of them backends already have.
+struct Recovery {
+    until: Time,
+    held: Vec<(ModelId, Request)>,
+}
+
+/// Owner of some of the sub-cluster's models.
+pub(crate) struct ModelWorker {
+    clock: Clock,
+    inbox: Arc<Inbox<ModelMessage>>,
+    rank: Arc<Inbox<RankMessage>>,
+    offers: Arc<OfferBoard>,
+    slots: Vec<Option<ModelSlot>>,
+    by_id: HashMap<ModelId, usize>,
+    by_ordinal: HashMap<u32, usize>,
+    wakes: MinTree,
+    frontends: HashMap<FrontendId, FrontendPeer>,
+    routes: HashMap<u32, GpuRoute>,
+    sent: HashMap<(u32, u64), SentPlan>,
+    recovery: Option<Recovery>,
+    known: HashSet<RequestId>,
+    actions: ModelActions,
+    check: PlanCheck,
+    counters: Arc<Counters>,
+}
+
+impl ModelWorker {
+    pub(crate) fn new(
+        clock: Clock,
+        inbox: Arc<Inbox<ModelMessage>>,
+        rank: Arc<Inbox<RankMessage>>,
+        offers: Arc<OfferBoard>,
+        counters: Arc<Counters>,
+    ) -> Self {
+        Self {
+            clock,
+            inbox,
+            rank,
+            offers,
+            slots: Vec::new(),
+            by_id: HashMap::new(),
+            by_ordinal: HashMap::new(),
+            wakes: MinTree::new(0),
+            frontends: HashMap::new(),
+            routes: HashMap::new(),
+            sent: HashMap::new(),
+            recovery: Some(Recovery { until: clock.now() + REDRIVE_WAIT, held: Vec::new() }),
+            known: HashSet::new(),
+            actions: ModelActions::default(),
+            check: PlanCheck::default(),
+            counters,
+        }
+    }
+
+    fn receive(&mut self, now: Time, message: ModelMessage) {
+        match message {
+            ModelMessage::Add { model, ordinal, config } => self.add_model(model, ordinal, *config),
+            ModelMessage::Remove { model } => self.remove_model(model),
+            ModelMessage::Route { gpu, route } => {
+                self.routes.insert(gpu, route);
+            }
+            ModelMessage::Unroute { gpu } => {
+                self.routes.remove(&gpu);
+                let lost: Vec<_> = self.sent.keys().filter(|key| key.0 == gpu).copied().collect();
+                for key in lost {
+                    self.requeue(now, key);
+                }
+            }
+            ModelMessage::Frontend { frontend, boot, sender } => {
+                self.frontends.insert(frontend, FrontendPeer { boot, sender, ended: Vec::new() });
+            }
+            ModelMessage::FrontendGone { frontend, boot } => self.withdraw(now, frontend, boot),
+            ModelMessage::Submit { frontend, boot, received, requests, redriven } => {
+                add(&self.counters.requests, requests.len() as u64);
+                for header in requests {
+                    self.submit(now, frontend, boot, received, header, redriven);
+                }
+            }
+            ModelMessage::Cancel { frontend, boot, requests } => {
+                for (sequence, model) in requests {
+                    if let Some(&slot) = self.by_id.get(&ModelId::new(model)) {
+                        self.step(now, slot, ModelInput::Cancel(RequestId { frontend, boot, sequence }));
+                    }
+                }
+            }
+            ModelMessage::Grant { ordinal, gpu, free_at, sequence } => match self.by_ordinal.get(&ordinal).copied() {
+                Some(slot) => self.grant(now, slot, gpu, free_at, sequence),
+                None => self.rank.push(RankMessage::Release { ordinal, gpu, free_at, used: false }),
+            },
+            ModelMessage::Done { gpu, sequence } => {
+                self.sent.remove(&(gpu, sequence));
+            }
+            ModelMessage::Refused { gpu, sequence } => {
+                add(&self.counters.plans_refused, 1);
+                self.requeue(now, (gpu, sequence));
+            }
+            ModelMessage::Known { requests } => self.known.extend(requests.iter()),
+            ModelMessage::Recovered => self.recover(now),
+        }
+    }
+
+    fn add_model(&mut self, id: ModelId, ordinal: u32, config: ModelQueueConfig) {
+        if self.by_id.contains_key(&id) {
+            return;
+        }
+        let slot = ModelSlot { id, ordinal, queue: ModelQueue::new(config) };
+        let index = match self.slots.iter().position(Option::is_none) {
+            Some(free) => free,
+            None => {
+                self.slots.push(None);
+                self.wakes.grow(self.slots.len());
+                self.slots.len() - 1
+            }
+        };
+        self.slots[index] = Some(slot);
+        self.by_id.insert(id, index);
+        self.by_ordinal.insert(ordinal, index);
+    }
+
+    fn remove_model(&mut self, id: ModelId) {
+        let Some(index) = self.by_id.remove(&id) else { return };
+        let Some(slot) = self.slots[index].take() else { return };
+        self.by_ordinal.remove(&slot.ordinal);
+        self.wakes.set(index, MinTree::EMPTY);
+        self.rank.push(RankMessage::Forget { ordinal: slot.ordinal });
+        for request in slot.queue.into_requests() {
+            self.end(request.id, EndReason::Failed(FailReason::ModelNotReady));
+        }
+    }
+
+    fn submit(
+        &mut self,
+        now: Time,
+        frontend: FrontendId,
+        boot: BootId,
+        received: Time,
+        header: RequestHeader,
+        redriven: bool,
+    ) {
+        let id = RequestId { frontend, boot, sequence: header.sequence };
+        let request = Request { id, deadline: received + Nanos::new(header.budget), items: header.items };
+        let model = ModelId::new(header.model);
+        if redriven {
+            add(&self.counters.redriven_requests, 1);
+            if let Some(recovery) = &mut self.recovery {
+                recovery.held.push((model, request));
+                return;
+            }
+        }
+        self.queue(now, model, request, redriven);
+    }
+
+    fn queue(&mut self, now: Time, model: ModelId, request: Request, redriven: bool) {
+        if redriven && (self.known.contains(&request.id) || self.is_sent(request.id)) {
+            add(&self.counters.redriven_known_requests, 1);
+            return;
+        }
+        match self.by_id.get(&model) {
+            Some(&slot) => self.step(now, slot, ModelInput::Arrive(request)),
+            None => self.end(request.id, EndReason::Failed(FailReason::ModelNotReady)),
+        }
+    }
+
+    fn is_sent(&self, id: RequestId) -> bool {
+        self.sent.values().any(|plan| plan.requests.iter().any(|r| r.id == id))
+    }
+
+    /// Lets re-driven requests go: those that backends have are only waited for, the others are queued.
+    fn recover(&mut self, now: Time) {
+        let Some(recovery) = self.recovery.take() else { return };
+        for (model, request) in recovery.held {
+            self.queue(now, model, request, true);
+        }
+    }
+
+    /// A frontend has gone: what it queued it will announce again if it still wants it.
+    fn withdraw(&mut self, now: Time, frontend: FrontendId, boot: BootId) {
+        if self.frontends.get(&frontend).is_some_and(|peer| peer.boot == boot) {
+            self.frontends.remove(&frontend);
+        }
+        for slot in 0..self.slots.len() {
+            if self.slots[slot].is_some() {
+                self.step(now, slot, ModelInput::Withdraw { frontend, boot });
+            }
+        }
+    }
+
+    fn grant(&mut self, now: Time, slot: usize, gpu: u32, free_at: Time, sequence: u64) {
+        self.check.busy_until(symphony_types::GpuId::new(gpu), free_at);
+        let mut actions = std::mem::take(&mut self.actions);
+        let Some(model) = &mut self.slots[slot] else { return };
+        let grant = ModelInput::Grant { gpu: symphony_types::GpuId::new(gpu), free_at };
+        model.queue.step(now, grant, &mut actions);
+        self.carry_out(now, slot, sequence, &actions);
+        actions.clear();
+        self.actions = actions;
+    }
+
+    fn step(&mut self, now: Time, slot: usize, input: ModelInput) {
+        let mut actions = std::mem::take(&mut self.actions);
+        if let Some(model) = &mut self.slots[slot] {
+            model.queue.step(now, input, &mut actions);
+        }
+        self.carry_out(now, slot, 0, &actions);
+        actions.clear();
+        self.actions = actions;
+    }
+
+    fn carry_out(&mut self, now: Time, slot: usize, sequence: u64, actions: &ModelActions) {
+        let Some(ordinal) = self.slots[slot].as_ref().map(|model| model.ordinal) else { return };
+        let mut used = false;
+        let mut unsent = Vec::new();
+        for action in &actions.list {
+            match action {
+                ModelAction::Offer { answered, candidate } => self.offers.publish(ordinal, (*answered, *candidate)),
+                ModelAction::Execute(plan) => {
+                    let requests = actions.requests_of(plan);
+                    used = self.send(now, slot, sequence, plan, requests);
+                    if !used {
+                        unsent.extend_from_slice(requests);
+                    }
+                }
+                ModelAction::Release { gpu, free_at } => {
+                    if !used {
+                        add(&self.counters.grants_returned, 1);
+                    }
+                    self.rank.push(RankMessage::Release { ordinal, gpu: gpu.get(), free_at: *free_at, used });
+                }
+                ModelAction::Drop { request, reason } => self.end(request.id, EndReason::Dropped(*reason)),
+                ModelAction::WakeAt(time) => self.wakes.set(slot, time.as_nanos()),
+            }
+        }
+        for request in unsent {
+            add(&self.counters.requeued_requests, 1);
+            self.step(now, slot, ModelInput::Arrive(request));
+        }
+    }
+
+    /// Sends a plan to its backend. False if there is no way to it: the requests are the queue's again.
+    fn send(&mut self, now: Time, slot: usize, sequence: u64, plan: &Plan, requests: &[Request]) -> bool {
+        if let Err(violation) = self.check.check(now, plan) {
+            add(&self.counters.violations, 1);
+            tracing::error!(%violation, "plan violates an invariant");
+        }
+        let Some(model) = &self.slots[slot] else { return false };
+        let Some(route) = self.routes.get(&plan.gpu.get()) else { return false };
+        let order = Execute {
+            gpu: route.gpu,
+            token: route.token,
+            backend_boot: route.backend_boot,
+            sequence,
+            // The frame is written within microseconds, so the clock is read here once for all plans of the turn.
+            start_in: plan.start.since(now).get(),
+            latency: plan.end.since(plan.start).get(),
+            model: model.id,
+            requests: requests.iter().map(|r| PlannedRequest { id: r.id, items: r.items }).collect(),
+        };
+        if let Err(error) = route.sender.send(ToBackend::Execute(order)) {
+            tracing::warn!(backend = %route.backend, gpu = %route.gpu, %error, "plan not sent");
+            return false;
+        }
+        add(&self.counters.plans, 1);
+        add(&self.counters.planned_requests, requests.len() as u64);
+        add(&self.counters.predicted_nanoseconds, plan.end.since(plan.start).get());
+        let sent = SentPlan { slot, end: plan.end, requests: requests.to_vec() };
+        self.sent.insert((plan.gpu.get(), sequence), sent);
+        true
+    }
+
+    /// A plan will not run: its requests wait again, as long as their deadlines allow.
+    fn requeue(&mut self, now: Time, key: (u32, u64)) {
+        let Some(plan) = self.sent.remove(&key) else { return };
+        for request in plan.requests {
+            add(&self.counters.requeued_requests, 1);
+            if self.slots[plan.slot].is_some() {
+                self.step(now, plan.slot, ModelInput::Arrive(request));
+            } else {
+                self.end(request.id, EndReason::Failed(FailReason::BackendLost));
+            }
+        }
+    }
+
+    fn end(&mut self, id: RequestId, reason: EndReason) {
+        match reason {
+            EndReason::Dropped(_) => add(&self.counters.dropped_requests, 1),
+            EndReason::Failed(_) => add(&self.counters.failed_requests, 1),
+        }
+        if let Some(peer) = self.frontends.get_mut(&id.frontend).filter(|peer| peer.boot == id.boot) {
+            peer.ended.push((id.sequence, reason));
+        }
+    }
+
+    fn send_outcomes(&mut self) {
+        for (frontend, peer) in &mut self.frontends {
+            if peer.ended.is_empty() {
+                continue;
+            }
+            let requests = std::mem::take(&mut peer.ended);
+            if let Err(error) = peer.sender.send(ToFrontend::Ended { requests }) {
+                tracing::debug!(%frontend, %error, "outcomes not sent; the frontend ends these requests by itself");
+            }
+        }
+    }
+
+    fn forget_old_plans(&mut self, now: Time) {
+        self.sent.retain(|_, plan| plan.end + PLAN_MEMORY > now);
+    }
+}
+
+impl Worker for ModelWorker {
+    fn turn(&mut self) -> Time {
+        let now = self.clock.now();
+        while let Some(message) = self.inbox.pop() {
+            self.receive(now, message);
+        }
+        while let Some((slot, wake_at)) = self.wakes.min() {
+            if wake_at > now.as_nanos() {
+                break;
+            }
+            add(&self.counters.timers, 1);
+            add(&self.counters.timer_late_nanoseconds, now.since(Time::from_nanos(wake_at)).get());
+            self.wakes.set(slot, MinTree::EMPTY);
+            self.step(now, slot, ModelInput::Wake);
+        }
+        if self.recovery.as_ref().is_some_and(|recovery| recovery.until <= now) {
+            self.recover(now);
+        }
+        self.send_outcomes();
+        if self.sent.len() > 1024 {
+            self.forget_old_plans(now);
+        }
+        let recovery = self.recovery.as_ref().map_or(Time::NEVER, |recovery| recovery.until);
+        recovery.min(Time::from_nanos(self.wakes.min_key()))
+    }
+}

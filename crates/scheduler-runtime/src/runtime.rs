@@ -1,0 +1,118 @@
+//! Follows the view and leads what this node was assigned.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError};
+
+use symphony_protocol::view::View;
+use symphony_types::{BackendId, BootId, SubclusterId, Token};
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::frontend_link::{Led, accept_frontends};
+use crate::subcluster::{LeadConfig, LedSubcluster};
+
+/// The dispatch runtime of one scheduler replica.
+#[derive(Debug)]
+pub struct Runtime {
+    led: Led,
+    ended: CancellationToken,
+}
+
+/// What a led sub-cluster has counted so far.
+#[derive(Clone, Debug)]
+pub struct LeadStatus {
+    /// The sub-cluster.
+    pub subcluster: SubclusterId,
+    /// Under which token it is led.
+    pub token: Token,
+    /// Counters by name.
+    pub counters: Vec<(&'static str, u64)>,
+}
+
+impl Runtime {
+    /// Starts to serve frontends on `listener` and to lead whatever `view` assigns to this node. Backends that cannot
+    /// be reached are reported through `down`. Must be called inside a tokio runtime.
+    #[must_use]
+    pub fn start(
+        config: LeadConfig,
+        listener: TcpListener,
+        view: watch::Receiver<Arc<View>>,
+        down: mpsc::UnboundedSender<(BackendId, BootId)>,
+    ) -> Self {
+        let led = Led::default();
+        let ended = CancellationToken::new();
+        tokio::spawn(accept_frontends(listener, Arc::clone(&led), ended.clone()));
+        tokio::spawn(follow(config, view, down, Arc::clone(&led), ended.clone()));
+        Self { led, ended }
+    }
+
+    /// What is led now.
+    #[must_use]
+    pub fn status(&self) -> Vec<LeadStatus> {
+        let led = self.led.read().unwrap_or_else(PoisonError::into_inner);
+        let status = |(&subcluster, lead): (&SubclusterId, &Arc<LedSubcluster>)| LeadStatus {
+            subcluster,
+            token: lead.token,
+            counters: lead.workers.counters.read(),
+        };
+        led.iter().filter(|(_, lead)| !lead.ended.is_cancelled()).map(status).collect()
+    }
+
+    /// Stops leading; the threads end.
+    pub fn stop(&self) {
+        self.ended.cancel();
+        self.led.write().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+async fn follow(
+    config: LeadConfig,
+    mut view: watch::Receiver<Arc<View>>,
+    down: mpsc::UnboundedSender<(BackendId, BootId)>,
+    led: Led,
+    ended: CancellationToken,
+) {
+    // A token is led once: a lead that was fenced does not come back under the same number.
+    let mut last_tokens: HashMap<SubclusterId, Token> = HashMap::new();
+    loop {
+        let current = Arc::clone(&view.borrow_and_update());
+        let me = Some((config.node, config.boot));
+        let mut leads = led.write().unwrap_or_else(PoisonError::into_inner).clone();
+        leads.retain(|id, lead| {
+            let stays = current.subclusters.get(id).is_some_and(|s| s.leader == me && s.token == lead.token)
+                && !lead.ended.is_cancelled();
+            if !stays {
+                lead.end();
+            }
+            stays
+        });
+        for (&id, subcluster) in &current.subclusters {
+            let newer = last_tokens.get(&id).is_none_or(|&last| subcluster.token > last);
+            if subcluster.leader != me || !newer || leads.contains_key(&id) {
+                continue;
+            }
+            last_tokens.insert(id, subcluster.token);
+            match LedSubcluster::start(&config, id, subcluster.token, view.clone(), down.clone()) {
+                Ok(lead) => {
+                    leads.insert(id, Arc::new(lead));
+                }
+                Err(error) => tracing::error!(subcluster = %id, %error, "cannot start decision threads"),
+            }
+        }
+        if ended.is_cancelled() {
+            return;
+        }
+        *led.write().unwrap_or_else(PoisonError::into_inner) = leads;
+        tokio::select! {
+            () = ended.cancelled() => return,
+            changed = view.changed() => if changed.is_err() { return },
+        }
+    }
+}

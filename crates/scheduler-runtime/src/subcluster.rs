@@ -1,0 +1,365 @@
+//! One sub-cluster while this node leads it: its decision threads, its backends, its models.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use symphony_protocol::view::{BackendView, ModelView, View};
+use symphony_scheduler::{Delays, ModelQueueConfig, Policy};
+use symphony_types::{BackendId, BootId, GpuId, LatencyProfile, ModelId, NodeId, SubclusterId, Token};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::backend_link::{BackendLink, LinkEvent, LinkedGpu};
+use crate::clock::Clock;
+use crate::counters::Counters;
+use crate::inbox::{Doorbell, Inbox};
+use crate::messages::{ModelMessage, RankMessage};
+use crate::model_worker::ModelWorker;
+use crate::offer_board::{OfferBoard, SUBCLUSTER_MODELS_MAX};
+use crate::rank_worker::RankWorker;
+use crate::worker::{ThreadPolicy, Worker, start_thread};
+
+/// The most requests that wait for one model.
+const MODEL_REQUESTS_MAX: usize = 1 << 16;
+
+/// What a node needs to know to lead.
+#[derive(Clone, Debug)]
+pub struct LeadConfig {
+    /// This replica.
+    pub node: NodeId,
+    /// Its life.
+    pub boot: BootId,
+    /// Delays on the way to the GPU and back.
+    pub delays: Delays,
+    /// Model threads beside the rank thread; 0 runs everything on one thread.
+    pub model_threads: u32,
+    /// How the threads wait.
+    pub threads: ThreadPolicy,
+}
+
+/// The ways to the workers of a sub-cluster.
+#[derive(Debug)]
+pub(crate) struct Workers {
+    pub(crate) rank: Arc<Inbox<RankMessage>>,
+    /// `models[model % models.len()]` serves a model.
+    pub(crate) models: Arc<[Arc<Inbox<ModelMessage>>]>,
+    pub(crate) counters: Arc<Counters>,
+}
+
+impl Workers {
+    pub(crate) fn tell_all(&self, message: impl Fn() -> ModelMessage) {
+        for inbox in self.models.iter() {
+            inbox.push(message());
+        }
+    }
+
+    pub(crate) fn of_model(&self, model: u32) -> &Arc<Inbox<ModelMessage>> {
+        &self.models[model as usize % self.models.len()]
+    }
+}
+
+/// A sub-cluster that this node leads under one token.
+#[derive(Debug)]
+pub(crate) struct LedSubcluster {
+    pub(crate) token: Token,
+    pub(crate) clock: Clock,
+    pub(crate) workers: Arc<Workers>,
+    /// Set when the lead ends, whoever ends it.
+    pub(crate) ended: CancellationToken,
+    stop: Arc<AtomicBool>,
+}
+
+impl LedSubcluster {
+    /// Starts the threads and the task that follows the view.
+    pub(crate) fn start(
+        config: &LeadConfig,
+        id: SubclusterId,
+        token: Token,
+        view: watch::Receiver<Arc<View>>,
+        down: mpsc::UnboundedSender<(BackendId, BootId)>,
+    ) -> std::io::Result<Self> {
+        let clock = Clock::start();
+        let stop = Arc::new(AtomicBool::new(false));
+        let counters = Arc::new(Counters::default());
+        let rank_bell = Arc::new(Doorbell::default());
+        // With no model threads one bell, and so one thread, serves all.
+        let model_bells: Vec<_> = match config.model_threads {
+            0 => vec![Arc::clone(&rank_bell)],
+            threads => (0..threads).map(|_| Arc::default()).collect(),
+        };
+        let rank = Arc::new(Inbox::new(Arc::clone(&rank_bell)));
+        let models: Arc<[_]> = model_bells.iter().map(|bell| Arc::new(Inbox::new(Arc::clone(bell)))).collect();
+        let offers = Arc::new(OfferBoard::new(SUBCLUSTER_MODELS_MAX, Arc::clone(&rank_bell)));
+        let workers = Arc::new(Workers { rank, models, counters });
+
+        let mut model_workers: Vec<Box<dyn Worker>> = Vec::new();
+        for inbox in workers.models.iter() {
+            let (rank, offers) = (Arc::clone(&workers.rank), Arc::clone(&offers));
+            let counters = Arc::clone(&workers.counters);
+            model_workers.push(Box::new(ModelWorker::new(clock, Arc::clone(inbox), rank, offers, counters)));
+        }
+        let rank_worker: Box<dyn Worker> = Box::new(RankWorker::new(
+            clock,
+            Arc::clone(&workers.rank),
+            offers,
+            Arc::clone(&workers.models),
+            Arc::clone(&workers.counters),
+        ));
+        if config.model_threads == 0 {
+            // Requests first, so that their offers are ranked in the same turn.
+            model_workers.push(rank_worker);
+            let stop = Arc::clone(&stop);
+            start_thread(format!("decide-{id}"), model_workers, rank_bell, stop, clock, config.threads, 0)?;
+        } else {
+            let rank_stop = Arc::clone(&stop);
+            start_thread(format!("rank-{id}"), vec![rank_worker], rank_bell, rank_stop, clock, config.threads, 0)?;
+            for (index, (worker, bell)) in model_workers.into_iter().zip(model_bells).enumerate() {
+                let (name, stop) = (format!("model-{id}-{index}"), Arc::clone(&stop));
+                start_thread(name, vec![worker], bell, stop, clock, config.threads, 1 + index)?;
+            }
+        }
+        let ended = CancellationToken::new();
+        let lead = Lead {
+            config: config.clone(),
+            id,
+            token,
+            clock,
+            workers: Arc::clone(&workers),
+            gpu_ordinals: HashMap::new(),
+            models: HashMap::new(),
+            backends: BTreeMap::new(),
+            sealed: Vec::new(),
+            recovered: false,
+        };
+        tokio::spawn(lead.run(view, down, ended.clone()));
+        Ok(Self { token, clock, workers, ended, stop })
+    }
+
+    /// Ends the lead. What still waits is announced to the next leader by its frontends.
+    pub(crate) fn end(&self) {
+        self.ended.cancel();
+        self.stop.store(true, Ordering::Release);
+        self.workers.rank.ring();
+        for inbox in self.workers.models.iter() {
+            inbox.ring();
+        }
+    }
+}
+
+impl Drop for LedSubcluster {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+struct LinkedBackend {
+    boot: BootId,
+    gpus: Vec<LinkedGpu>,
+    usable: watch::Sender<bool>,
+    task: JoinHandle<()>,
+}
+
+/// Follows the view: which backends to seal, which models to serve.
+struct Lead {
+    config: LeadConfig,
+    id: SubclusterId,
+    token: Token,
+    clock: Clock,
+    workers: Arc<Workers>,
+    gpu_ordinals: HashMap<GpuId, u32>,
+    /// Ordinals of the models that are served.
+    models: HashMap<ModelId, u32>,
+    backends: BTreeMap<BackendId, LinkedBackend>,
+    sealed: Vec<BackendId>,
+    recovered: bool,
+}
+
+impl Lead {
+    async fn run(
+        mut self,
+        mut view: watch::Receiver<Arc<View>>,
+        down: mpsc::UnboundedSender<(BackendId, BootId)>,
+        ended: CancellationToken,
+    ) {
+        let (events_in, mut events) = mpsc::unbounded_channel();
+        tracing::info!(subcluster = %self.id, token = %self.token, "leads");
+        loop {
+            let current = Arc::clone(&view.borrow_and_update());
+            self.follow(&current, &events_in);
+            self.check_recovered();
+            tokio::select! {
+                () = ended.cancelled() => break,
+                changed = view.changed() => if changed.is_err() { break },
+                event = events.recv() => match event {
+                    Some(LinkEvent::Sealed(backend)) => self.sealed.push(backend),
+                    Some(LinkEvent::Fenced) | None => break,
+                    Some(LinkEvent::Down(backend, boot)) => {
+                        let _ = down.send((backend, boot));
+                    }
+                },
+            }
+        }
+        ended.cancel();
+        for backend in self.backends.values() {
+            backend.task.abort();
+        }
+        tracing::info!(subcluster = %self.id, token = %self.token, "leads no longer");
+    }
+
+    fn follow(&mut self, view: &View, events: &mpsc::UnboundedSender<LinkEvent>) {
+        self.follow_backends(view, events);
+        self.follow_models(view);
+        // A backend may be used once it holds everything that is served.
+        for (id, backend) in &self.backends {
+            let holds_all = self
+                .models
+                .keys()
+                .all(|model| view.models.get(model).is_some_and(|model| holds(model, *id, backend.boot)));
+            if holds_all {
+                backend.usable.send_if_modified(|usable| !std::mem::replace(usable, true));
+            }
+        }
+    }
+
+    fn follow_backends(&mut self, view: &View, events: &mpsc::UnboundedSender<LinkEvent>) {
+        let mine: BTreeMap<_, _> = view.backends.iter().filter(|(_, b)| b.subcluster == self.id && b.up).collect();
+        let mut gone = Vec::new();
+        for (id, linked) in &self.backends {
+            let same = mine.get(id).is_some_and(|b| b.boot == linked.boot && self.same_gpus(view, b, linked));
+            if !same {
+                gone.push(*id);
+            }
+        }
+        for id in gone {
+            if let Some(linked) = self.backends.remove(&id) {
+                linked.task.abort();
+                for gpu in &linked.gpus {
+                    self.workers.rank.push(RankMessage::Lost { gpu: gpu.ordinal });
+                    self.workers.tell_all(|| ModelMessage::Unroute { gpu: gpu.ordinal });
+                }
+            }
+        }
+        for (&id, backend) in mine {
+            if !self.backends.contains_key(&id) {
+                self.link(view, id, backend, events);
+            }
+        }
+    }
+
+    fn same_gpus(&self, view: &View, backend: &BackendView, linked: &LinkedBackend) -> bool {
+        backend.gpus.len() == linked.gpus.len()
+            && backend
+                .gpus
+                .iter()
+                .zip(&linked.gpus)
+                .all(|(gpu, mine)| gpu.id == mine.gpu && view.gpu_token(backend, gpu).max(self.token) == mine.token)
+    }
+
+    fn link(&mut self, view: &View, id: BackendId, backend: &BackendView, events: &mpsc::UnboundedSender<LinkEvent>) {
+        let gpus: Vec<_> = backend
+            .gpus
+            .iter()
+            .map(|gpu| {
+                let next = self.gpu_ordinals.len() as u32;
+                let ordinal = *self.gpu_ordinals.entry(gpu.id).or_insert(next);
+                LinkedGpu { gpu: gpu.id, token: view.gpu_token(backend, gpu).max(self.token), ordinal }
+            })
+            .collect();
+        let (usable, usable_receiver) = watch::channel(false);
+        let link = BackendLink {
+            clock: self.clock,
+            node: self.config.node,
+            node_boot: self.config.boot,
+            subcluster: self.id,
+            backend: id,
+            boot: backend.boot,
+            addr: backend.exec_addr.clone(),
+            gpus: gpus.clone(),
+            workers: Arc::clone(&self.workers),
+            events: events.clone(),
+            usable: usable_receiver,
+        };
+        let task = tokio::spawn(link.run());
+        self.backends.insert(id, LinkedBackend { boot: backend.boot, gpus, usable, task });
+    }
+
+    fn follow_models(&mut self, view: &View) {
+        let mut gone: Vec<_> = self.models.keys().copied().collect();
+        gone.retain(|model| view.models.get(model).is_none_or(|m| m.subcluster != self.id));
+        for model in gone {
+            self.models.remove(&model);
+            self.workers.tell_all(|| ModelMessage::Remove { model });
+        }
+        for (&id, model) in &view.models {
+            if model.subcluster != self.id || self.models.contains_key(&id) || self.backends.is_empty() {
+                continue;
+            }
+            // GPUs of a sub-cluster hold the same models: a model is served once all of them have it.
+            let everywhere = self.backends.iter().all(|(backend, b)| {
+                let used = *b.usable.borrow() || self.models.is_empty();
+                !used || holds(model, *backend, b.boot)
+            });
+            if everywhere {
+                self.serve(view, id, model);
+            }
+        }
+    }
+
+    fn serve(&mut self, view: &View, id: ModelId, model: &ModelView) {
+        let Some(profile) = self.profile(view, model) else {
+            tracing::warn!(model = %model.spec.name, "no profile for every GPU kind of the sub-cluster; not served");
+            return;
+        };
+        // The ordinal tells the rank worker which model worker serves the model.
+        let workers = self.workers.models.len() as u32;
+        let taken: std::collections::HashSet<_> = self.models.values().copied().collect();
+        let ordinal = (0..).map(|k| k * workers + id.get() % workers).find(|o| !taken.contains(o));
+        let Some(ordinal) = ordinal.filter(|&o| (o as usize) < SUBCLUSTER_MODELS_MAX) else {
+            tracing::error!(model = %model.spec.name, limit = SUBCLUSTER_MODELS_MAX, "too many models; not served");
+            return;
+        };
+        let policy = match model.spec.policy.as_str() {
+            "eager" => Policy::EAGER,
+            _ => Policy::SYMPHONY,
+        };
+        let config = ModelQueueConfig {
+            profile,
+            slo: model.spec.slo,
+            policy,
+            delays: self.config.delays,
+            requests_max: MODEL_REQUESTS_MAX,
+        };
+        self.models.insert(id, ordinal);
+        let config = Box::new(config);
+        self.workers.of_model(id.get()).push(ModelMessage::Add { model: id, ordinal, config });
+        tracing::info!(model = %model.spec.name, subcluster = %self.id, "serves");
+    }
+
+    /// The slowest of the profiles of the GPU kinds at hand.
+    fn profile(&self, view: &View, model: &ModelView) -> Option<LatencyProfile> {
+        let mut slowest: Option<LatencyProfile> = None;
+        for id in self.backends.keys() {
+            for gpu in &view.backends.get(id)?.gpus {
+                let profile = &model.spec.profiles.get(&gpu.kind)?.latency;
+                slowest = Some(match slowest {
+                    Some(other) => other.slower_of(profile),
+                    None => profile.clone(),
+                });
+            }
+        }
+        slowest
+    }
+
+    fn check_recovered(&mut self) {
+        if !self.recovered && self.backends.keys().all(|id| self.sealed.contains(id)) {
+            self.recovered = true;
+            self.workers.tell_all(|| ModelMessage::Recovered);
+        }
+    }
+}
+
+fn holds(model: &ModelView, backend: BackendId, boot: BootId) -> bool {
+    model.replicas.get(&backend).is_some_and(|r| r.boot == boot && r.state.is_ok())
+}
