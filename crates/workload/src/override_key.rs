@@ -2,6 +2,9 @@
 
 use toml::{Table, Value};
 
+/// The one key that may be a plain name or a table: `policy.drop=prune` makes a table of the name.
+const POLICY: &str = "policy";
+
 /// Puts `value` at the dotted `key` of `assignment` = `key=value`; numbers in the path index lists.
 ///
 /// A value that reads as TOML (number, boolean, list, inline table, quoted string) is that; anything else is a string.
@@ -24,6 +27,10 @@ pub(crate) fn apply(root: &mut Table, assignment: &str) -> Result<(), String> {
         Some((first, rest)) => (first, Some(rest)),
         None => (parents, None),
     };
+    if let (POLICY, Some(Value::String(name))) = (parents, root.get(POLICY)) {
+        let named = Table::from_iter([("name".to_owned(), Value::String(name.clone()))]);
+        root.insert(POLICY.to_owned(), Value::Table(named));
+    }
     let mut at = match (root.contains_key(first), rest) {
         // An optional table that the file left out, such as [network].
         (false, None) => root.entry(first).or_insert_with(|| Value::Table(Table::new())),

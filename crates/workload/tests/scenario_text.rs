@@ -110,6 +110,9 @@ fn overrides_replace_keys_and_are_kept_for_the_replay_command() {
     assert_eq!(scenario.policy.to_string(), "eager");
     assert_eq!(scenario.seeds, [7]);
     assert_eq!(scenario.overrides, overrides);
+    // A policy that is a plain name becomes a table when one of its choices is set.
+    let scenario = parse(FULL, &["policy=symphony", "policy.trigger=latest", "policy.drop=prune"]).unwrap();
+    assert_eq!(scenario.policy.to_string(), "symphony trigger=latest drop=prune");
 }
 
 #[test]
