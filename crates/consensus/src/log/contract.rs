@@ -26,7 +26,7 @@ fn honours_the_contract(engine: &dyn LogEngine) {
     // Phase 1: an empty store has nothing.
     assert_eq!(engine.bounds().expect("bounds"), None);
     assert_eq!(engine.slot(Slot::Vote).expect("slot"), None);
-    assert_eq!(indexes(engine, 0..=u64::MAX, usize::MAX), []);
+    assert!(indexes(engine, 0..=u64::MAX, usize::MAX).is_empty());
 
     // Phase 2: what is written is read, in order and across the widths of an index.
     engine.write(put(250..260)).expect("writes");
@@ -38,7 +38,7 @@ fn honours_the_contract(engine: &dyn LogEngine) {
     assert_eq!(indexes(engine, 0..=u64::MAX, usize::MAX).len(), 21);
     #[allow(clippy::reversed_empty_ranges)]
     let backwards = 9..=3;
-    assert_eq!(indexes(engine, backwards, usize::MAX), []);
+    assert!(indexes(engine, backwards, usize::MAX).is_empty());
 
     // Phase 3: a bound stops a read, but never before the first entry.
     assert_eq!(indexes(engine, 250..=259, 0), [250]);
