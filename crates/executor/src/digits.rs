@@ -2,7 +2,7 @@
 //!
 //! `deploy/models/digits/PROVENANCE.md` says where they come from and describes both formats.
 
-/// The classifier, an ONNX file: `pixels` FP32 [64] → `probabilities` FP32 [10], `label` INT64 [1 number per item].
+/// The classifier, an ONNX file: `pixels`, FP32, 64 numbers → `probabilities`, FP32, 10 numbers, and `label`, INT64.
 pub const MODEL: &[u8] = include_bytes!("../../../deploy/models/digits/digits.onnx");
 /// Pixels of one image: 8 rows of 8.
 pub const PIXELS: usize = 64;

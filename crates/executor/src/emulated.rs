@@ -30,7 +30,7 @@ impl EmulatedExecutor {
     }
 }
 
-/// `INPUT0` FP32 [16] → `OUTPUT0` UINT32 [1].
+/// `INPUT0`, FP32, 16 numbers → `OUTPUT0`, UINT32, one number.
 #[must_use]
 pub fn default_signature() -> Signature {
     let input = TensorSpec { name: "INPUT0".into(), data_type: DataType::Fp32, item_shape: vec![16] };
@@ -109,11 +109,12 @@ mod tests {
     fn batches_planned_to_overlap_run_one_after_the_other() {
         let mut executor = executor();
         let (input, mut outputs) = ([0_u8; 128], Vec::new());
-        let start = Some(Instant::now());
+        let start = Instant::now();
         for _ in 0..2 {
-            executor.run(&BatchInputs { items: 2, tensors: &[&input], start }, &mut outputs).unwrap();
+            let batch = BatchInputs { items: 2, tensors: &[&input], start: Some(start) };
+            executor.run(&batch, &mut outputs).unwrap();
         }
-        assert_eq!(executor.free_at, Some(start.unwrap() + Duration::from_millis(8)));
+        assert_eq!(executor.free_at, Some(start + Duration::from_millis(8)));
     }
 
     #[test]

@@ -18,3 +18,4 @@ pub use emulated::{EmulatedExecutor, default_signature, item_checksum};
 pub use onnx::{LoadError, OnnxExecutor, OnnxOptions};
 pub use port::{BatchInputs, ExecuteError, ModelExecutor};
 pub use runtime::{ONNXRUNTIME_VERSION_MIN, ONNXRUNTIME_VERSION_TESTED, Runtime, RuntimeError, load_runtime};
+pub use wait::wait_until;

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::fs;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use ort::session::{Session, SessionInputValue};
@@ -89,11 +88,7 @@ impl OnnxExecutor {
                 .with_parallel_execution(options.inter_threads > 1)?;
             commit(&mut builder)
         };
-        // The `ort` crate panics on inputs of exotic types (opaque ones, sequences of sequences), and files come from
-        // outside. Nothing that the closure touches survives an error.
-        let session = catch_unwind(AssertUnwindSafe(build))
-            .map_err(|_| refuse("an input or output has a type that is not supported; expected tensors".into()))?
-            .map_err(|error| refuse(error.to_string()))?;
+        let session = build().map_err(|error| refuse(error.to_string()))?;
         let signature = model_signature::read(session.inputs(), session.outputs()).map_err(refuse)?;
         let mut inputs = Vec::with_capacity(signature.inputs.len());
         for spec in &signature.inputs {

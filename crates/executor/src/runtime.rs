@@ -193,13 +193,24 @@ fn load_first(candidates: Vec<PathBuf>) -> Result<Runtime, RuntimeError> {
 /// A failed attempt leaves nothing behind: the `ort` crate keeps a library only after it has checked its version.
 fn load(path: &Path) -> Result<Runtime, String> {
     let environment = ort::init_from(path)
-        .map_err(|error| error.to_string())?
+        .map_err(|error| load_failure(&error))?
         .with_name("symphony")
         .with_telemetry(false)
         .build()
         .map_err(|error| format!("{} loads but does not start: {error}", path.display()))?;
     let version = version_in_name(path).map_or_else(|| version_in_build(ort::info()), str::to_owned);
     Ok(Runtime { path: path.to_owned(), version, environment })
+}
+
+/// The error with the dynamic linker's own words, which its `Display` leaves out.
+fn load_failure(error: &ort::LoadDynamicError) -> String {
+    match error {
+        ort::LoadDynamicError::Dlopen { error, path } => {
+            let cause = std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string);
+            format!("{} does not load: {cause}", path.display())
+        }
+        other => other.to_string(),
+    }
 }
 
 /// `1.31.1` of `ORT Build Info: git-branch=rel-1.31.1, …`, or the whole text if it has no such part.

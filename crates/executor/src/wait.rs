@@ -7,8 +7,10 @@ use std::time::{Duration, Instant};
 /// 10 µs and rarely by 25 µs; spinning longer would cost a machine with hundreds of emulated GPUs its cores.
 const SPIN_STRETCH: Duration = Duration::from_micros(30);
 
-/// Blocks the calling thread until `deadline`.
-pub(crate) fn wait_until(deadline: Instant) {
+/// Blocks the calling thread until `deadline`, and never returns before it.
+///
+/// For threads that run batches: it spins for the last 30 µs, and lowers the thread's timer slack for good.
+pub fn wait_until(deadline: Instant) {
     use_smallest_timer_slack();
     loop {
         let left = deadline.saturating_duration_since(Instant::now());

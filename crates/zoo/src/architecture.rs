@@ -127,7 +127,8 @@ impl Architecture {
             // and a shortcut: at most 4 + 9 + 4 + 8 of them.
             Self::ResNet(ResNet { width, blocks, classes, .. }) => {
                 let (width, classes) = (u64::from(width), u64::from(classes));
-                let squares: u64 = (0..).zip(blocks).map(|(stage, blocks)| 25 * u64::from(blocks) << (2 * stage)).sum();
+                let squares: u64 =
+                    (0..).zip(blocks).map(|(stage, blocks)| (25 * u64::from(blocks)) << (2 * stage)).sum();
                 (squares + 1000) * width * width + 32 * (width + 1) * classes
             }
             Self::MobileNet(MobileNet { width, classes, .. }) => {

@@ -4,7 +4,7 @@ use crate::graph::{Graph, OnnxModel, Value, float, int, ints};
 
 const LAYER_NORM_EPSILON: f32 = 1e-12;
 
-/// `embeddings` FP32 [`sequence`, `width`] → encoder blocks → mean over the sequence → `logits` FP32 [`classes`].
+/// `embeddings` `FP32[sequence, width]` → encoder blocks → mean over the sequence → `logits` `FP32[classes]`.
 ///
 /// The input is embedded tokens and not token numbers, so that any input is a valid one. The default is BERT base.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

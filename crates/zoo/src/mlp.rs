@@ -2,7 +2,7 @@
 
 use crate::graph::{Graph, OnnxModel, Value};
 
-/// `input` FP32 [`width_in`] → hidden layers with ReLU → `logits` FP32 [`classes`].
+/// `input` `FP32[width_in]` → hidden layers with ReLU → `logits` `FP32[classes]`.
 ///
 /// With hidden layers so wide that the weights exceed the caches, the time of a batch is mostly that of reading the
 /// weights once: a CPU then batches as well as a GPU does, which no convolutional network shows on one.

@@ -6,7 +6,7 @@ use crate::graph::{Conv, Graph, OnnxModel};
 const LAYERS: [(u32, u32); 13] =
     [(2, 1), (4, 2), (4, 1), (8, 2), (8, 1), (16, 2), (16, 1), (16, 1), (16, 1), (16, 1), (16, 1), (32, 2), (32, 1)];
 
-/// `image` FP32 [3, `image`, `image`] → `logits` FP32 [`classes`]. The default is MobileNet 1.0 at 224.
+/// `image` `FP32[3, image, image]` → `logits` `FP32[classes]`. The default is MobileNet 1.0 at 224.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MobileNet {
     /// Height and width of the image.

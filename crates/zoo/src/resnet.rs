@@ -5,7 +5,7 @@ use crate::graph::{Conv, Graph, OnnxModel, Value, int, ints};
 /// A block's output is this many times wider than its middle.
 const EXPANSION: u32 = 4;
 
-/// `image` FP32 [3, `image`, `image`] → `logits` FP32 [`classes`]. The default is ResNet-50.
+/// `image` `FP32[3, image, image]` → `logits` `FP32[classes]`. The default is ResNet-50.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResNet {
     /// Height and width of the image.

@@ -68,7 +68,9 @@ pub struct Measurement {
     /// Measured sizes whose latency was raised because a smaller batch took longer. More than a few mean that the
     /// machine was too busy to measure on.
     pub raised: u32,
-    /// How much memory the process grew by when the model was loaded.
+    /// How much memory the process grew by when the model was loaded. What loading used for a moment is part of it, for
+    /// the process keeps it; the largest batch may then run in that memory and seem to need none of its own. The sum of
+    /// both numbers is what the process did grow by.
     pub static_memory_bytes: u64,
     /// How much it grew by when the largest batch ran for the first time.
     pub dynamic_memory_bytes: u64,
@@ -195,7 +197,9 @@ impl Bench {
         let inputs = BatchInputs { items: batch, tensors: &tensors, start: None };
         let (wall, cpu) = (Instant::now(), thread_cpu_time());
         executor.run(&inputs, &mut self.outputs)?;
-        Ok((wall.elapsed(), thread_cpu_time().saturating_sub(cpu)))
+        // Taken in this order, CPU time lies within wall time.
+        let cpu = thread_cpu_time().saturating_sub(cpu);
+        Ok((wall.elapsed(), cpu))
     }
 }
 
