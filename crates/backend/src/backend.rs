@@ -1,0 +1,186 @@
+//! A backend process: registers, loads, serves leaders.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use symphony_config::{BackendConfig, ExecutorKind};
+use symphony_executor::load_runtime;
+use symphony_protocol::control as pb;
+use symphony_transport::{ControlClient, ControlError, PayloadTransport, TcpPayloads, ViewReceiver};
+use symphony_types::{BackendId, BootId, GpuId, SubclusterId, Token};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::exec_server::accept_leaders;
+use crate::execution::{Execution, Identity, Input};
+use crate::model_loader::{Engine, ModelLoader};
+
+/// How long registration may take: a cluster that starts together elects its leader first.
+const REGISTER_WITHIN: Duration = Duration::from_secs(30);
+/// How often a backend looks whether the cluster still counts it in.
+const STANDING_EVERY: Duration = Duration::from_millis(200);
+
+/// Why a backend does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// ONNX Runtime is missing.
+    #[error(transparent)]
+    Runtime(#[from] symphony_executor::RuntimeError),
+    /// The cluster does not answer or refuses.
+    #[error("cannot register backend `{name}`: {source}")]
+    Register {
+        /// Its name.
+        name: String,
+        /// Why.
+        source: ControlError,
+    },
+    /// A thread was refused.
+    #[error("cannot start the GPU threads: {0}")]
+    Thread(#[from] std::io::Error),
+}
+
+/// A running backend; dropping it stops it.
+#[derive(Debug)]
+pub struct Backend {
+    identity: Identity,
+    ended: CancellationToken,
+}
+
+impl Backend {
+    /// Registers with the cluster and serves leaders on `listener`.
+    ///
+    /// # Errors
+    /// If ONNX Runtime is needed and missing, or the cluster refuses the registration.
+    pub async fn start(
+        config: &BackendConfig,
+        boot: BootId,
+        listener: TcpListener,
+        control: ControlClient,
+    ) -> Result<Self, StartError> {
+        let engine = match config.executor {
+            ExecutorKind::Emulated => Engine::Emulated,
+            ExecutorKind::OrtCpu => {
+                let runtime = load_runtime(config.onnxruntime.as_deref())?;
+                tracing::info!(path = %runtime.path().display(), version = runtime.version(), "onnx runtime loaded");
+                let intra_threads = config.intra_op_threads as usize;
+                Engine::OrtCpu { runtime, model_dir: config.model_dir.clone(), intra_threads }
+            }
+        };
+        let request = registration(config, boot);
+        let identity = register(&control, &request, REGISTER_WITHIN)
+            .await
+            .map_err(|source| StartError::Register { name: config.name.clone(), source })?;
+        let view = control.watch(&format!("backend {}", config.name));
+        let transport = Arc::new(TcpPayloads::new(identity.backend, boot, view.clone()));
+        tracing::info!(backend = %identity.backend, %boot, gpus = identity.gpus.len(),
+            executor = config.executor.label(), transport = transport.name(), "registered");
+
+        let ended = CancellationToken::new();
+        let (inputs, inputs_out) = mpsc::unbounded_channel();
+        start_execution(identity.clone(), config.plans_queued_max, transport, inputs_out, &ended)?;
+        tokio::spawn(accept_leaders(listener, inputs.clone(), ended.clone()));
+        let kinds = request.gpus.iter().map(|gpu| gpu.kind.clone()).collect();
+        let loader = ModelLoader {
+            identity: identity.clone(),
+            kinds,
+            engine,
+            control: control.clone(),
+            view: view.clone(),
+            execution: inputs,
+        };
+        tokio::spawn(loader.run(ended.clone()));
+        tokio::spawn(stay_registered(control, request, identity.clone(), view, ended.clone()));
+        Ok(Self { identity, ended })
+    }
+
+    /// Who it is in the cluster.
+    #[must_use]
+    pub const fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// Stops serving.
+    pub fn stop(&self) {
+        self.ended.cancel();
+    }
+}
+
+impl Drop for Backend {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Starts the owner task and the GPU threads.
+pub(crate) fn start_execution<T: PayloadTransport>(
+    identity: Identity,
+    plans_queued_max: u32,
+    transport: Arc<T>,
+    inputs: mpsc::UnboundedReceiver<Input>,
+    ended: &CancellationToken,
+) -> std::io::Result<()> {
+    let execution = Execution::new(identity, plans_queued_max, transport, inputs)?;
+    let ended = ended.clone();
+    tokio::spawn(async move {
+        tokio::select! {
+            () = ended.cancelled() => {}
+            () = execution.run() => {}
+        }
+    });
+    Ok(())
+}
+
+fn registration(config: &BackendConfig, boot: BootId) -> pb::RegisterBackendRequest {
+    let gpus = config.gpus.iter().flat_map(|gpu| {
+        let offer = pb::GpuOffer { kind: gpu.kind.clone(), memory_bytes: gpu.memory_bytes() };
+        std::iter::repeat_n(offer, gpu.count as usize)
+    });
+    pb::RegisterBackendRequest {
+        name: config.name.clone(),
+        boot_id: boot.get(),
+        exec_addr: config.exec.to_string(),
+        subcluster: config.subcluster.clone(),
+        executor: config.executor.label().to_owned(),
+        gpus: gpus.collect(),
+    }
+}
+
+async fn register(
+    control: &ControlClient,
+    request: &pb::RegisterBackendRequest,
+    within: Duration,
+) -> Result<Identity, ControlError> {
+    let call = |mut client: pb::control_client::ControlClient<_>| {
+        let request = request.clone();
+        async move { client.register_backend(request).await }
+    };
+    let reply = control.call(within, call).await?;
+    Ok(Identity {
+        backend: BackendId::new(reply.backend),
+        boot: BootId::new(request.boot_id),
+        subcluster: SubclusterId::new(reply.subcluster),
+        gpus: reply.gpus.into_iter().map(GpuId::new).collect(),
+        token: Token::new(reply.token),
+    })
+}
+
+/// A backend that was declared down by mistake (a pause, a cut link) says that it is there.
+async fn stay_registered(
+    control: ControlClient,
+    request: pb::RegisterBackendRequest,
+    identity: Identity,
+    view: ViewReceiver,
+    ended: CancellationToken,
+) {
+    loop {
+        tokio::select! {
+            () = ended.cancelled() => return,
+            () = tokio::time::sleep(STANDING_EVERY) => {}
+        }
+        let down = view.borrow().backends.get(&identity.backend).is_some_and(|b| b.boot == identity.boot && !b.up);
+        if down && let Err(error) = register(&control, &request, REGISTER_WITHIN).await {
+            tracing::warn!(%error, "cannot register again");
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! The owner of everything between a leader's order and a GPU's thread: fences, queues of plans, and what is in
+//! flight. One task, one closed set of inputs, no lock.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::{Arc, mpsc as blocking};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use symphony_executor::ModelExecutor;
+use symphony_protocol::execute::{
+    Done, Execute, FromBackend, PlannedRequest, Refusal, SEAL_RECENT_REQUESTS_MAX, SealedGpu, ToBackend,
+};
+use symphony_transport::{LinkSender, PayloadTransport};
+use symphony_types::{BackendId, BootId, FrontendId, GpuId, ModelId, RequestId, SubclusterId, Token};
+use tokio::sync::mpsc;
+
+use crate::gpu_gate::{Connection, GpuGate};
+use crate::gpu_thread::GpuThread;
+use crate::plan::{AcceptedPlan, GpuOrder, PlanReport};
+
+/// What a backend is, once it has registered.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// Its id.
+    pub backend: BackendId,
+    /// Its life.
+    pub boot: BootId,
+    /// Its sub-cluster.
+    pub subcluster: SubclusterId,
+    /// Its GPUs.
+    pub gpus: Vec<GpuId>,
+    /// Log index of its registration: what it promises at first.
+    pub token: Token,
+}
+
+/// Inputs of the owner.
+pub(crate) enum Input {
+    Connected(Connection, LinkSender<FromBackend>),
+    Disconnected(Connection),
+    FromLeader(Connection, ToBackend),
+    /// One executor per GPU.
+    Loaded(ModelId, Vec<Box<dyn ModelExecutor>>),
+    Unloaded(ModelId),
+}
+
+/// A plan that was accepted and has not ended.
+struct Pending {
+    start: Instant,
+    latency: Duration,
+    requests: Vec<RequestId>,
+}
+
+struct Gpu {
+    id: GpuId,
+    gate: GpuGate,
+    pending: VecDeque<Pending>,
+    orders: blocking::Sender<GpuOrder>,
+}
+
+pub(crate) struct Execution<T> {
+    identity: Identity,
+    gpus: Vec<Gpu>,
+    models: HashSet<ModelId>,
+    connections: HashMap<Connection, LinkSender<FromBackend>>,
+    recent: VecDeque<RequestId>,
+    transport: Arc<T>,
+    inputs: mpsc::UnboundedReceiver<Input>,
+    reports: mpsc::UnboundedReceiver<PlanReport>,
+}
+
+impl<T: PayloadTransport> Execution<T> {
+    /// Starts one thread per GPU.
+    pub(crate) fn new(
+        identity: Identity,
+        plans_queued_max: u32,
+        transport: Arc<T>,
+        inputs: mpsc::UnboundedReceiver<Input>,
+    ) -> std::io::Result<Self> {
+        let (reports_in, reports) = mpsc::unbounded_channel();
+        let mut gpus = Vec::with_capacity(identity.gpus.len());
+        for (index, &id) in identity.gpus.iter().enumerate() {
+            let (orders, orders_out) = blocking::channel();
+            let thread = GpuThread {
+                gpu: index,
+                orders: orders_out,
+                reports: reports_in.clone(),
+                transport: Arc::clone(&transport),
+                runtime: tokio::runtime::Handle::current(),
+            };
+            std::thread::Builder::new().name(format!("gpu-{id}")).spawn(move || thread.run())?;
+            let gate = GpuGate::new(identity.boot, identity.token, plans_queued_max);
+            gpus.push(Gpu { id, gate, pending: VecDeque::new(), orders });
+        }
+        Ok(Self {
+            identity,
+            gpus,
+            models: HashSet::new(),
+            connections: HashMap::new(),
+            recent: VecDeque::new(),
+            transport,
+            inputs,
+            reports,
+        })
+    }
+
+    /// Runs until all senders of inputs are gone.
+    pub(crate) async fn run(mut self) {
+        loop {
+            // Reports first: a plan's end makes room for the next plan.
+            tokio::select! {
+                biased;
+                Some(report) = self.reports.recv() => self.report(report),
+                input = self.inputs.recv() => match input {
+                    Some(input) => self.apply(input),
+                    None => return,
+                },
+            }
+        }
+    }
+
+    fn apply(&mut self, input: Input) {
+        match input {
+            Input::Connected(connection, sender) => {
+                let welcome = FromBackend::Welcome { backend: self.identity.backend, boot: self.identity.boot };
+                let _ = sender.send(welcome);
+                self.connections.insert(connection, sender);
+            }
+            Input::Disconnected(connection) => {
+                self.connections.remove(&connection);
+            }
+            Input::FromLeader(connection, ToBackend::Seal { subcluster, gpus }) => {
+                self.seal(connection, subcluster, &gpus);
+            }
+            Input::FromLeader(connection, ToBackend::Execute(order)) => self.execute(connection, order),
+            Input::FromLeader(_, ToBackend::Hello { node, .. }) => tracing::debug!(%node, "leader linked"),
+            Input::Loaded(model, executors) => {
+                for (gpu, executor) in self.gpus.iter().zip(executors) {
+                    let _ = gpu.orders.send(GpuOrder::Load(model, executor));
+                }
+                self.models.insert(model);
+            }
+            Input::Unloaded(model) => {
+                self.models.remove(&model);
+                for gpu in &self.gpus {
+                    let _ = gpu.orders.send(GpuOrder::Unload(model));
+                }
+            }
+        }
+    }
+
+    fn send(&self, connection: Connection, message: FromBackend) {
+        if let Some(sender) = self.connections.get(&connection)
+            && let Err(error) = sender.send(message)
+        {
+            tracing::warn!(%error, "report not sent; the leader will seal again");
+        }
+    }
+
+    fn seal(&mut self, connection: Connection, subcluster: SubclusterId, tokens: &[(GpuId, Token)]) {
+        if subcluster != self.identity.subcluster {
+            tracing::warn!(%subcluster, mine = %self.identity.subcluster, "seal for another sub-cluster ignored");
+            return;
+        }
+        let now = Instant::now();
+        let mut sealed = Vec::with_capacity(tokens.len());
+        for &(id, token) in tokens {
+            let Some(gpu) = self.gpus.iter_mut().find(|gpu| gpu.id == id) else { continue };
+            let promised = gpu.gate.seal(connection, token);
+            let in_flight = gpu.pending.iter().flat_map(|plan| plan.requests.iter().copied()).collect();
+            sealed.push(SealedGpu { gpu: id, promised, free_in: nanos(gpu.free_in(now)), in_flight });
+        }
+        let finished = self.recent.iter().copied().collect();
+        let boot = self.identity.boot;
+        self.send(connection, FromBackend::Sealed { boot, gpus: sealed, finished });
+    }
+
+    fn execute(&mut self, connection: Connection, order: Execute) {
+        let now = Instant::now();
+        if let Err(refusal) = self.accept(connection, &order) {
+            let Execute { gpu, sequence, token, model, .. } = order;
+            self.send(connection, FromBackend::Refused { gpu, sequence, token, model, refusal });
+            return;
+        }
+        let Some(gpu) = self.gpus.iter_mut().find(|gpu| gpu.id == order.gpu) else { return };
+        let start = now + Duration::from_nanos(order.start_in.min(START_IN_MAX));
+        let latency = Duration::from_nanos(order.latency.min(START_IN_MAX));
+        gpu.pending.push_back(Pending { start, latency, requests: order.requests.iter().map(|r| r.id).collect() });
+        let (inputs_in, inputs) = blocking::channel();
+        let plan = AcceptedPlan {
+            token: order.token,
+            sequence: order.sequence,
+            model: order.model,
+            start,
+            requests: order.requests.clone(),
+            inputs,
+        };
+        let _ = gpu.orders.send(GpuOrder::Run(plan));
+        // Inputs travel while the plan waits for its start.
+        tokio::spawn(fetch(Arc::clone(&self.transport), order.requests, inputs_in));
+    }
+
+    fn accept(&mut self, connection: Connection, order: &Execute) -> Result<(), Refusal> {
+        let ready = self.models.contains(&order.model);
+        let gpu = self.gpus.iter_mut().find(|gpu| gpu.id == order.gpu).ok_or(Refusal::UnknownGpu)?;
+        gpu.gate.accept(connection, order.token, order.backend_boot, order.sequence)?;
+        if !ready {
+            // The plan had its turn: the sequence goes on.
+            gpu.gate.finished();
+            return Err(Refusal::ModelNotReady);
+        }
+        Ok(())
+    }
+
+    fn report(&mut self, report: PlanReport) {
+        let now = Instant::now();
+        let gpu = &mut self.gpus[report.gpu];
+        gpu.gate.finished();
+        gpu.pending.pop_front();
+        for id in report.finished {
+            if self.recent.len() == SEAL_RECENT_REQUESTS_MAX {
+                self.recent.pop_front();
+            }
+            self.recent.push_back(id);
+        }
+        let done = Done {
+            gpu: gpu.id,
+            token: report.token,
+            sequence: report.sequence,
+            model: report.model,
+            start_late: nanos(report.start_late),
+            latency: nanos(report.latency),
+            free_in: nanos(gpu.free_in(now)),
+            failed: report.failed,
+        };
+        if let Some(leader) = gpu.gate.sealed_by() {
+            self.send(leader, FromBackend::Done(done));
+        }
+    }
+}
+
+/// No plan starts or lasts longer than a minute from now; a larger number is nonsense from the wire and is cut.
+const START_IN_MAX: u64 = 60_000_000_000;
+
+impl Gpu {
+    /// How long until everything accepted is done.
+    fn free_in(&self, now: Instant) -> Duration {
+        let mut free_at = now;
+        for (index, plan) in self.pending.iter().enumerate() {
+            // The first may be running since its start; the others begin when it ends.
+            let begin = if index == 0 { plan.start } else { free_at.max(plan.start) };
+            free_at = free_at.max(begin + plan.latency);
+        }
+        free_at - now
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Reads the inputs of all requests, from all their owners at once.
+async fn fetch<T: PayloadTransport>(
+    transport: Arc<T>,
+    requests: Vec<PlannedRequest>,
+    inputs: blocking::Sender<Vec<Option<Bytes>>>,
+) {
+    let mut by_owner: HashMap<(FrontendId, BootId), Vec<usize>> = HashMap::new();
+    for (index, request) in requests.iter().enumerate() {
+        by_owner.entry((request.id.frontend, request.id.boot)).or_default().push(index);
+    }
+    let reads = by_owner.into_iter().map(|((frontend, boot), indices)| {
+        let sequences = indices.iter().map(|&i| requests[i].id.sequence).collect();
+        let transport = &transport;
+        async move { (indices, transport.read(frontend, boot, sequences).await) }
+    });
+    let mut all = vec![None; requests.len()];
+    for (indices, payloads) in futures::future::join_all(reads).await {
+        for (index, payload) in indices.into_iter().zip(payloads) {
+            all[index] = payload;
+        }
+    }
+    let _ = inputs.send(all);
+}

@@ -1,0 +1,147 @@
+//! The fence of one GPU: which plans it accepts (DESIGN section 8, points 1–3; invariants C1 and C7).
+
+use symphony_protocol::execute::Refusal;
+use symphony_types::{BootId, Token};
+
+/// A connection of a leader, numbered as they come.
+pub(crate) type Connection = u64;
+
+/// What a GPU has promised. A pure value: safety hangs on these comparisons, on no clock and no lease.
+#[derive(Clone, Debug)]
+pub(crate) struct GpuGate {
+    boot: BootId,
+    promised: Token,
+    /// The connection that sealed last; plans on another one are from before that seal.
+    sealed_by: Option<Connection>,
+    next_sequence: u64,
+    queued: u32,
+    queued_max: u32,
+}
+
+impl GpuGate {
+    /// A gate of this life of the backend. `promised` is the log index of its registration: leaders of before then
+    /// are fenced from the first moment.
+    pub(crate) fn new(boot: BootId, promised: Token, queued_max: u32) -> Self {
+        Self { boot, promised, sealed_by: None, next_sequence: 1, queued: 0, queued_max }
+    }
+
+    pub(crate) fn sealed_by(&self) -> Option<Connection> {
+        self.sealed_by
+    }
+
+    /// Promises the token if it is not below the promise that stands, and returns the promise.
+    pub(crate) fn seal(&mut self, by: Connection, token: Token) -> Token {
+        if token >= self.promised {
+            self.promised = token;
+            self.sealed_by = Some(by);
+            self.next_sequence = 1;
+        }
+        self.promised
+    }
+
+    /// Takes a plan or refuses it; a refusal changes nothing.
+    pub(crate) fn accept(&mut self, by: Connection, token: Token, boot: BootId, sequence: u64) -> Result<(), Refusal> {
+        if boot != self.boot {
+            return Err(Refusal::WrongBoot { boot: self.boot });
+        }
+        if token < self.promised {
+            return Err(Refusal::Fenced { promised: self.promised });
+        }
+        if token > self.promised || self.sealed_by != Some(by) {
+            return Err(Refusal::NeedSeal { promised: self.promised });
+        }
+        if sequence != self.next_sequence {
+            return Err(Refusal::OutOfSequence { expected: self.next_sequence });
+        }
+        if self.queued >= self.queued_max {
+            return Err(Refusal::QueueFull);
+        }
+        self.next_sequence += 1;
+        self.queued += 1;
+        Ok(())
+    }
+
+    /// A plan has ended.
+    pub(crate) fn finished(&mut self) {
+        self.queued = self.queued.saturating_sub(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const BOOT: BootId = BootId::new(7);
+
+    fn gate() -> GpuGate {
+        GpuGate::new(BOOT, Token::new(10), 2)
+    }
+
+    #[test]
+    fn a_sealed_leader_runs_plans_in_sequence_up_to_the_limit() {
+        let mut gate = gate();
+        let token = Token::new(11);
+        assert_eq!(gate.accept(1, token, BOOT, 1), Err(Refusal::NeedSeal { promised: Token::new(10) }));
+        assert_eq!(gate.seal(1, token), token);
+        assert_eq!(gate.accept(1, token, BOOT, 1), Ok(()));
+        assert_eq!(gate.accept(1, token, BOOT, 1), Err(Refusal::OutOfSequence { expected: 2 }), "sent twice");
+        assert_eq!(gate.accept(1, token, BOOT, 3), Err(Refusal::OutOfSequence { expected: 2 }), "one is missing");
+        assert_eq!(gate.accept(1, token, BOOT, 2), Ok(()));
+        assert_eq!(gate.accept(1, token, BOOT, 3), Err(Refusal::QueueFull));
+        gate.finished();
+        assert_eq!(gate.accept(1, token, BOOT, 3), Ok(()));
+    }
+
+    #[test]
+    fn an_old_leader_is_fenced_from_the_moment_of_the_seal() {
+        let mut gate = gate();
+        gate.seal(1, Token::new(11));
+        assert_eq!(gate.seal(2, Token::new(20)), Token::new(20));
+        assert_eq!(gate.accept(1, Token::new(11), BOOT, 1), Err(Refusal::Fenced { promised: Token::new(20) }));
+        assert_eq!(gate.seal(1, Token::new(11)), Token::new(20), "its seal is refused by the answer");
+        assert_eq!(gate.accept(2, Token::new(20), BOOT, 1), Ok(()));
+    }
+
+    #[test]
+    fn a_restarted_backend_refuses_plans_meant_for_its_former_life() {
+        let mut gate = gate();
+        gate.seal(1, Token::new(11));
+        let former = BootId::new(6);
+        assert_eq!(gate.accept(1, Token::new(11), former, 1), Err(Refusal::WrongBoot { boot: BOOT }));
+    }
+
+    #[test]
+    fn a_plan_on_a_connection_from_before_the_last_seal_is_refused() {
+        let mut gate = gate();
+        gate.seal(1, Token::new(11));
+        gate.accept(1, Token::new(11), BOOT, 1).unwrap();
+        gate.seal(2, Token::new(11));
+        assert_eq!(
+            gate.accept(1, Token::new(11), BOOT, 2),
+            Err(Refusal::NeedSeal { promised: Token::new(11) }),
+            "it was sent before the leader came again and started to count anew"
+        );
+        assert_eq!(gate.accept(2, Token::new(11), BOOT, 1), Ok(()));
+    }
+
+    proptest! {
+        /// C1 and C7: promises only grow, and no plan below the promise is ever accepted.
+        #[test]
+        fn promises_only_grow_and_bind(steps in proptest::collection::vec((any::<bool>(), 0_u64..4, 0_u64..30, 1_u64..5), 0..100)) {
+            let mut gate = gate();
+            for (seal, by, token, sequence) in steps {
+                let before = gate.promised;
+                if seal {
+                    gate.seal(by, Token::new(token));
+                } else if gate.accept(by, Token::new(token), BOOT, sequence).is_ok() {
+                    prop_assert_eq!(Token::new(token), before);
+                    prop_assert_eq!(gate.sealed_by(), Some(by));
+                    gate.finished();
+                }
+                prop_assert!(gate.promised >= before);
+            }
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! The backend: holds GPUs, loads models, runs batch plans at their time, and obeys exactly one leader per GPU.
+
+mod backend;
+mod exec_server;
+mod execution;
+mod gpu_gate;
+mod gpu_thread;
+mod model_loader;
+mod plan;
+
+pub use backend::{Backend, StartError};
+pub use execution::Identity;
+pub use model_loader::Engine;
