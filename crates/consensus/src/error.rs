@@ -55,7 +55,8 @@ pub enum ProposeError {
         /// The leader that this node follows.
         leader: Option<NodeId>,
     },
-    /// This node leads but has heard from no quorum for a lease. The command was not taken.
+    /// This node leads but has heard from no quorum for a lease, nor in the lease that it waited since. The command was
+    /// not taken.
     #[error("this leader has no quorum")]
     NoQuorum,
     /// No quorum answered in time. **The outcome is unknown**: the command may still be committed.

@@ -13,6 +13,7 @@ use openraft::errors::{
 use openraft::{BasicNode, Config, Raft, ReadPolicy, SnapshotPolicy};
 use symphony_types::NodeId;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::config::{Engine, GroupConfig, validate_address};
 use crate::error::{MembershipError, ProposeError, ReadError, StartError};
@@ -120,9 +121,23 @@ impl ControlGroup {
         if command.len() > COMMAND_BYTES_MAX {
             return Err(ProposeError::TooLarge { got: command.len(), max: COMMAND_BYTES_MAX });
         }
+        let command = Command(command.into());
+        let patience = Instant::now() + self.timing.election_max;
+        loop {
+            match self.try_propose(command.clone()).await {
+                // A leader that was just elected, or whose followers were slow for a moment, is given one lease to hear
+                // from a quorum: the command was not taken, so nothing is done twice.
+                Err(ProposeError::NoQuorum) if Instant::now() < patience => {
+                    tokio::time::sleep(self.timing.heartbeat).await;
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    async fn try_propose(&self, command: Command) -> Result<Proposed, ProposeError> {
         let waited = self.timing.proposal_timeout;
-        let written = self.raft.client_write(Command(command.into()));
-        match tokio::time::timeout(waited, written).await {
+        match tokio::time::timeout(waited, self.raft.client_write(command)).await {
             Ok(Ok(written)) => Ok(Proposed { index: written.log_id.index, response: written.data.0 }),
             Ok(Err(error)) => Err(self.propose_error(error)),
             Err(_) => Err(ProposeError::Timeout { waited }),

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use symphony_consensus::{
-    COMMAND_BYTES_MAX, ControlGroup, Engine, GroupConfig, OnDiskError, ProposeError, ReadError, SnapshotEvery,
-    StartError, StateMachine, Timing,
+    COMMAND_BYTES_MAX, ControlGroup, Engine, GroupConfig, OnDiskError, ProposeError, Proposed, ReadError,
+    SnapshotEvery, StartError, StateMachine, Timing,
 };
 use symphony_types::NodeId;
 use tempfile::TempDir;
@@ -158,10 +158,10 @@ impl Cluster {
     }
 
     /// Proposes until a leader takes it; for commands that may be applied twice after a change of leader.
-    async fn propose(&self, command: &str) -> u64 {
+    async fn propose(&self, command: &str) -> Proposed {
         until("a leader takes the command", || async {
             let leader = self.leader().await;
-            self.running[&leader].group.propose(command.as_bytes().to_vec()).await.ok().map(|proposed| proposed.index)
+            self.running[&leader].group.propose(command.as_bytes().to_vec()).await.ok()
         })
         .await
     }
@@ -198,20 +198,24 @@ async fn a_group_survives_its_leader() {
     let mut cluster = Cluster::start(3, SnapshotEvery::default()).await;
 
     // Phase 1: a leader is found, what it is told reaches everybody.
-    let first = cluster.leader().await;
-    let proposed = cluster.running[&first].group.propose(b"one".to_vec()).await.expect("the leader takes it");
+    let proposed = cluster.propose("one").await;
     assert_eq!(proposed.response, format!("one at {}", proposed.index).into_bytes());
     cluster.all_have("one").await;
 
     // Phase 2: a follower names the leader instead of taking commands or reads.
-    let follower = *cluster.running.keys().find(|id| **id != first).expect("a follower");
-    let refused = cluster.running[&follower].group.propose(b"lost".to_vec()).await;
-    assert_eq!(refused, Err(ProposeError::NotLeader { leader: Some(first) }));
-    let refused = cluster.running[&follower].group.read_index().await;
-    assert_eq!(refused, Err(ReadError::NotLeader { leader: Some(first) }));
+    let first = until("a follower names the leader", || async {
+        let leader = cluster.leader().await;
+        let follower = &cluster.running.iter().find(|(id, _)| **id != leader).expect("a follower").1.group;
+        let named = Some(leader);
+        let proposed = follower.propose(b"lost".to_vec()).await;
+        let read = follower.read_index().await;
+        let expected = (Err(ProposeError::NotLeader { leader: named }), Err(ReadError::NotLeader { leader: named }));
+        ((proposed, read) == expected).then_some(leader)
+    })
+    .await;
 
     // Phase 3: a read on the leader covers what was committed.
-    let read = cluster.running[&first].group.read_index().await.expect("the leader has a quorum");
+    let read = until("the leader reads", || async { cluster.running[&first].group.read_index().await.ok() }).await;
     assert!(read >= proposed.index);
 
     // Phase 4: too large is refused before anything happens.
@@ -227,7 +231,7 @@ async fn a_group_survives_its_leader() {
     assert_eq!(dead.propose(b"lost".to_vec()).await, Err(ProposeError::Stopped));
     let second = cluster.leader().await;
     assert_ne!(second, first);
-    assert!(cluster.propose("two").await > proposed.index);
+    assert!(cluster.propose("two").await.index > proposed.index);
     cluster.all_have("two").await;
 
     // Phase 6: the dead one comes back from its disk and catches up, in the same order as everybody.

@@ -176,7 +176,10 @@ impl LogStore {
         let (engine, entries, weight) = {
             let view = self.view();
             let entries = view.next_index().saturating_sub(view.first_index());
-            (view.engine.clone(), entries, view.tail_bytes as u64 / view.tail.len().max(1) as u64)
+            if view.tail.is_empty() {
+                return; // nothing to estimate an entry's size by
+            }
+            (view.engine.clone(), entries, (view.tail_bytes / view.tail.len()) as u64)
         };
         let live = entries.saturating_mul(weight);
         if let Some(Ok(disk)) = engine.map(|engine| engine.disk_bytes())

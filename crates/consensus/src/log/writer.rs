@@ -60,8 +60,8 @@ impl Writer {
     pub(crate) fn start(engine: Arc<dyn LogEngine>, fault: OnDiskError) -> io::Result<(Self, JoinHandle<()>)> {
         let (jobs, queue) = mpsc::channel(WRITE_QUEUE_MAX);
         let written = Arc::new(AtomicU64::new(0));
-        let loop_ = WriteLoop { engine, fault, written: written.clone(), poisoned: None, pending: Batch::default() };
-        let thread = std::thread::Builder::new().name("raft-log-writer".into()).spawn(move || loop_.run(queue))?;
+        let writing = WriteLoop { engine, fault, written: written.clone(), poisoned: None, pending: Batch::default() };
+        let thread = std::thread::Builder::new().name("raft-log-writer".into()).spawn(move || writing.run(queue))?;
         Ok((Self { jobs, written }, thread))
     }
 
