@@ -1,0 +1,28 @@
+# The few commands people need. Everything else is cargo's, or `symphony help`.
+
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-tests build demo test bench fmt
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## install what the build and the demo need beyond a Rust toolchain
+	deploy/setup/setup.sh
+
+setup-tests: ## also the clients that the integration tests use
+	deploy/setup/setup.sh --tests
+
+build: ## build the release binary, target/release/symphony
+	cargo build --release --locked --package symphony
+
+demo: setup build ## run the whole system on this machine on real input; ends with a report
+	target/release/symphony demo
+
+test: setup-tests ## everything CI runs: format, lints, checks, documentation, tests
+	cargo xtask verify
+
+bench: ## run the benchmarks of the hot structures
+	cargo bench --locked --package symphony-benches
+
+fmt: ## format, and apply what clippy can apply by itself
+	cargo xtask fix

@@ -1,0 +1,184 @@
+//! Who may depend on whom (DESIGN section 4): arrows go down only, roles never meet, and the core reaches no I/O.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use crate::metadata::{Metadata, Package};
+
+/// A floor of the house; a package may depend on its own floor, roles excepted, and on those below.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Layer {
+    /// The vocabulary.
+    Types,
+    /// Decisions, pure.
+    Core,
+    /// Bytes, clocks, disks, sockets.
+    Edge,
+    /// Edges wired to cores.
+    Role,
+    /// What is started.
+    Program,
+}
+
+/// Every package of the workspace, without its prefix.
+const PACKAGES: [(&str, Layer); 25] = [
+    ("types", Layer::Types),
+    ("scheduler", Layer::Core),
+    ("partitioner", Layer::Core),
+    ("cluster-state", Layer::Core),
+    ("workload", Layer::Core),
+    ("simulator", Layer::Core),
+    ("protocol", Layer::Edge),
+    ("transport", Layer::Edge),
+    ("transport-rdma", Layer::Edge),
+    ("executor", Layer::Edge),
+    ("executor-gpu", Layer::Edge),
+    ("consensus", Layer::Edge),
+    ("telemetry", Layer::Edge),
+    ("config", Layer::Edge),
+    ("zoo", Layer::Edge),
+    ("frontend", Layer::Role),
+    ("scheduler-runtime", Layer::Role),
+    ("backend", Layer::Role),
+    ("control-plane", Layer::Role),
+    ("symphony", Layer::Program),
+    ("testkit", Layer::Program),
+    ("xtask", Layer::Program),
+    ("tests", Layer::Program),
+    ("benches", Layer::Program),
+    ("chaos", Layer::Program),
+];
+
+/// What the core never reaches, not even through others: runtimes, networks, disks, clocks of others.
+const BEYOND_THE_CORE: [&str; 16] = [
+    "tokio",
+    "tonic",
+    "openraft",
+    "sled",
+    "redb",
+    "axum",
+    "hyper",
+    "reqwest",
+    "mio",
+    "socket2",
+    "ort",
+    "nix",
+    "crossbeam",
+    "core_affinity",
+    "tracing-subscriber",
+    "prometheus-client",
+];
+
+/// The layer of a package, if it has one.
+pub(crate) fn layer(package: &Package) -> Option<Layer> {
+    PACKAGES.iter().find(|(name, _)| *name == package.short_name()).map(|&(_, layer)| layer)
+}
+
+/// Everything that breaks the rules.
+pub(crate) fn problems(metadata: &Metadata) -> Vec<String> {
+    let members: BTreeSet<_> = metadata.members().map(|package| package.id.as_str()).collect();
+    let edges = metadata.edges(true);
+    let mut problems = Vec::new();
+    for package in metadata.members() {
+        let Some(from) = layer(package) else {
+            problems.push(format!("{} has no layer; give it one in crates/xtask/src/layers.rs", package.name));
+            continue;
+        };
+        let needed = edges.get(package.id.as_str()).into_iter().flatten();
+        for other in needed.filter(|other| members.contains(other.id.as_str())) {
+            let Some(to) = layer(other) else { continue };
+            if to > from {
+                problems.push(format!(
+                    "{} ({from:?}) depends on {} ({to:?}); arrows go down only",
+                    package.name, other.name
+                ));
+            } else if from == Layer::Role && to == Layer::Role {
+                problems.push(format!("{} depends on {}; roles never depend on each other", package.name, other.name));
+            }
+        }
+        if from <= Layer::Core {
+            problems.extend(impurities(package, &metadata.edges(false)));
+        }
+    }
+    problems
+}
+
+/// Ways from a core package to something beyond the core, shortest first, one per thing.
+fn impurities(package: &Package, edges: &BTreeMap<&str, Vec<&Package>>) -> Vec<String> {
+    let mut came_from = BTreeMap::from([(package.id.as_str(), None)]);
+    let mut open = VecDeque::from([package]);
+    let mut found = Vec::new();
+    while let Some(at) = open.pop_front() {
+        if BEYOND_THE_CORE.contains(&at.name.as_str()) {
+            let mut way = vec![at.name.as_str()];
+            let mut step: &Package = at;
+            while let Some(Some(before)) = came_from.get(step.id.as_str()).copied() {
+                way.push(Package::name(before));
+                step = before;
+            }
+            way.reverse();
+            found.push(format!("{} must stay pure but reaches {}: {}", package.name, at.name, way.join(" → ")));
+            continue;
+        }
+        for &next in edges.get(at.id.as_str()).into_iter().flatten() {
+            if !came_from.contains_key(next.id.as_str()) {
+                came_from.insert(next.id.as_str(), Some(at));
+                open.push_back(next);
+            }
+        }
+    }
+    found
+}
+
+impl Package {
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metadata::planted;
+
+    #[test]
+    fn arrows_down_and_among_edges_are_fine() {
+        let members =
+            ["symphony-types", "symphony-simulator", "symphony-config", "symphony-telemetry", "symphony-backend"];
+        let edges: &[(&str, &[&str])] = &[
+            ("symphony-simulator", &["symphony-types", "serde"]),
+            ("symphony-telemetry", &["symphony-config", "tokio"]),
+            ("symphony-backend", &["symphony-telemetry", "symphony-simulator", "tokio"]),
+        ];
+        assert_eq!(problems(&planted(&members, &["serde", "tokio"], edges)), Vec::<String>::new());
+    }
+
+    #[test]
+    fn an_arrow_up_a_meeting_of_roles_and_a_stranger_are_found() {
+        let members = ["symphony-config", "symphony-backend", "symphony-frontend", "symphony-gadget"];
+        let edges: &[(&str, &[&str])] =
+            &[("symphony-config", &["symphony-backend"]), ("symphony-backend", &["symphony-frontend"])];
+        let found = problems(&planted(&members, &[], edges));
+        assert_eq!(
+            found,
+            [
+                "symphony-config (Edge) depends on symphony-backend (Role); arrows go down only",
+                "symphony-backend depends on symphony-frontend; roles never depend on each other",
+                "symphony-gadget has no layer; give it one in crates/xtask/src/layers.rs",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_core_that_reaches_a_runtime_through_others_is_found_with_the_way() {
+        let members = ["symphony-types", "symphony-simulator"];
+        let edges: &[(&str, &[&str])] = &[
+            ("symphony-simulator", &["symphony-types", "helper"]),
+            ("helper", &["deep"]),
+            ("deep", &["tokio", "helper"]),
+        ];
+        let found = problems(&planted(&members, &["helper", "deep", "tokio"], edges));
+        let expected =
+            "symphony-simulator must stay pure but reaches tokio: symphony-simulator → helper → deep → tokio";
+        assert_eq!(found, [expected]);
+    }
+}

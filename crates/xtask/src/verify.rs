@@ -1,0 +1,113 @@
+//! `verify` and `fix`.
+
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::Result;
+
+use crate::step::Step;
+use crate::{What, check};
+
+const FORMAT: Step<'_> = Step { name: "format", args: &["fmt", "--all", "--", "--check"], env: &[] };
+const LINTS: Step<'_> = Step {
+    name: "lints",
+    args: &["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"],
+    env: &[],
+};
+const DOCUMENTATION: Step<'_> = Step {
+    name: "documentation",
+    args: &["doc", "--workspace", "--no-deps", "--locked", "--document-private-items"],
+    env: &[("RUSTDOCFLAGS", "-D warnings")],
+};
+// Integration tests start the programs, so these must be as new as the tests.
+const PROGRAMS: Step<'_> = Step { name: "programs", args: &["build", "--workspace", "--bins", "--locked"], env: &[] };
+const EXAMPLES: Step<'_> = Step {
+    name: "examples in documentation",
+    args: &["test", "--workspace", "--doc", "--locked", "--quiet"],
+    env: &[],
+};
+const NEXTEST: Step<'_> =
+    Step { name: "tests", args: &["nextest", "run", "--workspace", "--locked", "--no-fail-fast"], env: &[] };
+const CARGO_TEST: Step<'_> = Step {
+    name: "tests",
+    args: &["test", "--workspace", "--lib", "--bins", "--tests", "--locked", "--no-fail-fast"],
+    env: &[],
+};
+
+/// Everything, cheap things first; goes on after a failure, so that one run tells all. Tests come last, and the last
+/// line says how many ran.
+pub(crate) fn verify() -> Result<bool> {
+    let began = Instant::now();
+    let mut failed = Vec::new();
+    let mut note = |name, well: bool| {
+        if !well {
+            failed.push(name);
+        }
+    };
+    note("format", FORMAT.run()?);
+    note("checks", check(What::All)?);
+    note("lints", LINTS.run()?);
+    note("documentation", DOCUMENTATION.run()?);
+    note("programs", PROGRAMS.run()?);
+    note("examples in documentation", EXAMPLES.run()?);
+    let (well, lines) = if nextest_installed() {
+        NEXTEST.run_and_pick(|line| line.contains(" tests run: ") || line.contains(" test run: "))?
+    } else {
+        CARGO_TEST.run_and_pick(|line| line.starts_with("test result: "))?
+    };
+    note("tests", well);
+    let seconds = began.elapsed().as_secs();
+    let verdict = if failed.is_empty() { "passed".to_owned() } else { format!("FAILED: {}", failed.join(", ")) };
+    eprintln!("xtask: verify {verdict} in {seconds} s; {}", count(&lines));
+    Ok(failed.is_empty())
+}
+
+/// Formats, and applies what clippy can apply by itself.
+pub(crate) fn fix() -> Result<bool> {
+    let lints = Step {
+        name: "lints",
+        args: &["clippy", "--fix", "--allow-dirty", "--allow-staged", "--workspace", "--all-targets", "--locked"],
+        env: &[],
+    };
+    let format = Step { name: "format", args: &["fmt", "--all"], env: &[] };
+    Ok(lints.run()? && format.run()?)
+}
+
+fn nextest_installed() -> bool {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let quiet = Command::new(cargo).args(["nextest", "--version"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    quiet.is_ok_and(|status| status.success())
+}
+
+/// How many tests ran, from nextest's summary or the results of `cargo test`.
+fn count(lines: &[String]) -> String {
+    if let Some(summary) = lines.iter().rev().find_map(|line| line.split_once("] ").map(|(_, rest)| rest.trim())) {
+        return summary.to_owned();
+    }
+    let sum = |what: &str| -> u64 {
+        let numbers = lines.iter().filter_map(|line| {
+            let before = line.split(what).next().filter(|before| before.len() < line.len())?;
+            before.split_whitespace().next_back()?.parse::<u64>().ok()
+        });
+        numbers.sum()
+    };
+    let (passed, failed, ignored) = (sum(" passed"), sum(" failed"), sum(" ignored"));
+    format!("{} tests run: {passed} passed, {failed} failed, {ignored} skipped", passed + failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tests_are_counted_from_either_runner() {
+        let nextest = ["     Summary [   0.502s] 19 tests run: 18 passed, 1 failed, 0 skipped".to_owned()];
+        assert_eq!(count(&nextest), "19 tests run: 18 passed, 1 failed, 0 skipped");
+        let cargo = [
+            "test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s".to_owned(),
+            "test result: FAILED. 4 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out".to_owned(),
+        ];
+        assert_eq!(count(&cargo), "9 tests run: 7 passed, 2 failed, 1 skipped");
+        assert_eq!(count(&[]), "0 tests run: 0 passed, 0 failed, 0 skipped");
+    }
+}
