@@ -1,3 +1,15 @@
 //! The frontend: accepts requests, keeps their inputs, and gives each exactly one answer.
 
+mod data_server;
+mod frontend;
+mod leader_link;
+mod ledger;
+mod metrics;
+pub mod names;
 pub mod oip;
+mod request_table;
+mod routing;
+mod statistics;
+
+pub use frontend::{Frontend, StartError};
+pub use ledger::LedgerCounts;

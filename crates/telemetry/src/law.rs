@@ -50,7 +50,8 @@ pub enum Unit {
 
 impl MetricName {
     /// The name without what the encoder appends by itself.
-    pub(crate) fn bare(&self) -> &'static str {
+    #[must_use]
+    pub fn bare(&self) -> &'static str {
         let suffix = match self.kind {
             Kind::Counter => "_total",
             Kind::Info => "_info",

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{EncodeMetric, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::info::Info;
@@ -57,6 +58,11 @@ impl Registry {
         assert!(inner.names.insert(name.name), "metric {} is registered twice", name.name);
         inner.metrics.register(name.bare(), name.help, metric.clone());
         metric
+    }
+
+    /// Adds metrics that are computed when they are scraped; they describe themselves by their [`MetricName`]s.
+    pub fn collect(&self, collector: impl Collector) {
+        self.lock().metrics.register_collector(Box::new(collector));
     }
 
     /// Everything, in the OpenMetrics text format.

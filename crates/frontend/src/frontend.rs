@@ -1,0 +1,327 @@
+//! A frontend: accepts requests, keeps them until they have their one outcome, and knows who leads.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use symphony_config::FrontendConfig;
+use symphony_protocol::control as pb;
+use symphony_protocol::dispatch::EndReason;
+use symphony_protocol::view::View;
+use symphony_telemetry::Registry;
+use symphony_transport::{ControlClient, ControlError, ViewReceiver};
+use symphony_types::{BootId, FailReason, FrontendId, Nanos, Outcome, SubclusterId, Token};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc::{self, UnboundedSender};
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+
+use crate::data_server::DataServer;
+use crate::leader_link::{LeaderLink, Word};
+use crate::ledger::{Ledger, LedgerCounts};
+use crate::metrics;
+use crate::oip::{
+    InferAnswer, InferError, InferRequest, InferenceService, ModelInfo, ModelState, ModelStatistics, Parameter,
+    RepositoryError, ServerInfo, Timeliness,
+};
+use crate::request_table::{Ending, Pending, RequestTable};
+use crate::routing::{Route, Routes, routes};
+use crate::statistics::{Observed, Statistics};
+
+/// How long registration may take: a cluster that starts together elects its leader first.
+const REGISTER_WITHIN: Duration = Duration::from_secs(30);
+
+/// Why a frontend does not start.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot register frontend `{name}`: {source}")]
+pub struct StartError {
+    name: String,
+    source: ControlError,
+}
+
+/// A running frontend; cheap to clone. [`Frontend::stop`] ends it.
+#[derive(Clone, Debug)]
+pub struct Frontend {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    id: FrontendId,
+    boot: BootId,
+    grace: Duration,
+    in_flight_max: usize,
+    table: Arc<RequestTable>,
+    ledger: Arc<Ledger>,
+    statistics: Statistics,
+    routes: RwLock<Arc<Routes>>,
+    links: Mutex<HashMap<SubclusterId, UnboundedSender<Word>>>,
+    view: ViewReceiver,
+    draining: AtomicBool,
+    ended: CancellationToken,
+}
+
+impl Frontend {
+    /// Registers with the cluster and serves backends on `data`. The public surface is mounted by the caller
+    /// ([`oip`](crate::oip)): this value is its [`InferenceService`].
+    ///
+    /// # Errors
+    /// If the cluster does not answer or refuses.
+    pub async fn start(
+        config: &FrontendConfig,
+        boot: BootId,
+        data: TcpListener,
+        control: &ControlClient,
+        registry: &Registry,
+    ) -> Result<Self, StartError> {
+        let request = pb::RegisterFrontendRequest {
+            name: config.name.clone(),
+            boot_id: boot.get(),
+            data_addr: config.data.to_string(),
+        };
+        let call = |mut client: pb::control_client::ControlClient<_>| {
+            let request = request.clone();
+            async move { client.register_frontend(request).await }
+        };
+        let reply = control
+            .call(REGISTER_WITHIN, call)
+            .await
+            .map_err(|source| StartError { name: config.name.clone(), source })?;
+        let id = FrontendId::new(reply.frontend);
+        let view = control.watch(&format!("frontend {}", config.name));
+        let inner = Arc::new(Inner {
+            id,
+            boot,
+            grace: config.answer_grace().into(),
+            in_flight_max: config.requests_in_flight_max as usize,
+            table: Arc::default(),
+            ledger: Arc::default(),
+            statistics: Statistics::new(registry),
+            routes: RwLock::default(),
+            links: Mutex::default(),
+            view: view.clone(),
+            draining: AtomicBool::new(false),
+            ended: CancellationToken::new(),
+        });
+        metrics::register(registry, &inner.table, &inner.ledger);
+        let server = DataServer { boot, table: Arc::clone(&inner.table), ledger: Arc::clone(&inner.ledger) };
+        tokio::spawn(server.accept(data, inner.ended.clone()));
+        tokio::spawn(follow(Arc::clone(&inner), view));
+        tracing::info!(frontend = %id, %boot, "registered");
+        Ok(Self { inner })
+    }
+
+    /// The newest view of the cluster.
+    #[must_use]
+    pub fn view(&self) -> Arc<View> {
+        Arc::clone(&self.inner.view.borrow())
+    }
+
+    /// What became of the requests so far, and how many have no outcome yet.
+    #[must_use]
+    pub fn ledger(&self) -> (LedgerCounts, usize) {
+        (self.inner.ledger.counts(), self.inner.table.len())
+    }
+
+    /// Takes no new requests from now on; those in flight get their outcomes.
+    pub fn drain(&self) {
+        self.inner.draining.store(true, Ordering::Release);
+    }
+
+    /// Ends the frontend. Requests without an outcome fail.
+    pub fn stop(&self) {
+        self.inner.ended.cancel();
+    }
+}
+
+impl Inner {
+    fn route(&self, name: &str) -> Option<Route> {
+        let routes = Arc::clone(&self.routes.read().unwrap_or_else(PoisonError::into_inner));
+        routes.get(name).cloned()
+    }
+
+    /// The way to the sub-cluster's leader, opened when it is first asked for.
+    fn link(self: &Arc<Self>, subcluster: SubclusterId) -> UnboundedSender<Word> {
+        let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        let link = links.entry(subcluster).or_insert_with(|| {
+            let (sender, words) = mpsc::unbounded_channel();
+            let link = LeaderLink {
+                frontend: self.id,
+                boot: self.boot,
+                subcluster,
+                view: self.view.clone(),
+                table: Arc::clone(&self.table),
+                ledger: Arc::clone(&self.ledger),
+                words,
+            };
+            tokio::spawn(link.run(self.ended.clone()));
+            sender
+        });
+        link.clone()
+    }
+
+    fn tell(self: &Arc<Self>, subcluster: SubclusterId, word: Word) {
+        let _ = self.link(subcluster).send(word);
+    }
+
+    async fn infer(self: &Arc<Self>, request: InferRequest) -> Result<InferAnswer, InferError> {
+        if self.draining.load(Ordering::Acquire) || self.ended.is_cancelled() {
+            return Err(InferError::Failed(FailReason::Draining));
+        }
+        let route = self.route(&request.model.name).ok_or_else(|| {
+            InferError::UnknownModel(format!("model `{}` is not loaded any more", request.model.name))
+        })?;
+        if route.info.state != ModelState::Ready {
+            return Err(InferError::Failed(FailReason::ModelNotReady));
+        }
+        if self.table.len() >= self.in_flight_max {
+            return Err(InferError::Busy { in_flight_max: self.in_flight_max });
+        }
+        let slo = route.info.slo;
+        let allowed = match request.deadline.shortest() {
+            Some(named) if request.deadline.exceed_slo => named,
+            Some(named) => named.min(slo),
+            None => slo,
+        };
+        let arrived = request.deadline.arrived;
+        let deadline = arrived + Duration::from(allowed.min(DEADLINE_MAX));
+        let (waiter, ending) = oneshot::channel();
+        let sequence = self.table.insert(Pending {
+            model: route.model,
+            subcluster: route.subcluster,
+            items: request.items,
+            payload: request.payload,
+            deadline,
+            announced: Token::default(),
+            attempt: 0,
+            waiter,
+        });
+        self.ledger.accept();
+        let mut owned = Owned { inner: self, sequence, route: &route, arrived, items: request.items, ended: false };
+        self.tell(route.subcluster, Word::New(sequence));
+        let ending = tokio::select! {
+            ending = ending => ending.ok(),
+            () = tokio::time::sleep_until((deadline + self.grace).into()) => None,
+            () = self.ended.cancelled() => Some(Ending::Ended(EndReason::Failed(FailReason::Draining))),
+        };
+        owned.end(ending, deadline)
+    }
+}
+
+/// No deadline is further away than this, whatever a client asks for.
+const DEADLINE_MAX: Nanos = Nanos::from_millis(3_600_000);
+
+/// A request in the hands of its caller: gets its outcome from [`Owned::end`], or is cancelled when the caller goes.
+struct Owned<'a> {
+    inner: &'a Arc<Inner>,
+    sequence: u64,
+    route: &'a Route,
+    arrived: Instant,
+    items: u32,
+    ended: bool,
+}
+
+impl Owned<'_> {
+    fn end(&mut self, ending: Option<Ending>, deadline: Instant) -> Result<InferAnswer, InferError> {
+        self.ended = true;
+        // Whatever ended it, nobody else may end it from now on.
+        if self.inner.table.remove(self.sequence).is_some() {
+            self.inner.tell(self.route.subcluster, Word::Cancel(self.sequence, self.route.model.get()));
+        }
+        let (outcome, ran, result) = match ending {
+            Some(Ending::Answer { payload, batch, execution_ns, at }) => {
+                let execution = Nanos::new(execution_ns);
+                let timeliness = if at <= deadline { Timeliness::InTime } else { Timeliness::Late };
+                let outcome = if at <= deadline { Outcome::InTime } else { Outcome::Late };
+                (outcome, Some((batch, execution)), Ok(InferAnswer { payload, batch, execution, timeliness }))
+            }
+            Some(Ending::Ended(EndReason::Dropped(reason))) => {
+                (Outcome::Dropped(reason), None, Err(InferError::Dropped(reason)))
+            }
+            Some(Ending::Ended(EndReason::Failed(reason))) => {
+                (Outcome::Failed(reason), None, Err(InferError::Failed(reason)))
+            }
+            None => (Outcome::Failed(FailReason::NoAnswer), None, Err(InferError::Failed(FailReason::NoAnswer))),
+        };
+        self.settle(outcome, ran);
+        result
+    }
+
+    fn settle(&self, outcome: Outcome, ran: Option<(u32, Nanos)>) {
+        self.inner.ledger.end(outcome);
+        let observed = Observed { outcome, items: self.items, elapsed: self.arrived.elapsed(), ran };
+        self.inner.statistics.observe(&self.route.info.name, observed);
+    }
+}
+
+impl Drop for Owned<'_> {
+    fn drop(&mut self) {
+        if !self.ended {
+            if self.inner.table.remove(self.sequence).is_some() {
+                self.inner.tell(self.route.subcluster, Word::Cancel(self.sequence, self.route.model.get()));
+            }
+            self.settle(Outcome::Cancelled, None);
+        }
+    }
+}
+
+/// Keeps the routes in step with the view, and opens links before the first request needs them.
+async fn follow(inner: Arc<Inner>, mut view: ViewReceiver) {
+    loop {
+        let current = Arc::clone(&view.borrow_and_update());
+        let routes = Arc::new(routes(&current));
+        *inner.routes.write().unwrap_or_else(PoisonError::into_inner) = routes;
+        for &subcluster in current.subclusters.keys() {
+            inner.link(subcluster);
+        }
+        tokio::select! {
+            () = inner.ended.cancelled() => return,
+            changed = view.changed() => if changed.is_err() { return },
+        }
+    }
+}
+
+impl InferenceService for Frontend {
+    fn server(&self) -> ServerInfo {
+        let view = self.inner.view.borrow();
+        let known = view.applied_index > 0 && !self.inner.ended.is_cancelled();
+        ServerInfo {
+            name: "symphony".into(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            live: true,
+            ready: known && !self.inner.draining.load(Ordering::Acquire),
+        }
+    }
+
+    fn models(&self) -> Vec<Arc<ModelInfo>> {
+        let routes = Arc::clone(&self.inner.routes.read().unwrap_or_else(PoisonError::into_inner));
+        routes.values().map(|route| Arc::clone(&route.info)).collect()
+    }
+
+    fn model(&self, name: &str) -> Option<Arc<ModelInfo>> {
+        self.inner.route(name).map(|route| route.info)
+    }
+
+    fn statistics(&self, model: Option<&str>) -> Vec<ModelStatistics> {
+        self.inner.statistics.of(model)
+    }
+
+    async fn infer(&self, request: InferRequest) -> Result<InferAnswer, InferError> {
+        self.inner.infer(request).await
+    }
+
+    async fn load_model(&self, model: &str, _: BTreeMap<String, Parameter>) -> Result<(), RepositoryError> {
+        match self.model(model) {
+            Some(info) if info.state == ModelState::Ready => Ok(()),
+            Some(_) => Err(RepositoryError::Unavailable(format!("model `{model}` is known and not ready yet"))),
+            None => Err(RepositoryError::Unsupported(format!(
+                "a frontend knows no profile of `{model}`; load it with `symphony model load`"
+            ))),
+        }
+    }
+
+    async fn unload_model(&self, model: &str) -> Result<(), RepositoryError> {
+        Err(RepositoryError::Unsupported(format!("unload `{model}` with `symphony model unload`")))
+    }
+}

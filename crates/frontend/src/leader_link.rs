@@ -1,0 +1,181 @@
+//! The way to the leader of one sub-cluster: follows the assignment, announces requests, and after a take-over
+//! announces all unanswered ones again (DESIGN section 8, point 2: Redrive).
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use symphony_protocol::dispatch::{RequestHeader, SUBMIT_REQUESTS_MAX, ToFrontend, ToLeader};
+use symphony_protocol::view::View;
+use symphony_transport::{LinkReceiver, LinkSender, ViewReceiver, connect_link};
+use symphony_types::{BootId, FrontendId, SubclusterId, Token};
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio_util::sync::CancellationToken;
+
+use crate::ledger::Ledger;
+use crate::request_table::{Announcement, Ending, RequestTable};
+
+/// Pause before the next attempt to reach a leader: it may learn of its assignment a moment after the frontend does.
+const RETRY_AFTER: Duration = Duration::from_millis(5);
+/// How often the words for a sub-cluster without a leader are thrown away, which bounds their queue.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(100);
+/// How long a leader may take to welcome.
+const WELCOME_TIMEOUT: Duration = Duration::from_millis(250);
+
+/// A request to announce, or to withdraw.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Word {
+    /// The table has it.
+    New(u64),
+    /// Its client has gone; sequence number and model.
+    Cancel(u64, u32),
+}
+
+pub(crate) struct LeaderLink {
+    pub(crate) frontend: FrontendId,
+    pub(crate) boot: BootId,
+    pub(crate) subcluster: SubclusterId,
+    pub(crate) view: ViewReceiver,
+    pub(crate) table: Arc<RequestTable>,
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) words: UnboundedReceiver<Word>,
+}
+
+/// Where the leader is, and under which token it leads.
+type Leader = (String, Token);
+
+impl LeaderLink {
+    pub(crate) async fn run(mut self, ended: CancellationToken) {
+        loop {
+            tokio::select! {
+                () = ended.cancelled() => return,
+                end = self.follow() => if end.is_none() { return },
+            }
+        }
+    }
+
+    /// One connection to one leader, from finding it to losing it. None when the view has ended.
+    async fn follow(&mut self) -> Option<()> {
+        // Nothing is lost with these words: whoever leads next is told of everything in the table.
+        while self.words.try_recv().is_ok() {}
+        let leader = leader_of(&self.view.borrow_and_update(), self.subcluster);
+        let Some(leader) = leader else {
+            return tokio::select! {
+                changed = self.view.changed() => changed.ok(),
+                () = tokio::time::sleep(LOOK_AGAIN_AFTER) => Some(()),
+            };
+        };
+        match self.connect(&leader).await {
+            Ok((sender, receiver)) => {
+                tracing::debug!(subcluster = %self.subcluster, leader = %leader.0, token = %leader.1, "leader linked");
+                self.serve(&leader, &sender, receiver).await?;
+            }
+            Err(reason) => tracing::debug!(subcluster = %self.subcluster, leader = %leader.0, %reason, "no leader"),
+        }
+        // A newer assignment is followed at once, the same leader is asked again after a pause.
+        tokio::select! {
+            changed = self.view.changed() => changed.ok(),
+            () = tokio::time::sleep(RETRY_AFTER) => Some(()),
+        }
+    }
+
+    async fn connect(&self, leader: &Leader) -> Result<(LinkSender<ToLeader>, LinkReceiver<ToFrontend>), String> {
+        let (sender, mut receiver) =
+            connect_link::<ToLeader, ToFrontend>(&leader.0).await.map_err(|e| e.to_string())?;
+        let hello =
+            ToLeader::Hello { frontend: self.frontend, boot: self.boot, subcluster: self.subcluster, token: leader.1 };
+        sender.send(hello).map_err(|e| e.to_string())?;
+        match tokio::time::timeout(WELCOME_TIMEOUT, receiver.receive()).await {
+            Err(_) => Err(format!("no welcome within {} ms", WELCOME_TIMEOUT.as_millis())),
+            Ok(Err(error)) => Err(error.to_string()),
+            Ok(Ok(frame)) => match frame.message {
+                ToFrontend::Welcome { token } if token == leader.1 => Ok((sender, receiver)),
+                other => Err(format!("{other:?} instead of a welcome")),
+            },
+        }
+    }
+
+    /// None when nobody sends words any more.
+    async fn serve(
+        &mut self,
+        leader: &Leader,
+        sender: &LinkSender<ToLeader>,
+        mut receiver: LinkReceiver<ToFrontend>,
+    ) -> Option<()> {
+        let again = self.table.announce_all(self.subcluster, leader.1);
+        self.ledger.redrive(again.iter().filter(|a| a.attempt > 1).count() as u64);
+        let mut chunks = again.chunks(SUBMIT_REQUESTS_MAX).peekable();
+        while let Some(chunk) = chunks.next() {
+            let requests = chunk.iter().map(header).collect();
+            let message = ToLeader::Redrive { token: leader.1, requests, last: chunks.peek().is_none() };
+            if sender.send(message).is_err() {
+                return Some(());
+            }
+        }
+        let mut words = Vec::new();
+        loop {
+            tokio::select! {
+                frame = receiver.receive() => match frame {
+                    Ok(frame) => self.end(frame.message),
+                    Err(error) => {
+                        tracing::debug!(subcluster = %self.subcluster, %error, "dispatch link ended");
+                        return Some(());
+                    }
+                },
+                count = self.words.recv_many(&mut words, SUBMIT_REQUESTS_MAX) => {
+                    if count == 0 {
+                        return None;
+                    }
+                    if !self.speak(leader.1, sender, &words) {
+                        return Some(());
+                    }
+                    words.clear();
+                }
+                changed = self.view.changed() => {
+                    changed.ok()?;
+                    let now = leader_of(&self.view.borrow_and_update(), self.subcluster);
+                    if now.as_ref().is_some_and(|now| now != leader) {
+                        return Some(());
+                    }
+                }
+            }
+        }
+    }
+
+    fn speak(&self, token: Token, sender: &LinkSender<ToLeader>, words: &[Word]) -> bool {
+        let (mut requests, mut cancelled) = (Vec::with_capacity(words.len()), Vec::new());
+        for word in words {
+            match *word {
+                // What was re-driven with the link is not announced twice.
+                Word::New(sequence) => requests.extend(self.table.announce(sequence, token).as_ref().map(header)),
+                Word::Cancel(sequence, model) => cancelled.push((sequence, model)),
+            }
+        }
+        (requests.is_empty() || sender.send(ToLeader::Submit { token, requests }).is_ok())
+            && (cancelled.is_empty() || sender.send(ToLeader::Cancel { requests: cancelled }).is_ok())
+    }
+
+    fn end(&self, message: ToFrontend) {
+        if let ToFrontend::Ended { requests } = message {
+            for (sequence, reason) in requests {
+                self.table.end(sequence, Ending::Ended(reason));
+            }
+        }
+    }
+}
+
+fn leader_of(view: &View, subcluster: SubclusterId) -> Option<Leader> {
+    let subcluster = view.subclusters.get(&subcluster)?;
+    let node = view.nodes.get(&subcluster.leader?.0)?;
+    Some((node.dispatch_addr.clone(), subcluster.token))
+}
+
+fn header(announcement: &Announcement) -> RequestHeader {
+    let left = announcement.deadline.saturating_duration_since(Instant::now());
+    RequestHeader {
+        sequence: announcement.sequence,
+        model: announcement.model.get(),
+        items: announcement.items,
+        budget: u64::try_from(left.as_nanos()).unwrap_or(u64::MAX),
+        attempt: announcement.attempt,
+    }
+}

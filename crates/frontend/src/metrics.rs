@@ -1,0 +1,36 @@
+//! Shows the ledger and the request table as metrics.
+
+use std::sync::Arc;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use symphony_telemetry::{MetricName, Registry};
+
+use crate::ledger::Ledger;
+use crate::names;
+use crate::request_table::RequestTable;
+
+#[derive(Debug)]
+struct FrontendCollector {
+    table: Arc<RequestTable>,
+    ledger: Arc<Ledger>,
+}
+
+pub(crate) fn register(registry: &Registry, table: &Arc<RequestTable>, ledger: &Arc<Ledger>) {
+    registry.collect(FrontendCollector { table: Arc::clone(table), ledger: Arc::clone(ledger) });
+}
+
+impl Collector for FrontendCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let counts = self.ledger.counts();
+        let mut write = |name: &MetricName, metric: &dyn EncodeMetric| {
+            let descriptor = encoder.encode_descriptor(name.bare(), name.help, None, metric.metric_type())?;
+            metric.encode(descriptor)
+        };
+        write(&names::IN_FLIGHT, &ConstGauge::new(self.table.len() as i64))?;
+        write(&names::DISCARDED, &ConstCounter::new(counts.discarded))?;
+        write(&names::REDRIVEN, &ConstCounter::new(counts.redriven))
+    }
+}

@@ -1,0 +1,68 @@
+//! The frontend's metrics.
+
+use symphony_telemetry::{Kind, MetricName, Unit};
+
+/// Every accepted request ends here, once.
+pub const REQUESTS: MetricName = MetricName {
+    name: "symphony_frontend_requests_total",
+    help: "Accepted requests by their one outcome; reason is empty for answered and cancelled ones",
+    kind: Kind::Counter,
+    unit: Unit::Count,
+    labels: &["model", "outcome", "reason"],
+};
+
+/// From arrival to outcome.
+pub const REQUEST_DURATION: MetricName = MetricName {
+    name: "symphony_frontend_request_duration_seconds",
+    help: "Time from the arrival of a request to its outcome",
+    kind: Kind::Histogram,
+    unit: Unit::Seconds,
+    labels: &["model"],
+};
+
+/// Batches, weighted by request.
+pub const REQUEST_BATCH: MetricName = MetricName {
+    name: "symphony_frontend_request_batch_items",
+    help: "Items of the batch that an answered request ran in",
+    kind: Kind::Histogram,
+    unit: Unit::Count,
+    labels: &["model"],
+};
+
+/// Requests without an outcome.
+pub const IN_FLIGHT: MetricName = MetricName {
+    name: "symphony_frontend_requests_in_flight",
+    help: "Accepted requests that have no outcome yet",
+    kind: Kind::Gauge,
+    unit: Unit::Count,
+    labels: &[],
+};
+
+/// Late and doubled results.
+pub const DISCARDED: MetricName = MetricName {
+    name: "symphony_frontend_results_discarded_total",
+    help: "Results that came for a request which had its outcome already and were not delivered",
+    kind: Kind::Counter,
+    unit: Unit::Count,
+    labels: &[],
+};
+
+/// Take-overs seen by requests.
+pub const REDRIVEN: MetricName = MetricName {
+    name: "symphony_frontend_requests_redriven_total",
+    help: "Requests announced again to a new leader",
+    kind: Kind::Counter,
+    unit: Unit::Count,
+    labels: &[],
+};
+
+/// All of them.
+pub const ALL: [MetricName; 6] = [REQUESTS, REQUEST_DURATION, REQUEST_BATCH, IN_FLIGHT, DISCARDED, REDRIVEN];
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_names_keep_the_law() {
+        assert_eq!(symphony_telemetry::check_law(&super::ALL), Vec::<String>::new());
+    }
+}

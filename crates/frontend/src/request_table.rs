@@ -1,0 +1,185 @@
+//! The requests that this frontend owns: input, deadline, and the one place where each gets its outcome.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use bytes::Bytes;
+use symphony_types::{ModelId, SubclusterId, Token};
+use tokio::sync::oneshot;
+
+/// Parts of the table that are locked apart: enough that a few worker threads rarely meet.
+const SHARDS: usize = 16;
+
+/// How a request ended, as told to whoever waits for it.
+#[derive(Debug)]
+pub(crate) enum Ending {
+    /// A result.
+    Answer {
+        payload: Bytes,
+        batch: u32,
+        execution_ns: u64,
+        /// When it arrived; decides whether it is late.
+        at: Instant,
+    },
+    /// The scheduler or a backend ended it.
+    Ended(symphony_protocol::dispatch::EndReason),
+}
+
+/// An accepted request without an outcome.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    pub(crate) model: ModelId,
+    pub(crate) subcluster: SubclusterId,
+    pub(crate) items: u32,
+    pub(crate) payload: Bytes,
+    pub(crate) deadline: Instant,
+    /// The leader's token under which it was announced last; zero before.
+    pub(crate) announced: Token,
+    pub(crate) attempt: u32,
+    pub(crate) waiter: oneshot::Sender<Ending>,
+}
+
+/// What a leader is told of a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Announcement {
+    pub(crate) sequence: u64,
+    pub(crate) model: ModelId,
+    pub(crate) items: u32,
+    pub(crate) deadline: Instant,
+    pub(crate) attempt: u32,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct RequestTable {
+    shards: [Mutex<HashMap<u64, Pending>>; SHARDS],
+    next: AtomicU64,
+    len: AtomicUsize,
+}
+
+impl RequestTable {
+    fn shard(&self, sequence: u64) -> std::sync::MutexGuard<'_, HashMap<u64, Pending>> {
+        self.shards[sequence as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Requests without an outcome.
+    pub(crate) fn len(&self) -> usize {
+        self.len.load(Ordering::Relaxed)
+    }
+
+    /// Takes a request in and numbers it. Numbers are never used again.
+    pub(crate) fn insert(&self, pending: Pending) -> u64 {
+        let sequence = self.next.fetch_add(1, Ordering::Relaxed) + 1;
+        self.len.fetch_add(1, Ordering::Relaxed);
+        self.shard(sequence).insert(sequence, pending);
+        sequence
+    }
+
+    /// Ends a request. False if it has its outcome already: only the first one counts.
+    pub(crate) fn end(&self, sequence: u64, ending: Ending) -> bool {
+        let Some(pending) = self.remove(sequence) else { return false };
+        // The waiter may have given up in this moment; then its own end counts, and there is nobody to tell.
+        let _ = pending.waiter.send(ending);
+        true
+    }
+
+    pub(crate) fn remove(&self, sequence: u64) -> Option<Pending> {
+        let removed = self.shard(sequence).remove(&sequence);
+        if removed.is_some() {
+            self.len.fetch_sub(1, Ordering::Relaxed);
+        }
+        removed
+    }
+
+    pub(crate) fn payload(&self, sequence: u64) -> Option<Bytes> {
+        self.shard(sequence).get(&sequence).map(|pending| pending.payload.clone())
+    }
+
+    /// Marks a request as announced under `token`. None if it has its outcome, or was announced under it before.
+    pub(crate) fn announce(&self, sequence: u64, token: Token) -> Option<Announcement> {
+        let mut shard = self.shard(sequence);
+        let pending = shard.get_mut(&sequence).filter(|pending| pending.announced != token)?;
+        Some(pending.announce(sequence, token))
+    }
+
+    /// Marks every request of the sub-cluster as announced under `token`, whether it was before or not: earliest
+    /// deadline first.
+    pub(crate) fn announce_all(&self, subcluster: SubclusterId, token: Token) -> Vec<Announcement> {
+        let mut all = Vec::new();
+        for shard in &self.shards {
+            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            for (&sequence, pending) in shard.iter_mut().filter(|(_, p)| p.subcluster == subcluster) {
+                all.push(pending.announce(sequence, token));
+            }
+        }
+        all.sort_by_key(|announcement| (announcement.deadline, announcement.sequence));
+        all
+    }
+}
+
+impl Pending {
+    fn announce(&mut self, sequence: u64, token: Token) -> Announcement {
+        self.announced = token;
+        self.attempt += 1;
+        let Self { model, items, deadline, attempt, .. } = *self;
+        Announcement { sequence, model, items, deadline, attempt }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use symphony_protocol::dispatch::EndReason;
+    use symphony_types::FailReason;
+
+    use super::*;
+
+    fn pending(subcluster: u32, deadline: Instant) -> (Pending, oneshot::Receiver<Ending>) {
+        let (waiter, receiver) = oneshot::channel();
+        let pending = Pending {
+            model: ModelId::new(1),
+            subcluster: SubclusterId::new(subcluster),
+            items: 1,
+            payload: Bytes::from_static(b"input"),
+            deadline,
+            announced: Token::default(),
+            attempt: 0,
+            waiter,
+        };
+        (pending, receiver)
+    }
+
+    #[test]
+    fn the_first_ending_counts_and_the_input_is_gone_with_it() {
+        let table = RequestTable::default();
+        let (request, mut receiver) = pending(1, Instant::now());
+        let sequence = table.insert(request);
+        assert_eq!(table.payload(sequence).unwrap(), "input");
+        let failed = || Ending::Ended(EndReason::Failed(FailReason::BackendLost));
+        assert!(table.end(sequence, failed()));
+        assert!(!table.end(sequence, failed()), "a second ending is discarded");
+        assert!(receiver.try_recv().is_ok());
+        assert_eq!(table.payload(sequence), None);
+        assert_eq!(table.len(), 0);
+    }
+
+    #[test]
+    fn a_new_leader_hears_of_everything_once_and_the_most_urgent_first() {
+        let table = RequestTable::default();
+        let now = Instant::now();
+        let mut receivers = Vec::new();
+        for (subcluster, after) in [(1, 30), (1, 10), (2, 5), (1, 20)] {
+            let (request, receiver) = pending(subcluster, now + Duration::from_millis(after));
+            table.insert(request);
+            receivers.push(receiver);
+        }
+        let (old, new) = (Token::new(5), Token::new(9));
+        assert_eq!(table.announce(1, old).unwrap().attempt, 1);
+        assert!(table.announce(1, old).is_none(), "announced under this token already");
+        let again = table.announce_all(SubclusterId::new(1), new);
+        assert_eq!(again.iter().map(|a| (a.sequence, a.attempt)).collect::<Vec<_>>(), [(2, 1), (4, 1), (1, 2)]);
+        assert!(table.announce(2, new).is_none(), "what was re-driven is not submitted as well");
+    }
+}

@@ -1,0 +1,240 @@
+//! An inference service in memory, and both servers in front of it.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use symphony_frontend::oip::{
+    InferAnswer, InferError, InferRequest, InferenceService, Limits, ModelInfo, ModelState, ModelStatistics, Parameter,
+    RepositoryError, ServerInfo, Span, Timeliness, grpc_server, rest_router, serve_grpc, serve_rest,
+};
+use symphony_types::{DataType, DropReason, FailReason, Nanos, Signature, TensorSpec};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+/// Items that the models take at most.
+pub(crate) const BATCH_MAX: u32 = 8;
+
+/// Each of these models refuses every request with its error.
+pub(crate) fn refusals() -> Vec<(String, InferError)> {
+    let drops = DropReason::ALL.iter().map(|&reason| (reason.label(), InferError::Dropped(reason)));
+    let failures = FailReason::ALL.iter().map(|&reason| (reason.label(), InferError::Failed(reason)));
+    let quota = [("quota_exceeded", InferError::QuotaExceeded), ("cancelled", InferError::Cancelled)];
+    drops.chain(failures).chain(quota).map(|(label, error)| (format!("refuse-{label}"), error)).collect()
+}
+
+/// Inputs and outputs of the model `every-type`: one of each type, two elements an item, passed through.
+pub(crate) fn every_type() -> Vec<TensorSpec> {
+    let spec =
+        |data_type: DataType| TensorSpec { name: data_type.name().to_lowercase(), data_type, item_shape: vec![2] };
+    DataType::ALL.into_iter().map(spec).collect()
+}
+
+fn model(name: &str, inputs: Vec<TensorSpec>, outputs: Vec<TensorSpec>) -> Arc<ModelInfo> {
+    Arc::new(ModelInfo {
+        name: name.to_owned(),
+        signature: Signature { inputs, outputs },
+        batch_max: BATCH_MAX,
+        platform: "fake".to_owned(),
+        slo: Nanos::from_millis(50),
+        state: ModelState::Ready,
+    })
+}
+
+fn numbers(name: &str) -> Vec<TensorSpec> {
+    vec![TensorSpec { name: name.to_owned(), data_type: DataType::Fp32, item_shape: vec![2, 2] }]
+}
+
+/// The model `double`, for tests that check requests without a server.
+pub(crate) fn double() -> Arc<ModelInfo> {
+    model("double", numbers("x"), numbers("y"))
+}
+
+/// Doubles, passes through, refuses, answers late, or never answers: by the name of the model.
+pub(crate) struct FakeService {
+    ready: AtomicBool,
+    models: Vec<Arc<ModelInfo>>,
+    seen: Mutex<Vec<InferRequest>>,
+    /// Requests that the model `stuck` holds.
+    stuck: watch::Sender<usize>,
+}
+
+impl FakeService {
+    fn new() -> Self {
+        let mut models = vec![
+            double(),
+            model("every-type", every_type(), every_type()),
+            model("late", numbers("x"), numbers("y")),
+            model("short", numbers("x"), numbers("y")),
+            model("stuck", numbers("x"), numbers("y")),
+        ];
+        models.extend(refusals().iter().map(|(name, _)| model(name, numbers("x"), numbers("y"))));
+        let mut loading = ModelInfo::clone(&double());
+        loading.name = "loading".to_owned();
+        loading.state = ModelState::Loading;
+        models.push(Arc::new(loading));
+        models.sort_by(|left, right| left.name.cmp(&right.name));
+        let (stuck, _) = watch::channel(0);
+        Self { ready: AtomicBool::new(true), models, seen: Mutex::new(Vec::new()), stuck }
+    }
+
+    /// From now on the server is alive but does not want requests.
+    pub(crate) fn drain(&self) {
+        self.ready.store(false, Ordering::SeqCst);
+    }
+
+    /// The request that came last.
+    pub(crate) fn last(&self) -> InferRequest {
+        self.seen.lock().unwrap().last().expect("no request has come").clone()
+    }
+
+    /// Requests that came.
+    pub(crate) fn count(&self) -> usize {
+        self.seen.lock().unwrap().len()
+    }
+
+    /// Waits until the model `stuck` holds so many requests.
+    pub(crate) async fn stuck_is(&self, count: usize) {
+        self.stuck.subscribe().wait_for(|&now| now == count).await.expect("the service is gone");
+    }
+}
+
+/// Counts a request of the model `stuck` until its future is dropped.
+struct Stuck<'a>(&'a watch::Sender<usize>);
+
+impl<'a> Stuck<'a> {
+    fn new(count: &'a watch::Sender<usize>) -> Self {
+        count.send_modify(|now| *now += 1);
+        Self(count)
+    }
+}
+
+impl Drop for Stuck<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|now| *now -= 1);
+    }
+}
+
+fn doubled(payload: &[u8]) -> Bytes {
+    payload.as_chunks().0.iter().flat_map(|&chunk| (2.0 * f32::from_le_bytes(chunk)).to_le_bytes()).collect()
+}
+
+impl InferenceService for FakeService {
+    fn server(&self) -> ServerInfo {
+        let ready = self.ready.load(Ordering::SeqCst);
+        ServerInfo { name: "fake".to_owned(), version: "7".to_owned(), live: true, ready }
+    }
+
+    fn models(&self) -> Vec<Arc<ModelInfo>> {
+        self.models.clone()
+    }
+
+    fn model(&self, name: &str) -> Option<Arc<ModelInfo>> {
+        self.models.iter().find(|model| model.name == name).cloned()
+    }
+
+    fn statistics(&self, model: Option<&str>) -> Vec<ModelStatistics> {
+        let span = |count, millis| Span { count, total: Nanos::from_millis(millis) };
+        let of = |info: &Arc<ModelInfo>| ModelStatistics {
+            model: info.name.clone(),
+            last_inference_ms: 1_700_000_000_000,
+            inference_count: 12,
+            execution_count: 3,
+            success: span(6, 60),
+            fail: span(1, 5),
+            queue: span(6, 20),
+            compute: span(3, 30),
+            batches: vec![(4, span(3, 30))],
+        };
+        self.models.iter().filter(|info| model.is_none_or(|name| name == info.name)).map(of).collect()
+    }
+
+    async fn infer(&self, request: InferRequest) -> Result<InferAnswer, InferError> {
+        self.seen.lock().unwrap().push(request.clone());
+        let name = request.model.name.as_str();
+        if let Some((_, error)) = refusals().into_iter().find(|(refuses, _)| refuses == name) {
+            return Err(error);
+        }
+        let mut answer = InferAnswer {
+            payload: doubled(&request.payload),
+            batch: request.items + 1,
+            execution: Nanos::from_micros(1_500),
+            timeliness: Timeliness::InTime,
+        };
+        match name {
+            "every-type" => answer.payload = request.payload,
+            "late" => answer.timeliness = Timeliness::Late,
+            "short" => answer.payload = answer.payload.slice(1..),
+            "loading" => return Err(InferError::Failed(FailReason::ModelNotReady)),
+            "stuck" => {
+                let _held = Stuck::new(&self.stuck);
+                std::future::pending::<()>().await;
+            }
+            _ => {}
+        }
+        Ok(answer)
+    }
+
+    async fn load_model(&self, model: &str, parameters: BTreeMap<String, Parameter>) -> Result<(), RepositoryError> {
+        match parameters.get("config") {
+            Some(_) => Err(RepositoryError::InvalidRequest("parameter config is not taken".to_owned())),
+            None => self.unload_model(model).await,
+        }
+    }
+
+    async fn unload_model(&self, model: &str) -> Result<(), RepositoryError> {
+        match self.model(model) {
+            Some(_) => Ok(()),
+            None => Err(RepositoryError::UnknownModel(format!("there is no model `{model}`"))),
+        }
+    }
+}
+
+/// Both servers on ports of the system's choice.
+pub(crate) struct Running {
+    pub(crate) service: Arc<FakeService>,
+    pub(crate) grpc: SocketAddr,
+    pub(crate) rest: SocketAddr,
+    stop: CancellationToken,
+    servers: Vec<JoinHandle<()>>,
+}
+
+impl Running {
+    pub(crate) async fn start() -> Self {
+        Self::start_with(Limits::default()).await
+    }
+
+    pub(crate) async fn start_with(limits: Limits) -> Self {
+        let service = Arc::new(FakeService::new());
+        let stop = CancellationToken::new();
+        let grpc_listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let rest_listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (grpc, rest) = (grpc_listener.local_addr().unwrap(), rest_listener.local_addr().unwrap());
+
+        let server = grpc_server(Arc::clone(&service), limits);
+        let stopped = stop.clone().cancelled_owned();
+        let over_grpc = tokio::spawn(async move {
+            serve_grpc(server, grpc_listener, limits, stopped).await.unwrap();
+        });
+        let router = rest_router(Arc::clone(&service), limits);
+        let over_rest = tokio::spawn(serve_rest(router, rest_listener, limits, stop.clone().cancelled_owned()));
+        Self { service, grpc, rest, stop, servers: vec![over_grpc, over_rest] }
+    }
+
+    /// Tells both servers to stop and waits until they have.
+    pub(crate) async fn stop(self) {
+        self.stop.cancel();
+        for server in self.servers {
+            server.await.unwrap();
+        }
+    }
+
+    /// The address of a page.
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.rest)
+    }
+}
