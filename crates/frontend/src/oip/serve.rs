@@ -7,39 +7,54 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures::stream;
-use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper::server::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tonic::transport::server::{Connected, Router, TcpConnectInfo};
 
 use super::Limits;
-use super::limits::{HEADER_BYTES_MAX, HEADER_READ_MAX};
+use super::limits::{HEADER_BYTES_MAX, HEADER_READ_MAX, STREAMS_PER_CONNECTION_MAX};
 
+/// Bytes that a REST connection buffers at most: the largest head, and reads of a body large enough to be few.
+const READ_BUFFER_BYTES_MAX: usize = 256 << 10;
+const _: () = assert!(READ_BUFFER_BYTES_MAX >= HEADER_BYTES_MAX as usize);
+// Windows of HTTP/2 flow control. The protocol's default of 64 KiB costs a round trip for every 64 KiB of a tensor; a
+// stream's window holds a batch of small images, a connection's a few of them, and memory stays bounded by
+// connections × window.
+const STREAM_WINDOW_BYTES: u32 = 1 << 20;
+const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
+// A client that vanished without a word is noticed within interval + timeout.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// When a connection cannot be accepted, the process is out of descriptors or memory; trying again at once would only
 /// burn a core.
 const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 
 /// Serves gRPC until `stop`, then lets the calls in flight end: bound that time from outside.
-///
-/// # Errors
-///
-/// The transport's, should it give up.
 pub async fn serve_grpc(
-    server: Router,
+    server: axum::Router,
     listener: TcpListener,
     limits: Limits,
     stop: impl Future<Output = ()> + Send,
-) -> Result<(), tonic::transport::Error> {
-    let incoming = stream::unfold(Acceptor::new(listener, limits), |acceptor| async move {
-        let connection = acceptor.accept().await;
-        Some((Ok::<_, io::Error>(connection), acceptor))
-    });
-    server.serve_with_incoming_shutdown(incoming, stop).await
+) {
+    let mut http = http2::Builder::new(TokioExecutor::new());
+    http.timer(TokioTimer::new())
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .max_concurrent_streams(STREAMS_PER_CONNECTION_MAX)
+        .max_header_list_size(HEADER_BYTES_MAX)
+        .keep_alive_interval(KEEPALIVE_INTERVAL)
+        .keep_alive_timeout(KEEPALIVE_TIMEOUT);
+    let connections = GracefulShutdown::new();
+    let serve = |connection: Connection| {
+        let service = TowerToHyperService::new(server.clone());
+        connections.watch(http.serve_connection(TokioIo::new(connection), service))
+    };
+    accept(Acceptor::new(listener, limits), stop, serve).await;
+    connections.shutdown().await;
 }
 
 /// Serves REST until `stop`, then lets the calls in flight end: bound that time from outside.
@@ -49,32 +64,37 @@ pub async fn serve_rest(
     limits: Limits,
     stop: impl Future<Output = ()> + Send,
 ) {
-    let acceptor = Acceptor::new(listener, limits);
-    let connections = GracefulShutdown::new();
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEADER_READ_MAX).max_buf_size(READ_BUFFER_BYTES_MAX);
+    let connections = GracefulShutdown::new();
+    let serve = |connection: Connection| {
+        let service = TowerToHyperService::new(router.clone());
+        connections.watch(http.serve_connection(TokioIo::new(connection), service))
+    };
+    accept(Acceptor::new(listener, limits), stop, serve).await;
+    connections.shutdown().await;
+}
+
+/// Serves each connection in a task of its own, until `stop`. The listener is closed then: nobody may connect to a
+/// server that no longer accepts.
+async fn accept<C>(acceptor: Acceptor, stop: impl Future<Output = ()> + Send, serve: impl Fn(Connection) -> C)
+where
+    C: Future<Output = Result<(), hyper::Error>> + Send + 'static,
+{
     let mut stop = pin!(stop);
     loop {
         let connection = tokio::select! {
             connection = acceptor.accept() => connection,
-            () = &mut stop => break,
+            () = &mut stop => return,
         };
-        let service = TowerToHyperService::new(router.clone());
-        let serving = connections.watch(http.serve_connection(TokioIo::new(connection), service));
+        let serving = serve(connection);
         tokio::spawn(async move {
             if let Err(error) = serving.await {
-                tracing::debug!(%error, "a REST connection ended");
+                tracing::debug!(%error, "a connection ended");
             }
         });
     }
-    // Nobody may connect to a server that no longer accepts.
-    drop(acceptor);
-    connections.shutdown().await;
 }
-
-/// Bytes that a REST connection buffers at most: the largest head, and reads of a body large enough to be few.
-const READ_BUFFER_BYTES_MAX: usize = 256 << 10;
-const _: () = assert!(READ_BUFFER_BYTES_MAX >= HEADER_BYTES_MAX as usize);
 
 /// A listener that accepts only while there is a permit.
 struct Acceptor {
@@ -113,13 +133,6 @@ impl Acceptor {
 struct Connection {
     stream: TcpStream,
     _permit: Option<OwnedSemaphorePermit>,
-}
-
-impl Connected for Connection {
-    type ConnectInfo = TcpConnectInfo;
-    fn connect_info(&self) -> TcpConnectInfo {
-        self.stream.connect_info()
-    }
 }
 
 impl AsyncRead for Connection {

@@ -216,10 +216,7 @@ impl Running {
         let (grpc, rest) = (grpc_listener.local_addr().unwrap(), rest_listener.local_addr().unwrap());
 
         let server = grpc_server(Arc::clone(&service), limits);
-        let stopped = stop.clone().cancelled_owned();
-        let over_grpc = tokio::spawn(async move {
-            serve_grpc(server, grpc_listener, limits, stopped).await.unwrap();
-        });
+        let over_grpc = tokio::spawn(serve_grpc(server, grpc_listener, limits, stop.clone().cancelled_owned()));
         let router = rest_router(Arc::clone(&service), limits);
         let over_rest = tokio::spawn(serve_rest(router, rest_listener, limits, stop.clone().cancelled_owned()));
         Self { service, grpc, rest, stop, servers: vec![over_grpc, over_rest] }

@@ -1,10 +1,13 @@
-//! What happens to an inference call between its headers and its message: it is counted and its clock starts.
+//! What happens to an inference call before its message is read: it is counted, and its clock starts.
+//!
+//! The deadline of gRPC is kept here and not by the transport, which would end the call with CANCELLED: proxies take
+//! that for the client's own wish.
 
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::OwnedSemaphorePermit;
 use tonic::body::Body;
@@ -16,6 +19,7 @@ use super::status;
 use crate::oip::InferError;
 use crate::oip::admission::Admission;
 use crate::oip::limits::BODY_READ_MAX;
+use crate::oip::parameters::DeadlineHeaders;
 
 const INFER_PATH: &str = "/inference.GRPCInferenceService/ModelInfer";
 const STREAM_PATH: &str = "/inference.GRPCInferenceService/ModelStreamInfer";
@@ -24,6 +28,7 @@ const STREAM_PATH: &str = "/inference.GRPCInferenceService/ModelStreamInfer";
 #[derive(Clone, Debug)]
 pub(crate) struct Arrival {
     pub(crate) at: Instant,
+    pub(crate) headers: DeadlineHeaders,
     message: Arc<AtomicBool>,
     _permit: Arc<OwnedSemaphorePermit>,
 }
@@ -72,21 +77,35 @@ where
             let answer = self.inner.call(request);
             return Box::pin(async move { Ok(name_too_large(answer.await?, bytes_max)) });
         }
-        let permit = match self.admission.admit() {
-            Ok(permit) => Arc::new(permit),
-            Err(busy) => return Box::pin(std::future::ready(Ok(status::of_infer(&busy).into_http()))),
+        let at = Instant::now();
+        let admitted = DeadlineHeaders::parse(request.headers())
+            .and_then(|headers| Ok((headers, Arc::new(self.admission.admit()?))));
+        let (headers, permit) = match admitted {
+            Ok(admitted) => admitted,
+            Err(refused) => return Box::pin(std::future::ready(Ok(status::of_infer(&refused).into_http()))),
         };
+        // The deadline of a stream is kept by its client, which resets it. One beyond what the clock can say is none.
+        let deadline = headers.grpc.filter(|_| request.uri().path() == INFER_PATH);
+        let due = deadline.and_then(|deadline| at.checked_add(Duration::from_nanos(deadline.get())));
         let message = Arc::new(AtomicBool::new(false));
-        let arrival = Arrival { at: Instant::now(), message: Arc::clone(&message), _permit: permit };
+        let arrival = Arrival { at, headers, message: Arc::clone(&message), _permit: permit };
         request.extensions_mut().insert(arrival);
         let mut answer = Box::pin(self.inner.call(request));
+        let call = async move {
+            match tokio::time::timeout(BODY_READ_MAX, &mut answer).await {
+                Ok(answer) => answer,
+                Err(_) if message.load(Ordering::Relaxed) => answer.await,
+                Err(_) => Ok(status::of_infer(&InferError::BodyTimeout).into_http()),
+            }
+        };
         Box::pin(async move {
-            let answer = match tokio::time::timeout(BODY_READ_MAX, &mut answer).await {
-                Ok(answer) => answer?,
-                Err(_) if message.load(Ordering::Relaxed) => answer.await?,
-                Err(_) => status::of_infer(&InferError::BodyTimeout).into_http(),
+            let answer = match due {
+                Some(due) => tokio::time::timeout_at(due.into(), call)
+                    .await
+                    .unwrap_or_else(|_| Ok(status::of_infer(&InferError::DeadlinePassed).into_http())),
+                None => call.await,
             };
-            Ok(name_too_large(answer, bytes_max))
+            Ok(name_too_large(answer?, bytes_max))
         })
     }
 }

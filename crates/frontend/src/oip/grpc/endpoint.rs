@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures::{Stream, StreamExt, stream};
 use symphony_protocol::inference::grpc_inference_service_server::GrpcInferenceService;
@@ -13,7 +13,7 @@ use symphony_protocol::inference::{
     RepositoryModelLoadResponse, RepositoryModelUnloadRequest, RepositoryModelUnloadResponse, ServerLiveRequest,
     ServerLiveResponse, ServerMetadataRequest, ServerMetadataResponse, ServerReadyRequest, ServerReadyResponse,
 };
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Extensions, Request, Response, Status, Streaming};
 
 use super::admitted::Arrival;
 use super::{infer, pages, status};
@@ -35,6 +35,13 @@ impl<S> Endpoint<S> {
     }
 }
 
+/// When a call arrived and what its headers say about time. Its message has been read by now.
+fn arrival(extensions: &Extensions) -> (Instant, DeadlineHeaders) {
+    let arrival = extensions.get::<Arrival>();
+    arrival.inspect(|arrival| arrival.message_read());
+    arrival.map_or_else(|| (Instant::now(), DeadlineHeaders::default()), |arrival| (arrival.at, arrival.headers))
+}
+
 /// One call from its message to its answer.
 async fn answer<S: InferenceService>(
     service: &S,
@@ -46,15 +53,7 @@ async fn answer<S: InferenceService>(
     let model = find_model(service, &message.model_name, &message.model_version)?;
     let call = infer::check_grpc_infer(&model, &message, limits.request_bytes_max)?;
     drop(message);
-    let running = call::run(service, &model, &call, arrived, headers);
-    // Without this the transport would end the call with CANCELLED, which proxies take for the client's own wish.
-    let answered = match headers.grpc {
-        Some(deadline) => {
-            let left = Duration::from_nanos(deadline.get()).saturating_sub(arrived.elapsed());
-            tokio::time::timeout(left, running).await.map_err(|_| InferError::DeadlinePassed)??
-        }
-        None => running.await?,
-    };
+    let answered = call::run(service, &model, &call, arrived, headers).await?;
     Ok(infer::respond(&model, call.id, answered))
 }
 
@@ -94,13 +93,8 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
 
     async fn model_infer(&self, request: Request<ModelInferRequest>) -> Result<Response<ModelInferResponse>, Status> {
         // The extensions hold the permit: they live as long as the call.
-        let (metadata, extensions, message) = request.into_parts();
-        let arrival = extensions.get::<Arrival>();
-        let arrived = arrival.map_or_else(Instant::now, |arrival| arrival.at);
-        if let Some(arrival) = arrival {
-            arrival.message_read();
-        }
-        let headers = DeadlineHeaders::parse(metadata.as_ref()).map_err(|error| status::of_infer(&error))?;
+        let (_, extensions, message) = request.into_parts();
+        let (arrived, headers) = arrival(&extensions);
         let answer = answer(&*self.service, self.limits, arrived, headers, message).await;
         answer.map(Response::new).map_err(|error| status::of_infer(&error))
     }
@@ -111,13 +105,9 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
         &self,
         request: Request<Streaming<ModelInferRequest>>,
     ) -> Result<Response<Self::ModelStreamInferStream>, Status> {
-        let (metadata, extensions, messages) = request.into_parts();
+        let (_, extensions, messages) = request.into_parts();
         // The gRPC deadline of a stream is the stream's, not that of each request in it.
-        let headers = DeadlineHeaders::parse(metadata.as_ref()).map_err(|error| status::of_infer(&error))?;
-        let headers = DeadlineHeaders { grpc: None, ..headers };
-        if let Some(arrival) = extensions.get::<Arrival>() {
-            arrival.message_read();
-        }
+        let headers = DeadlineHeaders { grpc: None, ..arrival(&extensions).1 };
         let (service, limits) = (Arc::clone(&self.service), self.limits);
         let answers = messages
             .map(move |message| {
