@@ -253,6 +253,8 @@ mod tests {
 
         let engine = SledEngine::open(dir.path()).expect("open beside a torn snapshot");
         assert!(!torn.exists());
+        let aside = dir.path().join("aside-snap.00000000FFFFFFFF.generating");
+        assert!(!aside.exists(), "sled stumbled over the torn file before it was removed");
         assert_eq!(engine.read(0..=9, usize::MAX).expect("read"), vec![(1, Bytes::from_static(b"kept"))]);
     }
 

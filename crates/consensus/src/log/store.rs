@@ -328,10 +328,13 @@ impl RaftLogStorage<TypeConfig> for LogStore {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
     use openraft::storage::RaftLogStorageExt;
     use tempfile::TempDir;
 
     use super::*;
+    use crate::log::engine::{Batch, Slot};
+    use crate::log::memory::MemoryEngine;
     use crate::log::sled::SledEngine;
     use crate::record::{Ballot, Body};
 
@@ -398,6 +401,55 @@ mod tests {
         assert_eq!(indexes(&mut store).await, [(1, 0), (2, 1)]);
         store.close().await;
         assert_eq!(indexes(&mut open(&dir)).await, [(1, 0), (2, 1)]);
+    }
+
+    /// Holds every write back until released.
+    #[derive(Debug)]
+    struct Stalled {
+        inner: MemoryEngine,
+        released: Mutex<std::sync::mpsc::Receiver<()>>,
+    }
+
+    impl LogEngine for Stalled {
+        fn write(&self, batch: Batch) -> io::Result<()> {
+            // Once the sender is gone every write passes.
+            let _ = self.released.lock().expect("lock").recv();
+            self.inner.write(batch)
+        }
+        fn barrier(&self) -> io::Result<()> {
+            self.inner.barrier()
+        }
+        fn read(&self, range: RangeInclusive<u64>, bytes_max: usize) -> io::Result<Vec<(u64, Bytes)>> {
+            self.inner.read(range, bytes_max)
+        }
+        fn slot(&self, slot: Slot) -> io::Result<Option<Bytes>> {
+            self.inner.slot(slot)
+        }
+        fn bounds(&self) -> io::Result<Option<(u64, u64)>> {
+            self.inner.bounds()
+        }
+        fn disk_bytes(&self) -> io::Result<u64> {
+            self.inner.disk_bytes()
+        }
+    }
+
+    #[tokio::test]
+    async fn what_the_disk_does_not_have_yet_is_readable_from_memory() {
+        let (release, released) = std::sync::mpsc::channel();
+        release.send(()).expect("the stamp passes");
+        let engine = Arc::new(Stalled { inner: MemoryEngine::default(), released: Mutex::new(released) });
+        let stamp = Stamp { cluster: "blue".into(), node: 1 };
+        let mut store = LogStore::open(engine.clone(), &stamp, OnDiskError::Stop).expect("store opens");
+        let length = 1024 * 1024;
+        let count = 2 * TAIL_BYTES_MAX / length;
+        for index in 0..count as u64 {
+            store.append([command(1, index, length)], IOFlushed::noop()).await.expect("queues");
+        }
+        assert_eq!(engine.bounds().expect("bounds"), None, "the disk is stalled");
+        assert_eq!(indexes(&mut store).await.len(), count);
+        drop(release);
+        store.close().await;
+        assert_eq!(engine.bounds().expect("bounds"), Some((0, count as u64 - 1)));
     }
 
     #[tokio::test]

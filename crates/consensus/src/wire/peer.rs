@@ -128,6 +128,15 @@ impl Peer {
             leadership_transfer: rpc.leadership_transfer,
         }
     }
+
+    fn transfer_request(&self, req: &TransferLeaderRequest<TypeConfig>) -> pb::RaftTransferRequest {
+        pb::RaftTransferRequest {
+            envelope: self.envelope(),
+            from_leader: Some(Ballot::from(*req.from_leader()).into()),
+            last_log: req.last_log_id().map(|id| Position::from(*id).into()),
+            successor: *req.to_node_id(),
+        }
+    }
 }
 
 fn vote_response(response: pb::RaftVoteResponse) -> Result<VoteResponse<TypeConfig>, Failure> {
@@ -236,13 +245,7 @@ impl RaftNetworkV2<TypeConfig> for Peer {
         option: RPCOption,
     ) -> Result<TransferLeaderResponse<TypeConfig>, Failure> {
         let mut client = self.client()?;
-        let request = pb::RaftTransferRequest {
-            envelope: self.envelope(),
-            from_leader: Some(Ballot::from(*req.from_leader()).into()),
-            last_log: req.last_log_id().map(|id| Position::from(*id).into()),
-            successor: *req.to_node_id(),
-        };
-        let answer = client.transfer_leader(request);
+        let answer = client.transfer_leader(self.transfer_request(&req));
         transfer_response(self.call(RPCTypes::TransferLeader, self.limit(&option), answer).await?)
     }
 }
@@ -259,4 +262,43 @@ fn snapshot_parts(envelope: Option<pb::RaftEnvelope>, vote: Ballot, image: Bytes
         parts.push(pb::RaftSnapshotPart { part: Some(Part::Chunk(chunk)) });
     }
     parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(target: u64) -> Peer {
+        let me = Addressing { cluster: "blue".into(), node: 1 };
+        let gate = Gate::new(Duration::from_millis(120), Duration::from_millis(240));
+        Peer::new(me, target, Err("not connected".into()), Traffic::Log, Timing::lan(), Arc::new(gate))
+    }
+
+    /// A hand-over goes to every voter; one that took it as meant for itself would campaign against the successor.
+    #[test]
+    fn a_hand_over_names_the_successor_whoever_is_told() {
+        let vote = Ballot { term: 3, node: 1, committed: true };
+        let request = TransferLeaderRequest::new(vote.into(), 2, None);
+        for told in [2, 3] {
+            let sent = peer(told).transfer_request(&request);
+            assert_eq!((sent.successor, sent.envelope.map(|envelope| envelope.to)), (2, Some(told)));
+        }
+    }
+
+    #[test]
+    fn a_snapshot_is_sent_whole_and_in_order() {
+        let image: Bytes = (0..3 * SNAPSHOT_CHUNK_BYTES + 5).map(|byte| byte as u8).collect::<Vec<_>>().into();
+        let vote = Ballot { term: 3, node: 1, committed: true };
+        let mut parts = snapshot_parts(peer(2).envelope(), vote, image.clone()).into_iter();
+        use pb::raft_snapshot_part::Part;
+        let Some(Some(Part::Header(header))) = parts.next().map(|part| part.part) else { panic!("no header first") };
+        assert_eq!(header.length, image.len() as u64);
+        let sent: Vec<u8> = parts
+            .flat_map(|part| match part.part {
+                Some(Part::Chunk(chunk)) if chunk.len() <= SNAPSHOT_CHUNK_BYTES => chunk,
+                other => panic!("expected a chunk, got {other:?}"),
+            })
+            .collect();
+        assert_eq!(sent, image);
+    }
 }
