@@ -5,6 +5,7 @@ use symphony_types::{BackendId, BootId, ModelId, NodeId};
 
 use crate::envelope::{self, CodecError, Enveloped};
 use crate::limits::COMMAND_BYTES_MAX;
+use crate::refusal::Refusal;
 use crate::spec::ModelSpec;
 use crate::state::ReplicaState;
 
@@ -131,6 +132,15 @@ impl Command {
     /// If the bytes are anything else.
     pub fn decode(bytes: &[u8]) -> Result<Self, CodecError> {
         envelope::decode(bytes)
+    }
+
+    /// Checks everything that can be checked without the state, as applying it will: what cannot succeed need not enter
+    /// the log.
+    ///
+    /// # Errors
+    /// [`Refusal::Invalid`] with the field, what was found and what was expected.
+    pub fn validate(&self) -> Result<(), Refusal> {
+        crate::validate::command(self)
     }
 
     /// The stable label of the kind of command, for logs and metrics.

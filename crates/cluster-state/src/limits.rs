@@ -56,7 +56,7 @@ pub const ADDRESS_BYTES_MAX: usize = 260;
 /// Bytes of a path to a model's file.
 pub const PATH_BYTES_MAX: usize = 1024;
 
-/// Bytes of an error that a backend reports; it cuts longer ones itself.
+/// Bytes of an error that a backend reports; longer ones are cut where they come in.
 pub const ERROR_BYTES_MAX: usize = 256;
 
 /// Events remembered.

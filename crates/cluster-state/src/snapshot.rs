@@ -3,7 +3,9 @@
 use crate::envelope::{self, CodecError, Enveloped};
 use crate::invariants::{self, Violation};
 use crate::limits::SNAPSHOT_BYTES_MAX;
+use crate::refusal::Refusal;
 use crate::state::ClusterState;
+use crate::validate;
 
 /// Why bytes are no state.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -14,6 +16,9 @@ pub enum RestoreError {
     /// They can be read, but no sequence of commands leads there.
     #[error("the snapshot breaks {0}")]
     Impossible(#[from] Violation),
+    /// They can be read, but a model in them would have been refused.
+    #[error("the snapshot holds a model that no command may load: {0}")]
+    Model(#[from] Refusal),
 }
 
 impl Enveloped for ClusterState {
@@ -39,6 +44,7 @@ impl ClusterState {
     pub fn restore(bytes: &[u8]) -> Result<Self, RestoreError> {
         let state: Self = envelope::decode(bytes)?;
         invariants::check(&state)?;
+        state.models.values().try_for_each(|model| validate::model(&model.spec))?;
         Ok(state)
     }
 

@@ -47,7 +47,7 @@ pub(crate) fn command(command: &Command) -> Result<(), Refusal> {
     }
 }
 
-fn model(spec: &ModelSpec) -> Result<(), Refusal> {
+pub(crate) fn model(spec: &ModelSpec) -> Result<(), Refusal> {
     name("spec.name", &spec.name)?;
     for (field, value) in [("spec.subcluster", &spec.subcluster), ("spec.policy", &spec.policy)] {
         if !value.is_empty() {

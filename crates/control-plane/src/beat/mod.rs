@@ -1,0 +1,11 @@
+//! Liveness of replicas: beats over plain TCP from threads of their own, and the detector that judges them.
+
+mod detector;
+mod listener;
+mod message;
+mod sender;
+
+pub(crate) use detector::{Action, Detector, Input};
+pub(crate) use listener::Listener;
+pub(crate) use message::cluster_hash;
+pub(crate) use sender::{Sender, refuses};

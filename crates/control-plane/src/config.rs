@@ -1,0 +1,147 @@
+//! What a replica's control plane has to be told.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use symphony_consensus::{Engine, OnDiskError};
+use symphony_types::{BootId, NodeId};
+
+/// One replica's control plane.
+#[derive(Clone, Debug)]
+pub struct ControlPlaneConfig {
+    /// The cluster's name; processes of other clusters are turned away.
+    pub cluster: String,
+    /// This replica.
+    pub node: NodeId,
+    /// The fresh number of this process's life.
+    pub boot: BootId,
+    /// All replicas, this one included: the first voters, and where everybody is reached.
+    pub replicas: BTreeMap<NodeId, ReplicaAddrs>,
+    /// `host:port` where this replica takes requests for the sub-clusters it leads.
+    pub dispatch_addr: String,
+    /// Directory of the log and the snapshots.
+    pub data_dir: PathBuf,
+    /// How patient elections and failure detection are.
+    pub timing: Timing,
+    /// The storage engine of the log.
+    pub engine: Engine,
+    /// What to do when the disk fails.
+    pub on_disk_error: OnDiskError,
+}
+
+/// Where a replica is reached, as `host:port`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplicaAddrs {
+    /// Its control surface: Raft and `symphony.v1.Control`.
+    pub control: String,
+    /// Where it takes beats while it leads the control group.
+    pub beat: String,
+}
+
+/// How patient elections and failure detection are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// Elections and replication.
+    pub group: symphony_consensus::Timing,
+    /// Failure detection among the replicas.
+    pub liveness: Liveness,
+}
+
+/// Failure detection among the replicas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Liveness {
+    /// A replica shows itself to the Raft leader this often.
+    pub beat: Duration,
+    /// Silence after which the Raft leader declares a replica down: at least four beats.
+    pub suspicion: Duration,
+    /// A detector that wakes up later than this trusts none of its suspicions: it was paused, not the others.
+    pub late: Duration,
+    /// A new Raft leader waits so long for a first beat from the old one, whose silence made the others elect: two beats
+    /// and the time to dial.
+    pub old_leader_grace: Duration,
+    /// How long dialling the beat port may take.
+    pub dial: Duration,
+}
+
+impl Liveness {
+    /// For one data centre with cores to spare (`research`: detection within 50 ms gives take-over within 120 ms).
+    pub const LAN: Self = Self {
+        beat: Duration::from_millis(10),
+        suspicion: Duration::from_millis(50),
+        late: Duration::from_millis(20),
+        old_leader_grace: Duration::from_millis(30),
+        dial: Duration::from_millis(20),
+    };
+
+    /// For shared or small machines, whose pauses must not look like deaths.
+    pub const RELAXED: Self = Self {
+        beat: Duration::from_millis(20),
+        suspicion: Duration::from_millis(250),
+        late: Duration::from_millis(100),
+        old_leader_grace: Duration::from_millis(150),
+        dial: Duration::from_millis(100),
+    };
+}
+
+impl Timing {
+    /// For one data centre with cores to spare: take-over in a fraction of a second.
+    #[must_use]
+    pub const fn lan() -> Self {
+        Self { group: symphony_consensus::Timing::lan(), liveness: Liveness::LAN }
+    }
+
+    /// For shared or small machines, whose pauses must not look like deaths.
+    #[must_use]
+    pub const fn relaxed() -> Self {
+        Self { group: symphony_consensus::Timing::relaxed(), liveness: Liveness::RELAXED }
+    }
+}
+
+impl ControlPlaneConfig {
+    /// Checks what the control group does not check itself.
+    pub(crate) fn validate(&self) -> Result<(), String> {
+        if self.node.get() == 0 || self.boot.get() == 0 {
+            return Err(format!("node is {} and boot {}; both must not be 0", self.node.get(), self.boot.get()));
+        }
+        if !self.replicas.contains_key(&self.node) {
+            return Err(format!("{} is not among the {} replicas", self.node, self.replicas.len()));
+        }
+        let Liveness { beat, suspicion, .. } = self.timing.liveness;
+        if beat.is_zero() || suspicion < beat * 4 {
+            return Err(format!("liveness: suspicion ({suspicion:?}) must be at least four beats ({beat:?} each)"));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mistakes_are_named() {
+        let addrs = ReplicaAddrs { control: "a:1".into(), beat: "a:2".into() };
+        let config = ControlPlaneConfig {
+            cluster: "test".into(),
+            node: NodeId::new(1),
+            boot: BootId::new(7),
+            replicas: [(NodeId::new(1), addrs)].into(),
+            dispatch_addr: "a:3".into(),
+            data_dir: "data".into(),
+            timing: Timing::lan(),
+            engine: Engine::Memory,
+            on_disk_error: OnDiskError::Stop,
+        };
+        assert_eq!(config.validate(), Ok(()));
+        let relaxed = ControlPlaneConfig { timing: Timing::relaxed(), ..config.clone() };
+        assert_eq!(relaxed.validate(), Ok(()));
+        let stranger = ControlPlaneConfig { node: NodeId::new(2), ..config.clone() };
+        assert!(stranger.validate().is_err_and(|reason| reason.contains("n2 is not among")));
+        let lifeless = ControlPlaneConfig { boot: BootId::new(0), ..config.clone() };
+        assert!(lifeless.validate().is_err_and(|reason| reason.contains("must not be 0")));
+        let mut hasty = config;
+        hasty.timing.liveness.suspicion = Duration::from_millis(39);
+        assert!(hasty.validate().is_err_and(|reason| reason.contains("at least four beats")));
+    }
+}

@@ -1,0 +1,109 @@
+//! Requests of the control surface as commands.
+
+use symphony_cluster_state::{
+    BackendRegistration, Command, ERROR_BYTES_MAX, FrontendRegistration, GpuOffer, KindProfile, ModelSource, ModelSpec,
+    ReplicaState,
+};
+use symphony_protocol::control as pb;
+use symphony_protocol::view;
+use symphony_types::{BackendId, BootId, ModelId};
+use tonic::Status;
+
+pub(crate) fn register_backend(request: pb::RegisterBackendRequest) -> Command {
+    let gpus = request.gpus.into_iter().map(|g| GpuOffer { kind: g.kind, memory_bytes: g.memory_bytes });
+    Command::RegisterBackend(BackendRegistration {
+        name: request.name,
+        boot: BootId::new(request.boot_id),
+        exec_addr: request.exec_addr,
+        subcluster: request.subcluster,
+        executor: request.executor,
+        gpus: gpus.collect(),
+        avoid: None,
+    })
+}
+
+pub(crate) fn backend_down(request: pb::ReportBackendDownRequest) -> Command {
+    Command::BackendDown { backend: BackendId::new(request.backend), boot: BootId::new(request.boot_id) }
+}
+
+pub(crate) fn register_frontend(request: pb::RegisterFrontendRequest) -> Command {
+    Command::RegisterFrontend(FrontendRegistration {
+        name: request.name,
+        boot: BootId::new(request.boot_id),
+        data_addr: request.data_addr,
+    })
+}
+
+pub(crate) fn load_model(request: pb::LoadModelRequest) -> Result<Command, Status> {
+    let spec = request.spec.ok_or_else(|| Status::invalid_argument("spec: missing; expected a model"))?;
+    // The typed form refuses what has no meaning: no source, unknown data types, profiles that are not monotone.
+    let spec = view::ModelSpec::try_from(spec).map_err(|error| Status::invalid_argument(format!("spec: {error}")))?;
+    let source = match spec.source {
+        view::ModelSource::Onnx(path) => ModelSource::Onnx(path),
+        view::ModelSource::Emulated => ModelSource::Emulated,
+    };
+    let profiles = spec.profiles.into_iter().map(|(kind, profile)| {
+        let profile = KindProfile {
+            latency_ns: profile.latency.table().iter().map(|l| l.get()).collect(),
+            static_memory_bytes: profile.static_memory_bytes,
+            dynamic_memory_bytes: profile.dynamic_memory_bytes,
+        };
+        (kind, profile)
+    });
+    Ok(Command::LoadModel(ModelSpec {
+        name: spec.name,
+        subcluster: spec.subcluster,
+        slo_ns: spec.slo.get(),
+        source,
+        signature: spec.signature,
+        profiles: profiles.collect(),
+        policy: spec.policy,
+    }))
+}
+
+pub(crate) fn report_model(request: pb::ReportModelRequest) -> Result<Command, Status> {
+    let missing = || Status::invalid_argument("replica: missing; expected backend, boot_id and state");
+    let replica = request.replica.ok_or_else(missing)?;
+    let state = match replica.state() {
+        pb::ModelState::Ready => ReplicaState::Ready,
+        pb::ModelState::Failed => ReplicaState::Failed(cut(replica.error)),
+        pb::ModelState::Unspecified => {
+            return Err(Status::invalid_argument("replica.state: unspecified; expected ready or failed"));
+        }
+    };
+    Ok(Command::ReportModel {
+        model: ModelId::new(request.model),
+        backend: BackendId::new(replica.backend),
+        boot: BootId::new(replica.boot_id),
+        state,
+    })
+}
+
+/// The beginning of a long error is better than a refusal to hear it.
+fn cut(mut error: String) -> String {
+    error.truncate(error.floor_char_boundary(ERROR_BYTES_MAX));
+    error
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_error_is_cut_between_characters() {
+        assert_eq!(cut("short".into()), "short");
+        let long = cut(format!("x{}", "é".repeat(200)));
+        assert_eq!(long.len(), 255, "an é takes two bytes, and half of one is none");
+    }
+
+    #[test]
+    fn what_has_no_meaning_is_named() {
+        let error = load_model(pb::LoadModelRequest { spec: None }).unwrap_err();
+        assert!(error.message().starts_with("spec: missing"), "{error}");
+        let error = report_model(pb::ReportModelRequest { model: 1, replica: None }).unwrap_err();
+        assert!(error.message().starts_with("replica: missing"), "{error}");
+        let replica = Some(pb::ModelReplica::default());
+        let error = report_model(pb::ReportModelRequest { model: 1, replica }).unwrap_err();
+        assert!(error.message().starts_with("replica.state"), "{error}");
+    }
+}

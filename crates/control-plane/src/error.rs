@@ -1,0 +1,47 @@
+//! What can go wrong.
+
+use std::io;
+use std::time::Duration;
+
+use symphony_cluster_state::{CodecError, Refusal};
+
+/// Why a control plane did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The configuration contradicts itself.
+    #[error("control plane configuration: {0}")]
+    Config(String),
+    /// The control group did not start.
+    #[error(transparent)]
+    Group(#[from] symphony_consensus::StartError),
+    /// A listener or a thread could not be set up.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// Why a command or a read was not answered.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CallError {
+    /// The cluster's state does not allow it.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The command does not fit the log.
+    #[error(transparent)]
+    Codec(#[from] CodecError),
+    /// Nobody could propose it in time. It may have been taken nevertheless; repeating it is harmless.
+    #[error("no leader of the control group took it within {within:?}: {last}; a quorum of the replicas must be up")]
+    NoLeader {
+        /// The time given.
+        within: Duration,
+        /// Why the last attempt failed.
+        last: String,
+    },
+    /// This replica is shutting down.
+    #[error("this replica is shutting down")]
+    Stopped,
+}

@@ -1,0 +1,224 @@
+//! Runs the beat threads and the detector, and proposes what the detector declares.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use symphony_cluster_state::Command;
+use symphony_consensus::Leadership;
+use symphony_protocol::view::View;
+use symphony_types::NodeId;
+use tokio::sync::{mpsc, watch};
+
+use crate::beat::{Action, Detector, Input, Listener, Sender, cluster_hash, refuses};
+use crate::config::{ControlPlaneConfig, Liveness};
+use crate::error::{CallError, StartError};
+use crate::metrics::Metrics;
+use crate::propose::{Attempt, Proposer};
+
+/// Inputs waiting for the detector: a beat period of 64 replicas, twice over. A full queue makes the ears wait.
+const INPUTS_MAX: usize = 128;
+
+/// Declarations waiting to be proposed: more than there are replicas.
+const DECLARATIONS_MAX: usize = 128;
+
+/// Probes at a time, one per replica; who is not probed is found by its silence.
+const PROBES_MAX: usize = 64;
+
+/// The threads of one replica's failure detection.
+#[derive(Debug)]
+pub(crate) struct LivenessThreads {
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+    beat_addr: SocketAddr,
+}
+
+/// What the threads look at.
+#[derive(Clone, Debug)]
+pub(crate) struct Outlook {
+    pub(crate) leadership: watch::Receiver<Leadership>,
+    pub(crate) views: watch::Receiver<Arc<View>>,
+    pub(crate) applied: watch::Receiver<u64>,
+}
+
+impl LivenessThreads {
+    /// Starts the sender, the listener and the detector. What is declared arrives on the returned channel.
+    pub(crate) fn start(
+        config: &ControlPlaneConfig,
+        listener: TcpListener,
+        outlook: Outlook,
+        metrics: &Metrics,
+    ) -> Result<(Self, mpsc::Receiver<Command>), StartError> {
+        let io = |what| move |source| StartError::Io { what, source };
+        listener.set_nonblocking(false).map_err(io("beat listener"))?;
+        let beat_addr = listener.local_addr().map_err(io("beat listener"))?;
+        let (cluster, limits) = (cluster_hash(&config.cluster), config.timing.liveness);
+        let others = config.replicas.iter().filter(|(node, _)| **node != config.node);
+        let peers: Arc<BTreeMap<_, _>> = Arc::new(others.map(|(&node, addrs)| (node, addrs.beat.clone())).collect());
+        let stop = Arc::new(AtomicBool::new(false));
+        let (inputs, heard) = sync_channel(INPUTS_MAX);
+        let (declare, declared) = mpsc::channel(DECLARATIONS_MAX);
+
+        let mut this = Self { stop: stop.clone(), threads: Vec::new(), beat_addr };
+        let sender = Sender {
+            cluster,
+            me: config.node,
+            boot: config.boot,
+            peers: peers.clone(),
+            limits,
+            leadership: outlook.leadership.clone(),
+            applied: outlook.applied.clone(),
+            stop: stop.clone(),
+        };
+        let ears =
+            Listener { cluster, listener, inputs: inputs.clone(), received: metrics.beats_received.clone(), stop };
+        let judge = Judge {
+            me: config.node,
+            limits,
+            peers,
+            outlook,
+            inputs,
+            heard,
+            declare,
+            metrics: metrics.clone(),
+            probes: Arc::default(),
+            stop: this.stop.clone(),
+        };
+        let started = this
+            .spawn("beat-sender", || sender.run())
+            .and_then(|()| this.spawn("beat-listener", || ears.run()))
+            .and_then(|()| this.spawn("beat-detector", || judge.run()));
+        match started {
+            Ok(()) => Ok((this, declared)),
+            Err(source) => {
+                this.shutdown();
+                Err(StartError::Io { what: "beat thread", source })
+            }
+        }
+    }
+
+    fn spawn(&mut self, name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        self.threads.push(thread::Builder::new().name(name.to_owned()).spawn(run)?);
+        Ok(())
+    }
+
+    /// Ends the threads and waits for them: a few beats at most.
+    pub(crate) fn shutdown(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        // The listener waits for a connection; this one tells it to look at `stop`.
+        let _ = TcpStream::connect_timeout(&self.beat_addr, Duration::from_millis(100));
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a beat thread panicked");
+            }
+        }
+    }
+}
+
+/// The thread around the detector.
+struct Judge {
+    me: NodeId,
+    limits: Liveness,
+    peers: Arc<BTreeMap<NodeId, String>>,
+    outlook: Outlook,
+    /// Kept for the probes, and so that the channel stays open.
+    inputs: SyncSender<Input>,
+    heard: Receiver<Input>,
+    declare: mpsc::Sender<Command>,
+    metrics: Metrics,
+    probes: Arc<AtomicUsize>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Judge {
+    fn run(mut self) {
+        let mut detector = Detector::new(self.me, self.limits);
+        let mut actions = Vec::new();
+        let mut due = Instant::now();
+        self.outlook.views.mark_changed();
+        while !self.stop.load(Ordering::Relaxed) {
+            let heard = match self.heard.recv_timeout(due.saturating_duration_since(Instant::now())) {
+                Ok(input) => Some(input),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
+            let now = Instant::now();
+            if now > due + self.limits.late {
+                self.metrics.detector_late.inc();
+                tracing::debug!(late = ?(now - due), "the failure detector was held up; it forgives everybody");
+                detector.forgive(now);
+                due = now;
+            }
+            if self.outlook.views.has_changed().unwrap_or(false) {
+                let view = self.outlook.views.borrow_and_update().clone();
+                let up = view.nodes.iter().filter(|(_, n)| n.up);
+                detector.members(now, up.filter_map(|(&id, n)| Some((id, n.boot?))));
+            }
+            let leader = self.outlook.leadership.borrow().leader;
+            detector.leader(now, leader, &mut actions);
+            if let Some(input) = heard {
+                detector.step(now, input, &mut actions);
+            }
+            if now >= due {
+                detector.tick(now, &mut actions);
+                due = now + self.limits.beat;
+            }
+            for action in actions.drain(..) {
+                self.act(action);
+            }
+        }
+    }
+
+    fn act(&self, action: Action) {
+        match action {
+            Action::Probe { node, boot } => {
+                let Some(addr) = self.peers.get(&node).cloned() else { return };
+                if self.probes.fetch_add(1, Ordering::Relaxed) >= PROBES_MAX {
+                    self.probes.fetch_sub(1, Ordering::Relaxed);
+                    return;
+                }
+                let (inputs, within, probes) = (self.inputs.clone(), self.limits.dial, self.probes.clone());
+                let probe = move || {
+                    if refuses(&addr, within) {
+                        // A full queue is full of beats; the replica's silence will tell.
+                        let _ = inputs.try_send(Input::Refused { node, boot });
+                    }
+                    probes.fetch_sub(1, Ordering::Relaxed);
+                };
+                if let Err(error) = thread::Builder::new().name("beat-probe".to_owned()).spawn(probe) {
+                    self.probes.fetch_sub(1, Ordering::Relaxed);
+                    tracing::warn!(%error, %node, "no thread to probe a replica; its silence will tell");
+                }
+            }
+            Action::Declare { node, boot } => {
+                tracing::warn!(%node, %boot, "replica shows no sign of life; proposing that it is down");
+                let command = Command::NodeDown { node, boot, avoid: Some(self.me) };
+                if self.declare.try_send(command).is_err() {
+                    tracing::warn!(%node, "too many declarations at a time; this one is repeated later");
+                }
+            }
+        }
+    }
+}
+
+/// Proposes what the detector declares, as long as this replica leads; otherwise somebody else judges.
+pub(crate) async fn propose_declared(mut declared: mpsc::Receiver<Command>, proposer: Proposer, metrics: Metrics) {
+    while let Some(command) = declared.recv().await {
+        match proposer.propose_here(&command).await {
+            Ok(accepted) => {
+                metrics.nodes_declared_down.inc();
+                tracing::info!(index = accepted.index, "replica is down");
+            }
+            Err(Attempt::Never(CallError::Stopped)) => return,
+            Err(Attempt::Never(error)) => tracing::info!(%error, "replica is not declared down"),
+            Err(Attempt::Again(reason)) => {
+                tracing::info!(reason, "declaration not proposed; repeated while silence lasts")
+            }
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! What the control plane counts, and under which names.
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use symphony_telemetry::{Kind, MetricName, Registry, Unit};
+
+const fn count(name: &'static str, help: &'static str, kind: Kind) -> MetricName {
+    MetricName { name, help, kind, unit: Unit::Count, labels: &[] }
+}
+
+const APPLIED: MetricName =
+    count("symphony_control_applied_index", "Log index of the last command applied", Kind::Gauge);
+const EPOCH: MetricName =
+    count("symphony_control_epoch", "Version of the plan as this replica has applied it", Kind::Gauge);
+const LEADS: MetricName =
+    count("symphony_control_is_leader", "1 while this replica leads the control group", Kind::Gauge);
+const WATCHERS: MetricName = count("symphony_control_watchers", "Processes that watch the cluster here", Kind::Gauge);
+const APPLIES: MetricName =
+    count("symphony_control_commands_applied_total", "Commands applied, refused ones included", Kind::Counter);
+const REFUSALS: MetricName =
+    count("symphony_control_commands_refused_total", "Commands that the state refused", Kind::Counter);
+const BEATS: MetricName =
+    count("symphony_control_beats_received_total", "Beats received from other replicas", Kind::Counter);
+const LATE: MetricName = count(
+    "symphony_control_detector_late_total",
+    "Times the failure detector was paused and forgave all",
+    Kind::Counter,
+);
+const DECLARED: MetricName = count(
+    "symphony_control_nodes_declared_down_total",
+    "Replicas this one declared down as Raft leader",
+    Kind::Counter,
+);
+const REGISTRATIONS: MetricName =
+    count("symphony_control_registrations_total", "Times this replica registered itself", Kind::Counter);
+
+/// Every metric of this crate.
+pub const METRIC_NAMES: [MetricName; 10] =
+    [APPLIED, EPOCH, LEADS, WATCHERS, APPLIES, REFUSALS, BEATS, LATE, DECLARED, REGISTRATIONS];
+
+/// The metrics of one control plane; clones share their values.
+#[derive(Clone, Debug, Default)]
+pub struct Metrics {
+    /// Log index of the last command applied.
+    pub applied_index: Gauge,
+    /// Version of the plan.
+    pub epoch: Gauge,
+    /// 1 while this replica leads the control group.
+    pub is_leader: Gauge,
+    /// Open watches.
+    pub watchers: Gauge,
+    /// Commands applied, refused ones included.
+    pub commands_applied: Counter,
+    /// Commands that the state refused.
+    pub commands_refused: Counter,
+    /// Beats received from other replicas.
+    pub beats_received: Counter,
+    /// Times the failure detector was paused and forgave all.
+    pub detector_late: Counter,
+    /// Replicas this one declared down.
+    pub nodes_declared_down: Counter,
+    /// Times this replica registered itself.
+    pub registrations: Counter,
+}
+
+impl Metrics {
+    /// Shows them in the process's registry.
+    ///
+    /// # Panics
+    /// If they are registered twice.
+    pub fn register(&self, registry: &Registry) {
+        registry.register(&APPLIED, self.applied_index.clone());
+        registry.register(&EPOCH, self.epoch.clone());
+        registry.register(&LEADS, self.is_leader.clone());
+        registry.register(&WATCHERS, self.watchers.clone());
+        registry.register(&APPLIES, self.commands_applied.clone());
+        registry.register(&REFUSALS, self.commands_refused.clone());
+        registry.register(&BEATS, self.beats_received.clone());
+        registry.register(&LATE, self.detector_late.clone());
+        registry.register(&DECLARED, self.nodes_declared_down.clone());
+        registry.register(&REGISTRATIONS, self.registrations.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use symphony_telemetry::check_law;
+
+    use super::*;
+
+    #[test]
+    fn names_keep_the_law_and_are_all_scraped() {
+        assert_eq!(check_law(&METRIC_NAMES), Vec::<String>::new());
+        let registry = Registry::new("test");
+        Metrics::default().register(&registry);
+        let text = registry.encode();
+        for metric in METRIC_NAMES {
+            assert!(text.contains(&format!("\n{} 0\n", metric.name)), "{} is not in\n{text}", metric.name);
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! The control port: Raft and `symphony.v1.Control` side by side.
+
+use std::future::Future;
+use std::time::Duration;
+
+use symphony_cluster_state::COMMAND_BYTES_MAX;
+use symphony_consensus::RaftServer;
+use symphony_protocol::control::control_server::ControlServer;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tonic::transport::Server;
+use tonic::transport::server::TcpIncoming;
+
+use crate::service::ControlService;
+
+/// Calls at a time on one connection; a process has a handful.
+const STREAMS_PER_CONNECTION_MAX: u32 = 256;
+
+/// Bytes of a call's headers.
+const HEADER_BYTES_MAX: u32 = 16 << 10;
+
+/// A silent connection is asked this often whether it is alive, and closed if it does not say so in this time.
+const KEEP_ALIVE: Duration = Duration::from_secs(2);
+
+/// Bytes of a request: a model with every profile takes about as much in protobuf as in the log.
+const REQUEST_BYTES_MAX: usize = 2 * COMMAND_BYTES_MAX;
+
+/// Bytes of a view.
+const VIEW_BYTES_MAX: usize = 64 << 20;
+
+/// Serves until stopped; calls under way are then given up with their connections.
+pub(crate) fn serve(
+    listener: TcpListener,
+    raft: RaftServer,
+    control: ControlService,
+    stop: CancellationToken,
+) -> impl Future<Output = Result<(), tonic::transport::Error>> {
+    let control = ControlServer::new(control)
+        .max_decoding_message_size(REQUEST_BYTES_MAX)
+        .max_encoding_message_size(VIEW_BYTES_MAX);
+    let router = Server::builder()
+        .http2_keepalive_interval(Some(KEEP_ALIVE))
+        .http2_keepalive_timeout(Some(KEEP_ALIVE))
+        .max_concurrent_streams(STREAMS_PER_CONNECTION_MAX)
+        .http2_max_header_list_size(HEADER_BYTES_MAX)
+        .add_service(raft)
+        .add_service(control);
+    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+    router.serve_with_incoming_shutdown(incoming, stop.cancelled_owned())
+}

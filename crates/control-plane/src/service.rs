@@ -1,0 +1,174 @@
+//! `symphony.v1.Control`, as any replica serves it.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use futures::{Stream, StreamExt};
+use prometheus_client::metrics::gauge::Gauge;
+use symphony_cluster_state::{Command, Refusal, Reply, encode_outcome};
+use symphony_protocol::control as pb;
+use symphony_protocol::control::control_server::Control;
+use symphony_protocol::view::View;
+use tokio::sync::watch;
+use tokio_stream::wrappers::WatchStream;
+use tokio_util::sync::CancellationToken;
+use tonic::{Request, Response, Status};
+
+use crate::convert;
+use crate::error::CallError;
+use crate::metrics::Metrics;
+use crate::propose::{Accepted, Attempt, FORWARDED, Proposer};
+use crate::publish::Viewer;
+
+/// Watches open at a time: all backends and frontends that a cluster may have, and some operators.
+const WATCHERS_MAX: i64 = 8192 + 64;
+
+/// Answers calls on the control port.
+#[derive(Clone, Debug)]
+pub(crate) struct ControlService {
+    pub(crate) cluster: Arc<str>,
+    pub(crate) proposer: Proposer,
+    pub(crate) viewer: Viewer,
+    pub(crate) views: watch::Receiver<Arc<View>>,
+    pub(crate) metrics: Metrics,
+    pub(crate) stop: CancellationToken,
+}
+
+/// Counts a watch while it is open.
+struct Watching(Gauge);
+
+impl Watching {
+    fn begin(gauge: &Gauge) -> Result<Self, Status> {
+        if gauge.inc() >= WATCHERS_MAX {
+            gauge.dec();
+            return Err(Status::resource_exhausted(format!(
+                "{WATCHERS_MAX} processes watch this replica already; watch another one"
+            )));
+        }
+        Ok(Self(gauge.clone()))
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+impl ControlService {
+    async fn propose(&self, command: Command) -> Result<Accepted, Status> {
+        Ok(self.proposer.propose(&command).await?)
+    }
+}
+
+/// An answer of another kind than the command's, which only replicas of different releases can cause.
+fn surprised(reply: &Reply) -> Status {
+    Status::internal(format!("the cluster answered {reply:?} to another question: run one release on every replica"))
+}
+
+#[tonic::async_trait]
+impl Control for ControlService {
+    type WatchStream = Pin<Box<dyn Stream<Item = Result<pb::ClusterView, Status>> + Send>>;
+
+    async fn watch(&self, request: Request<pb::WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
+        let peer = request.remote_addr();
+        let watching = Watching::begin(&self.metrics.watchers)?;
+        tracing::debug!(watcher = request.get_ref().watcher, ?peer, "watch begins");
+        // One slot, latest wins: a slow watcher costs no memory and misses nothing but what is out of date.
+        let views = WatchStream::new(self.views.clone()).map(move |view| {
+            let _open = &watching;
+            Ok(pb::ClusterView::from(&*view))
+        });
+        Ok(Response::new(Box::pin(views.take_until(self.stop.clone().cancelled_owned()))))
+    }
+
+    async fn get(&self, request: Request<pb::GetRequest>) -> Result<Response<pb::ClusterView>, Status> {
+        if !request.get_ref().linearizable {
+            return Ok(Response::new((&self.viewer.view()).into()));
+        }
+        let forwarded = request.metadata().contains_key(FORWARDED);
+        let elsewhere = self.proposer.linearize(forwarded).await?;
+        Ok(Response::new(elsewhere.unwrap_or_else(|| (&self.viewer.view()).into())))
+    }
+
+    async fn register_backend(
+        &self,
+        request: Request<pb::RegisterBackendRequest>,
+    ) -> Result<Response<pb::RegisterBackendReply>, Status> {
+        let accepted = self.propose(convert::register_backend(request.into_inner())).await?;
+        let Reply::Backend { backend, subcluster, gpus, token } = accepted.reply else {
+            return Err(surprised(&accepted.reply));
+        };
+        Ok(Response::new(pb::RegisterBackendReply {
+            backend: backend.get(),
+            subcluster: subcluster.get(),
+            gpus: gpus.iter().map(|g| g.get()).collect(),
+            token: token.get(),
+        }))
+    }
+
+    async fn register_frontend(
+        &self,
+        request: Request<pb::RegisterFrontendRequest>,
+    ) -> Result<Response<pb::RegisterFrontendReply>, Status> {
+        let accepted = self.propose(convert::register_frontend(request.into_inner())).await?;
+        let Reply::Frontend { frontend } = accepted.reply else { return Err(surprised(&accepted.reply)) };
+        Ok(Response::new(pb::RegisterFrontendReply { frontend: frontend.get() }))
+    }
+
+    async fn load_model(&self, request: Request<pb::LoadModelRequest>) -> Result<Response<pb::LoadModelReply>, Status> {
+        let accepted = self.propose(convert::load_model(request.into_inner())?).await?;
+        let Reply::Model { model, epoch } = accepted.reply else { return Err(surprised(&accepted.reply)) };
+        Ok(Response::new(pb::LoadModelReply { model: model.get(), epoch: epoch.get() }))
+    }
+
+    async fn unload_model(
+        &self,
+        request: Request<pb::UnloadModelRequest>,
+    ) -> Result<Response<pb::UnloadModelReply>, Status> {
+        let accepted = self.propose(Command::UnloadModel { name: request.into_inner().name }).await?;
+        let Reply::Unloaded { epoch } = accepted.reply else { return Err(surprised(&accepted.reply)) };
+        Ok(Response::new(pb::UnloadModelReply { epoch: epoch.get() }))
+    }
+
+    async fn report_model(
+        &self,
+        request: Request<pb::ReportModelRequest>,
+    ) -> Result<Response<pb::ReportModelReply>, Status> {
+        self.propose(convert::report_model(request.into_inner())?).await?;
+        Ok(Response::new(pb::ReportModelReply {}))
+    }
+
+    async fn report_backend_down(
+        &self,
+        request: Request<pb::ReportBackendDownRequest>,
+    ) -> Result<Response<pb::ReportBackendDownReply>, Status> {
+        self.propose(convert::backend_down(request.into_inner())).await?;
+        Ok(Response::new(pb::ReportBackendDownReply {}))
+    }
+
+    async fn forward(&self, request: Request<pb::ForwardRequest>) -> Result<Response<pb::ForwardReply>, Status> {
+        let request = request.into_inner();
+        if request.cluster != *self.cluster {
+            return Err(Status::failed_precondition(format!(
+                "command for cluster `{}` reached cluster `{}`: check the replicas' addresses",
+                request.cluster, self.cluster
+            )));
+        }
+        let command = Command::decode(&request.command).map_err(CallError::from)?;
+        command.validate().map_err(CallError::from)?;
+        match self.proposer.propose_here(&command).await {
+            Ok(Accepted { index, reply }) => {
+                Ok(Response::new(pb::ForwardReply { index, response: encode_outcome(&Ok(reply)) }))
+            }
+            // The refusal travels whole, so that the replica that was asked can answer with it.
+            Err(Attempt::Never(CallError::Refused(refusal))) => Ok(Response::new(refused(refusal))),
+            Err(Attempt::Never(error)) => Err(error.into()),
+            Err(Attempt::Again(reason)) => Err(Status::unavailable(reason)),
+        }
+    }
+}
+
+fn refused(refusal: Refusal) -> pb::ForwardReply {
+    pb::ForwardReply { index: 0, response: encode_outcome(&Err(refusal)) }
+}

@@ -1,0 +1,36 @@
+//! The one place that maps errors to gRPC codes.
+
+use symphony_cluster_state::Refusal;
+use tonic::{Code, Status};
+
+use crate::error::CallError;
+
+impl From<CallError> for Status {
+    fn from(error: CallError) -> Self {
+        let code = match &error {
+            CallError::Refused(refusal) => code(refusal),
+            CallError::Codec(_) => Code::InvalidArgument,
+            CallError::NoLeader { .. } | CallError::Stopped => Code::Unavailable,
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
+const fn code(refusal: &Refusal) -> Code {
+    match refusal {
+        Refusal::Malformed { .. } | Refusal::Invalid { .. } => Code::InvalidArgument,
+        Refusal::IndexNotNew { .. } => Code::Internal,
+        Refusal::Limit { .. } => Code::ResourceExhausted,
+        Refusal::NameTaken { .. } | Refusal::Changed { .. } => Code::AlreadyExists,
+        Refusal::UnknownNode { .. }
+        | Refusal::UnknownBackend { .. }
+        | Refusal::UnknownModel { .. }
+        | Refusal::UnknownModelName { .. }
+        | Refusal::UnknownSubcluster { .. } => Code::NotFound,
+        Refusal::StaleLife { .. }
+        | Refusal::WhichSubcluster { .. }
+        | Refusal::ProfileMissing { .. }
+        | Refusal::OutOfMemory { .. }
+        | Refusal::NotInSubcluster { .. } => Code::FailedPrecondition,
+    }
+}

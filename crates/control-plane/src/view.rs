@@ -1,0 +1,97 @@
+//! The cluster state in the words that everybody routes by.
+
+use symphony_cluster_state::{self as state, ClusterState, ReplicaState};
+use symphony_protocol::view::{
+    BackendView, FrontendView, GpuView, KindProfile, ModelSource, ModelSpec, ModelView, NodeView, ReplicaView,
+    SubclusterView, View,
+};
+use symphony_types::{LatencyProfile, Nanos, NodeId};
+
+/// The view that replica `replica` gives of the state.
+pub(crate) fn view(state: &ClusterState, cluster: &str, replica: NodeId, control_leader: Option<NodeId>) -> View {
+    let nodes = state.nodes().iter().map(|(&id, n)| {
+        let (control_addr, dispatch_addr) = (n.control_addr.clone(), n.dispatch_addr.clone());
+        (id, NodeView { boot: Some(n.boot), up: n.up, control_addr, dispatch_addr })
+    });
+    let subclusters = state.subclusters().iter().map(|(&id, s)| {
+        let leader = s.leader.map(|l| (l.node, l.boot));
+        (id, SubclusterView { name: s.name.clone(), leader, token: s.token, standbys: s.standbys.clone() })
+    });
+    let frontends = state
+        .frontends()
+        .iter()
+        .map(|(&id, f)| (id, FrontendView { name: f.name.clone(), boot: f.boot, data_addr: f.data_addr.clone() }));
+    let models = state.models().iter().map(|(&id, m)| (id, model(m)));
+    View {
+        cluster: cluster.to_owned(),
+        applied_index: state.applied_index(),
+        epoch: state.epoch(),
+        replica,
+        control_leader,
+        nodes: nodes.collect(),
+        subclusters: subclusters.collect(),
+        backends: state.backends().iter().map(|(&id, b)| (id, backend(b))).collect(),
+        frontends: frontends.collect(),
+        models: models.collect(),
+        events: state.events().iter().map(|e| (e.index, e.what.clone())).collect(),
+    }
+}
+
+fn backend(backend: &state::Backend) -> BackendView {
+    let gpus = backend.gpus.iter().map(|g| GpuView {
+        id: g.id,
+        kind: g.kind.clone(),
+        memory_bytes: g.memory_bytes,
+        binding: g.binding,
+    });
+    BackendView {
+        name: backend.name.clone(),
+        boot: backend.boot,
+        up: backend.up(),
+        exec_addr: backend.exec_addr.clone(),
+        subcluster: backend.subcluster,
+        executor: backend.executor.clone(),
+        gpus: gpus.collect(),
+    }
+}
+
+fn model(model: &state::Model) -> ModelView {
+    let replicas = model.replicas.iter().map(|(&backend, replica)| {
+        let state = match &replica.state {
+            ReplicaState::Ready => Ok(()),
+            ReplicaState::Failed(error) => Err(error.clone()),
+        };
+        (backend, ReplicaView { boot: replica.boot, state })
+    });
+    ModelView { spec: spec(&model.spec), subcluster: model.subcluster, replicas: replicas.collect() }
+}
+
+fn spec(spec: &state::ModelSpec) -> ModelSpec {
+    let profiles = spec.profiles.iter().filter_map(|(kind, profile)| {
+        let table: Vec<_> = profile.latency_ns.iter().map(|&ns| Nanos::new(ns)).collect();
+        // The state holds no other profiles; should it, then the model is worse off without one than the cluster
+        // would be without its control plane.
+        let latency = LatencyProfile::from_table(&table)
+            .inspect_err(|error| tracing::error!(model = spec.name, kind, %error, "the state holds a bad profile"))
+            .ok()?;
+        let profile = KindProfile {
+            latency,
+            static_memory_bytes: profile.static_memory_bytes,
+            dynamic_memory_bytes: profile.dynamic_memory_bytes,
+        };
+        Some((kind.clone(), profile))
+    });
+    let source = match &spec.source {
+        state::ModelSource::Onnx(path) => ModelSource::Onnx(path.clone()),
+        state::ModelSource::Emulated => ModelSource::Emulated,
+    };
+    ModelSpec {
+        name: spec.name.clone(),
+        subcluster: spec.subcluster.clone(),
+        slo: spec.slo(),
+        source,
+        signature: spec.signature.clone(),
+        profiles: profiles.collect(),
+        policy: spec.policy.clone(),
+    }
+}

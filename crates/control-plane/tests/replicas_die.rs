@@ -1,0 +1,129 @@
+//! Replicas die, are taken for dead, and come back: what they led is led by others, under larger tokens.
+
+mod scene;
+
+use scene::{Cluster, backend, leadership, patiently, steady};
+use symphony_cluster_state::{Command, NodeRegistration};
+use symphony_control_plane::Timing;
+use symphony_types::{BootId, NodeId};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn the_leader_of_a_subcluster_dies_and_comes_back_as_somebody_new() {
+    let mut cluster = Cluster::start(3, Timing::relaxed()).await;
+    let leader = cluster.settled().await;
+    let client = cluster.client(leader).await;
+    patiently(async || client.clone().register_backend(backend("b", 77, "s")).await).await;
+    let view = cluster.sees(leader, "the sub-cluster led", |view| leadership(view, "s").is_some()).await;
+    let (victim, _, old_token) = leadership(&view, "s").unwrap();
+
+    eprintln!("phase: replica {victim}, which leads the sub-cluster, is stopped");
+    cluster.stop(victim).await;
+    let survivors: Vec<_> = cluster.running.keys().copied().collect();
+    for &id in &survivors {
+        let view = cluster
+            .sees(id, "somebody else leading", |view| {
+                leadership(view, "s").is_some_and(|(node, _, token)| node != victim && token > old_token)
+            })
+            .await;
+        assert!(!view.nodes[&NodeId::new(victim)].up);
+    }
+
+    eprintln!("phase: replica {victim} is started again, in a new life, and leads nothing of what it led");
+    cluster.restart(victim, victim * 10 + 1).await;
+    cluster
+        .all_see("the new life up and standing by", |view| {
+            let node = &view.nodes[&NodeId::new(victim)];
+            let stands_by = view.subclusters.values().all(|s| s.standbys.contains(&NodeId::new(victim)));
+            node.up && node.boot == Some(BootId::new(victim * 10 + 1)) && stands_by
+        })
+        .await;
+    let view = cluster.running[&victim].view().borrow().clone();
+    let (node, _, token) = leadership(&view, "s").unwrap();
+    assert!(node != victim && token > old_token, "{node} leads with token {token}");
+    cluster.stop_all().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn the_control_groups_leader_dies_and_control_goes_on() {
+    let mut cluster = Cluster::start(3, Timing::relaxed()).await;
+    let leader = cluster.settled().await;
+    cluster.stop(leader).await;
+
+    eprintln!("phase: replica {leader}, which led the control group, is stopped; a survivor takes a registration");
+    let survivor = cluster.other_than(&[]);
+    let client = cluster.client(survivor).await;
+    patiently(async || client.clone().register_backend(backend("b", 77, "s")).await).await;
+    cluster
+        .all_see("the old leader down, another one, and the sub-cluster led by a survivor", |view| {
+            let led_by = leadership(view, "s").map(|(node, ..)| node);
+            !view.nodes[&NodeId::new(leader)].up
+                && view.control_leader.is_some_and(|now| now != NodeId::new(leader))
+                && led_by.is_some_and(|node| node != leader)
+        })
+        .await;
+    cluster.stop_all().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_lonely_replica_that_restarts_leads_under_a_new_token() {
+    let mut cluster = Cluster::start(1, steady()).await;
+    cluster.settled().await;
+    let client = cluster.client(1).await;
+    patiently(async || client.clone().register_backend(backend("b", 77, "s")).await).await;
+    let view = cluster.sees(1, "the sub-cluster led", |view| leadership(view, "s").is_some()).await;
+    let (_, _, old_token) = leadership(&view, "s").unwrap();
+    cluster.stop(1).await;
+
+    eprintln!("phase: the replica reads its log; the assignment of its old life ends when the new one registers");
+    cluster.restart(1, 11).await;
+    let view = cluster
+        .sees(1, "its new life leading", |view| leadership(view, "s").is_some_and(|(_, boot, _)| boot == 11))
+        .await;
+    let (_, _, token) = leadership(&view, "s").unwrap();
+    assert!(token > old_token, "token {token} after {old_token}");
+    assert_eq!(view.backends.len(), 1, "what was acknowledged is still there");
+    cluster.stop_all().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn silence_is_taken_for_death() {
+    let cluster = Cluster::start(1, Timing::relaxed()).await;
+    cluster.settled().await;
+
+    eprintln!("phase: a replica registers that never beats");
+    let ghost = NodeId::new(9);
+    let registration = Command::RegisterNode(NodeRegistration {
+        node: ghost,
+        boot: BootId::new(90),
+        control_addr: "127.0.0.1:1".into(),
+        dispatch_addr: "127.0.0.1:2".into(),
+        avoid: None,
+    });
+    cluster.running[&1].propose(&registration).await.unwrap();
+    let view = cluster.sees(1, "the ghost down", |view| view.nodes.get(&ghost).is_some_and(|n| !n.up)).await;
+    assert!(view.nodes[&NodeId::new(1)].up, "the replica that judges is not judged by its own silence");
+    cluster.stop_all().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_living_replica_that_was_declared_down_comes_back_as_a_standby() {
+    let cluster = Cluster::start(3, steady()).await;
+    let leader = cluster.settled().await;
+    let client = cluster.client(leader).await;
+    patiently(async || client.clone().register_backend(backend("b", 77, "s")).await).await;
+    let view = cluster.sees(leader, "the sub-cluster led", |view| leadership(view, "s").is_some()).await;
+    let (victim, boot, old_token) = leadership(&view, "s").unwrap();
+
+    eprintln!("phase: replica {victim} is declared down although it is alive");
+    let down = Command::NodeDown { node: NodeId::new(victim), boot: BootId::new(boot), avoid: None };
+    cluster.running[&leader].propose(&down).await.unwrap();
+    cluster
+        .all_see("it up again, and the sub-cluster led by another under a larger token", |view| {
+            let elsewhere = leadership(view, "s").is_some_and(|(n, _, token)| n != victim && token > old_token);
+            elsewhere && view.nodes[&NodeId::new(victim)].up
+        })
+        .await;
+    let registrations = cluster.running[&victim].metrics().registrations.get();
+    assert_eq!(registrations, 2, "at the start, and after it was declared down");
+    cluster.stop_all().await;
+}

@@ -1,0 +1,206 @@
+//! Replicas in one process on loopback, each with its own directory, and the words the stories are told in.
+#![allow(dead_code, unreachable_pub)] // Each test program uses its part.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use symphony_control_plane::{
+    ControlPlane, ControlPlaneConfig, Engine, Listeners, Liveness, OnDiskError, ReplicaAddrs, Timing,
+};
+use symphony_protocol::control as pb;
+use symphony_protocol::control::control_client::ControlClient;
+use symphony_protocol::view::View;
+use symphony_types::{BootId, NodeId};
+use tempfile::TempDir;
+use tonic::transport::Channel;
+use tonic::{Code, Status};
+
+pub const CLUSTER: &str = "test";
+
+/// Everything waited for here happens within a second or two; a machine that builds something else meanwhile needs more.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Nobody is taken for dead because the machine is slow: for stories in which only what is shut down dies.
+pub fn steady() -> Timing {
+    let ms = Duration::from_millis;
+    let group = symphony_consensus::Timing {
+        heartbeat: ms(100),
+        election_min: ms(1_000),
+        election_max: ms(1_500),
+        rpc_timeout: ms(700),
+        connect_timeout: ms(500),
+        keep_alive_interval: ms(2_000),
+        keep_alive_timeout: ms(4_000),
+        quorum_loss_probe: ms(3_000),
+        snapshot_timeout: ms(30_000),
+        proposal_timeout: ms(10_000),
+    };
+    let liveness =
+        Liveness { beat: ms(20), suspicion: ms(5_000), late: ms(1_000), old_leader_grace: ms(3_000), dial: ms(500) };
+    Timing { group, liveness }
+}
+
+/// A cluster of replicas, some of them running.
+pub struct Cluster {
+    dir: TempDir,
+    timing: Timing,
+    addrs: BTreeMap<NodeId, ReplicaAddrs>,
+    pub running: BTreeMap<u64, ControlPlane>,
+}
+
+impl Cluster {
+    /// Starts replicas 1..=count, each in the life of its number times ten.
+    pub async fn start(count: u64, timing: Timing) -> Self {
+        let mut bound = Vec::new();
+        let mut addrs = BTreeMap::new();
+        for id in 1..=count {
+            let control = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let beat = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let address = ReplicaAddrs {
+                control: control.local_addr().unwrap().to_string(),
+                beat: beat.local_addr().unwrap().to_string(),
+            };
+            addrs.insert(NodeId::new(id), address);
+            bound.push((id, Listeners { control, beat }));
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let mut cluster = Self { dir, timing, addrs, running: BTreeMap::new() };
+        for (id, listeners) in bound {
+            cluster.start_with(id, id * 10, listeners).await;
+        }
+        cluster
+    }
+
+    /// Starts a replica again, at its addresses and on its disk.
+    pub async fn restart(&mut self, id: u64, boot: u64) {
+        let addrs = self.addrs[&NodeId::new(id)].clone();
+        let listeners = Listeners {
+            control: tokio::net::TcpListener::bind(&addrs.control).await.unwrap(),
+            beat: std::net::TcpListener::bind(&addrs.beat).unwrap(),
+        };
+        self.start_with(id, boot, listeners).await;
+    }
+
+    async fn start_with(&mut self, id: u64, boot: u64, listeners: Listeners) {
+        let config = ControlPlaneConfig {
+            cluster: CLUSTER.to_owned(),
+            node: NodeId::new(id),
+            boot: BootId::new(boot),
+            replicas: self.addrs.clone(),
+            dispatch_addr: format!("127.0.0.1:{}", 20_000 + id),
+            data_dir: self.dir.path().join(format!("node-{id}")),
+            timing: self.timing.clone(),
+            engine: Engine::Sled,
+            on_disk_error: OnDiskError::Stop,
+        };
+        self.running.insert(id, ControlPlane::start(config, listeners).await.unwrap());
+    }
+
+    /// Stops a replica as a crash would: it says goodbye to nobody.
+    pub async fn stop(&mut self, id: u64) {
+        self.running.remove(&id).unwrap().shutdown().await;
+    }
+
+    pub async fn stop_all(mut self) {
+        while let Some((_, plane)) = self.running.pop_first() {
+            plane.shutdown().await;
+        }
+    }
+
+    /// Waits until the view of a replica is as described.
+    #[track_caller]
+    pub fn sees(&self, id: u64, what: &str, is_so: impl Fn(&View) -> bool) -> impl Future<Output = Arc<View>> {
+        let mut views = self.running[&id].view();
+        let what = format!("replica {id} sees {what}");
+        async move {
+            let waited = tokio::time::timeout(PATIENCE, views.wait_for(|view| is_so(view))).await;
+            let waited = waited.map(|view| view.unwrap().clone());
+            match waited {
+                Ok(view) => view,
+                Err(_) => panic!("not within {PATIENCE:?}: {what}; it sees {:#?}", *views.borrow()),
+            }
+        }
+    }
+
+    /// Waits until every running replica sees it.
+    pub async fn all_see(&self, what: &str, is_so: impl Fn(&View) -> bool) {
+        for &id in self.running.keys() {
+            self.sees(id, what, &is_so).await;
+        }
+    }
+
+    /// Waits until all replicas are registered and follow the same leader, and tells which.
+    pub async fn settled(&self) -> u64 {
+        let count = self.running.len();
+        self.all_see("all running replicas up under one leader", |view| {
+            view.nodes.values().filter(|n| n.up).count() == count && view.control_leader.is_some()
+        })
+        .await;
+        let first = *self.running.keys().next().unwrap();
+        let leader = self.running[&first].view().borrow().control_leader.unwrap().get();
+        self.all_see("the same leader", |view| view.control_leader == Some(NodeId::new(leader))).await;
+        leader
+    }
+
+    /// A running replica that is none of these.
+    pub fn other_than(&self, not: &[u64]) -> u64 {
+        *self.running.keys().find(|id| !not.contains(id)).unwrap()
+    }
+
+    pub async fn client(&self, id: u64) -> ControlClient<Channel> {
+        ControlClient::connect(format!("http://{}", self.running[&id].control_addr())).await.unwrap()
+    }
+}
+
+/// Repeats a call while there is no leader to take it.
+pub async fn patiently<T>(call: impl AsyncFn() -> Result<tonic::Response<T>, Status>) -> T {
+    let give_up = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        match call().await {
+            Ok(reply) => return reply.into_inner(),
+            Err(status) if status.code() == Code::Unavailable && tokio::time::Instant::now() < give_up => {
+                eprintln!("again, because {}", status.message());
+            }
+            Err(status) => panic!("{status}"),
+        }
+    }
+}
+
+pub fn backend(name: &str, boot_id: u64, subcluster: &str) -> pb::RegisterBackendRequest {
+    pb::RegisterBackendRequest {
+        name: name.into(),
+        boot_id,
+        exec_addr: "127.0.0.1:30000".into(),
+        subcluster: subcluster.into(),
+        executor: "emulated".into(),
+        gpus: vec![pb::GpuOffer { kind: "cpu".into(), memory_bytes: 1 << 30 }],
+    }
+}
+
+pub fn model(name: &str, subcluster: &str) -> pb::ModelSpec {
+    let tensor = pb::TensorSpec { name: "x".into(), data_type: "FP32".into(), item_shape: vec![8, 8] };
+    let profile = pb::Profile {
+        gpu_kind: "cpu".into(),
+        latency_ns: vec![1_000_000, 1_500_000],
+        static_memory_bytes: 1 << 20,
+        dynamic_memory_bytes: 1 << 20,
+    };
+    pb::ModelSpec {
+        name: name.into(),
+        subcluster: subcluster.into(),
+        slo_ns: 50_000_000,
+        source: Some(pb::model_spec::Source::Emulated(true)),
+        inputs: vec![tensor.clone()],
+        outputs: vec![tensor],
+        profiles: vec![profile],
+        policy: String::new(),
+    }
+}
+
+/// Leader, its life, and token of the sub-cluster of that name.
+pub fn leadership(view: &View, name: &str) -> Option<(u64, u64, u64)> {
+    let subcluster = view.subclusters.values().find(|s| s.name == name)?;
+    let (node, boot) = subcluster.leader?;
+    Some((node.get(), boot.get(), subcluster.token.get()))
+}
