@@ -219,6 +219,10 @@ async fn what_is_not_served_says_so() {
     assert_eq!((status, reason.as_str()), (404, "unknown_model"));
     let (status, _, message) = refusal(post(&running, "/v2/models/double/versions/2/infer", &two_items()).await).await;
     assert_eq!((status, message.as_str()), (404, "model `double` has version 1, not `2`"));
+    for path in ["/v2/models/%ff", "/v2/models/%ff/ready"] {
+        let (status, body) = get(&running, path).await;
+        assert_eq!((status, &body["reason"]), (400, &json!("invalid_request")), "{path}");
+    }
     let (status, body) = get(&running, "/v2/nothing").await;
     assert_eq!((status, &body["reason"]), (404, &json!("unknown_path")));
     let (status, body) = get(&running, "/v2/models/double/infer").await;
@@ -288,6 +292,30 @@ async fn a_client_that_goes_away_cancels_its_request_and_frees_its_place() {
     waiting.abort();
     running.service.stuck_is(0).await;
     assert_eq!(post(&running, "/v2/models/double/infer", &two_items()).await.status(), 200);
+}
+
+#[tokio::test]
+async fn a_connection_over_the_limit_waits_until_another_one_ends() {
+    const LIVE: &[u8] = b"GET /v2/health/live HTTP/1.1\r\nhost: x\r\n\r\n";
+    let running = Running::start_with(Limits { connections_max: 1, ..Limits::default() }).await;
+    let mut head = [0; 12];
+
+    // Phase 1: the first connection is served and stays.
+    let mut first = TcpStream::connect(running.rest).await.unwrap();
+    first.write_all(LIVE).await.unwrap();
+    first.read_exact(&mut head).await.unwrap();
+    assert_eq!(&head, b"HTTP/1.1 200");
+
+    // Phase 2: the second one is in the backlog.
+    let mut second = TcpStream::connect(running.rest).await.unwrap();
+    second.write_all(LIVE).await.unwrap();
+    let early = tokio::time::timeout(Duration::from_millis(100), second.read_exact(&mut head)).await;
+    assert!(early.is_err(), "a connection over the limit was served");
+
+    // Phase 3: its turn comes.
+    drop(first);
+    second.read_exact(&mut head).await.unwrap();
+    assert_eq!(&head, b"HTTP/1.1 200");
 }
 
 #[tokio::test]

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use axum::body::Body;
-use axum::extract::{FromRequest, Path, Request, State};
+use axum::extract::{FromRequest, FromRequestParts, Path, Request, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use symphony_types::DataType;
+use symphony_types::{DataType, FailReason};
 
 use super::{Shared, reply};
 use crate::oip::call::{self, Answered, CheckedCall, find_model};
@@ -34,6 +35,16 @@ pub(crate) struct ModelPath {
     pub(crate) model: String,
     #[serde(default)]
     pub(crate) version: String,
+}
+
+// Like axum's own, but a path that is no text is refused in the same words as everything else.
+impl<S: Send + Sync> FromRequestParts<S> for ModelPath {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Response> {
+        let path = Path::<Self>::from_request_parts(parts, state).await;
+        path.map(|Path(path)| path).map_err(|error| reply::of_infer(&invalid(error.body_text())))
+    }
 }
 
 #[derive(Deserialize)]
@@ -148,7 +159,7 @@ pub fn check_rest_infer(
 /// `POST /v2/models/{model}[/versions/{version}]/infer`.
 pub(crate) async fn infer<S: InferenceService>(
     State(shared): State<Shared<S>>,
-    Path(path): Path<ModelPath>,
+    path: ModelPath,
     request: Request,
 ) -> Response {
     answer(&shared, &path, request).await.unwrap_or_else(|refused| reply::of_infer(&refused))
@@ -160,7 +171,7 @@ async fn answer<S: InferenceService>(
     request: Request,
 ) -> Result<Response, InferError> {
     let arrived = Instant::now();
-    let _permit = shared.admission.admit()?;
+    let mut permit = Some(shared.admission.admit()?);
     let bytes_max = shared.limits.request_bytes_max;
     let headers = Headers::parse(request.headers())?;
     let body = read_body(request, bytes_max).await?;
@@ -171,12 +182,21 @@ async fn answer<S: InferenceService>(
         check_rest_infer(&model, json_bytes, &body, bytes_max)?
     } else {
         let model = Arc::clone(&model);
-        let checked = tokio::task::spawn_blocking(move || check_rest_infer(&model, json_bytes, &body, bytes_max)).await;
+        // The work goes on if the client leaves meanwhile, and so it must keep its place.
+        let held = permit.take();
+        let checked = tokio::task::spawn_blocking(move || {
+            check_rest_infer(&model, json_bytes, &body, bytes_max).map(|call| (call, held))
+        });
+        let checked = checked.await;
         // The runtime gives such work up only when it shuts down.
-        checked.map_err(|_| InferError::Failed(symphony_types::FailReason::Draining))??
+        let (call, held) = checked.map_err(|_| InferError::Failed(FailReason::Draining))??;
+        permit = held;
+        call
     };
     let answered = call::run(&*shared.service, &model, &call, arrived, headers.deadline).await?;
-    Ok(respond(&model, &call.id, answered))
+    let response = respond(&model, &call.id, answered);
+    drop(permit);
+    Ok(response)
 }
 
 struct Headers {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use axum::Json;
-use axum::extract::{Path, Request, State};
+use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
@@ -57,7 +57,7 @@ fn with_model<S: InferenceService>(
 }
 
 /// `GET /v2/models/{model}[/versions/{version}]`.
-pub(crate) async fn model<S: InferenceService>(State(shared): Shape<S>, Path(path): Path<ModelPath>) -> Response {
+pub(crate) async fn model<S: InferenceService>(State(shared): Shape<S>, path: ModelPath) -> Response {
     let tensors = |specs: &[TensorSpec]| -> Value {
         let tensor =
             |spec: &TensorSpec| json!({ "name": spec.name, "datatype": spec.data_type, "shape": spec_dims(spec) });
@@ -76,7 +76,7 @@ pub(crate) async fn model<S: InferenceService>(State(shared): Shape<S>, Path(pat
 }
 
 /// `GET /v2/models/{model}[/versions/{version}]/ready`.
-pub(crate) async fn model_ready<S: InferenceService>(State(shared): Shape<S>, Path(path): Path<ModelPath>) -> Response {
+pub(crate) async fn model_ready<S: InferenceService>(State(shared): Shape<S>, path: ModelPath) -> Response {
     with_model(&shared, &path, |model| {
         let ready = is_ready(&*shared.service, model);
         when(ready, json!({ "name": model.name, "ready": ready }))
@@ -84,7 +84,7 @@ pub(crate) async fn model_ready<S: InferenceService>(State(shared): Shape<S>, Pa
 }
 
 /// `GET /v2/models/{model}[/versions/{version}]/config`.
-pub(crate) async fn config<S: InferenceService>(State(shared): Shape<S>, Path(path): Path<ModelPath>) -> Response {
+pub(crate) async fn config<S: InferenceService>(State(shared): Shape<S>, path: ModelPath) -> Response {
     let tensors = |specs: &[TensorSpec]| -> Value {
         let tensor = |spec: &TensorSpec| {
             let data_type = format!("TYPE_{}", spec.data_type);
@@ -108,7 +108,7 @@ pub(crate) async fn config<S: InferenceService>(State(shared): Shape<S>, Path(pa
 }
 
 /// `GET /v2/models/{model}[/versions/{version}]/stats`.
-pub(crate) async fn statistics<S: InferenceService>(State(shared): Shape<S>, Path(path): Path<ModelPath>) -> Response {
+pub(crate) async fn statistics<S: InferenceService>(State(shared): Shape<S>, path: ModelPath) -> Response {
     with_model(&shared, &path, |model| statistics_page(shared.service.statistics(Some(&model.name))))
 }
 
@@ -184,11 +184,7 @@ pub(crate) async fn index<S: InferenceService>(State(shared): Shape<S>, request:
 }
 
 /// `POST /v2/repository/models/{model}/load`.
-pub(crate) async fn load<S: InferenceService>(
-    State(shared): Shape<S>,
-    Path(path): Path<ModelPath>,
-    request: Request,
-) -> Response {
+pub(crate) async fn load<S: InferenceService>(State(shared): Shape<S>, path: ModelPath, request: Request) -> Response {
     match optional_body::<LoadBody>(request).await {
         Ok(body) => done(shared.service.load_model(&path.model, body.parameters).await),
         Err(refused) => reply::of_infer(&refused),
@@ -198,7 +194,7 @@ pub(crate) async fn load<S: InferenceService>(
 /// `POST /v2/repository/models/{model}/unload`.
 pub(crate) async fn unload<S: InferenceService>(
     State(shared): Shape<S>,
-    Path(path): Path<ModelPath>,
+    path: ModelPath,
     request: Request,
 ) -> Response {
     // Its only parameter, `unload_dependents`, says nothing here: no model depends on another.
