@@ -123,7 +123,8 @@ async fn a_living_replica_that_was_declared_down_comes_back_as_a_standby() {
             elsewhere && view.nodes[&NodeId::new(victim)].up
         })
         .await;
-    let registrations = cluster.running[&victim].metrics().registrations.get();
-    assert_eq!(registrations, 2, "at the start, and after it was declared down");
+    let view = cluster.running[&victim].view().borrow().clone();
+    let ups = view.events.iter().filter(|(_, what)| *what == format!("scheduler n{victim} is up")).count();
+    assert_eq!(ups, 2, "at the start, and after it was declared down: {:?}", view.events);
     cluster.stop_all().await;
 }
