@@ -1,0 +1,3 @@
+//! The tools of the `symphony` binary that tests and benches use as well.
+
+pub mod load;
