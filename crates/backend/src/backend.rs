@@ -13,7 +13,8 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::exec_server::accept_leaders;
-use crate::execution::{Execution, Identity, Input};
+use crate::execution::{Execution, Identity};
+use crate::metrics::Counts;
 use crate::model_loader::{Engine, ModelLoader};
 
 /// How long registration may take: a cluster that starts together elects its leader first.
@@ -44,6 +45,7 @@ pub enum StartError {
 #[derive(Debug)]
 pub struct Backend {
     identity: Identity,
+    counts: Arc<Counts>,
     ended: CancellationToken,
 }
 
@@ -78,7 +80,11 @@ impl Backend {
 
         let ended = CancellationToken::new();
         let (inputs, inputs_out) = mpsc::unbounded_channel();
-        start_execution(identity.clone(), config.plans_queued_max, transport, inputs_out, &ended)?;
+        let counts = Arc::new(Counts::default());
+        let execution =
+            Execution::new(identity.clone(), config.plans_queued_max, transport, inputs_out, Arc::clone(&counts))?;
+        let execution_ended = ended.clone();
+        tokio::spawn(async move { execution_ended.run_until_cancelled(execution.run()).await });
         tokio::spawn(accept_leaders(listener, inputs.clone(), ended.clone()));
         let kinds = request.gpus.iter().map(|gpu| gpu.kind.clone()).collect();
         let loader = ModelLoader {
@@ -91,13 +97,17 @@ impl Backend {
         };
         tokio::spawn(loader.run(ended.clone()));
         tokio::spawn(stay_registered(control, request, identity.clone(), view, ended.clone()));
-        Ok(Self { identity, ended })
+        Ok(Self { identity, counts, ended })
     }
 
     /// Who it is in the cluster.
     #[must_use]
     pub const fn identity(&self) -> &Identity {
         &self.identity
+    }
+
+    pub(crate) fn counts(&self) -> Arc<Counts> {
+        Arc::clone(&self.counts)
     }
 
     /// Stops serving.
@@ -110,25 +120,6 @@ impl Drop for Backend {
     fn drop(&mut self) {
         self.stop();
     }
-}
-
-/// Starts the owner task and the GPU threads.
-pub(crate) fn start_execution<T: PayloadTransport>(
-    identity: Identity,
-    plans_queued_max: u32,
-    transport: Arc<T>,
-    inputs: mpsc::UnboundedReceiver<Input>,
-    ended: &CancellationToken,
-) -> std::io::Result<()> {
-    let execution = Execution::new(identity, plans_queued_max, transport, inputs)?;
-    let ended = ended.clone();
-    tokio::spawn(async move {
-        tokio::select! {
-            () = ended.cancelled() => {}
-            () = execution.run() => {}
-        }
-    });
-    Ok(())
 }
 
 fn registration(config: &BackendConfig, boot: BootId) -> pb::RegisterBackendRequest {

@@ -16,6 +16,7 @@ use tokio::sync::mpsc;
 
 use crate::gpu_gate::{Connection, GpuGate};
 use crate::gpu_thread::GpuThread;
+use crate::metrics::Counts;
 use crate::plan::{AcceptedPlan, GpuOrder, PlanReport};
 
 /// What a backend is, once it has registered.
@@ -66,6 +67,7 @@ pub(crate) struct Execution<T> {
     transport: Arc<T>,
     inputs: mpsc::UnboundedReceiver<Input>,
     reports: mpsc::UnboundedReceiver<PlanReport>,
+    counts: Arc<Counts>,
 }
 
 impl<T: PayloadTransport> Execution<T> {
@@ -75,6 +77,7 @@ impl<T: PayloadTransport> Execution<T> {
         plans_queued_max: u32,
         transport: Arc<T>,
         inputs: mpsc::UnboundedReceiver<Input>,
+        counts: Arc<Counts>,
     ) -> std::io::Result<Self> {
         let (reports_in, reports) = mpsc::unbounded_channel();
         let mut gpus = Vec::with_capacity(identity.gpus.len());
@@ -100,6 +103,7 @@ impl<T: PayloadTransport> Execution<T> {
             transport,
             inputs,
             reports,
+            counts,
         })
     }
 
@@ -169,6 +173,7 @@ impl<T: PayloadTransport> Execution<T> {
             let in_flight = gpu.pending.iter().flat_map(|plan| plan.requests.iter().copied()).collect();
             sealed.push(SealedGpu { gpu: id, promised, free_in: nanos(gpu.free_in(now)), in_flight });
         }
+        Counts::add(&self.counts.seals, 1);
         let finished = self.recent.iter().copied().collect();
         let boot = self.identity.boot;
         self.send(connection, FromBackend::Sealed { boot, gpus: sealed, finished });
@@ -177,10 +182,12 @@ impl<T: PayloadTransport> Execution<T> {
     fn execute(&mut self, connection: Connection, order: Execute) {
         let now = Instant::now();
         if let Err(refusal) = self.accept(connection, &order) {
+            Counts::add(&self.counts.refused, 1);
             let Execute { gpu, sequence, token, model, .. } = order;
             self.send(connection, FromBackend::Refused { gpu, sequence, token, model, refusal });
             return;
         }
+        Counts::add(&self.counts.plans, 1);
         let Some(gpu) = self.gpus.iter_mut().find(|gpu| gpu.id == order.gpu) else { return };
         let start = now + Duration::from_nanos(order.start_in.min(START_IN_MAX));
         let latency = Duration::from_nanos(order.latency.min(START_IN_MAX));
@@ -213,6 +220,8 @@ impl<T: PayloadTransport> Execution<T> {
 
     fn report(&mut self, report: PlanReport) {
         let now = Instant::now();
+        Counts::add(&self.counts.failed, report.failed.len() as u64);
+        Counts::add(&self.counts.execution_ns, nanos(report.latency));
         let gpu = &mut self.gpus[report.gpu];
         gpu.gate.finished();
         gpu.pending.pop_front();

@@ -5,9 +5,11 @@ mod exec_server;
 mod execution;
 mod gpu_gate;
 mod gpu_thread;
+mod metrics;
 mod model_loader;
 mod plan;
 
 pub use backend::{Backend, StartError};
 pub use execution::Identity;
+pub use metrics::{METRIC_NAMES, register_metrics};
 pub use model_loader::Engine;

@@ -124,6 +124,12 @@ impl Frontend {
         (self.inner.ledger.counts(), self.inner.table.len())
     }
 
+    /// A model's requests by outcome, as the console reads them: `received`, `in_time`, `late`, `dropped`, `failed`.
+    #[must_use]
+    pub fn counts_json(&self, model: &str) -> serde_json::Value {
+        self.inner.statistics.counts_json(model)
+    }
+
     /// Takes no new requests from now on; those in flight get their outcomes.
     pub fn drain(&self) {
         self.inner.draining.store(true, Ordering::Release);

@@ -34,6 +34,8 @@ struct ModelCounts {
     /// Batches run, as the sum of each answer's share of its batch.
     executions: f64,
     by_batch: BTreeMap<u32, (f64, Span)>,
+    /// Requests by the label of their outcome.
+    outcomes: BTreeMap<&'static str, u64>,
 }
 
 /// What was learned from one request.
@@ -94,6 +96,7 @@ impl Statistics {
             models.insert(model.to_owned(), ModelCounts::default());
         }
         let Some(counts) = models.get_mut(model) else { return };
+        *counts.outcomes.entry(observed.outcome.label()).or_default() += 1;
         let elapsed = Nanos::from(observed.elapsed);
         let Some((batch, execution)) = observed.ran else {
             add(&mut counts.statistics.fail, elapsed);
@@ -111,6 +114,14 @@ impl Statistics {
         let by_batch = counts.by_batch.entry(batch).or_default();
         by_batch.0 += share;
         add(&mut by_batch.1, execution);
+    }
+
+    pub(crate) fn counts_json(&self, model: &str) -> serde_json::Value {
+        let models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(counts) = models.get(model) else { return serde_json::json!({}) };
+        let mut json = serde_json::json!(counts.outcomes);
+        json["received"] = counts.outcomes.values().sum::<u64>().into();
+        json
     }
 
     pub(crate) fn of(&self, model: Option<&str>) -> Vec<ModelStatistics> {

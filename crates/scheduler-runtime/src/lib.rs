@@ -10,6 +10,7 @@ mod counters;
 mod frontend_link;
 mod inbox;
 mod messages;
+mod metrics;
 mod model_worker;
 mod offer_board;
 mod rank_worker;
@@ -19,6 +20,7 @@ mod worker;
 
 pub use clock::Clock;
 pub use counters::Counters;
+pub use metrics::{METRIC_NAMES, register_metrics};
 pub use offer_board::SUBCLUSTER_MODELS_MAX;
 pub use runtime::{LeadStatus, Runtime};
 pub use subcluster::LeadConfig;

@@ -1,0 +1,85 @@
+//! Shows the counters of the led sub-clusters as metrics.
+
+use std::sync::Arc;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::counter::ConstCounter;
+use symphony_telemetry::{Kind, MetricName, Registry, Unit};
+
+use crate::runtime::Runtime;
+
+const fn counter(name: &'static str, help: &'static str) -> MetricName {
+    MetricName { name, help, kind: Kind::Counter, unit: Unit::Count, labels: &["subcluster"] }
+}
+
+const fn seconds(name: &'static str, help: &'static str) -> MetricName {
+    MetricName { name, help, kind: Kind::Counter, unit: Unit::Seconds, labels: &["subcluster"] }
+}
+
+/// Every metric of the dispatch runtime. Counters begin anew with each lead.
+pub const METRIC_NAMES: [MetricName; 17] = [
+    counter("symphony_dispatch_requests_total", "Requests received, new and announced again"),
+    counter("symphony_dispatch_redriven_requests_total", "Requests announced again after a take-over"),
+    counter("symphony_dispatch_redriven_known_requests_total", "Of them, not queued because a backend had them"),
+    counter("symphony_dispatch_plans_total", "Batch plans sent"),
+    counter("symphony_dispatch_planned_requests_total", "Requests in batch plans"),
+    counter("symphony_dispatch_grants_returned_total", "Grants that no batch could use"),
+    counter("symphony_dispatch_dropped_requests_total", "Requests given up"),
+    counter("symphony_dispatch_failed_requests_total", "Requests failed"),
+    counter("symphony_dispatch_plans_refused_total", "Plans that a backend refused"),
+    counter("symphony_dispatch_requeued_requests_total", "Requests queued again because their plan was lost"),
+    counter("symphony_dispatch_timers_total", "Timers that rang"),
+    seconds("symphony_dispatch_timer_late_seconds_total", "By how much timers rang late, summed"),
+    seconds("symphony_dispatch_start_late_seconds_total", "By how much plans started late, summed"),
+    seconds("symphony_dispatch_predicted_seconds_total", "Predicted execution time of plans, summed"),
+    seconds("symphony_dispatch_measured_seconds_total", "Measured execution time of plans, summed"),
+    counter("symphony_dispatch_plans_done_total", "Plans whose end was reported"),
+    counter("symphony_dispatch_violations_total", "Plans that violated S1 or S2; above 0 is a bug"),
+];
+
+#[derive(Debug)]
+struct LeadCollector(Arc<Runtime>);
+
+/// Adds the runtime's metrics to a process's registry.
+pub fn register_metrics(registry: &Registry, runtime: &Arc<Runtime>) {
+    registry.collect(LeadCollector(Arc::clone(runtime)));
+}
+
+impl Collector for LeadCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let status = self.0.status();
+        for (index, name) in METRIC_NAMES.iter().enumerate() {
+            let mut descriptor = encoder.encode_descriptor(
+                name.bare(),
+                name.help,
+                None,
+                prometheus_client::metrics::MetricType::Counter,
+            )?;
+            for lead in &status {
+                let value = lead.counters.get(index).map_or(0, |(_, value)| *value);
+                let value = if name.unit == Unit::Seconds { value as f64 / 1e9 } else { value as f64 };
+                let labels = [("subcluster", lead.subcluster.to_string())];
+                ConstCounter::new(value).encode(descriptor.encode_family(&labels)?)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::counters::Counters;
+
+    #[test]
+    fn names_keep_the_law_and_stand_in_the_order_of_the_counters() {
+        assert_eq!(symphony_telemetry::check_law(&METRIC_NAMES), Vec::<String>::new());
+        let counters = Counters::default().read();
+        assert_eq!(counters.len(), METRIC_NAMES.len());
+        for ((counter, _), metric) in counters.iter().zip(METRIC_NAMES) {
+            let stem = counter.trim_end_matches("_nanoseconds");
+            assert!(metric.name.contains(stem), "{counter} is shown as {}", metric.name);
+        }
+    }
+}

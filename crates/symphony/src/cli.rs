@@ -1,0 +1,259 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Serves many DNN models on GPU clusters under latency SLOs.
+#[derive(Debug, Parser)]
+#[command(name = "symphony", version, propagate_version = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run the whole system on this machine on real input, kill a leader, and report.
+    Demo(DemoArgs),
+    /// Run a local cluster that stays: schedulers, frontend, backends, console.
+    Up(UpArgs),
+    /// Run one scheduler replica.
+    Scheduler(NodeArgs),
+    /// Run one frontend.
+    Frontend(NodeArgs),
+    /// Run one backend.
+    Backend(NodeArgs),
+    /// Load, unload or generate models.
+    #[command(subcommand)]
+    Model(ModelCommand),
+    /// Show the cluster.
+    Get(GetArgs),
+    /// Measure the latency profile and memory of an ONNX model on this machine.
+    Profile(ProfileArgs),
+    /// Send open-loop load and report latencies; fails if it lags its own schedule.
+    Load(Box<crate::tools::load::LoadArgs>),
+    /// Simulate a scenario in virtual time with the scheduler's own decisions.
+    Sim(SimArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct NodeArgs {
+    /// Configuration file (TOML); every key has a default or says that it must be given.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Override a key, for example --set scheduler.id=2; repeatable. Stronger than file and environment.
+    #[arg(long = "set", value_name = "SECTION.KEY=VALUE")]
+    pub(crate) set: Vec<String>,
+    /// Print the whole configuration as it would be used, and exit.
+    #[arg(long)]
+    pub(crate) dump_config: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UpArgs {
+    /// Configuration file with [cluster], [frontend] and [backend]; without one: three schedulers, a CPU backend and an
+    /// emulated backend with four GPUs on the standard ports.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Override a key; repeatable.
+    #[arg(long = "set", value_name = "SECTION.KEY=VALUE")]
+    pub(crate) set: Vec<String>,
+    /// Where configurations, logs and Raft data are kept.
+    #[arg(long, value_name = "DIR", default_value = "symphony-up")]
+    pub(crate) dir: PathBuf,
+    /// Load the digits model and an emulated model when the cluster is up.
+    #[arg(long)]
+    pub(crate) with_models: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DemoArgs {
+    /// Seconds of load; the leader is killed in the middle.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(15..=600))]
+    pub(crate) seconds: u32,
+    /// Where configurations, models, logs and Raft data are kept; a fresh folder in the system's temporary directory if
+    /// not given.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+    /// Seed of arrivals and random inputs.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Print the report as JSON.
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    pub(crate) output: Output,
+}
+
+/// How a result is printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Output {
+    /// For people.
+    #[default]
+    Table,
+    /// For programs.
+    Json,
+}
+
+/// Where the cluster is.
+#[derive(Debug, Args)]
+pub(crate) struct ClusterArgs {
+    /// Control addresses of the scheduler replicas; any that answers will do.
+    #[arg(
+        long = "cluster",
+        env = "SYMPHONY_CLUSTER",
+        value_name = "HOST:PORT,…",
+        value_delimiter = ',',
+        default_value = "127.0.0.1:7001,127.0.0.1:7011,127.0.0.1:7021"
+    )]
+    pub(crate) cluster: Vec<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ModelCommand {
+    /// Load a model and wait until it is ready.
+    Load(ModelLoadArgs),
+    /// Unload a model; what is queued for it fails, what runs is answered.
+    Unload(ModelUnloadArgs),
+    /// Write an ONNX model with random weights, for load: mlp, resnet50, mobilenet or bert.
+    Generate(ModelGenerateArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ModelLoadArgs {
+    /// The name that clients use.
+    pub(crate) name: String,
+    /// ONNX file, as the backends see it.
+    #[arg(long, value_name = "FILE", conflicts_with = "emulated")]
+    pub(crate) onnx: Option<PathBuf>,
+    /// No file: emulated GPUs take the profile's time and answer with a checksum of the input.
+    #[arg(long)]
+    pub(crate) emulated: bool,
+    /// Profile written by `symphony profile`.
+    #[arg(long, value_name = "FILE", required_unless_present = "alpha_ms")]
+    pub(crate) profile: Option<PathBuf>,
+    /// Latency per item in milliseconds, instead of a profile: l(b) = alpha * b + beta.
+    #[arg(long, requires = "beta_ms", conflicts_with = "profile")]
+    pub(crate) alpha_ms: Option<f64>,
+    /// Fixed latency in milliseconds.
+    #[arg(long, requires = "alpha_ms")]
+    pub(crate) beta_ms: Option<f64>,
+    /// Largest batch, with --alpha-ms.
+    #[arg(long, default_value_t = 64)]
+    pub(crate) batch_max: u32,
+    /// GPU kind that --alpha-ms and --beta-ms speak of.
+    #[arg(long, default_value = "emulated")]
+    pub(crate) gpu_kind: String,
+    /// Latency objective from arrival to answer, in milliseconds.
+    #[arg(long)]
+    pub(crate) slo_ms: f64,
+    /// Sub-cluster; not needed if there is only one.
+    #[arg(long, default_value = "")]
+    pub(crate) subcluster: String,
+    /// Scheduling policy: symphony or eager.
+    #[arg(long, default_value = "symphony")]
+    pub(crate) policy: String,
+    /// Seconds to wait until the model is ready.
+    #[arg(long, default_value_t = 60)]
+    pub(crate) wait_s: u64,
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ModelUnloadArgs {
+    /// The model's name.
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ModelGenerateArgs {
+    /// mlp, resnet50, mobilenet or bert.
+    pub(crate) architecture: String,
+    /// File to write.
+    #[arg(value_name = "FILE.onnx")]
+    pub(crate) out: PathBuf,
+    /// Seed of the weights: the same seed gives the same bytes.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct GetArgs {
+    /// What to show.
+    #[arg(value_enum)]
+    pub(crate) what: What,
+    /// For people or for programs.
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    pub(crate) output: Output,
+    /// Answer as one replica has applied it, even if it is cut off from the others.
+    #[arg(long)]
+    pub(crate) stale: bool,
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+}
+
+/// What `get` shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum What {
+    /// Models and where they are ready.
+    Models,
+    /// GPUs, their backends and tokens.
+    Gpus,
+    /// Sub-clusters, leaders, standbys, tokens.
+    Subclusters,
+    /// Scheduler replicas, backends and frontends.
+    Members,
+    /// The version of the plan.
+    Epochs,
+    /// What changed lately.
+    Events,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ProfileArgs {
+    /// The model.
+    #[arg(value_name = "MODEL.onnx")]
+    pub(crate) model: PathBuf,
+    /// File to write; the model's path with `.profile.toml` if not given.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+    /// The model's name in the profile; the file's name if not given.
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// GPU kind that this machine stands for.
+    #[arg(long, default_value = "cpu")]
+    pub(crate) gpu_kind: String,
+    /// Largest batch to measure.
+    #[arg(long, default_value_t = 32)]
+    pub(crate) batch_max: u32,
+    /// Threads that one batch may use.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) intra_threads: usize,
+    /// ONNX Runtime library; searched where `make setup` puts it if not given.
+    #[arg(long, env = "SYMPHONY_ONNXRUNTIME", value_name = "FILE")]
+    pub(crate) onnxruntime: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SimArgs {
+    /// The scenario (TOML); its format is in docs/scenarios.md.
+    #[arg(value_name = "SCENARIO.toml")]
+    pub(crate) scenario: PathBuf,
+    /// Policy instead of the scenario's: symphony or eager.
+    #[arg(long)]
+    pub(crate) policy: Option<String>,
+    /// Find the highest rate at which every model's p99 meets its SLO, within 1 %.
+    #[arg(long)]
+    pub(crate) find_goodput: bool,
+    /// Override a key, for example --set workload.rate_rps=5000; repeatable.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) set: Vec<String>,
+    /// Runs at the same time; the number of cores if not given.
+    #[arg(long)]
+    pub(crate) threads: Option<usize>,
+    /// For people or for programs.
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    pub(crate) output: Output,
+}

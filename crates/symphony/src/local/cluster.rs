@@ -1,0 +1,154 @@
+//! A cluster of separate processes on this machine: configurations are written, processes started, readiness awaited.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context;
+use indicatif::ProgressBar;
+use symphony_config::{
+    BackendConfig, ClusterConfig, FrontendConfig, LogConfig, NodeConfig, SchedulerConfig, SecurityConfig,
+};
+use symphony_protocol::view::View;
+use symphony_transport::{ControlClient, ControlError};
+use symphony_types::NodeId;
+use tokio::time::Instant;
+
+use super::process::Process;
+
+/// How long the processes may take until all of them are registered.
+const READY_WITHIN: Duration = Duration::from_secs(60);
+/// How often that is looked at.
+const POLL: Duration = Duration::from_millis(50);
+/// How long one look may take.
+const LOOK_WITHIN: Duration = Duration::from_millis(500);
+
+/// What a local cluster consists of.
+#[derive(Clone, Debug)]
+pub(crate) struct Layout {
+    pub(crate) cluster: ClusterConfig,
+    /// One per entry of `cluster.scheduler`.
+    pub(crate) schedulers: Vec<SchedulerConfig>,
+    pub(crate) frontend: FrontendConfig,
+    pub(crate) backends: Vec<BackendConfig>,
+    pub(crate) log: LogConfig,
+    pub(crate) security: SecurityConfig,
+}
+
+/// A running local cluster. Dropping it kills its processes.
+#[derive(Debug)]
+pub(crate) struct LocalCluster {
+    pub(crate) control: ControlClient,
+    schedulers: Vec<(NodeId, Process)>,
+    others: Vec<Process>,
+}
+
+impl LocalCluster {
+    /// Starts everything and waits until every process is registered and every sub-cluster has a leader.
+    pub(crate) async fn start(layout: &Layout, dir: &Path) -> anyhow::Result<Self> {
+        let logs = dir.join("logs");
+        std::fs::create_dir_all(&logs).with_context(|| format!("cannot make {}", logs.display()))?;
+        let addrs: Vec<_> = layout.cluster.scheduler.iter().map(|r| r.control.to_string()).collect();
+        let mut cluster = Self { control: ControlClient::new(&addrs)?, schedulers: Vec::new(), others: Vec::new() };
+        let bar = ProgressBar::new_spinner().with_message("starting the cluster");
+        bar.enable_steady_tick(Duration::from_millis(100));
+        for scheduler in &layout.schedulers {
+            let name = format!("scheduler-{}", scheduler.id.get());
+            let config = NodeConfig { scheduler: Some(scheduler.clone()), ..base(layout) };
+            cluster.schedulers.push((scheduler.id, start_node("scheduler", &name, &config, dir)?));
+        }
+        for backend in &layout.backends {
+            let config = NodeConfig { backend: Some(backend.clone()), ..base(layout) };
+            cluster.others.push(start_node("backend", &backend.name, &config, dir)?);
+        }
+        let config = NodeConfig { frontend: Some(layout.frontend.clone()), ..base(layout) };
+        cluster.others.push(start_node("frontend", &layout.frontend.name, &config, dir)?);
+        cluster.wait_until_ready(layout, &bar).await?;
+        bar.finish_and_clear();
+        Ok(cluster)
+    }
+
+    async fn wait_until_ready(&mut self, layout: &Layout, bar: &ProgressBar) -> anyhow::Result<()> {
+        let give_up = Instant::now() + READY_WITHIN;
+        loop {
+            self.check()?;
+            let missing = match self.control.get(false, LOOK_WITHIN).await {
+                Ok(view) => match missing(&view, layout) {
+                    None => return Ok(()),
+                    Some(missing) => missing,
+                },
+                Err(ControlError::Unreachable { .. }) => "a scheduler that answers".into(),
+                Err(error) => return Err(error.into()),
+            };
+            bar.set_message(format!("waiting for {missing}"));
+            if Instant::now() >= give_up {
+                anyhow::bail!("the cluster is not ready after {} s: {missing} is missing", READY_WITHIN.as_secs());
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    /// An error if a process has ended by itself.
+    pub(crate) fn check(&mut self) -> anyhow::Result<()> {
+        for process in self.schedulers.iter_mut().map(|(_, process)| process).chain(&mut self.others) {
+            if let Some(end) = process.ended() {
+                anyhow::bail!("{end}");
+            }
+        }
+        Ok(())
+    }
+
+    /// `kill -9` of one scheduler replica; returns its process id.
+    pub(crate) fn kill_scheduler(&mut self, node: NodeId) -> anyhow::Result<u32> {
+        let index = self.schedulers.iter().position(|(id, _)| *id == node);
+        let (_, mut process) = self.schedulers.remove(index.with_context(|| format!("no process of {node} runs"))?);
+        let pid = process.pid();
+        process.kill()?;
+        Ok(pid)
+    }
+
+    /// Stops everything: frontend and backends first, so that nothing looks for schedulers that are gone.
+    pub(crate) fn stop(&mut self) {
+        for process in self.others.iter_mut().rev() {
+            process.stop();
+        }
+        for (_, process) in &mut self.schedulers {
+            process.stop();
+        }
+    }
+}
+
+fn base(layout: &Layout) -> NodeConfig {
+    NodeConfig {
+        cluster: layout.cluster.clone(),
+        scheduler: None,
+        frontend: None,
+        backend: None,
+        log: layout.log.clone(),
+        security: layout.security,
+    }
+}
+
+fn start_node(role: &str, name: &str, config: &NodeConfig, dir: &Path) -> anyhow::Result<Process> {
+    let path: PathBuf = dir.join(format!("{name}.toml"));
+    std::fs::write(&path, config.to_toml()).with_context(|| format!("cannot write {}", path.display()))?;
+    let log = dir.join("logs").join(format!("{name}.log"));
+    Process::start(name, &[role, "--config", &path.to_string_lossy()], &log)
+}
+
+/// What a cluster still lacks, in words.
+fn missing(view: &View, layout: &Layout) -> Option<String> {
+    let up = view.nodes.values().filter(|n| n.up && n.boot.is_some()).count();
+    if up < layout.schedulers.len() {
+        return Some(format!("schedulers ({up} of {} are up)", layout.schedulers.len()));
+    }
+    for backend in &layout.backends {
+        if !view.backends.values().any(|b| b.name == backend.name && b.up) {
+            return Some(format!("backend {}", backend.name));
+        }
+    }
+    if !view.frontends.values().any(|f| f.name == layout.frontend.name) {
+        return Some(format!("frontend {}", layout.frontend.name));
+    }
+    let headless = view.subclusters.values().find(|s| s.leader.is_none())?;
+    Some(format!("a leader of sub-cluster {}", headless.name))
+}

@@ -1,0 +1,143 @@
+//! `symphony up`: a local cluster that stays.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context;
+use symphony_config::{BackendConfig, NodeConfig, Role, SchedulerConfig};
+use symphony_executor::load_runtime;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::cluster::{Layout, LocalCluster};
+use super::demo_models;
+use crate::cli::UpArgs;
+use crate::exit::bad_input;
+
+/// The configuration when none is given: the standard ports.
+const STANDARD: &str = include_str!("../../../../deploy/config/dev.toml");
+/// How often it is looked whether all processes live.
+const WATCH_EVERY: Duration = Duration::from_millis(500);
+
+pub(crate) async fn run(args: &UpArgs) -> anyhow::Result<()> {
+    let layout = layout(args)?;
+    let dir = std::path::absolute(&args.dir)?;
+    check_ports(&layout)?;
+    let mut cluster = LocalCluster::start(&layout, &dir).await?;
+    if args.with_models {
+        for model in demo_models::prepare(&layout, &dir)? {
+            crate::tools::model::load_and_wait(&cluster.control, &model, Duration::from_secs(60)).await?;
+            println!("model {} is ready", model.name);
+        }
+    }
+    tell(&layout, &dir);
+    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
+    let result = loop {
+        tokio::select! {
+            _ = terminate.recv() => break Ok(()),
+            _ = interrupt.recv() => break Ok(()),
+            () = tokio::time::sleep(WATCH_EVERY) => if let Err(error) = cluster.check() { break Err(error) },
+        }
+    };
+    println!("stopping");
+    cluster.stop();
+    result
+}
+
+fn layout(args: &UpArgs) -> anyhow::Result<Layout> {
+    let config = match &args.config {
+        Some(file) => NodeConfig::load(Role::Up, Some(file), std::env::vars(), &args.set),
+        None => {
+            let text = Some((Path::new("the standard configuration of `up`"), STANDARD));
+            NodeConfig::from_layers(Role::Up, text, std::env::vars(), &args.set)
+        }
+    }
+    .map_err(bad_input)?;
+    let NodeConfig {
+        cluster,
+        scheduler: Some(scheduler),
+        frontend: Some(frontend),
+        backend: Some(backend),
+        log,
+        security,
+    } = config
+    else {
+        return Err(bad_input("`up` needs [scheduler], [frontend] and [backend]"));
+    };
+    let dir = std::path::absolute(&args.dir)?;
+    // One section describes all replicas: what must differ is derived from the replica's id.
+    let schedulers = cluster
+        .scheduler
+        .iter()
+        .map(|replica| {
+            let offset = (replica.id.get() - scheduler.id.get().min(replica.id.get())) as u16;
+            SchedulerConfig {
+                id: replica.id,
+                data_dir: dir.join(format!("raft-{}", replica.id.get())),
+                metrics: symphony_config::Address::loopback(scheduler.metrics.port() + 10 * offset),
+                ..scheduler.clone()
+            }
+        })
+        .collect();
+    let mut backends = vec![backend.clone()];
+    if args.config.is_none() {
+        backends.push(emulated_beside(&backend));
+        if let Err(error) = load_runtime(backend.onnxruntime.as_deref()) {
+            eprintln!("no CPU backend: {error}");
+            backends.remove(0);
+        }
+    }
+    Ok(Layout { cluster, schedulers, frontend, backends, log, security })
+}
+
+/// Four emulated GPUs in a sub-cluster of their own.
+fn emulated_beside(backend: &BackendConfig) -> BackendConfig {
+    BackendConfig {
+        name: "backend-emulated".into(),
+        subcluster: "emulated".into(),
+        exec: symphony_config::Address::loopback(backend.exec.port() + 10),
+        metrics: symphony_config::Address::loopback(backend.metrics.port() + 10),
+        executor: symphony_config::ExecutorKind::Emulated,
+        gpus: vec![symphony_config::GpuConfig { kind: "emulated".into(), count: 4, memory_mb: 16_384 }],
+        ..backend.clone()
+    }
+}
+
+/// Says which port is taken before anything is started: a child's log is a bad place to find that.
+fn check_ports(layout: &Layout) -> anyhow::Result<()> {
+    let mut ports = Vec::new();
+    for replica in &layout.cluster.scheduler {
+        ports.extend(replica.addresses().map(|(key, address)| (format!("cluster.scheduler.{key}"), address.clone())));
+    }
+    ports.extend(layout.schedulers.iter().map(|s| ("scheduler.metrics".to_owned(), s.metrics.clone())));
+    let frontend = &layout.frontend;
+    for (key, address) in
+        [("grpc", &frontend.grpc), ("rest", &frontend.rest), ("metrics", &frontend.metrics), ("data", &frontend.data)]
+    {
+        ports.push((format!("frontend.{key}"), address.clone()));
+    }
+    for backend in &layout.backends {
+        ports.push(("backend.exec".to_owned(), backend.exec.clone()));
+        ports.push(("backend.metrics".to_owned(), backend.metrics.clone()));
+    }
+    for (key, address) in ports {
+        if let Err(error) = std::net::TcpListener::bind(address.to_string()) {
+            return Err(bad_input(format!(
+                "{key}: cannot listen on {address}: {error}; stop what listens there, or set {key}"
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn tell(layout: &Layout, dir: &Path) {
+    let frontend = &layout.frontend;
+    println!("cluster {} is up", layout.cluster.name);
+    println!("  Open Inference Protocol: gRPC {}, REST http://{}/v2", frontend.grpc, frontend.rest);
+    println!("  console: http://{}/   metrics: http://{}/metrics", frontend.metrics, frontend.metrics);
+    println!("  logs: {}", dir.join("logs").display());
+    println!(
+        "  try: symphony get members; symphony model load resnet --emulated --alpha-ms 1 --beta-ms 5 --slo-ms 100 --subcluster emulated"
+    );
+    println!("stop with Ctrl-C");
+}

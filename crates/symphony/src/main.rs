@@ -1,0 +1,41 @@
+//! `symphony`: one binary with every role and every tool as a subcommand.
+
+mod cli;
+mod exit;
+mod local;
+mod node;
+mod tools;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::cli::{Cli, Command};
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return exit::report(&anyhow::anyhow!("cannot start the asynchronous runtime: {error}")),
+    };
+    let result = runtime.block_on(async {
+        match cli.command {
+            Command::Scheduler(args) => node::scheduler::run(&args).await,
+            Command::Frontend(args) => node::frontend::run(&args).await,
+            Command::Backend(args) => node::backend::run(&args).await,
+            Command::Up(args) => local::up::run(&args).await,
+            Command::Demo(args) => local::demo::run(&args).await,
+            Command::Model(command) => tools::model::run(command).await,
+            Command::Get(args) => tools::get::run(&args).await,
+            Command::Profile(args) => tools::profile::run(&args),
+            Command::Load(args) => tools::load::run(&args).await,
+            Command::Sim(args) => tools::sim::run(&args),
+        }
+    });
+    // Blocking threads (a model that loads, an executor that runs) must not hold up the end.
+    runtime.shutdown_background();
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => exit::report(&error),
+    }
+}

@@ -1,0 +1,35 @@
+//! `symphony backend`: GPUs, real or emulated.
+
+use symphony_backend::Backend;
+use symphony_config::{NodeConfig, Role};
+use symphony_telemetry::{Registry, Surface};
+use symphony_transport::ControlClient;
+use tokio_util::sync::CancellationToken;
+
+use super::{begin, bind, control_addrs, fresh_boot, page, until_told_to_stop};
+use crate::cli::NodeArgs;
+use crate::exit::bad_input;
+
+pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
+    let Some(config) = begin(args, Role::Backend)? else { return Ok(()) };
+    let NodeConfig { backend: Some(own), .. } = &config else {
+        return Err(bad_input("the configuration has no [backend]"));
+    };
+    let exec = bind("backend.exec", &own.exec).await?;
+    let metrics = bind("backend.metrics", &own.metrics).await?;
+    let registry = Registry::new("backend");
+    let control = ControlClient::new(&control_addrs(&config))?;
+    let backend = Backend::start(own, fresh_boot(), exec, control.clone()).await?;
+    symphony_backend::register_metrics(&registry, &backend);
+
+    let (view, name) = (control.watch(&format!("console of {}", own.name)), own.name.clone());
+    let surface = Surface::new(registry)
+        .with_view(move || page::view_json(&view.borrow(), "backend", &name, &|_| serde_json::json!({})));
+    let stop = CancellationToken::new();
+    let serving = tokio::spawn(symphony_telemetry::serve(metrics, surface, stop.clone().cancelled_owned()));
+    until_told_to_stop().await?;
+    backend.stop();
+    stop.cancel();
+    let _ = serving.await;
+    Ok(())
+}

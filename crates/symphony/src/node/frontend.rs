@@ -1,0 +1,74 @@
+//! `symphony frontend`: the public surface.
+
+use std::time::Duration;
+
+use symphony_config::{NodeConfig, Role};
+use symphony_frontend::Frontend;
+use symphony_frontend::oip::{InferenceService, Limits, grpc_server, rest_router, serve_grpc, serve_rest};
+use symphony_telemetry::{Registry, Surface};
+use symphony_transport::ControlClient;
+use tokio_util::sync::CancellationToken;
+
+use super::{begin, bind, control_addrs, fresh_boot, page, until_told_to_stop};
+use crate::cli::NodeArgs;
+use crate::exit::bad_input;
+
+/// How long requests in flight are waited for when the frontend stops.
+const DRAIN_WITHIN: Duration = Duration::from_secs(5);
+/// How often it is looked whether they are done.
+const DRAIN_POLL: Duration = Duration::from_millis(20);
+
+pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
+    let Some(config) = begin(args, Role::Frontend)? else { return Ok(()) };
+    let NodeConfig { frontend: Some(own), .. } = &config else {
+        return Err(bad_input("the configuration has no [frontend]"));
+    };
+    let grpc = bind("frontend.grpc", &own.grpc).await?;
+    let rest = bind("frontend.rest", &own.rest).await?;
+    let metrics = bind("frontend.metrics", &own.metrics).await?;
+    let data = bind("frontend.data", &own.data).await?;
+
+    let registry = Registry::new("frontend");
+    let control = ControlClient::new(&control_addrs(&config))?;
+    let frontend = Frontend::start(own, fresh_boot(), data, &control, &registry).await?;
+
+    let limits = Limits {
+        request_bytes_max: usize::try_from(own.request_bytes_max).unwrap_or(usize::MAX),
+        requests_in_flight_max: own.requests_in_flight_max as usize,
+        ..Limits::default()
+    };
+    let service = std::sync::Arc::new(frontend.clone());
+    let stop = CancellationToken::new();
+    let server = grpc_server(std::sync::Arc::clone(&service), limits);
+    let serving_grpc = tokio::spawn(serve_grpc(server, grpc, limits, stop.clone().cancelled_owned()));
+    let router = rest_router(service, limits);
+    let serving_rest = tokio::spawn(serve_rest(router, rest, limits, stop.clone().cancelled_owned()));
+
+    let (ready, shown, name) = (frontend.clone(), frontend.clone(), own.name.clone());
+    let surface = Surface::new(registry)
+        .with_readiness(move || match ready.server().ready {
+            true => Ok(()),
+            false => Err("the cluster's view has not arrived, or the frontend drains".into()),
+        })
+        .with_view(move || {
+            let mut page = page::view_json(&shown.view(), "frontend", &name, &|model| shown.counts_json(model));
+            let (counts, in_flight) = shown.ledger();
+            page["ledger"] = serde_json::json!({ "counts": counts, "in_flight": in_flight });
+            page
+        });
+    let serving = tokio::spawn(symphony_telemetry::serve(metrics, surface, stop.clone().cancelled_owned()));
+
+    until_told_to_stop().await?;
+    frontend.drain();
+    let deadline = tokio::time::Instant::now() + DRAIN_WITHIN;
+    while frontend.ledger().1 > 0 && tokio::time::Instant::now() < deadline {
+        tokio::time::sleep(DRAIN_POLL).await;
+    }
+    frontend.stop();
+    stop.cancel();
+    let _ = tokio::time::timeout(DRAIN_WITHIN, async {
+        let _ = tokio::join!(serving_grpc, serving_rest, serving);
+    })
+    .await;
+    Ok(())
+}

@@ -1,0 +1,72 @@
+//! One node of a deployment: configuration, log, ports, role, signals, in this order.
+
+pub(crate) mod backend;
+pub(crate) mod frontend;
+mod page;
+pub(crate) mod scheduler;
+
+use anyhow::Context;
+use symphony_config::{Address, LogFormat, NodeConfig, Role};
+use symphony_telemetry::{LogForm, LogOptions, init_logging};
+use symphony_types::BootId;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::cli::NodeArgs;
+use crate::exit::bad_input;
+
+/// Reads the configuration and starts the log. None if only the configuration was asked for.
+fn begin(args: &NodeArgs, role: Role) -> anyhow::Result<Option<NodeConfig>> {
+    let config = NodeConfig::load(role, args.config.as_deref(), std::env::vars(), &args.set).map_err(bad_input)?;
+    if args.dump_config {
+        print!("{}", config.to_toml());
+        return Ok(None);
+    }
+    let form = match config.log.format {
+        LogFormat::Text => LogForm::Text,
+        LogFormat::Json => LogForm::Json,
+    };
+    let options = LogOptions { filter: &config.log.level, form, file: config.log.file.as_deref() };
+    init_logging(&options).map_err(bad_input)?;
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), %role, pid = std::process::id(), "symphony");
+    Ok(Some(config))
+}
+
+/// Binds a port before any work begins, so that a port in use is said at once.
+async fn bind(key: &str, address: &Address) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address.to_string()).await.map_err(|error| match error.kind() {
+        std::io::ErrorKind::AddrInUse => {
+            bad_input(format!("{key}: {address} is in use; stop what listens there, or set {key} to another address"))
+        }
+        _ => anyhow::Error::new(error).context(format!("{key}: cannot listen on {address}")),
+    })
+}
+
+/// The fresh number of this process's life. Never zero, which means "none" on the wire.
+pub(crate) fn fresh_boot() -> BootId {
+    BootId::new(rand::random_range(1..=u64::MAX))
+}
+
+/// Waits for SIGTERM or SIGINT. A second one ends the process at once.
+async fn until_told_to_stop() -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    tracing::info!("stopping");
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        std::process::exit(130);
+    });
+    Ok(())
+}
+
+/// Control addresses of all replicas.
+fn control_addrs(config: &NodeConfig) -> Vec<String> {
+    config.cluster.scheduler.iter().map(|replica| replica.control.to_string()).collect()
+}

@@ -1,0 +1,64 @@
+//! What `/api/view` says: the cluster's view as the console and operators read it.
+
+use serde_json::{Value, json};
+use symphony_protocol::view::View;
+use symphony_types::Invariant;
+
+/// The view as JSON; `counts` gives a model's counters if this process knows them.
+pub(crate) fn view_json(view: &View, role: &str, name: &str, counts: &dyn Fn(&str) -> Value) -> Value {
+    let nodes: Vec<_> = view
+        .nodes
+        .iter()
+        .map(|(id, n)| {
+            json!({ "id": id.get(), "up": n.up, "control_addr": n.control_addr, "dispatch_addr": n.dispatch_addr })
+        })
+        .collect();
+    let subclusters: Vec<_> = view
+        .subclusters
+        .iter()
+        .map(|(id, s)| {
+            let standbys: Vec<_> = s.standbys.iter().map(|n| n.get()).collect();
+            let leader = s.leader.map(|(node, _)| node.get());
+            json!({ "id": id.get(), "name": s.name, "leader": leader, "token": s.token.get(), "standbys": standbys })
+        })
+        .collect();
+    let backends: Vec<_> = view
+        .backends
+        .iter()
+        .map(|(id, b)| {
+            let gpus: Vec<_> = b
+                .gpus
+                .iter()
+                .map(|g| {
+                    let token = view.gpu_token(b, g).get();
+                    json!({ "id": g.id.get(), "kind": g.kind, "memory_bytes": g.memory_bytes, "token": token })
+                })
+                .collect();
+            json!({ "id": id.get(), "name": b.name, "up": b.up, "subcluster": b.subcluster.get(),
+                    "executor": b.executor, "exec_addr": b.exec_addr, "gpus": gpus })
+        })
+        .collect();
+    let frontends: Vec<_> = view
+        .frontends
+        .iter()
+        .map(|(id, f)| json!({ "id": id.get(), "name": f.name, "data_addr": f.data_addr }))
+        .collect();
+    let models: Vec<_> = view
+        .models
+        .iter()
+        .map(|(id, m)| {
+            let failed = m.replicas.values().find_map(|r| r.state.clone().err()).unwrap_or_default();
+            json!({ "id": id.get(), "name": m.spec.name, "subcluster": m.subcluster.get(),
+                    "slo_ms": m.spec.slo.as_millis_f64(), "ready": m.is_ready(view), "reason": failed,
+                    "counts": counts(&m.spec.name) })
+        })
+        .collect();
+    let events: Vec<_> = view.events.iter().map(|(index, what)| json!({ "index": index, "what": what })).collect();
+    let broken: u64 = Invariant::ALL.into_iter().map(symphony_telemetry::violations).sum();
+    json!({
+        "cluster": view.cluster, "role": role, "name": name, "epoch": view.epoch.get(),
+        "applied_index": view.applied_index, "control_leader": view.control_leader.map(|n| n.get()),
+        "invariant_violations": broken, "nodes": nodes, "subclusters": subclusters, "backends": backends,
+        "frontends": frontends, "models": models, "events": events,
+    })
+}

@@ -1,0 +1,8 @@
+//! Tools that talk to a cluster or work on files.
+
+pub(crate) mod get;
+pub(crate) mod load;
+pub(crate) mod model;
+pub(crate) mod profile;
+pub(crate) mod sim;
+mod table;

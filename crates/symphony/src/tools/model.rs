@@ -1,0 +1,148 @@
+//! `symphony model`: load, unload, generate.
+
+use std::path::Path;
+use std::time::Duration;
+
+use symphony_executor::default_signature;
+use symphony_executor::profile::ProfileFile;
+use symphony_protocol::control as pb;
+use symphony_protocol::view::{KindProfile, ModelSource, ModelSpec};
+use symphony_transport::{ControlClient, ControlError};
+use symphony_types::{LatencyProfile, Nanos};
+use symphony_zoo::Architecture;
+
+use crate::cli::{ModelCommand, ModelGenerateArgs, ModelLoadArgs, ModelUnloadArgs};
+use crate::exit::bad_input;
+
+/// How long the cluster may take to agree.
+const AGREE_WITHIN: Duration = Duration::from_secs(10);
+/// Policies that a model can be loaded with.
+const POLICIES: [&str; 2] = ["symphony", "eager"];
+
+pub(crate) async fn run(command: ModelCommand) -> anyhow::Result<()> {
+    match command {
+        ModelCommand::Load(args) => load(&args).await,
+        ModelCommand::Unload(args) => unload(&args).await,
+        ModelCommand::Generate(args) => generate(&args),
+    }
+}
+
+async fn load(args: &ModelLoadArgs) -> anyhow::Result<()> {
+    let control = ControlClient::new(&args.cluster.cluster).map_err(bad_input)?;
+    let spec = spec(args)?;
+    load_and_wait(&control, &spec, Duration::from_secs(args.wait_s)).await?;
+    println!("model {} is ready", spec.name);
+    Ok(())
+}
+
+/// Has the cluster load a model, and waits until a backend is ready or says why not.
+pub(crate) async fn load_and_wait(control: &ControlClient, spec: &ModelSpec, wait: Duration) -> anyhow::Result<()> {
+    let request = pb::LoadModelRequest { spec: Some(spec.into()) };
+    let call = |mut client: pb::control_client::ControlClient<_>| {
+        let request = request.clone();
+        async move { client.load_model(request).await }
+    };
+    control.call(AGREE_WITHIN, call).await.map_err(refused)?;
+    let mut view = control.watch(&format!("model load {}", spec.name));
+    let ready = async {
+        loop {
+            let current = std::sync::Arc::clone(&view.borrow_and_update());
+            if let Some((_, model)) = current.model_named(&spec.name) {
+                if model.is_ready(&current) {
+                    return Ok(());
+                }
+                if let Some(reason) = model.replicas.values().find_map(|replica| replica.state.clone().err()) {
+                    return Err(bad_input(format!(
+                        "model `{}` was not loaded: {reason}; `symphony model unload {}` removes it",
+                        spec.name, spec.name
+                    )));
+                }
+            }
+            view.changed().await?;
+        }
+    };
+    tokio::time::timeout(wait, ready).await.map_err(|_| {
+        anyhow::anyhow!(
+            "model `{}` is not ready after {} s: no backend of its sub-cluster has reported; see `symphony get members`",
+            spec.name, wait.as_secs()
+        )
+    })?
+}
+
+fn refused(error: ControlError) -> anyhow::Error {
+    match error {
+        ControlError::Refused(status) => bad_input(status.message()),
+        other => other.into(),
+    }
+}
+
+fn spec(args: &ModelLoadArgs) -> anyhow::Result<ModelSpec> {
+    if !POLICIES.contains(&args.policy.as_str()) {
+        return Err(bad_input(format!("--policy {}: expected one of {}", args.policy, POLICIES.join(", "))));
+    }
+    let slo = Nanos::from_millis_f64(args.slo_ms);
+    if slo == Nanos::ZERO {
+        return Err(bad_input(format!("--slo-ms {}: expected a positive number of milliseconds", args.slo_ms)));
+    }
+    let source = match &args.onnx {
+        Some(path) => ModelSource::Onnx(absolute(path)?),
+        None if args.emulated || args.alpha_ms.is_some() => ModelSource::Emulated,
+        None => return Err(bad_input("give --onnx FILE, or --emulated for emulated GPUs")),
+    };
+    let (signature, profiles) = match (&args.profile, args.alpha_ms, args.beta_ms) {
+        (Some(file), ..) => {
+            let profile = ProfileFile::read(file).map_err(bad_input)?;
+            (profile.signature.clone(), kind_profiles(&profile))
+        }
+        (None, Some(alpha), Some(beta)) => {
+            let latency = LatencyProfile::from_line(alpha, beta, args.batch_max).map_err(bad_input)?;
+            let profile = KindProfile { latency, static_memory_bytes: 0, dynamic_memory_bytes: 0 };
+            (default_signature(), [(args.gpu_kind.clone(), profile)].into())
+        }
+        _ => return Err(bad_input("give --profile FILE (see `symphony profile`), or --alpha-ms and --beta-ms")),
+    };
+    let subcluster = args.subcluster.clone();
+    Ok(ModelSpec { name: args.name.clone(), subcluster, slo, source, signature, profiles, policy: args.policy.clone() })
+}
+
+/// A profile file's GPU kinds as the cluster stores them.
+pub(crate) fn kind_profiles(profile: &ProfileFile) -> std::collections::BTreeMap<String, KindProfile> {
+    let kind = |(kind, gpu): (&String, &symphony_executor::profile::GpuProfile)| {
+        let profile = KindProfile {
+            latency: gpu.latency.clone(),
+            static_memory_bytes: gpu.static_memory_bytes,
+            dynamic_memory_bytes: gpu.dynamic_memory_bytes,
+        };
+        (kind.clone(), profile)
+    };
+    profile.gpus.iter().map(kind).collect()
+}
+
+/// Backends have another working directory: the path they are told is absolute.
+fn absolute(path: &Path) -> anyhow::Result<String> {
+    let path = std::path::absolute(path).map_err(|error| bad_input(format!("--onnx {}: {error}", path.display())))?;
+    path.to_str().map(str::to_owned).ok_or_else(|| bad_input(format!("--onnx {}: not valid UTF-8", path.display())))
+}
+
+async fn unload(args: &ModelUnloadArgs) -> anyhow::Result<()> {
+    let control = ControlClient::new(&args.cluster.cluster).map_err(bad_input)?;
+    let call = |mut client: pb::control_client::ControlClient<_>| {
+        let request = pb::UnloadModelRequest { name: args.name.clone() };
+        async move { client.unload_model(request).await }
+    };
+    control.call(AGREE_WITHIN, call).await.map_err(refused)?;
+    println!("model {} is unloaded", args.name);
+    Ok(())
+}
+
+fn generate(args: &ModelGenerateArgs) -> anyhow::Result<()> {
+    let architecture = Architecture::by_name(&args.architecture).ok_or_else(|| {
+        let known: Vec<_> = Architecture::all().iter().map(|a| a.name()).collect();
+        bad_input(format!("unknown architecture `{}`; expected one of {}", args.architecture, known.join(", ")))
+    })?;
+    let model = architecture.build(args.seed).map_err(bad_input)?;
+    model.write(&args.out)?;
+    let megabytes = model.bytes().len() as f64 / 1e6;
+    println!("{}: {} parameters, {megabytes:.1} MB", args.out.display(), model.parameters());
+    Ok(())
+}
