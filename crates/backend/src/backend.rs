@@ -64,7 +64,6 @@ impl Backend {
             ExecutorKind::Emulated => Engine::Emulated,
             ExecutorKind::OrtCpu => {
                 let runtime = load_runtime(config.onnxruntime.as_deref())?;
-                tracing::info!(path = %runtime.path().display(), version = runtime.version(), "onnx runtime loaded");
                 let intra_threads = config.intra_op_threads as usize;
                 Engine::OrtCpu { runtime, model_dir: config.model_dir.clone(), intra_threads }
             }

@@ -72,8 +72,12 @@ pub fn init_logging(options: &LogOptions<'_>) -> Result<(), LogError> {
     .map_err(|_| LogError::Twice)
 }
 
+/// Libraries whose words at `info` say nothing to an operator; a filter that names them is stronger.
+const QUIET: &str = "openraft=error,ort=warn";
+
 fn filter(text: &str) -> Result<EnvFilter, LogError> {
-    EnvFilter::try_new(text).map_err(|e| LogError::Filter { filter: text.to_owned(), reason: e.to_string() })
+    EnvFilter::try_new(format!("{QUIET},{text}"))
+        .map_err(|e| LogError::Filter { filter: text.to_owned(), reason: e.to_string() })
 }
 
 fn open(path: &Path) -> Result<File, LogError> {
@@ -88,6 +92,11 @@ mod tests {
     #[test]
     fn filters_and_files_that_cannot_be_are_refused_by_name() {
         assert!(filter("info,symphony_frontend=debug").is_ok());
+        assert!(filter("info").unwrap().to_string().contains("openraft=error"));
+        assert!(
+            filter("info,openraft=debug").unwrap().to_string().contains("openraft=debug"),
+            "the caller's word wins"
+        );
         let error = filter("symphony=loud").unwrap_err().to_string();
         assert!(error.contains("log filter `symphony=loud`"), "{error}");
         let error = open(Path::new("no/such/dir/log")).unwrap_err().to_string();
