@@ -205,7 +205,9 @@ impl BackendLink {
                 add(&counters.start_late_nanoseconds, done.start_late);
                 add(&counters.measured_nanoseconds, done.latency);
                 self.workers.rank.push(RankMessage::Done { gpu, sequence: done.sequence, free_at });
-                self.workers.tell_all(|| ModelMessage::Done { gpu, sequence: done.sequence });
+                let (start_late, latency) = (Nanos::new(done.start_late), Nanos::new(done.latency));
+                let sequence = done.sequence;
+                self.workers.tell_all(|| ModelMessage::Done { gpu, sequence, start_late, latency });
             }
             FromBackend::Refused { gpu, sequence, token, refusal, .. } => {
                 tracing::warn!(backend = %self.backend, %gpu, sequence, ?refusal, "plan refused");

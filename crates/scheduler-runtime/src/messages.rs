@@ -7,7 +7,7 @@ use symphony_protocol::dispatch::{RequestHeader, ToFrontend};
 use symphony_protocol::execute::ToBackend;
 use symphony_scheduler::ModelQueueConfig;
 use symphony_transport::LinkSender;
-use symphony_types::{BackendId, BootId, FrontendId, GpuId, ModelId, RequestId, Time, Token};
+use symphony_types::{BackendId, BootId, FrontendId, GpuId, ModelId, Nanos, RequestId, Time, Token};
 
 /// To a model worker. GPUs and models are ordinals of the sub-cluster unless they carry an id type.
 #[derive(Debug)]
@@ -30,8 +30,8 @@ pub(crate) enum ModelMessage {
     Cancel { frontend: FrontendId, boot: BootId, requests: Vec<(u64, u32)> },
     /// The rank worker gives a GPU; plan `sequence` is the next on it.
     Grant { ordinal: u32, gpu: u32, free_at: Time, sequence: u64 },
-    /// A plan is done.
-    Done { gpu: u32, sequence: u64 },
+    /// A plan is done; it started `start_late` after its planned start and took `latency`.
+    Done { gpu: u32, sequence: u64, start_late: Nanos, latency: Nanos },
     /// A plan was not accepted.
     Refused { gpu: u32, sequence: u64 },
     /// Backends already have (or had) these requests.

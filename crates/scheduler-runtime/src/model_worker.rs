@@ -7,7 +7,8 @@ use std::sync::Arc;
 use symphony_protocol::dispatch::{EndReason, RequestHeader, ToFrontend};
 use symphony_protocol::execute::{Execute, PlannedRequest, ToBackend};
 use symphony_scheduler::{
-    MinTree, ModelAction, ModelActions, ModelInput, ModelQueue, ModelQueueConfig, Plan, PlanCheck, Request,
+    Delays, LatenessMeter, MinTree, ModelAction, ModelActions, ModelInput, ModelQueue, ModelQueueConfig, Plan,
+    PlanCheck, Request,
 };
 use symphony_transport::LinkSender;
 use symphony_types::{BootId, FailReason, FrontendId, ModelId, Nanos, RequestId, Time};
@@ -23,6 +24,9 @@ use crate::worker::Worker;
 /// only wastes time, is better than a lost deadline (DESIGN section 8; consensus protocol, step 6).
 const REDRIVE_WAIT: Nanos = Nanos::from_millis(20);
 
+/// Measured lateness takes at most this part of a model's SLO: one in four.
+const LATENESS_SHARE_MAX: u64 = 4;
+
 /// Plans of which nothing was heard this long after their predicted end are forgotten.
 const PLAN_MEMORY: Nanos = Nanos::from_millis(10_000);
 
@@ -30,6 +34,10 @@ struct ModelSlot {
     id: ModelId,
     ordinal: u32,
     queue: ModelQueue,
+    lateness: LatenessMeter,
+    /// As configured: what the network adds.
+    delays: Delays,
+    slo: Nanos,
 }
 
 struct FrontendPeer {
@@ -41,6 +49,7 @@ struct FrontendPeer {
 struct SentPlan {
     slot: usize,
     end: Time,
+    predicted: Nanos,
     requests: Vec<Request>,
 }
 
@@ -133,8 +142,10 @@ impl ModelWorker {
                 Some(slot) => self.grant(now, slot, gpu, free_at, sequence),
                 None => self.rank.push(RankMessage::Release { ordinal, gpu, free_at, used: false }),
             },
-            ModelMessage::Done { gpu, sequence } => {
-                self.sent.remove(&(gpu, sequence));
+            ModelMessage::Done { gpu, sequence, start_late, latency } => {
+                if let Some(plan) = self.sent.remove(&(gpu, sequence)) {
+                    self.learn(&plan, start_late, latency);
+                }
             }
             ModelMessage::Refused { gpu, sequence } => {
                 add(&self.counters.plans_refused, 1);
@@ -149,7 +160,9 @@ impl ModelWorker {
         if self.by_id.contains_key(&id) {
             return;
         }
-        let slot = ModelSlot { id, ordinal, queue: ModelQueue::new(config) };
+        let (delays, slo) = (config.delays, config.slo);
+        let (queue, lateness) = (ModelQueue::new(config), LatenessMeter::default());
+        let slot = ModelSlot { id, ordinal, queue, lateness, delays, slo };
         let index = match self.slots.iter().position(Option::is_none) {
             Some(free) => free,
             None => {
@@ -204,6 +217,20 @@ impl ModelWorker {
         match self.by_id.get(&model) {
             Some(&slot) => self.step(now, slot, ModelInput::Arrive(request)),
             None => self.end(request.id, EndReason::Failed(FailReason::ModelNotReady)),
+        }
+    }
+
+    /// Plans ahead for plans that end later than predicted, as often as they lately did (DESIGN section 6: measured
+    /// quantiles).
+    fn learn(&mut self, plan: &SentPlan, start_late: Nanos, latency: Nanos) {
+        let Some(model) = &mut self.slots[plan.slot] else { return };
+        // Early execution does not make up for a late start: the next plan on the GPU has its own start.
+        let late = start_late + (latency - plan.predicted);
+        if let Some(lateness) = model.lateness.note(late) {
+            // However bad the machine is, most of the budget stays for batching.
+            let lateness = lateness.min(Nanos::new(model.slo.get() / LATENESS_SHARE_MAX));
+            let reply = model.delays.reply + lateness;
+            model.queue.set_delays(Delays { reply, ..model.delays });
         }
     }
 
@@ -286,7 +313,7 @@ impl ModelWorker {
     fn send(&mut self, now: Time, slot: usize, sequence: u64, plan: &Plan, requests: &[Request]) -> bool {
         if let Err(violation) = self.check.check(now, plan) {
             add(&self.counters.violations, 1);
-            tracing::error!(%violation, "plan violates an invariant");
+            symphony_telemetry::violated(violation.invariant, &violation.detail);
         }
         let Some(model) = &self.slots[slot] else { return false };
         let Some(route) = self.routes.get(&plan.gpu.get()) else { return false };
@@ -308,7 +335,8 @@ impl ModelWorker {
         add(&self.counters.plans, 1);
         add(&self.counters.planned_requests, requests.len() as u64);
         add(&self.counters.predicted_nanoseconds, plan.end.since(plan.start).get());
-        let sent = SentPlan { slot, end: plan.end, requests: requests.to_vec() };
+        let predicted = plan.end.since(plan.start);
+        let sent = SentPlan { slot, end: plan.end, predicted, requests: requests.to_vec() };
         self.sent.insert((plan.gpu.get(), sequence), sent);
         true
     }

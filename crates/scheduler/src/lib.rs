@@ -6,6 +6,7 @@
 
 mod actions;
 mod delays;
+mod lateness_meter;
 mod min_tree;
 mod model_queue;
 mod plan_check;
@@ -18,6 +19,7 @@ pub use actions::{
     Candidate, ModelAction, ModelActions, ModelInput, Plan, RankAction, RankActions, RankInput, Request,
 };
 pub use delays::Delays;
+pub use lateness_meter::LatenessMeter;
 pub use min_tree::MinTree;
 pub use model_queue::{ModelQueue, ModelQueueConfig, QUEUE_REQUESTS_MAX};
 pub use plan_check::{PlanCheck, Violation};
