@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use super::cluster::{Layout, LocalCluster};
 use super::demo_models::{self, DIGITS, MLP, RESNET};
 use super::demo_report::{DemoReport, Takeover};
+use super::signalled;
 use crate::cli::{DemoArgs, Output};
 
 /// Requests per second of each model: what two busy cores serve with room to spare.
@@ -34,6 +35,16 @@ const GRACE: Duration = Duration::from_secs(5);
 const TAKEOVER_WITHIN: Duration = Duration::from_secs(10);
 
 pub(crate) async fn run(args: &DemoArgs) -> anyhow::Result<()> {
+    tokio::select! {
+        result = demo(args) => result,
+        stopped = signalled() => {
+            stopped?;
+            anyhow::bail!("stopped by a signal")
+        }
+    }
+}
+
+async fn demo(args: &DemoArgs) -> anyhow::Result<()> {
     // Said first, since everything else is in vain without it.
     load_runtime(None)?;
     let dir = folder(args)?;
@@ -53,7 +64,7 @@ pub(crate) async fn run(args: &DemoArgs) -> anyhow::Result<()> {
     let ledger = ledger(&layout).await;
     cluster.stop();
     let (reports, takeover) = report?;
-    let report = DemoReport::new(reports, takeover, ledger?, &models, WARMUP, &layout, &dir);
+    let report = DemoReport::new(reports, takeover, ledger?, &models, WARMUP, &dir);
     match args.output {
         Output::Json => println!("{}", serde_json::to_string_pretty(&report)?),
         Output::Table => print!("{report}"),

@@ -10,7 +10,6 @@ use symphony::load::{ModelReport, Report};
 use symphony_protocol::view::ModelSpec;
 use symphony_types::NodeId;
 
-use super::cluster::Layout;
 use super::demo_models::DIGITS;
 
 /// The share of digits that must be right. The model gets 98.5 % of the held-out set right; load sends about that many
@@ -68,7 +67,6 @@ impl DemoReport {
         ledger: serde_json::Value,
         specs: &[ModelSpec],
         warmup: Duration,
-        _layout: &Layout,
         dir: &Path,
     ) -> Self {
         let specs: BTreeMap<_, _> = specs.iter().map(|spec| (spec.name.as_str(), spec)).collect();

@@ -6,3 +6,17 @@ mod demo_models;
 mod demo_report;
 mod process;
 pub(crate) mod up;
+
+use anyhow::Context;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Waits for SIGTERM or SIGINT, so that the processes of a cluster are ended with the one that started them.
+async fn signalled() -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    Ok(())
+}

@@ -3,18 +3,18 @@
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::Context;
 use symphony_config::{BackendConfig, NodeConfig, Role, SchedulerConfig};
 use symphony_executor::load_runtime;
-use tokio::signal::unix::{SignalKind, signal};
 
 use super::cluster::{Layout, LocalCluster};
-use super::demo_models;
+use super::{demo_models, signalled};
 use crate::cli::UpArgs;
 use crate::exit::bad_input;
 
 /// The configuration when none is given: the standard ports.
 const STANDARD: &str = include_str!("../../../../deploy/config/dev.toml");
+/// How long the cluster may take to answer, and each model to load.
+const READY_WITHIN: Duration = Duration::from_secs(60);
 /// How often it is looked whether all processes live.
 const WATCH_EVERY: Duration = Duration::from_millis(500);
 
@@ -24,18 +24,19 @@ pub(crate) async fn run(args: &UpArgs) -> anyhow::Result<()> {
     check_ports(&layout)?;
     let mut cluster = LocalCluster::start(&layout, &dir).await?;
     if args.with_models {
+        let known = cluster.control.get(true, READY_WITHIN).await?;
         for model in demo_models::prepare(&layout, &dir)? {
-            crate::tools::model::load_and_wait(&cluster.control, &model, Duration::from_secs(60)).await?;
+            // A cluster that comes back knows its models. Their profiles stay: measured anew they would differ a little.
+            let model = known.model_named(&model.name).map_or(model, |(_, loaded)| loaded.spec.clone());
+            crate::tools::model::load_and_wait(&cluster.control, &model, READY_WITHIN).await?;
             println!("model {} is ready", model.name);
         }
     }
     tell(&layout, &dir);
-    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
+    let mut stop = std::pin::pin!(signalled());
     let result = loop {
         tokio::select! {
-            _ = terminate.recv() => break Ok(()),
-            _ = interrupt.recv() => break Ok(()),
+            stopped = &mut stop => break stopped,
             () = tokio::time::sleep(WATCH_EVERY) => if let Err(error) = cluster.check() { break Err(error) },
         }
     };
