@@ -7,7 +7,7 @@
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use symphony_protocol::{FRAME_HEADER_BYTES, Frame, FrameError, FrameHeader, Message};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
@@ -113,6 +113,10 @@ impl<M: Message + Send + 'static> LinkSender<M> {
 #[derive(Debug)]
 pub struct LinkReceiver<M> {
     stream: BufReader<OwnedReadHalf>,
+    /// What has arrived of the header, or of the body once `header` is known. It lives here and not in the future of
+    /// [`LinkReceiver::receive`], so that a receive given up half-way loses nothing.
+    partial: BytesMut,
+    header: Option<FrameHeader>,
     peer: String,
     message: PhantomData<M>,
 }
@@ -124,27 +128,42 @@ impl<M: Message> LinkReceiver<M> {
         &self.peer
     }
 
-    /// Waits for the next frame.
+    /// Waits for the next frame. Cancel-safe: dropped before it is done, it goes on where it was when called again, so
+    /// it may stand in a `select!`.
     ///
     /// # Errors
     /// If the connection ends or something arrives that is no frame of this link; the link is of no use then.
     pub async fn receive(&mut self) -> Result<Frame<M>, LinkError> {
-        let mut header = [0; FRAME_HEADER_BYTES];
-        self.fill(&mut header).await?;
-        let header = FrameHeader::parse(header).map_err(|source| self.bad_frame(source))?;
-        let mut body = BytesMut::zeroed(header.length());
-        self.fill(&mut body).await?;
-        Frame::decode(header, body.freeze()).map_err(|source| self.bad_frame(source))
+        let header = match self.header {
+            Some(header) => header,
+            None => {
+                self.gather(FRAME_HEADER_BYTES).await?;
+                let mut bytes = [0; FRAME_HEADER_BYTES];
+                bytes.copy_from_slice(&self.partial);
+                let header = FrameHeader::parse(bytes).map_err(|source| self.bad_frame(source))?;
+                self.partial.clear();
+                self.partial.reserve(header.length());
+                self.header = Some(header);
+                header
+            }
+        };
+        self.gather(header.length()).await?;
+        self.header = None;
+        let body = std::mem::take(&mut self.partial).freeze();
+        Frame::decode(header, body).map_err(|source| self.bad_frame(source))
     }
 
-    async fn fill(&mut self, bytes: &mut [u8]) -> Result<(), LinkError> {
-        match self.stream.read_exact(bytes).await {
-            Ok(_) => Ok(()),
-            Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => {
-                Err(LinkError::Closed { peer: self.peer.clone() })
+    /// Reads until `partial` has `length` bytes, and none of what follows them.
+    async fn gather(&mut self, length: usize) -> Result<(), LinkError> {
+        while self.partial.len() < length {
+            let missing = length - self.partial.len();
+            match self.stream.read_buf(&mut (&mut self.partial).limit(missing)).await {
+                Ok(0) => return Err(LinkError::Closed { peer: self.peer.clone() }),
+                Ok(_) => {}
+                Err(source) => return Err(LinkError::Io { peer: self.peer.clone(), source }),
             }
-            Err(source) => Err(LinkError::Io { peer: self.peer.clone(), source }),
         }
+        Ok(())
     }
 
     fn bad_frame(&self, source: FrameError) -> LinkError {
@@ -182,7 +201,8 @@ where
     let (queue, frames) = mpsc::channel(LINK_FRAMES_MAX);
     tokio::spawn(write_frames(write, frames, peer.clone()));
     let stream = BufReader::with_capacity(READ_BUFFER_BYTES, read);
-    Ok((LinkSender { queue }, LinkReceiver { stream, peer, message: PhantomData }))
+    let receiver = LinkReceiver { stream, partial: BytesMut::new(), header: None, peer, message: PhantomData };
+    Ok((LinkSender { queue }, receiver))
 }
 
 /// Writes what gathers; ends with the last sender, or with the connection.
@@ -239,6 +259,34 @@ mod tests {
         }
         drop(sender);
         assert!(matches!(receiver.receive().await, Err(LinkError::Closed { .. })));
+    }
+
+    /// Byte by byte, and after every byte the receive is given up as a `select!` does it.
+    #[tokio::test]
+    async fn a_receive_given_up_between_any_two_bytes_loses_nothing() {
+        let ((_sender, mut receiver), mut stream) = pair().await;
+        let mut bytes = BytesMut::new();
+        let messages: Vec<_> = (1..4).map(|n| ToFrontend::Welcome { token: Token::new(n) }).collect();
+        for message in &messages {
+            Frame::encode(message, &[Bytes::from_static(b"tail")], &mut bytes).unwrap();
+        }
+        let mut received = Vec::new();
+        for &byte in &bytes {
+            stream.write_all(&[byte]).await.unwrap();
+            // A few turns of the runtime bring the byte to the receiver, which then holds part of a frame.
+            for _ in 0..4 {
+                tokio::select! {
+                    biased;
+                    frame = receiver.receive() => received.push(frame.unwrap()),
+                    () = tokio::task::yield_now() => {}
+                }
+            }
+        }
+        while received.len() < messages.len() {
+            received.push(receiver.receive().await.unwrap());
+        }
+        assert!(received.iter().all(|frame| frame.tail == "tail"));
+        assert_eq!(received.into_iter().map(|frame| frame.message).collect::<Vec<_>>(), messages);
     }
 
     #[tokio::test]
