@@ -56,13 +56,13 @@ pub(crate) struct UpArgs {
     /// emulated backend with four GPUs on the standard ports.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Override a key; repeatable.
+    /// Override a key, for example --set scheduler.delays.reply_us=1000; repeatable.
     #[arg(long = "set", value_name = "SECTION.KEY=VALUE")]
     pub(crate) set: Vec<String>,
-    /// Where configurations, logs and Raft data are kept.
+    /// Where configurations, logs and Raft data are kept; a cluster that comes back here knows its models.
     #[arg(long, value_name = "DIR", default_value = "symphony-up")]
     pub(crate) dir: PathBuf,
-    /// Load the digits model and an emulated model when the cluster is up.
+    /// Load the demo's models when the cluster is up: digits and mlp on the CPU, resnet50 on emulated GPUs.
     #[arg(long)]
     pub(crate) with_models: bool,
 }
@@ -122,7 +122,7 @@ pub(crate) enum ModelCommand {
 pub(crate) struct ModelLoadArgs {
     /// The name that clients use.
     pub(crate) name: String,
-    /// ONNX file, as the backends see it.
+    /// ONNX file, as the backends see it; needs --profile.
     #[arg(long, value_name = "FILE", conflicts_with = "emulated")]
     pub(crate) onnx: Option<PathBuf>,
     /// No file: emulated GPUs take the profile's time and answer with a checksum of the input.
@@ -140,13 +140,13 @@ pub(crate) struct ModelLoadArgs {
     /// Largest batch, with --alpha-ms.
     #[arg(long, default_value_t = 64)]
     pub(crate) batch_max: u32,
-    /// GPU kind that --alpha-ms and --beta-ms speak of.
+    /// GPU kind that --alpha-ms and --beta-ms speak of, see `symphony get gpus`.
     #[arg(long, default_value = "emulated")]
     pub(crate) gpu_kind: String,
     /// Latency objective from arrival to answer, in milliseconds.
     #[arg(long)]
     pub(crate) slo_ms: f64,
-    /// Sub-cluster; not needed if there is only one.
+    /// Sub-cluster, see `symphony get subclusters`; needed if there are several, as with `symphony up`.
     #[arg(long, default_value = "")]
     pub(crate) subcluster: String,
     /// Scheduling policy: symphony or eager.
@@ -222,7 +222,7 @@ pub(crate) struct ProfileArgs {
     /// The model's name in the profile; the file's name if not given.
     #[arg(long)]
     pub(crate) name: Option<String>,
-    /// GPU kind that this machine stands for.
+    /// GPU kind that this machine stands for; must be that of the GPUs which will run the model.
     #[arg(long, default_value = "cpu")]
     pub(crate) gpu_kind: String,
     /// Largest batch to measure.

@@ -124,7 +124,7 @@ fn check_ports(layout: &Layout) -> anyhow::Result<()> {
     for (key, address) in ports {
         if let Err(error) = std::net::TcpListener::bind(address.to_string()) {
             return Err(bad_input(format!(
-                "{key}: cannot listen on {address}: {error}; stop what listens there, or set {key}"
+                "{key}: cannot listen on {address}: {error}; stop what listens there, or give other ports with --config"
             )));
         }
     }

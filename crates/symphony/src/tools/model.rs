@@ -101,6 +101,13 @@ fn spec(args: &ModelLoadArgs) -> anyhow::Result<ModelSpec> {
         }
         _ => return Err(bad_input("give --profile FILE (see `symphony profile`), or --alpha-ms and --beta-ms")),
     };
+    let fastest = profiles.values().map(|profile: &KindProfile| profile.latency.latency(1)).min().unwrap_or_default();
+    if slo < fastest {
+        let (slo_ms, latency_ms) = (args.slo_ms, fastest.as_millis_f64());
+        return Err(bad_input(format!(
+            "--slo-ms {slo_ms}: one item alone takes {latency_ms} ms; expected more than that"
+        )));
+    }
     let subcluster = args.subcluster.clone();
     Ok(ModelSpec { name: args.name.clone(), subcluster, slo, source, signature, profiles, policy: args.policy.clone() })
 }
