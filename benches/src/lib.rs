@@ -1,1 +1,8 @@
-//! Being written.
+//! What the benchmarks share: a cluster in virtual time that records what its decision objects are told, so that a
+//! benchmark can tell it to them again and time nothing else.
+
+mod host;
+mod tape;
+
+pub use host::{CONFIG_SLO, Host, queue_config};
+pub use tape::{ModelTape, RankTape, Tapes, record};

@@ -1,0 +1,2 @@
+//! Fault scenarios against real processes.
+fn main() {}

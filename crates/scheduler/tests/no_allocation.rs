@@ -1,0 +1,187 @@
+//! No heap in a decision (DESIGN section 7): after a warm-up, queues and ranker live in the memory they have.
+//!
+//! One test function, because the counting allocator counts the whole process: two at once would count each other.
+
+use std::alloc::System;
+use std::hint::black_box;
+
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, Stats, StatsAlloc};
+use symphony_scheduler::{
+    Delays, GpuChoice, GpuRanker, MinTree, ModelAction, ModelActions, ModelInput, ModelQueue, ModelQueueConfig, Policy,
+    RankAction, RankActions, RankInput, Request,
+};
+use symphony_types::{GpuId, LatencyProfile, Nanos, RequestId, Time};
+
+#[global_allocator]
+static GLOBAL: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+const MODELS: u32 = 20;
+const GPUS: u32 = 8;
+/// Grants that can be on their way at once.
+const GRANTS_MAX: usize = GPUS as usize;
+const SLO: Nanos = Nanos::from_millis(25);
+const WARM_UP_REQUESTS: u64 = 200_000;
+const COUNTED_REQUESTS: u64 = 100_000;
+
+/// Queues and ranker around virtual time, in memory that is all there from the start.
+struct Host {
+    now: Time,
+    queues: Vec<ModelQueue>,
+    ranker: GpuRanker,
+    /// Slot 0 wakes the ranker, slot 1 + m model m.
+    timers: MinTree,
+    actions: ModelActions,
+    rank_actions: RankActions,
+    grants: [Option<(u32, GpuId, Time)>; GRANTS_MAX],
+    random: u64,
+    sequence: u64,
+    planned: u64,
+    dropped: u64,
+}
+
+impl Host {
+    fn new(policy: Policy, requests_max: usize) -> Self {
+        let profile = LatencyProfile::from_line(1.053, 5.072, 64).unwrap();
+        let delays = Delays { reply: Nanos::from_micros(100), guard: Nanos::from_micros(20), ..Delays::default() };
+        let config = ModelQueueConfig { profile, slo: SLO, policy, delays, requests_max };
+        let mut host = Self {
+            now: Time::ZERO,
+            queues: (0..MODELS).map(|_| ModelQueue::new(config.clone())).collect(),
+            ranker: GpuRanker::new(MODELS, GPUS, GpuChoice::LowestId),
+            timers: MinTree::new(1 + MODELS as usize),
+            actions: ModelActions::default(),
+            rank_actions: RankActions::default(),
+            grants: [None; GRANTS_MAX],
+            random: 7,
+            sequence: 0,
+            planned: 0,
+            dropped: 0,
+        };
+        for gpu in 0..GPUS {
+            host.rank(RankInput::BusyUntil { gpu: GpuId::new(gpu), free_at: Time::ZERO });
+        }
+        host
+    }
+
+    /// A number in 0..`below` (xorshift).
+    fn random(&mut self, below: u64) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random % below
+    }
+
+    /// `requests` requests at `rate` per second: bursts and pauses, a fifth of them with two to four items, a fifth
+    /// with shorter deadlines (so that they do not join at the back), one in fifty withdrawn at once.
+    fn serve(&mut self, requests: u64, rate: u64) {
+        let mean_gap_ns = 1_000_000_000 / rate;
+        for _ in 0..requests {
+            let gap = if self.random(4) == 0 { self.random(8 * mean_gap_ns) } else { 0 };
+            self.run_until(self.now + Nanos::new(gap));
+            let model = self.random(u64::from(MODELS)) as usize;
+            let items = if self.random(5) == 0 { 2 + self.random(3) as u32 } else { 1 };
+            let deadline = self.now + if self.random(5) == 0 { Nanos::from_millis(15) } else { SLO };
+            let id = RequestId { sequence: self.sequence, ..RequestId::default() };
+            self.sequence += 1;
+            self.model(model, ModelInput::Arrive(Request { id, deadline, items }));
+            if self.random(50) == 0 {
+                self.model(model, ModelInput::Cancel(id));
+            }
+        }
+    }
+
+    fn run_until(&mut self, until: Time) {
+        while let Some((slot, at)) = self.timers.min().filter(|&(_, at)| at <= until.as_nanos()) {
+            self.now = self.now.max(Time::from_nanos(at));
+            self.timers.set(slot, MinTree::EMPTY);
+            match slot.checked_sub(1) {
+                None => self.rank(RankInput::Wake),
+                Some(model) => self.model(model, ModelInput::Wake),
+            }
+        }
+        self.now = until;
+    }
+
+    fn model(&mut self, model: usize, input: ModelInput) {
+        self.step(model, input);
+        while let Some((model, gpu, free_at)) = self.grants.iter_mut().find_map(Option::take) {
+            self.step(model as usize, ModelInput::Grant { gpu, free_at });
+        }
+    }
+
+    fn step(&mut self, model: usize, input: ModelInput) {
+        self.actions.clear();
+        self.queues[model].step(self.now, input, &mut self.actions);
+        for at in 0..self.actions.list.len() {
+            match self.actions.list[at] {
+                ModelAction::Offer { answered, candidate } => {
+                    self.rank_step(RankInput::Offer { model: model as u32, answered, candidate });
+                }
+                ModelAction::Release { gpu, free_at } => {
+                    self.rank_step(RankInput::Release { model: model as u32, gpu, free_at });
+                }
+                ModelAction::Execute(plan) => self.planned += u64::from(plan.requests),
+                ModelAction::Drop { .. } => self.dropped += 1,
+                ModelAction::WakeAt(at) => self.timers.set(1 + model, at.as_nanos()),
+            }
+        }
+    }
+
+    fn rank(&mut self, input: RankInput) {
+        self.rank_step(input);
+        while let Some((model, gpu, free_at)) = self.grants.iter_mut().find_map(Option::take) {
+            self.step(model as usize, ModelInput::Grant { gpu, free_at });
+        }
+    }
+
+    fn rank_step(&mut self, input: RankInput) {
+        self.rank_actions.clear();
+        self.ranker.step(self.now, input, &mut self.rank_actions);
+        for action in &self.rank_actions {
+            match *action {
+                RankAction::Grant { model, gpu, free_at } => {
+                    let room = self.grants.iter_mut().find(|slot| slot.is_none());
+                    *room.expect("a GPU is granted once at a time") = Some((model, gpu, free_at));
+                }
+                RankAction::WakeAt(at) => self.timers.set(0, at.as_nanos()),
+            }
+        }
+    }
+}
+
+/// What the whole process asked of the heap while `work` ran.
+fn heap_use(work: impl FnOnce()) -> Stats {
+    let region = Region::new(GLOBAL);
+    work();
+    region.change()
+}
+
+#[test]
+fn a_decision_allocates_nothing_after_the_warm_up() {
+    // Phase 1: the counter counts. A planted allocation, growth included, must be seen, or the rest proves nothing.
+    let planted = heap_use(|| {
+        let mut grows = Vec::with_capacity(1);
+        grows.push(1_u64);
+        grows.push(2);
+        black_box(&grows);
+    });
+    assert_eq!((planted.allocations, planted.reallocations, planted.deallocations), (1, 1, 1), "{planted:?}");
+
+    // Phase 2: both policies, below capacity, and at three times capacity, where most requests are dropped and queues
+    // run into their limit. Eight GPUs serve some 5000 requests of one item per second, fewer of twenty models.
+    for (policy, name) in [(Policy::SYMPHONY, "symphony"), (Policy::EAGER, "eager")] {
+        for (rate, requests_max) in [(1_500, 1 << 20), (15_000, 1 << 20), (15_000, 12)] {
+            let mut host = Host::new(policy, requests_max);
+            // The warm-up sees worse than what is counted, as queues of a process that runs for days have.
+            host.serve(WARM_UP_REQUESTS / 2, rate * 2);
+            host.serve(WARM_UP_REQUESTS / 2, rate);
+            let (planned, dropped) = (host.planned, host.dropped);
+            let used = heap_use(|| host.serve(COUNTED_REQUESTS, rate));
+            let (planned, dropped) = (host.planned - planned, host.dropped - dropped);
+            let at = format!("{name} at {rate} r/s, {planned} planned, {dropped} dropped: {used:?}");
+            assert_eq!((used.allocations, used.reallocations, used.deallocations), (0, 0, 0), "{at}");
+            assert!(planned > COUNTED_REQUESTS / 20, "little was scheduled: {at}");
+            assert!(rate < 10_000 || dropped > COUNTED_REQUESTS / 10, "little was dropped: {at}");
+        }
+    }
+}
