@@ -56,23 +56,26 @@ impl LocalCluster {
             let config = NodeConfig { scheduler: Some(scheduler.clone()), ..base(layout) };
             cluster.schedulers.push((scheduler.id, start_node("scheduler", &name, &config, dir)?));
         }
+        // A sub-cluster's leader is chosen among the replicas that are up when its first backend comes.
+        cluster.wait_for(&bar, |view| missing_schedulers(view, layout)).await?;
         for backend in &layout.backends {
             let config = NodeConfig { backend: Some(backend.clone()), ..base(layout) };
             cluster.others.push(start_node("backend", &backend.name, &config, dir)?);
         }
         let config = NodeConfig { frontend: Some(layout.frontend.clone()), ..base(layout) };
         cluster.others.push(start_node("frontend", &layout.frontend.name, &config, dir)?);
-        cluster.wait_until_ready(layout, &bar).await?;
+        cluster.wait_for(&bar, |view| missing(view, layout)).await?;
         bar.finish_and_clear();
         Ok(cluster)
     }
 
-    async fn wait_until_ready(&mut self, layout: &Layout, bar: &ProgressBar) -> anyhow::Result<()> {
+    /// Waits until nothing is missing any more.
+    async fn wait_for(&mut self, bar: &ProgressBar, missing: impl Fn(&View) -> Option<String>) -> anyhow::Result<()> {
         let give_up = Instant::now() + READY_WITHIN;
         loop {
             self.check()?;
             let missing = match self.control.get(false, LOOK_WITHIN).await {
-                Ok(view) => match missing(&view, layout) {
+                Ok(view) => match missing(&view) {
                     None => return Ok(()),
                     Some(missing) => missing,
                 },
@@ -137,9 +140,8 @@ fn start_node(role: &str, name: &str, config: &NodeConfig, dir: &Path) -> anyhow
 
 /// What a cluster still lacks, in words.
 fn missing(view: &View, layout: &Layout) -> Option<String> {
-    let up = view.nodes.values().filter(|n| n.up && n.boot.is_some()).count();
-    if up < layout.schedulers.len() {
-        return Some(format!("schedulers ({up} of {} are up)", layout.schedulers.len()));
+    if let Some(schedulers) = missing_schedulers(view, layout) {
+        return Some(schedulers);
     }
     for backend in &layout.backends {
         if !view.backends.values().any(|b| b.name == backend.name && b.up) {
@@ -151,4 +153,10 @@ fn missing(view: &View, layout: &Layout) -> Option<String> {
     }
     let headless = view.subclusters.values().find(|s| s.leader.is_none())?;
     Some(format!("a leader of sub-cluster {}", headless.name))
+}
+
+fn missing_schedulers(view: &View, layout: &Layout) -> Option<String> {
+    let up = view.nodes.values().filter(|n| n.up && n.boot.is_some()).count();
+    let all = layout.schedulers.len();
+    (up < all).then(|| format!("schedulers ({up} of {all} are up)"))
 }
