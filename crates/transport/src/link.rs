@@ -283,7 +283,8 @@ mod tests {
             }
         }
         while received.len() < messages.len() {
-            received.push(receiver.receive().await.unwrap());
+            let frame = tokio::time::timeout(Duration::from_secs(5), receiver.receive()).await;
+            received.push(frame.expect("the stream is in step").unwrap());
         }
         assert!(received.iter().all(|frame| frame.tail == "tail"));
         assert_eq!(received.into_iter().map(|frame| frame.message).collect::<Vec<_>>(), messages);
