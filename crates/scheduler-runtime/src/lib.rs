@@ -15,6 +15,7 @@ mod model_worker;
 mod offer_board;
 mod rank_worker;
 mod runtime;
+mod servable;
 mod subcluster;
 mod worker;
 

@@ -19,6 +19,7 @@ use crate::messages::{ModelMessage, RankMessage};
 use crate::model_worker::ModelWorker;
 use crate::offer_board::{OfferBoard, SUBCLUSTER_MODELS_MAX};
 use crate::rank_worker::RankWorker;
+use crate::servable::{Holder, servable};
 use crate::worker::{ThreadPolicy, Worker, start_thread};
 
 /// The most requests that wait for one model.
@@ -161,6 +162,13 @@ struct LinkedBackend {
     task: JoinHandle<()>,
 }
 
+impl LinkedBackend {
+    fn holder(&self, view: &View, id: BackendId) -> Holder {
+        let ready = view.models.iter().filter(|(_, model)| holds(model, id, self.boot));
+        Holder { in_use: *self.usable.borrow(), holds: ready.map(|(&model, _)| model).collect() }
+    }
+}
+
 /// Follows the view: which backends to seal, which models to serve.
 struct Lead {
     config: LeadConfig,
@@ -292,18 +300,16 @@ impl Lead {
             self.models.remove(&model);
             self.workers.tell_all(|| ModelMessage::Remove { model });
         }
-        for (&id, model) in &view.models {
-            if model.subcluster != self.id || self.models.contains_key(&id) || self.backends.is_empty() {
-                continue;
-            }
-            // GPUs of a sub-cluster hold the same models: a model is served once all of them have it.
-            let everywhere = self.backends.iter().all(|(backend, b)| {
-                let used = *b.usable.borrow() || self.models.is_empty();
-                !used || holds(model, *backend, b.boot)
-            });
-            if everywhere {
-                self.serve(view, id, model);
-            }
+        let holders: Vec<_> = self.backends.iter().map(|(&id, backend)| backend.holder(view, id)).collect();
+        let served = self.models.keys().copied().collect();
+        let waiting: Vec<_> = view
+            .models
+            .iter()
+            .filter(|(id, model)| model.subcluster == self.id && !self.models.contains_key(id))
+            .map(|(&id, _)| id)
+            .collect();
+        for id in servable(&served, waiting, &holders) {
+            self.serve(view, id, &view.models[&id]);
         }
     }
 

@@ -1,0 +1,80 @@
+//! Which models a lead may serve: GPUs of a sub-cluster hold the same models (docs/adr/0006).
+
+use std::collections::BTreeSet;
+
+use symphony_types::ModelId;
+
+/// A linked backend as this choice sees it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Holder {
+    /// Its GPUs are given to models.
+    pub(crate) in_use: bool,
+    /// The models it has ready.
+    pub(crate) holds: BTreeSet<ModelId>,
+}
+
+/// Those of the `waiting` models that can be served besides `served`.
+///
+/// Every backend in use must hold a model, and at least one backend must hold it together with everything else that is
+/// served. Without the second rule a lead that has no backend in use yet, which is every lead after a take-over, would
+/// serve models that nobody has, and then no backend would ever hold all that is served.
+pub(crate) fn servable(
+    served: &BTreeSet<ModelId>,
+    waiting: impl IntoIterator<Item = ModelId>,
+    backends: &[Holder],
+) -> Vec<ModelId> {
+    let mut able: Vec<_> = backends.iter().filter(|backend| served.is_subset(&backend.holds)).collect();
+    let mut chosen = Vec::new();
+    for model in waiting {
+        let in_use_hold = backends.iter().all(|backend| !backend.in_use || backend.holds.contains(&model));
+        let left: Vec<_> = able.iter().filter(|backend| backend.holds.contains(&model)).copied().collect();
+        if in_use_hold && !left.is_empty() {
+            chosen.push(model);
+            able = left;
+        }
+    }
+    chosen
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn models(ids: &[u32]) -> BTreeSet<ModelId> {
+        ids.iter().map(|&id| ModelId::new(id)).collect()
+    }
+
+    fn holder(in_use: bool, holds: &[u32]) -> Holder {
+        Holder { in_use, holds: models(holds) }
+    }
+
+    fn chosen(served: &[u32], waiting: &[u32], backends: &[Holder]) -> Vec<u32> {
+        let chosen = servable(&models(served), models(waiting), backends);
+        chosen.into_iter().map(ModelId::get).collect()
+    }
+
+    #[test]
+    fn a_model_waits_for_every_backend_in_use_and_for_no_other() {
+        let loading = [holder(true, &[1, 2]), holder(true, &[1])];
+        assert_eq!(chosen(&[1], &[2], &loading), Vec::<u32>::new());
+        let joining = [holder(true, &[1, 2]), holder(false, &[])];
+        assert_eq!(chosen(&[1], &[2], &joining), [2]);
+    }
+
+    #[test]
+    fn after_a_take_over_a_model_that_nobody_has_does_not_keep_the_others_from_being_served() {
+        assert_eq!(chosen(&[], &[1, 2, 3], &[holder(false, &[1, 3])]), [1, 3]);
+    }
+
+    #[test]
+    fn while_the_only_backend_restarts_nothing_more_is_served() {
+        assert_eq!(chosen(&[1], &[2], &[holder(false, &[])]), Vec::<u32>::new());
+        assert_eq!(chosen(&[1], &[2], &[]), Vec::<u32>::new());
+    }
+
+    #[test]
+    fn a_backend_that_holds_everything_chosen_always_remains() {
+        let apart = [holder(false, &[1]), holder(false, &[2])];
+        assert_eq!(chosen(&[], &[1, 2], &apart), [1]);
+    }
+}
