@@ -29,6 +29,8 @@ const DECLARATIONS_MAX: usize = 128;
 
 /// Probes at a time, one per replica; who is not probed is found by its silence.
 const PROBES_MAX: usize = 64;
+/// How often a replica whose connection was lost is asked whether its port is closed.
+const PROBE_ATTEMPTS: u32 = 3;
 
 /// The threads of one replica's failure detection.
 #[derive(Debug)]
@@ -182,11 +184,18 @@ impl Judge {
                     self.probes.fetch_sub(1, Ordering::Relaxed);
                     return;
                 }
-                let (inputs, within, probes) = (self.inputs.clone(), self.limits.dial, self.probes.clone());
+                let (inputs, probes) = (self.inputs.clone(), self.probes.clone());
+                let (within, pause) = (self.limits.dial, self.limits.beat);
                 let probe = move || {
-                    if refuses(&addr, within) {
-                        // A full queue is full of beats; the replica's silence will tell.
-                        let _ = inputs.try_send(Input::Refused { node, boot });
+                    // A process that is killed closes its connections before its listeners, or after: a port that
+                    // still accepts says little, so it is asked again a beat later.
+                    for _ in 0..PROBE_ATTEMPTS {
+                        if refuses(&addr, within) {
+                            // A full queue is full of beats; the replica's silence will tell.
+                            let _ = inputs.try_send(Input::Refused { node, boot });
+                            break;
+                        }
+                        thread::sleep(pause);
                     }
                     probes.fetch_sub(1, Ordering::Relaxed);
                 };
