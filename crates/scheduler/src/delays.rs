@@ -20,6 +20,6 @@ impl Delays {
     #[inline]
     #[must_use]
     pub const fn lead(&self, batch: u32) -> Nanos {
-        Nanos::new(self.control.get() + self.data_per_item.get().saturating_mul(batch as u64))
+        Nanos::new(self.control.get().saturating_add(self.data_per_item.get().saturating_mul(batch as u64)))
     }
 }

@@ -113,10 +113,9 @@ impl ModelQueue {
 
     /// The path's delays were measured anew.
     pub fn set_delays(&mut self, delays: Delays) {
-        let reply = delays.reply;
         self.config.delays = delays;
         for queued in &mut self.queue {
-            queued.must_end_by = queued.request.deadline - reply;
+            queued.must_end_by = must_end_by(&queued.request, &delays);
         }
     }
 
@@ -187,11 +186,13 @@ impl ModelQueue {
             DropRule::Prune => 1,
         };
         if floor == 0 {
-            // Not even the youngest can be met here. Without a GPU in sight that is final, on a particular GPU it is not.
-            if gpu_free > now {
+            // Not even the youngest can be met here. Without a GPU in sight that is final, on a particular GPU it is not:
+            // there the head runs if it can. Returning a GPU that suits the head would bring it back at once, for ever.
+            if gpu_free <= now {
+                self.drop_unreachable(now, out);
+            } else if !self.queue.front().is_some_and(|head| self.fits(head, now, gpu_free, 1)) {
                 return None;
             }
-            self.drop_unreachable(now, out);
         }
         self.drop_heads(now, gpu_free, floor.max(1), out);
         let head = self.queue.front()?;
@@ -221,6 +222,11 @@ impl ModelQueue {
         (now + self.config.delays.lead(batch)).max(gpu_free) + self.config.profile.latency(batch)
     }
 
+    /// Whether the request can ride in a batch of `floor` items, or be met alone if it is larger.
+    fn fits(&self, queued: &Queued, now: Time, gpu_free: Time, floor: u32) -> bool {
+        queued.must_end_by >= self.finish(now, gpu_free, floor.max(queued.request.items))
+    }
+
     /// Moves the split until the first request of the window could ride with everyone behind it, and returns the batch
     /// size worth protecting: the target, or the whole window if that is smaller.
     fn slide_window(&mut self, now: Time, gpu_free: Time) -> u32 {
@@ -239,7 +245,7 @@ impl ModelQueue {
     /// Gives up queue heads that cannot ride in a batch of `floor` items (or be met alone, if they are larger).
     fn drop_heads(&mut self, now: Time, gpu_free: Time, floor: u32, out: &mut ModelActions) {
         while let Some(head) = self.queue.front() {
-            if head.must_end_by >= self.finish(now, gpu_free, floor.max(head.request.items)) {
+            if self.fits(head, now, gpu_free, floor) {
                 break;
             }
             // Heads inside the window were found to fit; a plain prune has no window and looks at every head.
@@ -283,9 +289,9 @@ impl ModelQueue {
             }
             return (batch as usize, batch);
         }
-        let (mut requests, mut batch) = (0, 0);
+        let (mut requests, mut batch) = (0, 0_u32);
         for queued in &self.queue {
-            let larger = batch + queued.request.items;
+            let larger = batch.saturating_add(queued.request.items);
             if requests > 0 && larger > floor && self.finish(now, gpu_free, larger) > must_end_by {
                 break;
             }
@@ -297,7 +303,7 @@ impl ModelQueue {
 
     fn insert(&mut self, now: Time, request: Request) {
         let request = Request { items: request.items.max(1), ..request };
-        let queued = Queued { request, must_end_by: request.deadline - self.config.delays.reply, arrived: now };
+        let queued = Queued { request, must_end_by: must_end_by(&request, &self.config.delays), arrived: now };
         let index = match self.queue.back() {
             Some(last) if last.must_end_by > queued.must_end_by => {
                 self.queue.partition_point(|q| q.must_end_by <= queued.must_end_by)
@@ -347,4 +353,10 @@ impl ModelQueue {
         let budget = self.config.slo - delays.reply - delays.control;
         self.target = target_batch(&self.config.profile, self.rate.per_second(), budget, delays.data_per_item);
     }
+}
+
+/// A deadline at the end of time is taken for the moment before it: [`Time::NEVER`] is also the end of what is
+/// impossible, and nothing impossible may seem to be met.
+fn must_end_by(request: &Request, delays: &Delays) -> Time {
+    (request.deadline - delays.reply).min(Time::NEVER - Nanos::new(1))
 }

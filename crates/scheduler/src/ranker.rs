@@ -100,6 +100,8 @@ impl GpuRanker {
             RankInput::Forget(model) => {
                 let Some(slot) = self.model_slot(model) else { return };
                 self.place(slot, None);
+                // The slot's next model answers its own grants only.
+                self.models[slot].grants = 0;
             }
             RankInput::Wake => self.wake_at = Time::NEVER,
         }
@@ -146,7 +148,7 @@ impl GpuRanker {
                 Some(gpu) => self.grant(slot, gpu, out),
                 None => {
                     self.ready.set(slot, candidate.latest.as_nanos());
-                    self.ready_lead.set(slot, MinTree::EMPTY - 1 - candidate.lead.get());
+                    self.ready_lead.set(slot, (MinTree::EMPTY - 1).saturating_sub(candidate.lead.get()));
                 }
             }
         }

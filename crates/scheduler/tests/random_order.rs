@@ -1,0 +1,343 @@
+//! Queues and a ranker under random inputs, with every message between them delayed at will: whatever the order, the
+//! invariants hold, no request is lost, and the wake-ups asked for are enough to end every request.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use proptest::prelude::*;
+use symphony_scheduler::{
+    Candidate, Delays, DropRule, GpuChoice, GpuRanker, ModelAction, ModelActions, ModelInput, ModelQueue,
+    ModelQueueConfig, PlanCheck, Policy, RankAction, RankInput, Request, Trigger,
+};
+use symphony_types::{BootId, FrontendId, GpuId, LatencyProfile, Nanos, RequestId, Time};
+
+const MODELS: u32 = 3;
+const GPUS: u32 = 3;
+const REQUESTS_MAX: usize = 12;
+/// Rounds of messages without time passing: far more than there are GPUs and models to talk about.
+const ROUNDS_MAX: usize = 500;
+/// Later than any deadline that is meant.
+const END_OF_TIME: Time = Time::from_nanos(u64::MAX / 2);
+
+#[derive(Clone, Copy, Debug)]
+enum Op {
+    Pass { nanos: u64 },
+    Arrive { model: u32, items: u32, budget: u64, frontend: u32 },
+    Cancel { model: u32, nth: usize },
+    Withdraw { frontend: u32 },
+    DeliverOffer { model: u32 },
+    DeliverGrant { model: u32 },
+    DeliverRelease,
+    Ring,
+    Remove { gpu: u32 },
+    Report { gpu: u32, after: u64 },
+}
+
+struct Host {
+    now: Time,
+    queues: Vec<ModelQueue>,
+    ranker: GpuRanker,
+    queue_wakes: Vec<Time>,
+    rank_wake: Time,
+    offers: Vec<Option<(u64, Option<Candidate>)>>,
+    grants: Vec<VecDeque<(GpuId, Time)>>,
+    releases: VecDeque<(u32, GpuId, Time)>,
+    /// Requests in each queue, as they should be.
+    queued: Vec<BTreeMap<RequestId, Request>>,
+    arrived: u64,
+    ended: u64,
+    /// GPUs out with a model.
+    out: Vec<bool>,
+    gone: Vec<bool>,
+    check: PlanCheck,
+}
+
+impl Host {
+    fn new(policy: Policy, delays: Delays, choice: GpuChoice) -> Self {
+        let config = ModelQueueConfig {
+            profile: LatencyProfile::from_line(1.0, 5.0, 8).unwrap(),
+            slo: Nanos::from_millis(40),
+            policy,
+            delays,
+            requests_max: REQUESTS_MAX,
+        };
+        let models = MODELS as usize;
+        let mut host = Self {
+            now: Time::from_nanos(3_600_000_000_000),
+            queues: vec![ModelQueue::new(config); models],
+            ranker: GpuRanker::new(0, 0, choice),
+            queue_wakes: vec![Time::NEVER; models],
+            rank_wake: Time::NEVER,
+            offers: vec![None; models],
+            grants: vec![VecDeque::new(); models],
+            releases: VecDeque::new(),
+            queued: vec![BTreeMap::new(); models],
+            arrived: 0,
+            ended: 0,
+            out: vec![false; GPUS as usize],
+            gone: vec![false; GPUS as usize],
+            check: PlanCheck::new(GPUS),
+        };
+        for gpu in 0..GPUS {
+            host.rank(RankInput::BusyUntil { gpu: GpuId::new(gpu), free_at: Time::ZERO });
+        }
+        host
+    }
+
+    fn queue(&mut self, model: u32, input: ModelInput) {
+        let slot = model as usize;
+        let mut actions = ModelActions::default();
+        self.queues[slot].step(self.now, input, &mut actions);
+        let mut releases = Vec::new();
+        for action in &actions.list {
+            match action {
+                ModelAction::Offer { answered, candidate } => self.offers[slot] = Some((*answered, *candidate)),
+                ModelAction::Execute(plan) => {
+                    self.check.check(self.now, plan).unwrap_or_else(|violation| panic!("{violation}"));
+                    let requests = actions.requests_of(plan);
+                    assert_eq!(requests.iter().map(|r| r.items).sum::<u32>(), plan.batch);
+                    for request in requests {
+                        assert!(self.queued[slot].remove(&request.id).is_some(), "planned and not queued: {request:?}");
+                        self.ended += 1;
+                    }
+                }
+                ModelAction::Release { gpu, free_at } => releases.push((model, *gpu, *free_at)),
+                ModelAction::Drop { request, .. } => {
+                    assert!(self.queued[slot].remove(&request.id).is_some(), "dropped and not queued: {request:?}");
+                    self.ended += 1;
+                }
+                ModelAction::WakeAt(time) => self.queue_wakes[slot] = *time,
+            }
+        }
+        // S4: a grant is answered once, and nothing else is.
+        let granted = match input {
+            ModelInput::Grant { gpu, .. } => vec![gpu],
+            _ => vec![],
+        };
+        assert_eq!(releases.iter().map(|r| r.1).collect::<Vec<_>>(), granted, "S4");
+        self.releases.extend(releases);
+        assert!(self.queues[slot].len() <= REQUESTS_MAX, "S5");
+        assert_eq!(self.queues[slot].len(), self.queued[slot].len(), "a request is lost or counted twice");
+    }
+
+    fn rank(&mut self, input: RankInput) {
+        let mut actions = Vec::new();
+        self.ranker.step(self.now, input, &mut actions);
+        for action in actions {
+            match action {
+                RankAction::Grant { model, gpu, free_at } => {
+                    let out = &mut self.out[gpu.get() as usize];
+                    assert!(!std::mem::replace(out, true), "S1: {gpu} is granted twice");
+                    self.grants[model as usize].push_back((gpu, free_at));
+                }
+                RankAction::WakeAt(time) => self.rank_wake = time,
+            }
+        }
+    }
+
+    fn apply(&mut self, op: Op) {
+        match op {
+            Op::Pass { nanos } => self.now += Nanos::new(nanos),
+            Op::Arrive { model, items, budget, frontend } => {
+                self.arrived += 1;
+                let frontend = FrontendId::new(frontend);
+                let id = RequestId { frontend, boot: BootId::new(1), sequence: self.arrived };
+                let request = Request { id, deadline: self.now + Nanos::new(budget), items };
+                self.queued[model as usize].insert(id, request);
+                self.queue(model, ModelInput::Arrive(request));
+            }
+            Op::Cancel { model, nth } => {
+                let Some(&id) = self.queued[model as usize].keys().nth(nth) else { return };
+                self.queued[model as usize].remove(&id);
+                self.ended += 1;
+                self.queue(model, ModelInput::Cancel(id));
+            }
+            Op::Withdraw { frontend } => {
+                let frontend = FrontendId::new(frontend);
+                for model in 0..MODELS {
+                    let queued = &mut self.queued[model as usize];
+                    let before = queued.len();
+                    queued.retain(|id, _| id.frontend != frontend);
+                    self.ended += (before - queued.len()) as u64;
+                    self.queue(model, ModelInput::Withdraw { frontend, boot: BootId::new(1) });
+                }
+            }
+            Op::DeliverOffer { model } => {
+                if let Some((answered, candidate)) = self.offers[model as usize].take() {
+                    self.rank(RankInput::Offer { model, answered, candidate });
+                }
+            }
+            Op::DeliverGrant { model } => {
+                if let Some((gpu, free_at)) = self.grants[model as usize].pop_front() {
+                    self.queue(model, ModelInput::Grant { gpu, free_at });
+                }
+            }
+            Op::DeliverRelease => {
+                if let Some((model, gpu, free_at)) = self.releases.pop_front() {
+                    self.out[gpu.get() as usize] = false;
+                    self.rank(RankInput::Release { model, gpu, free_at });
+                }
+            }
+            Op::Ring => self.ring(),
+            Op::Remove { gpu } => {
+                // A GPU that is out comes back before it may go and come: telling the two apart is the host's work.
+                if !self.out[gpu as usize] {
+                    self.gone[gpu as usize] = true;
+                    self.rank(RankInput::Remove(GpuId::new(gpu)));
+                }
+            }
+            Op::Report { gpu, after } => {
+                // Only a report of the newest plan is passed on, and it speaks of now or later.
+                if !self.out[gpu as usize] {
+                    self.gone[gpu as usize] = false;
+                    let (gpu, free_at) = (GpuId::new(gpu), self.now + Nanos::new(after));
+                    self.check.busy_until(gpu, free_at);
+                    self.rank(RankInput::BusyUntil { gpu, free_at });
+                }
+            }
+        }
+    }
+
+    fn ring(&mut self) {
+        for model in 0..MODELS {
+            if self.queue_wakes[model as usize] <= self.now {
+                self.queue_wakes[model as usize] = Time::NEVER;
+                self.queue(model, ModelInput::Wake);
+            }
+        }
+        if self.rank_wake <= self.now {
+            self.rank_wake = Time::NEVER;
+            self.rank(RankInput::Wake);
+        }
+    }
+
+    fn has_work(&self) -> bool {
+        self.offers.iter().any(Option::is_some)
+            || self.grants.iter().any(|grants| !grants.is_empty())
+            || !self.releases.is_empty()
+            || self.queue_wakes.iter().any(|&wake| wake <= self.now)
+            || self.rank_wake <= self.now
+    }
+
+    /// Delivers everything and follows the wake-ups, nothing else.
+    fn drain(&mut self) {
+        loop {
+            let mut rounds = 0;
+            while self.has_work() {
+                for model in 0..MODELS {
+                    self.apply(Op::DeliverOffer { model });
+                    self.apply(Op::DeliverGrant { model });
+                }
+                self.apply(Op::DeliverRelease);
+                self.ring();
+                rounds += 1;
+                assert!(rounds < ROUNDS_MAX, "queues and ranker talk without end at {}", self.now);
+            }
+            let next = self.queue_wakes.iter().copied().min().unwrap().min(self.rank_wake);
+            if next == Time::NEVER {
+                return;
+            }
+            self.now = self.now.max(next);
+        }
+    }
+}
+
+fn budget() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        10 => 0..60_000_000_u64,
+        1 => Just(0),
+        1 => Just(u64::MAX),
+        1 => any::<u64>(),
+    ]
+}
+
+fn items() -> impl Strategy<Value = u32> {
+    prop_oneof![8 => Just(1_u32), 4 => 2..8_u32, 1 => 8..20_u32, 1 => Just(0), 1 => Just(u32::MAX)]
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        4 => (0..5_000_000_u64).prop_map(|nanos| Op::Pass { nanos }),
+        6 => (0..MODELS, items(), budget(), 0..2_u32)
+            .prop_map(|(model, items, budget, frontend)| Op::Arrive { model, items, budget, frontend }),
+        1 => (0..MODELS, 0..REQUESTS_MAX).prop_map(|(model, nth)| Op::Cancel { model, nth }),
+        1 => (0..2_u32).prop_map(|frontend| Op::Withdraw { frontend }),
+        4 => (0..MODELS).prop_map(|model| Op::DeliverOffer { model }),
+        4 => (0..MODELS).prop_map(|model| Op::DeliverGrant { model }),
+        4 => Just(Op::DeliverRelease),
+        3 => Just(Op::Ring),
+        1 => (0..GPUS).prop_map(|gpu| Op::Remove { gpu }),
+        2 => (0..GPUS, 0..30_000_000_u64).prop_map(|(gpu, after)| Op::Report { gpu, after }),
+    ]
+}
+
+fn policy() -> impl Strategy<Value = Policy> {
+    let trigger = prop_oneof![
+        Just(Trigger::Eager),
+        Just(Trigger::Frontrun),
+        Just(Trigger::Latest),
+        Just(Trigger::Timeout(Nanos::from_millis(3))),
+    ];
+    let drop = prop_oneof![Just(DropRule::Window), Just(DropRule::Prune)];
+    (trigger, drop).prop_map(|(trigger, drop)| Policy { trigger, drop })
+}
+
+fn delays() -> impl Strategy<Value = Delays> {
+    let micros = || (0..3_000_u64).prop_map(Nanos::from_micros);
+    prop_oneof![
+        Just(Delays::default()),
+        (micros(), micros(), micros(), micros()).prop_map(|(control, data_per_item, reply, guard)| Delays {
+            control,
+            data_per_item,
+            reply,
+            guard
+        }),
+        Just(Delays { control: Nanos::MAX, data_per_item: Nanos::MAX, reply: Nanos::MAX, guard: Nanos::MAX }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_the_order_every_request_ends_once(
+        policy in policy(),
+        delays in delays(),
+        spread in any::<bool>(),
+        ops in proptest::collection::vec(op(), 0..120),
+    ) {
+        let choice = if spread { GpuChoice::EarliestFree } else { GpuChoice::LowestId };
+        let mut host = Host::new(policy, delays, choice);
+        for op in ops {
+            host.apply(op);
+        }
+        host.drain();
+        for (model, queued) in host.queued.iter().enumerate() {
+            prop_assert!(queued.is_empty(), "model {model} never ends {queued:?}");
+        }
+        prop_assert_eq!(host.arrived, host.ended);
+        // S4 over everything: each GPU that was not removed is the ranker's again, but for plans at the end of time.
+        for gpu in (0..GPUS).filter(|_| host.now < END_OF_TIME) {
+            let usable = host.ranker.free_at(GpuId::new(gpu)) != Time::NEVER;
+            prop_assert_eq!(usable, !host.gone[gpu as usize], "gpu {}", gpu);
+        }
+    }
+}
+
+/// A model that takes the place of another one answers its own grants only.
+#[test]
+fn a_new_model_in_a_former_models_place_gets_gpus() {
+    let mut ranker = GpuRanker::new(1, 1, GpuChoice::LowestId);
+    let mut actions = Vec::new();
+    let now = Time::from_nanos(1_000_000_000);
+    let candidate = Candidate { batch: 1, start: now, latest: now, lead: Nanos::ZERO };
+    let gpu = GpuId::new(0);
+    ranker.step(now, RankInput::BusyUntil { gpu, free_at: now }, &mut actions);
+    for answered in 0..3 {
+        ranker.step(now, RankInput::Offer { model: 0, answered, candidate: Some(candidate) }, &mut actions);
+        ranker.step(now, RankInput::Release { model: 0, gpu, free_at: now }, &mut actions);
+    }
+    ranker.step(now, RankInput::Forget(0), &mut actions);
+    actions.clear();
+    ranker.step(now, RankInput::Offer { model: 0, answered: 0, candidate: Some(candidate) }, &mut actions);
+    assert!(actions.contains(&RankAction::Grant { model: 0, gpu, free_at: now }), "{actions:?}");
+}
