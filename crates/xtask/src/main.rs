@@ -4,6 +4,7 @@
 mod advisories;
 mod layers;
 mod licences;
+mod links;
 mod metadata;
 mod policy;
 mod readmes;
@@ -12,9 +13,10 @@ mod sources;
 mod step;
 mod verify;
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::metadata::Metadata;
@@ -54,6 +56,8 @@ pub(crate) enum What {
     Advisories,
     /// Each crate explains itself.
     Readmes,
+    /// Relative links in Markdown lead somewhere.
+    Links,
     /// All of these.
     All,
 }
@@ -61,7 +65,7 @@ pub(crate) enum What {
 impl What {
     /// The checks that this stands for.
     fn each(self) -> Vec<Self> {
-        let all = [Self::Dependencies, Self::Sources, Self::Licences, Self::Advisories, Self::Readmes];
+        let all = [Self::Dependencies, Self::Sources, Self::Licences, Self::Advisories, Self::Readmes, Self::Links];
         all.into_iter().filter(|&one| self == Self::All || self == one).collect()
     }
 
@@ -73,6 +77,7 @@ impl What {
             Self::Licences => licences::problems(metadata, &Policy::read()?),
             Self::Advisories => advisories::problems(metadata, &Policy::read()?),
             Self::Readmes => readmes::problems(metadata)?,
+            Self::Links => links::problems(&root()?)?,
             Self::All => {
                 let each = self.each().into_iter().map(|one| one.problems(metadata));
                 each.collect::<Result<Vec<_>>>()?.concat()
@@ -95,6 +100,12 @@ pub(crate) fn check(what: What) -> Result<bool> {
         well &= problems.is_empty();
     }
     Ok(well)
+}
+
+/// The repository's root, two folders above this crate.
+fn root() -> Result<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2);
+    root.map(Path::to_owned).context("xtask is not in crates/xtask")
 }
 
 fn main() -> ExitCode {
