@@ -181,7 +181,7 @@ impl Configs {
         let overrides = [
             "frontend.name=frontend",
             "backend.name=backend",
-            "backend.gpus=[{ kind = \"any\", count = 1, memory_mb = 1024 }]",
+            "backend.gpus=[{ kind = \"cpu\", count = 1, memory_mb = 1024 }]",
             "scheduler.id=1",
             "scheduler.data_dir=unused",
             "cluster.name=chaos",
