@@ -1,1 +1,45 @@
-//! Being written.
+//! What the integration tests share: clusters of real processes, the program's own words, clients, and the entries of
+//! the fuzz targets.
+
+mod binary;
+mod cluster;
+pub mod fuzz_entries;
+mod load_report;
+mod node_files;
+mod rest_client;
+
+pub use binary::{Said, run, symphony};
+pub use cluster::{BackendShape, Shape, TestCluster, emulated_model};
+pub use load_report::LoadReport;
+pub use rest_client::{Reply, RestClient, numbers};
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Lets one test at a time use the machine: real clocks and a dozen processes do not share two cores with another
+/// dozen. The nextest profile says the same across processes.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Says what a test is about to do, and why.
+pub fn phase(words: &str) {
+    eprintln!("phase: {words}");
+}
+
+/// Whether ONNX Runtime is here. Without it, what needs it is passed over and says so, unless the environment variable
+/// `SYMPHONY_TEST_REQUIRE` names `onnxruntime`.
+///
+/// # Panics
+/// If it is required and missing.
+#[must_use]
+pub fn onnxruntime_is_here() -> bool {
+    let missing = match symphony_executor::load_runtime(None) {
+        Ok(_) => return true,
+        Err(error) => error,
+    };
+    let required = std::env::var("SYMPHONY_TEST_REQUIRE").unwrap_or_default();
+    assert!(!required.split(',').any(|name| name == "onnxruntime"), "SYMPHONY_TEST_REQUIRE: {missing}");
+    eprintln!("passed over: {missing}");
+    false
+}

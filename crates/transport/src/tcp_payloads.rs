@@ -189,7 +189,7 @@ impl PayloadTransport for TcpPayloads {
                 let (heads, tail): (Vec<_>, Vec<_>) = frame.into_iter().map(|r| (r.result, r.bytes)).unzip();
                 let lost = heads.len();
                 let results = ToOwner::Results { results: heads };
-                if !link.as_ref().is_some_and(|link| link.sender.send_with(results, tail).is_ok()) {
+                if link.as_ref().is_none_or(|link| link.sender.send_with(results, tail).is_err()) {
                     tracing::warn!(%frontend, results = lost, "results lost: their owner cannot be reached");
                 }
             }

@@ -1,7 +1,8 @@
 //! `symphony backend`: GPUs, real or emulated.
 
-use symphony_backend::Backend;
+use symphony_backend::{Backend, StartError};
 use symphony_config::{NodeConfig, Role};
+use symphony_executor::RuntimeError;
 use symphony_telemetry::{Registry, Surface};
 use symphony_transport::ControlClient;
 use tokio_util::sync::CancellationToken;
@@ -19,7 +20,11 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     let metrics = bind("backend.metrics", &own.metrics).await?;
     let registry = Registry::new("backend");
     let control = ControlClient::new(&control_addrs(&config))?;
-    let backend = Backend::start(own, fresh_boot(), exec, control.clone()).await?;
+    let backend = Backend::start(own, fresh_boot(), exec, control.clone()).await.map_err(|error| match error {
+        // Somebody named a library that is none: bad input. That none is found is this machine's failure.
+        StartError::Runtime(RuntimeError::Unusable { .. }) => bad_input(error),
+        other => other.into(),
+    })?;
     symphony_backend::register_metrics(&registry, &backend);
 
     let (view, name) = (control.watch(&format!("console of {}", own.name)), own.name.clone());

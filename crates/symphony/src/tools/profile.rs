@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 use symphony_executor::profile::{GpuProfile, MeasureOptions, Measurement, ProfileFile, measure};
-use symphony_executor::{ModelExecutor, OnnxExecutor, OnnxOptions, load_runtime};
+use symphony_executor::{ModelExecutor, OnnxExecutor, OnnxOptions, RuntimeError, load_runtime};
 use symphony_types::Signature;
 
 use super::table;
@@ -56,7 +56,10 @@ pub(crate) fn measure_onnx(
     onnxruntime: Option<&Path>,
     options: &OnnxOptions,
 ) -> anyhow::Result<(ProfileFile, Measurement)> {
-    let runtime = load_runtime(onnxruntime)?;
+    let runtime = load_runtime(onnxruntime).map_err(|error| match error {
+        RuntimeError::Unusable { .. } => bad_input(error),
+        other => other.into(),
+    })?;
     let bar = ProgressBar::new(1);
     bar.set_style(ProgressStyle::with_template("{prefix} {bar:32} {msg}")?);
     bar.set_prefix(format!("profiling {name}"));

@@ -1,0 +1,6 @@
+//! Whatever people get wrong: a clear message, the right status or exit code, and a cluster that goes on serving.
+
+mod models;
+mod nodes;
+mod requests;
+mod scenarios;

@@ -1,0 +1,148 @@
+//! Configurations of nodes that cannot work, and machines that lack something.
+
+use std::net::TcpListener;
+
+use symphony_testkit::{Workspace, free_ports};
+use symphony_tests::{Said, alone, phase, run};
+
+/// A cluster of one replica on free ports, and the sections of every role.
+fn config(ports: &[u16]) -> String {
+    let [control, dispatch, beat, scheduler, grpc, rest, metrics, data, exec, backend] = *ports else {
+        panic!("ten ports")
+    };
+    format!(
+        "[cluster]\nname = \"test\"\ntiming = \"relaxed\"\n[[cluster.scheduler]]\nid = 1\n\
+         control = \"127.0.0.1:{control}\"\ndispatch = \"127.0.0.1:{dispatch}\"\nbeat = \"127.0.0.1:{beat}\"\n\
+         [scheduler]\nid = 1\ndata_dir = \"raft\"\nmetrics = \"127.0.0.1:{scheduler}\"\n\
+         [frontend]\nname = \"f\"\ngrpc = \"127.0.0.1:{grpc}\"\nrest = \"127.0.0.1:{rest}\"\n\
+         metrics = \"127.0.0.1:{metrics}\"\ndata = \"127.0.0.1:{data}\"\n\
+         [backend]\nname = \"b\"\nexec = \"127.0.0.1:{exec}\"\nmetrics = \"127.0.0.1:{backend}\"\n\
+         gpus = [{{ kind = \"cpu\", count = 1, memory_mb = 512 }}]\n"
+    )
+}
+
+struct Bench {
+    workspace: Workspace,
+    ports: Vec<u16>,
+}
+
+impl Bench {
+    fn new(test: &str) -> Self {
+        let (workspace, ports) = (Workspace::new(test).unwrap(), free_ports(10).unwrap());
+        workspace.write("node.toml", &config(&ports)).unwrap();
+        Self { workspace, ports }
+    }
+
+    fn node(&self, role: &str, rest: &[&str]) -> Said {
+        let args: Vec<_> = [role, "--config", "node.toml"].iter().chain(rest).copied().collect();
+        run(self.workspace.path(), &[], &args).unwrap()
+    }
+}
+
+#[test]
+fn configurations_that_cannot_work_are_refused_with_file_key_and_expectation() {
+    let bench = Bench::new("bad-config");
+    phase("the configuration itself is fine, and what is printed is read again");
+    for role in ["scheduler", "frontend", "backend"] {
+        let dumped = bench.node(role, &["--dump-config"]).ended_with(0).out;
+        bench.workspace.write("again.toml", &dumped).unwrap();
+        let again = run(bench.workspace.path(), &[], &[role, "--config", "again.toml", "--dump-config"]).unwrap();
+        assert_eq!(again.ended_with(0).out, dumped);
+    }
+
+    let two = "cluster.scheduler=[{ id = 1, control = \"127.0.0.1:1\", dispatch = \"127.0.0.1:2\", beat = \"127.0.0.1:3\" }, \
+               { id = 2, control = \"127.0.0.1:4\", dispatch = \"127.0.0.1:5\", beat = \"127.0.0.1:6\" }]";
+    let taken = format!("frontend.grpc=127.0.0.1:{}", bench.ports[5]);
+    // (role, override, words)
+    let refusals: [(&str, &str, &[&str]); 10] = [
+        ("scheduler", two, &["node.toml", "cluster.scheduler: 2 replicas; expected 1, 3, 5 or 7"]),
+        ("scheduler", "scheduler.id=9", &["scheduler.id: 9 is not among the ids of cluster.scheduler (1)"]),
+        ("scheduler", "scheduler.data_dir=", &["scheduler.data_dir", "survives restarts"]),
+        ("scheduler", "scheduler.colour=red", &["scheduler.colour", "unknown key", "`data_dir`"]),
+        ("scheduler", "cluster.timing=brisk", &["brisk", "lan", "relaxed"]),
+        ("frontend", &taken, &["frontend.rest", "is taken by frontend.grpc"]),
+        ("frontend", "frontend.request_bytes_max=0", &["frontend.request_bytes_max: 0 is out of range; expected 1 to"]),
+        (
+            "frontend",
+            "frontend.grpc=10.0.0.1:8001",
+            &["frontend.grpc", "not a loopback address", "security.insecure_dev"],
+        ),
+        ("backend", "backend.gpus=[]", &["backend.gpus: no GPU is given; add"]),
+        (
+            "backend",
+            "backend.gpus=[{ kind = \"1080ti\", count = 1, memory_mb = 1 }]",
+            &["backend.gpus.0.kind", "ort-cpu"],
+        ),
+    ];
+    for (role, setting, words) in refusals {
+        phase(setting);
+        let _ = bench.node(role, &["--set", setting]).ended_with(2).complains(words);
+    }
+    phase("all problems at once, a file that is not there, a file that is no TOML, an environment that is wrong");
+    let both = ["--set", "scheduler.id=9", "--set", "scheduler.data_dir="];
+    let _ = bench.node("scheduler", &both).ended_with(2).complains(&["scheduler.id", "scheduler.data_dir"]);
+    let run_in = |env: &[(&str, &str)], args: &[&str]| run(bench.workspace.path(), env, args).unwrap();
+    let _ = run_in(&[], &["frontend", "--config", "gone.toml"]).ended_with(2).complains(&["gone.toml", "No such file"]);
+    bench.workspace.write("broken.toml", "[cluster\n").unwrap();
+    let _ = run_in(&[], &["frontend", "--config", "broken.toml"]).ended_with(2).complains(&["broken.toml", "TOML"]);
+    let wrong = [("SYMPHONY__FRONTEND__GRPC", "nowhere")];
+    let _ = run_in(&wrong, &["frontend", "--config", "node.toml"])
+        .ended_with(2)
+        .complains(&["nowhere", "expected host:port"]);
+    let _ = run_in(&[], &["frontend"]).ended_with(2).complains(&["frontend.name", "cluster.scheduler"]);
+}
+
+#[test]
+fn a_port_in_use_is_said_at_once_by_every_role() {
+    let _alone = alone();
+    let bench = Bench::new("port-in-use");
+    let keys = [
+        ("scheduler", 0, "cluster.scheduler.control"),
+        ("scheduler", 1, "cluster.scheduler.dispatch"),
+        ("scheduler", 2, "cluster.scheduler.beat"),
+        ("scheduler", 3, "scheduler.metrics"),
+        ("frontend", 4, "frontend.grpc"),
+        ("frontend", 5, "frontend.rest"),
+        ("frontend", 6, "frontend.metrics"),
+        ("frontend", 7, "frontend.data"),
+        ("backend", 8, "backend.exec"),
+        ("backend", 9, "backend.metrics"),
+    ];
+    for (role, index, key) in keys {
+        phase(key);
+        let port = bench.ports[index];
+        let _held = TcpListener::bind(("127.0.0.1", port)).unwrap();
+        let words = [&format!("{key}: 127.0.0.1:{port} is in use"), "stop what listens there, or set"];
+        let _ = bench.node(role, &[]).ended_with(2).complains(&words);
+    }
+    phase("`up` says it before it starts anything");
+    let _held = TcpListener::bind(("127.0.0.1", bench.ports[5])).unwrap();
+    let said = bench.node("up", &["--dir", "up"]).ended_with(2);
+    let _ = said.complains(&["frontend.rest", "stop what listens there"]);
+    assert!(!bench.workspace.file("up").join("logs").exists(), "nothing was started");
+}
+
+#[test]
+fn a_missing_onnx_runtime_is_said_by_backend_and_profile() {
+    let _alone = alone();
+    let bench = Bench::new("no-runtime");
+    std::fs::write(bench.workspace.file("digits.onnx"), symphony_executor::digits::MODEL).unwrap();
+    let words = ["ONNX Runtime", "/no/such/libonnxruntime.so", "make setup"];
+
+    phase("named in the configuration");
+    let setting = ["--set", "backend.onnxruntime=/no/such/libonnxruntime.so"];
+    let _ = bench.node("backend", &setting).ended_with(2).complains(&words);
+
+    phase("named in the environment, and on the command line");
+    let run_in = |env: &[(&str, &str)], args: &[&str]| run(bench.workspace.path(), env, args).unwrap();
+    let env = [("SYMPHONY_ONNXRUNTIME", "/no/such/libonnxruntime.so")];
+    let _ = run_in(&env, &["backend", "--config", "node.toml"]).ended_with(2).complains(&words);
+    let _ = run_in(&env, &["profile", "digits.onnx"]).ended_with(2).complains(&words);
+    let flag = ["profile", "digits.onnx", "--onnxruntime", "/no/such/libonnxruntime.so"];
+    let _ = run_in(&[], &flag).ended_with(2).complains(&words);
+
+    phase("a file that is no library");
+    bench.workspace.write("libfake.so", "not a library").unwrap();
+    let flag = ["profile", "digits.onnx", "--onnxruntime", "libfake.so"];
+    let _ = run_in(&[], &flag).ended_with(2).complains(&["libfake.so", "cannot be used"]);
+}

@@ -1,0 +1,53 @@
+//! Scenarios that make no sense.
+
+use symphony_testkit::Workspace;
+use symphony_tests::{phase, run};
+
+const FINE: &str = "name = \"fine\"\npolicy = \"symphony\"\nduration_s = 1\nwarmup_s = 0\nseeds = [1]\n\
+    [[gpu]]\nkind = \"g\"\ncount = 1\n[[model]]\nname = \"m\"\nalpha_ms = 1.0\nbeta_ms = 5.0\nslo_ms = 25.0\n\
+    [workload]\nrate_rps = 50.0\narrival = \"poisson\"\n";
+
+#[test]
+fn scenarios_that_make_no_sense_are_refused_with_file_key_and_expectation() {
+    let workspace = Workspace::new("bad-scenarios").unwrap();
+    workspace.write("fine.toml", FINE).unwrap();
+    let _ = run(workspace.path(), &[], &["sim", "fine.toml"]).unwrap().ended_with(0);
+
+    // (file, text, words)
+    let refusals: [(&str, String, &[&str]); 6] = [
+        ("unknown-key.toml", FINE.replace("slo_ms", "slo"), &["unknown-key.toml", "slo", "slo_ms"]),
+        ("unknown-section.toml", format!("{FINE}[wat]\nx = 1\n"), &["unknown-section.toml", "wat"]),
+        ("no-rate.toml", FINE.replace("rate_rps = 50.0\n", ""), &["no-rate.toml", "rate_rps"]),
+        (
+            "negative.toml",
+            FINE.replace("slo_ms = 25.0", "slo_ms = -1.0"),
+            &["negative.toml", "slo_ms", "expected", "-1"],
+        ),
+        (
+            "falls.toml",
+            FINE.replace("alpha_ms = 1.0\nbeta_ms = 5.0", "profile_csv = \"falls.csv\""),
+            &["falls.csv", "monotone"],
+        ),
+        (
+            "no-csv.toml",
+            FINE.replace("alpha_ms = 1.0\nbeta_ms = 5.0", "profile_csv = \"gone.csv\""),
+            &["no-csv.toml", "profile_csv", "gone.csv"],
+        ),
+    ];
+    workspace.write("falls.csv", "gpu_kind,batch,latency_ms\ng,1,9.0\ng,2,3.0\n").unwrap();
+    for (file, text, words) in refusals {
+        phase(file);
+        workspace.write(file, &text).unwrap();
+        let _ = run(workspace.path(), &[], &["sim", file]).unwrap().ended_with(2).complains(words);
+    }
+    phase("overrides and policies");
+    let sim = |rest: &[&str]| {
+        let args: Vec<_> = ["sim", "fine.toml"].iter().chain(rest).copied().collect();
+        run(workspace.path(), &[], &args).unwrap()
+    };
+    let _ = sim(&["--set", "workload.rate=5"]).ended_with(2).complains(&["--set", "workload.rate"]);
+    let _ = sim(&["--set", "workload.rate_rps"]).ended_with(2).complains(&["--set", "workload.rate_rps"]);
+    let _ = sim(&["--policy", "magic"]).ended_with(2).complains(&["magic", "symphony"]);
+    let gone = run(workspace.path(), &[], &["sim", "gone.toml"]).unwrap();
+    let _ = gone.ended_with(2).complains(&["gone.toml", "No such file"]);
+}

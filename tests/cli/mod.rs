@@ -1,0 +1,6 @@
+//! The command line: what operators and programs read.
+
+mod get;
+mod help;
+mod profile;
+mod sim;

@@ -1,0 +1,89 @@
+//! `symphony sim`: the result format of DESIGN section 12, to the letter.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use symphony_testkit::Workspace;
+use symphony_tests::{Said, alone, run};
+
+fn scenario(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/scenarios").join(name)
+}
+
+fn sim(name: &str, rest: &[&str]) -> Said {
+    let workspace = Workspace::new("sim").unwrap();
+    let path = scenario(name);
+    let mut args = vec!["sim", path.to_str().unwrap()];
+    args.extend(["--set", "duration_s=4", "--set", "warmup_s=1", "--set", "seeds=[1]"]);
+    args.extend(rest);
+    run(workspace.path(), &[], &args).unwrap()
+}
+
+/// The keys of an object, in order of the alphabet.
+fn keys(value: &Value) -> Vec<&str> {
+    let mut keys: Vec<_> = value.as_object().unwrap().keys().map(String::as_str).collect();
+    keys.sort_unstable();
+    keys
+}
+
+#[test]
+fn results_have_the_promised_keys_and_the_same_seed_gives_the_same_result() {
+    let _alone = alone();
+    let first = sim("table4-resnet50.toml", &["-o", "json"]).ended_with(0).json();
+    assert_eq!(keys(&first), ["goodput_rps", "policy", "runs", "scenario", "sim_requests_per_second"]);
+    assert_eq!((&first["scenario"], &first["policy"]), (&"table4-resnet50".into(), &"symphony".into()));
+    assert!(first["goodput_rps"].is_null() && first["sim_requests_per_second"].as_f64().unwrap() > 0.0);
+    let run = &first["runs"][0];
+    let expected = [
+        "bad_rate",
+        "batch_size_by_request",
+        "good_rps",
+        "gpu_utilization",
+        "gpus_used",
+        "idle_fraction",
+        "models",
+        "offered_rps",
+        "queueing_ms",
+        "seed",
+    ];
+    assert_eq!(keys(run), expected);
+    assert_eq!(keys(&run["queueing_ms"]), ["max", "p50", "p99"]);
+    let expected = ["dropped", "good", "late", "mean_batch", "name", "offered", "p50_ms", "p99_ms"];
+    assert_eq!(keys(&run["models"][0]), expected);
+    let counts = ["good", "late", "dropped"].map(|key| run["models"][0][key].as_u64().unwrap());
+    assert_eq!(
+        counts.iter().sum::<u64>(),
+        run["models"][0]["offered"].as_u64().unwrap(),
+        "every request has one outcome"
+    );
+    let rate = run["offered_rps"].as_f64().unwrap();
+    assert!((4500.0..5500.0).contains(&rate), "{rate} r/s were offered; the scenario says 5000");
+
+    let again = sim("table4-resnet50.toml", &["-o", "json"]).ended_with(0).json();
+    assert_eq!(again["runs"], first["runs"]);
+    let other = sim("table4-resnet50.toml", &["-o", "json", "--set", "seeds=[2]"]).ended_with(0).json();
+    assert_ne!(other["runs"], first["runs"]);
+}
+
+#[test]
+fn the_goodput_is_found_and_deferral_beats_eagerness() {
+    let _alone = alone();
+    let goodput = |policy: &str| {
+        let args = ["--find-goodput", "-o", "json", "--policy", policy];
+        let said = sim("table4-resnet50.toml", &args).ended_with(0).json();
+        assert_eq!(said["policy"].as_str(), Some(policy));
+        said["goodput_rps"].as_f64().unwrap()
+    };
+    let (symphony, eager) = (goodput("symphony"), goodput("eager"));
+    // Seed 000, Table 4: bound 5839 r/s, measured 5169 r/s.
+    assert!((4000.0..5900.0).contains(&symphony), "{symphony} r/s");
+    assert!(symphony > eager, "symphony {symphony} r/s, eager {eager} r/s");
+}
+
+#[test]
+fn tables_are_for_people_and_many_models_are_as_many_rows() {
+    let _alone = alone();
+    let table = sim("zipf-20-models.toml", &["--set", "workload.rate_rps=500"]).ended_with(0).out;
+    assert!(table.contains("with policy symphony"), "{table}");
+    assert!(table.lines().count() >= 20, "{table}");
+}

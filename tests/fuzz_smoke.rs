@@ -1,0 +1,49 @@
+//! The entries of the fuzz targets over seeds and mutations, so that every build exercises them.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use rand::SeedableRng as _;
+use rand_xoshiro::Xoshiro256PlusPlus;
+use symphony_tests::fuzz_entries::{self, ALL, Entry};
+
+/// Mutations of each entry: a few seconds in a development build.
+const MUTATIONS: u64 = 3000;
+
+fn check(entry: &Entry, bytes: &[u8], what: &str) {
+    let end = catch_unwind(AssertUnwindSafe(|| (entry.run)(bytes)));
+    assert!(end.is_ok(), "{} panicked on {what}: {bytes:02x?}", entry.name);
+}
+
+#[test]
+fn no_bytes_bring_a_parser_down() {
+    for entry in &ALL {
+        let seeds = (entry.seeds)();
+        check(entry, &[], "nothing");
+        seeds.iter().for_each(|seed| check(entry, seed, "a seed"));
+        for number in 0..MUTATIONS {
+            let mut random = Xoshiro256PlusPlus::seed_from_u64(number);
+            let seed = &seeds[number as usize % seeds.len()];
+            check(entry, &fuzz_entries::mutate(seed, &mut random), &format!("mutation {number}"));
+        }
+    }
+}
+
+#[test]
+fn the_seeds_are_accepted_so_that_mutations_begin_inside() {
+    use symphony_cluster_state::{ClusterState, Command};
+    let seeds = |name: &str| {
+        let entry = ALL.iter().find(|entry| entry.name == name).unwrap();
+        (entry.seeds)()
+    };
+    assert!(seeds("command").iter().all(|bytes| Command::decode(bytes).is_ok()));
+    assert!(seeds("snapshot").iter().all(|bytes| ClusterState::restore(bytes).is_ok()));
+    let text = |bytes: &Vec<u8>| String::from_utf8(bytes.clone()).unwrap();
+    for scenario in seeds("scenario").iter().map(text) {
+        let (scenario, csv) = scenario.split_once('\u{1e}').unwrap_or((&scenario, ""));
+        let parsed = symphony_workload::Scenario::parse("seed", scenario, &[], &|_| Ok(csv.to_owned()));
+        assert!(parsed.is_ok(), "{parsed:?}");
+    }
+    for profile in seeds("profile").iter().map(text) {
+        symphony_executor::profile::ProfileFile::parse(std::path::Path::new("seed"), &profile).unwrap();
+    }
+}

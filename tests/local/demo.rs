@@ -1,0 +1,52 @@
+//! `symphony demo`: the first thing that anybody runs.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use symphony_testkit::{ChildSpec, Workspace};
+use symphony_tests::{alone, onnxruntime_is_here, phase, symphony};
+
+/// The load takes 17 s; profiles, start and end come on top.
+const ENDS_WITHIN: Duration = Duration::from_secs(120);
+
+#[test]
+fn the_demo_kills_a_leader_loses_nothing_and_reports_what_it_promises() {
+    if !onnxruntime_is_here() {
+        return;
+    }
+    let _alone = alone();
+    let workspace = Workspace::new("demo").unwrap();
+    phase("fifteen seconds of load with a kill in the middle");
+    let args = ["demo", "--seconds", "15", "-o", "json", "--dir", "demo"];
+    let mut demo = ChildSpec::new("demo", symphony().unwrap(), args, workspace.path()).spawn().unwrap();
+    let status = demo.wait(ENDS_WITHIN).unwrap();
+    let (out, log) = (demo.stdout().unwrap(), demo.log_tail());
+    assert_eq!(status.code(), Some(0), "the demo failed:\n{out}\n{log}");
+
+    phase("the report is whole");
+    let report: Value = serde_json::from_str(&out).unwrap();
+    for key in ["requests_lost", "requests_answered_twice", "answers_to_other_requests"] {
+        assert_eq!(report[key], 0, "{key}: {report}");
+    }
+    let models = report["models"].as_array().unwrap();
+    let names: Vec<_> = models.iter().map(|m| m["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["digits", "resnet50", "mlp"]);
+    for model in models {
+        for key in ["offered", "good", "p50_ms", "p99_ms", "slo_ms", "bad_rate", "mean_batch"] {
+            assert!(model[key].is_number(), "{} has no number {key}: {model}", model["name"]);
+        }
+        assert!(model["good"].as_u64() > Some(0), "{model}");
+    }
+    assert!(models[0]["accuracy"].as_f64() >= Some(0.96), "{}", models[0]);
+    let blackout_ms = report["blackout_ms"].as_f64().unwrap();
+    assert!((0.0..10_000.0).contains(&blackout_ms), "{blackout_ms}");
+    let takeover = &report["takeover"];
+    assert!(takeover["victim"] != takeover["leader"] && takeover["subclusters"][0] == "emulated", "{takeover}");
+    assert_eq!(report["ledger"]["in_flight"], 0);
+
+    phase("it left its logs where it says, and no process");
+    assert!(workspace.file("demo").join("logs").is_dir());
+    assert!(std::path::Path::new(report["logs"].as_str().unwrap()).is_dir());
+    let left = super::up::processes_with(&workspace.file("demo").display().to_string());
+    assert!(left.is_empty(), "processes {left:?} are left");
+}

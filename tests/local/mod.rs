@@ -1,0 +1,4 @@
+//! Whole clusters by one command.
+
+mod demo;
+mod up;

@@ -1,0 +1,9 @@
+//! Integration tests: real processes, real clients, one folder per theme. Each test is a story of a cluster of its own.
+
+mod bad_input;
+mod cli;
+mod fencing;
+mod local;
+mod restart;
+mod serving;
+mod takeover;

@@ -1,0 +1,4 @@
+//! Processes die and come back as somebody new.
+
+mod backend;
+mod frontend;

@@ -1,0 +1,5 @@
+//! Models are served to the clients that people have.
+
+mod digits_file;
+mod load_protocols;
+mod tritonclient;

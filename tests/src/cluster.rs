@@ -1,0 +1,391 @@
+//! A cluster of real processes on this machine.
+
+use std::collections::BTreeMap;
+use std::sync::MutexGuard;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+use symphony_config::{Address, ExecutorKind};
+use symphony_protocol::view::{SubclusterView, View};
+use symphony_testkit::{Child, ChildSpec, Workspace, wait_until};
+use symphony_transport::ControlClient;
+use tokio::runtime::Runtime;
+
+use crate::binary::{self, Said};
+use crate::load_report::LoadReport;
+use crate::node_files::{self, NodeFile};
+use crate::rest_client::RestClient;
+
+/// How long a cluster may take to come up or to come round, on a machine that does other things as well.
+const READY_WITHIN: Duration = Duration::from_secs(60);
+/// How long one look at the cluster may take.
+const LOOK_WITHIN: Duration = Duration::from_secs(2);
+/// How long a load run may take beyond its own duration.
+const LOAD_ENDS_WITHIN: Duration = Duration::from_secs(40);
+
+/// What a cluster consists of, besides one frontend.
+#[derive(Clone, Debug)]
+pub struct Shape {
+    /// Scheduler replicas, named `scheduler-1` and so on.
+    pub schedulers: u8,
+    /// Backends.
+    pub backends: Vec<BackendShape>,
+    /// `section.key=value`, for all processes.
+    pub overrides: Vec<String>,
+}
+
+/// One backend.
+#[derive(Clone, Debug)]
+pub struct BackendShape {
+    /// Its name.
+    pub name: String,
+    /// Its sub-cluster.
+    pub subcluster: String,
+    /// What runs the batches.
+    pub executor: ExecutorKind,
+    /// GPUs, of kind `emulated` or `cpu`.
+    pub gpus: u32,
+}
+
+impl Shape {
+    /// Three schedulers and one emulated backend with two GPUs for each sub-cluster named.
+    #[must_use]
+    pub fn emulated(subclusters: &[&str]) -> Self {
+        let backend = |name: &&str| BackendShape {
+            name: format!("backend-{name}"),
+            subcluster: (*name).to_owned(),
+            executor: ExecutorKind::Emulated,
+            gpus: 2,
+        };
+        Self { schedulers: 3, backends: subclusters.iter().map(backend).collect(), overrides: Vec::new() }
+    }
+
+    /// The same with a backend that runs ONNX models on the CPU, `backend-cpu` in sub-cluster `cpu`.
+    #[must_use]
+    pub fn with_cpu(mut self) -> Self {
+        let (name, subcluster) = ("backend-cpu".to_owned(), "cpu".to_owned());
+        self.backends.push(BackendShape { name, subcluster, executor: ExecutorKind::OrtCpu, gpus: 1 });
+        self
+    }
+
+    /// The same with `section.key=value` in all configurations.
+    #[must_use]
+    pub fn with(mut self, setting: &str) -> Self {
+        self.overrides.push(setting.to_owned());
+        self
+    }
+}
+
+/// Arguments of `model load` for an emulated model that two noisy cores serve in time.
+#[must_use]
+pub fn emulated_model<'a>(name: &'a str, subcluster: &'a str) -> Vec<&'a str> {
+    let mut args = vec!["model", "load", name, "--emulated", "--subcluster", subcluster];
+    args.extend(["--alpha-ms", "1", "--beta-ms", "5", "--batch-max", "32", "--slo-ms", "500"]);
+    args
+}
+
+/// A running cluster. Dropping it kills its processes; no other cluster of this program runs meanwhile.
+#[derive(Debug)]
+pub struct TestCluster {
+    /// The test's folder: configurations, logs, Raft data.
+    pub workspace: Workspace,
+    runtime: Runtime,
+    control: ControlClient,
+    control_addresses: String,
+    children: BTreeMap<String, Child>,
+    not_running: BTreeMap<String, ChildSpec>,
+    addresses: BTreeMap<(String, &'static str), Address>,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl TestCluster {
+    /// Starts all processes and waits until they are registered and every sub-cluster has a leader.
+    ///
+    /// # Errors
+    /// If a process ends, or the cluster is not ready in time; the message has the end of the log.
+    pub fn start(test: &str, shape: &Shape) -> Result<Self> {
+        let alone = crate::alone();
+        let workspace = Workspace::new(test)?;
+        let program = binary::symphony()?;
+        let files = node_files::write(&workspace, shape)?;
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        let (mut addresses, mut waiting) = (BTreeMap::new(), BTreeMap::new());
+        for (name, NodeFile { role, path, addresses: own }) in files {
+            let args = [(*role).to_owned(), "--config".to_owned(), path.display().to_string()];
+            waiting.insert(name.clone(), ChildSpec::new(&name, &program, args, workspace.path()));
+            addresses.extend(own.into_iter().map(|(key, address)| ((name.clone(), key), address)));
+        }
+        let controls: Vec<_> =
+            addresses.iter().filter(|((_, key), _)| *key == "control").map(|(_, a)| a.to_string()).collect();
+        let control = runtime.block_on(async { ControlClient::new(&controls) })?;
+        let (control_addresses, children) = (controls.join(","), BTreeMap::new());
+        let mut cluster = Self {
+            workspace,
+            runtime,
+            control,
+            control_addresses,
+            children,
+            not_running: waiting,
+            addresses,
+            _alone: alone,
+        };
+        // Replicas first: sub-clusters that come while only one of them is up would all be led by that one.
+        let names: Vec<_> = cluster.not_running.keys().cloned().collect();
+        let (schedulers, others): (Vec<_>, Vec<_>) = names.iter().partition(|name| name.starts_with("scheduler-"));
+        for group in [schedulers, others] {
+            group.into_iter().try_for_each(|name| cluster.restart(name))?;
+            cluster.wait_until_whole()?;
+        }
+        Ok(cluster)
+    }
+
+    /// Waits until every process is up in the cluster's view and every sub-cluster has a leader.
+    ///
+    /// # Errors
+    /// If a process has ended, or that takes too long.
+    pub fn wait_until_whole(&mut self) -> Result<()> {
+        let names: Vec<_> = self.children.keys().cloned().collect();
+        let mut ended = None;
+        wait_until("a whole cluster", READY_WITHIN, || {
+            if let Some(what) = self.ended()? {
+                ended = Some(what);
+                return Ok(());
+            }
+            let view = self.view()?;
+            for name in &names {
+                let up = match name.strip_prefix("scheduler-") {
+                    Some(id) => view.nodes.iter().any(|(n, v)| n.get().to_string() == id && v.up && v.boot.is_some()),
+                    None if name == "frontend" => view.frontends.values().any(|f| f.name == *name),
+                    None => view.backends.values().any(|b| b.name == *name && b.up),
+                };
+                ensure!(up, "{name} is not up");
+            }
+            let headless = view.subclusters.values().find(|s| s.leader.is_none());
+            ensure!(headless.is_none(), "{headless:?} has no leader");
+            if !names.iter().any(|name| name == "frontend") {
+                return Ok(());
+            }
+            let ready = self.block_on(async { self.rest().get("/v2/health/ready").await })?;
+            ensure!(ready.status == 200, "the frontend is not ready: {ready:?}");
+            Ok(())
+        })?;
+        ended.map_or(Ok(()), |what| Err(anyhow!("{what}")))
+    }
+
+    /// A process that has ended by itself, with the end of its log; none if all run.
+    ///
+    /// # Errors
+    /// If the operating system cannot tell.
+    pub fn ended(&mut self) -> Result<Option<String>> {
+        for child in self.children.values_mut() {
+            if let Some(status) = child.ended()? {
+                return Ok(Some(format!("{} ended ({status}); its log ends:\n{}", child.name(), child.log_tail())));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Runs a future on this cluster's runtime.
+    pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        self.runtime.block_on(future)
+    }
+
+    /// The cluster's view, linearizable.
+    ///
+    /// # Errors
+    /// If no replica answers.
+    pub fn view(&self) -> Result<View> {
+        Ok(self.block_on(self.control.get(true, LOOK_WITHIN))?)
+    }
+
+    /// Waits until the view is as `condition` wants it.
+    ///
+    /// # Errors
+    /// If that takes too long.
+    pub fn wait_for_view<T>(&self, what: &str, mut condition: impl FnMut(&View) -> Option<T>) -> Result<T> {
+        wait_until(what, READY_WITHIN, || {
+            let view = self.view()?;
+            condition(&view).ok_or_else(|| anyhow!("{view:?}"))
+        })
+    }
+
+    /// A sub-cluster by name.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn subcluster(&self, name: &str) -> Result<SubclusterView> {
+        let view = self.view()?;
+        let found = view.subclusters.into_values().find(|s| s.name == name);
+        found.with_context(|| format!("there is no sub-cluster {name}"))
+    }
+
+    /// Where process `name` listens for `key`: `control`, `dispatch`, `beat`, `exec`, `data`, `grpc`, `rest`, `metrics`.
+    ///
+    /// # Panics
+    /// If it does not.
+    #[must_use]
+    #[track_caller]
+    pub fn address(&self, name: &str, key: &'static str) -> String {
+        let address = self.addresses.get(&(name.to_owned(), key));
+        address.unwrap_or_else(|| panic!("{name} has no address {key}")).to_string()
+    }
+
+    /// Every address on which some process listens: process, key, address.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<(String, &'static str, String)> {
+        self.addresses.iter().map(|((name, key), address)| (name.clone(), *key, address.to_string())).collect()
+    }
+
+    /// The control addresses of all replicas, as `--cluster` takes them.
+    #[must_use]
+    pub fn control_addresses(&self) -> &str {
+        &self.control_addresses
+    }
+
+    /// Talks to the frontend's REST port.
+    #[must_use]
+    pub fn rest(&self) -> RestClient {
+        RestClient::new(&self.address("frontend", "rest"))
+    }
+
+    /// What the frontend's console says.
+    ///
+    /// # Errors
+    /// If it does not answer with JSON.
+    pub fn console(&self) -> Result<serde_json::Value> {
+        let client = RestClient::new(&self.address("frontend", "metrics"));
+        let reply = self.block_on(async { client.get("/api/view").await })?;
+        Ok(serde_json::from_str(&reply.body)?)
+    }
+
+    /// Runs the program with this cluster in its environment.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    pub fn cli<S: AsRef<str>>(&self, args: &[S]) -> Said {
+        let env = [("SYMPHONY_CLUSTER", self.control_addresses.as_str())];
+        binary::run(self.workspace.path(), &env, args).unwrap()
+    }
+
+    /// Starts the program beside the cluster; its words are in `NAME.out` and `NAME.err`.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub fn spawn_cli(&self, name: &str, args: &[&str]) -> Result<Child> {
+        ChildSpec::new(name, binary::symphony()?, args.iter().copied(), self.workspace.path())
+            .env("SYMPHONY_CLUSTER", &self.control_addresses)
+            .spawn()
+    }
+
+    /// Starts `symphony load` over gRPC; `models` as in `NAME=RPS`.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub fn spawn_load(&self, name: &str, models: &[&str], seconds: u32) -> Result<Child> {
+        let (frontend, duration) = (self.address("frontend", "grpc"), seconds.to_string());
+        let mut args = vec!["load", "--protocol", "grpc", "--frontend", &frontend, "--duration-s", &duration];
+        // The tests judge the cluster; the generator shares two cores with it.
+        args.extend(["--warmup-s", "0.5", "--slack-ms", "50", "--lag-p99-ms", "1000", "--lag-max-ms", "5000"]);
+        args.extend(["-o", "json"]);
+        models.iter().for_each(|model| args.extend(["--model", model]));
+        self.spawn_cli(name, &args)
+    }
+
+    /// Waits for the end of [`Self::spawn_load`] and reads its report.
+    ///
+    /// # Errors
+    /// If it does not end in time or wrote no report.
+    pub fn load_report(&self, mut load: Child, seconds: u32) -> Result<LoadReport> {
+        let status = load.wait(Duration::from_secs(seconds.into()) + LOAD_ENDS_WITHIN)?;
+        LoadReport::parse(status.code(), &load.stdout()?, &load.log_tail())
+    }
+
+    /// Waits until the frontend has accepted so many requests since it started: load flows.
+    ///
+    /// # Errors
+    /// If that takes too long.
+    pub fn wait_for_accepted(&self, requests: u64) -> Result<()> {
+        wait_until("load to flow", READY_WITHIN, || {
+            let page = self.console()?;
+            let accepted = page["ledger"]["counts"]["accepted"].as_u64().unwrap_or(0);
+            ensure!(accepted >= requests, "{accepted} of {requests} requests are accepted");
+            Ok(())
+        })
+    }
+
+    /// Requests that the frontend accepted so far.
+    ///
+    /// # Errors
+    /// If its console does not say.
+    pub fn accepted(&self) -> Result<u64> {
+        self.console()?["ledger"]["counts"]["accepted"].as_u64().context("the console counts requests")
+    }
+
+    /// The frontend's own count says that every accepted request had exactly one outcome (invariant S3).
+    ///
+    /// # Errors
+    /// If that does not come true.
+    pub fn wait_for_a_balanced_ledger(&self) -> Result<()> {
+        wait_until("a balanced ledger", READY_WITHIN, || {
+            let ledger = &self.console()?["ledger"];
+            let count = |name: &str| ledger["counts"][name].as_u64().unwrap_or(u64::MAX / 8);
+            let ended = ["in_time", "late", "dropped", "failed", "cancelled"].map(count).iter().sum::<u64>();
+            ensure!(ledger["in_flight"] == 0 && ended == count("accepted"), "{ledger}");
+            Ok(())
+        })
+    }
+
+    /// One request for an emulated model, answered with the checksum of its own input.
+    ///
+    /// # Errors
+    /// If it is answered in any other way.
+    pub fn one_good_request(&self, model: &str) -> Result<()> {
+        self.block_on(async { self.rest().check_emulated(model, 7.0).await })
+    }
+
+    /// Waits until a request for an emulated model is answered well.
+    ///
+    /// # Errors
+    /// If that takes too long.
+    pub fn wait_until_it_serves(&self, model: &str) -> Result<()> {
+        wait_until(&format!("{model} to be served"), READY_WITHIN, || self.one_good_request(model))
+    }
+
+    /// `kill -9` of a process.
+    ///
+    /// # Errors
+    /// If there is none of that name, or it cannot be killed.
+    pub fn kill(&mut self, name: &str) -> Result<()> {
+        let mut child = self.children.remove(name).with_context(|| format!("no process {name} runs"))?;
+        child.kill()?;
+        self.not_running.insert(name.to_owned(), child.spec().clone());
+        Ok(())
+    }
+
+    /// Asks a process to stop (SIGTERM) and waits for its end.
+    ///
+    /// # Errors
+    /// If there is none of that name, or it does not end in time.
+    pub fn stop(&mut self, name: &str, timeout: Duration) -> Result<std::process::ExitStatus> {
+        let mut child = self.children.remove(name).with_context(|| format!("no process {name} runs"))?;
+        let status = child.stop(timeout)?;
+        self.not_running.insert(name.to_owned(), child.spec().clone());
+        Ok(status)
+    }
+
+    /// Starts a process that was killed or stopped again, from the same configuration.
+    ///
+    /// # Errors
+    /// If it was not, or cannot be started.
+    pub fn restart(&mut self, name: &str) -> Result<()> {
+        let spec = self.not_running.remove(name).with_context(|| format!("{name} was neither killed nor stopped"))?;
+        self.children.insert(name.to_owned(), spec.spawn()?);
+        Ok(())
+    }
+
+    /// The control client, for what the program has no words for.
+    #[must_use]
+    pub fn control(&self) -> &ControlClient {
+        &self.control
+    }
+}

@@ -1,0 +1,423 @@
+//! What parses bytes from outside, each as one function that takes any bytes. The fuzz targets in `tests/fuzz` and the
+//! smoke test run the very same functions.
+//!
+//! Not here, because they are private to their crates and fuzzed there by property tests: the log and snapshot frames
+//! and the wire messages of `consensus`, and the heartbeat of `control-plane`. The whole of both is also fed garbage
+//! over sockets by the integration tests.
+
+use std::path::Path;
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use prost::Message as _;
+use symphony_cluster_state::{BackendRegistration, ClusterState, Command, GpuOffer, NodeRegistration};
+use symphony_config::{NodeConfig, Role};
+use symphony_executor::profile::ProfileFile;
+use symphony_frontend::oip::{InferError, ModelInfo, ModelState, check_grpc_infer, check_rest_infer};
+use symphony_protocol::data::{FromOwner, RequestResult, ResultBytes, ToOwner};
+use symphony_protocol::dispatch::{EndReason, RequestHeader, ToFrontend, ToLeader};
+use symphony_protocol::execute::{Done, Execute, FromBackend, PlannedRequest, Refusal, ToBackend};
+use symphony_protocol::inference::ModelInferRequest;
+use symphony_protocol::inference::model_infer_request::InferInputTensor;
+use symphony_protocol::{FRAME_HEADER_BYTES, Frame, FrameHeader, Message};
+use symphony_types::{
+    BackendId, BootId, DropReason, FailReason, FrontendId, GpuId, ModelId, Nanos, NodeId, RequestId, SubclusterId,
+    Token,
+};
+use symphony_workload::Scenario;
+
+/// The largest request that the checks of inference requests allow here.
+const REQUEST_BYTES_MAX: usize = 1 << 20;
+/// Where the headers of frames and of cluster-state's values keep their checksum.
+const FRAME_CHECKSUM_AT: usize = 12;
+const ENVELOPE_CHECKSUM_AT: usize = 8;
+
+/// One parser.
+#[derive(Clone, Copy)]
+pub struct Entry {
+    /// Its name, and that of its fuzz target.
+    pub name: &'static str,
+    /// Takes any bytes; panics only for a defect.
+    pub run: fn(&[u8]),
+    /// Inputs that it accepts, to mutate.
+    pub seeds: fn() -> Vec<Vec<u8>>,
+}
+
+impl std::fmt::Debug for Entry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// All of them.
+pub const ALL: [Entry; 9] = [
+    Entry { name: "frames", run: frames, seeds: frame_seeds },
+    Entry { name: "command", run: command, seeds: command_seeds },
+    Entry { name: "snapshot", run: snapshot, seeds: snapshot_seeds },
+    Entry { name: "scenario", run: scenario, seeds: scenario_seeds },
+    Entry { name: "config", run: config, seeds: config_seeds },
+    Entry { name: "profile", run: profile, seeds: profile_seeds },
+    Entry { name: "grpc_infer", run: grpc_infer, seeds: grpc_infer_seeds },
+    Entry { name: "rest_infer", run: rest_infer, seeds: rest_infer_seeds },
+    Entry { name: "view", run: view, seeds: view_seeds },
+];
+
+/// A frame of any link. The checksum is made right, or nothing but that would ever be tested.
+pub fn frames(bytes: &[u8]) {
+    fn read<M: Message + std::fmt::Debug + PartialEq>(header: FrameHeader, body: &Bytes) {
+        let Ok(frame) = Frame::<M>::decode(header, body.clone()) else { return };
+        let again = encode(&frame.message, std::slice::from_ref(&frame.tail));
+        let (head, body) = again.split_first_chunk::<FRAME_HEADER_BYTES>().expect("a frame has a header");
+        let header = FrameHeader::parse(*head).expect("what was encoded can be read");
+        let back = Frame::<M>::decode(header, Bytes::copy_from_slice(body));
+        assert_eq!(back, Ok(frame), "a frame that was read is written and read again");
+    }
+    let Some((head, body)) = bytes.split_first_chunk::<FRAME_HEADER_BYTES>() else { return };
+    let mut head = *head;
+    head[FRAME_CHECKSUM_AT..].copy_from_slice(&crc32c::crc32c(body).to_le_bytes());
+    let Ok(header) = FrameHeader::parse(head) else { return };
+    let body = Bytes::copy_from_slice(body);
+    read::<ToLeader>(header, &body);
+    read::<ToFrontend>(header, &body);
+    read::<ToBackend>(header, &body);
+    read::<FromBackend>(header, &body);
+    read::<ToOwner>(header, &body);
+    read::<FromOwner>(header, &body);
+}
+
+/// A command of the control group: decoded, checked, and applied to a small cluster.
+pub fn command(bytes: &[u8]) {
+    let Ok(command) = Command::decode(&with_envelope_checksum(bytes)) else { return };
+    let encoded = command.encode().expect("what was decoded fits its limit");
+    assert_eq!(Command::decode(&encoded).as_ref(), Ok(&command));
+    let (mut state, index) = small_cluster();
+    let _ = state.apply(index + 1, &command);
+    symphony_cluster_state::check(&state).expect("no command breaks an invariant");
+}
+
+/// A snapshot of the cluster's state: refused, or a state like any other.
+pub fn snapshot(bytes: &[u8]) {
+    let Ok(state) = ClusterState::restore(&with_envelope_checksum(bytes)) else { return };
+    assert_eq!(ClusterState::restore(&state.snapshot()), Ok(state));
+}
+
+/// A scenario's text, and a CSV for whatever file it names.
+pub fn scenario(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let (text, csv) = text.split_once('\u{1e}').unwrap_or((&text, "gpu_kind,batch,latency_ms\ng,1,1.0\n"));
+    if let Err(error) = Scenario::parse("fuzz.toml", text, &[], &|_| Ok(csv.to_owned())) {
+        assert!(error.to_string().contains("fuzz.toml") || !error.to_string().is_empty());
+    }
+}
+
+/// A node's configuration, for every role.
+pub fn config(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    for role in [Role::Scheduler, Role::Frontend, Role::Backend, Role::Up] {
+        let path = Path::new("fuzz.toml");
+        if let Ok(config) = NodeConfig::from_layers(role, Some((path, &text)), [], &[]) {
+            let again = NodeConfig::from_layers(role, Some((path, &config.to_toml())), [], &[]);
+            assert_eq!(again.ok(), Some(config), "what --dump-config prints is read again");
+        }
+    }
+}
+
+/// A profile file.
+pub fn profile(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    if let Ok(profile) = ProfileFile::parse(Path::new("fuzz.profile.toml"), &text) {
+        assert!(profile.gpus.values().all(|gpu| gpu.latency.table().is_sorted()), "a profile is monotone");
+    }
+}
+
+/// An inference request over gRPC.
+pub fn grpc_infer(bytes: &[u8]) {
+    let Ok(request) = ModelInferRequest::decode(bytes) else { return };
+    let checked = check_grpc_infer(&model(), &request, REQUEST_BYTES_MAX);
+    judge(checked.map(|call| (call.items(), call.payload().len())));
+}
+
+/// An inference request over REST: the first two bytes say where its JSON ends, if that is within the body.
+pub fn rest_infer(bytes: &[u8]) {
+    let Some((split, body)) = bytes.split_first_chunk::<2>() else { return };
+    let split = usize::from(u16::from_le_bytes(*split));
+    let body = Bytes::copy_from_slice(body);
+    for json_bytes in [None, Some(split)] {
+        let checked = check_rest_infer(&model(), json_bytes, &body, REQUEST_BYTES_MAX);
+        judge(checked.map(|call| (call.items(), call.payload().len())));
+    }
+}
+
+/// The cluster's view as nodes and tools receive it.
+pub fn view(bytes: &[u8]) {
+    use symphony_protocol::control::ClusterView;
+    use symphony_protocol::view::View;
+    let Ok(message) = ClusterView::decode(bytes) else { return };
+    if let Ok(view) = View::try_from(message) {
+        assert_eq!(View::try_from(ClusterView::from(&view)), Ok(view));
+    }
+}
+
+/// A request that passed fits its model; one that did not is refused with words and as the client's fault.
+fn judge(checked: Result<(u32, usize), InferError>) {
+    let model = model();
+    match checked {
+        Ok((items, payload_bytes)) => {
+            assert!((1..=model.batch_max).contains(&items));
+            assert_eq!(payload_bytes, items as usize * model.signature.input_item_bytes());
+        }
+        Err(error) => {
+            let face = error.face();
+            assert!(face.http.is_client_error() || face.http.as_u16() == 501, "{error}: {face:?}");
+            assert!(!error.to_string().is_empty());
+        }
+    }
+}
+
+fn model() -> ModelInfo {
+    ModelInfo {
+        name: "model".into(),
+        signature: symphony_executor::default_signature(),
+        batch_max: 8,
+        platform: "fuzz".into(),
+        slo: Nanos::from_millis(50),
+        state: ModelState::Ready,
+    }
+}
+
+fn with_envelope_checksum(bytes: &[u8]) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    if let Some((head, body)) = bytes.split_first_chunk_mut::<16>() {
+        head[ENVELOPE_CHECKSUM_AT..][..4].copy_from_slice(&crc32c::crc32c(body).to_le_bytes());
+    }
+    bytes
+}
+
+fn encode<M: Message>(message: &M, tail: &[Bytes]) -> Vec<u8> {
+    let mut bytes = BytesMut::new();
+    Frame::encode(message, tail, &mut bytes).expect("it is small");
+    bytes.to_vec()
+}
+
+fn frame_seeds() -> Vec<Vec<u8>> {
+    let (token, boot, gpu, model) = (Token::new(9), BootId::new(3), GpuId::new(1), ModelId::new(2));
+    let header = RequestHeader { sequence: 7, model: 3, items: 2, budget: 25_000_000, attempt: 1 };
+    let id = RequestId { frontend: FrontendId::new(1), boot, sequence: 4 };
+    let (frontend, subcluster) = (FrontendId::new(1), SubclusterId::new(1));
+    let order = Execute {
+        gpu,
+        token,
+        backend_boot: boot,
+        sequence: 1,
+        start_in: 5,
+        latency: 6,
+        model,
+        requests: vec![PlannedRequest { id, items: 2 }; 3],
+    };
+    let done = Done {
+        gpu,
+        token,
+        sequence: 1,
+        model,
+        start_late: 1,
+        latency: 2,
+        free_in: 3,
+        failed: vec![(id, FailReason::PayloadLost)],
+    };
+    let refusal = Refusal::Fenced { promised: token };
+    let result = RequestResult { sequence: 4, outcome: ResultBytes::Answer(3), batch: 2, execution: 9 };
+    let ended = vec![(1, EndReason::Dropped(DropReason::QueueFull)), (2, EndReason::Failed(FailReason::NoAnswer))];
+    vec![
+        encode(&ToLeader::Hello { frontend, boot, subcluster, token }, &[]),
+        encode(&ToLeader::Submit { token, requests: vec![header; 3] }, &[]),
+        encode(&ToLeader::Redrive { token, requests: vec![header], last: true }, &[]),
+        encode(&ToLeader::Cancel { requests: vec![(1, 2), (3, 4)] }, &[]),
+        encode(&ToFrontend::Ended { requests: ended }, &[]),
+        // For a sub-cluster that no test has: a seal is no rubbish, and seeds are also sent to real backends.
+        encode(&ToBackend::Seal { subcluster: SubclusterId::new(99), gpus: vec![(gpu, token); 2] }, &[]),
+        encode(&ToBackend::Execute(order), &[]),
+        encode(&FromBackend::Done(done), &[]),
+        encode(&FromBackend::Refused { gpu, sequence: 1, token, model, refusal }, &[]),
+        encode(&ToOwner::Hello { backend: BackendId::new(1), boot, frontend_boot: boot }, &[]),
+        encode(&ToOwner::Read { read: 1, sequences: vec![1, 2, 3] }, &[]),
+        encode(&ToOwner::Results { results: vec![result; 2] }, &[Bytes::from_static(b"abcdef")]),
+        encode(&FromOwner::Payloads { read: 1, lengths: vec![Some(2), None] }, &[Bytes::from_static(b"ab")]),
+    ]
+}
+
+fn commands() -> Vec<Command> {
+    let node = |id| {
+        let port = 7000 + id;
+        let (control_addr, dispatch_addr) = (format!("127.0.0.1:{port}"), format!("127.0.0.1:{}", port + 1000));
+        let (node, boot) = (NodeId::new(id), BootId::new(id));
+        Command::RegisterNode(NodeRegistration { node, boot, control_addr, dispatch_addr, avoid: None })
+    };
+    let backend = BackendRegistration {
+        name: "backend".into(),
+        boot: BootId::new(5),
+        exec_addr: "127.0.0.1:7101".into(),
+        subcluster: "default".into(),
+        executor: "emulated".into(),
+        gpus: vec![GpuOffer { kind: "emulated".into(), memory_bytes: 1 << 30 }; 2],
+        avoid: None,
+    };
+    let model = symphony_cluster_state::ModelSpec {
+        name: "model".into(),
+        subcluster: String::new(),
+        slo_ns: 50_000_000,
+        source: symphony_cluster_state::ModelSource::Emulated,
+        signature: symphony_executor::default_signature(),
+        profiles: [(
+            "emulated".to_owned(),
+            symphony_cluster_state::KindProfile { latency_ns: vec![1_000_000, 2_000_000], ..Default::default() },
+        )]
+        .into(),
+        policy: String::new(),
+    };
+    vec![
+        node(1),
+        node(2),
+        Command::RegisterBackend(backend),
+        Command::LoadModel(model),
+        Command::NodeDown { node: NodeId::new(1), boot: BootId::new(1), avoid: None },
+        Command::BackendDown { backend: BackendId::new(1), boot: BootId::new(5) },
+        Command::UnloadModel { name: "model".into() },
+    ]
+}
+
+/// Two replicas, a backend and a model, and the log index they came with.
+fn small_cluster() -> (ClusterState, u64) {
+    let mut state = ClusterState::default();
+    for (index, command) in (1..).zip(&commands()[..4]) {
+        let _ = state.apply(index, command);
+    }
+    (state, 4)
+}
+
+fn command_seeds() -> Vec<Vec<u8>> {
+    commands().iter().map(|command| command.encode().expect("it is small")).collect()
+}
+
+fn snapshot_seeds() -> Vec<Vec<u8>> {
+    vec![ClusterState::default().snapshot(), small_cluster().0.snapshot()]
+}
+
+fn scenario_seeds() -> Vec<Vec<u8>> {
+    let texts = [
+        include_str!("../../deploy/scenarios/table4-resnet50.toml").to_owned(),
+        include_str!("../../deploy/scenarios/zipf-20-models.toml").to_owned(),
+        "name = \"x\"\npolicy = { name = \"symphony\", trigger = \"eager\" }\nduration_s = 1\nwarmup_s = 0\nseeds = [1]\n\
+         [[gpu]]\nkind = \"g\"\ncount = 1\n[[model]]\nname = \"m\"\nprofile_csv = \"p.csv\"\nslo_ms = 25.0\n\
+         [workload]\nrate_rps = 5.0\narrival = { gamma = 0.5 }\n\u{1e}gpu_kind,batch,latency_ms\ng,1,1.0\ng,2,2.0\n"
+            .to_owned(),
+    ];
+    texts.map(String::into_bytes).into()
+}
+
+fn config_seeds() -> Vec<Vec<u8>> {
+    let texts = [include_str!("../../deploy/config/dev.toml"), include_str!("../../deploy/config/production.toml")];
+    texts.map(|text| text.as_bytes().to_vec()).into()
+}
+
+fn profile_seeds() -> Vec<Vec<u8>> {
+    let text = "format = 1\nmodel = \"m\"\n[[inputs]]\nname = \"x\"\ndata_type = \"FP32\"\nitem_shape = [2, 2]\n\
+                [[outputs]]\nname = \"y\"\ndata_type = \"INT64\"\nitem_shape = []\n[gpu.cpu]\nmachine = \"here\"\n\
+                static_memory_bytes = 100\ndynamic_memory_bytes = 50\nlatency_ms = [1.0, 2.0, 2.5]\n";
+    vec![text.as_bytes().to_vec()]
+}
+
+fn grpc_infer_seeds() -> Vec<Vec<u8>> {
+    let input =
+        InferInputTensor { name: "INPUT0".into(), datatype: "FP32".into(), shape: vec![2, 16], ..Default::default() };
+    let raw = ModelInferRequest {
+        model_name: "model".into(),
+        inputs: vec![input.clone()],
+        raw_input_contents: vec![Bytes::from(vec![1; 128])],
+        ..Default::default()
+    };
+    let contents =
+        symphony_protocol::inference::InferTensorContents { fp32_contents: vec![0.5; 32], ..Default::default() };
+    let typed = ModelInferRequest {
+        model_name: "model".into(),
+        inputs: vec![InferInputTensor { contents: Some(contents), ..input }],
+        ..Default::default()
+    };
+    vec![raw.encode_to_vec(), typed.encode_to_vec()]
+}
+
+fn rest_infer_seeds() -> Vec<Vec<u8>> {
+    let numbers = vec!["1.5"; 16].join(",");
+    let json = format!(
+        "{{\"id\":\"7\",\"inputs\":[{{\"name\":\"INPUT0\",\"datatype\":\"FP32\",\"shape\":[1,16],\"data\":[{numbers}]}}]}}"
+    );
+    let binary = "{\"inputs\":[{\"name\":\"INPUT0\",\"datatype\":\"FP32\",\"shape\":[1,16],\"parameters\":\
+                  {\"binary_data_size\":64}}],\"outputs\":[{\"name\":\"OUTPUT0\",\"parameters\":{\"binary_data\":true}}]}";
+    let seed = |json: &str, tail: &[u8]| {
+        let mut bytes = BytesMut::new();
+        bytes.put_u16_le(json.len() as u16);
+        bytes.put_slice(json.as_bytes());
+        bytes.put_slice(tail);
+        bytes.to_vec()
+    };
+    vec![seed(&json, &[]), seed(binary, &[7; 64])]
+}
+
+fn view_seeds() -> Vec<Vec<u8>> {
+    use symphony_protocol::control as pb;
+    let gpu = pb::Gpu { id: 1, kind: "emulated".into(), memory_bytes: 1 << 30, ..Default::default() };
+    let backend = pb::Backend {
+        id: 1,
+        name: "backend".into(),
+        boot_id: 5,
+        up: true,
+        exec_addr: "127.0.0.1:7101".into(),
+        subcluster: 1,
+        executor: "emulated".into(),
+        gpus: vec![gpu],
+    };
+    let node = pb::Node { id: 1, boot_id: 2, up: true, control_addr: "a:1".into(), dispatch_addr: "a:2".into() };
+    let subcluster =
+        pb::Subcluster { id: 1, name: "default".into(), leader: 1, leader_boot_id: 2, ..Default::default() };
+    let view = pb::ClusterView {
+        cluster: "test".into(),
+        applied_index: 9,
+        nodes: vec![node],
+        subclusters: vec![subcluster],
+        backends: vec![backend],
+        ..Default::default()
+    };
+    vec![view.encode_to_vec()]
+}
+
+/// A mutation of `seed`, as fuzzers make them: flipped bits, bytes changed, removed, inserted, repeated, or all anew.
+#[must_use]
+pub fn mutate(seed: &[u8], random: &mut impl rand::Rng) -> Vec<u8> {
+    const LENGTH_MAX: usize = 4096;
+    const STEPS_MAX: usize = 8;
+    if random.random_ratio(1, 16) {
+        let length = random.random_range(0..256);
+        return (0..length).map(|_| random.random()).collect();
+    }
+    let mut bytes = seed.to_vec();
+    for _ in 0..random.random_range(1..=STEPS_MAX) {
+        if bytes.is_empty() {
+            bytes.push(random.random());
+        }
+        let at = random.random_range(0..bytes.len());
+        match random.random_range(0..6) {
+            0 => bytes[at] ^= 1 << random.random_range(0..8),
+            1 => bytes[at] = random.random(),
+            2 => bytes[at] = [0, 1, 0x7f, 0x80, 0xff][random.random_range(0..5)],
+            3 => {
+                bytes.remove(at);
+            }
+            4 => bytes.insert(at, random.random()),
+            _ => {
+                let end = random.random_range(at..bytes.len().min(at + 64));
+                let piece = bytes[at..end].to_vec();
+                bytes.splice(at..at, piece);
+            }
+        }
+        bytes.truncate(LENGTH_MAX);
+    }
+    bytes
+}

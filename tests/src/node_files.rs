@@ -1,0 +1,105 @@
+//! Configurations of a cluster on free ports of this machine.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result};
+use symphony_config::{
+    Address, BackendConfig, ClusterConfig, ExecutorKind, FrontendConfig, GpuConfig, NodeConfig, ReplicaConfig, Role,
+    SchedulerConfig,
+};
+use symphony_testkit::{Workspace, free_ports};
+use symphony_types::NodeId;
+
+use crate::cluster::{BackendShape, Shape};
+
+/// Ports of a scheduler (control, dispatch, beat, metrics), of the frontend (gRPC, REST, metrics, data), of a backend
+/// (execute, metrics).
+const SCHEDULER_PORTS: usize = 4;
+const FRONTEND_PORTS: usize = 4;
+const BACKEND_PORTS: usize = 2;
+
+/// One process's role, configuration and addresses by key.
+pub(crate) struct NodeFile {
+    pub(crate) role: &'static str,
+    pub(crate) path: PathBuf,
+    pub(crate) addresses: BTreeMap<&'static str, Address>,
+}
+
+/// Writes the configurations of all processes; by name of the process.
+pub(crate) fn write(workspace: &Workspace, shape: &Shape) -> Result<BTreeMap<String, NodeFile>> {
+    let schedulers = usize::from(shape.schedulers);
+    let count = SCHEDULER_PORTS * schedulers + FRONTEND_PORTS + BACKEND_PORTS * shape.backends.len();
+    let mut ports = free_ports(count)?.into_iter().map(Address::loopback);
+    let mut next = || ports.next().context("as many ports as were asked for");
+
+    let base = base(shape)?;
+    let (Some(scheduler), Some(frontend), Some(backend)) = (&base.scheduler, &base.frontend, &base.backend) else {
+        anyhow::bail!("the defaults of `up` hold every section");
+    };
+    let mut replicas = Vec::new();
+    for id in 1..=schedulers {
+        let id = NodeId::new(id as u64);
+        replicas.push(ReplicaConfig { id, control: next()?, dispatch: next()?, beat: next()? });
+    }
+    let cluster = ClusterConfig { scheduler: replicas.clone(), ..base.cluster.clone() };
+    let empty = NodeConfig { cluster, scheduler: None, frontend: None, backend: None, ..base.clone() };
+
+    let mut files = BTreeMap::new();
+    let mut add = |name: String, role, config: &NodeConfig, addresses: BTreeMap<&'static str, Address>| {
+        let path = workspace.write(&format!("{name}.toml"), &config.to_toml())?;
+        files.insert(name, NodeFile { role, path, addresses });
+        Ok::<_, anyhow::Error>(())
+    };
+    for replica in &replicas {
+        let name = format!("scheduler-{}", replica.id.get());
+        let data_dir = workspace.file(&format!("{name}-raft"));
+        let own = SchedulerConfig { id: replica.id, data_dir, metrics: next()?, ..scheduler.clone() };
+        let mut addresses = BTreeMap::from([("metrics", own.metrics.clone())]);
+        addresses.extend(replica.addresses().map(|(key, address)| (key, address.clone())));
+        add(name, "scheduler", &NodeConfig { scheduler: Some(own), ..empty.clone() }, addresses)?;
+    }
+    for BackendShape { name, subcluster, executor, gpus } in &shape.backends {
+        let kind = if *executor == ExecutorKind::OrtCpu { "cpu" } else { "emulated" };
+        let own = BackendConfig {
+            name: name.clone(),
+            subcluster: subcluster.clone(),
+            exec: next()?,
+            metrics: next()?,
+            executor: *executor,
+            gpus: vec![GpuConfig { kind: kind.into(), count: *gpus, memory_mb: 4096 }],
+            ..backend.clone()
+        };
+        let addresses = BTreeMap::from([("exec", own.exec.clone()), ("metrics", own.metrics.clone())]);
+        add(name.clone(), "backend", &NodeConfig { backend: Some(own), ..empty.clone() }, addresses)?;
+    }
+    let own = FrontendConfig { grpc: next()?, rest: next()?, metrics: next()?, data: next()?, ..frontend.clone() };
+    let addresses = [("grpc", &own.grpc), ("rest", &own.rest), ("metrics", &own.metrics), ("data", &own.data)];
+    let addresses = addresses.into_iter().map(|(key, address)| (key, address.clone())).collect();
+    add("frontend".into(), "frontend", &NodeConfig { frontend: Some(own), ..empty }, addresses)?;
+    Ok(files)
+}
+
+/// The defaults, with the patience that two busy cores need.
+fn base(shape: &Shape) -> Result<NodeConfig> {
+    let mut overrides: Vec<String> = [
+        "frontend.name=frontend",
+        "backend.name=backend",
+        "backend.gpus=[{ kind = \"cpu\", count = 1, memory_mb = 1024 }]",
+        "scheduler.id=1",
+        "scheduler.data_dir=raft",
+        "cluster.name=test",
+        "cluster.timing=relaxed",
+        "cluster.scheduler=[{ id = 1, control = \"127.0.0.1:1\", dispatch = \"127.0.0.1:2\", beat = \"127.0.0.1:3\" }]",
+        // What a shared machine adds at its worst moments. Most of it guards the timer: a request that is alone waits
+        // until the last moment, and a thread that wakes later than the guard drops it.
+        "scheduler.delays.control_us=3000",
+        "scheduler.delays.reply_us=40000",
+        "scheduler.delays.guard_us=60000",
+        "frontend.answer_grace_ms=2000",
+    ]
+    .map(str::to_owned)
+    .into();
+    overrides.extend(shape.overrides.iter().cloned());
+    Ok(NodeConfig::from_layers(Role::Up, None, [], &overrides)?)
+}

@@ -1,0 +1,96 @@
+//! A small client of the frontend's REST port.
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
+use symphony_executor::item_checksum;
+
+/// Numbers in one item of the emulated models' input.
+const ITEM_NUMBERS: usize = 16;
+
+/// Talks to one address.
+#[derive(Clone, Debug)]
+pub struct RestClient {
+    base: String,
+    http: reqwest::Client,
+}
+
+/// What came back.
+#[derive(Clone, Debug)]
+pub struct Reply {
+    /// HTTP status.
+    pub status: u16,
+    /// The body.
+    pub body: String,
+    /// The header `Retry-After`.
+    pub retry_after: Option<String>,
+}
+
+impl Reply {
+    /// The machine-readable reason of a refusal; empty if there is none.
+    #[must_use]
+    pub fn reason(&self) -> String {
+        let body: Value = serde_json::from_str(&self.body).unwrap_or_default();
+        body["reason"].as_str().unwrap_or_default().to_owned()
+    }
+}
+
+impl RestClient {
+    /// For `host:port`.
+    #[must_use]
+    pub fn new(address: &str) -> Self {
+        Self { base: format!("http://{address}"), http: reqwest::Client::new() }
+    }
+
+    /// GET.
+    ///
+    /// # Errors
+    /// If there is no answer.
+    pub async fn get(&self, path: &str) -> Result<Reply> {
+        reply(self.http.get(format!("{}{path}", self.base)).send().await?).await
+    }
+
+    /// POST of any body.
+    ///
+    /// # Errors
+    /// If there is no answer.
+    pub async fn post(&self, path: &str, body: impl Into<reqwest::Body>) -> Result<Reply> {
+        let request = self.http.post(format!("{}{path}", self.base)).header("content-type", "application/json");
+        reply(request.body(body).send().await?).await
+    }
+
+    /// An inference request.
+    ///
+    /// # Errors
+    /// If there is no answer.
+    pub async fn infer(&self, model: &str, body: &Value) -> Result<Reply> {
+        self.post(&format!("/v2/models/{model}/infer"), body.to_string()).await
+    }
+
+    /// One request for an emulated model, whose answer must be the checksum of its input.
+    ///
+    /// # Errors
+    /// If it is anything else.
+    pub async fn check_emulated(&self, model: &str, seed: f32) -> Result<()> {
+        let numbers = numbers(seed);
+        let bytes: Vec<u8> = numbers.iter().flat_map(|n| n.to_le_bytes()).collect();
+        let input = json!({ "name": "INPUT0", "datatype": "FP32", "shape": [1, ITEM_NUMBERS], "data": numbers });
+        let reply = self.infer(model, &json!({ "inputs": [input] })).await?;
+        ensure!(reply.status == 200, "{model} answered {reply:?}");
+        let body: Value = serde_json::from_str(&reply.body).context("the answer is not JSON")?;
+        let expected = item_checksum([bytes.as_slice()]);
+        ensure!(body["outputs"][0]["data"][0] == expected, "{model} answered {body}; expected {expected}");
+        Ok(())
+    }
+}
+
+/// One item of an emulated model's input.
+#[must_use]
+pub fn numbers(seed: f32) -> Vec<f32> {
+    (0..ITEM_NUMBERS).map(|i| seed + i as f32).collect()
+}
+
+async fn reply(response: reqwest::Response) -> Result<Reply> {
+    let status = response.status().as_u16();
+    let retry_after = response.headers().get("retry-after").and_then(|v| v.to_str().ok()).map(str::to_owned);
+    Ok(Reply { status, body: response.text().await?, retry_after })
+}

@@ -1,0 +1,16 @@
+//! A replica dies under load, and nobody's request is lost or answered twice.
+
+mod control_leader;
+mod subcluster_leader;
+
+use symphony_tests::{Shape, TestCluster, emulated_model};
+
+/// Two sub-clusters with a model each, `first` and `second`, both served.
+pub(crate) fn two_subclusters(test: &str) -> TestCluster {
+    let cluster = TestCluster::start(test, &Shape::emulated(&["first", "second"])).unwrap();
+    for name in ["first", "second"] {
+        let _ = cluster.cli(&emulated_model(name, name)).ended_with(0);
+        cluster.wait_until_it_serves(name).unwrap();
+    }
+    cluster
+}
