@@ -100,6 +100,25 @@ impl LocalCluster {
         Ok(())
     }
 
+    /// Lets go of the processes that have ended by themselves, and says how each did.
+    pub(crate) fn take_ended(&mut self) -> Vec<String> {
+        let mut ends = Vec::new();
+        let mut runs = |process: &mut Process| {
+            let end = process.ended();
+            let runs = end.is_none();
+            ends.extend(end);
+            runs
+        };
+        self.schedulers.retain_mut(|(_, process)| runs(process));
+        self.others.retain_mut(runs);
+        ends
+    }
+
+    /// Whether a process is left.
+    pub(crate) fn runs(&self) -> bool {
+        !self.schedulers.is_empty() || !self.others.is_empty()
+    }
+
     /// `kill -9` of one scheduler replica; returns its process id.
     pub(crate) fn kill_scheduler(&mut self, node: NodeId) -> anyhow::Result<u32> {
         let index = self.schedulers.iter().position(|(id, _)| *id == node);

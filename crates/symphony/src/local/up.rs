@@ -37,7 +37,15 @@ pub(crate) async fn run(args: &UpArgs) -> anyhow::Result<()> {
     let result = loop {
         tokio::select! {
             stopped = &mut stop => break stopped,
-            () = tokio::time::sleep(WATCH_EVERY) => if let Err(error) = cluster.check() { break Err(error) },
+            () = tokio::time::sleep(WATCH_EVERY) => {
+                // The others go on: that is what a cluster is for.
+                for end in cluster.take_ended() {
+                    eprintln!("{end}\nthe cluster goes on without it");
+                }
+                if !cluster.runs() {
+                    break Err(anyhow::anyhow!("no process is left"));
+                }
+            }
         }
     };
     println!("stopping");
