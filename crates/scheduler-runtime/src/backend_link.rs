@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::clock::Clock;
 use crate::counters::add;
-use crate::messages::{GpuRoute, ModelMessage, RankMessage};
+use crate::messages::{GpuRoute, ModelMessage, PlanId, RankMessage, Seal};
 use crate::subcluster::Workers;
 
 /// Pause between attempts to reach a backend.
@@ -58,6 +58,24 @@ pub(crate) struct BackendLink {
     pub(crate) usable: watch::Receiver<bool>,
 }
 
+/// GPUs that may be in use over one connection. Takes them back when the connection ends, also when its task is aborted:
+/// told by anybody else, the loss could come before the use.
+struct InUse {
+    workers: Arc<Workers>,
+    gpus: Vec<LinkedGpu>,
+    seal: Seal,
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        let seal = self.seal;
+        for gpu in &self.gpus {
+            self.workers.rank.push(RankMessage::Lost { gpu: gpu.ordinal, seal });
+            self.workers.tell_all(|| ModelMessage::Unroute { gpu: gpu.ordinal, seal });
+        }
+    }
+}
+
 /// Why a link ended.
 enum End {
     /// The connection, or the peer's manners; try again.
@@ -70,15 +88,10 @@ impl BackendLink {
     /// Keeps the link up until the task is aborted or the leader is fenced.
     pub(crate) async fn run(mut self) {
         let mut last_seen = Instant::now();
-        let mut reported = false;
         loop {
             let connected = connect_link::<ToBackend, FromBackend>(&self.addr).await;
             let end = match connected {
-                Ok((sender, receiver)) => {
-                    let end = self.serve(sender, receiver, &mut last_seen, &mut reported).await;
-                    self.lose_gpus();
-                    end
-                }
+                Ok((sender, receiver)) => self.serve(sender, receiver, &mut last_seen).await,
                 Err(error) => End::Lost(error.to_string()),
             };
             match end {
@@ -89,19 +102,13 @@ impl BackendLink {
                 }
                 End::Lost(reason) => tracing::debug!(backend = %self.backend, %reason, "execute link lost"),
             }
-            if !reported && last_seen.elapsed() > REPORT_DOWN_AFTER {
-                reported = true;
+            if last_seen.elapsed() > REPORT_DOWN_AFTER {
+                // A report may get lost where the control group is in trouble too, so it is repeated at this pace.
+                last_seen = Instant::now();
                 tracing::warn!(backend = %self.backend, "backend unreachable");
                 let _ = self.events.send(LinkEvent::Down(self.backend, self.boot));
             }
             tokio::time::sleep(RECONNECT_AFTER).await;
-        }
-    }
-
-    fn lose_gpus(&self) {
-        for gpu in &self.gpus {
-            self.workers.rank.push(RankMessage::Lost { gpu: gpu.ordinal });
-            self.workers.tell_all(|| ModelMessage::Unroute { gpu: gpu.ordinal });
         }
     }
 
@@ -110,7 +117,6 @@ impl BackendLink {
         sender: LinkSender<ToBackend>,
         mut receiver: LinkReceiver<FromBackend>,
         last_seen: &mut Instant,
-        reported: &mut bool,
     ) -> End {
         let sealed = match tokio::time::timeout(SEAL_TIMEOUT, self.seal(&sender, &mut receiver)).await {
             Ok(Ok(sealed)) => sealed,
@@ -118,13 +124,13 @@ impl BackendLink {
             Err(_) => return End::Lost(format!("no seal within {} ms", SEAL_TIMEOUT.as_millis())),
         };
         *last_seen = Instant::now();
-        *reported = false;
         let mut waiting = Some(sealed);
+        let in_use = InUse { workers: Arc::clone(&self.workers), gpus: self.gpus.clone(), seal: self.workers.number() };
         loop {
             if *self.usable.borrow_and_update()
                 && let Some((at, gpus)) = waiting.take()
             {
-                self.use_gpus(&sender, at, &gpus);
+                self.use_gpus(&sender, in_use.seal, at, &gpus);
             }
             tokio::select! {
                 changed = self.usable.changed(), if waiting.is_some() => {
@@ -135,7 +141,7 @@ impl BackendLink {
                 frame = receiver.receive() => match frame {
                     Ok(frame) => {
                         *last_seen = Instant::now();
-                        if let Err(end) = self.report(frame.message) {
+                        if let Err(end) = self.report(in_use.seal, frame.message) {
                             return end;
                         }
                     }
@@ -177,11 +183,12 @@ impl BackendLink {
         }
     }
 
-    fn use_gpus(&self, sender: &LinkSender<ToBackend>, at: symphony_types::Time, sealed: &[SealedGpu]) {
+    fn use_gpus(&self, sender: &LinkSender<ToBackend>, seal: Seal, at: symphony_types::Time, sealed: &[SealedGpu]) {
         for gpu in &self.gpus {
             let Some(state) = sealed.iter().find(|s| s.gpu == gpu.gpu && s.promised == gpu.token) else { continue };
             let route = GpuRoute {
                 gpu: gpu.gpu,
+                seal,
                 token: gpu.token,
                 backend: self.backend,
                 backend_boot: self.boot,
@@ -189,33 +196,36 @@ impl BackendLink {
             };
             self.workers.tell_all(|| ModelMessage::Route { gpu: gpu.ordinal, route: route.clone() });
             let free_at = at + Nanos::new(state.free_in);
-            self.workers.rank.push(RankMessage::Sealed { gpu: gpu.ordinal, free_at });
+            self.workers.rank.push(RankMessage::Sealed { gpu: gpu.ordinal, seal, free_at });
         }
     }
 
-    fn report(&self, message: FromBackend) -> Result<(), End> {
-        let ordinal =
-            |gpu: GpuId, token: Token| self.gpus.iter().find(|g| g.gpu == gpu && g.token == token).map(|g| g.ordinal);
+    fn report(&self, seal: Seal, message: FromBackend) -> Result<(), End> {
+        let plan_of = |gpu: GpuId, token: Token, sequence: u64| {
+            let linked = self.gpus.iter().find(|g| g.gpu == gpu && g.token == token)?;
+            Some(PlanId { gpu: linked.ordinal, seal, sequence })
+        };
         match message {
             FromBackend::Done(done) => {
-                let Some(gpu) = ordinal(done.gpu, done.token) else { return Ok(()) };
+                let Some(plan) = plan_of(done.gpu, done.token, done.sequence) else { return Ok(()) };
                 let free_at = self.clock.now() + Nanos::new(done.free_in);
                 let counters = &self.workers.counters;
                 add(&counters.plans_done, 1);
                 add(&counters.start_late_nanoseconds, done.start_late);
                 add(&counters.measured_nanoseconds, done.latency);
-                self.workers.rank.push(RankMessage::Done { gpu, sequence: done.sequence, free_at });
+                self.workers.rank.push(RankMessage::Done { plan, free_at });
                 let (start_late, latency) = (Nanos::new(done.start_late), Nanos::new(done.latency));
-                let sequence = done.sequence;
-                self.workers.tell_all(|| ModelMessage::Done { gpu, sequence, start_late, latency });
+                self.workers.tell_all(|| ModelMessage::Done { plan, start_late, latency });
             }
             FromBackend::Refused { gpu, sequence, token, refusal, .. } => {
                 tracing::warn!(backend = %self.backend, %gpu, sequence, ?refusal, "plan refused");
                 if matches!(refusal, Refusal::Fenced { .. }) {
                     return Err(End::Fenced);
                 }
-                if let Some(gpu) = ordinal(gpu, token) {
-                    self.workers.tell_all(|| ModelMessage::Refused { gpu, sequence });
+                add(&self.workers.counters.plans_refused, 1);
+                if let Some(plan) = plan_of(gpu, token, sequence) {
+                    self.workers.rank.push(RankMessage::Refused { plan });
+                    self.workers.tell_all(|| ModelMessage::Refused { plan });
                 }
                 if refusal != Refusal::ModelNotReady {
                     // Leader and backend disagree about the GPU: a new seal starts both from the same page.

@@ -5,11 +5,11 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use symphony_protocol::dispatch::{EndReason, RequestHeader, ToFrontend, ToLeader};
 use symphony_transport::{LinkReceiver, LinkSender, accept_link};
-use symphony_types::{BootId, DropReason, FrontendId, SubclusterId, Token};
+use symphony_types::{DropReason, SubclusterId, Token};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
-use crate::messages::ModelMessage;
+use crate::messages::{ModelMessage, Peer};
 use crate::subcluster::LedSubcluster;
 
 /// What this node leads.
@@ -56,22 +56,18 @@ async fn serve(stream: TcpStream, peer: String, led: Led) {
     if sender.send(ToFrontend::Welcome { token }).is_err() {
         return;
     }
-    // A frontend that comes again has lost its link: what it queued before it will announce again.
-    lead.workers.tell_all(|| ModelMessage::FrontendGone { frontend, boot });
-    lead.workers.tell_all(|| ModelMessage::Frontend { frontend, boot, sender: sender.clone() });
+    let peer = Peer { frontend, boot, link: lead.workers.number() };
+    lead.workers.tell_all(|| ModelMessage::Frontend { peer, sender: sender.clone() });
     tracing::debug!(%frontend, %subcluster, "frontend linked");
-    let link = FrontendLink { frontend, boot, token, lead: Arc::clone(&lead), sender };
+    let link = FrontendLink { peer, token, lead: Arc::clone(&lead), sender };
     tokio::select! {
         () = lead.ended.cancelled() => {}
-        () = link.receive(&mut receiver) => {
-            lead.workers.tell_all(|| ModelMessage::FrontendGone { frontend, boot });
-        }
+        () = link.receive(&mut receiver) => lead.workers.tell_all(|| ModelMessage::FrontendGone { peer }),
     }
 }
 
 struct FrontendLink {
-    frontend: FrontendId,
-    boot: BootId,
+    peer: Peer,
     token: Token,
     lead: Arc<LedSubcluster>,
     sender: LinkSender<ToFrontend>,
@@ -82,16 +78,16 @@ impl FrontendLink {
         loop {
             let message = match receiver.receive().await {
                 Ok(frame) => frame.message,
-                Err(error) => return tracing::debug!(%error, frontend = %self.frontend, "dispatch link ended"),
+                Err(error) => return tracing::debug!(%error, frontend = %self.peer.frontend, "dispatch link ended"),
             };
             match message {
                 ToLeader::Submit { token, requests } if token == self.token => self.submit(requests, false),
                 ToLeader::Redrive { token, requests, .. } if token == self.token => self.submit(requests, true),
                 ToLeader::Cancel { requests } => self.cancel(requests),
                 ToLeader::Submit { token, .. } | ToLeader::Redrive { token, .. } => {
-                    return tracing::warn!(frontend = %self.frontend, %token, mine = %self.token, "foreign token");
+                    return tracing::warn!(frontend = %self.peer.frontend, %token, mine = %self.token, "foreign token");
                 }
-                ToLeader::Hello { .. } => return tracing::warn!(frontend = %self.frontend, "second hello"),
+                ToLeader::Hello { .. } => return tracing::warn!(frontend = %self.peer.frontend, "second hello"),
             }
         }
     }
@@ -110,8 +106,7 @@ impl FrontendLink {
             if requests.is_empty() {
                 continue;
             }
-            let (frontend, boot) = (self.frontend, self.boot);
-            let message = ModelMessage::Submit { frontend, boot, received, requests, redriven };
+            let message = ModelMessage::Submit { peer: self.peer, received, requests, redriven };
             if let Err(ModelMessage::Submit { requests, .. }) = workers.of_model(share).try_push(message) {
                 let full = EndReason::Dropped(DropReason::QueueFull);
                 let requests = requests.into_iter().map(|r| (r.sequence, full)).collect();
@@ -121,7 +116,7 @@ impl FrontendLink {
     }
 
     fn cancel(&self, requests: Vec<(u64, u32)>) {
-        let (frontend, boot) = (self.frontend, self.boot);
+        let Peer { frontend, boot, .. } = self.peer;
         self.lead.workers.tell_all(|| ModelMessage::Cancel { frontend, boot, requests: requests.clone() });
     }
 }

@@ -18,32 +18,54 @@ pub(crate) enum ModelMessage {
     Remove { model: ModelId },
     /// Plans for this GPU go there.
     Route { gpu: u32, route: GpuRoute },
-    /// The GPU is lost, with everything sent to it.
-    Unroute { gpu: u32 },
-    /// A frontend is there.
-    Frontend { frontend: FrontendId, boot: BootId, sender: LinkSender<ToFrontend> },
-    /// It is gone; what it still wants it will announce again.
-    FrontendGone { frontend: FrontendId, boot: BootId },
+    /// The GPU is lost, with everything sent to it under that seal.
+    Unroute { gpu: u32, seal: Seal },
+    /// A frontend is there. What it announced on an earlier link it will announce again.
+    Frontend { peer: Peer, sender: LinkSender<ToFrontend> },
+    /// The link has ended; what its frontend still wants it will announce again.
+    FrontendGone { peer: Peer },
     /// Requests; their budgets count from `received`.
-    Submit { frontend: FrontendId, boot: BootId, received: Time, requests: Vec<RequestHeader>, redriven: bool },
+    Submit { peer: Peer, received: Time, requests: Vec<RequestHeader>, redriven: bool },
     /// Requests whose clients have gone.
     Cancel { frontend: FrontendId, boot: BootId, requests: Vec<(u64, u32)> },
-    /// The rank worker gives a GPU; plan `sequence` is the next on it.
-    Grant { ordinal: u32, gpu: u32, free_at: Time, sequence: u64 },
+    /// The rank worker gives a GPU; `plan` is the next on it.
+    Grant { ordinal: u32, free_at: Time, plan: PlanId },
     /// A plan is done; it started `start_late` after its planned start and took `latency`.
-    Done { gpu: u32, sequence: u64, start_late: Nanos, latency: Nanos },
+    Done { plan: PlanId, start_late: Nanos, latency: Nanos },
     /// A plan was not accepted.
-    Refused { gpu: u32, sequence: u64 },
+    Refused { plan: PlanId },
     /// Backends already have (or had) these requests.
     Known { requests: Arc<HashSet<RequestId>> },
     /// Every backend has answered: re-driven requests need not wait any longer.
     Recovered,
 }
 
+/// Numbers the times that a GPU came into use, over all links and lives of its backend. What speaks of an older one is
+/// stale: the plans of a new seal count from 1 again.
+pub(crate) type Seal = u64;
+
+/// A plan of a GPU, or the place for one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct PlanId {
+    pub(crate) gpu: u32,
+    pub(crate) seal: Seal,
+    pub(crate) sequence: u64,
+}
+
+/// One link of one life of a frontend. The end of a link is told by another task than the beginning of the next one, and
+/// may be told later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Peer {
+    pub(crate) frontend: FrontendId,
+    pub(crate) boot: BootId,
+    pub(crate) link: u64,
+}
+
 /// Where the plans of a GPU go.
 #[derive(Clone, Debug)]
 pub(crate) struct GpuRoute {
     pub(crate) gpu: GpuId,
+    pub(crate) seal: Seal,
     pub(crate) token: Token,
     pub(crate) backend: BackendId,
     pub(crate) backend_boot: BootId,
@@ -54,13 +76,15 @@ pub(crate) struct GpuRoute {
 #[derive(Debug)]
 pub(crate) enum RankMessage {
     /// The answer to a grant.
-    Release { ordinal: u32, gpu: u32, free_at: Time, used: bool },
+    Release { ordinal: u32, plan: PlanId, free_at: Time, used: bool },
     /// The backend has sealed the GPU: it may be used from `free_at` on, and its plans count from 1 again.
-    Sealed { gpu: u32, free_at: Time },
+    Sealed { gpu: u32, seal: Seal, free_at: Time },
     /// The GPU is lost.
-    Lost { gpu: u32 },
+    Lost { gpu: u32, seal: Seal },
     /// A plan is done; everything accepted before is done at `free_at`.
-    Done { gpu: u32, sequence: u64, free_at: Time },
+    Done { plan: PlanId, free_at: Time },
+    /// A plan had its turn and did not run.
+    Refused { plan: PlanId },
     /// The model is gone.
     Forget { ordinal: u32 },
 }

@@ -11,12 +11,12 @@ use symphony_scheduler::{
     PlanCheck, Request,
 };
 use symphony_transport::LinkSender;
-use symphony_types::{BootId, FailReason, FrontendId, ModelId, Nanos, RequestId, Time};
+use symphony_types::{BootId, FailReason, FrontendId, GpuId, ModelId, Nanos, RequestId, Time};
 
 use crate::clock::Clock;
 use crate::counters::{Counters, add};
 use crate::inbox::Inbox;
-use crate::messages::{GpuRoute, ModelMessage, RankMessage};
+use crate::messages::{GpuRoute, ModelMessage, Peer, PlanId, RankMessage};
 use crate::offer_board::OfferBoard;
 use crate::worker::Worker;
 
@@ -41,13 +41,13 @@ struct ModelSlot {
 }
 
 struct FrontendPeer {
-    boot: BootId,
+    link: Peer,
     sender: LinkSender<ToFrontend>,
     ended: Vec<(u64, EndReason)>,
 }
 
 struct SentPlan {
-    slot: usize,
+    model: ModelId,
     end: Time,
     predicted: Nanos,
     requests: Vec<Request>,
@@ -71,7 +71,7 @@ pub(crate) struct ModelWorker {
     wakes: MinTree,
     frontends: HashMap<FrontendId, FrontendPeer>,
     routes: HashMap<u32, GpuRoute>,
-    sent: HashMap<(u32, u64), SentPlan>,
+    sent: HashMap<PlanId, SentPlan>,
     recovery: Option<Recovery>,
     known: HashSet<RequestId>,
     actions: ModelActions,
@@ -114,43 +114,42 @@ impl ModelWorker {
             ModelMessage::Route { gpu, route } => {
                 self.routes.insert(gpu, route);
             }
-            ModelMessage::Unroute { gpu } => {
-                self.routes.remove(&gpu);
-                let lost: Vec<_> = self.sent.keys().filter(|key| key.0 == gpu).copied().collect();
-                for key in lost {
-                    self.requeue(now, key);
+            ModelMessage::Unroute { gpu, seal } => {
+                if self.routes.get(&gpu).is_some_and(|route| route.seal == seal) {
+                    self.routes.remove(&gpu);
+                }
+                let lost: Vec<_> = self.sent.keys().filter(|id| id.gpu == gpu && id.seal == seal).copied().collect();
+                for plan in lost {
+                    self.requeue(now, plan);
                 }
             }
-            ModelMessage::Frontend { frontend, boot, sender } => {
-                self.frontends.insert(frontend, FrontendPeer { boot, sender, ended: Vec::new() });
-            }
-            ModelMessage::FrontendGone { frontend, boot } => self.withdraw(now, frontend, boot),
-            ModelMessage::Submit { frontend, boot, received, requests, redriven } => {
-                add(&self.counters.requests, requests.len() as u64);
-                for header in requests {
-                    self.submit(now, frontend, boot, received, header, redriven);
+            ModelMessage::Frontend { peer, sender } => self.link(now, peer, sender),
+            ModelMessage::FrontendGone { peer } => {
+                if self.is_linked(peer) {
+                    self.frontends.remove(&peer.frontend);
+                    self.withdraw(now, peer.frontend, peer.boot);
                 }
             }
-            ModelMessage::Cancel { frontend, boot, requests } => {
-                for (sequence, model) in requests {
-                    if let Some(&slot) = self.by_id.get(&ModelId::new(model)) {
-                        self.step(now, slot, ModelInput::Cancel(RequestId { frontend, boot, sequence }));
+            ModelMessage::Submit { peer, received, requests, redriven } => {
+                // What comes from a former link was, or will be, announced again on the new one.
+                if self.is_linked(peer) {
+                    add(&self.counters.requests, requests.len() as u64);
+                    for header in requests {
+                        self.submit(now, peer, received, header, redriven);
                     }
                 }
             }
-            ModelMessage::Grant { ordinal, gpu, free_at, sequence } => match self.by_ordinal.get(&ordinal).copied() {
-                Some(slot) => self.grant(now, slot, gpu, free_at, sequence),
-                None => self.rank.push(RankMessage::Release { ordinal, gpu, free_at, used: false }),
+            ModelMessage::Cancel { frontend, boot, requests } => self.cancel(now, frontend, boot, &requests),
+            ModelMessage::Grant { ordinal, free_at, plan } => match self.by_ordinal.get(&ordinal).copied() {
+                Some(slot) => self.grant(now, slot, free_at, plan),
+                None => self.rank.push(RankMessage::Release { ordinal, plan, free_at, used: false }),
             },
-            ModelMessage::Done { gpu, sequence, start_late, latency } => {
-                if let Some(plan) = self.sent.remove(&(gpu, sequence)) {
-                    self.learn(&plan, start_late, latency);
+            ModelMessage::Done { plan, start_late, latency } => {
+                if let Some(sent) = self.sent.remove(&plan) {
+                    self.learn(&sent, start_late, latency);
                 }
             }
-            ModelMessage::Refused { gpu, sequence } => {
-                add(&self.counters.plans_refused, 1);
-                self.requeue(now, (gpu, sequence));
-            }
+            ModelMessage::Refused { plan } => self.requeue(now, plan),
             ModelMessage::Known { requests } => self.known.extend(requests.iter()),
             ModelMessage::Recovered => self.recover(now),
         }
@@ -181,21 +180,44 @@ impl ModelWorker {
         let Some(slot) = self.slots[index].take() else { return };
         self.by_ordinal.remove(&slot.ordinal);
         self.wakes.set(index, MinTree::EMPTY);
+        // An offer that the rank worker has not read yet must not outlive the model.
+        self.offers.publish(slot.ordinal, (u64::MAX, None));
         self.rank.push(RankMessage::Forget { ordinal: slot.ordinal });
         for request in slot.queue.into_requests() {
             self.end(request.id, EndReason::Failed(FailReason::ModelNotReady));
         }
     }
 
-    fn submit(
-        &mut self,
-        now: Time,
-        frontend: FrontendId,
-        boot: BootId,
-        received: Time,
-        header: RequestHeader,
-        redriven: bool,
-    ) {
+    fn is_linked(&self, peer: Peer) -> bool {
+        self.frontends.get(&peer.frontend).is_some_and(|linked| linked.link == peer)
+    }
+
+    /// A frontend links, or links again: then its former link is over, whenever that is told.
+    fn link(&mut self, now: Time, peer: Peer, sender: LinkSender<ToFrontend>) {
+        let former = self.frontends.get(&peer.frontend).map(|linked| linked.link);
+        if former.is_some_and(|former| former.link > peer.link) {
+            return;
+        }
+        if let Some(former) = former {
+            self.withdraw(now, former.frontend, former.boot);
+        }
+        self.frontends.insert(peer.frontend, FrontendPeer { link: peer, sender, ended: Vec::new() });
+    }
+
+    fn cancel(&mut self, now: Time, frontend: FrontendId, boot: BootId, requests: &[(u64, u32)]) {
+        for &(sequence, model) in requests {
+            let id = RequestId { frontend, boot, sequence };
+            if let Some(recovery) = &mut self.recovery {
+                recovery.held.retain(|(_, request)| request.id != id);
+            }
+            if let Some(&slot) = self.by_id.get(&ModelId::new(model)) {
+                self.step(now, slot, ModelInput::Cancel(id));
+            }
+        }
+    }
+
+    fn submit(&mut self, now: Time, peer: Peer, received: Time, header: RequestHeader, redriven: bool) {
+        let Peer { frontend, boot, .. } = peer;
         let id = RequestId { frontend, boot, sequence: header.sequence };
         let request = Request { id, deadline: received + Nanos::new(header.budget), items: header.items };
         let model = ModelId::new(header.model);
@@ -223,7 +245,7 @@ impl ModelWorker {
     /// Plans ahead for plans that end later than predicted, as often as they lately did (DESIGN section 6: measured
     /// quantiles).
     fn learn(&mut self, plan: &SentPlan, start_late: Nanos, latency: Nanos) {
-        let Some(model) = &mut self.slots[plan.slot] else { return };
+        let Some(model) = self.by_id.get(&plan.model).and_then(|&slot| self.slots[slot].as_mut()) else { return };
         // Early execution does not make up for a late start: the next plan on the GPU has its own start.
         let late = start_late + (latency - plan.predicted);
         if let Some(lateness) = model.lateness.note(late) {
@@ -248,8 +270,8 @@ impl ModelWorker {
 
     /// A frontend has gone: what it queued it will announce again if it still wants it.
     fn withdraw(&mut self, now: Time, frontend: FrontendId, boot: BootId) {
-        if self.frontends.get(&frontend).is_some_and(|peer| peer.boot == boot) {
-            self.frontends.remove(&frontend);
+        if let Some(recovery) = &mut self.recovery {
+            recovery.held.retain(|(_, request)| request.id.frontend != frontend || request.id.boot != boot);
         }
         for slot in 0..self.slots.len() {
             if self.slots[slot].is_some() {
@@ -258,29 +280,23 @@ impl ModelWorker {
         }
     }
 
-    fn grant(&mut self, now: Time, slot: usize, gpu: u32, free_at: Time, sequence: u64) {
-        self.check.busy_until(symphony_types::GpuId::new(gpu), free_at);
-        let mut actions = std::mem::take(&mut self.actions);
-        let Some(model) = &mut self.slots[slot] else { return };
-        let grant = ModelInput::Grant { gpu: symphony_types::GpuId::new(gpu), free_at };
-        model.queue.step(now, grant, &mut actions);
-        self.carry_out(now, slot, sequence, &actions);
-        actions.clear();
-        self.actions = actions;
+    fn grant(&mut self, now: Time, slot: usize, free_at: Time, plan: PlanId) {
+        let gpu = GpuId::new(plan.gpu);
+        self.check.busy_until(gpu, free_at);
+        self.step_granted(now, slot, ModelInput::Grant { gpu, free_at }, Some((plan, free_at)));
     }
 
     fn step(&mut self, now: Time, slot: usize, input: ModelInput) {
-        let mut actions = std::mem::take(&mut self.actions);
-        if let Some(model) = &mut self.slots[slot] {
-            model.queue.step(now, input, &mut actions);
-        }
-        self.carry_out(now, slot, 0, &actions);
-        actions.clear();
-        self.actions = actions;
+        self.step_granted(now, slot, input, None);
     }
 
-    fn carry_out(&mut self, now: Time, slot: usize, sequence: u64, actions: &ModelActions) {
-        let Some(ordinal) = self.slots[slot].as_ref().map(|model| model.ordinal) else { return };
+    /// One decision of a queue, carried out; `granted` is the place for a plan if the input is a grant, and when the GPU
+    /// becomes free.
+    fn step_granted(&mut self, now: Time, slot: usize, input: ModelInput, granted: Option<(PlanId, Time)>) {
+        let Some(model) = &mut self.slots[slot] else { return };
+        let (id, ordinal) = (model.id, model.ordinal);
+        let mut actions = std::mem::take(&mut self.actions);
+        model.queue.step(now, input, &mut actions);
         let mut used = false;
         let mut unsent = Vec::new();
         for action in &actions.list {
@@ -288,21 +304,26 @@ impl ModelWorker {
                 ModelAction::Offer { answered, candidate } => self.offers.publish(ordinal, (*answered, *candidate)),
                 ModelAction::Execute(plan) => {
                     let requests = actions.requests_of(plan);
-                    used = self.send(now, slot, sequence, plan, requests);
+                    used = granted.is_some_and(|(place, _)| self.send(now, id, place, plan, requests));
                     if !used {
                         unsent.extend_from_slice(requests);
                     }
                 }
-                ModelAction::Release { gpu, free_at } => {
+                ModelAction::Release { free_at, .. } => {
+                    let Some((plan, was_free_at)) = granted else { continue };
+                    // A plan that could not be sent takes no time on the GPU.
+                    let free_at = if used { *free_at } else { was_free_at };
                     if !used {
                         add(&self.counters.grants_returned, 1);
                     }
-                    self.rank.push(RankMessage::Release { ordinal, gpu: gpu.get(), free_at: *free_at, used });
+                    self.rank.push(RankMessage::Release { ordinal, plan, free_at, used });
                 }
                 ModelAction::Drop { request, reason } => self.end(request.id, EndReason::Dropped(*reason)),
                 ModelAction::WakeAt(time) => self.wakes.set(slot, time.as_nanos()),
             }
         }
+        actions.clear();
+        self.actions = actions;
         for request in unsent {
             add(&self.counters.requeued_requests, 1);
             self.step(now, slot, ModelInput::Arrive(request));
@@ -310,22 +331,22 @@ impl ModelWorker {
     }
 
     /// Sends a plan to its backend. False if there is no way to it: the requests are the queue's again.
-    fn send(&mut self, now: Time, slot: usize, sequence: u64, plan: &Plan, requests: &[Request]) -> bool {
+    fn send(&mut self, now: Time, model: ModelId, place: PlanId, plan: &Plan, requests: &[Request]) -> bool {
         if let Err(violation) = self.check.check(now, plan) {
             add(&self.counters.violations, 1);
             symphony_telemetry::violated(violation.invariant, &violation.detail);
         }
-        let Some(model) = &self.slots[slot] else { return false };
-        let Some(route) = self.routes.get(&plan.gpu.get()) else { return false };
+        // A grant from before the GPU was lost and sealed again is no place in the new count of plans.
+        let Some(route) = self.routes.get(&place.gpu).filter(|route| route.seal == place.seal) else { return false };
         let order = Execute {
             gpu: route.gpu,
             token: route.token,
             backend_boot: route.backend_boot,
-            sequence,
+            sequence: place.sequence,
             // The frame is written within microseconds, so the clock is read here once for all plans of the turn.
             start_in: plan.start.since(now).get(),
             latency: plan.end.since(plan.start).get(),
-            model: model.id,
+            model,
             requests: requests.iter().map(|r| PlannedRequest { id: r.id, items: r.items }).collect(),
         };
         if let Err(error) = route.sender.send(ToBackend::Execute(order)) {
@@ -336,21 +357,17 @@ impl ModelWorker {
         add(&self.counters.planned_requests, requests.len() as u64);
         add(&self.counters.predicted_nanoseconds, plan.end.since(plan.start).get());
         let predicted = plan.end.since(plan.start);
-        let sent = SentPlan { slot, end: plan.end, predicted, requests: requests.to_vec() };
-        self.sent.insert((plan.gpu.get(), sequence), sent);
+        let sent = SentPlan { model, end: plan.end, predicted, requests: requests.to_vec() };
+        self.sent.insert(place, sent);
         true
     }
 
-    /// A plan will not run: its requests wait again, as long as their deadlines allow.
-    fn requeue(&mut self, now: Time, key: (u32, u64)) {
-        let Some(plan) = self.sent.remove(&key) else { return };
+    /// A plan will not run: its requests wait again, as long as their deadlines and their model allow.
+    fn requeue(&mut self, now: Time, plan: PlanId) {
+        let Some(plan) = self.sent.remove(&plan) else { return };
         for request in plan.requests {
             add(&self.counters.requeued_requests, 1);
-            if self.slots[plan.slot].is_some() {
-                self.step(now, plan.slot, ModelInput::Arrive(request));
-            } else {
-                self.end(request.id, EndReason::Failed(FailReason::BackendLost));
-            }
+            self.queue(now, plan.model, request, false);
         }
     }
 
@@ -359,7 +376,7 @@ impl ModelWorker {
             EndReason::Dropped(_) => add(&self.counters.dropped_requests, 1),
             EndReason::Failed(_) => add(&self.counters.failed_requests, 1),
         }
-        if let Some(peer) = self.frontends.get_mut(&id.frontend).filter(|peer| peer.boot == id.boot) {
+        if let Some(peer) = self.frontends.get_mut(&id.frontend).filter(|peer| peer.link.boot == id.boot) {
             peer.ended.push((id.sequence, reason));
         }
     }

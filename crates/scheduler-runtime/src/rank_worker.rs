@@ -8,16 +8,33 @@ use symphony_types::{GpuId, Time};
 use crate::clock::Clock;
 use crate::counters::{Counters, add};
 use crate::inbox::Inbox;
-use crate::messages::{ModelMessage, RankMessage};
+use crate::messages::{ModelMessage, PlanId, RankMessage, Seal};
 use crate::offer_board::OfferBoard;
 use crate::worker::Worker;
 
+/// Plans that a GPU may have at its backend, the running one included: no more fit into the shortest queue a backend is
+/// configured with by default. A GPU that runs over its predictions gets the next one when it reports, not before.
+const PLANS_AHEAD_MAX: u64 = 2;
+
 #[derive(Clone, Copy, Debug, Default)]
 struct GpuPlans {
+    /// The seal under which the GPU is in use; none while it is lost.
+    seal: Option<Seal>,
     /// Number of the next plan.
     next: u64,
+    /// Plans that have ended.
+    ended: u64,
     /// Whether the GPU is out with a model.
     granted: bool,
+    /// When everything sent will be done, as far as is known.
+    free_at: Time,
+}
+
+impl GpuPlans {
+    /// When the GPU may be granted.
+    const fn usable_at(&self) -> Time {
+        if self.next.saturating_sub(1 + self.ended) < PLANS_AHEAD_MAX { self.free_at } else { Time::NEVER }
+    }
 }
 
 /// Owner of the sub-cluster's GPUs.
@@ -52,9 +69,13 @@ impl RankWorker {
         for action in self.actions.drain(..) {
             match action {
                 RankAction::Grant { model, gpu, free_at } => {
-                    let plans = &mut self.gpus[gpu.get() as usize];
+                    let gpu = gpu.get();
+                    // The ranker knows only GPUs that were sealed here, and forgets those that are lost.
+                    let Some(plans) = self.gpus.get_mut(gpu as usize) else { continue };
+                    let Some(seal) = plans.seal else { continue };
                     plans.granted = true;
-                    let grant = ModelMessage::Grant { ordinal: model, gpu: gpu.get(), free_at, sequence: plans.next };
+                    let plan = PlanId { gpu, seal, sequence: plans.next };
+                    let grant = ModelMessage::Grant { ordinal: model, free_at, plan };
                     self.models[model as usize % self.models.len()].push(grant);
                 }
                 RankAction::WakeAt(time) => self.wake_at = time,
@@ -64,30 +85,60 @@ impl RankWorker {
 
     fn receive(&mut self, now: Time, message: RankMessage) {
         match message {
-            RankMessage::Release { ordinal, gpu, free_at, used } => {
-                let plans = &mut self.gpus[gpu as usize];
+            RankMessage::Release { ordinal, plan, free_at, used } => {
+                // A grant from before the GPU was lost: it is not out with that model any more.
+                let Some(plans) = self.under_seal(plan.gpu, plan.seal).filter(|plans| plans.granted) else { return };
                 plans.granted = false;
                 plans.next += u64::from(used);
-                self.step(now, RankInput::Release { model: ordinal, gpu: GpuId::new(gpu), free_at });
+                plans.free_at = free_at;
+                let (gpu, free_at) = (GpuId::new(plan.gpu), plans.usable_at());
+                self.step(now, RankInput::Release { model: ordinal, gpu, free_at });
             }
-            RankMessage::Sealed { gpu, free_at } => {
+            RankMessage::Sealed { gpu, seal, free_at } => {
                 let slot = gpu as usize;
                 if slot >= self.gpus.len() {
                     self.gpus.resize(slot + 1, GpuPlans::default());
                 }
-                self.gpus[slot].next = 1;
+                if self.gpus[slot].seal.is_some_and(|newer| newer > seal) {
+                    return;
+                }
+                self.gpus[slot] = GpuPlans { seal: Some(seal), next: 1, ended: 0, granted: false, free_at };
+                self.step(now, RankInput::Remove(GpuId::new(gpu)));
                 self.step(now, RankInput::BusyUntil { gpu: GpuId::new(gpu), free_at });
             }
-            RankMessage::Lost { gpu } => self.step(now, RankInput::Remove(GpuId::new(gpu))),
-            RankMessage::Done { gpu, sequence, free_at } => {
-                // A report about an older plan knows nothing of those sent since: free time must not move backwards.
-                let newest = self.gpus.get(gpu as usize).is_some_and(|p| !p.granted && p.next == sequence + 1);
-                if newest {
-                    self.step(now, RankInput::BusyUntil { gpu: GpuId::new(gpu), free_at });
+            RankMessage::Lost { gpu, seal } => {
+                if let Some(plans) = self.under_seal(gpu, seal) {
+                    plans.seal = None;
+                    self.step(now, RankInput::Remove(GpuId::new(gpu)));
                 }
             }
+            RankMessage::Done { plan, free_at } => self.ended(now, plan, Some(free_at)),
+            RankMessage::Refused { plan } => self.ended(now, plan, None),
             RankMessage::Forget { ordinal } => self.step(now, RankInput::Forget(ordinal)),
         }
+    }
+}
+
+impl RankWorker {
+    fn under_seal(&mut self, gpu: u32, seal: Seal) -> Option<&mut GpuPlans> {
+        self.gpus.get_mut(gpu as usize).filter(|plans| plans.seal == Some(seal))
+    }
+
+    /// A plan has ended: there is room for another, and perhaps the backend says when.
+    fn ended(&mut self, now: Time, plan: PlanId, free_at: Option<Time>) {
+        let Some(plans) = self.under_seal(plan.gpu, plan.seal) else { return };
+        // The release of a plan may come after its report, on another thread's way.
+        plans.ended = plans.ended.max(plan.sequence);
+        if plans.granted {
+            return;
+        }
+        if let Some(free_at) = free_at {
+            // A report about an older plan knows nothing of those sent since: it can only put the end off.
+            let newest = plans.next == plan.sequence + 1;
+            plans.free_at = if newest { free_at } else { free_at.max(plans.free_at) };
+        }
+        let (gpu, free_at) = (GpuId::new(plan.gpu), plans.usable_at());
+        self.step(now, RankInput::BusyUntil { gpu, free_at });
     }
 }
 
@@ -106,5 +157,92 @@ impl Worker for RankWorker {
             self.step(now, RankInput::Wake);
         }
         self.wake_at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use symphony_scheduler::Candidate;
+    use symphony_types::Nanos;
+
+    use super::*;
+    use crate::inbox::Doorbell;
+
+    struct Scene {
+        worker: RankWorker,
+        rank: Arc<Inbox<RankMessage>>,
+        model: Arc<Inbox<ModelMessage>>,
+        offers: Arc<OfferBoard>,
+        clock: Clock,
+    }
+
+    impl Scene {
+        fn new() -> Self {
+            let (bell, clock) = (Arc::new(Doorbell::default()), Clock::start());
+            let rank = Arc::new(Inbox::new(Arc::clone(&bell)));
+            let model = Arc::new(Inbox::new(Arc::clone(&bell)));
+            let offers = Arc::new(OfferBoard::new(1, bell));
+            let (models, counters) = (Arc::from([Arc::clone(&model)]), Arc::default());
+            let worker = RankWorker::new(clock, Arc::clone(&rank), Arc::clone(&offers), models, counters);
+            Self { worker, rank, model, offers, clock }
+        }
+
+        /// Tells the worker something, with a candidate that wants to run at once.
+        fn turn(&mut self, answered: u64, message: RankMessage) -> Option<PlanId> {
+            let start = self.clock.now();
+            let latest = start + Nanos::from_millis(60_000);
+            let candidate = Candidate { batch: 1, start, latest, lead: Nanos::ZERO };
+            self.offers.publish(0, (answered, Some(candidate)));
+            self.rank.push(message);
+            self.worker.turn();
+            match self.model.pop() {
+                Some(ModelMessage::Grant { plan, .. }) => Some(plan),
+                other => {
+                    assert!(other.is_none(), "{other:?}");
+                    None
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_answer_to_a_grant_from_before_a_loss_changes_nothing_after_it() {
+        let mut scene = Scene::new();
+        let free_at = scene.clock.now();
+        let before = scene.turn(0, RankMessage::Sealed { gpu: 0, seal: 1, free_at }).unwrap();
+        assert_eq!(before, PlanId { gpu: 0, seal: 1, sequence: 1 });
+        assert_eq!(scene.turn(1, RankMessage::Lost { gpu: 0, seal: 1 }), None);
+        let after = scene.turn(1, RankMessage::Sealed { gpu: 0, seal: 2, free_at }).unwrap();
+        assert_eq!(after, PlanId { gpu: 0, seal: 2, sequence: 1 });
+        // It neither frees the GPU, which is out again, nor counts a plan.
+        let stale = RankMessage::Release { ordinal: 0, plan: before, free_at, used: true };
+        assert_eq!(scene.turn(2, stale), None, "S1: granted while it is out");
+        let answer = RankMessage::Release { ordinal: 0, plan: after, free_at, used: true };
+        assert_eq!(scene.turn(2, answer), Some(PlanId { gpu: 0, seal: 2, sequence: 2 }));
+    }
+
+    #[test]
+    fn a_loss_told_late_does_not_take_the_next_seal_along() {
+        let mut scene = Scene::new();
+        let free_at = scene.clock.now();
+        assert!(scene.turn(0, RankMessage::Sealed { gpu: 0, seal: 2, free_at }).is_some());
+        assert_eq!(scene.turn(1, RankMessage::Lost { gpu: 0, seal: 1 }), None);
+        let plan = PlanId { gpu: 0, seal: 2, sequence: 1 };
+        let answer = RankMessage::Release { ordinal: 0, plan, free_at, used: false };
+        assert_eq!(scene.turn(1, answer), Some(plan));
+    }
+
+    #[test]
+    fn words_about_gpus_never_seen_are_ignored() {
+        let mut scene = Scene::new();
+        let (plan, free_at) = (PlanId { gpu: 40, seal: 3, sequence: 1 }, scene.clock.now());
+        for message in [
+            RankMessage::Release { ordinal: 0, plan, free_at, used: true },
+            RankMessage::Done { plan, free_at },
+            RankMessage::Refused { plan },
+            RankMessage::Lost { gpu: 40, seal: 3 },
+        ] {
+            assert_eq!(scene.turn(0, message), None);
+        }
     }
 }

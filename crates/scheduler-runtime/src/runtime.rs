@@ -62,7 +62,10 @@ impl Runtime {
     /// Stops leading; the threads end.
     pub fn stop(&self) {
         self.ended.cancel();
-        self.led.write().unwrap_or_else(PoisonError::into_inner).clear();
+        // A frontend's link holds its lead too: letting go is not enough.
+        for (_, lead) in self.led.write().unwrap_or_else(PoisonError::into_inner).drain() {
+            lead.end();
+        }
     }
 }
 
@@ -83,36 +86,49 @@ async fn follow(
     let mut last_tokens: HashMap<SubclusterId, Token> = HashMap::new();
     loop {
         let current = Arc::clone(&view.borrow_and_update());
-        let me = Some((config.node, config.boot));
-        let mut leads = led.write().unwrap_or_else(PoisonError::into_inner).clone();
-        leads.retain(|id, lead| {
-            let stays = current.subclusters.get(id).is_some_and(|s| s.leader == me && s.token == lead.token)
-                && !lead.ended.is_cancelled();
-            if !stays {
-                lead.end();
-            }
-            stays
-        });
-        for (&id, subcluster) in &current.subclusters {
-            let newer = last_tokens.get(&id).is_none_or(|&last| subcluster.token > last);
-            if subcluster.leader != me || !newer || leads.contains_key(&id) {
-                continue;
-            }
-            last_tokens.insert(id, subcluster.token);
-            match LedSubcluster::start(&config, id, subcluster.token, view.clone(), down.clone()) {
-                Ok(lead) => {
-                    leads.insert(id, Arc::new(lead));
-                }
-                Err(error) => tracing::error!(subcluster = %id, %error, "cannot start decision threads"),
-            }
-        }
-        if ended.is_cancelled() {
-            return;
-        }
-        *led.write().unwrap_or_else(PoisonError::into_inner) = leads;
+        lead_by(&config, &current, &view, &down, &led, &ended, &mut last_tokens);
         tokio::select! {
             () = ended.cancelled() => return,
             changed = view.changed() => if changed.is_err() { return },
+        }
+    }
+}
+
+/// Ends what is assigned to others, and begins what is assigned to this node.
+fn lead_by(
+    config: &LeadConfig,
+    current: &View,
+    view: &watch::Receiver<Arc<View>>,
+    down: &mpsc::UnboundedSender<(BackendId, BootId)>,
+    led: &Led,
+    ended: &CancellationToken,
+    last_tokens: &mut HashMap<SubclusterId, Token>,
+) {
+    let me = Some((config.node, config.boot));
+    // The lock is held throughout: whoever stops the runtime finds every lead here, or none is begun after it.
+    let mut leads = led.write().unwrap_or_else(PoisonError::into_inner);
+    if ended.is_cancelled() {
+        return;
+    }
+    leads.retain(|id, lead| {
+        let stays = current.subclusters.get(id).is_some_and(|s| s.leader == me && s.token == lead.token)
+            && !lead.ended.is_cancelled();
+        if !stays {
+            lead.end();
+        }
+        stays
+    });
+    for (&id, subcluster) in &current.subclusters {
+        let newer = last_tokens.get(&id).is_none_or(|&last| subcluster.token > last);
+        if subcluster.leader != me || !newer || leads.contains_key(&id) {
+            continue;
+        }
+        match LedSubcluster::start(config, id, subcluster.token, view.clone(), down.clone()) {
+            Ok(lead) => {
+                last_tokens.insert(id, subcluster.token);
+                leads.insert(id, Arc::new(lead));
+            }
+            Err(error) => tracing::error!(subcluster = %id, %error, "cannot start decision threads"),
         }
     }
 }

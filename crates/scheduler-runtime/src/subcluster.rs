@@ -1,8 +1,8 @@
 //! One sub-cluster while this node leads it: its decision threads, its backends, its models.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use symphony_protocol::view::{BackendView, ModelView, View};
 use symphony_scheduler::{Delays, ModelQueueConfig, Policy};
@@ -47,9 +47,15 @@ pub(crate) struct Workers {
     /// `models[model % models.len()]` serves a model.
     pub(crate) models: Arc<[Arc<Inbox<ModelMessage>>]>,
     pub(crate) counters: Arc<Counters>,
+    numbers: AtomicU64,
 }
 
 impl Workers {
+    /// A number larger than all before it: what it names is newer than what an older one names.
+    pub(crate) fn number(&self) -> u64 {
+        self.numbers.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
     pub(crate) fn tell_all(&self, message: impl Fn() -> ModelMessage) {
         for inbox in self.models.iter() {
             inbox.push(message());
@@ -69,7 +75,24 @@ pub(crate) struct LedSubcluster {
     pub(crate) workers: Arc<Workers>,
     /// Set when the lead ends, whoever ends it.
     pub(crate) ended: CancellationToken,
+    threads: Threads,
+}
+
+/// The decision threads; they hold the links, so they must end with the lead, whoever ends it.
+#[derive(Clone, Debug)]
+struct Threads {
     stop: Arc<AtomicBool>,
+    workers: Arc<Workers>,
+}
+
+impl Threads {
+    fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.workers.rank.ring();
+        for inbox in self.workers.models.iter() {
+            inbox.ring();
+        }
+    }
 }
 
 impl LedSubcluster {
@@ -93,7 +116,7 @@ impl LedSubcluster {
         let rank = Arc::new(Inbox::new(Arc::clone(&rank_bell)));
         let models: Arc<[_]> = model_bells.iter().map(|bell| Arc::new(Inbox::new(Arc::clone(bell)))).collect();
         let offers = Arc::new(OfferBoard::new(SUBCLUSTER_MODELS_MAX, Arc::clone(&rank_bell)));
-        let workers = Arc::new(Workers { rank, models, counters });
+        let workers = Arc::new(Workers { rank, models, counters, numbers: AtomicU64::new(0) });
 
         let mut model_workers: Vec<Box<dyn Worker>> = Vec::new();
         for inbox in workers.models.iter() {
@@ -130,22 +153,20 @@ impl LedSubcluster {
             workers: Arc::clone(&workers),
             gpu_ordinals: HashMap::new(),
             models: HashMap::new(),
+            models_ever: 0,
             backends: BTreeMap::new(),
-            sealed: Vec::new(),
+            sealed: BTreeSet::new(),
             recovered: false,
         };
-        tokio::spawn(lead.run(view, down, ended.clone()));
-        Ok(Self { token, clock, workers, ended, stop })
+        let threads = Threads { stop, workers: Arc::clone(&workers) };
+        tokio::spawn(lead.run(view, down, ended.clone(), threads.clone()));
+        Ok(Self { token, clock, workers, ended, threads })
     }
 
     /// Ends the lead. What still waits is announced to the next leader by its frontends.
     pub(crate) fn end(&self) {
         self.ended.cancel();
-        self.stop.store(true, Ordering::Release);
-        self.workers.rank.ring();
-        for inbox in self.workers.models.iter() {
-            inbox.ring();
-        }
+        self.threads.stop();
     }
 }
 
@@ -179,8 +200,10 @@ struct Lead {
     gpu_ordinals: HashMap<GpuId, u32>,
     /// Ordinals of the models that are served.
     models: HashMap<ModelId, u32>,
+    /// Models served so far, those that have left included.
+    models_ever: u32,
     backends: BTreeMap<BackendId, LinkedBackend>,
-    sealed: Vec<BackendId>,
+    sealed: BTreeSet<BackendId>,
     recovered: bool,
 }
 
@@ -190,6 +213,7 @@ impl Lead {
         mut view: watch::Receiver<Arc<View>>,
         down: mpsc::UnboundedSender<(BackendId, BootId)>,
         ended: CancellationToken,
+        threads: Threads,
     ) {
         let (events_in, mut events) = mpsc::unbounded_channel();
         tracing::info!(subcluster = %self.id, token = %self.token, "leads");
@@ -201,7 +225,9 @@ impl Lead {
                 () = ended.cancelled() => break,
                 changed = view.changed() => if changed.is_err() { break },
                 event = events.recv() => match event {
-                    Some(LinkEvent::Sealed(backend)) => self.sealed.push(backend),
+                    Some(LinkEvent::Sealed(backend)) => {
+                        self.sealed.insert(backend);
+                    }
                     Some(LinkEvent::Fenced) | None => break,
                     Some(LinkEvent::Down(backend, boot)) => {
                         let _ = down.send((backend, boot));
@@ -210,6 +236,7 @@ impl Lead {
             }
         }
         ended.cancel();
+        threads.stop();
         for backend in self.backends.values() {
             backend.task.abort();
         }
@@ -243,10 +270,7 @@ impl Lead {
         for id in gone {
             if let Some(linked) = self.backends.remove(&id) {
                 linked.task.abort();
-                for gpu in &linked.gpus {
-                    self.workers.rank.push(RankMessage::Lost { gpu: gpu.ordinal });
-                    self.workers.tell_all(|| ModelMessage::Unroute { gpu: gpu.ordinal });
-                }
+                self.sealed.remove(&id);
             }
         }
         for (&id, backend) in mine {
@@ -320,9 +344,13 @@ impl Lead {
         };
         // The ordinal tells the rank worker which model worker serves the model.
         let workers = self.workers.models.len() as u32;
-        let taken: std::collections::HashSet<_> = self.models.values().copied().collect();
-        let ordinal = (0..).map(|k| k * workers + id.get() % workers).find(|o| !taken.contains(o));
-        let Some(ordinal) = ordinal.filter(|&o| (o as usize) < SUBCLUSTER_MODELS_MAX) else {
+        let taken: BTreeSet<_> = self.models.values().copied().collect();
+        // An ordinal rests as long as possible before it is given again: offers and grants of its former model may still
+        // be under way.
+        let places = SUBCLUSTER_MODELS_MAX as u32 / workers;
+        let mut ordinals =
+            (0..places).map(|k| self.models_ever.wrapping_add(k) % places * workers + id.get() % workers);
+        let Some(ordinal) = ordinals.find(|ordinal| !taken.contains(ordinal)) else {
             tracing::error!(model = %model.spec.name, limit = SUBCLUSTER_MODELS_MAX, "too many models; not served");
             return;
         };
@@ -338,6 +366,7 @@ impl Lead {
             requests_max: MODEL_REQUESTS_MAX,
         };
         self.models.insert(id, ordinal);
+        self.models_ever = self.models_ever.wrapping_add(1);
         let config = Box::new(config);
         self.workers.of_model(id.get()).push(ModelMessage::Add { model: id, ordinal, config });
         tracing::info!(model = %model.spec.name, subcluster = %self.id, "serves");

@@ -1,0 +1,387 @@
+//! A led sub-cluster over real links, between a frontend and a backend that the test plays.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use symphony_protocol::dispatch::{EndReason, RequestHeader, ToFrontend, ToLeader};
+use symphony_protocol::execute::{Done, Execute, FromBackend, Refusal, SealedGpu, ToBackend};
+use symphony_protocol::view::{
+    BackendView, GpuView, KindProfile, ModelSource, ModelSpec, ModelView, NodeView, ReplicaView, SubclusterView, View,
+};
+use symphony_scheduler::Delays;
+use symphony_scheduler_runtime::{LeadConfig, Runtime, ThreadPolicy};
+use symphony_transport::{LinkReceiver, LinkSender, accept_link, connect_link};
+use symphony_types::{
+    BackendId, BootId, FailReason, FrontendId, GpuId, LatencyProfile, ModelId, Nanos, NodeId, RequestId, Signature,
+    SubclusterId, Token,
+};
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+
+const NODE: NodeId = NodeId::new(1);
+const NODE_BOOT: BootId = BootId::new(7);
+const SUBCLUSTER: SubclusterId = SubclusterId::new(1);
+const TOKEN: Token = Token::new(10);
+const BACKEND: BackendId = BackendId::new(3);
+const BACKEND_BOOT: BootId = BootId::new(5);
+const GPU: GpuId = GpuId::new(9);
+const FRONTEND: FrontendId = FrontendId::new(2);
+const FRONTEND_BOOT: BootId = BootId::new(6);
+/// Whatever is waited for comes within this.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("no {what} within {PATIENCE:?}"))
+}
+
+struct Scene {
+    runtime: Runtime,
+    view: watch::Sender<Arc<View>>,
+    backends: TcpListener,
+    dispatch: String,
+    downs: mpsc::UnboundedReceiver<(BackendId, BootId)>,
+}
+
+struct Backend {
+    sender: LinkSender<FromBackend>,
+    receiver: LinkReceiver<ToBackend>,
+}
+
+struct Frontend {
+    sender: LinkSender<ToLeader>,
+    receiver: LinkReceiver<ToFrontend>,
+}
+
+fn model(name: &str, policy: &str) -> ModelView {
+    // Deferred batches start within a window as wide as α: wide enough for a busy machine's timers.
+    let alpha_ms = if policy.is_empty() { 100.0 } else { 1.0 };
+    let latency = LatencyProfile::from_line(alpha_ms, 1.0, 8).unwrap();
+    let profile = KindProfile { latency, static_memory_bytes: 1, dynamic_memory_bytes: 1 };
+    let spec = ModelSpec {
+        name: name.into(),
+        subcluster: String::new(),
+        slo: Nanos::from_millis(10_000),
+        source: ModelSource::Emulated,
+        signature: Signature::default(),
+        profiles: BTreeMap::from([("kind".to_owned(), profile)]),
+        policy: policy.into(),
+    };
+    let replicas = BTreeMap::from([(BACKEND, ReplicaView { boot: BACKEND_BOOT, state: Ok(()) })]);
+    ModelView { spec, subcluster: SUBCLUSTER, replicas }
+}
+
+impl Scene {
+    /// Model 1 runs at once, model 2 waits for company.
+    async fn new() -> Self {
+        let backends = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let dispatch = listener.local_addr().unwrap().to_string();
+        let node =
+            NodeView { boot: Some(NODE_BOOT), up: true, control_addr: String::new(), dispatch_addr: dispatch.clone() };
+        let subcluster =
+            SubclusterView { name: "s".into(), leader: Some((NODE, NODE_BOOT)), token: TOKEN, standbys: vec![] };
+        let backend = BackendView {
+            name: "b".into(),
+            boot: BACKEND_BOOT,
+            up: true,
+            exec_addr: backends.local_addr().unwrap().to_string(),
+            subcluster: SUBCLUSTER,
+            executor: "emulated".into(),
+            gpus: vec![GpuView { id: GPU, kind: "kind".into(), memory_bytes: 1, binding: Token::new(4) }],
+        };
+        let view = View {
+            applied_index: 10,
+            nodes: BTreeMap::from([(NODE, node)]),
+            subclusters: BTreeMap::from([(SUBCLUSTER, subcluster)]),
+            backends: BTreeMap::from([(BACKEND, backend)]),
+            models: [(1, model("at-once", "eager")), (2, model("patient", ""))]
+                .map(|(id, model)| (ModelId::new(id), model))
+                .into(),
+            ..View::default()
+        };
+        let (view, view_receiver) = watch::channel(Arc::new(view));
+        let (down, downs) = mpsc::unbounded_channel();
+        let config = LeadConfig {
+            node: NODE,
+            boot: NODE_BOOT,
+            delays: Delays::default(),
+            model_threads: 1,
+            threads: ThreadPolicy::default(),
+        };
+        let runtime = Runtime::start(config, listener, view_receiver, down);
+        Self { runtime, view, backends, dispatch, downs }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut View)) {
+        self.view.send_modify(|view| {
+            let mut next = View::clone(view);
+            next.applied_index += 1;
+            change(&mut next);
+            *view = Arc::new(next);
+        });
+    }
+
+    /// The leader's next link to the backend, with the seal asked for and not answered.
+    async fn asked_to_seal(&self) -> Backend {
+        let (stream, peer) = soon("link of the leader", self.backends.accept()).await.unwrap();
+        let (sender, receiver) = accept_link(stream, peer.to_string()).unwrap();
+        let mut backend = Backend { sender, receiver };
+        assert!(matches!(backend.next().await, ToBackend::Hello { node: NODE, boot: NODE_BOOT }));
+        let ToBackend::Seal { subcluster: SUBCLUSTER, gpus } = backend.next().await else { panic!("no seal") };
+        assert_eq!(gpus, [(GPU, TOKEN)]);
+        backend
+    }
+
+    async fn sealed(&self) -> Backend {
+        let backend = self.asked_to_seal().await;
+        backend.seal(TOKEN, vec![], vec![]);
+        backend
+    }
+
+    async fn frontend(&self) -> Frontend {
+        // The lead begins a moment after the view says so: a leader is asked until it welcomes.
+        soon("welcome", async {
+            loop {
+                let (sender, mut receiver) = connect_link::<ToLeader, ToFrontend>(&self.dispatch).await.unwrap();
+                let (frontend, boot, subcluster) = (FRONTEND, FRONTEND_BOOT, SUBCLUSTER);
+                sender.send(ToLeader::Hello { frontend, boot, subcluster, token: TOKEN }).unwrap();
+                match receiver.receive().await.unwrap().message {
+                    ToFrontend::Welcome { token: TOKEN } => return Frontend { sender, receiver },
+                    ToFrontend::NotLeader { .. } => tokio::task::yield_now().await,
+                    other => panic!("{other:?} instead of a welcome"),
+                }
+            }
+        })
+        .await
+    }
+
+    fn counter(&self, name: &str) -> u64 {
+        let status = self.runtime.status();
+        let read = |status: &symphony_scheduler_runtime::LeadStatus| {
+            status.counters.iter().find(|(counter, _)| *counter == name).unwrap().1
+        };
+        status.iter().map(read).sum()
+    }
+
+    async fn until(&self, what: &str, reached: impl Fn(&Self) -> bool) {
+        soon(what, async {
+            while !reached(self) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        })
+        .await;
+    }
+
+    /// Model 1 is served when a request for it is not refused: the view and the links are followed by different tasks.
+    async fn served(&self, model: u32) {
+        let mut probe = self.frontend().await;
+        soon("service", async {
+            for sequence in 1_000_000.. {
+                // Too late to run: the queue says so, if there is a queue.
+                probe.submit(&[RequestHeader { budget: 0, ..header(sequence, model) }]);
+                if !matches!(probe.next_end().await, (_, EndReason::Failed(FailReason::ModelNotReady))) {
+                    return;
+                }
+            }
+        })
+        .await;
+    }
+}
+
+impl Backend {
+    async fn next(&mut self) -> ToBackend {
+        soon("word of the leader", self.receiver.receive()).await.unwrap().message
+    }
+
+    fn seal(&self, promised: Token, in_flight: Vec<RequestId>, finished: Vec<RequestId>) {
+        let gpus = vec![SealedGpu { gpu: GPU, promised, free_in: 0, in_flight }];
+        self.sender.send(FromBackend::Sealed { boot: BACKEND_BOOT, gpus, finished }).unwrap();
+    }
+
+    async fn plan(&mut self) -> Execute {
+        match self.next().await {
+            ToBackend::Execute(plan) => plan,
+            other => panic!("{other:?} instead of a plan"),
+        }
+    }
+
+    fn done(&self, plan: &Execute) {
+        let Execute { gpu, token, sequence, model, latency, .. } = *plan;
+        let done = Done { gpu, token, sequence, model, start_late: 0, latency, free_in: 0, failed: vec![] };
+        self.sender.send(FromBackend::Done(done)).unwrap();
+    }
+}
+
+impl Frontend {
+    fn submit(&self, requests: &[RequestHeader]) {
+        self.sender.send(ToLeader::Submit { token: TOKEN, requests: requests.to_vec() }).unwrap();
+    }
+
+    fn redrive(&self, requests: &[RequestHeader]) {
+        self.sender.send(ToLeader::Redrive { token: TOKEN, requests: requests.to_vec(), last: true }).unwrap();
+    }
+
+    async fn next_end(&mut self) -> (u64, EndReason) {
+        match soon("outcome", self.receiver.receive()).await.unwrap().message {
+            ToFrontend::Ended { requests } => requests[0],
+            other => panic!("{other:?} instead of an outcome"),
+        }
+    }
+
+    async fn closed(&mut self) {
+        soon("end of the link", async { while self.receiver.receive().await.is_ok() {} }).await;
+    }
+}
+
+fn header(sequence: u64, model: u32) -> RequestHeader {
+    RequestHeader { sequence, model, items: 1, budget: Nanos::from_millis(10_000).get(), attempt: 1 }
+}
+
+fn id(sequence: u64) -> RequestId {
+    RequestId { frontend: FRONTEND, boot: FRONTEND_BOOT, sequence }
+}
+
+fn sequences(plan: &Execute) -> Vec<u64> {
+    plan.requests.iter().map(|r| r.id.sequence).collect()
+}
+
+#[tokio::test]
+async fn a_request_becomes_a_plan_under_token_boot_and_sequence() {
+    let scene = Scene::new().await;
+    let mut backend = scene.sealed().await;
+    scene.served(1).await;
+    let frontend = scene.frontend().await;
+    for sequence in 1..4 {
+        frontend.submit(&[header(sequence, 1)]);
+        let plan = backend.plan().await;
+        assert_eq!((plan.gpu, plan.token, plan.backend_boot), (GPU, TOKEN, BACKEND_BOOT));
+        assert_eq!((plan.sequence, plan.model, sequences(&plan)), (sequence, ModelId::new(1), vec![sequence]));
+        backend.done(&plan);
+    }
+}
+
+#[tokio::test]
+async fn after_a_take_over_only_what_no_backend_has_is_run_again() {
+    let scene = Scene::new().await;
+    let mut backend = scene.asked_to_seal().await;
+    let frontend = scene.frontend().await;
+    frontend.redrive(&[1, 2, 3].map(|sequence| header(sequence, 1)));
+    // In flight and finished, under the leader before this one.
+    backend.seal(TOKEN, vec![id(1)], vec![id(2)]);
+    assert_eq!(sequences(&backend.plan().await), [3]);
+    scene.until("count of known requests", |scene| scene.counter("redriven_known_requests") == 2).await;
+}
+
+#[tokio::test]
+async fn what_a_lost_backend_had_runs_again_under_the_next_seal() {
+    let scene = Scene::new().await;
+    let mut backend = scene.sealed().await;
+    scene.served(1).await;
+    let frontend = scene.frontend().await;
+    frontend.submit(&[header(1, 1)]);
+    assert_eq!(backend.plan().await.sequence, 1);
+    drop(backend);
+    let mut backend = scene.sealed().await;
+    let plan = backend.plan().await;
+    assert_eq!((plan.sequence, sequences(&plan)), (1, vec![1]), "plans count anew");
+    backend.done(&plan);
+    frontend.submit(&[header(2, 1)]);
+    assert_eq!(backend.plan().await.sequence, 2);
+}
+
+#[tokio::test]
+async fn a_refused_plan_is_made_again_and_the_count_goes_on() {
+    let scene = Scene::new().await;
+    let mut backend = scene.sealed().await;
+    scene.served(1).await;
+    let frontend = scene.frontend().await;
+    frontend.submit(&[header(1, 1)]);
+    let Execute { gpu, token, sequence, model, .. } = backend.plan().await;
+    let refusal = Refusal::ModelNotReady;
+    backend.sender.send(FromBackend::Refused { gpu, sequence, token, model, refusal }).unwrap();
+    let plan = backend.plan().await;
+    assert_eq!((plan.sequence, sequences(&plan)), (2, vec![1]));
+}
+
+#[tokio::test]
+async fn a_gpu_that_runs_over_its_prediction_gets_no_third_plan_before_it_reports() {
+    let scene = Scene::new().await;
+    let mut backend = scene.sealed().await;
+    scene.served(1).await;
+    let frontend = scene.frontend().await;
+    let mut plans = Vec::new();
+    for sequence in 1..3 {
+        frontend.submit(&[header(sequence, 1)]);
+        plans.push(backend.plan().await);
+    }
+    // Far more than a plan's 2 ms pass without a report: the third request has to wait, and then there is one place.
+    frontend.submit(&[header(3, 1)]);
+    let early = tokio::time::timeout(Duration::from_millis(50), backend.receiver.receive()).await;
+    assert!(early.is_err(), "a third plan while two are out: {early:?}");
+    backend.done(&plans[0]);
+    assert_eq!(backend.plan().await.sequence, 3);
+}
+
+#[tokio::test]
+async fn a_fenced_leader_ends_and_lets_its_frontends_go() {
+    let scene = Scene::new().await;
+    let mut frontend = scene.frontend().await;
+    let backend = scene.asked_to_seal().await;
+    backend.seal(Token::new(TOKEN.get() + 1), vec![], vec![]);
+    frontend.closed().await;
+    scene.until("end of the lead", |scene| scene.runtime.status().is_empty()).await;
+}
+
+#[tokio::test]
+async fn a_runtime_that_stops_lets_its_frontends_go() {
+    let scene = Scene::new().await;
+    let mut frontend = scene.frontend().await;
+    scene.runtime.stop();
+    frontend.closed().await;
+}
+
+#[tokio::test]
+async fn an_unloaded_model_fails_what_waits_and_the_next_model_is_served() {
+    let scene = Scene::new().await;
+    let mut backend = scene.sealed().await;
+    scene.served(2).await;
+    let mut frontend = scene.frontend().await;
+    frontend.submit(&[header(1, 2)]);
+    scene.until("request in the queue", |scene| scene.counter("requests") >= 2).await;
+    scene.change(|view| {
+        view.models.remove(&ModelId::new(2));
+    });
+    assert_eq!(frontend.next_end().await, (1, EndReason::Failed(FailReason::ModelNotReady)));
+    scene.change(|view| {
+        view.models.insert(ModelId::new(3), model("next", "eager"));
+    });
+    scene.served(3).await;
+    let frontend = scene.frontend().await;
+    frontend.submit(&[header(2, 3)]);
+    assert_eq!(sequences(&backend.plan().await), [2]);
+}
+
+#[tokio::test]
+async fn a_frontend_that_links_again_announces_again_and_nothing_runs_twice() {
+    let scene = Scene::new().await;
+    let mut backend = scene.sealed().await;
+    scene.served(2).await;
+    let first = scene.frontend().await;
+    first.submit(&[header(1, 2)]);
+    // The second link comes while the first one stands: its end, told later, must not take the second's requests along.
+    let second = scene.frontend().await;
+    second.redrive(&[RequestHeader { budget: Nanos::from_millis(300).get(), ..header(1, 2) }]);
+    drop(first);
+    assert_eq!(sequences(&backend.plan().await), [1]);
+}
+
+#[tokio::test]
+async fn a_backend_that_stays_away_is_reported_again_and_again() {
+    let mut scene = Scene::new().await;
+    drop(std::mem::replace(&mut scene.backends, TcpListener::bind("127.0.0.1:0").await.unwrap()));
+    for _ in 0..2 {
+        assert_eq!(soon("report", scene.downs.recv()).await, Some((BACKEND, BACKEND_BOOT)));
+    }
+}
