@@ -12,7 +12,24 @@ use clap::Parser;
 
 use crate::cli::{Cli, Command};
 
+/// What a shell shows for a program that was ended by SIGPIPE.
+const READER_GONE: i32 = 141;
+
+/// Whoever reads our output may stop reading (`symphony get events | head`): that ends this program as it ends others,
+/// without the report of a panic.
+fn end_with_the_reader() {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let gone = |message: &String| message.starts_with("failed printing to") && message.contains("Broken pipe");
+        if panic.payload().downcast_ref::<String>().is_some_and(gone) {
+            std::process::exit(READER_GONE);
+        }
+        report(panic);
+    }));
+}
+
 fn main() -> ExitCode {
+    end_with_the_reader();
     let cli = Cli::parse();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
