@@ -5,7 +5,6 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, mpsc as blocking};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use symphony_executor::ModelExecutor;
 use symphony_protocol::execute::{
     Done, Execute, FromBackend, PlannedRequest, Refusal, SEAL_RECENT_REQUESTS_MAX, SealedGpu, ToBackend,
@@ -17,7 +16,7 @@ use tokio::sync::mpsc;
 use crate::gpu_gate::{Connection, GpuGate};
 use crate::gpu_thread::GpuThread;
 use crate::metrics::Counts;
-use crate::plan::{AcceptedPlan, GpuOrder, PlanReport};
+use crate::plan::{AcceptedPlan, GpuOrder, InputsOfOwner, PlanReport};
 
 /// What a backend is, once it has registered.
 #[derive(Clone, Debug)]
@@ -46,6 +45,8 @@ pub(crate) enum Input {
 
 /// A plan that was accepted and has not ended.
 struct Pending {
+    /// Its leader's: a report to any other would speak of numbers counted elsewhere.
+    connection: Connection,
     start: Instant,
     latency: Duration,
     requests: Vec<RequestId>,
@@ -152,11 +153,13 @@ impl<T: PayloadTransport> Execution<T> {
         }
     }
 
-    fn send(&self, connection: Connection, message: FromBackend) {
+    fn send(&mut self, connection: Connection, message: FromBackend) {
         if let Some(sender) = self.connections.get(&connection)
             && let Err(error) = sender.send(message)
         {
-            tracing::warn!(%error, "report not sent; the leader will seal again");
+            // A leader that misses a report counts wrongly from then on: without the link it seals again.
+            tracing::warn!(%error, "report not sent; the link ends and the leader will seal again");
+            self.connections.remove(&connection);
         }
     }
 
@@ -191,7 +194,8 @@ impl<T: PayloadTransport> Execution<T> {
         let Some(gpu) = self.gpus.iter_mut().find(|gpu| gpu.id == order.gpu) else { return };
         let start = now + Duration::from_nanos(order.start_in.min(START_IN_MAX));
         let latency = Duration::from_nanos(order.latency.min(START_IN_MAX));
-        gpu.pending.push_back(Pending { start, latency, requests: order.requests.iter().map(|r| r.id).collect() });
+        let requests = order.requests.iter().map(|r| r.id).collect();
+        gpu.pending.push_back(Pending { connection, start, latency, requests });
         let (inputs_in, inputs) = blocking::channel();
         let plan = AcceptedPlan {
             token: order.token,
@@ -224,7 +228,11 @@ impl<T: PayloadTransport> Execution<T> {
         Counts::add(&self.counts.execution_ns, nanos(report.latency));
         let gpu = &mut self.gpus[report.gpu];
         gpu.gate.finished();
-        gpu.pending.pop_front();
+        let leader = gpu.pending.pop_front().map(|plan| plan.connection);
+        // The next one begins now, however early it was planned.
+        if let Some(next) = gpu.pending.front_mut() {
+            next.start = next.start.max(now);
+        }
         for id in report.finished {
             if self.recent.len() == SEAL_RECENT_REQUESTS_MAX {
                 self.recent.pop_front();
@@ -241,7 +249,7 @@ impl<T: PayloadTransport> Execution<T> {
             free_in: nanos(gpu.free_in(now)),
             failed: report.failed,
         };
-        if let Some(leader) = gpu.gate.sealed_by() {
+        if let Some(leader) = leader {
             self.send(leader, FromBackend::Done(done));
         }
     }
@@ -267,11 +275,11 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Reads the inputs of all requests, from all their owners at once.
+/// Reads the inputs of all requests, from all their owners at once, and passes on each owner's when they arrive.
 async fn fetch<T: PayloadTransport>(
     transport: Arc<T>,
     requests: Vec<PlannedRequest>,
-    inputs: blocking::Sender<Vec<Option<Bytes>>>,
+    inputs: blocking::Sender<InputsOfOwner>,
 ) {
     let mut by_owner: HashMap<(FrontendId, BootId), Vec<usize>> = HashMap::new();
     for (index, request) in requests.iter().enumerate() {
@@ -279,14 +287,12 @@ async fn fetch<T: PayloadTransport>(
     }
     let reads = by_owner.into_iter().map(|((frontend, boot), indices)| {
         let sequences = indices.iter().map(|&i| requests[i].id.sequence).collect();
-        let transport = &transport;
-        async move { (indices, transport.read(frontend, boot, sequences).await) }
-    });
-    let mut all = vec![None; requests.len()];
-    for (indices, payloads) in futures::future::join_all(reads).await {
-        for (index, payload) in indices.into_iter().zip(payloads) {
-            all[index] = payload;
+        let (transport, inputs) = (&transport, inputs.clone());
+        async move {
+            let payloads = transport.read(frontend, boot, sequences).await;
+            // Gone when the plan waits no longer.
+            let _ = inputs.send(indices.into_iter().zip(payloads).collect());
         }
-    }
-    let _ = inputs.send(all);
+    });
+    futures::future::join_all(reads).await;
 }

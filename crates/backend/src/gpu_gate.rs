@@ -25,10 +25,6 @@ impl GpuGate {
         Self { boot, promised, sealed_by: None, next_sequence: 1, queued: 0, queued_max }
     }
 
-    pub(crate) fn sealed_by(&self) -> Option<Connection> {
-        self.sealed_by
-    }
-
     /// Promises the token if it is not below the promise that stands, and returns the promise.
     pub(crate) fn seal(&mut self, by: Connection, token: Token) -> Token {
         if token >= self.promised {
@@ -137,7 +133,7 @@ mod tests {
                     gate.seal(by, Token::new(token));
                 } else if gate.accept(by, Token::new(token), BOOT, sequence).is_ok() {
                     prop_assert_eq!(Token::new(token), before);
-                    prop_assert_eq!(gate.sealed_by(), Some(by));
+                    prop_assert_eq!(gate.sealed_by, Some(by));
                     gate.finished();
                 }
                 prop_assert!(gate.promised >= before);

@@ -2,6 +2,7 @@
 //! construction (invariant S1 at its last line).
 
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
@@ -62,7 +63,7 @@ impl<T: PayloadTransport> GpuThread<T> {
         outputs: &mut Vec<Vec<u8>>,
     ) -> PlanReport {
         let patience = (plan.start + INPUTS_LATE_MAX).saturating_duration_since(Instant::now());
-        let inputs = plan.inputs.recv_timeout(patience).unwrap_or_default();
+        let inputs = gather_inputs(&plan, Instant::now() + patience);
         let mut begun = Instant::now();
         let mut latency = Duration::ZERO;
         let (fates, batch) = match executor {
@@ -120,6 +121,17 @@ impl<T: PayloadTransport> GpuThread<T> {
     }
 }
 
+/// Every input that arrives until `late`. An owner that does not answer costs its own requests only.
+fn gather_inputs(plan: &AcceptedPlan, late: Instant) -> Vec<Option<Bytes>> {
+    let mut inputs = vec![None; plan.requests.len()];
+    while let Ok(some) = plan.inputs.recv_timeout(late.saturating_duration_since(Instant::now())) {
+        for (index, input) in some {
+            inputs[index] = input;
+        }
+    }
+    inputs
+}
+
 /// Lateness up to this much is the clock's, not the plan's: an emulated GPU still counts from the planned start.
 const SLACK: Duration = Duration::from_micros(200);
 
@@ -137,8 +149,11 @@ impl Batch {
         let mut batch = Self { items: 0, tensors: vec![Vec::new(); sizes.len()], requests: Vec::new() };
         let inputs = inputs.into_iter().chain(std::iter::repeat(None));
         for (&request, input) in requests.iter().zip(inputs) {
-            // An input of another length belongs to another model or another life: it must not be answered.
-            let Some(input) = input.filter(|input| input.len() == item_bytes * request.items as usize) else {
+            // An input of another length belongs to another model or another life: it must not be answered. Numbers of
+            // items come from the wire and may be anything.
+            let length = item_bytes.checked_mul(request.items as usize);
+            let whole = input.filter(|input| request.items > 0 && Some(input.len()) == length);
+            let (Some(input), Some(items)) = (whole, batch.items.checked_add(request.items)) else {
                 batch.requests.push((request, Err(FailReason::PayloadLost)));
                 continue;
             };
@@ -148,7 +163,7 @@ impl Batch {
                 tensor.extend_from_slice(mine);
                 rest = others;
             }
-            batch.items += request.items;
+            batch.items = items;
             batch.requests.push((request, Ok(())));
         }
         batch
@@ -159,12 +174,24 @@ impl Batch {
         if self.items > 0 {
             let tensors: Vec<_> = self.tensors.iter().map(Vec::as_slice).collect();
             let inputs = BatchInputs { items: self.items, tensors: &tensors, start: Some(start) };
-            if let Err(error) = executor.run(&inputs, outputs) {
+            // A GPU thread that dies would leave a backend that accepts plans and runs none.
+            let ran = catch_unwind(AssertUnwindSafe(|| executor.run(&inputs, outputs)));
+            let failed = match ran {
+                Ok(Ok(())) => None,
+                Ok(Err(error)) => Some(error.to_string()),
+                Err(_) => Some("the executor panicked".to_owned()),
+            };
+            if let Some(error) = failed {
                 tracing::error!(%error, items = self.items, "batch failed");
                 outcome = Err(FailReason::ExecutionFailed);
             }
         }
         let sizes: Vec<_> = executor.signature().outputs.iter().map(symphony_types::TensorSpec::item_bytes).collect();
+        let lengths = sizes.iter().map(|size| size * self.items as usize);
+        if outcome.is_ok() && self.items > 0 && !outputs.iter().map(Vec::len).eq(lengths) {
+            tracing::error!(items = self.items, kind = executor.kind(), "the executor's outputs have another length");
+            outcome = Err(FailReason::ExecutionFailed);
+        }
         let mut done = 0;
         self.requests
             .iter()

@@ -3,6 +3,8 @@
 mod backend;
 mod exec_server;
 mod execution;
+#[cfg(test)]
+mod execution_tests;
 mod gpu_gate;
 mod gpu_thread;
 mod metrics;

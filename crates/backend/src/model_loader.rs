@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use symphony_executor::{EmulatedExecutor, ModelExecutor, OnnxExecutor, OnnxOptions, Runtime};
 use symphony_protocol::control as pb;
@@ -70,8 +70,8 @@ impl Engine {
 /// How a model stands at this backend.
 enum Standing {
     Loading,
-    /// Ended; reported until the view shows it.
-    Ended(Result<(), String>),
+    /// Ended; reported until the view shows it, and last at this time.
+    Ended(Result<(), String>, Option<Instant>),
 }
 
 pub(crate) struct ModelLoader {
@@ -115,20 +115,26 @@ impl ModelLoader {
             if model.subcluster != self.identity.subcluster {
                 continue;
             }
-            match models.get(&id) {
+            match models.get_mut(&id) {
                 None => {
                     models.insert(id, Standing::Loading);
                     let (engine, kinds, spec) = (self.engine.clone(), self.kinds.clone(), model.spec.clone());
                     let loaded = loaded.clone();
-                    tokio::task::spawn_blocking(move || {
-                        let executors = kinds.iter().map(|kind| engine.load(&spec, kind)).collect();
+                    let load = move || kinds.iter().map(|kind| engine.load(&spec, kind)).collect();
+                    tokio::spawn(async move {
+                        let executors = tokio::task::spawn_blocking(load).await;
+                        let executors = executors.unwrap_or_else(|error| Err(format!("loading ended: {error}")));
                         let _ = loaded.send((id, executors));
                     });
                 }
                 Some(Standing::Loading) => {}
-                Some(Standing::Ended(state)) => {
+                Some(Standing::Ended(state, reported)) => {
                     let replica = model.replicas.get(&self.identity.backend);
-                    if replica.is_none_or(|r| r.boot != self.identity.boot || r.state != *state) {
+                    let shown = replica.is_some_and(|r| r.boot == self.identity.boot && r.state == *state);
+                    // Every report changes the view, and every change leads here: at each turn again, many models
+                    // would report each other's changes.
+                    if !shown && reported.is_none_or(|at| at.elapsed() >= REPORT_AGAIN_AFTER) {
+                        *reported = Some(Instant::now());
                         self.report(id, state);
                     }
                 }
@@ -155,7 +161,7 @@ impl ModelLoader {
                 Err(reason)
             }
         };
-        *standing = Standing::Ended(state);
+        *standing = Standing::Ended(state, None);
     }
 
     fn report(&self, model: ModelId, state: &Result<(), String>) {

@@ -8,6 +8,9 @@ use symphony_executor::ModelExecutor;
 use symphony_protocol::execute::PlannedRequest;
 use symphony_types::{FailReason, ModelId, RequestId, Token};
 
+/// One owner's inputs: place in the plan's requests, and the bytes unless the request has its outcome already.
+pub(crate) type InputsOfOwner = Vec<(usize, Option<Bytes>)>;
+
 /// An accepted plan on its way to the GPU's thread; its inputs follow while it waits.
 #[derive(Debug)]
 pub(crate) struct AcceptedPlan {
@@ -16,8 +19,8 @@ pub(crate) struct AcceptedPlan {
     pub(crate) model: ModelId,
     pub(crate) start: Instant,
     pub(crate) requests: Vec<PlannedRequest>,
-    /// The inputs in the order of the requests; none for a request that has its outcome already.
-    pub(crate) inputs: mpsc::Receiver<Vec<Option<Bytes>>>,
+    /// Inputs as their owners send them; it ends when all owners have answered or failed to.
+    pub(crate) inputs: mpsc::Receiver<InputsOfOwner>,
 }
 
 /// How a plan ended.

@@ -1,0 +1,336 @@
+//! A backend's execution between a leader and owners that the test plays.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use symphony_executor::{BatchInputs, EmulatedExecutor, ExecuteError, ModelExecutor, default_signature, item_checksum};
+use symphony_protocol::data::ResultBytes;
+use symphony_protocol::execute::{Done, Execute, FromBackend, PlannedRequest, Refusal, SealedGpu, ToBackend};
+use symphony_transport::{LinkReceiver, PayloadTransport, Payloads, ResultToOwner, accept_link, connect_link};
+use symphony_types::{
+    BackendId, BootId, FailReason, FrontendId, GpuId, LatencyProfile, ModelId, RequestId, Signature, SubclusterId,
+    Token,
+};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+
+use crate::execution::{Execution, Identity, Input};
+use crate::metrics::Counts;
+
+const BOOT: BootId = BootId::new(5);
+const GPU: GpuId = GpuId::new(9);
+const TOKEN: Token = Token::new(11);
+const SUBCLUSTER: SubclusterId = SubclusterId::new(1);
+const MODEL: ModelId = ModelId::new(1);
+/// Owners: one that answers, and one that never does.
+const OWNER: FrontendId = FrontendId::new(1);
+const SILENT: FrontendId = FrontendId::new(2);
+/// Bytes of one item's input in the default signature.
+const ITEM_BYTES: usize = 64;
+
+/// Inputs by sequence number, and the results that came back.
+struct Owners {
+    inputs: Mutex<HashMap<u64, Bytes>>,
+    results: mpsc::UnboundedSender<(FrontendId, ResultToOwner)>,
+}
+
+impl PayloadTransport for Owners {
+    async fn read(&self, frontend: FrontendId, _: BootId, sequences: Vec<u64>) -> Payloads {
+        if frontend == SILENT {
+            std::future::pending::<()>().await;
+        }
+        let inputs = self.inputs.lock().unwrap();
+        sequences.iter().map(|sequence| inputs.get(sequence).cloned()).collect()
+    }
+
+    fn deliver(&self, frontend: FrontendId, _: BootId, results: Vec<ResultToOwner>) {
+        for result in results {
+            let _ = self.results.send((frontend, result));
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        "in memory"
+    }
+}
+
+struct Scene {
+    inputs: mpsc::UnboundedSender<Input>,
+    owners: Arc<Owners>,
+    results: mpsc::UnboundedReceiver<(FrontendId, ResultToOwner)>,
+    connections: u64,
+}
+
+struct Leader {
+    connection: u64,
+    receiver: LinkReceiver<FromBackend>,
+}
+
+fn emulated() -> Box<dyn ModelExecutor> {
+    let profile = LatencyProfile::from_line(1.0, 4.0, 8).unwrap();
+    Box::new(EmulatedExecutor::new(profile, default_signature()))
+}
+
+fn request(frontend: FrontendId, sequence: u64, items: u32) -> PlannedRequest {
+    PlannedRequest { id: RequestId { frontend, boot: BootId::new(1), sequence }, items }
+}
+
+fn plan(sequence: u64, start_in: Duration, requests: &[PlannedRequest]) -> Execute {
+    Execute {
+        gpu: GPU,
+        token: TOKEN,
+        backend_boot: BOOT,
+        sequence,
+        start_in: start_in.as_nanos() as u64,
+        latency: 5_000_000,
+        model: MODEL,
+        requests: requests.to_vec(),
+    }
+}
+
+impl Scene {
+    fn new(executor: Box<dyn ModelExecutor>) -> Self {
+        let (inputs, inputs_out) = mpsc::unbounded_channel();
+        let (results_in, results) = mpsc::unbounded_channel();
+        let owners = Arc::new(Owners { inputs: Mutex::default(), results: results_in });
+        let identity = Identity {
+            backend: BackendId::new(3),
+            boot: BOOT,
+            subcluster: SUBCLUSTER,
+            gpus: vec![GPU],
+            token: Token::new(10),
+        };
+        let execution = Execution::new(identity, 2, Arc::clone(&owners), inputs_out, Arc::new(Counts::default()));
+        tokio::spawn(execution.unwrap().run());
+        inputs.send(Input::Loaded(MODEL, vec![executor])).ok().unwrap();
+        Self { inputs, owners, results, connections: 0 }
+    }
+
+    fn own(&self, sequence: u64, input: Bytes) {
+        self.owners.inputs.lock().unwrap().insert(sequence, input);
+    }
+
+    /// A leader that has linked.
+    async fn linked(&mut self) -> Leader {
+        self.connections += 1;
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap().to_string();
+        let (link, accepted) = tokio::join!(connect_link::<ToBackend, FromBackend>(&addr), listener.accept());
+        let (sender, _) = accept_link::<FromBackend, ToBackend>(accepted.unwrap().0, "leader".into()).unwrap();
+        self.inputs.send(Input::Connected(self.connections, sender)).ok().unwrap();
+        let mut leader = Leader { connection: self.connections, receiver: link.unwrap().1 };
+        assert!(matches!(leader.next().await, FromBackend::Welcome { boot: BOOT, .. }));
+        leader
+    }
+
+    /// A leader that has sealed the GPU, and what it was told.
+    async fn sealed(&mut self) -> (Leader, SealedGpu) {
+        let mut leader = self.linked().await;
+        self.say(&leader, ToBackend::Seal { subcluster: SUBCLUSTER, gpus: vec![(GPU, TOKEN)] });
+        let FromBackend::Sealed { boot: BOOT, mut gpus, .. } = leader.next().await else { panic!("no seal") };
+        assert_eq!((gpus.len(), gpus[0].promised), (1, TOKEN));
+        (leader, gpus.remove(0))
+    }
+
+    fn say(&self, leader: &Leader, message: ToBackend) {
+        self.inputs.send(Input::FromLeader(leader.connection, message)).ok().unwrap();
+    }
+
+    fn execute(&self, leader: &Leader, plan: Execute) {
+        self.say(leader, ToBackend::Execute(plan));
+    }
+
+    async fn result(&mut self) -> (u64, Result<Bytes, FailReason>) {
+        let (_, ResultToOwner { result, bytes }) = soon(self.results.recv()).await.unwrap();
+        match result.outcome {
+            ResultBytes::Answer(length) => {
+                assert_eq!(length as usize, bytes.len());
+                (result.sequence, Ok(bytes))
+            }
+            ResultBytes::Failed(reason) => (result.sequence, Err(reason)),
+        }
+    }
+}
+
+impl Leader {
+    async fn next(&mut self) -> FromBackend {
+        soon(self.receiver.receive()).await.unwrap().message
+    }
+
+    async fn done(&mut self) -> Done {
+        match self.next().await {
+            FromBackend::Done(done) => done,
+            other => panic!("{other:?} instead of a report"),
+        }
+    }
+
+    async fn refusal(&mut self) -> (u64, Refusal) {
+        match self.next().await {
+            FromBackend::Refused { sequence, refusal, .. } => (sequence, refusal),
+            other => panic!("{other:?} instead of a refusal"),
+        }
+    }
+}
+
+async fn soon<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(5), future).await.expect("what is waited for comes within five seconds")
+}
+
+fn input(fill: u8, items: usize) -> Bytes {
+    Bytes::from(vec![fill; ITEM_BYTES * items])
+}
+
+fn answer(fill: u8) -> Bytes {
+    Bytes::copy_from_slice(&item_checksum([&[fill; ITEM_BYTES][..]]).to_le_bytes())
+}
+
+#[tokio::test]
+async fn a_plan_runs_at_its_start_and_its_end_is_reported() {
+    let mut scene = Scene::new(emulated());
+    let (mut leader, sealed) = scene.sealed().await;
+    assert_eq!((sealed.free_in, sealed.in_flight), (0, vec![]));
+    scene.own(7, input(1, 1));
+    let begin = Instant::now();
+    scene.execute(&leader, plan(1, Duration::from_millis(30), &[request(OWNER, 7, 1)]));
+    assert_eq!(scene.result().await, (7, Ok(answer(1))));
+    // Start in 30 ms, ℓ(1) is 5 ms.
+    assert!(begin.elapsed() >= Duration::from_millis(35), "{:?}", begin.elapsed());
+    let done = leader.done().await;
+    assert_eq!((done.sequence, done.token, done.free_in, done.failed), (1, TOKEN, 0, vec![]));
+}
+
+#[tokio::test]
+async fn a_request_without_a_whole_input_fails_alone() {
+    let mut scene = Scene::new(emulated());
+    let (mut leader, _) = scene.sealed().await;
+    scene.own(1, input(1, 1));
+    scene.own(3, input(3, 2));
+    scene.own(4, Bytes::new());
+    let requests = [
+        request(OWNER, 1, 1),
+        request(OWNER, 2, 1),        // has its outcome already
+        request(OWNER, 3, 1),        // longer than one item
+        request(OWNER, 4, 0),        // no item at all
+        request(OWNER, 1, u32::MAX), // more items than there can be
+        request(SILENT, 5, 1),       // its owner hangs
+    ];
+    scene.execute(&leader, plan(1, Duration::ZERO, &requests));
+    let mut results = Vec::new();
+    for _ in &requests {
+        results.push(scene.result().await);
+    }
+    results.sort_by_key(|(sequence, result)| (*sequence, result.is_err()));
+    let lost = Err(FailReason::PayloadLost);
+    let expected = [(1, Ok(answer(1)))]
+        .into_iter()
+        .chain([1, 2, 3, 4, 5].map(|sequence| (sequence, lost.clone())))
+        .collect::<Vec<_>>();
+    assert_eq!(results, expected);
+    assert_eq!(leader.done().await.failed.len(), 5);
+}
+
+#[tokio::test]
+async fn what_does_not_match_the_promise_is_refused_with_the_reason() {
+    let mut scene = Scene::new(emulated());
+    let mut stranger = scene.linked().await;
+    let now = |sequence| plan(sequence, Duration::ZERO, &[request(OWNER, 1, 1)]);
+    scene.execute(&stranger, now(1));
+    assert_eq!(stranger.refusal().await, (1, Refusal::NeedSeal { promised: Token::new(10) }));
+
+    let (mut leader, _) = scene.sealed().await;
+    scene.execute(&leader, Execute { gpu: GpuId::new(8), ..now(1) });
+    assert_eq!(leader.refusal().await, (1, Refusal::UnknownGpu));
+    scene.execute(&leader, Execute { token: Token::new(10), ..now(1) });
+    assert_eq!(leader.refusal().await, (1, Refusal::Fenced { promised: TOKEN }));
+    scene.execute(&leader, Execute { backend_boot: BootId::new(4), ..now(1) });
+    assert_eq!(leader.refusal().await, (1, Refusal::WrongBoot { boot: BOOT }));
+    scene.execute(&leader, now(2));
+    assert_eq!(leader.refusal().await, (2, Refusal::OutOfSequence { expected: 1 }));
+    // A model that is not there takes its turn: the next plan is the second.
+    scene.execute(&leader, Execute { model: ModelId::new(2), ..now(1) });
+    assert_eq!(leader.refusal().await, (1, Refusal::ModelNotReady));
+    // Two may wait, the third may not.
+    let later = |sequence| plan(sequence, Duration::from_millis(100), &[request(OWNER, 1, 1)]);
+    for sequence in 2..5 {
+        scene.execute(&leader, later(sequence));
+    }
+    assert_eq!(leader.refusal().await, (4, Refusal::QueueFull));
+    assert_eq!((leader.done().await.sequence, leader.done().await.sequence), (2, 3));
+    // A seal for another sub-cluster is not answered, and promises nothing.
+    let seal = ToBackend::Seal { subcluster: SubclusterId::new(2), gpus: vec![(GPU, Token::new(99))] };
+    scene.say(&stranger, seal);
+    scene.execute(&leader, Execute { model: ModelId::new(2), ..now(4) });
+    assert_eq!(leader.refusal().await, (4, Refusal::ModelNotReady), "the promise stands");
+}
+
+#[tokio::test]
+async fn a_leader_that_links_again_is_told_of_plans_in_flight_and_not_of_their_ends() {
+    let mut scene = Scene::new(emulated());
+    let (former, _) = scene.sealed().await;
+    scene.execute(&former, plan(1, Duration::from_millis(50), &[request(OWNER, 7, 1)]));
+    let (mut leader, sealed) = scene.sealed().await;
+    assert_eq!(sealed.in_flight, [request(OWNER, 7, 1).id]);
+    assert!(sealed.free_in > 0);
+    // Both are number one, and only the second is this link's.
+    scene.execute(&leader, plan(1, Duration::ZERO, &[request(OWNER, 8, 1)]));
+    assert_eq!((scene.result().await.0, scene.result().await.0), (7, 8));
+    assert_eq!(leader.done().await.failed, [(request(OWNER, 8, 1).id, FailReason::PayloadLost)]);
+}
+
+#[tokio::test]
+async fn the_end_of_a_plan_behind_a_late_one_is_told_from_now() {
+    let mut scene = Scene::new(emulated());
+    let (mut leader, _) = scene.sealed().await;
+    // The first waits 100 ms for an owner that hangs; the second was planned for 5 ms from now, and will take 5.
+    scene.execute(&leader, plan(1, Duration::ZERO, &[request(SILENT, 1, 1)]));
+    scene.execute(&leader, plan(2, Duration::from_millis(5), &[request(SILENT, 2, 1)]));
+    let done = leader.done().await;
+    assert_eq!((done.sequence, done.free_in), (1, 5_000_000));
+}
+
+/// Breaks on its first batch: panics, or answers with too little.
+#[derive(Debug)]
+struct Breaks {
+    panics: bool,
+    broken: bool,
+    works: Box<dyn ModelExecutor>,
+}
+
+impl ModelExecutor for Breaks {
+    fn run(&mut self, batch: &BatchInputs<'_>, outputs: &mut Vec<Vec<u8>>) -> Result<(), ExecuteError> {
+        if std::mem::replace(&mut self.broken, true) {
+            return self.works.run(batch, outputs);
+        }
+        assert!(!self.panics, "planted");
+        *outputs = vec![vec![1]];
+        Ok(())
+    }
+
+    fn signature(&self) -> &Signature {
+        self.works.signature()
+    }
+
+    fn batch_max(&self) -> u32 {
+        self.works.batch_max()
+    }
+
+    fn kind(&self) -> &'static str {
+        "breaks"
+    }
+}
+
+#[tokio::test]
+async fn an_executor_that_breaks_fails_its_batch_and_the_gpu_goes_on() {
+    for panics in [true, false] {
+        let mut scene = Scene::new(Box::new(Breaks { panics, broken: false, works: emulated() }));
+        let (mut leader, _) = scene.sealed().await;
+        scene.own(1, input(1, 1));
+        scene.execute(&leader, plan(1, Duration::ZERO, &[request(OWNER, 1, 1)]));
+        assert_eq!(scene.result().await, (1, Err(FailReason::ExecutionFailed)));
+        assert_eq!(leader.done().await.sequence, 1);
+        scene.execute(&leader, plan(2, Duration::ZERO, &[request(OWNER, 1, 1)]));
+        assert_eq!(scene.result().await, (1, Ok(answer(1))));
+    }
+}
