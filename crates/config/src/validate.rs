@@ -25,6 +25,8 @@ pub mod limits {
     pub const GPU_MEMORY_MB_MAX: u64 = 4 << 20;
     /// Threads of one batch.
     pub const INTRA_OP_THREADS_MAX: u32 = 256;
+    /// Fewest batch plans queued per GPU: schedulers send the running one and the next.
+    pub const PLANS_QUEUED_MIN: u32 = 2;
     /// Batch plans queued per GPU.
     pub const PLANS_QUEUED_MAX: u32 = 64;
     /// Bytes of a log filter.
@@ -182,7 +184,8 @@ impl Check {
         self.name("backend.subcluster", &backend.subcluster);
         let threads = u64::from(backend.intra_op_threads);
         self.range("backend.intra_op_threads", threads, 1, limits::INTRA_OP_THREADS_MAX.into());
-        self.range("backend.plans_queued_max", backend.plans_queued_max.into(), 1, limits::PLANS_QUEUED_MAX.into());
+        let (plans_min, plans_max) = (limits::PLANS_QUEUED_MIN.into(), limits::PLANS_QUEUED_MAX.into());
+        self.range("backend.plans_queued_max", backend.plans_queued_max.into(), plans_min, plans_max);
         if backend.gpus.is_empty() {
             self.say("backend.gpus", "no GPU is given; add { kind = \"cpu\", count = 1, memory_mb = 1024 } or such");
         }
