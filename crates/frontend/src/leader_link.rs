@@ -64,7 +64,12 @@ impl LeaderLink {
                 () = tokio::time::sleep(LOOK_AGAIN_AFTER) => Some(()),
             };
         };
-        match self.connect(&leader).await {
+        let connected = tokio::select! {
+            connected = self.connect(&leader) => connected,
+            // A dead host answers nothing for hundreds of milliseconds; its successor is there before that.
+            () = another_leader(self.view.clone(), self.subcluster, &leader) => return Some(()),
+        };
+        match connected {
             Ok((sender, receiver)) => {
                 tracing::debug!(subcluster = %self.subcluster, leader = %leader.0, token = %leader.1, "leader linked");
                 self.serve(&leader, &sender, receiver).await?;
@@ -73,9 +78,10 @@ impl LeaderLink {
         }
         // A newer assignment is followed at once, the same leader is asked again after a pause.
         tokio::select! {
-            changed = self.view.changed() => changed.ok(),
-            () = tokio::time::sleep(RETRY_AFTER) => Some(()),
+            () = another_leader(self.view.clone(), self.subcluster, &leader) => {}
+            () = tokio::time::sleep(RETRY_AFTER) => {}
         }
+        Some(())
     }
 
     async fn connect(&self, leader: &Leader) -> Result<(LinkSender<ToLeader>, LinkReceiver<ToFrontend>), String> {
@@ -159,6 +165,19 @@ impl LeaderLink {
             for (sequence, reason) in requests {
                 self.table.end(sequence, Ending::Ended(reason));
             }
+        }
+    }
+}
+
+/// Waits until the view names another leader than `leader`, or the same one under another token.
+async fn another_leader(mut view: ViewReceiver, subcluster: SubclusterId, leader: &Leader) {
+    loop {
+        if leader_of(&view.borrow_and_update(), subcluster).is_some_and(|named| named != *leader) {
+            return;
+        }
+        if view.changed().await.is_err() {
+            // Nothing changes any more.
+            std::future::pending::<()>().await;
         }
     }
 }

@@ -3,6 +3,8 @@
 mod data_server;
 mod frontend;
 mod leader_link;
+#[cfg(test)]
+mod leader_link_tests;
 mod ledger;
 mod metrics;
 pub mod names;

@@ -1,0 +1,223 @@
+//! A frontend's link between its table and leaders that the test plays.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use symphony_protocol::dispatch::{EndReason, RequestHeader, ToFrontend, ToLeader};
+use symphony_protocol::view::{NodeView, SubclusterView, View};
+use symphony_transport::{LinkReceiver, LinkSender, accept_link};
+use symphony_types::{BootId, DropReason, FrontendId, ModelId, NodeId, SubclusterId, Token};
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::leader_link::{LeaderLink, Word};
+use crate::ledger::Ledger;
+use crate::request_table::{Ending, Pending, RequestTable};
+
+const SUBCLUSTER: SubclusterId = SubclusterId::new(1);
+const MODEL: ModelId = ModelId::new(4);
+const FIRST: Token = Token::new(10);
+const SECOND: Token = Token::new(20);
+
+struct Scene {
+    table: Arc<RequestTable>,
+    ledger: Arc<Ledger>,
+    words: mpsc::UnboundedSender<Word>,
+    view: watch::Sender<Arc<View>>,
+    ended: CancellationToken,
+}
+
+struct Leader {
+    sender: LinkSender<ToFrontend>,
+    receiver: LinkReceiver<ToLeader>,
+}
+
+async fn soon<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(5), future).await.expect("what is waited for comes within five seconds")
+}
+
+async fn listener() -> TcpListener {
+    TcpListener::bind("127.0.0.1:0").await.unwrap()
+}
+
+fn view(leader: &TcpListener, token: Token) -> Arc<View> {
+    let node = NodeId::new(1);
+    let dispatch_addr = leader.local_addr().unwrap().to_string();
+    let node_view = NodeView { boot: Some(BootId::new(1)), up: true, control_addr: String::new(), dispatch_addr };
+    let subcluster = SubclusterView { name: "s".into(), leader: Some((node, BootId::new(1))), token, standbys: vec![] };
+    Arc::new(View {
+        applied_index: token.get(),
+        nodes: BTreeMap::from([(node, node_view)]),
+        subclusters: BTreeMap::from([(SUBCLUSTER, subcluster)]),
+        ..View::default()
+    })
+}
+
+impl Scene {
+    fn new(leader: &TcpListener) -> Self {
+        let (view, view_receiver) = watch::channel(view(leader, FIRST));
+        let (words, words_out) = mpsc::unbounded_channel();
+        let (table, ledger, ended) = (Arc::default(), Arc::default(), CancellationToken::new());
+        let link = LeaderLink {
+            frontend: FrontendId::new(2),
+            boot: BootId::new(3),
+            subcluster: SUBCLUSTER,
+            view: view_receiver,
+            table: Arc::clone(&table),
+            ledger: Arc::clone(&ledger),
+            words: words_out,
+        };
+        tokio::spawn(link.run(ended.clone()));
+        Self { table, ledger, words, view, ended }
+    }
+
+    /// Takes a request in and says so, as the frontend does.
+    fn accept(&self) -> (u64, oneshot::Receiver<Ending>) {
+        let (waiter, ending) = oneshot::channel();
+        let sequence = self.table.insert(Pending {
+            model: MODEL,
+            subcluster: SUBCLUSTER,
+            items: 1,
+            payload: Bytes::new(),
+            deadline: Instant::now() + Duration::from_secs(10),
+            announced: Token::default(),
+            attempt: 0,
+            waiter,
+        });
+        self.words.send(Word::New(sequence)).unwrap();
+        (sequence, ending)
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        self.ended.cancel();
+    }
+}
+
+impl Leader {
+    /// The next link to `listener`, welcomed.
+    async fn welcomes(listener: &TcpListener, token: Token) -> Self {
+        let leader = Self::hears(listener, token).await;
+        leader.sender.send(ToFrontend::Welcome { token }).unwrap();
+        leader
+    }
+
+    /// The next link to `listener`, which has said hello.
+    async fn hears(listener: &TcpListener, token: Token) -> Self {
+        let (stream, peer) = soon(listener.accept()).await.unwrap();
+        let (sender, receiver) = accept_link(stream, peer.to_string()).unwrap();
+        let mut leader = Self { sender, receiver };
+        let hello = leader.next().await;
+        assert!(matches!(hello, ToLeader::Hello { token: named, .. } if named == token), "{hello:?}");
+        leader
+    }
+
+    async fn next(&mut self) -> ToLeader {
+        soon(self.receiver.receive()).await.unwrap().message
+    }
+
+    /// Sequence number and attempt of each request that is announced next, and whether as new.
+    async fn announced(&mut self, under: Token) -> (bool, Vec<(u64, u32)>) {
+        let of = |requests: Vec<RequestHeader>| requests.iter().map(|r| (r.sequence, r.attempt)).collect();
+        match self.next().await {
+            ToLeader::Submit { token, requests } if token == under => (true, of(requests)),
+            ToLeader::Redrive { token, requests, last: true } if token == under => (false, of(requests)),
+            other => panic!("{other:?} instead of requests"),
+        }
+    }
+
+    async fn closed(&mut self) {
+        while soon(self.receiver.receive()).await.is_ok() {}
+    }
+}
+
+#[tokio::test]
+async fn each_request_is_announced_once_to_each_leader() {
+    let (first, second) = (listener().await, listener().await);
+    let scene = Scene::new(&first);
+    // Accepted while there is no link: the redrive has it, and its word does not announce it a second time.
+    let (waiting, _waiting_ending) = scene.accept();
+    let mut leader = Leader::welcomes(&first, FIRST).await;
+    assert_eq!(leader.announced(FIRST).await, (false, vec![(waiting, 1)]));
+    let (new, _new_ending) = scene.accept();
+    assert_eq!(leader.announced(FIRST).await, (true, vec![(new, 1)]));
+    assert_eq!(scene.ledger.counts().redriven, 0, "nobody has been told twice");
+
+    // Another leader: it hears of both, and the old one is let go.
+    scene.view.send_replace(view(&second, SECOND));
+    leader.closed().await;
+    let mut leader = Leader::welcomes(&second, SECOND).await;
+    assert_eq!(leader.announced(SECOND).await, (false, vec![(waiting, 2), (new, 2)]));
+    let (newest, _newest_ending) = scene.accept();
+    assert_eq!(leader.announced(SECOND).await, (true, vec![(newest, 1)]), "nothing is submitted twice");
+    assert_eq!(scene.ledger.counts().redriven, 2);
+}
+
+#[tokio::test]
+async fn a_link_that_breaks_is_made_again_and_everything_announced_again() {
+    let first = listener().await;
+    let scene = Scene::new(&first);
+    let mut leader = Leader::welcomes(&first, FIRST).await;
+    let (sequence, _ending) = scene.accept();
+    assert_eq!(leader.announced(FIRST).await.1, [(sequence, 1)]);
+    drop(leader);
+    let mut leader = Leader::welcomes(&first, FIRST).await;
+    assert_eq!(leader.announced(FIRST).await, (false, vec![(sequence, 2)]));
+}
+
+#[tokio::test]
+async fn a_node_that_does_not_know_yet_that_it_leads_is_asked_again() {
+    let first = listener().await;
+    let scene = Scene::new(&first);
+    let (sequence, _ending) = scene.accept();
+    for _ in 0..3 {
+        let mut refuses = Leader::hears(&first, FIRST).await;
+        refuses.sender.send(ToFrontend::NotLeader { token: Token::new(9) }).unwrap();
+        refuses.closed().await;
+    }
+    let mut leader = Leader::welcomes(&first, FIRST).await;
+    assert_eq!(leader.announced(FIRST).await, (false, vec![(sequence, 1)]));
+}
+
+#[tokio::test]
+async fn a_leader_that_hangs_is_left_as_soon_as_there_is_another() {
+    let (first, second) = (listener().await, listener().await);
+    let scene = Scene::new(&first);
+    // It accepts, and never welcomes.
+    let _hangs = Leader::hears(&first, FIRST).await;
+    let named = Instant::now();
+    scene.view.send_replace(view(&second, SECOND));
+    let _leader = Leader::hears(&second, SECOND).await;
+    assert!(named.elapsed() < Duration::from_millis(200), "it was waited for: {:?}", named.elapsed());
+}
+
+#[tokio::test]
+async fn outcomes_and_withdrawals_find_their_requests() {
+    let first = listener().await;
+    let scene = Scene::new(&first);
+    let mut leader = Leader::welcomes(&first, FIRST).await;
+    let (dropped, ending) = scene.accept();
+    let (withdrawn, _withdrawn_ending) = scene.accept();
+    let mut announced = leader.announced(FIRST).await.1;
+    if announced.len() == 1 {
+        announced.extend(leader.announced(FIRST).await.1);
+    }
+    assert_eq!(announced, [(dropped, 1), (withdrawn, 1)]);
+
+    let reason = EndReason::Dropped(DropReason::ProtectBatch);
+    // Twice, and for a request that never was: the second time and the stranger change nothing.
+    leader
+        .sender
+        .send(ToFrontend::Ended { requests: vec![(dropped, reason), (dropped, reason), (77, reason)] })
+        .unwrap();
+    assert!(matches!(soon(ending).await, Ok(Ending::Ended(ended)) if ended == reason));
+    assert_eq!(scene.table.len(), 1);
+
+    scene.table.remove(withdrawn).unwrap();
+    scene.words.send(Word::Cancel(withdrawn, MODEL.get())).unwrap();
+    assert_eq!(leader.next().await, ToLeader::Cancel { requests: vec![(withdrawn, MODEL.get())] });
+}
