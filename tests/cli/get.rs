@@ -1,7 +1,7 @@
 //! `symphony get`, as tables and as JSON.
 
 use serde_json::Value;
-use symphony_tests::{Shape, TestCluster, emulated_model, phase};
+use symphony_tests::{Shape, TestCluster, emulated_model, phase, tell};
 
 fn get(cluster: &TestCluster, what: &str) -> (String, Vec<Value>) {
     let table = cluster.cli(&["get", what]).ended_with(0).out;
@@ -20,75 +20,79 @@ fn check_table(table: &str, rows: usize, header: &[&str], cells: &[&str]) {
 
 #[test]
 fn get_shows_people_and_programs_the_same_cluster() {
-    let mut cluster = TestCluster::start("get", &Shape::emulated(&["first", "second"])).unwrap();
-    let _ = cluster.cli(&emulated_model("resnet", "first")).ended_with(0);
+    tell("get", &Shape::emulated(&["first", "second"]), |cluster| {
+        let _ = cluster.cli(&emulated_model("resnet", "first")).ended_with(0);
 
-    phase("models");
-    let (table, models) = get(&cluster, "models");
-    check_table(
-        &table,
-        1,
-        &["ID", "NAME", "SUBCLUSTER", "SLO", "POLICY", "STATE"],
-        &["resnet", "first", "500 ms", "ready"],
-    );
-    let model = &models[0];
-    assert_eq!(
-        (&model["name"], &model["subcluster"], &model["slo_ms"]),
-        (&"resnet".into(), &"first".into(), &500.0.into())
-    );
-    assert_eq!((&model["ready"], &model["policy"]), (&true.into(), &"symphony".into()));
+        phase("models");
+        let (table, models) = get(cluster, "models");
+        check_table(
+            &table,
+            1,
+            &["ID", "NAME", "SUBCLUSTER", "SLO", "POLICY", "STATE"],
+            &["resnet", "first", "500 ms", "ready"],
+        );
+        let model = &models[0];
+        assert_eq!(
+            (&model["name"], &model["subcluster"], &model["slo_ms"]),
+            (&"resnet".into(), &"first".into(), &500.0.into())
+        );
+        assert_eq!((&model["ready"], &model["policy"]), (&true.into(), &"symphony".into()));
 
-    phase("sub-clusters: each has a leader and two standbys");
-    let (table, subclusters) = get(&cluster, "subclusters");
-    check_table(&table, 2, &["ID", "NAME", "LEADER", "TOKEN", "STANDBYS"], &["first", "second"]);
-    for subcluster in &subclusters {
-        assert!(subcluster["token"].as_u64().unwrap() > 0 && subcluster["leader"].as_u64().is_some(), "{subcluster}");
-        assert_eq!(subcluster["standbys"].as_array().unwrap().len(), 2, "{subcluster}");
-    }
+        phase("sub-clusters: each has a leader and two standbys");
+        let (table, subclusters) = get(cluster, "subclusters");
+        check_table(&table, 2, &["ID", "NAME", "LEADER", "TOKEN", "STANDBYS"], &["first", "second"]);
+        for subcluster in &subclusters {
+            assert!(
+                subcluster["token"].as_u64().unwrap() > 0 && subcluster["leader"].as_u64().is_some(),
+                "{subcluster}"
+            );
+            assert_eq!(subcluster["standbys"].as_array().unwrap().len(), 2, "{subcluster}");
+        }
 
-    phase("GPUs, with the tokens of their sub-clusters");
-    let (table, gpus) = get(&cluster, "gpus");
-    let header = ["ID", "KIND", "MEMORY", "BACKEND", "SUBCLUSTER", "TOKEN", "STATE"];
-    check_table(&table, 4, &header, &["emulated", "4096 MB", "backend-first", "up"]);
-    assert!(
-        gpus.iter().all(|g| g["up"] == true && g["token"].as_u64() > Some(0) && g["kind"] == "emulated"),
-        "{gpus:?}"
-    );
+        phase("GPUs, with the tokens of their sub-clusters");
+        let (table, gpus) = get(cluster, "gpus");
+        let header = ["ID", "KIND", "MEMORY", "BACKEND", "SUBCLUSTER", "TOKEN", "STATE"];
+        check_table(&table, 4, &header, &["emulated", "4096 MB", "backend-first", "up"]);
+        assert!(
+            gpus.iter().all(|g| g["up"] == true && g["token"].as_u64() > Some(0) && g["kind"] == "emulated"),
+            "{gpus:?}"
+        );
 
-    phase("members, one of which leads the control group");
-    let (table, members) = get(&cluster, "members");
-    check_table(
-        &table,
-        6,
-        &["ROLE", "ID", "NAME", "ADDRESS", "STATE", "NOTE"],
-        &["scheduler", "backend-second", "frontend"],
-    );
-    assert!(members.iter().all(|m| m["up"] == true), "{members:?}");
-    assert_eq!(members.iter().filter(|m| m["note"] == "leads the control group").count(), 1, "{members:?}");
-    assert!(members.iter().any(|m| m["addr"] == cluster.address("scheduler-2", "control")), "{members:?}");
+        phase("members, one of which leads the control group");
+        let (table, members) = get(cluster, "members");
+        check_table(
+            &table,
+            6,
+            &["ROLE", "ID", "NAME", "ADDRESS", "STATE", "NOTE"],
+            &["scheduler", "backend-second", "frontend"],
+        );
+        assert!(members.iter().all(|m| m["up"] == true), "{members:?}");
+        assert_eq!(members.iter().filter(|m| m["note"] == "leads the control group").count(), 1, "{members:?}");
+        assert!(members.iter().any(|m| m["addr"] == cluster.address("scheduler-2", "control")), "{members:?}");
 
-    phase("epochs grow with the plan; events say why");
-    let (table, epochs) = get(&cluster, "epochs");
-    check_table(&table, 1, &["EPOCH", "LOG", "INDEX"], &[]);
-    let _ = cluster.cli(&emulated_model("second", "second")).ended_with(0);
-    let (_, later) = get(&cluster, "epochs");
-    assert!(later[0]["epoch"].as_u64() > epochs[0]["epoch"].as_u64(), "{later:?} after {epochs:?}");
-    assert!(later[0]["applied_index"].as_u64() > epochs[0]["applied_index"].as_u64());
-    let (table, events) = get(&cluster, "events");
-    check_table(&table, events.len(), &["LOG", "INDEX", "WHAT"], &["backend-first", "resnet"]);
-    let indexes: Vec<_> = events.iter().map(|e| e["index"].as_u64().unwrap()).collect();
-    assert!(indexes.is_sorted(), "{indexes:?}");
+        phase("epochs grow with the plan; events say why");
+        let (table, epochs) = get(cluster, "epochs");
+        check_table(&table, 1, &["EPOCH", "LOG", "INDEX"], &[]);
+        let _ = cluster.cli(&emulated_model("second", "second")).ended_with(0);
+        let (_, later) = get(cluster, "epochs");
+        assert!(later[0]["epoch"].as_u64() > epochs[0]["epoch"].as_u64(), "{later:?} after {epochs:?}");
+        assert!(later[0]["applied_index"].as_u64() > epochs[0]["applied_index"].as_u64());
+        let (table, events) = get(cluster, "events");
+        check_table(&table, events.len(), &["LOG", "INDEX", "WHAT"], &["backend-first", "resnet"]);
+        let indexes: Vec<_> = events.iter().map(|e| e["index"].as_u64().unwrap()).collect();
+        assert!(indexes.is_sorted(), "{indexes:?}");
 
-    phase("one replica alone still answers, if that is good enough");
-    for name in ["scheduler-1", "scheduler-2"] {
-        cluster.kill(name).unwrap();
-    }
-    let last = cluster.address("scheduler-3", "control");
-    let stale = cluster.cli(&["get", "models", "--stale", "-o", "json", "--cluster", &last]).ended_with(0).json();
-    assert_eq!(stale.as_array().map(Vec::len), Some(2));
-    let _ = cluster.cli(&["get", "models", "--cluster", &last]).ended_with(1).complains(&[&last]);
+        phase("one replica alone still answers, if that is good enough");
+        for name in ["scheduler-1", "scheduler-2"] {
+            cluster.kill(name).unwrap();
+        }
+        let last = cluster.address("scheduler-3", "control");
+        let stale = cluster.cli(&["get", "models", "--stale", "-o", "json", "--cluster", &last]).ended_with(0).json();
+        assert_eq!(stale.as_array().map(Vec::len), Some(2));
+        let _ = cluster.cli(&["get", "models", "--cluster", &last]).ended_with(1).complains(&[&last]);
 
-    phase("with a majority again, it answers for all");
-    cluster.restart("scheduler-1").unwrap();
-    cluster.wait_for_view("a linearizable answer", |view| view.control_leader).unwrap();
+        phase("with a majority again, it answers for all");
+        cluster.restart("scheduler-1").unwrap();
+        cluster.wait_for_view("a linearizable answer", |view| view.control_leader).unwrap();
+    });
 }

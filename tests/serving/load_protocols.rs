@@ -1,54 +1,56 @@
 //! `symphony load` over every protocol.
 
-use symphony_tests::{LoadReport, Shape, TestCluster, emulated_model, phase};
+use symphony_tests::{LoadReport, Shape, emulated_model, phase, tell};
 
 #[test]
 fn load_over_grpc_rest_and_native_links_loses_nothing() {
-    let cluster = TestCluster::start("load-protocols", &Shape::emulated(&["default"])).unwrap();
-    phase("a model is loaded; the command waits until it is ready");
-    let said = cluster.cli(&emulated_model("resnet", "default")).ended_with(0);
-    assert_eq!(said.out.trim(), "model resnet is ready");
-    cluster.wait_until_it_serves("resnet").unwrap();
+    tell("load-protocols", &Shape::emulated(&["default"]), |cluster| {
+        phase("a model is loaded; the command waits until it is ready");
+        let said = cluster.cli(&emulated_model("resnet", "default")).ended_with(0);
+        assert_eq!(said.out.trim(), "model resnet is ready");
+        cluster.wait_until_it_serves("resnet").unwrap();
 
-    let (grpc, rest) = (cluster.address("frontend", "grpc"), cluster.address("frontend", "rest"));
-    for (protocol, frontend) in [("grpc", Some(&grpc)), ("rest", Some(&rest)), ("native", None)] {
-        phase(&format!("three seconds of load over {protocol}, with answers checked"));
-        let mut args = vec!["load", "--model", "resnet=80", "--protocol", protocol, "--duration-s", "3"];
-        args.extend(["--warmup-s", "0.5", "--slack-ms", "50", "--lag-p99-ms", "1000", "--lag-max-ms", "5000"]);
-        args.extend(["-o", "json"]);
-        if let Some(frontend) = frontend {
-            args.extend(["--frontend", frontend]);
+        let (grpc, rest) = (cluster.address("frontend", "grpc"), cluster.address("frontend", "rest"));
+        for (protocol, frontend) in [("grpc", Some(&grpc)), ("rest", Some(&rest)), ("native", None)] {
+            phase(&format!("three seconds of load over {protocol}, with answers checked"));
+            let mut args = vec!["load", "--model", "resnet=80", "--protocol", protocol, "--duration-s", "3"];
+            args.extend(["--warmup-s", "0.5", "--slack-ms", "50", "--lag-p99-ms", "1000", "--lag-max-ms", "5000"]);
+            args.extend(["-o", "json"]);
+            if let Some(frontend) = frontend {
+                args.extend(["--frontend", frontend]);
+            }
+            let said = cluster.cli(&args);
+            let report = LoadReport::parse(said.code, &said.out, &said.err).unwrap();
+            report.check_safety().unwrap();
+            report.check_bad_rate("resnet", 0.1).unwrap();
+            assert!(report.number("resnet", "offered").unwrap() > 150.0, "{}", report.json);
+            assert!(report.number("resnet", "mean_batch").unwrap() >= 1.0, "{}", report.json);
         }
-        let said = cluster.cli(&args);
-        let report = LoadReport::parse(said.code, &said.out, &said.err).unwrap();
-        report.check_safety().unwrap();
-        report.check_bad_rate("resnet", 0.1).unwrap();
-        assert!(report.number("resnet", "offered").unwrap() > 150.0, "{}", report.json);
-        assert!(report.number("resnet", "mean_batch").unwrap() >= 1.0, "{}", report.json);
-    }
-    cluster.wait_for_a_balanced_ledger().unwrap();
+        cluster.wait_for_a_balanced_ledger().unwrap();
 
-    phase("a generator that must not lag at all fails, and says so; that is no fault of the cluster");
-    let mut args = vec!["load", "--model", "resnet=50", "--frontend", &grpc, "--duration-s", "1", "--warmup-s", "0"];
-    args.extend(["--lag-p99-ms", "0", "--lag-max-ms", "0"]);
-    let _ = cluster.cli(&args).ended_with(1).complains(&["the generator lagged", "allowed 0.0"]);
+        phase("a generator that must not lag at all fails, and says so; that is no fault of the cluster");
+        let mut args =
+            vec!["load", "--model", "resnet=50", "--frontend", &grpc, "--duration-s", "1", "--warmup-s", "0"];
+        args.extend(["--lag-p99-ms", "0", "--lag-max-ms", "0"]);
+        let _ = cluster.cli(&args).ended_with(1).complains(&["the generator lagged", "allowed 0.0"]);
 
-    phase("what makes no sense is refused");
-    let with = |model: &'static str| ["load", "--frontend", &grpc, "--model", model];
-    let _ = cluster.cli(&with("resnet")).ended_with(2).complains(&["--model resnet: expected NAME=RPS"]);
-    let _ = cluster.cli(&with("resnet=fast")).ended_with(2).complains(&["`fast` is no number"]);
-    let _ = cluster.cli(&with("nope=5")).ended_with(2).complains(&["--model nope=5: no such model", "resnet"]);
-    let _ = cluster.cli(&with("resnet=-5")).ended_with(2).complains(&["rate", "expected"]);
+        phase("what makes no sense is refused");
+        let with = |model: &'static str| ["load", "--frontend", &grpc, "--model", model];
+        let _ = cluster.cli(&with("resnet")).ended_with(2).complains(&["--model resnet: expected NAME=RPS"]);
+        let _ = cluster.cli(&with("resnet=fast")).ended_with(2).complains(&["`fast` is no number"]);
+        let _ = cluster.cli(&with("nope=5")).ended_with(2).complains(&["--model nope=5: no such model", "resnet"]);
+        let _ = cluster.cli(&with("resnet=-5")).ended_with(2).complains(&["rate", "expected"]);
 
-    phase("an unloaded model is unknown to clients at once, and to the cluster");
-    let said = cluster.cli(&["model", "unload", "resnet"]).ended_with(0);
-    assert_eq!(said.out.trim(), "model resnet is unloaded");
-    cluster.wait_for_view("the model to be gone", |view| view.models.is_empty().then_some(())).unwrap();
-    let gone = || {
-        let reply = cluster.block_on(async { cluster.rest().get("/v2/models/resnet").await })?;
-        anyhow::ensure!(reply.status == 404, "{reply:?}");
-        Ok(())
-    };
-    symphony_testkit::wait_until("404", std::time::Duration::from_secs(10), gone).unwrap();
-    let _ = cluster.cli(&["model", "unload", "resnet"]).ended_with(2).complains(&["resnet"]);
+        phase("an unloaded model is unknown to clients at once, and to the cluster");
+        let said = cluster.cli(&["model", "unload", "resnet"]).ended_with(0);
+        assert_eq!(said.out.trim(), "model resnet is unloaded");
+        cluster.wait_for_view("the model to be gone", |view| view.models.is_empty().then_some(())).unwrap();
+        let gone = || {
+            let reply = cluster.block_on(async { cluster.rest().get("/v2/models/resnet").await })?;
+            anyhow::ensure!(reply.status == 404, "{reply:?}");
+            Ok(())
+        };
+        symphony_testkit::wait_until("404", std::time::Duration::from_secs(10), gone).unwrap();
+        let _ = cluster.cli(&["model", "unload", "resnet"]).ended_with(2).complains(&["resnet"]);
+    });
 }

@@ -1,6 +1,6 @@
 //! A cluster of real processes on this machine.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::MutexGuard;
 use std::time::Duration;
 
@@ -94,6 +94,8 @@ pub struct TestCluster {
     control_addresses: String,
     children: BTreeMap<String, Child>,
     not_running: BTreeMap<String, ChildSpec>,
+    /// Whoever was killed or stopped at some time.
+    ended_by_test: BTreeSet<String>,
     addresses: BTreeMap<(String, &'static str), Address>,
     _alone: MutexGuard<'static, ()>,
 }
@@ -126,6 +128,7 @@ impl TestCluster {
             control_addresses,
             children,
             not_running: waiting,
+            ended_by_test: BTreeSet::new(),
             addresses,
             _alone: alone,
         };
@@ -183,6 +186,21 @@ impl TestCluster {
             }
         }
         Ok(None)
+    }
+
+    /// What the cluster says of a process that is down, although the test never ended it; none if there is no such word.
+    #[must_use]
+    pub fn false_alarm(&self) -> Option<String> {
+        // Any replica's word will do, and the story may have left no quorum.
+        let view = self.block_on(self.control.get(false, READY_WITHIN)).ok()?;
+        view.events.into_iter().map(|(_, what)| what).find(|what| {
+            let Some(who) = what.strip_suffix(" is down") else { return false };
+            let name = match who.strip_prefix("scheduler n") {
+                Some(id) => format!("scheduler-{id}"),
+                None => who.strip_prefix("backend ").unwrap_or(who).split(' ').next().unwrap_or(who).to_owned(),
+            };
+            !self.ended_by_test.contains(&name)
+        })
     }
 
     /// Runs a future on this cluster's runtime.
@@ -359,6 +377,7 @@ impl TestCluster {
         let mut child = self.children.remove(name).with_context(|| format!("no process {name} runs"))?;
         child.kill()?;
         self.not_running.insert(name.to_owned(), child.spec().clone());
+        self.ended_by_test.insert(name.to_owned());
         Ok(())
     }
 
@@ -370,6 +389,7 @@ impl TestCluster {
         let mut child = self.children.remove(name).with_context(|| format!("no process {name} runs"))?;
         let status = child.stop(timeout)?;
         self.not_running.insert(name.to_owned(), child.spec().clone());
+        self.ended_by_test.insert(name.to_owned());
         Ok(status)
     }
 

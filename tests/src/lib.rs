@@ -7,11 +7,13 @@ pub mod fuzz_entries;
 mod load_report;
 mod node_files;
 mod rest_client;
+mod story;
 
 pub use binary::{Said, run, symphony};
 pub use cluster::{BackendShape, Shape, TestCluster, emulated_model};
 pub use load_report::LoadReport;
 pub use rest_client::{Reply, RestClient, numbers};
+pub use story::tell;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

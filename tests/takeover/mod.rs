@@ -3,14 +3,15 @@
 mod control_leader;
 mod subcluster_leader;
 
-use symphony_tests::{Shape, TestCluster, emulated_model};
+use symphony_tests::{Shape, TestCluster, emulated_model, tell};
 
-/// Two sub-clusters with a model each, `first` and `second`, both served.
-pub(crate) fn two_subclusters(test: &str) -> TestCluster {
-    let cluster = TestCluster::start(test, &Shape::emulated(&["first", "second"])).unwrap();
-    for name in ["first", "second"] {
-        let _ = cluster.cli(&emulated_model(name, name)).ended_with(0);
-        cluster.wait_until_it_serves(name).unwrap();
-    }
-    cluster
+/// A story of two sub-clusters with a model each, `first` and `second`, both served.
+pub(crate) fn two_subclusters(test: &str, story: impl Fn(&mut TestCluster)) {
+    tell(test, &Shape::emulated(&["first", "second"]), |cluster| {
+        for name in ["first", "second"] {
+            let _ = cluster.cli(&emulated_model(name, name)).ended_with(0);
+            cluster.wait_until_it_serves(name).unwrap();
+        }
+        story(cluster);
+    });
 }
