@@ -89,7 +89,7 @@ pub enum Refusal {
         name: String,
     },
     /// The sub-cluster was left open, but there is not exactly one.
-    #[error("no sub-cluster was named and there are {count}; name one of them")]
+    #[error("no sub-cluster was named and there are {count}; name one of them (see `symphony get subclusters`)")]
     WhichSubcluster {
         /// How many there are.
         count: u64,

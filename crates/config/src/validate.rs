@@ -20,7 +20,7 @@ pub mod limits {
     /// Grace after a deadline, in milliseconds.
     pub const ANSWER_GRACE_MS_MAX: u64 = 60_000;
     /// GPUs of one backend, over all kinds.
-    pub const GPUS_MAX: u32 = 1024;
+    pub const GPUS_MAX: u32 = 64;
     /// Memory of one GPU in MB: 4 TiB.
     pub const GPU_MEMORY_MB_MAX: u64 = 4 << 20;
     /// Threads of one batch.

@@ -170,9 +170,9 @@ fn what_cannot_work_is_explained_with_key_and_values() {
         ),
         (
             &[
-                "backend.gpus=[{ kind = \"cpu\", count = 999, memory_mb = 1 }, { kind = \"cpu-b\", count = 99, memory_mb = 2 }]",
+                "backend.gpus=[{ kind = \"cpu\", count = 60, memory_mb = 1 }, { kind = \"cpu-b\", count = 9, memory_mb = 2 }]",
             ],
-            "backend.gpus: 1098 GPUs; one backend has at most 1024",
+            "backend.gpus: 69 GPUs; one backend has at most 64",
         ),
         (
             &["backend.executor=emulated", "backend.onnxruntime=libonnxruntime.so"],
@@ -202,7 +202,7 @@ fn all_problems_are_told_at_once_and_emulated_gpus_have_any_kind() {
         problems.iter().map(|p| p.key.as_str()).collect::<Vec<_>>(),
         ["scheduler.id", "frontend.name", "log.level"]
     );
-    let gpus = "backend.gpus=[{ kind = \"a100\", count = 300, memory_mb = 40960 }]";
+    let gpus = "backend.gpus=[{ kind = \"a100\", count = 60, memory_mb = 40960 }]";
     parse(Role::Up, DEV, &[], &["backend.executor=emulated", gpus]).unwrap();
 }
 
