@@ -160,8 +160,7 @@ fn heap_use(work: impl FnOnce()) -> Stats {
 fn a_decision_allocates_nothing_after_the_warm_up() {
     // Phase 1: the counter counts. A planted allocation, growth included, must be seen, or the rest proves nothing.
     let planted = heap_use(|| {
-        let mut grows = Vec::with_capacity(1);
-        grows.push(1_u64);
+        let mut grows = vec![1_u64; 1];
         grows.push(2);
         black_box(&grows);
     });

@@ -55,7 +55,9 @@ fn models(view: &View) -> Shown {
         let ready = model.is_ready(view);
         let failed = model.replicas.values().find_map(|r| r.state.clone().err());
         let state = match (&failed, ready) {
-            (_, true) => "ready".to_owned(),
+            (None, true) => "ready".to_owned(),
+            // Served by the backends that hold it; the one that does not stays unused until it does.
+            (Some(reason), true) => format!("ready, not everywhere: {reason}"),
             (Some(reason), _) => format!("failed: {reason}"),
             (None, _) => "loading".to_owned(),
         };
