@@ -35,6 +35,15 @@ fn requests_that_do_not_fit_are_refused_and_the_next_one_is_served() {
         assert_eq!((reply.status, reply.reason().as_str()), (413, "request_too_large"), "{reply:?}");
         assert!(reply.body.contains("larger than 65536 bytes"), "{reply:?}");
 
+        phase("a client that keeps its connections is not hurt by a refusal that came before its body was read");
+        cluster.block_on(async {
+            let client = cluster.rest();
+            for _ in 0..10 {
+                assert_eq!(client.infer("resnet", &too_large).await.unwrap().status, 413);
+                client.check_emulated("resnet", 3.0).await.unwrap();
+            }
+        });
+
         // (what, body, words)
         let twice = json!({ "inputs": [good["inputs"][0], good["inputs"][0]] });
         let refusals = [

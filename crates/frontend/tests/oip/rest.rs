@@ -245,6 +245,7 @@ async fn a_request_over_the_limit_is_refused_whether_or_not_it_says_its_length()
     let running = Running::start_with(Limits { request_bytes_max: 1000, ..Limits::default() }).await;
     let url = running.url("/v2/models/double/infer");
     let stated = Client::new().post(&url).body(vec![b' '; 1001]).send().await.unwrap();
+    assert_eq!(stated.headers()["connection"], "close", "the unread rest ends it");
     assert_eq!(refusal(stated).await.1, "request_too_large");
 
     // Without a length: chunks, the second of which goes too far.

@@ -14,6 +14,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use symphony_types::{DataType, FailReason};
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::{Shared, reply};
 use crate::oip::call::{self, Answered, CheckedCall, find_model};
@@ -162,19 +163,37 @@ pub(crate) async fn infer<S: InferenceService>(
     path: ModelPath,
     request: Request,
 ) -> Response {
-    answer(&shared, &path, request).await.unwrap_or_else(|refused| reply::of_infer(&refused))
+    match take(&shared, request).await {
+        Ok(taken) => answer(&shared, &path, taken).await.unwrap_or_else(|refused| reply::of_infer(&refused)),
+        // What is left of the body ends the connection; that must be said, or a client that keeps its connections
+        // sends the next request into nothing.
+        Err(refused) => reply::closing(reply::of_infer(&refused)),
+    }
+}
+
+/// A request that was read.
+struct Taken {
+    arrived: Instant,
+    permit: OwnedSemaphorePermit,
+    headers: Headers,
+    body: Bytes,
+}
+
+async fn take<S>(shared: &Shared<S>, request: Request) -> Result<Taken, InferError> {
+    let arrived = Instant::now();
+    let permit = shared.admission.admit()?;
+    let headers = Headers::parse(request.headers())?;
+    let body = read_body(request, shared.limits.request_bytes_max).await?;
+    Ok(Taken { arrived, permit, headers, body })
 }
 
 async fn answer<S: InferenceService>(
     shared: &Shared<S>,
     path: &ModelPath,
-    request: Request,
+    taken: Taken,
 ) -> Result<Response, InferError> {
-    let arrived = Instant::now();
-    let mut permit = Some(shared.admission.admit()?);
-    let bytes_max = shared.limits.request_bytes_max;
-    let headers = Headers::parse(request.headers())?;
-    let body = read_body(request, bytes_max).await?;
+    let Taken { arrived, permit, headers, body } = taken;
+    let (mut permit, bytes_max) = (Some(permit), shared.limits.request_bytes_max);
     let model = find_model(&*shared.service, &path.model, &path.version)?;
 
     let json_bytes = headers.json_bytes;

@@ -22,6 +22,12 @@ pub(crate) fn of_infer(refused: &InferError) -> Response {
     of_face(refused.face(), &refused.to_string())
 }
 
+/// The same answer, as the last one on its connection.
+pub(crate) fn closing(mut response: Response) -> Response {
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response
+}
+
 pub(crate) fn of_repository(refused: &RepositoryError) -> Response {
     of_face(refused.face(), &refused.to_string())
 }
