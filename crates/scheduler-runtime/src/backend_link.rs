@@ -118,14 +118,15 @@ impl BackendLink {
         mut receiver: LinkReceiver<FromBackend>,
         last_seen: &mut Instant,
     ) -> End {
-        let sealed = match tokio::time::timeout(SEAL_TIMEOUT, self.seal(&sender, &mut receiver)).await {
+        let in_use = InUse { workers: Arc::clone(&self.workers), gpus: self.gpus.clone(), seal: self.workers.number() };
+        let sealed = self.seal(&sender, &mut receiver, in_use.seal);
+        let sealed = match tokio::time::timeout(SEAL_TIMEOUT, sealed).await {
             Ok(Ok(sealed)) => sealed,
             Ok(Err(end)) => return end,
             Err(_) => return End::Lost(format!("no seal within {} ms", SEAL_TIMEOUT.as_millis())),
         };
         *last_seen = Instant::now();
         let mut waiting = Some(sealed);
-        let in_use = InUse { workers: Arc::clone(&self.workers), gpus: self.gpus.clone(), seal: self.workers.number() };
         loop {
             if *self.usable.borrow_and_update()
                 && let Some((at, gpus)) = waiting.take()
@@ -156,6 +157,7 @@ impl BackendLink {
         &self,
         sender: &LinkSender<ToBackend>,
         receiver: &mut LinkReceiver<FromBackend>,
+        seal: Seal,
     ) -> Result<(symphony_types::Time, Vec<SealedGpu>), End> {
         let lost = |error: &dyn std::fmt::Display| End::Lost(error.to_string());
         sender.send(ToBackend::Hello { node: self.node, boot: self.node_boot }).map_err(|e| lost(&e))?;
@@ -174,7 +176,7 @@ impl BackendLink {
                     let known: HashSet<RequestId> =
                         gpus.iter().flat_map(|g| g.in_flight.iter().copied()).chain(finished).collect();
                     let known = Arc::new(known);
-                    self.workers.tell_all(|| ModelMessage::Known { requests: Arc::clone(&known) });
+                    self.workers.tell_all(|| ModelMessage::Known { seal, requests: Arc::clone(&known) });
                     let _ = self.events.send(LinkEvent::Sealed(self.backend));
                     return Ok((at, gpus));
                 }

@@ -34,8 +34,8 @@ pub(crate) enum ModelMessage {
     Done { plan: PlanId, start_late: Nanos, latency: Nanos },
     /// A plan was not accepted.
     Refused { plan: PlanId },
-    /// Backends already have (or had) these requests.
-    Known { requests: Arc<HashSet<RequestId>> },
+    /// The backend of this seal already has (or had) these requests.
+    Known { seal: Seal, requests: Arc<HashSet<RequestId>> },
     /// Every backend has answered: re-driven requests need not wait any longer.
     Recovered,
 }

@@ -1,7 +1,7 @@
 //! Hosts the [`ModelQueue`]s of some models of one sub-cluster: carries requests to them, plans from them to backends,
 //! and outcomes to frontends.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use symphony_protocol::dispatch::{EndReason, RequestHeader, ToFrontend};
@@ -16,7 +16,7 @@ use symphony_types::{BootId, FailReason, FrontendId, GpuId, ModelId, Nanos, Requ
 use crate::clock::Clock;
 use crate::counters::{Counters, add};
 use crate::inbox::Inbox;
-use crate::messages::{GpuRoute, ModelMessage, Peer, PlanId, RankMessage};
+use crate::messages::{GpuRoute, ModelMessage, Peer, PlanId, RankMessage, Seal};
 use crate::offer_board::OfferBoard;
 use crate::worker::Worker;
 
@@ -73,7 +73,10 @@ pub(crate) struct ModelWorker {
     routes: HashMap<u32, GpuRoute>,
     sent: HashMap<PlanId, SentPlan>,
     recovery: Option<Recovery>,
-    known: HashSet<RequestId>,
+    /// Requests that a backend had when it was sealed. They are run again only if that backend is lost.
+    known: HashMap<RequestId, Seal>,
+    /// Those of them that were announced again, and so are still wanted.
+    awaited: HashMap<Seal, Vec<(ModelId, Request)>>,
     actions: ModelActions,
     check: PlanCheck,
     counters: Arc<Counters>,
@@ -100,7 +103,8 @@ impl ModelWorker {
             routes: HashMap::new(),
             sent: HashMap::new(),
             recovery: Some(Recovery { until: clock.now() + REDRIVE_WAIT, held: Vec::new() }),
-            known: HashSet::new(),
+            known: HashMap::new(),
+            awaited: HashMap::new(),
             actions: ModelActions::default(),
             check: PlanCheck::default(),
             counters,
@@ -121,6 +125,11 @@ impl ModelWorker {
                 let lost: Vec<_> = self.sent.keys().filter(|id| id.gpu == gpu && id.seal == seal).copied().collect();
                 for plan in lost {
                     self.requeue(now, plan);
+                }
+                self.known.retain(|_, known_by| *known_by != seal);
+                for (model, request) in self.awaited.remove(&seal).unwrap_or_default() {
+                    add(&self.counters.requeued_requests, 1);
+                    self.queue(now, model, request, false);
                 }
             }
             ModelMessage::Frontend { peer, sender } => self.link(now, peer, sender),
@@ -150,7 +159,7 @@ impl ModelWorker {
                 }
             }
             ModelMessage::Refused { plan } => self.requeue(now, plan),
-            ModelMessage::Known { requests } => self.known.extend(requests.iter()),
+            ModelMessage::Known { seal, requests } => self.known.extend(requests.iter().map(|&id| (id, seal))),
             ModelMessage::Recovered => self.recover(now),
         }
     }
@@ -207,9 +216,7 @@ impl ModelWorker {
     fn cancel(&mut self, now: Time, frontend: FrontendId, boot: BootId, requests: &[(u64, u32)]) {
         for &(sequence, model) in requests {
             let id = RequestId { frontend, boot, sequence };
-            if let Some(recovery) = &mut self.recovery {
-                recovery.held.retain(|(_, request)| request.id != id);
-            }
+            self.let_go(|other| other == id);
             if let Some(&slot) = self.by_id.get(&ModelId::new(model)) {
                 self.step(now, slot, ModelInput::Cancel(id));
             }
@@ -232,8 +239,12 @@ impl ModelWorker {
     }
 
     fn queue(&mut self, now: Time, model: ModelId, request: Request, redriven: bool) {
-        if redriven && (self.known.contains(&request.id) || self.is_sent(request.id)) {
+        let known_by = self.known.get(&request.id).copied();
+        if redriven && (known_by.is_some() || self.is_sent(request.id)) {
             add(&self.counters.redriven_known_requests, 1);
+            if let Some(seal) = known_by {
+                self.awaited.entry(seal).or_default().push((model, request));
+            }
             return;
         }
         match self.by_id.get(&model) {
@@ -268,11 +279,19 @@ impl ModelWorker {
         }
     }
 
+    /// Lets go of requests that are kept outside the queues.
+    fn let_go(&mut self, leaves: impl Fn(RequestId) -> bool) {
+        if let Some(recovery) = &mut self.recovery {
+            recovery.held.retain(|(_, request)| !leaves(request.id));
+        }
+        for awaited in self.awaited.values_mut() {
+            awaited.retain(|(_, request)| !leaves(request.id));
+        }
+    }
+
     /// A frontend has gone: what it queued it will announce again if it still wants it.
     fn withdraw(&mut self, now: Time, frontend: FrontendId, boot: BootId) {
-        if let Some(recovery) = &mut self.recovery {
-            recovery.held.retain(|(_, request)| request.id.frontend != frontend || request.id.boot != boot);
-        }
+        self.let_go(|id| id.frontend == frontend && id.boot == boot);
         for slot in 0..self.slots.len() {
             if self.slots[slot].is_some() {
                 self.step(now, slot, ModelInput::Withdraw { frontend, boot });

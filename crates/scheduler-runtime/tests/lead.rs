@@ -292,6 +292,18 @@ async fn what_a_lost_backend_had_runs_again_under_the_next_seal() {
 }
 
 #[tokio::test]
+async fn what_a_backend_had_from_the_former_leader_runs_again_when_it_is_lost() {
+    let scene = Scene::new().await;
+    let backend = scene.asked_to_seal().await;
+    let frontend = scene.frontend().await;
+    frontend.redrive(&[header(1, 1)]);
+    backend.seal(TOKEN, vec![id(1)], vec![]);
+    scene.until("request known", |scene| scene.counter("redriven_known_requests") == 1).await;
+    drop(backend);
+    assert_eq!(sequences(&scene.sealed().await.plan().await), [1]);
+}
+
+#[tokio::test]
 async fn a_refused_plan_is_made_again_and_the_count_goes_on() {
     let scene = Scene::new().await;
     let mut backend = scene.sealed().await;
