@@ -117,7 +117,7 @@ fn layout(dir: &Path) -> anyhow::Result<Layout> {
             .to_owned(),
         // What a shared machine adds at its worst moments, on the way there and back.
         "scheduler.delays.control_us=3000".to_owned(),
-        "scheduler.delays.reply_us=80000".to_owned(),
+        "scheduler.delays.reply_us=120000".to_owned(),
         "scheduler.delays.guard_us=2000".to_owned(),
         "frontend.answer_grace_ms=2000".to_owned(),
     ];
