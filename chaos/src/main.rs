@@ -9,9 +9,10 @@ mod scenario;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use clap::{Parser, Subcommand, ValueEnum};
 use symphony_config::Timing;
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::report::Outcome;
 use crate::scenario::Scenario;
@@ -109,10 +110,23 @@ async fn command(command: Command) -> Result<Outcome> {
         Some(binary) => std::path::absolute(binary)?,
         None => std::env::current_exe()?.parent().context("a program lies in a folder")?.join("symphony"),
     };
-    let report = run::run(&scenario, &binary, timing, args.repeat, args.seed).await?;
+    // Told to stop, the run is dropped, and its processes die with it.
+    let report = tokio::select! {
+        report = run::run(&scenario, &binary, timing, args.repeat, args.seed) => report?,
+        stopped = told_to_stop() => return stopped.and_then(|()| bail!("told to stop")),
+    };
     match args.output {
         Output::Table => print!("{}", report.table()),
         Output::Json => println!("{}", serde_json::to_string_pretty(&report)?),
     }
     Ok(report.outcome)
+}
+
+async fn told_to_stop() -> Result<()> {
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    Ok(())
 }
