@@ -22,16 +22,11 @@ pub(crate) async fn run(args: &UpArgs) -> anyhow::Result<()> {
     let layout = layout(args)?;
     let dir = std::path::absolute(&args.dir)?;
     check_ports(&layout)?;
-    let mut cluster = LocalCluster::start(&layout, &dir).await?;
-    if args.with_models {
-        let known = cluster.control.get(true, READY_WITHIN).await?;
-        for model in demo_models::prepare(&layout, &dir)? {
-            // A cluster that comes back knows its models. Their profiles stay: measured anew they would differ a little.
-            let model = known.model_named(&model.name).map_or(model, |(_, loaded)| loaded.spec.clone());
-            crate::tools::model::load_and_wait(&cluster.control, &model, READY_WITHIN).await?;
-            println!("model {} is ready", model.name);
-        }
-    }
+    // Whoever stops it while it starts gets no cluster: what was started is killed with the future.
+    let mut cluster = tokio::select! {
+        cluster = start(args, &layout, &dir) => cluster?,
+        stopped = signalled() => return stopped,
+    };
     tell(&layout, &dir);
     let mut stop = std::pin::pin!(signalled());
     let result = loop {
@@ -51,6 +46,20 @@ pub(crate) async fn run(args: &UpArgs) -> anyhow::Result<()> {
     println!("stopping");
     cluster.stop();
     result
+}
+
+async fn start(args: &UpArgs, layout: &Layout, dir: &Path) -> anyhow::Result<LocalCluster> {
+    let cluster = LocalCluster::start(layout, dir).await?;
+    if args.with_models {
+        let known = cluster.control.get(true, READY_WITHIN).await?;
+        for model in demo_models::prepare(layout, dir)? {
+            // A cluster that comes back knows its models. Their profiles stay: measured anew they would differ a little.
+            let model = known.model_named(&model.name).map_or(model, |(_, loaded)| loaded.spec.clone());
+            crate::tools::model::load_and_wait(&cluster.control, &model, READY_WITHIN).await?;
+            println!("model {} is ready", model.name);
+        }
+    }
+    Ok(cluster)
 }
 
 fn layout(args: &UpArgs) -> anyhow::Result<Layout> {
@@ -74,18 +83,16 @@ fn layout(args: &UpArgs) -> anyhow::Result<Layout> {
         return Err(bad_input("`up` needs [scheduler], [frontend] and [backend]"));
     };
     let dir = std::path::absolute(&args.dir)?;
-    // One section describes all replicas: what must differ is derived from the replica's id.
+    // One section describes all replicas: what must differ is derived from the replica's id or place.
     let schedulers = cluster
         .scheduler
         .iter()
-        .map(|replica| {
-            let offset = (replica.id.get() - scheduler.id.get().min(replica.id.get())) as u16;
-            SchedulerConfig {
-                id: replica.id,
-                data_dir: dir.join(format!("raft-{}", replica.id.get())),
-                metrics: symphony_config::Address::loopback(scheduler.metrics.port() + 10 * offset),
-                ..scheduler.clone()
-            }
+        .zip(0_u16..)
+        .map(|(replica, index)| SchedulerConfig {
+            id: replica.id,
+            data_dir: dir.join(format!("raft-{}", replica.id.get())),
+            metrics: symphony_config::Address::loopback(scheduler.metrics.port().saturating_add(10 * index)),
+            ..scheduler.clone()
         })
         .collect();
     let mut backends = vec![backend.clone()];
@@ -104,8 +111,8 @@ fn emulated_beside(backend: &BackendConfig) -> BackendConfig {
     BackendConfig {
         name: "backend-emulated".into(),
         subcluster: "emulated".into(),
-        exec: symphony_config::Address::loopback(backend.exec.port() + 10),
-        metrics: symphony_config::Address::loopback(backend.metrics.port() + 10),
+        exec: symphony_config::Address::loopback(backend.exec.port().saturating_add(10)),
+        metrics: symphony_config::Address::loopback(backend.metrics.port().saturating_add(10)),
         executor: symphony_config::ExecutorKind::Emulated,
         gpus: vec![symphony_config::GpuConfig { kind: "emulated".into(), count: 4, memory_mb: 16_384 }],
         ..backend.clone()
