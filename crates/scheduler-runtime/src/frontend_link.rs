@@ -61,7 +61,8 @@ async fn serve(stream: TcpStream, peer: String, led: Led) {
     tracing::debug!(%frontend, %subcluster, "frontend linked");
     let link = FrontendLink { peer, token, lead: Arc::clone(&lead), sender };
     tokio::select! {
-        () = lead.ended.cancelled() => {}
+        // Copies of the sender may wait in the inbox of a worker that has stopped; the frontend shall know all the same.
+        () = lead.ended.cancelled() => link.sender.close(),
         () = link.receive(&mut receiver) => lead.workers.tell_all(|| ModelMessage::FrontendGone { peer }),
     }
 }

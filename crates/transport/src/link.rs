@@ -5,6 +5,7 @@
 //! and the link is given up, because a late plan or request is worth nothing.
 
 use std::marker::PhantomData;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -12,7 +13,7 @@ use symphony_protocol::{FRAME_HEADER_BYTES, Frame, FrameError, FrameHeader, Mess
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
 /// Frames that may wait for the writer of a link. At a hundred thousand frames per second this is 80 ms of them.
 pub const LINK_FRAMES_MAX: usize = 8192;
@@ -74,11 +75,12 @@ pub enum SendError {
 #[derive(Debug)]
 pub struct LinkSender<M> {
     queue: mpsc::Sender<(M, Vec<Bytes>)>,
+    close: Arc<Notify>,
 }
 
 impl<M> Clone for LinkSender<M> {
     fn clone(&self) -> Self {
-        Self { queue: self.queue.clone() }
+        Self { queue: self.queue.clone(), close: Arc::clone(&self.close) }
     }
 }
 
@@ -100,6 +102,11 @@ impl<M: Message + Send + 'static> LinkSender<M> {
             mpsc::error::TrySendError::Full(_) => SendError::Full,
             mpsc::error::TrySendError::Closed(_) => SendError::Closed,
         })
+    }
+
+    /// Ends the link for all of its senders: what waits is written, the peer sees the end, further messages are refused.
+    pub fn close(&self) {
+        self.close.notify_one();
     }
 
     /// Whether the link has ended.
@@ -199,20 +206,28 @@ where
     stream.set_nodelay(true).map_err(|source| LinkError::Io { peer: peer.clone(), source })?;
     let (read, write) = stream.into_split();
     let (queue, frames) = mpsc::channel(LINK_FRAMES_MAX);
-    tokio::spawn(write_frames(write, frames, peer.clone()));
+    let close = Arc::new(Notify::new());
+    tokio::spawn(write_frames(write, frames, Arc::clone(&close), peer.clone()));
     let stream = BufReader::with_capacity(READ_BUFFER_BYTES, read);
     let receiver = LinkReceiver { stream, partial: BytesMut::new(), header: None, peer, message: PhantomData };
-    Ok((LinkSender { queue }, receiver))
+    Ok((LinkSender { queue, close }, receiver))
 }
 
 /// Writes what gathers; ends with the last sender, or with the connection.
 async fn write_frames<M: Message>(
     mut stream: OwnedWriteHalf,
     mut frames: mpsc::Receiver<(M, Vec<Bytes>)>,
+    close: Arc<Notify>,
     peer: String,
 ) {
     let mut bytes = BytesMut::new();
-    while let Some(first) = frames.recv().await {
+    loop {
+        let first = tokio::select! {
+            biased;
+            first = frames.recv() => first,
+            () = close.notified() => None,
+        };
+        let Some(first) = first else { break };
         let mut next = Some(first);
         while let Some((message, tail)) = next {
             if let Err(error) = Frame::encode(&message, &tail, &mut bytes) {
@@ -302,6 +317,18 @@ mod tests {
             }
         }
         assert_eq!(refused, Some(SendError::Full));
+    }
+
+    #[tokio::test]
+    async fn a_closed_link_ends_for_all_its_senders_after_what_was_sent() {
+        let ((sender, _receiver), stream) = pair().await;
+        let (_back, mut receiver) = accept_link::<ToFrontend, ToLeader>(stream, "client".into()).unwrap();
+        let other = sender.clone();
+        sender.send(ToLeader::Cancel { requests: vec![(1, 0)] }).unwrap();
+        sender.close();
+        assert!(receiver.receive().await.is_ok());
+        assert!(matches!(receiver.receive().await, Err(LinkError::Closed { .. })));
+        assert_eq!(other.send(ToLeader::Cancel { requests: vec![] }), Err(SendError::Closed));
     }
 
     #[tokio::test]
