@@ -5,6 +5,7 @@
 //! which GPU when. A host (the runtime or the simulator) carries their actions to where they belong.
 
 mod actions;
+mod cluster_policy;
 mod delays;
 mod lateness_meter;
 mod min_tree;
@@ -18,6 +19,7 @@ mod target_batch;
 pub use actions::{
     Candidate, ModelAction, ModelActions, ModelInput, Plan, RankAction, RankActions, RankInput, Request,
 };
+pub use cluster_policy::{ClusterAction, ClusterActions, ClusterInput, ClusterPolicy};
 pub use delays::Delays;
 pub use lateness_meter::LatenessMeter;
 pub use min_tree::MinTree;

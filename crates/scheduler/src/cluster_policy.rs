@@ -1,0 +1,101 @@
+//! The shape of a policy that decides for a whole cluster at once: models and GPUs together, in one object.
+
+use symphony_types::{DropReason, GpuId, Nanos, Time};
+
+use crate::actions::{Plan, Request};
+
+/// What a [`ClusterPolicy`] is told. Models and GPUs are dense slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClusterInput {
+    /// A request arrived, or came back from a GPU that failed.
+    Arrive {
+        /// The model's slot.
+        model: u32,
+        /// The request.
+        request: Request,
+    },
+    /// The GPU is usable, from `free_at` on.
+    GpuUp {
+        /// The GPU.
+        gpu: GpuId,
+        /// When it is free.
+        free_at: Time,
+    },
+    /// The GPU has failed. The host hands what it had back as arrivals.
+    GpuDown(GpuId),
+    /// The GPU has ended a plan, just now.
+    Done {
+        /// The GPU.
+        gpu: GpuId,
+        /// The model whose plan it was.
+        model: u32,
+        /// By how much it started later than planned.
+        start_late: Nanos,
+        /// How long it really took.
+        latency: Nanos,
+    },
+    /// The time of the last [`ClusterAction::WakeAt`] has come. Early or repeated wake-ups are harmless.
+    Wake,
+}
+
+/// What a [`ClusterPolicy`] orders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClusterAction {
+    /// Run the plan; its requests are in [`ClusterActions::planned`].
+    Execute {
+        /// The model's slot.
+        model: u32,
+        /// The plan. It may start after plans sent before it to the same GPU, never in their midst.
+        plan: Plan,
+    },
+    /// Stop what the GPU runs, and forget what waits there. Their requests are the policy's again: it must have kept
+    /// them.
+    Preempt(GpuId),
+    /// The request has its outcome: dropped.
+    Drop {
+        /// The model's slot.
+        model: u32,
+        /// The request.
+        request: Request,
+        /// Why.
+        reason: DropReason,
+    },
+    /// Call [`ClusterInput::Wake`] at this time; replaces the time asked for before. [`Time::NEVER`] cancels it.
+    WakeAt(Time),
+}
+
+/// What one step ordered. Owned by the host and reused, so that a step does not allocate once its vectors have grown.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClusterActions {
+    /// The orders, in the order in which they must be carried out.
+    pub list: Vec<ClusterAction>,
+    /// The requests of the plans in `list`, at [`Plan::first`].
+    pub planned: Vec<Request>,
+}
+
+impl ClusterActions {
+    /// The requests of a plan.
+    ///
+    /// # Panics
+    /// If the plan is not from this list: an error of the host.
+    #[must_use]
+    pub fn requests_of(&self, plan: &Plan) -> &[Request] {
+        &self.planned[plan.first as usize..(plan.first + plan.requests) as usize]
+    }
+
+    /// Forgets everything, keeps the memory.
+    pub fn clear(&mut self) {
+        self.list.clear();
+        self.planned.clear();
+    }
+}
+
+/// A policy that sees every model and every GPU. Rivals that do not divide into queues and a ranker have this shape; so
+/// has a host's composition of [`ModelQueue`](crate::ModelQueue)s and a [`GpuRanker`](crate::GpuRanker).
+pub trait ClusterPolicy {
+    /// One decision: time and input come in, orders go out (appended to `out`).
+    fn step(&mut self, now: Time, input: ClusterInput, out: &mut ClusterActions);
+
+    /// Requests that wait, over all models (invariant S5).
+    fn waiting(&self) -> usize;
+}
