@@ -41,7 +41,7 @@ fn idle(models: u32, gpus: u32) -> (GpuRanker, RankActions) {
 }
 
 fn candidate(start: Time) -> Option<Candidate> {
-    Some(Candidate { batch: 8, start, latest: start + WINDOW, lead: Nanos::ZERO })
+    Some(Candidate { batch: 8, start, latest: start + WINDOW, lead: Nanos::ZERO, growth: None })
 }
 
 /// A model, each in turn, refreshes a candidate that is not due yet: what most arrivals cause; per offer.

@@ -24,6 +24,41 @@ pub struct Candidate {
     pub latest: Time,
     /// How long before its start a plan must be sent: control delay and the data delay of its items.
     pub lead: Nanos,
+    /// What waiting would bring; said by queues with the trigger [`Trigger::Adaptive`](crate::Trigger::Adaptive) only.
+    pub growth: Option<Growth>,
+}
+
+/// What a candidate would become if it waited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Growth {
+    /// When it would start, with arrivals at the model's rate: earlier than with none, since a larger batch takes longer.
+    pub expected: Time,
+    /// By when it needs a GPU to come close to that.
+    pub wanted: Time,
+    /// How much longer its items take if they start now than as a part of the larger batch.
+    pub loss: Nanos,
+    /// What the model asks of the GPUs.
+    pub demand: Demand,
+}
+
+/// The GPUs that a model keeps busy, in units of 1/1024.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Demand {
+    /// On average, at the model's target batch.
+    pub mean: u32,
+    /// The variance of that over the model's SLO, as far as its arrivals are burstier than Poisson arrivals.
+    pub variance: u32,
+}
+
+impl Demand {
+    /// One GPU.
+    pub const PER_GPU: u32 = 1024;
+
+    /// From a mean and a variance in GPUs; what is no number or too large is cut.
+    pub(crate) fn new(mean: f64, variance: f64) -> Self {
+        // Casts of floats saturate.
+        Self { mean: (mean * f64::from(Self::PER_GPU)) as u32, variance: (variance * f64::from(Self::PER_GPU)) as u32 }
+    }
 }
 
 /// Input of a [`ModelQueue`](crate::ModelQueue).

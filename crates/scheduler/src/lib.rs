@@ -5,11 +5,15 @@
 //! which GPU when. A host (the runtime or the simulator) carries their actions to where they belong.
 
 mod actions;
+mod anticipation;
 mod cluster_policy;
 mod delays;
+mod early_start;
+mod gap_meter;
 mod lateness_meter;
 mod min_tree;
 mod model_queue;
+mod outlook;
 mod plan_check;
 mod policy;
 mod ranker;
@@ -17,7 +21,7 @@ mod rate_meter;
 mod target_batch;
 
 pub use actions::{
-    Candidate, ModelAction, ModelActions, ModelInput, Plan, RankAction, RankActions, RankInput, Request,
+    Candidate, Demand, Growth, ModelAction, ModelActions, ModelInput, Plan, RankAction, RankActions, RankInput, Request,
 };
 pub use cluster_policy::{ClusterAction, ClusterActions, ClusterInput, ClusterPolicy};
 pub use delays::Delays;
@@ -25,6 +29,6 @@ pub use lateness_meter::LatenessMeter;
 pub use min_tree::MinTree;
 pub use model_queue::{ModelQueue, ModelQueueConfig, QUEUE_REQUESTS_MAX};
 pub use plan_check::{PlanCheck, Violation};
-pub use policy::{DropRule, GpuChoice, Policy, Trigger};
+pub use policy::{DropRule, GpuChoice, Policy, TargetShare, Trigger};
 pub use ranker::{GPUS_MAX, GpuRanker, MODELS_MAX};
 pub use rate_meter::RateMeter;

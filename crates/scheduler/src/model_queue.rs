@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use symphony_types::{DropReason, LatencyProfile, Nanos, RequestId, Time};
 
 use crate::actions::{Candidate, ModelAction, ModelActions, ModelInput, Plan, Request};
+use crate::anticipation::Anticipation;
 use crate::rate_meter::RateMeter;
 use crate::target_batch::target_batch;
 use crate::{Delays, DropRule, Policy, Trigger};
@@ -57,6 +58,8 @@ pub struct ModelQueue {
     /// Queued requests with more than one item; zero allows counting by index.
     multi_item: usize,
     rate: RateMeter,
+    /// Kept by the adaptive trigger only.
+    anticipation: Option<Box<Anticipation>>,
     target: u32,
     answered: u64,
     offered: Option<(u64, Option<Candidate>)>,
@@ -68,7 +71,9 @@ impl ModelQueue {
     #[must_use]
     pub fn new(mut config: ModelQueueConfig) -> Self {
         config.requests_max = config.requests_max.clamp(1, QUEUE_REQUESTS_MAX);
+        let adaptive = config.policy.trigger == Trigger::Adaptive;
         Self {
+            anticipation: adaptive.then(Box::default),
             config,
             queue: VecDeque::new(),
             split: 0,
@@ -126,6 +131,9 @@ impl ModelQueue {
                 if self.rate.count(now, request.items) {
                     self.aim();
                 }
+                if let Some(anticipation) = &mut self.anticipation {
+                    anticipation.arrived(now);
+                }
                 if self.queue.len() >= self.config.requests_max {
                     out.list.push(ModelAction::Drop { request, reason: DropReason::QueueFull });
                     return;
@@ -139,7 +147,7 @@ impl ModelQueue {
             ModelInput::Grant { gpu, free_at } => {
                 self.answered += 1;
                 let mut free_again = free_at;
-                if let Some(formed) = self.form(now, free_at, out) {
+                if let Some(formed) = self.form(now, Some(free_at), out) {
                     let end = formed.candidate.start + self.config.profile.latency(formed.candidate.batch);
                     let first = out.planned.len() as u32;
                     for _ in 0..formed.requests {
@@ -166,7 +174,10 @@ impl ModelQueue {
 
     /// Forms the candidate and says what changed.
     fn publish(&mut self, now: Time, out: &mut ModelActions) {
-        let candidate = self.form(now, Time::ZERO, out).map(|formed| formed.candidate);
+        let mut candidate = self.form(now, None, out).map(|formed| formed.candidate);
+        if let (Some(candidate), Some(anticipation)) = (&mut candidate, &self.anticipation) {
+            candidate.growth = Some(anticipation.growth(now, candidate, &self.config.profile));
+        }
         if self.offered != Some((self.answered, candidate)) {
             self.offered = Some((self.answered, candidate));
             out.list.push(ModelAction::Offer { answered: self.answered, candidate });
@@ -179,10 +190,11 @@ impl ModelQueue {
         }
     }
 
-    /// The batch that would run on a GPU that is free at `gpu_free` ([`Time::ZERO`] if no GPU is in sight).
-    fn form(&mut self, now: Time, gpu_free: Time, out: &mut ModelActions) -> Option<Formed> {
+    /// The batch that would run on a GPU that is granted and free at that time, or on any one if no GPU is in sight.
+    fn form(&mut self, now: Time, granted: Option<Time>, out: &mut ModelActions) -> Option<Formed> {
+        let gpu_free = granted.unwrap_or(Time::ZERO);
         let floor = match self.config.policy.drop {
-            DropRule::Window => self.slide_window(now, gpu_free),
+            DropRule::Window(_) => self.slide_window(now, gpu_free),
             DropRule::Prune => 1,
         };
         if floor == 0 {
@@ -200,17 +212,24 @@ impl ModelQueue {
         let (requests, batch) = self.prefix(now, gpu_free, floor.max(1), must_end_by);
         let lead = self.config.delays.lead(batch);
         let latest = must_end_by - self.config.profile.latency(batch);
-        let start = (now + lead).max(gpu_free).max(self.trigger(now, head.arrived, batch, must_end_by).min(latest));
-        Some(Formed { requests, candidate: Candidate { batch, start, latest, lead }, must_end_by })
+        // Whoever grants a GPU early wants the batch to start early.
+        let trigger = match (&self.anticipation, granted) {
+            (Some(_), Some(_)) => now,
+            _ => self.trigger(now, head.arrived, batch, must_end_by),
+        };
+        let start = (now + lead).max(gpu_free).max(trigger.min(latest));
+        Some(Formed { requests, candidate: Candidate { batch, start, latest, lead, growth: None }, must_end_by })
     }
 
     /// When a batch of `batch` items wants to start, GPUs aside.
     fn trigger(&self, now: Time, arrived: Time, batch: u32, must_end_by: Time) -> Time {
         let profile = &self.config.profile;
         let guard = self.config.delays.guard;
+        let frontrun = || must_end_by - profile.latency(batch + 1) - self.config.delays.data_per_item - guard;
         match self.config.policy.trigger {
             Trigger::Eager => now,
-            Trigger::Frontrun => must_end_by - profile.latency(batch + 1) - self.config.delays.data_per_item - guard,
+            Trigger::Frontrun => frontrun(),
+            Trigger::Adaptive => self.anticipation.as_ref().map_or_else(frontrun, |known| known.start(frontrun())),
             Trigger::Latest => must_end_by - profile.latency(batch) - guard,
             Trigger::Timeout(_) if batch >= profile.batch_max() => now,
             Trigger::Timeout(wait) => arrived + wait,
@@ -352,6 +371,12 @@ impl ModelQueue {
         let delays = &self.config.delays;
         let budget = self.config.slo - delays.reply - delays.control;
         self.target = target_batch(&self.config.profile, self.rate.per_second(), budget, delays.data_per_item);
+        if let Some(anticipation) = &mut self.anticipation {
+            anticipation.learn(&self.rate, &self.config.profile, self.target, self.config.slo);
+        }
+        if let DropRule::Window(share) = self.config.policy.drop {
+            self.target = share.of(self.target);
+        }
     }
 }
 

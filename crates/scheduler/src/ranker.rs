@@ -2,7 +2,8 @@
 
 use symphony_types::{GpuId, Nanos, Time};
 
-use crate::actions::{Candidate, RankAction, RankActions, RankInput};
+use crate::actions::{Candidate, Growth, RankAction, RankActions, RankInput};
+use crate::early_start::EarlyStart;
 use crate::{GpuChoice, MinTree};
 
 /// The most GPUs of one sub-cluster.
@@ -35,6 +36,9 @@ pub struct GpuRanker {
     /// When each GPU is free; empty while it is granted or must not be used.
     free: MinTree,
     granted: Vec<bool>,
+    granted_count: usize,
+    /// Made with the first candidate that may start early.
+    early_start: Option<Box<EarlyStart>>,
     wake_at: Time,
 }
 
@@ -52,6 +56,8 @@ impl GpuRanker {
             ready_lead: MinTree::new(models),
             free: MinTree::new(gpus),
             granted: vec![false; gpus],
+            granted_count: 0,
+            early_start: None,
             wake_at: Time::NEVER,
         }
     }
@@ -82,24 +88,27 @@ impl GpuRanker {
             RankInput::Release { model: _, gpu, free_at } => {
                 let Some(slot) = self.gpu_slot(gpu) else { return };
                 // A GPU that was removed while it was granted stays away.
-                if std::mem::take(&mut self.granted[slot]) {
-                    self.free.set(slot, free_at.as_nanos());
+                if self.take_back(slot) {
+                    self.set_free(slot, free_at);
                 }
             }
             RankInput::BusyUntil { gpu, free_at } => {
                 let Some(slot) = self.gpu_slot(gpu) else { return };
                 if !self.granted[slot] {
-                    self.free.set(slot, free_at.as_nanos());
+                    self.set_free(slot, free_at);
                 }
             }
             RankInput::Remove(gpu) => {
                 let Some(slot) = self.gpu_slot(gpu) else { return };
-                self.granted[slot] = false;
-                self.free.set(slot, MinTree::EMPTY);
+                self.take_back(slot);
+                self.set_free(slot, Time::NEVER);
             }
             RankInput::Forget(model) => {
                 let Some(slot) = self.model_slot(model) else { return };
                 self.place(slot, None);
+                if let Some(early_start) = &mut self.early_start {
+                    early_start.forget(slot);
+                }
                 // The slot's next model answers its own grants only.
                 self.models[slot].grants = 0;
             }
@@ -113,6 +122,34 @@ impl GpuRanker {
         self.models[slot].candidate = candidate;
         self.unready(slot);
         self.due.set(slot, candidate.map_or(MinTree::EMPTY, |c| (c.start - c.lead).as_nanos()));
+        self.place_early(slot, candidate.and_then(|c| c.growth));
+    }
+
+    fn place_early(&mut self, slot: usize, growth: Option<Growth>) {
+        if growth.is_some() && self.early_start.is_none() {
+            let mut early_start = Box::new(EarlyStart::new(self.models.len(), self.granted.len()));
+            for gpu in 0..self.granted.len() {
+                early_start.gpu(gpu, Time::from_nanos(self.free.key(gpu)));
+            }
+            self.early_start = Some(early_start);
+        }
+        if let Some(early_start) = &mut self.early_start {
+            early_start.candidate(slot, growth);
+        }
+    }
+
+    fn set_free(&mut self, gpu: usize, free_at: Time) {
+        self.free.set(gpu, free_at.as_nanos());
+        if let Some(early_start) = &mut self.early_start {
+            early_start.gpu(gpu, free_at);
+        }
+    }
+
+    /// Whether the GPU was out with a model; it no longer is.
+    fn take_back(&mut self, gpu: usize) -> bool {
+        let was = std::mem::take(&mut self.granted[gpu]);
+        self.granted_count -= usize::from(was);
+        was
     }
 
     fn unready(&mut self, slot: usize) {
@@ -124,6 +161,7 @@ impl GpuRanker {
     fn match_up(&mut self, now: Time, out: &mut RankActions) {
         self.models_find_gpus(now, out);
         let gpus_next = self.gpus_find_models(now, out);
+        self.start_early(now, out);
         let wake_at = gpus_next.min(Time::from_nanos(self.due.min_key()));
         if wake_at != self.wake_at {
             self.wake_at = wake_at;
@@ -141,7 +179,7 @@ impl GpuRanker {
             let start = candidate.start.max(now + candidate.lead);
             if start > candidate.latest {
                 // The window has passed; the model wakes up by itself and forms another candidate.
-                self.models[slot].candidate = None;
+                self.place(slot, None);
                 continue;
             }
             match self.gpu_free_by(start) {
@@ -166,7 +204,7 @@ impl GpuRanker {
             let start = free_at.max(now + lead);
             self.unready(slot);
             if start.as_nanos() > latest {
-                self.models[slot].candidate = None;
+                self.place(slot, None);
                 continue;
             }
             if let Some(gpu) = self.gpu_free_by(start) {
@@ -174,6 +212,16 @@ impl GpuRanker {
             }
         }
         Time::NEVER
+    }
+
+    /// Gives idle GPUs to candidates for which waiting cannot pay.
+    fn start_early(&mut self, now: Time, out: &mut RankActions) {
+        while let Some(early_start) = &mut self.early_start {
+            let Some(slot) = early_start.next(now, self.granted_count) else { return };
+            let Some(candidate) = self.models[slot].candidate else { return };
+            let Some(gpu) = self.gpu_free_by(now + candidate.lead) else { return };
+            self.grant(slot, gpu, out);
+        }
     }
 
     fn gpu_free_by(&self, start: Time) -> Option<usize> {
@@ -187,11 +235,11 @@ impl GpuRanker {
 
     fn grant(&mut self, model: usize, gpu: usize, out: &mut RankActions) {
         let free_at = Time::from_nanos(self.free.key(gpu));
-        self.free.set(gpu, MinTree::EMPTY);
+        self.set_free(gpu, Time::NEVER);
         self.granted[gpu] = true;
-        let slot = &mut self.models[model];
-        slot.candidate = None;
-        slot.grants += 1;
+        self.granted_count += 1;
+        self.place(model, None);
+        self.models[model].grants += 1;
         out.push(RankAction::Grant { model: model as u32, gpu: GpuId::new(gpu as u32), free_at });
     }
 
@@ -205,6 +253,9 @@ impl GpuRanker {
             self.due.grow(slot + 1);
             self.ready.grow(slot + 1);
             self.ready_lead.grow(slot + 1);
+            if let Some(early_start) = &mut self.early_start {
+                early_start.grow(slot + 1, 0);
+            }
         }
         Some(slot)
     }
@@ -217,6 +268,9 @@ impl GpuRanker {
         if slot >= self.granted.len() {
             self.granted.resize(slot + 1, false);
             self.free.grow(slot + 1);
+            if let Some(early_start) = &mut self.early_start {
+                early_start.grow(0, slot + 1);
+            }
         }
         Some(slot)
     }

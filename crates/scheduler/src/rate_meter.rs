@@ -6,6 +6,8 @@ use symphony_types::{Nanos, Time};
 const BUCKETS: usize = 100;
 /// Width of a bucket. 100 × 50 ms: five seconds, as the authors' code measures it.
 const BUCKET: Nanos = Nanos::from_millis(50);
+/// Full buckets below which counts say nothing about bursts.
+const DISPERSION_BUCKETS_MIN: u64 = 10;
 
 /// The mean arrival rate over the last five seconds, in fixed memory.
 #[derive(Clone, Debug)]
@@ -60,6 +62,19 @@ impl RateMeter {
         true
     }
 
+    /// The variance of the items per bucket over their mean: about 1 for Poisson arrivals, more for bursts, and 1 while
+    /// too little is known.
+    #[must_use]
+    pub fn dispersion(&self) -> f64 {
+        if self.full < DISPERSION_BUCKETS_MIN || self.total == 0 {
+            return 1.0;
+        }
+        let buckets = self.full as f64;
+        let mean = self.total as f64 / buckets;
+        let squares: f64 = self.counts.iter().map(|&count| f64::from(count).powi(2)).sum();
+        ((squares - buckets * mean * mean) / ((buckets - 1.0) * mean)).max(0.0)
+    }
+
     /// Items per second over the full buckets; zero before the first is full.
     #[must_use]
     pub fn per_second(&self) -> f64 {
@@ -90,6 +105,19 @@ mod tests {
         assert!((meter.per_second() - 100.0).abs() < 1.0, "{}", meter.per_second());
         meter.count(Time::from_nanos(3_600_000_000_000), 1);
         assert_eq!(meter.per_second(), 0.0);
+    }
+
+    #[test]
+    fn bursts_are_told_from_a_steady_stream() {
+        let mut meter = RateMeter::default();
+        assert_eq!(meter.dispersion(), 1.0);
+        feed(&mut meter, 0, 5_000, 5);
+        assert!(meter.dispersion() < 0.1, "{}", meter.dispersion());
+        // Every tenth bucket gets a hundred, the others nothing: variance 900·100/99, mean 10.
+        for bucket in 0..110 {
+            meter.count(Time::from_nanos((6_000 + bucket * 50) * 1_000_000), if bucket % 10 == 0 { 100 } else { 0 });
+        }
+        assert!((meter.dispersion() - 900.0 / 9.9).abs() < 1.0, "{}", meter.dispersion());
     }
 
     #[test]

@@ -52,7 +52,7 @@ impl Host {
 }
 
 fn offer(answered: u64, batch: u32, start: Time, latest: Time, lead: Nanos) -> ModelAction {
-    ModelAction::Offer { answered, candidate: Some(Candidate { batch, start, latest, lead }) }
+    ModelAction::Offer { answered, candidate: Some(Candidate { batch, start, latest, lead, growth: None }) }
 }
 
 #[test]
@@ -89,14 +89,14 @@ fn the_eager_trigger_wants_to_start_at_once() {
 
 #[test]
 fn the_latest_trigger_waits_for_the_end_of_the_window() {
-    let policy = Policy { trigger: Trigger::Latest, drop: DropRule::Window };
+    let policy = Policy { trigger: Trigger::Latest, drop: DropRule::default() };
     let mut host = Host::new(policy, Delays::default(), 64, 100);
     assert_eq!(host.arrive(0, 1)[0], offer(0, 1, ms(19), ms(19), Nanos::ZERO));
 }
 
 #[test]
 fn the_timeout_trigger_waits_its_time_but_never_past_the_window_or_a_full_batch() {
-    let policy = |wait| Policy { trigger: Trigger::Timeout(Nanos::from_millis(wait)), drop: DropRule::Window };
+    let policy = |wait| Policy { trigger: Trigger::Timeout(Nanos::from_millis(wait)), drop: DropRule::default() };
     let mut patient = Host::new(policy(4), Delays::default(), 2, 100);
     assert_eq!(patient.arrive(0, 1)[0], offer(0, 1, ms(4), ms(19), Nanos::ZERO));
     assert_eq!(patient.arrive(1, 2)[0], offer(0, 2, ms(1), ms(18), Nanos::ZERO), "two are all a batch can hold");
@@ -246,4 +246,28 @@ fn a_request_of_several_items_counts_as_that_many() {
     assert_eq!(woken[0], offer(0, 3, ms(16), ms(17), Nanos::ZERO));
     let plans = host.grant(16, ms(16));
     assert!(matches!(plans[0], ModelAction::Execute(Plan { batch: 3, requests: 1, .. })), "{plans:?}");
+}
+
+#[test]
+fn the_adaptive_trigger_waits_as_long_as_another_arrival_is_likely() {
+    let mut host = Host::new(Policy::AUTO, Delays::default(), 64, 1_000);
+    // Bursts of five, a millisecond apart, every 100 ms; a grant empties the queue after each.
+    let mut sequence = 0;
+    let mut last = Vec::new();
+    for burst in 0..40 {
+        for at in 0..5 {
+            last = host.arrive(burst * 100 + at, sequence);
+            sequence += 1;
+        }
+        if burst < 39 {
+            host.grant(burst * 100 + 10, ms(0));
+        }
+    }
+    // Five requests since 3900: frontrun is 3925 − 11 = 3914. But nothing ever follows the fifth within 10 ms, and that
+    // becomes likely as soon as a millisecond has passed without an arrival.
+    let [ModelAction::Offer { candidate: Some(candidate), .. }, ..] = last[..] else { panic!("{last:?}") };
+    assert_eq!((candidate.batch, candidate.latest), (5, ms(3915)));
+    assert!((ms(3904)..ms(3906)).contains(&candidate.start), "{candidate:?}");
+    let growth = candidate.growth.expect("the adaptive trigger says what waiting brings");
+    assert!(growth.demand.mean > 0 && growth.demand.variance > 0, "{growth:?}");
 }

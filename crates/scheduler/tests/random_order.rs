@@ -275,9 +275,10 @@ fn policy() -> impl Strategy<Value = Policy> {
         Just(Trigger::Eager),
         Just(Trigger::Frontrun),
         Just(Trigger::Latest),
+        Just(Trigger::Adaptive),
         Just(Trigger::Timeout(Nanos::from_millis(3))),
     ];
-    let drop = prop_oneof![Just(DropRule::Window), Just(DropRule::Prune)];
+    let drop = prop_oneof![Just(DropRule::default()), Just(DropRule::Prune)];
     (trigger, drop).prop_map(|(trigger, drop)| Policy { trigger, drop })
 }
 
@@ -329,7 +330,7 @@ fn a_new_model_in_a_former_models_place_gets_gpus() {
     let mut ranker = GpuRanker::new(1, 1, GpuChoice::LowestId);
     let mut actions = Vec::new();
     let now = Time::from_nanos(1_000_000_000);
-    let candidate = Candidate { batch: 1, start: now, latest: now, lead: Nanos::ZERO };
+    let candidate = Candidate { batch: 1, start: now, latest: now, lead: Nanos::ZERO, growth: None };
     let gpu = GpuId::new(0);
     ranker.step(now, RankInput::BusyUntil { gpu, free_at: now }, &mut actions);
     for answered in 0..3 {

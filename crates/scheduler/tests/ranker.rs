@@ -1,6 +1,6 @@
 //! Which model gets which GPU when, action by action.
 
-use symphony_scheduler::{Candidate, GpuChoice, GpuRanker, RankAction, RankInput};
+use symphony_scheduler::{Candidate, Demand, GpuChoice, GpuRanker, Growth, RankAction, RankInput};
 use symphony_types::{GpuId, Nanos, Time};
 
 fn ms(millis: u64) -> Time {
@@ -8,7 +8,7 @@ fn ms(millis: u64) -> Time {
 }
 
 fn candidate(start_ms: u64, latest_ms: u64) -> Option<Candidate> {
-    Some(Candidate { batch: 1, start: ms(start_ms), latest: ms(latest_ms), lead: Nanos::ZERO })
+    Some(Candidate { batch: 1, start: ms(start_ms), latest: ms(latest_ms), lead: Nanos::ZERO, growth: None })
 }
 
 fn grant(model: u32, gpu: u32, free_at: Time) -> RankAction {
@@ -103,7 +103,7 @@ fn a_removed_gpu_stays_away_even_if_its_release_comes_later() {
 #[test]
 fn plans_are_sent_ahead_by_their_lead() {
     let ahead = |start, latest, lead| {
-        Some(Candidate { batch: 1, start: ms(start), latest: ms(latest), lead: Nanos::from_millis(lead) })
+        Some(Candidate { batch: 1, start: ms(start), latest: ms(latest), lead: Nanos::from_millis(lead), growth: None })
     };
     let mut host = Host::new(2, &[ms(30)], GpuChoice::LowestId);
     assert_eq!(host.offer(ms(1), 0, 0, ahead(30, 40, 3)), [RankAction::WakeAt(ms(27))]);
@@ -122,4 +122,43 @@ fn a_forgotten_model_gets_nothing_and_new_ordinals_grow_the_tables() {
     host.offer(ms(1), 41, 0, candidate(1, 95));
     host.step(ms(1), RankInput::Forget(40));
     assert_eq!(host.step(ms(2), RankInput::BusyUntil { gpu: GpuId::new(9), free_at: ms(0) }), [grant(41, 9, ms(0))]);
+}
+
+/// A candidate of one item that would start at `start`, and is expected to grow until `expected`.
+fn growing(start_ms: u64, expected_ms: u64, loss_ms: u64, demand: Demand) -> Option<Candidate> {
+    let expected = ms(expected_ms);
+    let growth = Growth { expected, wanted: expected, loss: Nanos::from_millis(loss_ms), demand };
+    candidate(start_ms, start_ms + 2).map(|candidate| Candidate { growth: Some(growth), ..candidate })
+}
+
+#[test]
+fn candidates_wait_for_their_start_while_gpus_suffice_and_start_early_when_they_crowd() {
+    // Two GPUs: one is idle, the other free at 30 ms.
+    let mut host = Host::new(3, &[ms(30), ms(0)], GpuChoice::LowestId);
+    let calm = Demand::default();
+    assert_eq!(host.offer(ms(10), 0, 0, growing(25, 20, 1, calm)), [RankAction::WakeAt(ms(25))]);
+    // A second one that wants a GPU after the other has come free: nothing is crowded.
+    assert_eq!(host.offer(ms(10), 1, 0, growing(40, 35, 1, calm)), []);
+    // Now it would want it before: two candidates by 28 ms, one GPU. The one that is next anyway starts at once.
+    assert_eq!(host.offer(ms(11), 1, 0, growing(33, 28, 1, calm)), [grant(0, 1, ms(0)), RankAction::WakeAt(ms(33))],);
+    // Without an idle GPU nobody can start, however crowded it is.
+    assert_eq!(host.offer(ms(12), 2, 0, growing(34, 22, 1, calm)), []);
+}
+
+#[test]
+fn bursts_that_come_close_to_filling_the_gpus_leave_none_idle_for_long() {
+    let quarter = Demand::PER_GPU / 4;
+    let steady = Demand { mean: 7 * quarter, variance: 0 };
+    let bursty = Demand { mean: 7 * quarter, variance: quarter };
+    let host = || Host::new(2, &[ms(0), ms(0)], GpuChoice::LowestId);
+    // Two GPUs of which one and three quarters are needed: with steady arrivals that is no reason.
+    assert_eq!(host().offer(ms(10), 0, 0, growing(25, 20, 3, steady)), [RankAction::WakeAt(ms(25))]);
+    // With bursts it is: the second GPU has nobody in sight, so it is given away.
+    assert_eq!(host().offer(ms(10), 0, 0, growing(25, 20, 3, bursty))[0], grant(0, 0, ms(0)));
+    // Not if starting now costs more than the idle time is worth: the GPU is wanted again in 2 ms.
+    let mut busy = Host::new(2, &[ms(0), ms(90)], GpuChoice::LowestId);
+    assert_eq!(busy.offer(ms(10), 0, 0, growing(25, 12, 3, bursty)), [RankAction::WakeAt(ms(25))]);
+    // Nor if demand is far below the GPUs.
+    let idle = Demand { mean: quarter, variance: quarter };
+    assert_eq!(host().offer(ms(10), 0, 0, growing(25, 20, 3, idle)), [RankAction::WakeAt(ms(25))]);
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use symphony_types::Nanos;
 
-use crate::text::{PolicyText, TriggerText};
+use crate::text::{DropText, PolicyText, TriggerText};
 
 /// The policy families that a scenario may name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +13,8 @@ pub enum PolicyName {
     Symphony,
     /// The same without waiting.
     Eager,
+    /// Deferred, but not where waiting cannot pay (docs/adr/0008).
+    Auto,
 }
 
 /// When a batch may start (DESIGN section 6).
@@ -24,6 +26,8 @@ pub enum TriggerChoice {
     Frontrun,
     /// `"latest"`.
     Latest,
+    /// `"adaptive"`.
+    Adaptive,
     /// `{ timeout_ms = x }`.
     Timeout(Nanos),
 }
@@ -31,8 +35,11 @@ pub enum TriggerChoice {
 /// What is given up (DESIGN section 6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DropChoice {
-    /// `"window"`.
-    Window,
+    /// `"window"`, or `{ window = share }`: the part of the target batch that it protects, in percent.
+    Window {
+        /// 1 to 100.
+        percent: u32,
+    },
     /// `"prune"`.
     Prune,
 }
@@ -62,9 +69,12 @@ pub struct PolicySpec {
 /// A value that was refused: (key below `policy`, expected, got).
 pub(crate) type Refused = (&'static str, &'static str, String);
 
-const NAMES: &str = "one of \"symphony\", \"eager\"";
-const TRIGGERS: &str = "one of \"eager\", \"frontrun\", \"latest\", { timeout_ms = x }";
-const DROPS: &str = "one of \"window\", \"prune\"";
+/// What `auto` protects of the target batch, in percent.
+const AUTO_WINDOW_PERCENT: u32 = 75;
+
+const NAMES: &str = "one of \"symphony\", \"auto\", \"eager\"";
+const TRIGGERS: &str = "one of \"eager\", \"frontrun\", \"adaptive\", \"latest\", { timeout_ms = x }";
+const DROPS: &str = "one of \"window\", { window = share }, \"prune\"";
 const GPU_CHOICES: &str = "one of \"lowest_id\", \"earliest_free\"";
 
 impl PolicySpec {
@@ -77,11 +87,15 @@ impl PolicySpec {
         let mut spec = Self {
             name: PolicyName::Symphony,
             trigger: TriggerChoice::Frontrun,
-            drop: DropChoice::Window,
+            drop: DropChoice::Window { percent: 100 },
             gpu_choice: GpuOrder::LowestId,
         };
         match name.as_str() {
             "symphony" => {}
+            "auto" => {
+                (spec.name, spec.trigger) = (PolicyName::Auto, TriggerChoice::Adaptive);
+                spec.drop = DropChoice::Window { percent: AUTO_WINDOW_PERCENT };
+            }
             "eager" => (spec.name, spec.trigger) = (PolicyName::Eager, TriggerChoice::Eager),
             _ => return Err((key, NAMES, format!("\"{name}\""))),
         }
@@ -94,11 +108,8 @@ impl PolicySpec {
             }
             spec.trigger = choice;
         }
-        match table.drop.as_deref() {
-            None => {}
-            Some("window") => spec.drop = DropChoice::Window,
-            Some("prune") => spec.drop = DropChoice::Prune,
-            Some(other) => return Err((".drop", DROPS, format!("\"{other}\""))),
+        if let Some(drop) = &table.drop {
+            spec.drop = Self::check_drop(drop)?;
         }
         match table.gpu_choice.as_deref() {
             None => {}
@@ -109,12 +120,30 @@ impl PolicySpec {
         Ok(spec)
     }
 
+    fn check_drop(text: &DropText) -> Result<DropChoice, Refused> {
+        match text {
+            DropText::Name(name) => match name.as_str() {
+                "window" => Ok(DropChoice::Window { percent: 100 }),
+                "prune" => Ok(DropChoice::Prune),
+                _ => Err((".drop", DROPS, format!("\"{name}\""))),
+            },
+            DropText::Window(table) => {
+                let share = table.window;
+                if !(0.01..=1.0).contains(&share) {
+                    return Err((".drop.window", "a share of the target batch, 0.01 to 1", share.to_string()));
+                }
+                Ok(DropChoice::Window { percent: (share * 100.0).round() as u32 })
+            }
+        }
+    }
+
     fn check_trigger(text: &TriggerText) -> Result<TriggerChoice, Refused> {
         match text {
             TriggerText::Name(name) => match name.as_str() {
                 "eager" => Ok(TriggerChoice::Eager),
                 "frontrun" => Ok(TriggerChoice::Frontrun),
                 "latest" => Ok(TriggerChoice::Latest),
+                "adaptive" => Ok(TriggerChoice::Adaptive),
                 _ => Err((".trigger", TRIGGERS, format!("\"{name}\""))),
             },
             TriggerText::Timeout(table) => {
@@ -134,16 +163,21 @@ impl fmt::Display for PolicySpec {
         f.write_str(match self.name {
             PolicyName::Symphony => "symphony",
             PolicyName::Eager => "eager",
+            PolicyName::Auto => "auto",
         })?;
         match self.trigger {
             TriggerChoice::Frontrun => {}
             TriggerChoice::Eager if self.name == PolicyName::Eager => {}
             TriggerChoice::Eager => f.write_str(" trigger=eager")?,
+            TriggerChoice::Adaptive if self.name == PolicyName::Auto => {}
+            TriggerChoice::Adaptive => f.write_str(" trigger=adaptive")?,
             TriggerChoice::Latest => f.write_str(" trigger=latest")?,
             TriggerChoice::Timeout(wait) => write!(f, " trigger=timeout_ms={}", wait.as_millis_f64())?,
         }
         match self.drop {
-            DropChoice::Window => {}
+            DropChoice::Window { percent: AUTO_WINDOW_PERCENT } if self.name == PolicyName::Auto => {}
+            DropChoice::Window { percent: 100 } if self.name != PolicyName::Auto => {}
+            DropChoice::Window { percent } => write!(f, " drop=window={}", f64::from(percent) / 100.0)?,
             DropChoice::Prune => f.write_str(" drop=prune")?,
         }
         match self.gpu_choice {

@@ -54,8 +54,21 @@ impl Default for PolicyText {
 pub(crate) struct PolicyTable {
     pub(crate) name: String,
     pub(crate) trigger: Option<TriggerText>,
-    pub(crate) drop: Option<String>,
+    pub(crate) drop: Option<DropText>,
     pub(crate) gpu_choice: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged, expecting = "expected a drop rule in quotes, or { window = share }")]
+pub(crate) enum DropText {
+    Name(String),
+    Window(WindowTable),
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct WindowTable {
+    pub(crate) window: f64,
 }
 
 #[derive(Debug, Deserialize)]

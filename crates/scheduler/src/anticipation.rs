@@ -1,0 +1,74 @@
+//! What a model's candidate would become if it waited, judged by the model's latest arrivals.
+
+use symphony_types::{LatencyProfile, Nanos, Time};
+
+use crate::actions::{Candidate, Demand, Growth};
+use crate::gap_meter::GapMeter;
+use crate::rate_meter::RateMeter;
+
+/// How likely another arrival before frontrun must be to wait for it. Lower values wait longer; from 0.7 to 0.9 goodput
+/// changes by less than two percent (docs/adr/0008).
+const LIKELY: f32 = 0.8;
+/// Items by which a candidate may fall short of what it is expected to become before it counts as crowded out: a batch
+/// that starts that many items' time late is still nearly as large.
+const TOLERANCE_ITEMS: u64 = 4;
+/// Arrivals whose counts vary by more than this times their mean are bursty: Poisson arrivals give 1.0, and up to 1.5 by
+/// chance in a hundred buckets.
+const DISPERSION_MIN: f64 = 1.5;
+
+/// The knowledge of the adaptive trigger about one model.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Anticipation {
+    gaps: GapMeter,
+    /// Items per second.
+    rate: f64,
+    demand: Demand,
+}
+
+impl Anticipation {
+    /// Counts an arrival.
+    #[inline]
+    pub(crate) fn arrived(&mut self, now: Time) {
+        self.gaps.count(now);
+    }
+
+    /// Brings everything up to date; `target` is the batch that the model aims at.
+    pub(crate) fn learn(&mut self, rate: &RateMeter, profile: &LatencyProfile, target: u32, slo: Nanos) {
+        self.gaps.learn();
+        self.rate = rate.per_second();
+        let per_item = profile.latency(target).as_secs_f64() / f64::from(target);
+        let mean = self.rate * per_item;
+        // Work that arrives within an SLO, over that SLO: var(count) · per_item² / SLO², with var = dispersion · mean.
+        let burstiness = (rate.dispersion() - DISPERSION_MIN).max(0.0);
+        self.demand = Demand::new(mean, burstiness * mean * per_item / slo.as_secs_f64());
+    }
+
+    /// When a candidate that could wait until `frontrun` wants to start.
+    #[inline]
+    pub(crate) fn start(&self, frontrun: Time) -> Time {
+        self.gaps.hope_ends(frontrun, LIKELY).map_or(frontrun, |ends| ends.min(frontrun))
+    }
+
+    /// What `candidate` would become with arrivals at the model's rate.
+    pub(crate) fn growth(&self, now: Time, candidate: &Candidate, profile: &LatencyProfile) -> Growth {
+        let execution = profile.latency(candidate.batch);
+        // What one more item costs. The largest batch cannot grow.
+        let step = match profile.latency(candidate.batch + 1) {
+            Nanos::MAX => Nanos::ZERO,
+            larger => larger - execution,
+        };
+        // Each arrival moves frontrun a step closer: wait = (frontrun − now) − rate · wait · step.
+        let step_s = step.as_secs_f64();
+        let wait_s = (candidate.latest - step).since(now).as_secs_f64() / (1.0 + self.rate * step_s);
+        let (items, more, execution_s) = (f64::from(candidate.batch), self.rate * wait_s, execution.as_secs_f64());
+        // The same items within the larger batch take their share of it.
+        let share_s = (execution_s + step_s * more) * items / (items + more);
+        let expected = now + Nanos::from_secs_f64(wait_s);
+        Growth {
+            expected,
+            wanted: expected + step.saturating_mul(TOLERANCE_ITEMS),
+            loss: Nanos::from_secs_f64((execution_s - share_s).max(0.0)),
+            demand: self.demand,
+        }
+    }
+}

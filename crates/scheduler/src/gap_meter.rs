@@ -1,0 +1,145 @@
+//! How long the gaps between arrivals are: whether another arrival is likely before a given moment.
+
+use symphony_types::{Nanos, Time};
+
+/// Buckets per doubling of the gap.
+const STEPS: u32 = 4;
+/// Gaps below 2^10 ns, a microsecond, share the first bucket: to a batch they are the same instant.
+const SHIFT: u32 = 10;
+/// Buckets: 24 doublings from a microsecond to 17 seconds; longer gaps share the last one.
+const BUCKETS: usize = 24 * STEPS as usize;
+/// Gaps before the meter says anything: fewer make no distribution.
+const GAPS_MIN: u32 = 64;
+/// Gaps after which all counts are halved: the meter forgets a changed workload within as many.
+const GAPS_MAX: u32 = 4096;
+
+/// The distribution of the gaps between arrivals, in fixed memory.
+#[derive(Clone, Debug)]
+pub(crate) struct GapMeter {
+    counts: [u32; BUCKETS],
+    total: u32,
+    last: Option<Time>,
+    /// `longer[i]`: the share of gaps that reach the lower end of bucket `i`.
+    longer: [f32; BUCKETS + 1],
+    known: bool,
+}
+
+impl Default for GapMeter {
+    fn default() -> Self {
+        Self { counts: [0; BUCKETS], total: 0, last: None, longer: [0.0; BUCKETS + 1], known: false }
+    }
+}
+
+impl GapMeter {
+    /// Counts an arrival.
+    #[inline]
+    pub(crate) fn count(&mut self, now: Time) {
+        if let Some(last) = self.last {
+            self.counts[bucket_of(now.since(last))] += 1;
+            self.total += 1;
+            if self.total >= GAPS_MAX {
+                self.forget_half();
+            }
+        }
+        self.last = Some(now);
+    }
+
+    fn forget_half(&mut self) {
+        self.total = 0;
+        for count in &mut self.counts {
+            *count /= 2;
+            self.total += *count;
+        }
+    }
+
+    /// Brings the distribution up to date with the counts; call it every few hundred arrivals at the least.
+    pub(crate) fn learn(&mut self) {
+        if self.total < GAPS_MIN {
+            return;
+        }
+        let mut above = 0;
+        for bucket in (0..BUCKETS).rev() {
+            above += self.counts[bucket];
+            self.longer[bucket] = above as f32 / self.total as f32;
+        }
+        self.known = true;
+    }
+
+    /// The share of gaps that are longer than `gap`.
+    fn share_longer(&self, gap: Nanos) -> f32 {
+        let bucket = bucket_of(gap);
+        let (low, high) = (lower_end(bucket), lower_end(bucket + 1));
+        let within = ((gap.get() as f32 - low as f32) / (high - low) as f32).clamp(0.0, 1.0);
+        self.longer[bucket] + (self.longer[bucket + 1] - self.longer[bucket]) * within
+    }
+
+    /// From when on it is no longer worth waiting until `until`: the moment at which, if nothing arrived before, another
+    /// arrival by `until` has become less likely than `likely`. `None` while too little is known.
+    #[must_use]
+    pub(crate) fn hope_ends(&self, until: Time, likely: f32) -> Option<Time> {
+        let last = self.last.filter(|_| self.known)?;
+        // P(gap ≤ u | gap > e) < likely  ⇔  longer(u) > (1 − likely)·longer(e): as e grows, longer(e) falls.
+        let bound = self.share_longer(until.since(last)) / (1.0 - likely);
+        // The first bucket at whose upper end the share has fallen under the bound.
+        let bucket = self.longer[1..].partition_point(|&share| share >= bound).min(BUCKETS - 1);
+        let (from, to) = (self.longer[bucket], self.longer[bucket + 1]);
+        let within = if from > to { ((from - bound) / (from - to)).clamp(0.0, 1.0) } else { 0.0 };
+        let (low, high) = (lower_end(bucket), lower_end(bucket + 1));
+        Some(last + Nanos::new(low + (within * (high - low) as f32) as u64))
+    }
+}
+
+fn bucket_of(gap: Nanos) -> usize {
+    let gap = gap.get() >> SHIFT;
+    if gap == 0 {
+        return 0;
+    }
+    let doubling = gap.ilog2();
+    // The two bits below the highest one.
+    let step = if doubling >= 2 { (gap >> (doubling - 2)) & 3 } else { (gap << (2 - doubling)) & 3 };
+    ((doubling * STEPS) as usize + step as usize).min(BUCKETS - 1)
+}
+
+/// The shortest gap of a bucket in nanoseconds.
+fn lower_end(bucket: usize) -> u64 {
+    if bucket == 0 {
+        return 0;
+    }
+    let (doubling, step) = (bucket as u32 / STEPS, bucket as u64 % u64::from(STEPS));
+    ((u64::from(STEPS) + step) << (doubling + SHIFT)) / u64::from(STEPS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_are_where_their_ends_say() {
+        for gap in (0..64).map(|shift| 1_u64 << shift).chain([5_000, 12_345, 999_999, 77_777_777, 3_000_000_000]) {
+            let bucket = bucket_of(Nanos::new(gap));
+            assert!(lower_end(bucket) <= gap, "{gap}");
+            assert!(bucket == BUCKETS - 1 || gap < lower_end(bucket + 1), "{gap}");
+        }
+    }
+
+    #[test]
+    fn bursts_are_told_from_pauses() {
+        // Bursts of ten, a millisecond apart, then 90 ms of nothing.
+        let mut meter = GapMeter::default();
+        assert_eq!(meter.hope_ends(Time::from_nanos(1_000_000), 0.5), None);
+        let mut last = Time::ZERO;
+        for burst in 0..100_u64 {
+            for at in 0..10 {
+                last = Time::from_nanos((burst * 100 + at) * 1_000_000);
+                meter.count(last);
+            }
+        }
+        meter.learn();
+        // Within ten milliseconds another one is likely until a millisecond has passed without one.
+        let ends = meter.hope_ends(last + Nanos::from_millis(10), 0.5).unwrap();
+        let waited = ends.since(last);
+        assert!((Nanos::from_micros(700)..Nanos::from_micros(1_400)).contains(&waited), "{waited}");
+        // Nothing is known to come sooner than a microsecond.
+        assert!(meter.hope_ends(last + Nanos::from_micros(100), 0.5).unwrap() <= last + Nanos::from_micros(1));
+    }
+}

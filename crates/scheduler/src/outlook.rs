@@ -1,0 +1,284 @@
+//! Will there be enough GPUs when the batches that now wait to grow want to start?
+
+use symphony_types::{Nanos, Time};
+
+/// Width of a bucket of time: finer than most windows.
+const BUCKET: Nanos = Nanos::from_micros(250);
+/// Buckets: one second ahead, which is longer than most batches run. What is further off stands in the last one.
+const BUCKETS: usize = 4096;
+
+/// Where a GPU or a batch stands: the number of its bucket, counted from the origin of time.
+type Place = u64;
+const NOWHERE: Place = u64::MAX;
+
+/// What happens in some stretch of time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Stretch {
+    /// GPUs that come free.
+    gpus: i32,
+    /// Batches that want a GPU.
+    batches: i32,
+    /// The smallest balance, GPUs less batches, at the end of any of its buckets, begun with zero.
+    least: i32,
+}
+
+impl Stretch {
+    const fn balance(self) -> i32 {
+        self.gpus - self.batches
+    }
+
+    fn then(self, next: Self) -> Self {
+        Self {
+            gpus: self.gpus + next.gpus,
+            batches: self.batches + next.batches,
+            least: self.least.min(self.balance() + next.least),
+        }
+    }
+}
+
+/// When GPUs come free, and when batches want them.
+///
+/// A segment tree over a ring of buckets: a change costs O(log buckets), and so does the question for the moment at
+/// which batches first outnumber GPUs. Never allocates after it was made, but to grow.
+#[derive(Clone, Debug)]
+pub(crate) struct Outlook {
+    /// Leaves from `BUCKETS` on; node i covers the nodes 2i and 2i + 1.
+    nodes: Box<[Stretch]>,
+    /// The bucket that is now.
+    current: u64,
+    /// GPUs that are free and batches that are wanted since before `current`.
+    past: Stretch,
+    gpus: Vec<Place>,
+    batches: Vec<Place>,
+    gpu_count: i32,
+    batch_count: i32,
+}
+
+impl Outlook {
+    /// Without anything in sight. `models` and `gpus` are dense slots.
+    pub(crate) fn new(models: usize, gpus: usize) -> Self {
+        Self {
+            nodes: vec![Stretch::default(); 2 * BUCKETS].into(),
+            current: 0,
+            past: Stretch::default(),
+            gpus: vec![NOWHERE; gpus],
+            batches: vec![NOWHERE; models],
+            gpu_count: 0,
+            batch_count: 0,
+        }
+    }
+
+    /// Makes room for more models and GPUs.
+    pub(crate) fn grow(&mut self, models: usize, gpus: usize) {
+        self.batches.resize(models.max(self.batches.len()), NOWHERE);
+        self.gpus.resize(gpus.max(self.gpus.len()), NOWHERE);
+    }
+
+    /// The GPU comes free at this time; [`Time::NEVER`] takes it out.
+    pub(crate) fn gpu(&mut self, gpu: usize, free_at: Time) {
+        let place = self.place_of(free_at);
+        let former = std::mem::replace(&mut self.gpus[gpu], place);
+        self.gpu_count += i32::from(place != NOWHERE) - i32::from(former != NOWHERE);
+        self.shift(former, place, |stretch, by| stretch.gpus += by);
+    }
+
+    /// The model's batch wants a GPU by this time; [`Time::NEVER`] takes it out.
+    pub(crate) fn batch(&mut self, model: usize, wanted: Time) {
+        let place = self.place_of(wanted);
+        let former = std::mem::replace(&mut self.batches[model], place);
+        self.batch_count += i32::from(place != NOWHERE) - i32::from(former != NOWHERE);
+        self.shift(former, place, |stretch, by| stretch.batches += by);
+    }
+
+    /// GPUs in sight, free or not.
+    pub(crate) fn gpus(&self) -> usize {
+        self.gpu_count as usize
+    }
+
+    /// GPUs that are free now.
+    pub(crate) fn idle(&self) -> usize {
+        self.past.gpus as usize
+    }
+
+    /// Lets time pass.
+    pub(crate) fn advance(&mut self, now: Time) {
+        let current = now.as_nanos() / BUCKET.get();
+        // After a whole turn of the ring nothing is left in it.
+        let passed = current.saturating_sub(self.current).min(BUCKETS as u64);
+        for bucket in self.current..self.current + passed {
+            let leaf = (bucket % BUCKETS as u64) as usize;
+            let stretch = self.nodes[BUCKETS + leaf];
+            if stretch.gpus != 0 || stretch.batches != 0 {
+                self.past.gpus += stretch.gpus;
+                self.past.batches += stretch.batches;
+                self.set_leaf(leaf, Stretch::default());
+            }
+        }
+        self.current = self.current.max(current);
+    }
+
+    /// Whether at some time ahead batches outnumber the GPUs that will have come free.
+    pub(crate) fn is_crowded(&self) -> bool {
+        // Free GPUs for all: true most of the time, and known at once.
+        if self.past.gpus >= self.batch_count {
+            return false;
+        }
+        // The ring from the present bucket to its end, then from its beginning.
+        let start = (self.current % BUCKETS as u64) as usize;
+        let ahead = self.over(start, BUCKETS).then(self.over(0, start));
+        self.past.balance() + ahead.least < 0
+    }
+
+    /// When the n-th batch, counted from one, wants its GPU; [`Time::NEVER`] if there are not as many.
+    pub(crate) fn nth_batch(&self, n: usize) -> Time {
+        let n = n as i32;
+        if n > self.batch_count {
+            return Time::NEVER;
+        }
+        if n <= self.past.batches {
+            return self.start_of(self.current);
+        }
+        let start = (self.current % BUCKETS as u64) as usize;
+        let mut left = n - self.past.batches;
+        let until_end = self.over(start, BUCKETS).batches;
+        // Batches before `start` in the ring come after those behind it.
+        let skipped = self.over(0, start).batches;
+        let ring_rank = if left <= until_end { left + skipped } else { left - until_end };
+        left = ring_rank;
+        let mut node = 1;
+        while node < BUCKETS {
+            node *= 2;
+            if self.nodes[node].batches < left {
+                left -= self.nodes[node].batches;
+                node += 1;
+            }
+        }
+        let leaf = (node - BUCKETS) as u64;
+        let ahead = (leaf + BUCKETS as u64 - start as u64) % BUCKETS as u64;
+        self.start_of(self.current + ahead)
+    }
+
+    fn start_of(&self, bucket: u64) -> Time {
+        Time::from_nanos(bucket.saturating_mul(BUCKET.get()))
+    }
+
+    fn place_of(&self, time: Time) -> Place {
+        if time == Time::NEVER {
+            return NOWHERE;
+        }
+        (time.as_nanos() / BUCKET.get()).min(self.current + BUCKETS as u64 - 1)
+    }
+
+    fn shift(&mut self, from: Place, to: Place, add: impl Fn(&mut Stretch, i32)) {
+        if from == to {
+            return;
+        }
+        for (place, by) in [(from, -1), (to, 1)] {
+            if place == NOWHERE {
+                continue;
+            }
+            if place < self.current {
+                add(&mut self.past, by);
+                continue;
+            }
+            let leaf = (place % BUCKETS as u64) as usize;
+            let mut stretch = self.nodes[BUCKETS + leaf];
+            add(&mut stretch, by);
+            stretch.least = stretch.balance().min(0);
+            self.set_leaf(leaf, stretch);
+        }
+    }
+
+    fn set_leaf(&mut self, leaf: usize, stretch: Stretch) {
+        let mut node = BUCKETS + leaf;
+        self.nodes[node] = stretch;
+        while node > 1 {
+            node /= 2;
+            self.nodes[node] = self.nodes[2 * node].then(self.nodes[2 * node + 1]);
+        }
+    }
+
+    /// The leaves `from..to` as one stretch.
+    fn over(&self, from: usize, to: usize) -> Stretch {
+        let (mut low, mut high) = (from + BUCKETS, to + BUCKETS);
+        let (mut left, mut right) = (Stretch::default(), Stretch::default());
+        while low < high {
+            if low % 2 == 1 {
+                left = left.then(self.nodes[low]);
+                low += 1;
+            }
+            if high % 2 == 1 {
+                high -= 1;
+                right = self.nodes[high].then(right);
+            }
+            low /= 2;
+            high /= 2;
+        }
+        left.then(right)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn at(bucket: u64) -> Time {
+        Time::from_nanos(bucket * BUCKET.get())
+    }
+
+    #[test]
+    fn batches_that_outnumber_gpus_are_seen_before_it_happens() {
+        let mut outlook = Outlook::new(3, 2);
+        outlook.gpu(0, at(0));
+        outlook.gpu(1, at(40));
+        outlook.advance(at(10));
+        assert_eq!((outlook.idle(), outlook.gpus()), (1, 2));
+        outlook.batch(0, at(20));
+        assert!(!outlook.is_crowded());
+        outlook.batch(1, at(40));
+        assert!(!outlook.is_crowded(), "the second GPU is free in time");
+        outlook.batch(1, at(39));
+        assert!(outlook.is_crowded());
+        assert_eq!([1, 2, 3].map(|n| outlook.nth_batch(n)), [at(20), at(39), Time::NEVER]);
+        outlook.batch(0, Time::NEVER);
+        assert!(!outlook.is_crowded());
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_a_scan(steps in prop::collection::vec((0_usize..12, any::<bool>(), 0_u64..6000, 0_u64..700), 1..80)) {
+            let mut outlook = Outlook::new(12, 12);
+            // Bucket of each GPU and batch, as the scan keeps them.
+            let (mut gpus, mut batches) = ([None; 12], [None; 12]);
+            let mut now = 0;
+            for (slot, is_gpu, place, passes) in steps {
+                now += passes;
+                outlook.advance(at(now));
+                let place = (place < 5500).then_some((now + place).saturating_sub(500));
+                let time = place.map_or(Time::NEVER, at);
+                let clamped = place.map(|p| p.min(now + BUCKETS as u64 - 1));
+                if is_gpu {
+                    outlook.gpu(slot, time);
+                    gpus[slot] = clamped;
+                } else {
+                    outlook.batch(slot, time);
+                    batches[slot] = clamped;
+                }
+                let free = |by: u64| gpus.iter().flatten().filter(|&&g| g <= by).count();
+                let wanted = |by: u64| batches.iter().flatten().filter(|&&b| b <= by).count();
+                // The balance falls where a batch stands; before that, it is what the past left.
+                let past = gpus.iter().flatten().filter(|&&g| g < now).count() < batches.iter().flatten().filter(|&&b| b < now).count();
+                let ahead = batches.iter().flatten().any(|&b| b >= now && wanted(b) > free(b));
+                prop_assert_eq!(outlook.is_crowded(), past || ahead);
+                prop_assert_eq!(outlook.idle(), gpus.iter().flatten().filter(|&&g| g < now).count());
+                let mut order: Vec<u64> = batches.iter().flatten().map(|&b| b.max(now)).collect();
+                order.sort_unstable();
+                for n in 1..=12 {
+                    prop_assert_eq!(outlook.nth_batch(n), order.get(n - 1).map_or(Time::NEVER, |&b| at(b)));
+                }
+            }
+        }
+    }
+}
