@@ -126,7 +126,7 @@ fn mistakes_are_named_by_file_key_and_expectation() {
     refused(
         FULL,
         &["policy.trigger=beta"],
-        "key `policy.trigger`: expected one of \"eager\", \"frontrun\", \"latest\"",
+        "key `policy.trigger`: expected one of \"eager\", \"frontrun\", \"adaptive\", \"latest\"",
     );
     refused(FULL, &["policy.drop=all"], "key `policy.drop`: expected one of \"window\", \"prune\"");
     refused(FULL, &["policy.gpu_choice=best"], "key `policy.gpu_choice`");
