@@ -3,16 +3,25 @@
 //! Pure: a scenario, a seed and a rate go in, a result comes out, the same bytes every time. The caller reads files, starts
 //! threads and looks at the clock.
 
+mod build_policy;
 mod capacity;
 mod error;
 mod goodput;
+mod gpus;
+mod grant_check;
 mod histogram;
+mod hosted;
 mod open_requests;
 #[cfg(test)]
 mod planted_faults;
 mod policy;
+mod policy_facts;
+#[cfg(test)]
+mod preemption_tests;
+mod queues_and_ranker;
 mod referee;
 mod result;
+mod spin_trap;
 mod tally;
 mod tap;
 mod world;
@@ -21,5 +30,7 @@ pub use capacity::fluid_bound_rps;
 pub use error::Error;
 pub use goodput::{GOODPUT_RESOLUTION, GoodputSearch, Trial, find_goodput};
 pub use policy::scheduler_policy;
+pub use policy_facts::{ModelFacts, PolicyFacts};
 pub use result::{ModelResult, Queueing, RunResult, SimulationResult};
-pub use world::{SPIN_STEPS_MIN, Verdict, meets_slo, simulate};
+pub use spin_trap::SPIN_STEPS_MIN;
+pub use world::{Verdict, meets_slo, simulate};

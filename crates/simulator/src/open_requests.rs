@@ -1,15 +1,27 @@
 //! Requests without an outcome, for invariant S3.
 
-/// The widest span of sequence numbers between the oldest open request and the newest: 16 bytes each, 256 MB.
+use symphony_types::Time;
+
+/// The widest span of sequence numbers between the oldest open request and the newest: 32 bytes each, 512 MB.
 pub(crate) const OPEN_SPAN_MAX: usize = 1 << 24;
-/// Room at the beginning: enough for a hundred thousand requests per second with an SLO of 40 ms.
-const OPEN_SPAN_MIN: usize = 1 << 12;
+/// Room at the beginning: enough for 25 000 requests per second with an SLO of 40 ms.
+const OPEN_SPAN_MIN: usize = 1 << 10;
+
+/// What the simulator's own books say about an open request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct OpenRequest {
+    pub(crate) arrived: Time,
+    pub(crate) deadline: Time,
+    pub(crate) model: u32,
+    /// It is in a plan that a GPU has; else it is the policy's.
+    pub(crate) planned: bool,
+}
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
     /// Sequence number plus one; zero is an empty slot.
     sequence_next: u64,
-    model: u32,
+    request: OpenRequest,
 }
 
 /// The set of open requests: a ring addressed by sequence number, so that opening and closing cost one access.
@@ -17,21 +29,27 @@ struct Slot {
 pub(crate) struct OpenRequests {
     ring: Vec<Slot>,
     open: u64,
+    planned: u64,
 }
 
 impl OpenRequests {
     pub(crate) fn new() -> Self {
-        Self { ring: vec![Slot::default(); OPEN_SPAN_MIN], open: 0 }
+        Self { ring: vec![Slot::default(); OPEN_SPAN_MIN], open: 0, planned: 0 }
     }
 
     /// Requests without an outcome.
-    pub(crate) fn len(&self) -> u64 {
+    pub(crate) const fn len(&self) -> u64 {
         self.open
+    }
+
+    /// Those of them that the policy must hold.
+    pub(crate) const fn waiting(&self) -> u64 {
+        self.open - self.planned
     }
 
     /// Opens the next request; sequence numbers only grow. False if an open request is too old for the ring to grow.
     #[inline]
-    pub(crate) fn open(&mut self, sequence: u64, model: u32) -> bool {
+    pub(crate) fn open(&mut self, sequence: u64, request: OpenRequest) -> bool {
         let mut slot = sequence as usize & (self.ring.len() - 1);
         while self.ring[slot].sequence_next != 0 {
             if self.ring.len() >= OPEN_SPAN_MAX {
@@ -40,22 +58,48 @@ impl OpenRequests {
             self.grow();
             slot = sequence as usize & (self.ring.len() - 1);
         }
-        self.ring[slot] = Slot { sequence_next: sequence + 1, model };
+        self.ring[slot] = Slot { sequence_next: sequence + 1, request };
         self.open += 1;
         true
     }
 
-    /// Closes a request; false if it is not open, or belongs to another model.
+    /// Moves a request of `model` from the policy to a GPU or back; none if it is not where it should be, or belongs to
+    /// another model.
     #[inline]
-    pub(crate) fn close(&mut self, sequence: u64, model: u32) -> bool {
+    pub(crate) fn set_planned(&mut self, sequence: u64, model: u32, planned: bool) -> Option<OpenRequest> {
+        let request = self.find(sequence)?;
+        if request.model != model || request.planned == planned {
+            return None;
+        }
+        request.planned = planned;
+        let found = *request;
+        if planned {
+            self.planned += 1
+        } else {
+            self.planned -= 1
+        }
+        Some(found)
+    }
+
+    /// Closes a request of `model`; none if it is not open there: with the policy, or (`planned`) on a GPU.
+    #[inline]
+    pub(crate) fn close(&mut self, sequence: u64, model: u32, planned: bool) -> Option<OpenRequest> {
+        let found = *self.find(sequence)?;
+        if found.model != model || found.planned != planned {
+            return None;
+        }
+        let at = sequence as usize & (self.ring.len() - 1);
+        self.ring[at] = Slot::default();
+        self.open -= 1;
+        self.planned -= u64::from(planned);
+        Some(found)
+    }
+
+    #[inline]
+    fn find(&mut self, sequence: u64) -> Option<&mut OpenRequest> {
         let at = sequence as usize & (self.ring.len() - 1);
         let slot = &mut self.ring[at];
-        if slot.sequence_next != sequence.wrapping_add(1) || slot.sequence_next == 0 || slot.model != model {
-            return false;
-        }
-        *slot = Slot::default();
-        self.open -= 1;
-        true
+        (slot.sequence_next != 0 && slot.sequence_next == sequence.wrapping_add(1)).then_some(&mut slot.request)
     }
 
     fn grow(&mut self) {
@@ -73,16 +117,38 @@ impl OpenRequests {
 mod tests {
     use super::*;
 
+    fn of(model: u32) -> OpenRequest {
+        OpenRequest { model, ..OpenRequest::default() }
+    }
+
     #[test]
     fn a_request_closes_once_and_only_for_its_model() {
         let mut requests = OpenRequests::new();
-        assert!(requests.open(7, 1));
-        assert!(!requests.close(7, 2));
-        assert!(!requests.close(8, 1));
-        assert!(!requests.close(u64::MAX, 0));
-        assert!(requests.close(7, 1));
-        assert!(!requests.close(7, 1));
+        assert!(requests.open(7, of(1)));
+        assert_eq!(requests.close(7, 2, false), None);
+        assert_eq!(requests.close(8, 1, false), None);
+        assert_eq!(requests.close(u64::MAX, 0, false), None);
+        assert_eq!(requests.close(7, 1, true), None);
+        assert_eq!(requests.close(7, 1, false), Some(of(1)));
+        assert_eq!(requests.close(7, 1, false), None);
         assert_eq!(requests.len(), 0);
+    }
+
+    #[test]
+    fn a_request_is_the_policys_or_a_gpus_never_both() {
+        let mut requests = OpenRequests::new();
+        assert!(requests.open(0, of(1)));
+        assert_eq!(requests.set_planned(0, 1, false), None, "it is the policy's already");
+        assert_eq!(requests.set_planned(0, 2, true), None, "it is another model's");
+        assert!(requests.set_planned(0, 1, true).is_some());
+        assert_eq!((requests.len(), requests.waiting()), (1, 0));
+        assert_eq!(requests.set_planned(0, 1, true), None, "it is on a GPU already");
+        assert_eq!(requests.close(0, 1, false), None, "the policy has it not");
+        assert!(requests.set_planned(0, 1, false).is_some());
+        assert_eq!(requests.waiting(), 1);
+        assert!(requests.set_planned(0, 1, true).is_some());
+        assert!(requests.close(0, 1, true).is_some());
+        assert_eq!((requests.len(), requests.waiting()), (0, 0));
     }
 
     #[test]
@@ -90,12 +156,12 @@ mod tests {
         let mut requests = OpenRequests::new();
         let last = 5 * OPEN_SPAN_MIN as u64;
         for sequence in 0..=last {
-            assert!(requests.open(sequence, 0));
+            assert!(requests.open(sequence, of(0)));
             // Every second one stays open.
-            assert!(sequence % 2 == 0 || requests.close(sequence, 0));
+            assert!(sequence % 2 == 0 || requests.close(sequence, 0, false).is_some());
         }
         assert_eq!(requests.len(), last / 2 + 1);
-        assert!((0..=last).step_by(2).all(|sequence| requests.close(sequence, 0)));
+        assert!((0..=last).step_by(2).all(|sequence| requests.close(sequence, 0, false).is_some()));
         assert_eq!(requests.len(), 0);
     }
 }

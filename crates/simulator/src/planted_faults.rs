@@ -1,10 +1,16 @@
 //! Each invariant that the simulator watches, broken on purpose through the tap, must end the run under its name.
 
-use symphony_scheduler::{ModelAction, ModelActions, ModelInput, Plan};
+use symphony_scheduler::{
+    ClusterActions, ClusterInput, ClusterPolicy, ModelAction, ModelActions, ModelInput, Plan, Request,
+};
 use symphony_types::{GpuId, Invariant, Nanos, RequestId, Time};
 use symphony_workload::Scenario;
 
 use crate::error::Error;
+use crate::hosted::Hosted;
+use crate::policy::scheduler_policy;
+use crate::policy_facts::PolicyFacts;
+use crate::queues_and_ranker::QueuesAndRanker;
 use crate::tap::{Open, Tap};
 use crate::world::World;
 
@@ -32,8 +38,13 @@ fn scenario() -> Scenario {
 }
 
 fn run(fault: impl Tap) -> Result<(), Error> {
-    let scenario = scenario();
-    World::new(&scenario, SEED, scenario.rate_rps, fault).run()
+    run_in(&scenario(), fault)
+}
+
+fn run_in(scenario: &Scenario, fault: impl Tap) -> Result<(), Error> {
+    let (policy, gpu_choice) = scheduler_policy(&scenario.policy);
+    let facts = PolicyFacts::new(scenario, SEED, scenario.rate_rps);
+    World::new(scenario, SEED, scenario.rate_rps, QueuesAndRanker::new(&facts, policy, gpu_choice, fault)).run()
 }
 
 /// Runs with a fault that changes every plan, and expects it to be found as this invariant.
@@ -166,11 +177,36 @@ fn s5_a_batch_that_does_not_hold_what_it_says() {
 }
 
 #[test]
-fn a_lost_request_ends_the_run_as_stuck() {
-    let error = run(|_: Time, _: &ModelInput, actions: &mut ModelActions| {
+fn s3_a_drop_that_is_never_reported() {
+    found(Invariant::S3, "neither an outcome nor a plan", |_: Time, _: &ModelInput, actions: &mut ModelActions| {
         actions.list.retain(|action| !matches!(action, ModelAction::Drop { .. }));
     });
-    let error = error.expect_err("drops that are never reported leave requests undecided").to_string();
+}
+
+/// A policy that keeps what it gets, and does nothing with it.
+#[derive(Default)]
+struct Sleeper {
+    kept: Vec<Request>,
+}
+
+impl ClusterPolicy for Sleeper {
+    fn step(&mut self, _: Time, input: ClusterInput, _: &mut ClusterActions) {
+        if let ClusterInput::Arrive { request, .. } = input {
+            self.kept.push(request);
+        }
+    }
+
+    fn waiting(&self) -> usize {
+        self.kept.len()
+    }
+}
+
+impl Hosted for Sleeper {}
+
+#[test]
+fn a_policy_that_sleeps_ends_the_run_as_stuck() {
+    let scenario = scenario();
+    let error = World::new(&scenario, SEED, scenario.rate_rps, Sleeper::default()).run().unwrap_err().to_string();
     assert!(error.contains("undecided long after their deadlines"), "{error}");
 }
 
@@ -180,9 +216,9 @@ fn lost_timers_and_offers_leave_no_event_where_nothing_more_arrives() {
     let trace = symphony_workload::Trace { rows: vec![(0.2, Some(0)), (0.3, Some(1))], time_scale: 1.0 };
     scenario.rate_rps = trace.rate_rps();
     scenario.arrival = symphony_workload::Arrival::Trace(trace.into());
-    World::new(&scenario, SEED, scenario.rate_rps, Open).run().expect("the trace alone is served");
+    run_in(&scenario, Open).expect("the trace alone is served");
     let lose = |_: Time, _: &ModelInput, actions: &mut ModelActions| actions.clear();
-    let error = World::new(&scenario, SEED, scenario.rate_rps, lose).run().unwrap_err().to_string();
+    let error = run_in(&scenario, lose).unwrap_err().to_string();
     assert!(error.contains("2 requests wait and no event is left"), "{error}");
     assert!(error.contains("--set workload.arrival.time_scale=1.0"), "{error}");
 }

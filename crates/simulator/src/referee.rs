@@ -1,17 +1,18 @@
-//! Invariants S1 to S5 at every event of a run (DESIGN section 11).
+//! Invariants S1, S2, S3 and S5 at every event of a run (DESIGN section 11), whatever the policy.
 
-use symphony_scheduler::{Delays, ModelAction, Plan, PlanCheck, Request, Violation};
+use symphony_scheduler::{Delays, Plan, PlanCheck, Request, Violation};
 use symphony_types::{GpuId, Invariant, LatencyProfile, RequestId, Time};
 
-use crate::open_requests::{OPEN_SPAN_MAX, OpenRequests};
+use crate::gpus::RunRequest;
+use crate::open_requests::{OPEN_SPAN_MAX, OpenRequest, OpenRequests};
 
-/// Watches what the decision objects order. Its own books are independent of theirs.
+/// Watches what the policy orders. Its own books are independent of the policy's.
 #[derive(Debug)]
 pub(crate) struct Referee {
     plans: PlanCheck,
     requests: OpenRequests,
     gpus: u32,
-    reply_and_lead: Delays,
+    delays: Delays,
 }
 
 fn violated<T>(invariant: Invariant, detail: String) -> Result<T, Violation> {
@@ -20,7 +21,7 @@ fn violated<T>(invariant: Invariant, detail: String) -> Result<T, Violation> {
 
 impl Referee {
     pub(crate) fn new(gpus: u32, delays: Delays) -> Self {
-        Self { plans: PlanCheck::new(gpus), requests: OpenRequests::new(), gpus, reply_and_lead: delays }
+        Self { plans: PlanCheck::new(gpus), requests: OpenRequests::new(), gpus, delays }
     }
 
     /// Requests without an outcome.
@@ -29,28 +30,41 @@ impl Referee {
     }
 
     #[inline]
-    pub(crate) fn arrived(&mut self, model: u32, id: RequestId) -> Result<(), Violation> {
-        if self.requests.open(id.sequence, model) {
+    pub(crate) fn arrived(&mut self, now: Time, model: u32, request: &Request) -> Result<(), Violation> {
+        let open = OpenRequest { arrived: now, deadline: request.deadline, model, planned: false };
+        if self.requests.open(request.id.sequence, open) {
             return Ok(());
         }
-        let detail = format!("request {id} arrives while one {OPEN_SPAN_MAX} arrivals older has no outcome");
-        violated(Invariant::S5, detail)
+        let id = request.id;
+        violated(Invariant::S5, format!("request {id} arrives while one {OPEN_SPAN_MAX} arrivals older has no outcome"))
     }
 
+    /// The policy drops a request.
     #[inline]
-    pub(crate) fn decided(&mut self, model: u32, id: RequestId) -> Result<(), Violation> {
-        if self.requests.close(id.sequence, model) {
-            return Ok(());
-        }
-        let detail = format!("model {model} decides request {id}, which is not open or not its own");
-        violated(Invariant::S3, detail)
+    pub(crate) fn dropped(&mut self, model: u32, id: RequestId) -> Result<OpenRequest, Violation> {
+        self.requests.close(id.sequence, model, false).map_or_else(|| not_its_own(model, id), Ok)
+    }
+
+    /// A GPU has answered a request.
+    #[inline]
+    pub(crate) fn finished(&mut self, model: u32, id: RequestId) -> Result<OpenRequest, Violation> {
+        self.requests.close(id.sequence, model, true).map_or_else(|| not_its_own(model, id), Ok)
+    }
+
+    /// A GPU gives a request back that it was to answer.
+    pub(crate) fn given_back(&mut self, model: u32, id: RequestId) -> Result<OpenRequest, Violation> {
+        self.requests.set_planned(id.sequence, model, false).map_or_else(|| not_its_own(model, id), Ok)
+    }
+
+    /// The GPU can start a new plan from `until` on, whatever it was given before; never, while it has failed.
+    pub(crate) fn busy_until(&mut self, gpu: GpuId, until: Time) {
+        self.plans.busy_until(gpu, until);
     }
 
     /// A plan of `model` is sent at `now`.
-    pub(crate) fn executed(
+    pub(crate) fn planned(
         &mut self,
         now: Time,
-        model: u32,
         profile: &LatencyProfile,
         plan: &Plan,
         requests: &[Request],
@@ -67,7 +81,7 @@ impl Referee {
             );
             return violated(Invariant::S5, detail);
         }
-        let reaches = now + self.reply_and_lead.lead(plan.batch);
+        let reaches = now + self.delays.lead(plan.batch);
         if plan.start < reaches || plan.end != plan.start + profile.latency(plan.batch) {
             let detail = format!(
                 "a plan of {} made at {now} reaches its GPU at {reaches} and takes {}; it says from {} to {}",
@@ -78,60 +92,52 @@ impl Referee {
             );
             return violated(Invariant::S2, detail);
         }
-        for request in requests {
-            if plan.end + self.reply_and_lead.reply > request.deadline {
-                let detail = format!(
-                    "request {} is due at {}, its plan ends at {} and the reply takes {}",
-                    request.id, request.deadline, plan.end, self.reply_and_lead.reply
-                );
-                return violated(Invariant::S2, detail);
-            }
-            self.decided(model, request.id)?;
-        }
         Ok(())
     }
 
-    /// A model answered a grant of `gpu` with these orders.
-    pub(crate) fn answered(&self, gpu: GpuId, orders: &[ModelAction]) -> Result<(), Violation> {
-        let (mut releases, mut used_until, mut released_at) = (0, None, None);
-        for order in orders {
-            match order {
-                ModelAction::Release { gpu: released, free_at } if *released == gpu => {
-                    releases += 1;
-                    released_at = Some(*free_at);
-                }
-                ModelAction::Release { .. } => releases = u32::MAX - 1,
-                ModelAction::Execute(plan) if plan.gpu == gpu && used_until.is_none() => used_until = Some(plan.end),
-                ModelAction::Execute(_) => releases = u32::MAX - 1,
-                _ => {}
-            }
-        }
-        if releases != 1 || used_until.is_some_and(|end| released_at != Some(end)) {
+    /// A request of that plan.
+    #[inline]
+    pub(crate) fn planned_request(
+        &mut self,
+        model: u32,
+        plan: &Plan,
+        request: &Request,
+    ) -> Result<RunRequest, Violation> {
+        if plan.end + self.delays.reply > request.deadline {
             let detail = format!(
-                "the grant of {gpu} was answered by {orders:?}; expected one release, at the plan's end if used"
+                "request {} is due at {}, its plan ends at {} and the reply takes {}",
+                request.id, request.deadline, plan.end, self.delays.reply
             );
-            return violated(Invariant::S4, detail);
+            return violated(Invariant::S2, detail);
         }
-        Ok(())
-    }
-
-    /// Orders that do not answer a grant.
-    #[inline]
-    pub(crate) fn ungranted(&self, orders: &[ModelAction]) -> Result<(), Violation> {
-        for order in orders {
-            if let ModelAction::Execute(Plan { gpu, .. }) | ModelAction::Release { gpu, .. } = order {
-                return violated(Invariant::S4, format!("{gpu} is used or released without a grant: {order:?}"));
+        let id = request.id;
+        match self.requests.set_planned(id.sequence, model, true) {
+            Some(open) if open.deadline == request.deadline => {
+                Ok(RunRequest { request: *request, arrived: open.arrived })
             }
+            Some(open) => violated(
+                Invariant::S2,
+                format!("request {id} is planned for {}, it is due at {}", request.deadline, open.deadline),
+            ),
+            None => not_its_own(model, id),
         }
-        Ok(())
     }
 
-    /// The queue of a model after a step.
+    /// What the policy says it holds after a step.
     #[inline]
-    pub(crate) fn queued(&self, model: u32, len: usize, requests_max: usize) -> Result<(), Violation> {
-        if len <= requests_max {
+    pub(crate) fn waiting(&self, waiting: usize) -> Result<(), Violation> {
+        if self.requests.waiting() == waiting as u64 {
             return Ok(());
         }
-        violated(Invariant::S5, format!("model {model} queues {len} requests; at most {requests_max} may wait"))
+        let open = self.requests.waiting();
+        violated(
+            Invariant::S3,
+            format!("{open} requests have neither an outcome nor a plan, the policy holds {waiting}"),
+        )
     }
+}
+
+#[cold]
+fn not_its_own<T>(model: u32, id: RequestId) -> Result<T, Violation> {
+    violated(Invariant::S3, format!("model {model} decides request {id}, which is not open or not its own"))
 }

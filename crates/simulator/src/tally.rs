@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use symphony_scheduler::{Plan, Request};
 use symphony_types::{Nanos, Time};
 use symphony_workload::Scenario;
 
+use crate::gpus::Run;
 use crate::histogram::{Histogram, rank_of};
 use crate::result::{ModelResult, Queueing, RunResult};
 
@@ -98,55 +98,60 @@ impl Tally {
     }
 
     /// Returns the model's bad requests so far.
-    pub(crate) fn dropped(&mut self, model: usize, request: &Request) -> u64 {
-        if self.counts(request.deadline - self.models[model].slo) {
+    pub(crate) fn dropped(&mut self, model: usize, arrived: Time) -> u64 {
+        if self.counts(arrived) {
             self.models[model].dropped += 1;
             self.undecided -= 1;
         }
-        self.models[model].late + self.models[model].dropped
+        self.models[model].bad()
     }
 
-    /// Returns the model's bad requests so far.
-    pub(crate) fn executed(&mut self, model: usize, plan: &Plan, requests: &[Request]) -> u64 {
-        let busy = plan.end.min(self.until).since(plan.start.max(self.from)).get();
+    /// A request was answered by this run. True if it counts.
+    #[inline]
+    pub(crate) fn answered(&mut self, run: &Run, arrived: Time, deadline: Time) -> bool {
+        if !self.counts(arrived) {
+            return false;
+        }
+        let answered = run.end + self.reply;
+        let model = &mut self.models[run.model as usize];
+        if answered <= deadline {
+            model.good += 1
+        } else {
+            model.late += 1
+        }
+        model.latency.record(answered.since(arrived));
+        self.queueing.record(run.start.since(arrived));
+        self.undecided -= 1;
+        true
+    }
+
+    /// A GPU executed in this time, to the end or not.
+    pub(crate) fn ran(&mut self, run: &Run) {
+        let busy = run.end.min(self.until).since(run.start.max(self.from)).get();
         if busy > 0 {
             self.busy_ns += busy;
-            self.used[plan.gpu.get() as usize] = true;
+            self.used[run.plan.gpu.get() as usize] = true;
         }
-        let slo = self.models[model].slo;
-        let mut counted = 0;
-        for request in requests {
-            let arrival = request.deadline - slo;
-            if !self.counts(arrival) {
-                continue;
-            }
-            counted += 1;
-            let latency = (plan.end + self.reply).since(arrival);
-            let model = &mut self.models[model];
-            if latency <= slo {
-                model.good += 1
-            } else {
-                model.late += 1
-            }
-            model.latency.record(latency);
-            self.queueing.record(plan.start.since(arrival));
-        }
+    }
+
+    /// A batch has ended that `counted` requests rode in which count. Returns the model's bad requests so far.
+    pub(crate) fn batch(&mut self, run: &Run, counted: u64) -> u64 {
+        let model = &mut self.models[run.model as usize];
         if counted > 0 {
-            self.undecided -= counted;
-            let batch = plan.batch as usize;
+            let batch = run.plan.batch as usize;
             if batch >= self.by_batch.len() {
                 self.by_batch.resize(batch + 1, 0);
             }
             self.by_batch[batch] += counted;
-            self.models[model].batches += 1;
-            self.models[model].batch_items += u64::from(plan.batch);
+            model.batches += 1;
+            model.batch_items += u64::from(run.plan.batch);
         }
-        self.models[model].late + self.models[model].dropped
+        model.bad()
     }
 
     /// Whether every model's p99 is within its SLO. Counts decided requests only.
     pub(crate) fn meets_slo(&self) -> bool {
-        self.models.iter().all(|model| !misses_p99(model.late + model.dropped, model.offered))
+        self.models.iter().all(|model| !misses_p99(model.bad(), model.offered))
     }
 
     pub(crate) fn into_result(self, scenario: &Scenario, seed: u64) -> RunResult {
@@ -179,6 +184,10 @@ impl Tally {
 }
 
 impl ModelTally {
+    const fn bad(&self) -> u64 {
+        self.late + self.dropped
+    }
+
     fn result(&self, name: &str) -> ModelResult {
         let mean_batch = (self.batches > 0).then(|| self.batch_items as f64 / self.batches as f64);
         ModelResult {

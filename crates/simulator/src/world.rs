@@ -1,26 +1,23 @@
-//! The event loop: virtual time around the production decision objects.
-
-use std::collections::VecDeque;
+//! The event loop: virtual time, arrivals and GPUs around a policy.
 
 use symphony_scheduler::{
-    Delays, GPUS_MAX, GpuRanker, MODELS_MAX, MinTree, ModelAction, ModelActions, ModelInput, ModelQueue,
-    ModelQueueConfig, QUEUE_REQUESTS_MAX, RankAction, RankActions, RankInput, Request, Violation,
+    ClusterAction, ClusterActions, ClusterInput, GPUS_MAX, MODELS_MAX, MinTree, Plan, Request, Violation,
 };
 use symphony_types::{BootId, FrontendId, GpuId, Nanos, RequestId, Time};
 use symphony_workload::{ArrivalStream, SCENARIO_GPUS_MAX, SCENARIO_MODELS_MAX, Scenario, arrival_streams};
 
+use crate::build_policy::{UsePolicy, build_policy};
 use crate::error::{Error, replay_command};
-use crate::policy::scheduler_policy;
+use crate::gpus::Gpus;
+use crate::hosted::{Fault, Hosted};
+use crate::policy_facts::PolicyFacts;
 use crate::referee::Referee;
 use crate::result::RunResult;
+use crate::spin_trap::SpinTrap;
 use crate::tally::{Tally, misses_p99};
-use crate::tap::{Open, Tap};
 
-/// Steps that may happen in one instant, arrivals aside, before the run counts as spinning; 16 more per model and GPU.
-/// An honest instant takes a few steps per model and GPU: a wake, a grant, an answer.
-pub const SPIN_STEPS_MIN: u64 = 10_000;
-/// How long after its deadline a request may stay undecided before the run counts as stuck. An honest scheduler decides
-/// by the deadline.
+/// How long after its deadline, and after the end of every plan, a request may stay undecided before the run counts as
+/// stuck. An honest scheduler decides by the deadline.
 const DECIDED_AFTER_MAX: Nanos = Nanos::from_millis(1_000);
 
 // Every scenario fits one rank thread.
@@ -40,9 +37,18 @@ pub struct Verdict {
 /// # Errors
 /// If an invariant is violated or the run is stuck: an error of the scheduler, with the command that repeats it.
 pub fn simulate(scenario: &Scenario, seed: u64, rate_rps: f64) -> Result<RunResult, Error> {
-    let mut world = World::new(scenario, seed, rate_rps, Open);
-    world.run()?;
-    Ok(world.tally.into_result(scenario, seed))
+    struct Simulate<'a>(&'a Scenario, u64, f64);
+    impl UsePolicy for Simulate<'_> {
+        type Output = Result<RunResult, Error>;
+        fn with<P: Hosted>(self, policy: P) -> Self::Output {
+            let Self(scenario, seed, rate_rps) = self;
+            let mut world = World::new(scenario, seed, rate_rps, policy);
+            world.run()?;
+            Ok(world.into_result())
+        }
+    }
+    let facts = PolicyFacts::new(scenario, seed, rate_rps);
+    build_policy(&scenario.policy, &facts, Simulate(scenario, seed, rate_rps))
 }
 
 /// Whether every model's p99 meets its SLO at this rate. Ends as soon as failure is certain.
@@ -50,11 +56,20 @@ pub fn simulate(scenario: &Scenario, seed: u64, rate_rps: f64) -> Result<RunResu
 /// # Errors
 /// As [`simulate`].
 pub fn meets_slo(scenario: &Scenario, seed: u64, rate_rps: f64) -> Result<Verdict, Error> {
-    let mut world = World::new(scenario, seed, rate_rps, Open);
-    world.offered = Some(offered(scenario, seed, rate_rps));
-    world.run()?;
-    let passed = !world.failed && world.tally.meets_slo();
-    Ok(Verdict { passed, simulated_requests: world.tally.simulated() })
+    struct MeetsSlo<'a>(&'a Scenario, u64, f64);
+    impl UsePolicy for MeetsSlo<'_> {
+        type Output = Result<Verdict, Error>;
+        fn with<P: Hosted>(self, policy: P) -> Self::Output {
+            let Self(scenario, seed, rate_rps) = self;
+            let mut world = World::new(scenario, seed, rate_rps, policy);
+            world.offered = Some(offered(scenario, seed, rate_rps));
+            world.run()?;
+            let passed = !world.failed && world.tally.meets_slo();
+            Ok(Verdict { passed, simulated_requests: world.tally.simulated() })
+        }
+    }
+    let facts = PolicyFacts::new(scenario, seed, rate_rps);
+    build_policy(&scenario.policy, &facts, MeetsSlo(scenario, seed, rate_rps))
 }
 
 /// Requests that will be counted per model. Arrivals do not depend on what the scheduler does, so this is known before.
@@ -68,85 +83,58 @@ fn offered(scenario: &Scenario, seed: u64, rate_rps: f64) -> Vec<u64> {
     arrival_streams(scenario, seed, rate_rps).into_iter().map(count).collect()
 }
 
-/// Where events come from, as slots of one tournament tree. Of events in the same instant the lowest slot goes first:
-/// the ranker's timer, then arrivals, then timers of models, each in the order of the scenario.
-#[derive(Clone, Copy)]
-enum Source {
-    Ranker,
-    Arrival(usize),
-    ModelTimer(usize),
-}
-
-pub(crate) struct World<'a, T> {
+pub(crate) struct World<'a, P> {
     scenario: &'a Scenario,
     seed: u64,
     rate_rps: f64,
     now: Time,
-    timers: MinTree,
+    policy: P,
+    wants_reports: bool,
+    /// When the policy wants to be woken.
+    wake_at: Time,
+    /// The next arrival of each model.
+    next_arrivals: MinTree,
     arrivals: Vec<ArrivalStream>,
-    queues: Vec<ModelQueue>,
-    ranker: GpuRanker,
+    gpus: Gpus,
     referee: Referee,
     tally: Tally,
-    tap: T,
     /// Arrivals so far: the next request's sequence number.
     sequence: u64,
     /// With the final number of counted requests per model, the run ends when a model has certainly failed.
     offered: Option<Vec<u64>>,
     failed: bool,
-    spin_since: Time,
-    spin_steps: u64,
-    // Reused, so that a turn does not allocate.
-    actions: ModelActions,
-    rank_actions: RankActions,
-    grants: VecDeque<(u32, GpuId, Time)>,
+    spin: SpinTrap,
+    stuck_after: Time,
+    /// Reused, so that a turn does not allocate.
+    orders: ClusterActions,
 }
 
-impl<'a, T: Tap> World<'a, T> {
-    pub(crate) fn new(scenario: &'a Scenario, seed: u64, rate_rps: f64, tap: T) -> Self {
-        let network = scenario.network;
-        // Timers of virtual time are never late: no guard.
-        let delays = Delays {
-            control: network.control,
-            data_per_item: network.data_per_item,
-            reply: network.reply,
-            guard: Nanos::ZERO,
-        };
-        let (policy, choice) = scheduler_policy(&scenario.policy);
+impl<'a, P: Hosted> World<'a, P> {
+    pub(crate) fn new(scenario: &'a Scenario, seed: u64, rate_rps: f64, policy: P) -> Self {
+        let facts = PolicyFacts::new(scenario, seed, rate_rps);
         let (models, gpus) = (scenario.models.len(), scenario.gpu_count());
-        let queue = |model: &symphony_workload::ModelSpec| {
-            ModelQueue::new(ModelQueueConfig {
-                profile: (*model.profile).clone(),
-                slo: model.slo,
-                policy,
-                delays,
-                requests_max: QUEUE_REQUESTS_MAX,
-            })
-        };
+        let tally = Tally::new(scenario);
+        let slo_max = scenario.models.iter().map(|model| model.slo).max().unwrap_or(Nanos::ZERO);
         let mut world = Self {
             scenario,
             seed,
             rate_rps,
             now: Time::ZERO,
-            timers: MinTree::new(1 + 2 * models),
+            wants_reports: policy.wants_reports(),
+            policy,
+            wake_at: Time::NEVER,
+            next_arrivals: MinTree::new(models),
             arrivals: arrival_streams(scenario, seed, rate_rps),
-            queues: scenario.models.iter().map(queue).collect(),
-            ranker: GpuRanker::new(models as u32, gpus, choice),
-            referee: Referee::new(gpus, delays),
-            tally: Tally::new(scenario),
-            tap,
+            gpus: Gpus::new(gpus),
+            referee: Referee::new(gpus, facts.delays),
+            stuck_after: tally.until() + slo_max + DECIDED_AFTER_MAX,
+            tally,
             sequence: 0,
             offered: None,
             failed: false,
-            spin_since: Time::ZERO,
-            spin_steps: 0,
-            actions: ModelActions::default(),
-            rank_actions: RankActions::default(),
-            grants: VecDeque::new(),
+            spin: SpinTrap::new(models, gpus),
+            orders: ClusterActions::default(),
         };
-        for gpu in 0..gpus {
-            world.rank(RankInput::BusyUntil { gpu: GpuId::new(gpu), free_at: Time::ZERO });
-        }
         for model in 0..models {
             world.schedule_arrival(model);
         }
@@ -155,135 +143,153 @@ impl<'a, T: Tap> World<'a, T> {
 
     /// Runs until every counted request is decided, or one model has certainly failed.
     pub(crate) fn run(&mut self) -> Result<(), Error> {
-        let slo_max = self.scenario.models.iter().map(|model| model.slo).max().unwrap_or(Nanos::ZERO);
-        let stuck_after = self.tally.until() + slo_max + DECIDED_AFTER_MAX;
+        for gpu in 0..self.scenario.gpu_count() {
+            self.step(ClusterInput::GpuUp { gpu: GpuId::new(gpu), free_at: Time::ZERO })?;
+        }
         while !self.failed {
-            let Some((slot, at)) = self.timers.min() else {
+            // Of events in the same instant, ends of plans go first, then the policy's timer, then arrivals in the order
+            // of the scenario.
+            let (ends, arrives) = (self.gpus.next_end(), Time::from_nanos(self.next_arrivals.min_key()));
+            let at = ends.min(self.wake_at).min(arrives);
+            if at == Time::NEVER {
                 if self.referee.open() > 0 {
                     return Err(self.stuck(format!("{} requests wait and no event is left", self.referee.open())));
                 }
                 return Ok(());
-            };
+            }
             // An order may ask for a time that has passed; time itself never goes back.
-            self.now = self.now.max(Time::from_nanos(at));
+            self.now = self.now.max(at);
             if self.now >= self.tally.until() && self.tally.undecided() == 0 {
                 return Ok(());
             }
-            if self.now > stuck_after {
+            if self.now > self.stuck_after {
                 let what = format!("{} requests are undecided long after their deadlines", self.tally.undecided());
                 return Err(self.stuck(what));
             }
-            match self.source(slot) {
-                Source::Ranker => {
-                    self.timers.set(slot, MinTree::EMPTY);
-                    self.count_step()?;
-                    self.rank(RankInput::Wake);
-                }
-                Source::Arrival(model) => self.arrive(model)?,
-                Source::ModelTimer(model) => {
-                    self.timers.set(slot, MinTree::EMPTY);
-                    self.step_model(model, ModelInput::Wake)?;
-                }
-            }
-            while let Some((model, gpu, free_at)) = self.grants.pop_front() {
-                self.step_model(model as usize, ModelInput::Grant { gpu, free_at })?;
+            if at == ends {
+                self.end_plan()?;
+            } else if at == self.wake_at {
+                self.wake_at = Time::NEVER;
+                self.step(ClusterInput::Wake)?;
+            } else {
+                self.arrive()?;
             }
         }
         Ok(())
     }
 
-    fn source(&self, slot: usize) -> Source {
-        let models = self.queues.len();
-        match slot.checked_sub(1) {
-            None => Source::Ranker,
-            Some(model) if model < models => Source::Arrival(model),
-            Some(beyond) => Source::ModelTimer(beyond - models),
-        }
+    pub(crate) fn into_result(self) -> RunResult {
+        self.tally.into_result(self.scenario, self.seed)
+    }
+
+    #[cfg(test)]
+    pub(crate) const fn policy(&self) -> &P {
+        &self.policy
     }
 
     fn schedule_arrival(&mut self, model: usize) {
         let next = self.arrivals[model].next_arrival().unwrap_or(Time::NEVER);
-        self.timers.set(1 + model, next.as_nanos());
+        self.next_arrivals.set(model, next.as_nanos());
     }
 
-    fn arrive(&mut self, model: usize) -> Result<(), Error> {
+    fn arrive(&mut self) -> Result<(), Error> {
+        let Some((model, _)) = self.next_arrivals.min() else { return Ok(()) };
         let id = RequestId { frontend: FrontendId::new(0), boot: BootId::new(self.seed), sequence: self.sequence };
         self.sequence += 1;
         self.schedule_arrival(model);
         self.tally.arrived(model, self.now);
-        self.referee.arrived(model as u32, id).map_err(|violation| self.violated(violation))?;
-        let deadline = self.now + self.scenario.models[model].slo;
+        let request = Request { id, deadline: self.now + self.scenario.models[model].slo, items: 1 };
+        let model = model as u32;
+        self.referee.arrived(self.now, model, &request).map_err(|violation| self.violated(violation))?;
         // Many requests may arrive in the same instant; what they set off is bounded by their number.
-        self.spin_steps = 0;
-        self.step_model(model, ModelInput::Arrive(Request { id, deadline, items: 1 }))
+        self.spin.reset();
+        self.step(ClusterInput::Arrive { model, request })
     }
 
-    /// One step of a model's queue, and its orders carried out.
-    fn step_model(&mut self, model: usize, input: ModelInput) -> Result<(), Error> {
-        self.count_step()?;
-        self.actions.clear();
-        self.queues[model].step(self.now, input, &mut self.actions);
-        self.tap.model_step(self.now, &input, &mut self.actions);
-        self.carry_out(model, &input).map_err(|violation| self.violated(violation))
-    }
-
-    fn carry_out(&mut self, model: usize, input: &ModelInput) -> Result<(), Violation> {
-        match *input {
-            ModelInput::Grant { gpu, .. } => self.referee.answered(gpu, &self.actions.list)?,
-            _ => self.referee.ungranted(&self.actions.list)?,
+    /// The plan that ends next has ended: its requests have their outcome.
+    fn end_plan(&mut self) -> Result<(), Error> {
+        let (referee, tally) = (&mut self.referee, &mut self.tally);
+        let (mut counted, mut violation) = (0, None);
+        let run = self.gpus.finish(|run, of| match referee.finished(run.model, of.request.id) {
+            Ok(request) => counted += u64::from(tally.answered(run, request.arrived, request.deadline)),
+            Err(found) => violation = Some(found),
+        });
+        let Some(run) = run else { return Ok(()) };
+        if let Some(violation) = violation {
+            return Err(self.violated(violation));
         }
-        self.referee.queued(model as u32, self.queues[model].len(), QUEUE_REQUESTS_MAX)?;
-        let slot = model as u32;
-        for at in 0..self.actions.list.len() {
-            match self.actions.list[at] {
-                ModelAction::Offer { answered, candidate } => {
-                    self.rank(RankInput::Offer { model: slot, answered, candidate });
-                }
-                ModelAction::Execute(plan) => {
-                    let requests = self.actions.requests_of(&plan);
-                    let profile = &self.scenario.models[model].profile;
-                    self.referee.executed(self.now, slot, profile, &plan, requests)?;
-                    let bad = self.tally.executed(model, &plan, requests);
+        self.tally.ran(&run);
+        let bad = self.tally.batch(&run, counted);
+        self.give_up_if_certain(run.model, bad);
+        if !self.wants_reports {
+            return Ok(());
+        }
+        self.step(ClusterInput::Done {
+            gpu: run.plan.gpu,
+            model: run.model,
+            start_late: run.start.since(run.plan.start),
+            latency: run.end.since(run.start),
+        })
+    }
+
+    /// One step of the policy, and its orders carried out.
+    fn step(&mut self, input: ClusterInput) -> Result<(), Error> {
+        self.spin.count(self.now).map_err(|spins| self.stuck(spins))?;
+        self.orders.clear();
+        self.policy.step(self.now, input, &mut self.orders);
+        match self.policy.fault() {
+            None => {}
+            Some(Fault::Violation(violation)) => return Err(self.violated(violation)),
+            Some(Fault::Spins(spins)) => return Err(self.stuck(spins)),
+        }
+        self.carry_out().map_err(|violation| self.violated(violation))
+    }
+
+    fn carry_out(&mut self) -> Result<(), Violation> {
+        for at in 0..self.orders.list.len() {
+            match self.orders.list[at] {
+                ClusterAction::Execute { model, plan } => self.execute(model, &plan)?,
+                ClusterAction::Preempt(gpu) => self.preempt(gpu)?,
+                ClusterAction::Drop { model, request, .. } => {
+                    let open = self.referee.dropped(model, request.id)?;
+                    let bad = self.tally.dropped(model as usize, open.arrived);
                     self.give_up_if_certain(model, bad);
                 }
-                ModelAction::Release { gpu, free_at } => self.rank(RankInput::Release { model: slot, gpu, free_at }),
-                ModelAction::Drop { request, .. } => {
-                    self.referee.decided(slot, request.id)?;
-                    let bad = self.tally.dropped(model, &request);
-                    self.give_up_if_certain(model, bad);
-                }
-                ModelAction::WakeAt(at) => self.timers.set(1 + self.queues.len() + model, at.as_nanos()),
+                ClusterAction::WakeAt(at) => self.wake_at = at,
             }
         }
+        self.referee.waiting(self.policy.waiting())
+    }
+
+    fn execute(&mut self, model: u32, plan: &Plan) -> Result<(), Violation> {
+        let requests = self.orders.requests_of(plan);
+        self.referee.planned(self.now, &self.scenario.models[model as usize].profile, plan, requests)?;
+        let run = self.gpus.execute(model, plan, plan.end.since(plan.start));
+        for request in requests {
+            self.gpus.add_request(plan.gpu, self.referee.planned_request(model, plan, request)?);
+        }
+        self.stuck_after = self.stuck_after.max(run.end + DECIDED_AFTER_MAX);
         Ok(())
     }
 
-    /// One step of the ranker. Its grants wait until the model that is being served has had all its orders carried out.
-    fn rank(&mut self, input: RankInput) {
-        self.rank_actions.clear();
-        self.ranker.step(self.now, input, &mut self.rank_actions);
-        for action in &self.rank_actions {
-            match *action {
-                RankAction::Grant { model, gpu, free_at } => self.grants.push_back((model, gpu, free_at)),
-                RankAction::WakeAt(at) => self.timers.set(0, at.as_nanos()),
+    /// The GPU stops. What it had is the policy's again.
+    fn preempt(&mut self, gpu: GpuId) -> Result<(), Violation> {
+        let referee = &mut self.referee;
+        let mut violation = None;
+        let stopped = self.gpus.stop(self.now, gpu, |model, of| {
+            if let Err(found) = referee.given_back(model, of.request.id) {
+                violation = Some(found);
             }
+        });
+        if let Some(run) = stopped {
+            self.tally.ran(&run);
         }
+        self.referee.busy_until(gpu, self.now);
+        violation.map_or(Ok(()), Err)
     }
 
-    fn give_up_if_certain(&mut self, model: usize, bad: u64) {
-        self.failed |= self.offered.as_ref().is_some_and(|offered| misses_p99(bad, offered[model]));
-    }
-
-    fn count_step(&mut self) -> Result<(), Error> {
-        if self.now != self.spin_since {
-            (self.spin_since, self.spin_steps) = (self.now, 0);
-        }
-        self.spin_steps += 1;
-        let steps_max = SPIN_STEPS_MIN + 16 * (self.queues.len() as u64 + u64::from(self.scenario.gpu_count()));
-        if self.spin_steps > steps_max {
-            return Err(self.stuck(format!("more than {steps_max} steps without an arrival or the passing of time")));
-        }
-        Ok(())
+    fn give_up_if_certain(&mut self, model: u32, bad: u64) {
+        self.failed |= self.offered.as_ref().is_some_and(|offered| misses_p99(bad, offered[model as usize]));
     }
 
     fn violated(&self, violation: Violation) -> Error {

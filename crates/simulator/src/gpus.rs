@@ -1,0 +1,165 @@
+//! The GPUs of the virtual cluster: each executes its plans one after another.
+
+use std::collections::VecDeque;
+
+use symphony_scheduler::{MinTree, Plan, Request};
+use symphony_types::{GpuId, Nanos, Time};
+
+/// A plan on a GPU, with the times at which it really starts and ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    pub(crate) model: u32,
+    pub(crate) plan: Plan,
+    pub(crate) start: Time,
+    pub(crate) end: Time,
+}
+
+/// A request on a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RunRequest {
+    pub(crate) request: Request,
+    pub(crate) arrived: Time,
+}
+
+#[derive(Debug, Default)]
+struct Gpu {
+    /// The running plan, if its start has come, and those behind it.
+    runs: VecDeque<Run>,
+    /// Their requests, in the same order.
+    requests: VecDeque<RunRequest>,
+    /// The real end of the last of them.
+    free_at: Time,
+}
+
+/// All GPUs, and which of them ends a plan next.
+#[derive(Debug)]
+pub(crate) struct Gpus {
+    gpus: Vec<Gpu>,
+    ends: MinTree,
+}
+
+impl Gpus {
+    pub(crate) fn new(gpus: u32) -> Self {
+        Self { gpus: (0..gpus).map(|_| Gpu::default()).collect(), ends: MinTree::new(gpus as usize) }
+    }
+
+    /// When the next plan ends; [`Time::NEVER`] if none runs.
+    #[inline]
+    pub(crate) fn next_end(&self) -> Time {
+        Time::from_nanos(self.ends.min_key())
+    }
+
+    /// Queues a plan that will take `latency`. It starts as planned, or late if those before it are late. Its requests
+    /// follow, one by one.
+    #[inline]
+    pub(crate) fn execute(&mut self, model: u32, plan: &Plan, latency: Nanos) -> Run {
+        let slot = plan.gpu.get() as usize;
+        let gpu = &mut self.gpus[slot];
+        let start = plan.start.max(gpu.free_at);
+        let run = Run { model, plan: *plan, start, end: start + latency };
+        gpu.free_at = run.end;
+        if gpu.runs.is_empty() {
+            self.ends.set(slot, run.end.as_nanos());
+        }
+        gpu.runs.push_back(run);
+        run
+    }
+
+    /// The next request of the plan that was queued last on this GPU.
+    #[inline]
+    pub(crate) fn add_request(&mut self, gpu: GpuId, request: RunRequest) {
+        self.gpus[gpu.get() as usize].requests.push_back(request);
+    }
+
+    /// Takes the plan that ends next; its requests are handed to `answer`.
+    #[inline]
+    pub(crate) fn finish(&mut self, mut answer: impl FnMut(&Run, RunRequest)) -> Option<Run> {
+        let (slot, _) = self.ends.min()?;
+        let gpu = &mut self.gpus[slot];
+        let run = gpu.runs.pop_front()?;
+        let next = gpu.runs.front().map_or(MinTree::EMPTY, |next| next.end.as_nanos());
+        self.ends.set(slot, next);
+        gpu.requests.drain(..run.plan.requests as usize).for_each(|request| answer(&run, request));
+        Some(run)
+    }
+
+    /// Stops the running plan and forgets those behind it. `give_back` gets every request with its model. Returns the
+    /// plan that was running, ended now.
+    pub(crate) fn stop(&mut self, now: Time, gpu: GpuId, mut give_back: impl FnMut(u32, RunRequest)) -> Option<Run> {
+        let slot = gpu.get() as usize;
+        let gpu = self.gpus.get_mut(slot)?;
+        self.ends.set(slot, MinTree::EMPTY);
+        gpu.free_at = now;
+        let running = gpu.runs.front().filter(|run| run.start < now).map(|run| Run { end: now, ..*run });
+        for run in gpu.runs.drain(..) {
+            gpu.requests.drain(..run.plan.requests as usize).for_each(|request| give_back(run.model, request));
+        }
+        running
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use symphony_types::RequestId;
+
+    use super::*;
+
+    fn execute(gpus: &mut Gpus, model: u32, plan: &Plan, latency: u64, first: u64) {
+        gpus.execute(model, plan, Nanos::new(latency));
+        for sequence in first..first + u64::from(plan.requests) {
+            let id = RequestId { sequence, ..RequestId::default() };
+            let request = Request { id, deadline: Time::NEVER, items: 1 };
+            gpus.add_request(plan.gpu, RunRequest { request, arrived: Time::ZERO });
+        }
+    }
+
+    const AT: fn(u64) -> Time = Time::from_nanos;
+
+    fn plan(start: u64, end: u64, requests: u32) -> Plan {
+        Plan {
+            gpu: GpuId::new(0),
+            start: AT(start),
+            end: AT(end),
+            batch: requests,
+            must_end_by: Time::NEVER,
+            first: 0,
+            requests,
+        }
+    }
+
+    fn finished(gpus: &mut Gpus) -> (u64, u64, u64, Vec<u64>) {
+        let ends = gpus.next_end().as_nanos();
+        let mut sequences = Vec::new();
+        let run = gpus.finish(|_, request| sequences.push(request.request.id.sequence)).unwrap();
+        (run.start.as_nanos(), run.end.as_nanos(), ends, sequences)
+    }
+
+    #[test]
+    fn plans_run_one_after_another_and_a_late_one_delays_the_next() {
+        let mut gpus = Gpus::new(2);
+        execute(&mut gpus, 0, &plan(10, 20, 2), 15, 0);
+        execute(&mut gpus, 1, &plan(20, 30, 1), 10, 2);
+        execute(&mut gpus, 0, &plan(50, 60, 1), 5, 3);
+        assert_eq!(finished(&mut gpus), (10, 25, 25, vec![0, 1]));
+        assert_eq!(finished(&mut gpus), (25, 35, 35, vec![2]));
+        assert_eq!(finished(&mut gpus), (50, 55, 55, vec![3]));
+        assert_eq!(gpus.next_end(), Time::NEVER);
+    }
+
+    #[test]
+    fn a_stop_gives_back_what_ran_and_what_waited_and_frees_the_gpu() {
+        let mut gpus = Gpus::new(1);
+        execute(&mut gpus, 0, &plan(10, 20, 2), 10, 0);
+        execute(&mut gpus, 1, &plan(20, 30, 1), 10, 2);
+        let mut back = Vec::new();
+        let stopped = gpus.stop(AT(14), GpuId::new(0), |model, r| back.push((model, r.request.id.sequence))).unwrap();
+        assert_eq!((stopped.start, stopped.end), (AT(10), AT(14)));
+        assert_eq!(back, [(0, 0), (0, 1), (1, 2)]);
+        assert_eq!(gpus.next_end(), Time::NEVER);
+        execute(&mut gpus, 1, &plan(15, 25, 1), 10, 2);
+        assert_eq!(finished(&mut gpus), (15, 25, 25, vec![2]));
+        // A plan that has not begun takes no time.
+        execute(&mut gpus, 1, &plan(40, 50, 1), 10, 4);
+        assert_eq!(gpus.stop(AT(30), GpuId::new(0), |_, _| {}), None);
+    }
+}

@@ -1,0 +1,52 @@
+//! What a policy may know about the cluster when it is made.
+
+use std::sync::Arc;
+
+use symphony_scheduler::Delays;
+use symphony_types::{LatencyProfile, Nanos};
+use symphony_workload::Scenario;
+
+/// One model, as a policy may know it.
+#[derive(Clone, Debug)]
+pub struct ModelFacts {
+    /// ℓ(b).
+    pub profile: Arc<LatencyProfile>,
+    /// Its SLO.
+    pub slo: Nanos,
+    /// Its true mean rate in requests per second. Only policies that are told rates may look (Nexus is; Symphony
+    /// measures).
+    pub rate_rps: f64,
+}
+
+/// The cluster and its load, as a policy may know them.
+#[derive(Clone, Debug)]
+pub struct PolicyFacts {
+    /// Models by slot.
+    pub models: Vec<ModelFacts>,
+    /// GPUs; their ids are `0..gpus`.
+    pub gpus: u32,
+    /// Delays of the network, exact; the guard is zero, timers of virtual time are never late.
+    pub delays: Delays,
+    /// For policies that draw lots.
+    pub seed: u64,
+}
+
+impl PolicyFacts {
+    /// Of a scenario that is run with this seed at this total rate.
+    #[must_use]
+    pub fn new(scenario: &Scenario, seed: u64, rate_rps: f64) -> Self {
+        let network = scenario.network;
+        let delays = Delays {
+            control: network.control,
+            data_per_item: network.data_per_item,
+            reply: network.reply,
+            guard: Nanos::ZERO,
+        };
+        let model = |model: &symphony_workload::ModelSpec| ModelFacts {
+            profile: Arc::clone(&model.profile),
+            slo: model.slo,
+            rate_rps: rate_rps * model.share,
+        };
+        Self { models: scenario.models.iter().map(model).collect(), gpus: scenario.gpu_count(), delays, seed }
+    }
+}

@@ -1,0 +1,195 @@
+//! The production decision objects, put together as one policy: a queue per model and one ranker.
+
+use std::collections::VecDeque;
+
+use symphony_scheduler::{
+    ClusterAction, ClusterActions, ClusterInput, ClusterPolicy, GpuChoice, GpuRanker, MinTree, ModelAction,
+    ModelActions, ModelInput, ModelQueue, ModelQueueConfig, Policy, QUEUE_REQUESTS_MAX, RankAction, RankActions,
+    RankInput,
+};
+use symphony_types::{GpuId, Time};
+
+use crate::grant_check;
+use crate::hosted::{Fault, Hosted};
+use crate::policy_facts::PolicyFacts;
+use crate::spin_trap::SpinTrap;
+use crate::tap::Tap;
+
+/// The slot of the ranker's timer; those of the models follow. Of timers that ring in the same instant the lowest slot
+/// goes first.
+const RANKER: usize = 0;
+
+/// Hosts [`ModelQueue`]s and their [`GpuRanker`] as the runtime does, but for threads: messages between them take no
+/// time, and a grant is answered before anything else happens.
+pub(crate) struct QueuesAndRanker<T> {
+    queues: Vec<ModelQueue>,
+    ranker: GpuRanker,
+    timers: MinTree,
+    /// The time asked for last.
+    wake_at: Time,
+    waiting: usize,
+    tap: T,
+    grants: VecDeque<(u32, GpuId, Time)>,
+    spin: SpinTrap,
+    fault: Option<Fault>,
+    // Reused, so that a step does not allocate.
+    actions: ModelActions,
+    rank_actions: RankActions,
+}
+
+impl<T: Tap> QueuesAndRanker<T> {
+    pub(crate) fn new(facts: &PolicyFacts, policy: Policy, gpu_choice: GpuChoice, tap: T) -> Self {
+        let queue = |model: &crate::ModelFacts| {
+            ModelQueue::new(ModelQueueConfig {
+                profile: (*model.profile).clone(),
+                slo: model.slo,
+                policy,
+                delays: facts.delays,
+                requests_max: QUEUE_REQUESTS_MAX,
+            })
+        };
+        let models = facts.models.len();
+        Self {
+            queues: facts.models.iter().map(queue).collect(),
+            ranker: GpuRanker::new(models as u32, facts.gpus, gpu_choice),
+            timers: MinTree::new(1 + models),
+            wake_at: Time::NEVER,
+            waiting: 0,
+            tap,
+            grants: VecDeque::new(),
+            spin: SpinTrap::new(models, facts.gpus),
+            fault: None,
+            actions: ModelActions::default(),
+            rank_actions: RankActions::default(),
+        }
+    }
+
+    /// Counts a step of this instant; false if there were too many.
+    #[inline]
+    fn goes_on(&mut self, now: Time) -> bool {
+        match self.spin.count(now) {
+            Ok(()) => true,
+            Err(spins) => {
+                self.fault.get_or_insert(Fault::Spins(spins));
+                false
+            }
+        }
+    }
+
+    /// One step of a model's queue, and its orders carried out.
+    fn step_model(&mut self, now: Time, model: u32, input: ModelInput, out: &mut ClusterActions) {
+        if !self.goes_on(now) {
+            return;
+        }
+        let slot = model as usize;
+        self.actions.list.clear();
+        // The queue adds its plans' requests right where they belong.
+        std::mem::swap(&mut self.actions.planned, &mut out.planned);
+        let waited = self.queues[slot].len();
+        self.queues[slot].step(now, input, &mut self.actions);
+        let waits = self.queues[slot].len();
+        self.waiting = self.waiting + waits - waited;
+        self.tap.model_step(now, &input, &mut self.actions);
+        std::mem::swap(&mut self.actions.planned, &mut out.planned);
+        let checked = match input {
+            ModelInput::Grant { gpu, .. } => grant_check::answered(gpu, &self.actions.list),
+            _ => grant_check::ungranted(&self.actions.list),
+        };
+        if let Err(violation) = checked.and_then(|()| grant_check::queued(model, waits, QUEUE_REQUESTS_MAX)) {
+            self.fault.get_or_insert(Fault::Violation(violation));
+        }
+        for at in 0..self.actions.list.len() {
+            match self.actions.list[at] {
+                ModelAction::Offer { answered, candidate } => {
+                    self.rank(now, RankInput::Offer { model, answered, candidate });
+                }
+                ModelAction::Execute(plan) => out.list.push(ClusterAction::Execute { model, plan }),
+                ModelAction::Release { gpu, free_at } => self.rank(now, RankInput::Release { model, gpu, free_at }),
+                ModelAction::Drop { request, reason } => {
+                    out.list.push(ClusterAction::Drop { model, request, reason });
+                }
+                ModelAction::WakeAt(at) => self.timers.set(1 + slot, at.as_nanos()),
+            }
+        }
+    }
+
+    /// One step of the ranker. Its grants wait until the model that is being served has had all its orders carried out.
+    fn rank(&mut self, now: Time, input: RankInput) {
+        self.rank_actions.clear();
+        self.ranker.step(now, input, &mut self.rank_actions);
+        for action in &self.rank_actions {
+            match *action {
+                RankAction::Grant { model, gpu, free_at } => self.grants.push_back((model, gpu, free_at)),
+                RankAction::WakeAt(at) => self.timers.set(RANKER, at.as_nanos()),
+            }
+        }
+    }
+
+    fn answer_grants(&mut self, now: Time, out: &mut ClusterActions) {
+        while let Some((model, gpu, free_at)) = self.grants.pop_front() {
+            self.step_model(now, model, ModelInput::Grant { gpu, free_at }, out);
+            if self.fault.is_some() {
+                return;
+            }
+        }
+    }
+
+    /// Serves every timer that is due.
+    fn ring(&mut self, now: Time, out: &mut ClusterActions) {
+        while let Some((slot, at)) = self.timers.min() {
+            if at > now.as_nanos() || self.fault.is_some() {
+                return;
+            }
+            self.timers.set(slot, MinTree::EMPTY);
+            if slot == RANKER {
+                if self.goes_on(now) {
+                    self.rank(now, RankInput::Wake);
+                }
+            } else {
+                self.step_model(now, (slot - 1) as u32, ModelInput::Wake, out);
+            }
+            self.answer_grants(now, out);
+        }
+    }
+}
+
+impl<T: Tap> ClusterPolicy for QueuesAndRanker<T> {
+    fn step(&mut self, now: Time, input: ClusterInput, out: &mut ClusterActions) {
+        match input {
+            ClusterInput::Arrive { model, request } => {
+                // Many requests may arrive in the same instant; what they set off is bounded by their number.
+                self.spin.reset();
+                self.step_model(now, model, ModelInput::Arrive(request), out);
+            }
+            ClusterInput::GpuUp { gpu, free_at } => self.rank(now, RankInput::BusyUntil { gpu, free_at }),
+            ClusterInput::GpuDown(gpu) => self.rank(now, RankInput::Remove(gpu)),
+            // Execution is exact: what a report says is known already.
+            ClusterInput::Done { .. } => {}
+            ClusterInput::Wake => {
+                self.wake_at = Time::NEVER;
+                self.ring(now, out);
+            }
+        }
+        self.answer_grants(now, out);
+        let wake_at = Time::from_nanos(self.timers.min_key());
+        if wake_at != self.wake_at {
+            self.wake_at = wake_at;
+            out.list.push(ClusterAction::WakeAt(wake_at));
+        }
+    }
+
+    fn waiting(&self) -> usize {
+        self.waiting
+    }
+}
+
+impl<T: Tap> Hosted for QueuesAndRanker<T> {
+    fn wants_reports(&self) -> bool {
+        false
+    }
+
+    #[inline]
+    fn fault(&mut self) -> Option<Fault> {
+        self.fault.take()
+    }
+}
