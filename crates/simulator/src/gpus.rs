@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use symphony_scheduler::{MinTree, Plan, Request};
+use symphony_scheduler::{MinTree, Plan};
 use symphony_types::{GpuId, Nanos, Time};
 
 /// A plan on a GPU, with the times at which it really starts and ends.
@@ -14,19 +14,12 @@ pub(crate) struct Run {
     pub(crate) end: Time,
 }
 
-/// A request on a GPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RunRequest {
-    pub(crate) request: Request,
-    pub(crate) arrived: Time,
-}
-
 #[derive(Debug, Default)]
 struct Gpu {
     /// The running plan, if its start has come, and those behind it.
     runs: VecDeque<Run>,
-    /// Their requests, in the same order.
-    requests: VecDeque<RunRequest>,
+    /// Sequence numbers of their requests, in the same order.
+    requests: VecDeque<u64>,
     /// The real end of the last of them.
     free_at: Time,
 }
@@ -67,32 +60,32 @@ impl Gpus {
 
     /// The next request of the plan that was queued last on this GPU.
     #[inline]
-    pub(crate) fn add_request(&mut self, gpu: GpuId, request: RunRequest) {
-        self.gpus[gpu.get() as usize].requests.push_back(request);
+    pub(crate) fn add_request(&mut self, gpu: GpuId, sequence: u64) {
+        self.gpus[gpu.get() as usize].requests.push_back(sequence);
     }
 
     /// Takes the plan that ends next; its requests are handed to `answer`.
     #[inline]
-    pub(crate) fn finish(&mut self, mut answer: impl FnMut(&Run, RunRequest)) -> Option<Run> {
+    pub(crate) fn finish(&mut self, mut answer: impl FnMut(&Run, u64)) -> Option<Run> {
         let (slot, _) = self.ends.min()?;
         let gpu = &mut self.gpus[slot];
         let run = gpu.runs.pop_front()?;
         let next = gpu.runs.front().map_or(MinTree::EMPTY, |next| next.end.as_nanos());
         self.ends.set(slot, next);
-        gpu.requests.drain(..run.plan.requests as usize).for_each(|request| answer(&run, request));
+        gpu.requests.drain(..run.plan.requests as usize).for_each(|sequence| answer(&run, sequence));
         Some(run)
     }
 
     /// Stops the running plan and forgets those behind it. `give_back` gets every request with its model. Returns the
     /// plan that was running, ended now.
-    pub(crate) fn stop(&mut self, now: Time, gpu: GpuId, mut give_back: impl FnMut(u32, RunRequest)) -> Option<Run> {
+    pub(crate) fn stop(&mut self, now: Time, gpu: GpuId, mut give_back: impl FnMut(u32, u64)) -> Option<Run> {
         let slot = gpu.get() as usize;
         let gpu = self.gpus.get_mut(slot)?;
         self.ends.set(slot, MinTree::EMPTY);
         gpu.free_at = now;
         let running = gpu.runs.front().filter(|run| run.start < now).map(|run| Run { end: now, ..*run });
         for run in gpu.runs.drain(..) {
-            gpu.requests.drain(..run.plan.requests as usize).for_each(|request| give_back(run.model, request));
+            gpu.requests.drain(..run.plan.requests as usize).for_each(|sequence| give_back(run.model, sequence));
         }
         running
     }
@@ -100,16 +93,12 @@ impl Gpus {
 
 #[cfg(test)]
 mod tests {
-    use symphony_types::RequestId;
-
     use super::*;
 
     fn execute(gpus: &mut Gpus, model: u32, plan: &Plan, latency: u64, first: u64) {
         gpus.execute(model, plan, Nanos::new(latency));
         for sequence in first..first + u64::from(plan.requests) {
-            let id = RequestId { sequence, ..RequestId::default() };
-            let request = Request { id, deadline: Time::NEVER, items: 1 };
-            gpus.add_request(plan.gpu, RunRequest { request, arrived: Time::ZERO });
+            gpus.add_request(plan.gpu, sequence);
         }
     }
 
@@ -130,7 +119,7 @@ mod tests {
     fn finished(gpus: &mut Gpus) -> (u64, u64, u64, Vec<u64>) {
         let ends = gpus.next_end().as_nanos();
         let mut sequences = Vec::new();
-        let run = gpus.finish(|_, request| sequences.push(request.request.id.sequence)).unwrap();
+        let run = gpus.finish(|_, sequence| sequences.push(sequence)).unwrap();
         (run.start.as_nanos(), run.end.as_nanos(), ends, sequences)
     }
 
@@ -152,7 +141,7 @@ mod tests {
         execute(&mut gpus, 0, &plan(10, 20, 2), 10, 0);
         execute(&mut gpus, 1, &plan(20, 30, 1), 10, 2);
         let mut back = Vec::new();
-        let stopped = gpus.stop(AT(14), GpuId::new(0), |model, r| back.push((model, r.request.id.sequence))).unwrap();
+        let stopped = gpus.stop(AT(14), GpuId::new(0), |model, sequence| back.push((model, sequence))).unwrap();
         assert_eq!((stopped.start, stopped.end), (AT(10), AT(14)));
         assert_eq!(back, [(0, 0), (0, 1), (1, 2)]);
         assert_eq!(gpus.next_end(), Time::NEVER);

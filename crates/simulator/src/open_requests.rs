@@ -13,6 +13,7 @@ pub(crate) struct OpenRequest {
     pub(crate) arrived: Time,
     pub(crate) deadline: Time,
     pub(crate) model: u32,
+    pub(crate) items: u16,
     /// It is in a plan that a GPU has; else it is the policy's.
     pub(crate) planned: bool,
 }

@@ -154,6 +154,7 @@ impl<T: Tap> QueuesAndRanker<T> {
 }
 
 impl<T: Tap> ClusterPolicy for QueuesAndRanker<T> {
+    #[inline(always)]
     fn step(&mut self, now: Time, input: ClusterInput, out: &mut ClusterActions) {
         match input {
             ClusterInput::Arrive { model, request } => {

@@ -3,7 +3,6 @@
 use symphony_scheduler::{Delays, Plan, PlanCheck, Request, Violation};
 use symphony_types::{GpuId, Invariant, LatencyProfile, RequestId, Time};
 
-use crate::gpus::RunRequest;
 use crate::open_requests::{OPEN_SPAN_MAX, OpenRequest, OpenRequests};
 
 /// Watches what the policy orders. Its own books are independent of the policy's.
@@ -31,7 +30,7 @@ impl Referee {
 
     #[inline]
     pub(crate) fn arrived(&mut self, now: Time, model: u32, request: &Request) -> Result<(), Violation> {
-        let open = OpenRequest { arrived: now, deadline: request.deadline, model, planned: false };
+        let open = OpenRequest { arrived: now, deadline: request.deadline, model, items: request.items as u16, planned: false };
         if self.requests.open(request.id.sequence, open) {
             return Ok(());
         }
@@ -45,15 +44,15 @@ impl Referee {
         self.requests.close(id.sequence, model, false).map_or_else(|| not_its_own(model, id), Ok)
     }
 
-    /// A GPU has answered a request.
+    /// A GPU has answered a request that was planned for it.
     #[inline]
-    pub(crate) fn finished(&mut self, model: u32, id: RequestId) -> Result<OpenRequest, Violation> {
-        self.requests.close(id.sequence, model, true).map_or_else(|| not_its_own(model, id), Ok)
+    pub(crate) fn finished(&mut self, model: u32, sequence: u64) -> Option<OpenRequest> {
+        self.requests.close(sequence, model, true)
     }
 
     /// A GPU gives a request back that it was to answer.
-    pub(crate) fn given_back(&mut self, model: u32, id: RequestId) -> Result<OpenRequest, Violation> {
-        self.requests.set_planned(id.sequence, model, false).map_or_else(|| not_its_own(model, id), Ok)
+    pub(crate) fn given_back(&mut self, model: u32, sequence: u64) -> Option<OpenRequest> {
+        self.requests.set_planned(sequence, model, false)
     }
 
     /// The GPU can start a new plan from `until` on, whatever it was given before; never, while it has failed.
@@ -102,7 +101,7 @@ impl Referee {
         model: u32,
         plan: &Plan,
         request: &Request,
-    ) -> Result<RunRequest, Violation> {
+    ) -> Result<(), Violation> {
         if plan.end + self.delays.reply > request.deadline {
             let detail = format!(
                 "request {} is due at {}, its plan ends at {} and the reply takes {}",
@@ -112,12 +111,13 @@ impl Referee {
         }
         let id = request.id;
         match self.requests.set_planned(id.sequence, model, true) {
-            Some(open) if open.deadline == request.deadline => {
-                Ok(RunRequest { request: *request, arrived: open.arrived })
-            }
+            Some(open) if open.deadline == request.deadline && u32::from(open.items) == request.items => Ok(()),
             Some(open) => violated(
                 Invariant::S2,
-                format!("request {id} is planned for {}, it is due at {}", request.deadline, open.deadline),
+                format!(
+                    "request {id} is planned with {} items for {}, it has {} and is due at {}",
+                    request.items, request.deadline, open.items, open.deadline
+                ),
             ),
             None => not_its_own(model, id),
         }
