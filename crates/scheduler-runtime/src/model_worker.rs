@@ -7,8 +7,7 @@ use std::sync::Arc;
 use symphony_protocol::dispatch::{EndReason, RequestHeader, ToFrontend};
 use symphony_protocol::execute::{Execute, PlannedRequest, ToBackend};
 use symphony_scheduler::{
-    Delays, LatenessMeter, MinTree, ModelAction, ModelActions, ModelInput, ModelQueue, ModelQueueConfig, Plan,
-    PlanCheck, Request,
+    MinTree, ModelAction, ModelActions, ModelInput, ModelQueue, ModelQueueConfig, Plan, PlanCheck, Request,
 };
 use symphony_transport::LinkSender;
 use symphony_types::{BootId, FailReason, FrontendId, GpuId, ModelId, Nanos, RequestId, Time};
@@ -24,9 +23,6 @@ use crate::worker::Worker;
 /// only wastes time, is better than a lost deadline (DESIGN section 8; consensus protocol, step 6).
 const REDRIVE_WAIT: Nanos = Nanos::from_millis(20);
 
-/// Measured lateness takes at most this part of a model's SLO: one in four.
-const LATENESS_SHARE_MAX: u64 = 4;
-
 /// Plans of which nothing was heard this long after their predicted end are forgotten.
 const PLAN_MEMORY: Nanos = Nanos::from_millis(10_000);
 
@@ -34,10 +30,6 @@ struct ModelSlot {
     id: ModelId,
     ordinal: u32,
     queue: ModelQueue,
-    lateness: LatenessMeter,
-    /// As configured: what the network adds.
-    delays: Delays,
-    slo: Nanos,
 }
 
 struct FrontendPeer {
@@ -154,8 +146,9 @@ impl ModelWorker {
                 None => self.rank.push(RankMessage::Release { ordinal, plan, free_at, used: false }),
             },
             ModelMessage::Done { plan, start_late, latency } => {
-                if let Some(sent) = self.sent.remove(&plan) {
-                    self.learn(&sent, start_late, latency);
+                let Some(sent) = self.sent.remove(&plan) else { return };
+                if let Some(&slot) = self.by_id.get(&sent.model) {
+                    self.step(now, slot, ModelInput::Done { start_late, latency, predicted: sent.predicted });
                 }
             }
             ModelMessage::Refused { plan } => self.requeue(now, plan),
@@ -168,9 +161,7 @@ impl ModelWorker {
         if self.by_id.contains_key(&id) {
             return;
         }
-        let (delays, slo) = (config.delays, config.slo);
-        let (queue, lateness) = (ModelQueue::new(config), LatenessMeter::default());
-        let slot = ModelSlot { id, ordinal, queue, lateness, delays, slo };
+        let slot = ModelSlot { id, ordinal, queue: ModelQueue::new(config) };
         let index = match self.slots.iter().position(Option::is_none) {
             Some(free) => free,
             None => {
@@ -250,20 +241,6 @@ impl ModelWorker {
         match self.by_id.get(&model) {
             Some(&slot) => self.step(now, slot, ModelInput::Arrive(request)),
             None => self.end(request.id, EndReason::Failed(FailReason::ModelNotReady)),
-        }
-    }
-
-    /// Plans ahead for plans that end later than predicted, as often as they lately did (DESIGN section 6: measured
-    /// quantiles).
-    fn learn(&mut self, plan: &SentPlan, start_late: Nanos, latency: Nanos) {
-        let Some(model) = self.by_id.get(&plan.model).and_then(|&slot| self.slots[slot].as_mut()) else { return };
-        // Early execution does not make up for a late start: the next plan on the GPU has its own start.
-        let late = start_late + (latency - plan.predicted);
-        if let Some(lateness) = model.lateness.note(late) {
-            // However bad the machine is, most of the budget stays for batching.
-            let lateness = lateness.min(Nanos::new(model.slo.get() / LATENESS_SHARE_MAX));
-            let reply = model.delays.reply + lateness;
-            model.queue.set_delays(Delays { reply, ..model.delays });
         }
     }
 

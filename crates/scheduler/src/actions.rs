@@ -84,6 +84,15 @@ pub enum ModelInput {
         /// When it becomes free; may be in the past.
         free_at: Time,
     },
+    /// A plan of this model has ended: what can be learnt from it.
+    Done {
+        /// By how much it started later than planned.
+        start_late: Nanos,
+        /// How long it really took.
+        latency: Nanos,
+        /// How long it was planned to take.
+        predicted: Nanos,
+    },
     /// The time of the last [`ModelAction::WakeAt`] has come. Early or repeated wake-ups are harmless.
     Wake,
 }

@@ -6,12 +6,17 @@ use symphony_types::{DropReason, LatencyProfile, Nanos, RequestId, Time};
 
 use crate::actions::{Candidate, ModelAction, ModelActions, ModelInput, Plan, Request};
 use crate::anticipation::Anticipation;
+use crate::lateness_meter::LatenessMeter;
 use crate::rate_meter::RateMeter;
 use crate::target_batch::target_batch;
 use crate::{Delays, DropRule, Policy, Trigger};
 
 /// The most requests one queue may be configured to hold: a second of the highest rate one model thread serves.
 pub const QUEUE_REQUESTS_MAX: usize = 1 << 20;
+
+/// Measured lateness takes at most this part of a model's SLO: one in four. However bad the machine is, most of the budget
+/// stays for batching.
+const LATENESS_SHARE_MAX: u64 = 4;
 
 /// What a queue needs to know about its model.
 #[derive(Clone, Debug)]
@@ -58,6 +63,9 @@ pub struct ModelQueue {
     /// Queued requests with more than one item; zero allows counting by index.
     multi_item: usize,
     rate: RateMeter,
+    lateness: LatenessMeter,
+    /// What is planned for because plans end late; part of `config.delays.reply`.
+    late: Nanos,
     /// Kept by the adaptive trigger only.
     anticipation: Option<Box<Anticipation>>,
     target: u32,
@@ -80,6 +88,8 @@ impl ModelQueue {
             window_items: 0,
             multi_item: 0,
             rate: RateMeter::default(),
+            lateness: LatenessMeter::default(),
+            late: Nanos::ZERO,
             target: 1,
             answered: 0,
             offered: None,
@@ -116,12 +126,22 @@ impl ModelQueue {
         self.queue.into_iter().map(|queued| queued.request)
     }
 
-    /// The path's delays were measured anew.
-    pub fn set_delays(&mut self, delays: Delays) {
-        self.config.delays = delays;
-        for queued in &mut self.queue {
-            queued.must_end_by = must_end_by(&queued.request, &delays);
+    /// Plans ahead for plans that end later than predicted, as often as they lately did (DESIGN section 6: measured
+    /// quantiles). True if what is planned for has changed.
+    fn learn(&mut self, start_late: Nanos, latency: Nanos, predicted: Nanos) -> bool {
+        // Early execution does not make up for a late start: the next plan on the GPU has its own start.
+        let Some(late) = self.lateness.note(start_late + (latency - predicted)) else { return false };
+        let late = late.min(Nanos::new(self.config.slo.get() / LATENESS_SHARE_MAX));
+        if late == self.late {
+            return false;
         }
+        let delays = &mut self.config.delays;
+        delays.reply = delays.reply - self.late + late;
+        self.late = late;
+        for queued in &mut self.queue {
+            queued.must_end_by = must_end_by(&queued.request, delays);
+        }
+        true
     }
 
     /// One decision: time and input come in, orders go out (appended to `out`).
@@ -166,6 +186,11 @@ impl ModelQueue {
                     }));
                 }
                 out.list.push(ModelAction::Release { gpu, free_at: free_again });
+            }
+            ModelInput::Done { start_late, latency, predicted } => {
+                if !self.learn(start_late, latency, predicted) {
+                    return;
+                }
             }
             ModelInput::Wake => self.wake_at = Time::NEVER,
         }

@@ -249,6 +249,32 @@ fn a_request_of_several_items_counts_as_that_many() {
 }
 
 #[test]
+fn plans_that_end_late_move_the_window_earlier_by_at_most_a_quarter_of_the_slo() {
+    let mut host = Host::symphony();
+    assert_eq!(host.arrive(0, 1)[0], offer(0, 1, ms(18), ms(19), Nanos::ZERO));
+    // Started 1 ms late and took 2 ms longer than the 6 ms of the plan; an early end makes up for nothing.
+    let done = |late: u64, took: u64| ModelInput::Done {
+        start_late: Nanos::from_millis(late),
+        latency: Nanos::from_millis(took),
+        predicted: Nanos::from_millis(6),
+    };
+    for _ in 0..15 {
+        assert_eq!(host.step(ms(1), done(1, 8)), [], "too few plans to say anything");
+    }
+    assert_eq!(host.step(ms(1), done(1, 8))[0], offer(0, 1, ms(15), ms(16), Nanos::ZERO));
+    for _ in 0..15 {
+        assert_eq!(host.step(ms(1), done(3, 4)), []);
+    }
+    assert_eq!(host.step(ms(1), done(3, 4)), [], "3 ms again: nothing has changed");
+    for _ in 0..15 {
+        assert_eq!(host.step(ms(1), done(0, 106)), []);
+    }
+    // 25 ms / 4 = 6.25 ms.
+    let latest = ms(19) - Nanos::from_micros(6_250);
+    assert_eq!(host.step(ms(1), done(0, 106))[0], offer(0, 1, latest - Nanos::from_millis(1), latest, Nanos::ZERO));
+}
+
+#[test]
 fn the_adaptive_trigger_waits_as_long_as_another_arrival_is_likely() {
     let mut host = Host::new(Policy::AUTO, Delays::default(), 64, 1_000);
     // Bursts of five, a millisecond apart, every 100 ms; a grant empties the queue after each.

@@ -15,8 +15,15 @@ const HALVINGS: u32 = 60;
 #[must_use]
 pub fn fluid_bound_rps(scenario: &Scenario) -> f64 {
     let gpus = f64::from(scenario.gpu_count());
+    // With a changing rate, its peak is what has to fit.
+    let peak = scenario.rate_profile.as_ref().map_or(1.0, |profile| {
+        let until = symphony_types::Time::ZERO + scenario.warmup + scenario.duration;
+        // Where nothing arrives, everything fits; one keeps the number finite.
+        let peak = profile.peak(until);
+        if peak > 0.0 { peak } else { 1.0 }
+    });
     let fits = |rate_rps: f64| {
-        let needed = |model: &ModelSpec| gpus_needed(scenario, model, rate_rps * model.share);
+        let needed = |model: &ModelSpec| gpus_needed(scenario, model, rate_rps * peak * model.share * model.items.mean());
         scenario.models.iter().filter(|model| model.share > 0.0).map(needed).sum::<f64>() <= gpus
     };
     let (mut low, mut high) = (0.0, symphony_workload::RATE_RPS_MAX);
@@ -35,7 +42,7 @@ pub fn fluid_bound_rps(scenario: &Scenario) -> f64 {
     low
 }
 
-/// GPUs that the model keeps busy at this rate, infinite if its SLO is out of reach.
+/// GPUs that the model keeps busy at this rate of items per second, infinite if its SLO is out of reach.
 fn gpus_needed(scenario: &Scenario, model: &ModelSpec, rate_rps: f64) -> f64 {
     let network = scenario.network;
     let budget = model.slo - network.control - network.reply;

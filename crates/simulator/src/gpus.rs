@@ -42,6 +42,11 @@ impl Gpus {
         Time::from_nanos(self.ends.min_key())
     }
 
+    /// Whether it has nothing to execute, now or later.
+    pub(crate) fn is_idle(&self, gpu: GpuId) -> bool {
+        self.gpus[gpu.get() as usize].runs.is_empty()
+    }
+
     /// Queues a plan that will take `latency`. It starts as planned, or late if those before it are late. Its requests
     /// follow, one by one.
     #[inline]

@@ -6,6 +6,7 @@
 mod build_policy;
 mod capacity;
 mod error;
+mod failures;
 mod goodput;
 mod gpus;
 mod grant_check;

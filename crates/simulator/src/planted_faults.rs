@@ -4,7 +4,7 @@ use symphony_scheduler::{
     ClusterActions, ClusterInput, ClusterPolicy, ModelAction, ModelActions, ModelInput, Plan, Request,
 };
 use symphony_types::{GpuId, Invariant, Nanos, RequestId, Time};
-use symphony_workload::Scenario;
+use symphony_workload::{Scenario, Trace, TraceRow};
 
 use crate::error::Error;
 use crate::hosted::Hosted;
@@ -213,7 +213,8 @@ fn a_policy_that_sleeps_ends_the_run_as_stuck() {
 #[test]
 fn lost_timers_and_offers_leave_no_event_where_nothing_more_arrives() {
     let mut scenario = scenario();
-    let trace = symphony_workload::Trace { rows: vec![(0.2, Some(0)), (0.3, Some(1))], time_scale: 1.0 };
+    let row = |time_s, model| TraceRow { time_s, model: Some(model), ..TraceRow::default() };
+    let trace = Trace { rows: vec![row(0.2, 0), row(0.3, 1)], time_scale: 1.0 };
     scenario.rate_rps = trace.rate_rps();
     scenario.arrival = symphony_workload::Arrival::Trace(trace.into());
     run_in(&scenario, Open).expect("the trace alone is served");

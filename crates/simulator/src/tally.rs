@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use symphony_types::{Nanos, Time};
-use symphony_workload::Scenario;
+use symphony_workload::{Arrival, Law, ModelSpec, Scenario};
 
 use crate::gpus::Run;
 use crate::histogram::{Histogram, rank_of};
@@ -11,7 +11,8 @@ use crate::result::{ModelResult, Queueing, RunResult};
 
 #[derive(Debug)]
 struct ModelTally {
-    slo: Nanos,
+    /// The time that every request of the model has; none if they differ.
+    slo: Option<Nanos>,
     offered: u64,
     good: u64,
     late: u64,
@@ -44,8 +45,10 @@ pub(crate) const fn misses_p99(bad: u64, offered: u64) -> bool {
 
 impl Tally {
     pub(crate) fn new(scenario: &Scenario) -> Self {
-        let model = |slo| ModelTally {
-            slo,
+        // Rows of a trace may have deadlines of their own.
+        let from_trace = matches!(scenario.arrival, Arrival::Trace(_));
+        let model = |spec: &ModelSpec| ModelTally {
+            slo: matches!(spec.deadline, Law::Fixed(_)).then_some(spec.slo).filter(|_| !from_trace),
             offered: 0,
             good: 0,
             late: 0,
@@ -59,7 +62,7 @@ impl Tally {
             from,
             until: from + scenario.duration,
             reply: scenario.network.reply,
-            models: scenario.models.iter().map(|spec| model(spec.slo)).collect(),
+            models: scenario.models.iter().map(model).collect(),
             queueing: Histogram::new(),
             by_batch: vec![0; 64],
             busy_ns: 0,
@@ -88,13 +91,16 @@ impl Tally {
         arrival >= self.from && arrival < self.until
     }
 
+    /// True if the request counts.
     #[inline]
-    pub(crate) fn arrived(&mut self, model: usize, at: Time) {
+    pub(crate) fn arrived(&mut self, model: usize, at: Time) -> bool {
         self.simulated += 1;
-        if self.counts(at) {
+        let counts = self.counts(at);
+        if counts {
             self.models[model].offered += 1;
             self.undecided += 1;
         }
+        counts
     }
 
     /// Returns the model's bad requests so far.
@@ -207,6 +213,7 @@ impl ModelTally {
     fn quantile(&self, quantile: f64) -> Option<Nanos> {
         let rank = rank_of(quantile, self.offered);
         let middle = self.latency.at_rank(rank)?;
-        Some(if rank <= self.good { middle.min(self.slo) } else { middle.max(self.slo + Nanos::new(1)) })
+        let Some(slo) = self.slo else { return Some(middle) };
+        Some(if rank <= self.good { middle.min(slo) } else { middle.max(slo + Nanos::new(1)) })
     }
 }

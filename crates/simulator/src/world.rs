@@ -4,10 +4,14 @@ use symphony_scheduler::{
     ClusterAction, ClusterActions, ClusterInput, GPUS_MAX, MODELS_MAX, MinTree, Plan, Request, Violation,
 };
 use symphony_types::{BootId, FrontendId, GpuId, Nanos, RequestId, Time};
-use symphony_workload::{ArrivalStream, SCENARIO_GPUS_MAX, SCENARIO_MODELS_MAX, Scenario, arrival_streams};
+use symphony_workload::{
+    Arriving, NoiseStream, RequestStream, SCENARIO_GPUS_MAX, SCENARIO_MODELS_MAX, Scenario, arrival_streams,
+    noise_streams, request_streams,
+};
 
 use crate::build_policy::{UsePolicy, build_policy};
 use crate::error::{Error, replay_command};
+use crate::failures::{Change, Failures};
 use crate::gpus::Gpus;
 use crate::hosted::{Fault, Hosted};
 use crate::policy_facts::PolicyFacts;
@@ -76,7 +80,7 @@ pub fn meets_slo(scenario: &Scenario, seed: u64, rate_rps: f64) -> Result<Verdic
 fn offered(scenario: &Scenario, seed: u64, rate_rps: f64) -> Vec<u64> {
     let from = Time::ZERO + scenario.warmup;
     let until = from + scenario.duration;
-    let count = |mut stream: ArrivalStream| {
+    let count = |mut stream: symphony_workload::ArrivalStream| {
         let arrivals = std::iter::from_fn(move || stream.next_arrival());
         arrivals.take_while(|&at| at < until).filter(|&at| at >= from).count() as u64
     };
@@ -94,8 +98,13 @@ pub(crate) struct World<'a, P> {
     wake_at: Time,
     /// The next arrival of each model.
     next_arrivals: MinTree,
-    arrivals: Vec<ArrivalStream>,
+    streams: Vec<RequestStream>,
+    /// What arrives then.
+    arriving: Vec<Option<Arriving>>,
     gpus: Gpus,
+    /// One per GPU; none where execution is exact.
+    noise: Vec<NoiseStream>,
+    failures: Failures,
     referee: Referee,
     tally: Tally,
     /// Arrivals so far: the next request's sequence number.
@@ -114,7 +123,6 @@ impl<'a, P: Hosted> World<'a, P> {
         let facts = PolicyFacts::new(scenario, seed, rate_rps);
         let (models, gpus) = (scenario.models.len(), scenario.gpu_count());
         let tally = Tally::new(scenario);
-        let slo_max = scenario.models.iter().map(|model| model.slo).max().unwrap_or(Nanos::ZERO);
         let mut world = Self {
             scenario,
             seed,
@@ -124,10 +132,13 @@ impl<'a, P: Hosted> World<'a, P> {
             policy,
             wake_at: Time::NEVER,
             next_arrivals: MinTree::new(models),
-            arrivals: arrival_streams(scenario, seed, rate_rps),
+            streams: request_streams(scenario, seed, rate_rps),
+            arriving: vec![None; models],
             gpus: Gpus::new(gpus),
+            noise: noise_streams(scenario, seed),
+            failures: Failures::new(&scenario.failures),
             referee: Referee::new(gpus, facts.delays),
-            stuck_after: tally.until() + slo_max + DECIDED_AFTER_MAX,
+            stuck_after: tally.until() + DECIDED_AFTER_MAX,
             tally,
             sequence: 0,
             offered: None,
@@ -147,10 +158,10 @@ impl<'a, P: Hosted> World<'a, P> {
             self.step(ClusterInput::GpuUp { gpu: GpuId::new(gpu), free_at: Time::ZERO })?;
         }
         while !self.failed {
-            // Of events in the same instant, ends of plans go first, then the policy's timer, then arrivals in the order
-            // of the scenario.
-            let (ends, arrives) = (self.gpus.next_end(), Time::from_nanos(self.next_arrivals.min_key()));
-            let at = ends.min(self.wake_at).min(arrives);
+            // Of events in the same instant, ends of plans go first, then failures, then the policy's timer, then
+            // arrivals in the order of the scenario.
+            let (ends, changes) = (self.gpus.next_end(), self.failures.next());
+            let at = ends.min(changes).min(self.wake_at).min(Time::from_nanos(self.next_arrivals.min_key()));
             if at == Time::NEVER {
                 if self.referee.open() > 0 {
                     return Err(self.stuck(format!("{} requests wait and no event is left", self.referee.open())));
@@ -168,6 +179,8 @@ impl<'a, P: Hosted> World<'a, P> {
             }
             if at == ends {
                 self.end_plan()?;
+            } else if at == changes {
+                self.change()?;
             } else if at == self.wake_at {
                 self.wake_at = Time::NEVER;
                 self.step(ClusterInput::Wake)?;
@@ -188,22 +201,57 @@ impl<'a, P: Hosted> World<'a, P> {
     }
 
     fn schedule_arrival(&mut self, model: usize) {
-        let next = self.arrivals[model].next_arrival().unwrap_or(Time::NEVER);
-        self.next_arrivals.set(model, next.as_nanos());
+        let next = self.streams[model].next_request();
+        self.arriving[model] = next;
+        self.next_arrivals.set(model, next.map_or(Time::NEVER, |next| next.at).as_nanos());
     }
 
     fn arrive(&mut self) -> Result<(), Error> {
         let Some((model, _)) = self.next_arrivals.min() else { return Ok(()) };
-        let id = RequestId { frontend: FrontendId::new(0), boot: BootId::new(self.seed), sequence: self.sequence };
+        let Some(arriving) = self.arriving[model] else { return Ok(()) };
+        let id = self.id(self.sequence);
         self.sequence += 1;
         self.schedule_arrival(model);
-        self.tally.arrived(model, self.now);
-        let request = Request { id, deadline: self.now + self.scenario.models[model].slo, items: 1 };
+        if self.tally.arrived(model, self.now) {
+            self.stuck_after = self.stuck_after.max(self.now + arriving.slo + DECIDED_AFTER_MAX);
+        }
+        let request = Request { id, deadline: self.now + arriving.slo, items: arriving.items };
         let model = model as u32;
         self.referee.arrived(self.now, model, &request).map_err(|violation| self.violated(violation))?;
         // Many requests may arrive in the same instant; what they set off is bounded by their number.
         self.spin.reset();
         self.step(ClusterInput::Arrive { model, request })
+    }
+
+    const fn id(&self, sequence: u64) -> RequestId {
+        RequestId { frontend: FrontendId::new(0), boot: BootId::new(self.seed), sequence }
+    }
+
+    /// A GPU fails or comes back.
+    fn change(&mut self) -> Result<(), Error> {
+        match self.failures.take() {
+            None => Ok(()),
+            Some(Change::Down(gpu)) => {
+                let mut lost = Vec::new();
+                if let Some(run) = self.gpus.stop(self.now, gpu, |model, sequence| lost.push((model, sequence))) {
+                    self.tally.ran(&run);
+                }
+                self.referee.busy_until(gpu, Time::NEVER);
+                self.step(ClusterInput::GpuDown(gpu))?;
+                for (model, sequence) in lost {
+                    let Some(open) = self.referee.given_back(model, sequence) else { continue };
+                    let (id, items) = (self.id(sequence), u32::from(open.items));
+                    let request = Request { id, deadline: open.deadline, items };
+                    self.spin.reset();
+                    self.step(ClusterInput::Arrive { model, request })?;
+                }
+                Ok(())
+            }
+            Some(Change::Up(gpu)) => {
+                self.referee.busy_until(gpu, self.now);
+                self.step(ClusterInput::GpuUp { gpu, free_at: self.now })
+            }
+        }
     }
 
     /// The plan that ends next has ended: its requests have their outcome.
@@ -222,6 +270,10 @@ impl<'a, P: Hosted> World<'a, P> {
         self.give_up_if_certain(run.model, bad);
         if !self.wants_reports {
             return Ok(());
+        }
+        if self.gpus.is_idle(run.plan.gpu) {
+            // An early end makes room, for who is told of it.
+            self.referee.busy_until(run.plan.gpu, self.now);
         }
         self.step(ClusterInput::Done {
             gpu: run.plan.gpu,
@@ -264,7 +316,11 @@ impl<'a, P: Hosted> World<'a, P> {
     fn execute(&mut self, model: u32, plan: &Plan) -> Result<(), Violation> {
         let requests = self.orders.requests_of(plan);
         self.referee.planned(self.now, &self.scenario.models[model as usize].profile, plan, requests)?;
-        let run = self.gpus.execute(model, plan, plan.end.since(plan.start));
+        let mut latency = plan.end.since(plan.start);
+        if let Some(noise) = self.noise.get_mut(plan.gpu.get() as usize) {
+            latency = noise.stretch(latency);
+        }
+        let run = self.gpus.execute(model, plan, latency);
         for request in requests {
             self.referee.planned_request(model, plan, request)?;
             self.gpus.add_request(plan.gpu, request.id.sequence);

@@ -1,15 +1,16 @@
 //! When requests arrive: one seeded stream per model.
 
-use rand::{Rng, RngCore, SeedableRng};
+use std::sync::Arc;
+
+use rand::Rng;
 use rand_distr::{Distribution, Exp1, Gamma};
-use rand_xoshiro::{SplitMix64, Xoshiro256PlusPlus};
-use symphony_types::Time;
+use rand_xoshiro::Xoshiro256PlusPlus;
+use symphony_types::{Nanos, Time};
 
+use crate::rate_profile::RateProfile;
 use crate::scenario::{Arrival, Scenario};
+use crate::seed::{TRACE_STREAM, stream_rng};
 use crate::trace::Trace;
-
-/// Stands in for a model's position in the stream that deals a trace's nameless rows to models.
-const TRACE_STREAM: u64 = u64::MAX;
 
 /// The arrival times of one model.
 ///
@@ -23,6 +24,16 @@ pub struct ArrivalStream {
     unit_time: f64,
     /// The mean gap in nanoseconds.
     gap_ns: f64,
+    /// Where the rate changes: how, and at which of its steps this stream is.
+    profile: Option<(Arc<RateProfile>, usize)>,
+}
+
+/// What a trace says of a request besides its time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Recorded {
+    pub(crate) time_ns: f64,
+    pub(crate) items: Option<u32>,
+    pub(crate) slo: Option<Nanos>,
 }
 
 #[derive(Clone, Debug)]
@@ -31,9 +42,9 @@ enum Gaps {
     Poisson,
     Uniform,
     Gamma(Gamma<f64>),
-    /// Arrival times in nanoseconds and the next one to play.
+    /// What was recorded, and the next row to play.
     Recorded {
-        times_ns: Vec<f64>,
+        rows: Vec<Recorded>,
         next: usize,
     },
 }
@@ -47,14 +58,27 @@ impl ArrivalStream {
             Gaps::Uniform => 1.0,
             Gaps::Gamma(gamma) => gamma.sample(&mut self.rng),
             Gaps::Never => return None,
-            Gaps::Recorded { times_ns, next } => {
-                let time = *times_ns.get(*next)?;
+            Gaps::Recorded { rows, next } => {
+                let row = *rows.get(*next)?;
                 *next += 1;
-                return Some(Time::from_nanos(time as u64));
+                return Some(Time::from_nanos(row.time_ns as u64));
             }
         };
         self.unit_time += gap;
-        Some(Time::from_nanos((self.unit_time * self.gap_ns) as u64))
+        let mut time_ns = self.unit_time * self.gap_ns;
+        if let Some((profile, cursor)) = &mut self.profile {
+            time_ns = profile.time_ns(time_ns, cursor)?;
+        }
+        Some(Time::from_nanos(time_ns as u64))
+    }
+
+    /// What the trace says of the request that arrived last; none if it is not from a trace.
+    #[inline]
+    pub(crate) fn recorded(&self) -> Option<&Recorded> {
+        match &self.gaps {
+            Gaps::Recorded { rows, next } => next.checked_sub(1).and_then(|last| rows.get(last)),
+            _ => None,
+        }
     }
 }
 
@@ -67,6 +91,7 @@ pub fn arrival_streams(scenario: &Scenario, seed: u64, rate_rps: f64) -> Vec<Arr
     if let Arrival::Trace(trace) = &scenario.arrival {
         return recorded(scenario, trace, seed, rate_rps);
     }
+    let profile = scenario.rate_profile.clone().map(|profile| (profile, 0));
     let streams = scenario.models.iter().enumerate().map(|(position, model)| {
         let mut rng = stream_rng(seed, position as u64);
         let model_rps = rate_rps * model.share;
@@ -80,7 +105,7 @@ pub fn arrival_streams(scenario: &Scenario, seed: u64, rate_rps: f64) -> Vec<Arr
             }
             Arrival::Poisson | Arrival::Trace(_) => (Gaps::Poisson, 0.0),
         };
-        ArrivalStream { gaps, rng, unit_time, gap_ns: 1e9 / model_rps }
+        ArrivalStream { gaps, rng, unit_time, gap_ns: 1e9 / model_rps, profile: profile.clone() }
     });
     streams.collect()
 }
@@ -88,18 +113,19 @@ pub fn arrival_streams(scenario: &Scenario, seed: u64, rate_rps: f64) -> Vec<Arr
 fn recorded(scenario: &Scenario, trace: &Trace, seed: u64, rate_rps: f64) -> Vec<ArrivalStream> {
     let stretch_ns = 1e9 * trace.time_scale * trace.rate_rps() / rate_rps;
     let mut deal = stream_rng(seed, TRACE_STREAM);
-    let mut times_ns = vec![Vec::new(); scenario.models.len()];
-    for &(time_s, model) in &trace.rows {
-        let model = model.map_or_else(|| draw(scenario, deal.random()), |model| model as usize);
-        times_ns[model].push(time_s * stretch_ns);
+    let mut rows = vec![Vec::new(); scenario.models.len()];
+    for row in &trace.rows {
+        let model = row.model.map_or_else(|| draw(scenario, deal.random()), |model| model as usize);
+        rows[model].push(Recorded { time_ns: row.time_s * stretch_ns, items: row.items, slo: row.slo });
     }
-    let stream = |times_ns| ArrivalStream {
-        gaps: Gaps::Recorded { times_ns, next: 0 },
+    let stream = |rows| ArrivalStream {
+        gaps: Gaps::Recorded { rows, next: 0 },
         rng: stream_rng(seed, TRACE_STREAM),
         unit_time: 0.0,
         gap_ns: 0.0,
+        profile: None,
     };
-    times_ns.into_iter().map(stream).collect()
+    rows.into_iter().map(stream).collect()
 }
 
 /// The model in whose share the point `at` of [0, 1) falls.
@@ -110,10 +136,4 @@ fn draw(scenario: &Scenario, at: f64) -> usize {
         at < upto
     });
     found.unwrap_or(scenario.models.len() - 1)
-}
-
-/// A generator for (seed, stream): both pass through splitmix64, so that neighbouring numbers are unrelated streams.
-fn stream_rng(seed: u64, stream: u64) -> Xoshiro256PlusPlus {
-    let base = SplitMix64::seed_from_u64(seed).next_u64();
-    Xoshiro256PlusPlus::seed_from_u64(SplitMix64::seed_from_u64(base.wrapping_add(stream)).next_u64())
 }

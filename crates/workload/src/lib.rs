@@ -4,22 +4,35 @@
 //! the time of day.
 
 mod arrivals;
+mod check;
 mod error;
+mod execution;
+mod failure;
+mod law;
+mod model_laws;
 mod override_key;
 mod policy;
 mod popularity;
 mod profile_csv;
+mod rate_profile;
+mod request_stream;
 mod scenario;
+mod seed;
 mod text;
 mod trace;
 
 pub use arrivals::{ArrivalStream, arrival_streams};
 pub use error::ScenarioError;
+pub use execution::{Execution, NoiseStream, noise_streams};
+pub use failure::{FAILURES_MAX, Failure};
+pub use law::{LAW_ENTRIES_MAX, Law};
 pub use policy::{DropChoice, GpuOrder, PolicyName, PolicySpec, TriggerChoice};
 pub use popularity::Popularity;
 pub use profile_csv::profile_from_csv;
+pub use rate_profile::{RATE_STEPS_MAX, RateProfile};
+pub use request_stream::{Arriving, RequestStream, request_streams};
 pub use scenario::{
     Arrival, DURATION_S_MAX, GpuSpec, ModelSpec, Network, RATE_RPS_MAX, SCENARIO_GPUS_MAX, SCENARIO_MODELS_MAX,
     SEEDS_MAX, Scenario,
 };
-pub use trace::{TRACE_ROWS_MAX, Trace};
+pub use trace::{TRACE_ROWS_MAX, Trace, TraceRow};

@@ -1,16 +1,20 @@
 //! A checked scenario: what `symphony sim` runs.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 
 use symphony_types::{LatencyProfile, Nanos, PROFILE_BATCH_MAX};
 
+use crate::check::Check;
 use crate::error::ScenarioError;
+use crate::execution::Execution;
+use crate::failure::Failure;
+use crate::law::Law;
 use crate::override_key;
 use crate::policy::PolicySpec;
 use crate::popularity::Popularity;
 use crate::profile_csv::profile_from_csv;
+use crate::rate_profile::RateProfile;
 use crate::text::{ArrivalText, ModelText, PopularityText, ScenarioText};
 use crate::trace::Trace;
 
@@ -25,7 +29,7 @@ pub const DURATION_S_MAX: f64 = 1e6;
 /// The highest total rate in requests per second: one per nanosecond.
 pub const RATE_RPS_MAX: f64 = 1e9;
 /// The longest latency, SLO or delay in milliseconds: about 11 days.
-const TIME_MS_MAX: f64 = 1e9;
+pub(crate) const TIME_MS_MAX: f64 = 1e9;
 /// Shapes of gamma gaps: below, numbers underflow; above, gaps are uniform for all purposes.
 const GAMMA_SHAPES: std::ops::RangeInclusive<f64> = 1e-3..=1e6;
 /// The steepest Zipf law: the second model then gets 2⁻¹⁰⁰ of the first.
@@ -74,8 +78,12 @@ pub struct ModelSpec {
     /// ℓ(b) on every GPU of the scenario: with several kinds the slower one at each batch size, since a scheduler that
     /// plans for the slower kind keeps its promises on all of them.
     pub profile: Arc<LatencyProfile>,
-    /// The time from arrival to the answer at the client.
+    /// The time from arrival to the answer at the client; what the scheduler plans batch sizes for.
     pub slo: Nanos,
+    /// The same for each request, in nanoseconds: the SLO where the scenario says nothing else.
+    pub deadline: Law,
+    /// Items of each request.
+    pub items: Law,
     /// Its share of the total rate; all shares add up to one.
     pub share: f64,
 }
@@ -107,6 +115,12 @@ pub struct Scenario {
     pub rate_rps: f64,
     /// The arrival process.
     pub arrival: Arrival,
+    /// What the rate is multiplied by in the course of the run, if it changes.
+    pub rate_profile: Option<Arc<RateProfile>>,
+    /// How long batches really take.
+    pub execution: Execution,
+    /// GPUs that fail, in the order of time.
+    pub failures: Vec<Failure>,
 }
 
 impl Scenario {
@@ -152,42 +166,7 @@ fn one_line(error: &toml::de::Error) -> String {
     lines.collect::<Vec<_>>().join(" ")
 }
 
-/// The checks of one scenario: they share the file's name and the way to csv files.
-struct Check<'a> {
-    file: &'a str,
-    read_csv: &'a dyn Fn(&str) -> Result<String, String>,
-}
-
 impl Check<'_> {
-    fn refuse<T>(&self, key: impl Into<String>, expected: &str, got: impl fmt::Display) -> Result<T, ScenarioError> {
-        let (file, key) = (self.file.to_owned(), key.into());
-        Err(ScenarioError::Value { file, key, expected: expected.to_owned(), got: got.to_string() })
-    }
-
-    /// A number in a range, both ends included.
-    fn number(&self, key: &str, value: f64, min: f64, max: f64) -> Result<f64, ScenarioError> {
-        if (min..=max).contains(&value) {
-            return Ok(value);
-        }
-        self.refuse(key, &format!("a number from {min} to {max}"), value)
-    }
-
-    /// A positive number.
-    fn positive(&self, key: &str, value: f64, max: f64) -> Result<f64, ScenarioError> {
-        if value > 0.0 && value <= max {
-            return Ok(value);
-        }
-        self.refuse(key, &format!("a number above 0, at most {max}"), value)
-    }
-
-    fn csv(&self, key: &str, csv: &str) -> Result<String, ScenarioError> {
-        (self.read_csv)(csv).map_err(|message| self.csv_refused(key, csv, message))
-    }
-
-    fn csv_refused(&self, key: &str, csv: &str, message: String) -> ScenarioError {
-        ScenarioError::Csv { file: self.file.to_owned(), key: key.to_owned(), csv: csv.to_owned(), message }
-    }
-
     fn scenario(&self, text: &ScenarioText) -> Result<Scenario, ScenarioError> {
         let policy = match PolicySpec::check(&text.policy) {
             Ok(policy) => policy,
@@ -208,6 +187,7 @@ impl Check<'_> {
             reply: delay("reply_us", text.network.reply_us)?,
         };
         let gpus = self.gpus(text)?;
+        let gpu_count = gpus.iter().map(|gpu| gpu.count).sum();
         let mut models = self.models(text, &gpus)?;
         let popularity = self.popularity(&text.workload.popularity)?;
         let weights: Vec<f64> = models.iter().map(|model| model.share).collect();
@@ -236,6 +216,9 @@ impl Check<'_> {
             gpus,
             models,
             rate_rps,
+            rate_profile: self.rate_profile(text, &arrival)?,
+            execution: Execution::check(self, &text.execution)?,
+            failures: Failure::check(self, &text.failure, gpu_count)?,
             arrival,
         })
     }
@@ -269,13 +252,18 @@ impl Check<'_> {
             }
             let slo = Nanos::from_millis_f64(self.positive(&key("slo_ms"), model.slo_ms, TIME_MS_MAX)?);
             let weight = self.number(&key("weight"), model.weight.unwrap_or(1.0), 0.0, 1e12)?;
-            let profile = Arc::new(self.profile(position, model, slo, gpus)?);
+            let deadline = self.deadline(&key("deadline"), model.deadline.as_ref(), slo)?;
+            // Batches that no request allows only cost memory and search time.
+            let within = Nanos::new(deadline.max()).max(slo);
+            let profile = Arc::new(self.profile(position, model, within, gpus)?);
+            let items = self.items(&key("items"), model.items.as_ref(), profile.batch_max())?;
             for instance in 0..count {
                 let name = match model.count {
                     Some(_) => format!("{}-{instance}", model.name),
                     None => model.name.clone(),
                 };
-                models.push(ModelSpec { name, profile: Arc::clone(&profile), slo, share: weight });
+                let (deadline, items) = (deadline.clone(), items.clone());
+                models.push(ModelSpec { name, profile: Arc::clone(&profile), slo, deadline, items, share: weight });
             }
         }
         if models.is_empty() {
@@ -321,7 +309,6 @@ impl Check<'_> {
                     slowest = Some(slowest.map_or_else(|| profile.clone(), |slowest| slowest.slower_of(&profile)));
                 }
                 let Some(profile) = slowest else { return self.refuse("gpu", "at least one [[gpu]]", "none") };
-                // Batches that can never meet the SLO only cost memory and search time.
                 let fits = profile.table().partition_point(|&latency| latency <= slo) as u32;
                 let batch_max = model.batch_max.unwrap_or(fits.max(1)).min(profile.batch_max());
                 match LatencyProfile::from_table(&profile.table()[..batch_max as usize]) {
@@ -333,6 +320,16 @@ impl Check<'_> {
                 let expected = "either alpha_ms and beta_ms, or profile_csv";
                 self.refuse(format!("model.{position}"), expected, "another combination of these keys")
             }
+        }
+    }
+
+    fn rate_profile(&self, text: &ScenarioText, arrival: &Arrival) -> Result<Option<Arc<RateProfile>>, ScenarioError> {
+        match &text.workload.rate_profile {
+            None => Ok(None),
+            Some(_) if matches!(arrival, Arrival::Trace(_)) => {
+                self.refuse("workload.rate_profile", "no profile with a trace, which brings its own rate", "one")
+            }
+            Some(rows) => RateProfile::check(self, rows).map(|profile| Some(Arc::new(profile))),
         }
     }
 

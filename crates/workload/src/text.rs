@@ -16,6 +16,10 @@ pub(crate) struct ScenarioText {
     pub(crate) seeds: Vec<u64>,
     #[serde(default)]
     pub(crate) network: NetworkText,
+    #[serde(default)]
+    pub(crate) execution: ExecutionText,
+    #[serde(default)]
+    pub(crate) failure: Vec<FailureText>,
     pub(crate) gpu: Vec<GpuText>,
     pub(crate) model: Vec<ModelText>,
     pub(crate) workload: WorkloadText,
@@ -92,6 +96,34 @@ pub(crate) struct NetworkText {
     pub(crate) reply_us: f64,
 }
 
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ExecutionText {
+    pub(crate) noise: Option<NoiseText>,
+    pub(crate) spike: Option<SpikeText>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NoiseText {
+    pub(crate) lognormal_sigma: f64,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SpikeText {
+    pub(crate) probability: f64,
+    pub(crate) factor: f64,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct FailureText {
+    pub(crate) gpu: u32,
+    pub(crate) at_s: f64,
+    pub(crate) for_s: Option<f64>,
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct GpuText {
@@ -110,7 +142,50 @@ pub(crate) struct ModelText {
     pub(crate) profile_csv: Option<String>,
     pub(crate) batch_max: Option<u32>,
     pub(crate) slo_ms: f64,
+    pub(crate) deadline: Option<DeadlineText>,
+    pub(crate) items: Option<ItemsText>,
     pub(crate) weight: Option<f64>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged, expecting = "expected { uniform_ms = [least, most] } or a list of { share, slo_ms }")]
+pub(crate) enum DeadlineText {
+    Uniform(UniformMs),
+    Shares(Vec<DeadlineShare>),
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct UniformMs {
+    pub(crate) uniform_ms: [f64; 2],
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DeadlineShare {
+    pub(crate) share: f64,
+    pub(crate) slo_ms: f64,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged, expecting = "expected a number, { uniform = [least, most] }, or a list of { share, items }")]
+pub(crate) enum ItemsText {
+    Fixed(u32),
+    Uniform(UniformItems),
+    Shares(Vec<ItemsShare>),
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct UniformItems {
+    pub(crate) uniform: [u32; 2],
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ItemsShare {
+    pub(crate) share: f64,
+    pub(crate) items: u32,
 }
 
 #[derive(Debug, Deserialize)]
@@ -120,6 +195,7 @@ pub(crate) struct WorkloadText {
     pub(crate) arrival: ArrivalText,
     #[serde(default)]
     pub(crate) popularity: PopularityText,
+    pub(crate) rate_profile: Option<Vec<[f64; 2]>>,
 }
 
 #[derive(Debug, Deserialize)]

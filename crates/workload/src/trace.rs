@@ -1,16 +1,32 @@
-//! Recorded arrivals: a csv file with a column `time_s` and, if the record says which, a column `model`.
+//! Recorded arrivals: a csv file with a column `time_s` and, where the record says more, `model`, `items`, `slo_ms`.
 
 use serde::Deserialize;
+use symphony_types::{Nanos, PROFILE_BATCH_MAX};
 
-/// The longest trace that is accepted: 16 bytes a row, so at most 1.6 GB.
+use crate::scenario::TIME_MS_MAX;
+
+/// The longest trace that is accepted: 40 bytes a row, so at most 4 GB.
 pub const TRACE_ROWS_MAX: usize = 100_000_000;
+
+/// One arrival of a trace, with as much as the record says.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct TraceRow {
+    /// Seconds since the beginning of the trace.
+    pub time_s: f64,
+    /// The model's position in the scenario.
+    pub model: Option<u32>,
+    /// Items in the request.
+    pub items: Option<u32>,
+    /// The time from arrival to answer that the request allows.
+    pub slo: Option<Nanos>,
+}
 
 /// Arrivals in the order of time. A trace is played once: after its last row nothing arrives.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trace {
-    /// Seconds since the beginning of the trace, and the model's position in the scenario if the trace names one.
-    pub rows: Vec<(f64, Option<u32>)>,
-    /// What every time of the trace is multiplied by: 2.0 makes it last twice as long.
+    /// The arrivals.
+    pub rows: Vec<TraceRow>,
+    /// What every arrival time of the trace is multiplied by: 2.0 makes it last twice as long.
     pub time_scale: f64,
 }
 
@@ -19,6 +35,8 @@ pub struct Trace {
 struct Row {
     time_s: f64,
     model: Option<String>,
+    items: Option<u32>,
+    slo_ms: Option<f64>,
 }
 
 impl Trace {
@@ -32,7 +50,7 @@ impl Trace {
             csv::ReaderBuilder::new().trim(csv::Trim::All).comment(Some(b'#')).from_reader(text.as_bytes());
         let mut rows = Vec::new();
         for row in reader.deserialize::<Row>() {
-            let row = row.map_err(|error| format!("expected columns time_s and perhaps model: {error}"))?;
+            let row = row.map_err(|error| format!("expected columns time_s and perhaps model, items, slo_ms: {error}"))?;
             if !(row.time_s.is_finite() && row.time_s >= 0.0) {
                 return Err(format!("row {}: expected time_s of at least 0, got {}", rows.len() + 1, row.time_s));
             }
@@ -46,19 +64,32 @@ impl Trace {
             if rows.len() == TRACE_ROWS_MAX {
                 return Err(format!("has more than {TRACE_ROWS_MAX} rows"));
             }
-            rows.push((row.time_s, model));
+            if let Some(items) = row.items
+                && !(1..=PROFILE_BATCH_MAX).contains(&items)
+            {
+                let number = rows.len() + 1;
+                return Err(format!("row {number}: expected items from 1 to {PROFILE_BATCH_MAX}, got {items}"));
+            }
+            if let Some(slo_ms) = row.slo_ms
+                && !(slo_ms > 0.0 && slo_ms <= TIME_MS_MAX)
+            {
+                let number = rows.len() + 1;
+                return Err(format!("row {number}: expected slo_ms above 0, at most {TIME_MS_MAX}, got {slo_ms}"));
+            }
+            let slo = row.slo_ms.map(|ms| Nanos::from_millis_f64(ms).max(Nanos::new(1)));
+            rows.push(TraceRow { time_s: row.time_s, model, items: row.items, slo });
         }
         if rows.is_empty() {
             return Err("has no arrivals; expected rows with time_s".to_owned());
         }
-        rows.sort_by(|a, b| a.0.total_cmp(&b.0));
+        rows.sort_by(|a, b| a.time_s.total_cmp(&b.time_s));
         Ok(Self { rows, time_scale })
     }
 
     /// Mean rate over the time from zero to the last arrival, in requests per second, after scaling.
     #[must_use]
     pub fn rate_rps(&self) -> f64 {
-        let last_s = self.rows.last().map_or(0.0, |row| row.0) * self.time_scale;
+        let last_s = self.rows.last().map_or(0.0, |row| row.time_s) * self.time_scale;
         // A trace of one instant has no rate of its own; a nanosecond keeps the number finite.
         self.rows.len() as f64 / last_s.max(1e-9)
     }

@@ -1,0 +1,92 @@
+//! A rate that changes in the course of a run.
+
+use symphony_types::Time;
+
+use crate::check::Check;
+use crate::error::ScenarioError;
+use crate::scenario::DURATION_S_MAX;
+
+/// Steps of one profile.
+pub const RATE_STEPS_MAX: usize = 100_000;
+/// The largest factor.
+const FACTOR_MAX: f64 = 1e6;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Step {
+    from_ns: f64,
+    factor: f64,
+    /// ∫ factor dt up to `from_ns`: the time that has passed for a process that runs at the scenario's own rate.
+    worked_ns: f64,
+}
+
+/// Factors by which the scenario's rate is multiplied, each from one point in time to the next.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RateProfile {
+    steps: Vec<Step>,
+}
+
+impl RateProfile {
+    pub(crate) fn check(check: &Check<'_>, rows: &[[f64; 2]]) -> Result<Self, ScenarioError> {
+        let key = "workload.rate_profile";
+        if rows.is_empty() || rows.len() > RATE_STEPS_MAX {
+            return check.refuse(key, &format!("1 to {RATE_STEPS_MAX} steps [time_s, factor]"), rows.len());
+        }
+        let mut steps: Vec<Step> = Vec::with_capacity(rows.len());
+        for (position, &[time_s, factor]) in rows.iter().enumerate() {
+            let key = format!("{key}.{position}");
+            check.number(&key, time_s, 0.0, 2.0 * DURATION_S_MAX)?;
+            check.number(&key, factor, 0.0, FACTOR_MAX)?;
+            let from_ns = time_s * 1e9;
+            let worked_ns = match steps.last() {
+                None if time_s > 0.0 => return check.refuse(key, "a first step at time 0", time_s),
+                None => 0.0,
+                Some(last) if from_ns <= last.from_ns => {
+                    return check.refuse(key, "a time after that of the step before", time_s);
+                }
+                Some(last) => last.worked_ns + (from_ns - last.from_ns) * last.factor,
+            };
+            steps.push(Step { from_ns, factor, worked_ns });
+        }
+        if steps.iter().all(|step| step.factor == 0.0) {
+            return check.refuse(key, "at least one factor above 0", "none");
+        }
+        Ok(Self { steps })
+    }
+
+    /// The largest factor of a step that begins before `until`.
+    #[must_use]
+    pub fn peak(&self, until: Time) -> f64 {
+        let begun = self.steps.iter().filter(|step| step.from_ns < until.as_nanos() as f64);
+        begun.map(|step| step.factor).fold(0.0, f64::max)
+    }
+
+    /// When a process that runs at rate × factor gets where one of constant rate is at `worked_ns`; none if it never
+    /// does. `cursor` is the position of the last answer and belongs to the caller: times asked for only grow.
+    #[inline]
+    pub(crate) fn time_ns(&self, worked_ns: f64, cursor: &mut usize) -> Option<f64> {
+        while self.steps.get(*cursor + 1).is_some_and(|next| next.worked_ns <= worked_ns) {
+            *cursor += 1;
+        }
+        let step = self.steps.get(*cursor)?;
+        (step.factor > 0.0).then(|| step.from_ns + (worked_ns - step.worked_ns).max(0.0) / step.factor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_passes_faster_where_the_factor_is_larger_and_stands_where_it_is_zero() {
+        let check = Check { file: "f", read_csv: &|_| Err(String::new()) };
+        let profile = RateProfile::check(&check, &[[0.0, 1.0], [1.0, 2.0], [2.0, 0.0], [5.0, 1.0], [6.0, 0.0]]).unwrap();
+        let mut cursor = 0;
+        let mut at = |worked_s: f64| profile.time_ns(worked_s * 1e9, &mut cursor).map(|ns| ns / 1e9);
+        assert_eq!(at(0.5), Some(0.5));
+        assert_eq!(at(2.0), Some(1.5));
+        assert_eq!(at(3.5), Some(5.5));
+        assert_eq!(at(4.5), None);
+        assert_eq!(profile.peak(Time::from_nanos(500_000_000)), 1.0);
+        assert_eq!(profile.peak(Time::NEVER), 2.0);
+    }
+}

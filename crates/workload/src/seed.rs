@@ -1,0 +1,18 @@
+//! One seed, many unrelated streams of random numbers.
+
+use rand::{RngCore, SeedableRng};
+use rand_xoshiro::{SplitMix64, Xoshiro256PlusPlus};
+
+/// Stands in for a model's position in the stream that deals a trace's nameless rows to models.
+pub(crate) const TRACE_STREAM: u64 = u64::MAX;
+// Streams of models and GPUs, by what they draw; positions are added. Arrivals have the first 2^32, so that nothing
+// else that is drawn changes them.
+pub(crate) const DEADLINE_STREAM: u64 = 1 << 32;
+pub(crate) const ITEMS_STREAM: u64 = 2 << 32;
+pub(crate) const NOISE_STREAM: u64 = 3 << 32;
+
+/// A generator for (seed, stream): both pass through splitmix64, so that neighbouring numbers are unrelated streams.
+pub(crate) fn stream_rng(seed: u64, stream: u64) -> Xoshiro256PlusPlus {
+    let base = SplitMix64::seed_from_u64(seed).next_u64();
+    Xoshiro256PlusPlus::seed_from_u64(SplitMix64::seed_from_u64(base.wrapping_add(stream)).next_u64())
+}
