@@ -23,7 +23,8 @@ pub fn fluid_bound_rps(scenario: &Scenario) -> f64 {
         if peak > 0.0 { peak } else { 1.0 }
     });
     let fits = |rate_rps: f64| {
-        let needed = |model: &ModelSpec| gpus_needed(scenario, model, rate_rps * peak * model.share * model.items.mean());
+        let needed =
+            |model: &ModelSpec| gpus_needed(scenario, model, rate_rps * peak * model.share * model.items.mean());
         scenario.models.iter().filter(|model| model.share > 0.0).map(needed).sum::<f64>() <= gpus
     };
     let (mut low, mut high) = (0.0, symphony_workload::RATE_RPS_MAX);

@@ -21,9 +21,8 @@ pub(crate) struct Failures {
 
 impl Failures {
     pub(crate) fn new(failures: &[Failure]) -> Self {
-        let both = |failure: &Failure| {
-            [(failure.at, Change::Down(failure.gpu)), (failure.until, Change::Up(failure.gpu))]
-        };
+        let both =
+            |failure: &Failure| [(failure.at, Change::Down(failure.gpu)), (failure.until, Change::Up(failure.gpu))];
         let mut changes: Vec<_> = failures.iter().flat_map(both).filter(|(at, _)| *at < Time::NEVER).collect();
         // Stable: changes of one instant keep the order of the scenario.
         changes.sort_by_key(|&(at, _)| std::cmp::Reverse(at));

@@ -8,6 +8,7 @@ mod capacity;
 mod error;
 mod failures;
 mod goodput;
+mod gpu_reports;
 mod gpus;
 mod grant_check;
 mod histogram;

@@ -11,11 +11,11 @@ use symphony_workload::Scenario;
 pub struct ModelFacts {
     /// ℓ(b).
     pub profile: Arc<LatencyProfile>,
-    /// Its SLO.
+    /// Its SLO. Requests may have deadlines of their own.
     pub slo: Nanos,
-    /// Its true mean rate in requests per second. Only policies that are told rates may look (Nexus is; Symphony
+    /// Its true rate in items per second, at a factor of one where the rate changes. Only policies that are told rates may look (Nexus is; Symphony
     /// measures).
-    pub rate_rps: f64,
+    pub items_per_s: f64,
 }
 
 /// The cluster and its load, as a policy may know them.
@@ -27,6 +27,8 @@ pub struct PolicyFacts {
     pub gpus: u32,
     /// Delays of the network, exact; the guard is zero, timers of virtual time are never late.
     pub delays: Delays,
+    /// Whether every batch takes exactly ℓ(b). Else plans may start and end late, and reports say so.
+    pub exact: bool,
     /// For policies that draw lots.
     pub seed: u64,
 }
@@ -45,8 +47,9 @@ impl PolicyFacts {
         let model = |model: &symphony_workload::ModelSpec| ModelFacts {
             profile: Arc::clone(&model.profile),
             slo: model.slo,
-            rate_rps: rate_rps * model.share,
+            items_per_s: rate_rps * model.share * model.items.mean(),
         };
-        Self { models: scenario.models.iter().map(model).collect(), gpus: scenario.gpu_count(), delays, seed }
+        let models = scenario.models.iter().map(model).collect();
+        Self { models, gpus: scenario.gpu_count(), delays, exact: scenario.execution.is_exact(), seed }
     }
 }

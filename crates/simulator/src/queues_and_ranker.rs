@@ -9,6 +9,7 @@ use symphony_scheduler::{
 };
 use symphony_types::{GpuId, Time};
 
+use crate::gpu_reports::GpuReports;
 use crate::grant_check;
 use crate::hosted::{Fault, Hosted};
 use crate::policy_facts::PolicyFacts;
@@ -28,6 +29,8 @@ pub(crate) struct QueuesAndRanker<T> {
     /// The time asked for last.
     wake_at: Time,
     waiting: usize,
+    /// One per GPU; none where execution is exact, and everything is known without reports.
+    reports: Vec<GpuReports>,
     tap: T,
     grants: VecDeque<(u32, GpuId, Time)>,
     spin: SpinTrap,
@@ -55,6 +58,7 @@ impl<T: Tap> QueuesAndRanker<T> {
             timers: MinTree::new(1 + models),
             wake_at: Time::NEVER,
             waiting: 0,
+            reports: if facts.exact { Vec::new() } else { vec![GpuReports::default(); facts.gpus as usize] },
             tap,
             grants: VecDeque::new(),
             spin: SpinTrap::new(models, facts.gpus),
@@ -103,8 +107,17 @@ impl<T: Tap> QueuesAndRanker<T> {
                 ModelAction::Offer { answered, candidate } => {
                     self.rank(now, RankInput::Offer { model, answered, candidate });
                 }
-                ModelAction::Execute(plan) => out.list.push(ClusterAction::Execute { model, plan }),
-                ModelAction::Release { gpu, free_at } => self.rank(now, RankInput::Release { model, gpu, free_at }),
+                ModelAction::Execute(plan) => {
+                    if let Some(gpu) = self.reports.get_mut(plan.gpu.get() as usize) {
+                        gpu.sent(plan.end.since(plan.start), plan.end);
+                    }
+                    out.list.push(ClusterAction::Execute { model, plan });
+                }
+                ModelAction::Release { gpu, free_at } => {
+                    let known = self.reports.get(gpu.get() as usize);
+                    let free_at = known.map_or(free_at, GpuReports::usable_at);
+                    self.rank(now, RankInput::Release { model, gpu, free_at });
+                }
                 ModelAction::Drop { request, reason } => {
                     out.list.push(ClusterAction::Drop { model, request, reason });
                 }
@@ -162,10 +175,28 @@ impl<T: Tap> ClusterPolicy for QueuesAndRanker<T> {
                 self.spin.reset();
                 self.step_model(now, model, ModelInput::Arrive(request), out);
             }
-            ClusterInput::GpuUp { gpu, free_at } => self.rank(now, RankInput::BusyUntil { gpu, free_at }),
-            ClusterInput::GpuDown(gpu) => self.rank(now, RankInput::Remove(gpu)),
-            // Execution is exact: what a report says is known already.
-            ClusterInput::Done { .. } => {}
+            ClusterInput::GpuUp { gpu, free_at } => {
+                if let Some(known) = self.reports.get_mut(gpu.get() as usize) {
+                    known.reset(free_at);
+                }
+                self.rank(now, RankInput::BusyUntil { gpu, free_at });
+            }
+            ClusterInput::GpuDown(gpu) => {
+                if let Some(known) = self.reports.get_mut(gpu.get() as usize) {
+                    known.reset(Time::NEVER);
+                }
+                self.rank(now, RankInput::Remove(gpu));
+            }
+            ClusterInput::Done { gpu, model, start_late, latency } => {
+                if let Some(known) = self.reports.get_mut(gpu.get() as usize)
+                    && let Some(predicted) = known.ended(now)
+                {
+                    let free_at = known.usable_at();
+                    self.rank(now, RankInput::BusyUntil { gpu, free_at });
+                    self.answer_grants(now, out);
+                    self.step_model(now, model, ModelInput::Done { start_late, latency, predicted }, out);
+                }
+            }
             ClusterInput::Wake => {
                 self.wake_at = Time::NEVER;
                 self.ring(now, out);
@@ -186,7 +217,7 @@ impl<T: Tap> ClusterPolicy for QueuesAndRanker<T> {
 
 impl<T: Tap> Hosted for QueuesAndRanker<T> {
     fn wants_reports(&self) -> bool {
-        false
+        !self.reports.is_empty()
     }
 
     #[inline]

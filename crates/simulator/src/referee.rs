@@ -30,7 +30,13 @@ impl Referee {
 
     #[inline]
     pub(crate) fn arrived(&mut self, now: Time, model: u32, request: &Request) -> Result<(), Violation> {
-        let open = OpenRequest { arrived: now, deadline: request.deadline, model, items: request.items as u16, planned: false };
+        let open = OpenRequest {
+            arrived: now,
+            deadline: request.deadline,
+            model,
+            items: request.items as u16,
+            planned: false,
+        };
         if self.requests.open(request.id.sequence, open) {
             return Ok(());
         }
@@ -96,12 +102,7 @@ impl Referee {
 
     /// A request of that plan.
     #[inline]
-    pub(crate) fn planned_request(
-        &mut self,
-        model: u32,
-        plan: &Plan,
-        request: &Request,
-    ) -> Result<(), Violation> {
+    pub(crate) fn planned_request(&mut self, model: u32, plan: &Plan, request: &Request) -> Result<(), Violation> {
         if plan.end + self.delays.reply > request.deadline {
             let detail = format!(
                 "request {} is due at {}, its plan ends at {} and the reply takes {}",

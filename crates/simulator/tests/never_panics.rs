@@ -18,8 +18,37 @@ fn arrivals() -> impl Strategy<Value = String> {
     prop::sample::select(fixed.map(str::to_owned).to_vec())
 }
 
+/// What reality may do, and what requests may be like.
+fn extras() -> impl Strategy<Value = String> {
+    let noise = prop::sample::select(vec![
+        "",
+        "[execution]\nnoise = { lognormal_sigma = 0.3 }\n",
+        "[execution]\nspike = { probability = 0.1, factor = 5.0 }\n",
+    ]);
+    let failure = prop::sample::select(vec![
+        "",
+        "[[failure]]\ngpu = 0\nat_s = 0.2\nfor_s = 0.1\n",
+        "[[failure]]\ngpu = 0\nat_s = 0.3\n",
+    ]);
+    (noise, failure).prop_map(|(noise, failure)| format!("{noise}{failure}"))
+}
+
+fn laws() -> impl Strategy<Value = String> {
+    let deadline = prop::sample::select(vec![
+        "",
+        ", deadline = { uniform_ms = [1, 90] }",
+        ", deadline = [{ share = 1, slo_ms = 3 }, { share = 2, slo_ms = 70 }]",
+    ]);
+    let items = prop::sample::select(vec![
+        "",
+        ", batch_max = 8, items = { uniform = [1, 4] }",
+        ", batch_max = 8, items = [{ share = 1, items = 1 }, { share = 1, items = 8 }]",
+    ]);
+    (deadline, items).prop_map(|(deadline, items)| format!("{deadline}{items}"))
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig::with_cases(400))]
     #[test]
     fn small_runs_end_with_every_request_decided(
         policy in policies(),
@@ -29,19 +58,23 @@ proptest! {
         (ctrl_us, data_us, reply_us) in (0.0..5000.0_f64, 0.0..500.0_f64, 0.0..5000.0_f64),
         rate_rps in 1.0..5000.0_f64,
         seed in any::<u64>(),
+        (extras, laws) in (extras(), laws()),
     ) {
         let text = format!(
             "name = 'p'\npolicy = {policy}\nduration_s = 0.5\nwarmup_s = 0.1\n\
              network = {{ ctrl_us = {ctrl_us}, data_us_per_item = {data_us}, reply_us = {reply_us} }}\n\
              gpu = [{{ kind = 'x', count = {gpus} }}]\n\
-             model = [{{ name = 'm', count = {models}, alpha_ms = {alpha_ms}, beta_ms = {beta_ms}, slo_ms = {slo_ms} }}]\n\
-             workload = {{ rate_rps = {rate_rps}, arrival = {arrival}, popularity = {{ zipf = 0.9 }} }}"
+             model = [{{ name = 'm', count = {models}, alpha_ms = {alpha_ms}, beta_ms = {beta_ms}, slo_ms = {slo_ms}{laws} }}]\n\
+             workload = {{ rate_rps = {rate_rps}, arrival = {arrival}, popularity = {{ zipf = 0.9 }} }}\n{extras}"
         );
-        let trace = |_: &str| Ok("time_s\n0.11\n0.11\n0.2\n0.3\n0.9\n".to_owned());
+        let trace = |_: &str| Ok("time_s,items,slo_ms\n0.11,1,5\n0.11,,\n0.2,3,\n0.3,,40\n0.9,,\n".to_owned());
         let scenario = match Scenario::parse("p.toml", &text, &[], &trace) {
             Ok(scenario) => scenario,
             // α + β below half a nanosecond makes no profile.
-            Err(error) => return Err(TestCaseError::reject(error.to_string())),
+            Err(error) => {
+                prop_assert!(error.to_string().contains("a line that makes a profile"), "{}", error);
+                return Err(TestCaseError::reject("no profile"));
+            }
         };
         let run = simulate(&scenario, seed, scenario.rate_rps).map_err(|error| TestCaseError::fail(error.to_string()))?;
         for model in &run.models {

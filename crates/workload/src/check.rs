@@ -11,7 +11,12 @@ pub(crate) struct Check<'a> {
 }
 
 impl Check<'_> {
-    pub(crate) fn refuse<T>(&self, key: impl Into<String>, expected: &str, got: impl fmt::Display) -> Result<T, ScenarioError> {
+    pub(crate) fn refuse<T>(
+        &self,
+        key: impl Into<String>,
+        expected: &str,
+        got: impl fmt::Display,
+    ) -> Result<T, ScenarioError> {
         let (file, key) = (self.file.to_owned(), key.into());
         Err(ScenarioError::Value { file, key, expected: expected.to_owned(), got: got.to_string() })
     }

@@ -61,11 +61,7 @@ impl Law {
     }
 
     /// The law of a list with shares of any total.
-    pub(crate) fn from_shares(
-        check: &Check<'_>,
-        key: &str,
-        entries: &[(f64, u64)],
-    ) -> Result<Self, ScenarioError> {
+    pub(crate) fn from_shares(check: &Check<'_>, key: &str, entries: &[(f64, u64)]) -> Result<Self, ScenarioError> {
         if entries.is_empty() || entries.len() > LAW_ENTRIES_MAX {
             return check.refuse(key, &format!("1 to {LAW_ENTRIES_MAX} entries"), entries.len());
         }

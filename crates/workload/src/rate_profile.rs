@@ -79,7 +79,8 @@ mod tests {
     #[test]
     fn time_passes_faster_where_the_factor_is_larger_and_stands_where_it_is_zero() {
         let check = Check { file: "f", read_csv: &|_| Err(String::new()) };
-        let profile = RateProfile::check(&check, &[[0.0, 1.0], [1.0, 2.0], [2.0, 0.0], [5.0, 1.0], [6.0, 0.0]]).unwrap();
+        let profile =
+            RateProfile::check(&check, &[[0.0, 1.0], [1.0, 2.0], [2.0, 0.0], [5.0, 1.0], [6.0, 0.0]]).unwrap();
         let mut cursor = 0;
         let mut at = |worked_s: f64| profile.time_ns(worked_s * 1e9, &mut cursor).map(|ns| ns / 1e9);
         assert_eq!(at(0.5), Some(0.5));

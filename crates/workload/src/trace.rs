@@ -50,7 +50,8 @@ impl Trace {
             csv::ReaderBuilder::new().trim(csv::Trim::All).comment(Some(b'#')).from_reader(text.as_bytes());
         let mut rows = Vec::new();
         for row in reader.deserialize::<Row>() {
-            let row = row.map_err(|error| format!("expected columns time_s and perhaps model, items, slo_ms: {error}"))?;
+            let row =
+                row.map_err(|error| format!("expected columns time_s and perhaps model, items, slo_ms: {error}"))?;
             if !(row.time_s.is_finite() && row.time_s >= 0.0) {
                 return Err(format!("row {}: expected time_s of at least 0, got {}", rows.len() + 1, row.time_s));
             }

@@ -1,0 +1,71 @@
+//! What the ranker's host knows of a GPU whose executions do not take what was planned.
+
+use std::collections::VecDeque;
+
+use symphony_types::{Nanos, Time};
+
+/// Plans that a GPU may have, the running one included. A GPU that runs over its predictions gets the next one when it
+/// reports, not before. The runtime keeps the same number.
+const PLANS_AHEAD_MAX: usize = 2;
+
+/// The plans of one GPU that have not been reported as ended.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct GpuReports {
+    /// How long each should take.
+    predicted: VecDeque<Nanos>,
+    /// When all of them will be done, as far as is known.
+    free_at: Time,
+}
+
+impl GpuReports {
+    /// Another plan was sent that should take this long and end then.
+    pub(crate) fn sent(&mut self, predicted: Nanos, end: Time) {
+        self.predicted.push_back(predicted);
+        self.free_at = end;
+    }
+
+    /// The oldest plan has ended. Returns how long it should have taken; none if there was none.
+    pub(crate) fn ended(&mut self, now: Time) -> Option<Nanos> {
+        let predicted = self.predicted.pop_front();
+        self.free_at = match self.predicted.front() {
+            None => now,
+            // It starts now, if it is not to start later by itself.
+            Some(&next) => self.free_at.max(now + next),
+        };
+        predicted
+    }
+
+    /// The GPU was lost, and with it all plans; or it comes back.
+    pub(crate) fn reset(&mut self, free_at: Time) {
+        self.predicted.clear();
+        self.free_at = free_at;
+    }
+
+    /// When the GPU may be granted; [`Time::NEVER`] while it has all the plans that it may have.
+    pub(crate) fn usable_at(&self) -> Time {
+        if self.predicted.len() < PLANS_AHEAD_MAX { self.free_at } else { Time::NEVER }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gpu_with_two_plans_waits_for_its_report_and_a_late_one_puts_the_next_off() {
+        let at = Time::from_nanos;
+        let mut gpu = GpuReports::default();
+        gpu.sent(Nanos::new(10), at(10));
+        assert_eq!(gpu.usable_at(), at(10));
+        gpu.sent(Nanos::new(5), at(15));
+        assert_eq!(gpu.usable_at(), Time::NEVER);
+        assert_eq!(gpu.ended(at(12)), Some(Nanos::new(10)));
+        assert_eq!(gpu.usable_at(), at(17));
+        assert_eq!(gpu.ended(at(14)), Some(Nanos::new(5)));
+        assert_eq!(gpu.usable_at(), at(14), "an early end makes room");
+        assert_eq!(gpu.ended(at(20)), None);
+        gpu.sent(Nanos::new(10), at(40));
+        gpu.reset(at(25));
+        assert_eq!(gpu.usable_at(), at(25));
+    }
+}
