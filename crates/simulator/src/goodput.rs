@@ -17,6 +17,8 @@ const LEAST_SHARE: f64 = 1e-3;
 /// No policy is this many times better than the bound, but a trace played ever faster may be over before it hurts; ends
 /// the search upwards.
 const MOST_SHARE: f64 = 16.0;
+/// Decisions that are guessed ahead when there are more threads than needed trials: 2³ rates keep as many threads busy.
+const GUESSES_AHEAD_MAX: u32 = 3;
 
 /// One run that the search needs.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -28,8 +30,8 @@ pub struct Trial {
 }
 
 /// Finds the highest total rate at which every model's p99 meets its SLO in the median of the seeds: bracket, then
-/// bisection. The caller runs the trials, in any order and on as many threads as it likes; what is found depends on the
-/// verdicts alone.
+/// bisection. The caller runs the trials, in any order and on as many threads as it likes, and also those that the search
+/// may turn out to need; what is found depends on the verdicts alone.
 #[derive(Clone, Debug)]
 pub struct GoodputSearch {
     seeds: Vec<u64>,
@@ -38,6 +40,8 @@ pub struct GoodputSearch {
     rate_rps: f64,
     /// Verdicts at that rate, by position of the seed.
     verdicts: Vec<Option<bool>>,
+    /// Verdicts of other rates, which were guessed at.
+    ahead: Vec<(Trial, bool)>,
     /// The highest rate that passed.
     passed_rps: Option<f64>,
     /// The lowest rate that failed.
@@ -58,6 +62,7 @@ impl GoodputSearch {
         let goodput_rps = (seeds.is_empty() || bound_rps <= 0.0).then_some(0.0);
         Self {
             verdicts: vec![None; seeds.len()],
+            ahead: Vec::new(),
             seeds,
             bound_rps,
             rate_rps: bound_rps * FIRST_SHARE,
@@ -88,23 +93,59 @@ impl GoodputSearch {
         trials.take(missing_to_pass.min(missing_to_fail)).collect()
     }
 
-    /// Takes the verdict of a trial: whether every model's p99 met its SLO. Trials of other rates are ignored.
+    /// The trial that is most worth running next to those that are `running`: one that is surely needed, or else one of
+    /// the rates that come next if the running trials pass, or if they fail. None if nothing is worth it.
+    #[must_use]
+    pub fn wanted(&self, running: &[Trial]) -> Option<Trial> {
+        let mut futures = vec![self.clone()];
+        for _ in 0..=GUESSES_AHEAD_MAX {
+            for future in &futures {
+                let found = future.needed().into_iter().find(|trial| !running.contains(trial));
+                if found.is_some() {
+                    return found;
+                }
+            }
+            futures = futures.iter().flat_map(|future| [true, false].map(|passed| future.guess(passed))).collect();
+        }
+        None
+    }
+
+    /// The search after every open verdict at this rate turned out like this.
+    fn guess(&self, passed: bool) -> Self {
+        let mut future = self.clone();
+        if future.goodput_rps.is_none() {
+            future.verdicts.fill(Some(passed));
+            future.decide();
+        }
+        future
+    }
+
+    /// Takes the verdict of a trial: whether every model's p99 met its SLO. Those of rates that are not in question yet
+    /// are kept until they are.
     pub fn record(&mut self, trial: Trial, passed: bool) {
-        if self.goodput_rps.is_some() || trial.rate_rps != self.rate_rps {
-            return;
+        if self.goodput_rps.is_none() && !self.ahead.iter().any(|(known, _)| *known == trial) {
+            self.ahead.push((trial, passed));
+            self.decide();
         }
-        let open = |(seed, verdict): (&u64, &Option<bool>)| *seed == trial.seed && verdict.is_none();
-        let Some(position) = self.seeds.iter().zip(&self.verdicts).position(open) else { return };
-        self.verdicts[position] = Some(passed);
-        if self.count(true) >= self.majority() {
-            self.passed_rps = Some(self.rate_rps);
-        } else if self.count(false) > self.seeds.len() - self.majority() {
-            self.failed_rps = Some(self.rate_rps);
-        } else {
-            return;
+    }
+
+    /// Decides as much as verdicts allow.
+    fn decide(&mut self) {
+        while self.goodput_rps.is_none() {
+            for (seed, verdict) in self.seeds.iter().zip(&mut self.verdicts) {
+                let known = self.ahead.iter().find(|(t, _)| t.rate_rps == self.rate_rps && t.seed == *seed);
+                *verdict = verdict.or(known.map(|&(_, passed)| passed));
+            }
+            if self.count(true) >= self.majority() {
+                self.passed_rps = Some(self.rate_rps);
+            } else if self.count(false) > self.seeds.len() - self.majority() {
+                self.failed_rps = Some(self.rate_rps);
+            } else {
+                return;
+            }
+            self.verdicts.fill(None);
+            self.advance();
         }
-        self.verdicts.fill(None);
-        self.advance();
     }
 
     /// Seeds that must pass: more than half.
@@ -182,6 +223,41 @@ mod tests {
         assert!(runs <= 14, "{runs} runs");
     }
 
+    /// As `search`, with this many trials under way at a time, which end in a wild order.
+    fn search_ahead(limits: &[f64], bound_rps: f64, threads: usize) -> (f64, usize) {
+        let seeds: Vec<u64> = (0..limits.len() as u64).collect();
+        let mut search = GoodputSearch::from_bound(seeds, bound_rps);
+        let (mut running, mut turns) = (Vec::new(), 0);
+        while search.goodput_rps().is_none() {
+            while running.len() < threads
+                && let Some(trial) = search.wanted(&running)
+            {
+                assert!(!running.contains(&trial));
+                running.push(trial);
+            }
+            turns += 1;
+            // All that were begun together end together; the last one begun is told first.
+            for trial in running.drain(..).rev() {
+                search.record(trial, trial.rate_rps <= limits[trial.seed as usize]);
+            }
+        }
+        assert_eq!(search.wanted(&[]), None);
+        (search.goodput_rps().unwrap(), turns)
+    }
+
+    #[test]
+    fn more_threads_need_fewer_turns_for_the_same_answer() {
+        let limits = [900.0, 950.0, 1010.0];
+        let (alone, runs) = search(&limits, 1000.0);
+        let turns = [1, 2, 4, 8, 16].map(|threads| {
+            let (found, turns) = search_ahead(&limits, 1000.0, threads);
+            assert_eq!(found, alone, "{threads} threads");
+            turns
+        });
+        assert_eq!(turns[0], runs);
+        assert!(turns.is_sorted_by(|a, b| a >= b) && turns[4] * 3 < turns[0], "{turns:?}");
+    }
+
     #[test]
     fn nothing_served_is_zero_and_verdicts_of_strangers_are_ignored() {
         assert_eq!(search(&[0.0], 1000.0).0, 0.0);
@@ -203,6 +279,7 @@ mod tests {
             sorted.sort_by(f64::total_cmp);
             let median = sorted[(sorted.len() - 1) / 2];
             let (found, _) = search(&limits, bound_rps);
+            prop_assert_eq!(search_ahead(&limits, bound_rps, 5).0, found);
             prop_assert!(found <= median && median <= found * 1.01, "{found} for {median}");
         }
     }
