@@ -87,3 +87,25 @@ fn tables_are_for_people_and_many_models_are_as_many_rows() {
     assert!(table.contains("with policy symphony"), "{table}");
     assert!(table.lines().count() >= 20, "{table}");
 }
+
+#[test]
+fn a_timeline_becomes_a_trace_or_a_picture_by_the_name_of_its_file() {
+    let _alone = alone();
+    let workspace = Workspace::new("timeline").unwrap();
+    let path = scenario("table4-resnet50.toml");
+    let sim = |rest: &[&str]| {
+        let brief = ["sim", path.to_str().unwrap(), "--set", "duration_s=1", "--set", "seeds=[1]"];
+        run(workspace.path(), &[], &[&brief[..], rest].concat()).unwrap()
+    };
+    let _ = sim(&["--timeline", "t.json"]).ended_with(0);
+    let trace: Value = serde_json::from_slice(&std::fs::read(workspace.path().join("t.json")).unwrap()).unwrap();
+    assert!(trace["traceEvents"].as_array().unwrap().len() > 100);
+    let range = ["--timeline-from-s", "2.5", "--timeline-for-s", "0.1"];
+    let _ = sim(&[&["--timeline", "t.svg"], &range[..]].concat()).ended_with(0);
+    let picture = std::fs::read_to_string(workspace.path().join("t.svg")).unwrap();
+    assert!(picture.contains("2.500 s to 2.600 s") && picture.contains("resnet50 ×"), "{picture}");
+
+    let _ = sim(&["--timeline", "t.txt"]).ended_with(2).complains(&["--timeline", ".json or .svg"]);
+    let _ = sim(&["--timeline", "t.svg", "--timeline-for-s=-1"]).ended_with(2).complains(&["--timeline-for-s", "-1"]);
+    let _ = sim(&range).ended_with(2).complains(&["--timeline"]);
+}

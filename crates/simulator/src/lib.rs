@@ -26,6 +26,10 @@ mod result;
 mod spin_trap;
 mod tally;
 mod tap;
+mod timeline;
+mod timeline_svg;
+mod timeline_trace;
+mod watch;
 mod world;
 
 pub use capacity::fluid_bound_rps;
@@ -35,4 +39,5 @@ pub use policy::scheduler_policy;
 pub use policy_facts::{ModelFacts, PolicyFacts};
 pub use result::{ModelResult, Queueing, RunResult, SimulationResult};
 pub use spin_trap::SPIN_STEPS_MIN;
-pub use world::{Verdict, meets_slo, simulate};
+pub use timeline::{TIMELINE_EVENTS_MAX, Timeline, TimelineRange};
+pub use world::{Verdict, meets_slo, simulate, simulate_timeline};

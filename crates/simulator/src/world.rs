@@ -19,6 +19,8 @@ use crate::referee::Referee;
 use crate::result::RunResult;
 use crate::spin_trap::SpinTrap;
 use crate::tally::{Tally, misses_p99};
+use crate::timeline::{Timeline, TimelineRange};
+use crate::watch::Watch;
 
 /// How long after its deadline, and after the end of every plan, a request may stay undecided before the run counts as
 /// stuck. An honest scheduler decides by the deadline.
@@ -55,6 +57,31 @@ pub fn simulate(scenario: &Scenario, seed: u64, rate_rps: f64) -> Result<RunResu
     build_policy(&scenario.policy, &facts, Simulate(scenario, seed, rate_rps))
 }
 
+/// As [`simulate`], and keeps what GPUs and queues did in a range of time.
+///
+/// # Errors
+/// As [`simulate`].
+pub fn simulate_timeline(
+    scenario: &Scenario,
+    seed: u64,
+    rate_rps: f64,
+    range: TimelineRange,
+) -> Result<(RunResult, Timeline), Error> {
+    struct Watched<'a>(&'a Scenario, u64, f64, TimelineRange);
+    impl UsePolicy for Watched<'_> {
+        type Output = Result<(RunResult, Timeline), Error>;
+        fn with<P: Hosted>(self, policy: P) -> Self::Output {
+            let Self(scenario, seed, rate_rps, range) = self;
+            let timeline = Timeline::new(scenario, seed, range);
+            let mut world = World::watched(scenario, seed, rate_rps, policy, timeline);
+            world.run()?;
+            Ok((world.tally.into_result(scenario, seed), world.watch))
+        }
+    }
+    let facts = PolicyFacts::new(scenario, seed, rate_rps);
+    build_policy(&scenario.policy, &facts, Watched(scenario, seed, rate_rps, range))
+}
+
 /// Whether every model's p99 meets its SLO at this rate. Ends as soon as failure is certain.
 ///
 /// # Errors
@@ -87,7 +114,8 @@ fn offered(scenario: &Scenario, seed: u64, rate_rps: f64) -> Vec<u64> {
     arrival_streams(scenario, seed, rate_rps).into_iter().map(count).collect()
 }
 
-pub(crate) struct World<'a, P> {
+pub(crate) struct World<'a, P, W = ()> {
+    watch: W,
     scenario: &'a Scenario,
     seed: u64,
     rate_rps: f64,
@@ -120,10 +148,17 @@ pub(crate) struct World<'a, P> {
 
 impl<'a, P: Hosted> World<'a, P> {
     pub(crate) fn new(scenario: &'a Scenario, seed: u64, rate_rps: f64, policy: P) -> Self {
+        Self::watched(scenario, seed, rate_rps, policy, ())
+    }
+}
+
+impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
+    pub(crate) fn watched(scenario: &'a Scenario, seed: u64, rate_rps: f64, policy: P, watch: W) -> Self {
         let facts = PolicyFacts::new(scenario, seed, rate_rps);
         let (models, gpus) = (scenario.models.len(), scenario.gpu_count());
         let tally = Tally::new(scenario);
         let mut world = Self {
+            watch,
             scenario,
             seed,
             rate_rps,
@@ -218,6 +253,7 @@ impl<'a, P: Hosted> World<'a, P> {
         let request = Request { id, deadline: self.now + arriving.slo, items: arriving.items };
         let model = model as u32;
         self.referee.arrived(self.now, model, &request).map_err(|violation| self.violated(violation))?;
+        self.watch.queued(self.now, model);
         // Many requests may arrive in the same instant; what they set off is bounded by their number.
         self.spin.reset();
         self.step(ClusterInput::Arrive { model, request })
@@ -235,11 +271,14 @@ impl<'a, P: Hosted> World<'a, P> {
                 let mut lost = Vec::new();
                 if let Some(run) = self.gpus.stop(self.now, gpu, |model, sequence| lost.push((model, sequence))) {
                     self.tally.ran(&run);
+                    self.watch.ran(&run, 0, true);
                 }
+                self.watch.gpu(self.now, gpu, false);
                 self.referee.busy_until(gpu, Time::NEVER);
                 self.step(ClusterInput::GpuDown(gpu))?;
                 for (model, sequence) in lost {
                     let Some(open) = self.referee.given_back(model, sequence) else { continue };
+                    self.watch.queued(self.now, model);
                     let (id, items) = (self.id(sequence), u32::from(open.items));
                     let request = Request { id, deadline: open.deadline, items };
                     self.spin.reset();
@@ -249,6 +288,7 @@ impl<'a, P: Hosted> World<'a, P> {
             }
             Some(Change::Up(gpu)) => {
                 self.referee.busy_until(gpu, self.now);
+                self.watch.gpu(self.now, gpu, true);
                 self.step(ClusterInput::GpuUp { gpu, free_at: self.now })
             }
         }
@@ -257,15 +297,17 @@ impl<'a, P: Hosted> World<'a, P> {
     /// The plan that ends next has ended: its requests have their outcome.
     fn end_plan(&mut self) -> Result<(), Error> {
         let (referee, tally) = (&mut self.referee, &mut self.tally);
-        let mut counted = 0;
+        let (mut counted, mut late, reply) = (0, 0, self.scenario.network.reply);
         let run = self.gpus.finish(|run, sequence| {
             // What was planned was checked then.
             if let Some(request) = referee.finished(run.model, sequence) {
                 counted += u64::from(tally.answered(run, request.arrived, request.deadline));
+                late += u32::from(run.end + reply > request.deadline);
             }
         });
         let Some(run) = run else { return Ok(()) };
         self.tally.ran(&run);
+        self.watch.ran(&run, late, false);
         let bad = self.tally.batch(&run, counted);
         self.give_up_if_certain(run.model, bad);
         if !self.wants_reports {
@@ -306,6 +348,7 @@ impl<'a, P: Hosted> World<'a, P> {
                     let open = self.referee.dropped(model, request.id)?;
                     let bad = self.tally.dropped(model as usize, open.arrived);
                     self.give_up_if_certain(model, bad);
+                    self.watch.dropped(self.now, model);
                 }
                 ClusterAction::WakeAt(at) => self.wake_at = at,
             }
@@ -326,17 +369,20 @@ impl<'a, P: Hosted> World<'a, P> {
             self.gpus.add_request(plan.gpu, request.id.sequence);
         }
         self.stuck_after = self.stuck_after.max(run.end + DECIDED_AFTER_MAX);
+        self.watch.planned(self.now, model, plan);
         Ok(())
     }
 
     /// The GPU stops. What it had is the policy's again.
     fn preempt(&mut self, gpu: GpuId) {
-        let referee = &mut self.referee;
-        let stopped = self.gpus.stop(self.now, gpu, |model, sequence| {
+        let (referee, watch, now) = (&mut self.referee, &mut self.watch, self.now);
+        let stopped = self.gpus.stop(now, gpu, |model, sequence| {
             referee.given_back(model, sequence);
+            watch.queued(now, model);
         });
         if let Some(run) = stopped {
             self.tally.ran(&run);
+            self.watch.ran(&run, 0, true);
         }
         self.referee.busy_until(gpu, self.now);
     }

@@ -253,6 +253,16 @@ pub(crate) struct SimArgs {
     /// Runs at the same time; the number of cores if not given.
     #[arg(long)]
     pub(crate) threads: Option<usize>,
+    /// Write what GPUs and queues did in the first seed's run: FILE.json for Perfetto and chrome://tracing, FILE.svg as a
+    /// picture.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) timeline: Option<PathBuf>,
+    /// Where the timeline begins, in seconds; after the warm-up if not given.
+    #[arg(long, value_name = "SECONDS", requires = "timeline")]
+    pub(crate) timeline_from_s: Option<f64>,
+    /// How long it is, in seconds; if not given, 5 for a trace and 0.25 for a picture.
+    #[arg(long, value_name = "SECONDS", requires = "timeline")]
+    pub(crate) timeline_for_s: Option<f64>,
     /// For people or for programs.
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     pub(crate) output: Output,

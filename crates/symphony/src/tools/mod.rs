@@ -6,3 +6,4 @@ pub(crate) mod model;
 pub(crate) mod profile;
 pub(crate) mod sim;
 mod table;
+mod timeline;

@@ -8,11 +8,12 @@ use indicatif::{ProgressBar, ProgressDrawTarget};
 use symphony_simulator::{GoodputSearch, RunResult, SimulationResult, Trial, meets_slo, simulate};
 use symphony_workload::Scenario;
 
-use super::table;
+use super::{table, timeline};
 use crate::cli::{Output, SimArgs};
 use crate::exit::bad_input;
 
 pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
+    timeline::check(args)?;
     let scenario = read(args)?;
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let threads = args.threads.unwrap_or(cores).max(1);
@@ -27,7 +28,7 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
         Output::Json => println!("{}", serde_json::to_string_pretty(&result)?),
         Output::Table => show(&result),
     }
-    Ok(())
+    timeline::write_if_asked(args, &scenario, goodput)
 }
 
 fn read(args: &SimArgs) -> anyhow::Result<Scenario> {

@@ -1,0 +1,155 @@
+//! What GPUs and queues did in a range of time, to be looked at.
+
+use symphony_scheduler::Plan;
+use symphony_types::{GpuId, Nanos, Time};
+use symphony_workload::Scenario;
+
+use crate::gpus::Run;
+use crate::watch::Watch;
+
+/// Events that a timeline keeps: about 100 MB. Beyond, it says that it was cut.
+pub const TIMELINE_EVENTS_MAX: usize = 1_000_000;
+
+/// The time that a timeline shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimelineRange {
+    /// From.
+    pub from: Time,
+    /// Until.
+    pub until: Time,
+}
+
+/// A batch as it ran.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Batch {
+    pub(crate) run: Run,
+    /// When its window opened: from then on no further arrival could join.
+    pub(crate) frontrun: Time,
+    /// The last start that was in time.
+    pub(crate) latest: Time,
+    /// Requests that were answered too late.
+    pub(crate) late: u32,
+    /// It was stopped before its end.
+    pub(crate) cut: bool,
+}
+
+/// The number of waiting requests of a model after a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct QueueLength {
+    pub(crate) at: Time,
+    pub(crate) model: u32,
+    pub(crate) waiting: u32,
+}
+
+/// One run's events in a range of time. [`Timeline::to_trace_json`] and [`Timeline::to_svg`] make files of it.
+#[derive(Clone, Debug)]
+pub struct Timeline {
+    pub(crate) title: String,
+    pub(crate) range: TimelineRange,
+    pub(crate) model_names: Vec<String>,
+    profiles: Vec<std::sync::Arc<symphony_types::LatencyProfile>>,
+    data_per_item: Nanos,
+    pub(crate) gpus: u32,
+    pub(crate) gpu_kinds: Vec<(String, u32)>,
+    waiting: Vec<u32>,
+    /// Waiting requests of each model when the range begins.
+    pub(crate) waiting_at_first: Vec<u32>,
+    /// In the order of their ends.
+    pub(crate) batches: Vec<Batch>,
+    pub(crate) queues: Vec<QueueLength>,
+    /// When a request of a model was dropped.
+    pub(crate) drops: Vec<(Time, u32)>,
+    /// When a GPU failed, and until when.
+    pub(crate) outages: Vec<(GpuId, Time, Time)>,
+    /// Whether events were left out.
+    pub(crate) is_cut: bool,
+}
+
+impl Timeline {
+    pub(crate) fn new(scenario: &Scenario, seed: u64, range: TimelineRange) -> Self {
+        Self {
+            title: format!("{}, {}, seed {seed}", scenario.name, scenario.policy),
+            range,
+            model_names: scenario.models.iter().map(|model| model.name.clone()).collect(),
+            profiles: scenario.models.iter().map(|model| std::sync::Arc::clone(&model.profile)).collect(),
+            data_per_item: scenario.network.data_per_item,
+            gpus: scenario.gpu_count(),
+            gpu_kinds: scenario.gpus.iter().map(|gpu| (gpu.kind.clone(), gpu.count)).collect(),
+            waiting: vec![0; scenario.models.len()],
+            waiting_at_first: vec![0; scenario.models.len()],
+            batches: Vec::new(),
+            queues: Vec::new(),
+            drops: Vec::new(),
+            outages: Vec::new(),
+            is_cut: false,
+        }
+    }
+
+    /// Whether there were more than [`TIMELINE_EVENTS_MAX`] events in the range, and some were left out.
+    #[must_use]
+    pub fn is_cut(&self) -> bool {
+        self.is_cut
+    }
+
+    fn keeps(&mut self, at: Time) -> bool {
+        if at < self.range.from || at > self.range.until {
+            return false;
+        }
+        let kept = self.batches.len() + self.queues.len() + self.drops.len() + self.outages.len();
+        self.is_cut |= kept >= TIMELINE_EVENTS_MAX;
+        !self.is_cut
+    }
+
+    fn waits(&mut self, at: Time, model: u32, change: impl Fn(u32) -> u32) {
+        let waiting = &mut self.waiting[model as usize];
+        *waiting = change(*waiting);
+        let length = QueueLength { at, model, waiting: *waiting };
+        if at < self.range.from {
+            self.waiting_at_first[model as usize] = length.waiting;
+        }
+        if self.keeps(at) {
+            match self.queues.last_mut().filter(|last| last.at == at && last.model == model) {
+                Some(last) => *last = length,
+                None => self.queues.push(length),
+            }
+        }
+    }
+}
+
+impl Watch for Timeline {
+    fn queued(&mut self, now: Time, model: u32) {
+        self.waits(now, model, |waiting| waiting + 1);
+    }
+
+    fn dropped(&mut self, now: Time, model: u32) {
+        self.waits(now, model, |waiting| waiting.saturating_sub(1));
+        if self.keeps(now) {
+            self.drops.push((now, model));
+        }
+    }
+
+    fn planned(&mut self, now: Time, model: u32, plan: &Plan) {
+        self.waits(now, model, |waiting| waiting.saturating_sub(plan.requests));
+    }
+
+    fn ran(&mut self, run: &Run, late: u32, cut: bool) {
+        // Kept if any part of it is to be seen.
+        if !self.keeps(run.end.min(self.range.until).max(run.start)) {
+            return;
+        }
+        let profile = &self.profiles[run.model as usize];
+        let (batch, due) = (run.plan.batch, run.plan.must_end_by);
+        let latest = due - profile.latency(batch);
+        // A full batch can be joined by nobody, from the beginning on.
+        let frontrun = due - profile.latency(batch + 1) - self.data_per_item;
+        self.batches.push(Batch { run: *run, frontrun, latest, late, cut });
+    }
+
+    fn gpu(&mut self, now: Time, gpu: GpuId, up: bool) {
+        if !up {
+            self.outages.push((gpu, now, Time::NEVER));
+        } else if let Some(outage) = self.outages.iter_mut().rev().find(|outage| outage.0 == gpu) {
+            outage.2 = now;
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! A timeline as a trace that `chrome://tracing` and Perfetto open: a track per GPU, a counter per queue.
+
+use serde::Serialize;
+use serde_json::{Value, json};
+use symphony_types::Time;
+
+use crate::timeline::{Batch, Timeline};
+
+/// Processes of the trace: tracks are grouped by them.
+const GPUS: u32 = 1;
+const QUEUES: u32 = 2;
+
+#[derive(Serialize)]
+struct Event<'a> {
+    name: &'a str,
+    ph: &'a str,
+    /// Microseconds.
+    ts: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dur: Option<f64>,
+    pid: u32,
+    tid: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cname: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    s: Option<&'a str>,
+    args: Value,
+}
+
+fn us(at: Time) -> f64 {
+    at.as_nanos() as f64 / 1e3
+}
+
+fn ms(at: Time) -> f64 {
+    at.as_nanos() as f64 / 1e6
+}
+
+impl Timeline {
+    /// The timeline in the Trace Event Format (JSON).
+    #[must_use]
+    pub fn to_trace_json(&self) -> String {
+        let mut events: Vec<Value> = vec![
+            json!({ "name": "process_name", "ph": "M", "pid": GPUS, "args": { "name": self.title } }),
+            json!({ "name": "process_name", "ph": "M", "pid": QUEUES, "args": { "name": "requests waiting" } }),
+        ];
+        for gpu in 0..self.gpus {
+            let name = format!("GPU {gpu} ({})", self.kind_of(gpu));
+            events.push(json!({ "name": "thread_name", "ph": "M", "pid": GPUS, "tid": gpu, "args": { "name": name } }));
+            let sort = json!({ "sort_index": gpu });
+            events.push(json!({ "name": "thread_sort_index", "ph": "M", "pid": GPUS, "tid": gpu, "args": sort }));
+        }
+        events.extend(self.batches.iter().map(|batch| self.batch_event(batch)));
+        for length in &self.queues {
+            events.push(value(&Event {
+                name: &self.model_names[length.model as usize],
+                ph: "C",
+                ts: us(length.at),
+                dur: None,
+                pid: QUEUES,
+                tid: 0,
+                cname: None,
+                s: None,
+                args: json!({ "waiting": length.waiting }),
+            }));
+        }
+        for &(at, model) in &self.drops {
+            events.push(value(&Event {
+                name: &format!("drop {}", self.model_names[model as usize]),
+                ph: "i",
+                ts: us(at),
+                dur: None,
+                pid: QUEUES,
+                tid: 0,
+                cname: None,
+                s: Some("p"),
+                args: json!({}),
+            }));
+        }
+        for &(gpu, from, until) in &self.outages {
+            let until = until.min(self.range.until).max(from);
+            events.push(value(&Event {
+                name: "failed",
+                ph: "X",
+                ts: us(from),
+                dur: Some(us(until) - us(from)),
+                pid: GPUS,
+                tid: gpu.get(),
+                cname: Some("terrible"),
+                s: None,
+                args: json!({}),
+            }));
+        }
+        let trace = json!({ "displayTimeUnit": "ms", "otherData": { "cut": self.is_cut }, "traceEvents": events });
+        trace.to_string()
+    }
+
+    fn batch_event(&self, batch: &Batch) -> Value {
+        let (run, plan) = (&batch.run, &batch.run.plan);
+        let cname = match () {
+            () if batch.cut => Some("terrible"),
+            () if batch.late > 0 => Some("bad"),
+            () => None,
+        };
+        value(&Event {
+            name: &format!("{} ×{}", self.model_names[run.model as usize], plan.batch),
+            ph: "X",
+            ts: us(run.start),
+            dur: Some(us(run.end) - us(run.start)),
+            pid: GPUS,
+            tid: plan.gpu.get(),
+            cname,
+            s: None,
+            args: json!({
+                "items": plan.batch,
+                "requests": plan.requests,
+                "window_ms": [ms(batch.frontrun), ms(batch.latest)],
+                "planned_ms": [ms(plan.start), ms(plan.end)],
+                "actual_ms": [ms(run.start), ms(run.end)],
+                "must_end_by_ms": ms(plan.must_end_by),
+                "late_requests": batch.late,
+                "stopped": batch.cut,
+            }),
+        })
+    }
+
+    /// The kind of a GPU.
+    pub(crate) fn kind_of(&self, gpu: u32) -> &str {
+        let mut upto = 0;
+        let found = self.gpu_kinds.iter().find(|(_, count)| {
+            upto += count;
+            gpu < upto
+        });
+        found.map_or("", |(kind, _)| kind)
+    }
+}
+
+fn value(event: &Event<'_>) -> Value {
+    // Numbers and strings only: this cannot fail.
+    serde_json::to_value(event).unwrap_or(Value::Null)
+}

@@ -1,0 +1,28 @@
+//! The seam for whoever wants to see what happens in the virtual cluster, not only what comes out.
+
+use symphony_scheduler::Plan;
+use symphony_types::{GpuId, Time};
+
+use crate::gpus::Run;
+
+/// Sees events as they happen. The world is compiled for each watcher, so one that ignores everything costs nothing.
+pub(crate) trait Watch {
+    /// A request arrived, or came back from a GPU.
+    #[inline]
+    fn queued(&mut self, _now: Time, _model: u32) {}
+    /// The policy dropped a request.
+    #[inline]
+    fn dropped(&mut self, _now: Time, _model: u32) {}
+    /// The policy sent a plan.
+    #[inline]
+    fn planned(&mut self, _now: Time, _model: u32, _plan: &Plan) {}
+    /// A plan has ended; `cut` if it was stopped before its end. `late` of its requests were answered too late.
+    #[inline]
+    fn ran(&mut self, _run: &Run, _late: u32, _cut: bool) {}
+    /// A GPU failed or came back.
+    #[inline]
+    fn gpu(&mut self, _now: Time, _gpu: GpuId, _up: bool) {}
+}
+
+/// Nobody looks.
+impl Watch for () {}

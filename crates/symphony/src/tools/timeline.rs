@@ -1,0 +1,56 @@
+//! `symphony sim --timeline`: what GPUs and queues did, as a file.
+
+use symphony_simulator::{TIMELINE_EVENTS_MAX, TimelineRange, simulate_timeline};
+use symphony_types::{Nanos, Time};
+use symphony_workload::{DURATION_S_MAX, Scenario};
+
+use crate::cli::SimArgs;
+use crate::exit::bad_input;
+
+/// How much is shown if nothing is said: what a screen has room for, and what a browser opens quickly.
+const PICTURE_FOR_S: f64 = 0.25;
+const TRACE_FOR_S: f64 = 5.0;
+
+#[derive(Clone, Copy, PartialEq)]
+enum Format {
+    Trace,
+    Picture,
+}
+
+/// Repeats the first seed's run, at the goodput if one was found, and writes its timeline.
+pub(crate) fn write_if_asked(args: &SimArgs, scenario: &Scenario, goodput: Option<f64>) -> anyhow::Result<()> {
+    let Some(file) = &args.timeline else { return Ok(()) };
+    let format = format(args)?;
+    let seconds = |name: &str, given: Option<f64>, default: f64| {
+        let value = given.unwrap_or(default);
+        let sane = value.is_finite() && (0.0..=2.0 * DURATION_S_MAX).contains(&value);
+        if sane { Ok(value) } else { Err(bad_input(format!("{name}: expected seconds, 0 or more, got {value}"))) }
+    };
+    let default_for_s = if format == Format::Trace { TRACE_FOR_S } else { PICTURE_FOR_S };
+    let from_s = seconds("--timeline-from-s", args.timeline_from_s, scenario.warmup.as_secs_f64())?;
+    let for_s = seconds("--timeline-for-s", args.timeline_for_s, default_for_s)?;
+    let from = Time::ZERO + Nanos::from_secs_f64(from_s);
+    let range = TimelineRange { from, until: from + Nanos::from_secs_f64(for_s) };
+    let Some(&seed) = scenario.seeds.first() else { return Ok(()) };
+    let (_, timeline) = simulate_timeline(scenario, seed, goodput.unwrap_or(scenario.rate_rps), range)?;
+    let text = if format == Format::Trace { timeline.to_trace_json() } else { timeline.to_svg() };
+    std::fs::write(file, text).map_err(|error| anyhow::anyhow!("{}: {error}", file.display()))?;
+    if timeline.is_cut() {
+        eprintln!("{}: cut after {TIMELINE_EVENTS_MAX} events; ask for less with --timeline-for-s", file.display());
+    }
+    Ok(())
+}
+
+/// Checks what can be checked before the simulation takes its time.
+pub(crate) fn check(args: &SimArgs) -> anyhow::Result<()> {
+    if args.timeline.is_some() { format(args).map(drop) } else { Ok(()) }
+}
+
+fn format(args: &SimArgs) -> anyhow::Result<Format> {
+    let extension = args.timeline.as_ref().and_then(|file| file.extension()).and_then(|extension| extension.to_str());
+    match extension {
+        Some("json") => Ok(Format::Trace),
+        Some("svg") => Ok(Format::Picture),
+        _ => Err(bad_input("--timeline: expected a file name that ends in .json or .svg")),
+    }
+}
