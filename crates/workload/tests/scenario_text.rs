@@ -122,7 +122,11 @@ fn mistakes_are_named_by_file_key_and_expectation() {
     refused(FULL, &["workload.rate_rps=many"], "--set workload.rate_rps=many: invalid type: string \"many\"");
     refused(FULL, &["workload.rate_rps=-1"], "s.toml: key `workload.rate_rps`: expected a number above 0");
     refused(FULL, &["workload.rate_rps=nan"], "`workload.rate_rps`");
-    refused(FULL, &["policy=clockwork"], "key `policy`: expected one of \"symphony\", \"auto\", \"eager\", got \"clockwork\"");
+    refused(
+        FULL,
+        &["policy=clockwork"],
+        "key `policy`: expected one of \"symphony\", \"auto\", \"eager\", got \"clockwork\"",
+    );
     refused(
         FULL,
         &["policy.trigger=beta"],
