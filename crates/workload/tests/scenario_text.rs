@@ -132,7 +132,7 @@ fn mistakes_are_named_by_file_key_and_expectation() {
         &["policy.trigger=beta"],
         "key `policy.trigger`: expected one of \"eager\", \"frontrun\", \"adaptive\", \"latest\"",
     );
-    refused(FULL, &["policy.drop=all"], "key `policy.drop`: expected one of \"window\", \"prune\"");
+    refused(FULL, &["policy.drop=all"], "key `policy.drop`: expected one of \"window\", { window = share }, \"prune\"");
     refused(FULL, &["policy.gpu_choice=best"], "key `policy.gpu_choice`");
     refused(FULL, &["policy.name=eager"], "use name = \"symphony\" to choose one");
     refused(FULL, &["policy.extra=1"], "without other keys");
