@@ -41,7 +41,9 @@ fn idle(models: u32, gpus: u32) -> (GpuRanker, RankActions) {
 }
 
 fn candidate(start: Time) -> Option<Candidate> {
-    Some(Candidate { batch: 8, start, latest: start + WINDOW, lead: Nanos::ZERO, growth: None })
+    let latest = start + WINDOW;
+    let (frontrun, must_end_by) = (start, latest);
+    Some(Candidate { batch: 8, start, latest, frontrun, must_end_by, lead: Nanos::ZERO, growth: None })
 }
 
 /// A model, each in turn, refreshes a candidate that is not due yet: what most arrivals cause; per offer.

@@ -191,7 +191,8 @@ mod tests {
         fn turn(&mut self, answered: u64, message: RankMessage) -> Option<PlanId> {
             let start = self.clock.now();
             let latest = start + Nanos::from_millis(60_000);
-            let candidate = Candidate { batch: 1, start, latest, lead: Nanos::ZERO, growth: None };
+            let (frontrun, must_end_by, lead) = (start, latest, Nanos::ZERO);
+            let candidate = Candidate { batch: 1, start, latest, frontrun, must_end_by, lead, growth: None };
             self.offers.publish(0, (answered, Some(candidate)));
             self.rank.push(message);
             self.worker.turn();

@@ -354,10 +354,10 @@ impl Lead {
             tracing::error!(model = %model.spec.name, limit = SUBCLUSTER_MODELS_MAX, "too many models; not served");
             return;
         };
-        let policy = match model.spec.policy.as_str() {
-            "eager" => Policy::EAGER,
-            _ => Policy::SYMPHONY,
-        };
+        let policy = Policy::named(&model.spec.policy, model.spec.slo).unwrap_or_else(|| {
+            tracing::warn!(model = %model.spec.name, policy = %model.spec.policy, "unknown policy; symphony instead");
+            Policy::SYMPHONY
+        });
         let config = ModelQueueConfig {
             profile,
             slo: model.spec.slo,

@@ -22,6 +22,10 @@ pub struct Candidate {
     pub start: Time,
     /// The last start at which its earliest deadline is met: D − ℓ(b).
     pub latest: Time,
+    /// From here on no further arrival could join: D − ℓ(b+1) − d.
+    pub frontrun: Time,
+    /// The earliest deadline in it, less the reply delay: D.
+    pub must_end_by: Time,
     /// How long before its start a plan must be sent: control delay and the data delay of its items.
     pub lead: Nanos,
     /// What waiting would bring; said by queues with the trigger [`Trigger::Adaptive`](crate::Trigger::Adaptive) only.

@@ -5,6 +5,7 @@
 //! which GPU when. A host (the runtime or the simulator) carries their actions to where they belong.
 
 mod actions;
+mod aimd;
 mod anticipation;
 mod cluster_policy;
 mod delays;
@@ -29,6 +30,6 @@ pub use lateness_meter::LatenessMeter;
 pub use min_tree::MinTree;
 pub use model_queue::{ModelQueue, ModelQueueConfig, QUEUE_REQUESTS_MAX};
 pub use plan_check::{PlanCheck, Violation};
-pub use policy::{DropRule, GpuChoice, Policy, TargetShare, Trigger};
+pub use policy::{BatchLimit, DropRule, GpuChoice, Policy, ReadyOrder, TargetShare, Trigger};
 pub use ranker::{GPUS_MAX, GpuRanker, MODELS_MAX};
 pub use rate_meter::RateMeter;

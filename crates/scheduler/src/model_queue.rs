@@ -5,11 +5,12 @@ use std::collections::VecDeque;
 use symphony_types::{DropReason, LatencyProfile, Nanos, RequestId, Time};
 
 use crate::actions::{Candidate, ModelAction, ModelActions, ModelInput, Plan, Request};
+use crate::aimd::Aimd;
 use crate::anticipation::Anticipation;
 use crate::lateness_meter::LatenessMeter;
 use crate::rate_meter::RateMeter;
 use crate::target_batch::target_batch;
-use crate::{Delays, DropRule, Policy, Trigger};
+use crate::{BatchLimit, Delays, DropRule, Policy, Trigger};
 
 /// The most requests one queue may be configured to hold: a second of the highest rate one model thread serves.
 pub const QUEUE_REQUESTS_MAX: usize = 1 << 20;
@@ -69,6 +70,8 @@ pub struct ModelQueue {
     /// Kept by the adaptive trigger only.
     anticipation: Option<Box<Anticipation>>,
     target: u32,
+    /// Where [`BatchLimit::Aimd`] stands.
+    aimd: Aimd,
     answered: u64,
     offered: Option<(u64, Option<Candidate>)>,
     wake_at: Time,
@@ -91,6 +94,7 @@ impl ModelQueue {
             lateness: LatenessMeter::default(),
             late: Nanos::ZERO,
             target: 1,
+            aimd: Aimd::new(),
             answered: 0,
             offered: None,
             wake_at: Time::NEVER,
@@ -168,6 +172,8 @@ impl ModelQueue {
                 self.answered += 1;
                 let mut free_again = free_at;
                 if let Some(formed) = self.form(now, Some(free_at), out) {
+                    let cut = formed.requests < self.queue.len();
+                    self.aimd.formed(formed.candidate.batch, cut, self.config.profile.batch_max());
                     let end = formed.candidate.start + self.config.profile.latency(formed.candidate.batch);
                     let first = out.planned.len() as u32;
                     for _ in 0..formed.requests {
@@ -237,13 +243,15 @@ impl ModelQueue {
         let (requests, batch) = self.prefix(now, gpu_free, floor.max(1), must_end_by);
         let lead = self.config.delays.lead(batch);
         let latest = must_end_by - self.config.profile.latency(batch);
+        let frontrun = must_end_by - self.config.profile.latency(batch + 1) - self.config.delays.data_per_item;
         // Whoever grants a GPU early wants the batch to start early.
         let trigger = match (&self.anticipation, granted) {
             (Some(_), Some(_)) => now,
             _ => self.trigger(now, head.arrived, batch, must_end_by),
         };
         let start = (now + lead).max(gpu_free).max(trigger.min(latest));
-        Some(Formed { requests, candidate: Candidate { batch, start, latest, lead, growth: None }, must_end_by })
+        let candidate = Candidate { batch, start, latest, frontrun, must_end_by, lead, growth: None };
+        Some(Formed { requests, candidate, must_end_by })
     }
 
     /// When a batch of `batch` items wants to start, GPUs aside.
@@ -256,9 +264,35 @@ impl ModelQueue {
             Trigger::Frontrun => frontrun(),
             Trigger::Adaptive => self.anticipation.as_ref().map_or_else(frontrun, |known| known.start(frontrun())),
             Trigger::Latest => must_end_by - profile.latency(batch) - guard,
-            Trigger::Timeout(_) if batch >= profile.batch_max() => now,
+            Trigger::BetaLambda if f64::from(batch) >= self.beta_lambda() => now,
+            Trigger::BetaLambda => frontrun(),
+            Trigger::Timeout(wait) if self.is_full(batch, wait) => now,
             Trigger::Timeout(wait) => arrived + wait,
         }
+    }
+
+    /// β·λ: the items that arrive for one GPU during β, if the model runs batches of the target size (seed 000, section 4.3).
+    /// Then it keeps rate·ℓ(b)/b GPUs busy, and one of them gets b/ℓ(b); or all, where less than one is busy.
+    fn beta_lambda(&self) -> f64 {
+        let profile = &self.config.profile;
+        let largest = profile.batch_max();
+        let alpha = match largest {
+            1 => 0.0,
+            _ => (profile.latency(largest) - profile.latency(1)).as_secs_f64() / f64::from(largest - 1),
+        };
+        let beta = (profile.latency(1).as_secs_f64() - alpha).max(0.0);
+        let per_gpu = f64::from(self.target) / profile.latency(self.target).as_secs_f64();
+        beta * self.rate.per_second().min(per_gpu)
+    }
+
+    /// Whether one more item would not leave the SLO intact after a wait of `wait`. A wait that leaves no room at all is no
+    /// measure of a batch.
+    fn is_full(&self, batch: u32, wait: Nanos) -> bool {
+        let delays = &self.config.delays;
+        let room = self.config.slo - delays.reply - delays.control - wait;
+        let needs =
+            |batch: u32| self.config.profile.latency(batch) + delays.data_per_item.saturating_mul(u64::from(batch));
+        batch >= self.config.profile.batch_max() || (needs(1) <= room && needs(batch + 1) > room)
     }
 
     /// The end of a batch of `batch` items decided now.
@@ -325,8 +359,12 @@ impl ModelQueue {
 
     /// Requests and items of the batch: `floor` items from the front, and more as long as the head still makes it.
     fn prefix(&self, now: Time, gpu_free: Time, floor: u32, must_end_by: Time) -> (usize, u32) {
+        let limit = match self.config.policy.limit {
+            BatchLimit::None => u32::MAX,
+            BatchLimit::Aimd => self.aimd.limit(),
+        };
         if self.multi_item == 0 {
-            let waiting = self.queue.len().min(u32::MAX as usize) as u32;
+            let waiting = self.queue.len().min(limit as usize) as u32;
             let mut batch = floor.min(waiting);
             while batch < waiting && self.finish(now, gpu_free, batch + 1) <= must_end_by {
                 batch += 1;
@@ -336,7 +374,8 @@ impl ModelQueue {
         let (mut requests, mut batch) = (0, 0_u32);
         for queued in &self.queue {
             let larger = batch.saturating_add(queued.request.items);
-            if requests > 0 && larger > floor && self.finish(now, gpu_free, larger) > must_end_by {
+            let too_large = larger > limit || larger > floor && self.finish(now, gpu_free, larger) > must_end_by;
+            if requests > 0 && too_large {
                 break;
             }
             requests += 1;

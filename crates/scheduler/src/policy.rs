@@ -12,13 +12,18 @@ pub enum Trigger {
     /// load-proportional use, at the cost of a few percent on profiles with β near zero (seed 000, section 4.3).
     #[default]
     Frontrun,
-    /// When the earliest request has waited this long, or the batch is full: optimises for a wait chosen by hand and
-    /// knows no deadline (Triton's dynamic batcher), at the cost of tuning it for every load.
+    /// When the earliest request has waited this long, or the batch is the largest that leaves the SLO intact after that wait:
+    /// optimises for a wait chosen by hand (Triton's dynamic batcher: maximum queue delay and preferred batch size), at the
+    /// cost of tuning it for every load.
     Timeout(Nanos),
     /// As `Frontrun`, but earlier where waiting cannot pay: once another arrival before frontrun has become unlikely, when
     /// the GPUs could not serve all candidates at the times they want, or when bursts come close to filling the GPUs.
     /// Optimises goodput over all loads, at the cost of some work per arrival (docs/adr/0008).
     Adaptive,
+    /// As soon as the batch has β·λ items, else at frontrun, where λ is the rate per GPU that the model keeps busy: optimises
+    /// the time per item of one GPU (the text of seed 000, section 4.3), at the cost of the idle time that tells an autoscaler
+    /// something.
+    BetaLambda,
     /// At D − ℓ(b), the end of the window: optimises batch size to the last, at the cost of every late timer.
     Latest,
 }
@@ -62,6 +67,33 @@ impl TargetShare {
     }
 }
 
+/// How many items a batch may have, besides what the profile and the earliest deadline allow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum BatchLimit {
+    /// Any number: optimises batch size.
+    #[default]
+    None,
+    /// Found by additive increase and multiplicative decrease (Clipper): optimises for models without a profile, at the cost
+    /// of batches that stay small for a while after every miss.
+    Aimd,
+}
+
+/// Which of the batches that wait gets the next GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum ReadyOrder {
+    /// The one whose window ends first: optimises that each is met, at the cost of a little batch size.
+    #[default]
+    Latest,
+    /// The one whose window begins first (`sched_at` in the text of seed 000).
+    Frontrun,
+    /// The one that wanted to start first (`exec_at` in appendix C of seed 000): optimises first come, first served, at the cost
+    /// of half of the goodput where batches want to start when their last request arrives.
+    Start,
+    /// The one with the earliest deadline: optimises fairness between requests, at the cost of long batches that are too late
+    /// when their deadline comes first.
+    Deadline,
+}
+
 /// Which of several usable GPUs a batch gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum GpuChoice {
@@ -79,13 +111,52 @@ pub struct Policy {
     pub trigger: Trigger,
     /// What is given up.
     pub drop: DropRule,
+    /// How large a batch may be.
+    pub limit: BatchLimit,
 }
 
 impl Policy {
     /// Deferred batch scheduling: the default.
-    pub const SYMPHONY: Self = Self { trigger: Trigger::Frontrun, drop: DropRule::Window(TargetShare::WHOLE) };
+    pub const SYMPHONY: Self =
+        Self { trigger: Trigger::Frontrun, drop: DropRule::Window(TargetShare::WHOLE), limit: BatchLimit::None };
     /// Deferred, but not where waiting cannot pay: never far from the best of the others (docs/adr/0008).
-    pub const AUTO: Self = Self { trigger: Trigger::Adaptive, drop: DropRule::Window(TargetShare::THREE_QUARTERS) };
+    pub const AUTO: Self = Self {
+        trigger: Trigger::Adaptive,
+        drop: DropRule::Window(TargetShare::THREE_QUARTERS),
+        limit: BatchLimit::None,
+    };
     /// The strong work-conserving rival: same ranking, same drop rule, no waiting.
-    pub const EAGER: Self = Self { trigger: Trigger::Eager, drop: DropRule::Window(TargetShare::WHOLE) };
+    pub const EAGER: Self = Self { trigger: Trigger::Eager, ..Self::SYMPHONY };
+    /// Clipper (NSDI 2017): optimises for models that nobody has profiled, at the cost of goodput under load, where the earliest
+    /// request dictates small batches.
+    pub const CLIPPER: Self = Self { trigger: Trigger::Eager, drop: DropRule::Prune, limit: BatchLimit::Aimd };
+    /// The share of the SLO that [`Policy::timeout`] waits unless told otherwise.
+    pub const TIMEOUT_SHARE: f64 = 0.25;
+
+    /// Triton's dynamic batcher with this maximum queue delay: optimises a simple configuration, at the cost of a wait that fits
+    /// one load and no other. Requests that cannot be met any more are dropped one by one.
+    #[must_use]
+    pub const fn timeout(wait: Nanos) -> Self {
+        Self { trigger: Trigger::Timeout(wait), drop: DropRule::Prune, limit: BatchLimit::None }
+    }
+
+    /// The same with a share of the SLO as the delay.
+    #[must_use]
+    pub fn timeout_share(slo: Nanos, share: f64) -> Self {
+        Self::timeout(Nanos::from_secs_f64(slo.as_secs_f64() * share))
+    }
+
+    /// The policy that an operator names when a model is loaded: `symphony` (or nothing), `auto`, `eager`,
+    /// `timeout` or `clipper`.
+    #[must_use]
+    pub fn named(name: &str, slo: Nanos) -> Option<Self> {
+        match name {
+            "" | "symphony" => Some(Self::SYMPHONY),
+            "auto" => Some(Self::AUTO),
+            "eager" => Some(Self::EAGER),
+            "timeout" => Some(Self::timeout_share(slo, Self::TIMEOUT_SHARE)),
+            "clipper" => Some(Self::CLIPPER),
+            _ => None,
+        }
+    }
 }

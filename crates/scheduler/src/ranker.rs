@@ -4,7 +4,7 @@ use symphony_types::{GpuId, Nanos, Time};
 
 use crate::actions::{Candidate, Growth, RankAction, RankActions, RankInput};
 use crate::early_start::EarlyStart;
-use crate::{GpuChoice, MinTree};
+use crate::{GpuChoice, MinTree, ReadyOrder};
 
 /// The most GPUs of one sub-cluster.
 pub const GPUS_MAX: usize = 1 << 16;
@@ -22,14 +22,15 @@ struct ModelSlot {
 /// cost grows with batches.
 ///
 /// GPUs and models are dense ordinals here; the host translates. A model finds a GPU when its candidate is due; else it
-/// waits in the ready set, ordered by *latest*, until a GPU finds it.
+/// waits in the ready set, ordered by *latest* unless told otherwise, until a GPU finds it.
 #[derive(Clone, Debug)]
 pub struct GpuRanker {
     choice: GpuChoice,
+    order: ReadyOrder,
     models: Vec<ModelSlot>,
     /// When each candidate wants its plan sent: start − lead.
     due: MinTree,
-    /// Candidates that are due and found no GPU, by latest.
+    /// Candidates that are due and found no GPU, in the order in which they will.
     ready: MinTree,
     /// The same candidates by lead, longest first: `MinTree::EMPTY − 1 − lead`.
     ready_lead: MinTree,
@@ -50,6 +51,7 @@ impl GpuRanker {
         let (models, gpus) = ((models as usize).min(MODELS_MAX), (gpus as usize).min(GPUS_MAX));
         Self {
             choice,
+            order: ReadyOrder::default(),
             models: vec![ModelSlot::default(); models],
             due: MinTree::new(models),
             ready: MinTree::new(models),
@@ -60,6 +62,13 @@ impl GpuRanker {
             early_start: None,
             wake_at: Time::NEVER,
         }
+    }
+
+    /// The same, with another order of those that wait for a GPU.
+    #[must_use]
+    pub const fn with_ready_order(mut self, order: ReadyOrder) -> Self {
+        self.order = order;
+        self
     }
 
     /// Candidates that are due and wait for a GPU.
@@ -152,6 +161,15 @@ impl GpuRanker {
         was
     }
 
+    fn place_in_line(&self, candidate: &Candidate) -> Time {
+        match self.order {
+            ReadyOrder::Latest => candidate.latest,
+            ReadyOrder::Frontrun => candidate.frontrun,
+            ReadyOrder::Start => candidate.start,
+            ReadyOrder::Deadline => candidate.must_end_by,
+        }
+    }
+
     fn unready(&mut self, slot: usize) {
         self.ready.set(slot, MinTree::EMPTY);
         self.ready_lead.set(slot, MinTree::EMPTY);
@@ -185,7 +203,7 @@ impl GpuRanker {
             match self.gpu_free_by(start) {
                 Some(gpu) => self.grant(slot, gpu, out),
                 None => {
-                    self.ready.set(slot, candidate.latest.as_nanos());
+                    self.ready.set(slot, self.place_in_line(&candidate).as_nanos());
                     self.ready_lead.set(slot, (MinTree::EMPTY - 1).saturating_sub(candidate.lead.get()));
                 }
             }
@@ -194,16 +212,16 @@ impl GpuRanker {
 
     /// Returns when a GPU has to look again.
     fn gpus_find_models(&mut self, now: Time, out: &mut RankActions) -> Time {
-        while let (Some((slot, latest)), Some((_, free_at))) = (self.ready.min(), self.free.min()) {
+        while let (Some((slot, _)), Some((_, free_at))) = (self.ready.min(), self.free.min()) {
             let lead_max = Nanos::new(MinTree::EMPTY - 1 - self.ready_lead.min_key());
             let free_at = Time::from_nanos(free_at);
             if free_at - lead_max > now {
                 return free_at - lead_max;
             }
-            let lead = self.models[slot].candidate.map_or(Nanos::ZERO, |c| c.lead);
-            let start = free_at.max(now + lead);
             self.unready(slot);
-            if start.as_nanos() > latest {
+            let Some(candidate) = self.models[slot].candidate else { continue };
+            let start = free_at.max(now + candidate.lead);
+            if start > candidate.latest {
                 self.place(slot, None);
                 continue;
             }

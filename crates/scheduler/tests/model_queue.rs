@@ -7,6 +7,8 @@ use symphony_scheduler::{
 use symphony_types::{BootId, DropReason, FrontendId, GpuId, LatencyProfile, Nanos, RequestId, Time};
 
 const SLO_MS: u64 = 25;
+/// Where there are delays.
+const DATA_PER_ITEM: Nanos = Nanos::from_micros(500);
 
 fn ms(millis: u64) -> Time {
     Time::from_nanos(millis * 1_000_000)
@@ -52,7 +54,18 @@ impl Host {
 }
 
 fn offer(answered: u64, batch: u32, start: Time, latest: Time, lead: Nanos) -> ModelAction {
-    ModelAction::Offer { answered, candidate: Some(Candidate { batch, start, latest, lead, growth: None }) }
+    // D and, where the batch can grow, D − ℓ(b+1) − d.
+    let must_end_by = latest + Nanos::from_millis(u64::from(batch) + 5);
+    let data = if lead == Nanos::ZERO { Nanos::ZERO } else { DATA_PER_ITEM };
+    let frontrun = latest - Nanos::from_millis(1) - data;
+    let candidate = Candidate { batch, start, latest, frontrun, must_end_by, lead, growth: None };
+    ModelAction::Offer { answered, candidate: Some(candidate) }
+}
+
+/// An offer of a batch that cannot grow: whatever waits, it gains nothing.
+fn full(offer: ModelAction) -> ModelAction {
+    let ModelAction::Offer { answered, candidate: Some(candidate) } = offer else { panic!("no candidate: {offer:?}") };
+    ModelAction::Offer { answered, candidate: Some(Candidate { frontrun: Time::ZERO, ..candidate }) }
 }
 
 #[test]
@@ -89,26 +102,68 @@ fn the_eager_trigger_wants_to_start_at_once() {
 
 #[test]
 fn the_latest_trigger_waits_for_the_end_of_the_window() {
-    let policy = Policy { trigger: Trigger::Latest, drop: DropRule::default() };
+    let policy = Policy { trigger: Trigger::Latest, ..Policy::SYMPHONY };
     let mut host = Host::new(policy, Delays::default(), 64, 100);
     assert_eq!(host.arrive(0, 1)[0], offer(0, 1, ms(19), ms(19), Nanos::ZERO));
 }
 
 #[test]
 fn the_timeout_trigger_waits_its_time_but_never_past_the_window_or_a_full_batch() {
-    let policy = |wait| Policy { trigger: Trigger::Timeout(Nanos::from_millis(wait)), drop: DropRule::default() };
+    let policy = |wait| Policy { trigger: Trigger::Timeout(Nanos::from_millis(wait)), ..Policy::SYMPHONY };
     let mut patient = Host::new(policy(4), Delays::default(), 2, 100);
     assert_eq!(patient.arrive(0, 1)[0], offer(0, 1, ms(4), ms(19), Nanos::ZERO));
-    assert_eq!(patient.arrive(1, 2)[0], offer(0, 2, ms(1), ms(18), Nanos::ZERO), "two are all a batch can hold");
+    let two = full(offer(0, 2, ms(1), ms(18), Nanos::ZERO));
+    assert_eq!(patient.arrive(1, 2)[0], two, "two are all a batch can hold");
+    // After 17 ms of waiting 8 are left of the SLO: three items.
+    let mut waits = Host::new(policy(17), Delays::default(), 64, 100);
+    waits.arrive(0, 1);
+    assert_eq!(waits.arrive(1, 2)[0], offer(0, 2, ms(17), ms(18), Nanos::ZERO));
+    assert_eq!(waits.arrive(1, 3)[0], offer(0, 3, ms(1), ms(17), Nanos::ZERO), "a fourth would take 9 ms");
     let mut too_patient = Host::new(policy(100), Delays::default(), 64, 100);
     assert_eq!(too_patient.arrive(0, 1)[0], offer(0, 1, ms(19), ms(19), Nanos::ZERO));
+}
+
+#[test]
+fn the_beta_lambda_trigger_starts_when_the_batch_has_what_arrives_during_beta() {
+    let mut host =
+        Host::new(Policy { trigger: Trigger::BetaLambda, ..Policy::SYMPHONY }, Delays::default(), 64, 10_000);
+    // 400 items per second: the target is 7 (12 ms + 7/400 s), one GPU does 583 r/s, and 400 r/s × 5 ms = 2 items.
+    for millis in (0..400).step_by(5) {
+        let deadline = ms(millis + 5);
+        (0..2).for_each(|i| drop(host.step(ms(millis), ModelInput::Arrive(request(2 * millis + i, deadline)))));
+    }
+    let first = host.step(ms(410), ModelInput::Arrive(request(9_001, ms(435))));
+    assert!(first.contains(&offer(0, 1, ms(428), ms(429), Nanos::ZERO)), "{first:?}");
+    assert_eq!(
+        host.step(ms(411), ModelInput::Arrive(request(9_002, ms(436))))[0],
+        offer(0, 2, ms(411), ms(428), Nanos::ZERO)
+    );
+}
+
+#[test]
+fn clippers_batches_grow_by_one_and_step_back_when_the_oldest_request_cannot_wait() {
+    let mut host = Host::new(Policy::CLIPPER, Delays::default(), 64, 100);
+    let mut batches = Vec::new();
+    for (at, arrivals) in [(0, 3), (10, 3), (20, 3), (30, 5)] {
+        (0..arrivals).for_each(|i| drop(host.arrive(at, at + i)));
+        while let Some(ModelAction::Execute(plan)) = host.grant(at, ms(at)).first() {
+            batches.push(plan.batch);
+        }
+    }
+    assert_eq!(batches, [1, 2, 3, 3, 4, 1], "the last but one reaches the limit of four");
+    // Eleven wait, the limit is five; the oldest has time for two.
+    (0..11).for_each(|i| drop(host.arrive(40, 100 + i)));
+    let Some(ModelAction::Execute(plan)) = host.grant(40, ms(58)).first().copied() else { panic!("a plan") };
+    assert_eq!(plan.batch, 2);
+    let Some(ModelAction::Execute(plan)) = host.grant(40, ms(41)).first().copied() else { panic!("a plan") };
+    assert_eq!(plan.batch, 4, "a tenth less than five, in whole items");
 }
 
 #[test]
 fn delays_come_off_the_deadline_and_the_start() {
     let delays = Delays {
         control: Nanos::from_millis(1),
-        data_per_item: Nanos::from_micros(500),
+        data_per_item: DATA_PER_ITEM,
         reply: Nanos::from_millis(2),
         guard: Nanos::from_micros(100),
     };
@@ -190,7 +245,7 @@ fn the_window_gives_up_a_head_that_would_shrink_the_batch_of_many() {
 
 #[test]
 fn pruning_keeps_the_head_and_shrinks_the_batch() {
-    let policy = Policy { trigger: Trigger::Eager, drop: DropRule::Prune };
+    let policy = Policy { drop: DropRule::Prune, ..Policy::EAGER };
     let mut host = Host::new(policy, Delays::default(), 64, 100);
     host.step(ms(300), ModelInput::Arrive(request(900, ms(310))));
     let mut last = Vec::new();

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use proptest::prelude::*;
 use symphony_scheduler::{
-    Candidate, Delays, DropRule, GpuChoice, GpuRanker, ModelAction, ModelActions, ModelInput, ModelQueue,
-    ModelQueueConfig, PlanCheck, Policy, RankAction, RankInput, Request, Trigger,
+    BatchLimit, Candidate, Delays, DropRule, GpuChoice, GpuRanker, ModelAction, ModelActions, ModelInput, ModelQueue,
+    ModelQueueConfig, PlanCheck, Policy, RankAction, RankInput, ReadyOrder, Request, Trigger,
 };
 use symphony_types::{BootId, FrontendId, GpuId, LatencyProfile, Nanos, RequestId, Time};
 
@@ -52,7 +52,7 @@ struct Host {
 }
 
 impl Host {
-    fn new(policy: Policy, delays: Delays, choice: GpuChoice) -> Self {
+    fn new(policy: Policy, delays: Delays, choice: GpuChoice, order: ReadyOrder) -> Self {
         let config = ModelQueueConfig {
             profile: LatencyProfile::from_line(1.0, 5.0, 8).unwrap(),
             slo: Nanos::from_millis(40),
@@ -64,7 +64,7 @@ impl Host {
         let mut host = Self {
             now: Time::from_nanos(3_600_000_000_000),
             queues: vec![ModelQueue::new(config); models],
-            ranker: GpuRanker::new(0, 0, choice),
+            ranker: GpuRanker::new(0, 0, choice).with_ready_order(order),
             queue_wakes: vec![Time::NEVER; models],
             rank_wake: Time::NEVER,
             offers: vec![None; models],
@@ -276,10 +276,21 @@ fn policy() -> impl Strategy<Value = Policy> {
         Just(Trigger::Frontrun),
         Just(Trigger::Latest),
         Just(Trigger::Adaptive),
+        Just(Trigger::BetaLambda),
         Just(Trigger::Timeout(Nanos::from_millis(3))),
     ];
     let drop = prop_oneof![Just(DropRule::default()), Just(DropRule::Prune)];
-    (trigger, drop).prop_map(|(trigger, drop)| Policy { trigger, drop })
+    let limit = prop_oneof![Just(BatchLimit::None), Just(BatchLimit::Aimd)];
+    (trigger, drop, limit).prop_map(|(trigger, drop, limit)| Policy { trigger, drop, limit })
+}
+
+fn ready_order() -> impl Strategy<Value = ReadyOrder> {
+    prop_oneof![
+        Just(ReadyOrder::Latest),
+        Just(ReadyOrder::Frontrun),
+        Just(ReadyOrder::Start),
+        Just(ReadyOrder::Deadline),
+    ]
 }
 
 fn delays() -> impl Strategy<Value = Delays> {
@@ -304,10 +315,11 @@ proptest! {
         policy in policy(),
         delays in delays(),
         spread in any::<bool>(),
+        order in ready_order(),
         ops in proptest::collection::vec(op(), 0..120),
     ) {
         let choice = if spread { GpuChoice::EarliestFree } else { GpuChoice::LowestId };
-        let mut host = Host::new(policy, delays, choice);
+        let mut host = Host::new(policy, delays, choice, order);
         for op in ops {
             host.apply(op);
         }
@@ -330,7 +342,8 @@ fn a_new_model_in_a_former_models_place_gets_gpus() {
     let mut ranker = GpuRanker::new(1, 1, GpuChoice::LowestId);
     let mut actions = Vec::new();
     let now = Time::from_nanos(1_000_000_000);
-    let candidate = Candidate { batch: 1, start: now, latest: now, lead: Nanos::ZERO, growth: None };
+    let (frontrun, must_end_by, lead) = (now, now, Nanos::ZERO);
+    let candidate = Candidate { batch: 1, start: now, latest: now, frontrun, must_end_by, lead, growth: None };
     let gpu = GpuId::new(0);
     ranker.step(now, RankInput::BusyUntil { gpu, free_at: now }, &mut actions);
     for answered in 0..3 {

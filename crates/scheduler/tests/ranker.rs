@@ -1,6 +1,6 @@
 //! Which model gets which GPU when, action by action.
 
-use symphony_scheduler::{Candidate, Demand, GpuChoice, GpuRanker, Growth, RankAction, RankInput};
+use symphony_scheduler::{Candidate, Demand, GpuChoice, GpuRanker, Growth, RankAction, RankInput, ReadyOrder};
 use symphony_types::{GpuId, Nanos, Time};
 
 fn ms(millis: u64) -> Time {
@@ -8,7 +8,20 @@ fn ms(millis: u64) -> Time {
 }
 
 fn candidate(start_ms: u64, latest_ms: u64) -> Option<Candidate> {
-    Some(Candidate { batch: 1, start: ms(start_ms), latest: ms(latest_ms), lead: Nanos::ZERO, growth: None })
+    ahead(start_ms, latest_ms, 0)
+}
+
+/// One item that takes 10 ms, two take 12.
+fn ahead(start_ms: u64, latest_ms: u64, lead_ms: u64) -> Option<Candidate> {
+    Some(Candidate {
+        batch: 1,
+        start: ms(start_ms),
+        latest: ms(latest_ms),
+        frontrun: ms(latest_ms) - Nanos::from_millis(2),
+        must_end_by: ms(latest_ms + 10),
+        lead: Nanos::from_millis(lead_ms),
+        growth: None,
+    })
 }
 
 fn grant(model: u32, gpu: u32, free_at: Time) -> RankAction {
@@ -67,6 +80,27 @@ fn without_a_free_gpu_candidates_wait_and_the_most_urgent_is_served_first() {
 }
 
 #[test]
+fn the_order_of_those_that_wait_can_be_chosen() {
+    let candidate = |start, frontrun, latest, must_end_by| {
+        let (start, frontrun, latest, must_end_by) = (ms(start), ms(frontrun), ms(latest), ms(must_end_by));
+        Some(Candidate { batch: 1, start, latest, frontrun, must_end_by, lead: Nanos::ZERO, growth: None })
+    };
+    // Each is first by one measure.
+    let waiting =
+        [candidate(14, 32, 40, 72), candidate(13, 31, 41, 73), candidate(12, 34, 42, 71), candidate(11, 33, 43, 74)];
+    let orders =
+        [(ReadyOrder::Latest, 0), (ReadyOrder::Frontrun, 1), (ReadyOrder::Deadline, 2), (ReadyOrder::Start, 3)];
+    for (order, first) in orders {
+        let mut host = Host::new(4, &[ms(20)], GpuChoice::LowestId);
+        host.0 = host.0.with_ready_order(order);
+        for (model, candidate) in (0..).zip(waiting) {
+            host.offer(ms(15), model, 0, candidate);
+        }
+        assert_eq!(host.step(ms(20), RankInput::Wake), [grant(first, 0, ms(20))], "{order:?}");
+    }
+}
+
+#[test]
 fn offers_older_than_the_last_grant_are_ignored() {
     let mut host = Host::new(1, &[ms(0), ms(0)], GpuChoice::LowestId);
     assert_eq!(host.offer(ms(1), 0, 0, candidate(1, 9)), [grant(0, 0, ms(0))]);
@@ -102,9 +136,6 @@ fn a_removed_gpu_stays_away_even_if_its_release_comes_later() {
 
 #[test]
 fn plans_are_sent_ahead_by_their_lead() {
-    let ahead = |start, latest, lead| {
-        Some(Candidate { batch: 1, start: ms(start), latest: ms(latest), lead: Nanos::from_millis(lead), growth: None })
-    };
     let mut host = Host::new(2, &[ms(30)], GpuChoice::LowestId);
     assert_eq!(host.offer(ms(1), 0, 0, ahead(30, 40, 3)), [RankAction::WakeAt(ms(27))]);
     assert_eq!(host.step(ms(27), RankInput::Wake), [grant(0, 0, ms(30))], "free by the start is free enough");

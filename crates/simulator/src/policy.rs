@@ -23,5 +23,5 @@ pub fn scheduler_policy(spec: &PolicySpec) -> (Policy, GpuChoice) {
         GpuOrder::LowestId => GpuChoice::LowestId,
         GpuOrder::EarliestFree => GpuChoice::EarliestFree,
     };
-    (Policy { trigger, drop }, choice)
+    (Policy { trigger, drop, ..Policy::SYMPHONY }, choice)
 }

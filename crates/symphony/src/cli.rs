@@ -149,7 +149,7 @@ pub(crate) struct ModelLoadArgs {
     /// Sub-cluster, see `symphony get subclusters`; needed if there are several, as with `symphony up`.
     #[arg(long, default_value = "")]
     pub(crate) subcluster: String,
-    /// Scheduling policy: symphony or eager.
+    /// Scheduling policy: symphony, auto, eager, timeout (a quarter of the SLO) or clipper.
     #[arg(long, default_value = "symphony")]
     pub(crate) policy: String,
     /// Seconds to wait until the model is ready.

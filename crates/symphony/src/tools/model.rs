@@ -16,8 +16,8 @@ use crate::exit::bad_input;
 
 /// How long the cluster may take to agree.
 const AGREE_WITHIN: Duration = Duration::from_secs(10);
-/// Policies that a model can be loaded with.
-const POLICIES: [&str; 2] = ["symphony", "eager"];
+/// Policies that a model can be loaded with: those that decide for each model by itself.
+const POLICIES: [&str; 5] = ["symphony", "auto", "eager", "timeout", "clipper"];
 
 pub(crate) async fn run(command: ModelCommand) -> anyhow::Result<()> {
     match command {
