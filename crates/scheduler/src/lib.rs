@@ -19,6 +19,7 @@ mod plan_check;
 mod policy;
 mod ranker;
 mod rate_meter;
+pub mod rivals;
 mod target_batch;
 
 pub use actions::{

@@ -1,0 +1,19 @@
+//! Policies of other systems, rebuilt from what was published about them, to be measured against on the same hosts.
+//!
+//! Each decides for a whole cluster and has the shape of [`ClusterPolicy`](crate::ClusterPolicy). Rivals that decide per
+//! model need no object of their own: they are [`Policy`](crate::Policy) values.
+
+mod clockwork;
+mod cluster;
+mod deadline_queue;
+mod gpu_book;
+mod nexus;
+mod round_robin;
+mod shepherd;
+mod squishy;
+
+pub use clockwork::{Clockwork, ClockworkSettings};
+pub use cluster::{Cluster, ClusterModel};
+pub use nexus::{Nexus, NexusSettings};
+pub use shepherd::{Shepherd, ShepherdSettings};
+pub use squishy::{PackedNode, PackedSession, Session, fit_nodes, squishy_bin_packing};

@@ -1,0 +1,282 @@
+//! Nexus: a fixed packing of models on GPUs, and frontends that know nothing of each other.
+
+use symphony_types::{DropReason, Nanos, Time};
+
+use super::cluster::Cluster;
+use super::deadline_queue::DeadlineQueue;
+use super::gpu_book::GpuBook;
+use super::round_robin::{Mixer, RoundRobin};
+use super::squishy::{Session, fit_nodes};
+use crate::MinTree;
+use crate::actions::Request;
+use crate::cluster_policy::{ClusterAction, ClusterActions, ClusterInput, ClusterPolicy};
+
+/// Turns a frontend may already have taken when the run begins.
+const PHASES: usize = 64;
+
+/// What belongs to the deployment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NexusSettings {
+    /// Frontends; each request comes to one of them by chance.
+    pub frontends: u32,
+    /// Of that chance, and of where the frontends' turns begin.
+    pub seed: u64,
+}
+
+impl Default for NexusSettings {
+    fn default() -> Self {
+        Self { frontends: 1, seed: 0 }
+    }
+}
+
+/// A model's place on a node.
+#[derive(Clone, Debug)]
+struct Place {
+    model: usize,
+    batch: u32,
+    queue: DeadlineQueue,
+}
+
+/// A GPU and the models that take turns on it.
+#[derive(Clone, Debug)]
+struct Node {
+    gpu: usize,
+    places: Vec<Place>,
+    /// Whose turn it is.
+    next: usize,
+    /// How long before its GPU is free it must decide.
+    lead: Nanos,
+}
+
+/// Optimises the number of GPUs for steady rates that are known, at the cost of bursts, which meet a fixed share of the GPUs, and
+/// of batches that uncoordinated frontends keep at half of the SLO.
+///
+/// From *Nexus: a GPU cluster engine for accelerating DNN-based video analysis* (SOSP 2019; seed 002): squishy bin packing
+/// ([`squishy_bin_packing`](super::squishy_bin_packing)) of the rates it is given, multiplied by the largest factor that fits
+/// the GPUs; frontends that go round the replicas of a model, each for itself; GPUs that go round their models without
+/// pausing, and drop early: of the next b requests, heads that could not ride in a batch of all of them. A GPU that comes or
+/// goes makes a new packing. The rates are the true ones, so nothing is lost by estimating; epochs never change them.
+#[derive(Clone, Debug)]
+pub struct Nexus {
+    cluster: Cluster,
+    gpus: GpuBook,
+    nodes: Vec<Node>,
+    /// By GPU: its node.
+    node_of: Vec<Option<usize>>,
+    /// By model: node and place of each replica.
+    replicas: Vec<Vec<(usize, usize)>>,
+    /// By frontend and model.
+    turns: Vec<Vec<RoundRobin>>,
+    frontends: usize,
+    mixer: Mixer,
+    must_pack: bool,
+    /// By GPU: when it must decide what comes next. Empty without delays: then the end of a batch says so.
+    ask: MinTree,
+    waiting: usize,
+    wake_at: Time,
+}
+
+impl Nexus {
+    /// For these models; GPUs come later.
+    #[must_use]
+    pub fn new(cluster: Cluster, settings: NexusSettings) -> Self {
+        Self {
+            gpus: GpuBook::new(),
+            nodes: Vec::new(),
+            node_of: Vec::new(),
+            replicas: Vec::new(),
+            turns: Vec::new(),
+            frontends: settings.frontends.max(1) as usize,
+            mixer: Mixer::new(settings.seed),
+            must_pack: true,
+            ask: MinTree::new(0),
+            waiting: 0,
+            wake_at: Time::NEVER,
+            cluster,
+        }
+    }
+
+    /// Packs the models onto the GPUs at hand; what waits finds its new place.
+    fn pack(&mut self, now: Time, out: &mut ClusterActions) {
+        self.must_pack = false;
+        let mut homeless = Vec::new();
+        for place in self.nodes.iter_mut().flat_map(|node| &mut node.places) {
+            homeless
+                .extend(std::iter::from_fn(|| place.queue.pop_front()).map(|waiting| (place.model, waiting.request)));
+        }
+        self.waiting = 0;
+        let gpus: Vec<_> = (0..self.gpus.len()).filter(|&gpu| self.gpus.is_up(gpu)).collect();
+        let delays = self.cluster.delays;
+        let sessions: Vec<_> = self
+            .cluster
+            .models
+            .iter()
+            .map(|model| Session {
+                profile: &model.profile,
+                slo: model.slo - delays.reply - delays.lead(1),
+                rate_per_second: model.rate_per_second,
+            })
+            .collect();
+        let packing = if gpus.is_empty() { Vec::new() } else { fit_nodes(&sessions, gpus.len()) };
+        let node = |&gpu: &usize| Node { gpu, places: Vec::new(), next: 0, lead: Nanos::ZERO };
+        self.nodes = gpus.iter().map(node).collect();
+        self.node_of = vec![None; self.gpus.len()];
+        for (index, &gpu) in gpus.iter().enumerate() {
+            self.node_of[gpu] = Some(index);
+        }
+        self.replicas = vec![Vec::new(); sessions.len()];
+        let mut weights = vec![Vec::new(); sessions.len()];
+        // More nodes than GPUs, which only a crowd of trickles makes, share them.
+        for (index, packed) in packing.iter().enumerate() {
+            for session in &packed.sessions {
+                let node = index % gpus.len();
+                self.settle(session.session, node, session.batch);
+                weights[session.session].push(session.rate_per_second);
+            }
+        }
+        for (model, weights) in weights.iter_mut().enumerate() {
+            // Nothing was expected of it; it may come all the same.
+            if weights.is_empty() && !gpus.is_empty() {
+                self.settle(model, model % gpus.len(), 1);
+                weights.push(1.0);
+            }
+        }
+        self.turns = (0..self.frontends).map(|_| self.frontend(&weights)).collect();
+        for (model, request) in homeless {
+            self.arrive(now, model, request, out);
+        }
+    }
+
+    fn settle(&mut self, model: usize, node: usize, batch: u32) {
+        let places = &mut self.nodes[node].places;
+        self.replicas[model].push((node, places.len()));
+        places.push(Place { model, batch, queue: DeadlineQueue::default() });
+        self.nodes[node].lead = self.nodes[node].lead.max(self.cluster.delays.lead(batch));
+    }
+
+    fn frontend(&mut self, weights: &[Vec<f64>]) -> Vec<RoundRobin> {
+        let mut turns: Vec<_> = weights.iter().map(|weights| RoundRobin::new(weights.clone())).collect();
+        for turn in &mut turns {
+            for _ in 0..self.mixer.below(PHASES) {
+                turn.turn();
+            }
+        }
+        turns
+    }
+
+    fn arrive(&mut self, now: Time, model: usize, request: Request, out: &mut ClusterActions) {
+        let frontend = self.mixer.below(self.frontends);
+        let turn = self.turns[frontend][model].turn();
+        let Some(&(node, place)) = self.replicas[model].get(turn) else {
+            let (model, reason) = (model as u32, DropReason::SloUnreachable);
+            out.list.push(ClusterAction::Drop { model, request, reason });
+            return;
+        };
+        if self.cluster.enqueue(model, request, &mut self.nodes[node].places[place].queue, out) {
+            self.waiting += 1;
+        }
+        let gpu = self.nodes[node].gpu;
+        if self.gpus.plans(gpu) == 0 {
+            self.run_next(now, gpu, out);
+        }
+    }
+
+    /// Runs the batch of the next model that has one.
+    fn run_next(&mut self, now: Time, gpu: usize, out: &mut ClusterActions) {
+        let Some(index) = self.node_of.get(gpu).copied().flatten() else { return };
+        let vacancy = self.gpus.vacancy(gpu);
+        let places = self.nodes[index].places.len();
+        for step in 0..places {
+            let at = (self.nodes[index].next + step) % places;
+            let place = &mut self.nodes[index].places[at];
+            let before = place.queue.len();
+            let requests = drop_early(&self.cluster, now, vacancy.free_at, place, out);
+            self.waiting -= before - place.queue.len();
+            if requests == 0 {
+                continue;
+            }
+            let (model, queue) = (place.model, &mut place.queue);
+            let plan = self.cluster.dispatch(now, model, vacancy, requests, queue, out);
+            self.waiting -= requests;
+            self.gpus.planned(&plan);
+            self.nodes[index].next = at + 1;
+            let lead = self.nodes[index].lead;
+            self.ask.set(gpu, if lead == Nanos::ZERO { MinTree::EMPTY } else { (plan.end - lead).as_nanos() });
+            return;
+        }
+    }
+
+    fn feed_those_who_ask(&mut self, now: Time, out: &mut ClusterActions) {
+        while let Some((gpu, at)) = self.ask.min()
+            && at <= now.as_nanos()
+        {
+            self.ask.set(gpu, MinTree::EMPTY);
+            // Two plans at most, and none behind one that is late.
+            if self.gpus.plans(gpu) == 1 && self.gpus.vacancy(gpu).free_at >= now {
+                self.run_next(now, gpu, out);
+            }
+        }
+    }
+}
+
+/// Drops heads that could not ride in a batch of the window (seed 002, section 6.3), and returns the requests of the batch.
+fn drop_early(cluster: &Cluster, now: Time, gpu_free: Time, place: &mut Place, out: &mut ClusterActions) -> usize {
+    while let Some(head) = place.queue.head() {
+        // A request larger than the window is a window of its own.
+        let window = place.batch.max(head.request.items);
+        let (requests, items) = place.queue.take(0, window);
+        if head.must_end_by >= cluster.finish(place.model, now, gpu_free, items.max(head.request.items)) {
+            return requests;
+        }
+        if let Some(head) = place.queue.pop_front() {
+            cluster.give_up(now, place.model, &head, out);
+        }
+    }
+    0
+}
+
+impl ClusterPolicy for Nexus {
+    fn step(&mut self, now: Time, input: ClusterInput, out: &mut ClusterActions) {
+        match input {
+            ClusterInput::Arrive { model, request } => {
+                if self.must_pack {
+                    self.pack(now, out);
+                }
+                self.arrive(now, model as usize, request, out);
+            }
+            ClusterInput::GpuUp { gpu, free_at } => {
+                self.gpus.up(gpu, free_at);
+                self.ask.grow(self.gpus.len());
+                self.must_pack = true;
+            }
+            ClusterInput::GpuDown(gpu) => {
+                self.gpus.down(gpu);
+                if (gpu.get() as usize) < self.gpus.len() {
+                    self.ask.set(gpu.get() as usize, MinTree::EMPTY);
+                }
+                // At once: what waited there must find another place.
+                self.pack(now, out);
+            }
+            ClusterInput::Done { gpu, .. } if self.gpus.is_up(gpu.get() as usize) => {
+                let slot = gpu.get() as usize;
+                self.gpus.done(now, gpu);
+                if self.gpus.plans(slot) == 0 {
+                    self.ask.set(slot, MinTree::EMPTY);
+                    self.run_next(now, slot, out);
+                }
+            }
+            ClusterInput::Done { .. } => {}
+            ClusterInput::Wake => self.wake_at = Time::NEVER,
+        }
+        self.feed_those_who_ask(now, out);
+        let wake_at = Time::from_nanos(self.ask.min_key());
+        if wake_at != self.wake_at {
+            self.wake_at = wake_at;
+            out.list.push(ClusterAction::WakeAt(wake_at));
+        }
+    }
+
+    fn waiting(&self) -> usize {
+        self.waiting
+    }
+}

@@ -1,0 +1,69 @@
+use symphony_scheduler::Delays;
+use symphony_scheduler::rivals::{Clockwork, ClockworkSettings};
+use symphony_types::Nanos;
+
+use crate::Order::{Drop, Execute, WakeAt};
+use crate::{Host, after, cluster, ms};
+
+/// Five milliseconds ahead, deadlines five milliseconds early.
+fn clockwork(slos_ms: &[u64]) -> Host<Clockwork> {
+    Host::new(Clockwork::new(cluster(slos_ms, 8, Delays::default()), ClockworkSettings::DEFAULT))
+}
+
+#[test]
+fn a_gpu_with_less_than_five_milliseconds_ahead_gets_more_work() {
+    let mut host = clockwork(&[25]).with_gpus(&[ms(0)]);
+    assert_eq!(host.arrive(ms(0), 0, 1, ms(25)), [Execute(0, 0, ms(0), ms(6), vec![1])]);
+    // Six milliseconds are enough for now; from 1 ms on they are less than five.
+    assert_eq!(host.arrive(ms(0), 0, 2, ms(25)), [WakeAt(after(ms(1)))]);
+    assert_eq!(host.wake(after(ms(1))), [Execute(0, 0, ms(6), ms(12), vec![2])]);
+    assert_eq!(host.done(ms(6), 0, 0), []);
+}
+
+#[test]
+fn the_largest_full_batch_goes_and_those_before_it_are_lost() {
+    let mut host = clockwork(&[25]).with_gpus(&[ms(10)]);
+    // Meant to end by 17: it could ride in a batch of two (17), not of three (18).
+    assert_eq!(host.arrive(ms(0), 0, 1, ms(22)), [WakeAt(after(ms(5)))]);
+    for sequence in 2..5 {
+        assert_eq!(host.arrive(ms(0), 0, sequence, ms(40)), []);
+    }
+    let batch = Execute(0, 0, ms(10), ms(18), vec![2, 3, 4]);
+    assert_eq!(host.wake(after(ms(5))), [Drop(1, "protect_batch"), batch]);
+}
+
+#[test]
+fn the_most_urgent_strategy_chooses_the_model() {
+    let mut host = clockwork(&[50, 50]).with_gpus(&[ms(20)]);
+    host.arrive(ms(0), 0, 1, ms(60));
+    host.arrive(ms(0), 1, 2, ms(50));
+    host.arrive(ms(0), 1, 3, ms(52));
+    // Model 1: its oldest must start by 50 − 5 − ℓ(2) = 38; model 0: by 60 − 5 − ℓ(1) = 49.
+    let first = host.wake(after(ms(15)));
+    assert_eq!(first[0], Execute(1, 0, ms(20), ms(27), vec![2, 3]));
+    assert_eq!(first[1..], [WakeAt(after(ms(22)))]);
+    assert_eq!(host.wake(after(ms(22))), [Execute(0, 0, ms(27), ms(33), vec![1])]);
+}
+
+#[test]
+fn requests_that_no_gpu_can_meet_are_dropped_when_that_is_certain() {
+    let mut host = clockwork(&[25]);
+    // Meant to end by 20, so it must start by 14.
+    assert_eq!(host.arrive(ms(0), 0, 1, ms(25)), [WakeAt(after(ms(14)))]);
+    assert_eq!(host.wake(after(ms(14))), [Drop(1, "protect_batch")]);
+    assert_eq!(host.arrive(ms(20), 0, 2, ms(21)), [Drop(2, "slo_unreachable")]);
+}
+
+#[test]
+fn a_short_slo_keeps_what_the_margin_would_take() {
+    // 12 − 5 leaves 7, less than the 10 that look-ahead and margin need together: two come off instead.
+    let mut host = clockwork(&[12]);
+    assert_eq!(host.arrive(ms(0), 0, 1, ms(12)), [WakeAt(after(ms(4)))]);
+}
+
+#[test]
+fn plans_leave_in_time_for_their_inputs() {
+    let delays = Delays { control: Nanos::from_millis(1), data_per_item: Nanos::from_millis(1), ..Delays::default() };
+    let mut host = Host::new(Clockwork::new(cluster(&[40], 8, delays), ClockworkSettings::DEFAULT)).with_gpus(&[ms(0)]);
+    assert_eq!(host.arrive(ms(0), 0, 1, ms(40)), [Execute(0, 0, ms(2), ms(8), vec![1])]);
+}

@@ -1,0 +1,86 @@
+use symphony_scheduler::rivals::{Nexus, NexusSettings};
+use symphony_scheduler::{ClusterInput, ClusterPolicy, Delays};
+use symphony_types::GpuId;
+
+use crate::Order::{Drop, Execute};
+use crate::{Host, cluster, ms};
+
+fn nexus(slos_ms: &[u64], settings: NexusSettings) -> Host<Nexus> {
+    Host::new(Nexus::new(cluster(slos_ms, 16, Delays::default()), settings))
+}
+
+/// The GPU of the only order.
+fn gpu_of(orders: &[crate::Order]) -> u32 {
+    match orders {
+        [Execute(_, gpu, ..)] => *gpu,
+        other => panic!("one plan was expected: {other:?}"),
+    }
+}
+
+#[test]
+fn one_frontend_goes_round_the_replicas_whether_they_are_busy_or_not() {
+    let mut host = nexus(&[30], NexusSettings::default()).with_gpus(&[ms(0), ms(0)]);
+    let first = gpu_of(&host.arrive(ms(0), 0, 1, ms(30)));
+    assert_eq!(gpu_of(&host.arrive(ms(1), 0, 2, ms(31))), 1 - first);
+    // The other one is free at 6, this one is asked all the same.
+    assert_eq!(host.arrive(ms(6), 0, 3, ms(36)), []);
+    host.done(ms(6), 1 - first, 0);
+    assert_eq!(host.policy.waiting(), 1);
+}
+
+#[test]
+fn frontends_that_know_nothing_of_each_other_collide() {
+    let mut collisions = 0;
+    for seed in 0..20 {
+        let settings = NexusSettings { frontends: 8, seed };
+        let mut host = nexus(&[30], settings).with_gpus(&[ms(0); 4]);
+        (0..4).for_each(|sequence| collisions += usize::from(host.arrive(ms(0), 0, sequence, ms(30)).is_empty()));
+    }
+    assert!(collisions > 10, "{collisions} of 80 found their GPU busy");
+}
+
+#[test]
+fn a_gpu_runs_batches_of_half_the_slo_and_drops_heads_that_would_force_smaller_ones() {
+    // 2·ℓ(10) = 30: ten at a time.
+    let mut host = nexus(&[30], NexusSettings::default()).with_gpus(&[ms(0)]);
+    host.arrive(ms(0), 0, 0, ms(30));
+    for sequence in 1..=12 {
+        let deadline = if sequence <= 2 { ms(20) } else { ms(35) };
+        assert_eq!(host.arrive(ms(0), 0, sequence, deadline), []);
+    }
+    // A batch of ten ends at 21: the first two could have run in a smaller one, and are dropped for the rest.
+    let orders = host.done(ms(6), 0, 0);
+    let batch = Execute(0, 0, ms(6), ms(21), (3..=12).collect());
+    assert_eq!(orders, [Drop(1, "protect_batch"), Drop(2, "protect_batch"), batch]);
+    // Without work the GPU idles until some arrives.
+    assert_eq!(host.done(ms(21), 0, 0), []);
+    assert_eq!(host.arrive(ms(22), 0, 13, ms(52)), [Execute(0, 0, ms(22), ms(28), vec![13])]);
+}
+
+#[test]
+fn models_on_one_gpu_take_turns_and_nobody_waits_for_an_empty_queue() {
+    let mut host = nexus(&[40, 40, 40], NexusSettings::default()).with_gpus(&[ms(0)]);
+    host.arrive(ms(0), 1, 1, ms(40));
+    for (model, sequence) in [(1, 2), (0, 3), (0, 4)] {
+        host.arrive(ms(1), model, sequence, ms(41));
+    }
+    // Whose turn it is follows from the packing; both have theirs.
+    let turns: Vec<_> = [ms(6), ms(20)].map(|now| host.done(now, 0, 0)).into_iter().flatten().collect();
+    let models: Vec<_> = turns.iter().map(|order| if let Execute(model, ..) = order { *model } else { 9 }).collect();
+    assert!(models == [0, 1] || models == [1, 0], "{turns:?}");
+}
+
+#[test]
+fn requests_of_a_failed_gpu_find_another_and_without_any_they_are_dropped() {
+    let mut host = nexus(&[60], NexusSettings::default()).with_gpus(&[ms(0), ms(0)]);
+    (0..6).for_each(|sequence| drop(host.arrive(ms(0), 0, sequence, ms(60))));
+    assert_eq!(host.policy.waiting(), 4);
+    host.step(ms(1), ClusterInput::GpuDown(GpuId::new(0)));
+    assert_eq!(host.policy.waiting(), 4);
+    let Execute(_, 1, _, _, batch) = &host.done(ms(6), 1, 0)[0] else { panic!("the other GPU goes on") };
+    assert_eq!(batch.len(), 4);
+    host.arrive(ms(7), 0, 7, ms(67));
+    let orders = host.step(ms(8), ClusterInput::GpuDown(GpuId::new(1)));
+    assert_eq!(orders, [Drop(7, "slo_unreachable")]);
+    assert_eq!(host.arrive(ms(9), 0, 8, ms(69)), [Drop(8, "slo_unreachable")]);
+}
