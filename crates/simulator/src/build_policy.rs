@@ -1,9 +1,11 @@
 //! Where the policy that a scenario names becomes the object that the world hosts.
 
-use symphony_workload::{PolicyName, PolicySpec};
+use symphony_scheduler::rivals::{
+    Clockwork, ClockworkSettings, Cluster, ClusterModel, Nexus, NexusSettings, Shepherd, ShepherdSettings,
+};
+use symphony_workload::PolicySpec;
 
 use crate::hosted::Hosted;
-use crate::policy::scheduler_policy;
 use crate::policy_facts::PolicyFacts;
 use crate::queues_and_ranker::QueuesAndRanker;
 use crate::tap::Open;
@@ -18,10 +20,29 @@ pub(crate) trait UsePolicy {
 /// Makes the policy, and hands it to `user`. A new policy gets its arm here, an `impl Hosted` (empty will do), and its
 /// name in `symphony_workload`.
 pub(crate) fn build_policy<U: UsePolicy>(spec: &PolicySpec, facts: &PolicyFacts, user: U) -> U::Output {
-    match spec.name {
-        PolicyName::Symphony | PolicyName::Auto | PolicyName::Eager => {
-            let (policy, gpu_choice) = scheduler_policy(spec);
-            user.with(QueuesAndRanker::new(facts, policy, gpu_choice, Open))
+    match *spec {
+        PolicySpec::Queues(ref queues) => user.with(QueuesAndRanker::new(facts, queues, Open)),
+        PolicySpec::Clockwork { commit, early } => {
+            user.with(Clockwork::new(cluster(facts), ClockworkSettings { commit, early }))
+        }
+        PolicySpec::Nexus { frontends } => {
+            user.with(Nexus::new(cluster(facts), NexusSettings { frontends, seed: facts.seed }))
+        }
+        PolicySpec::Shepherd { preempt_factor } => {
+            user.with(Shepherd::new(cluster(facts), ShepherdSettings { preempt_factor }))
         }
     }
+}
+
+impl Hosted for Clockwork {}
+impl Hosted for Nexus {}
+impl Hosted for Shepherd {}
+
+fn cluster(facts: &PolicyFacts) -> Cluster {
+    let model = |model: &crate::ModelFacts| ClusterModel {
+        profile: (*model.profile).clone(),
+        slo: model.slo,
+        rate_per_second: model.items_per_s,
+    };
+    Cluster { models: facts.models.iter().map(model).collect(), delays: facts.delays }
 }

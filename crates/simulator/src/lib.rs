@@ -35,7 +35,7 @@ mod world;
 pub use capacity::fluid_bound_rps;
 pub use error::Error;
 pub use goodput::{GOODPUT_RESOLUTION, GoodputSearch, Trial, find_goodput};
-pub use policy::scheduler_policy;
+pub use policy::{queue_policy, ranker_policy};
 pub use policy_facts::{ModelFacts, PolicyFacts};
 pub use result::{ModelResult, Queueing, RunResult, SimulationResult};
 pub use spin_trap::SPIN_STEPS_MIN;

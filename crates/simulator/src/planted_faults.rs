@@ -8,7 +8,6 @@ use symphony_workload::{Scenario, Trace, TraceRow};
 
 use crate::error::Error;
 use crate::hosted::Hosted;
-use crate::policy::scheduler_policy;
 use crate::policy_facts::PolicyFacts;
 use crate::queues_and_ranker::QueuesAndRanker;
 use crate::tap::{Open, Tap};
@@ -42,9 +41,9 @@ fn run(fault: impl Tap) -> Result<(), Error> {
 }
 
 fn run_in(scenario: &Scenario, fault: impl Tap) -> Result<(), Error> {
-    let (policy, gpu_choice) = scheduler_policy(&scenario.policy);
+    let queues = scenario.policy.queues().expect("the policy is made of queues");
     let facts = PolicyFacts::new(scenario, SEED, scenario.rate_rps);
-    World::new(scenario, SEED, scenario.rate_rps, QueuesAndRanker::new(&facts, policy, gpu_choice, fault)).run()
+    World::new(scenario, SEED, scenario.rate_rps, QueuesAndRanker::new(&facts, queues, fault)).run()
 }
 
 /// Runs with a fault that changes every plan, and expects it to be found as this invariant.

@@ -1,17 +1,20 @@
 //! From the names of a scenario to the objects of the scheduler.
 
-use symphony_scheduler::{DropRule, GpuChoice, Policy, TargetShare, Trigger};
-use symphony_workload::{DropChoice, GpuOrder, PolicySpec, TriggerChoice};
+use symphony_scheduler::{DropRule, GpuChoice, Policy, ReadyOrder, TargetShare, Trigger};
+use symphony_types::Nanos;
+use symphony_workload::{DropChoice, GpuOrder, QueuePolicy, QueuePolicyName, ReadyChoice, TriggerChoice};
 
-/// What a scenario's policy means to the scheduler: the policy of each model, and the ranker's choice of GPU.
+/// What a policy of queues and a ranker means to the queue of a model with this SLO.
 #[must_use]
-pub fn scheduler_policy(spec: &PolicySpec) -> (Policy, GpuChoice) {
+pub fn queue_policy(spec: &QueuePolicy, slo: Nanos) -> Policy {
     let trigger = match spec.trigger {
         TriggerChoice::Eager => Trigger::Eager,
         TriggerChoice::Frontrun => Trigger::Frontrun,
         TriggerChoice::Adaptive => Trigger::Adaptive,
         TriggerChoice::Latest => Trigger::Latest,
+        TriggerChoice::BetaLambda => Trigger::BetaLambda,
         TriggerChoice::Timeout(wait) => Trigger::Timeout(wait),
+        TriggerChoice::TimeoutShare(share) => Policy::timeout_share(slo, share).trigger,
     };
     let drop = match spec.drop {
         DropChoice::Window { percent } => {
@@ -19,9 +22,25 @@ pub fn scheduler_policy(spec: &PolicySpec) -> (Policy, GpuChoice) {
         }
         DropChoice::Prune => DropRule::Prune,
     };
+    let limit = match spec.name {
+        QueuePolicyName::Clipper => Policy::CLIPPER.limit,
+        _ => Policy::SYMPHONY.limit,
+    };
+    Policy { trigger, drop, limit }
+}
+
+/// And what it means to the ranker.
+#[must_use]
+pub fn ranker_policy(spec: &QueuePolicy) -> (GpuChoice, ReadyOrder) {
     let choice = match spec.gpu_choice {
         GpuOrder::LowestId => GpuChoice::LowestId,
         GpuOrder::EarliestFree => GpuChoice::EarliestFree,
     };
-    (Policy { trigger, drop, ..Policy::SYMPHONY }, choice)
+    let order = match spec.ready_order {
+        ReadyChoice::Latest => ReadyOrder::Latest,
+        ReadyChoice::Frontrun => ReadyOrder::Frontrun,
+        ReadyChoice::Start => ReadyOrder::Start,
+        ReadyChoice::Deadline => ReadyOrder::Deadline,
+    };
+    (choice, order)
 }

@@ -3,15 +3,16 @@
 use std::collections::VecDeque;
 
 use symphony_scheduler::{
-    ClusterAction, ClusterActions, ClusterInput, ClusterPolicy, GpuChoice, GpuRanker, MinTree, ModelAction,
-    ModelActions, ModelInput, ModelQueue, ModelQueueConfig, Policy, QUEUE_REQUESTS_MAX, RankAction, RankActions,
-    RankInput,
+    ClusterAction, ClusterActions, ClusterInput, ClusterPolicy, GpuRanker, MinTree, ModelAction, ModelActions,
+    ModelInput, ModelQueue, ModelQueueConfig, QUEUE_REQUESTS_MAX, RankAction, RankActions, RankInput,
 };
 use symphony_types::{GpuId, Time};
+use symphony_workload::QueuePolicy;
 
 use crate::gpu_reports::GpuReports;
 use crate::grant_check;
 use crate::hosted::{Fault, Hosted};
+use crate::policy::{queue_policy, ranker_policy};
 use crate::policy_facts::PolicyFacts;
 use crate::spin_trap::SpinTrap;
 use crate::tap::Tap;
@@ -41,20 +42,21 @@ pub(crate) struct QueuesAndRanker<T> {
 }
 
 impl<T: Tap> QueuesAndRanker<T> {
-    pub(crate) fn new(facts: &PolicyFacts, policy: Policy, gpu_choice: GpuChoice, tap: T) -> Self {
+    pub(crate) fn new(facts: &PolicyFacts, spec: &QueuePolicy, tap: T) -> Self {
         let queue = |model: &crate::ModelFacts| {
             ModelQueue::new(ModelQueueConfig {
                 profile: (*model.profile).clone(),
                 slo: model.slo,
-                policy,
+                policy: queue_policy(spec, model.slo),
                 delays: facts.delays,
                 requests_max: QUEUE_REQUESTS_MAX,
             })
         };
         let models = facts.models.len();
+        let (gpu_choice, ready_order) = ranker_policy(spec);
         Self {
             queues: facts.models.iter().map(queue).collect(),
-            ranker: GpuRanker::new(models as u32, facts.gpus, gpu_choice),
+            ranker: GpuRanker::new(models as u32, facts.gpus, gpu_choice).with_ready_order(ready_order),
             timers: MinTree::new(1 + models),
             wake_at: Time::NEVER,
             waiting: 0,

@@ -5,12 +5,34 @@ use symphony_simulator::simulate;
 use symphony_workload::Scenario;
 
 fn policies() -> impl Strategy<Value = String> {
-    let trigger = prop::sample::select(vec!["'eager'", "'frontrun'", "'latest'", "{ timeout_ms = 3 }"]);
+    let trigger = prop::sample::select(vec![
+        "'eager'",
+        "'frontrun'",
+        "'adaptive'",
+        "'latest'",
+        "'beta_lambda'",
+        "{ timeout_ms = 3 }",
+    ]);
     let drop = prop::sample::select(vec!["window", "prune"]);
     let choice = prop::sample::select(vec!["lowest_id", "earliest_free"]);
-    (trigger, drop, choice).prop_map(|(trigger, drop, choice)| {
-        format!("{{ name = 'symphony', trigger = {trigger}, drop = '{drop}', gpu_choice = '{choice}' }}")
-    })
+    let order = prop::sample::select(vec!["latest", "frontrun", "start", "deadline"]);
+    let symphony = (trigger, drop, choice, order).prop_map(|(trigger, drop, choice, order)| {
+        format!(
+            "{{ name = 'symphony', trigger = {trigger}, drop = '{drop}', gpu_choice = '{choice}', ready_order = '{order}' }}"
+        )
+    });
+    let others = [
+        "'auto'",
+        "'timeout'",
+        "'clipper'",
+        "'clockwork'",
+        "{ name = 'clockwork', commit_ms = 0, early_ms = 0 }",
+        "'nexus'",
+        "{ name = 'nexus', frontends = 3 }",
+        "'shepherd'",
+        "{ name = 'shepherd', preempt_factor = 1 }",
+    ];
+    prop_oneof![symphony, prop::sample::select(others.map(str::to_owned).to_vec())]
 }
 
 fn arrivals() -> impl Strategy<Value = String> {

@@ -40,7 +40,7 @@ fn default_seeds() -> Vec<u64> {
 #[derive(Debug, Deserialize)]
 #[serde(
     untagged,
-    expecting = "expected a policy name in quotes, or a table { name, trigger, drop, gpu_choice } without other keys"
+    expecting = "expected a policy name in quotes, or a table with a name and keys of that policy, without other keys"
 )]
 pub(crate) enum PolicyText {
     Name(String),
@@ -53,13 +53,19 @@ impl Default for PolicyText {
     }
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PolicyTable {
     pub(crate) name: String,
     pub(crate) trigger: Option<TriggerText>,
     pub(crate) drop: Option<DropText>,
+    pub(crate) ready_order: Option<String>,
     pub(crate) gpu_choice: Option<String>,
+    pub(crate) share: Option<f64>,
+    pub(crate) commit_ms: Option<f64>,
+    pub(crate) early_ms: Option<f64>,
+    pub(crate) frontends: Option<u32>,
+    pub(crate) preempt_factor: Option<f64>,
 }
 
 #[derive(Debug, Deserialize)]

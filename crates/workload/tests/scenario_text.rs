@@ -2,7 +2,8 @@
 
 use symphony_types::{Nanos, Time};
 use symphony_workload::{
-    Arrival, DropChoice, GpuOrder, PolicyName, Scenario, ScenarioError, TriggerChoice, arrival_streams,
+    Arrival, DropChoice, GpuOrder, PolicySpec, QueuePolicyName, ReadyChoice, Scenario, ScenarioError, TriggerChoice,
+    arrival_streams,
 };
 
 const FULL: &str = r#"
@@ -64,8 +65,9 @@ fn refused(text: &str, overrides: &[&str], words: &str) {
 #[test]
 fn every_key_of_the_contract_arrives_where_it_belongs() {
     let scenario = parse(FULL, &[]).unwrap();
-    assert_eq!(scenario.policy.trigger, TriggerChoice::Timeout(Nanos::from_millis(5)));
-    assert_eq!((scenario.policy.drop, scenario.policy.gpu_choice), (DropChoice::Prune, GpuOrder::EarliestFree));
+    let PolicySpec::Queues(queues) = scenario.policy else { panic!("another policy: {}", scenario.policy) };
+    assert_eq!(queues.trigger, TriggerChoice::Timeout(Nanos::from_millis(5)));
+    assert_eq!((queues.drop, queues.gpu_choice), (DropChoice::Prune, GpuOrder::EarliestFree));
     assert_eq!(scenario.policy.to_string(), "symphony trigger=timeout_ms=5 drop=prune gpu_choice=earliest_free");
     assert_eq!((scenario.duration, scenario.warmup), (Nanos::from_millis(30_000), Nanos::from_millis(2_000)));
     assert_eq!(scenario.seeds, [1, 2, 3]);
@@ -95,10 +97,66 @@ fn optional_keys_have_the_documented_defaults() {
         workload = { rate_rps = 10, arrival = "poisson" }
     "#;
     let scenario = parse(text, &[]).unwrap();
-    assert_eq!((scenario.policy.name, scenario.policy.to_string()), (PolicyName::Symphony, "symphony".to_owned()));
+    assert_eq!(scenario.policy.queues().map(|queues| queues.name), Some(QueuePolicyName::Symphony));
+    assert_eq!(scenario.policy.to_string(), "symphony");
     assert_eq!(scenario.models[0].name, "m");
     assert_eq!(scenario.network.reply, Nanos::ZERO);
     assert_eq!(scenario.models[0].share, 1.0);
+}
+
+#[test]
+fn every_policy_has_its_name_its_defaults_and_keys_of_its_own() {
+    let policy = |text: &str| parse(FULL, &[&format!("policy={text}")]).unwrap().policy;
+    // What a name stands for is not said again.
+    for name in ["symphony", "auto", "eager", "timeout", "clipper", "clockwork", "nexus", "shepherd"] {
+        assert_eq!(policy(name).to_string(), name);
+        assert_eq!(policy(name), policy(&format!("{{ name = '{name}' }}")));
+    }
+    let queues = |text: &str| *policy(text).queues().unwrap();
+    assert_eq!(queues("timeout").trigger, TriggerChoice::TimeoutShare(0.25));
+    assert_eq!((queues("timeout").drop, queues("clipper").drop), (DropChoice::Prune, DropChoice::Prune));
+    assert_eq!(queues("symphony").ready_order, ReadyChoice::Latest);
+    let ms = Nanos::from_millis;
+    assert_eq!(policy("clockwork"), PolicySpec::Clockwork { commit: ms(5), early: ms(5) });
+    assert_eq!(policy("nexus"), PolicySpec::Nexus { frontends: 1 });
+    assert_eq!(policy("shepherd"), PolicySpec::Shepherd { preempt_factor: 3.0 });
+    let said = [
+        ("{ name = 'eager', ready_order = 'start' }", "eager ready_order=start"),
+        ("{ name = 'auto', drop = { window = 0.5 } }", "auto drop=window=0.5"),
+        ("{ name = 'auto', drop = 'window' }", "auto drop=window"),
+        ("{ name = 'symphony', trigger = 'beta_lambda' }", "symphony trigger=beta_lambda"),
+        ("{ name = 'timeout', share = 0.5, drop = 'window' }", "timeout share=0.5 drop=window"),
+        ("{ name = 'timeout', trigger = { timeout_ms = 4 } }", "timeout trigger=timeout_ms=4"),
+        ("{ name = 'clockwork', commit_ms = 10, early_ms = 0 }", "clockwork commit_ms=10 early_ms=0"),
+        ("{ name = 'nexus', frontends = 8 }", "nexus frontends=8"),
+        ("{ name = 'shepherd', preempt_factor = 2.5 }", "shepherd preempt_factor=2.5"),
+    ];
+    for (text, expected) in said {
+        assert_eq!(policy(text).to_string(), expected);
+    }
+}
+
+#[test]
+fn keys_of_other_policies_and_senseless_values_are_refused() {
+    refused(FULL, &["policy={ name = 'nexus', commit_ms = 5 }"], "key `policy.commit_ms`: expected only frontends");
+    refused(
+        FULL,
+        &["policy={ name = 'clockwork', trigger = 'eager' }"],
+        "key `policy.trigger`: expected only commit_ms",
+    );
+    refused(FULL, &["policy={ name = 'symphony', share = 0.5 }"], "key `policy.share`");
+    refused(FULL, &["policy={ name = 'timeout', share = 1.5 }"], "a share of the SLO, 0 to 1, got 1.5");
+    refused(
+        FULL,
+        &["policy={ name = 'timeout', share = 0.5, trigger = { timeout_ms = 4 } }"],
+        "either share or trigger",
+    );
+    refused(FULL, &["policy={ name = 'timeout', trigger = 'eager' }"], "{ timeout_ms = x } for policy \"timeout\"");
+    refused(FULL, &["policy={ name = 'clipper', trigger = 'frontrun' }"], "\"eager\" for policy \"clipper\"");
+    refused(FULL, &["policy={ name = 'eager', ready_order = 'best' }"], "key `policy.ready_order`: expected one of");
+    refused(FULL, &["policy={ name = 'nexus', frontends = 0 }"], "key `policy.frontends`: expected 1 to 1024, got 0");
+    refused(FULL, &["policy={ name = 'shepherd', preempt_factor = 0.5 }"], "key `policy.preempt_factor`");
+    refused(FULL, &["policy={ name = 'clockwork', early_ms = -1 }"], "key `policy.early_ms`: expected milliseconds");
 }
 
 #[test]
@@ -122,11 +180,7 @@ fn mistakes_are_named_by_file_key_and_expectation() {
     refused(FULL, &["workload.rate_rps=many"], "--set workload.rate_rps=many: invalid type: string \"many\"");
     refused(FULL, &["workload.rate_rps=-1"], "s.toml: key `workload.rate_rps`: expected a number above 0");
     refused(FULL, &["workload.rate_rps=nan"], "`workload.rate_rps`");
-    refused(
-        FULL,
-        &["policy=clockwork"],
-        "key `policy`: expected one of \"symphony\", \"auto\", \"eager\", got \"clockwork\"",
-    );
+    refused(FULL, &["policy=magic"], "key `policy`: expected one of \"symphony\", \"auto\", \"eager\"");
     refused(
         FULL,
         &["policy.trigger=beta"],
