@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::clock::Clock;
 use crate::counters::add;
 use crate::messages::{GpuRoute, ModelMessage, PlanId, RankMessage, Seal};
-use crate::subcluster::Workers;
+use crate::workers::Workers;
 
 /// Pause between attempts to reach a backend.
 const RECONNECT_AFTER: Duration = Duration::from_millis(20);
@@ -211,23 +211,23 @@ impl BackendLink {
             FromBackend::Done(done) => {
                 let Some(plan) = plan_of(done.gpu, done.token, done.sequence) else { return Ok(()) };
                 let free_at = self.clock.now() + Nanos::new(done.free_in);
-                let counters = &self.workers.counters;
+                let counters = &self.workers.link_counters;
                 add(&counters.plans_done, 1);
                 add(&counters.start_late_nanoseconds, done.start_late);
                 add(&counters.measured_nanoseconds, done.latency);
                 self.workers.rank.push(RankMessage::Done { plan, free_at });
                 let (start_late, latency) = (Nanos::new(done.start_late), Nanos::new(done.latency));
-                self.workers.tell_all(|| ModelMessage::Done { plan, start_late, latency });
+                self.workers.of_model(done.model.get()).push(ModelMessage::Done { plan, start_late, latency });
             }
-            FromBackend::Refused { gpu, sequence, token, refusal, .. } => {
+            FromBackend::Refused { gpu, sequence, token, model, refusal } => {
                 tracing::warn!(backend = %self.backend, %gpu, sequence, ?refusal, "plan refused");
                 if matches!(refusal, Refusal::Fenced { .. }) {
                     return Err(End::Fenced);
                 }
-                add(&self.workers.counters.plans_refused, 1);
+                add(&self.workers.link_counters.plans_refused, 1);
                 if let Some(plan) = plan_of(gpu, token, sequence) {
                     self.workers.rank.push(RankMessage::Refused { plan });
-                    self.workers.tell_all(|| ModelMessage::Refused { plan });
+                    self.workers.of_model(model.get()).push(ModelMessage::Refused { plan });
                 }
                 if refusal != Refusal::ModelNotReady {
                     // Leader and backend disagree about the GPU: a new seal starts both from the same page.

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// Counters of one sub-cluster's workers; they only grow.
+        /// Counters of one owner: a worker, or the links of a sub-cluster. They only grow.
         #[derive(Debug, Default)]
         pub struct Counters {
             $($(#[$doc])* pub $name: AtomicU64,)*
@@ -43,8 +43,8 @@ counters! {
     requeued_requests,
     /// Timers that rang.
     timers,
-    /// By how much they rang late, summed, in nanoseconds.
-    timer_late_nanoseconds,
+    /// Of them, those whose time had passed already when they were armed.
+    timers_past,
     /// Plans that started later than planned, summed, in nanoseconds.
     start_late_nanoseconds,
     /// Execution time of plans, predicted, summed, in nanoseconds.
@@ -57,7 +57,12 @@ counters! {
     violations,
 }
 
-/// Adds; nobody orders anything by these counters.
+/// Adds to a counter that several tasks add to; nobody orders anything by these counters.
 pub(crate) fn add(counter: &AtomicU64, amount: u64) {
     counter.fetch_add(amount, Ordering::Relaxed);
+}
+
+/// Adds to a counter that only the calling thread adds to: cheaper than [`add`], and wrong for any other.
+pub(crate) fn count(counter: &AtomicU64, amount: u64) {
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
 }

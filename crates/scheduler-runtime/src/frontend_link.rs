@@ -95,20 +95,14 @@ impl FrontendLink {
 
     /// Hands requests to their workers; one clock reading serves the whole frame.
     fn submit(&self, requests: Vec<RequestHeader>, redriven: bool) {
-        let received = self.lead.clock.now();
+        let received = self.lead.workers.clock.now();
         let workers = &self.lead.workers;
-        let shares = workers.models.len() as u32;
-        for share in 0..shares {
-            let requests: Vec<_> = if shares == 1 {
-                requests.clone()
-            } else {
-                requests.iter().filter(|r| r.model % shares == share).copied().collect()
-            };
+        for (requests, inbox) in shares(requests, workers.models.len(), |r| r.model).zip(workers.models.iter()) {
             if requests.is_empty() {
                 continue;
             }
             let message = ModelMessage::Submit { peer: self.peer, received, requests, redriven };
-            if let Err(ModelMessage::Submit { requests, .. }) = workers.of_model(share).try_push(message) {
+            if let Err(ModelMessage::Submit { requests, .. }) = inbox.try_push(message) {
                 let full = EndReason::Dropped(DropReason::QueueFull);
                 let requests = requests.into_iter().map(|r| (r.sequence, full)).collect();
                 let _ = self.sender.send(ToFrontend::Ended { requests });
@@ -118,6 +112,40 @@ impl FrontendLink {
 
     fn cancel(&self, requests: Vec<(u64, u32)>) {
         let Peer { frontend, boot, .. } = self.peer;
-        self.lead.workers.tell_all(|| ModelMessage::Cancel { frontend, boot, requests: requests.clone() });
+        let workers = &self.lead.workers;
+        for (requests, inbox) in shares(requests, workers.models.len(), |&(_, model)| model).zip(workers.models.iter())
+        {
+            if !requests.is_empty() {
+                inbox.push(ModelMessage::Cancel { frontend, boot, requests });
+            }
+        }
+    }
+}
+
+/// Divides what a frame brought among `workers` workers by the model it is about. With one worker nothing is moved.
+fn shares<T>(all: Vec<T>, workers: usize, model: impl Fn(&T) -> u32) -> impl Iterator<Item = Vec<T>> {
+    let mut shares: Vec<Vec<T>> = Vec::with_capacity(workers);
+    if workers == 1 {
+        shares.push(all);
+        return shares.into_iter();
+    }
+    shares.resize_with(workers, Vec::new);
+    for one in all {
+        let share = model(&one) as usize % workers;
+        shares[share].push(one);
+    }
+    shares.into_iter()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_worker_gets_what_is_about_its_models_in_order() {
+        let of = |workers| shares(vec![3, 1, 4, 1, 5], workers, |&model| model).collect::<Vec<_>>();
+        assert_eq!(of(1), [[3, 1, 4, 1, 5]]);
+        assert_eq!(of(2), [vec![4], vec![3, 1, 1, 5]]);
+        assert_eq!(of(4), [vec![4], vec![1, 1, 5], vec![], vec![3]]);
     }
 }

@@ -41,15 +41,17 @@ impl Doorbell {
         }
     }
 
-    /// Waits until the bell rings or `until` has come; returns at once if it has rung since the last answer.
-    pub(crate) fn wait(&self, clock: Clock, until: Time, spin_only: bool) {
+    /// Waits until the bell rings or `until` has come, and returns the time; returns at once if it has rung since the
+    /// last answer. `now` is a fresh reading of the clock.
+    pub(crate) fn wait(&self, clock: Clock, mut now: Time, until: Time, spin_only: bool) -> Time {
         loop {
-            if self.rung.swap(false, Ordering::AcqRel) {
-                return;
+            // Spinning threads look at the bell all the time; only taking it down has to be exclusive.
+            if self.rung.load(Ordering::Relaxed) && self.rung.swap(false, Ordering::AcqRel) {
+                return now;
             }
-            let left = until.since(clock.now());
+            let left = until.since(now);
             if left == Nanos::ZERO {
-                return;
+                return now;
             }
             if spin_only || left <= SPIN {
                 std::hint::spin_loop();
@@ -58,6 +60,7 @@ impl Doorbell {
             } else {
                 std::thread::park_timeout(Duration::from(left - SPIN));
             }
+            now = clock.now();
         }
     }
 }
@@ -108,10 +111,10 @@ mod tests {
         let clock = Clock::start();
         bell.answered_by_this_thread();
         bell.ring();
-        bell.wait(clock, Time::NEVER, false);
+        bell.wait(clock, clock.now(), Time::NEVER, false);
         let other = Arc::clone(&bell);
         let ringer = std::thread::spawn(move || other.ring());
-        bell.wait(clock, Time::NEVER, false);
+        bell.wait(clock, clock.now(), Time::NEVER, false);
         ringer.join().unwrap();
     }
 
@@ -122,8 +125,7 @@ mod tests {
         let clock = Clock::start();
         for micros in [0, 10, 200, 3000] {
             let until = clock.now() + Nanos::from_micros(micros);
-            bell.wait(clock, until, false);
-            assert!(clock.now() >= until);
+            assert!(bell.wait(clock, clock.now(), until, false) >= until);
         }
     }
 

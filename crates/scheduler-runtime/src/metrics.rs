@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
-use symphony_telemetry::{Kind, MetricName, Registry, Unit};
+use symphony_telemetry::{DurationCounts, Kind, MetricName, Registry, Unit};
 
-use crate::runtime::Runtime;
+use crate::runtime::{LeadStatus, Runtime};
+use crate::worker_metrics::WorkerDurations;
 
 const fn counter(name: &'static str, help: &'static str) -> MetricName {
     MetricName { name, help, kind: Kind::Counter, unit: Unit::Count, labels: &["subcluster"] }
@@ -17,8 +19,22 @@ const fn seconds(name: &'static str, help: &'static str) -> MetricName {
     MetricName { name, help, kind: Kind::Counter, unit: Unit::Seconds, labels: &["subcluster"] }
 }
 
-/// Every metric of the dispatch runtime. Counters begin anew with each lead.
-pub const METRIC_NAMES: [MetricName; 17] = [
+const fn durations(name: &'static str, help: &'static str) -> MetricName {
+    MetricName { name, help, kind: Kind::Histogram, unit: Unit::Seconds, labels: &["subcluster", "worker"] }
+}
+
+/// How late timers rang.
+const TIMER_LATE: MetricName = durations(
+    "symphony_dispatch_timer_late_seconds",
+    "By how much timers rang late, those left out that had passed already when they were armed",
+);
+
+/// How long turns took.
+const TURN: MetricName =
+    durations("symphony_dispatch_turn_seconds", "Time a worker took for a turn in which there was something to do");
+
+/// The counters, in the order of [`Counters`](crate::counters::Counters).
+const COUNTERS: [MetricName; 17] = [
     counter("symphony_dispatch_requests_total", "Requests received, new and announced again"),
     counter("symphony_dispatch_redriven_requests_total", "Requests announced again after a take-over"),
     counter("symphony_dispatch_redriven_known_requests_total", "Of them, not queued because a backend had them"),
@@ -30,13 +46,25 @@ pub const METRIC_NAMES: [MetricName; 17] = [
     counter("symphony_dispatch_plans_refused_total", "Plans that a backend refused"),
     counter("symphony_dispatch_requeued_requests_total", "Requests queued again because their plan was lost"),
     counter("symphony_dispatch_timers_total", "Timers that rang"),
-    seconds("symphony_dispatch_timer_late_seconds_total", "By how much timers rang late, summed"),
+    counter("symphony_dispatch_timers_past_total", "Timers that had passed already when they were armed"),
     seconds("symphony_dispatch_start_late_seconds_total", "By how much plans started late, summed"),
     seconds("symphony_dispatch_predicted_seconds_total", "Predicted execution time of plans, summed"),
     seconds("symphony_dispatch_measured_seconds_total", "Measured execution time of plans, summed"),
     counter("symphony_dispatch_plans_done_total", "Plans whose end was reported"),
     counter("symphony_dispatch_violations_total", "Plans that violated S1 or S2; above 0 is a bug"),
 ];
+
+/// Every metric of the dispatch runtime. They begin anew with each lead.
+pub const METRIC_NAMES: [MetricName; COUNTERS.len() + 2] = {
+    let mut names = [TIMER_LATE; COUNTERS.len() + 2];
+    let mut index = 0;
+    while index < COUNTERS.len() {
+        names[index] = COUNTERS[index];
+        index += 1;
+    }
+    names[COUNTERS.len() + 1] = TURN;
+    names
+};
 
 #[derive(Debug)]
 struct LeadCollector(Arc<Runtime>);
@@ -49,13 +77,8 @@ pub fn register_metrics(registry: &Registry, runtime: &Arc<Runtime>) {
 impl Collector for LeadCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let status = self.0.status();
-        for (index, name) in METRIC_NAMES.iter().enumerate() {
-            let mut descriptor = encoder.encode_descriptor(
-                name.bare(),
-                name.help,
-                None,
-                prometheus_client::metrics::MetricType::Counter,
-            )?;
+        for (index, name) in COUNTERS.iter().enumerate() {
+            let mut descriptor = encoder.encode_descriptor(name.bare(), name.help, None, MetricType::Counter)?;
             for lead in &status {
                 let value = lead.counters.get(index).map_or(0, |(_, value)| *value);
                 let value = if name.unit == Unit::Seconds { value as f64 / 1e9 } else { value as f64 };
@@ -63,8 +86,25 @@ impl Collector for LeadCollector {
                 ConstCounter::new(value).encode(descriptor.encode_family(&labels)?)?;
             }
         }
-        Ok(())
+        encode_durations(&mut encoder, &TIMER_LATE, &status, |worker| worker.timers_late)?;
+        encode_durations(&mut encoder, &TURN, &status, |worker| worker.turns)
     }
+}
+
+fn encode_durations(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &MetricName,
+    status: &[LeadStatus],
+    which: impl Fn(&WorkerDurations) -> DurationCounts,
+) -> Result<(), std::fmt::Error> {
+    let mut descriptor = encoder.encode_descriptor(name.bare(), name.help, None, MetricType::Histogram)?;
+    for lead in status {
+        for worker in &lead.durations {
+            let labels = [("subcluster", lead.subcluster.to_string()), ("worker", worker.worker.label().to_owned())];
+            which(worker).encode(descriptor.encode_family(&labels)?)?;
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -76,8 +116,8 @@ mod tests {
     fn names_keep_the_law_and_stand_in_the_order_of_the_counters() {
         assert_eq!(symphony_telemetry::check_law(&METRIC_NAMES), Vec::<String>::new());
         let counters = Counters::default().read();
-        assert_eq!(counters.len(), METRIC_NAMES.len());
-        for ((counter, _), metric) in counters.iter().zip(METRIC_NAMES) {
+        assert_eq!(counters.len(), COUNTERS.len());
+        for ((counter, _), metric) in counters.iter().zip(COUNTERS) {
             let stem = counter.trim_end_matches("_nanoseconds");
             assert!(metric.name.contains(stem), "{counter} is shown as {}", metric.name);
         }

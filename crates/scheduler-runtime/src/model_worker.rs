@@ -13,36 +13,33 @@ use symphony_transport::LinkSender;
 use symphony_types::{BootId, FailReason, FrontendId, GpuId, ModelId, Nanos, RequestId, Time};
 
 use crate::clock::Clock;
-use crate::counters::{Counters, add};
+use crate::counters::count;
+use crate::id_map::IdMap;
 use crate::inbox::Inbox;
 use crate::messages::{GpuRoute, ModelMessage, Peer, PlanId, RankMessage, Seal};
-use crate::offer_board::OfferBoard;
-use crate::worker::Worker;
+use crate::offer_board::{Offer, OfferBoard};
+use crate::sent_plans::{SentPlan, SentPlans};
+use crate::worker::{TURN_INPUTS_MAX, TurnEnd, TurnStart, Worker};
+use crate::worker_metrics::WorkerMetrics;
 
 /// How long re-driven requests wait for backends that have not answered the seal: after that a second execution, which
 /// only wastes time, is better than a lost deadline (DESIGN section 8; consensus protocol, step 6).
 const REDRIVE_WAIT: Nanos = Nanos::from_millis(20);
 
-/// Plans of which nothing was heard this long after their predicted end are forgotten.
-const PLAN_MEMORY: Nanos = Nanos::from_millis(10_000);
-
 struct ModelSlot {
     id: ModelId,
     ordinal: u32,
     queue: ModelQueue,
+    /// What the rank worker has not been told yet.
+    offer: Option<Offer>,
+    /// The turn in which the timer was armed.
+    armed_in: u64,
 }
 
 struct FrontendPeer {
     link: Peer,
     sender: LinkSender<ToFrontend>,
     ended: Vec<(u64, EndReason)>,
-}
-
-struct SentPlan {
-    model: ModelId,
-    end: Time,
-    predicted: Nanos,
-    requests: Vec<Request>,
 }
 
 /// Requests announced again, until it is known which of them backends already have.
@@ -53,17 +50,21 @@ struct Recovery {
 
 /// Owner of some of the sub-cluster's models.
 pub(crate) struct ModelWorker {
-    clock: Clock,
     inbox: Arc<Inbox<ModelMessage>>,
     rank: Arc<Inbox<RankMessage>>,
     offers: Arc<OfferBoard>,
     slots: Vec<Option<ModelSlot>>,
-    by_id: HashMap<ModelId, usize>,
-    by_ordinal: HashMap<u32, usize>,
+    by_id: IdMap<ModelId, usize>,
+    by_ordinal: IdMap<u32, usize>,
     wakes: MinTree,
-    frontends: HashMap<FrontendId, FrontendPeer>,
-    routes: HashMap<u32, GpuRoute>,
-    sent: HashMap<PlanId, SentPlan>,
+    /// Slots whose newest offer waits for the end of the turn: a burst of requests makes one.
+    offering: Vec<usize>,
+    frontends: IdMap<FrontendId, FrontendPeer>,
+    /// Whether some frontend has outcomes to be sent.
+    ended: bool,
+    /// By ordinal of the GPU.
+    routes: Vec<Option<GpuRoute>>,
+    sent: SentPlans,
     recovery: Option<Recovery>,
     /// Requests that a backend had when it was sealed. They are run again only if that backend is lost.
     known: HashMap<RequestId, Seal>,
@@ -71,7 +72,9 @@ pub(crate) struct ModelWorker {
     awaited: HashMap<Seal, Vec<(ModelId, Request)>>,
     actions: ModelActions,
     check: PlanCheck,
-    counters: Arc<Counters>,
+    metrics: Arc<WorkerMetrics>,
+    /// The turn at hand.
+    turn: u64,
 }
 
 impl ModelWorker {
@@ -80,26 +83,28 @@ impl ModelWorker {
         inbox: Arc<Inbox<ModelMessage>>,
         rank: Arc<Inbox<RankMessage>>,
         offers: Arc<OfferBoard>,
-        counters: Arc<Counters>,
+        metrics: Arc<WorkerMetrics>,
     ) -> Self {
         Self {
-            clock,
             inbox,
             rank,
             offers,
             slots: Vec::new(),
-            by_id: HashMap::new(),
-            by_ordinal: HashMap::new(),
+            by_id: IdMap::default(),
+            by_ordinal: IdMap::default(),
             wakes: MinTree::new(0),
-            frontends: HashMap::new(),
-            routes: HashMap::new(),
-            sent: HashMap::new(),
+            offering: Vec::new(),
+            frontends: IdMap::default(),
+            ended: false,
+            routes: Vec::new(),
+            sent: SentPlans::default(),
             recovery: Some(Recovery { until: clock.now() + REDRIVE_WAIT, held: Vec::new() }),
             known: HashMap::new(),
             awaited: HashMap::new(),
             actions: ModelActions::default(),
             check: PlanCheck::default(),
-            counters,
+            metrics,
+            turn: 0,
         }
     }
 
@@ -108,19 +113,22 @@ impl ModelWorker {
             ModelMessage::Add { model, ordinal, config } => self.add_model(model, ordinal, *config),
             ModelMessage::Remove { model } => self.remove_model(model),
             ModelMessage::Route { gpu, route } => {
-                self.routes.insert(gpu, route);
+                let slot = gpu as usize;
+                if slot >= self.routes.len() {
+                    self.routes.resize(slot + 1, None);
+                }
+                self.routes[slot] = Some(route);
             }
             ModelMessage::Unroute { gpu, seal } => {
-                if self.routes.get(&gpu).is_some_and(|route| route.seal == seal) {
-                    self.routes.remove(&gpu);
+                if let Some(route) = self.routes.get_mut(gpu as usize) {
+                    route.take_if(|route| route.seal == seal);
                 }
-                let lost: Vec<_> = self.sent.keys().filter(|id| id.gpu == gpu && id.seal == seal).copied().collect();
-                for plan in lost {
+                while let Some(plan) = self.sent.take_oldest(gpu, seal) {
                     self.requeue(now, plan);
                 }
                 self.known.retain(|_, known_by| *known_by != seal);
                 for (model, request) in self.awaited.remove(&seal).unwrap_or_default() {
-                    add(&self.counters.requeued_requests, 1);
+                    count(&self.metrics.counters.requeued_requests, 1);
                     self.queue(now, model, request, false);
                 }
             }
@@ -134,7 +142,7 @@ impl ModelWorker {
             ModelMessage::Submit { peer, received, requests, redriven } => {
                 // What comes from a former link was, or will be, announced again on the new one.
                 if self.is_linked(peer) {
-                    add(&self.counters.requests, requests.len() as u64);
+                    count(&self.metrics.counters.requests, requests.len() as u64);
                     for header in requests {
                         self.submit(now, peer, received, header, redriven);
                     }
@@ -146,12 +154,17 @@ impl ModelWorker {
                 None => self.rank.push(RankMessage::Release { ordinal, plan, free_at, used: false }),
             },
             ModelMessage::Done { plan, start_late, latency } => {
-                let Some(sent) = self.sent.remove(&plan) else { return };
+                let Some(sent) = self.sent.take(plan) else { return };
                 if let Some(&slot) = self.by_id.get(&sent.model) {
                     self.step(now, slot, ModelInput::Done { start_late, latency, predicted: sent.predicted });
                 }
+                self.sent.recycle(sent);
             }
-            ModelMessage::Refused { plan } => self.requeue(now, plan),
+            ModelMessage::Refused { plan } => {
+                if let Some(plan) = self.sent.take(plan) {
+                    self.requeue(now, plan);
+                }
+            }
             ModelMessage::Known { seal, requests } => self.known.extend(requests.iter().map(|&id| (id, seal))),
             ModelMessage::Recovered => self.recover(now),
         }
@@ -161,7 +174,7 @@ impl ModelWorker {
         if self.by_id.contains_key(&id) {
             return;
         }
-        let slot = ModelSlot { id, ordinal, queue: ModelQueue::new(config) };
+        let slot = ModelSlot { id, ordinal, queue: ModelQueue::new(config), offer: None, armed_in: 0 };
         let index = match self.slots.iter().position(Option::is_none) {
             Some(free) => free,
             None => {
@@ -220,7 +233,7 @@ impl ModelWorker {
         let request = Request { id, deadline: received + Nanos::new(header.budget), items: header.items };
         let model = ModelId::new(header.model);
         if redriven {
-            add(&self.counters.redriven_requests, 1);
+            count(&self.metrics.counters.redriven_requests, 1);
             if let Some(recovery) = &mut self.recovery {
                 recovery.held.push((model, request));
                 return;
@@ -230,22 +243,20 @@ impl ModelWorker {
     }
 
     fn queue(&mut self, now: Time, model: ModelId, request: Request, redriven: bool) {
-        let known_by = self.known.get(&request.id).copied();
-        if redriven && (known_by.is_some() || self.is_sent(request.id)) {
-            add(&self.counters.redriven_known_requests, 1);
-            if let Some(seal) = known_by {
-                self.awaited.entry(seal).or_default().push((model, request));
+        if redriven {
+            let known_by = self.known.get(&request.id).copied();
+            if known_by.is_some() || self.sent.has(request.id) {
+                count(&self.metrics.counters.redriven_known_requests, 1);
+                if let Some(seal) = known_by {
+                    self.awaited.entry(seal).or_default().push((model, request));
+                }
+                return;
             }
-            return;
         }
         match self.by_id.get(&model) {
             Some(&slot) => self.step(now, slot, ModelInput::Arrive(request)),
             None => self.end(request.id, EndReason::Failed(FailReason::ModelNotReady)),
         }
-    }
-
-    fn is_sent(&self, id: RequestId) -> bool {
-        self.sent.values().any(|plan| plan.requests.iter().any(|r| r.id == id))
     }
 
     /// Lets re-driven requests go: those that backends have are only waited for, the others are queued.
@@ -294,10 +305,11 @@ impl ModelWorker {
         let mut actions = std::mem::take(&mut self.actions);
         model.queue.step(now, input, &mut actions);
         let mut used = false;
+        let (mut offer, mut wake_at) = (None, None);
         let mut unsent = Vec::new();
         for action in &actions.list {
             match action {
-                ModelAction::Offer { answered, candidate } => self.offers.publish(ordinal, (*answered, *candidate)),
+                ModelAction::Offer { answered, candidate } => offer = Some((*answered, *candidate)),
                 ModelAction::Execute(plan) => {
                     let requests = actions.requests_of(plan);
                     used = granted.is_some_and(|(place, _)| self.send(now, id, place, plan, requests));
@@ -310,18 +322,27 @@ impl ModelWorker {
                     // A plan that could not be sent takes no time on the GPU.
                     let free_at = if used { *free_at } else { was_free_at };
                     if !used {
-                        add(&self.counters.grants_returned, 1);
+                        count(&self.metrics.counters.grants_returned, 1);
                     }
                     self.rank.push(RankMessage::Release { ordinal, plan, free_at, used });
                 }
                 ModelAction::Drop { request, reason } => self.end(request.id, EndReason::Dropped(*reason)),
-                ModelAction::WakeAt(time) => self.wakes.set(slot, time.as_nanos()),
+                ModelAction::WakeAt(time) => wake_at = Some(*time),
             }
         }
         actions.clear();
         self.actions = actions;
+        if let Some(model) = &mut self.slots[slot] {
+            if offer.is_some() && std::mem::replace(&mut model.offer, offer).is_none() {
+                self.offering.push(slot);
+            }
+            if let Some(time) = wake_at {
+                model.armed_in = self.turn;
+                self.wakes.set(slot, time.as_nanos());
+            }
+        }
         for request in unsent {
-            add(&self.counters.requeued_requests, 1);
+            count(&self.metrics.counters.requeued_requests, 1);
             self.step(now, slot, ModelInput::Arrive(request));
         }
     }
@@ -329,11 +350,12 @@ impl ModelWorker {
     /// Sends a plan to its backend. False if there is no way to it: the requests are the queue's again.
     fn send(&mut self, now: Time, model: ModelId, place: PlanId, plan: &Plan, requests: &[Request]) -> bool {
         if let Err(violation) = self.check.check(now, plan) {
-            add(&self.counters.violations, 1);
+            count(&self.metrics.counters.violations, 1);
             symphony_telemetry::violated(violation.invariant, &violation.detail);
         }
         // A grant from before the GPU was lost and sealed again is no place in the new count of plans.
-        let Some(route) = self.routes.get(&place.gpu).filter(|route| route.seal == place.seal) else { return false };
+        let route = self.routes.get(place.gpu as usize).and_then(Option::as_ref);
+        let Some(route) = route.filter(|route| route.seal == place.seal) else { return false };
         let order = Execute {
             gpu: route.gpu,
             token: route.token,
@@ -349,35 +371,48 @@ impl ModelWorker {
             tracing::warn!(backend = %route.backend, gpu = %route.gpu, %error, "plan not sent");
             return false;
         }
-        add(&self.counters.plans, 1);
-        add(&self.counters.planned_requests, requests.len() as u64);
-        add(&self.counters.predicted_nanoseconds, plan.end.since(plan.start).get());
-        let predicted = plan.end.since(plan.start);
-        let sent = SentPlan { model, end: plan.end, predicted, requests: requests.to_vec() };
-        self.sent.insert(place, sent);
+        let counters = &self.metrics.counters;
+        count(&counters.plans, 1);
+        count(&counters.planned_requests, requests.len() as u64);
+        count(&counters.predicted_nanoseconds, plan.end.since(plan.start).get());
+        self.sent.insert(now, place, model, plan.start, plan.end, requests);
         true
     }
 
     /// A plan will not run: its requests wait again, as long as their deadlines and their model allow.
-    fn requeue(&mut self, now: Time, plan: PlanId) {
-        let Some(plan) = self.sent.remove(&plan) else { return };
+    fn requeue(&mut self, now: Time, plan: SentPlan) {
         for request in plan.requests {
-            add(&self.counters.requeued_requests, 1);
+            count(&self.metrics.counters.requeued_requests, 1);
             self.queue(now, plan.model, request, false);
         }
     }
 
     fn end(&mut self, id: RequestId, reason: EndReason) {
         match reason {
-            EndReason::Dropped(_) => add(&self.counters.dropped_requests, 1),
-            EndReason::Failed(_) => add(&self.counters.failed_requests, 1),
+            EndReason::Dropped(_) => count(&self.metrics.counters.dropped_requests, 1),
+            EndReason::Failed(_) => count(&self.metrics.counters.failed_requests, 1),
         }
         if let Some(peer) = self.frontends.get_mut(&id.frontend).filter(|peer| peer.link.boot == id.boot) {
             peer.ended.push((id.sequence, reason));
+            self.ended = true;
+        }
+    }
+
+    /// Tells the rank worker the newest candidate of every model that has a new one.
+    fn send_offers(&mut self) {
+        for slot in self.offering.drain(..) {
+            if let Some(model) = &mut self.slots[slot]
+                && let Some(offer) = model.offer.take()
+            {
+                self.offers.publish(model.ordinal, offer);
+            }
         }
     }
 
     fn send_outcomes(&mut self) {
+        if !std::mem::take(&mut self.ended) {
+            return;
+        }
         for (frontend, peer) in &mut self.frontends {
             if peer.ended.is_empty() {
                 continue;
@@ -388,35 +423,49 @@ impl ModelWorker {
             }
         }
     }
+}
 
-    fn forget_old_plans(&mut self, now: Time) {
-        self.sent.retain(|_, plan| plan.end + PLAN_MEMORY > now);
+/// How much of a turn a message takes.
+fn weight(message: &ModelMessage) -> usize {
+    match message {
+        ModelMessage::Submit { requests, .. } => requests.len().max(1),
+        _ => 1,
     }
 }
 
 impl Worker for ModelWorker {
-    fn turn(&mut self) -> Time {
-        let now = self.clock.now();
-        while let Some(message) = self.inbox.pop() {
+    fn turn(&mut self, turn: TurnStart) -> TurnEnd {
+        let now = turn.now;
+        self.turn = turn.number;
+        let mut handled = 0;
+        while handled < TURN_INPUTS_MAX
+            && let Some(message) = self.inbox.pop()
+        {
+            handled += weight(&message);
             self.receive(now, message);
         }
+        let more = handled >= TURN_INPUTS_MAX;
         while let Some((slot, wake_at)) = self.wakes.min() {
             if wake_at > now.as_nanos() {
                 break;
             }
-            add(&self.counters.timers, 1);
-            add(&self.counters.timer_late_nanoseconds, now.since(Time::from_nanos(wake_at)).get());
+            let armed_in = self.slots[slot].as_ref().map_or(0, |model| model.armed_in);
+            self.metrics.rang(turn, armed_in, Time::from_nanos(wake_at));
             self.wakes.set(slot, MinTree::EMPTY);
             self.step(now, slot, ModelInput::Wake);
+            handled += 1;
         }
         if self.recovery.as_ref().is_some_and(|recovery| recovery.until <= now) {
             self.recover(now);
         }
+        self.send_offers();
         self.send_outcomes();
-        if self.sent.len() > 1024 {
-            self.forget_old_plans(now);
-        }
         let recovery = self.recovery.as_ref().map_or(Time::NEVER, |recovery| recovery.until);
-        recovery.min(Time::from_nanos(self.wakes.min_key()))
+        let wake_at = if more { Time::ZERO } else { recovery.min(Time::from_nanos(self.wakes.min_key())) };
+        TurnEnd { wake_at, handled }
+    }
+
+    fn metrics(&self) -> &WorkerMetrics {
+        &self.metrics
     }
 }

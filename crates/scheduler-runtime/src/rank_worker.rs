@@ -5,12 +5,11 @@ use std::sync::Arc;
 use symphony_scheduler::{GpuChoice, GpuRanker, RankAction, RankInput};
 use symphony_types::{GpuId, Time};
 
-use crate::clock::Clock;
-use crate::counters::{Counters, add};
 use crate::inbox::Inbox;
 use crate::messages::{ModelMessage, PlanId, RankMessage, Seal};
-use crate::offer_board::OfferBoard;
-use crate::worker::Worker;
+use crate::offer_board::{Offer, OfferBoard};
+use crate::worker::{TURN_INPUTS_MAX, TurnEnd, TurnStart, Worker};
+use crate::worker_metrics::WorkerMetrics;
 
 /// Plans that a GPU may have at its backend, the running one included: no more fit into the shortest queue a backend is
 /// configured with by default. A GPU that runs over its predictions gets the next one when it reports, not before.
@@ -41,27 +40,45 @@ impl GpuPlans {
 #[derive(Debug)]
 pub(crate) struct RankWorker {
     ranker: GpuRanker,
-    clock: Clock,
     inbox: Arc<Inbox<RankMessage>>,
     offers: Arc<OfferBoard>,
+    /// Offers taken from the board in this turn.
+    offered: Vec<(u32, Offer)>,
+    /// Where the board was left.
+    last_word: u32,
     models: Arc<[Arc<Inbox<ModelMessage>>]>,
     gpus: Vec<GpuPlans>,
     actions: Vec<RankAction>,
     wake_at: Time,
-    counters: Arc<Counters>,
+    /// The turn in which the timer was armed.
+    armed_in: u64,
+    metrics: Arc<WorkerMetrics>,
+    /// The turn at hand.
+    turn: u64,
 }
 
 impl RankWorker {
     /// `models[ordinal % models.len()]` is the worker of a model.
     pub(crate) fn new(
-        clock: Clock,
         inbox: Arc<Inbox<RankMessage>>,
         offers: Arc<OfferBoard>,
         models: Arc<[Arc<Inbox<ModelMessage>>]>,
-        counters: Arc<Counters>,
+        metrics: Arc<WorkerMetrics>,
     ) -> Self {
-        let ranker = GpuRanker::new(0, 0, GpuChoice::LowestId);
-        Self { ranker, clock, inbox, offers, models, gpus: vec![], actions: vec![], wake_at: Time::NEVER, counters }
+        Self {
+            ranker: GpuRanker::new(0, 0, GpuChoice::LowestId),
+            inbox,
+            offers,
+            offered: Vec::new(),
+            last_word: 0,
+            models,
+            gpus: Vec::new(),
+            actions: Vec::new(),
+            wake_at: Time::NEVER,
+            armed_in: 0,
+            metrics,
+            turn: 0,
+        }
     }
 
     fn step(&mut self, now: Time, input: RankInput) {
@@ -78,7 +95,10 @@ impl RankWorker {
                     let grant = ModelMessage::Grant { ordinal: model, free_at, plan };
                     self.models[model as usize % self.models.len()].push(grant);
                 }
-                RankAction::WakeAt(time) => self.wake_at = time,
+                RankAction::WakeAt(time) => {
+                    self.wake_at = time;
+                    self.armed_in = self.turn;
+                }
             }
         }
     }
@@ -143,20 +163,35 @@ impl RankWorker {
 }
 
 impl Worker for RankWorker {
-    fn turn(&mut self) -> Time {
-        let now = self.clock.now();
-        while let Some(message) = self.inbox.pop() {
+    fn turn(&mut self, turn: TurnStart) -> TurnEnd {
+        let now = turn.now;
+        self.turn = turn.number;
+        let mut handled = 0;
+        while handled < TURN_INPUTS_MAX
+            && let Some(message) = self.inbox.pop()
+        {
             self.receive(now, message);
+            handled += 1;
         }
-        let offers = Arc::clone(&self.offers);
-        offers.take(|model, (answered, candidate)| self.step(now, RankInput::Offer { model, answered, candidate }));
+        let mut more = handled >= TURN_INPUTS_MAX;
+        let mut offered = std::mem::take(&mut self.offered);
+        more |= self.offers.take(&mut self.last_word, TURN_INPUTS_MAX, |model, offer| offered.push((model, offer)));
+        handled += offered.len();
+        for (model, (answered, candidate)) in offered.drain(..) {
+            self.step(now, RankInput::Offer { model, answered, candidate });
+        }
+        self.offered = offered;
         if self.wake_at <= now {
-            add(&self.counters.timers, 1);
-            add(&self.counters.timer_late_nanoseconds, now.since(self.wake_at).get());
+            self.metrics.rang(turn, self.armed_in, self.wake_at);
             self.wake_at = Time::NEVER;
             self.step(now, RankInput::Wake);
+            handled += 1;
         }
-        self.wake_at
+        TurnEnd { wake_at: if more { Time::ZERO } else { self.wake_at }, handled }
+    }
+
+    fn metrics(&self) -> &WorkerMetrics {
+        &self.metrics
     }
 }
 
@@ -166,7 +201,9 @@ mod tests {
     use symphony_types::Nanos;
 
     use super::*;
+    use crate::clock::Clock;
     use crate::inbox::Doorbell;
+    use crate::worker_metrics::WorkerKind;
 
     struct Scene {
         worker: RankWorker,
@@ -182,8 +219,9 @@ mod tests {
             let rank = Arc::new(Inbox::new(Arc::clone(&bell)));
             let model = Arc::new(Inbox::new(Arc::clone(&bell)));
             let offers = Arc::new(OfferBoard::new(1, bell));
-            let (models, counters) = (Arc::from([Arc::clone(&model)]), Arc::default());
-            let worker = RankWorker::new(clock, Arc::clone(&rank), Arc::clone(&offers), models, counters);
+            let metrics = Arc::new(WorkerMetrics::new(WorkerKind::Rank));
+            let models = Arc::from([Arc::clone(&model)]);
+            let worker = RankWorker::new(Arc::clone(&rank), Arc::clone(&offers), models, metrics);
             Self { worker, rank, model, offers, clock }
         }
 
@@ -195,7 +233,8 @@ mod tests {
             let candidate = Candidate { batch: 1, start, latest, frontrun, must_end_by, lead, growth: None };
             self.offers.publish(0, (answered, Some(candidate)));
             self.rank.push(message);
-            self.worker.turn();
+            let turn = TurnStart { number: 1, now: self.clock.now(), last_ended: start };
+            assert!(self.worker.turn(turn).handled > 0);
             match self.model.pop() {
                 Some(ModelMessage::Grant { plan, .. }) => Some(plan),
                 other => {

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::frontend_link::{Led, accept_frontends};
 use crate::subcluster::{LeadConfig, LedSubcluster};
+use crate::worker_metrics::WorkerDurations;
 
 /// The dispatch runtime of one scheduler replica.
 #[derive(Debug)]
@@ -28,6 +29,8 @@ pub struct LeadStatus {
     pub token: Token,
     /// Counters by name.
     pub counters: Vec<(&'static str, u64)>,
+    /// How late timers rang and how long turns took, by kind of worker.
+    pub durations: Vec<WorkerDurations>,
 }
 
 impl Runtime {
@@ -54,7 +57,8 @@ impl Runtime {
         let status = |(&subcluster, lead): (&SubclusterId, &Arc<LedSubcluster>)| LeadStatus {
             subcluster,
             token: lead.token,
-            counters: lead.workers.counters.read(),
+            counters: lead.workers.counters(),
+            durations: lead.workers.durations(),
         };
         led.iter().filter(|(_, lead)| !lead.ended.is_cancelled()).map(status).collect()
     }

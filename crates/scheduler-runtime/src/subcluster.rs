@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use symphony_protocol::view::{BackendView, ModelView, View};
 use symphony_scheduler::{Delays, ModelQueueConfig, Policy};
@@ -12,15 +11,11 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::backend_link::{BackendLink, LinkEvent, LinkedGpu};
-use crate::clock::Clock;
-use crate::counters::Counters;
-use crate::inbox::{Doorbell, Inbox};
-use crate::messages::{ModelMessage, RankMessage};
-use crate::model_worker::ModelWorker;
-use crate::offer_board::{OfferBoard, SUBCLUSTER_MODELS_MAX};
-use crate::rank_worker::RankWorker;
+use crate::messages::ModelMessage;
+use crate::offer_board::SUBCLUSTER_MODELS_MAX;
 use crate::servable::{Holder, servable};
-use crate::worker::{ThreadPolicy, Worker, start_thread};
+use crate::worker::ThreadPolicy;
+use crate::workers::{DecisionConfig, Workers};
 
 /// The most requests that wait for one model.
 const MODEL_REQUESTS_MAX: usize = 1 << 16;
@@ -40,59 +35,13 @@ pub struct LeadConfig {
     pub threads: ThreadPolicy,
 }
 
-/// The ways to the workers of a sub-cluster.
-#[derive(Debug)]
-pub(crate) struct Workers {
-    pub(crate) rank: Arc<Inbox<RankMessage>>,
-    /// `models[model % models.len()]` serves a model.
-    pub(crate) models: Arc<[Arc<Inbox<ModelMessage>>]>,
-    pub(crate) counters: Arc<Counters>,
-    numbers: AtomicU64,
-}
-
-impl Workers {
-    /// A number larger than all before it: what it names is newer than what an older one names.
-    pub(crate) fn number(&self) -> u64 {
-        self.numbers.fetch_add(1, Ordering::Relaxed) + 1
-    }
-
-    pub(crate) fn tell_all(&self, message: impl Fn() -> ModelMessage) {
-        for inbox in self.models.iter() {
-            inbox.push(message());
-        }
-    }
-
-    pub(crate) fn of_model(&self, model: u32) -> &Arc<Inbox<ModelMessage>> {
-        &self.models[model as usize % self.models.len()]
-    }
-}
-
 /// A sub-cluster that this node leads under one token.
 #[derive(Debug)]
 pub(crate) struct LedSubcluster {
     pub(crate) token: Token,
-    pub(crate) clock: Clock,
     pub(crate) workers: Arc<Workers>,
     /// Set when the lead ends, whoever ends it.
     pub(crate) ended: CancellationToken,
-    threads: Threads,
-}
-
-/// The decision threads; they hold the links, so they must end with the lead, whoever ends it.
-#[derive(Clone, Debug)]
-struct Threads {
-    stop: Arc<AtomicBool>,
-    workers: Arc<Workers>,
-}
-
-impl Threads {
-    fn stop(&self) {
-        self.stop.store(true, Ordering::Release);
-        self.workers.rank.ring();
-        for inbox in self.workers.models.iter() {
-            inbox.ring();
-        }
-    }
 }
 
 impl LedSubcluster {
@@ -104,52 +53,13 @@ impl LedSubcluster {
         view: watch::Receiver<Arc<View>>,
         down: mpsc::UnboundedSender<(BackendId, BootId)>,
     ) -> std::io::Result<Self> {
-        let clock = Clock::start();
-        let stop = Arc::new(AtomicBool::new(false));
-        let counters = Arc::new(Counters::default());
-        let rank_bell = Arc::new(Doorbell::default());
-        // With no model threads one bell, and so one thread, serves all.
-        let model_bells: Vec<_> = match config.model_threads {
-            0 => vec![Arc::clone(&rank_bell)],
-            threads => (0..threads).map(|_| Arc::default()).collect(),
-        };
-        let rank = Arc::new(Inbox::new(Arc::clone(&rank_bell)));
-        let models: Arc<[_]> = model_bells.iter().map(|bell| Arc::new(Inbox::new(Arc::clone(bell)))).collect();
-        let offers = Arc::new(OfferBoard::new(SUBCLUSTER_MODELS_MAX, Arc::clone(&rank_bell)));
-        let workers = Arc::new(Workers { rank, models, counters, numbers: AtomicU64::new(0) });
-
-        let mut model_workers: Vec<Box<dyn Worker>> = Vec::new();
-        for inbox in workers.models.iter() {
-            let (rank, offers) = (Arc::clone(&workers.rank), Arc::clone(&offers));
-            let counters = Arc::clone(&workers.counters);
-            model_workers.push(Box::new(ModelWorker::new(clock, Arc::clone(inbox), rank, offers, counters)));
-        }
-        let rank_worker: Box<dyn Worker> = Box::new(RankWorker::new(
-            clock,
-            Arc::clone(&workers.rank),
-            offers,
-            Arc::clone(&workers.models),
-            Arc::clone(&workers.counters),
-        ));
-        if config.model_threads == 0 {
-            // Requests first, so that their offers are ranked in the same turn.
-            model_workers.push(rank_worker);
-            let stop = Arc::clone(&stop);
-            start_thread(format!("decide-{id}"), model_workers, rank_bell, stop, clock, config.threads, 0)?;
-        } else {
-            let rank_stop = Arc::clone(&stop);
-            start_thread(format!("rank-{id}"), vec![rank_worker], rank_bell, rank_stop, clock, config.threads, 0)?;
-            for (index, (worker, bell)) in model_workers.into_iter().zip(model_bells).enumerate() {
-                let (name, stop) = (format!("model-{id}-{index}"), Arc::clone(&stop));
-                start_thread(name, vec![worker], bell, stop, clock, config.threads, 1 + index)?;
-            }
-        }
+        let decisions = DecisionConfig { model_threads: config.model_threads, threads: config.threads, first_core: 0 };
+        let workers = Workers::start(&id.to_string(), &decisions)?;
         let ended = CancellationToken::new();
         let lead = Lead {
             config: config.clone(),
             id,
             token,
-            clock,
             workers: Arc::clone(&workers),
             gpu_ordinals: HashMap::new(),
             models: HashMap::new(),
@@ -158,15 +68,15 @@ impl LedSubcluster {
             sealed: BTreeSet::new(),
             recovered: false,
         };
-        let threads = Threads { stop, workers: Arc::clone(&workers) };
-        tokio::spawn(lead.run(view, down, ended.clone(), threads.clone()));
-        Ok(Self { token, clock, workers, ended, threads })
+        tokio::spawn(lead.run(view, down, ended.clone()));
+        Ok(Self { token, workers, ended })
     }
 
     /// Ends the lead. What still waits is announced to the next leader by its frontends.
     pub(crate) fn end(&self) {
         self.ended.cancel();
-        self.threads.stop();
+        // The threads hold the links: they must end with the lead, whoever ends it.
+        self.workers.stop();
     }
 }
 
@@ -195,7 +105,6 @@ struct Lead {
     config: LeadConfig,
     id: SubclusterId,
     token: Token,
-    clock: Clock,
     workers: Arc<Workers>,
     gpu_ordinals: HashMap<GpuId, u32>,
     /// Ordinals of the models that are served.
@@ -213,7 +122,6 @@ impl Lead {
         mut view: watch::Receiver<Arc<View>>,
         down: mpsc::UnboundedSender<(BackendId, BootId)>,
         ended: CancellationToken,
-        threads: Threads,
     ) {
         let (events_in, mut events) = mpsc::unbounded_channel();
         tracing::info!(subcluster = %self.id, token = %self.token, "leads");
@@ -236,7 +144,7 @@ impl Lead {
             }
         }
         ended.cancel();
-        threads.stop();
+        self.workers.stop();
         for backend in self.backends.values() {
             backend.task.abort();
         }
@@ -301,7 +209,7 @@ impl Lead {
             .collect();
         let (usable, usable_receiver) = watch::channel(false);
         let link = BackendLink {
-            clock: self.clock,
+            clock: self.workers.clock,
             node: self.config.node,
             node_boot: self.config.boot,
             subcluster: self.id,

@@ -8,11 +8,40 @@ use symphony_types::Time;
 
 use crate::clock::Clock;
 use crate::inbox::Doorbell;
+use crate::worker_metrics::WorkerMetrics;
+
+/// Inputs (requests, reports, offers) that one turn takes in before it looks at the clock and its timers again. At 0.1
+/// to 0.2 µs each a turn stays within tens of microseconds, however much has gathered.
+pub(crate) const TURN_INPUTS_MAX: usize = 256;
 
 /// One owner of decision objects.
 pub(crate) trait Worker: Send {
-    /// Handles everything that has arrived or is due, and returns when it must be called again at the latest.
-    fn turn(&mut self) -> Time;
+    /// Handles what has arrived, up to [`TURN_INPUTS_MAX`], and everything that is due.
+    fn turn(&mut self, turn: TurnStart) -> TurnEnd;
+
+    /// What it counts.
+    fn metrics(&self) -> &WorkerMetrics;
+}
+
+/// What a worker is told at the beginning of a turn.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TurnStart {
+    /// Counts the thread's turns.
+    pub(crate) number: u64,
+    /// The time of every decision in this turn.
+    pub(crate) now: Time,
+    /// When the thread's last turn ended: a timer that was armed in it for a time before this was past from the
+    /// beginning.
+    pub(crate) last_ended: Time,
+}
+
+/// What a worker says at the end of a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TurnEnd {
+    /// When it must be called again at the latest; [`Time::ZERO`] if there is more to do already.
+    pub(crate) wake_at: Time,
+    /// Inputs and timers handled.
+    pub(crate) handled: usize,
 }
 
 /// How a decision thread waits, and where it runs.
@@ -47,12 +76,22 @@ pub(crate) fn start_thread(
         {
             core_affinity::set_for_current(cores[core % cores.len()]);
         }
+        let mut turn = TurnStart { number: 0, now: clock.now(), last_ended: Time::ZERO };
         while !stop.load(Ordering::Acquire) {
-            let mut next = Time::NEVER;
+            let mut wake_at = Time::NEVER;
+            turn.number += 1;
             for worker in &mut workers {
-                next = next.min(worker.turn());
+                let end = worker.turn(turn);
+                wake_at = wake_at.min(end.wake_at);
+                // The end of one worker's turn is the beginning of the next one's: one reading of the clock serves both.
+                let now = clock.now();
+                if end.handled > 0 {
+                    worker.metrics().turns.record(now.since(turn.now));
+                }
+                turn.now = now;
             }
-            bell.wait(clock, next, policy.spin);
+            turn.last_ended = turn.now;
+            turn.now = bell.wait(clock, turn.now, wake_at, policy.spin);
         }
     })
 }

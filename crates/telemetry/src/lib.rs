@@ -3,6 +3,7 @@
 //! Names of metrics live in one file per crate as [`MetricName`]s, and [`check_law`] keeps them honest in that crate's
 //! tests. [`violated`] counts a broken invariant wherever it is seen. [`serve`] offers all of it over HTTP.
 
+mod duration_histogram;
 mod http;
 mod invariant;
 mod law;
@@ -11,6 +12,7 @@ pub mod names;
 mod process;
 mod registry;
 
+pub use duration_histogram::{DurationCounts, DurationHistogram};
 pub use http::{Surface, router, serve};
 pub use invariant::{violated, violations};
 pub use law::{Kind, LABELS_MAX, MetricName, Unit, check_law};

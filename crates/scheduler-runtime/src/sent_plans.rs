@@ -1,0 +1,154 @@
+//! The plans a model worker has sent and not heard the end of.
+
+use std::collections::HashSet;
+
+use symphony_scheduler::Request;
+use symphony_types::{ModelId, Nanos, RequestId, Time};
+
+use crate::messages::{PlanId, Seal};
+
+/// Plans of which nothing was heard this long after their predicted end are forgotten.
+const PLAN_MEMORY: Nanos = Nanos::from_millis(10_000);
+
+/// Emptied lists of requests that are kept for the next plans: enough for a burst of reports.
+const SPARE_LISTS_MAX: usize = 256;
+
+/// A plan as it was sent.
+#[derive(Debug)]
+pub(crate) struct SentPlan {
+    pub(crate) model: ModelId,
+    pub(crate) end: Time,
+    pub(crate) predicted: Nanos,
+    pub(crate) requests: Vec<Request>,
+}
+
+/// Plans by GPU. A GPU has two or three at most (the rank worker sees to that), so every look-up is a glance.
+#[derive(Debug, Default)]
+pub(crate) struct SentPlans {
+    by_gpu: Vec<Vec<(PlanId, SentPlan)>>,
+    spare: Vec<Vec<Request>>,
+    /// Every request in `by_gpu`, made when it is asked for and dropped with the next change: it is asked for only while
+    /// a frontend announces its requests again, thousands at a time.
+    requests: Option<HashSet<RequestId>>,
+}
+
+impl SentPlans {
+    /// Books a plan that was sent at `now`.
+    pub(crate) fn insert(
+        &mut self,
+        now: Time,
+        id: PlanId,
+        model: ModelId,
+        start: Time,
+        end: Time,
+        requests: &[Request],
+    ) {
+        self.requests = None;
+        let gpu = id.gpu as usize;
+        if gpu >= self.by_gpu.len() {
+            self.by_gpu.resize_with(gpu + 1, Vec::new);
+        }
+        let mut list = self.spare.pop().unwrap_or_default();
+        list.extend_from_slice(requests);
+        let plans = &mut self.by_gpu[gpu];
+        plans.retain(|(_, plan)| plan.end + PLAN_MEMORY > now);
+        plans.push((id, SentPlan { model, end, predicted: end.since(start), requests: list }));
+    }
+
+    /// Takes a plan out.
+    pub(crate) fn take(&mut self, id: PlanId) -> Option<SentPlan> {
+        let plans = self.by_gpu.get_mut(id.gpu as usize)?;
+        let index = plans.iter().position(|(other, _)| *other == id)?;
+        self.requests = None;
+        Some(plans.swap_remove(index).1)
+    }
+
+    /// Takes out the oldest plan that a GPU got under `seal`.
+    pub(crate) fn take_oldest(&mut self, gpu: u32, seal: Seal) -> Option<SentPlan> {
+        let plans = self.by_gpu.get(gpu as usize)?;
+        let under_seal = plans.iter().map(|(id, _)| *id).filter(|id| id.seal == seal);
+        let oldest = under_seal.min_by_key(|id| id.sequence)?;
+        self.take(oldest)
+    }
+
+    /// Gives a plan's memory back once it is done with.
+    pub(crate) fn recycle(&mut self, plan: SentPlan) {
+        if self.spare.len() < SPARE_LISTS_MAX {
+            let mut list = plan.requests;
+            list.clear();
+            self.spare.push(list);
+        }
+    }
+
+    /// Whether a request is in one of the plans.
+    pub(crate) fn has(&mut self, id: RequestId) -> bool {
+        let plans = &self.by_gpu;
+        let all =
+            || plans.iter().flatten().flat_map(|(_, plan)| plan.requests.iter().map(|request| request.id)).collect();
+        self.requests.get_or_insert_with(all).contains(&id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MODEL: ModelId = ModelId::new(1);
+
+    fn plan(gpu: u32, seal: Seal, sequence: u64) -> PlanId {
+        PlanId { gpu, seal, sequence }
+    }
+
+    fn request(sequence: u64) -> Request {
+        let id = RequestId { sequence, ..RequestId::default() };
+        Request { id, deadline: Time::from_nanos(1), items: 1 }
+    }
+
+    fn at(millis: u64) -> Time {
+        Time::ZERO + Nanos::from_millis(millis)
+    }
+
+    #[test]
+    fn a_plan_is_found_by_its_whole_name_and_once() {
+        let mut sent = SentPlans::default();
+        sent.insert(at(0), plan(3, 7, 1), MODEL, at(1), at(4), &[request(1), request(2)]);
+        assert!(sent.take(plan(3, 8, 1)).is_none());
+        assert!(sent.take(plan(4, 7, 1)).is_none());
+        assert!(sent.has(request(2).id) && !sent.has(request(3).id));
+        let taken = sent.take(plan(3, 7, 1)).unwrap();
+        assert_eq!((taken.predicted, taken.requests.len()), (Nanos::from_millis(3), 2));
+        assert!(sent.take(plan(3, 7, 1)).is_none());
+        assert!(!sent.has(request(2).id));
+    }
+
+    #[test]
+    fn a_lost_gpu_gives_its_plans_back_in_order_and_keeps_those_of_the_next_seal() {
+        let mut sent = SentPlans::default();
+        for (seal, sequence) in [(7, 2), (8, 1), (7, 1)] {
+            sent.insert(at(0), plan(0, seal, sequence), MODEL, at(1), at(4), &[request(10 * seal + sequence)]);
+        }
+        let lost: Vec<_> =
+            std::iter::from_fn(|| sent.take_oldest(0, 7)).map(|plan| plan.requests[0].id.sequence).collect();
+        assert_eq!(lost, [71, 72]);
+        assert!(sent.take(plan(0, 8, 1)).is_some());
+    }
+
+    #[test]
+    fn plans_never_heard_of_are_forgotten_with_the_next_one_on_their_gpu() {
+        let mut sent = SentPlans::default();
+        sent.insert(at(0), plan(0, 1, 1), MODEL, at(1), at(4), &[request(1)]);
+        sent.insert(at(10_004), plan(0, 1, 2), MODEL, at(10_005), at(10_008), &[request(2)]);
+        assert!(sent.take(plan(0, 1, 1)).is_none());
+        assert!(sent.take(plan(0, 1, 2)).is_some());
+    }
+
+    #[test]
+    fn lists_are_used_again_empty() {
+        let mut sent = SentPlans::default();
+        sent.insert(at(0), plan(0, 1, 1), MODEL, at(1), at(4), &[request(1), request(2)]);
+        let done = sent.take(plan(0, 1, 1)).unwrap();
+        sent.recycle(done);
+        sent.insert(at(0), plan(0, 1, 2), MODEL, at(1), at(4), &[request(3)]);
+        assert_eq!(sent.take(plan(0, 1, 2)).unwrap().requests, [request(3)]);
+    }
+}

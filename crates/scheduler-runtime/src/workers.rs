@@ -1,0 +1,133 @@
+//! The workers of one sub-cluster: their threads, and the ways to them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::clock::Clock;
+use crate::counters::Counters;
+use crate::inbox::{Doorbell, Inbox};
+use crate::messages::{ModelMessage, RankMessage};
+use crate::model_worker::ModelWorker;
+use crate::offer_board::{OfferBoard, SUBCLUSTER_MODELS_MAX};
+use crate::rank_worker::RankWorker;
+use crate::worker::{ThreadPolicy, Worker, start_thread};
+use crate::worker_metrics::{WorkerDurations, WorkerKind, WorkerMetrics};
+
+/// How a sub-cluster's decisions are made.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct DecisionConfig {
+    /// Model threads beside the rank thread; 0 runs everything on one thread.
+    pub(crate) model_threads: u32,
+    /// How the threads wait.
+    pub(crate) threads: ThreadPolicy,
+    /// Pinned threads take cores from this one on.
+    pub(crate) first_core: usize,
+}
+
+/// The ways to the workers of a sub-cluster.
+#[derive(Debug)]
+pub(crate) struct Workers {
+    pub(crate) clock: Clock,
+    pub(crate) rank: Arc<Inbox<RankMessage>>,
+    /// `models[model % models.len()]` serves a model.
+    pub(crate) models: Arc<[Arc<Inbox<ModelMessage>>]>,
+    /// What the links count; several tasks do.
+    pub(crate) link_counters: Counters,
+    metrics: Vec<Arc<WorkerMetrics>>,
+    numbers: AtomicU64,
+    stop: Arc<AtomicBool>,
+}
+
+impl Workers {
+    /// Starts the threads of sub-cluster `name`.
+    pub(crate) fn start(name: &str, config: &DecisionConfig) -> std::io::Result<Arc<Self>> {
+        let (clock, stop, threads) = (Clock::start(), Arc::new(AtomicBool::new(false)), config.threads);
+        let rank_bell = Arc::new(Doorbell::default());
+        // With no model threads one bell, and so one thread, serves all.
+        let model_bells: Vec<_> = match config.model_threads {
+            0 => vec![Arc::clone(&rank_bell)],
+            threads => (0..threads).map(|_| Arc::default()).collect(),
+        };
+        let rank = Arc::new(Inbox::new(Arc::clone(&rank_bell)));
+        let models: Arc<[_]> = model_bells.iter().map(|bell| Arc::new(Inbox::new(Arc::clone(bell)))).collect();
+        let offers = Arc::new(OfferBoard::new(SUBCLUSTER_MODELS_MAX, Arc::clone(&rank_bell)));
+        let mut metrics = Vec::new();
+        let mut measured = |kind| {
+            let of_worker = Arc::new(WorkerMetrics::new(kind));
+            metrics.push(Arc::clone(&of_worker));
+            of_worker
+        };
+        let mut model_workers: Vec<Box<dyn Worker>> = Vec::new();
+        for inbox in models.iter() {
+            let (rank, offers) = (Arc::clone(&rank), Arc::clone(&offers));
+            let metrics = measured(WorkerKind::Model);
+            model_workers.push(Box::new(ModelWorker::new(clock, Arc::clone(inbox), rank, offers, metrics)));
+        }
+        let rank_worker: Box<dyn Worker> =
+            Box::new(RankWorker::new(Arc::clone(&rank), offers, Arc::clone(&models), measured(WorkerKind::Rank)));
+        // Whatever fails on the way, dropping this ends the threads that were started.
+        let (link_counters, numbers) = (Counters::default(), AtomicU64::new(0));
+        let workers = Arc::new(Self { clock, rank, models, link_counters, metrics, numbers, stop: Arc::clone(&stop) });
+        let core = config.first_core;
+        if config.model_threads == 0 {
+            // Requests first, so that their offers are ranked in the same turn.
+            model_workers.push(rank_worker);
+            start_thread(format!("decide-{name}"), model_workers, rank_bell, stop, clock, threads, core)?;
+        } else {
+            let rank_stop = Arc::clone(&stop);
+            start_thread(format!("rank-{name}"), vec![rank_worker], rank_bell, rank_stop, clock, threads, core)?;
+            for (index, (worker, bell)) in model_workers.into_iter().zip(model_bells).enumerate() {
+                let (name, stop) = (format!("model-{name}-{index}"), Arc::clone(&stop));
+                start_thread(name, vec![worker], bell, stop, clock, threads, core + 1 + index)?;
+            }
+        }
+        Ok(workers)
+    }
+
+    /// Ends the threads.
+    pub(crate) fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.rank.ring();
+        for inbox in self.models.iter() {
+            inbox.ring();
+        }
+    }
+
+    /// A number larger than all before it: what it names is newer than what an older one names.
+    pub(crate) fn number(&self) -> u64 {
+        self.numbers.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    pub(crate) fn tell_all(&self, message: impl Fn() -> ModelMessage) {
+        for inbox in self.models.iter() {
+            inbox.push(message());
+        }
+    }
+
+    pub(crate) fn of_model(&self, model: u32) -> &Arc<Inbox<ModelMessage>> {
+        &self.models[model as usize % self.models.len()]
+    }
+
+    /// Every counter with its name: workers and links together.
+    pub(crate) fn counters(&self) -> Vec<(&'static str, u64)> {
+        let mut all = self.link_counters.read();
+        for metrics in &self.metrics {
+            for (sum, (_, value)) in all.iter_mut().zip(metrics.counters.read()) {
+                sum.1 += value;
+            }
+        }
+        all
+    }
+
+    /// The durations that the workers measured, by kind.
+    pub(crate) fn durations(&self) -> Vec<WorkerDurations> {
+        let workers = || self.metrics.iter().map(Arc::as_ref);
+        [WorkerKind::Model, WorkerKind::Rank].map(|kind| WorkerDurations::of(kind, workers())).into()
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}

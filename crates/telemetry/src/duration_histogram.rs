@@ -1,0 +1,190 @@
+//! A histogram of short durations that one thread fills and others read.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use prometheus_client::encoding::{MetricEncoder, NoLabelSet};
+use symphony_types::Nanos;
+
+/// Upper bounds of the buckets in nanoseconds, two per doubling, from what a spinning thread can tell apart to what no
+/// deadline forgives. A quantile read from them is off by at most a half.
+const BOUNDS_NS: [u64; 28] = {
+    let mut bounds = [0; 28];
+    let mut octave = 0;
+    while octave < 14 {
+        bounds[2 * octave] = 1_000 << octave;
+        bounds[2 * octave + 1] = 1_500 << octave;
+        octave += 1;
+    }
+    bounds
+};
+
+/// The bounds, and one bucket for everything above them.
+const BUCKETS: usize = BOUNDS_NS.len() + 1;
+
+/// Durations from 1 µs to 12 ms in fixed buckets, without a lock: for decision threads, which must not wait for whoever
+/// reads.
+///
+/// One thread records, any thread reads. A reading may miss what is being recorded at the moment, never more.
+#[derive(Debug)]
+pub struct DurationHistogram {
+    buckets: [AtomicU64; BUCKETS],
+    sum_ns: AtomicU64,
+    max_ns: AtomicU64,
+}
+
+/// What a [`DurationHistogram`] held when it was read, or several of them together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DurationCounts {
+    buckets: [u64; BUCKETS],
+    sum_ns: u64,
+    max_ns: u64,
+}
+
+impl Default for DurationHistogram {
+    fn default() -> Self {
+        Self { buckets: [const { AtomicU64::new(0) }; BUCKETS], sum_ns: AtomicU64::new(0), max_ns: AtomicU64::new(0) }
+    }
+}
+
+impl DurationHistogram {
+    /// Counts one duration. To be called by one thread only: with a single writer no addition has to be atomic.
+    #[inline]
+    pub fn record(&self, duration: Nanos) {
+        let ns = duration.get();
+        let bucket = BOUNDS_NS.partition_point(|&bound| bound < ns);
+        add(&self.buckets[bucket], 1);
+        add(&self.sum_ns, ns);
+        if ns > self.max_ns.load(Ordering::Relaxed) {
+            self.max_ns.store(ns, Ordering::Relaxed);
+        }
+    }
+
+    /// What was counted so far.
+    #[must_use]
+    pub fn read(&self) -> DurationCounts {
+        let mut buckets = [0; BUCKETS];
+        for (count, bucket) in buckets.iter_mut().zip(&self.buckets) {
+            *count = bucket.load(Ordering::Relaxed);
+        }
+        DurationCounts {
+            buckets,
+            sum_ns: self.sum_ns.load(Ordering::Relaxed),
+            max_ns: self.max_ns.load(Ordering::Relaxed),
+        }
+    }
+}
+
+#[inline]
+fn add(counter: &AtomicU64, amount: u64) {
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
+}
+
+impl Default for DurationCounts {
+    fn default() -> Self {
+        Self { buckets: [0; BUCKETS], sum_ns: 0, max_ns: 0 }
+    }
+}
+
+impl DurationCounts {
+    /// Adds what another histogram held.
+    pub fn merge(&mut self, other: &Self) {
+        for (count, more) in self.buckets.iter_mut().zip(&other.buckets) {
+            *count += more;
+        }
+        self.sum_ns += other.sum_ns;
+        self.max_ns = self.max_ns.max(other.max_ns);
+    }
+
+    /// How many durations were counted.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.buckets.iter().sum()
+    }
+
+    /// The longest of them, exactly.
+    #[must_use]
+    pub const fn max(&self) -> Nanos {
+        Nanos::new(self.max_ns)
+    }
+
+    /// All of them together.
+    #[must_use]
+    pub const fn sum(&self) -> Nanos {
+        Nanos::new(self.sum_ns)
+    }
+
+    /// The bound below which the share `quantile` of all durations lies: the upper end of a bucket, or the longest
+    /// duration if that is less. Zero if there are none.
+    #[must_use]
+    pub fn quantile(&self, quantile: f64) -> Nanos {
+        let rank = (self.count() as f64 * quantile).ceil() as u64;
+        let mut seen = 0;
+        for (count, bound) in self.buckets.iter().zip(BOUNDS_NS) {
+            seen += count;
+            if seen >= rank {
+                return Nanos::new(bound.min(self.max_ns));
+            }
+        }
+        self.max()
+    }
+
+    /// Writes it as a Prometheus histogram in seconds.
+    ///
+    /// # Errors
+    /// If the encoder's output refuses it.
+    pub fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
+        let bounds = BOUNDS_NS.iter().map(|&ns| ns as f64 / 1e9).chain([f64::MAX]);
+        let buckets: Vec<_> = bounds.zip(self.buckets).collect();
+        encoder.encode_histogram::<NoLabelSet>(self.sum().as_secs_f64(), self.count(), &buckets, None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_grow_and_reach_from_a_microsecond_to_ten_milliseconds() {
+        assert!(BOUNDS_NS.is_sorted());
+        assert_eq!((BOUNDS_NS[0], BOUNDS_NS[1], BOUNDS_NS[2]), (1_000, 1_500, 2_000));
+        assert_eq!(BOUNDS_NS[27], 12_288_000);
+    }
+
+    #[test]
+    fn a_duration_counts_in_the_first_bucket_that_holds_it() {
+        let histogram = DurationHistogram::default();
+        for ns in [0, 1_000, 1_001, 12_288_000, 12_288_001, u64::from(u32::MAX)] {
+            histogram.record(Nanos::new(ns));
+        }
+        let counts = histogram.read();
+        assert_eq!((counts.buckets[0], counts.buckets[1]), (2, 1));
+        assert_eq!((counts.buckets[27], counts.buckets[28]), (1, 2));
+        assert_eq!(counts.count(), 6);
+        assert_eq!(counts.max(), Nanos::new(u32::MAX.into()));
+    }
+
+    #[test]
+    fn quantiles_are_upper_ends_of_buckets_and_never_above_the_longest() {
+        let histogram = DurationHistogram::default();
+        (0..98).for_each(|_| histogram.record(Nanos::new(1_200)));
+        histogram.record(Nanos::new(40_000));
+        histogram.record(Nanos::new(70_000));
+        let counts = histogram.read();
+        assert_eq!(counts.quantile(0.5), Nanos::new(1_500));
+        assert_eq!(counts.quantile(0.99), Nanos::new(48_000));
+        assert_eq!(counts.quantile(1.0), Nanos::new(70_000));
+        assert_eq!(DurationCounts::default().quantile(0.99), Nanos::ZERO);
+    }
+
+    #[test]
+    fn histograms_of_several_threads_add_up() {
+        let (one, other) = (DurationHistogram::default(), DurationHistogram::default());
+        one.record(Nanos::new(2_000));
+        other.record(Nanos::new(2_000));
+        other.record(Nanos::new(9_000));
+        let mut both = one.read();
+        both.merge(&other.read());
+        assert_eq!((both.count(), both.sum(), both.max()), (3, Nanos::new(13_000), Nanos::new(9_000)));
+    }
+}
