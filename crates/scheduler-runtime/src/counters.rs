@@ -31,6 +31,10 @@ counters! {
     plans,
     /// Requests in them.
     planned_requests,
+    /// Candidates that were ranked.
+    offers,
+    /// GPUs given to models.
+    grants,
     /// Grants that no batch could use.
     grants_returned,
     /// Requests given up.

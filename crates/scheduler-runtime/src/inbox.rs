@@ -83,6 +83,11 @@ impl<M> Inbox<M> {
         self.bell.ring();
     }
 
+    /// Hands over without ringing: the caller rings later, once for everything.
+    pub(crate) fn push_silently(&self, message: M) {
+        self.messages.push(message);
+    }
+
     /// Hands over what may be refused; gives it back when the inbox is at its limit.
     pub(crate) fn try_push(&self, message: M) -> Result<(), M> {
         if self.messages.len() >= INBOX_REQUEST_FRAMES_MAX {

@@ -30,16 +30,20 @@ const TIMER_LATE: MetricName = durations(
 );
 
 /// How long turns took.
-const TURN: MetricName =
-    durations("symphony_dispatch_turn_seconds", "Time a worker took for a turn in which there was something to do");
+const TURN: MetricName = durations(
+    "symphony_dispatch_turn_seconds",
+    "Time a worker took for a turn with something to do, handing over what it decided included",
+);
 
 /// The counters, in the order of [`Counters`](crate::counters::Counters).
-const COUNTERS: [MetricName; 17] = [
+const COUNTERS: [MetricName; 19] = [
     counter("symphony_dispatch_requests_total", "Requests received, new and announced again"),
     counter("symphony_dispatch_redriven_requests_total", "Requests announced again after a take-over"),
     counter("symphony_dispatch_redriven_known_requests_total", "Of them, not queued because a backend had them"),
     counter("symphony_dispatch_plans_total", "Batch plans sent"),
     counter("symphony_dispatch_planned_requests_total", "Requests in batch plans"),
+    counter("symphony_dispatch_offers_total", "Candidates that were ranked; newer ones replace older ones before that"),
+    counter("symphony_dispatch_grants_total", "GPUs given to models"),
     counter("symphony_dispatch_grants_returned_total", "Grants that no batch could use"),
     counter("symphony_dispatch_dropped_requests_total", "Requests given up"),
     counter("symphony_dispatch_failed_requests_total", "Requests failed"),

@@ -48,6 +48,14 @@ struct Recovery {
     held: Vec<(ModelId, Request)>,
 }
 
+/// A frame of requests that is being taken in, in as many turns as it needs.
+struct Arriving {
+    peer: Peer,
+    received: Time,
+    requests: std::vec::IntoIter<RequestHeader>,
+    redriven: bool,
+}
+
 /// Owner of some of the sub-cluster's models.
 pub(crate) struct ModelWorker {
     inbox: Arc<Inbox<ModelMessage>>,
@@ -59,12 +67,18 @@ pub(crate) struct ModelWorker {
     wakes: MinTree,
     /// Slots whose newest offer waits for the end of the turn: a burst of requests makes one.
     offering: Vec<usize>,
+    /// The frame at hand. Messages behind it wait: they may be about its requests.
+    arriving: Option<Arriving>,
     frontends: IdMap<FrontendId, FrontendPeer>,
     /// Whether some frontend has outcomes to be sent.
     ended: bool,
     /// By ordinal of the GPU.
     routes: Vec<Option<GpuRoute>>,
+    /// Plans of this turn: their place, when they start, and what the backend is told.
+    outgoing: Vec<(PlanId, Time, Execute)>,
     sent: SentPlans,
+    /// Whether the rank worker has messages or offers that it has not been woken for.
+    told_rank: bool,
     recovery: Option<Recovery>,
     /// Requests that a backend had when it was sealed. They are run again only if that backend is lost.
     known: HashMap<RequestId, Seal>,
@@ -94,10 +108,13 @@ impl ModelWorker {
             by_ordinal: IdMap::default(),
             wakes: MinTree::new(0),
             offering: Vec::new(),
+            arriving: None,
             frontends: IdMap::default(),
             ended: false,
             routes: Vec::new(),
+            outgoing: Vec::new(),
             sent: SentPlans::default(),
+            told_rank: false,
             recovery: Some(Recovery { until: clock.now() + REDRIVE_WAIT, held: Vec::new() }),
             known: HashMap::new(),
             awaited: HashMap::new(),
@@ -142,16 +159,13 @@ impl ModelWorker {
             ModelMessage::Submit { peer, received, requests, redriven } => {
                 // What comes from a former link was, or will be, announced again on the new one.
                 if self.is_linked(peer) {
-                    count(&self.metrics.counters.requests, requests.len() as u64);
-                    for header in requests {
-                        self.submit(now, peer, received, header, redriven);
-                    }
+                    self.arriving = Some(Arriving { peer, received, requests: requests.into_iter(), redriven });
                 }
             }
             ModelMessage::Cancel { frontend, boot, requests } => self.cancel(now, frontend, boot, &requests),
             ModelMessage::Grant { ordinal, free_at, plan } => match self.by_ordinal.get(&ordinal).copied() {
                 Some(slot) => self.grant(now, slot, free_at, plan),
-                None => self.rank.push(RankMessage::Release { ordinal, plan, free_at, used: false }),
+                None => self.tell_rank(RankMessage::Release { ordinal, plan, free_at, used: false }),
             },
             ModelMessage::Done { plan, start_late, latency } => {
                 let Some(sent) = self.sent.take(plan) else { return };
@@ -195,7 +209,8 @@ impl ModelWorker {
         self.wakes.set(index, MinTree::EMPTY);
         // An offer that the rank worker has not read yet must not outlive the model.
         self.offers.publish(slot.ordinal, (u64::MAX, None));
-        self.rank.push(RankMessage::Forget { ordinal: slot.ordinal });
+        self.told_rank = true;
+        self.tell_rank(RankMessage::Forget { ordinal: slot.ordinal });
         for request in slot.queue.into_requests() {
             self.end(request.id, EndReason::Failed(FailReason::ModelNotReady));
         }
@@ -225,6 +240,22 @@ impl ModelWorker {
                 self.step(now, slot, ModelInput::Cancel(id));
             }
         }
+    }
+
+    /// Takes in up to `limit` requests of the frame at hand, and returns how many.
+    fn take_in(&mut self, now: Time, limit: usize) -> usize {
+        let Some(mut arriving) = self.arriving.take() else { return 0 };
+        let Arriving { peer, received, redriven, .. } = arriving;
+        let mut taken = 0;
+        for header in arriving.requests.by_ref().take(limit) {
+            self.submit(now, peer, received, header, redriven);
+            taken += 1;
+        }
+        count(&self.metrics.counters.requests, taken as u64);
+        if arriving.requests.len() > 0 {
+            self.arriving = Some(arriving);
+        }
+        taken
     }
 
     fn submit(&mut self, now: Time, peer: Peer, received: Time, header: RequestHeader, redriven: bool) {
@@ -312,7 +343,7 @@ impl ModelWorker {
                 ModelAction::Offer { answered, candidate } => offer = Some((*answered, *candidate)),
                 ModelAction::Execute(plan) => {
                     let requests = actions.requests_of(plan);
-                    used = granted.is_some_and(|(place, _)| self.send(now, id, place, plan, requests));
+                    used = granted.is_some_and(|(place, _)| self.plan(now, id, place, plan, requests));
                     if !used {
                         unsent.extend_from_slice(requests);
                     }
@@ -324,7 +355,7 @@ impl ModelWorker {
                     if !used {
                         count(&self.metrics.counters.grants_returned, 1);
                     }
-                    self.rank.push(RankMessage::Release { ordinal, plan, free_at, used });
+                    self.tell_rank(RankMessage::Release { ordinal, plan, free_at, used });
                 }
                 ModelAction::Drop { request, reason } => self.end(request.id, EndReason::Dropped(*reason)),
                 ModelAction::WakeAt(time) => wake_at = Some(*time),
@@ -347,30 +378,34 @@ impl ModelWorker {
         }
     }
 
-    /// Sends a plan to its backend. False if there is no way to it: the requests are the queue's again.
-    fn send(&mut self, now: Time, model: ModelId, place: PlanId, plan: &Plan, requests: &[Request]) -> bool {
+    fn tell_rank(&mut self, message: RankMessage) {
+        self.rank.push_silently(message);
+        self.told_rank = true;
+    }
+
+    /// Gets a plan ready for its backend. False if there is no way to it: the requests are the queue's again.
+    fn plan(&mut self, now: Time, model: ModelId, place: PlanId, plan: &Plan, requests: &[Request]) -> bool {
         if let Err(violation) = self.check.check(now, plan) {
             count(&self.metrics.counters.violations, 1);
             symphony_telemetry::violated(violation.invariant, &violation.detail);
         }
         // A grant from before the GPU was lost and sealed again is no place in the new count of plans.
         let route = self.routes.get(place.gpu as usize).and_then(Option::as_ref);
-        let Some(route) = route.filter(|route| route.seal == place.seal) else { return false };
+        let Some(route) = route.filter(|route| route.seal == place.seal && !route.sender.is_closed()) else {
+            return false;
+        };
         let order = Execute {
             gpu: route.gpu,
             token: route.token,
             backend_boot: route.backend_boot,
             sequence: place.sequence,
-            // The frame is written within microseconds, so the clock is read here once for all plans of the turn.
-            start_in: plan.start.since(now).get(),
+            // Counted from when it is handed over.
+            start_in: 0,
             latency: plan.end.since(plan.start).get(),
             model,
             requests: requests.iter().map(|r| PlannedRequest { id: r.id, items: r.items }).collect(),
         };
-        if let Err(error) = route.sender.send(ToBackend::Execute(order)) {
-            tracing::warn!(backend = %route.backend, gpu = %route.gpu, %error, "plan not sent");
-            return false;
-        }
+        self.outgoing.push((place, plan.start, order));
         let counters = &self.metrics.counters;
         count(&counters.plans, 1);
         count(&counters.planned_requests, requests.len() as u64);
@@ -398,6 +433,21 @@ impl ModelWorker {
         }
     }
 
+    fn send_plans(&mut self, now: Time) {
+        for (place, start, order) in self.outgoing.drain(..) {
+            let route = self.routes.get(place.gpu as usize).and_then(Option::as_ref);
+            // A GPU that was lost later in the turn has given its plans back already.
+            let Some(route) = route.filter(|route| route.seal == place.seal) else { continue };
+            let order = Execute { start_in: start.since(now).get(), ..order };
+            if let Err(error) = route.sender.send(ToBackend::Execute(order)) {
+                // Without the link the GPU is lost, and with that the plan's requests wait again. A link that does not
+                // take a plan is of no use: the next one would be out of sequence.
+                tracing::warn!(backend = %route.backend, gpu = %route.gpu, %error, "plan not sent; the link ends");
+                route.sender.close();
+            }
+        }
+    }
+
     /// Tells the rank worker the newest candidate of every model that has a new one.
     fn send_offers(&mut self) {
         for slot in self.offering.drain(..) {
@@ -405,6 +455,7 @@ impl ModelWorker {
                 && let Some(offer) = model.offer.take()
             {
                 self.offers.publish(model.ordinal, offer);
+                self.told_rank = true;
             }
         }
     }
@@ -425,24 +476,20 @@ impl ModelWorker {
     }
 }
 
-/// How much of a turn a message takes.
-fn weight(message: &ModelMessage) -> usize {
-    match message {
-        ModelMessage::Submit { requests, .. } => requests.len().max(1),
-        _ => 1,
-    }
-}
-
 impl Worker for ModelWorker {
     fn turn(&mut self, turn: TurnStart) -> TurnEnd {
         let now = turn.now;
         self.turn = turn.number;
         let mut handled = 0;
-        while handled < TURN_INPUTS_MAX
-            && let Some(message) = self.inbox.pop()
-        {
-            handled += weight(&message);
-            self.receive(now, message);
+        while handled < TURN_INPUTS_MAX {
+            if self.arriving.is_some() {
+                handled += self.take_in(now, TURN_INPUTS_MAX - handled);
+            } else if let Some(message) = self.inbox.pop() {
+                self.receive(now, message);
+                handled += 1;
+            } else {
+                break;
+            }
         }
         let more = handled >= TURN_INPUTS_MAX;
         while let Some((slot, wake_at)) = self.wakes.min() {
@@ -457,12 +504,20 @@ impl Worker for ModelWorker {
         }
         if self.recovery.as_ref().is_some_and(|recovery| recovery.until <= now) {
             self.recover(now);
+            handled += 1;
         }
         self.send_offers();
-        self.send_outcomes();
         let recovery = self.recovery.as_ref().map_or(Time::NEVER, |recovery| recovery.until);
         let wake_at = if more { Time::ZERO } else { recovery.min(Time::from_nanos(self.wakes.min_key())) };
         TurnEnd { wake_at, handled }
+    }
+
+    fn hand_over(&mut self, now: Time) {
+        self.send_plans(now);
+        if std::mem::take(&mut self.told_rank) {
+            self.rank.ring();
+        }
+        self.send_outcomes();
     }
 
     fn metrics(&self) -> &WorkerMetrics {

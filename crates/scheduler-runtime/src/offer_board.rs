@@ -3,13 +3,10 @@
 //! A model thread overwrites its slot with every change; the rank thread reads only what changed, once. So its work
 //! grows with turns and batches, not with requests (DESIGN section 7).
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam::queue::ArrayQueue;
 use symphony_scheduler::Candidate;
-
-use crate::inbox::Doorbell;
 
 /// The most models one sub-cluster serves: as many as the bits of 64 words, whose own bits fill one word.
 pub const SUBCLUSTER_MODELS_MAX: usize = 64 * 64;
@@ -23,29 +20,26 @@ pub(crate) struct OfferBoard {
     dirty: Vec<AtomicU64>,
     /// Which words of `dirty` are not zero: a turn without offers costs one look, however many models there are.
     dirty_words: AtomicU64,
-    bell: Arc<Doorbell>,
 }
 
 impl OfferBoard {
-    /// For `models` models, at most [`SUBCLUSTER_MODELS_MAX`]; `bell` wakes the rank thread.
-    pub(crate) fn new(models: usize, bell: Arc<Doorbell>) -> Self {
+    /// For `models` models, at most [`SUBCLUSTER_MODELS_MAX`].
+    pub(crate) fn new(models: usize) -> Self {
         assert!(models <= SUBCLUSTER_MODELS_MAX, "{models} models, the limit is {SUBCLUSTER_MODELS_MAX}");
         Self {
             slots: (0..models).map(|_| ArrayQueue::new(1)).collect(),
             dirty: (0..models.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
             dirty_words: AtomicU64::new(0),
-            bell,
         }
     }
 
-    /// The newest wins.
+    /// The newest wins. The caller rings the bell, once for all it publishes.
     pub(crate) fn publish(&self, model: u32, offer: Offer) {
         let model = model as usize;
         self.slots[model].force_push(offer);
         // In this order: whoever sees the word's bit finds the model's, and whoever sees that finds the offer.
         self.dirty[model / 64].fetch_or(1 << (model % 64), Ordering::Release);
         self.dirty_words.fetch_or(1 << (model / 64), Ordering::Release);
-        self.bell.ring();
     }
 
     /// Takes the offers published since the last call, and returns whether some were left because `limit` was reached.
@@ -85,7 +79,7 @@ mod tests {
     use super::*;
 
     fn board() -> OfferBoard {
-        OfferBoard::new(130, Arc::new(Doorbell::default()))
+        OfferBoard::new(130)
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use symphony_scheduler::{GpuChoice, GpuRanker, RankAction, RankInput};
 use symphony_types::{GpuId, Time};
 
+use crate::counters::count;
 use crate::inbox::Inbox;
 use crate::messages::{ModelMessage, PlanId, RankMessage, Seal};
 use crate::offer_board::{Offer, OfferBoard};
@@ -47,6 +48,8 @@ pub(crate) struct RankWorker {
     /// Where the board was left.
     last_word: u32,
     models: Arc<[Arc<Inbox<ModelMessage>>]>,
+    /// Which of them have grants that they have not been woken for.
+    granted: Vec<bool>,
     gpus: Vec<GpuPlans>,
     actions: Vec<RankAction>,
     wake_at: Time,
@@ -71,6 +74,7 @@ impl RankWorker {
             offers,
             offered: Vec::new(),
             last_word: 0,
+            granted: vec![false; models.len()],
             models,
             gpus: Vec::new(),
             actions: Vec::new(),
@@ -93,7 +97,10 @@ impl RankWorker {
                     plans.granted = true;
                     let plan = PlanId { gpu, seal, sequence: plans.next };
                     let grant = ModelMessage::Grant { ordinal: model, free_at, plan };
-                    self.models[model as usize % self.models.len()].push(grant);
+                    let worker = model as usize % self.models.len();
+                    self.models[worker].push_silently(grant);
+                    self.granted[worker] = true;
+                    count(&self.metrics.counters.grants, 1);
                 }
                 RankAction::WakeAt(time) => {
                     self.wake_at = time;
@@ -177,6 +184,7 @@ impl Worker for RankWorker {
         let mut offered = std::mem::take(&mut self.offered);
         more |= self.offers.take(&mut self.last_word, TURN_INPUTS_MAX, |model, offer| offered.push((model, offer)));
         handled += offered.len();
+        count(&self.metrics.counters.offers, offered.len() as u64);
         for (model, (answered, candidate)) in offered.drain(..) {
             self.step(now, RankInput::Offer { model, answered, candidate });
         }
@@ -188,6 +196,14 @@ impl Worker for RankWorker {
             handled += 1;
         }
         TurnEnd { wake_at: if more { Time::ZERO } else { self.wake_at }, handled }
+    }
+
+    fn hand_over(&mut self, _now: Time) {
+        for (inbox, granted) in self.models.iter().zip(&mut self.granted) {
+            if std::mem::take(granted) {
+                inbox.ring();
+            }
+        }
     }
 
     fn metrics(&self) -> &WorkerMetrics {
@@ -217,8 +233,8 @@ mod tests {
         fn new() -> Self {
             let (bell, clock) = (Arc::new(Doorbell::default()), Clock::start());
             let rank = Arc::new(Inbox::new(Arc::clone(&bell)));
-            let model = Arc::new(Inbox::new(Arc::clone(&bell)));
-            let offers = Arc::new(OfferBoard::new(1, bell));
+            let model = Arc::new(Inbox::new(bell));
+            let offers = Arc::new(OfferBoard::new(1));
             let metrics = Arc::new(WorkerMetrics::new(WorkerKind::Rank));
             let models = Arc::from([Arc::clone(&model)]);
             let worker = RankWorker::new(Arc::clone(&rank), Arc::clone(&offers), models, metrics);

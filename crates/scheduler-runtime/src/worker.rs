@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::sys::prctl;
-use symphony_types::Time;
+use symphony_types::{Nanos, Time};
 
 use crate::clock::Clock;
 use crate::inbox::Doorbell;
@@ -18,6 +18,10 @@ pub(crate) const TURN_INPUTS_MAX: usize = 256;
 pub(crate) trait Worker: Send {
     /// Handles what has arrived, up to [`TURN_INPUTS_MAX`], and everything that is due.
     fn turn(&mut self, turn: TurnStart) -> TurnEnd;
+
+    /// Hands over what the turn decided, at `now`. It comes after the turns of all workers of the thread: whoever is
+    /// woken by it may take this thread's core away, and by then nothing is left to decide.
+    fn hand_over(&mut self, now: Time);
 
     /// What it counts.
     fn metrics(&self) -> &WorkerMetrics;
@@ -40,7 +44,7 @@ pub(crate) struct TurnStart {
 pub(crate) struct TurnEnd {
     /// When it must be called again at the latest; [`Time::ZERO`] if there is more to do already.
     pub(crate) wake_at: Time,
-    /// Inputs and timers handled.
+    /// Inputs and timers handled; if there were none, there is nothing to hand over.
     pub(crate) handled: usize,
 }
 
@@ -77,20 +81,27 @@ pub(crate) fn start_thread(
             core_affinity::set_for_current(cores[core % cores.len()]);
         }
         let mut turn = TurnStart { number: 0, now: clock.now(), last_ended: Time::ZERO };
+        // What each worker's turn has taken so far; nothing if there was nothing to do.
+        let mut spent: Vec<Option<Nanos>> = vec![None; workers.len()];
         while !stop.load(Ordering::Acquire) {
             let mut wake_at = Time::NEVER;
             turn.number += 1;
-            for worker in &mut workers {
+            for (worker, spent) in workers.iter_mut().zip(&mut spent) {
                 let end = worker.turn(turn);
                 wake_at = wake_at.min(end.wake_at);
                 // The end of one worker's turn is the beginning of the next one's: one reading of the clock serves both.
                 let now = clock.now();
-                if end.handled > 0 {
-                    worker.metrics().turns.record(now.since(turn.now));
-                }
+                *spent = (end.handled > 0).then(|| now.since(turn.now));
                 turn.now = now;
             }
             turn.last_ended = turn.now;
+            for (worker, spent) in workers.iter_mut().zip(&spent) {
+                let Some(decided_in) = *spent else { continue };
+                worker.hand_over(turn.now);
+                let now = clock.now();
+                worker.metrics().turns.record(decided_in + now.since(turn.now));
+                turn.now = now;
+            }
             turn.now = bell.wait(clock, turn.now, wake_at, policy.spin);
         }
     })

@@ -35,7 +35,7 @@ pub(crate) struct WorkerMetrics {
     pub(crate) counters: Counters,
     /// How late timers rang that could have rung in time.
     pub(crate) timers_late: DurationHistogram,
-    /// How long turns took in which there was something to do.
+    /// How long turns took in which there was something to do, handing over included.
     pub(crate) turns: DurationHistogram,
 }
 
@@ -69,7 +69,7 @@ pub struct WorkerDurations {
     pub worker: WorkerKind,
     /// How late timers rang; those that had passed already when they were armed are not among them.
     pub timers_late: DurationCounts,
-    /// How long turns took in which there was something to do.
+    /// How long turns took in which there was something to do, handing over included.
     pub turns: DurationCounts,
 }
 

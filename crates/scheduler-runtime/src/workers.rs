@@ -15,13 +15,13 @@ use crate::worker_metrics::{WorkerDurations, WorkerKind, WorkerMetrics};
 
 /// How a sub-cluster's decisions are made.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct DecisionConfig {
+pub struct DecisionConfig {
     /// Model threads beside the rank thread; 0 runs everything on one thread.
-    pub(crate) model_threads: u32,
+    pub model_threads: u32,
     /// How the threads wait.
-    pub(crate) threads: ThreadPolicy,
+    pub threads: ThreadPolicy,
     /// Pinned threads take cores from this one on.
-    pub(crate) first_core: usize,
+    pub first_core: usize,
 }
 
 /// The ways to the workers of a sub-cluster.
@@ -50,7 +50,7 @@ impl Workers {
         };
         let rank = Arc::new(Inbox::new(Arc::clone(&rank_bell)));
         let models: Arc<[_]> = model_bells.iter().map(|bell| Arc::new(Inbox::new(Arc::clone(bell)))).collect();
-        let offers = Arc::new(OfferBoard::new(SUBCLUSTER_MODELS_MAX, Arc::clone(&rank_bell)));
+        let offers = Arc::new(OfferBoard::new(SUBCLUSTER_MODELS_MAX));
         let mut metrics = Vec::new();
         let mut measured = |kind| {
             let of_worker = Arc::new(WorkerMetrics::new(kind));
@@ -117,6 +117,12 @@ impl Workers {
             }
         }
         all
+    }
+
+    /// Requests that each model worker has taken in.
+    pub(crate) fn taken_in(&self) -> impl Iterator<Item = u64> {
+        let models = self.metrics.iter().filter(|metrics| metrics.kind == WorkerKind::Model);
+        models.map(|metrics| metrics.counters.requests.load(Ordering::Relaxed))
     }
 
     /// The durations that the workers measured, by kind.

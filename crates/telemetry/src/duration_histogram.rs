@@ -134,7 +134,7 @@ impl DurationCounts {
     /// # Errors
     /// If the encoder's output refuses it.
     pub fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
-        let bounds = BOUNDS_NS.iter().map(|&ns| ns as f64 / 1e9).chain([f64::MAX]);
+        let bounds = BOUNDS_NS.iter().map(|&ns| ns as f64 / 1e9).chain([f64::INFINITY]);
         let buckets: Vec<_> = bounds.zip(self.buckets).collect();
         encoder.encode_histogram::<NoLabelSet>(self.sum().as_secs_f64(), self.count(), &buckets, None)
     }

@@ -2,6 +2,7 @@
 
 mod control_client;
 mod link;
+mod local_link;
 mod payload;
 mod tcp_payloads;
 
@@ -9,5 +10,6 @@ pub use control_client::{CONTROL_CALL_TIMEOUT, ControlClient, ControlError, View
 pub use link::{
     CONNECT_TIMEOUT, LINK_FRAMES_MAX, LinkError, LinkReceiver, LinkSender, SendError, accept_link, connect_link,
 };
+pub use local_link::{LocalReceiver, local_link};
 pub use payload::{PayloadTransport, Payloads, ResultToOwner};
 pub use tcp_payloads::TcpPayloads;

@@ -74,8 +74,8 @@ pub enum SendError {
 /// The writing end; cheap to clone, usable from any thread.
 #[derive(Debug)]
 pub struct LinkSender<M> {
-    queue: mpsc::Sender<(M, Vec<Bytes>)>,
-    close: Arc<Notify>,
+    pub(crate) queue: mpsc::Sender<(M, Vec<Bytes>)>,
+    pub(crate) close: Arc<Notify>,
 }
 
 impl<M> Clone for LinkSender<M> {

@@ -1,0 +1,170 @@
+//! A sub-cluster's decision threads without a network: requests and GPUs are objects of the same process.
+
+use std::sync::Arc;
+
+use symphony_protocol::dispatch::{RequestHeader, ToFrontend};
+use symphony_protocol::execute::{Execute, ToBackend};
+use symphony_scheduler::ModelQueueConfig;
+use symphony_transport::{LocalReceiver, local_link};
+use symphony_types::{BackendId, BootId, FrontendId, GpuId, ModelId, Nanos, Time, Token};
+
+use crate::clock::Clock;
+use crate::messages::{GpuRoute, ModelMessage, Peer, PlanId, RankMessage, Seal};
+use crate::offer_board::SUBCLUSTER_MODELS_MAX;
+use crate::worker_metrics::WorkerDurations;
+use crate::workers::{DecisionConfig, Workers};
+
+/// The production workers and threads of one sub-cluster, driven by function calls instead of links: for benchmarks of
+/// the scheduler alone (seed 000, Figure 11) and for tests.
+///
+/// There is one frontend and one backend; GPUs are numbered from 0, and so are models, at most
+/// [`SUBCLUSTER_MODELS_MAX`] of them. Plans come out as the frames a backend would get.
+#[derive(Debug)]
+pub struct InProcess {
+    workers: Arc<Workers>,
+    frontend: Peer,
+    seals: Vec<Seal>,
+    backend: symphony_transport::LinkSender<ToBackend>,
+}
+
+/// What an [`InProcess`] says: plans, and requests that ended without one.
+#[derive(Debug)]
+pub struct Orders {
+    plans: LocalReceiver<ToBackend>,
+    ended: LocalReceiver<ToFrontend>,
+}
+
+impl InProcess {
+    /// Starts the threads.
+    ///
+    /// # Errors
+    /// If the system refuses a thread.
+    pub fn start(config: &DecisionConfig) -> std::io::Result<(Self, Orders)> {
+        let workers = Workers::start("local", config)?;
+        let (backend, plans) = local_link();
+        let (sender, ended) = local_link();
+        let frontend = Peer { frontend: FrontendId::new(1), boot: BootId::new(1), link: workers.number() };
+        workers.tell_all(|| ModelMessage::Frontend { peer: frontend, sender: sender.clone() });
+        // Nobody led before: there is nothing to recover.
+        workers.tell_all(|| ModelMessage::Recovered);
+        Ok((Self { workers, frontend, seals: Vec::new(), backend }, Orders { plans, ended }))
+    }
+
+    /// The clock that all times here are of.
+    #[must_use]
+    pub fn clock(&self) -> Clock {
+        self.workers.clock
+    }
+
+    /// Serves one more model.
+    ///
+    /// # Panics
+    /// If the number is beyond the limit.
+    pub fn add_model(&self, model: u32, config: ModelQueueConfig) {
+        assert!((model as usize) < SUBCLUSTER_MODELS_MAX, "model {model}, the limit is {SUBCLUSTER_MODELS_MAX}");
+        let add = ModelMessage::Add { model: ModelId::new(model), ordinal: model, config: Box::new(config) };
+        self.workers.of_model(model).push(add);
+    }
+
+    /// Serves a model no longer: what waits for it fails.
+    pub fn remove_model(&self, model: u32) {
+        self.workers.of_model(model).push(ModelMessage::Remove { model: ModelId::new(model) });
+    }
+
+    /// Adds a GPU that is free now, and returns its number.
+    pub fn add_gpu(&mut self) -> u32 {
+        let (gpu, seal) = (self.seals.len() as u32, self.workers.number());
+        self.seals.push(seal);
+        let route = GpuRoute {
+            gpu: GpuId::new(gpu),
+            seal,
+            token: Token::new(1),
+            backend: BackendId::new(1),
+            backend_boot: BootId::new(1),
+            sender: self.backend.clone(),
+        };
+        self.workers.tell_all(|| ModelMessage::Route { gpu, route: route.clone() });
+        self.workers.rank.push(RankMessage::Sealed { gpu, seal, free_at: self.workers.clock.now() });
+        gpu
+    }
+
+    /// Loses a GPU with everything planned on it.
+    pub fn remove_gpu(&self, gpu: u32) {
+        let Some(&seal) = self.seals.get(gpu as usize) else { return };
+        self.workers.rank.push(RankMessage::Lost { gpu, seal });
+        self.workers.tell_all(|| ModelMessage::Unroute { gpu, seal });
+    }
+
+    /// Model threads; `model % threads` owns a model.
+    #[must_use]
+    pub fn model_threads(&self) -> usize {
+        self.workers.models.len()
+    }
+
+    /// Hands over a frame of requests, all for models of one model thread; their budgets count from `received`.
+    ///
+    /// # Errors
+    /// If the thread's inbox is at its limit: the frame comes back.
+    pub fn submit(
+        &self,
+        thread: usize,
+        received: Time,
+        requests: Vec<RequestHeader>,
+    ) -> Result<(), Vec<RequestHeader>> {
+        let message = ModelMessage::Submit { peer: self.frontend, received, requests, redriven: false };
+        match self.workers.models[thread].try_push(message) {
+            Err(ModelMessage::Submit { requests, .. }) => Err(requests),
+            _ => Ok(()),
+        }
+    }
+
+    /// Reports that a plan has run for `latency`, beginning `start_late` after its planned start, and that everything its
+    /// GPU was given is done at `free_at`.
+    pub fn done(&self, plan: &Execute, start_late: Nanos, latency: Nanos, free_at: Time) {
+        let gpu = plan.gpu.get();
+        let Some(&seal) = self.seals.get(gpu as usize) else { return };
+        let (model, plan) = (plan.model, PlanId { gpu, seal, sequence: plan.sequence });
+        self.workers.rank.push(RankMessage::Done { plan, free_at });
+        self.workers.of_model(model.get()).push(ModelMessage::Done { plan, start_late, latency });
+    }
+
+    /// Every counter with its name.
+    #[must_use]
+    pub fn counters(&self) -> Vec<(&'static str, u64)> {
+        self.workers.counters()
+    }
+
+    /// Requests that each model thread has taken in; cheap enough to be asked all the time.
+    pub fn taken_in(&self) -> impl Iterator<Item = u64> {
+        self.workers.taken_in()
+    }
+
+    /// How late timers rang and how long turns took, by kind of worker.
+    #[must_use]
+    pub fn durations(&self) -> Vec<WorkerDurations> {
+        self.workers.durations()
+    }
+}
+
+impl Orders {
+    /// The next plan, if there is one.
+    pub fn plan(&mut self) -> Option<Execute> {
+        loop {
+            match self.plans.try_receive()? {
+                ToBackend::Execute(plan) => return Some(plan),
+                ToBackend::Hello { .. } | ToBackend::Seal { .. } => {}
+            }
+        }
+    }
+
+    /// Requests that ended without a plan since the last call.
+    pub fn ended(&mut self) -> usize {
+        let mut ended = 0;
+        while let Some(message) = self.ended.try_receive() {
+            if let ToFrontend::Ended { requests } = message {
+                ended += requests.len();
+            }
+        }
+        ended
+    }
+}
