@@ -10,13 +10,20 @@ use crossbeam::queue::SegQueue;
 use symphony_types::{Nanos, Time};
 
 use crate::clock::Clock;
+use crate::spin_stretch::SpinStretch;
 
 /// Messages in an inbox beyond which requests are refused. Grants, releases and reports, which are as many as there are
 /// GPUs and backends, are never refused.
 pub(crate) const INBOX_REQUEST_FRAMES_MAX: usize = 4096;
 
-/// The last stretch before a timer is spun, not slept: sleeping is exact to about this much.
-const SPIN: Nanos = Nanos::from_micros(60);
+/// How a thread waits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Idle {
+    /// It spins, always.
+    Spin,
+    /// It sleeps, and spins the last stretch before a timer.
+    Sleep(SpinStretch),
+}
 
 /// Wakes one decision thread.
 #[derive(Debug, Default)]
@@ -43,7 +50,7 @@ impl Doorbell {
 
     /// Waits until the bell rings or `until` has come, and returns the time; returns at once if it has rung since the
     /// last answer. `now` is a fresh reading of the clock.
-    pub(crate) fn wait(&self, clock: Clock, mut now: Time, until: Time, spin_only: bool) -> Time {
+    pub(crate) fn wait(&self, clock: Clock, mut now: Time, until: Time, idle: &mut Idle) -> Time {
         loop {
             // Spinning threads look at the bell all the time; only taking it down has to be exclusive.
             if self.rung.load(Ordering::Relaxed) && self.rung.swap(false, Ordering::AcqRel) {
@@ -53,14 +60,28 @@ impl Doorbell {
             if left == Nanos::ZERO {
                 return now;
             }
-            if spin_only || left <= SPIN {
+            let stretch = match idle {
+                Idle::Spin => Nanos::MAX,
+                Idle::Sleep(stretch) => stretch.get(),
+            };
+            if left <= stretch {
                 std::hint::spin_loop();
+                now = clock.now();
             } else if until == Time::NEVER {
                 std::thread::park();
+                now = clock.now();
             } else {
-                std::thread::park_timeout(Duration::from(left - SPIN));
+                let wake_at = until - stretch;
+                std::thread::park_timeout(Duration::from(left - stretch));
+                now = clock.now();
+                // One that was rung ended when it should.
+                if let Idle::Sleep(stretch) = idle
+                    && now >= wake_at
+                    && !self.rung.load(Ordering::Relaxed)
+                {
+                    stretch.learn(now.since(wake_at));
+                }
             }
-            now = clock.now();
         }
     }
 }
@@ -115,11 +136,12 @@ mod tests {
         let bell = Arc::new(Doorbell::default());
         let clock = Clock::start();
         bell.answered_by_this_thread();
+        let mut idle = Idle::Sleep(SpinStretch::default());
         bell.ring();
-        bell.wait(clock, clock.now(), Time::NEVER, false);
+        bell.wait(clock, clock.now(), Time::NEVER, &mut idle);
         let other = Arc::clone(&bell);
         let ringer = std::thread::spawn(move || other.ring());
-        bell.wait(clock, clock.now(), Time::NEVER, false);
+        bell.wait(clock, clock.now(), Time::NEVER, &mut idle);
         ringer.join().unwrap();
     }
 
@@ -128,9 +150,11 @@ mod tests {
         let bell = Doorbell::default();
         bell.answered_by_this_thread();
         let clock = Clock::start();
-        for micros in [0, 10, 200, 3000] {
-            let until = clock.now() + Nanos::from_micros(micros);
-            assert!(bell.wait(clock, clock.now(), until, false) >= until);
+        for mut idle in [Idle::Spin, Idle::Sleep(SpinStretch::default())] {
+            for micros in [0, 10, 200, 3000] {
+                let until = clock.now() + Nanos::from_micros(micros);
+                assert!(bell.wait(clock, clock.now(), until, &mut idle) >= until);
+            }
         }
     }
 

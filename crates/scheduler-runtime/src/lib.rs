@@ -19,6 +19,7 @@ mod rank_worker;
 mod runtime;
 mod sent_plans;
 mod servable;
+mod spin_stretch;
 mod subcluster;
 mod worker;
 mod worker_metrics;

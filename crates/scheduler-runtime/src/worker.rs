@@ -7,7 +7,8 @@ use nix::sys::prctl;
 use symphony_types::{Nanos, Time};
 
 use crate::clock::Clock;
-use crate::inbox::Doorbell;
+use crate::inbox::{Doorbell, Idle};
+use crate::spin_stretch::SpinStretch;
 use crate::worker_metrics::WorkerMetrics;
 
 /// Inputs (requests, reports, offers) that one turn takes in before it looks at the clock and its timers again. At 0.1
@@ -81,6 +82,7 @@ pub(crate) fn start_thread(
             core_affinity::set_for_current(cores[core % cores.len()]);
         }
         let mut turn = TurnStart { number: 0, now: clock.now(), last_ended: Time::ZERO };
+        let mut idle = if policy.spin { Idle::Spin } else { Idle::Sleep(SpinStretch::default()) };
         // What each worker's turn has taken so far; nothing if there was nothing to do.
         let mut spent: Vec<Option<Nanos>> = vec![None; workers.len()];
         while !stop.load(Ordering::Acquire) {
@@ -102,7 +104,7 @@ pub(crate) fn start_thread(
                 worker.metrics().turns.record(decided_in + now.since(turn.now));
                 turn.now = now;
             }
-            turn.now = bell.wait(clock, turn.now, wake_at, policy.spin);
+            turn.now = bell.wait(clock, turn.now, wake_at, &mut idle);
         }
     })
 }

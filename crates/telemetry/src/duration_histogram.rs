@@ -96,6 +96,16 @@ impl DurationCounts {
         self.max_ns = self.max_ns.max(other.max_ns);
     }
 
+    /// What was counted since `earlier`, a reading of the same histograms. The longest is the longest of all time.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let mut buckets = self.buckets;
+        for (count, before) in buckets.iter_mut().zip(&earlier.buckets) {
+            *count -= before;
+        }
+        Self { buckets, sum_ns: self.sum_ns - earlier.sum_ns, max_ns: self.max_ns }
+    }
+
     /// How many durations were counted.
     #[must_use]
     pub fn count(&self) -> u64 {
@@ -186,5 +196,7 @@ mod tests {
         let mut both = one.read();
         both.merge(&other.read());
         assert_eq!((both.count(), both.sum(), both.max()), (3, Nanos::new(13_000), Nanos::new(9_000)));
+        let since = both.since(&one.read());
+        assert_eq!((since.count(), since.sum()), (2, Nanos::new(11_000)));
     }
 }

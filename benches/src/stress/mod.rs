@@ -1,0 +1,12 @@
+//! The scheduler alone under load: real model and rank threads, a real clock, requests and GPUs in this process
+//! (seed 000, Figure 11).
+
+mod arrivals;
+mod gpus;
+mod plan;
+mod report;
+mod run;
+
+pub use plan::StressPlan;
+pub use report::StressReport;
+pub use run::run;
