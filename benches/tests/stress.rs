@@ -25,6 +25,7 @@ fn gentle(model_threads: u32) -> StressPlan {
         frame: Nanos::from_micros(50),
         lag_max: Nanos::from_millis(20_000),
         bad_max: 1.0,
+        hang: false,
         spin: false,
         first_core: None,
         seed: 1,

@@ -60,6 +60,9 @@ struct Args {
     /// More bad requests than this share fail the run.
     #[arg(long, default_value_t = 0.01)]
     bad_max: f64,
+    /// GPUs never end what they were given: requests gather, as many as are sent. With a long --slo-ms, for memory.
+    #[arg(long)]
+    hang: bool,
     /// Decision threads sleep when they have nothing to do, instead of spinning.
     #[arg(long)]
     park: bool,
@@ -109,6 +112,7 @@ impl Args {
             frame: Nanos::from_micros(self.frame_us),
             lag_max: Nanos::from_millis_f64(self.lag_ms),
             bad_max: self.bad_max,
+            hang: self.hang,
             spin: !self.park,
             first_core: self.first_core,
             seed: self.seed,

@@ -36,6 +36,8 @@ pub struct StressPlan {
     pub lag_max: Nanos,
     /// More bad requests than this share fail the run: a scheduler that drops everything is fast.
     pub bad_max: f64,
+    /// GPUs never end what they were given: after two plans each nothing runs any more, and requests gather.
+    pub hang: bool,
     /// Decision threads spin instead of sleeping.
     pub spin: bool,
     /// Decision threads are bound to cores, from this one on; the generator to the core before it.

@@ -62,6 +62,8 @@ pub struct StressReport {
     pub timer_late: Quantiles,
     /// From when a frame's oldest request was due until the frame was taken in.
     pub lag: Quantiles,
+    /// Memory of the process at the end, the generator's included.
+    pub resident_mb: Option<f64>,
     /// Violations of S1 and S2; above 0 is a bug.
     pub violations: u64,
     /// Why the run failed, if the scheduler did not keep up with its schedule.
@@ -196,6 +198,9 @@ impl fmt::Display for StressReport {
         writeln!(f, "           rank  {}", quantiles(&self.rank_turn))?;
         writeln!(f, "timers:    {} late", quantiles(&self.timer_late))?;
         writeln!(f, "lag:       {}", quantiles(&self.lag))?;
+        if let Some(resident_mb) = self.resident_mb {
+            writeln!(f, "memory:    {resident_mb:.0} MB resident, the generator's included")?;
+        }
         match self.lagged.as_ref().or(self.failed.as_ref()) {
             None => write!(f, "kept its schedule"),
             Some(why) => write!(f, "FAILED: {why}"),

@@ -24,12 +24,11 @@ const GRACE: Nanos = Nanos::from_millis(100);
 /// If the plan makes no sense or the system refuses a thread. Lag is no error here: the report says so.
 pub fn run(plan: &StressPlan) -> anyhow::Result<StressReport> {
     let pin = plan.first_core.is_some();
+    let cores = core_affinity::get_core_ids().unwrap_or_default();
     if let Some(core) = plan.first_core {
-        let cores = core_affinity::get_core_ids().unwrap_or_default();
         anyhow::ensure!(core > 0, "core 0 is the generator's: decision threads begin at core 1 or later");
         let needed = core + 1 + plan.model_threads as usize;
         anyhow::ensure!(needed <= cores.len(), "{needed} cores are needed and there are {}", cores.len());
-        core_affinity::set_for_current(cores[core - 1]);
     }
     let config = DecisionConfig {
         model_threads: plan.model_threads,
@@ -37,6 +36,9 @@ pub fn run(plan: &StressPlan) -> anyhow::Result<StressReport> {
         first_core: plan.first_core.unwrap_or(0),
     };
     let (mut scheduler, orders) = InProcess::start(&config).context("cannot start decision threads")?;
+    if let Some(core) = plan.first_core {
+        core_affinity::set_for_current(cores[core - 1]);
+    }
     let model = plan.model()?;
     (0..plan.models).for_each(|id| scheduler.add_model(id, model.clone()));
     (0..plan.gpus).for_each(|_| {
@@ -77,7 +79,8 @@ impl<'a> Generator<'a> {
         // Every thread's first messages are models and GPUs; they are not part of the load.
         let start = clock.now() + Nanos::from_millis(200);
         // A request has its outcome within its SLO, or is late: twice that is enough to remember.
-        let ring = (plan.rate_rps * plan.slo.as_secs_f64() * 2.0) as usize;
+        let seconds = plan.slo.as_secs_f64().min((plan.warmup + plan.duration).as_secs_f64());
+        let ring = (plan.rate_rps * seconds * 2.0) as usize;
         Self {
             plan,
             orders,
@@ -120,12 +123,13 @@ impl<'a> Generator<'a> {
         let lasted = self.clock.now().since(measured_from.unwrap_or(started));
         // What was sent last has its outcome a little later; it only has to be looked at.
         let until = self.clock.now() + self.plan.slo + GRACE;
-        while self.report.lagged.is_none() && self.clock.now() < until {
+        while !self.plan.hang && self.report.lagged.is_none() && self.clock.now() < until {
             let now = self.clock.now();
             self.play(now);
             std::thread::sleep(Duration::from_micros(100));
         }
         self.report.late_plans = self.gpus.late;
+        self.report.resident_mb = resident_mb();
         self.report.conclude(self.plan, &before, &after, lasted, &self.lags.read());
     }
 
@@ -175,7 +179,9 @@ impl<'a> Generator<'a> {
 
     /// Takes plans, and reports those that have ended.
     fn play(&mut self, now: Time) {
-        self.gpus.report(now, &self.scheduler);
+        if !self.plan.hang {
+            self.gpus.report(now, &self.scheduler);
+        }
         while let Some(plan) = self.orders.plan() {
             let sequences = plan.requests.iter().map(|request| request.id.sequence);
             let earliest =
@@ -222,4 +228,12 @@ impl Snapshot {
     fn of(scheduler: &InProcess) -> Self {
         Self { counters: scheduler.counters(), durations: scheduler.durations() }
     }
+}
+
+/// Memory of this process in megabytes, generator included; nothing where the system does not tell.
+fn resident_mb() -> Option<f64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kilobytes: f64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
+    Some(kilobytes * 1024.0 / 1e6)
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use core_affinity::CoreId;
 use nix::sys::prctl;
 use symphony_types::{Nanos, Time};
 
@@ -58,7 +59,7 @@ pub struct ThreadPolicy {
     pub pin: bool,
 }
 
-/// Starts a thread that runs `workers` until `stop` is set and the bell rings.
+/// Starts a thread, on `core` if there is one, that runs `workers` until `stop` is set and the bell rings.
 ///
 /// # Errors
 /// If the system refuses a thread.
@@ -69,17 +70,14 @@ pub(crate) fn start_thread(
     stop: Arc<AtomicBool>,
     clock: Clock,
     policy: ThreadPolicy,
-    core: usize,
+    core: Option<CoreId>,
 ) -> std::io::Result<std::thread::JoinHandle<()>> {
     std::thread::Builder::new().name(name).spawn(move || {
         bell.answered_by_this_thread();
         // A sleep ends within microseconds of its time instead of the usual 50; without the permission it is just later.
         let _ = prctl::set_timerslack(1);
-        if policy.pin
-            && let Some(cores) = core_affinity::get_core_ids()
-            && !cores.is_empty()
-        {
-            core_affinity::set_for_current(cores[core % cores.len()]);
+        if let Some(core) = core {
+            core_affinity::set_for_current(core);
         }
         let mut turn = TurnStart { number: 0, now: clock.now(), last_ended: Time::ZERO };
         let mut idle = if policy.spin { Idle::Spin } else { Idle::Sleep(SpinStretch::default()) };

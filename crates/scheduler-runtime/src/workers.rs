@@ -68,17 +68,19 @@ impl Workers {
         // Whatever fails on the way, dropping this ends the threads that were started.
         let (link_counters, numbers) = (Counters::default(), AtomicU64::new(0));
         let workers = Arc::new(Self { clock, rank, models, link_counters, metrics, numbers, stop: Arc::clone(&stop) });
-        let core = config.first_core;
+        // Asked here and not by the threads: they inherit the caller's cores, and the caller may be bound later.
+        let cores = if threads.pin { core_affinity::get_core_ids().unwrap_or_default() } else { Vec::new() };
+        let core = |index: usize| (!cores.is_empty()).then(|| cores[(config.first_core + index) % cores.len()]);
         if config.model_threads == 0 {
             // Requests first, so that their offers are ranked in the same turn.
             model_workers.push(rank_worker);
-            start_thread(format!("decide-{name}"), model_workers, rank_bell, stop, clock, threads, core)?;
+            start_thread(format!("decide-{name}"), model_workers, rank_bell, stop, clock, threads, core(0))?;
         } else {
             let rank_stop = Arc::clone(&stop);
-            start_thread(format!("rank-{name}"), vec![rank_worker], rank_bell, rank_stop, clock, threads, core)?;
+            start_thread(format!("rank-{name}"), vec![rank_worker], rank_bell, rank_stop, clock, threads, core(0))?;
             for (index, (worker, bell)) in model_workers.into_iter().zip(model_bells).enumerate() {
                 let (name, stop) = (format!("model-{name}-{index}"), Arc::clone(&stop));
-                start_thread(name, vec![worker], bell, stop, clock, threads, core + 1 + index)?;
+                start_thread(name, vec![worker], bell, stop, clock, threads, core(1 + index))?;
             }
         }
         Ok(workers)
