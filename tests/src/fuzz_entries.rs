@@ -305,9 +305,13 @@ fn scenario_seeds() -> Vec<Vec<u8>> {
     let texts = [
         include_str!("../../deploy/scenarios/table4-resnet50.toml").to_owned(),
         include_str!("../../deploy/scenarios/zipf-20-models.toml").to_owned(),
+        include_str!("../../deploy/scenarios/rough-day.toml").to_owned(),
         "name = \"x\"\npolicy = { name = \"symphony\", trigger = \"eager\" }\nduration_s = 1\nwarmup_s = 0\nseeds = [1]\n\
          [[gpu]]\nkind = \"g\"\ncount = 1\n[[model]]\nname = \"m\"\nprofile_csv = \"p.csv\"\nslo_ms = 25.0\n\
          [workload]\nrate_rps = 5.0\narrival = { gamma = 0.5 }\n\u{1e}gpu_kind,batch,latency_ms\ng,1,1.0\ng,2,2.0\n"
+            .to_owned(),
+        "name = \"t\"\n[[gpu]]\nkind = \"g\"\ncount = 1\n[[model]]\nname = \"m\"\nalpha_ms = 1.0\nbeta_ms = 5.0\nslo_ms = 25.0\n\
+         [workload]\narrival = { trace_csv = \"t.csv\" }\n\u{1e}time_s,model,items,slo_ms\n0.5,m,2,30.0\n0.7,,,\n"
             .to_owned(),
     ];
     texts.map(String::into_bytes).into()
