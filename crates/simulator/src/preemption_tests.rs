@@ -76,6 +76,14 @@ impl ClusterPolicy for Impatient {
 
 impl Hosted for Impatient {}
 
+/// With the GPU away when the second and third requests arrive.
+fn scenario_with_failure() -> Scenario {
+    let mut scenario = scenario();
+    let (at, until) = (Time::from_nanos(102_000_000), Time::from_nanos(150_000_000));
+    scenario.failures = vec![symphony_workload::Failure { gpu: GPU, at, until }];
+    scenario
+}
+
 fn run(scenario: &Scenario, policy: Impatient) -> (Result<(), Error>, World<'_, Impatient>) {
     let mut world = World::new(scenario, 1, scenario.rate_rps, policy);
     (world.run(), world)
@@ -104,4 +112,70 @@ fn a_policy_that_loses_what_it_stopped_is_found() {
     let Error::Violation { violation, .. } = &error else { panic!("another error: {error}") };
     assert_eq!(violation.invariant, Invariant::S3, "{error}");
     assert!(violation.detail.contains("2 requests have neither an outcome nor a plan"), "{error}");
+}
+
+#[test]
+fn s1_a_plan_for_a_gpu_that_has_failed() {
+    let scenario = scenario_with_failure();
+    let (ended, _) = run(&scenario, Impatient::default());
+    let error = ended.unwrap_err();
+    let Error::Violation { violation, .. } = &error else { panic!("another error: {error}") };
+    assert_eq!(violation.invariant, Invariant::S1, "{error}");
+    assert!(violation.detail.contains("is busy until never"), "{error}");
+}
+
+/// Keeps requests while the GPU is away, and sends them when it is back.
+#[derive(Default)]
+struct Patient {
+    sends: Impatient,
+    kept: Vec<Request>,
+    away: bool,
+    told: Vec<&'static str>,
+}
+
+impl ClusterPolicy for Patient {
+    fn step(&mut self, now: Time, input: ClusterInput, out: &mut ClusterActions) {
+        match input {
+            ClusterInput::Arrive { request, .. } if self.away => {
+                self.told.push("kept");
+                self.kept.push(request);
+            }
+            ClusterInput::Arrive { request, .. } => {
+                self.told.push("sent");
+                self.sends.send(now, request, out);
+            }
+            ClusterInput::GpuUp { free_at, .. } => {
+                (self.away, self.sends.free_at) = (false, free_at);
+                self.told.push("up");
+                for request in std::mem::take(&mut self.kept) {
+                    self.sends.send(now, request, out);
+                }
+            }
+            ClusterInput::GpuDown(_) => {
+                self.told.push("down");
+                self.away = true;
+            }
+            ClusterInput::Done { .. } => self.told.push("done"),
+            ClusterInput::Wake => {}
+        }
+    }
+
+    fn waiting(&self) -> usize {
+        self.kept.len()
+    }
+}
+
+impl Hosted for Patient {}
+
+#[test]
+fn what_a_failed_gpu_ran_comes_back_as_arrivals_with_its_old_deadlines() {
+    let scenario = scenario_with_failure();
+    let mut world = World::new(&scenario, 1, scenario.rate_rps, Patient::default());
+    world.run().unwrap();
+    // The first request arrives, runs 2 ms, comes back; all three run when the GPU is back.
+    let told = ["up", "sent", "down", "kept", "kept", "kept", "up", "done", "done", "done"];
+    assert_eq!(world.policy().told, told);
+    let result = world.into_result();
+    assert_eq!((result.models[0].good, result.models[0].late), (3, 0));
+    assert!((result.gpu_utilization - 0.032).abs() < 1e-9, "{}", result.gpu_utilization);
 }
