@@ -128,7 +128,7 @@ pub(crate) struct World<'a, P, W = ()> {
     next_arrivals: MinTree,
     streams: Vec<RequestStream>,
     /// What arrives then.
-    arriving: Vec<Option<Arriving>>,
+    arriving: Vec<Arriving>,
     gpus: Gpus,
     /// One per GPU; none where execution is exact.
     noise: Vec<NoiseStream>,
@@ -168,7 +168,7 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
             wake_at: Time::NEVER,
             next_arrivals: MinTree::new(models),
             streams: request_streams(scenario, seed, rate_rps),
-            arriving: vec![None; models],
+            arriving: vec![Arriving { at: Time::NEVER, slo: Nanos::ZERO, items: 1 }; models],
             gpus: Gpus::new(gpus),
             noise: noise_streams(scenario, seed),
             failures: Failures::new(&scenario.failures),
@@ -236,14 +236,17 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
     }
 
     fn schedule_arrival(&mut self, model: usize) {
-        let next = self.streams[model].next_request();
-        self.arriving[model] = next;
-        self.next_arrivals.set(model, next.map_or(Time::NEVER, |next| next.at).as_nanos());
+        let mut at = Time::NEVER;
+        if let Some(next) = self.streams[model].next_request() {
+            at = next.at;
+            self.arriving[model] = next;
+        }
+        self.next_arrivals.set(model, at.as_nanos());
     }
 
     fn arrive(&mut self) -> Result<(), Error> {
         let Some((model, _)) = self.next_arrivals.min() else { return Ok(()) };
-        let Some(arriving) = self.arriving[model] else { return Ok(()) };
+        let arriving = self.arriving[model];
         let id = self.id(self.sequence);
         self.sequence += 1;
         self.schedule_arrival(model);

@@ -25,6 +25,10 @@ impl Law {
     /// The next number. A fixed one draws nothing.
     #[inline]
     pub fn draw(&self, rng: &mut impl Rng) -> u64 {
+        if let Self::Fixed(number) = self { *number } else { self.draw_lot(rng) }
+    }
+
+    fn draw_lot(&self, rng: &mut impl Rng) -> u64 {
         match self {
             Self::Fixed(number) => *number,
             Self::Uniform(low, high) => rng.random_range(*low..=*high),

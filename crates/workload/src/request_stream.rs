@@ -30,19 +30,18 @@ pub struct RequestStream {
 }
 
 impl RequestStream {
-    /// The next request; `None` when nothing arrives any more.
-    #[inline]
+    /// The next request; `None` when nothing arrives any more. Inlined, so that it goes right where it is kept.
+    #[inline(always)]
     pub fn next_request(&mut self) -> Option<Arriving> {
         let at = self.arrivals.next_arrival()?;
         let recorded = self.arrivals.recorded();
         // Drawn also where the trace knows better, so that one row changes nothing for the others.
-        let slo = Nanos::new(self.deadline.draw(&mut self.deadline_rng));
-        let items = self.items.draw(&mut self.items_rng) as u32;
-        Some(Arriving {
-            at,
-            slo: recorded.and_then(|row| row.slo).unwrap_or(slo),
-            items: recorded.and_then(|row| row.items).unwrap_or(items),
-        })
+        let mut slo = Nanos::new(self.deadline.draw(&mut self.deadline_rng));
+        let mut items = self.items.draw(&mut self.items_rng) as u32;
+        if let Some(row) = recorded {
+            (slo, items) = (row.slo.unwrap_or(slo), row.items.unwrap_or(items));
+        }
+        Some(Arriving { at, slo, items })
     }
 }
 
