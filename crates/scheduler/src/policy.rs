@@ -160,3 +160,19 @@ impl Policy {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_stand_for_policies_and_nothing_else_does() {
+        let slo = Nanos::from_millis(100);
+        assert_eq!(Policy::named("", slo), Some(Policy::default()));
+        assert_eq!(Policy::named("symphony", slo), Some(Policy::SYMPHONY));
+        assert_eq!(Policy::named("timeout", slo), Some(Policy::timeout(Nanos::from_millis(25))));
+        assert_eq!(Policy::named("clipper", slo).map(|policy| policy.limit), Some(BatchLimit::Aimd));
+        // Those that decide for a cluster are not for one model.
+        assert_eq!(["nexus", "clockwork", "shepherd", "Eager"].map(|name| Policy::named(name, slo)), [None; 4]);
+    }
+}

@@ -166,9 +166,10 @@ fn a_decision_allocates_nothing_after_the_warm_up() {
     });
     assert_eq!((planted.allocations, planted.reallocations, planted.deallocations), (1, 1, 1), "{planted:?}");
 
-    // Phase 2: three policies, below capacity, and at three times capacity, where most requests are dropped and queues
+    // Phase 2: every policy that a model can be loaded with, below capacity, and at three times capacity, where most requests are dropped and queues
     // run into their limit. Eight GPUs serve some 5000 requests of one item per second, fewer of twenty models.
-    for (policy, name) in [(Policy::SYMPHONY, "symphony"), (Policy::AUTO, "auto"), (Policy::EAGER, "eager")] {
+    for name in ["symphony", "auto", "eager", "timeout", "clipper"] {
+        let policy = Policy::named(name, SLO).expect(name);
         for (rate, requests_max) in [(1_500, 1 << 20), (15_000, 1 << 20), (15_000, 12)] {
             let mut host = Host::new(policy, requests_max);
             // The warm-up sees worse than what is counted, as queues of a process that runs for days have.
