@@ -23,6 +23,15 @@ const GRACE: Nanos = Nanos::from_millis(100);
 /// # Errors
 /// If the plan makes no sense or the system refuses a thread. Lag is no error here: the report says so.
 pub fn run(plan: &StressPlan) -> anyhow::Result<StressReport> {
+    // On a thread of its own: the core that it is bound to is not the caller's for ever.
+    std::thread::scope(|scope| {
+        let generator = std::thread::Builder::new().name("generator".into());
+        let generator = generator.spawn_scoped(scope, || generate(plan)).context("cannot start the generator")?;
+        generator.join().map_err(|_| anyhow::anyhow!("the generator panicked"))?
+    })
+}
+
+fn generate(plan: &StressPlan) -> anyhow::Result<StressReport> {
     let pin = plan.first_core.is_some();
     let cores = core_affinity::get_core_ids().unwrap_or_default();
     if let Some(core) = plan.first_core {
