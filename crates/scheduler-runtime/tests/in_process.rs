@@ -1,0 +1,123 @@
+//! Models and GPUs come and go while requests flow, without a network in between.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use symphony_protocol::dispatch::RequestHeader;
+use symphony_protocol::execute::Execute;
+use symphony_scheduler::{Delays, ModelQueueConfig, Policy};
+use symphony_scheduler_runtime::{DecisionConfig, InProcess, Orders};
+use symphony_types::{LatencyProfile, Nanos};
+
+const MODELS: u32 = 4;
+/// Whatever is waited for comes within this.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+struct Scene {
+    scheduler: InProcess,
+    orders: Orders,
+    next: u64,
+}
+
+impl Scene {
+    fn new(model_threads: u32) -> Self {
+        let config = DecisionConfig { model_threads, ..DecisionConfig::default() };
+        let (scheduler, orders) = InProcess::start(&config).unwrap();
+        let scene = Self { scheduler, orders, next: 0 };
+        for model in 0..MODELS {
+            let profile = LatencyProfile::from_line(0.1, 1.0, 8).unwrap();
+            let slo = Nanos::from_millis(60_000);
+            let (policy, delays) = (Policy::EAGER, Delays::default());
+            scene.scheduler.add_model(model, ModelQueueConfig { profile, slo, policy, delays, requests_max: 1000 });
+        }
+        scene
+    }
+
+    /// Sends `count` requests for a model and returns their numbers.
+    fn submit(&mut self, model: u32, count: u64) -> BTreeSet<u64> {
+        let sequences = self.next..self.next + count;
+        self.next += count;
+        let budget = Nanos::from_millis(60_000).get();
+        let header = |sequence| RequestHeader { sequence, model, items: 1, budget, attempt: 1 };
+        let thread = model as usize % self.scheduler.model_threads();
+        let now = self.scheduler.clock().now();
+        self.scheduler.submit(thread, now, sequences.clone().map(header).collect()).unwrap();
+        sequences.collect()
+    }
+
+    /// The plans that `wanted` requests end up in; `ends` says which plans end when they are seen.
+    fn plans_of(&mut self, mut wanted: BTreeSet<u64>, ends: impl Fn(&Execute) -> bool) -> Vec<Execute> {
+        let (mut plans, patience) = (Vec::new(), Instant::now() + PATIENCE);
+        while !wanted.is_empty() {
+            assert!(Instant::now() < patience, "no plan for {wanted:?} within {PATIENCE:?}");
+            let Some(plan) = self.orders.plan() else { continue };
+            for request in &plan.requests {
+                wanted.remove(&request.id.sequence);
+            }
+            if ends(&plan) {
+                self.end(&plan);
+            }
+            plans.push(plan);
+        }
+        plans
+    }
+
+    fn end(&self, plan: &Execute) {
+        self.scheduler.done(plan, Nanos::ZERO, Nanos::new(plan.latency), self.scheduler.clock().now());
+    }
+
+    fn until_ended(&mut self, count: usize) {
+        let (mut ended, patience) = (0, Instant::now() + PATIENCE);
+        while ended < count {
+            assert!(Instant::now() < patience, "{ended} of {count} ended within {PATIENCE:?}");
+            ended += self.orders.ended();
+        }
+        assert_eq!(ended, count);
+    }
+}
+
+fn sequences<'a>(plans: impl IntoIterator<Item = &'a Execute>) -> BTreeSet<u64> {
+    plans.into_iter().flat_map(|plan| plan.requests.iter().map(|request| request.id.sequence)).collect()
+}
+
+fn models_and_gpus_come_and_go(model_threads: u32) {
+    let mut scene = Scene::new(model_threads);
+    assert_eq!((scene.scheduler.add_gpu(), scene.scheduler.add_gpu()), (0, 1));
+    // GPU 0 never ends anything: it gets two plans at most, and the rest goes to GPU 1.
+    let mut sent = BTreeSet::new();
+    for model in (0..MODELS).cycle().take(20) {
+        sent.extend(scene.submit(model, 3));
+    }
+    let plans = scene.plans_of(sent, |plan| plan.gpu.get() == 1);
+    let stuck: Vec<_> = plans.iter().filter(|plan| plan.gpu.get() == 0).collect();
+    assert!((1..=2).contains(&stuck.len()), "{} plans on a GPU that ends none", stuck.len());
+    // It is lost: what it had runs elsewhere.
+    scene.scheduler.remove_gpu(0);
+    let again = scene.plans_of(sequences(stuck), |_| true);
+    assert!(again.iter().all(|plan| plan.gpu.get() == 1));
+    // A model is gone: its requests fail, and others are served.
+    scene.scheduler.remove_model(3);
+    scene.submit(3, 10);
+    scene.until_ended(10);
+    let sent = scene.submit(2, 5);
+    scene.plans_of(sent, |_| true);
+    // A new GPU takes the place of the last one.
+    let gpu = scene.scheduler.add_gpu();
+    scene.scheduler.remove_gpu(1);
+    let sent = scene.submit(1, 5);
+    let plans = scene.plans_of(sent, |_| true);
+    assert!(plans.iter().any(|plan| plan.gpu.get() == gpu), "{plans:?}");
+    let counters = scene.scheduler.counters();
+    let counter = |name| counters.iter().find(|(counter, _)| *counter == name).unwrap().1;
+    assert_eq!((counter("violations"), counter("failed_requests"), counter("dropped_requests")), (0, 10, 0));
+}
+
+#[test]
+fn models_and_gpus_come_and_go_on_one_thread() {
+    models_and_gpus_come_and_go(0);
+}
+
+#[test]
+fn models_and_gpus_come_and_go_on_several_threads() {
+    models_and_gpus_come_and_go(3);
+}
