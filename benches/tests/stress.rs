@@ -67,7 +67,7 @@ fn the_program_says_by_its_exit_code_whether_it_lagged_or_was_asked_for_nonsense
     assert_eq!(code, Some(1), "{text}");
     let report: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert!(report["lagged"].is_string() && report["sent"].is_u64(), "{text}");
-    for nonsense in [&["--models", "0"][..], &["--gpus", "9999"], &["--seconds", "-1"], &["--alpha-ms", "-1"]] {
+    for nonsense in [&["--models", "0"][..], &["--gpus", "99999"], &["--seconds", "-1"], &["--alpha-ms", "-1"]] {
         let (code, text) = stress(nonsense);
         assert_eq!(code, Some(2), "{text}");
     }

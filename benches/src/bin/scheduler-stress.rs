@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 use symphony_benches::stress::{StressPlan, StressReport, run};
-use symphony_scheduler::Delays;
+use symphony_scheduler::{Delays, GPUS_MAX};
+use symphony_scheduler_runtime::SUBCLUSTER_MODELS_MAX;
 use symphony_types::Nanos;
 
 /// Real model and rank threads of the runtime on a real clock; requests and GPUs are objects of this process.
@@ -167,9 +168,9 @@ impl Args {
         if !(self.warmup >= 0.0 && self.warmup.is_finite()) {
             return Err(format!("--warmup {}: expected seconds, not negative", self.warmup));
         }
-        for (name, value) in [("--models", self.models), ("--gpus", self.gpus)] {
-            if value == 0 || value as usize > symphony_scheduler_runtime::SUBCLUSTER_MODELS_MAX {
-                let max = symphony_scheduler_runtime::SUBCLUSTER_MODELS_MAX;
+        let limits = [("--models", self.models, SUBCLUSTER_MODELS_MAX), ("--gpus", self.gpus, GPUS_MAX)];
+        for (name, value, max) in limits {
+            if value == 0 || value as usize > max {
                 return Err(format!("{name} {value}: expected 1 to {max}"));
             }
         }
