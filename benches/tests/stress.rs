@@ -20,7 +20,7 @@ fn gentle(model_threads: u32) -> StressPlan {
         alpha_ms: 0.1,
         beta_ms: 1.0,
         batch_max: 64,
-        slo: Nanos::from_millis(2_000),
+        slo: Nanos::from_millis(1_000),
         delays: Delays { control: delay, guard: delay, ..Delays::default() },
         frame: Nanos::from_micros(50),
         lag_max: Nanos::from_millis(20_000),
