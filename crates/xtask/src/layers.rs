@@ -20,7 +20,7 @@ pub(crate) enum Layer {
 }
 
 /// Every package of the workspace, without its prefix.
-const PACKAGES: [(&str, Layer); 25] = [
+const PACKAGES: [(&str, Layer); 26] = [
     ("types", Layer::Types),
     ("scheduler", Layer::Core),
     ("partitioner", Layer::Core),
@@ -36,6 +36,7 @@ const PACKAGES: [(&str, Layer); 25] = [
     ("telemetry", Layer::Edge),
     ("config", Layer::Edge),
     ("zoo", Layer::Edge),
+    ("sweep", Layer::Edge),
     ("frontend", Layer::Role),
     ("scheduler-runtime", Layer::Role),
     ("backend", Layer::Role),

@@ -1,11 +1,12 @@
 //! `symphony sim`: scenarios in virtual time.
 
 use std::path::Path;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressDrawTarget};
-use symphony_simulator::{GoodputSearch, RunResult, SimulationResult, Trial, meets_slo, simulate};
+use symphony_simulator::{RunResult, SimulationResult};
+use symphony_sweep::{Progress, Run, Sweep};
 use symphony_workload::Scenario;
 
 use super::{table, timeline};
@@ -15,14 +16,29 @@ use crate::exit::bad_input;
 pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
     timeline::check(args)?;
     let scenario = read(args)?;
-    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let threads = args.threads.unwrap_or(cores).max(1);
+    let sweep = Sweep::new(args.threads);
     let begun = Instant::now();
-    let mut requests = 0;
-    let goodput = if args.find_goodput { Some(search(&scenario, threads, &mut requests)?) } else { None };
-    let rate = goodput.unwrap_or(scenario.rate_rps);
-    let runs = in_parallel(&scenario.seeds, threads, |&seed| simulate(&scenario, seed, rate))?;
-    requests += runs.iter().map(|run| run.simulated_requests).sum::<u64>();
+    let requests = AtomicU64::new(0);
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+    let tell = |progress: Progress<'_>| {
+        if let Progress::Trial { requests: more, .. } | Progress::Ran { requests: more, .. } = progress {
+            requests.fetch_add(more, Ordering::Relaxed);
+        }
+        if let Progress::Trial { trial, passed, .. } = progress {
+            let word = if passed { "meets" } else { "misses" };
+            bar.set_message(format!("{:.0} r/s {word} the SLOs (seed {})", trial.rate_rps, trial.seed));
+            bar.tick();
+        }
+    };
+    let goodput = match args.find_goodput {
+        true => sweep.goodputs(std::slice::from_ref(&scenario), &tell)?.pop(),
+        false => None,
+    };
+    bar.finish_and_clear();
+    let rate_rps = goodput.unwrap_or(scenario.rate_rps);
+    let runs: Vec<_> = scenario.seeds.iter().map(|&seed| Run { scenario: &scenario, seed, rate_rps }).collect();
+    let runs = sweep.runs(&runs, &tell)?;
+    let requests = requests.into_inner();
     let result = SimulationResult::new(&scenario, runs, goodput, requests, begun.elapsed().as_secs_f64());
     match args.output {
         Output::Json => println!("{}", serde_json::to_string_pretty(&result)?),
@@ -42,51 +58,6 @@ fn read(args: &SimArgs) -> anyhow::Result<Scenario> {
         std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))
     };
     Scenario::parse(&file, &text, &overrides, &read_csv).map_err(bad_input)
-}
-
-/// Runs the trials of the search on all cores until it has found the goodput.
-fn search(scenario: &Scenario, threads: usize, requests: &mut u64) -> anyhow::Result<f64> {
-    let mut search = GoodputSearch::new(scenario);
-    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-    loop {
-        if let Some(goodput) = search.goodput_rps() {
-            bar.finish_and_clear();
-            return Ok(goodput);
-        }
-        let trials = search.needed();
-        let verdicts = in_parallel(&trials, threads, |trial: &Trial| meets_slo(scenario, trial.seed, trial.rate_rps))?;
-        for (trial, verdict) in trials.iter().zip(verdicts) {
-            *requests += verdict.simulated_requests;
-            search.record(*trial, verdict.passed);
-            let word = if verdict.passed { "meets" } else { "misses" };
-            bar.set_message(format!("{:.0} r/s {word} the SLOs (seed {})", trial.rate_rps, trial.seed));
-            bar.tick();
-        }
-    }
-}
-
-/// Calls `work` for every item, `threads` at a time; results keep the order of the items.
-fn in_parallel<T: Sync, R: Send>(
-    items: &[T],
-    threads: usize,
-    work: impl Fn(&T) -> Result<R, symphony_simulator::Error> + Sync,
-) -> anyhow::Result<Vec<R>> {
-    let next = std::sync::atomic::AtomicUsize::new(0);
-    let results: Mutex<Vec<Option<Result<R, _>>>> = Mutex::new(items.iter().map(|_| None).collect());
-    std::thread::scope(|scope| {
-        for _ in 0..threads.min(items.len()) {
-            scope.spawn(|| {
-                loop {
-                    let index = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-                    let Some(item) = items.get(index) else { return };
-                    let result = work(item);
-                    results.lock().unwrap_or_else(std::sync::PoisonError::into_inner)[index] = Some(result);
-                }
-            });
-        }
-    });
-    let results = results.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    Ok(results.into_iter().flatten().collect::<Result<Vec<_>, _>>()?)
 }
 
 fn show(result: &SimulationResult) {

@@ -1,0 +1,124 @@
+//! Many searches for goodput at once: a worker takes whatever trial some search surely needs.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use symphony_simulator::{Error, GoodputSearch, Trial, meets_slo};
+use symphony_workload::Scenario;
+
+use crate::sweep::Progress;
+
+/// One search and the trials of it that are being run.
+struct Search {
+    steps: GoodputSearch,
+    running: Vec<Trial>,
+}
+
+/// What the workers share.
+struct Board {
+    searches: Vec<Search>,
+    /// Searches that are over, so that workers know when to go home.
+    open: usize,
+    failed: Option<(usize, Error)>,
+}
+
+impl Board {
+    /// A trial that is needed and that nobody runs yet, of the earliest search that has one.
+    fn take(&mut self) -> Option<(usize, Trial)> {
+        for (index, search) in self.searches.iter_mut().enumerate() {
+            let needed = search.steps.needed();
+            if let Some(&trial) = needed.iter().find(|trial| !search.running.contains(trial)) {
+                search.running.push(trial);
+                return Some((index, trial));
+            }
+        }
+        None
+    }
+
+    /// Whether there is nothing left to wait for.
+    fn over(&self) -> bool {
+        self.open == 0 || self.failed.is_some()
+    }
+}
+
+/// Sends the other workers home if this one panics: the trial that they would wait for never ends.
+struct Rescue<'a> {
+    board: &'a Mutex<Board>,
+    news: &'a Condvar,
+}
+
+impl Drop for Rescue<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.board.lock().unwrap_or_else(PoisonError::into_inner).open = 0;
+            self.news.notify_all();
+        }
+    }
+}
+
+pub(crate) fn find_all(
+    scenarios: &[Scenario],
+    threads: usize,
+    progress: &(dyn Fn(Progress<'_>) + Sync),
+) -> Result<Vec<f64>, Error> {
+    let searches: Vec<_> =
+        scenarios.iter().map(|scenario| Search { steps: GoodputSearch::new(scenario), running: Vec::new() }).collect();
+    let open = searches.iter().filter(|search| search.steps.goodput_rps().is_none()).count();
+    let board = Mutex::new(Board { searches, open, failed: None });
+    let news = Condvar::new();
+    let lock = || -> MutexGuard<'_, Board> { board.lock().unwrap_or_else(PoisonError::into_inner) };
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                let _rescue = Rescue { board: &board, news: &news };
+                let mut guard = lock();
+                while !guard.over() {
+                    let Some((index, trial)) = guard.take() else {
+                        guard = news.wait(guard).unwrap_or_else(PoisonError::into_inner);
+                        continue;
+                    };
+                    drop(guard);
+                    let scenario = &scenarios[index];
+                    let verdict = meets_slo(scenario, trial.seed, trial.rate_rps);
+                    guard = lock();
+                    guard.note(scenario, index, trial, verdict, progress);
+                    news.notify_all();
+                }
+            });
+        }
+    });
+    let board = board.into_inner().unwrap_or_else(PoisonError::into_inner);
+    match board.failed {
+        Some((_, error)) => Err(error),
+        None => Ok(board.searches.iter().map(|search| search.steps.goodput_rps().unwrap_or(0.0)).collect()),
+    }
+}
+
+impl Board {
+    fn note(
+        &mut self,
+        scenario: &Scenario,
+        index: usize,
+        trial: Trial,
+        verdict: Result<symphony_simulator::Verdict, Error>,
+        progress: &(dyn Fn(Progress<'_>) + Sync),
+    ) {
+        let search = &mut self.searches[index];
+        search.running.retain(|running| *running != trial);
+        match verdict {
+            Ok(verdict) => {
+                let (passed, requests) = (verdict.passed, verdict.simulated_requests);
+                search.steps.record(trial, passed);
+                progress(Progress::Trial { scenario, trial, passed, requests });
+                if let Some(goodput_rps) = search.steps.goodput_rps() {
+                    self.open -= 1;
+                    progress(Progress::Found { scenario, goodput_rps });
+                }
+            }
+            Err(error) => {
+                if self.failed.as_ref().is_none_or(|(earlier, _)| index < *earlier) {
+                    self.failed = Some((index, error));
+                }
+            }
+        }
+    }
+}

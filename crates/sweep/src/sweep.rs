@@ -1,0 +1,97 @@
+//! What callers see.
+
+use std::num::NonZero;
+
+use symphony_simulator::{Error, RunResult, Trial, simulate};
+use symphony_workload::Scenario;
+
+use crate::goodputs;
+use crate::map::in_parallel;
+
+/// One run to be made.
+#[derive(Clone, Copy, Debug)]
+pub struct Run<'a> {
+    /// What.
+    pub scenario: &'a Scenario,
+    /// With which seed.
+    pub seed: u64,
+    /// At which total rate, in requests per second.
+    pub rate_rps: f64,
+}
+
+/// What has just ended; told on the thread that did it, in no particular order.
+#[derive(Clone, Copy, Debug)]
+pub enum Progress<'a> {
+    /// A trial of a search.
+    Trial {
+        /// The search's scenario.
+        scenario: &'a Scenario,
+        /// Rate and seed.
+        trial: Trial,
+        /// Every model's p99 met its SLO.
+        passed: bool,
+        /// Requests simulated.
+        requests: u64,
+    },
+    /// A search.
+    Found {
+        /// Its scenario.
+        scenario: &'a Scenario,
+        /// In requests per second.
+        goodput_rps: f64,
+    },
+    /// A run.
+    Ran {
+        /// Its scenario.
+        scenario: &'a Scenario,
+        /// Requests simulated.
+        requests: u64,
+    },
+}
+
+/// Runs simulations, so many at the same time.
+#[derive(Clone, Copy, Debug)]
+pub struct Sweep {
+    threads: usize,
+}
+
+impl Sweep {
+    /// With this many threads; as many as there are cores if `None`, and never none.
+    #[must_use]
+    pub fn new(threads: Option<usize>) -> Self {
+        let cores = || std::thread::available_parallelism().map_or(1, NonZero::get);
+        Self { threads: threads.unwrap_or_else(cores).max(1) }
+    }
+
+    /// The goodput of each scenario in requests per second: the highest total rate at which every model's p99 meets its
+    /// SLO in the median of the scenario's seeds.
+    ///
+    /// # Errors
+    /// As [`simulate`]; of several, that of the earliest scenario that was found to have one.
+    pub fn goodputs(
+        &self,
+        scenarios: &[Scenario],
+        progress: &(dyn Fn(Progress<'_>) + Sync),
+    ) -> Result<Vec<f64>, Error> {
+        goodputs::find_all(scenarios, self.threads, progress)
+    }
+
+    /// The result of each run, in the order given.
+    ///
+    /// # Errors
+    /// As [`simulate`]; of several, that of the earliest run.
+    pub fn runs(&self, runs: &[Run<'_>], progress: &(dyn Fn(Progress<'_>) + Sync)) -> Result<Vec<RunResult>, Error> {
+        let results = in_parallel(runs, self.threads, |run| {
+            let result = simulate(run.scenario, run.seed, run.rate_rps)?;
+            progress(Progress::Ran { scenario: run.scenario, requests: result.simulated_requests });
+            Ok(result)
+        });
+        results.into_iter().collect()
+    }
+
+    /// Calls `work` for each item, as many at a time as there are threads; results keep the order of the items. For
+    /// experiments that are no runs of a scenario.
+    pub fn map<T: Sync, R: Send>(&self, items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+        in_parallel(items, self.threads, work)
+    }
+}
