@@ -55,6 +55,18 @@ impl Histogram {
         if index == BUCKETS - 1 { Some(self.max) } else { Some(middle(index).min(self.max)) }
     }
 
+    /// Every span that was seen, as the middle of its bucket, with the share of all spans that are no longer; rising.
+    pub(crate) fn cumulative(&self) -> Vec<(Nanos, f64)> {
+        let mut seen = 0;
+        let filled = self.counts.iter().enumerate().filter(|&(_, &count)| count > 0);
+        let points = filled.map(|(index, &count)| {
+            seen += count;
+            let span = if index == BUCKETS - 1 { self.max } else { middle(index).min(self.max) };
+            (span, seen as f64 / self.count as f64)
+        });
+        points.collect()
+    }
+
     /// The smallest span that at least the share `quantile` of all recorded spans do not exceed.
     pub(crate) fn quantile(&self, quantile: f64) -> Option<Nanos> {
         self.at_rank(rank_of(quantile, self.count))
@@ -99,6 +111,15 @@ mod tests {
     fn an_empty_histogram_has_no_quantile() {
         assert_eq!(Histogram::new().quantile(0.5), None);
         assert_eq!(Histogram::new().max(), None);
+    }
+
+    #[test]
+    fn shares_rise_to_one() {
+        let mut histogram = Histogram::new();
+        [1, 2, 2, 1 << 45].iter().for_each(|us| histogram.record(Nanos::new(us * 10_000)));
+        let shares: Vec<_> = histogram.cumulative().iter().map(|point| point.1).collect();
+        assert_eq!(shares, [0.25, 0.75, 1.0]);
+        assert_eq!(histogram.cumulative()[2].0, Nanos::new((1 << 45) * 10_000));
     }
 
     #[test]

@@ -61,6 +61,9 @@ pub struct RunResult {
     pub batch_size_by_request: BTreeMap<u32, u64>,
     /// From arrival to the start on the GPU.
     pub queueing_ms: Queueing,
+    /// The same as a distribution: milliseconds, and the share of executed requests that waited no longer; rising.
+    #[serde(skip)]
+    pub queueing_cdf: Vec<(f64, f64)>,
     /// Per model, in the order of the scenario.
     pub models: Vec<ModelResult>,
     /// Requests simulated, those outside of the counted time included.

@@ -183,6 +183,12 @@ impl Tally {
                 max: ms(self.queueing.max()),
                 mean: ms(self.queueing.mean()),
             },
+            queueing_cdf: self
+                .queueing
+                .cumulative()
+                .iter()
+                .map(|&(span, share)| (span.as_millis_f64(), share))
+                .collect(),
             models: scenario.models.iter().zip(&self.models).map(|(spec, model)| model.result(&spec.name)).collect(),
             simulated_requests: self.simulated,
         }
