@@ -2,5 +2,6 @@
 
 mod get;
 mod help;
+mod paper;
 mod profile;
 mod sim;

@@ -35,6 +35,8 @@ pub(crate) enum Command {
     Load(Box<crate::tools::load::LoadArgs>),
     /// Simulate a scenario in virtual time with the scheduler's own decisions.
     Sim(SimArgs),
+    /// Make a paper's table or figure again: CSV, SVG, and a page that compares.
+    Paper(PaperArgs),
 }
 
 #[derive(Debug, Args)]
@@ -267,4 +269,20 @@ pub(crate) struct SimArgs {
     /// For people or for programs.
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     pub(crate) output: Output,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PaperArgs {
+    /// A name from the list, `list`, or `all`.
+    #[arg(value_name = "LIST|NAME|all")]
+    pub(crate) name: String,
+    /// Where the files go; made if it is not there. The repository keeps them in docs/papers.
+    #[arg(long, value_name = "DIR", default_value = "papers")]
+    pub(crate) out: PathBuf,
+    /// Short runs, one seed, few points: about a minute for all.
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Runs at the same time; the number of cores if not given.
+    #[arg(long)]
+    pub(crate) threads: Option<usize>,
 }

@@ -47,6 +47,7 @@ fn main() -> ExitCode {
             Command::Profile(args) => tools::profile::run(&args),
             Command::Load(args) => tools::load::run(&args).await,
             Command::Sim(args) => tools::sim::run(&args),
+            Command::Paper(args) => tools::paper::run(&args),
         }
     });
     // Blocking threads (a model that loads, an executor that runs) must not hold up the end.

@@ -20,7 +20,7 @@ pub(crate) enum Layer {
 }
 
 /// Every package of the workspace, without its prefix.
-const PACKAGES: [(&str, Layer); 26] = [
+const PACKAGES: [(&str, Layer); 27] = [
     ("types", Layer::Types),
     ("scheduler", Layer::Core),
     ("partitioner", Layer::Core),
@@ -42,6 +42,7 @@ const PACKAGES: [(&str, Layer); 26] = [
     ("backend", Layer::Role),
     ("control-plane", Layer::Role),
     ("symphony", Layer::Program),
+    ("paper", Layer::Program),
     ("testkit", Layer::Program),
     ("xtask", Layer::Program),
     ("tests", Layer::Program),

@@ -3,6 +3,7 @@
 pub(crate) mod get;
 pub(crate) mod load;
 pub(crate) mod model;
+pub(crate) mod paper;
 pub(crate) mod profile;
 pub(crate) mod sim;
 mod table;

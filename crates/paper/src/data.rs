@@ -1,0 +1,106 @@
+//! The papers' values: tables as printed, and what the text says in words. The files are in `data/`; the crate's README
+//! says where they come from.
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+/// One row of seed 000, Table 2.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Table2Row {
+    pub(crate) window_ms: f64,
+    pub(crate) avg_request_rate_rps: f64,
+    pub(crate) mean_rpw: f64,
+    pub(crate) frontends: usize,
+    pub(crate) std_rpw: f64,
+    pub(crate) backends: usize,
+}
+
+/// One row of seed 000, Table 4.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Table4Row {
+    pub(crate) gpus: u32,
+    pub(crate) model: String,
+    pub(crate) alpha_ms: f64,
+    pub(crate) beta_ms: f64,
+    pub(crate) slo_ms: f64,
+    pub(crate) nocoord_rps: f64,
+    pub(crate) stagger_bs: u32,
+    pub(crate) stagger_rps: f64,
+    pub(crate) symphony_rps: f64,
+    pub(crate) clockwork_rps: f64,
+    pub(crate) nexus_rps: f64,
+}
+
+/// One model of seed 000, Tables 5 and 6.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct ZooRow {
+    pub(crate) name: String,
+    pub(crate) alpha_ms: f64,
+    pub(crate) beta_ms: f64,
+    pub(crate) beta_over_alpha: f64,
+    pub(crate) slo_ms: f64,
+}
+
+/// What a paper's text says about a figure.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Claim {
+    figure: String,
+    key: String,
+    pub(crate) low: f64,
+    pub(crate) high: f64,
+    pub(crate) section: String,
+    pub(crate) words: String,
+}
+
+fn rows<T: DeserializeOwned>(text: &str) -> Vec<T> {
+    let rows = csv::Reader::from_reader(text.as_bytes()).into_deserialize().collect::<Result<_, _>>();
+    rows.expect("the crate's data files are read by its tests")
+}
+
+pub(crate) fn table2() -> Vec<Table2Row> {
+    rows(include_str!("../data/symphony_table2_frontends.csv"))
+}
+
+pub(crate) fn table4() -> Vec<Table4Row> {
+    rows(include_str!("../data/symphony_table4.csv"))
+}
+
+/// Table 5: profiles on a 1080Ti.
+pub(crate) fn zoo_1080ti() -> Vec<ZooRow> {
+    rows(include_str!("../data/symphony_table5_1080ti.csv"))
+}
+
+/// Table 6: profiles on an A100.
+pub(crate) fn zoo_a100() -> Vec<ZooRow> {
+    rows(include_str!("../data/symphony_table6_a100.csv"))
+}
+
+/// The model of Table 5 with this name.
+pub(crate) fn model_1080ti(name: &str) -> ZooRow {
+    let found = zoo_1080ti().into_iter().find(|row| row.name == name);
+    found.unwrap_or_else(|| panic!("Table 5 has no {name}"))
+}
+
+/// What the text says about a figure.
+pub(crate) fn claim(figure: &str, key: &str) -> Claim {
+    let claims: Vec<Claim> = rows(include_str!("../data/claims.csv"));
+    let found = claims.into_iter().find(|claim| claim.figure == figure && claim.key == key);
+    found.unwrap_or_else(|| panic!("data/claims.csv says nothing about {key} of {figure}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_file_reads_and_the_zoo_is_as_large_as_the_tables() {
+        assert_eq!((table2().len(), table4().len()), (4, 2));
+        assert_eq!((zoo_1080ti().len(), zoo_a100().len()), (35, 37));
+        assert_eq!(model_1080ti("BERT").slo_ms, 56.0);
+        assert_eq!(claim("symphony-fig6", "a100_gt2").low, 5.7);
+        for row in zoo_1080ti().iter().chain(&zoo_a100()) {
+            let ratio = row.beta_ms / row.alpha_ms;
+            assert!((ratio / row.beta_over_alpha - 1.0).abs() < 0.02, "{row:?}");
+        }
+    }
+}

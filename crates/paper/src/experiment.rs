@@ -1,0 +1,109 @@
+//! The list of what can be reproduced.
+
+use anyhow::Result;
+
+use crate::experiments as e;
+use crate::lab::Lab;
+use crate::report::Report;
+
+/// A paper.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Paper {
+    /// Seed 000.
+    Symphony,
+    /// Seed 002.
+    Nexus,
+}
+
+impl Paper {
+    /// Title and authors.
+    #[must_use]
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Symphony => "Symphony: Optimized Model Serving using Centralized Orchestration (Chen et al.)",
+            Self::Nexus => {
+                "Nexus: A GPU Cluster Engine for Accelerating DNN-Based Video Analysis (Shen et al., SOSP 2019)"
+            }
+        }
+    }
+}
+
+/// A table or figure of a paper.
+#[derive(Clone, Copy)]
+pub struct Experiment {
+    /// As on the command line.
+    pub name: &'static str,
+    /// Whose.
+    pub paper: Paper,
+    /// As the paper calls it.
+    pub figure: &'static str,
+    /// What it shows, in one line.
+    pub what: &'static str,
+    /// Carries it out.
+    pub run: fn(&Lab<'_>) -> Result<Report>,
+}
+
+macro_rules! experiment {
+    ($name:literal, $paper:ident, $figure:literal, $what:literal, $module:ident) => {
+        Experiment { name: $name, paper: Paper::$paper, figure: $figure, what: $what, run: e::$module::run }
+    };
+}
+
+/// Everything, in the order of the papers.
+pub const EXPERIMENTS: &[Experiment] = &[
+    experiment!(
+        "symphony-table2",
+        Symphony,
+        "Table 2",
+        "several frontends make request counts fluctuate",
+        symphony_table2
+    ),
+    experiment!(
+        "symphony-fig1",
+        Symphony,
+        "Figure 1",
+        "several frontends cost a distributed scheduler goodput",
+        symphony_fig1
+    ),
+    experiment!(
+        "symphony-fig4",
+        Symphony,
+        "Figure 4",
+        "goodput of deferral over eager, over many workloads",
+        symphony_fig4
+    ),
+    experiment!("symphony-fig6", Symphony, "Figure 6", "goodput on the model zoo with 64 GPUs", symphony_fig6),
+    experiment!("symphony-fig7", Symphony, "Figure 7", "goodput by SLO, popularity and burstiness", symphony_fig7),
+    experiment!(
+        "symphony-table4",
+        Symphony,
+        "Table 4",
+        "goodput of two models on 8 GPUs against the analytic bound",
+        symphony_table4
+    ),
+    experiment!("symphony-fig8", Symphony, "Figure 8", "in what batch sizes requests run", symphony_fig8),
+    experiment!("symphony-fig9", Symphony, "Figure 9", "how long requests wait", symphony_fig9),
+    experiment!(
+        "symphony-fig10",
+        Symphony,
+        "Figure 10",
+        "goodput under overload, GPU use under partial load",
+        symphony_fig10
+    ),
+    experiment!(
+        "symphony-fig11",
+        Symphony,
+        "Figure 11",
+        "the scheduler's speed by threads, goodput by GPUs",
+        symphony_fig11
+    ),
+    experiment!("symphony-fig13", Symphony, "Figure 13", "what network latency costs", symphony_fig13),
+    experiment!("nexus-fig5", Nexus, "Figure 5", "bad rate of lazy dropping by α", nexus_fig5),
+    experiment!("nexus-fig9", Nexus, "Figure 9", "throughput of lazy and early drop by α", nexus_fig9),
+];
+
+/// The experiment of this name.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static Experiment> {
+    EXPERIMENTS.iter().find(|experiment| experiment.name == name)
+}

@@ -1,0 +1,36 @@
+//! What Table 4 and Figures 8 and 9 of seed 000 share: one model on 8 GPUs, Poisson, no network (section 5.2.2).
+
+use anyhow::Result;
+use symphony_simulator::RunResult;
+
+use crate::data::Table4Row;
+use crate::lab::Lab;
+use crate::setup::{Models, Setup};
+use crate::system::{self, System};
+
+/// The systems of the paper and of ours, in the order in which they are drawn.
+pub(crate) const SYSTEMS: [System; 7] = [
+    system::SYMPHONY,
+    system::AUTO,
+    system::EAGER,
+    system::EAGER_PRUNE,
+    system::CLOCKWORK,
+    system::NEXUS_1,
+    system::NEXUS_8,
+];
+
+/// One row's scenario, with the default policy.
+pub(crate) fn setup(lab: &Lab<'_>, row: &Table4Row) -> Setup {
+    let Table4Row { model, alpha_ms, beta_ms, slo_ms, .. } = row.clone();
+    let models = vec![Models { name: model.clone(), count: 1, alpha_ms, beta_ms, slo_ms }];
+    lab.setup(&format!("table 4, {model}"), row.gpus, models)
+}
+
+/// Each known system's run of one row at its own goodput.
+pub(crate) fn at_goodput(lab: &Lab<'_>, row: &Table4Row) -> Result<Vec<(System, f64, RunResult)>> {
+    let systems = lab.known(&SYSTEMS);
+    let setups: Vec<_> = systems.iter().map(|system| setup(lab, row).with_policy(system.policy)).collect();
+    let goodputs = lab.goodputs(&setups)?;
+    let runs = lab.runs(&setups.into_iter().zip(goodputs.iter().copied()).collect::<Vec<_>>())?;
+    Ok(systems.into_iter().zip(goodputs).zip(runs).map(|((system, goodput), run)| (system, goodput, run)).collect())
+}

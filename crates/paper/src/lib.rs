@@ -1,0 +1,16 @@
+//! Tables and figures of the papers, made again with our own policies, and put beside the papers' values.
+
+mod data;
+mod experiment;
+mod experiments;
+mod lab;
+mod page;
+mod plot;
+mod report;
+mod setup;
+mod system;
+
+pub use experiment::{EXPERIMENTS, Experiment, Paper, find};
+pub use lab::{Lab, Size, Step};
+pub use page::{Outcome, write_index, write_report};
+pub use report::{Comparison, Reading, Report};

@@ -1,0 +1,80 @@
+//! The systems that figures compare: a policy of a scenario, and how it looks in every plot.
+
+use crate::plot::{Marker, Style};
+
+/// A system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct System {
+    /// In CSV files.
+    pub(crate) key: &'static str,
+    /// In plots and pages.
+    pub(crate) label: &'static str,
+    /// The scenario's `policy`, as TOML.
+    pub(crate) policy: &'static str,
+    colour: &'static str,
+    marker: Marker,
+}
+
+impl System {
+    pub(crate) fn style(&self) -> Style {
+        Style::new(self.label, self.colour, self.marker)
+    }
+}
+
+/// Deferred batch scheduling (seed 000, section 4.3).
+pub(crate) const SYMPHONY: System =
+    System { key: "symphony", label: "symphony", policy: r#""symphony""#, colour: "#0072B2", marker: Marker::Circle };
+/// Chooses trigger and target by itself.
+pub(crate) const AUTO: System =
+    System { key: "auto", label: "auto", policy: r#""auto""#, colour: "#D55E00", marker: Marker::Diamond };
+/// Deferral with the drop rule that the paper's text describes (seed 000, section 4.3, third question).
+pub(crate) const SYMPHONY_PRUNE: System = System {
+    key: "symphony-prune",
+    label: "symphony, pruning",
+    policy: r#"{ name = "symphony", drop = "prune" }"#,
+    colour: "#7fb2d6",
+    marker: Marker::Circle,
+};
+/// The strong work-conserving rival.
+pub(crate) const EAGER: System =
+    System { key: "eager", label: "eager", policy: r#""eager""#, colour: "#009E73", marker: Marker::Up };
+/// Eager with lazy drops: what seed 002 calls lazy dropping, after Clipper.
+pub(crate) const EAGER_PRUNE: System = System {
+    key: "eager-prune",
+    label: "eager, lazy drop",
+    policy: r#"{ name = "symphony", trigger = "eager", drop = "prune" }"#,
+    colour: "#7a8793",
+    marker: Marker::Square,
+};
+/// Seed 000's baseline [6].
+pub(crate) const CLOCKWORK: System = System {
+    key: "clockwork",
+    label: "clockwork",
+    policy: r#""clockwork""#,
+    colour: "#E69F00",
+    marker: Marker::Square,
+};
+/// Seed 002 with one frontend.
+pub(crate) const NEXUS_1: System = System {
+    key: "nexus-1fe",
+    label: "nexus, 1 frontend",
+    policy: r#"{ name = "nexus", frontends = 1 }"#,
+    colour: "#CC79A7",
+    marker: Marker::Down,
+};
+/// Seed 002 with eight frontends.
+pub(crate) const NEXUS_8: System = System {
+    key: "nexus-8fe",
+    label: "nexus, 8 frontends",
+    policy: r#"{ name = "nexus", frontends = 8 }"#,
+    colour: "#882255",
+    marker: Marker::Down,
+};
+/// Flex with preemption.
+pub(crate) const SHEPHERD: System =
+    System { key: "shepherd", label: "shepherd", policy: r#""shepherd""#, colour: "#56B4E9", marker: Marker::Cross };
+
+/// A timeout as Triton's dynamic batcher has it, fitted to one SLO: it cannot know better.
+pub(crate) fn timeout_policy(timeout_ms: f64) -> String {
+    format!(r#"{{ name = "symphony", trigger = {{ timeout_ms = {timeout_ms:?} }} }}"#)
+}

@@ -1,0 +1,184 @@
+//! The quick variant of everything: files, structure, and values loosely against the papers. Virtual time, so these are real
+//! bounds and no luck.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use symphony_paper::{EXPERIMENTS, Lab, Outcome, Report, Size, write_index, write_report};
+
+fn carried_out(name: &str) -> Outcome {
+    let experiment = symphony_paper::find(name).unwrap();
+    let lab = Lab::new(Size::Quick, None, &|_| {});
+    Outcome { experiment, report: (experiment.run)(&lab).unwrap() }
+}
+
+#[track_caller]
+fn ours(report: &Report, key: &str) -> f64 {
+    let comparison = report.comparison(key).unwrap_or_else(|| panic!("no comparison {key}"));
+    comparison.ours.unwrap_or_else(|| panic!("{key} has no value of ours"))
+}
+
+#[track_caller]
+fn ratio_at_least(report: &Report, key: &str, least: f64) {
+    let ratio = report.comparison(key).and_then(|comparison| comparison.ratio());
+    assert!(ratio.is_some_and(|ratio| ratio >= least), "{key}: {ratio:?} of the paper's value, expected {least}");
+}
+
+/// Writes the files of a report twice, from two runs where it is cheap, and looks at them.
+fn check_files(outcome: &Outcome) {
+    let folder = tempfile::tempdir().unwrap();
+    write_report(folder.path(), outcome).unwrap();
+    let name = outcome.experiment.name;
+    let page = fs::read_to_string(folder.path().join(format!("{name}.md"))).unwrap();
+    assert!(page.contains("## The paper's values and ours") && page.contains("## Differences"), "{page}");
+    let mut kinds = BTreeSet::new();
+    for entry in fs::read_dir(folder.path()).unwrap() {
+        let path = entry.unwrap().path();
+        let (file, text) = (path.file_name().unwrap().to_str().unwrap().to_owned(), fs::read_to_string(&path).unwrap());
+        kinds.insert(path.extension().unwrap().to_str().unwrap().to_owned());
+        assert!(file.starts_with(name) && text.len() < 200_000, "{file} has {} bytes", text.len());
+        assert!(file.ends_with(".md") || page.contains(&format!("({file})")), "the page does not lead to {file}");
+        assert!(!text.contains("NaN"), "{file} has no number where one belongs");
+        if file.ends_with(".svg") {
+            let balanced = ["<text", "<polyline", "<svg"].iter().all(|tag| text.contains(tag) || *tag == "<polyline");
+            assert!(balanced && text.ends_with("</svg>\n"), "{file}");
+        }
+        if file.ends_with(".csv") {
+            assert!(text.lines().count() > 2, "{file}: {text}");
+        }
+    }
+    assert_eq!(kinds.into_iter().collect::<Vec<_>>(), ["csv", "md", "svg"]);
+}
+
+#[test]
+fn symphony_table2_has_the_papers_spread() {
+    let outcome = carried_out("symphony-table2");
+    check_files(&outcome);
+    for comparison in &outcome.report.comparisons {
+        let ratio = comparison.ratio().unwrap();
+        assert!((0.93..1.07).contains(&ratio), "{}: {ratio} of the paper's", comparison.what);
+    }
+}
+
+#[test]
+fn symphony_fig1_loses_goodput_by_frontends() {
+    let outcome = carried_out("symphony-fig1");
+    check_files(&outcome);
+    assert!((0.03..0.5).contains(&ours(&outcome.report, "loss")));
+}
+
+#[test]
+fn symphony_table4_reaches_the_paper_and_stays_below_the_bound() {
+    let outcome = carried_out("symphony-table4");
+    check_files(&outcome);
+    ratio_at_least(&outcome.report, "resnet50_symphony", 0.95);
+    ratio_at_least(&outcome.report, "inceptionresnetv2_symphony", 0.95);
+    assert!(ours(&outcome.report, "resnet50_symphony") < 5839.0);
+    assert!(ours(&outcome.report, "inceptionresnetv2_symphony") < 1083.0);
+}
+
+#[test]
+fn symphony_fig4_waiting_pays_where_batches_matter() {
+    let outcome = carried_out("symphony-fig4");
+    check_files(&outcome);
+    assert!(ours(&outcome.report, "densenet_30ms_most") > 1.05);
+    assert!(ours(&outcome.report, "bert_least") > 0.8);
+    assert!(ours(&outcome.report, "no_worse_share_symphony_1") > 0.5);
+}
+
+#[test]
+fn symphony_fig6_serves_the_zoo() {
+    let outcome = carried_out("symphony-fig6");
+    check_files(&outcome);
+    for comparison in &outcome.report.comparisons {
+        // Only where this build has the baselines.
+        let Some(over) = comparison.ours.filter(|_| comparison.unit == "×") else { continue };
+        assert!(over > 1.0, "{}: {over}", comparison.what);
+    }
+}
+
+#[test]
+fn symphony_fig7_grows_with_the_slo() {
+    let outcome = carried_out("symphony-fig7");
+    check_files(&outcome);
+    let folder = tempfile::tempdir().unwrap();
+    write_report(folder.path(), &outcome).unwrap();
+    let rows = fs::read_to_string(folder.path().join("symphony-fig7.csv")).unwrap();
+    let goodput = |row: &&str| row.rsplit_once(',').unwrap().1.parse::<f64>().unwrap();
+    for mix in ["even_poisson", "zipf_bursty"] {
+        let found: Vec<_> = rows.lines().filter(|row| row.starts_with(mix) && row.contains(",symphony,")).collect();
+        let goodputs: Vec<_> = found.iter().map(goodput).collect();
+        assert!(goodputs.len() == 3 && goodputs.is_sorted() && goodputs[0] > 5_000.0, "{mix}: {goodputs:?}");
+    }
+}
+
+#[test]
+fn symphony_fig8_runs_batches_of_the_staggered_size() {
+    let outcome = carried_out("symphony-fig8");
+    check_files(&outcome);
+    assert!(ours(&outcome.report, "resnet50_symphony") >= 14.0);
+    assert!(ours(&outcome.report, "inceptionresnetv2_symphony") >= 7.0);
+}
+
+#[test]
+fn symphony_fig9_shows_waits() {
+    check_files(&carried_out("symphony-fig9"));
+}
+
+#[test]
+fn symphony_fig10_is_flat_and_idle_in_proportion() {
+    let outcome = carried_out("symphony-fig10");
+    check_files(&outcome);
+    assert!(ours(&outcome.report, "flat_symphony") > 0.95);
+    assert!(ours(&outcome.report, "idle_error_symphony") < 0.08);
+    assert!(ours(&outcome.report, "flat_eager-prune") < ours(&outcome.report, "flat_symphony"));
+}
+
+#[test]
+fn symphony_fig11_grows_with_the_gpus() {
+    let outcome = carried_out("symphony-fig11");
+    check_files(&outcome);
+    assert!(ours(&outcome.report, "linear") > 0.95);
+}
+
+#[test]
+fn symphony_fig13_hardly_feels_rdma() {
+    let outcome = carried_out("symphony-fig13");
+    check_files(&outcome);
+    assert!(ours(&outcome.report, "rdma_kept") > 0.96);
+}
+
+#[test]
+fn nexus_fig5_and_fig9_early_drop_beats_lazy_drop() {
+    let outcome = carried_out("nexus-fig5");
+    check_files(&outcome);
+    assert!(ours(&outcome.report, "poisson_worse") > 0.03);
+    let outcome = carried_out("nexus-fig9");
+    check_files(&outcome);
+    assert!(ours(&outcome.report, "early_over_lazy") > 1.1);
+}
+
+#[test]
+fn the_same_experiment_gives_the_same_bytes_and_the_index_leads_to_its_page() {
+    let bytes = |threads| {
+        let lab = Lab::new(Size::Quick, Some(threads), &|_| {});
+        let experiment = symphony_paper::find("symphony-table4").unwrap();
+        let outcome = Outcome { experiment, report: (experiment.run)(&lab).unwrap() };
+        let folder = tempfile::tempdir().unwrap();
+        write_report(folder.path(), &outcome).unwrap();
+        write_index(folder.path(), &[outcome]).unwrap();
+        let files = ["symphony-table4.md", "symphony-table4.svg", "symphony-table4.csv", "README.md"];
+        files.map(|file| fs::read_to_string(folder.path().join(file)).unwrap())
+    };
+    let first = bytes(1);
+    assert_eq!(first, bytes(3));
+    assert!(first[3].contains("[Table 4](symphony-table4.md)"), "{}", first[3]);
+}
+
+#[test]
+fn names_are_unambiguous() {
+    let names: BTreeSet<_> = EXPERIMENTS.iter().map(|experiment| experiment.name).collect();
+    assert_eq!(names.len(), EXPERIMENTS.len());
+    let ours = |name: &&str| name.starts_with("symphony-") || name.starts_with("nexus-");
+    assert!(names.iter().all(ours) && symphony_paper::find("fig9").is_none());
+}

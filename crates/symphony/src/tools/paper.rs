@@ -1,0 +1,79 @@
+//! `symphony paper`: tables and figures of the papers, made again.
+
+use std::time::Instant;
+
+use anyhow::Context as _;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use symphony_paper::{EXPERIMENTS, Experiment, Lab, Outcome, Size, Step, find, write_index, write_report};
+
+use super::table;
+use crate::cli::PaperArgs;
+use crate::exit::bad_input;
+
+pub(crate) fn run(args: &PaperArgs) -> anyhow::Result<()> {
+    let chosen: Vec<&'static Experiment> = match args.name.as_str() {
+        name if name.eq_ignore_ascii_case("list") => {
+            list();
+            return Ok(());
+        }
+        "all" => EXPERIMENTS.iter().collect(),
+        name => vec![find(name).ok_or_else(|| unknown(name))?],
+    };
+    std::fs::create_dir_all(&args.out).with_context(|| format!("cannot make {}", args.out.display()))?;
+
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+    bar.set_style(ProgressStyle::with_template("{prefix} [{elapsed}] {msg}")?);
+    let tell = |Step { done, of, what }: Step<'_>| {
+        bar.set_message(format!("{done}/{of} {what}"));
+        bar.tick();
+    };
+    let lab = Lab::new(if args.quick { Size::Quick } else { Size::Full }, args.threads, &tell);
+    let began = Instant::now();
+    let mut outcomes = Vec::new();
+    for experiment in chosen {
+        bar.set_prefix(experiment.name);
+        let begun = Instant::now();
+        let outcome = Outcome { experiment, report: (experiment.run)(&lab)? };
+        write_report(&args.out, &outcome)?;
+        let page = args.out.join(format!("{}.md", experiment.name));
+        bar.suspend(|| eprintln!("{} in {:.1} s", page.display(), begun.elapsed().as_secs_f64()));
+        outcomes.push(outcome);
+    }
+    bar.finish_and_clear();
+    if args.name == "all" {
+        write_index(&args.out, &outcomes)?;
+        eprintln!("{} in {:.0} s", args.out.join("README.md").display(), began.elapsed().as_secs_f64());
+    }
+    outcomes.iter().for_each(show);
+    Ok(())
+}
+
+fn list() {
+    let rows: Vec<_> =
+        EXPERIMENTS.iter().map(|e| vec![e.name.to_owned(), e.figure.to_owned(), e.what.to_owned()]).collect();
+    table::print(&["NAME", "IN THE PAPER", "WHAT"], &rows);
+}
+
+fn unknown(name: &str) -> anyhow::Error {
+    let names: Vec<_> = EXPERIMENTS.iter().map(|experiment| experiment.name).collect();
+    bad_input(format!("there is no table or figure `{name}`; expected list, all, or one of {}", names.join(", ")))
+}
+
+/// The comparisons, for people.
+fn show(outcome: &Outcome) {
+    println!("{}: {}", outcome.experiment.name, outcome.experiment.what);
+    let number = |value: f64| if value.abs() >= 100.0 { format!("{value:.0}") } else { format!("{value:.3}") };
+    let rows: Vec<_> = outcome
+        .report
+        .comparisons
+        .iter()
+        .map(|comparison| {
+            let (low, high) = comparison.theirs;
+            let theirs = if low == high { number(low) } else { format!("{}…{}", number(low), number(high)) };
+            let or_dash = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), number);
+            vec![comparison.what.clone(), theirs, or_dash(comparison.ours), or_dash(comparison.ratio())]
+        })
+        .collect();
+    table::print(&["WHAT", "PAPER", "OURS", "RATIO"], &rows);
+    println!();
+}
