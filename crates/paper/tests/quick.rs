@@ -84,6 +84,7 @@ fn symphony_fig4_waiting_pays_where_batches_matter() {
     assert!(ours(&outcome.report, "densenet_30ms_most") > 1.05);
     assert!(ours(&outcome.report, "bert_least") > 0.8);
     assert!(ours(&outcome.report, "no_worse_share_symphony_1") > 0.5);
+    assert!(ours(&outcome.report, "no_worse_share_auto_0") > 0.85);
 }
 
 #[test]
@@ -131,6 +132,8 @@ fn symphony_fig10_is_flat_and_idle_in_proportion() {
     check_files(&outcome);
     assert!(ours(&outcome.report, "flat_symphony") > 0.95);
     assert!(ours(&outcome.report, "idle_error_symphony") < 0.08);
+    assert!(ours(&outcome.report, "flat_auto") > 0.95);
+    assert!(ours(&outcome.report, "idle_error_auto") < 0.08);
     assert!(ours(&outcome.report, "flat_eager-prune") < ours(&outcome.report, "flat_symphony"));
 }
 

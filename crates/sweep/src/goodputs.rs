@@ -1,4 +1,4 @@
-//! Many searches for goodput at once: a worker takes whatever trial some search surely needs.
+//! Many searches for goodput at once: a worker takes whatever trial some search surely needs, or may need next.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -22,16 +22,16 @@ struct Board {
 }
 
 impl Board {
-    /// A trial that is needed and that nobody runs yet, of the earliest search that has one.
+    /// The trial that is most worth running: one that the earliest search surely needs and nobody runs yet, or else one
+    /// that a search may need next.
     fn take(&mut self) -> Option<(usize, Trial)> {
-        for (index, search) in self.searches.iter_mut().enumerate() {
-            let needed = search.steps.needed();
-            if let Some(&trial) = needed.iter().find(|trial| !search.running.contains(trial)) {
-                search.running.push(trial);
-                return Some((index, trial));
-            }
-        }
-        None
+        let open = || self.searches.iter().enumerate().filter(|(_, search)| search.steps.goodput_rps().is_none());
+        let needed = |search: &Search| search.steps.needed().into_iter().find(|trial| !search.running.contains(trial));
+        let sure = open().find_map(|(index, search)| Some((index, needed(search)?)));
+        let guess = || open().find_map(|(index, search)| Some((index, search.steps.wanted(&search.running)?)));
+        let (index, trial) = sure.or_else(guess)?;
+        self.searches[index].running.push(trial);
+        Some((index, trial))
     }
 
     /// Whether there is nothing left to wait for.
@@ -104,12 +104,14 @@ impl Board {
     ) {
         let search = &mut self.searches[index];
         search.running.retain(|running| *running != trial);
+        // What was run ahead may end after its search.
+        let ended_before = search.steps.goodput_rps().is_some();
         match verdict {
             Ok(verdict) => {
                 let (passed, requests) = (verdict.passed, verdict.simulated_requests);
                 search.steps.record(trial, passed);
                 progress(Progress::Trial { scenario, trial, passed, requests });
-                if let Some(goodput_rps) = search.steps.goodput_rps() {
+                if let Some(goodput_rps) = search.steps.goodput_rps().filter(|_| !ended_before) {
                     self.open -= 1;
                     progress(Progress::Found { scenario, goodput_rps });
                 }
