@@ -38,12 +38,29 @@ pub(crate) const SYMPHONY_PRUNE: System = System {
 /// The strong work-conserving rival.
 pub(crate) const EAGER: System =
     System { key: "eager", label: "eager", policy: r#""eager""#, colour: "#009E73", marker: Marker::Up };
+/// The paper's own work-conserving policy: ranked by the time at which a batch wanted to start (seed 000, appendix C), drops as
+/// in its section 4.3.
+pub(crate) const EAGER_PAPER: System = System {
+    key: "eager-paper",
+    label: "the paper's eager",
+    policy: r#"{ name = "eager", ready_order = "start", drop = "prune" }"#,
+    colour: "#8a94a0",
+    marker: Marker::Up,
+};
 /// Eager with lazy drops: what seed 002 calls lazy dropping, after Clipper.
-pub(crate) const EAGER_PRUNE: System = System {
-    key: "eager-prune",
-    label: "eager, lazy drop",
-    policy: r#"{ name = "symphony", trigger = "eager", drop = "prune" }"#,
+pub(crate) const CLIPPER: System = System {
+    key: "clipper",
+    label: "clipper (lazy drop)",
+    policy: r#""clipper""#,
     colour: "#7a8793",
+    marker: Marker::Square,
+};
+/// Triton's dynamic batcher with a quarter of the SLO.
+pub(crate) const TIMEOUT: System = System {
+    key: "timeout",
+    label: "timeout, SLO / 4",
+    policy: r#"{ name = "timeout", share = 0.25 }"#,
+    colour: "#a3acb5",
     marker: Marker::Square,
 };
 /// Seed 000's baseline [6].
@@ -73,8 +90,3 @@ pub(crate) const NEXUS_8: System = System {
 /// Flex with preemption.
 pub(crate) const SHEPHERD: System =
     System { key: "shepherd", label: "shepherd", policy: r#""shepherd""#, colour: "#56B4E9", marker: Marker::Cross };
-
-/// A timeout as Triton's dynamic batcher has it, fitted to one SLO: it cannot know better.
-pub(crate) fn timeout_policy(timeout_ms: f64) -> String {
-    format!(r#"{{ name = "symphony", trigger = {{ timeout_ms = {timeout_ms:?} }} }}"#)
-}

@@ -64,7 +64,7 @@ fn symphony_table2_has_the_papers_spread() {
 fn symphony_fig1_loses_goodput_by_frontends() {
     let outcome = carried_out("symphony-fig1");
     check_files(&outcome);
-    assert!((0.03..0.5).contains(&ours(&outcome.report, "loss")));
+    assert!((0.03..0.7).contains(&ours(&outcome.report, "loss")));
 }
 
 #[test]
@@ -74,6 +74,13 @@ fn symphony_table4_reaches_the_paper_and_stays_below_the_bound() {
     ratio_at_least(&outcome.report, "resnet50_symphony", 0.95);
     ratio_at_least(&outcome.report, "inceptionresnetv2_symphony", 0.95);
     assert!(ours(&outcome.report, "resnet50_symphony") < 5839.0);
+    // Rivals as strong as the paper's, and not much stronger.
+    for rival in
+        ["resnet50_clockwork", "resnet50_nexus-1fe", "inceptionresnetv2_clockwork", "inceptionresnetv2_nexus-1fe"]
+    {
+        let ratio = outcome.report.comparison(rival).and_then(|comparison| comparison.ratio());
+        assert!(ratio.is_some_and(|ratio| (0.85..1.15).contains(&ratio)), "{rival}: {ratio:?}");
+    }
     assert!(ours(&outcome.report, "inceptionresnetv2_symphony") < 1083.0);
 }
 
@@ -134,7 +141,7 @@ fn symphony_fig10_is_flat_and_idle_in_proportion() {
     assert!(ours(&outcome.report, "idle_error_symphony") < 0.08);
     assert!(ours(&outcome.report, "flat_auto") > 0.95);
     assert!(ours(&outcome.report, "idle_error_auto") < 0.08);
-    assert!(ours(&outcome.report, "flat_eager-prune") < ours(&outcome.report, "flat_symphony"));
+    assert!(ours(&outcome.report, "flat_clipper") < ours(&outcome.report, "flat_symphony"));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use crate::lab::Lab;
 use crate::plot::{Axis, Draw, Figure, Lines, Panel, Series, Style};
 use crate::report::{Comparison, Plot, Report, Table};
 use crate::setup::{Models, Setup};
-use crate::system::{EAGER, EAGER_PRUNE};
+use crate::system::{CLIPPER, EAGER};
 
 /// What one GPU can do with any of these profiles: batches of 25 in 50 ms (section 4.3).
 pub(crate) const OPTIMAL_RPS: f64 = 500.0;
@@ -36,8 +36,8 @@ pub(crate) fn alphas(lab: &Lab<'_>) -> Vec<f64> {
 pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
     let alphas = alphas(lab);
     let cases = [
-        ("lazy drop, Poisson", EAGER_PRUNE, r#""poisson""#),
-        ("lazy drop, uniform", EAGER_PRUNE, r#""uniform""#),
+        ("lazy drop, Poisson", CLIPPER, r#""poisson""#),
+        ("lazy drop, uniform", CLIPPER, r#""uniform""#),
         ("early drop, Poisson", EAGER, r#""poisson""#),
     ];
     let mut runs = Vec::new();
@@ -79,7 +79,7 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
         comparisons: vec![Comparison::words("nexus-fig5", "poisson_worse", Some(worst), "")],
         setup: format!(
             "One model on one GPU, 450 r/s for {:.0} s, seed 1. Every profile can do 25 requests in 50 ms. Lazy drop: \
-             `trigger = \"eager\", drop = \"prune\"`; early drop: `eager`, whose window is the staggered batch, here the same 25.",
+             `clipper`; early drop: `eager`, whose window is the staggered batch, here the same 25.",
             profile(lab, 1.0).duration_s
         ),
         differences: vec![

@@ -7,9 +7,9 @@ use super::nexus_fig5::{OPTIMAL_RPS, alphas, profile};
 use crate::lab::Lab;
 use crate::plot::{Axis, Draw, Figure, Lines, Panel, Rule, Series};
 use crate::report::{Comparison, Plot, Report, Table};
-use crate::system::{AUTO, EAGER, EAGER_PRUNE, NEXUS_1, SYMPHONY, System};
+use crate::system::{AUTO, CLIPPER, EAGER, NEXUS_1, SYMPHONY, System};
 
-const SYSTEMS: [System; 5] = [EAGER_PRUNE, EAGER, NEXUS_1, SYMPHONY, AUTO];
+const SYSTEMS: [System; 5] = [CLIPPER, EAGER, NEXUS_1, SYMPHONY, AUTO];
 
 pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
     let alphas = alphas(lab);
@@ -55,7 +55,7 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
         tables: vec![table],
         comparisons: vec![Comparison::words("nexus-fig9", "early_over_lazy", Some(most), "×")],
         setup: format!(
-            "One model on one GPU, Poisson, {:.0} s after 2 s of warm-up, seeds {:?}. Lazy drop: `trigger = \"eager\", drop = \"prune\"`; early drop: \
+            "One model on one GPU, Poisson, {:.0} s after 2 s of warm-up, seeds {:?}. Lazy drop: `clipper`; early drop: \
              `eager`, whose window is the staggered batch, here the same 25 as the one of seed 002's global scheduler.",
             profile(lab, 1.0).duration_s,
             profile(lab, 1.0).seeds

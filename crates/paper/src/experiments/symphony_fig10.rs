@@ -15,7 +15,7 @@ const SYSTEMS: [System; 7] = [
     system::SYMPHONY,
     system::AUTO,
     system::EAGER,
-    system::EAGER_PRUNE,
+    system::CLIPPER,
     system::CLOCKWORK,
     system::NEXUS_1,
     system::SHEPHERD,
@@ -78,9 +78,15 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
     busy.series.push(Series { style: ideal, draw: Draw::Line, points });
 
     let mut comparisons = Vec::new();
+    let mut clockwork = String::new();
     for (system, kept) in flat.iter().filter(|(_, kept)| kept.is_finite()) {
         // Clockwork's goodput falls; the paper does not say how far.
         if *system == system::CLOCKWORK {
+            clockwork = format!(
+                "The paper's Clockwork loses goodput as soon as it is overloaded; ours keeps at least {} of its peak up to twice the peak. At an SLO \
+                 of 100 ms it too forms batches that are large enough; what wears the paper's down under overload is not in the text.",
+                cell(*kept, 2)
+            );
             continue;
         }
         let mut comparison = Comparison::words("symphony-fig10", "flat", Some(*kept), "");
@@ -110,17 +116,21 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
             "One run for each rate, seed 1; rates are tenths of `symphony`'s goodput, up to twice. Each system's own peak is its goodput: {}.",
             lab.words()
         ),
-        differences: vec![
+        differences: [
             "Goodput under overload is a little above the peak, because the peak is the rate at which one per cent is bad: a system that may \
              give up more uses the last of the GPU time as well."
                 .to_owned(),
-            "A flat top needs a drop rule that keeps batches large. `eager, lazy drop` shows what happens without: it always serves the \
+            "A flat top needs a drop rule that keeps batches large. `clipper` shows what happens without: it always serves the \
              oldest request, in ever smaller batches."
                 .to_owned(),
             "An eager policy is busy at any load, since it runs small batches as soon as a GPU is free; its idle time says nothing about \
              the spare load."
                 .to_owned(),
-        ],
+            clockwork,
+        ]
+        .into_iter()
+        .filter(|reason| !reason.is_empty())
+        .collect(),
         missing: Report::missing(&SYSTEMS, &systems),
     })
 }

@@ -29,7 +29,7 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
         for &gpus in &gpus {
             let models = vec![Models::resnet50_like(MODELS, SLO_MS)];
             let mut setup = lab.setup(&format!("{gpus} GPUs"), gpus, models).with_policy(system.policy);
-            setup.duration_s = lab.pick(15.0, 4.0);
+            setup.duration_s = lab.pick(8.0, 4.0);
             setups.push(setup);
         }
     }
@@ -81,7 +81,7 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
             "Right panel of the paper: {} s for each trial; otherwise {}. Left panel, measured in real time: each thread has model queues and a \
              ranker of its own (20 models, 32 GPUs, half of the goodput) and runs them as fast as it can in virtual time, arrivals and \
              bookkeeping of the simulator included.",
-            lab.pick(15, 4),
+            lab.pick(8, 4),
             lab.words()
         ),
         differences: vec![

@@ -9,15 +9,8 @@ use crate::setup::{Models, Setup};
 use crate::system::{self, System};
 
 /// The systems of the paper and of ours, in the order in which they are drawn.
-pub(crate) const SYSTEMS: [System; 7] = [
-    system::SYMPHONY,
-    system::AUTO,
-    system::EAGER,
-    system::EAGER_PRUNE,
-    system::CLOCKWORK,
-    system::NEXUS_1,
-    system::NEXUS_8,
-];
+pub(crate) const SYSTEMS: [System; 6] =
+    [system::SYMPHONY, system::AUTO, system::EAGER, system::CLIPPER, system::CLOCKWORK, system::NEXUS_1];
 
 /// One row's scenario, with the default policy.
 pub(crate) fn setup(lab: &Lab<'_>, row: &Table4Row) -> Setup {
