@@ -90,7 +90,7 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
     let figure = Figure {
         title: "Goodput of deferral over the goodput of eager".to_owned(),
         subtitle:
-            "Same ranking and same drop rule, so that only the wait differs; above 1 waiting pays. Dashed lines: auto"
+            "(a) to (c), solid: symphony over the eager policy of the paper; dashed: auto over our strongest eager policy"
                 .to_owned(),
         columns: 2,
         panels,
