@@ -60,8 +60,11 @@ fn evenly_spaced_arrivals_come_close_to_the_staggered_bound() {
 #[test]
 fn table_4_is_reproduced_with_eight_gpus() {
     // Seed 000, Table 4, measured on real GPUs: 5169 and 907 r/s.
-    for (text, least_rps) in [(TABLE4_RESNET50, 5100.0), (TABLE4_INCEPTION, 900.0)] {
-        let scenario = scenario(text, &["duration_s=20"]);
+    // Deferral comes close to the authors' own code in virtual time (5340 and 943), `auto` to the bound.
+    let symphony = [(TABLE4_RESNET50, "symphony", 5250.0), (TABLE4_INCEPTION, "symphony", 925.0)];
+    let auto = [(TABLE4_RESNET50, "auto", 5440.0), (TABLE4_INCEPTION, "auto", 965.0)];
+    for (text, policy, least_rps) in symphony.into_iter().chain(auto) {
+        let scenario = scenario(text, &["duration_s=20", &format!("policy={policy}")]);
         let goodput = find_goodput(&scenario).unwrap();
         let bound = fluid_bound_rps(&scenario);
         assert!(goodput >= least_rps && goodput < bound, "{}: goodput {goodput}, bound {bound}", scenario.name);

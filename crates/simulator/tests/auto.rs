@@ -1,0 +1,63 @@
+//! `auto` is never far from the best fixed policy (docs/adr/0008), in regimes that set them far apart.
+
+use symphony_simulator::{find_goodput, simulate};
+use symphony_workload::Scenario;
+
+fn scenario(policy: &str, gpus: u32, models: &str, arrival: &str) -> Scenario {
+    let text = format!(
+        "name = 'auto'
+        policy = {policy}
+        duration_s = 8
+        warmup_s = 6
+        seeds = [1, 2, 3]
+        gpu = [{{ kind = 'x', count = {gpus} }}]
+        model = [{{ {models} }}]
+        workload = {{ rate_rps = 1000, arrival = {arrival} }}"
+    );
+    Scenario::parse("auto.toml", &text, &[], &|_| Err("no files".to_owned())).unwrap()
+}
+
+/// Eight seconds tell two policies apart to about a percent, a search ends within half a percent.
+const NOISE: f64 = 0.015;
+/// What `auto` may lose against the best fixed policy.
+const LOSS_MAX: f64 = 0.02;
+
+/// Checks that `auto` keeps up with the better of deferral and starting at once, and that these differ by at least
+/// `apart`: else the regime would test nothing.
+#[track_caller]
+fn keeps_up(gpus: u32, models: &str, arrival: &str, apart: f64) {
+    let goodput = |policy: &str| find_goodput(&scenario(policy, gpus, models, arrival)).unwrap();
+    let fixed = ["'symphony'", "'eager'"].map(goodput);
+    let best = fixed[0].max(fixed[1]);
+    assert!(best >= fixed[0].min(fixed[1]) * apart, "the regime tells nothing apart: {fixed:?}");
+    let auto = goodput("'auto'");
+    assert!(auto >= best * (1.0 - LOSS_MAX - NOISE), "auto reaches {auto}, the fixed policies {fixed:?}");
+}
+
+#[test]
+fn where_deferral_wins() {
+    keeps_up(8, "name = 'resnet50', alpha_ms = 1.053, beta_ms = 5.072, slo_ms = 25", "'poisson'", 1.3);
+    keeps_up(32, "name = 'densenet121', count = 16, alpha_ms = 1.061, beta_ms = 10.312, slo_ms = 50", "'poisson'", 1.1);
+}
+
+#[test]
+fn where_starting_at_once_wins() {
+    let resnets = "name = 'resnet50', count = 20, alpha_ms = 1.053, beta_ms = 5.072, slo_ms = 50";
+    keeps_up(8, resnets, "'poisson'", 1.3);
+    keeps_up(32, resnets, "{ gamma = 0.05 }", 1.05);
+}
+
+#[test]
+fn idle_time_stays_proportional_to_spare_load_and_overload_costs_no_goodput() {
+    let models = "name = 'resnet50', count = 10, alpha_ms = 1.053, beta_ms = 5.072, slo_ms = 100";
+    let scenario = scenario("'auto'", 24, models, "'poisson'");
+    let peak = find_goodput(&scenario).unwrap();
+    for load in [0.25, 0.5, 0.75, 0.9] {
+        let idle = simulate(&scenario, 1, peak * load).unwrap().idle_fraction;
+        assert!((idle - (1.0 - load)).abs() < 0.05, "at {load} of the peak {idle} of the GPU time is idle");
+    }
+    for load in [1.1, 1.5, 2.0] {
+        let good = simulate(&scenario, 1, peak * load).unwrap().good_rps;
+        assert!(good >= 0.98 * peak, "at {load} times the peak of {peak}, {good} requests per second are good");
+    }
+}
