@@ -17,12 +17,18 @@ const TOLERANCE_ITEMS: u64 = 4;
 const DISPERSION_MIN: f64 = 1.5;
 
 /// The knowledge of the adaptive trigger about one model.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Anticipation {
     gaps: GapMeter,
     /// Items per second.
     rate: f64,
     demand: Demand,
+}
+
+impl Default for Anticipation {
+    fn default() -> Self {
+        Self { gaps: GapMeter::new(LIKELY), rate: 0.0, demand: Demand::default() }
+    }
 }
 
 impl Anticipation {
@@ -46,7 +52,7 @@ impl Anticipation {
     /// When a candidate that could wait until `frontrun` wants to start.
     #[inline]
     pub(crate) fn start(&self, frontrun: Time) -> Time {
-        self.gaps.hope_ends(frontrun, LIKELY).map_or(frontrun, |ends| ends.min(frontrun))
+        self.gaps.hope_ends(frontrun).map_or(frontrun, |ends| ends.min(frontrun))
     }
 
     /// What `candidate` would become with arrivals at the model's rate.

@@ -21,16 +21,26 @@ pub(crate) struct GapMeter {
     last: Option<Time>,
     /// `longer[i]`: the share of gaps that reach the lower end of bucket `i`.
     longer: [f32; BUCKETS + 1],
+    likely: f32,
+    /// `hope_ends_ns[i]`: nanoseconds after the last arrival at which hope ends for the lower end of bucket `i`.
+    hope_ends_ns: [u64; BUCKETS + 1],
     known: bool,
 }
 
-impl Default for GapMeter {
-    fn default() -> Self {
-        Self { counts: [0; BUCKETS], total: 0, last: None, longer: [0.0; BUCKETS + 1], known: false }
-    }
-}
-
 impl GapMeter {
+    /// For waiting as long as another arrival is at least as likely as `likely`, from 0 to below 1.
+    pub(crate) const fn new(likely: f32) -> Self {
+        Self {
+            counts: [0; BUCKETS],
+            total: 0,
+            last: None,
+            longer: [0.0; BUCKETS + 1],
+            likely,
+            hope_ends_ns: [0; BUCKETS + 1],
+            known: false,
+        }
+    }
+
     /// Counts an arrival.
     #[inline]
     pub(crate) fn count(&mut self, now: Time) {
@@ -62,30 +72,40 @@ impl GapMeter {
             above += self.counts[bucket];
             self.longer[bucket] = above as f32 / self.total as f32;
         }
+        self.learn_hope();
         self.known = true;
     }
 
-    /// The share of gaps that are longer than `gap`.
-    fn share_longer(&self, gap: Nanos) -> f32 {
-        let bucket = bucket_of(gap);
-        let (low, high) = (lower_end(bucket), lower_end(bucket + 1));
-        let within = ((gap.get() as f32 - low as f32) / (high - low) as f32).clamp(0.0, 1.0);
-        self.longer[bucket] + (self.longer[bucket + 1] - self.longer[bucket]) * within
+    /// Where hope ends for the time at the lower end of each bucket, all in one pass: the later that time, the later
+    /// hope ends.
+    fn learn_hope(&mut self) {
+        let mut from = 0;
+        for until in 0..=BUCKETS {
+            // P(gap ≤ u | gap > e) < likely  ⇔  longer(u) > (1 − likely)·longer(e): as e grows, longer(e) falls.
+            let bound = self.longer[until] / (1.0 - self.likely);
+            // The first bucket at whose upper end the share has fallen under the bound.
+            while from < BUCKETS - 1 && self.longer[from + 1] >= bound {
+                from += 1;
+            }
+            let (most, least) = (self.longer[from], self.longer[from + 1]);
+            let within = if most > least { ((most - bound) / (most - least)).clamp(0.0, 1.0) } else { 0.0 };
+            let (low, high) = (lower_end(from), lower_end(from + 1));
+            self.hope_ends_ns[until] = low + (within * (high - low) as f32) as u64;
+        }
     }
 
     /// From when on it is no longer worth waiting until `until`: the moment at which, if nothing arrived before, another
-    /// arrival by `until` has become less likely than `likely`. `None` while too little is known.
+    /// arrival by `until` has become less likely than asked for. `None` while too little is known.
+    #[inline]
     #[must_use]
-    pub(crate) fn hope_ends(&self, until: Time, likely: f32) -> Option<Time> {
+    pub(crate) fn hope_ends(&self, until: Time) -> Option<Time> {
         let last = self.last.filter(|_| self.known)?;
-        // P(gap ≤ u | gap > e) < likely  ⇔  longer(u) > (1 − likely)·longer(e): as e grows, longer(e) falls.
-        let bound = self.share_longer(until.since(last)) / (1.0 - likely);
-        // The first bucket at whose upper end the share has fallen under the bound.
-        let bucket = self.longer[1..].partition_point(|&share| share >= bound).min(BUCKETS - 1);
-        let (from, to) = (self.longer[bucket], self.longer[bucket + 1]);
-        let within = if from > to { ((from - bound) / (from - to)).clamp(0.0, 1.0) } else { 0.0 };
+        let gap = until.since(last);
+        let bucket = bucket_of(gap);
         let (low, high) = (lower_end(bucket), lower_end(bucket + 1));
-        Some(last + Nanos::new(low + (within * (high - low) as f32) as u64))
+        let within = ((gap.get() - low) as f32 / (high - low) as f32).min(1.0);
+        let (from, to) = (self.hope_ends_ns[bucket], self.hope_ends_ns[bucket + 1]);
+        Some(last + Nanos::new(from + (within * (to - from) as f32) as u64))
     }
 }
 
@@ -125,8 +145,8 @@ mod tests {
     #[test]
     fn bursts_are_told_from_pauses() {
         // Bursts of ten, a millisecond apart, then 90 ms of nothing.
-        let mut meter = GapMeter::default();
-        assert_eq!(meter.hope_ends(Time::from_nanos(1_000_000), 0.5), None);
+        let mut meter = GapMeter::new(0.5);
+        assert_eq!(meter.hope_ends(Time::from_nanos(1_000_000)), None);
         let mut last = Time::ZERO;
         for burst in 0..100_u64 {
             for at in 0..10 {
@@ -136,10 +156,10 @@ mod tests {
         }
         meter.learn();
         // Within ten milliseconds another one is likely until a millisecond has passed without one.
-        let ends = meter.hope_ends(last + Nanos::from_millis(10), 0.5).unwrap();
+        let ends = meter.hope_ends(last + Nanos::from_millis(10)).unwrap();
         let waited = ends.since(last);
         assert!((Nanos::from_micros(700)..Nanos::from_micros(1_400)).contains(&waited), "{waited}");
         // Nothing is known to come sooner than a microsecond.
-        assert!(meter.hope_ends(last + Nanos::from_micros(100), 0.5).unwrap() <= last + Nanos::from_micros(1));
+        assert!(meter.hope_ends(last + Nanos::from_micros(100)).unwrap() <= last + Nanos::from_micros(1));
     }
 }
