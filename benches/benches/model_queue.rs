@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput};
 use symphony_benches::{CONFIG_SLO, queue_config, record};
-use symphony_scheduler::{ModelActions, ModelInput, ModelQueue, Request};
+use symphony_scheduler::{GrantWhy, ModelActions, ModelInput, ModelQueue, Request};
 use symphony_types::{GpuId, Nanos, RequestId, Time};
 
 /// The staggered batch of seed 000, Table 4, ResNet-50.
@@ -75,7 +75,11 @@ fn cycle(criterion: &mut Criterion) {
                     black_box(&actions);
                 }
                 actions.clear();
-                queue.step(now, ModelInput::Grant { gpu: GpuId::new(0), free_at: now }, &mut actions);
+                queue.step(
+                    now,
+                    ModelInput::Grant { gpu: GpuId::new(0), free_at: now, why: GrantWhy::default() },
+                    &mut actions,
+                );
                 black_box(&actions);
             });
         });

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use symphony_scheduler::{
-    Delays, GpuChoice, GpuRanker, MinTree, ModelAction, ModelActions, ModelInput, ModelQueue, ModelQueueConfig, Policy,
-    QUEUE_REQUESTS_MAX, RankAction, RankActions, RankInput, Request,
+    Delays, GpuChoice, GpuRanker, GrantWhy, MinTree, ModelAction, ModelActions, ModelInput, ModelQueue,
+    ModelQueueConfig, Policy, QUEUE_REQUESTS_MAX, RankAction, RankActions, RankInput, Request,
 };
 use symphony_types::{GpuId, LatencyProfile, Nanos, RequestId, Time};
 
@@ -38,7 +38,7 @@ pub struct Host {
     timers: MinTree,
     actions: ModelActions,
     rank_actions: RankActions,
-    grants: VecDeque<(u32, GpuId, Time)>,
+    grants: VecDeque<(u32, GpuId, Time, GrantWhy)>,
     random: u64,
     sequence: u64,
     pub(crate) tapes: Option<Tapes>,
@@ -103,8 +103,8 @@ impl Host {
     }
 
     fn answer_grants(&mut self) {
-        while let Some((model, gpu, free_at)) = self.grants.pop_front() {
-            self.model(model, ModelInput::Grant { gpu, free_at });
+        while let Some((model, gpu, free_at, why)) = self.grants.pop_front() {
+            self.model(model, ModelInput::Grant { gpu, free_at, why });
         }
     }
 
@@ -140,7 +140,7 @@ impl Host {
         self.ranker.step(self.now, input, &mut self.rank_actions);
         for action in &self.rank_actions {
             match *action {
-                RankAction::Grant { model, gpu, free_at } => self.grants.push_back((model, gpu, free_at)),
+                RankAction::Grant { model, gpu, free_at, why } => self.grants.push_back((model, gpu, free_at, why)),
                 RankAction::WakeAt(at) => self.timers.set(0, at.as_nanos()),
             }
         }

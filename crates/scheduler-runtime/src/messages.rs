@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use symphony_protocol::dispatch::{RequestHeader, ToFrontend};
 use symphony_protocol::execute::ToBackend;
-use symphony_scheduler::ModelQueueConfig;
+use symphony_scheduler::{GrantWhy, ModelQueueConfig};
 use symphony_transport::LinkSender;
 use symphony_types::{BackendId, BootId, FrontendId, GpuId, ModelId, Nanos, RequestId, Time, Token};
 
@@ -29,7 +29,7 @@ pub(crate) enum ModelMessage {
     /// Requests whose clients have gone.
     Cancel { frontend: FrontendId, boot: BootId, requests: Vec<(u64, u32)> },
     /// The rank worker gives a GPU; `plan` is the next on it.
-    Grant { ordinal: u32, free_at: Time, plan: PlanId },
+    Grant { ordinal: u32, free_at: Time, plan: PlanId, why: GrantWhy },
     /// A plan is done; it started `start_late` after its planned start and took `latency`.
     Done { plan: PlanId, start_late: Nanos, latency: Nanos },
     /// A plan was not accepted.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use symphony_protocol::dispatch::{EndReason, RequestHeader, ToFrontend};
 use symphony_protocol::execute::{Execute, PlannedRequest, ToBackend};
 use symphony_scheduler::{
-    MinTree, ModelAction, ModelActions, ModelInput, ModelQueue, ModelQueueConfig, Plan, PlanCheck, Request,
+    GrantWhy, MinTree, ModelAction, ModelActions, ModelInput, ModelQueue, ModelQueueConfig, Plan, PlanCheck, Request,
 };
 use symphony_transport::LinkSender;
 use symphony_types::{BootId, FailReason, FrontendId, GpuId, ModelId, Nanos, RequestId, Time};
@@ -163,8 +163,8 @@ impl ModelWorker {
                 }
             }
             ModelMessage::Cancel { frontend, boot, requests } => self.cancel(now, frontend, boot, &requests),
-            ModelMessage::Grant { ordinal, free_at, plan } => match self.by_ordinal.get(&ordinal).copied() {
-                Some(slot) => self.grant(now, slot, free_at, plan),
+            ModelMessage::Grant { ordinal, free_at, plan, why } => match self.by_ordinal.get(&ordinal).copied() {
+                Some(slot) => self.grant(now, slot, free_at, plan, why),
                 None => self.tell_rank(RankMessage::Release { ordinal, plan, free_at, used: false }),
             },
             ModelMessage::Done { plan, start_late, latency } => {
@@ -318,10 +318,10 @@ impl ModelWorker {
         }
     }
 
-    fn grant(&mut self, now: Time, slot: usize, free_at: Time, plan: PlanId) {
+    fn grant(&mut self, now: Time, slot: usize, free_at: Time, plan: PlanId, why: GrantWhy) {
         let gpu = GpuId::new(plan.gpu);
         self.check.busy_until(gpu, free_at);
-        self.step_granted(now, slot, ModelInput::Grant { gpu, free_at }, Some((plan, free_at)));
+        self.step_granted(now, slot, ModelInput::Grant { gpu, free_at, why }, Some((plan, free_at)));
     }
 
     fn step(&mut self, now: Time, slot: usize, input: ModelInput) {
@@ -357,7 +357,7 @@ impl ModelWorker {
                     }
                     self.tell_rank(RankMessage::Release { ordinal, plan, free_at, used });
                 }
-                ModelAction::Drop { request, reason } => self.end(request.id, EndReason::Dropped(*reason)),
+                ModelAction::Drop { request, reason, .. } => self.end(request.id, EndReason::Dropped(*reason)),
                 ModelAction::WakeAt(time) => wake_at = Some(*time),
             }
         }

@@ -89,14 +89,14 @@ impl RankWorker {
         self.ranker.step(now, input, &mut self.actions);
         for action in self.actions.drain(..) {
             match action {
-                RankAction::Grant { model, gpu, free_at } => {
+                RankAction::Grant { model, gpu, free_at, why } => {
                     let gpu = gpu.get();
                     // The ranker knows only GPUs that were sealed here, and forgets those that are lost.
                     let Some(plans) = self.gpus.get_mut(gpu as usize) else { continue };
                     let Some(seal) = plans.seal else { continue };
                     plans.granted = true;
                     let plan = PlanId { gpu, seal, sequence: plans.next };
-                    let grant = ModelMessage::Grant { ordinal: model, free_at, plan };
+                    let grant = ModelMessage::Grant { ordinal: model, free_at, plan, why };
                     let worker = model as usize % self.models.len();
                     self.models[worker].push_silently(grant);
                     self.granted[worker] = true;

@@ -2,6 +2,8 @@
 
 use symphony_types::{BootId, DropReason, FrontendId, GpuId, Nanos, RequestId, Time};
 
+use crate::why::{DropCause, GrantWhy, PlanWhy};
+
 /// A request as the scheduler sees it: who, how much, until when. Its input stays with its frontend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
@@ -87,6 +89,8 @@ pub enum ModelInput {
         gpu: GpuId,
         /// When it becomes free; may be in the past.
         free_at: Time,
+        /// Why this model got it; goes into the plan.
+        why: GrantWhy,
     },
     /// A plan of this model has ended: what can be learnt from it.
     Done {
@@ -118,6 +122,8 @@ pub struct Plan {
     pub first: u32,
     /// Number of its requests.
     pub requests: u32,
+    /// Why it is what it is; none from policies that do not say.
+    pub why: Option<PlanWhy>,
 }
 
 /// Output of a [`ModelQueue`](crate::ModelQueue).
@@ -145,6 +151,8 @@ pub enum ModelAction {
         request: Request,
         /// Why.
         reason: DropReason,
+        /// What made it so.
+        cause: DropCause,
     },
     /// Call [`ModelInput::Wake`] at this time; replaces the time asked for before. [`Time::NEVER`] cancels it.
     WakeAt(Time),
@@ -197,6 +205,8 @@ pub enum RankAction {
         gpu: GpuId,
         /// When it is free.
         free_at: Time,
+        /// Why this GPU, and why this model.
+        why: GrantWhy,
     },
     /// Call [`RankInput::Wake`] at this time; replaces the time asked for before. [`Time::NEVER`] cancels it.
     WakeAt(Time),

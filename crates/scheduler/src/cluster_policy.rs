@@ -3,6 +3,7 @@
 use symphony_types::{DropReason, GpuId, Nanos, Time};
 
 use crate::actions::{Plan, Request};
+use crate::why::DropCause;
 
 /// What a [`ClusterPolicy`] is told. Models and GPUs are dense slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +60,8 @@ pub enum ClusterAction {
         request: Request,
         /// Why.
         reason: DropReason,
+        /// What made it so; none from policies that do not say.
+        cause: Option<DropCause>,
     },
     /// Call [`ClusterInput::Wake`] at this time; replaces the time asked for before. [`Time::NEVER`] cancels it.
     WakeAt(Time),

@@ -5,6 +5,7 @@ use symphony_types::Time;
 use crate::MinTree;
 use crate::actions::{Demand, Growth};
 use crate::outlook::Outlook;
+use crate::why::Matched;
 
 /// Standard deviations of the demand between its mean and the number of GPUs, below which bursts are taken to fill the
 /// GPUs soon: at three, one moment in a thousand.
@@ -80,15 +81,18 @@ impl EarlyStart {
         self.variance = self.variance + u64::from(demand.variance) - u64::from(former.variance);
     }
 
-    /// The model whose candidate should start now; `granted` GPUs are out with models at the moment.
-    pub(crate) fn next(&mut self, now: Time, granted: usize) -> Option<usize> {
+    /// The model whose candidate should start now, and why; `granted` GPUs are out with models at the moment.
+    pub(crate) fn next(&mut self, now: Time, granted: usize) -> Option<(usize, Matched)> {
         let (model, _) = self.expected.min()?;
         self.outlook.advance(now);
         let idle = self.outlook.idle();
         if idle == 0 {
             return None;
         }
-        (self.outlook.is_crowded() || self.would_be_missed(now, model, idle, granted)).then_some(model)
+        if self.outlook.is_crowded() {
+            return Some((model, Matched::EarlyCrowded));
+        }
+        self.would_be_missed(now, model, idle, granted).then_some((model, Matched::EarlyBursts))
     }
 
     /// Whether the last of the idle GPUs would stay idle for longer than starting the candidate now costs, and be missed.

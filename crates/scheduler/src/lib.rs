@@ -21,6 +21,7 @@ mod ranker;
 mod rate_meter;
 pub mod rivals;
 mod target_batch;
+mod why;
 
 pub use actions::{
     Candidate, Demand, Growth, ModelAction, ModelActions, ModelInput, Plan, RankAction, RankActions, RankInput, Request,
@@ -34,3 +35,4 @@ pub use plan_check::{PlanCheck, Violation};
 pub use policy::{BatchLimit, DropRule, GpuChoice, Policy, ReadyOrder, TargetShare, Trigger};
 pub use ranker::{GPUS_MAX, GpuRanker, MODELS_MAX};
 pub use rate_meter::RateMeter;
+pub use why::{DropCause, GrantWhy, IDLE_COUNTED_MAX, Matched, PlanWhy, Rival};

@@ -98,6 +98,31 @@ impl MinTree {
         (smallest <= key && smallest != Self::EMPTY).then(|| self.descend(key.min(Self::EMPTY - 1)))
     }
 
+    /// How many slots have a key of at most `key`, counted up to `limit`. Costs O(limit · log len), whatever the answer.
+    #[must_use]
+    pub fn count_at_most(&self, key: u64, limit: usize) -> usize {
+        let key = key.min(Self::EMPTY - 1);
+        let (mut node, mut count) = (1, 0);
+        while count < limit {
+            if self.keys[node] <= key {
+                if node < self.leaves {
+                    node *= 2;
+                    continue;
+                }
+                count += 1;
+            }
+            // On to what lies right of everything seen: up while this is a right child (as an odd number), then over.
+            while node % 2 == 1 {
+                if node == 1 {
+                    return count;
+                }
+                node /= 2;
+            }
+            node += 1;
+        }
+        count
+    }
+
     /// The lowest slot whose key is at most `key`; one must exist.
     fn descend(&self, key: u64) -> usize {
         let mut node = 1;

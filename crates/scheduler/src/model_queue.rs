@@ -10,6 +10,7 @@ use crate::anticipation::Anticipation;
 use crate::lateness_meter::LatenessMeter;
 use crate::rate_meter::RateMeter;
 use crate::target_batch::target_batch;
+use crate::why::{DropCause, PlanWhy};
 use crate::{BatchLimit, Delays, DropRule, Policy, Trigger};
 
 /// The most requests one queue may be configured to hold: a second of the highest rate one model thread serves.
@@ -48,6 +49,7 @@ struct Formed {
     requests: usize,
     candidate: Candidate,
     must_end_by: Time,
+    head_arrived: Time,
 }
 
 /// Owner of one model's requests (seed 000, `ModelThread`): forms the candidate, answers grants with plans, and decides
@@ -159,7 +161,8 @@ impl ModelQueue {
                     anticipation.arrived(now);
                 }
                 if self.queue.len() >= self.config.requests_max {
-                    out.list.push(ModelAction::Drop { request, reason: DropReason::QueueFull });
+                    let cause = self.cause(now, &self.queued(now, request), 0, Time::NEVER);
+                    out.list.push(ModelAction::Drop { request, reason: DropReason::QueueFull, cause });
                     return;
                 }
                 self.insert(now, request);
@@ -168,7 +171,7 @@ impl ModelQueue {
             ModelInput::Withdraw { frontend, boot } => {
                 self.remove_where(|id| id.frontend == frontend && id.boot == boot);
             }
-            ModelInput::Grant { gpu, free_at } => {
+            ModelInput::Grant { gpu, free_at, why } => {
                 self.answered += 1;
                 let mut free_again = free_at;
                 if let Some(formed) = self.form(now, Some(free_at), out) {
@@ -189,6 +192,14 @@ impl ModelQueue {
                         must_end_by: formed.must_end_by,
                         first,
                         requests: formed.requests as u32,
+                        why: Some(PlanWhy {
+                            frontrun: formed.candidate.frontrun,
+                            latest: formed.candidate.latest,
+                            head_arrived: formed.head_arrived,
+                            target: self.target,
+                            left: self.queue.len() as u32,
+                            grant: why,
+                        }),
                     }));
                 }
                 out.list.push(ModelAction::Release { gpu, free_at: free_again });
@@ -239,7 +250,7 @@ impl ModelQueue {
         }
         self.drop_heads(now, gpu_free, floor.max(1), out);
         let head = self.queue.front()?;
-        let must_end_by = head.must_end_by;
+        let (must_end_by, head_arrived) = (head.must_end_by, head.arrived);
         let (requests, batch) = self.prefix(now, gpu_free, floor.max(1), must_end_by);
         let lead = self.config.delays.lead(batch);
         let latest = must_end_by - self.config.profile.latency(batch);
@@ -247,11 +258,11 @@ impl ModelQueue {
         // Whoever grants a GPU early wants the batch to start early.
         let trigger = match (&self.anticipation, granted) {
             (Some(_), Some(_)) => now,
-            _ => self.trigger(now, head.arrived, batch, must_end_by),
+            _ => self.trigger(now, head_arrived, batch, must_end_by),
         };
         let start = (now + lead).max(gpu_free).max(trigger.min(latest));
         let candidate = Candidate { batch, start, latest, frontrun, must_end_by, lead, growth: None };
-        Some(Formed { requests, candidate, must_end_by })
+        Some(Formed { requests, candidate, must_end_by, head_arrived })
     }
 
     /// When a batch of `batch` items wants to start, GPUs aside.
@@ -328,8 +339,10 @@ impl ModelQueue {
             }
             // Heads inside the window were found to fit; a plain prune has no window and looks at every head.
             let reason = self.reason(now, head);
+            let batch = floor.max(head.request.items);
+            let cause = self.cause(now, head, batch, self.finish(now, gpu_free, batch));
             let request = self.pop_front();
-            out.list.push(ModelAction::Drop { request, reason });
+            out.list.push(ModelAction::Drop { request, reason, cause });
         }
     }
 
@@ -342,8 +355,9 @@ impl ModelQueue {
                 continue;
             }
             let (request, reason) = (queued.request, self.reason(now, queued));
+            let cause = self.cause(now, queued, request.items, self.finish(now, Time::ZERO, request.items));
             self.remove_at(index);
-            out.list.push(ModelAction::Drop { request, reason });
+            out.list.push(ModelAction::Drop { request, reason, cause });
         }
     }
 
@@ -354,6 +368,19 @@ impl ModelQueue {
             DropReason::SloUnreachable
         } else {
             DropReason::ProtectBatch
+        }
+    }
+
+    /// What a request is given up for: it would have to ride in a batch of `batch` items, which ends at `batch_end`.
+    fn cause(&self, now: Time, queued: &Queued, batch: u32, batch_end: Time) -> DropCause {
+        DropCause {
+            arrived: queued.arrived,
+            must_end_by: queued.must_end_by,
+            batch,
+            target: self.target,
+            batch_end,
+            alone_end: self.finish(now, Time::ZERO, queued.request.items),
+            waiting: self.queue.len() as u32,
         }
     }
 
@@ -384,9 +411,13 @@ impl ModelQueue {
         (requests, batch)
     }
 
+    fn queued(&self, now: Time, request: Request) -> Queued {
+        Queued { request, must_end_by: must_end_by(&request, &self.config.delays), arrived: now }
+    }
+
     fn insert(&mut self, now: Time, request: Request) {
-        let request = Request { items: request.items.max(1), ..request };
-        let queued = Queued { request, must_end_by: must_end_by(&request, &self.config.delays), arrived: now };
+        let queued = self.queued(now, Request { items: request.items.max(1), ..request });
+        let request = queued.request;
         let index = match self.queue.back() {
             Some(last) if last.must_end_by > queued.must_end_by => {
                 self.queue.partition_point(|q| q.must_end_by <= queued.must_end_by)

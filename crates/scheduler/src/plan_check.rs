@@ -76,6 +76,7 @@ mod tests {
             must_end_by: at(must_end_by),
             first: 0,
             requests: 1,
+            why: None,
         }
     }
 

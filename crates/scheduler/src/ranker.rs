@@ -4,6 +4,7 @@ use symphony_types::{GpuId, Nanos, Time};
 
 use crate::actions::{Candidate, Growth, RankAction, RankActions, RankInput};
 use crate::early_start::EarlyStart;
+use crate::why::{GrantWhy, IDLE_COUNTED_MAX, Matched, Rival};
 use crate::{GpuChoice, MinTree, ReadyOrder};
 
 /// The most GPUs of one sub-cluster.
@@ -34,6 +35,7 @@ pub struct GpuRanker {
     ready: MinTree,
     /// The same candidates by lead, longest first: `MinTree::EMPTY − 1 − lead`.
     ready_lead: MinTree,
+    ready_count: u32,
     /// When each GPU is free; empty while it is granted or must not be used.
     free: MinTree,
     granted: Vec<bool>,
@@ -56,6 +58,7 @@ impl GpuRanker {
             due: MinTree::new(models),
             ready: MinTree::new(models),
             ready_lead: MinTree::new(models),
+            ready_count: 0,
             free: MinTree::new(gpus),
             granted: vec![false; gpus],
             granted_count: 0,
@@ -170,9 +173,18 @@ impl GpuRanker {
         }
     }
 
+    fn make_ready(&mut self, slot: usize, candidate: &Candidate) {
+        self.ready_count += u32::from(self.ready.key(slot) == MinTree::EMPTY);
+        self.ready.set(slot, self.place_in_line(candidate).as_nanos());
+        self.ready_lead.set(slot, (MinTree::EMPTY - 1).saturating_sub(candidate.lead.get()));
+    }
+
     fn unready(&mut self, slot: usize) {
-        self.ready.set(slot, MinTree::EMPTY);
-        self.ready_lead.set(slot, MinTree::EMPTY);
+        if self.ready.key(slot) != MinTree::EMPTY {
+            self.ready_count -= 1;
+            self.ready.set(slot, MinTree::EMPTY);
+            self.ready_lead.set(slot, MinTree::EMPTY);
+        }
     }
 
     /// Matches models and GPUs as far as `now` allows, and asks to be woken when there is more to do.
@@ -201,11 +213,8 @@ impl GpuRanker {
                 continue;
             }
             match self.gpu_free_by(start) {
-                Some(gpu) => self.grant(slot, gpu, out),
-                None => {
-                    self.ready.set(slot, self.place_in_line(&candidate).as_nanos());
-                    self.ready_lead.set(slot, (MinTree::EMPTY - 1).saturating_sub(candidate.lead.get()));
-                }
+                Some(gpu) => self.grant(slot, gpu, start, Matched::AtItsStart, out),
+                None => self.make_ready(slot, &candidate),
             }
         }
     }
@@ -226,7 +235,7 @@ impl GpuRanker {
                 continue;
             }
             if let Some(gpu) = self.gpu_free_by(start) {
-                self.grant(slot, gpu, out);
+                self.grant(slot, gpu, start, Matched::FirstInLine, out);
             }
         }
         Time::NEVER
@@ -235,10 +244,11 @@ impl GpuRanker {
     /// Gives idle GPUs to candidates for which waiting cannot pay.
     fn start_early(&mut self, now: Time, out: &mut RankActions) {
         while let Some(early_start) = &mut self.early_start {
-            let Some(slot) = early_start.next(now, self.granted_count) else { return };
+            let Some((slot, why)) = early_start.next(now, self.granted_count) else { return };
             let Some(candidate) = self.models[slot].candidate else { return };
-            let Some(gpu) = self.gpu_free_by(now + candidate.lead) else { return };
-            self.grant(slot, gpu, out);
+            let start = now + candidate.lead;
+            let Some(gpu) = self.gpu_free_by(start) else { return };
+            self.grant(slot, gpu, start, why, out);
         }
     }
 
@@ -251,14 +261,30 @@ impl GpuRanker {
         }
     }
 
-    fn grant(&mut self, model: usize, gpu: usize, out: &mut RankActions) {
+    fn grant(&mut self, model: usize, gpu: usize, start: Time, matched: Matched, out: &mut RankActions) {
         let free_at = Time::from_nanos(self.free.key(gpu));
         self.set_free(gpu, Time::NEVER);
         self.granted[gpu] = true;
         self.granted_count += 1;
         self.place(model, None);
         self.models[model].grants += 1;
-        out.push(RankAction::Grant { model: model as u32, gpu: GpuId::new(gpu as u32), free_at });
+        let why = self.why(start, matched);
+        out.push(RankAction::Grant { model: model as u32, gpu: GpuId::new(gpu as u32), free_at, why });
+    }
+
+    /// What there was to choose from, for a grant whose GPU and model are out of every set already.
+    fn why(&self, start: Time, matched: Matched) -> GrantWhy {
+        let next_rival = self.ready.min().and_then(|(model, _)| {
+            let candidate = self.models[model].candidate?;
+            Some(Rival { model: model as u32, latest: candidate.latest })
+        });
+        GrantWhy {
+            matched,
+            choice: self.choice,
+            others_idle: self.free.count_at_most(start.as_nanos(), IDLE_COUNTED_MAX.into()) as u8,
+            rivals: self.ready_count,
+            next_rival,
+        }
     }
 
     fn model_slot(&mut self, model: u32) -> Option<usize> {

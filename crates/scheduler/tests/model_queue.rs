@@ -1,8 +1,8 @@
 //! What a queue orders, action by action. ℓ(b) = 1·b + 5 ms and an SLO of 25 ms throughout.
 
 use symphony_scheduler::{
-    Candidate, Delays, DropRule, ModelAction, ModelActions, ModelInput, ModelQueue, ModelQueueConfig, Plan, Policy,
-    Request, Trigger,
+    Candidate, Delays, DropCause, DropRule, GpuChoice, GrantWhy, Matched, ModelAction, ModelActions, ModelInput,
+    ModelQueue, ModelQueueConfig, Plan, PlanWhy, Policy, Request, Trigger,
 };
 use symphony_types::{BootId, DropReason, FrontendId, GpuId, LatencyProfile, Nanos, RequestId, Time};
 
@@ -17,6 +17,10 @@ fn ms(millis: u64) -> Time {
 fn after(time: Time) -> Time {
     time + Nanos::new(1)
 }
+
+/// Why every GPU here is granted; goes into the plans as it is.
+const WHY: GrantWhy =
+    GrantWhy { matched: Matched::AtItsStart, choice: GpuChoice::LowestId, others_idle: 2, rivals: 0, next_rival: None };
 
 fn request(sequence: u64, deadline: Time) -> Request {
     Request { id: RequestId { sequence, ..RequestId::default() }, deadline, items: 1 }
@@ -49,7 +53,7 @@ impl Host {
     }
 
     fn grant(&mut self, at_ms: u64, free_at: Time) -> Vec<ModelAction> {
-        self.step(ms(at_ms), ModelInput::Grant { gpu: GpuId::new(3), free_at })
+        self.step(ms(at_ms), ModelInput::Grant { gpu: GpuId::new(3), free_at, why: WHY })
     }
 }
 
@@ -77,8 +81,17 @@ fn a_batch_waits_until_no_further_arrival_could_join() {
     let second = host.arrive(1, 2);
     assert_eq!(second, [offer(0, 2, ms(17), ms(18), Nanos::ZERO), ModelAction::WakeAt(after(ms(18)))]);
     // A GPU is granted at the frontrun time: both run, nothing is left.
-    let plan =
-        Plan { gpu: GpuId::new(3), start: ms(17), end: ms(24), batch: 2, must_end_by: ms(25), first: 0, requests: 2 };
+    let why = PlanWhy { frontrun: ms(17), latest: ms(18), head_arrived: ms(0), target: 1, left: 0, grant: WHY };
+    let plan = Plan {
+        gpu: GpuId::new(3),
+        start: ms(17),
+        end: ms(24),
+        batch: 2,
+        must_end_by: ms(25),
+        first: 0,
+        requests: 2,
+        why: Some(why),
+    };
     let granted = host.grant(17, ms(0));
     assert_eq!(
         granted,
@@ -180,10 +193,21 @@ fn a_request_that_cannot_be_met_alone_is_dropped_when_that_becomes_certain() {
     let mut host = Host::symphony();
     host.arrive(0, 1);
     let woken = host.step(after(ms(19)), ModelInput::Wake);
+    // Alone it takes 6 ms.
+    let best = after(ms(25));
+    let cause = DropCause {
+        arrived: ms(0),
+        must_end_by: ms(25),
+        batch: 1,
+        target: 1,
+        batch_end: best,
+        alone_end: best,
+        waiting: 1,
+    };
     assert_eq!(
         woken,
         [
-            ModelAction::Drop { request: request(1, ms(25)), reason: DropReason::SloUnreachable },
+            ModelAction::Drop { request: request(1, ms(25)), reason: DropReason::SloUnreachable, cause },
             ModelAction::Offer { answered: 0, candidate: None },
         ]
     );
@@ -191,7 +215,16 @@ fn a_request_that_cannot_be_met_alone_is_dropped_when_that_becomes_certain() {
     // One that arrives without any time left is dropped on arrival.
     let late = request(2, ms(31));
     let arrived = host.step(ms(30), ModelInput::Arrive(late));
-    assert_eq!(arrived[0], ModelAction::Drop { request: late, reason: DropReason::SloUnreachable });
+    let cause = DropCause {
+        arrived: ms(30),
+        must_end_by: ms(31),
+        batch: 1,
+        target: 1,
+        batch_end: ms(36),
+        alone_end: ms(36),
+        waiting: 1,
+    };
+    assert_eq!(arrived[0], ModelAction::Drop { request: late, reason: DropReason::SloUnreachable, cause });
 }
 
 #[test]
@@ -239,7 +272,17 @@ fn the_window_gives_up_a_head_that_would_shrink_the_batch_of_many() {
         dropped.extend(host.step(ms(300), ModelInput::Arrive(request(sequence, ms(325)))));
     }
     let dropped: Vec<_> = dropped.iter().filter(|a| matches!(a, ModelAction::Drop { .. })).collect();
-    assert_eq!(dropped, [&ModelAction::Drop { request: head, reason: DropReason::ProtectBatch }]);
+    // Six behind it could start together; with it in a batch of at least six it would end at 311, alone at 306.
+    let cause = DropCause {
+        arrived: ms(300),
+        must_end_by: ms(310),
+        batch: 6,
+        target: 8,
+        batch_end: ms(311),
+        alone_end: ms(306),
+        waiting: 7,
+    };
+    assert_eq!(dropped, [&ModelAction::Drop { request: head, reason: DropReason::ProtectBatch, cause }]);
     assert_eq!(host.queue.len(), 12);
 }
 
@@ -264,7 +307,17 @@ fn a_full_queue_refuses_and_says_so() {
     host.arrive(0, 1);
     host.arrive(0, 2);
     let refused = host.arrive(0, 3);
-    assert_eq!(refused, [ModelAction::Drop { request: request(3, ms(25)), reason: DropReason::QueueFull }]);
+    let cause = DropCause {
+        arrived: ms(0),
+        must_end_by: ms(25),
+        batch: 0,
+        target: 1,
+        batch_end: Time::NEVER,
+        alone_end: ms(6),
+        waiting: 2,
+    };
+    let reason = DropReason::QueueFull;
+    assert_eq!(refused, [ModelAction::Drop { request: request(3, ms(25)), reason, cause }]);
     assert_eq!(host.queue.len(), 2);
 }
 

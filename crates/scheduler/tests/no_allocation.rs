@@ -7,8 +7,8 @@ use std::hint::black_box;
 
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, Stats, StatsAlloc};
 use symphony_scheduler::{
-    Delays, GpuChoice, GpuRanker, MinTree, ModelAction, ModelActions, ModelInput, ModelQueue, ModelQueueConfig, Policy,
-    RankAction, RankActions, RankInput, Request,
+    Delays, GpuChoice, GpuRanker, GrantWhy, MinTree, ModelAction, ModelActions, ModelInput, ModelQueue,
+    ModelQueueConfig, Policy, RankAction, RankActions, RankInput, Request,
 };
 use symphony_types::{GpuId, LatencyProfile, Nanos, RequestId, Time};
 
@@ -105,7 +105,7 @@ impl Host {
     fn model(&mut self, model: usize, input: ModelInput) {
         self.step(model, input);
         while let Some((model, gpu, free_at)) = self.grants.iter_mut().find_map(Option::take) {
-            self.step(model as usize, ModelInput::Grant { gpu, free_at });
+            self.step(model as usize, ModelInput::Grant { gpu, free_at, why: GrantWhy::default() });
         }
     }
 
@@ -130,7 +130,7 @@ impl Host {
     fn rank(&mut self, input: RankInput) {
         self.rank_step(input);
         while let Some((model, gpu, free_at)) = self.grants.iter_mut().find_map(Option::take) {
-            self.step(model as usize, ModelInput::Grant { gpu, free_at });
+            self.step(model as usize, ModelInput::Grant { gpu, free_at, why: GrantWhy::default() });
         }
     }
 
@@ -139,7 +139,7 @@ impl Host {
         self.ranker.step(self.now, input, &mut self.rank_actions);
         for action in &self.rank_actions {
             match *action {
-                RankAction::Grant { model, gpu, free_at } => {
+                RankAction::Grant { model, gpu, free_at, .. } => {
                     let room = self.grants.iter_mut().find(|slot| slot.is_none());
                     *room.expect("a GPU is granted once at a time") = Some((model, gpu, free_at));
                 }

@@ -1,6 +1,8 @@
 //! Which model gets which GPU when, action by action.
 
-use symphony_scheduler::{Candidate, Demand, GpuChoice, GpuRanker, Growth, RankAction, RankInput, ReadyOrder};
+use symphony_scheduler::{
+    Candidate, Demand, GpuChoice, GpuRanker, GrantWhy, Growth, Matched, RankAction, RankInput, ReadyOrder, Rival,
+};
 use symphony_types::{GpuId, Nanos, Time};
 
 fn ms(millis: u64) -> Time {
@@ -25,7 +27,7 @@ fn ahead(start_ms: u64, latest_ms: u64, lead_ms: u64) -> Option<Candidate> {
 }
 
 fn grant(model: u32, gpu: u32, free_at: Time) -> RankAction {
-    RankAction::Grant { model, gpu: GpuId::new(gpu), free_at }
+    RankAction::Grant { model, gpu: GpuId::new(gpu), free_at, why: GrantWhy::default() }
 }
 
 struct Host(GpuRanker);
@@ -39,7 +41,18 @@ impl Host {
         host
     }
 
+    /// The actions, without the reasons of grants.
     fn step(&mut self, now: Time, input: RankInput) -> Vec<RankAction> {
+        let mut out = self.step_why(now, input);
+        for action in &mut out {
+            if let RankAction::Grant { why, .. } = action {
+                *why = GrantWhy::default();
+            }
+        }
+        out
+    }
+
+    fn step_why(&mut self, now: Time, input: RankInput) -> Vec<RankAction> {
         let mut out = Vec::new();
         self.0.step(now, input, &mut out);
         out
@@ -192,4 +205,32 @@ fn bursts_that_come_close_to_filling_the_gpus_leave_none_idle_for_long() {
     // Nor if demand is far below the GPUs.
     let idle = Demand { mean: quarter, variance: quarter };
     assert_eq!(host().offer(ms(10), 0, 0, growing(25, 20, 3, idle)), [RankAction::WakeAt(ms(25))]);
+}
+
+fn whys(actions: &[RankAction]) -> Vec<(u32, GrantWhy)> {
+    let grants = actions.iter().filter_map(|action| match *action {
+        RankAction::Grant { model, why, .. } => Some((model, why)),
+        RankAction::WakeAt(_) => None,
+    });
+    grants.collect()
+}
+
+#[test]
+fn a_grant_says_who_found_whom_and_what_else_there_was() {
+    let mut host = Host::new(4, &[ms(0), ms(0), ms(0), ms(90)], GpuChoice::LowestId);
+    let mut at = |now, model, candidate| whys(&host.step_why(now, RankInput::Offer { model, answered: 0, candidate }));
+    let choice = GpuChoice::LowestId;
+    let alone = GrantWhy { matched: Matched::AtItsStart, choice, others_idle: 2, rivals: 0, next_rival: None };
+    assert_eq!(at(ms(10), 0, candidate(10, 12)), [(0, alone)]);
+    assert_eq!(at(ms(10), 1, candidate(10, 12)), [(1, GrantWhy { others_idle: 1, ..alone })]);
+    assert_eq!(at(ms(10), 2, candidate(10, 12)), [(2, GrantWhy { others_idle: 0, ..alone })]);
+    // Three are due and nothing is free: the GPU that comes back takes the most urgent, and knows who is next.
+    assert_eq!(at(ms(10), 3, candidate(10, 70)), []);
+    let answered = |model, latest_ms| RankInput::Offer { model, answered: 1, candidate: candidate(10, latest_ms) };
+    assert_eq!(whys(&host.step_why(ms(11), answered(0, 60))), []);
+    assert_eq!(whys(&host.step_why(ms(11), answered(1, 50))), []);
+    let release = RankInput::Release { model: 2, gpu: GpuId::new(2), free_at: ms(11) };
+    let next_rival = Some(Rival { model: 0, latest: ms(60) });
+    let urgent = GrantWhy { matched: Matched::FirstInLine, choice, others_idle: 0, rivals: 2, next_rival };
+    assert_eq!(whys(&host.step_why(ms(11), release)), [(1, urgent)]);
 }

@@ -118,6 +118,7 @@ mod tests {
             must_end_by: Time::NEVER,
             first: 0,
             requests,
+            why: None,
         }
     }
 

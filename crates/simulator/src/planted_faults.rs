@@ -138,7 +138,16 @@ fn s3_a_request_that_is_decided_twice_or_by_a_stranger() {
         if let Some(plan) = first_plan(actions) {
             let request = actions.requests_of(&plan)[0];
             let reason = symphony_types::DropReason::ProtectBatch;
-            actions.list.push(ModelAction::Drop { request, reason });
+            let cause = symphony_scheduler::DropCause {
+                arrived: Time::ZERO,
+                must_end_by: plan.must_end_by,
+                batch: 1,
+                target: 1,
+                batch_end: plan.end,
+                alone_end: plan.end,
+                waiting: 1,
+            };
+            actions.list.push(ModelAction::Drop { request, reason, cause });
         }
     });
     found(Invariant::S3, "not open or not its own", |_: Time, _: &ModelInput, actions: &mut ModelActions| {

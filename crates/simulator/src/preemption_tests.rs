@@ -43,7 +43,7 @@ impl Impatient {
         let (end, first) = (self.free_at, out.planned.len() as u32);
         let must_end_by = request.deadline;
         out.planned.push(request);
-        let plan = Plan { gpu: GPU, start, end, batch: 1, must_end_by, first, requests: 1 };
+        let plan = Plan { gpu: GPU, start, end, batch: 1, must_end_by, first, requests: 1, why: None };
         out.list.push(ClusterAction::Execute { model: 0, plan });
     }
 }

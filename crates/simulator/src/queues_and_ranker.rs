@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use symphony_scheduler::{
-    ClusterAction, ClusterActions, ClusterInput, ClusterPolicy, GpuRanker, MinTree, ModelAction, ModelActions,
-    ModelInput, ModelQueue, ModelQueueConfig, QUEUE_REQUESTS_MAX, RankAction, RankActions, RankInput,
+    ClusterAction, ClusterActions, ClusterInput, ClusterPolicy, GpuRanker, GrantWhy, MinTree, ModelAction,
+    ModelActions, ModelInput, ModelQueue, ModelQueueConfig, QUEUE_REQUESTS_MAX, RankAction, RankActions, RankInput,
 };
 use symphony_types::{GpuId, Time};
 use symphony_workload::QueuePolicy;
@@ -33,7 +33,7 @@ pub(crate) struct QueuesAndRanker<T> {
     /// One per GPU; none where execution is exact, and everything is known without reports.
     reports: Vec<GpuReports>,
     tap: T,
-    grants: VecDeque<(u32, GpuId, Time)>,
+    grants: VecDeque<(u32, GpuId, Time, GrantWhy)>,
     spin: SpinTrap,
     fault: Option<Fault>,
     // Reused, so that a step does not allocate.
@@ -120,8 +120,8 @@ impl<T: Tap> QueuesAndRanker<T> {
                     let free_at = known.map_or(free_at, GpuReports::usable_at);
                     self.rank(now, RankInput::Release { model, gpu, free_at });
                 }
-                ModelAction::Drop { request, reason } => {
-                    out.list.push(ClusterAction::Drop { model, request, reason });
+                ModelAction::Drop { request, reason, cause } => {
+                    out.list.push(ClusterAction::Drop { model, request, reason, cause: Some(cause) });
                 }
                 ModelAction::WakeAt(at) => self.timers.set(1 + slot, at.as_nanos()),
             }
@@ -134,15 +134,15 @@ impl<T: Tap> QueuesAndRanker<T> {
         self.ranker.step(now, input, &mut self.rank_actions);
         for action in &self.rank_actions {
             match *action {
-                RankAction::Grant { model, gpu, free_at } => self.grants.push_back((model, gpu, free_at)),
+                RankAction::Grant { model, gpu, free_at, why } => self.grants.push_back((model, gpu, free_at, why)),
                 RankAction::WakeAt(at) => self.timers.set(RANKER, at.as_nanos()),
             }
         }
     }
 
     fn answer_grants(&mut self, now: Time, out: &mut ClusterActions) {
-        while let Some((model, gpu, free_at)) = self.grants.pop_front() {
-            self.step_model(now, model, ModelInput::Grant { gpu, free_at }, out);
+        while let Some((model, gpu, free_at, why)) = self.grants.pop_front() {
+            self.step_model(now, model, ModelInput::Grant { gpu, free_at, why }, out);
             if self.fault.is_some() {
                 return;
             }

@@ -95,7 +95,7 @@ impl Cluster {
     ) -> bool {
         if queue.len() >= QUEUE_REQUESTS_MAX {
             let model = model as u32;
-            out.list.push(ClusterAction::Drop { model, request, reason: DropReason::QueueFull });
+            out.list.push(ClusterAction::Drop { model, request, reason: DropReason::QueueFull, cause: None });
             return false;
         }
         queue.insert(self.waiting(request));
@@ -111,7 +111,7 @@ impl Cluster {
         } else {
             DropReason::SloUnreachable
         };
-        out.list.push(ClusterAction::Drop { model: model as u32, request: waiting.request, reason });
+        out.list.push(ClusterAction::Drop { model: model as u32, request: waiting.request, reason, cause: None });
     }
 
     /// Sends the first `requests` requests of the queue to the GPU, as one batch.
@@ -135,7 +135,7 @@ impl Cluster {
         let start = self.start(now, gpu.free_at, batch);
         let end = start + self.models[model].profile.latency(batch);
         let requests = (out.planned.len() - first) as u32;
-        let plan = Plan { gpu: gpu.id, start, end, batch, must_end_by, first: first as u32, requests };
+        let plan = Plan { gpu: gpu.id, start, end, batch, must_end_by, first: first as u32, requests, why: None };
         out.list.push(ClusterAction::Execute { model: model as u32, plan });
         plan
     }

@@ -124,7 +124,16 @@ mod tests {
 
     fn plan(gpu: u32, start: u64, end: u64) -> Plan {
         let must_end_by = Time::NEVER;
-        Plan { gpu: GpuId::new(gpu), start: at(start), end: at(end), batch: 1, must_end_by, first: 0, requests: 1 }
+        Plan {
+            gpu: GpuId::new(gpu),
+            start: at(start),
+            end: at(end),
+            batch: 1,
+            must_end_by,
+            first: 0,
+            requests: 1,
+            why: None,
+        }
     }
 
     #[test]

@@ -169,7 +169,7 @@ impl Nexus {
         let turn = self.turns[frontend][model].turn();
         let Some(&(node, place)) = self.replicas[model].get(turn) else {
             let (model, reason) = (model as u32, DropReason::SloUnreachable);
-            out.list.push(ClusterAction::Drop { model, request, reason });
+            out.list.push(ClusterAction::Drop { model, request, reason, cause: None });
             return;
         };
         if self.cluster.enqueue(model, request, &mut self.nodes[node].places[place].queue, out) {
