@@ -109,3 +109,26 @@ fn a_timeline_becomes_a_trace_or_a_picture_by_the_name_of_its_file() {
     let _ = sim(&["--timeline", "t.svg", "--timeline-for-s=-1"]).ended_with(2).complains(&["--timeline-for-s", "-1"]);
     let _ = sim(&range).ended_with(2).complains(&["--timeline"]);
 }
+
+#[test]
+fn requests_are_explained_in_words_and_for_programs() {
+    let _alone = alone();
+    let overload = ["--set", "workload.rate_rps=7000"];
+    let told = sim("table4-resnet50.toml", &[&overload[..], &["--explain-worst", "2", "-o", "json"]].concat());
+    let told = told.ended_with(0).json();
+    let worst = told["explanations"].as_array().unwrap();
+    assert_eq!(worst.len(), 2);
+    for worst in worst {
+        assert_eq!(worst["outcome"], "dropped", "{worst}");
+        assert!(worst["dropped"]["must_end_by_ms"].is_number() && worst["dropped"]["reason"].is_string(), "{worst}");
+    }
+    let id = worst[0]["request"].as_str().unwrap();
+    let said = sim("table4-resnet50.toml", &[&overload[..], &["--explain", id, "--explain", "7"]].concat());
+    let said = said.ended_with(0);
+    assert!(said.out.contains(&format!("request {id} (1 item) for resnet50: dropped")), "{}", said.out);
+    assert!(said.out.contains("request f0/1/7 (1 item) for resnet50: ran in time"), "{}", said.out);
+    // One that never arrived is an error, one that is no id a bad use.
+    let unknown = sim("table4-resnet50.toml", &["--explain", "999999999"]).ended_with(1);
+    assert!(unknown.err.contains("request 999999999 was not decided"), "{}", unknown.err);
+    sim("table4-resnet50.toml", &["--explain", "seventeen"]).ended_with(2);
+}

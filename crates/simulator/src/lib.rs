@@ -6,6 +6,7 @@
 mod build_policy;
 mod capacity;
 mod error;
+mod explained;
 mod failures;
 mod goodput;
 mod gpu_reports;
@@ -34,10 +35,11 @@ mod world;
 
 pub use capacity::fluid_bound_rps;
 pub use error::Error;
+pub use explained::{Ask, EXPLAINED_MAX};
 pub use goodput::{GOODPUT_RESOLUTION, GoodputSearch, Trial, find_goodput};
 pub use policy::{queue_policy, ranker_policy};
 pub use policy_facts::{ModelFacts, PolicyFacts};
 pub use result::{ModelResult, Queueing, RunResult, SimulationResult};
 pub use spin_trap::SPIN_STEPS_MIN;
 pub use timeline::{TIMELINE_EVENTS_MAX, Timeline, TimelineRange};
-pub use world::{Verdict, meets_slo, simulate, simulate_timeline};
+pub use world::{Verdict, meets_slo, simulate, simulate_explained, simulate_timeline};

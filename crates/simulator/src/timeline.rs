@@ -1,7 +1,7 @@
 //! What GPUs and queues did in a range of time, to be looked at.
 
-use symphony_scheduler::Plan;
-use symphony_types::{GpuId, Nanos, Time};
+use symphony_scheduler::{DropCause, Plan, Request};
+use symphony_types::{DropReason, GpuId, Nanos, Time};
 use symphony_workload::Scenario;
 
 use crate::gpus::Run;
@@ -121,14 +121,14 @@ impl Watch for Timeline {
         self.waits(now, model, |waiting| waiting + 1);
     }
 
-    fn dropped(&mut self, now: Time, model: u32) {
+    fn dropped(&mut self, now: Time, model: u32, _: &Request, _: DropReason, _: Option<&DropCause>) {
         self.waits(now, model, |waiting| waiting.saturating_sub(1));
         if self.keeps(now) {
             self.drops.push((now, model));
         }
     }
 
-    fn planned(&mut self, now: Time, model: u32, plan: &Plan) {
+    fn planned(&mut self, now: Time, model: u32, plan: &Plan, _: &[Request]) {
         self.waits(now, model, |waiting| waiting.saturating_sub(plan.requests));
     }
 

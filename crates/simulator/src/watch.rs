@@ -1,7 +1,7 @@
 //! The seam for whoever wants to see what happens in the virtual cluster, not only what comes out.
 
-use symphony_scheduler::Plan;
-use symphony_types::{GpuId, Time};
+use symphony_scheduler::{DropCause, Plan, Request};
+use symphony_types::{DropReason, GpuId, Time};
 
 use crate::gpus::Run;
 
@@ -12,10 +12,18 @@ pub(crate) trait Watch {
     fn queued(&mut self, _now: Time, _model: u32) {}
     /// The policy dropped a request.
     #[inline]
-    fn dropped(&mut self, _now: Time, _model: u32) {}
+    fn dropped(
+        &mut self,
+        _now: Time,
+        _model: u32,
+        _request: &Request,
+        _reason: DropReason,
+        _cause: Option<&DropCause>,
+    ) {
+    }
     /// The policy sent a plan.
     #[inline]
-    fn planned(&mut self, _now: Time, _model: u32, _plan: &Plan) {}
+    fn planned(&mut self, _now: Time, _model: u32, _plan: &Plan, _requests: &[Request]) {}
     /// A plan has ended; `cut` if it was stopped before its end. `late` of its requests were answered too late.
     #[inline]
     fn ran(&mut self, _run: &Run, _late: u32, _cut: bool) {}

@@ -1,5 +1,6 @@
 //! The event loop: virtual time, arrivals and GPUs around a policy.
 
+use symphony_explain::Explanation;
 use symphony_scheduler::{
     ClusterAction, ClusterActions, ClusterInput, GPUS_MAX, MODELS_MAX, MinTree, Plan, Request, Violation,
 };
@@ -11,6 +12,7 @@ use symphony_workload::{
 
 use crate::build_policy::{UsePolicy, build_policy};
 use crate::error::{Error, replay_command};
+use crate::explained::{Ask, Explained};
 use crate::failures::{Change, Failures};
 use crate::gpus::Gpus;
 use crate::hosted::{Fault, Hosted};
@@ -80,6 +82,31 @@ pub fn simulate_timeline(
     }
     let facts = PolicyFacts::new(scenario, seed, rate_rps);
     build_policy(&scenario.policy, &facts, Watched(scenario, seed, rate_rps, range))
+}
+
+/// As [`simulate`], and explains what became of some requests. Those that did not arrive, or were not decided before the
+/// run ended, are not among the explanations.
+///
+/// # Errors
+/// As [`simulate`].
+pub fn simulate_explained(
+    scenario: &Scenario,
+    seed: u64,
+    rate_rps: f64,
+    ask: Ask,
+) -> Result<(RunResult, Vec<Explanation>), Error> {
+    struct Explain<'a>(&'a Scenario, u64, f64, Ask);
+    impl UsePolicy for Explain<'_> {
+        type Output = Result<(RunResult, Vec<Explanation>), Error>;
+        fn with<P: Hosted>(self, policy: P) -> Self::Output {
+            let Self(scenario, seed, rate_rps, ask) = self;
+            let mut world = World::watched(scenario, seed, rate_rps, policy, Explained::new(scenario, ask));
+            world.run()?;
+            Ok((world.tally.into_result(scenario, seed), world.watch.explain()))
+        }
+    }
+    let facts = PolicyFacts::new(scenario, seed, rate_rps);
+    build_policy(&scenario.policy, &facts, Explain(scenario, seed, rate_rps, ask))
 }
 
 /// Whether every model's p99 meets its SLO at this rate. Ends as soon as failure is certain.
@@ -347,11 +374,11 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
             match self.orders.list[at] {
                 ClusterAction::Execute { model, plan } => self.execute(model, &plan)?,
                 ClusterAction::Preempt(gpu) => self.preempt(gpu),
-                ClusterAction::Drop { model, request, .. } => {
+                ClusterAction::Drop { model, request, reason, cause } => {
                     let open = self.referee.dropped(model, request.id)?;
                     let bad = self.tally.dropped(model as usize, open.arrived);
                     self.give_up_if_certain(model, bad);
-                    self.watch.dropped(self.now, model);
+                    self.watch.dropped(self.now, model, &request, reason, cause.as_ref());
                 }
                 ClusterAction::WakeAt(at) => self.wake_at = at,
             }
@@ -372,7 +399,7 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
             self.gpus.add_request(plan.gpu, request.id.sequence);
         }
         self.stuck_after = self.stuck_after.max(run.end + DECIDED_AFTER_MAX);
-        self.watch.planned(self.now, model, plan);
+        self.watch.planned(self.now, model, plan, requests);
         Ok(())
     }
 

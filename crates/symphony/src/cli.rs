@@ -266,6 +266,14 @@ pub(crate) struct SimArgs {
     /// How long it is, in seconds; if not given, 5 for a trace and 0.25 for a picture.
     #[arg(long, value_name = "SECONDS", requires = "timeline")]
     pub(crate) timeline_for_s: Option<f64>,
+    /// Explain what became of a request of the first seed's run, and why: its sequence number (arrivals count from 0), or its
+    /// id as in f0/1/17; repeatable.
+    #[arg(long, value_name = "REQUEST")]
+    pub(crate) explain: Vec<String>,
+    /// Explain so many of the requests that were dropped or late after the warm-up, the worst first.
+    #[arg(long, value_name = "COUNT", conflicts_with = "explain",
+          value_parser = clap::value_parser!(u16).range(1..=symphony_simulator::EXPLAINED_MAX as i64))]
+    pub(crate) explain_worst: Option<u16>,
     /// For people or for programs.
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     pub(crate) output: Output,

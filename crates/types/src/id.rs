@@ -1,6 +1,7 @@
 //! Identities. Each is a number in a type of its own, so that a GPU can never be passed where a model is meant.
 
 use std::fmt;
+use std::str::FromStr;
 
 use rkyv::{Archive, Deserialize, Serialize};
 
@@ -89,5 +90,43 @@ pub struct RequestId {
 impl fmt::Display for RequestId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{:x}/{}", self.frontend, self.boot.get(), self.sequence)
+    }
+}
+
+/// A text that names no request.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no request id; expected the frontend, its boot id and a number, as in f2/9a3f/17")]
+pub struct NoRequestId(String);
+
+/// Reads what [`fmt::Display`] writes.
+impl FromStr for RequestId {
+    type Err = NoRequestId;
+
+    fn from_str(text: &str) -> Result<Self, NoRequestId> {
+        let parse = || {
+            let mut parts = text.strip_prefix('f')?.split('/');
+            let id = Self {
+                frontend: FrontendId::new(parts.next()?.parse().ok()?),
+                boot: BootId::new(u64::from_str_radix(parts.next()?, 16).ok()?),
+                sequence: parts.next()?.parse().ok()?,
+            };
+            parts.next().is_none().then_some(id)
+        };
+        parse().ok_or_else(|| NoRequestId(text.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_id_is_read_as_it_is_written() {
+        let id = RequestId { frontend: FrontendId::new(2), boot: BootId::new(0x9a3f), sequence: 17 };
+        assert_eq!(id.to_string(), "f2/9a3f/17");
+        assert_eq!("f2/9a3f/17".parse(), Ok(id));
+        for wrong in ["", "2/9a3f/17", "f2/9a3f", "f2/9a3f/17/1", "f2/xyz/17", "f2/9a3f/-1", "f/1/1", "17"] {
+            assert!(wrong.parse::<RequestId>().is_err(), "{wrong}");
+        }
     }
 }

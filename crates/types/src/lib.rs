@@ -10,7 +10,9 @@ mod profile;
 mod tensor;
 mod time;
 
-pub use id::{BackendId, BootId, Epoch, FrontendId, GpuId, ModelId, NodeId, RequestId, SubclusterId, Token};
+pub use id::{
+    BackendId, BootId, Epoch, FrontendId, GpuId, ModelId, NoRequestId, NodeId, RequestId, SubclusterId, Token,
+};
 pub use invariant::Invariant;
 pub use outcome::{DropReason, FailReason, Outcome};
 pub use profile::{LatencyProfile, PROFILE_BATCH_MAX, ProfileError};

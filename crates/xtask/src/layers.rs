@@ -20,9 +20,10 @@ pub(crate) enum Layer {
 }
 
 /// Every package of the workspace, without its prefix.
-const PACKAGES: [(&str, Layer); 27] = [
+const PACKAGES: [(&str, Layer); 28] = [
     ("types", Layer::Types),
     ("scheduler", Layer::Core),
+    ("explain", Layer::Core),
     ("partitioner", Layer::Core),
     ("cluster-state", Layer::Core),
     ("workload", Layer::Core),

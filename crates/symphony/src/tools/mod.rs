@@ -6,5 +6,6 @@ pub(crate) mod model;
 pub(crate) mod paper;
 pub(crate) mod profile;
 pub(crate) mod sim;
+mod sim_explain;
 mod table;
 mod timeline;

@@ -9,12 +9,13 @@ use symphony_simulator::{RunResult, SimulationResult};
 use symphony_sweep::{Progress, Run, Sweep};
 use symphony_workload::Scenario;
 
-use super::{table, timeline};
+use super::{sim_explain, table, timeline};
 use crate::cli::{Output, SimArgs};
 use crate::exit::bad_input;
 
 pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
     timeline::check(args)?;
+    let ask = sim_explain::ask(args)?;
     let scenario = read(args)?;
     let sweep = Sweep::new(args.threads);
     let begun = Instant::now();
@@ -40,9 +41,13 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
     let runs = sweep.runs(&runs, &tell)?;
     let requests = requests.into_inner();
     let result = SimulationResult::new(&scenario, runs, goodput, requests, begun.elapsed().as_secs_f64());
+    let explanations = sim_explain::explain(ask, &scenario, rate_rps)?;
     match args.output {
-        Output::Json => println!("{}", serde_json::to_string_pretty(&result)?),
-        Output::Table => show(&result),
+        Output::Json => println!("{}", sim_explain::to_json(&result, &explanations)?),
+        Output::Table => {
+            show(&result);
+            sim_explain::show(&explanations);
+        }
     }
     timeline::write_if_asked(args, &scenario, goodput)
 }

@@ -1,0 +1,177 @@
+//! Makes explanations of what a recorder found.
+
+use symphony_scheduler::{DropCause, GpuChoice, IDLE_COUNTED_MAX, Matched, PlanWhy, Request, Rival};
+use symphony_types::{GpuId, Time};
+
+use crate::explanation::{Actual, BatchStory, DropStory, Explanation, GpuStory, Planned, RivalStory, Window};
+use crate::flight_recorder::Found;
+use crate::records::{BatchEnd, BatchRecord, DropRecord};
+
+/// What the host calls its models and GPUs.
+pub trait Names {
+    /// A model by the host's number.
+    fn model(&self, model: u32) -> String;
+    /// A model by its slot at the ranker.
+    fn rival(&self, slot: u32) -> String;
+    /// A GPU.
+    fn gpu(&self, gpu: GpuId) -> String;
+}
+
+/// What the moment of a decision is told by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Since {
+    /// How long before now it was.
+    Now(Time),
+    /// Virtual time has an origin that everybody knows.
+    Origin,
+}
+
+/// Explains what was found.
+pub struct Explainer<'a> {
+    /// Who is who.
+    pub names: &'a dyn Names,
+    /// When is when.
+    pub since: Since,
+}
+
+impl std::fmt::Debug for Explainer<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Explainer").field("since", &self.since).finish_non_exhaustive()
+    }
+}
+
+/// Milliseconds from `from` to `at`, negative if it was before.
+fn offset_ms(at: Time, from: Time) -> f64 {
+    if at >= from { at.since(from).as_millis_f64() } else { -from.since(at).as_millis_f64() }
+}
+
+impl Explainer<'_> {
+    /// One finding as an explanation.
+    #[must_use]
+    pub fn explain(&self, found: &Found) -> Explanation {
+        match found {
+            Found::Batch { number, record, request, requests } => {
+                self.of_batch(*number, record, request.as_ref(), requests)
+            }
+            Found::Drop(record) => self.of_drop(record),
+        }
+    }
+
+    fn begin(&self, model: u32, decided: Time, request: Option<&Request>, outcome: &'static str) -> Explanation {
+        let (ago, at) = match self.since {
+            Since::Now(now) => (Some(now.since(decided).as_millis_f64()), None),
+            Since::Origin => (None, Some(decided.as_secs_f64())),
+        };
+        Explanation {
+            request: request.map(|request| request.id.to_string()),
+            items: request.map(|request| request.items),
+            model: self.names.model(model),
+            outcome,
+            decided_ago_ms: ago,
+            decided_at_s: at,
+            batch: None,
+            dropped: None,
+        }
+    }
+
+    fn of_batch(
+        &self,
+        number: u64,
+        record: &BatchRecord,
+        request: Option<&Request>,
+        members: &[Request],
+    ) -> Explanation {
+        let BatchRecord { model, decided, plan, end } = record;
+        let ms = |at: Time| offset_ms(at, *decided);
+        let execution = plan.end.since(plan.start);
+        let actual = match end {
+            BatchEnd::Done { start_late, latency } => Some(Actual {
+                start_late_ms: start_late.as_millis_f64(),
+                execution_ms: latency.as_millis_f64(),
+                end_ms: ms(plan.start + *start_late + *latency),
+            }),
+            BatchEnd::Running | BatchEnd::Refused | BatchEnd::Lost => None,
+        };
+        let due = request.map_or(plan.must_end_by, |request| request.deadline);
+        let outcome = match end {
+            BatchEnd::Running => "running",
+            BatchEnd::Refused => "refused",
+            BatchEnd::Lost => "lost",
+            BatchEnd::Done { start_late, latency } if plan.start + *start_late + *latency > due => "late",
+            BatchEnd::Done { .. } => "in_time",
+        };
+        let why = plan.why.as_ref();
+        // D − ℓ(b+1) of a batch that nothing can join lies before everything.
+        let frontrun = why.map(|why| why.frontrun).filter(|&frontrun| frontrun > Time::ZERO);
+        let batch = BatchStory {
+            number,
+            items: plan.batch,
+            requests: plan.requests,
+            target: why.map(|why| why.target),
+            left: why.map(|why| why.left),
+            head_waited_ms: why.map(|why| decided.since(why.head_arrived).as_millis_f64()),
+            window: Window { frontrun_ms: frontrun.map(ms), latest_ms: ms(plan.must_end_by - execution) },
+            gpu: self.gpu(plan.gpu, why),
+            rivals: why.filter(|why| why.grant.matched != Matched::Untold).map(|why| self.rivals(why, *decided)),
+            planned: Planned {
+                start_ms: ms(plan.start),
+                execution_ms: execution.as_millis_f64(),
+                end_ms: ms(plan.end),
+                must_end_by_ms: ms(plan.must_end_by),
+            },
+            actual,
+            deadline_ms: request.map(|request| ms(request.deadline)),
+            members: members.iter().map(|member| member.id.to_string()).collect(),
+        };
+        Explanation { batch: Some(batch), ..self.begin(*model, *decided, request, outcome) }
+    }
+
+    fn gpu(&self, gpu: GpuId, why: Option<&PlanWhy>) -> GpuStory {
+        let grant = why.map(|why| why.grant).unwrap_or_default();
+        GpuStory {
+            name: self.names.gpu(gpu),
+            matched: match grant.matched {
+                Matched::Untold => "untold",
+                Matched::AtItsStart => "at_its_start",
+                Matched::FirstInLine => "first_in_line",
+                Matched::EarlyCrowded => "early_crowded",
+                Matched::EarlyBursts => "early_bursts",
+            },
+            choice: match grant.choice {
+                GpuChoice::LowestId => "lowest_id",
+                GpuChoice::EarliestFree => "earliest_free",
+            },
+            others_idle: grant.others_idle,
+            others_idle_or_more: grant.others_idle >= IDLE_COUNTED_MAX,
+        }
+    }
+
+    fn rivals(&self, why: &PlanWhy, decided: Time) -> RivalStory {
+        let next = why.grant.next_rival;
+        RivalStory {
+            count: why.grant.rivals,
+            next_model: next.map(|Rival { model, .. }| self.names.rival(model)),
+            next_latest_ms: next.map(|Rival { latest, .. }| offset_ms(latest, decided)),
+        }
+    }
+
+    fn of_drop(&self, record: &DropRecord) -> Explanation {
+        let DropRecord { model, decided, request, reason, cause } = record;
+        let ms = |at: Time| offset_ms(at, *decided);
+        let of = |what: fn(&DropCause) -> Time| cause.as_ref().map(|cause| ms(what(cause)));
+        let looked_at = cause.filter(|cause| cause.batch > 0);
+        let story = DropStory {
+            reason: reason.label(),
+            deadline_ms: ms(request.deadline),
+            waited_ms: cause.map(|cause| decided.since(cause.arrived).as_millis_f64()),
+            must_end_by_ms: of(|cause| cause.must_end_by),
+            batch: looked_at.map(|cause| cause.batch),
+            target: cause.map(|cause| cause.target),
+            // A batch larger than the largest ends never.
+            batch_end_ms: looked_at.map(|cause| cause.batch_end).filter(|&end| end < Time::NEVER).map(ms),
+            alone_end_ms: of(|cause| cause.alone_end),
+            waiting: cause.map(|cause| cause.waiting),
+        };
+        Explanation { dropped: Some(story), ..self.begin(*model, *decided, Some(request), "dropped") }
+    }
+}

@@ -1,0 +1,260 @@
+//! The last decisions, in memory that does not grow.
+
+use symphony_scheduler::Request;
+use symphony_types::RequestId;
+
+use crate::records::{BatchEnd, BatchRecord, DropRecord};
+use crate::ring::Ring;
+
+/// How much a recorder keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecorderLimits {
+    /// Batches.
+    pub batches: usize,
+    /// Requests of batches: what is left of a batch when these are gone is its numbers.
+    pub requests: usize,
+    /// Dropped requests.
+    pub drops: usize,
+}
+
+impl RecorderLimits {
+    /// For a model worker: 2^18 requests of 40 bytes, 2^15 batches of about 170 bytes and 2^15 drops of about 150 bytes are
+    /// 21 MB, touched as they fill. At 5000 requests per second that is 50 seconds, and as much again in small batches.
+    pub const WORKER: Self = Self { batches: 1 << 15, requests: 1 << 18, drops: 1 << 15 };
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Batch {
+    record: BatchRecord,
+    /// Number of its first request.
+    first: u64,
+}
+
+/// Remembers the last decisions of one owner of queues, and how they turned out.
+#[derive(Clone, Debug)]
+pub struct FlightRecorder {
+    batches: Ring<Batch>,
+    requests: Ring<Request>,
+    drops: Ring<DropRecord>,
+}
+
+/// What a recorder knows of a request, or of a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// It was planned.
+    Batch {
+        /// The batch's number.
+        number: u64,
+        /// The batch.
+        record: BatchRecord,
+        /// The request that was asked about.
+        request: Option<Request>,
+        /// All of its requests; empty if they are forgotten.
+        requests: Vec<Request>,
+    },
+    /// It was dropped.
+    Drop(DropRecord),
+}
+
+impl Found {
+    /// When that was decided.
+    #[must_use]
+    pub const fn decided(&self) -> symphony_types::Time {
+        match self {
+            Self::Batch { record, .. } => record.decided,
+            Self::Drop(record) => record.decided,
+        }
+    }
+}
+
+impl FlightRecorder {
+    /// An empty recorder. Its memory is asked for at once; none is asked for later.
+    #[must_use]
+    pub fn new(limits: RecorderLimits) -> Self {
+        Self {
+            batches: Ring::new(limits.batches),
+            requests: Ring::new(limits.requests),
+            drops: Ring::new(limits.drops),
+        }
+    }
+
+    /// Remembers a batch and its requests. Batches are numbered from 0 on.
+    pub fn batch(&mut self, record: BatchRecord, requests: &[Request]) -> u64 {
+        let first = self.requests.next();
+        for &request in requests {
+            self.requests.push(request);
+        }
+        self.batches.push(Batch { record, first })
+    }
+
+    /// A batch has ended; nothing if it is forgotten.
+    pub fn ended(&mut self, number: u64, end: BatchEnd) {
+        if let Some(batch) = self.batches.get_mut(number) {
+            batch.record.end = end;
+        }
+    }
+
+    /// Remembers a drop.
+    pub fn dropped(&mut self, record: DropRecord) {
+        self.drops.push(record);
+    }
+
+    /// The number that the next batch gets.
+    #[must_use]
+    pub const fn next_batch(&self) -> u64 {
+        self.batches.next()
+    }
+
+    /// What is known of a batch.
+    #[must_use]
+    pub fn batch_at(&self, number: u64) -> Option<Found> {
+        self.batches.get(number).map(|batch| self.found(number, batch, None))
+    }
+
+    /// Everything known of a request, oldest first. More than one thing if its plan was lost or refused and it waited again.
+    #[must_use]
+    pub fn find(&self, id: RequestId) -> Vec<Found> {
+        let planned = self.requests.newest_first().filter(|(_, request)| request.id == id);
+        let mut found: Vec<_> = planned.filter_map(|(at, request)| self.batch_of(at, *request)).collect();
+        let dropped = self.drops.newest_first().filter(|(_, record)| record.request.id == id);
+        found.extend(dropped.map(|(_, record)| Found::Drop(*record)));
+        found.sort_by_key(Found::decided);
+        found
+    }
+
+    /// The last batches of a model, oldest first.
+    #[must_use]
+    pub fn last(&self, model: u32, count: usize) -> Vec<Found> {
+        let of_model = self.batches.newest_first().filter(|(_, batch)| batch.record.model == model);
+        let mut found: Vec<_> = of_model.take(count).map(|(number, batch)| self.found(number, batch, None)).collect();
+        found.reverse();
+        found
+    }
+
+    /// The batch that the request with this number ran in.
+    fn batch_of(&self, at: u64, request: Request) -> Option<Found> {
+        // The last batch that begins at or before it: batches and their requests are numbered in the same order.
+        let (mut low, mut high) = (self.batches.oldest(), self.batches.next());
+        while low < high {
+            let middle = u64::midpoint(low, high);
+            if self.batches.get(middle).is_some_and(|batch| batch.first <= at) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        let number = low.checked_sub(1)?;
+        let batch = self.batches.get(number)?;
+        Some(self.found(number, batch, Some(request)))
+    }
+
+    fn found(&self, number: u64, batch: &Batch, request: Option<Request>) -> Found {
+        let last = batch.first + u64::from(batch.record.plan.requests);
+        let all: Option<Vec<_>> = (batch.first..last).map(|at| self.requests.get(at).copied()).collect();
+        Found::Batch { number, record: batch.record, request, requests: all.unwrap_or_default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use symphony_scheduler::Plan;
+    use symphony_types::{DropReason, GpuId, Nanos, Time};
+
+    use super::*;
+
+    const SMALL: RecorderLimits = RecorderLimits { batches: 4, requests: 6, drops: 2 };
+
+    fn request(sequence: u64) -> Request {
+        let id = RequestId { sequence, ..RequestId::default() };
+        Request { id, deadline: Time::from_nanos(sequence * 100), items: 1 }
+    }
+
+    fn record(model: u32, decided: u64, requests: u32) -> BatchRecord {
+        let at = Time::from_nanos(decided);
+        let plan = Plan {
+            gpu: GpuId::new(0),
+            start: at,
+            end: at,
+            batch: requests,
+            must_end_by: at,
+            first: 0,
+            requests,
+            why: None,
+        };
+        BatchRecord { model, decided: at, plan, end: BatchEnd::Running }
+    }
+
+    fn batch(recorder: &mut FlightRecorder, decided: u64, sequences: std::ops::Range<u64>) -> u64 {
+        let requests: Vec<_> = sequences.map(request).collect();
+        recorder.batch(record(decided as u32 % 2, decided, requests.len() as u32), &requests)
+    }
+
+    fn of(found: &[Found]) -> Vec<(u64, usize)> {
+        let batches = found.iter().map(|found| match found {
+            Found::Batch { number, requests, .. } => (*number, requests.len()),
+            Found::Drop(_) => panic!("{found:?}"),
+        });
+        batches.collect()
+    }
+
+    fn drop_of(sequence: u64) -> DropRecord {
+        let decided = Time::from_nanos(sequence);
+        DropRecord { model: 0, decided, request: request(sequence), reason: DropReason::QueueFull, cause: None }
+    }
+
+    #[test]
+    fn a_request_is_found_in_its_batch_with_its_end() {
+        let mut recorder = FlightRecorder::new(SMALL);
+        assert_eq!(batch(&mut recorder, 10, 0..2), 0);
+        assert_eq!(batch(&mut recorder, 11, 2..5), 1);
+        let done = BatchEnd::Done { start_late: Nanos::new(1), latency: Nanos::new(2) };
+        recorder.ended(1, done);
+        let found = recorder.find(request(3).id);
+        let [Found::Batch { number: 1, record, request: Some(asked), requests }] = &found[..] else {
+            panic!("{found:?}")
+        };
+        assert_eq!((record.end, asked, requests.len()), (done, &request(3), 3));
+        assert_eq!(of(&recorder.find(request(1).id)), [(0, 2)]);
+        assert_eq!(recorder.find(request(5).id), []);
+    }
+
+    #[test]
+    fn what_is_overwritten_is_forgotten_and_never_mixed_with_what_is_newer() {
+        let mut recorder = FlightRecorder::new(SMALL);
+        for at in 0..5 {
+            batch(&mut recorder, at, 2 * at..2 * at + 2);
+        }
+        // Requests 4 to 9 are there, batches 1 to 4: batch 1 has lost its requests.
+        assert_eq!(recorder.find(request(3).id), []);
+        assert_eq!(of(&recorder.find(request(4).id)), [(2, 2)]);
+        assert_eq!(of(&recorder.last(1, 9)), [(1, 0), (3, 2)]);
+        assert_eq!(of(&recorder.last(0, 1)), [(4, 2)]);
+        assert_eq!(recorder.batch_at(0), None);
+        // The end of a forgotten batch is nobody's.
+        recorder.ended(0, BatchEnd::Lost);
+        assert!((1..5).all(|number| match recorder.batch_at(number) {
+            Some(Found::Batch { record, .. }) => record.end == BatchEnd::Running,
+            _ => false,
+        }));
+        // Batches of one request each: now the batches go before the requests.
+        for at in 5..11 {
+            batch(&mut recorder, at, at + 5..at + 6);
+        }
+        assert_eq!(recorder.find(request(10).id), [], "its request is remembered, its batch is not");
+        assert_eq!(of(&recorder.find(request(12).id)), [(7, 1)]);
+    }
+
+    #[test]
+    fn a_request_that_waited_again_has_a_history() {
+        let mut recorder = FlightRecorder::new(SMALL);
+        let lost = batch(&mut recorder, 1, 0..1);
+        recorder.ended(lost, BatchEnd::Lost);
+        recorder.dropped(DropRecord { decided: Time::from_nanos(7), ..drop_of(0) });
+        let found = recorder.find(request(0).id);
+        assert!(matches!(found[..], [Found::Batch { .. }, Found::Drop(_)]), "{found:?}");
+        for sequence in 1..3 {
+            recorder.dropped(drop_of(sequence));
+        }
+        assert_eq!(recorder.find(request(0).id).len(), 1, "the drop is forgotten");
+    }
+}

@@ -1,0 +1,13 @@
+//! What was decided about a request, why, and how it turned out: remembered for a while, and put into words.
+
+mod explainer;
+mod explanation;
+mod flight_recorder;
+mod records;
+mod ring;
+mod words;
+
+pub use explainer::{Explainer, Names, Since};
+pub use explanation::{Actual, BatchStory, DropStory, Explanation, GpuStory, Planned, RivalStory, Window};
+pub use flight_recorder::{FlightRecorder, Found, RecorderLimits};
+pub use records::{BatchEnd, BatchRecord, DropRecord};

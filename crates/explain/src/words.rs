@@ -1,0 +1,201 @@
+//! Explanations in words: the same in `symphony explain` and in `symphony sim`.
+
+use std::fmt;
+
+use crate::explanation::{BatchStory, DropStory, Explanation, RivalStory};
+
+/// A point in time as a distance from the decision.
+struct At(f64);
+
+impl fmt::Display for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:+.3} ms", self.0)
+    }
+}
+
+fn plural(count: u32, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+/// A label, and what it says.
+fn line(f: &mut fmt::Formatter<'_>, label: &str, text: fmt::Arguments<'_>) -> fmt::Result {
+    writeln!(f, "  {label:<10}{text}")
+}
+
+impl fmt::Display for Explanation {
+    /// Several lines, each ended; times count from the decision.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.request, self.items) {
+            (Some(request), Some(items)) => {
+                write!(f, "request {request} ({}) for {}: ", plural(items, "item"), self.model)?;
+            }
+            _ => write!(f, "batch for {}: ", self.model)?,
+        }
+        let outcome = match self.outcome {
+            "in_time" => "ran in time",
+            "late" => "ran too late",
+            "running" => "sent; nothing was heard of it yet",
+            "refused" => "its backend refused the plan, and it waited again",
+            "lost" => "lost with its GPU or stopped, and it waited again",
+            other => other,
+        };
+        match &self.dropped {
+            Some(dropped) => writeln!(f, "{outcome}, {}", dropped.reason)?,
+            None => writeln!(f, "{outcome}")?,
+        }
+        match (self.decided_ago_ms, self.decided_at_s) {
+            (Some(ago_ms), _) => {
+                line(f, "decided", format_args!("{:.3} s ago; times below count from then", ago_ms / 1e3))?;
+            }
+            (None, Some(at_s)) => line(f, "decided", format_args!("at {at_s:.6} s; times below count from then"))?,
+            (None, None) => {}
+        }
+        if let Some(batch) = &self.batch {
+            tell_batch(f, batch)?;
+        }
+        if let Some(dropped) = &self.dropped {
+            tell_drop(f, dropped)?;
+        }
+        Ok(())
+    }
+}
+
+fn tell_batch(f: &mut fmt::Formatter<'_>, batch: &BatchStory) -> fmt::Result {
+    let (items, requests) = (plural(batch.items, "item"), plural(batch.requests, "request"));
+    match (batch.target, batch.left) {
+        (Some(target), Some(left)) => line(
+            f,
+            "batch",
+            format_args!("#{}: {items} of {requests}; aimed at {target}, {left} left waiting", batch.number),
+        )?,
+        _ => line(f, "batch", format_args!("#{}: {items} of {requests}", batch.number))?,
+    }
+    if let Some(waited) = batch.head_waited_ms {
+        line(f, "waited", format_args!("{waited:.3} ms, its most urgent request"))?;
+    }
+    let (window, planned) = (&batch.window, &batch.planned);
+    let latest = At(window.latest_ms);
+    match (window.frontrun_ms, batch.target) {
+        (Some(frontrun), _) => line(
+            f,
+            "window",
+            format_args!("from {} (frontrun: no further arrival could join) to {latest} (latest)", At(frontrun)),
+        )?,
+        (None, Some(_)) => {
+            line(f, "window", format_args!("until {latest} (latest); the batch was full, nothing could join"))?;
+        }
+        (None, None) => line(f, "window", format_args!("until {latest} (latest)"))?,
+    }
+    tell_why(f, batch)?;
+    if let Some(rivals) = &batch.rivals {
+        tell_rivals(f, rivals)?;
+    }
+    line(
+        f,
+        "predicted",
+        format_args!(
+            "start {}, {:.3} ms of execution, end {}; must end by {}",
+            At(planned.start_ms),
+            planned.execution_ms,
+            At(planned.end_ms),
+            At(planned.must_end_by_ms)
+        ),
+    )?;
+    let Some(actual) = &batch.actual else { return Ok(()) };
+    let longer = actual.execution_ms - planned.execution_ms;
+    let than = if longer < 0.0 { "less" } else { "more" };
+    line(
+        f,
+        "actual",
+        format_args!(
+            "start {:.3} ms late, {:.3} ms of execution ({:.3} ms {than} than predicted), end {}",
+            actual.start_late_ms,
+            actual.execution_ms,
+            longer.abs(),
+            At(actual.end_ms)
+        ),
+    )?;
+    if let Some(deadline) = batch.deadline_ms {
+        let spare = deadline - actual.end_ms;
+        let how = if spare < 0.0 { "too late" } else { "left for the answer's way" };
+        line(f, "deadline", format_args!("{}: {:.3} ms {how}", At(deadline), spare.abs()))?;
+    }
+    Ok(())
+}
+
+fn tell_why(f: &mut fmt::Formatter<'_>, batch: &BatchStory) -> fmt::Result {
+    let gpu = &batch.gpu;
+    let why_now = match gpu.matched {
+        "at_its_start" if batch.window.frontrun_ms.is_some_and(|frontrun| batch.planned.start_ms < frontrun) => {
+            "it was to start before its window opened, and found an idle GPU"
+        }
+        "at_its_start" => "it was due, and found an idle GPU",
+        "first_in_line" => "it had been due and waited; the GPU came free and took the first in line",
+        "early_crowded" => "started early: more batches will want a GPU than come free by then",
+        "early_bursts" => "started early: arrivals are bursty, and the idle GPU would be missed later",
+        _ => "the policy does not say",
+    };
+    line(f, "why now", format_args!("{why_now}"))?;
+    if gpu.matched == "untold" {
+        return line(f, "gpu", format_args!("{}", gpu.name));
+    }
+    let which = if gpu.choice == "lowest_id" { "lowest-numbered" } else { "longest free" };
+    let more = if gpu.others_idle_or_more { " or more" } else { "" };
+    match gpu.others_idle {
+        0 => line(f, "gpu", format_args!("{}, the only one free by then", gpu.name)),
+        others => line(f, "gpu", format_args!("{}, the {which} of {}{more} free by then", gpu.name, others + 1)),
+    }
+}
+
+fn tell_rivals(f: &mut fmt::Formatter<'_>, rivals: &RivalStory) -> fmt::Result {
+    match (&rivals.next_model, rivals.next_latest_ms) {
+        (Some(model), Some(latest)) => line(
+            f,
+            "rivals",
+            format_args!(
+                "{} waited for a GPU; next is {model}, until {}",
+                plural(rivals.count, "other model"),
+                At(latest)
+            ),
+        ),
+        _ => line(f, "rivals", format_args!("no other model waited for a GPU")),
+    }
+}
+
+fn tell_drop(f: &mut fmt::Formatter<'_>, dropped: &DropStory) -> fmt::Result {
+    let DropStory { waited_ms: Some(waited), must_end_by_ms: Some(due), waiting: Some(waiting), .. } = *dropped else {
+        return line(f, "cause", format_args!("the policy does not say; its deadline was {}", At(dropped.deadline_ms)));
+    };
+    line(f, "waited", format_args!("{waited:.3} ms, in a queue of {}", plural(waiting, "request")))?;
+    let deadline = At(dropped.deadline_ms);
+    line(f, "deadline", format_args!("{deadline}; so it had to end on a GPU by {}", At(due)))?;
+    match (dropped.reason, dropped.batch, dropped.batch_end_ms) {
+        ("queue_full", ..) => line(f, "cause", format_args!("the queue was at its limit"))?,
+        ("protect_batch", Some(batch), Some(end)) => {
+            let aimed = dropped.target.map_or_else(String::new, |target| format!(" (aimed at {target})"));
+            line(
+                f,
+                "cause",
+                format_args!(
+                    "those behind it make a batch of {batch}{aimed}; with it such a batch ends {} at best, {:.3} ms too late",
+                    At(end),
+                    end - due
+                ),
+            )?;
+        }
+        (_, _, _) => {}
+    }
+    match (dropped.reason, dropped.alone_end_ms) {
+        ("queue_expired" | "slo_unreachable", Some(alone)) => line(
+            f,
+            "cause",
+            format_args!("even alone on an idle GPU it would end {}, {:.3} ms too late", At(alone), alone - due),
+        ),
+        ("protect_batch", Some(alone)) => line(
+            f,
+            "alone",
+            format_args!("it would end {} on an idle GPU, and shrink the batch of all others", At(alone)),
+        ),
+        _ => Ok(()),
+    }
+}
