@@ -11,7 +11,7 @@ use symphony_protocol::dispatch::EndReason;
 use symphony_protocol::view::View;
 use symphony_telemetry::Registry;
 use symphony_transport::{ControlClient, ControlError, ViewReceiver};
-use symphony_types::{BootId, FailReason, FrontendId, Nanos, Outcome, SubclusterId, Token};
+use symphony_types::{BootId, FailReason, FrontendId, Nanos, Outcome, RequestId, SubclusterId, Token};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::{self, UnboundedSender};
 use tokio::sync::oneshot;
@@ -204,6 +204,7 @@ impl Inner {
             waiter,
         });
         self.ledger.accept();
+        request.receipt.accepted(RequestId { frontend: self.id, boot: self.boot, sequence });
         let mut owned = Owned { inner: self, sequence, route: &route, arrived, items: request.items, ended: false };
         self.tell(route.subcluster, Word::New(sequence));
         let ending = tokio::select! {

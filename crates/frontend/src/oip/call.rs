@@ -4,11 +4,13 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use symphony_types::RequestId;
+
 use super::inputs::{CheckedInputs, shorten};
 use super::outputs::{Output, Selection};
 use super::parameters::{DeadlineHeaders, RequestParameters};
 use super::{
-    InferAnswer, InferError, InferRequest, InferenceService, LateAnswer, MODEL_VERSION, ModelInfo, ModelState,
+    InferAnswer, InferError, InferRequest, InferenceService, LateAnswer, MODEL_VERSION, ModelInfo, ModelState, Receipt,
     Timeliness,
 };
 
@@ -42,6 +44,8 @@ pub(crate) struct Answered<'m> {
     pub(crate) items: u32,
     pub(crate) outputs: Vec<Output<'m>>,
     pub(crate) answer: InferAnswer,
+    /// What `symphony explain` knows the request as.
+    pub(crate) request: Option<RequestId>,
 }
 
 /// The model of that name and version that a client asks for.
@@ -72,6 +76,7 @@ pub(crate) async fn run<'m, S: InferenceService>(
     call: &CheckedCall,
     arrived: Instant,
     headers: DeadlineHeaders,
+    receipt: &Receipt,
 ) -> Result<Answered<'m>, InferError> {
     let items = call.items();
     let request = InferRequest {
@@ -79,13 +84,14 @@ pub(crate) async fn run<'m, S: InferenceService>(
         items,
         payload: call.inputs.payload.clone(),
         deadline: call.parameters.deadline(arrived, headers),
+        receipt: receipt.clone(),
     };
     let answer = service.infer(request).await?;
     if answer.timeliness == Timeliness::Late && call.parameters.late_answer == LateAnswer::Refuse {
         return Err(InferError::Late);
     }
     let outputs = call.outputs.cut(model, items, &answer.payload)?;
-    Ok(Answered { items, outputs, answer })
+    Ok(Answered { items, outputs, answer, request: receipt.id() })
 }
 
 /// Whether a model takes requests now: it is ready and so is the server.

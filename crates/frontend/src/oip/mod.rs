@@ -20,6 +20,10 @@
 //!
 //! **Errors.** [`InferError::face`] is the only place that knows status codes. Bodies are
 //! `{"error": "…", "reason": "slo_unreachable"}`; over gRPC the reason is in the trailer `symphony-reason`.
+//!
+//! **Names.** A request that was accepted has an id, whatever becomes of it: `symphony explain` takes it. Answers carry it
+//! as the parameter `symphony_request_id`, and answers and errors as the header `symphony-request-id` (metadata of gRPC; an
+//! error in a stream as the parameter).
 
 mod admission;
 mod call;
@@ -30,6 +34,7 @@ mod json_data;
 pub mod limits;
 mod outputs;
 mod parameters;
+mod receipt;
 mod rest;
 mod serve;
 mod service;
@@ -40,6 +45,7 @@ pub use error::{Face, InferError, RepositoryError, Retry};
 pub use grpc::{check_grpc_infer, grpc_server};
 pub use limits::Limits;
 pub use parameters::{LateAnswer, SLO_HEADER, parse_grpc_timeout, parse_slo_ms};
+pub use receipt::Receipt;
 pub use rest::{check_rest_infer, rest_router};
 pub use serve::{serve_grpc, serve_rest};
 pub use service::{

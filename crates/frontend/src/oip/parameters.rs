@@ -15,6 +15,10 @@ pub(crate) const LATE: &str = "symphony_late";
 pub(crate) const BATCH: &str = "symphony_batch";
 /// Parameter of an answer: execution time of that batch in microseconds.
 pub(crate) const EXECUTION: &str = "symphony_execution_us";
+/// Says in an answer what `symphony explain` knows the request as.
+pub(crate) const REQUEST_ID: &str = "symphony_request_id";
+/// The same as a header, on answers and errors.
+pub(crate) const REQUEST_ID_HEADER: &str = "symphony-request-id";
 
 const TIMEOUT: &str = "timeout";
 const EXCEED_SLO: &str = "symphony_exceed_slo";

@@ -8,7 +8,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use symphony_types::{Nanos, Signature};
 
-use super::{InferError, RepositoryError};
+use super::{InferError, Receipt, RepositoryError};
 
 /// The only version of a model: a new profile or new weights are a new model, so versions never differ.
 pub const MODEL_VERSION: &str = "1";
@@ -121,6 +121,8 @@ pub struct InferRequest {
     pub payload: Bytes,
     /// What the client said about time.
     pub deadline: RequestedDeadline,
+    /// Where to say under which name it was accepted.
+    pub receipt: Receipt,
 }
 
 /// What a client said about time. The deadline is the shortest of its words and the model's SLO, counted from

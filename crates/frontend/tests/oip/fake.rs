@@ -10,7 +10,7 @@ use symphony_frontend::oip::{
     InferAnswer, InferError, InferRequest, InferenceService, Limits, ModelInfo, ModelState, ModelStatistics, Parameter,
     RepositoryError, ServerInfo, Span, Timeliness, grpc_server, rest_router, serve_grpc, serve_rest,
 };
-use symphony_types::{DataType, DropReason, FailReason, Nanos, Signature, TensorSpec};
+use symphony_types::{BootId, DataType, DropReason, FailReason, FrontendId, Nanos, RequestId, Signature, TensorSpec};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -154,8 +154,16 @@ impl InferenceService for FakeService {
     }
 
     async fn infer(&self, request: InferRequest) -> Result<InferAnswer, InferError> {
-        self.seen.lock().unwrap().push(request.clone());
+        let sequence = {
+            let mut seen = self.seen.lock().unwrap();
+            seen.push(request.clone());
+            seen.len() as u64
+        };
         let name = request.model.name.as_str();
+        if name != "loading" {
+            let (frontend, boot) = (FrontendId::new(3), BootId::new(0xab));
+            request.receipt.accepted(RequestId { frontend, boot, sequence });
+        }
         if let Some((_, error)) = refusals().into_iter().find(|(refuses, _)| refuses == name) {
             return Err(error);
         }

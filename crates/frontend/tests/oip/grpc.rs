@@ -69,11 +69,28 @@ fn reason(status: &Status) -> &str {
     status.metadata().get("symphony-reason").map_or("", |reason| reason.to_str().unwrap())
 }
 
+fn request_id(metadata: &tonic::metadata::MetadataMap) -> &str {
+    metadata.get("symphony-request-id").map_or("", |id| id.to_str().unwrap())
+}
+
+#[tokio::test]
+async fn errors_name_their_request_if_it_was_accepted() {
+    let running = Running::start().await;
+    let mut client = connect(&running).await;
+    for (model, expected) in [("refuse-protect_batch", "f3/ab/1"), ("late", "f3/ab/2"), ("loading", "")] {
+        let status = client.model_infer(raw(model)).await.unwrap_err();
+        assert_eq!(request_id(status.metadata()), expected, "{model}: {status}");
+    }
+}
+
 #[tokio::test]
 async fn the_answer_is_raw_or_typed_as_the_request_was() {
     let running = Running::start().await;
     let mut client = connect(&running).await;
-    let answer = client.model_infer(raw("double")).await.unwrap().into_inner();
+    let answer = client.model_infer(raw("double")).await.unwrap();
+    assert_eq!(request_id(answer.metadata()), "f3/ab/1");
+    let answer = answer.into_inner();
+    assert_eq!(answer.parameters["symphony_request_id"], parameter(ParameterChoice::StringParam("f3/ab/1".into())));
     assert_eq!(
         (answer.model_name.as_str(), answer.model_version.as_str(), answer.id.as_str()),
         ("double", "1", "forty-two")
@@ -207,6 +224,7 @@ async fn a_passed_deadline_is_told_as_such_and_cancels_the_request() {
     request.metadata_mut().insert("x-slo-ms", "20".parse().unwrap());
     let status = client.model_infer(request).await.unwrap_err();
     assert_eq!((status.code(), reason(&status)), (Code::DeadlineExceeded, "deadline_passed"), "{status}");
+    assert_eq!(request_id(status.metadata()), "f3/ab/1");
     running.service.stuck_is(0).await;
     let deadline = running.service.last().deadline;
     assert_eq!((deadline.grpc, deadline.slo), (Some(Nanos::from_millis(50)), Some(Nanos::from_millis(20))));
@@ -242,6 +260,7 @@ async fn a_stream_answers_in_order_and_survives_errors_in_it() {
         let answer = answer.unwrap();
         let inner = answer.infer_response.unwrap();
         assert_eq!(inner.id, "forty-two");
+        assert!(inner.parameters.contains_key("symphony_request_id"), "answers and errors alike");
         seen.push((answer.error_message.is_empty(), inner.raw_output_contents.len()));
     }
     assert_eq!(seen, [(true, 1), (false, 0), (true, 1)]);

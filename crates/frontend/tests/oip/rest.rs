@@ -50,19 +50,20 @@ async fn flat_and_nested_json_give_the_same_answer() {
     let running = Running::start().await;
     let flat = two_items();
     let nested = x(&[2, 2, 2], &json!([[[1, 2], [3, 4]], [[5, 6], [7, 8.5]]]));
-    for mut body in [flat, nested] {
+    for (name, mut body) in [("f3/ab/1", flat), ("f3/ab/2", nested)] {
         body["id"] = json!("forty-two");
         let answer = post(&running, "/v2/models/double/infer", &body).await;
         assert_eq!(
             (answer.status().as_u16(), &answer.headers()["content-type"]),
             (200, &"application/json".parse().unwrap())
         );
+        assert_eq!(answer.headers()["symphony-request-id"], name);
         let answer: Value = answer.json().await.unwrap();
         let expected = json!({
             "id": "forty-two",
             "model_name": "double",
             "model_version": "1",
-            "parameters": { "symphony_batch": 3, "symphony_execution_us": 1500 },
+            "parameters": { "symphony_batch": 3, "symphony_execution_us": 1500, "symphony_request_id": name },
             "outputs": [{
                 "name": "y",
                 "datatype": "FP32",
@@ -401,4 +402,18 @@ async fn a_server_that_stops_lets_the_calls_in_flight_end() {
     waiting.abort();
     service.stuck_is(0).await;
     tokio::time::timeout(Duration::from_secs(10), stopping).await.expect("the server did not stop");
+}
+
+#[tokio::test]
+async fn errors_name_their_request_if_it_was_accepted() {
+    let running = Running::start().await;
+    let name_of = async |model: &str| {
+        let response = post(&running, &format!("/v2/models/{model}/infer"), &two_items()).await;
+        let name = response.headers().get("symphony-request-id").map(|name| name.to_str().unwrap().to_owned());
+        (response.status().as_u16(), name)
+    };
+    assert_eq!(name_of("refuse-protect_batch").await, (504, Some("f3/ab/1".to_owned())));
+    assert_eq!(name_of("late").await, (504, Some("f3/ab/2".to_owned())));
+    assert_eq!(name_of("loading").await, (503, None), "it was not accepted");
+    assert_eq!(name_of("nobody").await, (404, None));
 }

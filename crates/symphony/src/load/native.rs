@@ -6,7 +6,7 @@ use std::time::Instant;
 use bytes::{Bytes, BytesMut};
 use symphony_config::{Address, FrontendConfig, NodeConfig, Role};
 use symphony_frontend::Frontend;
-use symphony_frontend::oip::{InferError, InferRequest, InferenceService, RequestedDeadline, Timeliness};
+use symphony_frontend::oip::{InferError, InferRequest, InferenceService, Receipt, RequestedDeadline, Timeliness};
 use symphony_telemetry::Registry;
 use symphony_transport::ControlClient;
 use symphony_types::{BootId, TensorSpec};
@@ -57,7 +57,8 @@ impl Target for NativeTarget {
         deadline.timeout = request.timeout.map(Into::into);
         deadline.exceed_slo = request.timeout.is_some();
         let outputs = model.signature.outputs.clone();
-        let infer = InferRequest { model, items: request.items, payload: payload(&request), deadline };
+        let (items, payload, receipt) = (request.items, payload(&request), Receipt::default());
+        let infer = InferRequest { model, items, payload, deadline, receipt };
         match self.frontend.infer(infer).await {
             Ok(answer) => Answer {
                 end: match answer.timeliness {

@@ -16,10 +16,10 @@ use tonic::server::NamedService;
 use tonic::{Code, Status};
 
 use super::status;
-use crate::oip::InferError;
 use crate::oip::admission::Admission;
 use crate::oip::limits::BODY_READ_MAX;
 use crate::oip::parameters::DeadlineHeaders;
+use crate::oip::{InferError, Receipt};
 
 const INFER_PATH: &str = "/inference.GRPCInferenceService/ModelInfer";
 const STREAM_PATH: &str = "/inference.GRPCInferenceService/ModelStreamInfer";
@@ -29,6 +29,8 @@ const STREAM_PATH: &str = "/inference.GRPCInferenceService/ModelStreamInfer";
 pub(crate) struct Arrival {
     pub(crate) at: Instant,
     pub(crate) headers: DeadlineHeaders,
+    /// Of the one request of a call; each request of a stream has its own.
+    pub(crate) receipt: Receipt,
     message: Arc<AtomicBool>,
     _permit: Arc<OwnedSemaphorePermit>,
 }
@@ -88,7 +90,8 @@ where
         let deadline = headers.grpc.filter(|_| request.uri().path() == INFER_PATH);
         let due = deadline.and_then(|deadline| at.checked_add(Duration::from_nanos(deadline.get())));
         let message = Arc::new(AtomicBool::new(false));
-        let arrival = Arrival { at, headers, message: Arc::clone(&message), _permit: permit };
+        let receipt = Receipt::default();
+        let arrival = Arrival { at, headers, receipt: receipt.clone(), message: Arc::clone(&message), _permit: permit };
         request.extensions_mut().insert(arrival);
         let mut answer = Box::pin(self.inner.call(request));
         let call = async move {
@@ -102,7 +105,7 @@ where
             let answer = match due {
                 Some(due) => tokio::time::timeout_at(due.into(), call)
                     .await
-                    .unwrap_or_else(|_| Ok(status::of_infer(&InferError::DeadlinePassed).into_http())),
+                    .unwrap_or_else(|_| Ok(status::of_named(&InferError::DeadlinePassed, &receipt).into_http())),
                 None => call.await,
             };
             Ok(name_too_large(answer?, bytes_max))

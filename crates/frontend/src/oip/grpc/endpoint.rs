@@ -20,7 +20,7 @@ use super::{infer, pages, status};
 use crate::oip::call::{self, find_model};
 use crate::oip::limits::STREAM_PIPELINE_MAX;
 use crate::oip::parameters::DeadlineHeaders;
-use crate::oip::{InferError, InferenceService, Limits};
+use crate::oip::{InferError, InferenceService, Limits, Receipt};
 
 /// Answers the methods out of an [`InferenceService`].
 #[derive(Debug)]
@@ -36,10 +36,11 @@ impl<S> Endpoint<S> {
 }
 
 /// When a call arrived and what its headers say about time. Its message has been read by now.
-fn arrival(extensions: &Extensions) -> (Instant, DeadlineHeaders) {
+fn arrival(extensions: &Extensions) -> (Instant, DeadlineHeaders, Receipt) {
     let arrival = extensions.get::<Arrival>();
     arrival.inspect(|arrival| arrival.message_read());
-    arrival.map_or_else(|| (Instant::now(), DeadlineHeaders::default()), |arrival| (arrival.at, arrival.headers))
+    let known = |arrival: &Arrival| (arrival.at, arrival.headers, arrival.receipt.clone());
+    arrival.map_or_else(|| (Instant::now(), DeadlineHeaders::default(), Receipt::default()), known)
 }
 
 /// One call from its message to its answer.
@@ -49,11 +50,12 @@ async fn answer<S: InferenceService>(
     arrived: Instant,
     headers: DeadlineHeaders,
     message: ModelInferRequest,
+    receipt: &Receipt,
 ) -> Result<ModelInferResponse, InferError> {
     let model = find_model(service, &message.model_name, &message.model_version)?;
     let call = infer::check_grpc_infer(&model, &message, limits.request_bytes_max)?;
     drop(message);
-    let answered = call::run(service, &model, &call, arrived, headers).await?;
+    let answered = call::run(service, &model, &call, arrived, headers, receipt).await?;
     Ok(infer::respond(&model, call.id, answered))
 }
 
@@ -94,9 +96,11 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
     async fn model_infer(&self, request: Request<ModelInferRequest>) -> Result<Response<ModelInferResponse>, Status> {
         // The extensions hold the permit: they live as long as the call.
         let (_, extensions, message) = request.into_parts();
-        let (arrived, headers) = arrival(&extensions);
-        let answer = answer(&*self.service, self.limits, arrived, headers, message).await;
-        answer.map(Response::new).map_err(|error| status::of_infer(&error))
+        let (arrived, headers, receipt) = arrival(&extensions);
+        let answer = answer(&*self.service, self.limits, arrived, headers, message, &receipt).await;
+        let mut response = answer.map(Response::new).map_err(|error| status::of_named(&error, &receipt))?;
+        status::name(response.metadata_mut(), &receipt);
+        Ok(response)
     }
 
     type ModelStreamInferStream = Pin<Box<dyn Stream<Item = Result<ModelStreamInferResponse, Status>> + Send>>;
@@ -115,12 +119,13 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
                 async move {
                     let message = message?;
                     let id = message.id.clone();
-                    let answer = answer(&*service, limits, Instant::now(), headers, message).await;
+                    let receipt = Receipt::default();
+                    let answer = answer(&*service, limits, Instant::now(), headers, message, &receipt).await;
                     // An error ends its request, not the stream; its id says which one.
                     Ok(answer.map_or_else(
                         |error| ModelStreamInferResponse {
                             error_message: error.to_string(),
-                            infer_response: Some(ModelInferResponse { id, ..Default::default() }),
+                            infer_response: Some(infer::no_answer(id, &receipt)),
                         },
                         |answer| ModelStreamInferResponse {
                             error_message: String::new(),

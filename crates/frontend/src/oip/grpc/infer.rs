@@ -5,13 +5,13 @@ use std::collections::HashMap;
 use symphony_protocol::inference::infer_parameter::ParameterChoice;
 use symphony_protocol::inference::model_infer_response::InferOutputTensor;
 use symphony_protocol::inference::{InferParameter, InferTensorContents, ModelInferRequest, ModelInferResponse};
-use symphony_types::DataType;
+use symphony_types::{DataType, RequestId};
 
 use crate::oip::call::{Answered, CheckedCall};
 use crate::oip::inputs::{self, GivenData, GivenInput, invalid};
 use crate::oip::outputs::{Encoding, Selection};
 use crate::oip::parameters::{self, RequestParameters};
-use crate::oip::{InferError, MODEL_VERSION, ModelInfo, Parameter, Timeliness, typed_data};
+use crate::oip::{InferError, MODEL_VERSION, ModelInfo, Parameter, Receipt, Timeliness, typed_data};
 
 /// Checks a gRPC request against its model. Pure, and panics on nothing that a client can send.
 ///
@@ -79,7 +79,7 @@ pub(crate) fn read(parameters: &HashMap<String, InferParameter>) -> impl Iterato
 }
 
 pub(crate) fn respond(model: &ModelInfo, id: String, answered: Answered<'_>) -> ModelInferResponse {
-    let Answered { items, outputs, answer } = answered;
+    let Answered { items, outputs, answer, request } = answered;
     // The lists have none for FP16, and a message is either raw or it is not.
     let raw = outputs.iter().any(|output| output.encoding == Encoding::Raw || output.spec.data_type == DataType::Fp16);
     let mut response = ModelInferResponse {
@@ -106,8 +106,21 @@ pub(crate) fn respond(model: &ModelInfo, id: String, answered: Answered<'_>) -> 
     };
     say(parameters::BATCH, ParameterChoice::Int64Param(answer.batch.into()));
     say(parameters::EXECUTION, ParameterChoice::Int64Param(parameters::whole_micros(answer.execution)));
+    if let Some(request) = request {
+        say(parameters::REQUEST_ID, ParameterChoice::StringParam(request.to_string()));
+    }
     if answer.timeliness == Timeliness::Late {
         say(parameters::LATE, ParameterChoice::BoolParam(true));
     }
     response
+}
+
+/// An answer without tensors, for a request of a stream that ended with an error: its own id says which one it was, the
+/// parameter what `symphony explain` knows it as.
+pub(crate) fn no_answer(id: String, receipt: &Receipt) -> ModelInferResponse {
+    let named = |request: RequestId| {
+        let value = ParameterChoice::StringParam(request.to_string());
+        (parameters::REQUEST_ID.to_owned(), InferParameter { parameter_choice: Some(value) })
+    };
+    ModelInferResponse { id, parameters: receipt.id().map(named).into_iter().collect(), ..Default::default() }
 }

@@ -1,10 +1,11 @@
 //! Errors as gRPC sees them: a code, a message, and trailers for machines.
 
 use tonic::Status;
-use tonic::metadata::MetadataValue;
+use tonic::metadata::{MetadataMap, MetadataValue};
 
 use crate::oip::limits::RETRY_AFTER;
-use crate::oip::{Face, InferError, RepositoryError, Retry};
+use crate::oip::parameters::REQUEST_ID_HEADER;
+use crate::oip::{Face, InferError, Receipt, RepositoryError, Retry};
 
 /// Trailer with the machine-readable reason.
 const REASON_TRAILER: &str = "symphony-reason";
@@ -15,6 +16,20 @@ const RETRY_AFTER_TRAILER: &str = "retry-after";
 
 pub(crate) fn of_infer(error: &InferError) -> Status {
     status(error.face(), error.to_string())
+}
+
+/// The same for a request that may have been accepted: then its name goes with it.
+pub(crate) fn of_named(error: &InferError, receipt: &Receipt) -> Status {
+    let mut status = of_infer(error);
+    name(status.metadata_mut(), receipt);
+    status
+}
+
+/// Says what `symphony explain` knows a request as, if it was accepted.
+pub(crate) fn name(metadata: &mut MetadataMap, receipt: &Receipt) {
+    if let Some(value) = receipt.id().and_then(|id| id.to_string().parse().ok()) {
+        metadata.insert(REQUEST_ID_HEADER, value);
+    }
 }
 
 pub(crate) fn of_repository(error: &RepositoryError) -> Status {

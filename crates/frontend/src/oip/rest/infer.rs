@@ -22,7 +22,7 @@ use crate::oip::inputs::{self, GivenData, GivenInput, invalid, shorten};
 use crate::oip::limits::BODY_READ_MAX;
 use crate::oip::outputs::{Encoding, Selection};
 use crate::oip::parameters::{self, DeadlineHeaders, RequestParameters};
-use crate::oip::{InferError, InferenceService, MODEL_VERSION, ModelInfo, Parameter, Timeliness, json_data};
+use crate::oip::{InferError, InferenceService, MODEL_VERSION, ModelInfo, Parameter, Receipt, Timeliness, json_data};
 
 /// Says how many bytes of a body are JSON; the rest is binary data.
 static JSON_LENGTH: HeaderName = HeaderName::from_static("inference-header-content-length");
@@ -163,8 +163,12 @@ pub(crate) async fn infer<S: InferenceService>(
     path: ModelPath,
     request: Request,
 ) -> Response {
+    let receipt = Receipt::default();
     match take(&shared, request).await {
-        Ok(taken) => answer(&shared, &path, taken).await.unwrap_or_else(|refused| reply::of_infer(&refused)),
+        Ok(taken) => {
+            let answered = answer(&shared, &path, taken, &receipt).await;
+            reply::named(answered.unwrap_or_else(|refused| reply::of_infer(&refused)), &receipt)
+        }
         // What is left of the body ends the connection; that must be said, or a client that keeps its connections
         // sends the next request into nothing.
         Err(refused) => reply::closing(reply::of_infer(&refused)),
@@ -191,6 +195,7 @@ async fn answer<S: InferenceService>(
     shared: &Shared<S>,
     path: &ModelPath,
     taken: Taken,
+    receipt: &Receipt,
 ) -> Result<Response, InferError> {
     let Taken { arrived, permit, headers, body } = taken;
     let (mut permit, bytes_max) = (Some(permit), shared.limits.request_bytes_max);
@@ -212,7 +217,7 @@ async fn answer<S: InferenceService>(
         permit = held;
         call
     };
-    let answered = call::run(&*shared.service, &model, &call, arrived, headers.deadline).await?;
+    let answered = call::run(&*shared.service, &model, &call, arrived, headers.deadline, receipt).await?;
     let response = respond(&model, &call.id, answered);
     drop(permit);
     Ok(response)
@@ -274,11 +279,14 @@ struct AnswerHead<'a> {
 }
 
 fn respond(model: &ModelInfo, id: &str, answered: Answered<'_>) -> Response {
-    let Answered { items, outputs, answer } = answered;
+    let Answered { items, outputs, answer, request } = answered;
     let mut said = BTreeMap::from([
         (parameters::BATCH, answer.batch.into()),
         (parameters::EXECUTION, parameters::whole_micros(answer.execution).into()),
     ]);
+    if let Some(request) = request {
+        said.insert(parameters::REQUEST_ID, request.to_string().into());
+    }
     if answer.timeliness == Timeliness::Late {
         said.insert(parameters::LATE, true.into());
     }

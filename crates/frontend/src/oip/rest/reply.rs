@@ -6,7 +6,8 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
 use crate::oip::limits::RETRY_AFTER;
-use crate::oip::{Face, InferError, RepositoryError, Retry};
+use crate::oip::parameters::REQUEST_ID_HEADER;
+use crate::oip::{Face, InferError, Receipt, RepositoryError, Retry};
 
 #[derive(Serialize)]
 struct ErrorBody<'a> {
@@ -20,6 +21,16 @@ pub(crate) fn error(status: StatusCode, reason: &'static str, message: &str) -> 
 
 pub(crate) fn of_infer(refused: &InferError) -> Response {
     of_face(refused.face(), &refused.to_string())
+}
+
+/// The same answer with the name of its request, if it was accepted.
+pub(crate) fn named(mut response: Response, receipt: &Receipt) -> Response {
+    if let Some(id) = receipt.id()
+        && let Ok(value) = HeaderValue::try_from(id.to_string())
+    {
+        response.headers_mut().insert(REQUEST_ID_HEADER, value);
+    }
+    response
 }
 
 /// The same answer, as the last one on its connection.
