@@ -26,6 +26,7 @@ fn gentle(model_threads: u32) -> StressPlan {
         lag_max: Nanos::from_millis(20_000),
         bad_max: 1.0,
         hang: false,
+        no_recorder: false,
         spin: false,
         first_core: None,
         seed: 1,

@@ -64,6 +64,9 @@ struct Args {
     /// GPUs never end what they were given: requests gather, as many as are sent. With a long --slo-ms, for memory.
     #[arg(long)]
     hang: bool,
+    /// Record nothing for `symphony explain`: to measure what that costs.
+    #[arg(long)]
+    no_recorder: bool,
     /// Decision threads sleep when they have nothing to do, instead of spinning.
     #[arg(long)]
     park: bool,
@@ -114,6 +117,7 @@ impl Args {
             lag_max: Nanos::from_millis_f64(self.lag_ms),
             bad_max: self.bad_max,
             hang: self.hang,
+            no_recorder: self.no_recorder,
             spin: !self.park,
             first_core: self.first_core,
             seed: self.seed,

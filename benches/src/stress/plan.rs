@@ -38,6 +38,8 @@ pub struct StressPlan {
     pub bad_max: f64,
     /// GPUs never end what they were given: after two plans each nothing runs any more, and requests gather.
     pub hang: bool,
+    /// Nothing is recorded for explanations: to measure what that costs.
+    pub no_recorder: bool,
     /// Decision threads spin instead of sleeping.
     pub spin: bool,
     /// Decision threads are bound to cores, from this one on; the generator to the core before it.

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use anyhow::Context;
+use symphony_explain::RecorderLimits;
 use symphony_protocol::dispatch::RequestHeader;
 use symphony_scheduler_runtime::{Clock, DecisionConfig, InProcess, Orders, ThreadPolicy, WorkerDurations};
 use symphony_telemetry::DurationHistogram;
@@ -43,6 +44,7 @@ fn generate(plan: &StressPlan) -> anyhow::Result<StressReport> {
         model_threads: plan.model_threads,
         threads: ThreadPolicy { spin: plan.spin, pin },
         first_core: plan.first_core.unwrap_or(0),
+        recorder: (!plan.no_recorder).then_some(RecorderLimits::WORKER),
     };
     let (mut scheduler, orders) = InProcess::start(&config).context("cannot start decision threads")?;
     if let Some(core) = plan.first_core {

@@ -9,6 +9,7 @@ mod beat;
 mod config;
 mod convert;
 mod error;
+mod explain;
 mod host;
 mod liveness;
 mod metrics;
@@ -23,6 +24,7 @@ mod view;
 
 pub use config::{ControlPlaneConfig, Liveness, ReplicaAddrs, Timing};
 pub use error::{CallError, StartError};
+pub use explain::Remembers;
 pub use metrics::{METRIC_NAMES, Metrics};
 pub use plane::{ControlPlane, Listeners};
 pub use propose::Accepted;

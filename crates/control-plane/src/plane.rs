@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::ControlPlaneConfig;
 use crate::error::{CallError, StartError};
+use crate::explain::{Memory, Remembers};
 use crate::host::{SharedState, StateHost};
 use crate::liveness::{self, LivenessThreads, Outlook};
 use crate::metrics::Metrics;
@@ -39,6 +40,7 @@ pub struct ControlPlane {
     group: ControlGroup,
     proposer: Proposer,
     views: watch::Receiver<Arc<View>>,
+    memory: Memory,
     metrics: Metrics,
     control_addr: SocketAddr,
     threads: LivenessThreads,
@@ -77,11 +79,13 @@ impl ControlPlane {
         };
 
         let stop = CancellationToken::new();
+        let memory = Memory::default();
         let service = ControlService {
             cluster,
             proposer: proposer.clone(),
             viewer: viewer.clone(),
             views: views.clone(),
+            memory: memory.clone(),
             metrics: metrics.clone(),
             stop: stop.clone(),
         };
@@ -106,7 +110,7 @@ impl ControlPlane {
             )),
         ];
         tracing::info!(cluster = config.cluster, node = %config.node, %control_addr, "control plane started");
-        Ok(Self { group, proposer, views, metrics, control_addr, threads, tasks, stop })
+        Ok(Self { group, proposer, views, memory, metrics, control_addr, threads, tasks, stop })
     }
 
     /// The cluster as this replica has applied it; changes when it does.
@@ -127,6 +131,11 @@ impl ControlPlane {
     /// If the state refuses it, or no leader takes it in time.
     pub async fn propose(&self, command: &Command) -> Result<Accepted, CallError> {
         self.proposer.propose(command).await
+    }
+
+    /// From now on calls to `Explain` are answered by `memory`; before, nothing is known. Only the first one counts.
+    pub fn explain_by(&self, memory: Arc<dyn Remembers>) {
+        let _ = self.memory.set(memory);
     }
 
     /// What this control plane counts; register it with the process's registry.

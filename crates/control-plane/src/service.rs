@@ -16,6 +16,7 @@ use tonic::{Request, Response, Status};
 
 use crate::convert;
 use crate::error::CallError;
+use crate::explain::{self, Memory};
 use crate::metrics::Metrics;
 use crate::propose::{Accepted, Attempt, FORWARDED, Proposer};
 use crate::publish::Viewer;
@@ -30,6 +31,7 @@ pub(crate) struct ControlService {
     pub(crate) proposer: Proposer,
     pub(crate) viewer: Viewer,
     pub(crate) views: watch::Receiver<Arc<View>>,
+    pub(crate) memory: Memory,
     pub(crate) metrics: Metrics,
     pub(crate) stop: CancellationToken,
 }
@@ -145,6 +147,10 @@ impl Control for ControlService {
     ) -> Result<Response<pb::ReportBackendDownReply>, Status> {
         self.propose(convert::backend_down(request.into_inner())).await?;
         Ok(Response::new(pb::ReportBackendDownReply {}))
+    }
+
+    async fn explain(&self, request: Request<pb::ExplainRequest>) -> Result<Response<pb::ExplainReply>, Status> {
+        Ok(Response::new(explain::answer(&self.memory, request.into_inner()).await?))
     }
 
     async fn forward(&self, request: Request<pb::ForwardRequest>) -> Result<Response<pb::ForwardReply>, Status> {

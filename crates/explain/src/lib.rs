@@ -3,6 +3,7 @@
 mod explainer;
 mod explanation;
 mod flight_recorder;
+mod question;
 mod records;
 mod ring;
 mod words;
@@ -10,4 +11,5 @@ mod words;
 pub use explainer::{Explainer, Names, Since};
 pub use explanation::{Actual, BatchStory, DropStory, Explanation, GpuStory, Planned, RivalStory, Window};
 pub use flight_recorder::{FlightRecorder, Found, RecorderLimits};
+pub use question::{LAST_BATCHES_MAX, Question};
 pub use records::{BatchEnd, BatchRecord, DropRecord};

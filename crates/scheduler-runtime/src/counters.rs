@@ -57,6 +57,8 @@ counters! {
     measured_nanoseconds,
     /// Plans whose end was reported.
     plans_done,
+    /// Batches, ends of batches and drops that cannot be explained, because the recorder was read for too long.
+    unrecorded,
     /// Violations of invariants S1 and S2 found in plans.
     violations,
 }

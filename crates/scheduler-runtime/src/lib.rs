@@ -7,6 +7,8 @@
 mod backend_link;
 mod clock;
 mod counters;
+mod explain;
+mod flight_log;
 mod frontend_link;
 mod id_map;
 mod in_process;

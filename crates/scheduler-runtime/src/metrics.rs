@@ -36,7 +36,7 @@ const TURN: MetricName = durations(
 );
 
 /// The counters, in the order of [`Counters`](crate::counters::Counters).
-const COUNTERS: [MetricName; 19] = [
+const COUNTERS: [MetricName; 20] = [
     counter("symphony_dispatch_requests_total", "Requests received, new and announced again"),
     counter("symphony_dispatch_redriven_requests_total", "Requests announced again after a take-over"),
     counter("symphony_dispatch_redriven_known_requests_total", "Of them, not queued because a backend had them"),
@@ -55,6 +55,7 @@ const COUNTERS: [MetricName; 19] = [
     seconds("symphony_dispatch_predicted_seconds_total", "Predicted execution time of plans, summed"),
     seconds("symphony_dispatch_measured_seconds_total", "Measured execution time of plans, summed"),
     counter("symphony_dispatch_plans_done_total", "Plans whose end was reported"),
+    counter("symphony_dispatch_unrecorded_total", "Decisions that cannot be explained: the recorder was being read"),
     counter("symphony_dispatch_violations_total", "Plans that violated S1 or S2; above 0 is a bug"),
 ];
 

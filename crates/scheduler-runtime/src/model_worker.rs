@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use symphony_explain::{BatchEnd, BatchRecord, DropRecord};
 use symphony_protocol::dispatch::{EndReason, RequestHeader, ToFrontend};
 use symphony_protocol::execute::{Execute, PlannedRequest, ToBackend};
 use symphony_scheduler::{
@@ -14,6 +15,7 @@ use symphony_types::{BootId, FailReason, FrontendId, GpuId, ModelId, Nanos, Requ
 
 use crate::clock::Clock;
 use crate::counters::count;
+use crate::flight_log::FlightLog;
 use crate::id_map::IdMap;
 use crate::inbox::Inbox;
 use crate::messages::{GpuRoute, ModelMessage, Peer, PlanId, RankMessage, Seal};
@@ -77,6 +79,7 @@ pub(crate) struct ModelWorker {
     /// Plans of this turn: their place, when they start, and what the backend is told.
     outgoing: Vec<(PlanId, Time, Execute)>,
     sent: SentPlans,
+    log: FlightLog,
     /// Whether the rank worker has messages or offers that it has not been woken for.
     told_rank: bool,
     recovery: Option<Recovery>,
@@ -98,6 +101,7 @@ impl ModelWorker {
         rank: Arc<Inbox<RankMessage>>,
         offers: Arc<OfferBoard>,
         metrics: Arc<WorkerMetrics>,
+        log: FlightLog,
     ) -> Self {
         Self {
             inbox,
@@ -114,6 +118,7 @@ impl ModelWorker {
             routes: Vec::new(),
             outgoing: Vec::new(),
             sent: SentPlans::default(),
+            log,
             told_rank: false,
             recovery: Some(Recovery { until: clock.now() + REDRIVE_WAIT, held: Vec::new() }),
             known: HashMap::new(),
@@ -141,6 +146,7 @@ impl ModelWorker {
                     route.take_if(|route| route.seal == seal);
                 }
                 while let Some(plan) = self.sent.take_oldest(gpu, seal) {
+                    self.note_end(&plan, BatchEnd::Lost);
                     self.requeue(now, plan);
                 }
                 self.known.retain(|_, known_by| *known_by != seal);
@@ -169,6 +175,7 @@ impl ModelWorker {
             },
             ModelMessage::Done { plan, start_late, latency } => {
                 let Some(sent) = self.sent.take(plan) else { return };
+                self.note_end(&sent, BatchEnd::Done { start_late, latency });
                 if let Some(&slot) = self.by_id.get(&sent.model) {
                     self.step(now, slot, ModelInput::Done { start_late, latency, predicted: sent.predicted });
                 }
@@ -176,6 +183,7 @@ impl ModelWorker {
             }
             ModelMessage::Refused { plan } => {
                 if let Some(plan) = self.sent.take(plan) {
+                    self.note_end(&plan, BatchEnd::Refused);
                     self.requeue(now, plan);
                 }
             }
@@ -357,7 +365,14 @@ impl ModelWorker {
                     }
                     self.tell_rank(RankMessage::Release { ordinal, plan, free_at, used });
                 }
-                ModelAction::Drop { request, reason, .. } => self.end(request.id, EndReason::Dropped(*reason)),
+                ModelAction::Drop { request, reason, cause } => {
+                    self.end(request.id, EndReason::Dropped(*reason));
+                    let (request, cause) = (*request, Some(*cause));
+                    let record = DropRecord { model: id.get(), decided: now, request, reason: *reason, cause };
+                    if !self.log.dropped(record) {
+                        count(&self.metrics.counters.unrecorded, 1);
+                    }
+                }
                 ModelAction::WakeAt(time) => wake_at = Some(*time),
             }
         }
@@ -405,13 +420,26 @@ impl ModelWorker {
             model,
             requests: requests.iter().map(|r| PlannedRequest { id: r.id, items: r.items }).collect(),
         };
+        // The queue knows the GPU by its ordinal.
+        let plan = Plan { gpu: route.gpu, ..*plan };
+        let record = BatchRecord { model: model.get(), decided: now, plan, end: BatchEnd::Running };
         self.outgoing.push((place, plan.start, order));
         let counters = &self.metrics.counters;
         count(&counters.plans, 1);
         count(&counters.planned_requests, requests.len() as u64);
         count(&counters.predicted_nanoseconds, plan.end.since(plan.start).get());
-        self.sent.insert(now, place, model, plan.start, plan.end, requests);
+        let record = self.log.batch(record, requests);
+        if record.is_none() && self.log.is_on() {
+            count(&counters.unrecorded, 1);
+        }
+        self.sent.insert(now, place, model, &plan, requests, record);
         true
+    }
+
+    fn note_end(&mut self, plan: &SentPlan, end: BatchEnd) {
+        if !self.log.ended(plan.record, end) {
+            count(&self.metrics.counters.unrecorded, 1);
+        }
     }
 
     /// A plan will not run: its requests wait again, as long as their deadlines and their model allow.
@@ -518,6 +546,7 @@ impl Worker for ModelWorker {
             self.rank.ring();
         }
         self.send_outcomes();
+        self.log.hand_over();
     }
 
     fn metrics(&self) -> &WorkerMetrics {

@@ -3,12 +3,14 @@
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
 
+use symphony_explain::{Explanation, Question};
 use symphony_protocol::view::View;
 use symphony_types::{BackendId, BootId, SubclusterId, Token};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
+use crate::explain::explain;
 use crate::frontend_link::{Led, accept_frontends};
 use crate::subcluster::{LeadConfig, LedSubcluster};
 use crate::worker_metrics::WorkerDurations;
@@ -17,6 +19,7 @@ use crate::worker_metrics::WorkerDurations;
 #[derive(Debug)]
 pub struct Runtime {
     led: Led,
+    view: watch::Receiver<Arc<View>>,
     ended: CancellationToken,
 }
 
@@ -46,8 +49,9 @@ impl Runtime {
         let led = Led::default();
         let ended = CancellationToken::new();
         tokio::spawn(accept_frontends(listener, Arc::clone(&led), ended.clone()));
+        let names = view.clone();
         tokio::spawn(follow(config, view, down, Arc::clone(&led), ended.clone()));
-        Self { led, ended }
+        Self { led, view: names, ended }
     }
 
     /// What is led now.
@@ -61,6 +65,18 @@ impl Runtime {
             durations: lead.workers.durations(),
         };
         led.iter().filter(|(_, lead)| !lead.ended.is_cancelled()).map(status).collect()
+    }
+
+    /// What the leads of this node remember of a request, or of a model's last batches. Blocks for about a millisecond for
+    /// each model worker, and holds no decision up.
+    #[must_use]
+    pub fn explain(&self, question: &Question) -> Vec<Explanation> {
+        let leads: Vec<_> = {
+            let led = self.led.read().unwrap_or_else(PoisonError::into_inner);
+            led.values().filter(|lead| !lead.ended.is_cancelled()).map(|lead| Arc::clone(&lead.workers)).collect()
+        };
+        let view = Arc::clone(&self.view.borrow());
+        leads.iter().flat_map(|workers| explain(workers, &view, question)).collect()
     }
 
     /// Stops leading; the threads end.

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use symphony_scheduler::Request;
+use symphony_scheduler::{Plan, Request};
 use symphony_types::{ModelId, Nanos, RequestId, Time};
 
 use crate::messages::{PlanId, Seal};
@@ -20,6 +20,8 @@ pub(crate) struct SentPlan {
     pub(crate) end: Time,
     pub(crate) predicted: Nanos,
     pub(crate) requests: Vec<Request>,
+    /// Its number in the recorder, if it is there.
+    pub(crate) record: Option<u64>,
 }
 
 /// Plans by GPU. A GPU has two or three at most (the rank worker sees to that), so every look-up is a glance.
@@ -39,9 +41,9 @@ impl SentPlans {
         now: Time,
         id: PlanId,
         model: ModelId,
-        start: Time,
-        end: Time,
+        plan: &Plan,
         requests: &[Request],
+        record: Option<u64>,
     ) {
         self.requests = None;
         let gpu = id.gpu as usize;
@@ -52,7 +54,8 @@ impl SentPlans {
         list.extend_from_slice(requests);
         let plans = &mut self.by_gpu[gpu];
         plans.retain(|(_, plan)| plan.end + PLAN_MEMORY > now);
-        plans.push((id, SentPlan { model, end, predicted: end.since(start), requests: list }));
+        let (end, predicted) = (plan.end, plan.end.since(plan.start));
+        plans.push((id, SentPlan { model, end, predicted, requests: list, record }));
     }
 
     /// Takes a plan out.
@@ -91,12 +94,19 @@ impl SentPlans {
 
 #[cfg(test)]
 mod tests {
+    use symphony_types::GpuId;
+
     use super::*;
 
     const MODEL: ModelId = ModelId::new(1);
 
     fn plan(gpu: u32, seal: Seal, sequence: u64) -> PlanId {
         PlanId { gpu, seal, sequence }
+    }
+
+    fn runs(start_ms: u64, end_ms: u64) -> Plan {
+        let (gpu, start, end) = (GpuId::new(0), at(start_ms), at(end_ms));
+        Plan { gpu, start, end, batch: 1, must_end_by: end, first: 0, requests: 1, why: None }
     }
 
     fn request(sequence: u64) -> Request {
@@ -111,7 +121,7 @@ mod tests {
     #[test]
     fn a_plan_is_found_by_its_whole_name_and_once() {
         let mut sent = SentPlans::default();
-        sent.insert(at(0), plan(3, 7, 1), MODEL, at(1), at(4), &[request(1), request(2)]);
+        sent.insert(at(0), plan(3, 7, 1), MODEL, &runs(1, 4), &[request(1), request(2)], None);
         assert!(sent.take(plan(3, 8, 1)).is_none());
         assert!(sent.take(plan(4, 7, 1)).is_none());
         assert!(sent.has(request(2).id) && !sent.has(request(3).id));
@@ -125,7 +135,7 @@ mod tests {
     fn a_lost_gpu_gives_its_plans_back_in_order_and_keeps_those_of_the_next_seal() {
         let mut sent = SentPlans::default();
         for (seal, sequence) in [(7, 2), (8, 1), (7, 1)] {
-            sent.insert(at(0), plan(0, seal, sequence), MODEL, at(1), at(4), &[request(10 * seal + sequence)]);
+            sent.insert(at(0), plan(0, seal, sequence), MODEL, &runs(1, 4), &[request(10 * seal + sequence)], None);
         }
         let lost: Vec<_> =
             std::iter::from_fn(|| sent.take_oldest(0, 7)).map(|plan| plan.requests[0].id.sequence).collect();
@@ -136,8 +146,8 @@ mod tests {
     #[test]
     fn plans_never_heard_of_are_forgotten_with_the_next_one_on_their_gpu() {
         let mut sent = SentPlans::default();
-        sent.insert(at(0), plan(0, 1, 1), MODEL, at(1), at(4), &[request(1)]);
-        sent.insert(at(10_004), plan(0, 1, 2), MODEL, at(10_005), at(10_008), &[request(2)]);
+        sent.insert(at(0), plan(0, 1, 1), MODEL, &runs(1, 4), &[request(1)], None);
+        sent.insert(at(10_004), plan(0, 1, 2), MODEL, &runs(10_005, 10_008), &[request(2)], None);
         assert!(sent.take(plan(0, 1, 1)).is_none());
         assert!(sent.take(plan(0, 1, 2)).is_some());
     }
@@ -145,10 +155,10 @@ mod tests {
     #[test]
     fn lists_are_used_again_empty() {
         let mut sent = SentPlans::default();
-        sent.insert(at(0), plan(0, 1, 1), MODEL, at(1), at(4), &[request(1), request(2)]);
+        sent.insert(at(0), plan(0, 1, 1), MODEL, &runs(1, 4), &[request(1), request(2)], None);
         let done = sent.take(plan(0, 1, 1)).unwrap();
         sent.recycle(done);
-        sent.insert(at(0), plan(0, 1, 2), MODEL, at(1), at(4), &[request(3)]);
+        sent.insert(at(0), plan(0, 1, 2), MODEL, &runs(1, 4), &[request(3)], None);
         assert_eq!(sent.take(plan(0, 1, 2)).unwrap().requests, [request(3)]);
     }
 }

@@ -1,7 +1,7 @@
 //! One sub-cluster while this node leads it: its decision threads, its backends, its models.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use symphony_protocol::view::{BackendView, ModelView, View};
 use symphony_scheduler::{Delays, ModelQueueConfig, Policy};
@@ -53,7 +53,8 @@ impl LedSubcluster {
         view: watch::Receiver<Arc<View>>,
         down: mpsc::UnboundedSender<(BackendId, BootId)>,
     ) -> std::io::Result<Self> {
-        let decisions = DecisionConfig { model_threads: config.model_threads, threads: config.threads, first_core: 0 };
+        let (model_threads, threads) = (config.model_threads, config.threads);
+        let decisions = DecisionConfig { model_threads, threads, ..DecisionConfig::default() };
         let workers = Workers::start(&id.to_string(), &decisions)?;
         let ended = CancellationToken::new();
         let lead = Lead {
@@ -274,6 +275,7 @@ impl Lead {
             requests_max: MODEL_REQUESTS_MAX,
         };
         self.models.insert(id, ordinal);
+        self.workers.ordinals.write().unwrap_or_else(PoisonError::into_inner).insert(ordinal, id);
         self.models_ever = self.models_ever.wrapping_add(1);
         let config = Box::new(config);
         self.workers.of_model(id.get()).push(ModelMessage::Add { model: id, ordinal, config });

@@ -1,10 +1,15 @@
 //! The workers of one sub-cluster: their threads, and the ways to them.
 
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, RwLock};
+
+use symphony_explain::{FlightRecorder, RecorderLimits};
+use symphony_types::ModelId;
 
 use crate::clock::Clock;
 use crate::counters::Counters;
+use crate::flight_log::{FlightLog, SharedRecorder};
 use crate::inbox::{Doorbell, Inbox};
 use crate::messages::{ModelMessage, RankMessage};
 use crate::model_worker::ModelWorker;
@@ -14,7 +19,7 @@ use crate::worker::{ThreadPolicy, Worker, start_thread};
 use crate::worker_metrics::{WorkerDurations, WorkerKind, WorkerMetrics};
 
 /// How a sub-cluster's decisions are made.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct DecisionConfig {
     /// Model threads beside the rank thread; 0 runs everything on one thread.
     pub model_threads: u32,
@@ -22,6 +27,15 @@ pub struct DecisionConfig {
     pub threads: ThreadPolicy,
     /// Pinned threads take cores from this one on.
     pub first_core: usize,
+    /// What each model worker keeps for explanations; none records nothing, to measure what recording costs.
+    pub recorder: Option<RecorderLimits>,
+}
+
+impl Default for DecisionConfig {
+    fn default() -> Self {
+        let threads = ThreadPolicy::default();
+        Self { model_threads: 0, threads, first_core: 0, recorder: Some(RecorderLimits::WORKER) }
+    }
 }
 
 /// The ways to the workers of a sub-cluster.
@@ -34,6 +48,10 @@ pub(crate) struct Workers {
     /// What the links count; several tasks do.
     pub(crate) link_counters: Counters,
     metrics: Vec<Arc<WorkerMetrics>>,
+    /// One per model worker, if anything is recorded.
+    pub(crate) recorders: Vec<SharedRecorder>,
+    /// Models by the ordinal that they had last.
+    pub(crate) ordinals: RwLock<HashMap<u32, ModelId>>,
     numbers: AtomicU64,
     stop: Arc<AtomicBool>,
 }
@@ -58,16 +76,30 @@ impl Workers {
             of_worker
         };
         let mut model_workers: Vec<Box<dyn Worker>> = Vec::new();
+        let mut recorders = Vec::new();
         for inbox in models.iter() {
+            let recorder = config.recorder.map(|limits| Arc::new(Mutex::new(FlightRecorder::new(limits))));
+            recorders.extend(recorder.clone());
+            let log = FlightLog::new(recorder);
             let (rank, offers) = (Arc::clone(&rank), Arc::clone(&offers));
             let metrics = measured(WorkerKind::Model);
-            model_workers.push(Box::new(ModelWorker::new(clock, Arc::clone(inbox), rank, offers, metrics)));
+            model_workers.push(Box::new(ModelWorker::new(clock, Arc::clone(inbox), rank, offers, metrics, log)));
         }
         let rank_worker: Box<dyn Worker> =
             Box::new(RankWorker::new(Arc::clone(&rank), offers, Arc::clone(&models), measured(WorkerKind::Rank)));
         // Whatever fails on the way, dropping this ends the threads that were started.
         let (link_counters, numbers) = (Counters::default(), AtomicU64::new(0));
-        let workers = Arc::new(Self { clock, rank, models, link_counters, metrics, numbers, stop: Arc::clone(&stop) });
+        let workers = Arc::new(Self {
+            clock,
+            rank,
+            models,
+            link_counters,
+            metrics,
+            recorders,
+            ordinals: RwLock::default(),
+            numbers,
+            stop: Arc::clone(&stop),
+        });
         // Asked here and not by the threads: they inherit the caller's cores, and the caller may be bound later.
         let cores = if threads.pin { core_affinity::get_core_ids().unwrap_or_default() } else { Vec::new() };
         let core = |index: usize| (!cores.is_empty()).then(|| cores[(config.first_core + index) % cores.len()]);

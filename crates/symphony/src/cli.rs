@@ -29,6 +29,8 @@ pub(crate) enum Command {
     Model(ModelCommand),
     /// Show the cluster.
     Get(GetArgs),
+    /// Explain what became of a request, or the last batches of a model: window, rivals, why this GPU, predicted and actual.
+    Explain(ExplainArgs),
     /// Measure the latency profile and memory of an ONNX model on this machine.
     Profile(ProfileArgs),
     /// Send open-loop load and report latencies; fails if it lags its own schedule.
@@ -192,6 +194,26 @@ pub(crate) struct GetArgs {
     /// Answer as one replica has applied it, even if it is cut off from the others.
     #[arg(long)]
     pub(crate) stale: bool,
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExplainArgs {
+    /// The request's id, as in f2/9a3f/17: the parameter `symphony_request_id` or the header `symphony-request-id` of its
+    /// answer. May stand behind the word `request`.
+    #[arg(value_name = "REQUEST", num_args = 1..=2, required_unless_present = "batch", conflicts_with = "batch")]
+    pub(crate) request: Vec<String>,
+    /// The last batches of this model instead.
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) batch: Option<String>,
+    /// How many of them.
+    #[arg(long, value_name = "COUNT", default_value_t = 5, requires = "batch",
+          value_parser = clap::value_parser!(u32).range(1..=symphony_explain::LAST_BATCHES_MAX as i64))]
+    pub(crate) last: u32,
+    /// For people or for programs.
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    pub(crate) output: Output,
     #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
 }

@@ -44,6 +44,7 @@ fn main() -> ExitCode {
             Command::Demo(args) => local::demo::run(&args).await,
             Command::Model(command) => tools::model::run(command).await,
             Command::Get(args) => tools::get::run(&args).await,
+            Command::Explain(args) => tools::explain::run(&args).await,
             Command::Profile(args) => tools::profile::run(&args),
             Command::Load(args) => tools::load::run(&args).await,
             Command::Sim(args) => tools::sim::run(&args),

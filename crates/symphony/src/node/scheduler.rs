@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use anyhow::Context;
 use symphony_config::{ClusterConfig, Idle, NodeConfig, Role, SchedulerConfig, Timing};
-use symphony_control_plane::{ControlPlane, ControlPlaneConfig, Engine, Listeners, OnDiskError, ReplicaAddrs};
+use symphony_control_plane::{
+    ControlPlane, ControlPlaneConfig, Engine, Listeners, OnDiskError, Remembers, ReplicaAddrs,
+};
+use symphony_explain::{Explanation, Question};
 use symphony_protocol::control as pb;
 use symphony_scheduler::Delays;
 use symphony_scheduler_runtime::{LeadConfig, Runtime, ThreadPolicy};
@@ -40,6 +43,7 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     let (down, downs) = mpsc::unbounded_channel();
     let runtime = std::sync::Arc::new(Runtime::start(lead_config(scheduler, boot), dispatch, plane.view(), down));
     symphony_scheduler_runtime::register_metrics(&registry, &runtime);
+    plane.explain_by(std::sync::Arc::new(Memory(std::sync::Arc::clone(&runtime))));
     tokio::spawn(report_down(ControlClient::new(&control_addrs(&config))?, downs));
 
     let (view, leadership) = (plane.view(), plane.leadership());
@@ -59,6 +63,16 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     stop.cancel();
     let _ = serving.await;
     Ok(())
+}
+
+/// What this node's leads remember, as the control plane asks for it.
+#[derive(Debug)]
+struct Memory(std::sync::Arc<Runtime>);
+
+impl Remembers for Memory {
+    fn explain(&self, question: &Question) -> Vec<Explanation> {
+        self.0.explain(question)
+    }
 }
 
 fn plane_config(

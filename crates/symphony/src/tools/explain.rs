@@ -1,0 +1,99 @@
+//! `symphony explain`: what became of a request, and why, out of the memory of whoever leads its sub-cluster.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use futures::future::join_all;
+use symphony_protocol::control as pb;
+use symphony_protocol::control::control_client::ControlClient as Grpc;
+use symphony_protocol::control::explain_request::Question;
+use symphony_protocol::view::View;
+use symphony_transport::ControlClient;
+use symphony_types::RequestId;
+
+use crate::cli::{ExplainArgs, Output};
+use crate::exit::bad_input;
+
+/// How long to look for a replica that answers, and how long each of them may take to remember.
+const WITHIN: Duration = Duration::from_secs(5);
+
+pub(crate) async fn run(args: &ExplainArgs) -> anyhow::Result<()> {
+    let control = ControlClient::new(&args.cluster.cluster).map_err(bad_input)?;
+    let request = request(args)?;
+    let view = control.get(false, WITHIN).await?;
+    let (question, what) = match (request, &args.batch) {
+        (Some(id), _) => {
+            let asked =
+                pb::ExplainedRequest { frontend: id.frontend.get(), boot_id: id.boot.get(), sequence: id.sequence };
+            (Question::Request(asked), format!("request {id}"))
+        }
+        (None, Some(name)) => {
+            let (id, _) = view.model_named(name).with_context(|| format!("there is no model `{name}`"))?;
+            let asked = pb::LastBatches { model: id.get(), count: args.last };
+            (Question::LastBatches(asked), format!("batch of model `{name}`"))
+        }
+        (None, None) => return Err(bad_input("expected a request, or --batch MODEL")),
+    };
+    let (explanations, silent) = ask_all(&view, question).await;
+    if explanations.is_empty() {
+        bail!(unknown(&what, &silent));
+    }
+    for (addr, error) in &silent {
+        eprintln!("symphony: {addr} did not answer: {error}");
+    }
+    match args.output {
+        Output::Table => {
+            let texts: Vec<_> = explanations.iter().map(|explanation| explanation.text.as_str()).collect();
+            print!("{}", texts.join("\n"));
+        }
+        Output::Json => {
+            let parsed = explanations.iter().map(|explanation| serde_json::from_str(&explanation.json));
+            let parsed: Vec<serde_json::Value> = parsed.collect::<Result<_, _>>()?;
+            println!("{}", serde_json::to_string_pretty(&parsed)?);
+        }
+    }
+    Ok(())
+}
+
+fn request(args: &ExplainArgs) -> anyhow::Result<Option<RequestId>> {
+    let id = match args.request.as_slice() {
+        [] => return Ok(None),
+        [id] => id,
+        [word, id] if word == "request" => id,
+        [word, ..] => return Err(bad_input(format!("expected one request id, or `request` before it, got `{word}`"))),
+    };
+    Ok(Some(id.parse().map_err(bad_input)?))
+}
+
+type Silent = Vec<(String, String)>;
+
+/// Asks every replica: each remembers what it decided as a leader. What they say, and who said nothing.
+async fn ask_all(view: &View, question: Question) -> (Vec<pb::Explanation>, Silent) {
+    let request = pb::ExplainRequest { question: Some(question) };
+    let ask = async |addr: String| {
+        let client =
+            ControlClient::new(std::slice::from_ref(&addr)).map_err(|error| (addr.clone(), error.to_string()))?;
+        let call = |mut grpc: Grpc<_>| async move { grpc.explain(request).await };
+        client.call(WITHIN, call).await.map_err(|error| (addr, error.to_string()))
+    };
+    let up = view.nodes.values().filter(|node| node.up).map(|node| node.control_addr.clone());
+    let (mut explanations, mut silent) = (Vec::new(), Vec::new());
+    for answer in join_all(up.map(ask)).await {
+        match answer {
+            Ok(reply) => explanations.extend(reply.explanations),
+            Err(error) => silent.push(error),
+        }
+    }
+    (explanations, silent)
+}
+
+fn unknown(what: &str, silent: &Silent) -> String {
+    let mut message = format!(
+        "no leader remembers {what}: it waits still, or ended before it was queued, or was forgotten (a model thread keeps its \
+         last 262144 requests in batches and 32768 drops; a new leader begins with nothing)"
+    );
+    for (addr, error) in silent {
+        message.push_str(&format!("; {addr} did not answer: {error}"));
+    }
+    message
+}
