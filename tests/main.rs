@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod cli;
+mod explain;
 mod fencing;
 mod local;
 mod restart;

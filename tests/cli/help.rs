@@ -22,8 +22,20 @@ fn subcommands(help: &str) -> Vec<String> {
 fn every_subcommand_has_help_and_usage_errors_end_with_2() {
     let help = symphony(&["--help"]).ended_with(0).out;
     let commands = subcommands(&help);
-    let promised =
-        ["demo", "up", "scheduler", "frontend", "backend", "model", "get", "profile", "load", "sim", "paper"];
+    let promised = [
+        "demo",
+        "up",
+        "scheduler",
+        "frontend",
+        "backend",
+        "model",
+        "get",
+        "explain",
+        "profile",
+        "load",
+        "sim",
+        "paper",
+    ];
     for promised in promised {
         assert!(commands.iter().any(|c| c == promised), "{promised} is not among {commands:?}");
     }

@@ -130,5 +130,5 @@ fn requests_are_explained_in_words_and_for_programs() {
     // One that never arrived is an error, one that is no id a bad use.
     let unknown = sim("table4-resnet50.toml", &["--explain", "999999999"]).ended_with(1);
     assert!(unknown.err.contains("request 999999999 was not decided"), "{}", unknown.err);
-    sim("table4-resnet50.toml", &["--explain", "seventeen"]).ended_with(2);
+    let _ = sim("table4-resnet50.toml", &["--explain", "seventeen"]).ended_with(2);
 }

@@ -23,6 +23,8 @@ pub struct Reply {
     pub body: String,
     /// The header `Retry-After`.
     pub retry_after: Option<String>,
+    /// The header `symphony-request-id`: what `symphony explain` knows the request as.
+    pub request_id: Option<String>,
 }
 
 impl Reply {
@@ -91,6 +93,7 @@ pub fn numbers(seed: f32) -> Vec<f32> {
 
 async fn reply(response: reqwest::Response) -> Result<Reply> {
     let status = response.status().as_u16();
-    let retry_after = response.headers().get("retry-after").and_then(|v| v.to_str().ok()).map(str::to_owned);
-    Ok(Reply { status, body: response.text().await?, retry_after })
+    let header = |name: &str| response.headers().get(name).and_then(|v| v.to_str().ok()).map(str::to_owned);
+    let (retry_after, request_id) = (header("retry-after"), header("symphony-request-id"));
+    Ok(Reply { status, body: response.text().await?, retry_after, request_id })
 }

@@ -127,7 +127,7 @@ fn tell_why(f: &mut fmt::Formatter<'_>, batch: &BatchStory) -> fmt::Result {
     let gpu = &batch.gpu;
     let why_now = match gpu.matched {
         "at_its_start" if batch.window.frontrun_ms.is_some_and(|frontrun| batch.planned.start_ms < frontrun) => {
-            "it was to start before its window opened, and found an idle GPU"
+            "its trigger did not wait for the window, and it found an idle GPU"
         }
         "at_its_start" => "it was due, and found an idle GPU",
         "first_in_line" => "it had been due and waited; the GPU came free and took the first in line",

@@ -1,0 +1,85 @@
+//! A cluster explains what became of single requests.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use symphony_testkit::wait_until;
+use symphony_tests::{Reply, Shape, TestCluster, emulated_model, numbers, phase, tell};
+
+/// How long a report may take to come back from a backend.
+const REPORTED_WITHIN: Duration = Duration::from_secs(10);
+
+/// One request, with so many microseconds to be served in.
+fn ask(cluster: &TestCluster, timeout_us: u64) -> Reply {
+    let input = json!({ "name": "INPUT0", "datatype": "FP32", "shape": [1, 16], "data": numbers(7.0) });
+    let body = json!({ "inputs": [input], "parameters": { "timeout": timeout_us } });
+    cluster.block_on(async { cluster.rest().infer("resnet", &body).await }).unwrap()
+}
+
+/// What the cluster says of it, as soon as that is the outcome.
+fn explained(cluster: &TestCluster, id: &str, outcome: &str) -> Value {
+    wait_until(&format!("{id} to be {outcome}"), REPORTED_WITHIN, || {
+        let said = cluster.cli(&["explain", id, "-o", "json"]).ended_with(0).json();
+        let [only] = said.as_array().unwrap().as_slice() else { anyhow::bail!("{said}") };
+        anyhow::ensure!(only["outcome"] == outcome, "{only}");
+        Ok(only.clone())
+    })
+    .unwrap()
+}
+
+#[test]
+fn a_served_and_a_dropped_request_are_explained_by_their_ids() {
+    tell("explain", &Shape::emulated(&["default"]), |cluster| {
+        let _ = cluster.cli(&emulated_model("resnet", "default")).ended_with(0);
+        cluster.wait_until_it_serves("resnet").unwrap();
+
+        phase("a request is served; its answer names it, and the cluster tells window, GPU and times");
+        let reply = ask(cluster, 500_000);
+        assert_eq!(reply.status, 200, "{reply:?}");
+        let id = reply.request_id.clone().expect("an answer names its request");
+        let body: Value = serde_json::from_str(&reply.body).unwrap();
+        assert_eq!(body["parameters"]["symphony_request_id"], id.as_str());
+        let told = explained(cluster, &id, "in_time");
+        assert_eq!((&told["request"], &told["model"]), (&id.as_str().into(), &"resnet".into()), "{told}");
+        let batch = &told["batch"];
+        assert_eq!((&batch["items"], &batch["gpu"]["choice"]), (&1.into(), &"lowest_id".into()), "{told}");
+        assert_eq!(batch["planned"]["execution_ms"], 6.0, "one item takes 1 + 5 ms: {told}");
+        assert!(batch["actual"]["execution_ms"].as_f64().unwrap() >= 5.9, "{told}");
+        let window = &batch["window"];
+        assert!(window["frontrun_ms"].as_f64().unwrap() <= window["latest_ms"].as_f64().unwrap(), "{told}");
+        assert!(batch["members"].as_array().unwrap().contains(&id.as_str().into()), "{told}");
+        let text = cluster.cli(&["explain", "request", &id]).ended_with(0).out;
+        for expected in ["for resnet: ran in time", "window", "of backend-default", "predicted", "actual", "deadline"] {
+            assert!(text.contains(expected), "{expected} is not in:\n{text}");
+        }
+
+        phase("a request that nobody could serve in time is dropped, and the error names it too");
+        let reply = ask(cluster, 3_000);
+        assert_eq!((reply.status, reply.reason().as_str()), (504, "slo_unreachable"), "{reply:?}");
+        let id = reply.request_id.expect("an error names its request");
+        let told = explained(cluster, &id, "dropped");
+        let story = &told["dropped"];
+        assert_eq!(story["reason"], "slo_unreachable", "{told}");
+        let (alone, due) = (story["alone_end_ms"].as_f64().unwrap(), story["must_end_by_ms"].as_f64().unwrap());
+        assert!(alone >= 6.0 && due <= 3.0, "{told}");
+        let text = cluster.cli(&["explain", &id]).ended_with(0).out;
+        assert!(text.contains("even alone on an idle GPU it would end"), "{text}");
+
+        phase("the last batches of a model");
+        let last = cluster.cli(&["explain", "--batch", "resnet", "--last", "2", "-o", "json"]).ended_with(0).json();
+        let last = last.as_array().unwrap();
+        assert_eq!(last.len(), 2);
+        assert_eq!(
+            last[0]["batch"]["number"].as_u64().map(|number| number + 1),
+            last[1]["batch"]["number"].as_u64(),
+            "{last:?}"
+        );
+
+        phase("what nobody remembers is an error, what is no id a bad use");
+        let unknown = id.rsplit_once('/').unwrap().0.to_owned() + "/999999";
+        let _ = cluster.cli(&["explain", &unknown]).ended_with(1).complains(&[&unknown, "no leader remembers"]);
+        let _ = cluster.cli(&["explain", "--batch", "nobody"]).ended_with(1).complains(&["there is no model `nobody`"]);
+        let _ = cluster.cli(&["explain", "seventeen"]).ended_with(2).complains(&["`seventeen` is no request id"]);
+        let _ = cluster.cli(&["explain"]).ended_with(2);
+    });
+}
