@@ -61,6 +61,12 @@ impl TargetShare {
         if percent >= 1 && percent <= 100 { Some(Self(percent)) } else { None }
     }
 
+    /// In percent of the target batch.
+    #[must_use]
+    pub const fn percent(self) -> u32 {
+        self.0
+    }
+
     /// The batch to protect; at least 1.
     pub(crate) const fn of(self, target: u32) -> u32 {
         (target as u64 * self.0 as u64).div_ceil(100) as u32

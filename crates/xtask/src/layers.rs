@@ -20,7 +20,7 @@ pub(crate) enum Layer {
 }
 
 /// Every package of the workspace, without its prefix.
-const PACKAGES: [(&str, Layer); 28] = [
+const PACKAGES: [(&str, Layer); 29] = [
     ("types", Layer::Types),
     ("scheduler", Layer::Core),
     ("explain", Layer::Core),
@@ -28,6 +28,7 @@ const PACKAGES: [(&str, Layer); 28] = [
     ("cluster-state", Layer::Core),
     ("workload", Layer::Core),
     ("simulator", Layer::Core),
+    ("tape", Layer::Core),
     ("protocol", Layer::Edge),
     ("transport", Layer::Edge),
     ("transport-rdma", Layer::Edge),

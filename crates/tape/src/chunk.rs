@@ -1,0 +1,129 @@
+//! Records on their way to a tape: appended by the thread that decides, sealed and written by another.
+
+use symphony_scheduler::{GpuChoice, ModelActions, ModelInput, ModelQueueConfig, RankAction, RankInput, ReadyOrder};
+use symphony_types::{ModelId, Time};
+
+use crate::codec::Coded;
+use crate::record::{TapeEnd, tag};
+
+/// Length and checksum.
+pub(crate) const CHUNK_HEADER_BYTES: usize = 8;
+
+/// Whole records, and room for their header before them.
+///
+/// It is reused: appending to a chunk that has grown allocates nothing.
+#[derive(Clone, Debug)]
+pub struct Chunk {
+    bytes: Vec<u8>,
+}
+
+impl Chunk {
+    /// An empty chunk with room for `capacity` bytes of records.
+    #[must_use]
+    pub fn with_capacity(capacity: usize) -> Self {
+        let mut bytes = Vec::with_capacity(CHUNK_HEADER_BYTES + capacity);
+        bytes.extend_from_slice(&[0; CHUNK_HEADER_BYTES]);
+        Self { bytes }
+    }
+
+    /// Bytes it takes on a tape.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether it has no record.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.bytes.len() == CHUNK_HEADER_BYTES
+    }
+
+    /// Forgets the records, keeps the memory.
+    pub fn clear(&mut self) {
+        self.bytes.truncate(CHUNK_HEADER_BYTES);
+    }
+
+    /// Forgets what came after the chunk was `len` bytes long: a record that made it too long for its tape.
+    pub fn truncate(&mut self, len: usize) {
+        self.bytes.truncate(len.max(CHUNK_HEADER_BYTES));
+    }
+
+    /// The bytes as they belong on the tape, with length and checksum.
+    pub fn seal(&mut self) -> &[u8] {
+        let (header, records) = self.bytes.split_at_mut(CHUNK_HEADER_BYTES);
+        header.copy_from_slice(&chunk_header(records));
+        &self.bytes
+    }
+
+    /// Introduces a [`ModelQueue`](symphony_scheduler::ModelQueue); what had the number before is gone.
+    pub fn model(&mut self, object: u32, model: ModelId, ordinal: u32, config: &ModelQueueConfig) {
+        self.bytes.push(tag::MODEL);
+        object.put(&mut self.bytes);
+        model.put(&mut self.bytes);
+        ordinal.put(&mut self.bytes);
+        config.put(&mut self.bytes);
+    }
+
+    /// Introduces a [`GpuRanker`](symphony_scheduler::GpuRanker).
+    pub fn ranker(&mut self, object: u32, models: u32, gpus: u32, choice: GpuChoice, order: ReadyOrder) {
+        self.bytes.push(tag::RANKER);
+        object.put(&mut self.bytes);
+        models.put(&mut self.bytes);
+        gpus.put(&mut self.bytes);
+        choice.put(&mut self.bytes);
+        order.put(&mut self.bytes);
+    }
+
+    /// An object is gone.
+    pub fn gone(&mut self, object: u32) {
+        self.bytes.push(tag::GONE);
+        object.put(&mut self.bytes);
+    }
+
+    /// A decision of a model's queue: everything that the step appended to empty `actions`.
+    pub fn model_step(&mut self, object: u32, now: Time, input: &ModelInput, actions: &ModelActions) {
+        self.bytes.push(tag::MODEL_STEP);
+        object.put(&mut self.bytes);
+        now.put(&mut self.bytes);
+        input.put(&mut self.bytes);
+        self.with_length(|out| actions.put(out));
+    }
+
+    /// A decision of a ranker.
+    pub fn rank_step(&mut self, object: u32, now: Time, input: &RankInput, actions: &Vec<RankAction>) {
+        self.bytes.push(tag::RANK_STEP);
+        object.put(&mut self.bytes);
+        now.put(&mut self.bytes);
+        input.put(&mut self.bytes);
+        self.with_length(|out| actions.put(out));
+    }
+
+    /// The tape ends here.
+    pub fn end(&mut self, end: TapeEnd) {
+        self.bytes.push(tag::END);
+        end.put(&mut self.bytes);
+    }
+
+    /// Actions carry their length, so that they are compared without being understood.
+    fn with_length(&mut self, put: impl FnOnce(&mut Vec<u8>)) {
+        let at = self.bytes.len();
+        self.bytes.extend_from_slice(&[0; 4]);
+        put(&mut self.bytes);
+        let length = (self.bytes.len() - at - 4) as u32;
+        self.bytes[at..at + 4].copy_from_slice(&length.to_le_bytes());
+    }
+}
+
+/// `payload` as a chunk.
+pub(crate) fn sealed(payload: &[u8]) -> Vec<u8> {
+    let mut out = chunk_header(payload).to_vec();
+    out.extend_from_slice(payload);
+    out
+}
+
+fn chunk_header(payload: &[u8]) -> [u8; CHUNK_HEADER_BYTES] {
+    let mut header = [0; CHUNK_HEADER_BYTES];
+    header[..4].copy_from_slice(&(payload.len() as u32).to_le_bytes());
+    header[4..].copy_from_slice(&crc32c::crc32c(payload).to_le_bytes());
+    header
+}

@@ -1,0 +1,79 @@
+//! What a tape begins with.
+
+use symphony_types::{BootId, NodeId, SubclusterId, Token};
+
+use crate::TapeError;
+use crate::codec::{Coded, Source, coded_struct};
+
+/// Raised whenever a record changes its bytes, or an object its decisions while its inputs stay.
+pub const TAPE_VERSION: u16 = 1;
+
+/// The longest name of a worker.
+pub const WORKER_BYTES_MAX: usize = 64;
+
+const MAGIC: [u8; 4] = *b"SYMT";
+pub(crate) const PREAMBLE_BYTES: usize = 8;
+
+/// Under which lead a tape was recorded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TapeOrigin {
+    /// The replica that led.
+    pub node: NodeId,
+    /// Its life.
+    pub boot: BootId,
+    /// What it led.
+    pub subcluster: SubclusterId,
+    /// Under which token.
+    pub token: Token,
+}
+
+/// Whose decisions are on a tape. The objects themselves come and go with their models, so each is introduced by a
+/// record with its configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TapeHeader {
+    /// Under which lead.
+    pub origin: TapeOrigin,
+    /// Which worker, for instance `model-0` or `rank`; cut to [`WORKER_BYTES_MAX`].
+    pub worker: String,
+}
+
+coded_struct!(TapeOrigin { node, boot, subcluster, token });
+
+impl TapeHeader {
+    /// The bytes before the first chunk of records.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut fields = Vec::new();
+        self.origin.put(&mut fields);
+        let worker = &self.worker[..self.worker.floor_char_boundary(WORKER_BYTES_MAX)];
+        worker.len().put(&mut fields);
+        fields.extend_from_slice(worker.as_bytes());
+        let mut out = MAGIC.to_vec();
+        out.extend_from_slice(&TAPE_VERSION.to_le_bytes());
+        out.extend_from_slice(&[0, 0]);
+        out.extend_from_slice(&crate::chunk::sealed(&fields));
+        out
+    }
+
+    /// Checks magic and version.
+    pub(crate) fn check_preamble(bytes: &[u8]) -> Result<(), TapeError> {
+        let Some(preamble) = bytes.first_chunk::<PREAMBLE_BYTES>().filter(|bytes| bytes.starts_with(&MAGIC)) else {
+            return Err(TapeError::NoTape { bytes: bytes.len() });
+        };
+        let got = u16::from_le_bytes([preamble[4], preamble[5]]);
+        if got == TAPE_VERSION { Ok(()) } else { Err(TapeError::Version { got }) }
+    }
+
+    /// Reads the fields out of their chunk.
+    pub(crate) fn read(from: &mut Source<'_>) -> Result<Self, TapeError> {
+        let origin = TapeOrigin::take(from)?;
+        let offset = from.offset();
+        let length = from.length("length of a name")?;
+        if length > WORKER_BYTES_MAX {
+            return Err(TapeError::NoSuch { offset, what: "length of a worker's name", got: length as u64 });
+        }
+        let worker = std::str::from_utf8(from.bytes(length, "the name of the worker")?);
+        let worker = worker.map_err(|_| TapeError::NotText { offset })?.to_owned();
+        Ok(Self { origin, worker })
+    }
+}

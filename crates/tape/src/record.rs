@@ -1,0 +1,136 @@
+//! What stands on a tape.
+
+use symphony_scheduler::{GpuChoice, ModelInput, ModelQueueConfig, RankInput, ReadyOrder};
+use symphony_types::{ModelId, Time};
+
+use crate::TapeError;
+use crate::codec::{Coded, Source, coded_enum};
+
+/// First byte of each record.
+pub(crate) mod tag {
+    pub(crate) const MODEL: u8 = 1;
+    pub(crate) const RANKER: u8 = 2;
+    pub(crate) const GONE: u8 = 3;
+    pub(crate) const MODEL_STEP: u8 = 4;
+    pub(crate) const RANK_STEP: u8 = 5;
+    pub(crate) const END: u8 = 6;
+}
+
+/// Why a tape ends where it does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TapeEnd {
+    /// The lead was over.
+    Stopped,
+    /// The tape was at its limit.
+    Full,
+    /// It could not be written as fast as decisions were made.
+    Overflow,
+}
+
+coded_enum!(TapeEnd, "end of a tape" { 0 => Stopped, 1 => Full, 2 => Overflow });
+
+/// A decision object as it was made.
+#[derive(Clone, Debug)]
+pub enum ObjectConfig {
+    /// A [`ModelQueue`](symphony_scheduler::ModelQueue).
+    Model {
+        /// Whose queue.
+        model: ModelId,
+        /// The slot by which the ranker knows it.
+        ordinal: u32,
+        /// Its configuration.
+        config: Box<ModelQueueConfig>,
+    },
+    /// A [`GpuRanker`](symphony_scheduler::GpuRanker).
+    Ranker {
+        /// Models it was made for.
+        models: u32,
+        /// GPUs it was made for.
+        gpus: u32,
+        /// How it chooses GPUs.
+        choice: GpuChoice,
+        /// How it orders models.
+        order: ReadyOrder,
+    },
+}
+
+/// One record. Actions are left as bytes: that is how they are compared.
+#[derive(Clone, Debug)]
+pub enum Record<'a> {
+    /// An object begins.
+    Begin {
+        /// Its number on this tape.
+        object: u32,
+        /// What it is.
+        config: ObjectConfig,
+    },
+    /// An object is gone.
+    Gone {
+        /// Its number.
+        object: u32,
+    },
+    /// A decision of a model's queue.
+    ModelStep {
+        /// The queue.
+        object: u32,
+        /// When.
+        now: Time,
+        /// What it was told.
+        input: ModelInput,
+        /// What it ordered.
+        actions: &'a [u8],
+    },
+    /// A decision of a ranker.
+    RankStep {
+        /// The ranker.
+        object: u32,
+        /// When.
+        now: Time,
+        /// What it was told.
+        input: RankInput,
+        /// What it ordered.
+        actions: &'a [u8],
+    },
+    /// The tape ends here.
+    End(TapeEnd),
+}
+
+impl<'a> Record<'a> {
+    pub(crate) fn read(from: &mut Source<'a>) -> Result<Self, TapeError> {
+        let offset = from.offset();
+        let kind = from.byte("a record")?;
+        if kind == tag::END {
+            return Ok(Self::End(TapeEnd::take(from)?));
+        }
+        if !(tag::MODEL..tag::END).contains(&kind) {
+            return Err(TapeError::NoSuch { offset, what: "kind of record", got: kind.into() });
+        }
+        let object = u32::take(from)?;
+        Ok(match kind {
+            tag::MODEL => {
+                let (model, ordinal, config) = (Coded::take(from)?, Coded::take(from)?, Coded::take(from)?);
+                Self::Begin { object, config: ObjectConfig::Model { model, ordinal, config: Box::new(config) } }
+            }
+            tag::RANKER => {
+                let (models, gpus) = (Coded::take(from)?, Coded::take(from)?);
+                let (choice, order) = (Coded::take(from)?, Coded::take(from)?);
+                Self::Begin { object, config: ObjectConfig::Ranker { models, gpus, choice, order } }
+            }
+            tag::GONE => Self::Gone { object },
+            tag::MODEL_STEP => {
+                let (now, input) = (Coded::take(from)?, Coded::take(from)?);
+                Self::ModelStep { object, now, input, actions: actions(from)? }
+            }
+            _ => {
+                let (now, input) = (Coded::take(from)?, Coded::take(from)?);
+                Self::RankStep { object, now, input, actions: actions(from)? }
+            }
+        })
+    }
+}
+
+fn actions<'a>(from: &mut Source<'a>) -> Result<&'a [u8], TapeError> {
+    let length = from.bytes(4, "the length of actions")?;
+    let length = u32::from_le_bytes([length[0], length[1], length[2], length[3]]);
+    from.bytes(length as usize, "actions")
+}

@@ -1,0 +1,198 @@
+//! The recorded inputs, once more, and whether the same comes out.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use symphony_scheduler::{GpuRanker, ModelActions, ModelInput, ModelQueue, RankAction, RankActions, RankInput};
+use symphony_types::{ModelId, Time};
+
+use crate::codec::{Coded, Source};
+use crate::record::{ObjectConfig, Record};
+use crate::summary::{Ending, Summary};
+use crate::{Tape, TapeError};
+
+/// The most objects of one tape at a time: the models of a sub-cluster and its ranker.
+pub const OBJECTS_MAX: usize = symphony_scheduler::MODELS_MAX + 1;
+
+/// What a replay found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replay {
+    /// What the tape holds, up to the difference if there is one.
+    pub summary: Summary,
+    /// Where the actions were others first.
+    pub difference: Option<Difference>,
+}
+
+/// The first decision that came out differently.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// Records before it.
+    pub record: u64,
+    /// Where it stands on the tape.
+    pub offset: usize,
+    /// Who decided.
+    pub object: String,
+    /// When.
+    pub now: Time,
+    /// What it was told.
+    pub input: String,
+    /// What the tape says that it ordered.
+    pub expected: String,
+    /// What it ordered now.
+    pub got: String,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { record, offset, object, now, input, expected, got } = self;
+        writeln!(f, "record {record} (byte {offset}): {object} at {} ns decides differently", now.as_nanos())?;
+        writeln!(f, "  input    {input}")?;
+        writeln!(f, "  expected {expected}")?;
+        write!(f, "  got      {got}")
+    }
+}
+
+enum Object {
+    Model(ModelId, Box<ModelQueue>),
+    Ranker(Box<GpuRanker>),
+}
+
+/// Feeds what was recorded to fresh objects and compares what they order, byte for byte, up to the first difference.
+///
+/// # Errors
+/// If the tape is damaged or makes no sense; a tape that ends too early is none.
+pub fn replay(tape: &Tape<'_>) -> Result<Replay, TapeError> {
+    let mut stage = Stage::default();
+    for record in tape.records() {
+        let (offset, record) = record?;
+        if stage.summary.ending != Ending::Cut {
+            return Err(TapeError::AfterEnd { offset });
+        }
+        let difference = stage.play(offset, record)?;
+        if difference.is_some() {
+            return Ok(Replay { summary: stage.summary, difference });
+        }
+        stage.summary.records += 1;
+    }
+    Ok(Replay { summary: stage.summary, difference: None })
+}
+
+/// The objects of a tape, and room for what they order.
+#[derive(Default)]
+struct Stage {
+    objects: BTreeMap<u32, Object>,
+    /// Whether there was a ranker already.
+    ranked: bool,
+    summary: Summary,
+    orders: ModelActions,
+    rank_orders: RankActions,
+    bytes: Vec<u8>,
+}
+
+impl Stage {
+    fn play(&mut self, offset: usize, record: Record<'_>) -> Result<Option<Difference>, TapeError> {
+        match record {
+            Record::Begin { object, config } => self.begin(offset, object, config)?,
+            Record::Gone { object } => {
+                self.objects.remove(&object);
+            }
+            Record::ModelStep { object, now, input, actions } => {
+                return self.model_step(offset, object, now, input, actions);
+            }
+            Record::RankStep { object, now, input, actions } => {
+                return self.rank_step(offset, object, now, input, actions);
+            }
+            Record::End(end) => self.summary.ending = Ending::Said(end),
+        }
+        Ok(None)
+    }
+
+    fn begin(&mut self, offset: usize, object: u32, config: ObjectConfig) -> Result<(), TapeError> {
+        let made = match config {
+            ObjectConfig::Model { model, ordinal: _, config } => {
+                self.summary.models += 1;
+                Object::Model(model, Box::new(ModelQueue::new(*config)))
+            }
+            ObjectConfig::Ranker { models, gpus, choice, order } => {
+                // A ranker is as large as its record says, and a record is small.
+                if std::mem::replace(&mut self.ranked, true) {
+                    return Err(TapeError::SecondRanker { offset });
+                }
+                Object::Ranker(Box::new(GpuRanker::new(models, gpus, choice).with_ready_order(order)))
+            }
+        };
+        self.objects.insert(object, made);
+        if self.objects.len() > OBJECTS_MAX {
+            return Err(TapeError::TooManyObjects { offset, max: OBJECTS_MAX });
+        }
+        Ok(())
+    }
+
+    fn model_step(
+        &mut self,
+        offset: usize,
+        object: u32,
+        now: Time,
+        input: ModelInput,
+        expected: &[u8],
+    ) -> Result<Option<Difference>, TapeError> {
+        let Some(Object::Model(model, queue)) = self.objects.get_mut(&object) else {
+            return Err(TapeError::UnknownObject { offset, object, kind: "a model's queue" });
+        };
+        self.orders.clear();
+        queue.step(now, input, &mut self.orders);
+        self.bytes.clear();
+        self.orders.put(&mut self.bytes);
+        if self.bytes == expected {
+            self.summary.model_step(now, &input, &self.orders);
+            return Ok(None);
+        }
+        Ok(Some(Difference {
+            record: self.summary.records,
+            offset,
+            object: format!("the queue of model {model} (object {object})"),
+            now,
+            input: format!("{input:?}"),
+            expected: shown::<ModelActions>(expected),
+            got: format!("{:?}", self.orders),
+        }))
+    }
+
+    fn rank_step(
+        &mut self,
+        offset: usize,
+        object: u32,
+        now: Time,
+        input: RankInput,
+        expected: &[u8],
+    ) -> Result<Option<Difference>, TapeError> {
+        let Some(Object::Ranker(ranker)) = self.objects.get_mut(&object) else {
+            return Err(TapeError::UnknownObject { offset, object, kind: "a ranker" });
+        };
+        self.rank_orders.clear();
+        ranker.step(now, input, &mut self.rank_orders);
+        self.bytes.clear();
+        self.rank_orders.put(&mut self.bytes);
+        if self.bytes == expected {
+            self.summary.rank_step(now, &self.rank_orders);
+            return Ok(None);
+        }
+        Ok(Some(Difference {
+            record: self.summary.records,
+            offset,
+            object: format!("the ranker (object {object})"),
+            now,
+            input: format!("{input:?}"),
+            expected: shown::<Vec<RankAction>>(expected),
+            got: format!("{:?}", self.rank_orders),
+        }))
+    }
+}
+
+/// Recorded actions for people.
+fn shown<T: Coded + fmt::Debug>(actions: &[u8]) -> String {
+    match T::take(&mut Source::new(actions, 0)) {
+        Ok(actions) => format!("{actions:?}"),
+        Err(error) => format!("{} bytes that are no actions: {error}", actions.len()),
+    }
+}

@@ -1,0 +1,95 @@
+//! What a tape holds, in numbers.
+
+use std::collections::BTreeMap;
+
+use symphony_scheduler::{ModelAction, ModelActions, ModelInput, RankAction};
+use symphony_types::{DropReason, Nanos, Time};
+
+use crate::TapeEnd;
+
+/// How a tape ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ending {
+    /// Without a word: the process was killed or the disk was full, and what was not written yet is lost.
+    #[default]
+    Cut,
+    /// As the recorder says.
+    Said(TapeEnd),
+}
+
+impl Ending {
+    /// One word for tables and programs.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Cut => "cut",
+            Self::Said(TapeEnd::Stopped) => "stopped",
+            Self::Said(TapeEnd::Full) => "full",
+            Self::Said(TapeEnd::Overflow) => "overflow",
+        }
+    }
+}
+
+/// What was decided on a tape, as far as it was replayed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Records, those that introduce or end objects included.
+    pub records: u64,
+    /// Decisions.
+    pub steps: u64,
+    /// Queues that were made.
+    pub models: u64,
+    /// Requests that arrived, those that arrived again included.
+    pub arrivals: u64,
+    /// Batches planned.
+    pub batches: u64,
+    /// Items in them.
+    pub batched_items: u64,
+    /// Requests given up.
+    pub drops: BTreeMap<DropReason, u64>,
+    /// GPUs given to models.
+    pub grants: u64,
+    /// The first and the last decision.
+    pub span: Option<(Time, Time)>,
+    /// How the tape ends.
+    pub ending: Ending,
+}
+
+impl Summary {
+    /// Requests given up, for whatever reason.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.drops.values().sum()
+    }
+
+    /// From the first to the last decision.
+    #[must_use]
+    pub fn duration(&self) -> Nanos {
+        self.span.map_or(Nanos::ZERO, |(first, last)| last.since(first))
+    }
+
+    fn step(&mut self, now: Time) {
+        self.steps += 1;
+        self.span = Some(self.span.map_or((now, now), |(first, _)| (first, now)));
+    }
+
+    pub(crate) fn model_step(&mut self, now: Time, input: &ModelInput, actions: &ModelActions) {
+        self.step(now);
+        self.arrivals += u64::from(matches!(input, ModelInput::Arrive(_)));
+        for action in &actions.list {
+            match action {
+                ModelAction::Execute(plan) => {
+                    self.batches += 1;
+                    self.batched_items += u64::from(plan.batch);
+                }
+                ModelAction::Drop { reason, .. } => *self.drops.entry(*reason).or_default() += 1,
+                _ => {}
+            }
+        }
+    }
+
+    pub(crate) fn rank_step(&mut self, now: Time, actions: &[RankAction]) {
+        self.step(now);
+        self.grants += actions.iter().filter(|action| matches!(action, RankAction::Grant { .. })).count() as u64;
+    }
+}

@@ -1,0 +1,156 @@
+//! The bytes of the scheduler's words. Whoever changes one of them changes it here too, and raises
+//! [`TAPE_VERSION`](crate::TAPE_VERSION).
+
+use symphony_scheduler::{
+    BatchLimit, Candidate, Delays, Demand, DropCause, DropRule, GpuChoice, GrantWhy, Growth, Matched, ModelAction,
+    ModelActions, ModelInput, ModelQueueConfig, Plan, PlanWhy, Policy, RankAction, RankInput, ReadyOrder, Request,
+    Rival, TargetShare, Trigger,
+};
+use symphony_types::{
+    BootId, DropReason, FrontendId, GpuId, LatencyProfile, ModelId, Nanos, NodeId, PROFILE_BATCH_MAX, RequestId,
+    SubclusterId, Time, Token,
+};
+
+use crate::TapeError;
+use crate::codec::{Coded, Source, coded_enum, coded_struct};
+
+/// "Never" and "impossible" are the largest numbers there are, and frequent: they take one byte, as zero does.
+const fn rotate(nanos: u64) -> u64 {
+    nanos.wrapping_add(1)
+}
+
+impl Coded for Time {
+    fn put(&self, out: &mut Vec<u8>) {
+        rotate(self.as_nanos()).put(out);
+    }
+
+    fn take(from: &mut Source<'_>) -> Result<Self, TapeError> {
+        Ok(Self::from_nanos(u64::take(from)?.wrapping_sub(1)))
+    }
+}
+
+impl Coded for Nanos {
+    fn put(&self, out: &mut Vec<u8>) {
+        rotate(self.get()).put(out);
+    }
+
+    fn take(from: &mut Source<'_>) -> Result<Self, TapeError> {
+        Ok(Self::new(u64::take(from)?.wrapping_sub(1)))
+    }
+}
+
+macro_rules! coded_ids {
+    ($($name:ident),*) => {
+        $(impl Coded for $name {
+            fn put(&self, out: &mut Vec<u8>) {
+                self.get().put(out);
+            }
+
+            fn take(from: &mut Source<'_>) -> Result<Self, TapeError> {
+                Ok(Self::new(Coded::take(from)?))
+            }
+        })*
+    };
+}
+
+coded_ids!(BootId, FrontendId, GpuId, ModelId, NodeId, SubclusterId, Token);
+
+/// The steps between latencies: they are small numbers, and no table that is read can decrease.
+impl Coded for LatencyProfile {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.table().len().put(out);
+        let mut before = Nanos::ZERO;
+        for &latency in self.table() {
+            (latency - before).get().put(out);
+            before = latency;
+        }
+    }
+
+    fn take(from: &mut Source<'_>) -> Result<Self, TapeError> {
+        let (offset, length) = (from.offset(), from.length("length of a profile")?);
+        if length > PROFILE_BATCH_MAX as usize {
+            return Err(TapeError::NoSuch { offset, what: "length of a profile", got: length as u64 });
+        }
+        let (mut table, mut latency) = (Vec::with_capacity(length), Nanos::ZERO);
+        for _ in 0..length {
+            latency += Nanos::new(u64::take(from)?);
+            table.push(latency);
+        }
+        Self::from_table(&table).map_err(|source| TapeError::Profile { offset, source })
+    }
+}
+
+impl Coded for TargetShare {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.percent().put(out);
+    }
+
+    fn take(from: &mut Source<'_>) -> Result<Self, TapeError> {
+        let (offset, percent) = (from.offset(), u32::take(from)?);
+        Self::from_percent(percent).ok_or(TapeError::NoSuch {
+            offset,
+            what: "share of the target in percent",
+            got: percent.into(),
+        })
+    }
+}
+
+coded_struct!(RequestId { frontend, boot, sequence });
+coded_struct!(Request { id, deadline, items });
+coded_struct!(Demand { mean, variance });
+coded_struct!(Growth { expected, wanted, loss, demand });
+coded_struct!(Candidate { batch, start, latest, frontrun, must_end_by, lead, growth });
+coded_struct!(Rival { model, latest });
+coded_struct!(GrantWhy { matched, choice, others_idle, rivals, next_rival });
+coded_struct!(PlanWhy { frontrun, latest, head_arrived, target, left, grant });
+coded_struct!(DropCause { arrived, must_end_by, batch, target, batch_end, alone_end, waiting });
+coded_struct!(Plan { gpu, start, end, batch, must_end_by, first, requests, why });
+coded_struct!(Delays { control, data_per_item, reply, guard });
+coded_struct!(Policy { trigger, drop, limit });
+coded_struct!(ModelQueueConfig { profile, slo, policy, delays, requests_max });
+coded_struct!(ModelActions { list, planned });
+
+coded_enum!(DropReason, "reason for a drop" { 0 => SloUnreachable, 1 => ProtectBatch, 2 => QueueExpired, 3 => QueueFull });
+coded_enum!(Trigger, "trigger" {
+    0 => Eager,
+    1 => Frontrun,
+    2 => Timeout(wait),
+    3 => Adaptive,
+    4 => BetaLambda,
+    5 => Latest,
+});
+coded_enum!(DropRule, "drop rule" { 0 => Window(share), 1 => Prune });
+coded_enum!(BatchLimit, "batch limit" { 0 => None, 1 => Aimd });
+coded_enum!(ReadyOrder, "order of those that are ready" { 0 => Latest, 1 => Frontrun, 2 => Start, 3 => Deadline });
+coded_enum!(GpuChoice, "choice of a GPU" { 0 => LowestId, 1 => EarliestFree });
+coded_enum!(Matched, "way in which a model and a GPU came together" {
+    0 => Untold,
+    1 => AtItsStart,
+    2 => FirstInLine,
+    3 => EarlyCrowded,
+    4 => EarlyBursts,
+});
+coded_enum!(ModelInput, "input of a model" {
+    0 => Arrive(request),
+    1 => Cancel(id),
+    2 => Withdraw { frontend, boot },
+    3 => Grant { gpu, free_at, why },
+    4 => Done { start_late, latency, predicted },
+    5 => Wake,
+});
+coded_enum!(ModelAction, "action of a model" {
+    0 => Offer { answered, candidate },
+    1 => Execute(plan),
+    2 => Release { gpu, free_at },
+    3 => Drop { request, reason, cause },
+    4 => WakeAt(time),
+});
+coded_enum!(RankInput, "input of a ranker" {
+    0 => Offer { model, answered, candidate },
+    1 => Release { model, gpu, free_at },
+    2 => BusyUntil { gpu, free_at },
+    3 => Remove(gpu),
+    4 => Forget(model),
+    5 => Wake,
+});
+coded_enum!(RankAction, "action of a ranker" { 0 => Grant { model, gpu, free_at, why }, 1 => WakeAt(time) });
