@@ -11,6 +11,8 @@ pub mod limits {
     pub const REPLICAS: [usize; 4] = [1, 3, 5, 7];
     /// Model threads: more than any machine has cores for.
     pub const MODEL_THREADS_MAX: u32 = 256;
+    /// One tape, in MB: what `symphony replay` reads.
+    pub const TAPE_MB_MAX: u64 = 1024;
     /// Any one delay, in microseconds: a second is beyond every SLO that batches are deferred for.
     pub const DELAY_US_MAX: u64 = 1_000_000;
     /// Bytes of one request: 256 MiB.
@@ -166,6 +168,14 @@ impl Check {
         }
         let threads = u64::from(scheduler.model_threads);
         self.range("scheduler.model_threads", threads, 0, limits::MODEL_THREADS_MAX.into());
+        self.range("scheduler.tape_mb_max", scheduler.tape_mb_max, 1, limits::TAPE_MB_MAX);
+        if let Some(dir) = scheduler.tape_dir.as_ref().filter(|dir| **dir == scheduler.data_dir) {
+            let dir = dir.display();
+            self.say(
+                "scheduler.tape_dir",
+                format!("`{dir}` is scheduler.data_dir; give tapes a directory, and better a disk, of their own"),
+            );
+        }
         for (name, delay_us) in scheduler.delays.each() {
             self.range(format!("scheduler.delays.{name}"), delay_us, 0, limits::DELAY_US_MAX);
         }

@@ -69,6 +69,19 @@ fn env_lies_over_the_file_and_flags_over_env() {
 }
 
 #[test]
+fn tapes_are_off_and_are_kept_apart_from_the_log() {
+    let scheduler = parse(Role::Scheduler, DEV, &[], &[]).unwrap().scheduler.unwrap();
+    assert_eq!((scheduler.tape_dir, scheduler.tape_mb_max), (None, 256));
+    let given = parse(Role::Scheduler, DEV, &[], &["scheduler.tape_dir=/tapes", "scheduler.tape_mb_max=8"]).unwrap();
+    let scheduler = given.scheduler.unwrap();
+    assert_eq!((scheduler.tape_dir, scheduler.tape_mb_max), (Some("/tapes".into()), 8));
+    let same = format!("scheduler.tape_dir={}", scheduler.data_dir.display());
+    let message = refusal(Role::Scheduler, DEV, &[&same, "scheduler.tape_mb_max=0"]);
+    assert!(message.contains("scheduler.tape_mb_max: 0 is out of range; expected 1 to 1024"), "{message}");
+    assert!(message.contains("scheduler.tape_dir") && message.contains("is scheduler.data_dir"), "{message}");
+}
+
+#[test]
 fn unknown_keys_and_wrong_types_are_refused_wherever_they_come_from() {
     let message = refusal(Role::Up, &DEV.replace("[frontend]", "[frontend]\ngprc = \"x\""), &[]);
     assert!(message.starts_with("node.toml: frontend.gprc: unknown key; expected one of"), "{message}");

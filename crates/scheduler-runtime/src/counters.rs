@@ -59,6 +59,8 @@ counters! {
     plans_done,
     /// Batches, ends of batches and drops that cannot be explained, because the recorder was read for too long.
     unrecorded,
+    /// Tapes that ended before their lead did, or never began.
+    tapes_cut,
     /// Violations of invariants S1 and S2 found in plans.
     violations,
 }

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use symphony_protocol::dispatch::{RequestHeader, ToFrontend};
 use symphony_protocol::execute::{Execute, ToBackend};
 use symphony_scheduler::ModelQueueConfig;
+use symphony_tape::TapeOrigin;
 use symphony_transport::{LocalReceiver, local_link};
 use symphony_types::{BackendId, BootId, FrontendId, GpuId, ModelId, Nanos, Time, Token};
 
 use crate::clock::Clock;
 use crate::messages::{GpuRoute, ModelMessage, Peer, PlanId, RankMessage, Seal};
 use crate::offer_board::SUBCLUSTER_MODELS_MAX;
+use crate::tapes::Tapes;
 use crate::worker_metrics::WorkerDurations;
 use crate::workers::{DecisionConfig, Workers};
 
@@ -40,7 +42,18 @@ impl InProcess {
     /// # Errors
     /// If the system refuses a thread.
     pub fn start(config: &DecisionConfig) -> std::io::Result<(Self, Orders)> {
-        let workers = Workers::start("local", config)?;
+        Self::led_by(Workers::start("local", config, None)?)
+    }
+
+    /// The same, with every decision recorded.
+    ///
+    /// # Errors
+    /// If the system refuses a thread.
+    pub fn recorded(config: &DecisionConfig, tapes: &Tapes) -> std::io::Result<(Self, Orders)> {
+        Self::led_by(Workers::start("local", config, Some((tapes, TapeOrigin::default())))?)
+    }
+
+    fn led_by(workers: Arc<Workers>) -> std::io::Result<(Self, Orders)> {
         let (backend, plans) = local_link();
         let (sender, ended) = local_link();
         let frontend = Peer { frontend: FrontendId::new(1), boot: BootId::new(1), link: workers.number() };

@@ -36,7 +36,7 @@ const TURN: MetricName = durations(
 );
 
 /// The counters, in the order of [`Counters`](crate::counters::Counters).
-const COUNTERS: [MetricName; 20] = [
+const COUNTERS: [MetricName; 21] = [
     counter("symphony_dispatch_requests_total", "Requests received, new and announced again"),
     counter("symphony_dispatch_redriven_requests_total", "Requests announced again after a take-over"),
     counter("symphony_dispatch_redriven_known_requests_total", "Of them, not queued because a backend had them"),
@@ -56,6 +56,7 @@ const COUNTERS: [MetricName; 20] = [
     seconds("symphony_dispatch_measured_seconds_total", "Measured execution time of plans, summed"),
     counter("symphony_dispatch_plans_done_total", "Plans whose end was reported"),
     counter("symphony_dispatch_unrecorded_total", "Decisions that cannot be explained: the recorder was being read"),
+    counter("symphony_dispatch_tapes_cut_total", "Tapes that ended before their lead did, or never began"),
     counter("symphony_dispatch_violations_total", "Plans that violated S1 or S2; above 0 is a bug"),
 ];
 

@@ -21,6 +21,7 @@ use crate::inbox::Inbox;
 use crate::messages::{GpuRoute, ModelMessage, Peer, PlanId, RankMessage, Seal};
 use crate::offer_board::{Offer, OfferBoard};
 use crate::sent_plans::{SentPlan, SentPlans};
+use crate::tape_recorder::TapeRecorder;
 use crate::worker::{TURN_INPUTS_MAX, TurnEnd, TurnStart, Worker};
 use crate::worker_metrics::WorkerMetrics;
 
@@ -89,6 +90,7 @@ pub(crate) struct ModelWorker {
     awaited: HashMap<Seal, Vec<(ModelId, Request)>>,
     actions: ModelActions,
     check: PlanCheck,
+    tape: TapeRecorder,
     metrics: Arc<WorkerMetrics>,
     /// The turn at hand.
     turn: u64,
@@ -125,9 +127,16 @@ impl ModelWorker {
             awaited: HashMap::new(),
             actions: ModelActions::default(),
             check: PlanCheck::default(),
+            tape: TapeRecorder::default(),
             metrics,
             turn: 0,
         }
+    }
+
+    /// The same, recorded.
+    pub(crate) fn with_tape(mut self, tape: TapeRecorder) -> Self {
+        self.tape = tape;
+        self
     }
 
     fn receive(&mut self, now: Time, message: ModelMessage) {
@@ -196,7 +205,6 @@ impl ModelWorker {
         if self.by_id.contains_key(&id) {
             return;
         }
-        let slot = ModelSlot { id, ordinal, queue: ModelQueue::new(config), offer: None, armed_in: 0 };
         let index = match self.slots.iter().position(Option::is_none) {
             Some(free) => free,
             None => {
@@ -205,7 +213,8 @@ impl ModelWorker {
                 self.slots.len() - 1
             }
         };
-        self.slots[index] = Some(slot);
+        self.tape.model(index, id, ordinal, &config);
+        self.slots[index] = Some(ModelSlot { id, ordinal, queue: ModelQueue::new(config), offer: None, armed_in: 0 });
         self.by_id.insert(id, index);
         self.by_ordinal.insert(ordinal, index);
     }
@@ -213,6 +222,7 @@ impl ModelWorker {
     fn remove_model(&mut self, id: ModelId) {
         let Some(index) = self.by_id.remove(&id) else { return };
         let Some(slot) = self.slots[index].take() else { return };
+        self.tape.gone(index);
         self.by_ordinal.remove(&slot.ordinal);
         self.wakes.set(index, MinTree::EMPTY);
         // An offer that the rank worker has not read yet must not outlive the model.
@@ -343,6 +353,7 @@ impl ModelWorker {
         let (id, ordinal) = (model.id, model.ordinal);
         let mut actions = std::mem::take(&mut self.actions);
         model.queue.step(now, input, &mut actions);
+        self.tape.model_step(slot, now, &input, &actions);
         let mut used = false;
         let (mut offer, mut wake_at) = (None, None);
         let mut unsent = Vec::new();

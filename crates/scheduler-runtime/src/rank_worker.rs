@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use symphony_scheduler::{GpuChoice, GpuRanker, RankAction, RankInput};
+use symphony_scheduler::{GpuChoice, GpuRanker, RankAction, RankInput, ReadyOrder};
 use symphony_types::{GpuId, Time};
 
 use crate::counters::count;
 use crate::inbox::Inbox;
 use crate::messages::{ModelMessage, PlanId, RankMessage, Seal};
 use crate::offer_board::{Offer, OfferBoard};
+use crate::tape_recorder::TapeRecorder;
 use crate::worker::{TURN_INPUTS_MAX, TurnEnd, TurnStart, Worker};
 use crate::worker_metrics::WorkerMetrics;
 
@@ -55,6 +56,7 @@ pub(crate) struct RankWorker {
     wake_at: Time,
     /// The turn in which the timer was armed.
     armed_in: u64,
+    tape: TapeRecorder,
     metrics: Arc<WorkerMetrics>,
     /// The turn at hand.
     turn: u64,
@@ -80,13 +82,22 @@ impl RankWorker {
             actions: Vec::new(),
             wake_at: Time::NEVER,
             armed_in: 0,
+            tape: TapeRecorder::default(),
             metrics,
             turn: 0,
         }
     }
 
+    /// The same, recorded.
+    pub(crate) fn with_tape(mut self, mut tape: TapeRecorder) -> Self {
+        tape.ranker(0, 0, GpuChoice::LowestId, ReadyOrder::default());
+        self.tape = tape;
+        self
+    }
+
     fn step(&mut self, now: Time, input: RankInput) {
         self.ranker.step(now, input, &mut self.actions);
+        self.tape.rank_step(now, &input, &self.actions);
         for action in self.actions.drain(..) {
             match action {
                 RankAction::Grant { model, gpu, free_at, why } => {

@@ -5,6 +5,7 @@ use std::sync::{Arc, PoisonError};
 
 use symphony_protocol::view::{BackendView, ModelView, View};
 use symphony_scheduler::{Delays, ModelQueueConfig, Policy};
+use symphony_tape::TapeOrigin;
 use symphony_types::{BackendId, BootId, GpuId, LatencyProfile, ModelId, NodeId, SubclusterId, Token};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -14,6 +15,7 @@ use crate::backend_link::{BackendLink, LinkEvent, LinkedGpu};
 use crate::messages::ModelMessage;
 use crate::offer_board::SUBCLUSTER_MODELS_MAX;
 use crate::servable::{Holder, servable};
+use crate::tapes::Tapes;
 use crate::worker::ThreadPolicy;
 use crate::workers::{DecisionConfig, Workers};
 
@@ -33,6 +35,8 @@ pub struct LeadConfig {
     pub model_threads: u32,
     /// How the threads wait.
     pub threads: ThreadPolicy,
+    /// Where decisions are recorded; nowhere if not given.
+    pub tapes: Option<Tapes>,
 }
 
 /// A sub-cluster that this node leads under one token.
@@ -55,7 +59,9 @@ impl LedSubcluster {
     ) -> std::io::Result<Self> {
         let (model_threads, threads) = (config.model_threads, config.threads);
         let decisions = DecisionConfig { model_threads, threads, ..DecisionConfig::default() };
-        let workers = Workers::start(&id.to_string(), &decisions)?;
+        let origin = TapeOrigin { node: config.node, boot: config.boot, subcluster: id, token };
+        let tapes = config.tapes.as_ref().map(|tapes| (tapes, origin));
+        let workers = Workers::start(&id.to_string(), &decisions, tapes)?;
         let ended = CancellationToken::new();
         let lead = Lead {
             config: config.clone(),

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
 use symphony_explain::{FlightRecorder, RecorderLimits};
+use symphony_tape::TapeOrigin;
 use symphony_types::ModelId;
 
 use crate::clock::Clock;
@@ -15,6 +16,7 @@ use crate::messages::{ModelMessage, RankMessage};
 use crate::model_worker::ModelWorker;
 use crate::offer_board::{OfferBoard, SUBCLUSTER_MODELS_MAX};
 use crate::rank_worker::RankWorker;
+use crate::tapes::Tapes;
 use crate::worker::{ThreadPolicy, Worker, start_thread};
 use crate::worker_metrics::{WorkerDurations, WorkerKind, WorkerMetrics};
 
@@ -57,8 +59,15 @@ pub(crate) struct Workers {
 }
 
 impl Workers {
-    /// Starts the threads of sub-cluster `name`.
-    pub(crate) fn start(name: &str, config: &DecisionConfig) -> std::io::Result<Arc<Self>> {
+    /// Starts the threads of sub-cluster `name`, recorded if there are tapes.
+    pub(crate) fn start(
+        name: &str,
+        config: &DecisionConfig,
+        tapes: Option<(&Tapes, TapeOrigin)>,
+    ) -> std::io::Result<Arc<Self>> {
+        let tape = |worker: &str, metrics: &Arc<WorkerMetrics>| {
+            tapes.map(|(tapes, origin)| tapes.record(origin, worker, metrics)).unwrap_or_default()
+        };
         let (clock, stop, threads) = (Clock::start(), Arc::new(AtomicBool::new(false)), config.threads);
         let rank_bell = Arc::new(Doorbell::default());
         // With no model threads one bell, and so one thread, serves all.
@@ -77,16 +86,20 @@ impl Workers {
         };
         let mut model_workers: Vec<Box<dyn Worker>> = Vec::new();
         let mut recorders = Vec::new();
-        for inbox in models.iter() {
+        for (index, inbox) in models.iter().enumerate() {
             let recorder = config.recorder.map(|limits| Arc::new(Mutex::new(FlightRecorder::new(limits))));
             recorders.extend(recorder.clone());
             let log = FlightLog::new(recorder);
             let (rank, offers) = (Arc::clone(&rank), Arc::clone(&offers));
             let metrics = measured(WorkerKind::Model);
-            model_workers.push(Box::new(ModelWorker::new(clock, Arc::clone(inbox), rank, offers, metrics, log)));
+            let tape = tape(&format!("model-{index}"), &metrics);
+            let worker = ModelWorker::new(clock, Arc::clone(inbox), rank, offers, metrics, log).with_tape(tape);
+            model_workers.push(Box::new(worker));
         }
-        let rank_worker: Box<dyn Worker> =
-            Box::new(RankWorker::new(Arc::clone(&rank), offers, Arc::clone(&models), measured(WorkerKind::Rank)));
+        let metrics_of_rank = measured(WorkerKind::Rank);
+        let tape = tape("rank", &metrics_of_rank);
+        let rank_worker = RankWorker::new(Arc::clone(&rank), offers, Arc::clone(&models), metrics_of_rank);
+        let rank_worker: Box<dyn Worker> = Box::new(rank_worker.with_tape(tape));
         // Whatever fails on the way, dropping this ends the threads that were started.
         let (link_counters, numbers) = (Counters::default(), AtomicU64::new(0));
         let workers = Arc::new(Self {

@@ -109,6 +109,7 @@ impl Scene {
             delays: Delays::default(),
             model_threads: 1,
             threads: ThreadPolicy::default(),
+            tapes: None,
         };
         let runtime = Runtime::start(config, listener, view_receiver, down);
         Self { runtime, view, backends, dispatch, downs }

@@ -3,7 +3,7 @@
 use symphony_scheduler::{GpuChoice, ModelActions, ModelInput, ModelQueueConfig, RankAction, RankInput, ReadyOrder};
 use symphony_types::{ModelId, Time};
 
-use crate::codec::Coded;
+use crate::codec::{Coded, put_list};
 use crate::record::{TapeEnd, tag};
 
 /// Length and checksum.
@@ -90,12 +90,12 @@ impl Chunk {
     }
 
     /// A decision of a ranker.
-    pub fn rank_step(&mut self, object: u32, now: Time, input: &RankInput, actions: &Vec<RankAction>) {
+    pub fn rank_step(&mut self, object: u32, now: Time, input: &RankInput, actions: &[RankAction]) {
         self.bytes.push(tag::RANK_STEP);
         object.put(&mut self.bytes);
         now.put(&mut self.bytes);
         input.put(&mut self.bytes);
-        self.with_length(|out| actions.put(out));
+        self.with_length(|out| put_list(actions, out));
     }
 
     /// The tape ends here.

@@ -143,15 +143,20 @@ impl<T: Coded> Coded for Option<T> {
 
 impl<T: Coded> Coded for Vec<T> {
     fn put(&self, out: &mut Vec<u8>) {
-        self.len().put(out);
-        for value in self {
-            value.put(out);
-        }
+        put_list(self, out);
     }
 
     fn take(from: &mut Source<'_>) -> Result<Self, TapeError> {
         // Not reserved ahead: a length is believed as far as there are values.
         (0..from.length("length of a list")?).map(|_| T::take(from)).collect()
+    }
+}
+
+/// A list as its length and its members.
+pub(crate) fn put_list<T: Coded>(list: &[T], out: &mut Vec<u8>) {
+    list.len().put(out);
+    for value in list {
+        value.put(out);
     }
 }
 

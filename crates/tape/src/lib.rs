@@ -22,5 +22,5 @@ pub use record::{ObjectConfig, Record, TapeEnd};
 pub use replay::{Difference, OBJECTS_MAX, Replay, replay};
 pub use summary::{Ending, Summary};
 
-/// The largest tape that is written or read: 1 GiB, a quarter of a minute at a million requests per second.
+/// The largest tape that is written or read: 1 GiB, ten seconds at a million requests per second.
 pub const TAPE_BYTES_MAX: u64 = 1 << 30;

@@ -258,7 +258,7 @@ fn steps_of_objects_that_nobody_introduced_are_refused() {
     assert!(matches!(gone, TapeError::UnknownObject { object: 0, .. }));
     let other = tape(|chunk| {
         chunk.model(0, ModelId::new(7), 0, &config(Policy::EAGER));
-        chunk.rank_step(0, Time::ZERO, &RankInput::Wake, &vec![]);
+        chunk.rank_step(0, Time::ZERO, &RankInput::Wake, &[]);
     });
     assert!(matches!(other, TapeError::UnknownObject { object: 0, .. }));
     let after = tape(|chunk| {

@@ -10,7 +10,7 @@ use symphony_control_plane::{
 use symphony_explain::{Explanation, Question};
 use symphony_protocol::control as pb;
 use symphony_scheduler::Delays;
-use symphony_scheduler_runtime::{LeadConfig, Runtime, ThreadPolicy};
+use symphony_scheduler_runtime::{LeadConfig, Runtime, Tapes, ThreadPolicy};
 use symphony_telemetry::{Registry, Surface};
 use symphony_transport::ControlClient;
 use symphony_types::{BackendId, BootId};
@@ -22,6 +22,9 @@ use crate::exit::bad_input;
 
 /// How long the report of a lost backend may take before it is given up; the link that is down reports again.
 const REPORT_DOWN_WITHIN: Duration = Duration::from_secs(5);
+
+/// How long the end waits for what is still on its way to a tape.
+const TAPES_WRITTEN_WITHIN: Duration = Duration::from_secs(5);
 
 pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     let Some(config) = begin(args, Role::Scheduler)? else { return Ok(()) };
@@ -40,8 +43,10 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     let plane_config = plane_config(cluster, scheduler, boot, replica.dispatch.to_string());
     let plane = ControlPlane::start(plane_config, Listeners { control, beat }).await?;
     plane.metrics().register(&registry);
+    let lead_config = lead_config(scheduler, boot)?;
+    let tapes = lead_config.tapes.clone();
     let (down, downs) = mpsc::unbounded_channel();
-    let runtime = std::sync::Arc::new(Runtime::start(lead_config(scheduler, boot), dispatch, plane.view(), down));
+    let runtime = std::sync::Arc::new(Runtime::start(lead_config, dispatch, plane.view(), down));
     symphony_scheduler_runtime::register_metrics(&registry, &runtime);
     plane.explain_by(std::sync::Arc::new(Memory(std::sync::Arc::clone(&runtime))));
     tokio::spawn(report_down(ControlClient::new(&control_addrs(&config))?, downs));
@@ -60,6 +65,11 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     until_told_to_stop().await?;
     runtime.stop();
     plane.shutdown().await;
+    if let Some(tapes) = tapes
+        && tokio::time::timeout(TAPES_WRITTEN_WITHIN, tapes.written()).await.is_err()
+    {
+        tracing::warn!("tapes are not written after {TAPES_WRITTEN_WITHIN:?}; they are cut");
+    }
     stop.cancel();
     let _ = serving.await;
     Ok(())
@@ -103,9 +113,13 @@ fn plane_config(
     }
 }
 
-fn lead_config(scheduler: &SchedulerConfig, boot: BootId) -> LeadConfig {
+fn lead_config(scheduler: &SchedulerConfig, boot: BootId) -> anyhow::Result<LeadConfig> {
     let delays = &scheduler.delays;
-    LeadConfig {
+    let tapes = scheduler.tape_dir.as_ref().map(|dir| {
+        let tapes = Tapes::in_dir(dir, scheduler.tape_mb_max << 20);
+        tapes.map_err(|error| bad_input(format!("scheduler.tape_dir: cannot make {}: {error}", dir.display())))
+    });
+    Ok(LeadConfig {
         node: scheduler.id,
         boot,
         delays: Delays {
@@ -116,7 +130,8 @@ fn lead_config(scheduler: &SchedulerConfig, boot: BootId) -> LeadConfig {
         },
         model_threads: scheduler.model_threads,
         threads: ThreadPolicy { spin: scheduler.idle == Idle::Spin, pin: scheduler.pin_cores },
-    }
+        tapes: tapes.transpose()?,
+    })
 }
 
 /// Tells the control group which backends the leader cannot reach.

@@ -1,0 +1,251 @@
+//! The guard against drift (DESIGN section 5): what live decision threads decide under load, with models and GPUs that come
+//! and go, is decided again, byte for byte, by fresh objects that are told the same.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use symphony_protocol::dispatch::RequestHeader;
+use symphony_protocol::execute::Execute;
+use symphony_scheduler::{Delays, ModelQueueConfig, Policy};
+use symphony_scheduler_runtime::{DecisionConfig, InProcess, Orders, Tapes};
+use symphony_tape::{Ending, Replay, Tape, TapeEnd, replay};
+use symphony_types::{LatencyProfile, Nanos, Time};
+
+/// A part of a load goes on until so many requests were taken in and so many plans made, however busy the machine is.
+const REQUESTS: u64 = 400;
+const PLANS: u64 = 20;
+/// Within this they are.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Requests that arrive together, for each model, every [`EVERY`].
+const TOGETHER: u64 = 4;
+const EVERY: Duration = Duration::from_micros(500);
+/// The models at the beginning; one more joins, and one of these leaves.
+const MODELS: u32 = 3;
+const GPUS: u32 = 4;
+const TAPE_BYTES: u64 = 64 << 20;
+
+fn config(policy: Policy) -> ModelQueueConfig {
+    ModelQueueConfig {
+        profile: LatencyProfile::from_line(0.2, 1.0, 32).unwrap(),
+        slo: Nanos::from_millis(25),
+        policy,
+        delays: Delays {
+            control: Nanos::from_micros(200),
+            reply: Nanos::from_micros(100),
+            guard: Nanos::from_micros(300),
+            ..Delays::default()
+        },
+        requests_max: 256,
+    }
+}
+
+/// The sub-cluster, and the GPUs that the test plays.
+struct Load {
+    subcluster: InProcess,
+    orders: Orders,
+    running: Vec<(Time, Time, Execute)>,
+    /// When each GPU is done with everything it was given.
+    free_at: BTreeMap<u32, Time>,
+    sequence: u64,
+}
+
+impl Load {
+    fn submit(&mut self, models: std::ops::Range<u32>) {
+        let threads = self.subcluster.model_threads();
+        let received = self.subcluster.clock().now();
+        for model in models {
+            let header = |sequence| RequestHeader {
+                sequence,
+                model,
+                items: 1 + u32::from(sequence.is_multiple_of(16)),
+                budget: Nanos::from_millis(25).get(),
+                attempt: 1,
+            };
+            let requests = (self.sequence..self.sequence + TOGETHER).map(header).collect();
+            self.sequence += TOGETHER;
+            // A full inbox is part of a load, too.
+            let _ = self.subcluster.submit(model as usize % threads, received, requests);
+        }
+    }
+
+    /// GPUs take the time of the profile and a little more, one plan after the other.
+    fn run(&mut self) {
+        let now = self.subcluster.clock().now();
+        while let Some(plan) = self.orders.plan() {
+            let free_at = self.free_at.entry(plan.gpu.get()).or_insert(Time::ZERO);
+            let planned = now + Nanos::new(plan.start_in);
+            let (start, latency) = (planned.max(*free_at), Nanos::new(plan.latency + plan.latency / 50));
+            *free_at = start + latency;
+            self.running.push((start, planned, plan));
+        }
+        let done = |(start, _, plan): &(Time, Time, Execute)| *start + Nanos::new(plan.latency) <= now;
+        for (start, planned, plan) in self.running.extract_if(.., |running| done(running)) {
+            let free_at = self.free_at[&plan.gpu.get()];
+            self.subcluster.done(&plan, start.since(planned), Nanos::new(plan.latency + plan.latency / 50), free_at);
+        }
+        self.orders.ended();
+    }
+
+    fn count(&self, name: &str) -> u64 {
+        self.subcluster.counters().into_iter().find(|(counter, _)| *counter == name).unwrap().1
+    }
+
+    fn go_on(&mut self, models: std::ops::Range<u32>) {
+        let (begun, mut next) = (Instant::now(), Instant::now());
+        let (requests, plans) = (self.count("requests") + REQUESTS, self.count("plans") + PLANS);
+        while self.count("requests") < requests || self.count("plans") < plans {
+            assert!(begun.elapsed() < PATIENCE, "{:?}", self.subcluster.counters());
+            if Instant::now() >= next {
+                next += EVERY;
+                self.submit(models.clone());
+            }
+            self.run();
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// A load in four parts: between them a model joins, a GPU is lost, and a model leaves while another GPU joins.
+fn load(policy: Policy, model_threads: u32, tapes: &Tapes) {
+    let decisions = DecisionConfig { model_threads, ..DecisionConfig::default() };
+    let (mut subcluster, orders) = InProcess::recorded(&decisions, tapes).unwrap();
+    for model in 0..MODELS {
+        subcluster.add_model(model, config(policy));
+    }
+    for _ in 0..GPUS {
+        subcluster.add_gpu();
+    }
+    let mut load = Load { subcluster, orders, running: Vec::new(), free_at: BTreeMap::new(), sequence: 0 };
+    load.go_on(0..MODELS);
+    load.subcluster.add_model(MODELS, config(policy));
+    load.go_on(0..MODELS + 1);
+    load.subcluster.remove_gpu(1);
+    load.running.retain(|(_, _, plan)| plan.gpu.get() != 1);
+    load.go_on(0..MODELS + 1);
+    load.subcluster.remove_model(0);
+    load.subcluster.add_gpu();
+    load.go_on(1..MODELS + 1);
+}
+
+/// The tapes of a folder, by worker.
+fn tapes_in(dir: &Path) -> BTreeMap<String, Vec<u8>> {
+    let files = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    let named = files.map(|path| {
+        let bytes = std::fs::read(path).unwrap();
+        (Tape::open(&bytes).unwrap().header().worker.clone(), bytes)
+    });
+    named.collect()
+}
+
+fn replayed(bytes: &[u8]) -> Replay {
+    replay(&Tape::open(bytes).unwrap()).unwrap()
+}
+
+/// Records a load and returns its tapes.
+async fn recorded(policy: Policy, model_threads: u32, bytes_max: u64) -> BTreeMap<String, Vec<u8>> {
+    let dir = tempfile::tempdir().unwrap();
+    let tapes = Tapes::in_dir(&dir.path().join("made/for/it"), bytes_max).unwrap();
+    load(policy, model_threads, &tapes);
+    tapes.written().await;
+    tapes_in(&dir.path().join("made/for/it"))
+}
+
+async fn decides_the_same_again(policy: Policy) {
+    for model_threads in [0, 2] {
+        let tapes = recorded(policy, model_threads, TAPE_BYTES).await;
+        let workers: Vec<_> = tapes.keys().map(String::as_str).collect();
+        let expected: &[_] = if model_threads == 2 { &["model-0", "model-1", "rank"] } else { &["model-0", "rank"] };
+        assert_eq!(workers, expected);
+        let (mut models, mut arrivals, mut batches, mut grants) = (0, 0, 0, 0);
+        for (worker, bytes) in &tapes {
+            let Replay { summary, difference } = replayed(bytes);
+            assert_eq!(difference, None, "{worker}");
+            assert_eq!(summary.ending, Ending::Said(TapeEnd::Stopped), "{worker}: {summary:?}");
+            (models, arrivals) = (models + summary.models, arrivals + summary.arrivals);
+            (batches, grants) = (batches + summary.batches, grants + summary.grants);
+        }
+        assert_eq!(models, u64::from(MODELS) + 1);
+        // A model that left failed what it had not decided about.
+        assert!(arrivals >= 3 * REQUESTS && batches >= 4 * PLANS && grants >= batches, "{arrivals} {batches} {grants}");
+    }
+}
+
+#[tokio::test]
+async fn symphony_decides_the_same_again() {
+    decides_the_same_again(Policy::SYMPHONY).await;
+}
+
+#[tokio::test]
+async fn auto_decides_the_same_again() {
+    decides_the_same_again(Policy::AUTO).await;
+}
+
+#[tokio::test]
+async fn eager_decides_the_same_again() {
+    decides_the_same_again(Policy::EAGER).await;
+}
+
+/// Offset of the first chunk of records, and the length of its payload.
+fn first_chunk(bytes: &[u8]) -> (usize, usize) {
+    let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
+    let begin = 8 + 8 + word(8);
+    (begin, word(begin))
+}
+
+/// Writes the right checksum over the first chunk of records.
+fn mend(bytes: &mut [u8]) {
+    let (begin, length) = first_chunk(bytes);
+    let checksum = crc32c::crc32c(&bytes[begin + 8..begin + 8 + length]).to_le_bytes();
+    bytes[begin + 4..begin + 8].copy_from_slice(&checksum);
+}
+
+#[tokio::test]
+async fn a_changed_delay_or_action_is_found() {
+    let tapes = recorded(Policy::SYMPHONY, 0, TAPE_BYTES).await;
+    let tape = &tapes["model-0"];
+    let (begin, length) = first_chunk(tape);
+    let records = &tape[begin + 8..begin + 8 + length];
+
+    // The first model is introduced with another control delay: these are 200 µs.
+    let control = [0xc1, 0x9a, 0x0c];
+    let at = records.windows(3).position(|bytes| bytes == control).unwrap();
+    let mut delayed = tape.clone();
+    delayed[begin + 8 + at] ^= 1;
+    let damaged = replay(&Tape::open(&delayed).unwrap()).unwrap_err();
+    assert!(damaged.to_string().contains("the tape was damaged"), "{damaged}");
+    mend(&mut delayed);
+    let difference = replayed(&delayed).difference.expect("1 ns of control delay moves every candidate");
+    assert!(difference.object.contains("the queue of model"), "{difference}");
+    assert_ne!(difference.expected, difference.got);
+
+    // The last action of the first chunk is another one.
+    let mut changed = tape.clone();
+    changed[begin + 8 + length - 1] ^= 1;
+    mend(&mut changed);
+    let difference = replayed(&changed).difference.expect("an action that was never ordered");
+    assert!(difference.offset < begin + 8 + length, "{difference}");
+}
+
+#[tokio::test]
+async fn a_full_tape_ends_with_a_word_and_the_lead_goes_on() {
+    let small = 20_000;
+    let tapes = recorded(Policy::SYMPHONY, 0, small).await;
+    let bytes = &tapes["model-0"];
+    let Replay { summary, difference } = replayed(bytes);
+    assert_eq!((difference, summary.ending), (None, Ending::Said(TapeEnd::Full)));
+    // The word itself is the one record beyond the limit.
+    assert!(bytes.len() as u64 <= small + 10 && summary.arrivals > 100, "{} {summary:?}", bytes.len());
+}
+
+#[tokio::test]
+async fn a_tape_that_cannot_begin_is_counted_and_the_lead_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let gone = dir.path().join("gone");
+    let tapes = Tapes::in_dir(&gone, TAPE_BYTES).unwrap();
+    std::fs::remove_dir(&gone).unwrap();
+    let (subcluster, _orders) = InProcess::recorded(&DecisionConfig::default(), &tapes).unwrap();
+    let cut = subcluster.counters().into_iter().find(|(name, _)| *name == "tapes_cut").unwrap().1;
+    assert_eq!(cut, 2);
+    tapes.written().await;
+}
