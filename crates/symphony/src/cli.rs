@@ -39,6 +39,8 @@ pub(crate) enum Command {
     Sim(SimArgs),
     /// Make a paper's table or figure again: CSV, SVG, and a page that compares.
     Paper(PaperArgs),
+    /// Decide again what a scheduler recorded (scheduler.tape_dir), and say where the decisions differ.
+    Replay(ReplayArgs),
 }
 
 #[derive(Debug, Args)]
@@ -258,6 +260,16 @@ pub(crate) struct ProfileArgs {
     /// ONNX Runtime library; searched where `make setup` puts it if not given.
     #[arg(long, env = "SYMPHONY_ONNXRUNTIME", value_name = "FILE")]
     pub(crate) onnxruntime: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReplayArgs {
+    /// Tapes; each worker of each lead has its own.
+    #[arg(value_name = "TAPE", required = true)]
+    pub(crate) tapes: Vec<PathBuf>,
+    /// For people or for programs.
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    pub(crate) output: Output,
 }
 
 #[derive(Debug, Args)]

@@ -49,6 +49,7 @@ fn main() -> ExitCode {
             Command::Load(args) => tools::load::run(&args).await,
             Command::Sim(args) => tools::sim::run(&args),
             Command::Paper(args) => tools::paper::run(&args),
+            Command::Replay(args) => tools::replay::run(&args),
         }
     });
     // Blocking threads (a model that loads, an executor that runs) must not hold up the end.

@@ -6,6 +6,7 @@ pub(crate) mod load;
 pub(crate) mod model;
 pub(crate) mod paper;
 pub(crate) mod profile;
+pub(crate) mod replay;
 pub(crate) mod sim;
 mod sim_explain;
 mod table;
