@@ -8,3 +8,4 @@ mod local;
 mod restart;
 mod serving;
 mod takeover;
+mod tape;

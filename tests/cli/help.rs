@@ -35,6 +35,7 @@ fn every_subcommand_has_help_and_usage_errors_end_with_2() {
         "load",
         "sim",
         "paper",
+        "replay",
     ];
     for promised in promised {
         assert!(commands.iter().any(|c| c == promised), "{promised} is not among {commands:?}");
