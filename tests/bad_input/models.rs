@@ -49,7 +49,7 @@ fn profiles_and_options_that_make_no_sense_are_refused_by_file_key_and_expectati
             (&["--emulated", "--alpha-ms", "1"], &["--beta-ms"]),
             (
                 &["--alpha-ms", "1", "--beta-ms", "1", "--gpu-kind", "emulated", "--policy", "magic"],
-                &["--policy magic", "symphony, eager"],
+                &["--policy magic", "symphony, auto, eager"],
             ),
             (&["--emulated", "--alpha-ms", "1", "--beta-ms", "1", "--subcluster", "nowhere"], &["nowhere"]),
         ];

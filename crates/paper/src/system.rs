@@ -63,7 +63,7 @@ pub(crate) const TIMEOUT: System = System {
     colour: "#a3acb5",
     marker: Marker::Square,
 };
-/// Seed 000's baseline [6].
+/// Seed 000's Clockwork baseline (its reference 6).
 pub(crate) const CLOCKWORK: System = System {
     key: "clockwork",
     label: "clockwork",
