@@ -54,6 +54,11 @@ impl EarlyStart {
         }
     }
 
+    /// Lets time pass. To be called before anything else is said at this time.
+    pub(crate) fn advance(&mut self, now: Time) {
+        self.outlook.advance(now);
+    }
+
     /// The GPU comes free at this time; [`Time::NEVER`] while it is granted or must not be used.
     pub(crate) fn gpu(&mut self, gpu: usize, free_at: Time) {
         self.outlook.gpu(gpu, free_at);
@@ -84,7 +89,6 @@ impl EarlyStart {
     /// The model whose candidate should start now, and why; `granted` GPUs are out with models at the moment.
     pub(crate) fn next(&mut self, now: Time, granted: usize) -> Option<(usize, Matched)> {
         let (model, _) = self.expected.min()?;
-        self.outlook.advance(now);
         let idle = self.outlook.idle();
         if idle == 0 {
             return None;

@@ -110,13 +110,13 @@ impl GapMeter {
 }
 
 fn bucket_of(gap: Nanos) -> usize {
-    let gap = gap.get() >> SHIFT;
-    if gap == 0 {
+    // In quarters of the first bucket, so that the two bits below the highest one are there for the shortest gaps too.
+    let quarters = gap.get() >> (SHIFT - 2);
+    if quarters < u64::from(STEPS) {
         return 0;
     }
-    let doubling = gap.ilog2();
-    // The two bits below the highest one.
-    let step = if doubling >= 2 { (gap >> (doubling - 2)) & 3 } else { (gap << (2 - doubling)) & 3 };
+    let doubling = quarters.ilog2() - 2;
+    let step = (quarters >> doubling) & 3;
     ((doubling * STEPS) as usize + step as usize).min(BUCKETS - 1)
 }
 
@@ -135,7 +135,16 @@ mod tests {
 
     #[test]
     fn buckets_are_where_their_ends_say() {
-        for gap in (0..64).map(|shift| 1_u64 << shift).chain([5_000, 12_345, 999_999, 77_777_777, 3_000_000_000]) {
+        for gap in (0..64).map(|shift| 1_u64 << shift).chain([
+            1_500,
+            1_999,
+            3_000,
+            5_000,
+            12_345,
+            999_999,
+            77_777_777,
+            3_000_000_000,
+        ]) {
             let bucket = bucket_of(Nanos::new(gap));
             assert!(lower_end(bucket) <= gap, "{gap}");
             assert!(bucket == BUCKETS - 1 || gap < lower_end(bucket + 1), "{gap}");

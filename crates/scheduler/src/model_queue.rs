@@ -154,7 +154,9 @@ impl ModelQueue {
     pub fn step(&mut self, now: Time, input: ModelInput, out: &mut ModelActions) {
         match input {
             ModelInput::Arrive(request) => {
-                if self.rate.count(now, request.items) {
+                // What no batch can hold says nothing about the batches to come.
+                let counted = request.items.min(self.config.profile.batch_max());
+                if self.rate.count(now, counted) {
                     self.aim();
                 }
                 if let Some(anticipation) = &mut self.anticipation {

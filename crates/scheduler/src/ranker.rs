@@ -2,7 +2,7 @@
 
 use symphony_types::{GpuId, Nanos, Time};
 
-use crate::actions::{Candidate, Growth, RankAction, RankActions, RankInput};
+use crate::actions::{Candidate, RankAction, RankActions, RankInput};
 use crate::early_start::EarlyStart;
 use crate::why::{GrantWhy, IDLE_COUNTED_MAX, Matched, Rival};
 use crate::{GpuChoice, MinTree, ReadyOrder};
@@ -89,11 +89,17 @@ impl GpuRanker {
 
     /// One decision: time and input come in, orders go out (appended to `out`).
     pub fn step(&mut self, now: Time, input: RankInput, out: &mut RankActions) {
+        if let Some(early_start) = &mut self.early_start {
+            early_start.advance(now);
+        }
         match input {
             RankInput::Offer { model, answered, candidate } => {
                 let Some(slot) = self.model_slot(model) else { return };
                 if answered < self.models[slot].grants {
                     return;
+                }
+                if self.early_start.is_none() && candidate.is_some_and(|c| c.growth.is_some()) {
+                    self.begin_early_start(now);
                 }
                 self.place(slot, candidate);
             }
@@ -134,20 +140,19 @@ impl GpuRanker {
         self.models[slot].candidate = candidate;
         self.unready(slot);
         self.due.set(slot, candidate.map_or(MinTree::EMPTY, |c| (c.start - c.lead).as_nanos()));
-        self.place_early(slot, candidate.and_then(|c| c.growth));
+        if let Some(early_start) = &mut self.early_start {
+            early_start.candidate(slot, candidate.and_then(|c| c.growth));
+        }
     }
 
-    fn place_early(&mut self, slot: usize, growth: Option<Growth>) {
-        if growth.is_some() && self.early_start.is_none() {
-            let mut early_start = Box::new(EarlyStart::new(self.models.len(), self.granted.len()));
-            for gpu in 0..self.granted.len() {
-                early_start.gpu(gpu, Time::from_nanos(self.free.key(gpu)));
-            }
-            self.early_start = Some(early_start);
+    /// Looks ahead from now on.
+    fn begin_early_start(&mut self, now: Time) {
+        let mut early_start = Box::new(EarlyStart::new(self.models.len(), self.granted.len()));
+        early_start.advance(now);
+        for gpu in 0..self.granted.len() {
+            early_start.gpu(gpu, Time::from_nanos(self.free.key(gpu)));
         }
-        if let Some(early_start) = &mut self.early_start {
-            early_start.candidate(slot, growth);
-        }
+        self.early_start = Some(early_start);
     }
 
     fn set_free(&mut self, gpu: usize, free_at: Time) {

@@ -405,3 +405,19 @@ fn the_adaptive_trigger_waits_as_long_as_another_arrival_is_likely() {
     let growth = candidate.growth.expect("the adaptive trigger says what waiting brings");
     assert!(growth.demand.mean > 0 && growth.demand.variance > 0, "{growth:?}");
 }
+
+#[test]
+fn one_absurd_request_does_not_change_what_the_model_aims_at() {
+    let mut host = Host::symphony();
+    for at in 0..200 {
+        host.arrive(at * 10, at);
+    }
+    let target = host.queue.target_batch();
+    let absurd = Request { items: u32::MAX, ..request(1_000, ms(2_005 + SLO_MS)) };
+    let actions = host.step(ms(2_005), ModelInput::Arrive(absurd));
+    assert!(actions.iter().any(|action| matches!(action, ModelAction::Drop { .. })), "{actions:?}");
+    for at in 201..210 {
+        host.arrive(at * 10, at);
+    }
+    assert!(host.queue.target_batch() <= target + 1, "{} after {target}", host.queue.target_batch());
+}

@@ -166,8 +166,9 @@ fn a_decision_allocates_nothing_after_the_warm_up() {
     });
     assert_eq!((planted.allocations, planted.reallocations, planted.deallocations), (1, 1, 1), "{planted:?}");
 
-    // Phase 2: every policy that a model can be loaded with, below capacity, and at three times capacity, where most requests are dropped and queues
-    // run into their limit. Eight GPUs serve some 5000 requests of one item per second, fewer of twenty models.
+    // Phase 2: every policy that a model can be loaded with, below capacity, and at three times capacity, where most
+    // requests are dropped and queues run into their limit. Eight GPUs serve some 5000 requests of one item per second,
+    // fewer of twenty models.
     for name in ["symphony", "auto", "eager", "timeout", "clipper"] {
         let policy = Policy::named(name, SLO).expect(name);
         for (rate, requests_max) in [(1_500, 1 << 20), (15_000, 1 << 20), (15_000, 12)] {

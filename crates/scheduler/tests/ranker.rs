@@ -234,3 +234,18 @@ fn a_grant_says_who_found_whom_and_what_else_there_was() {
     let urgent = GrantWhy { matched: Matched::FirstInLine, choice, others_idle: 0, rivals: 2, next_rival };
     assert_eq!(whys(&host.step_why(ms(11), release)), [(1, urgent)]);
 }
+
+#[test]
+fn the_outlook_begins_with_the_first_candidate_however_late_the_clock() {
+    // The same in the first second of a clock and an hour later.
+    for origin_ms in [0, 3_600_000] {
+        let at = |millis: u64| ms(origin_ms + millis);
+        let mut host = Host::new(2, &[at(30), at(0), at(40)], GpuChoice::LowestId);
+        let calm = Demand::default();
+        let wants = |start_ms: u64, expected_ms: u64| growing(origin_ms + start_ms, origin_ms + expected_ms, 1, calm);
+        assert_eq!(host.offer(at(10), 0, 0, wants(25, 20)), [RankAction::WakeAt(at(25))]);
+        // Two candidates by 22 ms, and one GPU that is free by then.
+        let actions = host.offer(at(10), 1, 0, wants(26, 22));
+        assert!(matches!(actions[0], RankAction::Grant { model: 0, .. }), "{actions:?}");
+    }
+}

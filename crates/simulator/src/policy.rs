@@ -44,3 +44,27 @@ pub fn ranker_policy(spec: &QueuePolicy) -> (GpuChoice, ReadyOrder) {
     };
     (choice, order)
 }
+
+#[cfg(test)]
+mod tests {
+    use symphony_workload::{PolicySpec, Scenario};
+
+    use super::*;
+
+    #[test]
+    fn a_name_means_the_same_in_scenarios_and_in_the_cluster() {
+        let slo = Nanos::from_millis(100);
+        for name in ["symphony", "auto", "eager", "timeout", "clipper"] {
+            let text = format!(
+                "name = 'same'
+                policy = '{name}'
+                gpu = [{{ kind = 'x', count = 1 }}]
+                model = [{{ name = 'm', alpha_ms = 1, beta_ms = 5, slo_ms = 100 }}]
+                workload = {{ rate_rps = 1, arrival = 'poisson' }}"
+            );
+            let scenario = Scenario::parse("same.toml", &text, &[], &|_| Err("no files".to_owned())).unwrap();
+            let PolicySpec::Queues(spec) = scenario.policy else { panic!("{name} has no queues") };
+            assert_eq!(Some(queue_policy(&spec, slo)), Policy::named(name, slo), "{name}");
+        }
+    }
+}

@@ -36,7 +36,8 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
         false => None,
     };
     bar.finish_and_clear();
-    let rate_rps = goodput.unwrap_or(scenario.rate_rps);
+    // Where nothing can be served, the scenario's own rate shows what happens instead.
+    let rate_rps = goodput.filter(|&goodput| goodput > 0.0).unwrap_or(scenario.rate_rps);
     let runs: Vec<_> = scenario.seeds.iter().map(|&seed| Run { scenario: &scenario, seed, rate_rps }).collect();
     let runs = sweep.runs(&runs, &tell)?;
     let requests = requests.into_inner();
@@ -49,7 +50,7 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
             sim_explain::show(&explanations);
         }
     }
-    timeline::write_if_asked(args, &scenario, goodput)
+    timeline::write_if_asked(args, &scenario, rate_rps)
 }
 
 fn read(args: &SimArgs) -> anyhow::Result<Scenario> {

@@ -17,22 +17,13 @@ enum Format {
     Picture,
 }
 
-/// Repeats the first seed's run, at the goodput if one was found, and writes its timeline.
-pub(crate) fn write_if_asked(args: &SimArgs, scenario: &Scenario, goodput: Option<f64>) -> anyhow::Result<()> {
+/// Repeats the first seed's run and writes its timeline.
+pub(crate) fn write_if_asked(args: &SimArgs, scenario: &Scenario, rate_rps: f64) -> anyhow::Result<()> {
     let Some(file) = &args.timeline else { return Ok(()) };
     let format = format(args)?;
-    let seconds = |name: &str, given: Option<f64>, default: f64| {
-        let value = given.unwrap_or(default);
-        let sane = value.is_finite() && (0.0..=2.0 * DURATION_S_MAX).contains(&value);
-        if sane { Ok(value) } else { Err(bad_input(format!("{name}: expected seconds, 0 or more, got {value}"))) }
-    };
-    let default_for_s = if format == Format::Trace { TRACE_FOR_S } else { PICTURE_FOR_S };
-    let from_s = seconds("--timeline-from-s", args.timeline_from_s, scenario.warmup.as_secs_f64())?;
-    let for_s = seconds("--timeline-for-s", args.timeline_for_s, default_for_s)?;
-    let from = Time::ZERO + Nanos::from_secs_f64(from_s);
-    let range = TimelineRange { from, until: from + Nanos::from_secs_f64(for_s) };
+    let range = range(args, format, scenario.warmup.as_secs_f64())?;
     let Some(&seed) = scenario.seeds.first() else { return Ok(()) };
-    let (_, timeline) = simulate_timeline(scenario, seed, goodput.unwrap_or(scenario.rate_rps), range)?;
+    let (_, timeline) = simulate_timeline(scenario, seed, rate_rps, range)?;
     let text = if format == Format::Trace { timeline.to_trace_json() } else { timeline.to_svg() };
     std::fs::write(file, text).map_err(|error| anyhow::anyhow!("{}: {error}", file.display()))?;
     if timeline.is_cut() {
@@ -43,7 +34,10 @@ pub(crate) fn write_if_asked(args: &SimArgs, scenario: &Scenario, goodput: Optio
 
 /// Checks what can be checked before the simulation takes its time.
 pub(crate) fn check(args: &SimArgs) -> anyhow::Result<()> {
-    if args.timeline.is_some() { format(args).map(drop) } else { Ok(()) }
+    if args.timeline.is_some() {
+        range(args, format(args)?, 0.0)?;
+    }
+    Ok(())
 }
 
 fn format(args: &SimArgs) -> anyhow::Result<Format> {
@@ -53,4 +47,17 @@ fn format(args: &SimArgs) -> anyhow::Result<Format> {
         Some("svg") => Ok(Format::Picture),
         _ => Err(bad_input("--timeline: expected a file name that ends in .json or .svg")),
     }
+}
+
+/// The time to show; from `warmup_s` on if nothing is said.
+fn range(args: &SimArgs, format: Format, warmup_s: f64) -> anyhow::Result<TimelineRange> {
+    let seconds = |name: &str, given: Option<f64>, default: f64| {
+        let value = given.unwrap_or(default);
+        let sane = value.is_finite() && (0.0..=2.0 * DURATION_S_MAX).contains(&value);
+        if sane { Ok(value) } else { Err(bad_input(format!("{name}: expected seconds, 0 or more, got {value}"))) }
+    };
+    let default_for_s = if format == Format::Trace { TRACE_FOR_S } else { PICTURE_FOR_S };
+    let from = Time::ZERO + Nanos::from_secs_f64(seconds("--timeline-from-s", args.timeline_from_s, warmup_s)?);
+    let for_s = seconds("--timeline-for-s", args.timeline_for_s, default_for_s)?;
+    Ok(TimelineRange { from, until: from + Nanos::from_secs_f64(for_s) })
 }
