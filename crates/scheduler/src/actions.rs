@@ -118,7 +118,7 @@ pub struct Plan {
     pub batch: u32,
     /// The earliest deadline in it, less the reply delay: `end` must not be later (invariant S2).
     pub must_end_by: Time,
-    /// Where its requests stand in [`ModelActions::planned`]: index of the first one, and their number.
+    /// Where its requests stand in [`Orders::planned`]: index of the first one, and their number.
     pub first: u32,
     /// Number of its requests.
     pub requests: u32,
@@ -212,17 +212,25 @@ pub enum RankAction {
     WakeAt(Time),
 }
 
-/// What one step of a [`ModelQueue`](crate::ModelQueue) ordered. Owned by the host and reused, so that a step does not
-/// allocate once its vectors have grown.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ModelActions {
+/// What one step ordered. Owned by the host and reused, so that a step does not allocate once its vectors have grown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Orders<A> {
     /// The orders, in the order in which they must be carried out.
-    pub list: Vec<ModelAction>,
-    /// The requests of the plans in `list`.
+    pub list: Vec<A>,
+    /// The requests of the plans in `list`, at [`Plan::first`].
     pub planned: Vec<Request>,
 }
 
-impl ModelActions {
+/// What one step of a [`ModelQueue`](crate::ModelQueue) ordered.
+pub type ModelActions = Orders<ModelAction>;
+
+impl<A> Default for Orders<A> {
+    fn default() -> Self {
+        Self { list: Vec::new(), planned: Vec::new() }
+    }
+}
+
+impl<A> Orders<A> {
     /// The requests of a plan.
     ///
     /// # Panics

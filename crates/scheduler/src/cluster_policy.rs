@@ -2,7 +2,7 @@
 
 use symphony_types::{DropReason, GpuId, Nanos, Time};
 
-use crate::actions::{Plan, Request};
+use crate::actions::{Orders, Plan, Request};
 use crate::why::DropCause;
 
 /// What a [`ClusterPolicy`] is told. Models and GPUs are dense slots.
@@ -42,7 +42,7 @@ pub enum ClusterInput {
 /// What a [`ClusterPolicy`] orders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClusterAction {
-    /// Run the plan; its requests are in [`ClusterActions::planned`].
+    /// Run the plan; its requests are in [`Orders::planned`].
     Execute {
         /// The model's slot.
         model: u32,
@@ -67,31 +67,8 @@ pub enum ClusterAction {
     WakeAt(Time),
 }
 
-/// What one step ordered. Owned by the host and reused, so that a step does not allocate once its vectors have grown.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ClusterActions {
-    /// The orders, in the order in which they must be carried out.
-    pub list: Vec<ClusterAction>,
-    /// The requests of the plans in `list`, at [`Plan::first`].
-    pub planned: Vec<Request>,
-}
-
-impl ClusterActions {
-    /// The requests of a plan.
-    ///
-    /// # Panics
-    /// If the plan is not from this list: an error of the host.
-    #[must_use]
-    pub fn requests_of(&self, plan: &Plan) -> &[Request] {
-        &self.planned[plan.first as usize..(plan.first + plan.requests) as usize]
-    }
-
-    /// Forgets everything, keeps the memory.
-    pub fn clear(&mut self) {
-        self.list.clear();
-        self.planned.clear();
-    }
-}
+/// What one step of a [`ClusterPolicy`] ordered.
+pub type ClusterActions = Orders<ClusterAction>;
 
 /// A policy that sees every model and every GPU. Rivals that do not divide into queues and a ranker have this shape; so
 /// has a host's composition of [`ModelQueue`](crate::ModelQueue)s and a [`GpuRanker`](crate::GpuRanker).

@@ -24,7 +24,8 @@ mod target_batch;
 mod why;
 
 pub use actions::{
-    Candidate, Demand, Growth, ModelAction, ModelActions, ModelInput, Plan, RankAction, RankActions, RankInput, Request,
+    Candidate, Demand, Growth, ModelAction, ModelActions, ModelInput, Orders, Plan, RankAction, RankActions, RankInput,
+    Request,
 };
 pub use cluster_policy::{ClusterAction, ClusterActions, ClusterInput, ClusterPolicy};
 pub use delays::Delays;
