@@ -68,7 +68,7 @@ pub(crate) struct ModelWorker {
     by_id: IdMap<ModelId, usize>,
     by_ordinal: IdMap<u32, usize>,
     wakes: MinTree,
-    /// Slots whose newest offer waits for the end of the turn: a burst of requests makes one.
+    /// Slots whose newest offer waits to be published: a burst of requests makes one.
     offering: Vec<usize>,
     /// The frame at hand. Messages behind it wait: they may be about its requests.
     arriving: Option<Arriving>,
@@ -81,6 +81,9 @@ pub(crate) struct ModelWorker {
     outgoing: Vec<(PlanId, Time, Execute)>,
     sent: SentPlans,
     log: FlightLog,
+    /// What the rank worker is told once the plans of the turn are on their links: it may give a GPU to a model of another
+    /// worker at once, whose plan must not overtake the one before it.
+    answers: Vec<RankMessage>,
     /// Whether the rank worker has messages or offers that it has not been woken for.
     told_rank: bool,
     recovery: Option<Recovery>,
@@ -121,6 +124,7 @@ impl ModelWorker {
             outgoing: Vec::new(),
             sent: SentPlans::default(),
             log,
+            answers: Vec::new(),
             told_rank: false,
             recovery: Some(Recovery { until: clock.now() + REDRIVE_WAIT, held: Vec::new() }),
             known: HashMap::new(),
@@ -405,8 +409,24 @@ impl ModelWorker {
     }
 
     fn tell_rank(&mut self, message: RankMessage) {
-        self.rank.push_silently(message);
-        self.told_rank = true;
+        self.answers.push(message);
+    }
+
+    /// Lets the rank worker see the answers to its grants, and then the newest candidate of every model that has a new
+    /// one. Without ringing.
+    fn answer_rank(&mut self) {
+        self.told_rank |= !self.answers.is_empty();
+        for answer in self.answers.drain(..) {
+            self.rank.push_silently(answer);
+        }
+        for slot in self.offering.drain(..) {
+            if let Some(model) = &mut self.slots[slot]
+                && let Some(offer) = model.offer.take()
+            {
+                self.offers.publish(model.ordinal, offer);
+                self.told_rank = true;
+            }
+        }
     }
 
     /// Gets a plan ready for its backend. False if there is no way to it: the requests are the queue's again.
@@ -487,18 +507,6 @@ impl ModelWorker {
         }
     }
 
-    /// Tells the rank worker the newest candidate of every model that has a new one.
-    fn send_offers(&mut self) {
-        for slot in self.offering.drain(..) {
-            if let Some(model) = &mut self.slots[slot]
-                && let Some(offer) = model.offer.take()
-            {
-                self.offers.publish(model.ordinal, offer);
-                self.told_rank = true;
-            }
-        }
-    }
-
     fn send_outcomes(&mut self) {
         if !std::mem::take(&mut self.ended) {
             return;
@@ -545,7 +553,10 @@ impl Worker for ModelWorker {
             self.recover(now);
             handled += 1;
         }
-        self.send_offers();
+        // A turn without plans has nothing to wait for: on a shared thread its offers are ranked in the same turn.
+        if self.outgoing.is_empty() {
+            self.answer_rank();
+        }
         let recovery = self.recovery.as_ref().map_or(Time::NEVER, |recovery| recovery.until);
         let wake_at = if more { Time::ZERO } else { recovery.min(Time::from_nanos(self.wakes.min_key())) };
         TurnEnd { wake_at, handled }
@@ -553,6 +564,7 @@ impl Worker for ModelWorker {
 
     fn hand_over(&mut self, now: Time) {
         self.send_plans(now);
+        self.answer_rank();
         if std::mem::take(&mut self.told_rank) {
             self.rank.ring();
         }
@@ -564,3 +576,6 @@ impl Worker for ModelWorker {
         &self.metrics
     }
 }
+
+#[cfg(test)]
+mod tests;

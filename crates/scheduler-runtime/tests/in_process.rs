@@ -1,6 +1,6 @@
 //! Models and GPUs come and go while requests flow, without a network in between.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use symphony_protocol::dispatch::RequestHeader;
@@ -17,13 +17,15 @@ struct Scene {
     scheduler: InProcess,
     orders: Orders,
     next: u64,
+    /// The last plan of each GPU; none of them is sealed again.
+    last: BTreeMap<u32, u64>,
 }
 
 impl Scene {
     fn new(model_threads: u32) -> Self {
         let config = DecisionConfig { model_threads, ..DecisionConfig::default() };
         let (scheduler, orders) = InProcess::start(&config).unwrap();
-        let scene = Self { scheduler, orders, next: 0 };
+        let scene = Self { scheduler, orders, next: 0, last: BTreeMap::new() };
         for model in 0..MODELS {
             let profile = LatencyProfile::from_line(0.1, 1.0, 8).unwrap();
             let slo = Nanos::from_millis(60_000);
@@ -51,6 +53,8 @@ impl Scene {
         while !wanted.is_empty() {
             assert!(Instant::now() < patience, "no plan for {wanted:?} within {PATIENCE:?}");
             let Some(plan) = self.orders.plan() else { continue };
+            let before = self.last.insert(plan.gpu.get(), plan.sequence).unwrap_or(0);
+            assert_eq!(plan.sequence, before + 1, "out of sequence: a backend would end the link, {plan:?}");
             for request in &plan.requests {
                 wanted.remove(&request.id.sequence);
             }
@@ -120,4 +124,18 @@ fn models_and_gpus_come_and_go_on_one_thread() {
 #[test]
 fn models_and_gpus_come_and_go_on_several_threads() {
     models_and_gpus_come_and_go(3);
+}
+
+/// Large frames on one thread and small ones on the others: turns of very different lengths that share GPUs.
+#[test]
+fn plans_of_several_threads_for_one_gpu_leave_in_sequence() {
+    let mut scene = Scene::new(3);
+    scene.scheduler.add_gpu();
+    for _ in 0..300 {
+        let mut sent = BTreeSet::new();
+        for (model, count) in [(0, 120), (1, 2), (2, 2), (3, 60)] {
+            sent.extend(scene.submit(model, count));
+        }
+        scene.plans_of(sent, |_| true);
+    }
 }

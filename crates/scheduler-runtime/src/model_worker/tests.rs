@@ -1,0 +1,122 @@
+use symphony_explain::{FlightRecorder, RecorderLimits};
+use symphony_scheduler::{Delays, Policy};
+use symphony_transport::{LocalReceiver, local_link};
+use symphony_types::{BackendId, LatencyProfile, Token};
+
+use super::*;
+use crate::inbox::Doorbell;
+use crate::worker_metrics::WorkerKind;
+
+const SEAL: Seal = 7;
+const PEER: Peer = Peer { frontend: FrontendId::new(1), boot: BootId::new(1), link: 1 };
+
+/// One worker with one model and one GPU, whose turns are the test's.
+struct Scene {
+    worker: ModelWorker,
+    inbox: Arc<Inbox<ModelMessage>>,
+    rank: Arc<Inbox<RankMessage>>,
+    offers: Arc<OfferBoard>,
+    /// Gone if the link has ended.
+    backend: Option<LocalReceiver<ToBackend>>,
+    frontend: LocalReceiver<ToFrontend>,
+    clock: Clock,
+    turns: u64,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let (bell, clock) = (Arc::new(Doorbell::default()), Clock::start());
+        let inbox = Arc::new(Inbox::new(Arc::clone(&bell)));
+        let rank = Arc::new(Inbox::new(bell));
+        let offers = Arc::new(OfferBoard::new(1));
+        let metrics = Arc::new(WorkerMetrics::new(WorkerKind::Model));
+        let (route, backend) = local_link();
+        let (sender, frontend) = local_link();
+        let recorder = Arc::new(std::sync::Mutex::new(FlightRecorder::new(RecorderLimits::WORKER)));
+        let log = FlightLog::new(Some(recorder));
+        let worker = ModelWorker::new(clock, Arc::clone(&inbox), Arc::clone(&rank), Arc::clone(&offers), metrics, log);
+        let config = ModelQueueConfig {
+            profile: LatencyProfile::from_line(0.1, 1.0, 8).unwrap(),
+            slo: Nanos::from_millis(60_000),
+            policy: Policy::EAGER,
+            delays: Delays::default(),
+            requests_max: 1000,
+        };
+        let route = GpuRoute {
+            gpu: GpuId::new(0),
+            seal: SEAL,
+            token: Token::new(1),
+            backend: BackendId::new(1),
+            backend_boot: BootId::new(1),
+            sender: route,
+        };
+        inbox.push(ModelMessage::Recovered);
+        inbox.push(ModelMessage::Add { model: ModelId::new(0), ordinal: 0, config: Box::new(config) });
+        inbox.push(ModelMessage::Frontend { peer: PEER, sender });
+        inbox.push(ModelMessage::Route { gpu: 0, route });
+        let mut scene = Self { worker, inbox, rank, offers, backend: Some(backend), frontend, clock, turns: 0 };
+        scene.turn();
+        scene.hand_over();
+        scene
+    }
+
+    fn turn(&mut self) -> TurnEnd {
+        self.turns += 1;
+        let now = self.clock.now();
+        self.worker.turn(TurnStart { number: self.turns, now, last_ended: now })
+    }
+
+    fn hand_over(&mut self) {
+        self.worker.hand_over(self.clock.now());
+    }
+
+    fn submit(&self, sequences: std::ops::Range<u64>) {
+        let budget = Nanos::from_millis(60_000).get();
+        let header = |sequence| RequestHeader { sequence, model: 0, items: 1, budget, attempt: 1 };
+        let requests = sequences.map(header).collect();
+        self.inbox.push(ModelMessage::Submit { peer: PEER, received: self.clock.now(), requests, redriven: false });
+    }
+
+    fn grant(&self, sequence: u64) -> PlanId {
+        let plan = PlanId { gpu: 0, seal: SEAL, sequence };
+        let why = GrantWhy::default();
+        self.inbox.push(ModelMessage::Grant { ordinal: 0, free_at: self.clock.now(), plan, why });
+        plan
+    }
+
+    /// Whether the rank worker could read an offer now.
+    fn offers(&self) -> bool {
+        let (mut offers, mut last_word) = (0, 63);
+        self.offers.take(&mut last_word, 1, |_, _| offers += 1);
+        offers > 0
+    }
+
+    fn plans(&mut self) -> usize {
+        let Some(backend) = &mut self.backend else { return 0 };
+        std::iter::from_fn(|| backend.try_receive()).count()
+    }
+}
+
+#[test]
+fn a_gpu_is_answered_for_only_when_its_plan_is_on_the_link() {
+    let mut scene = Scene::new();
+    scene.submit(0..4);
+    scene.turn();
+    assert!(scene.offers(), "nothing to wait for: ranked in the same turn");
+    scene.hand_over();
+    let plan = scene.grant(1);
+    scene.turn();
+    // Another worker's plan for the GPU would now overtake this one.
+    assert!(scene.rank.pop().is_none(), "answered before the plan is sent");
+    assert!(!scene.offers(), "an offer that speaks of an answer comes after the answer");
+    assert_eq!(scene.plans(), 0);
+    scene.hand_over();
+    assert_eq!(scene.plans(), 1);
+    let answer = scene.rank.pop();
+    assert!(
+        matches!(answer, Some(RankMessage::Release { plan: of, used: true, .. }) if of == plan),
+        "answered with {answer:?}"
+    );
+    assert!(scene.offers());
+    assert!(scene.frontend.try_receive().is_none());
+}
