@@ -262,6 +262,7 @@ fn tape_seeds() -> Vec<Vec<u8>> {
             ModelInput::Grant { gpu, free_at, why: GrantWhy::default() },
             done,
             arrive(4),
+            ModelInput::Return(Request { id: id(3), deadline: free_at, items: 1 }),
             ModelInput::Withdraw { frontend: FrontendId::new(1), boot: BootId::new(2) },
             ModelInput::Wake,
         ];

@@ -165,7 +165,7 @@ impl ModelWorker {
                 self.known.retain(|_, known_by| *known_by != seal);
                 for (model, request) in self.awaited.remove(&seal).unwrap_or_default() {
                     count(&self.metrics.counters.requeued_requests, 1);
-                    self.queue(now, model, request, false);
+                    self.give_back(now, model, request);
                 }
             }
             ModelMessage::Frontend { peer, sender } => self.link(now, peer, sender),
@@ -306,9 +306,18 @@ impl ModelWorker {
                 return;
             }
         }
+        self.wait(now, model, ModelInput::Arrive(request), request.id);
+    }
+
+    /// Queues a request that was counted as an arrival before, when it came.
+    fn give_back(&mut self, now: Time, model: ModelId, request: Request) {
+        self.wait(now, model, ModelInput::Return(request), request.id);
+    }
+
+    fn wait(&mut self, now: Time, model: ModelId, input: ModelInput, id: RequestId) {
         match self.by_id.get(&model) {
-            Some(&slot) => self.step(now, slot, ModelInput::Arrive(request)),
-            None => self.end(request.id, EndReason::Failed(FailReason::ModelNotReady)),
+            Some(&slot) => self.step(now, slot, input),
+            None => self.end(id, EndReason::Failed(FailReason::ModelNotReady)),
         }
     }
 
@@ -373,12 +382,17 @@ impl ModelWorker {
                 }
                 ModelAction::Release { free_at, .. } => {
                     let Some((plan, was_free_at)) = granted else { continue };
-                    // A plan that could not be sent takes no time on the GPU.
-                    let free_at = if used { *free_at } else { was_free_at };
                     if !used {
                         count(&self.metrics.counters.grants_returned, 1);
                     }
-                    self.tell_rank(RankMessage::Release { ordinal, plan, free_at, used });
+                    self.tell_rank(if unsent.is_empty() {
+                        let free_at = if used { *free_at } else { was_free_at };
+                        RankMessage::Release { ordinal, plan, free_at, used }
+                    } else {
+                        // There is no way to the GPU: given back as it was it would be granted again at once, and so on
+                        // until the end of its link is told.
+                        RankMessage::Lost { gpu: plan.gpu, seal: plan.seal }
+                    });
                 }
                 ModelAction::Drop { request, reason, cause } => {
                     self.end(request.id, EndReason::Dropped(*reason));
@@ -404,7 +418,7 @@ impl ModelWorker {
         }
         for request in unsent {
             count(&self.metrics.counters.requeued_requests, 1);
-            self.step(now, slot, ModelInput::Arrive(request));
+            self.step(now, slot, ModelInput::Return(request));
         }
     }
 
@@ -477,7 +491,7 @@ impl ModelWorker {
     fn requeue(&mut self, now: Time, plan: SentPlan) {
         for request in plan.requests {
             count(&self.metrics.counters.requeued_requests, 1);
-            self.queue(now, plan.model, request, false);
+            self.give_back(now, plan.model, request);
         }
     }
 

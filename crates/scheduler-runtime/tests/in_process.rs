@@ -139,3 +139,31 @@ fn plans_of_several_threads_for_one_gpu_leave_in_sequence() {
         scene.plans_of(sent, |_| true);
     }
 }
+
+/// Nobody says yet that the GPU is lost.
+#[test]
+fn a_closed_link_is_not_tried_again_and_again() {
+    for model_threads in [0, 1, 3] {
+        let mut scene = Scene::new(model_threads);
+        scene.scheduler.add_gpu();
+        drop(scene.orders);
+        let frame = |sequence| RequestHeader {
+            sequence,
+            model: 0,
+            items: 1,
+            budget: Nanos::from_millis(60_000).get(),
+            attempt: 1,
+        };
+        let counter =
+            |scheduler: &InProcess, name| scheduler.counters().iter().find(|(counter, _)| *counter == name).unwrap().1;
+        let now = scene.scheduler.clock().now();
+        scene.scheduler.submit(0, now, (0..8).map(frame).collect()).unwrap();
+        let patience = Instant::now() + PATIENCE;
+        while counter(&scene.scheduler, "requeued_requests") == 0 {
+            assert!(Instant::now() < patience, "no grant within {PATIENCE:?}");
+        }
+        std::thread::sleep(Duration::from_millis(20));
+        let grants = counter(&scene.scheduler, "grants");
+        assert_eq!(grants, 1, "{model_threads} model threads");
+    }
+}

@@ -72,6 +72,8 @@ impl Demand {
 pub enum ModelInput {
     /// A request arrived.
     Arrive(Request),
+    /// A request that is back from a plan that did not run: it waits again, and is no arrival by which rates are measured.
+    Return(Request),
     /// The client withdrew a request.
     Cancel(RequestId),
     /// A frontend has gone: its requests leave the queue without an outcome. It announces them again if it still wants

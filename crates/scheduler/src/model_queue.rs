@@ -162,12 +162,14 @@ impl ModelQueue {
                 if let Some(anticipation) = &mut self.anticipation {
                     anticipation.arrived(now);
                 }
-                if self.queue.len() >= self.config.requests_max {
-                    let cause = self.cause(now, &self.queued(now, request), 0, Time::NEVER);
-                    out.list.push(ModelAction::Drop { request, reason: DropReason::QueueFull, cause });
+                if !self.admit(now, request, out) {
                     return;
                 }
-                self.insert(now, request);
+            }
+            ModelInput::Return(request) => {
+                if !self.admit(now, request, out) {
+                    return;
+                }
             }
             ModelInput::Cancel(id) => self.remove_where(|other| other == id),
             ModelInput::Withdraw { frontend, boot } => {
@@ -411,6 +413,18 @@ impl ModelQueue {
             batch = larger;
         }
         (requests, batch)
+    }
+
+    /// Queues a request, or drops it if the queue is full.
+    fn admit(&mut self, now: Time, request: Request, out: &mut ModelActions) -> bool {
+        let fits = self.queue.len() < self.config.requests_max;
+        if fits {
+            self.insert(now, request);
+        } else {
+            let cause = self.cause(now, &self.queued(now, request), 0, Time::NEVER);
+            out.list.push(ModelAction::Drop { request, reason: DropReason::QueueFull, cause });
+        }
+        fits
     }
 
     fn queued(&self, now: Time, request: Request) -> Queued {

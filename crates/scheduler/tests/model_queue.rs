@@ -421,3 +421,21 @@ fn one_absurd_request_does_not_change_what_the_model_aims_at() {
     }
     assert!(host.queue.target_batch() <= target + 1, "{} after {target}", host.queue.target_batch());
 }
+
+#[test]
+fn what_comes_back_waits_again_and_is_no_new_load() {
+    for (policy, limit) in [(Policy::SYMPHONY, 100), (Policy::AUTO, 3)] {
+        let mut host = Host::new(policy, Delays::default(), 64, limit);
+        for millis in 0..2_000 {
+            let back = host.step(ms(millis), ModelInput::Return(request(millis, ms(millis + SLO_MS))));
+            let offer = back.iter().any(|action| matches!(action, ModelAction::Offer { candidate: Some(_), .. }));
+            assert!(offer || host.queue.len() == limit, "{back:?}");
+        }
+        assert_eq!((host.queue.rate_per_second(), host.queue.target_batch()), (0.0, 1), "{policy:?}");
+        let late = ms(2_000 + SLO_MS);
+        for sequence in 0..=limit as u64 {
+            host.step(ms(2_000), ModelInput::Return(request(10_000 + sequence, late)));
+        }
+        assert!(host.queue.len() <= limit, "the limit holds for them too");
+    }
+}

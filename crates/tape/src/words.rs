@@ -137,6 +137,7 @@ coded_enum!(ModelInput, "input of a model" {
     3 => Grant { gpu, free_at, why },
     4 => Done { start_late, latency, predicted },
     5 => Wake,
+    6 => Return(request),
 });
 coded_enum!(ModelAction, "action of a model" {
     0 => Offer { answered, candidate },

@@ -107,8 +107,12 @@ impl Scene {
                 let (start_late, predicted) = (Nanos::from_micros(after_us), Nanos::from_millis(6));
                 self.model(ModelInput::Done { start_late, latency: predicted + start_late, predicted });
             }
-            2 => self.model(ModelInput::Wake),
             3 => self.rank(RankInput::Wake),
+            2 if what > 200 => {
+                let deadline = self.now + Nanos::from_millis(20);
+                self.model(ModelInput::Return(Request { id: id(self.sequence), deadline, items: 1 }));
+            }
+            2 => self.model(ModelInput::Wake),
             _ => {
                 self.sequence += 1;
                 let deadline = self.now + Nanos::from_millis(10 + u64::from(what) % 30);

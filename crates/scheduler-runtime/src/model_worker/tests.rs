@@ -120,3 +120,26 @@ fn a_gpu_is_answered_for_only_when_its_plan_is_on_the_link() {
     assert!(scene.offers());
     assert!(scene.frontend.try_receive().is_none());
 }
+
+#[test]
+fn a_gpu_whose_link_has_ended_is_lost_and_its_batch_is_no_new_load() {
+    let mut scene = Scene::new();
+    scene.submit(0..4);
+    scene.turn();
+    scene.hand_over();
+    scene.backend = None;
+    let rate = |scene: &Scene| scene.worker.slots[0].as_ref().unwrap().queue.rate_per_second();
+    let before = rate(&scene);
+    let plan = scene.grant(1);
+    scene.turn();
+    scene.hand_over();
+    let answer = scene.rank.pop();
+    assert!(
+        matches!(answer, Some(RankMessage::Lost { gpu, seal }) if (gpu, seal) == (plan.gpu, plan.seal)),
+        "granted again and again: {answer:?}"
+    );
+    assert!(scene.rank.pop().is_none());
+    let queue = &scene.worker.slots[0].as_ref().unwrap().queue;
+    assert_eq!((queue.len(), rate(&scene)), (4, before));
+    assert!(scene.frontend.try_receive().is_none(), "none of them has ended");
+}
