@@ -351,6 +351,7 @@ impl ModelWorker {
 
     fn grant(&mut self, now: Time, slot: usize, free_at: Time, plan: PlanId, why: GrantWhy) {
         let gpu = GpuId::new(plan.gpu);
+        // The plan is checked against its grant, and the grant by the rank worker against the plan before it: together S1.
         self.check.busy_until(gpu, free_at);
         self.step_granted(now, slot, ModelInput::Grant { gpu, free_at, why }, Some((plan, free_at)));
     }

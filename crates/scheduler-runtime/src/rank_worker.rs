@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use symphony_scheduler::{GpuChoice, GpuRanker, RankAction, RankInput, ReadyOrder};
-use symphony_types::{GpuId, Time};
+use symphony_types::{GpuId, Invariant, Time};
 
 use crate::counters::count;
 use crate::inbox::Inbox;
@@ -29,6 +29,9 @@ struct GpuPlans {
     granted: bool,
     /// When everything sent will be done, as far as is known.
     free_at: Time,
+    /// The predicted end of the last plan that was sent; only the backend's word moves it back. Here, where the plans of
+    /// all model workers meet, S1 is checked against it.
+    busy_until: Time,
 }
 
 impl GpuPlans {
@@ -105,6 +108,14 @@ impl RankWorker {
                     // The ranker knows only GPUs that were sealed here, and forgets those that are lost.
                     let Some(plans) = self.gpus.get_mut(gpu as usize) else { continue };
                     let Some(seal) = plans.seal else { continue };
+                    if free_at < plans.busy_until {
+                        let until = plans.busy_until;
+                        count(&self.metrics.counters.violations, 1);
+                        symphony_telemetry::violated(
+                            Invariant::S1,
+                            format_args!("GPU {gpu} is busy until {until}, and model {model} gets it from {free_at}"),
+                        );
+                    }
                     plans.granted = true;
                     let plan = PlanId { gpu, seal, sequence: plans.next };
                     let grant = ModelMessage::Grant { ordinal: model, free_at, plan, why };
@@ -129,6 +140,9 @@ impl RankWorker {
                 plans.granted = false;
                 plans.next += u64::from(used);
                 plans.free_at = free_at;
+                if used {
+                    plans.busy_until = plans.busy_until.max(free_at);
+                }
                 let (gpu, free_at) = (GpuId::new(plan.gpu), plans.usable_at());
                 self.step(now, RankInput::Release { model: ordinal, gpu, free_at });
             }
@@ -140,7 +154,8 @@ impl RankWorker {
                 if self.gpus[slot].seal.is_some_and(|newer| newer > seal) {
                     return;
                 }
-                self.gpus[slot] = GpuPlans { seal: Some(seal), next: 1, ended: 0, granted: false, free_at };
+                let (seal, busy_until) = (Some(seal), free_at);
+                self.gpus[slot] = GpuPlans { seal, next: 1, ended: 0, granted: false, free_at, busy_until };
                 self.step(now, RankInput::Remove(GpuId::new(gpu)));
                 self.step(now, RankInput::BusyUntil { gpu: GpuId::new(gpu), free_at });
             }
@@ -174,6 +189,7 @@ impl RankWorker {
             // A report about an older plan knows nothing of those sent since: it can only put the end off.
             let newest = plans.next == plan.sequence + 1;
             plans.free_at = if newest { free_at } else { free_at.max(plans.free_at) };
+            plans.busy_until = plans.free_at;
         }
         let (gpu, free_at) = (GpuId::new(plan.gpu), plans.usable_at());
         self.step(now, RankInput::BusyUntil { gpu, free_at });
@@ -224,6 +240,8 @@ impl Worker for RankWorker {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering;
+
     use symphony_scheduler::Candidate;
     use symphony_types::Nanos;
 
@@ -286,6 +304,26 @@ mod tests {
         assert_eq!(scene.turn(2, stale), None, "S1: granted while it is out");
         let answer = RankMessage::Release { ordinal: 0, plan: after, free_at, used: true };
         assert_eq!(scene.turn(2, answer), Some(PlanId { gpu: 0, seal: 2, sequence: 2 }));
+    }
+
+    #[test]
+    fn a_gpu_that_is_granted_while_it_is_busy_is_counted() {
+        let mut scene = Scene::new();
+        let now = scene.clock.now();
+        let (gpu, busy) = (GpuId::new(0), now + Nanos::from_millis(60_000));
+        let violations = |scene: &Scene| scene.worker.metrics.counters.violations.load(Ordering::Relaxed);
+        let first = scene.turn(0, RankMessage::Sealed { gpu: 0, seal: 1, free_at: now }).unwrap();
+        let used = |plan| RankMessage::Release { ordinal: 0, plan, free_at: busy, used: true };
+        assert_eq!(scene.turn(1, used(first)), None, "busy");
+        // The backend says that the plan has ended early: a grant overlaps nothing then.
+        let second = scene.turn(1, RankMessage::Done { plan: first, free_at: now }).unwrap();
+        assert_eq!(scene.turn(2, used(second)), None, "busy");
+        assert_eq!(violations(&scene), 0);
+        // A planted fault: the ranker takes the GPU for free, whatever runs there.
+        scene.worker.step(scene.clock.now(), RankInput::BusyUntil { gpu, free_at: now });
+        assert!(matches!(scene.model.pop(), Some(ModelMessage::Grant { .. })), "the fault changes nothing");
+        assert_eq!(violations(&scene), 1);
+        assert!(symphony_telemetry::violations(Invariant::S1) > 0);
     }
 
     #[test]
