@@ -91,6 +91,11 @@ enum Output {
     Json,
 }
 
+/// The longest of what is given in seconds: a day.
+const SECONDS_MAX: f64 = 86_400.0;
+/// The most requests whose deadlines are remembered: 2 GiB of them.
+const REMEMBERED_MAX: f64 = (1_u32 << 27) as f64;
+
 /// A search ends when the highest rate that passed is this close to one that did not.
 const SEARCH_UNTIL: f64 = 1.05;
 /// A search goes up by this factor until a rate fails.
@@ -131,12 +136,9 @@ impl Args {
             if report.passed() {
                 break;
             }
+            eprintln!("{rate_rps:.0} requests/s: {}; once more", outcome(&report));
             report = run(&self.plan(rate_rps))?;
         }
-        eprintln!(
-            "{rate_rps:.0} requests/s: {}",
-            report.lagged.as_ref().or(report.failed.as_ref()).map_or("passed", String::as_str)
-        );
         Ok(report)
     }
 
@@ -144,6 +146,7 @@ impl Args {
         let (mut passed, mut failed, mut rate) = (None, None, self.rate);
         loop {
             let report = self.try_rate(rate)?;
+            eprintln!("{rate:.0} requests/s: {}", outcome(&report));
             if report.passed() {
                 passed = Some((rate, report));
             } else if rate < SEARCH_RATE_MIN {
@@ -172,6 +175,21 @@ impl Args {
         if !(self.warmup >= 0.0 && self.warmup.is_finite()) {
             return Err(format!("--warmup {}: expected seconds, not negative", self.warmup));
         }
+        let spans = [
+            ("--seconds", self.seconds),
+            ("--warmup", self.warmup),
+            ("--slo-ms", self.slo_ms / 1e3),
+            ("--lag-ms", self.lag_ms / 1e3),
+        ];
+        for (name, seconds) in spans {
+            if seconds > SECONDS_MAX {
+                return Err(format!("{name}: {seconds} s, expected {SECONDS_MAX} s at most"));
+            }
+        }
+        let remembered = self.rate * (self.slo_ms / 1e3).min(self.seconds + self.warmup) * 2.0;
+        if remembered > REMEMBERED_MAX {
+            return Err(format!("--rate {}: too many requests within one SLO", self.rate));
+        }
         let limits = [("--models", self.models, SUBCLUSTER_MODELS_MAX), ("--gpus", self.gpus, GPUS_MAX)];
         for (name, value, max) in limits {
             if value == 0 || value as usize > max {
@@ -182,13 +200,17 @@ impl Args {
     }
 }
 
+fn outcome(report: &StressReport) -> &str {
+    report.lagged.as_ref().or(report.failed.as_ref()).map_or("passed", String::as_str)
+}
+
 fn main() -> ExitCode {
     let args = Args::parse();
     if let Err(error) = args.check() {
         eprintln!("error: {error}");
         return ExitCode::from(2);
     }
-    let report = if args.find_rate { args.find_rate() } else { run(&args.plan(args.rate)) };
+    let report = if args.find_rate { args.find_rate() } else { args.try_rate(args.rate) };
     let report = match report {
         Ok(report) => report,
         Err(error) => {

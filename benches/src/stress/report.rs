@@ -30,11 +30,16 @@ pub struct StressReport {
     pub taken_in_rps_per_model_thread: f64,
     /// Requests dropped.
     pub dropped: u64,
-    /// Requests of batches that ended after the earliest deadline in them.
+    /// Requests whose batch ended within their deadline.
+    pub met: u64,
+    /// Requests whose batch ended after it.
     pub late_requests: u64,
+    /// Plans that did not follow the one before on their GPU, in the warm-up too; above 0 is a bug.
+    pub out_of_sequence: u64,
     /// Plans that arrived at their GPU after their start.
     pub late_plans: u64,
-    /// Dropped and late ones over all.
+    /// What was not met over all: dropped, late, and never heard of again. GPUs that hang meet nothing: there only what was
+    /// dropped or late is bad.
     pub bad_rate: f64,
     /// Mean batch.
     pub mean_batch: f64,
@@ -137,7 +142,8 @@ impl StressReport {
         let threads = f64::from(plan.model_threads.max(1));
         self.taken_in_rps = grew("requests") / seconds;
         self.taken_in_rps_per_model_thread = self.taken_in_rps / threads;
-        self.bad_rate = (self.dropped + self.late_requests) as f64 / (self.sent as f64).max(1.0);
+        let bad = if plan.hang { self.dropped + self.late_requests } else { self.sent.saturating_sub(self.met) };
+        self.bad_rate = bad as f64 / (self.sent as f64).max(1.0);
         self.mean_batch = grew("planned_requests") / grew("plans").max(1.0);
         self.offers_per_s = grew("offers") / seconds;
         self.grants_per_s = grew("grants") / seconds;
@@ -152,6 +158,8 @@ impl StressReport {
         self.violations = count(after, "violations");
         if self.violations > 0 {
             self.failed = Some(format!("{} plans violated S1 or S2", self.violations));
+        } else if self.out_of_sequence > 0 {
+            self.failed = Some(format!("{} plans were out of sequence", self.out_of_sequence));
         } else if self.bad_rate > plan.bad_max {
             self.failed = Some(format!("{:.2} % of the requests were bad", 100.0 * self.bad_rate));
         }
@@ -205,5 +213,52 @@ impl fmt::Display for StressReport {
             None => write!(f, "kept its schedule"),
             Some(why) => write!(f, "FAILED: {why}"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use symphony_scheduler::Delays;
+
+    use super::*;
+
+    fn concluded(report: StressReport, hang: bool) -> StressReport {
+        let plan = StressPlan {
+            models: 1,
+            gpus: 1,
+            model_threads: 1,
+            rate_rps: 100.0,
+            duration: Duration::from_secs(1),
+            warmup: Duration::ZERO,
+            alpha_ms: 1.0,
+            beta_ms: 1.0,
+            batch_max: 1,
+            slo: Nanos::from_millis(100),
+            delays: Delays::default(),
+            frame: Nanos::ZERO,
+            lag_max: Nanos::MAX,
+            bad_max: 0.1,
+            hang,
+            no_recorder: true,
+            spin: false,
+            first_core: None,
+            seed: 1,
+        };
+        let nothing = Snapshot { counters: Vec::new(), durations: Vec::new() };
+        let mut report = report;
+        report.conclude(&plan, &nothing, &nothing, Nanos::from_millis(1_000), &DurationCounts::default());
+        report
+    }
+
+    #[test]
+    fn requests_never_heard_of_again_and_gaps_in_the_sequence_fail_the_run() {
+        let good = StressReport { sent: 100, met: 95, ..StressReport::default() };
+        assert!(concluded(good.clone(), false).passed());
+        let unheard = concluded(StressReport { met: 40, ..good.clone() }, false);
+        assert!(!unheard.passed() && (unheard.bad_rate - 0.6).abs() < 1e-9, "{unheard}");
+        assert!(concluded(StressReport { met: 0, ..good.clone() }, true).passed(), "GPUs that hang meet nothing");
+        assert!(!concluded(StressReport { out_of_sequence: 1, ..good }, false).passed());
     }
 }

@@ -78,6 +78,8 @@ struct Generator<'a> {
     /// Deadlines by sequence number, in a ring.
     deadlines: Vec<Time>,
     sequence: u64,
+    /// The first request that counts.
+    first: u64,
     lags: DurationHistogram,
     measured_from: Time,
     report: StressReport,
@@ -103,6 +105,7 @@ impl<'a> Generator<'a> {
             handed: vec![(0, VecDeque::new()); threads],
             deadlines: vec![Time::ZERO; ring.max(1 << 16).next_power_of_two()],
             sequence: 0,
+            first: 0,
             lags: DurationHistogram::default(),
             measured_from: start + plan.warmup.into(),
             report: StressReport::new(plan),
@@ -120,7 +123,9 @@ impl<'a> Generator<'a> {
                 measured_from = Some(now);
                 before = Snapshot::of(&self.scheduler);
                 self.lags = DurationHistogram::default();
-                (self.report.sent, self.report.late_requests, self.report.dropped, self.gpus.late) = (0, 0, 0, 0);
+                self.first = self.sequence + 1;
+                (self.report.sent, self.report.met, self.report.late_requests) = (0, 0, 0);
+                (self.report.dropped, self.gpus.late) = (0, 0);
             }
             if now >= ends || self.report.lagged.is_some() {
                 break;
@@ -140,6 +145,7 @@ impl<'a> Generator<'a> {
             std::thread::sleep(Duration::from_micros(100));
         }
         self.report.late_plans = self.gpus.late;
+        self.report.out_of_sequence = self.gpus.out_of_sequence;
         self.report.resident_mb = resident_mb();
         self.report.conclude(self.plan, &before, &after, lasted, &self.lags.read());
     }
@@ -178,11 +184,12 @@ impl<'a> Generator<'a> {
         }
         let count = requests.len() as u64;
         let oldest = self.oldest[thread];
+        let counts = requests.iter().filter(|request| request.sequence >= self.first).count() as u64;
         if self.scheduler.submit(thread, now, requests).is_err() {
             self.report.lagged = Some(format!("the inbox of model thread {thread} is full"));
             return;
         }
-        self.report.sent += count;
+        self.report.sent += counts;
         let (total, handed) = &mut self.handed[thread];
         *total += count;
         handed.push_back((*total, oldest));
@@ -194,14 +201,14 @@ impl<'a> Generator<'a> {
             self.gpus.report(now, &self.scheduler);
         }
         while let Some(plan) = self.orders.plan() {
+            let ends = self.gpus.end_of(now, &plan);
             let sequences = plan.requests.iter().map(|request| request.id.sequence);
-            let earliest =
-                sequences.map(|sequence| self.deadlines[sequence as usize & (self.deadlines.len() - 1)]).min();
-            let requests = plan.requests.len() as u64;
-            let ends = self.gpus.take(now, plan);
-            if earliest.is_some_and(|deadline| deadline < ends) {
-                self.report.late_requests += requests;
+            for sequence in sequences.filter(|&sequence| sequence >= self.first) {
+                let deadline = self.deadlines[sequence as usize & (self.deadlines.len() - 1)];
+                let outcome = if ends <= deadline { &mut self.report.met } else { &mut self.report.late_requests };
+                *outcome += 1;
             }
+            self.gpus.take(now, plan);
         }
         self.report.dropped += self.orders.ended() as u64;
     }
