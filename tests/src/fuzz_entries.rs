@@ -257,6 +257,7 @@ fn tape_seeds() -> Vec<Vec<u8>> {
         let inputs = [
             arrive(1),
             arrive(2),
+            ModelInput::CancelWithNext(id(2)),
             ModelInput::Cancel(id(1)),
             arrive(3),
             ModelInput::Grant { gpu, free_at, why: GrantWhy::default() },

@@ -51,12 +51,25 @@ struct Recovery {
     held: Vec<(ModelId, Request)>,
 }
 
-/// A frame of requests that is being taken in, in as many turns as it needs.
+/// A frame that is being taken in, in as many turns as it needs.
+enum AtHand {
+    Requests(Arriving),
+    Cancels(Leaving),
+}
+
+/// A frame of requests.
 struct Arriving {
     peer: Peer,
     received: Time,
     requests: std::vec::IntoIter<RequestHeader>,
     redriven: bool,
+}
+
+/// A frame of requests whose clients have gone, with their models.
+struct Leaving {
+    frontend: FrontendId,
+    boot: BootId,
+    requests: std::vec::IntoIter<(u64, u32)>,
 }
 
 /// Owner of some of the sub-cluster's models.
@@ -71,7 +84,7 @@ pub(crate) struct ModelWorker {
     /// Slots whose newest offer waits to be published: a burst of requests makes one.
     offering: Vec<usize>,
     /// The frame at hand. Messages behind it wait: they may be about its requests.
-    arriving: Option<Arriving>,
+    at_hand: Option<AtHand>,
     frontends: IdMap<FrontendId, FrontendPeer>,
     /// Whether some frontend has outcomes to be sent.
     ended: bool,
@@ -117,7 +130,7 @@ impl ModelWorker {
             by_ordinal: IdMap::default(),
             wakes: MinTree::new(0),
             offering: Vec::new(),
-            arriving: None,
+            at_hand: None,
             frontends: IdMap::default(),
             ended: false,
             routes: Vec::new(),
@@ -178,10 +191,13 @@ impl ModelWorker {
             ModelMessage::Submit { peer, received, requests, redriven } => {
                 // What comes from a former link was, or will be, announced again on the new one.
                 if self.is_linked(peer) {
-                    self.arriving = Some(Arriving { peer, received, requests: requests.into_iter(), redriven });
+                    let requests = requests.into_iter();
+                    self.at_hand = Some(AtHand::Requests(Arriving { peer, received, requests, redriven }));
                 }
             }
-            ModelMessage::Cancel { frontend, boot, requests } => self.cancel(now, frontend, boot, &requests),
+            ModelMessage::Cancel { frontend, boot, requests } => {
+                self.at_hand = Some(AtHand::Cancels(Leaving { frontend, boot, requests: requests.into_iter() }));
+            }
             ModelMessage::Grant { ordinal, free_at, plan, why } => match self.by_ordinal.get(&ordinal).copied() {
                 Some(slot) => self.grant(now, slot, free_at, plan, why),
                 None => self.tell_rank(RankMessage::Release { ordinal, plan, free_at, used: false }),
@@ -254,19 +270,16 @@ impl ModelWorker {
         self.frontends.insert(peer.frontend, FrontendPeer { link: peer, sender, ended: Vec::new() });
     }
 
-    fn cancel(&mut self, now: Time, frontend: FrontendId, boot: BootId, requests: &[(u64, u32)]) {
-        for &(sequence, model) in requests {
-            let id = RequestId { frontend, boot, sequence };
-            self.let_go(|other| other == id);
-            if let Some(&slot) = self.by_id.get(&ModelId::new(model)) {
-                self.step(now, slot, ModelInput::Cancel(id));
-            }
+    /// Takes in up to `limit` requests or cancels of the frame at hand, and returns how many.
+    fn take_in(&mut self, now: Time, limit: usize) -> usize {
+        match self.at_hand.take() {
+            Some(AtHand::Requests(arriving)) => self.take_in_requests(now, arriving, limit),
+            Some(AtHand::Cancels(leaving)) => self.take_in_cancels(now, leaving, limit),
+            None => 0,
         }
     }
 
-    /// Takes in up to `limit` requests of the frame at hand, and returns how many.
-    fn take_in(&mut self, now: Time, limit: usize) -> usize {
-        let Some(mut arriving) = self.arriving.take() else { return 0 };
+    fn take_in_requests(&mut self, now: Time, mut arriving: Arriving, limit: usize) -> usize {
         let Arriving { peer, received, redriven, .. } = arriving;
         let mut taken = 0;
         for header in arriving.requests.by_ref().take(limit) {
@@ -275,9 +288,34 @@ impl ModelWorker {
         }
         count(&self.metrics.counters.requests, taken as u64);
         if arriving.requests.len() > 0 {
-            self.arriving = Some(arriving);
+            self.at_hand = Some(AtHand::Requests(arriving));
         }
         taken
+    }
+
+    /// Each model's queue is gone through once for all of its requests, and makes one candidate.
+    fn take_in_cancels(&mut self, now: Time, mut leaving: Leaving, limit: usize) -> usize {
+        let Leaving { frontend, boot, .. } = leaving;
+        let mut gone: Vec<(u64, u32)> = leaving.requests.by_ref().take(limit).collect();
+        if leaving.requests.len() > 0 {
+            self.at_hand = Some(AtHand::Cancels(leaving));
+        }
+        gone.sort_unstable();
+        self.let_go(|id| {
+            let at = gone.partition_point(|&(sequence, _)| sequence < id.sequence);
+            (id.frontend, id.boot) == (frontend, boot) && gone.get(at).is_some_and(|&(found, _)| found == id.sequence)
+        });
+        gone.sort_by_key(|&(_, model)| model);
+        for of_model in gone.chunk_by(|(_, one), (_, other)| one == other) {
+            let Some(&slot) = self.by_id.get(&ModelId::new(of_model[0].1)) else { continue };
+            for (index, &(sequence, _)) in of_model.iter().enumerate() {
+                let id = RequestId { frontend, boot, sequence };
+                let is_last = index + 1 == of_model.len();
+                let input = if is_last { ModelInput::Cancel(id) } else { ModelInput::CancelWithNext(id) };
+                self.step(now, slot, input);
+            }
+        }
+        gone.len()
     }
 
     fn submit(&mut self, now: Time, peer: Peer, received: Time, header: RequestHeader, redriven: bool) {
@@ -544,7 +582,7 @@ impl Worker for ModelWorker {
         self.turn = turn.number;
         let mut handled = 0;
         while handled < TURN_INPUTS_MAX {
-            if self.arriving.is_some() {
+            if self.at_hand.is_some() {
                 handled += self.take_in(now, TURN_INPUTS_MAX - handled);
             } else if let Some(message) = self.inbox.pop() {
                 self.receive(now, message);

@@ -12,8 +12,9 @@ use crate::inbox::{Doorbell, Idle};
 use crate::spin_stretch::SpinStretch;
 use crate::worker_metrics::WorkerMetrics;
 
-/// Inputs (requests, reports, offers) that one turn takes in before it looks at the clock and its timers again. At 0.1
-/// to 0.2 µs each a turn stays within tens of microseconds, however much has gathered.
+/// Inputs (requests, cancels, reports, offers) that one turn takes in before it looks at the clock and its timers again. At
+/// 0.1 to 0.2 µs each a turn stays within tens of microseconds, however much has gathered. Rare inputs cost more: a turn of
+/// cancels goes once through the queues of their models, and the loss of a GPU or a frontend moves all that it had.
 pub(crate) const TURN_INPUTS_MAX: usize = 256;
 
 /// One owner of decision objects.

@@ -76,6 +76,8 @@ pub enum ModelInput {
     Return(Request),
     /// The client withdrew a request.
     Cancel(RequestId),
+    /// The same, and more of them follow: it leaves with the next input that is another one, all in one pass.
+    CancelWithNext(RequestId),
     /// A frontend has gone: its requests leave the queue without an outcome. It announces them again if it still wants
     /// them.
     Withdraw {

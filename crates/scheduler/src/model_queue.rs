@@ -16,6 +16,9 @@ use crate::{BatchLimit, Delays, DropRule, Policy, Trigger};
 /// The most requests one queue may be configured to hold: a second of the highest rate one model thread serves.
 pub const QUEUE_REQUESTS_MAX: usize = 1 << 20;
 
+/// Withdrawn requests that wait for the next ones, at most.
+const LEAVING_MAX: usize = 4096;
+
 /// Measured lateness takes at most this part of a model's SLO: one in four. However bad the machine is, most of the budget
 /// stays for batching.
 const LATENESS_SHARE_MAX: u64 = 4;
@@ -74,6 +77,8 @@ pub struct ModelQueue {
     target: u32,
     /// Where [`BatchLimit::Aimd`] stands.
     aimd: Aimd,
+    /// Withdrawn requests that leave with the next input.
+    leaving: Vec<RequestId>,
     answered: u64,
     offered: Option<(u64, Option<Candidate>)>,
     wake_at: Time,
@@ -97,6 +102,7 @@ impl ModelQueue {
             late: Nanos::ZERO,
             target: 1,
             aimd: Aimd::new(),
+            leaving: Vec::new(),
             answered: 0,
             offered: None,
             wake_at: Time::NEVER,
@@ -152,6 +158,13 @@ impl ModelQueue {
 
     /// One decision: time and input come in, orders go out (appended to `out`).
     pub fn step(&mut self, now: Time, input: ModelInput, out: &mut ModelActions) {
+        if let ModelInput::Cancel(id) | ModelInput::CancelWithNext(id) = input {
+            self.leaving.push(id);
+        }
+        if matches!(input, ModelInput::CancelWithNext(_)) && self.leaving.len() < LEAVING_MAX {
+            return;
+        }
+        self.take_leave();
         match input {
             ModelInput::Arrive(request) => {
                 // What no batch can hold says nothing about the batches to come.
@@ -171,7 +184,7 @@ impl ModelQueue {
                     return;
                 }
             }
-            ModelInput::Cancel(id) => self.remove_where(|other| other == id),
+            ModelInput::Cancel(_) | ModelInput::CancelWithNext(_) => {}
             ModelInput::Withdraw { frontend, boot } => {
                 self.remove_where(|id| id.frontend == frontend && id.boot == boot);
             }
@@ -470,11 +483,34 @@ impl ModelQueue {
     }
 
     fn remove_where(&mut self, leaves: impl Fn(RequestId) -> bool) {
-        for index in (0..self.queue.len()).rev() {
-            if leaves(self.queue[index].request.id) {
-                self.remove_at(index);
+        let Self { queue, split, window_items, multi_item, .. } = self;
+        let (mut index, at_risk) = (0, *split);
+        queue.retain(|Queued { request, .. }| {
+            index += 1;
+            if !leaves(request.id) {
+                return true;
             }
+            if index <= at_risk {
+                *split -= 1;
+            } else {
+                *window_items -= u64::from(request.items);
+            }
+            *multi_item -= usize::from(request.items > 1);
+            false
+        });
+    }
+
+    /// Withdrawn requests leave in one pass, however many they are.
+    fn take_leave(&mut self) {
+        if self.leaving.is_empty() {
+            return;
         }
+        let mut leaving = std::mem::take(&mut self.leaving);
+        leaving.sort_unstable();
+        let (first, last) = (leaving[0], leaving[leaving.len() - 1]);
+        self.remove_where(|id| first <= id && id <= last && leaving.binary_search(&id).is_ok());
+        leaving.clear();
+        self.leaving = leaving;
     }
 
     /// Computes the target batch from the newest rate.

@@ -439,3 +439,28 @@ fn what_comes_back_waits_again_and_is_no_new_load() {
         assert!(host.queue.len() <= limit, "the limit holds for them too");
     }
 }
+
+#[test]
+fn withdrawn_together_is_withdrawn_one_by_one_with_one_candidate() {
+    let (mut together, mut one_by_one) = (Host::symphony(), Host::symphony());
+    let gone = [7, 3, 12, 40, 3, 8];
+    for host in [&mut together, &mut one_by_one] {
+        for sequence in 0..20 {
+            let items = 1 + u32::from(sequence % 4 == 0);
+            let arriving = Request { items, ..request(sequence, ms(20 + sequence)) };
+            host.step(ms(0), ModelInput::Arrive(arriving));
+        }
+    }
+    for sequence in gone {
+        one_by_one.step(ms(1), ModelInput::Cancel(request(sequence, ms(0)).id));
+    }
+    for sequence in gone {
+        assert_eq!(together.step(ms(1), ModelInput::CancelWithNext(request(sequence, ms(0)).id)), []);
+        assert_eq!(together.queue.len(), 20, "it leaves with the next input");
+    }
+    together.step(ms(1), ModelInput::Wake);
+    assert_eq!((together.queue.len(), one_by_one.queue.len()), (16, 16));
+    assert_eq!(together.grant(2, ms(2)), one_by_one.grant(2, ms(2)));
+    assert_eq!(together.actions.planned, one_by_one.actions.planned);
+    assert_eq!(together.arrive(3, 100), one_by_one.arrive(3, 100));
+}

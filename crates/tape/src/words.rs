@@ -138,6 +138,7 @@ coded_enum!(ModelInput, "input of a model" {
     4 => Done { start_late, latency, predicted },
     5 => Wake,
     6 => Return(request),
+    7 => CancelWithNext(id),
 });
 coded_enum!(ModelAction, "action of a model" {
     0 => Offer { answered, candidate },

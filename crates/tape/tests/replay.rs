@@ -102,7 +102,10 @@ impl Scene {
     fn happen(&mut self, what: u8, after_us: u64) {
         self.now += Nanos::from_micros(after_us);
         match what % 8 {
-            0 => self.model(ModelInput::Cancel(id(self.sequence))),
+            0 => {
+                self.model(ModelInput::CancelWithNext(id(self.sequence.saturating_sub(3))));
+                self.model(ModelInput::Cancel(id(self.sequence)));
+            }
             1 => {
                 let (start_late, predicted) = (Nanos::from_micros(after_us), Nanos::from_millis(6));
                 self.model(ModelInput::Done { start_late, latency: predicted + start_late, predicted });

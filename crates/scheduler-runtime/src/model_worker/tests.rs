@@ -143,3 +143,30 @@ fn a_gpu_whose_link_has_ended_is_lost_and_its_batch_is_no_new_load() {
     assert_eq!((queue.len(), rate(&scene)), (4, before));
     assert!(scene.frontend.try_receive().is_none(), "none of them has ended");
 }
+
+#[test]
+fn a_frame_of_cancels_takes_as_many_turns_as_a_frame_of_requests() {
+    let mut scene = Scene::new();
+    scene.submit(0..900);
+    while scene.turn().wake_at == Time::ZERO {}
+    scene.hand_over();
+    assert!(scene.offers());
+    let waiting = |scene: &Scene| scene.worker.slots[0].as_ref().unwrap().queue.len();
+    assert_eq!(waiting(&scene), 900);
+    // Most of them nobody knows; every other model is nobody's.
+    let requests = (0..4096).rev().map(|n| (n / 2, n as u32 % 2)).collect();
+    scene.inbox.push(ModelMessage::Cancel { frontend: PEER.frontend, boot: PEER.boot, requests });
+    scene.inbox.push(ModelMessage::Cancel { frontend: PEER.frontend, boot: BootId::new(9), requests: vec![(0, 0)] });
+    scene.submit(5_000..5_001);
+    let mut turns = 0;
+    loop {
+        turns += 1;
+        let end = scene.turn();
+        assert!(end.handled <= TURN_INPUTS_MAX, "{} inputs in one turn", end.handled);
+        if end.wake_at != Time::ZERO {
+            break;
+        }
+    }
+    assert_eq!((turns, waiting(&scene)), (4096 / TURN_INPUTS_MAX + 1, 1));
+    assert!(scene.frontend.try_receive().is_none(), "who has gone is told nothing");
+}
