@@ -22,8 +22,9 @@ pub(crate) trait Worker: Send {
     /// Handles what has arrived, up to [`TURN_INPUTS_MAX`], and everything that is due.
     fn turn(&mut self, turn: TurnStart) -> TurnEnd;
 
-    /// Hands over what the turn decided, at `now`. It comes after the turns of all workers of the thread: whoever is
-    /// woken by it may take this thread's core away, and by then nothing is left to decide.
+    /// Hands over what the turn decided, at `now`, as far as others have not seen it yet: plans before the answers that
+    /// make their GPUs free for others, then offers, and bells at the end. It comes after the turns of all workers of the
+    /// thread: whoever is woken by it may take this thread's core away, and by then nothing is left to decide.
     fn hand_over(&mut self, now: Time);
 
     /// What it counts.

@@ -17,19 +17,24 @@ struct Scene {
     scheduler: InProcess,
     orders: Orders,
     next: u64,
+    slo: Nanos,
     /// The last plan of each GPU; none of them is sealed again.
     last: BTreeMap<u32, u64>,
 }
 
 impl Scene {
-    fn new(model_threads: u32) -> Self {
+    /// Whoever defers does so for a second, and has two more seconds for whatever holds the machine up.
+    fn new(model_threads: u32, policy: Policy) -> Self {
+        let (slo, guard) = match policy {
+            Policy::EAGER => (Nanos::from_millis(60_000), Nanos::ZERO),
+            _ => (Nanos::from_millis(3_000), Nanos::from_millis(2_000)),
+        };
+        let delays = Delays { guard, ..Delays::default() };
         let config = DecisionConfig { model_threads, ..DecisionConfig::default() };
         let (scheduler, orders) = InProcess::start(&config).unwrap();
-        let scene = Self { scheduler, orders, next: 0, last: BTreeMap::new() };
+        let scene = Self { scheduler, orders, next: 0, slo, last: BTreeMap::new() };
         for model in 0..MODELS {
             let profile = LatencyProfile::from_line(0.1, 1.0, 8).unwrap();
-            let slo = Nanos::from_millis(60_000);
-            let (policy, delays) = (Policy::EAGER, Delays::default());
             scene.scheduler.add_model(model, ModelQueueConfig { profile, slo, policy, delays, requests_max: 1000 });
         }
         scene
@@ -39,7 +44,7 @@ impl Scene {
     fn submit(&mut self, model: u32, count: u64) -> BTreeSet<u64> {
         let sequences = self.next..self.next + count;
         self.next += count;
-        let budget = Nanos::from_millis(60_000).get();
+        let budget = self.slo.get();
         let header = |sequence| RequestHeader { sequence, model, items: 1, budget, attempt: 1 };
         let thread = model as usize % self.scheduler.model_threads();
         let now = self.scheduler.clock().now();
@@ -84,8 +89,8 @@ fn sequences<'a>(plans: impl IntoIterator<Item = &'a Execute>) -> BTreeSet<u64> 
     plans.into_iter().flat_map(|plan| plan.requests.iter().map(|request| request.id.sequence)).collect()
 }
 
-fn models_and_gpus_come_and_go(model_threads: u32) {
-    let mut scene = Scene::new(model_threads);
+fn models_and_gpus_come_and_go(model_threads: u32, policy: Policy) {
+    let mut scene = Scene::new(model_threads, policy);
     assert_eq!((scene.scheduler.add_gpu(), scene.scheduler.add_gpu()), (0, 1));
     // GPU 0 never ends anything: it gets two plans at most, and the rest goes to GPU 1.
     let mut sent = BTreeSet::new();
@@ -118,20 +123,29 @@ fn models_and_gpus_come_and_go(model_threads: u32) {
 
 #[test]
 fn models_and_gpus_come_and_go_on_one_thread() {
-    models_and_gpus_come_and_go(0);
+    for policy in [Policy::EAGER, Policy::AUTO] {
+        models_and_gpus_come_and_go(0, policy);
+    }
 }
 
 #[test]
 fn models_and_gpus_come_and_go_on_several_threads() {
-    models_and_gpus_come_and_go(3);
+    for policy in [Policy::EAGER, Policy::AUTO] {
+        models_and_gpus_come_and_go(3, policy);
+    }
 }
 
 /// Large frames on one thread and small ones on the others: turns of very different lengths that share GPUs.
 #[test]
 fn plans_of_several_threads_for_one_gpu_leave_in_sequence() {
-    let mut scene = Scene::new(3);
+    in_sequence(Policy::EAGER, 300);
+    in_sequence(Policy::AUTO, 2);
+}
+
+fn in_sequence(policy: Policy, rounds: usize) {
+    let mut scene = Scene::new(3, policy);
     scene.scheduler.add_gpu();
-    for _ in 0..300 {
+    for _ in 0..rounds {
         let mut sent = BTreeSet::new();
         for (model, count) in [(0, 120), (1, 2), (2, 2), (3, 60)] {
             sent.extend(scene.submit(model, count));
@@ -144,7 +158,7 @@ fn plans_of_several_threads_for_one_gpu_leave_in_sequence() {
 #[test]
 fn a_closed_link_is_not_tried_again_and_again() {
     for model_threads in [0, 1, 3] {
-        let mut scene = Scene::new(model_threads);
+        let mut scene = Scene::new(model_threads, Policy::EAGER);
         scene.scheduler.add_gpu();
         drop(scene.orders);
         let frame = |sequence| RequestHeader {
