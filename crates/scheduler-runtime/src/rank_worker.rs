@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use symphony_scheduler::{GpuChoice, GpuRanker, RankAction, RankInput, ReadyOrder};
+use symphony_scheduler::{GpuChoice, GpuRanker, PLANS_AHEAD_MAX, RankAction, RankInput, ReadyOrder};
 use symphony_types::{GpuId, Invariant, Time};
 
 use crate::counters::count;
@@ -12,10 +12,6 @@ use crate::offer_board::{Offer, OfferBoard};
 use crate::tape_recorder::TapeRecorder;
 use crate::worker::{TURN_INPUTS_MAX, TurnEnd, TurnStart, Worker};
 use crate::worker_metrics::WorkerMetrics;
-
-/// Plans that a GPU may have at its backend, the running one included: no more fit into the shortest queue a backend is
-/// configured with by default. A GPU that runs over its predictions gets the next one when it reports, not before.
-const PLANS_AHEAD_MAX: u64 = 2;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct GpuPlans {
@@ -37,7 +33,7 @@ struct GpuPlans {
 impl GpuPlans {
     /// When the GPU may be granted.
     const fn usable_at(&self) -> Time {
-        if self.next.saturating_sub(1 + self.ended) < PLANS_AHEAD_MAX { self.free_at } else { Time::NEVER }
+        if self.next.saturating_sub(1 + self.ended) < PLANS_AHEAD_MAX as u64 { self.free_at } else { Time::NEVER }
     }
 }
 

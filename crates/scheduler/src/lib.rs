@@ -34,6 +34,6 @@ pub use min_tree::MinTree;
 pub use model_queue::{ModelQueue, ModelQueueConfig, QUEUE_REQUESTS_MAX};
 pub use plan_check::{PlanCheck, Violation};
 pub use policy::{BatchLimit, DropRule, GpuChoice, Policy, ReadyOrder, TargetShare, Trigger};
-pub use ranker::{GPUS_MAX, GpuRanker, MODELS_MAX};
+pub use ranker::{GPUS_MAX, GpuRanker, MODELS_MAX, PLANS_AHEAD_MAX};
 pub use rate_meter::RateMeter;
 pub use why::{DropCause, GrantWhy, IDLE_COUNTED_MAX, Matched, PlanWhy, Rival};

@@ -11,6 +11,9 @@ use crate::{GpuChoice, MinTree, ReadyOrder};
 pub const GPUS_MAX: usize = 1 << 16;
 /// The most models of one sub-cluster.
 pub const MODELS_MAX: usize = 1 << 16;
+/// Plans that a host may have out on one GPU, the running one included: no more fit into the shortest queue a backend is
+/// configured with by default. A GPU that runs over its predictions gets the next one when it reports, not before.
+pub const PLANS_AHEAD_MAX: usize = 2;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct ModelSlot {

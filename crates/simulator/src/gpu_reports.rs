@@ -2,11 +2,8 @@
 
 use std::collections::VecDeque;
 
+use symphony_scheduler::PLANS_AHEAD_MAX;
 use symphony_types::{Nanos, Time};
-
-/// Plans that a GPU may have, the running one included. A GPU that runs over its predictions gets the next one when it
-/// reports, not before. The runtime keeps the same number.
-const PLANS_AHEAD_MAX: usize = 2;
 
 /// The plans of one GPU that have not been reported as ended.
 #[derive(Clone, Debug, Default)]
