@@ -6,6 +6,7 @@ mod explain;
 mod fencing;
 mod local;
 mod restart;
+mod security;
 mod serving;
 mod takeover;
 mod tape;

@@ -8,6 +8,7 @@ use symphony_config::{
     Address, BackendConfig, ExecutorKind, FrontendConfig, GpuConfig, NodeConfig, ReplicaConfig, Role, SchedulerConfig,
     Timing,
 };
+use symphony_net::Net;
 use symphony_protocol::control as pb;
 use symphony_protocol::view::{ModelSpec, View};
 use symphony_testkit::{Child, ChildSpec, free_ports, wait_until_async};
@@ -53,7 +54,7 @@ impl Cluster {
             ChildSpec::new(name, binary, [role, "--config", &file.to_string_lossy()], dir).spawn()
         };
         let mut cluster = Self {
-            control: ControlClient::new(&addrs)?,
+            control: ControlClient::new(&Net::plaintext(), &addrs)?,
             frontend: configs.frontend.clone(),
             pages,
             schedulers: Vec::new(),
@@ -185,6 +186,7 @@ impl Configs {
             "scheduler.id=1",
             "scheduler.data_dir=unused",
             "cluster.name=chaos",
+            "security.insecure_dev=true",
             "cluster.scheduler=[{ id = 1, control = \"127.0.0.1:1\", dispatch = \"127.0.0.1:2\", beat = \"127.0.0.1:3\" }]",
         ]
         .map(str::to_owned);

@@ -17,7 +17,8 @@ fn config(ports: &[u16]) -> String {
          [frontend]\nname = \"f\"\ngrpc = \"127.0.0.1:{grpc}\"\nrest = \"127.0.0.1:{rest}\"\n\
          metrics = \"127.0.0.1:{metrics}\"\ndata = \"127.0.0.1:{data}\"\n\
          [backend]\nname = \"b\"\nexec = \"127.0.0.1:{exec}\"\nmetrics = \"127.0.0.1:{backend}\"\n\
-         gpus = [{{ kind = \"cpu\", count = 1, memory_mb = 512 }}]\n"
+         gpus = [{{ kind = \"cpu\", count = 1, memory_mb = 512 }}]\n\
+         [security]\ninsecure_dev = true\n"
     )
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use symphony_net::{Net, Role};
 use symphony_protocol::dispatch::{RequestHeader, ToFrontend, ToLeader};
 use symphony_protocol::execute::{Execute, FromBackend, PlannedRequest, Refusal, SealedGpu, ToBackend};
 use symphony_tests::{Shape, emulated_model, phase, tell};
@@ -22,8 +23,9 @@ struct Pretender {
 }
 
 impl Pretender {
-    async fn connect(exec: &str) -> Self {
-        let (send, mut receive) = connect_link::<ToBackend, FromBackend>(exec).await.unwrap();
+    async fn connect(net: &Net, exec: &str) -> Self {
+        let backend = Role::Backend.into();
+        let (send, mut receive) = connect_link::<ToBackend, FromBackend>(net, exec, &backend).await.unwrap();
         send.send(ToBackend::Hello { node: NodeId::new(2), boot: BootId::new(1) }).unwrap();
         let FromBackend::Welcome { backend, boot } = receive.receive().await.unwrap().message else {
             panic!("a backend begins with a welcome")
@@ -78,9 +80,10 @@ fn plans_of_old_leaders_and_pretenders_never_run() {
             requests,
         };
         let exec = cluster.address("backend-default", "exec");
+        let net = cluster.net(Role::Scheduler, "2");
 
         cluster.block_on(async {
-            let mut pretender = Pretender::connect(&exec).await;
+            let mut pretender = Pretender::connect(&net, &exec).await;
             assert_eq!((pretender.backend, pretender.boot), (*backend, entry.boot));
             let boot = entry.boot;
 
@@ -105,13 +108,13 @@ fn plans_of_old_leaders_and_pretenders_never_run() {
         let owner = RequestId { frontend: FrontendId::new(77), boot: BootId::new(7), sequence: 1 };
         let request = PlannedRequest { id: owner, items: 1 };
         let _sealed = cluster.block_on(async {
-            let mut newest = Pretender::connect(&exec).await;
+            let mut newest = Pretender::connect(&net, &exec).await;
             let boot = entry.boot;
             assert_eq!(newest.seal(entry.subcluster, gpu.id, newer).await.promised, newer);
             let gap = newest.refusal(order(newer, boot, 2, vec![request])).await;
             assert_eq!(gap, Refusal::OutOfSequence { expected: 1 }, "a plan is missing");
 
-            let mut old = Pretender::connect(&exec).await;
+            let mut old = Pretender::connect(&net, &exec).await;
             let fenced = Refusal::Fenced { promised: newer };
             assert_eq!(old.refusal(order(token, boot, 1, vec![request])).await, fenced, "the former leader's token");
 
@@ -140,13 +143,16 @@ fn plans_of_old_leaders_and_pretenders_never_run() {
 
 #[test]
 fn who_routes_by_another_token_is_turned_away() {
-    tell("dispatch-token", &Shape::emulated(&["default"]), |cluster| {
+    // In plaintext, where a frontend may be anybody: only the token is looked at.
+    let shape = Shape::emulated(&["default"]).with("security.insecure_dev=true");
+    tell("dispatch-token", &shape, |cluster| {
         let _ = cluster.cli(&emulated_model("resnet", "default")).ended_with(0);
         cluster.wait_until_it_serves("resnet").unwrap();
         let view = cluster.view().unwrap();
         let (&subcluster, entry) = view.subclusters.first_key_value().unwrap();
         let (leader, _) = entry.leader.unwrap();
 
+        let net = Net::plaintext();
         let hello = |token, subcluster| ToLeader::Hello {
             frontend: FrontendId::new(77),
             boot: BootId::new(7),
@@ -156,7 +162,8 @@ fn who_routes_by_another_token_is_turned_away() {
         let answer_of = |node: NodeId, first: ToLeader| {
             let dispatch = cluster.address(&format!("scheduler-{}", node.get()), "dispatch");
             cluster.block_on(async {
-                let (send, mut receive) = connect_link::<ToLeader, ToFrontend>(&dispatch).await.unwrap();
+                let (send, mut receive) =
+                    connect_link::<ToLeader, ToFrontend>(&net, &dispatch, &Role::Scheduler.into()).await.unwrap();
                 send.send(first).unwrap();
                 tokio::time::timeout(SOON, receive.receive())
                     .await

@@ -31,8 +31,18 @@ fn send(address: &str, bytes: &[u8]) {
 }
 
 #[test]
-fn rubbish_and_silence_on_every_port_leave_the_cluster_serving() {
-    tell("garbage", &Shape::emulated(&["default"]), |cluster| {
+fn rubbish_and_silence_on_every_secured_port_leave_the_cluster_serving() {
+    rubbish_and_silence("garbage", &Shape::emulated(&["default"]));
+}
+
+/// Without TLS in front of them, what reads frames and calls hears all of it.
+#[test]
+fn rubbish_and_silence_on_every_plaintext_port_leave_the_cluster_serving() {
+    rubbish_and_silence("garbage-plaintext", &Shape::emulated(&["default"]).with("security.insecure_dev=true"));
+}
+
+fn rubbish_and_silence(test: &str, shape: &Shape) {
+    tell(test, shape, |cluster| {
         let _ = cluster.cli(&emulated_model("resnet", "default")).ended_with(0);
         cluster.wait_until_it_serves("resnet").unwrap();
         let before = cluster.view().unwrap();

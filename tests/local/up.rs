@@ -55,11 +55,13 @@ fn up_starts_serves_and_stops_without_leaving_anybody_behind() {
     };
     let said = up.wait_until("its ports", READY_WITHIN, told).unwrap();
     assert!(said.contains(&format!("gRPC 127.0.0.1:{}", ports[4])), "{said}");
+    assert!(said.contains("--pki or SYMPHONY_PKI"), "{said}");
     assert!(said.contains(&format!("console: http://127.0.0.1:{}/", ports[6])), "{said}");
 
     phase("it serves");
     let cluster = format!("127.0.0.1:{}", ports[0]);
-    let env = [("SYMPHONY_CLUSTER", cluster.as_str())];
+    let pki = workspace.file("files").join("pki").display().to_string();
+    let env = [("SYMPHONY_CLUSTER", cluster.as_str()), ("SYMPHONY_PKI", pki.as_str())];
     let _ = run(workspace.path(), &env, &emulated_model("resnet", "default")).unwrap().ended_with(0);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let served = || {

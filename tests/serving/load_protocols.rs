@@ -18,6 +18,8 @@ fn load_over_grpc_rest_and_native_links_loses_nothing() {
             args.extend(["-o", "json"]);
             if let Some(frontend) = frontend {
                 args.extend(["--frontend", frontend]);
+            } else {
+                args.extend(["--identity", "frontend-load"]);
             }
             let said = cluster.cli(&args);
             let report = LoadReport::parse(said.code, &said.out, &said.err).unwrap();

@@ -1,11 +1,13 @@
 //! A cluster of real processes on this machine.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::MutexGuard;
+use std::path::Path;
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use symphony_config::{Address, ExecutorKind};
+use symphony_net::{CredentialFiles, Credentials, Net};
 use symphony_protocol::view::{SubclusterView, View};
 use symphony_testkit::{Child, ChildSpec, Workspace, wait_until};
 use symphony_transport::ControlClient;
@@ -119,7 +121,8 @@ impl TestCluster {
         }
         let controls: Vec<_> =
             addresses.iter().filter(|((_, key), _)| *key == "control").map(|(_, a)| a.to_string()).collect();
-        let control = runtime.block_on(async { ControlClient::new(&controls) })?;
+        let admin = net_of(&workspace, symphony_net::Role::Operator, "admin")?;
+        let control = runtime.block_on(async { ControlClient::new(&admin, &controls) })?;
         let (control_addresses, children) = (controls.join(","), BTreeMap::new());
         let mut cluster = Self {
             workspace,
@@ -260,6 +263,16 @@ impl TestCluster {
         &self.control_addresses
     }
 
+    /// How somebody of the cluster talks to the others.
+    ///
+    /// # Panics
+    /// If there is no certificate of that name.
+    #[must_use]
+    #[track_caller]
+    pub fn net(&self, role: symphony_net::Role, name: &str) -> Net {
+        net_of(&self.workspace, role, name).unwrap()
+    }
+
     /// Talks to the frontend's REST port.
     #[must_use]
     pub fn rest(&self) -> RestClient {
@@ -281,8 +294,12 @@ impl TestCluster {
     /// # Panics
     /// If it cannot be started.
     pub fn cli<S: AsRef<str>>(&self, args: &[S]) -> Said {
-        let env = [("SYMPHONY_CLUSTER", self.control_addresses.as_str())];
-        binary::run(self.workspace.path(), &env, args).unwrap()
+        let pki = self.workspace.file(node_files::PKI).display().to_string();
+        let who = match Path::new(&pki).join("operator-admin.pem").exists() {
+            true => ("SYMPHONY_PKI", pki.as_str()),
+            false => ("SYMPHONY_INSECURE_DEV", "true"),
+        };
+        binary::run(self.workspace.path(), &[("SYMPHONY_CLUSTER", self.control_addresses.as_str()), who], args).unwrap()
     }
 
     /// Starts the program beside the cluster; its words are in `NAME.out` and `NAME.err`.
@@ -292,6 +309,7 @@ impl TestCluster {
     pub fn spawn_cli(&self, name: &str, args: &[&str]) -> Result<Child> {
         ChildSpec::new(name, binary::symphony()?, args.iter().copied(), self.workspace.path())
             .env("SYMPHONY_CLUSTER", &self.control_addresses)
+            .env("SYMPHONY_PKI", self.workspace.file(node_files::PKI).display().to_string())
             .spawn()
     }
 
@@ -408,4 +426,13 @@ impl TestCluster {
     pub fn control(&self) -> &ControlClient {
         &self.control
     }
+}
+
+/// Plaintext if nobody has a certificate.
+fn net_of(workspace: &Workspace, role: symphony_net::Role, name: &str) -> Result<Net> {
+    let files = CredentialFiles::in_dir(&workspace.file(node_files::PKI), role, name);
+    if !files.cert.exists() {
+        return Ok(Net::plaintext());
+    }
+    Ok(Net::secured(Arc::new(Credentials::load(files)?)))
 }

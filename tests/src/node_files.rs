@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use anyhow::{Context as _, Result};
 use symphony_config::{
     Address, BackendConfig, ClusterConfig, ExecutorKind, FrontendConfig, GpuConfig, NodeConfig, ReplicaConfig, Role,
-    SchedulerConfig,
+    SchedulerConfig, SecurityConfig,
 };
+use symphony_net::{self as net, Authority, CredentialFiles, Identity};
 use symphony_testkit::{Workspace, free_ports};
 use symphony_types::NodeId;
 
@@ -18,6 +19,11 @@ use crate::cluster::{BackendShape, Shape};
 const SCHEDULER_PORTS: usize = 4;
 const FRONTEND_PORTS: usize = 4;
 const BACKEND_PORTS: usize = 2;
+
+/// Folder of the certificates, in the workspace.
+pub(crate) const PKI: &str = "pki";
+/// Longer than any test.
+const CERTIFICATE_DAYS: u32 = 2;
 
 /// One process's role, configuration and addresses by key.
 pub(crate) struct NodeFile {
@@ -45,6 +51,20 @@ pub(crate) fn write(workspace: &Workspace, shape: &Shape) -> Result<BTreeMap<Str
     let cluster = ClusterConfig { scheduler: replicas.clone(), ..base.cluster.clone() };
     let empty = NodeConfig { cluster, scheduler: None, frontend: None, backend: None, ..base.clone() };
 
+    let pki = workspace.file(PKI);
+    let authority = Authority::create(&pki, &base.cluster.name)?;
+    let issue = |role, name: &str| -> Result<SecurityConfig> {
+        if base.security.insecure_dev {
+            return Ok(base.security.clone());
+        }
+        let issued = authority.issue(&Identity::new(&base.cluster.name, role, name)?, CERTIFICATE_DAYS)?;
+        let CredentialFiles { ca, cert, key } = issued.files;
+        Ok(SecurityConfig { ca: Some(ca), cert: Some(cert), key: Some(key), insecure_dev: false })
+    };
+    issue(net::Role::Operator, "admin")?;
+    issue(net::Role::Viewer, "guest")?;
+    issue(net::Role::Frontend, "load")?;
+
     let mut files = BTreeMap::new();
     let mut add = |name: String, role, config: &NodeConfig, addresses: BTreeMap<&'static str, Address>| {
         let path = workspace.write(&format!("{name}.toml"), &config.to_toml())?;
@@ -57,7 +77,8 @@ pub(crate) fn write(workspace: &Workspace, shape: &Shape) -> Result<BTreeMap<Str
         let own = SchedulerConfig { id: replica.id, data_dir, metrics: next()?, ..scheduler.clone() };
         let mut addresses = BTreeMap::from([("metrics", own.metrics.clone())]);
         addresses.extend(replica.addresses().map(|(key, address)| (key, address.clone())));
-        add(name, "scheduler", &NodeConfig { scheduler: Some(own), ..empty.clone() }, addresses)?;
+        let security = issue(net::Role::Scheduler, &replica.id.get().to_string())?;
+        add(name, "scheduler", &NodeConfig { scheduler: Some(own), security, ..empty.clone() }, addresses)?;
     }
     for BackendShape { name, subcluster, executor, gpus } in &shape.backends {
         let kind = if *executor == ExecutorKind::OrtCpu { "cpu" } else { "emulated" };
@@ -71,12 +92,14 @@ pub(crate) fn write(workspace: &Workspace, shape: &Shape) -> Result<BTreeMap<Str
             ..backend.clone()
         };
         let addresses = BTreeMap::from([("exec", own.exec.clone()), ("metrics", own.metrics.clone())]);
-        add(name.clone(), "backend", &NodeConfig { backend: Some(own), ..empty.clone() }, addresses)?;
+        let security = issue(net::Role::Backend, name)?;
+        add(name.clone(), "backend", &NodeConfig { backend: Some(own), security, ..empty.clone() }, addresses)?;
     }
     let own = FrontendConfig { grpc: next()?, rest: next()?, metrics: next()?, data: next()?, ..frontend.clone() };
     let addresses = [("grpc", &own.grpc), ("rest", &own.rest), ("metrics", &own.metrics), ("data", &own.data)];
     let addresses = addresses.into_iter().map(|(key, address)| (key, address.clone())).collect();
-    add("frontend".into(), "frontend", &NodeConfig { frontend: Some(own), ..empty }, addresses)?;
+    let security = issue(net::Role::Frontend, "frontend")?;
+    add("frontend".into(), "frontend", &NodeConfig { frontend: Some(own), security, ..empty }, addresses)?;
     Ok(files)
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use symphony_config::{BackendConfig, ExecutorKind};
 use symphony_executor::load_runtime;
+use symphony_net::{Incoming, Net, Role};
 use symphony_protocol::control as pb;
 use symphony_transport::{ControlClient, ControlError, PayloadTransport, TcpPayloads, ViewReceiver};
 use symphony_types::{BackendId, BootId, GpuId, SubclusterId, Token};
@@ -58,6 +59,7 @@ impl Backend {
         config: &BackendConfig,
         boot: BootId,
         listener: TcpListener,
+        net: Net,
         control: ControlClient,
     ) -> Result<Self, StartError> {
         let engine = match config.executor {
@@ -73,7 +75,7 @@ impl Backend {
             .await
             .map_err(|source| StartError::Register { name: config.name.clone(), source })?;
         let view = control.watch(&format!("backend {}", config.name));
-        let transport = Arc::new(TcpPayloads::new(identity.backend, boot, view.clone()));
+        let transport = Arc::new(TcpPayloads::new(identity.backend, boot, net.clone(), view.clone()));
         tracing::info!(backend = %identity.backend, %boot, gpus = identity.gpus.len(),
             executor = config.executor.label(), transport = transport.name(), "registered");
 
@@ -84,7 +86,8 @@ impl Backend {
             Execution::new(identity.clone(), config.plans_queued_max, transport, inputs_out, Arc::clone(&counts))?;
         let execution_ended = ended.clone();
         tokio::spawn(async move { execution_ended.run_until_cancelled(execution.run()).await });
-        tokio::spawn(accept_leaders(listener, inputs.clone(), ended.clone()));
+        let leaders = Incoming::new(listener, net, "backend.exec", &[Role::Scheduler]);
+        tokio::spawn(accept_leaders(leaders, inputs.clone(), ended.clone()));
         let kinds = request.gpus.iter().map(|gpu| gpu.kind.clone()).collect();
         let loader = ModelLoader {
             identity: identity.clone(),

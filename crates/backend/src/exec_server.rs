@@ -1,35 +1,26 @@
 //! Accepts leaders on the execute port.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
+use symphony_net::{Incoming, Role};
+use symphony_protocol::Frame;
 use symphony_protocol::execute::{FromBackend, ToBackend};
-use symphony_transport::accept_link;
-use tokio::net::TcpListener;
+use symphony_transport::link_over;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio_util::sync::CancellationToken;
 
 use crate::execution::Input;
 
 /// Accepts until cancelled.
-pub(crate) async fn accept_leaders(listener: TcpListener, inputs: UnboundedSender<Input>, ended: CancellationToken) {
+pub(crate) async fn accept_leaders(mut incoming: Incoming, inputs: UnboundedSender<Input>, ended: CancellationToken) {
     static CONNECTIONS: AtomicU64 = AtomicU64::new(1);
     loop {
         let accepted = tokio::select! {
             () = ended.cancelled() => return,
-            accepted = listener.accept() => accepted,
+            accepted = incoming.next() => accepted,
         };
-        let (stream, peer) = match accepted {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                tracing::warn!(%error, "cannot accept a leader");
-                tokio::time::sleep(Duration::from_millis(10)).await;
-                continue;
-            }
-        };
-        let Ok((sender, mut receiver)) = accept_link::<FromBackend, ToBackend>(stream, peer.to_string()) else {
-            continue;
-        };
+        let Some(leader) = accepted else { return };
+        let (sender, mut receiver) = link_over::<FromBackend, ToBackend>(leader);
         let connection = CONNECTIONS.fetch_add(1, Ordering::Relaxed);
         let (inputs, ended) = (inputs.clone(), ended.clone());
         tokio::spawn(async move {
@@ -40,6 +31,13 @@ pub(crate) async fn accept_leaders(listener: TcpListener, inputs: UnboundedSende
                     frame = receiver.receive() => frame,
                 };
                 match frame {
+                    // A replica leads in its own name only.
+                    Ok(Frame { message: ToBackend::Hello { node, .. }, .. })
+                        if !receiver.peer().may_be(Role::Scheduler, &node.get().to_string()) =>
+                    {
+                        tracing::warn!(peer = %receiver.peer(), %node, "a leader presents another replica's id");
+                        break;
+                    }
                     Ok(frame) => {
                         if inputs.send(Input::FromLeader(connection, frame.message)).is_err() {
                             break;

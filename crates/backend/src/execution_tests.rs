@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use symphony_executor::{BatchInputs, EmulatedExecutor, ExecuteError, ModelExecutor, default_signature, item_checksum};
+use symphony_net::{Net, Role};
 use symphony_protocol::data::ResultBytes;
 use symphony_protocol::execute::{Done, Execute, FromBackend, PlannedRequest, Refusal, SealedGpu, ToBackend};
-use symphony_transport::{LinkReceiver, PayloadTransport, Payloads, ResultToOwner, accept_link, connect_link};
+use symphony_transport::{LinkReceiver, PayloadTransport, Payloads, ResultToOwner, connect_link, link_over};
 use symphony_types::{
     BackendId, BootId, FailReason, FrontendId, GpuId, LatencyProfile, ModelId, RequestId, Signature, SubclusterId,
     Token,
@@ -117,8 +118,11 @@ impl Scene {
         self.connections += 1;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap().to_string();
-        let (link, accepted) = tokio::join!(connect_link::<ToBackend, FromBackend>(&addr), listener.accept());
-        let (sender, _) = accept_link::<FromBackend, ToBackend>(accepted.unwrap().0, "leader".into()).unwrap();
+        let (net, backend) = (Net::plaintext(), Role::Backend.into());
+        let (link, accepted) =
+            tokio::join!(connect_link::<ToBackend, FromBackend>(&net, &addr, &backend), listener.accept());
+        let accepted = net.accept(accepted.unwrap().0, &[]).await.unwrap();
+        let (sender, _) = link_over::<FromBackend, ToBackend>(accepted);
         self.inputs.send(Input::Connected(self.connections, sender)).ok().unwrap();
         let mut leader = Leader { connection: self.connections, receiver: link.unwrap().1 };
         assert!(matches!(leader.next().await, FromBackend::Welcome { boot: BOOT, .. }));

@@ -23,7 +23,7 @@ pub struct BackendConfig {
     /// Directory that the paths of models are relative to.
     pub model_dir: PathBuf,
     /// The ONNX Runtime library; none (an empty string) searches where `make setup` puts it.
-    #[serde(with = "crate::name::empty_is_none")]
+    #[serde(with = "crate::empty_is_none")]
     pub onnxruntime: Option<PathBuf>,
     /// Threads that one batch may use.
     pub intra_op_threads: u32,

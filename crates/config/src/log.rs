@@ -11,7 +11,7 @@ pub struct LogConfig {
     /// For people or for programs.
     pub format: LogFormat,
     /// A file to append to; none (an empty string) is standard error.
-    #[serde(with = "crate::name::empty_is_none")]
+    #[serde(with = "crate::empty_is_none")]
     pub file: Option<PathBuf>,
 }
 

@@ -24,7 +24,7 @@ pub struct SchedulerConfig {
     /// What a decision thread does while nothing is due.
     pub idle: Idle,
     /// Where every decision is recorded; none (an empty string) records nothing.
-    #[serde(with = "crate::name::empty_is_none")]
+    #[serde(with = "crate::empty_is_none")]
     pub tape_dir: Option<PathBuf>,
     /// The largest tape, in MB of 2^20 bytes; each worker of each lead has its own.
     pub tape_mb_max: u64,

@@ -1,12 +1,31 @@
 //! `[security]`: who may talk to this node.
 
-/// Who may talk to this node.
+use std::path::PathBuf;
+
+/// Who may talk to this node: whoever has a certificate of the cluster's authority, in a role that the port is for.
 ///
-/// Connections are neither encrypted nor authenticated yet. Until they are, a node listens on and dials loopback
-/// addresses only, unless the operator says by `insecure_dev` that everybody in its network may command the cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+/// Without certificates connections are neither encrypted nor authenticated. That takes `insecure_dev`, and then all
+/// addresses must be on loopback.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SecurityConfig {
-    /// Allows addresses beyond loopback without any authentication.
+    /// Certificates of the authorities that are believed, PEM.
+    #[serde(with = "crate::empty_is_none")]
+    pub ca: Option<PathBuf>,
+    /// This node's certificate, PEM; it names the cluster, the role and the node.
+    #[serde(with = "crate::empty_is_none")]
+    pub cert: Option<PathBuf>,
+    /// Its key, PEM.
+    #[serde(with = "crate::empty_is_none")]
+    pub key: Option<PathBuf>,
+    /// Plaintext, on loopback only.
     pub insecure_dev: bool,
+}
+
+impl SecurityConfig {
+    /// The three files with their keys.
+    #[must_use]
+    pub fn files(&self) -> [(&'static str, Option<&PathBuf>); 3] {
+        [("security.ca", self.ca.as_ref()), ("security.cert", self.cert.as_ref()), ("security.key", self.key.as_ref())]
+    }
 }

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::name::is_name;
+use symphony_types::is_name;
+
 use crate::{Address, BackendConfig, ExecutorKind, FrontendConfig, NodeConfig, Problem, Role, SchedulerConfig};
 
 /// The largest values that are accepted; each bounds a queue, a table or a wait of the process that is configured.
@@ -52,6 +53,7 @@ pub(crate) fn problems(config: &NodeConfig, role: Role) -> Vec<Problem> {
     check.log(config);
     check.ports(config);
     check.reach(config);
+    check.security(config, role);
     check.problems
 }
 
@@ -99,7 +101,7 @@ impl Check {
 
     fn name(&mut self, key: impl Into<String>, name: &str) {
         if !is_name(name) {
-            let max = crate::NAME_BYTES_MAX;
+            let max = symphony_types::NAME_BYTES_MAX;
             self.say(key, format!("`{name}` is not a name; expected 1 to {max} of a–z, 0–9 and -, no leading -"));
         }
     }
@@ -271,15 +273,37 @@ impl Check {
                 let advice = "give the address by which other nodes reach this one";
                 self.say(&key, format!("{address} means every address of a machine and cannot be dialled; {advice}"));
             }
-            if !address.is_loopback() && !config.security.insecure_dev {
+            if !address.is_loopback() && config.security.insecure_dev {
                 self.say(
                     &key,
                     format!(
-                        "{address} is not a loopback address, and connections are not authenticated yet: whoever \
-                         reaches it commands the cluster; use loopback, or in a closed network set \
-                         security.insecure_dev = true"
+                        "{address} is not a loopback address, and with security.insecure_dev whoever reaches it \
+                         commands the cluster; use loopback, or certificates (`symphony certs`)"
                     ),
                 );
+            }
+        }
+    }
+
+    fn security(&mut self, config: &NodeConfig, role: Role) {
+        let security = &config.security;
+        for (key, file) in security.files() {
+            match (file, security.insecure_dev) {
+                (Some(file), true) => self.say(
+                    key,
+                    format!("{} with security.insecure_dev, which uses none; drop one of the two", file.display()),
+                ),
+                // `up` makes certificates for its processes by itself.
+                (None, false) if role != Role::Up => {
+                    self.say(
+                        key,
+                        "must be given; make certificates with `symphony certs`, or set security.insecure_dev",
+                    );
+                }
+                (Some(_), false) if role == Role::Up => {
+                    self.say(key, "`up` makes certificates by itself; leave it out");
+                }
+                _ => {}
             }
         }
     }

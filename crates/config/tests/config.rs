@@ -21,11 +21,12 @@ fn refusal(role: Role, text: &str, overrides: &[&str]) -> String {
 
 #[test]
 fn the_sample_files_work_for_every_role_and_survive_a_dump() {
-    for (name, text) in [("dev", DEV), ("production", PRODUCTION)] {
-        for role in ROLES {
-            let config = parse(role, text, &[], &[]).unwrap_or_else(|e| panic!("{name} as {role}: {e}"));
-            assert_eq!(parse(role, &config.to_toml(), &[], &[]).unwrap(), config, "{name} as {role}");
-        }
+    // Certificates are for nodes; `up` makes its own, and a node of a development cluster says that it has none.
+    let dev = ROLES.map(|role| ("dev", DEV, role, (role != Role::Up).then_some("security.insecure_dev=true")));
+    let production = ROLES[..3].iter().map(|&role| ("production", PRODUCTION, role, None));
+    for (name, text, role, setting) in dev.into_iter().chain(production) {
+        let config = parse(role, text, &[], setting.as_slice()).unwrap_or_else(|e| panic!("{name} as {role}: {e}"));
+        assert_eq!(parse(role, &config.to_toml(), &[], &[]).unwrap(), config, "{name} as {role}");
     }
 }
 
@@ -33,7 +34,7 @@ fn the_sample_files_work_for_every_role_and_survive_a_dump() {
 fn defaults_are_toml_and_a_role_takes_only_its_own_section_from_them() {
     assert!(DEFAULTS.parse::<toml::Table>().is_ok());
     let cluster = DEV.split("[scheduler]").next().unwrap();
-    let text = format!("{cluster}\n[frontend]\nname = \"f\"\n");
+    let text = format!("{cluster}\n[frontend]\nname = \"f\"\n[security]\ninsecure_dev = true\n");
     let config = parse(Role::Frontend, &text, &[], &[]).unwrap();
     assert!(config.scheduler.is_none() && config.backend.is_none());
     let frontend = config.frontend.unwrap();
@@ -70,13 +71,13 @@ fn env_lies_over_the_file_and_flags_over_env() {
 
 #[test]
 fn tapes_are_off_and_are_kept_apart_from_the_log() {
-    let scheduler = parse(Role::Scheduler, DEV, &[], &[]).unwrap().scheduler.unwrap();
+    let scheduler = parse(Role::Up, DEV, &[], &[]).unwrap().scheduler.unwrap();
     assert_eq!((scheduler.tape_dir, scheduler.tape_mb_max), (None, 256));
-    let given = parse(Role::Scheduler, DEV, &[], &["scheduler.tape_dir=/tapes", "scheduler.tape_mb_max=8"]).unwrap();
+    let given = parse(Role::Up, DEV, &[], &["scheduler.tape_dir=/tapes", "scheduler.tape_mb_max=8"]).unwrap();
     let scheduler = given.scheduler.unwrap();
     assert_eq!((scheduler.tape_dir, scheduler.tape_mb_max), (Some("/tapes".into()), 8));
     let same = format!("scheduler.tape_dir={}", scheduler.data_dir.display());
-    let message = refusal(Role::Scheduler, DEV, &[&same, "scheduler.tape_mb_max=0"]);
+    let message = refusal(Role::Up, DEV, &[&same, "scheduler.tape_mb_max=0"]);
     assert!(message.contains("scheduler.tape_mb_max: 0 is out of range; expected 1 to 1024"), "{message}");
     assert!(message.contains("scheduler.tape_dir") && message.contains("is scheduler.data_dir"), "{message}");
 }
@@ -159,8 +160,13 @@ fn what_cannot_work_is_explained_with_key_and_values() {
         (&["frontend.request_bytes_max=0"], "frontend.request_bytes_max: 0 is out of range; expected 1 to 268435456"),
         (&["frontend.requests_in_flight_max=0"], "frontend.requests_in_flight_max: 0 is out of range"),
         (&["frontend.answer_grace_ms=60001"], "frontend.answer_grace_ms: 60001 is out of range"),
-        (&["frontend.grpc=10.0.0.1:8001"], "10.0.0.1:8001 is not a loopback address, and connections are not auth"),
-        (&["frontend.data=scheduler:1", "security.insecure_dev=false"], "frontend.data: scheduler:1 is not a loopback"),
+        (
+            &["frontend.grpc=10.0.0.1:8001", "security.insecure_dev=true"],
+            "10.0.0.1:8001 is not a loopback address, and with security.insecure_dev whoever",
+        ),
+        (&["frontend.data=scheduler:1", "security.insecure_dev=true"], "frontend.data: scheduler:1 is not a loopback"),
+        (&["security.ca=ca.pem"], "security.ca: `up` makes certificates by itself"),
+        (&["security.key=a.key", "security.insecure_dev=true"], "security.key: a.key with security.insecure_dev"),
         (
             &["backend.exec=0.0.0.0:7101", "security.insecure_dev=true"],
             "backend.exec: 0.0.0.0:7101 means every address",
@@ -223,6 +229,7 @@ fn all_problems_are_told_at_once_and_emulated_gpus_have_any_kind() {
 fn a_config_made_by_hand_lacks_what_its_role_needs() {
     let mut config = parse(Role::Up, DEV, &[], &[]).unwrap();
     config.frontend = None;
+    config.security.insecure_dev = true;
     let problems = config.validate(Role::Frontend);
     assert_eq!(problems[0].to_string(), "frontend: the section is missing; `symphony frontend` needs it");
     assert!(config.validate(Role::Backend).is_empty());

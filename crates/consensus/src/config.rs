@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use symphony_net::Net;
 use symphony_types::NodeId;
 
 use crate::fault::OnDiskError;
@@ -55,10 +56,12 @@ pub struct GroupConfig {
     pub snapshot: SnapshotEvery,
     /// What to do when the disk fails.
     pub on_disk_error: OnDiskError,
+    /// How the other replicas are reached.
+    pub net: Net,
 }
 
 impl GroupConfig {
-    /// A replica on sled with the [`LAN`](crate::LAN) clockwork.
+    /// A replica on sled with the [`LAN`](crate::LAN) clockwork, in plaintext.
     #[must_use]
     pub fn new(cluster: impl Into<String>, node: NodeId, voters: BTreeMap<NodeId, String>, data_dir: PathBuf) -> Self {
         Self {
@@ -70,6 +73,7 @@ impl GroupConfig {
             timing: Timing::lan(),
             snapshot: SnapshotEvery::default(),
             on_disk_error: OnDiskError::default(),
+            net: Net::plaintext(),
         }
     }
 

@@ -80,7 +80,7 @@ impl ControlGroup {
         let (log, machine) = opened.map_err(|error| StartError::Raft(error.to_string()))??;
 
         let gate = Arc::new(Gate::new(config.timing.election_max, config.timing.quorum_loss_probe));
-        let lanes = Lanes::new(me.clone(), config.timing.clone(), gate.clone());
+        let lanes = Lanes::new(me.clone(), config.net.clone(), config.timing.clone(), gate.clone());
         let raft = match Raft::new(me.node, Arc::new(raft_config), lanes, log.clone(), machine).await {
             Ok(raft) => raft,
             Err(error) => {

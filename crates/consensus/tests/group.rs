@@ -11,12 +11,12 @@ use symphony_consensus::{
     COMMAND_BYTES_MAX, ControlGroup, Engine, GroupConfig, OnDiskError, ProposeError, Proposed, ReadError,
     SnapshotEvery, StartError, StateMachine, Timing,
 };
+use symphony_net::{Incoming, Net, Role};
 use symphony_types::NodeId;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::Server;
 
 /// Far more than anything here takes, so that only a real failure reaches it on an overloaded machine.
@@ -64,7 +64,7 @@ impl Replica {
         let group = ControlGroup::start(config, ledger.clone()).await.expect("replica starts");
         let (stop, stopped) = oneshot::channel::<()>();
         let serve = Server::builder().add_service(group.service()).serve_with_incoming_shutdown(
-            TcpListenerStream::new(listener),
+            Incoming::new(listener, Net::plaintext(), "test", &Role::ALL).into_stream(),
             async {
                 let _ = stopped.await;
             },

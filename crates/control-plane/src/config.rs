@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use symphony_consensus::{Engine, OnDiskError};
+use symphony_net::Net;
 use symphony_types::{BootId, NodeId};
 
 /// One replica's control plane.
@@ -28,6 +29,8 @@ pub struct ControlPlaneConfig {
     pub engine: Engine,
     /// What to do when the disk fails.
     pub on_disk_error: OnDiskError,
+    /// How the other replicas are reached, and who may call.
+    pub net: Net,
 }
 
 /// Where a replica is reached, as `host:port`.
@@ -132,6 +135,7 @@ mod tests {
             timing: Timing::lan(),
             engine: Engine::Memory,
             on_disk_error: OnDiskError::Stop,
+            net: Net::plaintext(),
         };
         assert_eq!(config.validate(), Ok(()));
         let relaxed = ControlPlaneConfig { timing: Timing::relaxed(), ..config.clone() };

@@ -5,6 +5,7 @@
 //! start(config, listeners) ─▶ ControlPlane { view, leadership, propose, metrics, shutdown }
 //! ```
 
+mod authorize;
 mod beat;
 mod config;
 mod convert;

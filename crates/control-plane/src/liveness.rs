@@ -71,14 +71,21 @@ impl LivenessThreads {
             cluster,
             me: config.node,
             boot: config.boot,
+            net: config.net.clone(),
             peers: peers.clone(),
             limits,
             leadership: outlook.leadership.clone(),
             applied: outlook.applied.clone(),
             stop: stop.clone(),
         };
-        let ears =
-            Listener { cluster, listener, inputs: inputs.clone(), received: metrics.beats_received.clone(), stop };
+        let ears = Listener {
+            cluster,
+            listener,
+            net: config.net.clone(),
+            inputs: inputs.clone(),
+            received: metrics.beats_received.clone(),
+            stop,
+        };
         let judge = Judge {
             me: config.node,
             limits,

@@ -89,7 +89,7 @@ impl ControlPlane {
             metrics: metrics.clone(),
             stop: stop.clone(),
         };
-        let serving = server::serve(listeners.control, group.service(), service, stop.clone());
+        let serving = server::serve(listeners.control, config.net.clone(), group.service(), service, stop.clone());
         let registration = registration(&config);
         let life = (config.node, config.boot);
         let tasks = vec![
@@ -174,6 +174,7 @@ fn group_config(config: &ControlPlaneConfig) -> GroupConfig {
         engine: config.engine,
         timing: config.timing.group.clone(),
         on_disk_error: config.on_disk_error,
+        net: config.net.clone(),
         ..GroupConfig::new(config.cluster.clone(), config.node, voters, config.data_dir.clone())
     }
 }

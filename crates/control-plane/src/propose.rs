@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use symphony_cluster_state::{COMMAND_BYTES_MAX, Command, Reply, decode_outcome};
 use symphony_consensus::{ControlGroup, Leadership, ProposeError, ReadError};
+use symphony_net::{Expected, Role};
 use symphony_protocol::control as pb;
 use symphony_protocol::control::control_client::ControlClient;
 use symphony_types::NodeId;
@@ -78,10 +79,10 @@ impl Proposer {
             let endpoint = Endpoint::from_shared(format!("http://{}", addrs.control))
                 .map_err(|e| StartError::Config(format!("control address `{}` of {node}: {e}", addrs.control)))?
                 .connect_timeout(CONNECT_WITHIN)
-                .tcp_nodelay(true)
                 .http2_keep_alive_interval(KEEP_ALIVE)
                 .keep_alive_timeout(KEEP_ALIVE);
-            peers.insert(node, endpoint.connect_lazy());
+            let expected = Expected::named(Role::Scheduler, node.get().to_string());
+            peers.insert(node, config.net.channel(&endpoint, expected));
         }
         Ok(Self { cluster: config.cluster.as_str().into(), node: config.node, group, peers: Arc::new(peers) })
     }

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use symphony_cluster_state::COMMAND_BYTES_MAX;
 use symphony_consensus::RaftServer;
+use symphony_net::{Incoming, Net, Role};
 use symphony_protocol::control::control_server::ControlServer;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
-use tonic::transport::server::TcpIncoming;
 
+use crate::authorize::AuthorizeLayer;
 use crate::service::ControlService;
 
 /// Calls at a time on one connection; a process has a handful.
@@ -31,6 +32,7 @@ const VIEW_BYTES_MAX: usize = 64 << 20;
 /// Serves until stopped; calls under way are then given up with their connections.
 pub(crate) fn serve(
     listener: TcpListener,
+    net: Net,
     raft: RaftServer,
     control: ControlService,
     stop: CancellationToken,
@@ -43,8 +45,9 @@ pub(crate) fn serve(
         .http2_keepalive_timeout(Some(KEEP_ALIVE))
         .max_concurrent_streams(STREAMS_PER_CONNECTION_MAX)
         .http2_max_header_list_size(HEADER_BYTES_MAX)
+        .layer(AuthorizeLayer)
         .add_service(raft)
         .add_service(control);
-    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-    router.serve_with_incoming_shutdown(incoming, stop.cancelled_owned())
+    let incoming = Incoming::new(listener, net, "scheduler.control", &Role::ALL);
+    router.serve_with_incoming_shutdown(incoming.into_stream(), stop.cancelled_owned())
 }

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use symphony_net::{Connection, Incoming, PeerInfo, Role};
 use symphony_protocol::Frame;
 use symphony_protocol::data::{FromOwner, ResultBytes, ToOwner};
 use symphony_protocol::dispatch::EndReason;
-use symphony_transport::accept_link;
-use symphony_types::BootId;
-use tokio::net::{TcpListener, TcpStream};
+use symphony_transport::{ViewReceiver, link_over};
+use symphony_types::{BackendId, BootId};
 use tokio_util::sync::CancellationToken;
 
 use crate::ledger::Ledger;
@@ -23,38 +23,44 @@ pub(crate) struct DataServer {
     pub(crate) boot: BootId,
     pub(crate) table: Arc<RequestTable>,
     pub(crate) ledger: Arc<Ledger>,
+    /// Who is called what.
+    pub(crate) view: ViewReceiver,
 }
 
 impl DataServer {
     /// Accepts backends until cancelled.
-    pub(crate) async fn accept(self, listener: TcpListener, ended: CancellationToken) {
+    pub(crate) async fn accept(self, mut incoming: Incoming, ended: CancellationToken) {
         loop {
             let accepted = tokio::select! {
                 () = ended.cancelled() => return,
-                accepted = listener.accept() => accepted,
+                accepted = incoming.next() => accepted,
             };
-            match accepted {
-                Ok((stream, peer)) => {
-                    let (server, ended) = (self.clone(), ended.clone());
-                    tokio::spawn(async move {
-                        tokio::select! {
-                            () = ended.cancelled() => {}
-                            () = server.serve(stream, peer.to_string()) => {}
-                        }
-                    });
+            let Some(backend) = accepted else { return };
+            let (server, ended) = (self.clone(), ended.clone());
+            tokio::spawn(async move {
+                tokio::select! {
+                    () = ended.cancelled() => {}
+                    () = server.serve(backend) => {}
                 }
-                Err(error) => {
-                    tracing::warn!(%error, "cannot accept a backend");
-                    tokio::time::sleep(Duration::from_millis(10)).await;
-                }
-            }
+            });
         }
     }
 
-    async fn serve(self, stream: TcpStream, peer: String) {
-        let Ok((sender, mut receiver)) = accept_link::<FromOwner, ToOwner>(stream, peer.clone()) else { return };
+    /// Whether the peer is the backend it says. One that this frontend has not heard of yet asks again in a moment.
+    fn is(&self, connection: &PeerInfo, backend: BackendId) -> bool {
+        let view = self.view.borrow();
+        let name = view.backends.get(&backend).map_or("", |backend| backend.name.as_str());
+        connection.may_be(Role::Backend, name)
+    }
+
+    async fn serve(self, backend: Connection) {
+        let peer = backend.peer().clone();
+        let (sender, mut receiver) = link_over::<FromOwner, ToOwner>(backend);
         match tokio::time::timeout(HELLO_TIMEOUT, receiver.receive()).await {
-            Ok(Ok(Frame { message: ToOwner::Hello { frontend_boot, .. }, .. })) => {
+            Ok(Ok(Frame { message: ToOwner::Hello { backend, frontend_boot, .. }, .. })) => {
+                if !self.is(&peer, backend) {
+                    return tracing::warn!(%peer, %backend, "a backend presents another one's id, or an unknown one");
+                }
                 let _ = sender.send(FromOwner::Welcome { boot: self.boot });
                 if frontend_boot != self.boot {
                     return tracing::debug!(%peer, "backend asked for a former life");

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use symphony_config::FrontendConfig;
+use symphony_net::{Incoming, Net, Role};
 use symphony_protocol::control as pb;
 use symphony_protocol::dispatch::EndReason;
 use symphony_protocol::view::View;
@@ -57,6 +58,7 @@ struct Inner {
     statistics: Statistics,
     routes: RwLock<Arc<Routes>>,
     links: Mutex<HashMap<SubclusterId, UnboundedSender<Word>>>,
+    net: Net,
     view: ViewReceiver,
     draining: AtomicBool,
     ended: CancellationToken,
@@ -72,6 +74,7 @@ impl Frontend {
         config: &FrontendConfig,
         boot: BootId,
         data: TcpListener,
+        net: Net,
         control: &ControlClient,
         registry: &Registry,
     ) -> Result<Self, StartError> {
@@ -100,13 +103,16 @@ impl Frontend {
             statistics: Statistics::new(registry),
             routes: RwLock::default(),
             links: Mutex::default(),
+            net: net.clone(),
             view: view.clone(),
             draining: AtomicBool::new(false),
             ended: CancellationToken::new(),
         });
         metrics::register(registry, &inner.table, &inner.ledger);
-        let server = DataServer { boot, table: Arc::clone(&inner.table), ledger: Arc::clone(&inner.ledger) };
-        tokio::spawn(server.accept(data, inner.ended.clone()));
+        let server =
+            DataServer { boot, table: Arc::clone(&inner.table), ledger: Arc::clone(&inner.ledger), view: view.clone() };
+        let backends = Incoming::new(data, net.clone(), "frontend.data", &[Role::Backend]);
+        tokio::spawn(server.accept(backends, inner.ended.clone()));
         tokio::spawn(follow(Arc::clone(&inner), view));
         tracing::info!(frontend = %id, %boot, "registered");
         Ok(Self { inner })
@@ -156,6 +162,7 @@ impl Inner {
                 frontend: self.id,
                 boot: self.boot,
                 subcluster,
+                net: self.net.clone(),
                 view: self.view.clone(),
                 table: Arc::clone(&self.table),
                 ledger: Arc::clone(&self.ledger),

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use symphony_net::{Net, Role};
 use symphony_protocol::dispatch::{RequestHeader, SUBMIT_REQUESTS_MAX, ToFrontend, ToLeader};
 use symphony_protocol::view::View;
 use symphony_transport::{LinkReceiver, LinkSender, ViewReceiver, connect_link};
@@ -34,6 +35,7 @@ pub(crate) struct LeaderLink {
     pub(crate) frontend: FrontendId,
     pub(crate) boot: BootId,
     pub(crate) subcluster: SubclusterId,
+    pub(crate) net: Net,
     pub(crate) view: ViewReceiver,
     pub(crate) table: Arc<RequestTable>,
     pub(crate) ledger: Arc<Ledger>,
@@ -86,7 +88,9 @@ impl LeaderLink {
 
     async fn connect(&self, leader: &Leader) -> Result<(LinkSender<ToLeader>, LinkReceiver<ToFrontend>), String> {
         let (sender, mut receiver) =
-            connect_link::<ToLeader, ToFrontend>(&leader.0).await.map_err(|e| e.to_string())?;
+            connect_link::<ToLeader, ToFrontend>(&self.net, &leader.0, &Role::Scheduler.into())
+                .await
+                .map_err(|e| e.to_string())?;
         let hello =
             ToLeader::Hello { frontend: self.frontend, boot: self.boot, subcluster: self.subcluster, token: leader.1 };
         sender.send(hello).map_err(|e| e.to_string())?;

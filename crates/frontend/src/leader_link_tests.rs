@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use symphony_net::Net;
 use symphony_protocol::dispatch::{EndReason, RequestHeader, ToFrontend, ToLeader};
 use symphony_protocol::view::{NodeView, SubclusterView, View};
-use symphony_transport::{LinkReceiver, LinkSender, accept_link};
+use symphony_transport::{LinkReceiver, LinkSender, link_over};
 use symphony_types::{BootId, DropReason, FrontendId, ModelId, NodeId, SubclusterId, Token};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -65,6 +66,7 @@ impl Scene {
             frontend: FrontendId::new(2),
             boot: BootId::new(3),
             subcluster: SUBCLUSTER,
+            net: Net::plaintext(),
             view: view_receiver,
             table: Arc::clone(&table),
             ledger: Arc::clone(&ledger),
@@ -108,8 +110,8 @@ impl Leader {
 
     /// The next link to `listener`, which has said hello.
     async fn hears(listener: &TcpListener, token: Token) -> Self {
-        let (stream, peer) = soon(listener.accept()).await.unwrap();
-        let (sender, receiver) = accept_link(stream, peer.to_string()).unwrap();
+        let (stream, _) = soon(listener.accept()).await.unwrap();
+        let (sender, receiver) = link_over(Net::plaintext().accept(stream, &[]).await.unwrap());
         let mut leader = Self { sender, receiver };
         let hello = leader.next().await;
         assert!(matches!(hello, ToLeader::Hello { token: named, .. } if named == token), "{hello:?}");

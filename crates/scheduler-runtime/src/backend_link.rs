@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use symphony_net::{Expected, Net, Role};
 use symphony_protocol::execute::{FromBackend, Refusal, SealedGpu, ToBackend};
 use symphony_transport::{LinkReceiver, LinkSender, connect_link};
 use symphony_types::{BackendId, BootId, GpuId, Nanos, RequestId, SubclusterId, Token};
@@ -50,7 +51,9 @@ pub(crate) struct BackendLink {
     pub(crate) subcluster: SubclusterId,
     pub(crate) backend: BackendId,
     pub(crate) boot: BootId,
+    pub(crate) net: Net,
     pub(crate) addr: String,
+    pub(crate) name: String,
     pub(crate) gpus: Vec<LinkedGpu>,
     pub(crate) workers: Arc<Workers>,
     pub(crate) events: mpsc::UnboundedSender<LinkEvent>,
@@ -88,8 +91,9 @@ impl BackendLink {
     /// Keeps the link up until the task is aborted or the leader is fenced.
     pub(crate) async fn run(mut self) {
         let mut last_seen = Instant::now();
+        let expected = Expected::named(Role::Backend, &self.name);
         loop {
-            let connected = connect_link::<ToBackend, FromBackend>(&self.addr).await;
+            let connected = connect_link::<ToBackend, FromBackend>(&self.net, &self.addr, &expected).await;
             let end = match connected {
                 Ok((sender, receiver)) => self.serve(sender, receiver, &mut last_seen).await,
                 Err(error) => End::Lost(error.to_string()),

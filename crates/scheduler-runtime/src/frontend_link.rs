@@ -3,10 +3,12 @@
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use symphony_net::{Connection, Incoming, PeerInfo, Role};
 use symphony_protocol::dispatch::{EndReason, RequestHeader, ToFrontend, ToLeader};
-use symphony_transport::{LinkReceiver, LinkSender, accept_link};
-use symphony_types::{DropReason, SubclusterId, Token};
-use tokio::net::{TcpListener, TcpStream};
+use symphony_protocol::view::View;
+use symphony_transport::{LinkReceiver, LinkSender, link_over};
+use symphony_types::{DropReason, FrontendId, SubclusterId, Token};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::messages::{ModelMessage, Peer};
@@ -19,26 +21,32 @@ pub(crate) type Led = Arc<RwLock<HashMap<SubclusterId, Arc<LedSubcluster>>>>;
 const HELLO_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// Accepts frontends until cancelled.
-pub(crate) async fn accept_frontends(listener: TcpListener, led: Led, ended: CancellationToken) {
+pub(crate) async fn accept_frontends(
+    mut incoming: Incoming,
+    view: watch::Receiver<Arc<View>>,
+    led: Led,
+    ended: CancellationToken,
+) {
     loop {
         tokio::select! {
             () = ended.cancelled() => return,
-            accepted = listener.accept() => match accepted {
-                Ok((stream, peer)) => {
-                    tokio::spawn(serve(stream, peer.to_string(), Arc::clone(&led)));
-                }
-                Err(error) => {
-                    // Out of descriptors, most likely: a pause lets some close.
-                    tracing::warn!(%error, "cannot accept a frontend");
-                    tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-                }
+            accepted = incoming.next() => match accepted {
+                Some(frontend) => drop(tokio::spawn(serve(frontend, view.clone(), Arc::clone(&led)))),
+                None => return,
             },
         }
     }
 }
 
-async fn serve(stream: TcpStream, peer: String, led: Led) {
-    let Ok((sender, mut receiver)) = accept_link::<ToFrontend, ToLeader>(stream, peer.clone()) else { return };
+/// Whether the peer is the frontend it says. One that this replica has not heard of yet asks again in a moment.
+fn is(peer: &PeerInfo, view: &View, frontend: FrontendId) -> bool {
+    let name = view.frontends.get(&frontend).map_or("", |frontend| frontend.name.as_str());
+    peer.may_be(Role::Frontend, name)
+}
+
+async fn serve(connection: Connection, view: watch::Receiver<Arc<View>>, led: Led) {
+    let peer = connection.peer().clone();
+    let (sender, mut receiver) = link_over::<ToFrontend, ToLeader>(connection);
     let hello = match tokio::time::timeout(HELLO_TIMEOUT, receiver.receive()).await {
         Ok(Ok(frame)) => frame.message,
         Ok(Err(error)) => return tracing::debug!(%error, "dispatch link refused"),
@@ -47,6 +55,9 @@ async fn serve(stream: TcpStream, peer: String, led: Led) {
     let ToLeader::Hello { frontend, boot, subcluster, token } = hello else {
         return tracing::debug!(%peer, "dispatch link did not begin with hello");
     };
+    if !is(&peer, &view.borrow(), frontend) {
+        return tracing::warn!(%peer, %frontend, "a frontend presents another one's id, or an unknown one");
+    }
     let lead = led.read().unwrap_or_else(PoisonError::into_inner).get(&subcluster).cloned();
     let Some(lead) = lead.filter(|lead| lead.token == token && !lead.ended.is_cancelled()) else {
         let known = led.read().unwrap_or_else(PoisonError::into_inner).get(&subcluster).map(|l| l.token);

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
 
 use symphony_explain::{Explanation, Question};
+use symphony_net::{Incoming, Role};
 use symphony_protocol::view::View;
 use symphony_types::{BackendId, BootId, SubclusterId, Token};
 use tokio::net::TcpListener;
@@ -48,7 +49,8 @@ impl Runtime {
     ) -> Self {
         let led = Led::default();
         let ended = CancellationToken::new();
-        tokio::spawn(accept_frontends(listener, Arc::clone(&led), ended.clone()));
+        let frontends = Incoming::new(listener, config.net.clone(), "scheduler.dispatch", &[Role::Frontend]);
+        tokio::spawn(accept_frontends(frontends, view.clone(), Arc::clone(&led), ended.clone()));
         let names = view.clone();
         tokio::spawn(follow(config, view, down, Arc::clone(&led), ended.clone()));
         Self { led, view: names, ended }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, PoisonError};
 
+use symphony_net::Net;
 use symphony_protocol::view::{BackendView, ModelView, View};
 use symphony_scheduler::{Delays, ModelQueueConfig, Policy};
 use symphony_tape::TapeOrigin;
@@ -29,6 +30,8 @@ pub struct LeadConfig {
     pub node: NodeId,
     /// Its life.
     pub boot: BootId,
+    /// How backends are reached, and who may call.
+    pub net: Net,
     /// Delays on the way to the GPU and back.
     pub delays: Delays,
     /// Model threads beside the rank thread; 0 runs everything on one thread.
@@ -222,7 +225,9 @@ impl Lead {
             subcluster: self.id,
             backend: id,
             boot: backend.boot,
+            net: self.config.net.clone(),
             addr: backend.exec_addr.clone(),
+            name: backend.name.clone(),
             gpus: gpus.clone(),
             workers: Arc::clone(&self.workers),
             events: events.clone(),

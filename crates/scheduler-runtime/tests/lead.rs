@@ -5,6 +5,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use symphony_net::{Net, Role};
 use symphony_protocol::dispatch::{EndReason, RequestHeader, ToFrontend, ToLeader};
 use symphony_protocol::execute::{Done, Execute, FromBackend, Refusal, SealedGpu, ToBackend};
 use symphony_protocol::view::{
@@ -12,7 +13,7 @@ use symphony_protocol::view::{
 };
 use symphony_scheduler::Delays;
 use symphony_scheduler_runtime::{LeadConfig, Runtime, ThreadPolicy};
-use symphony_transport::{LinkReceiver, LinkSender, accept_link, connect_link};
+use symphony_transport::{LinkReceiver, LinkSender, connect_link, link_over};
 use symphony_types::{
     BackendId, BootId, FailReason, FrontendId, GpuId, LatencyProfile, ModelId, Nanos, NodeId, RequestId, Signature,
     SubclusterId, Token,
@@ -106,6 +107,7 @@ impl Scene {
         let config = LeadConfig {
             node: NODE,
             boot: NODE_BOOT,
+            net: Net::plaintext(),
             delays: Delays::default(),
             model_threads: 1,
             threads: ThreadPolicy::default(),
@@ -126,8 +128,8 @@ impl Scene {
 
     /// The leader's next link to the backend, with the seal asked for and not answered.
     async fn asked_to_seal(&self) -> Backend {
-        let (stream, peer) = soon("link of the leader", self.backends.accept()).await.unwrap();
-        let (sender, receiver) = accept_link(stream, peer.to_string()).unwrap();
+        let (stream, _) = soon("link of the leader", self.backends.accept()).await.unwrap();
+        let (sender, receiver) = link_over(Net::plaintext().accept(stream, &[]).await.unwrap());
         let mut backend = Backend { sender, receiver };
         assert!(matches!(backend.next().await, ToBackend::Hello { node: NODE, boot: NODE_BOOT }));
         let ToBackend::Seal { subcluster: SUBCLUSTER, gpus } = backend.next().await else { panic!("no seal") };
@@ -145,7 +147,10 @@ impl Scene {
         // The lead begins a moment after the view says so: a leader is asked until it welcomes.
         soon("welcome", async {
             loop {
-                let (sender, mut receiver) = connect_link::<ToLeader, ToFrontend>(&self.dispatch).await.unwrap();
+                let (sender, mut receiver) =
+                    connect_link::<ToLeader, ToFrontend>(&Net::plaintext(), &self.dispatch, &Role::Scheduler.into())
+                        .await
+                        .unwrap();
                 let (frontend, boot, subcluster) = (FRONTEND, FRONTEND_BOOT, SUBCLUSTER);
                 sender.send(ToLeader::Hello { frontend, boot, subcluster, token: TOKEN }).unwrap();
                 match receiver.receive().await.unwrap().message {

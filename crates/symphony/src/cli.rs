@@ -1,8 +1,13 @@
 //! The command line.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use symphony_net::{CredentialFiles, Credentials, Net, Role};
+use symphony_transport::ControlClient;
+
+use crate::exit::bad_input;
 
 /// Serves many DNN models on GPU clusters under latency SLOs.
 #[derive(Debug, Parser)]
@@ -24,6 +29,9 @@ pub(crate) enum Command {
     Frontend(NodeArgs),
     /// Run one backend.
     Backend(NodeArgs),
+    /// Make the certificates by which processes and people know each other.
+    #[command(subcommand)]
+    Certs(CertsCommand),
     /// Load, unload or generate models.
     #[command(subcommand)]
     Model(ModelCommand),
@@ -51,6 +59,9 @@ pub(crate) struct NodeArgs {
     /// Override a key, for example --set scheduler.id=2; repeatable. Stronger than file and environment.
     #[arg(long = "set", value_name = "SECTION.KEY=VALUE")]
     pub(crate) set: Vec<String>,
+    /// Plaintext, on loopback only: short for --set security.insecure_dev=true.
+    #[arg(long)]
+    pub(crate) insecure_dev: bool,
     /// Print the whole configuration as it would be used, and exit.
     #[arg(long)]
     pub(crate) dump_config: bool,
@@ -100,7 +111,59 @@ pub(crate) enum Output {
     Json,
 }
 
-/// Where the cluster is.
+/// The operator that `symphony up` makes a certificate for, and that tools are if nothing else is said.
+pub(crate) const OPERATOR: (Role, &str) = (Role::Operator, "admin");
+
+/// Where `symphony up` keeps certificates if nothing else is said.
+const PKI_OF_UP: &str = "symphony-up/pki";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum CertsCommand {
+    /// Make a certificate authority: ca.pem and ca.key.
+    Authority {
+        /// Folder to write to; made if it is not there.
+        #[arg(long, value_name = "DIR")]
+        dir: PathBuf,
+        /// The cluster's name, as in cluster.name.
+        #[arg(long = "cluster-name", value_name = "NAME", default_value = "symphony")]
+        cluster: String,
+    },
+    /// Make a key and a certificate: ROLE-NAME.key and ROLE-NAME.pem beside the authority's.
+    Issue(CertsIssueArgs),
+    /// Say whose a certificate is and when it expires, and check that the key is its own.
+    Show {
+        /// The certificate.
+        #[arg(value_name = "CERT")]
+        cert: PathBuf,
+        /// Its key.
+        #[arg(value_name = "KEY")]
+        key: PathBuf,
+        /// The authority's certificate.
+        #[arg(value_name = "CA")]
+        ca: PathBuf,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CertsIssueArgs {
+    /// Folder of the authority.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// The cluster's name, as in cluster.name.
+    #[arg(long, value_name = "NAME", default_value = "symphony")]
+    pub(crate) cluster_name: String,
+    /// scheduler, backend or frontend for a node; operator or viewer for people and their programs.
+    #[arg(long)]
+    pub(crate) role: Role,
+    /// The node's name; a scheduler's is its id, as in scheduler.id.
+    #[arg(long)]
+    pub(crate) name: String,
+    /// Days until it expires.
+    #[arg(long, default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=3650))]
+    pub(crate) days: u32,
+}
+
+/// Where the cluster is, and who asks.
 #[derive(Debug, Args)]
 pub(crate) struct ClusterArgs {
     /// Control addresses of the scheduler replicas; any that answers will do.
@@ -112,6 +175,39 @@ pub(crate) struct ClusterArgs {
         default_value = "127.0.0.1:7001,127.0.0.1:7011,127.0.0.1:7021"
     )]
     pub(crate) cluster: Vec<String>,
+    /// Folder with ca.pem and the caller's certificate; symphony-up/pki, where `symphony up` makes them, if it is there.
+    #[arg(long, env = "SYMPHONY_PKI", value_name = "DIR")]
+    pub(crate) pki: Option<PathBuf>,
+    /// Who asks: the name of the certificate's file, without .pem.
+    #[arg(long, env = "SYMPHONY_IDENTITY", value_name = "ROLE-NAME", default_value = "operator-admin")]
+    pub(crate) identity: String,
+    /// Talk plaintext, to a cluster that does.
+    #[arg(long, env = "SYMPHONY_INSECURE_DEV", conflicts_with = "pki")]
+    pub(crate) insecure_dev: bool,
+}
+
+impl ClusterArgs {
+    /// How to talk to the cluster.
+    pub(crate) fn net(&self) -> anyhow::Result<Net> {
+        if self.insecure_dev {
+            return Ok(Net::plaintext());
+        }
+        let up = Path::new(PKI_OF_UP);
+        let dir = self.pki.as_deref().or_else(|| up.is_dir().then_some(up)).ok_or_else(|| {
+            bad_input(
+                "no certificates: give their folder with --pki or SYMPHONY_PKI (`symphony up` prints it, `symphony certs` \
+                 makes them), or --insecure-dev for a cluster without any",
+            )
+        })?;
+        let file = |extension: &str| dir.join(format!("{}.{extension}", self.identity));
+        let files = CredentialFiles { ca: dir.join("ca.pem"), cert: file("pem"), key: file("key") };
+        Ok(Net::secured(Arc::new(Credentials::load(files).map_err(bad_input)?)))
+    }
+
+    /// The cluster's control surface.
+    pub(crate) fn control(&self) -> anyhow::Result<ControlClient> {
+        ControlClient::new(&self.net()?, &self.cluster).map_err(bad_input)
+    }
 }
 
 #[derive(Debug, Subcommand)]

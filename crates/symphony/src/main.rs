@@ -42,6 +42,7 @@ fn main() -> ExitCode {
             Command::Backend(args) => node::backend::run(&args).await,
             Command::Up(args) => local::up::run(&args).await,
             Command::Demo(args) => local::demo::run(&args).await,
+            Command::Certs(command) => tools::certs::run(command),
             Command::Model(command) => tools::model::run(command).await,
             Command::Get(args) => tools::get::run(&args).await,
             Command::Explain(args) => tools::explain::run(&args).await,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use symphony_net::{Net, Role};
 use symphony_protocol::control::control_client::ControlClient as Grpc;
 use symphony_protocol::control::{self as pb, WatchRequest};
 use symphony_protocol::view::{View, ViewError};
@@ -68,7 +69,7 @@ impl ControlClient {
     ///
     /// # Errors
     /// If there is no address or one cannot be parsed.
-    pub fn new(addrs: &[String]) -> Result<Self, ControlError> {
+    pub fn new(net: &Net, addrs: &[String]) -> Result<Self, ControlError> {
         if addrs.is_empty() {
             return Err(ControlError::NoAddress);
         }
@@ -77,10 +78,9 @@ impl ControlClient {
             let endpoint = Endpoint::from_shared(format!("http://{addr}"))
                 .map_err(|e| ControlError::Address { addr: addr.clone(), reason: e.to_string() })?
                 .connect_timeout(crate::CONNECT_TIMEOUT)
-                .tcp_nodelay(true)
                 .http2_keep_alive_interval(KEEP_ALIVE)
                 .keep_alive_while_idle(true);
-            replicas.push((addr.clone(), endpoint.connect_lazy()));
+            replicas.push((addr.clone(), net.channel(&endpoint, Role::Scheduler.into())));
         }
         Ok(Self { replicas: Arc::new(replicas) })
     }

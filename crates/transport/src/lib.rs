@@ -8,7 +8,7 @@ mod tcp_payloads;
 
 pub use control_client::{CONTROL_CALL_TIMEOUT, ControlClient, ControlError, ViewReceiver};
 pub use link::{
-    CONNECT_TIMEOUT, LINK_FRAMES_MAX, LinkError, LinkReceiver, LinkSender, SendError, accept_link, connect_link,
+    CONNECT_TIMEOUT, LINK_FRAMES_MAX, LinkError, LinkReceiver, LinkSender, SendError, connect_link, link_over,
 };
 pub use local_link::{LocalReceiver, local_link};
 pub use payload::{PayloadTransport, Payloads, ResultToOwner};

@@ -1,4 +1,4 @@
-//! A link: one TCP connection that carries frames of one message type each way.
+//! A link: one connection that carries frames of one message type each way.
 //!
 //! Writing never waits: frames go into a bounded queue, and a task of the link's own writes everything that has
 //! gathered with one system call (coalescing). A full queue means that the peer has stopped reading; the sender is told
@@ -9,10 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
+use symphony_net::{Connection, Expected, Net, PeerInfo, ReadHalf, WriteHalf};
 use symphony_protocol::{FRAME_HEADER_BYTES, Frame, FrameError, FrameHeader, Message};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{Notify, mpsc};
 
 /// Frames that may wait for the writer of a link. At a hundred thousand frames per second this is 80 ms of them.
@@ -119,20 +118,21 @@ impl<M: Message + Send + 'static> LinkSender<M> {
 /// The reading end.
 #[derive(Debug)]
 pub struct LinkReceiver<M> {
-    stream: BufReader<OwnedReadHalf>,
+    stream: BufReader<ReadHalf>,
     /// What has arrived of the header, or of the body once `header` is known. It lives here and not in the future of
     /// [`LinkReceiver::receive`], so that a receive given up half-way loses nothing.
     partial: BytesMut,
     header: Option<FrameHeader>,
     peer: String,
+    info: PeerInfo,
     message: PhantomData<M>,
 }
 
 impl<M: Message> LinkReceiver<M> {
-    /// The other end's address.
+    /// Who is at the other end.
     #[must_use]
-    pub fn peer(&self) -> &str {
-        &self.peer
+    pub const fn peer(&self) -> &PeerInfo {
+        &self.info
     }
 
     /// Waits for the next frame. Cancel-safe: dropped before it is done, it goes on where it was when called again, so
@@ -178,44 +178,46 @@ impl<M: Message> LinkReceiver<M> {
     }
 }
 
-/// Opens a link to `addr` (`host:port`).
+/// Opens a link to `addr` (`host:port`), where `expected` must answer.
 ///
 /// # Errors
-/// If no connection is made within [`CONNECT_TIMEOUT`].
-pub async fn connect_link<Out, In>(addr: &str) -> Result<(LinkSender<Out>, LinkReceiver<In>), LinkError>
+/// If no connection is made within [`CONNECT_TIMEOUT`], or somebody else answers.
+pub async fn connect_link<Out, In>(
+    net: &Net,
+    addr: &str,
+    expected: &Expected,
+) -> Result<(LinkSender<Out>, LinkReceiver<In>), LinkError>
 where
     Out: Message + Send + 'static,
     In: Message,
 {
-    let stream = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(addr))
+    let connection = tokio::time::timeout(CONNECT_TIMEOUT, net.dial(addr, expected))
         .await
         .map_err(|_| LinkError::ConnectTimeout { peer: addr.to_owned() })?
         .map_err(|source| LinkError::Io { peer: addr.to_owned(), source })?;
-    accept_link(stream, addr.to_owned())
+    Ok(link_over(connection))
 }
 
-/// Makes a link of an accepted connection.
-///
-/// # Errors
-/// If the socket cannot be configured.
-pub fn accept_link<Out, In>(stream: TcpStream, peer: String) -> Result<(LinkSender<Out>, LinkReceiver<In>), LinkError>
+/// Makes a link of a connection. Must be called inside a tokio runtime.
+pub fn link_over<Out, In>(connection: Connection) -> (LinkSender<Out>, LinkReceiver<In>)
 where
     Out: Message + Send + 'static,
     In: Message,
 {
-    stream.set_nodelay(true).map_err(|source| LinkError::Io { peer: peer.clone(), source })?;
-    let (read, write) = stream.into_split();
+    let info = connection.peer().clone();
+    let peer = info.to_string();
+    let (read, write) = connection.into_split();
     let (queue, frames) = mpsc::channel(LINK_FRAMES_MAX);
     let close = Arc::new(Notify::new());
     tokio::spawn(write_frames(write, frames, Arc::clone(&close), peer.clone()));
     let stream = BufReader::with_capacity(READ_BUFFER_BYTES, read);
-    let receiver = LinkReceiver { stream, partial: BytesMut::new(), header: None, peer, message: PhantomData };
-    Ok((LinkSender { queue, close }, receiver))
+    let receiver = LinkReceiver { stream, partial: BytesMut::new(), header: None, peer, info, message: PhantomData };
+    (LinkSender { queue, close }, receiver)
 }
 
 /// Writes what gathers; ends with the last sender, or with the connection.
 async fn write_frames<M: Message>(
-    mut stream: OwnedWriteHalf,
+    mut stream: WriteHalf,
     mut frames: mpsc::Receiver<(M, Vec<Bytes>)>,
     close: Arc<Notify>,
     peer: String,
@@ -235,7 +237,13 @@ async fn write_frames<M: Message>(
             }
             next = if bytes.len() < COALESCE_BYTES { frames.try_recv().ok() } else { None };
         }
-        if let Err(error) = stream.write_all(&bytes).await {
+        // Encrypted records may stay behind until they are flushed.
+        if let Err(error) = async {
+            stream.write_all(&bytes).await?;
+            stream.flush().await
+        }
+        .await
+        {
             tracing::debug!(%peer, %error, "link ended while writing");
             return;
         }
@@ -246,23 +254,27 @@ async fn write_frames<M: Message>(
 
 #[cfg(test)]
 mod tests {
+    use symphony_net::{Incoming, Role};
     use symphony_protocol::dispatch::{ToFrontend, ToLeader};
     use symphony_types::Token;
     use tokio::net::TcpListener;
 
     use super::*;
 
-    async fn pair() -> ((LinkSender<ToLeader>, LinkReceiver<ToFrontend>), TcpStream) {
+    async fn pair() -> ((LinkSender<ToLeader>, LinkReceiver<ToFrontend>), Connection) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap().to_string();
-        let (client, accepted) = tokio::join!(connect_link(&addr), listener.accept());
-        (client.unwrap(), accepted.unwrap().0)
+        let mut incoming = Incoming::new(listener, Net::plaintext(), "test", &Role::ALL);
+        let scheduler = Role::Scheduler.into();
+        let net = Net::plaintext();
+        let (client, accepted) = tokio::join!(connect_link(&net, &addr, &scheduler), incoming.next());
+        (client.unwrap(), accepted.unwrap())
     }
 
     #[tokio::test]
     async fn frames_arrive_in_order_with_their_tails() {
         let ((sender, _receiver), stream) = pair().await;
-        let (_back, mut receiver) = accept_link::<ToFrontend, ToLeader>(stream, "client".into()).unwrap();
+        let (_back, mut receiver) = link_over::<ToFrontend, ToLeader>(stream);
         for sequence in 0..1000 {
             let tail = vec![Bytes::from(vec![7; sequence])];
             sender.send_with(ToLeader::Cancel { requests: vec![(sequence as u64, 0)] }, tail).unwrap();
@@ -322,7 +334,7 @@ mod tests {
     #[tokio::test]
     async fn a_closed_link_ends_for_all_its_senders_after_what_was_sent() {
         let ((sender, _receiver), stream) = pair().await;
-        let (_back, mut receiver) = accept_link::<ToFrontend, ToLeader>(stream, "client".into()).unwrap();
+        let (_back, mut receiver) = link_over::<ToFrontend, ToLeader>(stream);
         let other = sender.clone();
         sender.send(ToLeader::Cancel { requests: vec![(1, 0)] }).unwrap();
         sender.close();
@@ -342,7 +354,7 @@ mod tests {
     #[tokio::test]
     async fn a_message_of_another_link_is_refused() {
         let ((_sender, mut receiver), stream) = pair().await;
-        let (wrong, _) = accept_link::<ToLeader, ToFrontend>(stream, "client".into()).unwrap();
+        let (wrong, _) = link_over::<ToLeader, ToFrontend>(stream);
         wrong.send(ToLeader::Submit { token: Token::new(1), requests: vec![] }).unwrap();
         let error = receiver.receive().await.unwrap_err().to_string();
         assert!(error.contains("wrong port or wrong peer"), "{error}");
@@ -351,7 +363,10 @@ mod tests {
     #[tokio::test]
     async fn nobody_listening_is_an_error_that_names_the_peer() {
         let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string();
-        let error = connect_link::<ToLeader, ToFrontend>(&free).await.unwrap_err().to_string();
+        let error = connect_link::<ToLeader, ToFrontend>(&Net::plaintext(), &free, &Role::Scheduler.into())
+            .await
+            .unwrap_err()
+            .to_string();
         assert!(error.contains(&free), "{error}");
     }
 }

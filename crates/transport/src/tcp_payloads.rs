@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use symphony_net::{Expected, Net, Role};
 use symphony_protocol::FRAME_BYTES_MAX;
 use symphony_protocol::data::{FromOwner, ToOwner};
-use symphony_protocol::view::View;
+use symphony_protocol::view::{FrontendView, View};
 use symphony_types::{BackendId, BootId, FrontendId};
 use tokio::sync::{oneshot, watch};
 
@@ -50,6 +51,7 @@ struct ReadUnderWay<'a> {
 pub struct TcpPayloads {
     backend: BackendId,
     boot: BootId,
+    net: Net,
     view: watch::Receiver<Arc<View>>,
     links: Arc<Mutex<HashMap<Owner, LinkSlot>>>,
     reads: Arc<std::sync::atomic::AtomicU64>,
@@ -58,8 +60,8 @@ pub struct TcpPayloads {
 impl TcpPayloads {
     /// For the backend of that id and life. Must be used inside a tokio runtime.
     #[must_use]
-    pub fn new(backend: BackendId, boot: BootId, view: watch::Receiver<Arc<View>>) -> Self {
-        Self { backend, boot, view, links: Arc::default(), reads: Arc::default() }
+    pub fn new(backend: BackendId, boot: BootId, net: Net, view: watch::Receiver<Arc<View>>) -> Self {
+        Self { backend, boot, net, view, links: Arc::default(), reads: Arc::default() }
     }
 
     /// The link to an owner, opened if there is none. None if the owner is not in the view or cannot be reached.
@@ -70,8 +72,9 @@ impl TcpPayloads {
             return Some(link.clone());
         }
         *slot = None;
-        let addr = address_of(&self.view.borrow(), owner)?.to_owned();
-        let (sender, receiver) = match connect_link::<ToOwner, FromOwner>(&addr).await {
+        let (addr, frontend) = frontend_of(&self.view.borrow(), owner)
+            .map(|frontend| (frontend.data_addr.clone(), Expected::named(Role::Frontend, &frontend.name)))?;
+        let (sender, receiver) = match connect_link::<ToOwner, FromOwner>(&self.net, &addr, &frontend).await {
             Ok(link) => link,
             Err(error) => {
                 tracing::warn!(frontend = %owner.0, %error, "no data link");
@@ -90,8 +93,8 @@ impl TcpPayloads {
         let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
         if !links.contains_key(&owner) {
             // A frontend that has restarted is another owner: what led to its former life is let go.
-            links.retain(|&other, _| address_of(&view, other).is_some());
-            address_of(&view, owner)?;
+            links.retain(|&other, _| frontend_of(&view, other).is_some());
+            frontend_of(&view, owner)?;
         }
         Some(Arc::clone(links.entry(owner).or_default()))
     }
@@ -133,9 +136,9 @@ impl Drop for ReadUnderWay<'_> {
     }
 }
 
-/// The data address of that life of a frontend.
-fn address_of(view: &View, owner: Owner) -> Option<&str> {
-    view.frontends.get(&owner.0).filter(|f| f.boot == owner.1).map(|f| f.data_addr.as_str())
+/// That life of a frontend, if it is in the view.
+fn frontend_of(view: &View, owner: Owner) -> Option<&FrontendView> {
+    view.frontends.get(&owner.0).filter(|f| f.boot == owner.1)
 }
 
 /// Hands answers to the reads that wait for them, until the link ends.
@@ -205,11 +208,10 @@ impl PayloadTransport for TcpPayloads {
 mod tests {
     use bytes::Bytes;
     use symphony_protocol::data::{RequestResult, ResultBytes};
-    use symphony_protocol::view::FrontendView;
     use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
     use super::*;
-    use crate::accept_link;
+    use crate::link_over;
 
     const BOOT: BootId = BootId::new(4);
 
@@ -222,7 +224,7 @@ mod tests {
         };
         let frontends = (1..).map(FrontendId::new).zip(addrs.iter().map(frontend)).collect();
         let (sender, view) = watch::channel(Arc::new(View { frontends, ..View::default() }));
-        (TcpPayloads::new(BackendId::new(1), BootId::new(2), view), sender)
+        (TcpPayloads::new(BackendId::new(1), BootId::new(2), Net::plaintext(), view), sender)
     }
 
     async fn listener() -> (TcpListener, std::net::SocketAddr) {
@@ -233,7 +235,8 @@ mod tests {
 
     /// Answers every read with `payload` for each request; ends with the link.
     async fn own(stream: TcpStream, payload: Bytes) {
-        let (sender, mut receiver) = accept_link::<FromOwner, ToOwner>(stream, "backend".into()).unwrap();
+        let connection = Net::plaintext().accept(stream, &[]).await.unwrap();
+        let (sender, mut receiver) = link_over::<FromOwner, ToOwner>(connection);
         while let Ok(frame) = receiver.receive().await {
             if let ToOwner::Read { read, sequences } = frame.message {
                 let lengths = vec![Some(payload.len() as u32); sequences.len()];

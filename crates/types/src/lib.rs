@@ -5,6 +5,7 @@
 
 mod id;
 mod invariant;
+mod name;
 mod outcome;
 mod profile;
 mod tensor;
@@ -14,6 +15,7 @@ pub use id::{
     BackendId, BootId, Epoch, FrontendId, GpuId, ModelId, NoRequestId, NodeId, RequestId, SubclusterId, Token,
 };
 pub use invariant::Invariant;
+pub use name::{NAME_BYTES_MAX, is_name};
 pub use outcome::{DropReason, FailReason, Outcome};
 pub use profile::{LatencyProfile, PROFILE_BATCH_MAX, ProfileError};
 pub use tensor::{DataType, Signature, TensorSpec, UnknownDataType};

@@ -20,7 +20,7 @@ pub(crate) enum Layer {
 }
 
 /// Every package of the workspace, without its prefix.
-const PACKAGES: [(&str, Layer); 29] = [
+const PACKAGES: [(&str, Layer); 30] = [
     ("types", Layer::Types),
     ("scheduler", Layer::Core),
     ("explain", Layer::Core),
@@ -30,6 +30,7 @@ const PACKAGES: [(&str, Layer); 29] = [
     ("simulator", Layer::Core),
     ("tape", Layer::Core),
     ("protocol", Layer::Edge),
+    ("net", Layer::Edge),
     ("transport", Layer::Edge),
     ("transport-rdma", Layer::Edge),
     ("executor", Layer::Edge),

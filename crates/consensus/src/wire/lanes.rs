@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use openraft::{BasicNode, RaftNetworkFactory};
+use symphony_net::{Expected, Net, Role};
 use tonic::transport::{Channel, Endpoint};
 
 use super::gate::Gate;
@@ -35,14 +36,15 @@ type Lane = (u64, String, Traffic);
 #[derive(Debug, Clone)]
 pub(crate) struct Lanes {
     me: Addressing,
+    net: Net,
     timing: Timing,
     gate: Arc<Gate>,
     channels: Arc<Mutex<HashMap<Lane, Channel>>>,
 }
 
 impl Lanes {
-    pub(crate) fn new(me: Addressing, timing: Timing, gate: Arc<Gate>) -> Self {
-        Self { me, timing, gate, channels: Arc::new(Mutex::new(HashMap::new())) }
+    pub(crate) fn new(me: Addressing, net: Net, timing: Timing, gate: Arc<Gate>) -> Self {
+        Self { me, net, timing, gate, channels: Arc::new(Mutex::new(HashMap::new())) }
     }
 
     fn peer(&self, target: u64, node: &BasicNode, traffic: Traffic) -> Peer {
@@ -58,7 +60,9 @@ impl Lanes {
         }
         // A member that moved leaves its old connection behind; it goes with the new one's arrival.
         channels.retain(|(node, _, lane), _| (*node, *lane) != (target, traffic));
-        let channel = endpoint(address, &self.timing, traffic)?.connect_lazy();
+        let channel = self
+            .net
+            .channel(&endpoint(address, &self.timing, traffic)?, Expected::named(Role::Scheduler, target.to_string()));
         channels.insert(key, channel.clone());
         Ok(channel)
     }
@@ -75,7 +79,6 @@ fn endpoint(address: &str, timing: &Timing, traffic: Traffic) -> Result<Endpoint
     Ok(endpoint
         .connect_timeout(timing.connect_timeout)
         .timeout(deadline)
-        .tcp_nodelay(true)
         .http2_keep_alive_interval(timing.keep_alive_interval)
         .keep_alive_timeout(timing.keep_alive_timeout)
         .keep_alive_while_idle(true))

@@ -8,6 +8,7 @@ use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, TransferLeaderError, TransferLeaderRequest, VoteRequest, VoteResponse,
 };
 use openraft::{Raft, Snapshot};
+use symphony_net::{PeerInfo, Role};
 use tonic::{Request, Response, Status, Streaming};
 
 use super::codec::{self, Malformed};
@@ -46,7 +47,7 @@ impl RaftService {
     }
 
     /// Only this cluster's members may speak, and only to whom they mean.
-    fn admit(&self, envelope: Option<pb::RaftEnvelope>) -> Result<u64, Status> {
+    fn admit(&self, peer: &PeerInfo, envelope: Option<pb::RaftEnvelope>) -> Result<u64, Status> {
         let envelope = envelope.ok_or_else(|| refuse(Malformed::Missing("envelope")))?;
         if envelope.cluster != self.me.cluster {
             return Err(Status::failed_precondition(format!(
@@ -60,11 +61,16 @@ impl RaftService {
                 envelope.to, self.me.node, envelope.from
             )));
         }
+        if !peer.may_be(Role::Scheduler, &envelope.from.to_string()) {
+            return Err(Status::permission_denied(format!("{peer} speaks for node {}", envelope.from)));
+        }
         Ok(envelope.from)
     }
 
-    fn vote_request(&self, request: pb::RaftVoteRequest) -> Result<VoteRequest<TypeConfig>, Status> {
-        let from = self.admit(request.envelope)?;
+    fn vote_request(&self, request: Request<pb::RaftVoteRequest>) -> Result<VoteRequest<TypeConfig>, Status> {
+        let peer = PeerInfo::of(&request)?;
+        let request = request.into_inner();
+        let from = self.admit(&peer, request.envelope)?;
         let vote = codec::ballot_of(request.vote, false).map_err(refuse)?;
         speaks_for_itself(from, vote)?;
         let last_log = request.last_log.map(|id| Position::from(id).into());
@@ -98,8 +104,9 @@ impl pb::raft_server::Raft for RaftService {
         request: Request<pb::RaftAppendRequest>,
     ) -> Result<Response<pb::RaftAppendResponse>, Status> {
         use pb::raft_append_response::Outcome;
+        let peer = PeerInfo::of(&request)?;
         let request = request.into_inner();
-        let from = self.admit(request.envelope)?;
+        let from = self.admit(&peer, request.envelope)?;
         let vote = codec::ballot_of(request.vote, true).map_err(refuse)?;
         speaks_for_itself(from, vote)?;
         let previous = request.previous.map(Position::from);
@@ -124,12 +131,12 @@ impl pb::raft_server::Raft for RaftService {
     }
 
     async fn vote(&self, request: Request<pb::RaftVoteRequest>) -> Result<Response<pb::RaftVoteResponse>, Status> {
-        let rpc = self.vote_request(request.into_inner())?;
+        let rpc = self.vote_request(request)?;
         Ok(vote_response(self.raft.vote(rpc).await.map_err(stopped)?))
     }
 
     async fn pre_vote(&self, request: Request<pb::RaftVoteRequest>) -> Result<Response<pb::RaftVoteResponse>, Status> {
-        let rpc = self.vote_request(request.into_inner())?;
+        let rpc = self.vote_request(request)?;
         Ok(vote_response(self.raft.pre_vote(rpc).await.map_err(stopped)?))
     }
 
@@ -138,11 +145,12 @@ impl pb::raft_server::Raft for RaftService {
         request: Request<Streaming<pb::RaftSnapshotPart>>,
     ) -> Result<Response<pb::RaftSnapshotResponse>, Status> {
         use pb::raft_snapshot_part::Part;
+        let peer = PeerInfo::of(&request)?;
         let mut parts = request.into_inner();
         let Some(pb::RaftSnapshotPart { part: Some(Part::Header(header)) }) = parts.message().await? else {
             return Err(refuse(Malformed::Missing("snapshot header")));
         };
-        let from = self.admit(header.envelope)?;
+        let from = self.admit(&peer, header.envelope)?;
         let vote = codec::ballot_of(header.vote, true).map_err(refuse)?;
         speaks_for_itself(from, vote)?;
         let length = usize::try_from(header.length).unwrap_or(usize::MAX);
@@ -173,8 +181,9 @@ impl pb::raft_server::Raft for RaftService {
         request: Request<pb::RaftTransferRequest>,
     ) -> Result<Response<pb::RaftTransferResponse>, Status> {
         use pb::raft_transfer_response::Outcome;
+        let peer = PeerInfo::of(&request)?;
         let request = request.into_inner();
-        let from = self.admit(request.envelope)?;
+        let from = self.admit(&peer, request.envelope)?;
         let vote = codec::ballot_of(request.from_leader, true).map_err(refuse)?;
         speaks_for_itself(from, vote)?;
         let last_log = request.last_log.map(|id| Position::from(id).into());

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use prometheus_client::metrics::counter::Counter;
+use symphony_net::{Line, Net, Role};
 
 use super::detector::Input;
 use super::message::{BEAT_BYTES, Beat};
@@ -23,6 +24,7 @@ const IDLE_MAX: Duration = Duration::from_secs(5);
 pub(crate) struct Listener {
     pub(crate) cluster: u64,
     pub(crate) listener: TcpListener,
+    pub(crate) net: Net,
     pub(crate) inputs: SyncSender<Input>,
     pub(crate) received: Counter,
     pub(crate) stop: Arc<AtomicBool>,
@@ -53,6 +55,7 @@ impl Listener {
             open.fetch_add(1, Ordering::Relaxed);
             let ear = Ear {
                 cluster: self.cluster,
+                net: self.net.clone(),
                 inputs: self.inputs.clone(),
                 received: self.received.clone(),
                 stop: self.stop.clone(),
@@ -73,15 +76,21 @@ impl Listener {
 /// Hears one connection.
 struct Ear {
     cluster: u64,
+    net: Net,
     inputs: SyncSender<Input>,
     received: Counter,
     stop: Arc<AtomicBool>,
 }
 
 impl Ear {
-    fn listen(&self, mut stream: TcpStream) {
+    fn listen(&self, stream: TcpStream) {
+        let mut line = match self.net.accept_line(stream, &[Role::Scheduler]) {
+            Ok(line) => line,
+            // Also whoever only asks whether the port is open.
+            Err(error) => return tracing::debug!(%error, "beat connection turned away"),
+        };
         let mut heard: Option<Beat> = None;
-        let ended = self.hear(&mut stream, &mut heard);
+        let ended = self.hear(&mut line, &mut heard);
         if let Some(Beat { node, boot, .. }) = heard.filter(|_| !self.stop.load(Ordering::Relaxed)) {
             tracing::debug!(%node, reason = %ended, "beat connection ended");
             // The detector lives as long as this process's control plane; without it nobody cares.
@@ -90,20 +99,23 @@ impl Ear {
     }
 
     /// Hears until the connection ends, and says why it did.
-    fn hear(&self, stream: &mut TcpStream, heard: &mut Option<Beat>) -> io::Error {
-        if let Err(error) = stream.set_read_timeout(Some(IDLE_MAX)) {
+    fn hear(&self, line: &mut Line, heard: &mut Option<Beat>) -> io::Error {
+        if let Err(error) = line.socket().set_read_timeout(Some(IDLE_MAX)) {
             return error;
         }
         let mut bytes = [0; BEAT_BYTES];
         loop {
-            if let Err(error) = stream.read_exact(&mut bytes) {
+            if let Err(error) = line.read_exact(&mut bytes) {
                 return error;
             }
             let Some(beat) = Beat::decode(&bytes, self.cluster) else {
-                let peer = stream.peer_addr().ok();
-                tracing::warn!(?peer, "what arrived at the beat port is no beat of this cluster and release");
+                tracing::warn!(peer = %line.peer(), "what arrived at the beat port is no beat of this cluster and release");
                 return io::ErrorKind::InvalidData.into();
             };
+            if !line.peer().may_be(Role::Scheduler, &beat.node.get().to_string()) {
+                tracing::warn!(peer = %line.peer(), node = %beat.node, "a beat in another replica's name");
+                return io::ErrorKind::PermissionDenied.into();
+            }
             *heard = Some(beat);
             self.received.inc();
             let stopped = self.stop.load(Ordering::Relaxed);
@@ -131,7 +143,14 @@ mod tests {
         let (inputs, heard) = sync_channel(16);
         let stop = Arc::new(AtomicBool::new(false));
         let cluster = cluster_hash("blue");
-        let ears = Listener { cluster, listener, inputs, received: Counter::default(), stop: stop.clone() };
+        let ears = Listener {
+            cluster,
+            listener,
+            net: Net::plaintext(),
+            inputs,
+            received: Counter::default(),
+            stop: stop.clone(),
+        };
         let thread = thread::spawn(|| ears.run());
         let patience = Duration::from_secs(30);
 

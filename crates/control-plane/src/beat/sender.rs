@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use symphony_consensus::Leadership;
+use symphony_net::{Expected, Line, Net, Role};
 use symphony_types::{BootId, NodeId};
 use tokio::sync::watch;
 
@@ -20,6 +21,7 @@ pub(crate) struct Sender {
     pub(crate) cluster: u64,
     pub(crate) me: NodeId,
     pub(crate) boot: BootId,
+    pub(crate) net: Net,
     /// Beat addresses of the other replicas.
     pub(crate) peers: Arc<BTreeMap<NodeId, String>>,
     pub(crate) limits: Liveness,
@@ -29,14 +31,14 @@ pub(crate) struct Sender {
 }
 
 /// A connection to the leader's beat port.
-struct Line {
+struct ToLeader {
     to: NodeId,
-    stream: TcpStream,
+    line: Line,
 }
 
 impl Sender {
     pub(crate) fn run(self) {
-        let mut line: Option<Line> = None;
+        let mut line: Option<ToLeader> = None;
         let mut next = Instant::now();
         while !self.stop.load(Ordering::Relaxed) {
             let leader = self.leadership.borrow().leader.filter(|&leader| leader != self.me);
@@ -56,35 +58,25 @@ impl Sender {
         }
     }
 
-    fn beat(&self, line: Option<Line>, leader: NodeId) -> io::Result<Line> {
+    fn beat(&self, line: Option<ToLeader>, leader: NodeId) -> io::Result<ToLeader> {
         let mut line = match line {
             Some(line) => line,
             None => self.dial(leader)?,
         };
         let beat = Beat { node: self.me, boot: self.boot, applied: *self.applied.borrow() };
-        line.stream.write_all(&beat.encode(self.cluster))?;
+        line.line.write_all(&beat.encode(self.cluster))?;
+        line.line.flush()?;
         Ok(line)
     }
 
-    fn dial(&self, to: NodeId) -> io::Result<Line> {
+    fn dial(&self, to: NodeId) -> io::Result<ToLeader> {
         let addr = self.peers.get(&to).ok_or_else(|| io::Error::other("no beat address is known"))?;
-        let stream = dial(addr, self.limits.dial)?;
-        stream.set_nodelay(true)?;
+        let leader = Expected::named(Role::Scheduler, to.get().to_string());
+        let line = self.net.dial_line(addr, &leader, self.limits.dial)?;
         // A leader that does not read must not hold up the thread that finds its successor.
-        stream.set_write_timeout(Some(self.limits.beat.max(Duration::from_millis(1))))?;
-        Ok(Line { to, stream })
+        line.socket().set_write_timeout(Some(self.limits.beat.max(Duration::from_millis(1))))?;
+        Ok(ToLeader { to, line })
     }
-}
-
-fn dial(addr: &str, within: Duration) -> io::Result<TcpStream> {
-    let mut last = io::Error::new(io::ErrorKind::NotFound, format!("`{addr}` has no address"));
-    for candidate in addr.to_socket_addrs()? {
-        match TcpStream::connect_timeout(&candidate, within) {
-            Ok(stream) => return Ok(stream),
-            Err(error) => last = error,
-        }
-    }
-    Err(last)
 }
 
 /// Whether nobody listens at an address: the one answer that tells a dead process from a slow one.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use symphony_control_plane::{
     ControlPlane, ControlPlaneConfig, Engine, Listeners, Liveness, OnDiskError, ReplicaAddrs, Timing,
 };
+use symphony_net::Net;
 use symphony_protocol::control as pb;
 use symphony_protocol::control::control_client::ControlClient;
 use symphony_protocol::view::View;
@@ -93,6 +94,7 @@ impl Cluster {
             timing: self.timing.clone(),
             engine: Engine::Sled,
             on_disk_error: OnDiskError::Stop,
+            net: Net::plaintext(),
         };
         self.running.insert(id, ControlPlane::start(config, listeners).await.unwrap());
     }

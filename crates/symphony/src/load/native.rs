@@ -7,6 +7,7 @@ use bytes::{Bytes, BytesMut};
 use symphony_config::{Address, FrontendConfig, NodeConfig, Role};
 use symphony_frontend::Frontend;
 use symphony_frontend::oip::{InferError, InferRequest, InferenceService, Receipt, RequestedDeadline, Timeliness};
+use symphony_net::Net;
 use symphony_telemetry::Registry;
 use symphony_transport::ControlClient;
 use symphony_types::{BootId, TensorSpec};
@@ -21,27 +22,33 @@ pub struct NativeTarget {
 }
 
 impl NativeTarget {
-    /// Registers as a frontend named after this process.
+    /// Registers as the frontend that the certificate names, or in plaintext as one named after this process.
     ///
     /// # Errors
     /// If no port is free or the cluster refuses.
-    pub async fn join(control: &ControlClient, boot: BootId) -> anyhow::Result<Self> {
+    pub async fn join(net: &Net, control: &ControlClient, boot: BootId) -> anyhow::Result<Self> {
         let data = TcpListener::bind("127.0.0.1:0").await?;
-        let config = config(data.local_addr()?.port())?;
-        let frontend = Frontend::start(&config, boot, data, control, &Registry::new("load")).await?;
+        let name = match net.credentials() {
+            Some(credentials) => credentials.facts().identity.name,
+            None => format!("load-{}", std::process::id()),
+        };
+        let config = config(&name, data.local_addr()?.port())?;
+        let frontend = Frontend::start(&config, boot, data, net.clone(), control, &Registry::new("load")).await?;
         Ok(Self { frontend })
     }
 }
 
 /// A frontend's defaults, with this name and port.
-fn config(port: u16) -> anyhow::Result<FrontendConfig> {
+fn config(name: &str, port: u16) -> anyhow::Result<FrontendConfig> {
     let data = Address::loopback(port);
     let own = [
-        format!("frontend.name=load-{}", std::process::id()),
+        format!("frontend.name={name}"),
         format!("frontend.data={data}"),
         // The role wants to know a cluster; the client that joins was given its own addresses.
         "cluster.scheduler=[{ id = 1, control = \"127.0.0.1:1\", dispatch = \"127.0.0.1:2\", beat = \"127.0.0.1:3\" }]"
             .to_owned(),
+        // Its connections are the caller's business.
+        "security.insecure_dev=true".to_owned(),
     ];
     let config = NodeConfig::load(Role::Frontend, None, [], &own)?;
     config.frontend.ok_or_else(|| anyhow::anyhow!("the defaults hold a frontend"))

@@ -8,11 +8,13 @@ use indicatif::ProgressBar;
 use symphony_config::{
     BackendConfig, ClusterConfig, FrontendConfig, LogConfig, NodeConfig, SchedulerConfig, SecurityConfig,
 };
+use symphony_net::Role;
 use symphony_protocol::view::View;
 use symphony_transport::{ControlClient, ControlError};
 use symphony_types::NodeId;
 use tokio::time::Instant;
 
+use super::pki::Pki;
 use super::process::Process;
 
 /// How long the processes may take until all of them are registered.
@@ -31,6 +33,7 @@ pub(crate) struct Layout {
     pub(crate) frontend: FrontendConfig,
     pub(crate) backends: Vec<BackendConfig>,
     pub(crate) log: LogConfig,
+    /// Only whether it is plaintext; certificates are made.
     pub(crate) security: SecurityConfig,
 }
 
@@ -48,21 +51,31 @@ impl LocalCluster {
         let logs = dir.join("logs");
         std::fs::create_dir_all(&logs).with_context(|| format!("cannot make {}", logs.display()))?;
         let addrs: Vec<_> = layout.cluster.scheduler.iter().map(|r| r.control.to_string()).collect();
-        let mut cluster = Self { control: ControlClient::new(&addrs)?, schedulers: Vec::new(), others: Vec::new() };
+        let certificates = dir.join("pki");
+        let pki = Pki::prepare(layout, &certificates)?;
+        let control = ControlClient::new(&pki.operator()?, &addrs)?;
+        let mut cluster = Self { control, schedulers: Vec::new(), others: Vec::new() };
         let bar = ProgressBar::new_spinner().with_message("starting the cluster");
         bar.enable_steady_tick(Duration::from_millis(100));
         for scheduler in &layout.schedulers {
             let name = format!("scheduler-{}", scheduler.id.get());
-            let config = NodeConfig { scheduler: Some(scheduler.clone()), ..base(layout) };
+            let config = NodeConfig {
+                scheduler: Some(scheduler.clone()),
+                ..base(layout, pki.security(Role::Scheduler, &scheduler.id.get().to_string()))
+            };
             cluster.schedulers.push((scheduler.id, start_node("scheduler", &name, &config, dir)?));
         }
         // A sub-cluster's leader is chosen among the replicas that are up when its first backend comes.
         cluster.wait_for(&bar, |view| missing_schedulers(view, layout)).await?;
         for backend in &layout.backends {
-            let config = NodeConfig { backend: Some(backend.clone()), ..base(layout) };
+            let config = NodeConfig {
+                backend: Some(backend.clone()),
+                ..base(layout, pki.security(Role::Backend, &backend.name))
+            };
             cluster.others.push(start_node("backend", &backend.name, &config, dir)?);
         }
-        let config = NodeConfig { frontend: Some(layout.frontend.clone()), ..base(layout) };
+        let security = pki.security(Role::Frontend, &layout.frontend.name);
+        let config = NodeConfig { frontend: Some(layout.frontend.clone()), ..base(layout, security) };
         cluster.others.push(start_node("frontend", &layout.frontend.name, &config, dir)?);
         cluster.wait_for(&bar, |view| missing(view, layout)).await?;
         bar.finish_and_clear();
@@ -139,14 +152,14 @@ impl LocalCluster {
     }
 }
 
-fn base(layout: &Layout) -> NodeConfig {
+fn base(layout: &Layout, security: SecurityConfig) -> NodeConfig {
     NodeConfig {
         cluster: layout.cluster.clone(),
         scheduler: None,
         frontend: None,
         backend: None,
         log: layout.log.clone(),
-        security: layout.security,
+        security,
     }
 }
 

@@ -152,6 +152,11 @@ fn tell(layout: &Layout, dir: &Path) {
     println!("  Open Inference Protocol: gRPC {}, REST http://{}/v2", frontend.grpc, frontend.rest);
     println!("  console: http://{}/   metrics: http://{}/metrics", frontend.metrics, frontend.metrics);
     println!("  logs: {}", dir.join("logs").display());
+    if layout.security.insecure_dev {
+        println!("  plaintext: tools need --insecure-dev");
+    } else {
+        println!("  certificates: {}, for tools run elsewhere: --pki or SYMPHONY_PKI", dir.join("pki").display());
+    }
     println!(
         "  try: symphony get members; symphony model load resnet --emulated --alpha-ms 1 --beta-ms 5 --slo-ms 100 --subcluster emulated"
     );

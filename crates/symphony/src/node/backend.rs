@@ -7,7 +7,7 @@ use symphony_telemetry::{Registry, Surface};
 use symphony_transport::ControlClient;
 use tokio_util::sync::CancellationToken;
 
-use super::{begin, bind, control_addrs, fresh_boot, page, until_told_to_stop};
+use super::{begin, bind, control_addrs, fresh_boot, page, security, until_told_to_stop};
 use crate::cli::NodeArgs;
 use crate::exit::bad_input;
 
@@ -19,8 +19,9 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     let exec = bind("backend.exec", &own.exec).await?;
     let metrics = bind("backend.metrics", &own.metrics).await?;
     let registry = Registry::new("backend");
-    let control = ControlClient::new(&control_addrs(&config))?;
-    let backend = Backend::start(own, fresh_boot(), exec, control.clone()).await.map_err(|error| match error {
+    let net = security::net(&config, symphony_net::Role::Backend, &own.name, &registry)?;
+    let control = ControlClient::new(&net, &control_addrs(&config))?;
+    let backend = Backend::start(own, fresh_boot(), exec, net, control.clone()).await.map_err(|error| match error {
         // Somebody named a library that is none: bad input. That none is found is this machine's failure.
         StartError::Runtime(RuntimeError::Unusable { .. }) => bad_input(error),
         other => other.into(),

@@ -9,7 +9,7 @@ use symphony_telemetry::{Registry, Surface};
 use symphony_transport::ControlClient;
 use tokio_util::sync::CancellationToken;
 
-use super::{begin, bind, control_addrs, fresh_boot, page, until_told_to_stop};
+use super::{begin, bind, control_addrs, fresh_boot, page, security, until_told_to_stop};
 use crate::cli::NodeArgs;
 use crate::exit::bad_input;
 
@@ -29,8 +29,9 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     let data = bind("frontend.data", &own.data).await?;
 
     let registry = Registry::new("frontend");
-    let control = ControlClient::new(&control_addrs(&config))?;
-    let frontend = Frontend::start(own, fresh_boot(), data, &control, &registry).await?;
+    let net = security::net(&config, symphony_net::Role::Frontend, &own.name, &registry)?;
+    let control = ControlClient::new(&net, &control_addrs(&config))?;
+    let frontend = Frontend::start(own, fresh_boot(), data, net, &control, &registry).await?;
 
     let limits = Limits {
         request_bytes_max: usize::try_from(own.request_bytes_max).unwrap_or(usize::MAX),

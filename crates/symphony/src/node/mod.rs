@@ -4,6 +4,7 @@ pub(crate) mod backend;
 pub(crate) mod frontend;
 mod page;
 pub(crate) mod scheduler;
+mod security;
 
 use anyhow::Context;
 use symphony_config::{Address, LogFormat, NodeConfig, Role};
@@ -17,7 +18,11 @@ use crate::exit::bad_input;
 
 /// Reads the configuration and starts the log. None if only the configuration was asked for.
 fn begin(args: &NodeArgs, role: Role) -> anyhow::Result<Option<NodeConfig>> {
-    let config = NodeConfig::load(role, args.config.as_deref(), std::env::vars(), &args.set).map_err(bad_input)?;
+    let mut overrides = args.set.clone();
+    if args.insecure_dev {
+        overrides.push("security.insecure_dev=true".to_owned());
+    }
+    let config = NodeConfig::load(role, args.config.as_deref(), std::env::vars(), &overrides).map_err(bad_input)?;
     if args.dump_config {
         print!("{}", config.to_toml());
         return Ok(None);

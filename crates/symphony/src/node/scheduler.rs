@@ -8,6 +8,7 @@ use symphony_control_plane::{
     ControlPlane, ControlPlaneConfig, Engine, Listeners, OnDiskError, Remembers, ReplicaAddrs,
 };
 use symphony_explain::{Explanation, Question};
+use symphony_net::Net;
 use symphony_protocol::control as pb;
 use symphony_scheduler::Delays;
 use symphony_scheduler_runtime::{LeadConfig, Runtime, Tapes, ThreadPolicy};
@@ -16,7 +17,7 @@ use symphony_transport::ControlClient;
 use symphony_types::{BackendId, BootId};
 use tokio::sync::mpsc;
 
-use super::{begin, bind, control_addrs, fresh_boot, page, until_told_to_stop};
+use super::{begin, bind, control_addrs, fresh_boot, page, security, until_told_to_stop};
 use crate::cli::NodeArgs;
 use crate::exit::bad_input;
 
@@ -40,16 +41,18 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
 
     let boot = fresh_boot();
     let registry = Registry::new("scheduler");
-    let plane_config = plane_config(cluster, scheduler, boot, replica.dispatch.to_string());
+    let name = scheduler.id.get().to_string();
+    let net = security::net(&config, symphony_net::Role::Scheduler, &name, &registry)?;
+    let plane_config = plane_config(&net, cluster, scheduler, boot, replica.dispatch.to_string());
     let plane = ControlPlane::start(plane_config, Listeners { control, beat }).await?;
     plane.metrics().register(&registry);
-    let lead_config = lead_config(scheduler, boot)?;
+    let lead_config = lead_config(&net, scheduler, boot)?;
     let tapes = lead_config.tapes.clone();
     let (down, downs) = mpsc::unbounded_channel();
     let runtime = std::sync::Arc::new(Runtime::start(lead_config, dispatch, plane.view(), down));
     symphony_scheduler_runtime::register_metrics(&registry, &runtime);
     plane.explain_by(std::sync::Arc::new(Memory(std::sync::Arc::clone(&runtime))));
-    tokio::spawn(report_down(ControlClient::new(&control_addrs(&config))?, downs));
+    tokio::spawn(report_down(ControlClient::new(&net, &control_addrs(&config))?, downs));
 
     let (view, leadership) = (plane.view(), plane.leadership());
     let name = format!("{}", scheduler.id);
@@ -86,6 +89,7 @@ impl Remembers for Memory {
 }
 
 fn plane_config(
+    net: &Net,
     cluster: &ClusterConfig,
     scheduler: &SchedulerConfig,
     boot: BootId,
@@ -110,10 +114,11 @@ fn plane_config(
         timing,
         engine: Engine::Sled,
         on_disk_error: OnDiskError::Abort,
+        net: net.clone(),
     }
 }
 
-fn lead_config(scheduler: &SchedulerConfig, boot: BootId) -> anyhow::Result<LeadConfig> {
+fn lead_config(net: &Net, scheduler: &SchedulerConfig, boot: BootId) -> anyhow::Result<LeadConfig> {
     let delays = &scheduler.delays;
     let tapes = scheduler.tape_dir.as_ref().map(|dir| {
         let tapes = Tapes::in_dir(dir, scheduler.tape_mb_max << 20);
@@ -122,6 +127,7 @@ fn lead_config(scheduler: &SchedulerConfig, boot: BootId) -> anyhow::Result<Lead
     Ok(LeadConfig {
         node: scheduler.id,
         boot,
+        net: net.clone(),
         delays: Delays {
             control: delays.control(),
             data_per_item: delays.data_per_item(),

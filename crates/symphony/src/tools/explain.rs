@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use futures::future::join_all;
+use symphony_net::Net;
 use symphony_protocol::control as pb;
 use symphony_protocol::control::control_client::ControlClient as Grpc;
 use symphony_protocol::control::explain_request::Question;
@@ -18,7 +19,8 @@ use crate::exit::bad_input;
 const WITHIN: Duration = Duration::from_secs(5);
 
 pub(crate) async fn run(args: &ExplainArgs) -> anyhow::Result<()> {
-    let control = ControlClient::new(&args.cluster.cluster).map_err(bad_input)?;
+    let net = args.cluster.net()?;
+    let control = ControlClient::new(&net, &args.cluster.cluster).map_err(bad_input)?;
     let request = request(args)?;
     let view = control.get(false, WITHIN).await?;
     let (question, what) = match (request, &args.batch) {
@@ -34,7 +36,7 @@ pub(crate) async fn run(args: &ExplainArgs) -> anyhow::Result<()> {
         }
         (None, None) => return Err(bad_input("expected a request, or --batch MODEL")),
     };
-    let (explanations, silent) = ask_all(&view, question).await;
+    let (explanations, silent) = ask_all(&net, &view, question).await;
     if explanations.is_empty() {
         bail!(unknown(&what, &silent));
     }
@@ -68,11 +70,11 @@ fn request(args: &ExplainArgs) -> anyhow::Result<Option<RequestId>> {
 type Silent = Vec<(String, String)>;
 
 /// Asks every replica: each remembers what it decided as a leader. What they say, and who said nothing.
-async fn ask_all(view: &View, question: Question) -> (Vec<pb::Explanation>, Silent) {
+async fn ask_all(net: &Net, view: &View, question: Question) -> (Vec<pb::Explanation>, Silent) {
     let request = pb::ExplainRequest { question: Some(question) };
     let ask = async |addr: String| {
         let client =
-            ControlClient::new(std::slice::from_ref(&addr)).map_err(|error| (addr.clone(), error.to_string()))?;
+            ControlClient::new(net, std::slice::from_ref(&addr)).map_err(|error| (addr.clone(), error.to_string()))?;
         let call = |mut grpc: Grpc<_>| async move { grpc.explain(request).await };
         client.call(WITHIN, call).await.map_err(|error| (addr, error.to_string()))
     };

@@ -4,17 +4,15 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use symphony_protocol::view::View;
-use symphony_transport::ControlClient;
 
 use super::table;
 use crate::cli::{GetArgs, Output, What};
-use crate::exit::bad_input;
 
 /// How long to look for a replica that answers.
 const WITHIN: Duration = Duration::from_secs(5);
 
 pub(crate) async fn run(args: &GetArgs) -> anyhow::Result<()> {
-    let control = ControlClient::new(&args.cluster.cluster).map_err(bad_input)?;
+    let control = args.cluster.control()?;
     let view = control.get(!args.stale, WITHIN).await?;
     let (header, rows, json) = show(&view, args.what);
     match args.output {

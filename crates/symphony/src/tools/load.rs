@@ -9,7 +9,6 @@ use symphony::load::{
     RandomInputs, Report, RestTarget, run as run_load,
 };
 use symphony_protocol::view::{ModelSource, View};
-use symphony_transport::ControlClient;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::{ClusterArgs, Output};
@@ -99,7 +98,7 @@ fn parse_arrival(text: &str) -> Result<ArrivalKind, String> {
 }
 
 pub(crate) async fn run(args: &LoadArgs) -> anyhow::Result<()> {
-    let control = ControlClient::new(&args.cluster.cluster).map_err(bad_input)?;
+    let control = args.cluster.control()?;
     let view = control.get(false, WITHIN).await?;
     let plan = plan(args, &view)?;
     let address = |port| args.frontend.clone().unwrap_or_else(|| format!("127.0.0.1:{port}"));
@@ -114,7 +113,7 @@ pub(crate) async fn run(args: &LoadArgs) -> anyhow::Result<()> {
             run_load(plan, Arc::new(target), stop).await
         }
         Protocol::Native => {
-            let target = NativeTarget::join(&control, crate::node::fresh_boot()).await?;
+            let target = NativeTarget::join(&args.cluster.net()?, &control, crate::node::fresh_boot()).await?;
             run_load(plan, Arc::new(target), stop).await
         }
     }

@@ -1,5 +1,6 @@
 //! Tools that talk to a cluster or work on files.
 
+pub(crate) mod certs;
 pub(crate) mod explain;
 pub(crate) mod get;
 pub(crate) mod load;

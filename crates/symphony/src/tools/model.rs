@@ -28,7 +28,7 @@ pub(crate) async fn run(command: ModelCommand) -> anyhow::Result<()> {
 }
 
 async fn load(args: &ModelLoadArgs) -> anyhow::Result<()> {
-    let control = ControlClient::new(&args.cluster.cluster).map_err(bad_input)?;
+    let control = args.cluster.control()?;
     let spec = spec(args)?;
     load_and_wait(&control, &spec, Duration::from_secs(args.wait_s)).await?;
     println!("model {} is ready", spec.name);
@@ -132,7 +132,7 @@ fn absolute(path: &Path) -> anyhow::Result<String> {
 }
 
 async fn unload(args: &ModelUnloadArgs) -> anyhow::Result<()> {
-    let control = ControlClient::new(&args.cluster.cluster).map_err(bad_input)?;
+    let control = args.cluster.control()?;
     let call = |mut client: pb::control_client::ControlClient<_>| {
         let request = pb::UnloadModelRequest { name: args.name.clone() };
         async move { client.unload_model(request).await }

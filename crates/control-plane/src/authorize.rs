@@ -1,0 +1,135 @@
+//! Who may call what on the control port. What is not in the table is denied to everybody.
+
+use std::task::{Context, Poll};
+
+use futures::future::{Either, Ready, ready};
+use symphony_net::{PeerInfo, Role};
+use tonic::Status;
+use tonic::codegen::http::{Request, Response};
+use tower::{Layer, Service};
+
+/// Scheduler replicas among themselves.
+const REPLICAS: &[Role] = &[Role::Scheduler];
+/// Whoever belongs to the cluster or looks after it.
+const EVERYBODY: &[Role] = &Role::ALL;
+/// Who changes what the cluster does.
+const OPERATORS: &[Role] = &[Role::Operator];
+/// Who may see single requests and decisions.
+const PEOPLE: &[Role] = &[Role::Operator, Role::Viewer];
+
+/// The roles that may call a method, by its path.
+pub(crate) fn allowed(path: &str) -> &'static [Role] {
+    if let Some(method) = path.strip_prefix("/symphony.v1.Raft/") {
+        return match method {
+            "Append" | "Vote" | "PreVote" | "InstallSnapshot" | "TransferLeader" => REPLICAS,
+            _ => &[],
+        };
+    }
+    match path.strip_prefix("/symphony.v1.Control/").unwrap_or_default() {
+        "Forward" | "ReportBackendDown" => REPLICAS,
+        "Watch" | "Get" => EVERYBODY,
+        "RegisterBackend" | "ReportModel" => &[Role::Backend],
+        "RegisterFrontend" => &[Role::Frontend],
+        "LoadModel" | "UnloadModel" => OPERATORS,
+        "Explain" => PEOPLE,
+        _ => &[],
+    }
+}
+
+/// Puts [`Authorize`] in front of a service.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AuthorizeLayer;
+
+impl<S> Layer<S> for AuthorizeLayer {
+    type Service = Authorize<S>;
+
+    fn layer(&self, inner: S) -> Authorize<S> {
+        Authorize { inner }
+    }
+}
+
+/// Turns away callers whose role does not allow the call.
+#[derive(Clone, Debug)]
+pub(crate) struct Authorize<S> {
+    inner: S,
+}
+
+impl<S, B, R> Service<Request<B>> for Authorize<S>
+where
+    S: Service<Request<B>, Response = Response<R>>,
+    R: Default,
+{
+    type Response = Response<R>;
+    type Error = S::Error;
+    type Future = Either<S::Future, Ready<Result<Response<R>, S::Error>>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        match check(request.extensions().get(), request.uri().path()) {
+            Ok(()) => Either::Left(self.inner.call(request)),
+            Err(status) => Either::Right(ready(Ok(status.into_http()))),
+        }
+    }
+}
+
+fn check(peer: Option<&PeerInfo>, path: &str) -> Result<(), Status> {
+    let Some(peer) = peer else { return Err(Status::unauthenticated("nobody looked who is calling")) };
+    let allowed = allowed(path);
+    if !allowed.is_empty() && peer.has_role(allowed) {
+        return Ok(());
+    }
+    tracing::warn!(%peer, path, "call denied");
+    if allowed.is_empty() {
+        return Err(Status::unimplemented(format!("{path} is no method of this port")));
+    }
+    let roles: Vec<_> = allowed.iter().map(|role| role.label()).collect();
+    Err(Status::permission_denied(format!("{peer} may not call {path}; that is for {}", roles.join(" or "))))
+}
+
+#[cfg(test)]
+mod tests {
+    use symphony_net::Identity;
+    use tonic::Code;
+
+    use super::*;
+
+    fn peer(role: Role) -> PeerInfo {
+        let identity = Identity::new("blue", role, "1").unwrap();
+        PeerInfo { addr: ([127, 0, 0, 1], 1).into(), identity: Some(identity) }
+    }
+
+    #[test]
+    fn every_method_is_in_the_table() {
+        let proto = concat!(env!("CARGO_MANIFEST_DIR"), "/../../proto/symphony/v1");
+        for (file, service) in [("control.proto", "Control"), ("raft.proto", "Raft")] {
+            let text = std::fs::read_to_string(format!("{proto}/{file}")).unwrap();
+            let methods = text.lines().filter_map(|line| line.trim().strip_prefix("rpc ")?.split('(').next());
+            let methods: Vec<_> = methods.map(|method| format!("/symphony.v1.{service}/{}", method.trim())).collect();
+            assert!(methods.len() > 4, "{file} has methods");
+            for method in methods {
+                assert!(!allowed(&method).is_empty(), "nobody may call {method}");
+            }
+        }
+    }
+
+    #[test]
+    fn roles_decide_and_what_is_unknown_is_denied() {
+        let load = "/symphony.v1.Control/LoadModel";
+        assert!(check(Some(&peer(Role::Operator)), load).is_ok());
+        for role in [Role::Viewer, Role::Backend, Role::Frontend, Role::Scheduler] {
+            assert_eq!(check(Some(&peer(role)), load).unwrap_err().code(), Code::PermissionDenied);
+        }
+        assert_eq!(
+            check(Some(&peer(Role::Operator)), "/symphony.v1.Raft/Append").unwrap_err().code(),
+            Code::PermissionDenied
+        );
+        assert_eq!(
+            check(Some(&peer(Role::Operator)), "/symphony.v1.Control/Destroy").unwrap_err().code(),
+            Code::Unimplemented
+        );
+        assert_eq!(check(None, load).unwrap_err().code(), Code::Unauthenticated);
+    }
+}

@@ -1,0 +1,146 @@
+//! A cluster's certificate authority, for those who have none of their own.
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+    SanType,
+};
+use time::{Duration, OffsetDateTime};
+
+use crate::credentials::CredentialFiles;
+use crate::error::CredentialError;
+use crate::identity::Identity;
+
+/// The authority's certificate, which every process is given.
+pub(crate) const CA_FILE: &str = "ca.pem";
+/// The authority's key: whoever has it can make certificates.
+const CA_KEY_FILE: &str = "ca.key";
+
+/// How long the authority is valid.
+const CA_DAYS: i64 = 3650;
+/// Clocks of a cluster may differ by so much when a certificate is first used.
+const CLOCKS_DIFFER: Duration = Duration::hours(1);
+
+/// Signs certificates. Lives in a folder with two files, `ca.pem` and `ca.key`; the key is readable by its owner only.
+pub struct Authority {
+    dir: PathBuf,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl std::fmt::Debug for Authority {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Authority").field("dir", &self.dir).finish_non_exhaustive()
+    }
+}
+
+/// A certificate that was made.
+#[derive(Clone, Debug)]
+pub struct Issued {
+    /// Whose it is.
+    pub identity: Identity,
+    /// Where it is.
+    pub files: CredentialFiles,
+}
+
+impl Authority {
+    /// Makes an authority in `dir`, which is made if it is not there.
+    ///
+    /// # Errors
+    /// If there is one already, or the folder cannot be written.
+    pub fn create(dir: &Path, cluster: &str) -> Result<Self, CredentialError> {
+        fs::create_dir_all(dir).map_err(|source| CredentialError::File { path: dir.to_owned(), source })?;
+        let key = KeyPair::generate().map_err(make("the authority's key"))?;
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, format!("Symphony cluster {cluster}"));
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let now = OffsetDateTime::now_utc();
+        params.not_before = now - CLOCKS_DIFFER;
+        params.not_after = now + Duration::days(CA_DAYS);
+        let certificate = params.self_signed(&key).map_err(make("the authority's certificate"))?;
+        write_new(&dir.join(CA_KEY_FILE), &key.serialize_pem(), 0o600)?;
+        write_new(&dir.join(CA_FILE), &certificate.pem(), 0o644)?;
+        Ok(Self { dir: dir.to_owned(), issuer: Issuer::new(params, key) })
+    }
+
+    /// The authority in `dir`.
+    ///
+    /// # Errors
+    /// If there is none, or its files are damaged.
+    pub fn open(dir: &Path) -> Result<Self, CredentialError> {
+        let (ca, key) = (dir.join(CA_FILE), dir.join(CA_KEY_FILE));
+        let (ca_text, key_text) = (read(&ca)?, read(&key)?);
+        let bad = |path: &Path| {
+            let path = path.to_owned();
+            move |source: rcgen::Error| CredentialError::Content { path, what: source.to_string() }
+        };
+        let key_pair = KeyPair::from_pem(&key_text).map_err(bad(&key))?;
+        let issuer = Issuer::from_ca_cert_pem(&ca_text, key_pair).map_err(bad(&ca))?;
+        Ok(Self { dir: dir.to_owned(), issuer })
+    }
+
+    /// The authority in `dir`, made if there is none.
+    ///
+    /// # Errors
+    /// As [`Authority::create`] and [`Authority::open`].
+    pub fn open_or_create(dir: &Path, cluster: &str) -> Result<Self, CredentialError> {
+        if dir.join(CA_FILE).exists() { Self::open(dir) } else { Self::create(dir, cluster) }
+    }
+
+    /// Makes a key and a certificate for `identity` beside the authority's, in place of those it had.
+    ///
+    /// # Errors
+    /// If the folder cannot be written.
+    pub fn issue(&self, identity: &Identity, days: u32) -> Result<Issued, CredentialError> {
+        let what = || format!("a certificate for {identity}");
+        let key = KeyPair::generate().map_err(make(&what()))?;
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, format!("{} {}", identity.role, identity.name));
+        let uri = identity.to_string().try_into().map_err(make(&what()))?;
+        params.subject_alt_names = vec![SanType::URI(uri)];
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth, ExtendedKeyUsagePurpose::ServerAuth];
+        params.use_authority_key_identifier_extension = true;
+        let now = OffsetDateTime::now_utc();
+        params.not_before = now - CLOCKS_DIFFER;
+        params.not_after = now + Duration::days(days.into());
+        let certificate = params.signed_by(&key, &self.issuer).map_err(make(&what()))?;
+        let files = CredentialFiles::in_dir(&self.dir, identity.role, &identity.name);
+        // The key first: a process that reloads meanwhile sees a pair that does not fit, and keeps what it has.
+        replace(&files.key, &key.serialize_pem(), 0o600)?;
+        replace(&files.cert, &certificate.pem(), 0o644)?;
+        Ok(Issued { identity: identity.clone(), files })
+    }
+}
+
+fn make(what: &str) -> impl FnOnce(rcgen::Error) -> CredentialError + use<> {
+    let what = what.to_owned();
+    move |source| CredentialError::Make { what, source }
+}
+
+pub(crate) fn read(path: &Path) -> Result<String, CredentialError> {
+    fs::read_to_string(path).map_err(|source| CredentialError::File { path: path.to_owned(), source })
+}
+
+/// Writes a file that must not be there yet.
+fn write_new(path: &Path, text: &str, mode: u32) -> Result<(), CredentialError> {
+    let written = fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(mode)
+        .open(path)
+        .and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()));
+    written.map_err(|source| CredentialError::File { path: path.to_owned(), source })
+}
+
+/// Writes a file whole or not at all, whatever was there.
+fn replace(path: &Path, text: &str, mode: u32) -> Result<(), CredentialError> {
+    let beside = path.with_extension("new");
+    let _ = fs::remove_file(&beside);
+    write_new(&beside, text, mode)?;
+    fs::rename(&beside, path).map_err(|source| CredentialError::File { path: path.to_owned(), source })
+}

@@ -1,0 +1,84 @@
+//! Accepted connections, each handed out once its handshake is done.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{Stream, StreamExt as _};
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, mpsc};
+use tokio_stream::wrappers::ReceiverStream;
+
+use crate::connection::Connection;
+use crate::identity::Role;
+use crate::net::{Net, peer_of};
+
+/// Handshakes under way at a time on one port; further callers wait in the listener's backlog.
+pub const HANDSHAKES_MAX: usize = 256;
+
+/// Connections whose handshake is done and that nobody has taken yet.
+const WAITING_MAX: usize = 64;
+
+/// After a failed accept, most likely for want of file descriptors, this long is waited.
+const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(10);
+
+/// The connections that come to one port. A caller that is slow, or is turned away, holds up nobody else.
+#[derive(Debug)]
+pub struct Incoming {
+    connections: mpsc::Receiver<Connection>,
+}
+
+impl Incoming {
+    /// Accepts on `listener` callers in the roles `allowed`, until this value is dropped. `port` names it in logs. Must be
+    /// called inside a tokio runtime.
+    #[must_use]
+    pub fn new(listener: TcpListener, net: Net, port: &'static str, allowed: &'static [Role]) -> Self {
+        let (done, connections) = mpsc::channel(WAITING_MAX);
+        tokio::spawn(accept(listener, net, port, allowed, done));
+        Self { connections }
+    }
+
+    /// The next connection. Cancel-safe. None never comes while the listener lives.
+    pub async fn next(&mut self) -> Option<Connection> {
+        self.connections.recv().await
+    }
+
+    /// For gRPC servers. No item is an error: who is turned away is only logged.
+    pub fn into_stream(self) -> impl Stream<Item = io::Result<Connection>> + Send + use<> {
+        ReceiverStream::new(self.connections).map(Ok)
+    }
+}
+
+async fn accept(
+    listener: TcpListener,
+    net: Net,
+    port: &'static str,
+    allowed: &'static [Role],
+    done: mpsc::Sender<Connection>,
+) {
+    let handshakes = Arc::new(Semaphore::new(HANDSHAKES_MAX));
+    loop {
+        let Ok(permit) = Arc::clone(&handshakes).acquire_owned().await else { return };
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = done.closed() => return,
+        };
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!(port, %error, "connection not accepted");
+                tokio::time::sleep(ACCEPT_AGAIN_AFTER).await;
+                continue;
+            }
+        };
+        let (net, done) = (net.clone(), done.clone());
+        tokio::spawn(async move {
+            let peer = peer_of(&stream);
+            match net.accept(stream, allowed).await {
+                Ok(connection) => drop(done.send(connection).await),
+                Err(error) => tracing::warn!(port, %peer, %error, "caller turned away"),
+            }
+            drop(permit);
+        });
+    }
+}

@@ -1,0 +1,26 @@
+//! Connections between a cluster's processes: how they are dialled and accepted, and who is at the other end.
+//!
+//! Every internal port speaks TLS 1.3 with certificates on both sides. A certificate names a cluster, a role and a name;
+//! whoever dials says which role must answer, whoever accepts says which roles may call. Without certificates there is
+//! plaintext, which the configuration allows on loopback only.
+
+mod authority;
+mod certificate;
+mod connection;
+mod credentials;
+mod error;
+mod identity;
+mod incoming;
+mod net;
+
+pub use authority::{Authority, Issued};
+pub use certificate::CertificateFacts;
+pub use connection::{Connection, Line, PeerInfo, ReadHalf, WriteHalf};
+pub use credentials::{CredentialFiles, Credentials, RELOAD_EVERY};
+pub use error::CredentialError;
+pub use identity::{Expected, Identity, IdentityError, Role};
+pub use incoming::{HANDSHAKES_MAX, Incoming};
+pub use net::{HANDSHAKE_TIMEOUT, Net};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,218 @@
+//! Dialling and accepting.
+
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::{CertificateDer, ServerName};
+use tokio::net::TcpStream;
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+use tonic::transport::{Channel, Endpoint, Uri};
+
+use crate::certificate::CertificateFacts;
+use crate::connection::{Connection, Line};
+use crate::credentials::Credentials;
+use crate::identity::{Expected, Identity, Role};
+
+/// How long a handshake may take, once the connection is there.
+pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The name that callers ask for; which process answers is told by its certificate.
+const SERVER_NAME: &str = "symphony";
+
+/// How this process talks to the others of its cluster. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Net {
+    credentials: Option<Arc<Credentials>>,
+}
+
+impl Net {
+    /// Plaintext: everybody is believed. For loopback and tests.
+    #[must_use]
+    pub const fn plaintext() -> Self {
+        Self { credentials: None }
+    }
+
+    /// TLS with these certificates on both sides.
+    #[must_use]
+    pub const fn secured(credentials: Arc<Credentials>) -> Self {
+        Self { credentials: Some(credentials) }
+    }
+
+    /// The certificates, if there are any.
+    #[must_use]
+    pub const fn credentials(&self) -> Option<&Arc<Credentials>> {
+        self.credentials.as_ref()
+    }
+
+    /// Connects to `addr` (`host:port`), where `expected` must answer. The caller bounds the time.
+    ///
+    /// # Errors
+    /// If nobody answers, or somebody else does.
+    pub async fn dial(&self, addr: &str, expected: &Expected) -> io::Result<Connection> {
+        let stream = TcpStream::connect(addr).await?;
+        stream.set_nodelay(true)?;
+        let peer = stream.peer_addr()?;
+        let Some(credentials) = &self.credentials else { return Ok(Connection::plain(stream, peer)) };
+        let loaded = credentials.now();
+        let connector = TlsConnector::from(Arc::clone(&loaded.client));
+        let stream = connector.connect(server_name(), stream).await?;
+        let identity = who(stream.get_ref().1.peer_certificates(), &loaded.facts.identity, &Allowed::Answer(expected))?;
+        Ok(Connection::tls(stream.into(), peer, identity))
+    }
+
+    /// Makes a connection of an accepted socket, if the caller has one of the roles `allowed`. Bounded by
+    /// [`HANDSHAKE_TIMEOUT`].
+    ///
+    /// # Errors
+    /// If the caller is somebody else, or says nothing.
+    pub async fn accept(&self, stream: TcpStream, allowed: &[Role]) -> io::Result<Connection> {
+        stream.set_nodelay(true)?;
+        let peer = stream.peer_addr()?;
+        let Some(credentials) = &self.credentials else { return Ok(Connection::plain(stream, peer)) };
+        let loaded = credentials.now();
+        let acceptor = TlsAcceptor::from(Arc::clone(&loaded.server));
+        let stream = tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream))
+            .await
+            .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "the handshake took too long"))??;
+        let identity = who(stream.get_ref().1.peer_certificates(), &loaded.facts.identity, &Allowed::Caller(allowed))?;
+        Ok(Connection::tls(stream.into(), peer, identity))
+    }
+
+    /// Connects like [`Net::dial`], blocking, for at most `within`. Reads and writes of the handshake are bounded too.
+    ///
+    /// # Errors
+    /// If nobody answers in time, or somebody else does.
+    pub fn dial_line(&self, addr: &str, expected: &Expected, within: Duration) -> io::Result<Line> {
+        let give_up = Instant::now() + within;
+        let stream = connect(addr, within)?;
+        stream.set_nodelay(true)?;
+        let peer = stream.peer_addr()?;
+        let Some(credentials) = &self.credentials else { return Ok(Line::plain(stream, peer)) };
+        let loaded = credentials.now();
+        let left = give_up.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+        let mut session =
+            rustls::ClientConnection::new(Arc::clone(&loaded.client), server_name()).map_err(io::Error::other)?;
+        let stream = shake_hands(stream, left, |stream| session.complete_io(stream).map(drop))?;
+        let identity = who(session.peer_certificates(), &loaded.facts.identity, &Allowed::Answer(expected))?;
+        Ok(Line::client(rustls::StreamOwned::new(session, stream), peer, identity))
+    }
+
+    /// Makes a blocking connection of an accepted socket, like [`Net::accept`].
+    ///
+    /// # Errors
+    /// If the caller is somebody else, or says nothing.
+    pub fn accept_line(&self, stream: std::net::TcpStream, allowed: &[Role]) -> io::Result<Line> {
+        let peer = stream.peer_addr()?;
+        let Some(credentials) = &self.credentials else { return Ok(Line::plain(stream, peer)) };
+        let loaded = credentials.now();
+        let mut session = rustls::ServerConnection::new(Arc::clone(&loaded.server)).map_err(io::Error::other)?;
+        let stream = shake_hands(stream, HANDSHAKE_TIMEOUT, |stream| session.complete_io(stream).map(drop))?;
+        let identity = who(session.peer_certificates(), &loaded.facts.identity, &Allowed::Caller(allowed))?;
+        Ok(Line::server(rustls::StreamOwned::new(session, stream), peer, identity))
+    }
+
+    /// A gRPC channel that connects when first used, to `expected`. The endpoint's URI must be
+    /// `http://host:port`; the connection is secured below HTTP.
+    #[must_use]
+    pub fn channel(&self, endpoint: &Endpoint, expected: Expected) -> Channel {
+        endpoint.connect_with_connector_lazy(Dialler { net: self.clone(), expected })
+    }
+}
+
+/// Dials for gRPC.
+#[derive(Clone, Debug)]
+struct Dialler {
+    net: Net,
+    expected: Expected,
+}
+
+impl tower_service::Service<Uri> for Dialler {
+    type Response = TokioIo<Connection>;
+    type Error = io::Error;
+    type Future = futures::future::BoxFuture<'static, io::Result<Self::Response>>;
+
+    fn poll_ready(&mut self, _: &mut std::task::Context<'_>) -> std::task::Poll<io::Result<()>> {
+        std::task::Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let (net, expected) = (self.net.clone(), self.expected.clone());
+        Box::pin(async move {
+            let addr = uri.authority().ok_or_else(|| io::Error::other("the address has no host"))?;
+            net.dial(addr.as_str(), &expected).await.map(TokioIo::new)
+        })
+    }
+}
+
+fn server_name() -> ServerName<'static> {
+    ServerName::try_from(SERVER_NAME).expect("a constant that is a DNS name")
+}
+
+fn connect(addr: &str, within: Duration) -> io::Result<std::net::TcpStream> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, format!("`{addr}` has no address"));
+    for candidate in addr.to_socket_addrs()? {
+        match std::net::TcpStream::connect_timeout(&candidate, within) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// Runs a blocking handshake with timeouts on the socket, and takes them off again. The bound holds for each read and
+/// write, of which a handshake has a handful.
+fn shake_hands(
+    mut stream: std::net::TcpStream,
+    within: Duration,
+    handshake: impl FnOnce(&mut std::net::TcpStream) -> io::Result<()>,
+) -> io::Result<std::net::TcpStream> {
+    stream.set_read_timeout(Some(within))?;
+    stream.set_write_timeout(Some(within))?;
+    handshake(&mut stream)?;
+    stream.set_read_timeout(None)?;
+    stream.set_write_timeout(None)?;
+    Ok(stream)
+}
+
+/// Who may be at the other end.
+enum Allowed<'a> {
+    /// Of a call.
+    Answer(&'a Expected),
+    /// Of an accepted connection.
+    Caller(&'a [Role]),
+}
+
+impl Allowed<'_> {
+    fn check(&self, identity: &Identity) -> Result<(), String> {
+        match self {
+            Self::Answer(expected) if expected.is(identity) => Ok(()),
+            Self::Answer(expected) => Err(format!("{identity} answered; expected {expected}")),
+            Self::Caller(roles) if roles.contains(&identity.role) => Ok(()),
+            Self::Caller(roles) => {
+                let roles: Vec<_> = roles.iter().map(|role| role.label()).collect();
+                Err(format!("{identity} called; expected {}", roles.join(" or ")))
+            }
+        }
+    }
+}
+
+/// Who holds the certificate, if it is of our cluster and may be at the other end.
+fn who(certificates: Option<&[CertificateDer<'_>]>, me: &Identity, allowed: &Allowed<'_>) -> io::Result<Identity> {
+    let refused = |what: String| io::Error::new(io::ErrorKind::PermissionDenied, what);
+    let certificate =
+        certificates.and_then(<[_]>::first).ok_or_else(|| refused("the peer has no certificate".into()))?;
+    let identity = CertificateFacts::of(certificate).map_err(|error| refused(error.to_string()))?.identity;
+    if identity.cluster != me.cluster {
+        return Err(refused(format!("the peer is {identity}, of another cluster than {}", me.cluster)));
+    }
+    allowed.check(&identity).map_err(refused)?;
+    Ok(identity)
+}
+
+/// The address of an accepted socket, or an unspecified one if the peer has gone already.
+pub(crate) fn peer_of(stream: &TcpStream) -> SocketAddr {
+    stream.peer_addr().unwrap_or_else(|_| SocketAddr::from(([0, 0, 0, 0], 0)))
+}

@@ -1,0 +1,149 @@
+//! Connections between certificates of one authority, of two, and of none.
+
+use std::io::{Read as _, Write as _};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use crate::{Authority, CredentialError, CredentialFiles, Credentials, Identity, Incoming, Net, Role};
+
+const SOON: Duration = Duration::from_secs(10);
+
+fn identity(cluster: &str, role: Role, name: &str) -> Identity {
+    Identity::new(cluster, role, name).unwrap()
+}
+
+fn net(authority: &Authority, cluster: &str, role: Role, name: &str) -> Net {
+    let issued = authority.issue(&identity(cluster, role, name), 1).unwrap();
+    Net::secured(Arc::new(Credentials::load(issued.files).unwrap()))
+}
+
+async fn listener() -> (tokio::net::TcpListener, String) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap().to_string();
+    (listener, addr)
+}
+
+/// Whether a call from one to the other carries a word there and back.
+async fn talk(from: &Net, to: &Net, role: Role) -> bool {
+    let (listener, addr) = listener().await;
+    let mut incoming = Incoming::new(listener, to.clone(), "test", &[Role::Scheduler]);
+    let answering = tokio::spawn(async move {
+        let mut connection = incoming.next().await?;
+        let mut word = [0; 4];
+        connection.read_exact(&mut word).await.ok()?;
+        connection.write_all(&word).await.ok()?;
+        connection.flush().await.ok()?;
+        connection.read_u8().await.is_err().then_some(())
+    });
+    let asked = async {
+        let mut connection = from.dial(&addr, &role.into()).await.ok()?;
+        connection.write_all(b"ping").await.ok()?;
+        connection.flush().await.ok()?;
+        let mut word = [0; 4];
+        connection.read_exact(&mut word).await.ok()?;
+        (&word == b"ping").then_some(())
+    };
+    let heard = tokio::time::timeout(SOON, asked).await.expect("refusals do not hang").is_some();
+    answering.abort();
+    heard
+}
+
+#[tokio::test]
+async fn only_the_right_certificates_talk() {
+    let dir = tempfile::tempdir().unwrap();
+    let ours = Authority::create(&dir.path().join("ours"), "blue").unwrap();
+    let theirs = Authority::create(&dir.path().join("theirs"), "blue").unwrap();
+    let backend = net(&ours, "blue", Role::Backend, "b");
+    let scheduler = net(&ours, "blue", Role::Scheduler, "1");
+
+    assert!(talk(&scheduler, &backend, Role::Backend).await);
+    assert!(!talk(&net(&ours, "blue", Role::Frontend, "f"), &backend, Role::Backend).await, "a caller of another role");
+    assert!(!talk(&scheduler, &backend, Role::Frontend).await, "somebody of another role answered");
+    assert!(!talk(&net(&ours, "green", Role::Scheduler, "1"), &backend, Role::Backend).await, "another cluster");
+    assert!(!talk(&net(&theirs, "blue", Role::Scheduler, "1"), &backend, Role::Backend).await, "another authority");
+    assert!(!talk(&Net::plaintext(), &backend, Role::Backend).await, "plaintext calls TLS");
+    assert!(!talk(&scheduler, &Net::plaintext(), Role::Backend).await, "TLS calls plaintext");
+    assert!(talk(&Net::plaintext(), &Net::plaintext(), Role::Backend).await);
+}
+
+#[tokio::test]
+async fn a_caller_that_says_nothing_holds_up_nobody() {
+    let dir = tempfile::tempdir().unwrap();
+    let ours = Authority::create(dir.path(), "blue").unwrap();
+    let (backend, scheduler) = (net(&ours, "blue", Role::Backend, "b"), net(&ours, "blue", Role::Scheduler, "1"));
+    let (listener, addr) = listener().await;
+    let mut incoming = Incoming::new(listener, backend, "test", &[Role::Scheduler]);
+    let _silent = tokio::net::TcpStream::connect(&addr).await.unwrap();
+    let expected = Role::Backend.into();
+    let (dialled, accepted) = tokio::join!(scheduler.dial(&addr, &expected), incoming.next());
+    assert_eq!(dialled.unwrap().peer().identity, Some(identity("blue", Role::Backend, "b")));
+    assert_eq!(accepted.unwrap().peer().identity, Some(identity("blue", Role::Scheduler, "1")));
+}
+
+#[test]
+fn blocking_lines_carry_words_and_know_the_peer() {
+    let dir = tempfile::tempdir().unwrap();
+    let ours = Authority::create(dir.path(), "blue").unwrap();
+    for (one, two) in [
+        (net(&ours, "blue", Role::Scheduler, "1"), net(&ours, "blue", Role::Scheduler, "2")),
+        (Net::plaintext(), Net::plaintext()),
+    ] {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap().to_string();
+        let secured = one.credentials().is_some();
+        let answering = std::thread::spawn(move || {
+            let (stream, _) = listener.accept().unwrap();
+            let mut line = two.accept_line(stream, &[Role::Scheduler]).unwrap();
+            assert!(line.peer().may_be(Role::Scheduler, "1"));
+            assert_eq!(line.peer().may_be(Role::Scheduler, "3"), !secured);
+            let mut word = [0; 4];
+            line.read_exact(&mut word).unwrap();
+            word
+        });
+        let mut line = one.dial_line(&addr, &crate::Expected::named(Role::Scheduler, "2"), SOON).unwrap();
+        line.write_all(b"beat").unwrap();
+        line.flush().unwrap();
+        assert_eq!(&answering.join().unwrap(), b"beat");
+    }
+}
+
+#[test]
+fn renewed_certificates_are_taken_up_and_wrong_ones_are_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let authority = Authority::create(dir.path(), "blue").unwrap();
+    let me = identity("blue", Role::Backend, "b");
+    let files = authority.issue(&me, 1).unwrap().files;
+    let credentials = Credentials::load_for(files.clone(), &me).unwrap();
+    assert!(!credentials.reload().unwrap(), "nothing has changed");
+    let before = credentials.facts();
+
+    authority.issue(&me, 9).unwrap();
+    assert!(credentials.reload().unwrap());
+    assert!(credentials.facts().expires > before.expires);
+
+    let other = authority.issue(&identity("blue", Role::Backend, "c"), 1).unwrap().files;
+    std::fs::copy(&other.cert, &files.cert).unwrap();
+    assert!(matches!(credentials.reload(), Err(CredentialError::Tls { .. })), "the key is not this certificate's");
+    std::fs::copy(&other.key, &files.key).unwrap();
+    assert!(matches!(credentials.reload(), Err(CredentialError::Foreign { .. })), "another name");
+    assert_eq!(credentials.facts().identity, me, "what was loaded stays");
+    assert!(matches!(Credentials::load_for(files, &me), Err(CredentialError::Foreign { .. })));
+}
+
+#[test]
+fn keys_are_private_and_authorities_are_not_overwritten() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let dir = tempfile::tempdir().unwrap();
+    let authority = Authority::create(dir.path(), "blue").unwrap();
+    let files = authority.issue(&identity("blue", Role::Operator, "admin"), 1).unwrap().files;
+    for key in [dir.path().join("ca.key"), files.key.clone()] {
+        assert_eq!(std::fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600, "{}", key.display());
+    }
+    assert!(matches!(Authority::create(dir.path(), "blue"), Err(CredentialError::File { .. })));
+    std::fs::write(&files.cert, "no certificate").unwrap();
+    assert!(matches!(Credentials::load(files), Err(CredentialError::Content { .. })));
+    let gone = CredentialFiles::in_dir(dir.path(), Role::Viewer, "nobody");
+    assert!(Credentials::load(gone).unwrap_err().to_string().contains("viewer-nobody.pem"));
+}

@@ -1,0 +1,59 @@
+//! Certificates of a local cluster, made when it starts.
+
+use std::path::Path;
+
+use anyhow::Context as _;
+use symphony_config::SecurityConfig;
+use symphony_net::{Authority, CredentialFiles, Credentials, Identity, Net, Role};
+
+use super::cluster::Layout;
+use crate::cli::OPERATOR;
+
+/// How long they are valid: a cluster that stays longer than that is no local one.
+const DAYS: u32 = 90;
+
+/// The certificates of one local cluster, or none if it speaks plaintext.
+#[derive(Debug)]
+pub(crate) struct Pki<'a> {
+    /// Nothing in plaintext.
+    dir: Option<&'a Path>,
+}
+
+impl<'a> Pki<'a> {
+    /// Makes an authority in `dir` if there is none, and a certificate for every process of `layout` and for an operator.
+    pub(crate) fn prepare(layout: &Layout, dir: &'a Path) -> anyhow::Result<Self> {
+        if layout.security.insecure_dev {
+            return Ok(Self { dir: None });
+        }
+        let cluster = layout.cluster.name.as_str();
+        let authority = Authority::open_or_create(dir, cluster).context("cannot make certificates")?;
+        let schedulers = layout.schedulers.iter().map(|s| (Role::Scheduler, s.id.get().to_string()));
+        let backends = layout.backends.iter().map(|b| (Role::Backend, b.name.clone()));
+        // The second frontend is for `symphony load --protocol native --identity frontend-load`.
+        let frontends = [layout.frontend.name.as_str(), "load"].map(|name| (Role::Frontend, name.to_owned()));
+        let (role, name) = OPERATOR;
+        let people = [(role, name.to_owned())];
+        for (role, name) in schedulers.chain(backends).chain(frontends).chain(people) {
+            authority.issue(&Identity::new(cluster, role, &name)?, DAYS).context("cannot make certificates")?;
+        }
+        Ok(Self { dir: Some(dir) })
+    }
+
+    /// The `[security]` of one process.
+    pub(crate) fn security(&self, role: Role, name: &str) -> SecurityConfig {
+        match self.dir.map(|dir| CredentialFiles::in_dir(dir, role, name)) {
+            Some(CredentialFiles { ca, cert, key }) => {
+                SecurityConfig { ca: Some(ca), cert: Some(cert), key: Some(key), insecure_dev: false }
+            }
+            None => SecurityConfig { insecure_dev: true, ..SecurityConfig::default() },
+        }
+    }
+
+    /// How the operator talks to the cluster.
+    pub(crate) fn operator(&self) -> anyhow::Result<Net> {
+        let Some(dir) = self.dir else { return Ok(Net::plaintext()) };
+        let (role, name) = OPERATOR;
+        let credentials = Credentials::load(CredentialFiles::in_dir(dir, role, name))?;
+        Ok(Net::secured(std::sync::Arc::new(credentials)))
+    }
+}

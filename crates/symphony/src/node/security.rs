@@ -1,0 +1,51 @@
+//! How a node talks to the others: with the certificate that names it, or in plaintext if the operator said so.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::UNIX_EPOCH;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::gauge::ConstGauge;
+use symphony_config::NodeConfig;
+use symphony_net::{CredentialFiles, Credentials, Identity, Net, Role};
+use symphony_telemetry::{Kind, MetricName, Registry, Unit};
+
+use crate::exit::bad_input;
+
+/// When the certificate expires: worth an alert some weeks before.
+const EXPIRES: MetricName = MetricName {
+    name: "symphony_certificate_expires_timestamp_seconds",
+    help: "When this node's certificate expires, in seconds since 1970",
+    kind: Kind::Gauge,
+    unit: Unit::Seconds,
+    labels: &[],
+};
+
+/// The node's way to the others, and its certificate kept fresh for as long as the process lives.
+pub(super) fn net(config: &NodeConfig, role: Role, name: &str, registry: &Registry) -> anyhow::Result<Net> {
+    let security = &config.security;
+    let (Some(ca), Some(cert), Some(key)) = (&security.ca, &security.cert, &security.key) else {
+        tracing::warn!("security.insecure_dev: connections are neither encrypted nor authenticated");
+        return Ok(Net::plaintext());
+    };
+    let me = Identity::new(&config.cluster.name, role, name).map_err(bad_input)?;
+    let files = CredentialFiles { ca: ca.clone(), cert: cert.clone(), key: key.clone() };
+    let credentials = Arc::new(Credentials::load_for(files, &me).map_err(bad_input)?);
+    tracing::info!(identity = %me, "connections are secured");
+    registry.collect(Expiry(Arc::clone(&credentials)));
+    tokio::spawn(Arc::clone(&credentials).keep_fresh());
+    Ok(Net::secured(credentials))
+}
+
+/// Read at each scrape, since the certificate may be renewed.
+#[derive(Debug)]
+struct Expiry(Arc<Credentials>);
+
+impl Collector for Expiry {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let expires = self.0.facts().expires.duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
+        let gauge = ConstGauge::new(expires);
+        gauge.encode(encoder.encode_descriptor(EXPIRES.bare(), EXPIRES.help, None, gauge.metric_type())?)
+    }
+}

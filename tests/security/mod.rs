@@ -1,0 +1,81 @@
+//! Who may talk to a cluster, and as whom.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use symphony_net::{Authority, Credentials, Identity, Net, Role};
+use symphony_protocol::execute::{FromBackend, ToBackend};
+use symphony_tests::{Shape, emulated_model, phase, tell};
+use symphony_transport::{ControlClient, connect_link};
+use symphony_types::{BootId, NodeId};
+
+/// How long something may take over loopback on a busy machine.
+const SOON: Duration = Duration::from_secs(10);
+/// How long to wait for an answer that does not come.
+const NEVER: Duration = Duration::from_secs(1);
+
+#[test]
+fn roles_decide_and_strangers_are_turned_away() {
+    tell("security", &Shape::emulated(&["default"]), |cluster| {
+        let as_guest = |args: &[&str]| {
+            let mut all = args.to_vec();
+            all.extend(["--identity", "viewer-guest"]);
+            cluster.cli(&all)
+        };
+        phase("a viewer looks and changes nothing");
+        let _ = as_guest(&["get", "members"]).ended_with(0);
+        let words = ["viewer guest", "LoadModel", "operator"];
+        let _ = as_guest(&emulated_model("resnet", "default")).ended_with(2).complains(&words);
+        assert!(cluster.view().unwrap().models.is_empty());
+
+        phase("a node's certificate is no operator's");
+        let backend = ["--identity", "backend-backend-default"];
+        let unload: Vec<_> = ["model", "unload", "resnet"].into_iter().chain(backend).collect();
+        let _ = cluster.cli(&unload).ended_with(2).complains(&["backend backend-default", "UnloadModel"]);
+
+        phase("plaintext, another authority, another cluster: none of them gets through");
+        let control = [cluster.address("scheduler-1", "control")];
+        let gets_through = |net: &Net| {
+            cluster.block_on(async { ControlClient::new(net, &control).unwrap().get(false, NEVER).await.is_ok() })
+        };
+        let stranger = |cluster_name: &str, authority: &Authority| {
+            let identity = Identity::new(cluster_name, Role::Operator, "mallory").unwrap();
+            let issued = authority.issue(&identity, 1).unwrap();
+            Net::secured(Arc::new(Credentials::load(issued.files).unwrap()))
+        };
+        let own = Authority::open(&cluster.workspace.file("pki")).unwrap();
+        assert!(gets_through(&stranger("test", &own)), "the check itself works");
+        assert!(!gets_through(&stranger("other", &own)), "another cluster");
+        let foreign = Authority::create(&cluster.workspace.file("foreign"), "test").unwrap();
+        assert!(!gets_through(&stranger("test", &foreign)), "another authority");
+        assert!(!gets_through(&Net::plaintext()), "no certificate");
+
+        phase("a replica leads in its own name only");
+        let exec = cluster.address("backend-default", "exec");
+        let net = cluster.net(Role::Scheduler, "2");
+        cluster.block_on(async {
+            let backend = Role::Backend.into();
+            let (send, mut receive) = connect_link::<ToBackend, FromBackend>(&net, &exec, &backend).await.unwrap();
+            send.send(ToBackend::Hello { node: NodeId::new(1), boot: BootId::new(1) }).unwrap();
+            // It may be welcomed before it says who it is.
+            let cut = async { while receive.receive().await.is_ok() {} };
+            tokio::time::timeout(SOON, cut).await.expect("the link is cut");
+        });
+
+        phase("who is not for a port does not get in: an operator at the execute port");
+        let operator = cluster.net(Role::Operator, "admin");
+        cluster.block_on(async {
+            // The handshake may end on this side before the other has looked; the link ends then.
+            if let Ok((_send, mut receive)) =
+                connect_link::<ToBackend, FromBackend>(&operator, &exec, &Role::Backend.into()).await
+            {
+                let answer = tokio::time::timeout(SOON, receive.receive()).await.expect("the link is cut");
+                assert!(answer.is_err(), "{answer:?}");
+            }
+        });
+
+        let _ = cluster.cli(&emulated_model("resnet", "default")).ended_with(0);
+        cluster.wait_until_it_serves("resnet").unwrap();
+        cluster.one_good_request("resnet").unwrap();
+    });
+}
