@@ -44,7 +44,7 @@ fn a_served_and_a_dropped_request_are_explained_by_their_ids() {
         let batch = &told["batch"];
         assert_eq!((&batch["items"], &batch["gpu"]["choice"]), (&1.into(), &"lowest_id".into()), "{told}");
         assert_eq!(batch["planned"]["execution_ms"], 6.0, "one item takes 1 + 5 ms: {told}");
-        assert!(batch["actual"]["execution_ms"].as_f64().unwrap() >= 5.9, "{told}");
+        assert!(batch["actual"]["execution_ms"].as_f64().unwrap() >= 5.0, "{told}");
         let window = &batch["window"];
         assert!(window["frontrun_ms"].as_f64().unwrap() <= window["latest_ms"].as_f64().unwrap(), "{told}");
         assert!(batch["members"].as_array().unwrap().contains(&id.as_str().into()), "{told}");
