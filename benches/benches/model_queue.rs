@@ -6,7 +6,7 @@ use std::time::Duration;
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput};
 use symphony_benches::{CONFIG_SLO, queue_config, record};
 use symphony_scheduler::{GrantWhy, ModelActions, ModelInput, ModelQueue, Request};
-use symphony_types::{GpuId, Nanos, RequestId, Time};
+use symphony_types::{GpuClass, GpuId, Nanos, RequestId, Time};
 
 /// The staggered batch of seed 000, Table 4, ResNet-50.
 const BATCH: u64 = 16;
@@ -38,7 +38,7 @@ fn arrival(now: Time, sequence: u64) -> ModelInput {
 fn arrive(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("model_queue/arrive");
     group.throughput(Throughput::Elements(BATCH));
-    let (empty, mut actions) = (ModelQueue::new(queue_config()), ModelActions::default());
+    let (empty, mut actions) = (ModelQueue::new(queue_config(1)), ModelActions::default());
     group.bench_function("1", |bencher| {
         bencher.iter_batched_ref(
             || empty.clone(),
@@ -61,7 +61,7 @@ fn cycle(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("model_queue/cycle");
     group.throughput(Throughput::Elements(BATCH));
     for (models, _) in SIZES {
-        let mut queues: Vec<_> = (0..models).map(|_| ModelQueue::new(queue_config())).collect();
+        let mut queues: Vec<_> = (0..models).map(|_| ModelQueue::new(queue_config(1))).collect();
         let (mut actions, mut now, mut sequence, mut turn) = (ModelActions::default(), Time::ZERO, 0, 0);
         group.bench_function(BenchmarkId::from_parameter(models), |bencher| {
             bencher.iter(|| {
@@ -77,7 +77,12 @@ fn cycle(criterion: &mut Criterion) {
                 actions.clear();
                 queue.step(
                     now,
-                    ModelInput::Grant { gpu: GpuId::new(0), free_at: now, why: GrantWhy::default() },
+                    ModelInput::Grant {
+                        gpu: GpuId::new(0),
+                        class: GpuClass::FIRST,
+                        free_at: now,
+                        why: GrantWhy::default(),
+                    },
                     &mut actions,
                 );
                 black_box(&actions);
@@ -90,17 +95,18 @@ fn cycle(criterion: &mut Criterion) {
 /// What queues are told under the load of Table 4, told again: wake-ups and unused grants included; per request.
 fn table4(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("model_queue/table4");
-    for (models, gpus) in SIZES {
+    for ((models, gpus), classes) in SIZES.into_iter().flat_map(|size| [(size, 1), (size, 2)]) {
         let requests = RECORDED_REQUESTS_MIN.max(RECORDED_REQUESTS_PER_MODEL * u64::from(models));
-        let tapes = record(models, gpus, RATE_PER_GPU * f64::from(gpus), requests);
+        let tapes = record(models, gpus, classes, RATE_PER_GPU * f64::from(gpus), requests);
         let mut actions = ModelActions::default();
         eprintln!(
-            "{models} models on {gpus} GPUs: mean batch {:.1}, {:.2} steps per request",
+            "{models} models on {gpus} GPUs of {classes} classes: mean batch {:.1}, {:.2} steps per request",
             tapes.planned as f64 / tapes.batches as f64,
             tapes.model.steps() as f64 / requests as f64
         );
         group.throughput(Throughput::Elements(requests));
-        group.bench_function(BenchmarkId::from_parameter(models), |bencher| {
+        let of_classes = if classes == 1 { String::new() } else { format!("_{classes}_classes") };
+        group.bench_function(BenchmarkId::from_parameter(format!("{models}{of_classes}")), |bencher| {
             bencher.iter_batched_ref(
                 || tapes.model.queues.clone(),
                 |queues| tapes.model.replay(queues, &mut actions),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput};
 use symphony_benches::record;
 use symphony_scheduler::{Candidate, GpuChoice, GpuRanker, RankAction, RankActions, RankInput};
-use symphony_types::{GpuId, Nanos, Time};
+use symphony_types::{GpuClass, GpuId, Nanos, Time};
 
 const MODELS: [u32; 3] = [1, 100, 1000];
 const GPUS: [u32; 3] = [8, 512, 4096];
@@ -52,6 +52,7 @@ fn offer(criterion: &mut Criterion) {
     group.throughput(Throughput::Elements(1));
     for (models, gpus) in grid() {
         let ((mut ranker, mut actions), mut now, mut model) = (idle(models, gpus), Time::ZERO, 0);
+        let class = GpuClass::FIRST;
         group.bench_function(BenchmarkId::from_parameter(format!("{models}x{gpus}")), |bencher| {
             bencher.iter(|| {
                 now += GAP;
@@ -59,7 +60,7 @@ fn offer(criterion: &mut Criterion) {
                 actions.clear();
                 ranker.step(
                     now,
-                    RankInput::Offer { model, answered: 0, candidate: candidate(now + AHEAD) },
+                    RankInput::Offer { model, answered: 0, class, candidate: candidate(now + AHEAD) },
                     &mut actions,
                 );
                 black_box(&actions);
@@ -76,6 +77,7 @@ fn cycle(criterion: &mut Criterion) {
     group.throughput(Throughput::Elements(1));
     for (models, gpus) in grid() {
         let ((mut ranker, mut actions), mut now, mut model) = (idle(models, gpus), Time::ZERO, 0);
+        let class = GpuClass::FIRST;
         let mut answered = vec![0; models as usize];
         let busy = GAP.saturating_mul(u64::from(gpus) * 4 / 5);
         group.bench_function(BenchmarkId::from_parameter(format!("{models}x{gpus}")), |bencher| {
@@ -84,7 +86,7 @@ fn cycle(criterion: &mut Criterion) {
                 model = (model + 1) % models;
                 actions.clear();
                 let answered = &mut answered[model as usize];
-                let offer = RankInput::Offer { model, answered: *answered, candidate: candidate(now) };
+                let offer = RankInput::Offer { model, answered: *answered, class, candidate: candidate(now) };
                 ranker.step(now, offer, &mut actions);
                 let granted = actions.iter().find_map(|action| match *action {
                     RankAction::Grant { gpu, .. } => Some(gpu),
@@ -103,16 +105,17 @@ fn cycle(criterion: &mut Criterion) {
 /// What the ranker is told under the load of Table 4, told again; per request.
 fn table4(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("ranker/table4");
-    for (models, gpus) in MODELS.into_iter().zip(GPUS) {
+    for ((models, gpus), classes) in MODELS.into_iter().zip(GPUS).flat_map(|size| [(size, 1), (size, 2)]) {
         let requests = RECORDED_REQUESTS_MIN.max(RECORDED_REQUESTS_PER_MODEL * u64::from(models));
-        let tapes = record(models, gpus, RATE_PER_GPU * f64::from(gpus), requests);
+        let tapes = record(models, gpus, classes, RATE_PER_GPU * f64::from(gpus), requests);
         let mut actions = RankActions::new();
         eprintln!(
-            "{models} models on {gpus} GPUs: {:.2} steps per request",
+            "{models} models on {gpus} GPUs of {classes} classes: {:.2} steps per request",
             tapes.rank.steps() as f64 / requests as f64
         );
         group.throughput(Throughput::Elements(requests));
-        group.bench_function(BenchmarkId::from_parameter(format!("{models}x{gpus}")), |bencher| {
+        let of_classes = if classes == 1 { String::new() } else { format!("_{classes}_classes") };
+        group.bench_function(BenchmarkId::from_parameter(format!("{models}x{gpus}{of_classes}")), |bencher| {
             bencher.iter_batched_ref(
                 || tapes.rank.ranker.clone(),
                 |ranker| tapes.rank.replay(ranker, &mut actions),

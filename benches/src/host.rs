@@ -6,21 +6,26 @@ use symphony_scheduler::{
     Delays, GpuChoice, GpuRanker, GrantWhy, MinTree, ModelAction, ModelActions, ModelInput, ModelQueue,
     ModelQueueConfig, Policy, QUEUE_REQUESTS_MAX, RankAction, RankActions, RankInput, Request,
 };
-use symphony_types::{GpuId, LatencyProfile, Nanos, RequestId, Time};
+use symphony_types::{GpuClass, GpuId, LatencyProfile, Nanos, RequestId, Time};
 
 use crate::tape::Tapes;
 
 /// The SLO of every model: seed 000, Table 4, ResNet-50.
 pub const CONFIG_SLO: Nanos = Nanos::from_millis(25);
 
-/// ResNet-50 of seed 000, Table 4 (α 1.053 ms, β 5.072 ms, SLO 25 ms) under deferred batch scheduling.
+/// ResNet-50 of seed 000, Table 4 (α 1.053 ms, β 5.072 ms, SLO 25 ms) under deferred batch scheduling. Each class of GPUs
+/// beyond the first is a third slower than the one before.
 ///
 /// # Panics
-/// Never: the profile is a constant.
+/// Never: the profiles are constants.
 #[must_use]
-pub fn queue_config() -> ModelQueueConfig {
+pub fn queue_config(classes: usize) -> ModelQueueConfig {
+    let profile = |class: GpuClass| {
+        let slower = 1.0 + class.index() as f64 / 3.0;
+        (class, LatencyProfile::from_line(1.053 * slower, 5.072 * slower, 64).expect("a sane line"))
+    };
     ModelQueueConfig {
-        profile: LatencyProfile::from_line(1.053, 5.072, 64).expect("a sane line"),
+        profiles: GpuClass::all().take(classes.max(1)).map(profile).collect(),
         slo: CONFIG_SLO,
         policy: Policy::SYMPHONY,
         delays: Delays::default(),
@@ -28,7 +33,7 @@ pub fn queue_config() -> ModelQueueConfig {
     }
 }
 
-/// A cluster of equal models and equal GPUs in virtual time; what its objects are told can be recorded.
+/// A cluster of equal models in virtual time, its GPUs equal or of some classes in turn; what its objects are told can be recorded.
 #[derive(Debug)]
 pub struct Host {
     now: Time,
@@ -38,19 +43,19 @@ pub struct Host {
     timers: MinTree,
     actions: ModelActions,
     rank_actions: RankActions,
-    grants: VecDeque<(u32, GpuId, Time, GrantWhy)>,
+    grants: VecDeque<(u32, GpuId, GpuClass, Time, GrantWhy)>,
     random: u64,
     sequence: u64,
     pub(crate) tapes: Option<Tapes>,
 }
 
 impl Host {
-    /// `models` models on `gpus` free GPUs.
+    /// `models` models on `gpus` free GPUs of `classes` classes.
     #[must_use]
-    pub fn new(models: u32, gpus: u32) -> Self {
+    pub fn new(models: u32, gpus: u32, classes: usize) -> Self {
         let mut host = Self {
             now: Time::ZERO,
-            queues: (0..models).map(|_| ModelQueue::new(queue_config())).collect(),
+            queues: (0..models).map(|_| ModelQueue::new(queue_config(classes))).collect(),
             ranker: GpuRanker::new(models, gpus, GpuChoice::LowestId),
             timers: MinTree::new(1 + models as usize),
             actions: ModelActions::default(),
@@ -60,8 +65,9 @@ impl Host {
             sequence: 0,
             tapes: None,
         };
-        for gpu in 0..gpus {
-            host.rank(RankInput::BusyUntil { gpu: GpuId::new(gpu), free_at: Time::ZERO });
+        for (gpu, class) in (0..gpus).zip(GpuClass::all().take(classes.max(1)).collect::<Vec<_>>().into_iter().cycle())
+        {
+            host.rank(RankInput::Add { gpu: GpuId::new(gpu), class, free_at: Time::ZERO });
         }
         host
     }
@@ -103,8 +109,8 @@ impl Host {
     }
 
     fn answer_grants(&mut self) {
-        while let Some((model, gpu, free_at, why)) = self.grants.pop_front() {
-            self.model(model, ModelInput::Grant { gpu, free_at, why });
+        while let Some((model, gpu, class, free_at, why)) = self.grants.pop_front() {
+            self.model(model, ModelInput::Grant { gpu, class, free_at, why });
         }
     }
 
@@ -116,8 +122,8 @@ impl Host {
         self.queues[model as usize].step(self.now, input, &mut self.actions);
         for at in 0..self.actions.list.len() {
             match self.actions.list[at] {
-                ModelAction::Offer { answered, candidate } => {
-                    self.rank(RankInput::Offer { model, answered, candidate });
+                ModelAction::Offer { answered, class, candidate } => {
+                    self.rank(RankInput::Offer { model, answered, class, candidate });
                 }
                 ModelAction::Release { gpu, free_at } => self.rank(RankInput::Release { model, gpu, free_at }),
                 ModelAction::Execute(plan) => {
@@ -140,7 +146,9 @@ impl Host {
         self.ranker.step(self.now, input, &mut self.rank_actions);
         for action in &self.rank_actions {
             match *action {
-                RankAction::Grant { model, gpu, free_at, why } => self.grants.push_back((model, gpu, free_at, why)),
+                RankAction::Grant { model, gpu, class, free_at, why } => {
+                    self.grants.push_back((model, gpu, class, free_at, why));
+                }
                 RankAction::WakeAt(at) => self.timers.set(0, at.as_nanos()),
             }
         }

@@ -75,10 +75,11 @@ impl RankTape {
     }
 }
 
-/// Records `requests` requests of a cluster of `models` models and `gpus` GPUs under `rate_rps` in total.
+/// Records `requests` requests of a cluster of `models` models and `gpus` GPUs of `classes` classes under `rate_rps` in
+/// total.
 #[must_use]
-pub fn record(models: u32, gpus: u32, rate_rps: f64, requests: u64) -> Tapes {
-    let mut host = Host::new(models, gpus);
+pub fn record(models: u32, gpus: u32, classes: usize, rate_rps: f64, requests: u64) -> Tapes {
+    let mut host = Host::new(models, gpus, classes);
     host.serve((rate_rps * WARM_UP_S) as u64, rate_rps);
     host.tapes = Some(Tapes {
         model: ModelTape { queues: host.queues.clone(), inputs: Vec::new() },
@@ -97,13 +98,13 @@ mod tests {
 
     #[test]
     fn a_replay_ends_where_the_recording_ended_and_the_load_is_that_of_table_4() {
-        let tapes = record(1, 8, 5_000.0, 10_000);
+        let tapes = record(1, 8, 1, 5_000.0, 10_000);
         let mean_batch = tapes.planned as f64 / tapes.batches as f64;
         assert!((10.0..17.0).contains(&mean_batch), "the paper's staggered batch is 16, got {mean_batch}");
         assert!(tapes.planned > 9_800, "{} of 10000 were planned", tapes.planned);
 
         // Queued requests are those that arrived and were neither planned nor dropped; a replay must leave as many.
-        let mut host = Host::new(1, 8);
+        let mut host = Host::new(1, 8, 1);
         host.serve(2_500, 5_000.0);
         host.serve(10_000, 5_000.0);
         let mut queues = tapes.model.queues.clone();

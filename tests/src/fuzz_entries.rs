@@ -21,8 +21,8 @@ use symphony_protocol::inference::model_infer_request::InferInputTensor;
 use symphony_protocol::{FRAME_HEADER_BYTES, Frame, FrameHeader, Message};
 use symphony_tape::Tape;
 use symphony_types::{
-    BackendId, BootId, DropReason, FailReason, FrontendId, GpuId, ModelId, Nanos, NodeId, RequestId, SubclusterId,
-    Token,
+    BackendId, BootId, DropReason, FailReason, FrontendId, GpuClass, GpuId, ModelId, Nanos, NodeId, RequestId,
+    SubclusterId, Token,
 };
 use symphony_workload::Scenario;
 
@@ -235,8 +235,10 @@ fn tape_seeds() -> Vec<Vec<u8>> {
         RankInput, ReadyOrder, Request,
     };
     use symphony_tape::{Chunk, TapeEnd, TapeHeader, TapeOrigin};
+    let line = |alpha_ms| symphony_types::LatencyProfile::from_line(alpha_ms, 2.0, 4).expect("a line");
+    let (first, second) = (GpuClass::FIRST, GpuClass::new(5).expect("a class"));
     let config = |policy| ModelQueueConfig {
-        profile: symphony_types::LatencyProfile::from_line(1.0, 2.0, 4).expect("a line"),
+        profiles: line(1.0).into(),
         slo: Nanos::from_millis(20),
         policy,
         delays: Delays::default(),
@@ -246,6 +248,8 @@ fn tape_seeds() -> Vec<Vec<u8>> {
         let mut chunks = [Chunk::with_capacity(0), Chunk::with_capacity(0)];
         let (mut queue, mut actions) = (ModelQueue::new(config(policy)), ModelActions::default());
         chunks[0].model(1, ModelId::new(4), 0, &config(policy));
+        queue.set_profile(second, line(3.0));
+        chunks[0].profile(1, second, &line(3.0));
         let id = |sequence| RequestId { frontend: FrontendId::new(1), boot: BootId::new(2), sequence };
         let arrive = |sequence| {
             let deadline = symphony_types::Time::from_nanos(20_000_000 + sequence);
@@ -260,7 +264,8 @@ fn tape_seeds() -> Vec<Vec<u8>> {
             ModelInput::CancelWithNext(id(2)),
             ModelInput::Cancel(id(1)),
             arrive(3),
-            ModelInput::Grant { gpu, free_at, why: GrantWhy::default() },
+            ModelInput::Grant { gpu, class: first, free_at, why: GrantWhy::default() },
+            ModelInput::Classes([first, second].into_iter().collect()),
             done,
             arrive(4),
             ModelInput::Return(Request { id: id(3), deadline: free_at, items: 1 }),
@@ -277,8 +282,9 @@ fn tape_seeds() -> Vec<Vec<u8>> {
         let mut ranker = GpuRanker::new(1, 1, GpuChoice::LowestId);
         chunks[1].ranker(0, 1, 1, GpuChoice::LowestId, ReadyOrder::Latest);
         let inputs = [
+            RankInput::Add { gpu, class: second, free_at },
             RankInput::BusyUntil { gpu, free_at },
-            RankInput::Offer { model: 0, answered: 0, candidate: None },
+            RankInput::Offer { model: 0, answered: 0, class: first, candidate: None },
             RankInput::Release { model: 0, gpu, free_at },
             RankInput::Remove(gpu),
             RankInput::Forget(0),

@@ -55,7 +55,7 @@ impl StressPlan {
     /// If the profile is none.
     pub fn model(&self) -> Result<ModelQueueConfig, symphony_types::ProfileError> {
         Ok(ModelQueueConfig {
-            profile: LatencyProfile::from_line(self.alpha_ms, self.beta_ms, self.batch_max)?,
+            profiles: LatencyProfile::from_line(self.alpha_ms, self.beta_ms, self.batch_max)?.into(),
             slo: self.slo,
             policy: Policy::SYMPHONY,
             delays: self.delays,

@@ -8,7 +8,7 @@ use symphony_explain::RecorderLimits;
 use symphony_protocol::dispatch::RequestHeader;
 use symphony_scheduler_runtime::{Clock, DecisionConfig, InProcess, Orders, ThreadPolicy, WorkerDurations};
 use symphony_telemetry::DurationHistogram;
-use symphony_types::{Nanos, Time};
+use symphony_types::{GpuClass, Nanos, Time};
 
 use super::arrivals::Arrivals;
 use super::gpus::Gpus;
@@ -53,7 +53,7 @@ fn generate(plan: &StressPlan) -> anyhow::Result<StressReport> {
     let model = plan.model()?;
     (0..plan.models).for_each(|id| scheduler.add_model(id, model.clone()));
     (0..plan.gpus).for_each(|_| {
-        scheduler.add_gpu();
+        scheduler.add_gpu(GpuClass::FIRST);
     });
     let mut generator = Generator::new(plan, scheduler, orders);
     generator.run();

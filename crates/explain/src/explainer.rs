@@ -1,7 +1,7 @@
 //! Makes explanations of what a recorder found.
 
 use symphony_scheduler::{DropCause, GpuChoice, IDLE_COUNTED_MAX, Matched, PlanWhy, Request, Rival};
-use symphony_types::{GpuId, Time};
+use symphony_types::{GpuClass, GpuId, Time};
 
 use crate::explanation::{Actual, BatchStory, DropStory, Explanation, GpuStory, Planned, RivalStory, Window};
 use crate::flight_recorder::Found;
@@ -15,6 +15,10 @@ pub trait Names {
     fn rival(&self, slot: u32) -> String;
     /// A GPU.
     fn gpu(&self, gpu: GpuId) -> String;
+    /// Its kind, if that is known.
+    fn gpu_kind(&self, gpu: GpuId) -> Option<String>;
+    /// The kind of GPUs that is this class.
+    fn class_kind(&self, class: GpuClass) -> Option<String>;
 }
 
 /// What the moment of a decision is told by.
@@ -108,6 +112,7 @@ impl Explainer<'_> {
             items: plan.batch,
             requests: plan.requests,
             target: why.map(|why| why.target),
+            skipped: why.map(|why| why.skipped),
             left: why.map(|why| why.left),
             head_waited_ms: why.map(|why| decided.since(why.head_arrived).as_millis_f64()),
             window: Window { frontrun_ms: frontrun.map(ms), latest_ms: ms(plan.must_end_by - execution) },
@@ -130,6 +135,7 @@ impl Explainer<'_> {
         let grant = why.map(|why| why.grant).unwrap_or_default();
         GpuStory {
             name: self.names.gpu(gpu),
+            kind: self.names.gpu_kind(gpu),
             matched: match grant.matched {
                 Matched::Untold => "untold",
                 Matched::AtItsStart => "at_its_start",
@@ -166,6 +172,7 @@ impl Explainer<'_> {
             waited_ms: cause.map(|cause| decided.since(cause.arrived).as_millis_f64()),
             must_end_by_ms: of(|cause| cause.must_end_by),
             batch: looked_at.map(|cause| cause.batch),
+            kind: looked_at.and_then(|cause| self.names.class_kind(cause.class)),
             target: cause.map(|cause| cause.target),
             // A batch larger than the largest ends never.
             batch_end_ms: looked_at.map(|cause| cause.batch_end).filter(|&end| end < Time::NEVER).map(ms),

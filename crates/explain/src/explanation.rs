@@ -41,7 +41,9 @@ pub struct BatchStory {
     pub requests: u32,
     /// The batch size that the queue aimed at; none from policies that do not say.
     pub target: Option<u32>,
-    /// Requests that were left in the queue.
+    /// More urgent requests that were passed over: GPUs of this kind could not serve them usefully, faster ones may.
+    pub skipped: Option<u32>,
+    /// Requests that were left in the queue, those included.
     pub left: Option<u32>,
     /// How long its most urgent request had waited.
     pub head_waited_ms: Option<f64>,
@@ -76,6 +78,8 @@ pub struct Window {
 pub struct GpuStory {
     /// Which.
     pub name: String,
+    /// Of which kind; none if that is not known any more.
+    pub kind: Option<String>,
     /// `at_its_start`, `first_in_line`, `early_crowded`, `early_bursts` or `untold`.
     pub matched: &'static str,
     /// `lowest_id` or `earliest_free`.
@@ -134,11 +138,13 @@ pub struct DropStory {
     pub must_end_by_ms: Option<f64>,
     /// The smallest batch that it could have been part of: what was worth protecting; none if no batch was looked at.
     pub batch: Option<u32>,
+    /// The kind of GPUs on which such a batch would have ended first.
+    pub kind: Option<String>,
     /// The batch size that the queue aimed at.
     pub target: Option<u32>,
     /// When such a batch would have ended at best.
     pub batch_end_ms: Option<f64>,
-    /// When it would have ended alone, on an idle GPU.
+    /// When it would have ended alone, on an idle GPU of the kind that is fastest at it.
     pub alone_end_ms: Option<f64>,
     /// Requests in the queue at that moment.
     pub waiting: Option<u32>,

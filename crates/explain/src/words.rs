@@ -17,6 +17,10 @@ fn plural(count: u32, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
+fn of_kind(name: &str, kind: Option<&str>) -> String {
+    kind.map_or_else(|| name.to_owned(), |kind| format!("{name} ({kind})"))
+}
+
 /// A label, and what it says.
 fn line(f: &mut fmt::Formatter<'_>, label: &str, text: fmt::Arguments<'_>) -> fmt::Result {
     writeln!(f, "  {label:<10}{text}")
@@ -69,6 +73,13 @@ fn tell_batch(f: &mut fmt::Formatter<'_>, batch: &BatchStory) -> fmt::Result {
             format_args!("#{}: {items} of {requests}; aimed at {target}, {left} left waiting", batch.number),
         )?,
         _ => line(f, "batch", format_args!("#{}: {items} of {requests}", batch.number))?,
+    }
+    if let Some(skipped) = batch.skipped.filter(|&skipped| skipped > 0) {
+        line(
+            f,
+            "skipped",
+            format_args!("{}, left to faster GPUs: too late for this kind", plural(skipped, "more urgent request")),
+        )?;
     }
     if let Some(waited) = batch.head_waited_ms {
         line(f, "waited", format_args!("{waited:.3} ms, its most urgent request"))?;
@@ -136,14 +147,15 @@ fn tell_why(f: &mut fmt::Formatter<'_>, batch: &BatchStory) -> fmt::Result {
         _ => "the policy does not say",
     };
     line(f, "why now", format_args!("{why_now}"))?;
+    let name = of_kind(&gpu.name, gpu.kind.as_deref());
     if gpu.matched == "untold" {
-        return line(f, "gpu", format_args!("{}", gpu.name));
+        return line(f, "gpu", format_args!("{name}"));
     }
     let which = if gpu.choice == "lowest_id" { "lowest-numbered" } else { "longest free" };
     let more = if gpu.others_idle_or_more { " or more" } else { "" };
     match gpu.others_idle {
-        0 => line(f, "gpu", format_args!("{}, the only one free by then", gpu.name)),
-        others => line(f, "gpu", format_args!("{}, the {which} of {}{more} free by then", gpu.name, others + 1)),
+        0 => line(f, "gpu", format_args!("{name}, the only one free by then")),
+        others => line(f, "gpu", format_args!("{name}, the {which} of {}{more} free by then", others + 1)),
     }
 }
 
@@ -163,7 +175,7 @@ fn tell_rivals(f: &mut fmt::Formatter<'_>, rivals: &RivalStory) -> fmt::Result {
 }
 
 fn tell_drop(f: &mut fmt::Formatter<'_>, dropped: &DropStory) -> fmt::Result {
-    let DropStory { waited_ms: Some(waited), must_end_by_ms: Some(due), waiting: Some(waiting), .. } = *dropped else {
+    let &DropStory { waited_ms: Some(waited), must_end_by_ms: Some(due), waiting: Some(waiting), .. } = dropped else {
         return line(f, "cause", format_args!("the policy does not say; its deadline was {}", At(dropped.deadline_ms)));
     };
     line(f, "waited", format_args!("{waited:.3} ms, in a queue of {}", plural(waiting, "request")))?;
@@ -177,8 +189,9 @@ fn tell_drop(f: &mut fmt::Formatter<'_>, dropped: &DropStory) -> fmt::Result {
                 f,
                 "cause",
                 format_args!(
-                    "those behind it make a batch of {batch}{aimed}; with it such a batch ends {} at best, {:.3} ms too late",
+                    "those behind it make a batch of {batch}{aimed}; with it such a batch ends {} {}, {:.3} ms too late",
                     At(end),
+                    of_kind("at best", dropped.kind.as_deref()),
                     end - due
                 ),
             )?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use symphony_net::{Expected, Net, Role};
 use symphony_protocol::execute::{FromBackend, Refusal, SealedGpu, ToBackend};
 use symphony_transport::{LinkReceiver, LinkSender, connect_link};
-use symphony_types::{BackendId, BootId, GpuId, Nanos, RequestId, SubclusterId, Token};
+use symphony_types::{BackendId, BootId, GpuClass, GpuId, Nanos, RequestId, SubclusterId, Token};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
@@ -28,6 +28,7 @@ const SEAL_TIMEOUT: Duration = Duration::from_millis(500);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LinkedGpu {
     pub(crate) gpu: GpuId,
+    pub(crate) class: GpuClass,
     pub(crate) token: Token,
     pub(crate) ordinal: u32,
 }
@@ -194,6 +195,7 @@ impl BackendLink {
             let Some(state) = sealed.iter().find(|s| s.gpu == gpu.gpu && s.promised == gpu.token) else { continue };
             let route = GpuRoute {
                 gpu: gpu.gpu,
+                class: gpu.class,
                 seal,
                 token: gpu.token,
                 backend: self.backend,
@@ -202,7 +204,7 @@ impl BackendLink {
             };
             self.workers.tell_all(|| ModelMessage::Route { gpu: gpu.ordinal, route: route.clone() });
             let free_at = at + Nanos::new(state.free_in);
-            self.workers.rank.push(RankMessage::Sealed { gpu: gpu.ordinal, seal, free_at });
+            self.workers.rank.push(RankMessage::Sealed { gpu: gpu.ordinal, class: gpu.class, seal, free_at });
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::PoisonError;
 
 use symphony_explain::{Explainer, Explanation, LAST_BATCHES_MAX, Names, Question, Since};
 use symphony_protocol::view::View;
-use symphony_types::{GpuId, ModelId};
+use symphony_types::{GpuClass, GpuId, ModelId};
 
 use crate::flight_log::read;
 use crate::workers::Workers;
@@ -13,6 +13,7 @@ use crate::workers::Workers;
 struct ViewNames<'a> {
     view: &'a View,
     ordinals: HashMap<u32, ModelId>,
+    kinds: Vec<String>,
 }
 
 impl Names for ViewNames<'_> {
@@ -30,6 +31,15 @@ impl Names for ViewNames<'_> {
         let backend = self.view.backends.values().find(|backend| of(backend));
         backend.map_or_else(|| gpu.to_string(), |backend| format!("{gpu} of {}", backend.name))
     }
+
+    fn gpu_kind(&self, gpu: GpuId) -> Option<String> {
+        let gpus = self.view.backends.values().flat_map(|backend| &backend.gpus);
+        gpus.filter(|other| other.id == gpu).map(|found| found.kind.clone()).next()
+    }
+
+    fn class_kind(&self, class: GpuClass) -> Option<String> {
+        self.kinds.get(class.index()).cloned()
+    }
 }
 
 /// What the workers remember, in the order of the decisions.
@@ -41,7 +51,8 @@ pub(crate) fn explain(workers: &Workers, view: &View, question: &Question) -> Ve
         }
     });
     let ordinals = workers.ordinals.read().unwrap_or_else(PoisonError::into_inner).clone();
-    let names = ViewNames { view, ordinals };
+    let kinds = workers.kinds.read().unwrap_or_else(PoisonError::into_inner).clone();
+    let names = ViewNames { view, ordinals, kinds };
     let explainer = Explainer { names: &names, since: Since::Now(workers.clock.now()) };
     found.map(|found| explainer.explain(&found)).collect()
 }

@@ -7,7 +7,9 @@ use symphony_protocol::execute::{Execute, ToBackend};
 use symphony_scheduler::ModelQueueConfig;
 use symphony_tape::TapeOrigin;
 use symphony_transport::{LocalReceiver, local_link};
-use symphony_types::{BackendId, BootId, FrontendId, GpuId, ModelId, Nanos, Time, Token};
+use symphony_types::{
+    BackendId, BootId, FrontendId, GpuClass, GpuClasses, GpuId, LatencyProfile, ModelId, Nanos, Time, Token,
+};
 
 use crate::clock::Clock;
 use crate::messages::{GpuRoute, ModelMessage, Peer, PlanId, RankMessage, Seal};
@@ -84,12 +86,13 @@ impl InProcess {
         self.workers.of_model(model).push(ModelMessage::Remove { model: ModelId::new(model) });
     }
 
-    /// Adds a GPU that is free now, and returns its number.
-    pub fn add_gpu(&mut self) -> u32 {
+    /// Adds a GPU of this class that is free now, and returns its number.
+    pub fn add_gpu(&mut self, class: GpuClass) -> u32 {
         let (gpu, seal) = (self.seals.len() as u32, self.workers.number());
         self.seals.push(seal);
         let route = GpuRoute {
             gpu: GpuId::new(gpu),
+            class,
             seal,
             token: Token::new(1),
             backend: BackendId::new(1),
@@ -97,8 +100,19 @@ impl InProcess {
             sender: self.backend.clone(),
         };
         self.workers.tell_all(|| ModelMessage::Route { gpu, route: route.clone() });
-        self.workers.rank.push(RankMessage::Sealed { gpu, seal, free_at: self.workers.clock.now() });
+        self.workers.rank.push(RankMessage::Sealed { gpu, class, seal, free_at: self.workers.clock.now() });
         gpu
+    }
+
+    /// Says the profile of a model on a class of GPUs that it was not added with.
+    pub fn set_profile(&self, model: u32, class: GpuClass, profile: LatencyProfile) {
+        let profile = Box::new(profile);
+        self.workers.of_model(model).push(ModelMessage::Profile { model: ModelId::new(model), class, profile });
+    }
+
+    /// Says which classes of GPUs there are; before that, each model takes all that it was added with for granted.
+    pub fn set_classes(&self, classes: GpuClasses) {
+        self.workers.tell_all(|| ModelMessage::Classes { classes });
     }
 
     /// Loses a GPU with everything planned on it.

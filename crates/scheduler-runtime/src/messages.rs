@@ -7,13 +7,19 @@ use symphony_protocol::dispatch::{RequestHeader, ToFrontend};
 use symphony_protocol::execute::ToBackend;
 use symphony_scheduler::{GrantWhy, ModelQueueConfig};
 use symphony_transport::LinkSender;
-use symphony_types::{BackendId, BootId, FrontendId, GpuId, ModelId, Nanos, RequestId, Time, Token};
+use symphony_types::{
+    BackendId, BootId, FrontendId, GpuClass, GpuClasses, GpuId, LatencyProfile, ModelId, Nanos, RequestId, Time, Token,
+};
 
 /// To a model worker. GPUs and models are ordinals of the sub-cluster unless they carry an id type.
 #[derive(Debug)]
 pub(crate) enum ModelMessage {
     /// Serve this model.
     Add { model: ModelId, ordinal: u32, config: Box<ModelQueueConfig> },
+    /// The profile of a model on a class of GPUs that has come up since it is served.
+    Profile { model: ModelId, class: GpuClass, profile: Box<LatencyProfile> },
+    /// The sub-cluster has GPUs of these classes now.
+    Classes { classes: GpuClasses },
     /// Serve it no longer.
     Remove { model: ModelId },
     /// Plans for this GPU go there.
@@ -29,7 +35,7 @@ pub(crate) enum ModelMessage {
     /// Requests whose clients have gone.
     Cancel { frontend: FrontendId, boot: BootId, requests: Vec<(u64, u32)> },
     /// The rank worker gives a GPU; `plan` is the next on it.
-    Grant { ordinal: u32, free_at: Time, plan: PlanId, why: GrantWhy },
+    Grant { ordinal: u32, class: GpuClass, free_at: Time, plan: PlanId, why: GrantWhy },
     /// A plan is done; it started `start_late` after its planned start and took `latency`.
     Done { plan: PlanId, start_late: Nanos, latency: Nanos },
     /// A plan was not accepted.
@@ -65,6 +71,7 @@ pub(crate) struct Peer {
 #[derive(Clone, Debug)]
 pub(crate) struct GpuRoute {
     pub(crate) gpu: GpuId,
+    pub(crate) class: GpuClass,
     pub(crate) seal: Seal,
     pub(crate) token: Token,
     pub(crate) backend: BackendId,
@@ -78,7 +85,7 @@ pub(crate) enum RankMessage {
     /// The answer to a grant.
     Release { ordinal: u32, plan: PlanId, free_at: Time, used: bool },
     /// The backend has sealed the GPU: it may be used from `free_at` on, and its plans count from 1 again.
-    Sealed { gpu: u32, seal: Seal, free_at: Time },
+    Sealed { gpu: u32, class: GpuClass, seal: Seal, free_at: Time },
     /// The GPU is lost.
     Lost { gpu: u32, seal: Seal },
     /// A plan is done; everything accepted before is done at `free_at`.

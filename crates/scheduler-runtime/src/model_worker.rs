@@ -11,7 +11,10 @@ use symphony_scheduler::{
     GrantWhy, MinTree, ModelAction, ModelActions, ModelInput, ModelQueue, ModelQueueConfig, Plan, PlanCheck, Request,
 };
 use symphony_transport::LinkSender;
-use symphony_types::{BootId, FailReason, FrontendId, GpuId, ModelId, Nanos, RequestId, Time};
+use symphony_types::{
+    BootId, FailReason, FrontendId, GpuClass, GpuClasses, GpuId, Invariant, LatencyProfile, ModelId, Nanos, RequestId,
+    Time,
+};
 
 use crate::clock::Clock;
 use crate::counters::count;
@@ -33,8 +36,8 @@ struct ModelSlot {
     id: ModelId,
     ordinal: u32,
     queue: ModelQueue,
-    /// What the rank worker has not been told yet.
-    offer: Option<Offer>,
+    /// By class of GPUs: what the rank worker has not been told yet.
+    offers: Vec<Option<Offer>>,
     /// The turn in which the timer was armed.
     armed_in: u64,
 }
@@ -49,6 +52,15 @@ struct FrontendPeer {
 struct Recovery {
     until: Time,
     held: Vec<(ModelId, Request)>,
+}
+
+/// A grant as the rank worker made it.
+#[derive(Clone, Copy)]
+struct Granted {
+    /// The place for a plan.
+    plan: PlanId,
+    class: GpuClass,
+    free_at: Time,
 }
 
 /// A frame that is being taken in, in as many turns as it needs.
@@ -78,11 +90,13 @@ pub(crate) struct ModelWorker {
     rank: Arc<Inbox<RankMessage>>,
     offers: Arc<OfferBoard>,
     slots: Vec<Option<ModelSlot>>,
+    /// The classes that the sub-cluster has GPUs of, once somebody has said.
+    classes: GpuClasses,
     by_id: IdMap<ModelId, usize>,
     by_ordinal: IdMap<u32, usize>,
     wakes: MinTree,
-    /// Slots whose newest offer waits to be published: a burst of requests makes one.
-    offering: Vec<usize>,
+    /// Slots and classes whose newest offer waits to be published: a burst of requests makes one.
+    offering: Vec<(usize, GpuClass)>,
     /// The frame at hand. Messages behind it wait: they may be about its requests.
     at_hand: Option<AtHand>,
     frontends: IdMap<FrontendId, FrontendPeer>,
@@ -126,6 +140,7 @@ impl ModelWorker {
             rank,
             offers,
             slots: Vec::new(),
+            classes: GpuClasses::NONE,
             by_id: IdMap::default(),
             by_ordinal: IdMap::default(),
             wakes: MinTree::new(0),
@@ -158,7 +173,9 @@ impl ModelWorker {
 
     fn receive(&mut self, now: Time, message: ModelMessage) {
         match message {
-            ModelMessage::Add { model, ordinal, config } => self.add_model(model, ordinal, *config),
+            ModelMessage::Add { model, ordinal, config } => self.add_model(now, model, ordinal, *config),
+            ModelMessage::Profile { model, class, profile } => self.set_profile(model, class, *profile),
+            ModelMessage::Classes { classes } => self.follow_classes(now, classes),
             ModelMessage::Remove { model } => self.remove_model(model),
             ModelMessage::Route { gpu, route } => {
                 let slot = gpu as usize;
@@ -198,10 +215,12 @@ impl ModelWorker {
             ModelMessage::Cancel { frontend, boot, requests } => {
                 self.at_hand = Some(AtHand::Cancels(Leaving { frontend, boot, requests: requests.into_iter() }));
             }
-            ModelMessage::Grant { ordinal, free_at, plan, why } => match self.by_ordinal.get(&ordinal).copied() {
-                Some(slot) => self.grant(now, slot, free_at, plan, why),
-                None => self.tell_rank(RankMessage::Release { ordinal, plan, free_at, used: false }),
-            },
+            ModelMessage::Grant { ordinal, class, free_at, plan, why } => {
+                match self.by_ordinal.get(&ordinal).copied() {
+                    Some(slot) => self.grant(now, slot, class, free_at, plan, why),
+                    None => self.tell_rank(RankMessage::Release { ordinal, plan, free_at, used: false }),
+                }
+            }
             ModelMessage::Done { plan, start_late, latency } => {
                 let Some(sent) = self.sent.take(plan) else { return };
                 self.note_end(&sent, BatchEnd::Done { start_late, latency });
@@ -221,7 +240,7 @@ impl ModelWorker {
         }
     }
 
-    fn add_model(&mut self, id: ModelId, ordinal: u32, config: ModelQueueConfig) {
+    fn add_model(&mut self, now: Time, id: ModelId, ordinal: u32, config: ModelQueueConfig) {
         if self.by_id.contains_key(&id) {
             return;
         }
@@ -234,9 +253,31 @@ impl ModelWorker {
             }
         };
         self.tape.model(index, id, ordinal, &config);
-        self.slots[index] = Some(ModelSlot { id, ordinal, queue: ModelQueue::new(config), offer: None, armed_in: 0 });
+        self.slots[index] =
+            Some(ModelSlot { id, ordinal, queue: ModelQueue::new(config), offers: Vec::new(), armed_in: 0 });
         self.by_id.insert(id, index);
         self.by_ordinal.insert(ordinal, index);
+        if self.classes != GpuClasses::NONE {
+            self.step(now, index, ModelInput::Classes(self.classes));
+        }
+    }
+
+    fn set_profile(&mut self, id: ModelId, class: GpuClass, profile: LatencyProfile) {
+        let Some(&index) = self.by_id.get(&id) else { return };
+        if let Some(slot) = &mut self.slots[index] {
+            self.tape.profile(index, class, &profile);
+            slot.queue.set_profile(class, profile);
+        }
+    }
+
+    /// GPUs of a kind have come up, or the last one of a kind has gone.
+    fn follow_classes(&mut self, now: Time, classes: GpuClasses) {
+        self.classes = classes;
+        for slot in 0..self.slots.len() {
+            if self.slots[slot].is_some() {
+                self.step(now, slot, ModelInput::Classes(classes));
+            }
+        }
     }
 
     fn remove_model(&mut self, id: ModelId) {
@@ -246,7 +287,9 @@ impl ModelWorker {
         self.by_ordinal.remove(&slot.ordinal);
         self.wakes.set(index, MinTree::EMPTY);
         // An offer that the rank worker has not read yet must not outlive the model.
-        self.offers.publish(slot.ordinal, (u64::MAX, None));
+        for class in GpuClass::all().take(slot.offers.len()) {
+            self.offers.publish(slot.ordinal, class, (u64::MAX, None));
+        }
         self.told_rank = true;
         self.tell_rank(RankMessage::Forget { ordinal: slot.ordinal });
         for request in slot.queue.into_requests() {
@@ -387,40 +430,44 @@ impl ModelWorker {
         }
     }
 
-    fn grant(&mut self, now: Time, slot: usize, free_at: Time, plan: PlanId, why: GrantWhy) {
+    fn grant(&mut self, now: Time, slot: usize, class: GpuClass, free_at: Time, plan: PlanId, why: GrantWhy) {
         let gpu = GpuId::new(plan.gpu);
         // The plan is checked against its grant, and the grant by the rank worker against the plan before it: together S1.
         self.check.busy_until(gpu, free_at);
-        self.step_granted(now, slot, ModelInput::Grant { gpu, free_at, why }, Some((plan, free_at)));
+        self.step_granted(
+            now,
+            slot,
+            ModelInput::Grant { gpu, class, free_at, why },
+            Some(Granted { plan, class, free_at }),
+        );
     }
 
     fn step(&mut self, now: Time, slot: usize, input: ModelInput) {
         self.step_granted(now, slot, input, None);
     }
 
-    /// One decision of a queue, carried out; `granted` is the place for a plan if the input is a grant, and when the GPU
-    /// becomes free.
-    fn step_granted(&mut self, now: Time, slot: usize, input: ModelInput, granted: Option<(PlanId, Time)>) {
+    /// One decision of a queue, carried out; `granted` if the input is a grant.
+    fn step_granted(&mut self, now: Time, slot: usize, input: ModelInput, granted: Option<Granted>) {
         let Some(model) = &mut self.slots[slot] else { return };
         let (id, ordinal) = (model.id, model.ordinal);
         let mut actions = std::mem::take(&mut self.actions);
         model.queue.step(now, input, &mut actions);
         self.tape.model_step(slot, now, &input, &actions);
         let mut used = false;
-        let (mut offer, mut wake_at) = (None, None);
+        let mut wake_at = None;
         let mut unsent = Vec::new();
         for action in &actions.list {
             match action {
-                ModelAction::Offer { answered, candidate } => offer = Some((*answered, *candidate)),
+                ModelAction::Offer { answered, class, candidate } => self.offer(slot, *class, (*answered, *candidate)),
                 ModelAction::Execute(plan) => {
                     let requests = actions.requests_of(plan);
-                    used = granted.is_some_and(|(place, _)| self.plan(now, id, place, plan, requests));
+                    used = granted.is_some_and(|granted| self.plan(now, id, granted, plan, requests));
                     if !used {
                         unsent.extend_from_slice(requests);
                     }
                 }
                 ModelAction::Release { free_at, .. } => {
-                    let Some((plan, was_free_at)) = granted else { continue };
+                    let Some(Granted { plan, free_at: was_free_at, .. }) = granted else { continue };
                     if !used {
                         count(&self.metrics.counters.grants_returned, 1);
                     }
@@ -446,18 +493,24 @@ impl ModelWorker {
         }
         actions.clear();
         self.actions = actions;
-        if let Some(model) = &mut self.slots[slot] {
-            if offer.is_some() && std::mem::replace(&mut model.offer, offer).is_none() {
-                self.offering.push(slot);
-            }
-            if let Some(time) = wake_at {
-                model.armed_in = self.turn;
-                self.wakes.set(slot, time.as_nanos());
-            }
+        if let (Some(model), Some(time)) = (&mut self.slots[slot], wake_at) {
+            model.armed_in = self.turn;
+            self.wakes.set(slot, time.as_nanos());
         }
         for request in unsent {
             count(&self.metrics.counters.requeued_requests, 1);
             self.step(now, slot, ModelInput::Return(request));
+        }
+    }
+
+    /// Keeps the newest candidate for a class until it is published.
+    fn offer(&mut self, slot: usize, class: GpuClass, offer: Offer) {
+        let Some(model) = &mut self.slots[slot] else { return };
+        if class.index() >= model.offers.len() {
+            model.offers.resize(class.index() + 1, None);
+        }
+        if model.offers[class.index()].replace(offer).is_none() {
+            self.offering.push((slot, class));
         }
     }
 
@@ -472,27 +525,36 @@ impl ModelWorker {
         for answer in self.answers.drain(..) {
             self.rank.push_silently(answer);
         }
-        for slot in self.offering.drain(..) {
+        for (slot, class) in self.offering.drain(..) {
             if let Some(model) = &mut self.slots[slot]
-                && let Some(offer) = model.offer.take()
+                && let Some(offer) = model.offers.get_mut(class.index()).and_then(Option::take)
             {
-                self.offers.publish(model.ordinal, offer);
+                self.offers.publish(model.ordinal, class, offer);
                 self.told_rank = true;
             }
         }
     }
 
     /// Gets a plan ready for its backend. False if there is no way to it: the requests are the queue's again.
-    fn plan(&mut self, now: Time, model: ModelId, place: PlanId, plan: &Plan, requests: &[Request]) -> bool {
+    fn plan(&mut self, now: Time, model: ModelId, granted: Granted, plan: &Plan, requests: &[Request]) -> bool {
         if let Err(violation) = self.check.check(now, plan) {
             count(&self.metrics.counters.violations, 1);
             symphony_telemetry::violated(violation.invariant, &violation.detail);
         }
+        let Granted { plan: place, class, .. } = granted;
         // A grant from before the GPU was lost and sealed again is no place in the new count of plans.
         let route = self.routes.get(place.gpu as usize).and_then(Option::as_ref);
         let Some(route) = route.filter(|route| route.seal == place.seal && !route.sender.is_closed()) else {
             return false;
         };
+        if route.class != class {
+            let latency = plan.end.since(plan.start);
+            count(&self.metrics.counters.violations, 1);
+            symphony_telemetry::violated(
+                Invariant::S2,
+                format_args!("{} is of {}, its plan of {latency} was made for {class}", route.gpu, route.class),
+            );
+        }
         let order = Execute {
             gpu: route.gpu,
             token: route.token,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use symphony_scheduler::{GpuChoice, GpuRanker, PLANS_AHEAD_MAX, RankAction, RankInput, ReadyOrder};
-use symphony_types::{GpuId, Invariant, Time};
+use symphony_types::{GPU_CLASSES_MAX, GpuClass, GpuId, Invariant, Time};
 
 use crate::counters::count;
 use crate::inbox::Inbox;
@@ -44,9 +44,9 @@ pub(crate) struct RankWorker {
     inbox: Arc<Inbox<RankMessage>>,
     offers: Arc<OfferBoard>,
     /// Offers taken from the board in this turn.
-    offered: Vec<(u32, Offer)>,
-    /// Where the board was left.
-    last_word: u32,
+    offered: Vec<(u32, GpuClass, Offer)>,
+    /// Where the board was left, by class.
+    last_word: [u32; GPU_CLASSES_MAX],
     models: Arc<[Arc<Inbox<ModelMessage>>]>,
     /// Which of them have grants that they have not been woken for.
     granted: Vec<bool>,
@@ -74,7 +74,7 @@ impl RankWorker {
             inbox,
             offers,
             offered: Vec::new(),
-            last_word: 0,
+            last_word: [0; GPU_CLASSES_MAX],
             granted: vec![false; models.len()],
             models,
             gpus: Vec::new(),
@@ -99,7 +99,7 @@ impl RankWorker {
         self.tape.rank_step(now, &input, &self.actions);
         for action in self.actions.drain(..) {
             match action {
-                RankAction::Grant { model, gpu, free_at, why } => {
+                RankAction::Grant { model, gpu, class, free_at, why } => {
                     let gpu = gpu.get();
                     // The ranker knows only GPUs that were sealed here, and forgets those that are lost.
                     let Some(plans) = self.gpus.get_mut(gpu as usize) else { continue };
@@ -114,7 +114,7 @@ impl RankWorker {
                     }
                     plans.granted = true;
                     let plan = PlanId { gpu, seal, sequence: plans.next };
-                    let grant = ModelMessage::Grant { ordinal: model, free_at, plan, why };
+                    let grant = ModelMessage::Grant { ordinal: model, class, free_at, plan, why };
                     let worker = model as usize % self.models.len();
                     self.models[worker].push_silently(grant);
                     self.granted[worker] = true;
@@ -142,7 +142,7 @@ impl RankWorker {
                 let (gpu, free_at) = (GpuId::new(plan.gpu), plans.usable_at());
                 self.step(now, RankInput::Release { model: ordinal, gpu, free_at });
             }
-            RankMessage::Sealed { gpu, seal, free_at } => {
+            RankMessage::Sealed { gpu, class, seal, free_at } => {
                 let slot = gpu as usize;
                 if slot >= self.gpus.len() {
                     self.gpus.resize(slot + 1, GpuPlans::default());
@@ -153,7 +153,7 @@ impl RankWorker {
                 let (seal, busy_until) = (Some(seal), free_at);
                 self.gpus[slot] = GpuPlans { seal, next: 1, ended: 0, granted: false, free_at, busy_until };
                 self.step(now, RankInput::Remove(GpuId::new(gpu)));
-                self.step(now, RankInput::BusyUntil { gpu: GpuId::new(gpu), free_at });
+                self.step(now, RankInput::Add { gpu: GpuId::new(gpu), class, free_at });
             }
             RankMessage::Lost { gpu, seal } => {
                 if let Some(plans) = self.under_seal(gpu, seal) {
@@ -205,11 +205,13 @@ impl Worker for RankWorker {
         }
         let mut more = handled >= TURN_INPUTS_MAX;
         let mut offered = std::mem::take(&mut self.offered);
-        more |= self.offers.take(&mut self.last_word, TURN_INPUTS_MAX, |model, offer| offered.push((model, offer)));
+        more |= self.offers.take(&mut self.last_word, TURN_INPUTS_MAX, |model, class, offer| {
+            offered.push((model, class, offer));
+        });
         handled += offered.len();
         count(&self.metrics.counters.offers, offered.len() as u64);
-        for (model, (answered, candidate)) in offered.drain(..) {
-            self.step(now, RankInput::Offer { model, answered, candidate });
+        for (model, class, (answered, candidate)) in offered.drain(..) {
+            self.step(now, RankInput::Offer { model, answered, class, candidate });
         }
         self.offered = offered;
         if self.wake_at <= now {
@@ -272,7 +274,7 @@ mod tests {
             let latest = start + Nanos::from_millis(60_000);
             let (frontrun, must_end_by, lead) = (start, latest, Nanos::ZERO);
             let candidate = Candidate { batch: 1, start, latest, frontrun, must_end_by, lead, growth: None };
-            self.offers.publish(0, (answered, Some(candidate)));
+            self.offers.publish(0, GpuClass::FIRST, (answered, Some(candidate)));
             self.rank.push(message);
             let turn = TurnStart { number: 1, now: self.clock.now(), last_ended: start };
             assert!(self.worker.turn(turn).handled > 0);
@@ -290,10 +292,10 @@ mod tests {
     fn the_answer_to_a_grant_from_before_a_loss_changes_nothing_after_it() {
         let mut scene = Scene::new();
         let free_at = scene.clock.now();
-        let before = scene.turn(0, RankMessage::Sealed { gpu: 0, seal: 1, free_at }).unwrap();
+        let before = scene.turn(0, RankMessage::Sealed { gpu: 0, class: GpuClass::FIRST, seal: 1, free_at }).unwrap();
         assert_eq!(before, PlanId { gpu: 0, seal: 1, sequence: 1 });
         assert_eq!(scene.turn(1, RankMessage::Lost { gpu: 0, seal: 1 }), None);
-        let after = scene.turn(1, RankMessage::Sealed { gpu: 0, seal: 2, free_at }).unwrap();
+        let after = scene.turn(1, RankMessage::Sealed { gpu: 0, class: GpuClass::FIRST, seal: 2, free_at }).unwrap();
         assert_eq!(after, PlanId { gpu: 0, seal: 2, sequence: 1 });
         // It neither frees the GPU, which is out again, nor counts a plan.
         let stale = RankMessage::Release { ordinal: 0, plan: before, free_at, used: true };
@@ -308,7 +310,8 @@ mod tests {
         let now = scene.clock.now();
         let (gpu, busy) = (GpuId::new(0), now + Nanos::from_millis(60_000));
         let violations = |scene: &Scene| scene.worker.metrics.counters.violations.load(Ordering::Relaxed);
-        let first = scene.turn(0, RankMessage::Sealed { gpu: 0, seal: 1, free_at: now }).unwrap();
+        let first =
+            scene.turn(0, RankMessage::Sealed { gpu: 0, class: GpuClass::FIRST, seal: 1, free_at: now }).unwrap();
         let used = |plan| RankMessage::Release { ordinal: 0, plan, free_at: busy, used: true };
         assert_eq!(scene.turn(1, used(first)), None, "busy");
         // The backend says that the plan has ended early: a grant overlaps nothing then.
@@ -326,7 +329,7 @@ mod tests {
     fn a_loss_told_late_does_not_take_the_next_seal_along() {
         let mut scene = Scene::new();
         let free_at = scene.clock.now();
-        assert!(scene.turn(0, RankMessage::Sealed { gpu: 0, seal: 2, free_at }).is_some());
+        assert!(scene.turn(0, RankMessage::Sealed { gpu: 0, class: GpuClass::FIRST, seal: 2, free_at }).is_some());
         assert_eq!(scene.turn(1, RankMessage::Lost { gpu: 0, seal: 1 }), None);
         let plan = PlanId { gpu: 0, seal: 2, sequence: 1 };
         let answer = RankMessage::Release { ordinal: 0, plan, free_at, used: false };

@@ -5,9 +5,11 @@ use std::sync::{Arc, PoisonError};
 
 use symphony_net::Net;
 use symphony_protocol::view::{BackendView, ModelView, View};
-use symphony_scheduler::{Delays, ModelQueueConfig, Policy};
+use symphony_scheduler::{ClassProfiles, Delays, ModelQueueConfig, Policy};
 use symphony_tape::TapeOrigin;
-use symphony_types::{BackendId, BootId, GpuId, LatencyProfile, ModelId, NodeId, SubclusterId, Token};
+use symphony_types::{
+    BackendId, BootId, GPU_CLASSES_MAX, GpuClass, GpuClasses, GpuId, ModelId, NodeId, SubclusterId, Token,
+};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -75,6 +77,9 @@ impl LedSubcluster {
             models: HashMap::new(),
             models_ever: 0,
             backends: BTreeMap::new(),
+            kinds: Vec::new(),
+            classes: GpuClasses::NONE,
+            left_alone: BTreeSet::new(),
             sealed: BTreeSet::new(),
             recovered: false,
         };
@@ -104,6 +109,10 @@ struct LinkedBackend {
 }
 
 impl LinkedBackend {
+    fn classes(&self) -> impl Iterator<Item = GpuClass> {
+        self.gpus.iter().map(|gpu| gpu.class)
+    }
+
     fn holder(&self, view: &View, id: BackendId) -> Holder {
         let ready = view.models.iter().filter(|(_, model)| holds(model, id, self.boot));
         Holder { in_use: *self.usable.borrow(), holds: ready.map(|(&model, _)| model).collect() }
@@ -122,6 +131,13 @@ struct Lead {
     /// Models served so far, those that have left included.
     models_ever: u32,
     backends: BTreeMap<BackendId, LinkedBackend>,
+    /// GPU kinds by class, in the order in which they came up. A kind keeps its class for as long as the lead lasts: plans
+    /// and grants under way name it.
+    kinds: Vec<String>,
+    /// The classes that models were told of last.
+    classes: GpuClasses,
+    /// Backends that are left alone since their GPUs are of one kind too many.
+    left_alone: BTreeSet<BackendId>,
     sealed: BTreeSet<BackendId>,
     recovered: bool,
 }
@@ -164,16 +180,24 @@ impl Lead {
     fn follow(&mut self, view: &View, events: &mpsc::UnboundedSender<LinkEvent>) {
         self.follow_backends(view, events);
         self.follow_models(view);
-        // A backend may be used once it holds everything that is served.
-        for (id, backend) in &self.backends {
-            let holds_all = self
-                .models
-                .keys()
-                .all(|model| view.models.get(model).is_some_and(|model| holds(model, *id, backend.boot)));
-            if holds_all {
-                backend.usable.send_if_modified(|usable| !std::mem::replace(usable, true));
-            }
+        // A backend may be used once it holds everything that is served, with profiles for its GPUs.
+        let in_use = |(id, backend): &(&BackendId, &LinkedBackend)| {
+            *backend.usable.borrow() || self.holds_all(view, **id, backend)
+        };
+        let in_use: Vec<_> = self.backends.iter().filter(in_use).map(|(&id, _)| id).collect();
+        // Models hear of its kinds of GPUs before one of them can be granted.
+        self.tell_classes(in_use.iter().flat_map(|id| self.backends[id].classes()).collect());
+        for id in in_use {
+            self.backends[&id].usable.send_if_modified(|usable| !std::mem::replace(usable, true));
         }
+    }
+
+    fn holds_all(&self, view: &View, id: BackendId, backend: &LinkedBackend) -> bool {
+        let profiled = |model: &ModelView| {
+            backend.classes().all(|class| model.spec.profiles.contains_key(&self.kinds[class.index()]))
+        };
+        let mut models = self.models.keys().map(|model| view.models.get(model));
+        models.all(|model| model.is_some_and(|model| holds(model, id, backend.boot) && profiled(model)))
     }
 
     fn follow_backends(&mut self, view: &View, events: &mpsc::UnboundedSender<LinkEvent>) {
@@ -198,6 +222,33 @@ impl Lead {
         }
     }
 
+    /// The class of a GPU kind; none if there are too many. Models that are served learn their profiles for a new one.
+    fn class_of(&mut self, view: &View, kind: &str) -> Option<GpuClass> {
+        if let Some(known) = self.kinds.iter().position(|known| known == kind) {
+            return GpuClass::new(known);
+        }
+        let class = GpuClass::new(self.kinds.len())?;
+        self.kinds.push(kind.to_owned());
+        self.workers.kinds.write().unwrap_or_else(PoisonError::into_inner).push(kind.to_owned());
+        for &model in self.models.keys() {
+            let profile = view.models.get(&model).and_then(|view| view.spec.profiles.get(kind));
+            if let Some(profile) = profile.map(|profile| Box::new(profile.latency.clone())) {
+                self.workers.of_model(model.get()).push(ModelMessage::Profile { model, class, profile });
+            }
+        }
+        Some(class)
+    }
+
+    /// Tells models the classes of GPUs in use, or of all that are linked while none is.
+    fn tell_classes(&mut self, in_use: GpuClasses) {
+        let linked = || self.backends.values().flat_map(LinkedBackend::classes).collect();
+        let classes = if in_use == GpuClasses::NONE { linked() } else { in_use };
+        if classes != GpuClasses::NONE && classes != self.classes {
+            self.classes = classes;
+            self.workers.tell_all(|| ModelMessage::Classes { classes });
+        }
+    }
+
     fn same_gpus(&self, view: &View, backend: &BackendView, linked: &LinkedBackend) -> bool {
         backend.gpus.len() == linked.gpus.len()
             && backend
@@ -208,15 +259,18 @@ impl Lead {
     }
 
     fn link(&mut self, view: &View, id: BackendId, backend: &BackendView, events: &mpsc::UnboundedSender<LinkEvent>) {
-        let gpus: Vec<_> = backend
-            .gpus
-            .iter()
-            .map(|gpu| {
-                let next = self.gpu_ordinals.len() as u32;
-                let ordinal = *self.gpu_ordinals.entry(gpu.id).or_insert(next);
-                LinkedGpu { gpu: gpu.id, token: view.gpu_token(backend, gpu).max(self.token), ordinal }
-            })
-            .collect();
+        let mut gpus = Vec::with_capacity(backend.gpus.len());
+        for gpu in &backend.gpus {
+            let Some(class) = self.class_of(view, &gpu.kind) else {
+                if self.left_alone.insert(id) {
+                    tracing::error!(backend = %backend.name, kind = %gpu.kind, limit = GPU_CLASSES_MAX, "too many GPU kinds; not used");
+                }
+                return;
+            };
+            let next = self.gpu_ordinals.len() as u32;
+            let ordinal = *self.gpu_ordinals.entry(gpu.id).or_insert(next);
+            gpus.push(LinkedGpu { gpu: gpu.id, class, token: view.gpu_token(backend, gpu).max(self.token), ordinal });
+        }
         let (usable, usable_receiver) = watch::channel(false);
         let link = BackendLink {
             clock: self.workers.clock,
@@ -253,12 +307,12 @@ impl Lead {
             .map(|(&id, _)| id)
             .collect();
         for id in servable(&served, waiting, &holders) {
-            self.serve(view, id, &view.models[&id]);
+            self.serve(id, &view.models[&id]);
         }
     }
 
-    fn serve(&mut self, view: &View, id: ModelId, model: &ModelView) {
-        let Some(profile) = self.profile(view, model) else {
+    fn serve(&mut self, id: ModelId, model: &ModelView) {
+        let Some(profiles) = self.profiles(model) else {
             tracing::warn!(model = %model.spec.name, "no profile for every GPU kind of the sub-cluster; not served");
             return;
         };
@@ -279,7 +333,7 @@ impl Lead {
             Policy::SYMPHONY
         });
         let config = ModelQueueConfig {
-            profile,
+            profiles,
             slo: model.spec.slo,
             policy,
             delays: self.config.delays,
@@ -293,19 +347,14 @@ impl Lead {
         tracing::info!(model = %model.spec.name, subcluster = %self.id, "serves");
     }
 
-    /// The slowest of the profiles of the GPU kinds at hand.
-    fn profile(&self, view: &View, model: &ModelView) -> Option<LatencyProfile> {
-        let mut slowest: Option<LatencyProfile> = None;
-        for id in self.backends.keys() {
-            for gpu in &view.backends.get(id)?.gpus {
-                let profile = &model.spec.profiles.get(&gpu.kind)?.latency;
-                slowest = Some(match slowest {
-                    Some(other) => other.slower_of(profile),
-                    None => profile.clone(),
-                });
-            }
-        }
-        slowest
+    /// The profiles of the GPU kinds that were ever at hand; none unless there is one for each that is now.
+    fn profiles(&self, model: &ModelView) -> Option<ClassProfiles> {
+        let of_class =
+            |class: GpuClass| Some((class, model.spec.profiles.get(self.kinds.get(class.index())?)?.latency.clone()));
+        let profiles: ClassProfiles = GpuClass::all().filter_map(of_class).collect();
+        let mut at_hand = self.backends.values().flat_map(LinkedBackend::classes).peekable();
+        at_hand.peek()?;
+        at_hand.all(|class| profiles.get(class).is_some()).then_some(profiles)
     }
 
     fn check_recovered(&mut self) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crossbeam::channel::TrySendError;
 use symphony_scheduler::{GpuChoice, ModelActions, ModelInput, ModelQueueConfig, RankAction, RankInput, ReadyOrder};
 use symphony_tape::{Chunk, TapeEnd};
-use symphony_types::{ModelId, Nanos, Time};
+use symphony_types::{GpuClass, LatencyProfile, ModelId, Nanos, Time};
 
 use crate::counters::count;
 use crate::tape_writer::{CHUNK_BYTES, WriterEnd};
@@ -44,6 +44,11 @@ impl TapeRecorder {
     /// A queue begins.
     pub(crate) fn model(&mut self, object: usize, model: ModelId, ordinal: u32, config: &ModelQueueConfig) {
         self.append(None, |chunk| chunk.model(object as u32, model, ordinal, config));
+    }
+
+    /// A queue was told a profile.
+    pub(crate) fn profile(&mut self, object: usize, class: GpuClass, profile: &LatencyProfile) {
+        self.append(None, |chunk| chunk.profile(object as u32, class, profile));
     }
 
     /// A queue is gone.

@@ -54,6 +54,8 @@ pub(crate) struct Workers {
     pub(crate) recorders: Vec<SharedRecorder>,
     /// Models by the ordinal that they had last.
     pub(crate) ordinals: RwLock<HashMap<u32, ModelId>>,
+    /// GPU kinds, by class.
+    pub(crate) kinds: RwLock<Vec<String>>,
     numbers: AtomicU64,
     stop: Arc<AtomicBool>,
 }
@@ -110,6 +112,7 @@ impl Workers {
             metrics,
             recorders,
             ordinals: RwLock::default(),
+            kinds: RwLock::default(),
             numbers,
             stop: Arc::clone(&stop),
         });

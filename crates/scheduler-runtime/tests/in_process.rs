@@ -7,7 +7,7 @@ use symphony_protocol::dispatch::RequestHeader;
 use symphony_protocol::execute::Execute;
 use symphony_scheduler::{Delays, ModelQueueConfig, Policy};
 use symphony_scheduler_runtime::{DecisionConfig, InProcess, Orders};
-use symphony_types::{LatencyProfile, Nanos};
+use symphony_types::{GpuClass, LatencyProfile, Nanos};
 
 const MODELS: u32 = 4;
 /// Whatever is waited for comes within this.
@@ -34,8 +34,8 @@ impl Scene {
         let (scheduler, orders) = InProcess::start(&config).unwrap();
         let scene = Self { scheduler, orders, next: 0, slo, last: BTreeMap::new() };
         for model in 0..MODELS {
-            let profile = LatencyProfile::from_line(0.1, 1.0, 8).unwrap();
-            scene.scheduler.add_model(model, ModelQueueConfig { profile, slo, policy, delays, requests_max: 1000 });
+            let profiles = LatencyProfile::from_line(0.1, 1.0, 8).unwrap().into();
+            scene.scheduler.add_model(model, ModelQueueConfig { profiles, slo, policy, delays, requests_max: 1000 });
         }
         scene
     }
@@ -91,7 +91,7 @@ fn sequences<'a>(plans: impl IntoIterator<Item = &'a Execute>) -> BTreeSet<u64> 
 
 fn models_and_gpus_come_and_go(model_threads: u32, policy: Policy) {
     let mut scene = Scene::new(model_threads, policy);
-    assert_eq!((scene.scheduler.add_gpu(), scene.scheduler.add_gpu()), (0, 1));
+    assert_eq!((scene.scheduler.add_gpu(GpuClass::FIRST), scene.scheduler.add_gpu(GpuClass::FIRST)), (0, 1));
     // GPU 0 never ends anything: it gets two plans at most, and the rest goes to GPU 1.
     let mut sent = BTreeSet::new();
     for model in (0..MODELS).cycle().take(20) {
@@ -111,7 +111,7 @@ fn models_and_gpus_come_and_go(model_threads: u32, policy: Policy) {
     let sent = scene.submit(2, 5);
     scene.plans_of(sent, |_| true);
     // A new GPU takes the place of the last one.
-    let gpu = scene.scheduler.add_gpu();
+    let gpu = scene.scheduler.add_gpu(GpuClass::FIRST);
     scene.scheduler.remove_gpu(1);
     let sent = scene.submit(1, 5);
     let plans = scene.plans_of(sent, |_| true);
@@ -144,7 +144,7 @@ fn plans_of_several_threads_for_one_gpu_leave_in_sequence() {
 
 fn in_sequence(policy: Policy, rounds: usize) {
     let mut scene = Scene::new(3, policy);
-    scene.scheduler.add_gpu();
+    scene.scheduler.add_gpu(GpuClass::FIRST);
     for _ in 0..rounds {
         let mut sent = BTreeSet::new();
         for (model, count) in [(0, 120), (1, 2), (2, 2), (3, 60)] {
@@ -159,7 +159,7 @@ fn in_sequence(policy: Policy, rounds: usize) {
 fn a_closed_link_is_not_tried_again_and_again() {
     for model_threads in [0, 1, 3] {
         let mut scene = Scene::new(model_threads, Policy::EAGER);
-        scene.scheduler.add_gpu();
+        scene.scheduler.add_gpu(GpuClass::FIRST);
         drop(scene.orders);
         let frame = |sequence| RequestHeader {
             sequence,

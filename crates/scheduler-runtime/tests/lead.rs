@@ -58,15 +58,17 @@ struct Frontend {
 fn model(name: &str, policy: &str) -> ModelView {
     // Deferred batches start within a window as wide as α: wide enough for a busy machine's timers.
     let alpha_ms = if policy.is_empty() { 100.0 } else { 1.0 };
-    let latency = LatencyProfile::from_line(alpha_ms, 1.0, 8).unwrap();
-    let profile = KindProfile { latency, static_memory_bytes: 1, dynamic_memory_bytes: 1 };
+    let profile = |slower: f64| {
+        let latency = LatencyProfile::from_line(alpha_ms * slower, slower, 8).unwrap();
+        KindProfile { latency, static_memory_bytes: 1, dynamic_memory_bytes: 1 }
+    };
     let spec = ModelSpec {
         name: name.into(),
         subcluster: String::new(),
         slo: Nanos::from_millis(10_000),
         source: ModelSource::Emulated,
         signature: Signature::default(),
-        profiles: BTreeMap::from([("kind".to_owned(), profile)]),
+        profiles: BTreeMap::from([("kind".to_owned(), profile(1.0)), ("slow".to_owned(), profile(3.0))]),
         policy: policy.into(),
     };
     let replicas = BTreeMap::from([(BACKEND, ReplicaView { boot: BACKEND_BOOT, state: Ok(()) })]);
@@ -402,4 +404,57 @@ async fn a_backend_that_stays_away_is_reported_again_and_again() {
     for _ in 0..2 {
         assert_eq!(soon("report", scene.downs.recv()).await, Some((BACKEND, BACKEND_BOOT)));
     }
+}
+
+#[tokio::test]
+async fn a_gpu_of_a_kind_never_seen_joins_while_requests_wait_and_runs_them_by_its_own_profile() {
+    let scene = Scene::new().await;
+    let mut backend = scene.sealed().await;
+    scene.served(1).await;
+    let frontend = scene.frontend().await;
+    let mut latencies = Vec::new();
+    for sequence in 1..3 {
+        frontend.submit(&[header(sequence, 1)]);
+        latencies.push(backend.plan().await.latency);
+    }
+    assert_eq!(latencies, [Nanos::from_millis(2).get(); 2]);
+    // Two plans are out on the only GPU: this one waits.
+    frontend.submit(&[header(3, 1)]);
+    scene.until("request in the queue", |scene| scene.counter("requests") >= 4).await;
+
+    let (id, boot, gpu) = (BackendId::new(4), BootId::new(8), GpuId::new(17));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap().to_string();
+    scene.change(|view| {
+        let slow = GpuView { id: gpu, kind: "slow".into(), memory_bytes: 1, binding: Token::new(4) };
+        let former = view.backends[&BACKEND].clone();
+        view.backends.insert(id, BackendView { boot, exec_addr: addr, gpus: vec![slow], ..former });
+        for model in view.models.values_mut() {
+            model.replicas.insert(id, ReplicaView { boot, state: Ok(()) });
+        }
+    });
+    let (stream, _) = soon("link to the second backend", listener.accept()).await.unwrap();
+    let (sender, receiver) = link_over(Net::plaintext().accept(stream, &[]).await.unwrap());
+    let mut second = Backend { sender, receiver };
+    assert!(matches!(second.next().await, ToBackend::Hello { .. }));
+    assert!(matches!(second.next().await, ToBackend::Seal { .. }));
+    let gpus = vec![SealedGpu { gpu, promised: TOKEN, free_in: 0, in_flight: vec![] }];
+    second.sender.send(FromBackend::Sealed { boot, gpus, finished: vec![] }).unwrap();
+    let plan = second.plan().await;
+    assert_eq!((plan.gpu, sequences(&plan), plan.latency), (gpu, vec![3], Nanos::from_millis(6).get()));
+
+    // Without the first backend the slow kind serves alone, what the lost GPU had first of all.
+    scene.change(|view| {
+        view.backends.remove(&BACKEND);
+    });
+    let Execute { token, sequence, model, latency, .. } = plan;
+    let done = Done { gpu, token, sequence, model, start_late: 0, latency, free_in: 0, failed: vec![] };
+    second.sender.send(FromBackend::Done(done)).unwrap();
+    let mut again = Vec::new();
+    while again.len() < 2 {
+        again.extend(sequences(&second.plan().await));
+    }
+    again.sort_unstable();
+    assert_eq!(again, [1, 2]);
+    assert_eq!(scene.counter("violations"), 0);
 }

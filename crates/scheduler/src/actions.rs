@@ -1,6 +1,6 @@
 //! What goes into a decision and what comes out of it.
 
-use symphony_types::{BootId, DropReason, FrontendId, GpuId, Nanos, RequestId, Time};
+use symphony_types::{BootId, DropReason, FrontendId, GpuClass, GpuClasses, GpuId, Nanos, RequestId, Time};
 
 use crate::why::{DropCause, GrantWhy, PlanWhy};
 
@@ -43,7 +43,7 @@ pub struct Growth {
     pub wanted: Time,
     /// How much longer its items take if they start now than as a part of the larger batch.
     pub loss: Nanos,
-    /// What the model asks of the GPUs.
+    /// What the model would ask of the GPUs if all were of the candidate's class.
     pub demand: Demand,
 }
 
@@ -91,11 +91,16 @@ pub enum ModelInput {
     Grant {
         /// The GPU.
         gpu: GpuId,
+        /// Its class.
+        class: GpuClass,
         /// When it becomes free; may be in the past.
         free_at: Time,
         /// Why this model got it; goes into the plan.
         why: GrantWhy,
     },
+    /// The sub-cluster has GPUs of these classes now. Before the first word on it these are the classes that the queue was
+    /// configured with; what it has no profile for it does not serve with.
+    Classes(GpuClasses),
     /// A plan of this model has ended: what can be learnt from it.
     Done {
         /// By how much it started later than planned.
@@ -109,7 +114,7 @@ pub enum ModelInput {
     Wake,
 }
 
-/// A batch plan: the order to run the front of the queue on a GPU.
+/// A batch plan: the order to run a part of the queue on a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// Where.
@@ -133,10 +138,13 @@ pub struct Plan {
 /// Output of a [`ModelQueue`](crate::ModelQueue).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ModelAction {
-    /// Tell the rank thread the newest candidate; the last one counts, older ones may be skipped.
+    /// Tell the rank thread the newest candidate for a class of GPUs; the last one for each counts, older ones may be
+    /// skipped.
     Offer {
         /// Grants answered so far. The rank thread ignores offers older than its last grant.
         answered: u64,
+        /// The class.
+        class: GpuClass,
         /// The candidate, or none if there is nothing to run.
         candidate: Option<Candidate>,
     },
@@ -165,12 +173,14 @@ pub enum ModelAction {
 /// Input of a [`GpuRanker`](crate::GpuRanker). Models are named by dense slots `0..models`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RankInput {
-    /// The newest candidate of a model.
+    /// The newest candidate of a model for a class of GPUs. A grant takes those for all classes.
     Offer {
         /// The model's slot.
         model: u32,
         /// Grants the model has answered so far.
         answered: u64,
+        /// The class.
+        class: GpuClass,
         /// Its candidate.
         candidate: Option<Candidate>,
     },
@@ -183,7 +193,17 @@ pub enum RankInput {
         /// When it is free.
         free_at: Time,
     },
-    /// The backend says when the GPU is really free; also makes a GPU known or usable. Ignored while the GPU is granted.
+    /// The GPU is there, or there again, and of this class. Of those that only their backend speaks of, all are of the first
+    /// class. Ignored while the GPU is granted.
+    Add {
+        /// The GPU.
+        gpu: GpuId,
+        /// Its class.
+        class: GpuClass,
+        /// When it is free.
+        free_at: Time,
+    },
+    /// The backend says when the GPU is really free. Ignored while the GPU is granted.
     BusyUntil {
         /// The GPU.
         gpu: GpuId,
@@ -207,6 +227,8 @@ pub enum RankAction {
         model: u32,
         /// The GPU.
         gpu: GpuId,
+        /// Its class.
+        class: GpuClass,
         /// When it is free.
         free_at: Time,
         /// Why this GPU, and why this model.

@@ -22,12 +22,11 @@ pub(crate) struct Anticipation {
     gaps: GapMeter,
     /// Items per second.
     rate: f64,
-    demand: Demand,
 }
 
 impl Default for Anticipation {
     fn default() -> Self {
-        Self { gaps: GapMeter::new(LIKELY), rate: 0.0, demand: Demand::default() }
+        Self { gaps: GapMeter::new(LIKELY), rate: 0.0 }
     }
 }
 
@@ -38,15 +37,19 @@ impl Anticipation {
         self.gaps.count(now);
     }
 
-    /// Brings everything up to date; `target` is the batch that the model aims at.
-    pub(crate) fn learn(&mut self, rate: &RateMeter, profile: &LatencyProfile, target: u32, slo: Nanos) {
+    /// Brings everything up to date.
+    pub(crate) fn learn(&mut self, rate: &RateMeter) {
         self.gaps.learn();
         self.rate = rate.per_second();
+    }
+
+    /// What the model asks of GPUs with this profile; `target` is the batch that it aims at there.
+    pub(crate) fn demand(rate: &RateMeter, profile: &LatencyProfile, target: u32, slo: Nanos) -> Demand {
         let per_item = profile.latency(target).as_secs_f64() / f64::from(target);
-        let mean = self.rate * per_item;
+        let mean = rate.per_second() * per_item;
         // Work that arrives within an SLO, over that SLO: var(count) · per_item² / SLO², with var = dispersion · mean.
         let burstiness = (rate.dispersion() - DISPERSION_MIN).max(0.0);
-        self.demand = Demand::new(mean, burstiness * mean * per_item / slo.as_secs_f64());
+        Demand::new(mean, burstiness * mean * per_item / slo.as_secs_f64())
     }
 
     /// When a candidate that could wait until `frontrun` wants to start.
@@ -56,7 +59,7 @@ impl Anticipation {
     }
 
     /// What `candidate` would become with arrivals at the model's rate.
-    pub(crate) fn growth(&self, now: Time, candidate: &Candidate, profile: &LatencyProfile) -> Growth {
+    pub(crate) fn growth(&self, now: Time, candidate: &Candidate, profile: &LatencyProfile, demand: Demand) -> Growth {
         let execution = profile.latency(candidate.batch);
         // What one more item costs. The largest batch cannot grow.
         let step = match profile.latency(candidate.batch + 1) {
@@ -74,7 +77,7 @@ impl Anticipation {
             expected,
             wanted: expected + step.saturating_mul(TOLERANCE_ITEMS),
             loss: Nanos::from_secs_f64((execution_s - share_s).max(0.0)),
-            demand: self.demand,
+            demand,
         }
     }
 }

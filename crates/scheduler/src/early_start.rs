@@ -19,9 +19,20 @@ const SPARE_DEVIATIONS_MIN: f64 = 3.0;
 ///   have come free by then; or
 /// - when arrivals are *bursty* and the demand comes close to the number of GPUs, so that idle time is missed sooner or
 ///   later, and the GPU would be idle for longer than starting now costs in batch size.
+///
+/// GPUs of all classes count together, and of a model's candidates for them the one that wants a GPU first: the model takes
+/// the others back when one of them is granted.
 #[derive(Clone, Debug)]
 pub(crate) struct EarlyStart {
     outlook: Outlook,
+    classes: Vec<ClassStarts>,
+    /// Which GPUs are in sight, free or not.
+    in_sight: Vec<bool>,
+}
+
+/// What is known of one class. Models and GPUs have the same slots in every class.
+#[derive(Clone, Debug)]
+struct ClassStarts {
     /// When each candidate would start by itself.
     expected: MinTree,
     growths: Vec<Option<Growth>>,
@@ -29,24 +40,23 @@ pub(crate) struct EarlyStart {
     demands: Vec<Demand>,
     mean: u64,
     variance: u64,
+    /// GPUs in sight.
+    gpus: usize,
 }
 
-impl EarlyStart {
-    /// Without candidates or GPUs. Both are dense slots.
-    pub(crate) fn new(models: usize, gpus: usize) -> Self {
+impl ClassStarts {
+    fn new(models: usize) -> Self {
         Self {
-            outlook: Outlook::new(models, gpus),
             expected: MinTree::new(models),
             growths: vec![None; models],
             demands: vec![Demand::default(); models],
             mean: 0,
             variance: 0,
+            gpus: 0,
         }
     }
 
-    /// Makes room for more models and GPUs.
-    pub(crate) fn grow(&mut self, models: usize, gpus: usize) {
-        self.outlook.grow(models, gpus);
+    fn grow(&mut self, models: usize) {
         if models > self.growths.len() {
             self.expected.grow(models);
             self.growths.resize(models, None);
@@ -54,62 +64,131 @@ impl EarlyStart {
         }
     }
 
-    /// Lets time pass. To be called before anything else is said at this time.
-    pub(crate) fn advance(&mut self, now: Time) {
-        self.outlook.advance(now);
-    }
-
-    /// The GPU comes free at this time; [`Time::NEVER`] while it is granted or must not be used.
-    pub(crate) fn gpu(&mut self, gpu: usize, free_at: Time) {
-        self.outlook.gpu(gpu, free_at);
-    }
-
-    /// The model's candidate waits to grow; `None` if it has none, or one that cannot start early.
-    pub(crate) fn candidate(&mut self, model: usize, growth: Option<Growth>) {
-        self.growths[model] = growth;
-        self.expected.set(model, growth.map_or(MinTree::EMPTY, |growth| growth.expected.as_nanos()));
-        self.outlook.batch(model, growth.map_or(Time::NEVER, |growth| growth.wanted));
-        if let Some(growth) = growth {
-            self.demand(model, growth.demand);
-        }
-    }
-
-    /// The model is gone.
-    pub(crate) fn forget(&mut self, model: usize) {
-        self.candidate(model, None);
-        self.demand(model, Demand::default());
-    }
-
     fn demand(&mut self, model: usize, demand: Demand) {
         let former = std::mem::replace(&mut self.demands[model], demand);
         self.mean = self.mean + u64::from(demand.mean) - u64::from(former.mean);
         self.variance = self.variance + u64::from(demand.variance) - u64::from(former.variance);
     }
+}
 
-    /// The model whose candidate should start now, and why; `granted` GPUs are out with models at the moment.
-    pub(crate) fn next(&mut self, now: Time, granted: usize) -> Option<(usize, Matched)> {
-        let (model, _) = self.expected.min()?;
+impl EarlyStart {
+    /// Without candidates or GPUs. All are dense slots.
+    pub(crate) fn new(classes: usize, models: usize, gpus: usize) -> Self {
+        Self {
+            outlook: Outlook::new(models, gpus),
+            classes: vec![ClassStarts::new(models); classes],
+            in_sight: vec![false; gpus],
+        }
+    }
+
+    /// Makes room for more classes, models and GPUs.
+    pub(crate) fn grow(&mut self, classes: usize, models: usize, gpus: usize) {
+        self.outlook.grow(models, gpus);
+        self.in_sight.resize(gpus.max(self.in_sight.len()), false);
+        let models = models.max(self.classes.first().map_or(0, |class| class.growths.len()));
+        for class in &mut self.classes {
+            class.grow(models);
+        }
+        self.classes.resize_with(classes.max(self.classes.len()), || ClassStarts::new(models));
+    }
+
+    /// Lets time pass. To be called before anything else is said at this time.
+    pub(crate) fn advance(&mut self, now: Time) {
+        self.outlook.advance(now);
+    }
+
+    /// The GPU comes free at this time; [`Time::NEVER`] while it is granted or must not be used, and before its class
+    /// changes.
+    pub(crate) fn gpu(&mut self, class: usize, gpu: usize, free_at: Time) {
+        self.outlook.gpu(gpu, free_at);
+        let is_in_sight = free_at != Time::NEVER;
+        let was_in_sight = std::mem::replace(&mut self.in_sight[gpu], is_in_sight);
+        let gpus = &mut self.classes[class].gpus;
+        *gpus = *gpus + usize::from(is_in_sight) - usize::from(was_in_sight);
+    }
+
+    /// The model's candidate waits to grow; `None` if it has none, or one that cannot start early.
+    pub(crate) fn candidate(&mut self, class: usize, model: usize, growth: Option<Growth>) {
+        let starts = &mut self.classes[class];
+        starts.growths[model] = growth;
+        starts.expected.set(model, growth.map_or(MinTree::EMPTY, |growth| growth.expected.as_nanos()));
+        if let Some(growth) = growth {
+            starts.demand(model, growth.demand);
+        }
+        let mut wanted = growth.map_or(Time::NEVER, |growth| growth.wanted);
+        if self.classes.len() > 1 {
+            let all = self.classes.iter().filter_map(|starts| starts.growths[model]);
+            wanted = all.map(|growth| growth.wanted).min().unwrap_or(Time::NEVER);
+        }
+        self.outlook.batch(model, wanted);
+    }
+
+    /// The model is gone.
+    pub(crate) fn forget(&mut self, model: usize) {
+        for class in 0..self.classes.len() {
+            self.candidate(class, model, None);
+            self.classes[class].demand(model, Demand::default());
+        }
+    }
+
+    /// The candidate that should start now, by class and model, and why. `granted` says how many GPUs of a class are out
+    /// with models at the moment, `can_start` whether there is a GPU for a candidate.
+    pub(crate) fn next(
+        &self,
+        now: Time,
+        granted: impl Fn(usize) -> usize,
+        can_start: impl Fn(usize, usize) -> bool,
+    ) -> Option<(usize, usize, Matched)> {
         let idle = self.outlook.idle();
         if idle == 0 {
             return None;
         }
+        let next_of = |class: usize| {
+            let (model, expected) = self.classes[class].expected.min()?;
+            can_start(class, model).then_some((expected, class, model))
+        };
+        let (_, class, model) = (0..self.classes.len()).filter_map(next_of).min()?;
         if self.outlook.is_crowded() {
-            return Some((model, Matched::EarlyCrowded));
+            return Some((class, model, Matched::EarlyCrowded));
         }
-        self.would_be_missed(now, model, idle, granted).then_some((model, Matched::EarlyBursts))
+        let growth = self.classes[class].growths[model]?;
+        self.would_be_missed(now, &growth, idle, granted).then_some((class, model, Matched::EarlyBursts))
     }
 
     /// Whether the last of the idle GPUs would stay idle for longer than starting the candidate now costs, and be missed.
-    fn would_be_missed(&self, now: Time, model: usize, idle: usize, granted: usize) -> bool {
-        if self.variance == 0 {
+    fn would_be_missed(&self, now: Time, growth: &Growth, idle: usize, granted: impl Fn(usize) -> usize) -> bool {
+        if self.classes.iter().all(|class| class.variance == 0) {
             return false;
         }
+        let gpus = self.outlook.gpus() + (0..self.classes.len()).map(&granted).sum::<usize>();
+        let (mean, variance) = self.demand(gpus, granted);
+        if gpus as f64 - mean > SPARE_DEVIATIONS_MIN * variance.sqrt() {
+            return false;
+        }
+        self.outlook.nth_batch(idle).since(now) > growth.loss
+    }
+
+    /// What all models ask of `gpus` GPUs, as they are: the mean, and its variance. Each class serves as large a part of it
+    /// as it has GPUs out of those that it would need to serve all.
+    fn demand(&self, gpus: usize, granted: impl Fn(usize) -> usize) -> (f64, f64) {
         let per_gpu = f64::from(Demand::PER_GPU);
-        let spare = (self.outlook.gpus() + granted) as f64 - self.mean as f64 / per_gpu;
-        if spare > SPARE_DEVIATIONS_MIN * (self.variance as f64 / per_gpu).sqrt() {
-            return false;
+        let of = |class: &ClassStarts| (class.mean as f64 / per_gpu, class.variance as f64 / per_gpu);
+        if let [only] = &self.classes[..] {
+            return of(only);
         }
-        let idle_for = self.outlook.nth_batch(idle).since(now);
-        self.growths[model].is_some_and(|growth| idle_for > growth.loss)
+        let parts = || {
+            self.classes
+                .iter()
+                .enumerate()
+                .filter(|(_, class)| class.mean > 0)
+                .map(|(at, class)| ((class.gpus + granted(at)) as f64, of(class)))
+        };
+        let served: f64 = parts().map(|(gpus, (mean, _))| gpus / mean).sum();
+        if served <= 0.0 {
+            return (0.0, 0.0);
+        }
+        let mean = gpus as f64 / served;
+        let variance = parts().map(|(here, (own, variance))| here / gpus as f64 * variance * (mean / own).powi(2));
+        (mean, variance.sum())
     }
 }

@@ -7,6 +7,9 @@
 mod actions;
 mod aimd;
 mod anticipation;
+mod class_profiles;
+mod class_window;
+mod class_windows;
 mod cluster_policy;
 mod delays;
 mod early_start;
@@ -15,8 +18,10 @@ mod lateness_meter;
 mod min_tree;
 mod model_queue;
 mod outlook;
+mod patience;
 mod plan_check;
 mod policy;
+mod queued;
 mod ranker;
 mod rate_meter;
 pub mod rivals;
@@ -27,6 +32,7 @@ pub use actions::{
     Candidate, Demand, Growth, ModelAction, ModelActions, ModelInput, Orders, Plan, RankAction, RankActions, RankInput,
     Request,
 };
+pub use class_profiles::ClassProfiles;
 pub use cluster_policy::{ClusterAction, ClusterActions, ClusterInput, ClusterPolicy};
 pub use delays::Delays;
 pub use lateness_meter::LatenessMeter;

@@ -2,15 +2,19 @@
 
 use std::collections::VecDeque;
 
-use symphony_types::{DropReason, LatencyProfile, Nanos, RequestId, Time};
+use symphony_types::{DropReason, GpuClass, GpuClasses, GpuId, LatencyProfile, Nanos, RequestId, Time};
 
 use crate::actions::{Candidate, ModelAction, ModelActions, ModelInput, Plan, Request};
-use crate::aimd::Aimd;
 use crate::anticipation::Anticipation;
+use crate::class_profiles::ClassProfiles;
+use crate::class_window::ClassWindow;
+use crate::class_windows::ClassWindows;
 use crate::lateness_meter::LatenessMeter;
+use crate::patience::Patience;
+use crate::queued::Queued;
 use crate::rate_meter::RateMeter;
 use crate::target_batch::target_batch;
-use crate::why::{DropCause, PlanWhy};
+use crate::why::{DropCause, GrantWhy, PlanWhy};
 use crate::{BatchLimit, Delays, DropRule, Policy, Trigger};
 
 /// The most requests one queue may be configured to hold: a second of the highest rate one model thread serves.
@@ -26,8 +30,8 @@ const LATENESS_SHARE_MAX: u64 = 4;
 /// What a queue needs to know about its model.
 #[derive(Clone, Debug)]
 pub struct ModelQueueConfig {
-    /// ℓ(b) on the slowest kind of GPU that serves the model.
-    pub profile: LatencyProfile,
+    /// ℓ(b) on each class of GPUs that serves the model; at least one.
+    pub profiles: ClassProfiles,
     /// The model's SLO; requests may carry other deadlines, the target batch follows this one.
     pub slo: Nanos,
     /// How it is scheduled.
@@ -38,20 +42,11 @@ pub struct ModelQueueConfig {
     pub requests_max: usize,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Queued {
-    request: Request,
-    /// The deadline less the reply delay.
-    must_end_by: Time,
-    arrived: Time,
-}
-
-/// A batch that could run: a prefix of the queue.
+/// A batch that could run on a class of GPUs: so many requests from the first that fits on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Formed {
     requests: usize,
     candidate: Candidate,
-    must_end_by: Time,
     head_arrived: Time,
 }
 
@@ -62,49 +57,50 @@ pub struct ModelQueue {
     config: ModelQueueConfig,
     /// Ordered by `must_end_by`; equal deadlines keep the order of arrival.
     queue: VecDeque<Queued>,
-    /// `queue[..split]` is at risk: its requests ride along if they can, but no batch is shrunk for them.
-    split: usize,
-    /// Items in `queue[split..]`, the window.
-    window_items: u64,
+    /// The queue as each class of GPUs sees it that is there.
+    windows: ClassWindows,
+    /// The largest batch that any of them can run.
+    batch_max: u32,
     /// Queued requests with more than one item; zero allows counting by index.
     multi_item: usize,
     rate: RateMeter,
+    patience: Patience,
     lateness: LatenessMeter,
     /// What is planned for because plans end late; part of `config.delays.reply`.
     late: Nanos,
     /// Kept by the adaptive trigger only.
     anticipation: Option<Box<Anticipation>>,
-    target: u32,
-    /// Where [`BatchLimit::Aimd`] stands.
-    aimd: Aimd,
     /// Withdrawn requests that leave with the next input.
     leaving: Vec<RequestId>,
     answered: u64,
-    offered: Option<(u64, Option<Candidate>)>,
     wake_at: Time,
 }
 
 impl ModelQueue {
-    /// An empty queue. `requests_max` beyond [`QUEUE_REQUESTS_MAX`] is cut to it.
+    /// An empty queue, for GPUs of all classes that `config` has profiles for. `requests_max` beyond
+    /// [`QUEUE_REQUESTS_MAX`] is cut to it.
+    ///
+    /// # Panics
+    /// If there is no profile: an error of the host.
     #[must_use]
     pub fn new(mut config: ModelQueueConfig) -> Self {
         config.requests_max = config.requests_max.clamp(1, QUEUE_REQUESTS_MAX);
         let adaptive = config.policy.trigger == Trigger::Adaptive;
+        let windows = ClassWindows::new(&config.profiles);
+        let windows = windows.expect("a queue needs a profile for at least one class of GPUs");
         Self {
             anticipation: adaptive.then(Box::default),
             config,
             queue: VecDeque::new(),
-            split: 0,
-            window_items: 0,
+            batch_max: windows.batch_max(),
+            windows,
             multi_item: 0,
             rate: RateMeter::default(),
+            patience: Patience::default(),
             lateness: LatenessMeter::default(),
             late: Nanos::ZERO,
-            target: 1,
-            aimd: Aimd::new(),
             leaving: Vec::new(),
             answered: 0,
-            offered: None,
             wake_at: Time::NEVER,
         }
     }
@@ -127,10 +123,20 @@ impl ModelQueue {
         self.rate.per_second()
     }
 
-    /// The batch size that the window drop protects.
+    /// The batch size that the window drop protects, on the class that runs the largest.
     #[must_use]
-    pub const fn target_batch(&self) -> u32 {
-        self.target
+    pub fn target_batch(&self) -> u32 {
+        self.windows.iter().map(|window| window.target).max().unwrap_or(1)
+    }
+
+    /// Says or corrects the profile on a class of GPUs. No decision follows: [`ModelInput::Classes`] says whether there are
+    /// such GPUs.
+    pub fn set_profile(&mut self, class: GpuClass, profile: LatencyProfile) {
+        if let Some(at) = self.windows.position(class) {
+            self.windows[at].profile = profile.clone();
+        }
+        self.config.profiles.set(class, profile);
+        self.batch_max = self.windows.batch_max();
     }
 
     /// Ends the queue: everything that still waits, for the host to answer.
@@ -151,7 +157,7 @@ impl ModelQueue {
         delays.reply = delays.reply - self.late + late;
         self.late = late;
         for queued in &mut self.queue {
-            queued.must_end_by = must_end_by(&queued.request, delays);
+            queued.follow(delays);
         }
         true
     }
@@ -167,8 +173,9 @@ impl ModelQueue {
         self.take_leave();
         match input {
             ModelInput::Arrive(request) => {
+                self.patience.note(request.deadline.since(now));
                 // What no batch can hold says nothing about the batches to come.
-                let counted = request.items.min(self.config.profile.batch_max());
+                let counted = request.items.min(self.batch_max);
                 if self.rate.count(now, counted) {
                     self.aim();
                 }
@@ -188,39 +195,14 @@ impl ModelQueue {
             ModelInput::Withdraw { frontend, boot } => {
                 self.remove_where(|id| id.frontend == frontend && id.boot == boot);
             }
-            ModelInput::Grant { gpu, free_at, why } => {
+            ModelInput::Grant { gpu, class, free_at, why } => {
                 self.answered += 1;
-                let mut free_again = free_at;
-                if let Some(formed) = self.form(now, Some(free_at), out) {
-                    let cut = formed.requests < self.queue.len();
-                    self.aimd.formed(formed.candidate.batch, cut, self.config.profile.batch_max());
-                    let end = formed.candidate.start + self.config.profile.latency(formed.candidate.batch);
-                    let first = out.planned.len() as u32;
-                    for _ in 0..formed.requests {
-                        let request = self.pop_front();
-                        out.planned.push(request);
-                    }
-                    free_again = end;
-                    out.list.push(ModelAction::Execute(Plan {
-                        gpu,
-                        start: formed.candidate.start,
-                        end,
-                        batch: formed.candidate.batch,
-                        must_end_by: formed.must_end_by,
-                        first,
-                        requests: formed.requests as u32,
-                        why: Some(PlanWhy {
-                            frontrun: formed.candidate.frontrun,
-                            latest: formed.candidate.latest,
-                            head_arrived: formed.head_arrived,
-                            target: self.target,
-                            left: self.queue.len() as u32,
-                            grant: why,
-                        }),
-                    }));
-                }
-                out.list.push(ModelAction::Release { gpu, free_at: free_again });
+                let plan = self.plan(now, gpu, class, free_at, why, out);
+                out.list.extend(plan.map(ModelAction::Execute));
+                let free_at = plan.map_or(free_at, |plan| plan.end);
+                out.list.push(ModelAction::Release { gpu, free_at });
             }
+            ModelInput::Classes(classes) => self.follow_classes(classes, out),
             ModelInput::Done { start_late, latency, predicted } => {
                 if !self.learn(start_late, latency, predicted) {
                     return;
@@ -231,194 +213,303 @@ impl ModelQueue {
         self.publish(now, out);
     }
 
-    /// Forms the candidate and says what changed.
+    /// Answers a grant: the batch to run there, if there is one.
+    fn plan(
+        &mut self,
+        now: Time,
+        gpu: GpuId,
+        class: GpuClass,
+        free_at: Time,
+        why: GrantWhy,
+        out: &mut ModelActions,
+    ) -> Option<Plan> {
+        let at = self.windows.position(class)?;
+        self.look(now, Some((at, free_at)), out);
+        let formed = self.form(now, at, Some(free_at))?;
+        let window = &mut self.windows[at];
+        let (from, candidate) = (window.from, formed.candidate);
+        let cut = from + formed.requests < self.queue.len();
+        window.aimd.formed(candidate.batch, cut, window.profile.batch_max());
+        let end = candidate.start + window.profile.latency(candidate.batch);
+        let target = window.target;
+        let first = out.planned.len() as u32;
+        self.take_out(from, formed.requests, &mut out.planned);
+        Some(Plan {
+            gpu,
+            start: candidate.start,
+            end,
+            batch: candidate.batch,
+            must_end_by: candidate.must_end_by,
+            first,
+            requests: formed.requests as u32,
+            why: Some(PlanWhy {
+                frontrun: candidate.frontrun,
+                latest: candidate.latest,
+                head_arrived: formed.head_arrived,
+                target,
+                skipped: from as u32,
+                left: self.queue.len() as u32,
+                grant: why,
+            }),
+        })
+    }
+
+    /// Forms a candidate for each class and says what changed.
     fn publish(&mut self, now: Time, out: &mut ModelActions) {
-        let mut candidate = self.form(now, None, out).map(|formed| formed.candidate);
-        if let (Some(candidate), Some(anticipation)) = (&mut candidate, &self.anticipation) {
-            candidate.growth = Some(anticipation.growth(now, candidate, &self.config.profile));
+        self.look(now, None, out);
+        let (mut at, mut wake_at) = (0, Time::NEVER);
+        while at < self.windows.len() {
+            wake_at = wake_at.min(self.publish_for(at, now, out));
+            at += 1;
         }
-        if self.offered != Some((self.answered, candidate)) {
-            self.offered = Some((self.answered, candidate));
-            out.list.push(ModelAction::Offer { answered: self.answered, candidate });
-        }
-        // After `latest − lead` the candidate cannot be met any more and has to shrink or give way.
-        let wake_at = candidate.map_or(Time::NEVER, |c| c.latest - c.lead + Nanos::new(1));
         if wake_at != self.wake_at {
             self.wake_at = wake_at;
             out.list.push(ModelAction::WakeAt(wake_at));
         }
     }
 
-    /// The batch that would run on a GPU that is granted and free at that time, or on any one if no GPU is in sight.
-    fn form(&mut self, now: Time, granted: Option<Time>, out: &mut ModelActions) -> Option<Formed> {
-        let gpu_free = granted.unwrap_or(Time::ZERO);
-        let floor = match self.config.policy.drop {
-            DropRule::Window(_) => self.slide_window(now, gpu_free),
-            DropRule::Prune => 1,
-        };
-        if floor == 0 {
+    /// The same for one class. Returns when its candidate cannot be met any more, and has to shrink or give way: after
+    /// `latest − lead`.
+    #[inline(always)]
+    fn publish_for(&mut self, at: usize, now: Time, out: &mut ModelActions) -> Time {
+        let mut candidate = self.form(now, at, None).map(|formed| formed.candidate);
+        let window = &mut self.windows[at];
+        if let (Some(candidate), Some(anticipation)) = (&mut candidate, &self.anticipation) {
+            candidate.growth = Some(anticipation.growth(now, candidate, &window.profile, window.demand));
+        }
+        if window.offered != Some((self.answered, candidate)) {
+            window.offered = Some((self.answered, candidate));
+            out.list.push(ModelAction::Offer { answered: self.answered, class: window.class, candidate });
+        }
+        candidate.map_or(Time::NEVER, |c| c.latest - c.lead + Nanos::new(1))
+    }
+
+    /// Brings what each class sees of the queue up to now, and gives up the requests that are of use to none of them.
+    /// `granted` is a window whose GPU is in sight, and when it is free.
+    #[inline(always)]
+    fn look(&mut self, now: Time, granted: Option<(usize, Time)>, out: &mut ModelActions) {
+        if !self.windows.is_single() {
+            return self.look_at_all(now, granted, out);
+        }
+        // All GPUs are alike: the first request of use is the head, or it is given up.
+        let gpu_free = granted.map_or(Time::ZERO, |(_, free_at)| free_at);
+        let floor = self.slide_window(0, now, gpu_free);
+        // A head that could ride with everyone is of use: so it is most of the time, and known at once.
+        if floor == 0 || self.windows.first.split > 0 || !self.knows_by_sliding() {
+            self.look_at_heads(now, granted, gpu_free, out);
+        }
+    }
+
+    /// Whether a split says all of the requests at it: not that one of many items fits into a batch.
+    const fn knows_by_sliding(&self) -> bool {
+        self.multi_item == 0 && matches!(self.config.policy.drop, DropRule::Window(_))
+    }
+
+    fn look_at_heads(&mut self, now: Time, granted: Option<(usize, Time)>, gpu_free: Time, out: &mut ModelActions) {
+        if self.windows.first.floor == 0 {
             // Not even the youngest can be met here. Without a GPU in sight that is final, on a particular GPU it is not:
-            // there the head runs if it can. Returning a GPU that suits the head would bring it back at once, for ever.
-            if gpu_free <= now {
-                self.drop_unreachable(now, out);
-            } else if !self.queue.front().is_some_and(|head| self.fits(head, now, gpu_free, 1)) {
-                return None;
+            // there the batch runs that was offered, if its head can be met. Returning a GPU that suits it would bring it
+            // back at once, for ever.
+            if gpu_free > now {
+                return;
+            }
+            self.drop_unreachable(now, out);
+        }
+        while let Some(head) = self.queue.front()
+            && !self.windows.first.fits(&self.config.delays, head, now, gpu_free)
+        {
+            self.drop_head(now, granted, out);
+        }
+    }
+
+    /// The same with several classes.
+    fn look_at_all(&mut self, now: Time, granted: Option<(usize, Time)>, out: &mut ModelActions) {
+        let (mut hopeless, mut abstains) = (true, None);
+        for at in 0..self.windows.len() {
+            let gpu_free = free_at(granted, at);
+            let floor = self.slide_window(at, now, gpu_free);
+            hopeless &= floor == 0;
+            if floor == 0 && gpu_free > now {
+                abstains = Some(at);
             }
         }
-        self.drop_heads(now, gpu_free, floor.max(1), out);
-        let head = self.queue.front()?;
+        if hopeless && abstains.is_none() {
+            self.drop_unreachable(now, out);
+        }
+        let mut useless = usize::MAX;
+        for (at, window) in self.windows.iter_mut().enumerate() {
+            if abstains != Some(at) {
+                window.find_first(&self.queue, &self.config.delays, now, free_at(granted, at));
+                useless = useless.min(window.from);
+            }
+        }
+        if abstains.is_none() {
+            for _ in 0..useless.min(self.queue.len()) {
+                self.drop_head(now, granted, out);
+            }
+        }
+    }
+
+    /// Slides a window, and returns the batch worth protecting.
+    #[inline]
+    fn slide_window(&mut self, at: usize, now: Time, gpu_free: Time) -> u32 {
+        let window = &mut self.windows[at];
+        match self.config.policy.drop {
+            DropRule::Window(_) => window.slide(&self.queue, &self.config.delays, now, gpu_free),
+            DropRule::Prune => window.floor = 1,
+        }
+        window.floor
+    }
+
+    /// The batch that would run on a GPU of a window's class that is granted and free at that time, or on any one if no
+    /// GPU is in sight. Follows [`ModelQueue::look`].
+    #[inline(always)]
+    fn form(&self, now: Time, at: usize, granted: Option<Time>) -> Option<Formed> {
+        let (window, delays) = (&self.windows[at], &self.config.delays);
+        let gpu_free = granted.unwrap_or(Time::ZERO);
+        let head = self.queue.get(window.from)?;
+        if window.floor == 0 && gpu_free > now && !window.fits(delays, head, now, gpu_free) {
+            return None;
+        }
         let (must_end_by, head_arrived) = (head.must_end_by, head.arrived);
-        let (requests, batch) = self.prefix(now, gpu_free, floor.max(1), must_end_by);
-        let lead = self.config.delays.lead(batch);
-        let latest = must_end_by - self.config.profile.latency(batch);
-        let frontrun = must_end_by - self.config.profile.latency(batch + 1) - self.config.delays.data_per_item;
+        let (requests, batch) = self.batch_from(window, now, gpu_free, must_end_by);
+        let lead = delays.lead(batch);
+        let latest = must_end_by - window.profile.latency(batch);
+        let frontrun = window.frontrun(delays, must_end_by, batch);
         // Whoever grants a GPU early wants the batch to start early.
         let trigger = match (&self.anticipation, granted) {
             (Some(_), Some(_)) => now,
-            _ => self.trigger(now, head_arrived, batch, must_end_by),
+            _ => self.trigger(window, now, head_arrived, batch, must_end_by),
         };
         let start = (now + lead).max(gpu_free).max(trigger.min(latest));
         let candidate = Candidate { batch, start, latest, frontrun, must_end_by, lead, growth: None };
-        Some(Formed { requests, candidate, must_end_by, head_arrived })
+        Some(Formed { requests, candidate, head_arrived })
     }
 
     /// When a batch of `batch` items wants to start, GPUs aside.
-    fn trigger(&self, now: Time, arrived: Time, batch: u32, must_end_by: Time) -> Time {
-        let profile = &self.config.profile;
+    #[inline]
+    fn trigger(&self, window: &ClassWindow, now: Time, arrived: Time, batch: u32, must_end_by: Time) -> Time {
         let guard = self.config.delays.guard;
-        let frontrun = || must_end_by - profile.latency(batch + 1) - self.config.delays.data_per_item - guard;
+        let frontrun = || window.frontrun(&self.config.delays, must_end_by, batch) - guard;
         match self.config.policy.trigger {
             Trigger::Eager => now,
             Trigger::Frontrun => frontrun(),
             Trigger::Adaptive => self.anticipation.as_ref().map_or_else(frontrun, |known| known.start(frontrun())),
-            Trigger::Latest => must_end_by - profile.latency(batch) - guard,
-            Trigger::BetaLambda if f64::from(batch) >= self.beta_lambda() => now,
+            Trigger::Latest => must_end_by - window.profile.latency(batch) - guard,
+            Trigger::BetaLambda if f64::from(batch) >= self.beta_lambda(window) => now,
             Trigger::BetaLambda => frontrun(),
-            Trigger::Timeout(wait) if self.is_full(batch, wait) => now,
+            Trigger::Timeout(wait) if self.is_full(window, batch, wait) => now,
             Trigger::Timeout(wait) => arrived + wait,
         }
     }
 
     /// β·λ: the items that arrive for one GPU during β, if the model runs batches of the target size (seed 000, section 4.3).
     /// Then it keeps rate·ℓ(b)/b GPUs busy, and one of them gets b/ℓ(b); or all, where less than one is busy.
-    fn beta_lambda(&self) -> f64 {
-        let profile = &self.config.profile;
-        let largest = profile.batch_max();
-        let alpha = match largest {
-            1 => 0.0,
-            _ => (profile.latency(largest) - profile.latency(1)).as_secs_f64() / f64::from(largest - 1),
-        };
-        let beta = (profile.latency(1).as_secs_f64() - alpha).max(0.0);
-        let per_gpu = f64::from(self.target) / profile.latency(self.target).as_secs_f64();
-        beta * self.rate.per_second().min(per_gpu)
+    fn beta_lambda(&self, window: &ClassWindow) -> f64 {
+        let per_gpu = f64::from(window.target) / window.profile.latency(window.target).as_secs_f64();
+        window.beta_s() * self.rate.per_second().min(per_gpu)
     }
 
     /// Whether one more item would not leave the SLO intact after a wait of `wait`. A wait that leaves no room at all is no
     /// measure of a batch.
-    fn is_full(&self, batch: u32, wait: Nanos) -> bool {
+    fn is_full(&self, window: &ClassWindow, batch: u32, wait: Nanos) -> bool {
         let delays = &self.config.delays;
         let room = self.config.slo - delays.reply - delays.control - wait;
-        let needs =
-            |batch: u32| self.config.profile.latency(batch) + delays.data_per_item.saturating_mul(u64::from(batch));
-        batch >= self.config.profile.batch_max() || (needs(1) <= room && needs(batch + 1) > room)
+        let needs = |batch: u32| window.profile.latency(batch) + delays.data_per_item.saturating_mul(u64::from(batch));
+        batch >= window.profile.batch_max() || (needs(1) <= room && needs(batch + 1) > room)
     }
 
-    /// The end of a batch of `batch` items decided now.
-    fn finish(&self, now: Time, gpu_free: Time, batch: u32) -> Time {
-        (now + self.config.delays.lead(batch)).max(gpu_free) + self.config.profile.latency(batch)
-    }
-
-    /// Whether the request can ride in a batch of `floor` items, or be met alone if it is larger.
-    fn fits(&self, queued: &Queued, now: Time, gpu_free: Time, floor: u32) -> bool {
-        queued.must_end_by >= self.finish(now, gpu_free, floor.max(queued.request.items))
-    }
-
-    /// Moves the split until the first request of the window could ride with everyone behind it, and returns the batch
-    /// size worth protecting: the target, or the whole window if that is smaller.
-    fn slide_window(&mut self, now: Time, gpu_free: Time) -> u32 {
-        let batch_max = u64::from(self.config.profile.batch_max());
-        while let Some(first) = self.queue.get(self.split) {
-            let together = self.window_items.min(batch_max) as u32;
-            if first.must_end_by >= self.finish(now, gpu_free, together) {
-                break;
-            }
-            self.window_items -= u64::from(first.request.items);
-            self.split += 1;
-        }
-        self.window_items.min(u64::from(self.target)) as u32
-    }
-
-    /// Gives up queue heads that cannot ride in a batch of `floor` items (or be met alone, if they are larger).
-    fn drop_heads(&mut self, now: Time, gpu_free: Time, floor: u32, out: &mut ModelActions) {
-        while let Some(head) = self.queue.front() {
-            if self.fits(head, now, gpu_free, floor) {
-                break;
-            }
-            // Heads inside the window were found to fit; a plain prune has no window and looks at every head.
-            let reason = self.reason(now, head);
-            let batch = floor.max(head.request.items);
-            let cause = self.cause(now, head, batch, self.finish(now, gpu_free, batch));
-            let request = self.pop_front();
-            out.list.push(ModelAction::Drop { request, reason, cause });
-        }
+    /// Gives up the head: on no class it can ride in a batch worth protecting, or be met alone if it is larger.
+    #[cold]
+    fn drop_head(&mut self, now: Time, granted: Option<(usize, Time)>, out: &mut ModelActions) {
+        let Some(head) = self.queue.front() else { return };
+        let reason = self.reason(now, head);
+        let cause = self.cause(now, granted, head);
+        let request = self.remove_at(0);
+        out.list.push(ModelAction::Drop { request, reason, cause });
     }
 
     /// Gives up every request that cannot be met even alone, wherever it stands.
+    #[cold]
     fn drop_unreachable(&mut self, now: Time, out: &mut ModelActions) {
         let mut index = 0;
         while let Some(queued) = self.queue.get(index) {
-            if queued.must_end_by >= self.finish(now, Time::ZERO, queued.request.items) {
+            if queued.must_end_by >= self.alone_end(now, queued.request.items) {
                 index += 1;
                 continue;
             }
             let (request, reason) = (queued.request, self.reason(now, queued));
-            let cause = self.cause(now, queued, request.items, self.finish(now, Time::ZERO, request.items));
+            let cause = self.cause(now, None, queued);
             self.remove_at(index);
             out.list.push(ModelAction::Drop { request, reason, cause });
         }
     }
 
+    /// When a request of so many items would end alone on an idle GPU of the class that is fastest at it.
+    fn alone_end(&self, now: Time, items: u32) -> Time {
+        let ends = self.windows.iter().map(|window| window.finish(&self.config.delays, now, Time::ZERO, items));
+        ends.min().unwrap_or(Time::NEVER)
+    }
+
     fn reason(&self, now: Time, queued: &Queued) -> DropReason {
         if queued.request.deadline <= now {
             DropReason::QueueExpired
-        } else if queued.must_end_by < self.finish(now, Time::ZERO, queued.request.items) {
+        } else if queued.must_end_by < self.alone_end(now, queued.request.items) {
             DropReason::SloUnreachable
         } else {
             DropReason::ProtectBatch
         }
     }
 
-    /// What a request is given up for: it would have to ride in a batch of `batch` items, which ends at `batch_end`.
-    fn cause(&self, now: Time, queued: &Queued, batch: u32, batch_end: Time) -> DropCause {
+    /// What a request is given up for: it would have to ride in a batch worth protecting, and even the class where that
+    /// ends first ends too late.
+    fn cause(&self, now: Time, granted: Option<(usize, Time)>, queued: &Queued) -> DropCause {
+        let on = |(at, window): (usize, &ClassWindow)| {
+            let batch = window.floor.max(1).max(queued.request.items);
+            let batch_end = window.finish(&self.config.delays, now, free_at(granted, at), batch);
+            (batch_end, batch, window.class, window.target)
+        };
+        let best = self.windows.iter().enumerate().map(on).min();
+        let (batch_end, batch, class, target) = best.unwrap_or((Time::NEVER, 0, GpuClass::FIRST, 0));
+        DropCause { class, batch, batch_end, target, ..self.circumstances(now, queued) }
+    }
+
+    /// The same where no batch was looked at.
+    fn circumstances(&self, now: Time, queued: &Queued) -> DropCause {
         DropCause {
             arrived: queued.arrived,
             must_end_by: queued.must_end_by,
-            batch,
-            target: self.target,
-            batch_end,
-            alone_end: self.finish(now, Time::ZERO, queued.request.items),
+            class: self.windows.first.class,
+            batch: 0,
+            target: self.windows.first.target,
+            batch_end: Time::NEVER,
+            alone_end: self.alone_end(now, queued.request.items),
             waiting: self.queue.len() as u32,
         }
     }
 
-    /// Requests and items of the batch: `floor` items from the front, and more as long as the head still makes it.
-    fn prefix(&self, now: Time, gpu_free: Time, floor: u32, must_end_by: Time) -> (usize, u32) {
+    /// Requests and items of a class's batch: what is worth protecting from its first request on, and more as long as
+    /// that one still makes it.
+    #[inline]
+    fn batch_from(&self, window: &ClassWindow, now: Time, gpu_free: Time, must_end_by: Time) -> (usize, u32) {
         let limit = match self.config.policy.limit {
             BatchLimit::None => u32::MAX,
-            BatchLimit::Aimd => self.aimd.limit(),
+            BatchLimit::Aimd => window.aimd.limit(),
         };
+        let floor = window.floor.max(1);
+        let too_late = |batch: u32| window.finish(&self.config.delays, now, gpu_free, batch) > must_end_by;
         if self.multi_item == 0 {
-            let waiting = self.queue.len().min(limit as usize) as u32;
+            let waiting = (self.queue.len() - window.from).min(limit as usize) as u32;
             let mut batch = floor.min(waiting);
-            while batch < waiting && self.finish(now, gpu_free, batch + 1) <= must_end_by {
+            while batch < waiting && !too_late(batch + 1) {
                 batch += 1;
             }
             return (batch as usize, batch);
         }
         let (mut requests, mut batch) = (0, 0_u32);
-        for queued in &self.queue {
+        for queued in self.queue.range(window.from..) {
             let larger = batch.saturating_add(queued.request.items);
-            let too_large = larger > limit || larger > floor && self.finish(now, gpu_free, larger) > must_end_by;
+            let too_large = larger > limit || larger > floor && too_late(larger);
             if requests > 0 && too_large {
                 break;
             }
@@ -434,19 +525,15 @@ impl ModelQueue {
         if fits {
             self.insert(now, request);
         } else {
-            let cause = self.cause(now, &self.queued(now, request), 0, Time::NEVER);
+            let cause = self.circumstances(now, &Queued::new(request, now, &self.config.delays));
             out.list.push(ModelAction::Drop { request, reason: DropReason::QueueFull, cause });
         }
         fits
     }
 
-    fn queued(&self, now: Time, request: Request) -> Queued {
-        Queued { request, must_end_by: must_end_by(&request, &self.config.delays), arrived: now }
-    }
-
     fn insert(&mut self, now: Time, request: Request) {
-        let queued = self.queued(now, Request { items: request.items.max(1), ..request });
-        let request = queued.request;
+        let request = Request { items: request.items.max(1), ..request };
+        let queued = Queued::new(request, now, &self.config.delays);
         let index = match self.queue.back() {
             Some(last) if last.must_end_by > queued.must_end_by => {
                 self.queue.partition_point(|q| q.must_end_by <= queued.must_end_by)
@@ -458,46 +545,60 @@ impl ModelQueue {
         } else {
             self.queue.insert(index, queued);
         }
-        if index < self.split {
-            self.split += 1;
-        } else {
-            self.window_items += u64::from(request.items);
-        }
+        self.windows.inserted(index, request.items);
         self.multi_item += usize::from(request.items > 1);
     }
 
-    fn pop_front(&mut self) -> Request {
-        self.remove_at(0)
+    /// Moves the requests of a batch to `planned`.
+    fn take_out(&mut self, from: usize, requests: usize, planned: &mut Vec<Request>) {
+        if from == 0 {
+            for _ in 0..requests {
+                let request = self.remove_at(0);
+                planned.push(request);
+            }
+            return;
+        }
+        // Each leaves a gap that the next one fills, as far as places are concerned; the queue closes it once for all.
+        for queued in self.queue.drain(from..from + requests) {
+            self.windows.removed(from, queued.request.items);
+            self.multi_item -= usize::from(queued.request.items > 1);
+            planned.push(queued.request);
+        }
     }
 
+    #[inline]
     fn remove_at(&mut self, index: usize) -> Request {
         let queued = if index == 0 { self.queue.pop_front() } else { self.queue.remove(index) };
         let request = queued.expect("the caller saw it").request;
-        if index < self.split {
-            self.split -= 1;
-        } else {
-            self.window_items -= u64::from(request.items);
-        }
+        self.windows.removed(index, request.items);
         self.multi_item -= usize::from(request.items > 1);
         request
     }
 
     fn remove_where(&mut self, leaves: impl Fn(RequestId) -> bool) {
-        let Self { queue, split, window_items, multi_item, .. } = self;
-        let (mut index, at_risk) = (0, *split);
+        let Self { queue, windows, multi_item, .. } = self;
+        let mut index = 0;
         queue.retain(|Queued { request, .. }| {
-            index += 1;
             if !leaves(request.id) {
+                index += 1;
                 return true;
             }
-            if index <= at_risk {
-                *split -= 1;
-            } else {
-                *window_items -= u64::from(request.items);
-            }
+            // Those before it that leave have left, as far as places are concerned.
+            windows.removed(index, request.items);
             *multi_item -= usize::from(request.items > 1);
             false
         });
+    }
+
+    /// Serves with GPUs of these classes, as far as it has profiles for them; as before if it has none.
+    fn follow_classes(&mut self, classes: GpuClasses, out: &mut ModelActions) {
+        let items = self.queue.iter().map(|queued| u64::from(queued.request.items)).sum();
+        // What was offered to GPUs that are gone is withdrawn.
+        for gone in self.windows.follow(classes, &self.config.profiles, items) {
+            out.list.push(ModelAction::Offer { answered: self.answered, class: gone.class, candidate: None });
+        }
+        self.batch_max = self.windows.batch_max();
+        self.aim();
     }
 
     /// Withdrawn requests leave in one pass, however many they are.
@@ -513,22 +614,34 @@ impl ModelQueue {
         self.leaving = leaving;
     }
 
-    /// Computes the target batch from the newest rate.
+    /// Computes the target batches from the newest rate.
     fn aim(&mut self) {
-        let delays = &self.config.delays;
-        let budget = self.config.slo - delays.reply - delays.control;
-        self.target = target_batch(&self.config.profile, self.rate.per_second(), budget, delays.data_per_item);
+        let (delays, slo) = (&self.config.delays, self.config.slo);
+        let budget = |within: Nanos| within - delays.reply - delays.control;
+        let longest = self.patience.look().max(slo);
         if let Some(anticipation) = &mut self.anticipation {
-            anticipation.learn(&self.rate, &self.config.profile, self.target, self.config.slo);
+            anticipation.learn(&self.rate);
         }
-        if let DropRule::Window(share) = self.config.policy.drop {
-            self.target = share.of(self.target);
+        for window in self.windows.iter_mut() {
+            // GPUs too slow for the SLO serve those that can wait longer, if there are any.
+            let within = if window.profile.latency(1) <= budget(slo) { slo } else { longest };
+            let rate = self.rate.per_second();
+            window.target = target_batch(&window.profile, rate, budget(within), delays.data_per_item);
+            if self.anticipation.is_some() {
+                window.demand = Anticipation::demand(&self.rate, &window.profile, window.target, slo);
+            }
+            if let DropRule::Window(share) = self.config.policy.drop {
+                window.target = share.of(window.target);
+            }
         }
     }
 }
 
-/// A deadline at the end of time is taken for the moment before it: [`Time::NEVER`] is also the end of what is
-/// impossible, and nothing impossible may seem to be met.
-fn must_end_by(request: &Request, delays: &Delays) -> Time {
-    (request.deadline - delays.reply).min(Time::NEVER - Nanos::new(1))
+/// When a window's GPU is free: long since, unless one is in sight.
+#[inline]
+fn free_at(granted: Option<(usize, Time)>, at: usize) -> Time {
+    match granted {
+        Some((window, free_at)) if window == at => free_at,
+        _ => Time::ZERO,
+    }
 }

@@ -1,6 +1,6 @@
 //! The free times of a sub-cluster's GPUs, and which model gets which GPU when.
 
-use symphony_types::{GpuId, Nanos, Time};
+use symphony_types::{GpuClass, GpuId, Nanos, Time};
 
 use crate::actions::{Candidate, RankAction, RankActions, RankInput};
 use crate::early_start::EarlyStart;
@@ -15,23 +15,11 @@ pub const MODELS_MAX: usize = 1 << 16;
 /// configured with by default. A GPU that runs over its predictions gets the next one when it reports, not before.
 pub const PLANS_AHEAD_MAX: usize = 2;
 
-#[derive(Clone, Copy, Debug, Default)]
-struct ModelSlot {
-    candidate: Option<Candidate>,
-    /// Grants given so far. An offer that has answered fewer is older than the last grant.
-    grants: u64,
-}
-
-/// Owner of GPU availability in one sub-cluster (seed 000, `RankThread`). It sees candidates, never requests, so its
-/// cost grows with batches.
-///
-/// GPUs and models are dense ordinals here; the host translates. A model finds a GPU when its candidate is due; else it
-/// waits in the ready set, ordered by *latest* unless told otherwise, until a GPU finds it.
+/// The GPUs of one class, and what wants one of them. Models and GPUs have the same slots in every class.
 #[derive(Clone, Debug)]
-pub struct GpuRanker {
-    choice: GpuChoice,
-    order: ReadyOrder,
-    models: Vec<ModelSlot>,
+struct ClassRanks {
+    class: GpuClass,
+    candidates: Vec<Option<Candidate>>,
     /// When each candidate wants its plan sent: start − lead.
     due: MinTree,
     /// Candidates that are due and found no GPU, in the order in which they will.
@@ -39,10 +27,89 @@ pub struct GpuRanker {
     /// The same candidates by lead, longest first: `MinTree::EMPTY − 1 − lead`.
     ready_lead: MinTree,
     ready_count: u32,
-    /// When each GPU is free; empty while it is granted or must not be used.
+    /// When each GPU of this class is free; empty while it is granted or must not be used.
     free: MinTree,
-    granted: Vec<bool>,
-    granted_count: usize,
+    /// GPUs of this class that are out with a model.
+    granted: usize,
+}
+
+impl ClassRanks {
+    fn new(class: GpuClass, models: usize, gpus: usize) -> Self {
+        Self {
+            class,
+            candidates: vec![None; models],
+            due: MinTree::new(models),
+            ready: MinTree::new(models),
+            ready_lead: MinTree::new(models),
+            ready_count: 0,
+            free: MinTree::new(gpus),
+            granted: 0,
+        }
+    }
+
+    /// Whether a candidate could start now.
+    fn can_start(&self, slot: usize, now: Time) -> bool {
+        self.candidates[slot].is_some_and(|candidate| self.free.min_key() <= (now + candidate.lead).as_nanos())
+    }
+
+    fn grow(&mut self, models: usize, gpus: usize) {
+        if models > self.candidates.len() {
+            self.candidates.resize(models, None);
+            self.due.grow(models);
+            self.ready.grow(models);
+            self.ready_lead.grow(models);
+        }
+        if gpus > self.free.len() {
+            self.free.grow(gpus);
+        }
+    }
+
+    fn make_ready(&mut self, slot: usize, place_in_line: Time, lead: Nanos) {
+        self.ready_count += u32::from(self.ready.key(slot) == MinTree::EMPTY);
+        self.ready.set(slot, place_in_line.as_nanos());
+        self.ready_lead.set(slot, (MinTree::EMPTY - 1).saturating_sub(lead.get()));
+    }
+
+    fn unready(&mut self, slot: usize) {
+        if self.ready.key(slot) != MinTree::EMPTY {
+            self.ready_count -= 1;
+            self.ready.set(slot, MinTree::EMPTY);
+            self.ready_lead.set(slot, MinTree::EMPTY);
+        }
+    }
+
+    fn gpu_free_by(&self, choice: GpuChoice, start: Time) -> Option<usize> {
+        match choice {
+            GpuChoice::LowestId => self.free.first_at_most(start.as_nanos()),
+            GpuChoice::EarliestFree => {
+                self.free.min().filter(|&(_, free_at)| free_at <= start.as_nanos()).map(|(gpu, _)| gpu)
+            }
+        }
+    }
+}
+
+/// What is known of a GPU besides when it is free.
+#[derive(Clone, Copy, Debug, Default)]
+struct GpuSlot {
+    class: GpuClass,
+    granted: bool,
+}
+
+/// Owner of GPU availability in one sub-cluster (seed 000, `RankThread`). It sees candidates, never requests, so its
+/// cost grows with batches.
+///
+/// GPUs and models are dense ordinals here; the host translates. A model finds a GPU when its candidate is due; else it
+/// waits in the ready set, ordered by *latest* unless told otherwise, until a GPU finds it. Where GPUs are of several
+/// classes, a model has a candidate for each of them, and the first that meets a GPU of its class takes the others back.
+#[derive(Clone, Debug)]
+pub struct GpuRanker {
+    choice: GpuChoice,
+    order: ReadyOrder,
+    /// By class; the classes that were spoken of so far, and all below them.
+    classes: Vec<ClassRanks>,
+    /// Grants given so far, by model. An offer that has answered fewer is older than the last grant.
+    grants: Vec<u64>,
+    gpus: Vec<GpuSlot>,
     /// Made with the first candidate that may start early.
     early_start: Option<Box<EarlyStart>>,
     wake_at: Time,
@@ -57,14 +124,9 @@ impl GpuRanker {
         Self {
             choice,
             order: ReadyOrder::default(),
-            models: vec![ModelSlot::default(); models],
-            due: MinTree::new(models),
-            ready: MinTree::new(models),
-            ready_lead: MinTree::new(models),
-            ready_count: 0,
-            free: MinTree::new(gpus),
-            granted: vec![false; gpus],
-            granted_count: 0,
+            classes: vec![ClassRanks::new(GpuClass::FIRST, models, gpus)],
+            grants: vec![0; models],
+            gpus: vec![GpuSlot::default(); gpus],
             early_start: None,
             wake_at: Time::NEVER,
         }
@@ -80,14 +142,17 @@ impl GpuRanker {
     /// Candidates that are due and wait for a GPU.
     #[must_use]
     pub fn has_ready(&self) -> bool {
-        !self.ready.is_empty()
+        self.classes.iter().any(|ranks| !ranks.ready.is_empty())
     }
 
     /// When the GPU is free; [`Time::NEVER`] while it is granted or must not be used.
     #[must_use]
     pub fn free_at(&self, gpu: GpuId) -> Time {
         let slot = gpu.get() as usize;
-        if slot < self.free.len() { Time::from_nanos(self.free.key(slot)) } else { Time::NEVER }
+        match self.gpus.get(slot) {
+            Some(known) => Time::from_nanos(self.classes[known.class.index()].free.key(slot)),
+            None => Time::NEVER,
+        }
     }
 
     /// One decision: time and input come in, orders go out (appended to `out`).
@@ -96,15 +161,16 @@ impl GpuRanker {
             early_start.advance(now);
         }
         match input {
-            RankInput::Offer { model, answered, candidate } => {
+            RankInput::Offer { model, answered, class, candidate } => {
                 let Some(slot) = self.model_slot(model) else { return };
-                if answered < self.models[slot].grants {
+                if answered < self.grants[slot] {
                     return;
                 }
+                self.know_class(class);
                 if self.early_start.is_none() && candidate.is_some_and(|c| c.growth.is_some()) {
                     self.begin_early_start(now);
                 }
-                self.place(slot, candidate);
+                self.place(class.index(), slot, candidate);
             }
             RankInput::Release { model: _, gpu, free_at } => {
                 let Some(slot) = self.gpu_slot(gpu) else { return };
@@ -113,9 +179,18 @@ impl GpuRanker {
                     self.set_free(slot, free_at);
                 }
             }
+            RankInput::Add { gpu, class, free_at } => {
+                let Some(slot) = self.gpu_slot(gpu) else { return };
+                if !self.gpus[slot].granted {
+                    self.know_class(class);
+                    self.set_free(slot, Time::NEVER);
+                    self.gpus[slot].class = class;
+                    self.set_free(slot, free_at);
+                }
+            }
             RankInput::BusyUntil { gpu, free_at } => {
                 let Some(slot) = self.gpu_slot(gpu) else { return };
-                if !self.granted[slot] {
+                if !self.gpus[slot].granted {
                     self.set_free(slot, free_at);
                 }
             }
@@ -126,49 +201,60 @@ impl GpuRanker {
             }
             RankInput::Forget(model) => {
                 let Some(slot) = self.model_slot(model) else { return };
-                self.place(slot, None);
+                self.withdraw(slot);
                 if let Some(early_start) = &mut self.early_start {
                     early_start.forget(slot);
                 }
                 // The slot's next model answers its own grants only.
-                self.models[slot].grants = 0;
+                self.grants[slot] = 0;
             }
             RankInput::Wake => self.wake_at = Time::NEVER,
         }
         self.match_up(now, out);
     }
 
-    /// Takes the candidate out of every set and, if there is a new one, waits for its start.
-    fn place(&mut self, slot: usize, candidate: Option<Candidate>) {
-        self.models[slot].candidate = candidate;
-        self.unready(slot);
-        self.due.set(slot, candidate.map_or(MinTree::EMPTY, |c| (c.start - c.lead).as_nanos()));
+    /// Takes the candidate for a class out of every set and, if there is a new one, waits for its start.
+    fn place(&mut self, class: usize, slot: usize, candidate: Option<Candidate>) {
+        let ranks = &mut self.classes[class];
+        ranks.candidates[slot] = candidate;
+        ranks.unready(slot);
+        ranks.due.set(slot, candidate.map_or(MinTree::EMPTY, |c| (c.start - c.lead).as_nanos()));
         if let Some(early_start) = &mut self.early_start {
-            early_start.candidate(slot, candidate.and_then(|c| c.growth));
+            early_start.candidate(class, slot, candidate.and_then(|c| c.growth));
+        }
+    }
+
+    /// Takes back all candidates of a model.
+    fn withdraw(&mut self, slot: usize) {
+        for class in 0..self.classes.len() {
+            self.place(class, slot, None);
         }
     }
 
     /// Looks ahead from now on.
     fn begin_early_start(&mut self, now: Time) {
-        let mut early_start = Box::new(EarlyStart::new(self.models.len(), self.granted.len()));
+        let mut early_start = Box::new(EarlyStart::new(self.classes.len(), self.grants.len(), self.gpus.len()));
         early_start.advance(now);
-        for gpu in 0..self.granted.len() {
-            early_start.gpu(gpu, Time::from_nanos(self.free.key(gpu)));
+        for (gpu, known) in self.gpus.iter().enumerate() {
+            let class = known.class.index();
+            early_start.gpu(class, gpu, Time::from_nanos(self.classes[class].free.key(gpu)));
         }
         self.early_start = Some(early_start);
     }
 
     fn set_free(&mut self, gpu: usize, free_at: Time) {
-        self.free.set(gpu, free_at.as_nanos());
+        let class = self.gpus[gpu].class.index();
+        self.classes[class].free.set(gpu, free_at.as_nanos());
         if let Some(early_start) = &mut self.early_start {
-            early_start.gpu(gpu, free_at);
+            early_start.gpu(class, gpu, free_at);
         }
     }
 
     /// Whether the GPU was out with a model; it no longer is.
     fn take_back(&mut self, gpu: usize) -> bool {
-        let was = std::mem::take(&mut self.granted[gpu]);
-        self.granted_count -= usize::from(was);
+        let GpuSlot { class, granted } = &mut self.gpus[gpu];
+        let was = std::mem::take(granted);
+        self.classes[class.index()].granted -= usize::from(was);
         was
     }
 
@@ -181,133 +267,171 @@ impl GpuRanker {
         }
     }
 
-    fn make_ready(&mut self, slot: usize, candidate: &Candidate) {
-        self.ready_count += u32::from(self.ready.key(slot) == MinTree::EMPTY);
-        self.ready.set(slot, self.place_in_line(candidate).as_nanos());
-        self.ready_lead.set(slot, (MinTree::EMPTY - 1).saturating_sub(candidate.lead.get()));
-    }
-
-    fn unready(&mut self, slot: usize) {
-        if self.ready.key(slot) != MinTree::EMPTY {
-            self.ready_count -= 1;
-            self.ready.set(slot, MinTree::EMPTY);
-            self.ready_lead.set(slot, MinTree::EMPTY);
-        }
-    }
-
     /// Matches models and GPUs as far as `now` allows, and asks to be woken when there is more to do.
     fn match_up(&mut self, now: Time, out: &mut RankActions) {
-        self.models_find_gpus(now, out);
-        let gpus_next = self.gpus_find_models(now, out);
-        self.start_early(now, out);
-        let wake_at = gpus_next.min(Time::from_nanos(self.due.min_key()));
+        if self.next_due().1 <= now.as_nanos() {
+            self.models_find_gpus(now, out);
+        }
+        let mut wake_at = Time::NEVER;
+        for class in 0..self.classes.len() {
+            if !self.classes[class].ready.is_empty() {
+                wake_at = wake_at.min(self.gpus_find_models(class, now, out));
+            }
+        }
+        if self.early_start.is_some() {
+            self.start_early(now, out);
+        }
+        wake_at = wake_at.min(Time::from_nanos(self.next_due().1));
         if wake_at != self.wake_at {
             self.wake_at = wake_at;
             out.push(RankAction::WakeAt(wake_at));
         }
     }
 
+    /// The class whose next candidate is due first, and when; the lowest of several.
+    #[inline]
+    fn next_due(&self) -> (usize, u64) {
+        let mut next = (0, MinTree::EMPTY);
+        for (class, ranks) in self.classes.iter().enumerate() {
+            if ranks.due.min_key() < next.1 {
+                next = (class, ranks.due.min_key());
+            }
+        }
+        next
+    }
+
     fn models_find_gpus(&mut self, now: Time, out: &mut RankActions) {
-        while let Some((slot, due)) = self.due.min() {
+        loop {
+            let (class, due) = self.next_due();
             if due > now.as_nanos() {
                 break;
             }
-            self.due.set(slot, MinTree::EMPTY);
-            let Some(candidate) = self.models[slot].candidate else { continue };
+            let ranks = &mut self.classes[class];
+            let Some((slot, _)) = ranks.due.min() else { break };
+            ranks.due.set(slot, MinTree::EMPTY);
+            let Some(candidate) = ranks.candidates[slot] else { continue };
             let start = candidate.start.max(now + candidate.lead);
             if start > candidate.latest {
                 // The window has passed; the model wakes up by itself and forms another candidate.
-                self.place(slot, None);
+                self.place(class, slot, None);
                 continue;
             }
-            match self.gpu_free_by(start) {
-                Some(gpu) => self.grant(slot, gpu, start, Matched::AtItsStart, out),
-                None => self.make_ready(slot, &candidate),
+            match ranks.gpu_free_by(self.choice, start) {
+                Some(gpu) => self.grant(class, slot, gpu, start, Matched::AtItsStart, out),
+                None => {
+                    let place = self.place_in_line(&candidate);
+                    self.classes[class].make_ready(slot, place, candidate.lead);
+                }
             }
         }
     }
 
-    /// Returns when a GPU has to look again.
-    fn gpus_find_models(&mut self, now: Time, out: &mut RankActions) -> Time {
-        while let (Some((slot, _)), Some((_, free_at))) = (self.ready.min(), self.free.min()) {
-            let lead_max = Nanos::new(MinTree::EMPTY - 1 - self.ready_lead.min_key());
+    /// Returns when a GPU of this class has to look again.
+    fn gpus_find_models(&mut self, class: usize, now: Time, out: &mut RankActions) -> Time {
+        loop {
+            let ranks = &mut self.classes[class];
+            let (Some((slot, _)), Some((_, free_at))) = (ranks.ready.min(), ranks.free.min()) else {
+                return Time::NEVER;
+            };
+            let lead_max = Nanos::new(MinTree::EMPTY - 1 - ranks.ready_lead.min_key());
             let free_at = Time::from_nanos(free_at);
             if free_at - lead_max > now {
                 return free_at - lead_max;
             }
-            self.unready(slot);
-            let Some(candidate) = self.models[slot].candidate else { continue };
+            ranks.unready(slot);
+            let Some(candidate) = ranks.candidates[slot] else { continue };
             let start = free_at.max(now + candidate.lead);
             if start > candidate.latest {
-                self.place(slot, None);
+                self.place(class, slot, None);
                 continue;
             }
-            if let Some(gpu) = self.gpu_free_by(start) {
-                self.grant(slot, gpu, start, Matched::FirstInLine, out);
+            if let Some(gpu) = ranks.gpu_free_by(self.choice, start) {
+                self.grant(class, slot, gpu, start, Matched::FirstInLine, out);
             }
         }
-        Time::NEVER
     }
 
     /// Gives idle GPUs to candidates for which waiting cannot pay.
     fn start_early(&mut self, now: Time, out: &mut RankActions) {
-        while let Some(early_start) = &mut self.early_start {
-            let Some((slot, why)) = early_start.next(now, self.granted_count) else { return };
-            let Some(candidate) = self.models[slot].candidate else { return };
+        while let Some(early_start) = &self.early_start {
+            let granted = |class: usize| self.classes[class].granted;
+            let can_start = |class: usize, slot: usize| self.classes[class].can_start(slot, now);
+            let Some((class, slot, why)) = early_start.next(now, granted, can_start) else { return };
+            let ranks = &self.classes[class];
+            let Some(candidate) = ranks.candidates[slot] else { return };
             let start = now + candidate.lead;
-            let Some(gpu) = self.gpu_free_by(start) else { return };
-            self.grant(slot, gpu, start, why, out);
+            let Some(gpu) = ranks.gpu_free_by(self.choice, start) else { return };
+            self.grant(class, slot, gpu, start, why, out);
         }
     }
 
-    fn gpu_free_by(&self, start: Time) -> Option<usize> {
-        match self.choice {
-            GpuChoice::LowestId => self.free.first_at_most(start.as_nanos()),
-            GpuChoice::EarliestFree => {
-                self.free.min().filter(|&(_, free_at)| free_at <= start.as_nanos()).map(|(gpu, _)| gpu)
-            }
-        }
-    }
-
-    fn grant(&mut self, model: usize, gpu: usize, start: Time, matched: Matched, out: &mut RankActions) {
-        let free_at = Time::from_nanos(self.free.key(gpu));
+    fn grant(&mut self, class: usize, model: usize, gpu: usize, start: Time, matched: Matched, out: &mut RankActions) {
+        let ranks = &mut self.classes[class];
+        let free_at = Time::from_nanos(ranks.free.key(gpu));
+        ranks.granted += 1;
         self.set_free(gpu, Time::NEVER);
-        self.granted[gpu] = true;
-        self.granted_count += 1;
-        self.place(model, None);
-        self.models[model].grants += 1;
-        let why = self.why(start, matched);
-        out.push(RankAction::Grant { model: model as u32, gpu: GpuId::new(gpu as u32), free_at, why });
+        self.gpus[gpu].granted = true;
+        self.withdraw(model);
+        self.grants[model] += 1;
+        let why = self.why(class, start, matched);
+        let class = self.classes[class].class;
+        out.push(RankAction::Grant { model: model as u32, gpu: GpuId::new(gpu as u32), class, free_at, why });
     }
 
     /// What there was to choose from, for a grant whose GPU and model are out of every set already.
-    fn why(&self, start: Time, matched: Matched) -> GrantWhy {
-        let next_rival = self.ready.min().and_then(|(model, _)| {
-            let candidate = self.models[model].candidate?;
+    fn why(&self, class: usize, start: Time, matched: Matched) -> GrantWhy {
+        let ranks = &self.classes[class];
+        let next_rival = ranks.ready.min().and_then(|(model, _)| {
+            let candidate = ranks.candidates[model]?;
             Some(Rival { model: model as u32, latest: candidate.latest })
         });
         GrantWhy {
             matched,
             choice: self.choice,
-            others_idle: self.free.count_at_most(start.as_nanos(), IDLE_COUNTED_MAX.into()) as u8,
-            rivals: self.ready_count,
+            others_idle: ranks.free.count_at_most(start.as_nanos(), IDLE_COUNTED_MAX.into()) as u8,
+            rivals: ranks.ready_count,
             next_rival,
         }
     }
 
+    #[inline]
+    fn know_class(&mut self, class: GpuClass) {
+        if class.index() >= self.classes.len() {
+            self.grow_classes(class);
+        }
+    }
+
+    /// Makes room for the class and those below it.
+    #[cold]
+    fn grow_classes(&mut self, class: GpuClass) {
+        for unknown in GpuClass::all().take(class.index() + 1).skip(self.classes.len()) {
+            self.classes.push(ClassRanks::new(unknown, self.grants.len(), self.gpus.len()));
+            if let Some(early_start) = &mut self.early_start {
+                early_start.grow(self.classes.len(), 0, 0);
+            }
+        }
+    }
+
+    #[inline]
     fn model_slot(&mut self, model: u32) -> Option<usize> {
         let slot = model as usize;
+        if slot < self.grants.len() {
+            return Some(slot);
+        }
+        self.grow_models(slot)
+    }
+
+    #[cold]
+    fn grow_models(&mut self, slot: usize) -> Option<usize> {
         if slot >= MODELS_MAX {
             return None;
         }
-        if slot >= self.models.len() {
-            self.models.resize(slot + 1, ModelSlot::default());
-            self.due.grow(slot + 1);
-            self.ready.grow(slot + 1);
-            self.ready_lead.grow(slot + 1);
-            if let Some(early_start) = &mut self.early_start {
-                early_start.grow(slot + 1, 0);
-            }
+        self.grants.resize(slot + 1, 0);
+        for ranks in &mut self.classes {
+            ranks.grow(slot + 1, 0);
+        }
+        if let Some(early_start) = &mut self.early_start {
+            early_start.grow(0, slot + 1, 0);
         }
         Some(slot)
     }
@@ -317,11 +441,13 @@ impl GpuRanker {
         if slot >= GPUS_MAX {
             return None;
         }
-        if slot >= self.granted.len() {
-            self.granted.resize(slot + 1, false);
-            self.free.grow(slot + 1);
+        if slot >= self.gpus.len() {
+            self.gpus.resize(slot + 1, GpuSlot::default());
+            for ranks in &mut self.classes {
+                ranks.grow(0, slot + 1);
+            }
             if let Some(early_start) = &mut self.early_start {
-                early_start.grow(0, slot + 1);
+                early_start.grow(0, 0, slot + 1);
             }
         }
         Some(slot)

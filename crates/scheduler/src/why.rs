@@ -1,7 +1,7 @@
 //! Why a decision was made: small values that travel with grants, plans and drops, for whoever explains them later. No
 //! decision reads them.
 
-use symphony_types::Time;
+use symphony_types::{GpuClass, Time};
 
 use crate::GpuChoice;
 
@@ -60,7 +60,9 @@ pub struct PlanWhy {
     pub head_arrived: Time,
     /// The batch size that the queue aimed at.
     pub target: u32,
-    /// Requests that were left in the queue.
+    /// More urgent requests that were passed over: this class of GPUs could not serve them usefully, a faster one may.
+    pub skipped: u32,
+    /// Requests that were left in the queue, those included.
     pub left: u32,
     /// Why this GPU.
     pub grant: GrantWhy,
@@ -73,6 +75,8 @@ pub struct DropCause {
     pub arrived: Time,
     /// By when it had to end on a GPU: its deadline less the reply delay.
     pub must_end_by: Time,
+    /// The class of GPUs on which the batch below would have ended first.
+    pub class: GpuClass,
     /// Items of the smallest batch that it could have been part of: what the drop rule protects, or its own items if
     /// they are more; zero if no batch was looked at.
     pub batch: u32,
@@ -80,7 +84,7 @@ pub struct DropCause {
     pub target: u32,
     /// When a batch of `batch` items would have ended at best.
     pub batch_end: Time,
-    /// When it would have ended alone on an idle GPU.
+    /// When it would have ended alone on an idle GPU, of the class that is fastest at it.
     pub alone_end: Time,
     /// Requests in the queue at that moment, itself included if it was let in.
     pub waiting: u32,

@@ -4,7 +4,7 @@ use symphony_scheduler::{
     Candidate, Delays, DropCause, DropRule, GpuChoice, GrantWhy, Matched, ModelAction, ModelActions, ModelInput,
     ModelQueue, ModelQueueConfig, Plan, PlanWhy, Policy, Request, Trigger,
 };
-use symphony_types::{BootId, DropReason, FrontendId, GpuId, LatencyProfile, Nanos, RequestId, Time};
+use symphony_types::{BootId, DropReason, FrontendId, GpuClass, GpuId, LatencyProfile, Nanos, RequestId, Time};
 
 const SLO_MS: u64 = 25;
 /// Where there are delays.
@@ -19,6 +19,7 @@ fn after(time: Time) -> Time {
 }
 
 /// Why every GPU here is granted; goes into the plans as it is.
+const CLASS: GpuClass = GpuClass::FIRST;
 const WHY: GrantWhy =
     GrantWhy { matched: Matched::AtItsStart, choice: GpuChoice::LowestId, others_idle: 2, rivals: 0, next_rival: None };
 
@@ -34,7 +35,8 @@ struct Host {
 impl Host {
     fn new(policy: Policy, delays: Delays, batch_max: u32, requests_max: usize) -> Self {
         let profile = LatencyProfile::from_line(1.0, 5.0, batch_max).unwrap();
-        let config = ModelQueueConfig { profile, slo: Nanos::from_millis(SLO_MS), policy, delays, requests_max };
+        let (profiles, slo) = (profile.into(), Nanos::from_millis(SLO_MS));
+        let config = ModelQueueConfig { profiles, slo, policy, delays, requests_max };
         Self { queue: ModelQueue::new(config), actions: ModelActions::default() }
     }
 
@@ -53,7 +55,7 @@ impl Host {
     }
 
     fn grant(&mut self, at_ms: u64, free_at: Time) -> Vec<ModelAction> {
-        self.step(ms(at_ms), ModelInput::Grant { gpu: GpuId::new(3), free_at, why: WHY })
+        self.step(ms(at_ms), ModelInput::Grant { gpu: GpuId::new(3), class: CLASS, free_at, why: WHY })
     }
 }
 
@@ -63,13 +65,15 @@ fn offer(answered: u64, batch: u32, start: Time, latest: Time, lead: Nanos) -> M
     let data = if lead == Nanos::ZERO { Nanos::ZERO } else { DATA_PER_ITEM };
     let frontrun = latest - Nanos::from_millis(1) - data;
     let candidate = Candidate { batch, start, latest, frontrun, must_end_by, lead, growth: None };
-    ModelAction::Offer { answered, candidate: Some(candidate) }
+    ModelAction::Offer { answered, class: CLASS, candidate: Some(candidate) }
 }
 
 /// An offer of a batch that cannot grow: whatever waits, it gains nothing.
 fn full(offer: ModelAction) -> ModelAction {
-    let ModelAction::Offer { answered, candidate: Some(candidate) } = offer else { panic!("no candidate: {offer:?}") };
-    ModelAction::Offer { answered, candidate: Some(Candidate { frontrun: Time::ZERO, ..candidate }) }
+    let ModelAction::Offer { answered, candidate: Some(candidate), .. } = offer else {
+        panic!("no candidate: {offer:?}")
+    };
+    ModelAction::Offer { answered, class: CLASS, candidate: Some(Candidate { frontrun: Time::ZERO, ..candidate }) }
 }
 
 #[test]
@@ -81,7 +85,8 @@ fn a_batch_waits_until_no_further_arrival_could_join() {
     let second = host.arrive(1, 2);
     assert_eq!(second, [offer(0, 2, ms(17), ms(18), Nanos::ZERO), ModelAction::WakeAt(after(ms(18)))]);
     // A GPU is granted at the frontrun time: both run, nothing is left.
-    let why = PlanWhy { frontrun: ms(17), latest: ms(18), head_arrived: ms(0), target: 1, left: 0, grant: WHY };
+    let why =
+        PlanWhy { frontrun: ms(17), latest: ms(18), head_arrived: ms(0), target: 1, skipped: 0, left: 0, grant: WHY };
     let plan = Plan {
         gpu: GpuId::new(3),
         start: ms(17),
@@ -98,7 +103,7 @@ fn a_batch_waits_until_no_further_arrival_could_join() {
         [
             ModelAction::Execute(plan),
             ModelAction::Release { gpu: GpuId::new(3), free_at: ms(24) },
-            ModelAction::Offer { answered: 1, candidate: None },
+            ModelAction::Offer { answered: 1, class: CLASS, candidate: None },
             ModelAction::WakeAt(Time::NEVER),
         ]
     );
@@ -196,6 +201,7 @@ fn a_request_that_cannot_be_met_alone_is_dropped_when_that_becomes_certain() {
     // Alone it takes 6 ms.
     let best = after(ms(25));
     let cause = DropCause {
+        class: CLASS,
         arrived: ms(0),
         must_end_by: ms(25),
         batch: 1,
@@ -208,7 +214,7 @@ fn a_request_that_cannot_be_met_alone_is_dropped_when_that_becomes_certain() {
         woken,
         [
             ModelAction::Drop { request: request(1, ms(25)), reason: DropReason::SloUnreachable, cause },
-            ModelAction::Offer { answered: 0, candidate: None },
+            ModelAction::Offer { answered: 0, class: CLASS, candidate: None },
         ]
     );
     assert!(host.queue.is_empty());
@@ -216,6 +222,7 @@ fn a_request_that_cannot_be_met_alone_is_dropped_when_that_becomes_certain() {
     let late = request(2, ms(31));
     let arrived = host.step(ms(30), ModelInput::Arrive(late));
     let cause = DropCause {
+        class: CLASS,
         arrived: ms(30),
         must_end_by: ms(31),
         batch: 1,
@@ -235,7 +242,7 @@ fn an_unused_grant_returns_the_gpu_as_it_was() {
         nothing,
         [
             ModelAction::Release { gpu: GpuId::new(3), free_at: ms(40) },
-            ModelAction::Offer { answered: 1, candidate: None }
+            ModelAction::Offer { answered: 1, class: CLASS, candidate: None }
         ]
     );
     // A GPU that is free too late for what waits comes back as well, and nothing is given up on its account.
@@ -274,6 +281,7 @@ fn the_window_gives_up_a_head_that_would_shrink_the_batch_of_many() {
     let dropped: Vec<_> = dropped.iter().filter(|a| matches!(a, ModelAction::Drop { .. })).collect();
     // Six behind it could start together; with it in a batch of at least six it would end at 311, alone at 306.
     let cause = DropCause {
+        class: CLASS,
         arrived: ms(300),
         must_end_by: ms(310),
         batch: 6,
@@ -308,6 +316,7 @@ fn a_full_queue_refuses_and_says_so() {
     host.arrive(0, 2);
     let refused = host.arrive(0, 3);
     let cause = DropCause {
+        class: CLASS,
         arrived: ms(0),
         must_end_by: ms(25),
         batch: 0,
@@ -336,7 +345,7 @@ fn deadlines_order_the_queue_and_a_cancelled_request_leaves_it() {
     let order: Vec<_> = host.queue.clone().into_requests().map(|r| r.id.sequence).collect();
     assert_eq!(order, [3, 1]);
     let gone = ModelInput::Withdraw { frontend: FrontendId::default(), boot: BootId::default() };
-    assert_eq!(host.step(ms(1), gone)[0], ModelAction::Offer { answered: 0, candidate: None });
+    assert_eq!(host.step(ms(1), gone)[0], ModelAction::Offer { answered: 0, class: CLASS, candidate: None });
     assert!(host.queue.is_empty());
 }
 

@@ -10,7 +10,7 @@ use symphony_scheduler::{
     Delays, GpuChoice, GpuRanker, GrantWhy, MinTree, ModelAction, ModelActions, ModelInput, ModelQueue,
     ModelQueueConfig, Policy, RankAction, RankActions, RankInput, Request,
 };
-use symphony_types::{GpuId, LatencyProfile, Nanos, RequestId, Time};
+use symphony_types::{GpuClass, GpuId, LatencyProfile, Nanos, RequestId, Time};
 
 #[global_allocator]
 static GLOBAL: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
@@ -32,7 +32,7 @@ struct Host {
     timers: MinTree,
     actions: ModelActions,
     rank_actions: RankActions,
-    grants: [Option<(u32, GpuId, Time)>; GRANTS_MAX],
+    grants: [Option<(u32, GpuId, GpuClass, Time)>; GRANTS_MAX],
     random: u64,
     sequence: u64,
     planned: u64,
@@ -40,10 +40,15 @@ struct Host {
 }
 
 impl Host {
-    fn new(policy: Policy, requests_max: usize) -> Self {
-        let profile = LatencyProfile::from_line(1.053, 5.072, 64).unwrap();
+    /// GPUs are of so many classes in turn, each a third slower than the one before.
+    fn new(policy: Policy, requests_max: usize, classes: usize) -> Self {
+        let profile = |class: GpuClass| {
+            let slower = 1.0 + class.index() as f64 / 3.0;
+            (class, LatencyProfile::from_line(1.053 * slower, 5.072 * slower, 64).unwrap())
+        };
+        let profiles = GpuClass::all().take(classes).map(profile).collect();
         let delays = Delays { reply: Nanos::from_micros(100), guard: Nanos::from_micros(20), ..Delays::default() };
-        let config = ModelQueueConfig { profile, slo: SLO, policy, delays, requests_max };
+        let config = ModelQueueConfig { profiles, slo: SLO, policy, delays, requests_max };
         let mut host = Self {
             now: Time::ZERO,
             queues: (0..MODELS).map(|_| ModelQueue::new(config.clone())).collect(),
@@ -58,7 +63,8 @@ impl Host {
             dropped: 0,
         };
         for gpu in 0..GPUS {
-            host.rank(RankInput::BusyUntil { gpu: GpuId::new(gpu), free_at: Time::ZERO });
+            let class = GpuClass::new(gpu as usize % classes).unwrap();
+            host.rank(RankInput::Add { gpu: GpuId::new(gpu), class, free_at: Time::ZERO });
         }
         host
     }
@@ -104,8 +110,8 @@ impl Host {
 
     fn model(&mut self, model: usize, input: ModelInput) {
         self.step(model, input);
-        while let Some((model, gpu, free_at)) = self.grants.iter_mut().find_map(Option::take) {
-            self.step(model as usize, ModelInput::Grant { gpu, free_at, why: GrantWhy::default() });
+        while let Some((model, gpu, class, free_at)) = self.grants.iter_mut().find_map(Option::take) {
+            self.step(model as usize, ModelInput::Grant { gpu, class, free_at, why: GrantWhy::default() });
         }
     }
 
@@ -114,8 +120,8 @@ impl Host {
         self.queues[model].step(self.now, input, &mut self.actions);
         for at in 0..self.actions.list.len() {
             match self.actions.list[at] {
-                ModelAction::Offer { answered, candidate } => {
-                    self.rank_step(RankInput::Offer { model: model as u32, answered, candidate });
+                ModelAction::Offer { answered, class, candidate } => {
+                    self.rank_step(RankInput::Offer { model: model as u32, answered, class, candidate });
                 }
                 ModelAction::Release { gpu, free_at } => {
                     self.rank_step(RankInput::Release { model: model as u32, gpu, free_at });
@@ -129,8 +135,8 @@ impl Host {
 
     fn rank(&mut self, input: RankInput) {
         self.rank_step(input);
-        while let Some((model, gpu, free_at)) = self.grants.iter_mut().find_map(Option::take) {
-            self.step(model as usize, ModelInput::Grant { gpu, free_at, why: GrantWhy::default() });
+        while let Some((model, gpu, class, free_at)) = self.grants.iter_mut().find_map(Option::take) {
+            self.step(model as usize, ModelInput::Grant { gpu, class, free_at, why: GrantWhy::default() });
         }
     }
 
@@ -139,9 +145,9 @@ impl Host {
         self.ranker.step(self.now, input, &mut self.rank_actions);
         for action in &self.rank_actions {
             match *action {
-                RankAction::Grant { model, gpu, free_at, .. } => {
+                RankAction::Grant { model, gpu, class, free_at, .. } => {
                     let room = self.grants.iter_mut().find(|slot| slot.is_none());
-                    *room.expect("a GPU is granted once at a time") = Some((model, gpu, free_at));
+                    *room.expect("a GPU is granted once at a time") = Some((model, gpu, class, free_at));
                 }
                 RankAction::WakeAt(at) => self.timers.set(0, at.as_nanos()),
             }
@@ -171,15 +177,18 @@ fn a_decision_allocates_nothing_after_the_warm_up() {
     // fewer of twenty models.
     for name in ["symphony", "auto", "eager", "timeout", "clipper"] {
         let policy = Policy::named(name, SLO).expect(name);
-        for (rate, requests_max) in [(1_500, 1 << 20), (15_000, 1 << 20), (15_000, 12)] {
-            let mut host = Host::new(policy, requests_max);
+        let loads = [(1_500, 1 << 20), (15_000, 1 << 20), (15_000, 12)];
+        for ((rate, requests_max), classes) in loads.into_iter().flat_map(|load| [(load, 1), (load, 3)]) {
+            let mut host = Host::new(policy, requests_max, classes);
             // The warm-up sees worse than what is counted, as queues of a process that runs for days have.
             host.serve(WARM_UP_REQUESTS / 2, rate * 2);
             host.serve(WARM_UP_REQUESTS / 2, rate);
             let (planned, dropped) = (host.planned, host.dropped);
             let used = heap_use(|| host.serve(COUNTED_REQUESTS, rate));
             let (planned, dropped) = (host.planned - planned, host.dropped - dropped);
-            let at = format!("{name} at {rate} r/s, {planned} planned, {dropped} dropped: {used:?}");
+            let at = format!(
+                "{name} at {rate} r/s on {classes} classes of GPUs, {planned} planned, {dropped} dropped: {used:?}"
+            );
             assert_eq!((used.allocations, used.reallocations, used.deallocations), (0, 0, 0), "{at}");
             assert!(planned > COUNTED_REQUESTS / 20, "little was scheduled: {at}");
             assert!(rate < 10_000 || dropped > COUNTED_REQUESTS / 10, "little was dropped: {at}");

@@ -5,13 +5,15 @@ use std::collections::{BTreeMap, VecDeque};
 
 use proptest::prelude::*;
 use symphony_scheduler::{
-    BatchLimit, Candidate, Delays, DropRule, GpuChoice, GpuRanker, GrantWhy, ModelAction, ModelActions, ModelInput,
-    ModelQueue, ModelQueueConfig, PlanCheck, Policy, RankAction, RankInput, ReadyOrder, Request, Trigger,
+    BatchLimit, Candidate, ClassProfiles, Delays, DropRule, GpuChoice, GpuRanker, GrantWhy, ModelAction, ModelActions,
+    ModelInput, ModelQueue, ModelQueueConfig, PlanCheck, Policy, RankAction, RankInput, ReadyOrder, Request, Trigger,
 };
-use symphony_types::{BootId, FrontendId, GpuId, LatencyProfile, Nanos, RequestId, Time};
+use symphony_types::{BootId, FrontendId, GpuClass, GpuId, LatencyProfile, Nanos, RequestId, Time};
 
 const MODELS: u32 = 3;
 const GPUS: u32 = 3;
+/// Classes of GPUs that may come up.
+const CLASSES: usize = 3;
 const REQUESTS_MAX: usize = 12;
 /// Rounds of messages without time passing: far more than there are GPUs and models to talk about.
 const ROUNDS_MAX: usize = 500;
@@ -20,17 +22,51 @@ const END_OF_TIME: Time = Time::from_nanos(u64::MAX / 2);
 
 #[derive(Clone, Copy, Debug)]
 enum Op {
-    Pass { nanos: u64 },
-    Arrive { model: u32, items: u32, budget: u64, frontend: u32 },
-    Cancel { model: u32, nth: usize },
-    Withdraw { frontend: u32 },
-    DeliverOffer { model: u32 },
-    DeliverGrant { model: u32 },
+    Pass {
+        nanos: u64,
+    },
+    Arrive {
+        model: u32,
+        items: u32,
+        budget: u64,
+        frontend: u32,
+    },
+    Cancel {
+        model: u32,
+        nth: usize,
+    },
+    Withdraw {
+        frontend: u32,
+    },
+    DeliverOffer {
+        model: u32,
+        class: usize,
+    },
+    DeliverGrant {
+        model: u32,
+    },
     DeliverRelease,
     Ring,
-    Remove { gpu: u32 },
-    Report { gpu: u32, after: u64 },
+    Remove {
+        gpu: u32,
+    },
+    Report {
+        gpu: u32,
+        after: u64,
+    },
+    /// The GPU is another one now.
+    Replace {
+        gpu: u32,
+        class: usize,
+    },
+    /// A model hears only now of classes that came or went.
+    Follow {
+        model: u32,
+    },
 }
+
+/// Grants answered, and the candidate.
+type Offer = (u64, Option<Candidate>);
 
 struct Host {
     now: Time,
@@ -38,8 +74,9 @@ struct Host {
     ranker: GpuRanker,
     queue_wakes: Vec<Time>,
     rank_wake: Time,
-    offers: Vec<Option<(u64, Option<Candidate>)>>,
-    grants: Vec<VecDeque<(GpuId, Time)>>,
+    /// By model and class.
+    offers: Vec<[Option<Offer>; CLASSES]>,
+    grants: Vec<VecDeque<(GpuId, GpuClass, Time)>>,
     releases: VecDeque<(u32, GpuId, Time)>,
     /// Requests in each queue, as they should be.
     queued: Vec<BTreeMap<RequestId, Request>>,
@@ -48,13 +85,24 @@ struct Host {
     /// GPUs out with a model.
     out: Vec<bool>,
     gone: Vec<bool>,
+    classes: Vec<GpuClass>,
+    profiles: ClassProfiles,
+    delays: Delays,
     check: PlanCheck,
 }
 
+fn class(index: usize) -> GpuClass {
+    GpuClass::new(index).unwrap()
+}
+
 impl Host {
-    fn new(policy: Policy, delays: Delays, choice: GpuChoice, order: ReadyOrder) -> Self {
+    fn new(policy: Policy, delays: Delays, choice: GpuChoice, order: ReadyOrder, lines: &[(f64, f64)]) -> Self {
+        let profile = |(at, &(alpha, beta)): (usize, &(f64, f64))| {
+            (class(at), LatencyProfile::from_line(alpha, beta, 8).unwrap())
+        };
+        let profiles: ClassProfiles = lines.iter().enumerate().map(profile).collect();
         let config = ModelQueueConfig {
-            profile: LatencyProfile::from_line(1.0, 5.0, 8).unwrap(),
+            profiles: profiles.clone(),
             slo: Nanos::from_millis(40),
             policy,
             delays,
@@ -67,7 +115,7 @@ impl Host {
             ranker: GpuRanker::new(0, 0, choice).with_ready_order(order),
             queue_wakes: vec![Time::NEVER; models],
             rank_wake: Time::NEVER,
-            offers: vec![None; models],
+            offers: vec![[None; CLASSES]; models],
             grants: vec![VecDeque::new(); models],
             releases: VecDeque::new(),
             queued: vec![BTreeMap::new(); models],
@@ -75,12 +123,22 @@ impl Host {
             ended: 0,
             out: vec![false; GPUS as usize],
             gone: vec![false; GPUS as usize],
+            classes: (0..GPUS as usize).map(|gpu| class(gpu % lines.len())).collect(),
+            profiles,
+            delays,
             check: PlanCheck::new(GPUS),
         };
         for gpu in 0..GPUS {
-            host.rank(RankInput::BusyUntil { gpu: GpuId::new(gpu), free_at: Time::ZERO });
+            let class = host.classes[gpu as usize];
+            host.rank(RankInput::Add { gpu: GpuId::new(gpu), class, free_at: Time::ZERO });
         }
         host
+    }
+
+    /// The classes there are, as far as there are profiles for them.
+    fn follow(&mut self, model: u32) {
+        let classes = self.classes.iter().copied().collect();
+        self.queue(model, ModelInput::Classes(classes));
     }
 
     fn queue(&mut self, model: u32, input: ModelInput) {
@@ -90,9 +148,15 @@ impl Host {
         let mut releases = Vec::new();
         for action in &actions.list {
             match action {
-                ModelAction::Offer { answered, candidate } => self.offers[slot] = Some((*answered, *candidate)),
+                ModelAction::Offer { answered, class, candidate } => {
+                    self.offers[slot][class.index()] = Some((*answered, *candidate));
+                }
                 ModelAction::Execute(plan) => {
                     self.check.check(self.now, plan).unwrap_or_else(|violation| panic!("{violation}"));
+                    // S2 by the GPU's own profile, whatever the queue took it for.
+                    let profile = self.profiles.get(self.classes[plan.gpu.get() as usize]).unwrap();
+                    assert_eq!(plan.end, plan.start + profile.latency(plan.batch), "S2: another profile");
+                    assert!(plan.start >= self.now + self.delays.lead(plan.batch), "S2: it cannot be there in time");
                     let requests = actions.requests_of(plan);
                     assert_eq!(requests.iter().map(|r| r.items).sum::<u32>(), plan.batch);
                     for request in requests {
@@ -124,10 +188,11 @@ impl Host {
         self.ranker.step(self.now, input, &mut actions);
         for action in actions {
             match action {
-                RankAction::Grant { model, gpu, free_at, .. } => {
+                RankAction::Grant { model, gpu, class, free_at, .. } => {
+                    assert_eq!(class, self.classes[gpu.get() as usize], "{gpu} is of another class");
                     let out = &mut self.out[gpu.get() as usize];
                     assert!(!std::mem::replace(out, true), "S1: {gpu} is granted twice");
-                    self.grants[model as usize].push_back((gpu, free_at));
+                    self.grants[model as usize].push_back((gpu, class, free_at));
                 }
                 RankAction::WakeAt(time) => self.rank_wake = time,
             }
@@ -161,14 +226,14 @@ impl Host {
                     self.queue(model, ModelInput::Withdraw { frontend, boot: BootId::new(1) });
                 }
             }
-            Op::DeliverOffer { model } => {
-                if let Some((answered, candidate)) = self.offers[model as usize].take() {
-                    self.rank(RankInput::Offer { model, answered, candidate });
+            Op::DeliverOffer { model, class: at } => {
+                if let Some((answered, candidate)) = self.offers[model as usize][at].take() {
+                    self.rank(RankInput::Offer { model, answered, class: class(at), candidate });
                 }
             }
             Op::DeliverGrant { model } => {
-                if let Some((gpu, free_at)) = self.grants[model as usize].pop_front() {
-                    self.queue(model, ModelInput::Grant { gpu, free_at, why: GrantWhy::default() });
+                if let Some((gpu, class, free_at)) = self.grants[model as usize].pop_front() {
+                    self.queue(model, ModelInput::Grant { gpu, class, free_at, why: GrantWhy::default() });
                 }
             }
             Op::DeliverRelease => {
@@ -194,6 +259,17 @@ impl Host {
                     self.rank(RankInput::BusyUntil { gpu, free_at });
                 }
             }
+            Op::Replace { gpu, class: at } => {
+                // A class without a profile is one that no model can be served with, and no such GPU is let in.
+                if !self.out[gpu as usize] && self.profiles.get(class(at)).is_some() {
+                    self.gone[gpu as usize] = false;
+                    self.classes[gpu as usize] = class(at);
+                    let (gpu, free_at) = (GpuId::new(gpu), self.now);
+                    self.check.busy_until(gpu, free_at);
+                    self.rank(RankInput::Add { gpu, class: class(at), free_at });
+                }
+            }
+            Op::Follow { model } => self.follow(model),
         }
     }
 
@@ -211,7 +287,7 @@ impl Host {
     }
 
     fn has_work(&self) -> bool {
-        self.offers.iter().any(Option::is_some)
+        self.offers.iter().flatten().any(Option::is_some)
             || self.grants.iter().any(|grants| !grants.is_empty())
             || !self.releases.is_empty()
             || self.queue_wakes.iter().any(|&wake| wake <= self.now)
@@ -224,7 +300,7 @@ impl Host {
             let mut rounds = 0;
             while self.has_work() {
                 for model in 0..MODELS {
-                    self.apply(Op::DeliverOffer { model });
+                    (0..CLASSES).for_each(|class| self.apply(Op::DeliverOffer { model, class }));
                     self.apply(Op::DeliverGrant { model });
                 }
                 self.apply(Op::DeliverRelease);
@@ -261,12 +337,14 @@ fn op() -> impl Strategy<Value = Op> {
             .prop_map(|(model, items, budget, frontend)| Op::Arrive { model, items, budget, frontend }),
         1 => (0..MODELS, 0..REQUESTS_MAX).prop_map(|(model, nth)| Op::Cancel { model, nth }),
         1 => (0..2_u32).prop_map(|frontend| Op::Withdraw { frontend }),
-        4 => (0..MODELS).prop_map(|model| Op::DeliverOffer { model }),
+        4 => (0..MODELS, 0..CLASSES).prop_map(|(model, class)| Op::DeliverOffer { model, class }),
         4 => (0..MODELS).prop_map(|model| Op::DeliverGrant { model }),
         4 => Just(Op::DeliverRelease),
         3 => Just(Op::Ring),
         1 => (0..GPUS).prop_map(|gpu| Op::Remove { gpu }),
         2 => (0..GPUS, 0..30_000_000_u64).prop_map(|(gpu, after)| Op::Report { gpu, after }),
+        1 => (0..GPUS, 0..CLASSES).prop_map(|(gpu, class)| Op::Replace { gpu, class }),
+        1 => (0..MODELS).prop_map(|model| Op::Follow { model }),
     ]
 }
 
@@ -293,6 +371,13 @@ fn ready_order() -> impl Strategy<Value = ReadyOrder> {
     ]
 }
 
+/// α and β by class: one that is the faster for small batches and the slower for large ones, one that is slower throughout,
+/// and one so slow that few requests can wait for it.
+fn lines() -> impl Strategy<Value = Vec<(f64, f64)>> {
+    let line = prop_oneof![Just((1.0, 5.0)), Just((2.0, 3.0)), Just((3.0, 12.0)), Just((0.5, 30.0))];
+    prop_oneof![Just(vec![(1.0, 5.0)]), proptest::collection::vec(line, 2..=CLASSES)]
+}
+
 fn delays() -> impl Strategy<Value = Delays> {
     let micros = || (0..3_000_u64).prop_map(Nanos::from_micros);
     prop_oneof![
@@ -316,10 +401,11 @@ proptest! {
         delays in delays(),
         spread in any::<bool>(),
         order in ready_order(),
+        lines in lines(),
         ops in proptest::collection::vec(op(), 0..120),
     ) {
         let choice = if spread { GpuChoice::EarliestFree } else { GpuChoice::LowestId };
-        let mut host = Host::new(policy, delays, choice, order);
+        let mut host = Host::new(policy, delays, choice, order, &lines);
         for op in ops {
             host.apply(op);
         }
@@ -347,12 +433,20 @@ fn a_new_model_in_a_former_models_place_gets_gpus() {
     let gpu = GpuId::new(0);
     ranker.step(now, RankInput::BusyUntil { gpu, free_at: now }, &mut actions);
     for answered in 0..3 {
-        ranker.step(now, RankInput::Offer { model: 0, answered, candidate: Some(candidate) }, &mut actions);
+        ranker.step(
+            now,
+            RankInput::Offer { model: 0, answered, class: GpuClass::FIRST, candidate: Some(candidate) },
+            &mut actions,
+        );
         ranker.step(now, RankInput::Release { model: 0, gpu, free_at: now }, &mut actions);
     }
     ranker.step(now, RankInput::Forget(0), &mut actions);
     actions.clear();
-    ranker.step(now, RankInput::Offer { model: 0, answered: 0, candidate: Some(candidate) }, &mut actions);
+    ranker.step(
+        now,
+        RankInput::Offer { model: 0, answered: 0, class: GpuClass::FIRST, candidate: Some(candidate) },
+        &mut actions,
+    );
     let granted = |action: &RankAction| matches!(*action, RankAction::Grant { model: 0, gpu: to, free_at, .. } if (to, free_at) == (gpu, now));
     assert!(actions.iter().any(granted), "{actions:?}");
 }

@@ -3,7 +3,9 @@
 use symphony_scheduler::{
     Candidate, Demand, GpuChoice, GpuRanker, GrantWhy, Growth, Matched, RankAction, RankInput, ReadyOrder, Rival,
 };
-use symphony_types::{GpuId, Nanos, Time};
+use symphony_types::{GpuClass, GpuId, Nanos, Time};
+
+const CLASS: GpuClass = GpuClass::FIRST;
 
 fn ms(millis: u64) -> Time {
     Time::from_nanos(millis * 1_000_000)
@@ -27,7 +29,7 @@ fn ahead(start_ms: u64, latest_ms: u64, lead_ms: u64) -> Option<Candidate> {
 }
 
 fn grant(model: u32, gpu: u32, free_at: Time) -> RankAction {
-    RankAction::Grant { model, gpu: GpuId::new(gpu), free_at, why: GrantWhy::default() }
+    RankAction::Grant { model, gpu: GpuId::new(gpu), class: CLASS, free_at, why: GrantWhy::default() }
 }
 
 struct Host(GpuRanker);
@@ -59,7 +61,7 @@ impl Host {
     }
 
     fn offer(&mut self, now: Time, model: u32, answered: u64, candidate: Option<Candidate>) -> Vec<RankAction> {
-        self.step(now, RankInput::Offer { model, answered, candidate })
+        self.step(now, RankInput::Offer { model, answered, class: CLASS, candidate })
     }
 }
 
@@ -218,7 +220,9 @@ fn whys(actions: &[RankAction]) -> Vec<(u32, GrantWhy)> {
 #[test]
 fn a_grant_says_who_found_whom_and_what_else_there_was() {
     let mut host = Host::new(4, &[ms(0), ms(0), ms(0), ms(90)], GpuChoice::LowestId);
-    let mut at = |now, model, candidate| whys(&host.step_why(now, RankInput::Offer { model, answered: 0, candidate }));
+    let mut at = |now, model, candidate| {
+        whys(&host.step_why(now, RankInput::Offer { model, answered: 0, class: CLASS, candidate }))
+    };
     let choice = GpuChoice::LowestId;
     let alone = GrantWhy { matched: Matched::AtItsStart, choice, others_idle: 2, rivals: 0, next_rival: None };
     assert_eq!(at(ms(10), 0, candidate(10, 12)), [(0, alone)]);
@@ -226,7 +230,8 @@ fn a_grant_says_who_found_whom_and_what_else_there_was() {
     assert_eq!(at(ms(10), 2, candidate(10, 12)), [(2, GrantWhy { others_idle: 0, ..alone })]);
     // Three are due and nothing is free: the GPU that comes back takes the most urgent, and knows who is next.
     assert_eq!(at(ms(10), 3, candidate(10, 70)), []);
-    let answered = |model, latest_ms| RankInput::Offer { model, answered: 1, candidate: candidate(10, latest_ms) };
+    let answered =
+        |model, latest_ms| RankInput::Offer { model, answered: 1, class: CLASS, candidate: candidate(10, latest_ms) };
     assert_eq!(whys(&host.step_why(ms(11), answered(0, 60))), []);
     assert_eq!(whys(&host.step_why(ms(11), answered(1, 50))), []);
     let release = RankInput::Release { model: 2, gpu: GpuId::new(2), free_at: ms(11) };

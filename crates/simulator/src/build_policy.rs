@@ -1,9 +1,12 @@
 //! Where the policy that a scenario names becomes the object that the world hosts.
 
+use std::borrow::Cow;
+
 use symphony_scheduler::rivals::{
     Clockwork, ClockworkSettings, Cluster, ClusterModel, Nexus, NexusSettings, Shepherd, ShepherdSettings,
 };
-use symphony_workload::PolicySpec;
+use symphony_types::GpuClass;
+use symphony_workload::{PolicySpec, Scenario};
 
 use crate::hosted::Hosted;
 use crate::policy_facts::PolicyFacts;
@@ -38,9 +41,18 @@ impl Hosted for Clockwork {}
 impl Hosted for Nexus {}
 impl Hosted for Shepherd {}
 
+/// The scenario as its policy knows it: those for a whole cluster know of no GPU kinds, and the slowest counts.
+pub(crate) fn as_known(scenario: &Scenario) -> Cow<'_, Scenario> {
+    if matches!(scenario.policy, PolicySpec::Queues(_)) || scenario.class_count() == 1 {
+        return Cow::Borrowed(scenario);
+    }
+    Cow::Owned(scenario.with_slowest_profiles())
+}
+
+/// Of a scenario [`as_known`]: there is one class of GPUs.
 fn cluster(facts: &PolicyFacts) -> Cluster {
     let model = |model: &crate::ModelFacts| ClusterModel {
-        profile: (*model.profile).clone(),
+        profile: model.profiles[GpuClass::FIRST.index()].clone(),
         slo: model.slo,
         rate_per_second: model.items_per_s,
     };

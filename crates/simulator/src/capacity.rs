@@ -1,6 +1,6 @@
 //! What perfect coordination could reach: where the search for goodput begins.
 
-use symphony_types::Nanos;
+use symphony_types::{LatencyProfile, Nanos};
 use symphony_workload::{ModelSpec, Scenario};
 
 /// Halvings of the bracket: 2⁻⁶⁰ of the highest rate is far below any rate that matters.
@@ -10,7 +10,8 @@ const HALVINGS: u32 = 60;
 ///
 /// At rate λ a model's best batch is the largest b with b/λ + ℓ(b) within the SLO less delays: b requests gather while the
 /// batch before runs (seed 000, section 4.2, equations 2 and 3). It takes λ·ℓ(b)/b GPUs; all models together may take as
-/// many as there are. With one model this is the paper's staggered bound. Luck with arrivals can beat it by a little.
+/// many as there are. With one model this is the paper's staggered bound. Luck with arrivals can beat it by a little, and
+/// so can models that suit different kinds of GPUs: here each uses all kinds alike.
 /// Zero if some model cannot meet its SLO even alone.
 #[must_use]
 pub fn fluid_bound_rps(scenario: &Scenario) -> f64 {
@@ -43,19 +44,32 @@ pub fn fluid_bound_rps(scenario: &Scenario) -> f64 {
     low
 }
 
-/// GPUs that the model keeps busy at this rate of items per second, infinite if its SLO is out of reach.
+/// GPUs that the model keeps busy at this rate of items per second, infinite if its SLO is out of reach. Where there are
+/// several classes, each serves a part of it that suits its number and its speed.
 fn gpus_needed(scenario: &Scenario, model: &ModelSpec, rate_rps: f64) -> f64 {
+    if let [only] = &model.profiles[..] {
+        return gpus_needed_of(scenario, model, only, rate_rps);
+    }
+    let served = scenario.gpus.iter().map(|gpu| {
+        let needed = gpus_needed_of(scenario, model, &model.profiles[gpu.class.index()], rate_rps);
+        f64::from(gpu.count) / needed
+    });
+    f64::from(scenario.gpu_count()) / served.sum::<f64>()
+}
+
+/// The same if all GPUs had this profile.
+fn gpus_needed_of(scenario: &Scenario, model: &ModelSpec, profile: &LatencyProfile, rate_rps: f64) -> f64 {
     let network = scenario.network;
     let budget = model.slo - network.control - network.reply;
-    let execution = |batch: u32| model.profile.latency(batch) + network.data_per_item.saturating_mul(u64::from(batch));
+    let execution = |batch: u32| profile.latency(batch) + network.data_per_item.saturating_mul(u64::from(batch));
     if execution(1) > budget {
         return f64::INFINITY;
     }
     let gathers = |batch: u32| Nanos::from_secs_f64(f64::from(batch) / rate_rps) + execution(batch) <= budget;
-    let (mut fits, mut too_large) = (1, model.profile.batch_max() + 1);
+    let (mut fits, mut too_large) = (1, profile.batch_max() + 1);
     while too_large - fits > 1 {
         let middle = u32::midpoint(fits, too_large);
         if gathers(middle) { fits = middle } else { too_large = middle }
     }
-    rate_rps * model.profile.latency(fits).as_secs_f64() / f64::from(fits)
+    rate_rps * profile.latency(fits).as_secs_f64() / f64::from(fits)
 }

@@ -7,7 +7,7 @@ use symphony_explain::{
     BatchEnd, BatchRecord, DropRecord, Explainer, Explanation, FlightRecorder, Found, Names, RecorderLimits, Since,
 };
 use symphony_scheduler::{DropCause, Plan, Request};
-use symphony_types::{DropReason, GpuId, Nanos, Time};
+use symphony_types::{DropReason, GpuClass, GpuId, Nanos, Time};
 use symphony_workload::Scenario;
 
 use crate::gpus::Run;
@@ -58,6 +58,14 @@ impl Names for ScenarioNames<'_> {
 
     fn gpu(&self, gpu: GpuId) -> String {
         gpu.to_string()
+    }
+
+    fn gpu_kind(&self, gpu: GpuId) -> Option<String> {
+        self.0.gpu_kind(gpu).map(str::to_owned)
+    }
+
+    fn class_kind(&self, class: GpuClass) -> Option<String> {
+        self.0.gpus.iter().find(|gpu| gpu.class == class).map(|gpu| gpu.kind.clone())
     }
 }
 

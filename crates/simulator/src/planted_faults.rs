@@ -132,6 +132,46 @@ fn s2_a_plan_that_starts_before_it_can_arrive_or_lasts_another_time_than_its_pro
     found(Invariant::S2, "and takes", on_plans(|plan| plan.start += Nanos::new(1)));
 }
 
+/// GPU 0 as in the other tests, GPU 1 half as fast.
+fn two_kinds() -> Scenario {
+    let text = "
+        name = 'planted'
+        policy = 'eager'
+        duration_s = 1
+        warmup_s = 0.1
+        seeds = [9]
+        gpu = [{ kind = 'x', count = 1 }, { kind = 'y', count = 1 }]
+        model = [{ name = 'm', alpha_ms = { x = 1, y = 2 }, beta_ms = { x = 5, y = 10 }, slo_ms = 40 }]
+        workload = { rate_rps = 1000, arrival = 'poisson' }";
+    Scenario::parse("planted.toml", text, &[], &|_| Err("no files".to_owned())).unwrap()
+}
+
+#[test]
+fn s2_a_plan_by_the_profile_of_another_kind_than_its_gpus() {
+    let scenario = two_kinds();
+    run_in(&scenario, Open).expect("each by its own profile");
+    for judged in [0, 1] {
+        let other = scenario.models[0].profiles[1 - judged].clone();
+        let error = run_in(&scenario, move |_: Time, _: &ModelInput, actions: &mut ModelActions| {
+            let mut end = None;
+            for action in &mut actions.list {
+                match action {
+                    ModelAction::Execute(plan) if plan.gpu.get() as usize == judged => {
+                        plan.end = plan.start + other.latency(plan.batch);
+                        plan.must_end_by = plan.must_end_by.max(plan.end);
+                        end = Some(plan.end);
+                    }
+                    ModelAction::Release { free_at, .. } => *free_at = end.unwrap_or(*free_at),
+                    _ => {}
+                }
+            }
+        });
+        let Err(Error::Violation { violation, .. }) = error else { panic!("not found: {error:?}") };
+        assert_eq!(violation.invariant, Invariant::S2, "{violation}");
+        assert!(violation.detail.contains("and takes"), "{violation}");
+    }
+}
+
 #[test]
 fn s3_a_request_that_is_decided_twice_or_by_a_stranger() {
     found(Invariant::S3, "not open or not its own", |_: Time, _: &ModelInput, actions: &mut ModelActions| {
@@ -139,6 +179,7 @@ fn s3_a_request_that_is_decided_twice_or_by_a_stranger() {
             let request = actions.requests_of(&plan)[0];
             let reason = symphony_types::DropReason::ProtectBatch;
             let cause = symphony_scheduler::DropCause {
+                class: symphony_types::GpuClass::FIRST,
                 arrived: Time::ZERO,
                 must_end_by: plan.must_end_by,
                 batch: 1,

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use symphony_scheduler::Delays;
-use symphony_types::{LatencyProfile, Nanos};
+use symphony_types::{GpuClass, LatencyProfile, Nanos};
 use symphony_workload::Scenario;
 
 /// One model, as a policy may know it.
 #[derive(Clone, Debug)]
 pub struct ModelFacts {
-    /// ℓ(b).
-    pub profile: Arc<LatencyProfile>,
+    /// ℓ(b) by class of GPU.
+    pub profiles: Arc<[LatencyProfile]>,
     /// Its SLO. Requests may have deadlines of their own.
     pub slo: Nanos,
     /// Its true rate in items per second, at a factor of one where the rate changes. Only policies that are told rates may look (Nexus is; Symphony
@@ -25,6 +25,8 @@ pub struct PolicyFacts {
     pub models: Vec<ModelFacts>,
     /// GPUs; their ids are `0..gpus`.
     pub gpus: u32,
+    /// Their classes, by id.
+    pub gpu_classes: Vec<GpuClass>,
     /// Delays of the network, exact; the guard is zero, timers of virtual time are never late.
     pub delays: Delays,
     /// Whether every batch takes exactly ℓ(b). Else plans may start and end late, and reports say so.
@@ -45,11 +47,12 @@ impl PolicyFacts {
             guard: Nanos::ZERO,
         };
         let model = |model: &symphony_workload::ModelSpec| ModelFacts {
-            profile: Arc::clone(&model.profile),
+            profiles: Arc::clone(&model.profiles),
             slo: model.slo,
             items_per_s: rate_rps * model.share * model.items.mean(),
         };
         let models = scenario.models.iter().map(model).collect();
-        Self { models, gpus: scenario.gpu_count(), delays, exact: scenario.execution.is_exact(), seed }
+        let gpu_classes = scenario.gpu_classes().collect();
+        Self { models, gpus: scenario.gpu_count(), gpu_classes, delays, exact: scenario.execution.is_exact(), seed }
     }
 }

@@ -6,7 +6,7 @@ use symphony_scheduler::{
     ClusterAction, ClusterActions, ClusterInput, ClusterPolicy, GpuRanker, GrantWhy, MinTree, ModelAction,
     ModelActions, ModelInput, ModelQueue, ModelQueueConfig, QUEUE_REQUESTS_MAX, RankAction, RankActions, RankInput,
 };
-use symphony_types::{GpuId, Time};
+use symphony_types::{GpuClass, GpuId, Time};
 use symphony_workload::QueuePolicy;
 
 use crate::gpu_reports::GpuReports;
@@ -21,6 +21,16 @@ use crate::tap::Tap;
 /// goes first.
 const RANKER: usize = 0;
 
+/// A grant on its way to a model.
+#[derive(Debug)]
+struct Grant {
+    model: u32,
+    gpu: GpuId,
+    class: GpuClass,
+    free_at: Time,
+    why: GrantWhy,
+}
+
 /// Hosts [`ModelQueue`]s and their [`GpuRanker`] as the runtime does, but for threads: messages between them take no
 /// time, and a grant is answered before anything else happens.
 pub(crate) struct QueuesAndRanker<T> {
@@ -33,7 +43,9 @@ pub(crate) struct QueuesAndRanker<T> {
     /// One per GPU; none where execution is exact, and everything is known without reports.
     reports: Vec<GpuReports>,
     tap: T,
-    grants: VecDeque<(u32, GpuId, Time, GrantWhy)>,
+    /// By GPU.
+    classes: Vec<GpuClass>,
+    grants: VecDeque<Grant>,
     spin: SpinTrap,
     fault: Option<Fault>,
     // Reused, so that a step does not allocate.
@@ -45,7 +57,7 @@ impl<T: Tap> QueuesAndRanker<T> {
     pub(crate) fn new(facts: &PolicyFacts, spec: &QueuePolicy, tap: T) -> Self {
         let queue = |model: &crate::ModelFacts| {
             ModelQueue::new(ModelQueueConfig {
-                profile: (*model.profile).clone(),
+                profiles: GpuClass::all().zip(model.profiles.iter().cloned()).collect(),
                 slo: model.slo,
                 policy: queue_policy(spec, model.slo),
                 delays: facts.delays,
@@ -62,6 +74,7 @@ impl<T: Tap> QueuesAndRanker<T> {
             waiting: 0,
             reports: if facts.exact { Vec::new() } else { vec![GpuReports::default(); facts.gpus as usize] },
             tap,
+            classes: facts.gpu_classes.clone(),
             grants: VecDeque::new(),
             spin: SpinTrap::new(models, facts.gpus),
             fault: None,
@@ -106,8 +119,8 @@ impl<T: Tap> QueuesAndRanker<T> {
         }
         for at in 0..self.actions.list.len() {
             match self.actions.list[at] {
-                ModelAction::Offer { answered, candidate } => {
-                    self.rank(now, RankInput::Offer { model, answered, candidate });
+                ModelAction::Offer { answered, class, candidate } => {
+                    self.rank(now, RankInput::Offer { model, answered, class, candidate });
                 }
                 ModelAction::Execute(plan) => {
                     if let Some(gpu) = self.reports.get_mut(plan.gpu.get() as usize) {
@@ -134,15 +147,17 @@ impl<T: Tap> QueuesAndRanker<T> {
         self.ranker.step(now, input, &mut self.rank_actions);
         for action in &self.rank_actions {
             match *action {
-                RankAction::Grant { model, gpu, free_at, why } => self.grants.push_back((model, gpu, free_at, why)),
+                RankAction::Grant { model, gpu, class, free_at, why } => {
+                    self.grants.push_back(Grant { model, gpu, class, free_at, why });
+                }
                 RankAction::WakeAt(at) => self.timers.set(RANKER, at.as_nanos()),
             }
         }
     }
 
     fn answer_grants(&mut self, now: Time, out: &mut ClusterActions) {
-        while let Some((model, gpu, free_at, why)) = self.grants.pop_front() {
-            self.step_model(now, model, ModelInput::Grant { gpu, free_at, why }, out);
+        while let Some(Grant { model, gpu, class, free_at, why }) = self.grants.pop_front() {
+            self.step_model(now, model, ModelInput::Grant { gpu, class, free_at, why }, out);
             if self.fault.is_some() {
                 return;
             }
@@ -181,7 +196,8 @@ impl<T: Tap> ClusterPolicy for QueuesAndRanker<T> {
                 if let Some(known) = self.reports.get_mut(gpu.get() as usize) {
                     known.reset(free_at);
                 }
-                self.rank(now, RankInput::BusyUntil { gpu, free_at });
+                let class = self.classes.get(gpu.get() as usize).copied().unwrap_or_default();
+                self.rank(now, RankInput::Add { gpu, class, free_at });
             }
             ClusterInput::GpuDown(gpu) => {
                 if let Some(known) = self.reports.get_mut(gpu.get() as usize) {

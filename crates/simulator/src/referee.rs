@@ -1,7 +1,7 @@
 //! Invariants S1, S2, S3 and S5 at every event of a run (DESIGN section 11), whatever the policy.
 
 use symphony_scheduler::{Delays, Plan, PlanCheck, Request, Violation};
-use symphony_types::{GpuId, Invariant, LatencyProfile, RequestId, Time};
+use symphony_types::{GpuClass, GpuId, Invariant, LatencyProfile, RequestId, Time};
 
 use crate::open_requests::{OPEN_SPAN_MAX, OpenRequest, OpenRequests};
 
@@ -10,7 +10,7 @@ use crate::open_requests::{OPEN_SPAN_MAX, OpenRequest, OpenRequests};
 pub(crate) struct Referee {
     plans: PlanCheck,
     requests: OpenRequests,
-    gpus: u32,
+    gpu_classes: Vec<GpuClass>,
     delays: Delays,
 }
 
@@ -19,8 +19,8 @@ fn violated<T>(invariant: Invariant, detail: String) -> Result<T, Violation> {
 }
 
 impl Referee {
-    pub(crate) fn new(gpus: u32, delays: Delays) -> Self {
-        Self { plans: PlanCheck::new(gpus), requests: OpenRequests::new(), gpus, delays }
+    pub(crate) fn new(gpu_classes: Vec<GpuClass>, delays: Delays) -> Self {
+        Self { plans: PlanCheck::new(gpu_classes.len() as u32), requests: OpenRequests::new(), gpu_classes, delays }
     }
 
     /// Requests without an outcome.
@@ -66,22 +66,28 @@ impl Referee {
         self.plans.busy_until(gpu, until);
     }
 
-    /// A plan of `model` is sent at `now`.
+    /// A plan of a model with these profiles by class is sent at `now`. It is judged by the profile of its GPU's own class,
+    /// whatever the policy takes the GPU for.
     pub(crate) fn planned(
         &mut self,
         now: Time,
-        profile: &LatencyProfile,
+        profiles: &[LatencyProfile],
         plan: &Plan,
         requests: &[Request],
     ) -> Result<(), Violation> {
         self.plans.check(now, plan)?;
         let items: u64 = requests.iter().map(|request| u64::from(request.items)).sum();
-        if plan.gpu.get() >= self.gpus || plan.batch > profile.batch_max() || items != u64::from(plan.batch) {
+        let class = self.gpu_classes.get(plan.gpu.get() as usize);
+        let Some(profile) = class.and_then(|class| profiles.get(class.index())) else {
+            let detail =
+                format!("a plan of {} is for {}; there are {} GPUs", plan.batch, plan.gpu, self.gpu_classes.len());
+            return violated(Invariant::S5, detail);
+        };
+        if plan.batch > profile.batch_max() || items != u64::from(plan.batch) {
             let detail = format!(
-                "a plan of {} on {} carries {items} items; there are {} GPUs, and the largest batch is {}",
+                "a plan of {} on {} carries {items} items, and the largest batch is {}",
                 plan.batch,
                 plan.gpu,
-                self.gpus,
                 profile.batch_max(),
             );
             return violated(Invariant::S5, detail);

@@ -1,7 +1,7 @@
 //! What GPUs and queues did in a range of time, to be looked at.
 
 use symphony_scheduler::{DropCause, Plan, Request};
-use symphony_types::{DropReason, GpuId, Nanos, Time};
+use symphony_types::{DropReason, GpuClass, GpuId, Nanos, Time};
 use symphony_workload::Scenario;
 
 use crate::gpus::Run;
@@ -47,7 +47,9 @@ pub struct Timeline {
     pub(crate) title: String,
     pub(crate) range: TimelineRange,
     pub(crate) model_names: Vec<String>,
-    profiles: Vec<std::sync::Arc<symphony_types::LatencyProfile>>,
+    /// By model, and by class of GPU.
+    profiles: Vec<std::sync::Arc<[symphony_types::LatencyProfile]>>,
+    gpu_classes: Vec<GpuClass>,
     data_per_item: Nanos,
     pub(crate) gpus: u32,
     pub(crate) gpu_kinds: Vec<(String, u32)>,
@@ -71,7 +73,8 @@ impl Timeline {
             title: format!("{}, {}, seed {seed}", scenario.name, scenario.policy),
             range,
             model_names: scenario.models.iter().map(|model| model.name.clone()).collect(),
-            profiles: scenario.models.iter().map(|model| std::sync::Arc::clone(&model.profile)).collect(),
+            profiles: scenario.models.iter().map(|model| std::sync::Arc::clone(&model.profiles)).collect(),
+            gpu_classes: scenario.gpu_classes().collect(),
             data_per_item: scenario.network.data_per_item,
             gpus: scenario.gpu_count(),
             gpu_kinds: scenario.gpus.iter().map(|gpu| (gpu.kind.clone(), gpu.count)).collect(),
@@ -137,7 +140,8 @@ impl Watch for Timeline {
         if !self.keeps(run.end.min(self.range.until).max(run.start)) {
             return;
         }
-        let profile = &self.profiles[run.model as usize];
+        let class = self.gpu_classes[run.plan.gpu.get() as usize];
+        let profile = &self.profiles[run.model as usize][class.index()];
         let (batch, due) = (run.plan.batch, run.plan.must_end_by);
         let latest = due - profile.latency(batch);
         // A full batch can be joined by nobody, from the beginning on.

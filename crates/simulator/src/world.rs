@@ -10,7 +10,7 @@ use symphony_workload::{
     noise_streams, request_streams,
 };
 
-use crate::build_policy::{UsePolicy, build_policy};
+use crate::build_policy::{UsePolicy, as_known, build_policy};
 use crate::error::{Error, replay_command};
 use crate::explained::{Ask, Explained};
 use crate::failures::{Change, Failures};
@@ -55,6 +55,7 @@ pub fn simulate(scenario: &Scenario, seed: u64, rate_rps: f64) -> Result<RunResu
             Ok(world.into_result())
         }
     }
+    let scenario = &*as_known(scenario);
     let facts = PolicyFacts::new(scenario, seed, rate_rps);
     build_policy(&scenario.policy, &facts, Simulate(scenario, seed, rate_rps))
 }
@@ -80,6 +81,7 @@ pub fn simulate_timeline(
             Ok((world.tally.into_result(scenario, seed), world.watch))
         }
     }
+    let scenario = &*as_known(scenario);
     let facts = PolicyFacts::new(scenario, seed, rate_rps);
     build_policy(&scenario.policy, &facts, Watched(scenario, seed, rate_rps, range))
 }
@@ -105,6 +107,7 @@ pub fn simulate_explained(
             Ok((world.tally.into_result(scenario, seed), world.watch.explain()))
         }
     }
+    let scenario = &*as_known(scenario);
     let facts = PolicyFacts::new(scenario, seed, rate_rps);
     build_policy(&scenario.policy, &facts, Explain(scenario, seed, rate_rps, ask))
 }
@@ -126,6 +129,7 @@ pub fn meets_slo(scenario: &Scenario, seed: u64, rate_rps: f64) -> Result<Verdic
             Ok(Verdict { passed, simulated_requests: world.tally.simulated() })
         }
     }
+    let scenario = &*as_known(scenario);
     let facts = PolicyFacts::new(scenario, seed, rate_rps);
     build_policy(&scenario.policy, &facts, MeetsSlo(scenario, seed, rate_rps))
 }
@@ -199,7 +203,7 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
             gpus: Gpus::new(gpus),
             noise: noise_streams(scenario, seed),
             failures: Failures::new(&scenario.failures),
-            referee: Referee::new(gpus, facts.delays),
+            referee: Referee::new(facts.gpu_classes, facts.delays),
             stuck_after: tally.until() + DECIDED_AFTER_MAX,
             tally,
             sequence: 0,
@@ -388,7 +392,7 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
 
     fn execute(&mut self, model: u32, plan: &Plan) -> Result<(), Violation> {
         let requests = self.orders.requests_of(plan);
-        self.referee.planned(self.now, &self.scenario.models[model as usize].profile, plan, requests)?;
+        self.referee.planned(self.now, &self.scenario.models[model as usize].profiles, plan, requests)?;
         let mut latency = plan.end.since(plan.start);
         if let Some(noise) = self.noise.get_mut(plan.gpu.get() as usize) {
             latency = noise.stretch(latency);

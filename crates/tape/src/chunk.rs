@@ -1,7 +1,7 @@
 //! Records on their way to a tape: appended by the thread that decides, sealed and written by another.
 
 use symphony_scheduler::{GpuChoice, ModelActions, ModelInput, ModelQueueConfig, RankAction, RankInput, ReadyOrder};
-use symphony_types::{ModelId, Time};
+use symphony_types::{GpuClass, LatencyProfile, ModelId, Time};
 
 use crate::codec::{Coded, put_list};
 use crate::record::{TapeEnd, tag};
@@ -78,6 +78,14 @@ impl Chunk {
     pub fn gone(&mut self, object: u32) {
         self.bytes.push(tag::GONE);
         object.put(&mut self.bytes);
+    }
+
+    /// A model's queue was told a profile.
+    pub fn profile(&mut self, object: u32, class: GpuClass, profile: &LatencyProfile) {
+        self.bytes.push(tag::PROFILE);
+        object.put(&mut self.bytes);
+        class.put(&mut self.bytes);
+        profile.put(&mut self.bytes);
     }
 
     /// A decision of a model's queue: everything that the step appended to empty `actions`.

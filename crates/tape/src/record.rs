@@ -1,7 +1,7 @@
 //! What stands on a tape.
 
 use symphony_scheduler::{GpuChoice, ModelInput, ModelQueueConfig, RankInput, ReadyOrder};
-use symphony_types::{ModelId, Time};
+use symphony_types::{GpuClass, LatencyProfile, ModelId, Time};
 
 use crate::TapeError;
 use crate::codec::{Coded, Source, coded_enum};
@@ -13,7 +13,8 @@ pub(crate) mod tag {
     pub(crate) const GONE: u8 = 3;
     pub(crate) const MODEL_STEP: u8 = 4;
     pub(crate) const RANK_STEP: u8 = 5;
-    pub(crate) const END: u8 = 6;
+    pub(crate) const PROFILE: u8 = 6;
+    pub(crate) const END: u8 = 7;
 }
 
 /// Why a tape ends where it does.
@@ -69,6 +70,15 @@ pub enum Record<'a> {
         /// Its number.
         object: u32,
     },
+    /// A model's queue was told a profile.
+    Profile {
+        /// The queue.
+        object: u32,
+        /// On which GPUs.
+        class: GpuClass,
+        /// ℓ(b) there.
+        profile: LatencyProfile,
+    },
     /// A decision of a model's queue.
     ModelStep {
         /// The queue.
@@ -117,6 +127,7 @@ impl<'a> Record<'a> {
                 Self::Begin { object, config: ObjectConfig::Ranker { models, gpus, choice, order } }
             }
             tag::GONE => Self::Gone { object },
+            tag::PROFILE => Self::Profile { object, class: Coded::take(from)?, profile: Coded::take(from)? },
             tag::MODEL_STEP => {
                 let (now, input) = (Coded::take(from)?, Coded::take(from)?);
                 Self::ModelStep { object, now, input, actions: actions(from)? }

@@ -96,6 +96,10 @@ impl Stage {
             Record::Gone { object } => {
                 self.objects.remove(&object);
             }
+            Record::Profile { object, class, profile } => match self.objects.get_mut(&object) {
+                Some(Object::Model(_, queue)) => queue.set_profile(class, profile),
+                _ => return Err(TapeError::UnknownObject { offset, object, kind: "a model's queue" }),
+            },
             Record::ModelStep { object, now, input, actions } => {
                 return self.model_step(offset, object, now, input, actions);
             }

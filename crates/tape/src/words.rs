@@ -2,13 +2,13 @@
 //! [`TAPE_VERSION`](crate::TAPE_VERSION).
 
 use symphony_scheduler::{
-    BatchLimit, Candidate, Delays, Demand, DropCause, DropRule, GpuChoice, GrantWhy, Growth, Matched, ModelAction,
-    ModelActions, ModelInput, ModelQueueConfig, Plan, PlanWhy, Policy, RankAction, RankInput, ReadyOrder, Request,
-    Rival, TargetShare, Trigger,
+    BatchLimit, Candidate, ClassProfiles, Delays, Demand, DropCause, DropRule, GpuChoice, GrantWhy, Growth, Matched,
+    ModelAction, ModelActions, ModelInput, ModelQueueConfig, Plan, PlanWhy, Policy, RankAction, RankInput, ReadyOrder,
+    Request, Rival, TargetShare, Trigger,
 };
 use symphony_types::{
-    BootId, DropReason, FrontendId, GpuId, LatencyProfile, ModelId, Nanos, NodeId, PROFILE_BATCH_MAX, RequestId,
-    SubclusterId, Time, Token,
+    BootId, DropReason, FrontendId, GPU_CLASSES_MAX, GpuClass, GpuClasses, GpuId, LatencyProfile, ModelId, Nanos,
+    NodeId, PROFILE_BATCH_MAX, RequestId, SubclusterId, Time, Token,
 };
 
 use crate::TapeError;
@@ -80,6 +80,52 @@ impl Coded for LatencyProfile {
     }
 }
 
+impl Coded for GpuClass {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.index().put(out);
+    }
+
+    fn take(from: &mut Source<'_>) -> Result<Self, TapeError> {
+        let (offset, number) = (from.offset(), usize::take(from)?);
+        Self::new(number).ok_or(TapeError::NoSuch { offset, what: "class of GPUs", got: number as u64 })
+    }
+}
+
+impl Coded for GpuClasses {
+    fn put(&self, out: &mut Vec<u8>) {
+        u32::from(self.bits()).put(out);
+    }
+
+    fn take(from: &mut Source<'_>) -> Result<Self, TapeError> {
+        let (offset, bits) = (from.offset(), u32::take(from)?);
+        let bits = u8::try_from(bits).map_err(|_| TapeError::NoSuch {
+            offset,
+            what: "set of classes of GPUs",
+            got: bits.into(),
+        })?;
+        Ok(Self::from_bits(bits))
+    }
+}
+
+/// Class by class; at least one, since a queue without any decides nothing.
+impl Coded for ClassProfiles {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.iter().count().put(out);
+        for (class, profile) in self.iter() {
+            class.put(out);
+            profile.put(out);
+        }
+    }
+
+    fn take(from: &mut Source<'_>) -> Result<Self, TapeError> {
+        let (offset, length) = (from.offset(), from.length("number of profiles")?);
+        if !(1..=GPU_CLASSES_MAX).contains(&length) {
+            return Err(TapeError::NoSuch { offset, what: "number of profiles", got: length as u64 });
+        }
+        (0..length).map(|_| Ok((GpuClass::take(from)?, LatencyProfile::take(from)?))).collect()
+    }
+}
+
 impl Coded for TargetShare {
     fn put(&self, out: &mut Vec<u8>) {
         self.percent().put(out);
@@ -102,12 +148,12 @@ coded_struct!(Growth { expected, wanted, loss, demand });
 coded_struct!(Candidate { batch, start, latest, frontrun, must_end_by, lead, growth });
 coded_struct!(Rival { model, latest });
 coded_struct!(GrantWhy { matched, choice, others_idle, rivals, next_rival });
-coded_struct!(PlanWhy { frontrun, latest, head_arrived, target, left, grant });
-coded_struct!(DropCause { arrived, must_end_by, batch, target, batch_end, alone_end, waiting });
+coded_struct!(PlanWhy { frontrun, latest, head_arrived, target, skipped, left, grant });
+coded_struct!(DropCause { arrived, must_end_by, class, batch, target, batch_end, alone_end, waiting });
 coded_struct!(Plan { gpu, start, end, batch, must_end_by, first, requests, why });
 coded_struct!(Delays { control, data_per_item, reply, guard });
 coded_struct!(Policy { trigger, drop, limit });
-coded_struct!(ModelQueueConfig { profile, slo, policy, delays, requests_max });
+coded_struct!(ModelQueueConfig { profiles, slo, policy, delays, requests_max });
 coded_struct!(ModelActions { list, planned });
 
 coded_enum!(DropReason, "reason for a drop" { 0 => SloUnreachable, 1 => ProtectBatch, 2 => QueueExpired, 3 => QueueFull });
@@ -134,25 +180,27 @@ coded_enum!(ModelInput, "input of a model" {
     0 => Arrive(request),
     1 => Cancel(id),
     2 => Withdraw { frontend, boot },
-    3 => Grant { gpu, free_at, why },
+    3 => Grant { gpu, class, free_at, why },
     4 => Done { start_late, latency, predicted },
     5 => Wake,
     6 => Return(request),
     7 => CancelWithNext(id),
+    8 => Classes(classes),
 });
 coded_enum!(ModelAction, "action of a model" {
-    0 => Offer { answered, candidate },
+    0 => Offer { answered, class, candidate },
     1 => Execute(plan),
     2 => Release { gpu, free_at },
     3 => Drop { request, reason, cause },
     4 => WakeAt(time),
 });
 coded_enum!(RankInput, "input of a ranker" {
-    0 => Offer { model, answered, candidate },
+    0 => Offer { model, answered, class, candidate },
     1 => Release { model, gpu, free_at },
     2 => BusyUntil { gpu, free_at },
     3 => Remove(gpu),
     4 => Forget(model),
     5 => Wake,
+    6 => Add { gpu, class, free_at },
 });
-coded_enum!(RankAction, "action of a ranker" { 0 => Grant { model, gpu, free_at, why }, 1 => WakeAt(time) });
+coded_enum!(RankAction, "action of a ranker" { 0 => Grant { model, gpu, class, free_at, why }, 1 => WakeAt(time) });

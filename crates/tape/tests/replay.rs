@@ -24,7 +24,7 @@ const CHUNK_BYTES: usize = 400;
 
 fn config(policy: Policy) -> ModelQueueConfig {
     ModelQueueConfig {
-        profile: LatencyProfile::from_line(1.0, 5.0, 16).unwrap(),
+        profiles: LatencyProfile::from_line(1.0, 5.0, 16).unwrap().into(),
         slo: Nanos::from_millis(30),
         policy,
         delays: Delays { control: Nanos::from_micros(100), guard: Nanos::from_micros(20), ..Delays::default() },
@@ -78,8 +78,8 @@ impl Scene {
         self.chunk().model_step(MODEL, now, &input, &actions);
         for action in actions.list {
             match action {
-                ModelAction::Offer { answered, candidate } => {
-                    self.rank(RankInput::Offer { model: 0, answered, candidate });
+                ModelAction::Offer { answered, class, candidate } => {
+                    self.rank(RankInput::Offer { model: 0, answered, class, candidate });
                 }
                 ModelAction::Release { gpu, free_at } => self.rank(RankInput::Release { model: 0, gpu, free_at }),
                 _ => {}
@@ -92,8 +92,8 @@ impl Scene {
         self.ranker.step(now, input, &mut actions);
         self.chunk().rank_step(RANKER, now, &input, &actions);
         for action in actions {
-            if let RankAction::Grant { gpu, free_at, why, .. } = action {
-                self.model(ModelInput::Grant { gpu, free_at, why });
+            if let RankAction::Grant { gpu, class, free_at, why, .. } = action {
+                self.model(ModelInput::Grant { gpu, class, free_at, why });
             }
         }
     }
@@ -207,7 +207,7 @@ fn another_action_than_the_recorded_one_is_the_first_difference() {
     assert_eq!(difference.object, "the queue of model m7 (object 3)");
     assert_eq!(difference.input, "Wake");
     assert!(difference.expected.contains("WakeAt(Time(77))"), "{difference}");
-    assert!(difference.got.contains("Offer { answered: 0, candidate: None }"), "{difference}");
+    assert!(difference.got.contains("Offer { answered: 0, class: GpuClass(0), candidate: None }"), "{difference}");
 }
 
 #[test]

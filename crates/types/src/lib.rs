@@ -3,6 +3,7 @@
 //! Everything here is pure data. No clock is read, nothing is allocated behind the caller's back, and every
 //! quantity carries its unit in its type or name.
 
+mod gpu_class;
 mod id;
 mod invariant;
 mod name;
@@ -11,6 +12,7 @@ mod profile;
 mod tensor;
 mod time;
 
+pub use gpu_class::{GPU_CLASSES_MAX, GpuClass, GpuClasses};
 pub use id::{
     BackendId, BootId, Epoch, FrontendId, GpuId, ModelId, NoRequestId, NodeId, RequestId, SubclusterId, Token,
 };

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use symphony_types::{LatencyProfile, Nanos, PROFILE_BATCH_MAX};
+use symphony_types::{GPU_CLASSES_MAX, GpuClass, GpuId, LatencyProfile, Nanos, PROFILE_BATCH_MAX};
 
 use crate::check::Check;
 use crate::error::ScenarioError;
@@ -15,7 +15,7 @@ use crate::policy::PolicySpec;
 use crate::popularity::Popularity;
 use crate::profile_csv::profile_from_csv;
 use crate::rate_profile::RateProfile;
-use crate::text::{ArrivalText, ModelText, PopularityText, ScenarioText};
+use crate::text::{ArrivalText, ByKindText, ModelText, PopularityText, ProfilesText, ScenarioText};
 use crate::trace::Trace;
 
 /// Models of one scenario, after `count` is expanded: 64 MB of queues and profiles at the usual sizes.
@@ -68,6 +68,8 @@ pub struct GpuSpec {
     pub count: u32,
     /// Memory of each in MB, if stated.
     pub memory_mb: Option<f64>,
+    /// The class by which models' profiles are found.
+    pub class: GpuClass,
 }
 
 /// One model, after `count` is expanded.
@@ -75,9 +77,8 @@ pub struct GpuSpec {
 pub struct ModelSpec {
     /// Its name: as written, or `name-0`, `name-1`, … where `count` is given.
     pub name: String,
-    /// ℓ(b) on every GPU of the scenario: with several kinds the slower one at each batch size, since a scheduler that
-    /// plans for the slower kind keeps its promises on all of them.
-    pub profile: Arc<LatencyProfile>,
+    /// ℓ(b) by class of GPU.
+    pub profiles: Arc<[LatencyProfile]>,
     /// The time from arrival to the answer at the client; what the scheduler plans batch sizes for.
     pub slo: Nanos,
     /// The same for each request, in nanoseconds: the SLO where the scenario says nothing else.
@@ -157,6 +158,43 @@ impl Scenario {
     pub fn gpu_count(&self) -> u32 {
         self.gpus.iter().map(|gpu| gpu.count).sum()
     }
+
+    /// The class of each GPU, by id.
+    pub fn gpu_classes(&self) -> impl Iterator<Item = GpuClass> {
+        self.gpus.iter().flat_map(|gpu| std::iter::repeat_n(gpu.class, gpu.count as usize))
+    }
+
+    /// Classes of GPUs: kinds on which some model differs.
+    #[must_use]
+    pub fn class_count(&self) -> usize {
+        self.models.first().map_or(1, |model| model.profiles.len())
+    }
+
+    /// The kind of a GPU.
+    #[must_use]
+    pub fn gpu_kind(&self, gpu: GpuId) -> Option<&str> {
+        let mut first = 0;
+        self.gpus
+            .iter()
+            .find(|spec| {
+                first += spec.count;
+                gpu.get() < first
+            })
+            .map(|spec| spec.kind.as_str())
+    }
+
+    /// The same where the slowest of a model's profiles counts at each batch size, on every GPU: for policies that know of
+    /// no kinds, and plan for the slowest to keep their promises on all of them.
+    #[must_use]
+    pub fn with_slowest_profiles(&self) -> Self {
+        let mut scenario = self.clone();
+        for model in &mut scenario.models {
+            let slowest = model.profiles.iter().skip(1).fold(model.profiles[0].clone(), |a, b| a.slower_of(b));
+            model.profiles = Arc::from([slowest]);
+        }
+        scenario.gpus.iter_mut().for_each(|gpu| gpu.class = GpuClass::FIRST);
+        scenario
+    }
 }
 
 /// The parser's message on one line, with its position if it has one.
@@ -186,9 +224,10 @@ impl Check<'_> {
             data_per_item: delay("data_us_per_item", text.network.data_us_per_item)?,
             reply: delay("reply_us", text.network.reply_us)?,
         };
-        let gpus = self.gpus(text)?;
+        let mut gpus = self.gpus(text)?;
         let gpu_count = gpus.iter().map(|gpu| gpu.count).sum();
         let mut models = self.models(text, &gpus)?;
+        self.classify(&mut gpus, &mut models)?;
         let popularity = self.popularity(&text.workload.popularity)?;
         let weights: Vec<f64> = models.iter().map(|model| model.share).collect();
         let Some(shares) = popularity.shares(&weights) else {
@@ -204,7 +243,7 @@ impl Check<'_> {
             (_, None) => return self.refuse("workload.rate_rps", "the total rate in requests per second", "nothing"),
         };
         let rate_rps = self.positive("workload.rate_rps", rate_rps, RATE_RPS_MAX)?;
-        Ok(Scenario {
+        let scenario = Scenario {
             file: self.file.to_owned(),
             overrides: Vec::new(),
             name: text.name.clone(),
@@ -220,7 +259,46 @@ impl Check<'_> {
             execution: Execution::check(self, &text.execution)?,
             failures: Failure::check(self, &text.failure, gpu_count)?,
             arrival,
+        };
+        Ok(match text.profiles {
+            ProfilesText::OwnKind => scenario,
+            ProfilesText::SlowestKind => scenario.with_slowest_profiles(),
         })
+    }
+
+    /// From profiles by kind to profiles by class: kinds on which no model differs are one.
+    fn classify(&self, gpus: &mut [GpuSpec], models: &mut [ModelSpec]) -> Result<(), ScenarioError> {
+        let kinds = kinds_of(gpus);
+        // The first kind of each class, and the class of each kind.
+        let (mut firsts, mut class_of) = (Vec::new(), Vec::new());
+        for kind in 0..kinds.len() {
+            let alike = |&first: &usize| models.iter().all(|model| model.profiles[first] == model.profiles[kind]);
+            let class = firsts.iter().position(alike).unwrap_or(firsts.len());
+            if class == firsts.len() {
+                firsts.push(kind);
+            }
+            class_of.push(class);
+        }
+        if firsts.len() > GPU_CLASSES_MAX {
+            return self.refuse("gpu", &format!("at most {GPU_CLASSES_MAX} GPU kinds that differ"), firsts.len());
+        }
+        for gpu in gpus {
+            let class = kinds.iter().position(|kind| *kind == gpu.kind).map_or(0, |kind| class_of[kind]);
+            gpu.class = GpuClass::new(class).unwrap_or_default();
+        }
+        // Models that share profiles go on sharing them: by kind, and by class.
+        let mut shared: Option<[Arc<[LatencyProfile]>; 2]> = None;
+        for model in models {
+            let [_, by_class] = match shared.take().filter(|[by_kind, _]| Arc::ptr_eq(by_kind, &model.profiles)) {
+                Some(same) => shared.insert(same),
+                None => {
+                    let by_class = firsts.iter().map(|&kind| model.profiles[kind].clone()).collect();
+                    shared.insert([Arc::clone(&model.profiles), by_class])
+                }
+            };
+            model.profiles = Arc::clone(by_class);
+        }
+        Ok(())
     }
 
     fn gpus(&self, text: &ScenarioText) -> Result<Vec<GpuSpec>, ScenarioError> {
@@ -235,12 +313,13 @@ impl Check<'_> {
             if let Some(memory_mb) = gpu.memory_mb {
                 self.positive(&format!("gpu.{position}.memory_mb"), memory_mb, 1e9)?;
             }
-            gpus.push(GpuSpec { kind: gpu.kind.clone(), count: gpu.count, memory_mb: gpu.memory_mb });
+            let (kind, memory_mb) = (gpu.kind.clone(), gpu.memory_mb);
+            gpus.push(GpuSpec { kind, count: gpu.count, memory_mb, class: GpuClass::FIRST });
         }
         if gpus.is_empty() { self.refuse("gpu", "at least one [[gpu]]", "none") } else { Ok(gpus) }
     }
 
-    /// The expanded models; `share` still holds the weight.
+    /// The expanded models; `share` still holds the weight, and `profiles` are by kind.
     fn models(&self, text: &ScenarioText, gpus: &[GpuSpec]) -> Result<Vec<ModelSpec>, ScenarioError> {
         let mut models: Vec<ModelSpec> = Vec::new();
         for (position, model) in text.model.iter().enumerate() {
@@ -255,15 +334,20 @@ impl Check<'_> {
             let deadline = self.deadline(&key("deadline"), model.deadline.as_ref(), slo)?;
             // Batches that no request allows only cost memory and search time.
             let within = Nanos::new(deadline.max()).max(slo);
-            let profile = Arc::new(self.profile(position, model, within, gpus)?);
-            let items = self.items(&key("items"), model.items.as_ref(), profile.batch_max())?;
+            let kinds = kinds_of(gpus);
+            let profiles: Vec<_> =
+                kinds.iter().map(|kind| self.profile(position, model, within, kind)).collect::<Result<_, _>>()?;
+            let batch_max = profiles.iter().map(LatencyProfile::batch_max).max().unwrap_or(1);
+            let profiles: Arc<[_]> = profiles.into();
+            let items = self.items(&key("items"), model.items.as_ref(), batch_max)?;
             for instance in 0..count {
                 let name = match model.count {
                     Some(_) => format!("{}-{instance}", model.name),
                     None => model.name.clone(),
                 };
                 let (deadline, items) = (deadline.clone(), items.clone());
-                models.push(ModelSpec { name, profile: Arc::clone(&profile), slo, deadline, items, share: weight });
+                let profiles = Arc::clone(&profiles);
+                models.push(ModelSpec { name, profiles, slo, deadline, items, share: weight });
             }
         }
         if models.is_empty() {
@@ -277,12 +361,13 @@ impl Check<'_> {
         }
     }
 
+    /// ℓ(b) of a model on GPUs of `kind`.
     fn profile(
         &self,
         position: usize,
         model: &ModelText,
         slo: Nanos,
-        gpus: &[GpuSpec],
+        kind: &str,
     ) -> Result<LatencyProfile, ScenarioError> {
         let key = |name: &str| format!("model.{position}.{name}");
         if let Some(batch_max) = model.batch_max
@@ -290,10 +375,10 @@ impl Check<'_> {
         {
             return self.refuse(key("batch_max"), &format!("1 to {PROFILE_BATCH_MAX}"), batch_max);
         }
-        match (&model.profile_csv, model.alpha_ms, model.beta_ms) {
+        match (&model.profile_csv, &model.alpha_ms, &model.beta_ms) {
             (None, Some(alpha_ms), Some(beta_ms)) => {
-                let alpha_ms = self.number(&key("alpha_ms"), alpha_ms, 0.0, TIME_MS_MAX)?;
-                let beta_ms = self.number(&key("beta_ms"), beta_ms, 0.0, TIME_MS_MAX)?;
+                let alpha_ms = self.of_kind(&key("alpha_ms"), alpha_ms, kind)?;
+                let beta_ms = self.of_kind(&key("beta_ms"), beta_ms, kind)?;
                 let batch_max = model.batch_max.unwrap_or_else(|| batch_within(alpha_ms, beta_ms, slo));
                 match LatencyProfile::from_line(alpha_ms, beta_ms, batch_max) {
                     Ok(profile) => Ok(profile),
@@ -302,13 +387,8 @@ impl Check<'_> {
             }
             (Some(csv), None, None) => {
                 let text = self.csv(&key("profile_csv"), csv)?;
-                let mut slowest: Option<LatencyProfile> = None;
-                for gpu in gpus {
-                    let profile = profile_from_csv(&text, &gpu.kind)
-                        .map_err(|message| self.csv_refused(&key("profile_csv"), csv, message))?;
-                    slowest = Some(slowest.map_or_else(|| profile.clone(), |slowest| slowest.slower_of(&profile)));
-                }
-                let Some(profile) = slowest else { return self.refuse("gpu", "at least one [[gpu]]", "none") };
+                let profile = profile_from_csv(&text, kind)
+                    .map_err(|message| self.csv_refused(&key("profile_csv"), csv, message))?;
                 let fits = profile.table().partition_point(|&latency| latency <= slo) as u32;
                 let batch_max = model.batch_max.unwrap_or(fits.max(1)).min(profile.batch_max());
                 match LatencyProfile::from_table(&profile.table()[..batch_max as usize]) {
@@ -320,6 +400,22 @@ impl Check<'_> {
                 let expected = "either alpha_ms and beta_ms, or profile_csv";
                 self.refuse(format!("model.{position}"), expected, "another combination of these keys")
             }
+        }
+    }
+
+    /// α or β on GPUs of `kind`: one number for all, or one for each kind. As in a csv file there may be kinds that the
+    /// scenario has no GPU of.
+    fn of_kind(&self, key: &str, text: &ByKindText, kind: &str) -> Result<f64, ScenarioError> {
+        match text {
+            ByKindText::Same(value) => self.number(key, *value, 0.0, TIME_MS_MAX),
+            ByKindText::Each(values) => match values.get(kind) {
+                Some(&value) => self.number(&format!("{key}.{kind}"), value, 0.0, TIME_MS_MAX),
+                None => {
+                    let known: Vec<_> = values.keys().map(String::as_str).collect();
+                    let expected = format!("a number for the scenario's GPU kind `{kind}`");
+                    self.refuse(key, &expected, format!("only {}", known.join(", ")))
+                }
+            },
         }
     }
 
@@ -374,6 +470,17 @@ impl Check<'_> {
             }
         }
     }
+}
+
+/// The kinds, each once, in the order in which they appear.
+fn kinds_of(gpus: &[GpuSpec]) -> Vec<String> {
+    let mut kinds: Vec<String> = Vec::new();
+    for gpu in gpus {
+        if !kinds.contains(&gpu.kind) {
+            kinds.push(gpu.kind.clone());
+        }
+    }
+    kinds
 }
 
 /// The largest batch whose latency is within the SLO, at least one, at most [`PROFILE_BATCH_MAX`].

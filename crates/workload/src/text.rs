@@ -1,5 +1,7 @@
 //! The scenario as it is written: the TOML contract, key by key (DESIGN section 12). Unknown keys are errors.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 
 #[derive(Debug, Deserialize)]
@@ -21,6 +23,8 @@ pub(crate) struct ScenarioText {
     #[serde(default)]
     pub(crate) failure: Vec<FailureText>,
     pub(crate) gpu: Vec<GpuText>,
+    #[serde(default)]
+    pub(crate) profiles: ProfilesText,
     pub(crate) model: Vec<ModelText>,
     pub(crate) workload: WorkloadText,
 }
@@ -130,6 +134,15 @@ pub(crate) struct FailureText {
     pub(crate) for_s: Option<f64>,
 }
 
+/// Which profile counts for a GPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ProfilesText {
+    #[default]
+    OwnKind,
+    SlowestKind,
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct GpuText {
@@ -143,14 +156,21 @@ pub(crate) struct GpuText {
 pub(crate) struct ModelText {
     pub(crate) name: String,
     pub(crate) count: Option<u32>,
-    pub(crate) alpha_ms: Option<f64>,
-    pub(crate) beta_ms: Option<f64>,
+    pub(crate) alpha_ms: Option<ByKindText>,
+    pub(crate) beta_ms: Option<ByKindText>,
     pub(crate) profile_csv: Option<String>,
     pub(crate) batch_max: Option<u32>,
     pub(crate) slo_ms: f64,
     pub(crate) deadline: Option<DeadlineText>,
     pub(crate) items: Option<ItemsText>,
     pub(crate) weight: Option<f64>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged, expecting = "expected a number, or one for each GPU kind: { kind = x, … }")]
+pub(crate) enum ByKindText {
+    Same(f64),
+    Each(BTreeMap<String, f64>),
 }
 
 #[derive(Debug, Deserialize)]

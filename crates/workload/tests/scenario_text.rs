@@ -1,6 +1,6 @@
 //! The scenario contract: every key is understood, every mistake is named.
 
-use symphony_types::{Nanos, Time};
+use symphony_types::{GpuClass, GpuId, LatencyProfile, Nanos, Time};
 use symphony_workload::{
     Arrival, DropChoice, GpuOrder, PolicySpec, QueuePolicyName, ReadyChoice, Scenario, ScenarioError, TriggerChoice,
     arrival_streams,
@@ -82,10 +82,54 @@ fn every_key_of_the_contract_arrives_where_it_belongs() {
     assert_eq!(shares, [0.25, 0.25, 0.5]);
     assert_eq!(scenario.arrival, Arrival::Gamma(0.05));
     // The largest batch within 25 ms: 18 × 1.053 + 5.072 = 24.026.
-    assert_eq!(scenario.models[0].profile.batch_max(), 18);
+    assert!(scenario.models[0].profiles.iter().all(|profile| profile.batch_max() == 18));
+    // Each kind up to its last batch size within 9 ms.
+    let table = |profile: &LatencyProfile| profile.table().iter().map(|l| l.as_millis_f64()).collect::<Vec<_>>();
+    let measured: Vec<_> = scenario.models[2].profiles.iter().map(table).collect();
+    assert_eq!(measured, [vec![4.0, 6.0, 8.0], vec![5.0, 5.333333, 5.666666, 6.0]]);
+    let classes: Vec<_> = scenario.gpu_classes().map(GpuClass::index).collect();
+    assert_eq!(classes, [0, 0, 0, 0, 0, 0, 0, 0, 1, 1]);
+    assert_eq!(
+        [0, 7, 8, 10].map(|gpu| scenario.gpu_kind(GpuId::new(gpu))),
+        [Some("1080ti"), Some("1080ti"), Some("a100"), None]
+    );
     // The slower kind at each batch size, up to the last one within 9 ms.
-    let measured: Vec<_> = scenario.models[2].profile.table().iter().map(|l| l.as_millis_f64()).collect();
-    assert_eq!(measured, [5.0, 6.0, 8.0]);
+    let slowest = parse(FULL, &["profiles=slowest_kind"]).unwrap();
+    assert_eq!(slowest, Scenario { overrides: slowest.overrides.clone(), ..scenario.with_slowest_profiles() });
+    assert_eq!((slowest.class_count(), table(&slowest.models[2].profiles[0])), (1, vec![5.0, 6.0, 8.0]));
+}
+
+#[test]
+fn a_line_may_differ_by_gpu_kind_and_kinds_that_do_not_differ_are_one_class() {
+    let lines =
+        ["model.0.alpha_ms={ 1080ti = 2.0, a100 = 0.5, h100 = 0.1 }", "model.0.beta_ms={ 1080ti = 6, a100 = 5 }"];
+    let scenario = parse(FULL, &lines).unwrap();
+    let of_two: Vec<_> = scenario.models[1].profiles.iter().map(|profile| profile.latency(2).as_millis_f64()).collect();
+    assert_eq!(of_two, [10.0, 6.0]);
+    // The largest batch of each kind within the SLO of 25 ms.
+    assert_eq!(scenario.models[0].profiles.iter().map(LatencyProfile::batch_max).collect::<Vec<_>>(), [9, 40]);
+    assert_eq!(
+        parse(FULL, &[lines[0], lines[1], "model.0.alpha_ms.a100=0.25"]).unwrap().models[0].profiles[1].batch_max(),
+        80
+    );
+    let missing = ["model.0.alpha_ms={ 1080ti = 2.0 }", lines[1]];
+    refused(
+        FULL,
+        &missing,
+        "`model.0.alpha_ms`: expected a number for the scenario's GPU kind `a100`, got only 1080ti",
+    );
+    refused(FULL, &["model.0.alpha_ms=quick"], "a number, or one for each GPU kind");
+    refused(FULL, &["profiles=fastest"], "expected");
+
+    // Without a line of its own no kind differs, whatever it is called, and that is one class.
+    let kind = |number: usize| format!("{{ kind = 'k{number}', count = 1 }}");
+    let many = |count: usize| format!("gpu=[{}]", (0..count).map(kind).collect::<Vec<_>>().join(", "));
+    let same = parse(FULL, &[&many(20), "model.1={ name = 'same', alpha_ms = 1, beta_ms = 1, slo_ms = 9 }"]).unwrap();
+    assert_eq!((same.class_count(), same.gpu_count()), (1, 20));
+    let differ = (0..9).map(|number| format!("k{number} = {number}")).collect::<Vec<_>>().join(", ");
+    let model = format!("model.1={{ name = 'differs', alpha_ms = {{ {differ} }}, beta_ms = 1, slo_ms = 9 }}");
+    refused(FULL, &[&many(9), &model], "at most 8 GPU kinds that differ");
+    assert_eq!(parse(FULL, &[&many(8), &model]).unwrap().class_count(), 8);
 }
 
 #[test]

@@ -1,7 +1,9 @@
+use std::sync::atomic::Ordering;
+
 use symphony_explain::{FlightRecorder, RecorderLimits};
 use symphony_scheduler::{Delays, Policy};
 use symphony_transport::{LocalReceiver, local_link};
-use symphony_types::{BackendId, LatencyProfile, Token};
+use symphony_types::{BackendId, GPU_CLASSES_MAX, LatencyProfile, Token};
 
 use super::*;
 use crate::inbox::Doorbell;
@@ -36,7 +38,7 @@ impl Scene {
         let log = FlightLog::new(Some(recorder));
         let worker = ModelWorker::new(clock, Arc::clone(&inbox), Arc::clone(&rank), Arc::clone(&offers), metrics, log);
         let config = ModelQueueConfig {
-            profile: LatencyProfile::from_line(0.1, 1.0, 8).unwrap(),
+            profiles: LatencyProfile::from_line(0.1, 1.0, 8).unwrap().into(),
             slo: Nanos::from_millis(60_000),
             policy: Policy::EAGER,
             delays: Delays::default(),
@@ -44,6 +46,7 @@ impl Scene {
         };
         let route = GpuRoute {
             gpu: GpuId::new(0),
+            class: GpuClass::FIRST,
             seal: SEAL,
             token: Token::new(1),
             backend: BackendId::new(1),
@@ -80,14 +83,20 @@ impl Scene {
     fn grant(&self, sequence: u64) -> PlanId {
         let plan = PlanId { gpu: 0, seal: SEAL, sequence };
         let why = GrantWhy::default();
-        self.inbox.push(ModelMessage::Grant { ordinal: 0, free_at: self.clock.now(), plan, why });
+        self.inbox.push(ModelMessage::Grant {
+            ordinal: 0,
+            class: GpuClass::FIRST,
+            free_at: self.clock.now(),
+            plan,
+            why,
+        });
         plan
     }
 
     /// Whether the rank worker could read an offer now.
     fn offers(&self) -> bool {
-        let (mut offers, mut last_word) = (0, 63);
-        self.offers.take(&mut last_word, 1, |_, _| offers += 1);
+        let (mut offers, mut last_word) = (0, [63; GPU_CLASSES_MAX]);
+        self.offers.take(&mut last_word, 1, |_, _, _| offers += 1);
         offers > 0
     }
 
@@ -169,4 +178,27 @@ fn a_frame_of_cancels_takes_as_many_turns_as_a_frame_of_requests() {
     }
     assert_eq!((turns, waiting(&scene)), (4096 / TURN_INPUTS_MAX + 1, 1));
     assert!(scene.frontend.try_receive().is_none(), "who has gone is told nothing");
+}
+
+#[test]
+fn a_plan_by_the_profile_of_another_kind_than_its_gpus_is_counted() {
+    let mut scene = Scene::new();
+    let violations = |scene: &Scene| scene.worker.metrics.counters.violations.load(Ordering::Relaxed);
+    scene.submit(0..2);
+    scene.grant(1);
+    scene.turn();
+    scene.hand_over();
+    assert_eq!((scene.plans(), violations(&scene)), (1, 0));
+    // A planted fault: the rank worker takes the GPU for one of a kind that has come up since.
+    let (model, class, slow) = (ModelId::new(0), GpuClass::new(3).unwrap(), LatencyProfile::from_line(1.0, 9.0, 8));
+    scene.inbox.push(ModelMessage::Profile { model, class, profile: Box::new(slow.unwrap()) });
+    scene.inbox.push(ModelMessage::Classes { classes: [GpuClass::FIRST, class].into_iter().collect() });
+    scene.submit(2..4);
+    let plan = PlanId { gpu: 0, seal: SEAL, sequence: 2 };
+    let (free_at, why) = (scene.clock.now(), GrantWhy::default());
+    scene.inbox.push(ModelMessage::Grant { ordinal: 0, class, free_at, plan, why });
+    scene.turn();
+    scene.hand_over();
+    assert_eq!((scene.plans(), violations(&scene)), (1, 1));
+    assert!(symphony_telemetry::violations(Invariant::S2) > 0);
 }

@@ -1,0 +1,43 @@
+//! ℓ(b) of one model for each class of GPUs.
+
+use symphony_types::{GPU_CLASSES_MAX, GpuClass, LatencyProfile};
+
+/// The latency profiles of a model, by class. A class without one never serves the model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClassProfiles([Option<LatencyProfile>; GPU_CLASSES_MAX]);
+
+impl ClassProfiles {
+    /// The profile on GPUs of this class.
+    #[must_use]
+    pub const fn get(&self, class: GpuClass) -> Option<&LatencyProfile> {
+        self.0[class.index()].as_ref()
+    }
+
+    /// Says or corrects the profile of a class.
+    pub fn set(&mut self, class: GpuClass, profile: LatencyProfile) {
+        self.0[class.index()] = Some(profile);
+    }
+
+    /// The classes that have one, with it, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (GpuClass, &LatencyProfile)> {
+        GpuClass::all().filter_map(|class| Some((class, self.get(class)?)))
+    }
+}
+
+/// All GPUs are alike.
+impl From<LatencyProfile> for ClassProfiles {
+    fn from(profile: LatencyProfile) -> Self {
+        let mut profiles = [const { None }; GPU_CLASSES_MAX];
+        profiles[GpuClass::FIRST.index()] = Some(profile);
+        Self(profiles)
+    }
+}
+
+/// By class; the last word on a class counts.
+impl FromIterator<(GpuClass, LatencyProfile)> for ClassProfiles {
+    fn from_iter<I: IntoIterator<Item = (GpuClass, LatencyProfile)>>(profiles: I) -> Self {
+        let mut by_class = Self([const { None }; GPU_CLASSES_MAX]);
+        profiles.into_iter().for_each(|(class, profile)| by_class.set(class, profile));
+        by_class
+    }
+}

@@ -1,0 +1,138 @@
+//! A model's queue as GPUs of one class see it.
+
+use std::collections::VecDeque;
+
+use symphony_types::{GpuClass, LatencyProfile, Time};
+
+use crate::Delays;
+use crate::actions::{Candidate, Demand};
+use crate::aimd::Aimd;
+use crate::queued::Queued;
+
+/// Where in the queue a class stands. Both places only say how far it has looked: who takes requests out or puts some in
+/// moves them along.
+#[derive(Clone, Debug)]
+pub(crate) struct ClassWindow {
+    pub(crate) class: GpuClass,
+    pub(crate) profile: LatencyProfile,
+    /// `queue[..split]` is at risk on this class: its requests ride along if they can, but no batch is shrunk for them.
+    pub(crate) split: usize,
+    /// Items in `queue[split..]`, the window.
+    pub(crate) items: u64,
+    /// The first request that can still ride in a batch worth protecting; the class's candidate begins there, and what is
+    /// before it needs a faster class. Always zero where there is only one class: then it is given up.
+    pub(crate) from: usize,
+    /// The batch worth protecting, as of the step at hand: the target, or the window if that is smaller.
+    pub(crate) floor: u32,
+    /// The batch size that perfectly staggered GPUs of this class would reach.
+    pub(crate) target: u32,
+    /// What the model would ask of GPUs if all were of this class; told with candidates that may start early.
+    pub(crate) demand: Demand,
+    /// Where [`BatchLimit::Aimd`](crate::BatchLimit::Aimd) stands.
+    pub(crate) aimd: Aimd,
+    /// What was offered last.
+    pub(crate) offered: Option<(u64, Option<Candidate>)>,
+}
+
+impl ClassWindow {
+    /// Over an empty queue.
+    pub(crate) fn new(class: GpuClass, profile: LatencyProfile) -> Self {
+        Self {
+            class,
+            profile,
+            split: 0,
+            items: 0,
+            from: 0,
+            floor: 0,
+            target: 1,
+            demand: Demand::default(),
+            aimd: Aimd::new(),
+            offered: None,
+        }
+    }
+
+    /// The end of a batch of `batch` items decided now.
+    #[inline]
+    pub(crate) fn finish(&self, delays: &Delays, now: Time, gpu_free: Time, batch: u32) -> Time {
+        (now + delays.lead(batch)).max(gpu_free) + self.profile.latency(batch)
+    }
+
+    /// Whether the request can ride in a batch that is worth protecting, or be met alone if it is larger.
+    #[inline]
+    pub(crate) fn fits(&self, delays: &Delays, queued: &Queued, now: Time, gpu_free: Time) -> bool {
+        let batch = self.floor.max(1).max(queued.request.items);
+        queued.must_end_by >= self.finish(delays, now, gpu_free, batch)
+    }
+
+    /// Moves the split until the first request of the window could ride with everyone behind it. Then the batch worth
+    /// protecting is the target, or the whole window if that is smaller.
+    #[inline]
+    pub(crate) fn slide(&mut self, queue: &VecDeque<Queued>, delays: &Delays, now: Time, gpu_free: Time) {
+        let batch_max = u64::from(self.profile.batch_max());
+        while let Some(first) = queue.get(self.split) {
+            let together = self.items.min(batch_max) as u32;
+            if first.must_end_by >= self.finish(delays, now, gpu_free, together) {
+                break;
+            }
+            self.items -= u64::from(first.request.items);
+            self.split += 1;
+        }
+        self.floor = self.items.min(u64::from(self.target)) as u32;
+    }
+
+    /// Finds the first request that fits: near the one of the last time, since time and window change little between two
+    /// looks.
+    pub(crate) fn find_first(&mut self, queue: &VecDeque<Queued>, delays: &Delays, now: Time, gpu_free: Time) {
+        let fits = |index: usize| queue.get(index).is_none_or(|queued| self.fits(delays, queued, now, gpu_free));
+        let mut from = self.from;
+        while !fits(from) {
+            from += 1;
+        }
+        while from > 0 && fits(from - 1) {
+            from -= 1;
+        }
+        self.from = from;
+    }
+
+    /// From when on nothing could join a batch of `batch` items any more.
+    #[inline]
+    pub(crate) fn frontrun(&self, delays: &Delays, must_end_by: Time, batch: u32) -> Time {
+        must_end_by - self.profile.latency(batch + 1) - delays.data_per_item
+    }
+
+    /// β in seconds: what a batch takes besides its items.
+    pub(crate) fn beta_s(&self) -> f64 {
+        let (smallest, largest) = (self.profile.latency(1), self.profile.batch_max());
+        let alpha = match largest {
+            1 => 0.0,
+            _ => (self.profile.latency(largest) - smallest).as_secs_f64() / f64::from(largest - 1),
+        };
+        (smallest.as_secs_f64() - alpha).max(0.0)
+    }
+
+    /// A request was put in at `index`.
+    #[inline]
+    pub(crate) fn inserted(&mut self, index: usize, items: u32) {
+        if index < self.split {
+            self.split += 1;
+        } else {
+            self.items += u64::from(items);
+        }
+        if index < self.from {
+            self.from += 1;
+        }
+    }
+
+    /// The request at `index` was taken out.
+    #[inline]
+    pub(crate) fn removed(&mut self, index: usize, items: u32) {
+        if index < self.split {
+            self.split -= 1;
+        } else {
+            self.items -= u64::from(items);
+        }
+        if index < self.from {
+            self.from -= 1;
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! A sub-cluster of several GPU kinds: as good as its kinds in sub-clusters of their own, with every invariant watched.
+
+use std::path::Path;
+
+use symphony_simulator::{RunResult, simulate};
+use symphony_workload::Scenario;
+
+/// Figures of `--find-goodput` for each kind alone, 4 GPUs each (docs/adr/0010): 1080Ti and A100, by policy.
+const ALONE_RPS: [(&str, f64, f64); 3] =
+    [("symphony", 1197.0, 10_902.0), ("auto", 1238.0, 10_848.0), ("eager", 1075.0, 8614.0)];
+
+fn run(file: &str, overrides: &[String]) -> RunResult {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/scenarios").join(file);
+    let text = std::fs::read_to_string(path).unwrap();
+    let short = ["duration_s=3", "warmup_s=2", "seeds=[1]"].map(str::to_owned);
+    let overrides: Vec<_> = short.into_iter().chain(overrides.iter().cloned()).collect();
+    let scenario = Scenario::parse(file, &text, &overrides, &|_| Err("no files".to_owned())).unwrap();
+    simulate(&scenario, 1, scenario.rate_rps).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn at(policy: &str, rate_rps: f64, more: &[&str]) -> Vec<String> {
+    let more = more.iter().map(|&other| other.to_owned());
+    [format!("policy={policy}"), format!("workload.rate_rps={rate_rps}")].into_iter().chain(more).collect()
+}
+
+#[test]
+fn two_kinds_together_serve_what_each_serves_alone() {
+    for (policy, slow, fast) in ALONE_RPS {
+        let together = run("mixed-resnet50.toml", &at(policy, 0.98 * (slow + fast), &[]));
+        // One per cent is what goodput allows; a run this short needs a little more.
+        assert!(together.bad_rate < 0.015, "{policy}: {together:?}");
+        assert_eq!(together.gpus_used, 8, "{policy}");
+        // The slower profile for all, as it was before, cannot serve a third of that.
+        let slowest = run("mixed-resnet50.toml", &at(policy, 0.98 * (slow + fast), &["profiles=slowest_kind"]));
+        assert!(slowest.good_rps < 0.33 * together.good_rps, "{policy}: {} good", slowest.good_rps);
+    }
+}
+
+#[test]
+fn under_overload_both_kinds_are_busy_and_good_answers_stay_at_the_peak() {
+    for (policy, slow, fast) in ALONE_RPS {
+        let peak = slow + fast;
+        let overload = run("mixed-resnet50.toml", &at(policy, 1.5 * peak, &[]));
+        assert!(overload.good_rps > 0.98 * peak, "{policy}: {} of {peak}", overload.good_rps);
+        assert!(overload.gpu_utilization > 0.98, "{policy}: {}", overload.gpu_utilization);
+    }
+}
+
+#[test]
+fn a_kind_too_slow_for_the_slo_serves_those_who_can_wait_also_under_overload() {
+    // With 16 CPUs or without them: alone, they serve 640 patient requests per second.
+    let a100_only = "gpu=[{ kind = 'a100', count = 4 }]";
+    for policy in ["symphony", "auto"] {
+        let with = run("mixed-slow-kind.toml", &at(policy, 15_000.0, &[]));
+        let without = run("mixed-slow-kind.toml", &at(policy, 15_000.0, &[a100_only]));
+        let gain = with.good_rps - without.good_rps;
+        assert!(gain > 0.9 * 638.0, "{policy}: {gain} more good answers per second");
+        assert_eq!((with.gpus_used, without.gpus_used), (20, 4));
+    }
+}
+
+#[test]
+fn three_kinds_with_delays_noise_and_failures_break_no_invariant() {
+    let kinds = "gpu=[{ kind = '1080ti', count = 3 }, { kind = 'a100', count = 2 }, { kind = 'cpu', count = 3 }]";
+    let reality = [
+        kinds,
+        "model.0.alpha_ms={ 1080ti = 2.05, a100 = 0.268, cpu = 12.0 }",
+        "model.0.beta_ms={ 1080ti = 5.378, a100 = 5.172, cpu = 9.0 }",
+        "model.0.count=3",
+        "model.0.items={ uniform = [1, 3] }",
+        "model.0.deadline={ uniform_ms = [15.0, 60.0] }",
+        "network.ctrl_us=200",
+        "network.data_us_per_item=20",
+        "network.reply_us=100",
+        "execution.noise={ lognormal_sigma = 0.05 }",
+        "failure=[{ gpu = 3, at_s = 2.5, for_s = 0.5 }, { gpu = 4, at_s = 2.7, for_s = 0.5 }, { gpu = 0, at_s = 3.0 }]",
+    ];
+    for policy in ["symphony", "auto", "eager", "timeout", "clipper", "clockwork", "nexus", "shepherd"] {
+        for rate_rps in [500.0, 6_000.0] {
+            let result = run("mixed-resnet50.toml", &at(policy, rate_rps, &reality));
+            assert!(result.good_rps > 0.0, "{policy} at {rate_rps}");
+        }
+    }
+}
