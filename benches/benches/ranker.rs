@@ -43,7 +43,16 @@ fn idle(models: u32, gpus: u32) -> (GpuRanker, RankActions) {
 fn candidate(start: Time) -> Option<Candidate> {
     let latest = start + WINDOW;
     let (frontrun, must_end_by) = (start, latest);
-    Some(Candidate { batch: 8, start, latest, frontrun, must_end_by, lead: Nanos::ZERO, growth: None })
+    Some(Candidate {
+        batch: 8,
+        start,
+        latest,
+        frontrun,
+        must_end_by,
+        lead: Nanos::ZERO,
+        growth: None,
+        ahead: Nanos::ZERO,
+    })
 }
 
 /// A model, each in turn, refreshes a candidate that is not due yet: what most arrivals cause; per offer.

@@ -14,7 +14,7 @@ use symphony_config::Timing;
 use symphony_executor::default_signature;
 use symphony_protocol::view::{KindProfile, ModelSource, ModelSpec, SubclusterView, View};
 use symphony_testkit::{Workspace, wait_until_async};
-use symphony_types::{LatencyProfile, Nanos, NodeId};
+use symphony_types::{LatencyProfile, Nanos, NodeId, RequestValue};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -187,6 +187,7 @@ fn model_spec(scenario: &Scenario) -> Result<ModelSpec> {
         signature: default_signature(),
         profiles: [(GPU_KIND.to_owned(), profile)].into(),
         policy: model.policy.clone(),
+        value: RequestValue::ONE,
     })
 }
 

@@ -28,7 +28,7 @@ fn get_shows_people_and_programs_the_same_cluster() {
         check_table(
             &table,
             1,
-            &["ID", "NAME", "SUBCLUSTER", "SLO", "POLICY", "STATE"],
+            &["ID", "NAME", "SUBCLUSTER", "SLO", "POLICY", "VALUE", "STATE"],
             &["resnet", "first", "500 ms", "ready"],
         );
         let model = &models[0];

@@ -381,6 +381,7 @@ fn commands() -> Vec<Command> {
         )]
         .into(),
         policy: String::new(),
+        value: symphony_types::RequestValue::ONE,
     };
     vec![
         node(1),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use rkyv::{Archive, Deserialize, Serialize};
-use symphony_types::{Nanos, Signature, TensorSpec};
+use symphony_types::{Nanos, RequestValue, Signature, TensorSpec};
 
 /// Where a model comes from.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
@@ -42,6 +42,8 @@ pub struct ModelSpec {
     pub profiles: BTreeMap<String, KindProfile>,
     /// Name of its scheduling policy; empty for the default.
     pub policy: String,
+    /// What a request of it is worth against those of other models.
+    pub value: RequestValue,
 }
 
 impl ModelSpec {

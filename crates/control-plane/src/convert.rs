@@ -58,6 +58,7 @@ pub(crate) fn load_model(request: pb::LoadModelRequest) -> Result<Command, Statu
         signature: spec.signature,
         profiles: profiles.collect(),
         policy: spec.policy,
+        value: spec.value,
     }))
 }
 

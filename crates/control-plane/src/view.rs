@@ -93,5 +93,6 @@ fn spec(spec: &state::ModelSpec) -> ModelSpec {
         signature: spec.signature.clone(),
         profiles: profiles.collect(),
         policy: spec.policy.clone(),
+        value: spec.value,
     }
 }

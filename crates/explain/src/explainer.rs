@@ -3,7 +3,9 @@
 use symphony_scheduler::{DropCause, GpuChoice, IDLE_COUNTED_MAX, Matched, PlanWhy, Request, Rival};
 use symphony_types::{GpuClass, GpuId, Time};
 
-use crate::explanation::{Actual, BatchStory, DropStory, Explanation, GpuStory, Planned, RivalStory, Window};
+use crate::explanation::{
+    Actual, BatchStory, DropStory, Explanation, GpuStory, Planned, RivalStory, ShedStory, Window,
+};
 use crate::flight_recorder::Found;
 use crate::records::{BatchEnd, BatchRecord, DropRecord};
 
@@ -178,6 +180,11 @@ impl Explainer<'_> {
             batch_end_ms: looked_at.map(|cause| cause.batch_end).filter(|&end| end < Time::NEVER).map(ms),
             alone_end_ms: of(|cause| cause.alone_end),
             waiting: cause.map(|cause| cause.waiting),
+            shed: cause.and_then(|cause| cause.shed).map(|shed| ShedStory {
+                pressure: shed.pressure.share(),
+                value: shed.value.number(),
+                share: shed.pressure.share_of(shed.value),
+            }),
         };
         Explanation { dropped: Some(story), ..self.begin(*model, *decided, Some(request), "dropped") }
     }

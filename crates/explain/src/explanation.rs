@@ -128,7 +128,7 @@ pub struct Actual {
 /// Why a request was dropped, in numbers.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DropStory {
-    /// `slo_unreachable`, `protect_batch`, `queue_expired` or `queue_full`.
+    /// `slo_unreachable`, `protect_batch`, `queue_expired`, `queue_full` or `shed`.
     pub reason: &'static str,
     /// Its deadline.
     pub deadline_ms: f64,
@@ -148,4 +148,17 @@ pub struct DropStory {
     pub alone_end_ms: Option<f64>,
     /// Requests in the queue at that moment.
     pub waiting: Option<u32>,
+    /// What called for it, if it was shed.
+    pub shed: Option<ShedStory>,
+}
+
+/// Why a request was shed.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct ShedStory {
+    /// How hard its sub-cluster was pressed: the share that models of value 1 gave up.
+    pub pressure: f64,
+    /// What requests of its model are worth.
+    pub value: f64,
+    /// The share that its model gave up.
+    pub share: f64,
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::explanation::{BatchStory, DropStory, Explanation, RivalStory};
+use crate::explanation::{BatchStory, DropStory, Explanation, RivalStory, ShedStory};
 
 /// A point in time as a distance from the decision.
 struct At(f64);
@@ -174,6 +174,19 @@ fn tell_rivals(f: &mut fmt::Formatter<'_>, rivals: &RivalStory) -> fmt::Result {
     }
 }
 
+fn tell_shed(f: &mut fmt::Formatter<'_>, dropped: &DropStory) -> fmt::Result {
+    let Some(ShedStory { pressure, value, share }) = dropped.shed else { return Ok(()) };
+    line(
+        f,
+        "cause",
+        format_args!(
+            "overload: models whose requests are worth 1 give up {:.1} % of them; this one's are worth {value}, so {:.1} %",
+            pressure * 100.0,
+            share * 100.0
+        ),
+    )
+}
+
 fn tell_drop(f: &mut fmt::Formatter<'_>, dropped: &DropStory) -> fmt::Result {
     let &DropStory { waited_ms: Some(waited), must_end_by_ms: Some(due), waiting: Some(waiting), .. } = dropped else {
         return line(f, "cause", format_args!("the policy does not say; its deadline was {}", At(dropped.deadline_ms)));
@@ -183,6 +196,7 @@ fn tell_drop(f: &mut fmt::Formatter<'_>, dropped: &DropStory) -> fmt::Result {
     line(f, "deadline", format_args!("{deadline}; so it had to end on a GPU by {}", At(due)))?;
     match (dropped.reason, dropped.batch, dropped.batch_end_ms) {
         ("queue_full", ..) => line(f, "cause", format_args!("the queue was at its limit"))?,
+        ("shed", ..) => tell_shed(f, dropped)?,
         ("protect_batch", Some(batch), Some(end)) => {
             let aimed = dropped.target.map_or_else(String::new, |target| format!(" (aimed at {target})"));
             line(

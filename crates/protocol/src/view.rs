@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use symphony_types::{
-    BackendId, BootId, Epoch, FrontendId, GpuId, LatencyProfile, ModelId, Nanos, NodeId, ProfileError, Signature,
-    SubclusterId, TensorSpec, Token, UnknownDataType,
+    BackendId, BootId, Epoch, FrontendId, GpuId, LatencyProfile, ModelId, Nanos, NodeId, ProfileError, RequestValue,
+    Signature, SubclusterId, TensorSpec, Token, UnknownDataType,
 };
 
 use crate::control as pb;
@@ -151,6 +151,8 @@ pub struct ModelSpec {
     pub profiles: BTreeMap<String, KindProfile>,
     /// Name of its policy; empty for the default.
     pub policy: String,
+    /// What a request of it is worth against those of other models.
+    pub value: RequestValue,
 }
 
 /// A model on one kind of GPU.
@@ -184,6 +186,18 @@ pub enum ViewError {
         kind: String,
         /// What is wrong.
         source: ProfileError,
+    },
+    /// What its requests are worth is out of bounds.
+    #[error(
+        "model `{model}`: value_thousandths is {got}; expected 0, or {} to {}",
+        RequestValue::MIN.thousandths(),
+        RequestValue::MAX.thousandths()
+    )]
+    Value {
+        /// The model.
+        model: String,
+        /// In thousandths.
+        got: u32,
     },
     /// A tensor's type is not known.
     #[error("model `{model}`, tensor `{tensor}`: {source}")]
@@ -273,6 +287,12 @@ impl TryFrom<pb::ModelSpec> for ModelSpec {
         }
         let signature =
             Signature { inputs: tensors(spec.inputs, &spec.name)?, outputs: tensors(spec.outputs, &spec.name)? };
+        let value = match spec.value_thousandths {
+            0 => RequestValue::ONE,
+            got => {
+                RequestValue::from_thousandths(got).ok_or_else(|| ViewError::Value { model: spec.name.clone(), got })?
+            }
+        };
         Ok(Self {
             name: spec.name,
             subcluster: spec.subcluster,
@@ -281,6 +301,7 @@ impl TryFrom<pb::ModelSpec> for ModelSpec {
             signature,
             profiles,
             policy: spec.policy,
+            value,
         })
     }
 }
@@ -310,6 +331,7 @@ impl From<&ModelSpec> for pb::ModelSpec {
             outputs: tensors_to_pb(&spec.signature.outputs),
             profiles,
             policy: spec.policy.clone(),
+            value_thousandths: spec.value.thousandths(),
         }
     }
 }
@@ -471,6 +493,7 @@ mod tests {
             profiles: [("cpu".to_owned(), KindProfile { latency, static_memory_bytes: 1, dynamic_memory_bytes: 2 })]
                 .into(),
             policy: String::new(),
+            value: RequestValue::from_number(2.5).unwrap(),
         }
     }
 

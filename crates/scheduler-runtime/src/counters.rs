@@ -39,6 +39,8 @@ counters! {
     grants_returned,
     /// Requests given up.
     dropped_requests,
+    /// Of them, those that were a model's part of an overload.
+    shed_requests,
     /// Requests failed.
     failed_requests,
     /// Plans that a backend refused.

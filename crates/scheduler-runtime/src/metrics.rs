@@ -6,6 +6,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
 use symphony_telemetry::{DurationCounts, Kind, MetricName, Registry, Unit};
 
 use crate::runtime::{LeadStatus, Runtime};
@@ -23,6 +24,15 @@ const fn durations(name: &'static str, help: &'static str) -> MetricName {
     MetricName { name, help, kind: Kind::Histogram, unit: Unit::Seconds, labels: &["subcluster", "worker"] }
 }
 
+/// How hard a sub-cluster is pressed.
+const PRESSURE: MetricName = MetricName {
+    name: "symphony_dispatch_pressure_ratio",
+    help: "Share of its requests that a model of value 1 gives up; models of value v give up 1/v of that. 0 without overload",
+    kind: Kind::Gauge,
+    unit: Unit::Ratio,
+    labels: &["subcluster"],
+};
+
 /// How late timers rang.
 const TIMER_LATE: MetricName = durations(
     "symphony_dispatch_timer_late_seconds",
@@ -36,7 +46,7 @@ const TURN: MetricName = durations(
 );
 
 /// The counters, in the order of [`Counters`](crate::counters::Counters).
-const COUNTERS: [MetricName; 21] = [
+const COUNTERS: [MetricName; 22] = [
     counter("symphony_dispatch_requests_total", "Requests received, new and announced again"),
     counter("symphony_dispatch_redriven_requests_total", "Requests announced again after a take-over"),
     counter("symphony_dispatch_redriven_known_requests_total", "Of them, not queued because a backend had them"),
@@ -46,6 +56,7 @@ const COUNTERS: [MetricName; 21] = [
     counter("symphony_dispatch_grants_total", "GPUs given to models"),
     counter("symphony_dispatch_grants_returned_total", "Grants that no batch could use"),
     counter("symphony_dispatch_dropped_requests_total", "Requests given up"),
+    counter("symphony_dispatch_shed_requests_total", "Of them, those that were a model's part of an overload"),
     counter("symphony_dispatch_failed_requests_total", "Requests failed"),
     counter("symphony_dispatch_plans_refused_total", "Plans that a backend refused"),
     counter("symphony_dispatch_requeued_requests_total", "Requests queued again because their plan was lost"),
@@ -61,14 +72,15 @@ const COUNTERS: [MetricName; 21] = [
 ];
 
 /// Every metric of the dispatch runtime. They begin anew with each lead.
-pub const METRIC_NAMES: [MetricName; COUNTERS.len() + 2] = {
-    let mut names = [TIMER_LATE; COUNTERS.len() + 2];
+pub const METRIC_NAMES: [MetricName; COUNTERS.len() + 3] = {
+    let mut names = [TIMER_LATE; COUNTERS.len() + 3];
     let mut index = 0;
     while index < COUNTERS.len() {
         names[index] = COUNTERS[index];
         index += 1;
     }
     names[COUNTERS.len() + 1] = TURN;
+    names[COUNTERS.len() + 2] = PRESSURE;
     names
 };
 
@@ -91,6 +103,11 @@ impl Collector for LeadCollector {
                 let labels = [("subcluster", lead.subcluster.to_string())];
                 ConstCounter::new(value).encode(descriptor.encode_family(&labels)?)?;
             }
+        }
+        let mut descriptor = encoder.encode_descriptor(PRESSURE.bare(), PRESSURE.help, None, MetricType::Gauge)?;
+        for lead in &status {
+            let labels = [("subcluster", lead.subcluster.to_string())];
+            ConstGauge::new(lead.pressure.share()).encode(descriptor.encode_family(&labels)?)?;
         }
         encode_durations(&mut encoder, &TIMER_LATE, &status, |worker| worker.timers_late)?;
         encode_durations(&mut encoder, &TURN, &status, |worker| worker.turns)

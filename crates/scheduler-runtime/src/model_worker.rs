@@ -8,12 +8,13 @@ use symphony_explain::{BatchEnd, BatchRecord, DropRecord};
 use symphony_protocol::dispatch::{EndReason, RequestHeader, ToFrontend};
 use symphony_protocol::execute::{Execute, PlannedRequest, ToBackend};
 use symphony_scheduler::{
-    GrantWhy, MinTree, ModelAction, ModelActions, ModelInput, ModelQueue, ModelQueueConfig, Plan, PlanCheck, Request,
+    Account, GrantWhy, MinTree, ModelAction, ModelActions, ModelInput, ModelQueue, ModelQueueConfig, PRESSURE_TICK,
+    Plan, PlanCheck, Pressure, Request, Shed,
 };
 use symphony_transport::LinkSender;
 use symphony_types::{
-    BootId, FailReason, FrontendId, GpuClass, GpuClasses, GpuId, Invariant, LatencyProfile, ModelId, Nanos, RequestId,
-    Time,
+    BootId, DropReason, FailReason, FrontendId, GpuClass, GpuClasses, GpuId, Invariant, LatencyProfile, ModelId, Nanos,
+    RequestId, Time,
 };
 
 use crate::clock::Clock;
@@ -40,6 +41,8 @@ struct ModelSlot {
     offers: Vec<Option<Offer>>,
     /// The turn in which the timer was armed.
     armed_in: u64,
+    /// Whether it gives up requests for other models.
+    sheds: bool,
 }
 
 struct FrontendPeer {
@@ -111,6 +114,10 @@ pub(crate) struct ModelWorker {
     /// What the rank worker is told once the plans of the turn are on their links: it may give a GPU to a model of another
     /// worker at once, whose plan must not overtake the one before it.
     answers: Vec<RankMessage>,
+    /// Models that shed; without any, the rank worker is told no account.
+    shedding: usize,
+    /// When it is told the next one.
+    account_at: Time,
     /// Whether the rank worker has messages or offers that it has not been woken for.
     told_rank: bool,
     recovery: Option<Recovery>,
@@ -153,6 +160,8 @@ impl ModelWorker {
             sent: SentPlans::default(),
             log,
             answers: Vec::new(),
+            shedding: 0,
+            account_at: Time::ZERO,
             told_rank: false,
             recovery: Some(Recovery { until: clock.now() + REDRIVE_WAIT, held: Vec::new() }),
             known: HashMap::new(),
@@ -221,6 +230,7 @@ impl ModelWorker {
                     None => self.tell_rank(RankMessage::Release { ordinal, plan, free_at, used: false }),
                 }
             }
+            ModelMessage::Pressure(pressure) => self.press(now, pressure),
             ModelMessage::Done { plan, start_late, latency } => {
                 let Some(sent) = self.sent.take(plan) else { return };
                 self.note_end(&sent, BatchEnd::Done { start_late, latency });
@@ -253,8 +263,10 @@ impl ModelWorker {
             }
         };
         self.tape.model(index, id, ordinal, &config);
-        self.slots[index] =
-            Some(ModelSlot { id, ordinal, queue: ModelQueue::new(config), offers: Vec::new(), armed_in: 0 });
+        let sheds = config.policy.shed != Shed::None;
+        self.shedding += usize::from(sheds);
+        let queue = ModelQueue::new(config);
+        self.slots[index] = Some(ModelSlot { id, ordinal, queue, offers: Vec::new(), armed_in: 0, sheds });
         self.by_id.insert(id, index);
         self.by_ordinal.insert(ordinal, index);
         if self.classes != GpuClasses::NONE {
@@ -284,6 +296,7 @@ impl ModelWorker {
         let Some(index) = self.by_id.remove(&id) else { return };
         let Some(slot) = self.slots[index].take() else { return };
         self.tape.gone(index);
+        self.shedding -= usize::from(slot.sheds);
         self.by_ordinal.remove(&slot.ordinal);
         self.wakes.set(index, MinTree::EMPTY);
         // An offer that the rank worker has not read yet must not outlive the model.
@@ -514,6 +527,25 @@ impl ModelWorker {
         }
     }
 
+    fn press(&mut self, now: Time, pressure: Pressure) {
+        for slot in 0..self.slots.len() {
+            if self.slots[slot].as_ref().is_some_and(|model| model.sheds) {
+                self.step(now, slot, ModelInput::Pressure(pressure));
+            }
+        }
+    }
+
+    /// Tells what the models saw and gave up, once in a while.
+    fn tell_account(&mut self, now: Time) {
+        if self.shedding == 0 || now < self.account_at {
+            return;
+        }
+        self.account_at = now + PRESSURE_TICK;
+        let models = self.slots.iter_mut().flatten().filter(|model| model.sheds);
+        let account = models.map(|model| model.queue.take_account()).fold(Account::default(), Account::and);
+        self.tell_rank(RankMessage::Account(account));
+    }
+
     fn tell_rank(&mut self, message: RankMessage) {
         self.answers.push(message);
     }
@@ -598,7 +630,10 @@ impl ModelWorker {
 
     fn end(&mut self, id: RequestId, reason: EndReason) {
         match reason {
-            EndReason::Dropped(_) => count(&self.metrics.counters.dropped_requests, 1),
+            EndReason::Dropped(reason) => {
+                count(&self.metrics.counters.dropped_requests, 1);
+                count(&self.metrics.counters.shed_requests, u64::from(reason == DropReason::Shed));
+            }
             EndReason::Failed(_) => count(&self.metrics.counters.failed_requests, 1),
         }
         if let Some(peer) = self.frontends.get_mut(&id.frontend).filter(|peer| peer.link.boot == id.boot) {
@@ -667,6 +702,9 @@ impl Worker for ModelWorker {
         if self.recovery.as_ref().is_some_and(|recovery| recovery.until <= now) {
             self.recover(now);
             handled += 1;
+        }
+        if handled > 0 {
+            self.tell_account(now);
         }
         // A turn without plans has nothing to wait for: on a shared thread its offers are ranked in the same turn.
         if self.outgoing.is_empty() {

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use symphony_scheduler::{GpuChoice, GpuRanker, PLANS_AHEAD_MAX, RankAction, RankInput, ReadyOrder};
+use symphony_scheduler::{
+    Account, GpuChoice, GpuRanker, PLANS_AHEAD_MAX, PressureControl, PressureInput, RankAction, RankInput, ReadyOrder,
+};
 use symphony_types::{GPU_CLASSES_MAX, GpuClass, GpuId, Invariant, Time};
 
 use crate::counters::count;
@@ -41,6 +43,7 @@ impl GpuPlans {
 #[derive(Debug)]
 pub(crate) struct RankWorker {
     ranker: GpuRanker,
+    pressure: PressureControl,
     inbox: Arc<Inbox<RankMessage>>,
     offers: Arc<OfferBoard>,
     /// Offers taken from the board in this turn.
@@ -48,8 +51,8 @@ pub(crate) struct RankWorker {
     /// Where the board was left, by class.
     last_word: [u32; GPU_CLASSES_MAX],
     models: Arc<[Arc<Inbox<ModelMessage>>]>,
-    /// Which of them have grants that they have not been woken for.
-    granted: Vec<bool>,
+    /// Which of them have grants or a pressure that they have not been woken for.
+    told: Vec<bool>,
     gpus: Vec<GpuPlans>,
     actions: Vec<RankAction>,
     wake_at: Time,
@@ -75,7 +78,8 @@ impl RankWorker {
             offers,
             offered: Vec::new(),
             last_word: [0; GPU_CLASSES_MAX],
-            granted: vec![false; models.len()],
+            pressure: PressureControl::default(),
+            told: vec![false; models.len()],
             models,
             gpus: Vec::new(),
             actions: Vec::new(),
@@ -90,6 +94,7 @@ impl RankWorker {
     /// The same, recorded.
     pub(crate) fn with_tape(mut self, mut tape: TapeRecorder) -> Self {
         tape.ranker(0, 0, GpuChoice::LowestId, ReadyOrder::default());
+        tape.pressure();
         self.tape = tape;
         self
     }
@@ -117,7 +122,7 @@ impl RankWorker {
                     let grant = ModelMessage::Grant { ordinal: model, class, free_at, plan, why };
                     let worker = model as usize % self.models.len();
                     self.models[worker].push_silently(grant);
-                    self.granted[worker] = true;
+                    self.told[worker] = true;
                     count(&self.metrics.counters.grants, 1);
                 }
                 RankAction::WakeAt(time) => {
@@ -163,6 +168,7 @@ impl RankWorker {
             }
             RankMessage::Done { plan, free_at } => self.ended(now, plan, Some(free_at)),
             RankMessage::Refused { plan } => self.ended(now, plan, None),
+            RankMessage::Account(account) => self.account(now, account),
             RankMessage::Forget { ordinal } => self.step(now, RankInput::Forget(ordinal)),
         }
     }
@@ -171,6 +177,19 @@ impl RankWorker {
 impl RankWorker {
     fn under_seal(&mut self, gpu: u32, seal: Seal) -> Option<&mut GpuPlans> {
         self.gpus.get_mut(gpu as usize).filter(|plans| plans.seal == Some(seal))
+    }
+
+    /// Every model worker hears the pressure, whenever it is found anew.
+    fn account(&mut self, now: Time, account: Account) {
+        let input = PressureInput { account, gpus_idle: self.ranker.gpus_idle(now) };
+        let said = self.pressure.step(now, input);
+        self.tape.pressure_step(now, &input, said);
+        let Some(pressure) = said else { return };
+        self.metrics.pressed(now, pressure);
+        for (inbox, told) in self.models.iter().zip(&mut self.told) {
+            inbox.push_silently(ModelMessage::Pressure(pressure));
+            *told = true;
+        }
     }
 
     /// A plan has ended: there is room for another, and perhaps the backend says when.
@@ -224,8 +243,8 @@ impl Worker for RankWorker {
     }
 
     fn hand_over(&mut self, _now: Time) {
-        for (inbox, granted) in self.models.iter().zip(&mut self.granted) {
-            if std::mem::take(granted) {
+        for (inbox, told) in self.models.iter().zip(&mut self.told) {
+            if std::mem::take(told) {
                 inbox.ring();
             }
         }
@@ -240,7 +259,7 @@ impl Worker for RankWorker {
 mod tests {
     use std::sync::atomic::Ordering;
 
-    use symphony_scheduler::Candidate;
+    use symphony_scheduler::{Candidate, PRESSURE_TICK, Pressure};
     use symphony_types::Nanos;
 
     use super::*;
@@ -273,7 +292,8 @@ mod tests {
             let start = self.clock.now();
             let latest = start + Nanos::from_millis(60_000);
             let (frontrun, must_end_by, lead) = (start, latest, Nanos::ZERO);
-            let candidate = Candidate { batch: 1, start, latest, frontrun, must_end_by, lead, growth: None };
+            let candidate =
+                Candidate { batch: 1, start, latest, frontrun, must_end_by, lead, growth: None, ahead: Nanos::ZERO };
             self.offers.publish(0, GpuClass::FIRST, (answered, Some(candidate)));
             self.rank.push(message);
             let turn = TurnStart { number: 1, now: self.clock.now(), last_ended: start };
@@ -323,6 +343,28 @@ mod tests {
         assert!(matches!(scene.model.pop(), Some(ModelMessage::Grant { .. })), "the fault changes nothing");
         assert_eq!(violations(&scene), 1);
         assert!(symphony_telemetry::violations(Invariant::S1) > 0);
+    }
+
+    #[test]
+    fn accounts_make_the_pressure_and_every_model_worker_hears_it() {
+        let mut scene = Scene::new();
+        let ms = Nanos::from_millis;
+        let (asked, dropped) = (ms(100), ms(25));
+        let account = Account { asked, asked_by_value: asked, dropped, ..Account::default() };
+        let start = scene.clock.now();
+        let mut last = None;
+        for tick in 1..50 {
+            scene.rank.push(RankMessage::Account(account));
+            let now = start + PRESSURE_TICK.saturating_mul(tick);
+            scene.worker.turn(TurnStart { number: tick, now, last_ended: start });
+            if let Some(ModelMessage::Pressure(pressure)) = scene.model.pop() {
+                assert!(scene.worker.told[0], "it is not woken for it");
+                last = Some((now, pressure));
+            }
+        }
+        let (now, pressure) = last.expect("a quarter is lost and nobody hears of it");
+        assert_eq!(pressure, Pressure::from_share(0.25));
+        assert_eq!(scene.worker.metrics.pressure(now), pressure);
     }
 
     #[test]

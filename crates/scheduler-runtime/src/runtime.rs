@@ -6,6 +6,7 @@ use std::sync::{Arc, PoisonError};
 use symphony_explain::{Explanation, Question};
 use symphony_net::{Incoming, Role};
 use symphony_protocol::view::View;
+use symphony_scheduler::Pressure;
 use symphony_types::{BackendId, BootId, SubclusterId, Token};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
@@ -35,6 +36,8 @@ pub struct LeadStatus {
     pub counters: Vec<(&'static str, u64)>,
     /// How late timers rang and how long turns took, by kind of worker.
     pub durations: Vec<WorkerDurations>,
+    /// How hard it is pressed.
+    pub pressure: Pressure,
 }
 
 impl Runtime {
@@ -65,6 +68,7 @@ impl Runtime {
             token: lead.token,
             counters: lead.workers.counters(),
             durations: lead.workers.durations(),
+            pressure: lead.workers.pressure(),
         };
         led.iter().filter(|(_, lead)| !lead.ended.is_cancelled()).map(status).collect()
     }

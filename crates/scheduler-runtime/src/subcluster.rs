@@ -332,6 +332,7 @@ impl Lead {
             tracing::warn!(model = %model.spec.name, policy = %model.spec.policy, "unknown policy; symphony instead");
             Policy::SYMPHONY
         });
+        let policy = policy.worth(model.spec.value);
         let config = ModelQueueConfig {
             profiles,
             slo: model.spec.slo,

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam::channel::TrySendError;
-use symphony_scheduler::{GpuChoice, ModelActions, ModelInput, ModelQueueConfig, RankAction, RankInput, ReadyOrder};
+use symphony_scheduler::{
+    GpuChoice, ModelActions, ModelInput, ModelQueueConfig, Pressure, PressureInput, RankAction, RankInput, ReadyOrder,
+};
 use symphony_tape::{Chunk, TapeEnd};
 use symphony_types::{GpuClass, LatencyProfile, ModelId, Nanos, Time};
 
@@ -18,6 +20,9 @@ const HANDED_OVER_WITHIN: Nanos = Nanos::from_millis(100);
 const LAST_CHUNK_WITHIN: Duration = Duration::from_secs(1);
 /// Room in a chunk for the record that fills it; more is allocated if it is larger.
 const LAST_RECORD_BYTES: usize = 16 << 10;
+/// The objects of a rank worker's tape.
+const RANKER: u32 = 0;
+const PRESSURE: u32 = 1;
 /// Chunks made ahead, so that few are made while others decide.
 const CHUNKS_AHEAD: usize = 4;
 
@@ -64,17 +69,27 @@ impl TapeRecorder {
         }
     }
 
-    /// The ranker begins; it is the only object of its tape.
+    /// The ranker begins; on its tape there is the pressure control besides.
     pub(crate) fn ranker(&mut self, models: u32, gpus: u32, choice: GpuChoice, order: ReadyOrder) {
-        self.append(None, |chunk| chunk.ranker(0, models, gpus, choice, order));
+        self.append(None, |chunk| chunk.ranker(RANKER, models, gpus, choice, order));
     }
 
     /// The ranker has decided.
     #[inline]
     pub(crate) fn rank_step(&mut self, now: Time, input: &RankInput, actions: &[RankAction]) {
         if self.0.is_some() {
-            self.append(Some(now), |chunk| chunk.rank_step(0, now, input, actions));
+            self.append(Some(now), |chunk| chunk.rank_step(RANKER, now, input, actions));
         }
+    }
+
+    /// The pressure control begins.
+    pub(crate) fn pressure(&mut self) {
+        self.append(None, |chunk| chunk.pressure(PRESSURE));
+    }
+
+    /// The pressure control has decided.
+    pub(crate) fn pressure_step(&mut self, now: Time, input: &PressureInput, said: Option<Pressure>) {
+        self.append(Some(now), |chunk| chunk.pressure_step(PRESSURE, now, input, said));
     }
 
     /// Appends a record; the tape ends if it does not fit, or cannot be handed over.

@@ -1,5 +1,8 @@
 //! What one worker measures: written by its thread alone, read by whoever asks.
 
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use symphony_scheduler::{PRESSURE_VALID, Pressure};
 use symphony_telemetry::{DurationCounts, DurationHistogram};
 use symphony_types::Time;
 
@@ -37,6 +40,9 @@ pub(crate) struct WorkerMetrics {
     pub(crate) timers_late: DurationHistogram,
     /// How long turns took in which there was something to do, handing over included.
     pub(crate) turns: DurationHistogram,
+    pressure: AtomicU32,
+    /// Until when it is valid, in nanoseconds.
+    pressure_until: AtomicU64,
 }
 
 impl WorkerMetrics {
@@ -46,7 +52,21 @@ impl WorkerMetrics {
             counters: Counters::default(),
             timers_late: DurationHistogram::default(),
             turns: DurationHistogram::default(),
+            pressure: AtomicU32::default(),
+            pressure_until: AtomicU64::default(),
         }
+    }
+
+    /// The pressure was found anew.
+    pub(crate) fn pressed(&self, now: Time, pressure: Pressure) {
+        self.pressure.store(pressure.millionths(), Ordering::Relaxed);
+        self.pressure_until.store((now + PRESSURE_VALID).as_nanos(), Ordering::Relaxed);
+    }
+
+    /// The pressure at this time: none if it has not been found anew for long.
+    pub(crate) fn pressure(&self, now: Time) -> Pressure {
+        let is_valid = now.as_nanos() <= self.pressure_until.load(Ordering::Relaxed);
+        if is_valid { Pressure::from_millionths(self.pressure.load(Ordering::Relaxed)) } else { Pressure::NONE }
     }
 
     /// A timer for `wake_at`, armed in the turn `armed_in`, rings. If its time had passed before that turn was over,
@@ -90,6 +110,15 @@ mod tests {
     use symphony_types::Nanos;
 
     use super::*;
+
+    #[test]
+    fn a_pressure_is_shown_while_it_is_valid() {
+        let (metrics, at) = (WorkerMetrics::new(WorkerKind::Rank), Time::from_nanos(5_000));
+        assert_eq!(metrics.pressure(at), Pressure::NONE);
+        metrics.pressed(at, Pressure::from_share(0.25));
+        assert_eq!(metrics.pressure(at + PRESSURE_VALID), Pressure::from_share(0.25));
+        assert_eq!(metrics.pressure(at + PRESSURE_VALID + Nanos::new(1)), Pressure::NONE);
+    }
 
     #[test]
     fn only_a_timer_that_could_have_rung_in_time_is_late() {

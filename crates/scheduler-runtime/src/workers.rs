@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
 use symphony_explain::{FlightRecorder, RecorderLimits};
+use symphony_scheduler::Pressure;
 use symphony_tape::TapeOrigin;
 use symphony_types::ModelId;
 
@@ -173,6 +174,12 @@ impl Workers {
     pub(crate) fn taken_in(&self) -> impl Iterator<Item = u64> {
         let models = self.metrics.iter().filter(|metrics| metrics.kind == WorkerKind::Model);
         models.map(|metrics| metrics.counters.requests.load(Ordering::Relaxed))
+    }
+
+    /// How hard the sub-cluster is pressed.
+    pub(crate) fn pressure(&self) -> Pressure {
+        let now = self.clock.now();
+        self.metrics.iter().map(|metrics| metrics.pressure(now)).max().unwrap_or_default()
     }
 
     /// The durations that the workers measured, by kind.

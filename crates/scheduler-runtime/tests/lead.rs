@@ -15,8 +15,8 @@ use symphony_scheduler::Delays;
 use symphony_scheduler_runtime::{LeadConfig, Runtime, ThreadPolicy};
 use symphony_transport::{LinkReceiver, LinkSender, connect_link, link_over};
 use symphony_types::{
-    BackendId, BootId, FailReason, FrontendId, GpuId, LatencyProfile, ModelId, Nanos, NodeId, RequestId, Signature,
-    SubclusterId, Token,
+    BackendId, BootId, FailReason, FrontendId, GpuId, LatencyProfile, ModelId, Nanos, NodeId, RequestId, RequestValue,
+    Signature, SubclusterId, Token,
 };
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
@@ -70,6 +70,7 @@ fn model(name: &str, policy: &str) -> ModelView {
         signature: Signature::default(),
         profiles: BTreeMap::from([("kind".to_owned(), profile(1.0)), ("slow".to_owned(), profile(3.0))]),
         policy: policy.into(),
+        value: RequestValue::ONE,
     };
     let replicas = BTreeMap::from([(BACKEND, ReplicaView { boot: BACKEND_BOOT, state: Ok(()) })]);
     ModelView { spec, subcluster: SUBCLUSTER, replicas }

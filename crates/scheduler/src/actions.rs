@@ -2,6 +2,7 @@
 
 use symphony_types::{BootId, DropReason, FrontendId, GpuClass, GpuClasses, GpuId, Nanos, RequestId, Time};
 
+use crate::pressure::Pressure;
 use crate::why::{DropCause, GrantWhy, PlanWhy};
 
 /// A request as the scheduler sees it: who, how much, until when. Its input stays with its frontend.
@@ -32,6 +33,8 @@ pub struct Candidate {
     pub lead: Nanos,
     /// What waiting would bring; said by queues with the trigger [`Trigger::Adaptive`](crate::Trigger::Adaptive) only.
     pub growth: Option<Growth>,
+    /// How far ahead of its place in line it is put: its model has lost more than its part for long (docs/adr/0011).
+    pub ahead: Nanos,
 }
 
 /// What a candidate would become if it waited.
@@ -110,6 +113,8 @@ pub enum ModelInput {
         /// How long it was planned to take.
         predicted: Nanos,
     },
+    /// How hard the sub-cluster is pressed: what models have to give up (docs/adr/0011).
+    Pressure(Pressure),
     /// The time of the last [`ModelAction::WakeAt`] has come. Early or repeated wake-ups are harmless.
     Wake,
 }

@@ -4,6 +4,7 @@
 //! and forms its batches, [`GpuRanker`] holds the free times of the GPUs of one sub-cluster and says which model gets
 //! which GPU when. A host (the runtime or the simulator) carries their actions to where they belong.
 
+mod account;
 mod actions;
 mod aimd;
 mod anticipation;
@@ -21,13 +22,17 @@ mod outlook;
 mod patience;
 mod plan_check;
 mod policy;
+mod pressure;
+mod pressure_control;
 mod queued;
 mod ranker;
 mod rate_meter;
 pub mod rivals;
+mod shedding;
 mod target_batch;
 mod why;
 
+pub use account::Account;
 pub use actions::{
     Candidate, Demand, Growth, ModelAction, ModelActions, ModelInput, Orders, Plan, RankAction, RankActions, RankInput,
     Request,
@@ -39,7 +44,9 @@ pub use lateness_meter::LatenessMeter;
 pub use min_tree::MinTree;
 pub use model_queue::{ModelQueue, ModelQueueConfig, QUEUE_REQUESTS_MAX};
 pub use plan_check::{PlanCheck, Violation};
-pub use policy::{BatchLimit, DropRule, GpuChoice, Policy, ReadyOrder, TargetShare, Trigger};
+pub use policy::{BatchLimit, DropRule, GpuChoice, Policy, ReadyOrder, Shed, TargetShare, Trigger};
+pub use pressure::Pressure;
+pub use pressure_control::{PRESSURE_TICK, PRESSURE_VALID, PressureControl, PressureInput};
 pub use ranker::{GPUS_MAX, GpuRanker, MODELS_MAX, PLANS_AHEAD_MAX};
 pub use rate_meter::RateMeter;
-pub use why::{DropCause, GrantWhy, IDLE_COUNTED_MAX, Matched, PlanWhy, Rival};
+pub use why::{DropCause, GrantWhy, IDLE_COUNTED_MAX, Matched, PlanWhy, Rival, ShedCause};

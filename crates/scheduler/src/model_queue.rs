@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use symphony_types::{DropReason, GpuClass, GpuClasses, GpuId, LatencyProfile, Nanos, RequestId, Time};
 
+use crate::account::Account;
 use crate::actions::{Candidate, ModelAction, ModelActions, ModelInput, Plan, Request};
 use crate::anticipation::Anticipation;
 use crate::class_profiles::ClassProfiles;
@@ -13,9 +14,10 @@ use crate::lateness_meter::LatenessMeter;
 use crate::patience::Patience;
 use crate::queued::Queued;
 use crate::rate_meter::RateMeter;
+use crate::shedding::Shedding;
 use crate::target_batch::target_batch;
 use crate::why::{DropCause, GrantWhy, PlanWhy};
-use crate::{BatchLimit, Delays, DropRule, Policy, Trigger};
+use crate::{BatchLimit, Delays, DropRule, Policy, Shed, Trigger};
 
 /// The most requests one queue may be configured to hold: a second of the highest rate one model thread serves.
 pub const QUEUE_REQUESTS_MAX: usize = 1 << 20;
@@ -70,6 +72,8 @@ pub struct ModelQueue {
     late: Nanos,
     /// Kept by the adaptive trigger only.
     anticipation: Option<Box<Anticipation>>,
+    /// Kept by those that shed only.
+    shedding: Option<Shedding>,
     /// Withdrawn requests that leave with the next input.
     leaving: Vec<RequestId>,
     answered: u64,
@@ -88,8 +92,13 @@ impl ModelQueue {
         let adaptive = config.policy.trigger == Trigger::Adaptive;
         let windows = ClassWindows::new(&config.profiles);
         let windows = windows.expect("a queue needs a profile for at least one class of GPUs");
+        let shedding = match config.policy.shed {
+            Shed::None => None,
+            Shed::Proportional(value) => Some(Shedding::new(value, item_time(&windows))),
+        };
         Self {
             anticipation: adaptive.then(Box::default),
+            shedding,
             config,
             queue: VecDeque::new(),
             batch_max: windows.batch_max(),
@@ -139,6 +148,11 @@ impl ModelQueue {
         self.batch_max = self.windows.batch_max();
     }
 
+    /// What it saw and gave up since this was asked last; nothing from queues that do not shed.
+    pub fn take_account(&mut self) -> Account {
+        self.shedding.as_mut().map(Shedding::take_account).unwrap_or_default()
+    }
+
     /// Ends the queue: everything that still waits, for the host to answer.
     pub fn into_requests(self) -> impl Iterator<Item = Request> {
         self.queue.into_iter().map(|queued| queued.request)
@@ -176,6 +190,10 @@ impl ModelQueue {
                 self.patience.note(request.deadline.since(now));
                 // What no batch can hold says nothing about the batches to come.
                 let counted = request.items.min(self.batch_max);
+                // Before it is counted: batches are made of what is let in.
+                if self.shed(now, request, counted, out) {
+                    return;
+                }
                 if self.rate.count(now, counted) {
                     self.aim();
                 }
@@ -207,6 +225,12 @@ impl ModelQueue {
                 if !self.learn(start_late, latency, predicted) {
                     return;
                 }
+            }
+            ModelInput::Pressure(pressure) => {
+                if let Some(shedding) = &mut self.shedding {
+                    shedding.press(now, pressure);
+                }
+                return;
             }
             ModelInput::Wake => self.wake_at = Time::NEVER,
         }
@@ -382,7 +406,10 @@ impl ModelQueue {
             _ => self.trigger(window, now, head_arrived, batch, must_end_by),
         };
         let start = (now + lead).max(gpu_free).max(trigger.min(latest));
-        let candidate = Candidate { batch, start, latest, frontrun, must_end_by, lead, growth: None };
+        // By its whole SLO it is first, but for others like it.
+        let is_behind = self.shedding.as_ref().is_some_and(Shedding::is_behind);
+        let ahead = if is_behind { self.config.slo } else { Nanos::ZERO };
+        let candidate = Candidate { batch, start, latest, frontrun, must_end_by, lead, growth: None, ahead };
         Some(Formed { requests, candidate, head_arrived })
     }
 
@@ -422,9 +449,10 @@ impl ModelQueue {
     /// Gives up the head: on no class it can ride in a batch worth protecting, or be met alone if it is larger.
     #[cold]
     fn drop_head(&mut self, now: Time, granted: Option<(usize, Time)>, out: &mut ModelActions) {
-        let Some(head) = self.queue.front() else { return };
-        let reason = self.reason(now, head);
-        let cause = self.cause(now, granted, head);
+        let Some(&head) = self.queue.front() else { return };
+        let reason = self.reason(now, &head);
+        let cause = self.cause(now, granted, &head);
+        self.note_loss(head);
         let request = self.remove_at(0);
         out.list.push(ModelAction::Drop { request, reason, cause });
     }
@@ -440,6 +468,7 @@ impl ModelQueue {
             }
             let (request, reason) = (queued.request, self.reason(now, queued));
             let cause = self.cause(now, None, queued);
+            self.note_loss(*queued);
             self.remove_at(index);
             out.list.push(ModelAction::Drop { request, reason, cause });
         }
@@ -449,6 +478,26 @@ impl ModelQueue {
     fn alone_end(&self, now: Time, items: u32) -> Time {
         let ends = self.windows.iter().map(|window| window.finish(&self.config.delays, now, Time::ZERO, items));
         ends.min().unwrap_or(Time::NEVER)
+    }
+
+    /// Gives the request up as it arrives, if this model's part of what has to be given up calls for it.
+    fn shed(&mut self, now: Time, request: Request, counted: u32, out: &mut ModelActions) -> bool {
+        let Some(shed) = self.shedding.as_mut().and_then(|shedding| shedding.arrived(now, counted)) else {
+            return false;
+        };
+        let circumstances = self.circumstances(now, &Queued::new(request, now, &self.config.delays));
+        let cause = DropCause { shed: Some(shed), ..circumstances };
+        out.list.push(ModelAction::Drop { request, reason: DropReason::Shed, cause });
+        true
+    }
+
+    /// A request is dropped: a loss, unless nobody could have met it when it arrived.
+    fn note_loss(&mut self, queued: Queued) {
+        let items = queued.request.items;
+        let could_be_met = queued.must_end_by >= self.alone_end(queued.arrived, items);
+        if let Some(shedding) = self.shedding.as_mut().filter(|_| could_be_met) {
+            shedding.dropped(items.min(self.batch_max));
+        }
     }
 
     fn reason(&self, now: Time, queued: &Queued) -> DropReason {
@@ -485,6 +534,7 @@ impl ModelQueue {
             batch_end: Time::NEVER,
             alone_end: self.alone_end(now, queued.request.items),
             waiting: self.queue.len() as u32,
+            shed: None,
         }
     }
 
@@ -525,7 +575,9 @@ impl ModelQueue {
         if fits {
             self.insert(now, request);
         } else {
-            let cause = self.circumstances(now, &Queued::new(request, now, &self.config.delays));
+            let queued = Queued::new(request, now, &self.config.delays);
+            let cause = self.circumstances(now, &queued);
+            self.note_loss(queued);
             out.list.push(ModelAction::Drop { request, reason: DropReason::QueueFull, cause });
         }
         fits
@@ -634,6 +686,9 @@ impl ModelQueue {
                 window.target = share.of(window.target);
             }
         }
+        if let Some(shedding) = &mut self.shedding {
+            shedding.aim(item_time(&self.windows));
+        }
     }
 }
 
@@ -644,4 +699,11 @@ fn free_at(granted: Option<(usize, Time)>, at: usize) -> Time {
         Some((window, free_at)) if window == at => free_at,
         _ => Time::ZERO,
     }
+}
+
+/// What an item takes of a GPU, in batches of the target size, on the class that is fastest at it.
+fn item_time(windows: &ClassWindows) -> Nanos {
+    let times =
+        windows.iter().map(|window| window.profile.latency(window.target).get() / u64::from(window.target.max(1)));
+    Nanos::new(times.min().unwrap_or(0))
 }

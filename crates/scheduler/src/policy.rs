@@ -1,6 +1,6 @@
 //! The choices a policy is made of (DESIGN section 6). All are selectable per model; all run on the same objects.
 
-use symphony_types::Nanos;
+use symphony_types::{Nanos, RequestValue};
 
 /// When a batch may start although it could still grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -84,6 +84,18 @@ pub enum BatchLimit {
     Aimd,
 }
 
+/// What a model gives up for others when its sub-cluster is overloaded (docs/adr/0011).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Shed {
+    /// Nothing: who loses how much is left to the order of those that wait. Optimises that order's good answers, at the cost
+    /// of whichever models it puts last.
+    #[default]
+    None,
+    /// The same share of its requests as every other model, divided by what they are worth: optimises fairness between models,
+    /// at the cost of those that the order would have spared.
+    Proportional(RequestValue),
+}
+
 /// Which of the batches that wait gets the next GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum ReadyOrder {
@@ -119,23 +131,32 @@ pub struct Policy {
     pub drop: DropRule,
     /// How large a batch may be.
     pub limit: BatchLimit,
+    /// What is given up for other models.
+    pub shed: Shed,
 }
 
 impl Policy {
     /// Deferred batch scheduling: the default.
-    pub const SYMPHONY: Self =
-        Self { trigger: Trigger::Frontrun, drop: DropRule::Window(TargetShare::WHOLE), limit: BatchLimit::None };
-    /// Deferred, but not where waiting cannot pay: never far from the best of the others (docs/adr/0008).
+    pub const SYMPHONY: Self = Self {
+        trigger: Trigger::Frontrun,
+        drop: DropRule::Window(TargetShare::WHOLE),
+        limit: BatchLimit::None,
+        shed: Shed::None,
+    };
+    /// Deferred, but not where waiting cannot pay: never far from the best of the others (docs/adr/0008); and under overload each
+    /// model loses its part (docs/adr/0011).
     pub const AUTO: Self = Self {
         trigger: Trigger::Adaptive,
         drop: DropRule::Window(TargetShare::THREE_QUARTERS),
         limit: BatchLimit::None,
+        shed: Shed::Proportional(RequestValue::ONE),
     };
     /// The strong work-conserving rival: same ranking, same drop rule, no waiting.
     pub const EAGER: Self = Self { trigger: Trigger::Eager, ..Self::SYMPHONY };
     /// Clipper (NSDI 2017): optimises for models that nobody has profiled, at the cost of goodput under load, where the earliest
     /// request dictates small batches.
-    pub const CLIPPER: Self = Self { trigger: Trigger::Eager, drop: DropRule::Prune, limit: BatchLimit::Aimd };
+    pub const CLIPPER: Self =
+        Self { trigger: Trigger::Eager, drop: DropRule::Prune, limit: BatchLimit::Aimd, shed: Shed::None };
     /// The share of the SLO that [`Policy::timeout`] waits unless told otherwise.
     pub const TIMEOUT_SHARE: f64 = 0.25;
 
@@ -143,13 +164,22 @@ impl Policy {
     /// one load and no other. Requests that cannot be met any more are dropped one by one.
     #[must_use]
     pub const fn timeout(wait: Nanos) -> Self {
-        Self { trigger: Trigger::Timeout(wait), drop: DropRule::Prune, limit: BatchLimit::None }
+        Self { trigger: Trigger::Timeout(wait), drop: DropRule::Prune, limit: BatchLimit::None, shed: Shed::None }
     }
 
     /// The same with a share of the SLO as the delay.
     #[must_use]
     pub fn timeout_share(slo: Nanos, share: f64) -> Self {
         Self::timeout(Nanos::from_secs_f64(slo.as_secs_f64() * share))
+    }
+
+    /// The same for a model whose requests are worth this much; it makes a difference to those that shed.
+    #[must_use]
+    pub const fn worth(mut self, value: RequestValue) -> Self {
+        if let Shed::Proportional(_) = self.shed {
+            self.shed = Shed::Proportional(value);
+        }
+        self
     }
 
     /// The policy that an operator names when a model is loaded: `symphony` (or nothing), `auto`, `eager`,

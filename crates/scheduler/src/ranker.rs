@@ -145,6 +145,13 @@ impl GpuRanker {
         self.classes.iter().any(|ranks| !ranks.ready.is_empty())
     }
 
+    /// GPUs that are free now and out with no model.
+    #[must_use]
+    pub fn gpus_idle(&self, now: Time) -> u32 {
+        let idle = |ranks: &ClassRanks| ranks.free.count_at_most(now.as_nanos(), GPUS_MAX) as u32;
+        self.classes.iter().map(idle).sum()
+    }
+
     /// When the GPU is free; [`Time::NEVER`] while it is granted or must not be used.
     #[must_use]
     pub fn free_at(&self, gpu: GpuId) -> Time {
@@ -259,12 +266,13 @@ impl GpuRanker {
     }
 
     fn place_in_line(&self, candidate: &Candidate) -> Time {
-        match self.order {
+        let place = match self.order {
             ReadyOrder::Latest => candidate.latest,
             ReadyOrder::Frontrun => candidate.frontrun,
             ReadyOrder::Start => candidate.start,
             ReadyOrder::Deadline => candidate.must_end_by,
-        }
+        };
+        place - candidate.ahead
     }
 
     /// Matches models and GPUs as far as `now` allows, and asks to be woken when there is more to do.

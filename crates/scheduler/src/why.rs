@@ -1,9 +1,9 @@
 //! Why a decision was made: small values that travel with grants, plans and drops, for whoever explains them later. No
 //! decision reads them.
 
-use symphony_types::{GpuClass, Time};
+use symphony_types::{GpuClass, RequestValue, Time};
 
-use crate::GpuChoice;
+use crate::{GpuChoice, Pressure};
 
 /// Other idle GPUs are counted up to this many: what matters is whether there was a choice, and the count must not cost
 /// more with more GPUs.
@@ -88,4 +88,15 @@ pub struct DropCause {
     pub alone_end: Time,
     /// Requests in the queue at that moment, itself included if it was let in.
     pub waiting: u32,
+    /// What called for it, if it was shed.
+    pub shed: Option<ShedCause>,
+}
+
+/// Why a request was shed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShedCause {
+    /// How hard its sub-cluster was pressed.
+    pub pressure: Pressure,
+    /// What requests of its model are worth.
+    pub value: RequestValue,
 }

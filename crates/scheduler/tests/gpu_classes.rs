@@ -150,7 +150,16 @@ fn classes_come_and_go_and_requests_stay() {
 fn candidate(start_ms: u64, latest_ms: u64) -> Option<Candidate> {
     let (start, latest) = (ms(start_ms), ms(latest_ms));
     let (frontrun, must_end_by, lead) = (latest, latest + Nanos::from_millis(9), Nanos::ZERO);
-    Some(Candidate { batch: 1, start, latest, frontrun, must_end_by, lead, growth: None })
+    Some(Candidate {
+        batch: 1,
+        start,
+        latest,
+        frontrun,
+        must_end_by,
+        lead,
+        growth: None,
+        ahead: symphony_types::Nanos::ZERO,
+    })
 }
 
 #[derive(Clone)]

@@ -64,7 +64,7 @@ fn offer(answered: u64, batch: u32, start: Time, latest: Time, lead: Nanos) -> M
     let must_end_by = latest + Nanos::from_millis(u64::from(batch) + 5);
     let data = if lead == Nanos::ZERO { Nanos::ZERO } else { DATA_PER_ITEM };
     let frontrun = latest - Nanos::from_millis(1) - data;
-    let candidate = Candidate { batch, start, latest, frontrun, must_end_by, lead, growth: None };
+    let candidate = Candidate { batch, start, latest, frontrun, must_end_by, lead, growth: None, ahead: Nanos::ZERO };
     ModelAction::Offer { answered, class: CLASS, candidate: Some(candidate) }
 }
 
@@ -209,6 +209,7 @@ fn a_request_that_cannot_be_met_alone_is_dropped_when_that_becomes_certain() {
         batch_end: best,
         alone_end: best,
         waiting: 1,
+        shed: None,
     };
     assert_eq!(
         woken,
@@ -230,6 +231,7 @@ fn a_request_that_cannot_be_met_alone_is_dropped_when_that_becomes_certain() {
         batch_end: ms(36),
         alone_end: ms(36),
         waiting: 1,
+        shed: None,
     };
     assert_eq!(arrived[0], ModelAction::Drop { request: late, reason: DropReason::SloUnreachable, cause });
 }
@@ -289,6 +291,7 @@ fn the_window_gives_up_a_head_that_would_shrink_the_batch_of_many() {
         batch_end: ms(311),
         alone_end: ms(306),
         waiting: 7,
+        shed: None,
     };
     assert_eq!(dropped, [&ModelAction::Drop { request: head, reason: DropReason::ProtectBatch, cause }]);
     assert_eq!(host.queue.len(), 12);
@@ -324,6 +327,7 @@ fn a_full_queue_refuses_and_says_so() {
         batch_end: Time::NEVER,
         alone_end: ms(6),
         waiting: 2,
+        shed: None,
     };
     let reason = DropReason::QueueFull;
     assert_eq!(refused, [ModelAction::Drop { request: request(3, ms(25)), reason, cause }]);

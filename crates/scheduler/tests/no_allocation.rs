@@ -7,8 +7,9 @@ use std::hint::black_box;
 
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, Stats, StatsAlloc};
 use symphony_scheduler::{
-    Delays, GpuChoice, GpuRanker, GrantWhy, MinTree, ModelAction, ModelActions, ModelInput, ModelQueue,
-    ModelQueueConfig, Policy, RankAction, RankActions, RankInput, Request,
+    Account, Delays, GpuChoice, GpuRanker, GrantWhy, MinTree, ModelAction, ModelActions, ModelInput, ModelQueue,
+    ModelQueueConfig, PRESSURE_TICK, Policy, PressureControl, PressureInput, RankAction, RankActions, RankInput,
+    Request,
 };
 use symphony_types::{GpuClass, GpuId, LatencyProfile, Nanos, RequestId, Time};
 
@@ -28,6 +29,9 @@ struct Host {
     now: Time,
     queues: Vec<ModelQueue>,
     ranker: GpuRanker,
+    pressure: PressureControl,
+    account_at: Time,
+    shed: u64,
     /// Slot 0 wakes the ranker, slot 1 + m model m.
     timers: MinTree,
     actions: ModelActions,
@@ -53,6 +57,9 @@ impl Host {
             now: Time::ZERO,
             queues: (0..MODELS).map(|_| ModelQueue::new(config.clone())).collect(),
             ranker: GpuRanker::new(MODELS, GPUS, GpuChoice::LowestId),
+            pressure: PressureControl::default(),
+            account_at: Time::ZERO,
+            shed: 0,
             timers: MinTree::new(1 + MODELS as usize),
             actions: ModelActions::default(),
             rank_actions: RankActions::default(),
@@ -93,6 +100,20 @@ impl Host {
             if self.random(50) == 0 {
                 self.model(model, ModelInput::Cancel(id));
             }
+            if self.now >= self.account_at {
+                self.account();
+            }
+        }
+    }
+
+    fn account(&mut self) {
+        self.account_at = self.now + PRESSURE_TICK;
+        let account = self.queues.iter_mut().map(ModelQueue::take_account).fold(Account::default(), Account::and);
+        let gpus_idle = self.ranker.gpus_idle(self.now);
+        if let Some(pressure) = self.pressure.step(self.now, PressureInput { account, gpus_idle }) {
+            for model in 0..MODELS as usize {
+                self.model(model, ModelInput::Pressure(pressure));
+            }
         }
     }
 
@@ -127,7 +148,10 @@ impl Host {
                     self.rank_step(RankInput::Release { model: model as u32, gpu, free_at });
                 }
                 ModelAction::Execute(plan) => self.planned += u64::from(plan.requests),
-                ModelAction::Drop { .. } => self.dropped += 1,
+                ModelAction::Drop { cause, .. } => {
+                    self.dropped += 1;
+                    self.shed += u64::from(cause.shed.is_some());
+                }
                 ModelAction::WakeAt(at) => self.timers.set(1 + model, at.as_nanos()),
             }
         }
@@ -183,15 +207,16 @@ fn a_decision_allocates_nothing_after_the_warm_up() {
             // The warm-up sees worse than what is counted, as queues of a process that runs for days have.
             host.serve(WARM_UP_REQUESTS / 2, rate * 2);
             host.serve(WARM_UP_REQUESTS / 2, rate);
-            let (planned, dropped) = (host.planned, host.dropped);
+            let (planned, dropped, shed) = (host.planned, host.dropped, host.shed);
             let used = heap_use(|| host.serve(COUNTED_REQUESTS, rate));
-            let (planned, dropped) = (host.planned - planned, host.dropped - dropped);
+            let (planned, dropped, shed) = (host.planned - planned, host.dropped - dropped, host.shed - shed);
             let at = format!(
                 "{name} at {rate} r/s on {classes} classes of GPUs, {planned} planned, {dropped} dropped: {used:?}"
             );
             assert_eq!((used.allocations, used.reallocations, used.deallocations), (0, 0, 0), "{at}");
             assert!(planned > COUNTED_REQUESTS / 20, "little was scheduled: {at}");
             assert!(rate < 10_000 || dropped > COUNTED_REQUESTS / 10, "little was dropped: {at}");
+            assert_eq!(shed > 0, name == "auto" && rate > 10_000, "{shed} were shed: {at}");
         }
     }
 }

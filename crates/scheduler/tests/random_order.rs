@@ -6,9 +6,10 @@ use std::collections::{BTreeMap, VecDeque};
 use proptest::prelude::*;
 use symphony_scheduler::{
     BatchLimit, Candidate, ClassProfiles, Delays, DropRule, GpuChoice, GpuRanker, GrantWhy, ModelAction, ModelActions,
-    ModelInput, ModelQueue, ModelQueueConfig, PlanCheck, Policy, RankAction, RankInput, ReadyOrder, Request, Trigger,
+    ModelInput, ModelQueue, ModelQueueConfig, PlanCheck, Policy, Pressure, RankAction, RankInput, ReadyOrder, Request,
+    Shed, Trigger,
 };
-use symphony_types::{BootId, FrontendId, GpuClass, GpuId, LatencyProfile, Nanos, RequestId, Time};
+use symphony_types::{BootId, FrontendId, GpuClass, GpuId, LatencyProfile, Nanos, RequestId, RequestValue, Time};
 
 const MODELS: u32 = 3;
 const GPUS: u32 = 3;
@@ -37,6 +38,10 @@ enum Op {
     },
     Withdraw {
         frontend: u32,
+    },
+    Press {
+        model: u32,
+        millionths: u32,
     },
     DeliverOffer {
         model: u32,
@@ -226,6 +231,9 @@ impl Host {
                     self.queue(model, ModelInput::Withdraw { frontend, boot: BootId::new(1) });
                 }
             }
+            Op::Press { model, millionths } => {
+                self.queue(model, ModelInput::Pressure(Pressure::from_millionths(millionths)));
+            }
             Op::DeliverOffer { model, class: at } => {
                 if let Some((answered, candidate)) = self.offers[model as usize][at].take() {
                     self.rank(RankInput::Offer { model, answered, class: class(at), candidate });
@@ -337,6 +345,8 @@ fn op() -> impl Strategy<Value = Op> {
             .prop_map(|(model, items, budget, frontend)| Op::Arrive { model, items, budget, frontend }),
         1 => (0..MODELS, 0..REQUESTS_MAX).prop_map(|(model, nth)| Op::Cancel { model, nth }),
         1 => (0..2_u32).prop_map(|frontend| Op::Withdraw { frontend }),
+        1 => (0..MODELS, prop_oneof![Just(0), 1..3_000_000_u32, any::<u32>()])
+            .prop_map(|(model, millionths)| Op::Press { model, millionths }),
         4 => (0..MODELS, 0..CLASSES).prop_map(|(model, class)| Op::DeliverOffer { model, class }),
         4 => (0..MODELS).prop_map(|model| Op::DeliverGrant { model }),
         4 => Just(Op::DeliverRelease),
@@ -359,7 +369,9 @@ fn policy() -> impl Strategy<Value = Policy> {
     ];
     let drop = prop_oneof![Just(DropRule::default()), Just(DropRule::Prune)];
     let limit = prop_oneof![Just(BatchLimit::None), Just(BatchLimit::Aimd)];
-    (trigger, drop, limit).prop_map(|(trigger, drop, limit)| Policy { trigger, drop, limit })
+    let value = |number| Shed::Proportional(RequestValue::from_number(number).unwrap());
+    let shed = prop_oneof![Just(Shed::None), Just(value(1.0)), Just(value(4.0)), Just(value(0.001))];
+    (trigger, drop, limit, shed).prop_map(|(trigger, drop, limit, shed)| Policy { trigger, drop, limit, shed })
 }
 
 fn ready_order() -> impl Strategy<Value = ReadyOrder> {
@@ -429,7 +441,8 @@ fn a_new_model_in_a_former_models_place_gets_gpus() {
     let mut actions = Vec::new();
     let now = Time::from_nanos(1_000_000_000);
     let (frontrun, must_end_by, lead) = (now, now, Nanos::ZERO);
-    let candidate = Candidate { batch: 1, start: now, latest: now, frontrun, must_end_by, lead, growth: None };
+    let candidate =
+        Candidate { batch: 1, start: now, latest: now, frontrun, must_end_by, lead, growth: None, ahead: Nanos::ZERO };
     let gpu = GpuId::new(0);
     ranker.step(now, RankInput::BusyUntil { gpu, free_at: now }, &mut actions);
     for answered in 0..3 {

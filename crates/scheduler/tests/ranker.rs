@@ -25,6 +25,7 @@ fn ahead(start_ms: u64, latest_ms: u64, lead_ms: u64) -> Option<Candidate> {
         must_end_by: ms(latest_ms + 10),
         lead: Nanos::from_millis(lead_ms),
         growth: None,
+        ahead: Nanos::ZERO,
     })
 }
 
@@ -98,7 +99,16 @@ fn without_a_free_gpu_candidates_wait_and_the_most_urgent_is_served_first() {
 fn the_order_of_those_that_wait_can_be_chosen() {
     let candidate = |start, frontrun, latest, must_end_by| {
         let (start, frontrun, latest, must_end_by) = (ms(start), ms(frontrun), ms(latest), ms(must_end_by));
-        Some(Candidate { batch: 1, start, latest, frontrun, must_end_by, lead: Nanos::ZERO, growth: None })
+        Some(Candidate {
+            batch: 1,
+            start,
+            latest,
+            frontrun,
+            must_end_by,
+            lead: Nanos::ZERO,
+            growth: None,
+            ahead: Nanos::ZERO,
+        })
     };
     // Each is first by one measure.
     let waiting =
@@ -113,6 +123,15 @@ fn the_order_of_those_that_wait_can_be_chosen() {
         }
         assert_eq!(host.step(ms(20), RankInput::Wake), [grant(first, 0, ms(20))], "{order:?}");
     }
+}
+
+#[test]
+fn whoever_is_put_ahead_is_served_first_among_those_that_wait() {
+    let mut host = Host::new(2, &[ms(20)], GpuChoice::LowestId);
+    host.offer(ms(10), 0, 0, candidate(10, 30));
+    let behind = candidate(10, 40).map(|candidate| Candidate { ahead: Nanos::from_millis(25), ..candidate });
+    host.offer(ms(10), 1, 0, behind);
+    assert_eq!(host.step(ms(20), RankInput::Wake), [grant(1, 0, ms(20))]);
 }
 
 #[test]

@@ -187,6 +187,7 @@ fn s3_a_request_that_is_decided_twice_or_by_a_stranger() {
                 batch_end: plan.end,
                 alone_end: plan.end,
                 waiting: 1,
+                shed: None,
             };
             actions.list.push(ModelAction::Drop { request, reason, cause });
         }

@@ -1,12 +1,12 @@
 //! From the names of a scenario to the objects of the scheduler.
 
-use symphony_scheduler::{DropRule, GpuChoice, Policy, ReadyOrder, TargetShare, Trigger};
-use symphony_types::Nanos;
-use symphony_workload::{DropChoice, GpuOrder, QueuePolicy, QueuePolicyName, ReadyChoice, TriggerChoice};
+use symphony_scheduler::{DropRule, GpuChoice, Policy, ReadyOrder, Shed, TargetShare, Trigger};
+use symphony_types::{Nanos, RequestValue};
+use symphony_workload::{DropChoice, GpuOrder, QueuePolicy, QueuePolicyName, ReadyChoice, ShedChoice, TriggerChoice};
 
-/// What a policy of queues and a ranker means to the queue of a model with this SLO.
+/// What a policy of queues and a ranker means to the queue of a model with this SLO and value.
 #[must_use]
-pub fn queue_policy(spec: &QueuePolicy, slo: Nanos) -> Policy {
+pub fn queue_policy(spec: &QueuePolicy, slo: Nanos, value: RequestValue) -> Policy {
     let trigger = match spec.trigger {
         TriggerChoice::Eager => Trigger::Eager,
         TriggerChoice::Frontrun => Trigger::Frontrun,
@@ -26,7 +26,11 @@ pub fn queue_policy(spec: &QueuePolicy, slo: Nanos) -> Policy {
         QueuePolicyName::Clipper => Policy::CLIPPER.limit,
         _ => Policy::SYMPHONY.limit,
     };
-    Policy { trigger, drop, limit }
+    let shed = match spec.shed {
+        ShedChoice::None => Shed::None,
+        ShedChoice::Proportional => Shed::Proportional(value),
+    };
+    Policy { trigger, drop, limit, shed }
 }
 
 /// And what it means to the ranker.
@@ -64,7 +68,7 @@ mod tests {
             );
             let scenario = Scenario::parse("same.toml", &text, &[], &|_| Err("no files".to_owned())).unwrap();
             let PolicySpec::Queues(spec) = scenario.policy else { panic!("{name} has no queues") };
-            assert_eq!(Some(queue_policy(&spec, slo)), Policy::named(name, slo), "{name}");
+            assert_eq!(Some(queue_policy(&spec, slo, RequestValue::ONE)), Policy::named(name, slo), "{name}");
         }
     }
 }

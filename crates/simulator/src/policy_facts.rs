@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use symphony_scheduler::Delays;
-use symphony_types::{GpuClass, LatencyProfile, Nanos};
+use symphony_types::{GpuClass, LatencyProfile, Nanos, RequestValue};
 use symphony_workload::Scenario;
 
 /// One model, as a policy may know it.
@@ -13,6 +13,8 @@ pub struct ModelFacts {
     pub profiles: Arc<[LatencyProfile]>,
     /// Its SLO. Requests may have deadlines of their own.
     pub slo: Nanos,
+    /// What a request of it is worth against those of others.
+    pub value: RequestValue,
     /// Its true rate in items per second, at a factor of one where the rate changes. Only policies that are told rates may look (Nexus is; Symphony
     /// measures).
     pub items_per_s: f64,
@@ -49,6 +51,7 @@ impl PolicyFacts {
         let model = |model: &symphony_workload::ModelSpec| ModelFacts {
             profiles: Arc::clone(&model.profiles),
             slo: model.slo,
+            value: model.value,
             items_per_s: rate_rps * model.share * model.items.mean(),
         };
         let models = scenario.models.iter().map(model).collect();

@@ -3,11 +3,12 @@
 use std::collections::VecDeque;
 
 use symphony_scheduler::{
-    ClusterAction, ClusterActions, ClusterInput, ClusterPolicy, GpuRanker, GrantWhy, MinTree, ModelAction,
-    ModelActions, ModelInput, ModelQueue, ModelQueueConfig, QUEUE_REQUESTS_MAX, RankAction, RankActions, RankInput,
+    Account, ClusterAction, ClusterActions, ClusterInput, ClusterPolicy, GpuRanker, GrantWhy, MinTree, ModelAction,
+    ModelActions, ModelInput, ModelQueue, ModelQueueConfig, PRESSURE_TICK, PressureControl, PressureInput,
+    QUEUE_REQUESTS_MAX, RankAction, RankActions, RankInput,
 };
 use symphony_types::{GpuClass, GpuId, Time};
-use symphony_workload::QueuePolicy;
+use symphony_workload::{QueuePolicy, ShedChoice};
 
 use crate::gpu_reports::GpuReports;
 use crate::grant_check;
@@ -36,6 +37,9 @@ struct Grant {
 pub(crate) struct QueuesAndRanker<T> {
     queues: Vec<ModelQueue>,
     ranker: GpuRanker,
+    pressure: PressureControl,
+    /// When accounts are told next; never where nobody sheds.
+    account_at: Time,
     timers: MinTree,
     /// The time asked for last.
     wake_at: Time,
@@ -59,7 +63,7 @@ impl<T: Tap> QueuesAndRanker<T> {
             ModelQueue::new(ModelQueueConfig {
                 profiles: GpuClass::all().zip(model.profiles.iter().cloned()).collect(),
                 slo: model.slo,
-                policy: queue_policy(spec, model.slo),
+                policy: queue_policy(spec, model.slo, model.value),
                 delays: facts.delays,
                 requests_max: QUEUE_REQUESTS_MAX,
             })
@@ -69,6 +73,8 @@ impl<T: Tap> QueuesAndRanker<T> {
         Self {
             queues: facts.models.iter().map(queue).collect(),
             ranker: GpuRanker::new(models as u32, facts.gpus, gpu_choice).with_ready_order(ready_order),
+            pressure: PressureControl::default(),
+            account_at: if spec.shed == ShedChoice::None { Time::NEVER } else { Time::ZERO },
             timers: MinTree::new(1 + models),
             wake_at: Time::NEVER,
             waiting: 0,
@@ -137,6 +143,18 @@ impl<T: Tap> QueuesAndRanker<T> {
                     out.list.push(ClusterAction::Drop { model, request, reason, cause: Some(cause) });
                 }
                 ModelAction::WakeAt(at) => self.timers.set(1 + slot, at.as_nanos()),
+            }
+        }
+    }
+
+    /// Tells what queues saw, and lets them hear what comes of it.
+    fn account(&mut self, now: Time, out: &mut ClusterActions) {
+        self.account_at = now + PRESSURE_TICK;
+        let account = self.queues.iter_mut().map(ModelQueue::take_account).fold(Account::default(), Account::and);
+        let gpus_idle = self.ranker.gpus_idle(now);
+        if let Some(pressure) = self.pressure.step(now, PressureInput { account, gpus_idle }) {
+            for model in 0..self.queues.len() as u32 {
+                self.step_model(now, model, ModelInput::Pressure(pressure), out);
             }
         }
     }
@@ -221,6 +239,9 @@ impl<T: Tap> ClusterPolicy for QueuesAndRanker<T> {
             }
         }
         self.answer_grants(now, out);
+        if now >= self.account_at {
+            self.account(now, out);
+        }
         let wake_at = Time::from_nanos(self.timers.min_key());
         if wake_at != self.wake_at {
             self.wake_at = wake_at;

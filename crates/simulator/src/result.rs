@@ -98,6 +98,8 @@ pub struct ModelResult {
     pub late: u64,
     /// Never answered.
     pub dropped: u64,
+    /// Of them, those that were the model's part of an overload.
+    pub shed: u64,
     /// Median of the time from arrival to answer in milliseconds, dropped requests as infinite. `None` where infinite or
     /// nothing arrived. Within 0.5 %, and never on the wrong side of the SLO.
     pub p50_ms: Option<f64>,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use symphony_types::{Nanos, Time};
+use symphony_types::{DropReason, Nanos, Time};
 use symphony_workload::{Arrival, Law, ModelSpec, Scenario};
 
 use crate::gpus::Run;
@@ -17,6 +17,7 @@ struct ModelTally {
     good: u64,
     late: u64,
     dropped: u64,
+    shed: u64,
     latency: Histogram,
     batches: u64,
     batch_items: u64,
@@ -53,6 +54,7 @@ impl Tally {
             good: 0,
             late: 0,
             dropped: 0,
+            shed: 0,
             latency: Histogram::new(),
             batches: 0,
             batch_items: 0,
@@ -104,9 +106,10 @@ impl Tally {
     }
 
     /// Returns the model's bad requests so far.
-    pub(crate) fn dropped(&mut self, model: usize, arrived: Time) -> u64 {
+    pub(crate) fn dropped(&mut self, model: usize, arrived: Time, reason: DropReason) -> u64 {
         if self.counts(arrived) {
             self.models[model].dropped += 1;
+            self.models[model].shed += u64::from(reason == DropReason::Shed);
             self.undecided -= 1;
         }
         self.models[model].bad()
@@ -208,6 +211,7 @@ impl ModelTally {
             good: self.good,
             late: self.late,
             dropped: self.dropped,
+            shed: self.shed,
             p50_ms: self.quantile(0.5).map(Nanos::as_millis_f64),
             p99_ms: self.quantile(0.99).map(Nanos::as_millis_f64),
             mean_batch,

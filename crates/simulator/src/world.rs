@@ -380,7 +380,7 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
                 ClusterAction::Preempt(gpu) => self.preempt(gpu),
                 ClusterAction::Drop { model, request, reason, cause } => {
                     let open = self.referee.dropped(model, request.id)?;
-                    let bad = self.tally.dropped(model as usize, open.arrived);
+                    let bad = self.tally.dropped(model as usize, open.arrived, reason);
                     self.give_up_if_certain(model, bad);
                     self.watch.dropped(self.now, model, &request, reason, cause.as_ref());
                 }

@@ -58,7 +58,7 @@ fn keys_are_those_of_the_contract() {
     );
     assert_eq!(keys(&run["queueing_ms"]), ["max", "p50", "p99"]);
     let model = &run["models"][0];
-    assert_eq!(keys(model), ["dropped", "good", "late", "mean_batch", "name", "offered", "p50_ms", "p99_ms"]);
+    assert_eq!(keys(model), ["dropped", "good", "late", "mean_batch", "name", "offered", "p50_ms", "p99_ms", "shed"]);
     assert!(run["batch_size_by_request"].as_object().unwrap().keys().all(|batch| batch.parse::<u32>().is_ok()));
 }
 

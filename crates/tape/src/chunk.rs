@@ -1,6 +1,8 @@
 //! Records on their way to a tape: appended by the thread that decides, sealed and written by another.
 
-use symphony_scheduler::{GpuChoice, ModelActions, ModelInput, ModelQueueConfig, RankAction, RankInput, ReadyOrder};
+use symphony_scheduler::{
+    GpuChoice, ModelActions, ModelInput, ModelQueueConfig, Pressure, PressureInput, RankAction, RankInput, ReadyOrder,
+};
 use symphony_types::{GpuClass, LatencyProfile, ModelId, Time};
 
 use crate::codec::{Coded, put_list};
@@ -74,6 +76,12 @@ impl Chunk {
         order.put(&mut self.bytes);
     }
 
+    /// Introduces a [`PressureControl`](symphony_scheduler::PressureControl).
+    pub fn pressure(&mut self, object: u32) {
+        self.bytes.push(tag::PRESSURE);
+        object.put(&mut self.bytes);
+    }
+
     /// An object is gone.
     pub fn gone(&mut self, object: u32) {
         self.bytes.push(tag::GONE);
@@ -104,6 +112,15 @@ impl Chunk {
         now.put(&mut self.bytes);
         input.put(&mut self.bytes);
         self.with_length(|out| put_list(actions, out));
+    }
+
+    /// A decision of a pressure control.
+    pub fn pressure_step(&mut self, object: u32, now: Time, input: &PressureInput, said: Option<Pressure>) {
+        self.bytes.push(tag::PRESSURE_STEP);
+        object.put(&mut self.bytes);
+        now.put(&mut self.bytes);
+        input.put(&mut self.bytes);
+        self.with_length(|out| said.put(out));
     }
 
     /// The tape ends here.

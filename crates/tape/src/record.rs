@@ -1,6 +1,6 @@
 //! What stands on a tape.
 
-use symphony_scheduler::{GpuChoice, ModelInput, ModelQueueConfig, RankInput, ReadyOrder};
+use symphony_scheduler::{GpuChoice, ModelInput, ModelQueueConfig, PressureInput, RankInput, ReadyOrder};
 use symphony_types::{GpuClass, LatencyProfile, ModelId, Time};
 
 use crate::TapeError;
@@ -14,7 +14,9 @@ pub(crate) mod tag {
     pub(crate) const MODEL_STEP: u8 = 4;
     pub(crate) const RANK_STEP: u8 = 5;
     pub(crate) const PROFILE: u8 = 6;
-    pub(crate) const END: u8 = 7;
+    pub(crate) const PRESSURE: u8 = 7;
+    pub(crate) const PRESSURE_STEP: u8 = 8;
+    pub(crate) const END: u8 = 9;
 }
 
 /// Why a tape ends where it does.
@@ -53,6 +55,8 @@ pub enum ObjectConfig {
         /// How it orders models.
         order: ReadyOrder,
     },
+    /// A [`PressureControl`](symphony_scheduler::PressureControl).
+    Pressure,
 }
 
 /// One record. Actions are left as bytes: that is how they are compared.
@@ -101,6 +105,17 @@ pub enum Record<'a> {
         /// What it ordered.
         actions: &'a [u8],
     },
+    /// A decision of a pressure control.
+    PressureStep {
+        /// The control.
+        object: u32,
+        /// When.
+        now: Time,
+        /// What it was told.
+        input: PressureInput,
+        /// What it said.
+        actions: &'a [u8],
+    },
     /// The tape ends here.
     End(TapeEnd),
 }
@@ -126,11 +141,16 @@ impl<'a> Record<'a> {
                 let (choice, order) = (Coded::take(from)?, Coded::take(from)?);
                 Self::Begin { object, config: ObjectConfig::Ranker { models, gpus, choice, order } }
             }
+            tag::PRESSURE => Self::Begin { object, config: ObjectConfig::Pressure },
             tag::GONE => Self::Gone { object },
             tag::PROFILE => Self::Profile { object, class: Coded::take(from)?, profile: Coded::take(from)? },
             tag::MODEL_STEP => {
                 let (now, input) = (Coded::take(from)?, Coded::take(from)?);
                 Self::ModelStep { object, now, input, actions: actions(from)? }
+            }
+            tag::PRESSURE_STEP => {
+                let (now, input) = (Coded::take(from)?, Coded::take(from)?);
+                Self::PressureStep { object, now, input, actions: actions(from)? }
             }
             _ => {
                 let (now, input) = (Coded::take(from)?, Coded::take(from)?);

@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use symphony_scheduler::{GpuRanker, ModelActions, ModelInput, ModelQueue, RankAction, RankActions, RankInput};
+use symphony_scheduler::{
+    GpuRanker, ModelActions, ModelInput, ModelQueue, Pressure, PressureControl, PressureInput, RankAction, RankActions,
+    RankInput,
+};
 use symphony_types::{ModelId, Time};
 
 use crate::codec::{Coded, Source};
@@ -11,8 +14,8 @@ use crate::record::{ObjectConfig, Record};
 use crate::summary::{Ending, Summary};
 use crate::{Tape, TapeError};
 
-/// The most objects of one tape at a time: the models of a sub-cluster and its ranker.
-pub const OBJECTS_MAX: usize = symphony_scheduler::MODELS_MAX + 1;
+/// The most objects of one tape at a time: the models of a sub-cluster, its ranker and its pressure control.
+pub const OBJECTS_MAX: usize = symphony_scheduler::MODELS_MAX + 2;
 
 /// What a replay found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +58,7 @@ impl fmt::Display for Difference {
 enum Object {
     Model(ModelId, Box<ModelQueue>),
     Ranker(Box<GpuRanker>),
+    Pressure(Box<PressureControl>),
 }
 
 /// Feeds what was recorded to fresh objects and compares what they order, byte for byte, up to the first difference.
@@ -106,6 +110,9 @@ impl Stage {
             Record::RankStep { object, now, input, actions } => {
                 return self.rank_step(offset, object, now, input, actions);
             }
+            Record::PressureStep { object, now, input, actions } => {
+                return self.pressure_step(offset, object, now, input, actions);
+            }
             Record::End(end) => self.summary.ending = Ending::Said(end),
         }
         Ok(None)
@@ -124,6 +131,7 @@ impl Stage {
                 }
                 Object::Ranker(Box::new(GpuRanker::new(models, gpus, choice).with_ready_order(order)))
             }
+            ObjectConfig::Pressure => Object::Pressure(Box::default()),
         };
         self.objects.insert(object, made);
         if self.objects.len() > OBJECTS_MAX {
@@ -189,6 +197,35 @@ impl Stage {
             input: format!("{input:?}"),
             expected: shown::<Vec<RankAction>>(expected),
             got: format!("{:?}", self.rank_orders),
+        }))
+    }
+
+    fn pressure_step(
+        &mut self,
+        offset: usize,
+        object: u32,
+        now: Time,
+        input: PressureInput,
+        expected: &[u8],
+    ) -> Result<Option<Difference>, TapeError> {
+        let Some(Object::Pressure(control)) = self.objects.get_mut(&object) else {
+            return Err(TapeError::UnknownObject { offset, object, kind: "a pressure control" });
+        };
+        let said = control.step(now, input);
+        self.bytes.clear();
+        said.put(&mut self.bytes);
+        if self.bytes == expected {
+            self.summary.pressure_step(now);
+            return Ok(None);
+        }
+        Ok(Some(Difference {
+            record: self.summary.records,
+            offset,
+            object: format!("the pressure control (object {object})"),
+            now,
+            input: format!("{input:?}"),
+            expected: shown::<Option<Pressure>>(expected),
+            got: format!("{said:?}"),
         }))
     }
 }

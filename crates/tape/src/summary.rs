@@ -88,6 +88,10 @@ impl Summary {
         }
     }
 
+    pub(crate) fn pressure_step(&mut self, now: Time) {
+        self.step(now);
+    }
+
     pub(crate) fn rank_step(&mut self, now: Time, actions: &[RankAction]) {
         self.step(now);
         self.grants += actions.iter().filter(|action| matches!(action, RankAction::Grant { .. })).count() as u64;

@@ -2,13 +2,13 @@
 //! [`TAPE_VERSION`](crate::TAPE_VERSION).
 
 use symphony_scheduler::{
-    BatchLimit, Candidate, ClassProfiles, Delays, Demand, DropCause, DropRule, GpuChoice, GrantWhy, Growth, Matched,
-    ModelAction, ModelActions, ModelInput, ModelQueueConfig, Plan, PlanWhy, Policy, RankAction, RankInput, ReadyOrder,
-    Request, Rival, TargetShare, Trigger,
+    Account, BatchLimit, Candidate, ClassProfiles, Delays, Demand, DropCause, DropRule, GpuChoice, GrantWhy, Growth,
+    Matched, ModelAction, ModelActions, ModelInput, ModelQueueConfig, Plan, PlanWhy, Policy, Pressure, PressureInput,
+    RankAction, RankInput, ReadyOrder, Request, Rival, Shed, ShedCause, TargetShare, Trigger,
 };
 use symphony_types::{
     BootId, DropReason, FrontendId, GPU_CLASSES_MAX, GpuClass, GpuClasses, GpuId, LatencyProfile, ModelId, Nanos,
-    NodeId, PROFILE_BATCH_MAX, RequestId, SubclusterId, Time, Token,
+    NodeId, PROFILE_BATCH_MAX, RequestId, RequestValue, SubclusterId, Time, Token,
 };
 
 use crate::TapeError;
@@ -141,22 +141,57 @@ impl Coded for TargetShare {
     }
 }
 
+impl Coded for Pressure {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.millionths().put(out);
+    }
+
+    fn take(from: &mut Source<'_>) -> Result<Self, TapeError> {
+        Ok(Self::from_millionths(Coded::take(from)?))
+    }
+}
+
+impl Coded for RequestValue {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.thousandths().put(out);
+    }
+
+    fn take(from: &mut Source<'_>) -> Result<Self, TapeError> {
+        let (offset, thousandths) = (from.offset(), u32::take(from)?);
+        Self::from_thousandths(thousandths).ok_or(TapeError::NoSuch {
+            offset,
+            what: "value in thousandths",
+            got: thousandths.into(),
+        })
+    }
+}
+
 coded_struct!(RequestId { frontend, boot, sequence });
 coded_struct!(Request { id, deadline, items });
 coded_struct!(Demand { mean, variance });
 coded_struct!(Growth { expected, wanted, loss, demand });
-coded_struct!(Candidate { batch, start, latest, frontrun, must_end_by, lead, growth });
+coded_struct!(Candidate { batch, start, latest, frontrun, must_end_by, lead, growth, ahead });
 coded_struct!(Rival { model, latest });
 coded_struct!(GrantWhy { matched, choice, others_idle, rivals, next_rival });
 coded_struct!(PlanWhy { frontrun, latest, head_arrived, target, skipped, left, grant });
-coded_struct!(DropCause { arrived, must_end_by, class, batch, target, batch_end, alone_end, waiting });
+coded_struct!(DropCause { arrived, must_end_by, class, batch, target, batch_end, alone_end, waiting, shed });
+coded_struct!(ShedCause { pressure, value });
 coded_struct!(Plan { gpu, start, end, batch, must_end_by, first, requests, why });
 coded_struct!(Delays { control, data_per_item, reply, guard });
-coded_struct!(Policy { trigger, drop, limit });
+coded_struct!(Policy { trigger, drop, limit, shed });
+coded_struct!(Account { asked, asked_by_value, shed, dropped, called, called_in_full });
+coded_struct!(PressureInput { account, gpus_idle });
 coded_struct!(ModelQueueConfig { profiles, slo, policy, delays, requests_max });
 coded_struct!(ModelActions { list, planned });
 
-coded_enum!(DropReason, "reason for a drop" { 0 => SloUnreachable, 1 => ProtectBatch, 2 => QueueExpired, 3 => QueueFull });
+coded_enum!(DropReason, "reason for a drop" {
+    0 => SloUnreachable,
+    1 => ProtectBatch,
+    2 => QueueExpired,
+    3 => QueueFull,
+    4 => Shed,
+});
+coded_enum!(Shed, "way to shed" { 0 => None, 1 => Proportional(value) });
 coded_enum!(Trigger, "trigger" {
     0 => Eager,
     1 => Frontrun,
@@ -186,6 +221,7 @@ coded_enum!(ModelInput, "input of a model" {
     6 => Return(request),
     7 => CancelWithNext(id),
     8 => Classes(classes),
+    9 => Pressure(pressure),
 });
 coded_enum!(ModelAction, "action of a model" {
     0 => Offer { answered, class, candidate },

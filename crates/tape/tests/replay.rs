@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use symphony_scheduler::{
     Delays, GpuChoice, GpuRanker, ModelAction, ModelActions, ModelInput, ModelQueue, ModelQueueConfig, Policy,
-    RankAction, RankInput, ReadyOrder, Request,
+    PressureControl, PressureInput, RankAction, RankInput, ReadyOrder, Request,
 };
 use symphony_tape::{Chunk, Ending, Replay, Tape, TapeEnd, TapeError, TapeHeader, TapeOrigin, replay};
 use symphony_types::{BootId, DropReason, FrontendId, GpuId, LatencyProfile, ModelId, Nanos, RequestId, Time};
@@ -12,6 +12,7 @@ use symphony_types::{BootId, DropReason, FrontendId, GpuId, LatencyProfile, Mode
 struct Scene {
     queue: ModelQueue,
     ranker: GpuRanker,
+    pressure: PressureControl,
     chunks: Vec<Chunk>,
     now: Time,
     sequence: u64,
@@ -19,6 +20,7 @@ struct Scene {
 
 const MODEL: u32 = 3;
 const RANKER: u32 = 0;
+const PRESSURE: u32 = 1;
 const GPUS: u32 = 2;
 const CHUNK_BYTES: usize = 400;
 
@@ -37,6 +39,7 @@ fn introduction(config: &ModelQueueConfig) -> Chunk {
     let mut chunk = Chunk::with_capacity(CHUNK_BYTES);
     chunk.model(MODEL, ModelId::new(7), 0, config);
     chunk.ranker(RANKER, 1, GPUS, GpuChoice::LowestId, ReadyOrder::Latest);
+    chunk.pressure(PRESSURE);
     chunk
 }
 
@@ -55,6 +58,7 @@ impl Scene {
         let mut scene = Self {
             queue,
             ranker,
+            pressure: PressureControl::default(),
             chunks: vec![introduction(&config(policy)), Chunk::with_capacity(0)],
             now: Time::from_nanos(1_000),
             sequence: 0,
@@ -98,6 +102,16 @@ impl Scene {
         }
     }
 
+    /// What the queue saw is told, and it hears what comes of it.
+    fn account(&mut self) {
+        let input = PressureInput { account: self.queue.take_account(), gpus_idle: self.ranker.gpus_idle(self.now) };
+        let (now, said) = (self.now, self.pressure.step(self.now, input));
+        self.chunk().pressure_step(PRESSURE, now, &input, said);
+        if let Some(pressure) = said {
+            self.model(ModelInput::Pressure(pressure));
+        }
+    }
+
     /// One of the things that happen, `after_us` later.
     fn happen(&mut self, what: u8, after_us: u64) {
         self.now += Nanos::from_micros(after_us);
@@ -110,6 +124,7 @@ impl Scene {
                 let (start_late, predicted) = (Nanos::from_micros(after_us), Nanos::from_millis(6));
                 self.model(ModelInput::Done { start_late, latency: predicted + start_late, predicted });
             }
+            3 if what > 200 => self.account(),
             3 => self.rank(RankInput::Wake),
             2 if what > 200 => {
                 let deadline = self.now + Nanos::from_millis(20);
@@ -163,7 +178,7 @@ fn every_policy_decides_the_same_again_and_the_summary_says_what() {
         assert_eq!(summary.ending, Ending::Said(TapeEnd::Stopped));
         assert!(summary.batches > 100 && summary.grants >= summary.batches, "{policy:?}: {summary:?}");
         assert!(summary.batched_items >= summary.batches && summary.arrivals > 900, "{policy:?}: {summary:?}");
-        assert_eq!((summary.models, summary.steps + 3), (1, summary.records));
+        assert_eq!((summary.models, summary.steps + 4), (1, summary.records));
         assert!(summary.duration() > Nanos::from_millis(1_000));
     }
 }
@@ -203,7 +218,7 @@ fn another_action_than_the_recorded_one_is_the_first_difference() {
     scene.happen(9, 9);
     let Replay { summary, difference } = replayed(&scene.tape(None)).unwrap();
     let difference = difference.expect("nothing waits, so nobody is woken");
-    assert_eq!((difference.record, summary.records, difference.now), (4, 4, now));
+    assert_eq!((difference.record, summary.records, difference.now), (5, 5, now));
     assert_eq!(difference.object, "the queue of model m7 (object 3)");
     assert_eq!(difference.input, "Wake");
     assert!(difference.expected.contains("WakeAt(Time(77))"), "{difference}");

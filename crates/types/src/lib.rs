@@ -11,6 +11,7 @@ mod outcome;
 mod profile;
 mod tensor;
 mod time;
+mod value;
 
 pub use gpu_class::{GPU_CLASSES_MAX, GpuClass, GpuClasses};
 pub use id::{
@@ -22,3 +23,4 @@ pub use outcome::{DropReason, FailReason, Outcome};
 pub use profile::{LatencyProfile, PROFILE_BATCH_MAX, ProfileError};
 pub use tensor::{DataType, Signature, TensorSpec, UnknownDataType};
 pub use time::{Nanos, Time};
+pub use value::RequestValue;

@@ -41,6 +41,8 @@ reasons!(
         QueueExpired = "queue_expired",
         /// A queue was at its limit.
         QueueFull = "queue_full",
+        /// The sub-cluster is overloaded, and every model gives up its part.
+        Shed = "shed",
     }
 );
 

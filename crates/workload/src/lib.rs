@@ -26,7 +26,9 @@ pub use error::ScenarioError;
 pub use execution::{Execution, NoiseStream, noise_streams};
 pub use failure::{FAILURES_MAX, Failure};
 pub use law::{LAW_ENTRIES_MAX, Law};
-pub use policy::{DropChoice, GpuOrder, PolicySpec, QueuePolicy, QueuePolicyName, ReadyChoice, TriggerChoice};
+pub use policy::{
+    DropChoice, GpuOrder, PolicySpec, QueuePolicy, QueuePolicyName, ReadyChoice, ShedChoice, TriggerChoice,
+};
 pub use popularity::Popularity;
 pub use profile_csv::profile_from_csv;
 pub use rate_profile::{RATE_STEPS_MAX, RateProfile};

@@ -75,6 +75,15 @@ pub enum GpuOrder {
     EarliestFree,
 }
 
+/// What models give up for others under overload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShedChoice {
+    /// `"none"`.
+    None,
+    /// `"proportional"`: the same share each, divided by its value.
+    Proportional,
+}
+
 /// The choices of a policy made of queues and a ranker.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct QueuePolicy {
@@ -88,6 +97,8 @@ pub struct QueuePolicy {
     pub ready_order: ReadyChoice,
     /// Which GPU a batch gets.
     pub gpu_choice: GpuOrder,
+    /// What is given up for other models.
+    pub shed: ShedChoice,
 }
 
 /// A checked policy.
@@ -122,6 +133,7 @@ const NAMES: &str =
 const TRIGGERS: &str = "one of \"eager\", \"frontrun\", \"adaptive\", \"latest\", \"beta_lambda\", { timeout_ms = x }";
 const DROPS: &str = "one of \"window\", { window = share }, \"prune\"";
 const READY_ORDERS: &str = "one of \"latest\", \"frontrun\", \"start\", \"deadline\"";
+const SHEDS: &str = "one of \"none\", \"proportional\"";
 const GPU_CHOICES: &str = "one of \"lowest_id\", \"earliest_free\"";
 /// What the window protects of the target batch, unless told otherwise.
 const WHOLE_WINDOW: DropChoice = DropChoice::Window { percent: 100 };
@@ -200,16 +212,20 @@ impl QueuePolicy {
             QueuePolicyName::Timeout => (TriggerChoice::TimeoutShare(TIMEOUT_SHARE), DropChoice::Prune),
             QueuePolicyName::Clipper => (TriggerChoice::Eager, DropChoice::Prune),
         };
-        Self { name, trigger, drop, ready_order: ReadyChoice::Latest, gpu_choice: GpuOrder::LowestId }
+        let shed = match name {
+            QueuePolicyName::Auto => ShedChoice::Proportional,
+            _ => ShedChoice::None,
+        };
+        Self { name, trigger, drop, ready_order: ReadyChoice::Latest, gpu_choice: GpuOrder::LowestId, shed }
     }
 
     /// With the choices of the table in place of those that the name stands for.
     fn chosen(mut self, table: &PolicyTable) -> Result<Self, Refused> {
         let keys = match self.name {
-            QueuePolicyName::Timeout => &[".trigger", ".drop", ".ready_order", ".gpu_choice", ".share"][..],
-            _ => &[".trigger", ".drop", ".ready_order", ".gpu_choice"],
+            QueuePolicyName::Timeout => &[".trigger", ".drop", ".ready_order", ".gpu_choice", ".shed", ".share"][..],
+            _ => &[".trigger", ".drop", ".ready_order", ".gpu_choice", ".shed"],
         };
-        only(table, keys, "only trigger, drop, ready_order and gpu_choice (and share for policy \"timeout\")")?;
+        only(table, keys, "only trigger, drop, ready_order, gpu_choice and shed (and share for policy \"timeout\")")?;
         if let Some(trigger) = &table.trigger {
             self.trigger = self.check_trigger(trigger)?;
         }
@@ -238,6 +254,12 @@ impl QueuePolicy {
             Some("lowest_id") => self.gpu_choice = GpuOrder::LowestId,
             Some("earliest_free") => self.gpu_choice = GpuOrder::EarliestFree,
             Some(other) => return Err((".gpu_choice", GPU_CHOICES, format!("\"{other}\""))),
+        }
+        match table.shed.as_deref() {
+            None => {}
+            Some("none") => self.shed = ShedChoice::None,
+            Some("proportional") => self.shed = ShedChoice::Proportional,
+            Some(other) => return Err((".shed", SHEDS, format!("\"{other}\""))),
         }
         Ok(self)
     }
@@ -293,6 +315,7 @@ fn only(table: &PolicyTable, known: &[&str], expected: &'static str) -> Result<(
         (".drop", table.drop.is_some()),
         (".ready_order", table.ready_order.is_some()),
         (".gpu_choice", table.gpu_choice.is_some()),
+        (".shed", table.shed.is_some()),
         (".share", table.share.is_some()),
         (".commit_ms", table.commit_ms.is_some()),
         (".early_ms", table.early_ms.is_some()),
@@ -374,6 +397,11 @@ impl fmt::Display for QueuePolicy {
         f.write_str(match self.gpu_choice {
             GpuOrder::LowestId => "",
             GpuOrder::EarliestFree => " gpu_choice=earliest_free",
-        })
+        })?;
+        match self.shed {
+            shed if shed == named.shed => Ok(()),
+            ShedChoice::None => f.write_str(" shed=none"),
+            ShedChoice::Proportional => f.write_str(" shed=proportional"),
+        }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use symphony_types::{GPU_CLASSES_MAX, GpuClass, GpuId, LatencyProfile, Nanos, PROFILE_BATCH_MAX};
+use symphony_types::{GPU_CLASSES_MAX, GpuClass, GpuId, LatencyProfile, Nanos, PROFILE_BATCH_MAX, RequestValue};
 
 use crate::check::Check;
 use crate::error::ScenarioError;
@@ -87,6 +87,8 @@ pub struct ModelSpec {
     pub items: Law,
     /// Its share of the total rate; all shares add up to one.
     pub share: f64,
+    /// What a request of it is worth against those of others, to policies that look.
+    pub value: RequestValue,
 }
 
 /// A checked scenario.
@@ -331,6 +333,7 @@ impl Check<'_> {
             }
             let slo = Nanos::from_millis_f64(self.positive(&key("slo_ms"), model.slo_ms, TIME_MS_MAX)?);
             let weight = self.number(&key("weight"), model.weight.unwrap_or(1.0), 0.0, 1e12)?;
+            let value = self.value(&key("value"), model.value.unwrap_or(1.0))?;
             let deadline = self.deadline(&key("deadline"), model.deadline.as_ref(), slo)?;
             // Batches that no request allows only cost memory and search time.
             let within = Nanos::new(deadline.max()).max(slo);
@@ -347,7 +350,7 @@ impl Check<'_> {
                 };
                 let (deadline, items) = (deadline.clone(), items.clone());
                 let profiles = Arc::clone(&profiles);
-                models.push(ModelSpec { name, profiles, slo, deadline, items, share: weight });
+                models.push(ModelSpec { name, profiles, slo, deadline, items, share: weight, value });
             }
         }
         if models.is_empty() {
@@ -358,6 +361,13 @@ impl Check<'_> {
         match names.windows(2).find(|pair| pair[0] == pair[1]) {
             Some(pair) => self.refuse("model", "names that differ", format!("`{}` twice", pair[0])),
             None => Ok(models),
+        }
+    }
+
+    fn value(&self, key: &str, number: f64) -> Result<RequestValue, ScenarioError> {
+        match RequestValue::from_number(number) {
+            Some(value) => Ok(value),
+            None => self.refuse(key, &format!("{} to {}", RequestValue::MIN, RequestValue::MAX), number),
         }
     }
 

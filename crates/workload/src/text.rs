@@ -65,6 +65,7 @@ pub(crate) struct PolicyTable {
     pub(crate) drop: Option<DropText>,
     pub(crate) ready_order: Option<String>,
     pub(crate) gpu_choice: Option<String>,
+    pub(crate) shed: Option<String>,
     pub(crate) share: Option<f64>,
     pub(crate) commit_ms: Option<f64>,
     pub(crate) early_ms: Option<f64>,
@@ -164,6 +165,7 @@ pub(crate) struct ModelText {
     pub(crate) deadline: Option<DeadlineText>,
     pub(crate) items: Option<ItemsText>,
     pub(crate) weight: Option<f64>,
+    pub(crate) value: Option<f64>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -2,13 +2,13 @@
 
 use symphony_types::{GpuClass, GpuId, LatencyProfile, Nanos, Time};
 use symphony_workload::{
-    Arrival, DropChoice, GpuOrder, PolicySpec, QueuePolicyName, ReadyChoice, Scenario, ScenarioError, TriggerChoice,
-    arrival_streams,
+    Arrival, DropChoice, GpuOrder, PolicySpec, QueuePolicyName, ReadyChoice, Scenario, ScenarioError, ShedChoice,
+    TriggerChoice, arrival_streams,
 };
 
 const FULL: &str = r#"
 name = "full"
-policy = { name = "symphony", trigger = { timeout_ms = 5 }, drop = "prune", gpu_choice = "earliest_free" }
+policy = { name = "symphony", trigger = { timeout_ms = 5 }, drop = "prune", gpu_choice = "earliest_free", shed = "proportional" }
 duration_s = 30
 warmup_s = 2
 seeds = [1, 2, 3]
@@ -35,6 +35,7 @@ name = "measured"
 profile_csv = "measured.csv"
 slo_ms = 9.0
 weight = 2.0
+value = 2.5
 [workload]
 rate_rps = 5000.0
 arrival = { gamma = 0.05 }
@@ -68,9 +69,13 @@ fn every_key_of_the_contract_arrives_where_it_belongs() {
     let PolicySpec::Queues(queues) = scenario.policy else { panic!("another policy: {}", scenario.policy) };
     assert_eq!(queues.trigger, TriggerChoice::Timeout(Nanos::from_millis(5)));
     assert_eq!((queues.drop, queues.gpu_choice), (DropChoice::Prune, GpuOrder::EarliestFree));
-    assert_eq!(scenario.policy.to_string(), "symphony trigger=timeout_ms=5 drop=prune gpu_choice=earliest_free");
+    assert_eq!(queues.shed, ShedChoice::Proportional);
+    let named = "symphony trigger=timeout_ms=5 drop=prune gpu_choice=earliest_free shed=proportional";
+    assert_eq!(scenario.policy.to_string(), named);
     assert_eq!((scenario.duration, scenario.warmup), (Nanos::from_millis(30_000), Nanos::from_millis(2_000)));
     assert_eq!(scenario.seeds, [1, 2, 3]);
+    let values: Vec<String> = scenario.models.iter().map(|model| model.value.to_string()).collect();
+    assert_eq!(values, ["1", "1", "2.5"]);
     assert_eq!(scenario.network.control, Nanos::from_micros(100));
     assert_eq!(scenario.network.data_per_item, Nanos::from_micros(50));
     assert_eq!(scenario.network.reply, Nanos::from_micros(2_000));
@@ -232,6 +237,10 @@ fn mistakes_are_named_by_file_key_and_expectation() {
     );
     refused(FULL, &["policy.drop=all"], "key `policy.drop`: expected one of \"window\", { window = share }, \"prune\"");
     refused(FULL, &["policy.gpu_choice=best"], "key `policy.gpu_choice`");
+    refused(FULL, &["policy.shed=all"], "key `policy.shed`");
+    for value in ["0", "-1", "0.0001", "1001", "inf", "nan"] {
+        refused(FULL, &[&format!("model.0.value={value}")], "key `model.0.value`: expected 0.001 to 1000");
+    }
     refused(FULL, &["policy.name=eager"], "use name = \"symphony\" to choose one");
     refused(FULL, &["policy.extra=1"], "without other keys");
     refused(FULL, &["workload.arrival=weekly"], "key `workload.arrival`: expected \"poisson\"");

@@ -1,6 +1,8 @@
 //! Each predicate finds the fault that is planted for it, and nothing in a healthy state.
 
-use symphony_types::{BackendId, BootId, Epoch, GpuId, Invariant, ModelId, NodeId, Signature, SubclusterId, Token};
+use symphony_types::{
+    BackendId, BootId, Epoch, GpuId, Invariant, ModelId, NodeId, RequestValue, Signature, SubclusterId, Token,
+};
 
 use super::{check, check_step};
 use crate::command::{BackendRegistration, Command, GpuOffer, NodeRegistration};
@@ -41,6 +43,7 @@ fn healthy() -> ClusterState {
             signature: Signature::default(),
             profiles: [("cpu".to_owned(), profile.clone())].into(),
             policy: String::new(),
+            value: RequestValue::ONE,
         })
     };
     let commands = [node(1), node(2), backend("a", "left"), backend("b", "right"), model("left"), model("right")];

@@ -5,7 +5,7 @@ use symphony_cluster_state::{
     BackendRegistration, ClusterState, Command, Effect, FrontendRegistration, GpuOffer, KindProfile, ModelSource,
     ModelSpec, NodeRegistration, Outcome, ReplicaState,
 };
-use symphony_types::{BackendId, BootId, DataType, ModelId, NodeId, Signature, TensorSpec};
+use symphony_types::{BackendId, BootId, DataType, ModelId, NodeId, RequestValue, Signature, TensorSpec};
 
 pub fn node(node: u64, boot: u64) -> Command {
     Command::RegisterNode(NodeRegistration {
@@ -54,6 +54,7 @@ pub fn spec(name: &str, subcluster: &str, kinds: &[&str]) -> ModelSpec {
         signature: Signature { inputs: vec![tensor.clone()], outputs: vec![tensor] },
         profiles: kinds.iter().map(|kind| ((*kind).to_owned(), profile.clone())).collect(),
         policy: String::new(),
+        value: RequestValue::ONE,
     }
 }
 

@@ -197,6 +197,7 @@ pub fn model(name: &str, subcluster: &str) -> pb::ModelSpec {
         outputs: vec![tensor],
         profiles: vec![profile],
         policy: String::new(),
+        value_thousandths: 0,
     }
 }
 

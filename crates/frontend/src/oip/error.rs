@@ -121,7 +121,9 @@ impl InferError {
             Self::Dropped(reason) => {
                 let label = reason.label();
                 match reason {
-                    DropReason::QueueFull => later(StatusCode::TOO_MANY_REQUESTS, Code::ResourceExhausted, label),
+                    DropReason::QueueFull | DropReason::Shed => {
+                        later(StatusCode::TOO_MANY_REQUESTS, Code::ResourceExhausted, label)
+                    }
                     // A batch worth running was out of reach of this deadline: with more time it would have been served.
                     DropReason::SloUnreachable | DropReason::ProtectBatch | DropReason::QueueExpired => {
                         face(StatusCode::GATEWAY_TIMEOUT, Code::DeadlineExceeded, label)
@@ -169,6 +171,7 @@ const fn explain_drop(reason: DropReason) -> &'static str {
         DropReason::ProtectBatch => "serving it by its deadline would have cost others theirs; allow more time",
         DropReason::QueueExpired => "its deadline passed while it waited",
         DropReason::QueueFull => "the queue of the model is full; try again later",
+        DropReason::Shed => "the models' GPUs are overloaded, and this model gives up its part; try again later",
     }
 }
 
@@ -201,6 +204,7 @@ mod tests {
             (InferError::Dropped(DropReason::ProtectBatch), 504, Code::DeadlineExceeded, Retry::No),
             (InferError::Dropped(DropReason::QueueExpired), 504, Code::DeadlineExceeded, Retry::No),
             (InferError::Dropped(DropReason::QueueFull), 429, Code::ResourceExhausted, Retry::Later),
+            (InferError::Dropped(DropReason::Shed), 429, Code::ResourceExhausted, Retry::Later),
             (InferError::Failed(FailReason::BackendLost), 503, Code::Unavailable, Retry::Later),
             (InferError::Failed(FailReason::ExecutionFailed), 500, Code::Internal, Retry::No),
             (InferError::Failed(FailReason::NoAnswer), 504, Code::DeadlineExceeded, Retry::No),

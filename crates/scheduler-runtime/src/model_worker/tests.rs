@@ -27,6 +27,10 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
+        Self::with_policy(Policy::EAGER)
+    }
+
+    fn with_policy(policy: Policy) -> Self {
         let (bell, clock) = (Arc::new(Doorbell::default()), Clock::start());
         let inbox = Arc::new(Inbox::new(Arc::clone(&bell)));
         let rank = Arc::new(Inbox::new(bell));
@@ -40,7 +44,7 @@ impl Scene {
         let config = ModelQueueConfig {
             profiles: LatencyProfile::from_line(0.1, 1.0, 8).unwrap().into(),
             slo: Nanos::from_millis(60_000),
-            policy: Policy::EAGER,
+            policy,
             delays: Delays::default(),
             requests_max: 1000,
         };
@@ -201,4 +205,47 @@ fn a_plan_by_the_profile_of_another_kind_than_its_gpus_is_counted() {
     scene.hand_over();
     assert_eq!((scene.plans(), violations(&scene)), (1, 1));
     assert!(symphony_telemetry::violations(Invariant::S2) > 0);
+}
+
+#[test]
+fn what_models_saw_is_told_once_a_tick_and_only_by_those_that_shed() {
+    // Four requests in each of eight turns, four turns in a tick.
+    let accounts = |policy: Policy| {
+        let mut scene = Scene::with_policy(policy);
+        let begun = scene.clock.now() + PRESSURE_TICK;
+        let mut told = Vec::new();
+        while scene.rank.pop().is_some() {}
+        for turn in 0..8 {
+            scene.submit(4 * turn..4 * turn + 4);
+            let now = begun + Nanos::new(PRESSURE_TICK.get() / 4 * turn);
+            scene.worker.turn(TurnStart { number: 10 + turn, now, last_ended: begun });
+            scene.worker.hand_over(now);
+            while let Some(message) = scene.rank.pop() {
+                if let RankMessage::Account(account) = message {
+                    told.push(account.asked);
+                }
+            }
+        }
+        told
+    };
+    // An item alone takes 1.1 ms, and less in a batch once the model aims at larger ones.
+    let told = accounts(Policy::AUTO);
+    assert_eq!((told.len(), told[0]), (2, Nanos::from_micros(4 * 1_100)));
+    assert!(told[1] > told[0].saturating_mul(2), "{told:?}");
+    assert!(accounts(Policy::SYMPHONY).is_empty());
+}
+
+#[test]
+fn a_model_sheds_as_the_pressure_says_and_is_counted() {
+    let mut scene = Scene::with_policy(Policy::AUTO);
+    scene.inbox.push(ModelMessage::Pressure(Pressure::from_share(0.5)));
+    scene.submit(0..10);
+    scene.turn();
+    scene.hand_over();
+    let Some(ToFrontend::Ended { requests }) = scene.frontend.try_receive() else { panic!("nothing has ended") };
+    let shed = EndReason::Dropped(DropReason::Shed);
+    assert_eq!(requests, [1, 3, 5, 7, 9].map(|sequence| (sequence, shed)));
+    let counters = scene.worker.metrics.counters.read();
+    let count = |name: &str| counters.iter().find(|(counter, _)| *counter == name).map(|&(_, count)| count);
+    assert_eq!((count("dropped_requests"), count("shed_requests")), (Some(5), Some(5)));
 }

@@ -6,7 +6,7 @@ use anyhow::Context;
 use symphony_config::ExecutorKind;
 use symphony_executor::{OnnxOptions, default_signature, digits};
 use symphony_protocol::view::{KindProfile, ModelSource, ModelSpec};
-use symphony_types::{LatencyProfile, Nanos};
+use symphony_types::{LatencyProfile, Nanos, RequestValue};
 use symphony_zoo::Architecture;
 
 use super::cluster::Layout;
@@ -52,6 +52,7 @@ pub(crate) fn prepare(layout: &Layout, dir: &Path) -> anyhow::Result<Vec<ModelSp
                 signature: profile.signature.clone(),
                 profiles: kind_profiles(&profile),
                 policy: String::new(),
+                value: RequestValue::ONE,
             });
         }
     }
@@ -68,6 +69,7 @@ pub(crate) fn prepare(layout: &Layout, dir: &Path) -> anyhow::Result<Vec<ModelSp
             signature: default_signature(),
             profiles: [(kind, profile)].into(),
             policy: String::new(),
+            value: RequestValue::ONE,
         });
     }
     Ok(specs)

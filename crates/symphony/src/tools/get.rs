@@ -68,12 +68,13 @@ fn models(view: &View) -> Shown {
             subcluster.clone(),
             format!("{slo_ms} ms"),
             policy.into(),
+            model.spec.value.to_string(),
             state,
         ]);
         json.push(json!({ "id": id.get(), "name": model.spec.name, "subcluster": subcluster, "slo_ms": slo_ms,
-                          "policy": policy, "ready": ready, "error": failed }));
+                          "policy": policy, "value": model.spec.value.number(), "ready": ready, "error": failed }));
     }
-    (&["ID", "NAME", "SUBCLUSTER", "SLO", "POLICY", "STATE"], rows, Value::Array(json))
+    (&["ID", "NAME", "SUBCLUSTER", "SLO", "POLICY", "VALUE", "STATE"], rows, Value::Array(json))
 }
 
 fn gpus(view: &View) -> Shown {

@@ -8,7 +8,7 @@ use symphony_executor::profile::ProfileFile;
 use symphony_protocol::control as pb;
 use symphony_protocol::view::{KindProfile, ModelSource, ModelSpec};
 use symphony_transport::{ControlClient, ControlError};
-use symphony_types::{LatencyProfile, Nanos};
+use symphony_types::{LatencyProfile, Nanos, RequestValue};
 use symphony_zoo::Architecture;
 
 use crate::cli::{ModelCommand, ModelGenerateArgs, ModelLoadArgs, ModelUnloadArgs};
@@ -109,7 +109,12 @@ fn spec(args: &ModelLoadArgs) -> anyhow::Result<ModelSpec> {
         )));
     }
     let subcluster = args.subcluster.clone();
-    Ok(ModelSpec { name: args.name.clone(), subcluster, slo, source, signature, profiles, policy: args.policy.clone() })
+    let Some(value) = RequestValue::from_number(args.value) else {
+        let (got, min, max) = (args.value, RequestValue::MIN, RequestValue::MAX);
+        return Err(bad_input(format!("--value {got}: expected a number from {min} to {max}")));
+    };
+    let (name, policy) = (args.name.clone(), args.policy.clone());
+    Ok(ModelSpec { name, subcluster, slo, source, signature, profiles, policy, value })
 }
 
 /// A profile file's GPU kinds as the cluster stores them.

@@ -86,6 +86,7 @@ fn show(result: &SimulationResult) {
                     m.good.to_string(),
                     m.late.to_string(),
                     m.dropped.to_string(),
+                    m.shed.to_string(),
                     ms(m.p50_ms),
                     ms(m.p99_ms),
                     m.mean_batch.map_or_else(|| "-".to_owned(), |b| format!("{b:.1}")),
@@ -93,7 +94,7 @@ fn show(result: &SimulationResult) {
             })
         })
         .collect();
-    table::print(&["SEED", "MODEL", "OFFERED", "GOOD", "LATE", "DROPPED", "P50 MS", "P99 MS", "BATCH"], &rows);
+    table::print(&["SEED", "MODEL", "OFFERED", "GOOD", "LATE", "DROPPED", "SHED", "P50 MS", "P99 MS", "BATCH"], &rows);
     for run in &result.runs {
         println!(
             "seed {}: {:.0} r/s good of {:.0} offered, bad {:.3} %, GPUs used {}, utilisation {:.1} %",

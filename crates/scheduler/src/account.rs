@@ -1,0 +1,36 @@
+//! What was asked of models, and what they gave up.
+
+use symphony_types::Nanos;
+
+/// What a model, or several together, saw in some time: GPU time, at the batch sizes that the models aim at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Account {
+    /// What arrived.
+    pub asked: Nanos,
+    /// The same, divided by the value of its model.
+    pub asked_by_value: Nanos,
+    /// What was shed.
+    pub shed: Nanos,
+    /// What was lost besides: dropped from the queue, or turned away by a full one. Requests that could not have been met on
+    /// an idle cluster are left out.
+    pub dropped: Nanos,
+    /// What the pressure called upon models to give up.
+    pub called: Nanos,
+    /// The same as if any of them could give up all that arrives, and more.
+    pub called_in_full: Nanos,
+}
+
+impl Account {
+    /// This and another one.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            asked: self.asked + other.asked,
+            asked_by_value: self.asked_by_value + other.asked_by_value,
+            shed: self.shed + other.shed,
+            dropped: self.dropped + other.dropped,
+            called: self.called + other.called,
+            called_in_full: self.called_in_full + other.called_in_full,
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! How hard a sub-cluster is pressed.
+
+use symphony_types::{Nanos, Time};
+
+use crate::account::Account;
+use crate::pressure::Pressure;
+
+/// How often accounts are told and the pressure is found anew.
+pub const PRESSURE_TICK: Nanos = Nanos::from_millis(50);
+/// Ticks in the window: over a second bursts and idle moments even out, and a step of the load is answered within two.
+const TICKS: usize = 20;
+/// A pressure that has not been renewed for that long is none: as long as the window, after which it would be forgotten.
+pub const PRESSURE_VALID: Nanos = PRESSURE_TICK.saturating_mul(TICKS as u64);
+/// Idle GPU time counts that often: twice as much as it is, so that what could be served is served soon when the load goes
+/// back, and bursts between idle times are no overload.
+const IDLE_WEIGHT: f64 = 2.0;
+/// The share of what is lost that has to be dropped from queues, to show that the rest was rightly shed. Enough to be seen within
+/// a window, and so little that it is nobody's part.
+const DROPPED_MIN: f64 = 0.05;
+/// Up to this share of what is asked, losses are no overload: twice the percent that a p99 allows, since a second is noisy.
+const LOSS_MIN: f64 = 0.02;
+
+/// What a [`PressureControl`] is told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PressureInput {
+    /// What models saw since they told last.
+    pub account: Account,
+    /// GPUs that are idle at this moment.
+    pub gpus_idle: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Tick {
+    account: Account,
+    /// GPU time that nobody used, in seconds.
+    idle_s: f64,
+}
+
+/// Finds the pressure of a sub-cluster: what its models lost lately, however it came about, less what idle GPUs could have
+/// served, divided by what was asked of them, each model's by its value.
+///
+/// So models do not lose more because of it, only each its part: the pressure follows losses and does not make them. When the
+/// load goes back, queues drop nothing any more and GPUs idle, and the pressure is gone within two windows. Up to two percent
+/// it is none.
+#[derive(Clone, Debug, Default)]
+pub struct PressureControl {
+    ticks: [Tick; TICKS],
+    /// Number of the tick that is filling, counted from the origin of time.
+    current: u64,
+    filling: Account,
+    pressure: Pressure,
+}
+
+impl PressureControl {
+    /// One decision: time and input come in. Returns the pressure, for everybody to hear, whenever it is found anew and is or
+    /// was above none.
+    pub fn step(&mut self, now: Time, input: PressureInput) -> Option<Pressure> {
+        let tick = now.as_nanos() / PRESSURE_TICK.get();
+        let before = self.pressure;
+        self.filling = self.filling.and(input.account);
+        if tick > self.current {
+            self.pass(tick, input.gpus_idle);
+            self.pressure = self.find();
+        }
+        let is_news = tick > self.current && (before, self.pressure) != (Pressure::NONE, Pressure::NONE);
+        self.current = self.current.max(tick);
+        is_news.then_some(self.pressure)
+    }
+
+    /// The pressure found last.
+    #[must_use]
+    pub const fn pressure(&self) -> Pressure {
+        self.pressure
+    }
+
+    /// Time has come to `tick`, and what was told until now belongs to the ticks before.
+    fn pass(&mut self, tick: u64, gpus_idle: u32) {
+        let idle_s = f64::from(gpus_idle) * PRESSURE_TICK.as_secs_f64();
+        let filled = std::mem::take(&mut self.filling);
+        // A silence longer than the window empties it; more steps would write the same again.
+        for number in tick.saturating_sub(TICKS as u64).max(self.current)..tick {
+            let account = if number == self.current { filled } else { Account::default() };
+            self.ticks[(number % TICKS as u64) as usize] = Tick { account, idle_s };
+        }
+    }
+
+    fn find(&self) -> Pressure {
+        let sum = |of: fn(&Tick) -> f64| self.ticks.iter().map(of).sum::<f64>();
+        let asked = sum(|tick| tick.account.asked.as_secs_f64());
+        let (shed, dropped) =
+            (sum(|tick| tick.account.shed.as_secs_f64()), sum(|tick| tick.account.dropped.as_secs_f64()));
+        let lost = shed + dropped;
+        // What was only shed may have been shed for nothing: it counts as far as other losses show that it was needed.
+        let needed = lost.min(dropped / DROPPED_MIN);
+        let missing = needed - IDLE_WEIGHT * sum(|tick| tick.idle_s);
+        if missing <= LOSS_MIN * asked {
+            return Pressure::NONE;
+        }
+        let share = missing / sum(|tick| tick.account.asked_by_value.as_secs_f64());
+        // Where some models shed all they may and that is less than their part, the others have to bear the rest.
+        let called = sum(|tick| tick.account.called.as_secs_f64());
+        let rest = if called > 0.0 { sum(|tick| tick.account.called_in_full.as_secs_f64()) / called } else { 1.0 };
+        Pressure::from_share(share * rest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In milliseconds; `shed` and `dropped`, then what was called for, with the limit and without.
+    fn account(asked: u64, lost: [u64; 2], by_value: u64, called: [u64; 2]) -> Account {
+        let ms = Nanos::from_millis;
+        Account {
+            asked: ms(asked),
+            asked_by_value: ms(by_value),
+            shed: ms(lost[0]),
+            dropped: ms(lost[1]),
+            called: ms(called[0]),
+            called_in_full: ms(called[1]),
+        }
+    }
+
+    /// Tells the same in every tick of `from..to`; returns what was said last.
+    fn tell(control: &mut PressureControl, from: u64, to: u64, account: Account, gpus_idle: u32) -> Option<Pressure> {
+        let at = |tick: u64| Time::ZERO + PRESSURE_TICK.saturating_mul(tick);
+        (from..to).map(|tick| control.step(at(tick), PressureInput { account, gpus_idle })).last().flatten()
+    }
+
+    #[test]
+    fn the_pressure_is_the_share_that_is_lost() {
+        let mut control = PressureControl::default();
+        assert_eq!(tell(&mut control, 1, 50, account(100, [0, 20], 100, [0; 2]), 0), Some(Pressure::from_share(0.2)));
+        // The same loss of models of which half are worth four times as much.
+        let mut control = PressureControl::default();
+        let half = Pressure::from_share(20.0 / 62.5);
+        assert_eq!(tell(&mut control, 1, 50, account(1000, [0, 200], 625, [0; 2]), 0), Some(half));
+    }
+
+    #[test]
+    fn two_percent_are_no_overload_and_nothing_is_said() {
+        let mut control = PressureControl::default();
+        assert_eq!(tell(&mut control, 1, 50, account(1000, [0, 19], 1000, [0; 2]), 0), None);
+        assert_eq!(
+            tell(&mut control, 50, 100, account(1000, [0, 21], 1000, [0; 2]), 0),
+            Some(Pressure::from_share(0.021))
+        );
+        // The end of it is said once.
+        let at = |tick: u64| Time::ZERO + PRESSURE_TICK.saturating_mul(tick);
+        let said: Vec<_> = (100..140).map(|tick| control.step(at(tick), PressureInput::default())).collect();
+        assert_eq!(said.iter().filter(|said| **said == Some(Pressure::NONE)).count(), 1);
+        assert_eq!((said[39], control.pressure()), (None, Pressure::NONE));
+    }
+
+    #[test]
+    fn idle_gpus_take_the_pressure_away_within_the_window() {
+        let mut control = PressureControl::default();
+        tell(&mut control, 1, 50, account(500, [90, 10], 500, [100; 2]), 0);
+        assert_eq!(control.pressure(), Pressure::from_share(0.2));
+        // Two idle GPUs, counted twice, over 50 ms: twice as much as is shed.
+        let until = 50 + TICKS as u64 / 2 + 1;
+        tell(&mut control, 50, until, account(500, [90, 10], 500, [100; 2]), 2);
+        assert!(control.pressure() < Pressure::from_share(0.05), "{}", control.pressure());
+        tell(&mut control, until, 50 + TICKS as u64, account(500, [90, 10], 500, [100; 2]), 2);
+        assert_eq!(control.pressure(), Pressure::NONE);
+    }
+
+    #[test]
+    fn what_is_shed_without_need_goes_within_two_windows() {
+        let mut control = PressureControl::default();
+        let needed = account(100, [19, 1], 100, [20; 2]);
+        assert_eq!(tell(&mut control, 1, 500, needed, 0), Some(Pressure::from_share(0.2)));
+        let mut pressure = control.pressure();
+        for tick in 500..500 + 2 * TICKS as u64 {
+            let shed = (100.0 * pressure.share()) as u64;
+            pressure =
+                tell(&mut control, tick, tick + 1, account(100, [shed, 0], 100, [shed; 2]), 0).unwrap_or(pressure);
+        }
+        assert_eq!(pressure, Pressure::NONE);
+    }
+
+    #[test]
+    fn a_silence_is_the_end_of_it() {
+        let mut control = PressureControl::default();
+        tell(&mut control, 1, 50, account(100, [0, 50], 100, [0; 2]), 0);
+        assert_eq!(tell(&mut control, 5000, 5001, account(100, [0, 0], 100, [0; 2]), 0), Some(Pressure::NONE));
+    }
+
+    #[test]
+    fn what_some_cannot_shed_the_others_bear() {
+        // Half of the requests are worth a tenth, and 0.7 of all are lost; but nobody sheds more than 0.95.
+        let mut control = PressureControl::default();
+        let mut pressure = Pressure::NONE;
+        for tick in 1..2000 {
+            let called = |share_max: f64| {
+                let share = |value: f64| (pressure.share() / value).min(share_max);
+                (50_000.0 * (share(1.0) + share(0.1))) as u64
+            };
+            let called = [called(0.95), called(f64::INFINITY)];
+            let account = account(100_000, [60_000, 10_000], 50_000 + 500_000, called);
+            pressure = tell(&mut control, tick, tick + 1, account, 0).unwrap_or(pressure);
+        }
+        // 0.5 · p + 0.5 · 0.95 = 0.7.
+        assert!((pressure.share() - 0.45).abs() < 0.001, "{pressure}");
+    }
+}

@@ -1,0 +1,80 @@
+//! What a model's requests are worth against those of others.
+
+use std::fmt;
+
+use rkyv::{Archive, Deserialize, Serialize};
+
+/// How much a request of a model is worth against one of another model when something has to be given up: a model of value
+/// 4 loses a quarter of the share that one of value 1 loses. In thousandths, so that equal values have equal bytes
+/// everywhere.
+#[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[rkyv(derive(Clone, Copy, Debug))]
+pub struct RequestValue(u32);
+
+impl RequestValue {
+    /// The value of every model whose operator says nothing.
+    pub const ONE: Self = Self(1000);
+    /// The smallest: a thousandth.
+    pub const MIN: Self = Self(1);
+    /// The largest: a thousand. Two models then differ by a factor of a million at most, which leaves room in 64 bits.
+    pub const MAX: Self = Self(1_000_000);
+
+    /// From a number, rounded to thousandths; `None` unless it is from 0.001 to 1000.
+    #[must_use]
+    pub fn from_number(number: f64) -> Option<Self> {
+        // What is no number fails the comparison; the cast cannot overflow within it.
+        let is_in_range = number >= Self::MIN.number() && number <= Self::MAX.number();
+        is_in_range.then(|| Self((number * 1000.0).round() as u32))
+    }
+
+    /// From thousandths; `None` unless they are 1 to a million.
+    #[must_use]
+    pub const fn from_thousandths(thousandths: u32) -> Option<Self> {
+        if thousandths >= Self::MIN.0 && thousandths <= Self::MAX.0 { Some(Self(thousandths)) } else { None }
+    }
+
+    /// In thousandths.
+    #[must_use]
+    pub const fn thousandths(self) -> u32 {
+        self.0
+    }
+
+    /// As a number.
+    #[must_use]
+    pub fn number(self) -> f64 {
+        f64::from(self.0) / 1000.0
+    }
+}
+
+impl Default for RequestValue {
+    fn default() -> Self {
+        Self::ONE
+    }
+}
+
+impl fmt::Display for RequestValue {
+    /// Without zeros at the end: `1`, `0.25`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.number())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_thousandths_within_their_bounds() {
+        let number = |number| RequestValue::from_number(number).map(RequestValue::thousandths);
+        assert_eq!(
+            [0.001, 0.25, 1.0, 4.0004, 1000.0].map(number),
+            [Some(1), Some(250), Some(1000), Some(4000), Some(1_000_000)]
+        );
+        assert_eq!([0.0, -1.0, 0.0009, 1000.1, f64::NAN, f64::INFINITY].map(number), [None; 6]);
+        assert_eq!((RequestValue::from_thousandths(0), RequestValue::from_thousandths(1_000_001)), (None, None));
+        assert_eq!(
+            [RequestValue::ONE, RequestValue(250), RequestValue(1)].map(|v| v.to_string()),
+            ["1", "0.25", "0.001"]
+        );
+    }
+}
