@@ -4,11 +4,12 @@ use symphony_protocol::execute::Refusal;
 use symphony_types::{BootId, Token};
 
 /// A connection of a leader, numbered as they come.
-pub(crate) type Connection = u64;
+pub type Connection = u64;
 
-/// What a GPU has promised. A pure value: safety hangs on these comparisons, on no clock and no lease.
-#[derive(Clone, Debug)]
-pub(crate) struct GpuGate {
+/// What a GPU has promised. A pure value: safety hangs on these comparisons, on no clock and no lease. The model of the
+/// take-over (`tests/model`) explores this very object.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct GpuGate {
     boot: BootId,
     promised: Token,
     /// The connection that sealed last; plans on another one are from before that seal.
@@ -21,13 +22,15 @@ pub(crate) struct GpuGate {
 impl GpuGate {
     /// A gate of this life of the backend. `promised` is the log index of its registration: leaders of before then
     /// are fenced from the first moment.
-    pub(crate) fn new(boot: BootId, promised: Token, queued_max: u32) -> Self {
+    #[must_use]
+    pub const fn new(boot: BootId, promised: Token, queued_max: u32) -> Self {
         Self { boot, promised, sealed_by: None, next_sequence: 1, queued: 0, queued_max }
     }
 
-    /// Promises the token if it is not below the promise that stands, and returns the promise.
-    pub(crate) fn seal(&mut self, by: Connection, token: Token) -> Token {
-        if token >= self.promised {
+    /// Promises the token if it is not below the promise that stands, and returns the promise. The same seal again
+    /// changes nothing: plans that came in between have had their turn and must not run twice.
+    pub fn seal(&mut self, by: Connection, token: Token) -> Token {
+        if token >= self.promised && (token, Some(by)) != (self.promised, self.sealed_by) {
             self.promised = token;
             self.sealed_by = Some(by);
             self.next_sequence = 1;
@@ -36,7 +39,10 @@ impl GpuGate {
     }
 
     /// Takes a plan or refuses it; a refusal changes nothing.
-    pub(crate) fn accept(&mut self, by: Connection, token: Token, boot: BootId, sequence: u64) -> Result<(), Refusal> {
+    ///
+    /// # Errors
+    /// Says what the plan does not match: the life, the promise, the sequence, or the room in the queue.
+    pub fn accept(&mut self, by: Connection, token: Token, boot: BootId, sequence: u64) -> Result<(), Refusal> {
         if boot != self.boot {
             return Err(Refusal::WrongBoot { boot: self.boot });
         }
@@ -58,7 +64,7 @@ impl GpuGate {
     }
 
     /// A plan has ended.
-    pub(crate) fn finished(&mut self) {
+    pub const fn finished(&mut self) {
         self.queued = self.queued.saturating_sub(1);
     }
 }
@@ -120,6 +126,16 @@ mod tests {
             "it was sent before the leader came again and started to count anew"
         );
         assert_eq!(gate.accept(2, Token::new(11), BOOT, 1), Ok(()));
+    }
+
+    #[test]
+    fn a_seal_that_comes_twice_does_not_let_a_plan_run_twice() {
+        let mut gate = gate();
+        let token = Token::new(11);
+        gate.seal(1, token);
+        gate.accept(1, token, BOOT, 1).unwrap();
+        assert_eq!(gate.seal(1, token), token);
+        assert_eq!(gate.accept(1, token, BOOT, 1), Err(Refusal::OutOfSequence { expected: 2 }));
     }
 
     proptest! {

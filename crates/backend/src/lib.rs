@@ -13,5 +13,6 @@ mod plan;
 
 pub use backend::{Backend, StartError};
 pub use execution::Identity;
+pub use gpu_gate::{Connection, GpuGate};
 pub use metrics::{METRIC_NAMES, register_metrics};
 pub use model_loader::Engine;

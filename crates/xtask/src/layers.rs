@@ -20,7 +20,7 @@ pub(crate) enum Layer {
 }
 
 /// Every package of the workspace, without its prefix.
-const PACKAGES: [(&str, Layer); 30] = [
+const PACKAGES: [(&str, Layer); 31] = [
     ("types", Layer::Types),
     ("scheduler", Layer::Core),
     ("explain", Layer::Core),
@@ -49,6 +49,7 @@ const PACKAGES: [(&str, Layer); 30] = [
     ("testkit", Layer::Program),
     ("xtask", Layer::Program),
     ("tests", Layer::Program),
+    ("model", Layer::Program),
     ("benches", Layer::Program),
     ("chaos", Layer::Program),
 ];

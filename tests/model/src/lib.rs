@@ -1,0 +1,35 @@
+//! A model of the take-over protocol (DESIGN section 8), searched exhaustively within bounds: schedulers that take each
+//! other for dead, backends and frontends that restart, messages that are late, lost and doubled.
+//!
+//! The decisions that safety hangs on are the production objects: [`GpuGate`](symphony_backend::GpuGate) and
+//! [`ClusterState`](symphony_cluster_state::ClusterState). The README says what is modelled around them.
+
+mod backend;
+mod broken;
+mod frontend;
+mod gate;
+mod leader;
+mod log;
+mod model;
+mod mutation;
+mod scope;
+mod search;
+mod world;
+
+pub use broken::Broken;
+pub use log::{Entry, Log};
+pub use model::{Action, Protocol};
+pub use mutation::Mutation;
+pub use scope::Scope;
+pub use search::{Found, search};
+pub use world::World;
+
+/// Schedulers, numbered from 0.
+pub const NODES: usize = 2;
+/// Backends, numbered from 0, with one GPU each.
+pub const BACKENDS: usize = 2;
+/// Plans that a GPU holds, as in production.
+pub(crate) const PLANS_QUEUED_MAX: u32 = 2;
+
+/// Lives of a process, numbered from 0.
+pub type Life = u8;
