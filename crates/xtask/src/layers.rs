@@ -20,7 +20,7 @@ pub(crate) enum Layer {
 }
 
 /// Every package of the workspace, without its prefix.
-const PACKAGES: [(&str, Layer); 31] = [
+const PACKAGES: [(&str, Layer); 32] = [
     ("types", Layer::Types),
     ("scheduler", Layer::Core),
     ("explain", Layer::Core),
@@ -29,6 +29,7 @@ const PACKAGES: [(&str, Layer); 31] = [
     ("workload", Layer::Core),
     ("simulator", Layer::Core),
     ("tape", Layer::Core),
+    ("history", Layer::Core),
     ("protocol", Layer::Edge),
     ("net", Layer::Edge),
     ("transport", Layer::Edge),
