@@ -57,6 +57,11 @@ impl GpuGate {
         Ok(())
     }
 
+    /// The connection whose plans are accepted.
+    pub(crate) const fn sealed_by(&self) -> Option<Connection> {
+        self.sealed_by
+    }
+
     /// A plan has ended.
     pub(crate) fn finished(&mut self) {
         self.queued = self.queued.saturating_sub(1);

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use symphony_net::Net;
 use symphony_protocol::view::{BackendView, ModelView, View};
@@ -12,10 +13,12 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::backend_link::{BackendLink, LinkEvent, LinkedGpu};
+use crate::backend_link::{BackendLink, LinkEvent, LinkedGpu, Usage};
 use crate::messages::ModelMessage;
 use crate::offer_board::SUBCLUSTER_MODELS_MAX;
+use crate::runtime::Report;
 use crate::servable::{Holder, servable};
+use crate::standby::DialledLinks;
 use crate::tapes::Tapes;
 use crate::worker::ThreadPolicy;
 use crate::workers::{DecisionConfig, Workers};
@@ -40,6 +43,8 @@ pub struct LeadConfig {
     pub threads: ThreadPolicy,
     /// Where decisions are recorded; nowhere if not given.
     pub tapes: Option<Tapes>,
+    /// A decision thread that is busy with one thing for longer hangs.
+    pub stuck_after: Duration,
 }
 
 /// A sub-cluster that this node leads under one token.
@@ -52,13 +57,14 @@ pub(crate) struct LedSubcluster {
 }
 
 impl LedSubcluster {
-    /// Starts the threads and the task that follows the view.
+    /// Starts the threads and the task that follows the view. `dialled` are connections made before.
     pub(crate) fn start(
         config: &LeadConfig,
         id: SubclusterId,
         token: Token,
         view: watch::Receiver<Arc<View>>,
-        down: mpsc::UnboundedSender<(BackendId, BootId)>,
+        dialled: DialledLinks,
+        reports: mpsc::UnboundedSender<Report>,
     ) -> std::io::Result<Self> {
         let (model_threads, threads) = (config.model_threads, config.threads);
         let decisions = DecisionConfig { model_threads, threads, ..DecisionConfig::default() };
@@ -74,11 +80,12 @@ impl LedSubcluster {
             gpu_ordinals: HashMap::new(),
             models: HashMap::new(),
             models_ever: 0,
+            dialled,
             backends: BTreeMap::new(),
             sealed: BTreeSet::new(),
             recovered: false,
         };
-        tokio::spawn(lead.run(view, down, ended.clone()));
+        tokio::spawn(lead.run(view, reports, ended.clone()));
         Ok(Self { token, workers, ended })
     }
 
@@ -99,14 +106,14 @@ impl Drop for LedSubcluster {
 struct LinkedBackend {
     boot: BootId,
     gpus: Vec<LinkedGpu>,
-    usable: watch::Sender<bool>,
+    usage: watch::Sender<Usage>,
     task: JoinHandle<()>,
 }
 
 impl LinkedBackend {
     fn holder(&self, view: &View, id: BackendId) -> Holder {
         let ready = view.models.iter().filter(|(_, model)| holds(model, id, self.boot));
-        Holder { in_use: *self.usable.borrow(), holds: ready.map(|(&model, _)| model).collect() }
+        Holder { in_use: *self.usage.borrow() == Usage::Use, holds: ready.map(|(&model, _)| model).collect() }
     }
 }
 
@@ -121,6 +128,8 @@ struct Lead {
     models: HashMap<ModelId, u32>,
     /// Models served so far, those that have left included.
     models_ever: u32,
+    /// Connections that were made before the lead began, until they are used.
+    dialled: DialledLinks,
     backends: BTreeMap<BackendId, LinkedBackend>,
     sealed: BTreeSet<BackendId>,
     recovered: bool,
@@ -130,15 +139,18 @@ impl Lead {
     async fn run(
         mut self,
         mut view: watch::Receiver<Arc<View>>,
-        down: mpsc::UnboundedSender<(BackendId, BootId)>,
+        reports: mpsc::UnboundedSender<Report>,
         ended: CancellationToken,
     ) {
         let (events_in, mut events) = mpsc::unbounded_channel();
         tracing::info!(subcluster = %self.id, token = %self.token, "leads");
         loop {
             let current = Arc::clone(&view.borrow_and_update());
-            self.follow(&current, &events_in);
-            self.check_recovered();
+            // A newer assignment is somebody else's: what is new in its view is not for this lead any more.
+            if current.subclusters.get(&self.id).is_none_or(|s| s.token <= self.token) {
+                self.follow(&current, &events_in);
+                self.check_recovered();
+            }
             tokio::select! {
                 () = ended.cancelled() => break,
                 changed = view.changed() => if changed.is_err() { break },
@@ -148,7 +160,7 @@ impl Lead {
                     }
                     Some(LinkEvent::Fenced) | None => break,
                     Some(LinkEvent::Down(backend, boot)) => {
-                        let _ = down.send((backend, boot));
+                        let _ = reports.send(Report::BackendDown(backend, boot));
                     }
                 },
             }
@@ -164,15 +176,21 @@ impl Lead {
     fn follow(&mut self, view: &View, events: &mpsc::UnboundedSender<LinkEvent>) {
         self.follow_backends(view, events);
         self.follow_models(view);
-        // A backend may be used once it holds everything that is served.
+        // A backend may be used once it holds everything that is served, and as long as it takes work.
         for (id, backend) in &self.backends {
+            let takes_work = view.backends.get(id).is_none_or(|b| b.duty.takes_work());
             let holds_all = self
                 .models
                 .keys()
                 .all(|model| view.models.get(model).is_some_and(|model| holds(model, *id, backend.boot)));
-            if holds_all {
-                backend.usable.send_if_modified(|usable| !std::mem::replace(usable, true));
-            }
+            let now = *backend.usage.borrow();
+            let next = match (takes_work, holds_all) {
+                (false, _) => Usage::Retire,
+                (true, true) => Usage::Use,
+                (true, false) if now == Usage::Retire => Usage::Hold,
+                (true, false) => now,
+            };
+            backend.usage.send_if_modified(|usage| std::mem::replace(usage, next) != next);
         }
     }
 
@@ -180,7 +198,7 @@ impl Lead {
         let mine: BTreeMap<_, _> = view.backends.iter().filter(|(_, b)| b.subcluster == self.id && b.up).collect();
         let mut gone = Vec::new();
         for (id, linked) in &self.backends {
-            let same = mine.get(id).is_some_and(|b| b.boot == linked.boot && self.same_gpus(view, b, linked));
+            let same = mine.get(id).is_some_and(|b| b.boot == linked.boot && self.same_gpus(b, linked));
             if !same {
                 gone.push(*id);
             }
@@ -193,31 +211,31 @@ impl Lead {
         }
         for (&id, backend) in mine {
             if !self.backends.contains_key(&id) {
-                self.link(view, id, backend, events);
+                self.link(id, backend, events);
             }
         }
     }
 
-    fn same_gpus(&self, view: &View, backend: &BackendView, linked: &LinkedBackend) -> bool {
+    fn same_gpus(&self, backend: &BackendView, linked: &LinkedBackend) -> bool {
         backend.gpus.len() == linked.gpus.len()
             && backend
                 .gpus
                 .iter()
                 .zip(&linked.gpus)
-                .all(|(gpu, mine)| gpu.id == mine.gpu && view.gpu_token(backend, gpu).max(self.token) == mine.token)
+                .all(|(gpu, mine)| gpu.id == mine.gpu && gpu.binding.max(self.token) == mine.token)
     }
 
-    fn link(&mut self, view: &View, id: BackendId, backend: &BackendView, events: &mpsc::UnboundedSender<LinkEvent>) {
+    fn link(&mut self, id: BackendId, backend: &BackendView, events: &mpsc::UnboundedSender<LinkEvent>) {
         let gpus: Vec<_> = backend
             .gpus
             .iter()
             .map(|gpu| {
                 let next = self.gpu_ordinals.len() as u32;
                 let ordinal = *self.gpu_ordinals.entry(gpu.id).or_insert(next);
-                LinkedGpu { gpu: gpu.id, token: view.gpu_token(backend, gpu).max(self.token), ordinal }
+                LinkedGpu { gpu: gpu.id, token: gpu.binding.max(self.token), ordinal }
             })
             .collect();
-        let (usable, usable_receiver) = watch::channel(false);
+        let (usage, usage_receiver) = watch::channel(Usage::Hold);
         let link = BackendLink {
             clock: self.workers.clock,
             node: self.config.node,
@@ -231,10 +249,11 @@ impl Lead {
             gpus: gpus.clone(),
             workers: Arc::clone(&self.workers),
             events: events.clone(),
-            usable: usable_receiver,
+            usage: usage_receiver,
+            dialled: self.dialled.remove(&(id, backend.boot)),
         };
         let task = tokio::spawn(link.run());
-        self.backends.insert(id, LinkedBackend { boot: backend.boot, gpus, usable, task });
+        self.backends.insert(id, LinkedBackend { boot: backend.boot, gpus, usage, task });
     }
 
     fn follow_models(&mut self, view: &View) {

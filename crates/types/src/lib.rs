@@ -3,6 +3,7 @@
 //! Everything here is pure data. No clock is read, nothing is allocated behind the caller's back, and every
 //! quantity carries its unit in its type or name.
 
+mod duty;
 mod id;
 mod invariant;
 mod name;
@@ -11,6 +12,7 @@ mod profile;
 mod tensor;
 mod time;
 
+pub use duty::{Duty, Member};
 pub use id::{
     BackendId, BootId, Epoch, FrontendId, GpuId, ModelId, NoRequestId, NodeId, RequestId, SubclusterId, Token,
 };
