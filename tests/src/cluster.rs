@@ -11,6 +11,7 @@ use symphony_net::{CredentialFiles, Credentials, Net};
 use symphony_protocol::view::{SubclusterView, View};
 use symphony_testkit::{Child, ChildSpec, Workspace, wait_until};
 use symphony_transport::ControlClient;
+use symphony_types::NodeId;
 use tokio::runtime::Runtime;
 
 use crate::binary::{self, Said};
@@ -419,6 +420,32 @@ impl TestCluster {
         let spec = self.not_running.remove(name).with_context(|| format!("{name} was neither killed nor stopped"))?;
         self.children.insert(name.to_owned(), spec.spawn()?);
         Ok(())
+    }
+
+    /// Starts another scheduler replica, which waits to take the place of `instead_of`; its id must be new.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub fn start_joining(&mut self, id: u64, instead_of: u64) -> Result<()> {
+        let name = format!("scheduler-{id}");
+        let NodeFile { role, path, addresses } =
+            node_files::joining(&self.workspace, NodeId::new(id), NodeId::new(instead_of))?;
+        let args = [role.to_owned(), "--config".to_owned(), path.display().to_string()];
+        let spec = ChildSpec::new(&name, binary::symphony()?, args, self.workspace.path());
+        self.addresses.extend(addresses.into_iter().map(|(key, address)| ((name.clone(), key), address)));
+        self.children.insert(name, spec.spawn()?);
+        Ok(())
+    }
+
+    /// Waits until a process ends by itself, and tells its exit code and the end of its log.
+    ///
+    /// # Errors
+    /// If there is none of that name, or it does not end in time.
+    pub fn ends_by_itself(&mut self, name: &str) -> Result<(Option<i32>, String)> {
+        let mut child = self.children.remove(name).with_context(|| format!("no process {name} runs"))?;
+        let status = child.wait(READY_WITHIN)?;
+        self.ended_by_test.insert(name.to_owned());
+        Ok((status.code(), child.log_tail()))
     }
 
     /// The control client, for what the program has no words for.

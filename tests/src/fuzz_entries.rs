@@ -21,8 +21,8 @@ use symphony_protocol::inference::model_infer_request::InferInputTensor;
 use symphony_protocol::{FRAME_HEADER_BYTES, Frame, FrameHeader, Message};
 use symphony_tape::Tape;
 use symphony_types::{
-    BackendId, BootId, DropReason, FailReason, FrontendId, GpuClass, GpuId, ModelId, Nanos, NodeId, RequestId,
-    SubclusterId, Token,
+    BackendId, BootId, DropReason, Duty, FailReason, FrontendId, GpuClass, GpuId, Member, ModelId, Nanos, NodeId,
+    RequestId, SubclusterId, Token,
 };
 use symphony_workload::Scenario;
 
@@ -344,6 +344,7 @@ fn frame_seeds() -> Vec<Vec<u8>> {
         // For a sub-cluster that no test has: a seal is no rubbish, and seeds are also sent to real backends.
         encode(&ToBackend::Seal { subcluster: SubclusterId::new(99), gpus: vec![(gpu, token); 2] }, &[]),
         encode(&ToBackend::Execute(order), &[]),
+        encode(&ToBackend::Retired { gpus: vec![gpu; 2] }, &[]),
         encode(&FromBackend::Done(done), &[]),
         encode(&FromBackend::Refused { gpu, sequence: 1, token, model, refusal }, &[]),
         encode(&ToOwner::Hello { backend: BackendId::new(1), boot, frontend_boot: boot }, &[]),
@@ -354,11 +355,21 @@ fn frame_seeds() -> Vec<Vec<u8>> {
 }
 
 fn commands() -> Vec<Command> {
+    let subcluster = SubclusterId::new(1);
     let node = |id| {
         let port = 7000 + id;
         let (control_addr, dispatch_addr) = (format!("127.0.0.1:{port}"), format!("127.0.0.1:{}", port + 1000));
-        let (node, boot) = (NodeId::new(id), BootId::new(id));
-        Command::RegisterNode(NodeRegistration { node, boot, control_addr, dispatch_addr, avoid: None })
+        let (node, boot, beat_addr) = (NodeId::new(id), BootId::new(id), format!("127.0.0.1:{}", port + 2000));
+        let disk = id;
+        Command::RegisterNode(NodeRegistration {
+            node,
+            boot,
+            control_addr,
+            dispatch_addr,
+            beat_addr,
+            disk,
+            avoid: None,
+        })
     };
     let backend = BackendRegistration {
         name: "backend".into(),
@@ -391,6 +402,14 @@ fn commands() -> Vec<Command> {
         Command::NodeDown { node: NodeId::new(1), boot: BootId::new(1), avoid: None },
         Command::BackendDown { backend: BackendId::new(1), boot: BootId::new(5) },
         Command::UnloadModel { name: "model".into() },
+        Command::SetDuty { member: Member::Backend(BackendId::new(1)), duty: Duty::Draining },
+        Command::Leave { member: Member::Scheduler(NodeId::new(1)), boot: BootId::new(1) },
+        Command::ReportDrained { member: Member::Backend(BackendId::new(1)), boot: BootId::new(5) },
+        Command::BeginHandover { subcluster, token: Token::new(3), to: NodeId::new(2), boot: BootId::new(2) },
+        Command::CompleteHandover { subcluster, since: 5, node: NodeId::new(2), boot: BootId::new(2) },
+        Command::CancelHandover { subcluster, since: 5 },
+        Command::CedeLead { subcluster, token: Token::new(3), node: NodeId::new(1), boot: BootId::new(1), avoid: None },
+        Command::RemoveNode { node: NodeId::new(2), avoid: None },
     ]
 }
 
@@ -487,8 +506,18 @@ fn view_seeds() -> Vec<Vec<u8>> {
         subcluster: 1,
         executor: "emulated".into(),
         gpus: vec![gpu],
+        duty: 2,
+        drained: true,
     };
-    let node = pb::Node { id: 1, boot_id: 2, up: true, control_addr: "a:1".into(), dispatch_addr: "a:2".into() };
+    let node = pb::Node {
+        id: 1,
+        boot_id: 2,
+        up: true,
+        control_addr: "a:1".into(),
+        dispatch_addr: "a:2".into(),
+        beat_addr: "a:3".into(),
+        duty: 1,
+    };
     let subcluster =
         pb::Subcluster { id: 1, name: "default".into(), leader: 1, leader_boot_id: 2, ..Default::default() };
     let view = pb::ClusterView {

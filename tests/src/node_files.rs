@@ -103,6 +103,30 @@ pub(crate) fn write(workspace: &Workspace, shape: &Shape) -> Result<BTreeMap<Str
     Ok(files)
 }
 
+/// Writes the configuration of a replica that is to take another one's place in the cluster of `scheduler-1`, with a
+/// certificate of its own. It names the cluster as it will be.
+pub(crate) fn joining(workspace: &Workspace, id: NodeId, instead_of: NodeId) -> Result<NodeFile> {
+    let first = workspace.file("scheduler-1.toml");
+    let mut config = NodeConfig::load(Role::Scheduler, Some(&first), [], &[])?;
+    let mut ports = free_ports(SCHEDULER_PORTS)?.into_iter().map(Address::loopback);
+    let mut next = || ports.next().context("as many ports as were asked for");
+    let replica = ReplicaConfig { id, control: next()?, dispatch: next()?, beat: next()? };
+    let name = format!("scheduler-{}", id.get());
+    let data_dir = workspace.file(&format!("{name}-raft"));
+    let scheduler = config.scheduler.take().context("a scheduler's configuration has its section")?;
+    let own = SchedulerConfig { id, data_dir, metrics: next()?, join: true, ..scheduler };
+    let mut addresses = BTreeMap::from([("metrics", own.metrics.clone())]);
+    addresses.extend(replica.addresses().map(|(key, address)| (key, address.clone())));
+    config.cluster.scheduler.retain(|replica| replica.id != instead_of);
+    config.cluster.scheduler.push(replica);
+    let issued = Authority::open(&workspace.file(PKI))?
+        .issue(&Identity::new(&config.cluster.name, net::Role::Scheduler, &id.get().to_string())?, CERTIFICATE_DAYS)?;
+    config.security = SecurityConfig { cert: Some(issued.files.cert), key: Some(issued.files.key), ..config.security };
+    config.scheduler = Some(own);
+    let path = workspace.write(&format!("{name}.toml"), &config.to_toml())?;
+    Ok(NodeFile { role: "scheduler", path, addresses })
+}
+
 /// The defaults, with the patience that two busy cores need.
 fn base(shape: &Shape) -> Result<NodeConfig> {
     let mut overrides: Vec<String> = [

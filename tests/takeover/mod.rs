@@ -1,6 +1,10 @@
-//! A replica dies under load, and nobody's request is lost or answered twice.
+//! Replicas die, leave, come and are replaced under load, and nobody's request is lost or answered twice.
 
 mod control_leader;
+mod control_plane_down;
+mod drain;
+mod members;
+mod rolling_restart;
 mod subcluster_leader;
 
 use symphony_tests::{Shape, TestCluster, emulated_model, tell};

@@ -8,9 +8,9 @@ use symphony_executor::load_runtime;
 use symphony_net::{Incoming, Net, Role};
 use symphony_protocol::control as pb;
 use symphony_transport::{ControlClient, ControlError, PayloadTransport, TcpPayloads, ViewReceiver};
-use symphony_types::{BackendId, BootId, GpuId, SubclusterId, Token};
+use symphony_types::{BackendId, BootId, GpuId, Member, SubclusterId, Token};
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::exec_server::accept_leaders;
@@ -20,6 +20,13 @@ use crate::model_loader::{Engine, ModelLoader};
 
 /// How long registration may take: a cluster that starts together elects its leader first.
 const REGISTER_WITHIN: Duration = Duration::from_secs(30);
+/// How long the report that a backend is drained may take, and the pause before it is repeated.
+const REPORT_WITHIN: Duration = Duration::from_secs(5);
+const REPORT_AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// How long the cluster may take to agree that a backend leaves.
+const LEAVE_WITHIN: Duration = Duration::from_secs(2);
+/// How long the last word of a backend may take.
+const GOODBYE_WITHIN: Duration = Duration::from_millis(500);
 /// How often a backend looks whether the cluster still counts it in.
 const STANDING_EVERY: Duration = Duration::from_millis(200);
 
@@ -46,6 +53,9 @@ pub enum StartError {
 #[derive(Debug)]
 pub struct Backend {
     identity: Identity,
+    control: ControlClient,
+    transport: Arc<TcpPayloads>,
+    idle: watch::Receiver<bool>,
     counts: Arc<Counts>,
     ended: CancellationToken,
 }
@@ -82,8 +92,14 @@ impl Backend {
         let ended = CancellationToken::new();
         let (inputs, inputs_out) = mpsc::unbounded_channel();
         let counts = Arc::new(Counts::default());
-        let execution =
-            Execution::new(identity.clone(), config.plans_queued_max, transport, inputs_out, Arc::clone(&counts))?;
+        let execution = Execution::new(
+            identity.clone(),
+            config.plans_queued_max,
+            Arc::clone(&transport),
+            inputs_out,
+            Arc::clone(&counts),
+        )?;
+        let idle = execution.idle();
         let execution_ended = ended.clone();
         tokio::spawn(async move { execution_ended.run_until_cancelled(execution.run()).await });
         let leaders = Incoming::new(listener, net, "backend.exec", &[Role::Scheduler]);
@@ -98,8 +114,43 @@ impl Backend {
             execution: inputs,
         };
         tokio::spawn(loader.run(ended.clone()));
-        tokio::spawn(stay_registered(control, request, identity.clone(), view, ended.clone()));
-        Ok(Self { identity, counts, ended })
+        tokio::spawn(report_drained(control.clone(), identity.clone(), view.clone(), idle.clone(), ended.clone()));
+        tokio::spawn(stay_registered(control.clone(), request, identity.clone(), view, ended.clone()));
+        Ok(Self { identity, control, transport, idle, counts, ended })
+    }
+
+    /// Leaves without one failed request, in at most `within`: the cluster sends no more plans, what was sent is run, and
+    /// its results are returned. What is not done by then is lost with the process, and run again elsewhere. False if that
+    /// was so.
+    pub async fn leave(&self, within: Duration) -> bool {
+        let give_up = tokio::time::Instant::now() + within;
+        let Identity { backend, boot, .. } = self.identity;
+        let member = Some(Member::Backend(backend).into());
+        let leave = |mut client: pb::control_client::ControlClient<_>| {
+            let request = pb::LeaveRequest { member, boot_id: boot.get() };
+            async move { client.leave(request).await }
+        };
+        if let Err(error) = self.control.call(LEAVE_WITHIN.min(within), leave).await {
+            tracing::warn!(%error, "the cluster does not know that this backend leaves");
+        }
+        let mut idle = self.idle.clone();
+        let done = async {
+            let _ = idle.wait_for(|idle| *idle).await;
+            self.transport.finish().await;
+        };
+        let in_time = tokio::time::timeout_at(give_up, done).await.is_ok();
+        if !in_time {
+            tracing::warn!("plans are left after {within:?}; they run elsewhere if their deadlines allow");
+        }
+        let down = |mut client: pb::control_client::ControlClient<_>| {
+            let request = pb::ReportBackendDownRequest { backend: backend.get(), boot_id: boot.get() };
+            async move { client.report_backend_down(request).await }
+        };
+        // Its leader would find out as well, only later.
+        if let Err(error) = self.control.call(GOODBYE_WITHIN, down).await {
+            tracing::debug!(%error, "goodbye not heard");
+        }
+        in_time
     }
 
     /// Who it is in the cluster.
@@ -156,6 +207,39 @@ async fn register(
         gpus: reply.gpus.into_iter().map(GpuId::new).collect(),
         token: Token::new(reply.token),
     })
+}
+
+/// Tells the cluster, once for each time that this backend is to take nothing new, that it has nothing left to finish.
+async fn report_drained(
+    control: ControlClient,
+    identity: Identity,
+    mut view: ViewReceiver,
+    mut idle: watch::Receiver<bool>,
+    ended: CancellationToken,
+) {
+    let Identity { backend, boot, .. } = identity;
+    loop {
+        let draining = {
+            let view = view.borrow_and_update();
+            view.backends.get(&backend).is_some_and(|b| b.boot == boot && !b.duty.takes_work() && !b.drained)
+        };
+        if draining && *idle.borrow_and_update() {
+            let member = Some(Member::Backend(backend).into());
+            let call = |mut client: pb::control_client::ControlClient<_>| {
+                let request = pb::ReportDrainedRequest { member, boot_id: boot.get() };
+                async move { client.report_drained(request).await }
+            };
+            if let Err(error) = control.call(REPORT_WITHIN, call).await {
+                tracing::debug!(%error, "not reported as drained");
+            }
+        }
+        tokio::select! {
+            () = ended.cancelled() => return,
+            changed = view.changed() => if changed.is_err() { return },
+            changed = idle.changed() => if changed.is_err() { return },
+            () = tokio::time::sleep(REPORT_AGAIN_AFTER), if draining => {}
+        }
+    }
 }
 
 /// A backend that was declared down by mistake (a pause, a cut link) says that it is there.

@@ -11,7 +11,7 @@ use symphony_protocol::execute::{
 };
 use symphony_transport::{LinkSender, PayloadTransport};
 use symphony_types::{BackendId, BootId, FrontendId, GpuId, ModelId, RequestId, SubclusterId, Token};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::gpu_gate::{Connection, GpuGate};
 use crate::gpu_thread::GpuThread;
@@ -56,6 +56,8 @@ struct Gpu {
     id: GpuId,
     gate: GpuGate,
     pending: VecDeque<Pending>,
+    /// The leader has said that no more plans come.
+    retired: bool,
     orders: blocking::Sender<GpuOrder>,
 }
 
@@ -69,6 +71,8 @@ pub(crate) struct Execution<T> {
     inputs: mpsc::UnboundedReceiver<Input>,
     reports: mpsc::UnboundedReceiver<PlanReport>,
     counts: Arc<Counts>,
+    /// Whether nothing is left to run and nobody will send more.
+    idle: watch::Sender<bool>,
 }
 
 impl<T: PayloadTransport> Execution<T> {
@@ -93,7 +97,7 @@ impl<T: PayloadTransport> Execution<T> {
             };
             std::thread::Builder::new().name(format!("gpu-{id}")).spawn(move || thread.run())?;
             let gate = GpuGate::new(identity.boot, identity.token, plans_queued_max);
-            gpus.push(Gpu { id, gate, pending: VecDeque::new(), orders });
+            gpus.push(Gpu { id, gate, pending: VecDeque::new(), retired: false, orders });
         }
         Ok(Self {
             identity,
@@ -105,7 +109,13 @@ impl<T: PayloadTransport> Execution<T> {
             inputs,
             reports,
             counts,
+            idle: watch::Sender::new(true),
         })
+    }
+
+    /// Whether nothing is left to run, and no leader is linked that may send more.
+    pub(crate) fn idle(&self) -> watch::Receiver<bool> {
+        self.idle.subscribe()
     }
 
     /// Runs until all senders of inputs are gone.
@@ -120,6 +130,11 @@ impl<T: PayloadTransport> Execution<T> {
                     None => return,
                 },
             }
+            let idle = self.gpus.iter().all(|gpu| {
+                let leader_linked = gpu.gate.sealed_by().is_some_and(|by| self.connections.contains_key(&by));
+                gpu.pending.is_empty() && (gpu.retired || !leader_linked)
+            });
+            self.idle.send_if_modified(|before| std::mem::replace(before, idle) != idle);
         }
     }
 
@@ -137,6 +152,10 @@ impl<T: PayloadTransport> Execution<T> {
                 self.seal(connection, subcluster, &gpus);
             }
             Input::FromLeader(connection, ToBackend::Execute(order)) => self.execute(connection, order),
+            Input::FromLeader(connection, ToBackend::Retired { gpus }) => {
+                let retired = |gpu: &&mut Gpu| gpu.gate.sealed_by() == Some(connection) && gpus.contains(&gpu.id);
+                self.gpus.iter_mut().filter(retired).for_each(|gpu| gpu.retired = true);
+            }
             Input::FromLeader(_, ToBackend::Hello { node, .. }) => tracing::debug!(%node, "leader linked"),
             Input::Loaded(model, executors) => {
                 for (gpu, executor) in self.gpus.iter().zip(executors) {
@@ -173,6 +192,7 @@ impl<T: PayloadTransport> Execution<T> {
         for &(id, token) in tokens {
             let Some(gpu) = self.gpus.iter_mut().find(|gpu| gpu.id == id) else { continue };
             let promised = gpu.gate.seal(connection, token);
+            gpu.retired &= gpu.gate.sealed_by() != Some(connection);
             let in_flight = gpu.pending.iter().flat_map(|plan| plan.requests.iter().copied()).collect();
             sealed.push(SealedGpu { gpu: id, promised, free_in: nanos(gpu.free_in(now)), in_flight });
         }
@@ -214,6 +234,7 @@ impl<T: PayloadTransport> Execution<T> {
         let ready = self.models.contains(&order.model);
         let gpu = self.gpus.iter_mut().find(|gpu| gpu.id == order.gpu).ok_or(Refusal::UnknownGpu)?;
         gpu.gate.accept(connection, order.token, order.backend_boot, order.sequence)?;
+        gpu.retired = false;
         if !ready {
             // The plan had its turn: the sequence goes on.
             gpu.gate.finished();

@@ -15,7 +15,7 @@ use symphony_types::{
     Token,
 };
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::execution::{Execution, Identity, Input};
 use crate::metrics::Counts;
@@ -52,6 +52,8 @@ impl PayloadTransport for Owners {
         }
     }
 
+    async fn finish(&self) {}
+
     fn name(&self) -> &'static str {
         "in memory"
     }
@@ -61,6 +63,7 @@ struct Scene {
     inputs: mpsc::UnboundedSender<Input>,
     owners: Arc<Owners>,
     results: mpsc::UnboundedReceiver<(FrontendId, ResultToOwner)>,
+    idle: watch::Receiver<bool>,
     connections: u64,
 }
 
@@ -103,10 +106,12 @@ impl Scene {
             gpus: vec![GPU],
             token: Token::new(10),
         };
-        let execution = Execution::new(identity, 2, Arc::clone(&owners), inputs_out, Arc::new(Counts::default()));
-        tokio::spawn(execution.unwrap().run());
+        let execution =
+            Execution::new(identity, 2, Arc::clone(&owners), inputs_out, Arc::new(Counts::default())).unwrap();
+        let idle = execution.idle();
+        tokio::spawn(execution.run());
         inputs.send(Input::Loaded(MODEL, vec![executor])).ok().unwrap();
-        Self { inputs, owners, results, connections: 0 }
+        Self { inputs, owners, results, idle, connections: 0 }
     }
 
     fn own(&self, sequence: u64, input: Bytes) {
@@ -338,4 +343,26 @@ async fn an_executor_that_breaks_fails_its_batch_and_the_gpu_goes_on() {
         scene.execute(&leader, plan(2, Duration::ZERO, &[request(OWNER, 1, 1)]));
         assert_eq!(scene.result().await, (1, Ok(answer(1))));
     }
+}
+
+#[tokio::test]
+async fn it_is_idle_once_no_more_plans_come_and_the_last_one_has_run() {
+    let mut scene = Scene::new(emulated());
+    scene.own(1, Bytes::from(vec![1; ITEM_BYTES]));
+    let (leader, _) = scene.sealed().await;
+    soon(scene.idle.wait_for(|idle| !idle)).await.unwrap();
+    scene.execute(&leader, plan(1, Duration::from_millis(50), &[request(OWNER, 1, 1)]));
+    scene.say(&leader, ToBackend::Retired { gpus: vec![GPU] });
+    assert!(scene.result().await.1.is_ok(), "what was sent before runs");
+    soon(scene.idle.wait_for(|idle| *idle)).await.unwrap();
+
+    // Another leader, which has not said so: it may send plans.
+    let (next, _) = scene.sealed().await;
+    soon(scene.idle.wait_for(|idle| !idle)).await.unwrap();
+    scene.say(&leader, ToBackend::Retired { gpus: vec![GPU] });
+    scene.say(&next, ToBackend::Retired { gpus: vec![GpuId::new(77)] });
+    scene.say(&next, ToBackend::Retired { gpus: vec![GPU] });
+    soon(scene.idle.wait_for(|idle| *idle)).await.unwrap();
+    scene.inputs.send(Input::Disconnected(next.connection)).ok().unwrap();
+    assert!(*scene.idle.borrow(), "nor does anybody who has gone");
 }

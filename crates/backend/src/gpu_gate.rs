@@ -63,6 +63,11 @@ impl GpuGate {
         Ok(())
     }
 
+    /// The connection whose plans are accepted.
+    pub(crate) const fn sealed_by(&self) -> Option<Connection> {
+        self.sealed_by
+    }
+
     /// A plan has ended.
     pub const fn finished(&mut self) {
         self.queued = self.queued.saturating_sub(1);

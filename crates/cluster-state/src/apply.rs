@@ -5,6 +5,7 @@ use symphony_types::Epoch;
 use crate::command::Command;
 use crate::effect::Effect;
 use crate::limits::EVENTS_MAX;
+use crate::placement::Preference;
 use crate::refusal::Refusal;
 use crate::reply::Outcome;
 use crate::state::{ClusterState, Event};
@@ -56,6 +57,21 @@ impl ClusterState {
             Command::ReportModel { model, backend, boot, state } => {
                 self.report_model(*model, *backend, *boot, state, effects)
             }
+            Command::SetDuty { member, duty } => self.set_duty(*member, *duty, effects),
+            Command::Leave { member, boot } => self.leave(*member, *boot, effects),
+            Command::ReportDrained { member, boot } => self.report_drained(*member, *boot, effects),
+            Command::BeginHandover { subcluster, token, to, boot } => {
+                self.begin_handover(index, *subcluster, *token, (*to, *boot), effects)
+            }
+            Command::CompleteHandover { subcluster, since, node, boot } => {
+                self.complete_handover(index, *subcluster, *since, (*node, *boot), effects)
+            }
+            Command::CancelHandover { subcluster, since } => self.cancel_handover(*subcluster, *since, effects),
+            Command::CedeLead { subcluster, token, node, boot, avoid } => {
+                let preference = Preference { avoid: *avoid, last_choice: Some(*node) };
+                self.cede_lead(index, *subcluster, *token, (*node, *boot), preference, effects)
+            }
+            Command::RemoveNode { node, avoid } => self.remove_node(index, *node, *avoid, effects),
         };
         if effects.iter().any(Effect::changes_plan) {
             self.epoch = next;

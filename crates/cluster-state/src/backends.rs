@@ -9,7 +9,7 @@ use crate::models::{self, MemoryNeed};
 use crate::placement::Preference;
 use crate::refusal::Refusal;
 use crate::reply::{Outcome, Reply};
-use crate::state::{Backend, ClusterState, Gpu, Subcluster};
+use crate::state::{Backend, ClusterState, Gpu, Standing, Subcluster};
 
 const WHAT: &str = "backend";
 
@@ -49,19 +49,19 @@ impl ClusterState {
         // Everything is allowed; from here on things change.
         let previous = known.map(|(id, backend)| (id, backend.clone()));
         let subcluster = target.unwrap_or_else(|| self.create_subcluster(index, registration, effects));
-        let (backend, previous_boot, old_gpus) = match previous {
-            Some((id, old)) if old.boot == *boot => (id, old.previous_boot, old.gpus),
+        let (backend, previous_boot, old_gpus, standing) = match previous {
+            Some((id, old)) if old.boot == *boot => (id, old.previous_boot, old.gpus, old.standing),
             Some((id, old)) => {
                 // What the old life had loaded is gone with it.
                 for model in self.models.values_mut() {
                     model.replicas.remove(&id);
                 }
-                (id, Some(old.boot), old.gpus)
+                (id, Some(old.boot), old.gpus, old.standing.reborn())
             }
             None => {
                 self.forget_a_dead_backend_if_full(effects);
                 self.last.backend += 1;
-                (BackendId::new(self.last.backend), None, Vec::new())
+                (BackendId::new(self.last.backend), None, Vec::new(), Standing::default())
             }
         };
         effects.push(Effect::BackendUp { backend, name: name.clone(), boot: *boot });
@@ -75,6 +75,7 @@ impl ClusterState {
             subcluster,
             executor: registration.executor.clone(),
             gpus,
+            standing,
         };
         let reply = backend_reply(backend, &entry);
         self.backends.insert(backend, entry);
@@ -139,11 +140,12 @@ impl ClusterState {
         let subcluster = SubclusterId::new(self.last.subcluster);
         let name = registration.subcluster.clone();
         effects.push(Effect::SubclusterCreated { subcluster, name: name.clone() });
-        let entry = Subcluster { name, leader: None, token: Token::new(index), standbys: Vec::new() };
+        let entry = Subcluster { name, leader: None, token: Token::new(index), standbys: Vec::new(), successor: None };
         self.subclusters.insert(subcluster, entry);
         if self.nodes.values().any(|n| n.up) {
             let preference = Preference { avoid: registration.avoid, last_choice: None };
-            self.place(index, subcluster, preference, effects);
+            let mut load = self.load();
+            self.place(&mut load, index, subcluster, preference, effects);
             self.refresh_standbys();
         }
         subcluster

@@ -1,7 +1,7 @@
 //! What can be proposed to the control group.
 
 use rkyv::{Archive, Deserialize, Serialize};
-use symphony_types::{BackendId, BootId, ModelId, NodeId};
+use symphony_types::{BackendId, BootId, Duty, Member, ModelId, NodeId, SubclusterId, Token};
 
 use crate::envelope::{self, CodecError, Enveloped};
 use crate::limits::COMMAND_BYTES_MAX;
@@ -55,6 +55,76 @@ pub enum Command {
         /// How it went.
         state: ReplicaState,
     },
+    /// An operator says what a process is there for.
+    SetDuty {
+        /// The process, in whichever life.
+        member: Member,
+        /// What for.
+        duty: Duty,
+    },
+    /// A process says that this life of it is about to end: it is drained until then.
+    Leave {
+        /// The process.
+        member: Member,
+        /// The life that ends.
+        boot: BootId,
+    },
+    /// A backend or frontend that takes nothing new says that it has nothing left to finish.
+    ReportDrained {
+        /// The process.
+        member: Member,
+        /// Its life.
+        boot: BootId,
+    },
+    /// A replica shall get ready to lead a sub-cluster that a living one leads; nothing else changes yet.
+    BeginHandover {
+        /// The sub-cluster.
+        subcluster: SubclusterId,
+        /// The assignment that shall end; another one is not touched.
+        token: Token,
+        /// Who shall lead.
+        to: NodeId,
+        /// In which life.
+        boot: BootId,
+    },
+    /// The successor is ready: it leads from here on, with the index as the token.
+    CompleteHandover {
+        /// The sub-cluster.
+        subcluster: SubclusterId,
+        /// Where the hand-over began.
+        since: u64,
+        /// The successor.
+        node: NodeId,
+        /// Its life.
+        boot: BootId,
+    },
+    /// A hand-over that does not come to its end is given up; the leader stays.
+    CancelHandover {
+        /// The sub-cluster.
+        subcluster: SubclusterId,
+        /// Where it began.
+        since: u64,
+    },
+    /// A leader says that it cannot decide any more for a sub-cluster: somebody else leads it at once, if anybody is up.
+    CedeLead {
+        /// The sub-cluster.
+        subcluster: SubclusterId,
+        /// The assignment that ends; another one is not touched.
+        token: Token,
+        /// The replica that led.
+        node: NodeId,
+        /// Its life.
+        boot: BootId,
+        /// Where no leader should go if there is a choice.
+        avoid: Option<NodeId>,
+    },
+    /// A replica left the control group for good: its id is never given again.
+    RemoveNode {
+        /// The replica.
+        node: NodeId,
+        /// Where no leader should go if there is a choice.
+        avoid: Option<NodeId>,
+    },
 }
 
 /// What a scheduler replica says of itself.
@@ -68,6 +138,10 @@ pub struct NodeRegistration {
     pub control_addr: String,
     /// `host:port` where it takes requests for the sub-clusters it leads.
     pub dispatch_addr: String,
+    /// `host:port` where it takes beats while it leads the control group.
+    pub beat_addr: String,
+    /// Number that its disk was given when it was empty.
+    pub disk: u64,
     /// Where no leader should go if there is a choice.
     pub avoid: Option<NodeId>,
 }
@@ -109,6 +183,8 @@ pub struct FrontendRegistration {
     pub boot: BootId,
     /// `host:port` of its data link.
     pub data_addr: String,
+    /// `host:port` of its metrics and console.
+    pub console_addr: String,
 }
 
 impl Enveloped for Command {
@@ -155,6 +231,14 @@ impl Command {
             Self::LoadModel(_) => "load_model",
             Self::UnloadModel { .. } => "unload_model",
             Self::ReportModel { .. } => "report_model",
+            Self::SetDuty { .. } => "set_duty",
+            Self::Leave { .. } => "leave",
+            Self::ReportDrained { .. } => "report_drained",
+            Self::BeginHandover { .. } => "begin_handover",
+            Self::CompleteHandover { .. } => "complete_handover",
+            Self::CancelHandover { .. } => "cancel_handover",
+            Self::CedeLead { .. } => "cede_lead",
+            Self::RemoveNode { .. } => "remove_node",
         }
     }
 
@@ -164,12 +248,20 @@ impl Command {
         match &mut self {
             Self::RegisterNode(NodeRegistration { avoid, .. })
             | Self::NodeDown { avoid, .. }
-            | Self::RegisterBackend(BackendRegistration { avoid, .. }) => *avoid = Some(proposer),
+            | Self::RegisterBackend(BackendRegistration { avoid, .. })
+            | Self::CedeLead { avoid, .. }
+            | Self::RemoveNode { avoid, .. } => *avoid = Some(proposer),
             Self::BackendDown { .. }
             | Self::RegisterFrontend(_)
             | Self::LoadModel(_)
             | Self::UnloadModel { .. }
-            | Self::ReportModel { .. } => {}
+            | Self::ReportModel { .. }
+            | Self::SetDuty { .. }
+            | Self::Leave { .. }
+            | Self::ReportDrained { .. }
+            | Self::BeginHandover { .. }
+            | Self::CompleteHandover { .. }
+            | Self::CancelHandover { .. } => {}
         }
         self
     }

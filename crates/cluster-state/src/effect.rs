@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use symphony_types::{BackendId, BootId, FrontendId, GpuId, ModelId, NodeId, SubclusterId, Token};
+use symphony_types::{BackendId, BootId, Duty, FrontendId, GpuId, Member, ModelId, NodeId, SubclusterId, Token};
 
 use crate::state::ReplicaState;
 
@@ -37,6 +37,18 @@ pub enum Effect {
     ModelUnloaded { model: ModelId, name: String },
     /// A backend said how loading went.
     ModelReported { model: ModelId, name: String, backend: BackendId, state: ReplicaState },
+    /// A process is there for something else.
+    DutyChanged { member: Member, duty: Duty },
+    /// A process has nothing left to finish.
+    Drained { member: Member },
+    /// A replica gets ready to lead.
+    HandoverBegun { subcluster: SubclusterId, name: String, from: NodeId, to: NodeId },
+    /// It does not any more.
+    HandoverCancelled { subcluster: SubclusterId, name: String, to: NodeId },
+    /// A leader cannot decide any more.
+    LeadCeded { subcluster: SubclusterId, name: String, node: NodeId },
+    /// A replica left for good.
+    NodeRemoved { node: NodeId },
 }
 
 impl Effect {
@@ -89,6 +101,16 @@ impl fmt::Display for Effect {
             Self::ModelReported { name, backend, state: ReplicaState::Failed(error), .. } => {
                 write!(f, "model {name} failed on {backend}: {error}")
             }
+            Self::DutyChanged { member, duty } => write!(f, "{member} is {duty} now"),
+            Self::Drained { member } => write!(f, "{member} is drained"),
+            Self::HandoverBegun { name, from, to, .. } => {
+                write!(f, "sub-cluster {name} is to be handed over from {from} to {to}")
+            }
+            Self::HandoverCancelled { name, to, .. } => {
+                write!(f, "sub-cluster {name} is not handed over to {to}")
+            }
+            Self::LeadCeded { name, node, .. } => write!(f, "{node} cannot decide for sub-cluster {name} any more"),
+            Self::NodeRemoved { node } => write!(f, "scheduler {node} is removed"),
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::effect::Effect;
 use crate::limits::FRONTENDS_MAX;
 use crate::refusal::Refusal;
 use crate::reply::{Outcome, Reply};
-use crate::state::{ClusterState, Frontend};
+use crate::state::{ClusterState, Frontend, Standing};
 
 const WHAT: &str = "frontend";
 
@@ -17,8 +17,16 @@ impl ClusterState {
         registration: &FrontendRegistration,
         effects: &mut Vec<Effect>,
     ) -> Outcome {
-        let FrontendRegistration { name, boot, data_addr } = registration;
-        let (boot, data_addr) = (*boot, data_addr.clone());
+        let FrontendRegistration { name, boot, data_addr, console_addr } = registration;
+        let boot = *boot;
+        let life = |previous_boot, standing| Frontend {
+            name: name.clone(),
+            boot,
+            previous_boot,
+            data_addr: data_addr.clone(),
+            console_addr: console_addr.clone(),
+            standing,
+        };
         let frontend = match self.frontends.iter_mut().find(|(_, f)| f.name == *name) {
             None => {
                 if self.frontends.len() >= FRONTENDS_MAX {
@@ -26,11 +34,11 @@ impl ClusterState {
                 }
                 self.last.frontend += 1;
                 let id = FrontendId::new(self.last.frontend);
-                self.frontends.insert(id, Frontend { name: name.clone(), boot, previous_boot: None, data_addr });
+                self.frontends.insert(id, life(None, Standing::default()));
                 id
             }
             Some((&id, entry)) if entry.boot == boot => {
-                if entry.data_addr != data_addr {
+                if entry.data_addr != *data_addr || entry.console_addr != *console_addr {
                     return Err(Refusal::Changed { what: WHAT.into(), name: name.clone(), boot });
                 }
                 return Ok(Reply::Frontend { frontend: id });
@@ -40,7 +48,7 @@ impl ClusterState {
                 return Err(Refusal::StaleLife { what: WHAT.into(), name, named: boot, current: entry.boot });
             }
             Some((&id, entry)) => {
-                *entry = Frontend { name: name.clone(), boot, previous_boot: Some(entry.boot), data_addr };
+                *entry = life(Some(entry.boot), entry.standing.reborn());
                 id
             }
         };

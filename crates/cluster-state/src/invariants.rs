@@ -7,7 +7,7 @@ use symphony_types::{Invariant, Token};
 
 use crate::limits::{
     BACKENDS_MAX, EVENTS_MAX, FRONTENDS_MAX, GPUS_MAX, GPUS_PER_BACKEND_MAX, MODEL_BYTES_TOTAL_MAX, MODELS_MAX,
-    NODES_MAX, REPLICAS_MAX, SUBCLUSTERS_MAX,
+    NODES_MAX, NODES_REMOVED_MAX, REPLICAS_MAX, SUBCLUSTERS_MAX,
 };
 use crate::models::memory_need;
 use crate::state::ClusterState;
@@ -37,6 +37,7 @@ fn broken<T>(invariant: Invariant, what: String) -> Result<T, Violation> {
 /// The first violation found.
 pub fn check(state: &ClusterState) -> Result<(), Violation> {
     tokens_are_past(state)?;
+    removed_stay_removed(state)?;
     one_subcluster_each(state)?;
     models_fit(state)?;
     leaders_live(state)?;
@@ -66,6 +67,9 @@ pub fn check_step(before: &ClusterState, after: &ClusterState) -> Result<(), Vio
             return broken(Invariant::C1, format!("leader of {id} changed within epoch {}", after.epoch));
         }
     }
+    if let Some(node) = before.removed_nodes.difference(&after.removed_nodes).next() {
+        return broken(Invariant::C1, format!("it is forgotten that {node} was removed"));
+    }
     let bindings = |state: &ClusterState| -> BTreeMap<_, _> {
         let gpus =
             state.backends.values().flat_map(|b| b.gpus.iter().map(|g| (g.id, (b.subcluster, b.boot, g.binding))));
@@ -88,6 +92,15 @@ fn tokens_are_past(state: &ClusterState) -> Result<(), Violation> {
     let bindings = state.backends.values().flat_map(|b| b.gpus.iter().map(|g| g.binding));
     match leaders.chain(bindings).find(|&token| token > applied || token == Token::default()) {
         Some(token) => broken(Invariant::C1, format!("token {token} is no index up to {}", state.applied_index)),
+        None => Ok(()),
+    }
+}
+
+fn removed_stay_removed(state: &ClusterState) -> Result<(), Violation> {
+    match state.nodes.keys().find(|node| state.removed_nodes.contains(node)) {
+        Some(node) => {
+            broken(Invariant::C1, format!("{node} was removed and is there again: ids are never given twice"))
+        }
         None => Ok(()),
     }
 }
@@ -152,6 +165,12 @@ fn leaders_live(state: &ClusterState) -> Result<(), Violation> {
             }
             _ => {}
         }
+        if let Some(next) = &subcluster.successor
+            && (up(&next.node).is_none_or(|n| n.boot != next.boot)
+                || subcluster.leader.is_none_or(|l| l.node == next.node))
+        {
+            return broken(Invariant::C7, format!("{id} is handed over to {}, which is down or leads it", next.node));
+        }
         let leads = |standby| subcluster.leader.is_some_and(|l| l.node == standby);
         if let Some(standby) = subcluster.standbys.iter().find(|&s| up(s).is_none() || leads(*s)) {
             return broken(Invariant::C7, format!("{standby} stands by for {id} but is down or leads it"));
@@ -165,6 +184,7 @@ fn within_limits(state: &ClusterState) -> Result<(), Violation> {
     let most_gpus = state.backends.values().map(|b| b.gpus.len()).max().unwrap_or(0);
     let counts = [
         ("nodes", state.nodes.len(), NODES_MAX),
+        ("removed nodes", state.removed_nodes.len(), NODES_REMOVED_MAX),
         ("sub-clusters", state.subclusters.len(), SUBCLUSTERS_MAX),
         ("backends", state.backends.len(), BACKENDS_MAX),
         ("GPUs of a backend", most_gpus, GPUS_PER_BACKEND_MAX),

@@ -7,9 +7,11 @@
 mod apply;
 mod backends;
 mod command;
+mod duties;
 mod effect;
 mod envelope;
 mod frontends;
+mod handover;
 mod invariants;
 mod limits;
 mod models;
@@ -26,10 +28,14 @@ pub use apply::Applied;
 pub use command::{BackendRegistration, Command, FrontendRegistration, GpuOffer, NodeRegistration};
 pub use effect::Effect;
 pub use envelope::CodecError;
+pub use handover::Move;
 pub use invariants::{Violation, check, check_step};
 pub use limits::*;
 pub use refusal::Refusal;
 pub use reply::{Outcome, Reply, decode_outcome, encode_outcome};
 pub use snapshot::RestoreError;
 pub use spec::{KindProfile, ModelSource, ModelSpec};
-pub use state::{Backend, ClusterState, Event, Frontend, Gpu, Leader, Model, Node, Replica, ReplicaState, Subcluster};
+pub use state::{
+    Backend, ClusterState, Event, Frontend, Gpu, Leader, Model, Node, Replica, ReplicaState, Standing, Subcluster,
+    Successor,
+};

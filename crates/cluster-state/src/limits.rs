@@ -5,11 +5,14 @@
 //! | models | [`MODEL_BYTES_TOTAL_MAX`] | 24 |
 //! | replicas | 65 536 × (256 B of error + 32 B) | 18 |
 //! | GPUs | 65 536 × (128 B of kind + 32 B) | 10 |
-//! | backends, frontends | 4096 × 0.8 KiB + 4096 × 0.5 KiB | 6 |
-//! | sub-clusters, nodes, events | 1024 × (64 × 8 B + 0.2 KiB) + 64 × 0.6 KiB + 64 × 1 KiB | 1 |
+//! | backends, frontends | 4096 × 0.8 KiB + 4096 × 0.8 KiB | 7 |
+//! | sub-clusters, nodes, events | 1024 × (64 × 8 B + 0.2 KiB) + 64 × 0.9 KiB + 4096 × 8 B + 64 × 1 KiB | 1 |
 
 /// Scheduler replicas.
 pub const NODES_MAX: usize = 64;
+
+/// Replicas that were removed, whose ids are remembered: more than a cluster loses in its life.
+pub const NODES_REMOVED_MAX: usize = 4096;
 
 /// Sub-clusters.
 pub const SUBCLUSTERS_MAX: usize = 1024;

@@ -1,6 +1,6 @@
 //! Commands about scheduler replicas.
 
-use symphony_types::{BootId, NodeId};
+use symphony_types::{BootId, Duty, NodeId};
 
 use crate::command::NodeRegistration;
 use crate::effect::Effect;
@@ -19,21 +19,35 @@ impl ClusterState {
         registration: &NodeRegistration,
         effects: &mut Vec<Effect>,
     ) -> Outcome {
-        let NodeRegistration { node, boot, control_addr, dispatch_addr, avoid } = registration;
+        let NodeRegistration { node, boot, control_addr, dispatch_addr, beat_addr, disk, avoid } = registration;
         let (node, boot) = (*node, *boot);
         let mut preference = Preference { avoid: *avoid, last_choice: None };
+        if self.removed_nodes.contains(&node) {
+            return Err(Refusal::NodeRemoved { node });
+        }
         let known = self.nodes.len();
+        let life = |duty, previous_boot| Node {
+            boot,
+            previous_boot,
+            up: true,
+            control_addr: control_addr.clone(),
+            dispatch_addr: dispatch_addr.clone(),
+            beat_addr: beat_addr.clone(),
+            disk: *disk,
+            duty,
+            leaving: false,
+        };
         match self.nodes.get_mut(&node) {
             None if known >= NODES_MAX => {
                 return Err(Refusal::Limit { what: "scheduler replicas".into(), max: NODES_MAX as u64 });
             }
             None => {
-                let (control_addr, dispatch_addr) = (control_addr.clone(), dispatch_addr.clone());
-                let entry = Node { boot, previous_boot: None, up: true, control_addr, dispatch_addr };
-                self.nodes.insert(node, entry);
+                self.nodes.insert(node, life(Duty::Serving, None));
             }
+            Some(entry) if entry.disk != *disk => return Err(Refusal::DiskLost { node }),
             Some(entry) if entry.boot == boot => {
-                if entry.control_addr != *control_addr || entry.dispatch_addr != *dispatch_addr {
+                let told = (&entry.control_addr, &entry.dispatch_addr, &entry.beat_addr);
+                if told != (control_addr, dispatch_addr, beat_addr) {
                     return Err(Refusal::Changed { what: WHAT.into(), name: node.to_string(), boot });
                 }
                 if entry.up {
@@ -50,8 +64,7 @@ impl ClusterState {
                 if entry.up {
                     effects.push(Effect::NodeDown { node, boot: entry.boot });
                 }
-                let (control_addr, dispatch_addr) = (control_addr.clone(), dispatch_addr.clone());
-                *entry = Node { boot, previous_boot: Some(entry.boot), up: true, control_addr, dispatch_addr };
+                *entry = life(entry.duty, Some(entry.boot));
                 preference.last_choice = Some(node);
             }
         }

@@ -5,22 +5,36 @@ use std::collections::BTreeMap;
 use symphony_types::{NodeId, SubclusterId, Token};
 
 use crate::effect::Effect;
-use crate::state::{ClusterState, Leader};
+use crate::state::{ClusterState, Leader, Node, Subcluster, Successor};
 
 /// Whom the choice of a leader passes over as long as somebody else is up.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Preference {
     /// The Raft leader: its crash would cost an election before anything it led could be re-homed.
     pub(crate) avoid: Option<NodeId>,
-    /// A replica that has just begun a new life: it has nothing in memory, and may crash again.
+    /// A replica that has just begun a new life: it has nothing in memory, and may crash again. Or one that cannot decide.
     pub(crate) last_choice: Option<NodeId>,
 }
 
+/// How many sub-clusters each living replica leads.
+pub(crate) type Load = BTreeMap<NodeId, usize>;
+
+fn lives(nodes: &BTreeMap<NodeId, Node>, leader: Leader) -> bool {
+    nodes.get(&leader.node).is_some_and(|n| n.up && n.boot == leader.boot)
+}
+
+impl Successor {
+    pub(crate) const fn as_leader(self) -> Leader {
+        Leader { node: self.node, boot: self.boot }
+    }
+}
+
 impl ClusterState {
-    /// How many sub-clusters each living replica leads.
-    fn load(&self) -> BTreeMap<NodeId, usize> {
-        let mut load: BTreeMap<_, _> = self.nodes.iter().filter(|(_, n)| n.up).map(|(&id, _)| (id, 0)).collect();
-        for leader in self.subclusters.values().filter_map(|s| s.leader) {
+    /// How many sub-clusters each living replica leads, or will once the hand-overs that have begun are done.
+    pub(crate) fn load(&self) -> Load {
+        let mut load: Load = self.nodes.iter().filter(|(_, n)| n.up).map(|(&id, _)| (id, 0)).collect();
+        let next = |s: &Subcluster| s.successor.map(Successor::as_leader).or(s.leader);
+        for leader in self.subclusters.values().filter_map(next) {
             if let Some(led) = load.get_mut(&leader.node) {
                 *led += 1;
             }
@@ -28,29 +42,47 @@ impl ClusterState {
         load
     }
 
-    /// The living replica that should lead one more sub-cluster: the one that leads fewest, ties to the smallest id.
-    fn choose(&self, preference: Preference) -> Option<Leader> {
+    /// The living replica that should lead one more sub-cluster: the one that leads fewest, ties to the smallest id. One
+    /// that should be given nothing new leads if nobody else is up: better served than tidy.
+    fn choose(&self, load: &Load, preference: Preference) -> Option<Leader> {
         let is = |choice: Option<NodeId>, node| choice == Some(node);
-        let load = self.load();
         let rank = |&(&node, &led): &(&NodeId, &usize)| {
-            (is(preference.avoid, node), is(preference.last_choice, node), led, node)
+            let unwilling = !self.nodes[&node].takes_leads();
+            (unwilling, is(preference.avoid, node), is(preference.last_choice, node), led, node)
         };
         let (&node, _) = load.iter().min_by_key(rank)?;
         Some(Leader { node, boot: self.nodes[&node].boot })
     }
 
-    /// Gives a sub-cluster a leader, or nobody if every replica is down. The index is the token.
+    /// Gives a sub-cluster a leader, or nobody if every replica is down. The index is the token. A successor that is
+    /// getting ready leads: it is nearly there.
     pub(crate) fn place(
         &mut self,
+        load: &mut Load,
         index: u64,
         subcluster: SubclusterId,
         preference: Preference,
         effects: &mut Vec<Effect>,
     ) {
-        let leader = self.choose(preference);
+        let Some(entry) = self.subclusters.get(&subcluster) else { return };
+        let successor = entry.successor.map(Successor::as_leader).filter(|&s| lives(&self.nodes, s));
+        let leader = successor.or_else(|| self.choose(load, preference));
+        if let Some(led) = leader.filter(|_| successor.is_none()).and_then(|l| load.get_mut(&l.node)) {
+            *led += 1;
+        }
+        self.assign(index, subcluster, leader, effects);
+    }
+
+    /// Has `leader` lead a sub-cluster from now on, with the index as the token.
+    pub(crate) fn assign(
+        &mut self,
+        index: u64,
+        subcluster: SubclusterId,
+        leader: Option<Leader>,
+        effects: &mut Vec<Effect>,
+    ) {
         let Some(entry) = self.subclusters.get_mut(&subcluster) else { return };
-        entry.leader = leader;
-        entry.token = Token::new(index);
+        (entry.leader, entry.successor, entry.token) = (leader, None, Token::new(index));
         effects.push(Effect::LeaderChanged {
             subcluster,
             name: entry.name.clone(),
@@ -60,30 +92,32 @@ impl ClusterState {
     }
 
     /// Places every sub-cluster whose leader is not a living life of a replica, one after the other, so that the load
-    /// of each placement counts for the next: one log entry re-homes everything a dead replica led.
+    /// of each placement counts for the next: one log entry re-homes everything a dead replica led. Successors whose life
+    /// is over get nothing.
     pub(crate) fn place_the_leaderless(&mut self, index: u64, preference: Preference, effects: &mut Vec<Effect>) {
         let nodes = &self.nodes;
-        let lives = |leader: &Leader| nodes.get(&leader.node).is_some_and(|n| n.up && n.boot == leader.boot);
+        for (&subcluster, entry) in &mut self.subclusters {
+            let gone = entry.successor.take_if(|s| !lives(nodes, s.as_leader()));
+            if let Some(Successor { node: to, .. }) = gone {
+                effects.push(Effect::HandoverCancelled { subcluster, name: entry.name.clone(), to });
+            }
+        }
         let someone_up = nodes.values().any(|n| n.up);
         // Where nobody led and nobody can, nothing changes and the token stays.
-        let orphans: Vec<_> = self
-            .subclusters
-            .iter()
-            .filter(|(_, s)| match &s.leader {
-                Some(leader) => !lives(leader),
-                None => someone_up,
-            })
-            .map(|(&id, _)| id)
-            .collect();
+        let orphaned = |s: &Subcluster| s.leader.map_or(someone_up, |leader| !lives(nodes, leader));
+        let orphans: Vec<_> = self.subclusters.iter().filter(|(_, s)| orphaned(s)).map(|(&id, _)| id).collect();
+        // Counted once: anew for each, a thousand placements would take a million steps.
+        let mut load = self.load();
         for subcluster in orphans {
-            self.place(index, subcluster, preference, effects);
+            self.place(&mut load, index, subcluster, preference, effects);
         }
         self.refresh_standbys();
     }
 
-    /// Lists the other living replicas of every sub-cluster, the least loaded first.
+    /// Lists the other replicas that may lead every sub-cluster, the least loaded first.
     pub(crate) fn refresh_standbys(&mut self) {
-        let mut by_load: Vec<_> = self.load().into_iter().map(|(node, led)| (led, node)).collect();
+        let load = self.load().into_iter().filter(|(node, _)| self.nodes[node].takes_leads());
+        let mut by_load: Vec<_> = load.map(|(node, led)| (led, node)).collect();
         by_load.sort_unstable();
         for subcluster in self.subclusters.values_mut() {
             let leader = subcluster.leader.map(|l| l.node);

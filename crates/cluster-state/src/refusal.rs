@@ -1,7 +1,7 @@
 //! Why a command was refused.
 
 use rkyv::{Archive, Deserialize, Serialize};
-use symphony_types::{BackendId, BootId, ModelId, NodeId};
+use symphony_types::{BackendId, BootId, FrontendId, ModelId, NodeId, SubclusterId, Token};
 
 /// Why a command was refused. A refused command changes nothing but the applied index.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -133,5 +133,71 @@ pub enum Refusal {
         backend: BackendId,
         /// The model.
         model: ModelId,
+    },
+    /// There is no such frontend.
+    #[error("unknown frontend {frontend}")]
+    UnknownFrontend {
+        /// The frontend.
+        frontend: FrontendId,
+    },
+    /// There is no such sub-cluster.
+    #[error("unknown sub-cluster {subcluster}")]
+    UnknownSubclusterId {
+        /// The sub-cluster.
+        subcluster: SubclusterId,
+    },
+    /// The sub-cluster is led under another token by now.
+    #[error("sub-cluster {subcluster} is led under token {current}; the assignment under {named} is over")]
+    AssignmentOver {
+        /// The sub-cluster.
+        subcluster: SubclusterId,
+        /// The token that was named.
+        named: Token,
+        /// The token that counts.
+        current: Token,
+    },
+    /// The replica leads already, is down, or is to be given nothing.
+    #[error("{node} cannot take over sub-cluster {subcluster}: it leads it, is down, or is cordoned")]
+    CannotSucceed {
+        /// The sub-cluster.
+        subcluster: SubclusterId,
+        /// The replica.
+        node: NodeId,
+    },
+    /// Another replica is getting ready to lead.
+    #[error("sub-cluster {subcluster} is being handed over to another replica")]
+    HandoverUnderWay {
+        /// The sub-cluster.
+        subcluster: SubclusterId,
+    },
+    /// The hand-over was completed or given up.
+    #[error("no hand-over of sub-cluster {subcluster} that began at {since} is under way")]
+    HandoverOver {
+        /// The sub-cluster.
+        subcluster: SubclusterId,
+        /// Where it began.
+        since: u64,
+    },
+    /// A process that may be given work is never drained.
+    #[error("{member} is not draining")]
+    NotDraining {
+        /// The process.
+        member: String,
+    },
+    /// The replica was removed, and its id is not given again.
+    #[error(
+        "scheduler {node} was removed from the cluster and its id is never given again; start it over an empty directory with a new id (symphony members add)"
+    )]
+    NodeRemoved {
+        /// The replica.
+        node: NodeId,
+    },
+    /// The replica lost its disk, and with it its votes.
+    #[error(
+        "scheduler {node} came back over another disk: what it voted for is forgotten; give it a new id (symphony members replace {node} …) or its old disk"
+    )]
+    DiskLost {
+        /// The replica.
+        node: NodeId,
     },
 }

@@ -1,9 +1,9 @@
 //! The state itself. Only commands change it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rkyv::{Archive, Deserialize, Serialize};
-use symphony_types::{BackendId, BootId, Epoch, FrontendId, GpuId, ModelId, NodeId, SubclusterId, Token};
+use symphony_types::{BackendId, BootId, Duty, Epoch, FrontendId, GpuId, ModelId, NodeId, SubclusterId, Token};
 
 use crate::spec::ModelSpec;
 
@@ -13,6 +13,8 @@ pub struct ClusterState {
     pub(crate) applied_index: u64,
     pub(crate) epoch: Epoch,
     pub(crate) nodes: BTreeMap<NodeId, Node>,
+    /// Ids of replicas that were removed: none ever comes back.
+    pub(crate) removed_nodes: BTreeSet<NodeId>,
     pub(crate) subclusters: BTreeMap<SubclusterId, Subcluster>,
     pub(crate) backends: BTreeMap<BackendId, Backend>,
     pub(crate) frontends: BTreeMap<FrontendId, Frontend>,
@@ -44,6 +46,15 @@ pub struct Node {
     pub control_addr: String,
     /// `host:port` where it takes requests.
     pub dispatch_addr: String,
+    /// `host:port` where it takes beats while it leads the control group.
+    pub beat_addr: String,
+    /// Number that its disk was given when it was empty: a replica that comes back over another disk has forgotten its
+    /// votes.
+    pub disk: u64,
+    /// What operators say that it is there for; kept over its lives.
+    pub duty: Duty,
+    /// This life has been told to end.
+    pub leaving: bool,
 }
 
 /// GPUs that all hold the same models, and who schedules them.
@@ -55,8 +66,21 @@ pub struct Subcluster {
     pub leader: Option<Leader>,
     /// Log index of the last change of leader.
     pub token: Token,
-    /// The other living replicas, the least loaded first.
+    /// The other living replicas that may be given something, the least loaded first.
     pub standbys: Vec<NodeId>,
+    /// Who shall lead next, by a planned hand-over that has begun.
+    pub successor: Option<Successor>,
+}
+
+/// A life of a replica that gets ready to lead a sub-cluster, while another one still leads it.
+#[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Successor {
+    /// The replica.
+    pub node: NodeId,
+    /// Its life.
+    pub boot: BootId,
+    /// Log index at which the hand-over began; names it.
+    pub since: u64,
 }
 
 /// A life of a replica: a restarted one does not lead what it led before.
@@ -87,6 +111,8 @@ pub struct Backend {
     pub executor: String,
     /// Its GPUs, in the order it brought them.
     pub gpus: Vec<Gpu>,
+    /// Whether its GPUs may be given plans.
+    pub standing: Standing,
 }
 
 /// A GPU.
@@ -113,6 +139,34 @@ pub struct Frontend {
     pub previous_boot: Option<BootId>,
     /// `host:port` of its data link.
     pub data_addr: String,
+    /// `host:port` of its metrics and console, where its ledger is read.
+    pub console_addr: String,
+    /// Whether it may take requests.
+    pub standing: Standing,
+}
+
+/// What a backend or a frontend is there for, and how far it has come with that.
+#[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// What operators say; kept over its lives.
+    pub duty: Duty,
+    /// This life has been told to end.
+    pub leaving: bool,
+    /// It has nothing left to finish, by its own word.
+    pub drained: bool,
+}
+
+impl Standing {
+    /// What it is there for now.
+    #[must_use]
+    pub const fn duty(&self) -> Duty {
+        if self.leaving { Duty::Draining } else { self.duty }
+    }
+
+    /// The same in a new life.
+    pub(crate) const fn reborn(self) -> Self {
+        Self { duty: self.duty, leaving: false, drained: false }
+    }
 }
 
 /// A model that is to be served.
@@ -155,6 +209,20 @@ pub struct Event {
     pub what: String,
 }
 
+impl Node {
+    /// What it is there for now.
+    #[must_use]
+    pub const fn duty(&self) -> Duty {
+        if self.leaving { Duty::Draining } else { self.duty }
+    }
+
+    /// Whether it may be given a sub-cluster to lead.
+    #[must_use]
+    pub const fn takes_leads(&self) -> bool {
+        self.up && self.duty().takes_work()
+    }
+}
+
 impl Backend {
     /// Not declared down.
     #[must_use]
@@ -180,6 +248,12 @@ impl ClusterState {
     #[must_use]
     pub const fn nodes(&self) -> &BTreeMap<NodeId, Node> {
         &self.nodes
+    }
+
+    /// Ids of the replicas that were removed.
+    #[must_use]
+    pub const fn removed_nodes(&self) -> &BTreeSet<NodeId> {
+        &self.removed_nodes
     }
 
     /// Sub-clusters.

@@ -17,7 +17,9 @@ pub(crate) fn command(command: &Command) -> Result<(), Refusal> {
             node(r.node)?;
             boot(r.boot)?;
             address("control_addr", &r.control_addr)?;
-            address("dispatch_addr", &r.dispatch_addr)
+            address("dispatch_addr", &r.dispatch_addr)?;
+            address("beat_addr", &r.beat_addr)?;
+            if r.disk == 0 { Err(invalid("disk", "0; expected the number of the replica's disk")) } else { Ok(()) }
         }
         Command::NodeDown { node: id, boot: life, .. } => node(*id).and(boot(*life)),
         Command::RegisterBackend(r) => {
@@ -33,7 +35,8 @@ pub(crate) fn command(command: &Command) -> Result<(), Refusal> {
         Command::RegisterFrontend(r) => {
             name("name", &r.name)?;
             boot(r.boot)?;
-            address("data_addr", &r.data_addr)
+            address("data_addr", &r.data_addr)?;
+            address("console_addr", &r.console_addr)
         }
         Command::LoadModel(spec) => model(spec),
         Command::UnloadModel { name: model } => name("name", model),
@@ -44,6 +47,12 @@ pub(crate) fn command(command: &Command) -> Result<(), Refusal> {
                 ReplicaState::Failed(error) => text("error", error, ERROR_BYTES_MAX),
             }
         }
+        Command::SetDuty { .. } | Command::CancelHandover { .. } => Ok(()),
+        Command::Leave { boot: life, .. } | Command::ReportDrained { boot: life, .. } => boot(*life),
+        Command::BeginHandover { to: id, boot: life, .. }
+        | Command::CompleteHandover { node: id, boot: life, .. }
+        | Command::CedeLead { node: id, boot: life, .. } => node(*id).and(boot(*life)),
+        Command::RemoveNode { node: id, .. } => node(*id),
     }
 }
 

@@ -206,6 +206,7 @@ fn what_no_command_may_say_is_refused_with_its_field() {
             name: "f".into(),
             boot: BootId::new(1),
             data_addr: address.into(),
+            console_addr: "host:1".into(),
         };
         let refusal = scene.refused(&Command::RegisterFrontend(registration));
         assert!(refusal.to_string().contains("expected host:port"), "{refusal}");

@@ -5,9 +5,9 @@ mod scene;
 use proptest::prelude::*;
 use scene::{backend, backend_down, frontend, load, node, node_down, report, unload};
 use symphony_cluster_state::{
-    ClusterState, Command, Refusal, ReplicaState, Reply, check, check_step, decode_outcome, encode_outcome,
+    ClusterState, Command, Move, Refusal, ReplicaState, Reply, check, check_step, decode_outcome, encode_outcome,
 };
-use symphony_types::NodeId;
+use symphony_types::{BackendId, BootId, Duty, FrontendId, Member, NodeId, SubclusterId, Token};
 
 const KINDS: [&str; 2] = ["cpu", "gpu"];
 
@@ -28,11 +28,44 @@ fn any_command() -> impl Strategy<Value = Command> {
         1 => (name(), kinds()).prop_map(|(n, k)| load(n, "", &k)),
         1 => name().prop_map(unload),
         2 => (1_u32..8, 1_u32..4, boot(), state).prop_map(|(m, b, boot, state)| report(m, b, boot, state)),
+        4 => any_move(),
     ];
     (command, prop::option::of(1_u64..4)).prop_map(|(command, avoid)| match avoid {
         Some(proposer) => command.avoiding(NodeId::new(proposer)),
         None => command,
     })
+}
+
+/// Commands about duties and planned moves. Sub-clusters are few and logs short, so that numbers often fit.
+fn any_move() -> impl Strategy<Value = Command> {
+    let boot = || (0_u64..4).prop_map(BootId::new);
+    let node = || (1_u64..4).prop_map(NodeId::new);
+    let subcluster = || (1_u32..3).prop_map(SubclusterId::new);
+    let member = || {
+        prop_oneof![
+            (1_u64..4).prop_map(|id| Member::Scheduler(NodeId::new(id))),
+            (1_u32..4).prop_map(|id| Member::Backend(BackendId::new(id))),
+            (1_u32..3).prop_map(|id| Member::Frontend(FrontendId::new(id))),
+        ]
+    };
+    let duty = prop::sample::select(vec![Duty::Serving, Duty::Cordoned, Duty::Draining]);
+    let index = || 1_u64..40;
+    prop_oneof![
+        2 => (member(), duty).prop_map(|(member, duty)| Command::SetDuty { member, duty }),
+        1 => (member(), boot()).prop_map(|(member, boot)| Command::Leave { member, boot }),
+        1 => (member(), boot()).prop_map(|(member, boot)| Command::ReportDrained { member, boot }),
+        6 => (subcluster(), index(), node(), boot()).prop_map(|(subcluster, token, to, boot)| {
+            Command::BeginHandover { subcluster, token: Token::new(token), to, boot }
+        }),
+        4 => (subcluster(), index(), node(), boot()).prop_map(|(subcluster, since, node, boot)| {
+            Command::CompleteHandover { subcluster, since, node, boot }
+        }),
+        1 => (subcluster(), index()).prop_map(|(subcluster, since)| Command::CancelHandover { subcluster, since }),
+        2 => (subcluster(), index(), node(), boot()).prop_map(|(subcluster, token, node, boot)| {
+            Command::CedeLead { subcluster, token: Token::new(token), node, boot, avoid: None }
+        }),
+        1 => node().prop_map(|node| Command::RemoveNode { node, avoid: None }),
+    ]
 }
 
 proptest! {
@@ -65,6 +98,32 @@ proptest! {
         prop_assert_eq!(one.snapshot(), other.snapshot());
         prop_assert_eq!(one.state_hash(), other.state_hash());
         prop_assert_eq!(ClusterState::restore(&one.snapshot()), Ok(one));
+    }
+
+    /// Moves that the state itself names are taken, lead to rest, and leave a load that is spread.
+    #[test]
+    fn moves_are_taken_and_come_to_rest(
+        commands in prop::collection::vec((1_u64..4, any_command()), 1..60),
+        avoid in prop::option::of(1_u64..4),
+    ) {
+        let (mut state, mut index) = (ClusterState::default(), 0);
+        for (gap, command) in &commands {
+            index += gap;
+            state.apply(index, command);
+        }
+        let avoid = avoid.map(NodeId::new);
+        let mut moves = 0;
+        while let Some(Move { subcluster, token, to, boot }) = state.next_drain(avoid, &|_| false).or_else(|| state.next_rebalance(avoid, &|_| false)) {
+            moves += 1;
+            prop_assert!(moves < 20, "moves do not come to rest");
+            let since = index + 1;
+            index += 2;
+            let begin = Command::BeginHandover { subcluster, token, to, boot };
+            prop_assert!(state.apply(since, &begin).outcome.is_ok());
+            let complete = Command::CompleteHandover { subcluster, since, node: to, boot };
+            prop_assert!(state.apply(index, &complete).outcome.is_ok());
+            prop_assert_eq!(check(&state), Ok(()));
+        }
     }
 
     #[test]

@@ -15,6 +15,8 @@ pub struct SchedulerConfig {
     /// Where its log, votes and snapshots live. It has no default: a replica that restarts over an empty directory
     /// has forgotten its votes.
     pub data_dir: PathBuf,
+    /// Whether it comes to a cluster that exists already (`symphony members add`), and so founds none.
+    pub join: bool,
     /// Where it serves metrics, health and the console.
     pub metrics: Address,
     /// Model threads; 0 multiplexes every decision on one thread.

@@ -6,11 +6,13 @@ use std::fs;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use openraft::async_runtime::watch::WatchReceiver;
 use openraft::errors::{
     ChangeMembershipError, ClientWriteError, Fatal, ForwardToLeader, InitializeError, LinearizableReadError, RaftError,
 };
-use openraft::{BasicNode, Config, Raft, ReadPolicy, SnapshotPolicy};
+use openraft::{BasicNode, ChangeMembers, Config, Raft, ReadPolicy, SnapshotPolicy};
 use symphony_types::NodeId;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -46,6 +48,15 @@ pub struct Proposed {
     pub response: Vec<u8>,
 }
 
+/// Who belongs to a control group.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Members {
+    /// Those who vote.
+    pub voters: BTreeSet<NodeId>,
+    /// Where everybody is reached, learners included: `host:port` of the control gRPC.
+    pub addresses: BTreeMap<NodeId, String>,
+}
+
 /// One replica of the control group; a cheap handle. Call [`shutdown`](Self::shutdown) when done: dropping handles alone
 /// ends nothing.
 #[derive(Clone)]
@@ -55,6 +66,7 @@ pub struct ControlGroup {
     log: LogStore,
     leadership: watch::Receiver<Leadership>,
     timing: Timing,
+    open: Arc<AtomicBool>,
 }
 
 impl fmt::Debug for ControlGroup {
@@ -90,7 +102,8 @@ impl ControlGroup {
         };
         let (told, leadership) = watch::channel(Leadership::default());
         tokio::spawn(leadership::follow(raft.metrics(), gate, told));
-        let group = Self { me, raft, log, leadership, timing: config.timing.clone() };
+        let open = Arc::new(AtomicBool::new(true));
+        let group = Self { me, raft, log, leadership, timing: config.timing.clone(), open };
         if let Err(error) = group.found(&config.voters).await {
             group.shutdown().await;
             return Err(error);
@@ -99,8 +112,13 @@ impl ControlGroup {
     }
 
     /// Writes the first membership if this node is among the voters and its log is empty. All voters do so with the same
-    /// entry at the same position, so it does not matter who is first, or that some are.
-    async fn found(&self, voters: &BTreeMap<NodeId, String>) -> Result<(), StartError> {
+    /// entry at the same position, so it does not matter who is first, or that some are. Called by [`start`](Self::start)
+    /// with the configured voters; a caller that has to make sure first that no group exists configures none, and calls
+    /// it later.
+    ///
+    /// # Errors
+    /// The node has stopped.
+    pub async fn found(&self, voters: &BTreeMap<NodeId, String>) -> Result<(), StartError> {
         if !voters.contains_key(&NodeId::new(self.me.node)) {
             return Ok(());
         }
@@ -169,12 +187,41 @@ impl ControlGroup {
         self.leadership.clone()
     }
 
+    /// Whether this node has anything on its disk: a vote, or a log that it founded or was given, now or in an earlier life.
+    #[must_use]
+    pub fn has_past(&self) -> bool {
+        let known = self.log.known();
+        known.vote.is_some() || known.last.is_some()
+    }
+
+    /// Answers the other replicas, or does not. One that may have lost its disk must neither vote nor acknowledge before
+    /// it knows: what it forgot may be what others were told. Every node starts open.
+    pub fn set_open(&self, open: bool) {
+        self.open.store(open, Ordering::Release);
+    }
+
+    /// Who belongs to the group, as this node knows it.
+    #[must_use]
+    pub fn members(&self) -> Members {
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        let membership = metrics.membership_config.membership();
+        Members {
+            voters: membership.voter_ids().map(NodeId::new).collect(),
+            addresses: membership.nodes().map(|(id, node)| (NodeId::new(*id), node.addr.clone())).collect(),
+        }
+    }
+
     /// The service that the other replicas call; mount it on the node's control port.
     #[must_use]
     pub fn service(&self) -> RaftServer {
-        wire::pb::raft_server::RaftServer::new(RaftService::new(self.me.clone(), self.raft.clone()))
-            .max_decoding_message_size(MESSAGE_BYTES_MAX)
-            .max_encoding_message_size(MESSAGE_BYTES_MAX)
+        wire::pb::raft_server::RaftServer::new(RaftService::new(
+            self.me.clone(),
+            self.raft.clone(),
+            Arc::clone(&self.open),
+        ))
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX)
     }
 
     /// Hands leadership over without a gap: asks `to` to campaign at once. Whether it won shows in
@@ -208,6 +255,18 @@ impl ControlGroup {
     pub async fn change_voters(&self, voters: BTreeSet<NodeId>) -> Result<(), MembershipError> {
         let voters: BTreeSet<u64> = voters.into_iter().map(NodeId::get).collect();
         match self.raft.change_membership(voters, false).await {
+            Ok(_) => Ok(()),
+            Err(error) => Err(self.membership_error(error)),
+        }
+    }
+
+    /// Lets go of learners that shall not be in the group.
+    ///
+    /// # Errors
+    /// One of them votes, another change is under way, or the group did not agree.
+    pub async fn remove_learners(&self, nodes: BTreeSet<NodeId>) -> Result<(), MembershipError> {
+        let nodes: BTreeSet<u64> = nodes.into_iter().map(NodeId::get).collect();
+        match self.raft.change_membership(ChangeMembers::RemoveNodes(nodes), false).await {
             Ok(_) => Ok(()),
             Err(error) => Err(self.membership_error(error)),
         }

@@ -23,6 +23,16 @@ pub struct Leadership {
     pub term: u64,
     /// For a leader, when the last request was *sent* that a quorum acknowledged.
     pub quorum_acked: Option<Instant>,
+    /// Whether this node is the only voter, and so its own quorum.
+    pub alone: bool,
+}
+
+impl Leadership {
+    /// For a leader, up to when it is known to have led with a quorum; `now` if it is its own quorum.
+    #[must_use]
+    pub fn confirmed(&self, now: Instant) -> Option<Instant> {
+        if self.is_leader && self.alone { Some(now) } else { self.quorum_acked.filter(|_| self.is_leader) }
+    }
 }
 
 /// Follows the library's metrics until it stops, then closes the watch. Wakes watchers only when leader or term change;
@@ -42,8 +52,9 @@ pub(crate) async fn follow(
             let age = metrics.last_quorum_acked.filter(|_| is_leader).map(|acked| acked.elapsed());
             let quorum_acked = age.and_then(|age| tokio::time::Instant::now().into_std().checked_sub(age));
             let leader = metrics.current_leader.filter(|_| running).map(NodeId::new);
-            let now = Leadership { leader, is_leader, term: metrics.current_term, quorum_acked };
-            (now, metrics.membership_config.voter_ids().count(), running)
+            let voters = metrics.membership_config.voter_ids().count();
+            let now = Leadership { leader, is_leader, term: metrics.current_term, quorum_acked, alone: voters == 1 };
+            (now, voters, running)
         };
         leader_since =
             if now.is_leader { leader_since.or_else(|| Some(tokio::time::Instant::now().into_std())) } else { None };

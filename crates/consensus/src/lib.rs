@@ -24,7 +24,7 @@ mod suite;
 pub use config::{Engine, GroupConfig, SnapshotEvery};
 pub use error::{MembershipError, ProposeError, ReadError, StartError};
 pub use fault::OnDiskError;
-pub use group::{ControlGroup, Proposed};
+pub use group::{ControlGroup, Members, Proposed};
 pub use leadership::Leadership;
 pub use limits::{ADDRESS_BYTES_MAX, CLUSTER_NAME_BYTES_MAX, COMMAND_BYTES_MAX, MEMBERS_MAX, SNAPSHOT_STATE_BYTES_MAX};
 pub use state_machine::StateMachine;

@@ -26,7 +26,13 @@ pub(crate) fn allowed(path: &str) -> &'static [Role] {
         };
     }
     match path.strip_prefix("/symphony.v1.Control/").unwrap_or_default() {
-        "Forward" | "ReportBackendDown" => REPLICAS,
+        "Forward" => REPLICAS,
+        "ReportBackendDown" => &[Role::Scheduler, Role::Backend],
+        "Leave" => &[Role::Scheduler, Role::Backend, Role::Frontend],
+        "ReportDrained" => &[Role::Backend, Role::Frontend],
+        // Replicas pass it on to the one that leads.
+        "ChangeReplicas" => &[Role::Operator, Role::Scheduler],
+        "SetDuty" => OPERATORS,
         "Watch" | "Get" => EVERYBODY,
         "RegisterBackend" | "ReportModel" => &[Role::Backend],
         "RegisterFrontend" => &[Role::Frontend],

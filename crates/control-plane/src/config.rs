@@ -31,6 +31,9 @@ pub struct ControlPlaneConfig {
     pub on_disk_error: OnDiskError,
     /// How the other replicas are reached, and who may call.
     pub net: Net,
+    /// Whether this replica comes to a group that exists already (`symphony members add`): it founds none, however alone
+    /// it is.
+    pub join: bool,
 }
 
 /// Where a replica is reached, as `host:port`.
@@ -65,7 +68,13 @@ pub struct Liveness {
     pub old_leader_grace: Duration,
     /// How long dialling the beat port may take.
     pub dial: Duration,
+    /// How long a replica leads sub-clusters without a leader of the control group that has a quorum and hears it. More
+    /// than two worst elections, and never less than a second: an election must not interrupt who serves.
+    pub unconfirmed_max: Duration,
 }
+
+/// The least [`Liveness::unconfirmed_max`].
+const UNCONFIRMED_MIN: Duration = Duration::from_secs(1);
 
 impl Liveness {
     /// For one data centre with cores to spare (`research`: detection within 50 ms gives take-over within 120 ms).
@@ -75,6 +84,7 @@ impl Liveness {
         late: Duration::from_millis(20),
         old_leader_grace: Duration::from_millis(30),
         dial: Duration::from_millis(20),
+        unconfirmed_max: Duration::from_millis(1_000),
     };
 
     /// For shared or small machines, whose pauses must not look like deaths.
@@ -84,6 +94,7 @@ impl Liveness {
         late: Duration::from_millis(100),
         old_leader_grace: Duration::from_millis(150),
         dial: Duration::from_millis(100),
+        unconfirmed_max: Duration::from_millis(2_000),
     };
 }
 
@@ -110,7 +121,13 @@ impl ControlPlaneConfig {
         if !self.replicas.contains_key(&self.node) {
             return Err(format!("{} is not among the {} replicas", self.node, self.replicas.len()));
         }
-        let Liveness { beat, suspicion, .. } = self.timing.liveness;
+        let Liveness { beat, suspicion, unconfirmed_max, .. } = self.timing.liveness;
+        let elections = self.timing.group.election_max * 2 * 2;
+        if unconfirmed_max < UNCONFIRMED_MIN.max(elections) {
+            return Err(format!(
+                "liveness: unconfirmed_max ({unconfirmed_max:?}) must be at least {UNCONFIRMED_MIN:?} and two worst elections ({elections:?})"
+            ));
+        }
         if beat.is_zero() || suspicion < beat * 4 {
             return Err(format!("liveness: suspicion ({suspicion:?}) must be at least four beats ({beat:?} each)"));
         }
@@ -136,6 +153,7 @@ mod tests {
             engine: Engine::Memory,
             on_disk_error: OnDiskError::Stop,
             net: Net::plaintext(),
+            join: false,
         };
         assert_eq!(config.validate(), Ok(()));
         let relaxed = ControlPlaneConfig { timing: Timing::relaxed(), ..config.clone() };
@@ -147,5 +165,8 @@ mod tests {
         let mut hasty = config;
         hasty.timing.liveness.suspicion = Duration::from_millis(39);
         assert!(hasty.validate().is_err_and(|reason| reason.contains("at least four beats")));
+        hasty.timing = Timing::lan();
+        hasty.timing.liveness.unconfirmed_max = Duration::from_millis(999);
+        assert!(hasty.validate().is_err_and(|reason| reason.contains("unconfirmed_max (999ms)")));
     }
 }

@@ -6,8 +6,10 @@ use symphony_cluster_state::{
 };
 use symphony_protocol::control as pb;
 use symphony_protocol::view;
-use symphony_types::{BackendId, BootId, ModelId};
+use symphony_types::{BackendId, BootId, Member, ModelId, NodeId};
 use tonic::Status;
+
+use crate::membership::Change;
 
 pub(crate) fn register_backend(request: pb::RegisterBackendRequest) -> Command {
     let gpus = request.gpus.into_iter().map(|g| GpuOffer { kind: g.kind, memory_bytes: g.memory_bytes });
@@ -31,7 +33,20 @@ pub(crate) fn register_frontend(request: pb::RegisterFrontendRequest) -> Command
         name: request.name,
         boot: BootId::new(request.boot_id),
         data_addr: request.data_addr,
+        console_addr: request.console_addr,
     })
+}
+
+pub(crate) fn member(member: Option<pb::Member>) -> Result<Member, Status> {
+    let missing = || Status::invalid_argument("member: missing; expected a scheduler, a backend or a frontend");
+    Member::try_from(member.ok_or_else(missing)?).map_err(|error| Status::invalid_argument(error.to_string()))
+}
+
+pub(crate) fn set_duty(request: pb::SetDutyRequest) -> Result<Command, Status> {
+    let duty = pb::Duty::try_from(request.duty).map_err(|_| {
+        Status::invalid_argument(format!("duty: {}; expected serving, cordoned or draining", request.duty))
+    })?;
+    Ok(Command::SetDuty { member: member(request.member)?, duty: duty.into() })
 }
 
 pub(crate) fn load_model(request: pb::LoadModelRequest) -> Result<Command, Status> {
@@ -80,6 +95,17 @@ pub(crate) fn report_model(request: pb::ReportModelRequest) -> Result<Command, S
     })
 }
 
+pub(crate) fn change(request: &pb::ChangeReplicasRequest) -> Result<Change, Status> {
+    let (add, remove) = (request.add, request.remove);
+    if (add == 0 && remove == 0) || add == remove {
+        return Err(Status::invalid_argument(format!(
+            "add: {add}, remove: {remove}; expected two different ids, or one and 0"
+        )));
+    }
+    let some = |id: u64| (id != 0).then(|| NodeId::new(id));
+    Ok(Change { add: some(add).map(|node| (node, request.add_control_addr.clone())), remove: some(remove) })
+}
+
 /// The beginning of a long error is better than a refusal to hear it.
 fn cut(mut error: String) -> String {
     error.truncate(error.floor_char_boundary(ERROR_BYTES_MAX));
@@ -106,5 +132,9 @@ mod tests {
         let replica = Some(pb::ModelReplica::default());
         let error = report_model(pb::ReportModelRequest { model: 1, replica }).unwrap_err();
         assert!(error.message().starts_with("replica.state"), "{error}");
+        let error = set_duty(pb::SetDutyRequest { member: None, duty: 1 }).unwrap_err();
+        assert!(error.message().starts_with("member: missing"), "{error}");
+        let error = set_duty(pb::SetDutyRequest { member: None, duty: 9 }).unwrap_err();
+        assert!(error.message().starts_with("duty: 9"), "{error}");
     }
 }

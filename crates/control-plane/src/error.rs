@@ -24,6 +24,11 @@ pub enum StartError {
     },
 }
 
+/// Why a replica cannot be part of the cluster any more: its process should end, with these words.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Fatal(pub(crate) String);
+
 /// Why a command or a read was not answered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
@@ -41,6 +46,9 @@ pub enum CallError {
         /// Why the last attempt failed.
         last: String,
     },
+    /// The membership of the control group was not changed.
+    #[error("{0}")]
+    Membership(String),
     /// This replica is shutting down.
     #[error("this replica is shutting down")]
     Stopped,

@@ -6,6 +6,7 @@ use symphony_cluster_state::{ClusterState, Command, Effect, Refusal, check, enco
 use symphony_consensus::StateMachine;
 use tokio::sync::watch;
 
+use crate::checkpoints::Checkpoints;
 use crate::metrics::Metrics;
 
 /// The state as this replica has applied it. The control group writes it; everybody else reads, briefly.
@@ -28,13 +29,14 @@ impl SharedState {
 pub(crate) struct StateHost {
     state: SharedState,
     applied: watch::Sender<u64>,
+    checkpoints: Checkpoints,
     metrics: Metrics,
 }
 
 impl StateHost {
-    pub(crate) fn new(state: SharedState, metrics: Metrics) -> (Self, watch::Receiver<u64>) {
+    pub(crate) fn new(state: SharedState, checkpoints: Checkpoints, metrics: Metrics) -> (Self, watch::Receiver<u64>) {
         let (applied, receiver) = watch::channel(0);
-        (Self { state, applied, metrics }, receiver)
+        (Self { state, applied, checkpoints, metrics }, receiver)
     }
 
     fn announce(&self) {
@@ -59,6 +61,7 @@ impl StateMachine for StateHost {
                 return encode_outcome(&Err(Refusal::Malformed { reason: error.to_string() }));
             }
         };
+        self.checkpoints.pass(&self.state.read(), index);
         let mut applied = None;
         self.state.replace(|state| applied = Some(state.apply(index, &command)));
         let Some(applied) = applied else { return Vec::new() };
@@ -102,25 +105,27 @@ mod tests {
 
     #[test]
     fn bytes_that_are_no_command_are_answered_and_do_not_end_the_replica() {
-        let (mut host, _) = StateHost::new(SharedState::default(), Metrics::default());
+        let (mut host, _) = StateHost::new(SharedState::default(), Checkpoints::default(), Metrics::default());
         let outcome = decode_outcome(&host.apply(1, b"rubbish")).unwrap();
         assert!(matches!(outcome, Err(Refusal::Malformed { .. })), "{outcome:?}");
     }
 
     #[test]
     fn a_snapshot_carries_the_state_to_another_host_and_announces_it() {
-        let (mut host, applied) = StateHost::new(SharedState::default(), Metrics::default());
+        let (mut host, applied) = StateHost::new(SharedState::default(), Checkpoints::default(), Metrics::default());
         let registration = Command::RegisterNode(NodeRegistration {
             node: NodeId::new(1),
             boot: BootId::new(7),
             control_addr: "a:1".into(),
             dispatch_addr: "a:2".into(),
+            beat_addr: "a:3".into(),
+            disk: 1,
             avoid: None,
         });
         host.apply(5, &registration.encode().unwrap());
         assert_eq!(*applied.borrow(), 5);
 
-        let (mut other, applied) = StateHost::new(SharedState::default(), Metrics::default());
+        let (mut other, applied) = StateHost::new(SharedState::default(), Checkpoints::default(), Metrics::default());
         other.restore(&host.snapshot()).unwrap();
         assert_eq!(*applied.borrow(), 5);
         assert_eq!(*other.state.read(), *host.state.read());

@@ -7,12 +7,17 @@
 
 mod authorize;
 mod beat;
+mod checkpoints;
 mod config;
+mod contact;
 mod convert;
+mod disk;
 mod error;
 mod explain;
+mod founding;
 mod host;
 mod liveness;
+mod membership;
 mod metrics;
 mod plane;
 mod propose;
@@ -21,12 +26,14 @@ mod registrar;
 mod server;
 mod service;
 mod status;
+mod steward;
 mod view;
 
 pub use config::{ControlPlaneConfig, Liveness, ReplicaAddrs, Timing};
-pub use error::{CallError, StartError};
+pub use error::{CallError, Fatal, StartError};
 pub use explain::Remembers;
 pub use metrics::{METRIC_NAMES, Metrics};
-pub use plane::{ControlPlane, Listeners};
+pub use plane::{ControlPlane, Listeners, Proposals};
 pub use propose::Accepted;
+pub use symphony_cluster_state::{Command, Refusal};
 pub use symphony_consensus::{Engine, Leadership, OnDiskError};

@@ -1,6 +1,5 @@
 //! Runs the beat threads and the detector, and proposes what the detector declares.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -15,7 +14,8 @@ use symphony_protocol::view::View;
 use symphony_types::NodeId;
 use tokio::sync::{mpsc, watch};
 
-use crate::beat::{Action, Detector, Input, Listener, Sender, cluster_hash, refuses};
+use crate::beat::{Action, BeatAddresses, Detector, Input, Listener, Roll, Sender, Standing, cluster_hash, refuses};
+use crate::checkpoints::Checkpoints;
 use crate::config::{ControlPlaneConfig, Liveness};
 use crate::error::{CallError, StartError};
 use crate::metrics::Metrics;
@@ -38,11 +38,14 @@ pub(crate) struct LivenessThreads {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
     beat_addr: SocketAddr,
+    mute: Arc<AtomicBool>,
 }
 
 /// What the threads look at.
 #[derive(Clone, Debug)]
 pub(crate) struct Outlook {
+    pub(crate) roll: Roll,
+    pub(crate) checkpoints: Checkpoints,
     pub(crate) leadership: watch::Receiver<Leadership>,
     pub(crate) views: watch::Receiver<Arc<View>>,
     pub(crate) applied: watch::Receiver<u64>,
@@ -54,19 +57,21 @@ impl LivenessThreads {
         config: &ControlPlaneConfig,
         listener: TcpListener,
         outlook: Outlook,
+        standing: watch::Sender<Standing>,
         metrics: &Metrics,
     ) -> Result<(Self, mpsc::Receiver<Command>), StartError> {
         let io = |what| move |source| StartError::Io { what, source };
         listener.set_nonblocking(false).map_err(io("beat listener"))?;
         let beat_addr = listener.local_addr().map_err(io("beat listener"))?;
         let (cluster, limits) = (cluster_hash(&config.cluster), config.timing.liveness);
-        let others = config.replicas.iter().filter(|(node, _)| **node != config.node);
-        let peers: Arc<BTreeMap<_, _>> = Arc::new(others.map(|(&node, addrs)| (node, addrs.beat.clone())).collect());
+        let configured = config.replicas.iter().map(|(&node, addrs)| (node, addrs.beat.clone())).collect();
+        let peers = BeatAddresses::new(configured, outlook.views.clone());
         let stop = Arc::new(AtomicBool::new(false));
         let (inputs, heard) = sync_channel(INPUTS_MAX);
         let (declare, declared) = mpsc::channel(DECLARATIONS_MAX);
 
-        let mut this = Self { stop: stop.clone(), threads: Vec::new(), beat_addr };
+        let mute = Arc::new(AtomicBool::new(false));
+        let mut this = Self { stop: stop.clone(), threads: Vec::new(), beat_addr, mute: mute.clone() };
         let sender = Sender {
             cluster,
             me: config.node,
@@ -76,16 +81,14 @@ impl LivenessThreads {
             limits,
             leadership: outlook.leadership.clone(),
             applied: outlook.applied.clone(),
+            checkpoints: outlook.checkpoints.clone(),
+            standing,
+            mute,
             stop: stop.clone(),
         };
-        let ears = Listener {
-            cluster,
-            listener,
-            net: config.net.clone(),
-            inputs: inputs.clone(),
-            received: metrics.beats_received.clone(),
-            stop,
-        };
+        let (received, roll) = (metrics.beats_received.clone(), outlook.roll.clone());
+        let ears =
+            Listener { cluster, listener, net: config.net.clone(), inputs: inputs.clone(), received, roll, stop };
         let judge = Judge {
             me: config.node,
             limits,
@@ -116,6 +119,11 @@ impl LivenessThreads {
         Ok(())
     }
 
+    /// What makes this replica look dead as long as it is set: for one that cannot even say that it is unwell.
+    pub(crate) fn mute(&self) -> Arc<AtomicBool> {
+        self.mute.clone()
+    }
+
     /// Ends the threads and waits for them: a few beats at most.
     pub(crate) fn shutdown(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
@@ -133,7 +141,7 @@ impl LivenessThreads {
 struct Judge {
     me: NodeId,
     limits: Liveness,
-    peers: Arc<BTreeMap<NodeId, String>>,
+    peers: BeatAddresses,
     outlook: Outlook,
     /// Kept for the probes, and so that the channel stays open.
     inputs: SyncSender<Input>,
@@ -186,7 +194,7 @@ impl Judge {
     fn act(&self, action: Action) {
         match action {
             Action::Probe { node, boot } => {
-                let Some(addr) = self.peers.get(&node).cloned() else { return };
+                let Some(addr) = self.peers.of(node) else { return };
                 if self.probes.fetch_add(1, Ordering::Relaxed) >= PROBES_MAX {
                     self.probes.fetch_sub(1, Ordering::Relaxed);
                     return;

@@ -1,26 +1,32 @@
 //! One replica's control plane: starts its parts, hands out what they offer, ends them.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use symphony_cluster_state::{Command, NodeRegistration};
 use symphony_consensus::{ControlGroup, GroupConfig, Leadership};
 use symphony_protocol::view::View;
+use symphony_types::NodeId;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::beat::{Roll, Standing};
+use crate::checkpoints::Checkpoints;
 use crate::config::ControlPlaneConfig;
-use crate::error::{CallError, StartError};
+use crate::error::{CallError, Fatal, StartError};
 use crate::explain::{Memory, Remembers};
 use crate::host::{SharedState, StateHost};
 use crate::liveness::{self, LivenessThreads, Outlook};
+use crate::membership::{self, Membership};
 use crate::metrics::Metrics;
 use crate::propose::{Accepted, Proposer};
 use crate::publish::{self, Viewer};
 use crate::service::ControlService;
-use crate::{registrar, server};
+use crate::{disk, founding, registrar, server, steward};
 
 /// How long calls under way are waited for at the end.
 const DRAIN_WITHIN: Duration = Duration::from_millis(500);
@@ -34,12 +40,30 @@ pub struct Listeners {
     pub beat: std::net::TcpListener,
 }
 
+/// A way to have the cluster agree on commands; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Proposals(Proposer);
+
+impl Proposals {
+    /// As [`ControlPlane::propose`].
+    ///
+    /// # Errors
+    /// If the state refuses it, or no leader takes it in time.
+    pub async fn propose(&self, command: &Command) -> Result<Accepted, CallError> {
+        self.0.propose(command).await
+    }
+}
+
 /// A running control plane. Call [`shutdown`](Self::shutdown) when done: dropping it ends nothing.
 #[derive(Debug)]
 pub struct ControlPlane {
+    node: NodeId,
     group: ControlGroup,
     proposer: Proposer,
+    state: SharedState,
     views: watch::Receiver<Arc<View>>,
+    standing: watch::Receiver<Standing>,
+    ends: watch::Receiver<Option<Fatal>>,
     memory: Memory,
     metrics: Metrics,
     control_addr: SocketAddr,
@@ -59,17 +83,43 @@ impl ControlPlane {
         let control_addr =
             listeners.control.local_addr().map_err(|source| StartError::Io { what: "control listener", source })?;
         let metrics = Metrics::default();
-        let state = SharedState::default();
-        let (host, applied) = StateHost::new(state.clone(), metrics.clone());
+        let (state, checkpoints) = (SharedState::default(), Checkpoints::default());
+        let (host, applied) = StateHost::new(state.clone(), checkpoints.clone(), metrics.clone());
         let group = ControlGroup::start(group_config(&config), host).await?;
+        // Before anybody can reach this replica: what is on its disk now is from an earlier life.
+        let has_past = group.has_past();
+        group.set_open(has_past);
+        let disk = match disk::number(&config.data_dir, has_past, config.boot.get()) {
+            Ok(number) => number,
+            Err(source) => {
+                group.shutdown().await;
+                return Err(StartError::Io { what: "number of the disk", source });
+            }
+        };
 
         let leadership = group.leadership();
         let cluster: Arc<str> = config.cluster.as_str().into();
-        let viewer = Viewer { cluster: cluster.clone(), node: config.node, state, leadership: leadership.clone() };
+        let roll = Roll {
+            leadership: leadership.clone(),
+            lease: config.timing.group.election_max,
+            group: Some(group.clone()),
+            checkpoints: checkpoints.clone(),
+            applied: Arc::default(),
+        };
+        let viewer = Viewer {
+            cluster: cluster.clone(),
+            node: config.node,
+            state: state.clone(),
+            leadership: leadership.clone(),
+            group: group.clone(),
+            applied: Arc::clone(&roll.applied),
+        };
         let (view_sender, views) = watch::channel(Arc::new(viewer.view()));
-        let outlook = Outlook { leadership, views: views.clone(), applied: applied.clone() };
-        let parts = Proposer::new(&config, group.clone())
-            .and_then(|proposer| Ok((proposer, LivenessThreads::start(&config, listeners.beat, outlook, &metrics)?)));
+        let (stands, standing) = watch::channel(Standing { in_contact: true, member: true });
+        let outlook = Outlook { roll, checkpoints, leadership, views: views.clone(), applied: applied.clone() };
+        let parts = Proposer::new(&config, group.clone()).and_then(|proposer| {
+            Ok((proposer, LivenessThreads::start(&config, listeners.beat, outlook, stands, &metrics)?))
+        });
         let (proposer, (threads, declared)) = match parts {
             Ok(parts) => parts,
             Err(error) => {
@@ -80,9 +130,11 @@ impl ControlPlane {
 
         let stop = CancellationToken::new();
         let memory = Memory::default();
+        let (fatal, ends) = watch::channel(None);
         let service = ControlService {
             cluster,
             proposer: proposer.clone(),
+            membership: Membership::new(config.node, proposer.clone(), state.clone()),
             viewer: viewer.clone(),
             views: views.clone(),
             memory: memory.clone(),
@@ -90,9 +142,29 @@ impl ControlPlane {
             stop: stop.clone(),
         };
         let serving = server::serve(listeners.control, config.net.clone(), group.service(), service, stop.clone());
-        let registration = registration(&config);
+        let registration = registration(&config, disk);
         let life = (config.node, config.boot);
+        let founding = {
+            let (config, proposer, fatal, stop) = (config.clone(), proposer.clone(), fatal.clone(), stop.clone());
+            async move {
+                if has_past {
+                    return;
+                }
+                if let Some(Err(error)) = stop.run_until_cancelled(founding::found(&config, &proposer)).await {
+                    fatal.send_replace(Some(error));
+                }
+            }
+        };
         let tasks = vec![
+            tokio::spawn(founding),
+            tokio::spawn(steward::run(config.node, state.clone(), proposer.clone(), views.clone(), stop.clone())),
+            tokio::spawn(membership::left_out(
+                config.node,
+                proposer.clone(),
+                standing.clone(),
+                fatal.clone(),
+                stop.clone(),
+            )),
             tokio::spawn(async {
                 if let Err(error) = serving.await {
                     tracing::error!(%error, "the control port failed");
@@ -106,11 +178,27 @@ impl ControlPlane {
                 proposer.clone(),
                 views.clone(),
                 metrics.clone(),
+                fatal,
                 stop.clone(),
             )),
         ];
         tracing::info!(cluster = config.cluster, node = %config.node, %control_addr, "control plane started");
-        Ok(Self { group, proposer, views, memory, metrics, control_addr, threads, tasks, stop })
+        let node = config.node;
+        Ok(Self {
+            node,
+            group,
+            proposer,
+            state,
+            views,
+            standing,
+            ends,
+            memory,
+            metrics,
+            control_addr,
+            threads,
+            tasks,
+            stop,
+        })
     }
 
     /// The cluster as this replica has applied it; changes when it does.
@@ -125,12 +213,58 @@ impl ControlPlane {
         self.group.leadership()
     }
 
+    /// Whether sub-clusters may be led: a leader of the control group that has a quorum was in contact lately.
+    #[must_use]
+    pub fn in_contact(&self) -> watch::Receiver<bool> {
+        let (told, contact) = watch::channel(true);
+        let mut standing = self.standing.clone();
+        tokio::spawn(async move {
+            loop {
+                let now = standing.borrow_and_update().in_contact;
+                told.send_if_modified(|known| std::mem::replace(known, now) != now);
+                tokio::select! {
+                    changed = standing.changed() => if changed.is_err() { return },
+                    () = told.closed() => return,
+                }
+            }
+        });
+        contact
+    }
+
+    /// Why this replica cannot be part of the cluster any more, once that is so: removed, or over another disk.
+    #[must_use]
+    pub fn ends(&self) -> watch::Receiver<Option<Fatal>> {
+        self.ends.clone()
+    }
+
+    /// As long as it is set this replica looks dead to the others: for one that cannot even say that it is unwell.
+    #[must_use]
+    pub fn mute(&self) -> Arc<AtomicBool> {
+        self.threads.mute()
+    }
+
+    /// Hands the control group's leadership to another replica, if this one has it and another one is up. False if nobody
+    /// took it.
+    pub async fn give_leadership_away(&self) -> bool {
+        if !self.group.leadership().borrow().is_leader {
+            return true;
+        }
+        let voters = self.group.members().voters;
+        membership::transfer_leadership(&self.proposer, &self.state, self.node, &voters).await
+    }
+
     /// Has the cluster agree on a command, through whichever replica leads.
     ///
     /// # Errors
     /// If the state refuses it, or no leader takes it in time.
     pub async fn propose(&self, command: &Command) -> Result<Accepted, CallError> {
         self.proposer.propose(command).await
+    }
+
+    /// What [`propose`](Self::propose) does, for tasks of their own.
+    #[must_use]
+    pub fn proposals(&self) -> Proposals {
+        Proposals(self.proposer.clone())
     }
 
     /// From now on calls to `Explain` are answered by `memory`; before, nothing is known. Only the first one counts.
@@ -169,22 +303,25 @@ impl ControlPlane {
 }
 
 fn group_config(config: &ControlPlaneConfig) -> GroupConfig {
-    let voters = config.replicas.iter().map(|(&node, addrs)| (node, addrs.control.clone())).collect();
     GroupConfig {
         engine: config.engine,
         timing: config.timing.group.clone(),
         on_disk_error: config.on_disk_error,
         net: config.net.clone(),
-        ..GroupConfig::new(config.cluster.clone(), config.node, voters, config.data_dir.clone())
+        // It is founded once the others have been asked.
+        ..GroupConfig::new(config.cluster.clone(), config.node, BTreeMap::new(), config.data_dir.clone())
     }
 }
 
-fn registration(config: &ControlPlaneConfig) -> Command {
+fn registration(config: &ControlPlaneConfig, disk: u64) -> Command {
+    let own = config.replicas.get(&config.node);
     Command::RegisterNode(NodeRegistration {
         node: config.node,
         boot: config.boot,
-        control_addr: config.replicas.get(&config.node).map(|addrs| addrs.control.clone()).unwrap_or_default(),
+        control_addr: own.map(|addrs| addrs.control.clone()).unwrap_or_default(),
         dispatch_addr: config.dispatch_addr.clone(),
+        beat_addr: own.map(|addrs| addrs.beat.clone()).unwrap_or_default(),
+        disk,
         avoid: None,
     })
 }

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use symphony_cluster_state::{COMMAND_BYTES_MAX, Command, Reply, decode_outcome};
 use symphony_consensus::{ControlGroup, Leadership, ProposeError, ReadError};
-use symphony_net::{Expected, Role};
+use symphony_net::{Expected, Net, Role};
 use symphony_protocol::control as pb;
 use symphony_protocol::control::control_client::ControlClient;
 use symphony_types::NodeId;
@@ -69,22 +69,43 @@ pub(crate) struct Proposer {
     cluster: Arc<str>,
     node: NodeId,
     group: ControlGroup,
-    peers: Arc<BTreeMap<NodeId, Channel>>,
+    net: Net,
+    /// Control addresses of the replicas by the configuration, for those that the group does not know (yet).
+    configured: Arc<BTreeMap<NodeId, String>>,
+    channels: Arc<Mutex<BTreeMap<NodeId, (String, Channel)>>>,
 }
 
 impl Proposer {
     pub(crate) fn new(config: &ControlPlaneConfig, group: ControlGroup) -> Result<Self, StartError> {
-        let mut peers = BTreeMap::new();
-        for (&node, addrs) in config.replicas.iter().filter(|(node, _)| **node != config.node) {
-            let endpoint = Endpoint::from_shared(format!("http://{}", addrs.control))
-                .map_err(|e| StartError::Config(format!("control address `{}` of {node}: {e}", addrs.control)))?
-                .connect_timeout(CONNECT_WITHIN)
-                .http2_keep_alive_interval(KEEP_ALIVE)
-                .keep_alive_timeout(KEEP_ALIVE);
-            let expected = Expected::named(Role::Scheduler, node.get().to_string());
-            peers.insert(node, config.net.channel(&endpoint, expected));
+        let configured: BTreeMap<_, _> = config.replicas.iter().map(|(&n, addrs)| (n, addrs.control.clone())).collect();
+        for (node, addr) in &configured {
+            endpoint(addr).map_err(|e| StartError::Config(format!("control address `{addr}` of {node}: {e}")))?;
         }
-        Ok(Self { cluster: config.cluster.as_str().into(), node: config.node, group, peers: Arc::new(peers) })
+        let (cluster, configured) = (config.cluster.as_str().into(), Arc::new(configured));
+        let net = config.net.clone();
+        Ok(Self { cluster, node: config.node, group, net, configured, channels: Arc::default() })
+    }
+
+    /// The control group.
+    pub(crate) const fn group(&self) -> &ControlGroup {
+        &self.group
+    }
+
+    /// Who leads the control group, unless it is this replica.
+    pub(crate) fn leader_elsewhere(&self) -> Result<Option<NodeId>, Attempt> {
+        let leadership = *self.group.leadership().borrow();
+        match leadership.leader {
+            _ if leadership.is_leader => Ok(None),
+            Some(leader) => Ok(Some(leader)),
+            None => Err(Attempt::Again("no leader is elected".to_owned())),
+        }
+    }
+
+    /// Every other replica that is known, by the group or by the configuration.
+    pub(crate) fn others(&self) -> Vec<NodeId> {
+        let members = self.group.members().addresses;
+        let all: std::collections::BTreeSet<_> = members.keys().chain(self.configured.keys()).copied().collect();
+        all.into_iter().filter(|node| *node != self.node).collect()
     }
 
     /// Has the cluster agree on a command, for at most [`PROPOSE_WITHIN`]. A command whose fate is unknown is proposed
@@ -100,11 +121,9 @@ impl Proposer {
     }
 
     async fn attempt(&self, command: &Command) -> Result<Accepted, Attempt> {
-        let leadership = *self.group.leadership().borrow();
-        match leadership.leader {
-            _ if leadership.is_leader => self.propose_here(command).await,
+        match self.leader_elsewhere()? {
+            None => self.propose_here(command).await,
             Some(leader) => self.forward(leader, command).await,
-            None => Err(Attempt::Again("no leader is elected".to_owned())),
         }
     }
 
@@ -159,11 +178,31 @@ impl Proposer {
         }
     }
 
-    fn client(&self, node: NodeId) -> Result<ControlClient<Channel>, Attempt> {
-        let channel =
-            self.peers.get(&node).ok_or_else(|| Attempt::Again(format!("the address of {node} is unknown")))?;
-        Ok(ControlClient::new(channel.clone()).max_encoding_message_size(2 * COMMAND_BYTES_MAX))
+    /// A client of another replica, at the address that the group or else the configuration knows.
+    pub(crate) fn client(&self, node: NodeId) -> Result<ControlClient<Channel>, Attempt> {
+        let known = self.group.members().addresses.remove(&node).or_else(|| self.configured.get(&node).cloned());
+        let addr = known.ok_or_else(|| Attempt::Again(format!("the address of {node} is unknown")))?;
+        let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
+        let channel = match channels.get(&node) {
+            Some((dialled, channel)) if *dialled == addr => channel.clone(),
+            _ => {
+                let endpoint =
+                    endpoint(&addr).map_err(|e| Attempt::Again(format!("address `{addr}` of {node}: {e}")))?;
+                let expected = Expected::named(Role::Scheduler, node.get().to_string());
+                let channel = self.net.channel(&endpoint, expected);
+                channels.insert(node, (addr, channel.clone()));
+                channel
+            }
+        };
+        Ok(ControlClient::new(channel).max_encoding_message_size(2 * COMMAND_BYTES_MAX))
     }
+}
+
+fn endpoint(addr: &str) -> Result<Endpoint, tonic::transport::Error> {
+    Ok(Endpoint::from_shared(format!("http://{addr}"))?
+        .connect_timeout(CONNECT_WITHIN)
+        .http2_keep_alive_interval(KEEP_ALIVE)
+        .keep_alive_timeout(KEEP_ALIVE))
 }
 
 /// The time that one call may spend on attempts.

@@ -1,9 +1,10 @@
 //! Publishes the view after every change. Whoever reads slowly sees the latest, not all.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use symphony_consensus::Leadership;
-use symphony_protocol::view::View;
+use symphony_consensus::{ControlGroup, Leadership, Members};
+use symphony_protocol::view::{GroupMemberView, GroupRole, View};
 use symphony_types::NodeId;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -19,6 +20,9 @@ pub(crate) struct Viewer {
     pub(crate) node: NodeId,
     pub(crate) state: SharedState,
     pub(crate) leadership: watch::Receiver<Leadership>,
+    pub(crate) group: ControlGroup,
+    /// How far each replica has applied the log, by its beats.
+    pub(crate) applied: Arc<Mutex<BTreeMap<NodeId, u64>>>,
 }
 
 impl Viewer {
@@ -26,6 +30,29 @@ impl Viewer {
     pub(crate) fn view(&self) -> View {
         let leader = self.leadership.borrow().leader;
         view::view(&self.state.read(), &self.cluster, self.node, leader)
+    }
+
+    /// The same with the control group, if this replica leads it: who belongs to it, and how far they are.
+    pub(crate) fn view_with_group(&self) -> View {
+        let mut view = self.view();
+        if !self.leadership.borrow().is_leader {
+            return view;
+        }
+        let Members { voters, addresses } = self.group.members();
+        let heard = self.applied.lock().unwrap_or_else(PoisonError::into_inner);
+        let members = addresses.into_iter().map(|(node, control_addr)| {
+            let (role, applied_index) = match node {
+                me if me == self.node => (GroupRole::Leader, view.applied_index),
+                other => {
+                    let role = if voters.contains(&other) { GroupRole::Voter } else { GroupRole::Learner };
+                    (role, heard.get(&other).copied().unwrap_or(0))
+                }
+            };
+            let lag = view.applied_index.saturating_sub(applied_index);
+            (node, GroupMemberView { control_addr, role, applied_index, lag })
+        });
+        view.group = members.collect();
+        view
     }
 }
 

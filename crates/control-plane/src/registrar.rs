@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::error::CallError;
+use crate::error::{CallError, Fatal};
 use crate::metrics::Metrics;
 use crate::propose::Proposer;
 
@@ -38,13 +38,17 @@ pub(crate) async fn run(
     proposer: Proposer,
     mut views: watch::Receiver<Arc<View>>,
     metrics: Metrics,
+    fatal: watch::Sender<Option<Fatal>>,
     stop: CancellationToken,
 ) {
     let up = |view: &Arc<View>| view.nodes.get(&node).is_some_and(|n| n.up && n.boot == Some(boot));
     let mut hold_down = HoldDown::default();
     let keep = async {
         loop {
-            register(&registration, &proposer, &metrics).await;
+            if let Err(refusal) = register(&registration, &proposer, &metrics).await {
+                fatal.send_replace(Some(refusal));
+                return;
+            }
             // What was agreed is not applied here yet. Should the replica be declared down again before the view is
             // read, then waiting for it to be up would take for ever.
             match timeout(APPLIED_WITHIN, views.wait_for(up)).await {
@@ -66,12 +70,16 @@ pub(crate) async fn run(
     }
 }
 
-async fn register(registration: &Command, proposer: &Proposer, metrics: &Metrics) {
+/// Registers; an error if no attempt ever will.
+async fn register(registration: &Command, proposer: &Proposer, metrics: &Metrics) -> Result<(), Fatal> {
     loop {
         let wait = match proposer.propose(registration).await {
             Ok(_) => {
                 metrics.registrations.inc();
-                return;
+                return Ok(());
+            }
+            Err(CallError::Refused(refusal @ (Refusal::NodeRemoved { .. } | Refusal::DiskLost { .. }))) => {
+                return Err(Fatal(refusal.to_string()));
             }
             Err(CallError::Refused(refusal @ (Refusal::StaleLife { .. } | Refusal::Changed { .. }))) => {
                 tracing::error!(%refusal, "the cluster does not take this replica: another process may have its id");

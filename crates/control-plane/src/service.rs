@@ -6,17 +6,21 @@ use std::sync::Arc;
 use futures::{Stream, StreamExt};
 use prometheus_client::metrics::gauge::Gauge;
 use symphony_cluster_state::{Command, Refusal, Reply, encode_outcome};
+use symphony_net::{PeerInfo, Role};
 use symphony_protocol::control as pb;
 use symphony_protocol::control::control_server::Control;
 use symphony_protocol::view::View;
+use symphony_types::{BackendId, BootId, Member, NodeId};
 use tokio::sync::watch;
 use tokio_stream::wrappers::WatchStream;
 use tokio_util::sync::CancellationToken;
+use tonic::metadata::MetadataValue;
 use tonic::{Request, Response, Status};
 
 use crate::convert;
 use crate::error::CallError;
 use crate::explain::{self, Memory};
+use crate::membership::Membership;
 use crate::metrics::Metrics;
 use crate::propose::{Accepted, Attempt, FORWARDED, Proposer};
 use crate::publish::Viewer;
@@ -29,6 +33,7 @@ const WATCHERS_MAX: i64 = 8192 + 64;
 pub(crate) struct ControlService {
     pub(crate) cluster: Arc<str>,
     pub(crate) proposer: Proposer,
+    pub(crate) membership: Membership,
     pub(crate) viewer: Viewer,
     pub(crate) views: watch::Receiver<Arc<View>>,
     pub(crate) memory: Memory,
@@ -61,6 +66,41 @@ impl ControlService {
     async fn propose(&self, command: Command) -> Result<Accepted, Status> {
         Ok(self.proposer.propose(&command).await?)
     }
+
+    /// Whether the caller may speak for a process: it is that process, or a replica, which judges others.
+    fn speaks_for<T>(&self, request: &Request<T>, member: Member) -> Result<(), Status> {
+        let peer = PeerInfo::of(request)?;
+        let own = {
+            let state = self.viewer.state.read();
+            match member {
+                Member::Scheduler(id) => peer.may_be(Role::Scheduler, &id.get().to_string()),
+                Member::Backend(id) => {
+                    let name = state.backends().get(&id).map_or("", |b| b.name.as_str());
+                    peer.may_be(Role::Backend, name) || peer.has_role(&[Role::Scheduler])
+                }
+                Member::Frontend(id) => {
+                    let name = state.frontends().get(&id).map_or("", |f| f.name.as_str());
+                    peer.may_be(Role::Frontend, name)
+                }
+            }
+        };
+        if own { Ok(()) } else { Err(Status::permission_denied(format!("{peer} may not speak for {member}"))) }
+    }
+
+    async fn forward_change(
+        &self,
+        leader: NodeId,
+        change: pb::ChangeReplicasRequest,
+    ) -> Result<Response<pb::ChangeReplicasReply>, Status> {
+        let mut client = match self.proposer.client(leader) {
+            Ok(client) => client,
+            Err(Attempt::Again(reason)) => return Err(Status::unavailable(reason)),
+            Err(Attempt::Never(error)) => return Err(error.into()),
+        };
+        let mut request = Request::new(change);
+        request.metadata_mut().insert(FORWARDED, MetadataValue::from_static("1"));
+        client.change_replicas(request).await
+    }
 }
 
 /// An answer of another kind than the command's, which only replicas of different releases can cause.
@@ -90,7 +130,7 @@ impl Control for ControlService {
         }
         let forwarded = request.metadata().contains_key(FORWARDED);
         let elsewhere = self.proposer.linearize(forwarded).await?;
-        Ok(Response::new(elsewhere.unwrap_or_else(|| (&self.viewer.view()).into())))
+        Ok(Response::new(elsewhere.unwrap_or_else(|| (&self.viewer.view_with_group()).into())))
     }
 
     async fn register_backend(
@@ -145,8 +185,53 @@ impl Control for ControlService {
         &self,
         request: Request<pb::ReportBackendDownRequest>,
     ) -> Result<Response<pb::ReportBackendDownReply>, Status> {
+        self.speaks_for(&request, Member::Backend(BackendId::new(request.get_ref().backend)))?;
         self.propose(convert::backend_down(request.into_inner())).await?;
         Ok(Response::new(pb::ReportBackendDownReply {}))
+    }
+
+    async fn set_duty(&self, request: Request<pb::SetDutyRequest>) -> Result<Response<pb::SetDutyReply>, Status> {
+        self.propose(convert::set_duty(request.into_inner())?).await?;
+        Ok(Response::new(pb::SetDutyReply {}))
+    }
+
+    async fn leave(&self, request: Request<pb::LeaveRequest>) -> Result<Response<pb::LeaveReply>, Status> {
+        let member = convert::member(request.get_ref().member)?;
+        self.speaks_for(&request, member)?;
+        self.propose(Command::Leave { member, boot: BootId::new(request.get_ref().boot_id) }).await?;
+        Ok(Response::new(pb::LeaveReply {}))
+    }
+
+    async fn report_drained(
+        &self,
+        request: Request<pb::ReportDrainedRequest>,
+    ) -> Result<Response<pb::ReportDrainedReply>, Status> {
+        let member = convert::member(request.get_ref().member)?;
+        self.speaks_for(&request, member)?;
+        self.propose(Command::ReportDrained { member, boot: BootId::new(request.get_ref().boot_id) }).await?;
+        Ok(Response::new(pb::ReportDrainedReply {}))
+    }
+
+    async fn change_replicas(
+        &self,
+        request: Request<pb::ChangeReplicasRequest>,
+    ) -> Result<Response<pb::ChangeReplicasReply>, Status> {
+        let forwarded = request.metadata().contains_key(FORWARDED);
+        let request = request.into_inner();
+        let outcome = match self.proposer.leader_elsewhere() {
+            Ok(None) => self.membership.change(&convert::change(&request)?).await,
+            Ok(Some(leader)) if !forwarded => return self.forward_change(leader, request).await,
+            Ok(Some(leader)) => Err(Attempt::Again(format!("{leader} leads the control group by now"))),
+            Err(again) => Err(again),
+        };
+        match outcome {
+            Ok(voters) => {
+                let voters = voters.into_iter().map(NodeId::get).collect();
+                Ok(Response::new(pb::ChangeReplicasReply { voters }))
+            }
+            Err(Attempt::Never(error)) => Err(error.into()),
+            Err(Attempt::Again(reason)) => Err(Status::unavailable(reason)),
+        }
     }
 
     async fn explain(&self, request: Request<pb::ExplainRequest>) -> Result<Response<pb::ExplainReply>, Status> {

@@ -10,6 +10,7 @@ impl From<CallError> for Status {
         let code = match &error {
             CallError::Refused(refusal) => code(refusal),
             CallError::Codec(_) => Code::InvalidArgument,
+            CallError::Membership(_) => Code::FailedPrecondition,
             CallError::NoLeader { .. } | CallError::Stopped => Code::Unavailable,
         };
         Self::new(code, error.to_string())
@@ -26,11 +27,20 @@ const fn code(refusal: &Refusal) -> Code {
         | Refusal::UnknownBackend { .. }
         | Refusal::UnknownModel { .. }
         | Refusal::UnknownModelName { .. }
+        | Refusal::UnknownFrontend { .. }
+        | Refusal::UnknownSubclusterId { .. }
         | Refusal::UnknownSubcluster { .. } => Code::NotFound,
         Refusal::StaleLife { .. }
         | Refusal::WhichSubcluster { .. }
         | Refusal::ProfileMissing { .. }
         | Refusal::OutOfMemory { .. }
-        | Refusal::NotInSubcluster { .. } => Code::FailedPrecondition,
+        | Refusal::NotInSubcluster { .. }
+        | Refusal::AssignmentOver { .. }
+        | Refusal::CannotSucceed { .. }
+        | Refusal::HandoverUnderWay { .. }
+        | Refusal::HandoverOver { .. }
+        | Refusal::NotDraining { .. }
+        | Refusal::NodeRemoved { .. }
+        | Refusal::DiskLost { .. } => Code::FailedPrecondition,
     }
 }

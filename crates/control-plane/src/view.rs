@@ -1,26 +1,34 @@
 //! The cluster state in the words that everybody routes by.
 
+use std::collections::BTreeMap;
+
 use symphony_cluster_state::{self as state, ClusterState, ReplicaState};
 use symphony_protocol::view::{
     BackendView, FrontendView, GpuView, KindProfile, ModelSource, ModelSpec, ModelView, NodeView, ReplicaView,
-    SubclusterView, View,
+    SubclusterView, SuccessorView, View,
 };
 use symphony_types::{LatencyProfile, Nanos, NodeId};
 
 /// The view that replica `replica` gives of the state.
 pub(crate) fn view(state: &ClusterState, cluster: &str, replica: NodeId, control_leader: Option<NodeId>) -> View {
     let nodes = state.nodes().iter().map(|(&id, n)| {
-        let (control_addr, dispatch_addr) = (n.control_addr.clone(), n.dispatch_addr.clone());
-        (id, NodeView { boot: Some(n.boot), up: n.up, control_addr, dispatch_addr })
+        let view = NodeView {
+            boot: Some(n.boot),
+            up: n.up,
+            control_addr: n.control_addr.clone(),
+            dispatch_addr: n.dispatch_addr.clone(),
+            beat_addr: n.beat_addr.clone(),
+            duty: n.duty(),
+        };
+        (id, view)
     });
     let subclusters = state.subclusters().iter().map(|(&id, s)| {
         let leader = s.leader.map(|l| (l.node, l.boot));
-        (id, SubclusterView { name: s.name.clone(), leader, token: s.token, standbys: s.standbys.clone() })
+        let successor = s.successor.map(|next| SuccessorView { node: next.node, boot: next.boot, since: next.since });
+        let (name, standbys) = (s.name.clone(), s.standbys.clone());
+        (id, SubclusterView { name, leader, token: s.token, standbys, successor })
     });
-    let frontends = state
-        .frontends()
-        .iter()
-        .map(|(&id, f)| (id, FrontendView { name: f.name.clone(), boot: f.boot, data_addr: f.data_addr.clone() }));
+    let frontends = state.frontends().iter().map(|(&id, f)| (id, frontend(f)));
     let models = state.models().iter().map(|(&id, m)| (id, model(m)));
     View {
         cluster: cluster.to_owned(),
@@ -34,6 +42,18 @@ pub(crate) fn view(state: &ClusterState, cluster: &str, replica: NodeId, control
         frontends: frontends.collect(),
         models: models.collect(),
         events: state.events().iter().map(|e| (e.index, e.what.clone())).collect(),
+        group: BTreeMap::new(),
+    }
+}
+
+fn frontend(frontend: &state::Frontend) -> FrontendView {
+    FrontendView {
+        name: frontend.name.clone(),
+        boot: frontend.boot,
+        data_addr: frontend.data_addr.clone(),
+        console_addr: frontend.console_addr.clone(),
+        duty: frontend.standing.duty(),
+        drained: frontend.standing.drained,
     }
 }
 
@@ -52,6 +72,8 @@ fn backend(backend: &state::Backend) -> BackendView {
         subcluster: backend.subcluster,
         executor: backend.executor.clone(),
         gpus: gpus.collect(),
+        duty: backend.standing.duty(),
+        drained: backend.standing.drained,
     }
 }
 

@@ -92,7 +92,12 @@ async fn registrations_and_models_reach_every_watch_through_any_replica() {
         .await;
 
     eprintln!("phase: a frontend registers, a model is unloaded");
-    let request = pb::RegisterFrontendRequest { name: "f".into(), boot_id: 5, data_addr: "127.0.0.1:1".into() };
+    let request = pb::RegisterFrontendRequest {
+        name: "f".into(),
+        boot_id: 5,
+        data_addr: "127.0.0.1:1".into(),
+        console_addr: "127.0.0.1:2".into(),
+    };
     let frontend = patiently(async || client.clone().register_frontend(request.clone()).await).await.frontend;
     let unload = pb::UnloadModelRequest { name: "m".into() };
     patiently(async || client.clone().unload_model(unload.clone()).await).await;
@@ -127,7 +132,12 @@ async fn what_cannot_be_is_refused_with_its_code_and_says_why() {
     refused(status, Code::InvalidArgument, "name: 0 bytes; expected 1 to 128");
     let status = client.register_backend(backend("b2", 0, "s")).await.unwrap_err();
     refused(status, Code::InvalidArgument, "boot_id");
-    let nowhere = pb::RegisterFrontendRequest { name: "f".into(), boot_id: 5, data_addr: "nowhere".into() };
+    let nowhere = pb::RegisterFrontendRequest {
+        name: "f".into(),
+        boot_id: 5,
+        data_addr: "nowhere".into(),
+        console_addr: "127.0.0.1:2".into(),
+    };
     refused(client.register_frontend(nowhere).await.unwrap_err(), Code::InvalidArgument, "expected host:port");
     let status = client.load_model(pb::LoadModelRequest { spec: None }).await.unwrap_err();
     refused(status, Code::InvalidArgument, "spec: missing");

@@ -97,6 +97,8 @@ async fn silence_is_taken_for_death() {
         boot: BootId::new(90),
         control_addr: "127.0.0.1:1".into(),
         dispatch_addr: "127.0.0.1:2".into(),
+        beat_addr: "127.0.0.1:3".into(),
+        disk: 1,
         avoid: None,
     });
     cluster.running[&1].propose(&registration).await.unwrap();

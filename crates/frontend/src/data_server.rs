@@ -101,9 +101,8 @@ impl DataServer {
                 ResultBytes::Answer(_) => Ending::Ended(EndReason::Failed(symphony_types::FailReason::ExecutionFailed)),
                 ResultBytes::Failed(reason) => Ending::Ended(EndReason::Failed(reason)),
             };
-            if !self.table.end(result.sequence, ending) {
-                self.ledger.discard();
-            }
+            let first = self.table.end(result.sequence, ending);
+            self.ledger.result(first);
         }
     }
 }

@@ -12,7 +12,7 @@ use symphony_protocol::dispatch::EndReason;
 use symphony_protocol::view::View;
 use symphony_telemetry::Registry;
 use symphony_transport::{ControlClient, ControlError, ViewReceiver};
-use symphony_types::{BootId, FailReason, FrontendId, Nanos, Outcome, RequestId, SubclusterId, Token};
+use symphony_types::{BootId, FailReason, FrontendId, Member, Nanos, Outcome, RequestId, SubclusterId, Token};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::{self, UnboundedSender};
 use tokio::sync::oneshot;
@@ -57,11 +57,20 @@ struct Inner {
     ledger: Arc<Ledger>,
     statistics: Statistics,
     routes: RwLock<Arc<Routes>>,
-    links: Mutex<HashMap<SubclusterId, UnboundedSender<Word>>>,
+    links: Mutex<HashMap<SubclusterId, Way>>,
     net: Net,
     view: ViewReceiver,
+    /// This process is about to end.
     draining: AtomicBool,
     ended: CancellationToken,
+}
+
+/// The way to the leader of a sub-cluster.
+#[derive(Clone, Debug)]
+struct Way {
+    words: UnboundedSender<Word>,
+    /// The leader has stopped because it lost the control group.
+    suspended: Arc<AtomicBool>,
 }
 
 impl Frontend {
@@ -82,6 +91,7 @@ impl Frontend {
             name: config.name.clone(),
             boot_id: boot.get(),
             data_addr: config.data.to_string(),
+            console_addr: config.metrics.to_string(),
         };
         let call = |mut client: pb::control_client::ControlClient<_>| {
             let request = request.clone();
@@ -113,7 +123,8 @@ impl Frontend {
             DataServer { boot, table: Arc::clone(&inner.table), ledger: Arc::clone(&inner.ledger), view: view.clone() };
         let backends = Incoming::new(data, net.clone(), "frontend.data", &[Role::Backend]);
         tokio::spawn(server.accept(backends, inner.ended.clone()));
-        tokio::spawn(follow(Arc::clone(&inner), view));
+        tokio::spawn(follow(Arc::clone(&inner), view.clone()));
+        tokio::spawn(report_drained(Arc::clone(&inner), control.clone(), view));
         tracing::info!(frontend = %id, %boot, "registered");
         Ok(Self { inner })
     }
@@ -154,10 +165,11 @@ impl Inner {
     }
 
     /// The way to the sub-cluster's leader, opened when it is first asked for.
-    fn link(self: &Arc<Self>, subcluster: SubclusterId) -> UnboundedSender<Word> {
+    fn link(self: &Arc<Self>, subcluster: SubclusterId) -> Way {
         let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
         let link = links.entry(subcluster).or_insert_with(|| {
             let (sender, words) = mpsc::unbounded_channel();
+            let suspended = Arc::new(AtomicBool::new(false));
             let link = LeaderLink {
                 frontend: self.id,
                 boot: self.boot,
@@ -167,19 +179,27 @@ impl Inner {
                 table: Arc::clone(&self.table),
                 ledger: Arc::clone(&self.ledger),
                 words,
+                suspended: Arc::clone(&suspended),
             };
             tokio::spawn(link.run(self.ended.clone()));
-            sender
+            Way { words: sender, suspended }
         });
         link.clone()
     }
 
     fn tell(self: &Arc<Self>, subcluster: SubclusterId, word: Word) {
-        let _ = self.link(subcluster).send(word);
+        let _ = self.link(subcluster).words.send(word);
+    }
+
+    /// Whether new requests are turned away: the process ends, or the cluster says that it is to take nothing new.
+    fn turns_away(&self) -> bool {
+        let own =
+            |view: &View| view.frontends.get(&self.id).is_some_and(|f| f.boot == self.boot && !f.duty.takes_work());
+        self.draining.load(Ordering::Acquire) || self.ended.is_cancelled() || own(&self.view.borrow())
     }
 
     async fn infer(self: &Arc<Self>, request: InferRequest) -> Result<InferAnswer, InferError> {
-        if self.draining.load(Ordering::Acquire) || self.ended.is_cancelled() {
+        if self.turns_away() {
             return Err(InferError::Failed(FailReason::Draining));
         }
         let route = self.route(&request.model.name).ok_or_else(|| {
@@ -187,6 +207,10 @@ impl Inner {
         })?;
         if route.info.state != ModelState::Ready {
             return Err(InferError::Failed(FailReason::ModelNotReady));
+        }
+        // Whoever waits has its chance until its deadline; nobody new shall wait for a leader that says it has stopped.
+        if self.link(route.subcluster).suspended.load(Ordering::Acquire) {
+            return Err(InferError::Failed(FailReason::ControlPlaneLost));
         }
         if self.table.len() >= self.in_flight_max {
             return Err(InferError::Busy { in_flight_max: self.in_flight_max });
@@ -296,15 +320,45 @@ async fn follow(inner: Arc<Inner>, mut view: ViewReceiver) {
     }
 }
 
+/// How often it is looked whether a frontend that takes nothing new has anything left.
+const DRAINED_POLL: Duration = Duration::from_millis(50);
+/// How long the report of that may take.
+const REPORT_WITHIN: Duration = Duration::from_secs(5);
+
+/// Tells the cluster, once for each time that this frontend is to take nothing new, that it has nothing left to answer.
+async fn report_drained(inner: Arc<Inner>, control: ControlClient, mut view: ViewReceiver) {
+    loop {
+        let draining = {
+            let view = view.borrow_and_update();
+            view.frontends.get(&inner.id).is_some_and(|f| f.boot == inner.boot && !f.duty.takes_work() && !f.drained)
+        };
+        if draining && inner.table.len() == 0 {
+            let member = Some(Member::Frontend(inner.id).into());
+            let boot_id = inner.boot.get();
+            let call = |mut client: pb::control_client::ControlClient<_>| {
+                let request = pb::ReportDrainedRequest { member, boot_id };
+                async move { client.report_drained(request).await }
+            };
+            if let Err(error) = control.call(REPORT_WITHIN, call).await {
+                tracing::debug!(%error, "not reported as drained");
+            }
+        }
+        tokio::select! {
+            () = inner.ended.cancelled() => return,
+            changed = view.changed() => if changed.is_err() { return },
+            () = tokio::time::sleep(DRAINED_POLL), if draining => {}
+        }
+    }
+}
+
 impl InferenceService for Frontend {
     fn server(&self) -> ServerInfo {
-        let view = self.inner.view.borrow();
-        let known = view.applied_index > 0 && !self.inner.ended.is_cancelled();
+        let known = self.inner.view.borrow().applied_index > 0;
         ServerInfo {
             name: "symphony".into(),
             version: env!("CARGO_PKG_VERSION").into(),
             live: true,
-            ready: known && !self.inner.draining.load(Ordering::Acquire),
+            ready: known && !self.inner.turns_away(),
         }
     }
 

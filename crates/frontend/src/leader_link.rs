@@ -2,6 +2,7 @@
 //! announces all unanswered ones again (DESIGN section 8, point 2: Redrive).
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use symphony_net::{Net, Role};
@@ -40,6 +41,8 @@ pub(crate) struct LeaderLink {
     pub(crate) table: Arc<RequestTable>,
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) words: UnboundedReceiver<Word>,
+    /// Whether the leader has stopped because it lost the control group.
+    pub(crate) suspended: Arc<AtomicBool>,
 }
 
 /// Where the leader is, and under which token it leads.
@@ -74,6 +77,7 @@ impl LeaderLink {
         match connected {
             Ok((sender, receiver)) => {
                 tracing::debug!(subcluster = %self.subcluster, leader = %leader.0, token = %leader.1, "leader linked");
+                self.suspended.store(false, Ordering::Release);
                 self.serve(&leader, &sender, receiver).await?;
             }
             Err(reason) => tracing::debug!(subcluster = %self.subcluster, leader = %leader.0, %reason, "no leader"),
@@ -99,6 +103,10 @@ impl LeaderLink {
             Ok(Err(error)) => Err(error.to_string()),
             Ok(Ok(frame)) => match frame.message {
                 ToFrontend::Welcome { token } if token == leader.1 => Ok((sender, receiver)),
+                ToFrontend::Suspended => {
+                    self.suspended.store(true, Ordering::Release);
+                    Err("the leader has lost the control group".into())
+                }
                 other => Err(format!("{other:?} instead of a welcome")),
             },
         }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -28,6 +29,7 @@ struct Scene {
     ledger: Arc<Ledger>,
     words: mpsc::UnboundedSender<Word>,
     view: watch::Sender<Arc<View>>,
+    suspended: Arc<AtomicBool>,
     ended: CancellationToken,
 }
 
@@ -47,8 +49,9 @@ async fn listener() -> TcpListener {
 fn view(leader: &TcpListener, token: Token) -> Arc<View> {
     let node = NodeId::new(1);
     let dispatch_addr = leader.local_addr().unwrap().to_string();
-    let node_view = NodeView { boot: Some(BootId::new(1)), up: true, control_addr: String::new(), dispatch_addr };
-    let subcluster = SubclusterView { name: "s".into(), leader: Some((node, BootId::new(1))), token, standbys: vec![] };
+    let node_view = NodeView { boot: Some(BootId::new(1)), up: true, dispatch_addr, ..NodeView::default() };
+    let leader = Some((node, BootId::new(1)));
+    let subcluster = SubclusterView { name: "s".into(), leader, token, ..SubclusterView::default() };
     Arc::new(View {
         applied_index: token.get(),
         nodes: BTreeMap::from([(node, node_view)]),
@@ -62,6 +65,7 @@ impl Scene {
         let (view, view_receiver) = watch::channel(view(leader, FIRST));
         let (words, words_out) = mpsc::unbounded_channel();
         let (table, ledger, ended) = (Arc::default(), Arc::default(), CancellationToken::new());
+        let suspended = Arc::<AtomicBool>::default();
         let link = LeaderLink {
             frontend: FrontendId::new(2),
             boot: BootId::new(3),
@@ -71,9 +75,10 @@ impl Scene {
             table: Arc::clone(&table),
             ledger: Arc::clone(&ledger),
             words: words_out,
+            suspended: Arc::clone(&suspended),
         };
         tokio::spawn(link.run(ended.clone()));
-        Self { table, ledger, words, view, ended }
+        Self { table, ledger, words, view, suspended, ended }
     }
 
     /// Takes a request in and says so, as the frontend does.
@@ -183,6 +188,20 @@ async fn a_node_that_does_not_know_yet_that_it_leads_is_asked_again() {
     }
     let mut leader = Leader::welcomes(&first, FIRST).await;
     assert_eq!(leader.announced(FIRST).await, (false, vec![(sequence, 1)]));
+}
+
+#[tokio::test]
+async fn a_leader_that_lost_the_control_group_is_known_as_suspended_until_one_welcomes() {
+    let first = listener().await;
+    let scene = Scene::new(&first);
+    let (sequence, _ending) = scene.accept();
+    let mut stopped = Leader::hears(&first, FIRST).await;
+    stopped.sender.send(ToFrontend::Suspended).unwrap();
+    stopped.closed().await;
+    assert!(scene.suspended.load(Ordering::Acquire));
+    let mut leader = Leader::welcomes(&first, FIRST).await;
+    assert_eq!(leader.announced(FIRST).await, (false, vec![(sequence, 1)]), "what waited is announced");
+    assert!(!scene.suspended.load(Ordering::Acquire));
 }
 
 #[tokio::test]

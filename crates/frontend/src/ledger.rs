@@ -14,6 +14,7 @@ pub(crate) struct Ledger {
     dropped: AtomicU64,
     failed: AtomicU64,
     cancelled: AtomicU64,
+    results: AtomicU64,
     discarded: AtomicU64,
     redriven: AtomicU64,
 }
@@ -33,6 +34,9 @@ pub struct LedgerCounts {
     pub failed: u64,
     /// Withdrawn by their clients.
     pub cancelled: u64,
+    /// Results that came, those that were discarded included.
+    #[serde(default)]
+    pub results: u64,
     /// Results that came for a request which had its outcome already: executed twice, or too late. Never delivered.
     pub discarded: u64,
     /// Requests announced again to a new leader.
@@ -55,8 +59,12 @@ impl Ledger {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn discard(&self) {
-        self.discarded.fetch_add(1, Ordering::Relaxed);
+    /// A result came; `first` if it ended its request.
+    pub(crate) fn result(&self, first: bool) {
+        self.results.fetch_add(1, Ordering::Relaxed);
+        if !first {
+            self.discarded.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn redrive(&self, requests: u64) {
@@ -74,6 +82,7 @@ impl Ledger {
             dropped: read(&self.dropped),
             failed: read(&self.failed),
             cancelled: read(&self.cancelled),
+            results: read(&self.results),
             discarded: read(&self.discarded),
             redriven: read(&self.redriven),
         }
@@ -85,6 +94,28 @@ impl LedgerCounts {
     #[must_use]
     pub const fn ended(&self) -> u64 {
         self.in_time + self.late + self.dropped + self.failed + self.cancelled
+    }
+
+    /// Share of the results that came after the outcome: executed twice, or too late for anybody. 0 if none came.
+    #[must_use]
+    pub fn duplicate_ratio(&self) -> f64 {
+        if self.results == 0 { 0.0 } else { self.discarded as f64 / self.results as f64 }
+    }
+
+    /// The counts of two frontends, or of two lives, together.
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
+        Self {
+            accepted: self.accepted + other.accepted,
+            in_time: self.in_time + other.in_time,
+            late: self.late + other.late,
+            dropped: self.dropped + other.dropped,
+            failed: self.failed + other.failed,
+            cancelled: self.cancelled + other.cancelled,
+            results: self.results + other.results,
+            discarded: self.discarded + other.discarded,
+            redriven: self.redriven + other.redriven,
+        }
     }
 
     /// Requests without an outcome although nothing is in flight any more: lost. Negative means that one ended twice.
@@ -121,5 +152,17 @@ mod tests {
         ledger.end(Outcome::InTime);
         ledger.end(Outcome::Late);
         assert_eq!(ledger.counts().lost(0), -1);
+        let both = ledger.counts().plus(ledger.counts());
+        assert_eq!((both.accepted, both.ended(), both.lost(0)), (12, 14, -2));
+    }
+
+    #[test]
+    fn results_after_the_outcome_are_a_share_of_all() {
+        let ledger = Ledger::default();
+        assert!(ledger.counts().duplicate_ratio().abs() < f64::EPSILON);
+        for first in [true, true, true, false] {
+            ledger.result(first);
+        }
+        assert!((ledger.counts().duplicate_ratio() - 0.25).abs() < f64::EPSILON);
     }
 }

@@ -30,6 +30,9 @@ impl Collector for FrontendCollector {
             metric.encode(descriptor)
         };
         write(&names::IN_FLIGHT, &ConstGauge::new(self.table.len() as i64))?;
+        write(&names::ACCEPTED, &ConstCounter::new(counts.accepted))?;
+        write(&names::RESULTS, &ConstCounter::new(counts.results))?;
+        write(&names::DUPLICATES, &ConstGauge::new(counts.duplicate_ratio()))?;
         write(&names::DISCARDED, &ConstCounter::new(counts.discarded))?;
         write(&names::REDRIVEN, &ConstCounter::new(counts.redriven))
     }

@@ -47,6 +47,33 @@ pub const DISCARDED: MetricName = MetricName {
     labels: &[],
 };
 
+/// The other side of all outcomes.
+pub const ACCEPTED: MetricName = MetricName {
+    name: "symphony_frontend_requests_accepted_total",
+    help: "Requests accepted; each gets one outcome",
+    kind: Kind::Counter,
+    unit: Unit::Count,
+    labels: &[],
+};
+
+/// All results.
+pub const RESULTS: MetricName = MetricName {
+    name: "symphony_frontend_results_total",
+    help: "Results that came, those that were discarded included",
+    kind: Kind::Counter,
+    unit: Unit::Count,
+    labels: &[],
+};
+
+/// Wasted executions.
+pub const DUPLICATES: MetricName = MetricName {
+    name: "symphony_frontend_duplicate_execution_ratio",
+    help: "Share of the results that came after the outcome of their request, since the start",
+    kind: Kind::Gauge,
+    unit: Unit::Ratio,
+    labels: &[],
+};
+
 /// Take-overs seen by requests.
 pub const REDRIVEN: MetricName = MetricName {
     name: "symphony_frontend_requests_redriven_total",
@@ -57,7 +84,8 @@ pub const REDRIVEN: MetricName = MetricName {
 };
 
 /// All of them.
-pub const ALL: [MetricName; 6] = [REQUESTS, REQUEST_DURATION, REQUEST_BATCH, IN_FLIGHT, DISCARDED, REDRIVEN];
+pub const ALL: [MetricName; 9] =
+    [REQUESTS, REQUEST_DURATION, REQUEST_BATCH, IN_FLIGHT, ACCEPTED, RESULTS, DISCARDED, DUPLICATES, REDRIVEN];
 
 #[cfg(test)]
 mod tests {

@@ -75,6 +75,9 @@ pub enum ToFrontend {
         /// The highest token this node knows for the sub-cluster.
         token: Token,
     },
+    /// The connection is refused: this node leads the sub-cluster, but has been without the control group for too long
+    /// to go on.
+    Suspended,
     /// These requests have their outcome.
     Ended {
         /// Sequence number and reason of each.

@@ -59,6 +59,11 @@ pub enum ToBackend {
     },
     /// Run a batch.
     Execute(Execute),
+    /// No more plans come for these GPUs, which are to take nothing new. A plan that comes all the same takes it back.
+    Retired {
+        /// The GPUs.
+        gpus: Vec<GpuId>,
+    },
 }
 
 /// A GPU in the answer to a seal.

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use symphony_types::{
-    BackendId, BootId, Epoch, FrontendId, GpuId, LatencyProfile, ModelId, Nanos, NodeId, ProfileError, RequestValue,
-    Signature, SubclusterId, TensorSpec, Token, UnknownDataType,
+    BackendId, BootId, Duty, Epoch, FrontendId, GpuId, LatencyProfile, Member, ModelId, Nanos, NodeId, ProfileError,
+    RequestValue, Signature, SubclusterId, TensorSpec, Token, UnknownDataType,
 };
 
 use crate::control as pb;
@@ -34,10 +34,48 @@ pub struct View {
     pub models: BTreeMap<ModelId, ModelView>,
     /// What changed lately: log index and sentence, newest last.
     pub events: Vec<(u64, String)>,
+    /// The control group as its leader knows it; empty but in linearizable answers.
+    pub group: BTreeMap<NodeId, GroupMemberView>,
+}
+
+/// A replica in the control group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupMemberView {
+    /// `host:port` where the others reach it.
+    pub control_addr: String,
+    /// Its part.
+    pub role: GroupRole,
+    /// How far it has applied the log, by its last beat; 0 if it was never heard of.
+    pub applied_index: u64,
+    /// Entries that it has still to apply.
+    pub lag: u64,
+}
+
+/// A replica's part in the control group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GroupRole {
+    /// It leads.
+    Leader,
+    /// It votes.
+    Voter,
+    /// It follows and does not vote (yet).
+    Learner,
+}
+
+impl GroupRole {
+    /// The stable label, for tables and JSON.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Leader => "leader",
+            Self::Voter => "voter",
+            Self::Learner => "learner",
+        }
+    }
 }
 
 /// A scheduler replica.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeView {
     /// Its life; none before it registered.
     pub boot: Option<BootId>,
@@ -47,10 +85,14 @@ pub struct NodeView {
     pub control_addr: String,
     /// `host:port` where it takes requests for the sub-clusters it leads.
     pub dispatch_addr: String,
+    /// `host:port` where it takes beats while it leads the control group.
+    pub beat_addr: String,
+    /// What it is there for.
+    pub duty: Duty,
 }
 
 /// A sub-cluster.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct SubclusterView {
     /// Its name.
     pub name: String,
@@ -58,12 +100,25 @@ pub struct SubclusterView {
     pub leader: Option<(NodeId, BootId)>,
     /// Log index of that assignment.
     pub token: Token,
-    /// Who leads next.
+    /// Who may lead next.
     pub standbys: Vec<NodeId>,
+    /// Who gets ready to lead next, by a planned hand-over that has begun.
+    pub successor: Option<SuccessorView>,
+}
+
+/// A life of a replica that gets ready to lead a sub-cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SuccessorView {
+    /// The replica.
+    pub node: NodeId,
+    /// Its life.
+    pub boot: BootId,
+    /// Log index at which the hand-over began.
+    pub since: u64,
 }
 
 /// A backend.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct BackendView {
     /// Its name.
     pub name: String,
@@ -79,6 +134,10 @@ pub struct BackendView {
     pub executor: String,
     /// Its GPUs.
     pub gpus: Vec<GpuView>,
+    /// What it is there for.
+    pub duty: Duty,
+    /// It takes nothing new and has nothing left to finish.
+    pub drained: bool,
 }
 
 /// A GPU.
@@ -95,7 +154,7 @@ pub struct GpuView {
 }
 
 /// A frontend.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct FrontendView {
     /// Its name.
     pub name: String,
@@ -103,6 +162,12 @@ pub struct FrontendView {
     pub boot: BootId,
     /// `host:port` of its data link.
     pub data_addr: String,
+    /// `host:port` of its metrics and console.
+    pub console_addr: String,
+    /// What it is there for.
+    pub duty: Duty,
+    /// It takes nothing new and has nothing left to finish.
+    pub drained: bool,
 }
 
 /// A model.
@@ -236,6 +301,49 @@ impl ModelView {
     }
 }
 
+impl From<pb::Duty> for Duty {
+    fn from(duty: pb::Duty) -> Self {
+        match duty {
+            pb::Duty::Serving => Self::Serving,
+            pb::Duty::Cordoned => Self::Cordoned,
+            pb::Duty::Draining => Self::Draining,
+        }
+    }
+}
+
+impl From<Duty> for pb::Duty {
+    fn from(duty: Duty) -> Self {
+        match duty {
+            Duty::Serving => Self::Serving,
+            Duty::Cordoned => Self::Cordoned,
+            Duty::Draining => Self::Draining,
+        }
+    }
+}
+
+impl From<Member> for pb::Member {
+    fn from(member: Member) -> Self {
+        let id = match member {
+            Member::Scheduler(id) => pb::member::Id::Scheduler(id.get()),
+            Member::Backend(id) => pb::member::Id::Backend(id.get()),
+            Member::Frontend(id) => pb::member::Id::Frontend(id.get()),
+        };
+        Self { id: Some(id) }
+    }
+}
+
+impl TryFrom<pb::Member> for Member {
+    type Error = ViewError;
+    fn try_from(member: pb::Member) -> Result<Self, ViewError> {
+        match member.id {
+            Some(pb::member::Id::Scheduler(id)) => Ok(Self::Scheduler(NodeId::new(id))),
+            Some(pb::member::Id::Backend(id)) => Ok(Self::Backend(BackendId::new(id))),
+            Some(pb::member::Id::Frontend(id)) => Ok(Self::Frontend(FrontendId::new(id))),
+            None => Err(ViewError::Missing { what: "member".into(), field: "id" }),
+        }
+    }
+}
+
 fn tensors(specs: Vec<pb::TensorSpec>, model: &str) -> Result<Vec<TensorSpec>, ViewError> {
     specs
         .into_iter()
@@ -357,15 +465,21 @@ impl TryFrom<pb::ClusterView> for View {
         }
         let nodes = view.nodes.into_iter().map(|n| {
             let boot = (n.boot_id != 0).then(|| BootId::new(n.boot_id));
-            let node = NodeView { boot, up: n.up, control_addr: n.control_addr, dispatch_addr: n.dispatch_addr };
+            let duty = n.duty().into();
+            let pb::Node { up, control_addr, dispatch_addr, beat_addr, .. } = n;
+            let node = NodeView { boot, up, control_addr, dispatch_addr, beat_addr, duty };
             (NodeId::new(n.id), node)
         });
         let subclusters = view.subclusters.into_iter().map(|s| {
             let leader = some_node(s.leader).map(|node| (node, BootId::new(s.leader_boot_id)));
             let standbys = s.standbys.into_iter().map(NodeId::new).collect();
-            (SubclusterId::new(s.id), SubclusterView { name: s.name, leader, token: Token::new(s.token), standbys })
+            let (boot, since) = (BootId::new(s.successor_boot_id), s.handover_since);
+            let successor = some_node(s.successor).map(|node| SuccessorView { node, boot, since });
+            let token = Token::new(s.token);
+            (SubclusterId::new(s.id), SubclusterView { name: s.name, leader, token, standbys, successor })
         });
         let backends = view.backends.into_iter().map(|b| {
+            let duty = b.duty().into();
             let gpus = b.gpus.into_iter().map(|g| GpuView {
                 id: GpuId::new(g.id),
                 kind: g.kind,
@@ -380,12 +494,25 @@ impl TryFrom<pb::ClusterView> for View {
                 subcluster: SubclusterId::new(b.subcluster),
                 executor: b.executor,
                 gpus: gpus.collect(),
+                duty,
+                drained: b.drained,
             };
             (BackendId::new(b.id), backend)
         });
         let frontends = view.frontends.into_iter().map(|f| {
-            let frontend = FrontendView { name: f.name, boot: BootId::new(f.boot_id), data_addr: f.data_addr };
-            (FrontendId::new(f.id), frontend)
+            let duty = f.duty().into();
+            let pb::Frontend { id, name, boot_id, data_addr, console_addr, drained, .. } = f;
+            let boot = BootId::new(boot_id);
+            (FrontendId::new(id), FrontendView { name, boot, data_addr, console_addr, duty, drained })
+        });
+        let group = view.group.into_iter().map(|m| {
+            let role = match m.role() {
+                pb::GroupRole::Leader => GroupRole::Leader,
+                pb::GroupRole::Voter => GroupRole::Voter,
+                pb::GroupRole::Learner | pb::GroupRole::Unspecified => GroupRole::Learner,
+            };
+            let pb::GroupMember { node, control_addr, applied_index, lag, .. } = m;
+            (NodeId::new(node), GroupMemberView { control_addr, role, applied_index, lag })
         });
         Ok(Self {
             cluster: view.cluster,
@@ -399,6 +526,7 @@ impl TryFrom<pb::ClusterView> for View {
             frontends: frontends.collect(),
             models,
             events: view.events.into_iter().map(|e| (e.index, e.what)).collect(),
+            group: group.collect(),
         })
     }
 }
@@ -411,6 +539,8 @@ impl From<&View> for pb::ClusterView {
             up: n.up,
             control_addr: n.control_addr.clone(),
             dispatch_addr: n.dispatch_addr.clone(),
+            beat_addr: n.beat_addr.clone(),
+            duty: pb::Duty::from(n.duty).into(),
         });
         let subclusters = view.subclusters.iter().map(|(id, s)| pb::Subcluster {
             id: id.get(),
@@ -419,6 +549,9 @@ impl From<&View> for pb::ClusterView {
             leader_boot_id: s.leader.map_or(0, |(_, boot)| boot.get()),
             token: s.token.get(),
             standbys: s.standbys.iter().map(|n| n.get()).collect(),
+            successor: s.successor.map_or(0, |next| next.node.get()),
+            successor_boot_id: s.successor.map_or(0, |next| next.boot.get()),
+            handover_since: s.successor.map_or(0, |next| next.since),
         });
         let backends = view.backends.iter().map(|(id, b)| {
             let gpus = b.gpus.iter().map(|g| pb::Gpu {
@@ -436,6 +569,8 @@ impl From<&View> for pb::ClusterView {
                 subcluster: b.subcluster.get(),
                 executor: b.executor.clone(),
                 gpus: gpus.collect(),
+                duty: pb::Duty::from(b.duty).into(),
+                drained: b.drained,
             }
         });
         let frontends = view.frontends.iter().map(|(id, f)| pb::Frontend {
@@ -443,6 +578,18 @@ impl From<&View> for pb::ClusterView {
             name: f.name.clone(),
             boot_id: f.boot.get(),
             data_addr: f.data_addr.clone(),
+            console_addr: f.console_addr.clone(),
+            duty: pb::Duty::from(f.duty).into(),
+            drained: f.drained,
+        });
+        let group = view.group.iter().map(|(id, m)| {
+            let role = match m.role {
+                GroupRole::Leader => pb::GroupRole::Leader,
+                GroupRole::Voter => pb::GroupRole::Voter,
+                GroupRole::Learner => pb::GroupRole::Learner,
+            };
+            let (control_addr, role) = (m.control_addr.clone(), role.into());
+            pb::GroupMember { node: id.get(), control_addr, role, applied_index: m.applied_index, lag: m.lag }
         });
         let models = view.models.iter().map(|(id, m)| {
             let replicas = m.replicas.iter().map(|(backend, r)| {
@@ -471,6 +618,7 @@ impl From<&View> for pb::ClusterView {
             frontends: frontends.collect(),
             models: models.collect(),
             events: view.events.iter().map(|(index, what)| pb::Event { index: *index, what: what.clone() }).collect(),
+            group: group.collect(),
         }
     }
 }
@@ -509,7 +657,14 @@ mod tests {
             control_leader: Some(NodeId::new(1)),
             nodes: [(
                 NodeId::new(1),
-                NodeView { boot: Some(boot), up: true, control_addr: "c".into(), dispatch_addr: "d".into() },
+                NodeView {
+                    boot: Some(boot),
+                    up: true,
+                    control_addr: "c".into(),
+                    dispatch_addr: "d".into(),
+                    beat_addr: "e".into(),
+                    duty: Duty::Cordoned,
+                },
             )]
             .into(),
             subclusters: [(
@@ -519,6 +674,7 @@ mod tests {
                     leader: Some((NodeId::new(1), boot)),
                     token: Token::new(10),
                     standbys: vec![NodeId::new(2)],
+                    successor: Some(SuccessorView { node: NodeId::new(2), boot, since: 29 }),
                 },
             )]
             .into(),
@@ -532,10 +688,23 @@ mod tests {
                     subcluster: SubclusterId::new(1),
                     executor: "ort".into(),
                     gpus: vec![gpu],
+                    duty: Duty::Draining,
+                    drained: true,
                 },
             )]
             .into(),
-            frontends: [(FrontendId::new(1), FrontendView { name: "f".into(), boot, data_addr: "a".into() })].into(),
+            frontends: [(
+                FrontendId::new(1),
+                FrontendView {
+                    name: "f".into(),
+                    boot,
+                    data_addr: "a".into(),
+                    console_addr: "b".into(),
+                    duty: Duty::Draining,
+                    drained: true,
+                },
+            )]
+            .into(),
             models: [(
                 ModelId::new(1),
                 ModelView {
@@ -546,6 +715,11 @@ mod tests {
             )]
             .into(),
             events: vec![(31, "model digits loaded".into())],
+            group: [(
+                NodeId::new(1),
+                GroupMemberView { control_addr: "c".into(), role: GroupRole::Learner, applied_index: 30, lag: 1 },
+            )]
+            .into(),
         };
         assert_eq!(View::try_from(pb::ClusterView::from(&view)), Ok(view.clone()));
         let backend = &view.backends[&BackendId::new(1)];

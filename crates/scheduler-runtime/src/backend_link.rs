@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use crate::clock::Clock;
 use crate::counters::add;
 use crate::messages::{GpuRoute, ModelMessage, PlanId, RankMessage, Seal};
+use crate::standby::Dialled;
 use crate::workers::Workers;
 
 /// Pause between attempts to reach a backend.
@@ -58,8 +59,33 @@ pub(crate) struct BackendLink {
     pub(crate) gpus: Vec<LinkedGpu>,
     pub(crate) workers: Arc<Workers>,
     pub(crate) events: mpsc::UnboundedSender<LinkEvent>,
-    /// Whether the backend holds every model that is served: before that its GPUs are sealed but not used.
-    pub(crate) usable: watch::Receiver<bool>,
+    /// What its GPUs are for.
+    pub(crate) usage: watch::Receiver<Usage>,
+    /// A connection that was made before the lead began.
+    pub(crate) dialled: Option<Dialled>,
+}
+
+/// What the GPUs of a sealed backend are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Usage {
+    /// Nothing yet: the backend does not hold every model that is served.
+    Hold,
+    /// Plans.
+    Use,
+    /// Nothing any more: what was sent is finished, and the backend is told that no more comes.
+    Retire,
+}
+
+/// How far a link has come with that.
+enum Phase {
+    /// Sealed and never used: when that was told, how the GPUs were, and whether the backend knows that no plan comes.
+    Sealed(symphony_types::Time, Vec<SealedGpu>, bool),
+    /// In use.
+    Used,
+    /// So many GPUs are still out with a model.
+    Retiring(usize),
+    /// In use no more, and the backend knows.
+    Retired,
 }
 
 /// GPUs that may be in use over one connection. Takes them back when the connection ends, also when its task is aborted:
@@ -94,7 +120,10 @@ impl BackendLink {
         let mut last_seen = Instant::now();
         let expected = Expected::named(Role::Backend, &self.name);
         loop {
-            let connected = connect_link::<ToBackend, FromBackend>(&self.net, &self.addr, &expected).await;
+            let connected = match self.dialled.take() {
+                Some(dialled) => Ok(dialled),
+                None => connect_link::<ToBackend, FromBackend>(&self.net, &self.addr, &expected).await,
+            };
             let end = match connected {
                 Ok((sender, receiver)) => self.serve(sender, receiver, &mut last_seen).await,
                 Err(error) => End::Lost(error.to_string()),
@@ -131,17 +160,52 @@ impl BackendLink {
             Err(_) => return End::Lost(format!("no seal within {} ms", SEAL_TIMEOUT.as_millis())),
         };
         *last_seen = Instant::now();
-        let mut waiting = Some(sealed);
+        let mut phase = Phase::Sealed(sealed.0, sealed.1, false);
+        let (done, mut retired) = mpsc::unbounded_channel();
+        let mut round = 0;
         loop {
-            if *self.usable.borrow_and_update()
-                && let Some((at, gpus)) = waiting.take()
-            {
-                self.use_gpus(&sender, in_use.seal, at, &gpus);
-            }
+            let usage = *self.usage.borrow_and_update();
+            phase = match (usage, phase) {
+                (Usage::Use, Phase::Sealed(at, gpus, _)) => {
+                    self.use_gpus(&sender, in_use.seal, at, &gpus);
+                    Phase::Used
+                }
+                (Usage::Use, Phase::Retiring(_) | Phase::Retired) => {
+                    for gpu in &self.gpus {
+                        self.workers.rank.push(RankMessage::Resume { gpu: gpu.ordinal, seal: in_use.seal });
+                    }
+                    Phase::Used
+                }
+                (Usage::Retire, Phase::Used) => {
+                    round += 1;
+                    for gpu in &self.gpus {
+                        let (gpu, seal, done) = (gpu.ordinal, in_use.seal, done.clone());
+                        self.workers.rank.push(RankMessage::Retire { gpu, seal, round, done });
+                    }
+                    Phase::Retiring(self.gpus.len())
+                }
+                (Usage::Retire, phase @ (Phase::Sealed(.., false) | Phase::Retiring(0))) => {
+                    let gpus = self.gpus.iter().map(|g| g.gpu).collect();
+                    if let Err(error) = sender.send(ToBackend::Retired { gpus }) {
+                        return End::Lost(error.to_string());
+                    }
+                    tracing::info!(backend = %self.backend, "no more plans for it");
+                    match phase {
+                        Phase::Sealed(at, gpus, _) => Phase::Sealed(at, gpus, true),
+                        _ => Phase::Retired,
+                    }
+                }
+                (_, phase) => phase,
+            };
             tokio::select! {
-                changed = self.usable.changed(), if waiting.is_some() => {
+                changed = self.usage.changed() => {
                     if changed.is_err() {
                         return End::Lost("the lead has ended".into());
+                    }
+                }
+                Some(of) = retired.recv() => {
+                    if let Phase::Retiring(left) = &mut phase && of == round {
+                        *left -= 1;
                     }
                 }
                 frame = receiver.receive() => match frame {

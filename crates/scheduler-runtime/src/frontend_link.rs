@@ -1,37 +1,28 @@
 //! The leader's side of the dispatch link: frontends come in, each for one sub-cluster under one token.
 
-use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use symphony_net::{Connection, Incoming, PeerInfo, Role};
 use symphony_protocol::dispatch::{EndReason, RequestHeader, ToFrontend, ToLeader};
 use symphony_protocol::view::View;
 use symphony_transport::{LinkReceiver, LinkSender, link_over};
-use symphony_types::{DropReason, FrontendId, SubclusterId, Token};
-use tokio::sync::watch;
+use symphony_types::{DropReason, FrontendId, Token};
 use tokio_util::sync::CancellationToken;
 
+use crate::leads::{Answer, Leads};
 use crate::messages::{ModelMessage, Peer};
 use crate::subcluster::LedSubcluster;
-
-/// What this node leads.
-pub(crate) type Led = Arc<RwLock<HashMap<SubclusterId, Arc<LedSubcluster>>>>;
 
 /// How long a connection may stay without saying hello.
 const HELLO_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// Accepts frontends until cancelled.
-pub(crate) async fn accept_frontends(
-    mut incoming: Incoming,
-    view: watch::Receiver<Arc<View>>,
-    led: Led,
-    ended: CancellationToken,
-) {
+pub(crate) async fn accept_frontends(mut incoming: Incoming, leads: Arc<Leads>, ended: CancellationToken) {
     loop {
         tokio::select! {
             () = ended.cancelled() => return,
             accepted = incoming.next() => match accepted {
-                Some(frontend) => drop(tokio::spawn(serve(frontend, view.clone(), Arc::clone(&led)))),
+                Some(frontend) => drop(tokio::spawn(serve(frontend, Arc::clone(&leads)))),
                 None => return,
             },
         }
@@ -44,7 +35,7 @@ fn is(peer: &PeerInfo, view: &View, frontend: FrontendId) -> bool {
     peer.may_be(Role::Frontend, name)
 }
 
-async fn serve(connection: Connection, view: watch::Receiver<Arc<View>>, led: Led) {
+async fn serve(connection: Connection, leads: Arc<Leads>) {
     let peer = connection.peer().clone();
     let (sender, mut receiver) = link_over::<ToFrontend, ToLeader>(connection);
     let hello = match tokio::time::timeout(HELLO_TIMEOUT, receiver.receive()).await {
@@ -55,14 +46,20 @@ async fn serve(connection: Connection, view: watch::Receiver<Arc<View>>, led: Le
     let ToLeader::Hello { frontend, boot, subcluster, token } = hello else {
         return tracing::debug!(%peer, "dispatch link did not begin with hello");
     };
-    if !is(&peer, &view.borrow(), frontend) {
+    if !is(&peer, &leads.view.borrow(), frontend) {
         return tracing::warn!(%peer, %frontend, "a frontend presents another one's id, or an unknown one");
     }
-    let lead = led.read().unwrap_or_else(PoisonError::into_inner).get(&subcluster).cloned();
-    let Some(lead) = lead.filter(|lead| lead.token == token && !lead.ended.is_cancelled()) else {
-        let known = led.read().unwrap_or_else(PoisonError::into_inner).get(&subcluster).map(|l| l.token);
-        let _ = sender.send(ToFrontend::NotLeader { token: known.unwrap_or_default() });
-        return;
+    let refusal = match leads.ask(subcluster, token).await {
+        Answer::Leads(lead) => Ok(lead),
+        Answer::NotLeader(token) => Err(ToFrontend::NotLeader { token }),
+        Answer::Suspended => Err(ToFrontend::Suspended),
+    };
+    let lead = match refusal {
+        Ok(lead) => lead,
+        Err(refusal) => {
+            let _ = sender.send(refusal);
+            return;
+        }
     };
     if sender.send(ToFrontend::Welcome { token }).is_err() {
         return;

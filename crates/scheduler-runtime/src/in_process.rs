@@ -179,7 +179,7 @@ impl Orders {
         loop {
             match self.plans.try_receive()? {
                 ToBackend::Execute(plan) => return Some(plan),
-                ToBackend::Hello { .. } | ToBackend::Seal { .. } => {}
+                ToBackend::Hello { .. } | ToBackend::Seal { .. } | ToBackend::Retired { .. } => {}
             }
         }
     }

@@ -1,7 +1,7 @@
 //! How a decision thread is told things: an unbounded inbox for what must not be lost, with a limit for what may be
 //! refused, and a doorbell that wakes the thread only when it sleeps.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 use std::time::Duration;
@@ -30,12 +30,29 @@ pub(crate) enum Idle {
 pub(crate) struct Doorbell {
     rung: AtomicBool,
     thread: OnceLock<Thread>,
+    /// Counts the beginnings and ends of turns: odd within one.
+    pulse: AtomicU64,
+}
+
+/// What can be seen of a decision thread from outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pulse {
+    /// Changes whenever a turn begins or ends.
+    pub(crate) count: u64,
+    /// Within a turn, or rung and not awake yet.
+    pub(crate) busy: bool,
 }
 
 impl Doorbell {
     /// Called once, by the thread that answers.
     pub(crate) fn answered_by_this_thread(&self) {
         let _ = self.thread.set(std::thread::current());
+        self.pulse.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn pulse(&self) -> Pulse {
+        let count = self.pulse.load(Ordering::Relaxed);
+        Pulse { count, busy: count % 2 == 1 || self.rung.load(Ordering::Relaxed) }
     }
 
     /// There is something to do.
@@ -50,7 +67,14 @@ impl Doorbell {
 
     /// Waits until the bell rings or `until` has come, and returns the time; returns at once if it has rung since the
     /// last answer. `now` is a fresh reading of the clock.
-    pub(crate) fn wait(&self, clock: Clock, mut now: Time, until: Time, idle: &mut Idle) -> Time {
+    pub(crate) fn wait(&self, clock: Clock, now: Time, until: Time, idle: &mut Idle) -> Time {
+        self.pulse.fetch_add(1, Ordering::Relaxed);
+        let now = self.sleep(clock, now, until, idle);
+        self.pulse.fetch_add(1, Ordering::Relaxed);
+        now
+    }
+
+    fn sleep(&self, clock: Clock, mut now: Time, until: Time, idle: &mut Idle) -> Time {
         loop {
             // Spinning threads look at the bell all the time; only taking it down has to be exclusive.
             if self.rung.load(Ordering::Relaxed) && self.rung.swap(false, Ordering::AcqRel) {
@@ -124,6 +148,11 @@ impl<M> Inbox<M> {
 
     pub(crate) fn ring(&self) {
         self.bell.ring();
+    }
+
+    /// The pulse of the thread that runs the worker.
+    pub(crate) fn pulse(&self) -> Pulse {
+        self.bell.pulse()
     }
 }
 

@@ -10,6 +10,7 @@ use symphony_transport::LinkSender;
 use symphony_types::{
     BackendId, BootId, FrontendId, GpuClass, GpuClasses, GpuId, LatencyProfile, ModelId, Nanos, RequestId, Time, Token,
 };
+use tokio::sync::mpsc::UnboundedSender;
 
 /// To a model worker. GPUs and models are ordinals of the sub-cluster unless they carry an id type.
 #[derive(Debug)]
@@ -46,6 +47,9 @@ pub(crate) enum ModelMessage {
     Known { seal: Seal, requests: Arc<HashSet<RequestId>> },
     /// Every backend has answered: re-driven requests need not wait any longer.
     Recovered,
+    /// A planted fault: the thread hangs until the other end is dropped.
+    #[cfg(test)]
+    Hang(std::sync::mpsc::Receiver<()>),
 }
 
 /// Numbers the times that a GPU came into use, over all links and lives of its backend. What speaks of an older one is
@@ -98,4 +102,8 @@ pub(crate) enum RankMessage {
     Account(Account),
     /// The model is gone.
     Forget { ordinal: u32 },
+    /// The GPU is given to nobody any more; `round` comes back once no plan can follow those that were sent.
+    Retire { gpu: u32, seal: Seal, round: u64, done: UnboundedSender<u64> },
+    /// A retired GPU may be given again.
+    Resume { gpu: u32, seal: Seal },
 }

@@ -247,6 +247,10 @@ impl ModelWorker {
             }
             ModelMessage::Known { seal, requests } => self.known.extend(requests.iter().map(|&id| (id, seal))),
             ModelMessage::Recovered => self.recover(now),
+            #[cfg(test)]
+            ModelMessage::Hang(until) => {
+                let _ = until.recv();
+            }
         }
     }
 

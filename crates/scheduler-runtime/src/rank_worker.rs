@@ -6,8 +6,10 @@ use symphony_scheduler::{
     Account, GpuChoice, GpuRanker, PLANS_AHEAD_MAX, PressureControl, PressureInput, RankAction, RankInput, ReadyOrder,
 };
 use symphony_types::{GPU_CLASSES_MAX, GpuClass, GpuId, Invariant, Time};
+use tokio::sync::mpsc::UnboundedSender;
 
 use crate::counters::count;
+use crate::id_map::IdMap;
 use crate::inbox::Inbox;
 use crate::messages::{ModelMessage, PlanId, RankMessage, Seal};
 use crate::offer_board::{Offer, OfferBoard};
@@ -25,6 +27,8 @@ struct GpuPlans {
     ended: u64,
     /// Whether the GPU is out with a model.
     granted: bool,
+    /// Whether it is to be given to nobody.
+    retired: bool,
     /// When everything sent will be done, as far as is known.
     free_at: Time,
     /// The predicted end of the last plan that was sent; only the backend's word moves it back. Here, where the plans of
@@ -35,7 +39,8 @@ struct GpuPlans {
 impl GpuPlans {
     /// When the GPU may be granted.
     const fn usable_at(&self) -> Time {
-        if self.next.saturating_sub(1 + self.ended) < PLANS_AHEAD_MAX as u64 { self.free_at } else { Time::NEVER }
+        let room = self.next.saturating_sub(1 + self.ended) < PLANS_AHEAD_MAX as u64;
+        if room && !self.retired { self.free_at } else { Time::NEVER }
     }
 }
 
@@ -54,6 +59,8 @@ pub(crate) struct RankWorker {
     /// Which of them have grants or a pressure that they have not been woken for.
     told: Vec<bool>,
     gpus: Vec<GpuPlans>,
+    /// Whom to tell, and with which number, once a retired GPU is not out any more.
+    retiring: IdMap<u32, (u64, UnboundedSender<u64>)>,
     actions: Vec<RankAction>,
     wake_at: Time,
     /// The turn in which the timer was armed.
@@ -82,6 +89,7 @@ impl RankWorker {
             told: vec![false; models.len()],
             models,
             gpus: Vec::new(),
+            retiring: IdMap::default(),
             actions: Vec::new(),
             wake_at: Time::NEVER,
             armed_in: 0,
@@ -146,6 +154,7 @@ impl RankWorker {
                 }
                 let (gpu, free_at) = (GpuId::new(plan.gpu), plans.usable_at());
                 self.step(now, RankInput::Release { model: ordinal, gpu, free_at });
+                self.tell_retired(plan.gpu);
             }
             RankMessage::Sealed { gpu, class, seal, free_at } => {
                 let slot = gpu as usize;
@@ -156,7 +165,9 @@ impl RankWorker {
                     return;
                 }
                 let (seal, busy_until) = (Some(seal), free_at);
-                self.gpus[slot] = GpuPlans { seal, next: 1, ended: 0, granted: false, free_at, busy_until };
+                let (granted, retired) = (false, false);
+                self.gpus[slot] = GpuPlans { seal, next: 1, ended: 0, granted, retired, free_at, busy_until };
+                self.retiring.remove(&gpu);
                 self.step(now, RankInput::Remove(GpuId::new(gpu)));
                 self.step(now, RankInput::Add { gpu: GpuId::new(gpu), class, free_at });
             }
@@ -170,6 +181,26 @@ impl RankWorker {
             RankMessage::Refused { plan } => self.ended(now, plan, None),
             RankMessage::Account(account) => self.account(now, account),
             RankMessage::Forget { ordinal } => self.step(now, RankInput::Forget(ordinal)),
+            RankMessage::Retire { gpu, seal, round, done } => {
+                let Some(plans) = self.under_seal(gpu, seal) else { return };
+                plans.retired = true;
+                let granted = plans.granted;
+                self.retiring.insert(gpu, (round, done));
+                if !granted {
+                    // The plan, if any, went to its backend before the answer to its grant came here.
+                    self.step(now, RankInput::BusyUntil { gpu: GpuId::new(gpu), free_at: Time::NEVER });
+                    self.tell_retired(gpu);
+                }
+            }
+            RankMessage::Resume { gpu, seal } => {
+                let Some(plans) = self.under_seal(gpu, seal) else { return };
+                plans.retired = false;
+                let (granted, free_at) = (plans.granted, plans.usable_at());
+                self.retiring.remove(&gpu);
+                if !granted {
+                    self.step(now, RankInput::BusyUntil { gpu: GpuId::new(gpu), free_at });
+                }
+            }
         }
     }
 }
@@ -189,6 +220,13 @@ impl RankWorker {
         for (inbox, told) in self.models.iter().zip(&mut self.told) {
             inbox.push_silently(ModelMessage::Pressure(pressure));
             *told = true;
+        }
+    }
+
+    fn tell_retired(&mut self, gpu: u32) {
+        if let Some((round, done)) = self.retiring.remove(&gpu) {
+            // Its link is gone: then so is the GPU.
+            let _ = done.send(round);
         }
     }
 
@@ -376,6 +414,27 @@ mod tests {
         let plan = PlanId { gpu: 0, seal: 2, sequence: 1 };
         let answer = RankMessage::Release { ordinal: 0, plan, free_at, used: false };
         assert_eq!(scene.turn(1, answer), Some(plan));
+    }
+
+    #[test]
+    fn a_retired_gpu_is_given_to_nobody_and_says_so_once_no_plan_can_follow() {
+        let mut scene = Scene::new();
+        let free_at = scene.clock.now();
+        let plan = scene.turn(0, RankMessage::Sealed { gpu: 0, class: GpuClass::FIRST, seal: 1, free_at }).unwrap();
+        let (done, mut told) = tokio::sync::mpsc::unbounded_channel();
+        let retire = |round| RankMessage::Retire { gpu: 0, seal: 1, round, done: done.clone() };
+        assert_eq!(scene.turn(0, retire(1)), None);
+        assert!(told.try_recv().is_err(), "it is out with a model: a plan may follow");
+        let answer = RankMessage::Release { ordinal: 0, plan, free_at, used: true };
+        assert_eq!(scene.turn(1, answer), None);
+        assert_eq!(told.try_recv(), Ok(1));
+        assert_eq!(scene.turn(1, RankMessage::Done { plan, free_at }), None, "free, but retired");
+        let next = scene.turn(1, RankMessage::Resume { gpu: 0, seal: 1 });
+        assert_eq!(next, Some(PlanId { gpu: 0, seal: 1, sequence: 2 }), "and given again");
+        let answer = RankMessage::Release { ordinal: 0, plan: next.unwrap(), free_at, used: false };
+        scene.rank.push(retire(2));
+        assert_eq!(scene.turn(2, answer), None);
+        assert_eq!(told.try_recv(), Ok(2));
     }
 
     #[test]

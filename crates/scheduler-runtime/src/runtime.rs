@@ -1,7 +1,8 @@
 //! Follows the view and leads what this node was assigned.
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, RwLock};
+use std::time::{Duration, Instant};
 
 use symphony_explain::{Explanation, Question};
 use symphony_net::{Incoming, Role};
@@ -13,16 +14,43 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::explain::explain;
-use crate::frontend_link::{Led, accept_frontends};
+use crate::frontend_link::accept_frontends;
+use crate::leads::Leads;
+use crate::standby::Standby;
 use crate::subcluster::{LeadConfig, LedSubcluster};
+use crate::watchdog::{LOOK_EVERY, Watchdog};
 use crate::worker_metrics::WorkerDurations;
+
+/// How long a lead goes on after somebody else was assigned: until the successor has sealed its backends it still serves,
+/// and after that its plans are refused. Longer than a seal takes.
+const CEDE_WITHIN: Duration = Duration::from_millis(500);
 
 /// The dispatch runtime of one scheduler replica.
 #[derive(Debug)]
 pub struct Runtime {
-    led: Led,
-    view: watch::Receiver<Arc<View>>,
+    leads: Arc<Leads>,
     ended: CancellationToken,
+}
+
+/// What the runtime wants the control group to know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Report {
+    /// A backend of a led sub-cluster cannot be reached.
+    BackendDown(BackendId, BootId),
+    /// This node is ready to take a sub-cluster over.
+    Ready {
+        /// The sub-cluster.
+        subcluster: SubclusterId,
+        /// Where the hand-over began.
+        since: u64,
+    },
+    /// A decision thread hangs: this node leads the sub-cluster no longer.
+    Stuck {
+        /// The sub-cluster.
+        subcluster: SubclusterId,
+        /// The assignment.
+        token: Token,
+    },
 }
 
 /// What a led sub-cluster has counted so far.
@@ -41,55 +69,68 @@ pub struct LeadStatus {
 }
 
 impl Runtime {
-    /// Starts to serve frontends on `listener` and to lead whatever `view` assigns to this node. Backends that cannot
-    /// be reached are reported through `down`. Must be called inside a tokio runtime.
-    #[must_use]
+    /// Starts to serve frontends on `listener` and to lead whatever `view` assigns to this node, as long as it is in
+    /// `contact` with the control group. Must be called inside a tokio runtime.
+    ///
+    /// # Errors
+    /// If the system refuses a thread.
     pub fn start(
         config: LeadConfig,
         listener: TcpListener,
         view: watch::Receiver<Arc<View>>,
-        down: mpsc::UnboundedSender<(BackendId, BootId)>,
-    ) -> Self {
-        let led = Led::default();
+        contact: watch::Receiver<bool>,
+        reports: mpsc::UnboundedSender<Report>,
+    ) -> std::io::Result<Self> {
+        let (changes, _) = watch::channel(0);
+        let me = (config.node, config.boot);
+        let leads = Arc::new(Leads { me, led: RwLock::default(), view, contact, changes });
         let ended = CancellationToken::new();
+        let (watched, stuck_after) = (Arc::clone(&leads), config.stuck_after);
+        let (stop, stuck) = (ended.clone(), reports.clone());
+        std::thread::Builder::new()
+            .name("watchdog".into())
+            .spawn(move || watch_threads(&watched, stuck_after, &stuck, &stop))?;
         let frontends = Incoming::new(listener, config.net.clone(), "scheduler.dispatch", &[Role::Frontend]);
-        tokio::spawn(accept_frontends(frontends, view.clone(), Arc::clone(&led), ended.clone()));
-        let names = view.clone();
-        tokio::spawn(follow(config, view, down, Arc::clone(&led), ended.clone()));
-        Self { led, view: names, ended }
+        tokio::spawn(accept_frontends(frontends, Arc::clone(&leads), ended.clone()));
+        let follower = Follower {
+            config,
+            leads: Arc::clone(&leads),
+            reports,
+            ended: ended.clone(),
+            standbys: HashMap::new(),
+            last_tokens: HashMap::new(),
+        };
+        tokio::spawn(follower.run());
+        Ok(Self { leads, ended })
     }
 
     /// What is led now.
     #[must_use]
     pub fn status(&self) -> Vec<LeadStatus> {
-        let led = self.led.read().unwrap_or_else(PoisonError::into_inner);
-        let status = |(&subcluster, lead): (&SubclusterId, &Arc<LedSubcluster>)| LeadStatus {
+        let status = |(subcluster, lead): (SubclusterId, Arc<LedSubcluster>)| LeadStatus {
             subcluster,
             token: lead.token,
             counters: lead.workers.counters(),
             durations: lead.workers.durations(),
             pressure: lead.workers.pressure(),
         };
-        led.iter().filter(|(_, lead)| !lead.ended.is_cancelled()).map(status).collect()
+        self.leads.living().into_iter().map(status).collect()
     }
 
     /// What the leads of this node remember of a request, or of a model's last batches. Blocks for about a millisecond for
     /// each model worker, and holds no decision up.
     #[must_use]
     pub fn explain(&self, question: &Question) -> Vec<Explanation> {
-        let leads: Vec<_> = {
-            let led = self.led.read().unwrap_or_else(PoisonError::into_inner);
-            led.values().filter(|lead| !lead.ended.is_cancelled()).map(|lead| Arc::clone(&lead.workers)).collect()
-        };
-        let view = Arc::clone(&self.view.borrow());
-        leads.iter().flat_map(|workers| explain(workers, &view, question)).collect()
+        let leads = self.leads.living();
+        let view = Arc::clone(&self.leads.view.borrow());
+        leads.iter().flat_map(|(_, lead)| explain(&lead.workers, &view, question)).collect()
     }
 
     /// Stops leading; the threads end.
     pub fn stop(&self) {
         self.ended.cancel();
         // A frontend's link holds its lead too: letting go is not enough.
-        for (_, lead) in self.led.write().unwrap_or_else(PoisonError::into_inner).drain() {
+        for (_, lead) in self.leads.write().drain() {
             lead.end();
         }
     }
@@ -101,60 +142,197 @@ impl Drop for Runtime {
     }
 }
 
-async fn follow(
+/// Keeps the leads in step with the view.
+struct Follower {
     config: LeadConfig,
-    mut view: watch::Receiver<Arc<View>>,
-    down: mpsc::UnboundedSender<(BackendId, BootId)>,
-    led: Led,
+    leads: Arc<Leads>,
+    reports: mpsc::UnboundedSender<Report>,
     ended: CancellationToken,
-) {
-    // A token is led once: a lead that was fenced does not come back under the same number.
-    let mut last_tokens: HashMap<SubclusterId, Token> = HashMap::new();
-    loop {
-        let current = Arc::clone(&view.borrow_and_update());
-        lead_by(&config, &current, &view, &down, &led, &ended, &mut last_tokens);
-        tokio::select! {
-            () = ended.cancelled() => return,
-            changed = view.changed() => if changed.is_err() { return },
+    /// Sub-clusters that this node is to lead next.
+    standbys: HashMap<SubclusterId, Standby>,
+    /// A token is led once: a lead that was fenced, or that hung, does not come back under the same number.
+    last_tokens: HashMap<SubclusterId, Token>,
+}
+
+impl Follower {
+    async fn run(mut self) {
+        let (mut view, mut contact) = (self.leads.view.clone(), self.leads.contact.clone());
+        loop {
+            let (current, in_contact) = (Arc::clone(&view.borrow_and_update()), *contact.borrow_and_update());
+            if in_contact {
+                self.stand_by(&current);
+                self.lead_by(&current);
+            } else {
+                self.suspend();
+            }
+            tokio::select! {
+                () = self.ended.cancelled() => return,
+                changed = view.changed() => if changed.is_err() { return },
+                changed = contact.changed() => if changed.is_err() { return },
+            }
         }
+    }
+
+    /// Stops leading without anybody to take over: plans that were sent run, requests wait at their frontends. The same
+    /// assignments may be led again: nobody was fenced.
+    fn suspend(&mut self) {
+        self.standbys.clear();
+        let ending = std::mem::take(&mut *self.leads.write());
+        for (id, lead) in ending {
+            tracing::warn!(subcluster = %id, token = %lead.token, "out of contact with the control group: stops dispatching");
+            if !lead.ended.is_cancelled() {
+                self.last_tokens.remove(&id);
+            }
+            lead.end();
+        }
+        self.leads.changes.send_modify(|count| *count += 1);
+    }
+
+    /// Gets ready for what is to be handed over to this node, and forgets what is not any more.
+    fn stand_by(&mut self, current: &View) {
+        let me = self.leads.me;
+        let next = |id: &SubclusterId| current.subclusters.get(id).and_then(|s| s.successor);
+        // What has just been assigned here is taken by its lead.
+        let wanted = |id: &SubclusterId, since: u64| {
+            let leads = current.subclusters.get(id).is_some_and(|s| s.leader == Some(me));
+            leads || next(id).is_some_and(|n| (n.node, n.boot) == me && n.since == since)
+        };
+        self.standbys.retain(|id, standby| wanted(id, standby.since()));
+        for (&id, subcluster) in &current.subclusters {
+            let Some(next) = subcluster.successor.filter(|next| (next.node, next.boot) == me) else { continue };
+            self.standbys.entry(id).or_insert_with(|| {
+                let (net, view) = (self.config.net.clone(), self.leads.view.clone());
+                Standby::start(net, id, next.since, view, self.reports.clone())
+            });
+        }
+    }
+
+    /// Ends what is assigned to others, and begins what is assigned to this node.
+    fn lead_by(&mut self, current: &View) {
+        let me = Some(self.leads.me);
+        // The lock is held throughout: whoever stops the runtime finds every lead here, or none is begun after it.
+        let mut led = self.leads.write();
+        if self.ended.is_cancelled() {
+            return;
+        }
+        let mut changed = false;
+        led.retain(|id, lead| {
+            let now = current.subclusters.get(id);
+            let stays = now.is_some_and(|s| s.leader == me && s.token == lead.token) && !lead.ended.is_cancelled();
+            if !stays {
+                changed = true;
+                match now {
+                    // The successor seals when it is there; until then this one serves those who have not left yet.
+                    Some(now) if now.token > lead.token && now.leader.is_some() => self.cede(Arc::clone(lead)),
+                    _ => lead.end(),
+                }
+            }
+            stays
+        });
+        for (&id, subcluster) in &current.subclusters {
+            let newer = self.last_tokens.get(&id).is_none_or(|&last| subcluster.token > last);
+            if subcluster.leader != me || !newer || led.contains_key(&id) {
+                continue;
+            }
+            let dialled = self.standbys.remove(&id).map(|standby| standby.take()).unwrap_or_default();
+            let (view, reports) = (self.leads.view.clone(), self.reports.clone());
+            match LedSubcluster::start(&self.config, id, subcluster.token, view, dialled, reports) {
+                Ok(lead) => {
+                    self.last_tokens.insert(id, subcluster.token);
+                    led.insert(id, Arc::new(lead));
+                    changed = true;
+                }
+                Err(error) => tracing::error!(subcluster = %id, %error, "cannot start decision threads"),
+            }
+        }
+        drop(led);
+        if changed {
+            self.leads.changes.send_modify(|count| *count += 1);
+        }
+    }
+
+    fn cede(&self, lead: Arc<LedSubcluster>) {
+        let ended = self.ended.clone();
+        tokio::spawn(async move {
+            tokio::select! {
+                () = ended.cancelled() => {}
+                () = lead.ended.cancelled() => {}
+                () = tokio::time::sleep(CEDE_WITHIN) => {}
+            }
+            lead.end();
+        });
     }
 }
 
-/// Ends what is assigned to others, and begins what is assigned to this node.
-fn lead_by(
-    config: &LeadConfig,
-    current: &View,
-    view: &watch::Receiver<Arc<View>>,
-    down: &mpsc::UnboundedSender<(BackendId, BootId)>,
-    led: &Led,
-    ended: &CancellationToken,
-    last_tokens: &mut HashMap<SubclusterId, Token>,
+/// Looks at the decision threads of all leads until the runtime ends.
+fn watch_threads(
+    leads: &Leads,
+    stuck_after: Duration,
+    stuck: &mpsc::UnboundedSender<Report>,
+    stop: &CancellationToken,
 ) {
-    let me = Some((config.node, config.boot));
-    // The lock is held throughout: whoever stops the runtime finds every lead here, or none is begun after it.
-    let mut leads = led.write().unwrap_or_else(PoisonError::into_inner);
-    if ended.is_cancelled() {
-        return;
-    }
-    leads.retain(|id, lead| {
-        let stays = current.subclusters.get(id).is_some_and(|s| s.leader == me && s.token == lead.token)
-            && !lead.ended.is_cancelled();
-        if !stays {
-            lead.end();
-        }
-        stays
-    });
-    for (&id, subcluster) in &current.subclusters {
-        let newer = last_tokens.get(&id).is_none_or(|&last| subcluster.token > last);
-        if subcluster.leader != me || !newer || leads.contains_key(&id) {
-            continue;
-        }
-        match LedSubcluster::start(config, id, subcluster.token, view.clone(), down.clone()) {
-            Ok(lead) => {
-                last_tokens.insert(id, subcluster.token);
-                leads.insert(id, Arc::new(lead));
+    let mut watchdogs: HashMap<(SubclusterId, Token), Watchdog> = HashMap::new();
+    while !stop.is_cancelled() {
+        let living = leads.living();
+        watchdogs.retain(|key, _| living.iter().any(|(id, lead)| (*id, lead.token) == *key));
+        for (subcluster, lead) in living {
+            let watchdog = watchdogs.entry((subcluster, lead.token)).or_default();
+            if watchdog.look(Instant::now(), stuck_after, lead.workers.pulses()) {
+                tracing::error!(%subcluster, token = %lead.token, "a decision thread hangs; the sub-cluster is given up");
+                let _ = stuck.send(Report::Stuck { subcluster, token: lead.token });
+                lead.end();
             }
-            Err(error) => tracing::error!(subcluster = %id, %error, "cannot start decision threads"),
         }
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use symphony_protocol::view::SubclusterView;
+    use symphony_scheduler::Delays;
+    use symphony_types::NodeId;
+
+    use super::*;
+    use crate::messages::ModelMessage;
+    use crate::worker::ThreadPolicy;
+
+    const ME: (NodeId, BootId) = (NodeId::new(1), BootId::new(7));
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_decision_thread_that_hangs_costs_its_subcluster_and_no_other() {
+        let subcluster =
+            |token| SubclusterView { leader: Some(ME), token: Token::new(token), ..SubclusterView::default() };
+        let (ill, well) = (SubclusterId::new(1), SubclusterId::new(2));
+        let subclusters = BTreeMap::from([(ill, subcluster(10)), (well, subcluster(11))]);
+        let (_view, views) = watch::channel(Arc::new(View { applied_index: 11, subclusters, ..View::default() }));
+        let (_contact, contact) = watch::channel(true);
+        let (reports, mut reported) = mpsc::unbounded_channel();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let config = LeadConfig {
+            node: ME.0,
+            boot: ME.1,
+            delays: Delays::default(),
+            model_threads: 1,
+            threads: ThreadPolicy::default(),
+            tapes: None,
+            stuck_after: Duration::from_millis(300),
+            net: symphony_net::Net::plaintext(),
+        };
+        let runtime = Runtime::start(config, listener, views, contact, reports).unwrap();
+        while runtime.status().len() < 2 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+
+        // The planted fault: one thread never comes back.
+        let (until_the_end, hang) = std::sync::mpsc::channel();
+        runtime.leads.read()[&ill].workers.models[0].push(ModelMessage::Hang(hang));
+        let report = tokio::time::timeout(Duration::from_secs(30), reported.recv()).await.unwrap();
+        assert_eq!(report, Some(Report::Stuck { subcluster: ill, token: Token::new(10) }));
+        assert_eq!(runtime.status().iter().map(|lead| lead.subcluster).collect::<Vec<_>>(), [well]);
+        assert!(matches!(runtime.leads.ask(ill, Token::new(10)).await, crate::leads::Answer::NotLeader(_)));
+        drop(until_the_end);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use symphony_net::Net;
 use symphony_protocol::view::{BackendView, ModelView, View};
@@ -14,10 +15,12 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::backend_link::{BackendLink, LinkEvent, LinkedGpu};
+use crate::backend_link::{BackendLink, LinkEvent, LinkedGpu, Usage};
 use crate::messages::ModelMessage;
 use crate::offer_board::SUBCLUSTER_MODELS_MAX;
+use crate::runtime::Report;
 use crate::servable::{Holder, servable};
+use crate::standby::DialledLinks;
 use crate::tapes::Tapes;
 use crate::worker::ThreadPolicy;
 use crate::workers::{DecisionConfig, Workers};
@@ -42,6 +45,8 @@ pub struct LeadConfig {
     pub threads: ThreadPolicy,
     /// Where decisions are recorded; nowhere if not given.
     pub tapes: Option<Tapes>,
+    /// A decision thread that is busy with one thing for longer hangs.
+    pub stuck_after: Duration,
 }
 
 /// A sub-cluster that this node leads under one token.
@@ -54,13 +59,14 @@ pub(crate) struct LedSubcluster {
 }
 
 impl LedSubcluster {
-    /// Starts the threads and the task that follows the view.
+    /// Starts the threads and the task that follows the view. `dialled` are connections made before.
     pub(crate) fn start(
         config: &LeadConfig,
         id: SubclusterId,
         token: Token,
         view: watch::Receiver<Arc<View>>,
-        down: mpsc::UnboundedSender<(BackendId, BootId)>,
+        dialled: DialledLinks,
+        reports: mpsc::UnboundedSender<Report>,
     ) -> std::io::Result<Self> {
         let (model_threads, threads) = (config.model_threads, config.threads);
         let decisions = DecisionConfig { model_threads, threads, ..DecisionConfig::default() };
@@ -76,6 +82,7 @@ impl LedSubcluster {
             gpu_ordinals: HashMap::new(),
             models: HashMap::new(),
             models_ever: 0,
+            dialled,
             backends: BTreeMap::new(),
             kinds: Vec::new(),
             classes: GpuClasses::NONE,
@@ -83,7 +90,7 @@ impl LedSubcluster {
             sealed: BTreeSet::new(),
             recovered: false,
         };
-        tokio::spawn(lead.run(view, down, ended.clone()));
+        tokio::spawn(lead.run(view, reports, ended.clone()));
         Ok(Self { token, workers, ended })
     }
 
@@ -104,7 +111,7 @@ impl Drop for LedSubcluster {
 struct LinkedBackend {
     boot: BootId,
     gpus: Vec<LinkedGpu>,
-    usable: watch::Sender<bool>,
+    usage: watch::Sender<Usage>,
     task: JoinHandle<()>,
 }
 
@@ -115,7 +122,7 @@ impl LinkedBackend {
 
     fn holder(&self, view: &View, id: BackendId) -> Holder {
         let ready = view.models.iter().filter(|(_, model)| holds(model, id, self.boot));
-        Holder { in_use: *self.usable.borrow(), holds: ready.map(|(&model, _)| model).collect() }
+        Holder { in_use: *self.usage.borrow() == Usage::Use, holds: ready.map(|(&model, _)| model).collect() }
     }
 }
 
@@ -130,6 +137,8 @@ struct Lead {
     models: HashMap<ModelId, u32>,
     /// Models served so far, those that have left included.
     models_ever: u32,
+    /// Connections that were made before the lead began, until they are used.
+    dialled: DialledLinks,
     backends: BTreeMap<BackendId, LinkedBackend>,
     /// GPU kinds by class, in the order in which they came up. A kind keeps its class for as long as the lead lasts: plans
     /// and grants under way name it.
@@ -146,15 +155,18 @@ impl Lead {
     async fn run(
         mut self,
         mut view: watch::Receiver<Arc<View>>,
-        down: mpsc::UnboundedSender<(BackendId, BootId)>,
+        reports: mpsc::UnboundedSender<Report>,
         ended: CancellationToken,
     ) {
         let (events_in, mut events) = mpsc::unbounded_channel();
         tracing::info!(subcluster = %self.id, token = %self.token, "leads");
         loop {
             let current = Arc::clone(&view.borrow_and_update());
-            self.follow(&current, &events_in);
-            self.check_recovered();
+            // A newer assignment is somebody else's: what is new in its view is not for this lead any more.
+            if current.subclusters.get(&self.id).is_none_or(|s| s.token <= self.token) {
+                self.follow(&current, &events_in);
+                self.check_recovered();
+            }
             tokio::select! {
                 () = ended.cancelled() => break,
                 changed = view.changed() => if changed.is_err() { break },
@@ -164,7 +176,7 @@ impl Lead {
                     }
                     Some(LinkEvent::Fenced) | None => break,
                     Some(LinkEvent::Down(backend, boot)) => {
-                        let _ = down.send((backend, boot));
+                        let _ = reports.send(Report::BackendDown(backend, boot));
                     }
                 },
             }
@@ -180,15 +192,24 @@ impl Lead {
     fn follow(&mut self, view: &View, events: &mpsc::UnboundedSender<LinkEvent>) {
         self.follow_backends(view, events);
         self.follow_models(view);
-        // A backend may be used once it holds everything that is served, with profiles for its GPUs.
-        let in_use = |(id, backend): &(&BackendId, &LinkedBackend)| {
-            *backend.usable.borrow() || self.holds_all(view, **id, backend)
+        // A backend may be used once it holds everything that is served, with profiles for its GPUs, and as long as it
+        // takes work.
+        let usage = |id: BackendId, backend: &LinkedBackend| {
+            let now = *backend.usage.borrow();
+            let takes_work = view.backends.get(&id).is_none_or(|b| b.duty.takes_work());
+            match (takes_work, self.holds_all(view, id, backend)) {
+                (false, _) => Usage::Retire,
+                (true, true) => Usage::Use,
+                (true, false) if now == Usage::Retire => Usage::Hold,
+                (true, false) => now,
+            }
         };
-        let in_use: Vec<_> = self.backends.iter().filter(in_use).map(|(&id, _)| id).collect();
+        let usages: Vec<_> = self.backends.iter().map(|(&id, backend)| (id, usage(id, backend))).collect();
         // Models hear of its kinds of GPUs before one of them can be granted.
-        self.tell_classes(in_use.iter().flat_map(|id| self.backends[id].classes()).collect());
-        for id in in_use {
-            self.backends[&id].usable.send_if_modified(|usable| !std::mem::replace(usable, true));
+        let in_use = usages.iter().filter(|(_, usage)| *usage == Usage::Use);
+        self.tell_classes(in_use.flat_map(|(id, _)| self.backends[id].classes()).collect());
+        for (id, next) in usages {
+            self.backends[&id].usage.send_if_modified(|usage| std::mem::replace(usage, next) != next);
         }
     }
 
@@ -204,7 +225,7 @@ impl Lead {
         let mine: BTreeMap<_, _> = view.backends.iter().filter(|(_, b)| b.subcluster == self.id && b.up).collect();
         let mut gone = Vec::new();
         for (id, linked) in &self.backends {
-            let same = mine.get(id).is_some_and(|b| b.boot == linked.boot && self.same_gpus(view, b, linked));
+            let same = mine.get(id).is_some_and(|b| b.boot == linked.boot && self.same_gpus(b, linked));
             if !same {
                 gone.push(*id);
             }
@@ -249,13 +270,13 @@ impl Lead {
         }
     }
 
-    fn same_gpus(&self, view: &View, backend: &BackendView, linked: &LinkedBackend) -> bool {
+    fn same_gpus(&self, backend: &BackendView, linked: &LinkedBackend) -> bool {
         backend.gpus.len() == linked.gpus.len()
             && backend
                 .gpus
                 .iter()
                 .zip(&linked.gpus)
-                .all(|(gpu, mine)| gpu.id == mine.gpu && view.gpu_token(backend, gpu).max(self.token) == mine.token)
+                .all(|(gpu, mine)| gpu.id == mine.gpu && gpu.binding.max(self.token) == mine.token)
     }
 
     fn link(&mut self, view: &View, id: BackendId, backend: &BackendView, events: &mpsc::UnboundedSender<LinkEvent>) {
@@ -269,9 +290,9 @@ impl Lead {
             };
             let next = self.gpu_ordinals.len() as u32;
             let ordinal = *self.gpu_ordinals.entry(gpu.id).or_insert(next);
-            gpus.push(LinkedGpu { gpu: gpu.id, class, token: view.gpu_token(backend, gpu).max(self.token), ordinal });
+            gpus.push(LinkedGpu { gpu: gpu.id, class, token: gpu.binding.max(self.token), ordinal });
         }
-        let (usable, usable_receiver) = watch::channel(false);
+        let (usage, usage_receiver) = watch::channel(Usage::Hold);
         let link = BackendLink {
             clock: self.workers.clock,
             node: self.config.node,
@@ -285,10 +306,11 @@ impl Lead {
             gpus: gpus.clone(),
             workers: Arc::clone(&self.workers),
             events: events.clone(),
-            usable: usable_receiver,
+            usage: usage_receiver,
+            dialled: self.dialled.remove(&(id, backend.boot)),
         };
         let task = tokio::spawn(link.run());
-        self.backends.insert(id, LinkedBackend { boot: backend.boot, gpus, usable, task });
+        self.backends.insert(id, LinkedBackend { boot: backend.boot, gpus, usage, task });
     }
 
     fn follow_models(&mut self, view: &View) {

@@ -12,7 +12,7 @@ use symphony_types::ModelId;
 use crate::clock::Clock;
 use crate::counters::Counters;
 use crate::flight_log::{FlightLog, SharedRecorder};
-use crate::inbox::{Doorbell, Inbox};
+use crate::inbox::{Doorbell, Inbox, Pulse};
 use crate::messages::{ModelMessage, RankMessage};
 use crate::model_worker::ModelWorker;
 use crate::offer_board::{OfferBoard, SUBCLUSTER_MODELS_MAX};
@@ -142,6 +142,11 @@ impl Workers {
         for inbox in self.models.iter() {
             inbox.ring();
         }
+    }
+
+    /// The pulses of the threads; a thread that runs several workers is told several times.
+    pub(crate) fn pulses(&self) -> impl Iterator<Item = Pulse> {
+        std::iter::once(self.rank.pulse()).chain(self.models.iter().map(|inbox| inbox.pulse()))
     }
 
     /// A number larger than all before it: what it names is newer than what an older one names.

@@ -9,14 +9,15 @@ use symphony_net::{Net, Role};
 use symphony_protocol::dispatch::{EndReason, RequestHeader, ToFrontend, ToLeader};
 use symphony_protocol::execute::{Done, Execute, FromBackend, Refusal, SealedGpu, ToBackend};
 use symphony_protocol::view::{
-    BackendView, GpuView, KindProfile, ModelSource, ModelSpec, ModelView, NodeView, ReplicaView, SubclusterView, View,
+    BackendView, GpuView, KindProfile, ModelSource, ModelSpec, ModelView, NodeView, ReplicaView, SubclusterView,
+    SuccessorView, View,
 };
 use symphony_scheduler::Delays;
-use symphony_scheduler_runtime::{LeadConfig, Runtime, ThreadPolicy};
+use symphony_scheduler_runtime::{LeadConfig, Report, Runtime, ThreadPolicy};
 use symphony_transport::{LinkReceiver, LinkSender, connect_link, link_over};
 use symphony_types::{
-    BackendId, BootId, FailReason, FrontendId, GpuId, LatencyProfile, ModelId, Nanos, NodeId, RequestId, RequestValue,
-    Signature, SubclusterId, Token,
+    BackendId, BootId, Duty, FailReason, FrontendId, GpuId, LatencyProfile, ModelId, Nanos, NodeId, RequestId,
+    RequestValue, Signature, SubclusterId, Token,
 };
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
@@ -42,7 +43,8 @@ struct Scene {
     view: watch::Sender<Arc<View>>,
     backends: TcpListener,
     dispatch: String,
-    downs: mpsc::UnboundedReceiver<(BackendId, BootId)>,
+    contact: watch::Sender<bool>,
+    reports: mpsc::UnboundedReceiver<Report>,
 }
 
 struct Backend {
@@ -79,13 +81,18 @@ fn model(name: &str, policy: &str) -> ModelView {
 impl Scene {
     /// Model 1 runs at once, model 2 waits for company.
     async fn new() -> Self {
+        Self::with(|_| {}).await
+    }
+
+    /// The same in a view that is changed first.
+    async fn with(change: impl FnOnce(&mut View)) -> Self {
         let backends = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let dispatch = listener.local_addr().unwrap().to_string();
-        let node =
-            NodeView { boot: Some(NODE_BOOT), up: true, control_addr: String::new(), dispatch_addr: dispatch.clone() };
-        let subcluster =
-            SubclusterView { name: "s".into(), leader: Some((NODE, NODE_BOOT)), token: TOKEN, standbys: vec![] };
+        let (boot, dispatch_addr) = (Some(NODE_BOOT), dispatch.clone());
+        let node = NodeView { boot, up: true, dispatch_addr, ..NodeView::default() };
+        let leader = Some((NODE, NODE_BOOT));
+        let subcluster = SubclusterView { name: "s".into(), leader, token: TOKEN, ..SubclusterView::default() };
         let backend = BackendView {
             name: "b".into(),
             boot: BACKEND_BOOT,
@@ -94,8 +101,9 @@ impl Scene {
             subcluster: SUBCLUSTER,
             executor: "emulated".into(),
             gpus: vec![GpuView { id: GPU, kind: "kind".into(), memory_bytes: 1, binding: Token::new(4) }],
+            ..BackendView::default()
         };
-        let view = View {
+        let mut view = View {
             applied_index: 10,
             nodes: BTreeMap::from([(NODE, node)]),
             subclusters: BTreeMap::from([(SUBCLUSTER, subcluster)]),
@@ -105,8 +113,10 @@ impl Scene {
                 .into(),
             ..View::default()
         };
+        change(&mut view);
         let (view, view_receiver) = watch::channel(Arc::new(view));
-        let (down, downs) = mpsc::unbounded_channel();
+        let (contact, in_contact) = watch::channel(true);
+        let (told, reports) = mpsc::unbounded_channel();
         let config = LeadConfig {
             node: NODE,
             boot: NODE_BOOT,
@@ -115,9 +125,11 @@ impl Scene {
             model_threads: 1,
             threads: ThreadPolicy::default(),
             tapes: None,
+            // These tests run on machines that do other things as well.
+            stuck_after: Duration::from_secs(30),
         };
-        let runtime = Runtime::start(config, listener, view_receiver, down);
-        Self { runtime, view, backends, dispatch, downs }
+        let runtime = Runtime::start(config, listener, view_receiver, in_contact, told).unwrap();
+        Self { runtime, view, backends, dispatch, contact, reports }
     }
 
     fn change(&self, change: impl FnOnce(&mut View)) {
@@ -131,13 +143,16 @@ impl Scene {
 
     /// The leader's next link to the backend, with the seal asked for and not answered.
     async fn asked_to_seal(&self) -> Backend {
+        let mut backend = self.dialled().await;
+        backend.asked_to_seal(TOKEN).await;
+        backend
+    }
+
+    /// The leader's next link to the backend.
+    async fn dialled(&self) -> Backend {
         let (stream, _) = soon("link of the leader", self.backends.accept()).await.unwrap();
         let (sender, receiver) = link_over(Net::plaintext().accept(stream, &[]).await.unwrap());
-        let mut backend = Backend { sender, receiver };
-        assert!(matches!(backend.next().await, ToBackend::Hello { node: NODE, boot: NODE_BOOT }));
-        let ToBackend::Seal { subcluster: SUBCLUSTER, gpus } = backend.next().await else { panic!("no seal") };
-        assert_eq!(gpus, [(GPU, TOKEN)]);
-        backend
+        Backend { sender, receiver }
     }
 
     async fn sealed(&self) -> Backend {
@@ -202,6 +217,17 @@ impl Scene {
 impl Backend {
     async fn next(&mut self) -> ToBackend {
         soon("word of the leader", self.receiver.receive()).await.unwrap().message
+    }
+
+    async fn asked_to_seal(&mut self, token: Token) {
+        assert!(matches!(self.next().await, ToBackend::Hello { node: NODE, boot: NODE_BOOT }));
+        let ToBackend::Seal { subcluster: SUBCLUSTER, gpus } = self.next().await else { panic!("no seal") };
+        assert_eq!(gpus, [(GPU, token)]);
+    }
+
+    async fn says_nothing(&mut self) {
+        let word = tokio::time::timeout(Duration::from_millis(50), self.receiver.receive()).await;
+        assert!(word.is_err(), "{word:?}");
     }
 
     fn seal(&self, promised: Token, in_flight: Vec<RequestId>, finished: Vec<RequestId>) {
@@ -403,7 +429,8 @@ async fn a_backend_that_stays_away_is_reported_again_and_again() {
     let mut scene = Scene::new().await;
     drop(std::mem::replace(&mut scene.backends, TcpListener::bind("127.0.0.1:0").await.unwrap()));
     for _ in 0..2 {
-        assert_eq!(soon("report", scene.downs.recv()).await, Some((BACKEND, BACKEND_BOOT)));
+        let report = soon("report", scene.reports.recv()).await;
+        assert_eq!(report, Some(Report::BackendDown(BACKEND, BACKEND_BOOT)));
     }
 }
 
@@ -458,4 +485,121 @@ async fn a_gpu_of_a_kind_never_seen_joins_while_requests_wait_and_runs_them_by_i
     again.sort_unstable();
     assert_eq!(again, [1, 2]);
     assert_eq!(scene.counter("violations"), 0);
+}
+
+const OTHER: (NodeId, BootId) = (NodeId::new(2), BootId::new(70));
+const LATER: Token = Token::new(20);
+
+#[tokio::test]
+async fn a_successor_dials_in_advance_and_seals_the_moment_it_leads() {
+    let next = SuccessorView { node: NODE, boot: NODE_BOOT, since: 15 };
+    let mut scene = Scene::with(|view| {
+        let subcluster = view.subclusters.get_mut(&SUBCLUSTER).unwrap();
+        (subcluster.leader, subcluster.successor) = (Some(OTHER), Some(next));
+    })
+    .await;
+    let mut backend = scene.dialled().await;
+    let ready = Report::Ready { subcluster: SUBCLUSTER, since: 15 };
+    assert_eq!(soon("report", scene.reports.recv()).await, Some(ready));
+    backend.says_nothing().await;
+    assert!(scene.runtime.status().is_empty(), "another one leads");
+
+    scene.change(|view| {
+        let subcluster = view.subclusters.get_mut(&SUBCLUSTER).unwrap();
+        (subcluster.leader, subcluster.successor, subcluster.token) = (Some((NODE, NODE_BOOT)), None, LATER);
+    });
+    backend.asked_to_seal(LATER).await;
+}
+
+#[tokio::test]
+async fn a_handover_that_is_given_up_lets_the_connections_go() {
+    let next = SuccessorView { node: NODE, boot: NODE_BOOT, since: 15 };
+    let scene = Scene::with(|view| {
+        let subcluster = view.subclusters.get_mut(&SUBCLUSTER).unwrap();
+        (subcluster.leader, subcluster.successor) = (Some(OTHER), Some(next));
+    })
+    .await;
+    let mut backend = scene.dialled().await;
+    scene.change(|view| view.subclusters.get_mut(&SUBCLUSTER).unwrap().successor = None);
+    assert!(soon("end of the link", backend.receiver.receive()).await.is_err());
+}
+
+#[tokio::test]
+async fn a_leader_that_was_replaced_serves_until_it_is_fenced() {
+    let scene = Scene::new().await;
+    let mut backend = scene.sealed().await;
+    scene.served(1).await;
+    let mut frontend = scene.frontend().await;
+    scene.change(|view| {
+        let subcluster = view.subclusters.get_mut(&SUBCLUSTER).unwrap();
+        (subcluster.leader, subcluster.token) = (Some(OTHER), LATER);
+    });
+    scene.until("end of the lead for others", |scene| scene.runtime.status().is_empty()).await;
+    // The frontend has not heard of it yet, and the successor has not sealed.
+    frontend.submit(&[header(1, 1)]);
+    let plan = backend.plan().await;
+    assert_eq!((plan.token, sequences(&plan)), (TOKEN, vec![1]), "under its own token, never under the new one");
+    backend.done(&plan);
+    frontend.submit(&[header(2, 1)]);
+    let Execute { gpu, token, sequence, model, .. } = backend.plan().await;
+    let refusal = Refusal::Fenced { promised: LATER };
+    backend.sender.send(FromBackend::Refused { gpu, sequence, token, model, refusal }).unwrap();
+    frontend.closed().await;
+}
+
+#[tokio::test]
+async fn out_of_contact_nothing_is_led_and_in_contact_again_the_same_assignment_is() {
+    let scene = Scene::new().await;
+    let mut backend = scene.sealed().await;
+    let mut frontend = scene.frontend().await;
+    scene.contact.send_replace(false);
+    frontend.closed().await;
+    assert!(soon("end of the link", backend.receiver.receive()).await.is_err());
+
+    let expected = Role::Scheduler.into();
+    let link = connect_link::<ToLeader, ToFrontend>(&Net::plaintext(), &scene.dispatch, &expected).await;
+    let (sender, mut receiver) = link.unwrap();
+    let (frontend, boot, subcluster) = (FRONTEND, FRONTEND_BOOT, SUBCLUSTER);
+    sender.send(ToLeader::Hello { frontend, boot, subcluster, token: TOKEN }).unwrap();
+    assert_eq!(soon("refusal", receiver.receive()).await.unwrap().message, ToFrontend::Suspended);
+
+    scene.contact.send_replace(true);
+    let mut backend = scene.sealed().await;
+    scene.served(1).await;
+    let frontend = scene.frontend().await;
+    frontend.submit(&[header(1, 1)]);
+    assert_eq!(backend.plan().await.token, TOKEN);
+}
+
+#[tokio::test]
+async fn a_draining_backend_is_told_when_no_more_plans_come_and_used_again_if_wanted() {
+    let scene = Scene::new().await;
+    let mut backend = scene.sealed().await;
+    scene.served(1).await;
+    let frontend = scene.frontend().await;
+    frontend.submit(&[header(1, 1)]);
+    let plan = backend.plan().await;
+
+    let duty = |duty| scene.change(|view| view.backends.get_mut(&BACKEND).unwrap().duty = duty);
+    duty(Duty::Draining);
+    assert_eq!(backend.next().await, ToBackend::Retired { gpus: vec![GPU] });
+    frontend.submit(&[header(2, 1)]);
+    backend.done(&plan);
+    backend.says_nothing().await;
+
+    duty(Duty::Serving);
+    let plan = backend.plan().await;
+    assert_eq!((plan.sequence, sequences(&plan)), (2, vec![2]), "under the same seal");
+}
+
+#[tokio::test]
+async fn a_backend_that_drains_before_it_is_used_is_sealed_and_told_at_once() {
+    let scene = Scene::with(|view| view.backends.get_mut(&BACKEND).unwrap().duty = Duty::Draining).await;
+    let mut backend = scene.sealed().await;
+    assert_eq!(backend.next().await, ToBackend::Retired { gpus: vec![GPU] });
+    scene.change(|view| view.backends.get_mut(&BACKEND).unwrap().duty = Duty::Serving);
+    scene.served(1).await;
+    let frontend = scene.frontend().await;
+    frontend.submit(&[header(1, 1)]);
+    assert_eq!(backend.plan().await.sequence, 1);
 }

@@ -37,6 +37,15 @@ pub(crate) enum Command {
     Model(ModelCommand),
     /// Show the cluster.
     Get(GetArgs),
+    /// Give a process nothing new, have what it has handed over or finished, and wait for that.
+    Drain(DrainArgs),
+    /// Give a process nothing new; what it has it keeps until it is done.
+    Cordon(DutyArgs),
+    /// Give a process work again.
+    Uncordon(DutyArgs),
+    /// Add, remove or replace scheduler replicas while the cluster serves.
+    #[command(subcommand)]
+    Members(MembersCommand),
     /// Explain what became of a request, or the last batches of a model: window, rivals, why this GPU, predicted and actual.
     Explain(ExplainArgs),
     /// Measure the latency profile and memory of an ONNX model on this machine.
@@ -286,6 +295,71 @@ pub(crate) struct ModelGenerateArgs {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct DutyArgs {
+    /// The process: a scheduler as n2 or scheduler-2, a backend or frontend by its name or as b1 or f1; see
+    /// `symphony get members`.
+    #[arg(value_name = "MEMBER")]
+    pub(crate) member: String,
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DrainArgs {
+    #[command(flatten)]
+    pub(crate) duty: DutyArgs,
+    /// Seconds to wait until nothing is left; it stays cordoned in any case.
+    #[arg(long, default_value_t = 60)]
+    pub(crate) wait_s: u64,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum MembersCommand {
+    /// Add a scheduler replica that runs with scheduler.join = true: it catches up, and then it votes.
+    Add(MemberAddArgs),
+    /// Remove a scheduler replica: it hands over what it leads, and its id is never given again.
+    Remove(MemberRemoveArgs),
+    /// Have a new scheduler replica take the place of another one, dead or alive, in one change.
+    Replace(MemberReplaceArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct MemberAddArgs {
+    /// Its id, which no replica ever had.
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) id: u64,
+    /// Where it is reached: its cluster.scheduler.control.
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) control: String,
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct MemberRemoveArgs {
+    /// Its id.
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) id: u64,
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct MemberReplaceArgs {
+    /// The id of the replica that goes.
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) id: u64,
+    /// The id of the one that comes, which no replica ever had.
+    #[arg(long, value_name = "ID", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) with: u64,
+    /// Where the one that comes is reached.
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) control: String,
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct GetArgs {
     /// What to show.
     #[arg(value_enum)]
@@ -329,8 +403,10 @@ pub(crate) enum What {
     Gpus,
     /// Sub-clusters, leaders, standbys, tokens.
     Subclusters,
-    /// Scheduler replicas, backends and frontends.
+    /// Scheduler replicas, backends and frontends; what they are there for, and how far replicas are with the log.
     Members,
+    /// What became of the requests, of each frontend and of all together.
+    Ledger,
     /// The version of the plan.
     Epochs,
     /// What changed lately.

@@ -9,6 +9,7 @@ mod tools;
 use std::process::ExitCode;
 
 use clap::Parser;
+use symphony_types::Duty;
 
 use crate::cli::{Cli, Command};
 
@@ -45,6 +46,10 @@ fn main() -> ExitCode {
             Command::Certs(command) => tools::certs::run(command),
             Command::Model(command) => tools::model::run(command).await,
             Command::Get(args) => tools::get::run(&args).await,
+            Command::Drain(args) => tools::duty::drain(&args).await,
+            Command::Cordon(args) => tools::duty::set(&args, Duty::Cordoned).await,
+            Command::Uncordon(args) => tools::duty::set(&args, Duty::Serving).await,
+            Command::Members(command) => tools::members::run(&command).await,
             Command::Explain(args) => tools::explain::run(&args).await,
             Command::Profile(args) => tools::profile::run(&args),
             Command::Load(args) => tools::load::run(&args).await,

@@ -1,6 +1,7 @@
 //! The client of the control surface: any replica answers, so any replica that answers will do.
 
-use std::sync::Arc;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use symphony_net::{Net, Role};
@@ -58,10 +59,16 @@ pub enum ControlError {
 /// The newest view; changes when the cluster does.
 pub type ViewReceiver = watch::Receiver<Arc<View>>;
 
-/// Talks to a cluster's scheduler replicas.
+/// Replicas that are talked to: those that were configured, and those that came later. A cluster has at most 64 at a time.
+const REPLICAS_MAX: usize = 128;
+
+/// Talks to a cluster's scheduler replicas: to those it was told of, and to those that it sees in the views it watches, so
+/// that a cluster may replace all of its replicas and still be found by who runs.
 #[derive(Clone, Debug)]
 pub struct ControlClient {
-    replicas: Arc<Vec<(String, Channel)>>,
+    net: Net,
+    replicas: Arc<Mutex<Vec<(String, Channel)>>>,
+    configured: usize,
 }
 
 impl ControlClient {
@@ -75,14 +82,33 @@ impl ControlClient {
         }
         let mut replicas = Vec::with_capacity(addrs.len());
         for addr in addrs {
-            let endpoint = Endpoint::from_shared(format!("http://{addr}"))
-                .map_err(|e| ControlError::Address { addr: addr.clone(), reason: e.to_string() })?
-                .connect_timeout(crate::CONNECT_TIMEOUT)
-                .http2_keep_alive_interval(KEEP_ALIVE)
-                .keep_alive_while_idle(true);
-            replicas.push((addr.clone(), net.channel(&endpoint, Role::Scheduler.into())));
+            replicas.push((addr.clone(), channel(net, addr)?));
         }
-        Ok(Self { replicas: Arc::new(replicas) })
+        Ok(Self { net: net.clone(), configured: replicas.len(), replicas: Arc::new(Mutex::new(replicas)) })
+    }
+
+    fn replicas(&self) -> Vec<(String, Channel)> {
+        self.replicas.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Learns of a replica that is not known yet, and forgets those learned of before that the view does not have.
+    fn learn(&self, view: &View) {
+        let shown = |addr: &String| view.nodes.values().any(|n| n.control_addr == *addr);
+        let mut replicas = self.replicas.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut index = 0;
+        replicas.retain(|(addr, _)| {
+            index += 1;
+            index <= self.configured || shown(addr)
+        });
+        for node in view.nodes.values() {
+            let new = !node.control_addr.is_empty() && !replicas.iter().any(|(addr, _)| *addr == node.control_addr);
+            if new
+                && replicas.len() < REPLICAS_MAX
+                && let Ok(channel) = channel(&self.net, &node.control_addr)
+            {
+                replicas.push((node.control_addr.clone(), channel));
+            }
+        }
     }
 
     /// Calls replicas in turn until one answers, for at most `within`.
@@ -96,8 +122,8 @@ impl ControlClient {
     {
         let give_up = Instant::now() + within;
         loop {
-            for (addr, channel) in self.replicas.iter() {
-                let client = Grpc::new(channel.clone()).max_decoding_message_size(VIEW_BYTES_MAX);
+            for (addr, channel) in self.replicas() {
+                let client = Grpc::new(channel).max_decoding_message_size(VIEW_BYTES_MAX);
                 let last = match tokio::time::timeout(CONTROL_CALL_TIMEOUT.min(within), call(client)).await {
                     Ok(Ok(response)) => return Ok(response.into_inner()),
                     Ok(Err(status)) if may_pass(status.code()) => format!("{addr}: {}", status.message()),
@@ -105,7 +131,7 @@ impl ControlClient {
                     Err(_) => format!("{addr}: no answer within {} s", CONTROL_CALL_TIMEOUT.as_secs()),
                 };
                 if Instant::now() >= give_up {
-                    let addrs: Vec<_> = self.replicas.iter().map(|(addr, _)| addr.as_str()).collect();
+                    let addrs: Vec<_> = self.replicas().into_iter().map(|(addr, _)| addr).collect();
                     return Err(ControlError::Unreachable { addrs: addrs.join(", "), within, last });
                 }
             }
@@ -128,13 +154,19 @@ impl ControlClient {
     #[must_use]
     pub fn watch(&self, watcher: &str) -> ViewReceiver {
         let (sender, receiver) = watch::channel(Arc::new(View::default()));
-        for (addr, channel) in self.replicas.iter() {
-            let client = Grpc::new(channel.clone()).max_decoding_message_size(VIEW_BYTES_MAX);
-            let watcher = watcher.to_owned();
-            tokio::spawn(watch_replica(addr.clone(), client, watcher, sender.clone()));
-        }
+        let watching = Watching { client: self.clone(), watcher: watcher.to_owned(), sender, watched: Arc::default() };
+        watching.watch_new_replicas();
         receiver
     }
+}
+
+fn channel(net: &Net, addr: &str) -> Result<Channel, ControlError> {
+    let endpoint = Endpoint::from_shared(format!("http://{addr}"))
+        .map_err(|e| ControlError::Address { addr: addr.to_owned(), reason: e.to_string() })?
+        .connect_timeout(crate::CONNECT_TIMEOUT)
+        .http2_keep_alive_interval(KEEP_ALIVE)
+        .keep_alive_while_idle(true);
+    Ok(net.channel(&endpoint, Role::Scheduler.into()))
 }
 
 /// Whether another replica, or the same one later, may answer better.
@@ -142,42 +174,70 @@ fn may_pass(code: Code) -> bool {
     matches!(code, Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Unknown | Code::Aborted)
 }
 
-async fn watch_replica(addr: String, mut client: Grpc<Channel>, watcher: String, sender: watch::Sender<Arc<View>>) {
-    while !sender.is_closed() {
-        let watching = client.watch(WatchRequest { watcher: watcher.clone() }).await;
-        if let Ok(stream) = watching {
-            let mut stream = stream.into_inner();
-            loop {
-                let next = tokio::select! {
-                    next = stream.message() => next,
-                    () = sender.closed() => return,
-                };
-                match next {
-                    Ok(Some(view)) => publish(&addr, view, &sender),
-                    Ok(None) => break,
-                    Err(status) => {
-                        tracing::debug!(%addr, reason = status.message(), "watch ended");
-                        break;
+/// One watch over all replicas.
+#[derive(Clone)]
+struct Watching {
+    client: ControlClient,
+    watcher: String,
+    sender: watch::Sender<Arc<View>>,
+    /// Addresses that a task watches.
+    watched: Arc<Mutex<HashSet<String>>>,
+}
+
+impl Watching {
+    fn watch_new_replicas(&self) {
+        let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        for (addr, channel) in self.client.replicas() {
+            if watched.insert(addr.clone()) {
+                tokio::spawn(self.clone().watch_replica(addr, channel));
+            }
+        }
+    }
+
+    /// Watches a replica as long as anybody is interested and the replica belongs to the cluster.
+    async fn watch_replica(self, addr: String, channel: Channel) {
+        let mut client = Grpc::new(channel).max_decoding_message_size(VIEW_BYTES_MAX);
+        let known = || self.client.replicas().iter().any(|(known, _)| *known == addr);
+        while !self.sender.is_closed() && known() {
+            let watching = client.watch(WatchRequest { watcher: self.watcher.clone() }).await;
+            if let Ok(stream) = watching {
+                let mut stream = stream.into_inner();
+                loop {
+                    let next = tokio::select! {
+                        next = stream.message() => next,
+                        () = self.sender.closed() => return,
+                    };
+                    match next {
+                        Ok(Some(view)) => self.publish(&addr, view),
+                        Ok(None) => break,
+                        Err(status) => {
+                            tracing::debug!(%addr, reason = status.message(), "watch ended");
+                            break;
+                        }
                     }
                 }
             }
+            tokio::time::sleep(WATCH_AGAIN_AFTER).await;
         }
-        tokio::time::sleep(WATCH_AGAIN_AFTER).await;
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner).remove(&addr);
     }
-}
 
-fn publish(addr: &str, view: pb::ClusterView, sender: &watch::Sender<Arc<View>>) {
-    match View::try_from(view) {
-        Ok(view) => {
-            sender.send_if_modified(|current| {
-                // Views of one index differ only in who answers; keep the first.
-                let newer = view.applied_index > current.applied_index;
-                if newer {
-                    *current = Arc::new(view);
-                }
-                newer
-            });
+    fn publish(&self, addr: &str, view: pb::ClusterView) {
+        let view = match View::try_from(view) {
+            Ok(view) => Arc::new(view),
+            Err(error) => return tracing::error!(%addr, %error, "a replica sent a view that makes no sense"),
+        };
+        // Views of one index differ only in who answers; the first is kept.
+        let published = self.sender.send_if_modified(|current| {
+            let newer = view.applied_index > current.applied_index;
+            if newer {
+                *current = Arc::clone(&view);
+            }
+            newer
+        });
+        if published {
+            self.client.learn(&view);
+            self.watch_new_replicas();
         }
-        Err(error) => tracing::error!(%addr, %error, "a replica sent a view that makes no sense"),
     }
 }

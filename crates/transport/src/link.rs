@@ -108,6 +108,11 @@ impl<M: Message + Send + 'static> LinkSender<M> {
         self.close.notify_one();
     }
 
+    /// Resolves once the link has ended, with everything written that was sent before it was closed.
+    pub async fn written(&self) {
+        self.queue.closed().await;
+    }
+
     /// Whether the link has ended.
     #[must_use]
     pub fn is_closed(&self) -> bool {

@@ -26,6 +26,9 @@ pub trait PayloadTransport: Send + Sync + 'static {
     /// Returns results. A result whose owner cannot be reached is lost; the owner ends the request by its deadline.
     fn deliver(&self, frontend: FrontendId, boot: BootId, results: Vec<ResultToOwner>);
 
+    /// Resolves once everything handed over so far is on its way to its owner; nothing can be delivered afterwards.
+    fn finish(&self) -> impl Future<Output = ()> + Send;
+
     /// The name of the transport, for logs and metrics.
     fn name(&self) -> &'static str;
 }

@@ -10,6 +10,7 @@ use symphony_protocol::data::{FromOwner, ToOwner};
 use symphony_protocol::view::{FrontendView, View};
 use symphony_types::{BackendId, BootId, FrontendId};
 use tokio::sync::{oneshot, watch};
+use tokio_util::task::TaskTracker;
 
 use crate::link::{LinkReceiver, LinkSender, connect_link};
 use crate::payload::{PayloadTransport, Payloads, ResultToOwner};
@@ -55,13 +56,15 @@ pub struct TcpPayloads {
     view: watch::Receiver<Arc<View>>,
     links: Arc<Mutex<HashMap<Owner, LinkSlot>>>,
     reads: Arc<std::sync::atomic::AtomicU64>,
+    /// Results on their way to a link.
+    deliveries: TaskTracker,
 }
 
 impl TcpPayloads {
     /// For the backend of that id and life. Must be used inside a tokio runtime.
     #[must_use]
     pub fn new(backend: BackendId, boot: BootId, net: Net, view: watch::Receiver<Arc<View>>) -> Self {
-        Self { backend, boot, net, view, links: Arc::default(), reads: Arc::default() }
+        Self { backend, boot, net, view, links: Arc::default(), reads: Arc::default(), deliveries: TaskTracker::new() }
     }
 
     /// The link to an owner, opened if there is none. None if the owner is not in the view or cannot be reached.
@@ -186,7 +189,7 @@ impl PayloadTransport for TcpPayloads {
 
     fn deliver(&self, frontend: FrontendId, boot: BootId, results: Vec<ResultToOwner>) {
         let this = self.clone();
-        tokio::spawn(async move {
+        self.deliveries.spawn(async move {
             let link = this.link((frontend, boot)).await;
             for frame in in_frames(results) {
                 let (heads, tail): (Vec<_>, Vec<_>) = frame.into_iter().map(|r| (r.result, r.bytes)).unzip();
@@ -197,6 +200,18 @@ impl PayloadTransport for TcpPayloads {
                 }
             }
         });
+    }
+
+    async fn finish(&self) {
+        self.deliveries.close();
+        self.deliveries.wait().await;
+        let slots: Vec<_> = self.links.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
+        for slot in slots {
+            if let Some(link) = slot.lock().await.take() {
+                link.sender.close();
+                link.sender.written().await;
+            }
+        }
     }
 
     fn name(&self) -> &'static str {
@@ -221,6 +236,7 @@ mod tests {
             name: addr.to_string(),
             boot: BOOT,
             data_addr: addr.to_string(),
+            ..FrontendView::default()
         };
         let frontends = (1..).map(FrontendId::new).zip(addrs.iter().map(frontend)).collect();
         let (sender, view) = watch::channel(Arc::new(View { frontends, ..View::default() }));

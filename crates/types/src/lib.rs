@@ -3,6 +3,7 @@
 //! Everything here is pure data. No clock is read, nothing is allocated behind the caller's back, and every
 //! quantity carries its unit in its type or name.
 
+mod duty;
 mod gpu_class;
 mod id;
 mod invariant;
@@ -13,6 +14,7 @@ mod tensor;
 mod time;
 mod value;
 
+pub use duty::{Duty, Member};
 pub use gpu_class::{GPU_CLASSES_MAX, GpuClass, GpuClasses};
 pub use id::{
     BackendId, BootId, Epoch, FrontendId, GpuId, ModelId, NoRequestId, NodeId, RequestId, SubclusterId, Token,

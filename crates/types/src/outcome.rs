@@ -59,8 +59,10 @@ reasons!(
         ModelNotReady = "model_not_ready",
         /// The input did not arrive whole at the backend.
         PayloadLost = "payload_lost",
-        /// The process that owned the request is shutting down.
+        /// The process that owned the request is shutting down, or is to take nothing new.
         Draining = "draining",
+        /// The model's leader has been without the control group for too long, and nobody has taken its place.
+        ControlPlaneLost = "control_plane_lost",
     }
 );
 

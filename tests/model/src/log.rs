@@ -88,6 +88,8 @@ impl Entry {
                 boot: boot(life),
                 control_addr: format!("n{node}:1"),
                 dispatch_addr: format!("n{node}:2"),
+                beat_addr: format!("n{node}:3"),
+                disk: 0,
                 avoid: None,
             }),
             Self::NodeDown(node, life) => Command::NodeDown { node: node_id(node), boot: boot(life), avoid: None },
@@ -105,6 +107,7 @@ impl Entry {
                 name: "f".into(),
                 boot: boot(life),
                 data_addr: "f:1".into(),
+                console_addr: "f:2".into(),
             }),
         }
     }

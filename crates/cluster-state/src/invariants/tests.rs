@@ -7,7 +7,7 @@ use symphony_types::{
 use super::{check, check_step};
 use crate::command::{BackendRegistration, Command, GpuOffer, NodeRegistration};
 use crate::spec::{KindProfile, ModelSource, ModelSpec};
-use crate::state::{ClusterState, Event};
+use crate::state::{ClusterState, Event, Successor};
 
 fn healthy() -> ClusterState {
     let mut state = ClusterState::default();
@@ -19,6 +19,8 @@ fn healthy() -> ClusterState {
             boot: BootId::new(id),
             control_addr,
             dispatch_addr,
+            beat_addr: format!("node-{id}:3"),
+            disk: id,
             avoid: None,
         })
     };
@@ -76,6 +78,24 @@ fn subcluster(state: &mut ClusterState) -> &mut crate::state::Subcluster {
 
 fn backend(state: &mut ClusterState) -> &mut crate::state::Backend {
     state.backends.get_mut(&BackendId::new(1)).unwrap()
+}
+
+#[test]
+fn a_removed_replica_that_is_there_and_a_successor_that_is_not_are_found() {
+    finds(Invariant::C1, |state| {
+        state.removed_nodes.insert(NodeId::new(2));
+    });
+    let next = |node, boot| Some(Successor { node: NodeId::new(node), boot: BootId::new(boot), since: 11 });
+    for successor in [next(2, 9), next(7, 7), next(1, 1)] {
+        finds(Invariant::C7, |state| {
+            let entry = state.subclusters.get_mut(&SubclusterId::new(1)).unwrap();
+            assert_eq!(entry.leader.unwrap().node, NodeId::new(1));
+            entry.successor = successor;
+        });
+    }
+    let (mut before, after) = (healthy(), healthy());
+    before.removed_nodes.insert(NodeId::new(9));
+    assert_eq!(check_step(&before, &after).unwrap_err().invariant, Invariant::C1, "a removal that is forgotten");
 }
 
 #[test]

@@ -13,6 +13,8 @@ pub fn node(node: u64, boot: u64) -> Command {
         boot: BootId::new(boot),
         control_addr: format!("node-{node}:7000"),
         dispatch_addr: format!("node-{node}:7001"),
+        beat_addr: format!("node-{node}:7004"),
+        disk: node + 1,
         avoid: None,
     })
 }
@@ -39,8 +41,9 @@ pub fn backend_down(backend: u32, boot: u64) -> Command {
 }
 
 pub fn frontend(name: &str, boot: u64) -> Command {
-    let (name, data_addr) = (name.to_owned(), format!("{name}:7003"));
-    Command::RegisterFrontend(FrontendRegistration { name, boot: BootId::new(boot), data_addr })
+    let (data_addr, console_addr) = (format!("{name}:7003"), format!("{name}:7005"));
+    let (name, boot) = (name.to_owned(), BootId::new(boot));
+    Command::RegisterFrontend(FrontendRegistration { name, boot, data_addr, console_addr })
 }
 
 pub fn spec(name: &str, subcluster: &str, kinds: &[&str]) -> ModelSpec {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::BytesMut;
 use openraft::raft::{
@@ -25,6 +26,7 @@ use crate::snapshot::image;
 pub struct RaftService {
     me: Arc<Addressing>,
     raft: Raft<TypeConfig, Machine>,
+    open: Arc<AtomicBool>,
 }
 
 impl fmt::Debug for RaftService {
@@ -42,8 +44,8 @@ fn stopped(error: impl fmt::Display) -> Status {
 }
 
 impl RaftService {
-    pub(crate) fn new(me: Addressing, raft: Raft<TypeConfig, Machine>) -> Self {
-        Self { me: Arc::new(me), raft }
+    pub(crate) fn new(me: Addressing, raft: Raft<TypeConfig, Machine>, open: Arc<AtomicBool>) -> Self {
+        Self { me: Arc::new(me), raft, open }
     }
 
     /// Only this cluster's members may speak, and only to whom they mean.
@@ -63,6 +65,12 @@ impl RaftService {
         }
         if !peer.may_be(Role::Scheduler, &envelope.from.to_string()) {
             return Err(Status::permission_denied(format!("{peer} speaks for node {}", envelope.from)));
+        }
+        if !self.open.load(Ordering::Acquire) {
+            return Err(Status::unavailable(format!(
+                "node {} does not know yet whether it may take part",
+                self.me.node
+            )));
         }
         Ok(envelope.from)
     }

@@ -1,24 +1,58 @@
 //! The threads that hear the other replicas' beats.
 
-use std::io::{self, Read};
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use prometheus_client::metrics::counter::Counter;
+use symphony_consensus::{ControlGroup, Leadership};
 use symphony_net::{Line, Net, Role};
+use symphony_types::NodeId;
+use tokio::sync::watch;
 
 use super::detector::Input;
-use super::message::{BEAT_BYTES, Beat};
+use super::message::{Ack, BEAT_BYTES, Beat};
+use crate::checkpoints::Checkpoints;
 
 /// Connections at a time: 64 replicas, each with the one it is giving up and the one it is opening.
 const CONNECTIONS_MAX: usize = 128;
 
 /// A connection without a beat for so long is of no use to anybody.
 const IDLE_MAX: Duration = Duration::from_secs(5);
+
+/// An acknowledgement that does not fit the line at once is of no use later.
+const ACK_WITHIN: Duration = Duration::from_millis(1);
+
+/// What a leader of the control group knows of those who beat it.
+#[derive(Clone, Debug)]
+pub(crate) struct Roll {
+    pub(crate) leadership: watch::Receiver<Leadership>,
+    /// For how long a quorum's last acknowledgement is worth one.
+    pub(crate) lease: Duration,
+    pub(crate) group: Option<ControlGroup>,
+    pub(crate) checkpoints: Checkpoints,
+    /// How far each replica has applied the log.
+    pub(crate) applied: Arc<Mutex<BTreeMap<NodeId, u64>>>,
+}
+
+impl Roll {
+    /// Takes a beat, and says what to answer: nothing unless this replica leads with a quorum.
+    fn note(&self, beat: &Beat, now: Instant) -> Option<Ack> {
+        self.applied.lock().unwrap_or_else(PoisonError::into_inner).insert(beat.node, beat.applied);
+        self.checkpoints.compare(beat.node, beat.checkpoint);
+        let confirmed = self.leadership.borrow().confirmed(now)?;
+        if now.saturating_duration_since(confirmed) > self.lease {
+            return None;
+        }
+        let member = self.group.as_ref().is_none_or(|group| group.members().addresses.contains_key(&beat.node));
+        Some(Ack { sequence: beat.sequence, member })
+    }
+}
 
 /// Accepts beats until told to stop, and hands them to the detector.
 pub(crate) struct Listener {
@@ -27,6 +61,7 @@ pub(crate) struct Listener {
     pub(crate) net: Net,
     pub(crate) inputs: SyncSender<Input>,
     pub(crate) received: Counter,
+    pub(crate) roll: Roll,
     pub(crate) stop: Arc<AtomicBool>,
 }
 
@@ -58,6 +93,7 @@ impl Listener {
                 net: self.net.clone(),
                 inputs: self.inputs.clone(),
                 received: self.received.clone(),
+                roll: self.roll.clone(),
                 stop: self.stop.clone(),
             };
             let count = open.clone();
@@ -79,6 +115,7 @@ struct Ear {
     net: Net,
     inputs: SyncSender<Input>,
     received: Counter,
+    roll: Roll,
     stop: Arc<AtomicBool>,
 }
 
@@ -100,7 +137,12 @@ impl Ear {
 
     /// Hears until the connection ends, and says why it did.
     fn hear(&self, line: &mut Line, heard: &mut Option<Beat>) -> io::Error {
-        if let Err(error) = line.socket().set_read_timeout(Some(IDLE_MAX)) {
+        let socket = line.socket();
+        let set_up = socket
+            .set_read_timeout(Some(IDLE_MAX))
+            .and_then(|()| socket.set_write_timeout(Some(ACK_WITHIN)))
+            .and_then(|()| socket.set_nodelay(true));
+        if let Err(error) = set_up {
             return error;
         }
         let mut bytes = [0; BEAT_BYTES];
@@ -122,19 +164,24 @@ impl Ear {
             if stopped || self.inputs.send(Input::Beat { node: beat.node, boot: beat.boot }).is_err() {
                 return io::ErrorKind::ConnectionAborted.into();
             }
+            if let Some(ack) = self.roll.note(&beat, Instant::now())
+                && let Err(error) = line.write_all(&ack.encode(self.cluster)).and_then(|()| line.flush())
+            {
+                return error;
+            }
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
     use std::sync::mpsc::sync_channel;
 
-    use symphony_types::{BootId, NodeId};
+    use symphony_types::BootId;
 
-    use super::super::message::cluster_hash;
+    use super::super::message::{ACK_BYTES, cluster_hash};
     use super::*;
+    use crate::checkpoints::Checkpoint;
 
     #[test]
     fn beats_are_heard_strangers_are_cut_off_and_an_end_is_told() {
@@ -143,24 +190,33 @@ mod tests {
         let (inputs, heard) = sync_channel(16);
         let stop = Arc::new(AtomicBool::new(false));
         let cluster = cluster_hash("blue");
-        let ears = Listener {
-            cluster,
-            listener,
-            net: Net::plaintext(),
-            inputs,
-            received: Counter::default(),
-            stop: stop.clone(),
-        };
+        let leading = Leadership { is_leader: true, alone: true, ..Leadership::default() };
+        let (told, leadership) = watch::channel(leading);
+        let (checkpoints, applied) = (Checkpoints::default(), Arc::default());
+        let roll = Roll { leadership, lease: Duration::from_secs(1), group: None, checkpoints, applied };
+        let (received, applied) = (Counter::default(), Arc::clone(&roll.applied));
+        let ears = Listener { cluster, listener, net: Net::plaintext(), inputs, received, roll, stop: stop.clone() };
         let thread = thread::spawn(|| ears.run());
         let patience = Duration::from_secs(30);
 
         let (node, boot) = (NodeId::new(2), BootId::new(20));
-        let beat = Beat { node, boot, applied: 5 };
+        let beat = Beat { node, boot, applied: 5, sequence: 7, checkpoint: Checkpoint::default() };
         let mut line = TcpStream::connect(addr).unwrap();
         let bytes = beat.encode(cluster);
         line.write_all(&bytes[..7]).unwrap();
         line.write_all(&bytes[7..]).unwrap();
         assert_eq!(heard.recv_timeout(patience), Ok(Input::Beat { node, boot }), "however it was cut into packets");
+
+        let mut bytes = [0; ACK_BYTES];
+        line.set_read_timeout(Some(patience)).unwrap();
+        line.read_exact(&mut bytes).unwrap();
+        assert_eq!(Ack::decode(&bytes, cluster), Some(Ack { sequence: 7, member: true }));
+        assert_eq!(applied.lock().unwrap().get(&node), Some(&5));
+        told.send_replace(Leadership { quorum_acked: None, alone: false, ..leading });
+        line.write_all(&beat.encode(cluster)).unwrap();
+        assert_eq!(heard.recv_timeout(patience), Ok(Input::Beat { node, boot }));
+        line.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        assert!(line.read_exact(&mut bytes).is_err(), "a leader without a quorum acknowledges nothing");
 
         let mut stranger = TcpStream::connect(addr).unwrap();
         stranger.set_read_timeout(Some(patience)).unwrap();

@@ -1,11 +1,13 @@
 //! Liveness of replicas: beats over plain TCP from threads of their own, and the detector that judges them.
 
+mod addresses;
 mod detector;
 mod listener;
 mod message;
 mod sender;
 
+pub(crate) use addresses::BeatAddresses;
 pub(crate) use detector::{Action, Detector, Input};
-pub(crate) use listener::Listener;
+pub(crate) use listener::{Listener, Roll};
 pub(crate) use message::cluster_hash;
-pub(crate) use sender::{Sender, refuses};
+pub(crate) use sender::{Sender, Standing, refuses};

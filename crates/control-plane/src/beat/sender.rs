@@ -1,7 +1,6 @@
 //! The thread that shows this replica to the Raft leader.
 
-use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,8 +12,20 @@ use symphony_net::{Expected, Line, Net, Role};
 use symphony_types::{BootId, NodeId};
 use tokio::sync::watch;
 
-use super::message::Beat;
+use super::addresses::BeatAddresses;
+use super::message::{ACK_BYTES, Ack, Beat};
+use crate::checkpoints::Checkpoints;
 use crate::config::Liveness;
+use crate::contact::Contact;
+
+/// How this replica stands with the control group, as its beats are answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Standing {
+    /// A leader with a quorum was there lately: sub-clusters may be led.
+    pub(crate) in_contact: bool,
+    /// The leader knows this replica as a member of the group.
+    pub(crate) member: bool,
+}
 
 /// Sends beats until told to stop. It is a thread and not a task, because a busy runtime is not a dead replica.
 pub(crate) struct Sender {
@@ -22,11 +33,14 @@ pub(crate) struct Sender {
     pub(crate) me: NodeId,
     pub(crate) boot: BootId,
     pub(crate) net: Net,
-    /// Beat addresses of the other replicas.
-    pub(crate) peers: Arc<BTreeMap<NodeId, String>>,
+    pub(crate) peers: BeatAddresses,
     pub(crate) limits: Liveness,
     pub(crate) leadership: watch::Receiver<Leadership>,
     pub(crate) applied: watch::Receiver<u64>,
+    pub(crate) checkpoints: Checkpoints,
+    pub(crate) standing: watch::Sender<Standing>,
+    /// Set when this replica should be taken for dead: no beats then.
+    pub(crate) mute: Arc<AtomicBool>,
     pub(crate) stop: Arc<AtomicBool>,
 }
 
@@ -34,48 +48,92 @@ pub(crate) struct Sender {
 struct ToLeader {
     to: NodeId,
     line: Line,
+    /// The beginning of an acknowledgement.
+    partial: Vec<u8>,
 }
 
 impl Sender {
     pub(crate) fn run(self) {
         let mut line: Option<ToLeader> = None;
         let mut next = Instant::now();
+        let mut contact = Contact::new(next, self.limits.unconfirmed_max);
         while !self.stop.load(Ordering::Relaxed) {
-            let leader = self.leadership.borrow().leader.filter(|&leader| leader != self.me);
+            let now = Instant::now();
+            let leadership = *self.leadership.borrow();
+            if let Some(at) = leadership.confirmed(now) {
+                contact.confirmed(at);
+                self.tell(|standing| standing.member = true);
+            }
+            let leader = leadership.leader.filter(|&leader| leader != self.me && !self.mute.load(Ordering::Relaxed));
             // Who no longer leads needs no beats; a closed line tells it nothing, because it does not listen.
             line = line.filter(|line| Some(line.to) == leader);
             if let Some(leader) = leader {
                 line = self
-                    .beat(line, leader)
+                    .beat(line, leader, &mut contact)
                     .inspect_err(|error| {
                         tracing::debug!(%leader, %error, "beat not sent; dialling again at the next");
                     })
                     .ok();
             }
+            let in_contact = contact.holds(Instant::now());
+            self.tell(|standing| standing.in_contact = in_contact);
             // A thread that was held up does not make up for the beats it missed.
             next = (next + self.limits.beat).max(Instant::now());
             thread::sleep(next.saturating_duration_since(Instant::now()).min(self.limits.beat));
         }
     }
 
-    fn beat(&self, line: Option<ToLeader>, leader: NodeId) -> io::Result<ToLeader> {
+    fn tell(&self, change: impl FnOnce(&mut Standing)) {
+        self.standing.send_if_modified(|standing| {
+            let before = *standing;
+            change(standing);
+            *standing != before
+        });
+    }
+
+    fn beat(&self, line: Option<ToLeader>, leader: NodeId, contact: &mut Contact) -> io::Result<ToLeader> {
         let mut line = match line {
             Some(line) => line,
             None => self.dial(leader)?,
         };
-        let beat = Beat { node: self.me, boot: self.boot, applied: *self.applied.borrow() };
+        while let Some(ack) = line.ack(self.cluster)? {
+            contact.acknowledged(ack.sequence);
+            self.tell(|standing| standing.member = ack.member);
+        }
+        let (applied, checkpoint) = (*self.applied.borrow(), self.checkpoints.newest());
+        let sequence = contact.beat(Instant::now());
+        let beat = Beat { node: self.me, boot: self.boot, applied, sequence, checkpoint };
+        // A line that does not take a beat at once leads to nobody who listens.
         line.line.write_all(&beat.encode(self.cluster))?;
         line.line.flush()?;
         Ok(line)
     }
 
     fn dial(&self, to: NodeId) -> io::Result<ToLeader> {
-        let addr = self.peers.get(&to).ok_or_else(|| io::Error::other("no beat address is known"))?;
+        let addr = self.peers.of(to).ok_or_else(|| io::Error::other("no beat address is known"))?;
         let leader = Expected::named(Role::Scheduler, to.get().to_string());
-        let line = self.net.dial_line(addr, &leader, self.limits.dial)?;
-        // A leader that does not read must not hold up the thread that finds its successor.
-        line.socket().set_write_timeout(Some(self.limits.beat.max(Duration::from_millis(1))))?;
-        Ok(ToLeader { to, line })
+        let line = self.net.dial_line(&addr, &leader, self.limits.dial)?;
+        // Neither a leader that does not read nor one that says nothing may hold up the thread that finds its successor.
+        line.socket().set_nonblocking(true)?;
+        Ok(ToLeader { to, line, partial: Vec::with_capacity(ACK_BYTES) })
+    }
+}
+
+impl ToLeader {
+    /// The next acknowledgement, if one has arrived.
+    fn ack(&mut self, cluster: u64) -> io::Result<Option<Ack>> {
+        let mut bytes = [0; ACK_BYTES];
+        let missing = ACK_BYTES - self.partial.len();
+        match self.line.read(&mut bytes[..missing]) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => self.partial.extend_from_slice(&bytes[..count]),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+            Err(error) => return Err(error),
+        }
+        let Some(whole) = self.partial.first_chunk::<ACK_BYTES>() else { return Ok(None) };
+        let ack = Ack::decode(whole, cluster).ok_or(io::ErrorKind::InvalidData)?;
+        self.partial.clear();
+        Ok(Some(ack))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Replicas in one process on loopback, each with its own directory, and the words the stories are told in.
 #![allow(dead_code, unreachable_pub)] // Each test program uses its part.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,8 +37,14 @@ pub fn steady() -> Timing {
         snapshot_timeout: ms(30_000),
         proposal_timeout: ms(10_000),
     };
-    let liveness =
-        Liveness { beat: ms(20), suspicion: ms(5_000), late: ms(1_000), old_leader_grace: ms(3_000), dial: ms(500) };
+    let liveness = Liveness {
+        beat: ms(20),
+        suspicion: ms(5_000),
+        late: ms(1_000),
+        old_leader_grace: ms(3_000),
+        dial: ms(500),
+        unconfirmed_max: ms(6_000),
+    };
     Timing { group, liveness }
 }
 
@@ -47,6 +53,7 @@ pub struct Cluster {
     dir: TempDir,
     timing: Timing,
     addrs: BTreeMap<NodeId, ReplicaAddrs>,
+    founders: BTreeSet<u64>,
     pub running: BTreeMap<u64, ControlPlane>,
 }
 
@@ -66,11 +73,35 @@ impl Cluster {
             bound.push((id, Listeners { control, beat }));
         }
         let dir = tempfile::tempdir().unwrap();
-        let mut cluster = Self { dir, timing, addrs, running: BTreeMap::new() };
+        let founders = (1..=count).collect();
+        let mut cluster = Self { dir, timing, addrs, founders, running: BTreeMap::new() };
         for (id, listeners) in bound {
             cluster.start_with(id, id * 10, listeners).await;
         }
         cluster
+    }
+
+    /// Starts a replica that is not (yet) a member, and tells where it is reached.
+    pub async fn start_joining(&mut self, id: u64) -> String {
+        let control = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let beat = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = control.local_addr().unwrap().to_string();
+        let address = ReplicaAddrs { control: addr.clone(), beat: beat.local_addr().unwrap().to_string() };
+        self.addrs.insert(NodeId::new(id), address);
+        self.start_with(id, id * 10, Listeners { control, beat }).await;
+        addr
+    }
+
+    /// Empties a stopped replica's disk.
+    pub fn wipe(&self, id: u64) {
+        std::fs::remove_dir_all(self.dir.path().join(format!("node-{id}"))).unwrap();
+    }
+
+    /// Why a replica ended by itself, once it has.
+    pub async fn ends(&self, id: u64) -> String {
+        let mut ends = self.running[&id].ends();
+        let ended = tokio::time::timeout(PATIENCE, ends.wait_for(Option::is_some)).await;
+        ended.expect("the replica must find out").unwrap().as_ref().unwrap().to_string()
     }
 
     /// Starts a replica again, at its addresses and on its disk.
@@ -95,6 +126,7 @@ impl Cluster {
             engine: Engine::Sled,
             on_disk_error: OnDiskError::Stop,
             net: Net::plaintext(),
+            join: !self.founders.contains(&id),
         };
         self.running.insert(id, ControlPlane::start(config, listeners).await.unwrap());
     }

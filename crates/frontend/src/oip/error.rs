@@ -138,6 +138,7 @@ impl InferError {
                     FailReason::BackendLost
                     | FailReason::ModelNotReady
                     | FailReason::PayloadLost
+                    | FailReason::ControlPlaneLost
                     | FailReason::Draining => later(StatusCode::SERVICE_UNAVAILABLE, Code::Unavailable, label),
                 }
             }
@@ -183,6 +184,7 @@ const fn explain_failure(reason: FailReason) -> &'static str {
         FailReason::ModelNotReady => "the model is not ready",
         FailReason::PayloadLost => "its input did not arrive whole at the backend",
         FailReason::Draining => "the server is shutting down",
+        FailReason::ControlPlaneLost => "the schedulers have lost their quorum and serve no longer",
     }
 }
 
@@ -211,6 +213,7 @@ mod tests {
             (InferError::Failed(FailReason::ModelNotReady), 503, Code::Unavailable, Retry::Later),
             (InferError::Failed(FailReason::PayloadLost), 503, Code::Unavailable, Retry::Later),
             (InferError::Failed(FailReason::Draining), 503, Code::Unavailable, Retry::Later),
+            (InferError::Failed(FailReason::ControlPlaneLost), 503, Code::Unavailable, Retry::Later),
             (InferError::Late, 504, Code::DeadlineExceeded, Retry::No),
             (InferError::DeadlinePassed, 504, Code::DeadlineExceeded, Retry::No),
             (InferError::Cancelled, 499, Code::Cancelled, Retry::No),

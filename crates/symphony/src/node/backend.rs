@@ -7,7 +7,7 @@ use symphony_telemetry::{Registry, Surface};
 use symphony_transport::ControlClient;
 use tokio_util::sync::CancellationToken;
 
-use super::{begin, bind, control_addrs, fresh_boot, page, security, until_told_to_stop};
+use super::{DRAIN_WITHIN, begin, bind, control_addrs, fresh_boot, page, security, until_told_to_stop};
 use crate::cli::NodeArgs;
 use crate::exit::bad_input;
 
@@ -34,6 +34,7 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     let stop = CancellationToken::new();
     let serving = tokio::spawn(symphony_telemetry::serve(metrics, surface, stop.clone().cancelled_owned()));
     until_told_to_stop().await?;
+    backend.leave(DRAIN_WITHIN).await;
     backend.stop();
     stop.cancel();
     let _ = serving.await;

@@ -9,12 +9,10 @@ use symphony_telemetry::{Registry, Surface};
 use symphony_transport::ControlClient;
 use tokio_util::sync::CancellationToken;
 
-use super::{begin, bind, control_addrs, fresh_boot, page, security, until_told_to_stop};
+use super::{DRAIN_WITHIN, begin, bind, control_addrs, fresh_boot, page, security, until_told_to_stop};
 use crate::cli::NodeArgs;
 use crate::exit::bad_input;
 
-/// How long requests in flight are waited for when the frontend stops.
-const DRAIN_WITHIN: Duration = Duration::from_secs(5);
 /// How often it is looked whether they are done.
 const DRAIN_POLL: Duration = Duration::from_millis(20);
 
@@ -54,7 +52,7 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
         .with_view(move || {
             let mut page = page::view_json(&shown.view(), "frontend", &name, &|model| shown.counts_json(model));
             let (counts, in_flight) = shown.ledger();
-            page["ledger"] = serde_json::json!({ "counts": counts, "in_flight": in_flight });
+            page["ledger"] = crate::tools::ledger::json(&counts, in_flight as u64);
             page
         });
     let serving = tokio::spawn(symphony_telemetry::serve(metrics, surface, stop.clone().cancelled_owned()));

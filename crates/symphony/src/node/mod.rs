@@ -6,6 +6,8 @@ mod page;
 pub(crate) mod scheduler;
 mod security;
 
+use std::time::Duration;
+
 use anyhow::Context;
 use symphony_config::{Address, LogFormat, NodeConfig, Role};
 use symphony_telemetry::{LogForm, LogOptions, init_logging};
@@ -15,6 +17,10 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::cli::NodeArgs;
 use crate::exit::bad_input;
+
+/// How long a process that is told to stop may take to hand over or finish what it has. Whoever stops processes gives them
+/// a little longer.
+pub(crate) const DRAIN_WITHIN: Duration = Duration::from_secs(5);
 
 /// Reads the configuration and starts the log. None if only the configuration was asked for.
 fn begin(args: &NodeArgs, role: Role) -> anyhow::Result<Option<NodeConfig>> {

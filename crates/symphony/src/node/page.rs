@@ -10,7 +10,8 @@ pub(crate) fn view_json(view: &View, role: &str, name: &str, counts: &dyn Fn(&st
         .nodes
         .iter()
         .map(|(id, n)| {
-            json!({ "id": id.get(), "up": n.up, "control_addr": n.control_addr, "dispatch_addr": n.dispatch_addr })
+            json!({ "id": id.get(), "up": n.up, "control_addr": n.control_addr, "dispatch_addr": n.dispatch_addr,
+                    "duty": n.duty.label() })
         })
         .collect();
     let subclusters: Vec<_> = view
@@ -19,7 +20,9 @@ pub(crate) fn view_json(view: &View, role: &str, name: &str, counts: &dyn Fn(&st
         .map(|(id, s)| {
             let standbys: Vec<_> = s.standbys.iter().map(|n| n.get()).collect();
             let leader = s.leader.map(|(node, _)| node.get());
-            json!({ "id": id.get(), "name": s.name, "leader": leader, "token": s.token.get(), "standbys": standbys })
+            let successor = s.successor.map(|next| next.node.get());
+            json!({ "id": id.get(), "name": s.name, "leader": leader, "token": s.token.get(), "standbys": standbys,
+                    "successor": successor })
         })
         .collect();
     let backends: Vec<_> = view
@@ -35,13 +38,17 @@ pub(crate) fn view_json(view: &View, role: &str, name: &str, counts: &dyn Fn(&st
                 })
                 .collect();
             json!({ "id": id.get(), "name": b.name, "up": b.up, "subcluster": b.subcluster.get(),
-                    "executor": b.executor, "exec_addr": b.exec_addr, "gpus": gpus })
+                    "executor": b.executor, "exec_addr": b.exec_addr, "gpus": gpus, "duty": b.duty.label(),
+                    "drained": b.drained })
         })
         .collect();
     let frontends: Vec<_> = view
         .frontends
         .iter()
-        .map(|(id, f)| json!({ "id": id.get(), "name": f.name, "data_addr": f.data_addr }))
+        .map(|(id, f)| {
+            json!({ "id": id.get(), "name": f.name, "data_addr": f.data_addr, "console_addr": f.console_addr,
+                    "duty": f.duty.label(), "drained": f.drained })
+        })
         .collect();
     let models: Vec<_> = view
         .models

@@ -1,28 +1,26 @@
 //! `symphony scheduler`: control plane and dispatch runtime of one replica.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
 use symphony_config::{ClusterConfig, Idle, NodeConfig, Role, SchedulerConfig, Timing};
 use symphony_control_plane::{
-    ControlPlane, ControlPlaneConfig, Engine, Listeners, OnDiskError, Remembers, ReplicaAddrs,
+    CallError, Command, ControlPlane, ControlPlaneConfig, Engine, Listeners, OnDiskError, Proposals, Remembers,
+    ReplicaAddrs,
 };
 use symphony_explain::{Explanation, Question};
 use symphony_net::Net;
-use symphony_protocol::control as pb;
+use symphony_protocol::view::View;
 use symphony_scheduler::Delays;
-use symphony_scheduler_runtime::{LeadConfig, Runtime, Tapes, ThreadPolicy};
+use symphony_scheduler_runtime::{LeadConfig, Report, Runtime, Tapes, ThreadPolicy};
 use symphony_telemetry::{Registry, Surface};
-use symphony_transport::ControlClient;
-use symphony_types::{BackendId, BootId};
+use symphony_types::{BootId, Member, NodeId};
 use tokio::sync::mpsc;
 
-use super::{begin, bind, control_addrs, fresh_boot, page, security, until_told_to_stop};
+use super::{DRAIN_WITHIN, begin, bind, fresh_boot, page, security, until_told_to_stop};
 use crate::cli::NodeArgs;
 use crate::exit::bad_input;
-
-/// How long the report of a lost backend may take before it is given up; the link that is down reports again.
-const REPORT_DOWN_WITHIN: Duration = Duration::from_secs(5);
 
 /// How long the end waits for what is still on its way to a tape.
 const TAPES_WRITTEN_WITHIN: Duration = Duration::from_secs(5);
@@ -46,13 +44,15 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     let plane_config = plane_config(&net, cluster, scheduler, boot, replica.dispatch.to_string());
     let plane = ControlPlane::start(plane_config, Listeners { control, beat }).await?;
     plane.metrics().register(&registry);
-    let lead_config = lead_config(&net, scheduler, boot)?;
+    let lead_config = lead_config(&net, cluster, scheduler, boot)?;
     let tapes = lead_config.tapes.clone();
-    let (down, downs) = mpsc::unbounded_channel();
-    let runtime = std::sync::Arc::new(Runtime::start(lead_config, dispatch, plane.view(), down));
+    let (told, reports) = mpsc::unbounded_channel();
+    let runtime = Runtime::start(lead_config, dispatch, plane.view(), plane.in_contact(), told);
+    let runtime = std::sync::Arc::new(runtime.context("cannot start the dispatch runtime")?);
     symphony_scheduler_runtime::register_metrics(&registry, &runtime);
     plane.explain_by(std::sync::Arc::new(Memory(std::sync::Arc::clone(&runtime))));
-    tokio::spawn(report_down(ControlClient::new(&net, &control_addrs(&config))?, downs));
+    let life = (scheduler.id, boot);
+    tokio::spawn(pass_on(reports, Spokesman { life, proposals: plane.proposals(), mute: plane.mute() }));
 
     let (view, leadership) = (plane.view(), plane.leadership());
     let name = format!("{}", scheduler.id);
@@ -65,7 +65,15 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     let stop = tokio_util::sync::CancellationToken::new();
     let serving = tokio::spawn(symphony_telemetry::serve(metrics, surface, stop.clone().cancelled_owned()));
 
-    until_told_to_stop().await?;
+    let mut ends = plane.ends();
+    let fatal = tokio::select! {
+        told = until_told_to_stop() => {
+            told?;
+            hand_over(&plane, life).await;
+            None
+        }
+        fatal = ends.wait_for(Option::is_some) => fatal.ok().and_then(|fatal| fatal.clone()),
+    };
     runtime.stop();
     plane.shutdown().await;
     if let Some(tapes) = tapes
@@ -75,7 +83,36 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     }
     stop.cancel();
     let _ = serving.await;
-    Ok(())
+    fatal.map_or(Ok(()), |fatal| Err(fatal.into()))
+}
+
+/// How long one step of the hand-over at the end may take where the group has no leader.
+const STEP_WITHIN: Duration = Duration::from_secs(1);
+
+/// Hands over what this replica leads, the control group first, to whoever is there; in bounded time.
+async fn hand_over(plane: &ControlPlane, (node, boot): (NodeId, BootId)) {
+    let give_up = tokio::time::Instant::now() + DRAIN_WITHIN;
+    let mut view = plane.view();
+    let heirs = |view: &View| view.nodes.iter().any(|(&id, n)| id != node && n.up && n.duty.takes_work());
+    if !heirs(&view.borrow()) {
+        return;
+    }
+    let _ = tokio::time::timeout(STEP_WITHIN, plane.give_leadership_away()).await;
+    let leave = Command::Leave { member: Member::Scheduler(node), boot };
+    match tokio::time::timeout(STEP_WITHIN, plane.propose(&leave)).await {
+        Ok(Ok(_)) => {}
+        failed => return tracing::warn!(?failed, "not handed over: the others take over as after a crash"),
+    }
+    let done = view.wait_for(|view| {
+        let led = view.subclusters.values().filter(|s| s.leader == Some((node, boot))).count();
+        led == 0 || !heirs(view)
+    });
+    match tokio::time::timeout_at(give_up, done).await {
+        Ok(_) => tracing::info!("handed over"),
+        Err(_) => {
+            tracing::warn!("not all handed over within {DRAIN_WITHIN:?}: the rest is taken over as after a crash")
+        }
+    }
 }
 
 /// What this node's leads remember, as the control plane asks for it.
@@ -115,10 +152,16 @@ fn plane_config(
         engine: Engine::Sled,
         on_disk_error: OnDiskError::Abort,
         net: net.clone(),
+        join: scheduler.join,
     }
 }
 
-fn lead_config(net: &Net, scheduler: &SchedulerConfig, boot: BootId) -> anyhow::Result<LeadConfig> {
+fn lead_config(
+    net: &Net,
+    cluster: &ClusterConfig,
+    scheduler: &SchedulerConfig,
+    boot: BootId,
+) -> anyhow::Result<LeadConfig> {
     let delays = &scheduler.delays;
     let tapes = scheduler.tape_dir.as_ref().map(|dir| {
         let tapes = Tapes::in_dir(dir, scheduler.tape_mb_max << 20);
@@ -137,17 +180,64 @@ fn lead_config(net: &Net, scheduler: &SchedulerConfig, boot: BootId) -> anyhow::
         model_threads: scheduler.model_threads,
         threads: ThreadPolicy { spin: scheduler.idle == Idle::Spin, pin: scheduler.pin_cores },
         tapes: tapes.transpose()?,
+        stuck_after: match cluster.timing {
+            Timing::Lan => STUCK_AFTER_LAN,
+            Timing::Relaxed => STUCK_AFTER_RELAXED,
+        },
     })
 }
 
-/// Tells the control group which backends the leader cannot reach.
-async fn report_down(control: ControlClient, mut downs: mpsc::UnboundedReceiver<(BackendId, BootId)>) {
-    while let Some((backend, boot)) = downs.recv().await {
-        let request = pb::ReportBackendDownRequest { backend: backend.get(), boot_id: boot.get() };
-        let call =
-            |mut client: pb::control_client::ControlClient<_>| async move { client.report_backend_down(request).await };
-        if let Err(error) = control.call(REPORT_DOWN_WITHIN, call).await {
-            tracing::warn!(%backend, %error, "cannot report a lost backend");
+/// A decision thread that is busy with one thing for longer than this hangs: with detection and a seal, somebody else leads
+/// within 200 ms. Turns take microseconds; only the pauses of the machine are that long.
+const STUCK_AFTER_LAN: Duration = Duration::from_millis(100);
+/// The same for machines whose pauses must not look like faults.
+const STUCK_AFTER_RELAXED: Duration = Duration::from_millis(500);
+
+/// How long the control group may take to hear that this replica cannot decide; then the replica shows no sign of life.
+const CEDE_WITHIN: Duration = Duration::from_millis(100);
+
+/// Speaks to the control group for the dispatch runtime.
+#[derive(Clone)]
+struct Spokesman {
+    life: (NodeId, BootId),
+    proposals: Proposals,
+    mute: std::sync::Arc<AtomicBool>,
+}
+
+/// Passes reports on, each by itself: one that finds no leader must not hold up the others.
+async fn pass_on(mut reports: mpsc::UnboundedReceiver<Report>, spokesman: Spokesman) {
+    while let Some(report) = reports.recv().await {
+        tokio::spawn(spokesman.clone().say(report));
+    }
+}
+
+impl Spokesman {
+    async fn say(self, report: Report) {
+        let (node, boot) = self.life;
+        match report {
+            // The link that is down reports again.
+            Report::BackendDown(backend, boot) => self.propose(&Command::BackendDown { backend, boot }).await,
+            // What does not come through is given up by the Raft leader, and somebody is asked again.
+            Report::Ready { subcluster, since } => {
+                self.propose(&Command::CompleteHandover { subcluster, since, node, boot }).await;
+            }
+            Report::Stuck { subcluster, token } => {
+                let cede = Command::CedeLead { subcluster, token, node, boot, avoid: None };
+                loop {
+                    match tokio::time::timeout(CEDE_WITHIN, self.proposals.propose(&cede)).await {
+                        Ok(Ok(_) | Err(CallError::Refused(_) | CallError::Stopped)) => break,
+                        _ => self.mute.store(true, Ordering::Relaxed),
+                    }
+                }
+                self.mute.store(false, Ordering::Relaxed);
+            }
+        }
+    }
+
+    async fn propose(&self, command: &Command) {
+        match self.proposals.propose(command).await {
+            Ok(_) => {}
+            Err(error) => tracing::info!(command = command.label(), %error, "not agreed on"),
         }
     }
 }

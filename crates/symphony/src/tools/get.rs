@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use symphony_protocol::view::View;
 
-use super::table;
+use super::{ledger, table};
 use crate::cli::{GetArgs, Output, What};
 
 /// How long to look for a replica that answers.
@@ -14,7 +14,10 @@ const WITHIN: Duration = Duration::from_secs(5);
 pub(crate) async fn run(args: &GetArgs) -> anyhow::Result<()> {
     let control = args.cluster.control()?;
     let view = control.get(!args.stale, WITHIN).await?;
-    let (header, rows, json) = show(&view, args.what);
+    let (header, rows, json) = match args.what {
+        What::Ledger => ledger::show(&view).await?,
+        what => show(&view, what),
+    };
     match args.output {
         Output::Json => println!("{}", serde_json::to_string_pretty(&json)?),
         Output::Table => table::print(header, &rows),
@@ -22,14 +25,14 @@ pub(crate) async fn run(args: &GetArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-type Shown = (&'static [&'static str], Vec<Vec<String>>, Value);
+pub(crate) type Shown = (&'static [&'static str], Vec<Vec<String>>, Value);
 
 fn show(view: &View, what: What) -> Shown {
     match what {
         What::Models => models(view),
         What::Gpus => gpus(view),
         What::Subclusters => subclusters(view),
-        What::Members => members(view),
+        What::Members | What::Ledger => members(view),
         What::Epochs => {
             let row = vec![view.epoch.get().to_string(), view.applied_index.to_string()];
             let json = json!([{ "epoch": view.epoch.get(), "applied_index": view.applied_index }]);
@@ -123,20 +126,48 @@ fn subclusters(view: &View) -> Shown {
 
 fn members(view: &View) -> Shown {
     let (mut rows, mut json) = (Vec::new(), Vec::new());
-    let mut add = |kind: &str, id: String, name: String, addr: &str, up: bool, note: &str| {
-        let state = if up { "up" } else { "down" };
-        json.push(json!({ "role": kind, "id": id, "name": name, "addr": addr, "up": up, "note": note }));
-        rows.push(vec![kind.to_owned(), id, name, addr.to_owned(), state.to_owned(), note.to_owned()]);
+    let mut add = |member: Value, cells: [String; 7]| {
+        json.push(member);
+        rows.push(cells.into());
     };
-    for (id, node) in &view.nodes {
-        let note = if view.control_leader == Some(*id) { "leads the control group" } else { "" };
-        add("scheduler", id.to_string(), String::new(), &node.control_addr, node.up, note);
+    let up = |up: bool| if up { "up" } else { "down" }.to_owned();
+    let ids: std::collections::BTreeSet<_> = view.nodes.keys().chain(view.group.keys()).collect();
+    for id in ids {
+        let (node, member) = (view.nodes.get(id), view.group.get(id));
+        let leads = view.subclusters.values().filter(|s| s.leader.is_some_and(|(leader, _)| leader == *id)).count();
+        let control_leader = view.control_leader == Some(*id);
+        let addr = node.map(|n| n.control_addr.clone()).or_else(|| member.map(|m| m.control_addr.clone()));
+        let (addr, is_up) = (addr.unwrap_or_default(), node.is_some_and(|n| n.up));
+        let duty = node.map(|n| n.duty).unwrap_or_default();
+        let (group, applied, lag) =
+            (member.map(|m| m.role.label()), member.map(|m| m.applied_index), member.map(|m| m.lag));
+        let mut note = match member {
+            Some(m) => format!("{}, applied {}, lag {}; ", m.role.label(), m.applied_index, m.lag),
+            None if control_leader => "leads the control group; ".to_owned(),
+            None => String::new(),
+        };
+        note.push_str(&format!("leads {leads} sub-clusters"));
+        let shown = json!({ "role": "scheduler", "id": id.to_string(), "name": "", "addr": addr, "up": is_up,
+            "duty": duty.label(), "group": group, "applied_index": applied, "lag": lag, "leads": leads, "note": note });
+        let state = if node.is_some() { up(is_up) } else { "joining".to_owned() };
+        add(shown, ["scheduler".into(), id.to_string(), String::new(), addr, state, duty.to_string(), note]);
     }
-    for (id, backend) in &view.backends {
-        add("backend", id.to_string(), backend.name.clone(), &backend.exec_addr, backend.up, &backend.executor);
+    let finished = |duty: symphony_types::Duty, drained| match (duty.takes_work(), drained) {
+        (false, true) => format!("{duty}, done"),
+        _ => duty.to_string(),
+    };
+    for (id, b) in &view.backends {
+        let shown = json!({ "role": "backend", "id": id.to_string(), "name": b.name, "addr": b.exec_addr, "up": b.up,
+            "duty": b.duty.label(), "drained": b.drained, "note": b.executor });
+        let duty = finished(b.duty, b.drained);
+        let (name, addr, note) = (b.name.clone(), b.exec_addr.clone(), b.executor.clone());
+        add(shown, ["backend".into(), id.to_string(), name, addr, up(b.up), duty, note]);
     }
-    for (id, frontend) in &view.frontends {
-        add("frontend", id.to_string(), frontend.name.clone(), &frontend.data_addr, true, "");
+    for (id, f) in &view.frontends {
+        let shown = json!({ "role": "frontend", "id": id.to_string(), "name": f.name, "addr": f.data_addr, "up": true,
+            "duty": f.duty.label(), "drained": f.drained, "note": "" });
+        let (name, addr, duty) = (f.name.clone(), f.data_addr.clone(), finished(f.duty, f.drained));
+        add(shown, ["frontend".into(), id.to_string(), name, addr, up(true), duty, String::new()]);
     }
-    (&["ROLE", "ID", "NAME", "ADDRESS", "STATE", "NOTE"], rows, Value::Array(json))
+    (&["ROLE", "ID", "NAME", "ADDRESS", "STATE", "DUTY", "NOTE"], rows, Value::Array(json))
 }

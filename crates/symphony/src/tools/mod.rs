@@ -1,9 +1,12 @@
 //! Tools that talk to a cluster or work on files.
 
 pub(crate) mod certs;
+pub(crate) mod duty;
 pub(crate) mod explain;
 pub(crate) mod get;
+pub(crate) mod ledger;
 pub(crate) mod load;
+pub(crate) mod members;
 pub(crate) mod model;
 pub(crate) mod paper;
 pub(crate) mod profile;

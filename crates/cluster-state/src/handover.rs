@@ -1,0 +1,158 @@
+//! Planned moves of leadership: from a leader that is alive to a successor that is ready.
+//!
+//! ```text
+//! BeginHandover ─▶ the successor dials all backends ─▶ CompleteHandover ─▶ it seals, frontends follow, the old one is fenced
+//!        └──────────────── CancelHandover, or an end of either's life ────────▶ the leader stays, or is replaced
+//! ```
+//!
+//! Until the hand-over is complete nothing changes for anybody: the leader leads, under its token.
+
+use symphony_types::{BootId, Duty, NodeId, SubclusterId, Token};
+
+use crate::effect::Effect;
+use crate::placement::{Load, Preference};
+use crate::refusal::Refusal;
+use crate::reply::{Outcome, Reply};
+use crate::state::{ClusterState, Leader, Subcluster, Successor};
+
+/// A hand-over that should begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Move {
+    /// The sub-cluster.
+    pub subcluster: SubclusterId,
+    /// The assignment that shall end.
+    pub token: Token,
+    /// Who shall lead.
+    pub to: NodeId,
+    /// In which life.
+    pub boot: BootId,
+}
+
+impl ClusterState {
+    pub(crate) fn begin_handover(
+        &mut self,
+        index: u64,
+        id: SubclusterId,
+        token: Token,
+        (to, boot): (NodeId, BootId),
+        effects: &mut Vec<Effect>,
+    ) -> Outcome {
+        let entry = self.subclusters.get_mut(&id).ok_or(Refusal::UnknownSubclusterId { subcluster: id })?;
+        if entry.token != token {
+            return Err(Refusal::AssignmentOver { subcluster: id, named: token, current: entry.token });
+        }
+        let node = self.nodes.get(&to).ok_or(Refusal::UnknownNode { node: to })?;
+        if node.boot != boot {
+            let (what, name) = ("scheduler".into(), to.to_string());
+            return Err(Refusal::StaleLife { what, name, named: boot, current: node.boot });
+        }
+        let from = entry.leader.map(|l| l.node);
+        if !node.takes_leads() || from == Some(to) {
+            return Err(Refusal::CannotSucceed { subcluster: id, node: to });
+        }
+        if let Some(pending) = entry.successor {
+            let same = (pending.node, pending.boot) == (to, boot);
+            return if same { Ok(Reply::Done) } else { Err(Refusal::HandoverUnderWay { subcluster: id }) };
+        }
+        entry.successor = Some(Successor { node: to, boot, since: index });
+        let (name, from) = (entry.name.clone(), from.unwrap_or_default());
+        effects.push(Effect::HandoverBegun { subcluster: id, name, from, to });
+        Ok(Reply::Done)
+    }
+
+    pub(crate) fn complete_handover(
+        &mut self,
+        index: u64,
+        id: SubclusterId,
+        since: u64,
+        (node, boot): (NodeId, BootId),
+        effects: &mut Vec<Effect>,
+    ) -> Outcome {
+        let entry = self.subclusters.get(&id).ok_or(Refusal::UnknownSubclusterId { subcluster: id })?;
+        if entry.successor != Some(Successor { node, boot, since }) {
+            return Err(Refusal::HandoverOver { subcluster: id, since });
+        }
+        self.assign(index, id, Some(Leader { node, boot }), effects);
+        self.refresh_standbys();
+        Ok(Reply::Done)
+    }
+
+    pub(crate) fn cancel_handover(&mut self, id: SubclusterId, since: u64, effects: &mut Vec<Effect>) -> Outcome {
+        let entry = self.subclusters.get_mut(&id).ok_or(Refusal::UnknownSubclusterId { subcluster: id })?;
+        let Some(Successor { node: to, .. }) = entry.successor.take_if(|s| s.since == since) else {
+            return Err(Refusal::HandoverOver { subcluster: id, since });
+        };
+        effects.push(Effect::HandoverCancelled { subcluster: id, name: entry.name.clone(), to });
+        Ok(Reply::Done)
+    }
+
+    pub(crate) fn cede_lead(
+        &mut self,
+        index: u64,
+        id: SubclusterId,
+        token: Token,
+        (node, boot): (NodeId, BootId),
+        preference: Preference,
+        effects: &mut Vec<Effect>,
+    ) -> Outcome {
+        let entry = self.subclusters.get(&id).ok_or(Refusal::UnknownSubclusterId { subcluster: id })?;
+        if entry.token != token || entry.leader != Some(Leader { node, boot }) {
+            return Err(Refusal::AssignmentOver { subcluster: id, named: token, current: entry.token });
+        }
+        effects.push(Effect::LeadCeded { subcluster: id, name: entry.name.clone(), node });
+        let mut load = self.load();
+        self.place(&mut load, index, id, preference, effects);
+        self.refresh_standbys();
+        Ok(Reply::Done)
+    }
+
+    /// Hand-overs that have begun.
+    #[must_use]
+    pub fn handovers(&self) -> usize {
+        self.subclusters.values().filter(|s| s.successor.is_some()).count()
+    }
+
+    /// The next sub-cluster to take off a replica that drains. `avoid` is the Raft leader, which leads only if nobody else
+    /// can; whoever is `shunned` gets nothing. None if there is nothing to take, or nobody to give it to.
+    #[must_use]
+    pub fn next_drain(&self, avoid: Option<NodeId>, shunned: &dyn Fn(NodeId) -> bool) -> Option<Move> {
+        let drains = |node| self.nodes.get(&node).is_some_and(|n| n.duty() == Duty::Draining);
+        let (id, subcluster) = self.settled().find(|(_, s)| s.leader.is_some_and(|l| drains(l.node)))?;
+        let load = self.willing();
+        let asked = load.iter().filter(|(node, _)| !shunned(**node));
+        let (&to, _) = asked.min_by_key(|&(&node, &led)| (Some(node) == avoid, led, node))?;
+        self.move_to(id, subcluster, to)
+    }
+
+    /// The next sub-cluster to move so that the load is spread, away from the Raft leader if somebody else can lead. None
+    /// once no replica leads two more than another: after every move fewer are left (a move never calls for its reverse).
+    #[must_use]
+    pub fn next_rebalance(&self, avoid: Option<NodeId>, shunned: &dyn Fn(NodeId) -> bool) -> Option<Move> {
+        let mut load = self.willing();
+        let kept_free = avoid.filter(|node| load.len() > 1 && load.contains_key(node));
+        if let Some(node) = kept_free {
+            load.remove(&node);
+        }
+        let asked = load.iter().filter(|(node, _)| !shunned(**node));
+        let (&to, &fewest) = asked.min_by_key(|&(&node, &led)| (led, node))?;
+        let most = load.values().copied().max().filter(|&most| most >= fewest + 2);
+        let leaves = |node| Some(node) == kept_free || (most.is_some() && load.get(&node).copied() == most);
+        let (id, subcluster) = self.settled().find(|(_, s)| s.leader.is_some_and(|l| leaves(l.node)))?;
+        self.move_to(id, subcluster, to)
+    }
+
+    /// Sub-clusters that nobody is taking over.
+    fn settled(&self) -> impl Iterator<Item = (SubclusterId, &Subcluster)> {
+        self.subclusters.iter().filter(|(_, s)| s.successor.is_none()).map(|(&id, s)| (id, s))
+    }
+
+    /// The load of those who may be given more.
+    fn willing(&self) -> Load {
+        self.load().into_iter().filter(|(node, _)| self.nodes[node].takes_leads()).collect()
+    }
+
+    fn move_to(&self, id: SubclusterId, subcluster: &Subcluster, to: NodeId) -> Option<Move> {
+        let boot = self.nodes.get(&to)?.boot;
+        Some(Move { subcluster: id, token: subcluster.token, to, boot })
+    }
+}

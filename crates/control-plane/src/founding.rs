@@ -1,0 +1,137 @@
+//! May a replica with nothing on its disk found the control group? Only if nobody has one already.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use symphony_protocol::control as pb;
+use symphony_protocol::view::View;
+use symphony_types::NodeId;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::config::ControlPlaneConfig;
+use crate::error::Fatal;
+use crate::propose::Proposer;
+
+/// How long all other replicas are waited for; after that the answers of a majority, this replica included, are enough. Who
+/// hears less goes on asking: alone it could found nothing that has any effect, but it could vote a second time.
+const LOOK_AROUND_FOR: Duration = Duration::from_secs(1);
+
+/// Between two looks at the others.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(25);
+
+/// How long one replica may take to answer.
+const ANSWER_WITHIN: Duration = Duration::from_millis(250);
+
+/// What to do with an empty disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Verdict {
+    /// Nobody has a group: found it.
+    Found,
+    /// There is a group: its leader will reach this replica, or an operator will add it.
+    Wait,
+    /// Not all have answered.
+    LookAgain,
+    /// This replica had a part in the group once.
+    Known,
+}
+
+/// Judges by what the others answered; `others` is how many there are.
+fn judge(me: NodeId, join: bool, answers: &BTreeMap<NodeId, View>, others: usize, out_of_patience: bool) -> Verdict {
+    let majority = others.div_ceil(2);
+    if answers.values().any(|view| view.nodes.contains_key(&me)) {
+        return Verdict::Known;
+    }
+    let exists = answers.values().any(|view| view.applied_index > 0);
+    let enough = answers.len() >= if out_of_patience { majority } else { others };
+    match (enough, exists || join) {
+        (true, true) => Verdict::Wait,
+        (true, false) => Verdict::Found,
+        (false, _) => Verdict::LookAgain,
+    }
+}
+
+/// Founds the group unless somebody has one, and lets this replica answer the others once it may.
+pub(crate) async fn found(config: &ControlPlaneConfig, proposer: &Proposer) -> Result<(), Fatal> {
+    let me = config.node;
+    let others: Vec<_> = config.replicas.keys().copied().filter(|&node| node != me).collect();
+    let give_up = Instant::now() + LOOK_AROUND_FOR;
+    let mut answers = BTreeMap::new();
+    loop {
+        for &node in others.iter().filter(|node| !answers.contains_key(*node)).collect::<Vec<_>>() {
+            if let Some(view) = ask(proposer, node).await {
+                answers.insert(node, view);
+            }
+        }
+        match judge(me, config.join, &answers, others.len(), Instant::now() >= give_up) {
+            Verdict::LookAgain => sleep(LOOK_AGAIN_AFTER).await,
+            Verdict::Known => {
+                return Err(Fatal(format!(
+                    "scheduler {me} has an empty disk ({}), but the cluster knows it: what it voted for is forgotten. \
+                     Give it a new id (symphony members replace {} --with NEW --control HOST:PORT) or its old disk",
+                    config.data_dir.display(),
+                    me.get()
+                )));
+            }
+            Verdict::Wait => {
+                tracing::info!(node = %me, "waiting to be reached by the control group");
+                proposer.group().set_open(true);
+                return Ok(());
+            }
+            Verdict::Found => {
+                proposer.group().set_open(true);
+                let voters = config.replicas.iter().map(|(&node, addrs)| (node, addrs.control.clone())).collect();
+                return proposer.group().found(&voters).await.map_err(|error| Fatal(error.to_string()));
+            }
+        }
+    }
+}
+
+async fn ask(proposer: &Proposer, node: NodeId) -> Option<View> {
+    let mut client = proposer.client(node).ok()?;
+    let answer = timeout(ANSWER_WITHIN, client.get(pb::GetRequest { linearizable: false })).await.ok()?.ok()?;
+    View::try_from(answer.into_inner()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use symphony_protocol::view::NodeView;
+
+    use super::*;
+
+    const ME: NodeId = NodeId::new(3);
+
+    fn answers(views: &[(u64, &[u64])]) -> BTreeMap<NodeId, View> {
+        let view = |&(applied_index, nodes): &(u64, &[u64])| View {
+            applied_index,
+            nodes: nodes.iter().map(|&id| (NodeId::new(id), NodeView::default())).collect(),
+            ..View::default()
+        };
+        (1..).map(NodeId::new).zip(views.iter().map(view)).collect()
+    }
+
+    #[test]
+    fn a_group_is_founded_only_where_nobody_has_one() {
+        assert_eq!(judge(ME, false, &answers(&[]), 2, false), Verdict::LookAgain);
+        assert_eq!(judge(ME, false, &answers(&[(0, &[])]), 2, false), Verdict::LookAgain, "one has not answered");
+        assert_eq!(judge(ME, false, &answers(&[(0, &[]), (0, &[])]), 2, false), Verdict::Found, "all are empty");
+        assert_eq!(judge(ME, false, &answers(&[]), 2, true), Verdict::LookAgain, "nobody is there");
+        assert_eq!(judge(ME, false, &answers(&[(0, &[])]), 2, true), Verdict::Found, "a majority is empty");
+        assert_eq!(judge(ME, false, &answers(&[(0, &[])]), 4, true), Verdict::LookAgain, "two of five are none");
+        assert_eq!(judge(ME, false, &answers(&[]), 0, false), Verdict::Found, "nobody else shall be there");
+        assert_eq!(
+            judge(ME, false, &answers(&[(7, &[1]), (0, &[])]), 2, false),
+            Verdict::Wait,
+            "the others were faster"
+        );
+    }
+
+    #[test]
+    fn who_joins_founds_nothing_and_who_was_there_before_does_not_come_back() {
+        assert_eq!(judge(ME, true, &answers(&[]), 2, true), Verdict::LookAgain);
+        assert_eq!(judge(ME, true, &answers(&[(0, &[])]), 2, true), Verdict::Wait);
+        assert_eq!(judge(ME, true, &answers(&[(7, &[1, 2])]), 2, true), Verdict::Wait);
+        for join in [true, false] {
+            assert_eq!(judge(ME, join, &answers(&[(7, &[1, 3])]), 2, false), Verdict::Known, "one word is enough");
+        }
+    }
+}

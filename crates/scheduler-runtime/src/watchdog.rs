@@ -1,0 +1,94 @@
+//! Finds decision threads that hang although their process lives. A pure value; a thread beside the runtime keeps it.
+
+use std::time::{Duration, Instant};
+
+use crate::inbox::Pulse;
+
+/// How often the threads are looked at.
+pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// A look that comes later than this was itself held up: then so, perhaps, was the thread that is looked at.
+const LATE: Duration = Duration::from_millis(30);
+
+/// Watches the threads of one lead.
+#[derive(Debug, Default)]
+pub(crate) struct Watchdog {
+    /// The pulse of each thread, and since when it has not changed while there was something to do.
+    threads: Vec<(u64, Instant)>,
+    looked: Option<Instant>,
+}
+
+impl Watchdog {
+    /// Takes a look, and says whether a thread has been busy with one thing for longer than `stuck_after`.
+    pub(crate) fn look(&mut self, now: Instant, stuck_after: Duration, pulses: impl Iterator<Item = Pulse>) -> bool {
+        let late = self.looked.is_some_and(|last| now.saturating_duration_since(last) > LATE);
+        self.looked = Some(now);
+        let mut stuck = false;
+        for (index, pulse) in pulses.enumerate() {
+            match self.threads.get_mut(index) {
+                Some((count, since)) if *count == pulse.count && pulse.busy && !late => {
+                    stuck |= now.saturating_duration_since(*since) > stuck_after;
+                }
+                Some(thread) => *thread = (pulse.count, now),
+                None => self.threads.push((pulse.count, now)),
+            }
+        }
+        stuck
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STUCK_AFTER: Duration = Duration::from_millis(100);
+
+    struct Scene {
+        watchdog: Watchdog,
+        start: Instant,
+    }
+
+    impl Scene {
+        /// A look at two threads: the first one well, the other with this pulse.
+        fn look(&mut self, ms: u64, count: u64, busy: bool) -> bool {
+            let well = Pulse { count: ms, busy: true };
+            let now = self.start + Duration::from_millis(ms);
+            self.watchdog.look(now, STUCK_AFTER, [well, Pulse { count, busy }].into_iter())
+        }
+    }
+
+    fn scene() -> Scene {
+        Scene { watchdog: Watchdog::default(), start: Instant::now() }
+    }
+
+    #[test]
+    fn a_thread_that_stays_in_one_turn_is_stuck_and_one_that_sleeps_is_not() {
+        let mut scene = scene();
+        for ms in (0..=2_000).step_by(10) {
+            assert!(!scene.look(ms, 4, false), "nothing to do at {ms} ms");
+        }
+        for ms in (2_010..=2_110).step_by(10) {
+            assert!(!scene.look(ms, 5, true), "in a turn until {ms} ms");
+        }
+        assert!(scene.look(2_120, 5, true));
+        assert!(!scene.look(2_130, 6, true), "it goes on");
+    }
+
+    #[test]
+    fn a_thread_that_does_not_wake_when_it_is_rung_is_stuck() {
+        let mut scene = scene();
+        let found = (0..).step_by(10).find(|&ms| scene.look(ms, 4, true));
+        assert_eq!(found, Some(110));
+    }
+
+    #[test]
+    fn who_looks_late_was_held_up_itself_and_forgives() {
+        let mut scene = scene();
+        assert!(!scene.look(0, 5, true));
+        assert!(!scene.look(5_000, 5, true), "the whole process was paused");
+        assert!(!scene.look(5_030, 5, true));
+        assert!(!scene.look(5_061, 5, true), "paused again");
+        let found = (5_070..).step_by(10).find(|&ms| scene.look(ms, 5, true));
+        assert_eq!(found, Some(5_170), "stuck for as long after the pause");
+    }
+}

@@ -1,0 +1,131 @@
+//! `symphony drain`, `cordon` and `uncordon`: what processes are there for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use symphony_protocol::control as pb;
+use symphony_protocol::view::View;
+use symphony_transport::{ControlClient, ControlError};
+use symphony_types::{Duty, Member};
+
+use crate::cli::{DrainArgs, DutyArgs};
+use crate::exit::bad_input;
+
+/// How long the cluster may take to agree.
+const AGREE_WITHIN: Duration = Duration::from_secs(10);
+
+/// Sets a duty, and says so.
+pub(crate) async fn set(args: &DutyArgs, duty: Duty) -> anyhow::Result<()> {
+    let (_, member) = agree(args, duty).await?;
+    println!("{member} is {duty}");
+    Ok(())
+}
+
+/// Sets the duty to draining and waits until nothing is left.
+pub(crate) async fn drain(args: &DrainArgs) -> anyhow::Result<()> {
+    let (control, member) = agree(&args.duty, Duty::Draining).await?;
+    let wait = Duration::from_secs(args.wait_s);
+    let mut views = control.watch(&format!("drain {member}"));
+    let mut left = String::new();
+    let drained = async {
+        loop {
+            let view = Arc::clone(&views.borrow_and_update());
+            match rest(&view, member) {
+                None if view.applied_index > 0 => return Ok(()),
+                None => {}
+                Some(rest) => left = rest,
+            }
+            views.changed().await?;
+        }
+    };
+    match tokio::time::timeout(wait, drained).await {
+        Ok(done) => done.map_err(|error: tokio::sync::watch::error::RecvError| error.into()).map(|()| {
+            println!("{member} is drained: it may be stopped");
+        }),
+        Err(_) => Err(anyhow::anyhow!(
+            "{member} is not drained after {} s: {left}. It stays cordoned; `symphony uncordon` takes that back",
+            wait.as_secs()
+        )),
+    }
+}
+
+/// What a process still has; none if it may be stopped without anybody noticing.
+fn rest(view: &View, member: Member) -> Option<String> {
+    match member {
+        Member::Scheduler(id) => {
+            let led = view.subclusters.values().filter(|s| s.leader.is_some_and(|(leader, _)| leader == id));
+            let names: Vec<_> = led.map(|s| s.name.as_str()).take(5).collect();
+            (!names.is_empty())
+                .then(|| format!("it leads {} and perhaps more; can another replica lead?", names.join(", ")))
+        }
+        Member::Backend(id) => {
+            let backend = view.backends.get(&id).filter(|b| b.up)?;
+            (!backend.drained).then(|| "plans are out".to_owned())
+        }
+        Member::Frontend(id) => {
+            let frontend = view.frontends.get(&id)?;
+            (!frontend.drained).then(|| "requests are open".to_owned())
+        }
+    }
+}
+
+async fn agree(args: &DutyArgs, duty: Duty) -> anyhow::Result<(ControlClient, Member)> {
+    let control = args.cluster.control()?;
+    let view = control.get(true, AGREE_WITHIN).await?;
+    let member = find(&view, &args.member).map_err(bad_input)?;
+    let call = |mut client: pb::control_client::ControlClient<_>| {
+        let request = pb::SetDutyRequest { member: Some(member.into()), duty: pb::Duty::from(duty).into() };
+        async move { client.set_duty(request).await }
+    };
+    control.call(AGREE_WITHIN, call).await.map_err(|error| match error {
+        ControlError::Refused(status) => bad_input(status.message()),
+        other => other.into(),
+    })?;
+    Ok((control, member))
+}
+
+/// The process of that name or id.
+fn find(view: &View, named: &str) -> Result<Member, String> {
+    let schedulers =
+        view.nodes.keys().map(|&id| (Member::Scheduler(id), format!("scheduler-{}", id.get()), id.to_string()));
+    let backends = view.backends.iter().map(|(&id, b)| (Member::Backend(id), b.name.clone(), id.to_string()));
+    let frontends = view.frontends.iter().map(|(&id, f)| (Member::Frontend(id), f.name.clone(), id.to_string()));
+    let all: Vec<_> = schedulers.chain(backends).chain(frontends).collect();
+    let found: Vec<_> = all.iter().filter(|(_, name, id)| name == named || id == named).collect();
+    match found.as_slice() {
+        [(member, ..)] => Ok(*member),
+        [] => {
+            let known: Vec<_> = all.iter().map(|(_, name, _)| name.as_str()).collect();
+            Err(format!("no process is named `{named}`; there are {}", known.join(", ")))
+        }
+        several => {
+            let ids: Vec<_> = several.iter().map(|(_, _, id)| id.as_str()).collect();
+            Err(format!("`{named}` names several processes; say which by id: {}", ids.join(", ")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use symphony_protocol::view::{BackendView, FrontendView, NodeView};
+    use symphony_types::{BackendId, FrontendId, NodeId};
+
+    use super::*;
+
+    #[test]
+    fn processes_are_found_by_name_or_id_and_doubtful_names_are_refused() {
+        let backend = BackendView { name: "gpu-box".into(), ..BackendView::default() };
+        let same = FrontendView { name: "gpu-box".into(), ..FrontendView::default() };
+        let view = View {
+            nodes: [(NodeId::new(2), NodeView::default())].into(),
+            backends: [(BackendId::new(7), backend)].into(),
+            frontends: [(FrontendId::new(1), same)].into(),
+            ..View::default()
+        };
+        assert_eq!(find(&view, "n2"), Ok(Member::Scheduler(NodeId::new(2))));
+        assert_eq!(find(&view, "scheduler-2"), Ok(Member::Scheduler(NodeId::new(2))));
+        assert_eq!(find(&view, "b7"), Ok(Member::Backend(BackendId::new(7))));
+        assert!(find(&view, "gpu-box").unwrap_err().contains("b7, f1"));
+        assert!(find(&view, "gpu").unwrap_err().contains("there are scheduler-2, gpu-box"));
+    }
+}

@@ -1,0 +1,70 @@
+//! `symphony members`: who belongs to the control group.
+
+use std::time::Duration;
+
+use symphony_net::Role;
+use symphony_protocol::control as pb;
+use symphony_protocol::control::control_client::ControlClient;
+use tokio::time::Instant;
+use tonic::Code;
+use tonic::transport::Endpoint;
+
+use crate::cli::{ClusterArgs, MemberAddArgs, MemberRemoveArgs, MemberReplaceArgs, MembersCommand};
+use crate::exit::bad_input;
+
+/// How long a change may take: a new replica catches up, one that goes hands over.
+const CHANGE_WITHIN: Duration = Duration::from_secs(120);
+/// How long dialling one replica may take.
+const CONNECT_WITHIN: Duration = Duration::from_secs(2);
+/// Pause before the replicas are asked again, as while leadership moves.
+const AGAIN_AFTER: Duration = Duration::from_millis(200);
+
+pub(crate) async fn run(command: &MembersCommand) -> anyhow::Result<()> {
+    let (request, cluster) = match command {
+        MembersCommand::Add(MemberAddArgs { id, control, cluster }) => {
+            eprintln!("n{id} at {control} follows first and votes once it has caught up");
+            (pb::ChangeReplicasRequest { add: *id, add_control_addr: control.clone(), remove: 0 }, cluster)
+        }
+        MembersCommand::Remove(MemberRemoveArgs { id, cluster }) => {
+            eprintln!("n{id} hands over what it leads, and leaves");
+            (pb::ChangeReplicasRequest { add: 0, add_control_addr: String::new(), remove: *id }, cluster)
+        }
+        MembersCommand::Replace(MemberReplaceArgs { id, with, control, cluster }) => {
+            eprintln!("n{with} at {control} catches up and takes the place of n{id}");
+            (pb::ChangeReplicasRequest { add: *with, add_control_addr: control.clone(), remove: *id }, cluster)
+        }
+    };
+    let voters = change(cluster, &request).await?;
+    let voters: Vec<_> = voters.iter().map(|id| format!("n{id}")).collect();
+    println!("the control group is {}", voters.join(", "));
+    Ok(())
+}
+
+/// Asks replica after replica until one carries the change out or refuses it. Repeating it is harmless.
+async fn change(cluster: &ClusterArgs, request: &pb::ChangeReplicasRequest) -> anyhow::Result<Vec<u64>> {
+    let give_up = Instant::now() + CHANGE_WITHIN;
+    let net = cluster.net()?;
+    let mut last = String::new();
+    while Instant::now() < give_up {
+        for addr in &cluster.cluster {
+            let endpoint = Endpoint::from_shared(format!("http://{addr}"))
+                .map_err(|error| bad_input(format!("--cluster {addr}: {error}")))?
+                .connect_timeout(CONNECT_WITHIN);
+            let mut client = ControlClient::new(net.channel(&endpoint, Role::Scheduler.into()));
+            let answered = client.change_replicas(request.clone());
+            match tokio::time::timeout_at(give_up, answered).await {
+                Ok(Ok(reply)) => return Ok(reply.into_inner().voters),
+                Ok(Err(status)) if may_pass(status.code()) => last = format!("{addr}: {}", status.message()),
+                Ok(Err(status)) => return Err(bad_input(status.message())),
+                Err(_) => break,
+            }
+        }
+        tokio::time::sleep(AGAIN_AFTER).await;
+    }
+    anyhow::bail!("the change was not made within {} s; last answer: {last}", CHANGE_WITHIN.as_secs())
+}
+
+/// Whether the leader, or the next one, may answer better.
+fn may_pass(code: Code) -> bool {
+    matches!(code, Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Unknown | Code::Aborted)
+}
