@@ -89,7 +89,7 @@ impl Entry {
                 control_addr: format!("n{node}:1"),
                 dispatch_addr: format!("n{node}:2"),
                 beat_addr: format!("n{node}:3"),
-                disk: 0,
+                disk: 1,
                 avoid: None,
             }),
             Self::NodeDown(node, life) => Command::NodeDown { node: node_id(node), boot: boot(life), avoid: None },
