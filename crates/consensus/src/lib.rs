@@ -4,6 +4,7 @@
 //! responses, log indexes and who leads.
 
 mod config;
+mod disk;
 mod error;
 mod fault;
 mod group;
@@ -14,6 +15,7 @@ mod machine;
 mod raft_types;
 mod record;
 mod snapshot;
+mod stall;
 mod state_machine;
 mod timing;
 mod wire;

@@ -56,5 +56,5 @@ pub const MEMBERS_MAX: usize = 64;
 /// Room reserved on disk that is given back when the disk is full, so that a node can still open its log. Bytes.
 pub(crate) const BALLAST_BYTES: usize = 8 * MIB;
 
-/// sled's page cache, bytes: the log is read from memory except by far-behind followers.
-pub(crate) const SLED_CACHE_BYTES: u64 = 16 * MIB as u64;
+/// An engine's page cache, bytes: the log is read from memory except by far-behind followers.
+pub(crate) const ENGINE_CACHE_BYTES: usize = 16 * MIB;

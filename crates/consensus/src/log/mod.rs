@@ -4,8 +4,12 @@
 mod contract;
 pub(crate) mod engine;
 pub(crate) mod frame;
+mod lock_wait;
 pub(crate) mod memory;
+pub(crate) mod pulse;
 pub(crate) mod recovery;
+pub(crate) mod redb;
 pub(crate) mod sled;
 pub(crate) mod store;
+pub(crate) mod witness;
 mod writer;

@@ -4,23 +4,18 @@ use std::fs::{self, File};
 use std::io;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
 use super::engine::{Batch, LogEngine, Slot};
-use crate::limits::{SLED_CACHE_BYTES, VALUE_BYTES_MAX};
+use super::lock_wait::retry_while_locked;
+use crate::limits::{ENGINE_CACHE_BYTES, VALUE_BYTES_MAX};
 
 /// sled's file; fsync is per inode, so syncing it through our own descriptor covers sled's writes.
 const DATA_FILE: &str = "db";
 const SNAPSHOT_PREFIX: &str = "snap.";
 const TORN_SUFFIX: &str = ".generating";
 const ASIDE_PREFIX: &str = "aside-";
-
-/// A predecessor in this process may still be closing its files.
-const LOCK_WAIT: Duration = Duration::from_secs(5);
-const LOCK_RETRY: Duration = Duration::from_millis(20);
 
 const ENTRY_PREFIX: u8 = b'e';
 const ENTRY_KEY_BYTES: usize = 1 + 8 + 2;
@@ -68,20 +63,16 @@ impl SledEngine {
 }
 
 fn open_unlocked(dir: &Path) -> sled::Result<sled::Db> {
-    let deadline = Instant::now() + LOCK_WAIT;
-    loop {
-        let opened = sled::Config::new()
+    let open = || {
+        sled::Config::new()
             .path(dir)
             .mode(sled::Mode::LowSpace)
-            .cache_capacity(SLED_CACHE_BYTES)
+            .cache_capacity(ENGINE_CACHE_BYTES as u64)
             // Rewriting half-empty segments happens only on sled's own flusher thread, so it stays on.
             .flush_every_ms(Some(500))
-            .open();
-        match opened {
-            Err(sled::Error::Io(error)) if is_locked(&error) && Instant::now() < deadline => thread::sleep(LOCK_RETRY),
-            other => return other,
-        }
-    }
+            .open()
+    };
+    retry_while_locked(open, |error| matches!(error, sled::Error::Io(error) if is_locked(error)))
 }
 
 /// sled wraps the lock's error in text.
@@ -154,6 +145,7 @@ fn slot_key(slot: Slot) -> &'static [u8] {
         Slot::Committed => b"s/committed",
         Slot::Purged => b"s/purged",
         Slot::Next => b"s/next",
+        Slot::Step => b"s/step",
     }
 }
 

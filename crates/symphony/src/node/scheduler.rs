@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use symphony_config::{ClusterConfig, Idle, NodeConfig, Role, SchedulerConfig, Timing};
+use symphony_config::{ClusterConfig, Idle, LogEngine, NodeConfig, Role, SchedulerConfig, Timing};
 use symphony_control_plane::{
     ControlPlane, ControlPlaneConfig, Engine, Listeners, OnDiskError, Remembers, ReplicaAddrs,
 };
@@ -112,7 +112,10 @@ fn plane_config(
         dispatch_addr,
         data_dir: scheduler.data_dir.clone(),
         timing,
-        engine: Engine::Sled,
+        engine: match scheduler.log_engine {
+            LogEngine::Sled => Engine::Sled,
+            LogEngine::Redb => Engine::Redb,
+        },
         on_disk_error: OnDiskError::Abort,
         net: net.clone(),
     }
