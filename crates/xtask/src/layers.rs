@@ -20,7 +20,7 @@ pub(crate) enum Layer {
 }
 
 /// Every package of the workspace, without its prefix.
-const PACKAGES: [(&str, Layer); 30] = [
+const PACKAGES: [(&str, Layer); 32] = [
     ("types", Layer::Types),
     ("scheduler", Layer::Core),
     ("explain", Layer::Core),
@@ -47,6 +47,8 @@ const PACKAGES: [(&str, Layer); 30] = [
     ("symphony", Layer::Program),
     ("paper", Layer::Program),
     ("testkit", Layer::Program),
+    ("interposer", Layer::Program),
+    ("crash", Layer::Program),
     ("xtask", Layer::Program),
     ("tests", Layer::Program),
     ("benches", Layer::Program),
