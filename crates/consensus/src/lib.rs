@@ -17,6 +17,8 @@ mod record;
 mod snapshot;
 mod stall;
 mod state_machine;
+#[cfg(feature = "crash-suite")]
+pub mod storage;
 mod timing;
 mod wire;
 

@@ -473,8 +473,17 @@ static int truncate_to(int fd, int64_t length) {
     int locked = is_watched(path);
     if (locked)
         pthread_mutex_lock(&order);
-    int result = (int)syscall(SYS_ftruncate, fd, length);
+    struct stat st = {0};
+    fstat(fd, &st);
+    int full = 0;
+    size_t growth = length > st.st_size ? (size_t)(length - st.st_size) : 0;
+    size_t room = take_room(path, growth, &full);
+    int result = full ? refuse(ENOSPC) : (int)syscall(SYS_ftruncate, fd, length);
     int error = errno;
+    if (full)
+        give_room(path, (int64_t)room);
+    else if (!result && length < st.st_size)
+        give_room(path, st.st_size - length);
     if (locked) {
         if (!result)
             put(TRUNCATED, inode_of(fd), (uint64_t)length, NULL, 0, NULL, 0);

@@ -4,13 +4,16 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use crate::limits::BALLAST_BYTES;
 use crate::log::recovery::RecoveryError;
 
 const FILE: &str = "ballast";
 
 /// Opening a log store needs some room on the disk; on a full one the ballast is given up for it.
-pub(super) fn with_ballast<T>(dir: &Path, open: impl Fn() -> Result<T, RecoveryError>) -> Result<T, RecoveryError> {
+pub(super) fn with_ballast<T>(
+    dir: &Path,
+    bytes: usize,
+    open: impl Fn() -> Result<T, RecoveryError>,
+) -> Result<T, RecoveryError> {
     let ballast = dir.join(FILE);
     let opened = match open() {
         Err(RecoveryError::Io(error)) if error.kind() == io::ErrorKind::StorageFull && ballast.exists() => {
@@ -20,8 +23,8 @@ pub(super) fn with_ballast<T>(dir: &Path, open: impl Fn() -> Result<T, RecoveryE
         }
         other => other?,
     };
-    let whole = fs::metadata(&ballast).is_ok_and(|found| found.len() == BALLAST_BYTES as u64);
-    if !whole && let Err(error) = fs::write(&ballast, vec![0u8; BALLAST_BYTES]) {
+    let whole = fs::metadata(&ballast).is_ok_and(|found| found.len() == bytes as u64);
+    if !whole && let Err(error) = fs::write(&ballast, vec![0u8; bytes]) {
         tracing::warn!(file = %ballast.display(), %error, "no room for the ballast");
         // Half a ballast would only take the room that is short.
         let _ = fs::remove_file(&ballast);
@@ -35,19 +38,21 @@ mod tests {
 
     use super::*;
 
+    const BYTES: usize = 5_000;
+
     #[test]
     fn a_full_disk_costs_the_ballast_and_not_the_node() {
         let dir = tempfile::tempdir().expect("temporary directory");
         let ballast = dir.path().join(FILE);
-        with_ballast(dir.path(), || Ok(())).expect("opens");
-        assert_eq!(fs::metadata(&ballast).expect("ballast").len(), BALLAST_BYTES as u64);
+        with_ballast(dir.path(), BYTES, || Ok(())).expect("opens");
+        assert_eq!(fs::metadata(&ballast).expect("ballast").len(), BYTES as u64);
 
         let full = Cell::new(true);
         let open = || match full.replace(false) {
             true => Err(io::Error::from(io::ErrorKind::StorageFull).into()),
             false => Ok(()),
         };
-        with_ballast(dir.path(), open).expect("opens once there is room");
+        with_ballast(dir.path(), BYTES, open).expect("opens once there is room");
         assert!(!ballast.exists());
     }
 }

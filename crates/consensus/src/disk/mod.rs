@@ -11,11 +11,12 @@ mod engine_stamp;
 
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::config::{Engine, GroupConfig};
 use crate::error::StartError;
+use crate::limits::BALLAST_BYTES;
 use crate::log::engine::{LogEngine, Slot};
 use crate::log::frame::Stamp;
 use crate::log::memory::MemoryEngine;
@@ -31,16 +32,28 @@ use crate::state_machine::StateMachine;
 const LOG_DIR: &str = "log";
 const SNAPSHOT_DIR: &str = "snapshots";
 
-/// Opens everything that is on disk and takes `state` to the newest snapshot.
-pub(crate) fn open(config: &GroupConfig, state: Box<dyn StateMachine>) -> Result<(LogStore, Machine), StartError> {
-    open_with(config, state, open_engine)
+/// What a directory is opened with.
+pub(crate) struct Parts<'a> {
+    pub(crate) ballast_bytes: usize,
+    pub(crate) engine: &'a dyn Fn(&Path) -> io::Result<Arc<dyn LogEngine>>,
+    pub(crate) shelf: &'a dyn Fn(PathBuf) -> io::Result<Shelf>,
 }
 
-/// The same, with an engine of the caller's choice for the directory of the log.
+/// Opens everything that is on disk and takes `state` to the newest snapshot.
+pub(crate) fn open(config: &GroupConfig, state: Box<dyn StateMachine>) -> Result<(LogStore, Machine), StartError> {
+    let parts = Parts {
+        ballast_bytes: BALLAST_BYTES,
+        engine: &|dir| open_engine(config.engine, dir),
+        shelf: &|dir| Shelf::open(dir, config.cluster.clone()),
+    };
+    open_with(config, state, &parts)
+}
+
+/// The same, with parts of the caller's choice.
 pub(crate) fn open_with(
     config: &GroupConfig,
     state: Box<dyn StateMachine>,
-    open_engine: impl Fn(Engine, &Path) -> io::Result<Arc<dyn LogEngine>>,
+    parts: &Parts<'_>,
 ) -> Result<(LogStore, Machine), StartError> {
     let dir = &config.data_dir;
     let place = dir.display().to_string();
@@ -49,21 +62,21 @@ pub(crate) fn open_with(
     engine_stamp::check(dir, &dir.join(LOG_DIR), config.engine)?;
     let stamp = Stamp { cluster: config.cluster.clone(), node: config.node.get() };
     let open_log = || {
-        let engine = open_engine(config.engine, &dir.join(LOG_DIR))?;
+        let engine = (parts.engine)(&dir.join(LOG_DIR))?;
         let witness = match config.engine {
             Engine::Memory => None,
             Engine::Sled | Engine::Redb => Some(Witness::open(dir, engine.slot(Slot::Step)?.is_some())?),
         };
         LogStore::open(engine, witness, &stamp, config.on_disk_error)
     };
-    let log = ballast::with_ballast(dir, open_log).map_err(|error| match error {
+    let log = ballast::with_ballast(dir, parts.ballast_bytes, open_log).map_err(|error| match error {
         RecoveryError::Io(source) => storage(source),
         RecoveryError::Foreign { found_cluster, found_node, .. } => {
             StartError::ForeignDisk { place: place.clone(), found_node, found_cluster }
         }
         RecoveryError::Damaged { place: what, reason } => StartError::Damaged { place: place.clone(), what, reason },
     })?;
-    let shelf = Shelf::open(dir.join(SNAPSHOT_DIR), config.cluster.clone()).map_err(storage)?;
+    let shelf = (parts.shelf)(dir.join(SNAPSHOT_DIR)).map_err(storage)?;
     let machine = Machine::open(state, Arc::new(shelf), config.on_disk_error).map_err(storage)?;
     // The log must reach back to the state, or entries between them are lost.
     let purged = log.known().purged.map(|at| at.index);
@@ -78,7 +91,8 @@ pub(crate) fn open_with(
     Ok((log, machine))
 }
 
-fn open_engine(engine: Engine, dir: &Path) -> io::Result<Arc<dyn LogEngine>> {
+/// The engine of that name over a directory.
+pub(crate) fn open_engine(engine: Engine, dir: &Path) -> io::Result<Arc<dyn LogEngine>> {
     Ok(match engine {
         Engine::Sled => Arc::new(SledEngine::open(dir)?),
         Engine::Redb => Arc::new(RedbEngine::open(dir)?),

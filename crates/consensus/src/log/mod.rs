@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod contract;
 pub(crate) mod engine;
+#[cfg(feature = "crash-suite")]
+pub(crate) mod faulty;
 pub(crate) mod frame;
 mod lock_wait;
 pub(crate) mod memory;
@@ -12,4 +14,4 @@ pub(crate) mod redb;
 pub(crate) mod sled;
 pub(crate) mod store;
 pub(crate) mod witness;
-mod writer;
+pub(crate) mod writer;
