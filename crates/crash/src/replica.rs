@@ -9,9 +9,9 @@ use anyhow::Result;
 use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use symphony_consensus::{ControlGroup, Engine, GroupConfig, StateMachine};
+use symphony_net::{Incoming, Net, Role};
 use symphony_types::NodeId;
 use tokio::net::TcpListener;
-use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::Server;
 
 /// What a replica is told.
@@ -85,7 +85,8 @@ impl Replica {
         let listener = TcpListener::bind(self.addresses[&self.id]).await?;
         let group = ControlGroup::start(config, Nothing).await?;
         let service = Server::builder().add_service(group.service());
-        let server = tokio::spawn(service.serve_with_incoming(TcpListenerStream::new(listener)));
+        let incoming = Incoming::new(listener, Net::plaintext(), "crash", &Role::ALL).into_stream();
+        let server = tokio::spawn(service.serve_with_incoming(incoming));
         tokio::spawn(propose(group.clone()));
         let mut leadership = group.leadership();
         loop {

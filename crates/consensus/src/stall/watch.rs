@@ -44,10 +44,12 @@ impl StallWatch {
                         tracing::error!(?waited, "disk does not answer; handing over if this node leads");
                         runtime.spawn(hand_over(raft.clone(), patience));
                     }
-                    Some(Order::FallSilent) => {
+                    // Where nobody else votes there is nobody to make room for.
+                    Some(Order::FallSilent) if has_other_voters(&raft) => {
                         tracing::error!("disk still does not answer; keeping quiet so that others can elect");
                         silent.send_replace(true);
                     }
+                    Some(Order::FallSilent) => {}
                     Some(Order::Resume { stalled }) => {
                         tracing::warn!(?stalled, "disk answers again");
                         silent.send_replace(false);
@@ -59,6 +61,12 @@ impl StallWatch {
         std::thread::Builder::new().name("raft-stall-watch".into()).spawn(look)?;
         Ok(Self { _ends_when_dropped: keeps_running })
     }
+}
+
+fn has_other_voters(raft: &Raft<TypeConfig, Machine>) -> bool {
+    let metrics = raft.metrics();
+    let metrics = metrics.borrow_watched();
+    metrics.membership_config.voter_ids().any(|voter| voter != metrics.id)
 }
 
 /// Asks the follower that has most of the log to campaign at once. Does nothing on a follower or in a group of one.
