@@ -26,6 +26,6 @@ pub use frontend::FrontendConfig;
 pub use layers::{CONFIG_BYTES_MAX, DEFAULTS, ENV_PREFIX, Origin};
 pub use log::{LogConfig, LogFormat};
 pub use node::{NodeConfig, Role};
-pub use scheduler::{DelaysConfig, Idle, SchedulerConfig};
+pub use scheduler::{DelaysConfig, Idle, LogEngine, SchedulerConfig};
 pub use security::SecurityConfig;
 pub use validate::limits;

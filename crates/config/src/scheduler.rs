@@ -17,6 +17,8 @@ pub struct SchedulerConfig {
     pub data_dir: PathBuf,
     /// Whether it comes to a cluster that exists already (`symphony members add`), and so founds none.
     pub join: bool,
+    /// What keeps the log there; a directory stays with the engine that first had it.
+    pub log_engine: LogEngine,
     /// Where it serves metrics, health and the console.
     pub metrics: Address,
     /// Model threads; 0 multiplexes every decision on one thread.
@@ -32,6 +34,16 @@ pub struct SchedulerConfig {
     pub tape_mb_max: u64,
     /// What comes off every deadline.
     pub delays: DelaysConfig,
+}
+
+/// What keeps a replica's log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogEngine {
+    /// sled 0.34 with measures that make it durable (docs/adr/0002).
+    Sled,
+    /// redb 4 (docs/adr/0012).
+    Redb,
 }
 
 /// What a decision thread does while nothing is due.

@@ -105,6 +105,7 @@ fn unknown_keys_and_wrong_types_are_refused_wherever_they_come_from() {
         ("scheduler.model_threads=many", "`many` is not a whole number"),
         ("scheduler.model_threads=1\nx = 2", "is not a whole number"),
         ("scheduler.model_threads=-1", "scheduler.model_threads: invalid value: integer `-1`, expected u32"),
+        ("scheduler.log_engine=rocks", "scheduler.log_engine: unknown variant `rocks`, expected `sled` or `redb`"),
         ("scheduler.idle=sleep", "scheduler.idle: unknown variant `sleep`, expected `park` or `spin`"),
         ("frontend.grpc=8001", "frontend.grpc: `8001` is not an address: there is no colon"),
         ("backend.gpus=[{ kind = \"cpu\" }]", "missing field `count`"),

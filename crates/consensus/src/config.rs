@@ -16,8 +16,22 @@ pub enum Engine {
     /// sled 0.34 with the measures of docs/adr/0002.
     #[default]
     Sled,
+    /// redb 4, committing in one phase (docs/adr/0012).
+    Redb,
     /// In memory: everything is forgotten at the end. For tests and simulations only; snapshots still go to files.
     Memory,
+}
+
+impl Engine {
+    /// Its name, as in configurations and on disks.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sled => "sled",
+            Self::Redb => "redb",
+            Self::Memory => "memory",
+        }
+    }
 }
 
 /// How often the log is folded into a snapshot.

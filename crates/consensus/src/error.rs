@@ -31,6 +31,18 @@ pub enum StartError {
         /// Of which cluster.
         found_cluster: String,
     },
+    /// The directory holds another engine's log.
+    #[error(
+        "the log in {place} is {found}'s, this node is told to use {configured}: tell it {found}, or remove it from the group and add it under a new id with an empty directory"
+    )]
+    OtherEngine {
+        /// The directory.
+        place: String,
+        /// Whose log it is.
+        found: &'static str,
+        /// Who was to open it.
+        configured: &'static str,
+    },
     /// What may have been acknowledged cannot be read back. The node must not come back under its id with less.
     #[error("{place} is damaged at {what}: {reason}; remove this node from the group and add it under a new id")]
     Damaged {

@@ -2,11 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::fs;
-use std::io;
-use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::errors::{
@@ -18,26 +15,18 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::config::{Engine, GroupConfig, validate_address};
+use crate::disk;
 use crate::error::{MembershipError, ProposeError, ReadError, StartError};
 use crate::leadership::{self, Leadership};
-use crate::limits::{APPEND_ENTRIES_MAX, BALLAST_BYTES, COMMAND_BYTES_MAX, MESSAGE_BYTES_MAX};
-use crate::log::engine::LogEngine;
-use crate::log::frame::Stamp;
-use crate::log::memory::MemoryEngine;
-use crate::log::recovery::RecoveryError;
-use crate::log::sled::SledEngine;
+use crate::limits::{APPEND_ENTRIES_MAX, COMMAND_BYTES_MAX, MESSAGE_BYTES_MAX};
 use crate::log::store::LogStore;
 use crate::machine::Machine;
 use crate::raft_types::{Command, TypeConfig};
-use crate::snapshot::shelf::Shelf;
+use crate::stall::StallWatch;
 use crate::state_machine::StateMachine;
 use crate::timing::Timing;
 use crate::wire::{Addressing, Gate, Lanes, RaftService};
 use crate::{RaftServer, wire};
-
-const LOG_DIR: &str = "log";
-const SNAPSHOT_DIR: &str = "snapshots";
-const BALLAST_FILE: &str = "ballast";
 
 /// A command that a quorum holds and this node has applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,6 +56,8 @@ pub struct ControlGroup {
     leadership: watch::Receiver<Leadership>,
     timing: Timing,
     open: Arc<AtomicBool>,
+    /// Gone after the shutdown.
+    stall_watch: Arc<Mutex<Option<StallWatch>>>,
 }
 
 impl fmt::Debug for ControlGroup {
@@ -88,10 +79,12 @@ impl ControlGroup {
         let raft_config = raft_config(&config).map_err(StartError::Raft)?;
         let me = Addressing { cluster: config.cluster.clone(), node: config.node.get() };
         let opening = config.clone();
-        let opened = tokio::task::spawn_blocking(move || open(&opening, Box::new(state))).await;
+        let opened = tokio::task::spawn_blocking(move || disk::open(&opening, Box::new(state))).await;
         let (log, machine) = opened.map_err(|error| StartError::Raft(error.to_string()))??;
 
-        let gate = Arc::new(Gate::new(config.timing.election_max, config.timing.quorum_loss_probe));
+        let (silent, stalled) = watch::channel(false);
+        let gate = Gate::new(config.timing.election_max, config.timing.quorum_loss_probe, stalled.clone());
+        let gate = Arc::new(gate);
         let lanes = Lanes::new(me.clone(), config.net.clone(), config.timing.clone(), gate.clone());
         let raft = match Raft::new(me.node, Arc::new(raft_config), lanes, log.clone(), machine).await {
             Ok(raft) => raft,
@@ -101,9 +94,20 @@ impl ControlGroup {
             }
         };
         let (told, leadership) = watch::channel(Leadership::default());
-        tokio::spawn(leadership::follow(raft.metrics(), gate, told));
-        let open = Arc::new(AtomicBool::new(true));
-        let group = Self { me, raft, log, leadership, timing: config.timing.clone(), open };
+        tokio::spawn(leadership::follow(raft.metrics(), stalled, gate, told));
+        // A log in memory has no disk to wait for.
+        let watch = (config.engine != Engine::Memory)
+            .then(|| StallWatch::start(log.pulse(), &config.timing, raft.clone(), silent))
+            .transpose();
+        let (open, stall_watch) = (Arc::new(AtomicBool::new(true)), Arc::default());
+        let group = Self { me, raft, log, leadership, timing: config.timing.clone(), open, stall_watch };
+        match watch {
+            Ok(watch) => *group.stall_watch.lock().unwrap_or_else(PoisonError::into_inner) = watch,
+            Err(error) => {
+                group.shutdown().await;
+                return Err(StartError::Raft(format!("no thread to watch the disk: {error}")));
+            }
+        }
         if let Err(error) = group.found(&config.voters).await {
             group.shutdown().await;
             return Err(error);
@@ -278,6 +282,8 @@ impl ControlGroup {
         if let Err(error) = self.raft.shutdown().await {
             tracing::warn!(%error, "raft core did not end cleanly");
         }
+        let watch = self.stall_watch.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(watch);
         self.log.close().await;
     }
 
@@ -344,91 +350,9 @@ fn raft_config(config: &GroupConfig) -> Result<Config, String> {
     .map_err(|error| error.to_string())
 }
 
-/// Opens everything that is on disk.
-fn open(config: &GroupConfig, state: Box<dyn StateMachine>) -> Result<(LogStore, Machine), StartError> {
-    let place = config.data_dir.display().to_string();
-    let storage = |source| StartError::Storage { place: place.clone(), source };
-    create_private_dir(&config.data_dir).map_err(storage)?;
-    let engine = with_ballast(&config.data_dir, || open_engine(config)).map_err(storage)?;
-    let stamp = Stamp { cluster: config.cluster.clone(), node: config.node.get() };
-    let log = LogStore::open(engine, &stamp, config.on_disk_error).map_err(|error| match error {
-        RecoveryError::Io(source) => StartError::Storage { place: place.clone(), source },
-        RecoveryError::Foreign { found_cluster, found_node, .. } => {
-            StartError::ForeignDisk { place: place.clone(), found_node, found_cluster }
-        }
-        RecoveryError::Damaged { place: what, reason } => StartError::Damaged { place: place.clone(), what, reason },
-    })?;
-    let shelf = Shelf::open(config.data_dir.join(SNAPSHOT_DIR), config.cluster.clone()).map_err(storage)?;
-    let machine = Machine::open(state, Arc::new(shelf), config.on_disk_error).map_err(storage)?;
-    // The log must reach back to the state, or entries between them are lost.
-    let purged = log.known().purged.map(|at| at.index);
-    let applied = machine.applied().map(|at| at.index);
-    if purged > applied {
-        return Err(StartError::Damaged {
-            place,
-            what: "the snapshots".to_owned(),
-            reason: format!("the newest sound one reaches entry {applied:?}, the log starts after {purged:?}"),
-        });
-    }
-    Ok((log, machine))
-}
-
-fn open_engine(config: &GroupConfig) -> io::Result<Arc<dyn LogEngine>> {
-    match config.engine {
-        Engine::Sled => Ok(Arc::new(SledEngine::open(&config.data_dir.join(LOG_DIR))?)),
-        Engine::Memory => Ok(Arc::new(MemoryEngine::default())),
-    }
-}
-
-/// The log names every model and node of the cluster: nobody else on the machine reads it.
-fn create_private_dir(dir: &Path) -> io::Result<()> {
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::DirBuilderExt;
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)
-    }
-    #[cfg(not(unix))]
-    fs::create_dir_all(dir)
-}
-
-/// Opening a log store needs some room on the disk; on a full one the ballast is given up for it.
-fn with_ballast<T>(dir: &Path, open: impl Fn() -> io::Result<T>) -> io::Result<T> {
-    let ballast = dir.join(BALLAST_FILE);
-    let opened = match open() {
-        Err(error) if error.kind() == io::ErrorKind::StorageFull && ballast.exists() => {
-            tracing::warn!(file = %ballast.display(), "disk is full: giving up the ballast to open the log");
-            fs::remove_file(&ballast)?;
-            return open();
-        }
-        other => other?,
-    };
-    let whole = fs::metadata(&ballast).is_ok_and(|found| found.len() == BALLAST_BYTES as u64);
-    if !whole && let Err(error) = fs::write(&ballast, vec![0u8; BALLAST_BYTES]) {
-        tracing::warn!(file = %ballast.display(), %error, "no room for the ballast");
-        // Half a ballast would only take the room that is short.
-        let _ = fs::remove_file(&ballast);
-    }
-    Ok(opened)
-}
-
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
-
     use super::*;
-
-    #[test]
-    fn a_full_disk_costs_the_ballast_and_not_the_node() {
-        let dir = tempfile::tempdir().expect("temporary directory");
-        let ballast = dir.path().join(BALLAST_FILE);
-        with_ballast(dir.path(), || Ok(())).expect("opens");
-        assert_eq!(fs::metadata(&ballast).expect("ballast").len(), BALLAST_BYTES as u64);
-
-        let full = Cell::new(true);
-        let open = || if full.replace(false) { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) };
-        with_ballast(dir.path(), open).expect("opens once there is room");
-        assert!(!ballast.exists());
-    }
 
     #[test]
     fn both_profiles_make_a_valid_raft_configuration() {

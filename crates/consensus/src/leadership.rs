@@ -35,23 +35,28 @@ impl Leadership {
     }
 }
 
-/// Follows the library's metrics until it stops, then closes the watch. Wakes watchers only when leader or term change;
+/// Follows the library's metrics and the disk until the library stops, then closes the watch. A leader whose disk hangs
+/// and that keeps quiet is no leader any more, whatever the library, which may be waiting for that disk, still says. Wakes watchers only when leader or term change;
 /// `quorum_acked` moves with every heartbeat and is read when wanted.
 pub(crate) async fn follow(
     mut metrics: WatchReceiverOf<TypeConfig, RaftMetrics<TypeConfig>>,
+    mut stalled: watch::Receiver<bool>,
     gate: Arc<Gate>,
     told: watch::Sender<Leadership>,
 ) {
+    let mut watched = true;
     let mut leader_since: Option<Instant> = None;
     loop {
         let (now, voters, running) = {
             let metrics = metrics.borrow_watched();
             let running = metrics.running_state.is_ok();
-            let is_leader = running && metrics.state.is_leader();
+            let is_stalled = *stalled.borrow_and_update();
+            let is_leader = running && metrics.state.is_leader() && !is_stalled;
             // The library's instant has no accessor but its age.
             let age = metrics.last_quorum_acked.filter(|_| is_leader).map(|acked| acked.elapsed());
             let quorum_acked = age.and_then(|age| tokio::time::Instant::now().into_std().checked_sub(age));
-            let leader = metrics.current_leader.filter(|_| running).map(NodeId::new);
+            let silent = is_stalled.then_some(metrics.id);
+            let leader = metrics.current_leader.filter(|leader| running && Some(*leader) != silent).map(NodeId::new);
             let voters = metrics.membership_config.voter_ids().count();
             let now = Leadership { leader, is_leader, term: metrics.current_term, quorum_acked, alone: voters == 1 };
             (now, voters, running)
@@ -66,8 +71,14 @@ pub(crate) async fn follow(
             *before = now;
             changed
         });
-        if !running || metrics.changed().await.is_err() {
+        if !running {
             return;
+        }
+        tokio::select! {
+            biased;
+            changed = metrics.changed() => if changed.is_err() { return },
+            // Closed where there is no disk to watch, and at the end.
+            changed = stalled.changed(), if watched => watched = changed.is_ok(),
         }
     }
 }

@@ -4,6 +4,7 @@
 //! responses, log indexes and who leads.
 
 mod config;
+mod disk;
 mod error;
 mod fault;
 mod group;
@@ -14,7 +15,10 @@ mod machine;
 mod raft_types;
 mod record;
 mod snapshot;
+mod stall;
 mod state_machine;
+#[cfg(feature = "crash-suite")]
+pub mod storage;
 mod timing;
 mod wire;
 

@@ -25,9 +25,10 @@ pub(crate) const SNAPSHOT_CHUNK_BYTES: usize = 256 * KIB;
 /// Entries in one replication request.
 pub(crate) const APPEND_ENTRIES_MAX: u64 = 512;
 
-/// Bytes of one stored value. sled moves values above a quarter of its segment (512 KiB / 4) into blob files that it
-/// never syncs; 60 KiB keeps far below that, so larger frames are split over several keys.
-pub(crate) const VALUE_BYTES_MAX: usize = 60 * KIB;
+/// Bytes of one stored value in sled, which writes a whole leaf of its tree at a time and moves one above a quarter of its
+/// segment (512 KiB / 4) into a blob file that it never syncs. A leaf is split beyond 16 values and may have just been
+/// given 4 of a neighbour: 20 x 4 KiB = 80 KiB, so larger frames are split over several keys.
+pub(crate) const VALUE_BYTES_MAX: usize = 4 * KIB;
 
 /// Recent entries kept in memory for replication, bytes. Entries that are not yet written are kept whatever their size.
 pub(crate) const TAIL_BYTES_MAX: usize = 8 * MIB;
@@ -56,5 +57,5 @@ pub const MEMBERS_MAX: usize = 64;
 /// Room reserved on disk that is given back when the disk is full, so that a node can still open its log. Bytes.
 pub(crate) const BALLAST_BYTES: usize = 8 * MIB;
 
-/// sled's page cache, bytes: the log is read from memory except by far-behind followers.
-pub(crate) const SLED_CACHE_BYTES: u64 = 16 * MIB as u64;
+/// An engine's page cache, bytes: the log is read from memory except by far-behind followers.
+pub(crate) const ENGINE_CACHE_BYTES: usize = 16 * MIB;

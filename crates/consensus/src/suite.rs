@@ -10,6 +10,7 @@ use crate::fault::OnDiskError;
 use crate::log::engine::LogEngine;
 use crate::log::frame::Stamp;
 use crate::log::memory::MemoryEngine;
+use crate::log::redb::RedbEngine;
 use crate::log::sled::SledEngine;
 use crate::log::store::LogStore;
 use crate::machine::Machine;
@@ -40,7 +41,7 @@ impl StoreBuilder<TypeConfig, LogStore, Machine, TempDir> for Builder {
     async fn build(&self) -> Result<(TempDir, LogStore, Machine), StorageError<TypeConfig>> {
         let dir = TempDir::new().expect("temporary directory");
         let stamp = Stamp { cluster: "suite".into(), node: 0 };
-        let store = LogStore::open((self.0)(&dir), &stamp, OnDiskError::Stop).expect("log store opens");
+        let store = LogStore::open((self.0)(&dir), None, &stamp, OnDiskError::Stop).expect("log store opens");
         let shelf = Shelf::open(dir.path().join("snapshots"), "suite".into()).expect("shelf opens");
         let machine = Machine::open(Box::new(Notes(Vec::new())), Arc::new(shelf), OnDiskError::Stop);
         Ok((dir, store, machine.expect("machine opens")))
@@ -60,4 +61,9 @@ fn memory_engine_passes_the_suite() {
 #[test]
 fn sled_engine_passes_the_suite() {
     run(|dir| Arc::new(SledEngine::open(&dir.path().join("log")).expect("sled opens")));
+}
+
+#[test]
+fn redb_engine_passes_the_suite() {
+    run(|dir| Arc::new(RedbEngine::open(&dir.path().join("log")).expect("redb opens")));
 }

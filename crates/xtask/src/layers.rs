@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use crate::metadata::{Metadata, Package};
+use crate::metadata::{Declared, Metadata, Package};
 
 /// A floor of the house; a package may depend on its own floor, roles excepted, and on those below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,7 +20,7 @@ pub(crate) enum Layer {
 }
 
 /// Every package of the workspace, without its prefix.
-const PACKAGES: [(&str, Layer); 32] = [
+const PACKAGES: [(&str, Layer); 34] = [
     ("types", Layer::Types),
     ("scheduler", Layer::Core),
     ("explain", Layer::Core),
@@ -48,6 +48,8 @@ const PACKAGES: [(&str, Layer); 32] = [
     ("symphony", Layer::Program),
     ("paper", Layer::Program),
     ("testkit", Layer::Program),
+    ("interposer", Layer::Program),
+    ("crash", Layer::Program),
     ("xtask", Layer::Program),
     ("tests", Layer::Program),
     ("model", Layer::Program),
@@ -75,6 +77,9 @@ const BEYOND_THE_CORE: [&str; 16] = [
     "prometheus-client",
 ];
 
+/// Features that plant bugs, and the only package that may ask for them.
+const PLANTED_BUGS: [(&str, &str, &str); 1] = [("symphony-consensus", "crash-suite", "symphony-crash")];
+
 /// The layer of a package, if it has one.
 pub(crate) fn layer(package: &Package) -> Option<Layer> {
     PACKAGES.iter().find(|(name, _)| *name == package.short_name()).map(|&(_, layer)| layer)
@@ -100,6 +105,13 @@ pub(crate) fn problems(metadata: &Metadata) -> Vec<String> {
                 ));
             } else if from == Layer::Role && to == Layer::Role {
                 problems.push(format!("{} depends on {}; roles never depend on each other", package.name, other.name));
+            }
+        }
+        for (of, feature, only) in PLANTED_BUGS {
+            let asks =
+                |dependency: &Declared| dependency.name == of && dependency.features.iter().any(|f| f == feature);
+            if package.name != only && package.dependencies.iter().any(asks) {
+                problems.push(format!("{} enables {of}/{feature}, which plants bugs; only {only} may", package.name));
             }
         }
         if from <= Layer::Core {
@@ -173,6 +185,18 @@ mod tests {
                 "symphony-gadget has no layer; give it one in crates/xtask/src/layers.rs",
             ]
         );
+    }
+
+    #[test]
+    fn planted_bugs_stay_where_they_are_wanted() {
+        let mut metadata = planted(&["symphony-crash", "symphony-chaos"], &[], &[]);
+        for package in &mut metadata.packages {
+            let features = vec!["crash-suite".to_owned()];
+            package.dependencies = vec![Declared { name: "symphony-consensus".into(), features }];
+        }
+        let expected =
+            "symphony-chaos enables symphony-consensus/crash-suite, which plants bugs; only symphony-crash may";
+        assert_eq!(problems(&metadata), [expected]);
     }
 
     #[test]

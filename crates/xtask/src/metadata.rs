@@ -23,6 +23,16 @@ pub(crate) struct Package {
     pub(crate) version: String,
     pub(crate) license: Option<String>,
     manifest_path: PathBuf,
+    /// As its manifest has them.
+    #[serde(default)]
+    pub(crate) dependencies: Vec<Declared>,
+}
+
+/// A dependency as it is asked for.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Declared {
+    pub(crate) name: String,
+    pub(crate) features: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -110,6 +120,7 @@ pub(crate) fn planted(members: &[&str], foreign: &[&str], edges: &[(&str, &[&str
         version: "1.0.0".to_owned(),
         license: Some("MIT".to_owned()),
         manifest_path: PathBuf::from(format!("crates/{name}/Cargo.toml")),
+        dependencies: Vec::new(),
     };
     let dependency = |name: &&str| Dependency { pkg: (*name).to_owned(), dep_kinds: vec![DepKind { kind: None }] };
     let node =

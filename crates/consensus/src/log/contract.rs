@@ -1,11 +1,13 @@
 //! What every storage engine must do, run against each of them.
 
-use std::sync::Arc;
+use std::io;
+use std::path::Path;
 
 use bytes::Bytes;
 
 use super::engine::{Batch, LogEngine, Slot};
 use super::memory::MemoryEngine;
+use super::redb::RedbEngine;
 use super::sled::SledEngine;
 
 fn value(index: u64) -> Bytes {
@@ -67,12 +69,21 @@ fn memory_honours_the_contract() {
     honours_the_contract(&MemoryEngine::default());
 }
 
+fn keeps_it_over_a_restart<E: LogEngine>(open: impl Fn(&Path) -> io::Result<E>) {
+    let dir = tempfile::tempdir().expect("temporary directory");
+    let engine = open(dir.path()).expect("opens");
+    honours_the_contract(&engine);
+    drop(engine);
+    let engine = open(dir.path()).expect("opens again");
+    assert_eq!(indexes(&engine, 0..=u64::MAX, usize::MAX), [7, 8]);
+}
+
 #[test]
 fn sled_honours_the_contract_and_keeps_it_over_a_restart() {
-    let dir = tempfile::tempdir().expect("temporary directory");
-    let engine = Arc::new(SledEngine::open(dir.path()).expect("opens"));
-    honours_the_contract(engine.as_ref());
-    drop(engine);
-    let engine = SledEngine::open(dir.path()).expect("opens again");
-    assert_eq!(indexes(&engine, 0..=u64::MAX, usize::MAX), [7, 8]);
+    keeps_it_over_a_restart(SledEngine::open);
+}
+
+#[test]
+fn redb_honours_the_contract_and_keeps_it_over_a_restart() {
+    keeps_it_over_a_restart(RedbEngine::open);
 }

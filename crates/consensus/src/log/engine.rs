@@ -1,6 +1,6 @@
 //! The port behind which a storage engine stands.
 //!
-//! It is deliberately small: numbered values, four named values, atomic batches, one barrier. What those values mean,
+//! It is deliberately small: numbered values, a few named values, atomic batches, one barrier. What those values mean,
 //! which of them may be lost and what a hole is, is decided above the port, once for all engines.
 
 use std::fmt;
@@ -22,6 +22,9 @@ pub(crate) enum Slot {
     Purged,
     /// Index after the last whole entry; written in the same batch as the entries.
     Next,
+    /// Number of the last batch, counted over the life of the disk; in every batch. The witness knows how far it had
+    /// got when something was last acknowledged.
+    Step,
 }
 
 /// What one atomic step changes: first the removals, then the values.

@@ -17,6 +17,9 @@ use crate::wire::pb;
 pub(crate) const FORMAT_VERSION: u8 = 1;
 
 const HEADER_BYTES: usize = 36;
+
+/// Length of the frame of a mark: it has no payload.
+pub(crate) const MARK_BYTES: usize = HEADER_BYTES;
 const CRC_AT: usize = 32;
 
 const KIND_BLANK: u8 = 1;
@@ -26,6 +29,7 @@ const KIND_BALLOT: u8 = 16;
 const KIND_POSITION: u8 = 17;
 const KIND_NEXT: u8 = 18;
 const KIND_STAMP: u8 = 19;
+const KIND_STEP: u8 = 20;
 
 /// Why bytes from the disk are not what was written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -177,6 +181,19 @@ pub(crate) fn decode_next(bytes: &Bytes) -> Result<u64, FrameError> {
     }
 }
 
+/// Frames the number of a batch.
+pub(crate) fn encode_step(step: u64) -> Vec<u8> {
+    encode(KIND_STEP, Position { term: 0, node: 0, index: step }, &[])
+}
+
+/// Reads that number back.
+pub(crate) fn decode_step(bytes: &Bytes) -> Result<u64, FrameError> {
+    match decode(bytes)? {
+        Frame { kind: KIND_STEP, at, .. } => Ok(at.index),
+        Frame { kind: got, .. } => Err(FrameError::Kind { got, expected: "step" }),
+    }
+}
+
 /// Frames the owner of a disk.
 pub(crate) fn encode_stamp(stamp: &Stamp) -> Vec<u8> {
     encode(KIND_STAMP, Position { term: 0, node: stamp.node, index: 0 }, stamp.cluster.as_bytes())
@@ -264,6 +281,8 @@ mod tests {
         assert_eq!(decode_position(&encode_position(at).into()), Ok(at));
         assert_eq!(decode_ballot(&encode_ballot(ballot).into()), Ok(ballot));
         assert_eq!(decode_next(&encode_next(12).into()), Ok(12));
+        assert_eq!(decode_step(&encode_step(13).into()), Ok(13));
+        assert_eq!(encode_step(13).len(), MARK_BYTES);
         assert_eq!(decode_stamp(&encode_stamp(&stamp).into()), Ok(stamp));
         assert!(matches!(decode_ballot(&encode_position(at).into()), Err(FrameError::Kind { .. })));
         assert!(matches!(decode_record(&encode_next(12).into()), Err(FrameError::Kind { .. })));

@@ -33,14 +33,25 @@ pub(crate) struct Recovered {
     pub(crate) purged: Option<Position>,
     /// The last entry, or the purged position when there is none.
     pub(crate) last: Option<Position>,
+    /// Number of the last batch.
+    pub(crate) step: u64,
 }
 
 /// Checks the stamp (or writes it on an empty store), finishes what a crash interrupted, verifies every entry.
 ///
-/// Entries and the index after the last of them are written in one atomic batch, so entries beyond that index belong to
+/// `witnessed` is the batch up to which everything was durable when something was last acknowledged: a store that ends
+/// before it has lost what may have been acknowledged. Entries and the index after the last of them are written in one atomic batch, so entries beyond that index belong to
 /// a batch that was never acknowledged and are cut. Anything wrong below it is damage to what may have been
 /// acknowledged: the node refuses to start and has to rejoin under a new id.
-pub(crate) fn recover(engine: &dyn LogEngine, stamp: &Stamp) -> Result<Recovered, RecoveryError> {
+pub(crate) fn recover(engine: &dyn LogEngine, stamp: &Stamp, witnessed: u64) -> Result<Recovered, RecoveryError> {
+    let step = match engine.slot(Slot::Step)? {
+        Some(bytes) => frame::decode_step(&bytes).map_err(damaged("the step"))?,
+        None => 0,
+    };
+    if step < witnessed {
+        let reason = format!("it ends with batch {step}, batch {witnessed} was durable");
+        return Err(RecoveryError::Damaged { place: "the log store".to_owned(), reason });
+    }
     check_stamp(engine, stamp)?;
     let vote = match engine.slot(Slot::Vote)? {
         Some(bytes) => Some(frame::decode_ballot(&bytes).map_err(damaged("the vote"))?),
@@ -62,12 +73,13 @@ pub(crate) fn recover(engine: &dyn LogEngine, stamp: &Stamp) -> Result<Recovered
             tracing::warn!(from = next, to = highest, "cutting entries of a batch that was never acknowledged");
             remove(engine, next, highest.saturating_add(1))?;
         }
-        engine.barrier()?;
     }
+    // What is taken as written from here on has to be, also what a killed predecessor had not synced yet.
+    engine.barrier()?;
     let last = verify(engine, first, next)?.or(purged);
     // A hint only: a commit that outran the local log cannot be replayed from it.
     let committed = committed.filter(|at| last.is_some_and(|last| at.index <= last.index));
-    Ok(Recovered { vote, committed, purged, last })
+    Ok(Recovered { vote, committed, purged, last, step })
 }
 
 fn check_stamp(engine: &dyn LogEngine, stamp: &Stamp) -> Result<(), RecoveryError> {
@@ -164,7 +176,7 @@ mod tests {
     /// A store that holds entries 0 to 4.
     fn five_entries() -> MemoryEngine {
         let engine = MemoryEngine::default();
-        recover(&engine, &stamp()).expect("an empty store is fine");
+        recover(&engine, &stamp(), 0).expect("an empty store is fine");
         let slots = vec![(Slot::Next, frame::encode_next(5).into())];
         engine.write(Batch { entries: (0..5).map(entry).collect(), slots, ..Batch::default() }).expect("write");
         engine
@@ -172,14 +184,14 @@ mod tests {
 
     #[test]
     fn an_intact_store_is_taken_as_it_is() {
-        assert_eq!(recover(&five_entries(), &stamp()).expect("recovers").last, Some(at(4)));
+        assert_eq!(recover(&five_entries(), &stamp(), 0).expect("recovers").last, Some(at(4)));
     }
 
     #[test]
     fn entries_beyond_the_end_mark_are_cut() {
         let engine = five_entries();
         engine.write(Batch { entries: vec![entry(5), entry(7)], ..Batch::default() }).expect("write");
-        assert_eq!(recover(&engine, &stamp()).expect("recovers").last, Some(at(4)));
+        assert_eq!(recover(&engine, &stamp(), 0).expect("recovers").last, Some(at(4)));
         assert_eq!(engine.bounds().expect("bounds"), Some((0, 4)));
     }
 
@@ -188,7 +200,7 @@ mod tests {
         let engine = five_entries();
         let slots = vec![(Slot::Purged, frame::encode_position(at(2)).into())];
         engine.write(Batch { remove: Some(0..=0), slots, ..Batch::default() }).expect("write");
-        let recovered = recover(&engine, &stamp()).expect("recovers");
+        let recovered = recover(&engine, &stamp(), 0).expect("recovers");
         assert_eq!((recovered.purged, recovered.last), (Some(at(2)), Some(at(4))));
         assert_eq!(engine.bounds().expect("bounds"), Some((3, 4)));
     }
@@ -197,14 +209,18 @@ mod tests {
     fn a_hole_is_damage() {
         let engine = five_entries();
         engine.write(Batch { remove: Some(2..=2), ..Batch::default() }).expect("write");
-        assert!(matches!(recover(&engine, &stamp()), Err(RecoveryError::Damaged { place, .. }) if place == "entry 2"));
+        assert!(
+            matches!(recover(&engine, &stamp(), 0), Err(RecoveryError::Damaged { place, .. }) if place == "entry 2")
+        );
     }
 
     #[test]
     fn a_lost_tail_is_damage() {
         let engine = five_entries();
         engine.write(Batch { remove: Some(4..=4), ..Batch::default() }).expect("write");
-        assert!(matches!(recover(&engine, &stamp()), Err(RecoveryError::Damaged { place, .. }) if place == "entry 4"));
+        assert!(
+            matches!(recover(&engine, &stamp(), 0), Err(RecoveryError::Damaged { place, .. }) if place == "entry 4")
+        );
     }
 
     #[test]
@@ -213,14 +229,28 @@ mod tests {
         let mut bytes = entry(3).1.to_vec();
         bytes[20] ^= 1;
         engine.write(Batch { entries: vec![(3, bytes.into())], ..Batch::default() }).expect("write");
-        assert!(matches!(recover(&engine, &stamp()), Err(RecoveryError::Damaged { place, .. }) if place == "entry 3"));
+        assert!(
+            matches!(recover(&engine, &stamp(), 0), Err(RecoveryError::Damaged { place, .. }) if place == "entry 3")
+        );
     }
 
     #[test]
     fn a_misplaced_entry_is_damage() {
         let engine = five_entries();
         engine.write(Batch { entries: vec![(3, entry(2).1)], ..Batch::default() }).expect("write");
-        assert!(matches!(recover(&engine, &stamp()), Err(RecoveryError::Damaged { place, .. }) if place == "entry 3"));
+        assert!(
+            matches!(recover(&engine, &stamp(), 0), Err(RecoveryError::Damaged { place, .. }) if place == "entry 3")
+        );
+    }
+
+    #[test]
+    fn a_store_that_ends_before_what_was_witnessed_is_damaged() {
+        let engine = five_entries();
+        let slots = vec![(Slot::Step, frame::encode_step(7).into())];
+        engine.write(Batch { slots, ..Batch::default() }).expect("write");
+        assert_eq!(recover(&engine, &stamp(), 7).expect("recovers").step, 7);
+        let lost = recover(&engine, &stamp(), 8);
+        assert!(matches!(lost, Err(RecoveryError::Damaged { reason, .. }) if reason.contains("batch 8 was durable")));
     }
 
     #[test]
@@ -228,7 +258,7 @@ mod tests {
         let engine = five_entries();
         for (cluster, node) in [("blue", 2), ("green", 1)] {
             let other = Stamp { cluster: cluster.into(), node };
-            assert!(matches!(recover(&engine, &other), Err(RecoveryError::Foreign { found_node: 1, .. })));
+            assert!(matches!(recover(&engine, &other, 0), Err(RecoveryError::Foreign { found_node: 1, .. })));
         }
     }
 }

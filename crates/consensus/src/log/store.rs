@@ -17,8 +17,10 @@ use tokio::sync::oneshot;
 
 use super::engine::LogEngine;
 use super::frame::{self, Stamp};
+use super::pulse::Pulse;
 use super::recovery::{self, Recovered, RecoveryError};
-use super::writer::{Job, Writer, closed};
+use super::witness::Witness;
+use super::writer::{Done, Job, Writer, closed};
 use crate::fault::OnDiskError;
 use crate::limits::{READ_BYTES_MAX, TAIL_BYTES_MAX};
 use crate::raft_types::{self, EntryOf, LogIdOf, TypeConfig, VoteOf};
@@ -104,10 +106,17 @@ pub(crate) struct LogStore {
 }
 
 impl LogStore {
-    /// Recovers what `engine` holds and starts its writer thread. Blocks on the disk.
-    pub(crate) fn open(engine: Arc<dyn LogEngine>, stamp: &Stamp, fault: OnDiskError) -> Result<Self, RecoveryError> {
-        let known = recovery::recover(engine.as_ref(), stamp)?;
-        let (writer, thread) = Writer::start(engine.clone(), fault)?;
+    /// Recovers what `engine` holds and starts its writer thread. An engine that forgets has no witness. Blocks on the
+    /// disk.
+    pub(crate) fn open(
+        engine: Arc<dyn LogEngine>,
+        witness: Option<Witness>,
+        stamp: &Stamp,
+        fault: OnDiskError,
+    ) -> Result<Self, RecoveryError> {
+        let witnessed = witness.as_ref().map_or(0, Witness::step);
+        let known = recovery::recover(engine.as_ref(), stamp, witnessed)?;
+        let (writer, thread) = Writer::start(engine.clone(), witness, known.step, fault)?;
         let view = View { known, tail: VecDeque::new(), tail_bytes: 0, sequence: 0, engine: Some(engine) };
         Ok(Self { view: Arc::new(Mutex::new(view)), writer, thread: Arc::new(Mutex::new(Some(thread))), fault })
     }
@@ -115,6 +124,27 @@ impl LogStore {
     /// What was found at the start, or is known since.
     pub(crate) fn known(&self) -> Recovered {
         self.view().known.clone()
+    }
+
+    /// Whether and since when a write has been waiting for the disk.
+    pub(crate) fn pulse(&self) -> Arc<Pulse> {
+        self.writer.pulse()
+    }
+
+    #[cfg(feature = "crash-suite")]
+    pub(crate) fn disk_bytes(&self) -> io::Result<u64> {
+        self.view().engine.clone().ok_or_else(closed)?.disk_bytes()
+    }
+
+    /// Queues entries that follow the last one; `done` is called once they are durable, or cannot be.
+    pub(crate) async fn push(&self, records: Vec<Record>, done: Done) -> io::Result<()> {
+        let sequence = {
+            let mut view = self.view();
+            let written = self.writer.written();
+            view.push(&records, written);
+            view.sequence
+        };
+        self.writer.submit(Job::Append { sequence, records, done }).await
     }
 
     /// Writes what is queued and lets go of the files.
@@ -286,14 +316,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         I::IntoIter: OptionalSend,
     {
         let records: Vec<Record> = entries.into_iter().map(Record::from).collect();
-        let sequence = {
-            let mut view = self.view();
-            let written = self.writer.written();
-            view.push(&records, written);
-            view.sequence
-        };
-        let done = Box::new(move |result| callback.io_completed(result));
-        self.writer.submit(Job::Append { sequence, records, done }).await
+        self.push(records, Box::new(move |result| callback.io_completed(result))).await
     }
 
     async fn truncate_after(&mut self, last_log_id: Option<LogIdOf>) -> Result<(), io::Error> {
@@ -341,7 +364,7 @@ mod tests {
     fn open(dir: &TempDir) -> LogStore {
         let engine = SledEngine::open(&dir.path().join("log")).expect("engine opens");
         let stamp = Stamp { cluster: "blue".into(), node: 1 };
-        LogStore::open(Arc::new(engine), &stamp, OnDiskError::Stop).expect("store opens")
+        LogStore::open(Arc::new(engine), None, &stamp, OnDiskError::Stop).expect("store opens")
     }
 
     fn at(term: u64, index: u64) -> Position {
@@ -439,7 +462,7 @@ mod tests {
         release.send(()).expect("the stamp passes");
         let engine = Arc::new(Stalled { inner: MemoryEngine::default(), released: Mutex::new(released) });
         let stamp = Stamp { cluster: "blue".into(), node: 1 };
-        let mut store = LogStore::open(engine.clone(), &stamp, OnDiskError::Stop).expect("store opens");
+        let mut store = LogStore::open(engine.clone(), None, &stamp, OnDiskError::Stop).expect("store opens");
         let length = 1024 * 1024;
         let count = 2 * TAIL_BYTES_MAX / length;
         for index in 0..count as u64 {

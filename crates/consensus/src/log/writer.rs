@@ -1,7 +1,8 @@
 //! The one thread that writes to the log store.
 //!
 //! It takes what waits, writes it in order, makes one barrier for all of it and only then completes the waiters, in
-//! order: a group commit. Nothing else ever writes, so votes and entries are serialised as Raft demands.
+//! order: a group commit. Nothing else ever writes, so votes and entries are serialised as Raft demands. Every batch has
+//! a number, and the witness is told how far the disk has got before anybody else is.
 
 use std::io;
 use std::sync::Arc;
@@ -13,6 +14,8 @@ use tokio::sync::mpsc;
 
 use super::engine::{Batch, LogEngine, Slot};
 use super::frame;
+use super::pulse::Pulse;
+use super::witness::Witness;
 use crate::fault::OnDiskError;
 use crate::limits::{GROUP_COMMIT_BYTES_MAX, REMOVE_STEP_ENTRIES, WRITE_QUEUE_MAX};
 use crate::record::{Ballot, Position, Record};
@@ -53,16 +56,35 @@ pub(crate) struct Writer {
     jobs: mpsc::Sender<Job>,
     /// The last append that reads of the engine see.
     written: Arc<AtomicU64>,
+    pulse: Arc<Pulse>,
 }
 
 impl Writer {
-    /// Starts the thread.
-    pub(crate) fn start(engine: Arc<dyn LogEngine>, fault: OnDiskError) -> io::Result<(Self, JoinHandle<()>)> {
+    /// Starts the thread; `step` is the number of the last batch that the engine holds.
+    pub(crate) fn start(
+        engine: Arc<dyn LogEngine>,
+        witness: Option<Witness>,
+        step: u64,
+        fault: OnDiskError,
+    ) -> io::Result<(Self, JoinHandle<()>)> {
         let (jobs, queue) = mpsc::channel(WRITE_QUEUE_MAX);
         let written = Arc::new(AtomicU64::new(0));
-        let writing = WriteLoop { engine, fault, written: written.clone(), poisoned: None, pending: Batch::default() };
-        let thread = std::thread::Builder::new().name("raft-log-writer".into()).spawn(move || writing.run(queue))?;
-        Ok((Self { jobs, written }, thread))
+        let pulse = Arc::new(Pulse::new());
+        let writing = WriteLoop {
+            engine,
+            witness,
+            step,
+            fault,
+            written: written.clone(),
+            pulse: pulse.clone(),
+            poisoned: None,
+            pending: Batch::default(),
+        };
+        let thread = std::thread::Builder::new().name("raft-log-writer".into()).spawn(move || {
+            let _guard = ReportPanic(fault);
+            writing.run(queue);
+        })?;
+        Ok((Self { jobs, written, pulse }, thread))
     }
 
     /// Queues a job; waits while the queue is full.
@@ -74,6 +96,11 @@ impl Writer {
     pub(crate) fn written(&self) -> u64 {
         self.written.load(Ordering::Acquire)
     }
+
+    /// Whether and since when the thread has been waiting for its disk.
+    pub(crate) fn pulse(&self) -> Arc<Pulse> {
+        self.pulse.clone()
+    }
 }
 
 /// The log was closed.
@@ -81,10 +108,25 @@ pub(crate) fn closed() -> io::Error {
     io::Error::new(io::ErrorKind::BrokenPipe, "log store is closed")
 }
 
+/// An engine that panics has failed like one that returns an error.
+struct ReportPanic(OnDiskError);
+
+impl Drop for ReportPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.report("log store", &"its engine panicked");
+        }
+    }
+}
+
 struct WriteLoop {
     engine: Arc<dyn LogEngine>,
+    witness: Option<Witness>,
+    /// Number of the last batch.
+    step: u64,
     fault: OnDiskError,
     written: Arc<AtomicU64>,
+    pulse: Arc<Pulse>,
     /// The first failure; everything after it fails with it.
     poisoned: Option<(io::ErrorKind, String)>,
     /// Changes that were taken from the queue and not yet handed to the engine.
@@ -130,7 +172,7 @@ impl WriteLoop {
                 self.written.store(sequence, Ordering::Release);
             }
             if !waiting.is_empty() || !open {
-                self.attempt(|this| this.engine.barrier());
+                self.attempt(Self::barrier);
             }
             for done in waiting {
                 done(self.verdict());
@@ -170,7 +212,24 @@ impl WriteLoop {
         if self.pending.entries.is_empty() && self.pending.slots.is_empty() {
             return Ok(());
         }
-        self.engine.write(std::mem::take(&mut self.pending))
+        let batch = std::mem::take(&mut self.pending);
+        self.write(batch)
+    }
+
+    /// Every batch goes through here: it gets its number in the same atomic step.
+    fn write(&mut self, mut batch: Batch) -> io::Result<()> {
+        self.step += 1;
+        batch.slots.push((Slot::Step, frame::encode_step(self.step).into()));
+        self.pulse.during(|| self.engine.write(batch))
+    }
+
+    fn barrier(&mut self) -> io::Result<()> {
+        let (engine, step) = (&self.engine, self.step);
+        let witness = self.witness.as_mut();
+        self.pulse.during(|| {
+            engine.barrier()?;
+            witness.map_or(Ok(()), |witness| witness.note(step))
+        })
     }
 
     fn truncate(&mut self, first: u64, next: u64) -> io::Result<()> {
@@ -179,7 +238,7 @@ impl WriteLoop {
         while next > first {
             let step = next.saturating_sub(REMOVE_STEP_ENTRIES).max(first);
             let slots = vec![(Slot::Next, frame::encode_next(step).into())];
-            self.engine.write(Batch { remove: Some(step..=next - 1), slots, ..Batch::default() })?;
+            self.write(Batch { remove: Some(step..=next - 1), slots, ..Batch::default() })?;
             next = step;
         }
         Ok(())
@@ -192,7 +251,7 @@ impl WriteLoop {
         let mut first = first;
         while first <= through.index {
             let end = first.saturating_add(REMOVE_STEP_ENTRIES - 1).min(through.index);
-            self.engine.write(Batch { remove: Some(first..=end), ..Batch::default() })?;
+            self.write(Batch { remove: Some(first..=end), ..Batch::default() })?;
             let Some(after) = end.checked_add(1) else { break };
             first = after;
         }
@@ -254,7 +313,7 @@ mod tests {
     fn waiters_are_completed_in_order_and_only_after_the_barrier() {
         let engine = Arc::new(Witness::default());
         let notes = engine.notes.clone();
-        let (writer, thread) = Writer::start(engine, OnDiskError::Stop).expect("start");
+        let (writer, thread) = Writer::start(engine, None, 0, OnDiskError::Stop).expect("start");
         for index in 0..20 {
             writer.jobs.blocking_send(append(index, &notes)).expect("send");
         }
@@ -280,7 +339,7 @@ mod tests {
         let engine = Arc::new(Witness::default());
         let notes = engine.notes.clone();
         engine.fails.store(true, Ordering::SeqCst);
-        let (writer, thread) = Writer::start(engine.clone(), OnDiskError::Stop).expect("start");
+        let (writer, thread) = Writer::start(engine.clone(), None, 0, OnDiskError::Stop).expect("start");
         writer.jobs.blocking_send(append(0, &notes)).expect("send");
         let patience = std::time::Instant::now() + std::time::Duration::from_secs(30);
         while notes.lock().expect("notes").last().is_none_or(|note| !note.ends_with('0')) {

@@ -18,6 +18,8 @@ const UNFINISHED_SUFFIX: &str = ".unfinished";
 pub(crate) struct Shelf {
     dir: PathBuf,
     cluster: String,
+    #[cfg(feature = "crash-suite")]
+    syncs_names: bool,
 }
 
 impl Shelf {
@@ -34,7 +36,18 @@ impl Shelf {
         if let Some(parent) = dir.parent() {
             File::open(parent)?.sync_all()?;
         }
-        Ok(Self { dir, cluster })
+        Ok(Self {
+            dir,
+            cluster,
+            #[cfg(feature = "crash-suite")]
+            syncs_names: true,
+        })
+    }
+
+    /// A planted bug: files are synced, their names are not.
+    #[cfg(feature = "crash-suite")]
+    pub(crate) fn without_synced_names(self) -> Self {
+        Self { syncs_names: false, ..self }
     }
 
     pub(crate) fn cluster(&self) -> &str {
@@ -51,11 +64,19 @@ impl Shelf {
         file.sync_all()?;
         drop(file);
         fs::rename(&unfinished, &finished)?;
-        File::open(&self.dir)?.sync_all()?;
+        self.sync_names()?;
         for old in self.newest_first()?.into_iter().skip(SNAPSHOTS_KEPT) {
             fs::remove_file(old)?;
         }
         Ok(())
+    }
+
+    fn sync_names(&self) -> io::Result<()> {
+        #[cfg(feature = "crash-suite")]
+        if !self.syncs_names {
+            return Ok(());
+        }
+        File::open(&self.dir)?.sync_all()
     }
 
     /// The newest snapshot that verifies. Damaged ones are reported and passed over; whether the log still reaches back

@@ -3,23 +3,34 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use tokio::sync::watch;
+
 /// Closes all log and snapshot traffic of a leader by the same slots as the library's heartbeats.
 ///
 /// A follower that still hears a leader does not vote for another. The library silences heartbeats of a leader without
 /// a quorum for phases of `probe`, but not replication retries and snapshots; with entries pending and a partition that
 /// cuts one way, those alone would keep the deadlock. From the last time a quorum acknowledged, plus the lease, even
 /// slots of length `probe` are closed and odd ones open.
+///
+/// A leader whose disk hangs is silent altogether, heartbeats included.
 #[derive(Debug)]
 pub(crate) struct Gate {
     lease: Duration,
     probe: Duration,
     /// Since when the leader is without an acknowledgement; `None` for followers and for a group of one voter.
     since: Mutex<Option<Instant>>,
+    /// Whether the disk hangs.
+    stalled: watch::Receiver<bool>,
 }
 
 impl Gate {
-    pub(crate) fn new(lease: Duration, probe: Duration) -> Self {
-        Self { lease, probe, since: Mutex::new(None) }
+    pub(crate) fn new(lease: Duration, probe: Duration, stalled: watch::Receiver<bool>) -> Self {
+        Self { lease, probe, since: Mutex::new(None), stalled }
+    }
+
+    /// Whether the disk hangs, so that nothing may go out that keeps followers loyal.
+    pub(crate) fn is_stalled(&self) -> bool {
+        *self.stalled.borrow()
     }
 
     /// Takes the instant of the last acknowledgement by a quorum, or of becoming leader.
@@ -29,6 +40,9 @@ impl Gate {
 
     /// Whether log and snapshot traffic may go out.
     pub(crate) fn is_open(&self, now: Instant) -> bool {
+        if self.is_stalled() {
+            return false;
+        }
         let Some(since) = *self.since.lock().unwrap_or_else(PoisonError::into_inner) else { return true };
         let silent = now.saturating_duration_since(since);
         let Some(overdue) = silent.checked_sub(self.lease) else { return true };
@@ -44,7 +58,8 @@ mod tests {
     fn a_leader_without_quorum_alternates_between_silence_and_probes() {
         let start = Instant::now();
         let ms = Duration::from_millis;
-        let gate = Gate::new(ms(120), ms(240));
+        let (disk, stalled) = watch::channel(false);
+        let gate = Gate::new(ms(120), ms(240), stalled);
         assert!(gate.is_open(start), "a follower is never gated");
         gate.note(Some(start));
         for (after, open) in
@@ -54,5 +69,7 @@ mod tests {
         }
         gate.note(Some(start + ms(130)));
         assert!(gate.is_open(start + ms(200)), "an acknowledgement opens it again");
+        disk.send_replace(true);
+        assert!(!gate.is_open(start + ms(200)), "a hung disk closes it whatever the quorum says");
     }
 }

@@ -81,7 +81,10 @@ impl Peer {
     }
 
     fn pass_gate(&self) -> Result<(), Failure> {
-        if self.gate.is_open(Instant::now()) {
+        if self.gate.is_stalled() {
+            Err(unreachable("this leader's disk hangs and it keeps quiet"))
+        } else if self.traffic == Traffic::Heartbeat || self.gate.is_open(Instant::now()) {
+            // The library silences heartbeats of a leader without a quorum by itself.
             Ok(())
         } else {
             Err(unreachable("this leader has lost its quorum and keeps quiet"))
@@ -181,10 +184,8 @@ impl RaftNetworkV2<TypeConfig> for Peer {
         _option: RPCOption,
     ) -> Result<AppendEntriesResponse<TypeConfig>, Failure> {
         // The library's budget for both kinds is one heartbeat interval, which a follower's fsync alone can take; a
-        // request given up early is only sent again. Heartbeats are cut by the library itself.
-        if self.traffic == Traffic::Log {
-            self.pass_gate()?;
-        }
+        // request given up early is only sent again.
+        self.pass_gate()?;
         let mut client = self.client()?;
         let request = pb::RaftAppendRequest {
             envelope: self.envelope(),
@@ -270,7 +271,8 @@ mod tests {
 
     fn peer(target: u64) -> Peer {
         let me = Addressing { cluster: "blue".into(), node: 1 };
-        let gate = Gate::new(Duration::from_millis(120), Duration::from_millis(240));
+        let gate =
+            Gate::new(Duration::from_millis(120), Duration::from_millis(240), tokio::sync::watch::channel(false).1);
         Peer::new(me, target, Err("not connected".into()), Traffic::Log, Timing::lan(), Arc::new(gate))
     }
 

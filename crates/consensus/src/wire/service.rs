@@ -210,3 +210,71 @@ impl pb::raft_server::Raft for RaftService {
         Ok(Response::new(pb::RaftTransferResponse { outcome: Some(outcome) }))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use pb::raft_client::RaftClient;
+    use pb::raft_snapshot_part::Part;
+    use symphony_net::{Incoming, Net};
+    use symphony_types::NodeId;
+    use tokio::net::TcpListener;
+    use tonic::Code;
+    use tonic::transport::Server;
+
+    use super::*;
+    use crate::record::Members;
+    use crate::snapshot::image::Image;
+    use crate::{ControlGroup, Engine, GroupConfig, OnDiskError, StateMachine};
+
+    /// Would panic if the core ever saw what it is sent.
+    struct Untouchable;
+
+    impl StateMachine for Untouchable {
+        fn apply(&mut self, _index: u64, _command: &[u8]) -> Vec<u8> {
+            Vec::new()
+        }
+        fn snapshot(&self) -> Vec<u8> {
+            Vec::new()
+        }
+        fn restore(&mut self, _bytes: &[u8]) -> Result<(), String> {
+            panic!("a damaged snapshot reached the state")
+        }
+    }
+
+    #[tokio::test]
+    async fn a_snapshot_that_was_damaged_on_its_way_is_the_senders_error_and_nobody_elses() {
+        let dir = tempfile::tempdir().expect("temporary directory");
+        let mut config = GroupConfig::new("blue", NodeId::new(1), BTreeMap::new(), dir.path().to_owned());
+        (config.engine, config.on_disk_error) = (Engine::Memory, OnDiskError::Stop);
+        let group = ControlGroup::start(config, Untouchable).await.expect("starts");
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
+        let address = listener.local_addr().expect("address");
+        let incoming = Incoming::new(listener, Net::plaintext(), "blue", &Role::ALL).into_stream();
+        let server = tokio::spawn(Server::builder().add_service(group.service()).serve_with_incoming(incoming));
+        let mut client = RaftClient::connect(format!("http://{address}")).await.expect("connects");
+
+        let at = Some(Position { term: 3, node: 2, index: 9 });
+        let image = Image { at, members_at: None, members: Members::default(), state: vec![7; 5_000] };
+        let image = image::encode(image, "blue").expect("encodes").to_vec();
+        let envelope = pb::RaftEnvelope { cluster: "blue".into(), from: 2, to: 1 };
+        let vote = Ballot { term: 3, node: 2, committed: true };
+        for at in [0, 20, 30, 60, image.len() - 1] {
+            let mut damaged = image.clone();
+            damaged[at] ^= 1;
+            let header = pb::RaftSnapshotHeader {
+                envelope: Some(envelope.clone()),
+                vote: Some(vote.into()),
+                length: damaged.len() as u64,
+            };
+            let parts = [Part::Header(header), Part::Chunk(damaged.into())];
+            let parts = parts.map(|part| pb::RaftSnapshotPart { part: Some(part) });
+            let refusal = client.install_snapshot(futures::stream::iter(parts)).await.expect_err("refuses");
+            assert_eq!(refusal.code(), Code::DataLoss, "byte {at}: {refusal}");
+        }
+        assert!(group.leadership().has_changed().is_ok(), "the node goes on");
+        group.shutdown().await;
+        server.abort();
+    }
+}

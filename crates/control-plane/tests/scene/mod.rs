@@ -36,6 +36,7 @@ pub fn steady() -> Timing {
         quorum_loss_probe: ms(3_000),
         snapshot_timeout: ms(30_000),
         proposal_timeout: ms(10_000),
+        disk_stall: Duration::from_secs(60),
     };
     let liveness = Liveness {
         beat: ms(20),

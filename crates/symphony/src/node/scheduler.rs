@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
-use symphony_config::{ClusterConfig, Idle, NodeConfig, Role, SchedulerConfig, Timing};
+use symphony_config::{ClusterConfig, Idle, LogEngine, NodeConfig, Role, SchedulerConfig, Timing};
 use symphony_control_plane::{
     CallError, Command, ControlPlane, ControlPlaneConfig, Engine, Listeners, OnDiskError, Proposals, Remembers,
     ReplicaAddrs,
@@ -149,7 +149,10 @@ fn plane_config(
         dispatch_addr,
         data_dir: scheduler.data_dir.clone(),
         timing,
-        engine: Engine::Sled,
+        engine: match scheduler.log_engine {
+            LogEngine::Sled => Engine::Sled,
+            LogEngine::Redb => Engine::Redb,
+        },
         on_disk_error: OnDiskError::Abort,
         net: net.clone(),
         join: scheduler.join,

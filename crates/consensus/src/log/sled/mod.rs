@@ -1,26 +1,23 @@
 //! The default engine: sled 0.34 with what it takes to be durable (docs/adr/0002).
 
+mod generation;
+
 use std::fs::{self, File};
 use std::io;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
 use super::engine::{Batch, LogEngine, Slot};
-use crate::limits::{SLED_CACHE_BYTES, VALUE_BYTES_MAX};
+use super::lock_wait::retry_while_locked;
+use crate::limits::{ENGINE_CACHE_BYTES, VALUE_BYTES_MAX};
 
 /// sled's file; fsync is per inode, so syncing it through our own descriptor covers sled's writes.
 const DATA_FILE: &str = "db";
 const SNAPSHOT_PREFIX: &str = "snap.";
 const TORN_SUFFIX: &str = ".generating";
 const ASIDE_PREFIX: &str = "aside-";
-
-/// A predecessor in this process may still be closing its files.
-const LOCK_WAIT: Duration = Duration::from_secs(5);
-const LOCK_RETRY: Duration = Duration::from_millis(20);
 
 const ENTRY_PREFIX: u8 = b'e';
 const ENTRY_KEY_BYTES: usize = 1 + 8 + 2;
@@ -30,58 +27,62 @@ const ENTRY_KEY_BYTES: usize = 1 + 8 + 2;
 pub(crate) struct SledEngine {
     db: sled::Db,
     data: File,
+    /// Let go of last: whoever opens next copies the files.
+    _lock: File,
+    #[cfg(feature = "crash-suite")]
+    own_sync: bool,
 }
 
 impl SledEngine {
-    /// Opens or creates the database in `dir`.
+    /// Opens or creates the database in `dir`, by a copy (`generation.rs`).
     ///
     /// A torn `snap.*.generating` is removed first: sled would take it for its newest snapshot and refuse to open. When
     /// sled still sees corruption, its snapshots are moved aside once (they only shorten recovery; the data is in its
     /// log) and the second answer is final.
     pub(crate) fn open(dir: &Path) -> io::Result<Self> {
-        fs::create_dir_all(dir)?;
-        remove_torn_snapshots(dir)?;
-        let db = match open_unlocked(dir) {
-            Err(sled::Error::Corruption { at, .. }) => {
-                tracing::warn!(dir = %dir.display(), ?at, "log store is corrupt, retrying without its snapshots");
-                set_snapshots_aside(dir)?;
-                open_unlocked(dir).map_err(into_io)?
-            }
-            other => other.map_err(into_io)?,
-        };
-        let data = File::open(dir.join(DATA_FILE))?;
-        let engine = Self { db, data };
-        // The files themselves, not only what is in them, have to survive.
-        engine.barrier()?;
-        for file in fs::read_dir(dir)? {
-            let file = file?;
-            if file.file_type()?.is_file() {
-                File::open(file.path())?.sync_all()?;
-            }
-        }
-        File::open(dir)?.sync_all()?;
-        if let Some(parent) = dir.parent() {
-            File::open(parent)?.sync_all()?;
-        }
-        Ok(engine)
+        let ((db, data), lock) = generation::open_copy(dir, open_in)?;
+        Ok(Self {
+            db,
+            data,
+            _lock: lock,
+            #[cfg(feature = "crash-suite")]
+            own_sync: true,
+        })
+    }
+
+    /// A planted bug: sled's word is taken for a barrier.
+    #[cfg(feature = "crash-suite")]
+    pub(crate) fn without_own_sync(self) -> Self {
+        Self { own_sync: false, ..self }
     }
 }
 
+fn open_in(dir: &Path) -> io::Result<(sled::Db, File)> {
+    remove_torn_snapshots(dir)?;
+    let db = match open_unlocked(dir) {
+        Err(sled::Error::Corruption { at, .. }) => {
+            tracing::warn!(dir = %dir.display(), ?at, "log store is corrupt, retrying without its snapshots");
+            set_snapshots_aside(dir)?;
+            open_unlocked(dir).map_err(into_io)?
+        }
+        other => other.map_err(into_io)?,
+    };
+    db.flush().map_err(into_io)?;
+    let data = File::open(dir.join(DATA_FILE))?;
+    Ok((db, data))
+}
+
 fn open_unlocked(dir: &Path) -> sled::Result<sled::Db> {
-    let deadline = Instant::now() + LOCK_WAIT;
-    loop {
-        let opened = sled::Config::new()
+    let open = || {
+        sled::Config::new()
             .path(dir)
             .mode(sled::Mode::LowSpace)
-            .cache_capacity(SLED_CACHE_BYTES)
+            .cache_capacity(ENGINE_CACHE_BYTES as u64)
             // Rewriting half-empty segments happens only on sled's own flusher thread, so it stays on.
             .flush_every_ms(Some(500))
-            .open();
-        match opened {
-            Err(sled::Error::Io(error)) if is_locked(&error) && Instant::now() < deadline => thread::sleep(LOCK_RETRY),
-            other => return other,
-        }
-    }
+            .open()
+    };
+    retry_while_locked(open, |error| matches!(error, sled::Error::Io(error) if is_locked(error)))
 }
 
 /// sled wraps the lock's error in text.
@@ -154,6 +155,7 @@ fn slot_key(slot: Slot) -> &'static [u8] {
         Slot::Committed => b"s/committed",
         Slot::Purged => b"s/purged",
         Slot::Next => b"s/next",
+        Slot::Step => b"s/step",
     }
 }
 
@@ -188,6 +190,10 @@ impl LogEngine for SledEngine {
         // flush() hands everything to the file but on Linux issues only sync_file_range, which neither reaches the
         // device's medium nor persists the file's size. sync_data() does both.
         self.db.flush().map_err(into_io)?;
+        #[cfg(feature = "crash-suite")]
+        if !self.own_sync {
+            return Ok(());
+        }
         self.data.sync_data()
     }
 
@@ -248,12 +254,12 @@ mod tests {
             engine.write(put(1, b"kept")).expect("write");
             engine.barrier().expect("barrier");
         }
-        let torn = dir.path().join("snap.00000000FFFFFFFF.generating");
+        let torn = dir.path().join("1/snap.00000000FFFFFFFF.generating");
         fs::write(&torn, b"half a snap").expect("plant the torn file");
 
         let engine = SledEngine::open(dir.path()).expect("open beside a torn snapshot");
-        assert!(!torn.exists());
-        let aside = dir.path().join("aside-snap.00000000FFFFFFFF.generating");
+        assert!(!dir.path().join("2/snap.00000000FFFFFFFF.generating").exists());
+        let aside = dir.path().join("2/aside-snap.00000000FFFFFFFF.generating");
         assert!(!aside.exists(), "sled stumbled over the torn file before it was removed");
         assert_eq!(engine.read(0..=9, usize::MAX).expect("read"), vec![(1, Bytes::from_static(b"kept"))]);
     }
@@ -266,11 +272,26 @@ mod tests {
             engine.write(put(1, b"kept")).expect("write");
             engine.barrier().expect("barrier");
         }
-        fs::write(dir.path().join("snap.00000000FFFFFFFF"), b"not a snapshot").expect("plant the corrupt file");
+        fs::write(dir.path().join("1/snap.00000000FFFFFFFF"), b"not a snapshot").expect("plant the corrupt file");
 
         let engine = SledEngine::open(dir.path()).expect("open beside a corrupt snapshot");
-        assert!(dir.path().join("aside-snap.00000000FFFFFFFF").exists());
+        assert!(dir.path().join("2/aside-snap.00000000FFFFFFFF").exists());
         assert_eq!(engine.read(0..=9, usize::MAX).expect("read"), vec![(1, Bytes::from_static(b"kept"))]);
+    }
+
+    /// sled writes a whole leaf of its tree at a time; one that is too large goes to a file that is never synced.
+    #[test]
+    fn no_leaf_grows_so_large_that_it_leaves_the_log() {
+        let dir = tempfile::tempdir().expect("temporary directory");
+        let engine = SledEngine::open(dir.path()).expect("open");
+        for index in 0..200 {
+            engine.write(put(index, &vec![index as u8; 1 + (index as usize * 7919) % 150_000])).expect("write");
+            if index % 7 == 0 {
+                engine.write(Batch { remove: Some(index / 2..=index / 2 + 3), ..Batch::default() }).expect("remove");
+            }
+            engine.barrier().expect("barrier");
+            assert_eq!(fs::read_dir(dir.path().join("1/blobs")).expect("lists").count(), 0, "after entry {index}");
+        }
     }
 
     #[test]
@@ -280,6 +301,7 @@ mod tests {
         let large: Vec<u8> = (0..3 * VALUE_BYTES_MAX + 17).map(|i| i as u8).collect();
         engine.write(put(4, &large)).expect("write");
         engine.write(put(5, b"small")).expect("write");
+        engine.barrier().expect("barrier");
         assert!(engine.db.iter().values().all(|value| value.expect("value").len() <= VALUE_BYTES_MAX));
         assert_eq!(
             engine.read(4..=5, usize::MAX).expect("read"),

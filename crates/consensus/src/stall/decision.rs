@@ -1,0 +1,109 @@
+//! When a slow write becomes a stall, and what follows; pure.
+
+use std::time::{Duration, Instant};
+
+/// What to do now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Order {
+    /// Ask the most advanced follower to take over, while entries still reach it.
+    HandOver {
+        /// How long the write has been waiting.
+        waited: Duration,
+    },
+    /// Send nothing as a leader any more: the hand-over did not come about, so the others have to elect.
+    FallSilent,
+    /// The disk is back: behave as usual.
+    Resume {
+        /// How long it was away.
+        stalled: Duration,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Well,
+    HandingOver { since: Instant },
+    Silent { since: Instant },
+}
+
+/// Judges the writer of one log.
+#[derive(Debug)]
+pub(super) struct StallDecision {
+    limit: Duration,
+    patience: Duration,
+    phase: Phase,
+}
+
+impl StallDecision {
+    /// A write that takes longer than `limit` is a stall; a hand-over gets `patience`.
+    pub(super) fn new(limit: Duration, patience: Duration) -> Self {
+        Self { limit, patience, phase: Phase::Well }
+    }
+
+    /// Takes since when the present write has been waiting, if there is one. At most one order per call.
+    pub(super) fn step(&mut self, now: Instant, busy_since: Option<Instant>) -> Option<Order> {
+        let waited = busy_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+        match self.phase {
+            Phase::Well if waited < self.limit => None,
+            Phase::Well => {
+                self.phase = Phase::HandingOver { since: now - waited };
+                Some(Order::HandOver { waited })
+            }
+            // Another write is waiting now, or none: the one that stalled has come back.
+            Phase::HandingOver { since } | Phase::Silent { since } if waited < self.limit => {
+                self.phase = Phase::Well;
+                Some(Order::Resume { stalled: now.saturating_duration_since(since) })
+            }
+            Phase::HandingOver { since } if waited >= self.limit + self.patience => {
+                self.phase = Phase::Silent { since };
+                Some(Order::FallSilent)
+            }
+            Phase::HandingOver { .. } | Phase::Silent { .. } => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn ms(count: u64) -> Duration {
+        Duration::from_millis(count)
+    }
+
+    #[test]
+    fn a_stall_hands_over_then_silences_then_resumes() {
+        let start = Instant::now();
+        let mut decision = StallDecision::new(ms(300), ms(60));
+        let mut step =
+            |at: u64, since: Option<u64>| decision.step(start + ms(at), since.map(|since| start + ms(since)));
+        assert_eq!(step(0, None), None);
+        assert_eq!(step(399, Some(100)), None);
+        assert_eq!(step(405, Some(100)), Some(Order::HandOver { waited: ms(305) }));
+        assert_eq!(step(430, Some(100)), None);
+        assert_eq!(step(460, Some(100)), Some(Order::FallSilent));
+        assert_eq!(step(5_000, Some(100)), None);
+        assert_eq!(step(5_100, None), Some(Order::Resume { stalled: ms(5_000) }));
+        assert_eq!(step(5_200, None), None);
+    }
+
+    #[test]
+    fn slow_writes_one_after_another_are_no_stall() {
+        let start = Instant::now();
+        let mut decision = StallDecision::new(ms(300), ms(60));
+        for write in 0..50_u64 {
+            let begun = start + ms(write * 290);
+            assert_eq!(decision.step(begun + ms(289), Some(begun)), None);
+        }
+    }
+
+    #[test]
+    fn a_hand_over_that_the_disk_overtakes_is_taken_back() {
+        let start = Instant::now();
+        let mut decision = StallDecision::new(ms(300), ms(60));
+        assert!(matches!(decision.step(start + ms(310), Some(start)), Some(Order::HandOver { .. })));
+        let next_write = start + ms(320);
+        assert_eq!(decision.step(start + ms(330), Some(next_write)), Some(Order::Resume { stalled: ms(330) }));
+        assert!(matches!(decision.step(next_write + ms(300), Some(next_write)), Some(Order::HandOver { .. })));
+    }
+}

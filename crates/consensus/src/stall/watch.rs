@@ -1,0 +1,86 @@
+//! The thread that looks, and what it does about a stall.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use openraft::Raft;
+use openraft::async_runtime::watch::WatchReceiver;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+
+use super::decision::{Order, StallDecision};
+use crate::log::pulse::Pulse;
+use crate::machine::Machine;
+use crate::raft_types::TypeConfig;
+use crate::timing::Timing;
+
+/// Looks this often within the limit: a stall is noticed at most a twelfth of it late.
+const LOOKS_PER_LIMIT: u32 = 12;
+
+/// Watches the writer of one replica from a thread of its own, which no stuck task can hold up. Ends when dropped.
+#[derive(Debug)]
+pub(crate) struct StallWatch {
+    _ends_when_dropped: mpsc::Sender<()>,
+}
+
+impl StallWatch {
+    /// Starts the thread. `silent` is told when this replica must not act as a leader, and when it may again.
+    pub(crate) fn start(
+        pulse: Arc<Pulse>,
+        timing: &Timing,
+        raft: Raft<TypeConfig, Machine>,
+        silent: watch::Sender<bool>,
+    ) -> io::Result<Self> {
+        let (keeps_running, ended) = mpsc::channel();
+        let (limit, patience) = (timing.disk_stall, timing.rpc_timeout);
+        let runtime = Handle::current();
+        let look = move || {
+            let mut decision = StallDecision::new(limit, patience);
+            while ended.recv_timeout(limit / LOOKS_PER_LIMIT) == Err(RecvTimeoutError::Timeout) {
+                match decision.step(Instant::now(), pulse.busy_since()) {
+                    Some(Order::HandOver { waited }) => {
+                        tracing::error!(?waited, "disk does not answer; handing over if this node leads");
+                        runtime.spawn(hand_over(raft.clone(), patience));
+                    }
+                    // Where nobody else votes there is nobody to make room for.
+                    Some(Order::FallSilent) if has_other_voters(&raft) => {
+                        tracing::error!("disk still does not answer; keeping quiet so that others can elect");
+                        silent.send_replace(true);
+                    }
+                    Some(Order::FallSilent) => {}
+                    Some(Order::Resume { stalled }) => {
+                        tracing::warn!(?stalled, "disk answers again");
+                        silent.send_replace(false);
+                    }
+                    None => {}
+                }
+            }
+        };
+        std::thread::Builder::new().name("raft-stall-watch".into()).spawn(look)?;
+        Ok(Self { _ends_when_dropped: keeps_running })
+    }
+}
+
+fn has_other_voters(raft: &Raft<TypeConfig, Machine>) -> bool {
+    let metrics = raft.metrics();
+    let metrics = metrics.borrow_watched();
+    metrics.membership_config.voter_ids().any(|voter| voter != metrics.id)
+}
+
+/// Asks the follower that has most of the log to campaign at once. Does nothing on a follower or in a group of one.
+async fn hand_over(raft: Raft<TypeConfig, Machine>, patience: Duration) {
+    let successor = {
+        let metrics = raft.metrics();
+        let metrics = metrics.borrow_watched();
+        let voters: Vec<u64> = metrics.membership_config.voter_ids().filter(|voter| *voter != metrics.id).collect();
+        let progress = metrics.replication.iter().flatten();
+        progress.filter(|(node, _)| voters.contains(node)).max_by_key(|(_, matched)| **matched).map(|(node, _)| *node)
+    };
+    let Some(successor) = successor else { return };
+    let asked = tokio::time::timeout(patience, raft.trigger().transfer_leader(successor)).await;
+    if !matches!(asked, Ok(Ok(()))) {
+        tracing::warn!(successor, "the hand-over could not even be asked for");
+    }
+}

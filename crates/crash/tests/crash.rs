@@ -1,0 +1,83 @@
+//! The suite, as often as a build can afford; `symphony-crash --help` says how to run it for hours.
+
+use std::process::Command;
+
+/// Runs `symphony-crash` with these words; it must exit well. Gives what it said.
+fn suite(words: &str) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_symphony-crash"));
+    let output = command.args(words.split(' ')).output().expect("the suite runs");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{words}: {said}{}", String::from_utf8_lossy(&output.stderr));
+    said
+}
+
+/// A count of a report in text form.
+fn count(said: &str, what: &str) -> u64 {
+    let number = said.split(&format!("{what} ")).nth(1).and_then(|rest| rest.split([',', '\n']).next());
+    number.and_then(|number| number.trim().parse().ok()).unwrap_or_else(|| panic!("no {what} in: {said}"))
+}
+
+#[test]
+fn power_loss_takes_nothing_from_sled() {
+    suite("power-loss --engine sled --cycles 300 --stride 3");
+}
+
+#[test]
+fn power_loss_takes_nothing_from_redb() {
+    suite("power-loss --engine redb --cycles 300 --stride 3");
+}
+
+#[test]
+fn kills_take_nothing_from_sled() {
+    suite("kill --engine sled --cycles 12");
+}
+
+#[test]
+fn kills_take_nothing_from_redb() {
+    suite("kill --engine redb --cycles 12");
+}
+
+#[test]
+fn failing_and_full_disks_end_the_process_and_take_nothing_from_sled() {
+    let said = suite("faults --engine sled --cycles 16");
+    assert!(count(&said, "aborted") > 0 && count(&said, "disk fills") > 0, "{said}");
+}
+
+#[test]
+fn failing_and_full_disks_end_the_process_and_take_nothing_from_redb() {
+    let said = suite("faults --engine redb --cycles 16");
+    assert!(count(&said, "aborted") > 0 && count(&said, "disk fills") > 0, "{said}");
+}
+
+#[test]
+fn damage_is_never_served_by_sled() {
+    let said = suite("damage --engine sled --cycles 150");
+    assert!(count(&said, "refused") > 0, "{said}");
+}
+
+#[test]
+fn damage_is_never_served_by_redb() {
+    let said = suite("damage --engine redb --cycles 150");
+    assert!(count(&said, "refused") > 0, "{said}");
+}
+
+#[test]
+fn logs_that_are_written_and_purged_do_not_grow() {
+    let said = suite("soak --entries 30000");
+    assert_eq!(said.lines().count(), 2, "both engines: {said}");
+}
+
+#[test]
+fn a_leader_whose_disk_hangs_is_replaced_while_it_hangs() {
+    suite("disk-stall --engine redb --cycles 2");
+}
+
+#[test]
+fn planted_bugs_are_found_in_sled() {
+    assert_eq!(suite("plants --engine sled").matches("BROKEN").count(), 8);
+}
+
+#[test]
+fn planted_bugs_are_found_in_redb() {
+    assert_eq!(suite("plants --engine redb").matches("BROKEN").count(), 7);
+}
