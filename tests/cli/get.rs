@@ -63,11 +63,11 @@ fn get_shows_people_and_programs_the_same_cluster() {
         check_table(
             &table,
             6,
-            &["ROLE", "ID", "NAME", "ADDRESS", "STATE", "NOTE"],
+            &["ROLE", "ID", "NAME", "ADDRESS", "STATE", "DUTY", "NOTE"],
             &["scheduler", "backend-second", "frontend"],
         );
         assert!(members.iter().all(|m| m["up"] == true), "{members:?}");
-        assert_eq!(members.iter().filter(|m| m["note"] == "leads the control group").count(), 1, "{members:?}");
+        assert_eq!(members.iter().filter(|m| m["group"] == "leader").count(), 1, "{members:?}");
         assert!(members.iter().any(|m| m["addr"] == cluster.address("scheduler-2", "control")), "{members:?}");
 
         phase("epochs grow with the plan; events say why");

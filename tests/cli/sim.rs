@@ -48,7 +48,7 @@ fn results_have_the_promised_keys_and_the_same_seed_gives_the_same_result() {
     ];
     assert_eq!(keys(run), expected);
     assert_eq!(keys(&run["queueing_ms"]), ["max", "p50", "p99"]);
-    let expected = ["dropped", "good", "late", "mean_batch", "name", "offered", "p50_ms", "p99_ms"];
+    let expected = ["dropped", "good", "late", "mean_batch", "name", "offered", "p50_ms", "p99_ms", "shed"];
     assert_eq!(keys(&run["models"][0]), expected);
     let counts = ["good", "late", "dropped"].map(|key| run["models"][0][key].as_u64().unwrap());
     assert_eq!(

@@ -255,9 +255,13 @@ pub struct Orders<A> {
 /// What one step of a [`ModelQueue`](crate::ModelQueue) ordered.
 pub type ModelActions = Orders<ModelAction>;
 
+/// Orders that one step gives, but for drops: an offer for each class of GPUs, a plan, a release, a timer. Room for them is
+/// made at the start, since a step that gives all of them may be the first of its kind in an hour.
+const ORDERS_AT_ONCE: usize = symphony_types::GPU_CLASSES_MAX + 8;
+
 impl<A> Default for Orders<A> {
     fn default() -> Self {
-        Self { list: Vec::new(), planned: Vec::new() }
+        Self { list: Vec::with_capacity(ORDERS_AT_ONCE), planned: Vec::new() }
     }
 }
 

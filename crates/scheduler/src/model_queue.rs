@@ -22,6 +22,9 @@ use crate::{BatchLimit, Delays, DropRule, Policy, Shed, Trigger};
 /// The most requests one queue may be configured to hold: a second of the highest rate one model thread serves.
 pub const QUEUE_REQUESTS_MAX: usize = 1 << 20;
 
+/// Requests for which there is room from the start: a burst that a quiet model sees once in an hour need not allocate.
+const ROOM: usize = 64;
+
 /// Withdrawn requests that wait for the next ones, at most.
 const LEAVING_MAX: usize = 4096;
 
@@ -100,7 +103,7 @@ impl ModelQueue {
             anticipation: adaptive.then(Box::default),
             shedding,
             config,
-            queue: VecDeque::new(),
+            queue: VecDeque::with_capacity(ROOM),
             batch_max: windows.batch_max(),
             windows,
             multi_item: 0,

@@ -216,7 +216,9 @@ fn a_decision_allocates_nothing_after_the_warm_up() {
             assert_eq!((used.allocations, used.reallocations, used.deallocations), (0, 0, 0), "{at}");
             assert!(planned > COUNTED_REQUESTS / 20, "little was scheduled: {at}");
             assert!(rate < 10_000 || dropped > COUNTED_REQUESTS / 10, "little was dropped: {at}");
-            assert_eq!(shed > 0, name == "auto" && rate > 10_000, "{shed} were shed: {at}");
+            // Bursts may press the slower classes at low rates too.
+            assert!(shed > 0 || name != "auto" || rate < 10_000, "nothing was shed: {at}");
+            assert!(shed == 0 || name == "auto", "{shed} were shed: {at}");
         }
     }
 }
