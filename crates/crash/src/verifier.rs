@@ -34,7 +34,7 @@ pub fn engine_named(name: &str) -> Result<Engine, String> {
         .ok_or_else(|| "expected sled or redb".to_owned())
 }
 
-/// Answers one line per line: [`Mark::Found`] or [`Mark::Refused`].
+/// Answers one line per line: `Mark::Found` or `Mark::Refused`.
 ///
 /// # Errors
 /// A question that is none.

@@ -58,7 +58,7 @@ pub fn write(history: &History<Call, Answer>) -> String {
     text
 }
 
-/// Reads what [`write`] wrote.
+/// Reads what [`write()`] wrote.
 ///
 /// # Errors
 /// Says which line is wrong, and how.
