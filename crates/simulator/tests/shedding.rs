@@ -1,5 +1,6 @@
 //! Under overload every model of policy `auto` loses its part (docs/adr/0011): the same share of its requests, divided by what
-//! they are worth. Each test also runs with the control off, which must fail it: else it would show nothing.
+//! they are worth. Spread, values, popularity, rare models and the step up also run with the control off, which must fail: else
+//! they would show nothing.
 
 use symphony_explain::Explanation;
 use symphony_simulator::{Ask, RunResult, simulate, simulate_explained};
