@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::exec_server::accept_leaders;
 use crate::execution::{Execution, Identity};
+use crate::journal::Journal;
 use crate::metrics::Counts;
 use crate::model_loader::{Engine, ModelLoader};
 
@@ -43,6 +44,16 @@ pub enum StartError {
         name: String,
         /// Why.
         source: ControlError,
+    },
+    /// The journal cannot be written.
+    #[error(
+        "cannot write backend.journal_file {path}: {source}; name a file in a directory that this process may write to"
+    )]
+    Journal {
+        /// Where it should be.
+        path: String,
+        /// Why.
+        source: std::io::Error,
     },
     /// A thread was refused.
     #[error("cannot start the GPU threads: {0}")]
@@ -80,6 +91,11 @@ impl Backend {
                 Engine::OrtCpu { runtime, model_dir: config.model_dir.clone(), intra_threads }
             }
         };
+        let journal = config.journal_file.as_ref().map(|path| {
+            Journal::open(path, config.journal_mb_max << 20)
+                .map_err(|source| StartError::Journal { path: path.display().to_string(), source })
+        });
+        let journal = journal.transpose()?;
         let request = registration(config, boot);
         let identity = register(&control, &request, REGISTER_WITHIN)
             .await
@@ -92,13 +108,9 @@ impl Backend {
         let ended = CancellationToken::new();
         let (inputs, inputs_out) = mpsc::unbounded_channel();
         let counts = Arc::new(Counts::default());
-        let execution = Execution::new(
-            identity.clone(),
-            config.plans_queued_max,
-            Arc::clone(&transport),
-            inputs_out,
-            Arc::clone(&counts),
-        )?;
+        let (queued_max, counted) = (config.plans_queued_max, Arc::clone(&counts));
+        let links = Arc::clone(&transport);
+        let execution = Execution::new(identity.clone(), queued_max, links, inputs_out, counted, journal)?;
         let idle = execution.idle();
         let execution_ended = ended.clone();
         tokio::spawn(async move { execution_ended.run_until_cancelled(execution.run()).await });

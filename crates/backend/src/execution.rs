@@ -9,12 +9,14 @@ use symphony_executor::ModelExecutor;
 use symphony_protocol::execute::{
     Done, Execute, FromBackend, PlannedRequest, Refusal, SEAL_RECENT_REQUESTS_MAX, SealedGpu, ToBackend,
 };
+use symphony_protocol::journal::Record;
 use symphony_transport::{LinkSender, PayloadTransport};
-use symphony_types::{BackendId, BootId, FrontendId, GpuId, ModelId, RequestId, SubclusterId, Token};
+use symphony_types::{BackendId, BootId, FrontendId, GpuId, ModelId, NodeId, RequestId, SubclusterId, Token};
 use tokio::sync::{mpsc, watch};
 
 use crate::gpu_gate::{Connection, GpuGate};
 use crate::gpu_thread::GpuThread;
+use crate::journal::Journal;
 use crate::metrics::Counts;
 use crate::plan::{AcceptedPlan, GpuOrder, InputsOfOwner, PlanReport};
 
@@ -66,6 +68,9 @@ pub(crate) struct Execution<T> {
     gpus: Vec<Gpu>,
     models: HashSet<ModelId>,
     connections: HashMap<Connection, LinkSender<FromBackend>>,
+    /// Who is at the other end, as far as they said; for the journal.
+    leaders: HashMap<Connection, NodeId>,
+    journal: Option<Journal>,
     recent: VecDeque<RequestId>,
     transport: Arc<T>,
     inputs: mpsc::UnboundedReceiver<Input>,
@@ -83,7 +88,17 @@ impl<T: PayloadTransport> Execution<T> {
         transport: Arc<T>,
         inputs: mpsc::UnboundedReceiver<Input>,
         counts: Arc<Counts>,
+        mut journal: Option<Journal>,
     ) -> std::io::Result<Self> {
+        if let Some(journal) = &mut journal {
+            journal.note(Record::Registered {
+                at_ns: journal.nanos(Instant::now()),
+                backend: identity.backend.get(),
+                boot: identity.boot.get(),
+                gpus: identity.gpus.iter().map(|gpu| gpu.get()).collect(),
+                token: identity.token.get(),
+            });
+        }
         let (reports_in, reports) = mpsc::unbounded_channel();
         let mut gpus = Vec::with_capacity(identity.gpus.len());
         for (index, &id) in identity.gpus.iter().enumerate() {
@@ -104,6 +119,8 @@ impl<T: PayloadTransport> Execution<T> {
             gpus,
             models: HashSet::new(),
             connections: HashMap::new(),
+            leaders: HashMap::new(),
+            journal,
             recent: VecDeque::new(),
             transport,
             inputs,
@@ -147,6 +164,7 @@ impl<T: PayloadTransport> Execution<T> {
             }
             Input::Disconnected(connection) => {
                 self.connections.remove(&connection);
+                self.leaders.remove(&connection);
             }
             Input::FromLeader(connection, ToBackend::Seal { subcluster, gpus }) => {
                 self.seal(connection, subcluster, &gpus);
@@ -156,7 +174,10 @@ impl<T: PayloadTransport> Execution<T> {
                 let retired = |gpu: &&mut Gpu| gpu.gate.sealed_by() == Some(connection) && gpus.contains(&gpu.id);
                 self.gpus.iter_mut().filter(retired).for_each(|gpu| gpu.retired = true);
             }
-            Input::FromLeader(_, ToBackend::Hello { node, .. }) => tracing::debug!(%node, "leader linked"),
+            Input::FromLeader(connection, ToBackend::Hello { node, .. }) => {
+                tracing::debug!(%node, "leader linked");
+                self.leaders.insert(connection, node);
+            }
             Input::Loaded(model, executors) => {
                 for (gpu, executor) in self.gpus.iter().zip(executors) {
                     let _ = gpu.orders.send(GpuOrder::Load(model, executor));
@@ -182,17 +203,27 @@ impl<T: PayloadTransport> Execution<T> {
         }
     }
 
+    /// The replica at the other end; 0 if it has not said hello.
+    fn leader_of(&self, connection: Connection) -> u64 {
+        self.leaders.get(&connection).map_or(0, |node| node.get())
+    }
+
     fn seal(&mut self, connection: Connection, subcluster: SubclusterId, tokens: &[(GpuId, Token)]) {
         if subcluster != self.identity.subcluster {
             tracing::warn!(%subcluster, mine = %self.identity.subcluster, "seal for another sub-cluster ignored");
             return;
         }
         let now = Instant::now();
+        let node = self.leader_of(connection);
         let mut sealed = Vec::with_capacity(tokens.len());
         for &(id, token) in tokens {
             let Some(gpu) = self.gpus.iter_mut().find(|gpu| gpu.id == id) else { continue };
             let promised = gpu.gate.seal(connection, token);
             gpu.retired &= gpu.gate.sealed_by() != Some(connection);
+            if let Some(journal) = &mut self.journal {
+                let (at_ns, gpu) = (journal.nanos(now), id.get());
+                journal.note(Record::Sealed { at_ns, gpu, node, token: token.get(), promised: promised.get() });
+            }
             let in_flight = gpu.pending.iter().flat_map(|plan| plan.requests.iter().copied()).collect();
             sealed.push(SealedGpu { gpu: id, promised, free_in: nanos(gpu.free_in(now)), in_flight });
         }
@@ -211,6 +242,11 @@ impl<T: PayloadTransport> Execution<T> {
             return;
         }
         Counts::add(&self.counts.plans, 1);
+        let node = self.leader_of(connection);
+        if let Some(journal) = &mut self.journal {
+            let (at_ns, gpu, token) = (journal.nanos(now), order.gpu.get(), order.token.get());
+            journal.note(Record::Accepted { at_ns, gpu, node, token, sequence: order.sequence });
+        }
         let Some(gpu) = self.gpus.iter_mut().find(|gpu| gpu.id == order.gpu) else { return };
         let start = now + Duration::from_nanos(order.start_in.min(START_IN_MAX));
         let latency = Duration::from_nanos(order.latency.min(START_IN_MAX));
@@ -248,6 +284,19 @@ impl<T: PayloadTransport> Execution<T> {
         Counts::add(&self.counts.failed, report.failed.len() as u64);
         Counts::add(&self.counts.execution_ns, nanos(report.latency));
         let gpu = &mut self.gpus[report.gpu];
+        if let (Some(journal), Some((start, end))) = (&mut self.journal, report.ran) {
+            // Those without an input were not in the batch.
+            let executed = report.finished.iter().filter(|id| !report.failed.iter().any(|(failed, _)| failed == *id));
+            let (start_ns, end_ns) = (journal.nanos(start), journal.nanos(end));
+            journal.note(Record::Ran {
+                gpu: gpu.id.get(),
+                token: report.token.get(),
+                sequence: report.sequence,
+                start_ns,
+                end_ns,
+                requests: executed.map(|id| (id.frontend.get(), id.boot.get(), id.sequence)).collect(),
+            });
+        }
         gpu.gate.finished();
         let leader = gpu.pending.pop_front().map(|plan| plan.connection);
         // The next one begins now, however early it was planned.

@@ -9,15 +9,17 @@ use symphony_executor::{BatchInputs, EmulatedExecutor, ExecuteError, ModelExecut
 use symphony_net::{Net, Role};
 use symphony_protocol::data::ResultBytes;
 use symphony_protocol::execute::{Done, Execute, FromBackend, PlannedRequest, Refusal, SealedGpu, ToBackend};
+use symphony_protocol::journal::Record;
 use symphony_transport::{LinkReceiver, PayloadTransport, Payloads, ResultToOwner, connect_link, link_over};
 use symphony_types::{
-    BackendId, BootId, FailReason, FrontendId, GpuId, LatencyProfile, ModelId, RequestId, Signature, SubclusterId,
-    Token,
+    BackendId, BootId, FailReason, FrontendId, GpuId, LatencyProfile, ModelId, NodeId, RequestId, Signature,
+    SubclusterId, Token,
 };
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 
 use crate::execution::{Execution, Identity, Input};
+use crate::journal::Journal;
 use crate::metrics::Counts;
 
 const BOOT: BootId = BootId::new(5);
@@ -96,6 +98,10 @@ fn plan(sequence: u64, start_in: Duration, requests: &[PlannedRequest]) -> Execu
 
 impl Scene {
     fn new(executor: Box<dyn ModelExecutor>) -> Self {
+        Self::with_journal(executor, None)
+    }
+
+    fn with_journal(executor: Box<dyn ModelExecutor>, journal: Option<Journal>) -> Self {
         let (inputs, inputs_out) = mpsc::unbounded_channel();
         let (results_in, results) = mpsc::unbounded_channel();
         let owners = Arc::new(Owners { inputs: Mutex::default(), results: results_in });
@@ -106,8 +112,8 @@ impl Scene {
             gpus: vec![GPU],
             token: Token::new(10),
         };
-        let execution =
-            Execution::new(identity, 2, Arc::clone(&owners), inputs_out, Arc::new(Counts::default())).unwrap();
+        let links = Arc::clone(&owners);
+        let execution = Execution::new(identity, 2, links, inputs_out, Arc::new(Counts::default()), journal).unwrap();
         let idle = execution.idle();
         tokio::spawn(execution.run());
         inputs.send(Input::Loaded(MODEL, vec![executor])).ok().unwrap();
@@ -365,4 +371,43 @@ async fn it_is_idle_once_no_more_plans_come_and_the_last_one_has_run() {
     soon(scene.idle.wait_for(|idle| *idle)).await.unwrap();
     scene.inputs.send(Input::Disconnected(next.connection)).ok().unwrap();
     assert!(*scene.idle.borrow(), "nor does anybody who has gone");
+}
+
+#[tokio::test]
+async fn the_journal_has_every_promise_plan_and_execution_in_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal");
+    let journal = Journal::open(&path, 1 << 20).unwrap();
+    let mut scene = Scene::with_journal(emulated(), Some(journal));
+    let mut leader = scene.linked().await;
+    scene.say(&leader, ToBackend::Hello { node: NodeId::new(2), boot: BootId::new(20) });
+    // One below the registration's token: asked for, not promised.
+    scene.say(&leader, ToBackend::Seal { subcluster: SUBCLUSTER, gpus: vec![(GPU, Token::new(9))] });
+    scene.say(&leader, ToBackend::Seal { subcluster: SUBCLUSTER, gpus: vec![(GPU, TOKEN)] });
+    scene.own(7, input(1, 1));
+    scene.execute(&leader, Execute { token: Token::new(10), ..plan(1, Duration::ZERO, &[request(OWNER, 7, 1)]) });
+    scene.execute(&leader, plan(1, Duration::ZERO, &[request(OWNER, 7, 1), request(OWNER, 8, 1)]));
+    while !matches!(leader.next().await, FromBackend::Done(_)) {}
+    let give_up = Instant::now() + Duration::from_secs(30);
+    let records: Vec<Record> = loop {
+        let text = std::fs::read_to_string(&path).unwrap();
+        if text.contains("\"ran\"") && text.ends_with('\n') {
+            break text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        }
+        assert!(Instant::now() < give_up, "{text}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    };
+    let [
+        Record::Registered { boot: 5, token: 10, .. },
+        Record::Sealed { node: 2, token: 9, promised: 10, .. },
+        Record::Sealed { token: 11, promised: 11, .. },
+        Record::Accepted { at_ns, gpu: 9, node: 2, token: 11, sequence: 1 },
+        Record::Ran { gpu: 9, token: 11, sequence: 1, start_ns, end_ns, requests },
+    ] = &records[..]
+    else {
+        panic!("{records:?}");
+    };
+    // ℓ(1) is 5 ms, counted from a planned start that the clock may have missed by some microseconds.
+    assert!(at_ns <= start_ns && *end_ns >= start_ns + 4_000_000, "the batch took its profile's time: {records:?}");
+    assert_eq!(*requests, [(OWNER.get(), 1, 7)], "the request without an input was not executed");
 }

@@ -66,6 +66,7 @@ impl<T: PayloadTransport> GpuThread<T> {
         let inputs = gather_inputs(&plan, Instant::now() + patience);
         let mut begun = Instant::now();
         let mut latency = Duration::ZERO;
+        let mut ran = None;
         let (fates, batch) = match executor {
             None => {
                 let failed = |&request: &PlannedRequest| (request, Err(FailReason::ModelNotReady));
@@ -78,7 +79,9 @@ impl<T: PayloadTransport> GpuThread<T> {
                     begun = Instant::now();
                 }
                 let fates = batch.run(executor.as_mut(), plan.start.max(begun - SLACK), outputs);
-                latency = begun.elapsed();
+                let ended = Instant::now();
+                latency = ended - begun;
+                ran = (batch.items > 0).then_some((begun, ended));
                 (fates, batch.items)
             }
         };
@@ -96,6 +99,7 @@ impl<T: PayloadTransport> GpuThread<T> {
             sequence: plan.sequence,
             model: plan.model,
             start_late: begun.saturating_duration_since(plan.start),
+            ran,
             latency,
             finished,
             failed,

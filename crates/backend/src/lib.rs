@@ -7,6 +7,7 @@ mod execution;
 mod execution_tests;
 mod gpu_gate;
 mod gpu_thread;
+mod journal;
 mod metrics;
 mod model_loader;
 mod plan;

@@ -32,6 +32,8 @@ pub(crate) struct PlanReport {
     pub(crate) sequence: u64,
     pub(crate) model: ModelId,
     pub(crate) start_late: Duration,
+    /// From when to when it ran; none if there was nothing to run.
+    pub(crate) ran: Option<(Instant, Instant)>,
     pub(crate) latency: Duration,
     pub(crate) finished: Vec<RequestId>,
     pub(crate) failed: Vec<(RequestId, FailReason)>,

@@ -29,6 +29,11 @@ pub struct BackendConfig {
     pub intra_op_threads: u32,
     /// Batch plans that may wait per GPU.
     pub plans_queued_max: u32,
+    /// Where seals, accepted plans and executions are written down for a checker; none (an empty string) writes nothing.
+    #[serde(with = "crate::empty_is_none")]
+    pub journal_file: Option<PathBuf>,
+    /// The largest journal, in MB of 2^20 bytes.
+    pub journal_mb_max: u64,
 }
 
 /// What runs the batches.

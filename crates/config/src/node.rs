@@ -8,7 +8,8 @@ use toml::{Table, Value};
 
 use crate::layers::{self, Origin};
 use crate::{
-    BackendConfig, ClusterConfig, Error, FrontendConfig, LogConfig, Problem, SchedulerConfig, SecurityConfig, validate,
+    BackendConfig, ClusterConfig, Error, FrontendConfig, LogConfig, NetworkConfig, Problem, SchedulerConfig,
+    SecurityConfig, validate,
 };
 
 /// What a configuration is used for: which sections must be there.
@@ -69,6 +70,8 @@ pub struct NodeConfig {
     /// As a backend.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backend: Option<BackendConfig>,
+    /// How the others are reached.
+    pub network: NetworkConfig,
     /// Its log.
     pub log: LogConfig,
     /// Who may talk to it.

@@ -32,6 +32,10 @@ pub mod limits {
     pub const PLANS_QUEUED_MIN: u32 = 2;
     /// Batch plans queued per GPU.
     pub const PLANS_QUEUED_MAX: u32 = 64;
+    /// One journal of a backend, in MB: what a checker reads.
+    pub const JOURNAL_MB_MAX: u64 = 4096;
+    /// Addresses that are dialled elsewhere.
+    pub const ROUTES_MAX: usize = 1024;
     /// Bytes of a log filter.
     pub const LOG_LEVEL_BYTES_MAX: usize = 1024;
 }
@@ -50,6 +54,7 @@ pub(crate) fn problems(config: &NodeConfig, role: Role) -> Vec<Problem> {
     if let Some(backend) = &config.backend {
         check.backend(backend);
     }
+    check.network(config);
     check.log(config);
     check.ports(config);
     check.reach(config);
@@ -198,6 +203,7 @@ impl Check {
         self.range("backend.intra_op_threads", threads, 1, limits::INTRA_OP_THREADS_MAX.into());
         let (plans_min, plans_max) = (limits::PLANS_QUEUED_MIN.into(), limits::PLANS_QUEUED_MAX.into());
         self.range("backend.plans_queued_max", backend.plans_queued_max.into(), plans_min, plans_max);
+        self.range("backend.journal_mb_max", backend.journal_mb_max, 1, limits::JOURNAL_MB_MAX);
         if backend.gpus.is_empty() {
             self.say("backend.gpus", "no GPU is given; add { kind = \"cpu\", count = 1, memory_mb = 1024 } or such");
         }
@@ -231,6 +237,23 @@ impl Check {
                 self.say("backend.model_dir", "no directory is given, but executor = \"ort-cpu\" loads models from it");
             }
             _ => {}
+        }
+    }
+
+    fn network(&mut self, config: &NodeConfig) {
+        let routes = &config.network.routes;
+        if routes.len() > limits::ROUTES_MAX {
+            self.say("network.routes", format!("{} routes; expected at most {}", routes.len(), limits::ROUTES_MAX));
+        }
+        let mut known = BTreeSet::new();
+        for (index, route) in routes.iter().enumerate() {
+            let key = format!("network.routes.{index}");
+            if !known.insert(&route.to) {
+                self.say(format!("{key}.to"), format!("{} is routed twice; keep one of them", route.to));
+            }
+            if route.via.port() == 0 || route.via.is_wildcard() {
+                self.say(format!("{key}.via"), format!("{} cannot be dialled; give a host and a port", route.via));
+            }
         }
     }
 

@@ -200,6 +200,11 @@ fn what_cannot_work_is_explained_with_key_and_values() {
         ),
         (&["backend.model_dir="], "backend.model_dir: no directory is given"),
         (&["backend.intra_op_threads=0"], "backend.intra_op_threads: 0 is out of range; expected 1 to 256"),
+        (
+            &["network.routes=[{ to = \"a:1\", via = \"b:1\" }, { to = \"a:1\", via = \"0.0.0.0:1\" }]"],
+            "network.routes.1.to: a:1 is routed twice",
+        ),
+        (&["backend.journal_mb_max=0"], "backend.journal_mb_max: 0 is out of range; expected 1 to 4096"),
         (&["backend.plans_queued_max=1"], "backend.plans_queued_max: 1 is out of range; expected 2 to 64"),
         (&["backend.subcluster=_"], "backend.subcluster: `_` is not a name"),
         (&["log.level="], "log.level: a filter of 0 bytes"),

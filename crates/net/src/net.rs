@@ -1,5 +1,6 @@
 //! Dialling and accepting.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
@@ -26,19 +27,33 @@ const SERVER_NAME: &str = "symphony";
 #[derive(Clone, Debug, Default)]
 pub struct Net {
     credentials: Option<Arc<Credentials>>,
+    /// What is dialled instead of an address; none if every address is dialled as it is given.
+    routes: Option<Arc<BTreeMap<String, String>>>,
 }
 
 impl Net {
     /// Plaintext: everybody is believed. For loopback and tests.
     #[must_use]
     pub const fn plaintext() -> Self {
-        Self { credentials: None }
+        Self { credentials: None, routes: None }
     }
 
     /// TLS with these certificates on both sides.
     #[must_use]
     pub const fn secured(credentials: Arc<Credentials>) -> Self {
-        Self { credentials: Some(credentials) }
+        Self { credentials: Some(credentials), routes: None }
+    }
+
+    /// The same, with addresses (`host:port`) that are dialled at another place; who must answer stays the same.
+    #[must_use]
+    pub fn routed(self, routes: BTreeMap<String, String>) -> Self {
+        Self { routes: (!routes.is_empty()).then(|| Arc::new(routes)), ..self }
+    }
+
+    /// What is dialled for an address.
+    #[must_use]
+    pub fn through<'a>(&'a self, addr: &'a str) -> &'a str {
+        self.routes.as_ref().and_then(|routes| routes.get(addr)).map_or(addr, String::as_str)
     }
 
     /// The certificates, if there are any.
@@ -52,7 +67,7 @@ impl Net {
     /// # Errors
     /// If nobody answers, or somebody else does.
     pub async fn dial(&self, addr: &str, expected: &Expected) -> io::Result<Connection> {
-        let stream = TcpStream::connect(addr).await?;
+        let stream = TcpStream::connect(self.through(addr)).await?;
         stream.set_nodelay(true)?;
         let peer = stream.peer_addr()?;
         let Some(credentials) = &self.credentials else { return Ok(Connection::plain(stream, peer)) };
@@ -87,7 +102,7 @@ impl Net {
     /// If nobody answers in time, or somebody else does.
     pub fn dial_line(&self, addr: &str, expected: &Expected, within: Duration) -> io::Result<Line> {
         let give_up = Instant::now() + within;
-        let stream = connect(addr, within)?;
+        let stream = connect(self.through(addr), within)?;
         stream.set_nodelay(true)?;
         let peer = stream.peer_addr()?;
         let Some(credentials) = &self.credentials else { return Ok(Line::plain(stream, peer)) };

@@ -147,3 +147,20 @@ fn keys_are_private_and_authorities_are_not_overwritten() {
     let gone = CredentialFiles::in_dir(dir.path(), Role::Viewer, "nobody");
     assert!(Credentials::load(gone).unwrap_err().to_string().contains("viewer-nobody.pem"));
 }
+
+#[tokio::test]
+async fn a_routed_address_is_dialled_elsewhere_and_must_still_be_who_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let ours = Authority::create(dir.path(), "blue").unwrap();
+    let (listener, addr) = listener().await;
+    let routes = [("backend.example:7101".to_owned(), addr.clone())].into();
+    let scheduler = net(&ours, "blue", Role::Scheduler, "1").routed(routes);
+    assert_eq!((scheduler.through("backend.example:7101"), scheduler.through("other:1")), (addr.as_str(), "other:1"));
+    let backend = net(&ours, "blue", Role::Backend, "b");
+    let mut incoming = Incoming::new(listener, backend, "test", &[Role::Scheduler]);
+    for (role, right) in [(Role::Backend, true), (Role::Frontend, false)] {
+        let expected = role.into();
+        let (dialled, _accepted) = tokio::join!(scheduler.dial("backend.example:7101", &expected), incoming.next());
+        assert_eq!(dialled.is_ok(), right, "{role}");
+    }
+}

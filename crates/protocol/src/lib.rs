@@ -4,6 +4,7 @@ pub mod data;
 pub mod dispatch;
 pub mod execute;
 mod frame;
+pub mod journal;
 pub mod view;
 
 pub use frame::{FRAME_BYTES_MAX, FRAME_HEADER_BYTES, Frame, FrameError, FrameHeader, Message};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Context;
 use indicatif::ProgressBar;
 use symphony_config::{
-    BackendConfig, ClusterConfig, FrontendConfig, LogConfig, NodeConfig, SchedulerConfig, SecurityConfig,
+    BackendConfig, ClusterConfig, FrontendConfig, LogConfig, NetworkConfig, NodeConfig, SchedulerConfig, SecurityConfig,
 };
 use symphony_net::Role;
 use symphony_protocol::view::View;
@@ -32,6 +32,7 @@ pub(crate) struct Layout {
     pub(crate) schedulers: Vec<SchedulerConfig>,
     pub(crate) frontend: FrontendConfig,
     pub(crate) backends: Vec<BackendConfig>,
+    pub(crate) network: NetworkConfig,
     pub(crate) log: LogConfig,
     /// Only whether it is plaintext; certificates are made.
     pub(crate) security: SecurityConfig,
@@ -158,6 +159,7 @@ fn base(layout: &Layout, security: SecurityConfig) -> NodeConfig {
         scheduler: None,
         frontend: None,
         backend: None,
+        network: layout.network.clone(),
         log: layout.log.clone(),
         security,
     }

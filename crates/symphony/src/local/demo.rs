@@ -154,6 +154,7 @@ fn layout(dir: &Path) -> anyhow::Result<Layout> {
         schedulers,
         frontend,
         backends: vec![cpu, emulated],
+        network: config.network,
         log: config.log,
         security: config.security,
     })

@@ -76,6 +76,7 @@ fn layout(args: &UpArgs) -> anyhow::Result<Layout> {
         scheduler: Some(scheduler),
         frontend: Some(frontend),
         backend: Some(backend),
+        network,
         log,
         security,
     } = config
@@ -103,7 +104,7 @@ fn layout(args: &UpArgs) -> anyhow::Result<Layout> {
             backends.remove(0);
         }
     }
-    Ok(Layout { cluster, schedulers, frontend, backends, log, security })
+    Ok(Layout { cluster, schedulers, frontend, backends, network, log, security })
 }
 
 /// Four emulated GPUs in a sub-cluster of their own.
@@ -115,6 +116,8 @@ fn emulated_beside(backend: &BackendConfig) -> BackendConfig {
         metrics: symphony_config::Address::loopback(backend.metrics.port().saturating_add(10)),
         executor: symphony_config::ExecutorKind::Emulated,
         gpus: vec![symphony_config::GpuConfig { kind: "emulated".into(), count: 4, memory_mb: 16_384 }],
+        // Two processes that append to one file would write into each other's lines.
+        journal_file: backend.journal_file.as_ref().map(|path| path.with_extension("emulated")),
         ..backend.clone()
     }
 }

@@ -25,9 +25,10 @@ const EXPIRES: MetricName = MetricName {
 /// The node's way to the others, and its certificate kept fresh for as long as the process lives.
 pub(super) fn net(config: &NodeConfig, role: Role, name: &str, registry: &Registry) -> anyhow::Result<Net> {
     let security = &config.security;
+    let routes = config.network.routes.iter().map(|route| (route.to.to_string(), route.via.to_string())).collect();
     let (Some(ca), Some(cert), Some(key)) = (&security.ca, &security.cert, &security.key) else {
         tracing::warn!("security.insecure_dev: connections are neither encrypted nor authenticated");
-        return Ok(Net::plaintext());
+        return Ok(Net::plaintext().routed(routes));
     };
     let me = Identity::new(&config.cluster.name, role, name).map_err(bad_input)?;
     let files = CredentialFiles { ca: ca.clone(), cert: cert.clone(), key: key.clone() };
@@ -35,7 +36,7 @@ pub(super) fn net(config: &NodeConfig, role: Role, name: &str, registry: &Regist
     tracing::info!(identity = %me, "connections are secured");
     registry.collect(Expiry(Arc::clone(&credentials)));
     tokio::spawn(Arc::clone(&credentials).keep_fresh());
-    Ok(Net::secured(credentials))
+    Ok(Net::secured(credentials).routed(routes))
 }
 
 /// Read at each scrape, since the certificate may be renewed.
