@@ -49,6 +49,12 @@ pub enum CallError {
     /// The membership of the control group was not changed.
     #[error("{0}")]
     Membership(String),
+    /// It may have been taken, or may yet be: the leader was lost while it had the command.
+    #[error("whether it was done is not known: {reason}; look, and ask again if it was not")]
+    Open {
+        /// What happened.
+        reason: String,
+    },
     /// This replica is shutting down.
     #[error("this replica is shutting down")]
     Stopped,

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use symphony_cluster_state::Command;
 use symphony_consensus::Leadership;
+use symphony_net::Net;
 use symphony_protocol::view::View;
 use symphony_types::NodeId;
 use tokio::sync::{mpsc, watch};
@@ -90,6 +91,7 @@ impl LivenessThreads {
         let ears =
             Listener { cluster, listener, net: config.net.clone(), inputs: inputs.clone(), received, roll, stop };
         let judge = Judge {
+            net: config.net.clone(),
             me: config.node,
             limits,
             peers,
@@ -139,6 +141,7 @@ impl LivenessThreads {
 
 /// The thread around the detector.
 struct Judge {
+    net: Net,
     me: NodeId,
     limits: Liveness,
     peers: BeatAddresses,
@@ -194,7 +197,7 @@ impl Judge {
     fn act(&self, action: Action) {
         match action {
             Action::Probe { node, boot } => {
-                let Some(addr) = self.peers.of(node) else { return };
+                let Some(addr) = self.peers.of(node).map(|addr| self.net.through(&addr).to_owned()) else { return };
                 if self.probes.fetch_add(1, Ordering::Relaxed) >= PROBES_MAX {
                     self.probes.fetch_sub(1, Ordering::Relaxed);
                     return;
@@ -240,7 +243,7 @@ pub(crate) async fn propose_declared(mut declared: mpsc::Receiver<Command>, prop
             }
             Err(Attempt::Never(CallError::Stopped)) => return,
             Err(Attempt::Never(error)) => tracing::info!(%error, "replica is not declared down"),
-            Err(Attempt::Again(reason)) => {
+            Err(Attempt::Again(reason) | Attempt::Open(reason)) => {
                 tracing::info!(reason, "declaration not proposed; repeated while silence lasts")
             }
         }

@@ -22,7 +22,7 @@ use crate::error::CallError;
 use crate::explain::{self, Memory};
 use crate::membership::Membership;
 use crate::metrics::Metrics;
-use crate::propose::{Accepted, Attempt, FORWARDED, Proposer};
+use crate::propose::{Accepted, Attempt, FORWARDED, NOT_TAKEN, Proposer};
 use crate::publish::Viewer;
 
 /// Watches open at a time: all backends and frontends that a cluster may have, and some operators.
@@ -94,8 +94,7 @@ impl ControlService {
     ) -> Result<Response<pb::ChangeReplicasReply>, Status> {
         let mut client = match self.proposer.client(leader) {
             Ok(client) => client,
-            Err(Attempt::Again(reason)) => return Err(Status::unavailable(reason)),
-            Err(Attempt::Never(error)) => return Err(error.into()),
+            Err(attempt) => return Err(attempt.into()),
         };
         let mut request = Request::new(change);
         request.metadata_mut().insert(FORWARDED, MetadataValue::from_static("1"));
@@ -229,8 +228,7 @@ impl Control for ControlService {
                 let voters = voters.into_iter().map(NodeId::get).collect();
                 Ok(Response::new(pb::ChangeReplicasReply { voters }))
             }
-            Err(Attempt::Never(error)) => Err(error.into()),
-            Err(Attempt::Again(reason)) => Err(Status::unavailable(reason)),
+            Err(attempt) => Err(attempt.into()),
         }
     }
 
@@ -255,7 +253,8 @@ impl Control for ControlService {
             // The refusal travels whole, so that the replica that was asked can answer with it.
             Err(Attempt::Never(CallError::Refused(refusal))) => Ok(Response::new(refused(refusal))),
             Err(Attempt::Never(error)) => Err(error.into()),
-            Err(Attempt::Again(reason)) => Err(Status::unavailable(reason)),
+            Err(Attempt::Again(reason)) => Err(Status::new(NOT_TAKEN, reason)),
+            Err(Attempt::Open(reason)) => Err(Status::unavailable(reason)),
         }
     }
 }

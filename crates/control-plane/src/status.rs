@@ -4,6 +4,7 @@ use symphony_cluster_state::Refusal;
 use tonic::{Code, Status};
 
 use crate::error::CallError;
+use crate::propose::Attempt;
 
 impl From<CallError> for Status {
     fn from(error: CallError) -> Self {
@@ -11,9 +12,19 @@ impl From<CallError> for Status {
             CallError::Refused(refusal) => code(refusal),
             CallError::Codec(_) => Code::InvalidArgument,
             CallError::Membership(_) => Code::FailedPrecondition,
-            CallError::NoLeader { .. } | CallError::Stopped => Code::Unavailable,
+            CallError::NoLeader { .. } | CallError::Open { .. } | CallError::Stopped => Code::Unavailable,
         };
         Self::new(code, error.to_string())
+    }
+}
+
+impl From<Attempt> for Status {
+    fn from(attempt: Attempt) -> Self {
+        match attempt {
+            Attempt::Again(reason) => Self::unavailable(reason),
+            Attempt::Open(reason) => CallError::Open { reason }.into(),
+            Attempt::Never(error) => error.into(),
+        }
     }
 }
 

@@ -102,7 +102,9 @@ pub(crate) async fn run(
                 Ok(_) => continue,
                 Err(Attempt::Never(CallError::Stopped)) => return,
                 Err(Attempt::Never(error)) => tracing::info!(command = command.label(), %error, "move refused"),
-                Err(Attempt::Again(reason)) => tracing::debug!(command = command.label(), reason, "move not proposed"),
+                Err(Attempt::Again(reason) | Attempt::Open(reason)) => {
+                    tracing::debug!(command = command.label(), reason, "move not known to be agreed");
+                }
             }
         }
         let changed = async {
