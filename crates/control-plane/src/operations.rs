@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use symphony_cluster_state::{Action, Operation};
+use symphony_cluster_state::{Action, Command, Operation};
 use symphony_net::PeerInfo;
 use symphony_types::{BootId, OperationId};
 use tonic::Status;
@@ -12,6 +12,13 @@ use crate::config::WallClock;
 
 /// The actor on a port that asks nobody for a certificate.
 const INSECURE: &str = "insecure";
+
+/// Holds what another replica carries here against who carries it: without certificates nobody knows who asked.
+pub(crate) fn believe(peer: &PeerInfo, command: &mut Command) {
+    if let (None, Command::Operate(operation)) = (&peer.identity, command) {
+        INSECURE.clone_into(&mut operation.actor);
+    }
+}
 
 /// Makes operations. Clones make different ones.
 #[derive(Clone, Debug)]
@@ -70,19 +77,25 @@ mod tests {
         let operations = Operations::new(BootId::new(7), || 42);
         let identity = Identity::new("blue", Role::Operator, "ann").ok();
         let ann = PeerInfo { addr: ([127, 0, 0, 1], 1).into(), identity };
-        let nobody = PeerInfo { identity: None, ..ann.clone() };
+        let nobody = PeerInfo { identity: None, ..ann };
 
         let named = operations.asked(&ann, &"ab".repeat(16), unload()).unwrap();
         assert_eq!(named.id.to_string(), "ab".repeat(16));
         assert_eq!((named.actor.as_str(), named.at_unix_ms), ("operator/ann", 42));
 
         let one = operations.asked(&nobody, "", unload()).unwrap();
-        let other = operations.clone().asked(&nobody, "", unload()).unwrap();
+        let other = operations.asked(&nobody, "", unload()).unwrap();
         assert_eq!(one.actor, "insecure");
         assert_eq!((one.id.get(), other.id.get()), (7 << 64 | 1, 7 << 64 | 2));
 
         let step = operations.step(&named, unload());
         assert_eq!((step.actor.as_str(), step.id.get()), ("operator/ann", 7 << 64 | 3));
+
+        let mut carried = Command::Operate(named.clone());
+        believe(&ann, &mut carried);
+        assert_eq!(carried, Command::Operate(named.clone()));
+        believe(&nobody, &mut carried);
+        assert_eq!(carried, Command::Operate(Operation { actor: "insecure".into(), ..named }));
 
         let status = operations.asked(&ann, "latest", unload()).unwrap_err();
         assert!(status.message().starts_with("operation_id: `latest` is no operation id"), "{status}");

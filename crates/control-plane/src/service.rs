@@ -21,7 +21,7 @@ use crate::error::CallError;
 use crate::explain::{self, Memory};
 use crate::membership::Membership;
 use crate::metrics::Metrics;
-use crate::operations::Operations;
+use crate::operations::{self, Operations};
 use crate::propose::{Accepted, Attempt, FORWARDED, Proposer};
 use crate::publish::Viewer;
 
@@ -101,14 +101,16 @@ impl ControlService {
     }
 
     /// A command that another replica carries here.
-    fn carried(&self, request: &pb::ForwardRequest) -> Result<Command, Status> {
+    fn carried(&self, request: &Request<pb::ForwardRequest>) -> Result<Command, Status> {
+        let (peer, request) = (PeerInfo::of(request)?, request.get_ref());
         if request.cluster != *self.cluster {
             return Err(Status::failed_precondition(format!(
                 "command for cluster `{}` reached cluster `{}`: check the replicas' addresses",
                 request.cluster, self.cluster
             )));
         }
-        let command = Command::decode(&request.command).map_err(CallError::from)?;
+        let mut command = Command::decode(&request.command).map_err(CallError::from)?;
+        operations::believe(&peer, &mut command);
         command.validate().map_err(CallError::from)?;
         Ok(command)
     }
@@ -249,7 +251,7 @@ impl Control for ControlService {
     }
 
     async fn forward(&self, request: Request<pb::ForwardRequest>) -> Result<Response<pb::ForwardReply>, Status> {
-        let command = self.carried(request.get_ref())?;
+        let command = self.carried(&request)?;
         match self.proposer.propose_here(&command).await {
             Ok(Accepted { index, reply }) => {
                 Ok(Response::new(pb::ForwardReply { index, response: encode_outcome(&Ok(reply)) }))
@@ -265,7 +267,7 @@ impl Control for ControlService {
         &self,
         request: Request<pb::ForwardRequest>,
     ) -> Result<Response<pb::ChangeReplicasReply>, Status> {
-        match (self.carried(request.get_ref())?, self.proposer.leader_elsewhere()?) {
+        match (self.carried(&request)?, self.proposer.leader_elsewhere()?) {
             (Command::Operate(operation), None) => Ok(self.change_here(&operation).await?),
             (Command::Operate(_), Some(leader)) => {
                 Err(Attempt::Again(format!("{leader} leads the control group by now")).into())
