@@ -12,7 +12,7 @@ use symphony_net::Net;
 use symphony_protocol::control as pb;
 use symphony_protocol::view::{ModelSpec, View};
 use symphony_testkit::{Child, ChildSpec, free_ports, wait_until_async};
-use symphony_transport::ControlClient;
+use symphony_transport::{ControlClient, fresh_operation_id};
 use symphony_types::NodeId;
 
 use crate::scenario::ClusterShape;
@@ -98,7 +98,8 @@ impl Cluster {
 
     /// Has the cluster load a model and waits until it is ready.
     pub(crate) async fn load(&mut self, spec: &ModelSpec) -> Result<()> {
-        let request = pb::LoadModelRequest { spec: Some(spec.into()) };
+        let operation_id = fresh_operation_id().to_string();
+        let request = pb::LoadModelRequest { spec: Some(spec.into()), operation_id };
         let call = |mut client: pb::control_client::ControlClient<_>| {
             let request = request.clone();
             async move { client.load_model(request).await }

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use symphony_cluster_state::{Action, Command, Operation};
 use symphony_net::{Authority, Credentials, Identity, Net, Role};
+use symphony_protocol::control::ForwardRequest;
 use symphony_protocol::execute::{FromBackend, ToBackend};
 use symphony_tests::{Shape, emulated_model, phase, tell};
 use symphony_transport::{ControlClient, connect_link};
-use symphony_types::{BootId, NodeId};
+use symphony_types::{BootId, NodeId, OperationId};
 
 /// How long something may take over loopback on a busy machine.
 const SOON: Duration = Duration::from_secs(10);
@@ -74,7 +76,37 @@ fn roles_decide_and_strangers_are_turned_away() {
             }
         });
 
+        phase("the log says who gave a command, by the certificate and by nothing else");
+        let ann = Identity::new("test", Role::Operator, "ann").unwrap();
+        let _ = own.issue(&ann, 1).unwrap();
+        let _ = cluster.cli(&["model", "unload", "nope", "--identity", "operator-ann"]).ended_with(2);
+        let forged = Operation {
+            id: OperationId::new(1),
+            actor: "operator/root".into(),
+            at_unix_ms: 0,
+            avoid: None,
+            action: Action::UnloadModel { name: "nope".into() },
+        };
+        let command = Command::Operate(forged).encode().unwrap();
+        let operator = cluster.net(Role::Operator, "ann");
+        let denied = cluster.block_on(async {
+            let control = ControlClient::new(&operator, &control).unwrap();
+            let request = ForwardRequest { cluster: "test".into(), command };
+            control
+                .call(SOON, |mut client| {
+                    let request = request.clone();
+                    async move { client.forward(request).await }
+                })
+                .await
+        });
+        let words = denied.unwrap_err().to_string();
+        assert!(words.contains("operator ann") && words.contains("that is for scheduler"), "{words}");
+
         let _ = cluster.cli(&emulated_model("resnet", "default")).ended_with(0);
+        let asked: Vec<_> = cluster.view().unwrap().operations;
+        let asked: Vec<_> = asked.iter().map(|o| (o.actor.as_str(), o.what.as_str(), o.refusal.is_some())).collect();
+        let loaded = ("operator/admin", "load model resnet on sub-cluster default", false);
+        assert_eq!(asked, [("operator/ann", "unload model nope", true), loaded], "and nothing of who was turned away");
         cluster.wait_until_it_serves("resnet").unwrap();
         cluster.one_good_request("resnet").unwrap();
     });

@@ -26,17 +26,15 @@ pub(crate) fn allowed(path: &str) -> &'static [Role] {
         };
     }
     match path.strip_prefix("/symphony.v1.Control/").unwrap_or_default() {
-        "Forward" => REPLICAS,
+        // What they carry names who asked, as the replica that was called saw it: nobody else is believed.
+        "Forward" | "ForwardChange" => REPLICAS,
         "ReportBackendDown" => &[Role::Scheduler, Role::Backend],
         "Leave" => &[Role::Scheduler, Role::Backend, Role::Frontend],
         "ReportDrained" => &[Role::Backend, Role::Frontend],
-        // Replicas pass it on to the one that leads.
-        "ChangeReplicas" => &[Role::Operator, Role::Scheduler],
-        "SetDuty" => OPERATORS,
         "Watch" | "Get" => EVERYBODY,
         "RegisterBackend" | "ReportModel" => &[Role::Backend],
         "RegisterFrontend" => &[Role::Frontend],
-        "LoadModel" | "UnloadModel" => OPERATORS,
+        "LoadModel" | "UnloadModel" | "SetDuty" | "ChangeReplicas" => OPERATORS,
         "Explain" => PEOPLE,
         _ => &[],
     }
@@ -127,6 +125,14 @@ mod tests {
         assert!(check(Some(&peer(Role::Operator)), load).is_ok());
         for role in [Role::Viewer, Role::Backend, Role::Frontend, Role::Scheduler] {
             assert_eq!(check(Some(&peer(role)), load).unwrap_err().code(), Code::PermissionDenied);
+        }
+        let change = "/symphony.v1.Control/ChangeReplicas";
+        assert!(check(Some(&peer(Role::Operator)), change).is_ok());
+        assert_eq!(check(Some(&peer(Role::Scheduler)), change).unwrap_err().code(), Code::PermissionDenied);
+        for carry in ["/symphony.v1.Control/Forward", "/symphony.v1.Control/ForwardChange"] {
+            assert!(check(Some(&peer(Role::Scheduler)), carry).is_ok());
+            let denied = check(Some(&peer(Role::Operator)), carry).unwrap_err();
+            assert_eq!(denied.code(), Code::PermissionDenied, "who carries a command says who gave it");
         }
         assert_eq!(
             check(Some(&peer(Role::Operator)), "/symphony.v1.Raft/Append").unwrap_err().code(),

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
-use symphony_cluster_state::{ClusterState, Command, Effect, Refusal, check, encode_outcome};
+use symphony_cluster_state::{ClusterState, Command, Effect, Operation, Refusal, check, encode_outcome};
 use symphony_consensus::StateMachine;
 use tokio::sync::watch;
 
@@ -65,6 +65,9 @@ impl StateMachine for StateHost {
         let mut applied = None;
         self.state.replace(|state| applied = Some(state.apply(index, &command)));
         let Some(applied) = applied else { return Vec::new() };
+        if let Command::Operate(Operation { id, actor, action, .. }) = &command {
+            tracing::info!(index, %id, actor, "{action}");
+        }
         self.metrics.commands_applied.inc();
         match &applied.outcome {
             Ok(_) => applied.effects.iter().for_each(|effect| tell(index, effect)),

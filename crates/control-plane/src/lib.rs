@@ -19,6 +19,7 @@ mod host;
 mod liveness;
 mod membership;
 mod metrics;
+mod operations;
 mod plane;
 mod propose;
 mod publish;
@@ -29,7 +30,7 @@ mod status;
 mod steward;
 mod view;
 
-pub use config::{ControlPlaneConfig, Liveness, ReplicaAddrs, Timing};
+pub use config::{ControlPlaneConfig, Liveness, ReplicaAddrs, Timing, WallClock, unix_ms};
 pub use error::{CallError, Fatal, StartError};
 pub use explain::Remembers;
 pub use metrics::{METRIC_NAMES, Metrics};

@@ -243,7 +243,7 @@ pub(crate) async fn propose_declared(mut declared: mpsc::Receiver<Command>, prop
             }
             Err(Attempt::Never(CallError::Stopped)) => return,
             Err(Attempt::Never(error)) => tracing::info!(%error, "replica is not declared down"),
-            Err(Attempt::Again(reason) | Attempt::Open(reason)) => {
+            Err(Attempt::Again(reason)) => {
                 tracing::info!(reason, "declaration not proposed; repeated while silence lasts")
             }
         }

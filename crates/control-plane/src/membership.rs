@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use symphony_cluster_state::{Command, Refusal};
+use symphony_cluster_state::{Action, Command, NewReplica, Operation, Refusal};
 use symphony_consensus::{MembershipError, ProposeError};
 use symphony_protocol::control as pb;
 use symphony_protocol::view::View;
@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::beat::Standing;
 use crate::error::{CallError, Fatal};
 use crate::host::SharedState;
+use crate::operations::Operations;
 use crate::propose::{Attempt, Proposer};
 
 /// How long a new replica may take to catch up.
@@ -27,21 +28,13 @@ const TRANSFER_WITHIN: Duration = Duration::from_secs(2);
 /// How often it is looked whether what was asked for has happened.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(10);
 
-/// A change of the control group.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Change {
-    /// Who comes, and where it is reached.
-    pub(crate) add: Option<(NodeId, String)>,
-    /// Who goes.
-    pub(crate) remove: Option<NodeId>,
-}
-
 /// Carries out changes, one at a time.
 #[derive(Clone, Debug)]
 pub(crate) struct Membership {
     me: NodeId,
     proposer: Proposer,
     state: SharedState,
+    operations: Operations,
     one_at_a_time: Arc<Mutex<()>>,
 }
 
@@ -60,17 +53,27 @@ impl From<MembershipError> for Attempt {
 }
 
 impl Membership {
-    pub(crate) fn new(me: NodeId, proposer: Proposer, state: SharedState) -> Self {
-        Self { me, proposer, state, one_at_a_time: Arc::default() }
+    pub(crate) fn new(me: NodeId, proposer: Proposer, state: SharedState, operations: Operations) -> Self {
+        Self { me, proposer, state, operations, one_at_a_time: Arc::default() }
     }
 
     /// Carries a change out, if this replica leads: new replicas follow before they vote, and votes move by joint
-    /// consensus. Returns the voters from then on. Repeating a change that was interrupted completes it.
-    pub(crate) async fn change(&self, change: &Change) -> Result<BTreeSet<NodeId>, Attempt> {
+    /// consensus. Returns the voters from then on. Repeating a change that was interrupted completes it; one that was
+    /// completed, under the same id, is not begun again.
+    pub(crate) async fn change(&self, operation: &Operation) -> Result<BTreeSet<NodeId>, Attempt> {
+        let Action::ChangeReplicas { add, remove } = &operation.action else {
+            return Err(refused(format!("to {} is no change of the control group", operation.action)));
+        };
         let _alone = self.one_at_a_time.lock().await;
         let group = self.proposer.group();
+        // A leader that has just been elected may not have applied yet what others did before.
+        group.read_index().await.map_err(|error| Attempt::Again(error.to_string()))?;
+        if let Some(outcome) = self.state.read().answer_to(operation) {
+            return outcome.clone().map(|_| group.members().voters).map_err(|error| CallError::from(error).into());
+        }
         let before = group.members();
-        if let Some((node, _)) = change.add.as_ref().filter(|(node, _)| !before.voters.contains(node)) {
+        let new = add.as_ref().filter(|new| !before.voters.contains(&new.node));
+        if let Some(NewReplica { node, .. }) = new {
             let state = self.state.read();
             if state.removed_nodes().contains(node) {
                 return Err(CallError::from(Refusal::NodeRemoved { node: *node }).into());
@@ -82,8 +85,8 @@ impl Membership {
             }
         }
         let mut voters = before.voters.clone();
-        voters.extend(change.add.as_ref().map(|(node, _)| *node));
-        if let Some(node) = change.remove {
+        voters.extend(add.as_ref().map(|new| new.node));
+        if let Some(node) = *remove {
             let known = before.addresses.contains_key(&node) || self.state.read().removed_nodes().contains(&node);
             if !known {
                 return Err(CallError::from(Refusal::UnknownNode { node }).into());
@@ -96,7 +99,7 @@ impl Membership {
                 return Err(self.give_leadership_away(&voters).await);
             }
         }
-        if let Some((node, addr)) = change.add.as_ref().filter(|(node, _)| !before.voters.contains(node)) {
+        if let Some(NewReplica { node, control_addr: addr }) = new {
             tracing::info!(%node, addr, "a replica comes: it catches up first");
             match timeout(CATCH_UP_WITHIN, group.add_learner(*node, addr.clone())).await {
                 Ok(caught_up) => caught_up?,
@@ -107,17 +110,15 @@ impl Membership {
                 }
             }
         }
-        if let Some(node) = change.remove {
-            self.drain(node).await?;
+        if let Some(node) = *remove {
+            self.drain(node, operation).await?;
         }
         if voters != before.voters {
             group.change_voters(voters.clone()).await?;
-        } else if let Some(node) = change.remove.filter(|node| group.members().addresses.contains_key(node)) {
+        } else if let Some(node) = remove.filter(|node| group.members().addresses.contains_key(node)) {
             group.remove_learners([node].into()).await?;
         }
-        if let Some(node) = change.remove {
-            self.proposer.propose_here(&Command::RemoveNode { node, avoid: None }).await?;
-        }
+        self.proposer.propose_here(&Command::Operate(operation.clone())).await?;
         tracing::info!(?voters, "the control group has changed");
         Ok(voters)
     }
@@ -131,12 +132,12 @@ impl Membership {
     }
 
     /// Lets a replica that goes hand over what it leads, if it is alive.
-    async fn drain(&self, node: NodeId) -> Result<(), Attempt> {
+    async fn drain(&self, node: NodeId, operation: &Operation) -> Result<(), Attempt> {
         if !self.state.read().nodes().contains_key(&node) {
             return Ok(());
         }
-        let (member, duty) = (Member::Scheduler(node), Duty::Draining);
-        self.proposer.propose_here(&Command::SetDuty { member, duty }).await?;
+        let drain = Action::SetDuty { member: Member::Scheduler(node), duty: Duty::Draining };
+        self.proposer.propose_here(&Command::Operate(self.operations.step(operation, drain))).await?;
         let give_up = Instant::now() + DRAIN_WITHIN;
         while Instant::now() < give_up {
             {

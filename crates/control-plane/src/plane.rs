@@ -23,6 +23,7 @@ use crate::host::{SharedState, StateHost};
 use crate::liveness::{self, LivenessThreads, Outlook};
 use crate::membership::{self, Membership};
 use crate::metrics::Metrics;
+use crate::operations::Operations;
 use crate::propose::{Accepted, Proposer};
 use crate::publish::{self, Viewer};
 use crate::service::ControlService;
@@ -131,10 +132,12 @@ impl ControlPlane {
         let stop = CancellationToken::new();
         let memory = Memory::default();
         let (fatal, ends) = watch::channel(None);
+        let operations = Operations::new(config.boot, config.wall_clock);
         let service = ControlService {
             cluster,
             proposer: proposer.clone(),
-            membership: Membership::new(config.node, proposer.clone(), state.clone()),
+            membership: Membership::new(config.node, proposer.clone(), state.clone(), operations.clone()),
+            operations,
             viewer: viewer.clone(),
             views: views.clone(),
             memory: memory.clone(),

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use symphony_cluster_state::{EVENTS_MAX, OPERATIONS_KEPT};
 use symphony_consensus::{ControlGroup, Leadership, Members};
 use symphony_protocol::view::{GroupMemberView, GroupRole, View};
 use symphony_types::NodeId;
@@ -28,13 +29,18 @@ pub(crate) struct Viewer {
 impl Viewer {
     /// The cluster as this replica has applied it now.
     pub(crate) fn view(&self) -> View {
-        let leader = self.leadership.borrow().leader;
-        view::view(&self.state.read(), &self.cluster, self.node, leader)
+        self.with_operations(EVENTS_MAX)
     }
 
-    /// The same with the control group, if this replica leads it: who belongs to it, and how far they are.
+    fn with_operations(&self, operations_max: usize) -> View {
+        let leader = self.leadership.borrow().leader;
+        view::view(&self.state.read(), &self.cluster, self.node, leader, operations_max)
+    }
+
+    /// The same with all operations that are kept and with the control group, if this replica leads it: who belongs to it,
+    /// and how far they are.
     pub(crate) fn view_with_group(&self) -> View {
-        let mut view = self.view();
+        let mut view = self.with_operations(OPERATIONS_KEPT);
         if !self.leadership.borrow().is_leader {
             return view;
         }

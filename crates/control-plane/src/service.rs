@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use futures::{Stream, StreamExt};
 use prometheus_client::metrics::gauge::Gauge;
-use symphony_cluster_state::{Command, Refusal, Reply, encode_outcome};
+use symphony_cluster_state::{Action, Command, Operation, Refusal, Reply, encode_outcome};
 use symphony_net::{PeerInfo, Role};
 use symphony_protocol::control as pb;
 use symphony_protocol::control::control_server::Control;
@@ -14,7 +14,6 @@ use symphony_types::{BackendId, BootId, Member, NodeId};
 use tokio::sync::watch;
 use tokio_stream::wrappers::WatchStream;
 use tokio_util::sync::CancellationToken;
-use tonic::metadata::MetadataValue;
 use tonic::{Request, Response, Status};
 
 use crate::convert;
@@ -22,7 +21,8 @@ use crate::error::CallError;
 use crate::explain::{self, Memory};
 use crate::membership::Membership;
 use crate::metrics::Metrics;
-use crate::propose::{Accepted, Attempt, FORWARDED, NOT_TAKEN, Proposer};
+use crate::operations::{self, Operations};
+use crate::propose::{Accepted, Attempt, FORWARDED, Proposer};
 use crate::publish::Viewer;
 
 /// Watches open at a time: all backends and frontends that a cluster may have, and some operators.
@@ -34,6 +34,7 @@ pub(crate) struct ControlService {
     pub(crate) cluster: Arc<str>,
     pub(crate) proposer: Proposer,
     pub(crate) membership: Membership,
+    pub(crate) operations: Operations,
     pub(crate) viewer: Viewer,
     pub(crate) views: watch::Receiver<Arc<View>>,
     pub(crate) memory: Memory,
@@ -87,18 +88,31 @@ impl ControlService {
         if own { Ok(()) } else { Err(Status::permission_denied(format!("{peer} may not speak for {member}"))) }
     }
 
-    async fn forward_change(
-        &self,
-        leader: NodeId,
-        change: pb::ChangeReplicasRequest,
-    ) -> Result<Response<pb::ChangeReplicasReply>, Status> {
-        let mut client = match self.proposer.client(leader) {
-            Ok(client) => client,
-            Err(attempt) => return Err(attempt.into()),
-        };
-        let mut request = Request::new(change);
-        request.metadata_mut().insert(FORWARDED, MetadataValue::from_static("1"));
-        client.change_replicas(request).await
+    /// Has the cluster agree on what the caller asks for.
+    async fn operate<T>(&self, request: &Request<T>, id: &str, action: Action) -> Result<Reply, Status> {
+        let operation = self.operations.asked(&PeerInfo::of(request)?, id, action)?;
+        Ok(self.propose(Command::Operate(operation)).await?.reply)
+    }
+
+    /// Changes the control group if this replica leads it.
+    async fn change_here(&self, operation: &Operation) -> Result<Response<pb::ChangeReplicasReply>, Attempt> {
+        let voters = self.membership.change(operation).await?.into_iter().map(NodeId::get).collect();
+        Ok(Response::new(pb::ChangeReplicasReply { voters }))
+    }
+
+    /// A command that another replica carries here.
+    fn carried(&self, request: &Request<pb::ForwardRequest>) -> Result<Command, Status> {
+        let (peer, request) = (PeerInfo::of(request)?, request.get_ref());
+        if request.cluster != *self.cluster {
+            return Err(Status::failed_precondition(format!(
+                "command for cluster `{}` reached cluster `{}`: check the replicas' addresses",
+                request.cluster, self.cluster
+            )));
+        }
+        let mut command = Command::decode(&request.command).map_err(CallError::from)?;
+        operations::believe(&peer, &mut command);
+        command.validate().map_err(CallError::from)?;
+        Ok(command)
     }
 }
 
@@ -158,8 +172,9 @@ impl Control for ControlService {
     }
 
     async fn load_model(&self, request: Request<pb::LoadModelRequest>) -> Result<Response<pb::LoadModelReply>, Status> {
-        let accepted = self.propose(convert::load_model(request.into_inner())?).await?;
-        let Reply::Model { model, epoch } = accepted.reply else { return Err(surprised(&accepted.reply)) };
+        let action = convert::load_model(request.get_ref().spec.clone())?;
+        let reply = self.operate(&request, &request.get_ref().operation_id, action).await?;
+        let Reply::Model { model, epoch } = reply else { return Err(surprised(&reply)) };
         Ok(Response::new(pb::LoadModelReply { model: model.get(), epoch: epoch.get() }))
     }
 
@@ -167,8 +182,9 @@ impl Control for ControlService {
         &self,
         request: Request<pb::UnloadModelRequest>,
     ) -> Result<Response<pb::UnloadModelReply>, Status> {
-        let accepted = self.propose(Command::UnloadModel { name: request.into_inner().name }).await?;
-        let Reply::Unloaded { epoch } = accepted.reply else { return Err(surprised(&accepted.reply)) };
+        let action = Action::UnloadModel { name: request.get_ref().name.clone() };
+        let reply = self.operate(&request, &request.get_ref().operation_id, action).await?;
+        let Reply::Unloaded { epoch } = reply else { return Err(surprised(&reply)) };
         Ok(Response::new(pb::UnloadModelReply { epoch: epoch.get() }))
     }
 
@@ -190,7 +206,8 @@ impl Control for ControlService {
     }
 
     async fn set_duty(&self, request: Request<pb::SetDutyRequest>) -> Result<Response<pb::SetDutyReply>, Status> {
-        self.propose(convert::set_duty(request.into_inner())?).await?;
+        let action = convert::set_duty(request.get_ref())?;
+        self.operate(&request, &request.get_ref().operation_id, action).await?;
         Ok(Response::new(pb::SetDutyReply {}))
     }
 
@@ -215,20 +232,17 @@ impl Control for ControlService {
         &self,
         request: Request<pb::ChangeReplicasRequest>,
     ) -> Result<Response<pb::ChangeReplicasReply>, Status> {
-        let forwarded = request.metadata().contains_key(FORWARDED);
-        let request = request.into_inner();
-        let outcome = match self.proposer.leader_elsewhere() {
-            Ok(None) => self.membership.change(&convert::change(&request)?).await,
-            Ok(Some(leader)) if !forwarded => return self.forward_change(leader, request).await,
-            Ok(Some(leader)) => Err(Attempt::Again(format!("{leader} leads the control group by now"))),
-            Err(again) => Err(again),
-        };
-        match outcome {
-            Ok(voters) => {
-                let voters = voters.into_iter().map(NodeId::get).collect();
-                Ok(Response::new(pb::ChangeReplicasReply { voters }))
+        let (peer, change) = (PeerInfo::of(&request)?, request.get_ref());
+        let operation = self.operations.asked(&peer, &change.operation_id, convert::change(change))?;
+        let command = Command::Operate(operation.clone());
+        command.validate().map_err(CallError::from)?;
+        match self.proposer.leader_elsewhere()? {
+            None => Ok(self.change_here(&operation).await?),
+            Some(leader) => {
+                let command = command.encode().map_err(CallError::from)?;
+                let request = pb::ForwardRequest { cluster: self.cluster.to_string(), command };
+                self.proposer.client(leader)?.forward_change(request).await
             }
-            Err(attempt) => Err(attempt.into()),
         }
     }
 
@@ -237,15 +251,7 @@ impl Control for ControlService {
     }
 
     async fn forward(&self, request: Request<pb::ForwardRequest>) -> Result<Response<pb::ForwardReply>, Status> {
-        let request = request.into_inner();
-        if request.cluster != *self.cluster {
-            return Err(Status::failed_precondition(format!(
-                "command for cluster `{}` reached cluster `{}`: check the replicas' addresses",
-                request.cluster, self.cluster
-            )));
-        }
-        let command = Command::decode(&request.command).map_err(CallError::from)?;
-        command.validate().map_err(CallError::from)?;
+        let command = self.carried(&request)?;
         match self.proposer.propose_here(&command).await {
             Ok(Accepted { index, reply }) => {
                 Ok(Response::new(pb::ForwardReply { index, response: encode_outcome(&Ok(reply)) }))
@@ -253,8 +259,20 @@ impl Control for ControlService {
             // The refusal travels whole, so that the replica that was asked can answer with it.
             Err(Attempt::Never(CallError::Refused(refusal))) => Ok(Response::new(refused(refusal))),
             Err(Attempt::Never(error)) => Err(error.into()),
-            Err(Attempt::Again(reason)) => Err(Status::new(NOT_TAKEN, reason)),
-            Err(Attempt::Open(reason)) => Err(Status::unavailable(reason)),
+            Err(Attempt::Again(reason)) => Err(Status::unavailable(reason)),
+        }
+    }
+
+    async fn forward_change(
+        &self,
+        request: Request<pb::ForwardRequest>,
+    ) -> Result<Response<pb::ChangeReplicasReply>, Status> {
+        match (self.carried(&request)?, self.proposer.leader_elsewhere()?) {
+            (Command::Operate(operation), None) => Ok(self.change_here(&operation).await?),
+            (Command::Operate(_), Some(leader)) => {
+                Err(Attempt::Again(format!("{leader} leads the control group by now")).into())
+            }
+            (other, _) => Err(Status::invalid_argument(format!("{} is no operator's command", other.label()))),
         }
     }
 }

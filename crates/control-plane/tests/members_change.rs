@@ -21,7 +21,8 @@ async fn group(cluster: &Cluster, id: u64) -> Vec<(u64, GroupRole)> {
 /// Asks for a change at replica `id` until it is carried out or refused for good.
 async fn change(cluster: &Cluster, id: u64, add: Option<(u64, &str)>, remove: Option<u64>) -> Vec<u64> {
     let (add, add_control_addr) = add.map_or((0, String::new()), |(id, addr)| (id, addr.to_owned()));
-    let request = pb::ChangeReplicasRequest { add, add_control_addr, remove: remove.unwrap_or(0) };
+    let request =
+        pb::ChangeReplicasRequest { add, add_control_addr, remove: remove.unwrap_or(0), ..Default::default() };
     let client = cluster.client(id).await;
     patiently(async || client.clone().change_replicas(request.clone()).await).await.voters
 }
@@ -41,6 +42,19 @@ async fn a_replica_takes_the_place_of_the_leader_and_the_old_one_finds_itself_le
     assert_eq!(voters, expected);
     let same = change(&cluster, follower, Some((4, &addr)), None).await;
     assert_eq!(same, expected, "repeating it is harmless");
+    let request = pb::ChangeReplicasRequest { remove: leader, operation_id: "ab".repeat(16), ..Default::default() };
+    let client = cluster.client(follower).await;
+    for _ in 0..2 {
+        let voters = patiently(async || client.clone().change_replicas(request.clone()).await).await.voters;
+        assert_eq!(voters, expected, "so is removing who is gone");
+    }
+    let view = patiently(async || client.clone().get(pb::GetRequest { linearizable: true }).await).await;
+    let mut asked: Vec<_> = view.operations.iter().map(|operation| operation.what.as_str()).collect();
+    asked.dedup();
+    let (drain, replace) =
+        (format!("make scheduler n{leader} draining"), format!("replace scheduler n{leader} with n4 at {addr}"));
+    let (add, remove) = (format!("add scheduler n4 at {addr}"), format!("remove scheduler n{leader}"));
+    assert_eq!(asked, [&drain, &replace, &add, &remove], "each by itself, and the last one once");
     let members = group(&cluster, 4).await;
     assert_eq!(members.iter().map(|(id, _)| *id).collect::<Vec<_>>(), expected);
     assert_eq!(members.iter().filter(|(_, role)| *role == GroupRole::Leader).count(), 1);
@@ -63,7 +77,12 @@ async fn a_replica_takes_the_place_of_the_leader_and_the_old_one_finds_itself_le
 
     eprintln!("phase: its id is never given again");
     let mut client = cluster.client(4).await;
-    let again = pb::ChangeReplicasRequest { add: leader, add_control_addr: "127.0.0.1:1".into(), remove: 0 };
+    let again = pb::ChangeReplicasRequest {
+        add: leader,
+        add_control_addr: "127.0.0.1:1".into(),
+        remove: 0,
+        ..Default::default()
+    };
     let refused = client.change_replicas(again).await.unwrap_err();
     assert_eq!(refused.code(), Code::FailedPrecondition);
     assert!(refused.message().contains("its id is never given again"), "{refused}");
@@ -88,7 +107,7 @@ async fn a_replica_over_an_empty_disk_does_not_come_back_under_its_id() {
     assert!(voters.contains(&9) && !voters.contains(&victim), "{voters:?}");
     let mut client = cluster.client(leader).await;
     for (add, remove, words) in [(0, 0, "two different ids"), (0, 77, "unknown scheduler replica n77")] {
-        let request = pb::ChangeReplicasRequest { add, add_control_addr: addr.clone(), remove };
+        let request = pb::ChangeReplicasRequest { add, add_control_addr: addr.clone(), remove, ..Default::default() };
         let refused = client.change_replicas(request).await.unwrap_err();
         assert!(refused.message().contains(words), "{refused}");
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use symphony_control_plane::{
-    ControlPlane, ControlPlaneConfig, Engine, Listeners, Liveness, OnDiskError, ReplicaAddrs, Timing,
+    ControlPlane, ControlPlaneConfig, Engine, Listeners, Liveness, OnDiskError, ReplicaAddrs, Timing, unix_ms,
 };
 use symphony_net::Net;
 use symphony_protocol::control as pb;
@@ -128,6 +128,7 @@ impl Cluster {
             on_disk_error: OnDiskError::Stop,
             net: Net::plaintext(),
             join: !self.founders.contains(&id),
+            wall_clock: unix_ms,
         };
         self.running.insert(id, ControlPlane::start(config, listeners).await.unwrap());
     }

@@ -156,6 +156,7 @@ fn plane_config(
         on_disk_error: OnDiskError::Abort,
         net: net.clone(),
         join: scheduler.join,
+        wall_clock: symphony_control_plane::unix_ms,
     }
 }
 

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use symphony_protocol::control as pb;
 use symphony_protocol::view::View;
-use symphony_transport::{ControlClient, ControlError};
+use symphony_transport::ControlClient;
 use symphony_types::{Duty, Member};
 
+use super::operation::not_done;
 use crate::cli::{DrainArgs, DutyArgs};
 use crate::exit::bad_input;
 
@@ -70,17 +71,18 @@ fn rest(view: &View, member: Member) -> Option<String> {
 }
 
 async fn agree(args: &DutyArgs, duty: Duty) -> anyhow::Result<(ControlClient, Member)> {
-    let control = args.cluster.control()?;
+    let (control, operation) = (args.cluster.control()?, args.operation.id());
     let view = control.get(true, AGREE_WITHIN).await?;
     let member = find(&view, &args.member).map_err(bad_input)?;
     let call = |mut client: pb::control_client::ControlClient<_>| {
-        let request = pb::SetDutyRequest { member: Some(member.into()), duty: pb::Duty::from(duty).into() };
+        let request = pb::SetDutyRequest {
+            member: Some(member.into()),
+            duty: pb::Duty::from(duty).into(),
+            operation_id: operation.to_string(),
+        };
         async move { client.set_duty(request).await }
     };
-    control.call(AGREE_WITHIN, call).await.map_err(|error| match error {
-        ControlError::Refused(status) => bad_input(status.message()),
-        other => other.into(),
-    })?;
+    control.call(AGREE_WITHIN, call).await.map_err(|error| not_done(operation, error))?;
     Ok((control, member))
 }
 
