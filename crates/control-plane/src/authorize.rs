@@ -4,9 +4,12 @@ use std::task::{Context, Poll};
 
 use futures::future::{Either, Ready, ready};
 use symphony_net::{PeerInfo, Role};
+use symphony_types::NodeId;
 use tonic::Status;
 use tonic::codegen::http::{Request, Response};
 use tower::{Layer, Service};
+
+use crate::host::SharedState;
 
 /// Scheduler replicas among themselves.
 const REPLICAS: &[Role] = &[Role::Scheduler];
@@ -41,21 +44,25 @@ pub(crate) fn allowed(path: &str) -> &'static [Role] {
 }
 
 /// Puts [`Authorize`] in front of a service.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct AuthorizeLayer;
+#[derive(Clone, Debug)]
+pub(crate) struct AuthorizeLayer {
+    /// Knows which replicas were removed.
+    pub(crate) state: SharedState,
+}
 
 impl<S> Layer<S> for AuthorizeLayer {
     type Service = Authorize<S>;
 
     fn layer(&self, inner: S) -> Authorize<S> {
-        Authorize { inner }
+        Authorize { inner, state: self.state.clone() }
     }
 }
 
-/// Turns away callers whose role does not allow the call.
+/// Turns away callers whose role does not allow the call, and replicas that were removed.
 #[derive(Clone, Debug)]
 pub(crate) struct Authorize<S> {
     inner: S,
+    state: SharedState,
 }
 
 impl<S, B, R> Service<Request<B>> for Authorize<S>
@@ -72,16 +79,24 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        match check(request.extensions().get(), request.uri().path()) {
+        let removed = |node: NodeId| self.state.read().removed_nodes().contains(&node);
+        match check(request.extensions().get(), request.uri().path(), removed) {
             Ok(()) => Either::Left(self.inner.call(request)),
             Err(status) => Either::Right(ready(Ok(status.into_http()))),
         }
     }
 }
 
-fn check(peer: Option<&PeerInfo>, path: &str) -> Result<(), Status> {
+fn check(peer: Option<&PeerInfo>, path: &str, removed: impl Fn(NodeId) -> bool) -> Result<(), Status> {
     let Some(peer) = peer else { return Err(Status::unauthenticated("nobody looked who is calling")) };
     let allowed = allowed(path);
+    // What everybody may ask tells it that it was removed.
+    if allowed != EVERYBODY
+        && let Some(node) = replica(peer).filter(|node| removed(*node))
+    {
+        tracing::warn!(%peer, path, "call of a removed replica denied");
+        return Err(Status::permission_denied(format!("{node} was removed from the cluster")));
+    }
     if !allowed.is_empty() && peer.has_role(allowed) {
         return Ok(());
     }
@@ -91,6 +106,12 @@ fn check(peer: Option<&PeerInfo>, path: &str) -> Result<(), Status> {
     }
     let roles: Vec<_> = allowed.iter().map(|role| role.label()).collect();
     Err(Status::permission_denied(format!("{peer} may not call {path}; that is for {}", roles.join(" or "))))
+}
+
+/// The replica that calls, by its certificate.
+fn replica(peer: &PeerInfo) -> Option<NodeId> {
+    let identity = peer.identity.as_ref().filter(|identity| identity.role == Role::Scheduler)?;
+    identity.name.parse().ok().map(NodeId::new)
 }
 
 #[cfg(test)]
@@ -117,6 +138,24 @@ mod tests {
                 assert!(!allowed(&method).is_empty(), "nobody may call {method}");
             }
         }
+    }
+
+    fn check(peer: Option<&PeerInfo>, path: &str) -> Result<(), Status> {
+        super::check(peer, path, |_| false)
+    }
+
+    #[test]
+    fn a_removed_replica_may_only_ask_what_everybody_may() {
+        let removed = |node| node == NodeId::new(1);
+        for path in ["/symphony.v1.Control/Forward", "/symphony.v1.Raft/Vote", "/symphony.v1.Control/ReportBackendDown"]
+        {
+            let scheduler = peer(Role::Scheduler);
+            assert!(super::check(Some(&scheduler), path, |node| node == NodeId::new(2)).is_ok());
+            let denied = super::check(Some(&scheduler), path, removed).unwrap_err();
+            assert!(denied.message().contains("n1 was removed"), "{denied}");
+        }
+        assert!(super::check(Some(&peer(Role::Scheduler)), "/symphony.v1.Control/Get", removed).is_ok());
+        assert!(super::check(Some(&peer(Role::Backend)), "/symphony.v1.Control/ReportModel", removed).is_ok());
     }
 
     #[test]

@@ -25,6 +25,8 @@ const CATCH_UP_WITHIN: Duration = Duration::from_secs(60);
 const DRAIN_WITHIN: Duration = Duration::from_secs(10);
 /// How long a transfer of the group's leadership may take.
 const TRANSFER_WITHIN: Duration = Duration::from_secs(2);
+/// How long the votes may take to move, once enough of those that shall vote are up.
+const MOVE_WITHIN: Duration = Duration::from_secs(10);
 /// How often it is looked whether what was asked for has happened.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(10);
 
@@ -84,11 +86,22 @@ impl Membership {
                 )));
             }
         }
+        if let Some(NewReplica { node, control_addr }) = add.as_ref().filter(|_| new.is_none())
+            && let Some(known) = before.addresses.get(node).filter(|known| *known != control_addr)
+        {
+            return Err(refused(format!(
+                "{node} votes at {known}; to move it to {control_addr}, replace it by one with an id that nobody had"
+            )));
+        }
         let mut voters = before.voters.clone();
         voters.extend(add.as_ref().map(|new| new.node));
         if let Some(node) = *remove {
-            let known = before.addresses.contains_key(&node) || self.state.read().removed_nodes().contains(&node);
-            if !known {
+            let known = {
+                let state = self.state.read();
+                // Interrupted between the two steps of a removal it is known to the state only.
+                state.nodes().contains_key(&node) || state.removed_nodes().contains(&node)
+            };
+            if !known && !before.addresses.contains_key(&node) {
                 return Err(CallError::from(Refusal::UnknownNode { node }).into());
             }
             voters.remove(&node);
@@ -101,6 +114,10 @@ impl Membership {
         }
         if let Some(NewReplica { node, control_addr: addr }) = new {
             tracing::info!(%node, addr, "a replica comes: it catches up first");
+            if before.addresses.get(node).is_some_and(|known| known != addr) {
+                // A learner that never answered, at an address given in error: the group keeps the first that it is told.
+                group.remove_learners([*node].into()).await?;
+            }
             match timeout(CATCH_UP_WITHIN, group.add_learner(*node, addr.clone())).await {
                 Ok(caught_up) => caught_up?,
                 Err(_) => {
@@ -110,17 +127,60 @@ impl Membership {
                 }
             }
         }
-        if let Some(node) = *remove {
-            self.drain(node, operation).await?;
+        self.are_able(&voters, new.map(|new| new.node))?;
+        let former = match *remove {
+            Some(node) => self.drain(node, operation).await?,
+            None => None,
+        };
+        let moved = self.move_votes(&before.voters, &voters, *remove).await;
+        if let (Err(_), Some(former)) = (&moved, former) {
+            // It stays after all, and does what it did before.
+            let _ = self.proposer.propose_here(&Command::Operate(self.operations.step(operation, former))).await;
         }
-        if voters != before.voters {
-            group.change_voters(voters.clone()).await?;
-        } else if let Some(node) = remove.filter(|node| group.members().addresses.contains_key(node)) {
-            group.remove_learners([node].into()).await?;
-        }
+        moved?;
         self.proposer.propose_here(&Command::Operate(operation.clone())).await?;
         tracing::info!(?voters, "the control group has changed");
         Ok(voters)
+    }
+
+    /// Refuses voters of which no majority is up: from the change on nothing could be agreed, not even to undo it.
+    fn are_able(&self, voters: &BTreeSet<NodeId>, caught_up: Option<NodeId>) -> Result<(), Attempt> {
+        let state = self.state.read();
+        let up = |node: &NodeId| {
+            *node == self.me || caught_up == Some(*node) || state.nodes().get(node).is_some_and(|known| known.up)
+        };
+        let down: Vec<_> = voters.iter().filter(|node| !up(node)).map(ToString::to_string).collect();
+        if 2 * down.len() < voters.len() {
+            return Ok(());
+        }
+        Err(refused(format!(
+            "of the {} replicas that would vote, {} would be down: no majority, and nothing could be agreed any more; bring them back or replace them first",
+            voters.len(),
+            down.join(" and ")
+        )))
+    }
+
+    /// Makes these replicas the voters, and lets go of the one that leaves.
+    async fn move_votes(
+        &self,
+        from: &BTreeSet<NodeId>,
+        to: &BTreeSet<NodeId>,
+        remove: Option<NodeId>,
+    ) -> Result<(), Attempt> {
+        let group = self.proposer.group();
+        let moves = async {
+            if from != to {
+                group.change_voters(to.clone()).await
+            } else if let Some(node) = remove.filter(|node| group.members().addresses.contains_key(node)) {
+                group.remove_learners([node].into()).await
+            } else {
+                Ok(())
+            }
+        };
+        match timeout(MOVE_WITHIN, moves).await {
+            Ok(moved) => Ok(moved?),
+            Err(_) => Err(Attempt::Again(format!("the votes have not moved within {MOVE_WITHIN:?}"))),
+        }
     }
 
     /// A leader that goes hands the group's leadership over first; the next leader carries the change out.
@@ -131,25 +191,28 @@ impl Membership {
         }
     }
 
-    /// Lets a replica that goes hand over what it leads, if it is alive.
-    async fn drain(&self, node: NodeId, operation: &Operation) -> Result<(), Attempt> {
-        if !self.state.read().nodes().contains_key(&node) {
-            return Ok(());
-        }
-        let drain = Action::SetDuty { member: Member::Scheduler(node), duty: Duty::Draining };
+    /// Lets a replica that goes hand over what it leads, if it is alive. Returns what would put its former duty back.
+    async fn drain(&self, node: NodeId, operation: &Operation) -> Result<Option<Action>, Attempt> {
+        let member = Member::Scheduler(node);
+        let former = match self.state.read().nodes().get(&node).map(|known| known.duty) {
+            None => return Ok(None),
+            Some(Duty::Draining) => None,
+            Some(duty) => Some(Action::SetDuty { member, duty }),
+        };
+        let drain = Action::SetDuty { member, duty: Duty::Draining };
         self.proposer.propose_here(&Command::Operate(self.operations.step(operation, drain))).await?;
         let give_up = Instant::now() + DRAIN_WITHIN;
         while Instant::now() < give_up {
             {
                 let state = self.state.read();
                 if !state.subclusters().values().any(|s| s.leader.is_some_and(|l| l.node == node)) {
-                    return Ok(());
+                    return Ok(former);
                 }
             }
             sleep(LOOK_AGAIN_AFTER).await;
         }
         tracing::warn!(%node, "it has not handed everything over within {DRAIN_WITHIN:?}; the rest is re-homed");
-        Ok(())
+        Ok(former)
     }
 }
 

@@ -144,7 +144,8 @@ impl ControlPlane {
             metrics: metrics.clone(),
             stop: stop.clone(),
         };
-        let serving = server::serve(listeners.control, config.net.clone(), group.service(), service, stop.clone());
+        let serving =
+            server::serve(listeners.control, config.net.clone(), group.service(), service, state.clone(), stop.clone());
         let registration = registration(&config, disk);
         let life = (config.node, config.boot);
         let founding = {

@@ -68,24 +68,23 @@ impl ControlService {
         Ok(self.proposer.propose(&command).await?)
     }
 
-    /// Whether the caller may speak for a process: it is that process, or a replica, which judges others.
+    /// Whether the caller is the process that it speaks for.
     fn speaks_for<T>(&self, request: &Request<T>, member: Member) -> Result<(), Status> {
         let peer = PeerInfo::of(request)?;
-        let own = {
-            let state = self.viewer.state.read();
-            match member {
-                Member::Scheduler(id) => peer.may_be(Role::Scheduler, &id.get().to_string()),
-                Member::Backend(id) => {
-                    let name = state.backends().get(&id).map_or("", |b| b.name.as_str());
-                    peer.may_be(Role::Backend, name) || peer.has_role(&[Role::Scheduler])
-                }
-                Member::Frontend(id) => {
-                    let name = state.frontends().get(&id).map_or("", |f| f.name.as_str());
-                    peer.may_be(Role::Frontend, name)
-                }
+        let state = self.viewer.state.read();
+        // Another replica may know it already.
+        let unknown = || Status::unavailable(format!("{member} is not known here yet"));
+        match member {
+            Member::Scheduler(id) => answers_to(&peer, Role::Scheduler, &id.get().to_string()),
+            Member::Backend(id) => {
+                let backend = state.backends().get(&id).ok_or_else(unknown)?;
+                answers_to(&peer, Role::Backend, &backend.name)
             }
-        };
-        if own { Ok(()) } else { Err(Status::permission_denied(format!("{peer} may not speak for {member}"))) }
+            Member::Frontend(id) => {
+                let frontend = state.frontends().get(&id).ok_or_else(unknown)?;
+                answers_to(&peer, Role::Frontend, &frontend.name)
+            }
+        }
     }
 
     /// Has the cluster agree on what the caller asks for.
@@ -94,10 +93,12 @@ impl ControlService {
         Ok(self.propose(Command::Operate(operation)).await?.reply)
     }
 
-    /// Changes the control group if this replica leads it.
-    async fn change_here(&self, operation: &Operation) -> Result<Response<pb::ChangeReplicasReply>, Attempt> {
-        let voters = self.membership.change(operation).await?.into_iter().map(NodeId::get).collect();
-        Ok(Response::new(pb::ChangeReplicasReply { voters }))
+    /// Changes the control group if this replica leads it. A caller that goes away does not interrupt it half-way.
+    async fn change_here(&self, operation: Operation) -> Result<Response<pb::ChangeReplicasReply>, Attempt> {
+        let membership = self.membership.clone();
+        let change = tokio::spawn(async move { membership.change(&operation).await });
+        let voters = change.await.map_err(|error| Attempt::Again(format!("the change ended early: {error}")))??;
+        Ok(Response::new(pb::ChangeReplicasReply { voters: voters.into_iter().map(NodeId::get).collect() }))
     }
 
     /// A command that another replica carries here.
@@ -113,6 +114,15 @@ impl ControlService {
         operations::believe(&peer, &mut command);
         command.validate().map_err(CallError::from)?;
         Ok(command)
+    }
+}
+
+/// Whether the caller is who it says. Roles alone would let one stolen certificate speak for all of its role.
+fn answers_to(peer: &PeerInfo, role: Role, name: &str) -> Result<(), Status> {
+    if peer.may_be(role, name) {
+        Ok(())
+    } else {
+        Err(Status::permission_denied(format!("{peer} may not speak for {role} {name}")))
     }
 }
 
@@ -150,6 +160,7 @@ impl Control for ControlService {
         &self,
         request: Request<pb::RegisterBackendRequest>,
     ) -> Result<Response<pb::RegisterBackendReply>, Status> {
+        answers_to(&PeerInfo::of(&request)?, Role::Backend, &request.get_ref().name)?;
         let accepted = self.propose(convert::register_backend(request.into_inner())).await?;
         let Reply::Backend { backend, subcluster, gpus, token } = accepted.reply else {
             return Err(surprised(&accepted.reply));
@@ -166,6 +177,7 @@ impl Control for ControlService {
         &self,
         request: Request<pb::RegisterFrontendRequest>,
     ) -> Result<Response<pb::RegisterFrontendReply>, Status> {
+        answers_to(&PeerInfo::of(&request)?, Role::Frontend, &request.get_ref().name)?;
         let accepted = self.propose(convert::register_frontend(request.into_inner())).await?;
         let Reply::Frontend { frontend } = accepted.reply else { return Err(surprised(&accepted.reply)) };
         Ok(Response::new(pb::RegisterFrontendReply { frontend: frontend.get() }))
@@ -192,6 +204,8 @@ impl Control for ControlService {
         &self,
         request: Request<pb::ReportModelRequest>,
     ) -> Result<Response<pb::ReportModelReply>, Status> {
+        let backend = request.get_ref().replica.as_ref().map_or(0, |replica| replica.backend);
+        self.speaks_for(&request, Member::Backend(BackendId::new(backend)))?;
         self.propose(convert::report_model(request.into_inner())?).await?;
         Ok(Response::new(pb::ReportModelReply {}))
     }
@@ -200,7 +214,10 @@ impl Control for ControlService {
         &self,
         request: Request<pb::ReportBackendDownRequest>,
     ) -> Result<Response<pb::ReportBackendDownReply>, Status> {
-        self.speaks_for(&request, Member::Backend(BackendId::new(request.get_ref().backend)))?;
+        // Replicas judge backends, and nobody else but the backend itself.
+        if !PeerInfo::of(&request)?.has_role(&[Role::Scheduler]) {
+            self.speaks_for(&request, Member::Backend(BackendId::new(request.get_ref().backend)))?;
+        }
         self.propose(convert::backend_down(request.into_inner())).await?;
         Ok(Response::new(pb::ReportBackendDownReply {}))
     }
@@ -237,7 +254,7 @@ impl Control for ControlService {
         let command = Command::Operate(operation.clone());
         command.validate().map_err(CallError::from)?;
         match self.proposer.leader_elsewhere()? {
-            None => Ok(self.change_here(&operation).await?),
+            None => Ok(self.change_here(operation).await?),
             Some(leader) => {
                 let command = command.encode().map_err(CallError::from)?;
                 let request = pb::ForwardRequest { cluster: self.cluster.to_string(), command };
@@ -268,7 +285,7 @@ impl Control for ControlService {
         request: Request<pb::ForwardRequest>,
     ) -> Result<Response<pb::ChangeReplicasReply>, Status> {
         match (self.carried(&request)?, self.proposer.leader_elsewhere()?) {
-            (Command::Operate(operation), None) => Ok(self.change_here(&operation).await?),
+            (Command::Operate(operation), None) => Ok(self.change_here(operation).await?),
             (Command::Operate(_), Some(leader)) => {
                 Err(Attempt::Again(format!("{leader} leads the control group by now")).into())
             }
