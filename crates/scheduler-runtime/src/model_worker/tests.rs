@@ -236,6 +236,32 @@ fn what_models_saw_is_told_once_a_tick_and_only_by_those_that_shed() {
 }
 
 #[test]
+fn a_worker_that_falls_quiet_wakes_once_to_tell_what_it_saw() {
+    let mut scene = Scene::with_policy(Policy::AUTO);
+    let begun = scene.clock.now() + PRESSURE_TICK;
+    let turn = |scene: &mut Scene, now: Time| {
+        let end = scene.worker.turn(TurnStart { number: 10, now, last_ended: begun });
+        scene.worker.hand_over(now);
+        let told = std::iter::from_fn(|| scene.rank.pop()).filter(|said| matches!(said, RankMessage::Account(_)));
+        (end, told.count())
+    };
+    scene.submit(0..4);
+    let (end, told) = turn(&mut scene, begun);
+    assert_eq!(told, 1);
+    let tick = begun + PRESSURE_TICK;
+    assert!(end.wake_at > tick, "nothing is left to tell");
+    // What comes within the tick is told at its end, with another input or without.
+    scene.submit(4..8);
+    let (end, told) = turn(&mut scene, begun + Nanos::from_millis(1));
+    assert_eq!((end.wake_at, told), (tick, 0));
+    let (end, told) = turn(&mut scene, tick);
+    assert_eq!((end.handled, told), (1, 1));
+    assert!(end.wake_at > tick + PRESSURE_TICK, "woken for nothing");
+    let (end, told) = turn(&mut scene, tick + PRESSURE_TICK);
+    assert_eq!((end.handled, told), (0, 0));
+}
+
+#[test]
 fn a_model_sheds_as_the_pressure_says_and_is_counted() {
     let mut scene = Scene::with_policy(Policy::AUTO);
     scene.inbox.push(ModelMessage::Pressure(Pressure::from_share(0.5)));
