@@ -381,31 +381,31 @@ impl ModelWorker {
         let id = RequestId { frontend, boot, sequence: header.sequence };
         let request = Request { id, deadline: received + Nanos::new(header.budget), items: header.items };
         let model = ModelId::new(header.model);
-        if redriven {
-            count(&self.metrics.counters.redriven_requests, 1);
-            if let Some(recovery) = &mut self.recovery {
-                recovery.held.push((model, request));
-                return;
-            }
+        // With what is announced again comes what was never announced, while nobody led.
+        if !redriven || header.attempt <= 1 {
+            return self.wait(now, model, ModelInput::Arrive(request), id);
         }
-        self.queue(now, model, request, redriven);
+        count(&self.metrics.counters.redriven_requests, 1);
+        match &mut self.recovery {
+            Some(recovery) => recovery.held.push((model, request)),
+            None => self.redrive(now, model, request),
+        }
     }
 
-    fn queue(&mut self, now: Time, model: ModelId, request: Request, redriven: bool) {
-        if redriven {
-            let known_by = self.known.get(&request.id).copied();
-            if known_by.is_some() || self.sent.has(request.id) {
-                count(&self.metrics.counters.redriven_known_requests, 1);
-                if let Some(seal) = known_by {
-                    self.awaited.entry(seal).or_default().push((model, request));
-                }
-                return;
-            }
+    /// A request announced again: waited for where a backend has it, queued again where none has.
+    fn redrive(&mut self, now: Time, model: ModelId, request: Request) {
+        let known_by = self.known.get(&request.id).copied();
+        if known_by.is_none() && !self.sent.has(request.id) {
+            return self.give_back(now, model, request);
         }
-        self.wait(now, model, ModelInput::Arrive(request), request.id);
+        count(&self.metrics.counters.redriven_known_requests, 1);
+        if let Some(seal) = known_by {
+            self.awaited.entry(seal).or_default().push((model, request));
+        }
     }
 
-    /// Queues a request that was counted as an arrival before, when it came.
+    /// Queues a request that was an arrival before, when it came to this lead or the one before it. It was let in then, and is
+    /// not shed now; and it did not come now, with all the others that come back: it says nothing about the load.
     fn give_back(&mut self, now: Time, model: ModelId, request: Request) {
         self.wait(now, model, ModelInput::Return(request), request.id);
     }
@@ -421,7 +421,7 @@ impl ModelWorker {
     fn recover(&mut self, now: Time) {
         let Some(recovery) = self.recovery.take() else { return };
         for (model, request) in recovery.held {
-            self.queue(now, model, request, true);
+            self.redrive(now, model, request);
         }
     }
 

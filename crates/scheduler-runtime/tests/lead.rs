@@ -259,7 +259,8 @@ impl Frontend {
     }
 
     fn redrive(&self, requests: &[RequestHeader]) {
-        self.sender.send(ToLeader::Redrive { token: TOKEN, requests: requests.to_vec(), last: true }).unwrap();
+        let requests = requests.iter().map(|&request| RequestHeader { attempt: 2, ..request }).collect();
+        self.sender.send(ToLeader::Redrive { token: TOKEN, requests, last: true }).unwrap();
     }
 
     async fn next_end(&mut self) -> (u64, EndReason) {
