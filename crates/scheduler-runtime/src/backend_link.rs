@@ -176,7 +176,9 @@ impl BackendLink {
                     }
                     Phase::Used
                 }
-                (Usage::Retire, Phase::Used) => {
+                // To hold what was in use: the lead has retired it meanwhile and would have it again, once it holds
+                // everything. The backend need not hear of that.
+                (Usage::Hold | Usage::Retire, Phase::Used) => {
                     round += 1;
                     for gpu in &self.gpus {
                         let (gpu, seal, done) = (gpu.ordinal, in_use.seal, done.clone());
@@ -309,3 +311,6 @@ impl BackendLink {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;
