@@ -221,6 +221,10 @@ impl Backend {
 
     async fn asked_to_seal(&mut self, token: Token) {
         assert!(matches!(self.next().await, ToBackend::Hello { node: NODE, boot: NODE_BOOT }));
+        self.asked_to_seal_again(token).await;
+    }
+
+    async fn asked_to_seal_again(&mut self, token: Token) {
         let ToBackend::Seal { subcluster: SUBCLUSTER, gpus } = self.next().await else { panic!("no seal") };
         assert_eq!(gpus, [(GPU, token)]);
     }
@@ -587,9 +591,15 @@ async fn a_draining_backend_is_told_when_no_more_plans_come_and_used_again_if_wa
     backend.done(&plan);
     backend.says_nothing().await;
 
+    // It hears that plans come again before the first one: drained once more meanwhile, it must wait for the word.
     duty(Duty::Serving);
+    backend.asked_to_seal_again(TOKEN).await;
+    backend.seal(TOKEN, vec![], vec![]);
     let plan = backend.plan().await;
     assert_eq!((plan.sequence, sequences(&plan)), (2, vec![2]), "under the same seal");
+    duty(Duty::Draining);
+    backend.done(&plan);
+    assert_eq!(backend.next().await, ToBackend::Retired { gpus: vec![GPU] });
 }
 
 #[tokio::test]
@@ -598,6 +608,7 @@ async fn a_backend_that_drains_before_it_is_used_is_sealed_and_told_at_once() {
     let mut backend = scene.sealed().await;
     assert_eq!(backend.next().await, ToBackend::Retired { gpus: vec![GPU] });
     scene.change(|view| view.backends.get_mut(&BACKEND).unwrap().duty = Duty::Serving);
+    backend.asked_to_seal_again(TOKEN).await;
     scene.served(1).await;
     let frontend = scene.frontend().await;
     frontend.submit(&[header(1, 1)]);
