@@ -28,6 +28,7 @@ mod service;
 mod status;
 mod steward;
 mod view;
+mod vital;
 
 pub use config::{ControlPlaneConfig, Liveness, ReplicaAddrs, Timing};
 pub use error::{CallError, Fatal, StartError};

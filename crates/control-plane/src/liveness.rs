@@ -21,6 +21,7 @@ use crate::config::{ControlPlaneConfig, Liveness};
 use crate::error::{CallError, StartError};
 use crate::metrics::Metrics;
 use crate::propose::{Attempt, Proposer};
+use crate::vital::Vital;
 
 /// Inputs waiting for the detector: a beat period of 64 replicas, twice over. A full queue makes the ears wait.
 const INPUTS_MAX: usize = 128;
@@ -60,6 +61,7 @@ impl LivenessThreads {
         outlook: Outlook,
         standing: watch::Sender<Standing>,
         metrics: &Metrics,
+        vital: &Vital,
     ) -> Result<(Self, mpsc::Receiver<Command>), StartError> {
         let io = |what| move |source| StartError::Io { what, source };
         listener.set_nonblocking(false).map_err(io("beat listener"))?;
@@ -104,9 +106,9 @@ impl LivenessThreads {
             stop: this.stop.clone(),
         };
         let started = this
-            .spawn("beat-sender", || sender.run())
-            .and_then(|()| this.spawn("beat-listener", || ears.run()))
-            .and_then(|()| this.spawn("beat-detector", || judge.run()));
+            .spawn("beat-sender", vital, || sender.run())
+            .and_then(|()| this.spawn("beat-listener", vital, || ears.run()))
+            .and_then(|()| this.spawn("beat-detector", vital, || judge.run()));
         match started {
             Ok(()) => Ok((this, declared)),
             Err(source) => {
@@ -116,7 +118,12 @@ impl LivenessThreads {
         }
     }
 
-    fn spawn(&mut self, name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    fn spawn(&mut self, name: &'static str, vital: &Vital, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        let guard = vital.guard(name);
+        let run = move || {
+            let _guard = guard;
+            run();
+        };
         self.threads.push(thread::Builder::new().name(name.to_owned()).spawn(run)?);
         Ok(())
     }
