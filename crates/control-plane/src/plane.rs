@@ -32,6 +32,9 @@ use crate::{disk, founding, registrar, server, steward};
 /// How long calls under way are waited for at the end.
 const DRAIN_WITHIN: Duration = Duration::from_millis(500);
 
+/// How long the beat threads are: a few beats, and a dial that is under way.
+const THREADS_END_WITHIN: Duration = Duration::from_millis(500);
+
 /// The bound ports of a replica's control plane.
 #[derive(Debug)]
 pub struct Listeners {
@@ -285,17 +288,20 @@ impl ControlPlane {
     }
 
     /// Answers nobody any more, shows no sign of life, writes what is queued and lets go of the disk. The others elect
-    /// and re-home as after a crash.
+    /// and re-home as after a crash. Takes four seconds at most; what has not ended by then ends with the process.
     pub async fn shutdown(mut self) {
         self.stop.cancel();
         let mut threads = self.threads;
         let ended = tokio::task::spawn_blocking(move || threads.shutdown());
         self.group.shutdown().await;
-        if ended.await.is_err() {
-            tracing::error!("ending the beat threads panicked");
+        match tokio::time::timeout(THREADS_END_WITHIN, ended).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => tracing::error!("ending the beat threads panicked"),
+            Err(_) => tracing::warn!("beat threads have not ended after {THREADS_END_WITHIN:?}"),
         }
+        let give_up = tokio::time::Instant::now() + DRAIN_WITHIN;
         for task in &mut self.tasks {
-            if tokio::time::timeout(DRAIN_WITHIN, &mut *task).await.is_err() {
+            if tokio::time::timeout_at(give_up, &mut *task).await.is_err() {
                 task.abort();
             }
         }
