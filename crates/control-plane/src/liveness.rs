@@ -40,6 +40,7 @@ pub(crate) struct LivenessThreads {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
     beat_addr: SocketAddr,
+    peers: BeatAddresses,
     mute: Arc<AtomicBool>,
 }
 
@@ -74,7 +75,8 @@ impl LivenessThreads {
         let (declare, declared) = mpsc::channel(DECLARATIONS_MAX);
 
         let mute = Arc::new(AtomicBool::new(false));
-        let mut this = Self { stop: stop.clone(), threads: Vec::new(), beat_addr, mute: mute.clone() };
+        let mut this =
+            Self { stop: stop.clone(), threads: Vec::new(), beat_addr, peers: peers.clone(), mute: mute.clone() };
         let sender = Sender {
             cluster,
             me: config.node,
@@ -131,6 +133,11 @@ impl LivenessThreads {
     /// What makes this replica look dead as long as it is set: for one that cannot even say that it is unwell.
     pub(crate) fn mute(&self) -> Arc<AtomicBool> {
         self.mute.clone()
+    }
+
+    /// Where the others take beats; the threads know of names only what is resolved there.
+    pub(crate) fn peers(&self) -> BeatAddresses {
+        self.peers.clone()
     }
 
     /// Ends the threads and waits for them: a few beats at most.

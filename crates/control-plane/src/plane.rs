@@ -175,8 +175,10 @@ impl ControlPlane {
             let (proposer, views) = (proposer.clone(), views.clone());
             registrar::run(registration, life, proposer, views, metrics.clone(), fatal, stop.clone())
         };
+        let resolver = threads.peers().keep_resolved(config.net.clone(), stop.clone());
         let tasks = vec![
             vital.spawn("founder", founding),
+            vital.spawn("resolver", resolver),
             vital.spawn("steward", steward),
             vital.spawn("search for its own place", left_out),
             vital.spawn("control port", serving),

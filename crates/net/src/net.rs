@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::ToSocketAddrs;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -97,13 +97,14 @@ impl Net {
         Ok(Connection::tls(stream.into(), peer, identity))
     }
 
-    /// Connects like [`Net::dial`], blocking, for at most `within`, the handshake included.
+    /// Connects like [`Net::dial`], blocking, for at most `within`, the handshake included. Takes the socket addresses of
+    /// what [`Net::through`] gives, of which one must answer: a resolver keeps to no bound.
     ///
     /// # Errors
     /// If nobody answers in time, or somebody else does.
-    pub fn dial_line(&self, addr: &str, expected: &Expected, within: Duration) -> io::Result<Line> {
+    pub fn dial_line(&self, addrs: &[SocketAddr], expected: &Expected, within: Duration) -> io::Result<Line> {
         let give_up = Instant::now() + within;
-        let stream = connect(self.through(addr), within)?;
+        let stream = connect(addrs, give_up)?;
         stream.set_nodelay(true)?;
         let peer = stream.peer_addr()?;
         let Some(credentials) = &self.credentials else { return Ok(Line::plain(stream, peer)) };
@@ -167,10 +168,14 @@ fn server_name() -> ServerName<'static> {
     ServerName::try_from(SERVER_NAME).expect("a constant that is a DNS name")
 }
 
-fn connect(addr: &str, within: Duration) -> io::Result<std::net::TcpStream> {
-    let mut last = io::Error::new(io::ErrorKind::NotFound, format!("`{addr}` has no address"));
-    for candidate in addr.to_socket_addrs()? {
-        match std::net::TcpStream::connect_timeout(&candidate, within) {
+fn connect(addrs: &[SocketAddr], give_up: Instant) -> io::Result<std::net::TcpStream> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "no address is known");
+    for addr in addrs {
+        let left = give_up.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            break;
+        }
+        match std::net::TcpStream::connect_timeout(addr, left) {
             Ok(stream) => return Ok(stream),
             Err(error) => last = error,
         }

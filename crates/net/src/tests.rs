@@ -135,7 +135,7 @@ fn blocking_lines_carry_words_and_know_the_peer() {
         (Net::plaintext(), Net::plaintext()),
     ] {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let addr = listener.local_addr().unwrap().to_string();
+        let addr = listener.local_addr().unwrap();
         let secured = one.credentials().is_some();
         let answering = std::thread::spawn(move || {
             let (stream, _) = listener.accept().unwrap();
@@ -146,7 +146,7 @@ fn blocking_lines_carry_words_and_know_the_peer() {
             line.read_exact(&mut word).unwrap();
             word
         });
-        let mut line = one.dial_line(&addr, &crate::Expected::named(Role::Scheduler, "2"), SOON).unwrap();
+        let mut line = one.dial_line(&[addr], &crate::Expected::named(Role::Scheduler, "2"), SOON).unwrap();
         line.write_all(b"beat").unwrap();
         line.flush().unwrap();
         assert_eq!(&answering.join().unwrap(), b"beat");
