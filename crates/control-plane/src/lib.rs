@@ -29,6 +29,7 @@ mod service;
 mod status;
 mod steward;
 mod view;
+mod vital;
 
 pub use config::{ControlPlaneConfig, Liveness, ReplicaAddrs, Timing, WallClock, unix_ms};
 pub use error::{CallError, Fatal, StartError};

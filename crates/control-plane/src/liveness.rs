@@ -21,6 +21,7 @@ use crate::config::{ControlPlaneConfig, Liveness};
 use crate::error::{CallError, StartError};
 use crate::metrics::Metrics;
 use crate::propose::{Attempt, Proposer};
+use crate::vital::Vital;
 
 /// Inputs waiting for the detector: a beat period of 64 replicas, twice over. A full queue makes the ears wait.
 const INPUTS_MAX: usize = 128;
@@ -39,6 +40,7 @@ pub(crate) struct LivenessThreads {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
     beat_addr: SocketAddr,
+    peers: BeatAddresses,
     mute: Arc<AtomicBool>,
 }
 
@@ -60,6 +62,7 @@ impl LivenessThreads {
         outlook: Outlook,
         standing: watch::Sender<Standing>,
         metrics: &Metrics,
+        vital: &Vital,
     ) -> Result<(Self, mpsc::Receiver<Command>), StartError> {
         let io = |what| move |source| StartError::Io { what, source };
         listener.set_nonblocking(false).map_err(io("beat listener"))?;
@@ -72,7 +75,8 @@ impl LivenessThreads {
         let (declare, declared) = mpsc::channel(DECLARATIONS_MAX);
 
         let mute = Arc::new(AtomicBool::new(false));
-        let mut this = Self { stop: stop.clone(), threads: Vec::new(), beat_addr, mute: mute.clone() };
+        let mut this =
+            Self { stop: stop.clone(), threads: Vec::new(), beat_addr, peers: peers.clone(), mute: mute.clone() };
         let sender = Sender {
             cluster,
             me: config.node,
@@ -104,9 +108,9 @@ impl LivenessThreads {
             stop: this.stop.clone(),
         };
         let started = this
-            .spawn("beat-sender", || sender.run())
-            .and_then(|()| this.spawn("beat-listener", || ears.run()))
-            .and_then(|()| this.spawn("beat-detector", || judge.run()));
+            .spawn("beat-sender", vital, || sender.run())
+            .and_then(|()| this.spawn("beat-listener", vital, || ears.run()))
+            .and_then(|()| this.spawn("beat-detector", vital, || judge.run()));
         match started {
             Ok(()) => Ok((this, declared)),
             Err(source) => {
@@ -116,7 +120,12 @@ impl LivenessThreads {
         }
     }
 
-    fn spawn(&mut self, name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    fn spawn(&mut self, name: &'static str, vital: &Vital, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        let guard = vital.guard(name);
+        let run = move || {
+            let _guard = guard;
+            run();
+        };
         self.threads.push(thread::Builder::new().name(name.to_owned()).spawn(run)?);
         Ok(())
     }
@@ -124,6 +133,11 @@ impl LivenessThreads {
     /// What makes this replica look dead as long as it is set: for one that cannot even say that it is unwell.
     pub(crate) fn mute(&self) -> Arc<AtomicBool> {
         self.mute.clone()
+    }
+
+    /// Where the others take beats; the threads know of names only what is resolved there.
+    pub(crate) fn peers(&self) -> BeatAddresses {
+        self.peers.clone()
     }
 
     /// Ends the threads and waits for them: a few beats at most.

@@ -27,10 +27,14 @@ use crate::operations::Operations;
 use crate::propose::{Accepted, Proposer};
 use crate::publish::{self, Viewer};
 use crate::service::ControlService;
+use crate::vital::Vital;
 use crate::{disk, founding, registrar, server, steward};
 
 /// How long calls under way are waited for at the end.
 const DRAIN_WITHIN: Duration = Duration::from_millis(500);
+
+/// How long the beat threads are: a few beats, and a dial that is under way.
+const THREADS_END_WITHIN: Duration = Duration::from_millis(500);
 
 /// The bound ports of a replica's control plane.
 #[derive(Debug)]
@@ -118,8 +122,11 @@ impl ControlPlane {
         let (view_sender, views) = watch::channel(Arc::new(viewer.view()));
         let (stands, standing) = watch::channel(Standing { in_contact: true, member: true });
         let outlook = Outlook { roll, checkpoints, leadership, views: views.clone(), applied: applied.clone() };
+        let stop = CancellationToken::new();
+        let (fatal, ends) = watch::channel(None);
+        let vital = Vital::new(fatal.clone(), stop.clone());
         let parts = Proposer::new(&config, group.clone()).and_then(|proposer| {
-            Ok((proposer, LivenessThreads::start(&config, listeners.beat, outlook, stands, &metrics)?))
+            Ok((proposer, LivenessThreads::start(&config, listeners.beat, outlook, stands, &metrics, &vital)?))
         });
         let (proposer, (threads, declared)) = match parts {
             Ok(parts) => parts,
@@ -129,9 +136,7 @@ impl ControlPlane {
             }
         };
 
-        let stop = CancellationToken::new();
         let memory = Memory::default();
-        let (fatal, ends) = watch::channel(None);
         let operations = Operations::new(config.boot, config.wall_clock);
         let service = ControlService {
             cluster,
@@ -151,40 +156,39 @@ impl ControlPlane {
         let founding = {
             let (config, proposer, fatal, stop) = (config.clone(), proposer.clone(), fatal.clone(), stop.clone());
             async move {
-                if has_past {
-                    return;
-                }
-                if let Some(Err(error)) = stop.run_until_cancelled(founding::found(&config, &proposer)).await {
+                if !has_past
+                    && let Some(Err(error)) = stop.run_until_cancelled(founding::found(&config, &proposer)).await
+                {
                     fatal.send_replace(Some(error));
                 }
+                // The only part that is done with its task.
+                stop.cancelled().await;
             }
         };
+        let steward = steward::run(config.node, state.clone(), proposer.clone(), views.clone(), stop.clone());
+        let left_out =
+            membership::left_out(config.node, proposer.clone(), standing.clone(), fatal.clone(), stop.clone());
+        let serving = async {
+            if let Err(error) = serving.await {
+                tracing::error!(%error, "the control port failed");
+            }
+        };
+        let publisher = publish::run(viewer, applied, view_sender, metrics.clone(), fatal.clone(), stop.clone());
+        let declarer = liveness::propose_declared(declared, proposer.clone(), metrics.clone());
+        let registrar = {
+            let (proposer, views) = (proposer.clone(), views.clone());
+            registrar::run(registration, life, proposer, views, metrics.clone(), fatal, stop.clone())
+        };
+        let resolver = threads.peers().keep_resolved(config.net.clone(), stop.clone());
         let tasks = vec![
-            tokio::spawn(founding),
-            tokio::spawn(steward::run(config.node, state.clone(), proposer.clone(), views.clone(), stop.clone())),
-            tokio::spawn(membership::left_out(
-                config.node,
-                proposer.clone(),
-                standing.clone(),
-                fatal.clone(),
-                stop.clone(),
-            )),
-            tokio::spawn(async {
-                if let Err(error) = serving.await {
-                    tracing::error!(%error, "the control port failed");
-                }
-            }),
-            tokio::spawn(publish::run(viewer, applied, view_sender, metrics.clone(), stop.clone())),
-            tokio::spawn(liveness::propose_declared(declared, proposer.clone(), metrics.clone())),
-            tokio::spawn(registrar::run(
-                registration,
-                life,
-                proposer.clone(),
-                views.clone(),
-                metrics.clone(),
-                fatal,
-                stop.clone(),
-            )),
+            vital.spawn("founder", founding),
+            vital.spawn("resolver", resolver),
+            vital.spawn("steward", steward),
+            vital.spawn("search for its own place", left_out),
+            vital.spawn("control port", serving),
+            vital.spawn("publisher", publisher),
+            vital.spawn("declarer", declarer),
+            vital.spawn("registrar", registrar),
         ];
         tracing::info!(cluster = config.cluster, node = %config.node, %control_addr, "control plane started");
         let node = config.node;
@@ -235,7 +239,8 @@ impl ControlPlane {
         contact
     }
 
-    /// Why this replica cannot be part of the cluster any more, once that is so: removed, or over another disk.
+    /// Why this replica cannot be part of the cluster any more, once that is so: removed, over another disk, or because a
+    /// part of it has ended.
     #[must_use]
     pub fn ends(&self) -> watch::Receiver<Option<Fatal>> {
         self.ends.clone()
@@ -289,17 +294,20 @@ impl ControlPlane {
     }
 
     /// Answers nobody any more, shows no sign of life, writes what is queued and lets go of the disk. The others elect
-    /// and re-home as after a crash.
+    /// and re-home as after a crash. Takes four seconds at most; what has not ended by then ends with the process.
     pub async fn shutdown(mut self) {
         self.stop.cancel();
         let mut threads = self.threads;
         let ended = tokio::task::spawn_blocking(move || threads.shutdown());
         self.group.shutdown().await;
-        if ended.await.is_err() {
-            tracing::error!("ending the beat threads panicked");
+        match tokio::time::timeout(THREADS_END_WITHIN, ended).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => tracing::error!("ending the beat threads panicked"),
+            Err(_) => tracing::warn!("beat threads have not ended after {THREADS_END_WITHIN:?}"),
         }
+        let give_up = tokio::time::Instant::now() + DRAIN_WITHIN;
         for task in &mut self.tasks {
-            if tokio::time::timeout(DRAIN_WITHIN, &mut *task).await.is_err() {
+            if tokio::time::timeout_at(give_up, &mut *task).await.is_err() {
                 task.abort();
             }
         }
@@ -328,4 +336,53 @@ fn registration(config: &ControlPlaneConfig, disk: u64) -> Command {
         disk,
         avoid: None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use symphony_consensus::{Engine, OnDiskError};
+    use symphony_net::Net;
+    use symphony_types::BootId;
+
+    use super::*;
+    use crate::config::{ReplicaAddrs, Timing};
+
+    #[tokio::test]
+    async fn a_replica_whose_raft_core_has_ended_says_that_it_must_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let control = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let beat = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let addrs = ReplicaAddrs {
+            control: control.local_addr().unwrap().to_string(),
+            beat: beat.local_addr().unwrap().to_string(),
+        };
+        let config = ControlPlaneConfig {
+            cluster: "test".into(),
+            node: NodeId::new(1),
+            boot: BootId::new(10),
+            replicas: [(NodeId::new(1), addrs)].into(),
+            dispatch_addr: "127.0.0.1:1".into(),
+            data_dir: dir.path().to_owned(),
+            timing: Timing::relaxed(),
+            engine: Engine::Memory,
+            on_disk_error: OnDiskError::Stop,
+            net: Net::plaintext(),
+            join: false,
+            wall_clock: || 0,
+        };
+        let patience = Duration::from_secs(60);
+        let plane = ControlPlane::start(config, Listeners { control, beat }).await.unwrap();
+        let mut leadership = plane.leadership();
+        let led = leadership.wait_for(|leadership| leadership.is_leader);
+        drop(tokio::time::timeout(patience, led).await.expect("a group of one elects").unwrap());
+        assert_eq!(*plane.ends().borrow(), None);
+
+        // What a failed disk or a panic in the core comes to.
+        plane.group.shutdown().await;
+        let mut ends = plane.ends();
+        let ended = tokio::time::timeout(patience, ends.wait_for(Option::is_some)).await.expect("it finds out");
+        let words = ended.unwrap().as_ref().unwrap().to_string();
+        assert!(words.contains("ended"), "{words}");
+        plane.shutdown().await;
+    }
 }

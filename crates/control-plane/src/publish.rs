@@ -10,6 +10,7 @@ use symphony_types::NodeId;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::error::Fatal;
 use crate::host::SharedState;
 use crate::metrics::Metrics;
 use crate::view;
@@ -62,12 +63,14 @@ impl Viewer {
     }
 }
 
-/// Publishes until stopped. Many commands applied at once, as after a restart, make one view.
+/// Publishes until stopped. Many commands applied at once, as after a restart, make one view. The end of the Raft core ends
+/// the replica: its view would be true no more, and it would never hear that somebody else leads what it led.
 pub(crate) async fn run(
     mut viewer: Viewer,
     mut applied: watch::Receiver<u64>,
     views: watch::Sender<Arc<View>>,
     metrics: Metrics,
+    fatal: watch::Sender<Option<Fatal>>,
     stop: CancellationToken,
 ) {
     loop {
@@ -78,9 +81,13 @@ pub(crate) async fn run(
         let more = tokio::select! {
             changed = applied.changed() => changed.is_ok(),
             changed = viewer.leadership.changed() => changed.is_ok(),
-            () = stop.cancelled() => false,
+            () = stop.cancelled() => return,
         };
         if !more {
+            // What is stopped may end before it is read that it was stopped.
+            if !stop.is_cancelled() {
+                fatal.send_replace(Some(Fatal("the Raft core has ended; the lines before this one say why".into())));
+            }
             return;
         }
     }

@@ -220,11 +220,19 @@ impl Backend {
     }
 
     async fn asked_to_seal(&mut self, token: Token) {
-        assert_eq!(self.next_seal().await, [(GPU, token)]);
+        assert_eq!(self.first_seal().await, [(GPU, token)]);
     }
 
-    async fn next_seal(&mut self) -> Vec<(GpuId, Token)> {
+    async fn asked_to_seal_again(&mut self, token: Token) {
+        assert_eq!(self.seals().await, [(GPU, token)]);
+    }
+
+    async fn first_seal(&mut self) -> Vec<(GpuId, Token)> {
         assert!(matches!(self.next().await, ToBackend::Hello { node: NODE, boot: NODE_BOOT }));
+        self.seals().await
+    }
+
+    async fn seals(&mut self) -> Vec<(GpuId, Token)> {
         let ToBackend::Seal { subcluster: SUBCLUSTER, gpus } = self.next().await else { panic!("no seal") };
         gpus
     }
@@ -592,9 +600,15 @@ async fn a_draining_backend_is_told_when_no_more_plans_come_and_used_again_if_wa
     backend.done(&plan);
     backend.says_nothing().await;
 
+    // It hears that plans come again before the first one: drained once more meanwhile, it must wait for the word.
     duty(Duty::Serving);
+    backend.asked_to_seal_again(TOKEN).await;
+    backend.seal(TOKEN, vec![], vec![]);
     let plan = backend.plan().await;
     assert_eq!((plan.sequence, sequences(&plan)), (2, vec![2]), "under the same seal");
+    duty(Duty::Draining);
+    backend.done(&plan);
+    assert_eq!(backend.next().await, ToBackend::Retired { gpus: vec![GPU] });
 }
 
 #[tokio::test]
@@ -603,6 +617,7 @@ async fn a_backend_that_drains_before_it_is_used_is_sealed_and_told_at_once() {
     let mut backend = scene.sealed().await;
     assert_eq!(backend.next().await, ToBackend::Retired { gpus: vec![GPU] });
     scene.change(|view| view.backends.get_mut(&BACKEND).unwrap().duty = Duty::Serving);
+    backend.asked_to_seal_again(TOKEN).await;
     scene.served(1).await;
     let frontend = scene.frontend().await;
     frontend.submit(&[header(1, 1)]);
@@ -625,7 +640,7 @@ async fn a_take_over_while_a_backend_drains_goes_on_with_what_the_others_hold() 
     .await;
     // Both are dialled; who is who shows in what is to be sealed.
     let (mut backend, mut drains) = (scene.dialled().await, scene.dialled().await);
-    let (first, _) = (backend.next_seal().await, drains.next_seal().await);
+    let (first, _) = (backend.first_seal().await, drains.first_seal().await);
     if first[0].0 != GPU {
         std::mem::swap(&mut backend, &mut drains);
     }

@@ -112,7 +112,7 @@ impl Sender {
     fn dial(&self, to: NodeId) -> io::Result<ToLeader> {
         let addr = self.peers.of(to).ok_or_else(|| io::Error::other("no beat address is known"))?;
         let leader = Expected::named(Role::Scheduler, to.get().to_string());
-        let line = self.net.dial_line(&addr, &leader, self.limits.dial)?;
+        let line = self.net.dial_line(&self.peers.sockets(self.net.through(&addr)), &leader, self.limits.dial)?;
         // Neither a leader that does not read nor one that says nothing may hold up the thread that finds its successor.
         line.socket().set_nonblocking(true)?;
         Ok(ToLeader { to, line, partial: Vec::with_capacity(ACK_BYTES) })
