@@ -115,7 +115,7 @@ impl ControlPlane {
             applied: Arc::clone(&roll.applied),
         };
         let (view_sender, views) = watch::channel(Arc::new(viewer.view()));
-        let (stands, standing) = watch::channel(Standing { in_contact: true, member: true });
+        let (stands, standing) = watch::channel(Standing { in_contact: true, heard: false, member: true });
         let outlook = Outlook { roll, checkpoints, leadership, views: views.clone(), applied: applied.clone() };
         let parts = Proposer::new(&config, group.clone()).and_then(|proposer| {
             Ok((proposer, LivenessThreads::start(&config, listeners.beat, outlook, stands, &metrics)?))
@@ -176,7 +176,7 @@ impl ControlPlane {
                 registration,
                 life,
                 proposer.clone(),
-                views.clone(),
+                registrar::Heard { views: views.clone(), standing: standing.clone() },
                 metrics.clone(),
                 fatal,
                 stop.clone(),
