@@ -260,7 +260,7 @@ pub(crate) async fn left_out(
     let look = async {
         loop {
             sleep(LOOK_EVERY).await;
-            let Standing { in_contact, member } = *standing.borrow();
+            let Standing { in_contact, member, .. } = *standing.borrow();
             if (in_contact && member) || !proposer.group().has_past() {
                 continue;
             }

@@ -120,7 +120,7 @@ impl ControlPlane {
             applied: Arc::clone(&roll.applied),
         };
         let (view_sender, views) = watch::channel(Arc::new(viewer.view()));
-        let (stands, standing) = watch::channel(Standing { in_contact: true, member: true });
+        let (stands, standing) = watch::channel(Standing { in_contact: true, heard: false, member: true });
         let outlook = Outlook { roll, checkpoints, leadership, views: views.clone(), applied: applied.clone() };
         let stop = CancellationToken::new();
         let (fatal, ends) = watch::channel(None);
@@ -176,8 +176,8 @@ impl ControlPlane {
         let publisher = publish::run(viewer, applied, view_sender, metrics.clone(), fatal.clone(), stop.clone());
         let declarer = liveness::propose_declared(declared, proposer.clone(), metrics.clone());
         let registrar = {
-            let (proposer, views) = (proposer.clone(), views.clone());
-            registrar::run(registration, life, proposer, views, metrics.clone(), fatal, stop.clone())
+            let heard = registrar::Heard { views: views.clone(), standing: standing.clone() };
+            registrar::run(registration, life, proposer.clone(), heard, metrics.clone(), fatal, stop.clone())
         };
         let resolver = threads.peers().keep_resolved(config.net.clone(), stop.clone());
         let tasks = vec![

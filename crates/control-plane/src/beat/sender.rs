@@ -23,9 +23,15 @@ use crate::contact::Contact;
 pub(crate) struct Standing {
     /// A leader with a quorum was there lately: sub-clusters may be led.
     pub(crate) in_contact: bool,
+    /// Such a leader has answered a beat just now: it would not miss this replica if it watched it.
+    pub(crate) heard: bool,
     /// The leader knows this replica as a member of the group.
     pub(crate) member: bool,
 }
+
+/// A line without an acknowledgement for so many times the leader's patience is dialled anew: packets that a partition took
+/// are sent again ever more rarely, and an old line may stay silent for as long again as the partition lasted.
+const UNANSWERED_SUSPICIONS: u32 = 4;
 
 /// Sends beats until told to stop. It is a thread and not a task, because a busy runtime is not a dead replica.
 pub(crate) struct Sender {
@@ -48,6 +54,8 @@ pub(crate) struct Sender {
 struct ToLeader {
     to: NodeId,
     line: Line,
+    /// When it was dialled, or answered last.
+    answered: Instant,
     /// The beginning of an acknowledgement.
     partial: Vec<u8>,
 }
@@ -75,8 +83,9 @@ impl Sender {
                     })
                     .ok();
             }
-            let in_contact = contact.holds(Instant::now());
-            self.tell(|standing| standing.in_contact = in_contact);
+            let now = Instant::now();
+            let (in_contact, heard) = (contact.holds(now), contact.within(now, self.limits.suspicion));
+            self.tell(|standing| (standing.in_contact, standing.heard) = (in_contact, heard));
             // A thread that was held up does not make up for the beats it missed.
             next = (next + self.limits.beat).max(Instant::now());
             thread::sleep(next.saturating_duration_since(Instant::now()).min(self.limits.beat));
@@ -97,8 +106,12 @@ impl Sender {
             None => self.dial(leader)?,
         };
         while let Some(ack) = line.ack(self.cluster)? {
+            line.answered = Instant::now();
             contact.acknowledged(ack.sequence);
             self.tell(|standing| standing.member = ack.member);
+        }
+        if line.answered.elapsed() > self.limits.suspicion * UNANSWERED_SUSPICIONS {
+            return Err(io::ErrorKind::TimedOut.into());
         }
         let (applied, checkpoint) = (*self.applied.borrow(), self.checkpoints.newest());
         let sequence = contact.beat(Instant::now());
@@ -115,7 +128,7 @@ impl Sender {
         let line = self.net.dial_line(&self.peers.sockets(self.net.through(&addr)), &leader, self.limits.dial)?;
         // Neither a leader that does not read nor one that says nothing may hold up the thread that finds its successor.
         line.socket().set_nonblocking(true)?;
-        Ok(ToLeader { to, line, partial: Vec::with_capacity(ACK_BYTES) })
+        Ok(ToLeader { to, line, answered: Instant::now(), partial: Vec::with_capacity(ACK_BYTES) })
     }
 }
 
