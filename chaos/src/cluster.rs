@@ -5,10 +5,12 @@ mod joining;
 mod layout;
 mod operator;
 mod process;
+mod writers;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
@@ -27,6 +29,7 @@ pub(crate) use layout::GPU_KIND;
 use layout::Layout;
 pub(crate) use process::Process;
 pub(crate) use process::Processes;
+pub(crate) use writers::{Writer, Writers};
 
 use crate::network::Network;
 use crate::scenario::{ClusterShape, Links};
@@ -50,8 +53,8 @@ pub(crate) struct Cluster {
     pub(crate) control: ControlClient,
     /// One client for each replica, with an operator's certificate.
     pub(crate) replicas: Clients,
-    /// The same with a frontend's.
-    pub(crate) writers: Clients,
+    /// Frontends that are none.
+    pub(crate) writers: Writers,
     pub(crate) frontends: Vec<FrontendConfig>,
     pub(crate) processes: Processes,
     /// Journals of the backends.
@@ -86,7 +89,7 @@ impl Cluster {
     pub(crate) async fn start(shape: &ClusterShape, place: Place<'_>) -> Result<Self> {
         let processes = Processes::of(shape);
         let mut network = Network::new(place.links, &processes)?;
-        let Layout { configs, controls, frontends, pages, journals, operator, frontend, joining } =
+        let Layout { configs, controls, frontends, pages, journals, operator, joining } =
             Layout::new(shape, &processes, &mut network, place.timing, place.dir).await?;
         let (mut not_running, mut interposed) = (BTreeMap::new(), BTreeMap::new());
         for (process, config) in configs {
@@ -104,10 +107,11 @@ impl Cluster {
             not_running.insert(process, network.place(process, spec)?);
         }
         let addrs: Vec<_> = controls.iter().map(|(_, addr)| addr.to_string()).collect();
+        let replicas = Clients::new(&operator, &controls)?;
         let mut cluster = Self {
             control: ControlClient::new(&operator, &addrs)?,
-            replicas: Clients::new(&operator, &controls)?,
-            writers: Clients::new(&frontend, &controls)?,
+            writers: Writers::new(Arc::clone(&joining.pki), replicas.clone()),
+            replicas,
             frontends,
             processes,
             journals,

@@ -5,13 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use anyhow::Result;
 use symphony_protocol::control as pb;
 use symphony_protocol::view::View;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
-use crate::cluster::Clients;
+use crate::cluster::{Writer, Writers};
 
 /// Writes under way, at most: more than hang at one replica that others do not hear, at any rate that scenarios have. If
 /// they held up the others, the writer would measure itself.
@@ -50,16 +51,29 @@ pub(crate) struct Written {
 /// whose fate was never known.
 #[derive(Debug)]
 struct Places {
-    free: Vec<u64>,
+    free: Vec<Place>,
     ever: u64,
+}
+
+#[derive(Debug)]
+struct Place {
+    number: u64,
+    writer: Writer,
+}
+
+impl Places {
+    fn another(&mut self, writers: &Writers) -> Result<Place> {
+        self.ever += 1;
+        Ok(Place { number: self.ever, writer: writers.writer(format!("{NAME}{}", self.ever))? })
+    }
 }
 
 impl Commits {
     /// Writes `rate_rps` times per second, to the replicas in turn.
-    pub(crate) fn start(replicas: Clients, rate_rps: f64) -> Self {
+    pub(crate) fn start(writers: Writers, rate_rps: f64) -> Self {
         let written = Arc::new(Mutex::new(Written::default()));
         let stop = CancellationToken::new();
-        let writing = write(replicas, rate_rps, Arc::clone(&written), stop.clone());
+        let writing = write(writers, rate_rps, Arc::clone(&written), stop.clone());
         Self { written, stop, task: tokio::spawn(writing) }
     }
 
@@ -72,7 +86,7 @@ impl Commits {
     }
 }
 
-async fn write(clients: Clients, rate_rps: f64, written: Arc<Mutex<Written>>, stop: CancellationToken) {
+async fn write(writers: Writers, rate_rps: f64, written: Arc<Mutex<Written>>, stop: CancellationToken) {
     if rate_rps <= 0.0 {
         return;
     }
@@ -91,14 +105,19 @@ async fn write(clients: Clients, rate_rps: f64, written: Arc<Mutex<Written>>, st
         if writes.len() >= WRITES_MAX {
             continue;
         }
-        let place = places.free.pop().unwrap_or_else(|| {
-            places.ever += 1;
-            places.ever
-        });
-        let (client, written) = (clients.nth(value as usize), Arc::clone(&written));
+        let place = places.free.pop().map_or_else(|| places.another(&writers), Ok);
+        let prepared = place.and_then(|mut place| Ok((place.writer.nth(value as usize)?, place)));
+        let (client, place) = match prepared {
+            Ok(prepared) => prepared,
+            Err(error) => {
+                eprintln!("a write that could not be prepared: {error:#}");
+                continue;
+            }
+        };
+        let written = Arc::clone(&written);
         writes.spawn(async move {
             let request = pb::RegisterFrontendRequest {
-                name: format!("{NAME}{place}"),
+                name: place.writer.name().to_owned(),
                 boot_id: value,
                 data_addr: "127.0.0.1:1".into(),
                 console_addr: "127.0.0.1:1".into(),
@@ -110,9 +129,9 @@ async fn write(clients: Clients, rate_rps: f64, written: Arc<Mutex<Written>>, st
             let done = client.call(WRITE_WITHIN, call).await;
             let mut written = written.lock().unwrap_or_else(PoisonError::into_inner);
             if done.is_ok() {
-                written.acked.push(Acked { at: Instant::now(), value, place });
+                written.acked.push(Acked { at: Instant::now(), value, place: place.number });
             } else {
-                written.open.insert((place, value));
+                written.open.insert((place.number, value));
             }
             place
         });

@@ -9,11 +9,19 @@ use symphony_transport::ControlClient;
 
 use super::Process;
 
+/// A replica as others see it.
+#[derive(Clone, Debug)]
+struct Replica {
+    process: Process,
+    control: Address,
+    client: ControlClient,
+}
+
 /// Clones share it: who comes and goes is known to all at once.
 #[derive(Clone, Debug)]
 pub(crate) struct Clients {
     net: Net,
-    each: Arc<RwLock<Vec<(Process, ControlClient)>>>,
+    each: Arc<RwLock<Vec<Replica>>>,
 }
 
 impl Clients {
@@ -25,21 +33,30 @@ impl Clients {
 
     pub(super) fn add(&self, replica: Process, control: &Address) -> Result<()> {
         let client = ControlClient::new(&self.net, &[control.to_string()])?;
-        self.each.write().unwrap_or_else(PoisonError::into_inner).push((replica, client));
+        let known = Replica { process: replica, control: control.clone(), client };
+        self.each.write().unwrap_or_else(PoisonError::into_inner).push(known);
         Ok(())
     }
 
     pub(super) fn remove(&self, replica: Process) {
-        self.each.write().unwrap_or_else(PoisonError::into_inner).retain(|(of, _)| *of != replica);
+        self.each.write().unwrap_or_else(PoisonError::into_inner).retain(|known| known.process != replica);
     }
 
     pub(crate) fn all(&self) -> Vec<(Process, ControlClient)> {
-        self.each.read().unwrap_or_else(PoisonError::into_inner).clone()
+        let each = self.each.read().unwrap_or_else(PoisonError::into_inner);
+        each.iter().map(|known| (known.process, known.client.clone())).collect()
     }
 
     /// The client of that number, counted round and round; there is always a replica.
     pub(crate) fn nth(&self, number: usize) -> ControlClient {
         let all = self.each.read().unwrap_or_else(PoisonError::into_inner);
-        all[number % all.len()].1.clone()
+        all[number % all.len()].client.clone()
+    }
+
+    /// That replica, and where its control port is.
+    pub(super) fn nth_place(&self, number: usize) -> (Process, Address) {
+        let all = self.each.read().unwrap_or_else(PoisonError::into_inner);
+        let Replica { process, control, .. } = &all[number % all.len()];
+        (*process, control.clone())
     }
 }

@@ -1,6 +1,7 @@
 //! What a replica needs that joins a cluster which runs already.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use symphony_config::{Address, NodeConfig, ReplicaConfig, SchedulerConfig};
@@ -14,7 +15,7 @@ use crate::network::Network;
 pub(super) struct Joining {
     pub(super) base: NodeConfig,
     pub(super) scheduler: SchedulerConfig,
-    pub(super) pki: Pki,
+    pub(super) pki: Arc<Pki>,
     pub(super) dir: PathBuf,
 }
 

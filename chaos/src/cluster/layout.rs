@@ -40,14 +40,14 @@ pub(super) struct Layout {
     /// Where each process says how it is.
     pub(super) pages: BTreeMap<Process, Address>,
     pub(super) journals: BTreeMap<Process, PathBuf>,
-    /// How operators talk to the cluster, and how frontends do.
+    /// How operators talk to the cluster.
     pub(super) operator: Net,
-    pub(super) frontend: Net,
     /// For those who come later.
     pub(super) joining: Joining,
 }
 
 /// Makes certificates.
+#[derive(Debug)]
 pub(super) struct Pki(Authority);
 
 impl Pki {
@@ -64,7 +64,7 @@ impl Pki {
         Ok(SecurityConfig { ca: Some(ca), cert: Some(cert), key: Some(key), insecure_dev: false })
     }
 
-    fn net(&self, role: net::Role, name: &str) -> Result<Net> {
+    pub(super) fn net(&self, role: net::Role, name: &str) -> Result<Net> {
         Ok(Net::secured(Arc::new(Credentials::load(self.issue(role, name)?)?)))
     }
 }
@@ -96,8 +96,8 @@ impl Layout {
         };
         (base.cluster.timing, base.cluster.scheduler) = (timing, Vec::new());
         base.cluster.name = CLUSTER.into();
-        let pki = Pki(Authority::create(&dir.join(PKI), CLUSTER)?);
-        let (operator, writer) = (pki.net(net::Role::Operator, OPERATOR)?, pki.net(net::Role::Frontend, "writes")?);
+        let pki = Arc::new(Pki(Authority::create(&dir.join(PKI), CLUSTER)?));
+        let operator = pki.net(net::Role::Operator, OPERATOR)?;
 
         let mut layout = Self {
             configs: BTreeMap::new(),
@@ -106,7 +106,6 @@ impl Layout {
             pages: BTreeMap::new(),
             journals: BTreeMap::new(),
             operator,
-            frontend: writer,
             joining: Joining { base: base.clone(), scheduler: scheduler.clone(), pki, dir: dir.to_owned() },
         };
         // Addresses that others dial.

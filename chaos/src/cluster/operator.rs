@@ -63,7 +63,6 @@ impl Cluster {
         }
         if let Some((replica, control)) = &new {
             self.replicas.add(*replica, control)?;
-            self.writers.add(*replica, control)?;
         }
         if let Some(old) = goes {
             self.forget(old).await?;
@@ -89,7 +88,6 @@ impl Cluster {
     async fn forget(&mut self, replica: Process) -> Result<()> {
         self.processes.remove_replica(replica);
         self.replicas.remove(replica);
-        self.writers.remove(replica);
         self.controls.retain(|(of, _)| *of != replica);
         self.control = self.control_of_all()?;
         self.pages.remove(&replica);

@@ -204,8 +204,10 @@ impl Control for ControlService {
         &self,
         request: Request<pb::ReportModelRequest>,
     ) -> Result<Response<pb::ReportModelReply>, Status> {
-        let backend = request.get_ref().replica.as_ref().map_or(0, |replica| replica.backend);
-        self.speaks_for(&request, Member::Backend(BackendId::new(backend)))?;
+        let backend = request.get_ref().replica.as_ref().map(|replica| BackendId::new(replica.backend));
+        if let Some(backend) = backend {
+            self.speaks_for(&request, Member::Backend(backend))?;
+        }
         self.propose(convert::report_model(request.into_inner())?).await?;
         Ok(Response::new(pb::ReportModelReply {}))
     }

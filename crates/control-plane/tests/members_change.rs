@@ -7,7 +7,7 @@ use std::time::Duration;
 use scene::{Cluster, backend, leadership, patiently, steady};
 use symphony_protocol::control as pb;
 use symphony_protocol::view::{GroupRole, View};
-use symphony_types::NodeId;
+use symphony_types::{Duty, NodeId};
 use tonic::Code;
 
 /// The control group by a linearizable read: id and role of each member.
@@ -111,6 +111,41 @@ async fn a_replica_over_an_empty_disk_does_not_come_back_under_its_id() {
         let refused = client.change_replicas(request).await.unwrap_err();
         assert!(refused.message().contains(words), "{refused}");
     }
+    cluster.stop_all().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_change_after_which_nothing_could_be_agreed_is_refused() {
+    let mut cluster = Cluster::start(3, steady()).await;
+    let leader = cluster.settled().await;
+    let dead = cluster.other_than(&[leader]);
+    let alive = 6 - leader - dead;
+    cluster.stop(dead).await;
+    let down = |view: &View| view.nodes.get(&NodeId::new(dead)).is_some_and(|node| !node.up);
+    cluster.sees(leader, "the dead one down", down).await;
+
+    let client = cluster.client(leader).await;
+    let remove = |id| pb::ChangeReplicasRequest { remove: id, ..Default::default() };
+    let refused = loop {
+        match client.clone().change_replicas(remove(alive)).await {
+            Err(status) if status.code() == Code::Unavailable => tokio::time::sleep(Duration::from_millis(20)).await,
+            other => break other.unwrap_err(),
+        }
+    };
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    assert!(refused.message().contains(&format!("n{dead} would be down: no majority")), "{refused}");
+    let duty = |view: &View| view.nodes.get(&NodeId::new(alive)).is_some_and(|node| node.duty == Duty::Serving);
+    cluster.sees(leader, "the living one at its work", duty).await;
+
+    eprintln!("phase: two of three still agree; the dead one may go");
+    patiently(async || client.clone().register_backend(backend("b", 77, "s")).await).await;
+    let left: Vec<_> = (1..=3).filter(|id| *id != dead).collect();
+    assert_eq!(change(&cluster, leader, None, Some(dead)).await, left);
+
+    eprintln!("phase: a voter does not move to another address");
+    let moved = pb::ChangeReplicasRequest { add: alive, add_control_addr: "127.0.0.1:1".into(), ..Default::default() };
+    let refused = client.clone().change_replicas(moved).await.unwrap_err();
+    assert!(refused.message().contains("votes at"), "{refused}");
     cluster.stop_all().await;
 }
 
