@@ -27,7 +27,7 @@ pub const GPUS_PER_BACKEND_MAX: usize = 64;
 /// GPUs of the cluster.
 pub const GPUS_MAX: usize = 65_536;
 
-/// Frontends.
+/// Frontends, with those that have left; one of these is forgotten when a new one needs its place.
 pub const FRONTENDS_MAX: usize = 4096;
 
 /// Loaded models.

@@ -17,14 +17,14 @@ const AGREE_WITHIN: Duration = Duration::from_secs(10);
 
 /// Sets a duty, and says so.
 pub(crate) async fn set(args: &DutyArgs, duty: Duty) -> anyhow::Result<()> {
-    let (_, member) = agree(args, duty).await?;
+    let (_, member, _) = agree(args, duty).await?;
     println!("{member} is {duty}");
     Ok(())
 }
 
 /// Sets the duty to draining and waits until nothing is left.
 pub(crate) async fn drain(args: &DrainArgs) -> anyhow::Result<()> {
-    let (control, member) = agree(&args.duty, Duty::Draining).await?;
+    let (control, member, since) = agree(&args.duty, Duty::Draining).await?;
     let wait = Duration::from_secs(args.wait_s);
     let mut views = control.watch(&format!("drain {member}"));
     let mut left = String::new();
@@ -32,7 +32,8 @@ pub(crate) async fn drain(args: &DrainArgs) -> anyhow::Result<()> {
         loop {
             let view = Arc::clone(&views.borrow_and_update());
             match rest(&view, member) {
-                None if view.applied_index > 0 => return Ok(()),
+                // A replica that lags shows how it was before.
+                None if view.applied_index >= since => return Ok(()),
                 None => {}
                 Some(rest) => left = rest,
             }
@@ -70,7 +71,8 @@ fn rest(view: &View, member: Member) -> Option<String> {
     }
 }
 
-async fn agree(args: &DutyArgs, duty: Duty) -> anyhow::Result<(ControlClient, Member)> {
+/// Returns also the log index from which on views show it.
+async fn agree(args: &DutyArgs, duty: Duty) -> anyhow::Result<(ControlClient, Member, u64)> {
     let (control, operation) = (args.cluster.control()?, args.operation.id());
     let view = control.get(true, AGREE_WITHIN).await?;
     let member = find(&view, &args.member).map_err(bad_input)?;
@@ -83,7 +85,8 @@ async fn agree(args: &DutyArgs, duty: Duty) -> anyhow::Result<(ControlClient, Me
         async move { client.set_duty(request).await }
     };
     control.call(AGREE_WITHIN, call).await.map_err(|error| not_done(operation, error))?;
-    Ok((control, member))
+    let since = control.get(true, AGREE_WITHIN).await?.applied_index;
+    Ok((control, member, since))
 }
 
 /// The process of that name or id.
