@@ -41,14 +41,9 @@ impl Joining {
         let known: Vec<_> = there.replicas().collect();
         self.base.cluster.scheduler.push(addresses.clone());
         self.base.cluster.scheduler.retain(|one| known.contains(&Process::Replica(one.id.get())));
-        let mut base = self.base.clone();
-        // A configuration names an odd number. Who joins founds nothing, and need not know all.
-        if base.cluster.scheduler.len().is_multiple_of(2) {
-            base.cluster.scheduler.remove(0);
-        }
         let data_dir = data_dir(&self.dir, replica);
         let own = SchedulerConfig { id, data_dir, metrics, join: true, ..self.scheduler.clone() };
         let security = self.pki.of(replica).context("a certificate for who comes")?;
-        Ok((NodeConfig { scheduler: Some(own), security, ..base }, addresses))
+        Ok((NodeConfig { scheduler: Some(own), security, ..self.base.clone() }, addresses))
     }
 }
