@@ -84,7 +84,13 @@ impl Membership {
         let mut voters = before.voters.clone();
         voters.extend(change.add.as_ref().map(|(node, _)| *node));
         if let Some(node) = change.remove {
-            let known = before.addresses.contains_key(&node) || self.state.read().removed_nodes().contains(&node);
+            // One that votes no more and is not marked as removed: the change was interrupted in between.
+            let known = {
+                let state = self.state.read();
+                before.addresses.contains_key(&node)
+                    || state.nodes().contains_key(&node)
+                    || state.removed_nodes().contains(&node)
+            };
             if !known {
                 return Err(CallError::from(Refusal::UnknownNode { node }).into());
             }

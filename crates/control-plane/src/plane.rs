@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use symphony_cluster_state::{Command, NodeRegistration};
-use symphony_consensus::{ControlGroup, GroupConfig, Leadership};
+use symphony_consensus::{ControlGroup, GroupConfig, Host, Leadership};
 use symphony_protocol::view::View;
 use symphony_types::NodeId;
 use tokio::sync::watch;
@@ -20,12 +20,13 @@ use crate::config::ControlPlaneConfig;
 use crate::error::{CallError, Fatal, StartError};
 use crate::explain::{Memory, Remembers};
 use crate::host::{SharedState, StateHost};
-use crate::liveness::{self, LivenessThreads, Outlook};
+use crate::liveness::{self, Outlook};
 use crate::membership::{self, Membership};
 use crate::metrics::Metrics;
 use crate::propose::{Accepted, Proposer};
 use crate::publish::{self, Viewer};
 use crate::service::ControlService;
+use crate::vitals::Vitals;
 use crate::{disk, founding, registrar, server, steward};
 
 /// How long calls under way are waited for at the end.
@@ -35,9 +36,24 @@ const DRAIN_WITHIN: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub struct Listeners {
     /// For Raft and `symphony.v1.Control`.
-    pub control: tokio::net::TcpListener,
+    pub control: symphony_wire::Listener,
     /// For beats.
-    pub beat: std::net::TcpListener,
+    pub beat: BeatListener,
+}
+
+/// The bound port for beats, which decides what hears them.
+#[derive(Debug)]
+pub enum BeatListener {
+    /// Threads of their own: a busy runtime is not a dead replica.
+    Threads(std::net::TcpListener),
+    /// Tasks of the runtime, for a simulation.
+    Tasks(symphony_wire::Listener),
+}
+
+impl From<std::net::TcpListener> for BeatListener {
+    fn from(listener: std::net::TcpListener) -> Self {
+        Self::Threads(listener)
+    }
 }
 
 /// A way to have the cluster agree on commands; cheap to clone.
@@ -67,7 +83,7 @@ pub struct ControlPlane {
     memory: Memory,
     metrics: Metrics,
     control_addr: SocketAddr,
-    threads: LivenessThreads,
+    vitals: Vitals,
     tasks: Vec<JoinHandle<()>>,
     stop: CancellationToken,
 }
@@ -117,10 +133,9 @@ impl ControlPlane {
         let (view_sender, views) = watch::channel(Arc::new(viewer.view()));
         let (stands, standing) = watch::channel(Standing { in_contact: true, member: true });
         let outlook = Outlook { roll, checkpoints, leadership, views: views.clone(), applied: applied.clone() };
-        let parts = Proposer::new(&config, group.clone()).and_then(|proposer| {
-            Ok((proposer, LivenessThreads::start(&config, listeners.beat, outlook, stands, &metrics)?))
-        });
-        let (proposer, (threads, declared)) = match parts {
+        let parts = Proposer::new(&config, group.clone())
+            .and_then(|proposer| Ok((proposer, Vitals::start(&config, listeners.beat, outlook, stands, &metrics)?)));
+        let (proposer, (vitals, declared)) = match parts {
             Ok(parts) => parts,
             Err(error) => {
                 group.shutdown().await;
@@ -195,10 +210,17 @@ impl ControlPlane {
             memory,
             metrics,
             control_addr,
-            threads,
+            vitals,
             tasks,
             stop,
         })
+    }
+
+    /// How far this replica has applied the log, and a hash of the state that this gave.
+    #[must_use]
+    pub fn digest(&self) -> (u64, u64) {
+        let state = self.state.read();
+        (state.applied_index(), state.state_hash())
     }
 
     /// The cluster as this replica has applied it; changes when it does.
@@ -240,7 +262,7 @@ impl ControlPlane {
     /// As long as it is set this replica looks dead to the others: for one that cannot even say that it is unwell.
     #[must_use]
     pub fn mute(&self) -> Arc<AtomicBool> {
-        self.threads.mute()
+        self.vitals.mute()
     }
 
     /// Hands the control group's leadership to another replica, if this one has it and another one is up. False if nobody
@@ -288,12 +310,7 @@ impl ControlPlane {
     /// and re-home as after a crash.
     pub async fn shutdown(mut self) {
         self.stop.cancel();
-        let mut threads = self.threads;
-        let ended = tokio::task::spawn_blocking(move || threads.shutdown());
-        self.group.shutdown().await;
-        if ended.await.is_err() {
-            tracing::error!("ending the beat threads panicked");
-        }
+        tokio::join!(self.group.shutdown(), self.vitals.shutdown());
         for task in &mut self.tasks {
             if tokio::time::timeout(DRAIN_WITHIN, &mut *task).await.is_err() {
                 task.abort();
@@ -303,14 +320,19 @@ impl ControlPlane {
 }
 
 fn group_config(config: &ControlPlaneConfig) -> GroupConfig {
-    GroupConfig {
+    let mut group = GroupConfig {
         engine: config.engine,
         timing: config.timing.group.clone(),
         on_disk_error: config.on_disk_error,
+        host: config.host.clone(),
         net: config.net.clone(),
         // It is founded once the others have been asked.
         ..GroupConfig::new(config.cluster.clone(), config.node, BTreeMap::new(), config.data_dir.clone())
+    };
+    if let Host::Simulation { snapshot, .. } = &config.host {
+        group.snapshot = *snapshot;
     }
+    group
 }
 
 fn registration(config: &ControlPlaneConfig, disk: u64) -> Command {

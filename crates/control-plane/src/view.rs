@@ -43,6 +43,7 @@ pub(crate) fn view(state: &ClusterState, cluster: &str, replica: NodeId, control
         models: models.collect(),
         events: state.events().iter().map(|e| (e.index, e.what.clone())).collect(),
         group: BTreeMap::new(),
+        removed_nodes: state.removed_nodes().clone(),
     }
 }
 

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{Stream, StreamExt as _};
-use tokio::net::TcpListener;
+use symphony_wire::Listener;
 use tokio::sync::{Semaphore, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 
 use crate::connection::Connection;
 use crate::identity::Role;
-use crate::net::{Net, peer_of};
+use crate::net::Net;
 
 /// Handshakes under way at a time on one port; further callers wait in the listener's backlog.
 pub const HANDSHAKES_MAX: usize = 256;
@@ -32,9 +32,9 @@ impl Incoming {
     /// Accepts on `listener` callers in the roles `allowed`, until this value is dropped. `port` names it in logs. Must be
     /// called inside a tokio runtime.
     #[must_use]
-    pub fn new(listener: TcpListener, net: Net, port: &'static str, allowed: &'static [Role]) -> Self {
+    pub fn new(listener: impl Into<Listener>, net: Net, port: &'static str, allowed: &'static [Role]) -> Self {
         let (done, connections) = mpsc::channel(WAITING_MAX);
-        tokio::spawn(accept(listener, net, port, allowed, done));
+        tokio::spawn(accept(listener.into(), net, port, allowed, done));
         Self { connections }
     }
 
@@ -50,7 +50,7 @@ impl Incoming {
 }
 
 async fn accept(
-    listener: TcpListener,
+    listener: Listener,
     net: Net,
     port: &'static str,
     allowed: &'static [Role],
@@ -60,11 +60,12 @@ async fn accept(
     loop {
         let Ok(permit) = Arc::clone(&handshakes).acquire_owned().await else { return };
         let accepted = tokio::select! {
+            biased;
             accepted = listener.accept() => accepted,
             () = done.closed() => return,
         };
         let stream = match accepted {
-            Ok((stream, _)) => stream,
+            Ok(stream) => stream,
             Err(error) => {
                 tracing::warn!(port, %error, "connection not accepted");
                 tokio::time::sleep(ACCEPT_AGAIN_AFTER).await;
@@ -73,7 +74,7 @@ async fn accept(
         };
         let (net, done) = (net.clone(), done.clone());
         tokio::spawn(async move {
-            let peer = peer_of(&stream);
+            let peer = stream.peer();
             match net.accept(stream, allowed).await {
                 Ok(connection) => drop(done.send(connection).await),
                 Err(error) => tracing::warn!(port, %peer, %error, "caller turned away"),

@@ -1,6 +1,6 @@
 //! The cluster as everybody sees it: the protobuf [`ClusterView`](crate::control::ClusterView), checked and typed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use symphony_types::{
     BackendId, BootId, Duty, Epoch, FrontendId, GpuId, LatencyProfile, Member, ModelId, Nanos, NodeId, ProfileError,
@@ -36,6 +36,8 @@ pub struct View {
     pub events: Vec<(u64, String)>,
     /// The control group as its leader knows it; empty but in linearizable answers.
     pub group: BTreeMap<NodeId, GroupMemberView>,
+    /// Ids of replicas that were removed; nobody gets them again.
+    pub removed_nodes: BTreeSet<NodeId>,
 }
 
 /// A replica in the control group.
@@ -527,6 +529,7 @@ impl TryFrom<pb::ClusterView> for View {
             models,
             events: view.events.into_iter().map(|e| (e.index, e.what)).collect(),
             group: group.collect(),
+            removed_nodes: view.removed_nodes.into_iter().map(NodeId::new).collect(),
         })
     }
 }
@@ -619,6 +622,7 @@ impl From<&View> for pb::ClusterView {
             models: models.collect(),
             events: view.events.iter().map(|(index, what)| pb::Event { index: *index, what: what.clone() }).collect(),
             group: group.collect(),
+            removed_nodes: view.removed_nodes.iter().map(|node| node.get()).collect(),
         }
     }
 }
@@ -720,6 +724,7 @@ mod tests {
                 GroupMemberView { control_addr: "c".into(), role: GroupRole::Learner, applied_index: 30, lag: 1 },
             )]
             .into(),
+            removed_nodes: [NodeId::new(7)].into(),
         };
         assert_eq!(View::try_from(pb::ClusterView::from(&view)), Ok(view.clone()));
         let backend = &view.backends[&BackendId::new(1)];
