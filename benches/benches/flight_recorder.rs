@@ -1,6 +1,6 @@
 //! The flight recorder: nanoseconds per batch of 16 with its end, and per drop. It stays on in production.
 
-use std::time::Duration;
+mod measured;
 
 use criterion::{BenchmarkId, Criterion, Throughput};
 use symphony_explain::{BatchEnd, BatchRecord, DropRecord, FlightRecorder, RecorderLimits};
@@ -11,13 +11,7 @@ use symphony_types::{DropReason, GpuId, Nanos, RequestId, Time};
 const BATCH: u32 = 16;
 
 fn main() {
-    let mut criterion = Criterion::default()
-        .sample_size(20)
-        .warm_up_time(Duration::from_millis(300))
-        .measurement_time(Duration::from_secs(1))
-        .configure_from_args();
-    record(&mut criterion);
-    criterion.final_summary();
+    measured::run(&[record]);
 }
 
 fn record(criterion: &mut Criterion) {

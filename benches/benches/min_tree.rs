@@ -1,7 +1,8 @@
 //! `MinTree`: the structure under every decision; nanoseconds per changed key.
 
+mod measured;
+
 use std::hint::black_box;
-use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput};
 use symphony_scheduler::MinTree;
@@ -9,13 +10,7 @@ use symphony_scheduler::MinTree;
 const SLOTS: [usize; 3] = [8, 512, 4096];
 
 fn main() {
-    let mut criterion = Criterion::default()
-        .sample_size(20)
-        .warm_up_time(Duration::from_millis(300))
-        .measurement_time(Duration::from_secs(1))
-        .configure_from_args();
-    advance(&mut criterion);
-    criterion.final_summary();
+    measured::run(&[advance]);
 }
 
 /// The slot with the smallest key gets the largest, as a GPU does that is used again: every level changes.

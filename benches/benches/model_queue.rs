@@ -1,7 +1,8 @@
 //! `ModelQueue::step`: nanoseconds per request.
 
+mod measured;
+
 use std::hint::black_box;
-use std::time::Duration;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput};
 use symphony_benches::{CONFIG_SLO, queue_config, record};
@@ -18,15 +19,7 @@ const RECORDED_REQUESTS_MIN: u64 = 20_000;
 const RECORDED_REQUESTS_PER_MODEL: u64 = 200;
 
 fn main() {
-    let mut criterion = Criterion::default()
-        .sample_size(20)
-        .warm_up_time(Duration::from_millis(300))
-        .measurement_time(Duration::from_secs(1))
-        .configure_from_args();
-    arrive(&mut criterion);
-    cycle(&mut criterion);
-    table4(&mut criterion);
-    criterion.final_summary();
+    measured::run(&[arrive, cycle, table4]);
 }
 
 fn arrival(now: Time, sequence: u64) -> ModelInput {

@@ -1,7 +1,8 @@
 //! `GpuRanker::step`: nanoseconds per offer, per batch, and per request.
 
+mod measured;
+
 use std::hint::black_box;
-use std::time::Duration;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput};
 use symphony_benches::record;
@@ -21,15 +22,7 @@ const RECORDED_REQUESTS_MIN: u64 = 20_000;
 const RECORDED_REQUESTS_PER_MODEL: u64 = 200;
 
 fn main() {
-    let mut criterion = Criterion::default()
-        .sample_size(20)
-        .warm_up_time(Duration::from_millis(300))
-        .measurement_time(Duration::from_secs(1))
-        .configure_from_args();
-    offer(&mut criterion);
-    cycle(&mut criterion);
-    table4(&mut criterion);
-    criterion.final_summary();
+    measured::run(&[offer, cycle, table4]);
 }
 
 fn idle(models: u32, gpus: u32) -> (GpuRanker, RankActions) {

@@ -1,49 +1,79 @@
 //! Whether what a run saw keeps the promises.
 
-use crate::report::{Fault, FaultState, Ledger, Outcome, Takeover};
+use crate::admin::Story;
+use crate::journal::Executions;
+use crate::report::{Fault, FaultState, Ledger, Outcome, RoundReport};
 use crate::scenario::Promise;
 
 /// What a run saw.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Evidence<'a> {
     pub(crate) faults: &'a [Fault],
-    pub(crate) takeovers: &'a [Takeover],
+    pub(crate) rounds: &'a [RoundReport],
     pub(crate) ledger: Ledger,
     /// Answers that belonged to another request.
     pub(crate) foreign: u64,
     pub(crate) invariant_violations: u64,
+    pub(crate) executions: &'a Executions,
+    /// Kinds of work of which the control group did none: its history and its writes prove nothing then.
+    pub(crate) idle: Vec<&'static str>,
+    /// Acknowledged writes that are gone.
+    pub(crate) writes_lost: u64,
+    /// What replicas said that does not fit together.
+    pub(crate) findings: &'a [String],
+    /// Whether the answers of the control group tell one story.
+    pub(crate) story: &'a Story,
+    /// Why the cluster could not be brought through all rounds, if so: it did not heal, or a process died.
+    pub(crate) broke_down: Option<&'a str>,
     /// Why the load generator's numbers are worth nothing, if so.
     pub(crate) load_failure: Option<String>,
 }
 
 /// The outcome, and why it is no pass. A violation counts even where the harness failed as well: what was seen was seen,
-/// except for a gap, which a generator that lags makes by itself.
-pub(crate) fn judge(evidence: &Evidence<'_>, promise: Promise) -> (Outcome, Vec<String>) {
+/// except for times, which a generator that lags makes by itself.
+pub(crate) fn judge(evidence: &Evidence<'_>, promise: &Promise) -> (Outcome, Vec<String>) {
     let (mut broken, mut useless) = (Vec::new(), Vec::new());
     let Ledger { accepted, in_time, late, dropped, failed, cancelled, lost, answered_twice } = evidence.ledger;
     let ended = in_time + late + dropped + failed + cancelled;
     if lost > 0 || ended < accepted {
-        broken.push(format!("S3: {} requests have no outcome", lost.max(accepted.saturating_sub(ended))));
+        broken.push(format!("I3: {} requests have no outcome", lost.max(accepted.saturating_sub(ended))));
     }
     if answered_twice > 0 || ended > accepted {
-        broken.push(format!("S3: {} requests ended twice", answered_twice.max(ended.saturating_sub(accepted))));
+        broken.push(format!("I3: {} requests ended twice", answered_twice.max(ended.saturating_sub(accepted))));
     }
     if evidence.foreign > 0 {
-        broken.push(format!("{} answers belonged to other requests", evidence.foreign));
+        broken.push(format!("I3: {} answers belonged to other requests", evidence.foreign));
     }
     if evidence.invariant_violations > 0 {
         broken.push(format!("the processes counted {} violations of invariants", evidence.invariant_violations));
     }
+    let Executions { stale, overlapping, disputed, missing, findings, ran, .. } = evidence.executions;
+    if stale + overlapping + disputed > 0 {
+        broken.push(format!(
+            "I1, I2: {stale} stale tokens accepted, {overlapping} overlapping batches, {disputed} orders under a disputed token"
+        ));
+        broken.extend(findings.iter().cloned());
+    }
+    if evidence.writes_lost > 0 {
+        broken.push(format!("I6: {} acknowledged writes are gone", evidence.writes_lost));
+    }
+    broken.extend(evidence.findings.iter().cloned());
+    broken.extend(evidence.story.contradiction.iter().map(|why| format!("I4: {why}")));
+    useless.extend(evidence.story.undecided.iter().map(|why| format!("I4 is not decided: {why}")));
+    broken.extend(evidence.broke_down.map(|why| format!("I8: {why}")));
     useless.extend(evidence.load_failure.clone());
-    for (number, takeover) in (1..).zip(evidence.takeovers) {
-        match takeover.dispatch_gap_ms {
-            None => useless.push(format!("kill {number}: the gap is not known")),
-            Some(gap) if gap > promise.dispatch_gap_max_ms && evidence.load_failure.is_none() => broken.push(format!(
-                "kill {number}: no good answer for {gap:.0} ms; promised are {:.0} ms",
-                promise.dispatch_gap_max_ms
-            )),
-            Some(_) => {}
-        }
+    if evidence.load_failure.is_none() {
+        evidence.rounds.iter().for_each(|round| judge_round(round, promise, &mut broken));
+    }
+    if *missing > 0 {
+        useless.push(format!("{missing} records of the backends' journals are missing"));
+    }
+    if *ran == 0 {
+        useless.push("no batch is in the backends' journals".into());
+    }
+    useless.extend(evidence.idle.iter().map(|work| format!("no {work} was ever answered")));
+    if promise.obeyed_ms.is_some() && evidence.rounds.iter().all(|round| round.obeyed_ms.is_none()) {
+        useless.push("no leader was cut off from a quorum".into());
     }
     if !evidence.faults.iter().any(|fault| fault.state == FaultState::Installed) {
         useless.push("no fault was installed".into());
@@ -58,99 +88,172 @@ pub(crate) fn judge(evidence: &Evidence<'_>, promise: Promise) -> (Outcome, Vec<
     }
 }
 
+fn judge_round(round: &RoundReport, promise: &Promise, broken: &mut Vec<String>) {
+    let number = round.round;
+    let mut at_most = |what: &str, measured: Option<f64>, promised: Option<f64>| {
+        let Some(promised) = promised else { return };
+        match measured {
+            Some(measured) if measured <= promised => {}
+            Some(measured) => {
+                broken.push(format!("round {number}: {what} {measured:.0} ms; promised are {promised:.0} ms"))
+            }
+            None => broken.push(format!("round {number}: {what} never; promised are {promised:.0} ms")),
+        }
+    };
+    at_most("no good answer for", Some(round.dispatch_gap_ms), promise.dispatch_gap_ms);
+    if round.elsewhere_gap_ms.is_some() {
+        at_most("no good answer elsewhere for", round.elsewhere_gap_ms, promise.elsewhere_gap_ms);
+    }
+    if round.commit_gap_ms.is_some() {
+        at_most("no commit for", round.commit_gap_ms, promise.commit_gap_ms);
+    }
+    if round.obeyed_ms.is_some() {
+        at_most("I2: a leader without a quorum was obeyed for", round.obeyed_ms, promise.obeyed_ms);
+    }
+    at_most("I8: serving again after", round.serving_after_ms, promise.serving_ms);
+    at_most("I8: whole again after", round.whole_after_ms, promise.whole_ms);
+    if let Some(promised) = promise.serves_on_ms.filter(|promised| round.served_on_ms < *promised) {
+        let served = round.served_on_ms;
+        broken.push(format!("round {number}: served on for {served:.0} ms; promised are {promised:.0} ms"));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const PROMISE: Promise = Promise { dispatch_gap_max_ms: 1000.0 };
+    const PROMISE: Promise = Promise {
+        dispatch_gap_ms: Some(1000.0),
+        elsewhere_gap_ms: Some(100.0),
+        commit_gap_ms: Some(500.0),
+        serving_ms: Some(1000.0),
+        whole_ms: Some(2000.0),
+        obeyed_ms: Some(1250.0),
+        serves_on_ms: Some(50.0),
+    };
 
-    fn fault(state: FaultState) -> [Fault; 1] {
-        [Fault { kind: "kill -9", state }]
+    struct Scene {
+        faults: Vec<Fault>,
+        round: RoundReport,
+        ledger: Ledger,
+        foreign: u64,
+        invariant_violations: u64,
+        executions: Executions,
+        idle: Vec<&'static str>,
+        writes_lost: u64,
+        findings: Vec<String>,
+        story: Story,
+        broke_down: Option<&'static str>,
+        load_failure: Option<String>,
     }
 
-    fn takeover(gap: Option<f64>) -> [Takeover; 1] {
-        [Takeover {
-            victim: 1,
-            victim_led_subcluster: true,
-            victim_led_control_group: false,
-            named_after_ms: Some(20.0),
-            dispatch_gap_ms: gap,
-            gap_before_ms: Some(10.0),
-            standby_after_ms: 500.0,
-        }]
-    }
-
-    fn judged(change: impl FnOnce(&mut Evidence<'_>)) -> (Outcome, String) {
-        let ledger = Ledger { accepted: 10, in_time: 7, late: 1, dropped: 1, failed: 1, ..Ledger::default() };
-        let (faults, takeovers) = (fault(FaultState::Installed), takeover(Some(150.0)));
-        let mut evidence = Evidence {
-            faults: &faults,
-            takeovers: &takeovers,
-            ledger,
+    fn judged(change: impl FnOnce(&mut Scene)) -> (Outcome, String) {
+        let fault = Fault { kind: "kill", state: FaultState::Installed, who: vec![], round: 1, how: None, why: None };
+        let mut scene = Scene {
+            faults: vec![fault],
+            round: RoundReport {
+                round: 1,
+                dispatch_gap_ms: 150.0,
+                elsewhere_gap_ms: Some(20.0),
+                commit_gap_ms: Some(100.0),
+                served_on_ms: 100.0,
+                obeyed_ms: Some(1000.0),
+                serving_after_ms: Some(100.0),
+                whole_after_ms: Some(1000.0),
+                ..RoundReport::default()
+            },
+            ledger: Ledger { accepted: 10, in_time: 7, late: 1, dropped: 1, failed: 1, ..Ledger::default() },
             foreign: 0,
             invariant_violations: 0,
+            executions: Executions { ran: 5, accepted: 5, ..Executions::default() },
+            idle: vec![],
+            writes_lost: 0,
+            findings: vec![],
+            story: Story::default(),
+            broke_down: None,
             load_failure: None,
         };
-        change(&mut evidence);
-        let (outcome, reasons) = judge(&evidence, PROMISE);
+        change(&mut scene);
+        let rounds = [scene.round];
+        let evidence = Evidence {
+            faults: &scene.faults,
+            rounds: &rounds,
+            ledger: scene.ledger,
+            foreign: scene.foreign,
+            invariant_violations: scene.invariant_violations,
+            executions: &scene.executions,
+            idle: scene.idle,
+            writes_lost: scene.writes_lost,
+            findings: &scene.findings,
+            story: &scene.story,
+            broke_down: scene.broke_down,
+            load_failure: scene.load_failure,
+        };
+        let (outcome, reasons) = judge(&evidence, &PROMISE);
         (outcome, reasons.join("; "))
     }
 
     #[test]
     fn what_keeps_the_promises_passes() {
         assert_eq!(judged(|_| {}), (Outcome::Pass, String::new()));
+        let all_struck = judged(|s| (s.round.elsewhere_gap_ms, s.round.commit_gap_ms) = (None, None));
+        assert_eq!(all_struck.0, Outcome::Pass, "what there is none of is not judged");
     }
 
     #[test]
     fn each_planted_violation_is_found() {
-        let slow = takeover(Some(1001.0));
-        type Plant = fn(&mut Evidence<'_>);
-        let plants: [(&str, Plant); 7] = [
-            ("2 requests have no outcome", |e| e.ledger.lost = 2),
-            ("1 requests have no outcome", |e| e.ledger.in_time -= 1),
-            ("3 requests ended twice", |e| e.ledger.answered_twice = 3),
-            ("1 requests ended twice", |e| e.ledger.late += 1),
-            ("4 answers belonged to other", |e| e.foreign = 4),
-            ("counted 5 violations", |e| e.invariant_violations = 5),
-            ("lagged", |e| (e.ledger.lost, e.load_failure) = (1, Some("the generator lagged".into()))),
+        type Plant = fn(&mut Scene);
+        let plants: [(&str, Plant); 23] = [
+            ("I4: no place is left", |s| s.story.contradiction = Some("no place is left".into())),
+            ("I3: 2 requests have no outcome", |s| s.ledger.lost = 2),
+            ("I3: 1 requests have no outcome", |s| s.ledger.in_time -= 1),
+            ("I3: 3 requests ended twice", |s| s.ledger.answered_twice = 3),
+            ("I3: 1 requests ended twice", |s| s.ledger.late += 1),
+            ("I3: 4 answers belonged to other", |s| s.foreign = 4),
+            ("counted 5 violations", |s| s.invariant_violations = 5),
+            ("1 stale tokens accepted", |s| s.executions.stale = 1),
+            ("2 overlapping batches", |s| s.executions.overlapping = 2),
+            ("1 orders under a disputed token", |s| s.executions.disputed = 1),
+            ("I6: 1 acknowledged writes are gone", |s| s.writes_lost = 1),
+            ("I5: they differ", |s| s.findings = vec!["I5: they differ".into()]),
+            ("I8: it did not heal", |s| s.broke_down = Some("it did not heal")),
+            ("no good answer for 1001 ms", |s| s.round.dispatch_gap_ms = 1001.0),
+            ("no good answer elsewhere for 101 ms", |s| s.round.elsewhere_gap_ms = Some(101.0)),
+            ("no commit for 501 ms", |s| s.round.commit_gap_ms = Some(501.0)),
+            ("I8: serving again after never", |s| s.round.serving_after_ms = None),
+            ("I8: serving again after 1001 ms", |s| s.round.serving_after_ms = Some(1001.0)),
+            ("I8: whole again after 2001 ms", |s| s.round.whole_after_ms = Some(2001.0)),
+            ("I2: a leader without a quorum was obeyed for 1251 ms", |s| s.round.obeyed_ms = Some(1251.0)),
+            ("I7: they do not fit", |s| s.findings = vec!["I7: they do not fit".into()]),
+            ("served on for 49 ms", |s| s.round.served_on_ms = 49.0),
+            ("lagged", |s| (s.ledger.lost, s.load_failure) = (1, Some("the generator lagged".into()))),
         ];
         for (reason, plant) in plants {
             let (outcome, reasons) = judged(plant);
             assert_eq!(outcome, Outcome::Violation, "{reason}");
             assert!(reasons.contains(reason), "{reasons}");
         }
-        let (faults, ledger) = (fault(FaultState::Installed), Ledger { accepted: 1, in_time: 1, ..Ledger::default() });
-        let evidence = Evidence {
-            faults: &faults,
-            takeovers: &slow,
-            ledger,
-            foreign: 0,
-            invariant_violations: 0,
-            load_failure: None,
-        };
-        let (outcome, reasons) = judge(&evidence, PROMISE);
-        assert_eq!(outcome, Outcome::Violation);
-        assert_eq!(reasons, ["kill 1: no good answer for 1001 ms; promised are 1000 ms"]);
-        // The same gap under a generator that lagged says nothing.
-        let lagged = Evidence { load_failure: Some("the generator lagged".into()), ..evidence };
-        assert_eq!(judge(&lagged, PROMISE).0, Outcome::Harness);
     }
 
     #[test]
     fn runs_that_prove_nothing_are_failures_of_the_harness() {
-        let (skipped, unknown) = (fault(FaultState::Skipped), takeover(None));
-        let ledger = Ledger { accepted: 10, in_time: 10, ..Ledger::default() };
-        let evidence = Evidence {
-            faults: &skipped,
-            takeovers: &unknown,
-            ledger,
-            foreign: 0,
-            invariant_violations: 0,
-            load_failure: None,
-        };
-        let (outcome, reasons) = judge(&evidence, PROMISE);
-        assert_eq!(outcome, Outcome::Harness);
-        assert_eq!(reasons, ["kill 1: the gap is not known", "no fault was installed"]);
-        assert_eq!(judged(|e| e.ledger = Ledger::default()).0, Outcome::Harness);
+        type Plant = fn(&mut Scene);
+        let plants: [(&str, Plant); 9] = [
+            ("no leader was cut off", |s| s.round.obeyed_ms = None),
+            ("no write was ever answered", |s| s.idle = vec!["write"]),
+            ("I4 is not decided", |s| s.story.undecided = Some("too many steps".into())),
+            ("no fault was installed", |s| s.faults[0].state = FaultState::Skipped),
+            ("no fault was installed", |s| s.faults[0].state = FaultState::Indeterminate),
+            ("nothing was at stake", |s| s.ledger = Ledger::default()),
+            ("3 records of the backends' journals are missing", |s| s.executions.missing = 3),
+            ("no batch is in", |s| s.executions.ran = 0),
+            // The same gap under a generator that lagged says nothing.
+            ("lagged", |s| (s.round.dispatch_gap_ms, s.load_failure) = (5000.0, Some("the generator lagged".into()))),
+        ];
+        for (reason, plant) in plants {
+            let (outcome, reasons) = judged(plant);
+            assert_eq!(outcome, Outcome::Harness, "{reason}");
+            assert!(reasons.contains(reason), "{reasons}");
+        }
     }
 }

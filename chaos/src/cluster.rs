@@ -1,75 +1,143 @@
-//! A cluster of real processes: three scheduler replicas, one backend of emulated GPUs, one frontend.
+//! A cluster of real processes.
 
-use std::path::Path;
+mod clients;
+mod joining;
+mod layout;
+mod operator;
+mod process;
+mod writers;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
-use symphony_config::{
-    Address, BackendConfig, ExecutorKind, FrontendConfig, GpuConfig, NodeConfig, ReplicaConfig, Role, SchedulerConfig,
-    Timing,
-};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use nix::sys::signal::Signal;
+use symphony_config::{Address, FrontendConfig, NodeConfig, Timing};
+use symphony_interposer::Control;
 use symphony_net::Net;
 use symphony_protocol::control as pb;
-use symphony_protocol::view::{ModelSpec, View};
-use symphony_testkit::{Child, ChildSpec, free_ports, wait_until_async};
-use symphony_transport::ControlClient;
-use symphony_types::NodeId;
+use symphony_protocol::view::{GroupRole, ModelSpec, View};
+use symphony_testkit::{Child, ChildSpec, wait_until_async};
+use symphony_transport::{ControlClient, fresh_operation_id};
 
-use crate::scenario::ClusterShape;
+pub(crate) use clients::Clients;
+use joining::Joining;
+pub(crate) use layout::GPU_KIND;
+use layout::Layout;
+pub(crate) use process::Process;
+pub(crate) use process::Processes;
+pub(crate) use writers::{Writer, Writers};
 
-/// The sub-cluster of the backend.
-pub(crate) const SUBCLUSTER: &str = "emulated";
-/// The kind of its GPUs.
-pub(crate) const GPU_KIND: &str = "emulated";
-/// Scheduler replicas: the fewest that survive a death.
-const REPLICAS: u64 = 3;
+use crate::network::Network;
+use crate::scenario::{ClusterShape, Links};
+
 /// How long processes may take to register, and models to load.
 const READY_WITHIN: Duration = Duration::from_secs(60);
 /// How long one look at the cluster may take.
 const LOOK_WITHIN: Duration = Duration::from_millis(500);
+/// How often it is looked, while something is waited for, whether all processes live.
+const CHECK_EVERY: Duration = Duration::from_millis(250);
 /// How long a process may take to stop.
-const STOP_WITHIN: Duration = Duration::from_secs(8);
+const STOP_WITHIN: Duration = Duration::from_secs(12);
+/// How often it is looked whether it has.
+const STOP_POLL: Duration = Duration::from_millis(5);
+/// How long a process may take to say how it is.
+const PAGE_WITHIN: Duration = Duration::from_secs(2);
 
-/// The running cluster. Dropping it kills its processes.
+/// The running cluster. Dropping it kills its processes, and then removes its network.
 #[derive(Debug)]
 pub(crate) struct Cluster {
     pub(crate) control: ControlClient,
-    pub(crate) frontend: FrontendConfig,
-    /// Metrics addresses of all processes.
-    pages: Vec<Address>,
-    schedulers: Vec<(NodeId, Child)>,
-    others: Vec<Child>,
+    /// One client for each replica, with an operator's certificate.
+    pub(crate) replicas: Clients,
+    /// Frontends that are none.
+    pub(crate) writers: Writers,
+    pub(crate) frontends: Vec<FrontendConfig>,
+    pub(crate) processes: Processes,
+    /// Journals of the backends.
+    pub(crate) journals: BTreeMap<Process, PathBuf>,
+    pages: BTreeMap<Process, Address>,
+    running: BTreeMap<Process, Child>,
+    not_running: BTreeMap<Process, ChildSpec>,
+    /// What stands between replicas and the operating system, if anything does.
+    interposed: BTreeMap<Process, Control>,
+    joining: Joining,
+    operator: Net,
+    /// Where the control group is reached.
+    controls: Vec<(Process, Address)>,
+    binary: PathBuf,
+    dir: PathBuf,
+    pub(crate) network: Network,
+}
+
+/// What the cluster is to run on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place<'a> {
+    pub(crate) binary: &'a Path,
+    pub(crate) dir: &'a Path,
+    pub(crate) timing: Timing,
+    pub(crate) links: Links,
+    /// Whether faults of disks and clocks shall be possible.
+    pub(crate) interpose: bool,
 }
 
 impl Cluster {
-    /// Starts all processes and waits until they are registered and the sub-cluster has a leader and standbys.
-    pub(crate) async fn start(binary: &Path, shape: ClusterShape, timing: Timing, dir: &Path) -> Result<Self> {
-        let configs = Configs::new(shape, timing, dir)?;
-        let addrs: Vec<_> = configs.base.cluster.scheduler.iter().map(|r| r.control.to_string()).collect();
-        let mut pages: Vec<_> = configs.schedulers.iter().map(|s| s.metrics.clone()).collect();
-        pages.extend([configs.backend.metrics.clone(), configs.frontend.metrics.clone()]);
-        let start = |role: &str, name: &str, config: &NodeConfig| -> Result<Child> {
-            let file = dir.join(format!("{name}.toml"));
-            std::fs::write(&file, config.to_toml()).with_context(|| format!("cannot write {}", file.display()))?;
-            ChildSpec::new(name, binary, [role, "--config", &file.to_string_lossy()], dir).spawn()
-        };
-        let mut cluster = Self {
-            control: ControlClient::new(&Net::plaintext(), &addrs)?,
-            frontend: configs.frontend.clone(),
-            pages,
-            schedulers: Vec::new(),
-            others: Vec::new(),
-        };
-        for scheduler in configs.schedulers {
-            let (id, name) = (scheduler.id, format!("scheduler-{}", scheduler.id.get()));
-            let config = NodeConfig { scheduler: Some(scheduler), ..configs.base.clone() };
-            cluster.schedulers.push((id, start("scheduler", &name, &config)?));
+    /// Starts all processes and waits until they are registered and every sub-cluster has a leader and standbys.
+    pub(crate) async fn start(shape: &ClusterShape, place: Place<'_>) -> Result<Self> {
+        let processes = Processes::of(shape);
+        let mut network = Network::new(place.links, &processes)?;
+        let Layout { configs, controls, frontends, pages, journals, operator, joining } =
+            Layout::new(shape, &processes, &mut network, place.timing, place.dir).await?;
+        let (mut not_running, mut interposed) = (BTreeMap::new(), BTreeMap::new());
+        for (process, config) in configs {
+            let mut spec = spec_of(process, &config, place.binary, place.dir)?;
+            if place.interpose && matches!(process, Process::Replica(_)) {
+                let control = Control::create(place.dir.join(format!("{process}.control")))?;
+                let mut command = Command::new(place.binary);
+                symphony_interposer::attach(&mut command, &control);
+                for (key, value) in command.get_envs() {
+                    let value = value.unwrap_or_default();
+                    spec = spec.env(key.to_string_lossy(), value.to_string_lossy());
+                }
+                interposed.insert(process, control);
+            }
+            not_running.insert(process, network.place(process, spec)?);
         }
-        let config = NodeConfig { backend: Some(configs.backend), ..configs.base.clone() };
-        cluster.others.push(start("backend", "backend", &config)?);
-        let config = NodeConfig { frontend: Some(configs.frontend), ..configs.base };
-        cluster.others.push(start("frontend", "frontend", &config)?);
-        cluster.until("the whole cluster", whole).await?;
+        let addrs: Vec<_> = controls.iter().map(|(_, addr)| addr.to_string()).collect();
+        let replicas = Clients::new(&operator, &controls)?;
+        let mut cluster = Self {
+            control: ControlClient::new(&operator, &addrs)?,
+            writers: Writers::new(Arc::clone(&joining.pki), replicas.clone()),
+            replicas,
+            frontends,
+            processes,
+            journals,
+            pages,
+            running: BTreeMap::new(),
+            not_running,
+            interposed,
+            joining,
+            operator,
+            controls,
+            binary: place.binary.to_owned(),
+            dir: place.dir.to_owned(),
+            network,
+        };
+        // Replicas first: sub-clusters that come while only one of them is up would all be led by that one.
+        let replicas: Vec<_> = cluster.processes.replicas().collect();
+        replicas.iter().try_for_each(|replica| cluster.start_again(*replica))?;
+        let wanted = replicas.len();
+        let up = |view: &View| match nodes_up(view) {
+            up if up == wanted => Ok(()),
+            up => Err(format!("{up} of {wanted} schedulers are up")),
+        };
+        cluster.until("all schedulers", up).await?;
+        let others: Vec<_> = cluster.not_running.keys().copied().collect();
+        others.into_iter().try_for_each(|process| cluster.start_again(process))?;
+        cluster.until_whole("the whole cluster").await?;
         Ok(cluster)
     }
 
@@ -77,18 +145,33 @@ impl Cluster {
     pub(crate) async fn until(&mut self, what: &str, condition: impl Fn(&View) -> Result<(), String>) -> Result<View> {
         let control = self.control.clone();
         let waited = wait_until_async(what, READY_WITHIN, || async {
-            let view = control.get(false, LOOK_WITHIN).await?;
+            let view = control.get(true, LOOK_WITHIN).await?;
             condition(&view).map_err(anyhow::Error::msg)?;
             Ok(view)
         });
-        let view = waited.await;
-        self.check()?;
-        view
+        let mut waited = std::pin::pin!(waited);
+        loop {
+            let view = tokio::select! {
+                view = &mut waited => Some(view),
+                () = tokio::time::sleep(CHECK_EVERY) => None,
+            };
+            // Whoever waits for a process that has ended waits in vain.
+            self.check()?;
+            if let Some(view) = view {
+                return view;
+            }
+        }
+    }
+
+    /// Waits until everybody is there.
+    pub(crate) async fn until_whole(&mut self, what: &str) -> Result<View> {
+        let processes = self.processes.clone();
+        self.until(what, move |view| whole(view, &processes)).await
     }
 
     /// An error if a process has ended by itself.
     pub(crate) fn check(&mut self) -> Result<()> {
-        for child in self.schedulers.iter_mut().map(|(_, child)| child).chain(&mut self.others) {
+        for child in self.running.values_mut() {
             if let Some(status) = child.ended()? {
                 bail!("{} ended by itself ({status}); its log ends:\n{}", child.name(), child.log_tail());
             }
@@ -98,7 +181,8 @@ impl Cluster {
 
     /// Has the cluster load a model and waits until it is ready.
     pub(crate) async fn load(&mut self, spec: &ModelSpec) -> Result<()> {
-        let request = pb::LoadModelRequest { spec: Some(spec.into()) };
+        let operation_id = fresh_operation_id().to_string();
+        let request = pb::LoadModelRequest { spec: Some(spec.into()), operation_id };
         let call = |mut client: pb::control_client::ControlClient<_>| {
             let request = request.clone();
             async move { client.load_model(request).await }
@@ -111,107 +195,147 @@ impl Cluster {
         self.until("the model", ready).await.map(drop)
     }
 
-    /// `kill -9` of a replica. Returns when the operating system has confirmed its end.
-    pub(crate) fn kill(&mut self, node: NodeId) -> Result<()> {
-        let child = self.scheduler(node)?;
-        ensure!(child.ended()?.is_none(), "{node} had ended before it was killed");
-        child.kill().map(drop)
+    fn child(&mut self, process: Process) -> Result<&mut Child> {
+        self.running.get_mut(&process).with_context(|| format!("{process} does not run"))
     }
 
-    /// Starts a killed replica again, over its own data.
-    pub(crate) fn restart(&mut self, node: NodeId) -> Result<()> {
-        let child = self.scheduler(node)?;
-        ensure!(child.ended()?.is_some(), "{node} still runs");
-        *child = child.spec().clone().spawn()?;
+    /// `kill -9`. Returns when the operating system has confirmed the end.
+    pub(crate) fn kill(&mut self, process: Process) -> Result<()> {
+        let child = self.child(process)?;
+        ensure!(child.ended()?.is_none(), "{process} had ended before it was killed");
+        child.kill()?;
+        self.put_aside(process)
+    }
+
+    /// SIGTERM, and waits for the end.
+    pub(crate) async fn stop(&mut self, process: Process) -> Result<()> {
+        self.child(process)?.signal(Signal::SIGTERM)?;
+        let give_up = tokio::time::Instant::now() + STOP_WITHIN;
+        while self.child(process)?.ended()?.is_none() {
+            ensure!(tokio::time::Instant::now() < give_up, "{process} has not ended {STOP_WITHIN:?} after SIGTERM");
+            tokio::time::sleep(STOP_POLL).await;
+        }
+        self.put_aside(process)
+    }
+
+    fn put_aside(&mut self, process: Process) -> Result<()> {
+        let child = self.running.remove(&process).with_context(|| format!("{process} does not run"))?;
+        self.not_running.insert(process, child.spec().clone());
         Ok(())
     }
 
-    fn scheduler(&mut self, node: NodeId) -> Result<&mut Child> {
-        let found = self.schedulers.iter_mut().find(|(id, _)| *id == node);
-        found.map(|(_, child)| child).with_context(|| format!("no process of {node}"))
+    /// Starts a process that does not run, over its own data.
+    pub(crate) fn start_again(&mut self, process: Process) -> Result<()> {
+        let spec = self.not_running.remove(&process).with_context(|| format!("{process} runs already"))?;
+        self.running.insert(process, spec.spawn()?);
+        Ok(())
     }
 
-    /// What every process says of itself, the frontend last.
-    pub(crate) async fn pages(&self) -> Result<Vec<serde_json::Value>> {
-        let mut pages = Vec::new();
-        for address in &self.pages {
-            let url = format!("http://{address}/api/view");
-            pages.push(reqwest::get(&url).await?.error_for_status()?.json().await?);
+    /// Sends a signal.
+    pub(crate) fn signal(&mut self, process: Process, signal: Signal) -> Result<()> {
+        self.child(process)?.signal(signal)
+    }
+
+    /// The directory of a replica's log.
+    pub(crate) fn data_dir(&self, process: Process) -> PathBuf {
+        layout::data_dir(&self.dir, process)
+    }
+
+    /// What stands between a replica and the operating system.
+    pub(crate) fn control_of(&mut self, process: Process) -> Result<&mut Control> {
+        let control = self.interposed.get_mut(&process);
+        control.with_context(|| format!("nothing stands between {process} and the operating system"))
+    }
+
+    /// Whether a process has ended by itself; it is then put aside.
+    pub(crate) fn has_ended(&mut self, process: Process) -> Result<bool> {
+        let ended = self.child(process)?.ended()?.is_some();
+        if ended {
+            self.put_aside(process)?;
         }
-        Ok(pages)
+        Ok(ended)
     }
 
-    /// Stops everything, frontend and backend first.
-    pub(crate) fn stop(mut self) -> Result<()> {
-        for child in self.others.iter_mut().rev().chain(self.schedulers.iter_mut().map(|(_, child)| child)) {
-            child.stop(STOP_WITHIN)?;
+    /// Its process id.
+    pub(crate) fn pid(&mut self, process: Process) -> Result<u32> {
+        Ok(self.child(process)?.id())
+    }
+
+    /// Whether it was started and not ended by anybody.
+    pub(crate) fn runs(&self, process: Process) -> bool {
+        self.running.contains_key(&process)
+    }
+
+    /// What a process says of itself.
+    pub(crate) async fn page(&self, process: Process) -> Result<serde_json::Value> {
+        let address = self.pages.get(&process).with_context(|| format!("{process} has no page"))?;
+        let look = async {
+            let reply = reqwest::get(&format!("http://{address}/api/view")).await?.error_for_status()?;
+            reply.json().await
+        };
+        let page =
+            tokio::time::timeout(PAGE_WITHIN, look).await.map_err(|_| anyhow!("{process} does not say how it is"))?;
+        page.with_context(|| format!("page of {process}"))
+    }
+
+    /// Stops everything, the replicas last.
+    pub(crate) async fn stop_all(mut self) -> Result<()> {
+        let (replicas, others): (Vec<_>, Vec<_>) =
+            self.running.keys().copied().partition(|process| matches!(process, Process::Replica(_)));
+        for process in others.into_iter().rev().chain(replicas) {
+            self.stop(process).await?;
         }
         Ok(())
     }
 }
 
-/// Registered, with a leader and every other replica as a standby.
-pub(crate) fn whole(view: &View) -> Result<(), String> {
-    let up = view.nodes.values().filter(|node| node.up && node.boot.is_some()).count() as u64;
-    if up < REPLICAS {
-        return Err(format!("{up} of {REPLICAS} schedulers are up"));
+/// Writes a process's configuration, and says how it is started.
+fn spec_of(process: Process, config: &NodeConfig, binary: &Path, dir: &Path) -> Result<ChildSpec> {
+    let file = dir.join(format!("{process}.toml"));
+    std::fs::write(&file, config.to_toml()).with_context(|| format!("cannot write {}", file.display()))?;
+    let args = [process.role().to_owned(), "--config".to_owned(), file.to_string_lossy().into_owned()];
+    Ok(ChildSpec::new(process.to_string(), binary, args, dir))
+}
+
+fn nodes_up(view: &View) -> usize {
+    view.nodes.values().filter(|node| node.up && node.boot.is_some()).count()
+}
+
+/// Everybody registered, every sub-cluster with a leader and all others as standbys, every model held by somebody.
+fn whole(view: &View, processes: &Processes) -> Result<(), String> {
+    let (replicas, up) = (processes.replicas().count(), nodes_up(view));
+    if up != replicas {
+        return Err(format!("{up} of {replicas} schedulers are up"));
     }
-    if !view.backends.values().any(|backend| backend.up) || view.frontends.is_empty() {
-        return Err("the backend or the frontend is not registered".into());
+    let voters = view.group.iter().filter(|(_, member)| member.role != GroupRole::Learner);
+    let voters: Vec<_> = voters.map(|(node, _)| Process::Replica(node.get())).collect();
+    if voters != processes.replicas().collect::<Vec<_>>() {
+        return Err(format!("the control group is {voters:?}"));
     }
-    let subcluster = view.subclusters.values().find(|s| s.name == SUBCLUSTER).ok_or("no sub-cluster yet")?;
-    if subcluster.leader.is_none() || (subcluster.standbys.len() as u64) < REPLICAS - 1 {
-        return Err(format!("leader {:?}, standbys {:?}", subcluster.leader, subcluster.standbys));
+    for backend in processes.backends() {
+        let name = backend.to_string();
+        if !view.backends.values().any(|b| b.up && b.name == name) {
+            return Err(format!("{name} is not up"));
+        }
+    }
+    for frontend in processes.frontends() {
+        let name = frontend.to_string();
+        if !view.frontends.values().any(|f| f.name == name) {
+            return Err(format!("{name} is not registered"));
+        }
+    }
+    for name in processes.subclusters() {
+        let subcluster = view.subclusters.values().find(|s| s.name == name);
+        let subcluster = subcluster.ok_or_else(|| format!("no sub-cluster {name} yet"))?;
+        if subcluster.leader.is_none() || subcluster.standbys.len() + 1 < replicas {
+            return Err(format!("{name}: leader {:?}, standbys {:?}", subcluster.leader, subcluster.standbys));
+        }
+    }
+    if let Some(model) = view.models.values().find(|m| !m.is_ready(view) && m.spec.name.starts_with(SERVED)) {
+        return Err(format!("model {} is not ready", model.spec.name));
     }
     view.control_leader.map(drop).ok_or_else(|| "the control group has no leader".into())
 }
 
-/// The configurations of all processes, on free ports of loopback.
-struct Configs {
-    base: NodeConfig,
-    schedulers: Vec<SchedulerConfig>,
-    backend: BackendConfig,
-    frontend: FrontendConfig,
-}
-
-impl Configs {
-    fn new(shape: ClusterShape, timing: Timing, dir: &Path) -> Result<Self> {
-        let mut ports = free_ports(4 * REPLICAS as usize + 4 + 2)?.into_iter().map(Address::loopback);
-        let mut next = || ports.next().context("as many as were asked for");
-        // Defaults come from the configuration's own; addresses are filled in below.
-        let overrides = [
-            "frontend.name=frontend",
-            "backend.name=backend",
-            "backend.gpus=[{ kind = \"cpu\", count = 1, memory_mb = 1024 }]",
-            "scheduler.id=1",
-            "scheduler.data_dir=unused",
-            "cluster.name=chaos",
-            "security.insecure_dev=true",
-            "cluster.scheduler=[{ id = 1, control = \"127.0.0.1:1\", dispatch = \"127.0.0.1:2\", beat = \"127.0.0.1:3\" }]",
-        ]
-        .map(str::to_owned);
-        let mut base = NodeConfig::load(Role::Up, None, [], &overrides)?;
-        let (Some(scheduler), Some(frontend), Some(backend)) =
-            (base.scheduler.take(), base.frontend.take(), base.backend.take())
-        else {
-            bail!("the defaults hold every section");
-        };
-        (base.cluster.timing, base.cluster.scheduler) = (timing, Vec::new());
-        let mut schedulers = Vec::new();
-        for id in (1..=REPLICAS).map(NodeId::new) {
-            base.cluster.scheduler.push(ReplicaConfig { id, control: next()?, dispatch: next()?, beat: next()? });
-            let data_dir = dir.join(format!("raft-{}", id.get()));
-            schedulers.push(SchedulerConfig { id, data_dir, metrics: next()?, ..scheduler.clone() });
-        }
-        let frontend = FrontendConfig { grpc: next()?, rest: next()?, metrics: next()?, data: next()?, ..frontend };
-        let backend = BackendConfig {
-            subcluster: SUBCLUSTER.into(),
-            exec: next()?,
-            metrics: next()?,
-            executor: ExecutorKind::Emulated,
-            gpus: vec![GpuConfig { kind: GPU_KIND.into(), count: shape.gpus, memory_mb: 16_384 }],
-            ..backend
-        };
-        Ok(Self { base, schedulers, backend, frontend })
-    }
-}
+/// Names of models that are served with load begin so.
+pub(crate) const SERVED: &str = "served-";

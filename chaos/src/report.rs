@@ -3,127 +3,341 @@
 use serde::Serialize;
 
 /// How a run ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Outcome {
+pub enum Outcome {
     /// Everything promised held.
     Pass,
-    /// The system broke a promise.
-    Violation,
     /// The run itself went wrong: it says nothing about the system.
     Harness,
+    /// The system broke a promise.
+    Violation,
 }
 
 /// What became of one fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum FaultState {
+pub enum FaultState {
     /// It happened, and to whom it was meant for.
     Installed,
-    /// It did not happen: there was nobody to strike.
+    /// It did not happen.
     Skipped,
-    /// It happened, but perhaps to somebody who had just lost the role.
+    /// It may have happened, or perhaps to somebody who had just lost the role.
     Indeterminate,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Fault {
-    pub(crate) kind: &'static str,
-    pub(crate) state: FaultState,
+/// One fault.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Fault {
+    /// Its kind, as scenarios write it.
+    pub kind: &'static str,
+    /// What became of it.
+    pub state: FaultState,
+    /// Whom it struck.
+    pub who: Vec<String>,
+    /// The round it belongs to, from 1.
+    pub round: u32,
+    /// Which of its variants, where there are several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub how: Option<&'static str>,
+    /// Why it is not installed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
 }
 
-/// Quantiles of a few values: nearest rank, so every figure is one that was measured.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub(crate) struct Summary {
-    pub(crate) n: usize,
-    pub(crate) p50: f64,
-    pub(crate) p99: f64,
-    pub(crate) max: f64,
+/// Quantiles of a few values: nearest rank, so every figure is one that was measured. All null if there are no values.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Summary {
+    /// How many values.
+    pub n: usize,
+    /// The median.
+    pub p50: Option<f64>,
+    /// The 99th percentile.
+    pub p99: Option<f64>,
+    /// The largest.
+    pub max: Option<f64>,
 }
 
 impl Summary {
-    /// None of nothing.
-    pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
+    /// Of these values.
+    pub fn of(values: impl IntoIterator<Item = f64>) -> Self {
         let mut values: Vec<_> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);
         let rank = |quantile: f64| (values.len() as f64 * quantile).ceil() as usize;
         let at = |quantile| values.get(rank(quantile).saturating_sub(1)).copied();
-        Some(Self { n: values.len(), p50: at(0.5)?, p99: at(0.99)?, max: *values.last()? })
+        Self { n: values.len(), p50: at(0.5), p99: at(0.99), max: values.last().copied() }
     }
 }
 
-/// What became of the requests: the frontend's counts, and the client's word on lost and doubled answers.
+/// What became of the requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub(crate) struct Ledger {
-    pub(crate) accepted: u64,
-    pub(crate) in_time: u64,
-    pub(crate) late: u64,
-    pub(crate) dropped: u64,
-    pub(crate) failed: u64,
-    pub(crate) cancelled: u64,
-    pub(crate) lost: u64,
-    pub(crate) answered_twice: u64,
+pub struct Ledger {
+    /// Accepted.
+    pub accepted: u64,
+    /// Answered by their deadline.
+    pub in_time: u64,
+    /// Answered after it.
+    pub late: u64,
+    /// Given up on purpose.
+    pub dropped: u64,
+    /// Ended by an error.
+    pub failed: u64,
+    /// Withdrawn by their clients.
+    pub cancelled: u64,
+    /// Never ended, by the client's word.
+    pub lost: u64,
+    /// Ended twice, by the client's word.
+    pub answered_twice: u64,
 }
 
-/// One kill and what followed.
+/// One round of faults and what followed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct RoundReport {
+    /// From 1.
+    pub round: u32,
+    /// Whom the faults struck.
+    pub victims: Vec<String>,
+    /// Sub-clusters that they led or served.
+    pub struck: Vec<String>,
+    /// From the first fault until a view named another leader of all sub-clusters whose leader was struck; none if
+    /// none was, or none changed.
+    pub named_after_ms: Option<f64>,
+    /// The longest time without a good answer, of the sub-clusters that were struck; of all, if none was.
+    pub dispatch_gap_ms: f64,
+    /// The same in the sub-clusters that were not struck; none if all were.
+    pub elsewhere_gap_ms: Option<f64>,
+    /// Requests to sub-clusters that were not struck that ended without a good answer.
+    pub elsewhere_bad: u64,
+    /// The longest time without a good answer in as long a time before the faults: what load and machine cause.
+    pub gap_before_ms: f64,
+    /// The longest time without an acknowledged write; none if nothing writes.
+    pub commit_gap_ms: Option<f64>,
+    /// The same before the faults.
+    pub commit_gap_before_ms: Option<f64>,
+    /// How long every sub-cluster went on serving from the first fault on, at most until the last one ended.
+    pub served_on_ms: f64,
+    /// From the first fault until a GPU took the last plan of a leader that was cut off from a quorum, while it was; none if
+    /// no leader was.
+    pub obeyed_ms: Option<f64>,
+    /// From the end of the last fault until every sub-cluster answered a request in time that was sent after it.
+    pub serving_after_ms: Option<f64>,
+    /// From the end of the last fault until everybody was registered and every sub-cluster led.
+    pub whole_after_ms: Option<f64>,
+}
+
+/// Shares of requests that were answered in time: in the second before the faults, from the first fault until the cluster
+/// was whole again, and in the second after that. Null where nothing was sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Attainment {
+    /// Before.
+    pub before: Option<f64>,
+    /// During.
+    pub during: Option<f64>,
+    /// After.
+    pub after: Option<f64>,
+}
+
+/// A figure against what is aimed at.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct Takeover {
-    pub(crate) victim: u64,
-    pub(crate) victim_led_subcluster: bool,
-    pub(crate) victim_led_control_group: bool,
-    /// From the kill until the view of the cluster named another leader; none if the victim led nothing there.
-    pub(crate) named_after_ms: Option<f64>,
-    /// The longest time without a good answer around the kill; none if too many answers came to keep.
-    pub(crate) dispatch_gap_ms: Option<f64>,
-    /// The same over as long a time before the kill: what the load and the machine cause by themselves.
-    pub(crate) gap_before_ms: Option<f64>,
-    /// From its restart until the victim was up and a standby.
-    pub(crate) standby_after_ms: f64,
+pub struct AimReport {
+    /// Which.
+    pub what: &'static str,
+    /// At most this.
+    pub aim: f64,
+    /// What it was.
+    pub measured: Option<f64>,
+    /// Whether it was met.
+    pub met: bool,
 }
 
-/// What a run found. Fields that this version cannot measure are null; `chaos/README.md` says why.
+/// What a run found. `chaos/README.md` says how each figure is measured.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Report {
-    pub(crate) scenario: String,
-    pub(crate) outcome: Outcome,
+pub struct Report {
+    /// The scenario's name.
+    pub scenario: String,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// All faults of all rounds.
+    pub faults: Vec<Fault>,
+    /// Over rounds.
+    pub dispatch_gap_ms: Summary,
+    /// Over rounds.
+    pub commit_gap_ms: Summary,
+    /// What became of the requests.
+    pub ledger: Ledger,
+    /// Batches that backends accepted below what had been asked for; null if the journals have gaps.
+    pub stale_tokens_accepted: Option<u64>,
+    /// Batches that ran at once on one GPU; null if the journals have gaps.
+    pub overlapping_batches: Option<u64>,
     /// Why it is no pass.
-    pub(crate) reasons: Vec<String>,
-    pub(crate) seed: u64,
-    pub(crate) timing: symphony_config::Timing,
-    pub(crate) faults: Vec<Fault>,
-    pub(crate) dispatch_gap_ms: Option<Summary>,
-    pub(crate) gap_before_ms: Option<Summary>,
-    pub(crate) named_after_ms: Option<Summary>,
-    pub(crate) commit_gap_ms: Option<Summary>,
-    pub(crate) ledger: Ledger,
-    pub(crate) stale_tokens_accepted: Option<u64>,
-    pub(crate) overlapping_batches: Option<u64>,
+    pub reasons: Vec<String>,
+    /// What it was run with.
+    pub seed: u64,
+    /// The timing profile.
+    pub timing: symphony_config::Timing,
+    /// How the processes reached each other.
+    pub network: &'static str,
+    /// Over rounds: see [`RoundReport`].
+    pub named_after_ms: Summary,
+    /// Over rounds.
+    pub gap_before_ms: Summary,
+    /// Over rounds.
+    pub commit_gap_before_ms: Summary,
+    /// Over rounds.
+    pub elsewhere_gap_ms: Summary,
+    /// Over all rounds.
+    pub elsewhere_bad: u64,
+    /// Over rounds.
+    pub served_on_ms: Summary,
+    /// Over rounds.
+    pub obeyed_ms: Summary,
+    /// Over rounds.
+    pub serving_after_ms: Summary,
+    /// Over rounds.
+    pub whole_after_ms: Summary,
+    /// Shares of requests answered in time.
+    pub slo_attainment: Attainment,
+    /// Figures against aims.
+    pub aims: Vec<AimReport>,
+    /// Where the ledger's counts come from: the frontends, or the client where a frontend's life ended.
+    pub ledger_by: &'static str,
+    /// Batches that the journals have.
+    pub batches: u64,
+    /// Requests that the journals have as executed, and executions beyond the first of each.
+    pub requests_executed: u64,
+    /// See there.
+    pub executed_again: u64,
+    /// Writes acknowledged, and those of them that the cluster did not hold at the end.
+    pub writes_acknowledged: u64,
+    /// See there.
+    pub writes_lost: u64,
+    /// Operations in the history of the control group's API, and those of them whose end nobody knows.
+    pub admin_operations: u64,
+    /// See there.
+    pub admin_operations_open: u64,
+    /// Whether that history is linearizable; null if that could not be decided.
+    pub admin_linearizable: Option<bool>,
+    /// Views of replicas that could be compared at equal indexes.
+    pub views_compared: u64,
+    /// The largest share of a GPU's memory that models took, by those views.
+    pub gpu_memory_fullest: f64,
     /// Violations of named invariants, as counted by the processes that were alive at the end.
-    pub(crate) invariant_violations: u64,
-    pub(crate) takeovers: Vec<Takeover>,
+    pub invariant_violations: u64,
+    /// Each round.
+    pub rounds: Vec<RoundReport>,
+}
+
+/// What programs read: the part of a report that stays the same from release to release.
+#[derive(Debug, Serialize)]
+pub struct Brief<'a> {
+    scenario: &'a str,
+    outcome: Outcome,
+    faults: Vec<BriefFault>,
+    dispatch_gap_ms: Summary,
+    commit_gap_ms: Summary,
+    ledger: Ledger,
+    stale_tokens_accepted: Option<u64>,
+    overlapping_batches: Option<u64>,
+}
+
+#[derive(Debug, Serialize)]
+struct BriefFault {
+    kind: &'static str,
+    state: FaultState,
 }
 
 impl Report {
+    /// For programs.
+    #[must_use]
+    pub fn brief(&self) -> Brief<'_> {
+        Brief {
+            scenario: &self.scenario,
+            outcome: self.outcome,
+            faults: self.faults.iter().map(|&Fault { kind, state, .. }| BriefFault { kind, state }).collect(),
+            dispatch_gap_ms: self.dispatch_gap_ms,
+            commit_gap_ms: self.commit_gap_ms,
+            ledger: self.ledger,
+            stale_tokens_accepted: self.stale_tokens_accepted,
+            overlapping_batches: self.overlapping_batches,
+        }
+    }
+
     /// For people.
-    pub(crate) fn table(&self) -> String {
-        let line = |what: &str, summary: Option<Summary>| match summary {
-            Some(s) => {
-                format!("  {what:<28} n {:>3}   p50 {:>7.1}   p99 {:>7.1}   max {:>7.1}\n", s.n, s.p50, s.p99, s.max)
+    #[must_use]
+    pub fn table(&self) -> String {
+        let ms = |value: Option<f64>| value.map_or_else(|| "-".into(), |value| format!("{value:.1}"));
+        let line = |what: &str, s: Summary| match s.n {
+            0 => format!("  {what:<34} not measured\n"),
+            n => {
+                format!("  {what:<34} n {n:>3}   p50 {:>7}   p99 {:>7}   max {:>7}\n", ms(s.p50), ms(s.p99), ms(s.max))
             }
-            None => format!("  {what:<28} not measured\n"),
         };
         let Ledger { accepted, in_time, late, dropped, failed, cancelled, lost, answered_twice } = self.ledger;
-        let installed = self.faults.iter().filter(|fault| fault.state == FaultState::Installed).count();
-        let mut out =
-            format!("{}: {:?}, {installed} of {} faults installed\n", self.scenario, self.outcome, self.faults.len());
+        let count = |state| self.faults.iter().filter(|fault| fault.state == state).count();
+        let (installed, skipped) = (count(FaultState::Installed), count(FaultState::Skipped));
+        let unsure = count(FaultState::Indeterminate);
+        let mut out = format!(
+            "{}: {:?} ({} rounds, seed {}, links {}): faults: {installed} installed, {skipped} skipped, {unsure} indeterminate\n",
+            self.scenario,
+            self.outcome,
+            self.rounds.len(),
+            self.seed,
+            self.network,
+        );
         out += &line("dispatch gap, ms", self.dispatch_gap_ms);
-        out += &line("  before the kill, ms", self.gap_before_ms);
-        out += &line("new leader named after, ms", self.named_after_ms);
+        out += &line("  before the faults, ms", self.gap_before_ms);
+        out += &line("  elsewhere, ms", self.elsewhere_gap_ms);
         out += &line("commit gap, ms", self.commit_gap_ms);
+        out += &line("  before the faults, ms", self.commit_gap_before_ms);
+        out += &line("new leader named after, ms", self.named_after_ms);
+        out += &line("served on after the fault, ms", self.served_on_ms);
+        out += &line("cut-off leader obeyed for, ms", self.obeyed_ms);
+        out += &line("serving after the fault's end, ms", self.serving_after_ms);
+        out += &line("whole after the fault's end, ms", self.whole_after_ms);
+        let percent = |share: Option<f64>| share.map_or_else(|| "-".into(), |share| format!("{:.2} %", share * 100.0));
+        let Attainment { before, during, after } = self.slo_attainment;
+        out += &format!(
+            "  answered in time: before {}, during {}, after {}\n",
+            percent(before),
+            percent(during),
+            percent(after)
+        );
         out += &format!(
             "  {accepted} accepted: {in_time} in time, {late} late, {dropped} dropped, {failed} failed, {cancelled} \
-             cancelled; {lost} lost, {answered_twice} answered twice\n"
+             cancelled; {lost} lost, {answered_twice} answered twice; by the {}\n",
+            self.ledger_by
         );
+        let known = |count: Option<u64>| count.map_or_else(|| "unknown".into(), |count| count.to_string());
+        out += &format!(
+            "  {} batches: {} stale tokens accepted, {} overlapping; {} of {} executions were repeats\n",
+            self.batches,
+            known(self.stale_tokens_accepted),
+            known(self.overlapping_batches),
+            self.executed_again,
+            self.requests_executed,
+        );
+        let story = match self.admin_linearizable {
+            Some(true) => "linearizable",
+            Some(false) => "NOT linearizable",
+            None => "not decided",
+        };
+        out += &format!(
+            "  {} writes acknowledged, {} lost; {} admin operations, {} of them open: {story}; {} views compared, GPUs at most {:.0} % full\n",
+            self.writes_acknowledged,
+            self.writes_lost,
+            self.admin_operations,
+            self.admin_operations_open,
+            self.views_compared,
+            self.gpu_memory_fullest * 100.0
+        );
+        for AimReport { what, aim, measured, met } in &self.aims {
+            let word = if *met { "met" } else { "missed" };
+            out += &format!("  aim {what} {aim}: {} ({word})\n", ms(*measured));
+        }
+        for fault in self.faults.iter().filter(|fault| fault.state != FaultState::Installed) {
+            let why = fault.why.as_deref().unwrap_or_default();
+            out += &format!("  round {}: {} {:?}: {why}\n", fault.round, fault.kind, fault.state);
+        }
         self.reasons.iter().for_each(|reason| out += &format!("  {reason}\n"));
         out
     }
@@ -134,10 +348,32 @@ mod tests {
     use super::*;
 
     #[test]
+    fn programs_read_exactly_these_keys() {
+        let summary = Summary::of([10.0, 20.0]);
+        let fault = BriefFault { kind: "kill", state: FaultState::Installed };
+        let brief = Brief {
+            scenario: "overlap",
+            outcome: Outcome::Pass,
+            faults: vec![fault],
+            dispatch_gap_ms: summary,
+            commit_gap_ms: Summary::default(),
+            ledger: Ledger { accepted: 2, in_time: 2, ..Ledger::default() },
+            stale_tokens_accepted: Some(0),
+            overlapping_batches: None,
+        };
+        let expected = r#"{"scenario":"overlap","outcome":"pass","faults":[{"kind":"kill","state":"installed"}],
+            "dispatch_gap_ms":{"n":2,"p50":10.0,"p99":20.0,"max":20.0},
+            "commit_gap_ms":{"n":0,"p50":null,"p99":null,"max":null},
+            "ledger":{"accepted":2,"in_time":2,"late":0,"dropped":0,"failed":0,"cancelled":0,"lost":0,"answered_twice":0},
+            "stale_tokens_accepted":0,"overlapping_batches":null}"#;
+        assert_eq!(serde_json::to_string(&brief).unwrap(), expected.replace("\n            ", ""));
+    }
+
+    #[test]
     fn quantiles_are_values_that_were_measured() {
-        assert_eq!(Summary::of([]), None);
-        assert_eq!(Summary::of([3.0]), Some(Summary { n: 1, p50: 3.0, p99: 3.0, max: 3.0 }));
-        let many = Summary::of((1..=200).rev().map(f64::from)).unwrap();
-        assert_eq!((many.n, many.p50, many.p99, many.max), (200, 100.0, 198.0, 200.0));
+        assert_eq!(Summary::of([]), Summary::default());
+        assert_eq!(Summary::of([3.0]), Summary { n: 1, p50: Some(3.0), p99: Some(3.0), max: Some(3.0) });
+        let many = Summary::of((1..=200).rev().map(f64::from));
+        assert_eq!((many.n, many.p50, many.p99, many.max), (200, Some(100.0), Some(198.0), Some(200.0)));
     }
 }

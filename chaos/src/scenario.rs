@@ -1,87 +1,243 @@
 //! What a scenario is: data, in `chaos/scenarios/`.
 
-use anyhow::{Context as _, Result, bail};
+mod catalogue;
+
+use anyhow::{Context as _, Result, bail, ensure};
 use serde::Deserialize;
 use symphony_config::Timing;
 
-/// Every scenario, compiled in, so that the program needs no files of its own.
-const SCENARIOS: [(&str, &str); 2] = [
-    ("kill-subcluster-leader", include_str!("../scenarios/kill-subcluster-leader.toml")),
-    ("kill-raft-leader", include_str!("../scenarios/kill-raft-leader.toml")),
-];
+use crate::fault::FaultSpec;
 
 /// A scenario as its file describes it.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Scenario {
-    pub(crate) name: String,
+pub struct Scenario {
+    /// Its name, and its file's.
+    pub name: String,
     /// What a passing run proves, for people.
-    pub(crate) proves: String,
-    pub(crate) victim: Victim,
+    pub proves: String,
+    /// Rounds if nobody says how many.
+    pub(crate) repeat: u32,
+    /// The cluster.
+    #[serde(default)]
     pub(crate) cluster: ClusterShape,
+    /// The model that each sub-cluster serves.
+    #[serde(default)]
     pub(crate) model: Model,
+    /// The load on each model.
+    #[serde(default)]
     pub(crate) load: Load,
+    /// A round's shape.
+    #[serde(default)]
+    pub(crate) round: Round,
+    /// What happens in a round.
+    pub(crate) fault: Vec<FaultSpec>,
+    /// What must hold besides the invariants.
+    #[serde(default)]
     pub(crate) promise: Promise,
+    /// What is aimed at on a quiet machine: reported, not judged.
+    #[serde(default)]
+    pub(crate) aim: Aim,
 }
 
-/// Who is killed.
+/// The cluster of a scenario.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct ClusterShape {
+    /// How patient it is.
+    pub(crate) timing: Timing,
+    /// How its processes reach each other.
+    pub(crate) links: Links,
+    /// Scheduler replicas.
+    pub(crate) replicas: u32,
+    /// Sub-clusters, each with a model of its own.
+    pub(crate) subclusters: u32,
+    /// Backends of each sub-cluster.
+    pub(crate) backends: u32,
+    /// Emulated GPUs of each backend.
+    pub(crate) gpus: u32,
+    /// Frontends; requests take turns on them.
+    pub(crate) frontends: u32,
+}
+
+/// How processes reach each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Victim {
-    /// The replica that leads the sub-cluster.
-    SubclusterLeader,
-    /// The replica that leads the control group.
-    RaftLeader,
+pub enum Links {
+    /// Over loopback. Nothing can be cut.
+    Direct,
+    /// So that links can be cut: network namespaces where root and the machine allow it, else through the fault proxy.
+    Cuttable,
+    /// Each in a network namespace of its own, cut by nftables.
+    Namespaces,
+    /// Through the fault proxy, which delays, drips, resets and corrupts as well.
+    Proxied,
 }
 
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct ClusterShape {
-    pub(crate) timing: Timing,
-    /// Emulated GPUs of the one backend.
-    pub(crate) gpus: u32,
-}
-
+/// A model.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub(crate) struct Model {
+    /// Time per item.
     pub(crate) alpha_ms: f64,
+    /// Time per batch.
     pub(crate) beta_ms: f64,
+    /// Largest batch.
     pub(crate) batch_max: u32,
+    /// Long against the gaps: what waits in the queue of a dead leader can still be answered in time by the next one.
     pub(crate) slo_ms: f64,
+    /// Deferral makes gaps of its own, about as long as the SLO; `eager` makes none.
     pub(crate) policy: String,
 }
 
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// The load on each model.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub(crate) struct Load {
+    /// Requests per second, in equal gaps: so fine are gaps measured.
     pub(crate) rate_rps: f64,
+    /// Connections to each frontend.
     pub(crate) connections: usize,
-    pub(crate) lag_p99_ms: f64,
+    /// Beyond these the figures measure the load generator, and the outcome is `harness`.
+    pub lag_p99_ms: f64,
+    /// The same for the worst request.
     pub(crate) lag_max_ms: f64,
+    /// Writes per second that measure gaps in commits.
+    pub(crate) writes_rps: f64,
+    /// Clients that load, unload and read models all the time, for the history of the admin API.
+    pub(crate) admin_clients: u32,
 }
 
-/// What must hold besides the invariants.
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Promise {
-    /// The longest time without a good answer around any kill.
-    pub(crate) dispatch_gap_max_ms: f64,
+/// A round's shape.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Round {
+    /// The time from the first fault on in which the longest gaps are looked for.
+    pub(crate) watch_ms: u64,
+    /// Waits before the faults, in bounded time, until who leads the control group leads no sub-cluster, as the cluster itself
+    /// arranges it after a calm: else some faults would strike both at once.
+    pub(crate) apart: bool,
+    /// So many of the faults, drawn anew each round, instead of all.
+    pub(crate) pick: Option<u32>,
+    /// Each picked fault begins at a random time within this, instead of at its own.
+    pub(crate) spread_ms: u64,
 }
+
+/// What must hold besides the invariants, in every round; none is not judged.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Promise {
+    /// The longest time without a good answer in a sub-cluster that was struck.
+    pub(crate) dispatch_gap_ms: Option<f64>,
+    /// The same in the others.
+    pub(crate) elsewhere_gap_ms: Option<f64>,
+    /// The longest time without a commit.
+    pub(crate) commit_gap_ms: Option<f64>,
+    /// From the end of the last fault until every sub-cluster has answered something in time.
+    pub(crate) serving_ms: Option<f64>,
+    /// From the end of the last fault until the cluster's view is whole again.
+    pub(crate) whole_ms: Option<f64>,
+    /// From the first fault until no GPU takes plans any more of a leader that was cut off from a quorum.
+    pub(crate) obeyed_ms: Option<f64>,
+    /// For so long after the fault every sub-cluster goes on serving.
+    pub(crate) serves_on_ms: Option<f64>,
+}
+
+/// What is aimed at on a quiet machine.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Aim {
+    /// Of all rounds' longest gaps in dispatch, where it was struck.
+    pub dispatch_gap_p99_ms: Option<f64>,
+    /// The worst of them.
+    pub(crate) dispatch_gap_max_ms: Option<f64>,
+    /// Of all rounds' longest gaps between commits.
+    pub commit_gap_p99_ms: Option<f64>,
+    /// The worst of them.
+    pub(crate) commit_gap_max_ms: Option<f64>,
+    /// Requests without a good answer in sub-clusters that were not struck, over all rounds.
+    pub(crate) elsewhere_bad: Option<f64>,
+}
+
+impl Default for ClusterShape {
+    fn default() -> Self {
+        let (timing, links) = (Timing::Lan, Links::Direct);
+        Self { timing, links, replicas: 3, subclusters: 2, backends: 1, gpus: 2, frontends: 1 }
+    }
+}
+
+impl Default for Model {
+    fn default() -> Self {
+        Self { alpha_ms: 1.0, beta_ms: 5.0, batch_max: 64, slo_ms: 250.0, policy: "eager".into() }
+    }
+}
+
+impl Default for Load {
+    fn default() -> Self {
+        Self {
+            rate_rps: 200.0,
+            connections: 2,
+            lag_p99_ms: 50.0,
+            lag_max_ms: 1000.0,
+            writes_rps: 100.0,
+            admin_clients: 2,
+        }
+    }
+}
+
+impl Default for Round {
+    fn default() -> Self {
+        Self { watch_ms: 1500, apart: false, pick: None, spread_ms: 0 }
+    }
+}
+
+/// Replicas, sub-clusters, backends of one, GPUs of one, frontends: each at most so many.
+const EACH_MAX: u32 = 16;
+/// The longest round that is watched.
+const WATCH_MS_MAX: u64 = 120_000;
 
 impl Scenario {
     /// The scenario of that name.
-    pub(crate) fn named(name: &str) -> Result<Self> {
-        let Some((_, text)) = SCENARIOS.iter().find(|(known, _)| *known == name) else {
-            let known: Vec<_> = SCENARIOS.iter().map(|(known, _)| *known).collect();
-            bail!("no scenario `{name}`; expected one of {}", known.join(", "));
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn named(name: &str) -> Result<Self> {
+        let all = catalogue::ALL;
+        let Some((_, text)) = all.iter().find(|(known, _)| *known == name) else {
+            let known: Vec<_> = all.iter().map(|(known, _)| *known).collect();
+            bail!("no scenario `{name}`; expected all, or one of {}", known.join(", "));
         };
-        toml::from_str(text).with_context(|| format!("chaos/scenarios/{name}.toml"))
+        Self::parse(text).with_context(|| format!("chaos/scenarios/{name}.toml"))
     }
 
     /// All scenarios.
-    pub(crate) fn all() -> Result<Vec<Self>> {
-        SCENARIOS.iter().map(|(name, _)| Self::named(name)).collect()
+    ///
+    /// # Errors
+    /// If one of the files makes no sense.
+    pub fn all() -> Result<Vec<Self>> {
+        catalogue::ALL.iter().map(|(name, _)| Self::named(name)).collect()
+    }
+
+    fn parse(text: &str) -> Result<Self> {
+        let scenario: Self = toml::from_str(text)?;
+        let shape = &scenario.cluster;
+        for (key, value) in [
+            ("replicas", shape.replicas),
+            ("subclusters", shape.subclusters),
+            ("backends", shape.backends),
+            ("gpus", shape.gpus),
+            ("frontends", shape.frontends),
+        ] {
+            ensure!((1..=EACH_MAX).contains(&value), "cluster.{key} = {value}: expected 1 to {EACH_MAX}");
+        }
+        let watch_ms = scenario.round.watch_ms;
+        ensure!((1..=WATCH_MS_MAX).contains(&watch_ms), "round.watch_ms = {watch_ms}: expected 1 to {WATCH_MS_MAX}");
+        ensure!(!scenario.fault.is_empty(), "no [[fault]]: nothing would happen");
+        if let Some(pick) = scenario.round.pick {
+            let faults = scenario.fault.len();
+            ensure!((1..=faults).contains(&(pick as usize)), "round.pick = {pick}: expected 1 to {faults}");
+        }
+        Ok(scenario)
     }
 }
 
@@ -95,10 +251,28 @@ mod tests {
         let files = std::fs::read_dir(dir).unwrap().count();
         let all = Scenario::all().unwrap();
         assert_eq!(all.len(), files);
-        for (scenario, (name, _)) in all.iter().zip(SCENARIOS) {
-            assert_eq!(scenario.name, name);
-            assert!(!scenario.proves.is_empty());
+        for (scenario, (name, _)) in all.iter().zip(catalogue::ALL) {
+            assert_eq!(scenario.name, *name);
+            assert!(!scenario.proves.trim().is_empty());
         }
-        assert!(Scenario::named("kill-everybody").unwrap_err().to_string().contains("expected one of kill-"));
+        assert!(Scenario::named("kill-everybody").unwrap_err().to_string().contains("expected all, or one of kill-"));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_with_its_key() {
+        let base = "name = 'x'\nproves = 'x'\nrepeat = 1\n";
+        let kill = "[[fault]]\nkind = 'kill'\nwho = 'backend'\nfor_ms = 5\n";
+        assert!(Scenario::parse(&format!("{base}{kill}")).is_ok());
+        for (text, words) in [
+            (format!("{base}{kill}[cluster]\nreplicas = 17"), "cluster.replicas = 17"),
+            (format!("{base}{kill}[round]\npick = 2"), "round.pick = 2"),
+            (format!("{base}{kill}[round]\nwatch_ms = 0"), "round.watch_ms = 0"),
+            (format!("{base}fault = []"), "nothing would happen"),
+            (format!("{base}{kill}how = 'slowly'"), "how"),
+            (format!("{base}{kill}[load]\nrate = 5"), "rate"),
+        ] {
+            let error = format!("{:#}", Scenario::parse(&text).unwrap_err());
+            assert!(error.contains(words), "{error}");
+        }
     }
 }

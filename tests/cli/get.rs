@@ -78,7 +78,8 @@ fn get_shows_people_and_programs_the_same_cluster() {
         assert!(later[0]["epoch"].as_u64() > epochs[0]["epoch"].as_u64(), "{later:?} after {epochs:?}");
         assert!(later[0]["applied_index"].as_u64() > epochs[0]["applied_index"].as_u64());
         let (table, events) = get(cluster, "events");
-        check_table(&table, events.len(), &["LOG", "INDEX", "WHAT"], &["backend-first", "resnet"]);
+        let header = ["LOG", "INDEX", "TIME", "ACTOR", "WHAT", "OPERATION"];
+        check_table(&table, events.len(), &header, &["backend-first", "load model resnet", "operator/admin"]);
         let indexes: Vec<_> = events.iter().map(|e| e["index"].as_u64().unwrap()).collect();
         assert!(indexes.is_sorted(), "{indexes:?}");
 

@@ -2,6 +2,7 @@
 
 mod get;
 mod help;
+mod operations;
 mod paper;
 mod profile;
 mod sim;

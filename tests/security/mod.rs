@@ -3,16 +3,52 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use symphony_cluster_state::{Action, Command, Operation};
 use symphony_net::{Authority, Credentials, Identity, Net, Role};
+use symphony_protocol::control::control_client::ControlClient as ControlGrpc;
+use symphony_protocol::control::{ForwardRequest, RegisterBackendRequest, RegisterFrontendRequest};
 use symphony_protocol::execute::{FromBackend, ToBackend};
 use symphony_tests::{Shape, emulated_model, phase, tell};
-use symphony_transport::{ControlClient, connect_link};
-use symphony_types::{BootId, NodeId};
+use symphony_transport::{ControlClient, ControlError, connect_link};
+use symphony_types::{BootId, NodeId, OperationId};
+use tonic::transport::Channel;
 
 /// How long something may take over loopback on a busy machine.
 const SOON: Duration = Duration::from_secs(10);
 /// How long to wait for an answer that does not come.
 const NEVER: Duration = Duration::from_secs(1);
+
+/// Who somebody claims to be when it registers.
+#[derive(Clone, Copy)]
+enum Claim {
+    Backend(&'static str),
+    Frontend(&'static str),
+}
+
+async fn claim(net: &Net, addrs: &[String], claim: Claim) -> Result<(), ControlError> {
+    let control = ControlClient::new(net, addrs)?;
+    let addr = || "127.0.0.1:1".to_owned();
+    let (boot_id, data_addr, console_addr) = (77, addr(), addr());
+    match claim {
+        Claim::Backend(name) => {
+            let (name, exec_addr) = (name.to_owned(), addr());
+            let request = RegisterBackendRequest { name, boot_id, exec_addr, ..RegisterBackendRequest::default() };
+            let call = |mut client: ControlGrpc<Channel>| {
+                let request = request.clone();
+                async move { client.register_backend(request).await }
+            };
+            control.call(SOON, call).await.map(drop)
+        }
+        Claim::Frontend(name) => {
+            let request = RegisterFrontendRequest { name: name.to_owned(), boot_id, data_addr, console_addr };
+            let call = |mut client: ControlGrpc<Channel>| {
+                let request = request.clone();
+                async move { client.register_frontend(request).await }
+            };
+            control.call(SOON, call).await.map(drop)
+        }
+    }
+}
 
 #[test]
 fn roles_decide_and_strangers_are_turned_away() {
@@ -33,6 +69,22 @@ fn roles_decide_and_strangers_are_turned_away() {
         let unload: Vec<_> = ["model", "unload", "resnet"].into_iter().chain(backend).collect();
         let _ = cluster.cli(&unload).ended_with(2).complains(&["backend backend-default", "UnloadModel"]);
 
+        phase("nor does it speak for another of its role");
+        let backend = cluster.net(Role::Backend, "backend-default");
+        let authority = Authority::open(&cluster.workspace.file("pki")).unwrap();
+        let _ = authority.issue(&Identity::new("test", Role::Frontend, "other").unwrap(), 1).unwrap();
+        let other = cluster.net(Role::Frontend, "other");
+        let addrs = [cluster.address("scheduler-1", "control")];
+        let denied = |net: &Net, request: Claim| {
+            let answer = cluster.block_on(claim(net, &addrs, request));
+            let words = answer.unwrap_err().to_string();
+            assert!(words.contains("may not speak for"), "{words}");
+        };
+        denied(&backend, Claim::Backend("backend-9"));
+        denied(&other, Claim::Frontend("frontend"));
+        let itself = cluster.block_on(claim(&other, &addrs, Claim::Frontend("other")));
+        assert!(itself.is_ok(), "the check itself works: {itself:?}");
+
         phase("plaintext, another authority, another cluster: none of them gets through");
         let control = [cluster.address("scheduler-1", "control")];
         let gets_through = |net: &Net| {
@@ -43,9 +95,8 @@ fn roles_decide_and_strangers_are_turned_away() {
             let issued = authority.issue(&identity, 1).unwrap();
             Net::secured(Arc::new(Credentials::load(issued.files).unwrap()))
         };
-        let own = Authority::open(&cluster.workspace.file("pki")).unwrap();
-        assert!(gets_through(&stranger("test", &own)), "the check itself works");
-        assert!(!gets_through(&stranger("other", &own)), "another cluster");
+        assert!(gets_through(&stranger("test", &authority)), "the check itself works");
+        assert!(!gets_through(&stranger("other", &authority)), "another cluster");
         let foreign = Authority::create(&cluster.workspace.file("foreign"), "test").unwrap();
         assert!(!gets_through(&stranger("test", &foreign)), "another authority");
         assert!(!gets_through(&Net::plaintext()), "no certificate");
@@ -74,7 +125,37 @@ fn roles_decide_and_strangers_are_turned_away() {
             }
         });
 
+        phase("the log says who gave a command, by the certificate and by nothing else");
+        let ann = Identity::new("test", Role::Operator, "ann").unwrap();
+        let _ = authority.issue(&ann, 1).unwrap();
+        let _ = cluster.cli(&["model", "unload", "nope", "--identity", "operator-ann"]).ended_with(2);
+        let forged = Operation {
+            id: OperationId::new(1),
+            actor: "operator/root".into(),
+            at_unix_ms: 0,
+            avoid: None,
+            action: Action::UnloadModel { name: "nope".into() },
+        };
+        let command = Command::Operate(forged).encode().unwrap();
+        let operator = cluster.net(Role::Operator, "ann");
+        let denied = cluster.block_on(async {
+            let control = ControlClient::new(&operator, &control).unwrap();
+            let request = ForwardRequest { cluster: "test".into(), command };
+            control
+                .call(SOON, |mut client| {
+                    let request = request.clone();
+                    async move { client.forward(request).await }
+                })
+                .await
+        });
+        let words = denied.unwrap_err().to_string();
+        assert!(words.contains("operator ann") && words.contains("that is for scheduler"), "{words}");
+
         let _ = cluster.cli(&emulated_model("resnet", "default")).ended_with(0);
+        let asked: Vec<_> = cluster.view().unwrap().operations;
+        let asked: Vec<_> = asked.iter().map(|o| (o.actor.as_str(), o.what.as_str(), o.refusal.is_some())).collect();
+        let loaded = ("operator/admin", "load model resnet on sub-cluster default", false);
+        assert_eq!(asked, [("operator/ann", "unload model nope", true), loaded], "and nothing of who was turned away");
         cluster.wait_until_it_serves("resnet").unwrap();
         cluster.one_good_request("resnet").unwrap();
     });

@@ -9,7 +9,9 @@ use std::path::Path;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use prost::Message as _;
-use symphony_cluster_state::{BackendRegistration, ClusterState, Command, GpuOffer, NodeRegistration};
+use symphony_cluster_state::{
+    Action, BackendRegistration, ClusterState, Command, GpuOffer, NewReplica, NodeRegistration, Operation,
+};
 use symphony_config::{NodeConfig, Role};
 use symphony_executor::profile::ProfileFile;
 use symphony_frontend::oip::{InferError, ModelInfo, ModelState, check_grpc_infer, check_rest_infer};
@@ -22,7 +24,7 @@ use symphony_protocol::{FRAME_HEADER_BYTES, Frame, FrameHeader, Message};
 use symphony_tape::Tape;
 use symphony_types::{
     BackendId, BootId, DropReason, Duty, FailReason, FrontendId, GpuClass, GpuId, Member, ModelId, Nanos, NodeId,
-    RequestId, SubclusterId, Token,
+    OperationId, RequestId, SubclusterId, Token,
 };
 use symphony_workload::Scenario;
 
@@ -380,6 +382,11 @@ fn commands() -> Vec<Command> {
         gpus: vec![GpuOffer { kind: "emulated".into(), memory_bytes: 1 << 30 }; 2],
         avoid: None,
     };
+    let operate = |id, action| {
+        let (id, actor) = (OperationId::new(id), "operator/admin".to_owned());
+        Command::Operate(Operation { id, actor, at_unix_ms: 1_700_000_000_000, avoid: None, action })
+    };
+    let new = NewReplica { node: NodeId::new(3), control_addr: "127.0.0.1:7003".into() };
     let model = symphony_cluster_state::ModelSpec {
         name: "model".into(),
         subcluster: String::new(),
@@ -398,18 +405,18 @@ fn commands() -> Vec<Command> {
         node(1),
         node(2),
         Command::RegisterBackend(backend),
-        Command::LoadModel(model),
+        operate(1, Action::LoadModel(model)),
         Command::NodeDown { node: NodeId::new(1), boot: BootId::new(1), avoid: None },
         Command::BackendDown { backend: BackendId::new(1), boot: BootId::new(5) },
-        Command::UnloadModel { name: "model".into() },
-        Command::SetDuty { member: Member::Backend(BackendId::new(1)), duty: Duty::Draining },
+        operate(2, Action::UnloadModel { name: "model".into() }),
+        operate(3, Action::SetDuty { member: Member::Backend(BackendId::new(1)), duty: Duty::Draining }),
         Command::Leave { member: Member::Scheduler(NodeId::new(1)), boot: BootId::new(1) },
         Command::ReportDrained { member: Member::Backend(BackendId::new(1)), boot: BootId::new(5) },
         Command::BeginHandover { subcluster, token: Token::new(3), to: NodeId::new(2), boot: BootId::new(2) },
         Command::CompleteHandover { subcluster, since: 5, node: NodeId::new(2), boot: BootId::new(2) },
         Command::CancelHandover { subcluster, since: 5 },
         Command::CedeLead { subcluster, token: Token::new(3), node: NodeId::new(1), boot: BootId::new(1), avoid: None },
-        Command::RemoveNode { node: NodeId::new(2), avoid: None },
+        operate(4, Action::ChangeReplicas { add: Some(new), remove: Some(NodeId::new(2)) }),
     ]
 }
 

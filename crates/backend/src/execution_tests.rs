@@ -361,6 +361,11 @@ async fn it_is_idle_once_no_more_plans_come_and_the_last_one_has_run() {
     scene.say(&leader, ToBackend::Retired { gpus: vec![GPU] });
     assert!(scene.result().await.1.is_ok(), "what was sent before runs");
     soon(scene.idle.wait_for(|idle| *idle)).await.unwrap();
+    // It is used again, and no plan has come yet.
+    scene.say(&leader, ToBackend::Seal { subcluster: SUBCLUSTER, gpus: vec![(GPU, TOKEN)] });
+    soon(scene.idle.wait_for(|idle| !idle)).await.unwrap();
+    scene.say(&leader, ToBackend::Retired { gpus: vec![GPU] });
+    soon(scene.idle.wait_for(|idle| *idle)).await.unwrap();
 
     // Another leader, which has not said so: it may send plans.
     let (next, _) = scene.sealed().await;

@@ -52,12 +52,9 @@ impl ClusterState {
             Command::RegisterBackend(registration) => self.register_backend(index, registration, effects),
             Command::BackendDown { backend, boot } => self.backend_down(index, *backend, *boot, effects),
             Command::RegisterFrontend(registration) => self.register_frontend(registration, effects),
-            Command::LoadModel(spec) => self.load_model(spec, next, effects),
-            Command::UnloadModel { name } => self.unload_model(name, next, effects),
             Command::ReportModel { model, backend, boot, state } => {
                 self.report_model(*model, *backend, *boot, state, effects)
             }
-            Command::SetDuty { member, duty } => self.set_duty(*member, *duty, effects),
             Command::Leave { member, boot } => self.leave(*member, *boot, effects),
             Command::ReportDrained { member, boot } => self.report_drained(*member, *boot, effects),
             Command::BeginHandover { subcluster, token, to, boot } => {
@@ -71,7 +68,7 @@ impl ClusterState {
                 let preference = Preference { avoid: *avoid, last_choice: Some(*node) };
                 self.cede_lead(index, *subcluster, *token, (*node, *boot), preference, effects)
             }
-            Command::RemoveNode { node, avoid } => self.remove_node(index, *node, *avoid, effects),
+            Command::Operate(operation) => self.operate(index, operation, next, effects),
         };
         if effects.iter().any(Effect::changes_plan) {
             self.epoch = next;

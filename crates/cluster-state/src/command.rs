@@ -1,12 +1,12 @@
 //! What can be proposed to the control group.
 
 use rkyv::{Archive, Deserialize, Serialize};
-use symphony_types::{BackendId, BootId, Duty, Member, ModelId, NodeId, SubclusterId, Token};
+use symphony_types::{BackendId, BootId, Member, ModelId, NodeId, SubclusterId, Token};
 
 use crate::envelope::{self, CodecError, Enveloped};
 use crate::limits::COMMAND_BYTES_MAX;
+use crate::operation::Operation;
 use crate::refusal::Refusal;
-use crate::spec::ModelSpec;
 use crate::state::ReplicaState;
 
 /// One entry of the log. Everything in it is validated when it is applied, whatever the proposer did.
@@ -37,13 +37,6 @@ pub enum Command {
     },
     /// A frontend's life begins.
     RegisterFrontend(FrontendRegistration),
-    /// A sub-cluster shall serve a model.
-    LoadModel(ModelSpec),
-    /// A model shall no longer be served.
-    UnloadModel {
-        /// Its name.
-        name: String,
-    },
     /// A backend says how loading a model went.
     ReportModel {
         /// The model.
@@ -54,13 +47,6 @@ pub enum Command {
         boot: BootId,
         /// How it went.
         state: ReplicaState,
-    },
-    /// An operator says what a process is there for.
-    SetDuty {
-        /// The process, in whichever life.
-        member: Member,
-        /// What for.
-        duty: Duty,
     },
     /// A process says that this life of it is about to end: it is drained until then.
     Leave {
@@ -118,13 +104,8 @@ pub enum Command {
         /// Where no leader should go if there is a choice.
         avoid: Option<NodeId>,
     },
-    /// A replica left the control group for good: its id is never given again.
-    RemoveNode {
-        /// The replica.
-        node: NodeId,
-        /// Where no leader should go if there is a choice.
-        avoid: Option<NodeId>,
-    },
+    /// An operator asks for something.
+    Operate(Operation),
 }
 
 /// What a scheduler replica says of itself.
@@ -228,17 +209,14 @@ impl Command {
             Self::RegisterBackend(_) => "register_backend",
             Self::BackendDown { .. } => "backend_down",
             Self::RegisterFrontend(_) => "register_frontend",
-            Self::LoadModel(_) => "load_model",
-            Self::UnloadModel { .. } => "unload_model",
             Self::ReportModel { .. } => "report_model",
-            Self::SetDuty { .. } => "set_duty",
             Self::Leave { .. } => "leave",
             Self::ReportDrained { .. } => "report_drained",
             Self::BeginHandover { .. } => "begin_handover",
             Self::CompleteHandover { .. } => "complete_handover",
             Self::CancelHandover { .. } => "cancel_handover",
             Self::CedeLead { .. } => "cede_lead",
-            Self::RemoveNode { .. } => "remove_node",
+            Self::Operate(operation) => operation.action.label(),
         }
     }
 
@@ -250,13 +228,10 @@ impl Command {
             | Self::NodeDown { avoid, .. }
             | Self::RegisterBackend(BackendRegistration { avoid, .. })
             | Self::CedeLead { avoid, .. }
-            | Self::RemoveNode { avoid, .. } => *avoid = Some(proposer),
+            | Self::Operate(Operation { avoid, .. }) => *avoid = Some(proposer),
             Self::BackendDown { .. }
             | Self::RegisterFrontend(_)
-            | Self::LoadModel(_)
-            | Self::UnloadModel { .. }
             | Self::ReportModel { .. }
-            | Self::SetDuty { .. }
             | Self::Leave { .. }
             | Self::ReportDrained { .. }
             | Self::BeginHandover { .. }

@@ -29,6 +29,8 @@ pub enum Effect {
     GpuBound { gpu: GpuId, subcluster: SubclusterId, token: Token },
     /// A GPU is gone with the life that brought it.
     GpuReleased { gpu: GpuId },
+    /// The place of a frontend that had left was needed.
+    FrontendForgotten { frontend: FrontendId, name: String },
     /// A frontend is there.
     FrontendUp { frontend: FrontendId, name: String, boot: BootId },
     /// A sub-cluster serves a model.
@@ -86,6 +88,9 @@ impl fmt::Display for Effect {
             Self::BackendUp { backend, name, .. } => write!(f, "backend {name} ({backend}) is up"),
             Self::BackendDown { backend, name, .. } => write!(f, "backend {name} ({backend}) is down"),
             Self::BackendForgotten { backend, name } => write!(f, "dead backend {name} ({backend}) forgotten"),
+            Self::FrontendForgotten { frontend, name } => {
+                write!(f, "frontend {name} ({frontend}), which had left, forgotten")
+            }
             Self::GpuBound { gpu, subcluster, token } => {
                 write!(f, "GPU {gpu} belongs to {subcluster} with token {token}")
             }

@@ -29,6 +29,7 @@ impl ClusterState {
         };
         let frontend = match self.frontends.iter_mut().find(|(_, f)| f.name == *name) {
             None => {
+                self.forget_a_frontend_that_left_if_full(effects);
                 if self.frontends.len() >= FRONTENDS_MAX {
                     return Err(Refusal::Limit { what: "frontends".into(), max: FRONTENDS_MAX as u64 });
                 }
@@ -54,5 +55,56 @@ impl ClusterState {
         };
         effects.push(Effect::FrontendUp { frontend, name: name.clone(), boot });
         Ok(Reply::Frontend { frontend })
+    }
+
+    /// Of one that crashed nobody knows that it will not come back.
+    fn forget_a_frontend_that_left_if_full(&mut self, effects: &mut Vec<Effect>) {
+        if self.frontends.len() < FRONTENDS_MAX {
+            return;
+        }
+        let left = self.frontends.iter().find(|(_, f)| f.standing.leaving && f.standing.drained);
+        if let Some(frontend) = left.map(|(&id, _)| id)
+            && let Some(entry) = self.frontends.remove(&frontend)
+        {
+            effects.push(Effect::FrontendForgotten { frontend, name: entry.name });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use symphony_types::{BootId, Member};
+
+    use super::*;
+    use crate::command::Command;
+
+    fn registration(name: &str) -> Command {
+        Command::RegisterFrontend(FrontendRegistration {
+            name: name.into(),
+            boot: BootId::new(1),
+            data_addr: "host:1".into(),
+            console_addr: "host:2".into(),
+        })
+    }
+
+    #[test]
+    fn a_frontend_that_has_left_makes_room() {
+        let mut state = ClusterState::default();
+        assert!(state.apply(1, &registration("f1")).outcome.is_ok());
+        // The others are put there by hand: as many commands would take minutes with the invariants on.
+        let first = state.frontends[&FrontendId::new(1)].clone();
+        for id in 2..=FRONTENDS_MAX as u32 {
+            state.frontends.insert(FrontendId::new(id), Frontend { name: format!("f{id}"), ..first.clone() });
+        }
+        state.last.frontend = FRONTENDS_MAX as u32;
+        let full = Err(Refusal::Limit { what: "frontends".into(), max: FRONTENDS_MAX as u64 });
+        assert_eq!(state.apply(2, &registration("one-more")).outcome, full);
+
+        let (member, boot) = (Member::Frontend(FrontendId::new(7)), BootId::new(1));
+        assert!(state.apply(3, &Command::Leave { member, boot }).outcome.is_ok());
+        assert_eq!(state.apply(4, &registration("one-more")).outcome, full, "it still finishes requests");
+        assert!(state.apply(5, &Command::ReportDrained { member, boot }).outcome.is_ok());
+        let effects = state.apply(6, &registration("one-more")).effects;
+        assert_eq!(effects[0], Effect::FrontendForgotten { frontend: FrontendId::new(7), name: "f7".into() });
     }
 }

@@ -7,7 +7,8 @@ use symphony_types::{Invariant, Token};
 
 use crate::limits::{
     BACKENDS_MAX, EVENTS_MAX, FRONTENDS_MAX, GPUS_MAX, GPUS_PER_BACKEND_MAX, MODEL_BYTES_TOTAL_MAX, MODELS_MAX,
-    NODES_MAX, NODES_REMOVED_MAX, REPLICAS_MAX, SUBCLUSTERS_MAX,
+    NAME_BYTES_MAX, NODES_MAX, NODES_REMOVED_MAX, OPERATION_WORDS_BYTES_MAX, OPERATIONS_KEPT, REPLICAS_MAX,
+    SUBCLUSTERS_MAX,
 };
 use crate::models::memory_need;
 use crate::state::ClusterState;
@@ -41,10 +42,11 @@ pub fn check(state: &ClusterState) -> Result<(), Violation> {
     one_subcluster_each(state)?;
     models_fit(state)?;
     leaders_live(state)?;
+    operations_are_past(state)?;
     within_limits(state)
 }
 
-/// Checks what must hold between a state and a later one: epochs and tokens only grow (C1).
+/// Checks what must hold between a state and a later one: epochs and tokens only grow, and what was answered stays (C1).
 ///
 /// # Errors
 /// The first violation found.
@@ -69,6 +71,14 @@ pub fn check_step(before: &ClusterState, after: &ClusterState) -> Result<(), Vio
     }
     if let Some(node) = before.removed_nodes.difference(&after.removed_nodes).next() {
         return broken(Invariant::C1, format!("it is forgotten that {node} was removed"));
+    }
+    let kept: BTreeMap<_, _> = after.operations.iter().map(|kept| (kept.index, kept)).collect();
+    let oldest = after.operations.first().map_or(u64::MAX, |kept| kept.index);
+    if let Some(lost) = before.operations.iter().find(|old| match kept.get(&old.index) {
+        Some(now) => now != old,
+        None => old.index >= oldest || after.operations.len() < OPERATIONS_KEPT,
+    }) {
+        return broken(Invariant::C1, format!("operation {} at {} is forgotten or answered anew", lost.id, lost.index));
     }
     let bindings = |state: &ClusterState| -> BTreeMap<_, _> {
         let gpus =
@@ -103,6 +113,14 @@ fn removed_stay_removed(state: &ClusterState) -> Result<(), Violation> {
         }
         None => Ok(()),
     }
+}
+
+fn operations_are_past(state: &ClusterState) -> Result<(), Violation> {
+    let indexes: Vec<_> = state.operations.iter().map(|kept| kept.index).collect();
+    if indexes.is_sorted_by(|a, b| a < b) && indexes.last().is_none_or(|&last| last <= state.applied_index) {
+        return Ok(());
+    }
+    broken(Invariant::C1, format!("operations are not kept in the order of a log up to {}", state.applied_index))
 }
 
 fn one_subcluster_each(state: &ClusterState) -> Result<(), Violation> {
@@ -181,6 +199,8 @@ fn leaders_live(state: &ClusterState) -> Result<(), Violation> {
 
 fn within_limits(state: &ClusterState) -> Result<(), Violation> {
     let gpus = |state: &ClusterState| state.backends.values().map(|b| b.gpus.len()).sum::<usize>();
+    let most_words = state.operations.iter().map(|kept| kept.what.len()).max().unwrap_or(0);
+    let longest_actor = state.operations.iter().map(|kept| kept.actor.len()).max().unwrap_or(0);
     let most_gpus = state.backends.values().map(|b| b.gpus.len()).max().unwrap_or(0);
     let counts = [
         ("nodes", state.nodes.len(), NODES_MAX),
@@ -194,6 +214,9 @@ fn within_limits(state: &ClusterState) -> Result<(), Violation> {
         ("replicas", state.models.values().map(|m| m.replicas.len()).sum(), REPLICAS_MAX),
         ("model bytes", state.models.values().map(|m| m.spec.weight_bytes()).sum(), MODEL_BYTES_TOTAL_MAX),
         ("events", state.events.len(), EVENTS_MAX),
+        ("operations", state.operations.len(), OPERATIONS_KEPT),
+        ("bytes of an operation's words", most_words, OPERATION_WORDS_BYTES_MAX),
+        ("bytes of an operation's actor", longest_actor, NAME_BYTES_MAX),
     ];
     match counts.into_iter().find(|(_, got, max)| got > max) {
         Some((what, got, max)) => broken(Invariant::S5, format!("{got} {what}; at most {max} are allowed")),

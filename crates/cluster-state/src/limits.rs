@@ -6,6 +6,7 @@
 //! | replicas | 65 536 × (256 B of error + 32 B) | 18 |
 //! | GPUs | 65 536 × (128 B of kind + 32 B) | 10 |
 //! | backends, frontends | 4096 × 0.8 KiB + 4096 × 0.8 KiB | 7 |
+//! | operations | 1024 × (0.5 KiB of words + 128 B of actor + 1 KiB of refusal) | 2 |
 //! | sub-clusters, nodes, events | 1024 × (64 × 8 B + 0.2 KiB) + 64 × 0.9 KiB + 4096 × 8 B + 64 × 1 KiB | 1 |
 
 /// Scheduler replicas.
@@ -26,7 +27,7 @@ pub const GPUS_PER_BACKEND_MAX: usize = 64;
 /// GPUs of the cluster.
 pub const GPUS_MAX: usize = 65_536;
 
-/// Frontends.
+/// Frontends, with those that have left; one of these is forgotten when a new one needs its place.
 pub const FRONTENDS_MAX: usize = 4096;
 
 /// Loaded models.
@@ -64,6 +65,13 @@ pub const ERROR_BYTES_MAX: usize = 256;
 
 /// Events remembered.
 pub const EVENTS_MAX: usize = 64;
+
+/// Operations whose outcome is remembered, the latest ones in the order of the log: a repetition is recognised until so many others
+/// have been agreed on. Clients give up after two minutes at the latest, in which operators give far fewer commands.
+pub const OPERATIONS_KEPT: usize = 1024;
+
+/// Bytes of what an operation asked for, in words: two names or an address, and a few words.
+pub const OPERATION_WORDS_BYTES_MAX: usize = 512;
 
 /// Bytes of an encoded command; the control group's own limit is the same.
 pub const COMMAND_BYTES_MAX: usize = 1 << 20;

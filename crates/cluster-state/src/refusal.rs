@@ -1,9 +1,10 @@
 //! Why a command was refused.
 
 use rkyv::{Archive, Deserialize, Serialize};
-use symphony_types::{BackendId, BootId, FrontendId, ModelId, NodeId, SubclusterId, Token};
+use symphony_types::{BackendId, BootId, FrontendId, ModelId, NodeId, OperationId, SubclusterId, Token};
 
-/// Why a command was refused. A refused command changes nothing but the applied index.
+/// Why a command was refused. A refused command changes nothing but the applied index and, if it is an operator's, what is
+/// remembered of those.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The bytes are no command of this release.
@@ -191,6 +192,16 @@ pub enum Refusal {
     NodeRemoved {
         /// The replica.
         node: NodeId,
+    },
+    /// The id stands for something else already.
+    #[error(
+        "operation id {id} stands for another command, or another operator's, at log index {index}: nothing was done; every command takes a fresh id"
+    )]
+    OperationReused {
+        /// The id.
+        id: OperationId,
+        /// Where the log holds what it stands for.
+        index: u64,
     },
     /// The replica lost its disk, and with it its votes.
     #[error(

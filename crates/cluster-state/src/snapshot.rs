@@ -1,6 +1,7 @@
 //! The state as bytes, and back.
 
 use crate::envelope::{self, CodecError, Enveloped};
+use crate::hash::Fnv1a;
 use crate::invariants::{self, Violation};
 use crate::limits::SNAPSHOT_BYTES_MAX;
 use crate::refusal::Refusal;
@@ -51,8 +52,6 @@ impl ClusterState {
     /// A hash of the whole state, the same on every machine: FNV-1a of the snapshot, 64 bits.
     #[must_use]
     pub fn state_hash(&self) -> u64 {
-        const OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
-        const PRIME: u64 = 0x0000_0100_0000_01b3;
-        self.snapshot().iter().fold(OFFSET_BASIS, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME))
+        Fnv1a::default().over(&self.snapshot()).get()
     }
 }

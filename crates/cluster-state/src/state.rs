@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use rkyv::{Archive, Deserialize, Serialize};
 use symphony_types::{BackendId, BootId, Duty, Epoch, FrontendId, GpuId, ModelId, NodeId, SubclusterId, Token};
 
+use crate::operation::KeptOperation;
 use crate::spec::ModelSpec;
 
 /// Everything the replicas of a cluster agree on.
@@ -20,6 +21,8 @@ pub struct ClusterState {
     pub(crate) frontends: BTreeMap<FrontendId, Frontend>,
     pub(crate) models: BTreeMap<ModelId, Model>,
     pub(crate) events: Vec<Event>,
+    /// What operators asked for last, in the order of the log: what a repetition is answered by, and who did what.
+    pub(crate) operations: Vec<KeptOperation>,
     pub(crate) last: LastIds,
 }
 
@@ -284,6 +287,12 @@ impl ClusterState {
     #[must_use]
     pub fn events(&self) -> &[Event] {
         &self.events
+    }
+
+    /// What operators asked for last, newest last: at most [`OPERATIONS_KEPT`](crate::OPERATIONS_KEPT).
+    #[must_use]
+    pub fn operations(&self) -> &[KeptOperation] {
+        &self.operations
     }
 
     /// The sub-cluster of that name.

@@ -7,6 +7,7 @@ use crate::limits::{
     ADDRESS_BYTES_MAX, ERROR_BYTES_MAX, GPUS_PER_BACKEND_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX, PROFILE_KINDS_MAX,
     TENSOR_DIMENSIONS_MAX, TENSOR_ITEM_BYTES_MAX, TENSORS_MAX,
 };
+use crate::operation::{Action, Operation};
 use crate::refusal::Refusal;
 use crate::spec::{ModelSource, ModelSpec};
 use crate::state::ReplicaState;
@@ -38,8 +39,6 @@ pub(crate) fn command(command: &Command) -> Result<(), Refusal> {
             address("data_addr", &r.data_addr)?;
             address("console_addr", &r.console_addr)
         }
-        Command::LoadModel(spec) => model(spec),
-        Command::UnloadModel { name: model } => name("name", model),
         Command::ReportModel { boot: life, state, .. } => {
             boot(*life)?;
             match state {
@@ -47,12 +46,34 @@ pub(crate) fn command(command: &Command) -> Result<(), Refusal> {
                 ReplicaState::Failed(error) => text("error", error, ERROR_BYTES_MAX),
             }
         }
-        Command::SetDuty { .. } | Command::CancelHandover { .. } => Ok(()),
+        Command::CancelHandover { .. } => Ok(()),
         Command::Leave { boot: life, .. } | Command::ReportDrained { boot: life, .. } => boot(*life),
         Command::BeginHandover { to: id, boot: life, .. }
         | Command::CompleteHandover { node: id, boot: life, .. }
         | Command::CedeLead { node: id, boot: life, .. } => node(*id).and(boot(*life)),
-        Command::RemoveNode { node: id, .. } => node(*id),
+        Command::Operate(asked) => operation(asked),
+    }
+}
+
+fn operation(operation: &Operation) -> Result<(), Refusal> {
+    if operation.id.get() == 0 {
+        return Err(invalid("operation_id", "0; expected 128 random bits"));
+    }
+    name("actor", &operation.actor)?;
+    match &operation.action {
+        Action::LoadModel(spec) => model(spec),
+        Action::UnloadModel { name: model } => name("name", model),
+        Action::SetDuty { .. } => Ok(()),
+        Action::ChangeReplicas { add, remove } => {
+            let (new, gone) = (add.as_ref().map(|new| new.node), *remove);
+            if new == gone {
+                let id = |node: Option<NodeId>| node.map_or(0, NodeId::get);
+                let reason = format!("{}, remove: {}; expected two different ids, or one and 0", id(new), id(gone));
+                return Err(invalid("add", &reason));
+            }
+            new.into_iter().chain(gone).try_for_each(node)?;
+            add.iter().try_for_each(|new| address("add_control_addr", &new.control_addr))
+        }
     }
 }
 

@@ -2,9 +2,9 @@
 
 mod scene;
 
-use scene::{Scene, backend, backend_down, frontend, load, node, report, spec, unload};
+use scene::{Scene, backend, backend_down, frontend, load, node, operate, report, spec, unload};
 use symphony_cluster_state::{
-    Command, EVENTS_MAX, Effect, GPUS_PER_BACKEND_MAX, NODES_MAX, Refusal, ReplicaState, Reply,
+    Action, Command, EVENTS_MAX, Effect, GPUS_PER_BACKEND_MAX, ModelSpec, NODES_MAX, Refusal, ReplicaState, Reply,
 };
 use symphony_types::{BackendId, BootId, Epoch, FrontendId, GpuId, ModelId, NodeId, SubclusterId, Token};
 
@@ -112,7 +112,8 @@ fn a_model_is_loaded_reported_and_unloaded() {
     assert_eq!(effects, [Effect::ModelLoaded { model: ModelId::new(1), name: "m".into(), subcluster: SUBCLUSTER }]);
     assert_eq!(scene.apply(&load("m", "s", &["cpu"])), (loaded.clone(), vec![]), "the same by its full name");
     assert_eq!(scene.apply(&load("m", "", &["cpu"])), (loaded, vec![]));
-    let other = Command::LoadModel(symphony_cluster_state::ModelSpec { slo_ns: 7, ..spec("m", "s", &["cpu"]) });
+    let other = ModelSpec { slo_ns: 7, ..spec("m", "s", &["cpu"]) };
+    let other = operate(Action::LoadModel(other));
     assert_eq!(scene.refused(&other), Refusal::NameTaken { name: "m".into() });
 
     let failed = ReplicaState::Failed("no such file".into());
@@ -166,10 +167,10 @@ fn what_no_command_may_say_is_refused_with_its_field() {
     let mut scene = Scene::with_three_nodes();
     scene.done(&backend("a", 5, "s", &["cpu"]));
     let long = "x".repeat(129);
-    let model = |change: fn(&mut symphony_cluster_state::ModelSpec)| {
+    let model = |change: fn(&mut ModelSpec)| {
         let mut spec = spec("m", "s", &["cpu"]);
         change(&mut spec);
-        Command::LoadModel(spec)
+        operate(Action::LoadModel(spec))
     };
     let cases: [(Command, &str, &str); 15] = [
         (node(0, 1), "node", "ids start at 1"),

@@ -2,8 +2,8 @@
 
 mod scene;
 
-use scene::{Scene, backend, frontend, node, node_down};
-use symphony_cluster_state::{Command, Effect, Move, Refusal};
+use scene::{Scene, backend, frontend, node, node_down, operate};
+use symphony_cluster_state::{Action, Command, Effect, Move, Refusal};
 use symphony_types::{BackendId, BootId, Duty, FrontendId, Member, NodeId, SubclusterId, Token};
 
 const S: SubclusterId = SubclusterId::new(1);
@@ -17,7 +17,7 @@ fn complete(since: u64, node: u64, boot: u64) -> Command {
 }
 
 fn duty(member: Member, duty: Duty) -> Command {
-    Command::SetDuty { member, duty }
+    operate(Action::SetDuty { member, duty })
 }
 
 fn scheduler(id: u64) -> Member {
@@ -211,11 +211,12 @@ fn a_backend_is_drained_by_its_own_word_and_serves_again_in_a_new_life() {
 fn a_removed_replica_and_one_over_another_disk_do_not_come_back() {
     let mut scene = one_subcluster();
     let id = NodeId::new(1);
-    let effects = scene.done(&Command::RemoveNode { node: id, avoid: Some(NodeId::new(2)) });
+    let remove = || operate(Action::ChangeReplicas { add: None, remove: Some(id) });
+    let effects = scene.done(&remove().avoiding(NodeId::new(2)));
     assert_eq!(effects[..2], [Effect::NodeDown { node: id, boot: BootId::new(10) }, Effect::NodeRemoved { node: id }]);
     assert_eq!(scene.leadership("s"), (Some(3), 5, vec![2]));
     assert_eq!(scene.refused(&node(1, 12)), Refusal::NodeRemoved { node: id });
-    assert_eq!(scene.done(&Command::RemoveNode { node: id, avoid: None }), []);
+    assert_eq!(scene.done(&remove()), []);
 
     let mut wiped = node(2, 21);
     if let Command::RegisterNode(registration) = &mut wiped {

@@ -3,13 +3,18 @@
 mod scene;
 
 use proptest::prelude::*;
-use scene::{backend, backend_down, frontend, load, node, node_down, report, unload};
+use scene::{backend, backend_down, frontend, node, node_down, operation, report};
 use symphony_cluster_state::{
-    ClusterState, Command, Move, Refusal, ReplicaState, Reply, check, check_step, decode_outcome, encode_outcome,
+    Action, Applied, ClusterState, Command, Move, Refusal, ReplicaState, Reply, check, check_step, decode_outcome,
+    encode_outcome,
 };
 use symphony_types::{BackendId, BootId, Duty, FrontendId, Member, NodeId, SubclusterId, Token};
 
 const KINDS: [&str; 2] = ["cpu", "gpu"];
+
+fn loaded(id: u64, name: &str, subcluster: &str, kinds: &[&str]) -> Command {
+    Command::Operate(operation(id, Action::LoadModel(scene::spec(name, subcluster, kinds))))
+}
 
 /// Few names and few lives, so that commands meet each other.
 fn any_command() -> impl Strategy<Value = Command> {
@@ -17,6 +22,8 @@ fn any_command() -> impl Strategy<Value = Command> {
     let subcluster = || prop::sample::select(vec!["left", "right"]);
     let kinds = || prop::sample::subsequence(KINDS.to_vec(), 0..=2);
     let boot = || 0_u64..4;
+    // Zero is no id; the others meet themselves, with the same words and with others.
+    let id = || 0_u64..12;
     let state = prop_oneof![Just(ReplicaState::Ready), Just(ReplicaState::Failed("broken".into()))];
     let command = prop_oneof![
         3 => (0_u64..4, boot()).prop_map(|(n, b)| node(n, b)),
@@ -24,9 +31,11 @@ fn any_command() -> impl Strategy<Value = Command> {
         4 => (name(), boot(), subcluster(), kinds()).prop_map(|(n, b, s, k)| backend(n, b, s, &k)),
         2 => (1_u32..4, boot()).prop_map(|(n, b)| backend_down(n, b)),
         1 => (name(), boot()).prop_map(|(n, b)| frontend(n, b)),
-        3 => (name(), subcluster(), kinds()).prop_map(|(n, s, k)| load(n, s, &k)),
-        1 => (name(), kinds()).prop_map(|(n, k)| load(n, "", &k)),
-        1 => name().prop_map(unload),
+        3 => (id(), name(), subcluster(), kinds()).prop_map(|(id, n, s, k)| loaded(id, n, s, &k)),
+        1 => (id(), name(), kinds()).prop_map(|(id, n, k)| loaded(id, n, "", &k)),
+        1 => (id(), name()).prop_map(|(id, n)| {
+            Command::Operate(operation(id, Action::UnloadModel { name: n.into() }))
+        }),
         2 => (1_u32..8, 1_u32..4, boot(), state).prop_map(|(m, b, boot, state)| report(m, b, boot, state)),
         4 => any_move(),
     ];
@@ -51,7 +60,9 @@ fn any_move() -> impl Strategy<Value = Command> {
     let duty = prop::sample::select(vec![Duty::Serving, Duty::Cordoned, Duty::Draining]);
     let index = || 1_u64..40;
     prop_oneof![
-        2 => (member(), duty).prop_map(|(member, duty)| Command::SetDuty { member, duty }),
+        2 => (1_u64..6, member(), duty).prop_map(|(id, member, duty)| {
+            Command::Operate(operation(id, Action::SetDuty { member, duty }))
+        }),
         1 => (member(), boot()).prop_map(|(member, boot)| Command::Leave { member, boot }),
         1 => (member(), boot()).prop_map(|(member, boot)| Command::ReportDrained { member, boot }),
         6 => (subcluster(), index(), node(), boot()).prop_map(|(subcluster, token, to, boot)| {
@@ -64,7 +75,9 @@ fn any_move() -> impl Strategy<Value = Command> {
         2 => (subcluster(), index(), node(), boot()).prop_map(|(subcluster, token, node, boot)| {
             Command::CedeLead { subcluster, token: Token::new(token), node, boot, avoid: None }
         }),
-        1 => node().prop_map(|node| Command::RemoveNode { node, avoid: None }),
+        1 => (1_u64..6, node()).prop_map(|(id, node)| {
+            Command::Operate(operation(id, Action::ChangeReplicas { add: None, remove: Some(node) }))
+        }),
     ]
 }
 
@@ -98,6 +111,33 @@ proptest! {
         prop_assert_eq!(one.snapshot(), other.snapshot());
         prop_assert_eq!(one.state_hash(), other.state_hash());
         prop_assert_eq!(ClusterState::restore(&one.snapshot()), Ok(one));
+    }
+
+    /// Proposals whose fate was unknown are made again, and both come through, the second one however late.
+    #[test]
+    fn an_operation_that_is_in_the_log_twice_is_done_once(
+        commands in prop::collection::vec((any_command(), 0_usize..10), 1..60),
+    ) {
+        let (mut once, mut twice) = (ClusterState::default(), ClusterState::default());
+        let mut late: Vec<(usize, Command, Applied)> = Vec::new();
+        for (step, (command, delay)) in commands.iter().enumerate() {
+            // Room for what comes again, so that the indexes of the rest are the same.
+            let index = 100 * (step as u64 + 1);
+            let applied = once.apply(index, command);
+            prop_assert_eq!(&twice.apply(index, command), &applied);
+            if matches!(command, Command::Operate(_)) {
+                late.push((step + delay, command.clone(), applied));
+            }
+            let (due, rest) = late.into_iter().partition(|(at, ..)| *at <= step);
+            late = rest;
+            for (offset, (_, command, applied)) in (1..).zip::<Vec<_>>(due) {
+                let again = twice.apply(index + offset, &command);
+                prop_assert_eq!((again.outcome, again.effects), (applied.outcome, vec![]));
+            }
+        }
+        prop_assert_eq!(once.operations(), twice.operations());
+        prop_assert_eq!((once.models(), once.nodes(), once.backends()), (twice.models(), twice.nodes(), twice.backends()));
+        prop_assert_eq!((once.subclusters(), once.epoch()), (twice.subclusters(), twice.epoch()));
     }
 
     /// Moves that the state itself names are taken, lead to rest, and leave a load that is spread.
@@ -182,7 +222,7 @@ fn bytes_of_another_kind_version_or_length_are_told_apart() {
 fn a_command_larger_than_the_log_takes_is_not_encoded() {
     let mut spec = scene::spec("m", "s", &["cpu"]);
     spec.profiles.get_mut("cpu").unwrap().latency_ns = vec![1; 200_000];
-    let error = Command::LoadModel(spec).encode().unwrap_err().to_string();
+    let error = scene::operate(Action::LoadModel(spec)).encode().unwrap_err().to_string();
     assert!(error.contains("at most 1048576 are allowed"), "{error}");
 }
 

@@ -137,6 +137,10 @@ fn what_cannot_work_is_explained_with_key_and_values() {
     };
     let zero_port = replicas(&[1]).replace("127.0.0.1:11", "127.0.0.1:0");
     let wildcard = replicas(&[1]).replace("127.0.0.1:11", "0.0.0.0:11");
+    // Who joins may be the fourth.
+    let four = [replicas(&[1, 2, 3, 4]), "scheduler.id=4".to_owned(), "scheduler.join=true".to_owned()];
+    parse(Role::Up, DEV, &[], &[&four[0], &four[1], &four[2]]).unwrap();
+    assert!(parse(Role::Up, DEV, &[], &[&four[0], &four[1]]).is_err());
     let cases: &[(&[&str], &str)] = &[
         (&["scheduler.id=9"], "scheduler.id: 9 is not among the ids of cluster.scheduler (1, 2, 3)"),
         (&["scheduler.data_dir="], "scheduler.data_dir: no directory is given"),

@@ -18,7 +18,7 @@ use crate::config::{Engine, GroupConfig, validate_address};
 use crate::disk;
 use crate::error::{MembershipError, ProposeError, ReadError, StartError};
 use crate::leadership::{self, Leadership};
-use crate::limits::{APPEND_ENTRIES_MAX, COMMAND_BYTES_MAX, MESSAGE_BYTES_MAX};
+use crate::limits::{APPEND_ENTRIES_MAX, COMMAND_BYTES_MAX, CORE_ENDS_WITHIN, MESSAGE_BYTES_MAX};
 use crate::log::store::LogStore;
 use crate::machine::Machine;
 use crate::raft_types::{Command, TypeConfig};
@@ -283,10 +283,12 @@ impl ControlGroup {
     }
 
     /// Stops this replica: answers nobody any more, writes what is queued and lets go of the disk. The others elect if
-    /// it led.
+    /// it led. Takes three seconds at most: what a disk that hangs does not take by then ends with the process.
     pub async fn shutdown(&self) {
-        if let Err(error) = self.raft.shutdown().await {
-            tracing::warn!(%error, "raft core did not end cleanly");
+        match tokio::time::timeout(CORE_ENDS_WITHIN, self.raft.shutdown()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "raft core did not end cleanly"),
+            Err(_) => tracing::error!("raft core did not end within {CORE_ENDS_WITHIN:?}; it may wait for its disk"),
         }
         let watch = self.stall_watch.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(watch);

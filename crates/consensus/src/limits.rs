@@ -1,5 +1,7 @@
 //! Every bound of this crate, with the arithmetic between them.
 
+use std::time::Duration;
+
 const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;
 
@@ -59,3 +61,10 @@ pub(crate) const BALLAST_BYTES: usize = 8 * MIB;
 
 /// An engine's page cache, bytes: the log is read from memory except by far-behind followers.
 pub(crate) const ENGINE_CACHE_BYTES: usize = 16 * MIB;
+
+/// How long a replica that ends waits for its Raft core, which may itself wait for a disk that hangs.
+pub(crate) const CORE_ENDS_WITHIN: Duration = Duration::from_secs(1);
+
+/// How long it waits after that for its log to be written and closed. What is lost then was never acknowledged; with the
+/// second before it, little of the 10 s that service managers give.
+pub(crate) const LOG_CLOSES_WITHIN: Duration = Duration::from_secs(2);

@@ -141,7 +141,11 @@ impl RaftStateMachine<TypeConfig> for Machine {
             let (entry, responder) = next?;
             let response = match entry.payload {
                 EntryPayload::Blank => Response::default(),
-                EntryPayload::Normal(command) => Response(self.state().apply(entry.log_id.index, &command.0)),
+                EntryPayload::Normal(command) => {
+                    let index = entry.log_id.index;
+                    let response = self.state().apply(index, &command.0);
+                    Response(response.map_err(|reason| io::Error::other(format!("log entry {index}: {reason}")))?)
+                }
                 EntryPayload::Membership(membership) => {
                     self.membership = StoredMembershipOf::new(Some(entry.log_id), membership);
                     Response::default()

@@ -22,9 +22,9 @@ use crate::state_machine::StateMachine;
 struct Notes(Vec<u8>);
 
 impl StateMachine for Notes {
-    fn apply(&mut self, index: u64, command: &[u8]) -> Vec<u8> {
+    fn apply(&mut self, index: u64, command: &[u8]) -> Result<Vec<u8>, String> {
         self.0.extend_from_slice(command);
-        index.to_le_bytes().to_vec()
+        Ok(index.to_le_bytes().to_vec())
     }
     fn snapshot(&self) -> Vec<u8> {
         self.0.clone()

@@ -23,6 +23,9 @@ use tonic::transport::Server;
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
+/// A command that only others can read.
+const UNREADABLE: &[u8] = b"of another release";
+
 /// A list of commands, seen from outside.
 #[derive(Clone, Default)]
 struct Ledger(Arc<Mutex<Vec<String>>>);
@@ -34,11 +37,14 @@ impl Ledger {
 }
 
 impl StateMachine for Ledger {
-    fn apply(&mut self, index: u64, command: &[u8]) -> Vec<u8> {
+    fn apply(&mut self, index: u64, command: &[u8]) -> Result<Vec<u8>, String> {
+        if command == UNREADABLE {
+            return Err("of another release".to_owned());
+        }
         let line = String::from_utf8_lossy(command).into_owned();
         let answer = format!("{line} at {index}");
         self.0.lock().expect("ledger").push(line);
-        answer.into_bytes()
+        Ok(answer.into_bytes())
     }
     fn snapshot(&self) -> Vec<u8> {
         self.lines().join("\n").into_bytes()
@@ -246,6 +252,16 @@ async fn a_group_survives_its_leader() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_ends_rather_than_go_on_without_what_it_cannot_read() {
+    let cluster = Cluster::start(1, SnapshotEvery::default()).await;
+    cluster.propose("one").await;
+    let group = &cluster.running.values().next().unwrap().group;
+    assert!(group.propose(UNREADABLE.to_vec()).await.is_err());
+    let ended = async || (group.propose(b"two".to_vec()).await == Err(ProposeError::Stopped)).then_some(());
+    until("the end of the group", ended).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn everything_survives_when_all_stop() {
     // On the fast clockwork, which a loaded machine may make elect more often but never differently.
     let mut cluster = Cluster::start_with(3, SnapshotEvery::default(), Timing::lan()).await;

@@ -4,9 +4,12 @@ use std::task::{Context, Poll};
 
 use futures::future::{Either, Ready, ready};
 use symphony_net::{PeerInfo, Role};
+use symphony_types::NodeId;
 use tonic::Status;
 use tonic::codegen::http::{Request, Response};
 use tower::{Layer, Service};
+
+use crate::host::SharedState;
 
 /// Scheduler replicas among themselves.
 const REPLICAS: &[Role] = &[Role::Scheduler];
@@ -26,38 +29,40 @@ pub(crate) fn allowed(path: &str) -> &'static [Role] {
         };
     }
     match path.strip_prefix("/symphony.v1.Control/").unwrap_or_default() {
-        "Forward" => REPLICAS,
+        // What they carry names who asked, as the replica that was called saw it: nobody else is believed.
+        "Forward" | "ForwardChange" => REPLICAS,
         "ReportBackendDown" => &[Role::Scheduler, Role::Backend],
         "Leave" => &[Role::Scheduler, Role::Backend, Role::Frontend],
         "ReportDrained" => &[Role::Backend, Role::Frontend],
-        // Replicas pass it on to the one that leads.
-        "ChangeReplicas" => &[Role::Operator, Role::Scheduler],
-        "SetDuty" => OPERATORS,
         "Watch" | "Get" => EVERYBODY,
         "RegisterBackend" | "ReportModel" => &[Role::Backend],
         "RegisterFrontend" => &[Role::Frontend],
-        "LoadModel" | "UnloadModel" => OPERATORS,
+        "LoadModel" | "UnloadModel" | "SetDuty" | "ChangeReplicas" => OPERATORS,
         "Explain" => PEOPLE,
         _ => &[],
     }
 }
 
 /// Puts [`Authorize`] in front of a service.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct AuthorizeLayer;
+#[derive(Clone, Debug)]
+pub(crate) struct AuthorizeLayer {
+    /// Knows which replicas were removed.
+    pub(crate) state: SharedState,
+}
 
 impl<S> Layer<S> for AuthorizeLayer {
     type Service = Authorize<S>;
 
     fn layer(&self, inner: S) -> Authorize<S> {
-        Authorize { inner }
+        Authorize { inner, state: self.state.clone() }
     }
 }
 
-/// Turns away callers whose role does not allow the call.
+/// Turns away callers whose role does not allow the call, and replicas that were removed.
 #[derive(Clone, Debug)]
 pub(crate) struct Authorize<S> {
     inner: S,
+    state: SharedState,
 }
 
 impl<S, B, R> Service<Request<B>> for Authorize<S>
@@ -74,16 +79,24 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        match check(request.extensions().get(), request.uri().path()) {
+        let removed = |node: NodeId| self.state.read().removed_nodes().contains(&node);
+        match check(request.extensions().get(), request.uri().path(), removed) {
             Ok(()) => Either::Left(self.inner.call(request)),
             Err(status) => Either::Right(ready(Ok(status.into_http()))),
         }
     }
 }
 
-fn check(peer: Option<&PeerInfo>, path: &str) -> Result<(), Status> {
+fn check(peer: Option<&PeerInfo>, path: &str, removed: impl Fn(NodeId) -> bool) -> Result<(), Status> {
     let Some(peer) = peer else { return Err(Status::unauthenticated("nobody looked who is calling")) };
     let allowed = allowed(path);
+    // What everybody may ask tells it that it was removed.
+    if allowed != EVERYBODY
+        && let Some(node) = replica(peer).filter(|node| removed(*node))
+    {
+        tracing::warn!(%peer, path, "call of a removed replica denied");
+        return Err(Status::permission_denied(format!("{node} was removed from the cluster")));
+    }
     if !allowed.is_empty() && peer.has_role(allowed) {
         return Ok(());
     }
@@ -93,6 +106,12 @@ fn check(peer: Option<&PeerInfo>, path: &str) -> Result<(), Status> {
     }
     let roles: Vec<_> = allowed.iter().map(|role| role.label()).collect();
     Err(Status::permission_denied(format!("{peer} may not call {path}; that is for {}", roles.join(" or "))))
+}
+
+/// The replica that calls, by its certificate.
+fn replica(peer: &PeerInfo) -> Option<NodeId> {
+    let identity = peer.identity.as_ref().filter(|identity| identity.role == Role::Scheduler)?;
+    identity.name.parse().ok().map(NodeId::new)
 }
 
 #[cfg(test)]
@@ -121,12 +140,38 @@ mod tests {
         }
     }
 
+    fn check(peer: Option<&PeerInfo>, path: &str) -> Result<(), Status> {
+        super::check(peer, path, |_| false)
+    }
+
+    #[test]
+    fn a_removed_replica_may_only_ask_what_everybody_may() {
+        let removed = |node| node == NodeId::new(1);
+        for path in ["/symphony.v1.Control/Forward", "/symphony.v1.Raft/Vote", "/symphony.v1.Control/ReportBackendDown"]
+        {
+            let scheduler = peer(Role::Scheduler);
+            assert!(super::check(Some(&scheduler), path, |node| node == NodeId::new(2)).is_ok());
+            let denied = super::check(Some(&scheduler), path, removed).unwrap_err();
+            assert!(denied.message().contains("n1 was removed"), "{denied}");
+        }
+        assert!(super::check(Some(&peer(Role::Scheduler)), "/symphony.v1.Control/Get", removed).is_ok());
+        assert!(super::check(Some(&peer(Role::Backend)), "/symphony.v1.Control/ReportModel", removed).is_ok());
+    }
+
     #[test]
     fn roles_decide_and_what_is_unknown_is_denied() {
         let load = "/symphony.v1.Control/LoadModel";
         assert!(check(Some(&peer(Role::Operator)), load).is_ok());
         for role in [Role::Viewer, Role::Backend, Role::Frontend, Role::Scheduler] {
             assert_eq!(check(Some(&peer(role)), load).unwrap_err().code(), Code::PermissionDenied);
+        }
+        let change = "/symphony.v1.Control/ChangeReplicas";
+        assert!(check(Some(&peer(Role::Operator)), change).is_ok());
+        assert_eq!(check(Some(&peer(Role::Scheduler)), change).unwrap_err().code(), Code::PermissionDenied);
+        for carry in ["/symphony.v1.Control/Forward", "/symphony.v1.Control/ForwardChange"] {
+            assert!(check(Some(&peer(Role::Scheduler)), carry).is_ok());
+            let denied = check(Some(&peer(Role::Operator)), carry).unwrap_err();
+            assert_eq!(denied.code(), Code::PermissionDenied, "who carries a command says who gave it");
         }
         assert_eq!(
             check(Some(&peer(Role::Operator)), "/symphony.v1.Raft/Append").unwrap_err().code(),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use symphony_consensus::{Engine, Host, OnDiskError};
 use symphony_net::Net;
@@ -36,6 +36,18 @@ pub struct ControlPlaneConfig {
     /// Whether this replica comes to a group that exists already (`symphony members add`): it founds none, however alone
     /// it is.
     pub join: bool,
+    /// What tells people when operators asked for something; nothing is decided by it.
+    pub wall_clock: WallClock,
+}
+
+/// Milliseconds since 1970.
+pub type WallClock = fn() -> u64;
+
+/// The machine's clock.
+#[must_use]
+pub fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Where a replica is reached, as `host:port`.
@@ -157,6 +169,7 @@ mod tests {
             host: Host::Machine,
             net: Net::plaintext(),
             join: false,
+            wall_clock: unix_ms,
         };
         assert_eq!(config.validate(), Ok(()));
         let relaxed = ControlPlaneConfig { timing: Timing::relaxed(), ..config.clone() };

@@ -53,7 +53,12 @@ impl Contact {
 
     /// Whether sub-clusters may be led.
     pub(crate) fn holds(&self, now: Instant) -> bool {
-        now.saturating_duration_since(self.confirmed) <= self.bound
+        self.within(now, self.bound)
+    }
+
+    /// Whether it was known to have one within this time.
+    pub(crate) fn within(&self, now: Instant, time: Duration) -> bool {
+        now.saturating_duration_since(self.confirmed) <= time
     }
 }
 
@@ -72,6 +77,9 @@ mod tests {
         contact.acknowledged(second);
         contact.acknowledged(first);
         contact.acknowledged(99);
+        assert!(
+            contact.within(at(250), Duration::from_millis(50)) && !contact.within(at(251), Duration::from_millis(50))
+        );
         assert!(contact.holds(at(1_200)) && !contact.holds(at(1_201)), "counted from sending, whatever is said later");
         let third = contact.beat(at(5_000));
         assert!(!contact.holds(at(5_001)), "a beat alone says nothing");

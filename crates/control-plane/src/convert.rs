@@ -1,15 +1,13 @@
 //! Requests of the control surface as commands.
 
 use symphony_cluster_state::{
-    BackendRegistration, Command, ERROR_BYTES_MAX, FrontendRegistration, GpuOffer, KindProfile, ModelSource, ModelSpec,
-    ReplicaState,
+    Action, BackendRegistration, Command, ERROR_BYTES_MAX, FrontendRegistration, GpuOffer, KindProfile, ModelSource,
+    ModelSpec, NewReplica, ReplicaState,
 };
 use symphony_protocol::control as pb;
 use symphony_protocol::view;
 use symphony_types::{BackendId, BootId, Member, ModelId, NodeId};
 use tonic::Status;
-
-use crate::membership::Change;
 
 pub(crate) fn register_backend(request: pb::RegisterBackendRequest) -> Command {
     let gpus = request.gpus.into_iter().map(|g| GpuOffer { kind: g.kind, memory_bytes: g.memory_bytes });
@@ -42,15 +40,15 @@ pub(crate) fn member(member: Option<pb::Member>) -> Result<Member, Status> {
     Member::try_from(member.ok_or_else(missing)?).map_err(|error| Status::invalid_argument(error.to_string()))
 }
 
-pub(crate) fn set_duty(request: pb::SetDutyRequest) -> Result<Command, Status> {
+pub(crate) fn set_duty(request: &pb::SetDutyRequest) -> Result<Action, Status> {
     let duty = pb::Duty::try_from(request.duty).map_err(|_| {
         Status::invalid_argument(format!("duty: {}; expected serving, cordoned or draining", request.duty))
     })?;
-    Ok(Command::SetDuty { member: member(request.member)?, duty: duty.into() })
+    Ok(Action::SetDuty { member: member(request.member)?, duty: duty.into() })
 }
 
-pub(crate) fn load_model(request: pb::LoadModelRequest) -> Result<Command, Status> {
-    let spec = request.spec.ok_or_else(|| Status::invalid_argument("spec: missing; expected a model"))?;
+pub(crate) fn load_model(spec: Option<pb::ModelSpec>) -> Result<Action, Status> {
+    let spec = spec.ok_or_else(|| Status::invalid_argument("spec: missing; expected a model"))?;
     // The typed form refuses what has no meaning: no source, unknown data types, profiles that are not monotone.
     let spec = view::ModelSpec::try_from(spec).map_err(|error| Status::invalid_argument(format!("spec: {error}")))?;
     let source = match spec.source {
@@ -65,7 +63,7 @@ pub(crate) fn load_model(request: pb::LoadModelRequest) -> Result<Command, Statu
         };
         (kind, profile)
     });
-    Ok(Command::LoadModel(ModelSpec {
+    Ok(Action::LoadModel(ModelSpec {
         name: spec.name,
         subcluster: spec.subcluster,
         slo_ns: spec.slo.get(),
@@ -95,15 +93,10 @@ pub(crate) fn report_model(request: pb::ReportModelRequest) -> Result<Command, S
     })
 }
 
-pub(crate) fn change(request: &pb::ChangeReplicasRequest) -> Result<Change, Status> {
-    let (add, remove) = (request.add, request.remove);
-    if (add == 0 && remove == 0) || add == remove {
-        return Err(Status::invalid_argument(format!(
-            "add: {add}, remove: {remove}; expected two different ids, or one and 0"
-        )));
-    }
+pub(crate) fn change(request: &pb::ChangeReplicasRequest) -> Action {
     let some = |id: u64| (id != 0).then(|| NodeId::new(id));
-    Ok(Change { add: some(add).map(|node| (node, request.add_control_addr.clone())), remove: some(remove) })
+    let add = some(request.add).map(|node| NewReplica { node, control_addr: request.add_control_addr.clone() });
+    Action::ChangeReplicas { add, remove: some(request.remove) }
 }
 
 /// The beginning of a long error is better than a refusal to hear it.
@@ -125,16 +118,16 @@ mod tests {
 
     #[test]
     fn what_has_no_meaning_is_named() {
-        let error = load_model(pb::LoadModelRequest { spec: None }).unwrap_err();
+        let error = load_model(None).unwrap_err();
         assert!(error.message().starts_with("spec: missing"), "{error}");
         let error = report_model(pb::ReportModelRequest { model: 1, replica: None }).unwrap_err();
         assert!(error.message().starts_with("replica: missing"), "{error}");
         let replica = Some(pb::ModelReplica::default());
         let error = report_model(pb::ReportModelRequest { model: 1, replica }).unwrap_err();
         assert!(error.message().starts_with("replica.state"), "{error}");
-        let error = set_duty(pb::SetDutyRequest { member: None, duty: 1 }).unwrap_err();
+        let error = set_duty(&pb::SetDutyRequest { duty: 1, ..Default::default() }).unwrap_err();
         assert!(error.message().starts_with("member: missing"), "{error}");
-        let error = set_duty(pb::SetDutyRequest { member: None, duty: 9 }).unwrap_err();
+        let error = set_duty(&pb::SetDutyRequest { duty: 9, ..Default::default() }).unwrap_err();
         assert!(error.message().starts_with("duty: 9"), "{error}");
     }
 }

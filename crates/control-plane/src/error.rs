@@ -38,7 +38,8 @@ pub enum CallError {
     /// The command does not fit the log.
     #[error(transparent)]
     Codec(#[from] CodecError),
-    /// Nobody could propose it in time. It may have been taken nevertheless; repeating it is harmless.
+    /// Nobody could propose it in time. It may have been taken nevertheless; repeating it is harmless, an operation
+    /// under the same id.
     #[error("no leader of the control group took it within {within:?}: {last}; a quorum of the replicas must be up")]
     NoLeader {
         /// The time given.
@@ -49,12 +50,6 @@ pub enum CallError {
     /// The membership of the control group was not changed.
     #[error("{0}")]
     Membership(String),
-    /// It may have been taken, or may yet be: the leader was lost while it had the command.
-    #[error("whether it was done is not known: {reason}; look, and ask again if it was not")]
-    Open {
-        /// What happened.
-        reason: String,
-    },
     /// This replica is shutting down.
     #[error("this replica is shutting down")]
     Stopped,

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
-use symphony_cluster_state::{ClusterState, Command, Effect, Refusal, check, encode_outcome};
+use symphony_cluster_state::{ClusterState, Command, Effect, Operation, check, encode_outcome};
 use symphony_consensus::StateMachine;
 use tokio::sync::watch;
 
@@ -52,19 +52,17 @@ impl StateHost {
 }
 
 impl StateMachine for StateHost {
-    fn apply(&mut self, index: u64, command: &[u8]) -> Vec<u8> {
-        let command = match Command::decode(command) {
-            Ok(command) => command,
-            Err(error) => {
-                tracing::error!(index, %error, "the log holds an entry that is no command of this release");
-                self.metrics.commands_refused.inc();
-                return encode_outcome(&Err(Refusal::Malformed { reason: error.to_string() }));
-            }
-        };
+    fn apply(&mut self, index: u64, command: &[u8]) -> Result<Vec<u8>, String> {
+        // What is proposed is read first. Replicas that read it have applied it, and this one would differ from them without.
+        let command = Command::decode(command)
+            .map_err(|error| format!("{error}; run the release that wrote it, on every replica"))?;
         self.checkpoints.pass(&self.state.read(), index);
         let mut applied = None;
         self.state.replace(|state| applied = Some(state.apply(index, &command)));
-        let Some(applied) = applied else { return Vec::new() };
+        let applied = applied.ok_or("it was not applied")?;
+        if let Command::Operate(Operation { id, actor, action, .. }) = &command {
+            tracing::info!(index, %id, actor, "{action}");
+        }
         self.metrics.commands_applied.inc();
         match &applied.outcome {
             Ok(_) => applied.effects.iter().for_each(|effect| tell(index, effect)),
@@ -74,7 +72,7 @@ impl StateMachine for StateHost {
             }
         }
         self.announce();
-        encode_outcome(&applied.outcome)
+        Ok(encode_outcome(&applied.outcome))
     }
 
     fn snapshot(&self) -> Vec<u8> {
@@ -98,16 +96,17 @@ fn tell(index: u64, effect: &Effect) {
 
 #[cfg(test)]
 mod tests {
-    use symphony_cluster_state::{NodeRegistration, decode_outcome};
+    use symphony_cluster_state::NodeRegistration;
     use symphony_types::{BootId, NodeId};
 
     use super::*;
 
     #[test]
-    fn bytes_that_are_no_command_are_answered_and_do_not_end_the_replica() {
-        let (mut host, _) = StateHost::new(SharedState::default(), Checkpoints::default(), Metrics::default());
-        let outcome = decode_outcome(&host.apply(1, b"rubbish")).unwrap();
-        assert!(matches!(outcome, Err(Refusal::Malformed { .. })), "{outcome:?}");
+    fn an_entry_of_another_release_is_not_skipped() {
+        let (mut host, applied) = StateHost::new(SharedState::default(), Checkpoints::default(), Metrics::default());
+        let reason = host.apply(1, b"rubbish").unwrap_err();
+        assert!(reason.contains("expected a header") && reason.contains("run the release that wrote it"), "{reason}");
+        assert_eq!((*applied.borrow(), host.state.read().applied_index()), (0, 0));
     }
 
     #[test]
@@ -122,7 +121,7 @@ mod tests {
             disk: 1,
             avoid: None,
         });
-        host.apply(5, &registration.encode().unwrap());
+        host.apply(5, &registration.encode().unwrap()).unwrap();
         assert_eq!(*applied.borrow(), 5);
 
         let (mut other, applied) = StateHost::new(SharedState::default(), Checkpoints::default(), Metrics::default());

@@ -22,6 +22,7 @@ use crate::error::{CallError, StartError};
 use crate::judgement::Judgement;
 use crate::metrics::Metrics;
 use crate::propose::{Attempt, Proposer};
+use crate::vital::Vital;
 
 /// Inputs waiting for the detector: a beat period of 64 replicas, twice over. A full queue makes the ears wait.
 pub(crate) const INPUTS_MAX: usize = 128;
@@ -40,6 +41,7 @@ pub(crate) struct LivenessThreads {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
     beat_addr: SocketAddr,
+    peers: BeatAddresses,
     mute: Arc<AtomicBool>,
 }
 
@@ -82,6 +84,7 @@ impl LivenessThreads {
         outlook: Outlook,
         standing: watch::Sender<Standing>,
         metrics: &Metrics,
+        vital: &Vital,
     ) -> Result<(Self, mpsc::Receiver<Command>), StartError> {
         let io = |what| move |source| StartError::Io { what, source };
         listener.set_nonblocking(false).map_err(io("beat listener"))?;
@@ -94,7 +97,8 @@ impl LivenessThreads {
         let (declare, declared) = mpsc::channel(DECLARATIONS_MAX);
 
         let mute = Arc::new(AtomicBool::new(false));
-        let mut this = Self { stop: stop.clone(), threads: Vec::new(), beat_addr, mute: mute.clone() };
+        let mut this =
+            Self { stop: stop.clone(), threads: Vec::new(), beat_addr, peers: peers.clone(), mute: mute.clone() };
         let facts = outlook.facts(config, standing, mute);
         let sender = Sender { facts, net: config.net.clone(), peers: peers.clone(), limits, stop: stop.clone() };
         let (received, roll) = (metrics.beats_received.clone(), outlook.roll.clone());
@@ -114,9 +118,9 @@ impl LivenessThreads {
             stop: this.stop.clone(),
         };
         let started = this
-            .spawn("beat-sender", || sender.run())
-            .and_then(|()| this.spawn("beat-listener", || ears.run()))
-            .and_then(|()| this.spawn("beat-detector", || judge.run()));
+            .spawn("beat-sender", vital, || sender.run())
+            .and_then(|()| this.spawn("beat-listener", vital, || ears.run()))
+            .and_then(|()| this.spawn("beat-detector", vital, || judge.run()));
         match started {
             Ok(()) => Ok((this, declared)),
             Err(source) => {
@@ -126,7 +130,12 @@ impl LivenessThreads {
         }
     }
 
-    fn spawn(&mut self, name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    fn spawn(&mut self, name: &'static str, vital: &Vital, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        let guard = vital.guard(name);
+        let run = move || {
+            let _guard = guard;
+            run();
+        };
         self.threads.push(thread::Builder::new().name(name.to_owned()).spawn(run)?);
         Ok(())
     }
@@ -134,6 +143,11 @@ impl LivenessThreads {
     /// What makes this replica look dead as long as it is set: for one that cannot even say that it is unwell.
     pub(crate) fn mute(&self) -> Arc<AtomicBool> {
         self.mute.clone()
+    }
+
+    /// Where the others take beats; the threads know of names only what is resolved there.
+    pub(crate) fn peers(&self) -> BeatAddresses {
+        self.peers.clone()
     }
 
     /// Ends the threads and waits for them: a few beats at most.
@@ -236,7 +250,7 @@ pub(crate) async fn propose_declared(mut declared: mpsc::Receiver<Command>, prop
             }
             Err(Attempt::Never(CallError::Stopped)) => return,
             Err(Attempt::Never(error)) => tracing::info!(%error, "replica is not declared down"),
-            Err(Attempt::Again(reason) | Attempt::Open(reason)) => {
+            Err(Attempt::Again(reason)) => {
                 tracing::info!(reason, "declaration not proposed; repeated while silence lasts")
             }
         }

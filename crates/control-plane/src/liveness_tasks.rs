@@ -20,6 +20,7 @@ use crate::config::{ControlPlaneConfig, Liveness};
 use crate::judgement::Judgement;
 use crate::liveness::{DECLARATIONS_MAX, INPUTS_MAX, Outlook, PROBE_ATTEMPTS, declare};
 use crate::metrics::Metrics;
+use crate::vital::{Guard, Vital};
 
 /// The tasks of one replica's failure detection.
 #[derive(Debug)]
@@ -48,6 +49,7 @@ impl LivenessTasks {
         outlook: Outlook,
         standing: watch::Sender<Standing>,
         metrics: &Metrics,
+        vital: &Vital,
     ) -> (Self, mpsc::Receiver<Command>) {
         let configured = config.replicas.iter().map(|(&node, addrs)| (node, addrs.beat.clone())).collect();
         let mute = Arc::new(AtomicBool::new(false));
@@ -64,9 +66,9 @@ impl LivenessTasks {
         let (inputs, heard) = mpsc::channel(INPUTS_MAX);
         let (declare, declared) = mpsc::channel(DECLARATIONS_MAX);
         let mut tasks = JoinSet::new();
-        tasks.spawn(send(shared.clone(), facts));
-        tasks.spawn(listen(shared.clone(), listener, inputs.clone()));
-        tasks.spawn(judge(shared, inputs, heard, declare));
+        tasks.spawn(guarded(vital.guard("beat-sender"), send(shared.clone(), facts)));
+        tasks.spawn(guarded(vital.guard("beat-listener"), listen(shared.clone(), listener, inputs.clone())));
+        tasks.spawn(guarded(vital.guard("beat-detector"), judge(shared, inputs, heard, declare)));
         (Self { tasks, mute }, declared)
     }
 
@@ -79,6 +81,11 @@ impl LivenessTasks {
     }
 }
 
+async fn guarded(guard: Guard, task: impl Future<Output = ()>) {
+    let _guard = guard;
+    task.await;
+}
+
 /// A connection to the leader's beat port.
 struct ToLeader {
     to: NodeId,
@@ -89,7 +96,7 @@ struct ToLeader {
 
 async fn send(shared: Shared, facts: Facts) {
     let mut line: Option<ToLeader> = None;
-    let mut herald = Herald::new(facts, Instant::now().into_std(), shared.limits.unconfirmed_max);
+    let mut herald = Herald::new(facts, Instant::now().into_std(), shared.limits);
     loop {
         let leader = herald.turn(Instant::now().into_std());
         line = line.filter(|line| Some(line.to) == leader);
@@ -107,6 +114,7 @@ async fn beat(shared: &Shared, line: Option<ToLeader>, to: NodeId, herald: &mut 
         None => {
             let addr = shared.peers.of(to).ok_or_else(|| io::Error::other("no beat address is known"))?;
             let stream = timeout(shared.limits.dial, shared.net.dial(&addr, &named(to))).await??;
+            herald.dialled(Instant::now().into_std());
             ToLeader { to, stream, partial: Vec::with_capacity(ACK_BYTES) }
         }
     };
@@ -118,13 +126,12 @@ async fn beat(shared: &Shared, line: Option<ToLeader>, to: NodeId, herald: &mut 
             count => line.partial.extend_from_slice(&bytes[..count]),
         }
         if let Some(whole) = line.partial.first_chunk::<ACK_BYTES>() {
-            if !herald.acknowledged(whole) {
-                return Err(io::ErrorKind::InvalidData.into());
-            }
+            herald.acknowledged(Instant::now().into_std(), whole)?;
             line.partial.clear();
         }
     }
-    timeout(shared.limits.beat, line.stream.write_all(&herald.beat(Instant::now().into_std()))).await??;
+    let bytes = herald.beat(Instant::now().into_std())?;
+    timeout(shared.limits.beat, line.stream.write_all(&bytes)).await??;
     Ok(line)
 }
 

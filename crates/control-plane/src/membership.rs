@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use symphony_cluster_state::{Command, Refusal};
+use symphony_cluster_state::{Action, Command, NewReplica, Operation, Refusal};
 use symphony_consensus::{MembershipError, ProposeError};
 use symphony_protocol::control as pb;
 use symphony_protocol::view::View;
@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::beat::Standing;
 use crate::error::{CallError, Fatal};
 use crate::host::SharedState;
+use crate::operations::Operations;
 use crate::propose::{Attempt, Proposer};
 
 /// How long a new replica may take to catch up.
@@ -24,17 +25,10 @@ const CATCH_UP_WITHIN: Duration = Duration::from_secs(60);
 const DRAIN_WITHIN: Duration = Duration::from_secs(10);
 /// How long a transfer of the group's leadership may take.
 const TRANSFER_WITHIN: Duration = Duration::from_secs(2);
+/// How long the votes may take to move, once enough of those that shall vote are up.
+const MOVE_WITHIN: Duration = Duration::from_secs(10);
 /// How often it is looked whether what was asked for has happened.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(10);
-
-/// A change of the control group.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Change {
-    /// Who comes, and where it is reached.
-    pub(crate) add: Option<(NodeId, String)>,
-    /// Who goes.
-    pub(crate) remove: Option<NodeId>,
-}
 
 /// Carries out changes, one at a time.
 #[derive(Clone, Debug)]
@@ -42,6 +36,7 @@ pub(crate) struct Membership {
     me: NodeId,
     proposer: Proposer,
     state: SharedState,
+    operations: Operations,
     one_at_a_time: Arc<Mutex<()>>,
 }
 
@@ -60,17 +55,27 @@ impl From<MembershipError> for Attempt {
 }
 
 impl Membership {
-    pub(crate) fn new(me: NodeId, proposer: Proposer, state: SharedState) -> Self {
-        Self { me, proposer, state, one_at_a_time: Arc::default() }
+    pub(crate) fn new(me: NodeId, proposer: Proposer, state: SharedState, operations: Operations) -> Self {
+        Self { me, proposer, state, operations, one_at_a_time: Arc::default() }
     }
 
     /// Carries a change out, if this replica leads: new replicas follow before they vote, and votes move by joint
-    /// consensus. Returns the voters from then on. Repeating a change that was interrupted completes it.
-    pub(crate) async fn change(&self, change: &Change) -> Result<BTreeSet<NodeId>, Attempt> {
+    /// consensus. Returns the voters from then on. Repeating a change that was interrupted completes it; one that was
+    /// completed, under the same id, is not begun again.
+    pub(crate) async fn change(&self, operation: &Operation) -> Result<BTreeSet<NodeId>, Attempt> {
+        let Action::ChangeReplicas { add, remove } = &operation.action else {
+            return Err(refused(format!("to {} is no change of the control group", operation.action)));
+        };
         let _alone = self.one_at_a_time.lock().await;
         let group = self.proposer.group();
+        // A leader that has just been elected may not have applied yet what others did before.
+        group.read_index().await.map_err(|error| Attempt::Again(error.to_string()))?;
+        if let Some(outcome) = self.state.read().answer_to(operation) {
+            return outcome.clone().map(|_| group.members().voters).map_err(|error| CallError::from(error).into());
+        }
         let before = group.members();
-        if let Some((node, _)) = change.add.as_ref().filter(|(node, _)| !before.voters.contains(node)) {
+        let new = add.as_ref().filter(|new| !before.voters.contains(&new.node));
+        if let Some(NewReplica { node, .. }) = new {
             let state = self.state.read();
             if state.removed_nodes().contains(node) {
                 return Err(CallError::from(Refusal::NodeRemoved { node: *node }).into());
@@ -81,17 +86,22 @@ impl Membership {
                 )));
             }
         }
+        if let Some(NewReplica { node, control_addr }) = add.as_ref().filter(|_| new.is_none())
+            && let Some(known) = before.addresses.get(node).filter(|known| *known != control_addr)
+        {
+            return Err(refused(format!(
+                "{node} votes at {known}; to move it to {control_addr}, replace it by one with an id that nobody had"
+            )));
+        }
         let mut voters = before.voters.clone();
-        voters.extend(change.add.as_ref().map(|(node, _)| *node));
-        if let Some(node) = change.remove {
-            // One that votes no more and is not marked as removed: the change was interrupted in between.
+        voters.extend(add.as_ref().map(|new| new.node));
+        if let Some(node) = *remove {
             let known = {
                 let state = self.state.read();
-                before.addresses.contains_key(&node)
-                    || state.nodes().contains_key(&node)
-                    || state.removed_nodes().contains(&node)
+                // Interrupted between the two steps of a removal it is known to the state only.
+                state.nodes().contains_key(&node) || state.removed_nodes().contains(&node)
             };
-            if !known {
+            if !known && !before.addresses.contains_key(&node) {
                 return Err(CallError::from(Refusal::UnknownNode { node }).into());
             }
             voters.remove(&node);
@@ -102,8 +112,12 @@ impl Membership {
                 return Err(self.give_leadership_away(&voters).await);
             }
         }
-        if let Some((node, addr)) = change.add.as_ref().filter(|(node, _)| !before.voters.contains(node)) {
+        if let Some(NewReplica { node, control_addr: addr }) = new {
             tracing::info!(%node, addr, "a replica comes: it catches up first");
+            if before.addresses.get(node).is_some_and(|known| known != addr) {
+                // A learner that never answered, at an address given in error: the group keeps the first that it is told.
+                group.remove_learners([*node].into()).await?;
+            }
             match timeout(CATCH_UP_WITHIN, group.add_learner(*node, addr.clone())).await {
                 Ok(caught_up) => caught_up?,
                 Err(_) => {
@@ -113,19 +127,60 @@ impl Membership {
                 }
             }
         }
-        if let Some(node) = change.remove {
-            self.drain(node).await?;
+        self.are_able(&voters, new.map(|new| new.node))?;
+        let former = match *remove {
+            Some(node) => self.drain(node, operation).await?,
+            None => None,
+        };
+        let moved = self.move_votes(&before.voters, &voters, *remove).await;
+        if let (Err(_), Some(former)) = (&moved, former) {
+            // It stays after all, and does what it did before.
+            let _ = self.proposer.propose_here(&Command::Operate(self.operations.step(operation, former))).await;
         }
-        if voters != before.voters {
-            group.change_voters(voters.clone()).await?;
-        } else if let Some(node) = change.remove.filter(|node| group.members().addresses.contains_key(node)) {
-            group.remove_learners([node].into()).await?;
-        }
-        if let Some(node) = change.remove {
-            self.proposer.propose_here(&Command::RemoveNode { node, avoid: None }).await?;
-        }
+        moved?;
+        self.proposer.propose_here(&Command::Operate(operation.clone())).await?;
         tracing::info!(?voters, "the control group has changed");
         Ok(voters)
+    }
+
+    /// Refuses voters of which no majority is up: from the change on nothing could be agreed, not even to undo it.
+    fn are_able(&self, voters: &BTreeSet<NodeId>, caught_up: Option<NodeId>) -> Result<(), Attempt> {
+        let state = self.state.read();
+        let up = |node: &NodeId| {
+            *node == self.me || caught_up == Some(*node) || state.nodes().get(node).is_some_and(|known| known.up)
+        };
+        let down: Vec<_> = voters.iter().filter(|node| !up(node)).map(ToString::to_string).collect();
+        if 2 * down.len() < voters.len() {
+            return Ok(());
+        }
+        Err(refused(format!(
+            "of the {} replicas that would vote, {} would be down: no majority, and nothing could be agreed any more; bring them back or replace them first",
+            voters.len(),
+            down.join(" and ")
+        )))
+    }
+
+    /// Makes these replicas the voters, and lets go of the one that leaves.
+    async fn move_votes(
+        &self,
+        from: &BTreeSet<NodeId>,
+        to: &BTreeSet<NodeId>,
+        remove: Option<NodeId>,
+    ) -> Result<(), Attempt> {
+        let group = self.proposer.group();
+        let moves = async {
+            if from != to {
+                group.change_voters(to.clone()).await
+            } else if let Some(node) = remove.filter(|node| group.members().addresses.contains_key(node)) {
+                group.remove_learners([node].into()).await
+            } else {
+                Ok(())
+            }
+        };
+        match timeout(MOVE_WITHIN, moves).await {
+            Ok(moved) => Ok(moved?),
+            Err(_) => Err(Attempt::Again(format!("the votes have not moved within {MOVE_WITHIN:?}"))),
+        }
     }
 
     /// A leader that goes hands the group's leadership over first; the next leader carries the change out.
@@ -136,25 +191,28 @@ impl Membership {
         }
     }
 
-    /// Lets a replica that goes hand over what it leads, if it is alive.
-    async fn drain(&self, node: NodeId) -> Result<(), Attempt> {
-        if !self.state.read().nodes().contains_key(&node) {
-            return Ok(());
-        }
-        let (member, duty) = (Member::Scheduler(node), Duty::Draining);
-        self.proposer.propose_here(&Command::SetDuty { member, duty }).await?;
+    /// Lets a replica that goes hand over what it leads, if it is alive. Returns what would put its former duty back.
+    async fn drain(&self, node: NodeId, operation: &Operation) -> Result<Option<Action>, Attempt> {
+        let member = Member::Scheduler(node);
+        let former = match self.state.read().nodes().get(&node).map(|known| known.duty) {
+            None => return Ok(None),
+            Some(Duty::Draining) => None,
+            Some(duty) => Some(Action::SetDuty { member, duty }),
+        };
+        let drain = Action::SetDuty { member, duty: Duty::Draining };
+        self.proposer.propose_here(&Command::Operate(self.operations.step(operation, drain))).await?;
         let give_up = Instant::now() + DRAIN_WITHIN;
         while Instant::now() < give_up {
             {
                 let state = self.state.read();
                 if !state.subclusters().values().any(|s| s.leader.is_some_and(|l| l.node == node)) {
-                    return Ok(());
+                    return Ok(former);
                 }
             }
             sleep(LOOK_AGAIN_AFTER).await;
         }
         tracing::warn!(%node, "it has not handed everything over within {DRAIN_WITHIN:?}; the rest is re-homed");
-        Ok(())
+        Ok(former)
     }
 }
 
@@ -202,7 +260,7 @@ pub(crate) async fn left_out(
     let look = async {
         loop {
             sleep(LOOK_EVERY).await;
-            let Standing { in_contact, member } = *standing.borrow();
+            let Standing { in_contact, member, .. } = *standing.borrow();
             if (in_contact && member) || !proposer.group().has_past() {
                 continue;
             }

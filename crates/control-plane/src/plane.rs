@@ -17,16 +17,18 @@ use tokio_util::sync::CancellationToken;
 use crate::beat::{Roll, Standing};
 use crate::checkpoints::Checkpoints;
 use crate::config::ControlPlaneConfig;
+use crate::detection::Detection;
 use crate::error::{CallError, Fatal, StartError};
 use crate::explain::{Memory, Remembers};
 use crate::host::{SharedState, StateHost};
 use crate::liveness::{self, Outlook};
 use crate::membership::{self, Membership};
 use crate::metrics::Metrics;
+use crate::operations::Operations;
 use crate::propose::{Accepted, Proposer};
 use crate::publish::{self, Viewer};
 use crate::service::ControlService;
-use crate::vitals::Vitals;
+use crate::vital::Vital;
 use crate::{disk, founding, registrar, server, steward};
 
 /// How long calls under way are waited for at the end.
@@ -83,7 +85,7 @@ pub struct ControlPlane {
     memory: Memory,
     metrics: Metrics,
     control_addr: SocketAddr,
-    vitals: Vitals,
+    detection: Detection,
     tasks: Vec<JoinHandle<()>>,
     stop: CancellationToken,
 }
@@ -131,11 +133,15 @@ impl ControlPlane {
             applied: Arc::clone(&roll.applied),
         };
         let (view_sender, views) = watch::channel(Arc::new(viewer.view()));
-        let (stands, standing) = watch::channel(Standing { in_contact: true, member: true });
+        let (stands, standing) = watch::channel(Standing { in_contact: true, heard: false, member: true });
         let outlook = Outlook { roll, checkpoints, leadership, views: views.clone(), applied: applied.clone() };
-        let parts = Proposer::new(&config, group.clone())
-            .and_then(|proposer| Ok((proposer, Vitals::start(&config, listeners.beat, outlook, stands, &metrics)?)));
-        let (proposer, (vitals, declared)) = match parts {
+        let stop = CancellationToken::new();
+        let (fatal, ends) = watch::channel(None);
+        let vital = Vital::new(fatal.clone(), stop.clone());
+        let parts = Proposer::new(&config, group.clone()).and_then(|proposer| {
+            Ok((proposer, Detection::start(&config, listeners.beat, outlook, stands, &metrics, &vital)?))
+        });
+        let (proposer, (detection, declared)) = match parts {
             Ok(parts) => parts,
             Err(error) => {
                 group.shutdown().await;
@@ -143,60 +149,61 @@ impl ControlPlane {
             }
         };
 
-        let stop = CancellationToken::new();
         let memory = Memory::default();
-        let (fatal, ends) = watch::channel(None);
+        let operations = Operations::new(config.boot, config.wall_clock);
         let service = ControlService {
             cluster,
             proposer: proposer.clone(),
-            membership: Membership::new(config.node, proposer.clone(), state.clone()),
+            membership: Membership::new(config.node, proposer.clone(), state.clone(), operations.clone()),
+            operations,
             viewer: viewer.clone(),
             views: views.clone(),
             memory: memory.clone(),
             metrics: metrics.clone(),
             stop: stop.clone(),
         };
-        let serving = server::serve(listeners.control, config.net.clone(), group.service(), service, stop.clone());
+        let serving =
+            server::serve(listeners.control, config.net.clone(), group.service(), service, state.clone(), stop.clone());
         let registration = registration(&config, disk);
         let life = (config.node, config.boot);
         let founding = {
             let (config, proposer, fatal, stop) = (config.clone(), proposer.clone(), fatal.clone(), stop.clone());
             async move {
-                if has_past {
-                    return;
-                }
-                if let Some(Err(error)) = stop.run_until_cancelled(founding::found(&config, &proposer)).await {
+                if !has_past
+                    && let Some(Err(error)) = stop.run_until_cancelled(founding::found(&config, &proposer)).await
+                {
                     fatal.send_replace(Some(error));
                 }
+                // The only part that is done with its task.
+                stop.cancelled().await;
             }
         };
-        let tasks = vec![
-            tokio::spawn(founding),
-            tokio::spawn(steward::run(config.node, state.clone(), proposer.clone(), views.clone(), stop.clone())),
-            tokio::spawn(membership::left_out(
-                config.node,
-                proposer.clone(),
-                standing.clone(),
-                fatal.clone(),
-                stop.clone(),
-            )),
-            tokio::spawn(async {
-                if let Err(error) = serving.await {
-                    tracing::error!(%error, "the control port failed");
-                }
-            }),
-            tokio::spawn(publish::run(viewer, applied, view_sender, metrics.clone(), stop.clone())),
-            tokio::spawn(liveness::propose_declared(declared, proposer.clone(), metrics.clone())),
-            tokio::spawn(registrar::run(
-                registration,
-                life,
-                proposer.clone(),
-                views.clone(),
-                metrics.clone(),
-                fatal,
-                stop.clone(),
-            )),
+        let steward = steward::run(config.node, state.clone(), proposer.clone(), views.clone(), stop.clone());
+        let left_out =
+            membership::left_out(config.node, proposer.clone(), standing.clone(), fatal.clone(), stop.clone());
+        let serving = async {
+            if let Err(error) = serving.await {
+                tracing::error!(%error, "the control port failed");
+            }
+        };
+        let publisher = publish::run(viewer, applied, view_sender, metrics.clone(), fatal.clone(), stop.clone());
+        let declarer = liveness::propose_declared(declared, proposer.clone(), metrics.clone());
+        let registrar = {
+            let heard = registrar::Heard { views: views.clone(), standing: standing.clone() };
+            registrar::run(registration, life, proposer.clone(), heard, metrics.clone(), fatal, stop.clone())
+        };
+        let mut tasks = vec![
+            vital.spawn("founder", founding),
+            vital.spawn("steward", steward),
+            vital.spawn("search for its own place", left_out),
+            vital.spawn("control port", serving),
+            vital.spawn("publisher", publisher),
+            vital.spawn("declarer", declarer),
+            vital.spawn("registrar", registrar),
         ];
+        if let Some(peers) = detection.to_resolve() {
+            tasks.push(vital.spawn("resolver", peers.keep_resolved(config.net.clone(), stop.clone())));
+        }
         tracing::info!(cluster = config.cluster, node = %config.node, %control_addr, "control plane started");
         let node = config.node;
         Ok(Self {
@@ -210,7 +217,7 @@ impl ControlPlane {
             memory,
             metrics,
             control_addr,
-            vitals,
+            detection,
             tasks,
             stop,
         })
@@ -253,7 +260,8 @@ impl ControlPlane {
         contact
     }
 
-    /// Why this replica cannot be part of the cluster any more, once that is so: removed, or over another disk.
+    /// Why this replica cannot be part of the cluster any more, once that is so: removed, over another disk, or because a
+    /// part of it has ended.
     #[must_use]
     pub fn ends(&self) -> watch::Receiver<Option<Fatal>> {
         self.ends.clone()
@@ -262,7 +270,7 @@ impl ControlPlane {
     /// As long as it is set this replica looks dead to the others: for one that cannot even say that it is unwell.
     #[must_use]
     pub fn mute(&self) -> Arc<AtomicBool> {
-        self.vitals.mute()
+        self.detection.mute()
     }
 
     /// Hands the control group's leadership to another replica, if this one has it and another one is up. False if nobody
@@ -307,12 +315,13 @@ impl ControlPlane {
     }
 
     /// Answers nobody any more, shows no sign of life, writes what is queued and lets go of the disk. The others elect
-    /// and re-home as after a crash.
+    /// and re-home as after a crash. Takes four seconds at most; what has not ended by then ends with the process.
     pub async fn shutdown(mut self) {
         self.stop.cancel();
-        tokio::join!(self.group.shutdown(), self.vitals.shutdown());
+        tokio::join!(self.group.shutdown(), self.detection.shutdown());
+        let give_up = tokio::time::Instant::now() + DRAIN_WITHIN;
         for task in &mut self.tasks {
-            if tokio::time::timeout(DRAIN_WITHIN, &mut *task).await.is_err() {
+            if tokio::time::timeout_at(give_up, &mut *task).await.is_err() {
                 task.abort();
             }
         }
@@ -346,4 +355,55 @@ fn registration(config: &ControlPlaneConfig, disk: u64) -> Command {
         disk,
         avoid: None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use symphony_consensus::{Engine, OnDiskError};
+    use symphony_net::Net;
+    use symphony_types::BootId;
+
+    use super::*;
+    use crate::config::{ReplicaAddrs, Timing};
+
+    #[tokio::test]
+    async fn a_replica_whose_raft_core_has_ended_says_that_it_must_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let control = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let beat = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let addrs = ReplicaAddrs {
+            control: control.local_addr().unwrap().to_string(),
+            beat: beat.local_addr().unwrap().to_string(),
+        };
+        let config = ControlPlaneConfig {
+            cluster: "test".into(),
+            node: NodeId::new(1),
+            boot: BootId::new(10),
+            replicas: [(NodeId::new(1), addrs)].into(),
+            dispatch_addr: "127.0.0.1:1".into(),
+            data_dir: dir.path().to_owned(),
+            timing: Timing::relaxed(),
+            engine: Engine::Memory,
+            on_disk_error: OnDiskError::Stop,
+            host: Host::Machine,
+            net: Net::plaintext(),
+            join: false,
+            wall_clock: || 0,
+        };
+        let patience = Duration::from_secs(60);
+        let plane =
+            ControlPlane::start(config, Listeners { control: control.into(), beat: beat.into() }).await.unwrap();
+        let mut leadership = plane.leadership();
+        let led = leadership.wait_for(|leadership| leadership.is_leader);
+        drop(tokio::time::timeout(patience, led).await.expect("a group of one elects").unwrap());
+        assert_eq!(*plane.ends().borrow(), None);
+
+        // What a failed disk or a panic in the core comes to.
+        plane.group.shutdown().await;
+        let mut ends = plane.ends();
+        let ended = tokio::time::timeout(patience, ends.wait_for(Option::is_some)).await.expect("it finds out");
+        let words = ended.unwrap().as_ref().unwrap().to_string();
+        assert!(words.contains("ended"), "{words}");
+        plane.shutdown().await;
+    }
 }

@@ -13,9 +13,9 @@ use symphony_protocol::control::control_client::ControlClient;
 use symphony_types::NodeId;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
+use tonic::Request;
 use tonic::metadata::MetadataValue;
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Code, Request};
 
 use crate::config::ControlPlaneConfig;
 use crate::error::{CallError, StartError};
@@ -39,9 +39,6 @@ const VIEW_BYTES_MAX: usize = 64 << 20;
 /// do not pass a call back and forth.
 pub(crate) const FORWARDED: &str = "x-symphony-forwarded";
 
-/// What a replica answers to a forwarded command that it surely has not taken. Every other error leaves that open.
-pub(crate) const NOT_TAKEN: Code = Code::Aborted;
-
 /// A command that the cluster has agreed on and accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Accepted {
@@ -54,10 +51,8 @@ pub struct Accepted {
 /// Why one attempt came to nothing.
 #[derive(Debug)]
 pub(crate) enum Attempt {
-    /// Another replica, or the same one a little later, may do better.
+    /// Another replica, or the same one a little later, may do better. The command may have been taken nevertheless.
     Again(String),
-    /// The same, but the command may have been taken, or may yet be.
-    Open(String),
     /// No attempt will.
     Never(CallError),
 }
@@ -66,13 +61,6 @@ impl From<CallError> for Attempt {
     fn from(error: CallError) -> Self {
         Self::Never(error)
     }
-}
-
-/// Whether a command may be proposed again while the fate of a former attempt is open. Registrations and reports say how
-/// things are, and say it again with the same effect. Of a load or an unload the effect of either attempt may be undone by
-/// somebody else in between, and the answer to the second would deny the first.
-fn repeatable(command: &Command) -> bool {
-    !matches!(command, Command::LoadModel(_) | Command::UnloadModel { .. })
 }
 
 /// Proposes commands here if this replica leads, else through the one that does.
@@ -120,8 +108,9 @@ impl Proposer {
         all.into_iter().filter(|node| *node != self.node).collect()
     }
 
-    /// Has the cluster agree on a command, for at most [`PROPOSE_WITHIN`]. A command whose fate is open is proposed again if
-    /// that makes no difference; a load or an unload is given back as [`CallError::Open`], for its client to look.
+    /// Has the cluster agree on a command, for at most [`PROPOSE_WITHIN`]. A command whose fate is unknown is proposed again:
+    /// registrations and reports say how things are, and say it again with the same effect; of an operation the state knows by
+    /// its id whether it was done, and answers what it answered then.
     pub(crate) async fn propose(&self, command: &Command) -> Result<Accepted, CallError> {
         command.validate()?;
         let mut patience = Patience::new(&self.group);
@@ -133,14 +122,9 @@ impl Proposer {
     }
 
     async fn attempt(&self, command: &Command) -> Result<Accepted, Attempt> {
-        let outcome = match self.leader_elsewhere()? {
+        match self.leader_elsewhere()? {
             None => self.propose_here(command).await,
             Some(leader) => self.forward(leader, command).await,
-        };
-        match outcome {
-            Err(Attempt::Open(reason)) if repeatable(command) => Err(Attempt::Again(reason)),
-            Err(Attempt::Open(reason)) => Err(CallError::Open { reason }.into()),
-            outcome => outcome,
         }
     }
 
@@ -151,9 +135,6 @@ impl Proposer {
         match self.group.propose(bytes).await {
             Ok(proposed) => accepted(proposed.index, &proposed.response),
             Err(ProposeError::Stopped) => Err(CallError::Stopped.into()),
-            Err(error @ (ProposeError::Timeout { .. } | ProposeError::Discarded)) => {
-                Err(Attempt::Open(error.to_string()))
-            }
             Err(error) => Err(Attempt::Again(error.to_string())),
         }
     }
@@ -167,9 +148,7 @@ impl Proposer {
                 let reply = reply.into_inner();
                 accepted(reply.index, &reply.response)
             }
-            Err(status) if status.code() == NOT_TAKEN => Err(Attempt::Again(format!("{leader}: {}", status.message()))),
-            // The connection ended, or the time: what the leader did with it is its secret.
-            Err(status) => Err(Attempt::Open(format!("{leader}: {}", status.message()))),
+            Err(status) => Err(Attempt::Again(format!("{leader}: {}", status.message()))),
         }
     }
 
@@ -246,7 +225,7 @@ impl Patience {
         match timeout_at(self.give_up, attempt).await {
             Ok(Ok(value)) => return Ok(Some(value)),
             Ok(Err(Attempt::Never(error))) => return Err(error),
-            Ok(Err(Attempt::Again(reason) | Attempt::Open(reason))) => self.last = reason,
+            Ok(Err(Attempt::Again(reason))) => self.last = reason,
             Err(_) => {}
         }
         // A change of leadership ends the wait early; a closed watch says that this replica has stopped.

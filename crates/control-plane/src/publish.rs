@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use symphony_cluster_state::{EVENTS_MAX, OPERATIONS_KEPT};
 use symphony_consensus::{ControlGroup, Leadership, Members};
 use symphony_protocol::view::{GroupMemberView, GroupRole, View};
 use symphony_types::NodeId;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::error::Fatal;
 use crate::host::SharedState;
 use crate::metrics::Metrics;
 use crate::view;
@@ -28,13 +30,18 @@ pub(crate) struct Viewer {
 impl Viewer {
     /// The cluster as this replica has applied it now.
     pub(crate) fn view(&self) -> View {
-        let leader = self.leadership.borrow().leader;
-        view::view(&self.state.read(), &self.cluster, self.node, leader)
+        self.with_operations(EVENTS_MAX)
     }
 
-    /// The same with the control group, if this replica leads it: who belongs to it, and how far they are.
+    fn with_operations(&self, operations_max: usize) -> View {
+        let leader = self.leadership.borrow().leader;
+        view::view(&self.state.read(), &self.cluster, self.node, leader, operations_max)
+    }
+
+    /// The same with all operations that are kept and with the control group, if this replica leads it: who belongs to it,
+    /// and how far they are.
     pub(crate) fn view_with_group(&self) -> View {
-        let mut view = self.view();
+        let mut view = self.with_operations(OPERATIONS_KEPT);
         if !self.leadership.borrow().is_leader {
             return view;
         }
@@ -56,12 +63,14 @@ impl Viewer {
     }
 }
 
-/// Publishes until stopped. Many commands applied at once, as after a restart, make one view.
+/// Publishes until stopped. Many commands applied at once, as after a restart, make one view. The end of the Raft core ends
+/// the replica: its view would be true no more, and it would never hear that somebody else leads what it led.
 pub(crate) async fn run(
     mut viewer: Viewer,
     mut applied: watch::Receiver<u64>,
     views: watch::Sender<Arc<View>>,
     metrics: Metrics,
+    fatal: watch::Sender<Option<Fatal>>,
     stop: CancellationToken,
 ) {
     loop {
@@ -72,9 +81,13 @@ pub(crate) async fn run(
         let more = tokio::select! {
             changed = applied.changed() => changed.is_ok(),
             changed = viewer.leadership.changed() => changed.is_ok(),
-            () = stop.cancelled() => false,
+            () = stop.cancelled() => return,
         };
         if !more {
+            // What is stopped may end before it is read that it was stopped.
+            if !stop.is_cancelled() {
+                fatal.send_replace(Some(Fatal("the Raft core has ended; the lines before this one say why".into())));
+            }
             return;
         }
     }

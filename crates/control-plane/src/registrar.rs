@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
+use crate::beat::Standing;
 use crate::error::{CallError, Fatal};
 use crate::metrics::Metrics;
 use crate::propose::Proposer;
@@ -28,15 +29,22 @@ const REFUSED_RETRY_AFTER: Duration = Duration::from_secs(5);
 const HOLD_DOWN_MIN: Duration = Duration::from_millis(100);
 const HOLD_DOWN_MAX: Duration = Duration::from_secs(10);
 
-/// After so long without being declared down a replica is trusted as before.
-const HOLD_DOWN_FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
+/// The wait is halved for each such time that a replica stayed. Who does not even stay that long keeps away for longer and
+/// longer; who is struck every few seconds costs a take-over each time at most, and is worth more as a standby than away.
+const STAY: Duration = Duration::from_secs(2);
+
+/// What a replica hears of itself.
+pub(crate) struct Heard {
+    pub(crate) views: watch::Receiver<Arc<View>>,
+    pub(crate) standing: watch::Receiver<Standing>,
+}
 
 /// Registers until stopped.
 pub(crate) async fn run(
     registration: Command,
     (node, boot): (NodeId, BootId),
     proposer: Proposer,
-    mut views: watch::Receiver<Arc<View>>,
+    Heard { mut views, mut standing }: Heard,
     metrics: Metrics,
     fatal: watch::Sender<Option<Fatal>>,
     stop: CancellationToken,
@@ -56,12 +64,18 @@ pub(crate) async fn run(
                 Ok(Err(_)) => return,
                 Err(_) => continue,
             }
+            let came = Instant::now();
             if views.wait_for(|view| !up(view)).await.is_err() {
                 return;
             }
-            let wait = hold_down.next(Instant::now());
+            let wait = hold_down.next(came.elapsed());
             tracing::warn!(?wait, "this replica was declared down; it registers again");
             tokio::time::sleep(wait).await;
+            // From the registration on it is missed if its beats do not get through. After a partition other connections
+            // may be back before that of the beats.
+            if standing.wait_for(|standing| standing.heard).await.is_err() {
+                return;
+            }
         }
     };
     tokio::select! {
@@ -101,16 +115,16 @@ async fn register(registration: &Command, proposer: &Proposer, metrics: &Metrics
 /// How long to stay away after being declared down.
 #[derive(Debug, Default)]
 struct HoldDown {
-    last: Option<(Instant, Duration)>,
+    last: Option<Duration>,
 }
 
 impl HoldDown {
-    fn next(&mut self, now: Instant) -> Duration {
-        let wait = match self.last {
-            Some((at, wait)) if now < at + HOLD_DOWN_FORGOTTEN_AFTER => (wait * 2).min(HOLD_DOWN_MAX),
-            _ => HOLD_DOWN_MIN,
-        };
-        self.last = Some((now, wait));
+    /// After it had been up for `stayed`.
+    fn next(&mut self, stayed: Duration) -> Duration {
+        let stays = u32::try_from(stayed.as_secs() / STAY.as_secs()).unwrap_or(u32::MAX);
+        let halved = |wait: Duration| wait / 2_u32.saturating_pow(stays);
+        let wait = self.last.map_or(HOLD_DOWN_MIN, |wait| halved(wait * 2).clamp(HOLD_DOWN_MIN, HOLD_DOWN_MAX));
+        self.last = Some(wait);
         wait
     }
 }
@@ -122,13 +136,12 @@ mod tests {
     #[test]
     fn a_replica_that_flaps_stays_away_for_longer_and_longer_and_is_trusted_again_in_the_end() {
         let mut hold_down = HoldDown::default();
-        let mut now = Instant::now();
-        let mut waits = Vec::new();
-        for _ in 0..9 {
-            waits.push(hold_down.next(now).as_millis());
-            now += Duration::from_secs(15);
-        }
+        let (moment, stay) = (Duration::from_secs(1), STAY);
+        let waits: Vec<_> = (0..9).map(|_| hold_down.next(moment).as_millis()).collect();
         assert_eq!(waits, [100, 200, 400, 800, 1_600, 3_200, 6_400, 10_000, 10_000]);
-        assert_eq!(hold_down.next(now + HOLD_DOWN_FORGOTTEN_AFTER), HOLD_DOWN_MIN);
+        assert_eq!(hold_down.next(stay).as_secs(), 10, "no better");
+        assert_eq!(hold_down.next(stay * 2).as_secs(), 5);
+        assert_eq!(hold_down.next(stay * 20), HOLD_DOWN_MIN);
+        assert_eq!(hold_down.next(stay * 2), HOLD_DOWN_MIN, "struck now and then");
     }
 }

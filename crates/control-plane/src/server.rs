@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
 
 use crate::authorize::AuthorizeLayer;
+use crate::host::SharedState;
 use crate::service::ControlService;
 
 /// Calls at a time on one connection; a process has a handful.
@@ -35,6 +36,7 @@ pub(crate) fn serve(
     net: Net,
     raft: RaftServer,
     control: ControlService,
+    state: SharedState,
     stop: CancellationToken,
 ) -> impl Future<Output = Result<(), tonic::transport::Error>> {
     let control = ControlServer::new(control)
@@ -45,7 +47,7 @@ pub(crate) fn serve(
         .http2_keepalive_timeout(Some(KEEP_ALIVE))
         .max_concurrent_streams(STREAMS_PER_CONNECTION_MAX)
         .http2_max_header_list_size(HEADER_BYTES_MAX)
-        .layer(AuthorizeLayer)
+        .layer(AuthorizeLayer { state })
         .add_service(raft)
         .add_service(control);
     let incoming = Incoming::new(listener, net, "scheduler.control", &Role::ALL);

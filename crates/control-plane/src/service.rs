@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use futures::{Stream, StreamExt};
 use prometheus_client::metrics::gauge::Gauge;
-use symphony_cluster_state::{Command, Refusal, Reply, encode_outcome};
+use symphony_cluster_state::{Action, Command, Operation, Refusal, Reply, encode_outcome};
 use symphony_net::{PeerInfo, Role};
 use symphony_protocol::control as pb;
 use symphony_protocol::control::control_server::Control;
@@ -14,7 +14,6 @@ use symphony_types::{BackendId, BootId, Member, NodeId};
 use tokio::sync::watch;
 use tokio_stream::wrappers::WatchStream;
 use tokio_util::sync::CancellationToken;
-use tonic::metadata::MetadataValue;
 use tonic::{Request, Response, Status};
 
 use crate::convert;
@@ -22,7 +21,8 @@ use crate::error::CallError;
 use crate::explain::{self, Memory};
 use crate::membership::Membership;
 use crate::metrics::Metrics;
-use crate::propose::{Accepted, Attempt, FORWARDED, NOT_TAKEN, Proposer};
+use crate::operations::{self, Operations};
+use crate::propose::{Accepted, Attempt, FORWARDED, Proposer};
 use crate::publish::Viewer;
 
 /// Watches open at a time: all backends and frontends that a cluster may have, and some operators.
@@ -34,6 +34,7 @@ pub(crate) struct ControlService {
     pub(crate) cluster: Arc<str>,
     pub(crate) proposer: Proposer,
     pub(crate) membership: Membership,
+    pub(crate) operations: Operations,
     pub(crate) viewer: Viewer,
     pub(crate) views: watch::Receiver<Arc<View>>,
     pub(crate) memory: Memory,
@@ -67,38 +68,61 @@ impl ControlService {
         Ok(self.proposer.propose(&command).await?)
     }
 
-    /// Whether the caller may speak for a process: it is that process, or a replica, which judges others.
+    /// Whether the caller is the process that it speaks for.
     fn speaks_for<T>(&self, request: &Request<T>, member: Member) -> Result<(), Status> {
         let peer = PeerInfo::of(request)?;
-        let own = {
-            let state = self.viewer.state.read();
-            match member {
-                Member::Scheduler(id) => peer.may_be(Role::Scheduler, &id.get().to_string()),
-                Member::Backend(id) => {
-                    let name = state.backends().get(&id).map_or("", |b| b.name.as_str());
-                    peer.may_be(Role::Backend, name) || peer.has_role(&[Role::Scheduler])
-                }
-                Member::Frontend(id) => {
-                    let name = state.frontends().get(&id).map_or("", |f| f.name.as_str());
-                    peer.may_be(Role::Frontend, name)
-                }
+        let state = self.viewer.state.read();
+        // Another replica may know it already.
+        let unknown = || Status::unavailable(format!("{member} is not known here yet"));
+        match member {
+            Member::Scheduler(id) => answers_to(&peer, Role::Scheduler, &id.get().to_string()),
+            Member::Backend(id) => {
+                let backend = state.backends().get(&id).ok_or_else(unknown)?;
+                answers_to(&peer, Role::Backend, &backend.name)
             }
-        };
-        if own { Ok(()) } else { Err(Status::permission_denied(format!("{peer} may not speak for {member}"))) }
+            Member::Frontend(id) => {
+                let frontend = state.frontends().get(&id).ok_or_else(unknown)?;
+                answers_to(&peer, Role::Frontend, &frontend.name)
+            }
+        }
     }
 
-    async fn forward_change(
-        &self,
-        leader: NodeId,
-        change: pb::ChangeReplicasRequest,
-    ) -> Result<Response<pb::ChangeReplicasReply>, Status> {
-        let mut client = match self.proposer.client(leader) {
-            Ok(client) => client,
-            Err(attempt) => return Err(attempt.into()),
-        };
-        let mut request = Request::new(change);
-        request.metadata_mut().insert(FORWARDED, MetadataValue::from_static("1"));
-        client.change_replicas(request).await
+    /// Has the cluster agree on what the caller asks for.
+    async fn operate<T>(&self, request: &Request<T>, id: &str, action: Action) -> Result<Reply, Status> {
+        let operation = self.operations.asked(&PeerInfo::of(request)?, id, action)?;
+        Ok(self.propose(Command::Operate(operation)).await?.reply)
+    }
+
+    /// Changes the control group if this replica leads it. A caller that goes away does not interrupt it half-way.
+    async fn change_here(&self, operation: Operation) -> Result<Response<pb::ChangeReplicasReply>, Attempt> {
+        let membership = self.membership.clone();
+        let change = tokio::spawn(async move { membership.change(&operation).await });
+        let voters = change.await.map_err(|error| Attempt::Again(format!("the change ended early: {error}")))??;
+        Ok(Response::new(pb::ChangeReplicasReply { voters: voters.into_iter().map(NodeId::get).collect() }))
+    }
+
+    /// A command that another replica carries here.
+    fn carried(&self, request: &Request<pb::ForwardRequest>) -> Result<Command, Status> {
+        let (peer, request) = (PeerInfo::of(request)?, request.get_ref());
+        if request.cluster != *self.cluster {
+            return Err(Status::failed_precondition(format!(
+                "command for cluster `{}` reached cluster `{}`: check the replicas' addresses",
+                request.cluster, self.cluster
+            )));
+        }
+        let mut command = Command::decode(&request.command).map_err(CallError::from)?;
+        operations::believe(&peer, &mut command);
+        command.validate().map_err(CallError::from)?;
+        Ok(command)
+    }
+}
+
+/// Whether the caller is who it says. Roles alone would let one stolen certificate speak for all of its role.
+fn answers_to(peer: &PeerInfo, role: Role, name: &str) -> Result<(), Status> {
+    if peer.may_be(role, name) {
+        Ok(())
+    } else {
+        Err(Status::permission_denied(format!("{peer} may not speak for {role} {name}")))
     }
 }
 
@@ -136,6 +160,7 @@ impl Control for ControlService {
         &self,
         request: Request<pb::RegisterBackendRequest>,
     ) -> Result<Response<pb::RegisterBackendReply>, Status> {
+        answers_to(&PeerInfo::of(&request)?, Role::Backend, &request.get_ref().name)?;
         let accepted = self.propose(convert::register_backend(request.into_inner())).await?;
         let Reply::Backend { backend, subcluster, gpus, token } = accepted.reply else {
             return Err(surprised(&accepted.reply));
@@ -152,14 +177,16 @@ impl Control for ControlService {
         &self,
         request: Request<pb::RegisterFrontendRequest>,
     ) -> Result<Response<pb::RegisterFrontendReply>, Status> {
+        answers_to(&PeerInfo::of(&request)?, Role::Frontend, &request.get_ref().name)?;
         let accepted = self.propose(convert::register_frontend(request.into_inner())).await?;
         let Reply::Frontend { frontend } = accepted.reply else { return Err(surprised(&accepted.reply)) };
         Ok(Response::new(pb::RegisterFrontendReply { frontend: frontend.get() }))
     }
 
     async fn load_model(&self, request: Request<pb::LoadModelRequest>) -> Result<Response<pb::LoadModelReply>, Status> {
-        let accepted = self.propose(convert::load_model(request.into_inner())?).await?;
-        let Reply::Model { model, epoch } = accepted.reply else { return Err(surprised(&accepted.reply)) };
+        let action = convert::load_model(request.get_ref().spec.clone())?;
+        let reply = self.operate(&request, &request.get_ref().operation_id, action).await?;
+        let Reply::Model { model, epoch } = reply else { return Err(surprised(&reply)) };
         Ok(Response::new(pb::LoadModelReply { model: model.get(), epoch: epoch.get() }))
     }
 
@@ -167,8 +194,9 @@ impl Control for ControlService {
         &self,
         request: Request<pb::UnloadModelRequest>,
     ) -> Result<Response<pb::UnloadModelReply>, Status> {
-        let accepted = self.propose(Command::UnloadModel { name: request.into_inner().name }).await?;
-        let Reply::Unloaded { epoch } = accepted.reply else { return Err(surprised(&accepted.reply)) };
+        let action = Action::UnloadModel { name: request.get_ref().name.clone() };
+        let reply = self.operate(&request, &request.get_ref().operation_id, action).await?;
+        let Reply::Unloaded { epoch } = reply else { return Err(surprised(&reply)) };
         Ok(Response::new(pb::UnloadModelReply { epoch: epoch.get() }))
     }
 
@@ -176,6 +204,10 @@ impl Control for ControlService {
         &self,
         request: Request<pb::ReportModelRequest>,
     ) -> Result<Response<pb::ReportModelReply>, Status> {
+        let backend = request.get_ref().replica.as_ref().map(|replica| BackendId::new(replica.backend));
+        if let Some(backend) = backend {
+            self.speaks_for(&request, Member::Backend(backend))?;
+        }
         self.propose(convert::report_model(request.into_inner())?).await?;
         Ok(Response::new(pb::ReportModelReply {}))
     }
@@ -184,13 +216,17 @@ impl Control for ControlService {
         &self,
         request: Request<pb::ReportBackendDownRequest>,
     ) -> Result<Response<pb::ReportBackendDownReply>, Status> {
-        self.speaks_for(&request, Member::Backend(BackendId::new(request.get_ref().backend)))?;
+        // Replicas judge backends, and nobody else but the backend itself.
+        if !PeerInfo::of(&request)?.has_role(&[Role::Scheduler]) {
+            self.speaks_for(&request, Member::Backend(BackendId::new(request.get_ref().backend)))?;
+        }
         self.propose(convert::backend_down(request.into_inner())).await?;
         Ok(Response::new(pb::ReportBackendDownReply {}))
     }
 
     async fn set_duty(&self, request: Request<pb::SetDutyRequest>) -> Result<Response<pb::SetDutyReply>, Status> {
-        self.propose(convert::set_duty(request.into_inner())?).await?;
+        let action = convert::set_duty(request.get_ref())?;
+        self.operate(&request, &request.get_ref().operation_id, action).await?;
         Ok(Response::new(pb::SetDutyReply {}))
     }
 
@@ -215,20 +251,17 @@ impl Control for ControlService {
         &self,
         request: Request<pb::ChangeReplicasRequest>,
     ) -> Result<Response<pb::ChangeReplicasReply>, Status> {
-        let forwarded = request.metadata().contains_key(FORWARDED);
-        let request = request.into_inner();
-        let outcome = match self.proposer.leader_elsewhere() {
-            Ok(None) => self.membership.change(&convert::change(&request)?).await,
-            Ok(Some(leader)) if !forwarded => return self.forward_change(leader, request).await,
-            Ok(Some(leader)) => Err(Attempt::Again(format!("{leader} leads the control group by now"))),
-            Err(again) => Err(again),
-        };
-        match outcome {
-            Ok(voters) => {
-                let voters = voters.into_iter().map(NodeId::get).collect();
-                Ok(Response::new(pb::ChangeReplicasReply { voters }))
+        let (peer, change) = (PeerInfo::of(&request)?, request.get_ref());
+        let operation = self.operations.asked(&peer, &change.operation_id, convert::change(change))?;
+        let command = Command::Operate(operation.clone());
+        command.validate().map_err(CallError::from)?;
+        match self.proposer.leader_elsewhere()? {
+            None => Ok(self.change_here(operation).await?),
+            Some(leader) => {
+                let command = command.encode().map_err(CallError::from)?;
+                let request = pb::ForwardRequest { cluster: self.cluster.to_string(), command };
+                self.proposer.client(leader)?.forward_change(request).await
             }
-            Err(attempt) => Err(attempt.into()),
         }
     }
 
@@ -237,15 +270,7 @@ impl Control for ControlService {
     }
 
     async fn forward(&self, request: Request<pb::ForwardRequest>) -> Result<Response<pb::ForwardReply>, Status> {
-        let request = request.into_inner();
-        if request.cluster != *self.cluster {
-            return Err(Status::failed_precondition(format!(
-                "command for cluster `{}` reached cluster `{}`: check the replicas' addresses",
-                request.cluster, self.cluster
-            )));
-        }
-        let command = Command::decode(&request.command).map_err(CallError::from)?;
-        command.validate().map_err(CallError::from)?;
+        let command = self.carried(&request)?;
         match self.proposer.propose_here(&command).await {
             Ok(Accepted { index, reply }) => {
                 Ok(Response::new(pb::ForwardReply { index, response: encode_outcome(&Ok(reply)) }))
@@ -253,8 +278,20 @@ impl Control for ControlService {
             // The refusal travels whole, so that the replica that was asked can answer with it.
             Err(Attempt::Never(CallError::Refused(refusal))) => Ok(Response::new(refused(refusal))),
             Err(Attempt::Never(error)) => Err(error.into()),
-            Err(Attempt::Again(reason)) => Err(Status::new(NOT_TAKEN, reason)),
-            Err(Attempt::Open(reason)) => Err(Status::unavailable(reason)),
+            Err(Attempt::Again(reason)) => Err(Status::unavailable(reason)),
+        }
+    }
+
+    async fn forward_change(
+        &self,
+        request: Request<pb::ForwardRequest>,
+    ) -> Result<Response<pb::ChangeReplicasReply>, Status> {
+        match (self.carried(&request)?, self.proposer.leader_elsewhere()?) {
+            (Command::Operate(operation), None) => Ok(self.change_here(operation).await?),
+            (Command::Operate(_), Some(leader)) => {
+                Err(Attempt::Again(format!("{leader} leads the control group by now")).into())
+            }
+            (other, _) => Err(Status::invalid_argument(format!("{} is no operator's command", other.label()))),
         }
     }
 }

@@ -12,7 +12,7 @@ impl From<CallError> for Status {
             CallError::Refused(refusal) => code(refusal),
             CallError::Codec(_) => Code::InvalidArgument,
             CallError::Membership(_) => Code::FailedPrecondition,
-            CallError::NoLeader { .. } | CallError::Open { .. } | CallError::Stopped => Code::Unavailable,
+            CallError::NoLeader { .. } | CallError::Stopped => Code::Unavailable,
         };
         Self::new(code, error.to_string())
     }
@@ -22,7 +22,6 @@ impl From<Attempt> for Status {
     fn from(attempt: Attempt) -> Self {
         match attempt {
             Attempt::Again(reason) => Self::unavailable(reason),
-            Attempt::Open(reason) => CallError::Open { reason }.into(),
             Attempt::Never(error) => error.into(),
         }
     }
@@ -30,7 +29,7 @@ impl From<Attempt> for Status {
 
 const fn code(refusal: &Refusal) -> Code {
     match refusal {
-        Refusal::Malformed { .. } | Refusal::Invalid { .. } => Code::InvalidArgument,
+        Refusal::Malformed { .. } | Refusal::Invalid { .. } | Refusal::OperationReused { .. } => Code::InvalidArgument,
         Refusal::IndexNotNew { .. } => Code::Internal,
         Refusal::Limit { .. } => Code::ResourceExhausted,
         Refusal::NameTaken { .. } | Refusal::Changed { .. } => Code::AlreadyExists,

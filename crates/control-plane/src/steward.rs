@@ -102,7 +102,7 @@ pub(crate) async fn run(
                 Ok(_) => continue,
                 Err(Attempt::Never(CallError::Stopped)) => return,
                 Err(Attempt::Never(error)) => tracing::info!(command = command.label(), %error, "move refused"),
-                Err(Attempt::Again(reason) | Attempt::Open(reason)) => {
+                Err(Attempt::Again(reason)) => {
                     tracing::debug!(command = command.label(), reason, "move not known to be agreed");
                 }
             }
@@ -126,8 +126,8 @@ fn begin(Move { subcluster, token, to, boot }: Move) -> Command {
 
 #[cfg(test)]
 mod tests {
-    use symphony_cluster_state::{BackendRegistration, GpuOffer, NodeRegistration};
-    use symphony_types::{Duty, Member};
+    use symphony_cluster_state::{Action, BackendRegistration, GpuOffer, NodeRegistration, Operation};
+    use symphony_types::{Duty, Member, OperationId};
 
     use super::*;
 
@@ -179,6 +179,12 @@ mod tests {
             }));
         }
 
+        fn drain(&mut self, id: u64) {
+            let action = Action::SetDuty { member: Member::Scheduler(NodeId::new(id)), duty: Duty::Draining };
+            let (id, actor) = (OperationId::new(u128::from(self.index) + 1), "operator/ann".to_owned());
+            self.apply(&Command::Operate(Operation { id, actor, at_unix_ms: 0, avoid: None, action }));
+        }
+
         fn step(&mut self, ms: u64) -> Option<Command> {
             self.steward.step(self.start + Duration::from_millis(ms), &self.state, Some(ME))
         }
@@ -224,7 +230,7 @@ mod tests {
     #[test]
     fn a_drain_waits_for_no_calm_and_goes_many_at_a_time() {
         let mut scene = Scene::new(40);
-        scene.apply(&Command::SetDuty { member: Member::Scheduler(NodeId::new(1)), duty: Duty::Draining });
+        scene.drain(1);
         assert_eq!(scene.asked(0), [2; DRAINS_MAX]);
         scene.complete_all();
         assert_eq!(scene.asked(1).len(), DRAINS_MAX);
@@ -235,7 +241,7 @@ mod tests {
     #[test]
     fn a_successor_that_does_not_get_ready_is_given_up_and_another_one_is_asked() {
         let mut scene = Scene::new(1);
-        scene.apply(&Command::SetDuty { member: Member::Scheduler(NodeId::new(1)), duty: Duty::Draining });
+        scene.drain(1);
         assert_eq!(scene.asked(0), [2]);
         assert_eq!(scene.asked(2_000), [0_u64; 0]);
         assert_eq!(scene.asked(2_001), [3], "the Raft leader rather than one that does not get ready");

@@ -4,13 +4,21 @@ use std::collections::BTreeMap;
 
 use symphony_cluster_state::{self as state, ClusterState, ReplicaState};
 use symphony_protocol::view::{
-    BackendView, FrontendView, GpuView, KindProfile, ModelSource, ModelSpec, ModelView, NodeView, ReplicaView,
-    SubclusterView, SuccessorView, View,
+    BackendView, FrontendView, GpuView, KindProfile, ModelSource, ModelSpec, ModelView, NodeView, OperationView,
+    ReplicaView, SubclusterView, SuccessorView, View,
 };
 use symphony_types::{LatencyProfile, Nanos, NodeId};
 
-/// The view that replica `replica` gives of the state.
-pub(crate) fn view(state: &ClusterState, cluster: &str, replica: NodeId, control_leader: Option<NodeId>) -> View {
+/// The view that replica `replica` gives of the state, with the last operations.
+pub(crate) fn view(
+    state: &ClusterState,
+    cluster: &str,
+    replica: NodeId,
+    control_leader: Option<NodeId>,
+    operations_max: usize,
+) -> View {
+    let operations = state.operations();
+    let operations = operations[operations.len().saturating_sub(operations_max)..].iter().map(operation);
     let nodes = state.nodes().iter().map(|(&id, n)| {
         let view = NodeView {
             boot: Some(n.boot),
@@ -42,8 +50,20 @@ pub(crate) fn view(state: &ClusterState, cluster: &str, replica: NodeId, control
         frontends: frontends.collect(),
         models: models.collect(),
         events: state.events().iter().map(|e| (e.index, e.what.clone())).collect(),
+        operations: operations.collect(),
         group: BTreeMap::new(),
         removed_nodes: state.removed_nodes().clone(),
+    }
+}
+
+fn operation(kept: &state::KeptOperation) -> OperationView {
+    OperationView {
+        index: kept.index,
+        id: kept.id,
+        actor: kept.actor.clone(),
+        at_unix_ms: kept.at_unix_ms,
+        what: kept.what.clone(),
+        refusal: kept.outcome.as_ref().err().map(ToString::to_string),
     }
 }
 

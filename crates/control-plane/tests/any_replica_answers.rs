@@ -43,7 +43,7 @@ async fn registrations_and_models_reach_every_watch_through_any_replica() {
     }
     let client = cluster.client(other).await;
     let loaded = patiently(async || {
-        let request = pb::LoadModelRequest { spec: Some(model("m", "")) };
+        let request = pb::LoadModelRequest { spec: Some(model("m", "")), ..Default::default() };
         client.clone().load_model(request).await
     })
     .await;
@@ -62,7 +62,7 @@ async fn registrations_and_models_reach_every_watch_through_any_replica() {
     for name in ["m1", "m2", "m3"] {
         let client = cluster.client(leader).await;
         patiently(async || {
-            let request = pb::LoadModelRequest { spec: Some(model(name, "s")) };
+            let request = pb::LoadModelRequest { spec: Some(model(name, "s")), ..Default::default() };
             client.clone().load_model(request).await
         })
         .await;
@@ -99,7 +99,7 @@ async fn registrations_and_models_reach_every_watch_through_any_replica() {
         console_addr: "127.0.0.1:2".into(),
     };
     let frontend = patiently(async || client.clone().register_frontend(request.clone()).await).await.frontend;
-    let unload = pb::UnloadModelRequest { name: "m".into() };
+    let unload = pb::UnloadModelRequest { name: "m".into(), ..Default::default() };
     patiently(async || client.clone().unload_model(unload.clone()).await).await;
     cluster
         .all_see("the frontend, and the model gone", |view| {
@@ -116,7 +116,7 @@ async fn what_cannot_be_is_refused_with_its_code_and_says_why() {
     cluster.settled().await;
     let mut client = cluster.client(1).await;
     client.register_backend(backend("b", 77, "s")).await.unwrap();
-    client.load_model(pb::LoadModelRequest { spec: Some(model("m", "s")) }).await.unwrap();
+    client.load_model(pb::LoadModelRequest { spec: Some(model("m", "s")), ..Default::default() }).await.unwrap();
 
     let refused = |status: tonic::Status, code: Code, words: &str| {
         assert_eq!(status.code(), code, "{status}");
@@ -125,7 +125,7 @@ async fn what_cannot_be_is_refused_with_its_code_and_says_why() {
     let load = |change: fn(&mut pb::ModelSpec)| {
         let mut spec = model("other", "s");
         change(&mut spec);
-        pb::LoadModelRequest { spec: Some(spec) }
+        pb::LoadModelRequest { spec: Some(spec), ..Default::default() }
     };
 
     let status = client.register_backend(backend("", 77, "s")).await.unwrap_err();
@@ -139,7 +139,7 @@ async fn what_cannot_be_is_refused_with_its_code_and_says_why() {
         console_addr: "127.0.0.1:2".into(),
     };
     refused(client.register_frontend(nowhere).await.unwrap_err(), Code::InvalidArgument, "expected host:port");
-    let status = client.load_model(pb::LoadModelRequest { spec: None }).await.unwrap_err();
+    let status = client.load_model(pb::LoadModelRequest { spec: None, ..Default::default() }).await.unwrap_err();
     refused(status, Code::InvalidArgument, "spec: missing");
     let status = client.load_model(load(|m| m.profiles[0].latency_ns = vec![2, 1])).await.unwrap_err();
     refused(status, Code::InvalidArgument, "not monotone");
@@ -158,7 +158,8 @@ async fn what_cannot_be_is_refused_with_its_code_and_says_why() {
         m.slo_ns += 1;
     });
     refused(client.load_model(other).await.unwrap_err(), Code::AlreadyExists, "another specification");
-    let status = client.unload_model(pb::UnloadModelRequest { name: "absent".into() }).await.unwrap_err();
+    let status =
+        client.unload_model(pb::UnloadModelRequest { name: "absent".into(), ..Default::default() }).await.unwrap_err();
     refused(status, Code::NotFound, "no model is named `absent`");
     let status = client.report_model(pb::ReportModelRequest { model: 1, replica: None }).await.unwrap_err();
     refused(status, Code::InvalidArgument, "replica: missing");

@@ -17,8 +17,9 @@ async fn a_drain_asks_a_successor_and_the_leader_leads_until_it_is_ready() {
     let (old, _, old_token) = leadership(&view, "s").unwrap();
 
     eprintln!("phase: replica {old} drains");
-    let request = pb::SetDutyRequest { member: Some(Member::Scheduler(NodeId::new(old)).into()), duty: 2 };
-    patiently(async || client.clone().set_duty(request).await).await;
+    let request =
+        pb::SetDutyRequest { member: Some(Member::Scheduler(NodeId::new(old)).into()), duty: 2, ..Default::default() };
+    patiently(async || client.clone().set_duty(request.clone()).await).await;
     let successor = |view: &symphony_protocol::view::View| view.subclusters.values().next().and_then(|s| s.successor);
     let view = cluster.sees(raft_leader, "a successor", |view| successor(view).is_some()).await;
     let (&subcluster, next) = (view.subclusters.keys().next().unwrap(), successor(&view).unwrap());

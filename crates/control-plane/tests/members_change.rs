@@ -7,7 +7,7 @@ use std::time::Duration;
 use scene::{Cluster, backend, leadership, patiently, steady};
 use symphony_protocol::control as pb;
 use symphony_protocol::view::{GroupRole, View};
-use symphony_types::NodeId;
+use symphony_types::{Duty, NodeId};
 use tonic::Code;
 
 /// The control group by a linearizable read: id and role of each member.
@@ -21,7 +21,8 @@ async fn group(cluster: &Cluster, id: u64) -> Vec<(u64, GroupRole)> {
 /// Asks for a change at replica `id` until it is carried out or refused for good.
 async fn change(cluster: &Cluster, id: u64, add: Option<(u64, &str)>, remove: Option<u64>) -> Vec<u64> {
     let (add, add_control_addr) = add.map_or((0, String::new()), |(id, addr)| (id, addr.to_owned()));
-    let request = pb::ChangeReplicasRequest { add, add_control_addr, remove: remove.unwrap_or(0) };
+    let request =
+        pb::ChangeReplicasRequest { add, add_control_addr, remove: remove.unwrap_or(0), ..Default::default() };
     let client = cluster.client(id).await;
     patiently(async || client.clone().change_replicas(request.clone()).await).await.voters
 }
@@ -41,6 +42,19 @@ async fn a_replica_takes_the_place_of_the_leader_and_the_old_one_finds_itself_le
     assert_eq!(voters, expected);
     let same = change(&cluster, follower, Some((4, &addr)), None).await;
     assert_eq!(same, expected, "repeating it is harmless");
+    let request = pb::ChangeReplicasRequest { remove: leader, operation_id: "ab".repeat(16), ..Default::default() };
+    let client = cluster.client(follower).await;
+    for _ in 0..2 {
+        let voters = patiently(async || client.clone().change_replicas(request.clone()).await).await.voters;
+        assert_eq!(voters, expected, "so is removing who is gone");
+    }
+    let view = patiently(async || client.clone().get(pb::GetRequest { linearizable: true }).await).await;
+    let mut asked: Vec<_> = view.operations.iter().map(|operation| operation.what.as_str()).collect();
+    asked.dedup();
+    let (drain, replace) =
+        (format!("make scheduler n{leader} draining"), format!("replace scheduler n{leader} with n4 at {addr}"));
+    let (add, remove) = (format!("add scheduler n4 at {addr}"), format!("remove scheduler n{leader}"));
+    assert_eq!(asked, [&drain, &replace, &add, &remove], "each by itself, and the last one once");
     let members = group(&cluster, 4).await;
     assert_eq!(members.iter().map(|(id, _)| *id).collect::<Vec<_>>(), expected);
     assert_eq!(members.iter().filter(|(_, role)| *role == GroupRole::Leader).count(), 1);
@@ -63,7 +77,12 @@ async fn a_replica_takes_the_place_of_the_leader_and_the_old_one_finds_itself_le
 
     eprintln!("phase: its id is never given again");
     let mut client = cluster.client(4).await;
-    let again = pb::ChangeReplicasRequest { add: leader, add_control_addr: "127.0.0.1:1".into(), remove: 0 };
+    let again = pb::ChangeReplicasRequest {
+        add: leader,
+        add_control_addr: "127.0.0.1:1".into(),
+        remove: 0,
+        ..Default::default()
+    };
     let refused = client.change_replicas(again).await.unwrap_err();
     assert_eq!(refused.code(), Code::FailedPrecondition);
     assert!(refused.message().contains("its id is never given again"), "{refused}");
@@ -88,10 +107,45 @@ async fn a_replica_over_an_empty_disk_does_not_come_back_under_its_id() {
     assert!(voters.contains(&9) && !voters.contains(&victim), "{voters:?}");
     let mut client = cluster.client(leader).await;
     for (add, remove, words) in [(0, 0, "two different ids"), (0, 77, "unknown scheduler replica n77")] {
-        let request = pb::ChangeReplicasRequest { add, add_control_addr: addr.clone(), remove };
+        let request = pb::ChangeReplicasRequest { add, add_control_addr: addr.clone(), remove, ..Default::default() };
         let refused = client.change_replicas(request).await.unwrap_err();
         assert!(refused.message().contains(words), "{refused}");
     }
+    cluster.stop_all().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_change_after_which_nothing_could_be_agreed_is_refused() {
+    let mut cluster = Cluster::start(3, steady()).await;
+    let leader = cluster.settled().await;
+    let dead = cluster.other_than(&[leader]);
+    let alive = 6 - leader - dead;
+    cluster.stop(dead).await;
+    let down = |view: &View| view.nodes.get(&NodeId::new(dead)).is_some_and(|node| !node.up);
+    cluster.sees(leader, "the dead one down", down).await;
+
+    let client = cluster.client(leader).await;
+    let remove = |id| pb::ChangeReplicasRequest { remove: id, ..Default::default() };
+    let refused = loop {
+        match client.clone().change_replicas(remove(alive)).await {
+            Err(status) if status.code() == Code::Unavailable => tokio::time::sleep(Duration::from_millis(20)).await,
+            other => break other.unwrap_err(),
+        }
+    };
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    assert!(refused.message().contains(&format!("n{dead} would be down: no majority")), "{refused}");
+    let duty = |view: &View| view.nodes.get(&NodeId::new(alive)).is_some_and(|node| node.duty == Duty::Serving);
+    cluster.sees(leader, "the living one at its work", duty).await;
+
+    eprintln!("phase: two of three still agree; the dead one may go");
+    patiently(async || client.clone().register_backend(backend("b", 77, "s")).await).await;
+    let left: Vec<_> = (1..=3).filter(|id| *id != dead).collect();
+    assert_eq!(change(&cluster, leader, None, Some(dead)).await, left);
+
+    eprintln!("phase: a voter does not move to another address");
+    let moved = pb::ChangeReplicasRequest { add: alive, add_control_addr: "127.0.0.1:1".into(), ..Default::default() };
+    let refused = client.clone().change_replicas(moved).await.unwrap_err();
+    assert!(refused.message().contains("votes at"), "{refused}");
     cluster.stop_all().await;
 }
 

@@ -60,9 +60,9 @@ impl Applied {
 }
 
 impl StateMachine for Applied {
-    fn apply(&mut self, index: u64, command: &[u8]) -> Vec<u8> {
+    fn apply(&mut self, index: u64, command: &[u8]) -> Result<Vec<u8>, String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).add(index, command);
-        Vec::new()
+        Ok(Vec::new())
     }
 
     fn snapshot(&self) -> Vec<u8> {

@@ -55,8 +55,8 @@ fn say(news: &News) {
 struct Nothing;
 
 impl StateMachine for Nothing {
-    fn apply(&mut self, _index: u64, _command: &[u8]) -> Vec<u8> {
-        Vec::new()
+    fn apply(&mut self, _index: u64, _command: &[u8]) -> Result<Vec<u8>, String> {
+        Ok(Vec::new())
     }
 
     fn snapshot(&self) -> Vec<u8> {

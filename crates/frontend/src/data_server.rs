@@ -18,6 +18,11 @@ use crate::request_table::{Ending, RequestTable};
 /// How long a connection may stay without saying hello.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// How long a backend waits here until the view names it: a leader may give it plans as soon as it has registered, and
+/// what it brings or wants before this frontend has heard of it must not be lost. Shorter than a backend waits for its
+/// welcome.
+const NAMED_WITHIN: Duration = Duration::from_millis(500);
+
 #[derive(Clone)]
 pub(crate) struct DataServer {
     pub(crate) boot: BootId,
@@ -46,9 +51,12 @@ impl DataServer {
         }
     }
 
-    /// Whether the peer is the backend it says. One that this frontend has not heard of yet asks again in a moment.
-    fn is(&self, connection: &PeerInfo, backend: BackendId) -> bool {
-        let view = self.view.borrow();
+    /// Whether the peer is the backend it says. One that this frontend has not heard of is waited for.
+    async fn is(&self, connection: &PeerInfo, backend: BackendId) -> bool {
+        let mut view = self.view.clone();
+        // In plaintext everybody is believed.
+        let named = view.wait_for(|view| connection.identity.is_none() || view.backends.contains_key(&backend));
+        let Ok(Ok(view)) = tokio::time::timeout(NAMED_WITHIN, named).await else { return false };
         let name = view.backends.get(&backend).map_or("", |backend| backend.name.as_str());
         connection.may_be(Role::Backend, name)
     }
@@ -58,7 +66,7 @@ impl DataServer {
         let (sender, mut receiver) = link_over::<FromOwner, ToOwner>(backend);
         match tokio::time::timeout(HELLO_TIMEOUT, receiver.receive()).await {
             Ok(Ok(Frame { message: ToOwner::Hello { backend, frontend_boot, .. }, .. })) => {
-                if !self.is(&peer, backend) {
+                if !self.is(&peer, backend).await {
                     return tracing::warn!(%peer, %backend, "a backend presents another one's id, or an unknown one");
                 }
                 let _ = sender.send(FromOwner::Welcome { boot: self.boot });
@@ -103,6 +111,57 @@ impl DataServer {
             };
             let first = self.table.end(result.sequence, ending);
             self.ledger.result(first);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use symphony_net::{Authority, Credentials, Identity, Net};
+    use symphony_protocol::view::{BackendView, View};
+    use symphony_transport::connect_link;
+    use tokio::net::TcpListener;
+    use tokio::sync::watch;
+
+    use super::*;
+
+    const BOOT: BootId = BootId::new(4);
+    const SOON: Duration = Duration::from_secs(10);
+
+    /// A view of one backend, of that name.
+    fn view(name: &str) -> Arc<View> {
+        let backend = BackendView { name: name.to_owned(), ..BackendView::default() };
+        Arc::new(View { backends: [(BackendId::new(1), backend)].into(), ..View::default() })
+    }
+
+    #[tokio::test]
+    async fn a_backend_is_welcomed_once_the_view_names_it_and_no_other_in_its_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let authority = Authority::create(dir.path(), "blue").unwrap();
+        let net = |role, name| {
+            let issued = authority.issue(&Identity::new("blue", role, name).unwrap(), 1).unwrap();
+            Net::secured(Arc::new(Credentials::load(issued.files).unwrap()))
+        };
+        let (frontend, backend) = (net(Role::Frontend, "f"), net(Role::Backend, "b"));
+        for (name, welcome) in [("b", true), ("c", false)] {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let addr = listener.local_addr().unwrap().to_string();
+            let (told, views) = watch::channel(Arc::default());
+            let (table, ledger) = (Arc::default(), Arc::default());
+            let incoming = Incoming::new(listener, frontend.clone(), "test", &[Role::Backend]);
+            let server = DataServer { boot: BOOT, table, ledger, view: views };
+            tokio::spawn(server.accept(incoming, CancellationToken::new()));
+
+            let role = Role::Frontend.into();
+            let (sender, mut receiver) = connect_link::<ToOwner, FromOwner>(&backend, &addr, &role).await.unwrap();
+            let hello = ToOwner::Hello { backend: BackendId::new(1), boot: BootId::new(2), frontend_boot: BOOT };
+            sender.send(hello).unwrap();
+            let early = tokio::time::timeout(NAMED_WITHIN / 5, receiver.receive()).await;
+            assert!(early.is_err(), "nobody has told the frontend of it: {early:?}");
+            told.send_replace(view(name));
+            let answer = tokio::time::timeout(SOON, receiver.receive()).await.unwrap();
+            let welcomed = answer.is_ok_and(|frame| frame.message == FromOwner::Welcome { boot: BOOT });
+            assert_eq!(welcomed, welcome, "the view names {name}");
         }
     }
 }

@@ -18,6 +18,9 @@ use crate::request_table::{Announcement, Ending, RequestTable};
 
 /// Pause before the next attempt to reach a leader: it may learn of its assignment a moment after the frontend does.
 const RETRY_AFTER: Duration = Duration::from_millis(5);
+/// Longest pause before who has refused is asked again: every attempt costs both sides a handshake, and one that is
+/// suspended may stay so for long. From [`RETRY_AFTER`] it doubles with each refusal.
+const ASK_AGAIN_AFTER_MAX: Duration = Duration::from_millis(100);
 /// How often the words for a sub-cluster without a leader are thrown away, which bounds their queue.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(100);
 /// How long a leader may take to welcome.
@@ -48,66 +51,90 @@ pub(crate) struct LeaderLink {
 /// Where the leader is, and under which token it leads.
 type Leader = (String, Token);
 
+/// Why there is no link to a leader.
+enum NoLink {
+    /// It says that it does not lead, or not now.
+    Refused(String),
+    /// It cannot be reached, or says nothing of use.
+    Failed(String),
+}
+
 impl LeaderLink {
     pub(crate) async fn run(mut self, ended: CancellationToken) {
+        let mut pause = RETRY_AFTER;
         loop {
             tokio::select! {
                 () = ended.cancelled() => return,
-                end = self.follow() => if end.is_none() { return },
+                next = self.follow(pause) => match next {
+                    Some(next) => pause = next,
+                    None => return,
+                },
             }
         }
     }
 
-    /// One connection to one leader, from finding it to losing it. None when the view has ended.
-    async fn follow(&mut self) -> Option<()> {
+    /// One connection to one leader, from finding it to losing it, and `pause` after it. Returns the next pause; none when
+    /// the view has ended.
+    async fn follow(&mut self, mut pause: Duration) -> Option<Duration> {
         // Nothing is lost with these words: whoever leads next is told of everything in the table.
         while self.words.try_recv().is_ok() {}
         let leader = leader_of(&self.view.borrow_and_update(), self.subcluster);
         let Some(leader) = leader else {
             return tokio::select! {
-                changed = self.view.changed() => changed.ok(),
-                () = tokio::time::sleep(LOOK_AGAIN_AFTER) => Some(()),
+                changed = self.view.changed() => changed.ok().map(|()| RETRY_AFTER),
+                () = tokio::time::sleep(LOOK_AGAIN_AFTER) => Some(RETRY_AFTER),
             };
         };
         let connected = tokio::select! {
             connected = self.connect(&leader) => connected,
             // A dead host answers nothing for hundreds of milliseconds; its successor is there before that.
-            () = another_leader(self.view.clone(), self.subcluster, &leader) => return Some(()),
+            () = another_leader(self.view.clone(), self.subcluster, &leader) => return Some(RETRY_AFTER),
         };
+        let mut next = RETRY_AFTER;
         match connected {
             Ok((sender, receiver)) => {
                 tracing::debug!(subcluster = %self.subcluster, leader = %leader.0, token = %leader.1, "leader linked");
                 self.suspended.store(false, Ordering::Release);
                 self.serve(&leader, &sender, receiver).await?;
+                pause = RETRY_AFTER;
             }
-            Err(reason) => tracing::debug!(subcluster = %self.subcluster, leader = %leader.0, %reason, "no leader"),
+            Err(NoLink::Refused(reason)) => {
+                tracing::debug!(subcluster = %self.subcluster, leader = %leader.0, %reason, "refused by the leader");
+                next = (pause * 2).min(ASK_AGAIN_AFTER_MAX);
+            }
+            Err(NoLink::Failed(reason)) => {
+                tracing::debug!(subcluster = %self.subcluster, leader = %leader.0, %reason, "no leader");
+                pause = RETRY_AFTER;
+            }
         }
-        // A newer assignment is followed at once, the same leader is asked again after a pause.
+        // Whatever is new in the cluster is followed at once, also what ended the link; without news the same leader is asked
+        // again after a pause.
         tokio::select! {
-            () = another_leader(self.view.clone(), self.subcluster, &leader) => {}
-            () = tokio::time::sleep(RETRY_AFTER) => {}
+            () = another_leader(self.view.clone(), self.subcluster, &leader) => Some(RETRY_AFTER),
+            changed = self.view.changed() => changed.ok().map(|()| RETRY_AFTER),
+            () = tokio::time::sleep(pause) => Some(next),
         }
-        Some(())
     }
 
-    async fn connect(&self, leader: &Leader) -> Result<(LinkSender<ToLeader>, LinkReceiver<ToFrontend>), String> {
+    async fn connect(&self, leader: &Leader) -> Result<(LinkSender<ToLeader>, LinkReceiver<ToFrontend>), NoLink> {
+        let failed = |error: &dyn std::fmt::Display| NoLink::Failed(error.to_string());
         let (sender, mut receiver) =
             connect_link::<ToLeader, ToFrontend>(&self.net, &leader.0, &Role::Scheduler.into())
                 .await
-                .map_err(|e| e.to_string())?;
+                .map_err(|e| failed(&e))?;
         let hello =
             ToLeader::Hello { frontend: self.frontend, boot: self.boot, subcluster: self.subcluster, token: leader.1 };
-        sender.send(hello).map_err(|e| e.to_string())?;
+        sender.send(hello).map_err(|e| failed(&e))?;
         match tokio::time::timeout(WELCOME_TIMEOUT, receiver.receive()).await {
-            Err(_) => Err(format!("no welcome within {} ms", WELCOME_TIMEOUT.as_millis())),
-            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err(NoLink::Failed(format!("no welcome within {} ms", WELCOME_TIMEOUT.as_millis()))),
+            Ok(Err(error)) => Err(failed(&error)),
             Ok(Ok(frame)) => match frame.message {
                 ToFrontend::Welcome { token } if token == leader.1 => Ok((sender, receiver)),
                 ToFrontend::Suspended => {
                     self.suspended.store(true, Ordering::Release);
-                    Err("the leader has lost the control group".into())
+                    Err(NoLink::Refused("the leader has lost the control group".into()))
                 }
-                other => Err(format!("{other:?} instead of a welcome")),
+                other => Err(NoLink::Refused(format!("{other:?} instead of a welcome"))),
             },
         }
     }

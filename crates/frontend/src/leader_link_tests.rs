@@ -205,6 +205,30 @@ async fn a_leader_that_lost_the_control_group_is_known_as_suspended_until_one_we
 }
 
 #[tokio::test]
+async fn who_refuses_is_asked_more_and_more_rarely_until_there_is_news() {
+    let first = listener().await;
+    let scene = Scene::new(&first);
+    let refused = async |token| {
+        let mut stopped = Leader::hears(&first, token).await;
+        stopped.sender.send(ToFrontend::Suspended).unwrap();
+        stopped.closed().await;
+    };
+    let begun = Instant::now();
+    for _ in 0..8 {
+        refused(FIRST).await;
+    }
+    // 5 + 10 + 20 + 40 + 80 + 100 + 100 ms between them.
+    assert!(begun.elapsed() >= Duration::from_millis(355), "{:?}", begun.elapsed());
+    // The pause is 100 ms by now; with news for each attempt nobody waits for it.
+    let begun = Instant::now();
+    for token in 11..21 {
+        scene.view.send_replace(view(&first, Token::new(token)));
+        refused(Token::new(token)).await;
+    }
+    assert!(begun.elapsed() < Duration::from_millis(900), "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
 async fn a_leader_that_hangs_is_left_as_soon_as_there_is_another() {
     let (first, second) = (listener().await, listener().await);
     let scene = Scene::new(&first);

@@ -12,9 +12,14 @@ use tokio_stream::wrappers::ReceiverStream;
 use crate::connection::Connection;
 use crate::identity::Role;
 use crate::net::Net;
+use crate::waiting_peers::WaitingPeers;
 
 /// Handshakes under way at a time on one port; further callers wait in the listener's backlog.
 pub const HANDSHAKES_MAX: usize = 256;
+
+/// Of these so many from one address, from which a stranger may call as well as nodes: a quarter. More are turned away, and
+/// nodes dial again within milliseconds.
+pub const HANDSHAKES_PER_PEER_MAX: usize = HANDSHAKES_MAX / 4;
 
 /// Connections whose handshake is done and that nobody has taken yet.
 const WAITING_MAX: usize = 64;
@@ -57,6 +62,7 @@ async fn accept(
     done: mpsc::Sender<Connection>,
 ) {
     let handshakes = Arc::new(Semaphore::new(HANDSHAKES_MAX));
+    let waiting = WaitingPeers::new(HANDSHAKES_PER_PEER_MAX);
     loop {
         let Ok(permit) = Arc::clone(&handshakes).acquire_owned().await else { return };
         let accepted = tokio::select! {
@@ -72,14 +78,18 @@ async fn accept(
                 continue;
             }
         };
+        let peer = stream.peer();
+        let Some(place) = waiting.admit(peer.ip()) else {
+            tracing::warn!(port, %peer, max = HANDSHAKES_PER_PEER_MAX, "caller turned away: too many handshakes from there");
+            continue;
+        };
         let (net, done) = (net.clone(), done.clone());
         tokio::spawn(async move {
-            let peer = stream.peer();
             match net.accept(stream, allowed).await {
                 Ok(connection) => drop(done.send(connection).await),
                 Err(error) => tracing::warn!(port, %peer, %error, "caller turned away"),
             }
-            drop(permit);
+            drop((permit, place));
         });
     }
 }

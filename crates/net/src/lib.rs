@@ -12,6 +12,8 @@ mod error;
 mod identity;
 mod incoming;
 mod net;
+mod until;
+mod waiting_peers;
 
 pub use authority::{Authority, Issued};
 pub use certificate::CertificateFacts;
@@ -19,8 +21,9 @@ pub use connection::{Connection, Line, PeerInfo, ReadHalf, WriteHalf};
 pub use credentials::{CredentialFiles, Credentials, RELOAD_EVERY};
 pub use error::CredentialError;
 pub use identity::{Expected, Identity, IdentityError, Role};
-pub use incoming::{HANDSHAKES_MAX, Incoming};
+pub use incoming::{HANDSHAKES_MAX, HANDSHAKES_PER_PEER_MAX, Incoming};
 pub use net::{HANDSHAKE_TIMEOUT, Net};
+pub use waiting_peers::{WaitingPeers, WaitingPlace};
 
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::ToSocketAddrs;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,8 +16,9 @@ use crate::certificate::CertificateFacts;
 use crate::connection::{Connection, Line};
 use crate::credentials::Credentials;
 use crate::identity::{Expected, Identity, Role};
+use crate::until::Until;
 
-/// How long a handshake may take, once the connection is there.
+/// How long a whole handshake may take, once the connection is there.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The name that callers ask for; which process answers is told by its certificate.
@@ -102,26 +103,26 @@ impl Net {
         Ok(Connection::tls(stream.into(), peer, identity))
     }
 
-    /// Connects like [`Net::dial`], blocking, for at most `within`. Reads and writes of the handshake are bounded too.
+    /// Connects like [`Net::dial`], blocking, for at most `within`, the handshake included. Takes the socket addresses of
+    /// what [`Net::through`] gives, of which one must answer: a resolver keeps to no bound.
     ///
     /// # Errors
     /// If nobody answers in time, or somebody else does.
-    pub fn dial_line(&self, addr: &str, expected: &Expected, within: Duration) -> io::Result<Line> {
+    pub fn dial_line(&self, addrs: &[SocketAddr], expected: &Expected, within: Duration) -> io::Result<Line> {
         let give_up = Instant::now() + within;
-        let stream = connect(self.through(addr), within)?;
+        let stream = connect(addrs, give_up)?;
         stream.set_nodelay(true)?;
         let peer = stream.peer_addr()?;
         let Some(credentials) = &self.credentials else { return Ok(Line::plain(stream, peer)) };
         let loaded = credentials.now();
-        let left = give_up.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
         let mut session =
             rustls::ClientConnection::new(Arc::clone(&loaded.client), server_name()).map_err(io::Error::other)?;
-        let stream = shake_hands(stream, left, |stream| session.complete_io(stream).map(drop))?;
+        let stream = shake_hands(stream, give_up, |stream| session.complete_io(stream).map(drop))?;
         let identity = who(session.peer_certificates(), &loaded.facts.identity, &Allowed::Answer(expected))?;
         Ok(Line::client(rustls::StreamOwned::new(session, stream), peer, identity))
     }
 
-    /// Makes a blocking connection of an accepted socket, like [`Net::accept`].
+    /// Makes a blocking connection of an accepted socket, like [`Net::accept`] and with the same bound.
     ///
     /// # Errors
     /// If the caller is somebody else, or says nothing.
@@ -130,7 +131,8 @@ impl Net {
         let Some(credentials) = &self.credentials else { return Ok(Line::plain(stream, peer)) };
         let loaded = credentials.now();
         let mut session = rustls::ServerConnection::new(Arc::clone(&loaded.server)).map_err(io::Error::other)?;
-        let stream = shake_hands(stream, HANDSHAKE_TIMEOUT, |stream| session.complete_io(stream).map(drop))?;
+        let give_up = Instant::now() + HANDSHAKE_TIMEOUT;
+        let stream = shake_hands(stream, give_up, |stream| session.complete_io(stream).map(drop))?;
         let identity = who(session.peer_certificates(), &loaded.facts.identity, &Allowed::Caller(allowed))?;
         Ok(Line::server(rustls::StreamOwned::new(session, stream), peer, identity))
     }
@@ -172,10 +174,14 @@ fn server_name() -> ServerName<'static> {
     ServerName::try_from(SERVER_NAME).expect("a constant that is a DNS name")
 }
 
-fn connect(addr: &str, within: Duration) -> io::Result<std::net::TcpStream> {
-    let mut last = io::Error::new(io::ErrorKind::NotFound, format!("`{addr}` has no address"));
-    for candidate in addr.to_socket_addrs()? {
-        match std::net::TcpStream::connect_timeout(&candidate, within) {
+fn connect(addrs: &[SocketAddr], give_up: Instant) -> io::Result<std::net::TcpStream> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "no address is known");
+    for addr in addrs {
+        let left = give_up.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            break;
+        }
+        match std::net::TcpStream::connect_timeout(addr, left) {
             Ok(stream) => return Ok(stream),
             Err(error) => last = error,
         }
@@ -183,16 +189,13 @@ fn connect(addr: &str, within: Duration) -> io::Result<std::net::TcpStream> {
     Err(last)
 }
 
-/// Runs a blocking handshake with timeouts on the socket, and takes them off again. The bound holds for each read and
-/// write, of which a handshake has a handful.
+/// Runs a blocking handshake that ends at `give_up` at the latest, and takes the timeouts off the socket again.
 fn shake_hands(
-    mut stream: std::net::TcpStream,
-    within: Duration,
-    handshake: impl FnOnce(&mut std::net::TcpStream) -> io::Result<()>,
+    stream: std::net::TcpStream,
+    give_up: Instant,
+    handshake: impl FnOnce(&mut Until<'_>) -> io::Result<()>,
 ) -> io::Result<std::net::TcpStream> {
-    stream.set_read_timeout(Some(within))?;
-    stream.set_write_timeout(Some(within))?;
-    handshake(&mut stream)?;
+    handshake(&mut Until { stream: &stream, give_up })?;
     stream.set_read_timeout(None)?;
     stream.set_write_timeout(None)?;
     Ok(stream)

@@ -1,12 +1,15 @@
 //! Connections between certificates of one authority, of two, and of none.
 
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::{Authority, CredentialError, CredentialFiles, Credentials, Identity, Incoming, Net, Role};
+use crate::{
+    Authority, CredentialError, CredentialFiles, Credentials, HANDSHAKE_TIMEOUT, HANDSHAKES_MAX, Identity, Incoming,
+    Net, Role,
+};
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -82,6 +85,47 @@ async fn a_caller_that_says_nothing_holds_up_nobody() {
     assert_eq!(accepted.unwrap().peer().identity, Some(identity("blue", Role::Scheduler, "1")));
 }
 
+#[tokio::test]
+async fn strangers_from_one_address_leave_places_for_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let ours = Authority::create(dir.path(), "blue").unwrap();
+    let (backend, scheduler) = (net(&ours, "blue", Role::Backend, "b"), net(&ours, "blue", Role::Scheduler, "1"));
+    let (listener, addr) = listener().await;
+    let mut incoming = Incoming::new(listener, backend, "test", &[Role::Scheduler]);
+    let mut silent = Vec::new();
+    for _ in 0..HANDSHAKES_MAX {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+        silent.push(socket.connect(addr.parse().unwrap()).await.unwrap());
+    }
+    let expected = Role::Backend.into();
+    let (dialled, _accepted) = tokio::join!(scheduler.dial(&addr, &expected), incoming.next());
+    assert!(dialled.is_ok());
+    let first = silent[0].try_read(&mut [0; 1]);
+    assert!(first.is_err_and(|error| error.kind() == ErrorKind::WouldBlock), "nobody had to give up for it");
+}
+
+#[test]
+fn a_blocking_handshake_is_bounded_as_a_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let ours = Authority::create(dir.path(), "blue").unwrap();
+    let scheduler = net(&ours, "blue", Role::Scheduler, "1");
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut slow = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let dripping = std::thread::spawn(move || {
+        // A handshake record of 16 KiB, a byte at a time: each read gets something soon.
+        let mut record = [0x16, 3, 1, 0x40, 0].into_iter().chain(std::iter::repeat(0));
+        let give_up = Instant::now() + 4 * HANDSHAKE_TIMEOUT;
+        while Instant::now() < give_up && slow.write_all(&[record.next().unwrap()]).is_ok() {
+            std::thread::sleep(HANDSHAKE_TIMEOUT / 20);
+        }
+    });
+    let begun = Instant::now();
+    assert!(scheduler.accept_line(listener.accept().unwrap().0, &[Role::Scheduler]).is_err());
+    assert!(begun.elapsed() < 3 * HANDSHAKE_TIMEOUT, "{:?}", begun.elapsed());
+    dripping.join().unwrap();
+}
+
 #[test]
 fn blocking_lines_carry_words_and_know_the_peer() {
     let dir = tempfile::tempdir().unwrap();
@@ -91,7 +135,7 @@ fn blocking_lines_carry_words_and_know_the_peer() {
         (Net::plaintext(), Net::plaintext()),
     ] {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let addr = listener.local_addr().unwrap().to_string();
+        let addr = listener.local_addr().unwrap();
         let secured = one.credentials().is_some();
         let answering = std::thread::spawn(move || {
             let (stream, _) = listener.accept().unwrap();
@@ -102,7 +146,7 @@ fn blocking_lines_carry_words_and_know_the_peer() {
             line.read_exact(&mut word).unwrap();
             word
         });
-        let mut line = one.dial_line(&addr, &crate::Expected::named(Role::Scheduler, "2"), SOON).unwrap();
+        let mut line = one.dial_line(&[addr], &crate::Expected::named(Role::Scheduler, "2"), SOON).unwrap();
         line.write_all(b"beat").unwrap();
         line.flush().unwrap();
         assert_eq!(&answering.join().unwrap(), b"beat");

@@ -59,7 +59,8 @@ pub enum ToBackend {
     },
     /// Run a batch.
     Execute(Execute),
-    /// No more plans come for these GPUs, which are to take nothing new. A plan that comes all the same takes it back.
+    /// No more plans come for these GPUs, which are to take nothing new. The next seal takes it back, also the same one
+    /// again; so does a plan that comes all the same.
     Retired {
         /// The GPUs.
         gpus: Vec<GpuId>,

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use symphony_types::{
-    BackendId, BootId, Duty, Epoch, FrontendId, GpuId, LatencyProfile, Member, ModelId, Nanos, NodeId, ProfileError,
-    RequestValue, Signature, SubclusterId, TensorSpec, Token, UnknownDataType,
+    BackendId, BootId, Duty, Epoch, FrontendId, GpuId, LatencyProfile, Member, ModelId, Nanos, NoOperationId, NodeId,
+    OperationId, ProfileError, RequestValue, Signature, SubclusterId, TensorSpec, Token, UnknownDataType,
 };
 
 use crate::control as pb;
@@ -34,10 +34,29 @@ pub struct View {
     pub models: BTreeMap<ModelId, ModelView>,
     /// What changed lately: log index and sentence, newest last.
     pub events: Vec<(u64, String)>,
+    /// What operators asked for last, newest last; more of them in linearizable answers.
+    pub operations: Vec<OperationView>,
     /// The control group as its leader knows it; empty but in linearizable answers.
     pub group: BTreeMap<NodeId, GroupMemberView>,
     /// Ids of replicas that were removed; nobody gets them again.
     pub removed_nodes: BTreeSet<NodeId>,
+}
+
+/// What an operator asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OperationView {
+    /// Its place in the log.
+    pub index: u64,
+    /// Names it.
+    pub id: OperationId,
+    /// Role and name in the certificate of who asked; `insecure` on a plaintext port.
+    pub actor: String,
+    /// Wall clock of the replica that was asked, in milliseconds since 1970.
+    pub at_unix_ms: u64,
+    /// What was asked for, in words.
+    pub what: String,
+    /// Why nothing was done; none if it was.
+    pub refusal: Option<String>,
 }
 
 /// A replica in the control group.
@@ -265,6 +284,14 @@ pub enum ViewError {
         model: String,
         /// In thousandths.
         got: u32,
+    },
+    /// An operation's id is none.
+    #[error("operation at {index}: {source}")]
+    Operation {
+        /// Its place in the log.
+        index: u64,
+        /// What is wrong.
+        source: NoOperationId,
     },
     /// A tensor's type is not known.
     #[error("model `{model}`, tensor `{tensor}`: {source}")]
@@ -516,6 +543,12 @@ impl TryFrom<pb::ClusterView> for View {
             let pb::GroupMember { node, control_addr, applied_index, lag, .. } = m;
             (NodeId::new(node), GroupMemberView { control_addr, role, applied_index, lag })
         });
+        let operations = view.operations.into_iter().map(|operation| {
+            let pb::Operation { index, id, actor, at_unix_ms, what, refusal } = operation;
+            let id = id.parse().map_err(|source| ViewError::Operation { index, source })?;
+            let refusal = Some(refusal).filter(|refusal| !refusal.is_empty());
+            Ok(OperationView { index, id, actor, at_unix_ms, what, refusal })
+        });
         Ok(Self {
             cluster: view.cluster,
             applied_index: view.applied_index,
@@ -528,6 +561,7 @@ impl TryFrom<pb::ClusterView> for View {
             frontends: frontends.collect(),
             models,
             events: view.events.into_iter().map(|e| (e.index, e.what)).collect(),
+            operations: operations.collect::<Result<_, ViewError>>()?,
             group: group.collect(),
             removed_nodes: view.removed_nodes.into_iter().map(NodeId::new).collect(),
         })
@@ -609,6 +643,14 @@ impl From<&View> for pb::ClusterView {
                 replicas: replicas.collect(),
             }
         });
+        let operations = view.operations.iter().map(|operation| pb::Operation {
+            index: operation.index,
+            id: operation.id.to_string(),
+            actor: operation.actor.clone(),
+            at_unix_ms: operation.at_unix_ms,
+            what: operation.what.clone(),
+            refusal: operation.refusal.clone().unwrap_or_default(),
+        });
         Self {
             cluster: view.cluster.clone(),
             applied_index: view.applied_index,
@@ -621,6 +663,7 @@ impl From<&View> for pb::ClusterView {
             frontends: frontends.collect(),
             models: models.collect(),
             events: view.events.iter().map(|(index, what)| pb::Event { index: *index, what: what.clone() }).collect(),
+            operations: operations.collect(),
             group: group.collect(),
             removed_nodes: view.removed_nodes.iter().map(|node| node.get()).collect(),
         }
@@ -647,6 +690,11 @@ mod tests {
             policy: String::new(),
             value: RequestValue::from_number(2.5).unwrap(),
         }
+    }
+
+    fn operation(index: u64, refusal: Option<String>) -> OperationView {
+        let (id, actor) = (OperationId::new(u128::from(index) << 64), "operator/admin".to_owned());
+        OperationView { index, id, actor, at_unix_ms: 1_700_000_000_000, what: "unload model digits".into(), refusal }
     }
 
     #[test]
@@ -719,6 +767,7 @@ mod tests {
             )]
             .into(),
             events: vec![(31, "model digits loaded".into())],
+            operations: vec![operation(30, None), operation(31, Some("no model is named `digits`".into()))],
             group: [(
                 NodeId::new(1),
                 GroupMemberView { control_addr: "c".into(), role: GroupRole::Learner, applied_index: 30, lag: 1 },

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use symphony_net::{Expected, Net, Role};
 use symphony_protocol::execute::{FromBackend, Refusal, SealedGpu, ToBackend};
-use symphony_transport::{LinkReceiver, LinkSender, connect_link};
+use symphony_transport::{LinkReceiver, LinkSender, SendError, connect_link};
 use symphony_types::{BackendId, BootId, GpuClass, GpuId, Nanos, RequestId, SubclusterId, Token};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -165,6 +165,14 @@ impl BackendLink {
         let mut round = 0;
         loop {
             let usage = *self.usage.borrow_and_update();
+            // Whoever was told that no plan comes hears before the first one that this is over: only then is it not done
+            // with what has not reached it yet. The same seal again says so, and changes nothing else.
+            if usage == Usage::Use
+                && matches!(phase, Phase::Sealed(.., true) | Phase::Retired)
+                && let Err(error) = self.ask_seal(&sender)
+            {
+                return End::Lost(error.to_string());
+            }
             phase = match (usage, phase) {
                 (Usage::Use, Phase::Sealed(at, gpus, _)) => {
                     self.use_gpus(&sender, in_use.seal, at, &gpus);
@@ -176,7 +184,9 @@ impl BackendLink {
                     }
                     Phase::Used
                 }
-                (Usage::Retire, Phase::Used) => {
+                // To hold what was in use: the lead has retired it meanwhile and would have it again, once it holds
+                // everything. The backend need not hear of that.
+                (Usage::Hold | Usage::Retire, Phase::Used) => {
                     round += 1;
                     for gpu in &self.gpus {
                         let (gpu, seal, done) = (gpu.ordinal, in_use.seal, done.clone());
@@ -221,6 +231,11 @@ impl BackendLink {
         }
     }
 
+    fn ask_seal(&self, sender: &LinkSender<ToBackend>) -> Result<(), SendError> {
+        let gpus = self.gpus.iter().map(|g| (g.gpu, g.token)).collect();
+        sender.send(ToBackend::Seal { subcluster: self.subcluster, gpus })
+    }
+
     /// Asks for the promise; returns the GPUs' states and when they were told.
     async fn seal(
         &self,
@@ -230,8 +245,7 @@ impl BackendLink {
     ) -> Result<(symphony_types::Time, Vec<SealedGpu>), End> {
         let lost = |error: &dyn std::fmt::Display| End::Lost(error.to_string());
         sender.send(ToBackend::Hello { node: self.node, boot: self.node_boot }).map_err(|e| lost(&e))?;
-        let gpus = self.gpus.iter().map(|g| (g.gpu, g.token)).collect();
-        sender.send(ToBackend::Seal { subcluster: self.subcluster, gpus }).map_err(|e| lost(&e))?;
+        self.ask_seal(sender).map_err(|e| lost(&e))?;
         loop {
             match receiver.receive().await.map_err(|e| lost(&e))?.message {
                 FromBackend::Welcome { backend, boot } if backend != self.backend || boot != self.boot => {
@@ -309,3 +323,6 @@ impl BackendLink {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

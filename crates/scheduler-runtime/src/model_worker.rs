@@ -114,10 +114,10 @@ pub(crate) struct ModelWorker {
     /// What the rank worker is told once the plans of the turn are on their links: it may give a GPU to a model of another
     /// worker at once, whose plan must not overtake the one before it.
     answers: Vec<RankMessage>,
-    /// Models that shed; without any, the rank worker is told no account.
-    shedding: usize,
-    /// When it is told the next one.
+    /// When the rank worker is told the next account.
     account_at: Time,
+    /// Whether models that shed saw something that it has not been told.
+    untold: bool,
     /// Whether the rank worker has messages or offers that it has not been woken for.
     told_rank: bool,
     recovery: Option<Recovery>,
@@ -160,8 +160,8 @@ impl ModelWorker {
             sent: SentPlans::default(),
             log,
             answers: Vec::new(),
-            shedding: 0,
             account_at: Time::ZERO,
+            untold: false,
             told_rank: false,
             recovery: Some(Recovery { until: clock.now() + REDRIVE_WAIT, held: Vec::new() }),
             known: HashMap::new(),
@@ -268,7 +268,6 @@ impl ModelWorker {
         };
         self.tape.model(index, id, ordinal, &config);
         let sheds = config.policy.shed != Shed::None;
-        self.shedding += usize::from(sheds);
         let queue = ModelQueue::new(config);
         self.slots[index] = Some(ModelSlot { id, ordinal, queue, offers: Vec::new(), armed_in: 0, sheds });
         self.by_id.insert(id, index);
@@ -300,7 +299,6 @@ impl ModelWorker {
         let Some(index) = self.by_id.remove(&id) else { return };
         let Some(slot) = self.slots[index].take() else { return };
         self.tape.gone(index);
-        self.shedding -= usize::from(slot.sheds);
         self.by_ordinal.remove(&slot.ordinal);
         self.wakes.set(index, MinTree::EMPTY);
         // An offer that the rank worker has not read yet must not outlive the model.
@@ -383,31 +381,31 @@ impl ModelWorker {
         let id = RequestId { frontend, boot, sequence: header.sequence };
         let request = Request { id, deadline: received + Nanos::new(header.budget), items: header.items };
         let model = ModelId::new(header.model);
-        if redriven {
-            count(&self.metrics.counters.redriven_requests, 1);
-            if let Some(recovery) = &mut self.recovery {
-                recovery.held.push((model, request));
-                return;
-            }
+        // With what is announced again comes what was never announced, while nobody led.
+        if !redriven || header.attempt <= 1 {
+            return self.wait(now, model, ModelInput::Arrive(request), id);
         }
-        self.queue(now, model, request, redriven);
+        count(&self.metrics.counters.redriven_requests, 1);
+        match &mut self.recovery {
+            Some(recovery) => recovery.held.push((model, request)),
+            None => self.redrive(now, model, request),
+        }
     }
 
-    fn queue(&mut self, now: Time, model: ModelId, request: Request, redriven: bool) {
-        if redriven {
-            let known_by = self.known.get(&request.id).copied();
-            if known_by.is_some() || self.sent.has(request.id) {
-                count(&self.metrics.counters.redriven_known_requests, 1);
-                if let Some(seal) = known_by {
-                    self.awaited.entry(seal).or_default().push((model, request));
-                }
-                return;
-            }
+    /// A request announced again: waited for where a backend has it, queued again where none has.
+    fn redrive(&mut self, now: Time, model: ModelId, request: Request) {
+        let known_by = self.known.get(&request.id).copied();
+        if known_by.is_none() && !self.sent.has(request.id) {
+            return self.give_back(now, model, request);
         }
-        self.wait(now, model, ModelInput::Arrive(request), request.id);
+        count(&self.metrics.counters.redriven_known_requests, 1);
+        if let Some(seal) = known_by {
+            self.awaited.entry(seal).or_default().push((model, request));
+        }
     }
 
-    /// Queues a request that was counted as an arrival before, when it came.
+    /// Queues a request that was an arrival before, when it came to this lead or the one before it. It was let in then, and is
+    /// not shed now; and it did not come now, with all the others that come back: it says nothing about the load.
     fn give_back(&mut self, now: Time, model: ModelId, request: Request) {
         self.wait(now, model, ModelInput::Return(request), request.id);
     }
@@ -423,7 +421,7 @@ impl ModelWorker {
     fn recover(&mut self, now: Time) {
         let Some(recovery) = self.recovery.take() else { return };
         for (model, request) in recovery.held {
-            self.queue(now, model, request, true);
+            self.redrive(now, model, request);
         }
     }
 
@@ -466,10 +464,12 @@ impl ModelWorker {
     /// One decision of a queue, carried out; `granted` if the input is a grant.
     fn step_granted(&mut self, now: Time, slot: usize, input: ModelInput, granted: Option<Granted>) {
         let Some(model) = &mut self.slots[slot] else { return };
-        let (id, ordinal) = (model.id, model.ordinal);
+        let (id, ordinal, sheds) = (model.id, model.ordinal, model.sheds);
         let mut actions = std::mem::take(&mut self.actions);
         model.queue.step(now, input, &mut actions);
         self.tape.model_step(slot, now, &input, &actions);
+        // Accounts are of arrivals and drops.
+        self.untold |= sheds && matches!(input, ModelInput::Arrive(_));
         let mut used = false;
         let mut wake_at = None;
         let mut unsent = Vec::new();
@@ -498,6 +498,7 @@ impl ModelWorker {
                     });
                 }
                 ModelAction::Drop { request, reason, cause } => {
+                    self.untold |= sheds;
                     self.end(request.id, EndReason::Dropped(*reason));
                     let (request, cause) = (*request, Some(*cause));
                     let record = DropRecord { model: id.get(), decided: now, request, reason: *reason, cause };
@@ -539,11 +540,9 @@ impl ModelWorker {
         }
     }
 
-    /// Tells what the models saw and gave up, once in a while.
+    /// Tells what the models saw and gave up.
     fn tell_account(&mut self, now: Time) {
-        if self.shedding == 0 || now < self.account_at {
-            return;
-        }
+        self.untold = false;
         self.account_at = now + PRESSURE_TICK;
         let models = self.slots.iter_mut().flatten().filter(|model| model.sheds);
         let account = models.map(|model| model.queue.take_account()).fold(Account::default(), Account::and);
@@ -707,16 +706,21 @@ impl Worker for ModelWorker {
             self.recover(now);
             handled += 1;
         }
-        if handled > 0 {
+        if self.untold && self.account_at <= now {
             self.tell_account(now);
+            handled += 1;
         }
         // A turn without plans has nothing to wait for: on a shared thread its offers are ranked in the same turn.
         if self.outgoing.is_empty() {
             self.answer_rank();
         }
+        if more {
+            return TurnEnd { wake_at: Time::ZERO, handled };
+        }
         let recovery = self.recovery.as_ref().map_or(Time::NEVER, |recovery| recovery.until);
-        let wake_at = if more { Time::ZERO } else { recovery.min(Time::from_nanos(self.wakes.min_key())) };
-        TurnEnd { wake_at, handled }
+        // Told with the next input, the account of a quiet worker would count as of then, however old it is.
+        let account_at = if self.untold { self.account_at } else { Time::NEVER };
+        TurnEnd { wake_at: recovery.min(account_at).min(Time::from_nanos(self.wakes.min_key())), handled }
     }
 
     fn hand_over(&mut self, now: Time) {

@@ -298,7 +298,7 @@ mod tests {
     use std::sync::atomic::Ordering;
 
     use symphony_scheduler::{Candidate, PRESSURE_TICK, Pressure};
-    use symphony_types::Nanos;
+    use symphony_types::{Nanos, RequestValue};
 
     use super::*;
     use crate::clock::Clock;
@@ -388,7 +388,8 @@ mod tests {
         let mut scene = Scene::new();
         let ms = Nanos::from_millis;
         let (asked, dropped) = (ms(100), ms(25));
-        let account = Account { asked, asked_by_value: asked, dropped, ..Account::default() };
+        let value_max = Some(RequestValue::ONE);
+        let account = Account { asked, asked_by_value: asked, dropped, value_max, ..Account::default() };
         let start = scene.clock.now();
         let mut last = None;
         for tick in 1..50 {

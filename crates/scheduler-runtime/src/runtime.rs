@@ -165,10 +165,14 @@ impl Follower {
             } else {
                 self.suspend();
             }
-            tokio::select! {
+            let told = tokio::select! {
                 () = self.ended.cancelled() => return,
-                changed = view.changed() => if changed.is_err() { return },
-                changed = contact.changed() => if changed.is_err() { return },
+                changed = view.changed() => changed,
+                changed = contact.changed() => changed,
+            };
+            if told.is_err() {
+                // Nobody will say any more that this node is to stop: it stops now.
+                return self.suspend();
             }
         }
     }
@@ -300,16 +304,24 @@ mod tests {
     use crate::worker::ThreadPolicy;
 
     const ME: (NodeId, BootId) = (NodeId::new(1), BootId::new(7));
+    const ILL: SubclusterId = SubclusterId::new(1);
+    const WELL: SubclusterId = SubclusterId::new(2);
 
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_decision_thread_that_hangs_costs_its_subcluster_and_no_other() {
+    struct Scene {
+        runtime: Runtime,
+        view: watch::Sender<Arc<View>>,
+        contact: watch::Sender<bool>,
+        reported: mpsc::UnboundedReceiver<Report>,
+    }
+
+    /// A runtime that leads both sub-clusters.
+    async fn leads_two() -> Scene {
         let subcluster =
             |token| SubclusterView { leader: Some(ME), token: Token::new(token), ..SubclusterView::default() };
-        let (ill, well) = (SubclusterId::new(1), SubclusterId::new(2));
-        let subclusters = BTreeMap::from([(ill, subcluster(10)), (well, subcluster(11))]);
-        let (_view, views) = watch::channel(Arc::new(View { applied_index: 11, subclusters, ..View::default() }));
-        let (_contact, contact) = watch::channel(true);
-        let (reports, mut reported) = mpsc::unbounded_channel();
+        let subclusters = BTreeMap::from([(ILL, subcluster(10)), (WELL, subcluster(11))]);
+        let (view, views) = watch::channel(Arc::new(View { applied_index: 11, subclusters, ..View::default() }));
+        let (contact, in_contact) = watch::channel(true);
+        let (reports, reported) = mpsc::unbounded_channel();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let config = LeadConfig {
             node: ME.0,
@@ -321,18 +333,48 @@ mod tests {
             stuck_after: Duration::from_millis(300),
             net: symphony_net::Net::plaintext(),
         };
-        let runtime = Runtime::start(config, listener, views, contact, reports).unwrap();
+        let runtime = Runtime::start(config, listener, views, in_contact, reports).unwrap();
         while runtime.status().len() < 2 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
+        Scene { runtime, view, contact, reported }
+    }
 
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn nothing_is_led_once_nobody_can_say_stop() {
+        for view_ends in [true, false] {
+            let Scene { runtime, view, contact, reported: _reported } = leads_two().await;
+            // One of them closes, the other one stays.
+            let (mut view, mut contact) = (Some(view), Some(contact));
+            if view_ends {
+                view = None;
+            } else {
+                contact = None;
+            }
+            let ended = async {
+                while !runtime.leads.read().is_empty() {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            };
+            tokio::time::timeout(Duration::from_secs(30), ended).await.expect("the leads end");
+            assert!(runtime.status().is_empty());
+            drop((view, contact));
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_decision_thread_that_hangs_costs_its_subcluster_and_no_other() {
+        let Scene { runtime, mut reported, view: _view, contact: _contact } = leads_two().await;
         // The planted fault: one thread never comes back.
         let (until_the_end, hang) = std::sync::mpsc::channel();
-        runtime.leads.read()[&ill].workers.models[0].push(ModelMessage::Hang(hang));
+        runtime.leads.read()[&ILL].workers.models[0].push(ModelMessage::Hang(hang));
         let report = tokio::time::timeout(Duration::from_secs(30), reported.recv()).await.unwrap();
-        assert_eq!(report, Some(Report::Stuck { subcluster: ill, token: Token::new(10) }));
-        assert_eq!(runtime.status().iter().map(|lead| lead.subcluster).collect::<Vec<_>>(), [well]);
-        assert!(matches!(runtime.leads.ask(ill, Token::new(10)).await, crate::leads::Answer::NotLeader(_)));
+        assert_eq!(report, Some(Report::Stuck { subcluster: ILL, token: Token::new(10) }));
+        // The lead ends a moment after it is reported.
+        while runtime.status().iter().map(|lead| lead.subcluster).ne([WELL]) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert!(matches!(runtime.leads.ask(ILL, Token::new(10)).await, crate::leads::Answer::NotLeader(_)));
         drop(until_the_end);
     }
 }

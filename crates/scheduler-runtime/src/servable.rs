@@ -9,6 +9,8 @@ use symphony_types::ModelId;
 pub(crate) struct Holder {
     /// Its GPUs are given to models.
     pub(crate) in_use: bool,
+    /// It may be given something new: it is neither cordoned nor drained.
+    pub(crate) takes_work: bool,
     /// The models it has ready.
     pub(crate) holds: BTreeSet<ModelId>,
 }
@@ -18,15 +20,20 @@ pub(crate) struct Holder {
 /// Every backend in use must hold a model, and at least one backend must hold it together with everything else that is
 /// served. Without the second rule a lead that has no backend in use yet, which is every lead after a take-over, would
 /// serve models that nobody has, and then no backend would ever hold all that is served.
+///
+/// Backends that take no work have no say while others do: a model that only they have would be served by nobody, and keep
+/// those that lack it out of use.
 pub(crate) fn servable(
     served: &BTreeSet<ModelId>,
     waiting: impl IntoIterator<Item = ModelId>,
     backends: &[Holder],
 ) -> Vec<ModelId> {
-    let mut able: Vec<_> = backends.iter().filter(|backend| served.is_subset(&backend.holds)).collect();
+    let nobody_takes_work = !backends.iter().any(|backend| backend.takes_work);
+    let heard = || backends.iter().filter(|backend| backend.takes_work || nobody_takes_work);
+    let mut able: Vec<_> = heard().filter(|backend| served.is_subset(&backend.holds)).collect();
     let mut chosen = Vec::new();
     for model in waiting {
-        let in_use_hold = backends.iter().all(|backend| !backend.in_use || backend.holds.contains(&model));
+        let in_use_hold = heard().all(|backend| !backend.in_use || backend.holds.contains(&model));
         let left: Vec<_> = able.iter().filter(|backend| backend.holds.contains(&model)).copied().collect();
         if in_use_hold && !left.is_empty() {
             chosen.push(model);
@@ -45,7 +52,11 @@ mod tests {
     }
 
     fn holder(in_use: bool, holds: &[u32]) -> Holder {
-        Holder { in_use, holds: models(holds) }
+        Holder { in_use, takes_work: true, holds: models(holds) }
+    }
+
+    fn drained(in_use: bool, holds: &[u32]) -> Holder {
+        Holder { takes_work: false, ..holder(in_use, holds) }
     }
 
     fn chosen(served: &[u32], waiting: &[u32], backends: &[Holder]) -> Vec<u32> {
@@ -76,5 +87,20 @@ mod tests {
     fn a_backend_that_holds_everything_chosen_always_remains() {
         let apart = [holder(false, &[1]), holder(false, &[2])];
         assert_eq!(chosen(&[], &[1, 2], &apart), [1]);
+    }
+
+    #[test]
+    fn a_backend_that_is_drained_keeps_no_other_out_of_use() {
+        // A take-over while the second backend loads model 2, which only the drained one has.
+        assert_eq!(chosen(&[], &[1, 2], &[drained(false, &[1, 2]), holder(false, &[1])]), [1]);
+        // Nor does a model wait for it.
+        assert_eq!(chosen(&[1], &[2], &[drained(true, &[1]), holder(true, &[1, 2])]), [2]);
+    }
+
+    #[test]
+    fn while_all_are_drained_what_they_have_stays_served() {
+        let drained = [drained(false, &[1, 2]), drained(false, &[1])];
+        assert_eq!(chosen(&[], &[1, 2], &drained), [1, 2]);
+        assert_eq!(chosen(&[1], &[2], &[self::drained(true, &[1])]), Vec::<u32>::new());
     }
 }

@@ -122,7 +122,11 @@ impl LinkedBackend {
 
     fn holder(&self, view: &View, id: BackendId) -> Holder {
         let ready = view.models.iter().filter(|(_, model)| holds(model, id, self.boot));
-        Holder { in_use: *self.usage.borrow() == Usage::Use, holds: ready.map(|(&model, _)| model).collect() }
+        Holder {
+            in_use: *self.usage.borrow() == Usage::Use,
+            takes_work: takes_work(view, id),
+            holds: ready.map(|(&model, _)| model).collect(),
+        }
     }
 }
 
@@ -196,8 +200,7 @@ impl Lead {
         // takes work.
         let usage = |id: BackendId, backend: &LinkedBackend| {
             let now = *backend.usage.borrow();
-            let takes_work = view.backends.get(&id).is_none_or(|b| b.duty.takes_work());
-            match (takes_work, self.holds_all(view, id, backend)) {
+            match (takes_work(view, id), self.holds_all(view, id, backend)) {
                 (false, _) => Usage::Retire,
                 (true, true) => Usage::Use,
                 (true, false) if now == Usage::Retire => Usage::Hold,
@@ -386,6 +389,10 @@ impl Lead {
             self.workers.tell_all(|| ModelMessage::Recovered);
         }
     }
+}
+
+fn takes_work(view: &View, backend: BackendId) -> bool {
+    view.backends.get(&backend).is_none_or(|backend| backend.duty.takes_work())
 }
 
 fn holds(model: &ModelView, backend: BackendId, boot: BootId) -> bool {

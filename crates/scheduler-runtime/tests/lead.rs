@@ -220,9 +220,21 @@ impl Backend {
     }
 
     async fn asked_to_seal(&mut self, token: Token) {
+        assert_eq!(self.first_seal().await, [(GPU, token)]);
+    }
+
+    async fn asked_to_seal_again(&mut self, token: Token) {
+        assert_eq!(self.seals().await, [(GPU, token)]);
+    }
+
+    async fn first_seal(&mut self) -> Vec<(GpuId, Token)> {
         assert!(matches!(self.next().await, ToBackend::Hello { node: NODE, boot: NODE_BOOT }));
+        self.seals().await
+    }
+
+    async fn seals(&mut self) -> Vec<(GpuId, Token)> {
         let ToBackend::Seal { subcluster: SUBCLUSTER, gpus } = self.next().await else { panic!("no seal") };
-        assert_eq!(gpus, [(GPU, token)]);
+        gpus
     }
 
     async fn says_nothing(&mut self) {
@@ -255,7 +267,8 @@ impl Frontend {
     }
 
     fn redrive(&self, requests: &[RequestHeader]) {
-        self.sender.send(ToLeader::Redrive { token: TOKEN, requests: requests.to_vec(), last: true }).unwrap();
+        let requests = requests.iter().map(|&request| RequestHeader { attempt: 2, ..request }).collect();
+        self.sender.send(ToLeader::Redrive { token: TOKEN, requests, last: true }).unwrap();
     }
 
     async fn next_end(&mut self) -> (u64, EndReason) {
@@ -587,9 +600,15 @@ async fn a_draining_backend_is_told_when_no_more_plans_come_and_used_again_if_wa
     backend.done(&plan);
     backend.says_nothing().await;
 
+    // It hears that plans come again before the first one: drained once more meanwhile, it must wait for the word.
     duty(Duty::Serving);
+    backend.asked_to_seal_again(TOKEN).await;
+    backend.seal(TOKEN, vec![], vec![]);
     let plan = backend.plan().await;
     assert_eq!((plan.sequence, sequences(&plan)), (2, vec![2]), "under the same seal");
+    duty(Duty::Draining);
+    backend.done(&plan);
+    assert_eq!(backend.next().await, ToBackend::Retired { gpus: vec![GPU] });
 }
 
 #[tokio::test]
@@ -598,8 +617,43 @@ async fn a_backend_that_drains_before_it_is_used_is_sealed_and_told_at_once() {
     let mut backend = scene.sealed().await;
     assert_eq!(backend.next().await, ToBackend::Retired { gpus: vec![GPU] });
     scene.change(|view| view.backends.get_mut(&BACKEND).unwrap().duty = Duty::Serving);
+    backend.asked_to_seal_again(TOKEN).await;
     scene.served(1).await;
     let frontend = scene.frontend().await;
     frontend.submit(&[header(1, 1)]);
     assert_eq!(backend.plan().await.sequence, 1);
+}
+
+#[tokio::test]
+async fn a_take_over_while_a_backend_drains_goes_on_with_what_the_others_hold() {
+    let scene = Scene::with(|view| {
+        // The one that drains has model 2 already, the one that stays is still loading it.
+        let (drains, boot) = (BackendId::new(4), BootId::new(8));
+        let former = view.backends[&BACKEND].clone();
+        let gpus = vec![GpuView { id: GpuId::new(17), ..former.gpus[0].clone() }];
+        view.backends.insert(drains, BackendView { boot, gpus, duty: Duty::Draining, up: true, ..former });
+        for model in view.models.values_mut() {
+            model.replicas.insert(drains, ReplicaView { boot, state: Ok(()) });
+        }
+        view.models.get_mut(&ModelId::new(2)).unwrap().replicas.remove(&BACKEND);
+    })
+    .await;
+    // Both are dialled; who is who shows in what is to be sealed.
+    let (mut backend, mut drains) = (scene.dialled().await, scene.dialled().await);
+    let (first, _) = (backend.first_seal().await, drains.first_seal().await);
+    if first[0].0 != GPU {
+        std::mem::swap(&mut backend, &mut drains);
+    }
+    backend.seal(TOKEN, vec![], vec![]);
+    scene.served(1).await;
+    let mut frontend = scene.frontend().await;
+    frontend.submit(&[header(1, 1)]);
+    assert_eq!(sequences(&backend.plan().await), [1]);
+    frontend.submit(&[header(2, 2)]);
+    assert_eq!(frontend.next_end().await, (2, EndReason::Failed(FailReason::ModelNotReady)));
+    scene.change(|view| {
+        let ready = ReplicaView { boot: BACKEND_BOOT, state: Ok(()) };
+        view.models.get_mut(&ModelId::new(2)).unwrap().replicas.insert(BACKEND, ready);
+    });
+    scene.served(2).await;
 }

@@ -7,14 +7,16 @@ use std::time::{Duration, Instant};
 
 use symphony_protocol::dispatch::RequestHeader;
 use symphony_protocol::execute::Execute;
-use symphony_scheduler::{Delays, ModelQueueConfig, Policy};
+use symphony_scheduler::{Delays, ModelInput, ModelQueueConfig, Policy, Pressure, Shed};
 use symphony_scheduler_runtime::{DecisionConfig, InProcess, Orders, Tapes};
-use symphony_tape::{Ending, Replay, Tape, TapeEnd, replay};
-use symphony_types::{GpuClass, LatencyProfile, Nanos, Time};
+use symphony_tape::{Ending, Record, Replay, Tape, TapeEnd, replay};
+use symphony_types::{DropReason, GpuClass, LatencyProfile, Nanos, Time};
 
 /// A part of a load goes on until so many requests were taken in and so many plans made, however busy the machine is.
 const REQUESTS: u64 = 400;
 const PLANS: u64 = 20;
+/// Where models shed, a load goes on until so many requests were shed: the pressure is found once in 50 ms.
+const SHED_REQUESTS: u64 = 20;
 /// Within this they are.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Requests that arrive together, for each model, every [`EVERY`].
@@ -92,9 +94,13 @@ impl Load {
     }
 
     fn go_on(&mut self, models: std::ops::Range<u32>) {
-        let (begun, mut next) = (Instant::now(), Instant::now());
         let (requests, plans) = (self.count("requests") + REQUESTS, self.count("plans") + PLANS);
-        while self.count("requests") < requests || self.count("plans") < plans {
+        self.go_on_until(models, |load| load.count("requests") >= requests && load.count("plans") >= plans);
+    }
+
+    fn go_on_until(&mut self, models: std::ops::Range<u32>, enough: impl Fn(&Self) -> bool) {
+        let (begun, mut next) = (Instant::now(), Instant::now());
+        while !enough(self) {
             assert!(begun.elapsed() < PATIENCE, "{:?}", self.subcluster.counters());
             if Instant::now() >= next {
                 next += EVERY;
@@ -106,7 +112,7 @@ impl Load {
     }
 }
 
-/// A load in six parts: between them a model joins, a GPU is lost, a model leaves while another GPU joins, and GPUs of
+/// A load in six parts, each more than the GPUs can do; where models shed, the first goes on until they do. Between them a model joins, a GPU is lost, a model leaves while another GPU joins, and GPUs of
 /// another kind join while the last of the first kind goes.
 fn load(policy: Policy, model_threads: u32, tapes: &Tapes) {
     let decisions = DecisionConfig { model_threads, ..DecisionConfig::default() };
@@ -119,6 +125,9 @@ fn load(policy: Policy, model_threads: u32, tapes: &Tapes) {
     }
     let mut load = Load { subcluster, orders, running: Vec::new(), free_at: BTreeMap::new(), sequence: 0 };
     load.go_on(0..MODELS);
+    if policy.shed != Shed::None {
+        load.go_on_until(0..MODELS, |load| load.count("shed_requests") >= SHED_REQUESTS);
+    }
     load.subcluster.add_model(MODELS, config(policy));
     load.go_on(0..MODELS + 1);
     load.subcluster.remove_gpu(1);
@@ -159,6 +168,15 @@ fn replayed(bytes: &[u8]) -> Replay {
     replay(&Tape::open(bytes).unwrap()).unwrap()
 }
 
+/// How often a queue was told of a pressure.
+fn pressures(bytes: &[u8]) -> usize {
+    let tape = Tape::open(bytes).unwrap();
+    let told = tape.records().map(|record| record.unwrap().1).filter(|record| {
+        matches!(record, Record::ModelStep { input: ModelInput::Pressure(pressure), .. } if *pressure != Pressure::NONE)
+    });
+    told.count()
+}
+
 /// Records a load and returns its tapes.
 async fn recorded(policy: Policy, model_threads: u32, bytes_max: u64) -> BTreeMap<String, Vec<u8>> {
     let dir = tempfile::tempdir().unwrap();
@@ -175,16 +193,24 @@ async fn decides_the_same_again(policy: Policy) {
         let expected: &[_] = if model_threads == 2 { &["model-0", "model-1", "rank"] } else { &["model-0", "rank"] };
         assert_eq!(workers, expected);
         let (mut models, mut arrivals, mut batches, mut grants) = (0, 0, 0, 0);
+        let (mut pressed, mut shed) = (0, 0);
         for (worker, bytes) in &tapes {
             let Replay { summary, difference } = replayed(bytes);
             assert_eq!(difference, None, "{worker}");
             assert_eq!(summary.ending, Ending::Said(TapeEnd::Stopped), "{worker}: {summary:?}");
             (models, arrivals) = (models + summary.models, arrivals + summary.arrivals);
             (batches, grants) = (batches + summary.batches, grants + summary.grants);
+            pressed += pressures(bytes);
+            shed += summary.drops.get(&DropReason::Shed).copied().unwrap_or_default();
         }
         assert_eq!(models, u64::from(MODELS) + 1);
         // A model that left failed what it had not decided about.
         assert!(arrivals >= 3 * REQUESTS && batches >= 6 * PLANS && grants >= batches, "{arrivals} {batches} {grants}");
+        if policy.shed == Shed::None {
+            assert_eq!((pressed, shed), (0, 0));
+        } else {
+            assert!(pressed > 0 && shed >= SHED_REQUESTS, "{pressed} pressures, {shed} requests shed");
+        }
     }
 }
 

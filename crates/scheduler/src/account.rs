@@ -1,13 +1,13 @@
 //! What was asked of models, and what they gave up.
 
-use symphony_types::Nanos;
+use symphony_types::{GpuClasses, Nanos, RequestValue};
 
 /// What a model, or several together, saw in some time: GPU time, at the batch sizes that the models aim at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Account {
     /// What arrived.
     pub asked: Nanos,
-    /// The same, divided by the value of its model.
+    /// The same, divided by the value of its model; and what arrived so long ago that it is forgotten, as far as it is dropped now.
     pub asked_by_value: Nanos,
     /// What was shed.
     pub shed: Nanos,
@@ -18,6 +18,10 @@ pub struct Account {
     pub called: Nanos,
     /// The same as if any of them could give up all that arrives, and more.
     pub called_in_full: Nanos,
+    /// Classes of GPUs that could have met something of what was lost, had they been idle when it arrived.
+    pub could_serve: GpuClasses,
+    /// The largest value among the models that were asked.
+    pub value_max: Option<RequestValue>,
 }
 
 impl Account {
@@ -31,6 +35,8 @@ impl Account {
             dropped: self.dropped + other.dropped,
             called: self.called + other.called,
             called_in_full: self.called_in_full + other.called_in_full,
+            could_serve: self.could_serve.and(other.could_serve),
+            value_max: self.value_max.max(other.value_max),
         }
     }
 }

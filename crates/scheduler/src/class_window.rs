@@ -80,15 +80,27 @@ impl ClassWindow {
         self.floor = self.items.min(u64::from(self.target)) as u32;
     }
 
-    /// Finds the first request that fits: near the one of the last time, since time and window change little between two
-    /// looks.
-    pub(crate) fn find_first(&mut self, queue: &VecDeque<Queued>, delays: &Delays, now: Time, gpu_free: Time) {
+    /// Finds the first request that fits. Among requests of one item those do whose deadline leaves time for the batch worth
+    /// protecting, and the first is near the one of the last time. A request of more items than that batch needs more time
+    /// and may not fit although those before it do; the others still divide at one deadline.
+    pub(crate) fn find_first(
+        &mut self,
+        queue: &VecDeque<Queued>,
+        delays: &Delays,
+        now: Time,
+        gpu_free: Time,
+        multi_item: bool,
+    ) {
         let fits = |index: usize| queue.get(index).is_none_or(|queued| self.fits(delays, queued, now, gpu_free));
         let mut from = self.from;
+        if multi_item {
+            let batch_end = self.finish(delays, now, gpu_free, self.floor.max(1));
+            from = queue.partition_point(|queued| queued.must_end_by < batch_end);
+        }
         while !fits(from) {
             from += 1;
         }
-        while from > 0 && fits(from - 1) {
+        while !multi_item && from > 0 && fits(from - 1) {
             from -= 1;
         }
         self.from = from;

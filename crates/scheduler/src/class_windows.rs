@@ -36,6 +36,10 @@ impl ClassWindows {
         }
         self.first = followed.remove(0);
         self.others = followed;
+        if self.is_single() {
+            // Who looked past the head for a faster class has none to leave it to any more.
+            self.first.from = 0;
+        }
         former
     }
 

@@ -8,8 +8,15 @@ use crate::why::DropCause;
 /// What a [`ClusterPolicy`] is told. Models and GPUs are dense slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClusterInput {
-    /// A request arrived, or came back from a GPU that failed.
+    /// A request arrived.
     Arrive {
+        /// The model's slot.
+        model: u32,
+        /// The request.
+        request: Request,
+    },
+    /// A request came back from a GPU that failed: it was let in before, and is no arrival by which rates are measured.
+    Return {
         /// The model's slot.
         model: u32,
         /// The request.
@@ -22,7 +29,7 @@ pub enum ClusterInput {
         /// When it is free.
         free_at: Time,
     },
-    /// The GPU has failed. The host hands what it had back as arrivals.
+    /// The GPU has failed. The host hands what it had back, request by request.
     GpuDown(GpuId),
     /// The GPU has ended a plan, just now.
     Done {

@@ -15,6 +15,7 @@ mod cluster_policy;
 mod delays;
 mod early_start;
 mod gap_meter;
+mod idle_gpus;
 mod lateness_meter;
 mod min_tree;
 mod model_queue;
@@ -40,6 +41,7 @@ pub use actions::{
 pub use class_profiles::ClassProfiles;
 pub use cluster_policy::{ClusterAction, ClusterActions, ClusterInput, ClusterPolicy};
 pub use delays::Delays;
+pub use idle_gpus::IdleGpus;
 pub use lateness_meter::LatenessMeter;
 pub use min_tree::MinTree;
 pub use model_queue::{ModelQueue, ModelQueueConfig, QUEUE_REQUESTS_MAX};

@@ -144,11 +144,15 @@ impl ModelQueue {
     /// Says or corrects the profile on a class of GPUs. No decision follows: [`ModelInput::Classes`] says whether there are
     /// such GPUs.
     pub fn set_profile(&mut self, class: GpuClass, profile: LatencyProfile) {
-        if let Some(at) = self.windows.position(class) {
+        let at = self.windows.position(class);
+        if let Some(at) = at {
             self.windows[at].profile = profile.clone();
         }
         self.config.profiles.set(class, profile);
         self.batch_max = self.windows.batch_max();
+        if at.is_some() {
+            self.aim();
+        }
     }
 
     /// What it saw and gave up since this was asked last; nothing from queues that do not shed.
@@ -366,7 +370,7 @@ impl ModelQueue {
         let mut useless = usize::MAX;
         for (at, window) in self.windows.iter_mut().enumerate() {
             if abstains != Some(at) {
-                window.find_first(&self.queue, &self.config.delays, now, free_at(granted, at));
+                window.find_first(&self.queue, &self.config.delays, now, free_at(granted, at), self.multi_item > 0);
                 useless = useless.min(window.from);
             }
         }
@@ -410,7 +414,7 @@ impl ModelQueue {
         };
         let start = (now + lead).max(gpu_free).max(trigger.min(latest));
         // By its whole SLO it is first, but for others like it.
-        let is_behind = self.shedding.as_ref().is_some_and(Shedding::is_behind);
+        let is_behind = self.shedding.as_ref().is_some_and(|shedding| shedding.is_behind(now));
         let ahead = if is_behind { self.config.slo } else { Nanos::ZERO };
         let candidate = Candidate { batch, start, latest, frontrun, must_end_by, lead, growth: None, ahead };
         Some(Formed { requests, candidate, head_arrived })
@@ -455,7 +459,7 @@ impl ModelQueue {
         let Some(&head) = self.queue.front() else { return };
         let reason = self.reason(now, &head);
         let cause = self.cause(now, granted, &head);
-        self.note_loss(head);
+        self.note_loss(now, head);
         let request = self.remove_at(0);
         out.list.push(ModelAction::Drop { request, reason, cause });
     }
@@ -471,7 +475,7 @@ impl ModelQueue {
             }
             let (request, reason) = (queued.request, self.reason(now, queued));
             let cause = self.cause(now, None, queued);
-            self.note_loss(*queued);
+            self.note_loss(now, *queued);
             self.remove_at(index);
             out.list.push(ModelAction::Drop { request, reason, cause });
         }
@@ -488,19 +492,34 @@ impl ModelQueue {
         let Some(shed) = self.shedding.as_mut().and_then(|shedding| shedding.arrived(now, counted)) else {
             return false;
         };
-        let circumstances = self.circumstances(now, &Queued::new(request, now, &self.config.delays));
+        let queued = Queued::new(request, now, &self.config.delays);
+        let could_serve = self.could_serve(&queued);
+        if let Some(shedding) = &mut self.shedding {
+            shedding.could_have_been_met_on(could_serve);
+        }
+        let circumstances = self.circumstances(now, &queued);
         let cause = DropCause { shed: Some(shed), ..circumstances };
         out.list.push(ModelAction::Drop { request, reason: DropReason::Shed, cause });
         true
     }
 
     /// A request is dropped: a loss, unless nobody could have met it when it arrived.
-    fn note_loss(&mut self, queued: Queued) {
-        let items = queued.request.items;
-        let could_be_met = queued.must_end_by >= self.alone_end(queued.arrived, items);
-        if let Some(shedding) = self.shedding.as_mut().filter(|_| could_be_met) {
-            shedding.dropped(items.min(self.batch_max));
+    fn note_loss(&mut self, now: Time, queued: Queued) {
+        if self.shedding.is_none() {
+            return;
         }
+        let could_serve = self.could_serve(&queued);
+        let (waited, items) = (now.since(queued.arrived), queued.request.items.min(self.batch_max));
+        if let Some(shedding) = self.shedding.as_mut().filter(|_| could_serve != GpuClasses::NONE) {
+            shedding.dropped(items, waited, could_serve);
+        }
+    }
+
+    /// The classes of GPUs that would have met the request alone, idle when it arrived.
+    fn could_serve(&self, queued: &Queued) -> GpuClasses {
+        let end =
+            |window: &ClassWindow| window.finish(&self.config.delays, queued.arrived, Time::ZERO, queued.request.items);
+        self.windows.iter().filter(|window| queued.must_end_by >= end(window)).map(|window| window.class).collect()
     }
 
     fn reason(&self, now: Time, queued: &Queued) -> DropReason {
@@ -580,7 +599,7 @@ impl ModelQueue {
         } else {
             let queued = Queued::new(request, now, &self.config.delays);
             let cause = self.circumstances(now, &queued);
-            self.note_loss(queued);
+            self.note_loss(now, queued);
             out.list.push(ModelAction::Drop { request, reason: DropReason::QueueFull, cause });
         }
         fits

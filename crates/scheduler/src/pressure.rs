@@ -38,6 +38,12 @@ impl Pressure {
         Self::from_millionths((share * 1e6).round() as u32)
     }
 
+    /// The pressure from which on models of this value, and all that are worth less, shed all that anybody sheds.
+    #[must_use]
+    pub(crate) fn all_from(value: RequestValue) -> Self {
+        Self::from_share(SHARE_MAX * value.number())
+    }
+
     /// The share that a model of value one would shed if there were no limit.
     #[must_use]
     pub fn share(self) -> f64 {
@@ -73,6 +79,7 @@ mod tests {
         let pressure = Pressure::from_share(0.4);
         assert_eq!([1.0, 4.0, 0.5, 0.1].map(|number| pressure.share_of(value(number))), [0.4, 0.1, 0.8, SHARE_MAX]);
         assert_eq!(Pressure::MAX.share_of(RequestValue::MAX), SHARE_MAX);
+        assert_eq!(Pressure::all_from(value(4.0)).share_of(value(4.0)), SHARE_MAX);
         assert_eq!(Pressure::from_share(f64::INFINITY), Pressure::MAX);
         assert_eq!([-1.0, f64::NAN].map(Pressure::from_share), [Pressure::NONE; 2]);
     }

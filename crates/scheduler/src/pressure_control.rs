@@ -3,6 +3,7 @@
 use symphony_types::{Nanos, Time};
 
 use crate::account::Account;
+use crate::idle_gpus::IdleGpus;
 use crate::pressure::Pressure;
 
 /// How often accounts are told and the pressure is found anew.
@@ -26,14 +27,14 @@ pub struct PressureInput {
     /// What models saw since they told last.
     pub account: Account,
     /// GPUs that are idle at this moment.
-    pub gpus_idle: u32,
+    pub gpus_idle: IdleGpus,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Tick {
     account: Account,
-    /// GPU time that nobody used, in seconds.
-    idle_s: f64,
+    /// GPUs that nobody used in that time.
+    idle: IdleGpus,
 }
 
 /// Finds the pressure of a sub-cluster: what its models lost lately, however it came about, less what idle GPUs could have
@@ -74,38 +75,40 @@ impl PressureControl {
     }
 
     /// Time has come to `tick`, and what was told until now belongs to the ticks before.
-    fn pass(&mut self, tick: u64, gpus_idle: u32) {
-        let idle_s = f64::from(gpus_idle) * PRESSURE_TICK.as_secs_f64();
+    fn pass(&mut self, tick: u64, idle: IdleGpus) {
         let filled = std::mem::take(&mut self.filling);
         // A silence longer than the window empties it; more steps would write the same again.
         for number in tick.saturating_sub(TICKS as u64).max(self.current)..tick {
             let account = if number == self.current { filled } else { Account::default() };
-            self.ticks[(number % TICKS as u64) as usize] = Tick { account, idle_s };
+            self.ticks[(number % TICKS as u64) as usize] = Tick { account, idle };
         }
     }
 
     fn find(&self) -> Pressure {
-        let sum = |of: fn(&Tick) -> f64| self.ticks.iter().map(of).sum::<f64>();
-        let asked = sum(|tick| tick.account.asked.as_secs_f64());
-        let (shed, dropped) =
-            (sum(|tick| tick.account.shed.as_secs_f64()), sum(|tick| tick.account.dropped.as_secs_f64()));
-        let lost = shed + dropped;
+        let seen = self.ticks.iter().fold(Account::default(), |sum, tick| sum.and(tick.account));
+        // GPUs that could have met nothing of what was lost are always idle, and no help.
+        let idle: u32 = self.ticks.iter().map(|tick| tick.idle.of(seen.could_serve)).sum();
+        let idle_s = f64::from(idle) * PRESSURE_TICK.as_secs_f64();
+        let (asked, shed, dropped) = (seen.asked.as_secs_f64(), seen.shed.as_secs_f64(), seen.dropped.as_secs_f64());
+        // Requests that wait for longer than the window are lost when it is over: so many at once say nothing about what is
+        // asked now. Of that no more can be lost than all.
+        let lost = (shed + dropped).min(asked);
         // What was only shed may have been shed for nothing: it counts as far as other losses show that it was needed.
         let needed = lost.min(dropped / DROPPED_MIN);
-        let missing = needed - IDLE_WEIGHT * sum(|tick| tick.idle_s);
-        if missing <= LOSS_MIN * asked {
-            return Pressure::NONE;
-        }
-        let share = missing / sum(|tick| tick.account.asked_by_value.as_secs_f64());
+        let missing = needed - IDLE_WEIGHT * idle_s;
+        let Some(value_max) = seen.value_max.filter(|_| missing > LOSS_MIN * asked) else { return Pressure::NONE };
+        let share = missing / seen.asked_by_value.as_secs_f64();
         // Where some models shed all they may and that is less than their part, the others have to bear the rest.
-        let called = sum(|tick| tick.account.called.as_secs_f64());
-        let rest = if called > 0.0 { sum(|tick| tick.account.called_in_full.as_secs_f64()) / called } else { 1.0 };
-        Pressure::from_share(share * rest)
+        let called = seen.called.as_secs_f64();
+        let rest = if called > 0.0 { seen.called_in_full.as_secs_f64() / called } else { 1.0 };
+        Pressure::from_share(share * rest).min(Pressure::all_from(value_max))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use symphony_types::{GpuClasses, RequestValue};
+
     use super::*;
 
     /// In milliseconds; `shed` and `dropped`, then what was called for, with the limit and without.
@@ -118,11 +121,21 @@ mod tests {
             dropped: ms(lost[1]),
             called: ms(called[0]),
             called_in_full: ms(called[1]),
+            could_serve: GpuClasses::from_bits(1),
+            value_max: Some(RequestValue::ONE),
         }
     }
 
+    /// GPUs of the first class and of the second.
+    fn idle(gpus: [u32; 2]) -> IdleGpus {
+        let mut idle = IdleGpus::default();
+        idle.0[..2].copy_from_slice(&gpus);
+        idle
+    }
+
     /// Tells the same in every tick of `from..to`; returns what was said last.
-    fn tell(control: &mut PressureControl, from: u64, to: u64, account: Account, gpus_idle: u32) -> Option<Pressure> {
+    fn tell(control: &mut PressureControl, from: u64, to: u64, account: Account, gpus: u32) -> Option<Pressure> {
+        let gpus_idle = idle([gpus, 0]);
         let at = |tick: u64| Time::ZERO + PRESSURE_TICK.saturating_mul(tick);
         (from..to).map(|tick| control.step(at(tick), PressureInput { account, gpus_idle })).last().flatten()
     }
@@ -202,5 +215,49 @@ mod tests {
         }
         // 0.5 · p + 0.5 · 0.95 = 0.7.
         assert!((pressure.share() - 0.45).abs() < 0.001, "{pressure}");
+    }
+
+    #[test]
+    fn gpus_that_could_have_met_nothing_of_it_do_not_count() {
+        let with = |gpus: [u32; 2]| {
+            let mut control = PressureControl::default();
+            for tick in 1..50 {
+                let at = Time::ZERO + PRESSURE_TICK.saturating_mul(tick);
+                control
+                    .step(at, PressureInput { account: account(500, [90, 10], 500, [100; 2]), gpus_idle: idle(gpus) });
+            }
+            control.pressure()
+        };
+        assert_eq!(with([0, 100]), Pressure::from_share(0.2));
+        assert_eq!(with([100, 0]), Pressure::NONE);
+    }
+
+    #[test]
+    fn it_does_not_rise_above_where_all_shed_all_they_may() {
+        let mut control = PressureControl::default();
+        let at = |tick: u64| Time::ZERO + PRESSURE_TICK.saturating_mul(tick);
+        let mut pressure = Pressure::NONE;
+        let mut tell = |from: u64, to: u64, asked: u64, served: u64| {
+            for tick in from..to {
+                let called = (asked as f64 * pressure.share().min(0.95)) as u64;
+                let in_full = (asked as f64 * pressure.share()) as u64;
+                let dropped = (asked - called).saturating_sub(served);
+                let account = account(asked, [called, dropped], asked, [called, in_full]);
+                pressure =
+                    control.step(at(tick), PressureInput { account, ..PressureInput::default() }).unwrap_or(pressure);
+            }
+            pressure
+        };
+        let highest = tell(1, 6000, 10_000, 100);
+        assert_eq!(highest, Pressure::from_share(0.95));
+        let after = tell(6000, 6000 + 2 * TICKS as u64, 160, 100);
+        assert!((after.share() - 0.375).abs() < 0.05, "{after}");
+    }
+
+    #[test]
+    fn losses_of_what_nobody_asks_for_any_more_are_no_pressure() {
+        let mut control = PressureControl::default();
+        let lost = Account { dropped: Nanos::from_millis(50), ..Account::default() };
+        assert_eq!(tell(&mut control, 1, 50, lost, 0), None);
     }
 }

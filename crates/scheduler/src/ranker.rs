@@ -4,6 +4,7 @@ use symphony_types::{GpuClass, GpuId, Nanos, Time};
 
 use crate::actions::{Candidate, RankAction, RankActions, RankInput};
 use crate::early_start::EarlyStart;
+use crate::idle_gpus::IdleGpus;
 use crate::why::{GrantWhy, IDLE_COUNTED_MAX, Matched, Rival};
 use crate::{GpuChoice, MinTree, ReadyOrder};
 
@@ -147,9 +148,12 @@ impl GpuRanker {
 
     /// GPUs that are free now and out with no model.
     #[must_use]
-    pub fn gpus_idle(&self, now: Time) -> u32 {
-        let idle = |ranks: &ClassRanks| ranks.free.count_at_most(now.as_nanos(), GPUS_MAX) as u32;
-        self.classes.iter().map(idle).sum()
+    pub fn gpus_idle(&self, now: Time) -> IdleGpus {
+        let mut idle = IdleGpus::default();
+        for ranks in &self.classes {
+            idle.0[ranks.class.index()] = ranks.free.count_at_most(now.as_nanos(), GPUS_MAX) as u32;
+        }
+        idle
     }
 
     /// When the GPU is free; [`Time::NEVER`] while it is granted or must not be used.

@@ -1,6 +1,6 @@
 //! One model's part in what a sub-cluster has to give up.
 
-use symphony_types::{Nanos, RequestValue, Time};
+use symphony_types::{GpuClasses, Nanos, RequestValue, Time};
 
 use crate::account::Account;
 use crate::pressure::Pressure;
@@ -52,11 +52,11 @@ impl Shedding {
         let work = self.work(items);
         let times = |factor: f64| Nanos::from_secs_f64(work.as_secs_f64() * factor);
         self.account.asked += work;
-        self.account.asked_by_value += times(1.0 / self.value.number());
+        self.asked_by_value(work);
         if self.pressure == Pressure::NONE {
             return None;
         }
-        if now.since(self.told) > PRESSURE_VALID {
+        if self.is_out_of_date(now) {
             self.press(now, Pressure::NONE);
             return None;
         }
@@ -72,9 +72,20 @@ impl Shedding {
         Some(ShedCause { pressure: self.pressure, value: self.value })
     }
 
-    /// A request was dropped although it could have been met on an idle cluster.
-    pub(crate) fn dropped(&mut self, items: u32) {
-        self.account.dropped += self.work(items);
+    /// Classes of GPUs that could have met the request that was shed last.
+    pub(crate) fn could_have_been_met_on(&mut self, classes: GpuClasses) {
+        self.account.could_serve = self.account.could_serve.and(classes);
+    }
+
+    /// A request was dropped after it had waited, although these classes of GPUs could have met it had they been idle.
+    pub(crate) fn dropped(&mut self, items: u32, waited: Nanos, could_serve: GpuClasses) {
+        let work = self.work(items);
+        self.account.dropped += work;
+        self.account.could_serve = self.account.could_serve.and(could_serve);
+        if waited > PRESSURE_VALID {
+            // Its arrival is forgotten by now: without it the loss would look like a larger share than it is.
+            self.asked_by_value(work);
+        }
         if self.pressure != Pressure::NONE {
             self.due = (self.due - 1.0).max(-CREDIT_MAX);
         }
@@ -87,8 +98,18 @@ impl Shedding {
 
     /// Whether the model has lost more than its part, as far as that is remembered: shedding less cannot help it any more.
     /// That happens to models whose batches are smaller than those of others, and so can wait longer in any order by time.
-    pub(crate) fn is_behind(&self) -> bool {
-        self.pressure != Pressure::NONE && self.due < 1.0 - CREDIT_MAX
+    pub(crate) fn is_behind(&self, now: Time) -> bool {
+        self.pressure != Pressure::NONE && self.due < 1.0 - CREDIT_MAX && !self.is_out_of_date(now)
+    }
+
+    /// Nobody has told the pressure for so long that it is none.
+    fn is_out_of_date(&self, now: Time) -> bool {
+        now.since(self.told) > PRESSURE_VALID
+    }
+
+    fn asked_by_value(&mut self, work: Nanos) {
+        self.account.asked_by_value += Nanos::from_secs_f64(work.as_secs_f64() / self.value.number());
+        self.account.value_max = Some(self.value);
     }
 
     fn work(&self, items: u32) -> Nanos {
@@ -100,6 +121,7 @@ impl Shedding {
 mod tests {
     use super::*;
 
+    const ONE_CLASS: GpuClasses = GpuClasses::from_bits(1);
     const AT: Time = Time::from_nanos(1_000_000_000);
 
     fn pressed(share: f64, value: f64) -> Shedding {
@@ -128,23 +150,24 @@ mod tests {
     fn what_was_dropped_anyway_counts_up_to_a_bound() {
         let mut shedding = pressed(0.25, 1.0);
         for _ in 0..10 {
-            shedding.dropped(1);
+            shedding.dropped(1, Nanos::ZERO, ONE_CLASS);
         }
         assert_eq!(shed(&mut shedding, 400), 90);
         for _ in 0..10_000 {
-            shedding.dropped(1);
+            shedding.dropped(1, Nanos::ZERO, ONE_CLASS);
         }
         assert_eq!(shed(&mut shedding, 400), 100 - CREDIT_MAX as u32);
         for _ in 0..CREDIT_MAX as u32 {
-            shedding.dropped(1);
-            shedding.dropped(1);
+            shedding.dropped(1, Nanos::ZERO, ONE_CLASS);
+            shedding.dropped(1, Nanos::ZERO, ONE_CLASS);
         }
-        assert!(shedding.is_behind());
+        assert!(shedding.is_behind(AT));
+        assert!(!shedding.is_behind(AT + PRESSURE_VALID + Nanos::new(1)), "nobody has told it any more");
         assert_eq!(shed(&mut shedding, 8), 0);
-        assert!(!shedding.is_behind(), "two of eight were due to it");
+        assert!(!shedding.is_behind(AT), "two of eight were due to it");
         // Without pressure nothing adds up.
         shedding.press(AT, Pressure::NONE);
-        shedding.dropped(1);
+        shedding.dropped(1, Nanos::ZERO, ONE_CLASS);
         shedding.press(AT, Pressure::from_share(0.5));
         assert_eq!(shed(&mut shedding, 4), 2);
     }
@@ -163,7 +186,7 @@ mod tests {
         for _ in 0..8 {
             shedding.arrived(AT, 10);
         }
-        shedding.dropped(3);
+        shedding.dropped(3, Nanos::ZERO, ONE_CLASS);
         let ms = Nanos::from_millis;
         let expected = Account {
             asked: ms(80),
@@ -172,8 +195,14 @@ mod tests {
             dropped: ms(3),
             called: ms(20),
             called_in_full: ms(20),
+            could_serve: ONE_CLASS,
+            value_max: RequestValue::from_number(2.0),
         };
         assert_eq!(shedding.take_account(), expected);
         assert_eq!(shedding.take_account(), Account::default());
+        // One that came before the window.
+        shedding.dropped(4, PRESSURE_VALID + Nanos::new(1), ONE_CLASS);
+        let account = shedding.take_account();
+        assert_eq!([account.dropped, account.asked, account.asked_by_value], [ms(4), Nanos::ZERO, ms(2)]);
     }
 }

@@ -42,8 +42,12 @@ impl Queue {
     }
 
     fn arrive(&mut self, at_ms: u64, sequence: u64, deadline_ms: u64) -> ModelActions {
+        self.arrive_with(at_ms, sequence, deadline_ms, 1)
+    }
+
+    fn arrive_with(&mut self, at_ms: u64, sequence: u64, deadline_ms: u64, items: u32) -> ModelActions {
         let id = RequestId { sequence, ..RequestId::default() };
-        self.step(at_ms, ModelInput::Arrive(Request { id, deadline: ms(deadline_ms), items: 1 }))
+        self.step(at_ms, ModelInput::Arrive(Request { id, deadline: ms(deadline_ms), items }))
     }
 
     fn grant(&mut self, at_ms: u64, gpu: u32, class: GpuClass) -> ModelActions {
@@ -124,6 +128,55 @@ fn a_request_is_given_up_only_when_no_class_can_meet_it() {
     assert!(dropped(&queue.arrive(0, 1, 7)).is_empty());
     let (plan, sequences) = plan(&queue.grant(1, 0, slow())).unwrap();
     assert_eq!((plan.end, sequences), (ms(7), vec![1]));
+}
+
+/// Kinds of which each is the faster for some: 4b + 1 ms and b/2 + 20 ms.
+fn crossing() -> ClassProfiles {
+    let line = |alpha, beta| LatencyProfile::from_line(alpha, beta, 64).unwrap();
+    [(FAST, line(4.0, 1.0)), (slow(), line(0.5, 20.0))].into_iter().collect()
+}
+
+#[test]
+fn a_large_request_hides_no_small_one_before_it() {
+    let mut queue = Queue::new(crossing());
+    // 16 items end after 65 ms on the one class and 28 ms on the other; one item after 5 and 20.5 ms.
+    queue.arrive_with(0, 1, 60, 16);
+    let actions = queue.arrive_with(1, 2, 16, 1);
+    assert!(dropped(&actions).is_empty());
+    assert_eq!(plan(&queue.grant(2, 0, FAST)).unwrap().1, [2]);
+    assert_eq!(plan(&queue.grant(2, 1, slow())).unwrap().1, [1]);
+    // Behind a large one that does not fit, too.
+    queue.arrive_with(3, 3, 40, 16);
+    queue.arrive_with(3, 4, 50, 1);
+    assert_eq!(plan(&queue.grant(4, 0, FAST)).unwrap().1, [4]);
+    assert_eq!(plan(&queue.grant(4, 1, slow())).unwrap().1, [3]);
+}
+
+#[test]
+fn what_was_left_to_a_class_that_is_gone_is_looked_at_again() {
+    let mut queue = Queue::new(profiles());
+    // Three in a millisecond, which nobody can meet, make the targets large.
+    (0..300).for_each(|n| drop(queue.arrive(n / 3, n, n / 3 + 1)));
+    for (sequence, deadline) in (1..).zip([125, 126, 126, 160]) {
+        queue.arrive(100, sequence, deadline);
+    }
+    // The slow class begins behind those that it cannot meet in such a batch, until it is the only one.
+    let (half_later, mut actions) = (ms(100) + Nanos::from_micros(500), ModelActions::default());
+    queue.0.step(half_later, ModelInput::Classes([slow()].into_iter().collect()), &mut actions);
+    let given_up = dropped(&actions);
+    let head = (1..=4).find(|sequence| !given_up.contains(sequence)).unwrap();
+    let grant = ModelInput::Grant { gpu: GpuId::new(1), class: slow(), free_at: half_later, why: GrantWhy::default() };
+    queue.0.step(half_later, grant, &mut actions);
+    assert_eq!(plan(&actions).unwrap().1[0], head, "the head rides or is given up");
+}
+
+#[test]
+fn a_profile_that_is_corrected_counts_at_once() {
+    let mut queue = Queue::new(profiles());
+    (1..200).for_each(|n| drop(queue.arrive(n, n, n + 60)));
+    queue.0.set_profile(FAST, LatencyProfile::from_line(1.0, 5.0, 2).unwrap());
+    queue.0.set_profile(slow(), LatencyProfile::from_line(2.0, 20.0, 2).unwrap());
+    assert!(queue.0.target_batch() <= 2, "{}", queue.0.target_batch());
 }
 
 #[test]

@@ -9,12 +9,15 @@ use symphony_scheduler::{
     ModelInput, ModelQueue, ModelQueueConfig, PlanCheck, Policy, Pressure, RankAction, RankInput, ReadyOrder, Request,
     Shed, Trigger,
 };
-use symphony_types::{BootId, FrontendId, GpuClass, GpuId, LatencyProfile, Nanos, RequestId, RequestValue, Time};
+use symphony_types::{
+    BootId, DropReason, FrontendId, GpuClass, GpuId, LatencyProfile, Nanos, RequestId, RequestValue, Time,
+};
 
 const MODELS: u32 = 3;
 const GPUS: u32 = 3;
 /// Classes of GPUs that may come up.
 const CLASSES: usize = 3;
+const CLASS_BATCH_MAX: [u32; CLASSES] = [8, 3, 16];
 const REQUESTS_MAX: usize = 12;
 /// Rounds of messages without time passing: far more than there are GPUs and models to talk about.
 const ROUNDS_MAX: usize = 500;
@@ -31,6 +34,8 @@ enum Op {
         items: u32,
         budget: u64,
         frontend: u32,
+        /// It was here before.
+        again: bool,
     },
     Cancel {
         model: u32,
@@ -103,7 +108,7 @@ fn class(index: usize) -> GpuClass {
 impl Host {
     fn new(policy: Policy, delays: Delays, choice: GpuChoice, order: ReadyOrder, lines: &[(f64, f64)]) -> Self {
         let profile = |(at, &(alpha, beta)): (usize, &(f64, f64))| {
-            (class(at), LatencyProfile::from_line(alpha, beta, 8).unwrap())
+            (class(at), LatencyProfile::from_line(alpha, beta, CLASS_BATCH_MAX[at]).unwrap())
         };
         let profiles: ClassProfiles = lines.iter().enumerate().map(profile).collect();
         let config = ModelQueueConfig {
@@ -170,7 +175,11 @@ impl Host {
                     }
                 }
                 ModelAction::Release { gpu, free_at } => releases.push((model, *gpu, *free_at)),
-                ModelAction::Drop { request, .. } => {
+                ModelAction::Drop { request, reason, cause } => {
+                    if *reason == DropReason::ProtectBatch {
+                        let at_best = (cause.batch_end, cause.must_end_by);
+                        assert!(at_best.0 > at_best.1, "a batch worth protecting would have met it: {cause:?}");
+                    }
                     assert!(self.queued[slot].remove(&request.id).is_some(), "dropped and not queued: {request:?}");
                     self.ended += 1;
                 }
@@ -207,13 +216,13 @@ impl Host {
     fn apply(&mut self, op: Op) {
         match op {
             Op::Pass { nanos } => self.now += Nanos::new(nanos),
-            Op::Arrive { model, items, budget, frontend } => {
+            Op::Arrive { model, items, budget, frontend, again } => {
                 self.arrived += 1;
                 let frontend = FrontendId::new(frontend);
                 let id = RequestId { frontend, boot: BootId::new(1), sequence: self.arrived };
                 let request = Request { id, deadline: self.now + Nanos::new(budget), items };
                 self.queued[model as usize].insert(id, request);
-                self.queue(model, ModelInput::Arrive(request));
+                self.queue(model, if again { ModelInput::Return(request) } else { ModelInput::Arrive(request) });
             }
             Op::Cancel { model, nth } => {
                 let Some(&id) = self.queued[model as usize].keys().nth(nth) else { return };
@@ -341,8 +350,8 @@ fn items() -> impl Strategy<Value = u32> {
 fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         4 => (0..5_000_000_u64).prop_map(|nanos| Op::Pass { nanos }),
-        6 => (0..MODELS, items(), budget(), 0..2_u32)
-            .prop_map(|(model, items, budget, frontend)| Op::Arrive { model, items, budget, frontend }),
+        6 => (0..MODELS, items(), budget(), 0..2_u32, proptest::bool::weighted(0.2))
+            .prop_map(|(model, items, budget, frontend, again)| Op::Arrive { model, items, budget, frontend, again }),
         1 => (0..MODELS, 0..REQUESTS_MAX).prop_map(|(model, nth)| Op::Cancel { model, nth }),
         1 => (0..2_u32).prop_map(|frontend| Op::Withdraw { frontend }),
         1 => (0..MODELS, prop_oneof![Just(0), 1..3_000_000_u32, any::<u32>()])
@@ -405,7 +414,7 @@ fn delays() -> impl Strategy<Value = Delays> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 10_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn whatever_the_order_every_request_ends_once(

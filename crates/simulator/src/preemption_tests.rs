@@ -51,7 +51,7 @@ impl Impatient {
 impl ClusterPolicy for Impatient {
     fn step(&mut self, now: Time, input: ClusterInput, out: &mut ClusterActions) {
         match input {
-            ClusterInput::Arrive { request, .. } => {
+            ClusterInput::Arrive { request, .. } | ClusterInput::Return { request, .. } => {
                 self.sent.push(request);
                 if self.sent.len() < 3 {
                     self.send(now, request, out);
@@ -136,6 +136,10 @@ struct Patient {
 impl ClusterPolicy for Patient {
     fn step(&mut self, now: Time, input: ClusterInput, out: &mut ClusterActions) {
         match input {
+            ClusterInput::Return { request, .. } => {
+                self.told.push("back");
+                self.kept.push(request);
+            }
             ClusterInput::Arrive { request, .. } if self.away => {
                 self.told.push("kept");
                 self.kept.push(request);
@@ -168,12 +172,12 @@ impl ClusterPolicy for Patient {
 impl Hosted for Patient {}
 
 #[test]
-fn what_a_failed_gpu_ran_comes_back_as_arrivals_with_its_old_deadlines() {
+fn what_a_failed_gpu_ran_comes_back_with_its_old_deadlines() {
     let scenario = scenario_with_failure();
     let mut world = World::new(&scenario, 1, scenario.rate_rps, Patient::default());
     world.run().unwrap();
     // The first request arrives, runs 2 ms, comes back; all three run when the GPU is back.
-    let told = ["up", "sent", "down", "kept", "kept", "kept", "up", "done", "done", "done"];
+    let told = ["up", "sent", "down", "back", "kept", "kept", "up", "done", "done", "done"];
     assert_eq!(world.policy().told, told);
     let result = world.into_result();
     assert_eq!((result.models[0].good, result.models[0].late), (3, 0));

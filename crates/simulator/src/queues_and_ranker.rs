@@ -210,6 +210,10 @@ impl<T: Tap> ClusterPolicy for QueuesAndRanker<T> {
                 self.spin.reset();
                 self.step_model(now, model, ModelInput::Arrive(request), out);
             }
+            ClusterInput::Return { model, request } => {
+                self.spin.reset();
+                self.step_model(now, model, ModelInput::Return(request), out);
+            }
             ClusterInput::GpuUp { gpu, free_at } => {
                 if let Some(known) = self.reports.get_mut(gpu.get() as usize) {
                     known.reset(free_at);
@@ -262,5 +266,52 @@ impl<T: Tap> Hosted for QueuesAndRanker<T> {
     #[inline]
     fn fault(&mut self) -> Option<Fault> {
         self.fault.take()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::collections::BTreeSet;
+
+    use symphony_types::DropReason;
+    use symphony_workload::Scenario;
+
+    use super::*;
+    use crate::world::World;
+
+    /// Twice as much as two GPUs can serve; one of them fails for a moment, again and again.
+    const TEXT: &str = "
+        name = 'returns'
+        policy = 'auto'
+        duration_s = 4
+        warmup_s = 0
+        seeds = [1]
+        gpu = [{ kind = 'x', count = 2 }]
+        model = [{ name = 'm', alpha_ms = 1, beta_ms = 5, slo_ms = 50 }]
+        workload = { rate_rps = 3000, arrival = 'poisson' }
+        failure = [{ gpu = 0, at_s = 1.5, for_s = 0.01 }, { gpu = 0, at_s = 2.5, for_s = 0.01 }]";
+
+    #[test]
+    fn what_a_failed_gpu_had_is_let_in_again_and_arrives_once() {
+        let scenario = Scenario::parse("returns.toml", TEXT, &[], &|_| Err("no files".to_owned())).unwrap();
+        let facts = PolicyFacts::new(&scenario, 1, scenario.rate_rps);
+        let (arrived, returned) = (RefCell::new(BTreeSet::new()), RefCell::new(0));
+        let watch = |_: Time, input: &ModelInput, actions: &mut ModelActions| match input {
+            ModelInput::Arrive(request) => {
+                assert!(arrived.borrow_mut().insert(request.id), "{} arrives twice", request.id)
+            }
+            ModelInput::Return(_) => {
+                *returned.borrow_mut() += 1;
+                let shed = |action: &ModelAction| matches!(action, ModelAction::Drop { reason: DropReason::Shed, .. });
+                assert!(!actions.list.iter().any(shed), "shed although it was let in");
+            }
+            _ => {}
+        };
+        let policy = QueuesAndRanker::new(&facts, scenario.policy.queues().unwrap(), watch);
+        let mut world = World::new(&scenario, 1, scenario.rate_rps, policy);
+        world.run().unwrap();
+        assert!(world.into_result().models[0].shed > 0, "no pressure that returning requests could meet");
+        assert!(*returned.borrow() >= 2, "{} came back", returned.borrow());
     }
 }

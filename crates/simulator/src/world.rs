@@ -316,7 +316,7 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
                     let (id, items) = (self.id(sequence), u32::from(open.items));
                     let request = Request { id, deadline: open.deadline, items };
                     self.spin.reset();
-                    self.step(ClusterInput::Arrive { model, request })?;
+                    self.step(ClusterInput::Return { model, request })?;
                 }
                 Ok(())
             }

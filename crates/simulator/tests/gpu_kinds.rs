@@ -59,26 +59,59 @@ fn a_kind_too_slow_for_the_slo_serves_those_who_can_wait_also_under_overload() {
     }
 }
 
+/// Three kinds behind a network, with noise, items and deadlines.
+const REALITY: [&str; 7] = [
+    "model.0.alpha_ms={ 1080ti = 2.05, a100 = 0.268, cpu = 12.0 }",
+    "model.0.beta_ms={ 1080ti = 5.378, a100 = 5.172, cpu = 9.0 }",
+    "model.0.count=3",
+    "model.0.items={ uniform = [1, 3] }",
+    "model.0.deadline={ uniform_ms = [15.0, 60.0] }",
+    "network={ ctrl_us = 200, data_us_per_item = 20, reply_us = 100 }",
+    "execution.noise={ lognormal_sigma = 0.05 }",
+];
+const KINDS: [&str; 3] =
+    ["{ kind = '1080ti', count = 3 }", "{ kind = 'a100', count = 2 }", "{ kind = 'cpu', count = 3 }"];
+/// More than they can do.
+const OVERLOAD_RPS: f64 = 6_000.0;
+
+fn in_reality(policy: &str, rate_rps: f64, kinds: &[&str], failures: &str) -> RunResult {
+    let (gpus, failures) = (format!("gpu=[{}]", kinds.join(", ")), format!("failure=[{failures}]"));
+    let more: Vec<&str> = REALITY.into_iter().chain([&*gpus, &*failures]).collect();
+    run("mixed-resnet50.toml", &at(policy, rate_rps, &more))
+}
+
 #[test]
 fn three_kinds_with_delays_noise_and_failures_break_no_invariant() {
-    let kinds = "gpu=[{ kind = '1080ti', count = 3 }, { kind = 'a100', count = 2 }, { kind = 'cpu', count = 3 }]";
-    let reality = [
-        kinds,
-        "model.0.alpha_ms={ 1080ti = 2.05, a100 = 0.268, cpu = 12.0 }",
-        "model.0.beta_ms={ 1080ti = 5.378, a100 = 5.172, cpu = 9.0 }",
-        "model.0.count=3",
-        "model.0.items={ uniform = [1, 3] }",
-        "model.0.deadline={ uniform_ms = [15.0, 60.0] }",
-        "network.ctrl_us=200",
-        "network.data_us_per_item=20",
-        "network.reply_us=100",
-        "execution.noise={ lognormal_sigma = 0.05 }",
-        "failure=[{ gpu = 3, at_s = 2.5, for_s = 0.5 }, { gpu = 4, at_s = 2.7, for_s = 0.5 }, { gpu = 0, at_s = 3.0 }]",
-    ];
+    // Both A100 for half a second each, and a 1080Ti for the last two: 3 of 24 seconds of GPU time.
+    let failures =
+        "{ gpu = 3, at_s = 2.5, for_s = 0.5 }, { gpu = 4, at_s = 2.7, for_s = 0.5 }, { gpu = 0, at_s = 3.0 }";
     for policy in ["symphony", "auto", "eager", "timeout", "clipper", "clockwork", "nexus", "shepherd"] {
-        for rate_rps in [500.0, 6_000.0] {
-            let result = run("mixed-resnet50.toml", &at(policy, rate_rps, &reality));
-            assert!(result.good_rps > 0.0, "{policy} at {rate_rps}");
+        for (rate_rps, floor, is_overload) in [(500.0, 0.8, false), (OVERLOAD_RPS, 0.65, true)] {
+            let whole = in_reality(policy, rate_rps, &KINDS, "");
+            let failed = in_reality(policy, rate_rps, &KINDS, failures);
+            for model in &failed.models {
+                assert_eq!(model.offered, model.good + model.late + model.dropped, "{policy} at {rate_rps}");
+                assert!(model.good > 0, "{policy} at {rate_rps}: {model:?}");
+            }
+            let (good, of) = (failed.good_rps, whole.good_rps);
+            assert!(good > floor * of, "{policy} at {rate_rps}: {good}, without failures {of}");
+            if is_overload {
+                // Every GPU is busy whenever it is there.
+                assert!(good < of, "{policy}: {good}, without failures {of}");
+                let (there, busy) = (1.0 - 3.0 / 24.0, failed.gpu_utilization);
+                assert!(whole.gpu_utilization > 0.97, "{policy}: {}", whole.gpu_utilization);
+                assert!(busy > 0.97 * there && busy < there, "{policy}: {busy} of {there}");
+            }
         }
+    }
+}
+
+#[test]
+fn three_kinds_with_delays_and_noise_serve_what_each_serves_alone() {
+    // Only policies that know of kinds.
+    for policy in ["symphony", "auto", "eager", "timeout", "clipper"] {
+        let together = in_reality(policy, OVERLOAD_RPS, &KINDS, "").good_rps;
+        let alone: f64 = KINDS.iter().map(|kind| in_reality(policy, OVERLOAD_RPS, &[kind], "").good_rps).sum();
+        assert!(together > 0.9 * alone, "{policy}: {together} of {alone}");
     }
 }

@@ -167,6 +167,47 @@ fn requests_that_nobody_could_serve_are_no_overload() {
 }
 
 #[test]
+fn gpus_that_are_of_no_use_change_nothing() {
+    // A kind that takes three times the SLO for one item is idle however much is lost.
+    let run = |gpu: &str| {
+        let lines = "alpha_ms = { x = 1.053, slow = 70.0 }, beta_ms = { x = 5.072, slow = 10.0 }, slo_ms = 25";
+        let text = format!(
+            "name = 'useless'
+            policy = 'auto'
+            duration_s = 6
+            warmup_s = 2
+            gpu = [{{ kind = 'x', count = 8 }}{gpu}]
+            model = [{{ name = 'dear', count = 4, value = 4.0, {lines} }}, {{ name = 'cheap', count = 4, value = 0.25, {lines} }}]
+            workload = {{ rate_rps = 6500, arrival = 'poisson' }}"
+        );
+        let run = simulate(&parse(&text, &[]), 1, 6500.0).unwrap();
+        let bad = bad_rates(&run);
+        (shed(&run), mean(&bad[..4]), mean(&bad[4..]))
+    };
+    let (alone, with) = (run(""), run(", { kind = 'slow', count = 2 }"));
+    assert!(alone.0 > 1000 && alone.2 > 5.0 * alone.1, "the regime tells nothing apart: {alone:?}");
+    assert!((with.1 - alone.1).abs() < 0.03 && (with.2 - alone.2).abs() < 0.05, "{alone:?} alone, {with:?} with them");
+}
+
+#[test]
+fn what_a_burst_leaves_behind_is_not_paid_for_by_those_who_come_later() {
+    // For 0.8 s eighty times as much as before; what of it can wait for three seconds is given up when there is room again.
+    let text = "name = 'patient'
+        policy = 'auto'
+        duration_s = 4
+        warmup_s = 8
+        gpu = [{ kind = 'x', count = 4 }]
+        model = [
+            { name = 'patient', alpha_ms = 1.0, beta_ms = 5.0, slo_ms = 3000 },
+            { name = 'quick', count = 2, alpha_ms = 1.0, beta_ms = 5.0, slo_ms = 200, weight = 0.5 },
+        ]
+        workload = { rate_rps = 600, arrival = 'poisson', rate_profile = [[0, 1.0], [5, 80], [5.8, 1.0]] }";
+    let run = simulate(&parse(text, &[]), 1, 600.0).unwrap();
+    let bad = bad_rates(&run);
+    assert!(bad[1] < 0.01 && bad[2] < 0.01, "{bad:?}");
+}
+
+#[test]
 fn who_was_shed_is_told_why() {
     let models = one_and_others("value = 0.25");
     let scenario = resnets(ON, "rate_rps = 1, arrival = 'poisson'", &[&models, "duration_s=2"]);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use symphony_net::{CredentialFiles, Credentials, Net, Role};
 use symphony_transport::ControlClient;
+use symphony_types::OperationId;
 
 use crate::exit::bad_input;
 
@@ -219,6 +220,15 @@ impl ClusterArgs {
     }
 }
 
+/// Which command it is.
+#[derive(Debug, Args)]
+pub(crate) struct OperationArgs {
+    /// Id of a command that was given before and had no answer: it is done once, if fewer than 1024 operations came since; 32
+    /// hexadecimal digits, a fresh one if not given.
+    #[arg(long, value_name = "ID")]
+    pub(crate) operation_id: Option<OperationId>,
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum ModelCommand {
     /// Load a model and wait until it is ready.
@@ -271,6 +281,8 @@ pub(crate) struct ModelLoadArgs {
     #[arg(long, default_value_t = 60)]
     pub(crate) wait_s: u64,
     #[command(flatten)]
+    pub(crate) operation: OperationArgs,
+    #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
 }
 
@@ -278,6 +290,8 @@ pub(crate) struct ModelLoadArgs {
 pub(crate) struct ModelUnloadArgs {
     /// The model's name.
     pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) operation: OperationArgs,
     #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
 }
@@ -300,6 +314,8 @@ pub(crate) struct DutyArgs {
     /// `symphony get members`.
     #[arg(value_name = "MEMBER")]
     pub(crate) member: String,
+    #[command(flatten)]
+    pub(crate) operation: OperationArgs,
     #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
 }
@@ -332,6 +348,8 @@ pub(crate) struct MemberAddArgs {
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) control: String,
     #[command(flatten)]
+    pub(crate) operation: OperationArgs,
+    #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
 }
 
@@ -340,6 +358,8 @@ pub(crate) struct MemberRemoveArgs {
     /// Its id.
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) id: u64,
+    #[command(flatten)]
+    pub(crate) operation: OperationArgs,
     #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
 }
@@ -355,6 +375,8 @@ pub(crate) struct MemberReplaceArgs {
     /// Where the one that comes is reached.
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) control: String,
+    #[command(flatten)]
+    pub(crate) operation: OperationArgs,
     #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
 }
@@ -409,7 +431,7 @@ pub(crate) enum What {
     Ledger,
     /// The version of the plan.
     Epochs,
-    /// What changed lately.
+    /// What operators asked for and what changed lately: the last 1024 operations and the last 64 changes.
     Events,
 }
 

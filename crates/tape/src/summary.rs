@@ -39,7 +39,7 @@ pub struct Summary {
     pub steps: u64,
     /// Queues that were made.
     pub models: u64,
-    /// Requests that arrived, those that arrived again included.
+    /// Requests that arrived; those that came back, or were announced again, are left out.
     pub arrivals: u64,
     /// Batches planned.
     pub batches: u64,

@@ -3,8 +3,8 @@
 
 use symphony_scheduler::{
     Account, BatchLimit, Candidate, ClassProfiles, Delays, Demand, DropCause, DropRule, GpuChoice, GrantWhy, Growth,
-    Matched, ModelAction, ModelActions, ModelInput, ModelQueueConfig, Plan, PlanWhy, Policy, Pressure, PressureInput,
-    RankAction, RankInput, ReadyOrder, Request, Rival, Shed, ShedCause, TargetShare, Trigger,
+    IdleGpus, Matched, ModelAction, ModelActions, ModelInput, ModelQueueConfig, Plan, PlanWhy, Policy, Pressure,
+    PressureInput, RankAction, RankInput, ReadyOrder, Request, Rival, Shed, ShedCause, TargetShare, Trigger,
 };
 use symphony_types::{
     BootId, DropReason, FrontendId, GPU_CLASSES_MAX, GpuClass, GpuClasses, GpuId, LatencyProfile, ModelId, Nanos,
@@ -151,6 +151,20 @@ impl Coded for Pressure {
     }
 }
 
+impl Coded for IdleGpus {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.0.iter().for_each(|gpus| gpus.put(out));
+    }
+
+    fn take(from: &mut Source<'_>) -> Result<Self, TapeError> {
+        let mut idle = Self::default();
+        for gpus in &mut idle.0 {
+            *gpus = Coded::take(from)?;
+        }
+        Ok(idle)
+    }
+}
+
 impl Coded for RequestValue {
     fn put(&self, out: &mut Vec<u8>) {
         self.thousandths().put(out);
@@ -179,7 +193,7 @@ coded_struct!(ShedCause { pressure, value });
 coded_struct!(Plan { gpu, start, end, batch, must_end_by, first, requests, why });
 coded_struct!(Delays { control, data_per_item, reply, guard });
 coded_struct!(Policy { trigger, drop, limit, shed });
-coded_struct!(Account { asked, asked_by_value, shed, dropped, called, called_in_full });
+coded_struct!(Account { asked, asked_by_value, shed, dropped, called, called_in_full, could_serve, value_max });
 coded_struct!(PressureInput { account, gpus_idle });
 coded_struct!(ModelQueueConfig { profiles, slo, policy, delays, requests_max });
 coded_struct!(ModelActions { list, planned });

@@ -4,6 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
@@ -11,6 +12,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
 use tokio::net::TcpListener;
+use tokio::sync::oneshot;
 
 use crate::Registry;
 
@@ -21,6 +23,10 @@ const CONSOLE: &str = include_str!("console.html");
 /// looks like markup could do nothing even if it were taken for it.
 const CONSOLE_POLICY: &str =
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; base-uri 'none'";
+
+/// How long answers under way are waited for at the end. A scrape takes milliseconds; who sends half a request and waits
+/// must not keep a process from ending.
+const ANSWERED_WITHIN: Duration = Duration::from_millis(500);
 
 /// What a process shows on its metrics port.
 #[derive(Clone)]
@@ -69,7 +75,7 @@ pub fn router(surface: Surface) -> Router {
         .with_state(surface)
 }
 
-/// Serves [`router`] until `stop` completes.
+/// Serves [`router`] until `stop` completes, and what has begun by then for half a second more.
 ///
 /// # Errors
 /// If the listener fails.
@@ -78,7 +84,22 @@ pub async fn serve(
     surface: Surface,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
-    axum::serve(listener, router(surface)).with_graceful_shutdown(stop).await
+    let (told, stopped) = oneshot::channel();
+    let stop = async move {
+        stop.await;
+        // Gone only when nothing is served any more.
+        let _ = told.send(());
+    };
+    let out_of_time = async {
+        match stopped.await {
+            Ok(()) => tokio::time::sleep(ANSWERED_WITHIN).await,
+            Err(_) => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        ended = axum::serve(listener, router(surface)).with_graceful_shutdown(stop) => ended,
+        () = out_of_time => Ok(()),
+    }
 }
 
 async fn console() -> Response {
@@ -104,4 +125,34 @@ async fn ready(State(surface): State<Surface>) -> Response {
 
 async fn view(State(surface): State<Surface>) -> Response {
     ([(header::CACHE_CONTROL, "no-store")], Json((surface.view)())).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt as _;
+    use tokio::net::TcpStream;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn half_a_request_does_not_hold_up_the_end() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let serving = tokio::spawn(serve(listener, Surface::new(Registry::new("test")), async {
+            let _ = stopped.await;
+        }));
+        let mut caller = TcpStream::connect(addr).await.unwrap();
+        caller.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n").await.unwrap();
+        // The request is under way once another one, made later, has been answered.
+        let mut other = TcpStream::connect(addr).await.unwrap();
+        other.write_all(b"GET /health/live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.unwrap();
+        let mut answer = String::new();
+        tokio::io::AsyncReadExt::read_to_string(&mut other, &mut answer).await.unwrap();
+        assert!(answer.ends_with("live\n"), "{answer}");
+
+        stop.send(()).unwrap();
+        let ended = tokio::time::timeout(20 * ANSWERED_WITHIN, serving).await;
+        ended.expect("the end waits for half a request").unwrap().unwrap();
+    }
 }

@@ -8,6 +8,7 @@ use symphony_net::{Net, Role};
 use symphony_protocol::control::control_client::ControlClient as Grpc;
 use symphony_protocol::control::{self as pb, WatchRequest};
 use symphony_protocol::view::{View, ViewError};
+use symphony_types::OperationId;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tonic::transport::{Channel, Endpoint};
@@ -111,7 +112,8 @@ impl ControlClient {
         }
     }
 
-    /// Calls replicas in turn until one answers, for at most `within`.
+    /// Calls replicas in turn until one answers, for at most `within`. A replica that does not answer may have been heard all
+    /// the same: operators' calls carry an id ([`fresh_operation_id`]), the others may be repeated.
     ///
     /// # Errors
     /// If none answers in time, or one refuses the call for good.
@@ -167,6 +169,13 @@ fn channel(net: &Net, addr: &str) -> Result<Channel, ControlError> {
         .http2_keep_alive_interval(KEEP_ALIVE)
         .keep_alive_while_idle(true);
     Ok(net.channel(&endpoint, Role::Scheduler.into()))
+}
+
+/// The id of an operator's command that was not given before. The same id goes with every attempt at it, over
+/// [`ControlClient::call`] and after it: then it is done once.
+#[must_use]
+pub fn fresh_operation_id() -> OperationId {
+    OperationId::new(rand::random_range(1..=u128::MAX))
 }
 
 /// Whether another replica, or the same one later, may answer better.

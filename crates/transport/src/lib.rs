@@ -6,7 +6,7 @@ mod local_link;
 mod payload;
 mod tcp_payloads;
 
-pub use control_client::{CONTROL_CALL_TIMEOUT, ControlClient, ControlError, ViewReceiver};
+pub use control_client::{CONTROL_CALL_TIMEOUT, ControlClient, ControlError, ViewReceiver, fresh_operation_id};
 pub use link::{
     CONNECT_TIMEOUT, LINK_FRAMES_MAX, LinkError, LinkReceiver, LinkSender, SendError, connect_link, link_over,
 };

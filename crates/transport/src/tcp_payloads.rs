@@ -15,6 +15,9 @@ use tokio_util::task::TaskTracker;
 use crate::link::{LinkReceiver, LinkSender, connect_link};
 use crate::payload::{PayloadTransport, Payloads, ResultToOwner};
 
+/// How long an owner may take to welcome: it may hear of this backend a moment after a leader has, and waits for that.
+const WELCOME_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// How long a read may take; a batch that waits longer has missed its start by far.
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -77,18 +80,37 @@ impl TcpPayloads {
         *slot = None;
         let (addr, frontend) = frontend_of(&self.view.borrow(), owner)
             .map(|frontend| (frontend.data_addr.clone(), Expected::named(Role::Frontend, &frontend.name)))?;
-        let (sender, receiver) = match connect_link::<ToOwner, FromOwner>(&self.net, &addr, &frontend).await {
+        let (sender, receiver) = match self.open(&addr, &frontend, owner.1).await {
             Ok(link) => link,
-            Err(error) => {
-                tracing::warn!(frontend = %owner.0, %error, "no data link");
+            Err(reason) => {
+                tracing::warn!(frontend = %owner.0, %reason, "no data link");
                 return None;
             }
         };
-        let hello = ToOwner::Hello { backend: self.backend, boot: self.boot, frontend_boot: owner.1 };
-        sender.send(hello).ok()?;
         let waiting: Waiting = Arc::new(Mutex::new(Some(HashMap::new())));
         tokio::spawn(take_answers(receiver, Arc::clone(&waiting)));
         Some(slot.insert(DataLink { sender, waiting }).clone())
+    }
+
+    /// A link over which its owner has said welcome: before that, whatever is sent may be lost without a word.
+    async fn open(
+        &self,
+        addr: &str,
+        frontend: &Expected,
+        life: BootId,
+    ) -> Result<(LinkSender<ToOwner>, LinkReceiver<FromOwner>), String> {
+        let link = connect_link::<ToOwner, FromOwner>(&self.net, addr, frontend).await;
+        let (sender, mut receiver) = link.map_err(|error| error.to_string())?;
+        let hello = ToOwner::Hello { backend: self.backend, boot: self.boot, frontend_boot: life };
+        sender.send(hello).map_err(|error| error.to_string())?;
+        match tokio::time::timeout(WELCOME_TIMEOUT, receiver.receive()).await {
+            Err(_) => Err(format!("no welcome within {} ms", WELCOME_TIMEOUT.as_millis())),
+            Ok(Err(error)) => Err(error.to_string()),
+            Ok(Ok(frame)) => match frame.message {
+                FromOwner::Welcome { boot } if boot == life => Ok((sender, receiver)),
+                other => Err(format!("{other:?} instead of a welcome in life {life}")),
+            },
+        }
     }
 
     fn slot(&self, owner: Owner) -> Option<LinkSlot> {
@@ -249,10 +271,18 @@ mod tests {
         (listener, addr)
     }
 
-    /// Answers every read with `payload` for each request; ends with the link.
-    async fn own(stream: TcpStream, payload: Bytes) {
+    /// The owner's side of a link, once it has welcomed.
+    async fn welcome(stream: TcpStream) -> (LinkSender<FromOwner>, LinkReceiver<ToOwner>) {
         let connection = Net::plaintext().accept(stream, &[]).await.unwrap();
         let (sender, mut receiver) = link_over::<FromOwner, ToOwner>(connection);
+        assert!(matches!(receiver.receive().await.unwrap().message, ToOwner::Hello { frontend_boot: BOOT, .. }));
+        sender.send(FromOwner::Welcome { boot: BOOT }).unwrap();
+        (sender, receiver)
+    }
+
+    /// Answers every read with `payload` for each request; ends with the link.
+    async fn own(stream: TcpStream, payload: Bytes) {
+        let (sender, mut receiver) = welcome(stream).await;
         while let Ok(frame) = receiver.receive().await {
             if let ToOwner::Read { read, sequences } = frame.message {
                 let lengths = vec![Some(payload.len() as u32); sequences.len()];
@@ -300,11 +330,48 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn results_are_sent_once_their_owner_has_welcomed() {
+        let (owner, addr) = listener().await;
+        let (transport, _view) = transport(&[addr]);
+        let deliver = || {
+            let result = RequestResult { sequence: 1, outcome: ResultBytes::Answer(6), batch: 1, execution: 1 };
+            let bytes = Bytes::from_static(b"output");
+            transport.deliver(FrontendId::new(1), BOOT, vec![ResultToOwner { result, bytes }]);
+        };
+        // An owner that has not heard of this backend yet waits before it welcomes, or hangs up.
+        deliver();
+        let connection = Net::plaintext().accept(owner.accept().await.unwrap().0, &[]).await.unwrap();
+        let (sender, mut receiver) = link_over::<FromOwner, ToOwner>(connection);
+        assert!(matches!(receiver.receive().await.unwrap().message, ToOwner::Hello { .. }));
+        let early = tokio::time::timeout(Duration::from_millis(100), receiver.receive()).await;
+        assert!(early.is_err(), "before the welcome came {early:?}");
+        sender.send(FromOwner::Welcome { boot: BOOT }).unwrap();
+        let frame = receiver.receive().await.unwrap();
+        assert!(matches!(frame.message, ToOwner::Results { results } if results.len() == 1));
+        assert_eq!(frame.tail, "output");
+    }
+
+    #[tokio::test]
+    async fn an_owner_in_another_life_is_no_owner() {
+        let (owner, addr) = listener().await;
+        let (transport, _view) = transport(&[addr]);
+        let answers = async {
+            let connection = Net::plaintext().accept(owner.accept().await.unwrap().0, &[]).await.unwrap();
+            let (sender, receiver) = link_over::<FromOwner, ToOwner>(connection);
+            sender.send(FromOwner::Welcome { boot: BootId::new(5) }).unwrap();
+            (sender, receiver)
+        };
+        let (_link, payloads) = tokio::join!(answers, transport.read(FrontendId::new(1), BOOT, vec![1]));
+        assert_eq!(payloads, [None]);
+    }
+
+    #[tokio::test]
     async fn a_read_that_is_given_up_is_forgotten() {
         let (owner, addr) = listener().await;
         let (transport, _view) = transport(&[addr]);
-        let (stream, link) = tokio::join!(owner.accept(), transport.link((FrontendId::new(1), BOOT)));
-        let (_silent, link) = (stream.unwrap(), link.unwrap());
+        let accepted = async { welcome(owner.accept().await.unwrap().0).await };
+        let (_silent, link) = tokio::join!(accepted, transport.link((FrontendId::new(1), BOOT)));
+        let link = link.unwrap();
         {
             let mut read = Box::pin(transport.read(FrontendId::new(1), BOOT, vec![1]));
             assert!(futures::poll!(&mut read).is_pending());

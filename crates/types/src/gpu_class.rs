@@ -65,6 +65,12 @@ impl GpuClasses {
         self.0 & (1 << class.0) != 0
     }
 
+    /// The members of both.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
     /// Puts the class in.
     pub const fn insert(&mut self, class: GpuClass) {
         self.0 |= 1 << class.0;
@@ -90,5 +96,6 @@ mod tests {
         let members: Vec<_> = GpuClass::all().filter(|&class| set.has(class)).map(GpuClass::index).collect();
         assert_eq!(members, [0, 3, 6]);
         assert_eq!(GpuClasses::from_bits(set.bits()), set);
+        assert_eq!(GpuClasses::from_bits(0b11).and(GpuClasses::from_bits(0b110)).bits(), 0b111);
     }
 }

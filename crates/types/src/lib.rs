@@ -8,6 +8,7 @@ mod gpu_class;
 mod id;
 mod invariant;
 mod name;
+mod operation_id;
 mod outcome;
 mod profile;
 mod tensor;
@@ -21,6 +22,7 @@ pub use id::{
 };
 pub use invariant::Invariant;
 pub use name::{NAME_BYTES_MAX, is_name};
+pub use operation_id::{NoOperationId, OperationId};
 pub use outcome::{DropReason, FailReason, Outcome};
 pub use profile::{LatencyProfile, PROFILE_BATCH_MAX, ProfileError};
 pub use tensor::{DataType, Signature, TensorSpec, UnknownDataType};

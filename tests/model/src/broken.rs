@@ -32,22 +32,6 @@ pub enum Broken {
 }
 
 impl Broken {
-    /// All of them.
-    pub const ALL: [Self; 12] = [
-        Self::OldLeadObeyed,
-        Self::PlannedBlindly,
-        Self::OrderRunAgain,
-        Self::TokenLedTwice,
-        Self::TwoOutcomes,
-        Self::ForeignAnswer,
-        Self::RunAgainThoughKnown,
-        Self::Stuck,
-        Self::StaleRead,
-        Self::PromiseNotKept,
-        Self::LatestLeadNotSealed,
-        Self::FencedByNobody,
-    ];
-
     /// The invariant's id and the sentence that does not hold.
     #[must_use]
     pub const fn sentence(self) -> &'static str {

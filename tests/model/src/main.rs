@@ -83,5 +83,5 @@ fn main() -> ExitCode {
     };
     let found = search(scope, arguments.threads, arguments.steps_max);
     print!("{found}");
-    if found.counterexamples.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if found.counterexample.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -20,7 +20,7 @@ pub struct Found {
     /// Whether everything within the scope was looked at.
     pub complete: bool,
     /// What was broken, and the steps to it.
-    pub counterexamples: Vec<(Broken, Vec<String>)>,
+    pub counterexample: Option<(Broken, Vec<String>)>,
     /// What should have been reached and was not.
     pub missed: Vec<&'static str>,
 }
@@ -44,24 +44,18 @@ pub fn search(scope: Scope, threads: usize, steps_max: Option<usize>) -> Found {
 }
 
 fn report(scope: &Scope, checker: &impl Checker<Protocol>, began: Instant, steps_max: Option<usize>) -> Found {
-    let mut counterexamples = Vec::new();
-    let mut reached = Vec::new();
-    for (name, path) in checker.discoveries() {
-        match Broken::ALL.into_iter().find(|broken| broken.sentence() == name) {
-            Some(broken) => {
-                let steps = path.into_actions().iter().map(|action| format!("{action:?}")).collect();
-                counterexamples.push((broken, steps));
-            }
-            None => reached.push(name),
-        }
-    }
+    let mut discoveries = checker.discoveries();
+    let counterexample = discoveries.remove(Protocol::NOTHING_BROKEN).map(|path| {
+        let broken = path.last_state().broken.expect("the property is that there is none");
+        (broken, path.into_actions().iter().map(|action| format!("{action:?}")).collect())
+    });
     let worlds = checker.unique_state_count();
-    let complete = counterexamples.is_empty() && steps_max.is_none_or(|max| checker.state_count() < max);
+    let complete = counterexample.is_none() && steps_max.is_none_or(|max| checker.state_count() < max);
     let expected = Protocol(*scope).properties();
     let missed = expected.iter().map(|property| property.name);
-    let missed = missed.filter(|name| Broken::ALL.iter().all(|b| b.sentence() != *name) && !reached.contains(name));
+    let missed = missed.filter(|name| *name != Protocol::NOTHING_BROKEN && !discoveries.contains_key(name));
     let missed = if complete { missed.collect() } else { Vec::new() };
-    Found { worlds, depth: checker.max_depth(), took: began.elapsed(), complete, counterexamples, missed }
+    Found { worlds, depth: checker.max_depth(), took: began.elapsed(), complete, counterexample, missed }
 }
 
 impl fmt::Display for Found {
@@ -74,7 +68,7 @@ impl fmt::Display for Found {
             self.depth,
             self.took.as_secs_f64()
         )?;
-        for (broken, steps) in &self.counterexamples {
+        if let Some((broken, steps)) = &self.counterexample {
             writeln!(f, "broken: {broken}, after")?;
             for step in steps {
                 writeln!(f, "  {step}")?;

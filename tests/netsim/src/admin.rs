@@ -1,4 +1,5 @@
-//! Clients of the admin API: load, unload, read; each attempt at one replica is recorded.
+//! Clients of the admin API: load, unload, read. Who has no answer asks another replica, under the same id: one call is one
+//! operation, however often it is attempted.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -16,12 +17,15 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
 use crate::cluster::{Cluster, HOSTS};
+use crate::operator::fresh_id;
 
 /// What the admins ask for.
 pub(crate) type History = Recorder<Call, Answer>;
 
 /// Names that models may have.
 const MODELS: [&str; 3] = ["m1", "m2", "m3"];
+/// Replicas that are asked before the fate of a call is left open.
+const ATTEMPTS_MAX: usize = 3;
 /// How long one attempt may take.
 const ATTEMPT_WITHIN: Duration = Duration::from_secs(2);
 /// Longest pause between two calls of one admin.
@@ -44,64 +48,48 @@ pub(crate) async fn live(cluster: Cluster, name: &'static str, seed: u64, histor
             1 => Call::Unload { name: model },
             _ => Call::Read,
         };
-        let replica = HOSTS[random.random_range(0..HOSTS.len())];
+        let operation_id = fresh_id(&mut random).to_string();
         let operation = history.call(process, call.clone());
-        let answer = tokio::time::timeout(ATTEMPT_WITHIN, ask(&net, replica, &call)).await;
-        let told = match answer {
-            Ok(Ok(answer)) => {
-                let told = format!("{answer:?}");
-                history.answered(operation, answer);
-                told
+        let mut found = None;
+        for _ in 0..ATTEMPTS_MAX {
+            let replica = HOSTS[random.random_range(0..HOSTS.len())];
+            let attempt = tokio::time::timeout(ATTEMPT_WITHIN, ask(&net, replica, &call, &operation_id)).await;
+            let told = match &attempt {
+                Ok(Ok(answer)) => format!("{answer:?}"),
+                Ok(Err(status)) => format!("{:?}: {}", status.code(), status.message()),
+                Err(_) => "no answer".to_owned(),
+            };
+            cluster.trace.note(format_args!("{name} asked {replica} {call:?}: {told}"));
+            if let Ok(Ok(answer)) = attempt {
+                found = Some(answer);
+                break;
             }
-            Ok(Err(Fate::Refused(reason))) => {
-                history.failed(operation);
-                reason
-            }
-            Ok(Err(Fate::Open(reason))) => {
-                history.unknown(operation);
-                reason
-            }
-            Err(_) => {
-                history.unknown(operation);
-                "no answer".to_owned()
-            }
-        };
-        cluster.trace.note(format_args!("{name} asked {replica} {call:?}: {told}"));
+        }
+        match found {
+            Some(answer) => history.answered(operation, answer),
+            None => history.unknown(operation),
+        }
     }
 }
 
-/// Why there is no answer.
-enum Fate {
-    /// Nothing has happened.
-    Refused(String),
-    /// Anything may have.
-    Open(String),
-}
-
-impl From<Status> for Fate {
-    fn from(status: Status) -> Self {
-        // A status of ours or the network's; which one cannot be told, so nothing is said about what has happened.
-        Self::Open(format!("{:?}: {}", status.code(), status.message()))
-    }
-}
-
-async fn ask(net: &Net, replica: &str, call: &Call) -> Result<Answer, Fate> {
+/// One attempt. An error is the network's or a replica's that does not know; anything may have happened.
+async fn ask(net: &Net, replica: &str, call: &Call, operation_id: &str) -> Result<Answer, Status> {
     let endpoint = Endpoint::from_shared(format!("http://{replica}:{}", crate::cluster::CONTROL_PORT));
-    let endpoint = endpoint.map_err(|error| Fate::Refused(error.to_string()))?;
+    let endpoint = endpoint.map_err(|error| Status::internal(error.to_string()))?;
+    let operation_id = operation_id.to_owned();
     let mut client = Grpc::new(net.channel(&endpoint.connect_timeout(ATTEMPT_WITHIN), Role::Scheduler.into()));
     match call {
-        Call::Load { name, spec } => load(&mut client, name, *spec).await,
+        Call::Load { name, spec } => load(&mut client, name, *spec, operation_id).await,
         Call::Unload { name } => {
-            match client.unload_model(pb::UnloadModelRequest { name: name.clone() }).await {
+            match client.unload_model(pb::UnloadModelRequest { name: name.clone(), operation_id }).await {
                 Ok(reply) => Ok(Answer::Unloaded { epoch: reply.into_inner().epoch }),
-                // The replica itself tries again what it does not know the fate of; its last try may find its first one
-                // done. So this says that the model is gone, and not that it was not there.
-                Err(status) => Err(status.into()),
+                Err(status) if status.code() == Code::NotFound => Ok(Answer::NotLoaded),
+                Err(status) => Err(status),
             }
         }
         Call::Read => {
             let view = client.get(pb::GetRequest { linearizable: true }).await?.into_inner();
-            let view = View::try_from(view).map_err(|error| Fate::Open(error.to_string()))?;
+            let view = View::try_from(view).map_err(|error| Status::internal(error.to_string()))?;
             let models = view.models.iter().map(|(id, model)| (model.spec.name.clone(), u64::from(id.get())));
             Ok(Answer::State(State {
                 index: view.applied_index,
@@ -111,11 +99,11 @@ async fn ask(net: &Net, replica: &str, call: &Call) -> Result<Answer, Fate> {
                 asked: MODELS.iter().map(|&name| name.to_owned()).collect(),
             }))
         }
-        Call::Register { .. } => Err(Fate::Refused("admins do not register".into())),
+        Call::Register { .. } => Err(Status::internal("admins do not register")),
     }
 }
 
-async fn load(client: &mut Grpc<Channel>, name: &str, spec: u64) -> Result<Answer, Fate> {
+async fn load(client: &mut Grpc<Channel>, name: &str, spec: u64, operation_id: String) -> Result<Answer, Status> {
     let tensor = pb::TensorSpec { name: "x".into(), data_type: "FP32".into(), item_shape: vec![8] };
     let profile = pb::Profile {
         gpu_kind: "gpu".into(),
@@ -134,12 +122,14 @@ async fn load(client: &mut Grpc<Channel>, name: &str, spec: u64) -> Result<Answe
         policy: String::new(),
         value_thousandths: 1_000,
     };
-    match client.load_model(pb::LoadModelRequest { spec: Some(spec) }).await {
+    match client.load_model(pb::LoadModelRequest { spec: Some(spec), operation_id }).await {
         Ok(reply) => {
             let pb::LoadModelReply { model, epoch } = reply.into_inner();
             Ok(Answer::Loaded { model: u64::from(model), epoch })
         }
         Err(status) if status.code() == Code::AlreadyExists => Ok(Answer::NameTaken),
-        Err(status) => Err(status.into()),
+        // There is no such sub-cluster yet.
+        Err(status) if status.code() == Code::NotFound => Ok(Answer::Refused),
+        Err(status) => Err(status),
     }
 }

@@ -103,8 +103,15 @@ impl Judge {
         }
         // Who answers, and whom it follows, is each replica's own.
         let common = format!(
-            "{:?} {:?} {:?} {:?} {:?} {:?}",
-            view.epoch, view.nodes, view.subclusters, view.backends, view.frontends, view.models
+            "{:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?}",
+            view.epoch,
+            view.nodes,
+            view.subclusters,
+            view.backends,
+            view.frontends,
+            view.models,
+            view.operations,
+            view.removed_nodes
         );
         let known = self.states.entry(view.applied_index).or_insert_with(|| common.clone());
         if *known != common {

@@ -11,6 +11,11 @@ use crate::dispatch::leads;
 /// A run has some hundred entries: each replica takes snapshots, and one that was away for long is sent one.
 const SNAPSHOT: SnapshotEvery = SnapshotEvery { entries: 40, entries_kept: 10 };
 
+/// Simulated milliseconds.
+fn wall_clock() -> u64 {
+    u64::try_from(turmoil::sim_elapsed().unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
+}
+
 /// One life of a replica; ends with its host, or when the replica cannot be part of the cluster any more.
 pub(crate) async fn live(cluster: Cluster, name: &'static str) -> turmoil::Result {
     let seat = cluster.seats.borrow().get(name).cloned();
@@ -22,6 +27,7 @@ pub(crate) async fn live(cluster: Cluster, name: &'static str) -> turmoil::Resul
         control: cluster.links.listen(name, CONTROL_PORT).await?,
         beat: BeatListener::Tasks(cluster.links.listen(name, BEAT_PORT).await?),
     };
+    let disk = seat.data_dir.display().to_string();
     let dispatch = cluster.links.listen(name, DISPATCH_PORT).await?;
     let config = ControlPlaneConfig {
         cluster: "netsim".to_owned(),
@@ -36,6 +42,7 @@ pub(crate) async fn live(cluster: Cluster, name: &'static str) -> turmoil::Resul
         net: cluster.links.net(name),
         host: Host::Simulation { disk: seat.disk, snapshot: SNAPSHOT },
         join: seat.join,
+        wall_clock,
     };
     let plane = std::rc::Rc::new(ControlPlane::start(config, listeners).await?);
     let looked_at = std::rc::Rc::clone(&plane);
@@ -53,7 +60,8 @@ pub(crate) async fn live(cluster: Cluster, name: &'static str) -> turmoil::Resul
         ended = ends.wait_for(Option::is_some) => ended?.clone().map(|fatal| fatal.to_string()).unwrap_or_default(),
         () = leads => return Ok(()),
     };
-    // What the program does: says why, and ends.
+    // What the program does: says why, and ends. The directory has the number of this process in it.
+    let words = words.replace(&disk, "its directory");
     cluster.trace.note(format_args!("{name} ends: {words}"));
     cluster.observed.borrow_mut().remove(name);
     if let Some(seat) = cluster.seats.borrow_mut().get_mut(name) {

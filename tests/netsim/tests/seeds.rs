@@ -6,7 +6,7 @@ use netsim::netsim;
 
 #[test]
 fn every_promise_is_kept() {
-    let output = netsim(&["soak", "--from", "1", "--count", "8", "--trouble-s", "6"]);
+    let output = netsim(&["soak", "--from", "1", "--count", "6", "--trouble-s", "6"]);
     assert!(output.status.success());
 }
 

@@ -1,11 +1,14 @@
 //! Each predicate finds the fault that is planted for it, and nothing in a healthy state.
 
 use symphony_types::{
-    BackendId, BootId, Epoch, GpuId, Invariant, ModelId, NodeId, RequestValue, Signature, SubclusterId, Token,
+    BackendId, BootId, Epoch, GpuId, Invariant, ModelId, NodeId, OperationId, RequestValue, Signature, SubclusterId,
+    Token,
 };
 
 use super::{check, check_step};
 use crate::command::{BackendRegistration, Command, GpuOffer, NodeRegistration};
+use crate::operation::{Action, KeptOperation, Operation};
+use crate::reply::Reply;
 use crate::spec::{KindProfile, ModelSource, ModelSpec};
 use crate::state::{ClusterState, Event, Successor};
 
@@ -37,7 +40,7 @@ fn healthy() -> ClusterState {
     };
     let profile = KindProfile { latency_ns: vec![1, 2], static_memory_bytes: 60, dynamic_memory_bytes: 40 };
     let model = |subcluster: &str| {
-        Command::LoadModel(ModelSpec {
+        let spec = ModelSpec {
             name: format!("on-{subcluster}"),
             subcluster: subcluster.into(),
             slo_ns: 1,
@@ -46,7 +49,9 @@ fn healthy() -> ClusterState {
             profiles: [("cpu".to_owned(), profile.clone())].into(),
             policy: String::new(),
             value: RequestValue::ONE,
-        })
+        };
+        let (id, actor) = (OperationId::new(subcluster.len() as u128), "operator/ann".to_owned());
+        Command::Operate(Operation { id, actor, at_unix_ms: 0, avoid: None, action: Action::LoadModel(spec) })
     };
     let commands = [node(1), node(2), backend("a", "left"), backend("b", "right"), model("left"), model("right")];
     for (index, command) in (10..).zip(commands) {
@@ -112,6 +117,15 @@ fn c1_sees_epochs_and_tokens_that_do_not_grow() {
 }
 
 #[test]
+fn c1_sees_operations_that_are_forgotten_answered_anew_or_from_the_future() {
+    finds_in_step(|s| drop(s.operations.remove(0)));
+    finds_in_step(|s| s.operations.clear());
+    finds_in_step(|s| s.operations[1].outcome = Ok(Reply::Done));
+    finds(Invariant::C1, |s| s.operations.swap(0, 1));
+    finds(Invariant::C1, |s| s.operations[1].index = s.applied_index + 1);
+}
+
+#[test]
 fn c1_sees_a_new_leader_in_an_old_epoch() {
     finds_in_step(|s| {
         let other = s.subclusters[&SubclusterId::new(2)].leader;
@@ -150,6 +164,13 @@ fn c7_sees_leaders_and_standbys_that_are_not_alive() {
 #[test]
 fn s5_sees_too_many() {
     finds(Invariant::S5, |s| s.events = vec![Event { index: 1, what: String::new() }; 65]);
+    finds(Invariant::S5, |s| {
+        let kept = s.operations[0].clone();
+        s.operations = (1..=1025).map(|index| KeptOperation { index, ..kept.clone() }).collect();
+        s.applied_index = 1025;
+    });
+    finds(Invariant::S5, |s| s.operations[0].what = "x".repeat(513));
+    finds(Invariant::S5, |s| s.operations[0].actor = "x".repeat(129));
     finds(Invariant::S5, |s| {
         let gpus =
             (100..165).map(|id| crate::state::Gpu { id: GpuId::new(id), ..backend(s).gpus[0].clone() }).collect();

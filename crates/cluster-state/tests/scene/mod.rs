@@ -1,11 +1,13 @@
 //! Commands as the tests write them, in one line each.
 #![allow(dead_code, unreachable_pub)] // Each test program uses its part.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use symphony_cluster_state::{
-    BackendRegistration, ClusterState, Command, Effect, FrontendRegistration, GpuOffer, KindProfile, ModelSource,
-    ModelSpec, NodeRegistration, Outcome, ReplicaState,
+    Action, BackendRegistration, ClusterState, Command, Effect, FrontendRegistration, GpuOffer, KindProfile,
+    ModelSource, ModelSpec, NodeRegistration, Operation, Outcome, ReplicaState,
 };
-use symphony_types::{BackendId, BootId, DataType, ModelId, NodeId, RequestValue, Signature, TensorSpec};
+use symphony_types::{BackendId, BootId, DataType, ModelId, NodeId, OperationId, RequestValue, Signature, TensorSpec};
 
 pub fn node(node: u64, boot: u64) -> Command {
     Command::RegisterNode(NodeRegistration {
@@ -62,11 +64,23 @@ pub fn spec(name: &str, subcluster: &str, kinds: &[&str]) -> ModelSpec {
 }
 
 pub fn load(name: &str, subcluster: &str, kinds: &[&str]) -> Command {
-    Command::LoadModel(spec(name, subcluster, kinds))
+    operate(Action::LoadModel(spec(name, subcluster, kinds)))
 }
 
 pub fn unload(name: &str) -> Command {
-    Command::UnloadModel { name: name.into() }
+    operate(Action::UnloadModel { name: name.into() })
+}
+
+/// Something that was never asked for before.
+pub fn operate(action: Action) -> Command {
+    static LAST: AtomicU64 = AtomicU64::new(1 << 32);
+    Command::Operate(operation(LAST.fetch_add(1, Ordering::Relaxed), action))
+}
+
+/// What somebody asks for under an id.
+pub fn operation(id: u64, action: Action) -> Operation {
+    let id = OperationId::new(id.into());
+    Operation { id, actor: "operator/ann".into(), at_unix_ms: 1_700_000_000_000, avoid: None, action }
 }
 
 pub fn report(model: u32, backend: u32, boot: u64, state: ReplicaState) -> Command {

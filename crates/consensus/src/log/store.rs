@@ -23,7 +23,7 @@ use super::simulated::SimulatedDisk;
 use super::witness::Witness;
 use super::writer::{Done, Job, Writer, closed};
 use crate::fault::OnDiskError;
-use crate::limits::{READ_BYTES_MAX, TAIL_BYTES_MAX};
+use crate::limits::{LOG_CLOSES_WITHIN, READ_BYTES_MAX, TAIL_BYTES_MAX};
 use crate::raft_types::{self, EntryOf, LogIdOf, TypeConfig, VoteOf};
 use crate::record::{Position, Record};
 
@@ -171,19 +171,30 @@ impl LogStore {
         self.writer.submit(Job::Append { sequence, records, done }).await
     }
 
-    /// Writes what is queued and lets go of the files.
+    /// Writes what is queued and lets go of the files; a disk that does not answer is given up after
+    /// [`LOG_CLOSES_WITHIN`].
     pub(crate) async fn close(&self) {
+        if tokio::time::timeout(LOG_CLOSES_WITHIN, self.finish()).await.is_err() {
+            tracing::error!("disk does not answer; the log is left as it is after {LOG_CLOSES_WITHIN:?}");
+        }
+    }
+
+    async fn finish(&self) {
         // Refused when the thread has already ended, which is what is wanted.
         let _ = self.writer.submit(Job::Close).await;
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(thread) = thread {
-            let ended = tokio::task::spawn_blocking(move || thread.join()).await;
-            if !matches!(ended, Ok(Ok(()))) {
-                tracing::error!("log writer thread panicked");
-            }
-        }
         let engine = self.view().engine.take();
-        drop(engine);
+        // A simulated disk has no thread, and waits for nothing.
+        let Some(thread) = thread else { return };
+        // Both wait for the disk: the writer for what is queued, the engine for what it has not written itself.
+        let ended = tokio::task::spawn_blocking(move || {
+            let ended = thread.join();
+            drop(engine);
+            ended
+        });
+        if !matches!(ended.await, Ok(Ok(()))) {
+            tracing::error!("log writer thread panicked");
+        }
     }
 
     fn view(&self) -> MutexGuard<'_, View> {
@@ -497,6 +508,21 @@ mod tests {
         drop(release);
         store.close().await;
         assert_eq!(engine.bounds().expect("bounds"), Some((0, count as u64 - 1)));
+    }
+
+    #[tokio::test]
+    async fn a_disk_that_hangs_does_not_hold_up_the_end() {
+        let (release, released) = std::sync::mpsc::channel();
+        release.send(()).expect("the stamp passes");
+        let engine = Arc::new(Stalled { inner: MemoryEngine::default(), released: Mutex::new(released) });
+        let stamp = Stamp { cluster: "blue".into(), node: 1 };
+        let mut store = LogStore::open(engine, None, &stamp, OnDiskError::Stop).expect("store opens");
+        store.append([command(1, 0, 1)], IOFlushed::noop()).await.expect("queues");
+        let closed = tokio::time::timeout(10 * LOG_CLOSES_WITHIN, store.close()).await;
+        // The runtime of this test waits for what still waits for the disk.
+        drop(release);
+        closed.expect("the disk is given up");
+        assert!(store.blocking_append([command(1, 1, 1)]).await.is_err(), "closed all the same");
     }
 
     #[tokio::test]

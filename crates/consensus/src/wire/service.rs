@@ -232,8 +232,8 @@ mod tests {
     struct Untouchable;
 
     impl StateMachine for Untouchable {
-        fn apply(&mut self, _index: u64, _command: &[u8]) -> Vec<u8> {
-            Vec::new()
+        fn apply(&mut self, _index: u64, _command: &[u8]) -> Result<Vec<u8>, String> {
+            Ok(Vec::new())
         }
         fn snapshot(&self) -> Vec<u8> {
             Vec::new()

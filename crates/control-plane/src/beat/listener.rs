@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -11,16 +11,23 @@ use std::time::{Duration, Instant};
 
 use prometheus_client::metrics::counter::Counter;
 use symphony_consensus::{ControlGroup, Leadership};
-use symphony_net::{Line, Net, Role};
+use symphony_net::{Line, Net, Role, WaitingPeers, WaitingPlace};
 use symphony_types::NodeId;
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::detector::Input;
 use super::message::{Ack, BEAT_BYTES, Beat};
 use crate::checkpoints::Checkpoints;
 
-/// Connections at a time: 64 replicas, each with the one it is giving up and the one it is opening.
+/// Connections of replicas at a time: 64 of them, each with the one it is giving up and the one it is opening.
 const CONNECTIONS_MAX: usize = 128;
+
+/// Connections at a time of callers that have not shown who they are: twice as many as there are replicas, which all dial a
+/// new Raft leader at once. They are counted apart, so that strangers take no place from who is connected.
+const HANDSHAKES_MAX: usize = 128;
+
+/// Of these so many from one address: replicas of a test cluster share one, a stranger must not take them all.
+const HANDSHAKES_PER_PEER_MAX: usize = 16;
 
 /// A connection without a beat for so long is of no use to anybody.
 const IDLE_MAX: Duration = Duration::from_secs(5);
@@ -68,14 +75,16 @@ pub(crate) struct Listener {
 impl Listener {
     /// Runs on a thread of its own; a connection made after `stop` is set ends it.
     pub(crate) fn run(self) {
-        let open = Arc::new(AtomicUsize::new(0));
+        let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        let handshakes = Arc::new(Semaphore::new(HANDSHAKES_MAX));
+        let waiting = WaitingPeers::new(HANDSHAKES_PER_PEER_MAX);
         loop {
             let accepted = self.listener.accept();
             if self.stop.load(Ordering::Relaxed) {
                 return;
             }
-            let stream = match accepted {
-                Ok((stream, _)) => stream,
+            let (stream, peer) = match accepted {
+                Ok(accepted) => accepted,
                 Err(error) => {
                     // Out of file descriptors, most likely; without a pause this would spin.
                     tracing::warn!(%error, "beat connection not accepted");
@@ -83,11 +92,11 @@ impl Listener {
                     continue;
                 }
             };
-            if open.load(Ordering::Relaxed) >= CONNECTIONS_MAX {
-                tracing::warn!(max = CONNECTIONS_MAX, "beat connection turned away: there are too many");
+            let (Ok(handshake), Some(place)) = (Arc::clone(&handshakes).try_acquire_owned(), waiting.admit(peer.ip()))
+            else {
+                tracing::warn!(%peer, "beat connection turned away: too many handshakes, here or from there");
                 continue;
-            }
-            open.fetch_add(1, Ordering::Relaxed);
+            };
             let ear = Ear {
                 cluster: self.cluster,
                 net: self.net.clone(),
@@ -95,14 +104,10 @@ impl Listener {
                 received: self.received.clone(),
                 roll: self.roll.clone(),
                 stop: self.stop.clone(),
+                connections: Arc::clone(&connections),
             };
-            let count = open.clone();
-            let spawned = thread::Builder::new().name("beat-ear".to_owned()).spawn(move || {
-                ear.listen(stream);
-                count.fetch_sub(1, Ordering::Relaxed);
-            });
-            if let Err(error) = spawned {
-                open.fetch_sub(1, Ordering::Relaxed);
+            let listen = move || ear.listen(stream, (handshake, place));
+            if let Err(error) = thread::Builder::new().name("beat-ear".to_owned()).spawn(listen) {
                 tracing::warn!(%error, "no thread for a beat connection");
             }
         }
@@ -117,14 +122,20 @@ struct Ear {
     received: Counter,
     roll: Roll,
     stop: Arc<AtomicBool>,
+    connections: Arc<Semaphore>,
 }
 
 impl Ear {
-    fn listen(&self, stream: TcpStream) {
+    /// `waiting` is the place of a caller whose handshake is not done.
+    fn listen(&self, stream: TcpStream, waiting: (OwnedSemaphorePermit, WaitingPlace)) {
         let mut line = match self.net.accept_line(stream, &[Role::Scheduler]) {
             Ok(line) => line,
             // Also whoever only asks whether the port is open.
             Err(error) => return tracing::debug!(%error, "beat connection turned away"),
+        };
+        drop(waiting);
+        let Ok(_connection) = self.connections.try_acquire() else {
+            return tracing::warn!(max = CONNECTIONS_MAX, "beat connection turned away: there are too many");
         };
         let mut heard: Option<Beat> = None;
         let ended = self.hear(&mut line, &mut heard);
@@ -175,29 +186,88 @@ impl Ear {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc::sync_channel;
+    use std::net::SocketAddr;
+    use std::sync::mpsc::{Receiver, sync_channel};
 
+    use symphony_net::{Authority, Credentials, Expected, Identity};
     use symphony_types::BootId;
 
     use super::super::message::{ACK_BYTES, cluster_hash};
     use super::*;
     use crate::checkpoints::Checkpoint;
 
+    const LEADING: Leadership = Leadership { leader: None, is_leader: true, term: 0, quorum_acked: None, alone: true };
+
+    /// A listener of a cluster's leader on a thread of its own.
+    struct Scene {
+        addr: SocketAddr,
+        heard: Receiver<Input>,
+        told: watch::Sender<Leadership>,
+        applied: Arc<Mutex<BTreeMap<NodeId, u64>>>,
+        stop: Arc<AtomicBool>,
+        thread: thread::JoinHandle<()>,
+    }
+
+    impl Scene {
+        fn new(net: Net, cluster: u64) -> Self {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let addr = listener.local_addr().unwrap();
+            let (inputs, heard) = sync_channel(16);
+            let stop = Arc::new(AtomicBool::new(false));
+            let (told, leadership) = watch::channel(LEADING);
+            let (checkpoints, applied) = (Checkpoints::default(), Arc::default());
+            let roll = Roll { leadership, lease: Duration::from_secs(1), group: None, checkpoints, applied };
+            let (received, applied) = (Counter::default(), Arc::clone(&roll.applied));
+            let ears = Listener { cluster, listener, net, inputs, received, roll, stop: stop.clone() };
+            Self { addr, heard, told, applied, stop, thread: thread::spawn(|| ears.run()) }
+        }
+
+        fn end(self) {
+            self.stop.store(true, Ordering::Relaxed);
+            TcpStream::connect(self.addr).unwrap();
+            self.thread.join().unwrap();
+        }
+    }
+
+    #[test]
+    fn strangers_that_say_nothing_keep_no_replica_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let authority = Authority::create(dir.path(), "blue").unwrap();
+        let net = |name| {
+            let issued = authority.issue(&Identity::new("blue", Role::Scheduler, name).unwrap(), 1).unwrap();
+            Net::secured(Arc::new(Credentials::load(issued.files).unwrap()))
+        };
+        let (cluster, patience) = (cluster_hash("blue"), Duration::from_secs(30));
+        let scene = Scene::new(net("1"), cluster);
+        let mut strangers = Vec::new();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        for _ in 0..CONNECTIONS_MAX + HANDSHAKES_MAX {
+            // Not the address that the replica calls from.
+            let socket = runtime.block_on(async {
+                let socket = tokio::net::TcpSocket::new_v4().unwrap();
+                socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+                socket.connect(scene.addr).await.unwrap()
+            });
+            strangers.push(socket);
+        }
+
+        let leader = Expected::named(Role::Scheduler, "1");
+        let mut line = net("2").dial_line(&[scene.addr], &leader, patience).unwrap();
+        let (node, boot) = (NodeId::new(2), BootId::new(20));
+        let beat = Beat { node, boot, applied: 5, sequence: 7, checkpoint: Checkpoint::default() };
+        line.write_all(&beat.encode(cluster)).unwrap();
+        line.flush().unwrap();
+        assert_eq!(scene.heard.recv_timeout(patience), Ok(Input::Beat { node, boot }));
+        drop((line, strangers));
+        scene.end();
+    }
+
     #[test]
     fn beats_are_heard_strangers_are_cut_off_and_an_end_is_told() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let addr = listener.local_addr().unwrap();
-        let (inputs, heard) = sync_channel(16);
-        let stop = Arc::new(AtomicBool::new(false));
-        let cluster = cluster_hash("blue");
-        let leading = Leadership { is_leader: true, alone: true, ..Leadership::default() };
-        let (told, leadership) = watch::channel(leading);
-        let (checkpoints, applied) = (Checkpoints::default(), Arc::default());
-        let roll = Roll { leadership, lease: Duration::from_secs(1), group: None, checkpoints, applied };
-        let (received, applied) = (Counter::default(), Arc::clone(&roll.applied));
-        let ears = Listener { cluster, listener, net: Net::plaintext(), inputs, received, roll, stop: stop.clone() };
-        let thread = thread::spawn(|| ears.run());
-        let patience = Duration::from_secs(30);
+        let (cluster, patience) = (cluster_hash("blue"), Duration::from_secs(30));
+        let scene = Scene::new(Net::plaintext(), cluster);
+        let Scene { addr, heard, told, applied, .. } = &scene;
+        let addr = *addr;
 
         let (node, boot) = (NodeId::new(2), BootId::new(20));
         let beat = Beat { node, boot, applied: 5, sequence: 7, checkpoint: Checkpoint::default() };
@@ -212,7 +282,7 @@ mod tests {
         line.read_exact(&mut bytes).unwrap();
         assert_eq!(Ack::decode(&bytes, cluster), Some(Ack { sequence: 7, member: true }));
         assert_eq!(applied.lock().unwrap().get(&node), Some(&5));
-        told.send_replace(Leadership { quorum_acked: None, alone: false, ..leading });
+        told.send_replace(Leadership { quorum_acked: None, alone: false, ..LEADING });
         line.write_all(&beat.encode(cluster)).unwrap();
         assert_eq!(heard.recv_timeout(patience), Ok(Input::Beat { node, boot }));
         line.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
@@ -225,8 +295,6 @@ mod tests {
 
         drop(line);
         assert_eq!(heard.recv_timeout(patience), Ok(Input::Lost { node, boot }), "and the stranger told nothing");
-        stop.store(true, Ordering::Relaxed);
-        TcpStream::connect(addr).unwrap();
-        thread.join().unwrap();
+        scene.end();
     }
 }

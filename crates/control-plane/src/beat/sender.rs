@@ -37,13 +37,16 @@ impl Sender {
         let Self { facts, net, peers, limits, stop } = self;
         let mut line: Option<ToLeader> = None;
         let mut next = Instant::now();
-        let mut herald = Herald::new(facts, next, limits.unconfirmed_max);
+        let mut herald = Herald::new(facts, next, limits);
         while !stop.load(Ordering::Relaxed) {
             let leader = herald.turn(Instant::now());
             // Who no longer leads needs no beats; a closed line tells it nothing, because it does not listen.
             line = line.filter(|line| Some(line.to) == leader);
             if let Some(leader) = leader {
-                let dialled = line.map_or_else(|| dial(&net, &peers, &limits, leader), Ok);
+                let dialled = match line.take() {
+                    Some(line) => Ok(line),
+                    None => dial(&net, &peers, &limits, leader).inspect(|_| herald.dialled(Instant::now())),
+                };
                 line = dialled
                     .and_then(|line| beat(line, &mut herald))
                     .inspect_err(|error| {
@@ -61,12 +64,10 @@ impl Sender {
 
 fn beat(mut line: ToLeader, herald: &mut Herald) -> io::Result<ToLeader> {
     while let Some(ack) = line.ack()? {
-        if !herald.acknowledged(&ack) {
-            return Err(io::ErrorKind::InvalidData.into());
-        }
+        herald.acknowledged(Instant::now(), &ack)?;
     }
     // A line that does not take a beat at once leads to nobody who listens.
-    line.line.write_all(&herald.beat(Instant::now()))?;
+    line.line.write_all(&herald.beat(Instant::now())?)?;
     line.line.flush()?;
     Ok(line)
 }
@@ -74,7 +75,7 @@ fn beat(mut line: ToLeader, herald: &mut Herald) -> io::Result<ToLeader> {
 fn dial(net: &Net, peers: &BeatAddresses, limits: &Liveness, to: NodeId) -> io::Result<ToLeader> {
     let addr = peers.of(to).ok_or_else(|| io::Error::other("no beat address is known"))?;
     let leader = Expected::named(Role::Scheduler, to.get().to_string());
-    let line = net.dial_line(&addr, &leader, limits.dial)?;
+    let line = net.dial_line(&peers.sockets(net.through(&addr)), &leader, limits.dial)?;
     // Neither a leader that does not read nor one that says nothing may hold up the thread that finds its successor.
     line.socket().set_nonblocking(true)?;
     Ok(ToLeader { to, line, partial: Vec::with_capacity(ACK_BYTES) })

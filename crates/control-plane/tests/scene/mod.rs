@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use symphony_control_plane::{
-    ControlPlane, ControlPlaneConfig, Engine, Host, Listeners, Liveness, OnDiskError, ReplicaAddrs, Timing,
+    ControlPlane, ControlPlaneConfig, Engine, Host, Listeners, Liveness, OnDiskError, ReplicaAddrs, Timing, unix_ms,
 };
 use symphony_net::Net;
 use symphony_protocol::control as pb;
@@ -129,6 +129,7 @@ impl Cluster {
             host: Host::Machine,
             net: Net::plaintext(),
             join: !self.founders.contains(&id),
+            wall_clock: unix_ms,
         };
         self.running.insert(id, ControlPlane::start(config, listeners).await.unwrap());
     }

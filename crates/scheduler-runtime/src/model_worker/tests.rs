@@ -78,10 +78,14 @@ impl Scene {
     }
 
     fn submit(&self, sequences: std::ops::Range<u64>) {
+        self.announce(PEER, sequences, 1, false);
+    }
+
+    fn announce(&self, peer: Peer, sequences: std::ops::Range<u64>, attempt: u32, redriven: bool) {
         let budget = Nanos::from_millis(60_000).get();
-        let header = |sequence| RequestHeader { sequence, model: 0, items: 1, budget, attempt: 1 };
+        let header = |sequence| RequestHeader { sequence, model: 0, items: 1, budget, attempt };
         let requests = sequences.map(header).collect();
-        self.inbox.push(ModelMessage::Submit { peer: PEER, received: self.clock.now(), requests, redriven: false });
+        self.inbox.push(ModelMessage::Submit { peer, received: self.clock.now(), requests, redriven });
     }
 
     fn grant(&self, sequence: u64) -> PlanId {
@@ -236,6 +240,32 @@ fn what_models_saw_is_told_once_a_tick_and_only_by_those_that_shed() {
 }
 
 #[test]
+fn a_worker_that_falls_quiet_wakes_once_to_tell_what_it_saw() {
+    let mut scene = Scene::with_policy(Policy::AUTO);
+    let begun = scene.clock.now() + PRESSURE_TICK;
+    let turn = |scene: &mut Scene, now: Time| {
+        let end = scene.worker.turn(TurnStart { number: 10, now, last_ended: begun });
+        scene.worker.hand_over(now);
+        let told = std::iter::from_fn(|| scene.rank.pop()).filter(|said| matches!(said, RankMessage::Account(_)));
+        (end, told.count())
+    };
+    scene.submit(0..4);
+    let (end, told) = turn(&mut scene, begun);
+    assert_eq!(told, 1);
+    let tick = begun + PRESSURE_TICK;
+    assert!(end.wake_at > tick, "nothing is left to tell");
+    // What comes within the tick is told at its end, with another input or without.
+    scene.submit(4..8);
+    let (end, told) = turn(&mut scene, begun + Nanos::from_millis(1));
+    assert_eq!((end.wake_at, told), (tick, 0));
+    let (end, told) = turn(&mut scene, tick);
+    assert_eq!((end.handled, told), (1, 1));
+    assert!(end.wake_at > tick + PRESSURE_TICK, "woken for nothing");
+    let (end, told) = turn(&mut scene, tick + PRESSURE_TICK);
+    assert_eq!((end.handled, told), (0, 0));
+}
+
+#[test]
 fn a_model_sheds_as_the_pressure_says_and_is_counted() {
     let mut scene = Scene::with_policy(Policy::AUTO);
     scene.inbox.push(ModelMessage::Pressure(Pressure::from_share(0.5)));
@@ -248,4 +278,32 @@ fn a_model_sheds_as_the_pressure_says_and_is_counted() {
     let counters = scene.worker.metrics.counters.read();
     let count = |name: &str| counters.iter().find(|(counter, _)| *counter == name).map(|&(_, count)| count);
     assert_eq!((count("dropped_requests"), count("shed_requests")), (Some(5), Some(5)));
+}
+
+#[test]
+fn what_is_announced_again_is_neither_shed_nor_counted_again() {
+    let mut scene = Scene::with_policy(Policy::AUTO);
+    scene.submit(0..10);
+    scene.turn();
+    let asked = |scene: &mut Scene| scene.worker.slots[0].as_mut().unwrap().queue.take_account().asked;
+    asked(&mut scene);
+    // The link of the frontend flaps under pressure, time and again; then there are new requests, too.
+    scene.inbox.push(ModelMessage::Pressure(Pressure::from_share(0.5)));
+    for link in 2..5 {
+        let (sender, receiver) = local_link();
+        let peer = Peer { link, ..PEER };
+        scene.inbox.push(ModelMessage::Frontend { peer, sender });
+        scene.announce(peer, 0..10, link as u32, true);
+        scene.frontend = receiver;
+        scene.turn();
+        scene.hand_over();
+        assert_eq!(scene.worker.slots[0].as_ref().unwrap().queue.len(), 10);
+        assert_eq!(asked(&mut scene), Nanos::ZERO);
+        assert!(scene.frontend.try_receive().is_none());
+    }
+    scene.announce(Peer { link: 4, ..PEER }, 10..14, 1, true);
+    scene.turn();
+    scene.hand_over();
+    assert_eq!(scene.worker.slots[0].as_ref().unwrap().queue.len(), 12);
+    assert!(asked(&mut scene) > Nanos::ZERO);
 }

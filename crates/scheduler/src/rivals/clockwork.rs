@@ -163,7 +163,7 @@ impl Clockwork {
 impl ClusterPolicy for Clockwork {
     fn step(&mut self, now: Time, input: ClusterInput, out: &mut ClusterActions) {
         match input {
-            ClusterInput::Arrive { model, request } => {
+            ClusterInput::Arrive { model, request } | ClusterInput::Return { model, request } => {
                 let slot = model as usize;
                 if self.cluster.enqueue(slot, request, &mut self.queues[slot], out) {
                     self.waiting += 1;

@@ -238,7 +238,7 @@ fn drop_early(cluster: &Cluster, now: Time, gpu_free: Time, place: &mut Place, o
 impl ClusterPolicy for Nexus {
     fn step(&mut self, now: Time, input: ClusterInput, out: &mut ClusterActions) {
         match input {
-            ClusterInput::Arrive { model, request } => {
+            ClusterInput::Arrive { model, request } | ClusterInput::Return { model, request } => {
                 if self.must_pack {
                     self.pack(now, out);
                 }

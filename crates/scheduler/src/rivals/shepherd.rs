@@ -228,7 +228,7 @@ impl ClusterPolicy for Shepherd {
     fn step(&mut self, now: Time, input: ClusterInput, out: &mut ClusterActions) {
         self.drop_expired(now, out);
         match input {
-            ClusterInput::Arrive { model, request } => {
+            ClusterInput::Arrive { model, request } | ClusterInput::Return { model, request } => {
                 let slot = model as usize;
                 if self.cluster.enqueue(slot, request, &mut self.queues[slot], out) {
                     self.waiting += 1;

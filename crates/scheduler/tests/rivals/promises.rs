@@ -105,26 +105,26 @@ impl<P: ClusterPolicy> World<P> {
         runs.map(|runs| runs.drain(..).collect()).unwrap_or_default()
     }
 
-    fn arrive(&mut self, model: u32, request: Request) {
-        self.waiting.insert(request.id, (model, request));
-        self.step(ClusterInput::Arrive { model, request });
-    }
-
     fn apply(&mut self, op: Op) {
         match op {
             Op::Pass { nanos } => self.run_until(self.now + Nanos::new(nanos)),
             Op::Arrive { model, items, budget } => {
                 self.arrived += 1;
                 let id = RequestId { sequence: self.arrived, ..RequestId::default() };
-                self.arrive(model, Request { id, deadline: self.now + Nanos::new(budget), items });
+                let request = Request { id, deadline: self.now + Nanos::new(budget), items };
+                self.waiting.insert(id, (model, request));
+                self.step(ClusterInput::Arrive { model, request });
             }
             Op::Down { gpu } => {
                 let id = GpuId::new(gpu);
                 let lost = self.stop(id);
                 self.gpus[gpu as usize] = None;
                 self.step(ClusterInput::GpuDown(id));
-                for run in lost {
-                    run.requests.into_iter().for_each(|request| self.arrive(run.model, request));
+                for Run { model, requests, .. } in lost {
+                    for request in requests {
+                        self.waiting.insert(request.id, (model, request));
+                        self.step(ClusterInput::Return { model, request });
+                    }
                 }
             }
             Op::Up { gpu, after } => {

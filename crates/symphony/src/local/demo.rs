@@ -57,7 +57,13 @@ async fn demo(args: &DemoArgs) -> anyhow::Result<()> {
         layout.frontend.metrics
     );
     for model in &models {
-        crate::tools::model::load_and_wait(&cluster.control, model, Duration::from_secs(60)).await?;
+        crate::tools::model::load_and_wait(
+            &cluster.control,
+            model,
+            symphony_transport::fresh_operation_id(),
+            Duration::from_secs(60),
+        )
+        .await?;
         eprintln!("model {} is ready in sub-cluster {}", model.name, model.subcluster);
     }
     let report = load_and_kill(args, &layout, &models, &mut cluster).await;

@@ -55,7 +55,13 @@ async fn start(args: &UpArgs, layout: &Layout, dir: &Path) -> anyhow::Result<Loc
         for model in demo_models::prepare(layout, dir)? {
             // A cluster that comes back knows its models. Their profiles stay: measured anew they would differ a little.
             let model = known.model_named(&model.name).map_or(model, |(_, loaded)| loaded.spec.clone());
-            crate::tools::model::load_and_wait(&cluster.control, &model, READY_WITHIN).await?;
+            crate::tools::model::load_and_wait(
+                &cluster.control,
+                &model,
+                symphony_transport::fresh_operation_id(),
+                READY_WITHIN,
+            )
+            .await?;
             println!("model {} is ready", model.name);
         }
     }

@@ -15,6 +15,8 @@ use crate::exit::bad_input;
 
 /// How often it is looked whether they are done.
 const DRAIN_POLL: Duration = Duration::from_millis(20);
+/// How much longer the last answers may take to reach their clients.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     let Some(config) = begin(args, Role::Frontend)? else { return Ok(()) };
@@ -65,7 +67,7 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     }
     frontend.stop();
     stop.cancel();
-    let _ = tokio::time::timeout(DRAIN_WITHIN, async {
+    let _ = tokio::time::timeout_at(deadline + ANSWERED_WITHIN, async {
         let _ = tokio::join!(serving_grpc, serving_rest, serving);
     })
     .await;

@@ -60,12 +60,11 @@ pub(crate) fn view_json(view: &View, role: &str, name: &str, counts: &dyn Fn(&st
                     "counts": counts(&m.spec.name) })
         })
         .collect();
-    let events: Vec<_> = view.events.iter().map(|(index, what)| json!({ "index": index, "what": what })).collect();
     let broken: u64 = Invariant::ALL.into_iter().map(symphony_telemetry::violations).sum();
     json!({
         "cluster": view.cluster, "role": role, "name": name, "epoch": view.epoch.get(),
         "applied_index": view.applied_index, "control_leader": view.control_leader.map(|n| n.get()),
         "invariant_violations": broken, "nodes": nodes, "subclusters": subclusters, "backends": backends,
-        "frontends": frontends, "models": models, "events": events,
+        "frontends": frontends, "models": models, "events": crate::tools::events::json(view),
     })
 }

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use symphony_protocol::control as pb;
 use symphony_protocol::view::View;
-use symphony_transport::{ControlClient, ControlError};
+use symphony_transport::ControlClient;
 use symphony_types::{Duty, Member};
 
+use super::operation::not_done;
 use crate::cli::{DrainArgs, DutyArgs};
 use crate::exit::bad_input;
 
@@ -16,14 +17,14 @@ const AGREE_WITHIN: Duration = Duration::from_secs(10);
 
 /// Sets a duty, and says so.
 pub(crate) async fn set(args: &DutyArgs, duty: Duty) -> anyhow::Result<()> {
-    let (_, member) = agree(args, duty).await?;
+    let (_, member, _) = agree(args, duty).await?;
     println!("{member} is {duty}");
     Ok(())
 }
 
 /// Sets the duty to draining and waits until nothing is left.
 pub(crate) async fn drain(args: &DrainArgs) -> anyhow::Result<()> {
-    let (control, member) = agree(&args.duty, Duty::Draining).await?;
+    let (control, member, since) = agree(&args.duty, Duty::Draining).await?;
     let wait = Duration::from_secs(args.wait_s);
     let mut views = control.watch(&format!("drain {member}"));
     let mut left = String::new();
@@ -31,7 +32,8 @@ pub(crate) async fn drain(args: &DrainArgs) -> anyhow::Result<()> {
         loop {
             let view = Arc::clone(&views.borrow_and_update());
             match rest(&view, member) {
-                None if view.applied_index > 0 => return Ok(()),
+                // A replica that lags shows how it was before.
+                None if view.applied_index >= since => return Ok(()),
                 None => {}
                 Some(rest) => left = rest,
             }
@@ -69,19 +71,22 @@ fn rest(view: &View, member: Member) -> Option<String> {
     }
 }
 
-async fn agree(args: &DutyArgs, duty: Duty) -> anyhow::Result<(ControlClient, Member)> {
-    let control = args.cluster.control()?;
+/// Returns also the log index from which on views show it.
+async fn agree(args: &DutyArgs, duty: Duty) -> anyhow::Result<(ControlClient, Member, u64)> {
+    let (control, operation) = (args.cluster.control()?, args.operation.id());
     let view = control.get(true, AGREE_WITHIN).await?;
     let member = find(&view, &args.member).map_err(bad_input)?;
     let call = |mut client: pb::control_client::ControlClient<_>| {
-        let request = pb::SetDutyRequest { member: Some(member.into()), duty: pb::Duty::from(duty).into() };
+        let request = pb::SetDutyRequest {
+            member: Some(member.into()),
+            duty: pb::Duty::from(duty).into(),
+            operation_id: operation.to_string(),
+        };
         async move { client.set_duty(request).await }
     };
-    control.call(AGREE_WITHIN, call).await.map_err(|error| match error {
-        ControlError::Refused(status) => bad_input(status.message()),
-        other => other.into(),
-    })?;
-    Ok((control, member))
+    control.call(AGREE_WITHIN, call).await.map_err(|error| not_done(operation, error))?;
+    let since = control.get(true, AGREE_WITHIN).await?.applied_index;
+    Ok((control, member, since))
 }
 
 /// The process of that name or id.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use symphony_protocol::view::View;
 
-use super::{ledger, table};
+use super::{events, ledger, table};
 use crate::cli::{GetArgs, Output, What};
 
 /// How long to look for a replica that answers.
@@ -38,11 +38,7 @@ fn show(view: &View, what: What) -> Shown {
             let json = json!([{ "epoch": view.epoch.get(), "applied_index": view.applied_index }]);
             (&["EPOCH", "LOG INDEX"], vec![row], json)
         }
-        What::Events => {
-            let rows = view.events.iter().map(|(index, what)| vec![index.to_string(), what.clone()]).collect();
-            let json = view.events.iter().map(|(index, what)| json!({ "index": index, "what": what })).collect();
-            (&["LOG INDEX", "WHAT"], rows, Value::Array(json))
-        }
+        What::Events => events::show(view),
     }
 }
 

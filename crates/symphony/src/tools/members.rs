@@ -5,10 +5,12 @@ use std::time::Duration;
 use symphony_net::Role;
 use symphony_protocol::control as pb;
 use symphony_protocol::control::control_client::ControlClient;
+use symphony_types::OperationId;
 use tokio::time::Instant;
 use tonic::Code;
 use tonic::transport::Endpoint;
 
+use super::operation::unknown;
 use crate::cli::{ClusterArgs, MemberAddArgs, MemberRemoveArgs, MemberReplaceArgs, MembersCommand};
 use crate::exit::bad_input;
 
@@ -20,28 +22,38 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(2);
 const AGAIN_AFTER: Duration = Duration::from_millis(200);
 
 pub(crate) async fn run(command: &MembersCommand) -> anyhow::Result<()> {
-    let (request, cluster) = match command {
-        MembersCommand::Add(MemberAddArgs { id, control, cluster }) => {
+    let (mut request, operation, cluster) = match command {
+        MembersCommand::Add(MemberAddArgs { id, control, operation, cluster }) => {
             eprintln!("n{id} at {control} follows first and votes once it has caught up");
-            (pb::ChangeReplicasRequest { add: *id, add_control_addr: control.clone(), remove: 0 }, cluster)
+            (joins(*id, control), operation, cluster)
         }
-        MembersCommand::Remove(MemberRemoveArgs { id, cluster }) => {
+        MembersCommand::Remove(MemberRemoveArgs { id, operation, cluster }) => {
             eprintln!("n{id} hands over what it leads, and leaves");
-            (pb::ChangeReplicasRequest { add: 0, add_control_addr: String::new(), remove: *id }, cluster)
+            (pb::ChangeReplicasRequest { remove: *id, ..Default::default() }, operation, cluster)
         }
-        MembersCommand::Replace(MemberReplaceArgs { id, with, control, cluster }) => {
+        MembersCommand::Replace(MemberReplaceArgs { id, with, control, operation, cluster }) => {
             eprintln!("n{with} at {control} catches up and takes the place of n{id}");
-            (pb::ChangeReplicasRequest { add: *with, add_control_addr: control.clone(), remove: *id }, cluster)
+            (pb::ChangeReplicasRequest { remove: *id, ..joins(*with, control) }, operation, cluster)
         }
     };
-    let voters = change(cluster, &request).await?;
+    let operation = operation.id();
+    request.operation_id = operation.to_string();
+    let voters = change(cluster, operation, &request).await?;
     let voters: Vec<_> = voters.iter().map(|id| format!("n{id}")).collect();
     println!("the control group is {}", voters.join(", "));
     Ok(())
 }
 
-/// Asks replica after replica until one carries the change out or refuses it. Repeating it is harmless.
-async fn change(cluster: &ClusterArgs, request: &pb::ChangeReplicasRequest) -> anyhow::Result<Vec<u64>> {
+fn joins(id: u64, control: &str) -> pb::ChangeReplicasRequest {
+    pb::ChangeReplicasRequest { add: id, add_control_addr: control.to_owned(), ..Default::default() }
+}
+
+/// Asks replica after replica until one carries the change out or refuses it.
+async fn change(
+    cluster: &ClusterArgs,
+    operation: OperationId,
+    request: &pb::ChangeReplicasRequest,
+) -> anyhow::Result<Vec<u64>> {
     let give_up = Instant::now() + CHANGE_WITHIN;
     let net = cluster.net()?;
     let mut last = String::new();
@@ -61,7 +73,8 @@ async fn change(cluster: &ClusterArgs, request: &pb::ChangeReplicasRequest) -> a
         }
         tokio::time::sleep(AGAIN_AFTER).await;
     }
-    anyhow::bail!("the change was not made within {} s; last answer: {last}", CHANGE_WITHIN.as_secs())
+    let late = format!("the change was not made within {} s; last answer: {last}", CHANGE_WITHIN.as_secs());
+    Err(unknown(operation, &late))
 }
 
 /// Whether the leader, or the next one, may answer better.

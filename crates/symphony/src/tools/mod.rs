@@ -2,12 +2,14 @@
 
 pub(crate) mod certs;
 pub(crate) mod duty;
+pub(crate) mod events;
 pub(crate) mod explain;
 pub(crate) mod get;
 pub(crate) mod ledger;
 pub(crate) mod load;
 pub(crate) mod members;
 pub(crate) mod model;
+mod operation;
 pub(crate) mod paper;
 pub(crate) mod profile;
 pub(crate) mod replay;

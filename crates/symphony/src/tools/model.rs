@@ -7,10 +7,11 @@ use symphony_executor::default_signature;
 use symphony_executor::profile::ProfileFile;
 use symphony_protocol::control as pb;
 use symphony_protocol::view::{KindProfile, ModelSource, ModelSpec};
-use symphony_transport::{ControlClient, ControlError};
-use symphony_types::{LatencyProfile, Nanos, RequestValue};
+use symphony_transport::ControlClient;
+use symphony_types::{LatencyProfile, Nanos, OperationId, RequestValue};
 use symphony_zoo::Architecture;
 
+use super::operation::not_done;
 use crate::cli::{ModelCommand, ModelGenerateArgs, ModelLoadArgs, ModelUnloadArgs};
 use crate::exit::bad_input;
 
@@ -30,19 +31,24 @@ pub(crate) async fn run(command: ModelCommand) -> anyhow::Result<()> {
 async fn load(args: &ModelLoadArgs) -> anyhow::Result<()> {
     let control = args.cluster.control()?;
     let spec = spec(args)?;
-    load_and_wait(&control, &spec, Duration::from_secs(args.wait_s)).await?;
+    load_and_wait(&control, &spec, args.operation.id(), Duration::from_secs(args.wait_s)).await?;
     println!("model {} is ready", spec.name);
     Ok(())
 }
 
 /// Has the cluster load a model, and waits until a backend is ready or says why not.
-pub(crate) async fn load_and_wait(control: &ControlClient, spec: &ModelSpec, wait: Duration) -> anyhow::Result<()> {
-    let request = pb::LoadModelRequest { spec: Some(spec.into()) };
+pub(crate) async fn load_and_wait(
+    control: &ControlClient,
+    spec: &ModelSpec,
+    operation: OperationId,
+    wait: Duration,
+) -> anyhow::Result<()> {
+    let request = pb::LoadModelRequest { spec: Some(spec.into()), operation_id: operation.to_string() };
     let call = |mut client: pb::control_client::ControlClient<_>| {
         let request = request.clone();
         async move { client.load_model(request).await }
     };
-    control.call(AGREE_WITHIN, call).await.map_err(refused)?;
+    control.call(AGREE_WITHIN, call).await.map_err(|error| not_done(operation, error))?;
     let mut view = control.watch(&format!("model load {}", spec.name));
     let ready = async {
         loop {
@@ -67,13 +73,6 @@ pub(crate) async fn load_and_wait(control: &ControlClient, spec: &ModelSpec, wai
             spec.name, wait.as_secs()
         )
     })?
-}
-
-fn refused(error: ControlError) -> anyhow::Error {
-    match error {
-        ControlError::Refused(status) => bad_input(status.message()),
-        other => other.into(),
-    }
 }
 
 fn spec(args: &ModelLoadArgs) -> anyhow::Result<ModelSpec> {
@@ -137,12 +136,12 @@ fn absolute(path: &Path) -> anyhow::Result<String> {
 }
 
 async fn unload(args: &ModelUnloadArgs) -> anyhow::Result<()> {
-    let control = args.cluster.control()?;
+    let (control, operation) = (args.cluster.control()?, args.operation.id());
     let call = |mut client: pb::control_client::ControlClient<_>| {
-        let request = pb::UnloadModelRequest { name: args.name.clone() };
+        let request = pb::UnloadModelRequest { name: args.name.clone(), operation_id: operation.to_string() };
         async move { client.unload_model(request).await }
     };
-    control.call(AGREE_WITHIN, call).await.map_err(refused)?;
+    control.call(AGREE_WITHIN, call).await.map_err(|error| not_done(operation, error))?;
     println!("model {} is unloaded", args.name);
     Ok(())
 }

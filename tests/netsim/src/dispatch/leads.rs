@@ -207,22 +207,27 @@ async fn converse(
         let ran: BTreeSet<_> = finished.iter().chain(&sealed.in_flight).copied().collect();
         lead.waiting.retain(|request| !ran.contains(request));
         lead.taken.extend(ran);
+        lead.free.retain(|free| free.gpu != sealed.gpu);
         let (gpu, token, link) = (sealed.gpu, sealed.promised, link.clone());
         lead.free.push(Free { gpu, token, boot, sequence: 1, link });
         lead.dispatch();
     }
-    while let Ok(frame) = reports.receive().await {
-        match frame.message {
-            FromBackend::Done(done) => {
-                let (gpu, token, sequence, link) = (done.gpu, done.token, done.sequence + 1, link.clone());
-                let mut lead = lead.borrow_mut();
-                lead.free.push(Free { gpu, token, boot, sequence, link });
-                lead.dispatch();
-            }
-            FromBackend::Refused { .. } => return,
-            FromBackend::Welcome { .. } | FromBackend::Sealed { .. } => {}
+    let until_it_ends = async {
+        while let Ok(frame) = reports.receive().await {
+            let done = match frame.message {
+                FromBackend::Done(done) => done,
+                FromBackend::Refused { .. } => return,
+                FromBackend::Welcome { .. } | FromBackend::Sealed { .. } => continue,
+            };
+            let (gpu, token, sequence, link) = (done.gpu, done.token, done.sequence + 1, link.clone());
+            let mut lead = lead.borrow_mut();
+            lead.free.push(Free { gpu, token, boot, sequence, link });
+            lead.dispatch();
         }
-    }
+    };
+    until_it_ends.await;
+    // Its last sender would take a plan and lose it.
+    lead.borrow_mut().free.retain(|free| tokens.iter().all(|(gpu, _)| *gpu != free.gpu));
 }
 
 /// Takes requests for what is led.

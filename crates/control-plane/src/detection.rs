@@ -2,26 +2,31 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use symphony_cluster_state::Command;
 use tokio::sync::{mpsc, watch};
 
-use crate::beat::Standing;
+use crate::beat::{BeatAddresses, Standing};
 use crate::config::ControlPlaneConfig;
 use crate::error::StartError;
 use crate::liveness::{LivenessThreads, Outlook};
 use crate::liveness_tasks::LivenessTasks;
 use crate::metrics::Metrics;
 use crate::plane::BeatListener;
+use crate::vital::Vital;
+
+/// How long the beat threads are waited for: a few beats, and a dial that is under way.
+const THREADS_END_WITHIN: Duration = Duration::from_millis(500);
 
 /// What shows this replica to the leader, and judges the others while it leads.
 #[derive(Debug)]
-pub(crate) enum Vitals {
+pub(crate) enum Detection {
     Threads(LivenessThreads),
     Tasks(LivenessTasks),
 }
 
-impl Vitals {
+impl Detection {
     /// Starts it. What is declared arrives on the returned channel.
     pub(crate) fn start(
         config: &ControlPlaneConfig,
@@ -29,14 +34,15 @@ impl Vitals {
         outlook: Outlook,
         standing: watch::Sender<Standing>,
         metrics: &Metrics,
+        vital: &Vital,
     ) -> Result<(Self, mpsc::Receiver<Command>), StartError> {
         match listener {
             BeatListener::Threads(listener) => {
-                let (threads, declared) = LivenessThreads::start(config, listener, outlook, standing, metrics)?;
+                let (threads, declared) = LivenessThreads::start(config, listener, outlook, standing, metrics, vital)?;
                 Ok((Self::Threads(threads), declared))
             }
             BeatListener::Tasks(listener) => {
-                let (tasks, declared) = LivenessTasks::start(config, listener, outlook, standing, metrics);
+                let (tasks, declared) = LivenessTasks::start(config, listener, outlook, standing, metrics, vital);
                 Ok((Self::Tasks(tasks), declared))
             }
         }
@@ -50,12 +56,23 @@ impl Vitals {
         }
     }
 
-    /// Ends it and waits for it: a few beats at most.
+    /// The addresses whose names have to be resolved, if it cannot wait for that itself.
+    pub(crate) fn to_resolve(&self) -> Option<BeatAddresses> {
+        match self {
+            Self::Threads(threads) => Some(threads.peers()),
+            Self::Tasks(_) => None,
+        }
+    }
+
+    /// Ends it and waits for it: a few beats and a dial that is under way, and no longer.
     pub(crate) async fn shutdown(self) {
         match self {
             Self::Threads(mut threads) => {
-                if tokio::task::spawn_blocking(move || threads.shutdown()).await.is_err() {
-                    tracing::error!("ending the beat threads panicked");
+                let ended = tokio::task::spawn_blocking(move || threads.shutdown());
+                match tokio::time::timeout(THREADS_END_WITHIN, ended).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(_)) => tracing::error!("ending the beat threads panicked"),
+                    Err(_) => tracing::warn!("beat threads have not ended after {THREADS_END_WITHIN:?}"),
                 }
             }
             Self::Tasks(tasks) => tasks.shutdown(),

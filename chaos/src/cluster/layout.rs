@@ -1,0 +1,175 @@
+//! The configurations of all processes.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Result, bail};
+use symphony_config::{
+    Address, BackendConfig, ExecutorKind, FrontendConfig, GpuConfig, NodeConfig, ReplicaConfig, Role, RouteConfig,
+    SchedulerConfig, SecurityConfig, Timing,
+};
+use symphony_net::{self as net, Authority, CredentialFiles, Credentials, Identity, Net};
+use symphony_types::NodeId;
+
+use super::joining::Joining;
+use super::{Process, Processes};
+use crate::network::Network;
+use crate::scenario::ClusterShape;
+
+/// The cluster's name.
+const CLUSTER: &str = "chaos";
+/// Longer than any run.
+const CERTIFICATE_DAYS: u32 = 7;
+/// The folder of the certificates.
+pub(super) const PKI: &str = "pki";
+/// Who works on the cluster.
+pub(super) const OPERATOR: &str = "chaos";
+/// The kind of the GPUs.
+pub(crate) const GPU_KIND: &str = "emulated";
+
+/// The directory of a replica's log.
+pub(super) fn data_dir(dir: &Path, replica: Process) -> PathBuf {
+    dir.join(format!("{replica}-raft"))
+}
+
+pub(super) struct Layout {
+    pub(super) configs: BTreeMap<Process, NodeConfig>,
+    pub(super) controls: Vec<(Process, Address)>,
+    pub(super) frontends: Vec<FrontendConfig>,
+    /// Where each process says how it is.
+    pub(super) pages: BTreeMap<Process, Address>,
+    pub(super) journals: BTreeMap<Process, PathBuf>,
+    /// How operators talk to the cluster.
+    pub(super) operator: Net,
+    /// For those who come later.
+    pub(super) joining: Joining,
+}
+
+/// Makes certificates.
+#[derive(Debug)]
+pub(super) struct Pki(Authority);
+
+impl Pki {
+    fn issue(&self, role: net::Role, name: &str) -> Result<CredentialFiles> {
+        Ok(self.0.issue(&Identity::new(CLUSTER, role, name)?, CERTIFICATE_DAYS)?.files)
+    }
+
+    pub(super) fn of(&self, process: Process) -> Result<SecurityConfig> {
+        let CredentialFiles { ca, cert, key } = match process {
+            Process::Replica(id) => self.issue(net::Role::Scheduler, &id.to_string()),
+            Process::Backend(_) => self.issue(net::Role::Backend, &process.to_string()),
+            Process::Frontend(_) => self.issue(net::Role::Frontend, &process.to_string()),
+        }?;
+        Ok(SecurityConfig { ca: Some(ca), cert: Some(cert), key: Some(key), insecure_dev: false })
+    }
+
+    pub(super) fn net(&self, role: net::Role, name: &str) -> Result<Net> {
+        Ok(Net::secured(Arc::new(Credentials::load(self.issue(role, name)?)?)))
+    }
+}
+
+impl Layout {
+    pub(super) async fn new(
+        shape: &ClusterShape,
+        processes: &Processes,
+        network: &mut Network,
+        timing: Timing,
+        dir: &Path,
+    ) -> Result<Self> {
+        // Defaults come from the configuration's own; addresses are filled in below.
+        let overrides = [
+            "frontend.name=frontend",
+            "backend.name=backend",
+            "backend.gpus=[{ kind = \"cpu\", count = 1, memory_mb = 1024 }]",
+            "scheduler.id=1",
+            "scheduler.data_dir=unused",
+            "security.insecure_dev=true",
+            "cluster.scheduler=[{ id = 1, control = \"127.0.0.1:1\", dispatch = \"127.0.0.1:2\", beat = \"127.0.0.1:3\" }]",
+        ]
+        .map(str::to_owned);
+        let mut base = NodeConfig::load(Role::Up, None, [], &overrides)?;
+        let (Some(scheduler), Some(frontend), Some(backend)) =
+            (base.scheduler.take(), base.frontend.take(), base.backend.take())
+        else {
+            bail!("the defaults hold every section");
+        };
+        (base.cluster.timing, base.cluster.scheduler) = (timing, Vec::new());
+        base.cluster.name = CLUSTER.into();
+        let pki = Arc::new(Pki(Authority::create(&dir.join(PKI), CLUSTER)?));
+        let operator = pki.net(net::Role::Operator, OPERATOR)?;
+
+        let mut layout = Self {
+            configs: BTreeMap::new(),
+            controls: Vec::new(),
+            frontends: Vec::new(),
+            pages: BTreeMap::new(),
+            journals: BTreeMap::new(),
+            operator,
+            joining: Joining { base: base.clone(), scheduler: scheduler.clone(), pki, dir: dir.to_owned() },
+        };
+        // Addresses that others dial.
+        let mut dialled = Vec::new();
+        let mut own = Vec::new();
+        for process in processes.replicas() {
+            let Process::Replica(id) = process else { continue };
+            let id = NodeId::new(id);
+            let mut next = || network.address(process);
+            let replica = ReplicaConfig { id, control: next()?, dispatch: next()?, beat: next()? };
+            let metrics = next()?;
+            dialled.extend(replica.addresses().map(|(_, address)| (process, address.clone())));
+            layout.controls.push((process, replica.control.clone()));
+            layout.pages.insert(process, metrics.clone());
+            base.cluster.scheduler.push(replica);
+            let data_dir = data_dir(dir, process);
+            own.push((process, SchedulerConfig { id, data_dir, metrics, ..scheduler.clone() }));
+        }
+        layout.joining.base = base.clone();
+        for (process, config) in own {
+            let security = layout.joining.pki.of(process)?;
+            layout.configs.insert(process, NodeConfig { scheduler: Some(config), security, ..base.clone() });
+        }
+        for process in processes.backends() {
+            let journal = dir.join(format!("{process}.journal"));
+            let config = BackendConfig {
+                name: process.to_string(),
+                subcluster: processes.subcluster_of(process),
+                exec: network.address(process)?,
+                metrics: network.address(process)?,
+                executor: ExecutorKind::Emulated,
+                gpus: vec![GpuConfig { kind: GPU_KIND.into(), count: shape.gpus, memory_mb: 16_384 }],
+                journal_file: Some(journal.clone()),
+                ..backend.clone()
+            };
+            dialled.push((process, config.exec.clone()));
+            layout.pages.insert(process, config.metrics.clone());
+            layout.journals.insert(process, journal);
+            let security = layout.joining.pki.of(process)?;
+            layout.configs.insert(process, NodeConfig { backend: Some(config), security, ..base.clone() });
+        }
+        for process in processes.frontends() {
+            let mut next = || network.address(process);
+            let config = FrontendConfig {
+                name: process.to_string(),
+                grpc: next()?,
+                rest: next()?,
+                metrics: next()?,
+                data: next()?,
+                ..frontend.clone()
+            };
+            dialled.push((process, config.data.clone()));
+            layout.pages.insert(process, config.metrics.clone());
+            layout.frontends.push(config.clone());
+            let security = layout.joining.pki.of(process)?;
+            layout.configs.insert(process, NodeConfig { frontend: Some(config), security, ..base.clone() });
+        }
+        for (owner, to) in dialled {
+            for (dialler, via) in network.stand_before(owner, &to).await? {
+                if let Some(config) = layout.configs.get_mut(&dialler) {
+                    config.network.routes.push(RouteConfig { to: to.clone(), via });
+                }
+            }
+        }
+        Ok(layout)
+    }
+}

@@ -1,0 +1,17 @@
+//! Fault scenarios against real processes: what they are, how they are run, and what a run found.
+
+mod admin;
+mod checker;
+mod cluster;
+mod fault;
+mod journal;
+mod load;
+mod network;
+mod report;
+mod run;
+mod scenario;
+mod views;
+
+pub use report::{AimReport, Attainment, Brief, Fault, FaultState, Ledger, Outcome, Report, RoundReport, Summary};
+pub use run::{RunPlan, Times, run};
+pub use scenario::{Links, Scenario};

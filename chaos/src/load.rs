@@ -1,0 +1,228 @@
+//! The load of a run, and what became of each of its requests.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use symphony::load::{
+    Answer, ArrivalKind, EmulatedInputs, End, GrpcTarget, LagLimits, LoadPlan, ModelLoad, Report, Request, Target, run,
+};
+use symphony_config::FrontendConfig;
+use symphony_executor::default_signature;
+use symphony_protocol::view::{KindProfile, ModelSource, ModelSpec};
+use symphony_types::{LatencyProfile, Nanos, RequestValue};
+use tokio::task::JoinHandle;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::cluster::{GPU_KIND, SERVED};
+use crate::scenario::{Load, Model};
+
+/// The longest run; a plan needs an end.
+const RUN_MAX: Duration = Duration::from_secs(24 * 3600);
+/// What the way to a frontend and back, and this process, may add to an SLO: the deadline counts from the frontend's first
+/// byte, and an answer that it calls timely is good.
+const SLACK: Duration = Duration::from_millis(50);
+/// How long answers are waited for at the end.
+pub(crate) const GRACE: Duration = Duration::from_secs(5);
+
+/// How one request ended, by the client's word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// No answer yet.
+    Open,
+    InTime,
+    Late,
+    Dropped,
+    Failed,
+}
+
+/// One request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Observation {
+    /// Number of the model, from 0.
+    pub(crate) model: usize,
+    pub(crate) sent: Instant,
+    pub(crate) ended: Instant,
+    pub(crate) fate: Fate,
+}
+
+/// Everything that was observed so far, in the order in which it was sent.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Observations(Arc<Mutex<Vec<Observation>>>);
+
+impl Observations {
+    fn begin(&self, model: usize) -> usize {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let sent = Instant::now();
+        all.push(Observation { model, sent, ended: sent, fate: Fate::Open });
+        all.len() - 1
+    }
+
+    fn end(&self, index: usize, judge: impl FnOnce(Duration) -> Fate) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let ended = Instant::now();
+        if let Some(one) = all.get_mut(index) {
+            (one.ended, one.fate) = (ended, judge(ended - one.sent));
+        }
+    }
+
+    /// All of them.
+    pub(crate) fn all(&self) -> Vec<Observation> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// When the first request of a model that was sent at `since` or later was answered in time; none if none was yet.
+    pub(crate) fn first_good(&self, model: usize, since: Instant) -> Option<Instant> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let from = all.partition_point(|one| one.sent < since);
+        all[from..].iter().filter(|one| one.model == model && one.fate == Fate::InTime).map(|one| one.ended).min()
+    }
+}
+
+/// The longest time within [from, to] in which none of the instants lies.
+pub(crate) fn longest_gap(times: impl IntoIterator<Item = Instant>, from: Instant, to: Instant) -> Duration {
+    let mut times: Vec<_> = times.into_iter().filter(|time| (from..to).contains(time)).collect();
+    times.sort_unstable();
+    times.push(to);
+    let mut before = from;
+    let mut longest = Duration::ZERO;
+    for time in times {
+        longest = longest.max(time - before);
+        before = time;
+    }
+    longest
+}
+
+/// All frontends in turn, observed.
+struct Observed {
+    targets: Vec<GrpcTarget>,
+    /// Each model's own: models take turns themselves, and would else always meet the same frontend.
+    turns: Vec<AtomicUsize>,
+    models: Vec<Arc<str>>,
+    /// What a client grants: the SLO, and what the way and this process may add.
+    within: Duration,
+    observations: Observations,
+}
+
+impl Target for Observed {
+    async fn send(&self, request: Request) -> Answer {
+        let model = self.models.iter().position(|name| *name == request.model).unwrap_or_default();
+        let turn = self.turns[model].fetch_add(1, Ordering::Relaxed) % self.targets.len();
+        let index = self.observations.begin(model);
+        let answer = self.targets[turn].send(request).await;
+        self.observations.end(index, |took| match &answer.end {
+            End::Ok if took <= self.within => Fate::InTime,
+            End::Ok | End::Late => Fate::Late,
+            End::Dropped(_) => Fate::Dropped,
+            End::Failed(_) => Fate::Failed,
+        });
+        answer
+    }
+}
+
+/// The load while it runs.
+pub(crate) struct RunningLoad {
+    pub(crate) observations: Observations,
+    /// The pacing thread ends with it, also if the run is given up.
+    stop: DropGuard,
+    task: JoinHandle<Result<Report, symphony::load::PlanError>>,
+}
+
+impl RunningLoad {
+    /// Starts it on all models.
+    pub(crate) async fn start(
+        load: &Load,
+        specs: &[ModelSpec],
+        frontends: &[FrontendConfig],
+        seed: u64,
+    ) -> Result<Self> {
+        let mut targets = Vec::new();
+        for frontend in frontends {
+            targets.push(GrpcTarget::connect(&frontend.grpc.to_string(), load.connections).await?);
+        }
+        let slack = SLACK;
+        let lag = LagLimits {
+            p99: Duration::from_secs_f64(load.lag_p99_ms / 1e3),
+            max: Duration::from_secs_f64(load.lag_max_ms / 1e3),
+        };
+        let model = |spec: &ModelSpec| ModelLoad {
+            model: spec.name.as_str().into(),
+            rate_rps: load.rate_rps,
+            arrival: ArrivalKind::Uniform,
+            slo: spec.slo.into(),
+            slack,
+            timeout: None,
+            inputs: Arc::new(EmulatedInputs::new(&spec.signature, 1, seed)),
+        };
+        let models: Vec<_> = specs.iter().map(model).collect();
+        let observations = Observations::default();
+        let slo = specs.first().map_or(Duration::ZERO, |spec| spec.slo.into());
+        let target = Observed {
+            targets,
+            turns: models.iter().map(|_| AtomicUsize::new(0)).collect(),
+            models: models.iter().map(|model| Arc::clone(&model.model)).collect(),
+            within: slo + slack,
+            observations: observations.clone(),
+        };
+        let plan = LoadPlan { seed, warmup: Duration::ZERO, duration: RUN_MAX, grace: GRACE, lag, models };
+        let stop = CancellationToken::new();
+        let task = tokio::spawn(run(plan, Arc::new(target), stop.clone()));
+        Ok(Self { observations, stop: stop.drop_guard(), task })
+    }
+
+    /// Stops sending, waits for the answers, and gives the generator's own report.
+    pub(crate) async fn finish(self) -> Result<Report> {
+        drop(self.stop);
+        Ok(self.task.await??)
+    }
+}
+
+/// The model of each sub-cluster.
+pub(crate) fn specs(model: &Model, subclusters: &[String]) -> Result<Vec<ModelSpec>> {
+    let latency = LatencyProfile::from_line(model.alpha_ms, model.beta_ms, model.batch_max)?;
+    let profile = KindProfile { latency, static_memory_bytes: 2 << 30, dynamic_memory_bytes: 1 << 30 };
+    let spec = |subcluster: &String| ModelSpec {
+        name: format!("{SERVED}{subcluster}"),
+        subcluster: subcluster.clone(),
+        slo: Nanos::from_millis_f64(model.slo_ms),
+        source: ModelSource::Emulated,
+        signature: default_signature(),
+        profiles: [(GPU_KIND.to_owned(), profile.clone())].into(),
+        policy: model.policy.clone(),
+        value: RequestValue::default(),
+    };
+    Ok(subclusters.iter().map(spec).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_gap_counts_the_edges_and_forgets_the_order() {
+        let (zero, ms) = (Instant::now(), Duration::from_millis(1));
+        let gap = |times: &[u32], from: u32, to: u32| {
+            longest_gap(times.iter().map(|&at| zero + at * ms), zero + from * ms, zero + to * ms).as_millis()
+        };
+        assert_eq!(gap(&[], 10, 30), 20);
+        assert_eq!(gap(&[500, 100, 120, 900, 880], 0, 1000), 380);
+        assert_eq!(gap(&[100, 120, 500], 0, 110), 100);
+        assert_eq!(gap(&[880, 900], 880, 2000), 1100);
+    }
+
+    #[test]
+    fn the_first_good_answer_since_a_moment_was_also_sent_since() {
+        let observations = Observations::default();
+        let early = observations.begin(0);
+        let since = Instant::now();
+        assert_eq!(observations.first_good(0, since), None);
+        observations.end(early, |_| Fate::InTime);
+        assert_eq!(observations.first_good(0, since), None, "it was sent before");
+        for (model, fate) in [(0, Fate::Late), (1, Fate::InTime), (0, Fate::InTime)] {
+            let index = observations.begin(model);
+            observations.end(index, |_| fate);
+        }
+        assert_eq!(observations.first_good(0, since), Some(observations.all()[3].ended));
+    }
+}

@@ -1,0 +1,163 @@
+//! Figures out of what was observed.
+
+use std::time::{Duration, Instant};
+
+use crate::admin::Acked;
+use crate::journal::Executions;
+use crate::load::{Fate, Observation, longest_gap};
+use crate::report::{AimReport, Attainment, RoundReport, Summary};
+use crate::scenario::{Aim, Scenario};
+
+use super::CALM;
+use super::machine_clock::MachineClock;
+use super::round::RoundRun;
+
+/// A pause in good answers that ends "serving on": far above what batches and the machine cause, far below any SLO.
+const PAUSE_MAX: Duration = Duration::from_millis(300);
+
+/// What figures are made of.
+pub(super) struct Figures<'a> {
+    pub(super) observations: &'a [Observation],
+    pub(super) acked: &'a [Acked],
+    pub(super) models: usize,
+    pub(super) executions: &'a Executions,
+    pub(super) clock: MachineClock,
+}
+
+/// Each figure over all rounds.
+pub(super) struct Summaries {
+    pub(super) dispatch_gap: Summary,
+    pub(super) commit_gap: Summary,
+    pub(super) named_after: Summary,
+    pub(super) gap_before: Summary,
+    pub(super) commit_gap_before: Summary,
+    pub(super) elsewhere_gap: Summary,
+    pub(super) served_on: Summary,
+    pub(super) obeyed: Summary,
+    pub(super) serving_after: Summary,
+    pub(super) whole_after: Summary,
+}
+
+fn millis(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}
+
+impl Figures<'_> {
+    fn good(&self, model: usize) -> impl Iterator<Item = Instant> + '_ {
+        self.observations.iter().filter(move |one| one.model == model && one.fate == Fate::InTime).map(|one| one.ended)
+    }
+
+    /// The longest gap of the worst of these models.
+    fn worst_gap(&self, models: &[usize], from: Instant, to: Instant) -> Option<f64> {
+        models.iter().map(|&model| millis(longest_gap(self.good(model), from, to))).max_by(f64::total_cmp)
+    }
+
+    /// How long the worst of all models went on serving after `from`, at most until `to`.
+    fn served_on(&self, from: Instant, to: Instant) -> f64 {
+        let of = |model| {
+            let mut good: Vec<_> = self.good(model).filter(|at| (from..to).contains(at)).collect();
+            good.sort_unstable();
+            let mut last = from;
+            for at in good {
+                if at - last > PAUSE_MAX {
+                    return last - from;
+                }
+                last = at;
+            }
+            // Up to the end, if the last answer was not long before it.
+            if to - last > PAUSE_MAX { last - from } else { to - from }
+        };
+        millis((0..self.models).map(of).min().unwrap_or_default())
+    }
+
+    /// How long after the first fault a GPU still took a plan of a leader that was cut off, until faults began to end.
+    fn obeyed(&self, round: &RoundRun) -> Option<f64> {
+        let (from, to) = (self.clock.ns(round.struck_at), self.clock.ns(round.relieved_at));
+        let last = |&node: &u64| self.executions.last_order(node, from, to).map_or(0, |at| at - from);
+        round.cut_off.iter().map(last).max().map(|ns| ns as f64 / 1e6)
+    }
+
+    pub(super) fn of(&self, round: &RoundRun, scenario: &Scenario) -> RoundReport {
+        let all: Vec<_> = (0..self.models).collect();
+        let elsewhere: Vec<_> = all.iter().copied().filter(|model| !round.struck.contains(model)).collect();
+        let looked_at = if round.struck.is_empty() { &all } else { &round.struck };
+        let watch = Duration::from_millis(scenario.round.watch_ms);
+        let (from, to) = (round.struck_at, round.struck_at + watch);
+        let calm = from.checked_sub(CALM).unwrap_or(from);
+        let commit_gap = |from, to| {
+            let times = self.acked.iter().map(|ack| ack.at);
+            (scenario.load.writes_rps > 0.0).then(|| millis(longest_gap(times, from, to)))
+        };
+        let bad = |one: &&Observation| {
+            elsewhere.contains(&one.model) && (from..to).contains(&one.sent) && one.fate != Fate::InTime
+        };
+        RoundReport {
+            round: round.number,
+            victims: round.victims.iter().map(ToString::to_string).collect(),
+            struck: round.struck_names.clone(),
+            named_after_ms: round.named_at.map(|at| millis(at.saturating_duration_since(from))),
+            dispatch_gap_ms: self.worst_gap(looked_at, from, to).unwrap_or_default(),
+            elsewhere_gap_ms: self.worst_gap(&elsewhere, from, to),
+            elsewhere_bad: self.observations.iter().filter(bad).count() as u64,
+            gap_before_ms: self.worst_gap(&all, calm, from).unwrap_or_default(),
+            commit_gap_ms: commit_gap(from, to),
+            commit_gap_before_ms: commit_gap(calm, from),
+            served_on_ms: self.served_on(from, round.healed_at),
+            obeyed_ms: self.obeyed(round),
+            serving_after_ms: round.serving_at.map(|at| millis(at - round.healed_at)),
+            whole_after_ms: round.whole_at.map(|at| millis(at - round.healed_at)),
+        }
+    }
+}
+
+/// Shares of requests answered in time before, during and after the faults of all rounds.
+pub(super) fn attainment(observations: &[Observation], rounds: &[RoundRun]) -> Attainment {
+    let share = |windows: Vec<(Instant, Instant)>| {
+        let inside = |at: Instant| windows.iter().any(|(from, to)| (*from..*to).contains(&at));
+        let sent: Vec<_> = observations.iter().filter(|one| inside(one.sent)).collect();
+        let good = sent.iter().filter(|one| one.fate == Fate::InTime).count();
+        (!sent.is_empty()).then(|| good as f64 / sent.len() as f64)
+    };
+    let healed =
+        |round: &RoundRun| round.whole_at.unwrap_or(round.healed_at).max(round.serving_at.unwrap_or(round.healed_at));
+    Attainment {
+        before: share(rounds.iter().filter_map(|r| Some((r.struck_at.checked_sub(CALM)?, r.struck_at))).collect()),
+        during: share(rounds.iter().map(|r| (r.struck_at, healed(r))).collect()),
+        after: share(rounds.iter().map(|r| (healed(r), healed(r) + CALM)).collect()),
+    }
+}
+
+pub(super) fn summaries(rounds: &[RoundReport]) -> Summaries {
+    let of = |value: fn(&RoundReport) -> Option<f64>| Summary::of(rounds.iter().filter_map(value));
+    Summaries {
+        dispatch_gap: of(|round| Some(round.dispatch_gap_ms)),
+        commit_gap: of(|round| round.commit_gap_ms),
+        named_after: of(|round| round.named_after_ms),
+        gap_before: of(|round| Some(round.gap_before_ms)),
+        commit_gap_before: of(|round| round.commit_gap_before_ms),
+        elsewhere_gap: of(|round| round.elsewhere_gap_ms),
+        served_on: of(|round| Some(round.served_on_ms)),
+        obeyed: of(|round| round.obeyed_ms),
+        serving_after: of(|round| round.serving_after_ms),
+        whole_after: of(|round| round.whole_after_ms),
+    }
+}
+
+/// What was aimed at, and what became of it.
+pub(super) fn aims(aim: &Aim, summaries: &Summaries, rounds: &[RoundReport]) -> Vec<AimReport> {
+    let bad: u64 = rounds.iter().map(|round| round.elsewhere_bad).sum();
+    let bad = (!rounds.is_empty()).then_some(bad as f64);
+    [
+        ("dispatch_gap_p99_ms", aim.dispatch_gap_p99_ms, summaries.dispatch_gap.p99),
+        ("dispatch_gap_max_ms", aim.dispatch_gap_max_ms, summaries.dispatch_gap.max),
+        ("commit_gap_p99_ms", aim.commit_gap_p99_ms, summaries.commit_gap.p99),
+        ("commit_gap_max_ms", aim.commit_gap_max_ms, summaries.commit_gap.max),
+        ("elsewhere_bad", aim.elsewhere_bad, bad),
+    ]
+    .into_iter()
+    .filter_map(|(what, aim, measured)| {
+        let aim = aim?;
+        Some(AimReport { what, aim, measured, met: measured.is_some_and(|measured| measured <= aim) })
+    })
+    .collect()
+}

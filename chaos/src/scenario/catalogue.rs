@@ -1,0 +1,32 @@
+//! Every scenario, compiled in, so that the program needs no files of its own.
+
+/// Names and texts.
+pub(super) const ALL: &[(&str, &str)] = &[
+    ("kill-subcluster-leader", include_str!("../../scenarios/kill-subcluster-leader.toml")),
+    ("kill-raft-leader", include_str!("../../scenarios/kill-raft-leader.toml")),
+    ("pause-subcluster-leader", include_str!("../../scenarios/pause-subcluster-leader.toml")),
+    ("partition-symmetric", include_str!("../../scenarios/partition-symmetric.toml")),
+    ("partition-raft-leader", include_str!("../../scenarios/partition-raft-leader.toml")),
+    ("partition-one-way", include_str!("../../scenarios/partition-one-way.toml")),
+    ("partition-partial", include_str!("../../scenarios/partition-partial.toml")),
+    ("backend-restart", include_str!("../../scenarios/backend-restart.toml")),
+    ("frontend-restart", include_str!("../../scenarios/frontend-restart.toml")),
+    ("rolling-restart", include_str!("../../scenarios/rolling-restart.toml")),
+    ("rolling-drain", include_str!("../../scenarios/rolling-drain.toml")),
+    ("membership-churn", include_str!("../../scenarios/membership-churn.toml")),
+    ("self-fencing", include_str!("../../scenarios/self-fencing.toml")),
+    ("control-plane-down", include_str!("../../scenarios/control-plane-down.toml")),
+    ("control-plane-killed", include_str!("../../scenarios/control-plane-killed.toml")),
+    ("links-slow", include_str!("../../scenarios/links-slow.toml")),
+    ("links-drip", include_str!("../../scenarios/links-drip.toml")),
+    ("links-reset", include_str!("../../scenarios/links-reset.toml")),
+    ("links-corrupt", include_str!("../../scenarios/links-corrupt.toml")),
+    ("disk-stall", include_str!("../../scenarios/disk-stall.toml")),
+    ("disk-stall-follower", include_str!("../../scenarios/disk-stall-follower.toml")),
+    ("disk-full", include_str!("../../scenarios/disk-full.toml")),
+    ("disk-fail", include_str!("../../scenarios/disk-fail.toml")),
+    ("clock-jump", include_str!("../../scenarios/clock-jump.toml")),
+    ("clock-rate", include_str!("../../scenarios/clock-rate.toml")),
+    ("cpu-starvation", include_str!("../../scenarios/cpu-starvation.toml")),
+    ("overlap", include_str!("../../scenarios/overlap.toml")),
+];

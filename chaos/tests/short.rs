@@ -1,0 +1,63 @@
+//! A few scenarios, one round each, on the programs of this build: safety only, since nobody knows what else this machine
+//! does. Needs neither root nor anything that a machine may lack.
+
+use std::path::{Path, PathBuf};
+
+use symphony_chaos::{FaultState, Links, Outcome, Report, RunPlan, Scenario, Times, run};
+use symphony_config::Timing;
+use tokio::sync::Mutex;
+
+/// One cluster at a time, also where tests are threads.
+static ALONE: Mutex<()> = Mutex::const_new(());
+
+/// The program `symphony`, as the build left it beside this test's own program.
+fn symphony() -> PathBuf {
+    let own = std::env::current_exe().unwrap();
+    // target/PROFILE/deps/TEST → target/PROFILE/symphony
+    let program = own.parent().and_then(Path::parent).unwrap().join("symphony");
+    assert!(program.is_file(), "{} is missing; build it first: cargo build -p symphony --bins", program.display());
+    program
+}
+
+async fn one_round(name: &str) -> Report {
+    let _alone = ALONE.lock().await;
+    let plan = RunPlan {
+        binary: symphony(),
+        repeat: Some(1),
+        seed: 1,
+        timing: Some(Timing::Relaxed),
+        links: Some(Links::Proxied),
+        times: Times::Reported,
+        keep: false,
+    };
+    let report = run(&Scenario::named(name).unwrap(), &plan).await.unwrap();
+    assert_eq!(report.outcome, Outcome::Pass, "{}", report.table());
+    assert!(report.faults.iter().all(|fault| fault.state == FaultState::Installed), "{}", report.table());
+    assert_eq!((report.stale_tokens_accepted, report.overlapping_batches), (Some(0), Some(0)));
+    assert_eq!(report.admin_linearizable, Some(true));
+    report
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_subcluster_leader_that_is_killed_is_replaced_and_breaks_nothing() {
+    let report = one_round("kill-subcluster-leader").await;
+    assert!(report.named_after_ms.n == 1 && report.ledger.in_time > 0, "{}", report.table());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_subcluster_leader_behind_cut_links_is_replaced_and_breaks_nothing() {
+    let report = one_round("partition-symmetric").await;
+    assert!(report.network == "proxied" && report.named_after_ms.n == 1, "{}", report.table());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backend_that_is_killed_comes_back_in_a_new_life_and_breaks_nothing() {
+    let report = one_round("backend-restart").await;
+    assert!(report.batches > 0, "{}", report.table());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replicas_that_come_and_go_break_nothing() {
+    let report = one_round("membership-churn").await;
+    assert!(report.faults.len() == 4 && report.writes_lost == 0, "{}", report.table());
+}

@@ -1,0 +1,23 @@
+//! A hash that is the same on every machine and in every release.
+
+/// FNV-1a of 64 bits, over parts of bytes in turn.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fnv1a(u64);
+
+impl Default for Fnv1a {
+    fn default() -> Self {
+        const OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
+        Self(OFFSET_BASIS)
+    }
+}
+
+impl Fnv1a {
+    pub(crate) fn over(self, bytes: &[u8]) -> Self {
+        const PRIME: u64 = 0x0000_0100_0000_01b3;
+        Self(bytes.iter().fold(self.0, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME)))
+    }
+
+    pub(crate) const fn get(self) -> u64 {
+        self.0
+    }
+}

@@ -1,0 +1,103 @@
+//! Operators' calls as operations: which one, by whom, when.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use symphony_cluster_state::{Action, Command, Operation};
+use symphony_net::PeerInfo;
+use symphony_types::{BootId, OperationId};
+use tonic::Status;
+
+use crate::config::WallClock;
+
+/// The actor on a port that asks nobody for a certificate.
+const INSECURE: &str = "insecure";
+
+/// Holds what another replica carries here against who carries it: without certificates nobody knows who asked.
+pub(crate) fn believe(peer: &PeerInfo, command: &mut Command) {
+    if let (None, Command::Operate(operation)) = (&peer.identity, command) {
+        INSECURE.clone_into(&mut operation.actor);
+    }
+}
+
+/// Makes operations. Clones make different ones.
+#[derive(Clone, Debug)]
+pub(crate) struct Operations {
+    boot: BootId,
+    made: Arc<AtomicU64>,
+    wall_clock: WallClock,
+}
+
+impl Operations {
+    pub(crate) fn new(boot: BootId, wall_clock: WallClock) -> Self {
+        Self { boot, made: Arc::default(), wall_clock }
+    }
+
+    /// What somebody asks this replica for. Who that is says the certificate of the connection; nothing in the message does.
+    ///
+    /// # Errors
+    /// If the id is none. An empty one is: then this replica makes one.
+    pub(crate) fn asked(&self, peer: &PeerInfo, id: &str, action: Action) -> Result<Operation, Status> {
+        let id = match id {
+            "" => self.fresh_id(),
+            id => id.parse().map_err(|error| Status::invalid_argument(format!("operation_id: {error}")))?,
+        };
+        let actor = match &peer.identity {
+            Some(identity) => format!("{}/{}", identity.role, identity.name),
+            None => INSECURE.to_owned(),
+        };
+        Ok(Operation { id, actor, at_unix_ms: (self.wall_clock)(), avoid: None, action })
+    }
+
+    /// A step on the way to what was asked for, in the name of who asked.
+    pub(crate) fn step(&self, of: &Operation, action: Action) -> Operation {
+        let (actor, at_unix_ms) = (of.actor.clone(), (self.wall_clock)());
+        Operation { id: self.fresh_id(), actor, at_unix_ms, avoid: None, action }
+    }
+
+    /// The random number of this life and a count: as rare as 128 random bits, and the same in every run of a simulation.
+    fn fresh_id(&self) -> OperationId {
+        let count = self.made.fetch_add(1, Ordering::Relaxed) + 1;
+        OperationId::new(u128::from(self.boot.get()) << 64 | u128::from(count))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use symphony_net::{Identity, Role};
+
+    use super::*;
+
+    fn unload() -> Action {
+        Action::UnloadModel { name: "m".into() }
+    }
+
+    #[test]
+    fn the_certificate_says_who_asks_and_the_caller_or_else_the_replica_which_operation_it_is() {
+        let operations = Operations::new(BootId::new(7), || 42);
+        let identity = Identity::new("blue", Role::Operator, "ann").ok();
+        let ann = PeerInfo { addr: ([127, 0, 0, 1], 1).into(), identity };
+        let nobody = PeerInfo { identity: None, ..ann };
+
+        let named = operations.asked(&ann, &"ab".repeat(16), unload()).unwrap();
+        assert_eq!(named.id.to_string(), "ab".repeat(16));
+        assert_eq!((named.actor.as_str(), named.at_unix_ms), ("operator/ann", 42));
+
+        let one = operations.asked(&nobody, "", unload()).unwrap();
+        let other = operations.asked(&nobody, "", unload()).unwrap();
+        assert_eq!(one.actor, "insecure");
+        assert_eq!((one.id.get(), other.id.get()), (7 << 64 | 1, 7 << 64 | 2));
+
+        let step = operations.step(&named, unload());
+        assert_eq!((step.actor.as_str(), step.id.get()), ("operator/ann", 7 << 64 | 3));
+
+        let mut carried = Command::Operate(named.clone());
+        believe(&ann, &mut carried);
+        assert_eq!(carried, Command::Operate(named.clone()));
+        believe(&nobody, &mut carried);
+        assert_eq!(carried, Command::Operate(Operation { actor: "insecure".into(), ..named }));
+
+        let status = operations.asked(&ann, "latest", unload()).unwrap_err();
+        assert!(status.message().starts_with("operation_id: `latest` is no operation id"), "{status}");
+    }
+}

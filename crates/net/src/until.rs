@@ -1,0 +1,42 @@
+//! A socket that is of no use after a moment.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::time::Instant;
+
+/// Reads and writes of a blocking socket, all of them together up to `give_up`. A timeout of the socket alone bounds each
+/// of them: a peer that sends a byte now and then would never run into it.
+#[derive(Debug)]
+pub(crate) struct Until<'a> {
+    pub(crate) stream: &'a TcpStream,
+    pub(crate) give_up: Instant,
+}
+
+impl Until<'_> {
+    fn set_timeouts(&self) -> io::Result<()> {
+        let left = self.give_up.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "the handshake took too long"));
+        }
+        self.stream.set_read_timeout(Some(left))?;
+        self.stream.set_write_timeout(Some(left))
+    }
+}
+
+impl Read for Until<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.set_timeouts()?;
+        self.stream.read(buf)
+    }
+}
+
+impl Write for Until<'_> {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.set_timeouts()?;
+        self.stream.write(buf)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
