@@ -7,6 +7,7 @@ use symphony_net::Net;
 use symphony_types::NodeId;
 
 use crate::fault::OnDiskError;
+use crate::host::Host;
 use crate::limits::{ADDRESS_BYTES_MAX, CLUSTER_NAME_BYTES_MAX, MEMBERS_MAX};
 use crate::timing::Timing;
 
@@ -70,6 +71,8 @@ pub struct GroupConfig {
     pub snapshot: SnapshotEvery,
     /// What to do when the disk fails.
     pub on_disk_error: OnDiskError,
+    /// Where the replica runs.
+    pub host: Host,
     /// How the other replicas are reached.
     pub net: Net,
 }
@@ -87,6 +90,7 @@ impl GroupConfig {
             timing: Timing::lan(),
             snapshot: SnapshotEvery::default(),
             on_disk_error: OnDiskError::default(),
+            host: Host::default(),
             net: Net::plaintext(),
         }
     }

@@ -79,8 +79,10 @@ impl ControlGroup {
         let raft_config = raft_config(&config).map_err(StartError::Raft)?;
         let me = Addressing { cluster: config.cluster.clone(), node: config.node.get() };
         let opening = config.clone();
-        let opened = tokio::task::spawn_blocking(move || disk::open(&opening, Box::new(state))).await;
+        let blocking = config.host.blocking();
+        let opened = blocking.run(move || disk::open(&opening, Box::new(state))).await;
         let (log, machine) = opened.map_err(|error| StartError::Raft(error.to_string()))??;
+        let machine = machine.blocking(blocking);
 
         let (silent, stalled) = watch::channel(false);
         let gate = Gate::new(config.timing.election_max, config.timing.quorum_loss_probe, stalled.clone());
@@ -172,6 +174,10 @@ impl ControlGroup {
     /// # Errors
     /// This node does not lead, or no quorum confirmed that it does.
     pub async fn read_index(&self) -> Result<u64, ReadError> {
+        #[cfg(feature = "planted-faults")]
+        if crate::planted::is(crate::planted::Bug::ReadsWithoutQuorum) {
+            return Ok(0);
+        }
         let waited = self.timing.proposal_timeout;
         match tokio::time::timeout(waited, self.raft.ensure_linearizable(ReadPolicy::ReadIndex)).await {
             Ok(Ok(read)) => Ok(read.index()),

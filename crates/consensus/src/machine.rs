@@ -10,6 +10,7 @@ use openraft::storage::{EntryResponder, RaftStateMachine};
 use openraft::{BasicNode, EntryPayload, OptionalSend, RaftSnapshotBuilder, Snapshot, SnapshotMeta};
 
 use crate::fault::OnDiskError;
+use crate::host::Blocking;
 use crate::raft_types::{self, LeaderIdOf, LogIdOf, Response, StoredMembershipOf, TypeConfig};
 use crate::record::{Members, Position};
 use crate::snapshot::image::{self, Image};
@@ -40,6 +41,7 @@ pub(crate) struct Machine {
     membership: StoredMembershipOf,
     shelf: Arc<Shelf>,
     fault: OnDiskError,
+    blocking: Blocking,
 }
 
 impl fmt::Debug for Machine {
@@ -52,11 +54,18 @@ impl Machine {
     /// Restores the newest sound snapshot, if there is one.
     pub(crate) fn open(state: Box<dyn StateMachine>, shelf: Arc<Shelf>, fault: OnDiskError) -> io::Result<Self> {
         let membership = StoredMembershipOf::default();
-        let mut machine = Self { state: Mutex::new(state), applied: None, membership, shelf, fault };
+        let mut machine =
+            Self { state: Mutex::new(state), applied: None, membership, shelf, fault, blocking: Blocking::default() };
         if let Some((image, _)) = machine.shelf.newest()? {
             machine.take_over(image)?;
         }
         Ok(machine)
+    }
+
+    /// The same, with snapshots written and read there.
+    pub(crate) const fn blocking(mut self, blocking: Blocking) -> Self {
+        self.blocking = blocking;
+        self
     }
 
     /// The last entry in the state.
@@ -90,6 +99,7 @@ pub(crate) struct SnapshotWriter {
     image: Image,
     shelf: Arc<Shelf>,
     fault: OnDiskError,
+    blocking: Blocking,
 }
 
 impl RaftSnapshotBuilder<TypeConfig> for SnapshotWriter {
@@ -98,13 +108,13 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotWriter {
     async fn build_snapshot(&mut self) -> Result<SnapshotOf, io::Error> {
         let (image, shelf) = (self.image.clone(), self.shelf.clone());
         let meta = snapshot_meta(&image).map_err(invalid)?;
-        let written = tokio::task::spawn_blocking(move || {
+        let written = self.blocking.run(move || {
             let at = image.at;
             let bytes = image::encode(image, shelf.cluster()).map_err(invalid)?;
             shelf.put(at, &bytes)?;
             Ok::<_, io::Error>(bytes)
         });
-        let written = written.await.map_err(io::Error::other).flatten();
+        let written = written.await.flatten();
         if let Err(error) = &written {
             self.fault.report("snapshots", error);
         }
@@ -120,10 +130,13 @@ impl RaftStateMachine<TypeConfig> for Machine {
         Ok((self.applied, self.membership.clone()))
     }
 
-    async fn apply<Strm>(&mut self, mut entries: Strm) -> Result<(), io::Error>
+    async fn apply<Strm>(&mut self, entries: Strm) -> Result<(), io::Error>
     where
         Strm: Stream<Item = Result<EntryResponder<TypeConfig>, io::Error>> + Unpin + OptionalSend,
     {
+        #[cfg(feature = "planted-faults")]
+        let entries = crate::planted::order(entries).await;
+        let mut entries = entries;
         while let Some(next) = entries.next().await {
             let (entry, responder) = next?;
             let response = match entry.payload {
@@ -153,7 +166,7 @@ impl RaftStateMachine<TypeConfig> for Machine {
             members: Members::from(self.membership.membership()),
             state: self.state().snapshot(),
         };
-        SnapshotWriter { image, shelf: self.shelf.clone(), fault: self.fault }
+        SnapshotWriter { image, shelf: self.shelf.clone(), fault: self.fault, blocking: self.blocking }
     }
 
     async fn install_snapshot(&mut self, meta: &Meta, snapshot: Bytes) -> Result<(), io::Error> {
@@ -162,15 +175,15 @@ impl RaftStateMachine<TypeConfig> for Machine {
             return Err(invalid(format!("snapshot is of {:?}, it was announced as {meta}", image.at)));
         }
         let (at, shelf) = (image.at, self.shelf.clone());
-        let stored = tokio::task::spawn_blocking(move || shelf.put(at, &snapshot)).await;
-        self.report(stored.map_err(io::Error::other).flatten())?;
+        let stored = self.blocking.run(move || shelf.put(at, &snapshot)).await;
+        self.report(stored.flatten())?;
         self.take_over(image)
     }
 
     async fn get_current_snapshot(&mut self) -> Result<Option<SnapshotOf>, io::Error> {
         let shelf = self.shelf.clone();
-        let newest = tokio::task::spawn_blocking(move || shelf.newest()).await;
-        let newest = self.report(newest.map_err(io::Error::other).flatten())?;
+        let newest = self.blocking.run(move || shelf.newest()).await;
+        let newest = self.report(newest.flatten())?;
         match newest {
             Some((image, snapshot)) => Ok(Some(Snapshot { meta: snapshot_meta(&image).map_err(invalid)?, snapshot })),
             None => Ok(None),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use symphony_consensus::{Engine, OnDiskError};
+use symphony_consensus::{Engine, Host, OnDiskError};
 use symphony_net::Net;
 use symphony_types::{BootId, NodeId};
 
@@ -29,6 +29,8 @@ pub struct ControlPlaneConfig {
     pub engine: Engine,
     /// What to do when the disk fails.
     pub on_disk_error: OnDiskError,
+    /// Where the replica runs.
+    pub host: Host,
     /// How the other replicas are reached, and who may call.
     pub net: Net,
     /// Whether this replica comes to a group that exists already (`symphony members add`): it founds none, however alone
@@ -164,6 +166,7 @@ mod tests {
             timing: Timing::lan(),
             engine: Engine::Memory,
             on_disk_error: OnDiskError::Stop,
+            host: Host::Machine,
             net: Net::plaintext(),
             join: false,
             wall_clock: unix_ms,

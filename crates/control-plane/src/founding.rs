@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use symphony_cluster_state::Refusal;
 use symphony_protocol::control as pb;
 use symphony_protocol::view::View;
 use symphony_types::NodeId;
@@ -33,6 +34,8 @@ enum Verdict {
     LookAgain,
     /// This replica had a part in the group once.
     Known,
+    /// And was removed from it.
+    Removed,
 }
 
 /// Judges by what the others answered; `others` is how many there are.
@@ -40,6 +43,9 @@ fn judge(me: NodeId, join: bool, answers: &BTreeMap<NodeId, View>, others: usize
     let majority = others.div_ceil(2);
     if answers.values().any(|view| view.nodes.contains_key(&me)) {
         return Verdict::Known;
+    }
+    if answers.values().any(|view| view.removed_nodes.contains(&me)) {
+        return Verdict::Removed;
     }
     let exists = answers.values().any(|view| view.applied_index > 0);
     let enough = answers.len() >= if out_of_patience { majority } else { others };
@@ -72,6 +78,7 @@ pub(crate) async fn found(config: &ControlPlaneConfig, proposer: &Proposer) -> R
                     me.get()
                 )));
             }
+            Verdict::Removed => return Err(Fatal(Refusal::NodeRemoved { node: me }.to_string())),
             Verdict::Wait => {
                 tracing::info!(node = %me, "waiting to be reached by the control group");
                 proposer.group().set_open(true);
@@ -129,6 +136,9 @@ mod tests {
     fn who_joins_founds_nothing_and_who_was_there_before_does_not_come_back() {
         assert_eq!(judge(ME, true, &answers(&[]), 2, true), Verdict::LookAgain);
         assert_eq!(judge(ME, true, &answers(&[(0, &[])]), 2, true), Verdict::Wait);
+        let removed_nodes = [ME].into();
+        let without = View { applied_index: 9, removed_nodes, ..View::default() };
+        assert_eq!(judge(ME, true, &[(NodeId::new(1), without)].into(), 2, false), Verdict::Removed);
         assert_eq!(judge(ME, true, &answers(&[(7, &[1, 2])]), 2, true), Verdict::Wait);
         for join in [true, false] {
             assert_eq!(judge(ME, join, &answers(&[(7, &[1, 3])]), 2, false), Verdict::Known, "one word is enough");

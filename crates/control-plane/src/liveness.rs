@@ -12,27 +12,28 @@ use symphony_cluster_state::Command;
 use symphony_consensus::Leadership;
 use symphony_net::Net;
 use symphony_protocol::view::View;
-use symphony_types::NodeId;
+use symphony_types::{BootId, NodeId};
 use tokio::sync::{mpsc, watch};
 
-use crate::beat::{Action, BeatAddresses, Detector, Input, Listener, Roll, Sender, Standing, cluster_hash, refuses};
+use crate::beat::{Action, BeatAddresses, Facts, Input, Listener, Roll, Sender, Standing, cluster_hash, refuses};
 use crate::checkpoints::Checkpoints;
 use crate::config::{ControlPlaneConfig, Liveness};
 use crate::error::{CallError, StartError};
+use crate::judgement::Judgement;
 use crate::metrics::Metrics;
 use crate::propose::{Attempt, Proposer};
 use crate::vital::Vital;
 
 /// Inputs waiting for the detector: a beat period of 64 replicas, twice over. A full queue makes the ears wait.
-const INPUTS_MAX: usize = 128;
+pub(crate) const INPUTS_MAX: usize = 128;
 
 /// Declarations waiting to be proposed: more than there are replicas.
-const DECLARATIONS_MAX: usize = 128;
+pub(crate) const DECLARATIONS_MAX: usize = 128;
 
 /// Probes at a time, one per replica; who is not probed is found by its silence.
 const PROBES_MAX: usize = 64;
 /// How often a replica whose connection was lost is asked whether its port is closed.
-const PROBE_ATTEMPTS: u32 = 3;
+pub(crate) const PROBE_ATTEMPTS: u32 = 3;
 
 /// The threads of one replica's failure detection.
 #[derive(Debug)]
@@ -52,6 +53,27 @@ pub(crate) struct Outlook {
     pub(crate) leadership: watch::Receiver<Leadership>,
     pub(crate) views: watch::Receiver<Arc<View>>,
     pub(crate) applied: watch::Receiver<u64>,
+}
+
+impl Outlook {
+    /// What this replica's beats say.
+    pub(crate) fn facts(
+        &self,
+        config: &ControlPlaneConfig,
+        standing: watch::Sender<Standing>,
+        mute: Arc<AtomicBool>,
+    ) -> Facts {
+        Facts {
+            cluster: cluster_hash(&config.cluster),
+            me: config.node,
+            boot: config.boot,
+            leadership: self.leadership.clone(),
+            applied: self.applied.clone(),
+            checkpoints: self.checkpoints.clone(),
+            standing,
+            mute,
+        }
+    }
 }
 
 impl LivenessThreads {
@@ -77,20 +99,8 @@ impl LivenessThreads {
         let mute = Arc::new(AtomicBool::new(false));
         let mut this =
             Self { stop: stop.clone(), threads: Vec::new(), beat_addr, peers: peers.clone(), mute: mute.clone() };
-        let sender = Sender {
-            cluster,
-            me: config.node,
-            boot: config.boot,
-            net: config.net.clone(),
-            peers: peers.clone(),
-            limits,
-            leadership: outlook.leadership.clone(),
-            applied: outlook.applied.clone(),
-            checkpoints: outlook.checkpoints.clone(),
-            standing,
-            mute,
-            stop: stop.clone(),
-        };
+        let facts = outlook.facts(config, standing, mute);
+        let sender = Sender { facts, net: config.net.clone(), peers: peers.clone(), limits, stop: stop.clone() };
         let (received, roll) = (metrics.beats_received.clone(), outlook.roll.clone());
         let ears =
             Listener { cluster, listener, net: config.net.clone(), inputs: inputs.clone(), received, roll, stop };
@@ -170,38 +180,18 @@ struct Judge {
 }
 
 impl Judge {
-    fn run(mut self) {
-        let mut detector = Detector::new(self.me, self.limits);
+    fn run(self) {
+        let Outlook { views, leadership, .. } = self.outlook.clone();
+        let mut judgement =
+            Judgement::new(self.me, self.limits, views, leadership, self.metrics.clone(), Instant::now());
         let mut actions = Vec::new();
-        let mut due = Instant::now();
-        self.outlook.views.mark_changed();
         while !self.stop.load(Ordering::Relaxed) {
-            let heard = match self.heard.recv_timeout(due.saturating_duration_since(Instant::now())) {
+            let heard = match self.heard.recv_timeout(judgement.due().saturating_duration_since(Instant::now())) {
                 Ok(input) => Some(input),
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => return,
             };
-            let now = Instant::now();
-            if now > due + self.limits.late {
-                self.metrics.detector_late.inc();
-                tracing::debug!(late = ?(now - due), "the failure detector was held up; it forgives everybody");
-                detector.forgive(now);
-                due = now;
-            }
-            if self.outlook.views.has_changed().unwrap_or(false) {
-                let view = self.outlook.views.borrow_and_update().clone();
-                let up = view.nodes.iter().filter(|(_, n)| n.up);
-                detector.members(now, up.filter_map(|(&id, n)| Some((id, n.boot?))));
-            }
-            let leader = self.outlook.leadership.borrow().leader;
-            detector.leader(now, leader, &mut actions);
-            if let Some(input) = heard {
-                detector.step(now, input, &mut actions);
-            }
-            if now >= due {
-                detector.tick(now, &mut actions);
-                due = now + self.limits.beat;
-            }
+            judgement.turn(Instant::now(), heard, &mut actions);
             for action in actions.drain(..) {
                 self.act(action);
             }
@@ -236,14 +226,17 @@ impl Judge {
                     tracing::warn!(%error, %node, "no thread to probe a replica; its silence will tell");
                 }
             }
-            Action::Declare { node, boot } => {
-                tracing::warn!(%node, %boot, "replica shows no sign of life; proposing that it is down");
-                let command = Command::NodeDown { node, boot, avoid: Some(self.me) };
-                if self.declare.try_send(command).is_err() {
-                    tracing::warn!(%node, "too many declarations at a time; this one is repeated later");
-                }
-            }
+            Action::Declare { node, boot } => declare(self.me, node, boot, &self.declare),
         }
+    }
+}
+
+/// Hands a declaration over to be proposed.
+pub(crate) fn declare(me: NodeId, node: NodeId, boot: BootId, declare: &mpsc::Sender<Command>) {
+    tracing::warn!(%node, %boot, "replica shows no sign of life; proposing that it is down");
+    let command = Command::NodeDown { node, boot, avoid: Some(me) };
+    if declare.try_send(command).is_err() {
+        tracing::warn!(%node, "too many declarations at a time; this one is repeated later");
     }
 }
 

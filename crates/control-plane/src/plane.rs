@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use symphony_cluster_state::{Command, NodeRegistration};
-use symphony_consensus::{ControlGroup, GroupConfig, Leadership};
+use symphony_consensus::{ControlGroup, GroupConfig, Host, Leadership};
 use symphony_protocol::view::View;
 use symphony_types::NodeId;
 use tokio::sync::watch;
@@ -17,10 +17,11 @@ use tokio_util::sync::CancellationToken;
 use crate::beat::{Roll, Standing};
 use crate::checkpoints::Checkpoints;
 use crate::config::ControlPlaneConfig;
+use crate::detection::Detection;
 use crate::error::{CallError, Fatal, StartError};
 use crate::explain::{Memory, Remembers};
 use crate::host::{SharedState, StateHost};
-use crate::liveness::{self, LivenessThreads, Outlook};
+use crate::liveness::{self, Outlook};
 use crate::membership::{self, Membership};
 use crate::metrics::Metrics;
 use crate::operations::Operations;
@@ -33,16 +34,28 @@ use crate::{disk, founding, registrar, server, steward};
 /// How long calls under way are waited for at the end.
 const DRAIN_WITHIN: Duration = Duration::from_millis(500);
 
-/// How long the beat threads are: a few beats, and a dial that is under way.
-const THREADS_END_WITHIN: Duration = Duration::from_millis(500);
-
 /// The bound ports of a replica's control plane.
 #[derive(Debug)]
 pub struct Listeners {
     /// For Raft and `symphony.v1.Control`.
-    pub control: tokio::net::TcpListener,
+    pub control: symphony_wire::Listener,
     /// For beats.
-    pub beat: std::net::TcpListener,
+    pub beat: BeatListener,
+}
+
+/// The bound port for beats, which decides what hears them.
+#[derive(Debug)]
+pub enum BeatListener {
+    /// Threads of their own: a busy runtime is not a dead replica.
+    Threads(std::net::TcpListener),
+    /// Tasks of the runtime, for a simulation.
+    Tasks(symphony_wire::Listener),
+}
+
+impl From<std::net::TcpListener> for BeatListener {
+    fn from(listener: std::net::TcpListener) -> Self {
+        Self::Threads(listener)
+    }
 }
 
 /// A way to have the cluster agree on commands; cheap to clone.
@@ -72,7 +85,7 @@ pub struct ControlPlane {
     memory: Memory,
     metrics: Metrics,
     control_addr: SocketAddr,
-    threads: LivenessThreads,
+    detection: Detection,
     tasks: Vec<JoinHandle<()>>,
     stop: CancellationToken,
 }
@@ -126,9 +139,9 @@ impl ControlPlane {
         let (fatal, ends) = watch::channel(None);
         let vital = Vital::new(fatal.clone(), stop.clone());
         let parts = Proposer::new(&config, group.clone()).and_then(|proposer| {
-            Ok((proposer, LivenessThreads::start(&config, listeners.beat, outlook, stands, &metrics, &vital)?))
+            Ok((proposer, Detection::start(&config, listeners.beat, outlook, stands, &metrics, &vital)?))
         });
-        let (proposer, (threads, declared)) = match parts {
+        let (proposer, (detection, declared)) = match parts {
             Ok(parts) => parts,
             Err(error) => {
                 group.shutdown().await;
@@ -179,10 +192,8 @@ impl ControlPlane {
             let heard = registrar::Heard { views: views.clone(), standing: standing.clone() };
             registrar::run(registration, life, proposer.clone(), heard, metrics.clone(), fatal, stop.clone())
         };
-        let resolver = threads.peers().keep_resolved(config.net.clone(), stop.clone());
-        let tasks = vec![
+        let mut tasks = vec![
             vital.spawn("founder", founding),
-            vital.spawn("resolver", resolver),
             vital.spawn("steward", steward),
             vital.spawn("search for its own place", left_out),
             vital.spawn("control port", serving),
@@ -190,6 +201,9 @@ impl ControlPlane {
             vital.spawn("declarer", declarer),
             vital.spawn("registrar", registrar),
         ];
+        if let Some(peers) = detection.to_resolve() {
+            tasks.push(vital.spawn("resolver", peers.keep_resolved(config.net.clone(), stop.clone())));
+        }
         tracing::info!(cluster = config.cluster, node = %config.node, %control_addr, "control plane started");
         let node = config.node;
         Ok(Self {
@@ -203,10 +217,17 @@ impl ControlPlane {
             memory,
             metrics,
             control_addr,
-            threads,
+            detection,
             tasks,
             stop,
         })
+    }
+
+    /// How far this replica has applied the log, and a hash of the state that this gave.
+    #[must_use]
+    pub fn digest(&self) -> (u64, u64) {
+        let state = self.state.read();
+        (state.applied_index(), state.state_hash())
     }
 
     /// The cluster as this replica has applied it; changes when it does.
@@ -249,7 +270,7 @@ impl ControlPlane {
     /// As long as it is set this replica looks dead to the others: for one that cannot even say that it is unwell.
     #[must_use]
     pub fn mute(&self) -> Arc<AtomicBool> {
-        self.threads.mute()
+        self.detection.mute()
     }
 
     /// Hands the control group's leadership to another replica, if this one has it and another one is up. False if nobody
@@ -297,14 +318,7 @@ impl ControlPlane {
     /// and re-home as after a crash. Takes four seconds at most; what has not ended by then ends with the process.
     pub async fn shutdown(mut self) {
         self.stop.cancel();
-        let mut threads = self.threads;
-        let ended = tokio::task::spawn_blocking(move || threads.shutdown());
-        self.group.shutdown().await;
-        match tokio::time::timeout(THREADS_END_WITHIN, ended).await {
-            Ok(Ok(())) => {}
-            Ok(Err(_)) => tracing::error!("ending the beat threads panicked"),
-            Err(_) => tracing::warn!("beat threads have not ended after {THREADS_END_WITHIN:?}"),
-        }
+        tokio::join!(self.group.shutdown(), self.detection.shutdown());
         let give_up = tokio::time::Instant::now() + DRAIN_WITHIN;
         for task in &mut self.tasks {
             if tokio::time::timeout_at(give_up, &mut *task).await.is_err() {
@@ -315,14 +329,19 @@ impl ControlPlane {
 }
 
 fn group_config(config: &ControlPlaneConfig) -> GroupConfig {
-    GroupConfig {
+    let mut group = GroupConfig {
         engine: config.engine,
         timing: config.timing.group.clone(),
         on_disk_error: config.on_disk_error,
+        host: config.host.clone(),
         net: config.net.clone(),
         // It is founded once the others have been asked.
         ..GroupConfig::new(config.cluster.clone(), config.node, BTreeMap::new(), config.data_dir.clone())
+    };
+    if let Host::Simulation { snapshot, .. } = &config.host {
+        group.snapshot = *snapshot;
     }
+    group
 }
 
 fn registration(config: &ControlPlaneConfig, disk: u64) -> Command {
@@ -366,12 +385,14 @@ mod tests {
             timing: Timing::relaxed(),
             engine: Engine::Memory,
             on_disk_error: OnDiskError::Stop,
+            host: Host::Machine,
             net: Net::plaintext(),
             join: false,
             wall_clock: || 0,
         };
         let patience = Duration::from_secs(60);
-        let plane = ControlPlane::start(config, Listeners { control, beat }).await.unwrap();
+        let plane =
+            ControlPlane::start(config, Listeners { control: control.into(), beat: beat.into() }).await.unwrap();
         let mut leadership = plane.leadership();
         let led = leadership.wait_for(|leadership| leadership.is_leader);
         drop(tokio::time::timeout(patience, led).await.expect("a group of one elects").unwrap());

@@ -7,7 +7,7 @@ use symphony_cluster_state::COMMAND_BYTES_MAX;
 use symphony_consensus::RaftServer;
 use symphony_net::{Incoming, Net, Role};
 use symphony_protocol::control::control_server::ControlServer;
-use tokio::net::TcpListener;
+use symphony_wire::Listener;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
 
@@ -32,7 +32,7 @@ const VIEW_BYTES_MAX: usize = 64 << 20;
 
 /// Serves until stopped; calls under way are then given up with their connections.
 pub(crate) fn serve(
-    listener: TcpListener,
+    listener: Listener,
     net: Net,
     raft: RaftServer,
     control: ControlService,

@@ -52,6 +52,7 @@ pub(crate) fn view(
         events: state.events().iter().map(|e| (e.index, e.what.clone())).collect(),
         operations: operations.collect(),
         group: BTreeMap::new(),
+        removed_nodes: state.removed_nodes().clone(),
     }
 }
 

@@ -1,8 +1,8 @@
 //! What the control plane's API means, one call after the other.
 //!
-//! Parts: each model's name, each registered process's name, the epoch, and the log index. One attempt at one replica is
-//! one operation: a client that tries again after an error whose outcome is open records two, the first one with an unknown
-//! end. Reads that do not claim to be linearizable do not belong into a history.
+//! Parts: each model's name, each registered process's name, the epoch, and the log index. Attempts under one
+//! operation id are one operation, at however many replicas. A client that tries again without an id after an error whose
+//! outcome is open records two, the first one with an unknown end. Reads that do not claim to be linearizable do not belong into a history.
 
 use std::collections::BTreeMap;
 

@@ -6,8 +6,6 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio_rustls::TlsStream;
 use tonic::transport::server::Connected;
 
@@ -63,16 +61,16 @@ pub struct Connection {
 
 #[derive(Debug)]
 enum Stream {
-    Plain(TcpStream),
-    Tls(Box<TlsStream<TcpStream>>),
+    Plain(symphony_wire::Stream),
+    Tls(Box<TlsStream<symphony_wire::Stream>>),
 }
 
 impl Connection {
-    pub(crate) const fn plain(stream: TcpStream, addr: SocketAddr) -> Self {
+    pub(crate) const fn plain(stream: symphony_wire::Stream, addr: SocketAddr) -> Self {
         Self { stream: Stream::Plain(stream), peer: PeerInfo { addr, identity: None } }
     }
 
-    pub(crate) fn tls(stream: TlsStream<TcpStream>, addr: SocketAddr, identity: Identity) -> Self {
+    pub(crate) fn tls(stream: TlsStream<symphony_wire::Stream>, addr: SocketAddr, identity: Identity) -> Self {
         Self { stream: Stream::Tls(Box::new(stream)), peer: PeerInfo { addr, identity: Some(identity) } }
     }
 
@@ -104,8 +102,8 @@ pub struct ReadHalf(ReadSide);
 
 #[derive(Debug)]
 enum ReadSide {
-    Plain(OwnedReadHalf),
-    Tls(tokio::io::ReadHalf<TlsStream<TcpStream>>),
+    Plain(symphony_wire::ReadHalf),
+    Tls(tokio::io::ReadHalf<TlsStream<symphony_wire::Stream>>),
 }
 
 /// The direction in which bytes go.
@@ -114,8 +112,8 @@ pub struct WriteHalf(WriteSide);
 
 #[derive(Debug)]
 enum WriteSide {
-    Plain(OwnedWriteHalf),
-    Tls(tokio::io::WriteHalf<TlsStream<TcpStream>>),
+    Plain(symphony_wire::WriteHalf),
+    Tls(tokio::io::WriteHalf<TlsStream<symphony_wire::Stream>>),
 }
 
 macro_rules! read_by {

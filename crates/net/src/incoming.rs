@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{Stream, StreamExt as _};
-use tokio::net::TcpListener;
+use symphony_wire::Listener;
 use tokio::sync::{Semaphore, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 
@@ -37,9 +37,9 @@ impl Incoming {
     /// Accepts on `listener` callers in the roles `allowed`, until this value is dropped. `port` names it in logs. Must be
     /// called inside a tokio runtime.
     #[must_use]
-    pub fn new(listener: TcpListener, net: Net, port: &'static str, allowed: &'static [Role]) -> Self {
+    pub fn new(listener: impl Into<Listener>, net: Net, port: &'static str, allowed: &'static [Role]) -> Self {
         let (done, connections) = mpsc::channel(WAITING_MAX);
-        tokio::spawn(accept(listener, net, port, allowed, done));
+        tokio::spawn(accept(listener.into(), net, port, allowed, done));
         Self { connections }
     }
 
@@ -55,7 +55,7 @@ impl Incoming {
 }
 
 async fn accept(
-    listener: TcpListener,
+    listener: Listener,
     net: Net,
     port: &'static str,
     allowed: &'static [Role],
@@ -66,17 +66,19 @@ async fn accept(
     loop {
         let Ok(permit) = Arc::clone(&handshakes).acquire_owned().await else { return };
         let accepted = tokio::select! {
+            biased;
             accepted = listener.accept() => accepted,
             () = done.closed() => return,
         };
-        let (stream, peer) = match accepted {
-            Ok(accepted) => accepted,
+        let stream = match accepted {
+            Ok(stream) => stream,
             Err(error) => {
                 tracing::warn!(port, %error, "connection not accepted");
                 tokio::time::sleep(ACCEPT_AGAIN_AFTER).await;
                 continue;
             }
         };
+        let peer = stream.peer();
         let Some(place) = waiting.admit(peer.ip()) else {
             tracing::warn!(port, %peer, max = HANDSHAKES_PER_PEER_MAX, "caller turned away: too many handshakes from there");
             continue;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::{CertificateDer, ServerName};
-use tokio::net::TcpStream;
+use symphony_wire::{Stream, Wire};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 use tonic::transport::{Channel, Endpoint, Uri};
 
@@ -27,6 +27,7 @@ const SERVER_NAME: &str = "symphony";
 /// How this process talks to the others of its cluster. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Net {
+    wire: Wire,
     credentials: Option<Arc<Credentials>>,
     /// What is dialled instead of an address; none if every address is dialled as it is given.
     routes: Option<Arc<BTreeMap<String, String>>>,
@@ -36,13 +37,19 @@ impl Net {
     /// Plaintext: everybody is believed. For loopback and tests.
     #[must_use]
     pub const fn plaintext() -> Self {
-        Self { credentials: None, routes: None }
+        Self { wire: Wire::machine(), credentials: None, routes: None }
+    }
+
+    /// Plaintext over that wire, for simulations.
+    #[must_use]
+    pub const fn over(wire: Wire) -> Self {
+        Self { wire, credentials: None, routes: None }
     }
 
     /// TLS with these certificates on both sides.
     #[must_use]
     pub const fn secured(credentials: Arc<Credentials>) -> Self {
-        Self { credentials: Some(credentials), routes: None }
+        Self { wire: Wire::machine(), credentials: Some(credentials), routes: None }
     }
 
     /// The same, with addresses (`host:port`) that are dialled at another place; who must answer stays the same.
@@ -68,9 +75,8 @@ impl Net {
     /// # Errors
     /// If nobody answers, or somebody else does.
     pub async fn dial(&self, addr: &str, expected: &Expected) -> io::Result<Connection> {
-        let stream = TcpStream::connect(self.through(addr)).await?;
-        stream.set_nodelay(true)?;
-        let peer = stream.peer_addr()?;
+        let stream = self.wire.dial(self.through(addr)).await?;
+        let peer = stream.peer();
         let Some(credentials) = &self.credentials else { return Ok(Connection::plain(stream, peer)) };
         let loaded = credentials.now();
         let connector = TlsConnector::from(Arc::clone(&loaded.client));
@@ -84,9 +90,9 @@ impl Net {
     ///
     /// # Errors
     /// If the caller is somebody else, or says nothing.
-    pub async fn accept(&self, stream: TcpStream, allowed: &[Role]) -> io::Result<Connection> {
-        stream.set_nodelay(true)?;
-        let peer = stream.peer_addr()?;
+    pub async fn accept(&self, stream: impl Into<Stream>, allowed: &[Role]) -> io::Result<Connection> {
+        let stream = stream.into();
+        let peer = stream.peer();
         let Some(credentials) = &self.credentials else { return Ok(Connection::plain(stream, peer)) };
         let loaded = credentials.now();
         let acceptor = TlsAcceptor::from(Arc::clone(&loaded.server));

@@ -1,6 +1,6 @@
 //! The cluster as everybody sees it: the protobuf [`ClusterView`](crate::control::ClusterView), checked and typed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use symphony_types::{
     BackendId, BootId, Duty, Epoch, FrontendId, GpuId, LatencyProfile, Member, ModelId, Nanos, NoOperationId, NodeId,
@@ -38,6 +38,8 @@ pub struct View {
     pub operations: Vec<OperationView>,
     /// The control group as its leader knows it; empty but in linearizable answers.
     pub group: BTreeMap<NodeId, GroupMemberView>,
+    /// Ids of replicas that were removed; nobody gets them again.
+    pub removed_nodes: BTreeSet<NodeId>,
 }
 
 /// What an operator asked for.
@@ -561,6 +563,7 @@ impl TryFrom<pb::ClusterView> for View {
             events: view.events.into_iter().map(|e| (e.index, e.what)).collect(),
             operations: operations.collect::<Result<_, ViewError>>()?,
             group: group.collect(),
+            removed_nodes: view.removed_nodes.into_iter().map(NodeId::new).collect(),
         })
     }
 }
@@ -662,6 +665,7 @@ impl From<&View> for pb::ClusterView {
             events: view.events.iter().map(|(index, what)| pb::Event { index: *index, what: what.clone() }).collect(),
             operations: operations.collect(),
             group: group.collect(),
+            removed_nodes: view.removed_nodes.iter().map(|node| node.get()).collect(),
         }
     }
 }
@@ -769,6 +773,7 @@ mod tests {
                 GroupMemberView { control_addr: "c".into(), role: GroupRole::Learner, applied_index: 30, lag: 1 },
             )]
             .into(),
+            removed_nodes: [NodeId::new(7)].into(),
         };
         assert_eq!(View::try_from(pb::ClusterView::from(&view)), Ok(view.clone()));
         let backend = &view.backends[&BackendId::new(1)];

@@ -20,7 +20,7 @@ pub(crate) enum Layer {
 }
 
 /// Every package of the workspace, without its prefix.
-const PACKAGES: [(&str, Layer); 34] = [
+const PACKAGES: [(&str, Layer); 36] = [
     ("types", Layer::Types),
     ("scheduler", Layer::Core),
     ("explain", Layer::Core),
@@ -30,6 +30,7 @@ const PACKAGES: [(&str, Layer); 34] = [
     ("simulator", Layer::Core),
     ("tape", Layer::Core),
     ("history", Layer::Core),
+    ("wire", Layer::Edge),
     ("protocol", Layer::Edge),
     ("net", Layer::Edge),
     ("transport", Layer::Edge),
@@ -53,6 +54,7 @@ const PACKAGES: [(&str, Layer); 34] = [
     ("xtask", Layer::Program),
     ("tests", Layer::Program),
     ("model", Layer::Program),
+    ("netsim", Layer::Program),
     ("benches", Layer::Program),
     ("chaos", Layer::Program),
 ];

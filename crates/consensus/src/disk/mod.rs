@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use crate::config::{Engine, GroupConfig};
 use crate::error::StartError;
+use crate::host::Host;
 use crate::limits::BALLAST_BYTES;
 use crate::log::engine::{LogEngine, Slot};
 use crate::log::frame::Stamp;
@@ -59,9 +60,8 @@ pub(crate) fn open_with(
     let place = dir.display().to_string();
     let storage = |source| StartError::Storage { place: place.clone(), source };
     create_private_dir(dir).map_err(storage)?;
-    engine_stamp::check(dir, &dir.join(LOG_DIR), config.engine)?;
     let stamp = Stamp { cluster: config.cluster.clone(), node: config.node.get() };
-    let open_log = || {
+    let open_on_machine = || {
         let engine = (parts.engine)(&dir.join(LOG_DIR))?;
         let witness = match config.engine {
             Engine::Memory => None,
@@ -69,7 +69,14 @@ pub(crate) fn open_with(
         };
         LogStore::open(engine, witness, &stamp, config.on_disk_error)
     };
-    let log = ballast::with_ballast(dir, parts.ballast_bytes, open_log).map_err(|error| match error {
+    let opened = match &config.host {
+        Host::Machine => {
+            engine_stamp::check(dir, &dir.join(LOG_DIR), config.engine)?;
+            ballast::with_ballast(dir, parts.ballast_bytes, open_on_machine)
+        }
+        Host::Simulation { disk, .. } => LogStore::open_simulated(disk, &stamp, config.on_disk_error),
+    };
+    let log = opened.map_err(|error| match error {
         RecoveryError::Io(source) => storage(source),
         RecoveryError::Foreign { found_cluster, found_node, .. } => {
             StartError::ForeignDisk { place: place.clone(), found_node, found_cluster }

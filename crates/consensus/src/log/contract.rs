@@ -24,7 +24,7 @@ fn indexes(engine: &dyn LogEngine, range: std::ops::RangeInclusive<u64>, bytes_m
     found.into_iter().map(|(index, _)| index).collect()
 }
 
-fn honours_the_contract(engine: &dyn LogEngine) {
+pub(crate) fn honours_the_contract(engine: &dyn LogEngine) {
     // Phase 1: an empty store has nothing.
     assert_eq!(engine.bounds().expect("bounds"), None);
     assert_eq!(engine.slot(Slot::Vote).expect("slot"), None);

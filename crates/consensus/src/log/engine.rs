@@ -28,7 +28,7 @@ pub(crate) enum Slot {
 }
 
 /// What one atomic step changes: first the removals, then the values.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Batch {
     /// Entries to remove; may name entries that do not exist.
     pub(crate) remove: Option<RangeInclusive<u64>>,

@@ -9,10 +9,47 @@ use bytes::Bytes;
 
 use super::engine::{Batch, LogEngine, Slot};
 
-#[derive(Debug, Default)]
-struct Values {
+/// What an engine holds.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Values {
     entries: BTreeMap<u64, Bytes>,
     slots: BTreeMap<Slot, Bytes>,
+}
+
+impl Values {
+    pub(crate) fn apply(&mut self, batch: Batch) {
+        if let Some(range) = batch.remove {
+            self.entries.retain(|index, _| !range.contains(index));
+        }
+        self.entries.extend(batch.entries);
+        self.slots.extend(batch.slots);
+    }
+
+    pub(crate) fn read(&self, range: RangeInclusive<u64>, bytes_max: usize) -> Vec<(u64, Bytes)> {
+        let mut found = Vec::new();
+        let mut bytes = 0;
+        if range.is_empty() {
+            return found;
+        }
+        for (index, frame) in self.entries.range(range) {
+            bytes += frame.len();
+            found.push((*index, frame.clone()));
+            if bytes > bytes_max {
+                break;
+            }
+        }
+        found
+    }
+
+    pub(crate) fn slot(&self, slot: Slot) -> Option<Bytes> {
+        self.slots.get(&slot).cloned()
+    }
+
+    pub(crate) fn bounds(&self) -> Option<(u64, u64)> {
+        let first = self.entries.first_key_value().map(|(index, _)| *index);
+        let last = self.entries.last_key_value().map(|(index, _)| *index);
+        first.zip(last)
+    }
 }
 
 /// Keeps everything in memory and forgets it when dropped.
@@ -29,12 +66,7 @@ impl MemoryEngine {
 
 impl LogEngine for MemoryEngine {
     fn write(&self, batch: Batch) -> io::Result<()> {
-        let mut values = self.values();
-        if let Some(range) = batch.remove {
-            values.entries.retain(|index, _| !range.contains(index));
-        }
-        values.entries.extend(batch.entries);
-        values.slots.extend(batch.slots);
+        self.values().apply(batch);
         Ok(())
     }
 
@@ -43,31 +75,15 @@ impl LogEngine for MemoryEngine {
     }
 
     fn read(&self, range: RangeInclusive<u64>, bytes_max: usize) -> io::Result<Vec<(u64, Bytes)>> {
-        let values = self.values();
-        let mut found = Vec::new();
-        let mut bytes = 0;
-        if range.is_empty() {
-            return Ok(found);
-        }
-        for (index, frame) in values.entries.range(range) {
-            bytes += frame.len();
-            found.push((*index, frame.clone()));
-            if bytes > bytes_max {
-                break;
-            }
-        }
-        Ok(found)
+        Ok(self.values().read(range, bytes_max))
     }
 
     fn slot(&self, slot: Slot) -> io::Result<Option<Bytes>> {
-        Ok(self.values().slots.get(&slot).cloned())
+        Ok(self.values().slot(slot))
     }
 
     fn bounds(&self) -> io::Result<Option<(u64, u64)>> {
-        let values = self.values();
-        let first = values.entries.first_key_value().map(|(index, _)| *index);
-        let last = values.entries.last_key_value().map(|(index, _)| *index);
-        Ok(first.zip(last))
+        Ok(self.values().bounds())
     }
 
     fn disk_bytes(&self) -> io::Result<u64> {

@@ -11,6 +11,7 @@ pub(crate) mod memory;
 pub(crate) mod pulse;
 pub(crate) mod recovery;
 pub(crate) mod redb;
+pub(crate) mod simulated;
 pub(crate) mod sled;
 pub(crate) mod store;
 pub(crate) mod witness;

@@ -19,6 +19,7 @@ use super::engine::LogEngine;
 use super::frame::{self, Stamp};
 use super::pulse::Pulse;
 use super::recovery::{self, Recovered, RecoveryError};
+use super::simulated::SimulatedDisk;
 use super::witness::Witness;
 use super::writer::{Done, Job, Writer, closed};
 use crate::fault::OnDiskError;
@@ -117,8 +118,31 @@ impl LogStore {
         let witnessed = witness.as_ref().map_or(0, Witness::step);
         let known = recovery::recover(engine.as_ref(), stamp, witnessed)?;
         let (writer, thread) = Writer::start(engine.clone(), witness, known.step, fault)?;
+        Ok(Self::over(engine, known, writer, Some(thread), fault))
+    }
+
+    /// The same over a disk of a simulation, with a task in place of the thread. Must be called inside a tokio runtime.
+    pub(crate) fn open_simulated(
+        disk: &SimulatedDisk,
+        stamp: &Stamp,
+        fault: OnDiskError,
+    ) -> Result<Self, RecoveryError> {
+        let engine: Arc<dyn LogEngine> = Arc::new(disk.open());
+        let known = recovery::recover(engine.as_ref(), stamp, 0)?;
+        let timed = disk.clone();
+        let writer = Writer::start_task(engine.clone(), known.step, fault, move || timed.barrier_time());
+        Ok(Self::over(engine, known, writer, None, fault))
+    }
+
+    fn over(
+        engine: Arc<dyn LogEngine>,
+        known: Recovered,
+        writer: Writer,
+        thread: Option<JoinHandle<()>>,
+        fault: OnDiskError,
+    ) -> Self {
         let view = View { known, tail: VecDeque::new(), tail_bytes: 0, sequence: 0, engine: Some(engine) };
-        Ok(Self { view: Arc::new(Mutex::new(view)), writer, thread: Arc::new(Mutex::new(Some(thread))), fault })
+        Self { view: Arc::new(Mutex::new(view)), writer, thread: Arc::new(Mutex::new(thread)), fault }
     }
 
     /// What was found at the start, or is known since.
@@ -160,9 +184,11 @@ impl LogStore {
         let _ = self.writer.submit(Job::Close).await;
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         let engine = self.view().engine.take();
+        // A simulated disk has no thread, and waits for nothing.
+        let Some(thread) = thread else { return };
         // Both wait for the disk: the writer for what is queued, the engine for what it has not written itself.
         let ended = tokio::task::spawn_blocking(move || {
-            let ended = thread.map_or(Ok(()), JoinHandle::join);
+            let ended = thread.join();
             drop(engine);
             ended
         });

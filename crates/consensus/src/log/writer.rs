@@ -8,6 +8,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
@@ -67,6 +68,32 @@ impl Writer {
         step: u64,
         fault: OnDiskError,
     ) -> io::Result<(Self, JoinHandle<()>)> {
+        let (writer, writing, queue) = Self::new(engine, witness, step, fault);
+        let thread = std::thread::Builder::new().name("raft-log-writer".into()).spawn(move || {
+            let _guard = ReportPanic(fault);
+            writing.run(queue);
+        })?;
+        Ok((writer, thread))
+    }
+
+    /// Starts a task of this runtime instead, for a simulated disk. `barrier_time` says how long the next barrier takes.
+    pub(crate) fn start_task(
+        engine: Arc<dyn LogEngine>,
+        step: u64,
+        fault: OnDiskError,
+        barrier_time: impl Fn() -> Duration + Send + 'static,
+    ) -> Self {
+        let (writer, writing, queue) = Self::new(engine, None, step, fault);
+        tokio::spawn(writing.run_in_task(queue, barrier_time));
+        writer
+    }
+
+    fn new(
+        engine: Arc<dyn LogEngine>,
+        witness: Option<Witness>,
+        step: u64,
+        fault: OnDiskError,
+    ) -> (Self, WriteLoop, mpsc::Receiver<Job>) {
         let (jobs, queue) = mpsc::channel(WRITE_QUEUE_MAX);
         let written = Arc::new(AtomicU64::new(0));
         let pulse = Arc::new(Pulse::new());
@@ -80,11 +107,7 @@ impl Writer {
             poisoned: None,
             pending: Batch::default(),
         };
-        let thread = std::thread::Builder::new().name("raft-log-writer".into()).spawn(move || {
-            let _guard = ReportPanic(fault);
-            writing.run(queue);
-        })?;
-        Ok((Self { jobs, written, pulse }, thread))
+        (Self { jobs, written, pulse }, writing, queue)
     }
 
     /// Queues a job; waits while the queue is full.
@@ -133,51 +156,81 @@ struct WriteLoop {
     pending: Batch,
 }
 
+/// What is written and waits for its barrier.
+struct Turn {
+    waiting: Vec<Done>,
+    /// Nothing comes after it.
+    last: bool,
+}
+
 impl WriteLoop {
     fn run(mut self, mut queue: mpsc::Receiver<Job>) {
-        let mut open = true;
-        while open {
-            let Some(first) = queue.blocking_recv() else { return };
-            let mut next = Some(first);
-            let mut waiting: Vec<Done> = Vec::new();
-            let mut appended = None;
-            let mut bytes = 0;
-            while let Some(job) = next {
-                match job {
-                    Job::Append { sequence, records, done } => {
-                        bytes += self.append(&records);
-                        appended = Some(sequence);
-                        waiting.push(done);
-                    }
-                    Job::Vote { ballot, done } => {
-                        self.pending.slots.push((Slot::Vote, frame::encode_ballot(ballot).into()));
-                        waiting.push(done);
-                    }
-                    Job::Committed(at) => {
-                        self.pending.slots.push((Slot::Committed, frame::encode_position(at).into()));
-                    }
-                    Job::Truncate { first, next } => self.attempt(|this| this.truncate(first, next)),
-                    Job::Purge { first, through } => self.attempt(|this| this.purge(first, through)),
-                    Job::Close => {
-                        open = false;
-                        break;
-                    }
-                }
-                next = if bytes < GROUP_COMMIT_BYTES_MAX { queue.try_recv().ok() } else { None };
-            }
-            self.attempt(Self::hand_over);
-            if let Some(sequence) = appended
-                && self.poisoned.is_none()
-            {
-                self.written.store(sequence, Ordering::Release);
-            }
-            if !waiting.is_empty() || !open {
-                self.attempt(Self::barrier);
-            }
-            for done in waiting {
-                done(self.verdict());
+        while let Some(first) = queue.blocking_recv() {
+            let turn = self.begin(first, &mut queue);
+            if !self.settle(turn) {
+                return;
             }
         }
+    }
+
+    /// The same, for a disk whose slowness is simulated: time passes, and a crash may come, before the barrier.
+    async fn run_in_task(mut self, mut queue: mpsc::Receiver<Job>, barrier_time: impl Fn() -> Duration) {
+        while let Some(first) = queue.recv().await {
+            let turn = self.begin(first, &mut queue);
+            tokio::time::sleep(barrier_time()).await;
+            if !self.settle(turn) {
+                return;
+            }
+        }
+    }
+
+    /// Takes what waits and writes it.
+    fn begin(&mut self, first: Job, queue: &mut mpsc::Receiver<Job>) -> Turn {
+        let mut turn = Turn { waiting: Vec::new(), last: false };
+        let mut next = Some(first);
+        let mut appended = None;
+        let mut bytes = 0;
+        while let Some(job) = next {
+            match job {
+                Job::Append { sequence, records, done } => {
+                    bytes += self.append(&records);
+                    appended = Some(sequence);
+                    turn.waiting.push(done);
+                }
+                Job::Vote { ballot, done } => {
+                    self.pending.slots.push((Slot::Vote, frame::encode_ballot(ballot).into()));
+                    turn.waiting.push(done);
+                }
+                Job::Committed(at) => {
+                    self.pending.slots.push((Slot::Committed, frame::encode_position(at).into()));
+                }
+                Job::Truncate { first, next } => self.attempt(|this| this.truncate(first, next)),
+                Job::Purge { first, through } => self.attempt(|this| this.purge(first, through)),
+                Job::Close => {
+                    turn.last = true;
+                    break;
+                }
+            }
+            next = if bytes < GROUP_COMMIT_BYTES_MAX { queue.try_recv().ok() } else { None };
+        }
+        self.attempt(Self::hand_over);
+        if let Some(sequence) = appended
+            && self.poisoned.is_none()
+        {
+            self.written.store(sequence, Ordering::Release);
+        }
+        turn
+    }
+
+    /// Makes what was written durable and completes the waiters. False when there is no more to come.
+    fn settle(&mut self, turn: Turn) -> bool {
+        if !turn.waiting.is_empty() || turn.last {
+            self.attempt(Self::barrier);
+        }
+        for done in turn.waiting {
+            done(self.verdict());
+        }
+        !turn.last
     }
 
     /// Runs a step unless an earlier one failed; the first failure poisons.

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use openraft::errors::{RPCError, ReplicationClosed, StreamingError, Timeout, Unreachable};
@@ -83,7 +83,7 @@ impl Peer {
     fn pass_gate(&self) -> Result<(), Failure> {
         if self.gate.is_stalled() {
             Err(unreachable("this leader's disk hangs and it keeps quiet"))
-        } else if self.traffic == Traffic::Heartbeat || self.gate.is_open(Instant::now()) {
+        } else if self.traffic == Traffic::Heartbeat || self.gate.is_open(tokio::time::Instant::now().into_std()) {
             // The library silences heartbeats of a leader without a quorum by itself.
             Ok(())
         } else {

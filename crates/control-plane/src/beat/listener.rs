@@ -49,7 +49,7 @@ pub(crate) struct Roll {
 
 impl Roll {
     /// Takes a beat, and says what to answer: nothing unless this replica leads with a quorum.
-    fn note(&self, beat: &Beat, now: Instant) -> Option<Ack> {
+    pub(crate) fn note(&self, beat: &Beat, now: Instant) -> Option<Ack> {
         self.applied.lock().unwrap_or_else(PoisonError::into_inner).insert(beat.node, beat.applied);
         self.checkpoints.compare(beat.node, beat.checkpoint);
         let confirmed = self.leadership.borrow().confirmed(now)?;

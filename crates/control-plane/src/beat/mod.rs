@@ -2,12 +2,14 @@
 
 mod addresses;
 mod detector;
+mod herald;
 mod listener;
 mod message;
 mod sender;
 
 pub(crate) use addresses::BeatAddresses;
 pub(crate) use detector::{Action, Detector, Input};
+pub(crate) use herald::{Facts, Herald, Standing};
 pub(crate) use listener::{Listener, Roll};
-pub(crate) use message::cluster_hash;
-pub(crate) use sender::{Sender, Standing, refuses};
+pub(crate) use message::{ACK_BYTES, BEAT_BYTES, Beat, cluster_hash};
+pub(crate) use sender::{Sender, refuses};

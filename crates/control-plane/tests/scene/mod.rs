@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use symphony_control_plane::{
-    ControlPlane, ControlPlaneConfig, Engine, Listeners, Liveness, OnDiskError, ReplicaAddrs, Timing, unix_ms,
+    ControlPlane, ControlPlaneConfig, Engine, Host, Listeners, Liveness, OnDiskError, ReplicaAddrs, Timing, unix_ms,
 };
 use symphony_net::Net;
 use symphony_protocol::control as pb;
@@ -71,7 +71,7 @@ impl Cluster {
                 beat: beat.local_addr().unwrap().to_string(),
             };
             addrs.insert(NodeId::new(id), address);
-            bound.push((id, Listeners { control, beat }));
+            bound.push((id, Listeners { control: control.into(), beat: beat.into() }));
         }
         let dir = tempfile::tempdir().unwrap();
         let founders = (1..=count).collect();
@@ -89,7 +89,7 @@ impl Cluster {
         let addr = control.local_addr().unwrap().to_string();
         let address = ReplicaAddrs { control: addr.clone(), beat: beat.local_addr().unwrap().to_string() };
         self.addrs.insert(NodeId::new(id), address);
-        self.start_with(id, id * 10, Listeners { control, beat }).await;
+        self.start_with(id, id * 10, Listeners { control: control.into(), beat: beat.into() }).await;
         addr
     }
 
@@ -109,8 +109,8 @@ impl Cluster {
     pub async fn restart(&mut self, id: u64, boot: u64) {
         let addrs = self.addrs[&NodeId::new(id)].clone();
         let listeners = Listeners {
-            control: tokio::net::TcpListener::bind(&addrs.control).await.unwrap(),
-            beat: std::net::TcpListener::bind(&addrs.beat).unwrap(),
+            control: tokio::net::TcpListener::bind(&addrs.control).await.unwrap().into(),
+            beat: std::net::TcpListener::bind(&addrs.beat).unwrap().into(),
         };
         self.start_with(id, boot, listeners).await;
     }
@@ -126,6 +126,7 @@ impl Cluster {
             timing: self.timing.clone(),
             engine: Engine::Sled,
             on_disk_error: OnDiskError::Stop,
+            host: Host::Machine,
             net: Net::plaintext(),
             join: !self.founders.contains(&id),
             wall_clock: unix_ms,

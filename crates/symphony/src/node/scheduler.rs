@@ -43,7 +43,7 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     let name = scheduler.id.get().to_string();
     let net = security::net(&config, symphony_net::Role::Scheduler, &name, &registry)?;
     let plane_config = plane_config(&net, cluster, scheduler, boot, replica.dispatch.to_string());
-    let plane = ControlPlane::start(plane_config, Listeners { control, beat }).await?;
+    let plane = ControlPlane::start(plane_config, Listeners { control: control.into(), beat: beat.into() }).await?;
     plane.metrics().register(&registry);
     let lead_config = lead_config(&net, cluster, scheduler, boot)?;
     let tapes = lead_config.tapes.clone();
@@ -157,6 +157,7 @@ fn plane_config(
             LogEngine::Redb => Engine::Redb,
         },
         on_disk_error: OnDiskError::Abort,
+        host: symphony_control_plane::Host::Machine,
         net: net.clone(),
         join: scheduler.join,
         wall_clock: symphony_control_plane::unix_ms,

@@ -1,0 +1,205 @@
+//! A disk of a simulation: it outlives the replica, and a crash costs what no barrier has made durable.
+
+use std::io;
+use std::ops::RangeInclusive;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::engine::{Batch, LogEngine, Slot};
+use super::frame;
+use super::memory::Values;
+
+/// The disk of one replica; a cheap handle, which the simulation keeps over the replica's lives.
+#[derive(Clone, Debug)]
+pub struct SimulatedDisk(Arc<Mutex<Disk>>);
+
+#[derive(Debug)]
+struct Disk {
+    /// What a crash leaves.
+    durable: Values,
+    /// Written after the last barrier, in order.
+    unsynced: Vec<Batch>,
+    /// What reads see: both.
+    values: Values,
+    /// Which life of the replica may use it.
+    life: u64,
+    random: u64,
+    barrier_max: Duration,
+    /// Barriers return and make nothing durable.
+    lies: bool,
+    lost: u64,
+}
+
+impl SimulatedDisk {
+    /// An empty disk whose barriers take up to `barrier_max`. The seed decides how long, and what a crash leaves.
+    #[must_use]
+    pub fn new(seed: u64, barrier_max: Duration) -> Self {
+        Self(Arc::new(Mutex::new(Disk {
+            durable: Values::default(),
+            unsynced: Vec::new(),
+            values: Values::default(),
+            life: 0,
+            random: seed,
+            barrier_max,
+            lies: false,
+            lost: 0,
+        })))
+    }
+
+    /// The same disk with a planted fault: its barriers return, and what they covered is lost with the power all the same.
+    #[must_use]
+    pub fn lying(self) -> Self {
+        self.disk().lies = true;
+        self
+    }
+
+    /// The power is cut: of what was written after the last barrier some of the first writes are there, or none. The life
+    /// that had the disk open has it no more.
+    pub fn crash(&self) {
+        let mut disk = self.disk();
+        let unsynced = std::mem::take(&mut disk.unsynced);
+        let kept = disk.draw(unsynced.len() as u64 + 1) as usize;
+        disk.lost += (unsynced.len() - kept) as u64;
+        for batch in unsynced.into_iter().take(kept) {
+            disk.durable.apply(batch);
+        }
+        disk.values = disk.durable.clone();
+        disk.life += 1;
+    }
+
+    /// The process is killed and the machine is not: everything written is there. The life that had the disk open has it
+    /// no more.
+    pub fn kill(&self) {
+        self.disk().life += 1;
+    }
+
+    /// The term of the vote that a power loss would leave; none if it would leave no vote.
+    #[must_use]
+    pub fn durable_term(&self) -> Option<u64> {
+        let vote = self.disk().durable.slot(Slot::Vote)?;
+        frame::decode_ballot(&vote).ok().map(|ballot| ballot.term)
+    }
+
+    /// Writes that crashes have cost so far.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.disk().lost
+    }
+
+    /// How long the next barrier takes.
+    pub(crate) fn barrier_time(&self) -> Duration {
+        let mut disk = self.disk();
+        let most = u64::try_from(disk.barrier_max.as_nanos()).unwrap_or(u64::MAX);
+        Duration::from_nanos(disk.draw(most.saturating_add(1)))
+    }
+
+    /// The disk as an engine, for the life that opens it now.
+    pub(crate) fn open(&self) -> SimulatedEngine {
+        SimulatedEngine { life: self.disk().life, disk: self.clone() }
+    }
+
+    fn disk(&self) -> MutexGuard<'_, Disk> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Disk {
+    /// A number below `bound` (SplitMix64).
+    fn draw(&mut self, bound: u64) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.random;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % bound.max(1)
+    }
+}
+
+/// A [`SimulatedDisk`] as one life of a replica has it open.
+#[derive(Debug)]
+pub(crate) struct SimulatedEngine {
+    life: u64,
+    disk: SimulatedDisk,
+}
+
+impl SimulatedEngine {
+    fn disk(&self) -> io::Result<MutexGuard<'_, Disk>> {
+        let disk = self.disk.disk();
+        if disk.life == self.life { Ok(disk) } else { Err(io::Error::other("the machine has lost its power")) }
+    }
+}
+
+impl LogEngine for SimulatedEngine {
+    fn write(&self, batch: Batch) -> io::Result<()> {
+        let mut disk = self.disk()?;
+        disk.values.apply(batch.clone());
+        disk.unsynced.push(batch);
+        Ok(())
+    }
+
+    fn barrier(&self) -> io::Result<()> {
+        let mut disk = self.disk()?;
+        if disk.lies {
+            return Ok(());
+        }
+        #[cfg(feature = "planted-faults")]
+        if crate::planted::is(crate::planted::Bug::VotesNotSynced)
+            && disk.unsynced.iter().all(|batch| batch.entries.is_empty())
+        {
+            return Ok(());
+        }
+        for batch in std::mem::take(&mut disk.unsynced) {
+            disk.durable.apply(batch);
+        }
+        Ok(())
+    }
+
+    fn read(&self, range: RangeInclusive<u64>, bytes_max: usize) -> io::Result<Vec<(u64, Bytes)>> {
+        Ok(self.disk()?.values.read(range, bytes_max))
+    }
+
+    fn slot(&self, slot: Slot) -> io::Result<Option<Bytes>> {
+        Ok(self.disk()?.values.slot(slot))
+    }
+
+    fn bounds(&self) -> io::Result<Option<(u64, u64)>> {
+        Ok(self.disk()?.values.bounds())
+    }
+
+    fn disk_bytes(&self) -> io::Result<u64> {
+        Ok(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn vote(byte: u8) -> Batch {
+        Batch { slots: vec![(Slot::Vote, Bytes::from(vec![byte]))], ..Batch::default() }
+    }
+
+    #[test]
+    fn a_crash_leaves_what_a_barrier_covered_and_some_first_part_of_the_rest() {
+        let mut left = std::collections::BTreeSet::new();
+        for seed in 0..64 {
+            let disk = SimulatedDisk::new(seed, Duration::ZERO);
+            let engine = disk.open();
+            engine.write(vote(1)).unwrap();
+            engine.barrier().unwrap();
+            engine.write(vote(2)).unwrap();
+            engine.write(vote(3)).unwrap();
+            assert_eq!(engine.slot(Slot::Vote).unwrap().unwrap()[0], 3, "reads see what was written");
+            disk.crash();
+            assert!(engine.write(vote(4)).is_err(), "the life before the crash is over");
+            left.insert(disk.open().slot(Slot::Vote).unwrap().unwrap()[0]);
+        }
+        assert_eq!(left.into_iter().collect::<Vec<_>>(), [1, 2, 3]);
+    }
+
+    #[test]
+    fn the_engine_contract_holds() {
+        crate::log::contract::honours_the_contract(&SimulatedDisk::new(7, Duration::ZERO).open());
+    }
+}

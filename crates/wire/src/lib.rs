@@ -1,0 +1,12 @@
+//! Sockets as the processes of a cluster use them: the machine's TCP, or those of a simulation.
+//!
+//! Which one is decided once, where a process is put together, by the value that is handed down. See
+//! docs/adr/0013-deterministic-simulation.md.
+
+mod listener;
+mod stream;
+mod wire;
+
+pub use listener::{Listener, Port};
+pub use stream::{ReadHalf, Socket, Stream, WriteHalf};
+pub use wire::{Sockets, Wire};

@@ -1,0 +1,179 @@
+//! A backend with one GPU: the production fence, and plans that take their time.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use symphony_backend::GpuGate;
+use symphony_net::{Expected, Incoming, Role};
+use symphony_protocol::execute::{Done, Execute, FromBackend, SealedGpu, ToBackend};
+use symphony_protocol::view::View;
+use symphony_transport::{LinkSender, link_over};
+use symphony_types::{BackendId, BootId, GpuId, NodeId, RequestId, Token};
+use tokio::io::AsyncWriteExt as _;
+use tokio::sync::{mpsc, watch};
+
+use super::{Obeyed, PLAN_TAKES};
+use crate::cluster::{Cluster, EXEC_PORT};
+use crate::plant::Plant;
+
+/// Plans that may wait.
+const QUEUED_MAX: u32 = 4;
+/// Requests finished lately that a new leader is told of.
+const FINISHED_MAX: usize = 1_000;
+
+/// What the registration gave.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Registered {
+    pub(crate) backend: BackendId,
+    pub(crate) boot: BootId,
+    pub(crate) gpu: GpuId,
+    pub(crate) token: Token,
+}
+
+struct Gpu {
+    me: Registered,
+    gate: GpuGate,
+    promised: Token,
+    running: VecDeque<Vec<RequestId>>,
+    finished: VecDeque<RequestId>,
+}
+
+/// Serves leaders until its host ends.
+pub(crate) async fn run(
+    cluster: Cluster,
+    name: &'static str,
+    me: Registered,
+    views: watch::Receiver<Arc<View>>,
+) -> turmoil::Result {
+    let gate = GpuGate::new(me.boot, me.token, QUEUED_MAX);
+    let gpu = Gpu { me, gate, promised: me.token, running: VecDeque::new(), finished: VecDeque::new() };
+    let gpu = Rc::new(RefCell::new(gpu));
+    let (plans, queue) = mpsc::unbounded_channel();
+    tokio::task::spawn_local(execute(cluster.clone(), name, Rc::clone(&gpu), queue, views));
+    let listener = cluster.links.listen(name, EXEC_PORT).await?;
+    let mut incoming = Incoming::new(listener, cluster.links.net(name), "backend.exec", &[Role::Scheduler]);
+    let mut connection = 0;
+    while let Some(leader) = incoming.next().await {
+        connection += 1;
+        let (sender, mut receiver) = link_over::<FromBackend, ToBackend>(leader);
+        let (cluster, gpu, plans) = (cluster.clone(), Rc::clone(&gpu), plans.clone());
+        tokio::task::spawn_local(async move {
+            let mut leader = None;
+            while let Ok(frame) = receiver.receive().await {
+                let answer = match frame.message {
+                    ToBackend::Hello { node, boot } => {
+                        leader = Some((node, boot));
+                        Some(FromBackend::Welcome { backend: me.backend, boot: me.boot })
+                    }
+                    ToBackend::Seal { gpus, .. } => Some(gpu.borrow_mut().seal(&cluster, connection, &gpus)),
+                    ToBackend::Execute(plan) => {
+                        let Some(leader) = leader else { return };
+                        gpu.borrow_mut().take(&cluster, connection, leader, plan, &sender, &plans)
+                    }
+                    ToBackend::Retired { .. } => None,
+                };
+                if answer.is_some_and(|answer| sender.send(answer).is_err()) {
+                    return;
+                }
+            }
+        });
+    }
+    Ok(())
+}
+
+impl Gpu {
+    fn seal(&mut self, cluster: &Cluster, by: u64, asked: &[(GpuId, Token)]) -> FromBackend {
+        let (boot, gpu) = (self.me.boot, self.me.gpu);
+        let token = asked.iter().find(|(id, _)| *id == gpu).map(|(_, token)| *token).unwrap_or_default();
+        if cluster.plant == Some(Plant::StaleTokens) && token < self.promised {
+            self.gate = GpuGate::new(boot, token, QUEUED_MAX);
+        }
+        self.promised = self.gate.seal(by, token);
+        cluster.obeyed.borrow_mut().push(Obeyed { gpu, token: self.promised, leader: None });
+        let in_flight = self.running.iter().flatten().copied().collect();
+        let sealed = SealedGpu { gpu, promised: self.promised, free_in: 0, in_flight };
+        FromBackend::Sealed { boot, gpus: vec![sealed], finished: self.finished.iter().copied().collect() }
+    }
+
+    fn take(
+        &mut self,
+        cluster: &Cluster,
+        by: u64,
+        leader: (NodeId, BootId),
+        plan: Execute,
+        sender: &LinkSender<FromBackend>,
+        plans: &mpsc::UnboundedSender<(Execute, LinkSender<FromBackend>)>,
+    ) -> Option<FromBackend> {
+        let Execute { gpu, token, sequence, model, backend_boot, .. } = plan;
+        match self.gate.accept(by, token, backend_boot, sequence) {
+            Ok(()) => {
+                cluster.obeyed.borrow_mut().push(Obeyed { gpu, token, leader: Some(leader) });
+                self.running.push_back(plan.requests.iter().map(|request| request.id).collect());
+                let _ = plans.send((plan, sender.clone()));
+                None
+            }
+            Err(refusal) => Some(FromBackend::Refused { gpu, sequence, token, model, refusal }),
+        }
+    }
+}
+
+/// Runs plans one after the other and tells the frontends.
+async fn execute(
+    cluster: Cluster,
+    name: &'static str,
+    gpu: Rc<RefCell<Gpu>>,
+    mut queue: mpsc::UnboundedReceiver<(Execute, LinkSender<FromBackend>)>,
+    views: watch::Receiver<Arc<View>>,
+) {
+    let mut owners = BTreeMap::new();
+    while let Some((plan, sender)) = queue.recv().await {
+        tokio::time::sleep(PLAN_TAKES).await;
+        let finished = {
+            let mut gpu = gpu.borrow_mut();
+            gpu.gate.finished();
+            let finished = gpu.running.pop_front().unwrap_or_default();
+            gpu.finished.extend(&finished);
+            while gpu.finished.len() > FINISHED_MAX {
+                gpu.finished.pop_front();
+            }
+            finished
+        };
+        for request in finished {
+            let owner = views.borrow().frontends.get(&request.frontend).cloned();
+            let Some(owner) = owner.filter(|owner| owner.boot == request.boot) else { continue };
+            let results = owners.entry((request.frontend, request.boot)).or_insert_with(|| {
+                let (results, queue) = mpsc::unbounded_channel();
+                let net = cluster.links.net(name);
+                tokio::spawn(tell(net, owner.data_addr, queue));
+                results
+            });
+            let _ = results.send((request.boot, request.sequence));
+        }
+        let Execute { gpu, token, sequence, model, .. } = plan;
+        let latency = u64::try_from(PLAN_TAKES.as_nanos()).unwrap_or_default();
+        let done = Done { gpu, token, sequence, model, start_late: 0, latency, free_in: 0, failed: Vec::new() };
+        let _ = sender.send(FromBackend::Done(done));
+    }
+}
+
+/// Sends results to a frontend, each on the first connection that takes it.
+async fn tell(net: symphony_net::Net, addr: String, mut results: mpsc::UnboundedReceiver<(BootId, u64)>) {
+    let mut line = None;
+    while let Some((boot, sequence)) = results.recv().await {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&boot.get().to_le_bytes());
+        bytes[8..].copy_from_slice(&sequence.to_le_bytes());
+        for _ in 0..3 {
+            if line.is_none() {
+                line = net.dial(&addr, &Expected::from(Role::Frontend)).await.ok();
+            }
+            let Some(stream) = &mut line else { continue };
+            match stream.write_all(&bytes).await {
+                Ok(()) => break,
+                Err(_) => line = None,
+            }
+        }
+    }
+}

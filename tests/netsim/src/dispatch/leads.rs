@@ -1,0 +1,268 @@
+//! What a replica leads: sub-clusters under a token, by its own view, as long as it is in contact with the control group.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use symphony_control_plane::{Command, ControlPlane};
+use symphony_net::{Expected, Incoming, Net, Role};
+use symphony_protocol::dispatch::{RequestHeader, ToFrontend, ToLeader};
+use symphony_protocol::execute::{Execute, FromBackend, PlannedRequest, ToBackend};
+use symphony_protocol::view::View;
+use symphony_transport::{LinkReceiver, LinkSender, connect_link, link_over};
+use symphony_types::{BackendId, BootId, GpuId, ModelId, NodeId, RequestId, SubclusterId, Token};
+use symphony_wire::Listener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use super::{DIAL_AGAIN_AFTER, PLAN_TAKES};
+use crate::cluster::Cluster;
+
+/// How long a backend may take to answer the hello and the seal.
+const SEAL_WITHIN: Duration = Duration::from_millis(500);
+
+/// A GPU that is sealed and waits for a plan.
+struct Free {
+    gpu: GpuId,
+    token: Token,
+    boot: BootId,
+    sequence: u64,
+    link: LinkSender<ToBackend>,
+}
+
+/// A sub-cluster that this replica leads. Its links end with it.
+#[derive(Default)]
+struct Lead {
+    waiting: VecDeque<RequestId>,
+    /// Requests that were given to a GPU or that a seal has named: they are not run again by this lead.
+    taken: BTreeSet<RequestId>,
+    free: Vec<Free>,
+}
+
+impl Lead {
+    fn ask(&mut self, requests: impl IntoIterator<Item = RequestId>) {
+        for request in requests {
+            if !self.taken.contains(&request) && !self.waiting.contains(&request) {
+                self.waiting.push_back(request);
+            }
+        }
+        self.dispatch();
+    }
+
+    fn dispatch(&mut self) {
+        while !self.waiting.is_empty()
+            && let Some(gpu) = self.free.pop()
+        {
+            let Some(id) = self.waiting.pop_front() else { return };
+            let Free { gpu, token, boot: backend_boot, sequence, link } = gpu;
+            let latency = u64::try_from(PLAN_TAKES.as_nanos()).unwrap_or_default();
+            let requests = vec![PlannedRequest { id, items: 1 }];
+            let (start_in, model) = (0, ModelId::new(0));
+            let plan = Execute { gpu, token, backend_boot, sequence, start_in, latency, model, requests };
+            // A link that has ended takes its GPU with it; the request is tried on the next one.
+            match link.send(ToBackend::Execute(plan)) {
+                Ok(()) => drop(self.taken.insert(id)),
+                Err(_) => self.waiting.push_front(id),
+            }
+        }
+    }
+}
+
+type Leads = Rc<RefCell<BTreeMap<SubclusterId, (Token, Rc<RefCell<Lead>>, JoinSet<()>)>>>;
+
+/// Leads what the view says until the replica ends.
+pub(crate) async fn run(
+    cluster: Cluster,
+    name: &'static str,
+    me: (NodeId, BootId),
+    plane: &ControlPlane,
+    dispatch: Listener,
+) {
+    let leads = Leads::default();
+    let net = cluster.links.net(name);
+    let mut tasks = JoinSet::new();
+    tasks.spawn_local(serve(dispatch, net.clone(), Rc::clone(&leads)));
+    let (mut views, mut contact) = (plane.view(), plane.in_contact());
+    let mut standby = (0, JoinSet::new());
+    loop {
+        let view = Arc::clone(&views.borrow_and_update());
+        let in_contact = *contact.borrow_and_update();
+        leads.borrow_mut().retain(|id, (token, ..)| {
+            let now = view.subclusters.get(id);
+            in_contact && now.is_some_and(|s| s.leader == Some(me) && s.token == *token)
+        });
+        for (&id, subcluster) in view.subclusters.iter().filter(|_| in_contact) {
+            if subcluster.leader == Some(me) && !leads.borrow().contains_key(&id) {
+                cluster.trace.note(format_args!("{name} leads {id} under {}", subcluster.token));
+                let lead = Rc::<RefCell<Lead>>::default();
+                let mut links = JoinSet::new();
+                links.spawn_local(keep_links(net.clone(), me, id, views.clone(), Rc::clone(&lead)));
+                leads.borrow_mut().insert(id, (subcluster.token, lead, links));
+            }
+            let asked = subcluster.successor.filter(|next| (next.node, next.boot) == me && next.since != standby.0);
+            if let Some(next) = asked {
+                standby = (next.since, JoinSet::new());
+                let complete = Command::CompleteHandover { subcluster: id, since: next.since, node: me.0, boot: me.1 };
+                let (proposals, net, view) = (plane.proposals(), net.clone(), Arc::clone(&view));
+                standby.1.spawn(async move {
+                    for backend in view.backends.values().filter(|b| b.subcluster == id && b.up) {
+                        let expected = Expected::named(Role::Backend, &backend.name);
+                        while connect_link::<ToBackend, FromBackend>(&net, &backend.exec_addr, &expected).await.is_err()
+                        {
+                            sleep(DIAL_AGAIN_AFTER).await;
+                        }
+                    }
+                    let _ = proposals.propose(&complete).await;
+                });
+            }
+        }
+        tokio::select! {
+            biased;
+            changed = views.changed() => if changed.is_err() { return },
+            changed = contact.changed() => if changed.is_err() { return },
+        }
+    }
+}
+
+/// Keeps a link to every living backend of the sub-cluster.
+async fn keep_links(
+    net: Net,
+    me: (NodeId, BootId),
+    subcluster: SubclusterId,
+    mut views: watch::Receiver<Arc<View>>,
+    lead: Rc<RefCell<Lead>>,
+) {
+    let mut links: BTreeMap<(BackendId, BootId), JoinSet<()>> = BTreeMap::new();
+    loop {
+        let view = Arc::clone(&views.borrow_and_update());
+        let mine = || view.backends.iter().filter(|(_, b)| b.subcluster == subcluster && b.up);
+        links.retain(|life, _| mine().any(|(&id, b)| (id, b.boot) == *life));
+        for (&id, backend) in mine() {
+            links.entry((id, backend.boot)).or_insert_with(|| {
+                let mut task = JoinSet::new();
+                task.spawn_local(keep_link(net.clone(), me, subcluster, id, views.clone(), Rc::clone(&lead)));
+                task
+            });
+        }
+        if views.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn keep_link(
+    net: Net,
+    me: (NodeId, BootId),
+    subcluster: SubclusterId,
+    backend: BackendId,
+    views: watch::Receiver<Arc<View>>,
+    lead: Rc<RefCell<Lead>>,
+) {
+    loop {
+        let view = Arc::clone(&views.borrow());
+        let Some(known) = view.backends.get(&backend) else { return };
+        let expected = Expected::named(Role::Backend, &known.name);
+        if let Ok(link) = connect_link::<ToBackend, FromBackend>(&net, &known.exec_addr, &expected).await {
+            let tokens: Vec<_> = known.gpus.iter().map(|gpu| (gpu.id, view.gpu_token(known, gpu))).collect();
+            converse(link, me, subcluster, known.boot, tokens, &lead).await;
+        }
+        sleep(DIAL_AGAIN_AFTER).await;
+    }
+}
+
+/// Hello, seal, then plans as long as the link lasts.
+async fn converse(
+    (link, mut reports): (LinkSender<ToBackend>, LinkReceiver<FromBackend>),
+    (node, boot): (NodeId, BootId),
+    subcluster: SubclusterId,
+    life: BootId,
+    tokens: Vec<(GpuId, Token)>,
+    lead: &Rc<RefCell<Lead>>,
+) {
+    let seal = ToBackend::Seal { subcluster, gpus: tokens.clone() };
+    if link.send(ToBackend::Hello { node, boot }).and_then(|()| link.send(seal)).is_err() {
+        return;
+    }
+    let sealed = async {
+        loop {
+            match reports.receive().await {
+                Ok(frame) => {
+                    if let FromBackend::Sealed { boot, gpus, finished } = frame.message {
+                        return Some((boot, gpus, finished));
+                    }
+                }
+                Err(_) => return None,
+            }
+        }
+    };
+    let Ok(Some((boot, gpus, finished))) = timeout(SEAL_WITHIN, sealed).await else { return };
+    if boot != life {
+        return;
+    }
+    for sealed in gpus.into_iter().filter(|sealed| tokens.contains(&(sealed.gpu, sealed.promised))) {
+        let mut lead = lead.borrow_mut();
+        let ran: BTreeSet<_> = finished.iter().chain(&sealed.in_flight).copied().collect();
+        lead.waiting.retain(|request| !ran.contains(request));
+        lead.taken.extend(ran);
+        lead.free.retain(|free| free.gpu != sealed.gpu);
+        let (gpu, token, link) = (sealed.gpu, sealed.promised, link.clone());
+        lead.free.push(Free { gpu, token, boot, sequence: 1, link });
+        lead.dispatch();
+    }
+    let until_it_ends = async {
+        while let Ok(frame) = reports.receive().await {
+            let done = match frame.message {
+                FromBackend::Done(done) => done,
+                FromBackend::Refused { .. } => return,
+                FromBackend::Welcome { .. } | FromBackend::Sealed { .. } => continue,
+            };
+            let (gpu, token, sequence, link) = (done.gpu, done.token, done.sequence + 1, link.clone());
+            let mut lead = lead.borrow_mut();
+            lead.free.push(Free { gpu, token, boot, sequence, link });
+            lead.dispatch();
+        }
+    };
+    until_it_ends.await;
+    // Its last sender would take a plan and lose it.
+    lead.borrow_mut().free.retain(|free| tokens.iter().all(|(gpu, _)| *gpu != free.gpu));
+}
+
+/// Takes requests for what is led.
+async fn serve(listener: Listener, net: Net, leads: Leads) {
+    let mut incoming = Incoming::new(listener, net, "scheduler.dispatch", &[Role::Frontend]);
+    while let Some(frontend) = incoming.next().await {
+        let (sender, mut receiver) = link_over::<ToFrontend, ToLeader>(frontend);
+        let leads = Rc::clone(&leads);
+        tokio::task::spawn_local(async move {
+            let mut whose = None;
+            while let Ok(frame) = receiver.receive().await {
+                match frame.message {
+                    ToLeader::Hello { frontend, boot, subcluster, token } => {
+                        let held = leads.borrow().get(&subcluster).map_or(Token::default(), |(held, ..)| *held);
+                        let leads_it = held == token;
+                        whose = leads_it.then_some((frontend, boot, subcluster, token));
+                        let answer = if leads_it {
+                            ToFrontend::Welcome { token }
+                        } else {
+                            ToFrontend::NotLeader { token: held }
+                        };
+                        if sender.send(answer).is_err() || !leads_it {
+                            return;
+                        }
+                    }
+                    ToLeader::Submit { requests, .. } | ToLeader::Redrive { requests, .. } => {
+                        let Some((frontend, boot, subcluster, token)) = whose else { return };
+                        let lead = leads.borrow().get(&subcluster).map(|(held, lead, _)| (*held, Rc::clone(lead)));
+                        let Some((_, lead)) = lead.filter(|(held, _)| *held == token) else { return };
+                        let id = |header: RequestHeader| RequestId { frontend, boot, sequence: header.sequence };
+                        lead.borrow_mut().ask(requests.into_iter().map(id));
+                    }
+                    ToLeader::Cancel { .. } => {}
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,27 @@
+//! Requests and plans at the level of the protocol: the production frames and the production fence (`GpuGate`) on the
+//! simulated network, steered by the views of the production control plane. Who leads and what a frontend does with a view
+//! is told once more here, without queues, batches and decisions: those run on threads of their own.
+
+pub(crate) mod frontend;
+pub(crate) mod gpus;
+pub(crate) mod leads;
+
+use std::time::Duration;
+
+use symphony_types::{BootId, GpuId, NodeId, Token};
+
+/// How long a plan runs.
+pub(crate) const PLAN_TAKES: Duration = Duration::from_millis(3);
+/// From asking to the deadline.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(2);
+/// Before somebody who could not be reached is dialled again.
+pub(crate) const DIAL_AGAIN_AFTER: Duration = Duration::from_millis(20);
+
+/// Whom a GPU obeyed: a promise, or a plan that it took.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Obeyed {
+    pub(crate) gpu: GpuId,
+    pub(crate) token: Token,
+    /// Whose plan; none for a promise.
+    pub(crate) leader: Option<(NodeId, BootId)>,
+}

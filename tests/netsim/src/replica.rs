@@ -1,0 +1,72 @@
+//! A scheduler replica: the production control plane, and the leads that it gives.
+
+use symphony_control_plane::{
+    BeatListener, ControlPlane, ControlPlaneConfig, Engine, Host, Listeners, OnDiskError, SnapshotEvery, Timing,
+};
+use symphony_types::BootId;
+
+use crate::cluster::{BEAT_PORT, CONTROL_PORT, Cluster, DISPATCH_PORT, Observed};
+use crate::dispatch::leads;
+
+/// A run has some hundred entries: each replica takes snapshots, and one that was away for long is sent one.
+const SNAPSHOT: SnapshotEvery = SnapshotEvery { entries: 40, entries_kept: 10 };
+
+/// Simulated milliseconds.
+fn wall_clock() -> u64 {
+    u64::try_from(turmoil::sim_elapsed().unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
+}
+
+/// One life of a replica; ends with its host, or when the replica cannot be part of the cluster any more.
+pub(crate) async fn live(cluster: Cluster, name: &'static str) -> turmoil::Result {
+    let seat = cluster.seats.borrow().get(name).cloned();
+    // A spare machine is there, and nobody listens on it.
+    let Some(seat) = seat else { return std::future::pending().await };
+    let boot = cluster.fresh_boot();
+    cluster.trace.note(format_args!("{name} starts as {} in life {boot}", seat.id));
+    let listeners = Listeners {
+        control: cluster.links.listen(name, CONTROL_PORT).await?,
+        beat: BeatListener::Tasks(cluster.links.listen(name, BEAT_PORT).await?),
+    };
+    let disk = seat.data_dir.display().to_string();
+    let dispatch = cluster.links.listen(name, DISPATCH_PORT).await?;
+    let config = ControlPlaneConfig {
+        cluster: "netsim".to_owned(),
+        node: seat.id,
+        boot: BootId::new(boot),
+        replicas: seat.configured,
+        dispatch_addr: format!("{name}:{DISPATCH_PORT}"),
+        data_dir: seat.data_dir,
+        timing: Timing::lan(),
+        engine: Engine::Memory,
+        on_disk_error: OnDiskError::Stop,
+        net: cluster.links.net(name),
+        host: Host::Simulation { disk: seat.disk, snapshot: SNAPSHOT },
+        join: seat.join,
+        wall_clock,
+    };
+    let plane = std::rc::Rc::new(ControlPlane::start(config, listeners).await?);
+    let looked_at = std::rc::Rc::clone(&plane);
+    let observed = Observed {
+        views: plane.view(),
+        leadership: plane.leadership(),
+        in_contact: plane.in_contact(),
+        digest: Box::new(move || looked_at.digest()),
+    };
+    cluster.observed.borrow_mut().insert(name, observed);
+    let leads = leads::run(cluster.clone(), name, (seat.id, BootId::new(boot)), &plane, dispatch);
+    let mut ends = plane.ends();
+    let words = tokio::select! {
+        biased;
+        ended = ends.wait_for(Option::is_some) => ended?.clone().map(|fatal| fatal.to_string()).unwrap_or_default(),
+        () = leads => return Ok(()),
+    };
+    // What the program does: says why, and ends. The directory has the number of this process in it.
+    let words = words.replace(&disk, "its directory");
+    cluster.trace.note(format_args!("{name} ends: {words}"));
+    cluster.observed.borrow_mut().remove(name);
+    if let Some(seat) = cluster.seats.borrow_mut().get_mut(name) {
+        seat.disk.kill();
+        seat.ended = Some(words);
+    }
+    Ok(())
+}

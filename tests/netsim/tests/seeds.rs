@@ -1,0 +1,36 @@
+//! The seeds that every build has time for. `make sim-soak` goes on from there.
+
+mod netsim;
+
+use netsim::netsim;
+
+#[test]
+fn every_promise_is_kept() {
+    let output = netsim(&["soak", "--from", "1", "--count", "6", "--trouble-s", "6"]);
+    assert!(output.status.success());
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bytes_twice() {
+    let output = netsim(&["soak", "--from", "101", "--count", "2", "--trouble-s", "6", "--twice"]);
+    assert!(output.status.success());
+}
+
+/// A one-way partition with entries pending: what a deaf leader sends must not keep the others loyal.
+#[test]
+fn a_leader_that_hears_nobody_stops_acting_and_another_one_is_elected() {
+    told_by_seeds("deaf-leader");
+}
+
+/// A leader of a sub-cluster that was replaced and does not know it seals again.
+#[test]
+fn a_backend_does_not_go_back_to_a_leader_that_was_replaced() {
+    told_by_seeds("stale-leader");
+}
+
+fn told_by_seeds(story: &str) {
+    for seed in 1..=5 {
+        let output = netsim(&["story", story, "--seed", &seed.to_string()]);
+        assert!(output.status.success(), "seed {seed}");
+    }
+}
