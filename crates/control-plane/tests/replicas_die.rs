@@ -2,10 +2,15 @@
 
 mod scene;
 
+use std::collections::BTreeSet;
+
+use futures::StreamExt as _;
 use scene::{Cluster, backend, leadership, patiently, steady};
 use symphony_cluster_state::{Command, NodeRegistration};
 use symphony_control_plane::Timing;
-use symphony_types::{BootId, NodeId};
+use symphony_protocol::control as pb;
+use symphony_protocol::view::View;
+use symphony_types::{BootId, Duty, Member, NodeId};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn the_leader_of_a_subcluster_dies_and_comes_back_as_somebody_new() {
@@ -40,6 +45,50 @@ async fn the_leader_of_a_subcluster_dies_and_comes_back_as_somebody_new() {
     let view = cluster.running[&victim].view().borrow().clone();
     let (node, _, token) = leadership(&view, "s").unwrap();
     assert!(node != victim && token > old_token, "{node} leads with token {token}");
+    cluster.stop_all().await;
+}
+
+/// Says how long it took and does not judge it: `cargo nextest run --release -p symphony-control-plane a_thousand --no-capture`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_thousand_subclusters_of_one_replica_are_led_by_another_after_one_entry() {
+    const SUBCLUSTERS: usize = 1000;
+    let mut cluster = Cluster::start(3, Timing::relaxed()).await;
+    let leader = cluster.settled().await;
+    let victim = cluster.other_than(&[leader]);
+    let heir = 6 - leader - victim;
+    let client = cluster.client(leader).await;
+    let set = |id: u64, duty: pb::Duty| pb::SetDutyRequest {
+        member: Some(Member::Scheduler(NodeId::new(id)).into()),
+        duty: duty.into(),
+        operation_id: String::new(),
+    };
+    eprintln!("phase: replica {victim} leads them all, since {heir} is cordoned and {leader} leads the group");
+    patiently(async || client.clone().set_duty(set(heir, pb::Duty::Cordoned)).await).await;
+    let registrations = (0..SUBCLUSTERS).map(|n| {
+        let request = backend(&format!("b{n}"), 77, &format!("s{n}"));
+        let client = client.clone();
+        async move { patiently(async || client.clone().register_backend(request.clone()).await).await }
+    });
+    // Replicas of other lives in between would spread them.
+    let _: Vec<_> = futures::stream::iter(registrations).buffer_unordered(64).collect().await;
+    let led_by = |view: &View, id| {
+        view.subclusters.values().filter(|s| s.leader.is_some_and(|(node, _)| node == NodeId::new(id))).count()
+    };
+    let all_led = |view: &View| led_by(view, victim) == SUBCLUSTERS;
+    let view = cluster.sees(leader, "all led by one", all_led).await;
+    eprintln!("phase: {heir} may lead again, {victim} dies at entry {}", view.applied_index);
+    patiently(async || client.clone().set_duty(set(heir, pb::Duty::Serving)).await).await;
+    let serving = cluster.sees(leader, "the heir on duty", |view| view.nodes[&NodeId::new(heir)].duty == Duty::Serving);
+    let before = serving.await;
+    let died = std::time::Instant::now();
+    cluster.stop(victim).await;
+    let view = cluster.sees(heir, "all led by the others", |view| led_by(view, victim) == 0).await;
+    eprintln!("{SUBCLUSTERS} sub-clusters are led again after {} ms", died.elapsed().as_millis());
+    assert_eq!(view.subclusters.len(), SUBCLUSTERS);
+    assert!(view.subclusters.values().all(|s| s.leader.is_some()));
+    let tokens: BTreeSet<_> = view.subclusters.values().map(|s| s.token).collect();
+    let later: Vec<_> = tokens.iter().filter(|token| token.get() > before.applied_index).collect();
+    assert_eq!(later.len(), 1, "one entry for all of them: {later:?}");
     cluster.stop_all().await;
 }
 

@@ -169,14 +169,21 @@ pub(crate) fn decode_position(bytes: &Bytes) -> Result<Position, FrameError> {
 }
 
 /// Frames the index after the last entry that was written whole.
-pub(crate) fn encode_next(index: u64) -> Vec<u8> {
-    encode(KIND_NEXT, Position { term: 0, node: 0, index }, &[])
+///
+/// With whose entry it is that comes before, if that is known: a bit that rots in the newest pages may bring an older entry
+/// of the same index back, with a right checksum.
+pub(crate) fn encode_next(index: u64, last: Option<Position>) -> Vec<u8> {
+    let (term, node) = last.map_or((0, 0), |last| (last.term, last.node));
+    encode(KIND_NEXT, Position { term, node, index }, &[])
 }
 
-/// Reads that index back.
-pub(crate) fn decode_next(bytes: &Bytes) -> Result<u64, FrameError> {
+/// Reads that index back, and the position before it if it is known.
+pub(crate) fn decode_next(bytes: &Bytes) -> Result<(u64, Option<Position>), FrameError> {
     match decode(bytes)? {
-        Frame { kind: KIND_NEXT, at, .. } => Ok(at.index),
+        Frame { kind: KIND_NEXT, at, .. } => {
+            let index = at.index.checked_sub(1).filter(|_| at.term > 0);
+            Ok((at.index, index.map(|index| Position { index, ..at })))
+        }
         Frame { kind: got, .. } => Err(FrameError::Kind { got, expected: "next index" }),
     }
 }
@@ -280,12 +287,14 @@ mod tests {
         let stamp = Stamp { cluster: "blue".into(), node: 7 };
         assert_eq!(decode_position(&encode_position(at).into()), Ok(at));
         assert_eq!(decode_ballot(&encode_ballot(ballot).into()), Ok(ballot));
-        assert_eq!(decode_next(&encode_next(12).into()), Ok(12));
+        let last = Position { term: 3, node: 2, index: 11 };
+        assert_eq!(decode_next(&encode_next(12, Some(last)).into()), Ok((12, Some(last))));
+        assert_eq!(decode_next(&encode_next(12, None).into()), Ok((12, None)));
         assert_eq!(decode_step(&encode_step(13).into()), Ok(13));
         assert_eq!(encode_step(13).len(), MARK_BYTES);
         assert_eq!(decode_stamp(&encode_stamp(&stamp).into()), Ok(stamp));
         assert!(matches!(decode_ballot(&encode_position(at).into()), Err(FrameError::Kind { .. })));
-        assert!(matches!(decode_record(&encode_next(12).into()), Err(FrameError::Kind { .. })));
+        assert!(matches!(decode_record(&encode_next(12, None).into()), Err(FrameError::Kind { .. })));
     }
 
     #[test]

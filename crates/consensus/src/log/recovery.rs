@@ -59,9 +59,9 @@ pub(crate) fn recover(engine: &dyn LogEngine, stamp: &Stamp, witnessed: u64) -> 
     };
     let purged = position(engine, Slot::Purged, "the purged mark")?;
     let committed = position(engine, Slot::Committed, "the committed mark")?;
-    let next = match engine.slot(Slot::Next)? {
+    let (next, marked) = match engine.slot(Slot::Next)? {
         Some(bytes) => frame::decode_next(&bytes).map_err(damaged("the end mark"))?,
-        None => 0,
+        None => (0, None),
     };
     let first = purged.map_or(0, |at| at.index.saturating_add(1));
     let next = next.max(first);
@@ -76,7 +76,14 @@ pub(crate) fn recover(engine: &dyn LogEngine, stamp: &Stamp, witnessed: u64) -> 
     }
     // What is taken as written from here on has to be, also what a killed predecessor had not synced yet.
     engine.barrier()?;
-    let last = verify(engine, first, next)?.or(purged);
+    let last = verify(engine, first, next)?;
+    if let (Some(last), Some(marked)) = (last, marked)
+        && last != marked
+    {
+        let reason = format!("an entry of term {}, of term {} it was written last", last.term, marked.term);
+        return Err(RecoveryError::Damaged { place: format!("entry {}", last.index), reason });
+    }
+    let last = last.or(purged);
     // A hint only: a commit that outran the local log cannot be replayed from it.
     let committed = committed.filter(|at| last.is_some_and(|last| at.index <= last.index));
     Ok(Recovered { vote, committed, purged, last, step })
@@ -177,7 +184,7 @@ mod tests {
     fn five_entries() -> MemoryEngine {
         let engine = MemoryEngine::default();
         recover(&engine, &stamp(), 0).expect("an empty store is fine");
-        let slots = vec![(Slot::Next, frame::encode_next(5).into())];
+        let slots = vec![(Slot::Next, frame::encode_next(5, Some(at(4))).into())];
         engine.write(Batch { entries: (0..5).map(entry).collect(), slots, ..Batch::default() }).expect("write");
         engine
     }
@@ -193,6 +200,19 @@ mod tests {
         engine.write(Batch { entries: vec![entry(5), entry(7)], ..Batch::default() }).expect("write");
         assert_eq!(recover(&engine, &stamp(), 0).expect("recovers").last, Some(at(4)));
         assert_eq!(engine.bounds().expect("bounds"), Some((0, 4)));
+    }
+
+    #[test]
+    fn an_older_entry_in_the_place_of_the_last_is_damage() {
+        let engine = five_entries();
+        let newer = Record { at: Position { term: 2, ..at(4) }, body: Body::Blank };
+        let slots = vec![(Slot::Next, frame::encode_next(5, Some(newer.at)).into())];
+        let entries = vec![(4, frame::encode_record(&newer).into())];
+        engine.write(Batch { entries, slots, ..Batch::default() }).expect("write");
+        assert_eq!(recover(&engine, &stamp(), 0).expect("recovers").last, Some(newer.at));
+        engine.write(Batch { entries: vec![entry(4)], ..Batch::default() }).expect("the page of before");
+        let refused = recover(&engine, &stamp(), 0).unwrap_err().to_string();
+        assert!(refused.contains("entry 4") && refused.contains("of term 2 it was written last"), "{refused}");
     }
 
     #[test]

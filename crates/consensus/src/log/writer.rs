@@ -257,7 +257,7 @@ impl WriteLoop {
         let before = self.pending.entries.len();
         self.pending.entries.extend(framed);
         // In the same atomic batch as the entries: what lies beyond this mark was never acknowledged.
-        self.pending.slots.push((Slot::Next, frame::encode_next(next).into()));
+        self.pending.slots.push((Slot::Next, frame::encode_next(next, Some(last.at)).into()));
         self.pending.entries[before..].iter().map(|(_, bytes)| bytes.len()).sum()
     }
 
@@ -290,7 +290,7 @@ impl WriteLoop {
         let mut next = next;
         while next > first {
             let step = next.saturating_sub(REMOVE_STEP_ENTRIES).max(first);
-            let slots = vec![(Slot::Next, frame::encode_next(step).into())];
+            let slots = vec![(Slot::Next, frame::encode_next(step, None).into())];
             self.write(Batch { remove: Some(step..=next - 1), slots, ..Batch::default() })?;
             next = step;
         }
