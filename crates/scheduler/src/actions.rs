@@ -75,7 +75,8 @@ impl Demand {
 pub enum ModelInput {
     /// A request arrived.
     Arrive(Request),
-    /// A request that is back from a plan that did not run: it waits again, and is no arrival by which rates are measured.
+    /// A request that was here before: back from a plan that did not run, or announced again by its frontend. It waits again, and
+    /// is no arrival by which rates are measured.
     Return(Request),
     /// The client withdrew a request.
     Cancel(RequestId),
