@@ -167,7 +167,8 @@ impl<T: PayloadTransport> Execution<T> {
                 self.leaders.remove(&connection);
             }
             Input::FromLeader(connection, ToBackend::Seal { subcluster, gpus }) => {
-                self.seal(connection, subcluster, &gpus);
+                tracing::debug!(%subcluster, "asked for a seal");
+                self.seal(connection, &gpus);
             }
             Input::FromLeader(connection, ToBackend::Execute(order)) => self.execute(connection, order),
             Input::FromLeader(connection, ToBackend::Retired { gpus }) => {
@@ -208,11 +209,8 @@ impl<T: PayloadTransport> Execution<T> {
         self.leaders.get(&connection).map_or(0, |node| node.get())
     }
 
-    fn seal(&mut self, connection: Connection, subcluster: SubclusterId, tokens: &[(GpuId, Token)]) {
-        if subcluster != self.identity.subcluster {
-            tracing::warn!(%subcluster, mine = %self.identity.subcluster, "seal for another sub-cluster ignored");
-            return;
-        }
+    /// Whose GPU it is, tokens alone decide: whoever was given it last has seen its binding in the log, and has the larger one.
+    fn seal(&mut self, connection: Connection, tokens: &[(GpuId, Token)]) {
         let now = Instant::now();
         let node = self.leader_of(connection);
         let mut sealed = Vec::with_capacity(tokens.len());

@@ -273,11 +273,15 @@ async fn what_does_not_match_the_promise_is_refused_with_the_reason() {
     }
     assert_eq!(leader.refusal().await, (4, Refusal::QueueFull));
     assert_eq!((leader.done().await.sequence, leader.done().await.sequence), (2, 3));
-    // A seal for another sub-cluster is not answered, and promises nothing.
+    // The leader of the sub-cluster to which the GPU was moved: its token is the younger one.
     let seal = ToBackend::Seal { subcluster: SubclusterId::new(2), gpus: vec![(GPU, Token::new(99))] };
     scene.say(&stranger, seal);
     scene.execute(&leader, Execute { model: ModelId::new(2), ..now(4) });
-    assert_eq!(leader.refusal().await, (4, Refusal::ModelNotReady), "the promise stands");
+    assert_eq!(leader.refusal().await, (4, Refusal::Fenced { promised: Token::new(99) }));
+    // The one from which it was moved comes again, and is told.
+    scene.say(&leader, ToBackend::Seal { subcluster: SUBCLUSTER, gpus: vec![(GPU, TOKEN)] });
+    scene.execute(&leader, Execute { model: ModelId::new(2), ..now(1) });
+    assert_eq!(leader.refusal().await, (1, Refusal::Fenced { promised: Token::new(99) }));
 }
 
 #[tokio::test]

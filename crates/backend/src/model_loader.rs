@@ -1,4 +1,5 @@
-//! Follows the view: loads the models of the sub-cluster, lets go of those that left, and reports how it went.
+//! Follows the view: loads the models of the sub-cluster, and of the one to which this backend moves, lets go of those that
+//! left, and reports how it went.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -7,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use symphony_executor::{EmulatedExecutor, ModelExecutor, OnnxExecutor, OnnxOptions, Runtime};
 use symphony_protocol::control as pb;
-use symphony_protocol::view::{ModelSource, ModelSpec, View};
+use symphony_protocol::view::{ModelSource, ModelSpec, ModelView, View};
 use symphony_transport::ControlClient;
 use symphony_types::ModelId;
 use tokio::sync::mpsc::{self, UnboundedSender};
@@ -104,7 +105,7 @@ impl ModelLoader {
 
     fn follow(&self, view: &View, models: &mut HashMap<ModelId, Standing>, loaded: &mpsc::UnboundedSender<Loaded>) {
         models.retain(|&model, _| {
-            let stays = view.models.get(&model).is_some_and(|m| m.subcluster == self.identity.subcluster);
+            let stays = view.models.get(&model).is_some_and(|m| self.is_to_hold(view, m));
             if !stays {
                 tracing::info!(%model, "unloaded");
                 let _ = self.execution.send(Input::Unloaded(model));
@@ -112,7 +113,7 @@ impl ModelLoader {
             stays
         });
         for (&id, model) in &view.models {
-            if model.subcluster != self.identity.subcluster {
+            if !self.is_to_hold(view, model) {
                 continue;
             }
             match models.get_mut(&id) {
@@ -140,6 +141,12 @@ impl ModelLoader {
                 }
             }
         }
+    }
+
+    /// Whether the plan has the model here. A view from before the registration does not know this backend.
+    fn is_to_hold(&self, view: &View, model: &ModelView) -> bool {
+        let me = view.backends.get(&self.identity.backend).filter(|me| me.boot == self.identity.boot);
+        me.map_or_else(|| model.is_held_by(self.identity.subcluster), |me| me.is_to_hold(model))
     }
 
     fn loaded(

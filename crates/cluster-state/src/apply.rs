@@ -56,7 +56,7 @@ impl ClusterState {
                 self.report_model(*model, *backend, *boot, state, effects)
             }
             Command::Leave { member, boot } => self.leave(*member, *boot, effects),
-            Command::ReportDrained { member, boot } => self.report_drained(*member, *boot, effects),
+            Command::ReportDrained { member, boot } => self.report_drained(index, *member, *boot, effects),
             Command::BeginHandover { subcluster, token, to, boot } => {
                 self.begin_handover(index, *subcluster, *token, (*to, *boot), effects)
             }
@@ -68,8 +68,14 @@ impl ClusterState {
                 let preference = Preference { avoid: *avoid, last_choice: Some(*node) };
                 self.cede_lead(index, *subcluster, *token, (*node, *boot), preference, effects)
             }
+            Command::ProposePlan(proposal) => self.propose_plan(index, proposal, effects),
+            Command::FinishMove { model, since } => self.finish_move(index, *model, *since, effects),
+            Command::CancelMove { what, since, reason } => self.cancel_move(*what, *since, reason, effects),
             Command::Operate(operation) => self.operate(index, operation, next, effects),
         };
+        if outcome.is_ok() {
+            self.advance_moves(index, effects);
+        }
         if effects.iter().any(Effect::changes_plan) {
             self.epoch = next;
         }

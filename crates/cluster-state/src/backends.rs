@@ -7,6 +7,7 @@ use crate::effect::Effect;
 use crate::limits::{BACKENDS_MAX, GPUS_MAX, SUBCLUSTERS_MAX};
 use crate::models::{self, MemoryNeed};
 use crate::placement::Preference;
+use crate::plan::Moved;
 use crate::refusal::Refusal;
 use crate::reply::{Outcome, Reply};
 use crate::state::{Backend, ClusterState, Gpu, Standing, Subcluster};
@@ -37,9 +38,10 @@ impl ClusterState {
             }
         }
         self.check_room(known, registration)?;
-        let target = self.subcluster_named(&registration.subcluster).map(|(id, _)| id);
+        let target = self.where_it_belongs(known.map(|(_, backend)| backend), registration);
         if let Some(subcluster) = target {
-            let models: Vec<_> = self.models_of(subcluster).map(|m| &m.spec).collect();
+            let held = self.models.values().filter(|model| model.is_held_by(subcluster));
+            let models: Vec<_> = held.map(|model| &model.spec).collect();
             for gpu in &registration.gpus {
                 let need = models::memory_need(&models, &gpu.kind, &registration.subcluster)?;
                 need.fits(&registration.subcluster, &gpu.kind, gpu.memory_bytes)?;
@@ -49,6 +51,8 @@ impl ClusterState {
         // Everything is allowed; from here on things change.
         let previous = known.map(|(id, backend)| (id, backend.clone()));
         let subcluster = target.unwrap_or_else(|| self.create_subcluster(index, registration, effects));
+        let moved = previous.as_ref().and_then(|(id, old)| Some((*id, old.moving?, old.boot)));
+        let moving = moved.filter(|&(.., life)| life == *boot).map(|(_, moving, _)| moving);
         let (backend, previous_boot, old_gpus, standing) = match previous {
             Some((id, old)) if old.boot == *boot => (id, old.previous_boot, old.gpus, old.standing),
             Some((id, old)) => {
@@ -72,13 +76,21 @@ impl ClusterState {
             previous_boot,
             down_since: None,
             exec_addr: registration.exec_addr.clone(),
+            asked_subcluster: registration.subcluster.clone(),
             subcluster,
+            moving,
             executor: registration.executor.clone(),
             gpus,
             standing,
         };
         let reply = backend_reply(backend, &entry);
         self.backends.insert(backend, entry);
+        // A new life has nothing to finish where it was.
+        if let Some((_, moving, life)) = moved
+            && life != *boot
+        {
+            self.move_ended_by_restart(index, backend, moving, effects);
+        }
         Ok(reply)
     }
 
@@ -102,12 +114,21 @@ impl ClusterState {
     }
 
     fn says_the_same(&self, backend: &Backend, registration: &BackendRegistration) -> bool {
-        let subcluster = self.subclusters.get(&backend.subcluster).map(|s| s.name.as_str());
         let offer = |g: &Gpu| GpuOffer { kind: g.kind.clone(), memory_bytes: g.memory_bytes };
         backend.exec_addr == registration.exec_addr
-            && subcluster == Some(&registration.subcluster)
+            && backend.asked_subcluster == registration.subcluster
             && backend.executor == registration.executor
             && backend.gpus.iter().map(offer).eq(registration.gpus.iter().cloned())
+    }
+
+    /// The sub-cluster that a registration leads to; none if it does not exist yet. What a plan decided stands, unless the
+    /// backend asks for another sub-cluster than before. A new life goes where the old one was on its way to.
+    fn where_it_belongs(&self, known: Option<&Backend>, registration: &BackendRegistration) -> Option<SubclusterId> {
+        match known.filter(|backend| backend.asked_subcluster == registration.subcluster) {
+            None => self.subcluster_named(&registration.subcluster).map(|(id, _)| id),
+            Some(Backend { boot, moving: Some(moving), .. }) if *boot != registration.boot => Some(moving.to),
+            Some(backend) => Some(backend.subcluster),
+        }
     }
 
     fn check_room(
@@ -193,6 +214,9 @@ impl ClusterState {
         if let Some(entry) = self.backends.remove(&backend) {
             effects.push(Effect::BackendForgotten { backend, name: entry.name });
             effects.extend(entry.gpus.iter().map(|g| Effect::GpuReleased { gpu: g.id }));
+            if let Some(moving) = entry.moving {
+                self.move_of_nothing(Moved::Backend(backend), moving.since, effects);
+            }
         }
     }
 }

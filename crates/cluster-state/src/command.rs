@@ -1,11 +1,12 @@
 //! What can be proposed to the control group.
 
 use rkyv::{Archive, Deserialize, Serialize};
-use symphony_types::{BackendId, BootId, Member, ModelId, NodeId, SubclusterId, Token};
+use symphony_types::{BackendId, BootId, Epoch, Member, ModelId, NodeId, SubclusterId, Token};
 
 use crate::envelope::{self, CodecError, Enveloped};
 use crate::limits::COMMAND_BYTES_MAX;
 use crate::operation::Operation;
+use crate::plan::{Moved, WantedMove};
 use crate::refusal::Refusal;
 use crate::state::ReplicaState;
 
@@ -104,8 +105,41 @@ pub enum Command {
         /// Where no leader should go if there is a choice.
         avoid: Option<NodeId>,
     },
+    /// The epoch loop would have models and backends elsewhere.
+    ProposePlan(PlanProposal),
+    /// Nobody asks the old sub-cluster of a moved model any more: its copies there may go.
+    FinishMove {
+        /// The model.
+        model: ModelId,
+        /// Where its move began.
+        since: u64,
+    },
+    /// A move that does not come to its end is given up.
+    CancelMove {
+        /// What moves.
+        what: Moved,
+        /// Where its move began.
+        since: u64,
+        /// Why.
+        reason: String,
+    },
     /// An operator asks for something.
     Operate(Operation),
+}
+
+/// What the epoch loop solved for.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub struct PlanProposal {
+    /// The epoch that it was solved from: in another one it is outdated. 0 if that does not matter.
+    pub epoch: Epoch,
+    /// Why it was made, for people.
+    pub cause: String,
+    /// What it is good for, for people.
+    pub summary: String,
+    /// Its moves.
+    pub moves: Vec<WantedMove>,
+    /// Whether it runs at once, or waits for an operator's approval.
+    pub adopt: bool,
 }
 
 /// What a scheduler replica says of itself.
@@ -216,6 +250,9 @@ impl Command {
             Self::CompleteHandover { .. } => "complete_handover",
             Self::CancelHandover { .. } => "cancel_handover",
             Self::CedeLead { .. } => "cede_lead",
+            Self::ProposePlan(_) => "propose_plan",
+            Self::FinishMove { .. } => "finish_move",
+            Self::CancelMove { .. } => "cancel_move",
             Self::Operate(operation) => operation.action.label(),
         }
     }
@@ -236,7 +273,10 @@ impl Command {
             | Self::ReportDrained { .. }
             | Self::BeginHandover { .. }
             | Self::CompleteHandover { .. }
-            | Self::CancelHandover { .. } => {}
+            | Self::CancelHandover { .. }
+            | Self::ProposePlan(_)
+            | Self::FinishMove { .. }
+            | Self::CancelMove { .. } => {}
         }
         self
     }

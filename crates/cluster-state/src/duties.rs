@@ -58,12 +58,25 @@ impl ClusterState {
         Ok(Reply::Done)
     }
 
-    pub(crate) fn report_drained(&mut self, member: Member, boot: BootId, effects: &mut Vec<Effect>) -> Outcome {
-        let (standing, current) = self.standing(member)?;
+    pub(crate) fn report_drained(
+        &mut self,
+        index: u64,
+        member: Member,
+        boot: BootId,
+        effects: &mut Vec<Effect>,
+    ) -> Outcome {
+        let (_, current) = self.standing(member)?;
         if current != boot {
             let (what, name) = ("process".into(), member.to_string());
             return Err(Refusal::StaleLife { what, name, named: boot, current });
         }
+        if let Member::Backend(id) = member
+            && self.backends.get(&id).is_some_and(|b| b.moving.is_some_and(|moving| moving.retiring.is_some()))
+        {
+            self.rebind(index, id, effects);
+            return Ok(Reply::Done);
+        }
+        let (standing, _) = self.standing(member)?;
         if standing.duty().takes_work() {
             return Err(Refusal::NotDraining { member: member.to_string() });
         }

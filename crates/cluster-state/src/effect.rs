@@ -4,6 +4,7 @@ use std::fmt;
 
 use symphony_types::{BackendId, BootId, Duty, FrontendId, GpuId, Member, ModelId, NodeId, SubclusterId, Token};
 
+use crate::plan::WantedMove;
 use crate::state::ReplicaState;
 
 /// One thing that a command changed, in the order in which it did. The `Display` of a notable effect is the sentence
@@ -51,6 +52,24 @@ pub enum Effect {
     LeadCeded { subcluster: SubclusterId, name: String, node: NodeId },
     /// A replica left for good.
     NodeRemoved { node: NodeId },
+    /// Models and backends shall move.
+    PlanProposed { plan: u64, cause: String, moves: u64 },
+    /// The moves of a plan may begin.
+    PlanAdopted { plan: u64 },
+    /// Every move of a plan has ended.
+    PlanDone { plan: u64 },
+    /// A plan will not run.
+    PlanDropped { plan: u64 },
+    /// A model or a backend is on its way to another sub-cluster.
+    MoveBegun { wanted: WantedMove },
+    /// New requests for a model go to another sub-cluster.
+    ModelSwitched { model: ModelId, name: String, from: SubclusterId, to: SubclusterId },
+    /// A backend belongs to another sub-cluster.
+    BackendMoved { backend: BackendId, name: String, to: SubclusterId },
+    /// It is there, and what it left behind is gone.
+    MoveDone { wanted: WantedMove },
+    /// It stays where it is.
+    MoveGivenUp { wanted: WantedMove, reason: String },
 }
 
 impl Effect {
@@ -64,6 +83,8 @@ impl Effect {
                 | Self::GpuReleased { .. }
                 | Self::ModelLoaded { .. }
                 | Self::ModelUnloaded { .. }
+                | Self::ModelSwitched { .. }
+                | Self::BackendMoved { .. }
         )
     }
 
@@ -116,6 +137,17 @@ impl fmt::Display for Effect {
             }
             Self::LeadCeded { name, node, .. } => write!(f, "{node} cannot decide for sub-cluster {name} any more"),
             Self::NodeRemoved { node } => write!(f, "scheduler {node} is removed"),
+            Self::PlanProposed { plan, cause, moves } => write!(f, "plan {plan} of {moves} moves is proposed: {cause}"),
+            Self::PlanAdopted { plan } => write!(f, "plan {plan} is adopted"),
+            Self::PlanDone { plan } => write!(f, "plan {plan} is done"),
+            Self::PlanDropped { plan } => write!(f, "plan {plan} is dropped"),
+            Self::MoveBegun { wanted } => write!(f, "{wanted} begins to move"),
+            Self::ModelSwitched { model, name, from, to } => {
+                write!(f, "model {name} ({model}) is served by {to} instead of {from}")
+            }
+            Self::BackendMoved { backend, name, to } => write!(f, "backend {name} ({backend}) belongs to {to}"),
+            Self::MoveDone { wanted } => write!(f, "{wanted} has moved"),
+            Self::MoveGivenUp { wanted, reason } => write!(f, "{wanted} does not move: {reason}"),
         }
     }
 }

@@ -7,10 +7,10 @@ use symphony_types::{Invariant, Token};
 
 use crate::limits::{
     BACKENDS_MAX, EVENTS_MAX, FRONTENDS_MAX, GPUS_MAX, GPUS_PER_BACKEND_MAX, MODEL_BYTES_TOTAL_MAX, MODELS_MAX,
-    NAME_BYTES_MAX, NODES_MAX, NODES_REMOVED_MAX, OPERATION_WORDS_BYTES_MAX, OPERATIONS_KEPT, REPLICAS_MAX,
-    SUBCLUSTERS_MAX,
+    MOVES_AT_ONCE_MAX, NAME_BYTES_MAX, NODES_MAX, NODES_REMOVED_MAX, OPERATION_WORDS_BYTES_MAX, OPERATIONS_KEPT,
+    PLAN_MOVES_MAX, PLANS_KEPT, REPLICAS_MAX, SUBCLUSTERS_MAX,
 };
-use crate::models::memory_need;
+use crate::plan::{Moved, PlanStatus};
 use crate::state::ClusterState;
 
 /// A broken invariant.
@@ -40,13 +40,15 @@ pub fn check(state: &ClusterState) -> Result<(), Violation> {
     tokens_are_past(state)?;
     removed_stay_removed(state)?;
     one_subcluster_each(state)?;
+    moves_are_planned(state)?;
     models_fit(state)?;
     leaders_live(state)?;
     operations_are_past(state)?;
     within_limits(state)
 }
 
-/// Checks what must hold between a state and a later one: epochs and tokens only grow, and what was answered stays (C1).
+/// Checks what must hold between a state and the next one: epochs and tokens only grow, and what was answered stays (C1);
+/// a model is served elsewhere only where it was made ready (C2).
 ///
 /// # Errors
 /// The first violation found.
@@ -79,6 +81,14 @@ pub fn check_step(before: &ClusterState, after: &ClusterState) -> Result<(), Vio
         None => old.index >= oldest || after.operations.len() < OPERATIONS_KEPT,
     }) {
         return broken(Invariant::C1, format!("operation {} at {} is forgotten or answered anew", lost.id, lost.index));
+    }
+    for (id, new) in &after.models {
+        let Some(old) = before.models.get(id).filter(|old| old.subcluster != new.subcluster) else { continue };
+        let prepared = old.moving.is_some_and(|moving| moving.to == new.subcluster && moving.switched.is_none());
+        if !prepared || after.epoch == before.epoch {
+            let what = format!("{id} went from {} to {} unprepared or within an epoch", old.subcluster, new.subcluster);
+            return broken(Invariant::C2, what);
+        }
     }
     let bindings = |state: &ClusterState| -> BTreeMap<_, _> {
         let gpus =
@@ -135,10 +145,17 @@ fn one_subcluster_each(state: &ClusterState) -> Result<(), Violation> {
     }
     let mut names = BTreeSet::new();
     for (id, model) in &state.models {
-        let Some(subcluster) = state.subclusters.get(&model.subcluster) else {
+        if !state.subclusters.contains_key(&model.subcluster) {
             return broken(Invariant::C2, format!("{id} is in {}, which does not exist", model.subcluster));
-        };
-        if subcluster.name != model.spec.subcluster || !names.insert(&model.spec.name) {
+        }
+        if let Some(moving) = model.moving {
+            let (here, other) =
+                if moving.switched.is_some() { (moving.to, moving.from) } else { (moving.from, moving.to) };
+            if model.subcluster != here || !state.subclusters.contains_key(&other) || here == other {
+                return broken(Invariant::C2, format!("{id} is in {} and moves by {moving:?}", model.subcluster));
+            }
+        }
+        if !names.insert(&model.spec.name) {
             return broken(Invariant::C2, format!("{id} (`{}`) belongs to more than one sub-cluster", model.spec.name));
         }
     }
@@ -152,18 +169,33 @@ fn one_subcluster_each(state: &ClusterState) -> Result<(), Violation> {
     Ok(())
 }
 
+/// What is on its way is on the way of a plan that runs, once; nothing runs for ever without anything on its way.
+fn moves_are_planned(state: &ClusterState) -> Result<(), Violation> {
+    let models = state.models.iter().filter_map(|(&id, m)| Some((Moved::Model(id), m.moving?.since)));
+    let backends = state.backends.iter().filter_map(|(&id, b)| Some((Moved::Backend(id), b.moving?.since)));
+    let on_its_way: BTreeSet<_> = models.chain(backends).collect();
+    let running = state.plans.iter().filter(|plan| plan.status == PlanStatus::Running).flat_map(|plan| &plan.moves);
+    let mut planned = BTreeSet::new();
+    for (what, since) in running.filter_map(|m| Some((m.wanted.what, m.progress.under_way_since()?))) {
+        if !planned.insert((what, since)) {
+            return broken(Invariant::C2, format!("{what} is moved by two plans since {since}"));
+        }
+    }
+    match on_its_way.symmetric_difference(&planned).next() {
+        Some((what, since)) => broken(Invariant::C2, format!("{what} moves since {since} in part only: {planned:?}")),
+        None => Ok(()),
+    }
+}
+
 fn models_fit(state: &ClusterState) -> Result<(), Violation> {
-    for (id, subcluster) in &state.subclusters {
-        let specs: Vec<_> = state.models_of(*id).map(|m| &m.spec).collect();
-        let mut needs = BTreeMap::new();
-        for gpu in state.gpus_of(*id) {
-            let need = needs.entry(&gpu.kind).or_insert_with(|| memory_need(&specs, &gpu.kind, &subcluster.name));
-            let fits = match need {
-                Ok(need) => need.fits(&subcluster.name, &gpu.kind, gpu.memory_bytes),
-                Err(refusal) => Err(refusal.clone()),
-            };
-            if let Err(refusal) = fits {
-                return broken(Invariant::C3, format!("{}: {refusal}", gpu.id));
+    let mut checked = BTreeSet::new();
+    for (id, backend) in &state.backends {
+        for homes in backend.homes() {
+            let shape: Vec<_> = backend.gpus.iter().map(|gpu| (&gpu.kind, gpu.memory_bytes)).collect();
+            if checked.insert((homes.clone(), shape))
+                && let Err(refusal) = state.check_backend_fits(backend, &homes)
+            {
+                return broken(Invariant::C3, format!("{id}: {refusal}"));
             }
         }
     }
@@ -215,6 +247,9 @@ fn within_limits(state: &ClusterState) -> Result<(), Violation> {
         ("model bytes", state.models.values().map(|m| m.spec.weight_bytes()).sum(), MODEL_BYTES_TOTAL_MAX),
         ("events", state.events.len(), EVENTS_MAX),
         ("operations", state.operations.len(), OPERATIONS_KEPT),
+        ("plans", state.plans.len(), PLANS_KEPT),
+        ("moves of a plan", state.plans.iter().map(|plan| plan.moves.len()).max().unwrap_or(0), PLAN_MOVES_MAX),
+        ("moves under way", state.moves_under_way(), MOVES_AT_ONCE_MAX),
         ("bytes of an operation's words", most_words, OPERATION_WORDS_BYTES_MAX),
         ("bytes of an operation's actor", longest_actor, NAME_BYTES_MAX),
     ];

@@ -7,6 +7,7 @@
 //! | GPUs | 65 536 × (128 B of kind + 32 B) | 10 |
 //! | backends, frontends | 4096 × 0.8 KiB + 4096 × 0.8 KiB | 7 |
 //! | operations | 1024 × (0.5 KiB of words + 128 B of actor + 1 KiB of refusal) | 2 |
+//! | plans | 8 × (1024 moves × (256 B of reason + 48 B) + 1 KiB) | 2.4 |
 //! | sub-clusters, nodes, events | 1024 × (64 × 8 B + 0.2 KiB) + 64 × 0.9 KiB + 4096 × 8 B + 64 × 1 KiB | 1 |
 
 /// Scheduler replicas.
@@ -72,6 +73,18 @@ pub const OPERATIONS_KEPT: usize = 1024;
 
 /// Bytes of what an operation asked for, in words: two names or an address, and a few words.
 pub const OPERATION_WORDS_BYTES_MAX: usize = 512;
+
+/// Plans remembered, the latest ones.
+pub const PLANS_KEPT: usize = 8;
+
+/// Moves of one plan.
+pub const PLAN_MOVES_MAX: usize = 1024;
+
+/// Moves of models and backends under way at a time: what they load at once takes memory and bandwidth of those who serve.
+pub const MOVES_AT_ONCE_MAX: usize = 64;
+
+/// Bytes of a plan's cause and of its summary.
+pub const PLAN_WORDS_BYTES_MAX: usize = 512;
 
 /// Bytes of an encoded command; the control group's own limit is the same.
 pub const COMMAND_BYTES_MAX: usize = 1 << 20;

@@ -1,15 +1,16 @@
 //! Commands about models.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use symphony_types::{BackendId, BootId, Epoch, ModelId, SubclusterId};
 
 use crate::effect::Effect;
 use crate::limits::{MODEL_BYTES_TOTAL_MAX, MODELS_MAX, REPLICAS_MAX};
+use crate::plan::Moved;
 use crate::refusal::Refusal;
 use crate::reply::{Outcome, Reply};
 use crate::spec::ModelSpec;
-use crate::state::{ClusterState, Model, Replica, ReplicaState};
+use crate::state::{Backend, ClusterState, Gpu, Model, Replica, ReplicaState};
 
 /// Memory that the models of a sub-cluster need on one GPU: all of them loaded, one of them running.
 #[derive(Clone, Copy, Debug, Default)]
@@ -70,15 +71,18 @@ impl ClusterState {
         self.last.model += 1;
         let model = ModelId::new(self.last.model);
         effects.push(Effect::ModelLoaded { model, name: spec.name.clone(), subcluster });
-        self.models.insert(model, Model { spec, subcluster, epoch, replicas: BTreeMap::new() });
+        self.models.insert(model, Model { spec, subcluster, moving: None, epoch, replicas: BTreeMap::new() });
         Ok(Reply::Model { model, epoch })
     }
 
     pub(crate) fn unload_model(&mut self, name: &str, epoch: Epoch, effects: &mut Vec<Effect>) -> Outcome {
         let found = self.model_named(name).map(|(id, _)| id);
         let model = found.ok_or_else(|| Refusal::UnknownModelName { name: name.to_owned() })?;
-        self.models.remove(&model);
+        let moving = self.models.remove(&model).and_then(|model| model.moving);
         effects.push(Effect::ModelUnloaded { model, name: name.to_owned() });
+        if let Some(moving) = moving {
+            self.move_of_nothing(Moved::Model(model), moving.since, effects);
+        }
         Ok(Reply::Unloaded { epoch })
     }
 
@@ -97,7 +101,7 @@ impl ClusterState {
         }
         let replicas: usize = self.models.values().map(|m| m.replicas.len()).sum();
         let model = self.models.get_mut(&id).ok_or(Refusal::UnknownModel { model: id })?;
-        if model.subcluster != entry.subcluster {
+        if !entry.homes().iter().flatten().any(|&home| model.is_held_by(home)) {
             return Err(Refusal::NotInSubcluster { backend, model: id });
         }
         let word = Replica { boot, state: state.clone() };
@@ -126,17 +130,38 @@ impl ClusterState {
         }
     }
 
-    fn check_models_fit(&self, subcluster: SubclusterId, more: &ModelSpec) -> Result<(), Refusal> {
-        let specs: Vec<_> = self.models_of(subcluster).map(|m| &m.spec).chain([more]).collect();
-        let mut needs: BTreeMap<&str, MemoryNeed> = BTreeMap::new();
-        for gpu in self.gpus_of(subcluster) {
-            let need = match needs.get(gpu.kind.as_str()) {
-                Some(&need) => need,
-                None => memory_need(&specs, &gpu.kind, &more.subcluster)?,
-            };
-            needs.insert(&gpu.kind, need);
-            need.fits(&more.subcluster, &gpu.kind, gpu.memory_bytes)?;
+    /// Whether every GPU that is or comes there can hold another model.
+    pub(crate) fn check_models_fit(&self, subcluster: SubclusterId, more: &ModelSpec) -> Result<(), Refusal> {
+        let concerned = |backend: &&Backend| backend.homes().iter().flatten().any(|&home| home == subcluster);
+        let mut checked = BTreeSet::new();
+        for backend in self.backends.values().filter(concerned) {
+            for homes in backend.homes().iter().filter(|homes| homes.contains(&subcluster)) {
+                let held = self.specs_held_by(homes).filter(|spec| spec.name != more.name);
+                let held: Vec<_> = held.chain([more]).collect();
+                for gpu in &backend.gpus {
+                    if checked.insert((homes.clone(), &gpu.kind, gpu.memory_bytes)) {
+                        let name = self.name_of(subcluster);
+                        memory_need(&held, &gpu.kind, name)?.fits(name, &gpu.kind, gpu.memory_bytes)?;
+                    }
+                }
+            }
         }
         Ok(())
+    }
+
+    /// Whether the backend's GPUs can hold the models of all these sub-clusters at a time.
+    pub(crate) fn check_backend_fits(&self, backend: &Backend, homes: &[SubclusterId]) -> Result<(), Refusal> {
+        let held: Vec<_> = self.specs_held_by(homes).collect();
+        let name = homes.last().map_or("", |&home| self.name_of(home));
+        let fits = |gpu: &Gpu| memory_need(&held, &gpu.kind, name)?.fits(name, &gpu.kind, gpu.memory_bytes);
+        backend.gpus.iter().try_for_each(fits)
+    }
+
+    fn specs_held_by(&self, homes: &[SubclusterId]) -> impl Iterator<Item = &ModelSpec> {
+        self.models.values().filter(|model| homes.iter().any(|&home| model.is_held_by(home))).map(|model| &model.spec)
+    }
+
+    fn name_of(&self, subcluster: SubclusterId) -> &str {
+        self.subclusters.get(&subcluster).map_or("", |entry| &entry.name)
     }
 }

@@ -55,6 +55,8 @@ impl ClusterState {
                 self.remove_node(index, *node, operation.avoid, effects)
             }
             Action::ChangeReplicas { remove: None, .. } => Ok(Reply::Done),
+            Action::ProposePlan(proposal) => self.propose_plan(index, proposal, effects),
+            Action::JudgePlan { plan, approve } => self.judge_plan(*plan, *approve, effects),
         }
     }
 }

@@ -6,6 +6,7 @@ use rkyv::rancor;
 use rkyv::{Archive, Deserialize, Serialize};
 use symphony_types::{Duty, Member, NodeId, OperationId};
 
+use crate::command::PlanProposal;
 use crate::hash::Fnv1a;
 use crate::reply::Outcome;
 use crate::spec::ModelSpec;
@@ -49,6 +50,15 @@ pub enum Action {
         add: Option<NewReplica>,
         /// Who went.
         remove: Option<NodeId>,
+    },
+    /// Models and backends shall be elsewhere.
+    ProposePlan(PlanProposal),
+    /// A plan that waits shall run, or shall not.
+    JudgePlan {
+        /// Its number.
+        plan: u64,
+        /// Whether it runs.
+        approve: bool,
     },
 }
 
@@ -98,6 +108,8 @@ impl Action {
             Self::UnloadModel { .. } => "unload_model",
             Self::SetDuty { .. } => "set_duty",
             Self::ChangeReplicas { .. } => "change_replicas",
+            Self::ProposePlan(_) => "propose_plan",
+            Self::JudgePlan { .. } => "judge_plan",
         }
     }
 }
@@ -115,6 +127,14 @@ impl fmt::Display for Action {
             Self::ChangeReplicas { add: Some(new), remove: None } => write!(f, "add scheduler {new}"),
             Self::ChangeReplicas { add: None, remove: Some(node) } => write!(f, "remove scheduler {node}"),
             Self::ChangeReplicas { add: None, remove: None } => write!(f, "change no scheduler"),
+            Self::ProposePlan(PlanProposal { moves, adopt, .. }) => {
+                let (how, first) = (if *adopt { "run" } else { "propose" }, &moves[..moves.len().min(3)]);
+                let first: Vec<_> = first.iter().map(ToString::to_string).collect();
+                write!(f, "{how} a plan of {} moves: {}", moves.len(), first.join(", "))?;
+                if moves.len() > first.len() { f.write_str(", …") } else { Ok(()) }
+            }
+            Self::JudgePlan { plan, approve: true } => write!(f, "approve plan {plan}"),
+            Self::JudgePlan { plan, approve: false } => write!(f, "refuse plan {plan}"),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Why a command was refused.
 
 use rkyv::{Archive, Deserialize, Serialize};
-use symphony_types::{BackendId, BootId, FrontendId, ModelId, NodeId, OperationId, SubclusterId, Token};
+use symphony_types::{BackendId, BootId, Epoch, FrontendId, ModelId, NodeId, OperationId, SubclusterId, Token};
 
 /// Why a command was refused. A refused command changes nothing but the applied index and, if it is an operator's, what is
 /// remembered of those.
@@ -210,5 +210,33 @@ pub enum Refusal {
     DiskLost {
         /// The replica.
         node: NodeId,
+    },
+    /// What shall move is not where the plan expects it.
+    #[error("{wanted} is out of date: it is elsewhere by now, or on its way")]
+    MoveOutdated {
+        /// The move that was wanted.
+        wanted: String,
+    },
+    /// The move has come further, has ended or was called off.
+    #[error("no move of {what} that began at {since} is at this point")]
+    MoveOver {
+        /// What moved.
+        what: String,
+        /// Where the move began.
+        since: u64,
+    },
+    /// The plan cannot be approved or refused any more.
+    #[error("no plan {plan} waits for approval (see `symphony get epochs`)")]
+    NoSuchPlan {
+        /// Its number.
+        plan: u64,
+    },
+    /// The cluster has changed since the plan was made.
+    #[error("the plan was made for epoch {planned}, and this is epoch {current}")]
+    PlanOutdated {
+        /// The epoch that it was made for.
+        planned: Epoch,
+        /// The epoch that is.
+        current: Epoch,
     },
 }

@@ -45,6 +45,11 @@ pub enum Reply {
         /// The epoch that does not hold it any more.
         epoch: Epoch,
     },
+    /// A plan is known.
+    Plan {
+        /// Its number.
+        plan: u64,
+    },
 }
 
 #[derive(Archive, Serialize, Deserialize)]

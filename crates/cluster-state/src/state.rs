@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use rkyv::{Archive, Deserialize, Serialize};
 use symphony_types::{BackendId, BootId, Duty, Epoch, FrontendId, GpuId, ModelId, NodeId, SubclusterId, Token};
 
+use crate::moves::{BackendMove, ModelMove};
 use crate::operation::KeptOperation;
+use crate::plan::Plan;
 use crate::spec::ModelSpec;
 
 /// Everything the replicas of a cluster agree on.
@@ -23,6 +25,8 @@ pub struct ClusterState {
     pub(crate) events: Vec<Event>,
     /// What operators asked for last, in the order of the log: what a repetition is answered by, and who did what.
     pub(crate) operations: Vec<KeptOperation>,
+    /// The last plans of the epoch loop, in the order of the log.
+    pub(crate) plans: Vec<Plan>,
     pub(crate) last: LastIds,
 }
 
@@ -108,8 +112,12 @@ pub struct Backend {
     pub down_since: Option<u64>,
     /// `host:port` of its execute link.
     pub exec_addr: String,
+    /// The sub-cluster it asked for, by name. It is there unless a plan moved it.
+    pub asked_subcluster: String,
     /// Its sub-cluster.
     pub subcluster: SubclusterId,
+    /// Its way to another one.
+    pub moving: Option<BackendMove>,
     /// Kind of executor.
     pub executor: String,
     /// Its GPUs, in the order it brought them.
@@ -175,10 +183,12 @@ impl Standing {
 /// A model that is to be served.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct Model {
-    /// What was asked for, with its sub-cluster's name filled in.
+    /// What was asked for, with its sub-cluster's name filled in. It is served there unless a plan moved it.
     pub spec: ModelSpec,
-    /// Where it is served.
+    /// Where new requests for it go.
     pub subcluster: SubclusterId,
+    /// Its way to another one.
+    pub moving: Option<ModelMove>,
     /// The epoch that held it first.
     pub epoch: Epoch,
     /// What the sub-cluster's backends said about loading it.
@@ -231,6 +241,44 @@ impl Backend {
     #[must_use]
     pub const fn up(&self) -> bool {
         self.down_since.is_none()
+    }
+
+    /// What it is there for now.
+    #[must_use]
+    pub const fn duty(&self) -> Duty {
+        match self.moving {
+            Some(BackendMove { retiring: Some(_), .. }) => Duty::Draining,
+            _ => self.standing.duty(),
+        }
+    }
+
+    /// The sub-clusters whose models it holds: now, and, where that differs, once it has moved.
+    pub(crate) fn homes(&self) -> Vec<Vec<SubclusterId>> {
+        match self.moving {
+            None => vec![vec![self.subcluster]],
+            Some(moving) if moving.preloads => vec![vec![self.subcluster, moving.to]],
+            Some(moving) => vec![vec![self.subcluster], vec![moving.to]],
+        }
+    }
+}
+
+impl Model {
+    /// Whether the sub-cluster serves requests for it: all new ones, or those that came before it moved away.
+    #[must_use]
+    pub fn is_served_by(&self, subcluster: SubclusterId) -> bool {
+        self.subcluster == subcluster
+            || self.moving.is_some_and(|moving| moving.switched.is_some() && moving.from == subcluster)
+    }
+
+    /// Whether the backends of the sub-cluster hold it, or are to load it.
+    #[must_use]
+    pub fn is_held_by(&self, subcluster: SubclusterId) -> bool {
+        self.is_served_by(subcluster) || self.moving.is_some_and(|moving| moving.to == subcluster)
+    }
+
+    /// What a life of a backend said about loading it.
+    pub(crate) fn word_of(&self, backend: BackendId, boot: BootId) -> Option<&ReplicaState> {
+        self.replicas.get(&backend).filter(|replica| replica.boot == boot).map(|replica| &replica.state)
     }
 }
 
@@ -295,6 +343,12 @@ impl ClusterState {
         &self.operations
     }
 
+    /// The last plans, newest last: at most [`PLANS_KEPT`](crate::PLANS_KEPT).
+    #[must_use]
+    pub fn plans(&self) -> &[Plan] {
+        &self.plans
+    }
+
     /// The sub-cluster of that name.
     #[must_use]
     pub fn subcluster_named(&self, name: &str) -> Option<(SubclusterId, &Subcluster)> {
@@ -312,7 +366,7 @@ impl ClusterState {
         self.backends.values().filter(move |b| b.subcluster == subcluster).flat_map(|b| &b.gpus)
     }
 
-    /// The models served by a sub-cluster.
+    /// The models that new requests for go to a sub-cluster.
     pub fn models_of(&self, subcluster: SubclusterId) -> impl Iterator<Item = &Model> {
         self.models.values().filter(move |m| m.subcluster == subcluster)
     }

@@ -1,10 +1,13 @@
 //! What a command may say at all, whatever the state.
 
+use std::collections::BTreeSet;
+
 use symphony_types::{BootId, LatencyProfile, Nanos, NodeId, TensorSpec};
 
-use crate::command::Command;
+use crate::command::{Command, PlanProposal};
 use crate::limits::{
-    ADDRESS_BYTES_MAX, ERROR_BYTES_MAX, GPUS_PER_BACKEND_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX, PROFILE_KINDS_MAX,
+    ADDRESS_BYTES_MAX, ERROR_BYTES_MAX, GPUS_PER_BACKEND_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX, PLAN_MOVES_MAX,
+    PLAN_WORDS_BYTES_MAX, PROFILE_KINDS_MAX,
     TENSOR_DIMENSIONS_MAX, TENSOR_ITEM_BYTES_MAX, TENSORS_MAX,
 };
 use crate::operation::{Action, Operation};
@@ -51,6 +54,9 @@ pub(crate) fn command(command: &Command) -> Result<(), Refusal> {
         Command::BeginHandover { to: id, boot: life, .. }
         | Command::CompleteHandover { node: id, boot: life, .. }
         | Command::CedeLead { node: id, boot: life, .. } => node(*id).and(boot(*life)),
+        Command::ProposePlan(proposal) => plan(proposal),
+        Command::FinishMove { .. } => Ok(()),
+        Command::CancelMove { reason, .. } => text("reason", reason, ERROR_BYTES_MAX),
         Command::Operate(asked) => operation(asked),
     }
 }
@@ -63,7 +69,8 @@ fn operation(operation: &Operation) -> Result<(), Refusal> {
     match &operation.action {
         Action::LoadModel(spec) => model(spec),
         Action::UnloadModel { name: model } => name("name", model),
-        Action::SetDuty { .. } => Ok(()),
+        Action::SetDuty { .. } | Action::JudgePlan { .. } => Ok(()),
+        Action::ProposePlan(proposal) => plan(proposal),
         Action::ChangeReplicas { add, remove } => {
             let (new, gone) = (add.as_ref().map(|new| new.node), *remove);
             if new == gone {
@@ -75,6 +82,23 @@ fn operation(operation: &Operation) -> Result<(), Refusal> {
             add.iter().try_for_each(|new| address("add_control_addr", &new.control_addr))
         }
     }
+}
+
+fn plan(proposal: &PlanProposal) -> Result<(), Refusal> {
+    text("cause", &proposal.cause, PLAN_WORDS_BYTES_MAX)?;
+    text("summary", &proposal.summary, PLAN_WORDS_BYTES_MAX)?;
+    let moves = &proposal.moves;
+    count("moves", moves.len(), 1, PLAN_MOVES_MAX)?;
+    let mut seen = BTreeSet::new();
+    for wanted in moves {
+        if wanted.from == wanted.to {
+            return Err(invalid("moves", &format!("{wanted}; expected two different sub-clusters")));
+        }
+        if !seen.insert(wanted.what) {
+            return Err(invalid("moves", &format!("{} twice; expected at most one move of each", wanted.what)));
+        }
+    }
+    Ok(())
 }
 
 pub(crate) fn model(spec: &ModelSpec) -> Result<(), Refusal> {

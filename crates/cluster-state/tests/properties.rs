@@ -5,10 +5,10 @@ mod scene;
 use proptest::prelude::*;
 use scene::{backend, backend_down, frontend, node, node_down, operation, report};
 use symphony_cluster_state::{
-    Action, Applied, ClusterState, Command, Move, Refusal, ReplicaState, Reply, check, check_step, decode_outcome,
-    encode_outcome,
+    Action, Applied, ClusterState, Command, Move, Moved, PlanProposal, Refusal, ReplicaState, Reply, WantedMove, check,
+    check_step, decode_outcome, encode_outcome,
 };
-use symphony_types::{BackendId, BootId, Duty, FrontendId, Member, NodeId, SubclusterId, Token};
+use symphony_types::{BackendId, BootId, Duty, Epoch, FrontendId, Member, ModelId, NodeId, SubclusterId, Token};
 
 const KINDS: [&str; 2] = ["cpu", "gpu"];
 
@@ -38,11 +38,38 @@ fn any_command() -> impl Strategy<Value = Command> {
         }),
         2 => (1_u32..8, 1_u32..4, boot(), state).prop_map(|(m, b, boot, state)| report(m, b, boot, state)),
         4 => any_move(),
+        4 => any_step_of_a_plan(),
     ];
     (command, prop::option::of(1_u64..4)).prop_map(|(command, avoid)| match avoid {
         Some(proposer) => command.avoiding(NodeId::new(proposer)),
         None => command,
     })
+}
+
+/// Plans, and what makes their moves go on or end. Epochs are few, as are the indexes at which moves begin.
+fn any_step_of_a_plan() -> impl Strategy<Value = Command> {
+    let what = || {
+        prop_oneof![
+            3 => (1_u32..5).prop_map(|id| Moved::Model(ModelId::new(id))),
+            2 => (1_u32..4).prop_map(|id| Moved::Backend(BackendId::new(id))),
+        ]
+    };
+    let subcluster = || (1_u32..3).prop_map(SubclusterId::new);
+    let wanted = || (what(), subcluster(), subcluster()).prop_map(|(what, from, to)| WantedMove { what, from, to });
+    let moves = prop::collection::vec(wanted(), 1..4);
+    let index = || 1_u64..40;
+    let propose = (0_u64..12, moves, any::<bool>()).prop_map(|(epoch, moves, adopt)| {
+        let (cause, summary) = (String::new(), String::new());
+        Command::ProposePlan(PlanProposal { epoch: Epoch::new(epoch), cause, summary, moves, adopt })
+    });
+    prop_oneof![
+        6 => propose,
+        2 => (1_u32..5, index()).prop_map(|(model, since)| Command::FinishMove { model: ModelId::new(model), since }),
+        1 => (what(), index()).prop_map(|(what, since)| Command::CancelMove { what, since, reason: "late".into() }),
+        1 => (1_u64..12, index(), any::<bool>()).prop_map(|(id, plan, approve)| {
+            Command::Operate(operation(id, Action::JudgePlan { plan, approve }))
+        }),
+    ]
 }
 
 /// Commands about duties and planned moves. Sub-clusters are few and logs short, so that numbers often fit.

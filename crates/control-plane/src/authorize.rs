@@ -37,7 +37,7 @@ pub(crate) fn allowed(path: &str) -> &'static [Role] {
         "Watch" | "Get" => EVERYBODY,
         "RegisterBackend" | "ReportModel" => &[Role::Backend],
         "RegisterFrontend" => &[Role::Frontend],
-        "LoadModel" | "UnloadModel" | "SetDuty" | "ChangeReplicas" => OPERATORS,
+        "LoadModel" | "UnloadModel" | "SetDuty" | "ChangeReplicas" | "ProposePlan" | "JudgePlan" => OPERATORS,
         "Explain" => PEOPLE,
         _ => &[],
     }

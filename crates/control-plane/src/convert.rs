@@ -2,11 +2,11 @@
 
 use symphony_cluster_state::{
     Action, BackendRegistration, Command, ERROR_BYTES_MAX, FrontendRegistration, GpuOffer, KindProfile, ModelSource,
-    ModelSpec, NewReplica, ReplicaState,
+    ModelSpec, Moved, NewReplica, PlanProposal, ReplicaState, WantedMove,
 };
 use symphony_protocol::control as pb;
 use symphony_protocol::view;
-use symphony_types::{BackendId, BootId, Member, ModelId, NodeId};
+use symphony_types::{BackendId, BootId, Epoch, Member, ModelId, NodeId, SubclusterId};
 use tonic::Status;
 
 pub(crate) fn register_backend(request: pb::RegisterBackendRequest) -> Command {
@@ -97,6 +97,24 @@ pub(crate) fn change(request: &pb::ChangeReplicasRequest) -> Action {
     let some = |id: u64| (id != 0).then(|| NodeId::new(id));
     let add = some(request.add).map(|node| NewReplica { node, control_addr: request.add_control_addr.clone() });
     Action::ChangeReplicas { add, remove: some(request.remove) }
+}
+
+pub(crate) fn propose_plan(request: &pb::ProposePlanRequest) -> Result<Action, Status> {
+    let moves = request.moves.iter().map(|wanted| {
+        let missing = || Status::invalid_argument("moves.what: missing; expected a model or a backend");
+        let what = match wanted.what.ok_or_else(missing)? {
+            pb::wanted_move::What::Model(id) => Moved::Model(ModelId::new(id)),
+            pb::wanted_move::What::Backend(id) => Moved::Backend(BackendId::new(id)),
+        };
+        Ok(WantedMove { what, from: SubclusterId::new(wanted.from), to: SubclusterId::new(wanted.to) })
+    });
+    Ok(Action::ProposePlan(PlanProposal {
+        epoch: Epoch::new(request.epoch),
+        cause: request.cause.clone(),
+        summary: request.summary.clone(),
+        moves: moves.collect::<Result<_, Status>>()?,
+        adopt: request.adopt,
+    }))
 }
 
 /// The beginning of a long error is better than a refusal to hear it.

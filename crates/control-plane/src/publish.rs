@@ -38,10 +38,11 @@ impl Viewer {
         view::view(&self.state.read(), &self.cluster, self.node, leader, operations_max)
     }
 
-    /// The same with all operations that are kept and with the control group, if this replica leads it: who belongs to it,
+    /// The same with all operations and plans that are kept and with the control group, if this replica leads it: who belongs to it,
     /// and how far they are.
     pub(crate) fn view_with_group(&self) -> View {
         let mut view = self.with_operations(OPERATIONS_KEPT);
+        view.plans = self.state.read().plans().iter().map(view::plan).collect();
         if !self.leadership.borrow().is_leader {
             return view;
         }

@@ -265,6 +265,22 @@ impl Control for ControlService {
         }
     }
 
+    async fn propose_plan(
+        &self,
+        request: Request<pb::ProposePlanRequest>,
+    ) -> Result<Response<pb::ProposePlanReply>, Status> {
+        let action = convert::propose_plan(request.get_ref())?;
+        let reply = self.operate(&request, &request.get_ref().operation_id, action).await?;
+        let Reply::Plan { plan } = reply else { return Err(surprised(&reply)) };
+        Ok(Response::new(pb::ProposePlanReply { plan }))
+    }
+
+    async fn judge_plan(&self, request: Request<pb::JudgePlanRequest>) -> Result<Response<pb::JudgePlanReply>, Status> {
+        let pb::JudgePlanRequest { plan, approve, .. } = *request.get_ref();
+        self.operate(&request, &request.get_ref().operation_id, Action::JudgePlan { plan, approve }).await?;
+        Ok(Response::new(pb::JudgePlanReply {}))
+    }
+
     async fn explain(&self, request: Request<pb::ExplainRequest>) -> Result<Response<pb::ExplainReply>, Status> {
         Ok(Response::new(explain::answer(&self.memory, request.into_inner()).await?))
     }

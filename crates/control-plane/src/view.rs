@@ -3,6 +3,9 @@
 use std::collections::BTreeMap;
 
 use symphony_cluster_state::{self as state, ClusterState, ReplicaState};
+use symphony_protocol::plan::{
+    BackendMoveView, ModelMoveView, MoveProgressView, MovedView, PlanStatus, PlanView, PlannedMoveView,
+};
 use symphony_protocol::view::{
     BackendView, FrontendView, GpuView, KindProfile, ModelSource, ModelSpec, ModelView, NodeView, OperationView,
     ReplicaView, SubclusterView, SuccessorView, View,
@@ -53,6 +56,7 @@ pub(crate) fn view(
         operations: operations.collect(),
         group: BTreeMap::new(),
         removed_nodes: state.removed_nodes().clone(),
+        plans: Vec::new(),
     }
 }
 
@@ -93,8 +97,14 @@ fn backend(backend: &state::Backend) -> BackendView {
         subcluster: backend.subcluster,
         executor: backend.executor.clone(),
         gpus: gpus.collect(),
-        duty: backend.standing.duty(),
+        duty: backend.duty(),
         drained: backend.standing.drained,
+        moving: backend.moving.map(|moving| BackendMoveView {
+            to: moving.to,
+            since: moving.since,
+            preloads: moving.preloads,
+            retiring: moving.retiring,
+        }),
     }
 }
 
@@ -106,7 +116,38 @@ fn model(model: &state::Model) -> ModelView {
         };
         (backend, ReplicaView { boot: replica.boot, state })
     });
-    ModelView { spec: spec(&model.spec), subcluster: model.subcluster, replicas: replicas.collect() }
+    let moving = model.moving.map(|moving| ModelMoveView {
+        from: moving.from,
+        to: moving.to,
+        since: moving.since,
+        switched: moving.switched,
+    });
+    ModelView { spec: spec(&model.spec), subcluster: model.subcluster, moving, replicas: replicas.collect() }
+}
+
+/// A plan for operators.
+pub(crate) fn plan(plan: &state::Plan) -> PlanView {
+    let status = match plan.status {
+        state::PlanStatus::Proposed => PlanStatus::Proposed,
+        state::PlanStatus::Running => PlanStatus::Running,
+        state::PlanStatus::Done => PlanStatus::Done,
+        state::PlanStatus::Dropped => PlanStatus::Dropped,
+    };
+    let moves = plan.moves.iter().map(|planned| {
+        let what = match planned.wanted.what {
+            state::Moved::Model(id) => MovedView::Model(id),
+            state::Moved::Backend(id) => MovedView::Backend(id),
+        };
+        let progress = match &planned.progress {
+            state::MoveProgress::Waiting => MoveProgressView::Waiting,
+            state::MoveProgress::UnderWay(index) => MoveProgressView::UnderWay(*index),
+            state::MoveProgress::Done(index) => MoveProgressView::Done(*index),
+            state::MoveProgress::GivenUp(reason) => MoveProgressView::GivenUp(reason.clone()),
+        };
+        PlannedMoveView { what, from: planned.wanted.from, to: planned.wanted.to, progress }
+    });
+    let (cause, summary) = (plan.cause.clone(), plan.summary.clone());
+    PlanView { id: plan.id, status, cause, summary, moves: moves.collect() }
 }
 
 fn spec(spec: &state::ModelSpec) -> ModelSpec {

@@ -27,6 +27,7 @@ use crate::oip::{
     RepositoryError, ServerInfo, Timeliness,
 };
 use crate::request_table::{Ending, Pending, RequestTable};
+use crate::rerouter::Rerouter;
 use crate::routing::{Route, Routes, routes};
 use crate::statistics::{Observed, Statistics};
 
@@ -58,6 +59,8 @@ struct Inner {
     statistics: Statistics,
     routes: RwLock<Arc<Routes>>,
     links: Mutex<HashMap<SubclusterId, Way>>,
+    /// Where links hand over requests that their leaders do not serve.
+    turned_away: UnboundedSender<u64>,
     net: Net,
     view: ViewReceiver,
     /// This process is about to end.
@@ -103,6 +106,7 @@ impl Frontend {
             .map_err(|source| StartError { name: config.name.clone(), source })?;
         let id = FrontendId::new(reply.frontend);
         let view = control.watch(&format!("frontend {}", config.name));
+        let (turned_away, turned_away_out) = mpsc::unbounded_channel();
         let inner = Arc::new(Inner {
             id,
             boot,
@@ -113,6 +117,7 @@ impl Frontend {
             statistics: Statistics::new(registry),
             routes: RwLock::default(),
             links: Mutex::default(),
+            turned_away,
             net: net.clone(),
             view: view.clone(),
             draining: AtomicBool::new(false),
@@ -124,6 +129,14 @@ impl Frontend {
         let backends = Incoming::new(data, net.clone(), "frontend.data", &[Role::Backend]);
         tokio::spawn(server.accept(backends, inner.ended.clone()));
         tokio::spawn(follow(Arc::clone(&inner), view.clone()));
+        let (owner, table) = (Arc::downgrade(&inner), Arc::clone(&inner.table));
+        let announce = move |subcluster, sequence| {
+            if let Some(owner) = owner.upgrade() {
+                owner.tell(subcluster, Word::New(sequence));
+            }
+        };
+        let rerouter = Rerouter { table, view: view.clone(), announce };
+        tokio::spawn(rerouter.run(turned_away_out, inner.ended.clone()));
         tokio::spawn(report_drained(Arc::clone(&inner), control.clone(), view));
         tracing::info!(frontend = %id, %boot, "registered");
         Ok(Self { inner })
@@ -180,6 +193,7 @@ impl Inner {
                 ledger: Arc::clone(&self.ledger),
                 words,
                 suspended: Arc::clone(&suspended),
+                turned_away: self.turned_away.clone(),
             };
             tokio::spawn(link.run(self.ended.clone()));
             Way { words: sender, suspended }
@@ -264,9 +278,7 @@ impl Owned<'_> {
     fn end(&mut self, ending: Option<Ending>, deadline: Instant) -> Result<InferAnswer, InferError> {
         self.ended = true;
         // Whatever ended it, nobody else may end it from now on.
-        if self.inner.table.remove(self.sequence).is_some() {
-            self.inner.tell(self.route.subcluster, Word::Cancel(self.sequence, self.route.model.get()));
-        }
+        self.withdraw();
         let (outcome, ran, result) = match ending {
             Some(Ending::Answer { payload, batch, execution_ns, at }) => {
                 let execution = Nanos::new(execution_ns);
@@ -286,6 +298,13 @@ impl Owned<'_> {
         result
     }
 
+    /// Takes the request out of the table, and back from the leader that has it.
+    fn withdraw(&self) {
+        if let Some(pending) = self.inner.table.remove(self.sequence) {
+            self.inner.tell(pending.subcluster, Word::Cancel(self.sequence, pending.model.get()));
+        }
+    }
+
     fn settle(&self, outcome: Outcome, ran: Option<(u32, Nanos)>) {
         self.inner.ledger.end(outcome);
         let observed = Observed { outcome, items: self.items, elapsed: self.arrived.elapsed(), ran };
@@ -296,9 +315,7 @@ impl Owned<'_> {
 impl Drop for Owned<'_> {
     fn drop(&mut self) {
         if !self.ended {
-            if self.inner.table.remove(self.sequence).is_some() {
-                self.inner.tell(self.route.subcluster, Word::Cancel(self.sequence, self.route.model.get()));
-            }
+            self.withdraw();
             self.settle(Outcome::Cancelled, None);
         }
     }

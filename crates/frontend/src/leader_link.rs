@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use symphony_net::{Net, Role};
-use symphony_protocol::dispatch::{RequestHeader, SUBMIT_REQUESTS_MAX, ToFrontend, ToLeader};
+use symphony_protocol::dispatch::{EndReason, RequestHeader, SUBMIT_REQUESTS_MAX, ToFrontend, ToLeader};
 use symphony_protocol::view::View;
 use symphony_transport::{LinkReceiver, LinkSender, ViewReceiver, connect_link};
-use symphony_types::{BootId, FrontendId, SubclusterId, Token};
-use tokio::sync::mpsc::UnboundedReceiver;
+use symphony_types::{BootId, FailReason, FrontendId, SubclusterId, Token};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio_util::sync::CancellationToken;
 
 use crate::ledger::Ledger;
@@ -46,6 +46,8 @@ pub(crate) struct LeaderLink {
     pub(crate) words: UnboundedReceiver<Word>,
     /// Whether the leader has stopped because it lost the control group.
     pub(crate) suspended: Arc<AtomicBool>,
+    /// Where requests go that the leader does not serve.
+    pub(crate) turned_away: UnboundedSender<u64>,
 }
 
 /// Where the leader is, and under which token it leads.
@@ -202,7 +204,12 @@ impl LeaderLink {
     fn end(&self, message: ToFrontend) {
         if let ToFrontend::Ended { requests } = message {
             for (sequence, reason) in requests {
-                self.table.end(sequence, Ending::Ended(reason));
+                // It never ran: its model is on its way to another sub-cluster, or this leader has not heard of it yet.
+                if reason == EndReason::Failed(FailReason::ModelNotReady) {
+                    let _ = self.turned_away.send(sequence);
+                } else {
+                    self.table.end(sequence, Ending::Ended(reason));
+                }
             }
         }
     }

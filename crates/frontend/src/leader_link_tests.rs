@@ -10,7 +10,7 @@ use symphony_net::Net;
 use symphony_protocol::dispatch::{EndReason, RequestHeader, ToFrontend, ToLeader};
 use symphony_protocol::view::{NodeView, SubclusterView, View};
 use symphony_transport::{LinkReceiver, LinkSender, link_over};
-use symphony_types::{BootId, DropReason, FrontendId, ModelId, NodeId, SubclusterId, Token};
+use symphony_types::{BootId, DropReason, FailReason, FrontendId, ModelId, NodeId, SubclusterId, Token};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
@@ -30,6 +30,7 @@ struct Scene {
     words: mpsc::UnboundedSender<Word>,
     view: watch::Sender<Arc<View>>,
     suspended: Arc<AtomicBool>,
+    turned_away: mpsc::UnboundedReceiver<u64>,
     ended: CancellationToken,
 }
 
@@ -66,6 +67,7 @@ impl Scene {
         let (words, words_out) = mpsc::unbounded_channel();
         let (table, ledger, ended) = (Arc::default(), Arc::default(), CancellationToken::new());
         let suspended = Arc::<AtomicBool>::default();
+        let (turned_away, turned_away_out) = mpsc::unbounded_channel();
         let link = LeaderLink {
             frontend: FrontendId::new(2),
             boot: BootId::new(3),
@@ -76,9 +78,10 @@ impl Scene {
             ledger: Arc::clone(&ledger),
             words: words_out,
             suspended: Arc::clone(&suspended),
+            turned_away,
         };
         tokio::spawn(link.run(ended.clone()));
-        Self { table, ledger, words, view, suspended, ended }
+        Self { table, ledger, words, view, suspended, turned_away: turned_away_out, ended }
     }
 
     /// Takes a request in and says so, as the frontend does.
@@ -265,4 +268,16 @@ async fn outcomes_and_withdrawals_find_their_requests() {
     scene.table.remove(withdrawn).unwrap();
     scene.words.send(Word::Cancel(withdrawn, MODEL.get())).unwrap();
     assert_eq!(leader.next().await, ToLeader::Cancel { requests: vec![(withdrawn, MODEL.get())] });
+}
+
+#[tokio::test]
+async fn what_the_leader_does_not_serve_is_turned_away_and_not_ended() {
+    let listener = listener().await;
+    let mut scene = Scene::new(&listener);
+    let (sequence, mut ending) = scene.accept();
+    let leader = Leader::welcomes(&listener, FIRST).await;
+    let requests = vec![(sequence, EndReason::Failed(FailReason::ModelNotReady))];
+    leader.sender.send(ToFrontend::Ended { requests }).unwrap();
+    assert_eq!(soon(scene.turned_away.recv()).await, Some(sequence));
+    assert!(ending.try_recv().is_err(), "its model may be served elsewhere");
 }

@@ -10,6 +10,7 @@ mod metrics;
 pub mod names;
 pub mod oip;
 mod request_table;
+mod rerouter;
 mod routing;
 mod statistics;
 

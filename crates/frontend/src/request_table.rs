@@ -103,6 +103,24 @@ impl RequestTable {
         Some(pending.announce(sequence, token))
     }
 
+    /// A leader does not serve the request's model: it is to be announced elsewhere, or again. None if it has its outcome; else
+    /// its model, its deadline, and how often it was announced.
+    pub(crate) fn turned_away(&self, sequence: u64) -> Option<(ModelId, Instant, u32)> {
+        let mut shard = self.shard(sequence);
+        let pending = shard.get_mut(&sequence)?;
+        pending.announced = Token::default();
+        Some((pending.model, pending.deadline, pending.attempt))
+    }
+
+    /// Sends the request to another sub-cluster. False if it has its outcome.
+    pub(crate) fn redirect(&self, sequence: u64, subcluster: SubclusterId) -> bool {
+        let mut shard = self.shard(sequence);
+        shard.get_mut(&sequence).is_some_and(|pending| {
+            pending.subcluster = subcluster;
+            true
+        })
+    }
+
     /// Marks every request of the sub-cluster as announced under `token`, whether it was before or not: earliest
     /// deadline first.
     pub(crate) fn announce_all(&self, subcluster: SubclusterId, token: Token) -> Vec<Announcement> {
@@ -163,6 +181,25 @@ mod tests {
         assert!(receiver.try_recv().is_ok());
         assert_eq!(table.payload(sequence), None);
         assert_eq!(table.len(), 0);
+    }
+
+    #[test]
+    fn a_request_that_was_turned_away_is_announced_to_the_leader_it_is_sent_to() {
+        let table = RequestTable::default();
+        let deadline = Instant::now();
+        let (request, _receiver) = pending(1, deadline);
+        let sequence = table.insert(request);
+        let token = Token::new(5);
+        table.announce(sequence, token).unwrap();
+        assert_eq!(table.turned_away(sequence), Some((ModelId::new(1), deadline, 1)));
+        assert_eq!(table.announce(sequence, token).unwrap().attempt, 2, "the same leader may serve it by now");
+        table.turned_away(sequence);
+        assert!(table.redirect(sequence, SubclusterId::new(2)));
+        assert!(table.announce_all(SubclusterId::new(1), Token::new(9)).is_empty());
+        assert_eq!(table.announce_all(SubclusterId::new(2), Token::new(7)).len(), 1);
+        table.remove(sequence);
+        assert!(!table.redirect(sequence, SubclusterId::new(1)));
+        assert_eq!(table.turned_away(sequence), None);
     }
 
     #[test]

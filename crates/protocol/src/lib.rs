@@ -5,6 +5,7 @@ pub mod dispatch;
 pub mod execute;
 mod frame;
 pub mod journal;
+pub mod plan;
 pub mod view;
 
 pub use frame::{FRAME_BYTES_MAX, FRAME_HEADER_BYTES, Frame, FrameError, FrameHeader, Message};

@@ -8,6 +8,7 @@ use symphony_types::{
 };
 
 use crate::control as pb;
+use crate::plan::{BackendMoveView, ModelMoveView, PlanView};
 
 /// What everybody routes by, as one replica has applied it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -40,6 +41,8 @@ pub struct View {
     pub group: BTreeMap<NodeId, GroupMemberView>,
     /// Ids of replicas that were removed; nobody gets them again.
     pub removed_nodes: BTreeSet<NodeId>,
+    /// The last plans, newest last; empty but in linearizable answers.
+    pub plans: Vec<PlanView>,
 }
 
 /// What an operator asked for.
@@ -159,6 +162,8 @@ pub struct BackendView {
     pub duty: Duty,
     /// It takes nothing new and has nothing left to finish.
     pub drained: bool,
+    /// Its way to another sub-cluster.
+    pub moving: Option<BackendMoveView>,
 }
 
 /// A GPU.
@@ -196,8 +201,10 @@ pub struct FrontendView {
 pub struct ModelView {
     /// What was asked for.
     pub spec: ModelSpec,
-    /// Where it is served.
+    /// Where new requests for it go.
     pub subcluster: SubclusterId,
+    /// Its way to another sub-cluster.
+    pub moving: Option<ModelMoveView>,
     /// Which backends hold it, or why not.
     pub replicas: BTreeMap<BackendId, ReplicaView>,
 }
@@ -320,13 +327,37 @@ impl View {
     }
 }
 
+impl BackendView {
+    /// Whether it shall hold the model.
+    #[must_use]
+    pub fn is_to_hold(&self, model: &ModelView) -> bool {
+        let there = self.moving.filter(|moving| moving.preloads).map(|moving| moving.to);
+        [Some(self.subcluster), there].into_iter().flatten().any(|home| model.is_held_by(home))
+    }
+}
+
 impl ModelView {
-    /// Whether at least one living backend has loaded it.
+    /// Whether at least one living backend has loaded it where it is served.
     #[must_use]
     pub fn is_ready(&self, view: &View) -> bool {
         self.replicas.iter().any(|(backend, replica)| {
-            replica.state.is_ok() && view.backends.get(backend).is_some_and(|b| b.up && b.boot == replica.boot)
+            let host = view.backends.get(backend);
+            replica.state.is_ok()
+                && host.is_some_and(|b| b.up && b.boot == replica.boot && b.subcluster == self.subcluster)
         })
+    }
+
+    /// Whether the sub-cluster serves requests for it: all new ones, or those that came before it moved away.
+    #[must_use]
+    pub fn is_served_by(&self, subcluster: SubclusterId) -> bool {
+        self.subcluster == subcluster
+            || self.moving.is_some_and(|moving| moving.switched.is_some() && moving.from == subcluster)
+    }
+
+    /// Whether the backends of the sub-cluster hold it, or are to load it.
+    #[must_use]
+    pub fn is_held_by(&self, subcluster: SubclusterId) -> bool {
+        self.is_served_by(subcluster) || self.moving.is_some_and(|moving| moving.to == subcluster)
     }
 }
 
@@ -488,6 +519,7 @@ impl TryFrom<pb::ClusterView> for View {
             let view = ModelView {
                 spec: spec.try_into()?,
                 subcluster: SubclusterId::new(model.subcluster),
+                moving: model.moving.map(ModelMoveView::from),
                 replicas: replicas.collect(),
             };
             models.insert(ModelId::new(model.id), view);
@@ -525,6 +557,7 @@ impl TryFrom<pb::ClusterView> for View {
                 gpus: gpus.collect(),
                 duty,
                 drained: b.drained,
+                moving: b.moving.map(BackendMoveView::from),
             };
             (BackendId::new(b.id), backend)
         });
@@ -564,6 +597,7 @@ impl TryFrom<pb::ClusterView> for View {
             operations: operations.collect::<Result<_, ViewError>>()?,
             group: group.collect(),
             removed_nodes: view.removed_nodes.into_iter().map(NodeId::new).collect(),
+            plans: view.plans.into_iter().map(PlanView::try_from).collect::<Result<_, _>>()?,
         })
     }
 }
@@ -608,6 +642,7 @@ impl From<&View> for pb::ClusterView {
                 gpus: gpus.collect(),
                 duty: pb::Duty::from(b.duty).into(),
                 drained: b.drained,
+                moving: b.moving.map(Into::into),
             }
         });
         let frontends = view.frontends.iter().map(|(id, f)| pb::Frontend {
@@ -641,6 +676,7 @@ impl From<&View> for pb::ClusterView {
                 spec: Some((&m.spec).into()),
                 subcluster: m.subcluster.get(),
                 replicas: replicas.collect(),
+                moving: m.moving.map(Into::into),
             }
         });
         let operations = view.operations.iter().map(|operation| pb::Operation {
@@ -666,6 +702,7 @@ impl From<&View> for pb::ClusterView {
             operations: operations.collect(),
             group: group.collect(),
             removed_nodes: view.removed_nodes.iter().map(|node| node.get()).collect(),
+            plans: view.plans.iter().map(Into::into).collect(),
         }
     }
 }

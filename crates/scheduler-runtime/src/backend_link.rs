@@ -39,8 +39,8 @@ pub(crate) struct LinkedGpu {
 pub(crate) enum LinkEvent {
     /// The backend has promised our tokens.
     Sealed(BackendId),
-    /// The backend has promised a higher token: somebody else leads.
-    Fenced,
+    /// The backend has promised a higher token: somebody else leads, or it belongs to another sub-cluster.
+    Fenced(BackendId, BootId),
     /// The backend cannot be reached.
     Down(BackendId, BootId),
 }
@@ -130,8 +130,8 @@ impl BackendLink {
             };
             match end {
                 End::Fenced => {
-                    tracing::warn!(backend = %self.backend, subcluster = %self.subcluster, "fenced: another replica leads");
-                    let _ = self.events.send(LinkEvent::Fenced);
+                    tracing::warn!(backend = %self.backend, subcluster = %self.subcluster, "fenced: another replica has it");
+                    let _ = self.events.send(LinkEvent::Fenced(self.backend, self.boot));
                     return;
                 }
                 End::Lost(reason) => tracing::debug!(backend = %self.backend, %reason, "execute link lost"),

@@ -13,6 +13,7 @@ use symphony_types::{
 };
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::backend_link::{BackendLink, LinkEvent, LinkedGpu, Usage};
@@ -25,6 +26,9 @@ use crate::tapes::Tapes;
 use crate::worker::ThreadPolicy;
 use crate::workers::{DecisionConfig, Workers};
 
+/// How long the view may take to explain why a backend obeys somebody else: that it belongs to another sub-cluster by now.
+/// After that the lead itself is over.
+const FENCED_EXPLAINED_WITHIN: Duration = Duration::from_millis(100);
 /// The most requests that wait for one model.
 const MODEL_REQUESTS_MAX: usize = 1 << 16;
 
@@ -88,6 +92,7 @@ impl LedSubcluster {
             classes: GpuClasses::NONE,
             left_alone: BTreeSet::new(),
             sealed: BTreeSet::new(),
+            fenced: BTreeMap::new(),
             recovered: false,
         };
         tokio::spawn(lead.run(view, reports, ended.clone()));
@@ -152,6 +157,8 @@ struct Lead {
     /// Backends that are left alone since their GPUs are of one kind too many.
     left_alone: BTreeSet<BackendId>,
     sealed: BTreeSet<BackendId>,
+    /// Backends that obey somebody else, in these lives, and when they said so.
+    fenced: BTreeMap<(BackendId, BootId), Instant>,
     recovered: bool,
 }
 
@@ -171,14 +178,20 @@ impl Lead {
                 self.follow(&current, &events_in);
                 self.check_recovered();
             }
+            self.fenced.retain(|(id, boot), _| self.backends.get(id).is_some_and(|b| b.boot == *boot));
+            let unexplained = self.fenced.values().min().map(|&since| since + FENCED_EXPLAINED_WITHIN);
             tokio::select! {
                 () = ended.cancelled() => break,
+                () = tokio::time::sleep_until(unexplained.unwrap_or_else(Instant::now)), if unexplained.is_some() => break,
                 changed = view.changed() => if changed.is_err() { break },
                 event = events.recv() => match event {
                     Some(LinkEvent::Sealed(backend)) => {
                         self.sealed.insert(backend);
                     }
-                    Some(LinkEvent::Fenced) | None => break,
+                    Some(LinkEvent::Fenced(backend, boot)) => {
+                        self.fenced.insert((backend, boot), Instant::now());
+                    }
+                    None => break,
                     Some(LinkEvent::Down(backend, boot)) => {
                         let _ = reports.send(Report::BackendDown(backend, boot));
                     }
@@ -318,7 +331,7 @@ impl Lead {
 
     fn follow_models(&mut self, view: &View) {
         let mut gone: Vec<_> = self.models.keys().copied().collect();
-        gone.retain(|model| view.models.get(model).is_none_or(|m| m.subcluster != self.id));
+        gone.retain(|model| view.models.get(model).is_none_or(|m| !m.is_served_by(self.id)));
         for model in gone {
             self.models.remove(&model);
             self.workers.tell_all(|| ModelMessage::Remove { model });
@@ -328,7 +341,7 @@ impl Lead {
         let waiting: Vec<_> = view
             .models
             .iter()
-            .filter(|(id, model)| model.subcluster == self.id && !self.models.contains_key(id))
+            .filter(|(id, model)| model.is_served_by(self.id) && !self.models.contains_key(id))
             .map(|(&id, _)| id)
             .collect();
         for id in servable(&served, waiting, &holders) {

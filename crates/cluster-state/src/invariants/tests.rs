@@ -7,10 +7,12 @@ use symphony_types::{
 
 use super::{check, check_step};
 use crate::command::{BackendRegistration, Command, GpuOffer, NodeRegistration};
+use crate::moves::{BackendMove, ModelMove};
 use crate::operation::{Action, KeptOperation, Operation};
+use crate::plan::{MoveProgress, Moved, Plan, PlanStatus, PlannedMove, WantedMove};
 use crate::reply::Reply;
 use crate::spec::{KindProfile, ModelSource, ModelSpec};
-use crate::state::{ClusterState, Event, Successor};
+use crate::state::{ClusterState, Event, Model, Successor};
 
 fn healthy() -> ClusterState {
     let mut state = ClusterState::default();
@@ -58,6 +60,10 @@ fn healthy() -> ClusterState {
         assert!(state.apply(index, &command).outcome.is_ok());
     }
     state
+}
+
+fn model_one(state: &mut ClusterState) -> &mut Model {
+    state.models.get_mut(&ModelId::new(1)).unwrap()
 }
 
 #[track_caller]
@@ -139,12 +145,37 @@ fn c2_sees_what_belongs_to_two_or_to_none() {
     finds(Invariant::C2, |s| backend(s).gpus[0].id = GpuId::new(3));
     finds(Invariant::C2, |s| backend(s).subcluster = SubclusterId::new(5));
     finds(Invariant::C2, |s| backend(s).name = "b".into());
-    finds(Invariant::C2, |s| s.models.get_mut(&ModelId::new(1)).unwrap().subcluster = SubclusterId::new(2));
-    finds(Invariant::C2, |s| s.models.get_mut(&ModelId::new(1)).unwrap().subcluster = SubclusterId::new(5));
+    finds(Invariant::C2, |s| model_one(s).subcluster = SubclusterId::new(5));
     finds(Invariant::C2, |s| {
         let model = s.models[&ModelId::new(1)].clone();
         s.models.insert(ModelId::new(7), model);
     });
+}
+
+#[test]
+fn c2_sees_moves_that_no_plan_knows_and_models_that_go_unprepared() {
+    let (here, there) = (SubclusterId::new(1), SubclusterId::new(2));
+    let moving = ModelMove { from: here, to: there, since: 3, switched: None };
+    finds(Invariant::C2, |s| model_one(s).moving = Some(moving));
+    finds(Invariant::C2, |s| model_one(s).moving = Some(ModelMove { switched: Some(4), ..moving }));
+    finds(Invariant::C2, |s| {
+        backend(s).moving = Some(BackendMove { to: there, since: 3, preloads: true, retiring: None });
+    });
+    let wanted = WantedMove { what: Moved::Model(ModelId::new(1)), from: here, to: there };
+    let planned = PlannedMove { wanted, progress: MoveProgress::UnderWay(3) };
+    let plan = |moves| Plan { id: 2, cause: "c".into(), summary: "s".into(), moves, status: PlanStatus::Running };
+    finds(Invariant::C2, |s| s.plans.push(plan(vec![planned.clone()])));
+    finds(Invariant::C2, |s| {
+        model_one(s).moving = Some(moving);
+        s.plans.push(plan(vec![planned.clone(), planned.clone()]));
+    });
+
+    let before = healthy();
+    let mut after = before.clone();
+    after.epoch = Epoch::new(after.epoch.get() + 1);
+    assert_eq!(check_step(&before, &after), Ok(()));
+    model_one(&mut after).subcluster = there;
+    assert_eq!(check_step(&before, &after).unwrap_err().invariant, Invariant::C2);
 }
 
 #[test]
@@ -168,6 +199,10 @@ fn s5_sees_too_many() {
         let kept = s.operations[0].clone();
         s.operations = (1..=1025).map(|index| KeptOperation { index, ..kept.clone() }).collect();
         s.applied_index = 1025;
+    });
+    finds(Invariant::S5, |s| {
+        let (cause, summary) = (String::new(), String::new());
+        s.plans = vec![Plan { id: 1, cause, summary, moves: Vec::new(), status: PlanStatus::Done }; 9];
     });
     finds(Invariant::S5, |s| s.operations[0].what = "x".repeat(513));
     finds(Invariant::S5, |s| s.operations[0].actor = "x".repeat(129));

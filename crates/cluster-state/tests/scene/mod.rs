@@ -5,9 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use symphony_cluster_state::{
     Action, BackendRegistration, ClusterState, Command, Effect, FrontendRegistration, GpuOffer, KindProfile,
-    ModelSource, ModelSpec, NodeRegistration, Operation, Outcome, ReplicaState,
+    ModelSource, ModelSpec, Moved, NodeRegistration, Operation, Outcome, PlanProposal, ReplicaState, WantedMove,
 };
-use symphony_types::{BackendId, BootId, DataType, ModelId, NodeId, OperationId, RequestValue, Signature, TensorSpec};
+use symphony_types::{
+    BackendId, BootId, DataType, Epoch, ModelId, NodeId, OperationId, RequestValue, Signature, SubclusterId, TensorSpec,
+};
 
 pub fn node(node: u64, boot: u64) -> Command {
     Command::RegisterNode(NodeRegistration {
@@ -69,6 +71,22 @@ pub fn load(name: &str, subcluster: &str, kinds: &[&str]) -> Command {
 
 pub fn unload(name: &str) -> Command {
     operate(Action::UnloadModel { name: name.into() })
+}
+
+pub fn model_move(model: u32, from: u32, to: u32) -> WantedMove {
+    let (from, to) = (SubclusterId::new(from), SubclusterId::new(to));
+    WantedMove { what: Moved::Model(ModelId::new(model)), from, to }
+}
+
+pub fn backend_move(backend: u32, from: u32, to: u32) -> WantedMove {
+    let (from, to) = (SubclusterId::new(from), SubclusterId::new(to));
+    WantedMove { what: Moved::Backend(BackendId::new(backend)), from, to }
+}
+
+/// A plan that runs at once.
+pub fn plan(epoch: u64, moves: &[WantedMove]) -> Command {
+    let (cause, summary) = ("rates changed".into(), "imbalance 0.4 to 0.1".into());
+    Command::ProposePlan(PlanProposal { epoch: Epoch::new(epoch), cause, summary, moves: moves.to_vec(), adopt: true })
 }
 
 /// Something that was never asked for before.

@@ -1,0 +1,316 @@
+//! Moves of models and backends to another sub-cluster, make before break.
+//!
+//! ```text
+//! model     begins ─▶ the backends of the new one load it ─▶ switched: new requests go there ─▶ FinishMove: the old copies go
+//! backend   begins ─▶ it loads the new one's models ─▶ it gets no more plans ─▶ ReportDrained: bound anew, with a new token
+//! ```
+//!
+//! A plan lists moves; each begins as soon as there is memory for both copies. Nothing is taken away before its successor is
+//! ready, and every step is an entry of the log: whoever leads the control group goes on where the last one stopped.
+
+use rkyv::{Archive, Deserialize, Serialize};
+use symphony_types::{BackendId, ModelId, SubclusterId, Token};
+
+use crate::effect::Effect;
+use crate::limits::{ERROR_BYTES_MAX, MOVES_AT_ONCE_MAX};
+use crate::plan::{MoveProgress, Moved, PlanStatus, PlannedMove, WantedMove};
+use crate::refusal::Refusal;
+use crate::reply::{Outcome, Reply};
+use crate::state::{Backend, ClusterState, ReplicaState};
+
+/// A model on its way to another sub-cluster.
+#[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ModelMove {
+    /// Where it was served before.
+    pub from: SubclusterId,
+    /// Where it is going.
+    pub to: SubclusterId,
+    /// Log index at which the move began; names it.
+    pub since: u64,
+    /// Log index since which new requests go to `to`; none while the backends there load it.
+    pub switched: Option<u64>,
+}
+
+/// A backend on its way to another sub-cluster, with its GPUs.
+#[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BackendMove {
+    /// Where it is going.
+    pub to: SubclusterId,
+    /// Log index at which the move began; names it.
+    pub since: u64,
+    /// Whether it loads the models of the new sub-cluster beside those of the old one. Without the memory for that it loads
+    /// them once it is there; the old sub-cluster goes on with the GPUs that are left.
+    pub preloads: bool,
+    /// Log index since which it is given no more plans; none while it loads.
+    pub retiring: Option<u64>,
+}
+
+impl ClusterState {
+    /// Moves that have begun and not ended.
+    #[must_use]
+    pub fn moves_under_way(&self) -> usize {
+        let models = self.models.values().filter(|m| m.moving.is_some()).count();
+        models + self.backends.values().filter(|b| b.moving.is_some()).count()
+    }
+
+    /// Takes every move of the running plans as far as it can go now. Called after each command that was done.
+    pub(crate) fn advance_moves(&mut self, index: u64, effects: &mut Vec<Effect>) {
+        if !self.plans.iter().any(|plan| plan.status == PlanStatus::Running) {
+            return;
+        }
+        // What begins may be ready at once, and what ends may make room for what waits.
+        while self.go_on(index, effects) || self.begin_what_may(index, effects) {}
+        for plan in self.plans.iter_mut().filter(|plan| plan.status == PlanStatus::Running && plan.is_over()) {
+            plan.status = PlanStatus::Done;
+            effects.push(Effect::PlanDone { plan: plan.id });
+        }
+    }
+
+    /// Takes what is under way to its next step. False if nothing was.
+    fn go_on(&mut self, index: u64, effects: &mut Vec<Effect>) -> bool {
+        let under_way = self.planned(|m| m.progress.under_way_since().is_some());
+        let advanced = under_way.into_iter().map(|(_, wanted)| match wanted.what {
+            Moved::Model(model) => self.advance_model(index, model, effects),
+            Moved::Backend(backend) => self.advance_backend(index, backend, effects),
+        });
+        advanced.fold(false, |any, advanced| any | advanced)
+    }
+
+    /// Begins what waits and may. False if nothing was begun or given up.
+    fn begin_what_may(&mut self, index: u64, effects: &mut Vec<Effect>) -> bool {
+        let (mut changed, mut without_room) = (false, Vec::new());
+        for (place, wanted) in self.planned(|m| m.progress == MoveProgress::Waiting) {
+            if self.moves_under_way() >= MOVES_AT_ONCE_MAX {
+                break;
+            }
+            match self.may_begin(&wanted) {
+                Ok(()) => self.begin(index, place, &wanted, effects),
+                Err(refusal @ Refusal::OutOfMemory { .. }) => {
+                    without_room.push((place, refusal));
+                    continue;
+                }
+                Err(refusal) => self.end(place, MoveProgress::GivenUp(cut(refusal.to_string())), effects),
+            }
+            changed = true;
+        }
+        // What is on its way out may make room; nothing else will.
+        if !changed && self.moves_under_way() == 0 {
+            changed = !without_room.is_empty();
+            for (place, refusal) in without_room {
+                self.end(place, MoveProgress::GivenUp(cut(refusal.to_string())), effects);
+            }
+        }
+        changed
+    }
+
+    pub(crate) fn finish_move(&mut self, index: u64, id: ModelId, since: u64, effects: &mut Vec<Effect>) -> Outcome {
+        let what = Moved::Model(id);
+        let over = Refusal::MoveOver { what: what.to_string(), since };
+        let model = self.models.get_mut(&id).ok_or(Refusal::UnknownModel { model: id })?;
+        let Some(moving) = model.moving.take_if(|m| m.since == since && m.switched.is_some()) else {
+            return Err(over);
+        };
+        self.forget_released_copies();
+        self.settle(what, moving.since, MoveProgress::Done(index), effects);
+        Ok(Reply::Done)
+    }
+
+    pub(crate) fn cancel_move(&mut self, what: Moved, since: u64, reason: &str, effects: &mut Vec<Effect>) -> Outcome {
+        let begun = match what {
+            // Once it is switched, a model is where it was to go.
+            Moved::Model(id) => self.models.get(&id).and_then(|m| m.moving.filter(|m| m.switched.is_none())).map(|m| m.since),
+            Moved::Backend(id) => self.backends.get(&id).and_then(|b| b.moving).map(|m| m.since),
+        };
+        if begun != Some(since) {
+            return Err(Refusal::MoveOver { what: what.to_string(), since });
+        }
+        self.call_off(what, reason.to_owned(), effects);
+        Ok(Reply::Done)
+    }
+
+    /// Ends the move of something that stays where it is, if it is on its way.
+    pub(crate) fn call_off(&mut self, what: Moved, reason: String, effects: &mut Vec<Effect>) {
+        let since = match what {
+            Moved::Model(id) => self.models.get_mut(&id).and_then(|m| m.moving.take()).map(|m| m.since),
+            Moved::Backend(id) => self.backends.get_mut(&id).and_then(|b| b.moving.take()).map(|m| m.since),
+        };
+        if let Some(since) = since {
+            self.forget_released_copies();
+            self.settle(what, since, MoveProgress::GivenUp(cut(reason)), effects);
+        }
+    }
+
+    /// Ends the move of something that is gone.
+    pub(crate) fn move_of_nothing(&mut self, what: Moved, since: u64, effects: &mut Vec<Effect>) {
+        self.settle(what, since, MoveProgress::GivenUp("it is gone".into()), effects);
+    }
+
+    /// A backend that was on its way lives anew: where it was going, or where it asks to be.
+    pub(crate) fn move_ended_by_restart(
+        &mut self,
+        index: u64,
+        id: BackendId,
+        moving: BackendMove,
+        effects: &mut Vec<Effect>,
+    ) {
+        let arrived = self.backends.get(&id).is_some_and(|backend| backend.subcluster == moving.to);
+        let end = match arrived {
+            true => MoveProgress::Done(index),
+            false => MoveProgress::GivenUp("it was restarted for another sub-cluster".into()),
+        };
+        self.settle(Moved::Backend(id), moving.since, end, effects);
+    }
+
+    /// A backend that gets no more plans has finished those it had: it belongs to its new sub-cluster from here on.
+    pub(crate) fn rebind(&mut self, index: u64, id: BackendId, effects: &mut Vec<Effect>) {
+        let Some(backend) = self.backends.get_mut(&id) else { return };
+        let Some(moving) = backend.moving.take() else { return };
+        backend.subcluster = moving.to;
+        for gpu in &mut backend.gpus {
+            gpu.binding = Token::new(index);
+            effects.push(Effect::GpuBound { gpu: gpu.id, subcluster: moving.to, token: gpu.binding });
+        }
+        let name = backend.name.clone();
+        effects.push(Effect::BackendMoved { backend: id, name, to: moving.to });
+        self.forget_released_copies();
+        self.settle(Moved::Backend(id), moving.since, MoveProgress::Done(index), effects);
+    }
+
+    /// False if it stays where it is.
+    fn advance_model(&mut self, index: u64, id: ModelId, effects: &mut Vec<Effect>) -> bool {
+        let Some(model) = self.models.get(&id) else { return false };
+        let Some(moving) = model.moving.filter(|moving| moving.switched.is_none()) else { return false };
+        let hosts = self.backends.iter().filter(|(_, b)| b.subcluster == moving.to && b.up() && b.duty().takes_work());
+        let words: Vec<_> = hosts.map(|(id, backend)| (&backend.name, model.word_of(*id, backend.boot))).collect();
+        if let Some((name, error)) = words.iter().find_map(|(name, word)| match word {
+            Some(ReplicaState::Failed(error)) => Some((name, error)),
+            _ => None,
+        }) {
+            let reason = format!("backend {name} could not load it: {error}");
+            self.call_off(Moved::Model(id), reason, effects);
+            return true;
+        }
+        if words.is_empty() || !words.iter().all(|(_, word)| word.is_some()) {
+            return false;
+        }
+        let Some(model) = self.models.get_mut(&id) else { return false };
+        model.subcluster = moving.to;
+        model.moving = Some(ModelMove { switched: Some(index), ..moving });
+        let name = model.spec.name.clone();
+        effects.push(Effect::ModelSwitched { model: id, name, from: moving.from, to: moving.to });
+        true
+    }
+
+    /// False if it stays where it is.
+    fn advance_backend(&mut self, index: u64, id: BackendId, effects: &mut Vec<Effect>) -> bool {
+        let Some(backend) = self.backends.get(&id).filter(|backend| backend.up()) else { return false };
+        let Some(moving) = backend.moving.filter(|moving| moving.retiring.is_none()) else { return false };
+        let served = self.models.values().filter(|model| model.subcluster == moving.to);
+        let words: Vec<_> = served.map(|model| (&model.spec.name, model.word_of(id, backend.boot))).collect();
+        if let Some((name, error)) = words.iter().find_map(|(name, word)| match word {
+            Some(ReplicaState::Failed(error)) => Some((name, error)),
+            _ => None,
+        }) {
+            let reason = format!("it could not load model {name}: {error}");
+            self.call_off(Moved::Backend(id), reason, effects);
+            return true;
+        }
+        if !words.iter().all(|(_, word)| word.is_some()) {
+            return false;
+        }
+        let Some(backend) = self.backends.get_mut(&id) else { return false };
+        backend.moving = Some(BackendMove { retiring: Some(index), ..moving });
+        backend.standing.drained = false;
+        true
+    }
+
+    fn may_begin(&self, wanted: &WantedMove) -> Result<(), Refusal> {
+        let is_there = |home: SubclusterId, moves: bool| {
+            if home == wanted.from && !moves {
+                return Ok(());
+            }
+            Err(Refusal::MoveOutdated { wanted: wanted.to_string() })
+        };
+        if !self.subclusters.contains_key(&wanted.to) {
+            return Err(Refusal::UnknownSubclusterId { subcluster: wanted.to });
+        }
+        match wanted.what {
+            Moved::Model(id) => {
+                let model = self.models.get(&id).ok_or(Refusal::UnknownModel { model: id })?;
+                is_there(model.subcluster, model.moving.is_some())?;
+                self.check_models_fit(wanted.to, &model.spec)
+            }
+            Moved::Backend(id) => {
+                let backend = self.backends.get(&id).ok_or(Refusal::UnknownBackend { backend: id })?;
+                is_there(backend.subcluster, backend.moving.is_some())?;
+                self.check_backend_fits(backend, &[wanted.to])
+            }
+        }
+    }
+
+    fn begin(&mut self, index: u64, place: (usize, usize), wanted: &WantedMove, effects: &mut Vec<Effect>) {
+        let WantedMove { what, from, to } = *wanted;
+        match what {
+            Moved::Model(id) => {
+                let Some(model) = self.models.get_mut(&id) else { return };
+                model.moving = Some(ModelMove { from, to, since: index, switched: None });
+            }
+            Moved::Backend(id) => {
+                let Some(backend) = self.backends.get(&id) else { return };
+                let preloads = self.check_backend_fits(backend, &[from, to]).is_ok();
+                let retiring = (!preloads).then_some(index);
+                let Some(backend) = self.backends.get_mut(&id) else { return };
+                backend.moving = Some(BackendMove { to, since: index, preloads, retiring });
+                backend.standing.drained = false;
+            }
+        }
+        effects.push(Effect::MoveBegun { wanted: *wanted });
+        self.plans[place.0].moves[place.1].progress = MoveProgress::UnderWay(index);
+    }
+
+    /// The moves of running plans that are at this point, with their places.
+    fn planned(&self, at: impl Fn(&PlannedMove) -> bool) -> Vec<((usize, usize), WantedMove)> {
+        let running = self.plans.iter().enumerate().filter(|(_, plan)| plan.status == PlanStatus::Running);
+        running
+            .flat_map(|(p, plan)| plan.moves.iter().enumerate().map(move |(m, planned)| ((p, m), planned)))
+            .filter(|(_, planned)| at(planned))
+            .map(|(place, planned)| (place, planned.wanted))
+            .collect()
+    }
+
+    fn settle(&mut self, what: Moved, since: u64, end: MoveProgress, effects: &mut Vec<Effect>) {
+        let places = self.planned(|m| m.wanted.what == what && m.progress == MoveProgress::UnderWay(since));
+        if let Some(&(place, _)) = places.first() {
+            self.end(place, end, effects);
+        }
+    }
+
+    fn end(&mut self, (plan, place): (usize, usize), end: MoveProgress, effects: &mut Vec<Effect>) {
+        let planned = &mut self.plans[plan].moves[place];
+        effects.push(match &end {
+            MoveProgress::GivenUp(reason) => Effect::MoveGivenUp { wanted: planned.wanted, reason: reason.clone() },
+            _ => Effect::MoveDone { wanted: planned.wanted },
+        });
+        planned.progress = end;
+    }
+
+    /// Who is to hold a model no longer has let go of it.
+    pub(crate) fn forget_released_copies(&mut self) {
+        for model in self.models.values_mut() {
+            let holds = |backend: &Backend| backend.homes().iter().flatten().any(|&home| model.is_held_by(home));
+            let released = model.replicas.keys().filter(|id| self.backends.get(id).is_none_or(|b| !holds(b))).copied();
+            for backend in released.collect::<Vec<_>>() {
+                model.replicas.remove(&backend);
+            }
+        }
+    }
+}
+
+fn cut(mut reason: String) -> String {
+    let mut end = reason.len().min(ERROR_BYTES_MAX);
+    while !reason.is_char_boundary(end) {
+        end -= 1;
+    }
+    reason.truncate(end);
+    reason
+}

@@ -1,0 +1,194 @@
+//! Plans: which models and backends shall move where, and how far that has come.
+
+use std::fmt;
+
+use rkyv::{Archive, Deserialize, Serialize};
+use symphony_types::{BackendId, Epoch, ModelId, SubclusterId};
+
+use crate::command::PlanProposal;
+use crate::effect::Effect;
+use crate::limits::PLANS_KEPT;
+use crate::refusal::Refusal;
+use crate::reply::{Outcome, Reply};
+use crate::state::ClusterState;
+
+/// A plan of an epoch: the moves that lead from the cluster as it was to the one that was solved for.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Log index at which it was proposed; names it.
+    pub id: u64,
+    /// Why it was made, for people: `rates changed by 31 %`.
+    pub cause: String,
+    /// What it is good for, for people: the imbalance before and after, and what the moves cost.
+    pub summary: String,
+    /// Its moves.
+    pub moves: Vec<PlannedMove>,
+    /// How far it has come.
+    pub status: PlanStatus,
+}
+
+/// How far a plan has come.
+#[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlanStatus {
+    /// It waits for an operator's approval.
+    Proposed,
+    /// Its moves are under way, or wait for memory.
+    Running,
+    /// Every move has ended, one way or the other.
+    Done,
+    /// A younger plan took its place, or an operator refused it, before it ran.
+    Dropped,
+}
+
+/// What a move is of.
+#[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Moved {
+    /// A model.
+    Model(ModelId),
+    /// A backend with its GPUs.
+    Backend(BackendId),
+}
+
+/// A move as a plan wants it.
+#[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WantedMove {
+    /// Of what.
+    pub what: Moved,
+    /// Where it was when the plan was made: if it is not there any more, it is left alone.
+    pub from: SubclusterId,
+    /// Where it shall be.
+    pub to: SubclusterId,
+}
+
+/// A move of a plan and how far it has come.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub struct PlannedMove {
+    /// What is wanted.
+    pub wanted: WantedMove,
+    /// How far it has come.
+    pub progress: MoveProgress,
+}
+
+/// How far a move has come.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub enum MoveProgress {
+    /// It has not begun: there is no memory for two copies yet, or too many are under way.
+    Waiting,
+    /// It began at this log index.
+    UnderWay(u64),
+    /// It ended at this log index.
+    Done(u64),
+    /// It was given up, and why. What was moved is where it was.
+    GivenUp(String),
+}
+
+impl ClusterState {
+    pub(crate) fn propose_plan(
+        &mut self,
+        index: u64,
+        proposal: &PlanProposal,
+        effects: &mut Vec<Effect>,
+    ) -> Outcome {
+        if proposal.epoch != Epoch::default() && proposal.epoch != self.epoch {
+            return Err(Refusal::PlanOutdated { planned: proposal.epoch, current: self.epoch });
+        }
+        let running = |plan: &&Plan| plan.status == PlanStatus::Running;
+        if self.plans.iter().filter(running).count() >= PLANS_KEPT {
+            return Err(Refusal::Limit { what: "plans that run".into(), max: PLANS_KEPT as u64 });
+        }
+        // The latest solution counts: what an older one has not begun is not begun any more.
+        self.drop_plans_that_wait(effects);
+        let moves = proposal.moves.iter();
+        let plan = Plan {
+            id: index,
+            cause: proposal.cause.clone(),
+            summary: proposal.summary.clone(),
+            moves: moves.map(|&wanted| PlannedMove { wanted, progress: MoveProgress::Waiting }).collect(),
+            status: if proposal.adopt { PlanStatus::Running } else { PlanStatus::Proposed },
+        };
+        let (cause, moves) = (plan.cause.clone(), plan.moves.len() as u64);
+        effects.push(Effect::PlanProposed { plan: index, cause, moves });
+        if proposal.adopt {
+            effects.push(Effect::PlanAdopted { plan: index });
+        }
+        self.plans.push(plan);
+        // One that runs is kept: its moves are under way.
+        if self.plans.len() > PLANS_KEPT
+            && let Some(oldest) = self.plans.iter().position(|plan| plan.status != PlanStatus::Running)
+        {
+            self.plans.remove(oldest);
+        }
+        Ok(Reply::Plan { plan: index })
+    }
+
+    pub(crate) fn judge_plan(&mut self, id: u64, approve: bool, effects: &mut Vec<Effect>) -> Outcome {
+        let waits = |plan: &&mut Plan| plan.id == id && plan.status == PlanStatus::Proposed;
+        let plan = self.plans.iter_mut().find(waits).ok_or(Refusal::NoSuchPlan { plan: id })?;
+        plan.status = if approve { PlanStatus::Running } else { PlanStatus::Dropped };
+        effects.push(if approve { Effect::PlanAdopted { plan: id } } else { Effect::PlanDropped { plan: id } });
+        Ok(Reply::Done)
+    }
+
+    fn drop_plans_that_wait(&mut self, effects: &mut Vec<Effect>) {
+        for plan in &mut self.plans {
+            match plan.status {
+                PlanStatus::Proposed => {
+                    plan.status = PlanStatus::Dropped;
+                    effects.push(Effect::PlanDropped { plan: plan.id });
+                }
+                PlanStatus::Running => {
+                    let waiting = plan.moves.iter_mut().filter(|m| m.progress == MoveProgress::Waiting);
+                    waiting.for_each(|m| m.progress = MoveProgress::GivenUp("a younger plan took its place".into()));
+                }
+                PlanStatus::Done | PlanStatus::Dropped => {}
+            }
+        }
+    }
+}
+
+impl Plan {
+    /// Whether nothing of it is left to do.
+    pub(crate) fn is_over(&self) -> bool {
+        let over = |m: &PlannedMove| matches!(m.progress, MoveProgress::Done(_) | MoveProgress::GivenUp(_));
+        self.moves.iter().all(over)
+    }
+}
+
+impl MoveProgress {
+    /// Where it began, while it is under way.
+    #[must_use]
+    pub const fn under_way_since(&self) -> Option<u64> {
+        match self {
+            Self::UnderWay(since) => Some(*since),
+            Self::Waiting | Self::Done(_) | Self::GivenUp(_) => None,
+        }
+    }
+}
+
+impl PlanStatus {
+    /// The stable label, for tables and JSON.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Proposed => "proposed",
+            Self::Running => "running",
+            Self::Done => "done",
+            Self::Dropped => "dropped",
+        }
+    }
+}
+
+impl fmt::Display for Moved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Model(id) => write!(f, "model {id}"),
+            Self::Backend(id) => write!(f, "backend {id}"),
+        }
+    }
+}
+
+impl fmt::Display for WantedMove {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} from {} to {}", self.what, self.from, self.to)
+    }
+}

@@ -1,0 +1,244 @@
+//! Plans and their moves: nothing is taken away before its successor is ready.
+
+mod scene;
+
+use scene::{Scene, backend, backend_down, backend_move, load, model_move, operate, plan, report, unload};
+use symphony_cluster_state::{Action, Command, Effect, MoveProgress, Moved, PlanStatus, Refusal, ReplicaState};
+use symphony_types::{BackendId, BootId, Duty, Epoch, Member, ModelId, SubclusterId, Token};
+
+const LEFT: SubclusterId = SubclusterId::new(1);
+const RIGHT: SubclusterId = SubclusterId::new(2);
+
+/// Sub-clusters left (backends 1 and 2) and right (backend 3) with GPUs of 1000 bytes; a model takes 300, and 100 to run.
+/// Model 1 is on the left and ready there.
+fn two_subclusters() -> Scene {
+    let mut scene = Scene::with_three_nodes();
+    for (name, subcluster) in [("l1", "left"), ("l2", "left"), ("r1", "right")] {
+        scene.done(&backend(name, 1, subcluster, &["gpu"]));
+    }
+    scene.done(&load("m", "left", &["gpu"]));
+    scene.done(&report(1, 1, 1, ReplicaState::Ready));
+    scene.done(&report(1, 2, 1, ReplicaState::Ready));
+    scene
+}
+
+fn adopt(scene: &mut Scene, moves: &[symphony_cluster_state::WantedMove]) -> Vec<Effect> {
+    let epoch = scene.state.epoch().get();
+    scene.done(&plan(epoch, moves))
+}
+
+fn home(scene: &Scene, model: u32) -> SubclusterId {
+    scene.state.models()[&ModelId::new(model)].subcluster
+}
+
+fn progress(scene: &Scene) -> Vec<MoveProgress> {
+    scene.state.plans().last().unwrap().moves.iter().map(|m| m.progress.clone()).collect()
+}
+
+#[test]
+fn a_model_is_served_where_it_was_until_the_new_backends_hold_it_and_the_old_copies_go_last() {
+    let mut scene = two_subclusters();
+    let epoch = scene.state.epoch();
+    adopt(&mut scene, &[model_move(1, 1, 2)]);
+    let begun = scene.index;
+    assert_eq!(home(&scene, 1), LEFT);
+    assert_eq!(scene.state.epoch(), epoch, "nobody routes differently yet");
+    let model = &scene.state.models()[&ModelId::new(1)];
+    assert!(model.is_held_by(LEFT) && model.is_held_by(RIGHT) && !model.is_served_by(RIGHT));
+
+    let effects = scene.done(&report(1, 3, 1, ReplicaState::Ready));
+    assert!(effects.iter().any(|e| matches!(e, Effect::ModelSwitched { to: RIGHT, .. })), "{effects:?}");
+    assert_eq!(home(&scene, 1), RIGHT);
+    assert!(scene.state.epoch() > epoch);
+    let model = &scene.state.models()[&ModelId::new(1)];
+    assert!(model.is_served_by(LEFT), "what came before is served to its end");
+    assert_eq!(model.replicas.len(), 3);
+
+    scene.done(&Command::FinishMove { model: ModelId::new(1), since: begun });
+    let model = &scene.state.models()[&ModelId::new(1)];
+    assert!(!model.is_held_by(LEFT));
+    assert_eq!(model.replicas.keys().copied().collect::<Vec<_>>(), [BackendId::new(3)]);
+    assert_eq!(progress(&scene), [MoveProgress::Done(scene.index)]);
+    assert_eq!(scene.state.plans()[0].status, PlanStatus::Done);
+    let again = Command::FinishMove { model: ModelId::new(1), since: begun };
+    assert!(matches!(scene.refused(&again), Refusal::MoveOver { .. }));
+}
+
+#[test]
+fn a_model_that_cannot_be_loaded_where_it_should_go_stays_where_it_is() {
+    let mut scene = two_subclusters();
+    adopt(&mut scene, &[model_move(1, 1, 2)]);
+    scene.done(&report(1, 3, 1, ReplicaState::Failed("no such file".into())));
+    assert_eq!(home(&scene, 1), LEFT);
+    assert!(!scene.state.models()[&ModelId::new(1)].is_held_by(RIGHT));
+    assert!(matches!(&progress(&scene)[0], MoveProgress::GivenUp(why) if why.contains("r1") && why.contains("no such file")));
+    assert_eq!(scene.state.models()[&ModelId::new(1)].replicas.len(), 2, "the failure is forgotten with the move");
+}
+
+#[test]
+fn a_move_that_takes_too_long_is_called_off_until_it_is_switched() {
+    let mut scene = two_subclusters();
+    adopt(&mut scene, &[model_move(1, 1, 2)]);
+    let cancel =
+        Command::CancelMove { what: Moved::Model(ModelId::new(1)), since: scene.index, reason: "too slow".into() };
+    scene.done(&cancel);
+    assert_eq!(progress(&scene), [MoveProgress::GivenUp("too slow".into())]);
+    assert!(matches!(scene.refused(&cancel), Refusal::MoveOver { .. }));
+
+    adopt(&mut scene, &[model_move(1, 1, 2)]);
+    let cancel = Command::CancelMove { what: Moved::Model(ModelId::new(1)), since: scene.index, reason: String::new() };
+    scene.done(&report(1, 3, 1, ReplicaState::Ready));
+    assert!(matches!(scene.refused(&cancel), Refusal::MoveOver { .. }), "it is there");
+}
+
+#[test]
+fn a_backend_loads_finishes_and_is_bound_anew_with_a_larger_token() {
+    let mut scene = two_subclusters();
+    scene.done(&load("n", "right", &["gpu"]));
+    scene.done(&report(2, 3, 1, ReplicaState::Ready));
+    let before = scene.state.backends()[&BackendId::new(2)].gpus[0].binding;
+    adopt(&mut scene, &[backend_move(2, 1, 2)]);
+    assert!(scene.state.backends()[&BackendId::new(2)].duty().takes_work(), "it serves while it loads");
+    scene.done(&report(2, 2, 1, ReplicaState::Ready));
+    assert_eq!(scene.state.backends()[&BackendId::new(2)].duty(), Duty::Draining, "no more plans from the left");
+
+    let drained = Command::ReportDrained { member: Member::Backend(BackendId::new(2)), boot: BootId::new(1) };
+    let effects = scene.done(&drained);
+    assert!(effects.iter().any(|e| matches!(e, Effect::BackendMoved { to: RIGHT, .. })), "{effects:?}");
+    let moved = &scene.state.backends()[&BackendId::new(2)];
+    assert_eq!((moved.subcluster, moved.duty()), (RIGHT, Duty::Serving));
+    assert!(moved.gpus[0].binding > before);
+    assert_eq!(moved.gpus[0].binding, Token::new(scene.index));
+    let holders = |model: u32| scene.state.models()[&ModelId::new(model)].replicas.keys().copied().collect::<Vec<_>>();
+    assert_eq!((holders(1), holders(2)), (vec![BackendId::new(1)], vec![BackendId::new(2), BackendId::new(3)]));
+    assert_eq!(progress(&scene), [MoveProgress::Done(scene.index)]);
+
+    // Its configuration still names the left one; a plan decided otherwise.
+    scene.done(&backend("l2", 2, "left", &["gpu"]));
+    assert_eq!(scene.state.backends()[&BackendId::new(2)].subcluster, RIGHT);
+    scene.done(&backend("l2", 3, "centre", &["gpu"]));
+    assert_eq!(scene.state.backends()[&BackendId::new(2)].subcluster, SubclusterId::new(3), "an operator decides anew");
+}
+
+#[test]
+fn a_backend_without_room_for_both_loads_when_it_is_there() {
+    let mut scene = two_subclusters();
+    for name in ["n", "o"] {
+        scene.done(&load(name, "right", &["gpu"]));
+    }
+    scene.done(&load("p", "left", &["gpu"]));
+    adopt(&mut scene, &[backend_move(2, 1, 2)]);
+    let moving = scene.state.backends()[&BackendId::new(2)].moving.unwrap();
+    assert!(!moving.preloads && moving.retiring.is_some(), "four models of 300 bytes are too many: {moving:?}");
+    // What is loaded meanwhile must fit where it will be, too.
+    scene.done(&Command::ReportDrained { member: Member::Backend(BackendId::new(2)), boot: BootId::new(1) });
+    assert_eq!(scene.state.backends()[&BackendId::new(2)].subcluster, RIGHT);
+}
+
+#[test]
+fn what_is_loaded_while_a_backend_moves_must_fit_both_ways() {
+    let mut scene = two_subclusters();
+    scene.done(&load("n", "right", &["gpu"]));
+    adopt(&mut scene, &[backend_move(2, 1, 2)]);
+    assert!(scene.state.backends()[&BackendId::new(2)].moving.unwrap().preloads);
+    scene.done(&load("o", "right", &["gpu"]));
+    for side in ["left", "right"] {
+        let refusal = scene.refused(&load("p", side, &["gpu"]));
+        assert!(matches!(refusal, Refusal::OutOfMemory { .. }), "{side}: {refusal}");
+    }
+}
+
+#[test]
+fn a_backend_that_restarts_on_its_way_has_arrived_and_one_that_only_seemed_dead_goes_on() {
+    let mut scene = two_subclusters();
+    scene.done(&load("n", "right", &["gpu"]));
+    adopt(&mut scene, &[backend_move(2, 1, 2)]);
+    scene.done(&backend_down(2, 1));
+    scene.done(&backend("l2", 1, "left", &["gpu"]));
+    assert!(scene.state.backends()[&BackendId::new(2)].moving.is_some());
+    scene.done(&backend("l2", 2, "left", &["gpu"]));
+    let moved = &scene.state.backends()[&BackendId::new(2)];
+    assert_eq!((moved.subcluster, moved.moving), (RIGHT, None));
+    assert_eq!(progress(&scene), [MoveProgress::Done(scene.index)]);
+}
+
+#[test]
+fn a_move_waits_for_memory_that_another_one_frees_and_is_given_up_if_none_will() {
+    let mut scene = two_subclusters();
+    for name in ["a", "b", "c"] {
+        scene.done(&load(name, "right", &["gpu"]));
+    }
+    for model in 2..=4 {
+        scene.done(&report(model, 3, 1, ReplicaState::Ready));
+    }
+    // The right is full: model 1 can come only after model 2 has gone.
+    adopt(&mut scene, &[model_move(1, 1, 2), model_move(2, 2, 1)]);
+    let begun = scene.index;
+    assert_eq!(progress(&scene), [MoveProgress::Waiting, MoveProgress::UnderWay(begun)]);
+    scene.done(&report(2, 1, 1, ReplicaState::Ready));
+    scene.done(&report(2, 2, 1, ReplicaState::Ready));
+    assert_eq!(home(&scene, 2), LEFT);
+    scene.done(&Command::FinishMove { model: ModelId::new(2), since: begun });
+    assert_eq!(progress(&scene), [MoveProgress::UnderWay(scene.index), MoveProgress::Done(scene.index)]);
+
+    scene.done(&Command::CancelMove {
+        what: Moved::Model(ModelId::new(1)),
+        since: scene.index,
+        reason: "no".into(),
+    });
+    scene.done(&load("d", "right", &["gpu"]));
+    adopt(&mut scene, &[model_move(1, 1, 2)]);
+    assert!(matches!(&progress(&scene)[0], MoveProgress::GivenUp(why) if why.contains("bytes")), "nothing will free it");
+}
+
+#[test]
+fn a_plan_is_for_its_epoch_and_the_younger_one_counts() {
+    let mut scene = two_subclusters();
+    let epoch = scene.state.epoch().get();
+    let late = scene.refused(&plan(epoch - 1, &[model_move(1, 1, 2)]));
+    assert_eq!(late, Refusal::PlanOutdated { planned: Epoch::new(epoch - 1), current: Epoch::new(epoch) });
+
+    let mut proposal = plan(epoch, &[model_move(1, 1, 2)]);
+    let Command::ProposePlan(waits) = &mut proposal else { unreachable!() };
+    waits.adopt = false;
+    scene.done(&proposal);
+    let first = scene.index;
+    assert_eq!(progress(&scene), [MoveProgress::Waiting]);
+    scene.done(&proposal);
+    assert_eq!(scene.state.plans()[0].status, PlanStatus::Dropped, "superseded");
+    let judge = |plan, approve| operate(Action::JudgePlan { plan, approve });
+    let gone = scene.apply(&judge(first, true)).0;
+    assert_eq!(gone, Err(Refusal::NoSuchPlan { plan: first }));
+    let second = first + 1;
+    scene.done(&judge(second, true));
+    assert_eq!(progress(&scene), [MoveProgress::UnderWay(scene.index)]);
+}
+
+#[test]
+fn what_is_gone_or_elsewhere_does_not_move() {
+    let mut scene = two_subclusters();
+    scene.done(&load("n", "left", &["gpu"]));
+    adopt(&mut scene, &[model_move(1, 2, 1), model_move(9, 1, 2), backend_move(9, 1, 2), model_move(2, 1, 2)]);
+    let begun = scene.index;
+    let given_up = |progress: &MoveProgress| matches!(progress, MoveProgress::GivenUp(_));
+    assert!(progress(&scene)[..3].iter().all(given_up), "{:?}", progress(&scene));
+    assert_eq!(progress(&scene)[3], MoveProgress::UnderWay(begun));
+    scene.done(&unload("n"));
+    assert!(given_up(&progress(&scene)[3]));
+    assert_eq!(scene.state.plans()[0].status, PlanStatus::Done);
+}
+
+#[test]
+fn an_empty_target_is_waited_for_and_a_cordoned_backend_is_not() {
+    let mut scene = two_subclusters();
+    scene.done(&backend("r2", 1, "right", &["gpu"]));
+    let duty = |duty| operate(Action::SetDuty { member: Member::Backend(BackendId::new(4)), duty });
+    scene.done(&duty(Duty::Cordoned));
+    scene.done(&backend_down(3, 1));
+    adopt(&mut scene, &[model_move(1, 1, 2)]);
+    scene.done(&report(1, 4, 1, ReplicaState::Ready));
+    assert_eq!(home(&scene, 1), LEFT, "nobody there takes work");
+    scene.done(&backend("r1", 1, "right", &["gpu"]));
+    scene.done(&report(1, 3, 1, ReplicaState::Ready));
+    assert_eq!(home(&scene, 1), RIGHT);
+}

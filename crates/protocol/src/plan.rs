@@ -1,0 +1,248 @@
+//! Plans and moves as operators and the roles see them: the protobuf messages, checked and typed.
+
+use symphony_types::{BackendId, ModelId, SubclusterId};
+
+use crate::control as pb;
+use crate::view::ViewError;
+
+/// The way of a model from one sub-cluster to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ModelMoveView {
+    /// Where it was served before.
+    pub from: SubclusterId,
+    /// Where it is going.
+    pub to: SubclusterId,
+    /// Log index at which it began.
+    pub since: u64,
+    /// Log index since which new requests go to `to`; none while the backends there load it.
+    pub switched: Option<u64>,
+}
+
+/// The way of a backend to another sub-cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BackendMoveView {
+    /// Where it is going.
+    pub to: SubclusterId,
+    /// Log index at which it began.
+    pub since: u64,
+    /// Whether it loads the models there before it leaves.
+    pub preloads: bool,
+    /// Log index since which it is given no more plans; none while it loads.
+    pub retiring: Option<u64>,
+}
+
+/// A plan of the epoch loop.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlanView {
+    /// Log index at which it was proposed.
+    pub id: u64,
+    /// How far it has come.
+    pub status: PlanStatus,
+    /// Why it was made.
+    pub cause: String,
+    /// What it is good for.
+    pub summary: String,
+    /// Its moves.
+    pub moves: Vec<PlannedMoveView>,
+}
+
+/// How far a plan has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlanStatus {
+    /// It waits for an operator's approval.
+    Proposed,
+    /// Its moves are under way, or wait for memory.
+    Running,
+    /// Every move has ended, one way or the other.
+    Done,
+    /// A younger plan took its place, or an operator refused it, before it ran.
+    Dropped,
+}
+
+/// What a move is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MovedView {
+    /// A model.
+    Model(ModelId),
+    /// A backend with its GPUs.
+    Backend(BackendId),
+}
+
+/// A move of a plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlannedMoveView {
+    /// Of what.
+    pub what: MovedView,
+    /// Where it was.
+    pub from: SubclusterId,
+    /// Where it shall be.
+    pub to: SubclusterId,
+    /// How far it has come.
+    pub progress: MoveProgressView,
+}
+
+/// How far a move has come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MoveProgressView {
+    /// It has not begun.
+    Waiting,
+    /// It began at this log index.
+    UnderWay(u64),
+    /// It ended at this log index.
+    Done(u64),
+    /// It was given up, and why.
+    GivenUp(String),
+}
+
+impl PlanStatus {
+    /// The stable label, for tables and JSON.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Proposed => "proposed",
+            Self::Running => "running",
+            Self::Done => "done",
+            Self::Dropped => "dropped",
+        }
+    }
+}
+
+impl MoveProgressView {
+    /// The stable label, for tables and JSON.
+    #[must_use]
+    pub const fn label(&self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::UnderWay(_) => "under way",
+            Self::Done(_) => "done",
+            Self::GivenUp(_) => "given up",
+        }
+    }
+}
+
+/// No index is 0: entry 0 of a log is never a command.
+fn some_index(index: u64) -> Option<u64> {
+    (index != 0).then_some(index)
+}
+
+impl From<pb::ModelMove> for ModelMoveView {
+    fn from(moving: pb::ModelMove) -> Self {
+        let (from, to) = (SubclusterId::new(moving.from), SubclusterId::new(moving.to));
+        Self { from, to, since: moving.since, switched: some_index(moving.switched) }
+    }
+}
+
+impl From<ModelMoveView> for pb::ModelMove {
+    fn from(moving: ModelMoveView) -> Self {
+        let switched = moving.switched.unwrap_or_default();
+        Self { from: moving.from.get(), to: moving.to.get(), since: moving.since, switched }
+    }
+}
+
+impl From<pb::BackendMove> for BackendMoveView {
+    fn from(moving: pb::BackendMove) -> Self {
+        let pb::BackendMove { to, since, preloads, retiring } = moving;
+        Self { to: SubclusterId::new(to), since, preloads, retiring: some_index(retiring) }
+    }
+}
+
+impl From<BackendMoveView> for pb::BackendMove {
+    fn from(moving: BackendMoveView) -> Self {
+        let BackendMoveView { to, since, preloads, retiring } = moving;
+        Self { to: to.get(), since, preloads, retiring: retiring.unwrap_or_default() }
+    }
+}
+
+impl TryFrom<pb::Plan> for PlanView {
+    type Error = ViewError;
+    fn try_from(plan: pb::Plan) -> Result<Self, ViewError> {
+        let missing = |field| ViewError::Missing { what: format!("plan {}", plan.id), field };
+        let status = match plan.status() {
+            pb::PlanStatus::Unspecified => return Err(missing("status")),
+            pb::PlanStatus::Proposed => PlanStatus::Proposed,
+            pb::PlanStatus::Running => PlanStatus::Running,
+            pb::PlanStatus::Done => PlanStatus::Done,
+            pb::PlanStatus::Dropped => PlanStatus::Dropped,
+        };
+        let moves = plan.moves.iter().map(|planned| {
+            let what = match planned.what.ok_or_else(|| missing("moves.what"))? {
+                pb::planned_move::What::Model(id) => MovedView::Model(ModelId::new(id)),
+                pb::planned_move::What::Backend(id) => MovedView::Backend(BackendId::new(id)),
+            };
+            let progress = match planned.progress() {
+                pb::MoveProgress::Unspecified => return Err(missing("moves.progress")),
+                pb::MoveProgress::Waiting => MoveProgressView::Waiting,
+                pb::MoveProgress::UnderWay => MoveProgressView::UnderWay(planned.index),
+                pb::MoveProgress::Done => MoveProgressView::Done(planned.index),
+                pb::MoveProgress::GivenUp => MoveProgressView::GivenUp(planned.reason.clone()),
+            };
+            let (from, to) = (SubclusterId::new(planned.from), SubclusterId::new(planned.to));
+            Ok(PlannedMoveView { what, from, to, progress })
+        });
+        let moves = moves.collect::<Result<_, _>>()?;
+        Ok(Self { id: plan.id, status, cause: plan.cause, summary: plan.summary, moves })
+    }
+}
+
+impl From<&PlanView> for pb::Plan {
+    fn from(plan: &PlanView) -> Self {
+        let status = match plan.status {
+            PlanStatus::Proposed => pb::PlanStatus::Proposed,
+            PlanStatus::Running => pb::PlanStatus::Running,
+            PlanStatus::Done => pb::PlanStatus::Done,
+            PlanStatus::Dropped => pb::PlanStatus::Dropped,
+        };
+        let moves = plan.moves.iter().map(|planned| {
+            let what = match planned.what {
+                MovedView::Model(id) => pb::planned_move::What::Model(id.get()),
+                MovedView::Backend(id) => pb::planned_move::What::Backend(id.get()),
+            };
+            let (progress, index, reason) = match &planned.progress {
+                MoveProgressView::Waiting => (pb::MoveProgress::Waiting, 0, String::new()),
+                MoveProgressView::UnderWay(index) => (pb::MoveProgress::UnderWay, *index, String::new()),
+                MoveProgressView::Done(index) => (pb::MoveProgress::Done, *index, String::new()),
+                MoveProgressView::GivenUp(reason) => (pb::MoveProgress::GivenUp, 0, reason.clone()),
+            };
+            let (from, to, progress) = (planned.from.get(), planned.to.get(), progress.into());
+            pb::PlannedMove { what: Some(what), from, to, progress, index, reason }
+        });
+        let (cause, summary) = (plan.cause.clone(), plan.summary.clone());
+        Self { id: plan.id, status: status.into(), cause, summary, moves: moves.collect() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_comes_out_of_its_message_as_it_went_in_and_half_a_message_is_refused() {
+        let planned = |what, progress| PlannedMoveView {
+            what,
+            from: SubclusterId::new(1),
+            to: SubclusterId::new(2),
+            progress,
+        };
+        let model = MovedView::Model(ModelId::new(3));
+        let plan = PlanView {
+            id: 9,
+            status: PlanStatus::Running,
+            cause: "rates changed".into(),
+            summary: "imbalance 0.4 to 0.1".into(),
+            moves: vec![
+                planned(model, MoveProgressView::Waiting),
+                planned(MovedView::Backend(BackendId::new(4)), MoveProgressView::UnderWay(10)),
+                planned(model, MoveProgressView::Done(11)),
+                planned(model, MoveProgressView::GivenUp("no such file".into())),
+            ],
+        };
+        let message = pb::Plan::from(&plan);
+        assert_eq!(PlanView::try_from(message.clone()), Ok(plan));
+        let without_what = |mut message: pb::Plan| {
+            message.moves[0].what = None;
+            message
+        };
+        assert!(PlanView::try_from(without_what(message.clone())).is_err());
+        assert!(PlanView::try_from(pb::Plan { status: 0, ..message }).is_err());
+    }
+}
