@@ -256,6 +256,7 @@ mod tests {
             let model = |subcluster| ModelView {
                 spec: spec.clone(),
                 subcluster: SubclusterId::new(subcluster),
+                moving: None,
                 replicas: BTreeMap::new(),
             };
             View {

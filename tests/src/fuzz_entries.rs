@@ -515,6 +515,7 @@ fn view_seeds() -> Vec<Vec<u8>> {
         gpus: vec![gpu],
         duty: 2,
         drained: true,
+        moving: Some(pb::BackendMove { to: 2, since: 7, preloads: true, retiring: 8 }),
     };
     let node = pb::Node {
         id: 1,
@@ -527,12 +528,23 @@ fn view_seeds() -> Vec<Vec<u8>> {
     };
     let subcluster =
         pb::Subcluster { id: 1, name: "default".into(), leader: 1, leader_boot_id: 2, ..Default::default() };
+    let wanted = pb::PlannedMove {
+        what: Some(pb::planned_move::What::Model(1)),
+        from: 1,
+        to: 2,
+        progress: pb::MoveProgress::UnderWay.into(),
+        index: 8,
+        reason: String::new(),
+    };
+    let status = pb::PlanStatus::Running.into();
+    let plan = pb::Plan { id: 7, status, cause: "why".into(), summary: "what for".into(), moves: vec![wanted] };
     let view = pb::ClusterView {
         cluster: "test".into(),
         applied_index: 9,
         nodes: vec![node],
         subclusters: vec![subcluster],
         backends: vec![backend],
+        plans: vec![plan],
         ..Default::default()
     };
     vec![view.encode_to_vec()]

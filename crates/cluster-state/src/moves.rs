@@ -118,7 +118,9 @@ impl ClusterState {
     pub(crate) fn cancel_move(&mut self, what: Moved, since: u64, reason: &str, effects: &mut Vec<Effect>) -> Outcome {
         let begun = match what {
             // Once it is switched, a model is where it was to go.
-            Moved::Model(id) => self.models.get(&id).and_then(|m| m.moving.filter(|m| m.switched.is_none())).map(|m| m.since),
+            Moved::Model(id) => {
+                self.models.get(&id).and_then(|m| m.moving.filter(|m| m.switched.is_none())).map(|m| m.since)
+            }
             Moved::Backend(id) => self.backends.get(&id).and_then(|b| b.moving).map(|m| m.since),
         };
         if begun != Some(since) {

@@ -83,12 +83,7 @@ pub enum MoveProgress {
 }
 
 impl ClusterState {
-    pub(crate) fn propose_plan(
-        &mut self,
-        index: u64,
-        proposal: &PlanProposal,
-        effects: &mut Vec<Effect>,
-    ) -> Outcome {
+    pub(crate) fn propose_plan(&mut self, index: u64, proposal: &PlanProposal, effects: &mut Vec<Effect>) -> Outcome {
         if proposal.epoch != Epoch::default() && proposal.epoch != self.epoch {
             return Err(Refusal::PlanOutdated { planned: proposal.epoch, current: self.epoch });
         }

@@ -7,8 +7,7 @@ use symphony_types::{BootId, LatencyProfile, Nanos, NodeId, TensorSpec};
 use crate::command::{Command, PlanProposal};
 use crate::limits::{
     ADDRESS_BYTES_MAX, ERROR_BYTES_MAX, GPUS_PER_BACKEND_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX, PLAN_MOVES_MAX,
-    PLAN_WORDS_BYTES_MAX, PROFILE_KINDS_MAX,
-    TENSOR_DIMENSIONS_MAX, TENSOR_ITEM_BYTES_MAX, TENSORS_MAX,
+    PLAN_WORDS_BYTES_MAX, PROFILE_KINDS_MAX, TENSOR_DIMENSIONS_MAX, TENSOR_ITEM_BYTES_MAX, TENSORS_MAX,
 };
 use crate::operation::{Action, Operation};
 use crate::refusal::Refusal;

@@ -71,7 +71,9 @@ fn a_model_that_cannot_be_loaded_where_it_should_go_stays_where_it_is() {
     scene.done(&report(1, 3, 1, ReplicaState::Failed("no such file".into())));
     assert_eq!(home(&scene, 1), LEFT);
     assert!(!scene.state.models()[&ModelId::new(1)].is_held_by(RIGHT));
-    assert!(matches!(&progress(&scene)[0], MoveProgress::GivenUp(why) if why.contains("r1") && why.contains("no such file")));
+    assert!(
+        matches!(&progress(&scene)[0], MoveProgress::GivenUp(why) if why.contains("r1") && why.contains("no such file"))
+    );
     assert_eq!(scene.state.models()[&ModelId::new(1)].replicas.len(), 2, "the failure is forgotten with the move");
 }
 
@@ -181,14 +183,13 @@ fn a_move_waits_for_memory_that_another_one_frees_and_is_given_up_if_none_will()
     scene.done(&Command::FinishMove { model: ModelId::new(2), since: begun });
     assert_eq!(progress(&scene), [MoveProgress::UnderWay(scene.index), MoveProgress::Done(scene.index)]);
 
-    scene.done(&Command::CancelMove {
-        what: Moved::Model(ModelId::new(1)),
-        since: scene.index,
-        reason: "no".into(),
-    });
+    scene.done(&Command::CancelMove { what: Moved::Model(ModelId::new(1)), since: scene.index, reason: "no".into() });
     scene.done(&load("d", "right", &["gpu"]));
     adopt(&mut scene, &[model_move(1, 1, 2)]);
-    assert!(matches!(&progress(&scene)[0], MoveProgress::GivenUp(why) if why.contains("bytes")), "nothing will free it");
+    assert!(
+        matches!(&progress(&scene)[0], MoveProgress::GivenUp(why) if why.contains("bytes")),
+        "nothing will free it"
+    );
 }
 
 #[test]

@@ -24,12 +24,14 @@ use crate::host::{SharedState, StateHost};
 use crate::liveness::{self, Outlook};
 use crate::membership::{self, Membership};
 use crate::metrics::Metrics;
+use crate::mover::Mover;
 use crate::operations::Operations;
 use crate::propose::{Accepted, Proposer};
 use crate::publish::{self, Viewer};
 use crate::service::ControlService;
+use crate::steward::Steward;
 use crate::vital::Vital;
-use crate::{disk, founding, registrar, server, steward};
+use crate::{disk, founding, initiative, registrar, server};
 
 /// How long calls under way are waited for at the end.
 const DRAIN_WITHIN: Duration = Duration::from_millis(500);
@@ -178,7 +180,10 @@ impl ControlPlane {
                 stop.cancelled().await;
             }
         };
-        let steward = steward::run(config.node, state.clone(), proposer.clone(), views.clone(), stop.clone());
+        let (steward, mover) = (Steward::default(), Mover::default());
+        let steward =
+            initiative::run(steward, config.node, state.clone(), proposer.clone(), views.clone(), stop.clone());
+        let mover = initiative::run(mover, config.node, state.clone(), proposer.clone(), views.clone(), stop.clone());
         let left_out =
             membership::left_out(config.node, proposer.clone(), standing.clone(), fatal.clone(), stop.clone());
         let serving = async {
@@ -195,6 +200,7 @@ impl ControlPlane {
         let mut tasks = vec![
             vital.spawn("founder", founding),
             vital.spawn("steward", steward),
+            vital.spawn("mover", mover),
             vital.spawn("search for its own place", left_out),
             vital.spawn("control port", serving),
             vital.spawn("publisher", publisher),

@@ -39,7 +39,8 @@ const fn code(refusal: &Refusal) -> Code {
         | Refusal::UnknownModelName { .. }
         | Refusal::UnknownFrontend { .. }
         | Refusal::UnknownSubclusterId { .. }
-        | Refusal::UnknownSubcluster { .. } => Code::NotFound,
+        | Refusal::UnknownSubcluster { .. }
+        | Refusal::NoSuchPlan { .. } => Code::NotFound,
         Refusal::StaleLife { .. }
         | Refusal::WhichSubcluster { .. }
         | Refusal::ProfileMissing { .. }
@@ -50,6 +51,9 @@ const fn code(refusal: &Refusal) -> Code {
         | Refusal::HandoverUnderWay { .. }
         | Refusal::HandoverOver { .. }
         | Refusal::NotDraining { .. }
+        | Refusal::MoveOutdated { .. }
+        | Refusal::MoveOver { .. }
+        | Refusal::PlanOutdated { .. }
         | Refusal::NodeRemoved { .. }
         | Refusal::DiskLost { .. } => Code::FailedPrecondition,
     }

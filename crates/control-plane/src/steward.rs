@@ -1,18 +1,12 @@
 //! Plans the moves of leadership that somebody asked for, or that spread the load. A pure value beside the Raft leader.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use symphony_cluster_state::{ClusterState, Command, Move};
-use symphony_protocol::view::View;
 use symphony_types::{BootId, NodeId, SubclusterId};
-use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
 
-use crate::error::CallError;
-use crate::host::SharedState;
-use crate::propose::{Attempt, Proposer};
+use crate::initiative::Initiative;
 
 /// Hand-overs off draining replicas that are under way at a time. Each costs the successor a dial and a seal per backend.
 const DRAINS_MAX: usize = 16;
@@ -37,9 +31,8 @@ pub(crate) struct Steward {
     shape: Option<(BTreeSet<(NodeId, BootId)>, Instant)>,
 }
 
-impl Steward {
-    /// The next thing to propose. `me` is this replica while it leads the control group; who does not plans nothing.
-    pub(crate) fn step(&mut self, now: Instant, state: &ClusterState, me: Option<NodeId>) -> Option<Command> {
+impl Initiative for Steward {
+    fn step(&mut self, now: Instant, state: &ClusterState, me: Option<NodeId>) -> Option<Command> {
         let Some(me) = me else {
             *self = Self::default();
             return None;
@@ -65,7 +58,9 @@ impl Steward {
         }
         None
     }
+}
 
+impl Steward {
     fn observe(&mut self, now: Instant, state: &ClusterState) {
         let before = std::mem::take(&mut self.pending);
         for (&id, subcluster) in state.subclusters() {
@@ -77,45 +72,6 @@ impl Steward {
         let willing = state.nodes().iter().filter(|(_, n)| n.takes_leads()).map(|(&id, n)| (id, n.boot)).collect();
         if self.shape.as_ref().is_none_or(|(known, _)| *known != willing) {
             self.shape = Some((willing, now));
-        }
-    }
-}
-
-/// How often the steward looks when nothing changes: for hand-overs that do not come to their end, and the calm.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
-
-/// Proposes what the steward decides, as long as this replica leads.
-pub(crate) async fn run(
-    me: NodeId,
-    state: SharedState,
-    proposer: Proposer,
-    mut views: watch::Receiver<Arc<View>>,
-    stop: CancellationToken,
-) {
-    let mut steward = Steward::default();
-    let leadership = proposer.group().leadership();
-    loop {
-        let leads = leadership.borrow().is_leader.then_some(me);
-        let next = steward.step(Instant::now(), &state.read(), leads);
-        if let Some(command) = next {
-            match proposer.propose_here(&command).await {
-                Ok(_) => continue,
-                Err(Attempt::Never(CallError::Stopped)) => return,
-                Err(Attempt::Never(error)) => tracing::info!(command = command.label(), %error, "move refused"),
-                Err(Attempt::Again(reason)) => {
-                    tracing::debug!(command = command.label(), reason, "move not known to be agreed");
-                }
-            }
-        }
-        let changed = async {
-            if views.changed().await.is_err() {
-                std::future::pending::<()>().await;
-            }
-        };
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = changed, if leads.is_some() => {}
-            () = tokio::time::sleep(LOOK_EVERY) => {}
         }
     }
 }

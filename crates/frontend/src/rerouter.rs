@@ -175,7 +175,9 @@ mod tests {
         assert!(failed(ending.await.unwrap()), "no time is left for another leader");
 
         let (often, ending) = scene.accept(Duration::from_secs(60));
-        (1..=u64::from(ANNOUNCED_MAX)).for_each(|token| drop(scene.table.announce(often, Token::new(token))));
+        for token in 1..=u64::from(ANNOUNCED_MAX) {
+            scene.table.announce(often, Token::new(token)).unwrap();
+        }
         scene.turned_away.send(often).unwrap();
         assert!(failed(ending.await.unwrap()));
 

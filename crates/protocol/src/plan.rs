@@ -217,12 +217,8 @@ mod tests {
 
     #[test]
     fn a_plan_comes_out_of_its_message_as_it_went_in_and_half_a_message_is_refused() {
-        let planned = |what, progress| PlannedMoveView {
-            what,
-            from: SubclusterId::new(1),
-            to: SubclusterId::new(2),
-            progress,
-        };
+        let planned =
+            |what, progress| PlannedMoveView { what, from: SubclusterId::new(1), to: SubclusterId::new(2), progress };
         let model = MovedView::Model(ModelId::new(3));
         let plan = PlanView {
             id: 9,
