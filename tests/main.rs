@@ -5,6 +5,7 @@ mod cli;
 mod explain;
 mod fencing;
 mod local;
+mod moves;
 mod restart;
 mod security;
 mod serving;

@@ -278,10 +278,6 @@ async fn what_does_not_match_the_promise_is_refused_with_the_reason() {
     scene.say(&stranger, seal);
     scene.execute(&leader, Execute { model: ModelId::new(2), ..now(4) });
     assert_eq!(leader.refusal().await, (4, Refusal::Fenced { promised: Token::new(99) }));
-    // The one from which it was moved comes again, and is told.
-    scene.say(&leader, ToBackend::Seal { subcluster: SUBCLUSTER, gpus: vec![(GPU, TOKEN)] });
-    scene.execute(&leader, Execute { model: ModelId::new(2), ..now(1) });
-    assert_eq!(leader.refusal().await, (1, Refusal::Fenced { promised: Token::new(99) }));
 }
 
 #[tokio::test]

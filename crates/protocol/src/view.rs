@@ -712,6 +712,7 @@ mod tests {
     use symphony_types::DataType;
 
     use super::*;
+    use crate::plan::PlanStatus;
 
     fn model() -> ModelSpec {
         let latency = LatencyProfile::from_line(1.0, 5.0, 8).unwrap();
@@ -779,6 +780,12 @@ mod tests {
                     gpus: vec![gpu],
                     duty: Duty::Draining,
                     drained: true,
+                    moving: Some(BackendMoveView {
+                        to: SubclusterId::new(2),
+                        since: 28,
+                        preloads: true,
+                        retiring: None,
+                    }),
                 },
             )]
             .into(),
@@ -799,6 +806,12 @@ mod tests {
                 ModelView {
                     spec: model(),
                     subcluster: SubclusterId::new(1),
+                    moving: Some(ModelMoveView {
+                        from: SubclusterId::new(2),
+                        to: SubclusterId::new(1),
+                        since: 27,
+                        switched: Some(29),
+                    }),
                     replicas: [(BackendId::new(1), ReplicaView { boot, state: Err("no such file".into()) })].into(),
                 },
             )]
@@ -811,6 +824,13 @@ mod tests {
             )]
             .into(),
             removed_nodes: [NodeId::new(7)].into(),
+            plans: vec![PlanView {
+                id: 27,
+                status: PlanStatus::Proposed,
+                cause: "rates changed".into(),
+                summary: "imbalance 0.4 to 0.1".into(),
+                moves: Vec::new(),
+            }],
         };
         assert_eq!(View::try_from(pb::ClusterView::from(&view)), Ok(view.clone()));
         let backend = &view.backends[&BackendId::new(1)];
@@ -824,5 +844,31 @@ mod tests {
         spec.profiles[0].latency_ns[3] = 1;
         let error = ModelSpec::try_from(spec).unwrap_err().to_string();
         assert!(error.contains("model `digits`, GPU kind `cpu`") && error.contains("not monotone"), "{error}");
+    }
+
+    #[test]
+    fn a_backend_holds_what_its_sub_clusters_hold_and_a_model_is_ready_where_it_is_served() {
+        let (here, there, elsewhere) = (SubclusterId::new(1), SubclusterId::new(2), SubclusterId::new(3));
+        let boot = BootId::new(5);
+        let backend = |subcluster| BackendView { boot, up: true, subcluster, ..BackendView::default() };
+        let moving = |switched| Some(ModelMoveView { from: here, to: there, since: 7, switched });
+        let ready = |backend| (BackendId::new(backend), ReplicaView { boot, state: Ok(()) });
+        let spec = model();
+        let model =
+            |subcluster, moving| ModelView { spec: spec.clone(), subcluster, moving, replicas: [ready(2)].into() };
+        let (loading, switched) = (model(here, moving(None)), model(there, moving(Some(9))));
+        assert!(backend(here).is_to_hold(&loading) && backend(there).is_to_hold(&loading));
+        assert!(backend(here).is_to_hold(&switched) && switched.is_served_by(here), "for what came before");
+        assert!(!loading.is_served_by(there) && !backend(elsewhere).is_to_hold(&loading));
+        let to = BackendMoveView { to: there, since: 8, preloads: true, retiring: None };
+        let comes = BackendView { moving: Some(to), ..backend(elsewhere) };
+        assert!(comes.is_to_hold(&loading));
+        let loads_there = BackendView { moving: Some(BackendMoveView { preloads: false, ..to }), ..backend(elsewhere) };
+        assert!(!loads_there.is_to_hold(&loading));
+
+        let backends = [(BackendId::new(1), backend(here)), (BackendId::new(2), backend(there))].into();
+        let view = View { backends, ..View::default() };
+        assert!(!loading.is_ready(&view), "ready where it is not served yet");
+        assert!(switched.is_ready(&view));
     }
 }

@@ -75,7 +75,7 @@ fn model(name: &str, policy: &str) -> ModelView {
         value: RequestValue::ONE,
     };
     let replicas = BTreeMap::from([(BACKEND, ReplicaView { boot: BACKEND_BOOT, state: Ok(()) })]);
-    ModelView { spec, subcluster: SUBCLUSTER, replicas }
+    ModelView { spec, subcluster: SUBCLUSTER, moving: None, replicas }
 }
 
 impl Scene {

@@ -47,6 +47,9 @@ pub(crate) enum Command {
     /// Add, remove or replace scheduler replicas while the cluster serves.
     #[command(subcommand)]
     Members(MembersCommand),
+    /// Have models and backends moved to other sub-clusters, and see how far that has come.
+    #[command(subcommand)]
+    Plan(PlanCommand),
     /// Explain what became of a request, or the last batches of a model: window, rivals, why this GPU, predicted and actual.
     Explain(ExplainArgs),
     /// Measure the latency profile and memory of an ONNX model on this machine.
@@ -381,6 +384,66 @@ pub(crate) struct MemberReplaceArgs {
     pub(crate) cluster: ClusterArgs,
 }
 
+#[derive(Debug, Subcommand)]
+pub(crate) enum PlanCommand {
+    /// Move models and backends to another sub-cluster. They are loaded there first, and nothing is interrupted.
+    Move(PlanMoveArgs),
+    /// Show the moves of a plan and how far they have come.
+    Show(PlanShowArgs),
+    /// Show what a plan changes: the models and GPUs of each sub-cluster before and after.
+    Diff(PlanShowArgs),
+    /// Let a plan run that waits for approval.
+    Approve(PlanJudgeArgs),
+    /// Drop a plan that waits for approval.
+    Refuse(PlanJudgeArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PlanMoveArgs {
+    /// A model that shall move, by its name; repeatable.
+    #[arg(long = "model", value_name = "NAME", required_unless_present = "backends")]
+    pub(crate) models: Vec<String>,
+    /// A backend that shall move with its GPUs, by its name; repeatable.
+    #[arg(long = "backend", value_name = "NAME")]
+    pub(crate) backends: Vec<String>,
+    /// The sub-cluster to which they shall move.
+    #[arg(long, value_name = "SUBCLUSTER")]
+    pub(crate) to: String,
+    /// Only propose it; `symphony plan approve` lets it run.
+    #[arg(long)]
+    pub(crate) propose: bool,
+    /// Seconds to wait until every move has ended.
+    #[arg(long, default_value_t = 120)]
+    pub(crate) wait_s: u64,
+    #[command(flatten)]
+    pub(crate) operation: OperationArgs,
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PlanShowArgs {
+    /// The plan's number, see `symphony get epochs`; the last one if not given.
+    #[arg(value_name = "PLAN")]
+    pub(crate) plan: Option<u64>,
+    /// For people or for programs.
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    pub(crate) output: Output,
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PlanJudgeArgs {
+    /// The plan's number, see `symphony get epochs`.
+    #[arg(value_name = "PLAN")]
+    pub(crate) plan: u64,
+    #[command(flatten)]
+    pub(crate) operation: OperationArgs,
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct GetArgs {
     /// What to show.
@@ -429,7 +492,7 @@ pub(crate) enum What {
     Members,
     /// What became of the requests, of each frontend and of all together.
     Ledger,
-    /// The version of the plan.
+    /// The epoch, and the last plans: why they were made and how far they have come.
     Epochs,
     /// What operators asked for and what changed lately: the last 1024 operations and the last 64 changes.
     Events,

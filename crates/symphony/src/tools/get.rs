@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use symphony_protocol::view::View;
 
-use super::{events, ledger, table};
+use super::{events, ledger, plan, table};
 use crate::cli::{GetArgs, Output, What};
 
 /// How long to look for a replica that answers.
@@ -33,16 +33,12 @@ fn show(view: &View, what: What) -> Shown {
         What::Gpus => gpus(view),
         What::Subclusters => subclusters(view),
         What::Members | What::Ledger => members(view),
-        What::Epochs => {
-            let row = vec![view.epoch.get().to_string(), view.applied_index.to_string()];
-            let json = json!([{ "epoch": view.epoch.get(), "applied_index": view.applied_index }]);
-            (&["EPOCH", "LOG INDEX"], vec![row], json)
-        }
+        What::Epochs => plan::epochs(view),
         What::Events => events::show(view),
     }
 }
 
-fn subcluster_name(view: &View, id: symphony_types::SubclusterId) -> String {
+pub(crate) fn subcluster_name(view: &View, id: symphony_types::SubclusterId) -> String {
     view.subclusters.get(&id).map_or_else(|| id.to_string(), |s| s.name.clone())
 }
 
@@ -59,6 +55,11 @@ fn models(view: &View) -> Shown {
             (None, _) => "loading".to_owned(),
         };
         let subcluster = subcluster_name(view, model.subcluster);
+        let going = model.moving.filter(|moving| moving.switched.is_none()).map(|m| subcluster_name(view, m.to));
+        let state = match &going {
+            Some(to) => format!("{state}, moves to {to}"),
+            None => state,
+        };
         let slo_ms = model.spec.slo.as_millis_f64();
         let policy = if model.spec.policy.is_empty() { "symphony" } else { &model.spec.policy };
         rows.push(vec![
@@ -71,7 +72,8 @@ fn models(view: &View) -> Shown {
             state,
         ]);
         json.push(json!({ "id": id.get(), "name": model.spec.name, "subcluster": subcluster, "slo_ms": slo_ms,
-                          "policy": policy, "value": model.spec.value.number(), "ready": ready, "error": failed }));
+                          "policy": policy, "value": model.spec.value.number(), "ready": ready, "error": failed,
+                          "moves_to": going }));
     }
     (&["ID", "NAME", "SUBCLUSTER", "SLO", "POLICY", "VALUE", "STATE"], rows, Value::Array(json))
 }
@@ -154,8 +156,12 @@ fn members(view: &View) -> Shown {
     };
     for (id, b) in &view.backends {
         let shown = json!({ "role": "backend", "id": id.to_string(), "name": b.name, "addr": b.exec_addr, "up": b.up,
-            "duty": b.duty.label(), "drained": b.drained, "note": b.executor });
-        let duty = finished(b.duty, b.drained);
+            "duty": b.duty.label(), "drained": b.drained, "moves_to": b.moving.map(|m| subcluster_name(view, m.to)),
+            "note": b.executor });
+        let duty = match b.moving {
+            Some(moving) => format!("moves to {}", subcluster_name(view, moving.to)),
+            None => finished(b.duty, b.drained),
+        };
         let (name, addr, note) = (b.name.clone(), b.exec_addr.clone(), b.executor.clone());
         add(shown, ["backend".into(), id.to_string(), name, addr, up(b.up), duty, note]);
     }

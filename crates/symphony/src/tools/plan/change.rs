@@ -1,0 +1,134 @@
+//! Moves that operators ask for, and their word on plans that wait for it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use symphony_protocol::control as pb;
+use symphony_protocol::plan::{MoveProgressView, PlanStatus, PlanView};
+use symphony_protocol::view::View;
+use symphony_transport::ControlClient;
+use symphony_types::SubclusterId;
+
+use super::show;
+use crate::cli::{PlanJudgeArgs, PlanMoveArgs};
+use crate::exit::bad_input;
+use crate::tools::get::subcluster_name;
+use crate::tools::operation::not_done;
+
+/// How long the cluster may take to agree.
+const AGREE_WITHIN: Duration = Duration::from_secs(10);
+/// How often it is asked how far the moves have come, at least.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+pub(super) async fn move_to(args: &PlanMoveArgs) -> anyhow::Result<()> {
+    let (control, operation) = (args.cluster.control()?, args.operation.id());
+    let view = control.get(true, AGREE_WITHIN).await?;
+    let moves = wanted(&view, args).map_err(bad_input)?;
+    if moves.is_empty() {
+        println!("everything is in {} already", args.to);
+        return Ok(());
+    }
+    let request = pb::ProposePlanRequest {
+        epoch: 0,
+        cause: "an operator asked for it".into(),
+        summary: String::new(),
+        moves,
+        adopt: !args.propose,
+        operation_id: operation.to_string(),
+    };
+    let call = |mut client: pb::control_client::ControlClient<_>| {
+        let request = request.clone();
+        async move { client.propose_plan(request).await }
+    };
+    let plan = control.call(AGREE_WITHIN, call).await.map_err(|error| not_done(operation, error))?.plan;
+    if args.propose {
+        println!("plan {plan} waits: symphony plan approve {plan}");
+        return Ok(());
+    }
+    eprintln!("plan {plan} runs");
+    follow(&control, plan, Duration::from_secs(args.wait_s)).await
+}
+
+pub(super) async fn judge(args: &PlanJudgeArgs, approve: bool) -> anyhow::Result<()> {
+    let (control, operation, plan) = (args.cluster.control()?, args.operation.id(), args.plan);
+    let call = |mut client: pb::control_client::ControlClient<_>| {
+        let request = pb::JudgePlanRequest { plan, approve, operation_id: operation.to_string() };
+        async move { client.judge_plan(request).await }
+    };
+    control.call(AGREE_WITHIN, call).await.map_err(|error| not_done(operation, error))?;
+    println!("plan {plan} {}", if approve { "runs" } else { "is dropped" });
+    Ok(())
+}
+
+/// What is asked for, from where it is; what is there already is left out.
+fn wanted(view: &View, args: &PlanMoveArgs) -> Result<Vec<pb::WantedMove>, String> {
+    let named = view.subclusters.iter().find(|(_, s)| s.name == args.to).map(|(&id, _)| id);
+    let to = named.ok_or_else(|| {
+        let known: Vec<_> = view.subclusters.values().map(|s| s.name.as_str()).collect();
+        format!("--to: no sub-cluster is named `{}`; there are {}", args.to, known.join(", "))
+    })?;
+    let wanted = |what, from: SubclusterId| pb::WantedMove { what: Some(what), from: from.get(), to: to.get() };
+    let mut moves = Vec::new();
+    for name in &args.models {
+        let (id, model) = view.model_named(name).ok_or_else(|| format!("--model: no model is named `{name}`"))?;
+        if model.subcluster != to {
+            moves.push(wanted(pb::wanted_move::What::Model(id.get()), model.subcluster));
+        }
+    }
+    for name in &args.backends {
+        let found = view.backends.iter().find(|(_, backend)| backend.name == *name);
+        let (id, backend) = found.ok_or_else(|| format!("--backend: no backend is named `{name}`"))?;
+        if backend.subcluster != to {
+            moves.push(wanted(pb::wanted_move::What::Backend(id.get()), backend.subcluster));
+        }
+    }
+    Ok(moves)
+}
+
+/// Waits until every move has ended.
+async fn follow(control: &ControlClient, id: u64, within: Duration) -> anyhow::Result<()> {
+    let mut news = control.watch(&format!("plan {id}"));
+    let mut last = None;
+    let ended = async {
+        loop {
+            let _ = Arc::clone(&news.borrow_and_update());
+            let view = control.get(true, AGREE_WITHIN).await?;
+            let plan = view.plans.iter().find(|plan| plan.id == id).cloned();
+            let plan = plan.ok_or_else(|| anyhow::anyhow!("plan {id} is forgotten: many others came after it"))?;
+            if matches!(plan.status, PlanStatus::Done | PlanStatus::Dropped) {
+                return anyhow::Ok((view, plan));
+            }
+            last = Some(plan);
+            let _ = tokio::time::timeout(LOOK_EVERY, news.changed()).await;
+        }
+    };
+    let Ok(ended) = tokio::time::timeout(within, ended).await else {
+        let left = last.map_or(0, |plan| plan.moves.iter().filter(|m| !is_over(&m.progress)).count());
+        anyhow::bail!(
+            "{left} moves are not over after {} s; they go on, see `symphony plan show {id}`",
+            within.as_secs()
+        );
+    };
+    let (view, plan) = ended?;
+    report(&view, &plan)
+}
+
+fn report(view: &View, plan: &PlanView) -> anyhow::Result<()> {
+    let mut given_up = 0;
+    for planned in &plan.moves {
+        let (what, to) = (show::what(view, planned.what), subcluster_name(view, planned.to));
+        match &planned.progress {
+            MoveProgressView::GivenUp(reason) => {
+                given_up += 1;
+                eprintln!("{what} was not moved: {reason}");
+            }
+            _ => println!("{what} is in {to}"),
+        }
+    }
+    anyhow::ensure!(given_up == 0, "{given_up} of {} moves were given up", plan.moves.len());
+    Ok(())
+}
+
+const fn is_over(progress: &MoveProgressView) -> bool {
+    matches!(progress, MoveProgressView::Done(_) | MoveProgressView::GivenUp(_))
+}

@@ -1,0 +1,18 @@
+//! `symphony plan`: who serves what, and how that changes.
+
+mod change;
+mod show;
+
+pub(crate) use show::epochs;
+
+use crate::cli::PlanCommand;
+
+pub(crate) async fn run(command: &PlanCommand) -> anyhow::Result<()> {
+    match command {
+        PlanCommand::Move(args) => change::move_to(args).await,
+        PlanCommand::Approve(args) => change::judge(args, true).await,
+        PlanCommand::Refuse(args) => change::judge(args, false).await,
+        PlanCommand::Show(args) => show::plan(args).await,
+        PlanCommand::Diff(args) => show::diff(args).await,
+    }
+}

@@ -1,0 +1,125 @@
+//! Plans as tables or JSON.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use symphony_protocol::plan::{MoveProgressView, MovedView, PlanView, PlannedMoveView};
+use symphony_protocol::view::View;
+use symphony_types::SubclusterId;
+
+use crate::cli::{Output, PlanShowArgs};
+use crate::exit::bad_input;
+use crate::tools::get::{Shown, subcluster_name};
+use crate::tools::table;
+
+/// How long to look for a replica that answers.
+const WITHIN: Duration = Duration::from_secs(5);
+
+/// `symphony get epochs`: the epoch, then the plans, newest first.
+pub(crate) fn epochs(view: &View) -> Shown {
+    let (epoch, index) = (view.epoch.get().to_string(), view.applied_index.to_string());
+    let mut rows = vec![vec![epoch, index, String::new(), "in force".into(), String::new(), String::new()]];
+    let mut plans = Vec::new();
+    for plan in view.plans.iter().rev() {
+        let moves = plan.moves.len().to_string();
+        let (status, cause) = (plan.status.label().to_owned(), plan.cause.clone());
+        rows.push(vec![String::new(), plan.id.to_string(), moves, status, cause, plan.summary.clone()]);
+        plans.push(json!({ "id": plan.id, "status": plan.status.label(), "cause": plan.cause,
+                           "summary": plan.summary, "moves": plan.moves.len() }));
+    }
+    let json = json!([{ "epoch": view.epoch.get(), "applied_index": view.applied_index, "plans": plans }]);
+    (&["EPOCH", "LOG INDEX", "MOVES", "STATUS", "CAUSE", "SUMMARY"], rows, json)
+}
+
+pub(super) async fn plan(args: &PlanShowArgs) -> anyhow::Result<()> {
+    let (view, plan) = find(args).await?;
+    let shown = |planned: &PlannedMoveView| {
+        let reason = match &planned.progress {
+            MoveProgressView::GivenUp(reason) => reason.clone(),
+            MoveProgressView::UnderWay(index) | MoveProgressView::Done(index) => format!("log index {index}"),
+            MoveProgressView::Waiting => String::new(),
+        };
+        let (from, to) = (subcluster_name(&view, planned.from), subcluster_name(&view, planned.to));
+        vec![what(&view, planned.what), from, to, planned.progress.label().to_owned(), reason]
+    };
+    let rows: Vec<_> = plan.moves.iter().map(shown).collect();
+    match args.output {
+        Output::Json => {
+            let moves: Vec<_> = rows
+                .iter()
+                .map(|row| json!({ "what": row[0], "from": row[1], "to": row[2], "progress": row[3], "note": row[4] }))
+                .collect();
+            let json = json!({ "id": plan.id, "status": plan.status.label(), "cause": plan.cause,
+                               "summary": plan.summary, "moves": moves });
+            println!("{}", serde_json::to_string_pretty(&json)?);
+        }
+        Output::Table => {
+            println!("plan {} is {}: {} {}", plan.id, plan.status.label(), plan.cause, plan.summary);
+            table::print(&["WHAT", "FROM", "TO", "PROGRESS", "NOTE"], &rows);
+        }
+    }
+    Ok(())
+}
+
+/// What a sub-cluster gains and loses.
+#[derive(Debug, Default)]
+struct Change {
+    comes: Vec<String>,
+    goes: Vec<String>,
+}
+
+pub(super) async fn diff(args: &PlanShowArgs) -> anyhow::Result<()> {
+    let (view, plan) = find(args).await?;
+    let mut changes: BTreeMap<SubclusterId, Change> = BTreeMap::new();
+    for planned in plan.moves.iter().filter(|m| !matches!(m.progress, MoveProgressView::GivenUp(_))) {
+        changes.entry(planned.from).or_default().goes.push(what(&view, planned.what));
+        changes.entry(planned.to).or_default().comes.push(what(&view, planned.what));
+    }
+    match args.output {
+        Output::Json => {
+            let shown = |(&id, change): (&SubclusterId, &Change)| json!({ "subcluster": subcluster_name(&view, id), "comes": change.comes, "goes": change.goes });
+            let shown: Vec<Value> = changes.iter().map(shown).collect();
+            println!("{}", serde_json::to_string_pretty(&json!({ "id": plan.id, "subclusters": shown }))?);
+        }
+        Output::Table => {
+            let row = |(&id, change): (&SubclusterId, &Change)| {
+                vec![subcluster_name(&view, id), change.comes.join(", "), change.goes.join(", ")]
+            };
+            let rows: Vec<_> = changes.iter().map(row).collect();
+            println!("plan {} is {}", plan.id, plan.status.label());
+            table::print(&["SUBCLUSTER", "COMES", "GOES"], &rows);
+        }
+    }
+    Ok(())
+}
+
+async fn find(args: &PlanShowArgs) -> anyhow::Result<(View, PlanView)> {
+    let view = args.cluster.control()?.get(true, WITHIN).await?;
+    let found = match args.plan {
+        None => view.plans.last(),
+        Some(id) => view.plans.iter().find(|plan| plan.id == id),
+    };
+    let plan = found.cloned().ok_or_else(|| {
+        let known: Vec<_> = view.plans.iter().map(|plan| plan.id.to_string()).collect();
+        bad_input(match args.plan {
+            Some(id) if !known.is_empty() => format!("there is no plan {id}; there are {}", known.join(", ")),
+            _ => "there is no plan yet".to_owned(),
+        })
+    })?;
+    Ok((view, plan))
+}
+
+/// What moves, as people call it.
+pub(super) fn what(view: &View, what: MovedView) -> String {
+    match what {
+        MovedView::Model(id) => {
+            let name = view.models.get(&id).map(|model| model.spec.name.clone());
+            format!("model {}", name.unwrap_or_else(|| id.to_string()))
+        }
+        MovedView::Backend(id) => {
+            let name = view.backends.get(&id).map(|backend| backend.name.clone());
+            format!("backend {}", name.unwrap_or_else(|| id.to_string()))
+        }
+    }
+}

@@ -1,0 +1,4 @@
+//! Models and backends move between sub-clusters under load, and no request fails.
+
+mod under_load;
+mod words;

@@ -1,0 +1,91 @@
+//! Moves under load, each from begin to end, one of them while the leader of the control group dies.
+
+use symphony_protocol::plan::PlanStatus;
+use symphony_tests::{Shape, TestCluster, emulated_model, phase, tell};
+
+const LOAD_S: u32 = 24;
+
+/// Left has two backends, right has one.
+fn three_backends() -> Shape {
+    let mut shape = Shape::emulated(&["left", "right"]);
+    let mut third = shape.backends[0].clone();
+    third.name = "backend-third".into();
+    shape.backends.push(third);
+    shape
+}
+
+fn home(cluster: &TestCluster, model: &str) -> String {
+    let view = cluster.view().unwrap();
+    let (_, model) = view.model_named(model).unwrap();
+    view.subclusters[&model.subcluster].name.clone()
+}
+
+fn failed(cluster: &TestCluster) -> u64 {
+    let ledger = cluster.cli(&["get", "ledger", "-o", "json"]).ended_with(0).json();
+    ledger["cluster"]["counts"]["failed"].as_u64().unwrap()
+}
+
+#[test]
+fn models_and_backends_move_while_requests_come_and_none_fails() {
+    tell("moves", &three_backends(), |cluster| {
+        for (model, subcluster) in [("wanders", "left"), ("stays", "left"), ("other", "right")] {
+            let _ = cluster.cli(&emulated_model(model, subcluster)).ended_with(0);
+            cluster.wait_until_it_serves(model).unwrap();
+        }
+        let failed_before = failed(cluster);
+        let accepted = cluster.accepted().unwrap();
+        let load = cluster.spawn_load("load", &["wanders=60", "stays=40", "other=40"], LOAD_S).unwrap();
+        cluster.wait_for_accepted(accepted + 100).unwrap();
+
+        phase("a model moves");
+        let said = cluster.cli(&["plan", "move", "--model", "wanders", "--to", "right"]).ended_with(0);
+        assert!(said.out.contains("model wanders is in right"), "{said:?}");
+        assert_eq!(home(cluster, "wanders"), "right");
+        cluster.one_good_request("wanders").unwrap();
+
+        phase("a backend moves, with its GPU");
+        let said = cluster.cli(&["plan", "move", "--backend", "backend-third", "--to", "right"]).ended_with(0);
+        assert!(said.out.contains("backend backend-third is in right"), "{said:?}");
+        cluster
+            .wait_for_view("the moved backend holds what is served there", |view| {
+                let (&id, backend) = view.backends.iter().find(|(_, b)| b.name == "backend-third")?;
+                let (_, model) = view.model_named("other")?;
+                (model.replicas.contains_key(&id) && backend.duty.takes_work()).then_some(())
+            })
+            .unwrap();
+
+        phase("the model moves back while the leader of the control group dies");
+        let mover = cluster.spawn_cli("mover", &["plan", "move", "--model", "wanders", "--to", "left"]).unwrap();
+        cluster
+            .wait_for_view("the move has begun", |view| {
+                let (_, model) = view.model_named("wanders")?;
+                model.moving.is_some().then_some(())
+            })
+            .unwrap();
+        let leader = cluster.view().unwrap().control_leader.unwrap();
+        let name = format!("scheduler-{}", leader.get());
+        cluster.kill(&name).unwrap();
+        cluster
+            .wait_for_view("it is where it was before, and nothing is on its way", |view| {
+                let (_, model) = view.model_named("wanders")?;
+                let left = view.subclusters.get(&model.subcluster)?.name == "left";
+                (left && model.moving.is_none()).then_some(())
+            })
+            .unwrap();
+        drop(mover);
+        cluster.restart(&name).unwrap();
+
+        phase("no request failed");
+        let report = cluster.load_report(load, LOAD_S).unwrap();
+        report.check_safety().unwrap();
+        for model in ["wanders", "stays", "other"] {
+            report.check_bad_rate(model, 0.05).unwrap();
+        }
+        cluster.wait_for_a_balanced_ledger().unwrap();
+        assert_eq!(failed(cluster), failed_before);
+        let plans = cluster.block_on(cluster.control().get(true, std::time::Duration::from_secs(10))).unwrap().plans;
+        assert_eq!(plans.len(), 3);
+        assert!(plans.iter().all(|plan| plan.status == PlanStatus::Done), "{plans:?}");
+        eprintln!("longest gap: {} ms", report.json["total"]["longest_gap_ms"]);
+    });
+}

@@ -1,0 +1,39 @@
+//! What operators say and are told about plans.
+
+use symphony_tests::{Shape, emulated_model, tell};
+
+#[test]
+fn a_plan_waits_for_approval_is_shown_and_dropped_and_mistakes_are_named() {
+    tell("plan-words", &Shape::emulated(&["left", "right"]), |cluster| {
+        let _ = cluster.cli(&emulated_model("m", "left")).ended_with(0);
+        cluster.cli(&["plan", "show"]).ended_with(2).complains(&["no plan yet"]);
+        cluster.cli(&["plan", "move", "--model", "nobody", "--to", "right"]).ended_with(2).complains(&["nobody"]);
+        cluster.cli(&["plan", "move", "--model", "m", "--to", "up"]).ended_with(2).complains(&["up", "left", "right"]);
+        cluster.cli(&["plan", "approve", "7"]).ended_with(2).complains(&["no plan 7"]);
+
+        let _ = cluster.cli(&["plan", "move", "--model", "m", "--to", "right", "--propose"]).ended_with(0);
+        let epochs = cluster.cli(&["get", "epochs", "-o", "json"]).ended_with(0).json();
+        let plan = epochs[0]["plans"][0].clone();
+        assert_eq!(plan["status"], "proposed");
+        let id = plan["id"].to_string();
+        let shown = cluster.cli(&["plan", "show", &id, "-o", "json"]).ended_with(0).json();
+        assert_eq!(
+            (&shown["moves"][0]["what"], &shown["moves"][0]["progress"]),
+            (&"model m".into(), &"waiting".into())
+        );
+        let diff = cluster.cli(&["plan", "diff", &id, "-o", "json"]).ended_with(0).json();
+        let changes = |name: &str| {
+            let all = diff["subclusters"].as_array().unwrap();
+            all.iter().find(|change| change["subcluster"] == name).unwrap().clone()
+        };
+        assert_eq!(changes("left")["goes"][0], "model m");
+        assert_eq!(changes("right")["comes"][0], "model m");
+
+        let _ = cluster.cli(&["plan", "refuse", &id]).ended_with(0);
+        cluster.cli(&["plan", "approve", &id]).ended_with(2).complains(&["waits for approval"]);
+        let shown = cluster.cli(&["plan", "show", "-o", "json"]).ended_with(0).json();
+        assert_eq!(shown["status"], "dropped");
+        let events = cluster.cli(&["get", "events"]).ended_with(0);
+        assert!(events.out.contains("refuse plan"), "{events:?}");
+    });
+}
