@@ -12,7 +12,8 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use crate::clock::Clock;
-use crate::counters::add;
+use crate::counters::{add, count};
+use crate::load::GpuCounts;
 use crate::messages::{GpuRoute, ModelMessage, PlanId, RankMessage, Seal};
 use crate::standby::Dialled;
 use crate::workers::Workers;
@@ -26,12 +27,14 @@ const REPORT_DOWN_AFTER: Duration = Duration::from_millis(500);
 const SEAL_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// A GPU of the backend as the leader knows it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct LinkedGpu {
     pub(crate) gpu: GpuId,
     pub(crate) class: GpuClass,
     pub(crate) token: Token,
     pub(crate) ordinal: u32,
+    /// What it has to do.
+    pub(crate) counts: Arc<GpuCounts>,
 }
 
 /// What the lead wants to know of a link.
@@ -295,6 +298,10 @@ impl BackendLink {
             FromBackend::Done(done) => {
                 let Some(plan) = plan_of(done.gpu, done.token, done.sequence) else { return Ok(()) };
                 let free_at = self.clock.now() + Nanos::new(done.free_in);
+                if let Some(linked) = self.gpus.iter().find(|g| g.gpu == done.gpu) {
+                    count(&linked.counts.plans, 1);
+                    count(&linked.counts.busy_ns, done.latency);
+                }
                 let counters = &self.workers.link_counters;
                 add(&counters.plans_done, 1);
                 add(&counters.start_late_nanoseconds, done.start_late);

@@ -77,7 +77,12 @@ impl InProcess {
     /// If the number is beyond the limit.
     pub fn add_model(&self, model: u32, config: ModelQueueConfig) {
         assert!((model as usize) < SUBCLUSTER_MODELS_MAX, "model {model}, the limit is {SUBCLUSTER_MODELS_MAX}");
-        let add = ModelMessage::Add { model: ModelId::new(model), ordinal: model, config: Box::new(config) };
+        let add = ModelMessage::Add {
+            model: ModelId::new(model),
+            ordinal: model,
+            config: Box::new(config),
+            counts: Arc::default(),
+        };
         self.workers.of_model(model).push(add);
     }
 

@@ -12,11 +12,13 @@ use symphony_types::{
 };
 use tokio::sync::mpsc::UnboundedSender;
 
+use crate::load::ModelCounts;
+
 /// To a model worker. GPUs and models are ordinals of the sub-cluster unless they carry an id type.
 #[derive(Debug)]
 pub(crate) enum ModelMessage {
-    /// Serve this model.
-    Add { model: ModelId, ordinal: u32, config: Box<ModelQueueConfig> },
+    /// Serve this model, and count what it has to do.
+    Add { model: ModelId, ordinal: u32, config: Box<ModelQueueConfig>, counts: Arc<ModelCounts> },
     /// The profile of a model on a class of GPUs that has come up since it is served.
     Profile { model: ModelId, class: GpuClass, profile: Box<LatencyProfile> },
     /// The sub-cluster has GPUs of these classes now.

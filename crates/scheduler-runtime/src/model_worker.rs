@@ -22,6 +22,7 @@ use crate::counters::count;
 use crate::flight_log::FlightLog;
 use crate::id_map::IdMap;
 use crate::inbox::Inbox;
+use crate::load::ModelCounts;
 use crate::messages::{GpuRoute, ModelMessage, Peer, PlanId, RankMessage, Seal};
 use crate::offer_board::{Offer, OfferBoard};
 use crate::sent_plans::{SentPlan, SentPlans};
@@ -37,6 +38,7 @@ struct ModelSlot {
     id: ModelId,
     ordinal: u32,
     queue: ModelQueue,
+    counts: Arc<ModelCounts>,
     /// By class of GPUs: what the rank worker has not been told yet.
     offers: Vec<Option<Offer>>,
     /// The turn in which the timer was armed.
@@ -182,7 +184,9 @@ impl ModelWorker {
 
     fn receive(&mut self, now: Time, message: ModelMessage) {
         match message {
-            ModelMessage::Add { model, ordinal, config } => self.add_model(now, model, ordinal, *config),
+            ModelMessage::Add { model, ordinal, config, counts } => {
+                self.add_model(now, (model, ordinal), *config, counts);
+            }
             ModelMessage::Profile { model, class, profile } => self.set_profile(model, class, *profile),
             ModelMessage::Classes { classes } => self.follow_classes(now, classes),
             ModelMessage::Remove { model } => self.remove_model(model),
@@ -235,6 +239,9 @@ impl ModelWorker {
                 let Some(sent) = self.sent.take(plan) else { return };
                 self.note_end(&sent, BatchEnd::Done { start_late, latency });
                 if let Some(&slot) = self.by_id.get(&sent.model) {
+                    if let Some(model) = &self.slots[slot] {
+                        count(&model.counts.executed, sent.requests.len() as u64);
+                    }
                     self.step(now, slot, ModelInput::Done { start_late, latency, predicted: sent.predicted });
                 }
                 self.sent.recycle(sent);
@@ -254,7 +261,13 @@ impl ModelWorker {
         }
     }
 
-    fn add_model(&mut self, now: Time, id: ModelId, ordinal: u32, config: ModelQueueConfig) {
+    fn add_model(
+        &mut self,
+        now: Time,
+        (id, ordinal): (ModelId, u32),
+        config: ModelQueueConfig,
+        counts: Arc<ModelCounts>,
+    ) {
         if self.by_id.contains_key(&id) {
             return;
         }
@@ -269,7 +282,7 @@ impl ModelWorker {
         self.tape.model(index, id, ordinal, &config);
         let sheds = config.policy.shed != Shed::None;
         let queue = ModelQueue::new(config);
-        self.slots[index] = Some(ModelSlot { id, ordinal, queue, offers: Vec::new(), armed_in: 0, sheds });
+        self.slots[index] = Some(ModelSlot { id, ordinal, queue, counts, offers: Vec::new(), armed_in: 0, sheds });
         self.by_id.insert(id, index);
         self.by_ordinal.insert(ordinal, index);
         if self.classes != GpuClasses::NONE {
@@ -469,7 +482,10 @@ impl ModelWorker {
         model.queue.step(now, input, &mut actions);
         self.tape.model_step(slot, now, &input, &actions);
         // Accounts are of arrivals and drops.
-        self.untold |= sheds && matches!(input, ModelInput::Arrive(_));
+        let arrives = matches!(input, ModelInput::Arrive(_));
+        self.untold |= sheds && arrives;
+        count(&model.counts.arrived, u64::from(arrives));
+        let mut dropped = 0;
         let mut used = false;
         let mut wake_at = None;
         let mut unsent = Vec::new();
@@ -499,6 +515,7 @@ impl ModelWorker {
                 }
                 ModelAction::Drop { request, reason, cause } => {
                     self.untold |= sheds;
+                    dropped += 1;
                     self.end(request.id, EndReason::Dropped(*reason));
                     let (request, cause) = (*request, Some(*cause));
                     let record = DropRecord { model: id.get(), decided: now, request, reason: *reason, cause };
@@ -511,9 +528,12 @@ impl ModelWorker {
         }
         actions.clear();
         self.actions = actions;
-        if let (Some(model), Some(time)) = (&mut self.slots[slot], wake_at) {
-            model.armed_in = self.turn;
-            self.wakes.set(slot, time.as_nanos());
+        if let Some(model) = &mut self.slots[slot] {
+            count(&model.counts.dropped, dropped);
+            if let Some(time) = wake_at {
+                model.armed_in = self.turn;
+                self.wakes.set(slot, time.as_nanos());
+            }
         }
         for request in unsent {
             count(&self.metrics.counters.requeued_requests, 1);

@@ -1,6 +1,6 @@
 //! Follows the view and leads what this node was assigned.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use symphony_explain::{Explanation, Question};
 use symphony_net::{Incoming, Role};
 use symphony_protocol::view::View;
 use symphony_scheduler::Pressure;
-use symphony_types::{BackendId, BootId, SubclusterId, Token};
+use symphony_types::{BackendId, BootId, GpuId, ModelId, SubclusterId, Token};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::explain::explain;
 use crate::frontend_link::accept_frontends;
 use crate::leads::Leads;
+use crate::load::{GpuLoad, ModelLoad};
 use crate::standby::Standby;
 use crate::subcluster::{LeadConfig, LedSubcluster};
 use crate::watchdog::{LOOK_EVERY, Watchdog};
@@ -68,6 +69,19 @@ pub struct LeadStatus {
     pub pressure: Pressure,
 }
 
+/// How much a led sub-cluster has had to do since the lead began.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SubclusterLoad {
+    /// The sub-cluster.
+    pub subcluster: SubclusterId,
+    /// Under which token it is led: under another one everything is counted anew.
+    pub token: Token,
+    /// By model.
+    pub models: BTreeMap<ModelId, ModelLoad>,
+    /// By GPU.
+    pub gpus: BTreeMap<GpuId, GpuLoad>,
+}
+
 impl Runtime {
     /// Starts to serve frontends on `listener` and to lead whatever `view` assigns to this node, as long as it is in
     /// `contact` with the control group. Must be called inside a tokio runtime.
@@ -115,6 +129,18 @@ impl Runtime {
             pressure: lead.workers.pressure(),
         };
         self.leads.living().into_iter().map(status).collect()
+    }
+
+    /// How much the led sub-clusters have had to do.
+    #[must_use]
+    pub fn loads(&self) -> Vec<SubclusterLoad> {
+        let load = |(subcluster, lead): (SubclusterId, Arc<LedSubcluster>)| SubclusterLoad {
+            subcluster,
+            token: lead.token,
+            models: lead.workers.loads.models(),
+            gpus: lead.workers.loads.gpus(),
+        };
+        self.leads.living().into_iter().map(load).collect()
     }
 
     /// What the leads of this node remember of a request, or of a model's last batches. Blocks for about a millisecond for

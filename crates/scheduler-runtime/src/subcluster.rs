@@ -304,9 +304,10 @@ impl Lead {
                 }
                 return;
             };
+            let counts = self.workers.loads.of_gpu(gpu.id);
             let next = self.gpu_ordinals.len() as u32;
             let ordinal = *self.gpu_ordinals.entry(gpu.id).or_insert(next);
-            gpus.push(LinkedGpu { gpu: gpu.id, class, token: gpu.binding.max(self.token), ordinal });
+            gpus.push(LinkedGpu { gpu: gpu.id, class, token: gpu.binding.max(self.token), ordinal, counts });
         }
         let (usage, usage_receiver) = watch::channel(Usage::Hold);
         let link = BackendLink {
@@ -334,6 +335,7 @@ impl Lead {
         gone.retain(|model| view.models.get(model).is_none_or(|m| !m.is_served_by(self.id)));
         for model in gone {
             self.models.remove(&model);
+            self.workers.loads.forget(model);
             self.workers.tell_all(|| ModelMessage::Remove { model });
         }
         let holders: Vec<_> = self.backends.iter().map(|(&id, backend)| backend.holder(view, id)).collect();
@@ -382,7 +384,8 @@ impl Lead {
         self.workers.ordinals.write().unwrap_or_else(PoisonError::into_inner).insert(ordinal, id);
         self.models_ever = self.models_ever.wrapping_add(1);
         let config = Box::new(config);
-        self.workers.of_model(id.get()).push(ModelMessage::Add { model: id, ordinal, config });
+        let counts = self.workers.loads.of_model(id);
+        self.workers.of_model(id.get()).push(ModelMessage::Add { model: id, ordinal, config, counts });
         tracing::info!(model = %model.spec.name, subcluster = %self.id, "serves");
     }
 

@@ -13,6 +13,7 @@ use crate::clock::Clock;
 use crate::counters::Counters;
 use crate::flight_log::{FlightLog, SharedRecorder};
 use crate::inbox::{Doorbell, Inbox, Pulse};
+use crate::load::Loads;
 use crate::messages::{ModelMessage, RankMessage};
 use crate::model_worker::ModelWorker;
 use crate::offer_board::{OfferBoard, SUBCLUSTER_MODELS_MAX};
@@ -50,6 +51,8 @@ pub(crate) struct Workers {
     pub(crate) models: Arc<[Arc<Inbox<ModelMessage>>]>,
     /// What the links count; several tasks do.
     pub(crate) link_counters: Counters,
+    /// What models and GPUs have to do.
+    pub(crate) loads: Loads,
     metrics: Vec<Arc<WorkerMetrics>>,
     /// One per model worker, if anything is recorded.
     pub(crate) recorders: Vec<SharedRecorder>,
@@ -110,6 +113,7 @@ impl Workers {
             rank,
             models,
             link_counters,
+            loads: Loads::default(),
             metrics,
             recorders,
             ordinals: RwLock::default(),

@@ -58,7 +58,12 @@ impl Scene {
             sender: route,
         };
         inbox.push(ModelMessage::Recovered);
-        inbox.push(ModelMessage::Add { model: ModelId::new(0), ordinal: 0, config: Box::new(config) });
+        inbox.push(ModelMessage::Add {
+            model: ModelId::new(0),
+            ordinal: 0,
+            config: Box::new(config),
+            counts: Arc::default(),
+        });
         inbox.push(ModelMessage::Frontend { peer: PEER, sender });
         inbox.push(ModelMessage::Route { gpu: 0, route });
         let mut scene = Self { worker, inbox, rank, offers, backend: Some(backend), frontend, clock, turns: 0 };
