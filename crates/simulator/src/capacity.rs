@@ -16,16 +16,18 @@ const HALVINGS: u32 = 60;
 #[must_use]
 pub fn fluid_bound_rps(scenario: &Scenario) -> f64 {
     let gpus = f64::from(scenario.gpu_count());
-    // With a changing rate, its peak is what has to fit.
-    let peak = scenario.rate_profile.as_ref().map_or(1.0, |profile| {
-        let until = symphony_types::Time::ZERO + scenario.warmup + scenario.duration;
-        // Where nothing arrives, everything fits; one keeps the number finite.
-        let peak = profile.peak(until);
-        if peak > 0.0 { peak } else { 1.0 }
-    });
+    // With changing rates, their peaks are what has to fit.
+    let peak = |model: &ModelSpec| {
+        model.rate_profile.as_ref().map_or(1.0, |profile| {
+            let until = symphony_types::Time::ZERO + scenario.warmup + scenario.duration;
+            // Where nothing arrives, everything fits; one keeps the number finite.
+            let peak = profile.peak(until);
+            if peak > 0.0 { peak } else { 1.0 }
+        })
+    };
     let fits = |rate_rps: f64| {
         let needed =
-            |model: &ModelSpec| gpus_needed(scenario, model, rate_rps * peak * model.share * model.items.mean());
+            |model: &ModelSpec| gpus_needed(scenario, model, rate_rps * peak(model) * model.share * model.items.mean());
         scenario.models.iter().filter(|model| model.share > 0.0).map(needed).sum::<f64>() <= gpus
     };
     let (mut low, mut high) = (0.0, symphony_workload::RATE_RPS_MAX);

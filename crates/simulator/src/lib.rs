@@ -5,6 +5,7 @@
 
 mod build_policy;
 mod capacity;
+mod course;
 mod error;
 mod explained;
 mod failures;
@@ -24,6 +25,7 @@ mod preemption_tests;
 mod queues_and_ranker;
 mod referee;
 mod result;
+mod scaling;
 mod spin_trap;
 mod tally;
 mod tap;
@@ -34,6 +36,7 @@ mod watch;
 mod world;
 
 pub use capacity::fluid_bound_rps;
+pub use course::{CourseStep, ModelCounts, ScalingResult};
 pub use error::Error;
 pub use explained::{Ask, EXPLAINED_MAX};
 pub use goodput::{GOODPUT_RESOLUTION, GoodputSearch, Trial, find_goodput};
