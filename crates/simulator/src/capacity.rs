@@ -46,6 +46,14 @@ pub fn fluid_bound_rps(scenario: &Scenario) -> f64 {
     low
 }
 
+/// GPUs that staggered batches keep busy in the fluid of [`fluid_bound_rps`], at these rates of requests per second.
+/// Infinite if some model cannot meet its SLO even alone.
+#[must_use]
+pub fn fluid_gpus(scenario: &Scenario, rate_rps: impl Fn(&ModelSpec) -> f64) -> f64 {
+    let rates = scenario.models.iter().map(|model| (model, rate_rps(model) * model.items.mean()));
+    rates.filter(|&(_, rate)| rate > 0.0).map(|(model, rate)| gpus_needed(scenario, model, rate)).sum()
+}
+
 /// GPUs that the model keeps busy at this rate of items per second, infinite if its SLO is out of reach. Where there are
 /// several classes, each serves a part of it that suits its number and its speed.
 fn gpus_needed(scenario: &Scenario, model: &ModelSpec, rate_rps: f64) -> f64 {

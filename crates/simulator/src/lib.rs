@@ -35,7 +35,7 @@ mod timeline_trace;
 mod watch;
 mod world;
 
-pub use capacity::fluid_bound_rps;
+pub use capacity::{fluid_bound_rps, fluid_gpus};
 pub use course::{CourseStep, ModelCounts, ScalingResult};
 pub use error::Error;
 pub use explained::{Ask, EXPLAINED_MAX};
