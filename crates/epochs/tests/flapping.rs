@@ -193,7 +193,7 @@ proptest! {
         windows in prop::collection::vec((any::<u64>(), any::<u64>(), any::<u64>(), 0_u32..40, any::<u32>(), any::<u64>(), any::<u64>(), any::<u64>()), 1..60)
     ) {
         let kinds = vec![KindSettings { min: 2, max: 30, capacity: 3.0 }, KindSettings { min: 0, max: 9, capacity: 0.1 }];
-        let mut scaler = Autoscaler::new(AutoscalerSettings::new(kinds.clone())).unwrap();
+        let mut scaler = Autoscaler::new(AutoscalerSettings::new(kinds)).unwrap();
         for (now, good, bad, serving, ordered, length, gpu_time, busy_time) in windows {
             let kind = KindWindow {
                 serving: (0..serving).map(GpuId::new).collect(),

@@ -70,14 +70,13 @@ impl Autoscale {
             let min = within("min", gpu.min.unwrap_or(u32::from(position == 0)))?;
             kinds.push(KindSettings { min, max: gpu.count, capacity: capacity(models, spec) / first });
         }
-        let time = |name: &str, value: Option<f64>, default: f64| {
-            check.number(&format!("autoscale.{name}"), value.unwrap_or(default), 0.0, DURATION_S_MAX)
-        };
-        let provision = Nanos::from_secs_f64(time("provision_s", autoscale.provision_s, PROVISION_S)?);
+        let provision_s = autoscale.provision_s.unwrap_or(PROVISION_S);
+        let provision =
+            Nanos::from_secs_f64(check.number("autoscale.provision_s", provision_s, 0.0, DURATION_S_MAX)?);
         let period_s = autoscale.period_s.unwrap_or(PERIOD_S);
         let period =
             Nanos::from_secs_f64(check.number("autoscale.period_s", period_s, PERIOD_S_MIN, DURATION_S_MAX)?);
-        let settings = settings(autoscale, AutoscalerSettings::new(kinds), &time)?;
+        let settings = settings(check, autoscale, AutoscalerSettings::new(kinds))?;
         match Autoscaler::new(settings) {
             Ok(autoscaler) => Ok(Some(Self { autoscaler, start, provision, period })),
             Err(SettingsError { key, expected, got }) => {
@@ -90,11 +89,16 @@ impl Autoscale {
 
 /// The defaults, with whatever the text says instead.
 fn settings(
+    check: &Check<'_>,
     text: &AutoscaleText,
     defaults: AutoscalerSettings,
-    time: &dyn Fn(&str, Option<f64>, f64) -> Result<f64, ScenarioError>,
 ) -> Result<AutoscalerSettings, ScenarioError> {
-    let span = |name: &str, value, default: Nanos| time(name, value, default.as_secs_f64()).map(Nanos::from_secs_f64);
+    let span = |name: &str, value_s: Option<f64>, default: Nanos| match value_s {
+        None => Ok(default),
+        Some(value_s) => {
+            check.number(&format!("autoscale.{name}"), value_s, 0.0, DURATION_S_MAX).map(Nanos::from_secs_f64)
+        }
+    };
     Ok(AutoscalerSettings {
         bad_rate_max: text.bad_rate_max.unwrap_or(defaults.bad_rate_max),
         reserve: text.reserve.unwrap_or(defaults.reserve),

@@ -195,6 +195,10 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
              there, and the third what is still missing or too many."
                 .to_owned(),
             format!(
+                "After a fall of the load GPUs stay for {DOWN_S} s in case it was a lull, so for that long after a burst more are there than the moment \
+                 needs."
+            ),
+            format!(
                 "A step of the load is a rise of the need by {:.0} % within {STEP_S} s; requests are lost until the GPUs come. What is lost in the {SETTLED_S} s \
                  after a step is counted in the bad rate of the whole run, and not in that outside of steps.",
                 100.0 * RISE_MIN
