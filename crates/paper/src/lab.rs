@@ -69,6 +69,8 @@ impl<'a> Lab<'a> {
             duration_s: self.pick(30.0, 5.0),
             seeds: self.pick(vec![1, 2, 3], vec![1]),
             trace: String::new(),
+            more_of_gpus: String::new(),
+            more: String::new(),
         }
     }
 

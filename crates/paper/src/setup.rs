@@ -15,18 +15,25 @@ pub(crate) struct Models {
     pub(crate) alpha_ms: f64,
     pub(crate) beta_ms: f64,
     pub(crate) slo_ms: f64,
+    /// Further keys, as TOML.
+    pub(crate) more: String,
 }
 
 impl Models {
     /// One model of the zoo with the SLO of its table.
     pub(crate) fn of(row: &ZooRow) -> Self {
         let ZooRow { name, alpha_ms, beta_ms, slo_ms, .. } = row.clone();
-        Self { name, count: 1, alpha_ms, beta_ms, slo_ms }
+        Self { name, count: 1, alpha_ms, beta_ms, slo_ms, more: String::new() }
+    }
+
+    /// One model with ℓ(b) = α·b + β and an SLO of 100 ms.
+    pub(crate) fn line(name: &str, alpha_ms: f64, beta_ms: f64) -> Self {
+        Self { name: name.to_owned(), count: 1, alpha_ms, beta_ms, slo_ms: 100.0, more: String::new() }
     }
 
     /// Models like the ResNet50 of seed 000, Table 4: what sections 5.2 to 5.5 use.
     pub(crate) fn resnet50_like(count: u32, slo_ms: f64) -> Self {
-        Self { name: "resnet50".to_owned(), count, alpha_ms: 1.053, beta_ms: 5.072, slo_ms }
+        Self { count, slo_ms, ..Self::line("resnet50", 1.053, 5.072) }
     }
 }
 
@@ -55,30 +62,34 @@ pub(crate) struct Setup {
     pub(crate) seeds: Vec<u64>,
     /// The text of the trace, for `arrival = { trace_csv = "trace" }`.
     pub(crate) trace: String,
+    /// Further keys of the GPUs, as TOML.
+    pub(crate) more_of_gpus: String,
+    /// Further tables, as TOML.
+    pub(crate) more: String,
 }
 
 impl Setup {
     /// The scenario's text.
     pub(crate) fn to_toml(&self) -> String {
         let mut text = String::new();
-        let Self { name, policy, gpus, arrival, popularity, duration_s, seeds, .. } = self;
+        let Self { name, policy, gpus, arrival, popularity, duration_s, seeds, more_of_gpus, more, .. } = self;
         let Network { ctrl_us, data_us_per_item, reply_us } = self.network;
         // Writing into a string cannot fail.
         let _ = write!(
             text,
             "name = \"{name}\"\npolicy = {policy}\nduration_s = {duration_s:?}\nwarmup_s = 2\nseeds = {seeds:?}\n\
              [network]\nctrl_us = {ctrl_us:?}\ndata_us_per_item = {data_us_per_item:?}\nreply_us = {reply_us:?}\n\
-             [[gpu]]\nkind = \"emulated\"\ncount = {gpus}\n"
+             [[gpu]]\nkind = \"emulated\"\ncount = {gpus}\n{more_of_gpus}"
         );
-        for Models { name, count, alpha_ms, beta_ms, slo_ms } in &self.models {
+        for Models { name, count, alpha_ms, beta_ms, slo_ms, more } in &self.models {
             let count = if *count > 1 { format!("count = {count}\n") } else { String::new() };
             let _ = write!(
                 text,
-                "[[model]]\nname = \"{name}\"\n{count}alpha_ms = {alpha_ms:?}\nbeta_ms = {beta_ms:?}\nslo_ms = {slo_ms:?}\n"
+                "[[model]]\nname = \"{name}\"\n{count}alpha_ms = {alpha_ms:?}\nbeta_ms = {beta_ms:?}\nslo_ms = {slo_ms:?}\n{more}"
             );
         }
         let rate = if self.trace.is_empty() { "rate_rps = 1000.0\n" } else { "" };
-        let _ = write!(text, "[workload]\n{rate}arrival = {arrival}\npopularity = {popularity}\n");
+        let _ = write!(text, "[workload]\n{rate}arrival = {arrival}\npopularity = {popularity}\n{more}");
         text
     }
 

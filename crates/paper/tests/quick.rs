@@ -141,6 +141,13 @@ fn symphony_fig10_is_flat_and_idle_in_proportion() {
     assert!(ours(&outcome.report, "idle_error_symphony") < 0.08);
     assert!(ours(&outcome.report, "flat_auto") > 0.95);
     assert!(ours(&outcome.report, "idle_error_auto") < 0.08);
+    for system in ["symphony", "auto"] {
+        let error = ours(&outcome.report, &format!("bad_error_{system}"));
+        assert!(error < 0.04, "{system}: {error}");
+    }
+    // Busy at any load, or small batches under overload: what the properties are there to tell apart.
+    assert!(ours(&outcome.report, "idle_error_eager") > 0.1);
+    assert!(ours(&outcome.report, "bad_error_clipper") > 0.2);
     assert!(ours(&outcome.report, "flat_clipper") < ours(&outcome.report, "flat_symphony"));
 }
 
@@ -156,6 +163,18 @@ fn symphony_fig13_hardly_feels_rdma() {
     let outcome = carried_out("symphony-fig13");
     check_files(&outcome);
     assert!(ours(&outcome.report, "rdma_kept") > 0.96);
+}
+
+#[test]
+fn symphony_fig14_gpus_follow_the_load() {
+    let outcome = carried_out("symphony-fig14");
+    check_files(&outcome);
+    let report = &outcome.report;
+    assert!((0.97..1.15).contains(&ours(report, "gpus_over_ideal")), "{}", ours(report, "gpus_over_ideal"));
+    assert!(ours(report, "gpus_over_ideal_most") < 1.2);
+    assert!(ours(report, "bad_rate") < 0.5, "{} % outside of steps", ours(report, "bad_rate"));
+    assert_eq!(ours(report, "bad_below_1_share"), 1.0);
+    assert!(ours(report, "bad_rate_whole") < 1.0);
 }
 
 #[test]

@@ -16,16 +16,18 @@ const HALVINGS: u32 = 60;
 #[must_use]
 pub fn fluid_bound_rps(scenario: &Scenario) -> f64 {
     let gpus = f64::from(scenario.gpu_count());
-    // With a changing rate, its peak is what has to fit.
-    let peak = scenario.rate_profile.as_ref().map_or(1.0, |profile| {
-        let until = symphony_types::Time::ZERO + scenario.warmup + scenario.duration;
-        // Where nothing arrives, everything fits; one keeps the number finite.
-        let peak = profile.peak(until);
-        if peak > 0.0 { peak } else { 1.0 }
-    });
+    // With changing rates, their peaks are what has to fit.
+    let peak = |model: &ModelSpec| {
+        model.rate_profile.as_ref().map_or(1.0, |profile| {
+            let until = symphony_types::Time::ZERO + scenario.warmup + scenario.duration;
+            // Where nothing arrives, everything fits; one keeps the number finite.
+            let peak = profile.peak(until);
+            if peak > 0.0 { peak } else { 1.0 }
+        })
+    };
     let fits = |rate_rps: f64| {
         let needed =
-            |model: &ModelSpec| gpus_needed(scenario, model, rate_rps * peak * model.share * model.items.mean());
+            |model: &ModelSpec| gpus_needed(scenario, model, rate_rps * peak(model) * model.share * model.items.mean());
         scenario.models.iter().filter(|model| model.share > 0.0).map(needed).sum::<f64>() <= gpus
     };
     let (mut low, mut high) = (0.0, symphony_workload::RATE_RPS_MAX);
@@ -42,6 +44,14 @@ pub fn fluid_bound_rps(scenario: &Scenario) -> f64 {
         }
     }
     low
+}
+
+/// GPUs that staggered batches keep busy in the fluid of [`fluid_bound_rps`], at these rates of requests per second.
+/// Infinite if some model cannot meet its SLO even alone.
+#[must_use]
+pub fn fluid_gpus(scenario: &Scenario, rate_rps: impl Fn(&ModelSpec) -> f64) -> f64 {
+    let rates = scenario.models.iter().map(|model| (model, rate_rps(model) * model.items.mean()));
+    rates.filter(|&(_, rate)| rate > 0.0).map(|(model, rate)| gpus_needed(scenario, model, rate)).sum()
 }
 
 /// GPUs that the model keeps busy at this rate of items per second, infinite if its SLO is out of reach. Where there are

@@ -47,6 +47,11 @@ impl Gpus {
         self.gpus[gpu.get() as usize].runs.is_empty()
     }
 
+    /// When the plan that it executes began; none if it executes nothing.
+    pub(crate) fn running_since(&self, gpu: GpuId, now: Time) -> Option<Time> {
+        self.gpus[gpu.get() as usize].runs.front().map(|run| run.start).filter(|&start| start < now)
+    }
+
     /// Queues a plan that will take `latency`. It starts as planned, or late if those before it are late. Its requests
     /// follow, one by one.
     #[inline]

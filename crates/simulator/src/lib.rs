@@ -5,6 +5,7 @@
 
 mod build_policy;
 mod capacity;
+mod course;
 mod error;
 mod explained;
 mod failures;
@@ -24,6 +25,7 @@ mod preemption_tests;
 mod queues_and_ranker;
 mod referee;
 mod result;
+mod scaling;
 mod spin_trap;
 mod tally;
 mod tap;
@@ -33,7 +35,8 @@ mod timeline_trace;
 mod watch;
 mod world;
 
-pub use capacity::fluid_bound_rps;
+pub use capacity::{fluid_bound_rps, fluid_gpus};
+pub use course::{CourseStep, ModelCounts, ScalingResult};
 pub use error::Error;
 pub use explained::{Ask, EXPLAINED_MAX};
 pub use goodput::{GOODPUT_RESOLUTION, GoodputSearch, Trial, find_goodput};

@@ -282,3 +282,42 @@ fn a_timer_that_asks_for_now_for_ever_ends_the_run_as_stuck() {
     let error = error.expect_err("spinning is found").to_string();
     assert!(error.contains("steps without an arrival or the passing of time"), "{error}");
 }
+
+/// Does not hear that GPUs leave.
+struct Deaf<P>(P);
+
+impl<P: ClusterPolicy> ClusterPolicy for Deaf<P> {
+    fn step(&mut self, now: Time, input: ClusterInput, out: &mut ClusterActions) {
+        if !matches!(input, ClusterInput::GpuDown(_)) {
+            self.0.step(now, input, out);
+        }
+    }
+
+    fn waiting(&self) -> usize {
+        self.0.waiting()
+    }
+}
+
+impl<P: Hosted> Hosted for Deaf<P> {}
+
+#[test]
+fn s1_a_plan_for_a_gpu_that_drains() {
+    let text = "
+        name = 'planted'
+        policy = 'eager'
+        duration_s = 20
+        warmup_s = 0
+        seeds = [9]
+        gpu = [{ kind = 'x', count = 8 }]
+        model = [{ name = 'm', alpha_ms = 1, beta_ms = 5, slo_ms = 25 }]
+        workload = { rate_rps = 6000, arrival = 'poisson', rate_profile = [[0, 1.0], [5, 0.02], [15, 1.0]] }
+        autoscale = { down_window_s = 3, down_after_up_s = 0 }";
+    let scenario = Scenario::parse("planted.toml", text, &[], &|_| Err("no files".to_owned())).unwrap();
+    let queues = scenario.policy.queues().expect("the policy is made of queues");
+    let facts = PolicyFacts::new(&scenario, SEED, scenario.rate_rps);
+    let policy = || QueuesAndRanker::new(&facts, queues, Open);
+    World::new(&scenario, SEED, scenario.rate_rps, policy()).run().unwrap();
+    let error = World::new(&scenario, SEED, scenario.rate_rps, Deaf(policy())).run().expect_err("it should be found");
+    let Error::Violation { violation, .. } = &error else { panic!("another error: {error}") };
+    assert!(violation.invariant == Invariant::S1 && violation.detail.contains("is busy until never"), "{error}");
+}

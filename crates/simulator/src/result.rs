@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use symphony_workload::Scenario;
 
+use crate::course::ScalingResult;
+
 /// Everything `symphony sim` found out.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SimulationResult {
@@ -51,7 +53,8 @@ pub struct RunResult {
     pub good_rps: f64,
     /// Share of requests dropped or late; zero if none arrived.
     pub bad_rate: f64,
-    /// Mean share of the GPUs that executed, between warm-up and the end of counting.
+    /// Mean share of the GPUs that executed, between warm-up and the end of counting. Where their number follows the load,
+    /// of those that were there.
     pub gpu_utilization: f64,
     /// GPUs that executed at least one batch in that time.
     pub gpus_used: u32,
@@ -66,6 +69,9 @@ pub struct RunResult {
     pub queueing_cdf: Vec<(f64, f64)>,
     /// Per model, in the order of the scenario.
     pub models: Vec<ModelResult>,
+    /// The number of GPUs, where it followed the load.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub autoscale: Option<ScalingResult>,
     /// Requests simulated, those outside of the counted time included.
     #[serde(skip)]
     pub simulated_requests: u64,

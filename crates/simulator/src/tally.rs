@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use symphony_types::{DropReason, Nanos, Time};
 use symphony_workload::{Arrival, Law, ModelSpec, Scenario};
 
+use crate::course::ScalingResult;
 use crate::gpus::Run;
 use crate::histogram::{Histogram, rank_of};
 use crate::result::{ModelResult, Queueing, RunResult};
@@ -163,12 +164,20 @@ impl Tally {
         self.models.iter().all(|model| !misses_p99(model.bad(), model.offered))
     }
 
-    pub(crate) fn into_result(self, scenario: &Scenario, seed: u64) -> RunResult {
+    /// With the number of GPUs over time, and the time that they were there, where it followed the load.
+    pub(crate) fn into_result(
+        self,
+        scenario: &Scenario,
+        seed: u64,
+        scaling: Option<(ScalingResult, Nanos)>,
+    ) -> RunResult {
         let duration_s = scenario.duration.as_secs_f64();
         let offered: u64 = self.models.iter().map(|model| model.offered).sum();
         let good: u64 = self.models.iter().map(|model| model.good).sum();
-        let gpu_time_ns = self.used.len() as f64 * scenario.duration.get() as f64;
-        let gpu_utilization = self.busy_ns as f64 / gpu_time_ns;
+        let (autoscale, scaled) = scaling.unzip();
+        let gpu_time = scaled.unwrap_or(scenario.duration.saturating_mul(self.used.len() as u64));
+        // Without any GPU nothing ran.
+        let gpu_utilization = self.busy_ns as f64 / gpu_time.get().max(1) as f64;
         let ms = |span: Option<Nanos>| span.map(Nanos::as_millis_f64);
         let by_batch = (0_u32..).zip(&self.by_batch).filter(|&(_, &requests)| requests > 0);
         RunResult {
@@ -193,6 +202,7 @@ impl Tally {
                 .map(|&(span, share)| (span.as_millis_f64(), share))
                 .collect(),
             models: scenario.models.iter().zip(&self.models).map(|(spec, model)| model.result(&spec.name)).collect(),
+            autoscale,
             simulated_requests: self.simulated,
         }
     }

@@ -19,6 +19,7 @@ use crate::hosted::{Fault, Hosted};
 use crate::policy_facts::PolicyFacts;
 use crate::referee::Referee;
 use crate::result::RunResult;
+use crate::scaling::{Scaling, ScalingOrder};
 use crate::spin_trap::SpinTrap;
 use crate::tally::{Tally, misses_p99};
 use crate::timeline::{Timeline, TimelineRange};
@@ -78,7 +79,7 @@ pub fn simulate_timeline(
             let timeline = Timeline::new(scenario, seed, range);
             let mut world = World::watched(scenario, seed, rate_rps, policy, timeline);
             world.run()?;
-            Ok((world.tally.into_result(scenario, seed), world.watch))
+            Ok(world.into_parts())
         }
     }
     let scenario = &*as_known(scenario);
@@ -104,7 +105,8 @@ pub fn simulate_explained(
             let Self(scenario, seed, rate_rps, ask) = self;
             let mut world = World::watched(scenario, seed, rate_rps, policy, Explained::new(scenario, ask));
             world.run()?;
-            Ok((world.tally.into_result(scenario, seed), world.watch.explain()))
+            let (result, explained) = world.into_parts();
+            Ok((result, explained.explain()))
         }
     }
     let scenario = &*as_known(scenario);
@@ -164,6 +166,10 @@ pub(crate) struct World<'a, P, W = ()> {
     /// One per GPU; none where execution is exact.
     noise: Vec<NoiseStream>,
     failures: Failures,
+    /// Where the number of GPUs follows the load.
+    scaling: Option<Box<Scaling>>,
+    /// When it is due.
+    scale_at: Time,
     referee: Referee,
     tally: Tally,
     /// Arrivals so far: the next request's sequence number.
@@ -188,6 +194,7 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
         let facts = PolicyFacts::new(scenario, seed, rate_rps);
         let (models, gpus) = (scenario.models.len(), scenario.gpu_count());
         let tally = Tally::new(scenario);
+        let scaling = scenario.autoscale.as_ref().map(|autoscale| Box::new(Scaling::new(scenario, autoscale)));
         let mut world = Self {
             watch,
             scenario,
@@ -203,6 +210,8 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
             gpus: Gpus::new(gpus),
             noise: noise_streams(scenario, seed),
             failures: Failures::new(&scenario.failures),
+            scale_at: scaling.as_ref().map_or(Time::NEVER, |scaling| scaling.next()),
+            scaling,
             referee: Referee::new(facts.gpu_classes, facts.delays),
             stuck_after: tally.until() + DECIDED_AFTER_MAX,
             tally,
@@ -220,14 +229,22 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
 
     /// Runs until every counted request is decided, or one model has certainly failed.
     pub(crate) fn run(&mut self) -> Result<(), Error> {
-        for gpu in 0..self.scenario.gpu_count() {
-            self.step(ClusterInput::GpuUp { gpu: GpuId::new(gpu), free_at: Time::ZERO })?;
+        for gpu in (0..self.scenario.gpu_count()).map(GpuId::new) {
+            if self.scaling.as_ref().is_none_or(|scaling| scaling.serves(gpu)) {
+                self.step(ClusterInput::GpuUp { gpu, free_at: Time::ZERO })?;
+            } else {
+                self.referee.busy_until(gpu, Time::NEVER);
+            }
         }
         while !self.failed {
-            // Of events in the same instant, ends of plans go first, then failures, then the policy's timer, then
-            // arrivals in the order of the scenario.
+            // Of events in the same instant, ends of plans go first, then failures, then the autoscaler, then the policy's
+            // timer, then arrivals in the order of the scenario.
             let (ends, changes) = (self.gpus.next_end(), self.failures.next());
-            let at = ends.min(changes).min(self.wake_at).min(Time::from_nanos(self.next_arrivals.min_key()));
+            let at = ends
+                .min(changes)
+                .min(self.scale_at)
+                .min(self.wake_at)
+                .min(Time::from_nanos(self.next_arrivals.min_key()));
             if at == Time::NEVER {
                 if self.referee.open() > 0 {
                     return Err(self.stuck(format!("{} requests wait and no event is left", self.referee.open())));
@@ -247,6 +264,8 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
                 self.end_plan()?;
             } else if at == changes {
                 self.change()?;
+            } else if at == self.scale_at {
+                self.scale()?;
             } else if at == self.wake_at {
                 self.wake_at = Time::NEVER;
                 self.step(ClusterInput::Wake)?;
@@ -258,7 +277,12 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
     }
 
     pub(crate) fn into_result(self) -> RunResult {
-        self.tally.into_result(self.scenario, self.seed)
+        self.into_parts().0
+    }
+
+    fn into_parts(self) -> (RunResult, W) {
+        let scaling = self.scaling.map(|scaling| scaling.into_result());
+        (self.tally.into_result(self.scenario, self.seed, scaling), self.watch)
     }
 
     #[cfg(test)]
@@ -283,6 +307,9 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
         self.schedule_arrival(model);
         if self.tally.arrived(model, self.now) {
             self.stuck_after = self.stuck_after.max(self.now + arriving.slo + DECIDED_AFTER_MAX);
+        }
+        if let Some(scaling) = &mut self.scaling {
+            scaling.arrived(model);
         }
         let request = Request { id, deadline: self.now + arriving.slo, items: arriving.items };
         let model = model as u32;
@@ -328,6 +355,34 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
         }
     }
 
+    /// GPUs that were ordered come, and the autoscaler looks at what it has measured.
+    fn scale(&mut self) -> Result<(), Error> {
+        let Some(scaling) = &mut self.scaling else { return Ok(()) };
+        let mut orders = Vec::new();
+        scaling.step(self.now, &self.gpus, &mut orders);
+        self.scale_at = scaling.next();
+        for order in orders {
+            // One after another is many steps in one instant.
+            self.spin.reset();
+            match order {
+                ScalingOrder::Up(gpu) => {
+                    self.referee.busy_until(gpu, self.now);
+                    self.watch.gpu(self.now, gpu, true);
+                    self.step(ClusterInput::GpuUp { gpu, free_at: self.now })?;
+                }
+                ScalingOrder::Drain(gpu) => {
+                    // What it has it runs; whoever plans more for it breaks S1.
+                    self.referee.busy_until(gpu, Time::NEVER);
+                    self.step(ClusterInput::GpuDown(gpu))?;
+                    if self.gpus.is_idle(gpu) {
+                        self.watch.gpu(self.now, gpu, false);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// The plan that ends next has ended: its requests have their outcome.
     fn end_plan(&mut self) -> Result<(), Error> {
         let (referee, tally) = (&mut self.referee, &mut self.tally);
@@ -344,10 +399,20 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
         self.watch.ran(&run, late, false);
         let bad = self.tally.batch(&run, counted);
         self.give_up_if_certain(run.model, bad);
+        let idle = self.gpus.is_idle(run.plan.gpu);
+        if let Some(scaling) = &mut self.scaling
+            && scaling.ran(self.now, &run, late, idle)
+        {
+            // It drains: nobody waits for what it reports.
+            if idle {
+                self.watch.gpu(self.now, run.plan.gpu, false);
+            }
+            return Ok(());
+        }
         if !self.wants_reports {
             return Ok(());
         }
-        if self.gpus.is_idle(run.plan.gpu) {
+        if idle {
             // An early end makes room, for who is told of it.
             self.referee.busy_until(run.plan.gpu, self.now);
         }
@@ -382,6 +447,9 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
                     let open = self.referee.dropped(model, request.id)?;
                     let bad = self.tally.dropped(model as usize, open.arrived, reason);
                     self.give_up_if_certain(model, bad);
+                    if let Some(scaling) = &mut self.scaling {
+                        scaling.dropped(model);
+                    }
                     self.watch.dropped(self.now, model, &request, reason, cause.as_ref());
                 }
                 ClusterAction::WakeAt(at) => self.wake_at = at,

@@ -91,7 +91,6 @@ pub fn arrival_streams(scenario: &Scenario, seed: u64, rate_rps: f64) -> Vec<Arr
     if let Arrival::Trace(trace) = &scenario.arrival {
         return recorded(scenario, trace, seed, rate_rps);
     }
-    let profile = scenario.rate_profile.clone().map(|profile| (profile, 0));
     let streams = scenario.models.iter().enumerate().map(|(position, model)| {
         let mut rng = stream_rng(seed, position as u64);
         let model_rps = rate_rps * model.share;
@@ -105,7 +104,8 @@ pub fn arrival_streams(scenario: &Scenario, seed: u64, rate_rps: f64) -> Vec<Arr
             }
             Arrival::Poisson | Arrival::Trace(_) => (Gaps::Poisson, 0.0),
         };
-        ArrivalStream { gaps, rng, unit_time, gap_ns: 1e9 / model_rps, profile: profile.clone() }
+        let profile = model.rate_profile.clone().map(|profile| (profile, 0));
+        ArrivalStream { gaps, rng, unit_time, gap_ns: 1e9 / model_rps, profile }
     });
     streams.collect()
 }

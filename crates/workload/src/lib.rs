@@ -4,6 +4,7 @@
 //! the time of day.
 
 mod arrivals;
+mod autoscale;
 mod check;
 mod error;
 mod execution;
@@ -22,6 +23,7 @@ mod text;
 mod trace;
 
 pub use arrivals::{ArrivalStream, arrival_streams};
+pub use autoscale::Autoscale;
 pub use error::ScenarioError;
 pub use execution::{Execution, NoiseStream, noise_streams};
 pub use failure::{FAILURES_MAX, Failure};

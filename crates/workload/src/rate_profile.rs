@@ -26,31 +26,50 @@ pub struct RateProfile {
 }
 
 impl RateProfile {
-    pub(crate) fn check(check: &Check<'_>, rows: &[[f64; 2]]) -> Result<Self, ScenarioError> {
-        let key = "workload.rate_profile";
+    pub(crate) fn check(check: &Check<'_>, key: &str, rows: &[[f64; 2]]) -> Result<Self, ScenarioError> {
         if rows.is_empty() || rows.len() > RATE_STEPS_MAX {
             return check.refuse(key, &format!("1 to {RATE_STEPS_MAX} steps [time_s, factor]"), rows.len());
         }
-        let mut steps: Vec<Step> = Vec::with_capacity(rows.len());
+        let mut before: Option<f64> = None;
         for (position, &[time_s, factor]) in rows.iter().enumerate() {
             let key = format!("{key}.{position}");
             check.number(&key, time_s, 0.0, 2.0 * DURATION_S_MAX)?;
             check.number(&key, factor, 0.0, FACTOR_MAX)?;
-            let from_ns = time_s * 1e9;
-            let worked_ns = match steps.last() {
+            match before {
                 None if time_s > 0.0 => return check.refuse(key, "a first step at time 0", time_s),
-                None => 0.0,
-                Some(last) if from_ns <= last.from_ns => {
+                Some(before) if time_s <= before => {
                     return check.refuse(key, "a time after that of the step before", time_s);
                 }
-                Some(last) => last.worked_ns + (from_ns - last.from_ns) * last.factor,
-            };
-            steps.push(Step { from_ns, factor, worked_ns });
+                _ => before = Some(time_s),
+            }
         }
-        if steps.iter().all(|step| step.factor == 0.0) {
+        if rows.iter().all(|row| row[1] == 0.0) {
             return check.refuse(key, "at least one factor above 0", "none");
         }
-        Ok(Self { steps })
+        Ok(Self::of(rows.iter().map(|&[time_s, factor]| (time_s * 1e9, factor))))
+    }
+
+    /// Steps in the order of time, the first at zero.
+    fn of(rows: impl Iterator<Item = (f64, f64)>) -> Self {
+        let mut steps: Vec<Step> = Vec::new();
+        for (from_ns, factor) in rows {
+            let worked_ns = steps.last().map_or(0.0, |last| last.worked_ns + (from_ns - last.from_ns) * last.factor);
+            steps.push(Step { from_ns, factor, worked_ns });
+        }
+        Self { steps }
+    }
+
+    /// Both at once: at any time the product of their factors.
+    pub(crate) fn times(&self, other: &Self) -> Self {
+        let mut times: Vec<f64> = self.steps.iter().chain(&other.steps).map(|step| step.from_ns).collect();
+        times.sort_unstable_by(f64::total_cmp);
+        times.dedup();
+        Self::of(times.into_iter().map(|from_ns| (from_ns, self.factor_ns(from_ns) * other.factor_ns(from_ns))))
+    }
+
+    fn factor_ns(&self, at_ns: f64) -> f64 {
+        let begun = self.steps.partition_point(|step| step.from_ns <= at_ns);
+        begun.checked_sub(1).map_or(0.0, |last| self.steps[last].factor)
     }
 
     /// The largest factor of a step that begins before `until`.
@@ -80,7 +99,7 @@ mod tests {
     fn time_passes_faster_where_the_factor_is_larger_and_stands_where_it_is_zero() {
         let check = Check { file: "f", read_csv: &|_| Err(String::new()) };
         let profile =
-            RateProfile::check(&check, &[[0.0, 1.0], [1.0, 2.0], [2.0, 0.0], [5.0, 1.0], [6.0, 0.0]]).unwrap();
+            RateProfile::check(&check, "k", &[[0.0, 1.0], [1.0, 2.0], [2.0, 0.0], [5.0, 1.0], [6.0, 0.0]]).unwrap();
         let mut cursor = 0;
         let mut at = |worked_s: f64| profile.time_ns(worked_s * 1e9, &mut cursor).map(|ns| ns / 1e9);
         assert_eq!(at(0.5), Some(0.5));
@@ -89,5 +108,16 @@ mod tests {
         assert_eq!(at(4.5), None);
         assert_eq!(profile.peak(Time::from_nanos(500_000_000)), 1.0);
         assert_eq!(profile.peak(Time::NEVER), 2.0);
+    }
+
+    #[test]
+    fn two_profiles_multiply() {
+        let check = Check { file: "f", read_csv: &|_| Err(String::new()) };
+        let [a, b] = [[[0.0, 2.0], [2.0, 3.0]], [[0.0, 5.0], [1.0, 7.0]]];
+        let [a, b] = [a, b].map(|rows| RateProfile::check(&check, "k", &rows).unwrap());
+        let both = a.times(&b);
+        let rows: Vec<_> = both.steps.iter().map(|step| (step.from_ns / 1e9, step.factor)).collect();
+        assert_eq!(rows, [(0.0, 10.0), (1.0, 14.0), (2.0, 21.0)]);
+        assert_eq!(both.steps[2].worked_ns, 24e9);
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use symphony_types::{GPU_CLASSES_MAX, GpuClass, GpuId, LatencyProfile, Nanos, PROFILE_BATCH_MAX, RequestValue};
 
+use crate::autoscale::Autoscale;
 use crate::check::Check;
 use crate::error::ScenarioError;
 use crate::execution::Execution;
@@ -89,6 +90,8 @@ pub struct ModelSpec {
     pub share: f64,
     /// What a request of it is worth against those of others, to policies that look.
     pub value: RequestValue,
+    /// What its rate is multiplied by in the course of the run, if it changes: its own profile times that of the workload.
+    pub rate_profile: Option<Arc<RateProfile>>,
 }
 
 /// A checked scenario.
@@ -118,12 +121,12 @@ pub struct Scenario {
     pub rate_rps: f64,
     /// The arrival process.
     pub arrival: Arrival,
-    /// What the rate is multiplied by in the course of the run, if it changes.
-    pub rate_profile: Option<Arc<RateProfile>>,
     /// How long batches really take.
     pub execution: Execution,
     /// GPUs that fail, in the order of time.
     pub failures: Vec<Failure>,
+    /// How the number of GPUs follows the load, if it does; else all of them serve all the time.
+    pub autoscale: Option<Autoscale>,
 }
 
 impl Scenario {
@@ -245,6 +248,9 @@ impl Check<'_> {
             (_, None) => return self.refuse("workload.rate_rps", "the total rate in requests per second", "nothing"),
         };
         let rate_rps = self.positive("workload.rate_rps", rate_rps, RATE_RPS_MAX)?;
+        self.rate_profiles(text, &arrival, &mut models)?;
+        let failures = Failure::check(self, &text.failure, gpu_count)?;
+        let autoscale = Autoscale::check(self, text, &policy, &gpus, &models)?;
         let scenario = Scenario {
             file: self.file.to_owned(),
             overrides: Vec::new(),
@@ -257,9 +263,9 @@ impl Check<'_> {
             gpus,
             models,
             rate_rps,
-            rate_profile: self.rate_profile(text, &arrival)?,
             execution: Execution::check(self, &text.execution)?,
-            failures: Failure::check(self, &text.failure, gpu_count)?,
+            failures,
+            autoscale,
             arrival,
         };
         Ok(match text.profiles {
@@ -350,7 +356,16 @@ impl Check<'_> {
                 };
                 let (deadline, items) = (deadline.clone(), items.clone());
                 let profiles = Arc::clone(&profiles);
-                models.push(ModelSpec { name, profiles, slo, deadline, items, share: weight, value });
+                models.push(ModelSpec {
+                    name,
+                    profiles,
+                    slo,
+                    deadline,
+                    items,
+                    share: weight,
+                    value,
+                    rate_profile: None,
+                });
             }
         }
         if models.is_empty() {
@@ -429,14 +444,32 @@ impl Check<'_> {
         }
     }
 
-    fn rate_profile(&self, text: &ScenarioText, arrival: &Arrival) -> Result<Option<Arc<RateProfile>>, ScenarioError> {
-        match &text.workload.rate_profile {
+    fn rate_profiles(
+        &self,
+        text: &ScenarioText,
+        arrival: &Arrival,
+        models: &mut [ModelSpec],
+    ) -> Result<(), ScenarioError> {
+        let profile = |key: &str, rows: &Option<Vec<[f64; 2]>>| match rows {
             None => Ok(None),
             Some(_) if matches!(arrival, Arrival::Trace(_)) => {
-                self.refuse("workload.rate_profile", "no profile with a trace, which brings its own rate", "one")
+                self.refuse(key, "no profile with a trace, which brings its own rate", "one")
             }
-            Some(rows) => RateProfile::check(self, rows).map(|profile| Some(Arc::new(profile))),
+            Some(rows) => RateProfile::check(self, key, rows).map(Some),
+        };
+        let of_all = profile("workload.rate_profile", &text.workload.rate_profile)?.map(Arc::new);
+        let mut models = models.iter_mut();
+        for (position, model) in text.model.iter().enumerate() {
+            let own = profile(&format!("model.{position}.rate_profile"), &model.rate_profile)?;
+            let both = match (own, &of_all) {
+                (Some(own), Some(of_all)) => Some(Arc::new(own.times(of_all))),
+                (Some(own), None) => Some(Arc::new(own)),
+                (None, of_all) => of_all.clone(),
+            };
+            let alike = model.count.unwrap_or(1) as usize;
+            models.by_ref().take(alike).for_each(|model| model.rate_profile.clone_from(&both));
         }
+        Ok(())
     }
 
     fn popularity(&self, text: &PopularityText) -> Result<Popularity, ScenarioError> {

@@ -22,6 +22,7 @@ pub(crate) struct ScenarioText {
     pub(crate) execution: ExecutionText,
     #[serde(default)]
     pub(crate) failure: Vec<FailureText>,
+    pub(crate) autoscale: Option<AutoscaleText>,
     pub(crate) gpu: Vec<GpuText>,
     #[serde(default)]
     pub(crate) profiles: ProfilesText,
@@ -149,7 +150,27 @@ pub(crate) enum ProfilesText {
 pub(crate) struct GpuText {
     pub(crate) kind: String,
     pub(crate) count: u32,
+    pub(crate) start: Option<u32>,
+    pub(crate) min: Option<u32>,
     pub(crate) memory_mb: Option<f64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct AutoscaleText {
+    pub(crate) provision_s: Option<f64>,
+    pub(crate) period_s: Option<f64>,
+    pub(crate) bad_rate_max: Option<f64>,
+    pub(crate) reserve: Option<f64>,
+    pub(crate) reserve_min: Option<f64>,
+    pub(crate) release_band: Option<f64>,
+    pub(crate) up_window_s: Option<f64>,
+    pub(crate) down_window_s: Option<f64>,
+    pub(crate) down_after_up_s: Option<f64>,
+    pub(crate) up_after_down_s: Option<f64>,
+    pub(crate) up_step_max: Option<f64>,
+    pub(crate) down_step_max: Option<f64>,
+    pub(crate) down_period_s: Option<f64>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -166,6 +187,7 @@ pub(crate) struct ModelText {
     pub(crate) items: Option<ItemsText>,
     pub(crate) weight: Option<f64>,
     pub(crate) value: Option<f64>,
+    pub(crate) rate_profile: Option<Vec<[f64; 2]>>,
 }
 
 #[derive(Debug, Deserialize)]

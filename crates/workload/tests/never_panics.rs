@@ -38,6 +38,7 @@ proptest! {
             "duration_s", "warmup_s", "seeds", "network.ctrl_us", "gpu.0.count", "gpu.0.memory_mb", "model.0.count",
             "model.0.alpha_ms", "model.0.beta_ms", "model.0.slo_ms", "model.0.weight", "model.0.batch_max",
             "model.0.deadline", "model.0.items", "execution.noise", "execution.spike", "failure", "workload.rate_profile",
+            "model.0.rate_profile", "autoscale", "autoscale.reserve", "autoscale.period_s", "gpu.0.start", "gpu.0.min",
             "workload.rate_rps", "workload.arrival", "workload.popularity", "policy", "policy.trigger", "x.y", "gpu", "",
         ]),
         value in prop_oneof![
@@ -47,7 +48,7 @@ proptest! {
             Just("{ uniform_ms = [1, 1e300] }".to_owned()), Just("{ uniform = [1, 4294967295] }".to_owned()),
             Just("[{ share = 1e-300, items = 1 }]".to_owned()), Just("{ lognormal_sigma = 2 }".to_owned()),
             Just("{ probability = 1, factor = 1e4 }".to_owned()), Just("[{ gpu = 0, at_s = 1e6 }]".to_owned()),
-            Just("[[0, 1e-300], [1e-9, 1e6]]".to_owned()), Just("[[0, 0], [1, 1]]".to_owned()),
+            Just("[[0, 1e-300], [1e-9, 1e6]]".to_owned()), Just("[[0, 0], [1, 1]]".to_owned()), Just("{ provision_s = 1e6 }".to_owned()),
             Just("{ zipf = 100.0 }".to_owned()), Just("{ trace_csv = 'x' }".to_owned()), ".{0,20}",
         ],
     ) {

@@ -58,6 +58,64 @@ fn the_rate_follows_its_profile_step_by_step() {
 }
 
 #[test]
+fn a_models_own_profile_multiplies_that_of_the_workload_and_leaves_other_models_alone() {
+    let count = |overrides: &[&str], model: usize| {
+        let scenario = parse(overrides).unwrap();
+        let mut stream = request_streams(&scenario, 1, scenario.rate_rps).swap_remove(model);
+        let arrivals =
+            std::iter::from_fn(|| stream.next_request()).map(|request| request.at.as_nanos() / 1_000_000_000);
+        let seconds: Vec<_> = arrivals.take_while(|&second| second < 20).collect();
+        let (early, late): (Vec<u64>, Vec<u64>) = seconds.iter().partition(|&&second| second < 10);
+        (early.len() as f64, late.len() as f64)
+    };
+    let two = "model.0.count=2";
+    let of_all = "workload.rate_profile=[[0, 1.0], [10, 2.0]]";
+    let plain = count(&[two], 0);
+    let (early, late) = count(&[two, "model.0.rate_profile=[[0, 3.0], [10, 0.5]]", of_all], 0);
+    assert!((early / plain.0 - 3.0).abs() < 0.1 && (late / plain.1 - 1.0).abs() < 0.1, "{early} and {late}");
+    assert_eq!(count(&[two, of_all], 1), count(&[two, "model.0.rate_profile=[[0, 1.0]]", of_all], 1));
+}
+
+#[test]
+fn an_autoscaler_is_made_of_defaults_and_what_is_said() {
+    let scenario = parse(&["autoscale={ provision_s = 4, reserve = 0.1 }", "gpu.0.start=1"]).unwrap();
+    let autoscale = scenario.autoscale.unwrap();
+    let settings = autoscale.autoscaler.settings();
+    assert_eq!((autoscale.start, autoscale.provision), (vec![1], Nanos::from_millis(4_000)));
+    assert_eq!((settings.reserve, settings.bad_rate_max), (0.1, 0.005));
+    let kind = settings.kinds[0];
+    assert_eq!((settings.kinds.len(), kind.min, kind.max, kind.capacity), (1, 1, 2, 1.0));
+    assert!(parse(&[]).unwrap().autoscale.is_none());
+    // A kind that is half as fast has half the capacity.
+    let two = "gpu=[{ kind = 'x', count = 2 }, { kind = 'y', count = 3, min = 1 }]";
+    let slow = ["model.0.alpha_ms={ x = 1, y = 2 }", "model.0.beta_ms={ x = 5, y = 10 }", "model.0.batch_max=4"];
+    let scenario = parse(&[&["autoscale={}", two], &slow[..]].concat()).unwrap();
+    let kinds = scenario.autoscale.unwrap().autoscaler.settings().kinds.clone();
+    assert_eq!((kinds[1].min, kinds[1].max, kinds[1].capacity), (1, 3, 0.5));
+}
+
+#[test]
+fn an_autoscaler_that_cannot_work_is_refused() {
+    let refused = |assignments: &[&str], words: &str| {
+        let error = parse(assignments).expect_err("the scenario should be refused");
+        assert!(error.contains(words), "`{words}` is not in: {error}");
+    };
+    refused(&["gpu.0.start=1"], "`gpu.0.start`: expected [autoscale] where this is given");
+    refused(&["gpu.0.min=1"], "`gpu.0.min`: expected [autoscale]");
+    refused(&["autoscale={}", "gpu.0.start=3"], "`gpu.0.start`: expected a number from 0 to 2, got 3");
+    refused(&["autoscale={}", "gpu.0.min=3"], "`gpu.0.min`: expected a number from 0 to 2");
+    refused(&["autoscale={ provision_s = -1 }"], "`autoscale.provision_s`: expected a number from 0");
+    refused(&["autoscale={ period_s = 0 }"], "`autoscale.period_s`: expected a number from 0.001");
+    refused(&["autoscale={ reserve = 1.0 }"], "`autoscale.reserve`: expected a share from 0, below 1");
+    refused(&["autoscale={ reserve_min = 0.2 }"], "`autoscale.reserve_min`: expected a share from 0 to the reserve");
+    refused(&["autoscale={ down_window_s = 1 }"], "`autoscale.down_window_s`: expected at least the window");
+    refused(&["autoscale={ up_window_s = 0 }"], "`autoscale.up_window_s`: expected a time above 0");
+    refused(&["autoscale={ speed = 1 }"], "unknown field `speed`");
+    refused(&["autoscale={}", "policy=clockwork"], "`policy`: expected a policy that GPUs may join and leave");
+    refused(&["autoscale={}", "failure=[{ gpu = 0, at_s = 1 }]"], "`failure`: expected no failures together");
+}
+
+#[test]
 fn a_trace_may_say_items_and_deadlines_row_by_row() {
     let played = requests(&["workload.arrival={ trace_csv = 't' }", "model.0.items=2"], 10);
     let said: Vec<_> = played.iter().map(|request| (request.items, request.slo.as_millis_f64())).collect();
@@ -121,6 +179,8 @@ fn mistakes_are_named() {
     refused("workload.rate_profile=[[0, -1.0]]", "`workload.rate_profile.0`: expected a number from 0");
     let both = parse(&["workload.arrival={ trace_csv = 't' }", "workload.rate_profile=[[0, 1.0]]"]).unwrap_err();
     assert!(both.contains("no profile with a trace"), "{both}");
+    let both = parse(&["workload.arrival={ trace_csv = 't' }", "model.0.rate_profile=[[0, 1.0]]"]).unwrap_err();
+    assert!(both.contains("`model.0.rate_profile`: expected no profile with a trace"), "{both}");
     let csv = |text: &'static str| {
         Scenario::parse("r.toml", TEXT, &["workload.arrival={trace_csv='t'}".into()], &|_| Ok(text.into()))
     };

@@ -20,11 +20,12 @@ pub(crate) enum Layer {
 }
 
 /// Every package of the workspace, without its prefix.
-const PACKAGES: [(&str, Layer); 36] = [
+const PACKAGES: [(&str, Layer); 37] = [
     ("types", Layer::Types),
     ("scheduler", Layer::Core),
     ("explain", Layer::Core),
     ("partitioner", Layer::Core),
+    ("epochs", Layer::Core),
     ("cluster-state", Layer::Core),
     ("workload", Layer::Core),
     ("simulator", Layer::Core),

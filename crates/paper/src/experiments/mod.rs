@@ -6,6 +6,7 @@ pub(crate) mod symphony_fig1;
 pub(crate) mod symphony_fig10;
 pub(crate) mod symphony_fig11;
 pub(crate) mod symphony_fig13;
+pub(crate) mod symphony_fig14;
 pub(crate) mod symphony_fig4;
 pub(crate) mod symphony_fig6;
 pub(crate) mod symphony_fig7;
@@ -14,6 +15,7 @@ pub(crate) mod symphony_fig9;
 pub(crate) mod symphony_table2;
 pub(crate) mod symphony_table4;
 
+mod changing_rates;
 mod two_models;
 
 /// A number for a CSV file, with so many decimals.

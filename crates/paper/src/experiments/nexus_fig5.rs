@@ -18,7 +18,7 @@ const LOAD: f64 = 0.9;
 /// α in milliseconds, and the profile that leaves the optimal throughput as it is: 2ℓ(25) = 100 ms, so β = 50 ms − 25 α.
 pub(crate) fn profile(lab: &Lab<'_>, alpha_ms: f64) -> Setup {
     let beta_ms = 50.0 - 25.0 * alpha_ms;
-    let models = vec![Models { name: "model".to_owned(), count: 1, alpha_ms, beta_ms, slo_ms: SLO_MS }];
+    let models = vec![Models { slo_ms: SLO_MS, ..Models::line("model", alpha_ms, beta_ms) }];
     let mut setup = lab.setup(&format!("α = {alpha_ms} ms"), 1, models);
     // One GPU at 500 r/s is little work, and one per cent of few requests is noise.
     setup.duration_s = lab.pick(300.0, 30.0);

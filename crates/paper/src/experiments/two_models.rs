@@ -14,8 +14,8 @@ pub(crate) const SYSTEMS: [System; 6] =
 
 /// One row's scenario, with the default policy.
 pub(crate) fn setup(lab: &Lab<'_>, row: &Table4Row) -> Setup {
-    let Table4Row { model, alpha_ms, beta_ms, slo_ms, .. } = row.clone();
-    let models = vec![Models { name: model.clone(), count: 1, alpha_ms, beta_ms, slo_ms }];
+    let Table4Row { model, alpha_ms, beta_ms, slo_ms, .. } = row;
+    let models = vec![Models { slo_ms: *slo_ms, ..Models::line(model, *alpha_ms, *beta_ms) }];
     lab.setup(&format!("table 4, {model}"), row.gpus, models)
 }
 

@@ -2,6 +2,7 @@
 
 use super::bars::Bars;
 use super::lines::{Draw, Lines};
+use super::stack::Stack;
 use super::style::{INK, LABEL, QUIET, SUBTITLE, Style, THEIRS, TITLE};
 use super::svg::{Anchor, Svg, text_width};
 
@@ -12,17 +13,18 @@ const GAP: f64 = 18.0;
 /// The height of a panel with two axes.
 const PANEL_HEIGHT: f64 = 270.0;
 
-/// A panel of either kind.
+/// A panel of any kind.
 #[derive(Clone, Debug)]
 pub(crate) enum Panel {
     Lines(Lines),
     Bars(Bars),
+    Stack(Stack),
 }
 
 impl Panel {
     fn height(&self) -> f64 {
         match self {
-            Self::Lines(_) => PANEL_HEIGHT,
+            Self::Lines(_) | Self::Stack(_) => PANEL_HEIGHT,
             Self::Bars(bars) => bars.height(),
         }
     }
@@ -76,6 +78,7 @@ impl Figure {
                 match panel {
                     Panel::Lines(lines) => lines.draw(&mut svg, corner, (width, panel.height())),
                     Panel::Bars(bars) => bars.draw(&mut svg, corner, (width, panel.height())),
+                    Panel::Stack(stack) => stack.draw(&mut svg, corner, (width, panel.height())),
                 }
             }
             y += row.iter().map(Panel::height).fold(0.0, f64::max);
@@ -118,8 +121,10 @@ impl Figure {
             }
             match key {
                 Key::Ours(style, draw) => {
-                    svg.line((x, y - 4.0), (x + 24.0, y - 4.0), style.colour, 2.2, style.dashed);
-                    if *draw == Draw::Points {
+                    if *draw != Draw::Marks {
+                        svg.line((x, y - 4.0), (x + 24.0, y - 4.0), style.colour, 2.2, style.dashed);
+                    }
+                    if matches!(draw, Draw::Points | Draw::Marks) {
                         svg.marker(style.marker, (x + 12.0, y - 4.0), 3.6, style.colour);
                     }
                 }

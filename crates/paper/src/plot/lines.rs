@@ -13,6 +13,8 @@ pub(crate) enum Draw {
     Line,
     /// A staircase: each value holds until the next point.
     Steps,
+    /// Markers without a line.
+    Marks,
 }
 
 #[derive(Clone, Debug)]
@@ -91,9 +93,10 @@ impl Lines {
             let style = &series.style;
             match series.draw {
                 Draw::Steps => svg.polyline(&staircase(&places), style.colour, 1.8, style.dashed),
+                Draw::Marks => {}
                 _ => svg.polyline(&places, style.colour, 2.0, style.dashed),
             }
-            if series.draw == Draw::Points {
+            if matches!(series.draw, Draw::Points | Draw::Marks) {
                 places.iter().for_each(|&place| svg.marker(style.marker, place, 3.4, style.colour));
             }
         }

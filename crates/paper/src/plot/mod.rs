@@ -4,6 +4,7 @@ mod axis;
 mod bars;
 mod figure;
 mod lines;
+mod stack;
 mod style;
 mod svg;
 
@@ -11,4 +12,5 @@ pub(crate) use axis::{Axis, Scale};
 pub(crate) use bars::{Bar, Bars};
 pub(crate) use figure::{Figure, Panel};
 pub(crate) use lines::{Draw, Lines, Rule, Series};
+pub(crate) use stack::{Layer, Stack};
 pub(crate) use style::{Marker, Style};

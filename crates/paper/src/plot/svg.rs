@@ -86,6 +86,12 @@ impl Svg {
         ));
     }
 
+    /// A filled area without a rim.
+    pub(crate) fn area(&mut self, corners: &[(f64, f64)], fill: &str) {
+        let corners: Vec<_> = corners.iter().map(|&(x, y)| format!("{},{}", px(x), px(y))).collect();
+        self.push(format_args!(r#"<polygon points="{}" fill="{fill}"/>"#, corners.join(" ")));
+    }
+
     pub(crate) fn text(&mut self, (x, y): (f64, f64), text: &str, size: f64, colour: &str, anchor: Anchor, bold: bool) {
         let anchor = match anchor {
             Anchor::Start => "",

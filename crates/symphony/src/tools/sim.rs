@@ -17,6 +17,10 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
     timeline::check(args)?;
     let ask = sim_explain::ask(args)?;
     let scenario = read(args)?;
+    if args.find_goodput && scenario.autoscale.is_some() {
+        let what = "--find-goodput: expected a fixed number of GPUs, got a scenario with [autoscale], whose GPUs follow any rate";
+        return Err(bad_input(what));
+    }
     let sweep = Sweep::new(args.threads);
     let begun = Instant::now();
     let requests = AtomicU64::new(0);
@@ -105,6 +109,13 @@ fn show(result: &SimulationResult) {
             run.gpus_used,
             100.0 * run.gpu_utilization
         );
+        if let Some(scaling) = &run.autoscale {
+            let (least, most) = scaling.gpus_range.unwrap_or_default();
+            println!(
+                "seed {}: {:.1} GPUs there in the mean, {least} to {most}; ordered {} times, given back {} times",
+                run.seed, scaling.gpus_mean, scaling.ups, scaling.downs
+            );
+        }
     }
     println!("{:.2} million simulated requests per second", result.sim_requests_per_second / 1e6);
 }

@@ -1,0 +1,24 @@
+//! What should change in a running cluster, decided from measurements: how many GPUs, when to plan anew, how long batches
+//! really take, and which GPU is too slow to be used.
+//!
+//! Pure: time and measurements come in, advice goes out. Whoever hosts these objects measures, and acts.
+
+mod advice;
+mod autoscaler;
+mod isotonic;
+mod online_profile;
+mod sample_ring;
+mod scaler_metric;
+mod settings;
+mod straggler;
+mod trigger;
+mod window;
+
+pub use advice::{Advice, KindAdvice, Reason};
+pub use autoscaler::Autoscaler;
+pub use online_profile::{OnlineProfile, OnlineProfileSettings, Published};
+pub use scaler_metric::{ScalerMetric, scaler_metric};
+pub use settings::{AutoscalerSettings, KindSettings, SCALED_GPUS_MAX, SettingsError};
+pub use straggler::{GpuState, Quarantine, StragglerSettings, Stragglers};
+pub use trigger::{Ended, EpochTrigger, Start, TriggerSettings, Why};
+pub use window::{KindWindow, Window};

@@ -1,0 +1,68 @@
+//! The last samples of something, and their quantiles.
+
+use symphony_types::Time;
+
+/// Samples kept: the 90 % quantile of so many is known to a fifth of their spread.
+pub(crate) const SAMPLES_KEPT: usize = 64;
+
+/// A ring of samples.
+#[derive(Clone, Debug)]
+pub(crate) struct SampleRing {
+    values: Vec<f32>,
+    /// Where the next one goes, once all places are taken.
+    next: usize,
+    /// When the last one came.
+    last: Time,
+}
+
+impl SampleRing {
+    pub(crate) const fn new() -> Self {
+        Self { values: Vec::new(), next: 0, last: Time::ZERO }
+    }
+
+    pub(crate) fn push(&mut self, now: Time, value: f32) {
+        self.last = now;
+        if self.values.len() < SAMPLES_KEPT {
+            self.values.push(value);
+        } else {
+            self.values[self.next] = value;
+            self.next = (self.next + 1) % SAMPLES_KEPT;
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    pub(crate) const fn last(&self) -> Time {
+        self.last
+    }
+
+    /// The smallest value that at least this share of the samples does not exceed.
+    pub(crate) fn quantile(&self, quantile: f64) -> Option<f64> {
+        let mut sorted = self.values.clone();
+        sorted.sort_unstable_by(f32::total_cmp);
+        let rank = (quantile * sorted.len() as f64).ceil() as usize;
+        sorted.get(rank.max(1) - 1).map(|&value| f64::from(value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_samples_go_and_quantiles_are_of_what_is_left() {
+        let mut ring = SampleRing::new();
+        assert_eq!(ring.quantile(0.5), None);
+        for value in 0..200_u16 {
+            ring.push(Time::from_nanos(value.into()), f32::from(value));
+        }
+        assert_eq!((ring.len(), ring.last()), (SAMPLES_KEPT, Time::from_nanos(199)));
+        // 136 to 199 are left.
+        assert_eq!(
+            (ring.quantile(0.0), ring.quantile(0.5), ring.quantile(1.0)),
+            (Some(136.0), Some(167.0), Some(199.0))
+        );
+    }
+}

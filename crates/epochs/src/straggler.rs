@@ -1,0 +1,269 @@
+//! GPUs that are slower than their peers: found, set aside, and tried again.
+
+use std::collections::BTreeMap;
+
+use symphony_types::{GpuId, ModelId, Nanos, Time};
+
+/// Models whose usual time is remembered: as many as one rank thread may hold.
+const MODELS_MAX: usize = 1 << 16;
+/// Batches after which a model's usual time is trusted.
+const MODEL_BATCHES_MIN: u32 = 32;
+/// How far one batch moves what is usual, once that is trusted, as a logarithm: two per cent.
+const USUAL_STEP: f64 = 0.02;
+/// One batch counts at most this many times the slowdown that is looked for: a pause is no sick GPU.
+const BATCH_COUNTS_MAX: f64 = 2.0;
+/// Execution times beyond e⁴ ≈ 55 times the expected are taken for that.
+const LOG_MAX: f64 = 4.0;
+/// A GPU that ran within this time can be compared with.
+const PEER_RAN_WITHIN: Nanos = Nanos::from_millis(60_000);
+/// Pauses double at most so often.
+const DOUBLINGS_MAX: u32 = 20;
+
+/// What the search for stragglers holds to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StragglerSettings {
+    /// A GPU that takes this many times as long as its peers is too slow.
+    pub slow_factor: f64,
+    /// Evidence that is enough, as the sum of logarithms above half of the slowdown: with 3 and a factor of 1.2, a GPU 1.5
+    /// times slower is found in 11 batches, and noise of 5 % passes for it once in e²⁰⁰ batches, of 20 % once in e¹³.
+    pub evidence: f64,
+    /// At most this share of the GPUs is out of use at once, rounded down.
+    pub share_max: f64,
+    /// How long a GPU is out of use the first time; each further time twice as long.
+    pub pause: Nanos,
+    /// And at most so long.
+    pub pause_max: Nanos,
+    /// Batches that a GPU on trial must run like its peers.
+    pub trial_batches: u32,
+    /// A GPU that served so long after its trial begins with the first pause again.
+    pub forgiven_after: Nanos,
+}
+
+impl Default for StragglerSettings {
+    fn default() -> Self {
+        Self {
+            slow_factor: 1.2,
+            evidence: 3.0,
+            share_max: 0.25,
+            pause: Nanos::from_millis(30_000),
+            pause_max: Nanos::from_millis(3_600_000),
+            trial_batches: 50,
+            forgiven_after: Nanos::from_millis(3_600_000),
+        }
+    }
+}
+
+/// What a GPU may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GpuState {
+    /// It serves.
+    Serving,
+    /// It is out of use until then.
+    Quarantined(Time),
+    /// It serves, and is watched: so many batches are left.
+    OnTrial(u32),
+}
+
+/// What to do about a GPU.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Quarantine {
+    /// Send it nothing more.
+    Out {
+        /// Which.
+        gpu: GpuId,
+        /// How many times as long as usual its batches took.
+        slowdown: f64,
+        /// When it will be tried again.
+        until: Time,
+    },
+    /// Use it again, on trial.
+    Try(GpuId),
+    /// It runs like its peers again: the trial is over, nothing is to be done.
+    Passed(GpuId),
+}
+
+/// What is usual for a model: the logarithm of real over expected time, near its median over all peers.
+#[derive(Clone, Copy, Debug, Default)]
+struct Usual {
+    log: f64,
+    batches: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Gpu {
+    state: GpuState,
+    /// Evidence that it is slow: grows with slow batches, shrinks to zero with others (CUSUM).
+    evidence: f64,
+    /// Logarithms of slowdowns since the evidence was zero, and their number.
+    slow: (f64, u32),
+    ran_at: Option<Time>,
+    times_out: u32,
+    /// When its last trial was passed.
+    passed_at: Option<Time>,
+}
+
+/// Watches the GPUs of one kind in a sub-cluster, which run the same models and so can be compared.
+///
+/// Only a slowdown against peers counts: where a model becomes slower on all of them, what is usual follows; where all GPUs
+/// are slow at once, none is blamed. A GPU that is the only one to run a model sets what is usual for it.
+#[derive(Clone, Debug)]
+pub struct Stragglers {
+    settings: StragglerSettings,
+    usual: BTreeMap<ModelId, Usual>,
+    gpus: BTreeMap<GpuId, Gpu>,
+}
+
+impl Stragglers {
+    /// Without GPUs. Settings out of range are brought to the nearest sound value: a factor above 1, a share of at most one.
+    #[must_use]
+    pub fn new(settings: StragglerSettings) -> Self {
+        let slow_factor = if settings.slow_factor > 1.01 { settings.slow_factor } else { 1.01 };
+        let share_max = if settings.share_max.is_nan() { 0.0 } else { settings.share_max.clamp(0.0, 1.0) };
+        let settings = StragglerSettings { slow_factor, share_max, ..settings };
+        Self { settings, usual: BTreeMap::new(), gpus: BTreeMap::new() }
+    }
+
+    /// A GPU of this kind serves from now on.
+    pub fn add(&mut self, gpu: GpuId) {
+        let new = Gpu {
+            state: GpuState::Serving,
+            evidence: 0.0,
+            slow: (0.0, 0),
+            ran_at: None,
+            times_out: 0,
+            passed_at: None,
+        };
+        self.gpus.entry(gpu).or_insert(new);
+    }
+
+    /// A GPU is gone. Where fewer may now be out of use, others are tried again.
+    pub fn remove(&mut self, gpu: GpuId) -> Vec<Quarantine> {
+        self.gpus.remove(&gpu);
+        let mut tries = Vec::new();
+        while self.quarantined() > self.quarantined_max() {
+            let out = self.gpus.iter().filter_map(|(&gpu, known)| match known.state {
+                GpuState::Quarantined(until) => Some((until, gpu)),
+                _ => None,
+            });
+            let Some((_, soonest)) = out.min() else { break };
+            tries.push(self.try_again(soonest));
+        }
+        tries
+    }
+
+    /// A model is gone.
+    pub fn forget(&mut self, model: ModelId) {
+        self.usual.remove(&model);
+    }
+
+    /// What a GPU may do; none if it is not known.
+    #[must_use]
+    pub fn state(&self, gpu: GpuId) -> Option<GpuState> {
+        self.gpus.get(&gpu).map(|known| known.state)
+    }
+
+    /// GPUs that are out of use.
+    #[must_use]
+    pub fn quarantined(&self) -> usize {
+        self.gpus.values().filter(|gpu| matches!(gpu.state, GpuState::Quarantined(_))).count()
+    }
+
+    /// GPUs that may be out of use at once.
+    #[must_use]
+    pub fn quarantined_max(&self) -> usize {
+        (self.settings.share_max * self.gpus.len() as f64).floor() as usize
+    }
+
+    /// Looks for GPUs whose pause is over.
+    pub fn tick(&mut self, now: Time) -> Vec<Quarantine> {
+        let due = |known: &Gpu| matches!(known.state, GpuState::Quarantined(until) if until <= now);
+        let due: Vec<_> = self.gpus.iter().filter(|(_, known)| due(known)).map(|(&gpu, _)| gpu).collect();
+        due.into_iter().map(|gpu| self.try_again(gpu)).collect()
+    }
+
+    /// A batch of the model took `took` on a GPU where `expected` was planned. What a GPU out of use still had to run is
+    /// not counted, nor are batches of GPUs that are not known.
+    pub fn ran(&mut self, now: Time, gpu: GpuId, model: ModelId, expected: Nanos, took: Nanos) -> Option<Quarantine> {
+        let state = self.gpus.get(&gpu)?.state;
+        if matches!(state, GpuState::Quarantined(_)) || expected == Nanos::ZERO || took == Nanos::ZERO {
+            return None;
+        }
+        let log = (took.get() as f64 / expected.get() as f64).ln().clamp(-LOG_MAX, LOG_MAX);
+        let slower = self.compare(model, log, state)?;
+        let (slow, evidence) = (self.settings.slow_factor.ln(), self.settings.evidence);
+        let known = self.gpus.get_mut(&gpu)?;
+        known.ran_at = Some(now);
+        let counted = slower.clamp(-BATCH_COUNTS_MAX * slow, BATCH_COUNTS_MAX * slow);
+        // Half of the slowdown: the point at which a batch is as likely of a slow GPU as of a sound one.
+        known.evidence = (known.evidence + counted - slow / 2.0).clamp(0.0, 2.0 * evidence);
+        known.slow = if known.evidence > 0.0 { (known.slow.0 + slower, known.slow.1 + 1) } else { (0.0, 0) };
+        // Who was slow before is believed less.
+        let enough = if matches!(state, GpuState::OnTrial(_)) { evidence / 2.0 } else { evidence };
+        if known.evidence >= enough {
+            return self.accuse(now, gpu, enough);
+        }
+        if let GpuState::OnTrial(left) = known.state {
+            known.state = GpuState::OnTrial(left.saturating_sub(1));
+            if left <= 1 {
+                known.state = GpuState::Serving;
+                known.passed_at = Some(now);
+                return Some(Quarantine::Passed(gpu));
+            }
+        }
+        None
+    }
+
+    /// By how much slower than usual, as a logarithm; none while nothing is usual yet. Learns what is.
+    fn compare(&mut self, model: ModelId, log: f64, state: GpuState) -> Option<f64> {
+        if !self.usual.contains_key(&model) && self.usual.len() >= MODELS_MAX {
+            return None;
+        }
+        let usual = self.usual.entry(model).or_default();
+        let slower = log - usual.log;
+        let trusted = usual.batches >= MODEL_BATCHES_MIN;
+        if state == GpuState::Serving {
+            usual.batches = usual.batches.saturating_add(1);
+            // The mean of the first batches, then a walk towards the median, which a few slow GPUs hardly move.
+            usual.log += if trusted {
+                USUAL_STEP * (slower / USUAL_STEP).clamp(-1.0, 1.0)
+            } else {
+                slower / f64::from(usual.batches)
+            };
+        }
+        trusted.then_some(slower)
+    }
+
+    /// There is enough evidence against a GPU. It counts if its peers look better, and not too many are out already.
+    fn accuse(&mut self, now: Time, gpu: GpuId, enough: f64) -> Option<Quarantine> {
+        if self.quarantined() >= self.quarantined_max() {
+            return None;
+        }
+        let ran = |known: &Gpu| known.ran_at.is_some_and(|at| now.since(at) < PEER_RAN_WITHIN);
+        let peer = |&(&other, known): &(&GpuId, &Gpu)| other != gpu && known.state == GpuState::Serving && ran(known);
+        let mut peers: Vec<f64> = self.gpus.iter().filter(peer).map(|(_, known)| known.evidence).collect();
+        peers.sort_unstable_by(f64::total_cmp);
+        // Nobody to compare with, or all are slow: something else is wrong, and everybody begins anew.
+        if peers.get(peers.len() / 2).is_none_or(|&median| median >= enough / 2.0) {
+            self.gpus.values_mut().for_each(|known| (known.evidence, known.slow) = (0.0, (0.0, 0)));
+            return None;
+        }
+        let known = self.gpus.get_mut(&gpu)?;
+        if known.passed_at.is_some_and(|at| now.since(at) >= self.settings.forgiven_after) {
+            known.times_out = 0;
+        }
+        let pause = self.settings.pause.saturating_mul(1 << known.times_out.min(DOUBLINGS_MAX));
+        let until = now + pause.min(self.settings.pause_max);
+        let slowdown = (known.slow.0 / f64::from(known.slow.1.max(1))).exp();
+        known.times_out = known.times_out.saturating_add(1);
+        known.state = GpuState::Quarantined(until);
+        (known.evidence, known.slow) = (0.0, (0.0, 0));
+        Some(Quarantine::Out { gpu, slowdown, until })
+    }
+
+    fn try_again(&mut self, gpu: GpuId) -> Quarantine {
+        if let Some(known) = self.gpus.get_mut(&gpu) {
+            known.state = GpuState::OnTrial(self.settings.trial_batches.max(1));
+        }
+        Quarantine::Try(gpu)
+    }
+}
