@@ -1,3 +1,4 @@
+//! Tuning.
 use symphony_partitioner::*;
 use symphony_types::*;
 use rand_xoshiro::Xoshiro256PlusPlus; use rand_xoshiro::rand_core::{RngCore,SeedableRng};

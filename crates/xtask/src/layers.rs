@@ -20,7 +20,7 @@ pub(crate) enum Layer {
 }
 
 /// Every package of the workspace, without its prefix.
-const PACKAGES: [(&str, Layer); 36] = [
+const PACKAGES: [(&str, Layer); 37] = [
     ("types", Layer::Types),
     ("scheduler", Layer::Core),
     ("explain", Layer::Core),
@@ -40,6 +40,7 @@ const PACKAGES: [(&str, Layer); 36] = [
     ("consensus", Layer::Edge),
     ("telemetry", Layer::Edge),
     ("config", Layer::Edge),
+    ("milp", Layer::Edge),
     ("zoo", Layer::Edge),
     ("sweep", Layer::Edge),
     ("frontend", Layer::Role),
@@ -60,7 +61,7 @@ const PACKAGES: [(&str, Layer); 36] = [
 ];
 
 /// What the core never reaches, not even through others: runtimes, networks, disks, clocks of others.
-const BEYOND_THE_CORE: [&str; 16] = [
+const BEYOND_THE_CORE: [&str; 18] = [
     "tokio",
     "tonic",
     "openraft",
@@ -77,6 +78,8 @@ const BEYOND_THE_CORE: [&str; 16] = [
     "core_affinity",
     "tracing-subscriber",
     "prometheus-client",
+    "highs",
+    "highs-sys",
 ];
 
 /// Features that plant bugs, and the only package that may ask for them.
