@@ -47,7 +47,7 @@ pub(crate) enum Command {
     /// Add, remove or replace scheduler replicas while the cluster serves.
     #[command(subcommand)]
     Members(MembersCommand),
-    /// Have models and backends moved to other sub-clusters, and see how far that has come.
+    /// Plans: which models and GPUs form which sub-cluster; move them, and see how far that has come.
     #[command(subcommand)]
     Plan(PlanCommand),
     /// Explain what became of a request, or the last batches of a model: window, rivals, why this GPU, predicted and actual.
@@ -386,6 +386,8 @@ pub(crate) struct MemberReplaceArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PlanCommand {
+    /// Divide the models of a problem file among its parts (sub-clusters, or clusters), and show what changes.
+    Partition(PartitionArgs),
     /// Move models and backends to another sub-cluster. They are loaded there first, and nothing is interrupted.
     Move(PlanMoveArgs),
     /// Show the moves of a plan and how far they have come.
@@ -572,6 +574,48 @@ pub(crate) struct SimArgs {
     /// For people or for programs.
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     pub(crate) output: Output,
+}
+
+/// Who divides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Solver {
+    /// Greedy start, annealing, polishing: what clusters use.
+    #[default]
+    Local,
+    /// The exact program on HiGHS, which proves how good the answer is; only in builds with the feature `highs`.
+    Highs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PartitionArgs {
+    /// The problem (TOML); docs/partitioning.md describes it.
+    #[arg(value_name = "PROBLEM.toml")]
+    pub(crate) problem: PathBuf,
+    /// The plan in force, as -o json printed it: what it has right stays, and what moves is shown.
+    #[arg(long, value_name = "PLAN.json")]
+    pub(crate) previous: Option<PathBuf>,
+    /// Who divides.
+    #[arg(long, value_enum, default_value_t = Solver::Local)]
+    pub(crate) solver: Solver,
+    /// Moves that the local search tries; by the number of models if not given. Equal budgets give equal plans.
+    #[arg(long, value_name = "MOVES", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000_000))]
+    pub(crate) budget: Option<u64>,
+    /// Seed of the search.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Seconds after which the search ends with what it has; 10 for highs, no limit for local if not given.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) time_limit_s: Option<f64>,
+    /// For people or for programs.
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    pub(crate) output: Output,
+}
+
+/// A time limit: above zero, at most a day.
+fn seconds(text: &str) -> Result<f64, String> {
+    const SECONDS_MAX: f64 = 86_400.0;
+    let refused = || format!("expected seconds above 0, at most {SECONDS_MAX}");
+    text.parse().ok().filter(|&seconds| seconds > 0.0 && seconds <= SECONDS_MAX).ok_or_else(refused)
 }
 
 #[derive(Debug, Args)]

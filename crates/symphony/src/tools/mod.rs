@@ -11,6 +11,7 @@ pub(crate) mod members;
 pub(crate) mod model;
 mod operation;
 pub(crate) mod paper;
+mod partition;
 pub(crate) mod plan;
 pub(crate) mod profile;
 pub(crate) mod replay;

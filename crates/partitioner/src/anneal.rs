@@ -1,0 +1,238 @@
+//! Simulated annealing over moves and swaps of models.
+
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::RngCore;
+
+use crate::state::{State, Step};
+
+/// Moves between two looks at the temperature, the best division so far, and whether somebody wants the search to stop.
+pub(crate) const BLOCK: u64 = 4096;
+
+/// Of 256 trials, so many swap two models instead of moving one: swaps keep sums almost as they are.
+const SWAPS_OF_256: u64 = 208;
+/// The share of one model's size by which a part may be off at first, and in the end: squared they are temperatures.
+const HOT: f64 = 0.3;
+const COLD: f64 = 1e-4;
+/// The same where a plan is in force: it is good but for what changed, and most of it should stay.
+const WARM: f64 = 0.1;
+
+/// Random numbers of the search.
+#[derive(Clone, Debug)]
+pub(crate) struct Dice(pub(crate) Xoshiro256PlusPlus);
+
+impl Dice {
+    /// One of `count`, which is below 2^32.
+    #[inline]
+    pub(crate) fn below(&mut self, count: usize) -> usize {
+        (((self.0.next_u64() >> 32) * count as u64) >> 32) as usize
+    }
+
+    /// One of `first` and one of `second`.
+    #[inline]
+    fn two_below(&mut self, first: usize, second: usize) -> (usize, usize) {
+        let bits = self.0.next_u64();
+        ((((bits >> 32) * first as u64) >> 32) as usize, (((bits & 0xffff_ffff) * second as u64) >> 32) as usize)
+    }
+
+    /// An exponential number of mean 1, to within a few percent: the logarithm between two powers of two is taken as a
+    /// line. Only sums and products, which are the same on every machine; `ln` is not.
+    #[inline]
+    fn exponential(&mut self) -> f64 {
+        let bits = self.0.next_u64() | 1;
+        let zeros = bits.leading_zeros();
+        let rest = (bits << zeros << 1) >> 12;
+        let fraction = rest as f64 / (1_u64 << 52) as f64;
+        std::f64::consts::LN_2 * (f64::from(zeros) + 1.0 - fraction)
+    }
+}
+
+/// The best division that was seen.
+#[derive(Clone, Debug)]
+pub(crate) struct Best {
+    pub(crate) excess: f64,
+    pub(crate) objective: f64,
+    pub(crate) part_of: Vec<u32>,
+}
+
+impl Best {
+    pub(crate) fn of(state: &State<'_>) -> Self {
+        let part_of = state.part_of.clone();
+        Self { excess: settled(state.total_excess()), objective: state.balance().objective, part_of }
+    }
+
+    /// Keeps what is better: nearer to its limits, then more even.
+    pub(crate) fn offer(&mut self, state: &State<'_>) {
+        let excess = settled(state.total_excess());
+        if excess > self.excess {
+            return;
+        }
+        let objective = objective_now(state);
+        if excess < self.excess || objective < self.objective {
+            self.excess = excess;
+            self.objective = objective;
+            self.part_of.clone_from(&state.part_of);
+        }
+    }
+}
+
+/// What is left of an excess when rounding is taken off.
+pub(crate) fn settled(excess: f64) -> f64 {
+    if excess > crate::state::SLACK { excess } else { 0.0 }
+}
+
+/// Equation 4, from the sums as they are.
+pub(crate) fn objective_now(state: &State<'_>) -> f64 {
+    let of = state.of;
+    let (mut rate, mut memory) = (0.0_f64, 0.0_f64);
+    for part in 0..of.parts {
+        let (full, held) = state.filled(part);
+        if of.rate_scale[0] > 0.0 {
+            rate = rate.max((full - 1.0).abs());
+        }
+        if of.memory_scale[0] > 0.0 {
+            memory = memory.max((held - 1.0).abs());
+        }
+    }
+    rate + of.memory_weight * memory
+}
+
+/// Tries so many moves from where the state is, and returns the best division on the way.
+///
+/// Limits come first: a step that breaks one further is refused, one that mends one is taken. Then the sum of squared
+/// distances decides, by the rule of Metropolis.
+pub(crate) fn anneal(state: &mut State<'_>, moves: u64, in_force: bool, dice: &mut Dice, stop: &dyn Fn() -> bool) -> Best {
+    let of = state.of;
+    let mut best = Best::of(state);
+    let blocks = moves.div_ceil(BLOCK).max(1);
+    // What one model is of a part, of average size.
+    let grain = of.parts as f64 / of.models as f64;
+    let temperature = |share: f64| (share * grain) * (share * grain);
+    let mut heat = temperature(if in_force { WARM } else { HOT });
+    let cooling = root(temperature(COLD) / heat, blocks);
+    // What moves may cost grows as the search cools: a hot search would spend it all on noise, and a cold one needs it, since
+    // a swap of two models that have not moved yet is what it can place most exactly.
+    let most = state.cost_max;
+    let all: f64 = of.cost.iter().sum();
+    for block in 0..blocks {
+        if stop() {
+            break;
+        }
+        if in_force {
+            state.cost_max = most.min(all) * ((block + 1) as f64 / blocks as f64);
+        }
+        let trials = BLOCK.min(moves - block * BLOCK);
+        for _ in 0..trials {
+            if let Some(step) = propose(state, dice) {
+                try_step(state, step, heat, dice);
+            }
+        }
+        heat *= cooling;
+        best.offer(state);
+    }
+    state.cost_max = most;
+    best
+}
+
+/// The `count`-th root of `ratio`, which is between 0 and 1: by bisection, with products only, which are the same on
+/// every machine; `powf` is not.
+fn root(ratio: f64, count: u64) -> f64 {
+    let power = |base: f64| {
+        let (mut result, mut square, mut left) = (1.0, base, count);
+        while left > 0 {
+            if left & 1 == 1 {
+                result *= square;
+            }
+            square *= square;
+            left >>= 1;
+        }
+        result
+    };
+    let (mut low, mut high) = (0.0_f64, 1.0_f64);
+    for _ in 0..60 {
+        let middle = f64::midpoint(low, high);
+        if power(middle) < ratio { low = middle } else { high = middle }
+    }
+    high
+}
+
+#[inline]
+fn propose(state: &State<'_>, dice: &mut Dice) -> Option<Step> {
+    let of = state.of;
+    let (choice, place) = dice.two_below(256, of.models);
+    // With a bound on disruption most steps would only spend it: half of them begin at a model that has moved already.
+    let tight = state.cost_max.is_finite() && !state.displaced.is_empty();
+    if tight && choice & 1 == 1 {
+        return spend_again(state, dice);
+    }
+    let model = place;
+    let from = state.part_of[model] as usize;
+    let (to, other) = if (choice as u64) < SWAPS_OF_256 {
+        let other = dice.below(of.models);
+        (state.part_of[other] as usize, Some(other))
+    } else {
+        (dice.below(of.parts), None)
+    };
+    (from != to).then_some(Step { model, from, to, other })
+}
+
+/// A step of a model that is away from home: back home, or on to elsewhere, alone or against another one.
+fn spend_again(state: &State<'_>, dice: &mut Dice) -> Option<Step> {
+    let of = state.of;
+    let (choice, at) = dice.two_below(4, state.displaced.len());
+    let model = state.displaced[at] as usize;
+    let from = state.part_of[model] as usize;
+    let to = if choice & 1 == 0 { state.home(model)? } else { dice.below(of.parts) };
+    if from == to {
+        return None;
+    }
+    let there = &state.members[to];
+    let other = (choice & 2 == 0 && !there.is_empty()).then(|| there[dice.below(there.len())] as usize);
+    Some(Step { model, from, to, other })
+}
+
+/// By how much a step raises the sum of squares.
+#[inline]
+fn worse(state: &State<'_>, step: Step) -> f64 {
+    let [from, to] = state.filled_after(step);
+    let before = state.potential(state.filled(step.from)) + state.potential(state.filled(step.to));
+    state.potential(from) + state.potential(to) - before
+}
+
+#[inline]
+fn try_step(state: &mut State<'_>, step: Step, heat: f64, dice: &mut Dice) {
+    let worse = worse(state, step);
+    let allowed = heat * dice.exponential();
+    let sound = state.excess[step.from] == 0.0 && state.excess[step.to] == 0.0;
+    if sound && worse > allowed {
+        return;
+    }
+    let Some(outcome) = state.outcome(step) else { return };
+    if outcome.excess < 0.0 || (outcome.excess == 0.0 && worse <= allowed) {
+        state.take(step, outcome);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand_xoshiro::rand_core::SeedableRng;
+
+    use super::*;
+
+    #[test]
+    fn the_exponential_has_mean_one_and_the_tail_of_one() {
+        let mut dice = Dice(Xoshiro256PlusPlus::seed_from_u64(1));
+        let drawn: Vec<f64> = (0..100_000).map(|_| dice.exponential()).collect();
+        let mean = drawn.iter().sum::<f64>() / 1e5;
+        let beyond = |x: f64| drawn.iter().filter(|&&e| e > x).count() as f64 / 1e5;
+        assert!((mean - 1.0).abs() < 0.06, "{mean}");
+        assert!((beyond(1.0) - 0.368).abs() < 0.03 && (beyond(3.0) - 0.05).abs() < 0.01);
+        assert!(drawn.iter().all(|&e| e > 0.0));
+    }
+
+    #[test]
+    fn a_root_is_a_root() {
+        for (ratio, count) in [(0.5, 1), (1e-8, 1000), (1e-8, 3)] {
+            assert!((root(ratio, count).powf(count as f64) / ratio - 1.0).abs() < 1e-6);
+        }
+    }
+}
