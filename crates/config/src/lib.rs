@@ -28,6 +28,6 @@ pub use layers::{CONFIG_BYTES_MAX, DEFAULTS, ENV_PREFIX, Origin};
 pub use log::{LogConfig, LogFormat};
 pub use network::{NetworkConfig, RouteConfig};
 pub use node::{NodeConfig, Role};
-pub use scheduler::{DelaysConfig, Idle, LogEngine, SchedulerConfig};
+pub use scheduler::{DelaysConfig, EpochMode, EpochsConfig, Idle, LogEngine, SchedulerConfig};
 pub use security::SecurityConfig;
 pub use validate::limits;

@@ -34,6 +34,44 @@ pub struct SchedulerConfig {
     pub tape_mb_max: u64,
     /// What comes off every deadline.
     pub delays: DelaysConfig,
+    /// How and when better plans are looked for, while this replica leads the control group.
+    pub epochs: EpochsConfig,
+}
+
+/// How and when better plans are looked for: which models and GPUs form which sub-cluster.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EpochsConfig {
+    /// What is done with one.
+    pub mode: EpochMode,
+    /// From one epoch to the next when nothing happens, in seconds.
+    pub period_s: u64,
+    /// The least time between two epochs that nobody asked for, in seconds.
+    pub distance_min_s: u64,
+    /// A change of so many per cent of the rates begins one.
+    pub rate_change_min_percent: u64,
+    /// For so long the change must have held, in seconds.
+    pub change_holds_s: u64,
+    /// Rates are averages over about so long, in seconds; before that nothing is planned.
+    pub rate_over_s: u64,
+    /// Requests per second that one sub-cluster can decide.
+    pub subcluster_rate_max_rps: u64,
+    /// MB of models that one plan may move, of 2^20 bytes; 0 for any.
+    pub moved_mb_max: u64,
+    /// How long one search may take, in milliseconds.
+    pub solve_ms_max: u64,
+}
+
+/// What is done with a better plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EpochMode {
+    /// None is looked for, unless an operator asks.
+    Off,
+    /// It waits for an operator's approval.
+    Propose,
+    /// It runs.
+    Adopt,
 }
 
 /// What keeps a replica's log.

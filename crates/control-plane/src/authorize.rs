@@ -30,7 +30,7 @@ pub(crate) fn allowed(path: &str) -> &'static [Role] {
     }
     match path.strip_prefix("/symphony.v1.Control/").unwrap_or_default() {
         // What they carry names who asked, as the replica that was called saw it: nobody else is believed.
-        "Forward" | "ForwardChange" => REPLICAS,
+        "Forward" | "ForwardChange" | "ReportLoad" => REPLICAS,
         "ReportBackendDown" => &[Role::Scheduler, Role::Backend],
         "Leave" => &[Role::Scheduler, Role::Backend, Role::Frontend],
         "ReportDrained" => &[Role::Backend, Role::Frontend],
@@ -38,6 +38,8 @@ pub(crate) fn allowed(path: &str) -> &'static [Role] {
         "RegisterBackend" | "ReportModel" => &[Role::Backend],
         "RegisterFrontend" => &[Role::Frontend],
         "LoadModel" | "UnloadModel" | "SetDuty" | "ChangeReplicas" | "ProposePlan" | "JudgePlan" => OPERATORS,
+        // The replica that was asked passes it on to the Raft leader.
+        "PlanEpoch" => &[Role::Operator, Role::Scheduler],
         "Explain" => PEOPLE,
         _ => &[],
     }

@@ -8,6 +8,8 @@ use symphony_consensus::{Engine, Host, OnDiskError};
 use symphony_net::Net;
 use symphony_types::{BootId, NodeId};
 
+use crate::epochs::EpochSettings;
+
 /// One replica's control plane.
 #[derive(Clone, Debug)]
 pub struct ControlPlaneConfig {
@@ -36,6 +38,8 @@ pub struct ControlPlaneConfig {
     /// Whether this replica comes to a group that exists already (`symphony members add`): it founds none, however alone
     /// it is.
     pub join: bool,
+    /// How and when a better plan is looked for.
+    pub epochs: EpochSettings,
     /// What tells people when operators asked for something; nothing is decided by it.
     pub wall_clock: WallClock,
 }
@@ -169,6 +173,7 @@ mod tests {
             host: Host::Machine,
             net: Net::plaintext(),
             join: false,
+            epochs: EpochSettings::default(),
             wall_clock: unix_ms,
         };
         assert_eq!(config.validate(), Ok(()));

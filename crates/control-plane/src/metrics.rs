@@ -1,5 +1,7 @@
 //! What the control plane counts, and under which names.
 
+use std::sync::atomic::AtomicU64;
+
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use symphony_telemetry::{Kind, MetricName, Registry, Unit};
@@ -34,9 +36,41 @@ const DECLARED: MetricName = count(
 const REGISTRATIONS: MetricName =
     count("symphony_control_registrations_total", "Times this replica registered itself", Kind::Counter);
 
+const EPOCHS: MetricName =
+    count("symphony_control_epochs_solved_total", "Times this replica looked for a better plan", Kind::Counter);
+const EPOCHS_FAILED: MetricName = count(
+    "symphony_control_epochs_failed_total",
+    "Of them, those that found none that keeps the limits",
+    Kind::Counter,
+);
+const RATE_IMBALANCE: MetricName = ratio(
+    "symphony_control_plan_rate_imbalance_ratio",
+    "Rates of the sub-clusters by the plan in force when the last epoch began: (largest - smallest) / average",
+);
+const MEMORY_IMBALANCE: MetricName =
+    ratio("symphony_control_plan_memory_imbalance_ratio", "Static memory of the sub-clusters' models, likewise");
+
+const fn ratio(name: &'static str, help: &'static str) -> MetricName {
+    MetricName { name, help, kind: Kind::Gauge, unit: Unit::Ratio, labels: &[] }
+}
+
 /// Every metric of this crate.
-pub const METRIC_NAMES: [MetricName; 10] =
-    [APPLIED, EPOCH, LEADS, WATCHERS, APPLIES, REFUSALS, BEATS, LATE, DECLARED, REGISTRATIONS];
+pub const METRIC_NAMES: [MetricName; 14] = [
+    APPLIED,
+    EPOCH,
+    LEADS,
+    WATCHERS,
+    APPLIES,
+    REFUSALS,
+    BEATS,
+    LATE,
+    DECLARED,
+    REGISTRATIONS,
+    EPOCHS,
+    EPOCHS_FAILED,
+    RATE_IMBALANCE,
+    MEMORY_IMBALANCE,
+];
 
 /// The metrics of one control plane; clones share their values.
 #[derive(Clone, Debug, Default)]
@@ -61,6 +95,14 @@ pub struct Metrics {
     pub nodes_declared_down: Counter,
     /// Times this replica registered itself.
     pub registrations: Counter,
+    /// Times this replica looked for a better plan.
+    pub epochs: Counter,
+    /// Of them, those that found none.
+    pub epochs_failed: Counter,
+    /// How uneven the rates of the sub-clusters were.
+    pub rate_imbalance: Gauge<f64, AtomicU64>,
+    /// How uneven the static memory of their models was.
+    pub memory_imbalance: Gauge<f64, AtomicU64>,
 }
 
 impl Metrics {
@@ -79,6 +121,10 @@ impl Metrics {
         registry.register(&LATE, self.detector_late.clone());
         registry.register(&DECLARED, self.nodes_declared_down.clone());
         registry.register(&REGISTRATIONS, self.registrations.clone());
+        registry.register(&EPOCHS, self.epochs.clone());
+        registry.register(&EPOCHS_FAILED, self.epochs_failed.clone());
+        registry.register(&RATE_IMBALANCE, self.rate_imbalance.clone());
+        registry.register(&MEMORY_IMBALANCE, self.memory_imbalance.clone());
     }
 }
 
@@ -95,7 +141,8 @@ mod tests {
         Metrics::default().register(&registry);
         let text = registry.encode();
         for metric in METRIC_NAMES {
-            assert!(text.contains(&format!("\n{} 0\n", metric.name)), "{} is not in\n{text}", metric.name);
+            let shown = [format!("\n{} 0\n", metric.name), format!("\n{} 0.0\n", metric.name)];
+            assert!(shown.iter().any(|line| text.contains(line)), "{} is not in\n{text}", metric.name);
         }
     }
 }

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use symphony_cluster_state::{Command, NodeRegistration};
 use symphony_consensus::{ControlGroup, GroupConfig, Host, Leadership};
 use symphony_protocol::view::View;
 use symphony_types::NodeId;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -18,6 +18,7 @@ use crate::beat::{Roll, Standing};
 use crate::checkpoints::Checkpoints;
 use crate::config::ControlPlaneConfig;
 use crate::detection::Detection;
+use crate::epochs::{LoadBook, LoadReports, Planner};
 use crate::error::{CallError, Fatal, StartError};
 use crate::explain::{Memory, Remembers};
 use crate::host::{SharedState, StateHost};
@@ -60,6 +61,9 @@ impl From<std::net::TcpListener> for BeatListener {
     }
 }
 
+/// Operators' wishes for an epoch that wait while one is planned.
+const EPOCHS_ASKED_MAX: usize = 4;
+
 /// A way to have the cluster agree on commands; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Proposals(Proposer);
@@ -85,6 +89,7 @@ pub struct ControlPlane {
     standing: watch::Receiver<Standing>,
     ends: watch::Receiver<Option<Fatal>>,
     memory: Memory,
+    load_reports: LoadReports,
     metrics: Metrics,
     control_addr: SocketAddr,
     detection: Detection,
@@ -152,6 +157,17 @@ impl ControlPlane {
         };
 
         let memory = Memory::default();
+        let book = Arc::new(Mutex::new(LoadBook::new(config.epochs.rate_over)));
+        let (asks, asked) = mpsc::channel(EPOCHS_ASKED_MAX);
+        let proposer_of_reports = proposer.clone();
+        let planner = Planner {
+            settings: config.epochs.clone(),
+            state: state.clone(),
+            proposer: proposer.clone(),
+            book: Arc::clone(&book),
+            metrics: metrics.clone(),
+            asks: asked,
+        };
         let operations = Operations::new(config.boot, config.wall_clock);
         let service = ControlService {
             cluster,
@@ -161,6 +177,8 @@ impl ControlPlane {
             viewer: viewer.clone(),
             views: views.clone(),
             memory: memory.clone(),
+            book: Arc::clone(&book),
+            epochs: asks,
             metrics: metrics.clone(),
             stop: stop.clone(),
         };
@@ -201,6 +219,7 @@ impl ControlPlane {
             vital.spawn("founder", founding),
             vital.spawn("steward", steward),
             vital.spawn("mover", mover),
+            vital.spawn("planner", planner.run(stop.clone())),
             vital.spawn("search for its own place", left_out),
             vital.spawn("control port", serving),
             vital.spawn("publisher", publisher),
@@ -221,6 +240,7 @@ impl ControlPlane {
             standing,
             ends,
             memory,
+            load_reports: LoadReports { proposer: proposer_of_reports, book },
             metrics,
             control_addr,
             detection,
@@ -301,6 +321,12 @@ impl ControlPlane {
     #[must_use]
     pub fn proposals(&self) -> Proposals {
         Proposals(self.proposer.clone())
+    }
+
+    /// The way of what this replica's leads have to do to the Raft leader, who plans by it.
+    #[must_use]
+    pub fn load_reports(&self) -> LoadReports {
+        self.load_reports.clone()
     }
 
     /// From now on calls to `Explain` are answered by `memory`; before, nothing is known. Only the first one counts.
@@ -394,6 +420,7 @@ mod tests {
             host: Host::Machine,
             net: Net::plaintext(),
             join: false,
+            epochs: crate::EpochSettings::default(),
             wall_clock: || 0,
         };
         let patience = Duration::from_secs(60);

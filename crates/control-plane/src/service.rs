@@ -1,22 +1,27 @@
 //! `symphony.v1.Control`, as any replica serves it.
 
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use futures::{Stream, StreamExt};
 use prometheus_client::metrics::gauge::Gauge;
-use symphony_cluster_state::{Action, Command, Operation, Refusal, Reply, encode_outcome};
+use symphony_cluster_state::{
+    Action, Command, GPUS_MAX, MODELS_MAX, Operation, Refusal, Reply, SUBCLUSTERS_MAX, encode_outcome,
+};
 use symphony_net::{PeerInfo, Role};
 use symphony_protocol::control as pb;
 use symphony_protocol::control::control_server::Control;
 use symphony_protocol::view::View;
 use symphony_types::{BackendId, BootId, Member, NodeId};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio_stream::wrappers::WatchStream;
 use tokio_util::sync::CancellationToken;
+use tonic::metadata::MetadataValue;
 use tonic::{Request, Response, Status};
 
 use crate::convert;
+use crate::epochs::{Ask, LoadBook};
 use crate::error::CallError;
 use crate::explain::{self, Memory};
 use crate::membership::Membership;
@@ -38,6 +43,8 @@ pub(crate) struct ControlService {
     pub(crate) viewer: Viewer,
     pub(crate) views: watch::Receiver<Arc<View>>,
     pub(crate) memory: Memory,
+    pub(crate) book: Arc<Mutex<LoadBook>>,
+    pub(crate) epochs: mpsc::Sender<Ask>,
     pub(crate) metrics: Metrics,
     pub(crate) stop: CancellationToken,
 }
@@ -279,6 +286,48 @@ impl Control for ControlService {
         let pb::JudgePlanRequest { plan, approve, .. } = *request.get_ref();
         self.operate(&request, &request.get_ref().operation_id, Action::JudgePlan { plan, approve }).await?;
         Ok(Response::new(pb::JudgePlanReply {}))
+    }
+
+    async fn plan_epoch(&self, request: Request<pb::PlanEpochRequest>) -> Result<Response<pb::PlanEpochReply>, Status> {
+        let forwarded = request.metadata().contains_key(FORWARDED);
+        if let Some(leader) = self.proposer.leader_elsewhere()?.filter(|_| !forwarded) {
+            let mut onward = Request::new(request.into_inner());
+            onward.metadata_mut().insert(FORWARDED, MetadataValue::from_static("1"));
+            return self.proposer.client(leader)?.plan_epoch(onward).await;
+        }
+        let (answer, answered) = oneshot::channel();
+        let busy = |_| Status::resource_exhausted("another epoch is being planned; ask again in a moment");
+        self.epochs.try_send((request.get_ref().adopt, answer)).map_err(busy)?;
+        match answered.await {
+            Ok(Ok(what)) => Ok(Response::new(pb::PlanEpochReply { what })),
+            Ok(Err(reason)) => Err(Status::failed_precondition(reason)),
+            Err(_) => Err(Status::unavailable("this replica ends")),
+        }
+    }
+
+    async fn report_load(
+        &self,
+        request: Request<pb::ReportLoadRequest>,
+    ) -> Result<Response<pb::ReportLoadReply>, Status> {
+        if let Some(leader) = self.proposer.leader_elsewhere()? {
+            return Err(Status::failed_precondition(format!("{leader} leads the control group")));
+        }
+        let subclusters = request.into_inner().subclusters;
+        let most = (SUBCLUSTERS_MAX, MODELS_MAX, GPUS_MAX);
+        let sent = (
+            subclusters.len(),
+            subclusters.iter().map(|load| load.models.len()).sum::<usize>(),
+            subclusters.iter().map(|load| load.gpus.len()).sum::<usize>(),
+        );
+        if sent.0 > most.0 || sent.1 > most.1 || sent.2 > most.2 {
+            return Err(Status::invalid_argument(format!(
+                "loads of {sent:?} sub-clusters, models and GPUs; expected at most {most:?}"
+            )));
+        }
+        let mut book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        subclusters.iter().for_each(|load| book.take(now, load));
+        Ok(Response::new(pb::ReportLoadReply {}))
     }
 
     async fn explain(&self, request: Request<pb::ExplainRequest>) -> Result<Response<pb::ExplainReply>, Status> {

@@ -100,7 +100,13 @@ pub(crate) fn objective_now(state: &State<'_>) -> f64 {
 ///
 /// Limits come first: a step that breaks one further is refused, one that mends one is taken. Then the sum of squared
 /// distances decides, by the rule of Metropolis.
-pub(crate) fn anneal(state: &mut State<'_>, moves: u64, in_force: bool, dice: &mut Dice, stop: &dyn Fn() -> bool) -> Best {
+pub(crate) fn anneal(
+    state: &mut State<'_>,
+    moves: u64,
+    in_force: bool,
+    dice: &mut Dice,
+    stop: &dyn Fn() -> bool,
+) -> Best {
     let of = state.of;
     let mut best = Best::of(state);
     let blocks = moves.div_ceil(BLOCK).max(1);

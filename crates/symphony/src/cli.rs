@@ -390,6 +390,8 @@ pub(crate) enum PlanCommand {
     Partition(PartitionArgs),
     /// Move models and backends to another sub-cluster. They are loaded there first, and nothing is interrupted.
     Move(PlanMoveArgs),
+    /// Look for a better plan now, by the rates of the last half minute, and propose it.
+    Now(PlanNowArgs),
     /// Show the moves of a plan and how far they have come.
     Show(PlanShowArgs),
     /// Show what a plan changes: the models and GPUs of each sub-cluster before and after.
@@ -419,6 +421,15 @@ pub(crate) struct PlanMoveArgs {
     pub(crate) wait_s: u64,
     #[command(flatten)]
     pub(crate) operation: OperationArgs,
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PlanNowArgs {
+    /// Let it run at once.
+    #[arg(long)]
+    pub(crate) adopt: bool,
     #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
 }

@@ -1,7 +1,8 @@
 //! A scheduler replica: the production control plane, and the leads that it gives.
 
 use symphony_control_plane::{
-    BeatListener, ControlPlane, ControlPlaneConfig, Engine, Host, Listeners, OnDiskError, SnapshotEvery, Timing,
+    BeatListener, ControlPlane, ControlPlaneConfig, Engine, EpochSettings, Host, Listeners, OnDiskError, SnapshotEvery,
+    Timing,
 };
 use symphony_types::BootId;
 
@@ -42,6 +43,7 @@ pub(crate) async fn live(cluster: Cluster, name: &'static str) -> turmoil::Resul
         net: cluster.links.net(name),
         host: Host::Simulation { disk: seat.disk, snapshot: SNAPSHOT },
         join: seat.join,
+        epochs: EpochSettings::default(),
         wall_clock,
     };
     let plane = std::rc::Rc::new(ControlPlane::start(config, listeners).await?);

@@ -129,6 +129,7 @@ impl Cluster {
             host: Host::Machine,
             net: Net::plaintext(),
             join: !self.founders.contains(&id),
+            epochs: symphony_control_plane::EpochSettings::default(),
             wall_clock: unix_ms,
         };
         self.running.insert(id, ControlPlane::start(config, listeners).await.unwrap());

@@ -4,18 +4,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
-use symphony_config::{ClusterConfig, Idle, LogEngine, NodeConfig, Role, SchedulerConfig, Timing};
+use symphony_config::{ClusterConfig, EpochsConfig, Idle, LogEngine, NodeConfig, Role, SchedulerConfig, Timing};
 use symphony_control_plane::{
-    CallError, Command, ControlPlane, ControlPlaneConfig, Engine, Listeners, OnDiskError, Proposals, Remembers,
-    ReplicaAddrs,
+    CallError, Command, ControlPlane, ControlPlaneConfig, Engine, EpochMode, EpochSettings, Listeners, LoadReports,
+    OnDiskError, Proposals, Remembers, ReplicaAddrs, TriggerSettings,
 };
 use symphony_explain::{Explanation, Question};
 use symphony_net::Net;
+use symphony_protocol::control as pb;
 use symphony_protocol::view::View;
 use symphony_scheduler::Delays;
-use symphony_scheduler_runtime::{LeadConfig, Report, Runtime, Tapes, ThreadPolicy};
+use symphony_scheduler_runtime::{
+    GpuLoad, LeadConfig, ModelLoad, Report, Runtime, SubclusterLoad, Tapes, ThreadPolicy,
+};
 use symphony_telemetry::{Registry, Surface};
-use symphony_types::{BootId, Member, NodeId};
+use symphony_types::{BootId, Member, Nanos, NodeId};
 use tokio::sync::mpsc;
 
 use super::{DRAIN_WITHIN, begin, bind, fresh_boot, page, security, until_told_to_stop};
@@ -54,6 +57,8 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     plane.explain_by(std::sync::Arc::new(Memory(std::sync::Arc::clone(&runtime))));
     let life = (scheduler.id, boot);
     tokio::spawn(pass_on(reports, Spokesman { life, proposals: plane.proposals(), mute: plane.mute() }));
+
+    tokio::spawn(report_loads(std::sync::Arc::clone(&runtime), plane.load_reports()));
 
     let (view, leadership) = (plane.view(), plane.leadership());
     let name = format!("{}", scheduler.id);
@@ -160,8 +165,60 @@ fn plane_config(
         host: symphony_control_plane::Host::Machine,
         net: net.clone(),
         join: scheduler.join,
+        epochs: epochs(&scheduler.epochs),
         wall_clock: symphony_control_plane::unix_ms,
     }
+}
+
+fn epochs(config: &EpochsConfig) -> EpochSettings {
+    let seconds = |s: u64| Nanos::from_millis(s.saturating_mul(1000));
+    EpochSettings {
+        mode: match config.mode {
+            symphony_config::EpochMode::Off => EpochMode::Off,
+            symphony_config::EpochMode::Propose => EpochMode::Propose,
+            symphony_config::EpochMode::Adopt => EpochMode::Adopt,
+        },
+        trigger: TriggerSettings {
+            period: seconds(config.period_s),
+            distance_min: seconds(config.distance_min_s),
+            rate_change_min: config.rate_change_min_percent as f64 / 100.0,
+            change_holds: seconds(config.change_holds_s),
+            dry_run: false,
+        },
+        rate_over: Duration::from_secs(config.rate_over_s),
+        subcluster_rate_max_rps: config.subcluster_rate_max_rps as f64,
+        moved_bytes_max: (config.moved_mb_max > 0).then(|| config.moved_mb_max.saturating_mul(1 << 20)),
+        solve_within: Duration::from_millis(config.solve_ms_max),
+    }
+}
+
+/// How often the Raft leader hears what the leads have to do.
+const LOADS_EVERY: Duration = Duration::from_secs(1);
+
+/// Tells the Raft leader what this replica's leads have to do, for as long as the process lives.
+async fn report_loads(runtime: std::sync::Arc<Runtime>, reports: LoadReports) {
+    let mut ticks = tokio::time::interval(LOADS_EVERY);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let loads: Vec<_> = runtime.loads().iter().map(load).collect();
+        if !loads.is_empty() {
+            reports.report(loads).await;
+        }
+    }
+}
+
+fn load(load: &SubclusterLoad) -> pb::SubclusterLoad {
+    let models = load.models.iter().map(|(id, counted)| {
+        let ModelLoad { arrived, dropped, executed } = *counted;
+        pb::ModelLoad { model: id.get(), arrived, dropped, executed }
+    });
+    let gpus = load.gpus.iter().map(|(id, counted)| {
+        let GpuLoad { busy_ns, plans } = *counted;
+        pb::GpuLoad { gpu: id.get(), busy_ns, plans }
+    });
+    let (subcluster, token) = (load.subcluster.get(), load.token.get());
+    pb::SubclusterLoad { subcluster, token, models: models.collect(), gpus: gpus.collect() }
 }
 
 fn lead_config(

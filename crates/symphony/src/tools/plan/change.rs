@@ -6,17 +6,19 @@ use std::time::Duration;
 use symphony_protocol::control as pb;
 use symphony_protocol::plan::{MoveProgressView, PlanStatus, PlanView};
 use symphony_protocol::view::View;
-use symphony_transport::ControlClient;
+use symphony_transport::{ControlClient, ControlError};
 use symphony_types::SubclusterId;
 
 use super::show;
-use crate::cli::{PlanJudgeArgs, PlanMoveArgs};
+use crate::cli::{PlanJudgeArgs, PlanMoveArgs, PlanNowArgs};
 use crate::exit::bad_input;
 use crate::tools::get::subcluster_name;
 use crate::tools::operation::not_done;
 
 /// How long the cluster may take to agree.
 const AGREE_WITHIN: Duration = Duration::from_secs(10);
+/// How long the search for a plan may take, and its agreement.
+const SOLVE_WITHIN: Duration = Duration::from_secs(30);
 /// How often it is asked how far the moves have come, at least.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
@@ -57,6 +59,20 @@ pub(super) async fn judge(args: &PlanJudgeArgs, approve: bool) -> anyhow::Result
     };
     control.call(AGREE_WITHIN, call).await.map_err(|error| not_done(operation, error))?;
     println!("plan {plan} {}", if approve { "runs" } else { "is dropped" });
+    Ok(())
+}
+
+pub(super) async fn now(args: &PlanNowArgs) -> anyhow::Result<()> {
+    let (control, adopt) = (args.cluster.control()?, args.adopt);
+    let call = |mut client: pb::control_client::ControlClient<_>| async move {
+        client.plan_epoch(pb::PlanEpochRequest { adopt }).await
+    };
+    let what = match control.call(SOLVE_WITHIN, call).await {
+        Ok(reply) => reply.what,
+        Err(ControlError::Refused(status)) => anyhow::bail!("no plan: {}", status.message()),
+        Err(error) => return Err(error.into()),
+    };
+    println!("{what}");
     Ok(())
 }
 

@@ -12,6 +12,7 @@ pub(crate) async fn run(command: &PlanCommand) -> anyhow::Result<()> {
     match command {
         PlanCommand::Partition(args) => partition::run(args),
         PlanCommand::Move(args) => change::move_to(args).await,
+        PlanCommand::Now(args) => change::now(args).await,
         PlanCommand::Approve(args) => change::judge(args, true).await,
         PlanCommand::Refuse(args) => change::judge(args, false).await,
         PlanCommand::Show(args) => show::plan(args).await,

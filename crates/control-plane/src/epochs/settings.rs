@@ -1,0 +1,45 @@
+//! What the epoch loop holds to.
+
+use std::time::Duration;
+
+/// What the loop does with a better plan.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EpochMode {
+    /// Nothing: it does not look for one.
+    Off,
+    /// It proposes it, for an operator to approve.
+    #[default]
+    Propose,
+    /// It adopts it.
+    Adopt,
+}
+
+/// What the epoch loop holds to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EpochSettings {
+    /// What it does with a better plan.
+    pub mode: EpochMode,
+    /// When it looks for one.
+    pub trigger: symphony_epochs::TriggerSettings,
+    /// Rates are averages over about this long: what came before counts less and less.
+    pub rate_over: Duration,
+    /// R_max of seed 000, equation 5: requests per second that a sub-cluster can decide.
+    pub subcluster_rate_max_rps: f64,
+    /// C_max of seed 000, equation 11: bytes of models that one plan may move; no limit if none.
+    pub moved_bytes_max: Option<u64>,
+    /// How long one search may take.
+    pub solve_within: Duration,
+}
+
+impl Default for EpochSettings {
+    fn default() -> Self {
+        Self {
+            mode: EpochMode::default(),
+            trigger: symphony_epochs::TriggerSettings::default(),
+            rate_over: Duration::from_secs(30),
+            subcluster_rate_max_rps: 1e6,
+            moved_bytes_max: None,
+            solve_within: Duration::from_secs(1),
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! The load shifts, the epoch loop sees it, and models move under it without one failed request.
+
+use symphony_protocol::plan::PlanStatus;
+use symphony_tests::{Shape, TestCluster, emulated_model, phase, tell};
+
+const LOAD_S: u32 = 30;
+
+/// An epoch loop in a hurry.
+fn hasty() -> Shape {
+    let mut shape = Shape::emulated(&["left", "right"]).with("scheduler.epochs.mode=adopt");
+    for setting in ["rate_over_s=3", "period_s=600", "distance_min_s=4", "change_holds_s=1", "solve_ms_max=500"] {
+        shape = shape.with(&format!("scheduler.epochs.{setting}"));
+    }
+    shape
+}
+
+/// How many of the models are served by each sub-cluster.
+fn shares(cluster: &TestCluster) -> (usize, usize) {
+    let view = cluster.view().unwrap();
+    let on = |name: &str| view.models.values().filter(|m| view.subclusters[&m.subcluster].name == name).count();
+    (on("left"), on("right"))
+}
+
+#[test]
+fn a_change_of_popularity_moves_models_under_load_and_none_is_unserved() {
+    tell("popularity", &hasty(), |cluster| {
+        // All are on the left: its GPU has everything to do and everything to hold.
+        for model in ["one", "two", "three", "four"] {
+            let _ = cluster.cli(&emulated_model(model, "left")).ended_with(0);
+            cluster.wait_until_it_serves(model).unwrap();
+        }
+        let failed = |cluster: &TestCluster| {
+            let ledger = cluster.cli(&["get", "ledger", "-o", "json"]).ended_with(0).json();
+            ledger["cluster"]["counts"]["failed"].as_u64().unwrap()
+        };
+        let failed_before = failed(cluster);
+        let accepted = cluster.accepted().unwrap();
+        let models = ["one=30", "two=30", "three=30", "four=30"];
+        let load = cluster.spawn_load("load", &models, LOAD_S).unwrap();
+        cluster.wait_for_accepted(accepted + 100).unwrap();
+
+        phase("the plan follows the load");
+        cluster
+            .wait_for_view("two models are on either side, and nothing is on its way", |view| {
+                let right = view.subclusters.iter().find(|(_, s)| s.name == "right")?.0;
+                let moved = view.models.values().filter(|m| m.subcluster == *right).count();
+                let settled = view.models.values().all(|m| m.moving.is_none());
+                (moved == 2 && settled).then_some(())
+            })
+            .unwrap();
+        assert_eq!(shares(cluster), (2, 2));
+
+        phase("no request failed");
+        let report = cluster.load_report(load, LOAD_S).unwrap();
+        report.check_safety().unwrap();
+        for model in ["one", "two", "three", "four"] {
+            report.check_bad_rate(model, 0.05).unwrap();
+        }
+        cluster.wait_for_a_balanced_ledger().unwrap();
+        assert_eq!(failed(cluster), failed_before);
+
+        phase("what was done can be read, and asking again changes nothing");
+        let plans = cluster.block_on(cluster.control().get(true, std::time::Duration::from_secs(10))).unwrap().plans;
+        assert!(plans.iter().all(|plan| plan.status == PlanStatus::Done), "{plans:?}");
+        assert!(plans[0].summary.contains("imbalance of rate"), "{plans:?}");
+        assert_eq!(shares(cluster), (2, 2));
+    });
+}
