@@ -5,7 +5,7 @@ use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 
 use symphony_explain::{Explanation, Question};
-use symphony_net::{Incoming, Role};
+use symphony_net::{Incoming, Port, Role};
 use symphony_protocol::view::View;
 use symphony_scheduler::Pressure;
 use symphony_types::{BackendId, BootId, SubclusterId, Token};
@@ -25,6 +25,10 @@ use crate::worker_metrics::WorkerDurations;
 /// and after that its plans are refused. Longer than a seal takes.
 const CEDE_WITHIN: Duration = Duration::from_millis(500);
 
+/// The port for frontends, which have a connection for each sub-cluster that is led here: 64 of them for a thousand, or 4096
+/// for sixteen.
+const DISPATCH: Port = Port::new("scheduler.dispatch", &[Role::Frontend], 1 << 16);
+
 /// The dispatch runtime of one scheduler replica.
 #[derive(Debug)]
 pub struct Runtime {
@@ -43,6 +47,13 @@ pub enum Report {
         subcluster: SubclusterId,
         /// Where the hand-over began.
         since: u64,
+    },
+    /// Most links of a lead hardly move, and somebody else could lead. This node goes on until that one does.
+    CutOff {
+        /// The sub-cluster.
+        subcluster: SubclusterId,
+        /// The assignment.
+        token: Token,
     },
     /// A decision thread hangs: this node leads the sub-cluster no longer.
     Stuck {
@@ -90,7 +101,7 @@ impl Runtime {
         std::thread::Builder::new()
             .name("watchdog".into())
             .spawn(move || watch_threads(&watched, stuck_after, &stuck, &stop))?;
-        let frontends = Incoming::new(listener, config.net.clone(), "scheduler.dispatch", &[Role::Frontend]);
+        let frontends = Incoming::new(listener, config.net.clone(), DISPATCH);
         tokio::spawn(accept_frontends(frontends, Arc::clone(&leads), ended.clone()));
         let follower = Follower {
             config,
