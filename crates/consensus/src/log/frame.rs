@@ -355,6 +355,78 @@ mod tests {
         assert!(matches!(decode_record(&encode_next(12, None).into()), Err(FrameError::Kind { .. })));
     }
 
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Bytes on the disks of everybody who runs this version. Who writes anything else raises it.
+    #[test]
+    fn what_version_2_wrote_is_written_so() {
+        assert_eq!(FORMAT_VERSION, 2, "the bytes below are of version 2");
+        let (at, before) = (Position { term: 3, node: 2, index: 9 }, Link::from_bytes([7; 8]));
+        let record = |body| super::encode_record(&Record { at, body }, before).0;
+        let members = Members {
+            configs: vec![BTreeSet::from([1, 2]), BTreeSet::from([2, 3])],
+            addresses: (1..=3).map(|id| (id, format!("n{id}:7000"))).collect(),
+        };
+        for (name, frame, golden) in [
+            (
+                "blank",
+                record(Body::Blank),
+                "0201000000000000030000000000000002000000000000000900000000000000a9fb2315aa68e938fe18701a",
+            ),
+            (
+                "command",
+                record(Body::Command(Bytes::from_static(b"command"))),
+                concat!(
+                    "0202000007000000030000000000000002000000000000000900000000000000010380b9f6e474239da779d1",
+                    "636f6d6d616e64",
+                ),
+            ),
+            (
+                "members",
+                record(Body::Members(members)),
+                concat!(
+                    "0203000033000000030000000000000002000000000000000900000000000000eda7acdb9e2caa2518379eac",
+                    "0a040a0201020a040a020203120b080112076e313a37303030120b080212076e323a37303030120b08031207",
+                    "6e333a37303030",
+                ),
+            ),
+            (
+                "vote",
+                encode_ballot(Ballot { term: 4, node: 1, committed: true }),
+                "02100000010000000400000000000000010000000000000000000000000000000000000000000000f3b7ede701",
+            ),
+            (
+                "position",
+                encode_position(at, before),
+                "0211000000000000030000000000000002000000000000000900000000000000070707070707070706865085",
+            ),
+            (
+                "end",
+                encode_next(10, Some((at, before))),
+                "0212000000000000030000000000000002000000000000000a00000000000000070707070707070777e5aaf7",
+            ),
+            (
+                "cut end",
+                encode_next(10, None),
+                "0212000000000000000000000000000000000000000000000a000000000000000000000000000000ae51e6ca",
+            ),
+            (
+                "step",
+                encode_step(13),
+                "0214000000000000000000000000000000000000000000000d000000000000000000000000000000b29a1edd",
+            ),
+            (
+                "stamp",
+                encode_stamp(&Stamp { cluster: "blue".into(), node: 7 }),
+                "0213000004000000000000000000000007000000000000000000000000000000000000000000000084c1d1f8626c7565",
+            ),
+        ] {
+            assert_eq!(hex(&frame), golden, "{name}");
+        }
+    }
+
     #[test]
     fn another_format_is_named() {
         let mut frame = encode_position(Position { term: 0, node: 0, index: 0 }, Link::default());

@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use bytes::Bytes;
 use tokio::sync::mpsc;
 
 use super::chain::Link;
@@ -364,6 +363,8 @@ impl WriteLoop {
 mod tests {
     use std::ops::RangeInclusive;
     use std::sync::Mutex;
+
+    use bytes::Bytes;
 
     use super::*;
     use crate::log::memory::MemoryEngine;
