@@ -1,7 +1,7 @@
 //! Follows the view and leads what this node was assigned.
 
 use std::collections::HashMap;
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use symphony_explain::{Explanation, Question};
@@ -18,7 +18,7 @@ use crate::frontend_link::accept_frontends;
 use crate::leads::Leads;
 use crate::standby::Standby;
 use crate::subcluster::{LeadConfig, LedSubcluster};
-use crate::watchdog::{LOOK_EVERY, Watchdog};
+use crate::watchdog::LOOK_EVERY;
 use crate::worker_metrics::WorkerDurations;
 
 /// How long a lead goes on after somebody else was assigned: until the successor has sealed its backends it still serves,
@@ -286,12 +286,9 @@ fn watch_threads(
     stuck: &mpsc::UnboundedSender<Report>,
     stop: &CancellationToken,
 ) {
-    let mut watchdogs: HashMap<(SubclusterId, Token), Watchdog> = HashMap::new();
     while !stop.is_cancelled() {
-        let living = leads.living();
-        watchdogs.retain(|key, _| living.iter().any(|(id, lead)| (*id, lead.token) == *key));
-        for (subcluster, lead) in living {
-            let watchdog = watchdogs.entry((subcluster, lead.token)).or_default();
+        for (subcluster, lead) in leads.living() {
+            let mut watchdog = lead.watchdog.lock().unwrap_or_else(PoisonError::into_inner);
             if watchdog.look(Instant::now(), stuck_after, lead.workers.pulses()) {
                 tracing::error!(%subcluster, token = %lead.token, "a decision thread hangs; the sub-cluster is given up");
                 let _ = stuck.send(Report::Stuck { subcluster, token: lead.token });

@@ -1,7 +1,7 @@
 //! One sub-cluster while this node leads it: its decision threads, its backends, its models.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use symphony_net::Net;
@@ -24,6 +24,7 @@ use crate::runtime::Report;
 use crate::servable::{Holder, servable};
 use crate::standby::DialledLinks;
 use crate::tapes::Tapes;
+use crate::watchdog::Watchdog;
 use crate::worker::ThreadPolicy;
 use crate::workers::{DecisionConfig, Workers};
 
@@ -59,6 +60,8 @@ pub(crate) struct LedSubcluster {
     /// Whether its links move.
     pub(crate) reach: Arc<Reach>,
     pub(crate) echo: EchoTimes,
+    /// Of its threads; looked at by one thread alone.
+    pub(crate) watchdog: Mutex<Watchdog>,
     /// Set when the lead ends, whoever ends it.
     pub(crate) ended: CancellationToken,
 }
@@ -99,7 +102,7 @@ impl LedSubcluster {
             recovered: false,
         };
         tokio::spawn(lead.run(view, reports, ended.clone()));
-        Ok(Self { token, workers, reach, echo, ended })
+        Ok(Self { token, workers, reach, echo, watchdog: Mutex::default(), ended })
     }
 
     /// Ends the lead. What still waits is announced to the next leader by its frontends.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use symphony_net::{Net, Role};
-use symphony_protocol::dispatch::{EndReason, RequestHeader, ToFrontend, ToLeader};
+use symphony_protocol::dispatch::{EndReason, RequestHeader, SUBMIT_REQUESTS_MAX, ToFrontend, ToLeader};
 use symphony_protocol::execute::{Done, Execute, FromBackend, Refusal, SealedGpu, ToBackend};
 use symphony_protocol::view::{
     BackendView, GpuView, KindProfile, ModelSource, ModelSpec, ModelView, NodeView, ReplicaView, SubclusterView,
@@ -344,6 +344,20 @@ async fn a_lead_whose_links_move_no_more_is_offered_to_the_others_and_goes_on() 
     assert_eq!(report, Some(Report::CutOff { subcluster: SUBCLUSTER, token: TOKEN }));
     assert_eq!(scene.runtime.status().len(), 1, "it leads until somebody else does");
     drop((to_leader, sender));
+}
+
+#[tokio::test]
+async fn a_frontend_that_sends_frames_of_too_many_requests_loses_its_link() {
+    let scene = Scene::new().await;
+    let _backend = scene.sealed().await;
+    let many = SUBMIT_REQUESTS_MAX as u64;
+    let mut frontend = scene.frontend().await;
+    frontend.sender.send(ToLeader::Cancel { requests: (0..many).map(|sequence| (sequence, 1)).collect() }).unwrap();
+    frontend.submit(&(0..=many).map(|sequence| header(sequence, 1)).collect::<Vec<_>>());
+    frontend.closed().await;
+    let mut frontend = scene.frontend().await;
+    frontend.sender.send(ToLeader::Cancel { requests: (0..=many).map(|sequence| (sequence, 1)).collect() }).unwrap();
+    frontend.closed().await;
 }
 
 #[tokio::test]
