@@ -86,7 +86,7 @@ fn answers() -> Vec<Outcome> {
 fn state() -> ClusterState {
     let mut scene = Scene::default();
     for command in history() {
-        scene.apply(&command);
+        let _ = scene.apply(&command);
     }
     scene.state
 }

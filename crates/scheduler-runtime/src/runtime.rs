@@ -287,13 +287,20 @@ fn watch_threads(
     stop: &CancellationToken,
 ) {
     while !stop.is_cancelled() {
-        for (subcluster, lead) in leads.living() {
+        let now = Instant::now();
+        // Of a thousand leads nearly all sleep: one look at each is all that they cost.
+        let hangs = |lead: &LedSubcluster| {
             let mut watchdog = lead.watchdog.lock().unwrap_or_else(PoisonError::into_inner);
-            if watchdog.look(Instant::now(), stuck_after, lead.workers.pulses()) {
-                tracing::error!(%subcluster, token = %lead.token, "a decision thread hangs; the sub-cluster is given up");
-                let _ = stuck.send(Report::Stuck { subcluster, token: lead.token });
-                lead.end();
-            }
+            watchdog.look(now, stuck_after, lead.workers.pulses())
+        };
+        let hang: Vec<_> = {
+            let led = leads.read();
+            led.iter().filter(|(_, lead)| hangs(lead)).map(|(&id, lead)| (id, Arc::clone(lead))).collect()
+        };
+        for (subcluster, lead) in hang.into_iter().filter(|(_, lead)| !lead.ended.is_cancelled()) {
+            tracing::error!(%subcluster, token = %lead.token, "a decision thread hangs; the sub-cluster is given up");
+            let _ = stuck.send(Report::Stuck { subcluster, token: lead.token });
+            lead.end();
         }
         std::thread::sleep(LOOK_EVERY);
     }
