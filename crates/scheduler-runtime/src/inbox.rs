@@ -182,11 +182,13 @@ mod tests {
         assert!(!bell.pulse().busy, "it has not begun");
         bell.answered_by_this_thread();
         assert!(bell.pulse().busy, "in its first turn");
-        bell.pulse.fetch_add(1, Ordering::Relaxed);
-        assert!(bell.pulse().busy, "rung and not awake");
-        bell.wait(clock, clock.now(), clock.now(), &mut Idle::Spin);
+        bell.wait(clock, clock.now(), Time::NEVER, &mut Idle::Spin);
+        assert!(bell.pulse().busy, "in the next one");
+        // As in the middle of a wait.
         bell.pulse.fetch_add(1, Ordering::Relaxed);
         assert!(!bell.pulse().busy, "asleep");
+        bell.ring();
+        assert!(bell.pulse().busy, "rung and not awake");
     }
 
     #[test]
