@@ -7,7 +7,7 @@ mod frame;
 pub mod journal;
 pub mod view;
 
-pub use frame::{FRAME_BYTES_MAX, FRAME_HEADER_BYTES, Frame, FrameError, FrameHeader, Message};
+pub use frame::{Echo, FRAME_BYTES_MAX, FRAME_HEADER_BYTES, Frame, FrameError, FrameHeader, Message};
 
 /// `symphony.v1`: the control surface.
 #[allow(missing_docs, clippy::all, unreachable_pub, missing_debug_implementations)]
