@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use symphony_net::{Authority, Connection, Credentials, Expected, Identity, Incoming, Net, Role};
+use symphony_net::{Authority, Connection, Credentials, Expected, Identity, Incoming, Net, Port, Role};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::runtime::Runtime;
 
@@ -24,7 +24,7 @@ impl Pair {
         listener.set_nonblocking(true).unwrap();
         let addr = listener.local_addr().unwrap().to_string();
         let listener = tokio::net::TcpListener::from_std(listener).unwrap();
-        let incoming = Incoming::new(listener, answerer.clone(), "bench", &[Role::Scheduler]);
+        let incoming = Incoming::new(listener, answerer.clone(), Port::new("bench", &[Role::Scheduler], 256));
         Self { caller: caller.clone(), addr, incoming }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use symphony_config::{BackendConfig, ExecutorKind};
 use symphony_executor::load_runtime;
-use symphony_net::{Incoming, Net, Role};
+use symphony_net::{Incoming, Net, Port, Role};
 use symphony_protocol::control as pb;
 use symphony_transport::{ControlClient, ControlError, PayloadTransport, TcpPayloads, ViewReceiver};
 use symphony_types::{BackendId, BootId, GpuId, Member, SubclusterId, Token};
@@ -30,6 +30,9 @@ const LEAVE_WITHIN: Duration = Duration::from_secs(2);
 const GOODBYE_WITHIN: Duration = Duration::from_millis(500);
 /// How often a backend looks whether the cluster still counts it in.
 const STANDING_EVERY: Duration = Duration::from_millis(200);
+
+/// The port for scheduler replicas, of which a cluster has 64: a lead's connection, a standby's, and those that are given up.
+const EXEC: Port = Port::new("backend.exec", &[Role::Scheduler], 64 * 4);
 
 /// Why a backend does not start.
 #[derive(Debug, thiserror::Error)]
@@ -114,7 +117,7 @@ impl Backend {
         let idle = execution.idle();
         let execution_ended = ended.clone();
         tokio::spawn(async move { execution_ended.run_until_cancelled(execution.run()).await });
-        let leaders = Incoming::new(listener, net, "backend.exec", &[Role::Scheduler]);
+        let leaders = Incoming::new(listener, net, EXEC);
         tokio::spawn(accept_leaders(leaders, inputs.clone(), ended.clone()));
         let kinds = request.gpus.iter().map(|gpu| gpu.kind.clone()).collect();
         let loader = ModelLoader {

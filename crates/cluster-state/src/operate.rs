@@ -1,6 +1,6 @@
 //! Doing what operators ask for, once.
 
-use symphony_types::Epoch;
+use symphony_types::{Epoch, OperationId};
 
 use crate::effect::Effect;
 use crate::limits::OPERATIONS_KEPT;
@@ -9,13 +9,30 @@ use crate::refusal::Refusal;
 use crate::reply::{Outcome, Reply};
 use crate::state::ClusterState;
 
+/// What is kept under an operation's id.
+enum Known<'a> {
+    /// The operation itself, and its answer.
+    Same(&'a Outcome),
+    /// Something else.
+    Other(Refusal),
+}
+
 impl ClusterState {
-    /// What the operation was answered, if it is known.
+    /// What the operation was answered, if it is known; a refusal also if its id stands for something else.
     #[must_use]
-    pub fn answer_to(&self, operation: &Operation) -> Option<&Outcome> {
-        let digest = operation.digest();
-        let known = self.operations.iter().find(|kept| kept.id == operation.id && kept.digest == digest);
-        known.map(|kept| &kept.outcome)
+    pub fn answer_to(&self, operation: &Operation) -> Option<Outcome> {
+        self.known(operation.id, operation.digest()).map(|known| match known {
+            Known::Same(outcome) => outcome.clone(),
+            Known::Other(refusal) => Err(refusal),
+        })
+    }
+
+    fn known(&self, id: OperationId, digest: u64) -> Option<Known<'_>> {
+        let of_this_id = || self.operations.iter().filter(|kept| kept.id == id);
+        match of_this_id().find(|kept| kept.digest == digest) {
+            Some(same) => Some(Known::Same(&same.outcome)),
+            None => of_this_id().next().map(|other| Known::Other(Refusal::OperationReused { id, index: other.index })),
+        }
     }
 
     pub(crate) fn operate(
@@ -25,11 +42,10 @@ impl ClusterState {
         epoch: Epoch,
         effects: &mut Vec<Effect>,
     ) -> Outcome {
-        if let Some(outcome) = self.answer_to(operation) {
-            return outcome.clone();
-        }
-        let outcome = match self.operations.iter().find(|kept| kept.id == operation.id) {
-            Some(other) => Err(Refusal::OperationReused { id: operation.id, index: other.index }),
+        let digest = operation.digest();
+        let outcome = match self.known(operation.id, digest) {
+            Some(Known::Same(outcome)) => return outcome.clone(),
+            Some(Known::Other(refusal)) => Err(refusal),
             None => self.act(index, operation, epoch, effects),
         };
         self.operations.push(KeptOperation {
@@ -39,7 +55,7 @@ impl ClusterState {
             at_unix_ms: operation.at_unix_ms,
             what: operation.action.to_string(),
             outcome: outcome.clone(),
-            digest: operation.digest(),
+            digest,
         });
         let surplus = self.operations.len().saturating_sub(OPERATIONS_KEPT);
         self.operations.drain(..surplus);

@@ -12,7 +12,8 @@ use crate::state::{ClusterState, Leader, Node, Subcluster, Successor};
 pub(crate) struct Preference {
     /// The Raft leader: its crash would cost an election before anything it led could be re-homed.
     pub(crate) avoid: Option<NodeId>,
-    /// A replica that has just begun a new life: it has nothing in memory, and may crash again. Or one that cannot decide.
+    /// A replica that has just begun a new life: it has nothing in memory, and may crash again. Or one that says that it cannot
+    /// lead. Even the Raft leader is better.
     pub(crate) last_choice: Option<NodeId>,
 }
 
@@ -48,7 +49,7 @@ impl ClusterState {
         let is = |choice: Option<NodeId>, node| choice == Some(node);
         let rank = |&(&node, &led): &(&NodeId, &usize)| {
             let unwilling = !self.nodes[&node].takes_leads();
-            (unwilling, is(preference.avoid, node), is(preference.last_choice, node), led, node)
+            (unwilling, is(preference.last_choice, node), is(preference.avoid, node), led, node)
         };
         let (&node, _) = load.iter().min_by_key(rank)?;
         Some(Leader { node, boot: self.nodes[&node].boot })

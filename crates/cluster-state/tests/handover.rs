@@ -179,6 +179,12 @@ fn a_leader_that_cannot_decide_is_replaced_at_once() {
     scene.done(&cede(4));
     assert_eq!(scene.leadership("s"), (Some(3), 5, vec![1, 2]));
     assert!(matches!(scene.refused(&cede(4)), Refusal::AssignmentOver { .. }), "a late word of a former leader");
+
+    // Only the Raft leader is left besides: it leads rather than one that says that it cannot.
+    let mut scene = one_subcluster();
+    scene.done(&node_down(3, 30));
+    scene.done(&cede(4));
+    assert_eq!(scene.leadership("s"), (Some(2), 6, vec![1]));
 }
 
 #[test]

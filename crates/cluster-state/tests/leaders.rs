@@ -74,6 +74,17 @@ fn a_new_life_never_inherits_what_the_old_one_led() {
 }
 
 #[test]
+fn with_two_alive_the_one_to_avoid_leads_rather_than_the_one_that_just_restarted() {
+    let mut scene = Scene::default();
+    scene.done(&node(1, 10));
+    scene.done(&node(2, 20));
+    scene.done(&backend("a", 1, "s", &["cpu"]).avoiding(NodeId::new(2)));
+    assert_eq!(scene.leadership("s").0, Some(1));
+    let effects = scene.done(&node(1, 11).avoiding(NodeId::new(2)));
+    assert_eq!(effects, [down(1, 10), up(1, 11), led(1, "s", Some(2), 4)]);
+}
+
+#[test]
 fn a_lonely_replica_leads_again_in_its_new_life_with_a_new_token() {
     let mut scene = Scene::default();
     scene.done(&node(1, 10));

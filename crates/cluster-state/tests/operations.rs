@@ -73,6 +73,11 @@ fn an_id_stands_for_one_command_of_one_operator() {
     let words = format!("{reused}");
     assert!(words.contains("00000000000000000000000000000001") && words.contains("fresh id"), "{words}");
 
+    let answer = |operation: &Operation| scene.state.answer_to(operation);
+    assert_eq!(answer(&operation(1, cordon())), Some(Ok(Reply::Done)));
+    assert_eq!(answer(&operation(1, unload())), Some(Err(reused.clone())), "nobody begins what will be refused");
+    assert_eq!(answer(&operation(2, unload())), None);
+
     let kept = scene.state.operations().len();
     assert_eq!(scene.refused(&Command::Operate(bob)), reused, "the refusal is an answer too");
     assert_eq!(scene.state.operations().len(), kept);

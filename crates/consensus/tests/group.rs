@@ -11,7 +11,7 @@ use symphony_consensus::{
     COMMAND_BYTES_MAX, ControlGroup, Engine, GroupConfig, OnDiskError, ProposeError, Proposed, ReadError,
     SnapshotEvery, StartError, StateMachine, Timing,
 };
-use symphony_net::{Incoming, Net, Role};
+use symphony_net::{Incoming, Net, Port, Role};
 use symphony_types::NodeId;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -70,7 +70,7 @@ impl Replica {
         let group = ControlGroup::start(config, ledger.clone()).await.expect("replica starts");
         let (stop, stopped) = oneshot::channel::<()>();
         let serve = Server::builder().add_service(group.service()).serve_with_incoming_shutdown(
-            Incoming::new(listener, Net::plaintext(), "test", &Role::ALL).into_stream(),
+            Incoming::new(listener, Net::plaintext(), Port::new("test", &Role::ALL, 256)).into_stream(),
             async {
                 let _ = stopped.await;
             },

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use futures::FutureExt as _;
 use symphony_cluster_state::Command;
-use symphony_net::{Connection, Expected, Incoming, Net, Role};
+use symphony_net::{Connection, Expected, Incoming, Net, Port, Role};
 use symphony_types::{BootId, NodeId};
 use symphony_wire::Listener;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -15,12 +15,16 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use crate::beat::{ACK_BYTES, Action, BEAT_BYTES, Beat, BeatAddresses, Facts, Herald, Input, Standing, cluster_hash};
+use crate::beat::{
+    ACK_BYTES, Action, BEAT_BYTES, Beat, BeatAddresses, CONNECTIONS_MAX, Facts, Herald, Input, Standing, cluster_hash,
+};
 use crate::config::{ControlPlaneConfig, Liveness};
 use crate::judgement::Judgement;
 use crate::liveness::{DECLARATIONS_MAX, INPUTS_MAX, Outlook, PROBE_ATTEMPTS, declare};
 use crate::metrics::Metrics;
 use crate::vital::{Guard, Vital};
+
+const BEAT: Port = Port::new("scheduler.beat", &[Role::Scheduler], CONNECTIONS_MAX);
 
 /// The tasks of one replica's failure detection.
 #[derive(Debug)]
@@ -140,7 +144,7 @@ fn named(node: NodeId) -> Expected {
 }
 
 async fn listen(shared: Shared, listener: Listener, inputs: mpsc::Sender<Input>) {
-    let mut incoming = Incoming::new(listener, shared.net.clone(), "scheduler.beat", &[Role::Scheduler]);
+    let mut incoming = Incoming::new(listener, shared.net.clone(), BEAT);
     let mut ears = JoinSet::new();
     while let Some(stream) = incoming.next().await {
         ears.spawn(hear(shared.clone(), stream, inputs.clone()));

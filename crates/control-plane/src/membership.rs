@@ -70,8 +70,9 @@ impl Membership {
         let group = self.proposer.group();
         // A leader that has just been elected may not have applied yet what others did before.
         group.read_index().await.map_err(|error| Attempt::Again(error.to_string()))?;
+        // Before anything changes: the operation itself is in the log only when all is done.
         if let Some(outcome) = self.state.read().answer_to(operation) {
-            return outcome.clone().map(|_| group.members().voters).map_err(|error| CallError::from(error).into());
+            return outcome.map(|_| group.members().voters).map_err(|error| CallError::from(error).into());
         }
         let before = group.members();
         let new = add.as_ref().filter(|new| !before.voters.contains(&new.node));

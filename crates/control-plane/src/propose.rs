@@ -222,7 +222,18 @@ impl Patience {
     /// One attempt: what it gave, or none, a little later, if another one should be made.
     async fn spend_on<T>(&mut self, attempt: impl Future<Output = Result<T, Attempt>>) -> Result<Option<T>, CallError> {
         self.leadership.mark_unchanged();
-        match timeout_at(self.give_up, attempt).await {
+        let ended = tokio::select! {
+            biased;
+            ended = timeout_at(self.give_up, attempt) => ended,
+            // Whoever is asked leads no longer, or somebody does by now. One that is cut off would be waited for until its
+            // connection is given up.
+            changed = self.leadership.changed() => {
+                changed.map_err(|_| CallError::Stopped)?;
+                "the leadership changed meanwhile".clone_into(&mut self.last);
+                return Ok(None);
+            }
+        };
+        match ended {
             Ok(Ok(value)) => return Ok(Some(value)),
             Ok(Err(Attempt::Never(error))) => return Err(error),
             Ok(Err(Attempt::Again(reason))) => self.last = reason,
@@ -244,4 +255,32 @@ fn accepted(index: u64, response: &[u8]) -> Result<Accepted, Attempt> {
     let outcome = decode_outcome(response).map_err(CallError::from)?;
     let reply = outcome.map_err(CallError::from)?;
     Ok(Accepted { index, reply })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_attempt_at_a_leader_that_is_silent_ends_when_another_one_is_known() {
+        let (told, leadership) = watch::channel(Leadership::default());
+        let give_up = Instant::now() + Duration::from_secs(3_600);
+        let mut patience = Patience { give_up, leadership, last: String::new() };
+        let silent = || std::future::pending::<Result<(), Attempt>>();
+        {
+            let mut waits = Box::pin(patience.spend_on(silent()));
+            assert!(futures::poll!(&mut waits).is_pending());
+            told.send_modify(|leadership| leadership.term += 1);
+            let again = waits.await;
+            assert!(matches!(again, Ok(None)), "{again:?}");
+        }
+        assert!(matches!(patience.spend_on(async { Ok(7) }).await, Ok(Some(7))), "asked again");
+
+        patience.give_up = Instant::now();
+        let error = patience.spend_on(silent()).await.unwrap_err();
+        assert!(matches!(&error, CallError::NoLeader { last, .. } if last.contains("leadership changed")), "{error}");
+        patience.give_up = give_up;
+        drop(told);
+        assert!(matches!(patience.spend_on(silent()).await, Err(CallError::Stopped)));
+    }
 }

@@ -3,9 +3,9 @@
 use std::future::Future;
 use std::time::Duration;
 
-use symphony_cluster_state::COMMAND_BYTES_MAX;
+use symphony_cluster_state::{BACKENDS_MAX, COMMAND_BYTES_MAX, FRONTENDS_MAX, NODES_MAX};
 use symphony_consensus::RaftServer;
-use symphony_net::{Incoming, Net, Role};
+use symphony_net::{Incoming, Net, Port, Role};
 use symphony_protocol::control::control_server::ControlServer;
 use symphony_wire::Listener;
 use tokio_util::sync::CancellationToken;
@@ -30,6 +30,12 @@ const REQUEST_BYTES_MAX: usize = 2 * COMMAND_BYTES_MAX;
 /// Bytes of a view.
 const VIEW_BYTES_MAX: usize = 64 << 20;
 
+/// Connections at a time: one of each backend and frontend, eight of each replica (three lanes of Raft and commands, and those
+/// that are given up), and some of operators.
+const CONNECTIONS_MAX: usize = BACKENDS_MAX + FRONTENDS_MAX + 8 * NODES_MAX + 128;
+
+const CONTROL: Port = Port::new("scheduler.control", &Role::ALL, CONNECTIONS_MAX);
+
 /// Serves until stopped; calls under way are then given up with their connections.
 pub(crate) fn serve(
     listener: Listener,
@@ -50,6 +56,6 @@ pub(crate) fn serve(
         .layer(AuthorizeLayer { state })
         .add_service(raft)
         .add_service(control);
-    let incoming = Incoming::new(listener, net, "scheduler.control", &Role::ALL);
+    let incoming = Incoming::new(listener, net, CONTROL);
     router.serve_with_incoming_shutdown(incoming.into_stream(), stop.cancelled_owned())
 }

@@ -9,7 +9,7 @@ use anyhow::Result;
 use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use symphony_consensus::{ControlGroup, Engine, GroupConfig, StateMachine};
-use symphony_net::{Incoming, Net, Role};
+use symphony_net::{Incoming, Net, Port, Role};
 use symphony_types::NodeId;
 use tokio::net::TcpListener;
 use tonic::transport::Server;
@@ -85,7 +85,7 @@ impl Replica {
         let listener = TcpListener::bind(self.addresses[&self.id]).await?;
         let group = ControlGroup::start(config, Nothing).await?;
         let service = Server::builder().add_service(group.service());
-        let incoming = Incoming::new(listener, Net::plaintext(), "crash", &Role::ALL).into_stream();
+        let incoming = Incoming::new(listener, Net::plaintext(), Port::new("crash", &Role::ALL, 256)).into_stream();
         let server = tokio::spawn(service.serve_with_incoming(incoming));
         tokio::spawn(propose(group.clone()));
         let mut leadership = group.leadership();

@@ -117,7 +117,7 @@ impl DataServer {
 
 #[cfg(test)]
 mod tests {
-    use symphony_net::{Authority, Credentials, Identity, Net};
+    use symphony_net::{Authority, Credentials, Identity, Net, Port};
     use symphony_protocol::view::{BackendView, View};
     use symphony_transport::connect_link;
     use tokio::net::TcpListener;
@@ -148,7 +148,7 @@ mod tests {
             let addr = listener.local_addr().unwrap().to_string();
             let (told, views) = watch::channel(Arc::default());
             let (table, ledger) = (Arc::default(), Arc::default());
-            let incoming = Incoming::new(listener, frontend.clone(), "test", &[Role::Backend]);
+            let incoming = Incoming::new(listener, frontend.clone(), Port::new("test", &[Role::Backend], 256));
             let server = DataServer { boot: BOOT, table, ledger, view: views };
             tokio::spawn(server.accept(incoming, CancellationToken::new()));
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use symphony_config::FrontendConfig;
-use symphony_net::{Incoming, Net, Role};
+use symphony_net::{Incoming, Net, Port, Role};
 use symphony_protocol::control as pb;
 use symphony_protocol::dispatch::EndReason;
 use symphony_protocol::view::View;
@@ -33,6 +33,9 @@ use crate::statistics::{Observed, Statistics};
 
 /// How long registration may take: a cluster that starts together elects its leader first.
 const REGISTER_WITHIN: Duration = Duration::from_secs(30);
+
+/// The port for backends, of which a cluster has 4096: one connection each, and one that is given up.
+const DATA: Port = Port::new("frontend.data", &[Role::Backend], 2 * 4096);
 
 /// Why a frontend does not start.
 #[derive(Debug, thiserror::Error)]
@@ -126,7 +129,7 @@ impl Frontend {
         metrics::register(registry, &inner.table, &inner.ledger);
         let server =
             DataServer { boot, table: Arc::clone(&inner.table), ledger: Arc::clone(&inner.ledger), view: view.clone() };
-        let backends = Incoming::new(data, net.clone(), "frontend.data", &[Role::Backend]);
+        let backends = Incoming::new(data, net.clone(), DATA);
         tokio::spawn(server.accept(backends, inner.ended.clone()));
         tokio::spawn(follow(Arc::clone(&inner), view.clone()));
         let (owner, table) = (Arc::downgrade(&inner), Arc::clone(&inner.table));

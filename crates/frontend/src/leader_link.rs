@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use symphony_net::{Net, Role};
+use symphony_net::{Expected, Net, Role};
 use symphony_protocol::dispatch::{EndReason, RequestHeader, SUBMIT_REQUESTS_MAX, ToFrontend, ToLeader};
 use symphony_protocol::view::View;
 use symphony_transport::{LinkReceiver, LinkSender, ViewReceiver, connect_link};
-use symphony_types::{BootId, FailReason, FrontendId, SubclusterId, Token};
+use symphony_types::{BootId, FailReason, FrontendId, NodeId, SubclusterId, Token};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio_util::sync::CancellationToken;
 
@@ -50,8 +50,13 @@ pub(crate) struct LeaderLink {
     pub(crate) turned_away: UnboundedSender<u64>,
 }
 
-/// Where the leader is, and under which token it leads.
-type Leader = (String, Token);
+/// Which replica leads, where it is, and under which token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Leader {
+    node: NodeId,
+    addr: String,
+    token: Token,
+}
 
 /// Why there is no link to a leader.
 enum NoLink {
@@ -95,17 +100,17 @@ impl LeaderLink {
         let mut next = RETRY_AFTER;
         match connected {
             Ok((sender, receiver)) => {
-                tracing::debug!(subcluster = %self.subcluster, leader = %leader.0, token = %leader.1, "leader linked");
+                tracing::debug!(subcluster = %self.subcluster, leader = %leader.addr, token = %leader.token, "leader linked");
                 self.suspended.store(false, Ordering::Release);
                 self.serve(&leader, &sender, receiver).await?;
                 pause = RETRY_AFTER;
             }
             Err(NoLink::Refused(reason)) => {
-                tracing::debug!(subcluster = %self.subcluster, leader = %leader.0, %reason, "refused by the leader");
+                tracing::debug!(subcluster = %self.subcluster, leader = %leader.addr, %reason, "refused by the leader");
                 next = (pause * 2).min(ASK_AGAIN_AFTER_MAX);
             }
             Err(NoLink::Failed(reason)) => {
-                tracing::debug!(subcluster = %self.subcluster, leader = %leader.0, %reason, "no leader");
+                tracing::debug!(subcluster = %self.subcluster, leader = %leader.addr, %reason, "no leader");
                 pause = RETRY_AFTER;
             }
         }
@@ -120,18 +125,22 @@ impl LeaderLink {
 
     async fn connect(&self, leader: &Leader) -> Result<(LinkSender<ToLeader>, LinkReceiver<ToFrontend>), NoLink> {
         let failed = |error: &dyn std::fmt::Display| NoLink::Failed(error.to_string());
+        // Nobody but the replica that was named is told what waits here.
+        let named = Expected::named(Role::Scheduler, leader.node.get().to_string());
         let (sender, mut receiver) =
-            connect_link::<ToLeader, ToFrontend>(&self.net, &leader.0, &Role::Scheduler.into())
-                .await
-                .map_err(|e| failed(&e))?;
-        let hello =
-            ToLeader::Hello { frontend: self.frontend, boot: self.boot, subcluster: self.subcluster, token: leader.1 };
+            connect_link::<ToLeader, ToFrontend>(&self.net, &leader.addr, &named).await.map_err(|e| failed(&e))?;
+        let hello = ToLeader::Hello {
+            frontend: self.frontend,
+            boot: self.boot,
+            subcluster: self.subcluster,
+            token: leader.token,
+        };
         sender.send(hello).map_err(|e| failed(&e))?;
         match tokio::time::timeout(WELCOME_TIMEOUT, receiver.receive()).await {
             Err(_) => Err(NoLink::Failed(format!("no welcome within {} ms", WELCOME_TIMEOUT.as_millis()))),
             Ok(Err(error)) => Err(failed(&error)),
             Ok(Ok(frame)) => match frame.message {
-                ToFrontend::Welcome { token } if token == leader.1 => Ok((sender, receiver)),
+                ToFrontend::Welcome { token } if token == leader.token => Ok((sender, receiver)),
                 ToFrontend::Suspended => {
                     self.suspended.store(true, Ordering::Release);
                     Err(NoLink::Refused("the leader has lost the control group".into()))
@@ -148,12 +157,12 @@ impl LeaderLink {
         sender: &LinkSender<ToLeader>,
         mut receiver: LinkReceiver<ToFrontend>,
     ) -> Option<()> {
-        let again = self.table.announce_all(self.subcluster, leader.1);
+        let again = self.table.announce_all(self.subcluster, leader.token);
         self.ledger.redrive(again.iter().filter(|a| a.attempt > 1).count() as u64);
         let mut chunks = again.chunks(SUBMIT_REQUESTS_MAX).peekable();
         while let Some(chunk) = chunks.next() {
             let requests = chunk.iter().map(header).collect();
-            let message = ToLeader::Redrive { token: leader.1, requests, last: chunks.peek().is_none() };
+            let message = ToLeader::Redrive { token: leader.token, requests, last: chunks.peek().is_none() };
             if sender.send(message).is_err() {
                 return Some(());
             }
@@ -172,7 +181,7 @@ impl LeaderLink {
                     if count == 0 {
                         return None;
                     }
-                    if !self.speak(leader.1, sender, &words) {
+                    if !self.speak(leader.token, sender, &words) {
                         return Some(());
                     }
                     words.clear();
@@ -230,8 +239,9 @@ async fn another_leader(mut view: ViewReceiver, subcluster: SubclusterId, leader
 
 fn leader_of(view: &View, subcluster: SubclusterId) -> Option<Leader> {
     let subcluster = view.subclusters.get(&subcluster)?;
-    let node = view.nodes.get(&subcluster.leader?.0)?;
-    Some((node.dispatch_addr.clone(), subcluster.token))
+    let (node, _) = subcluster.leader?;
+    let addr = view.nodes.get(&node)?.dispatch_addr.clone();
+    Some(Leader { node, addr, token: subcluster.token })
 }
 
 fn header(announcement: &Announcement) -> RequestHeader {

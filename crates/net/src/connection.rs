@@ -3,9 +3,11 @@
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_rustls::TlsStream;
 use tonic::transport::server::Connected;
 
@@ -57,7 +59,11 @@ impl std::fmt::Display for PeerInfo {
 pub struct Connection {
     stream: Stream,
     peer: PeerInfo,
+    place: Place,
 }
+
+/// The place of an accepted connection among those of its port, held by whatever is left of the connection.
+type Place = Option<Arc<OwnedSemaphorePermit>>;
 
 #[derive(Debug)]
 enum Stream {
@@ -67,11 +73,17 @@ enum Stream {
 
 impl Connection {
     pub(crate) const fn plain(stream: symphony_wire::Stream, addr: SocketAddr) -> Self {
-        Self { stream: Stream::Plain(stream), peer: PeerInfo { addr, identity: None } }
+        Self { stream: Stream::Plain(stream), peer: PeerInfo { addr, identity: None }, place: None }
     }
 
     pub(crate) fn tls(stream: TlsStream<symphony_wire::Stream>, addr: SocketAddr, identity: Identity) -> Self {
-        Self { stream: Stream::Tls(Box::new(stream)), peer: PeerInfo { addr, identity: Some(identity) } }
+        let peer = PeerInfo { addr, identity: Some(identity) };
+        Self { stream: Stream::Tls(Box::new(stream)), peer, place: None }
+    }
+
+    /// The same, with a place among those of its port.
+    pub(crate) fn holding(self, place: OwnedSemaphorePermit) -> Self {
+        Self { place: Some(Arc::new(place)), ..self }
     }
 
     /// Who is at the other end.
@@ -83,14 +95,15 @@ impl Connection {
     /// The two directions, for two tasks.
     #[must_use]
     pub fn into_split(self) -> (ReadHalf, WriteHalf) {
+        let place = self.place.clone();
         match self.stream {
             Stream::Plain(stream) => {
                 let (read, write) = stream.into_split();
-                (ReadHalf(ReadSide::Plain(read)), WriteHalf(WriteSide::Plain(write)))
+                (ReadHalf(ReadSide::Plain(read), place), WriteHalf(WriteSide::Plain(write), self.place))
             }
             Stream::Tls(stream) => {
                 let (read, write) = tokio::io::split(*stream);
-                (ReadHalf(ReadSide::Tls(read)), WriteHalf(WriteSide::Tls(write)))
+                (ReadHalf(ReadSide::Tls(read), place), WriteHalf(WriteSide::Tls(write), self.place))
             }
         }
     }
@@ -98,7 +111,7 @@ impl Connection {
 
 /// The direction in which bytes come.
 #[derive(Debug)]
-pub struct ReadHalf(ReadSide);
+pub struct ReadHalf(ReadSide, #[expect(dead_code, reason = "held")] Place);
 
 #[derive(Debug)]
 enum ReadSide {
@@ -108,7 +121,7 @@ enum ReadSide {
 
 /// The direction in which bytes go.
 #[derive(Debug)]
-pub struct WriteHalf(WriteSide);
+pub struct WriteHalf(WriteSide, #[expect(dead_code, reason = "held")] Place);
 
 #[derive(Debug)]
 enum WriteSide {

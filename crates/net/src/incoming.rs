@@ -27,6 +27,26 @@ const WAITING_MAX: usize = 64;
 /// After a failed accept, most likely for want of file descriptors, this long is waited.
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(10);
 
+/// How a port is served.
+#[derive(Clone, Copy, Debug)]
+pub struct Port {
+    /// Its name in logs.
+    pub name: &'static str,
+    /// Who may call.
+    pub allowed: &'static [Role],
+    /// Connections at a time, from all callers that have shown who they are. Further ones are turned away: a caller that
+    /// opens connections and forgets them must not take what the process has of file descriptors and memory.
+    pub connections_max: usize,
+}
+
+impl Port {
+    /// A port.
+    #[must_use]
+    pub const fn new(name: &'static str, allowed: &'static [Role], connections_max: usize) -> Self {
+        Self { name, allowed, connections_max }
+    }
+}
+
 /// The connections that come to one port. A caller that is slow, or is turned away, holds up nobody else.
 #[derive(Debug)]
 pub struct Incoming {
@@ -34,12 +54,11 @@ pub struct Incoming {
 }
 
 impl Incoming {
-    /// Accepts on `listener` callers in the roles `allowed`, until this value is dropped. `port` names it in logs. Must be
-    /// called inside a tokio runtime.
+    /// Accepts on `listener` until this value is dropped. Must be called inside a tokio runtime.
     #[must_use]
-    pub fn new(listener: impl Into<Listener>, net: Net, port: &'static str, allowed: &'static [Role]) -> Self {
+    pub fn new(listener: impl Into<Listener>, net: Net, port: Port) -> Self {
         let (done, connections) = mpsc::channel(WAITING_MAX);
-        tokio::spawn(accept(listener.into(), net, port, allowed, done));
+        tokio::spawn(accept(listener.into(), net, port, done));
         Self { connections }
     }
 
@@ -57,10 +76,10 @@ impl Incoming {
 async fn accept(
     listener: Listener,
     net: Net,
-    port: &'static str,
-    allowed: &'static [Role],
+    Port { name: port, allowed, connections_max }: Port,
     done: mpsc::Sender<Connection>,
 ) {
+    let connections = Arc::new(Semaphore::new(connections_max));
     let handshakes = Arc::new(Semaphore::new(HANDSHAKES_MAX));
     let waiting = WaitingPeers::new(HANDSHAKES_PER_PEER_MAX);
     loop {
@@ -83,10 +102,16 @@ async fn accept(
             tracing::warn!(port, %peer, max = HANDSHAKES_PER_PEER_MAX, "caller turned away: too many handshakes from there");
             continue;
         };
-        let (net, done) = (net.clone(), done.clone());
+        let (net, done, connections) = (net.clone(), done.clone(), Arc::clone(&connections));
         tokio::spawn(async move {
             match net.accept(stream, allowed).await {
-                Ok(connection) => drop(done.send(connection).await),
+                Ok(connection) => match connections.try_acquire_owned() {
+                    Ok(held) => drop(done.send(connection.holding(held)).await),
+                    Err(_) => {
+                        let peer = connection.peer();
+                        tracing::warn!(port, %peer, max = connections_max, "caller turned away: too many connections");
+                    }
+                },
                 Err(error) => tracing::warn!(port, %peer, %error, "caller turned away"),
             }
             drop((permit, place));

@@ -21,7 +21,7 @@ pub use connection::{Connection, Line, PeerInfo, ReadHalf, WriteHalf};
 pub use credentials::{CredentialFiles, Credentials, RELOAD_EVERY};
 pub use error::CredentialError;
 pub use identity::{Expected, Identity, IdentityError, Role};
-pub use incoming::{HANDSHAKES_MAX, HANDSHAKES_PER_PEER_MAX, Incoming};
+pub use incoming::{HANDSHAKES_MAX, HANDSHAKES_PER_PEER_MAX, Incoming, Port};
 pub use net::{HANDSHAKE_TIMEOUT, Net};
 pub use waiting_peers::{WaitingPeers, WaitingPlace};
 

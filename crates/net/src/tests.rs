@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::{
-    Authority, CredentialError, CredentialFiles, Credentials, HANDSHAKE_TIMEOUT, HANDSHAKES_MAX, Identity, Incoming,
-    Net, Role,
+    Authority, Connection, CredentialError, CredentialFiles, Credentials, HANDSHAKE_TIMEOUT, HANDSHAKES_MAX, Identity,
+    Incoming, Net, Port, Role,
 };
 
 const SOON: Duration = Duration::from_secs(10);
@@ -31,7 +31,7 @@ async fn listener() -> (tokio::net::TcpListener, String) {
 /// Whether a call from one to the other carries a word there and back.
 async fn talk(from: &Net, to: &Net, role: Role) -> bool {
     let (listener, addr) = listener().await;
-    let mut incoming = Incoming::new(listener, to.clone(), "test", &[Role::Scheduler]);
+    let mut incoming = Incoming::new(listener, to.clone(), Port::new("test", &[Role::Scheduler], 256));
     let answering = tokio::spawn(async move {
         let mut connection = incoming.next().await?;
         let mut word = [0; 4];
@@ -77,7 +77,7 @@ async fn a_caller_that_says_nothing_holds_up_nobody() {
     let ours = Authority::create(dir.path(), "blue").unwrap();
     let (backend, scheduler) = (net(&ours, "blue", Role::Backend, "b"), net(&ours, "blue", Role::Scheduler, "1"));
     let (listener, addr) = listener().await;
-    let mut incoming = Incoming::new(listener, backend, "test", &[Role::Scheduler]);
+    let mut incoming = Incoming::new(listener, backend, Port::new("test", &[Role::Scheduler], 256));
     let _silent = tokio::net::TcpStream::connect(&addr).await.unwrap();
     let expected = Role::Backend.into();
     let (dialled, accepted) = tokio::join!(scheduler.dial(&addr, &expected), incoming.next());
@@ -91,7 +91,7 @@ async fn strangers_from_one_address_leave_places_for_others() {
     let ours = Authority::create(dir.path(), "blue").unwrap();
     let (backend, scheduler) = (net(&ours, "blue", Role::Backend, "b"), net(&ours, "blue", Role::Scheduler, "1"));
     let (listener, addr) = listener().await;
-    let mut incoming = Incoming::new(listener, backend, "test", &[Role::Scheduler]);
+    let mut incoming = Incoming::new(listener, backend, Port::new("test", &[Role::Scheduler], 256));
     let mut silent = Vec::new();
     for _ in 0..HANDSHAKES_MAX {
         let socket = tokio::net::TcpSocket::new_v4().unwrap();
@@ -201,10 +201,38 @@ async fn a_routed_address_is_dialled_elsewhere_and_must_still_be_who_it_is() {
     let scheduler = net(&ours, "blue", Role::Scheduler, "1").routed(routes);
     assert_eq!((scheduler.through("backend.example:7101"), scheduler.through("other:1")), (addr.as_str(), "other:1"));
     let backend = net(&ours, "blue", Role::Backend, "b");
-    let mut incoming = Incoming::new(listener, backend, "test", &[Role::Scheduler]);
+    let mut incoming = Incoming::new(listener, backend, Port::new("test", &[Role::Scheduler], 256));
     for (role, right) in [(Role::Backend, true), (Role::Frontend, false)] {
         let expected = role.into();
         let (dialled, _accepted) = tokio::join!(scheduler.dial("backend.example:7101", &expected), incoming.next());
         assert_eq!(dialled.is_ok(), right, "{role}");
     }
+}
+
+#[tokio::test]
+async fn connections_beyond_the_limit_of_a_port_are_turned_away_until_one_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let ours = Authority::create(dir.path(), "blue").unwrap();
+    let (backend, scheduler) = (net(&ours, "blue", Role::Backend, "b"), net(&ours, "blue", Role::Scheduler, "1"));
+    let (listener, addr) = listener().await;
+    let mut incoming = Incoming::new(listener, backend, Port::new("test", &[Role::Scheduler], 2));
+    let expected = Role::Backend.into();
+    let dial = || async { tokio::time::timeout(SOON, scheduler.dial(&addr, &expected)).await.unwrap().unwrap() };
+
+    let (first, second) = (dial().await, dial().await);
+    let taken = [incoming.next().await.unwrap(), incoming.next().await.unwrap()];
+    // By TLS 1.3 the caller has its connection before the other side has looked.
+    let ended =
+        |mut third: Connection| async move { tokio::time::timeout(SOON, third.read_u8()).await.unwrap().is_err() };
+    assert!(ended(dial().await).await, "turned away");
+
+    // Either half of a connection keeps its place.
+    let [one, two] = taken;
+    let (read, write) = one.into_split();
+    drop(read);
+    assert!(ended(dial().await).await);
+    drop(write);
+    let _third = dial().await;
+    let third = tokio::time::timeout(SOON, incoming.next()).await.expect("a place is free").unwrap();
+    drop((first, second, two, third));
 }

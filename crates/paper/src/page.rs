@@ -68,6 +68,9 @@ fn page(outcome: &Outcome) -> String {
         text += "\nValues marked ° are read from the text, since the paper gives the figure as a plot only. Against a range the ratio is 1 \
                  inside, and to the nearer end outside.\n";
     }
+    if report.comparisons.iter().any(|comparison| comparison.reading == Reading::Aim) {
+        text += "\nValues marked † are what we want of ourselves; the paper gives none.\n";
+    }
     if !report.missing.is_empty() {
         text += &format!("\nNot in this build, so without values of ours: {}.\n", report.missing.join("; "));
     }
@@ -88,7 +91,11 @@ fn page(outcome: &Outcome) -> String {
 
 fn comparison_row(comparison: &Comparison) -> String {
     let Comparison { what, theirs: (low, high), unit, source, .. } = comparison;
-    let mark = if comparison.reading == Reading::Words { "°" } else { "" };
+    let mark = match comparison.reading {
+        Reading::Printed => "",
+        Reading::Words => "°",
+        Reading::Aim => "†",
+    };
     let unit = if unit.is_empty() { String::new() } else { format!(" {unit}") };
     let theirs = range(*low, *high);
     let ours = comparison.ours.map_or_else(|| "–".to_owned(), |ours| format!("{}{unit}", number(ours)));

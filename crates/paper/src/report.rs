@@ -49,6 +49,8 @@ pub enum Reading {
     Printed,
     /// In words, or rounded in the text, because the figure is a plot.
     Words,
+    /// Not at all: what we want of ourselves.
+    Aim,
 }
 
 /// One value of a paper beside ours.
@@ -96,6 +98,12 @@ impl Comparison {
             reading: Reading::Words,
             source: format!("section {}", claim.section),
         }
+    }
+
+    /// What we want of ourselves where the paper gives nothing: a value between both ends.
+    pub(crate) fn aim(key: &str, what: &str, theirs: (f64, f64), ours: f64, unit: &'static str) -> Self {
+        let (key, what, source) = (key.to_owned(), what.to_owned(), "our aim".to_owned());
+        Self { key, what, theirs, ours: Some(ours), unit, reading: Reading::Aim, source }
     }
 
     /// Ours over the paper's; with a range 1 inside of it, and over the nearer end outside. `None` without ours.

@@ -23,7 +23,7 @@ pub const FRAME_HEADER_BYTES: usize = 16;
 pub const FRAME_BYTES_MAX: usize = 64 << 20;
 
 /// Version of all frames; raised whenever a message changes.
-const FRAME_VERSION: u16 = 1;
+const FRAME_VERSION: u16 = 2;
 
 /// A message of one link and direction.
 pub trait Message:
@@ -91,6 +91,22 @@ pub struct FrameHeader {
     checksum: u32,
 }
 
+/// What either end of any link may ask, and the other one answers at once and in order with everything else: whether bytes
+/// still move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Echo {
+    /// The question of that number.
+    Ask(u64),
+    /// The answer to it.
+    Answer(u64),
+}
+
+/// The link number of an [`Echo`]; no message has it.
+const ECHO_LINK: u16 = 0;
+
+/// One byte for question or answer, and its number.
+const ECHO_BYTES: usize = 9;
+
 /// A received frame: the message and the raw bytes behind it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame<M> {
@@ -123,6 +139,55 @@ impl FrameHeader {
     #[must_use]
     pub const fn length(&self) -> usize {
         self.length
+    }
+
+    /// Whether an [`Echo`] follows it and no message of the link.
+    #[must_use]
+    pub const fn is_echo(&self) -> bool {
+        self.link == ECHO_LINK
+    }
+}
+
+impl Echo {
+    /// Writes it behind what `out` holds already.
+    pub fn encode(self, out: &mut BytesMut) {
+        let (kind, number) = match self {
+            Self::Ask(number) => (0, number),
+            Self::Answer(number) => (1, number),
+        };
+        let mut body = [kind; ECHO_BYTES];
+        body[1..].copy_from_slice(&number.to_le_bytes());
+        out.reserve(FRAME_HEADER_BYTES + ECHO_BYTES);
+        out.put_u32_le(ECHO_BYTES as u32);
+        out.put_u16_le(FRAME_VERSION);
+        out.put_u16_le(ECHO_LINK);
+        out.put_u32_le(0);
+        out.put_u32_le(crc32c::crc32c(&body));
+        out.put_slice(&body);
+    }
+
+    /// Reads what followed a header that announced one.
+    ///
+    /// # Errors
+    /// If the body is not what the header promised, or none.
+    pub fn decode(header: FrameHeader, body: &[u8]) -> Result<Self, FrameError> {
+        let length = FrameError::Length { length: body.len(), meta_length: header.meta_length };
+        let Ok([kind, number @ ..]) = <[u8; ECHO_BYTES]>::try_from(body) else { return Err(length) };
+        if header.meta_length != 0 || header.length != ECHO_BYTES {
+            return Err(length);
+        }
+        let computed = crc32c::crc32c(body);
+        if computed != header.checksum {
+            return Err(FrameError::Checksum { got: header.checksum, computed });
+        }
+        match kind {
+            0 => Ok(Self::Ask(u64::from_le_bytes(number))),
+            1 => Ok(Self::Answer(u64::from_le_bytes(number))),
+            other => Err(FrameError::Malformed {
+                link: ECHO_LINK,
+                reason: format!("an echo of kind {other}; expected 0 or 1"),
+            }),
+        }
     }
 }
 
@@ -229,7 +294,47 @@ mod tests {
         assert!(matches!(decode(bytes.into()), Err(FrameError::Length { .. })));
     }
 
+    fn read_echo(bytes: &[u8]) -> Result<Echo, FrameError> {
+        let header = FrameHeader::parse(bytes[..FRAME_HEADER_BYTES].try_into().unwrap())?;
+        if !header.is_echo() {
+            return Err(FrameError::Link { got: header.link, expected: ECHO_LINK });
+        }
+        Echo::decode(header, &bytes[FRAME_HEADER_BYTES..])
+    }
+
+    #[test]
+    fn an_echo_comes_back_is_no_message_and_no_flipped_bit_goes_unnoticed() {
+        for echo in [Echo::Ask(7), Echo::Answer(u64::MAX)] {
+            let mut bytes = BytesMut::new();
+            echo.encode(&mut bytes);
+            assert_eq!(read_echo(&bytes), Ok(echo));
+            assert!(matches!(decode(bytes.clone().freeze()), Err(FrameError::Link { .. })));
+            for at in 0..bytes.len() * 8 {
+                let mut harmed = bytes.clone();
+                harmed[at / 8] ^= 1 << (at % 8);
+                assert!(read_echo(&harmed).is_err(), "bit {at}");
+            }
+        }
+        let header = FrameHeader::parse(encode(&submit(), &[])[..FRAME_HEADER_BYTES].try_into().unwrap()).unwrap();
+        assert!(!header.is_echo());
+    }
+
     proptest! {
+        #[test]
+        fn bytes_behind_the_header_of_an_echo_never_panic(body in proptest::collection::vec(any::<u8>(), 0..40)) {
+            let header = FrameHeader {
+                link: ECHO_LINK,
+                length: body.len(),
+                meta_length: 0,
+                checksum: crc32c::crc32c(&body),
+            };
+            if let Ok(echo) = Echo::decode(header, &body) {
+                let mut again = BytesMut::new();
+                echo.encode(&mut again);
+                prop_assert_eq!(&again[FRAME_HEADER_BYTES..], &body[..]);
+            }
+        }
+
         #[test]
         fn no_flipped_bit_goes_unnoticed(position in 0_usize..200, bit in 0_u8..8) {
             let mut bytes = encode(&submit(), &[Bytes::from_static(b"payload")]).to_vec();

@@ -8,7 +8,7 @@ pub mod journal;
 pub mod plan;
 pub mod view;
 
-pub use frame::{FRAME_BYTES_MAX, FRAME_HEADER_BYTES, Frame, FrameError, FrameHeader, Message};
+pub use frame::{Echo, FRAME_BYTES_MAX, FRAME_HEADER_BYTES, Frame, FrameError, FrameHeader, Message};
 
 /// `symphony.v1`: the control surface.
 #[allow(missing_docs, clippy::all, unreachable_pub, missing_debug_implementations)]
@@ -20,4 +20,32 @@ pub mod control {
 #[allow(missing_docs, clippy::all, unreachable_pub, missing_debug_implementations)]
 pub mod inference {
     tonic::include_proto!("inference");
+}
+
+/// `externalscaler`: how KEDA asks for the number of replicas.
+#[allow(missing_docs, clippy::all, unreachable_pub, missing_debug_implementations)]
+pub mod externalscaler {
+    tonic::include_proto!("externalscaler");
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message as _;
+
+    use super::externalscaler::{GetMetricsResponse, MetricSpec, MetricValue, external_scaler_server};
+
+    /// What is called by name, and which field has which number: KEDA has them compiled in.
+    #[test]
+    fn the_scaler_has_kedas_names_and_numbers() {
+        assert_eq!(external_scaler_server::SERVICE_NAME, "externalscaler.ExternalScaler");
+        let value = MetricValue { metric_name: "g".to_owned(), metric_value: 12, metric_value_float: 12.0 };
+        // Tags are number · 8 + type: text 2, integer 0, double 1.
+        let float = 12_f64.to_le_bytes();
+        let bytes = [&[0x0a, 1, b'g', 0x10, 12, 0x19][..], &float].concat();
+        assert_eq!(value.encode_to_vec(), bytes);
+        let answer = GetMetricsResponse { metric_values: vec![value] };
+        assert_eq!(answer.encode_to_vec(), [&[0x0a, bytes.len() as u8][..], &bytes].concat());
+        let spec = MetricSpec { metric_name: "g".to_owned(), target_size: 4, target_size_float: 4.0 };
+        assert_eq!(spec.encode_to_vec(), [&[0x0a, 1, b'g', 0x10, 4, 0x19][..], &4_f64.to_le_bytes()].concat());
+    }
 }

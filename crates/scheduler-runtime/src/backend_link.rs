@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use symphony_net::{Expected, Net, Role};
 use symphony_protocol::execute::{FromBackend, Refusal, SealedGpu, ToBackend};
-use symphony_transport::{LinkReceiver, LinkSender, SendError, connect_link};
+use symphony_transport::{EchoTimes, LinkReceiver, LinkSender, SendError, connect_link};
 use symphony_types::{BackendId, BootId, GpuClass, GpuId, Nanos, RequestId, SubclusterId, Token};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -15,6 +15,7 @@ use crate::clock::Clock;
 use crate::counters::{add, count};
 use crate::load::GpuCounts;
 use crate::messages::{GpuRoute, ModelMessage, PlanId, RankMessage, Seal};
+use crate::reach::Reach;
 use crate::standby::Dialled;
 use crate::workers::Workers;
 
@@ -66,6 +67,9 @@ pub(crate) struct BackendLink {
     pub(crate) usage: watch::Receiver<Usage>,
     /// A connection that was made before the lead began.
     pub(crate) dialled: Option<Dialled>,
+    /// Where it is told whether the link moves, and how that is found out.
+    pub(crate) reach: Arc<Reach>,
+    pub(crate) echo: EchoTimes,
 }
 
 /// What the GPUs of a sealed backend are for.
@@ -163,6 +167,8 @@ impl BackendLink {
             Err(_) => return End::Lost(format!("no seal within {} ms", SEAL_TIMEOUT.as_millis())),
         };
         *last_seen = Instant::now();
+        let reach = Arc::clone(&self.reach);
+        let mut followed = std::pin::pin!(reach.follow(receiver.watch(self.echo)));
         let mut phase = Phase::Sealed(sealed.0, sealed.1, false);
         let (done, mut retired) = mpsc::unbounded_channel();
         let mut round = 0;
@@ -221,6 +227,7 @@ impl BackendLink {
                         *left -= 1;
                     }
                 }
+                never = &mut followed => match never {},
                 frame = receiver.receive() => match frame {
                     Ok(frame) => {
                         *last_seen = Instant::now();

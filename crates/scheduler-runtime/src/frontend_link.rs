@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use symphony_net::{Connection, Incoming, PeerInfo, Role};
-use symphony_protocol::dispatch::{EndReason, RequestHeader, ToFrontend, ToLeader};
+use symphony_protocol::dispatch::{EndReason, RequestHeader, SUBMIT_REQUESTS_MAX, ToFrontend, ToLeader};
 use symphony_protocol::view::View;
 use symphony_transport::{LinkReceiver, LinkSender, link_over};
 use symphony_types::{DropReason, FrontendId, Token};
@@ -67,10 +67,12 @@ async fn serve(connection: Connection, leads: Arc<Leads>) {
     let peer = Peer { frontend, boot, link: lead.workers.number() };
     lead.workers.tell_all(|| ModelMessage::Frontend { peer, sender: sender.clone() });
     tracing::debug!(%frontend, %subcluster, "frontend linked");
+    let movement = receiver.watch(lead.echo);
     let link = FrontendLink { peer, token, lead: Arc::clone(&lead), sender };
     tokio::select! {
         // Copies of the sender may wait in the inbox of a worker that has stopped; the frontend shall know all the same.
         () = lead.ended.cancelled() => link.sender.close(),
+        never = lead.reach.follow(movement) => match never {},
         () = link.receive(&mut receiver) => lead.workers.tell_all(|| ModelMessage::FrontendGone { peer }),
     }
 }
@@ -90,9 +92,22 @@ impl FrontendLink {
                 Err(error) => return tracing::debug!(%error, frontend = %self.peer.frontend, "dispatch link ended"),
             };
             match message {
+                ToLeader::Submit { requests, .. } | ToLeader::Redrive { requests, .. }
+                    if requests.len() > SUBMIT_REQUESTS_MAX =>
+                {
+                    return self.end_too_long(requests.len());
+                }
+                ToLeader::Cancel { requests } if requests.len() > SUBMIT_REQUESTS_MAX => {
+                    return self.end_too_long(requests.len());
+                }
                 ToLeader::Submit { token, requests } if token == self.token => self.submit(requests, false),
                 ToLeader::Redrive { token, requests, .. } if token == self.token => self.submit(requests, true),
-                ToLeader::Cancel { requests } => self.cancel(requests),
+                ToLeader::Cancel { requests } => {
+                    // With the link everything of this frontend goes, what it cancels with it; the rest it announces again.
+                    if !self.cancel(requests) {
+                        return tracing::warn!(frontend = %self.peer.frontend, "cancels come faster than they are taken");
+                    }
+                }
                 ToLeader::Submit { token, .. } | ToLeader::Redrive { token, .. } => {
                     return tracing::warn!(frontend = %self.peer.frontend, %token, mine = %self.token, "foreign token");
                 }
@@ -118,15 +133,19 @@ impl FrontendLink {
         }
     }
 
-    fn cancel(&self, requests: Vec<(u64, u32)>) {
+    fn end_too_long(&self, length: usize) {
+        tracing::warn!(frontend = %self.peer.frontend, length, max = SUBMIT_REQUESTS_MAX, "a frame of too many requests");
+    }
+
+    /// False if the workers do not keep up.
+    fn cancel(&self, requests: Vec<(u64, u32)>) -> bool {
         let Peer { frontend, boot, .. } = self.peer;
         let workers = &self.lead.workers;
-        for (requests, inbox) in shares(requests, workers.models.len(), |&(_, model)| model).zip(workers.models.iter())
-        {
-            if !requests.is_empty() {
-                inbox.push(ModelMessage::Cancel { frontend, boot, requests });
-            }
-        }
+        shares(requests, workers.models.len(), |&(_, model)| model).zip(workers.models.iter()).all(
+            |(requests, inbox)| {
+                requests.is_empty() || inbox.try_push(ModelMessage::Cancel { frontend, boot, requests }).is_ok()
+            },
+        )
     }
 }
 

@@ -52,7 +52,8 @@ impl Doorbell {
 
     pub(crate) fn pulse(&self) -> Pulse {
         let count = self.pulse.load(Ordering::Relaxed);
-        Pulse { count, busy: count % 2 == 1 || self.rung.load(Ordering::Relaxed) }
+        // A thread that has not begun yet waits for a core, as many do where a thousand begin at once.
+        Pulse { count, busy: count % 2 == 1 || (count > 0 && self.rung.load(Ordering::Relaxed)) }
     }
 
     /// There is something to do.
@@ -172,6 +173,22 @@ mod tests {
         let ringer = std::thread::spawn(move || other.ring());
         bell.wait(clock, clock.now(), Time::NEVER, &mut idle);
         ringer.join().unwrap();
+    }
+
+    #[test]
+    fn a_thread_is_busy_in_a_turn_and_when_it_is_rung_but_not_before_it_has_begun() {
+        let (bell, clock) = (Doorbell::default(), Clock::start());
+        bell.ring();
+        assert!(!bell.pulse().busy, "it has not begun");
+        bell.answered_by_this_thread();
+        assert!(bell.pulse().busy, "in its first turn");
+        bell.wait(clock, clock.now(), Time::NEVER, &mut Idle::Spin);
+        assert!(bell.pulse().busy, "in the next one");
+        // As in the middle of a wait.
+        bell.pulse.fetch_add(1, Ordering::Relaxed);
+        assert!(!bell.pulse().busy, "asleep");
+        bell.ring();
+        assert!(bell.pulse().busy, "rung and not awake");
     }
 
     #[test]

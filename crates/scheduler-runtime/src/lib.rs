@@ -20,6 +20,7 @@ mod metrics;
 mod model_worker;
 mod offer_board;
 mod rank_worker;
+mod reach;
 mod runtime;
 mod sent_plans;
 mod servable;

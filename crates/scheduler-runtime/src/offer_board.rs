@@ -61,10 +61,15 @@ impl OfferBoard {
     }
 }
 
+/// Models whose bits are in one word.
+const WORD_MODELS: usize = 64;
+
 /// The slots of one class.
 #[derive(Debug)]
 struct ClassBoard {
-    slots: Vec<ArrayQueue<Offer>>,
+    /// By word, each made when one of its models first offers something: a lead of a few models has a few slots and not
+    /// thousands, which a replica that takes over a thousand leads would have to make at once.
+    slots: Vec<OnceLock<Box<[ArrayQueue<Offer>]>>>,
     dirty: Vec<AtomicU64>,
     /// Which words of `dirty` are not zero: a turn without offers costs one look, however many models there are.
     dirty_words: AtomicU64,
@@ -73,18 +78,19 @@ struct ClassBoard {
 impl ClassBoard {
     fn new(models: usize) -> Self {
         Self {
-            slots: (0..models).map(|_| ArrayQueue::new(1)).collect(),
-            dirty: (0..models.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
+            slots: (0..models.div_ceil(WORD_MODELS)).map(|_| OnceLock::new()).collect(),
+            dirty: (0..models.div_ceil(WORD_MODELS)).map(|_| AtomicU64::new(0)).collect(),
             dirty_words: AtomicU64::new(0),
         }
     }
 
     fn publish(&self, model: u32, offer: Offer) {
         let model = model as usize;
-        self.slots[model].force_push(offer);
+        let slots = || (0..WORD_MODELS).map(|_| ArrayQueue::new(1)).collect();
+        self.slots[model / WORD_MODELS].get_or_init(slots)[model % WORD_MODELS].force_push(offer);
         // In this order: whoever sees the word's bit finds the model's, and whoever sees that finds the offer.
-        self.dirty[model / 64].fetch_or(1 << (model % 64), Ordering::Release);
-        self.dirty_words.fetch_or(1 << (model / 64), Ordering::Release);
+        self.dirty[model / WORD_MODELS].fetch_or(1 << (model % WORD_MODELS), Ordering::Release);
+        self.dirty_words.fetch_or(1 << (model / WORD_MODELS), Ordering::Release);
     }
 
     fn take(&self, last_word: &mut u32, limit: usize, mut each: impl FnMut(u32, Offer)) -> bool {
@@ -103,12 +109,13 @@ impl ClassBoard {
             let word = *last_word as usize;
             words &= !(1 << word);
             let mut bits = self.dirty[word].swap(0, Ordering::Acquire);
+            let Some(slots) = self.slots[word].get() else { continue };
             while bits != 0 {
-                let model = word * 64 + bits.trailing_zeros() as usize;
+                let slot = bits.trailing_zeros() as usize;
                 bits &= bits - 1;
-                if let Some(offer) = self.slots[model].pop() {
+                if let Some(offer) = slots[slot].pop() {
                     taken += 1;
-                    each(model as u32, offer);
+                    each((word * WORD_MODELS + slot) as u32, offer);
                 }
             }
         }

@@ -1,11 +1,11 @@
 //! Follows the view and leads what this node was assigned.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use symphony_explain::{Explanation, Question};
-use symphony_net::{Incoming, Role};
+use symphony_net::{Incoming, Port, Role};
 use symphony_protocol::view::View;
 use symphony_scheduler::Pressure;
 use symphony_types::{BackendId, BootId, GpuId, ModelId, SubclusterId, Token};
@@ -19,12 +19,16 @@ use crate::leads::Leads;
 use crate::load::{GpuLoad, ModelLoad};
 use crate::standby::Standby;
 use crate::subcluster::{LeadConfig, LedSubcluster};
-use crate::watchdog::{LOOK_EVERY, Watchdog};
+use crate::watchdog::LOOK_EVERY;
 use crate::worker_metrics::WorkerDurations;
 
 /// How long a lead goes on after somebody else was assigned: until the successor has sealed its backends it still serves,
 /// and after that its plans are refused. Longer than a seal takes.
 const CEDE_WITHIN: Duration = Duration::from_millis(500);
+
+/// The port for frontends, which have a connection for each sub-cluster that is led here: 64 of them for a thousand, or 4096
+/// for sixteen.
+const DISPATCH: Port = Port::new("scheduler.dispatch", &[Role::Frontend], 1 << 16);
 
 /// The dispatch runtime of one scheduler replica.
 #[derive(Debug)]
@@ -44,6 +48,13 @@ pub enum Report {
         subcluster: SubclusterId,
         /// Where the hand-over began.
         since: u64,
+    },
+    /// Most links of a lead hardly move, and somebody else could lead. This node goes on until that one does.
+    CutOff {
+        /// The sub-cluster.
+        subcluster: SubclusterId,
+        /// The assignment.
+        token: Token,
     },
     /// A decision thread hangs: this node leads the sub-cluster no longer.
     Stuck {
@@ -104,7 +115,7 @@ impl Runtime {
         std::thread::Builder::new()
             .name("watchdog".into())
             .spawn(move || watch_threads(&watched, stuck_after, &stuck, &stop))?;
-        let frontends = Incoming::new(listener, config.net.clone(), "scheduler.dispatch", &[Role::Frontend]);
+        let frontends = Incoming::new(listener, config.net.clone(), DISPATCH);
         tokio::spawn(accept_frontends(frontends, Arc::clone(&leads), ended.clone()));
         let follower = Follower {
             config,
@@ -301,17 +312,21 @@ fn watch_threads(
     stuck: &mpsc::UnboundedSender<Report>,
     stop: &CancellationToken,
 ) {
-    let mut watchdogs: HashMap<(SubclusterId, Token), Watchdog> = HashMap::new();
     while !stop.is_cancelled() {
-        let living = leads.living();
-        watchdogs.retain(|key, _| living.iter().any(|(id, lead)| (*id, lead.token) == *key));
-        for (subcluster, lead) in living {
-            let watchdog = watchdogs.entry((subcluster, lead.token)).or_default();
-            if watchdog.look(Instant::now(), stuck_after, lead.workers.pulses()) {
-                tracing::error!(%subcluster, token = %lead.token, "a decision thread hangs; the sub-cluster is given up");
-                let _ = stuck.send(Report::Stuck { subcluster, token: lead.token });
-                lead.end();
-            }
+        let now = Instant::now();
+        // Of a thousand leads nearly all sleep: one look at each is all that they cost.
+        let hangs = |lead: &LedSubcluster| {
+            let mut watchdog = lead.watchdog.lock().unwrap_or_else(PoisonError::into_inner);
+            watchdog.look(now, stuck_after, lead.workers.pulses())
+        };
+        let hang: Vec<_> = {
+            let led = leads.read();
+            led.iter().filter(|(_, lead)| hangs(lead)).map(|(&id, lead)| (id, Arc::clone(lead))).collect()
+        };
+        for (subcluster, lead) in hang.into_iter().filter(|(_, lead)| !lead.ended.is_cancelled()) {
+            tracing::error!(%subcluster, token = %lead.token, "a decision thread hangs; the sub-cluster is given up");
+            let _ = stuck.send(Report::Stuck { subcluster, token: lead.token });
+            lead.end();
         }
         std::thread::sleep(LOOK_EVERY);
     }

@@ -1,28 +1,30 @@
 //! One sub-cluster while this node leads it: its decision threads, its backends, its models.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use symphony_net::Net;
 use symphony_protocol::view::{BackendView, ModelView, View};
 use symphony_scheduler::{ClassProfiles, Delays, ModelQueueConfig, Policy};
 use symphony_tape::TapeOrigin;
+use symphony_transport::EchoTimes;
 use symphony_types::{
     BackendId, BootId, GPU_CLASSES_MAX, GpuClass, GpuClasses, GpuId, ModelId, NodeId, SubclusterId, Token,
 };
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::backend_link::{BackendLink, LinkEvent, LinkedGpu, Usage};
 use crate::messages::ModelMessage;
 use crate::offer_board::SUBCLUSTER_MODELS_MAX;
+use crate::reach::{Reach, Tenure, echo_times};
 use crate::runtime::Report;
 use crate::servable::{Holder, servable};
 use crate::standby::DialledLinks;
 use crate::tapes::Tapes;
+use crate::watchdog::Watchdog;
 use crate::worker::ThreadPolicy;
 use crate::workers::{DecisionConfig, Workers};
 
@@ -58,6 +60,11 @@ pub struct LeadConfig {
 pub(crate) struct LedSubcluster {
     pub(crate) token: Token,
     pub(crate) workers: Arc<Workers>,
+    /// Whether its links move.
+    pub(crate) reach: Arc<Reach>,
+    pub(crate) echo: EchoTimes,
+    /// Of its threads; looked at by one thread alone.
+    pub(crate) watchdog: Mutex<Watchdog>,
     /// Set when the lead ends, whoever ends it.
     pub(crate) ended: CancellationToken,
 }
@@ -78,7 +85,10 @@ impl LedSubcluster {
         let tapes = config.tapes.as_ref().map(|tapes| (tapes, origin));
         let workers = Workers::start(&id.to_string(), &decisions, tapes)?;
         let ended = CancellationToken::new();
+        let (reach, echo) = (Arc::<Reach>::default(), echo_times(config.stuck_after));
         let lead = Lead {
+            reach: Arc::clone(&reach),
+            echo,
             config: config.clone(),
             id,
             token,
@@ -96,7 +106,7 @@ impl LedSubcluster {
             recovered: false,
         };
         tokio::spawn(lead.run(view, reports, ended.clone()));
-        Ok(Self { token, workers, ended })
+        Ok(Self { token, workers, reach, echo, watchdog: Mutex::default(), ended })
     }
 
     /// Ends the lead. What still waits is announced to the next leader by its frontends.
@@ -137,6 +147,8 @@ impl LinkedBackend {
 
 /// Follows the view: which backends to seal, which models to serve.
 struct Lead {
+    reach: Arc<Reach>,
+    echo: EchoTimes,
     config: LeadConfig,
     id: SubclusterId,
     token: Token,
@@ -171,6 +183,8 @@ impl Lead {
     ) {
         let (events_in, mut events) = mpsc::unbounded_channel();
         tracing::info!(subcluster = %self.id, token = %self.token, "leads");
+        let reach = Arc::clone(&self.reach);
+        let mut tenure = Tenure::begin(now());
         loop {
             let current = Arc::clone(&view.borrow_and_update());
             // A newer assignment is somebody else's: what is new in its view is not for this lead any more.
@@ -180,16 +194,24 @@ impl Lead {
             }
             self.fenced.retain(|(id, boot), _| self.backends.get(id).is_some_and(|b| b.boot == *boot));
             let unexplained = self.fenced.values().min().map(|&since| since + FENCED_EXPLAINED_WITHIN);
+            let look_at = tenure.look_at();
             tokio::select! {
                 () = ended.cancelled() => break,
-                () = tokio::time::sleep_until(unexplained.unwrap_or_else(Instant::now)), if unexplained.is_some() => break,
+                () = tokio::time::sleep_until(unexplained.unwrap_or_else(now).into()), if unexplained.is_some() => break,
                 changed = view.changed() => if changed.is_err() { break },
+                () = reach.changed(look_at) => {
+                    let heirs = current.subclusters.get(&self.id).is_some_and(|s| !s.standbys.is_empty());
+                    if tenure.look(now(), reach.is_cut_off(), heirs) {
+                        tracing::warn!(subcluster = %self.id, token = %self.token, "most links hardly move; somebody else shall lead");
+                        let _ = reports.send(Report::CutOff { subcluster: self.id, token: self.token });
+                    }
+                }
                 event = events.recv() => match event {
                     Some(LinkEvent::Sealed(backend)) => {
                         self.sealed.insert(backend);
                     }
                     Some(LinkEvent::Fenced(backend, boot)) => {
-                        self.fenced.insert((backend, boot), Instant::now());
+                        self.fenced.insert((backend, boot), now());
                     }
                     None => break,
                     Some(LinkEvent::Down(backend, boot)) => {
@@ -325,6 +347,8 @@ impl Lead {
             events: events.clone(),
             usage: usage_receiver,
             dialled: self.dialled.remove(&(id, backend.boot)),
+            reach: Arc::clone(&self.reach),
+            echo: self.echo,
         };
         let task = tokio::spawn(link.run());
         self.backends.insert(id, LinkedBackend { boot: backend.boot, gpus, usage, task });
@@ -405,6 +429,10 @@ impl Lead {
             self.workers.tell_all(|| ModelMessage::Recovered);
         }
     }
+}
+
+fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
 }
 
 fn takes_work(view: &View, backend: BackendId) -> bool {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use symphony_net::{Net, Role};
-use symphony_protocol::dispatch::{EndReason, RequestHeader, ToFrontend, ToLeader};
+use symphony_protocol::dispatch::{EndReason, RequestHeader, SUBMIT_REQUESTS_MAX, ToFrontend, ToLeader};
 use symphony_protocol::execute::{Done, Execute, FromBackend, Refusal, SealedGpu, ToBackend};
 use symphony_protocol::view::{
     BackendView, GpuView, KindProfile, ModelSource, ModelSpec, ModelView, NodeView, ReplicaView, SubclusterView,
@@ -86,6 +86,12 @@ impl Scene {
 
     /// The same in a view that is changed first.
     async fn with(change: impl FnOnce(&mut View)) -> Self {
+        // These tests run on machines that do other things as well.
+        Self::impatient(Duration::from_secs(30), change).await
+    }
+
+    /// The same, where what does nothing for so long is stuck.
+    async fn impatient(stuck_after: Duration, change: impl FnOnce(&mut View)) -> Self {
         let backends = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let dispatch = listener.local_addr().unwrap().to_string();
@@ -125,8 +131,7 @@ impl Scene {
             model_threads: 1,
             threads: ThreadPolicy::default(),
             tapes: None,
-            // These tests run on machines that do other things as well.
-            stuck_after: Duration::from_secs(30),
+            stuck_after,
         };
         let runtime = Runtime::start(config, listener, view_receiver, in_contact, told).unwrap();
         Self { runtime, view, backends, dispatch, contact, reports }
@@ -320,6 +325,39 @@ async fn after_a_take_over_only_what_no_backend_has_is_run_again() {
     backend.seal(TOKEN, vec![id(1)], vec![id(2)]);
     assert_eq!(sequences(&backend.plan().await), [3]);
     scene.until("count of known requests", |scene| scene.counter("redriven_known_requests") == 2).await;
+}
+
+#[tokio::test]
+async fn a_lead_whose_links_move_no_more_is_offered_to_the_others_and_goes_on() {
+    let standbys = |view: &mut View| {
+        view.subclusters.entry(SUBCLUSTER).and_modify(|s| s.standbys = vec![NodeId::new(2)]);
+    };
+    let mut scene = Scene::impatient(Duration::from_secs(1), standbys).await;
+    let (backend, frontend) = (scene.sealed().await, scene.frontend().await);
+    let (Backend { sender: to_leader, mut receiver }, Frontend { sender, receiver: mut outcomes }) =
+        (backend, frontend);
+    let both = tokio::spawn(async move { tokio::join!(receiver.receive(), outcomes.receive()) });
+    // Both are asked a few times and answer; nothing else shows that. Then nobody reads any more, and both links stay up.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    both.abort();
+    let report = tokio::time::timeout(Duration::from_secs(60), scene.reports.recv()).await.expect("a report");
+    assert_eq!(report, Some(Report::CutOff { subcluster: SUBCLUSTER, token: TOKEN }));
+    assert_eq!(scene.runtime.status().len(), 1, "it leads until somebody else does");
+    drop((to_leader, sender));
+}
+
+#[tokio::test]
+async fn a_frontend_that_sends_frames_of_too_many_requests_loses_its_link() {
+    let scene = Scene::new().await;
+    let _backend = scene.sealed().await;
+    let many = SUBMIT_REQUESTS_MAX as u64;
+    let mut frontend = scene.frontend().await;
+    frontend.sender.send(ToLeader::Cancel { requests: (0..many).map(|sequence| (sequence, 1)).collect() }).unwrap();
+    frontend.submit(&(0..=many).map(|sequence| header(sequence, 1)).collect::<Vec<_>>());
+    frontend.closed().await;
+    let mut frontend = scene.frontend().await;
+    frontend.sender.send(ToLeader::Cancel { requests: (0..=many).map(|sequence| (sequence, 1)).collect() }).unwrap();
+    frontend.closed().await;
 }
 
 #[tokio::test]

@@ -44,7 +44,8 @@ pub struct Growth {
     pub expected: Time,
     /// By when it needs a GPU to come close to that.
     pub wanted: Time,
-    /// How much longer its items take if they start now than as a part of the larger batch.
+    /// How much longer its items take if they start now than as a part of the larger batch; [`Nanos::MAX`] if that is too much for
+    /// what an early start could save.
     pub loss: Nanos,
     /// What the model would ask of the GPUs if all were of the candidate's class.
     pub demand: Demand,

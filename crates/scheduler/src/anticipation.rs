@@ -3,12 +3,19 @@
 use symphony_types::{LatencyProfile, Nanos, Time};
 
 use crate::actions::{Candidate, Demand, Growth};
+use crate::class_window::ClassWindow;
 use crate::gap_meter::GapMeter;
 use crate::rate_meter::RateMeter;
 
 /// How likely another arrival before frontrun must be to wait for it. Lower values wait longer; from 0.7 to 0.9 goodput
 /// changes by less than two percent (docs/adr/0008).
 const LIKELY: f32 = 0.8;
+/// The part of a batch's fixed cost β, one in so many, by which waiting for what an arrival saves ends before frontrun: where GPUs
+/// are few and the window narrow, a GPU has to be found in that time.
+const RESERVE: f64 = 10.0;
+/// How many times what it costs an early start has to save: its wait, at the most. At one it would be as good as none, and take away
+/// a GPU that the next burst may need.
+const SAVING_MIN: f64 = 2.0;
 /// Items by which a candidate may fall short of what it is expected to become before it counts as crowded out: a batch
 /// that starts that many items' time late is still nearly as large.
 const TOLERANCE_ITEMS: u64 = 4;
@@ -52,10 +59,23 @@ impl Anticipation {
         Demand::new(mean, burstiness * mean * per_item / slo.as_secs_f64())
     }
 
-    /// When a candidate that could wait until `frontrun` wants to start.
+    /// When a candidate of `batch` items that could wait until `frontrun` wants to start: when another arrival by then is no
+    /// longer likely, nor worth the wait.
     #[inline]
-    pub(crate) fn start(&self, frontrun: Time) -> Time {
-        self.gaps.hope_ends(frontrun).map_or(frontrun, |ends| ends.min(frontrun))
+    pub(crate) fn start(&self, now: Time, frontrun: Time, window: &ClassWindow, batch: u32) -> Time {
+        let Some(hope_ends) = self.gaps.hope_ends(frontrun) else { return frontrun };
+        if hope_ends >= frontrun {
+            return frontrun;
+        }
+        // One more item shares the fixed cost β with those that are there. With Poisson arrivals this is the rule of seed 000,
+        // section 4.3: to wait until the batch has β·λ items.
+        let beta_s = window.beta_s();
+        let gain = Nanos::from_secs_f64(beta_s / f64::from(batch.max(1)));
+        let until = frontrun - Nanos::from_secs_f64(beta_s / RESERVE);
+        if until <= now.max(hope_ends) {
+            return hope_ends;
+        }
+        self.gaps.pays_until(now, until, gain).map_or(hope_ends, |ends| ends.max(hope_ends))
     }
 
     /// What `candidate` would become with arrivals at the model's rate.
@@ -73,11 +93,8 @@ impl Anticipation {
         // The same items within the larger batch take their share of it.
         let share_s = (execution_s + step_s * more) * items / (items + more);
         let expected = now + Nanos::from_secs_f64(wait_s);
-        Growth {
-            expected,
-            wanted: expected + step.saturating_mul(TOLERANCE_ITEMS),
-            loss: Nanos::from_secs_f64((execution_s - share_s).max(0.0)),
-            demand,
-        }
+        let loss_s = (execution_s - share_s).max(0.0);
+        let loss = if loss_s * SAVING_MIN > wait_s { Nanos::MAX } else { Nanos::from_secs_f64(loss_s) };
+        Growth { expected, wanted: expected + step.saturating_mul(TOLERANCE_ITEMS), loss, demand }
     }
 }

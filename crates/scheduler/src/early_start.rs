@@ -1,6 +1,6 @@
 //! Which batch starts although it could still grow, because waiting cannot pay (docs/adr/0008).
 
-use symphony_types::Time;
+use symphony_types::{Nanos, Time};
 
 use crate::MinTree;
 use crate::actions::{Demand, Growth};
@@ -18,7 +18,10 @@ const SPARE_DEVIATIONS_MIN: f64 = 3.0;
 /// - when the candidates, at the times they are expected to start, *crowd*: at some moment more of them want a GPU than
 ///   have come free by then; or
 /// - when arrivals are *bursty* and the demand comes close to the number of GPUs, so that idle time is missed sooner or
-///   later, and the GPU would be idle for longer than starting now costs in batch size.
+///   later, and the GPU would be idle for longer than starting now costs in batch size;
+///
+/// but never to one whose own wait is less than twice of what starting it now costs. Where SLOs leave less room than a few times
+/// a batch's fixed cost, early starts only make batches small, and small batches keep all GPUs busy.
 ///
 /// GPUs of all classes count together, and of a model's candidates for them the one that wants a GPU first: the model takes
 /// the others back when one of them is granted.
@@ -148,10 +151,13 @@ impl EarlyStart {
             can_start(class, model).then_some((expected, class, model))
         };
         let (_, class, model) = (0..self.classes.len()).filter_map(next_of).min()?;
+        let growth = self.classes[class].growths[model]?;
+        if growth.loss == Nanos::MAX {
+            return None;
+        }
         if self.outlook.is_crowded() {
             return Some((class, model, Matched::EarlyCrowded));
         }
-        let growth = self.classes[class].growths[model]?;
         self.would_be_missed(now, &growth, idle, granted).then_some((class, model, Matched::EarlyBursts))
     }
 

@@ -21,6 +21,8 @@ pub(crate) struct GapMeter {
     last: Option<Time>,
     /// `longer[i]`: the share of gaps that reach the lower end of bucket `i`.
     longer: [f32; BUCKETS + 1],
+    /// `waited_ns[i]`: nanoseconds that one waits for the next arrival in the mean, if no longer than to the lower end of bucket `i`.
+    waited_ns: [f32; BUCKETS + 1],
     likely: f32,
     /// `hope_ends_ns[i]`: nanoseconds after the last arrival at which hope ends for the lower end of bucket `i`.
     hope_ends_ns: [u64; BUCKETS + 1],
@@ -35,6 +37,7 @@ impl GapMeter {
             total: 0,
             last: None,
             longer: [0.0; BUCKETS + 1],
+            waited_ns: [0.0; BUCKETS + 1],
             likely,
             hope_ends_ns: [0; BUCKETS + 1],
             known: false,
@@ -72,8 +75,20 @@ impl GapMeter {
             above += self.counts[bucket];
             self.longer[bucket] = above as f32 / self.total as f32;
         }
+        self.learn_waits();
         self.learn_hope();
         self.known = true;
+    }
+
+    fn learn_waits(&mut self) {
+        let mut waited = 0.0;
+        for bucket in 0..BUCKETS {
+            self.waited_ns[bucket] = waited;
+            let width = (lower_end(bucket + 1) - lower_end(bucket)) as f32;
+            // Within a bucket the share that is longer falls evenly.
+            waited += width * 0.5 * (self.longer[bucket] + self.longer[bucket + 1]);
+        }
+        self.waited_ns[BUCKETS] = waited;
     }
 
     /// Where hope ends for the time at the lower end of each bucket, all in one pass: the later that time, the later
@@ -106,6 +121,25 @@ impl GapMeter {
         let within = ((gap.get() - low) as f32 / (high - low) as f32).min(1.0);
         let (from, to) = (self.hope_ends_ns[bucket], self.hope_ends_ns[bucket + 1]);
         Some(last + Nanos::new(from + (within * (to - from) as f32) as u64))
+    }
+
+    /// Until when it pays to wait for an arrival that saves `gain`, `until` at the latest: until then the time waited is less, in
+    /// the mean, than the gain times how likely the arrival is. `None` while too little is known.
+    #[must_use]
+    pub(crate) fn pays_until(&self, now: Time, until: Time, gain: Nanos) -> Option<Time> {
+        let last = self.last.filter(|_| self.known)?;
+        let (from, to) = (bucket_of(now.since(last)), bucket_of(until.since(last)));
+        let gain_ns = gain.get() as f32;
+        // Who waits until u at the most waits min(gap, u), and goes without the gain if the gap is longer. The best u is where
+        // the sum of both is least; of what has passed already both have the same part.
+        let costs = |bucket: usize| self.waited_ns[bucket] + gain_ns * self.longer[bucket];
+        let (mut best, mut least) = (from, costs(from));
+        for bucket in from + 1..=to {
+            if costs(bucket) < least {
+                (best, least) = (bucket, costs(bucket));
+            }
+        }
+        Some(if best == to { until } else { (last + Nanos::new(lower_end(best))).max(now) })
     }
 }
 
@@ -170,5 +204,31 @@ mod tests {
         assert!((Nanos::from_micros(700)..Nanos::from_micros(1_400)).contains(&waited), "{waited}");
         // Nothing is known to come sooner than a microsecond.
         assert!(meter.hope_ends(last + Nanos::from_micros(100)).unwrap() <= last + Nanos::from_micros(1));
+    }
+
+    #[test]
+    fn waiting_pays_as_long_as_it_is_shorter_than_what_it_gains() {
+        let mut meter = GapMeter::new(0.5);
+        let ms = Nanos::from_millis;
+        assert_eq!(meter.pays_until(Time::ZERO, Time::ZERO + ms(5), ms(100)), None);
+        // Pairs a millisecond apart, then 9 ms of nothing.
+        let mut last = Time::ZERO;
+        for pair in 0..200_u64 {
+            for at in 0..2 {
+                last = Time::from_nanos((pair * 10 + at) * 1_000_000);
+                meter.count(last);
+            }
+        }
+        meter.learn();
+        let waits = |since: u64, gain_ms: u64| {
+            let now = last + ms(since);
+            meter.pays_until(now, last + ms(20), ms(gain_ms)).unwrap().since(now)
+        };
+        // Half a millisecond for one chance in two: it pays for a gain of three milliseconds, up to the end of that bucket.
+        assert!((ms(1)..ms(2)).contains(&waits(0, 3)), "{}", waits(0, 3));
+        assert_eq!(waits(0, 1), Nanos::ZERO);
+        // Once the second has not come, the next pair is up to seven milliseconds away, and sure to come.
+        assert_eq!(waits(2, 3), Nanos::ZERO);
+        assert!((ms(6)..ms(10)).contains(&waits(2, 12)), "{}", waits(2, 12));
     }
 }

@@ -48,6 +48,14 @@ fn where_starting_at_once_wins() {
 }
 
 #[test]
+fn where_the_slo_leaves_no_time_to_make_up_for_small_batches() {
+    // Eager starts fill all GPUs with single requests, and only full batches would get them out of that.
+    let densenets = "name = 'densenet121', count = 16, alpha_ms = 1.061, beta_ms = 10.312, slo_ms = 20";
+    keeps_up(24, densenets, "{ gamma = 0.5 }", 1.3);
+    keeps_up(24, densenets, "'poisson'", 1.3);
+}
+
+#[test]
 fn idle_time_stays_proportional_to_spare_load_and_overload_costs_no_goodput() {
     let models = "name = 'resnet50', count = 10, alpha_ms = 1.053, beta_ms = 5.072, slo_ms = 100";
     let scenario = scenario("'auto'", 24, models, "'poisson'");

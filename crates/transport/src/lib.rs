@@ -1,12 +1,14 @@
 //! How bytes move between processes: framed links over TCP, payload reads, and the client of the control surface.
 
 mod control_client;
+mod echo;
 mod link;
 mod local_link;
 mod payload;
 mod tcp_payloads;
 
 pub use control_client::{CONTROL_CALL_TIMEOUT, ControlClient, ControlError, ViewReceiver, fresh_operation_id};
+pub use echo::{EchoTimes, Movement};
 pub use link::{
     CONNECT_TIMEOUT, LINK_FRAMES_MAX, LinkError, LinkReceiver, LinkSender, SendError, connect_link, link_over,
 };

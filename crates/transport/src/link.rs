@@ -10,9 +10,12 @@ use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use symphony_net::{Connection, Expected, Net, PeerInfo, ReadHalf, WriteHalf};
-use symphony_protocol::{FRAME_HEADER_BYTES, Frame, FrameError, FrameHeader, Message};
+use symphony_protocol::{Echo, FRAME_HEADER_BYTES, Frame, FrameError, FrameHeader, Message};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::time::{Instant, sleep_until};
+
+use crate::echo::{EchoTimes, EchoWatch, Movement};
 
 /// Frames that may wait for the writer of a link. At a hundred thousand frames per second this is 80 ms of them.
 pub const LINK_FRAMES_MAX: usize = 8192;
@@ -22,6 +25,9 @@ pub const CONNECT_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// One write gathers about this much before it goes out.
 const COALESCE_BYTES: usize = 256 << 10;
+
+/// Questions and answers about a link that may wait for its writer; an end that asks waits for the answer before it asks again.
+const ECHOES_MAX: usize = 8;
 
 /// Room of the reader's buffer: one system call brings many small frames.
 const READ_BUFFER_BYTES: usize = 64 << 10;
@@ -128,12 +134,23 @@ pub struct LinkReceiver<M> {
     /// [`LinkReceiver::receive`], so that a receive given up half-way loses nothing.
     partial: BytesMut,
     header: Option<FrameHeader>,
+    /// To this end's writer.
+    echoes: mpsc::Sender<Echo>,
+    watching: Option<(EchoWatch, watch::Sender<Movement>)>,
     peer: String,
     info: PeerInfo,
     message: PhantomData<M>,
 }
 
 impl<M: Message> LinkReceiver<M> {
+    /// From now on the other end is asked whether the link moves, as long as somebody [receives](Self::receive) here.
+    pub fn watch(&mut self, times: EchoTimes) -> watch::Receiver<Movement> {
+        let watch = EchoWatch::new(Instant::now().into_std(), times);
+        let (told, movement) = watch::channel(watch.movement());
+        self.watching = Some((watch, told));
+        movement
+    }
+
     /// Who is at the other end.
     #[must_use]
     pub const fn peer(&self) -> &PeerInfo {
@@ -146,6 +163,51 @@ impl<M: Message> LinkReceiver<M> {
     /// # Errors
     /// If the connection ends or something arrives that is no frame of this link; the link is of no use then.
     pub async fn receive(&mut self) -> Result<Frame<M>, LinkError> {
+        loop {
+            let (header, body) = match self.watching.as_ref().map(|(watch, _)| watch.look_at()) {
+                None => self.gather_frame().await?,
+                Some(look_at) => tokio::select! {
+                    biased;
+                    frame = self.gather_frame() => frame?,
+                    () = sleep_until(look_at.into()) => {
+                        self.look();
+                        continue;
+                    }
+                },
+            };
+            if header.is_echo() {
+                let echo = Echo::decode(header, &body).map_err(|source| self.bad_frame(source))?;
+                self.echoed(echo);
+                continue;
+            }
+            if let Some((watch, _)) = &mut self.watching {
+                watch.used();
+            }
+            return Frame::decode(header, body).map_err(|source| self.bad_frame(source));
+        }
+    }
+
+    fn look(&mut self) {
+        let Some((watch, told)) = &mut self.watching else { return };
+        // A question for which there is no room will not be answered, as it should be: the writer is stuck.
+        if let Some(number) = watch.look(Instant::now().into_std()) {
+            let _ = self.echoes.try_send(Echo::Ask(number));
+        }
+        tell(told, watch.movement());
+    }
+
+    fn echoed(&mut self, echo: Echo) {
+        match (echo, &mut self.watching) {
+            (Echo::Ask(number), _) => drop(self.echoes.try_send(Echo::Answer(number))),
+            (Echo::Answer(number), Some((watch, told))) => {
+                watch.answered(Instant::now().into_std(), number);
+                tell(told, watch.movement());
+            }
+            (Echo::Answer(_), None) => {}
+        }
+    }
+
+    async fn gather_frame(&mut self) -> Result<(FrameHeader, Bytes), LinkError> {
         let header = match self.header {
             Some(header) => header,
             None => {
@@ -161,8 +223,7 @@ impl<M: Message> LinkReceiver<M> {
         };
         self.gather(header.length()).await?;
         self.header = None;
-        let body = std::mem::take(&mut self.partial).freeze();
-        Frame::decode(header, body).map_err(|source| self.bad_frame(source))
+        Ok((header, std::mem::take(&mut self.partial).freeze()))
     }
 
     /// Reads until `partial` has `length` bytes, and none of what follows them.
@@ -181,6 +242,10 @@ impl<M: Message> LinkReceiver<M> {
     fn bad_frame(&self, source: FrameError) -> LinkError {
         LinkError::Frame { peer: self.peer.clone(), source }
     }
+}
+
+fn tell(told: &watch::Sender<Movement>, movement: Movement) {
+    told.send_if_modified(|known| std::mem::replace(known, movement) != movement);
 }
 
 /// Opens a link to `addr` (`host:port`), where `expected` must answer.
@@ -214,9 +279,18 @@ where
     let (read, write) = connection.into_split();
     let (queue, frames) = mpsc::channel(LINK_FRAMES_MAX);
     let close = Arc::new(Notify::new());
-    tokio::spawn(write_frames(write, frames, Arc::clone(&close), peer.clone()));
-    let stream = BufReader::with_capacity(READ_BUFFER_BYTES, read);
-    let receiver = LinkReceiver { stream, partial: BytesMut::new(), header: None, peer, info, message: PhantomData };
+    let (echoes, echoed) = mpsc::channel(ECHOES_MAX);
+    tokio::spawn(write_frames(write, frames, echoed, Arc::clone(&close), peer.clone()));
+    let receiver = LinkReceiver {
+        stream: BufReader::with_capacity(READ_BUFFER_BYTES, read),
+        partial: BytesMut::new(),
+        header: None,
+        echoes,
+        watching: None,
+        peer,
+        info,
+        message: PhantomData,
+    };
     (LinkSender { queue, close }, receiver)
 }
 
@@ -224,23 +298,32 @@ where
 async fn write_frames<M: Message>(
     mut stream: WriteHalf,
     mut frames: mpsc::Receiver<(M, Vec<Bytes>)>,
+    mut echoes: mpsc::Receiver<Echo>,
     close: Arc<Notify>,
     peer: String,
 ) {
     let mut bytes = BytesMut::new();
     loop {
-        let first = tokio::select! {
+        let mut next = tokio::select! {
             biased;
-            first = frames.recv() => first,
-            () = close.notified() => None,
+            first = frames.recv() => match first {
+                Some(first) => Some(first),
+                None => break,
+            },
+            () = close.notified() => break,
+            Some(echo) = echoes.recv() => {
+                echo.encode(&mut bytes);
+                None
+            }
         };
-        let Some(first) = first else { break };
-        let mut next = Some(first);
         while let Some((message, tail)) = next {
             if let Err(error) = Frame::encode(&message, &tail, &mut bytes) {
                 tracing::error!(%peer, %error, "frame not sent");
             }
             next = if bytes.len() < COALESCE_BYTES { frames.try_recv().ok() } else { None };
+        }
+        while let Ok(echo) = echoes.try_recv() {
+            echo.encode(&mut bytes);
         }
         // Encrypted records may stay behind until they are flushed.
         if let Err(error) = async {
@@ -259,7 +342,7 @@ async fn write_frames<M: Message>(
 
 #[cfg(test)]
 mod tests {
-    use symphony_net::{Incoming, Role};
+    use symphony_net::{Incoming, Port, Role};
     use symphony_protocol::dispatch::{ToFrontend, ToLeader};
     use symphony_types::Token;
     use tokio::net::TcpListener;
@@ -269,7 +352,7 @@ mod tests {
     async fn pair() -> ((LinkSender<ToLeader>, LinkReceiver<ToFrontend>), Connection) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap().to_string();
-        let mut incoming = Incoming::new(listener, Net::plaintext(), "test", &Role::ALL);
+        let mut incoming = Incoming::new(listener, Net::plaintext(), Port::new("test", &Role::ALL, 256));
         let scheduler = Role::Scheduler.into();
         let net = Net::plaintext();
         let (client, accepted) = tokio::join!(connect_link(&net, &addr, &scheduler), incoming.next());
@@ -346,6 +429,35 @@ mod tests {
         assert!(receiver.receive().await.is_ok());
         assert!(matches!(receiver.receive().await, Err(LinkError::Closed { .. })));
         assert_eq!(other.send(ToLeader::Cancel { requests: vec![] }), Err(SendError::Closed));
+    }
+
+    /// Moves the clock of the test until the watch says so.
+    async fn until(movement: &mut watch::Receiver<Movement>, wanted: Movement) {
+        let told = movement.wait_for(|now| *now == wanted);
+        tokio::time::timeout(Duration::from_secs(60), told).await.expect("in time").expect("the link is there");
+    }
+
+    #[tokio::test]
+    async fn a_link_moves_while_its_peer_receives_and_is_stuck_when_it_does_no_more() {
+        let ms = Duration::from_millis;
+        let times = EchoTimes {
+            ask_again_after: ms(1),
+            ask_again_max: ms(10),
+            stuck_after: ms(200),
+            late: Duration::from_secs(60),
+        };
+        let ((_sender, mut receiver), stream) = pair().await;
+        let mut movement = receiver.watch(times);
+        let receiving = tokio::spawn(async move { receiver.receive().await.map(|frame| frame.message) });
+        let (back, mut peer) = link_over::<ToFrontend, ToLeader>(stream);
+        let answering = tokio::spawn(async move { drop(peer.receive().await) });
+        until(&mut movement, Movement::Moves).await;
+        // The connection stays up, nobody reads it.
+        answering.abort();
+        until(&mut movement, Movement::Stuck).await;
+        let word = ToFrontend::Welcome { token: Token::new(1) };
+        back.send(word.clone()).unwrap();
+        assert_eq!(receiving.await.unwrap().unwrap(), word, "messages pass all the same");
     }
 
     #[tokio::test]

@@ -1,7 +1,7 @@
 //! How a value lies on disk: a fixed header, the payload, and a checksum over both.
 //!
 //! ```text
-//! 0 version  1 kind  2..4 zero  4..8 payload length  8..16 term  16..24 node  24..32 index  32..36 crc32c  36.. payload
+//! 0 version  1 kind  2..4 zero  4..8 payload length  8..16 term  16..24 node  24..32 index  32..40 link  40..44 crc32c  44.. payload
 //! ```
 //!
 //! All numbers are little endian. Votes, marks and the stamp use the same frame as entries, so one decoder sees every
@@ -10,17 +10,21 @@
 use bytes::Bytes;
 use prost::Message;
 
+use super::chain::Link;
 use crate::record::{Ballot, Body, Position, Record};
 use crate::wire::pb;
 
-/// Version of the frame and of the meaning of its kinds.
-pub(crate) const FORMAT_VERSION: u8 = 1;
+/// Version of the frame and of the meaning of its kinds. Version 1 had no links.
+pub(crate) const FORMAT_VERSION: u8 = 2;
 
-const HEADER_BYTES: usize = 36;
+const HEADER_BYTES: usize = 44;
 
 /// Length of the frame of a mark: it has no payload.
 pub(crate) const MARK_BYTES: usize = HEADER_BYTES;
-const CRC_AT: usize = 32;
+const LINK_AT: usize = 32;
+const CRC_AT: usize = 40;
+/// The same in version 1.
+const CRC_AT_BEFORE: usize = 32;
 
 const KIND_BLANK: u8 = 1;
 const KIND_COMMAND: u8 = 2;
@@ -58,16 +62,25 @@ pub(crate) struct Stamp {
 struct Frame {
     kind: u8,
     at: Position,
+    link: Link,
     payload: Bytes,
 }
 
+/// A frame that has no part in the chain.
 fn encode(kind: u8, at: Position, payload: &[u8]) -> Vec<u8> {
+    encode_linked(kind, at, payload, |_| Link::default())
+}
+
+/// A frame with the link that belongs to its header.
+fn encode_linked(kind: u8, at: Position, payload: &[u8], link: impl FnOnce(&[u8]) -> Link) -> Vec<u8> {
     let mut frame = Vec::with_capacity(HEADER_BYTES + payload.len());
     frame.extend_from_slice(&[FORMAT_VERSION, kind, 0, 0]);
     frame.extend_from_slice(&(payload.len() as u32).to_le_bytes());
     frame.extend_from_slice(&at.term.to_le_bytes());
     frame.extend_from_slice(&at.node.to_le_bytes());
     frame.extend_from_slice(&at.index.to_le_bytes());
+    let link = link(&frame);
+    frame.extend_from_slice(&link.to_bytes());
     let crc = crc32c::crc32c_append(crc32c::crc32c(&frame), payload);
     frame.extend_from_slice(&crc.to_le_bytes());
     frame.extend_from_slice(payload);
@@ -86,7 +99,19 @@ fn short(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(word)
 }
 
+/// Whether it is whole by an older layout.
+fn is_of_version_1(bytes: &[u8]) -> bool {
+    let Some((header, rest)) = bytes.split_at_checked(CRC_AT_BEFORE) else { return false };
+    let Some((stored, payload)) = rest.split_at_checked(4) else { return false };
+    // A mark in a sector of its own has zeros behind it.
+    let payload = &payload[..payload.len().min(short(header, 4) as usize)];
+    header[0] == 1 && crc32c::crc32c_append(crc32c::crc32c(header), payload).to_le_bytes() == stored
+}
+
 fn decode(bytes: &Bytes) -> Result<Frame, FrameError> {
+    if is_of_version_1(bytes) {
+        return Err(FrameError::Version { got: 1 });
+    }
     if bytes.len() < HEADER_BYTES {
         return Err(FrameError::Short { got: bytes.len() });
     }
@@ -106,23 +131,37 @@ fn decode(bytes: &Bytes) -> Result<Frame, FrameError> {
         return Err(FrameError::Version { got: bytes[0] });
     }
     let at = Position { term: number(bytes, 8), node: number(bytes, 16), index: number(bytes, 24) };
-    Ok(Frame { kind: bytes[1], at, payload })
+    let mut link = [0; 8];
+    link.copy_from_slice(&bytes[LINK_AT..CRC_AT]);
+    Ok(Frame { kind: bytes[1], at, link: Link::from_bytes(link), payload })
 }
 
-/// Frames a log entry.
-pub(crate) fn encode_record(record: &Record) -> Vec<u8> {
-    match &record.body {
-        Body::Blank => encode(KIND_BLANK, record.at, &[]),
-        Body::Command(bytes) => encode(KIND_COMMAND, record.at, bytes),
-        Body::Members(members) => {
-            encode(KIND_MEMBERS, record.at, &pb::RaftMembership::from(members.clone()).encode_to_vec())
-        }
-    }
+/// The link that follows `before` for the frame of a log entry, whatever link it carries.
+pub(crate) fn link_after(before: Link, frame: &[u8]) -> Link {
+    let (header, rest) = frame.split_at(frame.len().min(LINK_AT));
+    before.followed_by(header, rest.get(HEADER_BYTES - LINK_AT..).unwrap_or_default())
 }
 
-/// Reads a log entry back.
-pub(crate) fn decode_record(bytes: &Bytes) -> Result<Record, FrameError> {
-    let Frame { kind, at, payload } = decode(bytes)?;
+/// Frames a log entry that follows the one with the link `before`; gives its own link as well.
+pub(crate) fn encode_record(record: &Record, before: Link) -> (Vec<u8>, Link) {
+    let mut own = Link::default();
+    let mut frame = |kind, payload: &[u8]| {
+        encode_linked(kind, record.at, payload, |header| {
+            own = before.followed_by(header, payload);
+            own
+        })
+    };
+    let framed = match &record.body {
+        Body::Blank => frame(KIND_BLANK, &[]),
+        Body::Command(bytes) => frame(KIND_COMMAND, bytes),
+        Body::Members(members) => frame(KIND_MEMBERS, &pb::RaftMembership::from(members.clone()).encode_to_vec()),
+    };
+    (framed, own)
+}
+
+/// Reads a log entry back, with its link.
+pub(crate) fn decode_record(bytes: &Bytes) -> Result<(Record, Link), FrameError> {
+    let Frame { kind, at, link, payload } = decode(bytes)?;
     let body = match kind {
         KIND_BLANK if payload.is_empty() => Body::Blank,
         KIND_BLANK => return Err(FrameError::Payload { kind, reason: "a blank entry has a payload".into() }),
@@ -134,7 +173,7 @@ pub(crate) fn decode_record(bytes: &Bytes) -> Result<Record, FrameError> {
         }
         got => return Err(FrameError::Kind { got, expected: "blank, command or members" }),
     };
-    Ok(Record { at, body })
+    Ok((Record { at, body }, link))
 }
 
 /// Frames a vote.
@@ -145,7 +184,7 @@ pub(crate) fn encode_ballot(ballot: Ballot) -> Vec<u8> {
 
 /// Reads a vote back.
 pub(crate) fn decode_ballot(bytes: &Bytes) -> Result<Ballot, FrameError> {
-    let Frame { kind, at, payload } = decode(bytes)?;
+    let Frame { kind, at, payload, .. } = decode(bytes)?;
     match (kind, payload.as_ref()) {
         (KIND_BALLOT, [committed @ (0 | 1)]) => Ok(Ballot { term: at.term, node: at.node, committed: *committed == 1 }),
         (KIND_BALLOT, other) => {
@@ -155,34 +194,34 @@ pub(crate) fn decode_ballot(bytes: &Bytes) -> Result<Ballot, FrameError> {
     }
 }
 
-/// Frames a mark such as the purged or the committed position.
-pub(crate) fn encode_position(at: Position) -> Vec<u8> {
-    encode(KIND_POSITION, at, &[])
+/// Frames a mark such as the purged or the committed position, with the link of the entry there if one follows it.
+pub(crate) fn encode_position(at: Position, link: Link) -> Vec<u8> {
+    encode_linked(KIND_POSITION, at, &[], |_| link)
 }
 
 /// Reads a mark back.
-pub(crate) fn decode_position(bytes: &Bytes) -> Result<Position, FrameError> {
+pub(crate) fn decode_position(bytes: &Bytes) -> Result<(Position, Link), FrameError> {
     match decode(bytes)? {
-        Frame { kind: KIND_POSITION, at, .. } => Ok(at),
+        Frame { kind: KIND_POSITION, at, link, .. } => Ok((at, link)),
         Frame { kind: got, .. } => Err(FrameError::Kind { got, expected: "position" }),
     }
 }
 
 /// Frames the index after the last entry that was written whole.
 ///
-/// With whose entry it is that comes before, if that is known: a bit that rots in the newest pages may bring an older entry
-/// of the same index back, with a right checksum.
-pub(crate) fn encode_next(index: u64, last: Option<Position>) -> Vec<u8> {
-    let (term, node) = last.map_or((0, 0), |last| (last.term, last.node));
-    encode(KIND_NEXT, Position { term, node, index }, &[])
+/// With whose entry it is that comes before, and its link, if that is known: a bit that rots in the newest pages may bring an
+/// older entry of the same index back, with a right checksum.
+pub(crate) fn encode_next(index: u64, last: Option<(Position, Link)>) -> Vec<u8> {
+    let (term, node, link) = last.map_or((0, 0, Link::default()), |(last, link)| (last.term, last.node, link));
+    encode_linked(KIND_NEXT, Position { term, node, index }, &[], |_| link)
 }
 
-/// Reads that index back, and the position before it if it is known.
-pub(crate) fn decode_next(bytes: &Bytes) -> Result<(u64, Option<Position>), FrameError> {
+/// Reads that index back, and the position before it and its link if they are known.
+pub(crate) fn decode_next(bytes: &Bytes) -> Result<(u64, Option<(Position, Link)>), FrameError> {
     match decode(bytes)? {
-        Frame { kind: KIND_NEXT, at, .. } => {
+        Frame { kind: KIND_NEXT, at, link, .. } => {
             let index = at.index.checked_sub(1).filter(|_| at.term > 0);
-            Ok((at.index, index.map(|index| Position { index, ..at })))
+            Ok((at.index, index.map(|index| (Position { index, ..at }, link))))
         }
         Frame { kind: got, .. } => Err(FrameError::Kind { got, expected: "next index" }),
     }
@@ -208,7 +247,7 @@ pub(crate) fn encode_stamp(stamp: &Stamp) -> Vec<u8> {
 
 /// Reads the owner back.
 pub(crate) fn decode_stamp(bytes: &Bytes) -> Result<Stamp, FrameError> {
-    let Frame { kind, at, payload } = decode(bytes)?;
+    let Frame { kind, at, payload, .. } = decode(bytes)?;
     if kind != KIND_STAMP {
         return Err(FrameError::Kind { got: kind, expected: "stamp" });
     }
@@ -243,10 +282,28 @@ mod tests {
             .prop_map(|(term, node, index, body)| Record { at: Position { term, node, index }, body })
     }
 
+    fn link() -> impl Strategy<Value = Link> {
+        any::<[u8; 8]>().prop_map(Link::from_bytes)
+    }
+
+    /// The frame of an entry that follows something.
+    fn encode_record(record: &Record) -> Vec<u8> {
+        super::encode_record(record, Link::from_bytes([7; 8])).0
+    }
+
     proptest! {
         #[test]
-        fn what_was_written_is_read(record in record()) {
-            prop_assert_eq!(decode_record(&encode_record(&record).into()), Ok(record));
+        fn what_was_written_is_read(record in record(), before in link()) {
+            let (frame, own) = super::encode_record(&record, before);
+            prop_assert_eq!(link_after(before, &frame), own);
+            prop_assert_eq!(decode_record(&frame.into()), Ok((record, own)));
+        }
+
+        #[test]
+        fn a_link_is_of_everything_before(record in record(), other in record(), before in link(), another in link()) {
+            let own = super::encode_record(&record, before).1;
+            prop_assert!(before == another || super::encode_record(&record, another).1 != own);
+            prop_assert!(record == other || super::encode_record(&other, before).1 != own);
         }
 
         #[test]
@@ -285,24 +342,112 @@ mod tests {
         let at = Position { term: 3, node: 2, index: 9 };
         let ballot = Ballot { term: 4, node: 1, committed: true };
         let stamp = Stamp { cluster: "blue".into(), node: 7 };
-        assert_eq!(decode_position(&encode_position(at).into()), Ok(at));
+        let link = Link::from_bytes([5; 8]);
+        assert_eq!(decode_position(&encode_position(at, link).into()), Ok((at, link)));
         assert_eq!(decode_ballot(&encode_ballot(ballot).into()), Ok(ballot));
-        let last = Position { term: 3, node: 2, index: 11 };
+        let last = (Position { term: 3, node: 2, index: 11 }, link);
         assert_eq!(decode_next(&encode_next(12, Some(last)).into()), Ok((12, Some(last))));
         assert_eq!(decode_next(&encode_next(12, None).into()), Ok((12, None)));
         assert_eq!(decode_step(&encode_step(13).into()), Ok(13));
         assert_eq!(encode_step(13).len(), MARK_BYTES);
         assert_eq!(decode_stamp(&encode_stamp(&stamp).into()), Ok(stamp));
-        assert!(matches!(decode_ballot(&encode_position(at).into()), Err(FrameError::Kind { .. })));
+        assert!(matches!(decode_ballot(&encode_position(at, link).into()), Err(FrameError::Kind { .. })));
         assert!(matches!(decode_record(&encode_next(12, None).into()), Err(FrameError::Kind { .. })));
     }
 
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Bytes on the disks of everybody who runs this version. Who writes anything else raises it.
     #[test]
-    fn a_newer_format_is_named() {
-        let mut frame = encode_position(Position { term: 0, node: 0, index: 0 });
+    fn what_version_2_wrote_is_written_so() {
+        assert_eq!(FORMAT_VERSION, 2, "the bytes below are of version 2");
+        let (at, before) = (Position { term: 3, node: 2, index: 9 }, Link::from_bytes([7; 8]));
+        let record = |body| super::encode_record(&Record { at, body }, before).0;
+        let members = Members {
+            configs: vec![BTreeSet::from([1, 2]), BTreeSet::from([2, 3])],
+            addresses: (1..=3).map(|id| (id, format!("n{id}:7000"))).collect(),
+        };
+        for (name, frame, golden) in [
+            (
+                "blank",
+                record(Body::Blank),
+                "0201000000000000030000000000000002000000000000000900000000000000a9fb2315aa68e938fe18701a",
+            ),
+            (
+                "command",
+                record(Body::Command(Bytes::from_static(b"command"))),
+                concat!(
+                    "0202000007000000030000000000000002000000000000000900000000000000010380b9f6e474239da779d1",
+                    "636f6d6d616e64",
+                ),
+            ),
+            (
+                "members",
+                record(Body::Members(members)),
+                concat!(
+                    "0203000033000000030000000000000002000000000000000900000000000000eda7acdb9e2caa2518379eac",
+                    "0a040a0201020a040a020203120b080112076e313a37303030120b080212076e323a37303030120b08031207",
+                    "6e333a37303030",
+                ),
+            ),
+            (
+                "vote",
+                encode_ballot(Ballot { term: 4, node: 1, committed: true }),
+                "02100000010000000400000000000000010000000000000000000000000000000000000000000000f3b7ede701",
+            ),
+            (
+                "position",
+                encode_position(at, before),
+                "0211000000000000030000000000000002000000000000000900000000000000070707070707070706865085",
+            ),
+            (
+                "end",
+                encode_next(10, Some((at, before))),
+                "0212000000000000030000000000000002000000000000000a00000000000000070707070707070777e5aaf7",
+            ),
+            (
+                "cut end",
+                encode_next(10, None),
+                "0212000000000000000000000000000000000000000000000a000000000000000000000000000000ae51e6ca",
+            ),
+            (
+                "step",
+                encode_step(13),
+                "0214000000000000000000000000000000000000000000000d000000000000000000000000000000b29a1edd",
+            ),
+            (
+                "stamp",
+                encode_stamp(&Stamp { cluster: "blue".into(), node: 7 }),
+                "0213000004000000000000000000000007000000000000000000000000000000000000000000000084c1d1f8626c7565",
+            ),
+        ] {
+            assert_eq!(hex(&frame), golden, "{name}");
+        }
+    }
+
+    #[test]
+    fn another_format_is_named() {
+        let mut frame = encode_position(Position { term: 0, node: 0, index: 0 }, Link::default());
         frame[0] = FORMAT_VERSION + 1;
         let crc = crc32c::crc32c(&frame[..CRC_AT]);
         frame[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
         assert_eq!(decode_position(&frame.into()), Err(FrameError::Version { got: FORMAT_VERSION + 1 }));
+
+        // An entry and a mark of version 1, the latter in its sector.
+        let of_version_1 = |kind: u8, payload: &[u8]| {
+            let mut frame = vec![1, kind, 0, 0, payload.len() as u8, 0, 0, 0];
+            frame.extend_from_slice(&[9; 24]);
+            let crc = crc32c::crc32c_append(crc32c::crc32c(&frame), payload);
+            frame.extend_from_slice(&crc.to_le_bytes());
+            frame.extend_from_slice(payload);
+            frame
+        };
+        let entry = of_version_1(KIND_COMMAND, b"command");
+        assert_eq!(decode_record(&entry.into()), Err(FrameError::Version { got: 1 }));
+        let mut mark = of_version_1(KIND_STEP, &[]);
+        mark.resize(MARK_BYTES, 0);
+        assert_eq!(decode_step(&mark.into()), Err(FrameError::Version { got: 1 }));
     }
 }

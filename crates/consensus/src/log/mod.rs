@@ -1,5 +1,6 @@
 //! The durable log: frames on a storage engine, one writer thread, recovery.
 
+mod chain;
 #[cfg(test)]
 mod contract;
 pub(crate) mod engine;

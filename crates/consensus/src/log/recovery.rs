@@ -2,6 +2,7 @@
 
 use std::io;
 
+use super::chain::Link;
 use super::engine::{Batch, LogEngine, Slot};
 use super::frame::{self, FrameError, Stamp};
 use crate::limits::{READ_BYTES_MAX, REMOVE_STEP_ENTRIES};
@@ -35,6 +36,8 @@ pub(crate) struct Recovered {
     pub(crate) last: Option<Position>,
     /// Number of the last batch.
     pub(crate) step: u64,
+    /// Links of the purged position and of the last entry.
+    pub(crate) links: (Link, Link),
 }
 
 /// Checks the stamp (or writes it on an empty store), finishes what a crash interrupted, verifies every entry.
@@ -57,8 +60,9 @@ pub(crate) fn recover(engine: &dyn LogEngine, stamp: &Stamp, witnessed: u64) -> 
         Some(bytes) => Some(frame::decode_ballot(&bytes).map_err(damaged("the vote"))?),
         None => None,
     };
-    let purged = position(engine, Slot::Purged, "the purged mark")?;
-    let committed = position(engine, Slot::Committed, "the committed mark")?;
+    let (purged, base) = position(engine, Slot::Purged, "the purged mark")?.unzip();
+    let base = base.unwrap_or_default();
+    let committed = position(engine, Slot::Committed, "the committed mark")?.map(|(at, _)| at);
     let (next, marked) = match engine.slot(Slot::Next)? {
         Some(bytes) => frame::decode_next(&bytes).map_err(damaged("the end mark"))?,
         None => (0, None),
@@ -76,17 +80,17 @@ pub(crate) fn recover(engine: &dyn LogEngine, stamp: &Stamp, witnessed: u64) -> 
     }
     // What is taken as written from here on has to be, also what a killed predecessor had not synced yet.
     engine.barrier()?;
-    let last = verify(engine, first, next)?;
-    if let (Some(last), Some(marked)) = (last, marked)
-        && last != marked
+    let (last, link) = verify(engine, first, next, base)?;
+    if let (Some(last), Some((marked, its_link))) = (last, marked)
+        && (last, link) != (marked, its_link)
     {
-        let reason = format!("an entry of term {}, of term {} it was written last", last.term, marked.term);
+        let reason = format!("an entry of term {}, of term {} another one was written last", last.term, marked.term);
         return Err(RecoveryError::Damaged { place: format!("entry {}", last.index), reason });
     }
     let last = last.or(purged);
     // A hint only: a commit that outran the local log cannot be replayed from it.
     let committed = committed.filter(|at| last.is_some_and(|last| at.index <= last.index));
-    Ok(Recovered { vote, committed, purged, last, step })
+    Ok(Recovered { vote, committed, purged, last, step, links: (base, link) })
 }
 
 fn check_stamp(engine: &dyn LogEngine, stamp: &Stamp) -> Result<(), RecoveryError> {
@@ -111,7 +115,7 @@ fn check_stamp(engine: &dyn LogEngine, stamp: &Stamp) -> Result<(), RecoveryErro
     Ok(())
 }
 
-fn position(engine: &dyn LogEngine, slot: Slot, place: &str) -> Result<Option<Position>, RecoveryError> {
+fn position(engine: &dyn LogEngine, slot: Slot, place: &str) -> Result<Option<(Position, Link)>, RecoveryError> {
     match engine.slot(slot)? {
         Some(bytes) => Ok(Some(frame::decode_position(&bytes).map_err(damaged(place))?)),
         None => Ok(None),
@@ -129,9 +133,15 @@ fn remove(engine: &dyn LogEngine, from: u64, to: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads `first..next` once, whole and in order; gives the last position.
-fn verify(engine: &dyn LogEngine, first: u64, next: u64) -> Result<Option<Position>, RecoveryError> {
-    let mut expected = first;
+/// Reads `first..next` once, whole, in order and each linked with the one before, the first one with `base`; gives the last
+/// position and its link.
+fn verify(
+    engine: &dyn LogEngine,
+    first: u64,
+    next: u64,
+    base: Link,
+) -> Result<(Option<Position>, Link), RecoveryError> {
+    let (mut expected, mut link) = (first, base);
     let mut last: Option<Position> = None;
     while expected < next {
         let found = engine.read(expected..=next - 1, READ_BYTES_MAX)?;
@@ -144,7 +154,7 @@ fn verify(engine: &dyn LogEngine, first: u64, next: u64) -> Result<Option<Positi
             if index != expected {
                 return Err(RecoveryError::Damaged { place, reason: format!("missing, entry {index} follows") });
             }
-            let record = frame::decode_record(&bytes).map_err(damaged(place.clone()))?;
+            let (record, own) = frame::decode_record(&bytes).map_err(damaged(place.clone()))?;
             if record.at.index != index {
                 let reason = format!("the entry says that it is {}", record.at.index);
                 return Err(RecoveryError::Damaged { place, reason });
@@ -153,11 +163,16 @@ fn verify(engine: &dyn LogEngine, first: u64, next: u64) -> Result<Option<Positi
                 let reason = format!("term {} of its leader is older than the entry before", record.at.term);
                 return Err(RecoveryError::Damaged { place, reason });
             }
+            link = frame::link_after(link, &bytes);
+            if link != own {
+                let reason = "it or one before it is another one than was written last".to_owned();
+                return Err(RecoveryError::Damaged { place, reason });
+            }
             last = Some(record.at);
             expected += 1;
         }
     }
-    Ok(last)
+    Ok((last, link))
 }
 
 #[cfg(test)]
@@ -176,16 +191,35 @@ mod tests {
         Position { term: 1, node: 1, index }
     }
 
+    /// Blank entries from `first` on at these terms, linked with what comes before; and the last link.
+    fn chain(first: u64, before: Link, terms: &[u64]) -> (Vec<(u64, Bytes)>, Link) {
+        let mut link = before;
+        let entries = (first..).zip(terms).map(|(index, &term)| {
+            let (frame, own) =
+                frame::encode_record(&Record { at: Position { term, ..at(index) }, body: Body::Blank }, link);
+            link = own;
+            (index, Bytes::from(frame))
+        });
+        (entries.collect(), link)
+    }
+
     fn entry(index: u64) -> (u64, Bytes) {
-        (index, frame::encode_record(&Record { at: at(index), body: Body::Blank }).into())
+        chain(0, Link::default(), &[1; 8]).0[index as usize].clone()
+    }
+
+    /// The end mark behind the entries 0 to 4.
+    fn end() -> (Slot, Bytes) {
+        let link = chain(0, Link::default(), &[1; 5]).1;
+        (Slot::Next, frame::encode_next(5, Some((at(4), link))).into())
     }
 
     /// A store that holds entries 0 to 4.
     fn five_entries() -> MemoryEngine {
         let engine = MemoryEngine::default();
         recover(&engine, &stamp(), 0).expect("an empty store is fine");
-        let slots = vec![(Slot::Next, frame::encode_next(5, Some(at(4))).into())];
-        engine.write(Batch { entries: (0..5).map(entry).collect(), slots, ..Batch::default() }).expect("write");
+        engine
+            .write(Batch { entries: (0..5).map(entry).collect(), slots: vec![end()], ..Batch::default() })
+            .expect("write");
         engine
     }
 
@@ -205,24 +239,50 @@ mod tests {
     #[test]
     fn an_older_entry_in_the_place_of_the_last_is_damage() {
         let engine = five_entries();
-        let newer = Record { at: Position { term: 2, ..at(4) }, body: Body::Blank };
-        let slots = vec![(Slot::Next, frame::encode_next(5, Some(newer.at)).into())];
-        let entries = vec![(4, frame::encode_record(&newer).into())];
+        let newer = Position { term: 2, ..at(4) };
+        let (entries, link) = chain(0, Link::default(), &[1, 1, 1, 1, 2]);
+        let slots = vec![(Slot::Next, frame::encode_next(5, Some((newer, link))).into())];
         engine.write(Batch { entries, slots, ..Batch::default() }).expect("write");
-        assert_eq!(recover(&engine, &stamp(), 0).expect("recovers").last, Some(newer.at));
+        assert_eq!(recover(&engine, &stamp(), 0).expect("recovers").last, Some(newer));
         engine.write(Batch { entries: vec![entry(4)], ..Batch::default() }).expect("the page of before");
         let refused = recover(&engine, &stamp(), 0).unwrap_err().to_string();
-        assert!(refused.contains("entry 4") && refused.contains("of term 2 it was written last"), "{refused}");
+        assert!(refused.contains("entry 4") && refused.contains("of term 2 another one was written last"), "{refused}");
+    }
+
+    #[test]
+    fn an_older_entry_of_the_same_term_in_the_middle_is_damage() {
+        let command =
+            |text: &'static str| Record { at: at(2), body: Body::Command(Bytes::from_static(text.as_bytes())) };
+        let (mut entries, link) = chain(0, Link::default(), &[1, 1]);
+        let (new, link_2) = frame::encode_record(&command("new"), link);
+        let (old, _) = frame::encode_record(&command("old"), link);
+        entries.push((2, new.into()));
+        let (after, last) = chain(3, link_2, &[1, 1]);
+        entries.extend(after);
+        let engine = five_entries();
+        let slots = vec![(Slot::Next, frame::encode_next(5, Some((at(4), last))).into())];
+        engine.write(Batch { entries, slots, ..Batch::default() }).expect("write");
+        assert_eq!(recover(&engine, &stamp(), 0).expect("recovers").links, (Link::default(), last));
+        // Whole, of the right place and term, and once linked rightly: what was there before a truncation.
+        engine.write(Batch { entries: vec![(2, old.into())], ..Batch::default() }).expect("the page of before");
+        let refused = recover(&engine, &stamp(), 0).unwrap_err().to_string();
+        assert!(refused.contains("entry 3") && refused.contains("or one before it"), "{refused}");
     }
 
     #[test]
     fn an_interrupted_purge_is_finished() {
         let engine = five_entries();
-        let slots = vec![(Slot::Purged, frame::encode_position(at(2)).into())];
+        let link = chain(0, Link::default(), &[1; 3]).1;
+        let slots = vec![(Slot::Purged, frame::encode_position(at(2), link).into())];
         engine.write(Batch { remove: Some(0..=0), slots, ..Batch::default() }).expect("write");
         let recovered = recover(&engine, &stamp(), 0).expect("recovers");
         assert_eq!((recovered.purged, recovered.last), (Some(at(2)), Some(at(4))));
         assert_eq!(engine.bounds().expect("bounds"), Some((3, 4)));
+        // The first entry that is left is linked with the mark.
+        let slots = vec![(Slot::Purged, frame::encode_position(at(2), Link::default()).into())];
+        engine.write(Batch { slots, ..Batch::default() }).expect("write");
+        let refused = recover(&engine, &stamp(), 0).unwrap_err().to_string();
+        assert!(refused.contains("entry 3"), "{refused}");
     }
 
     #[test]

@@ -117,7 +117,7 @@ impl LogStore {
     ) -> Result<Self, RecoveryError> {
         let witnessed = witness.as_ref().map_or(0, Witness::step);
         let known = recovery::recover(engine.as_ref(), stamp, witnessed)?;
-        let (writer, thread) = Writer::start(engine.clone(), witness, known.step, fault)?;
+        let (writer, thread) = Writer::start(engine.clone(), witness, (&known).into(), fault)?;
         Ok(Self::over(engine, known, writer, Some(thread), fault))
     }
 
@@ -130,7 +130,7 @@ impl LogStore {
         let engine: Arc<dyn LogEngine> = Arc::new(disk.open());
         let known = recovery::recover(engine.as_ref(), stamp, 0)?;
         let timed = disk.clone();
-        let writer = Writer::start_task(engine.clone(), known.step, fault, move || timed.barrier_time());
+        let writer = Writer::start_task(engine.clone(), (&known).into(), fault, move || timed.barrier_time());
         Ok(Self::over(engine, known, writer, None, fault))
     }
 
@@ -260,7 +260,7 @@ fn read_stored(engine: &dyn LogEngine, range: RangeInclusive<u64>, bytes_max: us
     let frames = engine.read(range, bytes_max)?.into_iter();
     let decode =
         |(index, bytes)| frame::decode_record(&bytes).map_err(|error| invalid(format!("entry {index}: {error}")));
-    frames.map(decode).collect()
+    frames.map(|frame| decode(frame).map(|(record, _)| record)).collect()
 }
 
 fn invalid(text: String) -> io::Error {
@@ -388,6 +388,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
 mod tests {
     use bytes::Bytes;
     use openraft::storage::RaftLogStorageExt;
+    use proptest::prelude::*;
     use tempfile::TempDir;
 
     use super::*;
@@ -459,6 +460,80 @@ mod tests {
         assert_eq!(indexes(&mut store).await, [(1, 0), (2, 1)]);
         store.close().await;
         assert_eq!(indexes(&mut open(&dir)).await, [(1, 0), (2, 1)]);
+    }
+
+    /// What may happen to a log between two restarts.
+    #[derive(Clone, Debug)]
+    enum Change {
+        Append(u64),
+        /// All but so many of the last entries stay.
+        Truncate(u64),
+        /// So many of the first entries go; beyond the last one as well, as after a snapshot.
+        Purge(u64),
+        Restart,
+    }
+
+    fn change() -> impl Strategy<Value = Change> {
+        prop_oneof![
+            (1..5_u64).prop_map(Change::Append),
+            (0..4_u64).prop_map(Change::Truncate),
+            (0..6_u64).prop_map(Change::Purge),
+            Just(Change::Restart),
+        ]
+    }
+
+    async fn lives(changes: Vec<Change>) {
+        let engine = Arc::new(MemoryEngine::default());
+        let stamp = Stamp { cluster: "blue".into(), node: 1 };
+        let open = || LogStore::open(engine.clone(), None, &stamp, OnDiskError::Stop).expect("whole and in one chain");
+        let (mut store, mut term) = (open(), 1);
+        for change in changes.into_iter().chain([Change::Restart]) {
+            let known = store.known();
+            let next = known.last.map_or(0, |last| last.index + 1);
+            let first = known.purged.map_or(0, |purged| purged.index + 1);
+            match change {
+                Change::Append(count) => {
+                    let entries = (next..next + count).map(|index| command(term, index, 3));
+                    store.blocking_append(entries).await.expect("appends");
+                }
+                Change::Truncate(count) => {
+                    // A new leader, whose entries are others.
+                    term += 1;
+                    let from = next.saturating_sub(count).max(first);
+                    let kept = from.checked_sub(1).filter(|_| from > first);
+                    let kept = kept.and_then(|last| store.read(last, last + 1, usize::MAX).expect("reads").pop());
+                    let last = kept.map(|entry| entry.log_id).or(known.purged.map(Into::into));
+                    store.truncate_after(last).await.expect("truncates");
+                }
+                Change::Purge(count) if count > 0 => {
+                    let through = first + count - 1;
+                    let entry = store.read(through, through + 1, usize::MAX).expect("reads").pop();
+                    let at = entry.map_or_else(|| at(term, through).into(), |entry| entry.log_id);
+                    store.purge(at).await.expect("purges");
+                }
+                Change::Purge(_) => {
+                    if let Some(purged) = known.purged {
+                        store.purge(purged.into()).await.expect("purges");
+                    }
+                }
+                Change::Restart => {
+                    let entries = store.try_get_log_entries(0..u64::MAX).await.expect("reads");
+                    store.close().await;
+                    let known = Recovered { step: 0, links: Default::default(), ..known };
+                    store = open();
+                    assert_eq!(Recovered { step: 0, links: Default::default(), ..store.known() }, known);
+                    assert_eq!(store.try_get_log_entries(0..u64::MAX).await.expect("reads"), entries);
+                }
+            }
+        }
+        store.close().await;
+    }
+
+    proptest! {
+        #[test]
+        fn the_chain_holds_whatever_is_cut_off_either_end(changes in proptest::collection::vec(change(), 1..20)) {
+            tokio::runtime::Runtime::new().expect("a runtime").block_on(lives(changes));
+        }
     }
 
     /// Holds every write back until released.

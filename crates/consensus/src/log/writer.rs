@@ -10,12 +10,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use bytes::Bytes;
 use tokio::sync::mpsc;
 
+use super::chain::Link;
 use super::engine::{Batch, LogEngine, Slot};
 use super::frame;
 use super::pulse::Pulse;
+use super::recovery::Recovered;
 use super::witness::Witness;
 use crate::fault::OnDiskError;
 use crate::limits::{GROUP_COMMIT_BYTES_MAX, REMOVE_STEP_ENTRIES, WRITE_QUEUE_MAX};
@@ -51,6 +52,26 @@ pub(crate) enum Job {
     Close,
 }
 
+/// Where a log is written on.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tip {
+    /// Number of the last batch.
+    step: u64,
+    /// Index after the last entry.
+    next: u64,
+    /// Link of the last entry, or of what was purged if there is none.
+    link: Link,
+    /// Link of the entry that was purged last.
+    base: Link,
+}
+
+impl From<&Recovered> for Tip {
+    fn from(known: &Recovered) -> Self {
+        let next = known.last.map_or(0, |at| at.index.saturating_add(1));
+        Self { step: known.step, next, link: known.links.1, base: known.links.0 }
+    }
+}
+
 /// The queue to the writer thread.
 #[derive(Debug, Clone)]
 pub(crate) struct Writer {
@@ -61,14 +82,14 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// Starts the thread; `step` is the number of the last batch that the engine holds.
+    /// Starts the thread; `tip` is where the log of the engine ends.
     pub(crate) fn start(
         engine: Arc<dyn LogEngine>,
         witness: Option<Witness>,
-        step: u64,
+        tip: Tip,
         fault: OnDiskError,
     ) -> io::Result<(Self, JoinHandle<()>)> {
-        let (writer, writing, queue) = Self::new(engine, witness, step, fault);
+        let (writer, writing, queue) = Self::new(engine, witness, tip, fault);
         let thread = std::thread::Builder::new().name("raft-log-writer".into()).spawn(move || {
             let _guard = ReportPanic(fault);
             writing.run(queue);
@@ -79,11 +100,11 @@ impl Writer {
     /// Starts a task of this runtime instead, for a simulated disk. `barrier_time` says how long the next barrier takes.
     pub(crate) fn start_task(
         engine: Arc<dyn LogEngine>,
-        step: u64,
+        tip: Tip,
         fault: OnDiskError,
         barrier_time: impl Fn() -> Duration + Send + 'static,
     ) -> Self {
-        let (writer, writing, queue) = Self::new(engine, None, step, fault);
+        let (writer, writing, queue) = Self::new(engine, None, tip, fault);
         tokio::spawn(writing.run_in_task(queue, barrier_time));
         writer
     }
@@ -91,7 +112,7 @@ impl Writer {
     fn new(
         engine: Arc<dyn LogEngine>,
         witness: Option<Witness>,
-        step: u64,
+        tip: Tip,
         fault: OnDiskError,
     ) -> (Self, WriteLoop, mpsc::Receiver<Job>) {
         let (jobs, queue) = mpsc::channel(WRITE_QUEUE_MAX);
@@ -100,7 +121,7 @@ impl Writer {
         let writing = WriteLoop {
             engine,
             witness,
-            step,
+            tip,
             fault,
             written: written.clone(),
             pulse: pulse.clone(),
@@ -145,8 +166,7 @@ impl Drop for ReportPanic {
 struct WriteLoop {
     engine: Arc<dyn LogEngine>,
     witness: Option<Witness>,
-    /// Number of the last batch.
-    step: u64,
+    tip: Tip,
     fault: OnDiskError,
     written: Arc<AtomicU64>,
     pulse: Arc<Pulse>,
@@ -202,7 +222,7 @@ impl WriteLoop {
                     turn.waiting.push(done);
                 }
                 Job::Committed(at) => {
-                    self.pending.slots.push((Slot::Committed, frame::encode_position(at).into()));
+                    self.pending.slots.push((Slot::Committed, frame::encode_position(at, Link::default()).into()));
                 }
                 Job::Truncate { first, next } => self.attempt(|this| this.truncate(first, next)),
                 Job::Purge { first, through } => self.attempt(|this| this.purge(first, through)),
@@ -253,11 +273,16 @@ impl WriteLoop {
     fn append(&mut self, records: &[Record]) -> usize {
         let Some(last) = records.last() else { return 0 };
         let next = last.at.index.saturating_add(1);
-        let framed = records.iter().map(|record| (record.at.index, Bytes::from(frame::encode_record(record))));
         let before = self.pending.entries.len();
-        self.pending.entries.extend(framed);
+        for record in records {
+            let (frame, link) = frame::encode_record(record, self.tip.link);
+            self.tip.link = link;
+            self.pending.entries.push((record.at.index, frame.into()));
+        }
+        self.tip.next = next;
         // In the same atomic batch as the entries: what lies beyond this mark was never acknowledged.
-        self.pending.slots.push((Slot::Next, frame::encode_next(next, Some(last.at)).into()));
+        let last = Some((last.at, self.tip.link));
+        self.pending.slots.push((Slot::Next, frame::encode_next(next, last).into()));
         self.pending.entries[before..].iter().map(|(_, bytes)| bytes.len()).sum()
     }
 
@@ -271,13 +296,13 @@ impl WriteLoop {
 
     /// Every batch goes through here: it gets its number in the same atomic step.
     fn write(&mut self, mut batch: Batch) -> io::Result<()> {
-        self.step += 1;
-        batch.slots.push((Slot::Step, frame::encode_step(self.step).into()));
+        self.tip.step += 1;
+        batch.slots.push((Slot::Step, frame::encode_step(self.tip.step).into()));
         self.pulse.during(|| self.engine.write(batch))
     }
 
     fn barrier(&mut self) -> io::Result<()> {
-        let (engine, step) = (&self.engine, self.step);
+        let (engine, step) = (&self.engine, self.tip.step);
         let witness = self.witness.as_mut();
         self.pulse.during(|| {
             engine.barrier()?;
@@ -285,8 +310,18 @@ impl WriteLoop {
         })
     }
 
+    /// The link of an entry that the engine holds.
+    fn link_of(&self, index: u64) -> io::Result<Option<Link>> {
+        let found = self.engine.read(index..=index, usize::MAX)?;
+        let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, format!("entry {index}: {error}"));
+        found.first().map(|(_, bytes)| Ok(frame::decode_record(bytes).map_err(invalid)?.1)).transpose()
+    }
+
     fn truncate(&mut self, first: u64, next: u64) -> io::Result<()> {
         self.hand_over()?;
+        // What is appended next follows the entry before, or what was purged.
+        let before = first.checked_sub(1).map(|before| self.link_of(before)).transpose()?.flatten();
+        (self.tip.next, self.tip.link) = (first, before.unwrap_or(self.tip.base));
         let mut next = next;
         while next > first {
             let step = next.saturating_sub(REMOVE_STEP_ENTRIES).max(first);
@@ -298,8 +333,20 @@ impl WriteLoop {
     }
 
     fn purge(&mut self, first: u64, through: Position) -> io::Result<()> {
+        self.hand_over()?;
+        if through.index < first {
+            return Ok(());
+        }
+        if through.index < self.tip.next {
+            let missing = || io::Error::new(io::ErrorKind::InvalidData, format!("entry {} is missing", through.index));
+            self.tip.base = self.link_of(through.index)?.ok_or_else(missing)?;
+        } else {
+            // Beyond the last entry, where a snapshot came, the chain begins anew.
+            let next = through.index.saturating_add(1);
+            self.tip = Tip { next, link: Link::default(), base: Link::default(), ..self.tip };
+        }
         // The mark first: a crash in between leaves entries that recovery removes, never a hole.
-        self.pending.slots.push((Slot::Purged, frame::encode_position(through).into()));
+        self.pending.slots.push((Slot::Purged, frame::encode_position(through, self.tip.base).into()));
         self.hand_over()?;
         let mut first = first;
         while first <= through.index {
@@ -316,6 +363,8 @@ impl WriteLoop {
 mod tests {
     use std::ops::RangeInclusive;
     use std::sync::Mutex;
+
+    use bytes::Bytes;
 
     use super::*;
     use crate::log::memory::MemoryEngine;
@@ -366,7 +415,7 @@ mod tests {
     fn waiters_are_completed_in_order_and_only_after_the_barrier() {
         let engine = Arc::new(Witness::default());
         let notes = engine.notes.clone();
-        let (writer, thread) = Writer::start(engine, None, 0, OnDiskError::Stop).expect("start");
+        let (writer, thread) = Writer::start(engine, None, Tip::default(), OnDiskError::Stop).expect("start");
         for index in 0..20 {
             writer.jobs.blocking_send(append(index, &notes)).expect("send");
         }
@@ -392,7 +441,7 @@ mod tests {
         let engine = Arc::new(Witness::default());
         let notes = engine.notes.clone();
         engine.fails.store(true, Ordering::SeqCst);
-        let (writer, thread) = Writer::start(engine.clone(), None, 0, OnDiskError::Stop).expect("start");
+        let (writer, thread) = Writer::start(engine.clone(), None, Tip::default(), OnDiskError::Stop).expect("start");
         writer.jobs.blocking_send(append(0, &notes)).expect("send");
         let patience = std::time::Instant::now() + std::time::Duration::from_secs(30);
         while notes.lock().expect("notes").last().is_none_or(|note| !note.ends_with('0')) {

@@ -194,6 +194,25 @@ mod tests {
         }
     }
 
+    /// Bytes on the disks of everybody who runs this version. Who writes anything else raises it.
+    #[test]
+    fn what_version_1_wrote_is_written_so_and_read() {
+        assert_eq!(VERSION, 1, "the bytes below are of version 1");
+        let bytes = encode(image(b"state".to_vec()), "blue").expect("encodes");
+        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let golden = concat!(
+            "53594d5048534e500100000000000000e0000000000000006550bb25ec355e84161ae9839ada697df1334545",
+            "ae2c99059c87f6940c5de4cb010000000000000002000000000000000300000000000000e8ffffff03000000",
+            "6e6f64652d313a373030306e6f64652d323a373030306e6f64652d333a373030300000000000000001000000",
+            "000000008b000000d0ffffff02000000000000008b000000cbffffff03000000000000008b000000c6ffffff",
+            "7374617465000000626c7565ffffffff01000000000000000300000000000000010000000000000063000000",
+            "00000000010000000000000003000000000000000100000000000000630000000000000050ffffff01000000",
+            "78ffffff03000000a0ffffff05000000",
+        );
+        assert_eq!(hex, golden);
+        assert_eq!(decode(&bytes, "blue"), Ok(image(b"state".to_vec())));
+    }
+
     #[test]
     fn a_foreign_snapshot_is_refused() {
         let bytes = encode(image(Vec::new()), "blue").expect("encodes");

@@ -217,7 +217,7 @@ mod tests {
 
     use pb::raft_client::RaftClient;
     use pb::raft_snapshot_part::Part;
-    use symphony_net::{Incoming, Net};
+    use symphony_net::{Incoming, Net, Port};
     use symphony_types::NodeId;
     use tokio::net::TcpListener;
     use tonic::Code;
@@ -251,7 +251,7 @@ mod tests {
         let group = ControlGroup::start(config, Untouchable).await.expect("starts");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
         let address = listener.local_addr().expect("address");
-        let incoming = Incoming::new(listener, Net::plaintext(), "blue", &Role::ALL).into_stream();
+        let incoming = Incoming::new(listener, Net::plaintext(), Port::new("blue", &Role::ALL, 256)).into_stream();
         let server = tokio::spawn(Server::builder().add_service(group.service()).serve_with_incoming(incoming));
         let mut client = RaftClient::connect(format!("http://{address}")).await.expect("connects");
 

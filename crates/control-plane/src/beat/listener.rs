@@ -20,7 +20,7 @@ use super::message::{Ack, BEAT_BYTES, Beat};
 use crate::checkpoints::Checkpoints;
 
 /// Connections of replicas at a time: 64 of them, each with the one it is giving up and the one it is opening.
-const CONNECTIONS_MAX: usize = 128;
+pub(crate) const CONNECTIONS_MAX: usize = 128;
 
 /// Connections at a time of callers that have not shown who they are: twice as many as there are replicas, which all dial a
 /// new Raft leader at once. They are counted apart, so that strangers take no place from who is connected.

@@ -10,6 +10,6 @@ mod sender;
 pub(crate) use addresses::BeatAddresses;
 pub(crate) use detector::{Action, Detector, Input};
 pub(crate) use herald::{Facts, Herald, Standing};
-pub(crate) use listener::{Listener, Roll};
+pub(crate) use listener::{CONNECTIONS_MAX, Listener, Roll};
 pub(crate) use message::{ACK_BYTES, BEAT_BYTES, Beat, cluster_hash};
 pub(crate) use sender::{Sender, refuses};

@@ -22,6 +22,8 @@ const SYSTEMS: [System; 7] = [
     system::SHEPHERD,
 ];
 
+const OURS: [System; 2] = [system::SYMPHONY, system::AUTO];
+
 /// How close bad rate and idle share should be to the ideal: what an autoscaler can work with.
 const BAD_OFF_MAX: f64 = 0.03;
 /// See [`BAD_OFF_MAX`].
@@ -72,6 +74,7 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
     let mut errors =
         Table { suffix: "-differences", ..Table::new(&["system", "peak_rps", "flat", "bad_error", "idle_error"]) };
     let (mut flat, mut idle_error, mut bad_error) = (Vec::new(), Vec::new(), Vec::new());
+    let mut signed = Vec::new();
     for ((system, &own_peak), results) in systems.iter().zip(&peaks).zip(results.chunks(steps.len())) {
         let style = system.style();
         let draw = Draw::Points;
@@ -98,6 +101,11 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
         }
         let overloaded = results.iter().filter(|run| run.offered_rps > 1.05 * own_peak);
         flat.push((*system, overloaded.map(|run| run.good_rps / own_peak).fold(f64::INFINITY, f64::min)));
+        if OURS.contains(system) {
+            let points = results.iter().map(|run| 100.0 * bad_beyond(run, own_peak));
+            let (least, most) = points.fold((0.0_f64, 0.0_f64), |(least, most), at| (least.min(at), most.max(at)));
+            signed.push(format!("{} to {} points with `{}`", cell(least, 1), cell(most, 1), system.key));
+        }
         let largest = |beyond: fn(&RunResult, f64) -> f64| {
             results.iter().map(|run| beyond(run, own_peak).abs()).fold(0.0, f64::max)
         };
@@ -174,6 +182,10 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
              and so are the ranges above. A system outside of them asks an autoscaler for GPUs that it does not need, or hides those that it \
              could give back."
                 .to_owned(),
+            format!(
+                "From the overload that the peak leaves, bad rates differ by {}: what is below zero is served beyond the peak, as said in the first point.",
+                signed.join(", ")
+            ),
             clockwork,
         ]
         .into_iter()

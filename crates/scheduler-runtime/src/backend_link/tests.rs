@@ -58,6 +58,8 @@ impl Scene {
             events,
             usage: usage_receiver,
             dialled: None,
+            reach: Arc::default(),
+            echo: crate::reach::echo_times(Duration::from_secs(30)),
         };
         tokio::spawn(link.run());
         let (stream, _) = soon("link", listener.accept()).await.unwrap();

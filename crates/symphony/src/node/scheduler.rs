@@ -286,6 +286,10 @@ impl Spokesman {
             Report::Ready { subcluster, since } => {
                 self.propose(&Command::CompleteHandover { subcluster, since, node, boot }).await;
             }
+            // Beats get through and perhaps this does; what does not is said again.
+            Report::CutOff { subcluster, token } => {
+                self.propose(&Command::CedeLead { subcluster, token, node, boot, avoid: None }).await;
+            }
             Report::Stuck { subcluster, token } => {
                 let cede = Command::CedeLead { subcluster, token, node, boot, avoid: None };
                 loop {

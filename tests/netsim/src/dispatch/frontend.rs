@@ -9,7 +9,7 @@ use std::time::Duration;
 use rand::Rng as _;
 use rand::SeedableRng as _;
 use rand_xoshiro::Xoshiro256PlusPlus;
-use symphony_net::{Expected, Incoming, Net, Role};
+use symphony_net::{Expected, Incoming, Net, Port, Role};
 use symphony_protocol::dispatch::{RequestHeader, ToFrontend, ToLeader};
 use symphony_protocol::view::View;
 use symphony_transport::{LinkSender, connect_link};
@@ -45,7 +45,7 @@ pub(crate) async fn run(
     let (table, links) = (Table::default(), Links::default());
     let net = cluster.links.net(name);
     let listener = cluster.links.listen(name, DATA_PORT).await?;
-    let incoming = Incoming::new(listener, net.clone(), "frontend.data", &[Role::Backend]);
+    let incoming = Incoming::new(listener, net.clone(), Port::new("frontend.data", &[Role::Backend], 256));
     tokio::task::spawn_local(take_results(cluster.clone(), boot, incoming, Rc::clone(&table)));
     tokio::task::spawn_local(ask(cluster.clone(), boot, views.clone(), Rc::clone(&table), Rc::clone(&links)));
     let mut followed: BTreeMap<SubclusterId, (Token, JoinSet<()>)> = BTreeMap::new();

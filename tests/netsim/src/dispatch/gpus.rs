@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use symphony_backend::GpuGate;
-use symphony_net::{Expected, Incoming, Role};
+use symphony_net::{Expected, Incoming, Port, Role};
 use symphony_protocol::execute::{Done, Execute, FromBackend, SealedGpu, ToBackend};
 use symphony_protocol::view::View;
 use symphony_transport::{LinkSender, link_over};
@@ -53,7 +53,8 @@ pub(crate) async fn run(
     let (plans, queue) = mpsc::unbounded_channel();
     tokio::task::spawn_local(execute(cluster.clone(), name, Rc::clone(&gpu), queue, views));
     let listener = cluster.links.listen(name, EXEC_PORT).await?;
-    let mut incoming = Incoming::new(listener, cluster.links.net(name), "backend.exec", &[Role::Scheduler]);
+    let mut incoming =
+        Incoming::new(listener, cluster.links.net(name), Port::new("backend.exec", &[Role::Scheduler], 256));
     let mut connection = 0;
     while let Some(leader) = incoming.next().await {
         connection += 1;

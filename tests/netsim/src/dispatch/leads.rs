@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use symphony_control_plane::{Command, ControlPlane};
-use symphony_net::{Expected, Incoming, Net, Role};
+use symphony_net::{Expected, Incoming, Net, Port, Role};
 use symphony_protocol::dispatch::{RequestHeader, ToFrontend, ToLeader};
 use symphony_protocol::execute::{Execute, FromBackend, PlannedRequest, ToBackend};
 use symphony_protocol::view::View;
@@ -232,7 +232,7 @@ async fn converse(
 
 /// Takes requests for what is led.
 async fn serve(listener: Listener, net: Net, leads: Leads) {
-    let mut incoming = Incoming::new(listener, net, "scheduler.dispatch", &[Role::Frontend]);
+    let mut incoming = Incoming::new(listener, net, Port::new("scheduler.dispatch", &[Role::Frontend], 256));
     while let Some(frontend) = incoming.next().await {
         let (sender, mut receiver) = link_over::<ToFrontend, ToLeader>(frontend);
         let leads = Rc::clone(&leads);

@@ -1,0 +1,200 @@
+//! Whether a link moves: questions that the other end answers in order with everything else. A pure value; the receiving
+//! end of the link keeps it.
+
+use std::time::{Duration, Instant};
+
+/// How a link is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EchoTimes {
+    /// Pause between an answer and the next question on a link that is in use.
+    pub ask_again_after: Duration,
+    /// The longest pause on one that is not; from `ask_again_after` it doubles.
+    pub ask_again_max: Duration,
+    /// An answer that takes longer means that the link hardly moves.
+    pub stuck_after: Duration,
+    /// Who looks later than this was held up itself, and begins to wait anew.
+    pub late: Duration,
+}
+
+/// What is known of a link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Movement {
+    /// Nothing was answered yet.
+    #[default]
+    Unknown,
+    /// The last question was answered in time.
+    Moves,
+    /// It moved, and the last question was not answered in time.
+    Stuck,
+}
+
+/// One link's questions and answers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EchoWatch {
+    times: EchoTimes,
+    asked: u64,
+    /// Since when the last question has been waiting.
+    waits: Option<Instant>,
+    look_at: Instant,
+    pause: Duration,
+    /// Whether anything but answers came since the last one.
+    used: bool,
+    movement: Movement,
+}
+
+impl EchoWatch {
+    pub(crate) fn new(now: Instant, times: EchoTimes) -> Self {
+        let pause = times.ask_again_after;
+        Self { times, asked: 0, waits: None, look_at: now + pause, pause, used: false, movement: Movement::Unknown }
+    }
+
+    /// When [`look`](Self::look) is to be called.
+    pub(crate) const fn look_at(&self) -> Instant {
+        self.look_at
+    }
+
+    /// What is known of the link now.
+    pub(crate) const fn movement(&self) -> Movement {
+        self.movement
+    }
+
+    /// Looks; returns the number of a question that is to be asked now.
+    pub(crate) fn look(&mut self, now: Instant) -> Option<u64> {
+        if now < self.look_at {
+            return None;
+        }
+        let held_up = now > self.look_at + self.times.late;
+        self.look_at = now + self.times.stuck_after;
+        let question = match self.waits {
+            None => {
+                self.asked += 1;
+                Some(self.asked)
+            }
+            // What has arrived meanwhile may not have been read yet.
+            Some(_) if held_up => None,
+            Some(_) => {
+                if self.movement == Movement::Moves {
+                    self.movement = Movement::Stuck;
+                }
+                return None;
+            }
+        };
+        self.waits = Some(now);
+        question
+    }
+
+    /// A message came.
+    pub(crate) const fn used(&mut self) {
+        self.used = true;
+    }
+
+    /// An answer came.
+    pub(crate) fn answered(&mut self, now: Instant, number: u64) {
+        let Some(since) = self.waits.filter(|_| number == self.asked) else { return };
+        self.waits = None;
+        // One that comes at last does not make a link move that hardly does.
+        if now.saturating_duration_since(since) <= self.times.stuck_after {
+            self.movement = Movement::Moves;
+        }
+        let idle = (self.pause * 2).min(self.times.ask_again_max);
+        self.pause = if std::mem::take(&mut self.used) { self.times.ask_again_after } else { idle };
+        self.look_at = now + self.pause;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn ms(count: u64) -> Duration {
+        Duration::from_millis(count)
+    }
+
+    const TIMES: EchoTimes =
+        EchoTimes { ask_again_after: ms(100), ask_again_max: ms(1_000), stuck_after: ms(300), late: ms(50) };
+
+    struct Scene {
+        watch: EchoWatch,
+        start: Instant,
+    }
+
+    impl Scene {
+        fn new() -> Self {
+            let start = Instant::now();
+            Self { watch: EchoWatch::new(start, TIMES), start }
+        }
+
+        fn look(&mut self, at: u64) -> Option<u64> {
+            self.watch.look(self.start + ms(at))
+        }
+
+        fn answer(&mut self, at: u64, number: u64) -> Movement {
+            self.watch.answered(self.start + ms(at), number);
+            self.watch.movement()
+        }
+
+        /// When it wants to look next, in milliseconds.
+        fn next(&self) -> u64 {
+            (self.watch.look_at() - self.start).as_millis() as u64
+        }
+    }
+
+    #[test]
+    fn a_link_in_use_is_asked_often_and_one_that_is_not_ever_more_rarely() {
+        let mut scene = Scene::new();
+        assert_eq!((scene.look(99), scene.look(100)), (None, Some(1)));
+        assert_eq!(scene.answer(101, 1), Movement::Moves);
+        assert_eq!(scene.next(), 301);
+        for pause in [400, 800, 1_000, 1_000] {
+            let at = scene.next();
+            let number = scene.look(at).unwrap();
+            assert_eq!(scene.next(), at + 300, "an answer is waited for");
+            scene.answer(at, number);
+            assert_eq!(scene.next(), at + pause);
+        }
+        let at = scene.next();
+        let number = scene.look(at).unwrap();
+        scene.watch.used();
+        scene.answer(at + 1, number);
+        assert_eq!(scene.next(), at + 101);
+    }
+
+    #[test]
+    fn a_link_that_moved_and_does_not_answer_is_stuck_until_it_answers_in_time() {
+        let mut scene = Scene::new();
+        assert_eq!(scene.look(100), Some(1));
+        scene.watch.used();
+        assert_eq!(scene.answer(101, 1), Movement::Moves);
+        assert_eq!(scene.look(201), Some(2));
+        // Messages that drip in say nothing.
+        scene.watch.used();
+        assert_eq!((scene.look(500), scene.watch.movement()), (None, Movement::Moves));
+        assert_eq!((scene.look(501), scene.watch.movement()), (None, Movement::Stuck));
+        assert_eq!(scene.answer(900, 1), Movement::Stuck, "an answer to something else");
+        assert_eq!(scene.answer(900, 2), Movement::Stuck, "too late");
+        assert_eq!(scene.look(1_000), Some(3));
+        assert_eq!(scene.answer(1_300, 3), Movement::Moves);
+    }
+
+    #[test]
+    fn who_was_held_up_itself_waits_anew() {
+        let mut scene = Scene::new();
+        assert_eq!(scene.look(100), Some(1));
+        scene.answer(101, 1);
+        let at = scene.next();
+        assert_eq!(scene.look(at), Some(2));
+        assert_eq!((scene.look(at + 351), scene.watch.movement()), (None, Movement::Moves), "51 ms late");
+        assert_eq!((scene.look(at + 651), scene.watch.movement()), (None, Movement::Stuck));
+    }
+
+    #[test]
+    fn a_link_that_never_answered_is_not_stuck() {
+        let mut scene = Scene::new();
+        scene.look(100);
+        for at in [400, 700, 1_000, 9_000] {
+            scene.look(at);
+            assert_eq!(scene.watch.movement(), Movement::Unknown);
+        }
+        assert_eq!(scene.answer(9_001, 1), Movement::Moves, "it had begun to wait anew");
+    }
+}
