@@ -159,6 +159,16 @@ fn symphony_fig13_hardly_feels_rdma() {
 }
 
 #[test]
+fn symphony_fig15_divides_more_evenly_than_chance() {
+    let outcome = carried_out("symphony-fig15");
+    check_files(&outcome);
+    // Random search has few tries here; with four million it is still two hundred times worse.
+    for key in ["rate_800", "memory_800", "rate_400", "memory_400"] {
+        assert!(ours(&outcome.report, key) > 50.0, "{key}");
+    }
+}
+
+#[test]
 fn nexus_fig5_and_fig9_early_drop_beats_lazy_drop() {
     let outcome = carried_out("nexus-fig5");
     check_files(&outcome);
