@@ -45,9 +45,12 @@ pub(crate) fn drawn(models: usize, parts: usize, seed: u64) -> Problem {
     let largest = needs().map(|need| need.dynamic_memory_bytes).max().unwrap_or(0);
     let memory_max_bytes = (memory as f64 / parts as f64 * ROOM) as u64 + largest;
     let rate: f64 = drawn.iter().map(|model| model.rate_rps).sum();
+    // A few models need more: one may have most of the rate.
+    let most = drawn.iter().map(|model| model.rate_rps).fold(0.0, f64::max);
+    let rate_max_rps = (rate / parts as f64 * ROOM).max(rate / parts as f64 + most);
     let part = |at: usize| Part {
         name: format!("s-{at}"),
-        rate_max_rps: rate / parts as f64 * ROOM,
+        rate_max_rps,
         share: 1.0,
         kinds: vec![PartKind { kind: 0, memory_max_bytes }],
     };
@@ -82,7 +85,11 @@ fn zoo() -> Vec<(String, f64, f64, LatencyProfile, Nanos)> {
         let slo = Nanos::from_millis_f64(row.slo_ms);
         let profile = LatencyProfile::from_line(row.alpha_ms, row.beta_ms, 16);
         let profile = profile.expect("Table 5 has lines; a test reads it");
-        (row.name, held.0 + held.1 * file, dynamic.0 + dynamic.1 * file, profile, slo)
+        let printed = table1.iter().find(|printed| printed.model == row.name);
+        let (held, dynamic) = printed.map_or((held.0 + held.1 * file, dynamic.0 + dynamic.1 * file), |printed| {
+            (printed.static_mem_mb, printed.dynamic_mem_mb)
+        });
+        (row.name, held, dynamic, profile, slo)
     };
     data::zoo_1080ti().into_iter().map(model).collect()
 }
@@ -102,14 +109,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_model_of_table_5_has_memory_near_that_of_table_1() {
+    fn every_model_of_table_5_has_memory_and_those_of_table_1_the_printed_one() {
         let zoo = zoo();
         assert_eq!(zoo.len(), 35);
-        for row in data::table1().iter().filter(|row| row.model != "EfficientNet") {
-            let (_, held, dynamic, ..) = zoo.iter().find(|(name, ..)| *name == row.model).unwrap();
-            assert!((held - row.static_mem_mb).abs() < 60.0, "{}: {held} MB", row.model);
-            assert!((dynamic / row.dynamic_mem_mb - 1.0).abs() < 0.4, "{}: {dynamic} MB", row.model);
-        }
+        assert!(zoo.iter().all(|(_, held, dynamic, ..)| (60.0..1000.0).contains(held) && (1500.0..7000.0).contains(dynamic)));
+        let vgg = zoo.iter().find(|(name, ..)| name == "VGG16").unwrap();
+        assert_eq!((vgg.1, vgg.2), (822.0, 6200.0));
+        let (base, slope) = line(&data::table1(), &|row| row.static_mem_mb);
+        assert!((50.0..60.0).contains(&base) && (1.3..1.6).contains(&slope), "{base} + {slope}·file");
     }
 
     #[test]

@@ -88,8 +88,10 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
     let measured = symphony_milp::is_built();
     if measured {
         for (size, seeds) in [(LARGE, lab.pick(50, 1)), (SMALL, lab.pick(10, 1))] {
-            for seed in 1..=seeds {
-                rows.extend(with_highs(size, seed, lab.pick(TIME_LIMIT_S, 1.0))?);
+            let seeds: Vec<u64> = (1..=seeds).collect();
+            let time_s = lab.pick(TIME_LIMIT_S, 1.0);
+            for found in lab.map(&seeds, |&seed| with_highs(size, seed, time_s)) {
+                rows.extend(found?);
             }
         }
     } else {
