@@ -5,9 +5,7 @@ mod measured;
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion};
-use symphony_partitioner::{
-    Budget, GpuKind, KindNeed, Model, Part, PartKind, Problem, Steadiness, solve,
-};
+use symphony_partitioner::{Budget, GpuKind, KindNeed, Model, Part, PartKind, Problem, Steadiness, solve};
 use symphony_types::{LatencyProfile, Nanos};
 
 const SIZES: [(usize, usize); 3] = [(400, 4), (800, 20), (10_000, 100)];

@@ -39,9 +39,14 @@ fn a_plan_has_every_model_and_gpu_once_and_solving_again_changes_nothing() {
     assert!(plan["change"].is_null() && plan["bound"].is_null());
     let models = names(&plan["plan"], |part| texts(&part["models"]));
     assert_eq!(models.len(), 12, "{models:?}");
-    let gpus = names(&plan["plan"], |part| part["gpus"].as_array().unwrap().iter().flat_map(|g| texts(&g["names"])).collect());
+    let gpus =
+        names(&plan["plan"], |part| part["gpus"].as_array().unwrap().iter().flat_map(|g| texts(&g["names"])).collect());
     assert_eq!(gpus.len(), 24, "{gpus:?}");
-    assert_eq!(partition(&workspace, &["p.toml", "-o", "json"]).json()["plan"], plan["plan"], "equal inputs, equal plans");
+    assert_eq!(
+        partition(&workspace, &["p.toml", "-o", "json"]).json()["plan"],
+        plan["plan"],
+        "equal inputs, equal plans"
+    );
 
     phase("again, from the plan");
     workspace.write("plan.json", &first.out).unwrap();
@@ -80,18 +85,25 @@ fn what_cannot_be_is_said_with_limit_amount_and_model_and_bad_input_with_key() {
         let args: Vec<_> = ["p.toml"].iter().chain(more).copied().collect();
         partition(&workspace, &args)
     };
-    let _ = said(&fine.replace("static_mb = 822", "static_mb = 9000"), &[])
-        .ended_with(1)
-        .complains(&["vgg16", "can be nowhere", "15200.0 MB", "3936.0 MB more than one GPU has"]);
+    let _ = said(&fine.replace("static_mb = 822", "static_mb = 9000"), &[]).ended_with(1).complains(&[
+        "vgg16",
+        "can be nowhere",
+        "15200.0 MB",
+        "3936.0 MB more than one GPU has",
+    ]);
     let _ = said(&fine.replace("rate_max_rps = 5000.0", "rate_max_rps = 3000.0"), &[])
         .ended_with(1)
         .complains(&["rate: 12 models", "more than the 6000.0 r/s there"]);
-    let _ = said(&fine.replace("slo_ms = 29.0", "slo = 29.0"), &[]).ended_with(2).complains(&["p.toml", "unknown field `slo`"]);
-    let _ = said(&fine.replace("slo_ms = 29.0", "slo_ms = -1.0"), &[]).ended_with(2).complains(&["model.0.slo_ms", "-1"]);
+    let _ = said(&fine.replace("slo_ms = 29.0", "slo = 29.0"), &[])
+        .ended_with(2)
+        .complains(&["p.toml", "unknown field `slo`"]);
+    let _ =
+        said(&fine.replace("slo_ms = 29.0", "slo_ms = -1.0"), &[]).ended_with(2).complains(&["model.0.slo_ms", "-1"]);
     let _ = said(&fine, &["--time-limit-s", "0"]).ended_with(2).complains(&["seconds above 0"]);
     workspace.write("plan.json", "{\"parts\": 7}").unwrap();
     let _ = said(&fine, &["--previous", "plan.json"]).ended_with(2).complains(&["plan.json", "expected a plan"]);
     let _ = partition(&workspace, &["gone.toml"]).ended_with(2).complains(&["gone.toml"]);
     // The tests' own build has no HiGHS.
-    let _ = said(&fine, &["--solver", "highs"]).ended_with(2).complains(&["this build has no HiGHS", "--features highs"]);
+    let _ =
+        said(&fine, &["--solver", "highs"]).ended_with(2).complains(&["this build has no HiGHS", "--features highs"]);
 }

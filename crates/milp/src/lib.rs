@@ -41,7 +41,9 @@ pub struct Divided {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoAnswer {
     /// This program was built without it.
-    #[error("this build has no HiGHS; build with `--features highs`, after deploy/setup/highs.sh, or use the local solver")]
+    #[error(
+        "this build has no HiGHS; build with `--features highs`, after deploy/setup/highs.sh, or use the local solver"
+    )]
     NotBuilt,
     /// It proved that there is none.
     #[error("HiGHS proves that no division keeps all limits")]

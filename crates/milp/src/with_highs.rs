@@ -26,7 +26,8 @@ pub fn divide(milp: &Milp, start: Option<&[usize]>, limits: &Limits) -> Result<D
         program.add_row((bound(row.lower), bound(row.upper)), terms);
     }
     let failed = |what: &str, status: &dyn std::fmt::Debug| NoAnswer::Failed(format!("{what}: {status:?}"));
-    let mut model = program.try_optimise(Sense::Minimise).map_err(|status| failed("the program was refused", &status))?;
+    let mut model =
+        program.try_optimise(Sense::Minimise).map_err(|status| failed("the program was refused", &status))?;
     model.make_quiet();
     model.set_option("time_limit", limits.time_s);
     model.set_option("mip_rel_gap", limits.gap);
@@ -34,7 +35,9 @@ pub fn divide(milp: &Milp, start: Option<&[usize]>, limits: &Limits) -> Result<D
     model.set_option("random_seed", limits.seed as i32);
     if let Some(division) = start {
         let values = milp.start(division);
-        model.try_set_solution(Some(&values), None, None, None).map_err(|status| failed("the start was refused", &status))?;
+        model
+            .try_set_solution(Some(&values), None, None, None)
+            .map_err(|status| failed("the start was refused", &status))?;
     }
     let solved = model.try_solve().map_err(|status| failed("the search failed", &status))?;
     let status = solved.status();

@@ -29,8 +29,12 @@ fn problem(models: &[(f64, u64, u64)], parts: usize, room: f64) -> Problem {
         pin: None,
     };
     let kinds = vec![PartKind { kind: 0, memory_max_bytes }];
-    let part =
-        |at: usize| Part { name: format!("s{at}"), rate_max_rps: rate * room / parts as f64 + 50.0, share: 1.0, kinds: kinds.clone() };
+    let part = |at: usize| Part {
+        name: format!("s{at}"),
+        rate_max_rps: rate * room / parts as f64 + 50.0,
+        share: 1.0,
+        kinds: kinds.clone(),
+    };
     Problem {
         kinds: vec![GpuKind { name: "a100".into(), memory_bytes: 1 << 40 }],
         models: models.iter().enumerate().map(model).collect(),
@@ -92,7 +96,8 @@ fn the_production_solver_is_proven_optimal_on_small_problems() {
     let mut worst: f64 = 1.0;
     for seed in 0..6_u64 {
         let amount = |at: u64, most: u64| 1 + (at * 7_919 + seed * 104_729) % most;
-        let models: Vec<_> = (0..10).map(|at| (amount(at, 331) as f64, amount(at + 50, 293), amount(at + 90, 97))).collect();
+        let models: Vec<_> =
+            (0..10).map(|at| (amount(at, 331) as f64, amount(at + 50, 293), amount(at + 90, 97))).collect();
         let problem = problem(&models, 3, 1.3);
         let ours = solve(&problem, None, &budget()).unwrap();
         let milp = Milp::new(&problem, None).unwrap();

@@ -98,7 +98,13 @@ pub const EXPERIMENTS: &[Experiment] = &[
         symphony_fig11
     ),
     experiment!("symphony-fig13", Symphony, "Figure 13", "what network latency costs", symphony_fig13),
-    experiment!("symphony-fig15", Symphony, "Figure 15", "how evenly models are divided among sub-clusters", symphony_fig15),
+    experiment!(
+        "symphony-fig15",
+        Symphony,
+        "Figure 15",
+        "how evenly models are divided among sub-clusters",
+        symphony_fig15
+    ),
     experiment!("nexus-fig5", Nexus, "Figure 5", "bad rate of lazy dropping by α", nexus_fig5),
     experiment!("nexus-fig9", Nexus, "Figure 9", "throughput of lazy and early drop by α", nexus_fig9),
 ];

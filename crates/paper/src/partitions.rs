@@ -112,7 +112,10 @@ mod tests {
     fn every_model_of_table_5_has_memory_and_those_of_table_1_the_printed_one() {
         let zoo = zoo();
         assert_eq!(zoo.len(), 35);
-        assert!(zoo.iter().all(|(_, held, dynamic, ..)| (60.0..1000.0).contains(held) && (1500.0..7000.0).contains(dynamic)));
+        assert!(
+            zoo.iter()
+                .all(|(_, held, dynamic, ..)| (60.0..1000.0).contains(held) && (1500.0..7000.0).contains(dynamic))
+        );
         let vgg = zoo.iter().find(|(name, ..)| name == "VGG16").unwrap();
         assert_eq!((vgg.1, vgg.2), (822.0, 6200.0));
         let (base, slope) = line(&data::table1(), &|row| row.static_mem_mb);

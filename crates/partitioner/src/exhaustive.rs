@@ -1,14 +1,14 @@
 //! Every division of a tiny problem: an oracle that nobody has to trust.
 
+use crate::change::homes;
+use crate::explain;
 use crate::instance::Instance;
+use crate::instance::NOWHERE;
+use crate::plan::Plan;
 use crate::problem::Problem;
 use crate::solve::left_of;
 use crate::state::{SLACK, balance_of};
 use crate::unsolved::Unsolved;
-use crate::change::homes;
-use crate::explain;
-use crate::plan::Plan;
-use crate::instance::NOWHERE;
 
 /// Divisions that are looked at; 4^10 are about a million.
 pub const DIVISIONS_MAX: u64 = 1 << 21;
@@ -56,7 +56,8 @@ pub fn optimum(problem: &Problem, previous: Option<&Plan>) -> Result<Option<Opti
             continue;
         }
         let objective = balance_of(&of, &part_of).objective;
-        if best.as_ref().is_some_and(|best| best.objective <= objective) || explain::worst(problem, &of, &part_of).is_some()
+        if best.as_ref().is_some_and(|best| best.objective <= objective)
+            || explain::worst(problem, &of, &part_of).is_some()
         {
             continue;
         }

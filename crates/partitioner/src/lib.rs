@@ -35,8 +35,8 @@ pub use fingerprint::Fingerprint;
 pub use gpu_need::{GpuNeed, gpu_need};
 pub use plan::{PartGpus, PartPlan, Plan};
 pub use problem::{
-    Gpu, GpuKind, KIND_PAIRS_MAX, KINDS_MAX, KindNeed, MODELS_MAX, Model, PARTS_MAX, POOL_GPUS_MAX, Part, PartKind, Pin,
-    Problem, Steadiness,
+    Gpu, GpuKind, KIND_PAIRS_MAX, KINDS_MAX, KindNeed, MODELS_MAX, Model, PARTS_MAX, POOL_GPUS_MAX, Part, PartKind,
+    Pin, Problem, Steadiness,
 };
 pub use problem_file::ProblemError;
 pub use solve::{Budget, adopt, solve};

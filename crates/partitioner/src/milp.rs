@@ -68,7 +68,8 @@ impl Milp {
         let (models, parts) = (of.models, of.parts);
         let home = previous.map_or_else(|| vec![NOWHERE; models], |plan| homes(problem, plan));
         let mut order: Vec<usize> = (0..models).collect();
-        let size = |model: usize| of.rate[model] * of.rate_scale[0] + of.memory_weight * of.memory[model] * of.memory_scale[0];
+        let size =
+            |model: usize| of.rate[model] * of.rate_scale[0] + of.memory_weight * of.memory[model] * of.memory_scale[0];
         order.sort_by(|&a, &b| size(b).total_cmp(&size(a)).then(a.cmp(&b)));
         let alike = if home.iter().all(|&home| home == NOWHERE) { alike(problem, &of) } else { Vec::new() };
         let mut milp = Self { columns: Vec::new(), rows: Vec::new(), models, parts, alike, order };
@@ -138,10 +139,9 @@ impl Milp {
                 }
             }
             // (7) and (8): above and below the target.
-            for (amounts, scale, deviation) in [
-                (&of.rate, of.rate_scale[part], rate_deviation),
-                (&of.memory, of.memory_scale[part], memory_deviation),
-            ] {
+            for (amounts, scale, deviation) in
+                [(&of.rate, of.rate_scale[part], rate_deviation), (&of.memory, of.memory_scale[part], memory_deviation)]
+            {
                 if scale > 0.0 {
                     let mut above = sum(amounts, scale);
                     let mut below = above.clone();
@@ -223,7 +223,9 @@ impl Milp {
             let chosen: Vec<usize> = (0..self.parts).filter(|&part| row[part] > 0.5).collect();
             match chosen[..] {
                 [part] if whole => Ok(part),
-                _ => Err(format!("the solver gives model {model} the parts {row:?}; expected one of them to be 1, the others 0")),
+                _ => Err(format!(
+                    "the solver gives model {model} the parts {row:?}; expected one of them to be 1, the others 0"
+                )),
             }
         };
         (0..self.models).map(part_of).collect()

@@ -68,11 +68,14 @@ impl Plan {
     pub(crate) fn of(problem: &Problem, instance: &Instance, part_of: &[u32], previous: Option<&Self>) -> Self {
         let gpus = gpus::distribute(problem, instance, part_of, previous);
         let part_plan = |part: usize| {
-            let members: Vec<usize> = (0..problem.models.len()).filter(|&model| part_of[model] as usize == part).collect();
+            let members: Vec<usize> =
+                (0..problem.models.len()).filter(|&model| part_of[model] as usize == part).collect();
             let by_kind = &gpus[part];
             let load: f64 = members
                 .iter()
-                .map(|&model| load_of(by_kind.iter().map(|names| names.len() as u32), |kind| instance.gpus[kind][model]))
+                .map(|&model| {
+                    load_of(by_kind.iter().map(|names| names.len() as u32), |kind| instance.gpus[kind][model])
+                })
                 .sum();
             let kinds = problem.parts[part].kinds.iter().map(|own| own.kind);
             let sum = |amounts: &[f64]| members.iter().map(|&model| amounts[model]).sum::<f64>();

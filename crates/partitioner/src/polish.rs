@@ -93,9 +93,7 @@ fn between(state: &State<'_>, from: usize, to: usize, dice: &mut Dice) -> Option
     match (dice.below(8), here.is_empty(), there.is_empty()) {
         (0, false, _) | (_, false, true) => Some(Step { model: pick(here, dice), from, to, other: None }),
         (1, _, false) | (_, true, false) => Some(Step { model: pick(there, dice), from: to, to: from, other: None }),
-        (_, false, false) => {
-            Some(Step { model: pick(here, dice), from, to, other: Some(pick(there, dice)) })
-        }
+        (_, false, false) => Some(Step { model: pick(here, dice), from, to, other: Some(pick(there, dice)) }),
         _ => None,
     }
 }

@@ -204,7 +204,10 @@ impl Problem {
             }
             if let Some(part) = gpu.part.filter(|&part| !self.part_has_kind(part, gpu.kind)) {
                 let (part, kind) = (&self.parts[part].name, &self.kinds[gpu.kind].name);
-                return bad(format!("GPU {} is {kind} and belongs to {part}, which has no GPUs of that kind", gpu.name));
+                return bad(format!(
+                    "GPU {} is {kind} and belongs to {part}, which has no GPUs of that kind",
+                    gpu.name
+                ));
             }
         }
         Ok(())

@@ -4,8 +4,8 @@ use symphony_types::{LatencyProfile, Nanos, PROFILE_BATCH_MAX};
 use symphony_workload::profile_from_csv;
 
 use crate::problem::{
-    Gpu, GpuKind, KIND_PAIRS_MAX, KINDS_MAX, KindNeed, MODELS_MAX, Model, PARTS_MAX, POOL_GPUS_MAX, Part, PartKind, Pin,
-    Problem, Steadiness,
+    Gpu, GpuKind, KIND_PAIRS_MAX, KINDS_MAX, KindNeed, MODELS_MAX, Model, PARTS_MAX, POOL_GPUS_MAX, Part, PartKind,
+    Pin, Problem, Steadiness,
 };
 use crate::problem_text::{ByKindText, GpuText, ModelText, PartText, PinText, ProblemText};
 use crate::unsolved::Unsolved;
@@ -86,7 +86,11 @@ impl Reader<'_> {
     }
 
     fn number(&self, key: &str, value: f64, min: f64, max: f64) -> Result<f64, ProblemError> {
-        if (min..=max).contains(&value) { Ok(value) } else { self.refuse(key, &format!("a number from {min} to {max}"), value) }
+        if (min..=max).contains(&value) {
+            Ok(value)
+        } else {
+            self.refuse(key, &format!("a number from {min} to {max}"), value)
+        }
     }
 
     fn positive(&self, key: &str, value: f64, max: f64) -> Result<f64, ProblemError> {
@@ -124,7 +128,12 @@ impl Reader<'_> {
                 None => None,
             },
             steadiness: Steadiness {
-                keep_within: self.number("keep_within", text.keep_within.unwrap_or(usual.keep_within), 0.0, AMOUNT_MAX)?,
+                keep_within: self.number(
+                    "keep_within",
+                    text.keep_within.unwrap_or(usual.keep_within),
+                    0.0,
+                    AMOUNT_MAX,
+                )?,
                 gain_min_share: self.number(
                     "gain_min_share",
                     text.gain_min_share.unwrap_or(usual.gain_min_share),
@@ -147,7 +156,11 @@ impl Reader<'_> {
             match kinds.iter().find(|kind| kind.name == gpu.kind) {
                 None => kinds.push(GpuKind { name: gpu.kind.clone(), memory_bytes }),
                 Some(same) if same.memory_bytes != memory_bytes => {
-                    return self.refuse(&key, &format!("the same memory for every GPU of kind `{}`", gpu.kind), gpu.memory_mb);
+                    return self.refuse(
+                        &key,
+                        &format!("the same memory for every GPU of kind `{}`", gpu.kind),
+                        gpu.memory_mb,
+                    );
                 }
                 Some(_) => {}
             }
@@ -265,7 +278,13 @@ impl Reader<'_> {
     }
 
     /// What the model needs of a kind; none where it has no profile for it.
-    fn need(&self, position: usize, model: &ModelText, kind: &str, slo: Nanos) -> Result<Option<KindNeed>, ProblemError> {
+    fn need(
+        &self,
+        position: usize,
+        model: &ModelText,
+        kind: &str,
+        slo: Nanos,
+    ) -> Result<Option<KindNeed>, ProblemError> {
         let key = |name: &str| format!("model.{position}.{name}");
         let profile = match (&model.alpha_ms, &model.beta_ms, &model.profile_csv) {
             (Some(alpha), Some(beta), None) => {
@@ -276,9 +295,8 @@ impl Reader<'_> {
                 if batch_max == 0 || batch_max > PROFILE_BATCH_MAX {
                     return self.refuse(&key("batch_max"), &format!("1 to {PROFILE_BATCH_MAX}"), batch_max);
                 }
-                LatencyProfile::from_line(alpha, beta, batch_max).or_else(|error| {
-                    self.refuse(&key("alpha_ms"), "a line that makes latencies", error)
-                })?
+                LatencyProfile::from_line(alpha, beta, batch_max)
+                    .or_else(|error| self.refuse(&key("alpha_ms"), "a line that makes latencies", error))?
             }
             (None, None, Some(csv)) => {
                 let refused = |message: String| -> Result<LatencyProfile, ProblemError> {
@@ -298,7 +316,11 @@ impl Reader<'_> {
         };
         let memory = |name: &str, text: &ByKindText| match text.of(kind) {
             Some(megabytes) => self.bytes(&key(name), megabytes),
-            None => self.refuse(&key(name), &format!("a number for GPU kind `{kind}`, for which there is a profile"), "none"),
+            None => self.refuse(
+                &key(name),
+                &format!("a number for GPU kind `{kind}`, for which there is a profile"),
+                "none",
+            ),
         };
         Ok(Some(KindNeed {
             profile,

@@ -239,7 +239,8 @@ impl Search<'_> {
             self.repair_cost(&home, left).map(|would_do| {
                 let must = |&model: &usize| home[model] != NOWHERE && !self.of.allows(model, home[model] as usize);
                 let forced = (0..self.of.models).filter(must);
-                let forced = forced.map(|model| (self.problem.models[model].name.clone(), self.of.cost[model])).collect();
+                let forced =
+                    forced.map(|model| (self.problem.models[model].name.clone(), self.of.cost[model])).collect();
                 Reason::Disruption { left, would_do, forced }
             })
         });

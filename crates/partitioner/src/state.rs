@@ -153,8 +153,10 @@ impl<'a> State<'a> {
     /// By how much the part breaks its limits if `out` leaves and `into` comes (equations 5 and 6, and its own GPUs).
     pub(crate) fn excess_with(&self, part: usize, out: Option<usize>, into: Option<usize>) -> f64 {
         let of = self.of;
-        let after = |now: f64, of: &[f64]| now - out.map_or(0.0, |model| of[model]) + into.map_or(0.0, |model| of[model]);
-        let over = |amount: f64, max: f64| if amount > max * (1.0 + SLACK) { amount / max.max(1e-300) - 1.0 } else { 0.0 };
+        let after =
+            |now: f64, of: &[f64]| now - out.map_or(0.0, |model| of[model]) + into.map_or(0.0, |model| of[model]);
+        let over =
+            |amount: f64, max: f64| if amount > max * (1.0 + SLACK) { amount / max.max(1e-300) - 1.0 } else { 0.0 };
         let mut excess = over(after(self.rate[part], &of.rate), of.rate_max[part]);
         for (&held, &(kind, max)) in self.held[part].iter().zip(&of.memory_max[part]) {
             let held = after(held, &of.held[kind]);

@@ -225,7 +225,8 @@ fn balance(problem: &Problem, plan: &Plan, models: &BTreeMap<&str, &Model>, foun
     let off = |amount: &dyn Fn(&Model) -> f64| {
         let total: f64 = problem.models.iter().map(amount).sum();
         let of_part = |(part, of): (&PartPlan, &Part)| {
-            let here: f64 = part.models.iter().filter_map(|name| models.get(name.as_str())).map(|model| amount(model)).sum();
+            let here: f64 =
+                part.models.iter().filter_map(|name| models.get(name.as_str())).map(|model| amount(model)).sum();
             if total > 0.0 { (here / (total * of.share / shares) - 1.0).abs() } else { 0.0 }
         };
         plan.parts.iter().zip(&problem.parts).map(of_part).fold(0.0, f64::max)
@@ -249,7 +250,8 @@ fn disruption(problem: &Problem, previous: Option<&Plan>, plan: &Plan, found: &m
     let (Some(previous), Some(max)) = (previous, problem.disruption_max) else { return };
     let parts: BTreeSet<&str> = problem.parts.iter().map(|part| part.name.as_str()).collect();
     let place = |plan: &Plan| -> BTreeMap<String, String> {
-        let each = plan.parts.iter().flat_map(|part| part.models.iter().map(|model| (model.clone(), part.name.clone())));
+        let each =
+            plan.parts.iter().flat_map(|part| part.models.iter().map(|model| (model.clone(), part.name.clone())));
         each.collect()
     };
     let (before, after) = (place(previous), place(plan));
@@ -281,7 +283,10 @@ fn gpus(problem: &Problem, plan: &Plan, found: &mut Vec<Violation>) {
                     wrong(name, "it is in the plan twice".to_owned());
                 }
                 if gpus.kind != problem.kinds[gpu.kind].name || !problem.part_has_kind(at, gpu.kind) {
-                    wrong(name, format!("{} has it as {}, and it is another kind or has none of it", part.name, gpus.kind));
+                    wrong(
+                        name,
+                        format!("{} has it as {}, and it is another kind or has none of it", part.name, gpus.kind),
+                    );
                 }
                 if let Some(own) = gpu.part.filter(|&own| own != at) {
                     wrong(name, format!("it belongs to {} and is in {}", problem.parts[own].name, part.name));

@@ -7,7 +7,8 @@ use proptest::prelude::*;
 use symphony_partitioner::{Gpu, Pin, Plan, Problem, Violation, solve, verify};
 
 fn problem() -> Problem {
-    let models = (0..8).map(|at| model(&format!("m{at}"), 100.0 + f64::from(at), 100 + u64::from(at as u8), 200)).collect();
+    let models =
+        (0..8).map(|at| model(&format!("m{at}"), 100.0 + f64::from(at), 100 + u64::from(at as u8), 200)).collect();
     alike(2, 6, 600.0, 1000, models)
 }
 
@@ -52,7 +53,10 @@ fn too_much_rate_breaks_equation_5() {
 #[test]
 fn too_much_memory_breaks_equation_6_and_dynamic_memory_counts_once() {
     // Four models of about 100 MB and once 200 MB are 614 MB at most.
-    assert!(found(|problem, _| problem.parts.iter_mut().for_each(|part| part.kinds[0].memory_max_bytes = 615 << 20)).is_empty());
+    assert!(
+        found(|problem, _| problem.parts.iter_mut().for_each(|part| part.kinds[0].memory_max_bytes = 615 << 20))
+            .is_empty()
+    );
     let violations = found(|problem, _| problem.parts[0].kinds[0].memory_max_bytes = 600 << 20);
     assert!(
         matches!(&violations[..], [Violation::Memory { part, needed_bytes, .. }] if part == "s-0" && *needed_bytes > 600 << 20),
@@ -91,7 +95,8 @@ fn moves_beyond_the_limit_break_equation_11() {
     (other.parts[0].models, other.parts[1].models) = (names[1].clone(), names[0].clone());
     problem.disruption_max = Some(7.5);
     let violations = verify(&problem, Some(&plan), &other);
-    let over = |v: &Violation| matches!(v, Violation::Disruption { models: 8, cost, max } if *cost == 8.0 && *max == 7.5);
+    let over =
+        |v: &Violation| matches!(v, Violation::Disruption { models: 8, cost, max } if *cost == 8.0 && *max == 7.5);
     assert!(violations.iter().any(over), "{violations:?}");
     problem.disruption_max = Some(8.0);
     assert!(!verify(&problem, Some(&plan), &other).iter().any(|v| matches!(v, Violation::Disruption { .. })));
@@ -104,16 +109,22 @@ fn gpus_that_are_missing_doubled_strange_or_away_from_their_owner_are_found() {
         assert!(violations.iter().any(said), "{words}: {violations:?}");
     };
     gpu(&found(|_, plan| drop(plan.parts[0].gpus[0].names.pop())), "it is in no part");
-    gpu(&found(|_, plan| {
-        let name = plan.parts[0].gpus[0].names[0].clone();
-        plan.parts[1].gpus[0].names.push(name);
-    }), "it is in the plan twice");
+    gpu(
+        &found(|_, plan| {
+            let name = plan.parts[0].gpus[0].names[0].clone();
+            plan.parts[1].gpus[0].names.push(name);
+        }),
+        "it is in the plan twice",
+    );
     gpu(&found(|_, plan| plan.parts[0].gpus[0].names.push("ghost".to_owned())), "not in the problem");
     gpu(&found(|_, plan| plan.parts[0].gpus[0].kind = "t4".to_owned()), "another kind");
-    gpu(&found(|problem, plan| {
-        let name = &plan.parts[0].gpus[0].names[0];
-        problem.gpus.iter_mut().filter(|gpu| gpu.name == *name).for_each(|gpu: &mut Gpu| gpu.part = Some(1));
-    }), "it belongs to s-1");
+    gpu(
+        &found(|problem, plan| {
+            let name = &plan.parts[0].gpus[0].names[0];
+            problem.gpus.iter_mut().filter(|gpu| gpu.name == *name).for_each(|gpu: &mut Gpu| gpu.part = Some(1));
+        }),
+        "it belongs to s-1",
+    );
 }
 
 #[test]
@@ -132,10 +143,17 @@ fn models_where_they_may_not_be_are_found() {
         let said = |v: &Violation| matches!(v, Violation::NotAllowed { why, .. } if why.contains(words));
         assert!(violations.iter().any(said), "{words}: {violations:?}");
     };
-    why(&found(|problem, plan| {
-        let name = &plan.parts[0].models[0];
-        problem.models.iter_mut().filter(|model| model.name == *name).for_each(|model| model.pin = Some(Pin::Part(1)));
-    }), "it is pinned to s-1");
+    why(
+        &found(|problem, plan| {
+            let name = &plan.parts[0].models[0];
+            problem
+                .models
+                .iter_mut()
+                .filter(|model| model.name == *name)
+                .for_each(|model| model.pin = Some(Pin::Part(1)));
+        }),
+        "it is pinned to s-1",
+    );
     why(&found(|problem, _| problem.models[3].slo = symphony_types::Nanos::from_millis(5)), "SLO is out of reach");
     why(&found(|problem, _| problem.kinds[0].memory_bytes = 301 << 20), "it does not fit one a100");
     let parts = found(|_, plan| plan.parts[0].name = "x".to_owned());

@@ -22,7 +22,14 @@ fn refused(problem: &Problem, words: &[&str]) {
 fn a_model_larger_than_any_gpu_or_any_part() {
     let mut problem = two();
     problem.models[2].needs = vec![need(1.0, 5.0, 40_000, 1_500)];
-    refused(&problem, &["model m2 can be nowhere", "it needs 41500.0 MB on a100 (40000.0 MB static, 1500.0 MB dynamic)", "540.0 MB more than one GPU has"]);
+    refused(
+        &problem,
+        &[
+            "model m2 can be nowhere",
+            "it needs 41500.0 MB on a100 (40000.0 MB static, 1500.0 MB dynamic)",
+            "540.0 MB more than one GPU has",
+        ],
+    );
     problem.models[2].needs = vec![need(1.0, 5.0, 900, 150)];
     refused(&problem, &["m2", "50.0 MB more than the part has (in s-0, s-1)"]);
 }
@@ -34,14 +41,23 @@ fn a_rate_above_one_rank_thread_or_above_all_of_them() {
     refused(&problem, &["model m1 can be nowhere: its rate of 250.0 r/s is 50.0 r/s above what the rank thread takes"]);
     let mut problem = two();
     problem.models.iter_mut().for_each(|model| model.rate_rps = 110.0);
-    refused(&problem, &["rate: 4 models that can only be in s-0, s-1 ask for 440.0 r/s, which is 40.0 r/s more than the 400.0 r/s there", "m0 (110.0 r/s)"]);
+    refused(
+        &problem,
+        &[
+            "rate: 4 models that can only be in s-0, s-1 ask for 440.0 r/s, which is 40.0 r/s more than the 400.0 r/s there",
+            "m0 (110.0 r/s)",
+        ],
+    );
 }
 
 #[test]
 fn all_models_together_need_more_memory_than_there_is() {
     let mut problem = two();
     problem.models.iter_mut().for_each(|model| model.needs = vec![need(1.0, 5.0, 600, 10)]);
-    refused(&problem, &["memory on a100: 4 models", "ask for 2400.0 MB, which is 400.0 MB more than the 2000.0 MB there"]);
+    refused(
+        &problem,
+        &["memory on a100: 4 models", "ask for 2400.0 MB, which is 400.0 MB more than the 2000.0 MB there"],
+    );
 }
 
 #[test]
@@ -59,7 +75,16 @@ fn pins_that_contradict_a_limit_a_kind_or_the_slo() {
     problem.parts[1].kinds = vec![PartKind { kind: 1, memory_max_bytes: 1 << 33 }];
     problem.models[0].pin = Some(Pin::Part(1));
     problem.models[3].pin = Some(Pin::Kind(1));
-    refused(&problem, &["m0", "it has no profile for t4 (in s-1)", "it is pinned to another part (in s-0)", "m3", "it is pinned to t4, and there are other GPUs too (in s-0)"]);
+    refused(
+        &problem,
+        &[
+            "m0",
+            "it has no profile for t4 (in s-1)",
+            "it is pinned to another part (in s-0)",
+            "m3",
+            "it is pinned to t4, and there are other GPUs too (in s-0)",
+        ],
+    );
 
     let mut problem = two();
     problem.models[0].slo = Nanos::from_millis(4);
@@ -72,7 +97,14 @@ fn a_search_that_finds_nothing_shows_the_nearest_division() {
     let rates = [120.0, 120.0, 120.0, 20.0];
     let models = rates.iter().enumerate().map(|(at, &rate)| model(&format!("m{at}"), rate, 10, 10)).collect();
     let problem = alike(2, 0, 200.0, 1000, models);
-    refused(&problem, &["rate: the search found no division that fits", "asks for 240.0 r/s, which is 40.0 r/s more than its 200.0 r/s", "m0 (120.0 r/s)"]);
+    refused(
+        &problem,
+        &[
+            "rate: the search found no division that fits",
+            "asks for 240.0 r/s, which is 40.0 r/s more than its 200.0 r/s",
+            "m0 (120.0 r/s)",
+        ],
+    );
 }
 
 #[test]
@@ -105,7 +137,9 @@ fn a_limit_of_disruption_that_is_too_small_says_what_would_do() {
 fn senseless_problems_are_refused_before_anything_else() {
     let mut problem = two();
     problem.models[1].name = "m0".to_owned();
-    assert!(matches!(solve(&problem, None, &small()), Err(Unsolved::Bad(what)) if what.contains("`m0` is there twice")));
+    assert!(
+        matches!(solve(&problem, None, &small()), Err(Unsolved::Bad(what)) if what.contains("`m0` is there twice"))
+    );
     let mut problem = two();
     problem.models[1].rate_rps = f64::NAN;
     refused(&problem, &["model m1: its rate is NaN"]);

@@ -81,7 +81,12 @@ fn large_changes_move_no_more_than_allowed_and_come_close_to_a_free_choice() {
     next.disruption_max = None;
     let free = solve(&next, None, &budget).unwrap();
     // Both are far below a tenth of a percent here, where chance decides which is lower.
-    assert!(bounded.balance.objective <= (2.0 * free.balance.objective).max(0.001), "{:?} {:?}", bounded.balance, free.balance);
+    assert!(
+        bounded.balance.objective <= (2.0 * free.balance.objective).max(0.001),
+        "{:?} {:?}",
+        bounded.balance,
+        free.balance
+    );
 }
 
 #[test]
@@ -110,7 +115,10 @@ fn a_new_model_moves_no_old_one_where_it_fits_and_a_gone_one_is_forgotten() {
     problem.models.remove(5);
     let next = solve(&problem, Some(&plan), &small()).unwrap();
     let change = Change::between(&problem, &plan, &next);
-    assert_eq!((&change.new_models[..], &change.gone_models[..]), (&["newcomer".to_owned()][..], &["m5".to_owned()][..]));
+    assert_eq!(
+        (&change.new_models[..], &change.gone_models[..]),
+        (&["newcomer".to_owned()][..], &["m5".to_owned()][..])
+    );
     assert!(change.moved_models.is_empty() && change.cost == 0.0 && change.before.is_none(), "{change:?}");
 }
 

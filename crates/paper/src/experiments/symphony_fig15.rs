@@ -166,7 +166,8 @@ fn random(problem: &Problem, seed: u64, tries: u64) -> Result<Option<Balance>> {
         if sums.iter().any(|sum| sum.0 > rate_max || sum.1 + sum.2 > memory_max) {
             continue;
         }
-        let furthest = |of: &dyn Fn(&(f64, f64, f64)) -> f64| sums.iter().map(|sum| (of(sum) - 1.0).abs()).fold(0.0, f64::max);
+        let furthest =
+            |of: &dyn Fn(&(f64, f64, f64)) -> f64| sums.iter().map(|sum| (of(sum) - 1.0).abs()).fold(0.0, f64::max);
         let objective = furthest(&|sum| sum.0 / mean_rate) + furthest(&|sum| sum.1 / mean_memory);
         if best.as_ref().is_none_or(|(least, _)| objective < *least) {
             best = Some((objective, division.clone()));
@@ -306,7 +307,8 @@ fn tables(rows: &[Row], optimal: &[(u64, f64, f64)], disruption: &[Disrupted]) -
     let text = |value: Option<f64>| value.map_or_else(String::new, |value| cell(value, 7));
     let cells = |row: &Row| {
         let of = |what: fn(&Balance) -> f64| text(row.balance.as_ref().map(what));
-        let numbers = [row.size.0.to_string(), row.size.1.to_string(), row.seed.to_string(), row.solver.key().to_owned()];
+        let numbers =
+            [row.size.0.to_string(), row.size.1.to_string(), row.seed.to_string(), row.solver.key().to_owned()];
         let balance = [of(|b| b.rate_imbalance), of(|b| b.memory_imbalance), of(|b| b.objective)];
         numbers.into_iter().chain(balance).collect::<Vec<_>>()
     };
@@ -317,7 +319,8 @@ fn tables(rows: &[Row], optimal: &[(u64, f64, f64)], disruption: &[Disrupted]) -
     highs.header.extend(["seconds", "bound"]);
     let timed = |row: &Row| cells(row).into_iter().chain([cell(row.seconds, 2), text(row.bound)]).collect();
     highs.rows = rows.iter().filter(is_highs).map(timed).collect();
-    let mut times = Table { suffix: "-measured", measured: true, ..Table::new(&["models", "parts", "solver", "median_seconds"]) };
+    let mut times =
+        Table { suffix: "-measured", measured: true, ..Table::new(&["models", "parts", "solver", "median_seconds"]) };
     for size in [LARGE, SMALL, HUGE] {
         for solver in [Solver::Ours, Solver::Random] {
             if let Some(seconds) = seconds(rows, size, solver) {
@@ -333,7 +336,15 @@ fn tables(rows: &[Row], optimal: &[(u64, f64, f64)], disruption: &[Disrupted]) -
             vec![TINY.0.to_string(), TINY.1.to_string(), seed.to_string(), cell(ours, 7), cell(best, 7)]
         })
         .collect();
-    let header = ["seed", "objective_before", "objective_bounded", "moved_bounded", "objective_free", "moved_free", "moved_again"];
+    let header = [
+        "seed",
+        "objective_before",
+        "objective_bounded",
+        "moved_bounded",
+        "objective_free",
+        "moved_free",
+        "moved_again",
+    ];
     let mut moves = Table { suffix: "-disruption", ..Table::new(&header) };
     moves.rows = disruption
         .iter()
@@ -404,14 +415,16 @@ fn differences(rows: &[Row], optimal: &[(u64, f64, f64)], disruption: &[Disrupte
             let [rate, memory] = FACTORS.map(|(_, what)| percent(median(&sorted(rows, size, solver, what))));
             format!("{} {rate} and {memory}", solver.style().label)
         };
-        let there = SOLVERS.into_iter().filter(|&solver| rows.iter().any(|row| row.size == size && row.solver == solver));
+        let there =
+            SOLVERS.into_iter().filter(|&solver| rows.iter().any(|row| row.size == size && row.solver == solver));
         let each: Vec<_> = there.map(of).collect();
         if !each.is_empty() {
             lines.push(format!("{words}, medians of rate and memory imbalance: {}.", each.join("; ")));
         }
     }
     let worse = |row: &Row| {
-        let ours = rows.iter().find(|other| other.solver == Solver::Ours && other.size == row.size && other.seed == row.seed);
+        let ours =
+            rows.iter().find(|other| other.solver == Solver::Ours && other.size == row.size && other.seed == row.seed);
         let objective = |row: &Row| row.balance.as_ref().map_or(f64::INFINITY, |balance| balance.objective);
         ours.is_some_and(|ours| objective(ours) > objective(row) + 1e-7)
     };

@@ -76,9 +76,17 @@ fn every_mistake_is_named_with_key_and_expectation() {
     refused("disruption_max", "disruption", "unknown field `disruption`");
     refused("rate_rps = 10", "rate_rps = -1", "key `model.0.rate_rps`: expected a number from 0 to 1000000000, got -1");
     refused("slo_ms = 50", "slo_ms = 0", "key `model.0.slo_ms`: expected a number above 0");
-    refused("static_mb = 100", "static_mb = { a100 = 1 }", "key `model.0.static_mb`: expected a number for GPU kind `t4`");
+    refused(
+        "static_mb = 100",
+        "static_mb = { a100 = 1 }",
+        "key `model.0.static_mb`: expected a number for GPU kind `t4`",
+    );
     refused("n.csv", "o.csv", "key `model.1.profile_csv`: expected latencies of this model, got o.csv: is not there");
-    refused("{ kind = \"a100\" }", "{ kind = \"h100\" }", "key `model.1.pin.kind`: expected one of the GPU kinds a100, t4");
+    refused(
+        "{ kind = \"a100\" }",
+        "{ kind = \"h100\" }",
+        "key `model.1.pin.kind`: expected one of the GPU kinds a100, t4",
+    );
     refused("{ kind = \"a100\" }", "{ node = 1 }", "expected { part = \"name\" } or { kind = \"name\" }");
     refused("part = \"b\"", "part = \"c\"", "key `gpu.1.part`: expected the name of a part, got `c`");
     refused("count = 2", "count = 70000", "key `gpu.0.count`: expected 1 or more, and at most 65536 in all");

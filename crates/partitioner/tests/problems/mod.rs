@@ -4,9 +4,7 @@
 #![allow(dead_code)]
 
 use proptest::prelude::*;
-use symphony_partitioner::{
-    Budget, Gpu, GpuKind, KindNeed, Model, Part, PartKind, Pin, Problem, Steadiness,
-};
+use symphony_partitioner::{Budget, Gpu, GpuKind, KindNeed, Model, Part, PartKind, Pin, Problem, Steadiness};
 use symphony_types::{LatencyProfile, Nanos};
 
 pub const MB: u64 = 1 << 20;

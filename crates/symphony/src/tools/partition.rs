@@ -63,7 +63,8 @@ fn read_problem(path: &Path) -> anyhow::Result<Problem> {
 fn read_plan(path: &Path) -> anyhow::Result<Plan> {
     let file = path.display();
     let text = std::fs::read_to_string(path).map_err(|error| bad_input(format!("{file}: {error}")))?;
-    let refused = |error| bad_input(format!("{file}: expected a plan as `symphony plan partition -o json` prints it: {error}"));
+    let refused =
+        |error| bad_input(format!("{file}: expected a plan as `symphony plan partition -o json` prints it: {error}"));
     let mut whole: serde_json::Value = serde_json::from_str(&text).map_err(refused)?;
     let plan = whole.get_mut("plan").map(serde_json::Value::take).unwrap_or(whole);
     serde_json::from_value(plan).map_err(refused)
@@ -88,7 +89,11 @@ fn local(args: &PartitionArgs, problem: &Problem, previous: Option<&Plan>) -> an
 }
 
 /// The plan, the proven bound, and whether the plan meets it.
-fn exact(args: &PartitionArgs, problem: &Problem, previous: Option<&Plan>) -> anyhow::Result<(Plan, Option<(f64, bool)>)> {
+fn exact(
+    args: &PartitionArgs,
+    problem: &Problem,
+    previous: Option<&Plan>,
+) -> anyhow::Result<(Plan, Option<(f64, bool)>)> {
     if !symphony_milp::is_built() {
         return Err(bad_input(symphony_milp::NoAnswer::NotBuilt));
     }
@@ -113,7 +118,8 @@ fn exact(args: &PartitionArgs, problem: &Problem, previous: Option<&Plan>) -> an
 
 /// The part of each model by a plan.
 fn division(problem: &Problem, plan: &Plan) -> anyhow::Result<Vec<usize>> {
-    let of = |name: &String| plan.parts.iter().position(|part| part.models.contains(name)).context("a model has no part");
+    let of =
+        |name: &String| plan.parts.iter().position(|part| part.models.contains(name)).context("a model has no part");
     problem.models.iter().map(|model| of(&model.name)).collect()
 }
 
@@ -142,7 +148,11 @@ fn show(plan: &Plan) {
     table::print(&["PART", "MODELS", "RATE R/S", "STATIC MB", "MB PER GPU", "GPUS NEEDED", "GPUS", "BUSY"], &rows);
     println!("imbalance: {}", balance(&plan.balance));
     for (part, load) in plan.short_of_gpus() {
-        let load = if load.is_finite() { format!("{:.0} % of its GPUs", 100.0 * load) } else { "GPUs, and has none".to_owned() };
+        let load = if load.is_finite() {
+            format!("{:.0} % of its GPUs", 100.0 * load)
+        } else {
+            "GPUs, and has none".to_owned()
+        };
         println!("short of GPUs: {} needs {load}", part.name);
     }
     if plan.cut_short {
@@ -160,7 +170,8 @@ fn show_change(change: &Change) {
         println!("nothing changes against the plan in force");
     }
     let mut rows: Vec<Vec<String>> = Vec::new();
-    let mut row = |what: &str, name: &str, from: &str, to: &str| rows.push([what, name, from, to].map(str::to_owned).to_vec());
+    let mut row =
+        |what: &str, name: &str, from: &str, to: &str| rows.push([what, name, from, to].map(str::to_owned).to_vec());
     change.moved_models.iter().take(MOVES_SHOWN).for_each(|model| row("model", &model.name, &model.from, &model.to));
     change.new_models.iter().take(MOVES_SHOWN).for_each(|name| row("new model", name, "-", "see above"));
     change.gone_models.iter().take(MOVES_SHOWN).for_each(|name| row("gone model", name, "see the old plan", "-"));
