@@ -80,7 +80,7 @@ fn the_top_level_is_planned_by_the_same_command() {
 fn what_cannot_be_is_said_with_limit_amount_and_model_and_bad_input_with_key() {
     let workspace = Workspace::new("no-partition").unwrap();
     let fine = sample(SAMPLE);
-    let mut said = |text: &str, more: &[&str]| {
+    let said = |text: &str, more: &[&str]| {
         workspace.write("p.toml", text).unwrap();
         let args: Vec<_> = ["p.toml"].iter().chain(more).copied().collect();
         partition(&workspace, &args)

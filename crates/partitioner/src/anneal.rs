@@ -3,6 +3,7 @@
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::RngCore;
 
+use crate::instance::Instance;
 use crate::state::{State, Step};
 
 /// Moves between two looks at the temperature, the best division so far, and whether somebody wants the search to stop.
@@ -146,7 +147,12 @@ pub(crate) fn anneal(
         Goal::Squares => (share * grain) * (share * grain),
         Goal::Furthest => share * grain,
     };
-    let mut heat = temperature(if start == Start::Near { WARM } else { HOT });
+    let mut heat = match (start, goal) {
+        (Start::Near, _) => temperature(WARM),
+        (Start::Afresh, Goal::Squares) => temperature(HOT),
+        // In a small problem one large model decides, and has to get past the others.
+        (Start::Afresh, Goal::Furthest) => largest(of),
+    };
     let excess_weight = EXCESS_WEIGHT * heat;
     let cooling = root(temperature(COLD) / heat, blocks);
     // What moves may cost grows as the search cools: a hot search would spend it all on noise, and a cold one needs it, since
@@ -171,6 +177,15 @@ pub(crate) fn anneal(
     }
     state.cost_max = most;
     best
+}
+
+/// What moving the largest model changes of equation 4, about.
+fn largest(of: &Instance) -> f64 {
+    let most = |amounts: &[f64], scale: &[f64]| {
+        let amount = amounts.iter().copied().fold(0.0, f64::max);
+        amount * scale.iter().copied().fold(0.0, f64::max)
+    };
+    most(&of.rate, &of.rate_scale) + of.memory_weight * most(&of.memory, &of.memory_scale)
 }
 
 /// The `count`-th root of `ratio`, which is between 0 and 1: by bisection, with products only, which are the same on
