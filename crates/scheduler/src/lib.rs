@@ -51,4 +51,5 @@ pub use pressure::Pressure;
 pub use pressure_control::{PRESSURE_TICK, PRESSURE_VALID, PressureControl, PressureInput};
 pub use ranker::{GPUS_MAX, GpuRanker, MODELS_MAX, PLANS_AHEAD_MAX};
 pub use rate_meter::RateMeter;
+pub use target_batch::target_batch;
 pub use why::{DropCause, GrantWhy, IDLE_COUNTED_MAX, Matched, PlanWhy, Rival, ShedCause};

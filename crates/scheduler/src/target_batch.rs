@@ -10,7 +10,7 @@ use symphony_types::{LatencyProfile, Nanos};
 ///
 /// `budget` is the SLO less reply delay and control delay.
 #[must_use]
-pub(crate) fn target_batch(profile: &LatencyProfile, rate: f64, budget: Nanos, data_per_item: Nanos) -> u32 {
+pub fn target_batch(profile: &LatencyProfile, rate: f64, budget: Nanos, data_per_item: Nanos) -> u32 {
     let fits = |batch: u32| {
         let items = f64::from(batch);
         let needed = profile.latency(batch).as_secs_f64() + items / rate + data_per_item.as_secs_f64() * items;

@@ -55,6 +55,9 @@ pub(crate) enum Command {
     Load(Box<crate::tools::load::LoadArgs>),
     /// Simulate a scenario in virtual time with the scheduler's own decisions.
     Sim(SimArgs),
+    /// Plans: which models and GPUs form which sub-cluster.
+    #[command(subcommand)]
+    Plan(PlanCommand),
     /// Make a paper's table or figure again: CSV, SVG, and a page that compares.
     Paper(PaperArgs),
     /// Decide again what a scheduler recorded (scheduler.tape_dir), and say where the decisions differ.
@@ -509,6 +512,54 @@ pub(crate) struct SimArgs {
     /// For people or for programs.
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     pub(crate) output: Output,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PlanCommand {
+    /// Divide the models of a problem file among its parts (sub-clusters, or clusters), and show what changes.
+    Partition(PartitionArgs),
+}
+
+/// Who divides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Solver {
+    /// Greedy start, annealing, polishing: what clusters use.
+    #[default]
+    Local,
+    /// The exact program on HiGHS, which proves how good the answer is; only in builds with the feature `highs`.
+    Highs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PartitionArgs {
+    /// The problem (TOML); docs/partitioning.md describes it.
+    #[arg(value_name = "PROBLEM.toml")]
+    pub(crate) problem: PathBuf,
+    /// The plan in force, as -o json printed it: what it has right stays, and what moves is shown.
+    #[arg(long, value_name = "PLAN.json")]
+    pub(crate) previous: Option<PathBuf>,
+    /// Who divides.
+    #[arg(long, value_enum, default_value_t = Solver::Local)]
+    pub(crate) solver: Solver,
+    /// Moves that the local search tries; by the number of models if not given. Equal budgets give equal plans.
+    #[arg(long, value_name = "MOVES", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000_000))]
+    pub(crate) budget: Option<u64>,
+    /// Seed of the search.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Seconds after which the search ends with what it has; 10 for highs, no limit for local if not given.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) time_limit_s: Option<f64>,
+    /// For people or for programs.
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    pub(crate) output: Output,
+}
+
+/// A time limit: above zero, at most a day.
+fn seconds(text: &str) -> Result<f64, String> {
+    const SECONDS_MAX: f64 = 86_400.0;
+    let refused = || format!("expected seconds above 0, at most {SECONDS_MAX}");
+    text.parse().ok().filter(|&seconds| seconds > 0.0 && seconds <= SECONDS_MAX).ok_or_else(refused)
 }
 
 #[derive(Debug, Args)]

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use symphony_types::Duty;
 
-use crate::cli::{Cli, Command};
+use crate::cli::{Cli, Command, PlanCommand};
 
 /// What a shell shows for a program that was ended by SIGPIPE.
 const READER_GONE: i32 = 141;
@@ -54,6 +54,7 @@ fn main() -> ExitCode {
             Command::Profile(args) => tools::profile::run(&args),
             Command::Load(args) => tools::load::run(&args).await,
             Command::Sim(args) => tools::sim::run(&args),
+            Command::Plan(PlanCommand::Partition(args)) => tools::partition::run(&args),
             Command::Paper(args) => tools::paper::run(&args),
             Command::Replay(args) => tools::replay::run(&args),
         }

@@ -20,7 +20,7 @@ pub(crate) enum Layer {
 }
 
 /// Every package of the workspace, without its prefix.
-const PACKAGES: [(&str, Layer); 37] = [
+const PACKAGES: [(&str, Layer); 38] = [
     ("types", Layer::Types),
     ("scheduler", Layer::Core),
     ("explain", Layer::Core),
@@ -41,6 +41,7 @@ const PACKAGES: [(&str, Layer); 37] = [
     ("consensus", Layer::Edge),
     ("telemetry", Layer::Edge),
     ("config", Layer::Edge),
+    ("milp", Layer::Edge),
     ("zoo", Layer::Edge),
     ("sweep", Layer::Edge),
     ("frontend", Layer::Role),
@@ -61,7 +62,7 @@ const PACKAGES: [(&str, Layer); 37] = [
 ];
 
 /// What the core never reaches, not even through others: runtimes, networks, disks, clocks of others.
-const BEYOND_THE_CORE: [&str; 16] = [
+const BEYOND_THE_CORE: [&str; 18] = [
     "tokio",
     "tonic",
     "openraft",
@@ -78,6 +79,8 @@ const BEYOND_THE_CORE: [&str; 16] = [
     "core_affinity",
     "tracing-subscriber",
     "prometheus-client",
+    "highs",
+    "highs-sys",
 ];
 
 /// Features that plant bugs, and the only package that may ask for them.

@@ -11,6 +11,7 @@ pub(crate) mod members;
 pub(crate) mod model;
 mod operation;
 pub(crate) mod paper;
+pub(crate) mod partition;
 pub(crate) mod profile;
 pub(crate) mod replay;
 pub(crate) mod sim;

@@ -1,0 +1,37 @@
+//! The first division: large models first, each to where it fits best (longest processing time, in two resources).
+
+use crate::instance::NOWHERE;
+use crate::state::State;
+
+/// Places every model that is nowhere. Those that few parts may have go first, since nothing else can make room for them.
+pub(crate) fn place(state: &mut State<'_>) {
+    let of = state.of;
+    let (rate, memory): (f64, f64) = (of.rate.iter().sum(), of.memory.iter().sum());
+    let part_of = |total: f64, amount: f64| if total > 0.0 { amount / total } else { 0.0 };
+    let choices = |model: usize| (0..of.parts).filter(|&part| of.allows(model, part)).count();
+    let mut open: Vec<_> = (0..of.models)
+        .filter(|&model| state.part_of[model] == NOWHERE)
+        .map(|model| {
+            let size = part_of(rate, of.rate[model]) + of.memory_weight * part_of(memory, of.memory[model]);
+            (choices(model), size, model)
+        })
+        .collect();
+    open.sort_by(|a, b| a.0.cmp(&b.0).then(b.1.total_cmp(&a.1)).then(a.2.cmp(&b.2)));
+    for (_, _, model) in open {
+        let mut best: Option<(f64, f64, usize)> = None;
+        for part in (0..of.parts).filter(|&part| of.allows(model, part)) {
+            let excess = state.excess_with(part, None, Some(model)) - state.excess[part];
+            // Half of what the sum of squares grows by, so that the growth of a large model counts as much as what is there.
+            let (full, held) = state.filled(part);
+            let (more, wider) = (of.rate[model], of.memory[model]);
+            let grows = part_of(rate, more) * (full + 0.5 * more * of.rate_scale[part])
+                + of.memory_weight * part_of(memory, wider) * (held + 0.5 * wider * of.memory_scale[part]);
+            if best.is_none_or(|(most, growth, _)| excess < most || (excess == most && grows < growth)) {
+                best = Some((excess, grows, part));
+            }
+        }
+        if let Some((_, _, part)) = best {
+            state.put(model, part);
+        }
+    }
+}

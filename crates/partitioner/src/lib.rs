@@ -1,0 +1,44 @@
+//! Which models go to which part: sub-clusters of a cluster, or clusters of a federation (seed 000, section 4.7 and
+//! Appendix A).
+//!
+//! [`solve`] takes a problem, the plan in force and a budget, and returns a plan or says in words why there is none.
+//! [`verify`] judges a plan without knowing how it was made. [`exhaustive`] and [`milp`] are the exact ways: the first for
+//! tiny problems, the second for a solver of mixed-integer programs that somebody else brings.
+//!
+//! Pure: budgets are counted in moves of the search, not in time, so equal inputs give equal plans.
+
+mod anneal;
+mod balance;
+mod change;
+mod dynamic_max;
+pub mod exhaustive;
+mod explain;
+mod fingerprint;
+mod gpu_need;
+mod gpus;
+mod greedy;
+mod instance;
+pub mod milp;
+mod plan;
+mod polish;
+mod problem;
+mod problem_file;
+mod problem_text;
+mod solve;
+mod state;
+mod unsolved;
+mod verify;
+
+pub use balance::Balance;
+pub use change::{Change, MovedGpu, MovedModel};
+pub use fingerprint::Fingerprint;
+pub use gpu_need::{GpuNeed, gpu_need};
+pub use plan::{PartGpus, PartPlan, Plan};
+pub use problem::{
+    Gpu, GpuKind, KIND_PAIRS_MAX, KINDS_MAX, KindNeed, MODELS_MAX, Model, PARTS_MAX, POOL_GPUS_MAX, Part, PartKind,
+    Pin, Problem, Steadiness,
+};
+pub use problem_file::ProblemError;
+pub use solve::{Budget, adopt, solve};
+pub use unsolved::{Reason, Unsolved};
+pub use verify::{Violation, verify};
