@@ -68,7 +68,7 @@ PYTHON
     ln -s libhighs.so.1 "$staging/lib/libhighs.so"
 
     # The headers are those of the crate that reads them; what cmake would generate is one empty file.
-    (cd "$ROOT" && cargo fetch --quiet --locked >&2) || stop 1 "cargo fetch failed"
+    (cd "$ROOT" && cargo fetch --quiet --locked --target x86_64-unknown-linux-gnu >&2) || stop 1 "cargo fetch failed"
     headers=$(find "${CARGO_HOME:-$HOME/.cargo}/registry/src" -type d -path '*/highs-sys-*/HiGHS/highs' | sort | tail -n 1)
     [[ -n $headers ]] || stop 1 "the headers of the crate highs-sys are not in cargo's registry"
     mkdir -p "$staging/include/interfaces" "$staging/include/lp_data" "$staging/include/util" "$staging/lib/pkgconfig"

@@ -2,7 +2,7 @@
 # Installs what the build, the demo and the tests need beyond a Rust toolchain, and nothing that is already there.
 #
 #   deploy/setup/setup.sh            a C compiler, make, Python with pip, and ONNX Runtime in .cache/onnxruntime
-#   deploy/setup/setup.sh --tests    also the Python clients of the integration tests, in .cache/venv
+#   deploy/setup/setup.sh --tests    also the Python clients of the integration tests, in .cache/venv, and HiGHS, in .cache/highs
 #
 # Nothing outside .cache is touched but Debian packages, and those only as root or with a sudo that asks nothing.
 # Exit status: 0 all is there; 1 a download failed; 2 wrong usage, or something must be installed by hand.
@@ -50,6 +50,7 @@ missing_packages() {
     have python3 || echo python3
     if [[ $1 == with_tests ]]; then
         have_venv || echo python3-venv
+        have pkg-config || echo pkg-config
     else
         have_pip || have_venv || echo python3-pip
     fi
@@ -151,6 +152,8 @@ main() {
     install_packages "$mode"
     install_runtime
     [[ $mode == without_tests ]] || install_test_clients
+    [[ $mode == without_tests ]] || "$ROOT/deploy/setup/highs.sh" >/dev/null ||
+        say "HiGHS is not there: the tests of the exact solver will be skipped"
 }
 
 main "$@"

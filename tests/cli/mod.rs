@@ -4,5 +4,6 @@ mod get;
 mod help;
 mod operations;
 mod paper;
+mod partition;
 mod profile;
 mod sim;

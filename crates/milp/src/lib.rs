@@ -2,6 +2,7 @@
 //!
 //! Without the feature `highs` everything is here but the solver itself: [`divide`] then says so.
 
+#[cfg(not(feature = "highs"))]
 use symphony_partitioner::milp::Milp;
 
 /// How long and how exactly to solve.

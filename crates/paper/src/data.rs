@@ -4,6 +4,36 @@
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
+/// One row of seed 000, Table 1.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Table1Row {
+    pub(crate) model: String,
+    pub(crate) file_mb: f64,
+    pub(crate) static_mem_mb: f64,
+    pub(crate) dynamic_mem_mb: f64,
+}
+
+/// The size of a model's file.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct FileRow {
+    pub(crate) name: String,
+    pub(crate) file_mb: f64,
+}
+
+/// What HiGHS made of one configuration of Figure 15, in a build that has it.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct HighsRow {
+    pub(crate) models: usize,
+    pub(crate) parts: usize,
+    pub(crate) seed: u64,
+    pub(crate) solver: String,
+    pub(crate) rate_imbalance: Option<f64>,
+    pub(crate) memory_imbalance: Option<f64>,
+    pub(crate) objective: Option<f64>,
+    pub(crate) seconds: f64,
+    pub(crate) bound: Option<f64>,
+}
+
 /// One row of seed 000, Table 2.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Table2Row {
@@ -57,6 +87,18 @@ fn rows<T: DeserializeOwned>(text: &str) -> Vec<T> {
     rows.expect("the crate's data files are read by its tests")
 }
 
+pub(crate) fn table1() -> Vec<Table1Row> {
+    rows(include_str!("../data/symphony_table1.csv"))
+}
+
+pub(crate) fn zoo_files() -> Vec<FileRow> {
+    rows(include_str!("../data/zoo_file_mb.csv"))
+}
+
+pub(crate) fn fig15_highs() -> Vec<HighsRow> {
+    rows(include_str!("../data/symphony_fig15_highs.csv"))
+}
+
 pub(crate) fn table2() -> Vec<Table2Row> {
     rows(include_str!("../data/symphony_table2_frontends.csv"))
 }
@@ -94,7 +136,10 @@ mod tests {
 
     #[test]
     fn every_file_reads_and_the_zoo_is_as_large_as_the_tables() {
-        assert_eq!((table2().len(), table4().len()), (4, 2));
+        assert_eq!((table1().len(), table2().len(), table4().len()), (6, 4, 2));
+        assert!(fig15_highs().iter().all(|row| row.objective.is_none() || row.bound.is_some()));
+        let files = zoo_files();
+        assert!(zoo_1080ti().iter().all(|row| files.iter().any(|file| file.name == row.name && file.file_mb > 0.0)));
         assert_eq!((zoo_1080ti().len(), zoo_a100().len()), (35, 37));
         assert_eq!(model_1080ti("BERT").slo_ms, 56.0);
         assert_eq!(claim("symphony-fig6", "a100_gt2").low, 5.7);

@@ -105,6 +105,13 @@ pub const EXPERIMENTS: &[Experiment] = &[
         "a changing workload on 512 GPUs, whose number follows it",
         symphony_fig14
     ),
+    experiment!(
+        "symphony-fig15",
+        Symphony,
+        "Figure 15",
+        "how evenly models are divided among sub-clusters",
+        symphony_fig15
+    ),
     experiment!("nexus-fig5", Nexus, "Figure 5", "bad rate of lazy dropping by α", nexus_fig5),
     experiment!("nexus-fig9", Nexus, "Figure 9", "throughput of lazy and early drop by α", nexus_fig9),
 ];

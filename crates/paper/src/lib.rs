@@ -5,6 +5,7 @@ mod experiment;
 mod experiments;
 mod lab;
 mod page;
+mod partitions;
 mod plot;
 mod report;
 mod setup;

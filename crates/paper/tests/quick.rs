@@ -178,6 +178,16 @@ fn symphony_fig14_gpus_follow_the_load() {
 }
 
 #[test]
+fn symphony_fig15_divides_more_evenly_than_chance() {
+    let outcome = carried_out("symphony-fig15");
+    check_files(&outcome);
+    // Random search has few tries here; many more change little.
+    for key in ["rate_800", "memory_800", "rate_400", "memory_400"] {
+        assert!(ours(&outcome.report, key) > 50.0, "{key}");
+    }
+}
+
+#[test]
 fn nexus_fig5_and_fig9_early_drop_beats_lazy_drop() {
     let outcome = carried_out("nexus-fig5");
     check_files(&outcome);

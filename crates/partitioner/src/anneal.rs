@@ -3,10 +3,14 @@
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::RngCore;
 
+use crate::instance::Instance;
 use crate::state::{State, Step};
 
 /// Moves between two looks at the temperature, the best division so far, and whether somebody wants the search to stop.
 pub(crate) const BLOCK: u64 = 4096;
+
+/// Steps in which a search cools at least.
+const BLOCKS_LEAST: u64 = 128;
 
 /// Of 256 trials, so many swap two models instead of moving one: swaps keep sums almost as they are.
 const SWAPS_OF_256: u64 = 208;
@@ -15,6 +19,27 @@ const HOT: f64 = 0.3;
 const COLD: f64 = 1e-4;
 /// The same where a plan is in force: it is good but for what changed, and most of it should stay.
 const WARM: f64 = 0.1;
+
+/// What breaking a limit by all of it weighs, in temperatures at the start.
+const EXCESS_WEIGHT: f64 = 30.0;
+
+/// Where a search begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Start {
+    /// Anywhere.
+    Afresh,
+    /// At a plan in force, which most models should not leave.
+    Near,
+}
+
+/// What a search lowers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Goal {
+    /// The sum of squared distances: cheap, and it feels every part.
+    Squares,
+    /// Equation 4: in a small problem another division is best by it than by squares.
+    Furthest,
+}
 
 /// Random numbers of the search.
 #[derive(Clone, Debug)]
@@ -66,7 +91,7 @@ impl Best {
         if excess > self.excess {
             return;
         }
-        let objective = objective_now(state);
+        let objective = objective_with(state, None);
         if excess < self.excess || objective < self.objective {
             self.excess = excess;
             self.objective = objective;
@@ -80,12 +105,17 @@ pub(crate) fn settled(excess: f64) -> f64 {
     if excess > crate::state::SLACK { excess } else { 0.0 }
 }
 
-/// Equation 4, from the sums as they are.
-pub(crate) fn objective_now(state: &State<'_>) -> f64 {
+/// Equation 4, from the sums as they are, or as they would be after a step.
+pub(crate) fn objective_with(state: &State<'_>, step: Option<Step>) -> f64 {
     let of = state.of;
+    let after = step.map(|step| (step.from, step.to, state.filled_after(step)));
     let (mut rate, mut memory) = (0.0_f64, 0.0_f64);
     for part in 0..of.parts {
-        let (full, held) = state.filled(part);
+        let (full, held) = match after {
+            Some((from, _, [filled, _])) if from == part => filled,
+            Some((_, to, [_, filled])) if to == part => filled,
+            _ => state.filled(part),
+        };
         if of.rate_scale[0] > 0.0 {
             rate = rate.max((full - 1.0).abs());
         }
@@ -98,6 +128,7 @@ pub(crate) fn objective_now(state: &State<'_>) -> f64 {
 
 /// Tries so many moves from where the state is, and returns the best division on the way.
 ///
+<<<<<<< HEAD
 /// Limits come first: a step that breaks one further is refused, one that mends one is taken. Then the sum of squared
 /// distances decides, by the rule of Metropolis.
 pub(crate) fn anneal(
@@ -107,13 +138,38 @@ pub(crate) fn anneal(
     dice: &mut Dice,
     stop: &dyn Fn() -> bool,
 ) -> Best {
+||||||| merged common ancestors
+/// Limits come first: a step that breaks one further is refused, one that mends one is taken. Then the sum of squared
+/// distances decides, by the rule of Metropolis.
+pub(crate) fn anneal(state: &mut State<'_>, moves: u64, in_force: bool, dice: &mut Dice, stop: &dyn Fn() -> bool) -> Best {
+=======
+/// The sum of squared distances decides, by the rule of Metropolis; what breaks a limit counts so much that only a hot search
+/// goes through it.
+pub(crate) fn anneal(
+    state: &mut State<'_>,
+    moves: u64,
+    (start, goal): (Start, Goal),
+    dice: &mut Dice,
+    stop: &dyn Fn() -> bool,
+) -> Best {
+>>>>>>> main
     let of = state.of;
     let mut best = Best::of(state);
-    let blocks = moves.div_ceil(BLOCK).max(1);
+    let block_moves = (moves / BLOCKS_LEAST).clamp(1, BLOCK);
+    let blocks = moves.div_ceil(block_moves).max(1);
     // What one model is of a part, of average size.
     let grain = of.parts as f64 / of.models as f64;
-    let temperature = |share: f64| (share * grain) * (share * grain);
-    let mut heat = temperature(if in_force { WARM } else { HOT });
+    let temperature = |share: f64| match goal {
+        Goal::Squares => (share * grain) * (share * grain),
+        Goal::Furthest => share * grain,
+    };
+    let mut heat = match (start, goal) {
+        (Start::Near, _) => temperature(WARM),
+        (Start::Afresh, Goal::Squares) => temperature(HOT),
+        // In a small problem one large model decides, and has to get past the others.
+        (Start::Afresh, Goal::Furthest) => largest(of),
+    };
+    let excess_weight = EXCESS_WEIGHT * heat;
     let cooling = root(temperature(COLD) / heat, blocks);
     // What moves may cost grows as the search cools: a hot search would spend it all on noise, and a cold one needs it, since
     // a swap of two models that have not moved yet is what it can place most exactly.
@@ -123,13 +179,13 @@ pub(crate) fn anneal(
         if stop() {
             break;
         }
-        if in_force {
+        if start == Start::Near {
             state.cost_max = most.min(all) * ((block + 1) as f64 / blocks as f64);
         }
-        let trials = BLOCK.min(moves - block * BLOCK);
+        let trials = block_moves.min(moves - block * block_moves);
         for _ in 0..trials {
             if let Some(step) = propose(state, dice) {
-                try_step(state, step, heat, dice);
+                try_step(state, step, goal, heat, excess_weight, dice);
             }
         }
         heat *= cooling;
@@ -137,6 +193,15 @@ pub(crate) fn anneal(
     }
     state.cost_max = most;
     best
+}
+
+/// What moving the largest model changes of equation 4, about.
+fn largest(of: &Instance) -> f64 {
+    let most = |amounts: &[f64], scale: &[f64]| {
+        let amount = amounts.iter().copied().fold(0.0, f64::max);
+        amount * scale.iter().copied().fold(0.0, f64::max)
+    };
+    most(&of.rate, &of.rate_scale) + of.memory_weight * most(&of.memory, &of.memory_scale)
 }
 
 /// The `count`-th root of `ratio`, which is between 0 and 1: by bisection, with products only, which are the same on
@@ -205,15 +270,18 @@ fn worse(state: &State<'_>, step: Step) -> f64 {
 }
 
 #[inline]
-fn try_step(state: &mut State<'_>, step: Step, heat: f64, dice: &mut Dice) {
-    let worse = worse(state, step);
+fn try_step(state: &mut State<'_>, step: Step, goal: Goal, heat: f64, excess_weight: f64, dice: &mut Dice) {
+    let worse = match goal {
+        Goal::Squares => worse(state, step),
+        Goal::Furthest => objective_with(state, Some(step)) - objective_with(state, None),
+    };
     let allowed = heat * dice.exponential();
     let sound = state.excess[step.from] == 0.0 && state.excess[step.to] == 0.0;
     if sound && worse > allowed {
         return;
     }
     let Some(outcome) = state.outcome(step) else { return };
-    if outcome.excess < 0.0 || (outcome.excess == 0.0 && worse <= allowed) {
+    if worse + excess_weight * outcome.excess <= allowed {
         state.take(step, outcome);
     }
 }

@@ -181,14 +181,12 @@ impl Milp {
             let mut given: BTreeMap<usize, usize> = BTreeMap::new();
             for &model in &self.order {
                 let part = division[model];
-                if group.contains(&part) && !given.contains_key(&part) {
-                    given.insert(part, *free.next().unwrap_or(&part));
+                if group.contains(&part) {
+                    given.entry(part).or_insert_with(|| *free.next().unwrap_or(&part));
                 }
             }
             for &part in group {
-                if !given.contains_key(&part) {
-                    given.insert(part, *free.next().unwrap_or(&part));
-                }
+                given.entry(part).or_insert_with(|| *free.next().unwrap_or(&part));
             }
             given.into_iter().for_each(|(part, name)| names[part] = name);
         }

@@ -185,7 +185,7 @@ impl Problem {
             return bad(format!("disruption_max is {:?}; expected a number from 0 on", self.disruption_max));
         }
         let Steadiness { keep_within, gain_min_share } = self.steadiness;
-        if !amount(keep_within) || !(gain_min_share > 0.0 && gain_min_share < 1.0) {
+        if !(amount(keep_within) && gain_min_share > 0.0 && gain_min_share < 1.0) {
             return bad(format!(
                 "keep_within is {keep_within} and gain_min_share is {gain_min_share}; expected a number from 0 on, and one \
                  between 0 and 1"

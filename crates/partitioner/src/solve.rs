@@ -5,7 +5,7 @@ use std::cell::Cell;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 
-use crate::anneal::{Best, Dice, anneal};
+use crate::anneal::{Best, Dice, Goal, Start, anneal};
 use crate::change::homes;
 use crate::explain;
 use crate::greedy;
@@ -18,6 +18,10 @@ use crate::unsolved::{Reason, Unsolved};
 
 /// Of 16 moves, so many polish.
 const POLISH_OF_16: u64 = 4;
+/// Moves per model that make a run.
+const MOVES_PER_RUN: u64 = 5_000;
+/// Runs of one search at most.
+const RUNS_MAX: u64 = 8;
 /// Halvings of what a repair may cost, when the least that mends a plan is looked for.
 const REPAIR_HALVINGS: u32 = 5;
 
@@ -195,14 +199,31 @@ impl Search<'_> {
         (found.part_of, cost)
     }
 
+    /// The best of some runs: one for many models, more where each is cheap, since a small problem has corners in which a run
+    /// gets caught.
     fn search(&self, start: &State<'_>, in_force: bool) -> Best {
         let mut dice = Dice(Xoshiro256PlusPlus::seed_from_u64(self.budget.seed));
+        let runs = (self.budget.moves / (MOVES_PER_RUN * self.of.models as u64)).clamp(1, RUNS_MAX);
+        let mut best = Best::of(start);
+        for run in 0..runs {
+            // With a plan in force every other run begins hot all the same, with all of C_max at once.
+            let from = if in_force && run % 2 == 0 { Start::Near } else { Start::Afresh };
+            let goal = if run % 4 < 2 { Goal::Squares } else { Goal::Furthest };
+            let found = self.run(start, self.budget.moves / runs, (from, goal), &mut dice);
+            if (found.excess, found.objective) < (best.excess, best.objective) {
+                best = found;
+            }
+        }
+        best
+    }
+
+    fn run(&self, start: &State<'_>, moves: u64, how: (Start, Goal), dice: &mut Dice) -> Best {
         let stop = || self.stop();
-        let polishing = self.budget.moves / 16 * POLISH_OF_16;
+        let polishing = moves / 16 * POLISH_OF_16;
         let mut state = start.clone();
-        let annealed = anneal(&mut state, self.budget.moves - polishing, in_force, &mut dice, &stop);
+        let annealed = anneal(&mut state, moves - polishing, how, dice, &stop);
         let mut state = start.with(&annealed.part_of);
-        let polished = polish(&mut state, polishing, &mut dice, &stop);
+        let polished = polish(&mut state, polishing, dice, &stop);
         // Sums that were carried along have rounding errors, those of a fresh state hardly any.
         let fresh = |best: &Best| Best::of(&start.with(&best.part_of));
         let (annealed, polished) = (fresh(&annealed), fresh(&polished));

@@ -196,7 +196,7 @@ fn needs(problem: &Problem, part: &PartPlan, of: &Part, members: &[&Model], foun
         need.map_or(f64::INFINITY, |need| need.gpus)
     };
     let mut differ = |what: String, stated: f64, actual: f64| {
-        if !(close(stated, actual) || stated == actual) {
+        if !close(stated, actual) {
             found.push(Violation::GpusNeeded { part: part.name.clone(), what, stated, actual });
         }
     };
@@ -303,5 +303,5 @@ fn gpus(problem: &Problem, plan: &Plan, found: &mut Vec<Violation>) {
 }
 
 fn close(a: f64, b: f64) -> bool {
-    (a - b).abs() <= ROUNDING * (1.0 + a.abs().max(b.abs()))
+    a == b || (a.is_finite() && b.is_finite() && (a - b).abs() <= ROUNDING * (1.0 + a.abs().max(b.abs())))
 }

@@ -8,7 +8,7 @@ use symphony_partitioner::milp::Milp;
 use symphony_partitioner::{Unsolved, exhaustive, solve, verify};
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(150))]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(150) })]
 
     /// Tiny problems are solved to the optimum, and where there is no division at all the solver says so.
     #[test]

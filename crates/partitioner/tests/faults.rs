@@ -161,7 +161,7 @@ fn models_where_they_may_not_be_are_found() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
 
     /// The solver's plans keep every equation, with and without a plan in force, whatever comes and goes.
     #[test]

@@ -30,7 +30,7 @@ fn drifted(problem: &Problem, share: f64) -> Problem {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
 
     /// From every plan in force, of whatever problem, and under every limit of disruption.
     #[test]

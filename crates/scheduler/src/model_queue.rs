@@ -428,10 +428,10 @@ impl ModelQueue {
         match self.config.policy.trigger {
             Trigger::Eager => now,
             Trigger::Frontrun => frontrun(),
-            Trigger::Adaptive => {
-                let start = |known: &Box<Anticipation>| known.start(now, frontrun(), window, batch);
-                self.anticipation.as_ref().map_or_else(frontrun, start)
-            }
+            Trigger::Adaptive => match &self.anticipation {
+                Some(known) => known.start(now, frontrun(), window, batch),
+                None => frontrun(),
+            },
             Trigger::Latest => must_end_by - window.profile.latency(batch) - guard,
             Trigger::BetaLambda if f64::from(batch) >= self.beta_lambda(window) => now,
             Trigger::BetaLambda => frontrun(),

@@ -34,6 +34,9 @@ const CARGO_TEST: Step<'_> = Step {
     env: &[],
 };
 
+// A feature of its own: HiGHS is a C++ library that not every machine has.
+const EXACT_SOLVER: [&str; 6] = ["test", "--package", "symphony-milp", "--features", "highs", "--locked"];
+
 /// Everything, cheap things first; goes on after a failure, so that one run tells all. Tests come last, and the last
 /// line says how many ran.
 pub(crate) fn verify() -> Result<bool> {
@@ -56,10 +59,32 @@ pub(crate) fn verify() -> Result<bool> {
         CARGO_TEST.run_and_pick(|line| line.starts_with("test result: "))?
     };
     note("tests", well);
+    if let Some(well) = exact_solver()? {
+        note("exact solver", well);
+    }
     let seconds = began.elapsed().as_secs();
     let verdict = if failed.is_empty() { "passed".to_owned() } else { format!("FAILED: {}", failed.join(", ")) };
     eprintln!("xtask: verify {verdict} in {seconds} s; {}", count(&lines));
     Ok(failed.is_empty())
+}
+
+/// The tests of the partitioner against HiGHS, where `deploy/setup/highs.sh` has put it; none where it has not.
+fn exact_solver() -> Result<Option<bool>> {
+    let lib = crate::root()?.join(".cache/highs/lib");
+    if !lib.join("pkgconfig/highs.pc").exists() {
+        eprintln!("xtask: exact solver: skipped, since deploy/setup/highs.sh has not been run here");
+        return Ok(None);
+    }
+    let include = Command::new("gcc").arg("-print-file-name=include").output()?;
+    let include = format!("-isystem {}", String::from_utf8_lossy(&include.stdout).trim());
+    let (lib, pkgconfig) = (lib.display().to_string(), lib.join("pkgconfig").display().to_string());
+    let env = [
+        ("PKG_CONFIG_PATH", pkgconfig.as_str()),
+        ("LIBCLANG_PATH", lib.as_str()),
+        ("LD_LIBRARY_PATH", lib.as_str()),
+        ("BINDGEN_EXTRA_CLANG_ARGS", include.as_str()),
+    ];
+    Step { name: "exact solver", args: &EXACT_SOLVER, env: &env }.run().map(Some)
 }
 
 /// Formats, and applies what clippy can apply by itself.

@@ -7,6 +7,7 @@ pub(crate) mod symphony_fig10;
 pub(crate) mod symphony_fig11;
 pub(crate) mod symphony_fig13;
 pub(crate) mod symphony_fig14;
+pub(crate) mod symphony_fig15;
 pub(crate) mod symphony_fig4;
 pub(crate) mod symphony_fig6;
 pub(crate) mod symphony_fig7;

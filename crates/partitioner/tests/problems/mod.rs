@@ -9,9 +9,9 @@ use symphony_types::{LatencyProfile, Nanos};
 
 pub const MB: u64 = 1 << 20;
 
-/// A few thousand moves: enough for a handful of models.
+/// Enough for a handful of models.
 pub fn small() -> Budget<'static> {
-    Budget { moves: 40_000, seed: 1, should_stop: None }
+    Budget { moves: 400_000, seed: 1, should_stop: None }
 }
 
 pub fn need(alpha_ms: f64, beta_ms: f64, static_mb: u64, dynamic_mb: u64) -> Option<KindNeed> {

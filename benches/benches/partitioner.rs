@@ -1,0 +1,77 @@
+//! `partitioner::solve`: seconds per plan, at the sizes of seed 000, Appendix A, and from a plan in force.
+
+mod measured;
+
+use std::hint::black_box;
+
+use criterion::{BenchmarkId, Criterion};
+use symphony_partitioner::{Budget, GpuKind, KindNeed, Model, Part, PartKind, Problem, Steadiness, solve};
+use symphony_types::{LatencyProfile, Nanos};
+
+const SIZES: [(usize, usize); 3] = [(400, 4), (800, 20), (10_000, 100)];
+
+fn main() {
+    measured::run(&[from_nothing, in_force]);
+}
+
+/// Sizes and rates by a fixed rule, in parts that are alike.
+fn problem(models: usize, parts: usize) -> Problem {
+    let mut state = 1_u64;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        1.0 + (state >> 40) as f64 / f64::from(1 << 14)
+    };
+    let profile = LatencyProfile::from_line(1.0, 5.0, 32).expect("a line with positive latencies");
+    let model = |at: usize| {
+        let need = KindNeed {
+            profile: profile.clone(),
+            static_memory_bytes: (next() * 1e6) as u64,
+            dynamic_memory_bytes: 2_000_000_000,
+        };
+        Model {
+            name: format!("m{at}"),
+            rate_rps: next() * next() / 1000.0,
+            slo: Nanos::from_millis(50),
+            needs: vec![Some(need)],
+            move_cost: 1.0,
+            pin: None,
+        }
+    };
+    let kinds = vec![PartKind { kind: 0, memory_max_bytes: 1 << 40 }];
+    let part = |at: usize| Part { name: format!("s{at}"), rate_max_rps: 1e12, share: 1.0, kinds: kinds.clone() };
+    Problem {
+        kinds: vec![GpuKind { name: "a100".to_owned(), memory_bytes: 1 << 40 }],
+        models: (0..models).map(model).collect(),
+        parts: (0..parts).map(part).collect(),
+        gpus: Vec::new(),
+        memory_weight: 1.0,
+        disruption_max: None,
+        steadiness: Steadiness::default(),
+    }
+}
+
+fn from_nothing(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("partitioner/from_nothing");
+    group.sample_size(10);
+    for (models, parts) in SIZES {
+        let (problem, budget) = (problem(models, parts), Budget::for_models(models));
+        group.bench_function(BenchmarkId::from_parameter(format!("{models}x{parts}")), |bencher| {
+            bencher.iter(|| black_box(solve(&problem, None, &budget)));
+        });
+    }
+    group.finish();
+}
+
+/// Rates as they were: the plan stays, and no search is made.
+fn in_force(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("partitioner/in_force");
+    group.sample_size(10);
+    for (models, parts) in SIZES {
+        let (problem, budget) = (problem(models, parts), Budget::for_models(models));
+        let plan = solve(&problem, None, &budget).expect("nothing is limited");
+        group.bench_function(BenchmarkId::from_parameter(format!("{models}x{parts}")), |bencher| {
+            bencher.iter(|| black_box(solve(&problem, Some(&plan), &budget)));
+        });
+    }
+    group.finish();
+}
