@@ -128,21 +128,6 @@ pub(crate) fn objective_with(state: &State<'_>, step: Option<Step>) -> f64 {
 
 /// Tries so many moves from where the state is, and returns the best division on the way.
 ///
-<<<<<<< HEAD
-/// Limits come first: a step that breaks one further is refused, one that mends one is taken. Then the sum of squared
-/// distances decides, by the rule of Metropolis.
-pub(crate) fn anneal(
-    state: &mut State<'_>,
-    moves: u64,
-    in_force: bool,
-    dice: &mut Dice,
-    stop: &dyn Fn() -> bool,
-) -> Best {
-||||||| merged common ancestors
-/// Limits come first: a step that breaks one further is refused, one that mends one is taken. Then the sum of squared
-/// distances decides, by the rule of Metropolis.
-pub(crate) fn anneal(state: &mut State<'_>, moves: u64, in_force: bool, dice: &mut Dice, stop: &dyn Fn() -> bool) -> Best {
-=======
 /// The sum of squared distances decides, by the rule of Metropolis; what breaks a limit counts so much that only a hot search
 /// goes through it.
 pub(crate) fn anneal(
@@ -152,7 +137,6 @@ pub(crate) fn anneal(
     dice: &mut Dice,
     stop: &dyn Fn() -> bool,
 ) -> Best {
->>>>>>> main
     let of = state.of;
     let mut best = Best::of(state);
     let block_moves = (moves / BLOCKS_LEAST).clamp(1, BLOCK);
