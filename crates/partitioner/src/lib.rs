@@ -1,8 +1,8 @@
 //! Which models go to which part: sub-clusters of a cluster, or clusters of a federation (seed 000, section 4.7 and
 //! Appendix A).
 //!
-//! [`solve`] takes a problem, the plan in force and a budget, and returns a plan or says in words why there is none.
-//! [`verify`] judges a plan without knowing how it was made. [`exhaustive`] and [`milp`] are the exact ways: the first for
+//! [`solve()`] takes a problem, the plan in force and a budget, and returns a plan or says in words why there is none.
+//! [`verify()`] judges a plan without knowing how it was made. [`exhaustive`] and [`milp`] are the exact ways: the first for
 //! tiny problems, the second for a solver of mixed-integer programs that somebody else brings.
 //!
 //! Pure: budgets are counted in moves of the search, not in time, so equal inputs give equal plans.

@@ -109,7 +109,7 @@ pub enum Violation {
 /// Everything that is wrong with a plan for this problem, when `previous` was in force.
 ///
 /// Too few GPUs are no violation: a plan has to exist also when a cluster is too small, and says so by
-/// [`Plan::short_of_gpus`]. Empty for every plan that [`solve`](crate::solve) returns.
+/// [`Plan::short_of_gpus`]. Empty for every plan that [`solve`](crate::solve()) returns.
 #[must_use]
 pub fn verify(problem: &Problem, previous: Option<&Plan>, plan: &Plan) -> Vec<Violation> {
     let stated: Vec<_> = plan.parts.iter().map(|part| part.name.as_str()).collect();

@@ -125,7 +125,7 @@ fn a_limit_of_disruption_that_is_too_small_says_what_would_do() {
     assert_eq!(verify(&next, Some(&plan), &mended), []);
 
     // A model that may not stay is forced to move, whatever it costs.
-    let mut next = problem.clone();
+    let mut next = problem;
     let name = plan.parts[0].models[0].clone();
     next.models.iter_mut().filter(|model| model.name == name).for_each(|model| model.pin = Some(Pin::Part(1)));
     next.disruption_max = Some(0.5);

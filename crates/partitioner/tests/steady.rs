@@ -93,7 +93,7 @@ fn large_changes_move_no_more_than_allowed_and_come_close_to_a_free_choice() {
 fn what_is_spent_of_the_limit_stays_spent_while_the_problem_is_the_same() {
     let problem = many(60, 3);
     let plan = solve(&problem, None, &small()).unwrap();
-    let mut next = problem.clone();
+    let mut next = problem;
     next.models.iter_mut().take(30).for_each(|model| model.rate_rps *= 2.0);
     next.disruption_max = Some(3.0);
     let moved = solve(&next, Some(&plan), &small()).unwrap();

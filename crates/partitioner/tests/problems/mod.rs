@@ -7,14 +7,14 @@ use proptest::prelude::*;
 use symphony_partitioner::{Budget, Gpu, GpuKind, KindNeed, Model, Part, PartKind, Pin, Problem, Steadiness};
 use symphony_types::{LatencyProfile, Nanos};
 
-pub const MB: u64 = 1 << 20;
+pub(crate) const MB: u64 = 1 << 20;
 
 /// Enough for a handful of models.
-pub fn small() -> Budget<'static> {
+pub(crate) fn small() -> Budget<'static> {
     Budget { moves: 400_000, seed: 1, should_stop: None }
 }
 
-pub fn need(alpha_ms: f64, beta_ms: f64, static_mb: u64, dynamic_mb: u64) -> Option<KindNeed> {
+pub(crate) fn need(alpha_ms: f64, beta_ms: f64, static_mb: u64, dynamic_mb: u64) -> Option<KindNeed> {
     Some(KindNeed {
         profile: LatencyProfile::from_line(alpha_ms, beta_ms, 32).unwrap(),
         static_memory_bytes: static_mb * MB,
@@ -22,7 +22,7 @@ pub fn need(alpha_ms: f64, beta_ms: f64, static_mb: u64, dynamic_mb: u64) -> Opt
     })
 }
 
-pub fn model(name: &str, rate_rps: f64, static_mb: u64, dynamic_mb: u64) -> Model {
+pub(crate) fn model(name: &str, rate_rps: f64, static_mb: u64, dynamic_mb: u64) -> Model {
     Model {
         name: name.to_owned(),
         rate_rps,
@@ -33,13 +33,13 @@ pub fn model(name: &str, rate_rps: f64, static_mb: u64, dynamic_mb: u64) -> Mode
     }
 }
 
-pub fn part(name: &str, rate_max_rps: f64, memory_mb: u64) -> Part {
+pub(crate) fn part(name: &str, rate_max_rps: f64, memory_mb: u64) -> Part {
     let kinds = vec![PartKind { kind: 0, memory_max_bytes: memory_mb * MB }];
     Part { name: name.to_owned(), rate_max_rps, share: 1.0, kinds }
 }
 
 /// Parts that are alike, of one kind of GPU, and so many GPUs to distribute.
-pub fn alike(parts: usize, gpus: usize, rate_max_rps: f64, memory_mb: u64, models: Vec<Model>) -> Problem {
+pub(crate) fn alike(parts: usize, gpus: usize, rate_max_rps: f64, memory_mb: u64, models: Vec<Model>) -> Problem {
     Problem {
         kinds: vec![GpuKind { name: "a100".to_owned(), memory_bytes: 40_960 * MB }],
         models,
@@ -52,7 +52,7 @@ pub fn alike(parts: usize, gpus: usize, rate_max_rps: f64, memory_mb: u64, model
 }
 
 /// Small problems of every sort: one or two kinds, parts of different size and with GPUs of their own, pins, limits that bind.
-pub fn any_small() -> impl Strategy<Value = Problem> {
+pub(crate) fn any_small() -> impl Strategy<Value = Problem> {
     let numbers = (0.0_f64..500.0, 1_u64..400, 0_u64..400, 0_u8..10, 0.0_f64..5.0);
     let gpu = (0_usize..2, 0_u8..4);
     let shape = (1_usize..5, 0_u8..3, 0.0_f64..3.0, proptest::option::of(0.0_f64..10.0), 1.05_f64..3.0);
