@@ -211,6 +211,7 @@ mod tests {
             token: Token::new(token),
             standbys: vec![],
             successor: None,
+            advice: None,
         };
         View { applied_index: index, subclusters: [(SubclusterId::new(1), subcluster)].into(), ..View::default() }
     }

@@ -40,7 +40,7 @@ fn get_shows_people_and_programs_the_same_cluster() {
 
         phase("sub-clusters: each has a leader and two standbys");
         let (table, subclusters) = get(cluster, "subclusters");
-        check_table(&table, 2, &["ID", "NAME", "LEADER", "TOKEN", "STANDBYS"], &["first", "second"]);
+        check_table(&table, 2, &["ID", "NAME", "LEADER", "TOKEN", "STANDBYS", "GPUS", "WANTED"], &["first", "second"]);
         for subcluster in &subclusters {
             assert!(
                 subcluster["token"].as_u64().unwrap() > 0 && subcluster["leader"].as_u64().is_some(),
@@ -72,7 +72,7 @@ fn get_shows_people_and_programs_the_same_cluster() {
 
         phase("epochs grow with the plan; events say why");
         let (table, epochs) = get(cluster, "epochs");
-        check_table(&table, 1, &["EPOCH", "LOG", "INDEX"], &[]);
+        check_table(&table, 1, &["EPOCH", "LOG", "INDEX", "MOVES", "STATUS", "CAUSE", "SUMMARY"], &["in force"]);
         let _ = cluster.cli(&emulated_model("second", "second")).ended_with(0);
         let (_, later) = get(cluster, "epochs");
         assert!(later[0]["epoch"].as_u64() > epochs[0]["epoch"].as_u64(), "{later:?} after {epochs:?}");

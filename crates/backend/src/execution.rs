@@ -43,6 +43,8 @@ pub(crate) enum Input {
     /// One executor per GPU.
     Loaded(ModelId, Vec<Box<dyn ModelExecutor>>),
     Unloaded(ModelId),
+    /// The sub-clusters that may have this backend, by the newest view.
+    Homes(Vec<SubclusterId>),
 }
 
 /// A plan that was accepted and has not ended.
@@ -65,6 +67,8 @@ struct Gpu {
 
 pub(crate) struct Execution<T> {
     identity: Identity,
+    /// The sub-clusters whose leaders may seal: its own, and the one to which it is on its way.
+    homes: Vec<SubclusterId>,
     gpus: Vec<Gpu>,
     models: HashSet<ModelId>,
     connections: HashMap<Connection, LinkSender<FromBackend>>,
@@ -115,6 +119,7 @@ impl<T: PayloadTransport> Execution<T> {
             gpus.push(Gpu { id, gate, pending: VecDeque::new(), retired: false, orders });
         }
         Ok(Self {
+            homes: vec![identity.subcluster],
             identity,
             gpus,
             models: HashSet::new(),
@@ -167,9 +172,9 @@ impl<T: PayloadTransport> Execution<T> {
                 self.leaders.remove(&connection);
             }
             Input::FromLeader(connection, ToBackend::Seal { subcluster, gpus }) => {
-                tracing::debug!(%subcluster, "asked for a seal");
-                self.seal(connection, &gpus);
+                self.seal(connection, subcluster, &gpus);
             }
+            Input::Homes(homes) => self.homes = homes,
             Input::FromLeader(connection, ToBackend::Execute(order)) => self.execute(connection, order),
             Input::FromLeader(connection, ToBackend::Retired { gpus }) => {
                 let retired = |gpu: &&mut Gpu| gpu.gate.sealed_by() == Some(connection) && gpus.contains(&gpu.id);
@@ -209,8 +214,15 @@ impl<T: PayloadTransport> Execution<T> {
         self.leaders.get(&connection).map_or(0, |node| node.get())
     }
 
-    /// Whose GPU it is, tokens alone decide: whoever was given it last has seen its binding in the log, and has the larger one.
-    fn seal(&mut self, connection: Connection, tokens: &[(GpuId, Token)]) {
+    /// Whose GPU it is among its sub-clusters, tokens decide: whoever was given it last has seen its binding in the log, and has
+    /// the larger one.
+    fn seal(&mut self, connection: Connection, subcluster: SubclusterId, tokens: &[(GpuId, Token)]) {
+        if !self.homes.contains(&subcluster) {
+            // One of the two has an old view. Without the link the leader comes again in a moment.
+            tracing::warn!(%subcluster, mine = ?self.homes, "seal for another sub-cluster; the link ends");
+            self.connections.remove(&connection);
+            return;
+        }
         let now = Instant::now();
         let node = self.leader_of(connection);
         let mut sealed = Vec::with_capacity(tokens.len());

@@ -273,11 +273,18 @@ async fn what_does_not_match_the_promise_is_refused_with_the_reason() {
     }
     assert_eq!(leader.refusal().await, (4, Refusal::QueueFull));
     assert_eq!((leader.done().await.sequence, leader.done().await.sequence), (2, 3));
-    // The leader of the sub-cluster to which the GPU was moved: its token is the younger one.
-    let seal = ToBackend::Seal { subcluster: SubclusterId::new(2), gpus: vec![(GPU, Token::new(99))] };
-    scene.say(&stranger, seal);
+    // A seal for another sub-cluster promises nothing.
+    let other = SubclusterId::new(2);
+    let seal = ToBackend::Seal { subcluster: other, gpus: vec![(GPU, Token::new(99))] };
+    scene.say(&stranger, seal.clone());
     scene.execute(&leader, Execute { model: ModelId::new(2), ..now(4) });
-    assert_eq!(leader.refusal().await, (4, Refusal::Fenced { promised: Token::new(99) }));
+    assert_eq!(leader.refusal().await, (4, Refusal::ModelNotReady), "the promise stands");
+    // Once the backend is on its way there, its leader's token is the younger one.
+    scene.inputs.send(Input::Homes(vec![SUBCLUSTER, other])).ok().unwrap();
+    let successor = scene.linked().await;
+    scene.say(&successor, seal);
+    scene.execute(&leader, Execute { model: ModelId::new(2), ..now(5) });
+    assert_eq!(leader.refusal().await, (5, Refusal::Fenced { promised: Token::new(99) }));
 }
 
 #[tokio::test]

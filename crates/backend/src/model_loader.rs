@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use symphony_executor::{EmulatedExecutor, ModelExecutor, OnnxExecutor, OnnxOptions, Runtime};
 use symphony_protocol::control as pb;
-use symphony_protocol::view::{ModelSource, ModelSpec, ModelView, View};
+use symphony_protocol::view::{BackendView, ModelSource, ModelSpec, ModelView, View};
 use symphony_transport::ControlClient;
-use symphony_types::ModelId;
+use symphony_types::{ModelId, SubclusterId};
 use tokio::sync::mpsc::{self, UnboundedSender};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -91,8 +91,14 @@ impl ModelLoader {
     pub(crate) async fn run(mut self, ended: CancellationToken) {
         let (loaded_in, mut loaded) = mpsc::unbounded_channel::<Loaded>();
         let mut models: HashMap<ModelId, Standing> = HashMap::new();
+        let mut homes = vec![self.identity.subcluster];
         loop {
             let view = Arc::clone(&self.view.borrow_and_update());
+            let now = self.homes(&view);
+            if now != homes {
+                homes.clone_from(&now);
+                let _ = self.execution.send(Input::Homes(now));
+            }
             self.follow(&view, &mut models, &loaded_in);
             tokio::select! {
                 () = ended.cancelled() => return,
@@ -141,6 +147,13 @@ impl ModelLoader {
                 }
             }
         }
+    }
+
+    /// The sub-clusters that may have this backend: its own, and the one to which it is on its way.
+    fn homes(&self, view: &View) -> Vec<SubclusterId> {
+        let me = view.backends.get(&self.identity.backend).filter(|me| me.boot == self.identity.boot);
+        let of = |me: &BackendView| std::iter::once(me.subcluster).chain(me.moving.map(|moving| moving.to)).collect();
+        me.map_or_else(|| vec![self.identity.subcluster], of)
     }
 
     /// Whether the plan has the model here. A view from before the registration does not know this backend.

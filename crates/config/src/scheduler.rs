@@ -60,6 +60,10 @@ pub struct EpochsConfig {
     pub moved_mb_max: u64,
     /// How long one search may take, in milliseconds.
     pub solve_ms_max: u64,
+    /// The fewest GPUs of each kind that a sub-cluster is advised to have.
+    pub gpus_min: u32,
+    /// The most.
+    pub gpus_max: u32,
 }
 
 /// What is done with a better plan.

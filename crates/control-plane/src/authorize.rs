@@ -28,6 +28,14 @@ pub(crate) fn allowed(path: &str) -> &'static [Role] {
             _ => &[],
         };
     }
+    if let Some(method) = path.strip_prefix("/externalscaler.ExternalScaler/") {
+        return match method {
+            // Replicas pass on what they are asked.
+            "GetMetrics" => &[Role::Operator, Role::Viewer, Role::Scheduler],
+            "IsActive" | "StreamIsActive" | "GetMetricSpec" => PEOPLE,
+            _ => &[],
+        };
+    }
     match path.strip_prefix("/symphony.v1.Control/").unwrap_or_default() {
         // What they carry names who asked, as the replica that was called saw it: nobody else is believed.
         "Forward" | "ForwardChange" | "ReportLoad" => REPLICAS,

@@ -18,7 +18,7 @@ use crate::beat::{Roll, Standing};
 use crate::checkpoints::Checkpoints;
 use crate::config::ControlPlaneConfig;
 use crate::detection::Detection;
-use crate::epochs::{LoadBook, LoadReports, Planner};
+use crate::epochs::{LoadReports, Planner, Reported, ScalerService};
 use crate::error::{CallError, Fatal, StartError};
 use crate::explain::{Memory, Remembers};
 use crate::host::{SharedState, StateHost};
@@ -131,7 +131,9 @@ impl ControlPlane {
             checkpoints: checkpoints.clone(),
             applied: Arc::default(),
         };
+        let reported = Arc::new(Mutex::new(Reported::new(&config.epochs)));
         let viewer = Viewer {
+            reported: Arc::clone(&reported),
             cluster: cluster.clone(),
             node: config.node,
             state: state.clone(),
@@ -157,14 +159,13 @@ impl ControlPlane {
         };
 
         let memory = Memory::default();
-        let book = Arc::new(Mutex::new(LoadBook::new(config.epochs.rate_over)));
         let (asks, asked) = mpsc::channel(EPOCHS_ASKED_MAX);
-        let proposer_of_reports = proposer.clone();
+        let (proposer_of_reports, state_of_reports) = (proposer.clone(), state.clone());
         let planner = Planner {
             settings: config.epochs.clone(),
             state: state.clone(),
             proposer: proposer.clone(),
-            book: Arc::clone(&book),
+            reported: Arc::clone(&reported),
             metrics: metrics.clone(),
             asks: asked,
         };
@@ -177,13 +178,25 @@ impl ControlPlane {
             viewer: viewer.clone(),
             views: views.clone(),
             memory: memory.clone(),
-            book: Arc::clone(&book),
+            reported: Arc::clone(&reported),
             epochs: asks,
             metrics: metrics.clone(),
             stop: stop.clone(),
         };
-        let serving =
-            server::serve(listeners.control, config.net.clone(), group.service(), service, state.clone(), stop.clone());
+        let scaler = ScalerService {
+            proposer: proposer.clone(),
+            state: state.clone(),
+            reported: Arc::clone(&reported),
+            stop: stop.clone(),
+        };
+        let serving = server::serve(
+            listeners.control,
+            config.net.clone(),
+            group.service(),
+            (service, scaler),
+            state.clone(),
+            stop.clone(),
+        );
         let registration = registration(&config, disk);
         let life = (config.node, config.boot);
         let founding = {
@@ -240,7 +253,7 @@ impl ControlPlane {
             standing,
             ends,
             memory,
-            load_reports: LoadReports { proposer: proposer_of_reports, book },
+            load_reports: LoadReports { proposer: proposer_of_reports, state: state_of_reports, reported },
             metrics,
             control_addr,
             detection,

@@ -10,6 +10,7 @@ use symphony_consensus::{ControlGroup, Leadership, ProposeError, ReadError};
 use symphony_net::{Expected, Net, Role};
 use symphony_protocol::control as pb;
 use symphony_protocol::control::control_client::ControlClient;
+use symphony_protocol::externalscaler::external_scaler_client::ExternalScalerClient;
 use symphony_types::NodeId;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
@@ -179,8 +180,18 @@ impl Proposer {
         }
     }
 
-    /// A client of another replica, at the address that the group or else the configuration knows.
+    /// A client of another replica.
     pub(crate) fn client(&self, node: NodeId) -> Result<ControlClient<Channel>, Attempt> {
+        Ok(ControlClient::new(self.channel(node)?).max_encoding_message_size(2 * COMMAND_BYTES_MAX))
+    }
+
+    /// A client of what another replica tells autoscalers.
+    pub(crate) fn scaler_client(&self, node: NodeId) -> Result<ExternalScalerClient<Channel>, Attempt> {
+        Ok(ExternalScalerClient::new(self.channel(node)?))
+    }
+
+    /// The connection to another replica, at the address that the group or else the configuration knows.
+    fn channel(&self, node: NodeId) -> Result<Channel, Attempt> {
         let known = self.group.members().addresses.remove(&node).or_else(|| self.configured.get(&node).cloned());
         let addr = known.ok_or_else(|| Attempt::Again(format!("the address of {node} is unknown")))?;
         let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
@@ -195,7 +206,7 @@ impl Proposer {
                 channel
             }
         };
-        Ok(ControlClient::new(channel).max_encoding_message_size(2 * COMMAND_BYTES_MAX))
+        Ok(channel)
     }
 }
 

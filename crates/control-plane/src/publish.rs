@@ -10,6 +10,7 @@ use symphony_types::NodeId;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::epochs::Reported;
 use crate::error::Fatal;
 use crate::host::SharedState;
 use crate::metrics::Metrics;
@@ -23,6 +24,8 @@ pub(crate) struct Viewer {
     pub(crate) state: SharedState,
     pub(crate) leadership: watch::Receiver<Leadership>,
     pub(crate) group: ControlGroup,
+    /// What the leads have had to do, as this replica knows it while it leads the group.
+    pub(crate) reported: Arc<Mutex<Reported>>,
     /// How far each replica has applied the log, by its beats.
     pub(crate) applied: Arc<Mutex<BTreeMap<NodeId, u64>>>,
 }
@@ -46,6 +49,11 @@ impl Viewer {
         if !self.leadership.borrow().is_leader {
             return view;
         }
+        let reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        for (&id, subcluster) in &mut view.subclusters {
+            subcluster.advice = reported.scaling.advice(id).as_ref().map(view::advice);
+        }
+        drop(reported);
         let Members { voters, addresses } = self.group.members();
         let heard = self.applied.lock().unwrap_or_else(PoisonError::into_inner);
         let members = addresses.into_iter().map(|(node, control_addr)| {

@@ -1,4 +1,4 @@
-//! The control port: Raft and `symphony.v1.Control` side by side.
+//! The control port: Raft, `symphony.v1.Control` and KEDA's external scaler side by side.
 
 use std::future::Future;
 use std::time::Duration;
@@ -7,11 +7,13 @@ use symphony_cluster_state::{BACKENDS_MAX, COMMAND_BYTES_MAX, FRONTENDS_MAX, NOD
 use symphony_consensus::RaftServer;
 use symphony_net::{Incoming, Net, Port, Role};
 use symphony_protocol::control::control_server::ControlServer;
+use symphony_protocol::externalscaler::external_scaler_server::ExternalScalerServer;
 use symphony_wire::Listener;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
 
 use crate::authorize::AuthorizeLayer;
+use crate::epochs::ScalerService;
 use crate::host::SharedState;
 use crate::service::ControlService;
 
@@ -27,6 +29,9 @@ const KEEP_ALIVE: Duration = Duration::from_secs(2);
 /// Bytes of a request: a model with every profile takes about as much in protobuf as in the log.
 const REQUEST_BYTES_MAX: usize = 2 * COMMAND_BYTES_MAX;
 
+/// Bytes of a question about how many GPUs there should be.
+const SCALER_BYTES_MAX: usize = 64 << 10;
+
 /// Bytes of a view.
 const VIEW_BYTES_MAX: usize = 64 << 20;
 
@@ -41,7 +46,7 @@ pub(crate) fn serve(
     listener: Listener,
     net: Net,
     raft: RaftServer,
-    control: ControlService,
+    (control, scaler): (ControlService, ScalerService),
     state: SharedState,
     stop: CancellationToken,
 ) -> impl Future<Output = Result<(), tonic::transport::Error>> {
@@ -55,7 +60,8 @@ pub(crate) fn serve(
         .http2_max_header_list_size(HEADER_BYTES_MAX)
         .layer(AuthorizeLayer { state })
         .add_service(raft)
-        .add_service(control);
+        .add_service(control)
+        .add_service(ExternalScalerServer::new(scaler).max_decoding_message_size(SCALER_BYTES_MAX));
     let incoming = Incoming::new(listener, net, CONTROL);
     router.serve_with_incoming_shutdown(incoming.into_stream(), stop.cancelled_owned())
 }

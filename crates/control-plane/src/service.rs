@@ -21,7 +21,7 @@ use tonic::metadata::MetadataValue;
 use tonic::{Request, Response, Status};
 
 use crate::convert;
-use crate::epochs::{Ask, LoadBook};
+use crate::epochs::{Ask, Reported};
 use crate::error::CallError;
 use crate::explain::{self, Memory};
 use crate::membership::Membership;
@@ -43,7 +43,7 @@ pub(crate) struct ControlService {
     pub(crate) viewer: Viewer,
     pub(crate) views: watch::Receiver<Arc<View>>,
     pub(crate) memory: Memory,
-    pub(crate) book: Arc<Mutex<LoadBook>>,
+    pub(crate) reported: Arc<Mutex<Reported>>,
     pub(crate) epochs: mpsc::Sender<Ask>,
     pub(crate) metrics: Metrics,
     pub(crate) stop: CancellationToken,
@@ -324,9 +324,10 @@ impl Control for ControlService {
                 "loads of {sent:?} sub-clusters, models and GPUs; expected at most {most:?}"
             )));
         }
-        let mut book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = Instant::now();
-        subclusters.iter().for_each(|load| book.take(now, load));
+        let state = self.viewer.state.read();
+        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        reported.take(Instant::now(), &state, &subclusters);
+        drop((reported, state));
         Ok(Response::new(pb::ReportLoadReply {}))
     }
 

@@ -7,10 +7,12 @@ use symphony_protocol::plan::{
     BackendMoveView, ModelMoveView, MoveProgressView, MovedView, PlanStatus, PlanView, PlannedMoveView,
 };
 use symphony_protocol::view::{
-    BackendView, FrontendView, GpuView, KindProfile, ModelSource, ModelSpec, ModelView, NodeView, OperationView,
-    ReplicaView, SubclusterView, SuccessorView, View,
+    AdviceView, BackendView, FrontendView, GpuView, KindAdviceView, KindProfile, ModelSource, ModelSpec, ModelView,
+    NodeView, OperationView, ReplicaView, SubclusterView, SuccessorView, View,
 };
 use symphony_types::{LatencyProfile, Nanos, NodeId};
+
+use crate::epochs::SubclusterAdvice;
 
 /// The view that replica `replica` gives of the state, with the last operations.
 pub(crate) fn view(
@@ -37,7 +39,7 @@ pub(crate) fn view(
         let leader = s.leader.map(|l| (l.node, l.boot));
         let successor = s.successor.map(|next| SuccessorView { node: next.node, boot: next.boot, since: next.since });
         let (name, standbys) = (s.name.clone(), s.standbys.clone());
-        (id, SubclusterView { name, leader, token: s.token, standbys, successor })
+        (id, SubclusterView { name, leader, token: s.token, standbys, successor, advice: None })
     });
     let frontends = state.frontends().iter().map(|(&id, f)| (id, frontend(f)));
     let models = state.models().iter().map(|(&id, m)| (id, model(m)));
@@ -123,6 +125,21 @@ fn model(model: &state::Model) -> ModelView {
         switched: moving.switched,
     });
     ModelView { spec: spec(&model.spec), subcluster: model.subcluster, moving, replicas: replicas.collect() }
+}
+
+/// Advice for operators.
+pub(crate) fn advice(advised: &SubclusterAdvice) -> AdviceView {
+    let kinds = advised.kinds.iter().zip(&advised.advice.kinds).map(|(kind, advice)| KindAdviceView {
+        kind: kind.clone(),
+        target: advice.target,
+        release: advice.release.clone(),
+    });
+    AdviceView {
+        reason: advised.advice.reason.label().to_owned(),
+        bad_rate: advised.advice.bad_rate,
+        idle_fraction: advised.advice.idle_fraction,
+        kinds: kinds.collect(),
+    }
 }
 
 /// A plan for operators.

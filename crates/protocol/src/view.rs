@@ -128,6 +128,32 @@ pub struct SubclusterView {
     pub standbys: Vec<NodeId>,
     /// Who gets ready to lead next, by a planned hand-over that has begun.
     pub successor: Option<SuccessorView>,
+    /// How many GPUs it should have; in linearizable answers only, once its lead has reported.
+    pub advice: Option<AdviceView>,
+}
+
+/// How many GPUs a sub-cluster should have.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AdviceView {
+    /// Why, as a stable label.
+    pub reason: String,
+    /// Share of the requests that are given up.
+    pub bad_rate: f64,
+    /// Share of the GPU time without work.
+    pub idle_fraction: f64,
+    /// By kind.
+    pub kinds: Vec<KindAdviceView>,
+}
+
+/// How many GPUs of a kind there should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KindAdviceView {
+    /// The kind.
+    pub kind: String,
+    /// So many.
+    pub target: u32,
+    /// Those that may go now, the highest ids.
+    pub release: Vec<GpuId>,
 }
 
 /// A life of a replica that gets ready to lead a sub-cluster.
@@ -504,6 +530,30 @@ impl From<&ModelSpec> for pb::ModelSpec {
     }
 }
 
+impl From<pb::ScaleAdvice> for AdviceView {
+    fn from(advice: pb::ScaleAdvice) -> Self {
+        let kinds = advice.kinds.into_iter().map(|kind| KindAdviceView {
+            kind: kind.gpu_kind,
+            target: kind.target,
+            release: kind.release.into_iter().map(GpuId::new).collect(),
+        });
+        let pb::ScaleAdvice { reason, bad_rate, idle_fraction, .. } = advice;
+        Self { reason, bad_rate, idle_fraction, kinds: kinds.collect() }
+    }
+}
+
+impl From<&AdviceView> for pb::ScaleAdvice {
+    fn from(advice: &AdviceView) -> Self {
+        let kinds = advice.kinds.iter().map(|kind| pb::KindAdvice {
+            gpu_kind: kind.kind.clone(),
+            target: kind.target,
+            release: kind.release.iter().map(|gpu| gpu.get()).collect(),
+        });
+        let AdviceView { reason, bad_rate, idle_fraction, .. } = advice;
+        Self { reason: reason.clone(), bad_rate: *bad_rate, idle_fraction: *idle_fraction, kinds: kinds.collect() }
+    }
+}
+
 impl TryFrom<pb::ClusterView> for View {
     type Error = ViewError;
     fn try_from(view: pb::ClusterView) -> Result<Self, ViewError> {
@@ -537,7 +587,8 @@ impl TryFrom<pb::ClusterView> for View {
             let (boot, since) = (BootId::new(s.successor_boot_id), s.handover_since);
             let successor = some_node(s.successor).map(|node| SuccessorView { node, boot, since });
             let token = Token::new(s.token);
-            (SubclusterId::new(s.id), SubclusterView { name: s.name, leader, token, standbys, successor })
+            let advice = s.advice.map(AdviceView::from);
+            (SubclusterId::new(s.id), SubclusterView { name: s.name, leader, token, standbys, successor, advice })
         });
         let backends = view.backends.into_iter().map(|b| {
             let duty = b.duty().into();
@@ -623,6 +674,7 @@ impl From<&View> for pb::ClusterView {
             successor: s.successor.map_or(0, |next| next.node.get()),
             successor_boot_id: s.successor.map_or(0, |next| next.boot.get()),
             handover_since: s.successor.map_or(0, |next| next.since),
+            advice: s.advice.as_ref().map(Into::into),
         });
         let backends = view.backends.iter().map(|(id, b)| {
             let gpus = b.gpus.iter().map(|g| pb::Gpu {
@@ -765,6 +817,12 @@ mod tests {
                     token: Token::new(10),
                     standbys: vec![NodeId::new(2)],
                     successor: Some(SuccessorView { node: NodeId::new(2), boot, since: 29 }),
+                    advice: Some(AdviceView {
+                        reason: "idle".into(),
+                        bad_rate: 0.0,
+                        idle_fraction: 0.5,
+                        kinds: vec![KindAdviceView { kind: "cpu".into(), target: 2, release: vec![GpuId::new(7)] }],
+                    }),
                 },
             )]
             .into(),

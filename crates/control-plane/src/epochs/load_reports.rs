@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use symphony_protocol::control as pb;
 
-use super::load_book::LoadBook;
+use super::reported::Reported;
+use crate::host::SharedState;
 use crate::propose::Proposer;
 
 /// How long a report may take: the next one says more.
@@ -15,7 +16,8 @@ const REPORT_WITHIN: Duration = Duration::from_millis(500);
 #[derive(Clone, Debug)]
 pub struct LoadReports {
     pub(crate) proposer: Proposer,
-    pub(crate) book: Arc<Mutex<LoadBook>>,
+    pub(crate) state: SharedState,
+    pub(crate) reported: Arc<Mutex<Reported>>,
 }
 
 impl LoadReports {
@@ -24,9 +26,9 @@ impl LoadReports {
         let leader = match self.proposer.leader_elsewhere() {
             Err(_) => return,
             Ok(None) => {
-                let mut book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
-                let now = Instant::now();
-                return subclusters.iter().for_each(|load| book.take(now, load));
+                let state = self.state.read();
+                let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+                return reported.take(Instant::now(), &state, &subclusters);
             }
             Ok(Some(leader)) => leader,
         };

@@ -1,12 +1,18 @@
-//! The epoch loop of the Raft leader: what the leads have to do, a better plan for it, and its proposal (docs/epoch-path.md).
+//! The epoch loop of the Raft leader: what the leads have to do, a better plan for it, and its proposal (docs/epoch-path.md); and how
+//! many GPUs they should have (docs/operating/autoscaling.md).
 
+mod external_scaler;
 mod load_book;
 mod load_reports;
 mod planner;
 mod problem;
+mod reported;
+mod scaling;
 mod settings;
 
-pub(crate) use load_book::LoadBook;
+pub(crate) use external_scaler::ScalerService;
 pub use load_reports::LoadReports;
 pub(crate) use planner::{Ask, Planner};
+pub(crate) use reported::Reported;
+pub(crate) use scaling::SubclusterAdvice;
 pub use settings::{EpochMode, EpochSettings};

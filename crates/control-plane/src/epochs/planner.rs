@@ -15,8 +15,8 @@ use symphony_types::{ModelId, Time};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::load_book::LoadBook;
 use super::problem::{Posed, pose};
+use super::reported::Reported;
 use super::settings::{EpochMode, EpochSettings};
 use crate::host::SharedState;
 use crate::metrics::Metrics;
@@ -34,7 +34,7 @@ pub(crate) struct Planner {
     pub(crate) settings: EpochSettings,
     pub(crate) state: SharedState,
     pub(crate) proposer: Proposer,
-    pub(crate) book: Arc<Mutex<LoadBook>>,
+    pub(crate) reported: Arc<Mutex<Reported>>,
     pub(crate) metrics: Metrics,
     pub(crate) asks: mpsc::Receiver<Ask>,
 }
@@ -52,7 +52,7 @@ impl Planner {
             };
             if !leadership.borrow().is_leader {
                 trigger = EpochTrigger::new(self.settings.trigger.clone());
-                self.book.lock().unwrap_or_else(PoisonError::into_inner).clear();
+                self.reported.lock().unwrap_or_else(PoisonError::into_inner).clear();
                 if let Some((_, answer)) = asked {
                     let _ = answer.send(Err("this replica does not lead the control group any more".into()));
                 }
@@ -62,8 +62,8 @@ impl Planner {
             let time = |now: Instant| Time::from_nanos(u64::try_from((now - began).as_nanos()).unwrap_or(u64::MAX));
             let (rates, busy, membership) = {
                 let state = self.state.read();
-                let book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
-                (book.rates(now, &state), busy(&state), membership(&state))
+                let reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+                (reported.book.rates(now, &state), busy(&state), membership(&state))
             };
             if let Some((adopt, answer)) = asked {
                 let outcome = match (rates, busy) {

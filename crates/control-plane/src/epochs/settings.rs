@@ -29,6 +29,10 @@ pub struct EpochSettings {
     pub moved_bytes_max: Option<u64>,
     /// How long one search may take.
     pub solve_within: Duration,
+    /// The fewest GPUs of each kind that a sub-cluster is advised to have.
+    pub gpus_min: u32,
+    /// The most.
+    pub gpus_max: u32,
 }
 
 impl Default for EpochSettings {
@@ -40,6 +44,8 @@ impl Default for EpochSettings {
             subcluster_rate_max_rps: 1e6,
             moved_bytes_max: None,
             solve_within: Duration::from_secs(1),
+            gpus_min: 1,
+            gpus_max: 4096,
         }
     }
 }

@@ -189,6 +189,8 @@ fn epochs(config: &EpochsConfig) -> EpochSettings {
         subcluster_rate_max_rps: config.subcluster_rate_max_rps as f64,
         moved_bytes_max: (config.moved_mb_max > 0).then(|| config.moved_mb_max.saturating_mul(1 << 20)),
         solve_within: Duration::from_millis(config.solve_ms_max),
+        gpus_min: config.gpus_min,
+        gpus_max: config.gpus_max,
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use symphony_protocol::view::View;
+use symphony_protocol::view::{AdviceView, KindAdviceView, SubclusterView, View};
 
 use super::{events, ledger, plan, table};
 use crate::cli::{GetArgs, Output, What};
@@ -114,12 +114,43 @@ fn subclusters(view: &View) -> Shown {
             leader_name,
             subcluster.token.to_string(),
             standbys.join(", "),
+            advice(view, *id, subcluster),
         ]);
         json.push(json!({ "id": id.get(), "name": subcluster.name, "leader": leader.map(|n| n.get()),
                           "token": subcluster.token.get(),
-                          "standbys": subcluster.standbys.iter().map(|n| n.get()).collect::<Vec<_>>() }));
+                          "standbys": subcluster.standbys.iter().map(|n| n.get()).collect::<Vec<_>>(),
+                          "advice": subcluster.advice.as_ref().map(advice_json) }));
     }
-    (&["ID", "NAME", "LEADER", "TOKEN", "STANDBYS"], rows, Value::Array(json))
+    (&["ID", "NAME", "LEADER", "TOKEN", "STANDBYS", "GPUS WANTED"], rows, Value::Array(json))
+}
+
+/// What autoscaling would have, beside what there is: `3 of kind a100 (2 there): bad_rate`.
+fn advice(view: &View, id: symphony_types::SubclusterId, subcluster: &SubclusterView) -> String {
+    let Some(advice) = &subcluster.advice else { return String::new() };
+    let serving = |kind: &str| {
+        let backends = view.backends.values().filter(|b| b.subcluster == id && b.up && b.duty.takes_work());
+        backends.flat_map(|b| &b.gpus).filter(|gpu| gpu.kind == kind).count()
+    };
+    let of_kind = |wanted: &KindAdviceView| {
+        let (kind, there) = (&wanted.kind, serving(&wanted.kind));
+        let gone: Vec<_> = wanted.release.iter().map(ToString::to_string).collect();
+        let gone = if gone.is_empty() { String::new() } else { format!(", without {}", gone.join(" ")) };
+        format!("{} of kind {kind} ({there} there{gone})", wanted.target)
+    };
+    let kinds: Vec<_> = advice.kinds.iter().map(of_kind).collect();
+    format!("{}: {}", kinds.join(", "), advice.reason)
+}
+
+fn advice_json(advice: &AdviceView) -> Value {
+    let kinds: Vec<_> = advice
+        .kinds
+        .iter()
+        .map(|kind| {
+            let release: Vec<_> = kind.release.iter().map(|gpu| gpu.get()).collect();
+            json!({ "kind": kind.kind, "target": kind.target, "release": release })
+        })
+        .collect();
+    json!({ "reason": advice.reason, "bad_rate": advice.bad_rate, "idle_fraction": advice.idle_fraction, "kinds": kinds })
 }
 
 fn members(view: &View) -> Shown {

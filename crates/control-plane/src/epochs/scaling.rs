@@ -1,0 +1,267 @@
+//! How many GPUs each sub-cluster should have, from what its lead reports: the autoscaler's host. Soft, beside the Raft leader:
+//! advice is a level, and a new leader comes to the same one.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use symphony_cluster_state::{Backend, ClusterState};
+use symphony_epochs::{Advice, Autoscaler, AutoscalerSettings, KindSettings, KindWindow, Reason, Window};
+use symphony_protocol::control as pb;
+use symphony_types::{GpuId, LatencyProfile, Nanos, SubclusterId, Time, Token};
+
+use super::settings::EpochSettings;
+
+/// How far apart a lead's reports may be.
+const REPORT_PAUSE_MAX: Duration = Duration::from_secs(3);
+
+/// What a sub-cluster is advised.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct SubclusterAdvice {
+    /// Its GPU kinds, in the order of the advice.
+    pub(crate) kinds: Vec<String>,
+    /// What to do about each.
+    pub(crate) advice: Advice,
+}
+
+/// One sub-cluster's autoscaler and what it saw last.
+#[derive(Debug)]
+struct Scaled {
+    scaler: Autoscaler,
+    kinds: Vec<String>,
+    token: Token,
+    reported: Instant,
+    good: u64,
+    bad: u64,
+    busy_ns: BTreeMap<GpuId, u64>,
+    advice: Option<Advice>,
+    /// When GPUs were last named that may go. The autoscaler says so once, and again after a pause; in between it stands.
+    released: Option<Instant>,
+}
+
+/// The autoscalers of all sub-clusters.
+#[derive(Debug)]
+pub(crate) struct Scaling {
+    settings: EpochSettings,
+    began: Instant,
+    subclusters: BTreeMap<SubclusterId, Scaled>,
+}
+
+impl Scaling {
+    pub(crate) fn new(settings: EpochSettings) -> Self {
+        Self { settings, began: Instant::now(), subclusters: BTreeMap::new() }
+    }
+
+    /// Takes a lead's report. What came before the first one of a lead is not known, and counts for nothing.
+    pub(crate) fn take(&mut self, now: Instant, state: &ClusterState, load: &pb::SubclusterLoad) {
+        let (id, token) = (SubclusterId::new(load.subcluster), Token::new(load.token));
+        let serving = gpus(state, id);
+        let kinds: Vec<String> = serving.keys().map(|kind| (*kind).to_owned()).collect();
+        if kinds.is_empty() {
+            self.subclusters.remove(&id);
+            return;
+        }
+        let good: u64 = load.models.iter().map(|model| model.executed).sum();
+        let bad: u64 = load.models.iter().map(|model| model.dropped).sum();
+        let busy_ns: BTreeMap<_, _> = load.gpus.iter().map(|gpu| (GpuId::new(gpu.gpu), gpu.busy_ns)).collect();
+        let settings = || {
+            let of = |kind: &String| KindSettings {
+                min: self.settings.gpus_min,
+                max: self.settings.gpus_max,
+                capacity: capacity(state, id, kind),
+            };
+            AutoscalerSettings::new(kinds.iter().map(of).collect())
+        };
+        let known = self.subclusters.get(&id).is_some_and(|scaled| scaled.kinds == kinds);
+        if !known {
+            let scaler = match Autoscaler::new(settings()) {
+                Ok(scaler) => scaler,
+                Err(error) => return tracing::warn!(subcluster = %id, %error, "not scaled"),
+            };
+            let fresh =
+                Scaled { scaler, kinds, token, reported: now, good, bad, busy_ns, advice: None, released: None };
+            self.subclusters.insert(id, fresh);
+            return;
+        }
+        let Some(scaled) = self.subclusters.get_mut(&id) else { return };
+        if token < scaled.token {
+            return;
+        }
+        let same = token == scaled.token;
+        let span = now.saturating_duration_since(scaled.reported);
+        if same && !span.is_zero() {
+            let length = Nanos::new(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX));
+            let kinds = serving.values().map(|gpus| {
+                let spent = |gpu: &GpuId| {
+                    let (now, before) = (busy_ns.get(gpu).copied(), scaled.busy_ns.get(gpu).copied());
+                    now.unwrap_or(0).saturating_sub(before.unwrap_or(now.unwrap_or(0))).min(length.get())
+                };
+                KindWindow {
+                    serving: gpus.clone(),
+                    ordered: 0,
+                    gpu_time: length.saturating_mul(gpus.len() as u64),
+                    busy_time: Nanos::new(gpus.iter().map(spent).sum()),
+                }
+            });
+            let window = Window {
+                length,
+                good: good.saturating_sub(scaled.good),
+                bad: bad.saturating_sub(scaled.bad),
+                kinds: kinds.collect(),
+            };
+            let since = now.saturating_duration_since(self.began).as_nanos();
+            let time = Time::from_nanos(u64::try_from(since).unwrap_or(u64::MAX));
+            let next = scaled.scaler.observe(time, &window);
+            scaled.hear(now, next, &serving);
+        }
+        (scaled.token, scaled.reported, scaled.good, scaled.bad, scaled.busy_ns) = (token, now, good, bad, busy_ns);
+    }
+
+    /// What is advised now; none before a lead has reported twice.
+    pub(crate) fn advice(&self, subcluster: SubclusterId) -> Option<SubclusterAdvice> {
+        let scaled = self.subclusters.get(&subcluster)?;
+        Some(SubclusterAdvice { kinds: scaled.kinds.clone(), advice: scaled.advice.clone()? })
+    }
+
+    /// Forgets all: somebody else leads the group.
+    pub(crate) fn clear(&mut self) {
+        self.subclusters.clear();
+    }
+}
+
+impl Scaled {
+    /// Advice is a level to those who read it: what may go may go until somebody says otherwise, it is gone, or the autoscaler has
+    /// had its next chance to repeat it.
+    fn hear(&mut self, now: Instant, next: Advice, serving: &BTreeMap<&str, Vec<GpuId>>) {
+        if next.releases() {
+            self.released = Some(now);
+            self.advice = Some(next);
+            return;
+        }
+        let repeats_within = Duration::from(self.scaler.settings().down_period) + REPORT_PAUSE_MAX;
+        let stands = self.released.is_some_and(|at| now.saturating_duration_since(at) <= repeats_within);
+        let there = |gpu: &GpuId| serving.values().flatten().any(|serving| serving == gpu);
+        let kept = self.advice.take().filter(|last| {
+            let named = last.kinds.iter().flat_map(|kind| &kind.release);
+            stands && next.reason == Reason::Enough && named.clone().next().is_some() && named.clone().all(there)
+        });
+        self.advice = Some(match kept {
+            Some(last) => Advice { bad_rate: next.bad_rate, idle_fraction: next.idle_fraction, ..last },
+            None => next,
+        });
+    }
+}
+
+/// The GPUs of a sub-cluster that take plans, by kind.
+fn gpus(state: &ClusterState, subcluster: SubclusterId) -> BTreeMap<&str, Vec<GpuId>> {
+    let working = |b: &&Backend| b.subcluster == subcluster && b.up() && b.duty().takes_work();
+    let mut by_kind: BTreeMap<&str, Vec<GpuId>> = BTreeMap::new();
+    for gpu in state.backends().values().filter(working).flat_map(|backend| &backend.gpus) {
+        by_kind.entry(&gpu.kind).or_default().push(gpu.id);
+    }
+    by_kind
+}
+
+/// Requests per second of a GPU of the kind with the models of the sub-cluster, each alone with batches that leave half the SLO
+/// for gathering, on average. One if none has a profile for it.
+fn capacity(state: &ClusterState, subcluster: SubclusterId, kind: &str) -> f64 {
+    let rates: Vec<f64> = state
+        .models_of(subcluster)
+        .filter_map(|model| {
+            let profile = model.spec.profiles.get(kind)?;
+            let table: Vec<_> = profile.latency_ns.iter().map(|&ns| Nanos::new(ns)).collect();
+            let profile = LatencyProfile::from_table(&table).ok()?;
+            let fits = |&b: &u32| 2 * profile.latency(b).get() <= model.spec.slo_ns;
+            let batch = (1..=profile.batch_max()).take_while(fits).last().unwrap_or(1);
+            Some(f64::from(batch) * 1e9 / profile.latency(batch).get() as f64)
+        })
+        .collect();
+    if rates.is_empty() { 1.0 } else { rates.iter().sum::<f64>() / rates.len() as f64 }
+}
+
+#[cfg(test)]
+mod tests {
+    use symphony_epochs::KindAdvice;
+
+    use super::super::problem::tests::{cluster, loaded};
+    use super::*;
+
+    const POOL: SubclusterId = SubclusterId::new(1);
+
+    struct Scene {
+        state: ClusterState,
+        scaling: Scaling,
+        start: Instant,
+        load: pb::SubclusterLoad,
+        seconds: u64,
+    }
+
+    impl Scene {
+        /// One sub-cluster with two GPUs and a model.
+        fn new() -> Self {
+            let mut state = cluster(&["pool"]);
+            loaded(&mut state, "m", "pool");
+            let model = pb::ModelLoad { model: 1, ..Default::default() };
+            let gpu = |gpu| pb::GpuLoad { gpu, ..Default::default() };
+            let load = pb::SubclusterLoad { subcluster: 1, token: 5, models: vec![model], gpus: vec![gpu(1), gpu(2)] };
+            let scaling = Scaling::new(EpochSettings::default());
+            Self { state, scaling, start: Instant::now(), load, seconds: 0 }
+        }
+
+        /// Seconds in which so many requests were run and given up, and each GPU was busy for this share.
+        fn pass(&mut self, seconds: u64, good: u64, bad: u64, busy: [f64; 2]) {
+            for _ in 0..seconds {
+                self.seconds += 1;
+                self.load.models[0].executed += good;
+                self.load.models[0].dropped += bad;
+                for (gpu, share) in self.load.gpus.iter_mut().zip(busy) {
+                    gpu.busy_ns += (share * 1e9) as u64;
+                }
+                let now = self.start + Duration::from_secs(self.seconds);
+                self.scaling.take(now, &self.state, &self.load);
+            }
+        }
+
+        fn advice(&self) -> Advice {
+            self.scaling.advice(POOL).unwrap().advice
+        }
+    }
+
+    #[test]
+    fn losses_ask_for_gpus_by_the_law_and_idleness_names_those_that_may_go() {
+        let mut scene = Scene::new();
+        assert_eq!(scene.scaling.advice(POOL), None);
+        scene.pass(10, 100, 100, [1.0, 1.0]);
+        let advice = scene.advice();
+        assert_eq!(advice.reason, Reason::BadRate);
+        // N·r/(1−r) with half of the requests lost: as many again, and the reserve.
+        assert!((4..=5).contains(&advice.kinds[0].target), "{advice:?}");
+
+        scene.pass(200, 50, 0, [0.3, 0.0]);
+        for second in 0..30 {
+            scene.pass(1, 50, 0, [0.3, 0.0]);
+            let advice = scene.advice();
+            assert_eq!(advice.kinds[0].target, 1, "{second}: {advice:?}");
+            assert_eq!(advice.kinds[0].release, [GpuId::new(2)], "the highest id");
+        }
+        scene.pass(30, 150, 0, [0.8, 0.7]);
+        assert_eq!(scene.advice().kinds[0], KindAdvice { target: 2, ..KindAdvice::default() }, "both have work again");
+    }
+
+    #[test]
+    fn a_new_lead_counts_anew_and_an_old_ones_last_word_is_not_heard() {
+        let mut scene = Scene::new();
+        scene.pass(5, 100, 0, [0.9, 0.9]);
+        let before = scene.advice();
+        let old = scene.load.clone();
+        scene.load.token = 9;
+        scene.load.models[0].executed = 0;
+        scene.load.gpus.iter_mut().for_each(|gpu| gpu.busy_ns = 0);
+        scene.pass(1, 100, 0, [0.9, 0.9]);
+        assert_eq!(scene.advice(), before, "nothing is known of the span in which leaders changed");
+        let now = scene.start + Duration::from_secs(20);
+        scene.scaling.take(now, &scene.state, &old);
+        assert_eq!(scene.advice(), before);
+        scene.scaling.clear();
+        assert_eq!(scene.scaling.advice(POOL), None);
+    }
+}
