@@ -6,6 +6,7 @@ use crate::command::{BackendRegistration, GpuOffer};
 use crate::effect::Effect;
 use crate::limits::{BACKENDS_MAX, GPUS_MAX, SUBCLUSTERS_MAX};
 use crate::models::{self, MemoryNeed};
+use crate::moves::BackendMove;
 use crate::placement::Preference;
 use crate::plan::Moved;
 use crate::refusal::Refusal;
@@ -122,11 +123,16 @@ impl ClusterState {
     }
 
     /// The sub-cluster that a registration leads to; none if it does not exist yet. What a plan decided stands, unless the
-    /// backend asks for another sub-cluster than before. A new life goes where the old one was on its way to.
+    /// backend asks for another sub-cluster than before. A new life goes where the old one was about to be: it has nothing left
+    /// to finish. One that was only loading stays.
     fn where_it_belongs(&self, known: Option<&Backend>, registration: &BackendRegistration) -> Option<SubclusterId> {
         match known.filter(|backend| backend.asked_subcluster == registration.subcluster) {
             None => self.subcluster_named(&registration.subcluster).map(|(id, _)| id),
-            Some(Backend { boot, moving: Some(moving), .. }) if *boot != registration.boot => Some(moving.to),
+            Some(Backend { boot, moving: Some(BackendMove { to, retiring: Some(_), .. }), .. })
+                if *boot != registration.boot =>
+            {
+                Some(*to)
+            }
             Some(backend) => Some(backend.subcluster),
         }
     }

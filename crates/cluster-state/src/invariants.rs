@@ -85,7 +85,11 @@ pub fn check_step(before: &ClusterState, after: &ClusterState) -> Result<(), Vio
     for (id, new) in &after.models {
         let Some(old) = before.models.get(id).filter(|old| old.subcluster != new.subcluster) else { continue };
         let prepared = old.moving.is_some_and(|moving| moving.to == new.subcluster && moving.switched.is_none());
-        if !prepared || after.epoch == before.epoch {
+        // What its new backends held already is begun and switched in one step.
+        let at_once = new
+            .moving
+            .is_some_and(|moving| moving.since == after.applied_index && moving.switched == Some(after.applied_index));
+        if !(prepared || at_once) || after.epoch == before.epoch {
             let what = format!("{id} went from {} to {} unprepared or within an epoch", old.subcluster, new.subcluster);
             return broken(Invariant::C2, what);
         }

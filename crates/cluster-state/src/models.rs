@@ -136,11 +136,10 @@ impl ClusterState {
         let mut checked = BTreeSet::new();
         for backend in self.backends.values().filter(concerned) {
             for homes in backend.homes().iter().filter(|homes| homes.contains(&subcluster)) {
-                let held = self.specs_held_by(homes).filter(|spec| spec.name != more.name);
-                let held: Vec<_> = held.chain([more]).collect();
                 for gpu in &backend.gpus {
                     if checked.insert((homes.clone(), &gpu.kind, gpu.memory_bytes)) {
-                        let name = self.name_of(subcluster);
+                        let held = self.specs_held_by(homes).filter(|spec| spec.name != more.name);
+                        let (held, name): (Vec<_>, _) = (held.chain([more]).collect(), self.name_of(subcluster));
                         memory_need(&held, &gpu.kind, name)?.fits(name, &gpu.kind, gpu.memory_bytes)?;
                     }
                 }

@@ -79,13 +79,17 @@ impl ClusterState {
     /// Begins what waits and may. False if nothing was begun or given up.
     fn begin_what_may(&mut self, index: u64, effects: &mut Vec<Effect>) -> bool {
         let (mut changed, mut without_room) = (false, Vec::new());
+        let mut under_way = self.moves_under_way();
         for (place, wanted) in self.planned(|m| m.progress == MoveProgress::Waiting) {
-            if self.moves_under_way() >= MOVES_AT_ONCE_MAX {
+            if under_way >= MOVES_AT_ONCE_MAX {
                 break;
             }
             match self.may_begin(&wanted) {
-                Ok(()) => self.begin(index, place, &wanted, effects),
-                Err(refusal @ Refusal::OutOfMemory { .. }) => {
+                Ok(()) => {
+                    self.begin(index, place, &wanted, effects);
+                    under_way += 1;
+                }
+                Err(refusal @ (Refusal::OutOfMemory { .. } | Refusal::NobodyLeft { .. })) => {
                     without_room.push((place, refusal));
                     continue;
                 }
@@ -93,8 +97,8 @@ impl ClusterState {
             }
             changed = true;
         }
-        // What is on its way out may make room; nothing else will.
-        if !changed && self.moves_under_way() == 0 {
+        // What is on its way may make room, or leave nothing to serve; nothing else will.
+        if !changed && under_way == 0 {
             changed = !without_room.is_empty();
             for (place, refusal) in without_room {
                 self.end(place, MoveProgress::GivenUp(cut(refusal.to_string())), effects);
@@ -158,7 +162,7 @@ impl ClusterState {
         let arrived = self.backends.get(&id).is_some_and(|backend| backend.subcluster == moving.to);
         let end = match arrived {
             true => MoveProgress::Done(index),
-            false => MoveProgress::GivenUp("it was restarted for another sub-cluster".into()),
+            false => MoveProgress::GivenUp("it was restarted".into()),
         };
         self.settle(Moved::Backend(id), moving.since, end, effects);
     }
@@ -217,13 +221,28 @@ impl ClusterState {
             self.call_off(Moved::Backend(id), reason, effects);
             return true;
         }
-        if !words.iter().all(|(_, word)| word.is_some()) {
+        if !words.iter().all(|(_, word)| word.is_some()) || !self.may_leave(id) {
             return false;
         }
         let Some(backend) = self.backends.get_mut(&id) else { return false };
         backend.moving = Some(BackendMove { retiring: Some(index), ..moving });
         backend.standing.drained = false;
         true
+    }
+
+    /// Whether what its sub-cluster serves is served without it: another backend that stays and takes work holds all of it.
+    fn may_leave(&self, id: BackendId) -> bool {
+        let Some(home) = self.backends.get(&id).map(|backend| backend.subcluster) else { return false };
+        let served: Vec<_> = self.models.values().filter(|model| model.is_served_by(home)).collect();
+        let stays = |(other, backend): (&BackendId, &Backend)| {
+            let works = *other != id && backend.subcluster == home && backend.up() && backend.duty().takes_work();
+            works && backend.moving.is_none() && {
+                let ready =
+                    |model: &&crate::state::Model| model.word_of(*other, backend.boot) == Some(&ReplicaState::Ready);
+                served.iter().all(ready)
+            }
+        };
+        served.is_empty() || self.backends.iter().any(stays)
     }
 
     fn may_begin(&self, wanted: &WantedMove) -> Result<(), Refusal> {
@@ -245,7 +264,12 @@ impl ClusterState {
             Moved::Backend(id) => {
                 let backend = self.backends.get(&id).ok_or(Refusal::UnknownBackend { backend: id })?;
                 is_there(backend.subcluster, backend.moving.is_some())?;
-                self.check_backend_fits(backend, &[wanted.to])
+                self.check_backend_fits(backend, &[wanted.to])?;
+                if self.may_leave(id) {
+                    return Ok(());
+                }
+                let name = self.subclusters.get(&wanted.from).map_or_else(String::new, |s| s.name.clone());
+                Err(Refusal::NobodyLeft { backend: id, subcluster: name })
             }
         }
     }

@@ -91,8 +91,10 @@ impl ClusterState {
         if self.plans.iter().filter(running).count() >= PLANS_KEPT {
             return Err(Refusal::Limit { what: "plans that run".into(), max: PLANS_KEPT as u64 });
         }
-        // The latest solution counts: what an older one has not begun is not begun any more.
-        self.drop_plans_that_wait(effects);
+        self.drop_proposed(effects);
+        if proposal.adopt {
+            self.give_up_waiting(effects);
+        }
         let moves = proposal.moves.iter();
         let plan = Plan {
             id: index,
@@ -117,26 +119,32 @@ impl ClusterState {
     }
 
     pub(crate) fn judge_plan(&mut self, id: u64, approve: bool, effects: &mut Vec<Effect>) -> Outcome {
-        let waits = |plan: &&mut Plan| plan.id == id && plan.status == PlanStatus::Proposed;
-        let plan = self.plans.iter_mut().find(waits).ok_or(Refusal::NoSuchPlan { plan: id })?;
-        plan.status = if approve { PlanStatus::Running } else { PlanStatus::Dropped };
+        let waits = |plan: &Plan| plan.id == id && plan.status == PlanStatus::Proposed;
+        let place = self.plans.iter().position(waits);
+        let place = place.ok_or(Refusal::NoSuchPlan { plan: id })?;
+        if approve {
+            self.give_up_waiting(effects);
+        }
+        self.plans[place].status = if approve { PlanStatus::Running } else { PlanStatus::Dropped };
         effects.push(if approve { Effect::PlanAdopted { plan: id } } else { Effect::PlanDropped { plan: id } });
         Ok(Reply::Done)
     }
 
-    fn drop_plans_that_wait(&mut self, effects: &mut Vec<Effect>) {
-        for plan in &mut self.plans {
-            match plan.status {
-                PlanStatus::Proposed => {
-                    plan.status = PlanStatus::Dropped;
-                    effects.push(Effect::PlanDropped { plan: plan.id });
-                }
-                PlanStatus::Running => {
-                    let waiting = plan.moves.iter_mut().filter(|m| m.progress == MoveProgress::Waiting);
-                    waiting.for_each(|m| m.progress = MoveProgress::GivenUp("a younger plan took its place".into()));
-                }
-                PlanStatus::Done | PlanStatus::Dropped => {}
-            }
+    /// Another plan is proposed: one that waits for approval is out of date.
+    fn drop_proposed(&mut self, effects: &mut Vec<Effect>) {
+        for plan in self.plans.iter_mut().filter(|plan| plan.status == PlanStatus::Proposed) {
+            plan.status = PlanStatus::Dropped;
+            effects.push(Effect::PlanDropped { plan: plan.id });
+        }
+    }
+
+    /// Another plan runs: what the ones before it have not begun is not begun any more.
+    fn give_up_waiting(&mut self, effects: &mut Vec<Effect>) {
+        let running = self.plans.iter_mut().filter(|plan| plan.status == PlanStatus::Running);
+        for planned in running.flat_map(|plan| &mut plan.moves).filter(|m| m.progress == MoveProgress::Waiting) {
+            let reason = "a younger plan took its place".to_owned();
+            effects.push(Effect::MoveGivenUp { wanted: planned.wanted, reason: reason.clone() });
+            planned.progress = MoveProgress::GivenUp(reason);
         }
     }
 }

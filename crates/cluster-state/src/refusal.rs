@@ -217,6 +217,16 @@ pub enum Refusal {
         /// The move that was wanted.
         wanted: String,
     },
+    /// The backend serves its sub-cluster alone.
+    #[error(
+        "no other backend of sub-cluster `{subcluster}` takes work and holds all that it serves: {backend} stays until its models are elsewhere"
+    )]
+    NobodyLeft {
+        /// The backend.
+        backend: BackendId,
+        /// The sub-cluster.
+        subcluster: String,
+    },
     /// The move has come further, has ended or was called off.
     #[error("no move of {what} that began at {since} is at this point")]
     MoveOver {

@@ -129,6 +129,7 @@ fn a_backend_without_room_for_both_loads_when_it_is_there() {
         scene.done(&load(name, "right", &["gpu"]));
     }
     scene.done(&load("p", "left", &["gpu"]));
+    scene.done(&report(4, 1, 1, ReplicaState::Ready));
     adopt(&mut scene, &[backend_move(2, 1, 2)]);
     let moving = scene.state.backends()[&BackendId::new(2)].moving.unwrap();
     assert!(!moving.preloads && moving.retiring.is_some(), "four models of 300 bytes are too many: {moving:?}");
@@ -151,17 +152,96 @@ fn what_is_loaded_while_a_backend_moves_must_fit_both_ways() {
 }
 
 #[test]
-fn a_backend_that_restarts_on_its_way_has_arrived_and_one_that_only_seemed_dead_goes_on() {
+fn a_backend_that_restarts_while_it_loads_stays_and_one_that_only_finished_has_arrived() {
     let mut scene = two_subclusters();
     scene.done(&load("n", "right", &["gpu"]));
     adopt(&mut scene, &[backend_move(2, 1, 2)]);
     scene.done(&backend_down(2, 1));
     scene.done(&backend("l2", 1, "left", &["gpu"]));
-    assert!(scene.state.backends()[&BackendId::new(2)].moving.is_some());
+    assert!(scene.state.backends()[&BackendId::new(2)].moving.is_some(), "it only seemed dead");
     scene.done(&backend("l2", 2, "left", &["gpu"]));
+    let stayed = &scene.state.backends()[&BackendId::new(2)];
+    assert_eq!((stayed.subcluster, stayed.moving), (LEFT, None));
+    assert!(matches!(&progress(&scene)[0], MoveProgress::GivenUp(why) if why.contains("restarted")));
+
+    adopt(&mut scene, &[backend_move(2, 1, 2)]);
+    scene.done(&report(2, 2, 2, ReplicaState::Ready));
+    assert_eq!(scene.state.backends()[&BackendId::new(2)].duty(), Duty::Draining);
+    scene.done(&backend("l2", 3, "left", &["gpu"]));
     let moved = &scene.state.backends()[&BackendId::new(2)];
     assert_eq!((moved.subcluster, moved.moving), (RIGHT, None));
     assert_eq!(progress(&scene), [MoveProgress::Done(scene.index)]);
+}
+
+#[test]
+fn a_backend_stays_as_long_as_nobody_else_serves_what_it_does() {
+    let mut scene = two_subclusters();
+    scene.done(&load("n", "right", &["gpu"]));
+    scene.done(&report(2, 3, 1, ReplicaState::Ready));
+    // The only one on the right.
+    adopt(&mut scene, &[backend_move(3, 2, 1)]);
+    assert!(
+        matches!(&progress(&scene)[0], MoveProgress::GivenUp(why) if why.contains("no other backend")),
+        "{:?}",
+        progress(&scene)
+    );
+
+    // Its model goes first, in the same plan.
+    adopt(&mut scene, &[backend_move(3, 2, 1), model_move(2, 2, 1)]);
+    let begun = scene.index;
+    assert_eq!(progress(&scene), [MoveProgress::Waiting, MoveProgress::UnderWay(begun)]);
+    for backend in 1..=2 {
+        scene.done(&report(2, backend, 1, ReplicaState::Ready));
+    }
+    assert_eq!(home(&scene, 2), LEFT);
+    assert_eq!(progress(&scene)[0], MoveProgress::Waiting, "what came before is served on the right");
+    scene.done(&Command::FinishMove { model: ModelId::new(2), since: begun });
+    assert!(matches!(progress(&scene)[0], MoveProgress::UnderWay(_)), "{:?}", progress(&scene));
+
+    // Two that would leave at once: the second one stays until the first is gone, and then it is alone.
+    let mut scene = two_subclusters();
+    adopt(&mut scene, &[backend_move(1, 1, 2), backend_move(2, 1, 2)]);
+    let duties = |scene: &Scene| [1, 2].map(|id| scene.state.backends()[&BackendId::new(id)].duty());
+    assert_eq!(duties(&scene), [Duty::Draining, Duty::Serving]);
+    scene.done(&Command::ReportDrained { member: Member::Backend(BackendId::new(1)), boot: BootId::new(1) });
+    assert_eq!(scene.state.backends()[&BackendId::new(2)].subcluster, LEFT);
+    assert!(matches!(&progress(&scene)[1], MoveProgress::GivenUp(why) if why.contains("no other backend")));
+}
+
+#[test]
+fn what_the_new_backends_hold_already_is_switched_at_once() {
+    let mut scene = two_subclusters();
+    scene.done(&backend("r2", 1, "right", &["gpu"]));
+    scene.done(&load("n", "left", &["gpu"]));
+    for backend in 1..=2 {
+        scene.done(&report(2, backend, 1, ReplicaState::Ready));
+    }
+    // The right's backend 3 is on its way to the left and holds one of its two models.
+    adopt(&mut scene, &[backend_move(3, 2, 1)]);
+    scene.done(&report(1, 3, 1, ReplicaState::Ready));
+    scene.done(&backend_down(4, 1));
+    let epoch = scene.state.epoch();
+    adopt(&mut scene, &[model_move(1, 1, 2)]);
+    assert_eq!(home(&scene, 1), RIGHT, "its only living backend there has it");
+    assert!(scene.state.epoch() > epoch);
+}
+
+#[test]
+fn a_plan_that_is_only_proposed_takes_nothing_from_one_that_runs() {
+    let mut scene = two_subclusters();
+    for name in ["a", "b", "c"] {
+        scene.done(&load(name, "right", &["gpu"]));
+    }
+    adopt(&mut scene, &[model_move(1, 1, 2), model_move(2, 2, 1)]);
+    let mut proposal = plan(0, &[model_move(3, 2, 1)]);
+    let Command::ProposePlan(waits) = &mut proposal else { unreachable!() };
+    waits.adopt = false;
+    scene.done(&proposal);
+    let second = scene.index;
+    assert_eq!(scene.state.plans()[0].moves[0].progress, MoveProgress::Waiting);
+    let effects = scene.done(&operate(Action::JudgePlan { plan: second, approve: true }));
+    assert!(matches!(scene.state.plans()[0].moves[0].progress, MoveProgress::GivenUp(_)));
+    assert!(effects.iter().any(|e| matches!(e, Effect::MoveGivenUp { .. })), "{effects:?}");
 }
 
 #[test]

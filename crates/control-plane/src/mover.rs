@@ -13,6 +13,9 @@ use crate::initiative::Initiative;
 /// outcome by then, and every view that is not older than the contact with the control group names the new one.
 const LEFT_AFTER: Duration = Duration::from_secs(2);
 
+/// No more of an SLO is waited for; frontends hold no request for longer.
+const SLO_COUNTED_MAX: Duration = Duration::from_hours(1);
+
 /// How long models may take to load where they are going. A file of tens of gigabytes over a slow link takes minutes.
 const LOADED_WITHIN: Duration = Duration::from_mins(10);
 
@@ -46,7 +49,7 @@ impl Initiative for Mover {
             match (phase, what) {
                 (Phase::Switched, Moved::Model(model)) => {
                     let slo = state.models().get(&model).map_or(Duration::ZERO, |model| model.spec.slo().into());
-                    (waited >= LEFT_AFTER + slo).then_some(Command::FinishMove { model, since })
+                    (waited >= LEFT_AFTER + slo.min(SLO_COUNTED_MAX)).then_some(Command::FinishMove { model, since })
                 }
                 (Phase::Loading, _) if waited >= LOADED_WITHIN => {
                     Some(cancel(what, since, format!("not loaded within {} s", LOADED_WITHIN.as_secs())))
@@ -187,6 +190,9 @@ mod tests {
         assert!(reason.contains("600 s"));
         scene.apply(Command::CancelMove { what, since, reason });
 
+        // Backend 1 stays and serves alone.
+        let (backend, boot) = (BackendId::new(1), BootId::new(1));
+        scene.apply(Command::ReportModel { model: MODEL, backend, boot, state: ReplicaState::Ready });
         let what = Moved::Backend(BackendId::new(3));
         let since = scene.plan(what);
         assert_eq!(scene.step(700.0), None, "there is nothing to load: it finishes its plans");

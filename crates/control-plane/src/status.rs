@@ -52,6 +52,7 @@ const fn code(refusal: &Refusal) -> Code {
         | Refusal::HandoverOver { .. }
         | Refusal::NotDraining { .. }
         | Refusal::MoveOutdated { .. }
+        | Refusal::NobodyLeft { .. }
         | Refusal::MoveOver { .. }
         | Refusal::PlanOutdated { .. }
         | Refusal::NodeRemoved { .. }

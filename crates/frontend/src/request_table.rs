@@ -112,13 +112,16 @@ impl RequestTable {
         Some((pending.model, pending.deadline, pending.attempt))
     }
 
-    /// Sends the request to another sub-cluster. False if it has its outcome.
-    pub(crate) fn redirect(&self, sequence: u64, subcluster: SubclusterId) -> bool {
+    /// Sends the request to another sub-cluster, chosen by where it was. None if it has its outcome.
+    pub(crate) fn redirect(
+        &self,
+        sequence: u64,
+        choose: impl FnOnce(SubclusterId) -> SubclusterId,
+    ) -> Option<SubclusterId> {
         let mut shard = self.shard(sequence);
-        shard.get_mut(&sequence).is_some_and(|pending| {
-            pending.subcluster = subcluster;
-            true
-        })
+        let pending = shard.get_mut(&sequence)?;
+        pending.subcluster = choose(pending.subcluster);
+        Some(pending.subcluster)
     }
 
     /// Marks every request of the sub-cluster as announced under `token`, whether it was before or not: earliest
@@ -194,11 +197,11 @@ mod tests {
         assert_eq!(table.turned_away(sequence), Some((ModelId::new(1), deadline, 1)));
         assert_eq!(table.announce(sequence, token).unwrap().attempt, 2, "the same leader may serve it by now");
         table.turned_away(sequence);
-        assert!(table.redirect(sequence, SubclusterId::new(2)));
+        assert_eq!(table.redirect(sequence, |_| SubclusterId::new(2)), Some(SubclusterId::new(2)));
         assert!(table.announce_all(SubclusterId::new(1), Token::new(9)).is_empty());
         assert_eq!(table.announce_all(SubclusterId::new(2), Token::new(7)).len(), 1);
         table.remove(sequence);
-        assert!(!table.redirect(sequence, SubclusterId::new(1)));
+        assert_eq!(table.redirect(sequence, |was| was), None);
         assert_eq!(table.turned_away(sequence), None);
     }
 

@@ -71,11 +71,16 @@ impl<T: Fn(SubclusterId, u64) + Clone + Send + 'static> Rerouter<T> {
     }
 }
 
+/// Sends a request where its model is served. While a model is on its way its old home serves it too: who was turned away at one
+/// of the two, since its replica is a moment behind, goes to the other.
 fn again(table: &RequestTable, view: &View, sequence: u64, model: ModelId, announce: &impl Fn(SubclusterId, u64)) {
-    match view.models.get(&model) {
-        Some(model) if table.redirect(sequence, model.subcluster) => announce(model.subcluster, sequence),
-        Some(_) => {}
-        None => fail(table, sequence),
+    let Some(model) = view.models.get(&model) else { return fail(table, sequence) };
+    let target = table.redirect(sequence, |was| match model.moving {
+        Some(moving) if moving.switched.is_some() && was == moving.to => moving.from,
+        _ => model.subcluster,
+    });
+    if let Some(target) = target {
+        announce(target, sequence);
     }
 }
 
@@ -88,6 +93,7 @@ mod tests {
     use std::sync::Mutex;
 
     use bytes::Bytes;
+    use symphony_protocol::plan::ModelMoveView;
     use symphony_protocol::view::{ModelSource, ModelSpec, ModelView};
     use symphony_types::{Nanos, RequestValue, Signature, Token};
     use tokio::sync::{mpsc, oneshot, watch};
@@ -165,6 +171,20 @@ mod tests {
         scene.turned_away.send(sequence).unwrap();
         assert_eq!(scene.announced.recv().await, Some((NEW, sequence)));
         assert_eq!(scene.table.announce_all(NEW, Token::new(9)).len(), 1);
+    }
+
+    #[tokio::test]
+    async fn while_a_model_moves_whom_one_home_turns_away_the_other_serves() {
+        let mut scene = Scene::new();
+        let mut moving = (*view(Some(NEW))).clone();
+        let model = moving.models.get_mut(&MODEL).unwrap();
+        model.moving = Some(ModelMoveView { from: OLD, to: NEW, since: 3, switched: Some(4) });
+        scene.view.send_replace(Arc::new(moving));
+        let (sequence, _ending) = scene.accept(Duration::from_secs(60));
+        for home in [NEW, OLD, NEW] {
+            scene.turned_away.send(sequence).unwrap();
+            assert_eq!(scene.announced.recv().await, Some((home, sequence)));
+        }
     }
 
     #[tokio::test]

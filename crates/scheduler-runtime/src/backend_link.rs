@@ -44,7 +44,7 @@ pub(crate) enum LinkEvent {
     /// The backend has promised our tokens.
     Sealed(BackendId),
     /// The backend has promised a higher token: somebody else leads, or it belongs to another sub-cluster.
-    Fenced(BackendId, BootId),
+    Fenced(BackendId),
     /// The backend cannot be reached.
     Down(BackendId, BootId),
 }
@@ -138,7 +138,7 @@ impl BackendLink {
             match end {
                 End::Fenced => {
                     tracing::warn!(backend = %self.backend, subcluster = %self.subcluster, "fenced: another replica has it");
-                    let _ = self.events.send(LinkEvent::Fenced(self.backend, self.boot));
+                    let _ = self.events.send(LinkEvent::Fenced(self.backend));
                     return;
                 }
                 End::Lost(reason) => tracing::debug!(backend = %self.backend, %reason, "execute link lost"),

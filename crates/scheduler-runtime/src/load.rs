@@ -9,7 +9,7 @@ use symphony_types::{GpuId, ModelId};
 /// What is counted of a model; only its worker adds to it.
 #[derive(Debug, Default)]
 pub(crate) struct ModelCounts {
-    pub(crate) arrived: AtomicU64,
+    pub(crate) arrived_items: AtomicU64,
     pub(crate) dropped: AtomicU64,
     pub(crate) executed: AtomicU64,
 }
@@ -24,8 +24,8 @@ pub(crate) struct GpuCounts {
 /// A model of a led sub-cluster, since it is served there under this lead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ModelLoad {
-    /// Requests that came, those left out that a former lead had.
-    pub arrived: u64,
+    /// Items of the requests that came, those left out that a former lead had.
+    pub arrived_items: u64,
     /// Requests given up.
     pub dropped: u64,
     /// Requests whose batch ran.
@@ -64,7 +64,7 @@ impl Loads {
     pub(crate) fn models(&self) -> BTreeMap<ModelId, ModelLoad> {
         let models = self.models.read().unwrap_or_else(PoisonError::into_inner);
         let read = |counts: &ModelCounts| ModelLoad {
-            arrived: counts.arrived.load(Ordering::Relaxed),
+            arrived_items: counts.arrived_items.load(Ordering::Relaxed),
             dropped: counts.dropped.load(Ordering::Relaxed),
             executed: counts.executed.load(Ordering::Relaxed),
         };

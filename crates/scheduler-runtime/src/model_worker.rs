@@ -482,9 +482,10 @@ impl ModelWorker {
         model.queue.step(now, input, &mut actions);
         self.tape.model_step(slot, now, &input, &actions);
         // Accounts are of arrivals and drops.
-        let arrives = matches!(input, ModelInput::Arrive(_));
-        self.untold |= sheds && arrives;
-        count(&model.counts.arrived, u64::from(arrives));
+        if let ModelInput::Arrive(request) = input {
+            self.untold |= sheds;
+            count(&model.counts.arrived_items, u64::from(request.items));
+        }
         let mut dropped = 0;
         let mut used = false;
         let mut wake_at = None;

@@ -131,6 +131,11 @@ struct LinkedBackend {
 }
 
 impl LinkedBackend {
+    /// Under which its GPUs are sealed.
+    fn token(&self) -> Token {
+        self.gpus.iter().map(|gpu| gpu.token).max().unwrap_or_default()
+    }
+
     fn classes(&self) -> impl Iterator<Item = GpuClass> {
         self.gpus.iter().map(|gpu| gpu.class)
     }
@@ -169,8 +174,8 @@ struct Lead {
     /// Backends that are left alone since their GPUs are of one kind too many.
     left_alone: BTreeSet<BackendId>,
     sealed: BTreeSet<BackendId>,
-    /// Backends that obey somebody else, in these lives, and when they said so.
-    fenced: BTreeMap<(BackendId, BootId), Instant>,
+    /// Backends that obey somebody else than whoever linked them under this token, and when they said so.
+    fenced: BTreeMap<(BackendId, Token), Instant>,
     recovered: bool,
 }
 
@@ -192,12 +197,16 @@ impl Lead {
                 self.follow(&current, &events_in);
                 self.check_recovered();
             }
-            self.fenced.retain(|(id, boot), _| self.backends.get(id).is_some_and(|b| b.boot == *boot));
+            self.fenced.retain(|(id, token), _| self.backends.get(id).is_some_and(|b| b.token() == *token));
             let unexplained = self.fenced.values().min().map(|&since| since + FENCED_EXPLAINED_WITHIN);
             let look_at = tenure.look_at();
             tokio::select! {
                 () = ended.cancelled() => break,
-                () = tokio::time::sleep_until(unexplained.unwrap_or_else(now).into()), if unexplained.is_some() => break,
+                () = tokio::time::sleep_until(unexplained.unwrap_or_else(now).into()), if unexplained.is_some() => {
+                    // Usually somebody else leads by now, and this is refused. If nobody does, somebody shall.
+                    let _ = reports.send(Report::CutOff { subcluster: self.id, token: self.token });
+                    break;
+                }
                 changed = view.changed() => if changed.is_err() { break },
                 () = reach.changed(look_at) => {
                     let heirs = current.subclusters.get(&self.id).is_some_and(|s| !s.standbys.is_empty());
@@ -210,8 +219,10 @@ impl Lead {
                     Some(LinkEvent::Sealed(backend)) => {
                         self.sealed.insert(backend);
                     }
-                    Some(LinkEvent::Fenced(backend, boot)) => {
-                        self.fenced.insert((backend, boot), now());
+                    Some(LinkEvent::Fenced(backend)) => {
+                        if let Some(linked) = self.backends.get(&backend) {
+                            self.fenced.insert((backend, linked.token()), now());
+                        }
                     }
                     None => break,
                     Some(LinkEvent::Down(backend, boot)) => {

@@ -61,7 +61,7 @@ impl LoadBook {
         // A new lead counts anew; what is known of the rates stays.
         let anew = std::mem::replace(&mut lead.token, token) != token;
         let span = now.saturating_duration_since(lead.reported);
-        let known: BTreeMap<_, _> = load.models.iter().map(|m| (ModelId::new(m.model), m.arrived)).collect();
+        let known: BTreeMap<_, _> = load.models.iter().map(|m| (ModelId::new(m.model), m.arrived_items)).collect();
         lead.arrived.retain(|model, _| known.contains_key(model));
         for (model, count) in known {
             let meter = lead.arrived.entry(model).or_insert(Meter { count, per_second: None });
@@ -75,7 +75,7 @@ impl LoadBook {
         lead.reported = now;
     }
 
-    /// Requests per second of every model, where it is served; none until every lead with models has reported for about as
+    /// Items per second of every model, where it is served; none until every lead with models has reported for about as
     /// long as rates are averages over.
     pub(crate) fn rates(&self, now: Instant, state: &ClusterState) -> Option<BTreeMap<ModelId, f64>> {
         let rate = |(&id, model): (&ModelId, &symphony_cluster_state::Model)| {
@@ -103,7 +103,11 @@ mod tests {
     const LEFT: u32 = 1;
 
     fn report(subcluster: u32, token: u64, arrived: &[(u32, u64)]) -> pb::SubclusterLoad {
-        let models = arrived.iter().map(|&(model, arrived)| pb::ModelLoad { model, arrived, ..Default::default() });
+        let models = arrived.iter().map(|&(model, arrived)| pb::ModelLoad {
+            model,
+            arrived_items: arrived,
+            ..Default::default()
+        });
         pb::SubclusterLoad { subcluster, token, models: models.collect(), gpus: Vec::new() }
     }
 

@@ -44,6 +44,7 @@ impl Planner {
         let leadership = self.proposer.group().leadership();
         let began = Instant::now();
         let mut trigger = EpochTrigger::new(self.settings.trigger.clone());
+        let mut members: Option<(u64, Instant)> = None;
         loop {
             let asked = tokio::select! {
                 () = stop.cancelled() => return,
@@ -77,7 +78,15 @@ impl Planner {
                 let _ = answer.send(outcome);
                 continue;
             }
+            // Who restarts is back in a moment: only a change that holds is one.
+            if members.is_none_or(|(known, _)| known != membership) {
+                members = Some((membership, now));
+            }
+            let held = members.map_or(Duration::ZERO, |(_, since)| now.saturating_duration_since(since));
             let (Some(rates), false, true) = (rates, busy, self.settings.mode != EpochMode::Off) else { continue };
+            if held < Duration::from(self.settings.trigger.change_holds) {
+                continue;
+            }
             if let Some(Start { why, .. }) = trigger.observe(time(now), &rates, membership) {
                 let outcome = self.epoch(&why, self.settings.mode == EpochMode::Adopt, rates).await;
                 match &outcome {

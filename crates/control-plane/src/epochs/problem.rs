@@ -6,7 +6,7 @@ use symphony_cluster_state::{Backend, ClusterState, Moved, PLAN_MOVES_MAX, Wante
 use symphony_partitioner::{
     Change, Gpu, GpuKind, KindNeed, Model, Part, PartGpus, PartKind, PartPlan, Plan, Problem, Steadiness,
 };
-use symphony_types::{BackendId, LatencyProfile, ModelId, Nanos, SubclusterId};
+use symphony_types::{LatencyProfile, ModelId, Nanos, SubclusterId};
 
 use super::settings::EpochSettings;
 
@@ -22,23 +22,26 @@ pub(crate) struct Posed {
     pub(crate) in_force: Plan,
     parts: BTreeMap<String, SubclusterId>,
     models: BTreeMap<String, ModelId>,
-    /// Backends of one GPU, which may move.
-    backends: BTreeMap<String, BackendId>,
 }
 
-/// Poses the problem: sub-clusters with a backend that takes work are the parts, their models are to be divided, and backends of
-/// one GPU may go to another part that has GPUs of their kind. None if there is nothing to divide.
+/// Poses the problem: sub-clusters with a backend that takes work are the parts, sized by their GPUs, and their models are to be
+/// divided. GPUs stay: a part's share follows them, and moving both at a time would never come to rest. A model has to fit
+/// every backend that belongs there, also those that are down or cordoned, as it has when it moves. None if there is nothing to
+/// divide.
 pub(crate) fn pose(state: &ClusterState, rates: &BTreeMap<ModelId, f64>, settings: &EpochSettings) -> Option<Posed> {
     let working = |b: &&Backend| b.up() && b.duty().takes_work() && b.moving.is_none();
-    let of = |id: SubclusterId| state.backends().iter().filter(move |(_, b)| b.subcluster == id && working(b));
-    let members: BTreeMap<SubclusterId, Vec<(BackendId, &Backend)>> = state
+    let of = |id: SubclusterId| state.backends().values().filter(move |b| b.subcluster == id && working(b));
+    let members: BTreeMap<SubclusterId, Vec<&Backend>> = state
         .subclusters()
         .keys()
-        .map(|&id| (id, of(id).map(|(&backend, entry)| (backend, entry)).collect::<Vec<_>>()))
+        .map(|&id| (id, of(id).collect::<Vec<_>>()))
         .filter(|(_, backends)| !backends.is_empty())
         .collect();
-    let names: BTreeSet<&str> =
-        members.values().flatten().flat_map(|(_, b)| &b.gpus).map(|gpu| gpu.kind.as_str()).collect();
+    let at_home = |id: SubclusterId| {
+        let here = move |b: &&Backend| b.subcluster == id || b.moving.is_some_and(|moving| moving.to == id);
+        state.backends().values().filter(here).flat_map(|b| &b.gpus)
+    };
+    let names: BTreeSet<&str> = members.keys().flat_map(|&id| at_home(id)).map(|gpu| gpu.kind.as_str()).collect();
     let kinds: Vec<&str> = names.into_iter().collect();
     let place = |kind: &str| kinds.iter().position(|known| *known == kind);
     let limit = |bytes: u64| if bytes == 0 { NO_LIMIT_BYTES } else { bytes };
@@ -48,24 +51,20 @@ pub(crate) fn pose(state: &ClusterState, rates: &BTreeMap<ModelId, f64>, setting
     }
 
     let (mut parts, mut gpus, mut in_force) = (Vec::new(), Vec::new(), Vec::new());
-    let mut backends = BTreeMap::new();
     for (part, (id, entries)) in members.iter().enumerate() {
         let name = state.subclusters()[id].name.clone();
         let mut memory: BTreeMap<usize, u64> = BTreeMap::new();
         let mut held: BTreeMap<usize, Vec<String>> = BTreeMap::new();
-        for (backend, entry) in entries {
-            let alone = entry.gpus.len() == 1;
-            for (index, gpu) in entry.gpus.iter().enumerate() {
-                let Some(kind) = place(&gpu.kind) else { continue };
-                let least = memory.entry(kind).or_insert(u64::MAX);
-                *least = (*least).min(limit(gpu.memory_bytes));
-                let name = if alone { entry.name.clone() } else { format!("{}/{index}", entry.name) };
-                held.entry(kind).or_default().push(name.clone());
-                gpus.push(Gpu { name, kind, part: (!alone).then_some(part) });
-            }
-            if alone {
-                backends.insert(entry.name.clone(), *backend);
-            }
+        for gpu in at_home(*id) {
+            let Some(kind) = place(&gpu.kind) else { continue };
+            let least = memory.entry(kind).or_insert(u64::MAX);
+            *least = (*least).min(limit(gpu.memory_bytes));
+        }
+        for gpu in entries.iter().flat_map(|entry| &entry.gpus) {
+            let Some(kind) = place(&gpu.kind) else { continue };
+            let name = gpu.id.to_string();
+            held.entry(kind).or_default().push(name.clone());
+            gpus.push(Gpu { name, kind, part: Some(part) });
         }
         let own: Vec<_> = memory.iter().map(|(&kind, &bytes)| PartKind { kind, memory_max_bytes: bytes }).collect();
         let count: usize = held.values().map(Vec::len).sum();
@@ -101,7 +100,7 @@ pub(crate) fn pose(state: &ClusterState, rates: &BTreeMap<ModelId, f64>, setting
         }
     });
     let memory_of = |kind: &&str| {
-        let gpus = members.values().flatten().flat_map(|(_, b)| &b.gpus).filter(|gpu| gpu.kind == **kind);
+        let gpus = members.keys().flat_map(|&id| at_home(id)).filter(|gpu| gpu.kind == **kind);
         gpus.map(|gpu| limit(gpu.memory_bytes)).min().unwrap_or(NO_LIMIT_BYTES)
     };
     let problem = Problem {
@@ -118,7 +117,6 @@ pub(crate) fn pose(state: &ClusterState, rates: &BTreeMap<ModelId, f64>, setting
         in_force: Plan { parts: in_force, ..Plan::default() },
         parts: members.keys().map(|&id| (state.subclusters()[&id].name.clone(), id)).collect(),
         models: models.iter().map(|&(&id, model)| (model.spec.name.clone(), id)).collect(),
-        backends,
     })
 }
 
@@ -127,16 +125,11 @@ impl Posed {
     /// others are left to the next epoch.
     pub(crate) fn moves(&self, plan: &Plan) -> (Change, Vec<WantedMove>) {
         let change = Change::between(&self.problem, &self.in_force, plan);
-        let wanted = |what: Option<Moved>, from: &str, to: &str| {
-            Some(WantedMove { what: what?, from: *self.parts.get(from)?, to: *self.parts.get(to)? })
-        };
-        let models = change.moved_models.iter().filter_map(|moved| {
-            wanted(self.models.get(&moved.name).copied().map(Moved::Model), &moved.from, &moved.to)
+        let wanted = change.moved_models.iter().filter_map(|moved| {
+            let (what, from) = (Moved::Model(*self.models.get(&moved.name)?), *self.parts.get(&moved.from)?);
+            Some(WantedMove { what, from, to: *self.parts.get(&moved.to)? })
         });
-        let backends = change.moved_gpus.iter().filter_map(|moved| {
-            wanted(self.backends.get(&moved.name).copied().map(Moved::Backend), &moved.from, &moved.to)
-        });
-        let moves = models.chain(backends).take(PLAN_MOVES_MAX).collect();
+        let moves = wanted.take(PLAN_MOVES_MAX).collect();
         (change, moves)
     }
 }
@@ -148,7 +141,7 @@ pub(crate) mod tests {
         Operation,
     };
     use symphony_partitioner::{Budget, solve, verify};
-    use symphony_types::{BootId, NodeId, OperationId, RequestValue, Signature};
+    use symphony_types::{BackendId, BootId, NodeId, OperationId, RequestValue, Signature};
 
     use super::*;
 

@@ -212,8 +212,8 @@ async fn report_loads(runtime: std::sync::Arc<Runtime>, reports: LoadReports) {
 
 fn load(load: &SubclusterLoad) -> pb::SubclusterLoad {
     let models = load.models.iter().map(|(id, counted)| {
-        let ModelLoad { arrived, dropped, executed } = *counted;
-        pb::ModelLoad { model: id.get(), arrived, dropped, executed }
+        let ModelLoad { arrived_items, dropped, executed } = *counted;
+        pb::ModelLoad { model: id.get(), arrived_items, dropped, executed }
     });
     let gpus = load.gpus.iter().map(|(id, counted)| {
         let GpuLoad { busy_ns, plans } = *counted;
