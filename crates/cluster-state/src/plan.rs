@@ -168,19 +168,6 @@ impl MoveProgress {
     }
 }
 
-impl PlanStatus {
-    /// The stable label, for tables and JSON.
-    #[must_use]
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Proposed => "proposed",
-            Self::Running => "running",
-            Self::Done => "done",
-            Self::Dropped => "dropped",
-        }
-    }
-}
-
 impl fmt::Display for Moved {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -2,11 +2,9 @@
 
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use symphony_wire::{forward_read, forward_write};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_rustls::TlsStream;
 use tonic::transport::server::Connected;
@@ -129,54 +127,10 @@ enum WriteSide {
     Tls(tokio::io::WriteHalf<TlsStream<symphony_wire::Stream>>),
 }
 
-macro_rules! read_by {
-    ($type:ty, $field:tt, $side:ident) => {
-        impl AsyncRead for $type {
-            fn poll_read(
-                mut self: Pin<&mut Self>,
-                cx: &mut Context<'_>,
-                buf: &mut ReadBuf<'_>,
-            ) -> Poll<io::Result<()>> {
-                match &mut self.$field {
-                    $side::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
-                    $side::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
-                }
-            }
-        }
-    };
-}
-
-macro_rules! write_by {
-    ($type:ty, $field:tt, $side:ident) => {
-        impl AsyncWrite for $type {
-            fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-                match &mut self.$field {
-                    $side::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
-                    $side::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
-                }
-            }
-
-            fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-                match &mut self.$field {
-                    $side::Plain(stream) => Pin::new(stream).poll_flush(cx),
-                    $side::Tls(stream) => Pin::new(stream).poll_flush(cx),
-                }
-            }
-
-            fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-                match &mut self.$field {
-                    $side::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
-                    $side::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
-                }
-            }
-        }
-    };
-}
-
-read_by!(Connection, stream, Stream);
-write_by!(Connection, stream, Stream);
-read_by!(ReadHalf, 0, ReadSide);
-write_by!(WriteHalf, 0, WriteSide);
+forward_read!(Connection, stream, Stream { Plain, Tls });
+forward_write!(Connection, stream, Stream { Plain, Tls });
+forward_read!(ReadHalf, 0, ReadSide { Plain, Tls });
+forward_write!(WriteHalf, 0, WriteSide { Plain, Tls });
 
 impl Connected for Connection {
     type ConnectInfo = PeerInfo;

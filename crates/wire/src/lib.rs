@@ -3,6 +3,7 @@
 //! Which one is decided once, where a process is put together, by the value that is handed down. See
 //! docs/adr/0013-deterministic-simulation.md.
 
+mod forward;
 mod listener;
 mod stream;
 mod wire;

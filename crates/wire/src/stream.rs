@@ -1,14 +1,13 @@
 //! A connection.
 
 use std::fmt;
-use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+
+use crate::{forward_read, forward_write};
 
 /// A simulated connection.
 pub trait Socket: AsyncRead + AsyncWrite + fmt::Debug + Send + Sync + Unpin {}
@@ -89,51 +88,7 @@ enum WriteSide {
     Simulated(tokio::io::WriteHalf<Box<dyn Socket>>),
 }
 
-macro_rules! read_by {
-    ($type:ty, $field:tt, $side:ident) => {
-        impl AsyncRead for $type {
-            fn poll_read(
-                mut self: Pin<&mut Self>,
-                cx: &mut Context<'_>,
-                buf: &mut ReadBuf<'_>,
-            ) -> Poll<io::Result<()>> {
-                match &mut self.$field {
-                    $side::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
-                    $side::Simulated(stream) => Pin::new(stream).poll_read(cx, buf),
-                }
-            }
-        }
-    };
-}
-
-macro_rules! write_by {
-    ($type:ty, $field:tt, $side:ident) => {
-        impl AsyncWrite for $type {
-            fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-                match &mut self.$field {
-                    $side::Tcp(stream) => Pin::new(stream).poll_write(cx, buf),
-                    $side::Simulated(stream) => Pin::new(stream).poll_write(cx, buf),
-                }
-            }
-
-            fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-                match &mut self.$field {
-                    $side::Tcp(stream) => Pin::new(stream).poll_flush(cx),
-                    $side::Simulated(stream) => Pin::new(stream).poll_flush(cx),
-                }
-            }
-
-            fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-                match &mut self.$field {
-                    $side::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
-                    $side::Simulated(stream) => Pin::new(stream).poll_shutdown(cx),
-                }
-            }
-        }
-    };
-}
-
-read_by!(Stream, kind, Kind);
-write_by!(Stream, kind, Kind);
-read_by!(ReadHalf, 0, ReadSide);
-write_by!(WriteHalf, 0, WriteSide);
+forward_read!(Stream, kind, Kind { Tcp, Simulated });
+forward_write!(Stream, kind, Kind { Tcp, Simulated });
+forward_read!(ReadHalf, 0, ReadSide { Tcp, Simulated });
+forward_write!(WriteHalf, 0, WriteSide { Tcp, Simulated });
