@@ -41,6 +41,9 @@ pub(crate) fn judge(evidence: &Evidence<'_>, promise: &Promise) -> (Outcome, Vec
     if answered_twice > 0 || ended > accepted {
         broken.push(format!("I3: {} requests ended twice", answered_twice.max(ended.saturating_sub(accepted))));
     }
+    if let Some(promised) = promise.failed_max.filter(|promised| failed > *promised) {
+        broken.push(format!("{failed} requests failed; promised are {promised}"));
+    }
     if evidence.foreign > 0 {
         broken.push(format!("I3: {} answers belonged to other requests", evidence.foreign));
     }
@@ -130,6 +133,7 @@ mod tests {
         whole_ms: Some(2000.0),
         obeyed_ms: Some(1250.0),
         serves_on_ms: Some(50.0),
+        failed_max: Some(1),
     };
 
     struct Scene {
@@ -203,7 +207,7 @@ mod tests {
     #[test]
     fn each_planted_violation_is_found() {
         type Plant = fn(&mut Scene);
-        let plants: [(&str, Plant); 23] = [
+        let plants: [(&str, Plant); 24] = [
             ("I4: no place is left", |s| s.story.contradiction = Some("no place is left".into())),
             ("I3: 2 requests have no outcome", |s| s.ledger.lost = 2),
             ("I3: 1 requests have no outcome", |s| s.ledger.in_time -= 1),
@@ -225,6 +229,7 @@ mod tests {
             ("I8: whole again after 2001 ms", |s| s.round.whole_after_ms = Some(2001.0)),
             ("I2: a leader without a quorum was obeyed for 1251 ms", |s| s.round.obeyed_ms = Some(1251.0)),
             ("I7: they do not fit", |s| s.findings = vec!["I7: they do not fit".into()]),
+            ("2 requests failed; promised are 1", |s| (s.ledger.accepted, s.ledger.failed) = (11, 2)),
             ("served on for 49 ms", |s| s.round.served_on_ms = 49.0),
             ("lagged", |s| (s.ledger.lost, s.load_failure) = (1, Some("the generator lagged".into()))),
         ];

@@ -4,6 +4,7 @@ mod clients;
 mod joining;
 mod layout;
 mod operator;
+mod placement;
 mod process;
 mod writers;
 
@@ -27,6 +28,7 @@ pub(crate) use clients::Clients;
 use joining::Joining;
 pub(crate) use layout::GPU_KIND;
 use layout::Layout;
+pub(crate) use placement::{homes, movables, strays};
 pub(crate) use process::Process;
 pub(crate) use process::Processes;
 pub(crate) use writers::{Writer, Writers};
@@ -333,6 +335,10 @@ fn whole(view: &View, processes: &Processes) -> Result<(), String> {
     }
     if let Some(model) = view.models.values().find(|m| !m.is_ready(view) && m.spec.name.starts_with(SERVED)) {
         return Err(format!("model {} is not ready", model.spec.name));
+    }
+    let home = homes(processes);
+    if let Some(away) = strays(view, &home).next() {
+        return Err(format!("{} is not at home", away.name));
     }
     view.control_leader.map(drop).ok_or_else(|| "the control group has no leader".into())
 }

@@ -2,12 +2,14 @@
 
 mod burners;
 mod injector;
+mod mover;
 mod target;
 
 use serde::Deserialize;
 
 pub(crate) use burners::Burners;
 pub(crate) use injector::{Injector, Strike, life};
+pub(crate) use mover::Mover;
 pub(crate) use target::{Peers, Who};
 
 /// One fault. Times count from the beginning of the round's trouble.
@@ -34,6 +36,8 @@ pub(crate) enum FaultSpec {
     RestartEach(Rolling),
     /// An operator changes the control group.
     Members(MemberChange),
+    /// An operator moves what is served, and who serves it, between sub-clusters all the time, and home again at the end.
+    Moves(Moving),
 }
 
 /// A fault of one process.
@@ -212,6 +216,29 @@ pub(crate) struct MemberChange {
     pub(crate) at_ms: u64,
 }
 
+/// What moves between sub-clusters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Cargo {
+    /// Models with load.
+    Models,
+    /// Backends, with their GPUs; the last one of a sub-cluster stays.
+    Backends,
+}
+
+/// Plans, one after the other.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Moving {
+    /// What moves.
+    pub(crate) what: Vec<Cargo>,
+    /// When it begins.
+    #[serde(default)]
+    pub(crate) at_ms: u64,
+    /// How long it goes on.
+    pub(crate) for_ms: u64,
+}
+
 /// A rolling restart.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -247,6 +274,7 @@ impl FaultSpec {
             Self::Clock(_) => "clock",
             Self::RestartEach(_) => "restart-each",
             Self::Members(_) => "members",
+            Self::Moves(_) => "moves",
         }
     }
 
@@ -262,6 +290,7 @@ impl FaultSpec {
             Self::Clock(f) => (f.at_ms, f.for_ms),
             Self::RestartEach(f) => (f.at_ms, 0),
             Self::Members(f) => (f.at_ms, 0),
+            Self::Moves(f) => (f.at_ms, f.for_ms),
         }
     }
 }

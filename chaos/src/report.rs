@@ -39,7 +39,7 @@ pub struct Fault {
     pub round: u32,
     /// Which of its variants, where there are several.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub how: Option<&'static str>,
+    pub how: Option<String>,
     /// Why it is not installed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,

@@ -77,7 +77,7 @@ pub async fn run(scenario: &Scenario, plan: &RunPlan) -> Result<Report> {
     let mut workspace = Workspace::new(&scenario.name)?;
     let mut scenario = scenario.clone();
     if plan.times == Times::Reported {
-        scenario.promise = Promise::default();
+        scenario.promise = Promise { failed_max: scenario.promise.failed_max, ..Promise::default() };
         (scenario.load.lag_p99_ms, scenario.load.lag_max_ms) = (LAG_ANY_MS, LAG_ANY_MS);
     }
     let ran = run_in(&scenario, plan, &workspace).await;

@@ -123,7 +123,7 @@ pub(crate) struct Round {
     pub(crate) spread_ms: u64,
 }
 
-/// What must hold besides the invariants, in every round; none is not judged.
+/// What must hold besides the invariants, in every round if nothing else is said; none is not judged.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Promise {
@@ -141,6 +141,8 @@ pub(crate) struct Promise {
     pub(crate) obeyed_ms: Option<f64>,
     /// For so long after the fault every sub-cluster goes on serving.
     pub(crate) serves_on_ms: Option<f64>,
+    /// Requests that fail, over the whole run.
+    pub(crate) failed_max: Option<u64>,
 }
 
 /// What is aimed at on a quiet machine.

@@ -150,11 +150,12 @@ impl Seen {
         }
     }
 
-    /// The models of a sub-cluster, and what the largest batch of one of them takes besides, against each of its GPUs.
+    /// The models that a backend holds, those on their way included, and what the largest batch of one of them takes besides,
+    /// against each of its GPUs.
     fn find_overfull(&mut self, view: &View) {
         for backend in view.backends.values() {
             for gpu in &backend.gpus {
-                let models = view.models.values().filter(|model| model.subcluster == backend.subcluster);
+                let models = view.models.values().filter(|model| backend.is_to_hold(model));
                 let profiles = models.filter_map(|model| model.spec.profiles.get(&gpu.kind));
                 let (mut needed, mut extra) = (0, 0);
                 for profile in profiles {
@@ -197,6 +198,7 @@ fn digest(view: &View) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use symphony_protocol::plan::ModelMoveView;
     use symphony_protocol::view::{BackendView, GpuView, KindProfile, ModelSpec, ModelView, SubclusterView};
     use symphony_types::{BackendId, BootId, Epoch, GpuId, LatencyProfile, ModelId};
 
@@ -269,6 +271,12 @@ mod tests {
         let fits = noted(&[(1, with(25))]);
         assert_eq!((fits.fullest_permille, &fits.findings[..]), (1000, &[][..]));
         assert_eq!(noted(&[(1, with(24))]).findings, ["I7: models take 25 bytes of a GPU of b that has 24"]);
+        // The third one, of another sub-cluster, is loaded as well before it moves here.
+        let mut moves = with(34);
+        let (from, to) = (SubclusterId::new(2), SubclusterId::new(1));
+        moves.models.get_mut(&ModelId::new(3)).unwrap().moving =
+            Some(ModelMoveView { from, to, since: 5, switched: None });
+        assert_eq!(noted(&[(1, moves)]).findings, ["I7: models take 35 bytes of a GPU of b that has 34"]);
     }
 
     #[test]

@@ -61,3 +61,9 @@ async fn replicas_that_come_and_go_break_nothing() {
     let report = one_round("membership-churn").await;
     assert!(report.faults.len() == 4 && report.writes_lost == 0, "{}", report.table());
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn models_and_backends_that_move_fail_no_request() {
+    let report = one_round("moves").await;
+    assert!(report.ledger.failed == 0 && report.writes_lost == 0, "{}", report.table());
+}

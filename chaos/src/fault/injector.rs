@@ -14,7 +14,7 @@ use symphony_types::BootId;
 
 use symphony_interposer::{Clock, EIO, Fault as Suffering, Operations, Rule};
 
-use super::{Burners, Change, ClockTrouble, Direction, DiskEffect, Farewell, FaultSpec, LinkEffect, Peers};
+use super::{Burners, Change, ClockTrouble, Direction, DiskEffect, Farewell, FaultSpec, LinkEffect, Mover, Peers};
 use crate::cluster::{Cluster, Process};
 use crate::network::{OneWay, Troubles};
 use crate::report::FaultState;
@@ -41,7 +41,7 @@ pub(crate) struct Strike {
     pub(crate) victims: Vec<Process>,
     pub(crate) state: FaultState,
     /// Which of its variants, where there are several.
-    pub(crate) how: Option<&'static str>,
+    pub(crate) how: Option<String>,
     /// Why it is not installed.
     pub(crate) why: Option<String>,
     /// Processes whose life ended, with that life: they are back when another one is registered.
@@ -65,6 +65,7 @@ enum End {
     /// Disks of these processes, by the slot of the rule.
     Relieve(Vec<Process>, usize),
     SetRight(Vec<Process>, ClockTrouble),
+    SendHome(Mover),
 }
 
 /// The slot of a disk's rule. One fault of a disk at a time: of two, the younger would be taken for the older.
@@ -126,6 +127,8 @@ impl Injector {
             FaultSpec::Disk(f) => vec![f.who],
             FaultSpec::Clock(f) => vec![f.who],
             FaultSpec::Starve(_) => return cluster.processes.all().collect(),
+            // Whatever moves, it moves between any of them.
+            FaultSpec::Moves(_) => return cluster.processes.backends().collect(),
         };
         who.into_iter().flat_map(|who| who.resolve(view, &cluster.processes, &mut self.random)).collect()
     }
@@ -188,11 +191,14 @@ impl Injector {
                     Direction::Outbound => false,
                 };
                 let outbound = matches!(f.direction, Direction::Both) || !inbound;
-                strike.how = Some(match (inbound, outbound) {
-                    (true, true) => "both ways",
-                    (true, false) => "it hears nobody",
-                    (false, _) => "nobody hears it",
-                });
+                strike.how = Some(
+                    match (inbound, outbound) {
+                        (true, true) => "both ways",
+                        (true, false) => "it hears nobody",
+                        (false, _) => "nobody hears it",
+                    }
+                    .to_owned(),
+                );
                 return Ok(self.trouble(
                     strike,
                     &f.from,
@@ -210,11 +216,14 @@ impl Injector {
                 strike.end = End::Rest(Burners::start(f.per_core, seconds_max, &self.dir)?);
             }
             FaultSpec::Disk(f) => {
-                strike.how = Some(match f.effect {
-                    DiskEffect::Stall => "it hangs",
-                    DiskEffect::Full => "it is full",
-                    DiskEffect::Fail => "it fails",
-                });
+                strike.how = Some(
+                    match f.effect {
+                        DiskEffect::Stall => "it hangs",
+                        DiskEffect::Full => "it is full",
+                        DiskEffect::Fail => "it fails",
+                    }
+                    .to_owned(),
+                );
                 for process in &running {
                     let paths = format!("{}/*", cluster.data_dir(*process).display());
                     let rule = match f.effect {
@@ -235,10 +244,13 @@ impl Injector {
                 strike.end = End::SetRight(running, f.clone());
             }
             FaultSpec::RestartEach(f) => {
-                strike.how = Some(match f.how {
-                    Farewell::Told => "told to stop",
-                    Farewell::Drained => "drained first",
-                });
+                strike.how = Some(
+                    match f.how {
+                        Farewell::Told => "told to stop",
+                        Farewell::Drained => "drained first",
+                    }
+                    .to_owned(),
+                );
                 for process in running {
                     let before = life(&cluster.until_whole("the cluster before a restart").await?, process);
                     if f.how == Farewell::Drained {
@@ -257,6 +269,10 @@ impl Injector {
                     }
                 }
             }
+            FaultSpec::Moves(f) => {
+                let seed = self.random.random();
+                strike.end = End::SendHome(Mover::start(cluster.replicas.clone(), &cluster.processes, &f.what, seed));
+            }
             FaultSpec::Members(f) => {
                 // Whoever was chosen at the beginning may have gone by an earlier change.
                 let now = cluster.until_whole("the cluster before a change of members").await?;
@@ -269,11 +285,14 @@ impl Injector {
                 if goes.is_none() && f.change != Change::Add {
                     return Ok(strike.skipped("nobody has the role"));
                 }
-                strike.how = Some(match f.change {
-                    Change::Add => "a new one comes",
-                    Change::Remove => "it goes for good",
-                    Change::Replace => "a new one takes its place",
-                });
+                strike.how = Some(
+                    match f.change {
+                        Change::Add => "a new one comes",
+                        Change::Remove => "it goes for good",
+                        Change::Replace => "a new one takes its place",
+                    }
+                    .to_owned(),
+                );
                 let comes = cluster.change_members(f.change != Change::Remove, goes).await?;
                 strike.victims = goes.into_iter().chain(comes).collect();
             }
@@ -383,6 +402,13 @@ impl Injector {
                 let back = ClockTrouble { jump_s: -trouble.jump_s, rate_percent: 0, ..trouble };
                 for process in processes {
                     bend(cluster, process, &back)?;
+                }
+            }
+            End::SendHome(mover) => {
+                let agreed = mover.send_home();
+                strike.how = Some(format!("{agreed} moves"));
+                if agreed == 0 {
+                    strike.unsure("no move was agreed on");
                 }
             }
             End::Rest(mut burners) => {

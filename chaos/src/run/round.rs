@@ -78,7 +78,7 @@ impl RoundRun {
             .iter()
             .map(|fault| match fault.state {
                 FaultState::Installed => {
-                    let how = fault.how.map_or_else(String::new, |how| format!(" ({how})"));
+                    let how = fault.how.as_ref().map_or_else(String::new, |how| format!(" ({how})"));
                     format!("{} {}{how}", fault.kind, fault.who.join(", "))
                 }
                 state => format!("{} {state:?}", fault.kind),
@@ -286,7 +286,9 @@ impl Scene<'_> {
             FaultSpec::Trouble(f) => f.who,
             FaultSpec::Disk(f) => f.who,
             FaultSpec::Clock(f) => f.who,
-            FaultSpec::Starve(_) | FaultSpec::RestartEach(_) | FaultSpec::Members(_) => return true,
+            FaultSpec::Starve(_) | FaultSpec::RestartEach(_) | FaultSpec::Members(_) | FaultSpec::Moves(_) => {
+                return true;
+            }
         };
         let now = self.views.newest();
         let is = |node: NodeId| victims.contains(&Process::Replica(node.get()));
@@ -313,7 +315,7 @@ fn fault_of(strike: &Strike, round: u32) -> Fault {
         state: strike.state,
         who: strike.victims.iter().map(ToString::to_string).collect(),
         round,
-        how: strike.how,
+        how: strike.how.clone(),
         why: strike.why.clone(),
     }
 }

@@ -28,5 +28,7 @@ pub(super) const ALL: &[(&str, &str)] = &[
     ("clock-jump", include_str!("../../scenarios/clock-jump.toml")),
     ("clock-rate", include_str!("../../scenarios/clock-rate.toml")),
     ("cpu-starvation", include_str!("../../scenarios/cpu-starvation.toml")),
+    ("moves", include_str!("../../scenarios/moves.toml")),
+    ("moves-kills", include_str!("../../scenarios/moves-kills.toml")),
     ("overlap", include_str!("../../scenarios/overlap.toml")),
 ];

@@ -1,0 +1,89 @@
+//! What can move between sub-clusters, and where it belongs when nobody moves it.
+
+use std::collections::BTreeMap;
+
+use symphony_protocol::control::wanted_move::What;
+use symphony_protocol::view::View;
+use symphony_types::SubclusterId;
+
+use super::{Processes, SERVED};
+
+/// The sub-clusters where what may move belongs, by name: models with load, and backends.
+pub(crate) fn homes(processes: &Processes) -> BTreeMap<String, String> {
+    let models = processes.subclusters().into_iter().map(|pool| (format!("{SERVED}{pool}"), pool));
+    models.chain(processes.backends().map(|b| (b.to_string(), processes.subcluster_of(b)))).collect()
+}
+
+/// Something that can move.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Movable<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) what: What,
+    pub(crate) at: SubclusterId,
+    pub(crate) moving: bool,
+}
+
+/// Models with load, and backends.
+pub(crate) fn movables<'a>(view: &'a View) -> impl Iterator<Item = Movable<'a>> {
+    let models = view.models.iter().filter(|(_, m)| m.spec.name.starts_with(SERVED)).map(|(id, m)| Movable {
+        name: &m.spec.name,
+        what: What::Model(id.get()),
+        at: m.subcluster,
+        moving: m.moving.is_some(),
+    });
+    let backends = view.backends.iter().filter(|(_, b)| b.up).map(|(id, b)| Movable {
+        name: &b.name,
+        what: What::Backend(id.get()),
+        at: b.subcluster,
+        moving: b.moving.is_some(),
+    });
+    models.chain(backends)
+}
+
+/// What moves or is elsewhere than where it belongs.
+pub(crate) fn strays<'a>(view: &'a View, home: &BTreeMap<String, String>) -> impl Iterator<Item = Movable<'a>> {
+    let is_home = |m: &Movable<'_>| view.subclusters.get(&m.at).map(|s| &s.name) == home.get(m.name);
+    movables(view).filter(move |m| m.moving || !is_home(m))
+}
+
+#[cfg(test)]
+mod tests {
+    use symphony_protocol::plan::BackendMoveView;
+    use symphony_protocol::view::{BackendView, SubclusterView};
+    use symphony_types::{BackendId, Token};
+
+    use super::*;
+    use crate::scenario::ClusterShape;
+
+    #[test]
+    fn what_moves_or_is_elsewhere_is_astray() {
+        let processes = Processes::of(&ClusterShape { subclusters: 2, backends: 1, ..ClusterShape::default() });
+        let pool = |name: &str| SubclusterView {
+            name: name.into(),
+            leader: None,
+            token: Token::default(),
+            standbys: vec![],
+            successor: None,
+            advice: None,
+        };
+        let backend = |name: &str, at| BackendView {
+            name: name.into(),
+            up: true,
+            subcluster: SubclusterId::new(at),
+            ..BackendView::default()
+        };
+        let [first, second] = [1, 2].map(|n| processes.backends().nth(n - 1).unwrap().to_string());
+        let mut view = View {
+            subclusters: [(SubclusterId::new(1), pool("pool-1")), (SubclusterId::new(2), pool("pool-2"))].into(),
+            backends: [(BackendId::new(1), backend(&first, 1)), (BackendId::new(2), backend(&second, 2))].into(),
+            ..View::default()
+        };
+        let home = homes(&processes);
+        assert_eq!(strays(&view, &home).count(), 0);
+        let moves = BackendMoveView { to: SubclusterId::new(2), since: 1, preloads: true, retiring: None };
+        view.backends.get_mut(&BackendId::new(1)).unwrap().moving = Some(moves);
+        assert_eq!(strays(&view, &home).map(|m| m.name).collect::<Vec<_>>(), [first]);
+        view.backends.insert(BackendId::new(2), backend(&second, 1));
+        assert_eq!(strays(&view, &home).count(), 2);
+    }
+}
