@@ -114,6 +114,13 @@ impl Liveness {
         dial: Duration::from_millis(100),
         unconfirmed_max: Duration::from_millis(2_000),
     };
+
+    /// How long a beat and its acknowledgement may be under way together: four times the leader's patience. A line that takes
+    /// longer hardly moves: its sender dials anew, and what still arrives over it is no sign of life.
+    #[must_use]
+    pub const fn answer(&self) -> Duration {
+        self.suspicion.saturating_mul(4)
+    }
 }
 
 impl Timing {

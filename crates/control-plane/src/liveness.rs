@@ -102,8 +102,17 @@ impl LivenessThreads {
         let facts = outlook.facts(config, standing, mute);
         let sender = Sender { facts, net: config.net.clone(), peers: peers.clone(), limits, stop: stop.clone() };
         let (received, roll) = (metrics.beats_received.clone(), outlook.roll.clone());
-        let ears =
-            Listener { cluster, listener, net: config.net.clone(), inputs: inputs.clone(), received, roll, stop };
+        let answer = limits.answer();
+        let ears = Listener {
+            cluster,
+            listener,
+            net: config.net.clone(),
+            inputs: inputs.clone(),
+            received,
+            roll,
+            answer,
+            stop,
+        };
         let judge = Judge {
             net: config.net.clone(),
             me: config.node,

@@ -16,7 +16,8 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::beat::{
-    ACK_BYTES, Action, BEAT_BYTES, Beat, BeatAddresses, CONNECTIONS_MAX, Facts, Herald, Input, Standing, cluster_hash,
+    ACK_BYTES, Action, BEAT_BYTES, Beat, BeatAddresses, CONNECTIONS_MAX, Facts, Herald, Input, RoundTrip, Standing,
+    cluster_hash,
 };
 use crate::config::{ControlPlaneConfig, Liveness};
 use crate::judgement::Judgement;
@@ -155,18 +156,21 @@ async fn listen(shared: Shared, listener: Listener, inputs: mpsc::Sender<Input>)
 
 async fn hear(shared: Shared, mut stream: Connection, inputs: mpsc::Sender<Input>) {
     let mut heard = None;
+    let mut trip = RoundTrip::new(shared.limits.answer());
     let mut bytes = [0; BEAT_BYTES];
     while stream.read_exact(&mut bytes).await.is_ok() {
         let Some(beat) = Beat::decode(&bytes, shared.cluster) else { break };
         heard = Some((beat.node, beat.boot));
         shared.metrics.beats_received.inc();
-        if inputs.send(Input::Beat { node: beat.node, boot: beat.boot }).await.is_err() {
+        let recent = trip.is_recent(Instant::now().into_std(), beat.echoed);
+        if recent && inputs.send(Input::Beat { node: beat.node, boot: beat.boot }).await.is_err() {
             return;
         }
-        if let Some(ack) = shared.outlook.roll.note(&beat, Instant::now().into_std())
-            && stream.write_all(&ack.encode(shared.cluster)).await.is_err()
-        {
-            break;
+        if let Some(ack) = shared.outlook.roll.note(&beat, Instant::now().into_std()) {
+            if stream.write_all(&ack.encode(shared.cluster)).await.is_err() {
+                break;
+            }
+            trip.acknowledged(Instant::now().into_std(), beat.sequence);
         }
     }
     if let Some((node, boot)) = heard {

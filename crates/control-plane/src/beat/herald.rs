@@ -25,10 +25,6 @@ pub(crate) struct Standing {
     pub(crate) member: bool,
 }
 
-/// A line without an acknowledgement for so many times the leader's patience is dialled anew: packets that a partition took
-/// are sent again ever more rarely, and an old line may stay silent for as long again as the partition lasted.
-const UNANSWERED_SUSPICIONS: u32 = 4;
-
 /// Who this replica is, and what it looks at.
 pub(crate) struct Facts {
     pub(crate) cluster: u64,
@@ -49,11 +45,13 @@ pub(crate) struct Herald {
     limits: Liveness,
     /// When the line was dialled, or answered last.
     answered: Instant,
+    /// The newest beat that was acknowledged.
+    echoed: u64,
 }
 
 impl Herald {
     pub(crate) fn new(facts: Facts, now: Instant, limits: Liveness) -> Self {
-        Self { facts, contact: Contact::new(now, limits.unconfirmed_max), limits, answered: now }
+        Self { facts, contact: Contact::new(now, limits.unconfirmed_max), limits, answered: now, echoed: 0 }
     }
 
     /// Begins a turn: who is to hear a beat, if anybody.
@@ -74,15 +72,16 @@ impl Herald {
     /// The next beat, sent now.
     ///
     /// # Errors
-    /// If the line has been silent for too long.
+    /// If the line has been silent for too long: packets that a partition took are sent again ever more rarely, and an old
+    /// line may stay silent for as long again as the partition lasted.
     pub(crate) fn beat(&mut self, now: Instant) -> io::Result<[u8; BEAT_BYTES]> {
-        if now.saturating_duration_since(self.answered) > self.limits.suspicion * UNANSWERED_SUSPICIONS {
+        if now.saturating_duration_since(self.answered) > self.limits.answer() {
             return Err(io::ErrorKind::TimedOut.into());
         }
         let Facts { cluster, me: node, boot, .. } = self.facts;
         let (applied, checkpoint) = (*self.facts.applied.borrow(), self.facts.checkpoints.newest());
         let sequence = self.contact.beat(now);
-        Ok(Beat { node, boot, applied, sequence, checkpoint }.encode(cluster))
+        Ok(Beat { node, boot, applied, sequence, checkpoint, echoed: self.echoed }.encode(cluster))
     }
 
     /// Takes an acknowledgement that has arrived.
@@ -92,6 +91,7 @@ impl Herald {
     pub(crate) fn acknowledged(&mut self, now: Instant, bytes: &[u8; ACK_BYTES]) -> io::Result<()> {
         let ack = Ack::decode(bytes, self.facts.cluster).ok_or(io::ErrorKind::InvalidData)?;
         self.answered = now;
+        self.echoed = self.echoed.max(ack.sequence);
         self.contact.acknowledged(ack.sequence);
         self.tell(|standing| standing.member = ack.member);
         Ok(())
@@ -135,13 +135,14 @@ mod tests {
         let sequence = Beat::decode(&herald.beat(start).unwrap(), cluster).unwrap().sequence;
         let at = start + limits.beat;
         herald.acknowledged(at, &Ack { sequence, member: false }.encode(cluster)).unwrap();
+        assert_eq!(Beat::decode(&herald.beat(at).unwrap(), cluster).unwrap().echoed, sequence);
         herald.end_turn(at);
         assert_eq!(*told.borrow(), Standing { in_contact: true, heard: true, member: false });
         herald.end_turn(at + limits.suspicion);
         assert_eq!(*told.borrow(), Standing { in_contact: true, heard: false, member: false });
         assert!(herald.acknowledged(at, &[0; ACK_BYTES]).is_err(), "no acknowledgement of this cluster");
 
-        let patience = limits.suspicion * UNANSWERED_SUSPICIONS;
+        let patience = limits.answer();
         assert!(herald.beat(at + patience).is_ok());
         let late = at + patience + Duration::from_millis(1);
         assert!(herald.beat(late).is_err());

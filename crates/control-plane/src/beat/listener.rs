@@ -17,6 +17,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::detector::Input;
 use super::message::{Ack, BEAT_BYTES, Beat};
+use super::round_trip::RoundTrip;
 use crate::checkpoints::Checkpoints;
 
 /// Connections of replicas at a time: 64 of them, each with the one it is giving up and the one it is opening.
@@ -69,6 +70,8 @@ pub(crate) struct Listener {
     pub(crate) inputs: SyncSender<Input>,
     pub(crate) received: Counter,
     pub(crate) roll: Roll,
+    /// How long an answer may take on a line that moves.
+    pub(crate) answer: Duration,
     pub(crate) stop: Arc<AtomicBool>,
 }
 
@@ -103,6 +106,7 @@ impl Listener {
                 inputs: self.inputs.clone(),
                 received: self.received.clone(),
                 roll: self.roll.clone(),
+                answer: self.answer,
                 stop: self.stop.clone(),
                 connections: Arc::clone(&connections),
             };
@@ -121,6 +125,7 @@ struct Ear {
     inputs: SyncSender<Input>,
     received: Counter,
     roll: Roll,
+    answer: Duration,
     stop: Arc<AtomicBool>,
     connections: Arc<Semaphore>,
 }
@@ -156,6 +161,7 @@ impl Ear {
         if let Err(error) = set_up {
             return error;
         }
+        let mut trip = RoundTrip::new(self.answer);
         let mut bytes = [0; BEAT_BYTES];
         loop {
             if let Err(error) = line.read_exact(&mut bytes) {
@@ -171,14 +177,16 @@ impl Ear {
             }
             *heard = Some(beat);
             self.received.inc();
-            let stopped = self.stop.load(Ordering::Relaxed);
-            if stopped || self.inputs.send(Input::Beat { node: beat.node, boot: beat.boot }).is_err() {
+            let recent = trip.is_recent(Instant::now(), beat.echoed);
+            let input = Input::Beat { node: beat.node, boot: beat.boot };
+            if self.stop.load(Ordering::Relaxed) || recent && self.inputs.send(input).is_err() {
                 return io::ErrorKind::ConnectionAborted.into();
             }
-            if let Some(ack) = self.roll.note(&beat, Instant::now())
-                && let Err(error) = line.write_all(&ack.encode(self.cluster)).and_then(|()| line.flush())
-            {
-                return error;
+            if let Some(ack) = self.roll.note(&beat, Instant::now()) {
+                if let Err(error) = line.write_all(&ack.encode(self.cluster)).and_then(|()| line.flush()) {
+                    return error;
+                }
+                trip.acknowledged(Instant::now(), beat.sequence);
             }
         }
     }
@@ -204,6 +212,7 @@ mod tests {
         heard: Receiver<Input>,
         told: watch::Sender<Leadership>,
         applied: Arc<Mutex<BTreeMap<NodeId, u64>>>,
+        answer: Duration,
         stop: Arc<AtomicBool>,
         thread: thread::JoinHandle<()>,
     }
@@ -218,8 +227,9 @@ mod tests {
             let (checkpoints, applied) = (Checkpoints::default(), Arc::default());
             let roll = Roll { leadership, lease: Duration::from_secs(1), group: None, checkpoints, applied };
             let (received, applied) = (Counter::default(), Arc::clone(&roll.applied));
-            let ears = Listener { cluster, listener, net, inputs, received, roll, stop: stop.clone() };
-            Self { addr, heard, told, applied, stop, thread: thread::spawn(|| ears.run()) }
+            let answer = Duration::from_millis(200);
+            let ears = Listener { cluster, listener, net, inputs, received, roll, answer, stop: stop.clone() };
+            Self { addr, heard, told, applied, answer, stop, thread: thread::spawn(|| ears.run()) }
         }
 
         fn end(self) {
@@ -254,7 +264,7 @@ mod tests {
         let leader = Expected::named(Role::Scheduler, "1");
         let mut line = net("2").dial_line(&[scene.addr], &leader, patience).unwrap();
         let (node, boot) = (NodeId::new(2), BootId::new(20));
-        let beat = Beat { node, boot, applied: 5, sequence: 7, checkpoint: Checkpoint::default() };
+        let beat = Beat { node, boot, applied: 5, sequence: 7, checkpoint: Checkpoint::default(), echoed: 7 };
         line.write_all(&beat.encode(cluster)).unwrap();
         line.flush().unwrap();
         assert_eq!(scene.heard.recv_timeout(patience), Ok(Input::Beat { node, boot }));
@@ -266,11 +276,11 @@ mod tests {
     fn beats_are_heard_strangers_are_cut_off_and_an_end_is_told() {
         let (cluster, patience) = (cluster_hash("blue"), Duration::from_secs(30));
         let scene = Scene::new(Net::plaintext(), cluster);
-        let Scene { addr, heard, told, applied, .. } = &scene;
+        let Scene { addr, heard, told, applied, answer, .. } = &scene;
         let addr = *addr;
 
         let (node, boot) = (NodeId::new(2), BootId::new(20));
-        let beat = Beat { node, boot, applied: 5, sequence: 7, checkpoint: Checkpoint::default() };
+        let beat = Beat { node, boot, applied: 5, sequence: 7, checkpoint: Checkpoint::default(), echoed: 7 };
         let mut line = TcpStream::connect(addr).unwrap();
         let bytes = beat.encode(cluster);
         line.write_all(&bytes[..7]).unwrap();
@@ -282,6 +292,13 @@ mod tests {
         line.read_exact(&mut bytes).unwrap();
         assert_eq!(Ack::decode(&bytes, cluster), Some(Ack { sequence: 7, member: true }));
         assert_eq!(applied.lock().unwrap().get(&node), Some(&5));
+        // It answers, and again; a beat that knows of neither comes over a line that hardly moves.
+        thread::sleep(*answer + Duration::from_millis(5));
+        for (echoed, recent) in [(0, false), (8, true)] {
+            line.write_all(&Beat { sequence: 8, echoed, ..beat }.encode(cluster)).unwrap();
+            line.read_exact(&mut bytes).unwrap();
+            assert_eq!(heard.try_recv().is_ok(), recent, "before it is acknowledged it is heard, or not");
+        }
         told.send_replace(Leadership { quorum_acked: None, alone: false, ..LEADING });
         line.write_all(&beat.encode(cluster)).unwrap();
         assert_eq!(heard.recv_timeout(patience), Ok(Input::Beat { node, boot }));

@@ -1,8 +1,8 @@
 //! Beats and their acknowledgements on the wire; all numbers little-endian.
 //!
 //! ```text
-//! 0       4        6       8               16     24     32              40         48            56          64
-//! | "SYBT" | version| 0     | cluster hash  | node | boot | applied index | sequence | checkpoint  | its hash  |
+//! 0       4        6       8               16     24     32              40         48            56          64       72
+//! | "SYBT" | version| 0     | cluster hash  | node | boot | applied index | sequence | checkpoint  | its hash  | echoed |
 //! | "SYBA" | version| flags | cluster hash  | sequence |
 //! ```
 
@@ -12,10 +12,10 @@ use crate::checkpoints::Checkpoint;
 
 const BEAT_MAGIC: [u8; 4] = *b"SYBT";
 const ACK_MAGIC: [u8; 4] = *b"SYBA";
-const VERSION: u16 = 2;
+const VERSION: u16 = 3;
 
 /// Bytes of a beat.
-pub(crate) const BEAT_BYTES: usize = 64;
+pub(crate) const BEAT_BYTES: usize = 72;
 
 /// Bytes of an acknowledgement.
 pub(crate) const ACK_BYTES: usize = 24;
@@ -31,6 +31,8 @@ pub(crate) struct Beat {
     pub(crate) sequence: u64,
     /// The newest hash of its state.
     pub(crate) checkpoint: Checkpoint,
+    /// The newest of its beats whose acknowledgement had arrived; 0: none.
+    pub(crate) echoed: u64,
 }
 
 /// A leader of the control group that has a quorum says that it heard a beat.
@@ -55,8 +57,8 @@ impl Beat {
         let mut bytes = [0; BEAT_BYTES];
         bytes[..4].copy_from_slice(&BEAT_MAGIC);
         bytes[4..6].copy_from_slice(&VERSION.to_le_bytes());
-        let Self { node, boot, applied, sequence, checkpoint } = self;
-        let numbers = [cluster, node.get(), boot.get(), applied, sequence, checkpoint.index, checkpoint.hash];
+        let Self { node, boot, applied, sequence, checkpoint, echoed } = self;
+        let numbers = [cluster, node.get(), boot.get(), applied, sequence, checkpoint.index, checkpoint.hash, echoed];
         for (place, number) in bytes[8..].chunks_exact_mut(8).zip(numbers) {
             place.copy_from_slice(&number.to_le_bytes());
         }
@@ -72,6 +74,7 @@ impl Beat {
             applied: number(bytes, 32),
             sequence: number(bytes, 40),
             checkpoint: Checkpoint { index: number(bytes, 48), hash: number(bytes, 56) },
+            echoed: number(bytes, 64),
         })
     }
 }
@@ -102,7 +105,7 @@ mod tests {
     fn a_beat_and_its_acknowledgement_survive_the_wire_and_strangers_do_not_pass() {
         let checkpoint = Checkpoint { index: 48, hash: 0xfeed_f00d };
         let (node, boot, applied) = (NodeId::new(3), BootId::new(u64::MAX - 5), 0x0102_0304_0506_0708);
-        let beat = Beat { node, boot, applied, sequence: 9, checkpoint };
+        let beat = Beat { node, boot, applied, sequence: 9, checkpoint, echoed: u64::MAX - 2 };
         let cluster = cluster_hash("blue");
         let bytes = beat.encode(cluster);
         assert_eq!(Beat::decode(&bytes, cluster), Some(beat));

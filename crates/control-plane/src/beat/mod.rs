@@ -5,6 +5,7 @@ mod detector;
 mod herald;
 mod listener;
 mod message;
+mod round_trip;
 mod sender;
 
 pub(crate) use addresses::BeatAddresses;
@@ -12,4 +13,5 @@ pub(crate) use detector::{Action, Detector, Input};
 pub(crate) use herald::{Facts, Herald, Standing};
 pub(crate) use listener::{CONNECTIONS_MAX, Listener, Roll};
 pub(crate) use message::{ACK_BYTES, BEAT_BYTES, Beat, cluster_hash};
+pub(crate) use round_trip::RoundTrip;
 pub(crate) use sender::{Sender, refuses};
