@@ -20,12 +20,43 @@ fn a_generated_model_is_the_same_every_time_and_can_be_profiled() {
     }
 
     let said = symphony(&["profile", "mlp.onnx", "--batch-max", "4", "--gpu-kind", "cpu-test"]).ended_with(0);
-    assert!(said.out.contains("BATCH") && said.out.contains("fit:"), "{}", said.out);
+    assert!(["BATCH", "MEDIAN", "P99", "fit:", "R\u{b2}"].iter().all(|word| said.out.contains(word)), "{}", said.out);
     let profile = ProfileFile::read(&workspace.file("mlp.profile.toml")).unwrap();
     assert_eq!(profile.model, "mlp");
     let gpu = &profile.gpus["cpu-test"];
     assert_eq!(gpu.latency.batch_max(), 4);
     assert!(gpu.latency.table().is_sorted() && gpu.static_memory_bytes > 0, "{gpu:?}");
 
+    let hasty = ["profile", "mlp.onnx", "--batch-max", "4", "--slo-ms", "0.000001"];
+    let _ = symphony(&hasty).ended_with(2).complains(&["one item takes longer than allowed"]);
     let _ = symphony(&["profile", "mlp.onnx", "--batch-max", "0"]).ended_with(2).complains(&["batch"]);
+}
+
+#[test]
+fn two_profiles_are_compared_and_a_slower_one_can_fail_a_build() {
+    let _alone = alone();
+    let workspace = Workspace::new("profile-compare").unwrap();
+    let write = |name: &str, kind: &str, latency_ms: &str| {
+        let tensor = |which| format!("[[{which}]]\nname = \"x\"\ndata_type = \"FP32\"\nitem_shape = [4]\n");
+        let gpu = format!(
+            "[gpu.{kind}]\nstatic_memory_bytes = 8388608\ndynamic_memory_bytes = 0\nlatency_ms = {latency_ms}\n"
+        );
+        let text = format!("format = 1\nmodel = \"m\"\n{}{}{gpu}", tensor("inputs"), tensor("outputs"));
+        std::fs::write(workspace.file(name), text).unwrap();
+    };
+    write("before.toml", "a100", "[2.0, 4.0]");
+    write("now.toml", "a100", "[2.0, 5.0, 6.0]");
+    write("other.toml", "t4", "[2.0]");
+    let symphony = |args: &[&str]| run(workspace.path(), &[], args).unwrap();
+    let said = symphony(&["profile", "compare", "before.toml", "now.toml"]).ended_with(0);
+    let words = ["GPU kind a100", "+25.0 %", "largest batch 2 -> 3", "static 8 -> 8 MB"];
+    assert!(words.iter().all(|word| said.out.contains(word)), "{}", said.out);
+    let json = symphony(&["profile", "compare", "before.toml", "now.toml", "-o", "json"]).ended_with(0).json();
+    assert_eq!((&json["a100"]["slowest_ratio"], &json["a100"]["batch_max"][1]), (&1.25.into(), &3.into()));
+
+    let strict = |percent: &'static str| ["profile", "compare", "before.toml", "now.toml", "--fail-above", percent];
+    let _ = symphony(&strict("25")).ended_with(0);
+    let _ = symphony(&strict("24")).ended_with(1).complains(&["25.0 % longer", "allowed are 24 %"]);
+    let _ = symphony(&["profile", "compare", "before.toml", "other.toml"]).ended_with(2).complains(&["a100", "t4"]);
+    let _ = symphony(&["profile"]).ended_with(2).complains(&["MODEL.onnx"]);
 }

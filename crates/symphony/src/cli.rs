@@ -512,10 +512,53 @@ pub(crate) enum What {
 }
 
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct ProfileArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<ProfileCommand>,
+    #[command(flatten)]
+    pub(crate) measure: MeasureArgs,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ProfileCommand {
+    /// Show what changed from one profile to another, and fail if the newer one is slower than allowed.
+    Compare(ProfileCompareArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ProfileCompareArgs {
+    /// The profile before.
+    #[arg(value_name = "BEFORE.toml")]
+    pub(crate) before: PathBuf,
+    /// The profile now.
+    #[arg(value_name = "NOW.toml")]
+    pub(crate) now: PathBuf,
+    /// Exit with code 1 if any batch size takes longer than before by more than so many per cent.
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32))]
+    pub(crate) fail_above: Option<u32>,
+    /// For people or for programs.
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    pub(crate) output: Output,
+}
+
+/// Which of many runs of one batch size counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LatencyOf {
+    /// The shortest: on a shared machine all others measure the neighbours.
+    #[default]
+    Best,
+    /// The median.
+    Median,
+    /// The 99th percentile.
+    P99,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct MeasureArgs {
     /// The model.
-    #[arg(value_name = "MODEL.onnx")]
-    pub(crate) model: PathBuf,
+    #[arg(value_name = "MODEL.onnx", required = true)]
+    pub(crate) model: Option<PathBuf>,
     /// File to write; the model's path with `.profile.toml` if not given.
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
@@ -528,9 +571,21 @@ pub(crate) struct ProfileArgs {
     /// Largest batch to measure.
     #[arg(long, default_value_t = 32)]
     pub(crate) batch_max: u32,
+    /// End at the largest batch that takes no longer, in milliseconds: the SLO, or what of it is left for execution.
+    #[arg(long, value_name = "MS", value_parser = positive_ms)]
+    pub(crate) slo_ms: Option<f64>,
+    /// End at the largest batch with which this process has grown by no more, in MiB.
+    #[arg(long, value_name = "MB")]
+    pub(crate) memory_mb: Option<u64>,
+    /// What ℓ(b) is made of.
+    #[arg(long, value_enum, default_value_t = LatencyOf::Best)]
+    pub(crate) latency: LatencyOf,
     /// Threads that one batch may use.
     #[arg(long, default_value_t = 1)]
     pub(crate) intra_threads: usize,
+    /// Write the profile although the model's answers depend on who else is in the batch.
+    #[arg(long)]
+    pub(crate) allow_dependent: bool,
     /// ONNX Runtime library; searched where `make setup` puts it if not given.
     #[arg(long, env = "SYMPHONY_ONNXRUNTIME", value_name = "FILE")]
     pub(crate) onnxruntime: Option<PathBuf>,
@@ -643,4 +698,12 @@ pub(crate) struct PaperArgs {
     /// Runs at the same time; the number of cores if not given.
     #[arg(long)]
     pub(crate) threads: Option<usize>,
+}
+
+/// Milliseconds, more than none.
+fn positive_ms(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(ms) if ms.is_finite() && ms > 0.0 => Ok(ms),
+        _ => Err("expected milliseconds, more than 0".into()),
+    }
 }

@@ -24,7 +24,7 @@ pub use invariant::Invariant;
 pub use name::{NAME_BYTES_MAX, is_name};
 pub use operation_id::{NoOperationId, OperationId};
 pub use outcome::{DropReason, FailReason, Outcome};
-pub use profile::{LatencyProfile, PROFILE_BATCH_MAX, ProfileError};
+pub use profile::{LatencyProfile, LineFit, PROFILE_BATCH_MAX, ProfileError};
 pub use tensor::{DataType, Signature, TensorSpec, UnknownDataType};
 pub use time::{Nanos, Time};
 pub use value::RequestValue;

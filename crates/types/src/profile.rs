@@ -5,6 +5,17 @@ use crate::Nanos;
 /// The largest batch a profile may describe: bounds the table and with it the work of one scheduling decision.
 pub const PROFILE_BATCH_MAX: u32 = 4096;
 
+/// A line through a profile, α·b + β.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LineFit {
+    /// α, milliseconds per item.
+    pub alpha_ms: f64,
+    /// β, milliseconds per batch.
+    pub beta_ms: f64,
+    /// The share of the table's variance that the line explains, R²; 1 is a line.
+    pub r_squared: f64,
+}
+
 /// ℓ(b) as a table over b = 1..=max, monotone in b (seed 000, section 3.1).
 ///
 /// A linear profile ℓ(b) = α·b + β is a table too: a decision then costs one load, whatever the profile's origin.
@@ -130,12 +141,12 @@ impl LatencyProfile {
         Self { latency: latency.into() }
     }
 
-    /// The line α·b + β that fits the table best in least squares: (α, β) in milliseconds.
+    /// The line α·b + β that fits the table best in least squares.
     #[must_use]
-    pub fn fit_line(&self) -> (f64, f64) {
+    pub fn fit_line(&self) -> LineFit {
         let n = self.table().len() as f64;
         if self.table().len() == 1 {
-            return (0.0, self.table()[0].as_millis_f64());
+            return LineFit { alpha_ms: 0.0, beta_ms: self.table()[0].as_millis_f64(), r_squared: 1.0 };
         }
         let points = || (1_u32..).zip(self.table()).map(|(b, l)| (f64::from(b), l.as_millis_f64()));
         let (sum_x, sum_y) = points().fold((0.0, 0.0), |(sx, sy), (x, y)| (sx + x, sy + y));
@@ -144,7 +155,13 @@ impl LatencyProfile {
             (cov + (x - mean_x) * (y - mean_y), var + (x - mean_x) * (x - mean_x))
         });
         let alpha = cov / var;
-        (alpha, mean_y - alpha * mean_x)
+        let beta = mean_y - alpha * mean_x;
+        let (left, all) = points().fold((0.0, 0.0), |(left, all), (x, y)| {
+            (left + (y - alpha * x - beta).powi(2), all + (y - mean_y).powi(2))
+        });
+        // A table without any slope is a line that explains all there is.
+        let r_squared = if all > 0.0 { 1.0 - left / all } else { 1.0 };
+        LineFit { alpha_ms: alpha, beta_ms: beta, r_squared }
     }
 }
 
@@ -174,6 +191,17 @@ mod tests {
     }
 
     #[test]
+    fn a_bend_costs_the_fit_what_the_line_does_not_explain() {
+        let table = [1, 1, 1, 9].map(Nanos::from_millis);
+        let fit = LatencyProfile::from_table(&table).unwrap().fit_line();
+        // By hand: mean 3, α = 12/5, β = -3; left over 19.2 of 48.
+        assert!((fit.alpha_ms - 2.4).abs() < 1e-9 && (fit.beta_ms + 3.0).abs() < 1e-9, "{fit:?}");
+        assert!((fit.r_squared - 0.6).abs() < 1e-9, "{fit:?}");
+        let flat = LatencyProfile::from_table(&[Nanos::from_millis(2); 3]).unwrap().fit_line();
+        assert_eq!((flat.alpha_ms, flat.beta_ms, flat.r_squared), (0.0, 2.0, 1.0));
+    }
+
+    #[test]
     fn empty_zero_and_senseless_profiles_are_refused() {
         assert_eq!(LatencyProfile::from_table(&[]), Err(ProfileError::Empty));
         assert_eq!(LatencyProfile::from_table(&[Nanos::ZERO]), Err(ProfileError::Zero { batch: 1 }));
@@ -186,8 +214,9 @@ mod tests {
     proptest! {
         #[test]
         fn the_fit_of_a_line_is_the_line(alpha in 0.01_f64..50.0, beta in 0.01_f64..50.0, max in 2_u32..64) {
-            let (a, b) = LatencyProfile::from_line(alpha, beta, max).unwrap().fit_line();
-            prop_assert!((a - alpha).abs() < 1e-4 && (b - beta).abs() < 1e-3, "{a} {b}");
+            let fit = LatencyProfile::from_line(alpha, beta, max).unwrap().fit_line();
+            prop_assert!((fit.alpha_ms - alpha).abs() < 1e-4 && (fit.beta_ms - beta).abs() < 1e-3, "{fit:?}");
+            prop_assert!(fit.r_squared > 0.999, "{fit:?}");
         }
     }
 }

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use symphony_types::{DataType, LatencyProfile, Nanos, PROFILE_BATCH_MAX, ProfileError, Signature};
 
+use super::independence::{Dependence, find_dependence};
 use super::interpolate::{profile_through, raise_to_monotone, sizes};
 use super::resources::{resident_bytes, thread_cpu_time};
 use crate::port::{BatchInputs, ExecuteError, ModelExecutor};
@@ -24,11 +25,37 @@ pub struct MeasureOptions {
     pub runs_max: u32,
     /// No further round of runs begins after this time.
     pub budget: Duration,
+    /// What ℓ(b) is made of.
+    pub statistic: Statistic,
+    /// The profile ends at the largest batch that takes no longer.
+    pub latency_max: Option<Nanos>,
+    /// The profile ends at the largest measured batch with which the process has grown by no more.
+    pub memory_max_bytes: Option<u64>,
+}
+
+/// Which of many runs of one batch size counts as its latency.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Statistic {
+    /// The shortest: on a shared machine everything else measures the neighbours.
+    #[default]
+    Best,
+    /// The median: for a machine of its own whose clock varies.
+    Median,
+    /// The 99th percentile: for promises that the hardest batch has to keep.
+    P99,
 }
 
 impl Default for MeasureOptions {
     fn default() -> Self {
-        Self { batch_max: 32, runs_min: 5, runs_max: 50, budget: Duration::from_secs(20) }
+        Self {
+            batch_max: 32,
+            runs_min: 5,
+            runs_max: 50,
+            budget: Duration::from_secs(20),
+            statistic: Statistic::Best,
+            latency_max: None,
+            memory_max_bytes: None,
+        }
     }
 }
 
@@ -52,6 +79,8 @@ pub struct MeasuredBatch {
     pub runs: u32,
     /// The shortest wall time.
     pub wall_min: Nanos,
+    /// The median of wall time.
+    pub wall_median: Nanos,
     /// The 99th percentile of wall time: far above the shortest on a machine that is busy with something else.
     pub wall_high: Nanos,
     /// The least CPU time of the calling thread.
@@ -72,8 +101,21 @@ pub struct Measurement {
     /// the process keeps it; the largest batch may then run in that memory and seem to need none of its own. The sum of
     /// both numbers is what the process did grow by.
     pub static_memory_bytes: u64,
-    /// How much it grew by when the largest batch ran for the first time.
+    /// How much it grew by when the largest batch, and perhaps one that was too large, ran for the first time.
     pub dynamic_memory_bytes: u64,
+    /// What ended the profile before the largest batch asked for.
+    pub limit: Option<Limit>,
+    /// Where an item's answer was another one among others than alone. Such a model must not be batched.
+    pub dependence: Option<Dependence>,
+}
+
+/// What a larger batch would go beyond.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// [`MeasureOptions::latency_max`].
+    Latency,
+    /// [`MeasureOptions::memory_max_bytes`].
+    Memory,
 }
 
 /// Why there is no measurement.
@@ -85,6 +127,9 @@ pub enum MeasureError<L> {
     /// The options make no sense.
     #[error("{0}")]
     BadOptions(String),
+    /// Not even one item is within the limits.
+    #[error("a batch of one item {0}")]
+    BeyondLimits(String),
     /// A batch failed.
     #[error("batch size {batch}: {source}")]
     Execute {
@@ -100,9 +145,8 @@ pub enum MeasureError<L> {
 
 /// Loads a model and measures it on the calling thread.
 ///
-/// ℓ(b) is the shortest wall time of many runs, and never less than the least CPU time: on a shared machine everything
-/// else measures the neighbours. The sizes take turns, so that a busy spell of the machine does not fall on one size.
-/// Memory is the growth of this process, so the model should be the first thing that it loads.
+/// ℓ(b) is a statistic of many runs' wall time, and never less than the least CPU time. The sizes take turns, so that a busy
+/// spell of the machine does not fall on one size. Memory is the growth of this process, so the model should be the first thing that it loads.
 ///
 /// # Errors
 /// If the model cannot be loaded, a batch fails, or the options make no sense.
@@ -122,16 +166,32 @@ pub fn measure<E: ModelExecutor, L>(
     let loaded = resident_bytes();
 
     let mut bench = Bench::new(executor.signature(), options.batch_max);
-    let mut run = |batch| bench.run(&mut executor, batch).map_err(|source| MeasureError::Execute { batch, source });
-    run(options.batch_max)?;
-    let grown = resident_bytes();
-
-    let sizes = sizes(options.batch_max);
-    for &batch in &sizes {
-        for _ in 0..WARMUP_RUNS {
-            run(batch)?;
+    let failed = |batch| move |source| MeasureError::Execute { batch, source };
+    let mut run = |batch| bench.run(&mut executor, batch).map_err(failed(batch));
+    let mut grown = loaded;
+    let mut fits = |batch| {
+        let mut best = Duration::MAX;
+        for _ in 0..=WARMUP_RUNS {
+            best = best.min(run(batch)?.0);
         }
+        grown = grown.max(resident_bytes());
+        let within = if options.memory_max_bytes.is_some_and(|max| grown.saturating_sub(before_load) > max) {
+            Err(Limit::Memory)
+        } else if options.latency_max.is_some_and(|max| Nanos::from(best) > max) {
+            Err(Limit::Latency)
+        } else {
+            Ok(())
+        };
+        Ok::<_, MeasureError<L>>(within)
+    };
+    let (batch_max, limit) = largest_within(options.batch_max, &mut fits)?;
+    if batch_max == 0 {
+        return Err(MeasureError::BeyondLimits(match limit {
+            Some(Limit::Memory) => "takes more memory than allowed".into(),
+            _ => "takes longer than allowed".into(),
+        }));
     }
+    let sizes = sizes(batch_max);
     let rounds_max = options.runs_max.max(options.runs_min);
     let of = rounds_max.saturating_mul(sizes.len() as u32);
     let mut samples = vec![Vec::new(); sizes.len()];
@@ -147,8 +207,9 @@ pub fn measure<E: ModelExecutor, L>(
         }
     }
 
+    let dependence = find_dependence(&mut executor, &bench.inputs, batch_max).map_err(failed(batch_max))?;
     let batches: Vec<_> = sizes.iter().zip(samples).map(|(&batch, samples)| summarise(batch, samples)).collect();
-    let mut latencies: Vec<_> = batches.iter().map(|measured| measured.wall_min.max(measured.cpu_min)).collect();
+    let mut latencies: Vec<_> = batches.iter().map(|measured| measured.latency(options.statistic)).collect();
     let raised = raise_to_monotone(&mut latencies);
     let points: Vec<_> = sizes.into_iter().zip(latencies).collect();
     Ok(Measurement {
@@ -157,7 +218,46 @@ pub fn measure<E: ModelExecutor, L>(
         raised,
         static_memory_bytes: loaded.saturating_sub(before_load),
         dynamic_memory_bytes: grown.saturating_sub(loaded),
+        limit,
+        dependence,
     })
+}
+
+impl MeasuredBatch {
+    fn latency(&self, statistic: Statistic) -> Nanos {
+        let wall = match statistic {
+            Statistic::Best => self.wall_min,
+            Statistic::Median => self.wall_median,
+            Statistic::P99 => self.wall_high,
+        };
+        wall.max(self.cpu_min)
+    }
+}
+
+/// The largest batch of at most `batch_max` items that fits, 0 if none does, and what the next one would go beyond. Asks in
+/// ascending order, so that memory is not taken in vain, and then between the last that fits and the first that is too slow.
+fn largest_within<E>(
+    batch_max: u32,
+    fits: &mut dyn FnMut(u32) -> Result<Result<(), Limit>, E>,
+) -> Result<(u32, Option<Limit>), E> {
+    let mut largest = 0;
+    for size in sizes(batch_max) {
+        let Err(limit) = fits(size)? else {
+            largest = size;
+            continue;
+        };
+        let mut beyond = size;
+        // Memory that was taken once stays taken: nothing in between would say what it needs by itself.
+        while limit == Limit::Latency && beyond - largest > 1 {
+            let middle = largest + (beyond - largest) / 2;
+            match fits(middle)? {
+                Ok(()) => largest = middle,
+                Err(_) => beyond = middle,
+            }
+        }
+        return Ok((largest, Some(limit)));
+    }
+    Ok((largest, None))
 }
 
 /// Wall time and CPU time of one run.
@@ -172,6 +272,7 @@ fn summarise(batch: u32, mut samples: Vec<Sample>) -> MeasuredBatch {
         batch,
         runs: samples.len() as u32,
         wall_min: wall(0),
+        wall_median: wall(samples.len().div_ceil(2).saturating_sub(1)),
         wall_high: wall(high),
         cpu_min: cpu_min.into(),
     }
@@ -187,7 +288,7 @@ impl Bench {
     fn new(signature: &Signature, batch_max: u32) -> Self {
         let inputs = signature.inputs.iter().map(|spec| {
             let bytes = spec.item_bytes() * batch_max as usize;
-            (spec.item_bytes(), plausible_input(spec.data_type, bytes))
+            (spec.item_bytes(), plausible_input(spec.data_type, spec.item_bytes(), bytes))
         });
         Self { inputs: inputs.collect(), outputs: Vec::new() }
     }
@@ -204,10 +305,14 @@ impl Bench {
 }
 
 /// Bytes that every model accepts. Integers may be indices into a table, so they are zero; real numbers vary between
-/// -1 and 1, since runtimes take short cuts with zeros.
-fn plausible_input(data_type: DataType, bytes: usize) -> Vec<u8> {
+/// -1 and 1, since runtimes take short cuts with zeros, and from item to item.
+fn plausible_input(data_type: DataType, item_bytes: usize, bytes: usize) -> Vec<u8> {
     const PERIOD: usize = 17;
-    let value = |index: usize| (index * 5 % PERIOD) as f32 / (PERIOD / 2) as f32 - 1.0;
+    let item_elements = (item_bytes / data_type.size_bytes()).max(1);
+    let value = |index: usize| {
+        let item = index / item_elements;
+        ((index * 5 + item * 7) % PERIOD) as f32 / (PERIOD / 2) as f32 - 1.0
+    };
     match data_type {
         DataType::Fp32 => (0..bytes / 4).flat_map(|index| value(index).to_le_bytes()).collect(),
         DataType::Fp64 => (0..bytes / 8).flat_map(|index| f64::from(value(index)).to_le_bytes()).collect(),
@@ -229,7 +334,13 @@ mod tests {
 
     #[test]
     fn the_profile_of_an_emulated_gpu_is_found_again() {
-        let options = MeasureOptions { batch_max: 5, runs_min: 5, runs_max: 30, budget: Duration::from_secs(1) };
+        let options = MeasureOptions {
+            batch_max: 5,
+            runs_min: 5,
+            runs_max: 30,
+            budget: Duration::from_secs(1),
+            ..MeasureOptions::default()
+        };
         let mut last = None;
         let measured =
             measure(|| emulated(&[400, 600, 800, 1000, 1200]), &options, &mut |progress| last = Some(progress))
@@ -263,5 +374,49 @@ mod tests {
         let summary = summarise(4, samples);
         assert_eq!((summary.wall_min, summary.wall_high), (Nanos::from_millis(1), Nanos::from_millis(198)));
         assert_eq!((summary.cpu_min, summary.runs), (Nanos::from_millis(1), 200));
+        let of = [Statistic::Best, Statistic::Median, Statistic::P99].map(|statistic| summary.latency(statistic));
+        assert_eq!(of, [1, 100, 198].map(Nanos::from_millis));
+    }
+
+    #[test]
+    fn the_profile_ends_at_the_largest_batch_within_the_limits() {
+        let largest = |batch_max, slow_from: u32, large_from: u32| {
+            let mut asked = Vec::new();
+            let fits = &mut |batch| {
+                asked.push(batch);
+                Ok::<_, Infallible>(match batch {
+                    _ if batch >= large_from => Err(Limit::Memory),
+                    _ if batch >= slow_from => Err(Limit::Latency),
+                    _ => Ok(()),
+                })
+            };
+            let found = largest_within(batch_max, fits).unwrap();
+            (found, asked.last().copied())
+        };
+        assert_eq!(largest(20, 99, 99), ((20, None), Some(20)));
+        for slow_from in 1..=20 {
+            assert_eq!(largest(20, slow_from, 99).0, (slow_from - 1, Some(Limit::Latency)));
+        }
+        assert_eq!(largest(20, 99, 10), ((8, Some(Limit::Memory)), Some(12)), "nothing smaller is asked any more");
+        assert_eq!(largest(20, 1, 1).0, (0, Some(Limit::Memory)));
+    }
+
+    #[test]
+    fn limits_end_a_measurement_early_or_refuse_the_model() {
+        let options = MeasureOptions {
+            batch_max: 4,
+            runs_min: 1,
+            runs_max: 1,
+            latency_max: Some(Nanos::from_millis(100)),
+            ..MeasureOptions::default()
+        };
+        // The third one is far beyond, the second far within.
+        let table = [1_000, 2_000, 300_000, 400_000];
+        let measured = measure(|| emulated(&table), &options, &mut |_| ()).unwrap();
+        assert_eq!((measured.latency.batch_max(), measured.limit), (2, Some(Limit::Latency)));
+        assert_eq!(measured.dependence, None);
+        let hasty = MeasureOptions { latency_max: Some(Nanos::from_micros(10)), ..options };
+        let error = measure(|| emulated(&table), &hasty, &mut |_| ()).unwrap_err();
+        assert_eq!(error.to_string(), "a batch of one item takes longer than allowed");
     }
 }

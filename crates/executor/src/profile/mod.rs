@@ -1,9 +1,13 @@
 //! Measures ℓ(b) and memory, and keeps them in the files that `symphony profile` writes and `symphony model load` reads.
 
+mod compare;
 mod file;
+mod independence;
 mod interpolate;
 mod measure;
 mod resources;
 
+pub use compare::{Comparison, compare};
 pub use file::{GpuProfile, ProfileFile, ProfileFileError};
-pub use measure::{MeasureError, MeasureOptions, MeasuredBatch, Measurement, Progress, measure};
+pub use independence::Dependence;
+pub use measure::{Limit, MeasureError, MeasureOptions, MeasuredBatch, Measurement, Progress, Statistic, measure};

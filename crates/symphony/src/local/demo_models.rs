@@ -4,6 +4,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use symphony_config::ExecutorKind;
+use symphony_executor::profile::MeasureOptions;
 use symphony_executor::{OnnxOptions, default_signature, digits};
 use symphony_protocol::view::{KindProfile, ModelSource, ModelSpec};
 use symphony_types::{LatencyProfile, Nanos, RequestValue};
@@ -42,7 +43,8 @@ pub(crate) fn prepare(layout: &Layout, dir: &Path) -> anyhow::Result<Vec<ModelSp
         let kind = &cpu.gpus.first().context("a backend has GPUs")?.kind;
         for (name, path) in [(DIGITS, &digits_path), (MLP, &mlp_path)] {
             let options = OnnxOptions { batch_max: CPU_BATCH_MAX, ..OnnxOptions::default() };
-            let (profile, _) = measure_onnx(path, name, kind, cpu.onnxruntime.as_deref(), &options)?;
+            let measure = MeasureOptions { batch_max: CPU_BATCH_MAX, ..MeasureOptions::default() };
+            let (profile, _) = measure_onnx(path, name, kind, cpu.onnxruntime.as_deref(), &options, &measure)?;
             profile.write(&path.with_extension("profile.toml"))?;
             specs.push(ModelSpec {
                 name: name.to_owned(),

@@ -14,6 +14,7 @@ pub(crate) mod paper;
 mod partition;
 pub(crate) mod plan;
 pub(crate) mod profile;
+mod profile_compare;
 pub(crate) mod replay;
 pub(crate) mod sim;
 mod sim_explain;

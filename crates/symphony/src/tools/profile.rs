@@ -2,37 +2,78 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use indicatif::{ProgressBar, ProgressStyle};
-use symphony_executor::profile::{GpuProfile, MeasureOptions, Measurement, ProfileFile, measure};
+use symphony_executor::profile::{
+    GpuProfile, Limit, MeasureOptions, MeasuredBatch, Measurement, ProfileFile, Statistic, measure,
+};
 use symphony_executor::{ModelExecutor, OnnxExecutor, OnnxOptions, RuntimeError, load_runtime};
-use symphony_types::Signature;
+use symphony_types::{LineFit, Nanos, Signature};
 
-use super::table;
-use crate::cli::ProfileArgs;
+use super::{profile_compare, table};
+use crate::cli::{LatencyOf, MeasureArgs, ProfileArgs, ProfileCommand};
 use crate::exit::bad_input;
 
 pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<()> {
-    let stem = || args.model.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+    match &args.command {
+        Some(ProfileCommand::Compare(args)) => profile_compare::run(args),
+        None => measure_and_write(&args.measure),
+    }
+}
+
+fn measure_and_write(args: &MeasureArgs) -> anyhow::Result<()> {
+    let model = args.model.as_deref().context("a model must be given")?;
+    let stem = || model.file_stem().map(|stem| stem.to_string_lossy().into_owned());
     let name = args.name.clone().or_else(stem).context("the model's path has no file name")?;
     let options =
         OnnxOptions { batch_max: args.batch_max, intra_threads: args.intra_threads, ..OnnxOptions::default() };
-    let (file, measurement) = measure_onnx(&args.model, &name, &args.gpu_kind, args.onnxruntime.as_deref(), &options)?;
-    let out = args.out.clone().unwrap_or_else(|| beside(&args.model));
+    let measure_options = MeasureOptions {
+        batch_max: args.batch_max,
+        statistic: match args.latency {
+            LatencyOf::Best => Statistic::Best,
+            LatencyOf::Median => Statistic::Median,
+            LatencyOf::P99 => Statistic::P99,
+        },
+        latency_max: args.slo_ms.map(Nanos::from_millis_f64),
+        memory_max_bytes: args.memory_mb.map(|mb| mb << 20),
+        ..MeasureOptions::default()
+    };
+    let (file, measurement) =
+        measure_onnx(model, &name, &args.gpu_kind, args.onnxruntime.as_deref(), &options, &measure_options)?;
+    show(&measurement);
+    if let Some(dependence) = &measurement.dependence {
+        if !args.allow_dependent {
+            bail!(
+                "answers depend on the batch: {dependence}. Such a model must not be batched; --allow-dependent writes it"
+            );
+        }
+        println!("answers depend on the batch: {dependence}");
+    }
+    let out = args.out.clone().unwrap_or_else(|| beside(model));
     file.write(&out)?;
+    println!("written to {}", out.display());
+    Ok(())
+}
 
-    let rows: Vec<_> = measurement
-        .batches
-        .iter()
-        .map(|b| vec![b.batch.to_string(), format!("{:.3}", measurement.latency.latency(b.batch).as_millis_f64())])
-        .collect();
-    table::print(&["BATCH", "MS"], &rows);
-    let (alpha, beta) = measurement.latency.fit_line();
+fn show(measurement: &Measurement) {
+    let ms = |latency: Nanos| format!("{:.3}", latency.as_millis_f64());
+    let row = |b: &MeasuredBatch| {
+        let latency = measurement.latency.latency(b.batch);
+        vec![b.batch.to_string(), ms(latency), ms(b.wall_median), ms(b.wall_high), b.runs.to_string()]
+    };
+    let rows: Vec<_> = measurement.batches.iter().map(row).collect();
+    table::print(&["BATCH", "MS", "MEDIAN", "P99", "RUNS"], &rows);
+    let LineFit { alpha_ms, beta_ms, r_squared } = measurement.latency.fit_line();
     println!(
-        "fit: {alpha:.3} ms per item + {beta:.3} ms; memory: {} MB static, {} MB dynamic",
+        "fit: {alpha_ms:.3} ms per item + {beta_ms:.3} ms, R\u{b2} {r_squared:.4}; memory: {} MB static, {} MB dynamic",
         measurement.static_memory_bytes >> 20,
         measurement.dynamic_memory_bytes >> 20
     );
+    match measurement.limit {
+        Some(Limit::Latency) => println!("a larger batch would take longer than --slo-ms"),
+        Some(Limit::Memory) => println!("a larger batch would take more memory than --memory-mb"),
+        None => {}
+    }
     if measurement.raised > 0 {
         println!(
             "{} of {} sizes were measured faster than a smaller one and were raised to it",
@@ -40,8 +81,6 @@ pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<()> {
             measurement.batches.len()
         );
     }
-    println!("written to {}", out.display());
-    Ok(())
 }
 
 fn beside(model: &Path) -> PathBuf {
@@ -55,6 +94,7 @@ pub(crate) fn measure_onnx(
     gpu_kind: &str,
     onnxruntime: Option<&Path>,
     options: &OnnxOptions,
+    measure_options: &MeasureOptions,
 ) -> anyhow::Result<(ProfileFile, Measurement)> {
     let runtime = load_runtime(onnxruntime).map_err(|error| match error {
         RuntimeError::Unusable { .. } => bad_input(error),
@@ -69,8 +109,7 @@ pub(crate) fn measure_onnx(
         signature = executor.signature().clone();
         Ok::<_, symphony_executor::LoadError>(executor)
     };
-    let measure_options = MeasureOptions { batch_max: options.batch_max, ..MeasureOptions::default() };
-    let measurement = measure(load, &measure_options, &mut |progress| {
+    let measurement = measure(load, measure_options, &mut |progress| {
         bar.set_length(progress.of as u64);
         bar.set_position(progress.done as u64);
         bar.set_message(format!("batch {}", progress.batch));

@@ -1,0 +1,138 @@
+//! Whether an item's answer depends on who else is in its batch.
+
+use std::fmt;
+
+use symphony_types::DataType;
+
+use crate::port::{BatchInputs, ExecuteError, ModelExecutor};
+
+/// Kernels of different batch sizes add up in different orders: real numbers that differ by no more than this, absolutely
+/// or relatively to the larger one, are equal.
+const TOLERANCE: f64 = 1e-3;
+
+/// An item that was answered otherwise among others than alone.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Dependence {
+    /// The output's name.
+    pub output: String,
+    /// The item's place in the batch, from 0.
+    pub item: u32,
+    /// Items in the batch.
+    pub batch: u32,
+    /// What the first element that differs was alone and in the batch.
+    pub values: (String, String),
+}
+
+impl fmt::Display for Dependence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { output, item, batch, values: (alone, together) } = self;
+        write!(f, "output `{output}` of item {item} is {alone} alone and {together} in a batch of {batch}")
+    }
+}
+
+/// Runs the first, the middle and the last item of the largest batch alone, and compares. `inputs` are one buffer for each
+/// input of the signature, with the bytes of an item.
+pub(super) fn find_dependence(
+    executor: &mut impl ModelExecutor,
+    inputs: &[(usize, Vec<u8>)],
+    batch: u32,
+) -> Result<Option<Dependence>, ExecuteError> {
+    let (mut together, mut alone) = (Vec::new(), Vec::new());
+    let run = |executor: &mut dyn ModelExecutor, first: u32, items: u32, outputs: &mut Vec<Vec<u8>>| {
+        let part = |size: usize| first as usize * size..(first + items) as usize * size;
+        let tensors: Vec<_> = inputs.iter().map(|(size, bytes)| &bytes[part(*size)]).collect();
+        executor.run(&BatchInputs { items, tensors: &tensors, start: None }, outputs)
+    };
+    run(executor, 0, batch, &mut together)?;
+    let outputs = executor.signature().outputs.clone();
+    let mut items = vec![0, batch / 2, batch - 1];
+    items.dedup();
+    for item in items {
+        run(executor, item, 1, &mut alone)?;
+        for (spec, (alone, together)) in outputs.iter().zip(alone.iter().zip(&together)) {
+            let size = spec.item_bytes();
+            let among = together.get(item as usize * size..(item as usize + 1) * size).unwrap_or_default();
+            if let Some(values) = first_difference(spec.data_type, alone, among) {
+                return Ok(Some(Dependence { output: spec.name.clone(), item, batch, values }));
+            }
+        }
+    }
+    Ok(None)
+}
+
+fn first_difference(data_type: DataType, alone: &[u8], together: &[u8]) -> Option<(String, String)> {
+    let differ = |a: f64, b: f64| {
+        let near = a.is_finite() && b.is_finite() && (a - b).abs() <= TOLERANCE * a.abs().max(b.abs()).max(1.0);
+        let alike = near || a == b || a.is_nan() && b.is_nan();
+        (!alike).then(|| (a.to_string(), b.to_string()))
+    };
+    let single = |bytes: &[u8]| f64::from(f32::from_le_bytes(bytes.try_into().unwrap_or_default()));
+    let double = |bytes: &[u8]| f64::from_le_bytes(bytes.try_into().unwrap_or_default());
+    match data_type {
+        DataType::Fp32 => {
+            alone.chunks_exact(4).zip(together.chunks_exact(4)).find_map(|(a, b)| differ(single(a), single(b)))
+        }
+        DataType::Fp64 => {
+            alone.chunks_exact(8).zip(together.chunks_exact(8)).find_map(|(a, b)| differ(double(a), double(b)))
+        }
+        _ => (alone != together).then(|| ("of other bytes".to_owned(), "others".to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use symphony_types::{Signature, TensorSpec};
+
+    use super::*;
+
+    /// Doubles each number; a broken one adds how many items there are.
+    #[derive(Debug)]
+    struct Doubler {
+        signature: Signature,
+        broken: bool,
+    }
+
+    impl ModelExecutor for Doubler {
+        fn run(&mut self, batch: &BatchInputs<'_>, outputs: &mut Vec<Vec<u8>>) -> Result<(), ExecuteError> {
+            batch.check(&self.signature, 8)?;
+            let extra = if self.broken { batch.items as f32 } else { 0.0 };
+            let doubled = |b: &[u8]| (2.0 * f32::from_le_bytes(b.try_into().unwrap()) + extra).to_le_bytes();
+            *outputs = vec![batch.tensors[0].chunks_exact(4).flat_map(doubled).collect()];
+            Ok(())
+        }
+
+        fn signature(&self) -> &Signature {
+            &self.signature
+        }
+
+        fn batch_max(&self) -> u32 {
+            8
+        }
+
+        fn kind(&self) -> &'static str {
+            "doubler"
+        }
+    }
+
+    fn found(broken: bool, batch: u32) -> Option<Dependence> {
+        let spec = |name: &str| TensorSpec { name: name.into(), data_type: DataType::Fp32, item_shape: vec![2] };
+        let signature = Signature { inputs: vec![spec("in")], outputs: vec![spec("out")] };
+        let bytes = (0..16_u8).flat_map(|n| f32::from(n).to_le_bytes()).collect();
+        find_dependence(&mut Doubler { signature, broken }, &[(8, bytes)], batch).unwrap()
+    }
+
+    #[test]
+    fn a_model_that_looks_at_the_others_is_found() {
+        assert_eq!((found(false, 8), found(false, 1), found(true, 1)), (None, None, None));
+        let dependence = found(true, 8).unwrap();
+        assert_eq!(dependence.to_string(), "output `out` of item 0 is 1 alone and 8 in a batch of 8");
+    }
+
+    #[test]
+    fn what_rounding_changes_is_equal_and_numbers_that_are_none_are_too() {
+        let differ = |a: f32, b: f32| first_difference(DataType::Fp32, &a.to_le_bytes(), &b.to_le_bytes()).is_some();
+        assert!(!differ(1000.0, 1000.9) && !differ(1e-9, 0.0) && !differ(f32::NAN, f32::NAN));
+        assert!(differ(1000.0, 1002.0) && differ(f32::NAN, 1.0) && differ(f32::INFINITY, 1.0));
+        assert!(first_difference(DataType::Int64, &[1; 8], &[2; 8]).is_some());
+    }
+}
