@@ -174,9 +174,6 @@ impl Run<'_> {
                 let mut cut = Cut::any(seed);
                 let target = place.join(format!("cut-{step}"));
                 disk.cut(&mut cut, &target)?;
-                if std::env::var("DBG_STEP").is_ok_and(|v| v == step.to_string()) {
-                    std::process::Command::new("cp").arg("-a").arg(&target).arg("/tmp/dbgcut").status()?;
-                }
                 self.cuts += 1;
                 let whence = Whence {
                     seed: self.plan.seed,

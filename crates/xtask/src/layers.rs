@@ -38,6 +38,7 @@ const PACKAGES: [(&str, Layer); 38] = [
     ("transport-rdma", Layer::Edge),
     ("executor", Layer::Edge),
     ("executor-gpu", Layer::Edge),
+    ("file-sync", Layer::Edge),
     ("consensus", Layer::Edge),
     ("telemetry", Layer::Edge),
     ("config", Layer::Edge),
