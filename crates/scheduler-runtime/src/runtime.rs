@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use symphony_explain::{Explanation, Question};
 use symphony_net::{Incoming, Port, Role};
-use symphony_protocol::view::View;
+use symphony_protocol::view::{SortedView, View};
 use symphony_scheduler::Pressure;
 use symphony_types::{BackendId, BootId, GpuId, ModelId, SubclusterId, Token};
 use tokio::net::TcpListener;
@@ -197,6 +197,7 @@ impl Follower {
         loop {
             let (current, in_contact) = (Arc::clone(&view.borrow_and_update()), *contact.borrow_and_update());
             if in_contact {
+                let current = SortedView::from(current);
                 self.stand_by(&current);
                 self.lead_by(&current);
             } else {
@@ -248,8 +249,9 @@ impl Follower {
         }
     }
 
-    /// Ends what is assigned to others, and begins what is assigned to this node.
-    fn lead_by(&mut self, current: &View) {
+    /// Ends what is assigned to others, and begins what is assigned to this node. Each lead is told of what is its own: a view
+    /// costs its length once, however many leads there are.
+    fn lead_by(&mut self, current: &SortedView) {
         let me = Some(self.leads.me);
         // The lock is held throughout: whoever stops the runtime finds every lead here, or none is begun after it.
         let mut led = self.leads.write();
@@ -258,6 +260,7 @@ impl Follower {
         }
         let mut changed = false;
         led.retain(|id, lead| {
+            lead.tell(current.for_lead(*id));
             let now = current.subclusters.get(id);
             let stays = now.is_some_and(|s| s.leader == me && s.token == lead.token) && !lead.ended.is_cancelled();
             if !stays {
@@ -276,7 +279,7 @@ impl Follower {
                 continue;
             }
             let dialled = self.standbys.remove(&id).map(|standby| standby.take()).unwrap_or_default();
-            let (view, reports) = (self.leads.view.clone(), self.reports.clone());
+            let (view, reports) = (current.for_lead(id), self.reports.clone());
             match LedSubcluster::start(&self.config, id, subcluster.token, view, dialled, reports) {
                 Ok(lead) => {
                     self.last_tokens.insert(id, subcluster.token);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use symphony_net::{Net, Role};
 use symphony_protocol::control::control_client::ControlClient as Grpc;
 use symphony_protocol::control::{self as pb, WatchRequest};
-use symphony_protocol::view::{View, ViewError};
+use symphony_protocol::view::{BackendScope, View, ViewError};
 use symphony_types::OperationId;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -155,8 +155,20 @@ impl ControlClient {
     /// receivers are gone. `watcher` shows in the replicas' logs.
     #[must_use]
     pub fn watch(&self, watcher: &str) -> ViewReceiver {
+        self.watch_scope(WatchRequest { watcher: watcher.to_owned(), backend: None })
+    }
+
+    /// The same with views that are cut to what a backend needs ([`SortedView::for_backend`]).
+    ///
+    /// [`SortedView::for_backend`]: symphony_protocol::view::SortedView::for_backend
+    #[must_use]
+    pub fn watch_as_backend(&self, watcher: &str, scope: BackendScope) -> ViewReceiver {
+        self.watch_scope(WatchRequest { watcher: watcher.to_owned(), backend: Some(scope.into()) })
+    }
+
+    fn watch_scope(&self, request: WatchRequest) -> ViewReceiver {
         let (sender, receiver) = watch::channel(Arc::new(View::default()));
-        let watching = Watching { client: self.clone(), watcher: watcher.to_owned(), sender, watched: Arc::default() };
+        let watching = Watching { client: self.clone(), request, sender, watched: Arc::default() };
         watching.watch_new_replicas();
         receiver
     }
@@ -187,7 +199,7 @@ fn may_pass(code: Code) -> bool {
 #[derive(Clone)]
 struct Watching {
     client: ControlClient,
-    watcher: String,
+    request: WatchRequest,
     sender: watch::Sender<Arc<View>>,
     /// Addresses that a task watches.
     watched: Arc<Mutex<HashSet<String>>>,
@@ -208,7 +220,7 @@ impl Watching {
         let mut client = Grpc::new(channel).max_decoding_message_size(VIEW_BYTES_MAX);
         let known = || self.client.replicas().iter().any(|(known, _)| *known == addr);
         while !self.sender.is_closed() && known() {
-            let watching = client.watch(WatchRequest { watcher: self.watcher.clone() }).await;
+            let watching = client.watch(self.request.clone()).await;
             if let Ok(stream) = watching {
                 let mut stream = stream.into_inner();
                 loop {
