@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use symphony_cluster_state::{EVENTS_MAX, OPERATIONS_KEPT};
+use symphony_cluster_state::{EVENTS_MAX, OPERATIONS_KEPT, check};
 use symphony_consensus::{ControlGroup, Leadership, Members};
 use symphony_protocol::view::{GroupMemberView, GroupRole, SortedView, View};
 use symphony_types::NodeId;
@@ -102,6 +102,10 @@ pub(crate) async fn run(
         let leads = viewer.leadership.borrow_and_update().is_leader;
         metrics.is_leader.set(i64::from(leads));
         published.publish(viewer.view());
+        // Walks the whole state: after what may be many commands, and after those who wait for the view have it.
+        if let Err(violation) = check(&viewer.state.read()) {
+            symphony_telemetry::violated(violation.invariant, &violation.what);
+        }
         let more = tokio::select! {
             changed = applied.changed() => changed.is_ok(),
             changed = viewer.leadership.changed() => changed.is_ok(),

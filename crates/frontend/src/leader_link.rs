@@ -127,8 +127,10 @@ impl LeaderLink {
         let failed = |error: &dyn std::fmt::Display| NoLink::Failed(error.to_string());
         // Nobody but the replica that was named is told what waits here.
         let named = Expected::named(Role::Scheduler, leader.node.get().to_string());
-        let (sender, mut receiver) =
-            connect_link::<ToLeader, ToFrontend>(&self.net, &leader.addr, &named).await.map_err(|e| failed(&e))?;
+        // One replica may be the new leader of everything.
+        let turn = self.net.turn().await;
+        let link = turn.spend(connect_link::<ToLeader, ToFrontend>(&self.net, &leader.addr, &named)).await;
+        let (sender, mut receiver) = link.map_err(|e| failed(&e))?;
         let hello = ToLeader::Hello {
             frontend: self.frontend,
             boot: self.boot,

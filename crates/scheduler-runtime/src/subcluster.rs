@@ -64,7 +64,7 @@ pub(crate) struct LedSubcluster {
     pub(crate) reach: Arc<Reach>,
     pub(crate) echo: EchoTimes,
     /// What it goes by: views cut to this sub-cluster.
-    view: watch::Sender<Arc<View>>,
+    pub(crate) view: watch::Sender<Arc<View>>,
     /// Of its threads; looked at by one thread alone.
     pub(crate) watchdog: Mutex<Watchdog>,
     /// Set when the lead ends, whoever ends it.
