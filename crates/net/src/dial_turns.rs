@@ -13,8 +13,9 @@ use crate::incoming::HANDSHAKES_PER_PEER_MAX;
 pub const DIALS_AT_ONCE: usize = HANDSHAKES_PER_PEER_MAX / 2;
 
 /// How long a turn lasts at most. A dial that takes longer waits for its peer, which costs this process nothing: it goes on, and somebody
-/// else begins. So hosts that do not answer hold nobody up for long.
-const TURN_MAX: Duration = Duration::from_millis(20);
+/// else begins. So a hundred hosts that do not answer hold the others up for a third of a second. Shorter turns would end before their
+/// handshakes where processors are scarce, and nothing would be bounded then.
+const TURN_MAX: Duration = Duration::from_millis(100);
 
 /// Turns to dial; clones share them.
 #[derive(Clone, Debug)]
