@@ -130,10 +130,11 @@ async fn run_in(plan: &ThousandPlan, dir: &Path) -> Result<ThousandReport> {
 
     let view = scene.look().await?;
     let leader = view.control_leader.context("the control group has a leader")?;
-    let follower = view.nodes.keys().copied().find(|node| *node != leader).context("there are several replicas")?;
-    let others: Vec<_> = view.nodes.keys().copied().filter(|node| *node != follower).collect();
+    let all: Vec<_> = view.nodes.keys().copied().collect();
+    let chosen = all.iter().copied().find(|node| *node != leader).context("there are several replicas")?;
+    let all_but = |one: NodeId| all.iter().copied().filter(|node| *node != one).collect::<Vec<_>>();
     if plan.led_by == LedBy::One {
-        scene.set_duty(&others, Duty::Cordoned).await?;
+        scene.set_duty(&all_but(chosen), Duty::Cordoned).await?;
     }
 
     let begun = Instant::now();
@@ -163,30 +164,28 @@ async fn run_in(plan: &ThousandPlan, dir: &Path) -> Result<ThousandReport> {
     let models: Vec<_> = (0..loaded.len()).collect();
     until_all_answer(&running, &models, Instant::now()).await?;
     if plan.led_by == LedBy::One {
-        scene.set_duty(&others, Duty::Serving).await?;
+        scene.set_duty(&all_but(chosen), Duty::Serving).await?;
     }
     let mut news = scene.cluster.control.watch("thousand");
     tokio::time::sleep(CALM).await;
 
     let clock = MachineClock::read()?;
     let before = scene.look().await?;
+    let victim = victim(&before).context("a replica beside the control group's leader leads something")?;
+    let others = all_but(victim);
     let struck: BTreeMap<SubclusterId, Token> = before
         .subclusters
         .iter()
-        .filter(|(_, s)| s.leader.is_some_and(|(node, _)| node == follower))
+        .filter(|(_, s)| s.leader.is_some_and(|(node, _)| node == victim))
         .map(|(&id, s)| (id, s.token))
         .collect();
     let struck_names: BTreeSet<_> = struck.keys().map(|id| before.subclusters[id].name.clone()).collect();
-    let led_by_one = plan.led_by == LedBy::One && struck.len() != plan.subclusters as usize;
-    ensure!(
-        !struck.is_empty() && !led_by_one,
-        "{follower} leads {} of {} sub-clusters",
-        struck.len(),
-        plan.subclusters
-    );
+    let all_led = struck.len() == plan.subclusters as usize;
+    let wanted = all_led || plan.led_by == LedBy::Placement;
+    ensure!(wanted, "{victim} leads {} of {} sub-clusters", struck.len(), plan.subclusters);
     let sent_before = scene.view_bytes_of(&others).await?;
     let killed = Instant::now();
-    scene.cluster.kill(Process::Replica(follower.get()))?;
+    scene.cluster.kill(Process::Replica(victim.get()))?;
 
     let renamed = |view: &View| {
         struck
@@ -256,6 +255,16 @@ impl ThousandReport {
             self.findings.push(format!("{records_missing} records are missing from the journals"));
         }
     }
+}
+
+/// Who leads most of those that do not lead the control group, and leads at all.
+fn victim(view: &View) -> Option<NodeId> {
+    let mut led = BTreeMap::<NodeId, usize>::new();
+    for (leader, _) in view.subclusters.values().filter_map(|s| s.leader) {
+        *led.entry(leader).or_default() += 1;
+    }
+    let others = led.into_iter().filter(|(node, _)| view.control_leader != Some(*node));
+    others.max_by_key(|(_, led)| *led).map(|(node, _)| node)
 }
 
 /// When each of these models first answered in time what was sent since then.
@@ -442,6 +451,9 @@ async fn load_one(control: ControlClient, spec: ModelSpec) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use symphony_protocol::view::SubclusterView;
+    use symphony_types::BootId;
+
     use super::*;
 
     fn seal(at_ns: u64, promised: u64) -> Record {
@@ -455,6 +467,16 @@ mod tests {
         assert_eq!(first_seal(&records, 3, 8), Some(9), "after the moment");
         assert_eq!(first_seal(&records, 4, 0), Some(11));
         assert_eq!(first_seal(&records, 5, 0), None);
+    }
+
+    #[test]
+    fn whoever_leads_most_beside_the_control_leader_is_struck() {
+        let led = |by: u64| SubclusterView { leader: Some((NodeId::new(by), BootId::new(1))), ..Default::default() };
+        let subclusters = (1..).map(SubclusterId::new).zip([1, 1, 1, 2, 3, 3].map(led)).collect();
+        let view = View { control_leader: Some(NodeId::new(1)), subclusters, ..View::default() };
+        assert_eq!(victim(&view), Some(NodeId::new(3)));
+        assert_eq!(victim(&View { control_leader: None, ..view }), Some(NodeId::new(1)));
+        assert_eq!(victim(&View::default()), None);
     }
 
     /// Each planted breach is found, and nothing else is.

@@ -7,8 +7,8 @@ use crate::inbox::Pulse;
 /// How often the threads are looked at, as long as there are not too many.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// Leads that are looked at in that time. A look is a third of a microsecond, for threads that are out of every cache: so many cost about
-/// a hundredth of a core, and of more each is looked at less often.
+/// Leads that are looked at in that time. A look is a third of a microsecond, and a whole one where others have the caches: so many cost
+/// one to three hundredths of a core, and of more each is looked at less often.
 const LEADS_PER_LOOK: usize = 250;
 
 /// A look that comes later than so many pauses was itself held up: then so, perhaps, was the thread that is looked at.
