@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use nix::sys::signal::Signal;
-use symphony_config::{Address, FrontendConfig, NodeConfig, Timing};
+use symphony_config::{Address, BackendConfig, FrontendConfig, NodeConfig, Timing};
 use symphony_interposer::Control;
 use symphony_net::Net;
 use symphony_protocol::control as pb;
@@ -26,8 +26,8 @@ use symphony_transport::{ControlClient, fresh_operation_id};
 
 pub(crate) use clients::Clients;
 use joining::Joining;
-pub(crate) use layout::GPU_KIND;
 use layout::Layout;
+pub(crate) use layout::{CERTIFICATE_DAYS, CLUSTER, GPU_KIND, PKI};
 pub(crate) use placement::{homes, movables, strays};
 pub(crate) use process::Process;
 pub(crate) use process::Processes;
@@ -58,6 +58,8 @@ pub(crate) struct Cluster {
     /// Frontends that are none.
     pub(crate) writers: Writers,
     pub(crate) frontends: Vec<FrontendConfig>,
+    /// What backends have in common.
+    pub(crate) backend: BackendConfig,
     pub(crate) processes: Processes,
     /// Journals of the backends.
     pub(crate) journals: BTreeMap<Process, PathBuf>,
@@ -91,7 +93,7 @@ impl Cluster {
     pub(crate) async fn start(shape: &ClusterShape, place: Place<'_>) -> Result<Self> {
         let processes = Processes::of(shape);
         let mut network = Network::new(place.links, &processes)?;
-        let Layout { configs, controls, frontends, pages, journals, operator, joining } =
+        let Layout { configs, controls, frontends, backend, pages, journals, operator, joining } =
             Layout::new(shape, &processes, &mut network, place.timing, place.dir).await?;
         let (mut not_running, mut interposed) = (BTreeMap::new(), BTreeMap::new());
         for (process, config) in configs {
@@ -115,6 +117,7 @@ impl Cluster {
             writers: Writers::new(Arc::clone(&joining.pki), replicas.clone()),
             replicas,
             frontends,
+            backend,
             processes,
             journals,
             pages,
@@ -278,6 +281,21 @@ impl Cluster {
         let page =
             tokio::time::timeout(PAGE_WITHIN, look).await.map_err(|_| anyhow!("{process} does not say how it is"))?;
         page.with_context(|| format!("page of {process}"))
+    }
+
+    /// A counter or gauge without labels of a process.
+    pub(crate) async fn metric(&self, process: Process, name: &str) -> Result<f64> {
+        let address = self.pages.get(&process).with_context(|| format!("{process} has no page"))?;
+        let look = async { reqwest::get(&format!("http://{address}/metrics")).await?.error_for_status()?.text().await };
+        let looked = tokio::time::timeout(PAGE_WITHIN, look).await;
+        let text = looked.map_err(|_| anyhow!("{process} does not show its metrics"))??;
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        Ok(value.with_context(|| format!("{process} has no metric {name}"))?.parse()?)
+    }
+
+    /// Control addresses of the replicas.
+    pub(crate) fn control_addrs(&self) -> Vec<String> {
+        self.controls.iter().map(|(_, addr)| addr.to_string()).collect()
     }
 
     /// Stops everything, the replicas last.

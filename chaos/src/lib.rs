@@ -10,8 +10,10 @@ mod network;
 mod report;
 mod run;
 mod scenario;
+mod thousand;
 mod views;
 
 pub use report::{AimReport, Attainment, Brief, Fault, FaultState, Ledger, Outcome, Report, RoundReport, Summary};
 pub use run::{RunPlan, Times, run};
 pub use scenario::{Links, Scenario};
+pub use thousand::{LedBy, ProcessUsage, ThousandPlan, ThousandReport, play, run_thousand};

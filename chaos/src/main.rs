@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use clap::{Parser, Subcommand, ValueEnum};
-use symphony_chaos::{Links, Outcome, Report, RunPlan, Scenario, Times, run};
+use symphony_chaos::{LedBy, Links, Outcome, Report, RunPlan, Scenario, ThousandPlan, Times, play, run, run_thousand};
 use symphony_config::Timing;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -26,6 +27,60 @@ enum Command {
     List,
     /// Runs a scenario, or all. Exit code 0: pass; 1: violation; 3: the run itself went wrong; 2: bad usage.
     Run(RunArgs),
+    /// What a thousand sub-clusters cost at rest, and how long they stand still when the replica that leads them is killed. Exit code as
+    /// of `run`; times are reported and not judged.
+    Thousand(ThousandArgs),
+    /// Plays the backends of `thousand` in this process, until it is told to stop.
+    #[command(hide = true)]
+    Play {
+        /// What `thousand` has written.
+        plan: PathBuf,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct ThousandArgs {
+    /// Sub-clusters, each with a backend of one emulated GPU and a model; all backends are in one process.
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    subclusters: u32,
+    /// Of them, those with load.
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    loaded: u32,
+    /// For so long it is looked at what everybody uses when nothing happens.
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=600))]
+    idle_secs: u64,
+    /// Who leads before the kill.
+    #[arg(long, value_enum, default_value_t = Led::One)]
+    led_by: Led,
+    /// Timing profile of the cluster.
+    #[arg(long, value_enum, default_value_t = Profile::Lan)]
+    timing: Profile,
+    /// Inputs and arrivals come from it.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// The `symphony` program; the one beside this program if not given.
+    #[arg(long, value_name = "FILE")]
+    binary: Option<PathBuf>,
+    /// Keep configurations, logs and journals of a run that passed, too.
+    #[arg(long)]
+    keep: bool,
+    /// For people or for programs.
+    #[arg(short, long, value_enum, default_value_t = Form::Table)]
+    output: Form,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Led {
+    /// One replica leads all, which does not lead the control group: the others are cordoned while the backends come.
+    One,
+    /// Whom the cluster chooses.
+    Placement,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Form {
+    Table,
+    Json,
 }
 
 #[derive(Debug, clap::Args)]
@@ -66,6 +121,15 @@ enum Profile {
     Relaxed,
 }
 
+impl From<Profile> for Timing {
+    fn from(profile: Profile) -> Self {
+        match profile {
+            Profile::Lan => Self::Lan,
+            Profile::Relaxed => Self::Relaxed,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Cut {
     /// Network namespaces and nftables.
@@ -99,6 +163,8 @@ async fn main() -> ExitCode {
 async fn command(command: Command) -> Result<Outcome> {
     let args = match command {
         Command::Run(args) => args,
+        Command::Thousand(args) => return thousand(&args).await,
+        Command::Play { plan } => return play(&plan).await.map(|()| Outcome::Pass),
         Command::List => {
             for scenario in Scenario::all()? {
                 println!("{}\n{}\n", scenario.name, scenario.proves.trim());
@@ -117,18 +183,11 @@ async fn command(command: Command) -> Result<Outcome> {
             std::process::exit(2);
         }
     };
-    let binary = match args.binary {
-        Some(binary) => std::path::absolute(binary)?,
-        None => std::env::current_exe()?.parent().context("a program lies in a folder")?.join("symphony"),
-    };
     let plan = RunPlan {
-        binary,
+        binary: program(args.binary)?,
         repeat: args.repeat,
         seed: args.seed,
-        timing: args.timing.map(|profile| match profile {
-            Profile::Lan => Timing::Lan,
-            Profile::Relaxed => Timing::Relaxed,
-        }),
+        timing: args.timing.map(Timing::from),
         links: args.links.map(|links| match links {
             Cut::Namespaces => Links::Namespaces,
             Cut::Proxied => Links::Proxied,
@@ -141,6 +200,39 @@ async fn command(command: Command) -> Result<Outcome> {
         outcome = run_each(&scenarios, &plan, args.output) => outcome,
         stopped = told_to_stop() => stopped.and_then(|()| bail!("told to stop")),
     }
+}
+
+fn program(given: Option<PathBuf>) -> Result<PathBuf> {
+    Ok(match given {
+        Some(binary) => std::path::absolute(binary)?,
+        None => std::env::current_exe()?.parent().context("a program lies in a folder")?.join("symphony"),
+    })
+}
+
+async fn thousand(args: &ThousandArgs) -> Result<Outcome> {
+    let plan = ThousandPlan {
+        binary: program(args.binary.clone())?,
+        player: std::env::current_exe()?,
+        subclusters: args.subclusters,
+        loaded: args.loaded.min(args.subclusters),
+        idle: Duration::from_secs(args.idle_secs),
+        led_by: match args.led_by {
+            Led::One => LedBy::One,
+            Led::Placement => LedBy::Placement,
+        },
+        timing: args.timing.into(),
+        seed: args.seed,
+        keep: args.keep,
+    };
+    let report = tokio::select! {
+        report = run_thousand(&plan) => report?,
+        stopped = told_to_stop() => return stopped.and_then(|()| bail!("told to stop")),
+    };
+    match args.output {
+        Form::Table => print!("{}", report.table()),
+        Form::Json => println!("{}", serde_json::to_string_pretty(&report)?),
+    }
+    Ok(report.outcome)
 }
 
 /// Runs one scenario after the other; the worst of the outcomes.

@@ -3,10 +3,11 @@
 use serde::Serialize;
 
 /// How a run ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
     /// Everything promised held.
+    #[default]
     Pass,
     /// The run itself went wrong: it says nothing about the system.
     Harness,

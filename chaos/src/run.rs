@@ -1,7 +1,7 @@
 //! One run: a cluster, load and admin work, rounds of faults, and what became of it all.
 
 mod figures;
-mod machine_clock;
+pub(crate) mod machine_clock;
 mod round;
 
 use std::path::PathBuf;
@@ -263,7 +263,7 @@ async fn settle(
     (ledger, "client")
 }
 
-async fn frontends_counts(cluster: &Cluster) -> Result<Ledger> {
+pub(crate) async fn frontends_counts(cluster: &Cluster) -> Result<Ledger> {
     wait_until_async("the last outcome", GRACE, || async {
         let mut sum = Ledger::default();
         for frontend in cluster.processes.frontends() {

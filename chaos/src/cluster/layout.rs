@@ -18,11 +18,11 @@ use crate::network::Network;
 use crate::scenario::ClusterShape;
 
 /// The cluster's name.
-const CLUSTER: &str = "chaos";
+pub(crate) const CLUSTER: &str = "chaos";
 /// Longer than any run.
-const CERTIFICATE_DAYS: u32 = 7;
+pub(crate) const CERTIFICATE_DAYS: u32 = 7;
 /// The folder of the certificates.
-pub(super) const PKI: &str = "pki";
+pub(crate) const PKI: &str = "pki";
 /// Who works on the cluster.
 pub(super) const OPERATOR: &str = "chaos";
 /// The kind of the GPUs.
@@ -37,6 +37,8 @@ pub(super) struct Layout {
     pub(super) configs: BTreeMap<Process, NodeConfig>,
     pub(super) controls: Vec<(Process, Address)>,
     pub(super) frontends: Vec<FrontendConfig>,
+    /// What backends have in common.
+    pub(super) backend: BackendConfig,
     /// Where each process says how it is.
     pub(super) pages: BTreeMap<Process, Address>,
     pub(super) journals: BTreeMap<Process, PathBuf>,
@@ -96,6 +98,8 @@ impl Layout {
         };
         (base.cluster.timing, base.cluster.scheduler) = (timing, Vec::new());
         base.cluster.name = CLUSTER.into();
+        let gpus = vec![GpuConfig { kind: GPU_KIND.into(), count: shape.gpus, memory_mb: 16_384 }];
+        let backend = BackendConfig { executor: ExecutorKind::Emulated, gpus, ..backend };
         let pki = Arc::new(Pki(Authority::create(&dir.join(PKI), CLUSTER)?));
         let operator = pki.net(net::Role::Operator, OPERATOR)?;
 
@@ -103,6 +107,7 @@ impl Layout {
             configs: BTreeMap::new(),
             controls: Vec::new(),
             frontends: Vec::new(),
+            backend: backend.clone(),
             pages: BTreeMap::new(),
             journals: BTreeMap::new(),
             operator,
@@ -136,8 +141,6 @@ impl Layout {
                 subcluster: processes.subcluster_of(process),
                 exec: network.address(process)?,
                 metrics: network.address(process)?,
-                executor: ExecutorKind::Emulated,
-                gpus: vec![GpuConfig { kind: GPU_KIND.into(), count: shape.gpus, memory_mb: 16_384 }],
                 journal_file: Some(journal.clone()),
                 ..backend.clone()
             };

@@ -7,20 +7,20 @@ use nix::time::{ClockId, clock_gettime};
 
 /// Turns this process's instants into the machine's CLOCK_MONOTONIC, which journals are written by.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct MachineClock {
+pub(crate) struct MachineClock {
     zero: Instant,
     zero_ns: u64,
 }
 
 impl MachineClock {
-    pub(super) fn read() -> Result<Self> {
+    pub(crate) fn read() -> Result<Self> {
         let now = clock_gettime(ClockId::CLOCK_MONOTONIC)?;
         let zero_ns = u64::try_from(now.tv_sec() * 1_000_000_000 + now.tv_nsec())?;
         Ok(Self { zero: Instant::now(), zero_ns })
     }
 
     /// Of moments since it was read.
-    pub(super) fn ns(self, at: Instant) -> u64 {
+    pub(crate) fn ns(self, at: Instant) -> u64 {
         self.zero_ns + at.saturating_duration_since(self.zero).as_nanos() as u64
     }
 }

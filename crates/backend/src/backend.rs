@@ -7,6 +7,7 @@ use symphony_config::{BackendConfig, ExecutorKind};
 use symphony_executor::load_runtime;
 use symphony_net::{Incoming, Net, Port, Role};
 use symphony_protocol::control as pb;
+use symphony_protocol::view::BackendScope;
 use symphony_transport::{ControlClient, ControlError, PayloadTransport, TcpPayloads, ViewReceiver};
 use symphony_types::{BackendId, BootId, GpuId, Member, SubclusterId, Token};
 use tokio::net::TcpListener;
@@ -68,6 +69,7 @@ pub enum StartError {
 pub struct Backend {
     identity: Identity,
     control: ControlClient,
+    view: ViewReceiver,
     transport: Arc<TcpPayloads>,
     idle: watch::Receiver<bool>,
     counts: Arc<Counts>,
@@ -103,7 +105,8 @@ impl Backend {
         let identity = register(&control, &request, REGISTER_WITHIN)
             .await
             .map_err(|source| StartError::Register { name: config.name.clone(), source })?;
-        let view = control.watch(&format!("backend {}", config.name));
+        let scope = BackendScope { backend: identity.backend, subcluster: identity.subcluster };
+        let view = control.watch_as_backend(&format!("backend {}", config.name), scope);
         let transport = Arc::new(TcpPayloads::new(identity.backend, boot, net.clone(), view.clone()));
         tracing::info!(backend = %identity.backend, %boot, gpus = identity.gpus.len(),
             executor = config.executor.label(), transport = transport.name(), "registered");
@@ -130,8 +133,8 @@ impl Backend {
         };
         tokio::spawn(loader.run(ended.clone()));
         tokio::spawn(report_drained(control.clone(), identity.clone(), view.clone(), idle.clone(), ended.clone()));
-        tokio::spawn(stay_registered(control.clone(), request, identity.clone(), view, ended.clone()));
-        Ok(Self { identity, control, transport, idle, counts, ended })
+        tokio::spawn(stay_registered(control.clone(), request, identity.clone(), view.clone(), ended.clone()));
+        Ok(Self { identity, control, view, transport, idle, counts, ended })
     }
 
     /// Leaves without one failed request, in at most `within`: the cluster sends no more plans, what was sent is run, and
@@ -172,6 +175,12 @@ impl Backend {
     #[must_use]
     pub const fn identity(&self) -> &Identity {
         &self.identity
+    }
+
+    /// The cluster as far as it concerns this backend; changes when that does.
+    #[must_use]
+    pub fn view(&self) -> ViewReceiver {
+        self.view.clone()
     }
 
     pub(crate) fn counts(&self) -> Arc<Counts> {

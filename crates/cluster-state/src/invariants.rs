@@ -192,13 +192,18 @@ fn moves_are_planned(state: &ClusterState) -> Result<(), Violation> {
 }
 
 fn models_fit(state: &ClusterState) -> Result<(), Violation> {
+    let models = state.models_by_home();
     let mut checked = BTreeSet::new();
     for (id, backend) in &state.backends {
         for homes in backend.homes() {
             let shape: Vec<_> = backend.gpus.iter().map(|gpu| (&gpu.kind, gpu.memory_bytes)).collect();
-            if checked.insert((homes.clone(), shape))
-                && let Err(refusal) = state.check_backend_fits(backend, &homes)
-            {
+            if !checked.insert((homes.clone(), shape)) {
+                continue;
+            }
+            // One that two of the homes hold is there once.
+            let held: BTreeMap<_, _> = homes.iter().filter_map(|home| models.get(home)).flatten().copied().collect();
+            let held: Vec<_> = held.into_values().collect();
+            if let Err(refusal) = state.check_specs_fit(backend, &homes, &held) {
                 return broken(Invariant::C3, format!("{id}: {refusal}"));
             }
         }

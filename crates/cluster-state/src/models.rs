@@ -151,9 +151,32 @@ impl ClusterState {
     /// Whether the backend's GPUs can hold the models of all these sub-clusters at a time.
     pub(crate) fn check_backend_fits(&self, backend: &Backend, homes: &[SubclusterId]) -> Result<(), Refusal> {
         let held: Vec<_> = self.specs_held_by(homes).collect();
+        self.check_specs_fit(backend, homes, &held)
+    }
+
+    /// The same for models that are known to be those of the sub-clusters.
+    pub(crate) fn check_specs_fit(
+        &self,
+        backend: &Backend,
+        homes: &[SubclusterId],
+        held: &[&ModelSpec],
+    ) -> Result<(), Refusal> {
         let name = homes.last().map_or("", |&home| self.name_of(home));
-        let fits = |gpu: &Gpu| memory_need(&held, &gpu.kind, name)?.fits(name, &gpu.kind, gpu.memory_bytes);
+        let fits = |gpu: &Gpu| memory_need(held, &gpu.kind, name)?.fits(name, &gpu.kind, gpu.memory_bytes);
         backend.gpus.iter().try_for_each(fits)
+    }
+
+    /// Models by the sub-clusters that hold them: for who asks for each, since [`ClusterState::check_backend_fits`] walks all models.
+    pub(crate) fn models_by_home(&self) -> BTreeMap<SubclusterId, Vec<(ModelId, &ModelSpec)>> {
+        let mut by_home: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for (&id, model) in &self.models {
+            let moving = model.moving.into_iter().flat_map(|moving| [moving.from, moving.to]);
+            let homes: BTreeSet<_> = moving.chain([model.subcluster]).filter(|&home| model.is_held_by(home)).collect();
+            for home in homes {
+                by_home.entry(home).or_default().push((id, &model.spec));
+            }
+        }
+        by_home
     }
 
     fn specs_held_by(&self, homes: &[SubclusterId]) -> impl Iterator<Item = &ModelSpec> {

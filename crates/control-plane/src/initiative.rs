@@ -21,8 +21,9 @@ pub(crate) trait Initiative: fmt::Debug + Send + 'static {
     fn step(&mut self, now: Instant, state: &ClusterState, me: Option<NodeId>) -> Option<Command>;
 }
 
-/// How often it is looked when nothing changes, for what only time decides.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How often it is looked when nothing changes, for what only time decides: seconds. A look goes through all sub-clusters, backends and
+/// models.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// Proposes what is decided, as long as this replica leads.
 pub(crate) async fn run(

@@ -36,6 +36,7 @@ mod status;
 mod steward;
 mod view;
 mod vital;
+mod watches;
 
 pub use config::{ControlPlaneConfig, Liveness, ReplicaAddrs, Timing, WallClock, unix_ms};
 pub use epochs::{EpochMode, EpochSettings, LoadReports};

@@ -17,6 +17,13 @@ const EPOCH: MetricName =
 const LEADS: MetricName =
     count("symphony_control_is_leader", "1 while this replica leads the control group", Kind::Gauge);
 const WATCHERS: MetricName = count("symphony_control_watchers", "Processes that watch the cluster here", Kind::Gauge);
+const VIEW_BYTES: MetricName = MetricName {
+    name: "symphony_control_view_bytes_total",
+    help: "Views sent to those that watch, in bytes of their messages",
+    kind: Kind::Counter,
+    unit: Unit::Bytes,
+    labels: &[],
+};
 const APPLIES: MetricName =
     count("symphony_control_commands_applied_total", "Commands applied, refused ones included", Kind::Counter);
 const REFUSALS: MetricName =
@@ -55,11 +62,12 @@ const fn ratio(name: &'static str, help: &'static str) -> MetricName {
 }
 
 /// Every metric of this crate.
-pub const METRIC_NAMES: [MetricName; 14] = [
+pub const METRIC_NAMES: [MetricName; 15] = [
     APPLIED,
     EPOCH,
     LEADS,
     WATCHERS,
+    VIEW_BYTES,
     APPLIES,
     REFUSALS,
     BEATS,
@@ -83,6 +91,8 @@ pub struct Metrics {
     pub is_leader: Gauge,
     /// Open watches.
     pub watchers: Gauge,
+    /// Views sent to those that watch, in bytes of their messages.
+    pub view_bytes: Counter,
     /// Commands applied, refused ones included.
     pub commands_applied: Counter,
     /// Commands that the state refused.
@@ -115,6 +125,7 @@ impl Metrics {
         registry.register(&EPOCH, self.epoch.clone());
         registry.register(&LEADS, self.is_leader.clone());
         registry.register(&WATCHERS, self.watchers.clone());
+        registry.register(&VIEW_BYTES, self.view_bytes.clone());
         registry.register(&APPLIES, self.commands_applied.clone());
         registry.register(&REFUSALS, self.commands_refused.clone());
         registry.register(&BEATS, self.beats_received.clone());

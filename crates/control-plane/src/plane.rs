@@ -141,7 +141,10 @@ impl ControlPlane {
             group: group.clone(),
             applied: Arc::clone(&roll.applied),
         };
-        let (view_sender, views) = watch::channel(Arc::new(viewer.view()));
+        let first = Arc::new(viewer.view());
+        let (sorted_sender, sorted) = watch::channel(Arc::new(Arc::clone(&first).into()));
+        let (view_sender, views) = watch::channel(first);
+        let published = publish::Published { views: view_sender, sorted: sorted_sender };
         let (stands, standing) = watch::channel(Standing { in_contact: true, heard: false, member: true });
         let outlook = Outlook { roll, checkpoints, leadership, views: views.clone(), applied: applied.clone() };
         let stop = CancellationToken::new();
@@ -177,6 +180,7 @@ impl ControlPlane {
             operations,
             viewer: viewer.clone(),
             views: views.clone(),
+            sorted,
             memory: memory.clone(),
             reported: Arc::clone(&reported),
             epochs: asks,
@@ -222,7 +226,7 @@ impl ControlPlane {
                 tracing::error!(%error, "the control port failed");
             }
         };
-        let publisher = publish::run(viewer, applied, view_sender, metrics.clone(), fatal.clone(), stop.clone());
+        let publisher = publish::run(viewer, applied, published, metrics.clone(), fatal.clone(), stop.clone());
         let declarer = liveness::propose_declared(declared, proposer.clone(), metrics.clone());
         let registrar = {
             let heard = registrar::Heard { views: views.clone(), standing: standing.clone() };

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use symphony_cluster_state::{EVENTS_MAX, OPERATIONS_KEPT};
+use symphony_cluster_state::{EVENTS_MAX, OPERATIONS_KEPT, check};
 use symphony_consensus::{ControlGroup, Leadership, Members};
-use symphony_protocol::view::{GroupMemberView, GroupRole, View};
+use symphony_protocol::view::{GroupMemberView, GroupRole, SortedView, View};
 use symphony_types::NodeId;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -72,12 +72,27 @@ impl Viewer {
     }
 }
 
+/// Where views are published: as they are, and sorted for those who cut theirs from it.
+#[derive(Debug)]
+pub(crate) struct Published {
+    pub(crate) views: watch::Sender<Arc<View>>,
+    pub(crate) sorted: watch::Sender<Arc<SortedView>>,
+}
+
+impl Published {
+    fn publish(&self, view: View) {
+        let view = Arc::new(view);
+        self.views.send_replace(Arc::clone(&view));
+        self.sorted.send_replace(Arc::new(view.into()));
+    }
+}
+
 /// Publishes until stopped. Many commands applied at once, as after a restart, make one view. The end of the Raft core ends
 /// the replica: its view would be true no more, and it would never hear that somebody else leads what it led.
 pub(crate) async fn run(
     mut viewer: Viewer,
     mut applied: watch::Receiver<u64>,
-    views: watch::Sender<Arc<View>>,
+    published: Published,
     metrics: Metrics,
     fatal: watch::Sender<Option<Fatal>>,
     stop: CancellationToken,
@@ -86,7 +101,11 @@ pub(crate) async fn run(
         applied.mark_unchanged();
         let leads = viewer.leadership.borrow_and_update().is_leader;
         metrics.is_leader.set(i64::from(leads));
-        views.send_replace(Arc::new(viewer.view()));
+        published.publish(viewer.view());
+        // Walks the whole state: after what may be many commands, and after those who wait for the view have it.
+        if let Err(violation) = check(&viewer.state.read()) {
+            symphony_telemetry::violated(violation.invariant, &violation.what);
+        }
         let more = tokio::select! {
             changed = applied.changed() => changed.is_ok(),
             changed = viewer.leadership.changed() => changed.is_ok(),

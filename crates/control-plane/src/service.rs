@@ -4,15 +4,15 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use futures::{Stream, StreamExt};
-use prometheus_client::metrics::gauge::Gauge;
+use futures::{Stream, StreamExt, stream};
+use prost::Message;
 use symphony_cluster_state::{
     Action, Command, GPUS_MAX, MODELS_MAX, Operation, Refusal, Reply, SUBCLUSTERS_MAX, encode_outcome,
 };
 use symphony_net::{PeerInfo, Role};
 use symphony_protocol::control as pb;
 use symphony_protocol::control::control_server::Control;
-use symphony_protocol::view::View;
+use symphony_protocol::view::{BackendScope, SortedView, View};
 use symphony_types::{BackendId, BootId, Member, NodeId};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_stream::wrappers::WatchStream;
@@ -29,9 +29,7 @@ use crate::metrics::Metrics;
 use crate::operations::{self, Operations};
 use crate::propose::{Accepted, Attempt, FORWARDED, Proposer};
 use crate::publish::Viewer;
-
-/// Watches open at a time: all backends and frontends that a cluster may have, and some operators.
-const WATCHERS_MAX: i64 = 8192 + 64;
+use crate::watches::{CutWatch, Watching};
 
 /// Answers calls on the control port.
 #[derive(Clone, Debug)]
@@ -42,32 +40,13 @@ pub(crate) struct ControlService {
     pub(crate) operations: Operations,
     pub(crate) viewer: Viewer,
     pub(crate) views: watch::Receiver<Arc<View>>,
+    /// The same, for watches of what they cut from it.
+    pub(crate) sorted: watch::Receiver<Arc<SortedView>>,
     pub(crate) memory: Memory,
     pub(crate) reported: Arc<Mutex<Reported>>,
     pub(crate) epochs: mpsc::Sender<Ask>,
     pub(crate) metrics: Metrics,
     pub(crate) stop: CancellationToken,
-}
-
-/// Counts a watch while it is open.
-struct Watching(Gauge);
-
-impl Watching {
-    fn begin(gauge: &Gauge) -> Result<Self, Status> {
-        if gauge.inc() >= WATCHERS_MAX {
-            gauge.dec();
-            return Err(Status::resource_exhausted(format!(
-                "{WATCHERS_MAX} processes watch this replica already; watch another one"
-            )));
-        }
-        Ok(Self(gauge.clone()))
-    }
-}
-
-impl Drop for Watching {
-    fn drop(&mut self) {
-        self.0.dec();
-    }
 }
 
 impl ControlService {
@@ -147,11 +126,22 @@ impl Control for ControlService {
         let watching = Watching::begin(&self.metrics.watchers)?;
         tracing::debug!(watcher = request.get_ref().watcher, ?peer, "watch begins");
         // One slot, latest wins: a slow watcher costs no memory and misses nothing but what is out of date.
-        let views = WatchStream::new(self.views.clone()).map(move |view| {
+        let cut =
+            request.get_ref().backend.map(|scope| CutWatch::begin(self.sorted.clone(), BackendScope::from(scope)));
+        let views = match cut {
+            None => WatchStream::new(self.views.clone()).map(|view| pb::ClusterView::from(&*view)).boxed(),
+            Some(cut) => {
+                let next = |mut cut: CutWatch| async move { Some((cut.next().await?, cut)) };
+                stream::unfold(cut, next).map(|view| pb::ClusterView::from(&view)).boxed()
+            }
+        };
+        let (metrics, stop) = (self.metrics.clone(), self.stop.clone().cancelled_owned());
+        let views = views.map(move |view| {
             let _open = &watching;
-            Ok(pb::ClusterView::from(&*view))
+            metrics.view_bytes.inc_by(view.encoded_len() as u64);
+            Ok(view)
         });
-        Ok(Response::new(Box::pin(views.take_until(self.stop.clone().cancelled_owned()))))
+        Ok(Response::new(Box::pin(views.take_until(stop))))
     }
 
     async fn get(&self, request: Request<pb::GetRequest>) -> Result<Response<pb::ClusterView>, Status> {

@@ -23,6 +23,8 @@ const RETRY_AFTER: Duration = Duration::from_millis(5);
 const ASK_AGAIN_AFTER_MAX: Duration = Duration::from_millis(100);
 /// How often the words for a sub-cluster without a leader are thrown away, which bounds their queue.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(100);
+/// How long a leader is not dialled for whom nothing waits. The first request ends the pause.
+const UNHURRIED: Duration = Duration::from_millis(500);
 /// How long a leader may take to welcome.
 const WELCOME_TIMEOUT: Duration = Duration::from_millis(250);
 
@@ -92,6 +94,15 @@ impl LeaderLink {
                 () = tokio::time::sleep(LOOK_AGAIN_AFTER) => Some(RETRY_AFTER),
             };
         };
+        // One replica may be the new leader of a thousand sub-clusters: it is dialled first where something waits. Of one that had stopped
+        // new requests wait to hear that it goes on, without being in the table.
+        if !self.suspended.load(Ordering::Acquire) && !self.table.waits_for(self.subcluster) {
+            tokio::select! {
+                word = self.words.recv() => drop(word?),
+                () = another_leader(self.view.clone(), self.subcluster, &leader) => return Some(RETRY_AFTER),
+                () = tokio::time::sleep(UNHURRIED) => {}
+            }
+        }
         let connected = tokio::select! {
             connected = self.connect(&leader) => connected,
             // A dead host answers nothing for hundreds of milliseconds; its successor is there before that.
@@ -127,8 +138,10 @@ impl LeaderLink {
         let failed = |error: &dyn std::fmt::Display| NoLink::Failed(error.to_string());
         // Nobody but the replica that was named is told what waits here.
         let named = Expected::named(Role::Scheduler, leader.node.get().to_string());
-        let (sender, mut receiver) =
-            connect_link::<ToLeader, ToFrontend>(&self.net, &leader.addr, &named).await.map_err(|e| failed(&e))?;
+        // One replica may be the new leader of everything.
+        let turn = self.net.turn().await;
+        let link = turn.spend(connect_link::<ToLeader, ToFrontend>(&self.net, &leader.addr, &named)).await;
+        let (sender, mut receiver) = link.map_err(|e| failed(&e))?;
         let hello = ToLeader::Hello {
             frontend: self.frontend,
             boot: self.boot,

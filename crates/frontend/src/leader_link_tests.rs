@@ -237,6 +237,8 @@ async fn a_leader_that_hangs_is_left_as_soon_as_there_is_another() {
     let scene = Scene::new(&first);
     // It accepts, and never welcomes.
     let _hangs = Leader::hears(&first, FIRST).await;
+    // Something waits; else there would be no hurry.
+    let _waits = scene.accept();
     let named = Instant::now();
     scene.view.send_replace(view(&second, SECOND));
     let _leader = Leader::hears(&second, SECOND).await;

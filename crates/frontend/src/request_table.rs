@@ -124,6 +124,11 @@ impl RequestTable {
         Some(pending.subcluster)
     }
 
+    /// Whether a request without an outcome belongs to the sub-cluster.
+    pub(crate) fn waits_for(&self, subcluster: SubclusterId) -> bool {
+        (0..SHARDS as u64).any(|shard| self.shard(shard).values().any(|pending| pending.subcluster == subcluster))
+    }
+
     /// Marks every request of the sub-cluster as announced under `token`, whether it was before or not: earliest
     /// deadline first.
     pub(crate) fn announce_all(&self, subcluster: SubclusterId, token: Token) -> Vec<Announcement> {
@@ -198,9 +203,12 @@ mod tests {
         assert_eq!(table.announce(sequence, token).unwrap().attempt, 2, "the same leader may serve it by now");
         table.turned_away(sequence);
         assert_eq!(table.redirect(sequence, |_| SubclusterId::new(2)), Some(SubclusterId::new(2)));
+        let waits = || [1, 2].map(|id| table.waits_for(SubclusterId::new(id)));
+        assert_eq!(waits(), [false, true]);
         assert!(table.announce_all(SubclusterId::new(1), Token::new(9)).is_empty());
         assert_eq!(table.announce_all(SubclusterId::new(2), Token::new(7)).len(), 1);
         table.remove(sequence);
+        assert_eq!(waits(), [false, false]);
         assert_eq!(table.redirect(sequence, |was| was), None);
         assert_eq!(table.turned_away(sequence), None);
     }

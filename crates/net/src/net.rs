@@ -15,6 +15,7 @@ use tonic::transport::{Channel, Endpoint, Uri};
 use crate::certificate::CertificateFacts;
 use crate::connection::{Connection, Line};
 use crate::credentials::Credentials;
+use crate::dial_turns::{DialTurn, DialTurns};
 use crate::identity::{Expected, Identity, Role};
 use crate::until::Until;
 
@@ -31,25 +32,26 @@ pub struct Net {
     credentials: Option<Arc<Credentials>>,
     /// What is dialled instead of an address; none if every address is dialled as it is given.
     routes: Option<Arc<BTreeMap<String, String>>>,
+    turns: DialTurns,
 }
 
 impl Net {
     /// Plaintext: everybody is believed. For loopback and tests.
     #[must_use]
-    pub const fn plaintext() -> Self {
-        Self { wire: Wire::machine(), credentials: None, routes: None }
+    pub fn plaintext() -> Self {
+        Self::default()
     }
 
     /// Plaintext over that wire, for simulations.
     #[must_use]
-    pub const fn over(wire: Wire) -> Self {
-        Self { wire, credentials: None, routes: None }
+    pub fn over(wire: Wire) -> Self {
+        Self { wire, ..Self::default() }
     }
 
     /// TLS with these certificates on both sides.
     #[must_use]
-    pub const fn secured(credentials: Arc<Credentials>) -> Self {
-        Self { wire: Wire::machine(), credentials: Some(credentials), routes: None }
+    pub fn secured(credentials: Arc<Credentials>) -> Self {
+        Self { credentials: Some(credentials), ..Self::default() }
     }
 
     /// The same, with addresses (`host:port`) that are dialled at another place; who must answer stays the same.
@@ -68,6 +70,11 @@ impl Net {
     #[must_use]
     pub const fn credentials(&self) -> Option<&Arc<Credentials>> {
         self.credentials.as_ref()
+    }
+
+    /// Waits until it is the caller's turn to dial ([`DialTurns`]): for those who may be a thousand at a time.
+    pub async fn turn(&self) -> DialTurn {
+        self.turns.next().await
     }
 
     /// Connects to `addr` (`host:port`), where `expected` must answer. The caller bounds the time.

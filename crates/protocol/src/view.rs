@@ -1,5 +1,6 @@
 //! The cluster as everybody sees it: the protobuf [`ClusterView`](crate::control::ClusterView), checked and typed.
 
+mod cut;
 mod message;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,6 +11,7 @@ use symphony_types::{
 };
 
 use crate::plan::{BackendMoveView, ModelMoveView, PlanView};
+pub use cut::{BackendScope, SortedView};
 
 /// What everybody routes by, as one replica has applied it.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -129,7 +129,13 @@ impl BackendLink {
         loop {
             let connected = match self.dialled.take() {
                 Some(dialled) => Ok(dialled),
-                None => connect_link::<ToBackend, FromBackend>(&self.net, &self.addr, &expected).await,
+                None => {
+                    // What this process had to wait for itself is not the backend's silence.
+                    let asked = Instant::now();
+                    let turn = self.net.turn().await;
+                    last_seen += asked.elapsed();
+                    turn.spend(connect_link::<ToBackend, FromBackend>(&self.net, &self.addr, &expected)).await
+                }
             };
             let end = match connected {
                 Ok((sender, receiver)) => self.serve(sender, receiver, &mut last_seen).await,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use symphony_explain::{Explanation, Question};
 use symphony_net::{Incoming, Port, Role};
-use symphony_protocol::view::View;
+use symphony_protocol::view::{SortedView, View};
 use symphony_scheduler::Pressure;
 use symphony_types::{BackendId, BootId, GpuId, ModelId, SubclusterId, Token};
 use tokio::net::TcpListener;
@@ -19,7 +19,7 @@ use crate::leads::Leads;
 use crate::load::{GpuLoad, ModelLoad};
 use crate::standby::Standby;
 use crate::subcluster::{LeadConfig, LedSubcluster};
-use crate::watchdog::LOOK_EVERY;
+use crate::watchdog::look_every;
 use crate::worker_metrics::WorkerDurations;
 
 /// How long a lead goes on after somebody else was assigned: until the successor has sealed its backends it still serves,
@@ -197,6 +197,7 @@ impl Follower {
         loop {
             let (current, in_contact) = (Arc::clone(&view.borrow_and_update()), *contact.borrow_and_update());
             if in_contact {
+                let current = SortedView::from(current);
                 self.stand_by(&current);
                 self.lead_by(&current);
             } else {
@@ -248,8 +249,9 @@ impl Follower {
         }
     }
 
-    /// Ends what is assigned to others, and begins what is assigned to this node.
-    fn lead_by(&mut self, current: &View) {
+    /// Ends what is assigned to others, and begins what is assigned to this node. Each lead is told of what is its own: a view
+    /// costs its length once, however many leads there are.
+    fn lead_by(&mut self, current: &SortedView) {
         let me = Some(self.leads.me);
         // The lock is held throughout: whoever stops the runtime finds every lead here, or none is begun after it.
         let mut led = self.leads.write();
@@ -258,6 +260,7 @@ impl Follower {
         }
         let mut changed = false;
         led.retain(|id, lead| {
+            lead.tell(current.for_lead(*id));
             let now = current.subclusters.get(id);
             let stays = now.is_some_and(|s| s.leader == me && s.token == lead.token) && !lead.ended.is_cancelled();
             if !stays {
@@ -276,7 +279,7 @@ impl Follower {
                 continue;
             }
             let dialled = self.standbys.remove(&id).map(|standby| standby.take()).unwrap_or_default();
-            let (view, reports) = (self.leads.view.clone(), self.reports.clone());
+            let (view, reports) = (current.for_lead(id), self.reports.clone());
             match LedSubcluster::start(&self.config, id, subcluster.token, view, dialled, reports) {
                 Ok(lead) => {
                     self.last_tokens.insert(id, subcluster.token);
@@ -315,20 +318,22 @@ fn watch_threads(
     while !stop.is_cancelled() {
         let now = Instant::now();
         // Of a thousand leads nearly all sleep: one look at each is all that they cost.
-        let hangs = |lead: &LedSubcluster| {
+        let hangs = |lead: &LedSubcluster, pause| {
             let mut watchdog = lead.watchdog.lock().unwrap_or_else(PoisonError::into_inner);
-            watchdog.look(now, stuck_after, lead.workers.pulses())
+            watchdog.look(now, pause, stuck_after, lead.workers.pulses())
         };
-        let hang: Vec<_> = {
+        let (hang, pause): (Vec<_>, _) = {
             let led = leads.read();
-            led.iter().filter(|(_, lead)| hangs(lead)).map(|(&id, lead)| (id, Arc::clone(lead))).collect()
+            let pause = look_every(led.len());
+            let hang = led.iter().filter(|(_, lead)| hangs(lead, pause)).map(|(&id, lead)| (id, Arc::clone(lead)));
+            (hang.collect(), pause)
         };
         for (subcluster, lead) in hang.into_iter().filter(|(_, lead)| !lead.ended.is_cancelled()) {
             tracing::error!(%subcluster, token = %lead.token, "a decision thread hangs; the sub-cluster is given up");
             let _ = stuck.send(Report::Stuck { subcluster, token: lead.token });
             lead.end();
         }
-        std::thread::sleep(LOOK_EVERY);
+        std::thread::sleep(pause);
     }
 }
 
@@ -336,7 +341,7 @@ fn watch_threads(
 mod tests {
     use std::collections::BTreeMap;
 
-    use symphony_protocol::view::SubclusterView;
+    use symphony_protocol::view::{BackendView, SubclusterView};
     use symphony_scheduler::Delays;
     use symphony_types::NodeId;
 
@@ -401,6 +406,40 @@ mod tests {
             assert!(runtime.status().is_empty());
             drop((view, contact));
         }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_lead_hears_of_its_own_subcluster_and_wakes_for_nothing_else() {
+        let Scene { runtime, view, contact: _contact, reported: _reported } = leads_two().await;
+        let ill = Arc::clone(&runtime.leads.read()[&ILL]);
+        let mut told = runtime.leads.read()[&WELL].view.subscribe();
+        // The second one is no process: nothing is sealed, which is not the matter here.
+        let backend = |subcluster| BackendView {
+            subcluster,
+            up: true,
+            exec_addr: "127.0.0.1:1".into(),
+            ..BackendView::default()
+        };
+        let backends = BTreeMap::from([(BackendId::new(1), backend(WELL)), (BackendId::new(2), backend(ILL))]);
+        let newer = View { applied_index: 12, backends, ..View::clone(&view.borrow()) };
+        view.send_replace(Arc::new(newer.clone()));
+        let heard =
+            tokio::time::timeout(Duration::from_secs(30), told.wait_for(|view| !view.backends.is_empty())).await;
+        let heard = heard.unwrap().unwrap().clone();
+        assert_eq!(*heard, SortedView::from(Arc::new(newer.clone())).for_lead(WELL));
+        assert_eq!((heard.backends.len(), heard.subclusters.len()), (1, 1));
+        let mut told = ill.view.subscribe();
+        tokio::time::timeout(Duration::from_secs(30), told.wait_for(|v| !v.backends.is_empty()))
+            .await
+            .unwrap()
+            .unwrap();
+        told.mark_unchanged();
+        // What happens elsewhere.
+        let elsewhere = View { applied_index: 13, events: vec![(13, "a model came".into())], ..newer.clone() };
+        ill.tell(SortedView::from(Arc::new(elsewhere)).for_lead(ILL));
+        assert!(!told.has_changed().unwrap());
+        ill.tell(SortedView::from(Arc::new(View { backends: BTreeMap::new(), ..newer })).for_lead(ILL));
+        assert!(told.has_changed().unwrap());
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

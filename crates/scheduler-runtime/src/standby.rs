@@ -86,7 +86,8 @@ async fn dial_all(
         }
         let net = &net;
         let dials = wanted.into_iter().map(|(id, boot, addr, expected)| async move {
-            let link = connect_link::<ToBackend, FromBackend>(net, &addr, &expected).await;
+            let turn = net.turn().await;
+            let link = turn.spend(connect_link::<ToBackend, FromBackend>(net, &addr, &expected)).await;
             link.inspect_err(|error| tracing::debug!(backend = %id, %error, "not dialled yet"))
                 .ok()
                 .map(|l| ((id, boot), l))

@@ -63,6 +63,8 @@ pub(crate) struct LedSubcluster {
     /// Whether its links move.
     pub(crate) reach: Arc<Reach>,
     pub(crate) echo: EchoTimes,
+    /// What it goes by: views cut to this sub-cluster.
+    pub(crate) view: watch::Sender<Arc<View>>,
     /// Of its threads; looked at by one thread alone.
     pub(crate) watchdog: Mutex<Watchdog>,
     /// Set when the lead ends, whoever ends it.
@@ -70,12 +72,13 @@ pub(crate) struct LedSubcluster {
 }
 
 impl LedSubcluster {
-    /// Starts the threads and the task that follows the view. `dialled` are connections made before.
+    /// Starts the threads and the task that follows `view`, which is cut to the sub-cluster, and those that it is told of later.
+    /// `dialled` are connections made before.
     pub(crate) fn start(
         config: &LeadConfig,
         id: SubclusterId,
         token: Token,
-        view: watch::Receiver<Arc<View>>,
+        view: View,
         dialled: DialledLinks,
         reports: mpsc::UnboundedSender<Report>,
     ) -> std::io::Result<Self> {
@@ -105,8 +108,20 @@ impl LedSubcluster {
             fenced: BTreeMap::new(),
             recovered: false,
         };
-        tokio::spawn(lead.run(view, reports, ended.clone()));
-        Ok(Self { token, workers, reach, echo, watchdog: Mutex::default(), ended })
+        let (view, views) = watch::channel(Arc::new(view));
+        tokio::spawn(lead.run(views, reports, ended.clone()));
+        Ok(Self { token, workers, reach, echo, view, watchdog: Mutex::default(), ended })
+    }
+
+    /// Shows the lead a newer view, cut to its sub-cluster. It wakes if something in it has changed.
+    pub(crate) fn tell(&self, view: View) {
+        self.view.send_if_modified(|known| {
+            let changed = !known.says_the_same(&view);
+            if changed {
+                *known = Arc::new(view);
+            }
+            changed
+        });
     }
 
     /// Ends the lead. What still waits is announced to the next leader by its frontends.

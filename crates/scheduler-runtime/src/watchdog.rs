@@ -4,11 +4,20 @@ use std::time::{Duration, Instant};
 
 use crate::inbox::Pulse;
 
-/// How often the threads are looked at.
-pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// How often the threads are looked at, as long as there are not too many.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// A look that comes later than this was itself held up: then so, perhaps, was the thread that is looked at.
-const LATE: Duration = Duration::from_millis(30);
+/// Leads that are looked at in that time. A look is a third of a microsecond, and a whole one where others have the caches: so many cost
+/// one to three hundredths of a core, and of more each is looked at less often.
+const LEADS_PER_LOOK: usize = 250;
+
+/// A look that comes later than so many pauses was itself held up: then so, perhaps, was the thread that is looked at.
+const LATE_PAUSES: u32 = 3;
+
+/// The pause between two looks at so many leads.
+pub(crate) fn look_every(leads: usize) -> Duration {
+    LOOK_EVERY * leads.div_ceil(LEADS_PER_LOOK).clamp(1, u16::MAX.into()) as u32
+}
 
 /// Watches the threads of one lead.
 #[derive(Debug, Default)]
@@ -16,13 +25,22 @@ pub(crate) struct Watchdog {
     /// The pulse of each thread, and since when it has not changed while there was something to do.
     threads: Vec<(u64, Instant)>,
     looked: Option<Instant>,
+    /// The pause that was announced with the last look.
+    pause: Duration,
 }
 
 impl Watchdog {
-    /// Takes a look, and says whether a thread has been busy with one thing for longer than `stuck_after`.
-    pub(crate) fn look(&mut self, now: Instant, stuck_after: Duration, pulses: impl Iterator<Item = Pulse>) -> bool {
-        let late = self.looked.is_some_and(|last| now.saturating_duration_since(last) > LATE);
-        self.looked = Some(now);
+    /// Takes a look, and says whether a thread has been busy with one thing for longer than `stuck_after`. The next look comes after
+    /// `pause`.
+    pub(crate) fn look(
+        &mut self,
+        now: Instant,
+        pause: Duration,
+        stuck_after: Duration,
+        pulses: impl Iterator<Item = Pulse>,
+    ) -> bool {
+        let late = self.looked.is_some_and(|last| now.saturating_duration_since(last) > self.pause * LATE_PAUSES);
+        (self.looked, self.pause) = (Some(now), pause);
         let mut stuck = false;
         for (index, pulse) in pulses.enumerate() {
             match self.threads.get_mut(index) {
@@ -53,7 +71,7 @@ mod tests {
         fn look(&mut self, ms: u64, count: u64, busy: bool) -> bool {
             let well = Pulse { count: ms, busy: true };
             let now = self.start + Duration::from_millis(ms);
-            self.watchdog.look(now, STUCK_AFTER, [well, Pulse { count, busy }].into_iter())
+            self.watchdog.look(now, LOOK_EVERY, STUCK_AFTER, [well, Pulse { count, busy }].into_iter())
         }
     }
 
@@ -79,6 +97,18 @@ mod tests {
         let mut scene = scene();
         let found = (0..).step_by(10).find(|&ms| scene.look(ms, 4, true));
         assert_eq!(found, Some(110));
+    }
+
+    #[test]
+    fn many_leads_are_looked_at_less_often_and_that_is_not_late() {
+        let pauses = [0, 1, 250, 251, 1_000].map(|leads| look_every(leads).as_millis());
+        assert_eq!(pauses, [10, 10, 10, 20, 40]);
+        let (mut watchdog, start) = (Watchdog::default(), Instant::now());
+        let found = (0..).step_by(40).find(|&ms| {
+            let now = start + Duration::from_millis(ms);
+            watchdog.look(now, look_every(1_000), STUCK_AFTER, std::iter::once(Pulse { count: 4, busy: true }))
+        });
+        assert_eq!(found, Some(120));
     }
 
     #[test]

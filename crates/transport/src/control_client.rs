@@ -1,13 +1,15 @@
 //! The client of the control surface: any replica answers, so any replica that answers will do.
 
 use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use symphony_net::{Net, Role};
 use symphony_protocol::control::control_client::ControlClient as Grpc;
 use symphony_protocol::control::{self as pb, WatchRequest};
-use symphony_protocol::view::{View, ViewError};
+use symphony_protocol::view::{BackendScope, View, ViewError};
 use symphony_types::OperationId;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -18,10 +20,16 @@ use tonic::{Code, Status};
 pub const CONTROL_CALL_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long after a failed round over all replicas the next one begins.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
-/// How long after a broken watch it is opened again.
+/// How long after a broken watch it is opened again. As long as another replica is watched the pause doubles with each failure, up to
+/// [`WATCH_AGAIN_MAX`]: one that is gone must not be dialled by a whole cluster all the time, nor by all of it at once when it is back.
 const WATCH_AGAIN_AFTER: Duration = Duration::from_millis(50);
-/// A connection that is silent this long is asked whether it is alive.
-const KEEP_ALIVE: Duration = Duration::from_secs(2);
+/// The longest pause. Each watcher's own is between a half of it and this.
+const WATCH_AGAIN_MAX: Duration = Duration::from_secs(1);
+/// A connection that is silent this long is asked whether it is alive. A replica answers all backends of its cluster: at this pace a
+/// thousand of them cost it a hundred answers a second.
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
+/// One that does not answer for so long is not.
+const KEEP_ALIVE_ANSWERED_WITHIN: Duration = Duration::from_secs(10);
 /// The largest view that is read.
 const VIEW_BYTES_MAX: usize = 64 << 20;
 
@@ -155,8 +163,21 @@ impl ControlClient {
     /// receivers are gone. `watcher` shows in the replicas' logs.
     #[must_use]
     pub fn watch(&self, watcher: &str) -> ViewReceiver {
+        self.watch_scope(WatchRequest { watcher: watcher.to_owned(), backend: None })
+    }
+
+    /// The same with views that are cut to what a backend needs ([`SortedView::for_backend`]).
+    ///
+    /// [`SortedView::for_backend`]: symphony_protocol::view::SortedView::for_backend
+    #[must_use]
+    pub fn watch_as_backend(&self, watcher: &str, scope: BackendScope) -> ViewReceiver {
+        self.watch_scope(WatchRequest { watcher: watcher.to_owned(), backend: Some(scope.into()) })
+    }
+
+    fn watch_scope(&self, request: WatchRequest) -> ViewReceiver {
         let (sender, receiver) = watch::channel(Arc::new(View::default()));
-        let watching = Watching { client: self.clone(), watcher: watcher.to_owned(), sender, watched: Arc::default() };
+        let watching =
+            Watching { client: self.clone(), request, sender, watched: Arc::default(), open: Arc::default() };
         watching.watch_new_replicas();
         receiver
     }
@@ -167,6 +188,7 @@ fn channel(net: &Net, addr: &str) -> Result<Channel, ControlError> {
         .map_err(|e| ControlError::Address { addr: addr.to_owned(), reason: e.to_string() })?
         .connect_timeout(crate::CONNECT_TIMEOUT)
         .http2_keep_alive_interval(KEEP_ALIVE)
+        .keep_alive_timeout(KEEP_ALIVE_ANSWERED_WITHIN)
         .keep_alive_while_idle(true);
     Ok(net.channel(&endpoint, Role::Scheduler.into()))
 }
@@ -183,14 +205,24 @@ fn may_pass(code: Code) -> bool {
     matches!(code, Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Unknown | Code::Aborted)
 }
 
+/// The longest pause of a watcher, by its name: as if drawn, and the same each time.
+fn longest_pause(watcher: &str) -> Duration {
+    let mut hasher = DefaultHasher::new();
+    watcher.hash(&mut hasher);
+    let half = WATCH_AGAIN_MAX / 2;
+    half + Duration::from_millis(hasher.finish() % half.as_millis() as u64)
+}
+
 /// One watch over all replicas.
 #[derive(Clone)]
 struct Watching {
     client: ControlClient,
-    watcher: String,
+    request: WatchRequest,
     sender: watch::Sender<Arc<View>>,
     /// Addresses that a task watches.
     watched: Arc<Mutex<HashSet<String>>>,
+    /// Watches that are open.
+    open: Arc<AtomicUsize>,
 }
 
 impl Watching {
@@ -207,17 +239,23 @@ impl Watching {
     async fn watch_replica(self, addr: String, channel: Channel) {
         let mut client = Grpc::new(channel).max_decoding_message_size(VIEW_BYTES_MAX);
         let known = || self.client.replicas().iter().any(|(known, _)| *known == addr);
+        let longest = longest_pause(&self.request.watcher);
+        let mut pause = WATCH_AGAIN_AFTER;
         while !self.sender.is_closed() && known() {
-            let watching = client.watch(WatchRequest { watcher: self.watcher.clone() }).await;
+            let watching = client.watch(self.request.clone()).await;
             if let Ok(stream) = watching {
                 let mut stream = stream.into_inner();
+                self.open.fetch_add(1, Ordering::Relaxed);
                 loop {
                     let next = tokio::select! {
                         next = stream.message() => next,
-                        () = self.sender.closed() => return,
+                        () = self.sender.closed() => break,
                     };
                     match next {
-                        Ok(Some(view)) => self.publish(&addr, view),
+                        Ok(Some(view)) => {
+                            pause = WATCH_AGAIN_AFTER;
+                            self.publish(&addr, view);
+                        }
                         Ok(None) => break,
                         Err(status) => {
                             tracing::debug!(%addr, reason = status.message(), "watch ended");
@@ -225,8 +263,17 @@ impl Watching {
                         }
                     }
                 }
+                self.open.fetch_sub(1, Ordering::Relaxed);
             }
-            tokio::time::sleep(WATCH_AGAIN_AFTER).await;
+            let others = self.open.load(Ordering::Relaxed) > 0;
+            if !others {
+                pause = WATCH_AGAIN_AFTER;
+            }
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = self.sender.closed() => {}
+            }
+            pause = (pause * 2).min(longest);
         }
         self.watched.lock().unwrap_or_else(PoisonError::into_inner).remove(&addr);
     }
@@ -248,5 +295,17 @@ impl Watching {
             self.client.learn(&view);
             self.watch_new_replicas();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn watchers_come_back_at_different_times() {
+        let pauses: HashSet<_> = (0..1_000).map(|n| longest_pause(&format!("backend {n}")).as_millis()).collect();
+        assert!(pauses.len() > 250, "{} different pauses of 500 possible ones", pauses.len());
+        assert!(pauses.iter().all(|ms| (500..=1_000).contains(ms)));
     }
 }

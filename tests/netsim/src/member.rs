@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use symphony_protocol::control as pb;
+use symphony_protocol::view::BackendScope;
 use symphony_transport::{ControlClient, ControlError, ViewReceiver};
-use symphony_types::{BackendId, BootId, FrontendId, GpuId, Token};
+use symphony_types::{BackendId, BootId, FrontendId, GpuId, SubclusterId, Token};
 
 use crate::cluster::{CONSOLE_PORT, Cluster, DATA_PORT, EXEC_PORT};
 use crate::dispatch::gpus::Registered;
@@ -28,7 +29,8 @@ pub(crate) async fn live_as_backend(cluster: Cluster, name: &'static str) -> tur
         gpu: GpuId::new(reply.gpus[0]),
         token: Token::new(reply.token),
     };
-    let views = client.watch(name);
+    let scope = BackendScope { backend: me.backend, subcluster: SubclusterId::new(reply.subcluster) };
+    let views = client.watch_as_backend(name, scope);
     tokio::select! {
         biased;
         ended = gpus::run(cluster.clone(), name, me, views.clone()) => ended,

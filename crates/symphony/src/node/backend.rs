@@ -21,14 +21,14 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     let registry = Registry::new("backend");
     let net = security::net(&config, symphony_net::Role::Backend, &own.name, &registry)?;
     let control = ControlClient::new(&net, &control_addrs(&config))?;
-    let backend = Backend::start(own, fresh_boot(), exec, net, control.clone()).await.map_err(|error| match error {
+    let backend = Backend::start(own, fresh_boot(), exec, net, control).await.map_err(|error| match error {
         // Somebody named a library that is none: bad input. That none is found is this machine's failure.
         StartError::Runtime(RuntimeError::Unusable { .. }) | StartError::Journal { .. } => bad_input(error),
         other => other.into(),
     })?;
     symphony_backend::register_metrics(&registry, &backend);
 
-    let (view, name) = (control.watch(&format!("console of {}", own.name)), own.name.clone());
+    let (view, name) = (backend.view(), own.name.clone());
     let surface = Surface::new(registry)
         .with_view(move || page::view_json(&view.borrow(), "backend", &name, &|_| serde_json::json!({})));
     let stop = CancellationToken::new();
