@@ -6,6 +6,7 @@
 //! which key, which value, and what to try. Nothing here opens a socket, starts a thread, or looks at a clock.
 
 mod address;
+mod autoscaling;
 mod backend;
 mod cluster;
 mod empty_is_none;
@@ -20,6 +21,7 @@ mod security;
 mod validate;
 
 pub use address::{Address, AddressError};
+pub use autoscaling::AutoscalingConfig;
 pub use backend::{BackendConfig, ExecutorKind, GpuConfig};
 pub use cluster::{ClusterConfig, ReplicaConfig, Timing};
 pub use error::{Error, Problem};

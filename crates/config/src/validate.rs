@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use symphony_types::is_name;
 
-use crate::{Address, BackendConfig, ExecutorKind, FrontendConfig, NodeConfig, Problem, Role, SchedulerConfig};
+use crate::{Address, AutoscalingConfig, BackendConfig, ExecutorKind, FrontendConfig, NodeConfig, Problem, Role, SchedulerConfig};
 
 /// The largest values that are accepted; each bounds a queue, a table or a wait of the process that is configured.
 pub mod limits {
@@ -16,6 +16,12 @@ pub mod limits {
     pub const TAPE_MB_MAX: u64 = 1024;
     /// Any one delay, in microseconds: a second is beyond every SLO that batches are deferred for.
     pub const DELAY_US_MAX: u64 = 1_000_000;
+    /// GPUs of one kind that a sub-cluster may be advised to have: what one rank thread may hold.
+    pub const SCALED_GPUS_MAX: u32 = 1 << 16;
+    /// Largest reserve of idle GPUs, in per cent: more is another half of a cluster.
+    pub const RESERVE_PERCENT_MAX: u32 = 50;
+    /// Any one time of the autoscaler, in seconds: an hour.
+    pub const SCALING_S_MAX: u64 = 3600;
     /// Bytes of one request: 256 MiB.
     pub const REQUEST_BYTES_MAX: u64 = 256 << 20;
     /// Requests in flight at one frontend.
@@ -188,6 +194,22 @@ impl Check {
         }
         for (name, delay_us) in scheduler.delays.each() {
             self.range(format!("scheduler.delays.{name}"), delay_us, 0, limits::DELAY_US_MAX);
+        }
+        self.autoscaling(&scheduler.autoscaling);
+    }
+
+    fn autoscaling(&mut self, scaling: &AutoscalingConfig) {
+        let key = |name: &str| format!("scheduler.autoscaling.{name}");
+        self.range(key("gpus_max"), scaling.gpus_max.into(), 1, limits::SCALED_GPUS_MAX.into());
+        self.range(key("gpus_min"), scaling.gpus_min.into(), 0, scaling.gpus_max.into());
+        self.range(key("reserve_percent"), scaling.reserve_percent.into(), 0, limits::RESERVE_PERCENT_MAX.into());
+        self.range(key("down_step_percent_max"), scaling.down_step_percent_max.into(), 1, 100);
+        for (name, seconds) in scaling.times() {
+            self.range(key(name), seconds, u64::from(name == "up_window_s"), limits::SCALING_S_MAX);
+        }
+        if scaling.down_window_s < scaling.up_window_s {
+            let (down, up) = (scaling.down_window_s, scaling.up_window_s);
+            self.say(key("down_window_s"), format!("{down} is shorter than up_window_s = {up}; expected at least as long"));
         }
     }
 

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use symphony_cluster_state::{Backend, ClusterState};
-use symphony_epochs::{Advice, Autoscaler, AutoscalerSettings, KindSettings, KindWindow, Reason, Window};
+use symphony_epochs::{Advice, Autoscaler, KindWindow, Reason, Window};
 use symphony_protocol::control as pb;
 use symphony_types::{GpuId, LatencyProfile, Nanos, SubclusterId, Time, Token};
 
-use super::settings::EpochSettings;
+use super::scaling_settings::ScalingSettings;
 
 /// How far apart a lead's reports may be.
 const REPORT_PAUSE_MAX: Duration = Duration::from_secs(3);
@@ -41,13 +41,13 @@ struct Scaled {
 /// The autoscalers of all sub-clusters.
 #[derive(Debug)]
 pub(crate) struct Scaling {
-    settings: EpochSettings,
+    settings: ScalingSettings,
     began: Instant,
     subclusters: BTreeMap<SubclusterId, Scaled>,
 }
 
 impl Scaling {
-    pub(crate) fn new(settings: EpochSettings) -> Self {
+    pub(crate) fn new(settings: ScalingSettings) -> Self {
         Self { settings, began: Instant::now(), subclusters: BTreeMap::new() }
     }
 
@@ -63,14 +63,7 @@ impl Scaling {
         let good: u64 = load.models.iter().map(|model| model.executed).sum();
         let bad: u64 = load.models.iter().map(|model| model.dropped).sum();
         let busy_ns: BTreeMap<_, _> = load.gpus.iter().map(|gpu| (GpuId::new(gpu.gpu), gpu.busy_ns)).collect();
-        let settings = || {
-            let of = |kind: &String| KindSettings {
-                min: self.settings.gpus_min,
-                max: self.settings.gpus_max,
-                capacity: capacity(state, id, kind),
-            };
-            AutoscalerSettings::new(kinds.iter().map(of).collect())
-        };
+        let settings = || self.settings.of_kinds(kinds.iter().map(|kind| capacity(state, id, kind)));
         let known = self.subclusters.get(&id).is_some_and(|scaled| scaled.kinds == kinds);
         if !known {
             let scaler = match Autoscaler::new(settings()) {
@@ -203,7 +196,7 @@ mod tests {
             let model = pb::ModelLoad { model: 1, ..Default::default() };
             let gpu = |gpu| pb::GpuLoad { gpu, ..Default::default() };
             let load = pb::SubclusterLoad { subcluster: 1, token: 5, models: vec![model], gpus: vec![gpu(1), gpu(2)] };
-            let scaling = Scaling::new(EpochSettings::default());
+            let scaling = Scaling::new(ScalingSettings::default());
             Self { state, scaling, start: Instant::now(), load, seconds: 0 }
         }
 

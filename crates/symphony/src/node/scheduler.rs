@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
-use symphony_config::{ClusterConfig, EpochsConfig, Idle, LogEngine, NodeConfig, Role, SchedulerConfig, Timing};
+use symphony_config::{AutoscalingConfig, ClusterConfig, Idle, LogEngine, NodeConfig, Role, SchedulerConfig, Timing};
 use symphony_control_plane::{
-    CallError, Command, ControlPlane, ControlPlaneConfig, Engine, EpochMode, EpochSettings, Listeners, LoadReports,
-    OnDiskError, Proposals, Remembers, ReplicaAddrs, TriggerSettings,
+    AutoscalerSettings, CallError, Command, ControlPlane, ControlPlaneConfig, Engine, EpochMode, EpochSettings, Listeners, LoadReports,
+    OnDiskError, Proposals, Remembers, ReplicaAddrs, ScalingSettings, TriggerSettings,
 };
 use symphony_explain::{Explanation, Question};
 use symphony_net::Net;
@@ -165,12 +165,13 @@ fn plane_config(
         host: symphony_control_plane::Host::Machine,
         net: net.clone(),
         join: scheduler.join,
-        epochs: epochs(&scheduler.epochs),
+        epochs: epochs(scheduler),
         wall_clock: symphony_control_plane::unix_ms,
     }
 }
 
-fn epochs(config: &EpochsConfig) -> EpochSettings {
+fn epochs(scheduler: &SchedulerConfig) -> EpochSettings {
+    let config = &scheduler.epochs;
     let seconds = |s: u64| Nanos::from_millis(s.saturating_mul(1000));
     EpochSettings {
         mode: match config.mode {
@@ -189,8 +190,28 @@ fn epochs(config: &EpochsConfig) -> EpochSettings {
         subcluster_rate_max_rps: config.subcluster_rate_max_rps as f64,
         moved_bytes_max: (config.moved_mb_max > 0).then(|| config.moved_mb_max.saturating_mul(1 << 20)),
         solve_within: Duration::from_millis(config.solve_ms_max),
+        scaling: scaling(&scheduler.autoscaling),
+    }
+}
+
+fn scaling(config: &AutoscalingConfig) -> ScalingSettings {
+    let seconds = |s: u64| Nanos::from_millis(s.saturating_mul(1000));
+    let share = |percent: u32| f64::from(percent) / 100.0;
+    let defaults = ScalingSettings::default();
+    ScalingSettings {
         gpus_min: config.gpus_min,
         gpus_max: config.gpus_max,
+        law: AutoscalerSettings {
+            reserve: share(config.reserve_percent),
+            reserve_min: share(config.reserve_percent) / 2.0,
+            up_window: seconds(config.up_window_s),
+            down_window: seconds(config.down_window_s),
+            down_after_up: seconds(config.down_after_up_s),
+            up_after_down: seconds(config.up_after_down_s),
+            down_period: seconds(config.down_period_s),
+            down_step_max: share(config.down_step_percent_max),
+            ..defaults.law
+        },
     }
 }
 
