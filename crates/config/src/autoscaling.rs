@@ -20,19 +20,22 @@ pub struct AutoscalingConfig {
     pub up_after_down_s: u64,
     /// From one release to the next, in seconds.
     pub down_period_s: u64,
+    /// GPUs that were asked for are counted on for so long, in seconds.
+    pub order_stands_s: u64,
     /// One release is at most this share of the GPUs, in per cent, and at least one GPU.
     pub down_step_percent_max: u32,
 }
 
 impl AutoscalingConfig {
     /// The times with their keys, in seconds.
-    pub(crate) const fn times(&self) -> [(&'static str, u64); 5] {
+    pub(crate) const fn times(&self) -> [(&'static str, u64); 6] {
         [
             ("up_window_s", self.up_window_s),
             ("down_window_s", self.down_window_s),
             ("down_after_up_s", self.down_after_up_s),
             ("up_after_down_s", self.up_after_down_s),
             ("down_period_s", self.down_period_s),
+            ("order_stands_s", self.order_stands_s),
         ]
     }
 }

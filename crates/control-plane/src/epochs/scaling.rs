@@ -36,6 +36,8 @@ struct Scaled {
     advice: Option<Advice>,
     /// When GPUs were last named that may go. The autoscaler says so once, and again after a pause; in between it stands.
     released: Option<Instant>,
+    /// By kind, how many there should be, and when GPUs were last asked for; none where none is on its way.
+    asked: Vec<Option<(u32, Instant)>>,
 }
 
 /// The autoscalers of all sub-clusters.
@@ -70,8 +72,9 @@ impl Scaling {
                 Ok(scaler) => scaler,
                 Err(error) => return tracing::warn!(subcluster = %id, %error, "not scaled"),
             };
+            let asked = vec![None; kinds.len()];
             let fresh =
-                Scaled { scaler, kinds, token, reported: now, good, bad, busy_ns, advice: None, released: None };
+                Scaled { scaler, kinds, token, reported: now, good, bad, busy_ns, advice: None, released: None, asked };
             self.subclusters.insert(id, fresh);
             return;
         }
@@ -83,14 +86,15 @@ impl Scaling {
         let span = now.saturating_duration_since(scaled.reported);
         if same && !span.is_zero() {
             let length = Nanos::new(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX));
-            let kinds = serving.values().map(|gpus| {
+            let order_stands = self.settings.order_stands;
+            let kinds = serving.values().zip(&scaled.asked).map(|(gpus, asked)| {
                 let spent = |gpu: &GpuId| {
                     let (now, before) = (busy_ns.get(gpu).copied(), scaled.busy_ns.get(gpu).copied());
                     now.unwrap_or(0).saturating_sub(before.unwrap_or(now.unwrap_or(0))).min(length.get())
                 };
                 KindWindow {
                     serving: gpus.clone(),
-                    ordered: 0,
+                    ordered: ordered(now, order_stands, *asked, gpus.len()),
                     gpu_time: length.saturating_mul(gpus.len() as u64),
                     busy_time: Nanos::new(gpus.iter().map(spent).sum()),
                 }
@@ -104,6 +108,7 @@ impl Scaling {
             let since = now.saturating_duration_since(self.began).as_nanos();
             let time = Time::from_nanos(u64::try_from(since).unwrap_or(u64::MAX));
             let next = scaled.scaler.observe(time, &window);
+            scaled.ask(now, &next, &serving);
             scaled.hear(now, next, &serving);
         }
         (scaled.token, scaled.reported, scaled.good, scaled.bad, scaled.busy_ns) = (token, now, good, bad, busy_ns);
@@ -121,7 +126,21 @@ impl Scaling {
     }
 }
 
+/// GPUs that were asked for, and neither are there nor are waited for in vain.
+fn ordered(now: Instant, order_stands: Duration, asked: Option<(u32, Instant)>, serving: usize) -> u32 {
+    let standing = asked.filter(|&(_, at)| now.saturating_duration_since(at) <= order_stands);
+    standing.map_or(0, |(target, _)| target.saturating_sub(u32::try_from(serving).unwrap_or(u32::MAX)))
+}
+
 impl Scaled {
+    /// Remembers what is asked for, so that it is not taken back while it comes, nor asked for twice.
+    fn ask(&mut self, now: Instant, next: &Advice, serving: &BTreeMap<&str, Vec<GpuId>>) {
+        for ((asked, kind), gpus) in self.asked.iter_mut().zip(&next.kinds).zip(serving.values()) {
+            let since = asked.map_or(now, |(_, since)| if kind.add > 0 { now } else { since });
+            *asked = (kind.target as usize > gpus.len()).then_some((kind.target, since));
+        }
+    }
+
     /// Advice is a level to those who read it: what may go may go until somebody says otherwise, it is gone, or the autoscaler has
     /// had its next chance to repeat it.
     fn hear(&mut self, now: Instant, next: Advice, serving: &BTreeMap<&str, Vec<GpuId>>) {
@@ -238,6 +257,19 @@ mod tests {
         }
         scene.pass(30, 150, 0, [0.8, 0.7]);
         assert_eq!(scene.advice().kinds[0], KindAdvice { target: 2, ..KindAdvice::default() }, "both have work again");
+    }
+
+    #[test]
+    fn gpus_that_were_asked_for_stay_asked_for_while_they_come_and_not_for_ever() {
+        let mut scene = Scene::new();
+        scene.pass(10, 100, 100, [1.0, 1.0]);
+        let target = scene.advice().kinds[0].target;
+        assert!(target > 2);
+        // A lull: nothing is lost, and a tenth idles. Who brings them must not be told to stop.
+        scene.pass(20, 100, 0, [0.9, 0.9]);
+        assert_eq!(scene.advice().kinds[0].target, target);
+        scene.pass(60, 100, 0, [0.9, 0.9]);
+        assert_eq!(scene.advice().kinds[0].target, 2, "nobody brought them");
     }
 
     #[test]

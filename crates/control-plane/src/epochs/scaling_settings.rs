@@ -1,5 +1,7 @@
 //! What the autoscalers of all sub-clusters hold to.
 
+use std::time::Duration;
+
 use symphony_epochs::{AutoscalerSettings, KindSettings};
 
 /// The law with its damping, and the limits of every sub-cluster.
@@ -9,6 +11,8 @@ pub struct ScalingSettings {
     pub gpus_min: u32,
     /// The most.
     pub gpus_max: u32,
+    /// GPUs that were asked for are counted on for so long: what brings them takes its time.
+    pub order_stands: Duration,
     /// The law; its kinds are those of the sub-cluster at hand.
     pub law: AutoscalerSettings,
 }
@@ -24,6 +28,6 @@ impl ScalingSettings {
 
 impl Default for ScalingSettings {
     fn default() -> Self {
-        Self { gpus_min: 1, gpus_max: 4096, law: AutoscalerSettings::new(Vec::new()) }
+        Self { gpus_min: 1, gpus_max: 4096, order_stands: Duration::from_secs(60), law: AutoscalerSettings::new(Vec::new()) }
     }
 }

@@ -201,6 +201,7 @@ fn scaling(config: &AutoscalingConfig) -> ScalingSettings {
     ScalingSettings {
         gpus_min: config.gpus_min,
         gpus_max: config.gpus_max,
+        order_stands: Duration::from_secs(config.order_stands_s),
         law: AutoscalerSettings {
             reserve: share(config.reserve_percent),
             reserve_min: share(config.reserve_percent) / 2.0,
