@@ -7,6 +7,7 @@ mod fencing;
 mod local;
 mod moves;
 mod restart;
+mod scaling;
 mod security;
 mod serving;
 mod takeover;
