@@ -4,6 +4,7 @@ mod bad_input;
 mod cli;
 mod explain;
 mod fencing;
+mod learning;
 mod local;
 mod moves;
 mod restart;

@@ -104,7 +104,8 @@ fn mistakes_in_provisioning_are_named() {
         let _ = provision(&["--min", "3", "--max", "2"]).complains(&["--min 3", "--max 2"]);
         let _ = provision(&["--min", "0", "--max", "2"]).complains(&["--min"]);
         let _ = provision(&["--max", "2", "--tolerance", "7"]).complains(&["tolerance", "0 to 1"]);
-        let kinds = "backend.gpus=[{ kind = \"a\", count = 1, memory_mb = 1 }, { kind = \"b\", count = 1, memory_mb = 1 }]";
+        let kinds =
+            "backend.gpus=[{ kind = \"a\", count = 1, memory_mb = 1 }, { kind = \"b\", count = 1, memory_mb = 1 }]";
         let _ = provision(&["--max", "2", "--set", kinds]).complains(&["backend.gpus", "one kind"]);
     });
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use symphony_types::{Nanos, NodeId};
 
-use crate::{Address, AutoscalingConfig};
+use crate::{Address, AutoscalingConfig, LearningConfig};
 
 /// One scheduler replica.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -38,6 +38,8 @@ pub struct SchedulerConfig {
     pub epochs: EpochsConfig,
     /// How many GPUs sub-clusters are advised to have, while this replica leads the control group.
     pub autoscaling: AutoscalingConfig,
+    /// What this replica learns while it leads sub-clusters.
+    pub learning: LearningConfig,
 }
 
 /// How and when better plans are looked for: which models and GPUs form which sub-cluster.

@@ -4,7 +4,10 @@ use std::collections::BTreeSet;
 
 use symphony_types::is_name;
 
-use crate::{Address, AutoscalingConfig, BackendConfig, ExecutorKind, FrontendConfig, NodeConfig, Problem, Role, SchedulerConfig};
+use crate::{
+    Address, AutoscalingConfig, BackendConfig, ExecutorKind, FrontendConfig, LearningConfig, NodeConfig, Problem, Role,
+    SchedulerConfig,
+};
 
 /// The largest values that are accepted; each bounds a queue, a table or a wait of the process that is configured.
 pub mod limits {
@@ -22,6 +25,12 @@ pub mod limits {
     pub const RESERVE_PERCENT_MAX: u32 = 50;
     /// Any one time of the autoscaler, in seconds: an hour.
     pub const SCALING_S_MAX: u64 = 3600;
+    /// Largest share of GPUs that are set aside, in per cent: half must be left to be compared with.
+    pub const QUARANTINED_PERCENT_MAX: u32 = 50;
+    /// Batches of a trial.
+    pub const TRIAL_BATCHES_MAX: u32 = 100_000;
+    /// Any one time of what is learnt, in seconds: a day.
+    pub const LEARNING_S_MAX: u64 = 86_400;
     /// Bytes of one request: 256 MiB.
     pub const REQUEST_BYTES_MAX: u64 = 256 << 20;
     /// Requests in flight at one frontend.
@@ -196,6 +205,21 @@ impl Check {
             self.range(format!("scheduler.delays.{name}"), delay_us, 0, limits::DELAY_US_MAX);
         }
         self.autoscaling(&scheduler.autoscaling);
+        self.learning(&scheduler.learning);
+    }
+
+    fn learning(&mut self, learning: &LearningConfig) {
+        let key = |name: &str| format!("scheduler.learning.{name}");
+        let mut percent = |name: &str, value: u32, min: u32, max: u32| {
+            self.range(key(name), value.into(), min.into(), max.into());
+        };
+        percent("profile_change_percent_min", learning.profile_change_percent_min, 1, 100);
+        percent("slow_percent", learning.slow_percent, 5, 1000);
+        percent("quarantined_percent_max", learning.quarantined_percent_max, 0, limits::QUARANTINED_PERCENT_MAX);
+        percent("trial_batches", learning.trial_batches, 1, limits::TRIAL_BATCHES_MAX);
+        self.range(key("profile_period_s"), learning.profile_period_s, 1, limits::LEARNING_S_MAX);
+        self.range(key("quarantine_s"), learning.quarantine_s, 1, limits::LEARNING_S_MAX);
+        self.range(key("quarantine_s_max"), learning.quarantine_s_max, learning.quarantine_s, limits::LEARNING_S_MAX);
     }
 
     fn autoscaling(&mut self, scaling: &AutoscalingConfig) {
@@ -209,7 +233,10 @@ impl Check {
         }
         if scaling.down_window_s < scaling.up_window_s {
             let (down, up) = (scaling.down_window_s, scaling.up_window_s);
-            self.say(key("down_window_s"), format!("{down} is shorter than up_window_s = {up}; expected at least as long"));
+            self.say(
+                key("down_window_s"),
+                format!("{down} is shorter than up_window_s = {up}; expected at least as long"),
+            );
         }
     }
 
@@ -258,6 +285,9 @@ impl Check {
                 "backend.onnxruntime",
                 format!("`{}` is set but executor = \"emulated\" never loads it; remove one of them", path.display()),
             ),
+            (ExecutorKind::OrtCpu, _) if backend.pace_file.is_some() => {
+                self.say("backend.pace_file", "only executor = \"emulated\" reads it; remove one of them");
+            }
             (ExecutorKind::OrtCpu, _) if backend.model_dir.as_os_str().is_empty() => {
                 self.say("backend.model_dir", "no directory is given, but executor = \"ort-cpu\" loads models from it");
             }

@@ -19,8 +19,12 @@ const REPORT_PAUSE_MAX: Duration = Duration::from_secs(3);
 pub(crate) struct SubclusterAdvice {
     /// Its GPU kinds, in the order of the advice.
     pub(crate) kinds: Vec<String>,
-    /// What to do about each.
+    /// What to do about each. GPUs that are set aside are there and do nothing: as many more are wanted.
     pub(crate) advice: Advice,
+    /// GPUs that are set aside, as the lead tells it.
+    pub(crate) slow: Vec<pb::GpuLoad>,
+    /// Models whose batches are off their profiles.
+    pub(crate) drifts: Vec<pb::Drift>,
 }
 
 /// One sub-cluster's autoscaler and what it saw last.
@@ -38,6 +42,10 @@ struct Scaled {
     released: Option<Instant>,
     /// By kind, how many there should be, and when GPUs were last asked for; none where none is on its way.
     asked: Vec<Option<(u32, Instant)>>,
+    /// By kind, how many are set aside.
+    out: Vec<u32>,
+    slow: Vec<pb::GpuLoad>,
+    drifts: Vec<pb::Drift>,
 }
 
 /// The autoscalers of all sub-clusters.
@@ -56,8 +64,16 @@ impl Scaling {
     /// Takes a lead's report. What came before the first one of a lead is not known, and counts for nothing.
     pub(crate) fn take(&mut self, now: Instant, state: &ClusterState, load: &pb::SubclusterLoad) {
         let (id, token) = (SubclusterId::new(load.subcluster), Token::new(load.token));
-        let serving = gpus(state, id);
+        let slow: Vec<_> = load.gpus.iter().filter(|gpu| gpu.slowdown > 0.0).cloned().collect();
+        let mut serving = gpus(state, id);
         let kinds: Vec<String> = serving.keys().map(|kind| (*kind).to_owned()).collect();
+        // What is set aside is no capacity, and does not idle either.
+        let out = serving.values_mut().map(|gpus| {
+            let before = gpus.len();
+            gpus.retain(|gpu| !slow.iter().any(|slow| slow.gpu == gpu.get()));
+            (before - gpus.len()) as u32
+        });
+        let out: Vec<_> = out.collect();
         if kinds.is_empty() {
             self.subclusters.remove(&id);
             return;
@@ -73,8 +89,23 @@ impl Scaling {
                 Err(error) => return tracing::warn!(subcluster = %id, %error, "not scaled"),
             };
             let asked = vec![None; kinds.len()];
-            let fresh =
-                Scaled { scaler, kinds, token, reported: now, good, bad, busy_ns, advice: None, released: None, asked };
+            let (advice, released, drifts) = (None, None, load.drifts.clone());
+            let reported = now;
+            let fresh = Scaled {
+                scaler,
+                kinds,
+                token,
+                reported,
+                good,
+                bad,
+                busy_ns,
+                advice,
+                released,
+                asked,
+                out,
+                slow,
+                drifts,
+            };
             self.subclusters.insert(id, fresh);
             return;
         }
@@ -111,13 +142,19 @@ impl Scaling {
             scaled.ask(now, &next, &serving);
             scaled.hear(now, next, &serving);
         }
+        (scaled.out, scaled.slow, scaled.drifts) = (out, slow, load.drifts.clone());
         (scaled.token, scaled.reported, scaled.good, scaled.bad, scaled.busy_ns) = (token, now, good, bad, busy_ns);
     }
 
     /// What is advised now; none before a lead has reported twice.
     pub(crate) fn advice(&self, subcluster: SubclusterId) -> Option<SubclusterAdvice> {
         let scaled = self.subclusters.get(&subcluster)?;
-        Some(SubclusterAdvice { kinds: scaled.kinds.clone(), advice: scaled.advice.clone()? })
+        let mut advice = scaled.advice.clone()?;
+        for (kind, out) in advice.kinds.iter_mut().zip(&scaled.out) {
+            kind.target += out;
+        }
+        let (slow, drifts) = (scaled.slow.clone(), scaled.drifts.clone());
+        Some(SubclusterAdvice { kinds: scaled.kinds.clone(), advice, slow, drifts })
     }
 
     /// Forgets all: somebody else leads the group.
@@ -214,7 +251,8 @@ mod tests {
             loaded(&mut state, "m", "pool");
             let model = pb::ModelLoad { model: 1, ..Default::default() };
             let gpu = |gpu| pb::GpuLoad { gpu, ..Default::default() };
-            let load = pb::SubclusterLoad { subcluster: 1, token: 5, models: vec![model], gpus: vec![gpu(1), gpu(2)] };
+            let gpus = vec![gpu(1), gpu(2)];
+            let load = pb::SubclusterLoad { subcluster: 1, token: 5, models: vec![model], gpus, ..Default::default() };
             let scaling = Scaling::new(ScalingSettings::default());
             Self { state, scaling, start: Instant::now(), load, seconds: 0 }
         }
@@ -270,6 +308,23 @@ mod tests {
         assert_eq!(scene.advice().kinds[0].target, target);
         scene.pass(60, 100, 0, [0.9, 0.9]);
         assert_eq!(scene.advice().kinds[0].target, 2, "nobody brought them");
+    }
+
+    #[test]
+    fn a_gpu_that_is_set_aside_is_no_capacity_and_is_wanted_on_top() {
+        let mut scene = Scene::new();
+        scene.pass(10, 90, 0, [0.9, 0.9]);
+        assert_eq!(scene.advice().kinds[0].target, 2);
+        scene.load.gpus[1].slowdown = 2.0;
+        // One does everything that is done: half of it is lost.
+        scene.pass(10, 50, 50, [1.0, 0.0]);
+        let advised = scene.scaling.advice(POOL).unwrap();
+        assert_eq!(advised.advice.reason, Reason::BadRate, "the one that is set aside does not idle");
+        assert_eq!(advised.slow.iter().map(|slow| slow.gpu).collect::<Vec<_>>(), [2]);
+        assert!(advised.advice.kinds[0].target >= 3, "{advised:?}");
+        scene.load.gpus[1].slowdown = 0.0;
+        scene.pass(3, 100, 0, [0.9, 0.9]);
+        assert_eq!(scene.scaling.advice(POOL).unwrap().slow, []);
     }
 
     #[test]

@@ -28,6 +28,11 @@ impl ScalingSettings {
 
 impl Default for ScalingSettings {
     fn default() -> Self {
-        Self { gpus_min: 1, gpus_max: 4096, order_stands: Duration::from_secs(60), law: AutoscalerSettings::new(Vec::new()) }
+        Self {
+            gpus_min: 1,
+            gpus_max: 4096,
+            order_stands: Duration::from_secs(60),
+            law: AutoscalerSettings::new(Vec::new()),
+        }
     }
 }

@@ -4,10 +4,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
-use symphony_config::{AutoscalingConfig, ClusterConfig, Idle, LogEngine, NodeConfig, Role, SchedulerConfig, Timing};
+use symphony_config::{
+    AutoscalingConfig, ClusterConfig, Idle, LearningConfig, LogEngine, NodeConfig, Role, SchedulerConfig, Timing,
+};
 use symphony_control_plane::{
-    AutoscalerSettings, CallError, Command, ControlPlane, ControlPlaneConfig, Engine, EpochMode, EpochSettings, Listeners, LoadReports,
-    OnDiskError, Proposals, Remembers, ReplicaAddrs, ScalingSettings, TriggerSettings,
+    AutoscalerSettings, CallError, Command, ControlPlane, ControlPlaneConfig, Engine, EpochMode, EpochSettings,
+    Listeners, LoadReports, OnDiskError, Proposals, Remembers, ReplicaAddrs, ScalingSettings, TriggerSettings,
 };
 use symphony_explain::{Explanation, Question};
 use symphony_net::Net;
@@ -15,7 +17,8 @@ use symphony_protocol::control as pb;
 use symphony_protocol::view::View;
 use symphony_scheduler::Delays;
 use symphony_scheduler_runtime::{
-    GpuLoad, LeadConfig, ModelLoad, Report, Runtime, SubclusterLoad, Tapes, ThreadPolicy,
+    GpuLoad, LeadConfig, LearningSettings, ModelLoad, OnlineProfileSettings, Report, Runtime, StragglerSettings,
+    SubclusterLoad, Tapes, ThreadPolicy,
 };
 use symphony_telemetry::{Registry, Surface};
 use symphony_types::{BootId, Member, Nanos, NodeId};
@@ -216,6 +219,26 @@ fn scaling(config: &AutoscalingConfig) -> ScalingSettings {
     }
 }
 
+fn learning(config: &LearningConfig) -> LearningSettings {
+    let seconds = |s: u64| Nanos::from_millis(s.saturating_mul(1000));
+    let share = |percent: u32| f64::from(percent) / 100.0;
+    LearningSettings {
+        profiles: config.profiles.then(|| OnlineProfileSettings {
+            change_min: share(config.profile_change_percent_min),
+            publish_every: seconds(config.profile_period_s),
+            ..OnlineProfileSettings::default()
+        }),
+        stragglers: config.stragglers.then(|| StragglerSettings {
+            slow_factor: 1.0 + share(config.slow_percent),
+            share_max: share(config.quarantined_percent_max),
+            pause: seconds(config.quarantine_s),
+            pause_max: seconds(config.quarantine_s_max),
+            trial_batches: config.trial_batches,
+            ..StragglerSettings::default()
+        }),
+    }
+}
+
 /// How often the Raft leader hears what the leads have to do.
 const LOADS_EVERY: Duration = Duration::from_secs(1);
 
@@ -239,10 +262,17 @@ fn load(load: &SubclusterLoad) -> pb::SubclusterLoad {
     });
     let gpus = load.gpus.iter().map(|(id, counted)| {
         let GpuLoad { busy_ns, plans } = *counted;
-        pb::GpuLoad { gpu: id.get(), busy_ns, plans }
+        let slow = load.slow.iter().find(|slow| slow.gpu == *id);
+        let (slowdown, left) = slow.map_or((0.0, Nanos::ZERO), |slow| (slow.slowdown, slow.left));
+        pb::GpuLoad { gpu: id.get(), busy_ns, plans, slowdown, quarantined_ms: left.get() / 1_000_000 }
+    });
+    let drifts = load.drifts.iter().map(|(model, kind, factor)| pb::Drift {
+        model: model.get(),
+        gpu_kind: kind.clone(),
+        factor: *factor,
     });
     let (subcluster, token) = (load.subcluster.get(), load.token.get());
-    pb::SubclusterLoad { subcluster, token, models: models.collect(), gpus: gpus.collect() }
+    pb::SubclusterLoad { subcluster, token, models: models.collect(), gpus: gpus.collect(), drifts: drifts.collect() }
 }
 
 fn lead_config(
@@ -273,6 +303,7 @@ fn lead_config(
             Timing::Lan => STUCK_AFTER_LAN,
             Timing::Relaxed => STUCK_AFTER_RELAXED,
         },
+        learning: learning(&scheduler.learning),
     })
 }
 

@@ -46,9 +46,15 @@ enum Phase {
     /// It is to serve; its process was started then.
     Serving,
     /// Its process has ended by itself, and is started again then.
-    Fallen { until: Instant },
-    Draining { since: Instant },
-    Stopping { since: Instant },
+    Fallen {
+        until: Instant,
+    },
+    Draining {
+        since: Instant,
+    },
+    Stopping {
+        since: Instant,
+    },
 }
 
 /// All replicas that there are.

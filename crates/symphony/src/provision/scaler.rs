@@ -86,7 +86,8 @@ impl Scaler {
         let request = pb::GetMetricsRequest { scaled_object_ref: Some(self.reference.clone()), metric_name };
         let values = client.get_metrics(request).await?.into_inner().metric_values;
         let value = values.iter().find(|value| value.metric_name == spec.metric_name);
-        let value = value.ok_or_else(|| Status::internal(format!("the scaler has no value of {}", spec.metric_name)))?;
+        let value =
+            value.ok_or_else(|| Status::internal(format!("the scaler has no value of {}", spec.metric_name)))?;
         Ok(Answer { active, measured: Measured { value: value.metric_value_float, target: spec.target_size_float } })
     }
 
