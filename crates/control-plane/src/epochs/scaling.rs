@@ -300,13 +300,13 @@ mod tests {
     #[test]
     fn gpus_that_were_asked_for_stay_asked_for_while_they_come_and_not_for_ever() {
         let mut scene = Scene::new();
-        scene.pass(10, 100, 100, [1.0, 1.0]);
+        scene.pass(10, 1000, 1000, [1.0, 1.0]);
         let target = scene.advice().kinds[0].target;
         assert!(target > 2);
         // A lull: nothing is lost, and a tenth idles. Who brings them must not be told to stop.
-        scene.pass(20, 100, 0, [0.9, 0.9]);
+        scene.pass(20, 1000, 0, [0.9, 0.9]);
         assert_eq!(scene.advice().kinds[0].target, target);
-        scene.pass(60, 100, 0, [0.9, 0.9]);
+        scene.pass(60, 1000, 0, [0.9, 0.9]);
         assert_eq!(scene.advice().kinds[0].target, 2, "nobody brought them");
     }
 

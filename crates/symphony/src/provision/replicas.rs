@@ -229,6 +229,8 @@ mod tests {
             scene.seen.entry(1).or_insert(stubborn);
             stubborn = scene.seen[&1];
         }
+        // It is killed until it is dead.
+        orders.dedup();
         assert_eq!(orders, [Order::Stop(1), Order::Kill(1)]);
     }
 
