@@ -24,9 +24,9 @@ use crate::tapes::Tapes;
 use crate::worker::{ThreadPolicy, Worker, start_thread};
 use crate::worker_metrics::{WorkerDurations, WorkerKind, WorkerMetrics};
 
-/// Ends of batches that wait to be learnt from: at ten collections a second enough for ten thousand batches, and 32 KB. What
-/// does not find room is not learnt from.
-pub(crate) const RUNS_WAITING_MAX: usize = 1024;
+/// Ends of batches that wait to be learnt from: at ten collections a second those of five thousand batches, in 16 KB, since a
+/// replica may lead hundreds of sub-clusters. What does not find room is not learnt from.
+pub(crate) const RUNS_WAITING_MAX: usize = 512;
 
 /// How a sub-cluster's decisions are made.
 #[derive(Clone, Debug)]
