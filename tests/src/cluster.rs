@@ -314,6 +314,19 @@ impl TestCluster {
             .spawn()
     }
 
+    /// Starts `symphony provision` for backends of one GPU in a sub-cluster, `NAME-0` and so on; its words are in `NAME.out`.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub fn spawn_provision(&self, name: &str, subcluster: &str, (min, max): (u32, u32)) -> Result<Child> {
+        let (name, subcluster) = (name.to_owned(), subcluster.to_owned());
+        let shape = BackendShape { name: name.clone(), subcluster, executor: ExecutorKind::Emulated, gpus: 1 };
+        let config = node_files::backend(&self.workspace, &shape)?.display().to_string();
+        let (min, max, dir) = (min.to_string(), max.to_string(), self.workspace.path().display().to_string());
+        let args = ["provision", "--config", &config, "--min", &min, "--max", &max, "--every-ms", "500", "--dir", &dir];
+        self.spawn_cli(&name, &args)
+    }
+
     /// Starts `symphony load` over gRPC; `models` as in `NAME=RPS`.
     ///
     /// # Errors

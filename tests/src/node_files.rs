@@ -81,14 +81,13 @@ pub(crate) fn write(workspace: &Workspace, shape: &Shape) -> Result<BTreeMap<Str
         add(name, "scheduler", &NodeConfig { scheduler: Some(own), security, ..empty.clone() }, addresses)?;
     }
     for BackendShape { name, subcluster, executor, gpus } in &shape.backends {
-        let kind = if *executor == ExecutorKind::OrtCpu { "cpu" } else { "emulated" };
         let own = BackendConfig {
             name: name.clone(),
             subcluster: subcluster.clone(),
             exec: next()?,
             metrics: next()?,
             executor: *executor,
-            gpus: vec![GpuConfig { kind: kind.into(), count: *gpus, memory_mb: 4096 }],
+            gpus: vec![GpuConfig { kind: kind_of(*executor).into(), count: *gpus, memory_mb: 4096 }],
             ..backend.clone()
         };
         let addresses = BTreeMap::from([("exec", own.exec.clone()), ("metrics", own.metrics.clone())]);
@@ -125,6 +124,34 @@ pub(crate) fn joining(workspace: &Workspace, id: NodeId, instead_of: NodeId) -> 
     config.scheduler = Some(own);
     let path = workspace.write(&format!("{name}.toml"), &config.to_toml())?;
     Ok(NodeFile { role: "scheduler", path, addresses })
+}
+
+/// Writes the configuration of a backend that no process has yet, for the cluster of `scheduler-1`. Its certificates are not made.
+pub(crate) fn backend(workspace: &Workspace, shape: &BackendShape) -> Result<PathBuf> {
+    let first = workspace.file("scheduler-1.toml");
+    let mut config = NodeConfig::load(Role::Scheduler, Some(&first), [], &[])?;
+    let like = base(&Shape { schedulers: 1, backends: Vec::new(), overrides: Vec::new() })?;
+    let mut ports = free_ports(BACKEND_PORTS)?.into_iter().map(Address::loopback);
+    let mut next = || ports.next().context("as many ports as were asked for");
+    config.scheduler = None;
+    config.backend = Some(BackendConfig {
+        name: shape.name.clone(),
+        subcluster: shape.subcluster.clone(),
+        exec: next()?,
+        metrics: next()?,
+        executor: shape.executor,
+        gpus: vec![GpuConfig { kind: kind_of(shape.executor).into(), count: shape.gpus, memory_mb: 4096 }],
+        ..like.backend.context("the defaults of `up` hold every section")?
+    });
+    workspace.write(&format!("{}.toml", shape.name), &config.to_toml())
+}
+
+/// The kind of GPU that an executor has in tests.
+const fn kind_of(executor: ExecutorKind) -> &'static str {
+    match executor {
+        ExecutorKind::OrtCpu => "cpu",
+        ExecutorKind::Emulated => "emulated",
+    }
 }
 
 /// The defaults, with the patience that two busy cores need.

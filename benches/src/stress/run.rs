@@ -45,6 +45,7 @@ fn generate(plan: &StressPlan) -> anyhow::Result<StressReport> {
         threads: ThreadPolicy { spin: plan.spin, pin },
         first_core: plan.first_core.unwrap_or(0),
         recorder: (!plan.no_recorder).then_some(RecorderLimits::WORKER),
+        ..DecisionConfig::default()
     };
     let (mut scheduler, orders) = InProcess::start(&config).context("cannot start decision threads")?;
     if let Some(core) = plan.first_core {

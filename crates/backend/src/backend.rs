@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use symphony_config::{BackendConfig, ExecutorKind};
-use symphony_executor::load_runtime;
+use symphony_executor::{Pace, load_runtime};
 use symphony_net::{Incoming, Net, Port, Role};
 use symphony_protocol::control as pb;
 use symphony_protocol::view::BackendScope;
@@ -19,6 +19,7 @@ use crate::execution::{Execution, Identity};
 use crate::journal::Journal;
 use crate::metrics::Counts;
 use crate::model_loader::{Engine, ModelLoader};
+use crate::pace_file;
 
 /// How long registration may take: a cluster that starts together elects its leader first.
 const REGISTER_WITHIN: Duration = Duration::from_secs(30);
@@ -88,8 +89,16 @@ impl Backend {
         net: Net,
         control: ControlClient,
     ) -> Result<Self, StartError> {
+        let ended = CancellationToken::new();
         let engine = match config.executor {
-            ExecutorKind::Emulated => Engine::Emulated,
+            ExecutorKind::Emulated => {
+                let gpus = config.gpus.iter().map(|gpu| gpu.count as usize).sum();
+                let paces: Arc<[Arc<Pace>]> = (0..gpus).map(|_| Arc::default()).collect();
+                if let Some(path) = &config.pace_file {
+                    tokio::spawn(pace_file::follow(path.clone(), Arc::clone(&paces), ended.clone()));
+                }
+                Engine::Emulated(paces)
+            }
             ExecutorKind::OrtCpu => {
                 let runtime = load_runtime(config.onnxruntime.as_deref())?;
                 let intra_threads = config.intra_op_threads as usize;
@@ -111,7 +120,6 @@ impl Backend {
         tracing::info!(backend = %identity.backend, %boot, gpus = identity.gpus.len(),
             executor = config.executor.label(), transport = transport.name(), "registered");
 
-        let ended = CancellationToken::new();
         let (inputs, inputs_out) = mpsc::unbounded_channel();
         let counts = Arc::new(Counts::default());
         let (queued_max, counted) = (config.plans_queued_max, Arc::clone(&counts));

@@ -10,6 +10,7 @@ mod gpu_thread;
 mod journal;
 mod metrics;
 mod model_loader;
+mod pace_file;
 mod plan;
 
 pub use backend::{Backend, StartError};

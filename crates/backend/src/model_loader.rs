@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use symphony_executor::{EmulatedExecutor, ModelExecutor, OnnxExecutor, OnnxOptions, Runtime};
+use symphony_executor::{EmulatedExecutor, ModelExecutor, OnnxExecutor, OnnxOptions, Pace, Runtime};
 use symphony_protocol::control as pb;
 use symphony_protocol::view::{BackendView, ModelSource, ModelSpec, ModelView, View};
 use symphony_transport::ControlClient;
@@ -25,8 +25,8 @@ const REPORT_AGAIN_AFTER: Duration = Duration::from_secs(2);
 /// What runs the models of this backend.
 #[derive(Clone, Debug)]
 pub enum Engine {
-    /// Takes ℓ(b) and answers with checksums.
-    Emulated,
+    /// Takes ℓ(b), as fast as each GPU is, and answers with checksums.
+    Emulated(Arc<[Arc<Pace>]>),
     /// ONNX Runtime on the CPU.
     OrtCpu {
         /// The loaded library.
@@ -39,14 +39,18 @@ pub enum Engine {
 }
 
 impl Engine {
-    /// One executor of the model on a GPU of `kind`.
-    fn load(&self, spec: &ModelSpec, kind: &str) -> Result<Box<dyn ModelExecutor>, String> {
+    /// One executor of the model on a GPU, by its place, of `kind`.
+    fn load(&self, spec: &ModelSpec, gpu: usize, kind: &str) -> Result<Box<dyn ModelExecutor>, String> {
         let profile = spec.profiles.get(kind).ok_or_else(|| {
             let known: Vec<_> = spec.profiles.keys().map(String::as_str).collect();
             format!("no profile for GPU kind `{kind}`; the model has profiles for: {}", known.join(", "))
         })?;
         match self {
-            Self::Emulated => Ok(Box::new(EmulatedExecutor::new(profile.latency.clone(), spec.signature.clone()))),
+            Self::Emulated(paces) => {
+                let executor = EmulatedExecutor::new(profile.latency.clone(), spec.signature.clone());
+                let pace = paces.get(gpu).cloned().unwrap_or_default();
+                Ok(Box::new(executor.paced(pace)))
+            }
             Self::OrtCpu { runtime, model_dir, intra_threads } => {
                 let ModelSource::Onnx(path) = &spec.source else {
                     return Err("the model is emulated, this backend runs ONNX files; load it on another one".into());
@@ -127,7 +131,8 @@ impl ModelLoader {
                     models.insert(id, Standing::Loading);
                     let (engine, kinds, spec) = (self.engine.clone(), self.kinds.clone(), model.spec.clone());
                     let loaded = loaded.clone();
-                    let load = move || kinds.iter().map(|kind| engine.load(&spec, kind)).collect();
+                    let load =
+                        move || kinds.iter().enumerate().map(|(gpu, kind)| engine.load(&spec, gpu, kind)).collect();
                     tokio::spawn(async move {
                         let executors = tokio::task::spawn_blocking(load).await;
                         let executors = executors.unwrap_or_else(|error| Err(format!("loading ended: {error}")));

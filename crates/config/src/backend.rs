@@ -20,6 +20,9 @@ pub struct BackendConfig {
     pub executor: ExecutorKind,
     /// Its GPUs.
     pub gpus: Vec<GpuConfig>,
+    /// Where an emulated backend reads how slow each of its GPUs is, again and again; none (an empty string) reads nothing.
+    #[serde(with = "crate::empty_is_none")]
+    pub pace_file: Option<PathBuf>,
     /// Directory that the paths of models are relative to.
     pub model_dir: PathBuf,
     /// The ONNX Runtime library; none (an empty string) searches where `make setup` puts it.

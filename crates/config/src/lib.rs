@@ -6,12 +6,14 @@
 //! which key, which value, and what to try. Nothing here opens a socket, starts a thread, or looks at a clock.
 
 mod address;
+mod autoscaling;
 mod backend;
 mod cluster;
 mod empty_is_none;
 mod error;
 mod frontend;
 mod layers;
+mod learning;
 mod log;
 mod network;
 mod node;
@@ -20,11 +22,13 @@ mod security;
 mod validate;
 
 pub use address::{Address, AddressError};
+pub use autoscaling::AutoscalingConfig;
 pub use backend::{BackendConfig, ExecutorKind, GpuConfig};
 pub use cluster::{ClusterConfig, ReplicaConfig, Timing};
 pub use error::{Error, Problem};
 pub use frontend::FrontendConfig;
 pub use layers::{CONFIG_BYTES_MAX, DEFAULTS, ENV_PREFIX, Origin};
+pub use learning::LearningConfig;
 pub use log::{LogConfig, LogFormat};
 pub use network::{NetworkConfig, RouteConfig};
 pub use node::{NodeConfig, Role};

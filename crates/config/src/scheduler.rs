@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use symphony_types::{Nanos, NodeId};
 
-use crate::Address;
+use crate::{Address, AutoscalingConfig, LearningConfig};
 
 /// One scheduler replica.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -36,6 +36,10 @@ pub struct SchedulerConfig {
     pub delays: DelaysConfig,
     /// How and when better plans are looked for, while this replica leads the control group.
     pub epochs: EpochsConfig,
+    /// How many GPUs sub-clusters are advised to have, while this replica leads the control group.
+    pub autoscaling: AutoscalingConfig,
+    /// What this replica learns while it leads sub-clusters.
+    pub learning: LearningConfig,
 }
 
 /// How and when better plans are looked for: which models and GPUs form which sub-cluster.
@@ -60,10 +64,6 @@ pub struct EpochsConfig {
     pub moved_mb_max: u64,
     /// How long one search may take, in milliseconds.
     pub solve_ms_max: u64,
-    /// The fewest GPUs of each kind that a sub-cluster is advised to have.
-    pub gpus_min: u32,
-    /// The most.
-    pub gpus_max: u32,
 }
 
 /// What is done with a better plan.

@@ -4,7 +4,10 @@ use std::collections::BTreeSet;
 
 use symphony_types::is_name;
 
-use crate::{Address, BackendConfig, ExecutorKind, FrontendConfig, NodeConfig, Problem, Role, SchedulerConfig};
+use crate::{
+    Address, AutoscalingConfig, BackendConfig, ExecutorKind, FrontendConfig, LearningConfig, NodeConfig, Problem, Role,
+    SchedulerConfig,
+};
 
 /// The largest values that are accepted; each bounds a queue, a table or a wait of the process that is configured.
 pub mod limits {
@@ -16,6 +19,18 @@ pub mod limits {
     pub const TAPE_MB_MAX: u64 = 1024;
     /// Any one delay, in microseconds: a second is beyond every SLO that batches are deferred for.
     pub const DELAY_US_MAX: u64 = 1_000_000;
+    /// GPUs of one kind that a sub-cluster may be advised to have: what one rank thread may hold.
+    pub const SCALED_GPUS_MAX: u32 = 1 << 16;
+    /// Largest reserve of idle GPUs, in per cent: more is another half of a cluster.
+    pub const RESERVE_PERCENT_MAX: u32 = 50;
+    /// Any one time of the autoscaler, in seconds: an hour.
+    pub const SCALING_S_MAX: u64 = 3600;
+    /// Largest share of GPUs that are set aside, in per cent: half must be left to be compared with.
+    pub const QUARANTINED_PERCENT_MAX: u32 = 50;
+    /// Batches of a trial.
+    pub const TRIAL_BATCHES_MAX: u32 = 100_000;
+    /// Any one time of what is learnt, in seconds: a day.
+    pub const LEARNING_S_MAX: u64 = 86_400;
     /// Bytes of one request: 256 MiB.
     pub const REQUEST_BYTES_MAX: u64 = 256 << 20;
     /// Requests in flight at one frontend.
@@ -189,6 +204,40 @@ impl Check {
         for (name, delay_us) in scheduler.delays.each() {
             self.range(format!("scheduler.delays.{name}"), delay_us, 0, limits::DELAY_US_MAX);
         }
+        self.autoscaling(&scheduler.autoscaling);
+        self.learning(&scheduler.learning);
+    }
+
+    fn learning(&mut self, learning: &LearningConfig) {
+        let key = |name: &str| format!("scheduler.learning.{name}");
+        let mut percent = |name: &str, value: u32, min: u32, max: u32| {
+            self.range(key(name), value.into(), min.into(), max.into());
+        };
+        percent("profile_change_percent_min", learning.profile_change_percent_min, 1, 100);
+        percent("slow_percent", learning.slow_percent, 5, 1000);
+        percent("quarantined_percent_max", learning.quarantined_percent_max, 0, limits::QUARANTINED_PERCENT_MAX);
+        percent("trial_batches", learning.trial_batches, 1, limits::TRIAL_BATCHES_MAX);
+        self.range(key("profile_period_s"), learning.profile_period_s, 1, limits::LEARNING_S_MAX);
+        self.range(key("quarantine_s"), learning.quarantine_s, 1, limits::LEARNING_S_MAX);
+        self.range(key("quarantine_s_max"), learning.quarantine_s_max, learning.quarantine_s, limits::LEARNING_S_MAX);
+    }
+
+    fn autoscaling(&mut self, scaling: &AutoscalingConfig) {
+        let key = |name: &str| format!("scheduler.autoscaling.{name}");
+        self.range(key("gpus_max"), scaling.gpus_max.into(), 1, limits::SCALED_GPUS_MAX.into());
+        self.range(key("gpus_min"), scaling.gpus_min.into(), 0, scaling.gpus_max.into());
+        self.range(key("reserve_percent"), scaling.reserve_percent.into(), 0, limits::RESERVE_PERCENT_MAX.into());
+        self.range(key("down_step_percent_max"), scaling.down_step_percent_max.into(), 1, 100);
+        for (name, seconds) in scaling.times() {
+            self.range(key(name), seconds, u64::from(name == "up_window_s"), limits::SCALING_S_MAX);
+        }
+        if scaling.down_window_s < scaling.up_window_s {
+            let (down, up) = (scaling.down_window_s, scaling.up_window_s);
+            self.say(
+                key("down_window_s"),
+                format!("{down} is shorter than up_window_s = {up}; expected at least as long"),
+            );
+        }
     }
 
     fn frontend(&mut self, frontend: &FrontendConfig) {
@@ -236,6 +285,9 @@ impl Check {
                 "backend.onnxruntime",
                 format!("`{}` is set but executor = \"emulated\" never loads it; remove one of them", path.display()),
             ),
+            (ExecutorKind::OrtCpu, _) if backend.pace_file.is_some() => {
+                self.say("backend.pace_file", "only executor = \"emulated\" reads it; remove one of them");
+            }
             (ExecutorKind::OrtCpu, _) if backend.model_dir.as_os_str().is_empty() => {
                 self.say("backend.model_dir", "no directory is given, but executor = \"ort-cpu\" loads models from it");
             }

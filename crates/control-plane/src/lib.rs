@@ -39,7 +39,7 @@ mod vital;
 mod watches;
 
 pub use config::{ControlPlaneConfig, Liveness, ReplicaAddrs, Timing, WallClock, unix_ms};
-pub use epochs::{EpochMode, EpochSettings, LoadReports};
+pub use epochs::{EpochMode, EpochSettings, LoadReports, ScalingSettings};
 pub use error::{CallError, Fatal, StartError};
 pub use explain::Remembers;
 pub use metrics::{METRIC_NAMES, Metrics};
@@ -47,4 +47,4 @@ pub use plane::{BeatListener, ControlPlane, Listeners, Proposals};
 pub use propose::Accepted;
 pub use symphony_cluster_state::{Command, Refusal};
 pub use symphony_consensus::{Engine, Host, Leadership, OnDiskError, SimulatedDisk, SnapshotEvery};
-pub use symphony_epochs::TriggerSettings;
+pub use symphony_epochs::{AutoscalerSettings, TriggerSettings};

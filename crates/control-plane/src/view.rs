@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 
 use symphony_cluster_state::{self as state, ClusterState, ReplicaState};
+use symphony_protocol::control as pb;
 use symphony_protocol::plan::{
     BackendMoveView, ModelMoveView, MoveProgressView, MovedView, PlanStatus, PlanView, PlannedMoveView,
 };
 use symphony_protocol::view::{
-    AdviceView, BackendView, FrontendView, GpuView, KindAdviceView, KindProfile, ModelSource, ModelSpec, ModelView,
-    NodeView, OperationView, ReplicaView, SubclusterView, SuccessorView, View,
+    AdviceView, BackendView, DriftView, FrontendView, GpuView, KindAdviceView, KindProfile, ModelSource, ModelSpec,
+    ModelView, NodeView, OperationView, ReplicaView, SlowGpuView, SubclusterView, SuccessorView, View,
 };
-use symphony_types::{LatencyProfile, Nanos, NodeId};
+use symphony_types::{GpuId, LatencyProfile, ModelId, Nanos, NodeId};
 
 use crate::epochs::SubclusterAdvice;
 
@@ -139,7 +140,17 @@ pub(crate) fn advice(advised: &SubclusterAdvice) -> AdviceView {
         bad_rate: advised.advice.bad_rate,
         idle_fraction: advised.advice.idle_fraction,
         kinds: kinds.collect(),
+        slow: advised.slow.iter().map(slow).collect(),
+        drifts: advised.drifts.iter().map(drift).collect(),
     }
+}
+
+fn slow(gpu: &pb::GpuLoad) -> SlowGpuView {
+    SlowGpuView { gpu: GpuId::new(gpu.gpu), slowdown: gpu.slowdown, quarantined_ms: gpu.quarantined_ms }
+}
+
+fn drift(drift: &pb::Drift) -> DriftView {
+    DriftView { model: ModelId::new(drift.model), kind: drift.gpu_kind.clone(), factor: drift.factor }
 }
 
 /// A plan for operators.

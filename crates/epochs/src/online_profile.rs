@@ -79,6 +79,12 @@ impl OnlineProfile {
         &self.in_force
     }
 
+    /// The profile that the model was loaded with.
+    #[must_use]
+    pub const fn given(&self) -> &LatencyProfile {
+        &self.given
+    }
+
     /// A batch took `latency`. One that the given profile does not know, or that took no time, says nothing.
     pub fn ran(&mut self, now: Time, batch: u32, latency: Nanos) {
         if batch == 0 || batch > self.given.batch_max() || latency == Nanos::ZERO {

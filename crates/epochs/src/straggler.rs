@@ -14,6 +14,8 @@ const USUAL_STEP: f64 = 0.02;
 const BATCH_COUNTS_MAX: f64 = 2.0;
 /// Execution times beyond e⁴ ≈ 55 times the expected are taken for that.
 const LOG_MAX: f64 = 4.0;
+/// A GPU with this share of the evidence that is enough is a suspect: after three or four batches at the slowdown looked for.
+const SUSPECT_AT: f64 = 0.25;
 /// A GPU that ran within this time can be compared with.
 const PEER_RAN_WITHIN: Nanos = Nanos::from_millis(60_000);
 /// Pauses double at most so often.
@@ -160,6 +162,17 @@ impl Stragglers {
     #[must_use]
     pub fn state(&self, gpu: GpuId) -> Option<GpuState> {
         self.gpus.get(&gpu).map(|known| known.state)
+    }
+
+    /// Whether there is some evidence against a GPU that may be set aside, or it is on trial: what it measures should not be taken
+    /// for what is usual. A GPU that stays in use whatever it does is no suspect.
+    #[must_use]
+    pub fn is_suspect(&self, gpu: GpuId) -> bool {
+        let Some(known) = self.gpus.get(&gpu) else { return true };
+        match known.state {
+            GpuState::Serving => self.quarantined_max() > 0 && known.evidence >= SUSPECT_AT * self.settings.evidence,
+            GpuState::Quarantined(_) | GpuState::OnTrial(_) => true,
+        }
     }
 
     /// GPUs that are out of use.

@@ -1,11 +1,41 @@
 //! An executor that takes exactly as long as a profile says and computes a checksum instead of a model.
 
-use std::time::Instant;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use symphony_types::{DataType, LatencyProfile, Signature, TensorSpec};
 
 use crate::port::{BatchInputs, ExecuteError, ModelExecutor};
 use crate::wait::wait_until;
+
+/// How many times as long as its profile an emulated GPU takes, in thousandths; may be changed while it runs.
+#[derive(Debug)]
+pub struct Pace(AtomicU32);
+
+impl Pace {
+    /// The most that it can be slowed down, and by the inverse of that sped up: beyond, an emulation says nothing.
+    pub const FACTOR_MAX: f64 = 100.0;
+    const ONE: u32 = 1000;
+
+    /// Sets the factor; beyond [`Self::FACTOR_MAX`] it is taken for that.
+    pub fn set(&self, factor: f64) {
+        let factor = if factor.is_nan() { 1.0 } else { factor.clamp(1.0 / Self::FACTOR_MAX, Self::FACTOR_MAX) };
+        self.0.store((factor * f64::from(Self::ONE)).round() as u32, Ordering::Relaxed);
+    }
+
+    /// How long something takes for which the profile has `latency`.
+    #[must_use]
+    pub fn of(&self, latency: Duration) -> Duration {
+        latency * self.0.load(Ordering::Relaxed) / Self::ONE
+    }
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self(AtomicU32::new(Self::ONE))
+    }
+}
 
 /// Takes exactly ℓ(b) per batch; each item's answer is the checksum of that item's inputs.
 ///
@@ -15,6 +45,7 @@ use crate::wait::wait_until;
 pub struct EmulatedExecutor {
     profile: LatencyProfile,
     signature: Signature,
+    pace: Arc<Pace>,
     /// The emulated GPU's last batch ended here. The next one cannot have begun before, however early it was planned.
     free_at: Option<Instant>,
 }
@@ -26,7 +57,13 @@ impl EmulatedExecutor {
     /// one (see [`default_signature`]) yields the checksum as a number.
     #[must_use]
     pub fn new(profile: LatencyProfile, signature: Signature) -> Self {
-        Self { profile, signature, free_at: None }
+        Self { profile, signature, pace: Arc::default(), free_at: None }
+    }
+
+    /// The same on a GPU that is as slow as `pace` says, whenever it says so.
+    #[must_use]
+    pub fn paced(self, pace: Arc<Pace>) -> Self {
+        Self { pace, ..self }
     }
 }
 
@@ -48,7 +85,7 @@ impl ModelExecutor for EmulatedExecutor {
         batch.check(&self.signature, self.profile.batch_max())?;
         let asked = batch.start.unwrap_or_else(Instant::now);
         let begin = self.free_at.map_or(asked, |free_at| free_at.max(asked));
-        let end = begin + self.profile.latency(batch.items).into();
+        let end = begin + self.pace.of(self.profile.latency(batch.items).into());
 
         // The answers are computed within ℓ(b), not after it.
         outputs.resize_with(self.signature.outputs.len(), Vec::new);
@@ -103,6 +140,18 @@ mod tests {
         }
         assert_eq!(executor.free_at, Some(first + Duration::from_millis(15)));
         assert!(first.elapsed() >= Duration::from_millis(15));
+    }
+
+    #[test]
+    fn a_gpu_that_becomes_slow_takes_as_long_as_it_is_told_to() {
+        let pace = Arc::new(Pace::default());
+        let mut executor = executor().paced(Arc::clone(&pace));
+        let (input, mut outputs, start) = ([0_u8; 64], Vec::new(), Instant::now());
+        for (factor, ends_after_us) in [(1.0, 3_000), (2.0, 9_000), (0.5, 10_500), (f64::NAN, 13_500)] {
+            pace.set(factor);
+            executor.run(&BatchInputs { items: 1, tensors: &[&input], start: Some(start) }, &mut outputs).unwrap();
+            assert_eq!(executor.free_at, Some(start + Duration::from_micros(ends_after_us)));
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ pub mod profile;
 mod runtime;
 mod wait;
 
-pub use emulated::{EmulatedExecutor, default_signature, item_checksum};
+pub use emulated::{EmulatedExecutor, Pace, default_signature, item_checksum};
 pub use onnx::{LoadError, OnnxExecutor, OnnxOptions};
 pub use port::{BatchInputs, ExecuteError, ModelExecutor};
 pub use runtime::{ONNXRUNTIME_VERSION_MIN, ONNXRUNTIME_VERSION_TESTED, Runtime, RuntimeError, load_runtime};

@@ -146,6 +146,32 @@ pub struct AdviceView {
     pub idle_fraction: f64,
     /// By kind.
     pub kinds: Vec<KindAdviceView>,
+    /// GPUs that are set aside because they are slower than their peers.
+    pub slow: Vec<SlowGpuView>,
+    /// Models whose batches take longer, or less long, than their profiles say.
+    pub drifts: Vec<DriftView>,
+}
+
+/// A GPU that gets no batches.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SlowGpuView {
+    /// Which.
+    pub gpu: GpuId,
+    /// How many times as long as usual its batches took.
+    pub slowdown: f64,
+    /// How long it stays set aside, in milliseconds.
+    pub quarantined_ms: u64,
+}
+
+/// What batches of a model really take.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DriftView {
+    /// The model.
+    pub model: ModelId,
+    /// On GPUs of this kind.
+    pub kind: String,
+    /// So many times as long as its profile says, in the median.
+    pub factor: f64,
 }
 
 /// How many GPUs of a kind there should be.
@@ -454,6 +480,8 @@ mod tests {
                         bad_rate: 0.0,
                         idle_fraction: 0.5,
                         kinds: vec![KindAdviceView { kind: "cpu".into(), target: 2, release: vec![GpuId::new(7)] }],
+                        slow: vec![SlowGpuView { gpu: GpuId::new(4), slowdown: 2.0, quarantined_ms: 900 }],
+                        drifts: vec![DriftView { model: ModelId::new(3), kind: "cpu".into(), factor: 1.5 }],
                     }),
                 },
             )]

@@ -61,6 +61,12 @@ counters! {
     plans_done,
     /// Batches, ends of batches and drops that cannot be explained, because the recorder was read for too long.
     unrecorded,
+    /// Ends of batches that nothing was learnt from, because too many waited.
+    unlearnt,
+    /// GPUs set aside because they were slower than their peers.
+    quarantines,
+    /// Profiles corrected by what was measured.
+    profiles_corrected,
     /// Tapes that ended before their lead did, or never began.
     tapes_cut,
     /// Violations of invariants S1 and S2 found in plans.

@@ -108,4 +108,6 @@ pub(crate) enum RankMessage {
     Retire { gpu: u32, seal: Seal, round: u64, done: UnboundedSender<u64> },
     /// A retired GPU may be given again.
     Resume { gpu: u32, seal: Seal },
+    /// The GPU is too slow to be given to anybody, or is not any more.
+    Quarantine { gpu: u32, out: bool },
 }

@@ -33,6 +33,15 @@ const PRESSURE: MetricName = MetricName {
     labels: &["subcluster"],
 };
 
+/// GPUs that are set aside.
+const QUARANTINED: MetricName = MetricName {
+    name: "symphony_dispatch_gpus_quarantined",
+    help: "GPUs that get no batches because they are slower than their peers",
+    kind: Kind::Gauge,
+    unit: Unit::Count,
+    labels: &["subcluster"],
+};
+
 /// How late timers rang.
 const TIMER_LATE: MetricName = durations(
     "symphony_dispatch_timer_late_seconds",
@@ -46,7 +55,7 @@ const TURN: MetricName = durations(
 );
 
 /// The counters, in the order of [`Counters`](crate::counters::Counters).
-const COUNTERS: [MetricName; 22] = [
+const COUNTERS: [MetricName; 25] = [
     counter("symphony_dispatch_requests_total", "Requests received, new and announced again"),
     counter("symphony_dispatch_redriven_requests_total", "Requests announced again after a take-over"),
     counter("symphony_dispatch_redriven_known_requests_total", "Of them, not queued because a backend had them"),
@@ -67,13 +76,16 @@ const COUNTERS: [MetricName; 22] = [
     seconds("symphony_dispatch_measured_seconds_total", "Measured execution time of plans, summed"),
     counter("symphony_dispatch_plans_done_total", "Plans whose end was reported"),
     counter("symphony_dispatch_unrecorded_total", "Decisions that cannot be explained: the recorder was being read"),
+    counter("symphony_dispatch_unlearnt_total", "Ends of batches that nothing was learnt from: too many waited"),
+    counter("symphony_dispatch_quarantines_total", "GPUs set aside because they were slower than their peers"),
+    counter("symphony_dispatch_profiles_corrected_total", "Profiles corrected by measured execution times"),
     counter("symphony_dispatch_tapes_cut_total", "Tapes that ended before their lead did, or never began"),
     counter("symphony_dispatch_violations_total", "Plans that violated S1 or S2; above 0 is a bug"),
 ];
 
 /// Every metric of the dispatch runtime. They begin anew with each lead.
-pub const METRIC_NAMES: [MetricName; COUNTERS.len() + 3] = {
-    let mut names = [TIMER_LATE; COUNTERS.len() + 3];
+pub const METRIC_NAMES: [MetricName; COUNTERS.len() + 4] = {
+    let mut names = [TIMER_LATE; COUNTERS.len() + 4];
     let mut index = 0;
     while index < COUNTERS.len() {
         names[index] = COUNTERS[index];
@@ -81,6 +93,7 @@ pub const METRIC_NAMES: [MetricName; COUNTERS.len() + 3] = {
     }
     names[COUNTERS.len() + 1] = TURN;
     names[COUNTERS.len() + 2] = PRESSURE;
+    names[COUNTERS.len() + 3] = QUARANTINED;
     names
 };
 
@@ -108,6 +121,12 @@ impl Collector for LeadCollector {
         for lead in &status {
             let labels = [("subcluster", lead.subcluster.to_string())];
             ConstGauge::new(lead.pressure.share()).encode(descriptor.encode_family(&labels)?)?;
+        }
+        let mut descriptor =
+            encoder.encode_descriptor(QUARANTINED.bare(), QUARANTINED.help, None, MetricType::Gauge)?;
+        for lead in &status {
+            let labels = [("subcluster", lead.subcluster.to_string())];
+            ConstGauge::new(lead.quarantined as f64).encode(descriptor.encode_family(&labels)?)?;
         }
         encode_durations(&mut encoder, &TIMER_LATE, &status, |worker| worker.timers_late)?;
         encode_durations(&mut encoder, &TURN, &status, |worker| worker.turns)

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crossbeam::queue::ArrayQueue;
 use symphony_explain::{BatchEnd, BatchRecord, DropRecord};
 use symphony_protocol::dispatch::{EndReason, RequestHeader, ToFrontend};
 use symphony_protocol::execute::{Execute, PlannedRequest, ToBackend};
@@ -22,6 +23,7 @@ use crate::counters::count;
 use crate::flight_log::FlightLog;
 use crate::id_map::IdMap;
 use crate::inbox::Inbox;
+use crate::learner::Run;
 use crate::load::ModelCounts;
 use crate::messages::{GpuRoute, ModelMessage, Peer, PlanId, RankMessage, Seal};
 use crate::offer_board::{Offer, OfferBoard};
@@ -112,6 +114,8 @@ pub(crate) struct ModelWorker {
     /// Plans of this turn: their place, when they start, and what the backend is told.
     outgoing: Vec<(PlanId, Time, Execute)>,
     sent: SentPlans,
+    /// Where the ends of batches go, to be learnt from.
+    runs: Option<Arc<ArrayQueue<Run>>>,
     log: FlightLog,
     /// What the rank worker is told once the plans of the turn are on their links: it may give a GPU to a model of another
     /// worker at once, whose plan must not overtake the one before it.
@@ -160,6 +164,7 @@ impl ModelWorker {
             routes: Vec::new(),
             outgoing: Vec::new(),
             sent: SentPlans::default(),
+            runs: None,
             log,
             answers: Vec::new(),
             account_at: Time::ZERO,
@@ -179,6 +184,12 @@ impl ModelWorker {
     /// The same, recorded.
     pub(crate) fn with_tape(mut self, tape: TapeRecorder) -> Self {
         self.tape = tape;
+        self
+    }
+
+    /// The same, with somebody who learns from the ends of batches.
+    pub(crate) fn with_runs(mut self, runs: Option<Arc<ArrayQueue<Run>>>) -> Self {
+        self.runs = runs;
         self
     }
 
@@ -238,6 +249,7 @@ impl ModelWorker {
             ModelMessage::Done { plan, start_late, latency } => {
                 let Some(sent) = self.sent.take(plan) else { return };
                 self.note_end(&sent, BatchEnd::Done { start_late, latency });
+                self.tell_run(plan.gpu, &sent, latency);
                 if let Some(&slot) = self.by_id.get(&sent.model) {
                     if let Some(model) = &self.slots[slot] {
                         count(&model.counts.executed, sent.requests.len() as u64);
@@ -636,6 +648,15 @@ impl ModelWorker {
         }
         self.sent.insert(now, place, model, &plan, requests, record);
         true
+    }
+
+    /// Says how long a batch took, if somebody learns and has room.
+    fn tell_run(&mut self, gpu: u32, plan: &SentPlan, took: Nanos) {
+        let Some(runs) = &self.runs else { return };
+        let items = plan.requests.iter().map(|request| request.items).sum();
+        if runs.push(Run { gpu, model: plan.model, items, took }).is_err() {
+            count(&self.metrics.counters.unlearnt, 1);
+        }
     }
 
     fn note_end(&mut self, plan: &SentPlan, end: BatchEnd) {

@@ -29,6 +29,8 @@ struct GpuPlans {
     granted: bool,
     /// Whether it is to be given to nobody.
     retired: bool,
+    /// Whether it is too slow to be given to anybody. Outlives its seals: the GPU is the same.
+    quarantined: bool,
     /// When everything sent will be done, as far as is known.
     free_at: Time,
     /// The predicted end of the last plan that was sent; only the backend's word moves it back. Here, where the plans of
@@ -40,7 +42,7 @@ impl GpuPlans {
     /// When the GPU may be granted.
     const fn usable_at(&self) -> Time {
         let room = self.next.saturating_sub(1 + self.ended) < PLANS_AHEAD_MAX as u64;
-        if room && !self.retired { self.free_at } else { Time::NEVER }
+        if room && !self.retired && !self.quarantined { self.free_at } else { Time::NEVER }
     }
 }
 
@@ -165,8 +167,10 @@ impl RankWorker {
                     return;
                 }
                 let (seal, busy_until) = (Some(seal), free_at);
-                let (granted, retired) = (false, false);
-                self.gpus[slot] = GpuPlans { seal, next: 1, ended: 0, granted, retired, free_at, busy_until };
+                let (granted, retired, quarantined) = (false, false, self.gpus[slot].quarantined);
+                self.gpus[slot] =
+                    GpuPlans { seal, next: 1, ended: 0, granted, retired, quarantined, free_at, busy_until };
+                let free_at = self.gpus[slot].usable_at();
                 self.retiring.remove(&gpu);
                 self.step(now, RankInput::Remove(GpuId::new(gpu)));
                 self.step(now, RankInput::Add { gpu: GpuId::new(gpu), class, free_at });
@@ -198,6 +202,19 @@ impl RankWorker {
                 let (granted, free_at) = (plans.granted, plans.usable_at());
                 self.retiring.remove(&gpu);
                 if !granted {
+                    self.step(now, RankInput::BusyUntil { gpu: GpuId::new(gpu), free_at });
+                }
+            }
+            RankMessage::Quarantine { gpu, out } => {
+                let slot = gpu as usize;
+                if slot >= self.gpus.len() {
+                    self.gpus.resize(slot + 1, GpuPlans::default());
+                }
+                let plans = &mut self.gpus[slot];
+                plans.quarantined = out;
+                // One that is out with a model is told when it comes back, one that is not sealed when it is.
+                if plans.seal.is_some() && !plans.granted {
+                    let free_at = plans.usable_at();
                     self.step(now, RankInput::BusyUntil { gpu: GpuId::new(gpu), free_at });
                 }
             }
@@ -436,6 +453,27 @@ mod tests {
         scene.rank.push(retire(2));
         assert_eq!(scene.turn(2, answer), None);
         assert_eq!(told.try_recv(), Ok(2));
+    }
+
+    #[test]
+    fn a_quarantined_gpu_is_given_to_nobody_also_after_its_link_came_back() {
+        let mut scene = Scene::new();
+        let free_at = scene.clock.now();
+        let sealed = |seal| RankMessage::Sealed { gpu: 0, class: GpuClass::FIRST, seal, free_at };
+        let out = |out| RankMessage::Quarantine { gpu: 0, out };
+        let plan = scene.turn(0, sealed(1)).unwrap();
+        assert_eq!(scene.turn(0, out(true)), None, "it is out with a model");
+        let answer = RankMessage::Release { ordinal: 0, plan, free_at, used: true };
+        assert_eq!(scene.turn(1, answer), None);
+        assert_eq!(scene.turn(1, RankMessage::Done { plan, free_at }), None, "free, but out of use");
+        assert_eq!(scene.turn(1, RankMessage::Lost { gpu: 0, seal: 1 }), None);
+        assert_eq!(scene.turn(1, sealed(2)), None, "the same GPU");
+        let again = scene.turn(1, out(false));
+        assert_eq!(again, Some(PlanId { gpu: 0, seal: 2, sequence: 1 }));
+        // Told before it was ever sealed.
+        let mut scene = Scene::new();
+        assert_eq!(scene.turn(0, out(true)), None);
+        assert_eq!(scene.turn(0, sealed(1)), None);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use symphony_explain::{Explanation, Question};
 use symphony_net::{Incoming, Port, Role};
 use symphony_protocol::view::{SortedView, View};
 use symphony_scheduler::Pressure;
-use symphony_types::{BackendId, BootId, GpuId, ModelId, SubclusterId, Token};
+use symphony_types::{BackendId, BootId, GpuClass, GpuId, ModelId, SubclusterId, Token};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -16,6 +16,8 @@ use tokio_util::sync::CancellationToken;
 use crate::explain::explain;
 use crate::frontend_link::accept_frontends;
 use crate::leads::Leads;
+use crate::learner::SlowGpu;
+use crate::learning::learn;
 use crate::load::{GpuLoad, ModelLoad};
 use crate::standby::Standby;
 use crate::subcluster::{LeadConfig, LedSubcluster};
@@ -78,10 +80,12 @@ pub struct LeadStatus {
     pub durations: Vec<WorkerDurations>,
     /// How hard it is pressed.
     pub pressure: Pressure,
+    /// GPUs that are set aside.
+    pub quarantined: usize,
 }
 
 /// How much a led sub-cluster has had to do since the lead began.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct SubclusterLoad {
     /// The sub-cluster.
     pub subcluster: SubclusterId,
@@ -91,6 +95,10 @@ pub struct SubclusterLoad {
     pub models: BTreeMap<ModelId, ModelLoad>,
     /// By GPU.
     pub gpus: BTreeMap<GpuId, GpuLoad>,
+    /// GPUs that are set aside.
+    pub slow: Vec<SlowGpu>,
+    /// How many times as long as given a model's batches take on GPUs of a kind, where that is off by a tenth.
+    pub drifts: Vec<(ModelId, String, f64)>,
 }
 
 impl Runtime {
@@ -117,6 +125,7 @@ impl Runtime {
             .spawn(move || watch_threads(&watched, stuck_after, &stuck, &stop))?;
         let frontends = Incoming::new(listener, config.net.clone(), DISPATCH);
         tokio::spawn(accept_frontends(frontends, Arc::clone(&leads), ended.clone()));
+        tokio::spawn(learn(Arc::clone(&leads), ended.clone()));
         let follower = Follower {
             config,
             leads: Arc::clone(&leads),
@@ -132,12 +141,16 @@ impl Runtime {
     /// What is led now.
     #[must_use]
     pub fn status(&self) -> Vec<LeadStatus> {
-        let status = |(subcluster, lead): (SubclusterId, Arc<LedSubcluster>)| LeadStatus {
-            subcluster,
-            token: lead.token,
-            counters: lead.workers.counters(),
-            durations: lead.workers.durations(),
-            pressure: lead.workers.pressure(),
+        let status = |(subcluster, lead): (SubclusterId, Arc<LedSubcluster>)| {
+            let learner = lead.workers.learner.lock().unwrap_or_else(PoisonError::into_inner);
+            LeadStatus {
+                subcluster,
+                token: lead.token,
+                counters: lead.workers.counters(),
+                durations: lead.workers.durations(),
+                pressure: lead.workers.pressure(),
+                quarantined: learner.slow(lead.workers.clock.now()).len(),
+            }
         };
         self.leads.living().into_iter().map(status).collect()
     }
@@ -145,11 +158,19 @@ impl Runtime {
     /// How much the led sub-clusters have had to do.
     #[must_use]
     pub fn loads(&self) -> Vec<SubclusterLoad> {
-        let load = |(subcluster, lead): (SubclusterId, Arc<LedSubcluster>)| SubclusterLoad {
-            subcluster,
-            token: lead.token,
-            models: lead.workers.loads.models(),
-            gpus: lead.workers.loads.gpus(),
+        let load = |(subcluster, lead): (SubclusterId, Arc<LedSubcluster>)| {
+            let learner = lead.workers.learner.lock().unwrap_or_else(PoisonError::into_inner);
+            let kinds = lead.workers.kinds.read().unwrap_or_else(PoisonError::into_inner);
+            let drift =
+                |(model, class, factor): (_, GpuClass, _)| Some((model, kinds.get(class.index())?.clone(), factor));
+            SubclusterLoad {
+                subcluster,
+                token: lead.token,
+                models: lead.workers.loads.models(),
+                gpus: lead.workers.loads.gpus(),
+                slow: learner.slow(lead.workers.clock.now()),
+                drifts: learner.drifts().filter_map(drift).collect(),
+            }
         };
         self.leads.living().into_iter().map(load).collect()
     }
@@ -377,6 +398,7 @@ mod tests {
             threads: ThreadPolicy::default(),
             tapes: None,
             stuck_after: Duration::from_millis(300),
+            learning: crate::LearningSettings::default(),
             net: symphony_net::Net::plaintext(),
         };
         let runtime = Runtime::start(config, listener, views, in_contact, reports).unwrap();

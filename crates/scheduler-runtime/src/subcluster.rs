@@ -1,7 +1,7 @@
 //! One sub-cluster while this node leads it: its decision threads, its backends, its models.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use symphony_net::Net;
@@ -17,6 +17,8 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::backend_link::{BackendLink, LinkEvent, LinkedGpu, Usage};
+use crate::learner::{Learner, LearningSettings};
+use crate::learning::correct;
 use crate::messages::ModelMessage;
 use crate::offer_board::SUBCLUSTER_MODELS_MAX;
 use crate::reach::{Reach, Tenure, echo_times};
@@ -53,6 +55,8 @@ pub struct LeadConfig {
     pub tapes: Option<Tapes>,
     /// A decision thread that is busy with one thing for longer hangs.
     pub stuck_after: Duration,
+    /// What leads learn from the ends of batches.
+    pub learning: LearningSettings,
 }
 
 /// A sub-cluster that this node leads under one token.
@@ -83,7 +87,8 @@ impl LedSubcluster {
         reports: mpsc::UnboundedSender<Report>,
     ) -> std::io::Result<Self> {
         let (model_threads, threads) = (config.model_threads, config.threads);
-        let decisions = DecisionConfig { model_threads, threads, ..DecisionConfig::default() };
+        let learning = config.learning.clone();
+        let decisions = DecisionConfig { model_threads, threads, learning, ..DecisionConfig::default() };
         let origin = TapeOrigin { node: config.node, boot: config.boot, subcluster: id, token };
         let tapes = config.tapes.as_ref().map(|tapes| (tapes, origin));
         let workers = Workers::start(&id.to_string(), &decisions, tapes)?;
@@ -298,6 +303,10 @@ impl Lead {
             if let Some(linked) = self.backends.remove(&id) {
                 linked.task.abort();
                 self.sealed.remove(&id);
+                for gpu in &linked.gpus {
+                    let corrections = self.learner().remove_gpu(gpu.ordinal);
+                    correct(&self.workers, corrections);
+                }
             }
         }
         for (&id, backend) in mine {
@@ -318,6 +327,7 @@ impl Lead {
         for &model in self.models.keys() {
             let profile = view.models.get(&model).and_then(|view| view.spec.profiles.get(kind));
             if let Some(profile) = profile.map(|profile| Box::new(profile.latency.clone())) {
+                self.learner().add_model(model, class, (*profile).clone());
                 self.workers.of_model(model.get()).push(ModelMessage::Profile { model, class, profile });
             }
         }
@@ -355,6 +365,7 @@ impl Lead {
             let counts = self.workers.loads.of_gpu(gpu.id);
             let next = self.gpu_ordinals.len() as u32;
             let ordinal = *self.gpu_ordinals.entry(gpu.id).or_insert(next);
+            self.learner().add_gpu(ordinal, gpu.id, class);
             gpus.push(LinkedGpu { gpu: gpu.id, class, token: gpu.binding.max(self.token), ordinal, counts });
         }
         let (usage, usage_receiver) = watch::channel(Usage::Hold);
@@ -386,6 +397,7 @@ impl Lead {
         for model in gone {
             self.models.remove(&model);
             self.workers.loads.forget(model);
+            self.learner().remove_model(model);
             self.workers.tell_all(|| ModelMessage::Remove { model });
         }
         let holders: Vec<_> = self.backends.iter().map(|(&id, backend)| backend.holder(view, id)).collect();
@@ -423,6 +435,11 @@ impl Lead {
             Policy::SYMPHONY
         });
         let policy = policy.worth(model.spec.value);
+        for class in GpuClass::all() {
+            if let Some(profile) = profiles.get(class) {
+                self.learner().add_model(id, class, profile.clone());
+            }
+        }
         let config = ModelQueueConfig {
             profiles,
             slo: model.spec.slo,
@@ -437,6 +454,10 @@ impl Lead {
         let counts = self.workers.loads.of_model(id);
         self.workers.of_model(id.get()).push(ModelMessage::Add { model: id, ordinal, config, counts });
         tracing::info!(model = %model.spec.name, subcluster = %self.id, "serves");
+    }
+
+    fn learner(&self) -> MutexGuard<'_, Learner> {
+        self.workers.learner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The profiles of the GPU kinds that were ever at hand; none unless there is one for each that is now.

@@ -13,7 +13,7 @@ use symphony_protocol::view::{
     SuccessorView, View,
 };
 use symphony_scheduler::Delays;
-use symphony_scheduler_runtime::{LeadConfig, Report, Runtime, ThreadPolicy};
+use symphony_scheduler_runtime::{LeadConfig, LearningSettings, Report, Runtime, ThreadPolicy};
 use symphony_transport::{LinkReceiver, LinkSender, connect_link, link_over};
 use symphony_types::{
     BackendId, BootId, Duty, FailReason, FrontendId, GpuId, LatencyProfile, ModelId, Nanos, NodeId, RequestId,
@@ -132,6 +132,7 @@ impl Scene {
             threads: ThreadPolicy::default(),
             tapes: None,
             stuck_after,
+            learning: LearningSettings::default(),
         };
         let runtime = Runtime::start(config, listener, view_receiver, in_contact, told).unwrap();
         Self { runtime, view, backends, dispatch, contact, reports }

@@ -12,7 +12,7 @@ use symphony_net::{Authority, Credentials, Identity, Incoming, Net, Port, Role};
 use symphony_protocol::execute::{FromBackend, SealedGpu, ToBackend};
 use symphony_protocol::view::{BackendView, GpuView, SubclusterView, View};
 use symphony_scheduler::Delays;
-use symphony_scheduler_runtime::{LeadConfig, Runtime, ThreadPolicy};
+use symphony_scheduler_runtime::{LeadConfig, LearningSettings, Runtime, ThreadPolicy};
 use symphony_transport::link_over;
 use symphony_types::{BackendId, BootId, GpuId, NodeId, SubclusterId, Token};
 use tokio::net::TcpListener;
@@ -117,6 +117,7 @@ fn take_over(title: &str, leader: Net, backend: Net) {
         threads: ThreadPolicy::default(),
         tapes: None,
         stuck_after: Duration::from_millis(100),
+        learning: LearningSettings::default(),
     };
     let runtime = leading.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

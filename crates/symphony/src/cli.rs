@@ -30,6 +30,8 @@ pub(crate) enum Command {
     Frontend(NodeArgs),
     /// Run one backend.
     Backend(NodeArgs),
+    /// Start and stop backends on this machine, as many as the cluster's advice to autoscalers asks for.
+    Provision(ProvisionArgs),
     /// Make the certificates by which processes and people know each other.
     #[command(subcommand)]
     Certs(CertsCommand),
@@ -95,6 +97,57 @@ pub(crate) struct UpArgs {
     /// Load the demo's models when the cluster is up: digits and mlp on the CPU, resnet50 on emulated GPUs.
     #[arg(long)]
     pub(crate) with_models: bool,
+    /// Keep as many backends like the emulated one as the cluster's advice asks for, within these bounds, for example 1..4; with
+    /// one GPU each if no configuration is given.
+    #[arg(long, value_name = "MIN..MAX", value_parser = replica_bounds)]
+    pub(crate) autoscale: Option<(u32, u32)>,
+}
+
+fn replica_bounds(text: &str) -> Result<(u32, u32), String> {
+    let bounds = text.split_once("..").and_then(|(min, max)| Some((min.parse().ok()?, max.parse().ok()?)));
+    let sound = |&(min, max): &(u32, u32)| min >= 1 && min <= max && i64::from(max) <= REPLICAS_MAX;
+    bounds.filter(sound).ok_or_else(|| format!("`{text}` gives no bounds; expected MIN..MAX from 1 to {REPLICAS_MAX}"))
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ProvisionArgs {
+    /// Configuration of a backend, which all replicas share: replica N is called backend.name-N, and listens on the first free
+    /// ports from backend.exec and backend.metrics on.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: PathBuf,
+    /// Override a key, for example --set backend.subcluster=pool; repeatable.
+    #[arg(long = "set", value_name = "SECTION.KEY=VALUE")]
+    pub(crate) set: Vec<String>,
+    /// Fewest replicas. At least one: a sub-cluster without GPUs measures nothing that could ask for one.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=REPLICAS_MAX))]
+    pub(crate) min: u32,
+    /// Most replicas.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=REPLICAS_MAX))]
+    pub(crate) max: u32,
+    /// How often the scaler is asked, in milliseconds.
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(100..=60_000))]
+    pub(crate) every_ms: u64,
+    /// A number of GPUs that is off by at most this share changes nothing. A horizontal autoscaler of Kubernetes has 0.1.
+    #[arg(long, default_value_t = 0.0, value_parser = share)]
+    pub(crate) tolerance: f64,
+    /// Go down only to the largest number that was wanted within so many seconds. A horizontal autoscaler of Kubernetes has 300;
+    /// the advice has a window of its own.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=3600))]
+    pub(crate) down_stabilization_s: u64,
+    /// Where configurations and logs of the replicas are kept.
+    #[arg(long, value_name = "DIR", default_value = "symphony-provision")]
+    pub(crate) dir: PathBuf,
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+}
+
+/// Processes that one provisioner starts: more than a machine has cores for.
+const REPLICAS_MAX: i64 = 256;
+
+fn share(text: &str) -> Result<f64, String> {
+    let expected = || format!("`{text}` is no share; expected 0 to 1");
+    let share: f64 = text.parse().map_err(|_| expected())?;
+    (0.0..=1.0).contains(&share).then_some(share).ok_or_else(expected)
 }
 
 #[derive(Debug, Args)]
@@ -200,10 +253,10 @@ pub(crate) struct ClusterArgs {
 }
 
 impl ClusterArgs {
-    /// How to talk to the cluster.
-    pub(crate) fn net(&self) -> anyhow::Result<Net> {
+    /// Where certificates are; none in plaintext.
+    pub(crate) fn pki_dir(&self) -> anyhow::Result<Option<PathBuf>> {
         if self.insecure_dev {
-            return Ok(Net::plaintext());
+            return Ok(None);
         }
         let up = Path::new(PKI_OF_UP);
         let dir = self.pki.as_deref().or_else(|| up.is_dir().then_some(up)).ok_or_else(|| {
@@ -212,6 +265,12 @@ impl ClusterArgs {
                  makes them), or --insecure-dev for a cluster without any",
             )
         })?;
+        Ok(Some(dir.to_owned()))
+    }
+
+    /// How to talk to the cluster.
+    pub(crate) fn net(&self) -> anyhow::Result<Net> {
+        let Some(dir) = self.pki_dir()? else { return Ok(Net::plaintext()) };
         let file = |extension: &str| dir.join(format!("{}.{extension}", self.identity));
         let files = CredentialFiles { ca: dir.join("ca.pem"), cert: file("pem"), key: file("key") };
         Ok(Net::secured(Arc::new(Credentials::load(files).map_err(bad_input)?)))

@@ -4,6 +4,7 @@ mod cli;
 mod exit;
 mod local;
 mod node;
+mod provision;
 mod tools;
 
 use std::process::ExitCode;
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
             Command::Backend(args) => node::backend::run(&args).await,
             Command::Up(args) => local::up::run(&args).await,
             Command::Demo(args) => local::demo::run(&args).await,
+            Command::Provision(args) => provision::run(&args).await,
             Command::Certs(command) => tools::certs::run(command),
             Command::Model(command) => tools::model::run(command).await,
             Command::Get(args) => tools::get::run(&args).await,

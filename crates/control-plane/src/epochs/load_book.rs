@@ -108,7 +108,7 @@ mod tests {
             arrived_items: arrived,
             ..Default::default()
         });
-        pb::SubclusterLoad { subcluster, token, models: models.collect(), gpus: Vec::new() }
+        pb::SubclusterLoad { subcluster, token, models: models.collect(), ..Default::default() }
     }
 
     /// Reports every second, at these rates.

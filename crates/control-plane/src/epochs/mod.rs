@@ -8,6 +8,7 @@ mod planner;
 mod problem;
 mod reported;
 mod scaling;
+mod scaling_settings;
 mod settings;
 
 pub(crate) use external_scaler::ScalerService;
@@ -15,4 +16,5 @@ pub use load_reports::LoadReports;
 pub(crate) use planner::{Ask, Planner};
 pub(crate) use reported::Reported;
 pub(crate) use scaling::SubclusterAdvice;
+pub use scaling_settings::ScalingSettings;
 pub use settings::{EpochMode, EpochSettings};

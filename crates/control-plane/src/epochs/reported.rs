@@ -18,7 +18,7 @@ pub(crate) struct Reported {
 
 impl Reported {
     pub(crate) fn new(settings: &EpochSettings) -> Self {
-        Self { book: LoadBook::new(settings.rate_over), scaling: Scaling::new(settings.clone()) }
+        Self { book: LoadBook::new(settings.rate_over), scaling: Scaling::new(settings.scaling.clone()) }
     }
 
     /// Takes what one replica says of its leads.

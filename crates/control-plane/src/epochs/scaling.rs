@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use symphony_cluster_state::{Backend, ClusterState};
-use symphony_epochs::{Advice, Autoscaler, AutoscalerSettings, KindSettings, KindWindow, Reason, Window};
+use symphony_epochs::{Advice, Autoscaler, KindWindow, Reason, Window};
 use symphony_protocol::control as pb;
 use symphony_types::{GpuId, LatencyProfile, Nanos, SubclusterId, Time, Token};
 
-use super::settings::EpochSettings;
+use super::scaling_settings::ScalingSettings;
 
 /// How far apart a lead's reports may be.
 const REPORT_PAUSE_MAX: Duration = Duration::from_secs(3);
@@ -19,8 +19,12 @@ const REPORT_PAUSE_MAX: Duration = Duration::from_secs(3);
 pub(crate) struct SubclusterAdvice {
     /// Its GPU kinds, in the order of the advice.
     pub(crate) kinds: Vec<String>,
-    /// What to do about each.
+    /// What to do about each. GPUs that are set aside are there and do nothing: as many more are wanted.
     pub(crate) advice: Advice,
+    /// GPUs that are set aside, as the lead tells it.
+    pub(crate) slow: Vec<pb::GpuLoad>,
+    /// Models whose batches are off their profiles.
+    pub(crate) drifts: Vec<pb::Drift>,
 }
 
 /// One sub-cluster's autoscaler and what it saw last.
@@ -36,26 +40,40 @@ struct Scaled {
     advice: Option<Advice>,
     /// When GPUs were last named that may go. The autoscaler says so once, and again after a pause; in between it stands.
     released: Option<Instant>,
+    /// By kind, how many there should be, and when GPUs were last asked for; none where none is on its way.
+    asked: Vec<Option<(u32, Instant)>>,
+    /// By kind, how many are set aside.
+    out: Vec<u32>,
+    slow: Vec<pb::GpuLoad>,
+    drifts: Vec<pb::Drift>,
 }
 
 /// The autoscalers of all sub-clusters.
 #[derive(Debug)]
 pub(crate) struct Scaling {
-    settings: EpochSettings,
+    settings: ScalingSettings,
     began: Instant,
     subclusters: BTreeMap<SubclusterId, Scaled>,
 }
 
 impl Scaling {
-    pub(crate) fn new(settings: EpochSettings) -> Self {
+    pub(crate) fn new(settings: ScalingSettings) -> Self {
         Self { settings, began: Instant::now(), subclusters: BTreeMap::new() }
     }
 
     /// Takes a lead's report. What came before the first one of a lead is not known, and counts for nothing.
     pub(crate) fn take(&mut self, now: Instant, state: &ClusterState, load: &pb::SubclusterLoad) {
         let (id, token) = (SubclusterId::new(load.subcluster), Token::new(load.token));
-        let serving = gpus(state, id);
+        let slow: Vec<_> = load.gpus.iter().filter(|gpu| gpu.slowdown > 0.0).cloned().collect();
+        let mut serving = gpus(state, id);
         let kinds: Vec<String> = serving.keys().map(|kind| (*kind).to_owned()).collect();
+        // What is set aside is no capacity, and does not idle either.
+        let out = serving.values_mut().map(|gpus| {
+            let before = gpus.len();
+            gpus.retain(|gpu| !slow.iter().any(|slow| slow.gpu == gpu.get()));
+            (before - gpus.len()) as u32
+        });
+        let out: Vec<_> = out.collect();
         if kinds.is_empty() {
             self.subclusters.remove(&id);
             return;
@@ -63,22 +81,31 @@ impl Scaling {
         let good: u64 = load.models.iter().map(|model| model.executed).sum();
         let bad: u64 = load.models.iter().map(|model| model.dropped).sum();
         let busy_ns: BTreeMap<_, _> = load.gpus.iter().map(|gpu| (GpuId::new(gpu.gpu), gpu.busy_ns)).collect();
-        let settings = || {
-            let of = |kind: &String| KindSettings {
-                min: self.settings.gpus_min,
-                max: self.settings.gpus_max,
-                capacity: capacity(state, id, kind),
-            };
-            AutoscalerSettings::new(kinds.iter().map(of).collect())
-        };
+        let settings = || self.settings.of_kinds(kinds.iter().map(|kind| capacity(state, id, kind)));
         let known = self.subclusters.get(&id).is_some_and(|scaled| scaled.kinds == kinds);
         if !known {
             let scaler = match Autoscaler::new(settings()) {
                 Ok(scaler) => scaler,
                 Err(error) => return tracing::warn!(subcluster = %id, %error, "not scaled"),
             };
-            let fresh =
-                Scaled { scaler, kinds, token, reported: now, good, bad, busy_ns, advice: None, released: None };
+            let asked = vec![None; kinds.len()];
+            let (advice, released, drifts) = (None, None, load.drifts.clone());
+            let reported = now;
+            let fresh = Scaled {
+                scaler,
+                kinds,
+                token,
+                reported,
+                good,
+                bad,
+                busy_ns,
+                advice,
+                released,
+                asked,
+                out,
+                slow,
+                drifts,
+            };
             self.subclusters.insert(id, fresh);
             return;
         }
@@ -90,14 +117,15 @@ impl Scaling {
         let span = now.saturating_duration_since(scaled.reported);
         if same && !span.is_zero() {
             let length = Nanos::new(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX));
-            let kinds = serving.values().map(|gpus| {
+            let order_stands = self.settings.order_stands;
+            let kinds = serving.values().zip(&scaled.asked).map(|(gpus, asked)| {
                 let spent = |gpu: &GpuId| {
                     let (now, before) = (busy_ns.get(gpu).copied(), scaled.busy_ns.get(gpu).copied());
                     now.unwrap_or(0).saturating_sub(before.unwrap_or(now.unwrap_or(0))).min(length.get())
                 };
                 KindWindow {
                     serving: gpus.clone(),
-                    ordered: 0,
+                    ordered: ordered(now, order_stands, *asked, gpus.len()),
                     gpu_time: length.saturating_mul(gpus.len() as u64),
                     busy_time: Nanos::new(gpus.iter().map(spent).sum()),
                 }
@@ -111,15 +139,22 @@ impl Scaling {
             let since = now.saturating_duration_since(self.began).as_nanos();
             let time = Time::from_nanos(u64::try_from(since).unwrap_or(u64::MAX));
             let next = scaled.scaler.observe(time, &window);
+            scaled.ask(now, &next, &serving);
             scaled.hear(now, next, &serving);
         }
+        (scaled.out, scaled.slow, scaled.drifts) = (out, slow, load.drifts.clone());
         (scaled.token, scaled.reported, scaled.good, scaled.bad, scaled.busy_ns) = (token, now, good, bad, busy_ns);
     }
 
     /// What is advised now; none before a lead has reported twice.
     pub(crate) fn advice(&self, subcluster: SubclusterId) -> Option<SubclusterAdvice> {
         let scaled = self.subclusters.get(&subcluster)?;
-        Some(SubclusterAdvice { kinds: scaled.kinds.clone(), advice: scaled.advice.clone()? })
+        let mut advice = scaled.advice.clone()?;
+        for (kind, out) in advice.kinds.iter_mut().zip(&scaled.out) {
+            kind.target += out;
+        }
+        let (slow, drifts) = (scaled.slow.clone(), scaled.drifts.clone());
+        Some(SubclusterAdvice { kinds: scaled.kinds.clone(), advice, slow, drifts })
     }
 
     /// Forgets all: somebody else leads the group.
@@ -128,7 +163,21 @@ impl Scaling {
     }
 }
 
+/// GPUs that were asked for, and neither are there nor are waited for in vain.
+fn ordered(now: Instant, order_stands: Duration, asked: Option<(u32, Instant)>, serving: usize) -> u32 {
+    let standing = asked.filter(|&(_, at)| now.saturating_duration_since(at) <= order_stands);
+    standing.map_or(0, |(target, _)| target.saturating_sub(u32::try_from(serving).unwrap_or(u32::MAX)))
+}
+
 impl Scaled {
+    /// Remembers what is asked for, so that it is not taken back while it comes, nor asked for twice.
+    fn ask(&mut self, now: Instant, next: &Advice, serving: &BTreeMap<&str, Vec<GpuId>>) {
+        for ((asked, kind), gpus) in self.asked.iter_mut().zip(&next.kinds).zip(serving.values()) {
+            let since = asked.map_or(now, |(_, since)| if kind.add > 0 { now } else { since });
+            *asked = (kind.target as usize > gpus.len()).then_some((kind.target, since));
+        }
+    }
+
     /// Advice is a level to those who read it: what may go may go until somebody says otherwise, it is gone, or the autoscaler has
     /// had its next chance to repeat it.
     fn hear(&mut self, now: Instant, next: Advice, serving: &BTreeMap<&str, Vec<GpuId>>) {
@@ -202,8 +251,9 @@ mod tests {
             loaded(&mut state, "m", "pool");
             let model = pb::ModelLoad { model: 1, ..Default::default() };
             let gpu = |gpu| pb::GpuLoad { gpu, ..Default::default() };
-            let load = pb::SubclusterLoad { subcluster: 1, token: 5, models: vec![model], gpus: vec![gpu(1), gpu(2)] };
-            let scaling = Scaling::new(EpochSettings::default());
+            let gpus = vec![gpu(1), gpu(2)];
+            let load = pb::SubclusterLoad { subcluster: 1, token: 5, models: vec![model], gpus, ..Default::default() };
+            let scaling = Scaling::new(ScalingSettings::default());
             Self { state, scaling, start: Instant::now(), load, seconds: 0 }
         }
 
@@ -245,6 +295,36 @@ mod tests {
         }
         scene.pass(30, 150, 0, [0.8, 0.7]);
         assert_eq!(scene.advice().kinds[0], KindAdvice { target: 2, ..KindAdvice::default() }, "both have work again");
+    }
+
+    #[test]
+    fn gpus_that_were_asked_for_stay_asked_for_while_they_come_and_not_for_ever() {
+        let mut scene = Scene::new();
+        scene.pass(10, 1000, 1000, [1.0, 1.0]);
+        let target = scene.advice().kinds[0].target;
+        assert!(target > 2);
+        // A lull: nothing is lost, and a tenth idles. Who brings them must not be told to stop.
+        scene.pass(20, 1000, 0, [0.9, 0.9]);
+        assert_eq!(scene.advice().kinds[0].target, target);
+        scene.pass(60, 1000, 0, [0.9, 0.9]);
+        assert_eq!(scene.advice().kinds[0].target, 2, "nobody brought them");
+    }
+
+    #[test]
+    fn a_gpu_that_is_set_aside_is_no_capacity_and_is_wanted_on_top() {
+        let mut scene = Scene::new();
+        scene.pass(10, 90, 0, [0.9, 0.9]);
+        assert_eq!(scene.advice().kinds[0].target, 2);
+        scene.load.gpus[1].slowdown = 2.0;
+        // One does everything that is done: half of it is lost.
+        scene.pass(10, 50, 50, [1.0, 0.0]);
+        let advised = scene.scaling.advice(POOL).unwrap();
+        assert_eq!(advised.advice.reason, Reason::BadRate, "the one that is set aside does not idle");
+        assert_eq!(advised.slow.iter().map(|slow| slow.gpu).collect::<Vec<_>>(), [2]);
+        assert!(advised.advice.kinds[0].target >= 3, "{advised:?}");
+        scene.load.gpus[1].slowdown = 0.0;
+        scene.pass(3, 100, 0, [0.9, 0.9]);
+        assert_eq!(scene.scaling.advice(POOL).unwrap().slow, []);
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::scaling_settings::ScalingSettings;
+
 /// What the loop does with a better plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EpochMode {
@@ -29,10 +31,8 @@ pub struct EpochSettings {
     pub moved_bytes_max: Option<u64>,
     /// How long one search may take.
     pub solve_within: Duration,
-    /// The fewest GPUs of each kind that a sub-cluster is advised to have.
-    pub gpus_min: u32,
-    /// The most.
-    pub gpus_max: u32,
+    /// How many GPUs sub-clusters are advised to have.
+    pub scaling: ScalingSettings,
 }
 
 impl Default for EpochSettings {
@@ -44,8 +44,7 @@ impl Default for EpochSettings {
             subcluster_rate_max_rps: 1e6,
             moved_bytes_max: None,
             solve_within: Duration::from_secs(1),
-            gpus_min: 1,
-            gpus_max: 4096,
+            scaling: ScalingSettings::default(),
         }
     }
 }

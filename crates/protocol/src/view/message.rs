@@ -8,9 +8,9 @@ use symphony_types::{
 };
 
 use super::{
-    AdviceView, BackendView, FrontendView, GpuView, GroupMemberView, GroupRole, KindAdviceView, KindProfile,
-    ModelSource, ModelSpec, ModelView, NodeView, OperationView, ReplicaView, SubclusterView, SuccessorView, View,
-    ViewError,
+    AdviceView, BackendView, DriftView, FrontendView, GpuView, GroupMemberView, GroupRole, KindAdviceView, KindProfile,
+    ModelSource, ModelSpec, ModelView, NodeView, OperationView, ReplicaView, SlowGpuView, SubclusterView,
+    SuccessorView, View, ViewError,
 };
 use crate::control as pb;
 use crate::plan::{BackendMoveView, ModelMoveView, PlanView};
@@ -165,8 +165,19 @@ impl From<pb::ScaleAdvice> for AdviceView {
             target: kind.target,
             release: kind.release.into_iter().map(GpuId::new).collect(),
         });
+        let slow = advice.slow.into_iter().map(|slow| SlowGpuView {
+            gpu: GpuId::new(slow.gpu),
+            slowdown: slow.slowdown,
+            quarantined_ms: slow.quarantined_ms,
+        });
+        let drifts = advice.drifts.into_iter().map(|drift| DriftView {
+            model: ModelId::new(drift.model),
+            kind: drift.gpu_kind,
+            factor: drift.factor,
+        });
         let pb::ScaleAdvice { reason, bad_rate, idle_fraction, .. } = advice;
-        Self { reason, bad_rate, idle_fraction, kinds: kinds.collect() }
+        let (kinds, slow, drifts) = (kinds.collect(), slow.collect(), drifts.collect());
+        Self { reason, bad_rate, idle_fraction, kinds, slow, drifts }
     }
 }
 
@@ -177,8 +188,24 @@ impl From<&AdviceView> for pb::ScaleAdvice {
             target: kind.target,
             release: kind.release.iter().map(|gpu| gpu.get()).collect(),
         });
-        let AdviceView { reason, bad_rate, idle_fraction, .. } = advice;
-        Self { reason: reason.clone(), bad_rate: *bad_rate, idle_fraction: *idle_fraction, kinds: kinds.collect() }
+        let slow = advice.slow.iter().map(|slow| pb::SlowGpu {
+            gpu: slow.gpu.get(),
+            slowdown: slow.slowdown,
+            quarantined_ms: slow.quarantined_ms,
+        });
+        let drifts = advice.drifts.iter().map(|drift| pb::Drift {
+            model: drift.model.get(),
+            gpu_kind: drift.kind.clone(),
+            factor: drift.factor,
+        });
+        Self {
+            reason: advice.reason.clone(),
+            bad_rate: advice.bad_rate,
+            idle_fraction: advice.idle_fraction,
+            kinds: kinds.collect(),
+            slow: slow.collect(),
+            drifts: drifts.collect(),
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! A cluster of separate processes on this machine: configurations are written, processes started, readiness awaited.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -64,7 +64,7 @@ impl LocalCluster {
                 scheduler: Some(scheduler.clone()),
                 ..base(layout, pki.security(Role::Scheduler, &scheduler.id.get().to_string()))
             };
-            cluster.schedulers.push((scheduler.id, start_node("scheduler", &name, &config, dir)?));
+            cluster.schedulers.push((scheduler.id, Process::start_node("scheduler", &name, &config, dir)?));
         }
         // A sub-cluster's leader is chosen among the replicas that are up when its first backend comes.
         cluster.wait_for(&bar, |view| missing_schedulers(view, layout)).await?;
@@ -73,14 +73,44 @@ impl LocalCluster {
                 backend: Some(backend.clone()),
                 ..base(layout, pki.security(Role::Backend, &backend.name))
             };
-            cluster.others.push(start_node("backend", &backend.name, &config, dir)?);
+            cluster.others.push(Process::start_node("backend", &backend.name, &config, dir)?);
         }
         let security = pki.security(Role::Frontend, &layout.frontend.name);
         let config = NodeConfig { frontend: Some(layout.frontend.clone()), ..base(layout, security) };
-        cluster.others.push(start_node("frontend", &layout.frontend.name, &config, dir)?);
+        cluster.others.push(Process::start_node("frontend", &layout.frontend.name, &config, dir)?);
         cluster.wait_for(&bar, |view| missing(view, layout)).await?;
         bar.finish_and_clear();
         Ok(cluster)
+    }
+
+    /// Has `symphony provision` keep as many backends like this one as the cluster asks for, within the bounds, and waits until
+    /// the first is there.
+    pub(crate) async fn provision(
+        &mut self,
+        layout: &Layout,
+        backend: BackendConfig,
+        (min, max): (u32, u32),
+        dir: &Path,
+    ) -> anyhow::Result<()> {
+        let first = format!("{}-0", backend.name);
+        let config = NodeConfig { backend: Some(backend), ..base(layout, layout.security.clone()) };
+        let path = dir.join("provision.toml");
+        std::fs::write(&path, config.to_toml()).with_context(|| format!("cannot write {}", path.display()))?;
+        let addrs: Vec<_> = layout.cluster.scheduler.iter().map(|r| r.control.to_string()).collect();
+        let (path, dir_text, pki) = (path.to_string_lossy(), dir.to_string_lossy(), dir.join("pki"));
+        let (min, max, addrs, pki) = (min.to_string(), max.to_string(), addrs.join(","), pki.to_string_lossy());
+        let mut args = vec!["provision", "--config", &path, "--min", &min, "--max", &max];
+        args.extend(["--dir", &dir_text, "--cluster", &addrs]);
+        match layout.security.insecure_dev {
+            true => args.push("--insecure-dev"),
+            false => args.extend(["--pki", &pki]),
+        }
+        self.others.push(Process::start("provision", &args, &dir.join("logs").join("provision.log"))?);
+        let bar = ProgressBar::new_spinner().with_message("starting the first backend");
+        let is_there = |view: &View| view.backends.values().any(|b| b.name == first && b.up);
+        self.wait_for(&bar, |view| (!is_there(view)).then(|| format!("backend {first}"))).await?;
+        bar.finish_and_clear();
+        Ok(())
     }
 
     /// Waits until nothing is missing any more.
@@ -163,13 +193,6 @@ fn base(layout: &Layout, security: SecurityConfig) -> NodeConfig {
         log: layout.log.clone(),
         security,
     }
-}
-
-fn start_node(role: &str, name: &str, config: &NodeConfig, dir: &Path) -> anyhow::Result<Process> {
-    let path: PathBuf = dir.join(format!("{name}.toml"));
-    std::fs::write(&path, config.to_toml()).with_context(|| format!("cannot write {}", path.display()))?;
-    let log = dir.join("logs").join(format!("{name}.log"));
-    Process::start(name, &[role, "--config", &path.to_string_lossy()], &log)
 }
 
 /// What a cluster still lacks, in words.

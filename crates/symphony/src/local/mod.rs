@@ -5,14 +5,14 @@ pub(crate) mod demo;
 mod demo_models;
 mod demo_report;
 mod pki;
-mod process;
+pub(crate) mod process;
 pub(crate) mod up;
 
 use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Waits for SIGTERM or SIGINT, so that the processes of a cluster are ended with the one that started them.
-async fn signalled() -> anyhow::Result<()> {
+pub(crate) async fn signalled() -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
     tokio::select! {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use symphony_config::NodeConfig;
 
 /// How long a process may take to stop by itself.
 const STOP_WITHIN: Duration = Duration::from_secs(8);
@@ -20,6 +21,7 @@ pub(crate) struct Process {
     pub(crate) name: String,
     pub(crate) log: PathBuf,
     child: Child,
+    told_to_stop: bool,
 }
 
 impl Process {
@@ -34,7 +36,15 @@ impl Process {
             .stderr(file)
             .spawn()
             .with_context(|| format!("cannot start {} for {name}", binary.display()))?;
-        Ok(Self { name: name.to_owned(), log: log.to_owned(), child })
+        Ok(Self { name: name.to_owned(), log: log.to_owned(), child, told_to_stop: false })
+    }
+
+    /// Starts a node with this configuration, which is kept in `dir` with its log.
+    pub(crate) fn start_node(role: &str, name: &str, config: &NodeConfig, dir: &Path) -> anyhow::Result<Self> {
+        let path = dir.join(format!("{name}.toml"));
+        std::fs::write(&path, config.to_toml()).with_context(|| format!("cannot write {}", path.display()))?;
+        let log = dir.join("logs").join(format!("{name}.log"));
+        Self::start(name, &[role, "--config", &path.to_string_lossy()], &log)
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -57,11 +67,23 @@ impl Process {
         Ok(())
     }
 
+    /// SIGTERM, once.
+    pub(crate) fn tell_to_stop(&mut self) {
+        // A process that has ended and was waited for has no number any more.
+        if !self.told_to_stop && matches!(self.child.try_wait(), Ok(None)) {
+            let _ = kill(Pid::from_raw(self.child.id() as i32), Signal::SIGTERM);
+        }
+        self.told_to_stop = true;
+    }
+
+    /// Whether it did not end by itself, if it has ended.
+    pub(crate) const fn told_to_stop(&self) -> bool {
+        self.told_to_stop
+    }
+
     /// SIGTERM, and SIGKILL if that does not help in time.
     pub(crate) fn stop(&mut self) {
-        let Ok(None) = self.child.try_wait() else { return };
-        let pid = Pid::from_raw(self.child.id() as i32);
-        let _ = kill(pid, Signal::SIGTERM);
+        self.tell_to_stop();
         let give_up = Instant::now() + STOP_WITHIN;
         while Instant::now() < give_up {
             if !matches!(self.child.try_wait(), Ok(None)) {

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use symphony_config::{BackendConfig, NodeConfig, Role, SchedulerConfig};
+use symphony_config::{BackendConfig, ExecutorKind, NodeConfig, Role, SchedulerConfig};
 use symphony_executor::load_runtime;
 
 use super::cluster::{Layout, LocalCluster};
@@ -49,7 +49,14 @@ pub(crate) async fn run(args: &UpArgs) -> anyhow::Result<()> {
 }
 
 async fn start(args: &UpArgs, layout: &Layout, dir: &Path) -> anyhow::Result<LocalCluster> {
-    let cluster = LocalCluster::start(layout, dir).await?;
+    let (fixed, scaled) = match args.autoscale {
+        Some(bounds) => scaled(args, layout, bounds)?,
+        None => (layout.clone(), None),
+    };
+    let mut cluster = LocalCluster::start(&fixed, dir).await?;
+    if let Some((backend, bounds)) = scaled {
+        cluster.provision(layout, backend, bounds, dir).await?;
+    }
     if args.with_models {
         let known = cluster.control.get(true, READY_WITHIN).await?;
         for model in demo_models::prepare(layout, dir)? {
@@ -66,6 +73,20 @@ async fn start(args: &UpArgs, layout: &Layout, dir: &Path) -> anyhow::Result<Loc
         }
     }
     Ok(cluster)
+}
+
+/// What is there in any case, and the backend of which there are as many as are wanted.
+type Scaled = (Layout, Option<(BackendConfig, (u32, u32))>);
+
+fn scaled(args: &UpArgs, layout: &Layout, bounds: (u32, u32)) -> anyhow::Result<Scaled> {
+    let mut fixed = layout.clone();
+    let place = fixed.backends.iter().position(|backend| backend.executor == ExecutorKind::Emulated);
+    let place = place.ok_or_else(|| bad_input("--autoscale needs a backend with executor = \"emulated\""))?;
+    let mut backend = fixed.backends.remove(place);
+    if args.config.is_none() {
+        backend.gpus.iter_mut().for_each(|gpus| gpus.count = 1);
+    }
+    Ok((fixed, Some((backend, bounds))))
 }
 
 fn layout(args: &UpArgs) -> anyhow::Result<Layout> {
@@ -120,7 +141,7 @@ fn emulated_beside(backend: &BackendConfig) -> BackendConfig {
         subcluster: "emulated".into(),
         exec: symphony_config::Address::loopback(backend.exec.port().saturating_add(10)),
         metrics: symphony_config::Address::loopback(backend.metrics.port().saturating_add(10)),
-        executor: symphony_config::ExecutorKind::Emulated,
+        executor: ExecutorKind::Emulated,
         gpus: vec![symphony_config::GpuConfig { kind: "emulated".into(), count: 4, memory_mb: 16_384 }],
         // Two processes that append to one file would write into each other's lines.
         journal_file: backend.journal_file.as_ref().map(|path| path.with_extension("emulated")),

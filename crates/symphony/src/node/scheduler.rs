@@ -4,10 +4,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
-use symphony_config::{ClusterConfig, EpochsConfig, Idle, LogEngine, NodeConfig, Role, SchedulerConfig, Timing};
+use symphony_config::{
+    AutoscalingConfig, ClusterConfig, Idle, LearningConfig, LogEngine, NodeConfig, Role, SchedulerConfig, Timing,
+};
 use symphony_control_plane::{
-    CallError, Command, ControlPlane, ControlPlaneConfig, Engine, EpochMode, EpochSettings, Listeners, LoadReports,
-    OnDiskError, Proposals, Remembers, ReplicaAddrs, TriggerSettings,
+    AutoscalerSettings, CallError, Command, ControlPlane, ControlPlaneConfig, Engine, EpochMode, EpochSettings,
+    Listeners, LoadReports, OnDiskError, Proposals, Remembers, ReplicaAddrs, ScalingSettings, TriggerSettings,
 };
 use symphony_explain::{Explanation, Question};
 use symphony_net::Net;
@@ -15,7 +17,8 @@ use symphony_protocol::control as pb;
 use symphony_protocol::view::View;
 use symphony_scheduler::Delays;
 use symphony_scheduler_runtime::{
-    GpuLoad, LeadConfig, ModelLoad, Report, Runtime, SubclusterLoad, Tapes, ThreadPolicy,
+    GpuLoad, LeadConfig, LearningSettings, ModelLoad, OnlineProfileSettings, Report, Runtime, StragglerSettings,
+    SubclusterLoad, Tapes, ThreadPolicy,
 };
 use symphony_telemetry::{Registry, Surface};
 use symphony_types::{BootId, Member, Nanos, NodeId};
@@ -165,12 +168,13 @@ fn plane_config(
         host: symphony_control_plane::Host::Machine,
         net: net.clone(),
         join: scheduler.join,
-        epochs: epochs(&scheduler.epochs),
+        epochs: epochs(scheduler),
         wall_clock: symphony_control_plane::unix_ms,
     }
 }
 
-fn epochs(config: &EpochsConfig) -> EpochSettings {
+fn epochs(scheduler: &SchedulerConfig) -> EpochSettings {
+    let config = &scheduler.epochs;
     let seconds = |s: u64| Nanos::from_millis(s.saturating_mul(1000));
     EpochSettings {
         mode: match config.mode {
@@ -189,8 +193,49 @@ fn epochs(config: &EpochsConfig) -> EpochSettings {
         subcluster_rate_max_rps: config.subcluster_rate_max_rps as f64,
         moved_bytes_max: (config.moved_mb_max > 0).then(|| config.moved_mb_max.saturating_mul(1 << 20)),
         solve_within: Duration::from_millis(config.solve_ms_max),
+        scaling: scaling(&scheduler.autoscaling),
+    }
+}
+
+fn scaling(config: &AutoscalingConfig) -> ScalingSettings {
+    let seconds = |s: u64| Nanos::from_millis(s.saturating_mul(1000));
+    let share = |percent: u32| f64::from(percent) / 100.0;
+    let defaults = ScalingSettings::default();
+    ScalingSettings {
         gpus_min: config.gpus_min,
         gpus_max: config.gpus_max,
+        order_stands: Duration::from_secs(config.order_stands_s),
+        law: AutoscalerSettings {
+            reserve: share(config.reserve_percent),
+            reserve_min: share(config.reserve_percent) / 2.0,
+            up_window: seconds(config.up_window_s),
+            down_window: seconds(config.down_window_s),
+            down_after_up: seconds(config.down_after_up_s),
+            up_after_down: seconds(config.up_after_down_s),
+            down_period: seconds(config.down_period_s),
+            down_step_max: share(config.down_step_percent_max),
+            ..defaults.law
+        },
+    }
+}
+
+fn learning(config: &LearningConfig) -> LearningSettings {
+    let seconds = |s: u64| Nanos::from_millis(s.saturating_mul(1000));
+    let share = |percent: u32| f64::from(percent) / 100.0;
+    LearningSettings {
+        profiles: config.profiles.then(|| OnlineProfileSettings {
+            change_min: share(config.profile_change_percent_min),
+            publish_every: seconds(config.profile_period_s),
+            ..OnlineProfileSettings::default()
+        }),
+        stragglers: config.stragglers.then(|| StragglerSettings {
+            slow_factor: 1.0 + share(config.slow_percent),
+            share_max: share(config.quarantined_percent_max),
+            pause: seconds(config.quarantine_s),
+            pause_max: seconds(config.quarantine_s_max),
+            trial_batches: config.trial_batches,
+            ..StragglerSettings::default()
+        }),
     }
 }
 
@@ -217,10 +262,17 @@ fn load(load: &SubclusterLoad) -> pb::SubclusterLoad {
     });
     let gpus = load.gpus.iter().map(|(id, counted)| {
         let GpuLoad { busy_ns, plans } = *counted;
-        pb::GpuLoad { gpu: id.get(), busy_ns, plans }
+        let slow = load.slow.iter().find(|slow| slow.gpu == *id);
+        let (slowdown, left) = slow.map_or((0.0, Nanos::ZERO), |slow| (slow.slowdown, slow.left));
+        pb::GpuLoad { gpu: id.get(), busy_ns, plans, slowdown, quarantined_ms: left.get() / 1_000_000 }
+    });
+    let drifts = load.drifts.iter().map(|(model, kind, factor)| pb::Drift {
+        model: model.get(),
+        gpu_kind: kind.clone(),
+        factor: *factor,
     });
     let (subcluster, token) = (load.subcluster.get(), load.token.get());
-    pb::SubclusterLoad { subcluster, token, models: models.collect(), gpus: gpus.collect() }
+    pb::SubclusterLoad { subcluster, token, models: models.collect(), gpus: gpus.collect(), drifts: drifts.collect() }
 }
 
 fn lead_config(
@@ -251,6 +303,7 @@ fn lead_config(
             Timing::Lan => STUCK_AFTER_LAN,
             Timing::Relaxed => STUCK_AFTER_RELAXED,
         },
+        learning: learning(&scheduler.learning),
     })
 }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use symphony_protocol::control as pb;
 use symphony_protocol::view::View;
-use symphony_transport::ControlClient;
-use symphony_types::{Duty, Member};
+use symphony_transport::{ControlClient, ControlError, fresh_operation_id};
+use symphony_types::{Duty, Member, OperationId};
 
 use super::operation::not_done;
 use crate::cli::{DrainArgs, DutyArgs};
@@ -76,6 +76,28 @@ async fn agree(args: &DutyArgs, duty: Duty) -> anyhow::Result<(ControlClient, Me
     let (control, operation) = (args.cluster.control()?, args.operation.id());
     let view = control.get(true, AGREE_WITHIN).await?;
     let member = find(&view, &args.member).map_err(bad_input)?;
+    call(&control, member, duty, operation, AGREE_WITHIN).await.map_err(|error| not_done(operation, error))?;
+    let since = control.get(true, AGREE_WITHIN).await?.applied_index;
+    Ok((control, member, since))
+}
+
+/// Has the cluster agree to a duty.
+pub(crate) async fn change(
+    control: &ControlClient,
+    member: Member,
+    duty: Duty,
+    within: Duration,
+) -> Result<(), ControlError> {
+    call(control, member, duty, fresh_operation_id(), within).await
+}
+
+async fn call(
+    control: &ControlClient,
+    member: Member,
+    duty: Duty,
+    operation: OperationId,
+    within: Duration,
+) -> Result<(), ControlError> {
     let call = |mut client: pb::control_client::ControlClient<_>| {
         let request = pb::SetDutyRequest {
             member: Some(member.into()),
@@ -84,9 +106,7 @@ async fn agree(args: &DutyArgs, duty: Duty) -> anyhow::Result<(ControlClient, Me
         };
         async move { client.set_duty(request).await }
     };
-    control.call(AGREE_WITHIN, call).await.map_err(|error| not_done(operation, error))?;
-    let since = control.get(true, AGREE_WITHIN).await?.applied_index;
-    Ok((control, member, since))
+    control.call(within, call).await.map(|_| ())
 }
 
 /// The process of that name or id.

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use symphony_protocol::view::{AdviceView, KindAdviceView, SubclusterView, View};
+use symphony_protocol::view::{AdviceView, DriftView, KindAdviceView, SlowGpuView, SubclusterView, View};
+use symphony_types::{GpuId, ModelId, SubclusterId};
 
 use super::{events, ledger, plan, table};
 use crate::cli::{GetArgs, Output, What};
@@ -38,7 +39,7 @@ fn show(view: &View, what: What) -> Shown {
     }
 }
 
-pub(crate) fn subcluster_name(view: &View, id: symphony_types::SubclusterId) -> String {
+pub(crate) fn subcluster_name(view: &View, id: SubclusterId) -> String {
     view.subclusters.get(&id).map_or_else(|| id.to_string(), |s| s.name.clone())
 }
 
@@ -60,6 +61,13 @@ fn models(view: &View) -> Shown {
             Some(to) => format!("{state}, moves to {to}"),
             None => state,
         };
+        let drifts = drifts(view, *id, model.subcluster);
+        let off: Vec<_> = drifts
+            .iter()
+            .map(|drift| format!("takes {:.2} times its profile on {}", drift.factor, drift.kind))
+            .collect();
+        let state = std::iter::once(state).chain(off).collect::<Vec<_>>().join(", ");
+        let drifts: Vec<_> = drifts.iter().map(|drift| json!({ "kind": drift.kind, "factor": drift.factor })).collect();
         let slo_ms = model.spec.slo.as_millis_f64();
         let policy = if model.spec.policy.is_empty() { "symphony" } else { &model.spec.policy };
         rows.push(vec![
@@ -73,7 +81,7 @@ fn models(view: &View) -> Shown {
         ]);
         json.push(json!({ "id": id.get(), "name": model.spec.name, "subcluster": subcluster, "slo_ms": slo_ms,
                           "policy": policy, "value": model.spec.value.number(), "ready": ready, "error": failed,
-                          "moves_to": going }));
+                          "moves_to": going, "measured": drifts }));
     }
     (&["ID", "NAME", "SUBCLUSTER", "SLO", "POLICY", "VALUE", "STATE"], rows, Value::Array(json))
 }
@@ -85,7 +93,15 @@ fn gpus(view: &View) -> Shown {
             let subcluster = subcluster_name(view, backend.subcluster);
             let token = view.gpu_token(backend, gpu);
             let memory_mb = gpu.memory_bytes >> 20;
-            let up = if backend.up { "up" } else { "down" };
+            let slow = slow(view, backend.subcluster, gpu.id);
+            let up = match slow {
+                _ if !backend.up => "down".to_owned(),
+                None => "up".to_owned(),
+                Some(slow) => {
+                    let (slowdown, left_s) = (slow.slowdown, slow.quarantined_ms.div_ceil(1000));
+                    format!("set aside for {left_s} s: {slowdown:.2} times slower than its peers")
+                }
+            };
             rows.push(vec![
                 gpu.id.to_string(),
                 gpu.kind.clone(),
@@ -93,13 +109,26 @@ fn gpus(view: &View) -> Shown {
                 backend.name.clone(),
                 subcluster.clone(),
                 token.to_string(),
-                up.into(),
+                up,
             ]);
             json.push(json!({ "id": gpu.id.get(), "kind": gpu.kind, "memory_bytes": gpu.memory_bytes,
-                              "backend": backend.name, "subcluster": subcluster, "token": token.get(), "up": backend.up }));
+                              "backend": backend.name, "subcluster": subcluster, "token": token.get(), "up": backend.up,
+                              "quarantined": slow.map(|slow| json!({ "slowdown": slow.slowdown,
+                                                                    "left_ms": slow.quarantined_ms })) }));
         }
     }
     (&["ID", "KIND", "MEMORY", "BACKEND", "SUBCLUSTER", "TOKEN", "STATE"], rows, Value::Array(json))
+}
+
+/// What is said of a GPU that is set aside.
+fn slow(view: &View, subcluster: SubclusterId, gpu: GpuId) -> Option<&SlowGpuView> {
+    view.subclusters.get(&subcluster)?.advice.as_ref()?.slow.iter().find(|slow| slow.gpu == gpu)
+}
+
+/// What batches of a model really take, where that is off its profile: `1.50 × its profile on a100`.
+fn drifts(view: &View, id: ModelId, subcluster: SubclusterId) -> Vec<&DriftView> {
+    let advice = view.subclusters.get(&subcluster).and_then(|subcluster| subcluster.advice.as_ref());
+    advice.map(|advice| advice.drifts.iter().filter(|drift| drift.model == id).collect()).unwrap_or_default()
 }
 
 fn subclusters(view: &View) -> Shown {
@@ -125,7 +154,7 @@ fn subclusters(view: &View) -> Shown {
 }
 
 /// What autoscaling would have, beside what there is: `3 of kind a100 (2 there): bad_rate`.
-fn advice(view: &View, id: symphony_types::SubclusterId, subcluster: &SubclusterView) -> String {
+fn advice(view: &View, id: SubclusterId, subcluster: &SubclusterView) -> String {
     let Some(advice) = &subcluster.advice else { return String::new() };
     let serving = |kind: &str| {
         let backends = view.backends.values().filter(|b| b.subcluster == id && b.up && b.duty.takes_work());

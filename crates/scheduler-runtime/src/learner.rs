@@ -1,0 +1,295 @@
+//! What a lead learns from the ends of its batches: how long they really take, and which GPU is slower than its peers.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use symphony_epochs::{OnlineProfile, OnlineProfileSettings, Published, Quarantine, StragglerSettings, Stragglers};
+use symphony_types::{GpuClass, GpuId, LatencyProfile, ModelId, Nanos, Time};
+
+/// How often it is looked whether something is to be corrected: a look goes through all samples of what ran since the last.
+const LOOK_EVERY: Nanos = Nanos::from_millis(1000);
+
+/// What a lead learns; nothing by default.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LearningSettings {
+    /// Profiles, if they are to be corrected.
+    pub profiles: Option<OnlineProfileSettings>,
+    /// Slow GPUs, if they are to be set aside.
+    pub stragglers: Option<StragglerSettings>,
+}
+
+impl LearningSettings {
+    /// Whether there is anything to learn.
+    pub(crate) const fn is_on(&self) -> bool {
+        self.profiles.is_some() || self.stragglers.is_some()
+    }
+}
+
+/// The end of a batch, as its model worker tells it. The GPU is an ordinal of the sub-cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    pub(crate) gpu: u32,
+    pub(crate) model: ModelId,
+    pub(crate) items: u32,
+    pub(crate) took: Nanos,
+}
+
+/// What the workers are to be told.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Correction {
+    /// Plan the model with this profile on GPUs of the class.
+    Profile { model: ModelId, class: GpuClass, published: Published },
+    /// Give the GPU, an ordinal too, to nobody.
+    Out { gpu: GpuId, ordinal: u32, slowdown: f64, pause: Nanos },
+    /// Give it to models again; it is on trial.
+    Try { gpu: GpuId, ordinal: u32 },
+    /// It runs like its peers again.
+    Passed { gpu: GpuId },
+}
+
+/// A GPU that is set aside.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SlowGpu {
+    /// Which.
+    pub gpu: GpuId,
+    /// How many times as long as usual its batches took.
+    pub slowdown: f64,
+    /// How long it stays set aside before it is tried again.
+    pub left: Nanos,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct KnownGpu {
+    gpu: GpuId,
+    class: GpuClass,
+}
+
+/// What one lead has learnt. In its memory: whoever takes over learns it anew (docs/adr/0019).
+#[derive(Debug, Default)]
+pub(crate) struct Learner {
+    settings: LearningSettings,
+    gpus: BTreeMap<u32, KnownGpu>,
+    stragglers: BTreeMap<GpuClass, Stragglers>,
+    profiles: BTreeMap<(ModelId, GpuClass), OnlineProfile>,
+    slow: BTreeMap<GpuId, (f64, Time)>,
+    /// Profiles that something was learnt of since the last look.
+    fresh: BTreeSet<(ModelId, GpuClass)>,
+    /// By how much batches are off the given profile, in the median, where that can be told.
+    drifts: BTreeMap<(ModelId, GpuClass), f64>,
+    looked_at: Time,
+}
+
+impl Learner {
+    pub(crate) fn new(settings: LearningSettings) -> Self {
+        Self { settings, ..Self::default() }
+    }
+
+    /// A GPU of the sub-cluster, by its ordinal.
+    pub(crate) fn add_gpu(&mut self, ordinal: u32, gpu: GpuId, class: GpuClass) {
+        self.gpus.insert(ordinal, KnownGpu { gpu, class });
+        if let Some(settings) = &self.settings.stragglers {
+            let of_class = self.stragglers.entry(class).or_insert_with(|| Stragglers::new(settings.clone()));
+            of_class.add(gpu);
+        }
+    }
+
+    /// A GPU has gone, or begins a new life: then it is judged anew.
+    pub(crate) fn remove_gpu(&mut self, ordinal: u32) -> Vec<Correction> {
+        let Some(KnownGpu { gpu, class }) = self.gpus.remove(&ordinal) else { return Vec::new() };
+        let tries = self.stragglers.get_mut(&class).map(|of_class| of_class.remove(gpu)).unwrap_or_default();
+        let was_out = self.slow.remove(&gpu).map(|_| Correction::Try { gpu, ordinal });
+        let mut all: Vec<_> = was_out.into_iter().collect();
+        all.extend(tries.into_iter().filter_map(|quarantine| self.correction(Time::ZERO, quarantine)));
+        all
+    }
+
+    /// A model is served with this profile on GPUs of the class.
+    pub(crate) fn add_model(&mut self, model: ModelId, class: GpuClass, given: LatencyProfile) {
+        let settings = self.settings.profiles.clone().unwrap_or_default();
+        self.profiles.insert((model, class), OnlineProfile::new(given, settings));
+        self.drifts.remove(&(model, class));
+    }
+
+    pub(crate) fn remove_model(&mut self, model: ModelId) {
+        self.profiles.retain(|(of, _), _| *of != model);
+        self.drifts.retain(|(of, _), _| *of != model);
+        self.fresh.retain(|(of, _)| *of != model);
+        self.stragglers.values_mut().for_each(|of_class| of_class.forget(model));
+    }
+
+    /// A batch has ended. What is not known any more says nothing.
+    pub(crate) fn ran(&mut self, now: Time, run: Run) -> Option<Correction> {
+        let Run { gpu: ordinal, model, items, took } = run;
+        let KnownGpu { gpu, class } = *self.gpus.get(&ordinal)?;
+        let profile = self.profiles.get_mut(&(model, class))?;
+        if items == 0 || items > profile.given().batch_max() {
+            return None;
+        }
+        // By the given profile: what is usual for a model must not jump whenever its profile is corrected.
+        let expected = profile.given().latency(items);
+        let stragglers = self.stragglers.get_mut(&class);
+        let (quarantine, suspect) = match stragglers {
+            Some(of_class) => (of_class.ran(now, gpu, model, expected, took), of_class.is_suspect(gpu)),
+            None => (None, false),
+        };
+        // What one sick GPU measures is no profile.
+        if !suspect {
+            profile.ran(now, items, took);
+            self.fresh.insert((model, class));
+        }
+        self.correction(now, quarantine?)
+    }
+
+    /// What is to be corrected by now.
+    pub(crate) fn look(&mut self, now: Time) -> Vec<Correction> {
+        if now.since(self.looked_at) < LOOK_EVERY {
+            return Vec::new();
+        }
+        self.looked_at = now;
+        let due: Vec<_> = self.stragglers.values_mut().flat_map(|of_class| of_class.tick(now)).collect();
+        let mut all: Vec<_> = due.into_iter().filter_map(|quarantine| self.correction(now, quarantine)).collect();
+        for (model, class) in std::mem::take(&mut self.fresh) {
+            let Some(profile) = self.profiles.get_mut(&(model, class)) else { continue };
+            match profile.drift(now) {
+                Some(drift) => self.drifts.insert((model, class), drift),
+                None => self.drifts.remove(&(model, class)),
+            };
+            if self.settings.profiles.is_some()
+                && let Some(published) = profile.publish(now)
+            {
+                all.push(Correction::Profile { model, class, published });
+            }
+        }
+        all
+    }
+
+    /// GPUs that are set aside.
+    pub(crate) fn slow(&self, now: Time) -> Vec<SlowGpu> {
+        let slow =
+            |(&gpu, &(slowdown, until)): (&GpuId, &(f64, Time))| SlowGpu { gpu, slowdown, left: until.since(now) };
+        self.slow.iter().map(slow).collect()
+    }
+
+    /// By how much batches of models are off their given profiles, where that can be told.
+    pub(crate) fn drifts(&self) -> impl Iterator<Item = (ModelId, GpuClass, f64)> {
+        self.drifts.iter().map(|(&(model, class), &drift)| (model, class, drift))
+    }
+
+    fn correction(&mut self, now: Time, quarantine: Quarantine) -> Option<Correction> {
+        let (Quarantine::Out { gpu, .. } | Quarantine::Try(gpu) | Quarantine::Passed(gpu)) = quarantine;
+        let ordinal = self.gpus.iter().find(|(_, known)| known.gpu == gpu).map(|(&ordinal, _)| ordinal)?;
+        Some(match quarantine {
+            Quarantine::Out { slowdown, until, .. } => {
+                self.slow.insert(gpu, (slowdown, until));
+                Correction::Out { gpu, ordinal, slowdown, pause: until.since(now) }
+            }
+            Quarantine::Try(_) => {
+                self.slow.remove(&gpu);
+                Correction::Try { gpu, ordinal }
+            }
+            Quarantine::Passed(_) => Correction::Passed { gpu },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MODEL: ModelId = ModelId::new(9);
+    const CLASS: GpuClass = GpuClass::FIRST;
+
+    fn given() -> LatencyProfile {
+        LatencyProfile::from_line(1.0, 5.0, 32).unwrap()
+    }
+
+    struct Scene {
+        learner: Learner,
+        now: Time,
+    }
+
+    impl Scene {
+        /// Four GPUs, 10 to 13 by ordinals 0 to 3, and a model.
+        fn new() -> Self {
+            let settings = LearningSettings {
+                profiles: Some(OnlineProfileSettings::default()),
+                stragglers: Some(StragglerSettings::default()),
+            };
+            let mut learner = Learner::new(settings);
+            (0..4).for_each(|ordinal| learner.add_gpu(ordinal, GpuId::new(10 + ordinal), CLASS));
+            learner.add_model(MODEL, CLASS, given());
+            Self { learner, now: Time::ZERO }
+        }
+
+        /// So many batches of 8 on each GPU, `slow` times as long as given on the last and `all` times on the others.
+        fn pass(&mut self, batches: usize, all: f64, slow: f64) -> Vec<Correction> {
+            let mut said = Vec::new();
+            for _ in 0..batches {
+                self.now += Nanos::from_millis(20);
+                for gpu in 0..4 {
+                    let factor = if gpu == 3 { slow } else { all };
+                    let took = Nanos::new((given().latency(8).get() as f64 * factor) as u64);
+                    said.extend(self.learner.ran(self.now, Run { gpu, model: MODEL, items: 8, took }));
+                }
+                said.extend(self.learner.look(self.now));
+            }
+            said
+        }
+    }
+
+    #[test]
+    fn a_slow_gpu_is_set_aside_tried_again_and_spoils_no_profile() {
+        let mut scene = Scene::new();
+        assert_eq!(scene.pass(100, 1.0, 1.0), []);
+        let said = scene.pass(100, 1.0, 2.0);
+        let [Correction::Out { gpu, ordinal: 3, slowdown, pause }] = said.as_slice() else { panic!("{said:?}") };
+        assert!(*gpu == GpuId::new(13) && (slowdown - 2.0).abs() < 0.05, "{said:?}");
+        assert_eq!(*pause, StragglerSettings::default().pause);
+        assert_eq!(scene.learner.slow(scene.now).iter().map(|slow| slow.gpu).collect::<Vec<_>>(), [GpuId::new(13)]);
+        assert_eq!(scene.learner.drifts().count(), 0, "nine in ten batches were as given");
+
+        scene.now += *pause;
+        let said = scene.pass(60, 1.0, 1.0);
+        assert_eq!(
+            said,
+            [Correction::Try { gpu: GpuId::new(13), ordinal: 3 }, Correction::Passed { gpu: GpuId::new(13) }]
+        );
+        assert_eq!(scene.learner.slow(scene.now), []);
+    }
+
+    #[test]
+    fn what_is_slower_everywhere_is_a_profile_and_nobodys_fault() {
+        let mut scene = Scene::new();
+        let said = scene.pass(100, 1.5, 1.5);
+        let [Correction::Profile { model: MODEL, class: CLASS, published }] = said.as_slice() else {
+            panic!("{said:?}")
+        };
+        let ratio = published.profile.latency(8).get() as f64 / given().latency(8).get() as f64;
+        assert!((ratio - 1.5).abs() < 0.01, "{ratio}");
+        let drifts: Vec<_> = scene.learner.drifts().collect();
+        assert!(matches!(drifts.as_slice(), [(MODEL, CLASS, drift)] if (drift - 1.5).abs() < 0.01), "{drifts:?}");
+        scene.learner.remove_model(MODEL);
+        assert_eq!((scene.pass(30, 3.0, 3.0), scene.learner.drifts().count()), (vec![], 0), "nobody serves it");
+    }
+
+    #[test]
+    fn a_gpu_that_comes_back_with_a_new_life_is_judged_anew() {
+        let mut scene = Scene::new();
+        let _ = scene.pass(100, 1.0, 1.0);
+        assert_eq!(scene.pass(100, 1.0, 2.0).len(), 1);
+        let said = scene.learner.remove_gpu(3);
+        assert_eq!(said, [Correction::Try { gpu: GpuId::new(13), ordinal: 3 }], "its place is given again");
+        assert_eq!((scene.learner.slow(scene.now), scene.learner.remove_gpu(3)), (vec![], vec![]));
+    }
+
+    #[test]
+    fn what_is_off_is_off() {
+        let mut scene = Scene::new();
+        scene.learner.settings.profiles = None;
+        assert_eq!(scene.pass(200, 1.5, 1.5), []);
+        let mut none = Learner::new(LearningSettings::default());
+        none.add_gpu(0, GpuId::new(1), CLASS);
+        none.add_model(MODEL, CLASS, given());
+        let run = Run { gpu: 0, model: MODEL, items: 99, took: Nanos::from_millis(1) };
+        assert_eq!((none.ran(Time::ZERO, run), none.ran(Time::ZERO, Run { gpu: 7, ..run })), (None, None));
+    }
+}

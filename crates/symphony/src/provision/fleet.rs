@@ -1,0 +1,137 @@
+//! The processes of the replicas.
+
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use symphony_config::{Address, BackendConfig, NodeConfig, SecurityConfig};
+use symphony_net::{Authority, CredentialFiles, Identity, Role};
+
+use crate::exit::bad_input;
+use crate::local::process::Process;
+
+/// How long the certificates of replicas are valid that are made here.
+const CERTIFICATE_DAYS: u32 = 90;
+/// Ports that are tried for one replica, from the template's on.
+const PORTS_TRIED_MAX: u16 = 1000;
+
+/// What all replicas are made from, and those that run.
+#[derive(Debug)]
+pub(crate) struct Fleet {
+    template: NodeConfig,
+    backend: BackendConfig,
+    /// Where certificates are, and are made; none in plaintext.
+    pki: Option<PathBuf>,
+    dir: PathBuf,
+    processes: BTreeMap<u32, Process>,
+}
+
+impl Fleet {
+    /// Replicas like the backend of `template`, with configurations and logs in `dir`.
+    pub(crate) fn new(template: NodeConfig, pki: Option<PathBuf>, dir: PathBuf) -> anyhow::Result<Self> {
+        let backend = template.backend.clone().ok_or_else(|| bad_input("the configuration has no [backend]"))?;
+        std::fs::create_dir_all(dir.join("logs")).with_context(|| format!("cannot make {}", dir.display()))?;
+        Ok(Self { template, backend, pki, dir, processes: BTreeMap::new() })
+    }
+
+    /// What a replica is called: like those of a stateful set.
+    pub(crate) fn name(&self, number: u32) -> String {
+        format!("{}{number}", self.prefix())
+    }
+
+    /// What the names of all replicas begin with; a number follows.
+    pub(crate) fn prefix(&self) -> String {
+        format!("{}-", self.backend.name)
+    }
+
+    pub(crate) fn start(&mut self, number: u32) -> anyhow::Result<()> {
+        let name = self.name(number);
+        let backend = BackendConfig {
+            name: name.clone(),
+            exec: free_from(&self.backend.exec, &[])?,
+            // Two processes that append to one file would write into each other's lines.
+            journal_file: self.backend.journal_file.as_ref().map(|path| path.with_extension(number.to_string())),
+            ..self.backend.clone()
+        };
+        let metrics = free_from(&self.backend.metrics, &[backend.exec.port()])?;
+        let backend = BackendConfig { metrics, ..backend };
+        let config = NodeConfig { backend: Some(backend), security: self.security(&name)?, ..self.template.clone() };
+        let process = Process::start_node("backend", &name, &config, &self.dir)?;
+        self.processes.insert(number, process);
+        Ok(())
+    }
+
+    /// Certificates of a replica: those that are there, or new ones where the authority's key is.
+    fn security(&self, name: &str) -> anyhow::Result<SecurityConfig> {
+        let Some(dir) = &self.pki else {
+            return Ok(SecurityConfig { insecure_dev: true, ..SecurityConfig::default() });
+        };
+        let files = CredentialFiles::in_dir(dir, Role::Backend, name);
+        if !files.cert.exists() {
+            let identity = Identity::new(&self.template.cluster.name, Role::Backend, name)?;
+            let authority = Authority::open(dir).with_context(|| {
+                format!("there is no {}, and none can be made without the authority's key", files.cert.display())
+            })?;
+            authority.issue(&identity, CERTIFICATE_DAYS)?;
+        }
+        let CredentialFiles { ca, cert, key } = files;
+        Ok(SecurityConfig { ca: Some(ca), cert: Some(cert), key: Some(key), insecure_dev: false })
+    }
+
+    /// Whether a replica's process runs; says so if it has ended by itself.
+    pub(crate) fn runs(&mut self, number: u32) -> bool {
+        let Some(process) = self.processes.get_mut(&number) else { return false };
+        let Some(end) = process.ended() else { return true };
+        if !process.told_to_stop() {
+            eprintln!("{end}");
+        }
+        self.processes.remove(&number);
+        false
+    }
+
+    /// Tells a replica's process to stop; it drains first.
+    pub(crate) fn tell_to_stop(&mut self, number: u32) {
+        if let Some(process) = self.processes.get_mut(&number) {
+            process.tell_to_stop();
+        }
+    }
+
+    pub(crate) fn kill(&mut self, number: u32) {
+        // Dropping it kills it.
+        self.processes.remove(&number);
+    }
+
+    /// Stops all, each after it has finished what it has.
+    pub(crate) fn stop(&mut self) {
+        self.processes.values_mut().for_each(Process::tell_to_stop);
+        self.processes.values_mut().for_each(Process::stop);
+    }
+}
+
+/// The first address from the given one on, by port, on which nobody listens; never one of `taken`.
+fn free_from(first: &Address, taken: &[u16]) -> anyhow::Result<Address> {
+    let ports = (first.port()..=u16::MAX).take(PORTS_TRIED_MAX.into());
+    for port in ports.filter(|port| !taken.contains(port)) {
+        let address: Address = format!("{}:{port}", first.host()).parse()?;
+        if TcpListener::bind(address.to_string()).is_ok() {
+            return Ok(address);
+        }
+    }
+    anyhow::bail!("no port is free on {} from {} on; {PORTS_TRIED_MAX} were tried", first.host(), first.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_that_somebody_has_is_passed_over() {
+        let held = TcpListener::bind("127.0.0.1:0").unwrap();
+        let first = Address::loopback(held.local_addr().unwrap().port());
+        let found = free_from(&first, &[]).unwrap();
+        assert!(found.port() > first.port(), "{found}");
+        let next = free_from(&first, &[found.port()]).unwrap();
+        assert!(next.port() > found.port(), "{next}");
+    }
+}

@@ -1,0 +1,283 @@
+//! `symphony provision`: starts and stops backends on this machine as the cluster's advice to KEDA asks for.
+
+mod fleet;
+mod horizontal;
+mod replicas;
+mod scaler;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use symphony_config::{NodeConfig, Role};
+use symphony_net::{CredentialFiles, Net};
+use symphony_protocol::view::{BackendView, View};
+use symphony_transport::{ControlClient, ViewReceiver};
+use symphony_types::{BackendId, Duty, Member};
+use tokio::time::Instant;
+
+use self::fleet::Fleet;
+use self::horizontal::Horizontal;
+pub(crate) use self::horizontal::HorizontalSettings;
+use self::replicas::{Order, Replicas, Seen};
+use self::scaler::{Answer, Scaler};
+use crate::cli::ProvisionArgs;
+use crate::exit::bad_input;
+use crate::local::signalled;
+use crate::tools::duty;
+
+/// How often it is looked at the replicas.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// How long the cluster may take to agree to a replica's duty; what it does not agree to is asked again at the next look.
+const AGREE_WITHIN: Duration = Duration::from_secs(2);
+/// How long the cluster may take to show itself at the beginning.
+const VIEW_WITHIN: Duration = Duration::from_secs(60);
+
+pub(crate) async fn run(args: &ProvisionArgs) -> anyhow::Result<()> {
+    if args.min > args.max {
+        return Err(bad_input(format!("--min {} is more than --max {}", args.min, args.max)));
+    }
+    let pki = args.cluster.pki_dir()?;
+    let provisioned = Provisioned {
+        template: template(args, pki.as_deref())?,
+        pki,
+        dir: std::path::absolute(&args.dir)?,
+        net: args.cluster.net()?,
+        control_addrs: args.cluster.cluster.clone(),
+        horizontal: HorizontalSettings {
+            min: args.min,
+            max: args.max,
+            tolerance: args.tolerance,
+            down_stabilization: Duration::from_secs(args.down_stabilization_s),
+        },
+        every: Duration::from_millis(args.every_ms),
+    };
+    let mut provisioner = Provisioner::new(provisioned, args.cluster.control()?)?;
+    let ended = tokio::select! {
+        failed = provisioner.run() => failed,
+        stopped = signalled() => stopped,
+    };
+    println!("stopping");
+    provisioner.stop();
+    ended
+}
+
+/// The configuration that all replicas share, checked as the first of them would use it.
+fn template(args: &ProvisionArgs, pki: Option<&std::path::Path>) -> anyhow::Result<NodeConfig> {
+    let mut overrides = args.set.clone();
+    match pki {
+        None => overrides.push("security.insecure_dev=true".to_owned()),
+        // Each replica has its own; what matters here is that there are some.
+        Some(dir) => {
+            let CredentialFiles { ca, cert, key } = CredentialFiles::in_dir(dir, symphony_net::Role::Backend, "any");
+            for (name, file) in [("ca", ca), ("cert", cert), ("key", key)] {
+                overrides.push(format!("security.{name}={}", file.display()));
+            }
+        }
+    }
+    NodeConfig::load(Role::Backend, Some(&args.config), std::env::vars(), &overrides).map_err(bad_input)
+}
+
+/// What is provisioned, and for whom.
+#[derive(Debug)]
+pub(crate) struct Provisioned {
+    /// The configuration of all replicas; replica N is called `backend.name`-N.
+    pub(crate) template: NodeConfig,
+    /// Where certificates are, and are made; none in plaintext.
+    pub(crate) pki: Option<PathBuf>,
+    /// Where configurations and logs are kept.
+    pub(crate) dir: PathBuf,
+    /// How the cluster is talked to, and where.
+    pub(crate) net: Net,
+    pub(crate) control_addrs: Vec<String>,
+    /// How many replicas there should be.
+    pub(crate) horizontal: HorizontalSettings,
+    /// How often the scaler is asked.
+    pub(crate) every: Duration,
+}
+
+/// How many replicas there should be, and the number of GPUs that it was made from.
+#[derive(Clone, Copy, Debug)]
+struct Wish {
+    replicas: u32,
+    gpus: Option<f64>,
+}
+
+/// Keeps as many replicas as there should be.
+#[derive(Debug)]
+pub(crate) struct Provisioner {
+    control: ControlClient,
+    scaler: Scaler,
+    horizontal: Horizontal,
+    replicas: Replicas,
+    fleet: Fleet,
+    /// Duties that the cluster has not agreed to yet.
+    duties: BTreeMap<u32, Duty>,
+    every: Duration,
+    wish: Wish,
+    /// What could not be asked last, so that it is said once.
+    unanswered: Option<String>,
+}
+
+impl Provisioner {
+    pub(crate) fn new(provisioned: Provisioned, control: ControlClient) -> anyhow::Result<Self> {
+        let Provisioned { template, pki, dir, net, control_addrs, horizontal, every } = provisioned;
+        let backend = template.backend.as_ref().ok_or_else(|| bad_input("the configuration has no [backend]"))?;
+        let [gpus] = backend.gpus.as_slice() else {
+            return Err(bad_input("backend.gpus: expected one kind of GPUs, since replicas are counted by them"));
+        };
+        let min = horizontal.min;
+        Ok(Self {
+            scaler: Scaler::new(&net, &control_addrs, &backend.subcluster, &gpus.kind, gpus.count)?,
+            control,
+            horizontal: Horizontal::new(horizontal),
+            replicas: Replicas::default(),
+            fleet: Fleet::new(template, pki, dir)?,
+            duties: BTreeMap::new(),
+            every,
+            wish: Wish { replicas: min, gpus: None },
+            unanswered: None,
+        })
+    }
+
+    /// Goes on until it is dropped; ends by itself only where it cannot begin.
+    pub(crate) async fn run(&mut self) -> anyhow::Result<()> {
+        let mut views = self.control.watch("provision");
+        self.begin(&mut views).await?;
+        let mut activity = self.scaler.activity();
+        let mut looks = tokio::time::interval(LOOK_EVERY);
+        looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut ask_at = Instant::now();
+        loop {
+            tokio::select! {
+                _ = looks.tick() => {}
+                // What is pushed is asked for at once.
+                Ok(()) = activity.changed() => ask_at = Instant::now(),
+            }
+            let now = Instant::now();
+            if now >= ask_at {
+                ask_at = now + self.every;
+                self.wish = self.ask().await;
+            }
+            let view = std::sync::Arc::clone(&views.borrow_and_update());
+            self.look(&view).await;
+        }
+    }
+
+    /// Replicas that somebody else started cannot be stopped here: then this is not the only one that provisions.
+    async fn begin(&self, views: &mut ViewReceiver) -> anyhow::Result<()> {
+        let known = views.wait_for(|view| view.applied_index > 0);
+        let view = tokio::time::timeout(VIEW_WITHIN, known).await;
+        let view = view.map_err(|_| anyhow::anyhow!("no scheduler replica answered within {VIEW_WITHIN:?}"))??;
+        let prefix = self.fleet.prefix();
+        let numbered = |name: &str| name.strip_prefix(prefix.as_str()).is_some_and(|rest| rest.parse::<u32>().is_ok());
+        match view.backends.values().find(|backend| backend.up && numbered(&backend.name)) {
+            Some(backend) => Err(bad_input(format!(
+                "backend {} is up and was not started here; stop it, or give another backend.name",
+                backend.name
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    async fn ask(&mut self) -> Wish {
+        let current = self.replicas.current();
+        match self.scaler.ask().await {
+            Ok(Answer { active, measured }) => {
+                self.unanswered = None;
+                let gpus = Some(measured.value);
+                // Where none is wanted, an average value has nothing to say.
+                let replicas = match active {
+                    true => self.horizontal.desired(Instant::now(), current, Some(measured)),
+                    false => self.horizontal.none(),
+                };
+                Wish { replicas, gpus }
+            }
+            Err(status) => {
+                let words = status.message().to_owned();
+                if self.unanswered.as_ref() != Some(&words) {
+                    eprintln!("the scaler does not say how many replicas are wanted; nothing changes: {words}");
+                    self.unanswered = Some(words);
+                }
+                Wish { replicas: self.horizontal.desired(Instant::now(), current, None), gpus: None }
+            }
+        }
+    }
+
+    async fn look(&mut self, view: &View) {
+        let current = self.replicas.current();
+        let known: Vec<_> = self.replicas.known().collect();
+        let seen = known.into_iter().map(|number| (number, self.seen(view, number))).collect();
+        for order in self.replicas.step(Instant::now(), self.wish.replicas, &seen) {
+            self.carry_out(order, current);
+        }
+        self.agree(view).await;
+    }
+
+    fn seen(&mut self, view: &View, number: u32) -> Seen {
+        let runs = self.fleet.runs(number);
+        let name = self.fleet.name(number);
+        let Some((_, backend)) = named(view, &name).filter(|(_, backend)| backend.up) else {
+            return Seen { runs, ..Seen::default() };
+        };
+        let gpu = backend.gpus.iter().map(|gpu| gpu.id).max();
+        Seen { runs, up: true, drained: backend.drained, gpu }
+    }
+
+    fn carry_out(&mut self, order: Order, current: u32) {
+        let Wish { replicas, gpus } = self.wish;
+        let wanted = gpus.map(|gpus| format!(", GPUs wanted: {gpus}")).unwrap_or_default();
+        let why = format!("{current} replicas, {replicas} wanted{wanted}");
+        let name = |number| self.fleet.name(number);
+        match order {
+            Order::Start(number) => {
+                println!("start {} ({why})", name(number));
+                self.duties.insert(number, Duty::Serving);
+                if let Err(error) = self.fleet.start(number) {
+                    eprintln!("cannot start {}: {error:#}", self.fleet.name(number));
+                }
+            }
+            Order::Drain(number) => {
+                println!("drain {} ({why})", name(number));
+                self.duties.insert(number, Duty::Draining);
+            }
+            Order::Uncordon(number) => {
+                println!("uncordon {} ({why})", name(number));
+                self.duties.insert(number, Duty::Serving);
+            }
+            Order::Stop(number) => {
+                println!("stop {}", name(number));
+                self.duties.remove(&number);
+                self.fleet.tell_to_stop(number);
+            }
+            Order::Kill(number) => {
+                eprintln!("kill {}: it does not stop", name(number));
+                self.fleet.kill(number);
+            }
+        }
+    }
+
+    /// Has the cluster agree to duties that it does not show yet. A name that was drained before is still, when it comes back.
+    async fn agree(&mut self, view: &View) {
+        for (number, duty) in self.duties.clone() {
+            let Some((id, backend)) = named(view, &self.fleet.name(number)) else {
+                // It is new: then it serves.
+                continue;
+            };
+            let agreed = backend.duty == duty
+                || duty::change(&self.control, Member::Backend(id), duty, AGREE_WITHIN).await.is_ok();
+            if agreed {
+                self.duties.remove(&number);
+            }
+        }
+    }
+
+    /// Stops all replicas, each after it has finished what it has.
+    pub(crate) fn stop(&mut self) {
+        self.fleet.stop();
+    }
+}
+
+fn named<'a>(view: &'a View, name: &str) -> Option<(BackendId, &'a BackendView)> {
+    view.backends.iter().find(|(_, backend)| backend.name == name).map(|(&id, backend)| (id, backend))
+}

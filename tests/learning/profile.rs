@@ -1,0 +1,56 @@
+//! All GPUs are slower than the profile says: batches are late until the profile is corrected, and then they are not.
+
+use std::time::Duration;
+
+use symphony_testkit::wait_until;
+use symphony_tests::{TestCluster, phase, tell};
+
+use super::{load_model, paced, set_pace};
+
+const LOAD: &str = "m=120";
+const LOAD_S: u32 = 12;
+const WITHIN: Duration = Duration::from_secs(40);
+
+/// How many times as long as its profile the model is said to take.
+fn measured(cluster: &TestCluster) -> Option<f64> {
+    let models = cluster.cli(&["get", "models", "-o", "json"]).ended_with(0).json();
+    models[0]["measured"][0]["factor"].as_f64()
+}
+
+/// How many times as long as its profile the last batches were planned to take.
+fn planned(cluster: &TestCluster) -> Vec<f64> {
+    let said = cluster.cli(&["explain", "--batch", "m", "--last", "10", "-o", "json"]).ended_with(0).json();
+    let factor = |told: &serde_json::Value| {
+        let batch = &told["batch"];
+        let (items, planned_ms) = (batch["items"].as_f64()?, batch["planned"]["execution_ms"].as_f64()?);
+        Some(planned_ms / (5.0 * items + 20.0))
+    };
+    said.as_array().unwrap().iter().map(|told| factor(told).unwrap_or_else(|| panic!("{told}"))).collect()
+}
+
+#[test]
+fn a_profile_that_is_wrong_is_corrected_and_requests_are_in_time_again() {
+    let settings = ["profile_period_s=2", "stragglers=false"];
+    tell("profile", &paced(&settings), |cluster| {
+        phase("GPUs take twice as long as the profile says");
+        set_pace(cluster, &[(0, 2.0), (1, 2.0), (2, 2.0), (3, 2.0)]);
+        load_model(cluster, "600");
+        let load = cluster.spawn_load("learns", &[LOAD], LOAD_S).unwrap();
+        wait_until("it to be measured", WITHIN, || {
+            let factor = measured(cluster);
+            anyhow::ensure!(factor.is_some_and(|factor| (1.7..2.4).contains(&factor)), "measured: {factor:?}");
+            Ok(())
+        })
+        .unwrap();
+        cluster.load_report(load, LOAD_S).unwrap().check_safety().unwrap();
+        let corrected = planned(cluster);
+        assert!(corrected.iter().all(|factor| (1.7..2.6).contains(factor)), "{corrected:?}");
+
+        phase("what is planned is what happens");
+        let load = cluster.spawn_load("knows", &[LOAD], LOAD_S).unwrap();
+        let report = cluster.load_report(load, LOAD_S).unwrap();
+        report.check_safety().unwrap();
+        report.check_bad_rate("m", 0.02).unwrap();
+        cluster.wait_for_a_balanced_ledger().unwrap();
+    });
+}

@@ -1,0 +1,62 @@
+//! One of four GPUs becomes twice as slow: it is set aside, requests stay in time, and it comes back when it is well.
+
+use std::time::Duration;
+
+use symphony_testkit::wait_until;
+use symphony_tests::{TestCluster, phase, tell};
+
+use super::{load_model, paced, set_pace};
+
+/// Three GPUs do 480 requests per second, with batches of 16.
+const LOAD: &str = "m=300";
+const LOAD_S: u32 = 45;
+const WITHIN: Duration = Duration::from_secs(40);
+
+/// The GPUs that are set aside, by id.
+fn set_aside(cluster: &TestCluster) -> Vec<u64> {
+    let gpus = cluster.cli(&["get", "gpus", "-o", "json"]).ended_with(0).json();
+    let out = gpus.as_array().unwrap().iter().filter(|gpu| !gpu["quarantined"].is_null());
+    out.map(|gpu| gpu["id"].as_u64().unwrap()).collect()
+}
+
+#[test]
+fn a_gpu_that_becomes_slow_is_set_aside_and_comes_back_when_it_is_well() {
+    let settings = ["quarantine_s=4", "quarantine_s_max=4", "trial_batches=10", "profiles=false"];
+    tell("straggler", &paced(&settings), |cluster| {
+        set_pace(cluster, &[]);
+        load_model(cluster, "1000");
+        let accepted = cluster.accepted().unwrap();
+        let load = cluster.spawn_load("load", &[LOAD], LOAD_S).unwrap();
+        // What is usual is known after some batches.
+        cluster.wait_for_accepted(accepted + 2000).unwrap();
+        assert_eq!(set_aside(cluster), Vec::<u64>::new());
+
+        phase("the first GPU, which has the most to do, becomes slow");
+        let first = cluster.view().unwrap().backends.values().flat_map(|b| &b.gpus).map(|gpu| gpu.id.get()).min();
+        set_pace(cluster, &[(0, 2.0)]);
+        wait_until("it to be set aside", WITHIN, || {
+            let out = set_aside(cluster);
+            anyhow::ensure!(out.iter().copied().eq(first.map(u64::from)), "set aside: {out:?}");
+            Ok(())
+        })
+        .unwrap();
+        let shown = cluster.cli(&["get", "gpus"]).ended_with(0);
+        assert!(shown.out.contains("slower than its peers"), "{shown:?}");
+
+        phase("it is well again");
+        set_pace(cluster, &[]);
+        wait_until("it to serve again", WITHIN, || {
+            let out = set_aside(cluster);
+            anyhow::ensure!(out.is_empty(), "set aside: {out:?}");
+            Ok(())
+        })
+        .unwrap();
+
+        phase("nearly all requests were in time");
+        let report = cluster.load_report(load, LOAD_S).unwrap();
+        report.check_safety().unwrap();
+        report.check_bad_rate("m", 0.05).unwrap();
+        cluster.wait_for_a_balanced_ledger().unwrap();
+        assert_eq!(set_aside(cluster), Vec::<u64>::new());
+    });
+}

@@ -1,0 +1,3 @@
+//! Backends come and go with the load.
+
+mod provision;
