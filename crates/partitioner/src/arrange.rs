@@ -249,7 +249,8 @@ impl<'a> Fleet<'a> {
                 let own = model.needs[kind].as_ref()?;
                 gpu_need(&own.profile, model.rate_rps, model.slo).map(|need| need.gpus)
             };
-            let of = |model: &&crate::Model| (0..kinds).map(|kind| need(model, kind).unwrap_or(f64::INFINITY)).collect();
+            let of =
+                |model: &&crate::Model| (0..kinds).map(|kind| need(model, kind).unwrap_or(f64::INFINITY)).collect();
             fleet.needs.push(models.iter().map(of).collect());
             let stay = aside.iter().filter(|model| model.part == Some(at)).map(|model| &model.model);
             let all: Vec<_> = models.iter().copied().chain(stay).collect();
@@ -267,7 +268,8 @@ impl<'a> Fleet<'a> {
 
     /// How busy a part's GPUs are with those of a unit more, or less.
     fn load(&self, part: usize, unit: Option<&Unit>, sign: i64) -> f64 {
-        let change = |kind: usize| unit.map_or(0, |u| u.gpus.iter().filter(|gpu| gpu.kind == kind).count() as i64) * sign;
+        let change =
+            |kind: usize| unit.map_or(0, |u| u.gpus.iter().filter(|gpu| gpu.kind == kind).count() as i64) * sign;
         let counts: Vec<u32> =
             (0..self.counts[part].len()).map(|k| (i64::from(self.counts[part][k]) + change(k)).max(0) as u32).collect();
         self.needs[part].iter().map(|needs| load_of(counts.iter().copied(), |kind| needs[kind])).sum()

@@ -48,7 +48,8 @@ impl SetAside {
             part.rate_max_rps -= self.model.rate_rps;
         }
         for own in &mut part.kinds {
-            let needed = self.model.needs[own.kind].as_ref().map_or(0, |n| n.static_memory_bytes + n.dynamic_memory_bytes);
+            let needed =
+                self.model.needs[own.kind].as_ref().map_or(0, |n| n.static_memory_bytes + n.dynamic_memory_bytes);
             if needed < own.memory_max_bytes {
                 own.memory_max_bytes -= needed;
             }

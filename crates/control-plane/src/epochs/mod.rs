@@ -9,6 +9,7 @@ mod problem;
 mod reported;
 mod scaling;
 mod settings;
+mod solver;
 
 pub(crate) use external_scaler::ScalerService;
 pub use load_reports::LoadReports;
