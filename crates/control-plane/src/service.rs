@@ -293,7 +293,8 @@ impl Control for ControlService {
     async fn plan_epoch(&self, request: Request<pb::PlanEpochRequest>) -> Result<Response<pb::PlanEpochReply>, Status> {
         let peer = PeerInfo::of(&request)?;
         // A replica that is called by another one believes whom that one names; nobody else may name anybody.
-        let forwarded = request.metadata().contains_key(FORWARDED) && peer.may_speak_as(Role::Scheduler);
+        let forwarded = request.metadata().contains_key(FORWARDED)
+            && peer.identity.as_ref().is_none_or(|identity| identity.role == Role::Scheduler);
         let pb::PlanEpochRequest { adopt, operation_id, actor } = request.into_inner();
         let asker = match forwarded {
             true => self.operations.carried(&peer, &operation_id, &actor)?,

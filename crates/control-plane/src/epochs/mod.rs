@@ -17,3 +17,4 @@ pub(crate) use planner::{Ask, Planner};
 pub(crate) use reported::Reported;
 pub(crate) use scaling::SubclusterAdvice;
 pub use settings::{EpochMode, EpochSettings};
+pub(crate) use solver::Solver;
