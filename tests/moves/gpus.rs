@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use symphony_protocol::plan::{MovedView, PlanStatus};
 use symphony_tests::{Shape, TestCluster, phase, tell};
 
-use crate::popularity::{failed, hasty};
+use crate::moves::popularity::{failed, hasty};
 
 const CALM_S: u32 = 8;
 const LOAD_S: u32 = 30;

@@ -3,7 +3,7 @@
 use symphony_protocol::plan::PlanStatus;
 use symphony_tests::{Shape, TestCluster, emulated_model, phase, tell};
 
-use crate::popularity::failed;
+use crate::moves::popularity::failed;
 
 const LOAD_S: u32 = 24;
 
