@@ -110,7 +110,8 @@ fn with_units(criterion: &mut Criterion) {
     for (models, parts) in SIZES {
         let (problem, budget) = (problem(models, parts), Budget::for_models(models));
         let gpu = |unit: usize, at: usize| UnitGpu { name: format!("g{unit}-{at}"), kind: 0, memory_bytes: 1 << 40 };
-        let unit = |at: usize| Unit { part: at % parts, works: true, gpus: (0..4).map(|gpu_at| gpu(at, gpu_at)).collect() };
+        let unit =
+            |at: usize| Unit { part: at % parts, works: true, gpus: (0..4).map(|gpu_at| gpu(at, gpu_at)).collect() };
         let units: Vec<Unit> = (0..4 * parts).map(unit).collect();
         let first = arrange(&problem, &units, &Plan::default(), &budget).expect("nothing is limited").plan;
         let next = drifted(&problem);

@@ -37,9 +37,8 @@ const CARGO_TEST: Step<'_> = Step {
 // A feature of its own: HiGHS is a C++ library that not every machine has.
 const EXACT_SOLVER: [&str; 6] = ["test", "--package", "symphony-milp", "--features", "highs", "--locked"];
 // Only the tests of the program: the program itself would be left behind with a library that is found nowhere else.
-const EXACT_COMMAND: [&str; 9] = [
-    "test", "--package", "symphony", "--features", "highs", "--bin", "symphony", "--locked", "the_exact_solver",
-];
+const EXACT_COMMAND: [&str; 9] =
+    ["test", "--package", "symphony", "--features", "highs", "--bin", "symphony", "--locked", "the_exact_solver"];
 
 /// Everything, cheap things first; goes on after a failure, so that one run tells all. Tests come last, and the last
 /// line says how many ran.

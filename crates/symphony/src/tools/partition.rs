@@ -205,7 +205,8 @@ mod tests {
     #[test]
     fn the_exact_solver_answers_through_the_command_line() {
         let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/partitions/two-subclusters.toml");
-        let words = ["symphony", "plan", "partition", sample.to_str().unwrap(), "--solver", "highs", "--time-limit-s", "5"];
+        let words =
+            ["symphony", "plan", "partition", sample.to_str().unwrap(), "--solver", "highs", "--time-limit-s", "5"];
         let cli = Cli::try_parse_from(words).unwrap();
         let Command::Plan(PlanCommand::Partition(args)) = cli.command else { panic!("another command was read") };
         let (plan, bound) = exact(&args, &read_problem(&args.problem).unwrap(), None).unwrap();
