@@ -1,17 +1,20 @@
-//! `partitioner::solve`: seconds per plan, at the sizes of seed 000, Appendix A, and from a plan in force.
+//! `partitioner::solve`: seconds per plan, at the sizes of seed 000, Appendix A, from nothing, from a plan in force, and after a change
+//! of rates within C_max; and `partitioner::arrange`, with processes of four GPUs.
 
 mod measured;
 
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion};
-use symphony_partitioner::{Budget, GpuKind, KindNeed, Model, Part, PartKind, Problem, Steadiness, solve};
+use symphony_partitioner::{
+    Budget, GpuKind, KindNeed, Model, Part, PartKind, Plan, Problem, Steadiness, Unit, UnitGpu, arrange, solve,
+};
 use symphony_types::{LatencyProfile, Nanos};
 
 const SIZES: [(usize, usize); 3] = [(400, 4), (800, 20), (10_000, 100)];
 
 fn main() {
-    measured::run(&[from_nothing, in_force]);
+    measured::run(&[from_nothing, in_force, bounded, with_units]);
 }
 
 /// Sizes and rates by a fixed rule, in parts that are alike.
@@ -71,6 +74,49 @@ fn in_force(criterion: &mut Criterion) {
         let plan = solve(&problem, None, &budget).expect("nothing is limited");
         group.bench_function(BenchmarkId::from_parameter(format!("{models}x{parts}")), |bencher| {
             bencher.iter(|| black_box(solve(&problem, Some(&plan), &budget)));
+        });
+    }
+    group.finish();
+}
+
+/// The problem after its rates have changed by up to a fifth.
+fn drifted(problem: &Problem) -> Problem {
+    let mut problem = problem.clone();
+    for (at, model) in problem.models.iter_mut().enumerate() {
+        model.rate_rps *= 0.8 + 0.4 * (((at * 7919) % 1000) as f64 / 1000.0);
+    }
+    problem
+}
+
+/// Rates have changed, and a tenth of the models may move.
+fn bounded(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("partitioner/bounded");
+    group.sample_size(10);
+    for (models, parts) in SIZES {
+        let (problem, budget) = (problem(models, parts), Budget::for_models(models));
+        let plan = solve(&problem, None, &budget).expect("nothing is limited");
+        let next = Problem { disruption_max: Some(0.1 * models as f64), ..drifted(&problem) };
+        group.bench_function(BenchmarkId::from_parameter(format!("{models}x{parts}")), |bencher| {
+            bencher.iter(|| black_box(solve(&next, Some(&plan), &budget)));
+        });
+    }
+    group.finish();
+}
+
+/// What an epoch costs after a change of rates: models and processes, four of these in every part.
+fn with_units(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("partitioner/with_units");
+    group.sample_size(10);
+    for (models, parts) in SIZES {
+        let (problem, budget) = (problem(models, parts), Budget::for_models(models));
+        let gpu = |unit: usize, at: usize| UnitGpu { name: format!("g{unit}-{at}"), kind: 0, memory_bytes: 1 << 40 };
+        let unit =
+            |at: usize| Unit { part: at % parts, works: true, gpus: (0..4).map(|gpu_at| gpu(at, gpu_at)).collect() };
+        let units: Vec<Unit> = (0..4 * parts).map(unit).collect();
+        let first = arrange(&problem, &units, &Plan::default(), &budget).expect("nothing is limited").plan;
+        let next = drifted(&problem);
+        group.bench_function(BenchmarkId::from_parameter(format!("{models}x{parts}")), |bencher| {
+            bencher.iter(|| black_box(arrange(&next, &units, &first, &budget)));
         });
     }
     group.finish();

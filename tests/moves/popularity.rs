@@ -6,12 +6,18 @@ use symphony_tests::{Shape, TestCluster, emulated_model, phase, tell};
 const LOAD_S: u32 = 30;
 
 /// An epoch loop in a hurry.
-fn hasty() -> Shape {
+pub(super) fn hasty() -> Shape {
     let mut shape = Shape::emulated(&["left", "right"]).with("scheduler.epochs.mode=adopt");
     for setting in ["rate_over_s=3", "period_s=600", "distance_min_s=4", "change_holds_s=1", "solve_ms_max=500"] {
         shape = shape.with(&format!("scheduler.epochs.{setting}"));
     }
     shape
+}
+
+/// Requests that have failed.
+pub(super) fn failed(cluster: &TestCluster) -> u64 {
+    let ledger = cluster.cli(&["get", "ledger", "-o", "json"]).ended_with(0).json();
+    ledger["cluster"]["counts"]["failed"].as_u64().unwrap()
 }
 
 /// How many of the models are served by each sub-cluster.
@@ -29,10 +35,6 @@ fn a_change_of_popularity_moves_models_under_load_and_none_is_unserved() {
             let _ = cluster.cli(&emulated_model(model, "left")).ended_with(0);
             cluster.wait_until_it_serves(model).unwrap();
         }
-        let failed = |cluster: &TestCluster| {
-            let ledger = cluster.cli(&["get", "ledger", "-o", "json"]).ended_with(0).json();
-            ledger["cluster"]["counts"]["failed"].as_u64().unwrap()
-        };
         let failed_before = failed(cluster);
         let accepted = cluster.accepted().unwrap();
         let models = ["one=30", "two=30", "three=30", "four=30"];

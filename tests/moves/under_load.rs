@@ -3,6 +3,8 @@
 use symphony_protocol::plan::PlanStatus;
 use symphony_tests::{Shape, TestCluster, emulated_model, phase, tell};
 
+use crate::moves::popularity::failed;
+
 const LOAD_S: u32 = 24;
 
 /// Left has two backends, right has one.
@@ -18,11 +20,6 @@ fn home(cluster: &TestCluster, model: &str) -> String {
     let view = cluster.view().unwrap();
     let (_, model) = view.model_named(model).unwrap();
     view.subclusters[&model.subcluster].name.clone()
-}
-
-fn failed(cluster: &TestCluster) -> u64 {
-    let ledger = cluster.cli(&["get", "ledger", "-o", "json"]).ended_with(0).json();
-    ledger["cluster"]["counts"]["failed"].as_u64().unwrap()
 }
 
 #[test]

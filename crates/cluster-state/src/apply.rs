@@ -33,6 +33,8 @@ impl ClusterState {
         self.applied_index = self.applied_index.max(index);
         self.remember(index, &effects);
         #[cfg(debug_assertions)]
+        self.assert_moves_are_as_far_as_they_can_be(index, command);
+        #[cfg(debug_assertions)]
         if let Err(violation) = crate::invariants::check(self).and(crate::invariants::check_step(&before, self)) {
             panic!("{violation} after {command:?} at index {index}");
         }
@@ -80,6 +82,14 @@ impl ClusterState {
             self.epoch = next;
         }
         outcome
+    }
+
+    /// Not every command asks what waits whether it may begin: none may be overlooked by that.
+    #[cfg(debug_assertions)]
+    fn assert_moves_are_as_far_as_they_can_be(&self, index: u64, command: &Command) {
+        let (mut asked, mut overlooked) = (self.clone(), Vec::new());
+        asked.advance_all(index, crate::moves::Bearing::Room, &mut overlooked);
+        assert!(overlooked.is_empty(), "{overlooked:?} was overlooked after {command:?} at index {index}");
     }
 
     fn remember(&mut self, index: u64, effects: &[Effect]) {

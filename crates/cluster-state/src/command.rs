@@ -6,7 +6,7 @@ use symphony_types::{BackendId, BootId, Epoch, Member, ModelId, NodeId, Subclust
 use crate::envelope::{self, CodecError, Enveloped};
 use crate::limits::COMMAND_BYTES_MAX;
 use crate::operation::Operation;
-use crate::plan::{Moved, WantedMove};
+use crate::plan::{LeftAlone, Moved, WantedMove};
 use crate::refusal::Refusal;
 use crate::state::ReplicaState;
 
@@ -128,7 +128,7 @@ pub enum Command {
 }
 
 /// What the epoch loop solved for.
-#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlanProposal {
     /// The epoch that it was solved from: in another one it is outdated. 0 if that does not matter.
     pub epoch: Epoch,
@@ -138,6 +138,10 @@ pub struct PlanProposal {
     pub summary: String,
     /// Its moves.
     pub moves: Vec<WantedMove>,
+    /// Models that can be nowhere, and stay where they are. A plan without moves is one that only names these.
+    pub left_alone: Vec<LeftAlone>,
+    /// What a backend loads per second, for people; 0 if that is not known.
+    pub load_bytes_per_s: u64,
     /// Whether it runs at once, or waits for an operator's approval.
     pub adopt: bool,
 }

@@ -4,6 +4,7 @@ use std::fmt;
 
 use symphony_types::{BackendId, BootId, Duty, FrontendId, GpuId, Member, ModelId, NodeId, SubclusterId, Token};
 
+use crate::moves::Bearing;
 use crate::plan::WantedMove;
 use crate::state::ReplicaState;
 
@@ -86,6 +87,39 @@ impl Effect {
                 | Self::ModelSwitched { .. }
                 | Self::BackendMoved { .. }
         )
+    }
+
+    /// What it can bring forward of the moves of plans; nothing if none.
+    pub(crate) const fn bears_on_moves(&self) -> Option<Bearing> {
+        match self {
+            Self::ModelReported { .. } | Self::BackendUp { .. } | Self::Drained { .. } => Some(Bearing::Ready),
+            Self::BackendDown { .. }
+            | Self::BackendForgotten { .. }
+            | Self::GpuBound { .. }
+            | Self::GpuReleased { .. }
+            | Self::ModelLoaded { .. }
+            | Self::ModelUnloaded { .. }
+            | Self::DutyChanged { .. }
+            | Self::PlanAdopted { .. }
+            | Self::MoveBegun { .. }
+            | Self::ModelSwitched { .. }
+            | Self::BackendMoved { .. }
+            | Self::MoveDone { .. }
+            | Self::MoveGivenUp { .. } => Some(Bearing::Room),
+            Self::NodeUp { .. }
+            | Self::NodeDown { .. }
+            | Self::SubclusterCreated { .. }
+            | Self::LeaderChanged { .. }
+            | Self::FrontendForgotten { .. }
+            | Self::FrontendUp { .. }
+            | Self::HandoverBegun { .. }
+            | Self::HandoverCancelled { .. }
+            | Self::LeadCeded { .. }
+            | Self::NodeRemoved { .. }
+            | Self::PlanProposed { .. }
+            | Self::PlanDone { .. }
+            | Self::PlanDropped { .. } => None,
+        }
     }
 
     /// Whether an operator wants to read it; a line per GPU would push everything else out of the ring.

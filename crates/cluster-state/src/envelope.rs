@@ -15,7 +15,7 @@ use rkyv::{Archive, Deserialize, Serialize};
 const MAGIC: [u8; 4] = *b"SYCS";
 
 /// Raised whenever a command, an answer or the state changes its shape.
-const VERSION: u16 = 4;
+const VERSION: u16 = 5;
 
 const HEADER_BYTES: usize = 16;
 

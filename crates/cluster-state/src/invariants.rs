@@ -8,7 +8,7 @@ use symphony_types::{Invariant, Token};
 use crate::limits::{
     BACKENDS_MAX, EVENTS_MAX, FRONTENDS_MAX, GPUS_MAX, GPUS_PER_BACKEND_MAX, MODEL_BYTES_TOTAL_MAX, MODELS_MAX,
     MOVES_AT_ONCE_MAX, NAME_BYTES_MAX, NODES_MAX, NODES_REMOVED_MAX, OPERATION_WORDS_BYTES_MAX, OPERATIONS_KEPT,
-    PLAN_MOVES_MAX, PLANS_KEPT, REPLICAS_MAX, SUBCLUSTERS_MAX,
+    PLAN_LEFT_ALONE_MAX, PLAN_MOVES_MAX, PLANS_KEPT, REPLICAS_MAX, SUBCLUSTERS_MAX,
 };
 use crate::plan::{Moved, PlanStatus};
 use crate::state::ClusterState;
@@ -258,6 +258,11 @@ fn within_limits(state: &ClusterState) -> Result<(), Violation> {
         ("operations", state.operations.len(), OPERATIONS_KEPT),
         ("plans", state.plans.len(), PLANS_KEPT),
         ("moves of a plan", state.plans.iter().map(|plan| plan.moves.len()).max().unwrap_or(0), PLAN_MOVES_MAX),
+        (
+            "models a plan leaves alone",
+            state.plans.iter().map(|p| p.left_alone.len()).max().unwrap_or(0),
+            PLAN_LEFT_ALONE_MAX,
+        ),
         ("moves under way", state.moves_under_way(), MOVES_AT_ONCE_MAX),
         ("bytes of an operation's words", most_words, OPERATION_WORDS_BYTES_MAX),
         ("bytes of an operation's actor", longest_actor, NAME_BYTES_MAX),

@@ -7,6 +7,7 @@
 mod apply;
 mod backends;
 mod command;
+mod cost;
 mod duties;
 mod effect;
 mod envelope;
@@ -31,6 +32,7 @@ mod validate;
 
 pub use apply::Applied;
 pub use command::{BackendRegistration, Command, FrontendRegistration, GpuOffer, NodeRegistration, PlanProposal};
+pub use cost::MoveCost;
 pub use effect::Effect;
 pub use envelope::CodecError;
 pub use handover::Move;
@@ -38,7 +40,7 @@ pub use invariants::{Violation, check, check_step};
 pub use limits::*;
 pub use moves::{BackendMove, ModelMove};
 pub use operation::{Action, KeptOperation, NewReplica, Operation};
-pub use plan::{MoveProgress, Moved, Plan, PlanStatus, PlannedMove, WantedMove};
+pub use plan::{LeftAlone, MoveProgress, Moved, Plan, PlanStatus, PlannedMove, WantedMove};
 pub use refusal::Refusal;
 pub use reply::{Outcome, Reply, decode_outcome, encode_outcome};
 pub use snapshot::RestoreError;

@@ -8,11 +8,13 @@
 //! A plan lists moves; each begins as soon as there is memory for both copies. Nothing is taken away before its successor is
 //! ready, and every step is an entry of the log: whoever leads the control group goes on where the last one stopped.
 
+use std::collections::BTreeMap;
+
 use rkyv::{Archive, Deserialize, Serialize};
 use symphony_types::{BackendId, ModelId, SubclusterId, Token};
 
 use crate::effect::Effect;
-use crate::limits::{ERROR_BYTES_MAX, MOVES_AT_ONCE_MAX};
+use crate::limits::{ERROR_BYTES_MAX, LOADS_PER_BACKEND_MAX, MOVES_AT_ONCE_MAX};
 use crate::plan::{MoveProgress, Moved, PlanStatus, PlannedMove, WantedMove};
 use crate::refusal::Refusal;
 use crate::reply::{Outcome, Reply};
@@ -45,6 +47,15 @@ pub struct BackendMove {
     pub retiring: Option<u64>,
 }
 
+/// What an effect can bring forward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Bearing {
+    /// Moves under way, and backends that wait because nobody else holds what they serve.
+    Ready,
+    /// The same, and whatever waits for memory or for its turn.
+    Room,
+}
+
 impl ClusterState {
     /// Moves that have begun and not ended.
     #[must_use]
@@ -53,13 +64,27 @@ impl ClusterState {
         models + self.backends.values().filter(|b| b.moving.is_some()).count()
     }
 
-    /// Takes every move of the running plans as far as it can go now. Called after each command that was done.
+    /// Takes every move of the running plans as far as it can go now. Called after each command that was done; most of them bear
+    /// on no move, and then nothing is asked.
     pub(crate) fn advance_moves(&mut self, index: u64, effects: &mut Vec<Effect>) {
         if !self.plans.iter().any(|plan| plan.status == PlanStatus::Running) {
             return;
         }
+        let Some(bearing) = effects.iter().filter_map(Effect::bears_on_moves).max() else { return };
+        self.advance_all(index, bearing, effects);
+    }
+
+    /// Takes every move as far as it can go, those that wait as far as the bearing says.
+    pub(crate) fn advance_all(&mut self, index: u64, mut bearing: Bearing, effects: &mut Vec<Effect>) {
         // What begins may be ready at once, and what ends may make room for what waits.
-        while self.go_on(index, effects) || self.begin_what_may(index, effects) {}
+        loop {
+            let before = effects.len();
+            let changed = self.go_on(index, effects) || self.begin_what_may(index, bearing, effects);
+            if !changed {
+                break;
+            }
+            bearing = effects[before..].iter().filter_map(Effect::bears_on_moves).fold(bearing, Bearing::max);
+        }
         for plan in self.plans.iter_mut().filter(|plan| plan.status == PlanStatus::Running && plan.is_over()) {
             plan.status = PlanStatus::Done;
             effects.push(Effect::PlanDone { plan: plan.id });
@@ -77,17 +102,25 @@ impl ClusterState {
     }
 
     /// Begins what waits and may. False if nothing was begun or given up.
-    fn begin_what_may(&mut self, index: u64, effects: &mut Vec<Effect>) -> bool {
+    fn begin_what_may(&mut self, index: u64, bearing: Bearing, effects: &mut Vec<Effect>) -> bool {
         let (mut changed, mut without_room) = (false, Vec::new());
         let mut under_way = self.moves_under_way();
-        for (place, wanted) in self.planned(|m| m.progress == MoveProgress::Waiting) {
+        let mut loads = self.loads_by_plans();
+        let asked = |what: Moved| bearing == Bearing::Room || matches!(what, Moved::Backend(_));
+        for (place, wanted) in self.planned(|m| m.progress == MoveProgress::Waiting && asked(m.wanted.what)) {
             if under_way >= MOVES_AT_ONCE_MAX {
                 break;
+            }
+            let loads = loads.entry(wanted.to).or_default();
+            let loaded_by_all = usize::from(matches!(wanted.what, Moved::Model(_)));
+            if *loads + loaded_by_all > LOADS_PER_BACKEND_MAX {
+                continue;
             }
             match self.may_begin(&wanted) {
                 Ok(()) => {
                     self.begin(index, place, &wanted, effects);
                     under_way += 1;
+                    *loads += loaded_by_all;
                 }
                 Err(refusal @ (Refusal::OutOfMemory { .. } | Refusal::NobodyLeft { .. })) => {
                     without_room.push((place, refusal));
@@ -105,6 +138,14 @@ impl ClusterState {
             }
         }
         changed
+    }
+
+    /// Models that the backends of each sub-cluster load because plans move them there.
+    fn loads_by_plans(&self) -> BTreeMap<SubclusterId, usize> {
+        let mut loads = BTreeMap::new();
+        let comes = self.models.values().filter_map(|model| model.moving).filter(|moving| moving.switched.is_none());
+        comes.for_each(|moving| *loads.entry(moving.to).or_default() += 1);
+        loads
     }
 
     pub(crate) fn finish_move(&mut self, index: u64, id: ModelId, since: u64, effects: &mut Vec<Effect>) -> Outcome {

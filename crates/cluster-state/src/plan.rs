@@ -6,6 +6,7 @@ use rkyv::{Archive, Deserialize, Serialize};
 use symphony_types::{BackendId, Epoch, ModelId, SubclusterId};
 
 use crate::command::PlanProposal;
+use crate::cost::MoveCost;
 use crate::effect::Effect;
 use crate::limits::PLANS_KEPT;
 use crate::refusal::Refusal;
@@ -23,8 +24,23 @@ pub struct Plan {
     pub summary: String,
     /// Its moves.
     pub moves: Vec<PlannedMove>,
+    /// What its moves cost together: `backend_bytes` and `gpu_bytes` are those of the backend, and of the GPU, that get most.
+    pub cost: MoveCost,
+    /// What a backend loads per second, by which bytes are told as time; 0 if that is not known.
+    pub load_bytes_per_s: u64,
+    /// Models that can be nowhere, and stay where they are.
+    pub left_alone: Vec<LeftAlone>,
     /// How far it has come.
     pub status: PlanStatus,
+}
+
+/// A model that can be in no sub-cluster: plans are made without it.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub struct LeftAlone {
+    /// The model.
+    pub model: ModelId,
+    /// Why, for people.
+    pub reason: String,
 }
 
 /// How far a plan has come.
@@ -65,6 +81,8 @@ pub struct WantedMove {
 pub struct PlannedMove {
     /// What is wanted.
     pub wanted: WantedMove,
+    /// What it costs, as it looked when the plan was proposed.
+    pub cost: MoveCost,
     /// How far it has come.
     pub progress: MoveProgress,
 }
@@ -95,12 +113,16 @@ impl ClusterState {
         if proposal.adopt {
             self.give_up_waiting(effects);
         }
-        let moves = proposal.moves.iter();
+        let (costs, cost) = self.costs_of(&proposal.moves);
+        let moves = proposal.moves.iter().zip(costs);
         let plan = Plan {
             id: index,
             cause: proposal.cause.clone(),
             summary: proposal.summary.clone(),
-            moves: moves.map(|&wanted| PlannedMove { wanted, progress: MoveProgress::Waiting }).collect(),
+            moves: moves.map(|(&wanted, cost)| PlannedMove { wanted, cost, progress: MoveProgress::Waiting }).collect(),
+            cost,
+            load_bytes_per_s: proposal.load_bytes_per_s,
+            left_alone: proposal.left_alone.clone(),
             status: if proposal.adopt { PlanStatus::Running } else { PlanStatus::Proposed },
         };
         let (cause, moves) = (plan.cause.clone(), plan.moves.len() as u64);

@@ -6,8 +6,8 @@ use symphony_types::{BootId, LatencyProfile, Nanos, NodeId, TensorSpec};
 
 use crate::command::{Command, PlanProposal};
 use crate::limits::{
-    ADDRESS_BYTES_MAX, ERROR_BYTES_MAX, GPUS_PER_BACKEND_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX, PLAN_MOVES_MAX,
-    PLAN_WORDS_BYTES_MAX, PROFILE_KINDS_MAX, TENSOR_DIMENSIONS_MAX, TENSOR_ITEM_BYTES_MAX, TENSORS_MAX,
+    ADDRESS_BYTES_MAX, ERROR_BYTES_MAX, GPUS_PER_BACKEND_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX, PLAN_LEFT_ALONE_MAX,
+    PLAN_MOVES_MAX, PLAN_WORDS_BYTES_MAX, PROFILE_KINDS_MAX, TENSOR_DIMENSIONS_MAX, TENSOR_ITEM_BYTES_MAX, TENSORS_MAX,
 };
 use crate::operation::{Action, Operation};
 use crate::refusal::Refusal;
@@ -87,7 +87,9 @@ fn plan(proposal: &PlanProposal) -> Result<(), Refusal> {
     text("cause", &proposal.cause, PLAN_WORDS_BYTES_MAX)?;
     text("summary", &proposal.summary, PLAN_WORDS_BYTES_MAX)?;
     let moves = &proposal.moves;
-    count("moves", moves.len(), 1, PLAN_MOVES_MAX)?;
+    count("moves", moves.len(), usize::from(proposal.left_alone.is_empty()), PLAN_MOVES_MAX)?;
+    count("left_alone", proposal.left_alone.len(), 0, PLAN_LEFT_ALONE_MAX)?;
+    proposal.left_alone.iter().try_for_each(|left| text("left_alone.reason", &left.reason, ERROR_BYTES_MAX))?;
     let mut seen = BTreeSet::new();
     for wanted in moves {
         if wanted.from == wanted.to {

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use scene::{Scene, backend, backend_down, frontend, node, node_down, operation, report, spec, unload};
 use symphony_cluster_state::{
-    Action, ClusterState, Command, Moved, NewReplica, Outcome, PlanProposal, Refusal, ReplicaState, Reply,
+    Action, ClusterState, Command, LeftAlone, Moved, NewReplica, Outcome, PlanProposal, Refusal, ReplicaState, Reply,
     decode_outcome, encode_outcome,
 };
 use symphony_types::{
@@ -78,7 +78,8 @@ fn history() -> Vec<Command> {
 fn proposal(adopt: bool) -> PlanProposal {
     let (cause, summary) = ("rates changed".into(), "imbalance 0.4 to 0.1".into());
     let moves = vec![scene::model_move(1, 1, 2), scene::backend_move(2, 2, 1)];
-    PlanProposal { epoch: Epoch::default(), cause, summary, moves, adopt }
+    let left_alone = vec![LeftAlone { model: ModelId::new(2), reason: "too slow".into() }];
+    PlanProposal { epoch: Epoch::default(), cause, summary, moves, left_alone, load_bytes_per_s: 1 << 30, adopt }
 }
 
 fn answers() -> Vec<Outcome> {

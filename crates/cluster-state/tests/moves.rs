@@ -3,7 +3,10 @@
 mod scene;
 
 use scene::{Scene, backend, backend_down, backend_move, load, model_move, operate, plan, report, unload};
-use symphony_cluster_state::{Action, Command, Effect, MoveProgress, Moved, PlanStatus, Refusal, ReplicaState};
+use symphony_cluster_state::{
+    Action, Command, Effect, LOADS_PER_BACKEND_MAX, LeftAlone, MoveCost, MoveProgress, Moved, PlanStatus, Refusal,
+    ReplicaState,
+};
 use symphony_types::{BackendId, BootId, Duty, Epoch, Member, ModelId, SubclusterId, Token};
 
 const LEFT: SubclusterId = SubclusterId::new(1);
@@ -270,6 +273,56 @@ fn a_move_waits_for_memory_that_another_one_frees_and_is_given_up_if_none_will()
         matches!(&progress(&scene)[0], MoveProgress::GivenUp(why) if why.contains("bytes")),
         "nothing will free it"
     );
+}
+
+#[test]
+fn a_plan_says_what_its_moves_load_and_which_memory_they_take_twice() {
+    let mut scene = two_subclusters();
+    scene.done(&load("n", "right", &["gpu"]));
+    // The model takes 300 bytes on the GPU of the right, where one more runs no more at a time; backend 2 loads `n`.
+    let (alone, pair) = (model_move(1, 1, 2), [model_move(1, 1, 2), backend_move(2, 1, 2)]);
+    adopt(&mut scene, &[alone]);
+    let cost = MoveCost { bytes: 300, backend_bytes: 300, gpu_bytes: 300 };
+    let planned = scene.state.plans().last().unwrap();
+    assert_eq!((planned.moves[0].cost, planned.cost), (cost, cost));
+    let since = scene.index;
+    scene.done(&Command::CancelMove { what: Moved::Model(ModelId::new(1)), since, reason: "no".into() });
+    adopt(&mut scene, &pair);
+    let planned = scene.state.plans().last().unwrap();
+    assert_eq!((planned.moves[1].cost, planned.cost), (cost, MoveCost { bytes: 600, ..cost }));
+}
+
+#[test]
+fn backends_load_a_few_models_at_a_time_and_the_next_begins_when_one_is_there() {
+    let mut scene = two_subclusters();
+    let small = |name: &str| {
+        let mut spec = scene::spec(name, "left", &["gpu"]);
+        spec.profiles
+            .values_mut()
+            .for_each(|profile| (profile.static_memory_bytes, profile.dynamic_memory_bytes) = (1, 1));
+        operate(Action::LoadModel(spec))
+    };
+    for at in 0..=LOADS_PER_BACKEND_MAX {
+        scene.done(&small(&format!("s{at}")));
+    }
+    let models = 2..=2 + LOADS_PER_BACKEND_MAX as u32;
+    adopt(&mut scene, &models.map(|model| model_move(model, 1, 2)).collect::<Vec<_>>());
+    let waiting = |scene: &Scene| progress(scene).iter().filter(|p| **p == MoveProgress::Waiting).count();
+    assert_eq!((waiting(&scene), scene.state.moves_under_way()), (1, LOADS_PER_BACKEND_MAX));
+    scene.done(&report(2, 3, 1, ReplicaState::Ready));
+    assert_eq!(waiting(&scene), 0);
+}
+
+#[test]
+fn a_plan_may_only_name_what_fits_nowhere() {
+    let mut scene = two_subclusters();
+    let mut proposal = plan(0, &[]);
+    scene.refused(&proposal);
+    let Command::ProposePlan(named) = &mut proposal else { unreachable!() };
+    named.left_alone = vec![LeftAlone { model: ModelId::new(1), reason: "too slow".into() }];
+    scene.done(&proposal);
+    let planned = scene.state.plans().last().unwrap();
+    assert_eq!((planned.status, planned.left_alone.len()), (PlanStatus::Done, 1));
 }
 
 #[test]

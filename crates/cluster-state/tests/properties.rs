@@ -60,7 +60,14 @@ fn any_step_of_a_plan() -> impl Strategy<Value = Command> {
     let index = || 1_u64..40;
     let propose = (0_u64..12, moves, any::<bool>()).prop_map(|(epoch, moves, adopt)| {
         let (cause, summary) = (String::new(), String::new());
-        Command::ProposePlan(PlanProposal { epoch: Epoch::new(epoch), cause, summary, moves, adopt })
+        Command::ProposePlan(PlanProposal {
+            epoch: Epoch::new(epoch),
+            cause,
+            summary,
+            moves,
+            adopt,
+            ..PlanProposal::default()
+        })
     });
     prop_oneof![
         6 => propose,

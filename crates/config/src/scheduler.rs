@@ -62,6 +62,8 @@ pub struct EpochsConfig {
     pub subcluster_rate_max_rps: u64,
     /// MB of models that one plan may move, of 2^20 bytes; 0 for any.
     pub moved_mb_max: u64,
+    /// What a backend loads per second, in MB of 2^20 bytes: by it a plan tells how long its moves take.
+    pub load_mb_per_s: u64,
     /// How long one search may take, in milliseconds.
     pub solve_ms_max: u64,
 }

@@ -99,7 +99,7 @@ pub(crate) fn change(request: &pb::ChangeReplicasRequest) -> Action {
     Action::ChangeReplicas { add, remove: some(request.remove) }
 }
 
-pub(crate) fn propose_plan(request: &pb::ProposePlanRequest) -> Result<Action, Status> {
+pub(crate) fn propose_plan(request: &pb::ProposePlanRequest, load_bytes_per_s: u64) -> Result<Action, Status> {
     let moves = request.moves.iter().map(|wanted| {
         let missing = || Status::invalid_argument("moves.what: missing; expected a model or a backend");
         let what = match wanted.what.ok_or_else(missing)? {
@@ -113,6 +113,8 @@ pub(crate) fn propose_plan(request: &pb::ProposePlanRequest) -> Result<Action, S
         cause: request.cause.clone(),
         summary: request.summary.clone(),
         moves: moves.collect::<Result<_, Status>>()?,
+        left_alone: Vec::new(),
+        load_bytes_per_s,
         adopt: request.adopt,
     }))
 }

@@ -87,9 +87,7 @@ mod tests {
         Action, BackendRegistration, GpuOffer, KindProfile, ModelSource, ModelSpec, NodeRegistration, Operation,
         PlanProposal, ReplicaState, WantedMove,
     };
-    use symphony_types::{
-        BackendId, BootId, Epoch, Member, ModelId, OperationId, RequestValue, Signature, SubclusterId,
-    };
+    use symphony_types::{BackendId, BootId, Member, ModelId, OperationId, RequestValue, Signature, SubclusterId};
 
     use super::*;
 
@@ -152,8 +150,8 @@ mod tests {
 
         fn plan(&mut self, what: Moved) -> u64 {
             let wanted = WantedMove { what, from: SubclusterId::new(1), to: SubclusterId::new(2) };
-            let (cause, summary, epoch) = (String::new(), String::new(), Epoch::default());
-            self.apply(Command::ProposePlan(PlanProposal { epoch, cause, summary, moves: vec![wanted], adopt: true }));
+            let proposal = PlanProposal { moves: vec![wanted], adopt: true, ..PlanProposal::default() };
+            self.apply(Command::ProposePlan(proposal));
             self.index
         }
 

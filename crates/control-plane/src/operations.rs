@@ -20,6 +20,15 @@ pub(crate) fn believe(peer: &PeerInfo, command: &mut Command) {
     }
 }
 
+/// Who asks for something, under which id, and when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Asker {
+    pub(crate) id: OperationId,
+    /// As [`Operation::actor`].
+    pub(crate) actor: String,
+    pub(crate) at_unix_ms: u64,
+}
+
 /// Makes operations. Clones make different ones.
 #[derive(Clone, Debug)]
 pub(crate) struct Operations {
@@ -38,6 +47,15 @@ impl Operations {
     /// # Errors
     /// If the id is none. An empty one is: then this replica makes one.
     pub(crate) fn asked(&self, peer: &PeerInfo, id: &str, action: Action) -> Result<Operation, Status> {
+        let Asker { id, actor, at_unix_ms } = self.asker(peer, id)?;
+        Ok(Operation { id, actor, at_unix_ms, avoid: None, action })
+    }
+
+    /// Who asks, as the certificate of the connection says.
+    ///
+    /// # Errors
+    /// As [`asked`](Self::asked).
+    pub(crate) fn asker(&self, peer: &PeerInfo, id: &str) -> Result<Asker, Status> {
         let id = match id {
             "" => self.fresh_id(),
             id => id.parse().map_err(|error| Status::invalid_argument(format!("operation_id: {error}")))?,
@@ -46,7 +64,19 @@ impl Operations {
             Some(identity) => format!("{}/{}", identity.role, identity.name),
             None => INSECURE.to_owned(),
         };
-        Ok(Operation { id, actor, at_unix_ms: (self.wall_clock)(), avoid: None, action })
+        Ok(Asker { id, actor, at_unix_ms: (self.wall_clock)() })
+    }
+
+    /// Who asked another replica, by its word: only replicas may give it, and without certificates nobody knows.
+    ///
+    /// # Errors
+    /// As [`asked`](Self::asked).
+    pub(crate) fn carried(&self, peer: &PeerInfo, id: &str, actor: &str) -> Result<Asker, Status> {
+        let asker = self.asker(peer, id)?;
+        match peer.identity {
+            Some(_) => Ok(Asker { actor: actor.to_owned(), ..asker }),
+            None => Ok(asker),
+        }
     }
 
     /// A step on the way to what was asked for, in the name of who asked.

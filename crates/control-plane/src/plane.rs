@@ -18,7 +18,7 @@ use crate::beat::{Roll, Standing};
 use crate::checkpoints::Checkpoints;
 use crate::config::ControlPlaneConfig;
 use crate::detection::Detection;
-use crate::epochs::{LoadReports, Planner, Reported, ScalerService};
+use crate::epochs::{LoadReports, Planner, Reported, ScalerService, Solver};
 use crate::error::{CallError, Fatal, StartError};
 use crate::explain::{Memory, Remembers};
 use crate::host::{SharedState, StateHost};
@@ -171,6 +171,7 @@ impl ControlPlane {
             reported: Arc::clone(&reported),
             metrics: metrics.clone(),
             asks: asked,
+            solver: Solver::default(),
         };
         let operations = Operations::new(config.boot, config.wall_clock);
         let service = ControlService {
@@ -184,6 +185,7 @@ impl ControlPlane {
             memory: memory.clone(),
             reported: Arc::clone(&reported),
             epochs: asks,
+            load_bytes_per_s: config.epochs.load_bytes_per_s,
             metrics: metrics.clone(),
             stop: stop.clone(),
         };

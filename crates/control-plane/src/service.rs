@@ -45,6 +45,8 @@ pub(crate) struct ControlService {
     pub(crate) memory: Memory,
     pub(crate) reported: Arc<Mutex<Reported>>,
     pub(crate) epochs: mpsc::Sender<Ask>,
+    /// What a backend loads per second, for the plans of operators.
+    pub(crate) load_bytes_per_s: u64,
     pub(crate) metrics: Metrics,
     pub(crate) stop: CancellationToken,
 }
@@ -266,7 +268,7 @@ impl Control for ControlService {
         &self,
         request: Request<pb::ProposePlanRequest>,
     ) -> Result<Response<pb::ProposePlanReply>, Status> {
-        let action = convert::propose_plan(request.get_ref())?;
+        let action = convert::propose_plan(request.get_ref(), self.load_bytes_per_s)?;
         let reply = self.operate(&request, &request.get_ref().operation_id, action).await?;
         let Reply::Plan { plan } = reply else { return Err(surprised(&reply)) };
         Ok(Response::new(pb::ProposePlanReply { plan }))
@@ -279,15 +281,24 @@ impl Control for ControlService {
     }
 
     async fn plan_epoch(&self, request: Request<pb::PlanEpochRequest>) -> Result<Response<pb::PlanEpochReply>, Status> {
-        let forwarded = request.metadata().contains_key(FORWARDED);
+        let peer = PeerInfo::of(&request)?;
+        // A replica that is called by another one believes whom that one names; nobody else may name anybody.
+        let forwarded = request.metadata().contains_key(FORWARDED)
+            && peer.identity.as_ref().is_none_or(|identity| identity.role == Role::Scheduler);
+        let pb::PlanEpochRequest { adopt, operation_id, actor } = request.into_inner();
+        let asker = match forwarded {
+            true => self.operations.carried(&peer, &operation_id, &actor)?,
+            false => self.operations.asker(&peer, &operation_id)?,
+        };
         if let Some(leader) = self.proposer.leader_elsewhere()?.filter(|_| !forwarded) {
-            let mut onward = Request::new(request.into_inner());
+            let (operation_id, actor) = (asker.id.to_string(), asker.actor);
+            let mut onward = Request::new(pb::PlanEpochRequest { adopt, operation_id, actor });
             onward.metadata_mut().insert(FORWARDED, MetadataValue::from_static("1"));
             return self.proposer.client(leader)?.plan_epoch(onward).await;
         }
         let (answer, answered) = oneshot::channel();
         let busy = |_| Status::resource_exhausted("another epoch is being planned; ask again in a moment");
-        self.epochs.try_send((request.get_ref().adopt, answer)).map_err(busy)?;
+        self.epochs.try_send(Ask { adopt, asker, answer }).map_err(busy)?;
         match answered.await {
             Ok(Ok(what)) => Ok(Response::new(pb::PlanEpochReply { what })),
             Ok(Err(reason)) => Err(Status::failed_precondition(reason)),

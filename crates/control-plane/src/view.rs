@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use symphony_cluster_state::{self as state, ClusterState, ReplicaState};
 use symphony_protocol::control as pb;
 use symphony_protocol::plan::{
-    BackendMoveView, ModelMoveView, MoveProgressView, MovedView, PlanStatus, PlanView, PlannedMoveView,
+    BackendMoveView, ModelMoveView, MoveCostView, MoveProgressView, MovedView, PlanStatus, PlanView, PlannedMoveView,
 };
 use symphony_protocol::view::{
     AdviceView, BackendView, DriftView, FrontendView, GpuView, KindAdviceView, KindProfile, ModelSource, ModelSpec,
@@ -153,6 +153,11 @@ fn drift(drift: &pb::Drift) -> DriftView {
     DriftView { model: ModelId::new(drift.model), kind: drift.gpu_kind.clone(), factor: drift.factor }
 }
 
+const fn move_cost(cost: state::MoveCost) -> MoveCostView {
+    let state::MoveCost { bytes, backend_bytes, gpu_bytes } = cost;
+    MoveCostView { bytes, backend_bytes, gpu_bytes }
+}
+
 /// A plan for operators.
 pub(crate) fn plan(plan: &state::Plan) -> PlanView {
     let status = match plan.status {
@@ -172,10 +177,20 @@ pub(crate) fn plan(plan: &state::Plan) -> PlanView {
             state::MoveProgress::Done(index) => MoveProgressView::Done(*index),
             state::MoveProgress::GivenUp(reason) => MoveProgressView::GivenUp(reason.clone()),
         };
-        PlannedMoveView { what, from: planned.wanted.from, to: planned.wanted.to, progress }
+        let (from, to, cost) = (planned.wanted.from, planned.wanted.to, move_cost(planned.cost));
+        PlannedMoveView { what, from, to, cost, progress }
     });
     let (cause, summary) = (plan.cause.clone(), plan.summary.clone());
-    PlanView { id: plan.id, status, cause, summary, moves: moves.collect() }
+    PlanView {
+        id: plan.id,
+        status,
+        cause,
+        summary,
+        moves: moves.collect(),
+        cost: move_cost(plan.cost),
+        load_bytes_per_s: plan.load_bytes_per_s,
+        left_alone: plan.left_alone.iter().map(|left| (left.model, left.reason.clone())).collect(),
+    }
 }
 
 fn spec(spec: &state::ModelSpec) -> ModelSpec {

@@ -25,7 +25,7 @@ pub(crate) fn hopeless(problem: &Problem, of: &Instance) -> Result<(), Unsolved>
     if reasons.is_empty() { Ok(()) } else { Err(Unsolved::Infeasible(reasons)) }
 }
 
-fn no_part(problem: &Problem, model: usize) -> Reason {
+pub(crate) fn no_part(problem: &Problem, model: usize) -> Reason {
     let mut because: Vec<(String, Vec<String>)> = Vec::new();
     for (part, place) in problem.parts.iter().enumerate() {
         let Some(barred) = barred(problem, model, part) else { continue };

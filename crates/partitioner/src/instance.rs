@@ -3,6 +3,10 @@
 use crate::gpu_need::gpu_need;
 use crate::problem::{Pin, Problem};
 
+/// The share of a part's own GPUs that its models may keep busy: equation 3 knows neither the arrivals' chance nor what a control
+/// delay costs, and the autoscaler keeps the same reserve.
+pub const LOAD_MAX: f64 = 0.95;
+
 /// A model without a part.
 pub(crate) const NOWHERE: u32 = u32::MAX;
 
@@ -30,7 +34,7 @@ pub(crate) struct Instance {
     pub(crate) dynamic: Vec<Vec<f64>>,
     /// GPUs that each model needs, by kind and model (equations 2 and 3); infinite where it cannot run.
     pub(crate) gpus: Vec<Vec<f64>>,
-    /// For parts with GPUs of their own: the share of them that each model keeps busy.
+    /// For parts with GPUs of their own: the share that each model keeps busy of what may be, [`LOAD_MAX`].
     pub(crate) load: Vec<Option<Vec<f64>>>,
     /// By model and part.
     pub(crate) allowed: Vec<bool>,
@@ -80,7 +84,8 @@ impl Instance {
             .map(|part| {
                 let owned = &own[part];
                 owned.iter().any(|&count| count > 0).then(|| {
-                    (0..models).map(|model| load_of(owned.iter().copied(), |kind| gpus[kind][model])).collect()
+                    let of = |model: usize| load_of(owned.iter().copied(), |kind| gpus[kind][model]) / LOAD_MAX;
+                    (0..models).map(of).collect()
                 })
             })
             .collect();

@@ -8,6 +8,7 @@
 //! Pure: budgets are counted in moves of the search, not in time, so equal inputs give equal plans.
 
 mod anneal;
+mod arrange;
 mod balance;
 mod change;
 mod dynamic_max;
@@ -24,21 +25,25 @@ mod polish;
 mod problem;
 mod problem_file;
 mod problem_text;
+mod set_aside;
 mod solve;
 mod state;
 mod unsolved;
 mod verify;
 
+pub use arrange::{Arranged, Unit, UnitGpu, arrange};
 pub use balance::Balance;
 pub use change::{Change, MovedGpu, MovedModel};
 pub use fingerprint::Fingerprint;
 pub use gpu_need::{GpuNeed, gpu_need};
+pub use instance::LOAD_MAX;
 pub use plan::{PartGpus, PartPlan, Plan};
 pub use problem::{
     Gpu, GpuKind, KIND_PAIRS_MAX, KINDS_MAX, KindNeed, MODELS_MAX, Model, PARTS_MAX, POOL_GPUS_MAX, Part, PartKind,
     Pin, Problem, Steadiness,
 };
 pub use problem_file::ProblemError;
+pub use set_aside::SetAside;
 pub use solve::{Budget, adopt, solve};
 pub use unsolved::{Reason, Unsolved};
 pub use verify::{Violation, verify};

@@ -63,15 +63,15 @@ pub(crate) fn polish(state: &mut State<'_>, moves: u64, dice: &mut Dice, stop: &
         let Some(step) = between(state, from, to, dice) else { continue };
         let [a, b] = state.filled_after(step);
         let (a_off, b_off) = (off(a), off(b));
-        let new_rate = rate.beside(from, to).max(a_off.0).max(b_off.0);
-        let new_memory = memory.beside(from, to).max(a_off.1).max(b_off.1);
+        let new_rate = rate.beside(step.from, step.to).max(a_off.0).max(b_off.0);
+        let new_memory = memory.beside(step.from, step.to).max(a_off.1).max(b_off.1);
         let new = new_rate + of.memory_weight * new_memory;
         if new > objective {
             continue;
         }
         // Where several parts are equally far off, the sum of squares says which step leads on.
         let closer = || {
-            let before = state.potential(state.filled(from)) + state.potential(state.filled(to));
+            let before = state.potential(state.filled(step.from)) + state.potential(state.filled(step.to));
             state.potential(a) + state.potential(b) < before
         };
         if new == objective && !closer() {
@@ -90,6 +90,16 @@ pub(crate) fn polish(state: &mut State<'_>, moves: u64, dice: &mut Dice, stop: &
 fn between(state: &State<'_>, from: usize, to: usize, dice: &mut Dice) -> Option<Step> {
     let (here, there) = (&state.members[from], &state.members[to]);
     let pick = |members: &[u32], dice: &mut Dice| members[dice.below(members.len())] as usize;
+    // With a bound on disruption most other steps cost more than is left: one whose model has moved already costs nothing.
+    if state.cost_max.is_finite() && !state.displaced.is_empty() && dice.below(4) > 0 {
+        let model = state.displaced[dice.below(state.displaced.len())] as usize;
+        let at = state.part_of[model] as usize;
+        // Out of the part that is furthest off, or into it.
+        let to = if at == from { to } else { from };
+        let there = &state.members[to];
+        let other = (!there.is_empty() && dice.below(3) > 0).then(|| pick(there, dice));
+        return Some(Step { model, from: at, to, other });
+    }
     match (dice.below(8), here.is_empty(), there.is_empty()) {
         (0, false, _) | (_, false, true) => Some(Step { model: pick(here, dice), from, to, other: None }),
         (1, _, false) | (_, true, false) => Some(Step { model: pick(there, dice), from: to, to: from, other: None }),

@@ -20,6 +20,9 @@ use crate::unsolved::{Reason, Unsolved};
 const POLISH_OF_16: u64 = 4;
 /// Moves per model that make a run.
 const MOVES_PER_RUN: u64 = 5_000;
+/// A bounded search in many models is so many times as long: it has the same parts to make even, and a tenth of the models or so to
+/// do it with.
+const BOUNDED_FACTOR: u64 = 3;
 /// Runs of one search at most.
 const RUNS_MAX: u64 = 8;
 /// Halvings of what a repair may cost, when the least that mends a plan is looked for.
@@ -204,12 +207,14 @@ impl Search<'_> {
     fn search(&self, start: &State<'_>, in_force: bool) -> Best {
         let mut dice = Dice(Xoshiro256PlusPlus::seed_from_u64(self.budget.seed));
         let runs = (self.budget.moves / (MOVES_PER_RUN * self.of.models as u64)).clamp(1, RUNS_MAX);
+        let bounded = in_force && start.cost_max.is_finite();
+        let moves = self.budget.moves * if bounded && runs == 1 { BOUNDED_FACTOR } else { 1 };
         let mut best = Best::of(start);
         for run in 0..runs {
             // With a plan in force every other run begins hot all the same, with all of C_max at once.
             let from = if in_force && run % 2 == 0 { Start::Near } else { Start::Afresh };
             let goal = if run % 4 < 2 { Goal::Squares } else { Goal::Furthest };
-            let found = self.run(start, self.budget.moves / runs, (from, goal), &mut dice);
+            let found = self.run(start, moves / runs, (from, goal), &mut dice);
             if (found.excess, found.objective) < (best.excess, best.objective) {
                 best = found;
             }

@@ -44,6 +44,23 @@ pub struct PlanView {
     pub summary: String,
     /// Its moves.
     pub moves: Vec<PlannedMoveView>,
+    /// What they cost together: a backend's and a GPU's bytes are those of the one that gets most.
+    pub cost: MoveCostView,
+    /// What a backend loads per second, in bytes; 0 if that is not known.
+    pub load_bytes_per_s: u64,
+    /// Models that can be nowhere and stay where they are, and why.
+    pub left_alone: Vec<(ModelId, String)>,
+}
+
+/// What a move costs, as it looked when its plan was proposed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MoveCostView {
+    /// Bytes of models that are loaded, on all GPUs together.
+    pub bytes: u64,
+    /// The most that one backend loads.
+    pub backend_bytes: u64,
+    /// Memory that is taken on a GPU beside what it holds, the most of all GPUs.
+    pub gpu_bytes: u64,
 }
 
 /// How far a plan has come.
@@ -77,6 +94,8 @@ pub struct PlannedMoveView {
     pub from: SubclusterId,
     /// Where it shall be.
     pub to: SubclusterId,
+    /// What it costs.
+    pub cost: MoveCostView,
     /// How far it has come.
     pub progress: MoveProgressView,
 }
@@ -153,6 +172,20 @@ impl From<BackendMoveView> for pb::BackendMove {
     }
 }
 
+impl From<pb::MoveCost> for MoveCostView {
+    fn from(cost: pb::MoveCost) -> Self {
+        let pb::MoveCost { bytes, backend_bytes, gpu_bytes } = cost;
+        Self { bytes, backend_bytes, gpu_bytes }
+    }
+}
+
+impl From<MoveCostView> for pb::MoveCost {
+    fn from(cost: MoveCostView) -> Self {
+        let MoveCostView { bytes, backend_bytes, gpu_bytes } = cost;
+        Self { bytes, backend_bytes, gpu_bytes }
+    }
+}
+
 impl TryFrom<pb::Plan> for PlanView {
     type Error = ViewError;
     fn try_from(plan: pb::Plan) -> Result<Self, ViewError> {
@@ -177,10 +210,14 @@ impl TryFrom<pb::Plan> for PlanView {
                 pb::MoveProgress::GivenUp => MoveProgressView::GivenUp(planned.reason.clone()),
             };
             let (from, to) = (SubclusterId::new(planned.from), SubclusterId::new(planned.to));
-            Ok(PlannedMoveView { what, from, to, progress })
+            let cost = planned.cost.unwrap_or_default().into();
+            Ok(PlannedMoveView { what, from, to, cost, progress })
         });
         let moves = moves.collect::<Result<_, _>>()?;
-        Ok(Self { id: plan.id, status, cause: plan.cause, summary: plan.summary, moves })
+        let left_alone = plan.left_alone.into_iter().map(|left| (ModelId::new(left.model), left.reason)).collect();
+        let (cost, load_bytes_per_s) = (plan.cost.unwrap_or_default().into(), plan.load_bytes_per_s);
+        let (cause, summary) = (plan.cause, plan.summary);
+        Ok(Self { id: plan.id, status, cause, summary, moves, cost, load_bytes_per_s, left_alone })
     }
 }
 
@@ -204,10 +241,14 @@ impl From<&PlanView> for pb::Plan {
                 MoveProgressView::GivenUp(reason) => (pb::MoveProgress::GivenUp, 0, reason.clone()),
             };
             let (from, to, progress) = (planned.from.get(), planned.to.get(), progress.into());
-            pb::PlannedMove { what: Some(what), from, to, progress, index, reason }
+            let cost = Some(planned.cost.into());
+            pb::PlannedMove { what: Some(what), from, to, progress, index, reason, cost }
         });
         let (cause, summary) = (plan.cause.clone(), plan.summary.clone());
-        Self { id: plan.id, status: status.into(), cause, summary, moves: moves.collect() }
+        let (cost, load_bytes_per_s) = (Some(plan.cost.into()), plan.load_bytes_per_s);
+        let left = plan.left_alone.iter().map(|(model, why)| pb::LeftAlone { model: model.get(), reason: why.clone() });
+        let (left_alone, moves) = (left.collect(), moves.collect());
+        Self { id: plan.id, status: status.into(), cause, summary, moves, cost, load_bytes_per_s, left_alone }
     }
 }
 
@@ -217,8 +258,14 @@ mod tests {
 
     #[test]
     fn a_plan_comes_out_of_its_message_as_it_went_in_and_half_a_message_is_refused() {
-        let planned =
-            |what, progress| PlannedMoveView { what, from: SubclusterId::new(1), to: SubclusterId::new(2), progress };
+        let cost = MoveCostView { bytes: 7, backend_bytes: 5, gpu_bytes: 3 };
+        let planned = |what, progress| PlannedMoveView {
+            what,
+            from: SubclusterId::new(1),
+            to: SubclusterId::new(2),
+            cost,
+            progress,
+        };
         let model = MovedView::Model(ModelId::new(3));
         let plan = PlanView {
             id: 9,
@@ -231,6 +278,9 @@ mod tests {
                 planned(model, MoveProgressView::Done(11)),
                 planned(model, MoveProgressView::GivenUp("no such file".into())),
             ],
+            cost,
+            load_bytes_per_s: 11,
+            left_alone: vec![(ModelId::new(5), "too slow".into())],
         };
         let message = pb::Plan::from(&plan);
         assert_eq!(PlanView::try_from(message.clone()), Ok(plan));

@@ -422,7 +422,7 @@ mod tests {
 
     use super::*;
     use crate::control as pb;
-    use crate::plan::PlanStatus;
+    use crate::plan::{MoveCostView, PlanStatus};
 
     fn model() -> ModelSpec {
         let latency = LatencyProfile::from_line(1.0, 5.0, 8).unwrap();
@@ -548,6 +548,9 @@ mod tests {
                 cause: "rates changed".into(),
                 summary: "imbalance 0.4 to 0.1".into(),
                 moves: Vec::new(),
+                cost: MoveCostView::default(),
+                load_bytes_per_s: 1 << 30,
+                left_alone: Vec::new(),
             }],
         };
         assert_eq!(View::try_from(pb::ClusterView::from(&view)), Ok(view.clone()));

@@ -490,6 +490,8 @@ pub(crate) struct PlanNowArgs {
     #[arg(long)]
     pub(crate) adopt: bool,
     #[command(flatten)]
+    pub(crate) operation: OperationArgs,
+    #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
 }
 

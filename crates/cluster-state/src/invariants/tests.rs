@@ -7,9 +7,10 @@ use symphony_types::{
 
 use super::{check, check_step};
 use crate::command::{BackendRegistration, Command, GpuOffer, NodeRegistration};
+use crate::cost::MoveCost;
 use crate::moves::{BackendMove, ModelMove};
 use crate::operation::{Action, KeptOperation, Operation};
-use crate::plan::{MoveProgress, Moved, Plan, PlanStatus, PlannedMove, WantedMove};
+use crate::plan::{LeftAlone, MoveProgress, Moved, Plan, PlanStatus, PlannedMove, WantedMove};
 use crate::reply::Reply;
 use crate::spec::{KindProfile, ModelSource, ModelSpec};
 use crate::state::{ClusterState, Event, Model, Successor};
@@ -152,6 +153,12 @@ fn c2_sees_what_belongs_to_two_or_to_none() {
     });
 }
 
+fn nothing_planned(status: PlanStatus) -> Plan {
+    let (cause, summary) = ("c".into(), "s".into());
+    let (moves, cost, left_alone) = (Vec::new(), MoveCost::default(), Vec::new());
+    Plan { id: 1, cause, summary, moves, cost, load_bytes_per_s: 0, left_alone, status }
+}
+
 #[test]
 fn c2_sees_moves_that_no_plan_knows_and_models_that_go_unprepared() {
     let (here, there) = (SubclusterId::new(1), SubclusterId::new(2));
@@ -162,8 +169,8 @@ fn c2_sees_moves_that_no_plan_knows_and_models_that_go_unprepared() {
         backend(s).moving = Some(BackendMove { to: there, since: 3, preloads: true, retiring: None });
     });
     let wanted = WantedMove { what: Moved::Model(ModelId::new(1)), from: here, to: there };
-    let planned = PlannedMove { wanted, progress: MoveProgress::UnderWay(3) };
-    let plan = |moves| Plan { id: 2, cause: "c".into(), summary: "s".into(), moves, status: PlanStatus::Running };
+    let planned = PlannedMove { wanted, cost: MoveCost::default(), progress: MoveProgress::UnderWay(3) };
+    let plan = |moves| Plan { id: 2, moves, ..nothing_planned(PlanStatus::Running) };
     finds(Invariant::C2, |s| s.plans.push(plan(vec![planned.clone()])));
     finds(Invariant::C2, |s| {
         model_one(s).moving = Some(moving);
@@ -202,7 +209,11 @@ fn s5_sees_too_many() {
     });
     finds(Invariant::S5, |s| {
         let (cause, summary) = (String::new(), String::new());
-        s.plans = vec![Plan { id: 1, cause, summary, moves: Vec::new(), status: PlanStatus::Done }; 9];
+        s.plans = vec![Plan { cause, summary, ..nothing_planned(PlanStatus::Done) }; 9];
+    });
+    finds(Invariant::S5, |s| {
+        let left_alone = vec![LeftAlone { model: ModelId::new(1), reason: String::new() }; 65];
+        s.plans = vec![Plan { left_alone, ..nothing_planned(PlanStatus::Done) }];
     });
     finds(Invariant::S5, |s| s.operations[0].what = "x".repeat(513));
     finds(Invariant::S5, |s| s.operations[0].actor = "x".repeat(129));

@@ -86,7 +86,14 @@ pub fn backend_move(backend: u32, from: u32, to: u32) -> WantedMove {
 /// A plan that runs at once.
 pub fn plan(epoch: u64, moves: &[WantedMove]) -> Command {
     let (cause, summary) = ("rates changed".into(), "imbalance 0.4 to 0.1".into());
-    Command::ProposePlan(PlanProposal { epoch: Epoch::new(epoch), cause, summary, moves: moves.to_vec(), adopt: true })
+    Command::ProposePlan(PlanProposal {
+        epoch: Epoch::new(epoch),
+        cause,
+        summary,
+        moves: moves.to_vec(),
+        adopt: true,
+        ..PlanProposal::default()
+    })
 }
 
 /// Something that was never asked for before.

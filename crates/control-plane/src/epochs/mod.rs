@@ -10,6 +10,7 @@ mod reported;
 mod scaling;
 mod scaling_settings;
 mod settings;
+mod solver;
 
 pub(crate) use external_scaler::ScalerService;
 pub use load_reports::LoadReports;
@@ -18,3 +19,4 @@ pub(crate) use reported::Reported;
 pub(crate) use scaling::SubclusterAdvice;
 pub use scaling_settings::ScalingSettings;
 pub use settings::{EpochMode, EpochSettings};
+pub(crate) use solver::Solver;

@@ -7,26 +7,36 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use symphony_cluster_state::{
-    ClusterState, Command, PLAN_WORDS_BYTES_MAX, PlanProposal, PlanStatus, Reply, WantedMove,
+    Action, ClusterState, Command, LeftAlone, Moved, Operation, PLAN_WORDS_BYTES_MAX, PlanProposal, PlanStatus, Reply,
+    WantedMove,
 };
 use symphony_epochs::{Ended, EpochTrigger, Start, Why};
-use symphony_partitioner::{Budget, Change, solve, verify};
 use symphony_types::{ModelId, Time};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::problem::{Posed, pose};
+use super::problem::{Found, pose};
 use super::reported::Reported;
 use super::settings::{EpochMode, EpochSettings};
+use super::solver::Solver;
 use crate::host::SharedState;
 use crate::metrics::Metrics;
+use crate::operations::Asker;
 use crate::propose::Proposer;
 
 /// How often it is looked whether an epoch should begin.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// An operator's wish for an epoch now: whether its plan is adopted, and where the outcome goes.
-pub(crate) type Ask = (bool, oneshot::Sender<Result<String, String>>);
+/// An operator's wish for an epoch now.
+#[derive(Debug)]
+pub(crate) struct Ask {
+    /// Whether its plan is adopted.
+    pub(crate) adopt: bool,
+    /// In whose name.
+    pub(crate) asker: Asker,
+    /// Where the outcome goes.
+    pub(crate) answer: oneshot::Sender<Result<String, String>>,
+}
 
 /// The epoch loop of one replica.
 #[derive(Debug)]
@@ -37,6 +47,7 @@ pub(crate) struct Planner {
     pub(crate) reported: Arc<Mutex<Reported>>,
     pub(crate) metrics: Metrics,
     pub(crate) asks: mpsc::Receiver<Ask>,
+    pub(crate) solver: Solver,
 }
 
 impl Planner {
@@ -54,7 +65,7 @@ impl Planner {
             if !leadership.borrow().is_leader {
                 trigger = EpochTrigger::new(self.settings.trigger.clone());
                 self.reported.lock().unwrap_or_else(PoisonError::into_inner).clear();
-                if let Some((_, answer)) = asked {
+                if let Some(Ask { answer, .. }) = asked {
                     let _ = answer.send(Err("this replica does not lead the control group any more".into()));
                 }
                 continue;
@@ -66,14 +77,14 @@ impl Planner {
                 let reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
                 (reported.book.rates(now, &state), busy(&state), membership(&state))
             };
-            if let Some((adopt, answer)) = asked {
+            if let Some(Ask { adopt, asker, answer }) = asked {
                 let outcome = match (rates, busy) {
                     (_, true) => Err("moves of an earlier plan are under way; see `symphony plan show`".to_owned()),
                     (None, _) => Err(format!(
                         "rates are not known yet: leads have to report for {} s",
                         self.settings.rate_over.as_secs()
                     )),
-                    (Some(rates), false) => self.epoch(&Why::Operator, adopt, rates).await,
+                    (Some(rates), false) => self.epoch(&Why::Operator, adopt, rates, Some(asker)).await,
                 };
                 let _ = answer.send(outcome);
                 continue;
@@ -88,7 +99,7 @@ impl Planner {
                 continue;
             }
             if let Some(Start { why, .. }) = trigger.observe(time(now), &rates, membership) {
-                let outcome = self.epoch(&why, self.settings.mode == EpochMode::Adopt, rates).await;
+                let outcome = self.epoch(&why, self.settings.mode == EpochMode::Adopt, rates, None).await;
                 match &outcome {
                     Ok(words) => tracing::info!(why = why.label(), "epoch: {words}"),
                     Err(words) => tracing::warn!(why = why.label(), "no plan: {words}"),
@@ -99,34 +110,58 @@ impl Planner {
         }
     }
 
-    /// Solves and proposes. Whatever goes wrong, the plan in force stays.
-    async fn epoch(&self, why: &Why, adopt: bool, rates: BTreeMap<ModelId, f64>) -> Result<String, String> {
+    /// Solves and proposes, in an operator's name if one asked. Whatever goes wrong, the plan in force stays.
+    async fn epoch(
+        &mut self,
+        why: &Why,
+        adopt: bool,
+        rates: BTreeMap<ModelId, f64>,
+        asker: Option<Asker>,
+    ) -> Result<String, String> {
         let (epoch, posed) = {
             let state = self.state.read();
             (state.epoch(), pose(&state, &rates, &self.settings))
         };
         let Some(posed) = posed else { return Ok("there is nothing to divide among sub-clusters".to_owned()) };
-        let solve_within = self.settings.solve_within;
-        let solved = tokio::task::spawn_blocking(move || found(posed, solve_within)).await;
-        let solved = solved.map_err(|error| format!("the solver ended early: {error}")).and_then(|found| found);
+        let solved = self.solver.run(posed, self.settings.solve_within).await;
+        let found = solved.and_then(|(posed, arranged)| posed.found(&arranged));
         self.metrics.epochs.inc();
-        let (change, moves) = solved.inspect_err(|_| {
+        let found = found.inspect_err(|_| {
             self.metrics.epochs_failed.inc();
         })?;
-        self.metrics.rate_imbalance.set(change.before.unwrap_or(change.after).rate_imbalance);
-        self.metrics.memory_imbalance.set(change.before.unwrap_or(change.after).memory_imbalance);
-        if moves.is_empty() {
-            return Ok("the plan in force is good enough".to_owned());
+        let in_force = found.change.before.unwrap_or(found.change.after);
+        self.metrics.rate_imbalance.set(in_force.rate_imbalance);
+        self.metrics.memory_imbalance.set(in_force.memory_imbalance);
+        let (names, nothing) = (named(&self.state.read(), &found.left_alone), found.moves.is_empty());
+        if nothing && (found.left_alone.is_empty() || self.names_already(&found.left_alone)) {
+            return Ok(format!("the plan in force is good enough{names}"));
         }
-        if !adopt && self.waits_already(&moves) {
-            return Ok("the same plan waits for approval".to_owned());
+        if !adopt && !nothing && self.waits_already(&found.moves) {
+            return Ok(format!("the same plan waits for approval{names}"));
         }
-        let proposal = PlanProposal { epoch, cause: cause(why), summary: summary(&change), moves, adopt };
-        let command = Command::ProposePlan(proposal);
+        // What only names models asks for nobody's approval.
+        let adopt = adopt || nothing;
+        let proposal = PlanProposal {
+            epoch,
+            cause: cause(why),
+            summary: summary(&found),
+            moves: found.moves,
+            left_alone: found.left_alone,
+            load_bytes_per_s: self.settings.load_bytes_per_s,
+            adopt,
+        };
+        let command = match asker {
+            None => Command::ProposePlan(proposal),
+            Some(Asker { id, actor, at_unix_ms }) => {
+                let action = Action::ProposePlan(proposal);
+                Command::Operate(Operation { id, actor, at_unix_ms, avoid: None, action })
+            }
+        };
         match self.proposer.propose(&command).await {
             Ok(accepted) => match accepted.reply {
-                Reply::Plan { plan } if adopt => Ok(format!("plan {plan} runs")),
-                Reply::Plan { plan } => Ok(format!("plan {plan} waits for approval")),
+                Reply::Plan { .. } if nothing => Ok(format!("the plan in force is good enough{names}")),
+                Reply::Plan { plan } if adopt => Ok(format!("plan {plan} runs{names}")),
+                Reply::Plan { plan } => Ok(format!("plan {plan} waits for approval{names}")),
                 other => Err(format!("the cluster answered {other:?} to a plan")),
             },
             Err(error) => Err(error.to_string()),
@@ -138,18 +173,20 @@ impl Planner {
         let last = state.plans().last().filter(|plan| plan.status == PlanStatus::Proposed);
         last.is_some_and(|plan| plan.moves.iter().map(|planned| &planned.wanted).eq(moves))
     }
+
+    /// Whether the last plan names the same models already.
+    fn names_already(&self, left_alone: &[LeftAlone]) -> bool {
+        let state = self.state.read();
+        let models = |left: &[LeftAlone]| left.iter().map(|left| left.model).collect::<Vec<_>>();
+        state.plans().last().is_some_and(|plan| models(&plan.left_alone) == models(left_alone))
+    }
 }
 
-fn found(posed: Posed, within: Duration) -> Result<(Change, Vec<WantedMove>), String> {
-    let give_up = Instant::now() + within;
-    let should_stop = move || Instant::now() >= give_up;
-    let budget = Budget { should_stop: Some(&should_stop), ..Budget::for_models(posed.problem.models.len()) };
-    let plan = solve(&posed.problem, Some(&posed.in_force), &budget).map_err(|error| error.to_string())?;
-    let violations = verify(&posed.problem, Some(&posed.in_force), &plan);
-    if let Some(violation) = violations.first() {
-        return Err(format!("the solver's plan breaks a limit, which is a defect: {violation:?}"));
-    }
-    Ok(posed.moves(&plan))
+/// What to add to an answer about models that fit nowhere.
+fn named(state: &ClusterState, left_alone: &[LeftAlone]) -> String {
+    let name = |id: ModelId| state.models().get(&id).map_or_else(|| id.to_string(), |model| model.spec.name.clone());
+    let each: Vec<_> = left_alone.iter().map(|left| format!("{} stays: {}", name(left.model), left.reason)).collect();
+    if each.is_empty() { String::new() } else { format!("; {}", each.join("; ")) }
 }
 
 /// Whether moves of an earlier plan are not over.
@@ -176,16 +213,18 @@ fn cause(why: &Why) -> String {
     }
 }
 
-fn summary(change: &Change) -> String {
+fn summary(found: &Found) -> String {
     let mut words = String::new();
-    if let Some(before) = change.before {
+    if let Some(before) = found.change.before {
+        let after = found.change.after;
         let _ = write!(
             words,
             "imbalance of rate {:.3} to {:.3}, of memory {:.3} to {:.3}; ",
-            before.rate_imbalance, change.after.rate_imbalance, before.memory_imbalance, change.after.memory_imbalance
+            before.rate_imbalance, after.rate_imbalance, before.memory_imbalance, after.memory_imbalance
         );
     }
-    let _ = write!(words, "{:.1} MB of models move", change.cost / f64::from(1 << 20));
+    let backends = found.moves.iter().filter(|wanted| matches!(wanted.what, Moved::Backend(_))).count();
+    let _ = write!(words, "{} models and {backends} backends move", found.moves.len() - backends);
     words.truncate(words.floor_char_boundary(PLAN_WORDS_BYTES_MAX));
     words
 }
@@ -207,16 +246,5 @@ mod tests {
             assert!(cause(&why).len() < PLAN_WORDS_BYTES_MAX);
         }
         assert_eq!(cause(&Why::Rates(0.25)), "rates changed by 25 %");
-    }
-
-    #[test]
-    fn a_search_that_is_cut_short_still_gives_a_plan_that_holds() {
-        let mut state = cluster(&["left", "right"]);
-        for name in ["a", "b", "c", "d"] {
-            loaded(&mut state, name, "left");
-        }
-        let rates = (1..=4).map(|id| (ModelId::new(id), 100.0)).collect();
-        let posed = pose(&state, &rates, &EpochSettings::default()).unwrap();
-        assert!(found(posed, Duration::ZERO).is_ok());
     }
 }

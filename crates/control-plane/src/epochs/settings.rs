@@ -29,6 +29,8 @@ pub struct EpochSettings {
     pub subcluster_rate_max_rps: f64,
     /// C_max of seed 000, equation 11: bytes of models that one plan may move; no limit if none.
     pub moved_bytes_max: Option<u64>,
+    /// What a backend loads per second, in bytes: by it the plan tells how long its moves take.
+    pub load_bytes_per_s: u64,
     /// How long one search may take.
     pub solve_within: Duration,
     /// How many GPUs sub-clusters are advised to have.
@@ -43,6 +45,7 @@ impl Default for EpochSettings {
             rate_over: Duration::from_secs(30),
             subcluster_rate_max_rps: 1e6,
             moved_bytes_max: None,
+            load_bytes_per_s: 1 << 30,
             solve_within: Duration::from_secs(1),
             scaling: ScalingSettings::default(),
         }

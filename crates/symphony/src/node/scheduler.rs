@@ -192,6 +192,7 @@ fn epochs(scheduler: &SchedulerConfig) -> EpochSettings {
         rate_over: Duration::from_secs(config.rate_over_s),
         subcluster_rate_max_rps: config.subcluster_rate_max_rps as f64,
         moved_bytes_max: (config.moved_mb_max > 0).then(|| config.moved_mb_max.saturating_mul(1 << 20)),
+        load_bytes_per_s: config.load_mb_per_s.saturating_mul(1 << 20),
         solve_within: Duration::from_millis(config.solve_ms_max),
         scaling: scaling(&scheduler.autoscaling),
     }

@@ -193,3 +193,25 @@ fn show_change(change: &Change) {
     println!("imbalance before: {before}");
     println!("imbalance after:  {}", balance(&change.after));
 }
+
+#[cfg(all(test, feature = "highs"))]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::cli::{Cli, Command, PlanCommand};
+
+    /// `cargo xtask verify` runs this where HiGHS is: the way from the words of a command line to a proven plan.
+    #[test]
+    fn the_exact_solver_answers_through_the_command_line() {
+        let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/partitions/two-subclusters.toml");
+        let words =
+            ["symphony", "plan", "partition", sample.to_str().unwrap(), "--solver", "highs", "--time-limit-s", "5"];
+        let cli = Cli::try_parse_from(words).unwrap();
+        let Command::Plan(PlanCommand::Partition(args)) = cli.command else { panic!("another command was read") };
+        let (plan, bound) = exact(&args, &read_problem(&args.problem).unwrap(), None).unwrap();
+        let (least, proven) = bound.unwrap();
+        assert!(proven && (plan.balance.objective - least).abs() < 1e-3, "{least} {:?}", plan.balance);
+        run(&args).unwrap();
+    }
+}

@@ -63,9 +63,10 @@ pub(super) async fn judge(args: &PlanJudgeArgs, approve: bool) -> anyhow::Result
 }
 
 pub(super) async fn now(args: &PlanNowArgs) -> anyhow::Result<()> {
-    let (control, adopt) = (args.cluster.control()?, args.adopt);
-    let call = |mut client: pb::control_client::ControlClient<_>| async move {
-        client.plan_epoch(pb::PlanEpochRequest { adopt }).await
+    let (control, operation, adopt) = (args.cluster.control()?, args.operation.id(), args.adopt);
+    let call = |mut client: pb::control_client::ControlClient<_>| {
+        let request = pb::PlanEpochRequest { adopt, operation_id: operation.to_string(), actor: String::new() };
+        async move { client.plan_epoch(request).await }
     };
     let what = match control.call(SOLVE_WITHIN, call).await {
         Ok(reply) => reply.what,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use symphony_protocol::plan::{MoveProgressView, MovedView, PlanView, PlannedMoveView};
+use symphony_protocol::plan::{MoveCostView, MoveProgressView, MovedView, PlanView, PlannedMoveView};
 use symphony_protocol::view::View;
 use symphony_types::SubclusterId;
 
@@ -24,9 +24,12 @@ pub(crate) fn epochs(view: &View) -> Shown {
     for plan in view.plans.iter().rev() {
         let moves = plan.moves.len().to_string();
         let (status, cause) = (plan.status.label().to_owned(), plan.cause.clone());
-        rows.push(vec![String::new(), plan.id.to_string(), moves, status, cause, plan.summary.clone()]);
-        plans.push(json!({ "id": plan.id, "status": plan.status.label(), "cause": plan.cause,
-                           "summary": plan.summary, "moves": plan.moves.len() }));
+        let left = left_alone(view, plan);
+        let stays: Vec<_> = left.iter().map(|(model, why)| format!("; {model} stays: {why}")).collect();
+        let summary = format!("{}{}", plan.summary, stays.concat());
+        rows.push(vec![String::new(), plan.id.to_string(), moves, status, cause, summary]);
+        plans.push(json!({ "id": plan.id, "status": plan.status.label(), "cause": plan.cause, "summary": plan.summary,
+                           "moves": plan.moves.len(), "cost": cost(plan, plan.cost), "left_alone": left_alone_json(&left) }));
     }
     let json = json!([{ "epoch": view.epoch.get(), "applied_index": view.applied_index, "plans": plans }]);
     (&["EPOCH", "LOG INDEX", "MOVES", "STATUS", "CAUSE", "SUMMARY"], rows, json)
@@ -41,25 +44,61 @@ pub(super) async fn plan(args: &PlanShowArgs) -> anyhow::Result<()> {
             MoveProgressView::Waiting => String::new(),
         };
         let (from, to) = (subcluster_name(&view, planned.from), subcluster_name(&view, planned.to));
-        vec![what(&view, planned.what), from, to, planned.progress.label().to_owned(), reason]
+        let [loads, seconds, beside] = cost_cells(&plan, planned.cost);
+        let progress = planned.progress.label().to_owned();
+        vec![what(&view, planned.what), from, to, progress, loads, seconds, beside, reason]
     };
     let rows: Vec<_> = plan.moves.iter().map(shown).collect();
+    let left = left_alone(&view, &plan);
     match args.output {
         Output::Json => {
-            let moves: Vec<_> = rows
-                .iter()
-                .map(|row| json!({ "what": row[0], "from": row[1], "to": row[2], "progress": row[3], "note": row[4] }))
-                .collect();
-            let json = json!({ "id": plan.id, "status": plan.status.label(), "cause": plan.cause,
-                               "summary": plan.summary, "moves": moves });
+            let shown = |(row, planned): (&Vec<String>, &PlannedMoveView)| {
+                json!({ "what": row[0], "from": row[1], "to": row[2], "progress": row[3], "note": row[7],
+                        "cost": cost(&plan, planned.cost) })
+            };
+            let moves: Vec<_> = rows.iter().zip(&plan.moves).map(shown).collect();
+            let json = json!({ "id": plan.id, "status": plan.status.label(), "cause": plan.cause, "summary": plan.summary,
+                               "cost": cost(&plan, plan.cost), "left_alone": left_alone_json(&left), "moves": moves });
             println!("{}", serde_json::to_string_pretty(&json)?);
         }
         Output::Table => {
             println!("plan {} is {}: {} {}", plan.id, plan.status.label(), plan.cause, plan.summary);
-            table::print(&["WHAT", "FROM", "TO", "PROGRESS", "NOTE"], &rows);
+            table::print(&["WHAT", "FROM", "TO", "PROGRESS", "LOADS", "TIME", "ON A GPU", "NOTE"], &rows);
+            let [loads, seconds, beside] = cost_cells(&plan, plan.cost);
+            println!("together {loads} are loaded, in {seconds} or more; at most {beside} more on one GPU");
+            for (model, why) in left {
+                println!("model {model} stays where it is: {why}");
+            }
         }
     }
     Ok(())
+}
+
+/// Models that the plan leaves alone, by name, and why.
+fn left_alone(view: &View, plan: &PlanView) -> Vec<(String, String)> {
+    let name = |id| view.models.get(&id).map_or_else(|| id.to_string(), |model| model.spec.name.clone());
+    plan.left_alone.iter().map(|(id, why)| (name(*id), why.clone())).collect()
+}
+
+fn left_alone_json(left: &[(String, String)]) -> Vec<Value> {
+    left.iter().map(|(model, why)| json!({ "model": model, "reason": why })).collect()
+}
+
+/// Seconds that the backend with most to load takes at least, where its speed is known.
+fn seconds(plan: &PlanView, cost: MoveCostView) -> Option<f64> {
+    (plan.load_bytes_per_s > 0).then(|| cost.backend_bytes as f64 / plan.load_bytes_per_s as f64)
+}
+
+fn cost(plan: &PlanView, cost: MoveCostView) -> Value {
+    json!({ "bytes": cost.bytes, "backend_bytes": cost.backend_bytes, "gpu_bytes": cost.gpu_bytes,
+            "seconds": seconds(plan, cost) })
+}
+
+/// Bytes to load, time, and memory beside what a GPU holds.
+fn cost_cells(plan: &PlanView, cost: MoveCostView) -> [String; 3] {
+    let megabytes = |bytes: u64| format!("{:.1} MB", bytes as f64 / f64::from(1 << 20));
+    let time = seconds(plan, cost).map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.2} s"));
+    [megabytes(cost.bytes), time, megabytes(cost.gpu_bytes)]
 }
 
 /// What a sub-cluster gains and loses.

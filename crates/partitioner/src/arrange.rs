@@ -1,0 +1,348 @@
+//! Models and GPUs together, where GPUs come in processes: which models go to which part, and which processes.
+
+use std::collections::BTreeMap;
+
+use crate::change::{Change, homes};
+use crate::gpu_need::gpu_need;
+use crate::instance::{Instance, LOAD_MAX, load_of};
+use crate::plan::Plan;
+use crate::problem::{Gpu, Part, PartKind, Problem};
+use crate::set_aside::{SetAside, set_aside};
+use crate::solve::{Budget, solve};
+use crate::unsolved::Unsolved;
+use crate::verify::{Violation, verify};
+
+/// Rounds of models and units in turn. Each but the last lowers an overload or an imbalance by a share, so few are used.
+const ROUNDS_MAX: usize = 16;
+
+/// GPUs of one process: they change parts together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unit {
+    /// The part that it is in.
+    pub part: usize,
+    /// Whether its GPUs take work, and it may go elsewhere. One that does not still limits what its part can hold.
+    pub works: bool,
+    /// Its GPUs.
+    pub gpus: Vec<UnitGpu>,
+}
+
+/// A GPU of a unit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnitGpu {
+    /// Its name, which plans use.
+    pub name: String,
+    /// Its kind's place in [`Problem::kinds`].
+    pub kind: usize,
+    /// Its memory, in bytes.
+    pub memory_bytes: u64,
+}
+
+/// Where models and units shall be.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Arranged {
+    /// The problem that the plan answers: every GPU belongs to the part that it shall be in, and what was set aside is left out.
+    pub problem: Problem,
+    /// The plan.
+    pub plan: Plan,
+    /// The part of each unit, in the order of the units.
+    pub places: Vec<usize>,
+    /// Models that can be nowhere: they stay where they are.
+    pub set_aside: Vec<SetAside>,
+    /// What the moves of units cost, in the unit of C_max.
+    pub units_cost: f64,
+}
+
+/// Divides models and units among the parts of `base`, whose GPUs, kinds and shares are taken from the units: every part has one that
+/// works.
+///
+/// Models are divided first, by the GPUs that are there; then units go to parts whose GPUs are too few for their models
+/// ([`LOAD_MAX`]), if that lessens the overload by
+/// [`Steadiness::gain_min_share`](crate::Steadiness::gain_min_share); and again, until neither changes anything. What a part
+/// should have of rate and memory does not depend on where units are, so every round lowers the same two numbers, overload
+/// first, and asking again from the outcome moves nothing (C4).
+///
+/// A unit moves as a whole. A part keeps a unit that works and was there, for each kind that it has; nothing comes to where it
+/// cannot hold all models.
+///
+/// # Errors
+/// As [`solve`].
+pub fn arrange(base: &Problem, units: &[Unit], previous: &Plan, budget: &Budget<'_>) -> Result<Arranged, Unsolved> {
+    check(base, units)?;
+    let mut grounds = base.clone();
+    let mut places: Vec<usize> = units.iter().map(|unit| unit.part).collect();
+    settle_parts(&mut grounds, units, &places);
+    let aside = set_aside(&mut grounds, previous);
+    if grounds.models.is_empty() {
+        return Err(Unsolved::Bad("every model can be nowhere".to_owned()));
+    }
+    let mut in_force = previous.clone();
+    let mut units_cost = 0.0;
+    let mut left = base.disruption_max;
+    let mut found: Option<Arranged> = None;
+    for _ in 0..ROUNDS_MAX {
+        let mut problem = grounds.clone();
+        settle_parts(&mut problem, units, &places);
+        aside.iter().for_each(|model| model.reserve(&mut problem));
+        problem.disruption_max = left;
+        let plan = match (solve(&problem, Some(&in_force), budget), found) {
+            (Ok(plan), _) => plan,
+            // What was found before is sound.
+            (Err(_), Some(found)) => return Ok(found),
+            (Err(unsolved), None) => return Err(unsolved),
+        };
+        let cost = Change::between(&problem, &in_force, &plan).cost;
+        left = left.map(|left| (left - cost).max(0.0));
+        let mut fleet = Fleet::new(&problem, units, &places, &plan, &aside);
+        let spent = fleet.relieve(left);
+        problem.disruption_max = base.disruption_max;
+        let next = fleet.places;
+        let cut_short = plan.cut_short;
+        in_force = plan.clone();
+        let arranged = Arranged { problem, plan, places: places.clone(), set_aside: aside.clone(), units_cost };
+        if next == places {
+            return Ok(arranged);
+        }
+        units_cost += spent;
+        left = left.map(|left| (left - spent).max(0.0));
+        places = next;
+        // The models as they are, the units as they shall be: what stays if no further round is made.
+        let mut moved = arranged.problem;
+        settle_parts(&mut moved, units, &places);
+        aside.iter().for_each(|model| model.reserve(&mut moved));
+        let division = homes(&moved, &arranged.plan);
+        let plan = Plan { cut_short, ..Plan::of(&moved, &Instance::new(&moved), &division, None) };
+        found = Some(Arranged { problem: moved, plan, places: places.clone(), set_aside: aside.clone(), units_cost });
+        if cut_short {
+            break;
+        }
+    }
+    found.ok_or_else(|| Unsolved::Bad("no round was made".to_owned()))
+}
+
+impl Arranged {
+    /// Everything that is wrong with it, judged from names and numbers alone, when `previous` was in force.
+    #[must_use]
+    pub fn verify(&self, units: &[Unit], previous: &Plan) -> Vec<Violation> {
+        let mut found = verify(&self.problem, Some(previous), &self.plan);
+        let mut wrong = |gpu: &str, why: &str| {
+            found.push(Violation::Gpu { gpu: gpu.to_owned(), why: why.to_owned() });
+        };
+        for (unit, &place) in units.iter().zip(&self.places) {
+            let first = unit.gpus.first().map_or("", |gpu| gpu.name.as_str());
+            if !unit.works && place != unit.part {
+                wrong(first, "its process takes no work and is to move");
+            }
+            for gpu in &unit.gpus {
+                let here = |part: &crate::PartPlan| part.gpus.iter().any(|gpus| gpus.names.contains(&gpu.name));
+                if unit.works && !self.plan.parts.get(place).is_some_and(here) {
+                    wrong(&gpu.name, "it is not in the part of its process");
+                }
+                let held = self.plan.parts.get(place).map_or(0, |part| self.held_bytes(part, gpu.kind));
+                if place != unit.part && held > gpu.memory_bytes {
+                    wrong(&gpu.name, "it has no room for the models of the part that it is to move to");
+                }
+            }
+            let stays = |part: usize| {
+                units.iter().zip(&self.places).any(|(other, &at)| other.works && other.part == part && at == part)
+            };
+            if place != unit.part && !stays(unit.part) {
+                wrong(first, "its process is the last one of its part that holds its models");
+            }
+        }
+        found
+    }
+
+    /// Σ static + max dynamic of a part's models on a kind.
+    fn held_bytes(&self, part: &crate::PartPlan, kind: usize) -> u64 {
+        let models = self.problem.models.iter().filter(|model| part.models.contains(&model.name));
+        let needs: Vec<_> = models.filter_map(|model| model.needs[kind].as_ref()).collect();
+        let held: u64 = needs.iter().map(|need| need.static_memory_bytes).sum();
+        held + needs.iter().map(|need| need.dynamic_memory_bytes).max().unwrap_or(0)
+    }
+}
+
+fn check(base: &Problem, units: &[Unit]) -> Result<(), Unsolved> {
+    for (at, unit) in units.iter().enumerate() {
+        let known = unit.part < base.parts.len() && unit.gpus.iter().all(|gpu| gpu.kind < base.kinds.len());
+        if !known || unit.gpus.is_empty() {
+            return Err(Unsolved::Bad(format!("unit {at} is in a part, or has a kind of GPU, that does not exist")));
+        }
+    }
+    let served = |part: usize| units.iter().any(|unit| unit.works && unit.part == part);
+    match (0..base.parts.len()).find(|&part| !served(part)) {
+        Some(part) => Err(Unsolved::Bad(format!("part {} has no unit that works", base.parts[part].name))),
+        None => Ok(()),
+    }
+}
+
+/// Gives parts the GPUs, kinds and memory of their units, and the shares that follow from them.
+///
+/// A part's share is what it would have if each kind were divided equally among the parts that have it: the same wherever
+/// the units are.
+fn settle_parts(problem: &mut Problem, units: &[Unit], places: &[usize]) {
+    for (at, part) in problem.parts.iter_mut().enumerate() {
+        let here = || units.iter().zip(places).filter(|&(_, &place)| place == at).flat_map(|(unit, _)| &unit.gpus);
+        let least = |kind: usize| here().filter(|gpu| gpu.kind == kind).map(|gpu| gpu.memory_bytes).min();
+        let kinds = (0..problem.kinds.len()).filter_map(|kind| {
+            let memory_max_bytes = least(kind)?;
+            Some(PartKind { kind, memory_max_bytes })
+        });
+        part.kinds = kinds.collect();
+    }
+    let working = || units.iter().zip(places).filter(|(unit, _)| unit.works);
+    problem.gpus = working()
+        .flat_map(|(unit, &place)| unit.gpus.iter().map(move |gpu| (gpu, place)))
+        .map(|(gpu, place)| Gpu { name: gpu.name.clone(), kind: gpu.kind, part: Some(place) })
+        .collect();
+    let has = |part: &Part, kind: usize| part.kinds.iter().any(|own| own.kind == kind);
+    let per_part: Vec<f64> = (0..problem.kinds.len())
+        .map(|kind| {
+            let gpus = problem.gpus.iter().filter(|gpu| gpu.kind == kind).count();
+            let parts = problem.parts.iter().filter(|part| has(part, kind)).count();
+            gpus as f64 / parts.max(1) as f64
+        })
+        .collect();
+    for part in &mut problem.parts {
+        part.share = part.kinds.iter().map(|own| per_part[own.kind]).sum();
+    }
+}
+
+/// The units while they are distributed, for models that stay where a plan has them.
+struct Fleet<'a> {
+    units: &'a [Unit],
+    places: Vec<usize>,
+    /// Working GPUs by part and kind.
+    counts: Vec<Vec<u32>>,
+    /// What the models of each part need of each kind, one by one; infinite where one cannot run.
+    needs: Vec<Vec<Vec<f64>>>,
+    /// Bytes that they take on a GPU of each kind; none if one cannot run there.
+    held: Vec<Vec<Option<u64>>>,
+    /// What moving all models of the part would cost.
+    cost: Vec<f64>,
+    kinds: Vec<Vec<usize>>,
+    gain: f64,
+}
+
+impl<'a> Fleet<'a> {
+    fn new(problem: &Problem, units: &'a [Unit], places: &[usize], plan: &Plan, aside: &[SetAside]) -> Self {
+        let kinds = problem.kinds.len();
+        let mut counts = vec![vec![0; kinds]; problem.parts.len()];
+        for (unit, &place) in units.iter().zip(places).filter(|(unit, _)| unit.works) {
+            unit.gpus.iter().for_each(|gpu| counts[place][gpu.kind] += 1);
+        }
+        let mut fleet = Self {
+            units,
+            places: places.to_vec(),
+            counts,
+            needs: Vec::new(),
+            held: Vec::new(),
+            cost: Vec::new(),
+            kinds: problem.parts.iter().map(|part| part.kinds.iter().map(|own| own.kind).collect()).collect(),
+            gain: problem.steadiness.gain_min_share,
+        };
+        let by_name: BTreeMap<&str, usize> =
+            problem.models.iter().enumerate().map(|(at, model)| (model.name.as_str(), at)).collect();
+        for (at, part) in plan.parts.iter().enumerate() {
+            let members: Vec<_> = part.models.iter().filter_map(|name| by_name.get(name.as_str())).collect();
+            let models: Vec<_> = members.iter().map(|&&model| &problem.models[model]).collect();
+            let need = |model: &crate::Model, kind: usize| {
+                let own = model.needs[kind].as_ref()?;
+                gpu_need(&own.profile, model.rate_rps, model.slo).map(|need| need.gpus)
+            };
+            let of =
+                |model: &&crate::Model| (0..kinds).map(|kind| need(model, kind).unwrap_or(f64::INFINITY)).collect();
+            fleet.needs.push(models.iter().map(of).collect());
+            let stay = aside.iter().filter(|model| model.part == Some(at)).map(|model| &model.model);
+            let all: Vec<_> = models.iter().copied().chain(stay).collect();
+            let held = |kind: usize| {
+                let needs: Option<Vec<_>> = all.iter().map(|model| model.needs[kind].as_ref()).collect();
+                let needs = needs?;
+                let dynamic = needs.iter().map(|need| need.dynamic_memory_bytes).max().unwrap_or(0);
+                Some(needs.iter().map(|need| need.static_memory_bytes).sum::<u64>() + dynamic)
+            };
+            fleet.held.push((0..kinds).map(held).collect());
+            fleet.cost.push(models.iter().map(|model| model.move_cost).sum());
+        }
+        fleet
+    }
+
+    /// How busy a part's GPUs are with those of a unit more, or less.
+    fn load(&self, part: usize, unit: Option<&Unit>, sign: i64) -> f64 {
+        let change =
+            |kind: usize| unit.map_or(0, |u| u.gpus.iter().filter(|gpu| gpu.kind == kind).count() as i64) * sign;
+        let counts: Vec<u32> =
+            (0..self.counts[part].len()).map(|k| (i64::from(self.counts[part][k]) + change(k)).max(0) as u32).collect();
+        self.needs[part].iter().map(|needs| load_of(counts.iter().copied(), |kind| needs[kind])).sum()
+    }
+
+    /// Moves units to parts that have too few GPUs, until no move helps any of them. Returns what that costs.
+    fn relieve(&mut self, left: Option<f64>) -> f64 {
+        let mut spent = 0.0;
+        let mut stuck = vec![false; self.counts.len()];
+        // Every move lessens the overload by a share; the bound is against rounding.
+        for _ in 0..4 * self.units.len() {
+            let short = (0..stuck.len()).filter(|&part| !stuck[part]);
+            let short = short.map(|part| (self.load(part, None, 0), part)).filter(|&(load, _)| load > LOAD_MAX);
+            let Some((_, to)) = short.max_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1))) else { break };
+            let Some((unit, cost)) = self.helper(to, left.map(|left| left - spent)) else {
+                stuck[to] = true;
+                continue;
+            };
+            spent += cost;
+            let from = std::mem::replace(&mut self.places[unit], to);
+            for gpu in &self.units[unit].gpus {
+                self.counts[from][gpu.kind] -= 1;
+                self.counts[to][gpu.kind] += 1;
+            }
+            stuck.fill(false);
+        }
+        spent
+    }
+
+    /// The unit that helps the part best, and what moving it costs: least overload is left, then fewest GPUs move, then those
+    /// that are missed least; of equals the last one, as when GPUs are given back.
+    fn helper(&self, to: usize, left: Option<f64>) -> Option<(usize, f64)> {
+        let over = |load: f64| (load / LOAD_MAX - 1.0).max(0.0);
+        let now = self.load(to, None, 0);
+        let mut best: Option<((f64, usize, f64), usize, f64)> = None;
+        for (at, unit) in self.units.iter().enumerate() {
+            let from = self.places[at];
+            if from == to || !unit.works || !self.may_go(at, to) {
+                continue;
+            }
+            let here = f64::from(self.counts[to].iter().sum::<u32>());
+            let cost = self.cost[to] * unit.gpus.len() as f64 / here.max(1.0);
+            if left.is_some_and(|left| cost > left) {
+                continue;
+            }
+            let (gets, gives) = (self.load(to, Some(unit), 1), self.load(from, Some(unit), -1));
+            let before = over(now) + over(self.load(from, None, 0));
+            let after = over(gets) + over(gives);
+            let helps = gets < now && gives < now && after <= (1.0 - self.gain) * before;
+            let key = (after, unit.gpus.len(), gives);
+            let better = best.is_none_or(|(least, ..)| {
+                key.0.total_cmp(&least.0).then(key.1.cmp(&least.1)).then(key.2.total_cmp(&least.2)).is_le()
+            });
+            if helps && better {
+                best = Some((key, at, cost));
+            }
+        }
+        best.map(|(_, at, cost)| (at, cost))
+    }
+
+    /// Whether the unit can hold what is served there, and another one goes on with what it leaves.
+    fn may_go(&self, at: usize, to: usize) -> bool {
+        let (unit, from) = (&self.units[at], self.places[at]);
+        let fits = unit.gpus.iter().all(|gpu| {
+            let held = self.held[to][gpu.kind];
+            self.kinds[to].contains(&gpu.kind) && held.is_some_and(|held| held <= gpu.memory_bytes)
+        });
+        let others = || {
+            let all = self.units.iter().zip(&self.places).enumerate();
+            all.filter(move |&(other, (of, &place))| other != at && of.works && of.part == from && place == from)
+        };
+        let kind_stays = |kind: usize| others().any(|(_, (of, _))| of.gpus.iter().any(|gpu| gpu.kind == kind));
+        // One that only passes through is not what its part was served by.
+        fits && (unit.part != from || unit.gpus.iter().all(|gpu| kind_stays(gpu.kind)))
+    }
+}

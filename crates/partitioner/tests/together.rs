@@ -1,0 +1,203 @@
+//! Models and processes with their GPUs, planned together: they come to rest, move whole, and leave nobody alone.
+
+mod problems;
+
+use problems::{MB, alike, model, need, small};
+use proptest::prelude::*;
+use symphony_partitioner::{Arranged, Change, Plan, Problem, Unit, UnitGpu, Violation, arrange};
+use symphony_types::Nanos;
+
+/// A unit of so many GPUs of a kind.
+fn unit(name: &str, part: usize, kind: usize, gpus: usize) -> Unit {
+    let gpu = |at: usize| UnitGpu { name: format!("{name}-{at}"), kind, memory_bytes: 8_000 * MB };
+    Unit { part, works: true, gpus: (0..gpus).map(gpu).collect() }
+}
+
+/// The plan in force: each model in the part that is named, in the problem's order.
+fn in_force(problem: &Problem, homes: &[usize]) -> Plan {
+    let mut plan = Plan::default();
+    for (at, part) in problem.parts.iter().enumerate() {
+        let here = problem.models.iter().zip(homes).filter(|&(_, &home)| home == at);
+        let models = here.map(|(model, _)| model.name.clone()).collect();
+        plan.parts.push(symphony_partitioner::PartPlan { name: part.name.clone(), models, ..Default::default() });
+    }
+    plan
+}
+
+/// The units once they are where they shall be, and the plan with them.
+fn adopted(units: &[Unit], arranged: &Arranged) -> (Vec<Unit>, Plan) {
+    let moved = units.iter().zip(&arranged.places).map(|(unit, &part)| Unit { part, ..unit.clone() });
+    let mut plan = arranged.plan.clone();
+    // The next epoch knows names only, and has an account of C_max of its own.
+    (plan.problem, plan.disruption_spent) = (Plan::default().problem, 0.0);
+    for aside in &arranged.set_aside {
+        plan.parts[aside.part.unwrap()].models.push(aside.model.name.clone());
+    }
+    (moved.collect(), plan)
+}
+
+fn models_moved(base: &Problem, before: &Plan, after: &Arranged) -> usize {
+    Change::between(base, before, &after.plan).moved_models.len()
+}
+
+/// Two or more parts, one or two kinds of GPU, units of one to four GPUs, loads from nothing to far too much.
+fn any_scene() -> impl Strategy<Value = (Problem, Vec<Unit>, Vec<usize>)> {
+    let models = proptest::collection::vec((0.0_f64..1.0, 1_u64..400, 0_u64..300, 0_usize..8, 0_u8..20), 1..9);
+    let units = proptest::collection::vec((0_usize..8, 1_usize..5, 0_u8..8), 2..14);
+    (2_usize..5, any::<bool>(), models, units).prop_map(|(parts, two_kinds, models, more)| {
+        let of = |(at, &(rate, held, dynamic, _, sort)): (usize, &(f64, u64, u64, usize, u8))| {
+            // A few are asked for much more than the others: more than a part has GPUs for.
+            let mut of = model(&format!("m{at}"), 9_000.0 * rate.powi(4), held, dynamic);
+            of.move_cost = (held * MB) as f64;
+            of.needs = vec![need(1.0, 5.0, held, dynamic), need(3.0, 9.0, held + 5, dynamic / 2)];
+            of.needs.truncate(1 + usize::from(two_kinds));
+            if sort == 0 {
+                of.slo = Nanos::from_millis(3);
+            }
+            of
+        };
+        let mut base = alike(parts, 0, 1e6, 0, models.iter().enumerate().map(of).collect());
+        if two_kinds {
+            let second = symphony_partitioner::GpuKind { name: "t4".to_owned(), memory_bytes: 16_384 * MB };
+            base.kinds.push(second);
+        }
+        let mut units: Vec<Unit> = (0..parts).map(|part| unit(&format!("u{part}"), part, 0, 1)).collect();
+        for (at, (part, gpus, sort)) in more.into_iter().enumerate() {
+            let kind = usize::from(two_kinds && sort == 1);
+            let mut of = unit(&format!("v{at}"), part % parts, kind, gpus);
+            of.works = sort != 2;
+            units.push(of);
+        }
+        let homes = models.iter().map(|&(_, _, _, home, _)| home % parts).collect();
+        (base, units, homes)
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(100) })]
+
+    /// From wherever a cluster is, one epoch leads to where the next one changes nothing; and what leads there is sound.
+    #[test]
+    fn one_epoch_comes_to_rest((base, units, homes) in any_scene()) {
+        let before = in_force(&base, &homes);
+        let Ok(first) = arrange(&base, &units, &before, &small()) else { return Ok(()) };
+        prop_assert_eq!(first.verify(&units, &before), []);
+        let (units, plan) = adopted(&units, &first);
+        let second = arrange(&base, &units, &plan, &small()).unwrap();
+        let stays: Vec<usize> = units.iter().map(|unit| unit.part).collect();
+        prop_assert_eq!(&second.places, &stays);
+        prop_assert_eq!(models_moved(&base, &plan, &second), 0);
+    }
+
+    /// Under C_max every epoch spends no more, and they come to rest all the same.
+    #[test]
+    fn bounded_epochs_keep_the_bound_and_come_to_rest((mut base, units, homes) in any_scene(), share in 0.0_f64..0.5) {
+        let all: f64 = base.models.iter().map(|model| model.move_cost).sum();
+        base.disruption_max = Some(share * all);
+        let (mut units, mut plan) = (units, in_force(&base, &homes));
+        for epoch in 0..40 {
+            let Ok(next) = arrange(&base, &units, &plan, &small()) else { return Ok(()) };
+            prop_assert_eq!(next.verify(&units, &plan), []);
+            let change = Change::between(&base, &plan, &next.plan);
+            prop_assert!(change.cost + next.units_cost <= share * all * (1.0 + 1e-6));
+            let rests = change.moved_models.is_empty() && units.iter().map(|u| u.part).eq(next.places.iter().copied());
+            if rests {
+                return Ok(());
+            }
+            prop_assert!(epoch < 30, "no rest after {epoch} epochs");
+            (units, plan) = adopted(&units, &next);
+        }
+    }
+}
+
+/// A model that needs two and a half GPUs, and three that need little; two GPUs on either side.
+fn hot() -> (Problem, Vec<Unit>, Plan) {
+    let mut models: Vec<_> = ["hot", "a", "b", "c"].iter().map(|name| model(name, 10.0, 100, 50)).collect();
+    for of in &mut models {
+        // 100 requests per second and GPU, one by one.
+        of.needs = vec![need(10.0, 0.0, 100, 50)];
+        of.slo = Nanos::from_millis(19);
+    }
+    models[0].rate_rps = 250.0;
+    // As much as the others together: memory is even.
+    models[0].needs = vec![need(10.0, 0.0, 300, 50)];
+    let base = alike(2, 0, 1e6, 0, models);
+    let units = (0..4).map(|at| unit(&format!("u{at}"), at / 2, 0, 1)).collect();
+    let plan = in_force(&base, &[0, 1, 1, 1]);
+    (base, units, plan)
+}
+
+#[test]
+fn a_gpu_goes_to_the_model_that_needs_it_and_no_model_moves_for_that() {
+    let (base, units, plan) = hot();
+    let next = arrange(&base, &units, &plan, &small()).unwrap();
+    assert_eq!(next.places, [0, 0, 1, 0], "the last of those that are equally good");
+    assert_eq!(models_moved(&base, &plan, &next), 0);
+    assert!(next.plan.parts[0].load.unwrap() < 0.9, "{:?}", next.plan.parts[0]);
+    assert_eq!(next.verify(&units, &plan), []);
+}
+
+#[test]
+fn a_part_keeps_its_last_unit_and_what_does_not_fit_or_does_not_work_stays() {
+    let (mut base, mut units, plan) = hot();
+    base.models[0].rate_rps = 900.0;
+    let places = |base: &Problem, units: &[Unit]| arrange(base, units, &plan, &small()).unwrap().places;
+    assert_eq!(places(&base, &units), [0, 0, 1, 0], "one is left, however much is asked for");
+    units[3].works = false;
+    assert_eq!(places(&base, &units), [0, 0, 1, 1]);
+    units[3].works = true;
+    for at in [2, 3] {
+        units[at].gpus[0].memory_bytes = 450 * MB;
+    }
+    base.models[0].needs = vec![need(10.0, 0.0, 500, 50)];
+    assert_eq!(places(&base, &units), [0, 0, 1, 1], "no room for the hot model");
+}
+
+#[test]
+fn units_move_whole() {
+    let (mut base, _, plan) = hot();
+    base.models[0].rate_rps = 450.0;
+    let units: Vec<Unit> = (0..4).map(|at| unit(&format!("u{at}"), at / 2, 0, 2)).collect();
+    let next = arrange(&base, &units, &plan, &small()).unwrap();
+    assert_eq!(next.places, [0, 0, 1, 0]);
+    let names = |part: usize| next.plan.parts[part].gpus[0].names.join(" ");
+    assert_eq!((names(0).as_str(), names(1).as_str()), ("u0-0 u0-1 u1-0 u1-1 u3-0 u3-1", "u2-0 u2-1"));
+}
+
+#[test]
+fn a_model_that_fits_nowhere_is_named_and_the_others_are_planned() {
+    let (mut base, units, _) = hot();
+    base.models[0].rate_rps = 10.0;
+    base.models[3].slo = Nanos::from_millis(5);
+    let plan = in_force(&base, &[0, 0, 0, 0]);
+    let next = arrange(&base, &units, &plan, &small()).unwrap();
+    let [aside] = &next.set_aside[..] else { panic!("{:?}", next.set_aside) };
+    assert_eq!((aside.model.name.as_str(), aside.part), ("c", Some(0)));
+    assert!(aside.why.to_string().contains("one request takes 10 ms"), "{}", aside.why);
+    assert!(models_moved(&base, &plan, &next) > 0 && next.verify(&units, &plan).is_empty());
+    assert!(next.problem.parts[0].kinds[0].memory_max_bytes == 7_850 * MB, "what it holds is not given to others");
+    // Nothing but such models is no plan.
+    base.models.iter_mut().for_each(|model| model.slo = Nanos::from_millis(5));
+    assert!(arrange(&base, &units, &plan, &small()).unwrap_err().to_string().contains("every model can be nowhere"));
+}
+
+#[test]
+fn what_is_wrong_with_units_is_found() {
+    let (base, mut units, plan) = hot();
+    let good = arrange(&base, &units, &plan, &small()).unwrap();
+    let found = |arranged: &Arranged, units: &[Unit], words: &str| {
+        let violations = arranged.verify(units, &plan);
+        let said = |v: &Violation| matches!(v, Violation::Gpu { why, .. } if why.contains(words));
+        assert!(violations.iter().any(said), "{words}: {violations:?}");
+    };
+    let mut bad = good.clone();
+    bad.places[2] = 0;
+    found(&bad, &units, "the last one of its part");
+    found(&bad, &units, "not in the part of its process");
+    units[3].gpus[0].memory_bytes = 10 * MB;
+    found(&good, &units, "no room");
+    units[3].works = false;
+    found(&good, &units, "takes no work");
+    units[3].part = 7;
+    assert!(arrange(&base, &units, &plan, &small()).is_err());
+}

@@ -1,0 +1,113 @@
+//! One model becomes popular, and GPUs come to it by themselves, without one failed request.
+
+use std::time::{Duration, Instant};
+
+use symphony_protocol::plan::{MovedView, PlanStatus};
+use symphony_tests::{Shape, TestCluster, phase, tell};
+
+use crate::moves::popularity::{failed, hasty};
+
+const CALM_S: u32 = 8;
+const LOAD_S: u32 = 30;
+
+/// Two backends of one GPU on either side.
+fn four_backends() -> Shape {
+    let mut shape = hasty().with("scheduler.epochs.period_s=5");
+    shape.backends.iter_mut().for_each(|backend| backend.gpus = 1);
+    for at in 0..2 {
+        let mut more = shape.backends[at].clone();
+        more.name.push_str("-more");
+        shape.backends.push(more);
+    }
+    shape
+}
+
+/// A model that gains nothing by batches: a GPU runs 50 requests in a second.
+fn slow<'a>(name: &'a str, subcluster: &'a str) -> Vec<&'a str> {
+    let mut args = vec!["model", "load", name, "--emulated", "--subcluster", subcluster];
+    args.extend(["--alpha-ms", "20", "--beta-ms", "0", "--batch-max", "8", "--slo-ms", "1000"]);
+    args
+}
+
+/// Backends of the left and of the right.
+fn backends(cluster: &TestCluster) -> (usize, usize) {
+    let view = cluster.view().unwrap();
+    let on = |name: &str| view.backends.values().filter(|b| view.subclusters[&b.subcluster].name == name).count();
+    (on("left"), on("right"))
+}
+
+#[test]
+fn gpus_follow_a_model_that_becomes_popular_and_no_request_fails() {
+    tell("gpus", &four_backends(), |cluster| {
+        let models = [("hot", "left"), ("a", "right"), ("b", "right"), ("c", "right")];
+        for (model, subcluster) in models {
+            let _ = cluster.cli(&slow(model, subcluster)).ended_with(0);
+            cluster.wait_until_it_serves(model).unwrap();
+        }
+        let failed_before = failed(cluster);
+
+        phase("an even load moves nothing");
+        let load = cluster.spawn_load("calm", &["hot=30", "a=10", "b=10", "c=10"], CALM_S).unwrap();
+        cluster.load_report(load, CALM_S).unwrap().check_safety().unwrap();
+        assert_eq!(backends(cluster), (2, 2));
+
+        phase("two GPUs are hardly enough for what is popular now: a third one comes");
+        let load = cluster.spawn_load("shifted", &["hot=98", "a=10", "b=10", "c=10"], LOAD_S).unwrap();
+        cluster
+            .wait_for_view("a backend has moved, and nothing is on its way", |view| {
+                let left = view.subclusters.iter().find(|(_, s)| s.name == "left")?.0;
+                let there = view.backends.values().filter(|b| b.subcluster == *left).count();
+                let settled = view.backends.values().all(|b| b.moving.is_none());
+                (there == 3 && settled).then_some(())
+            })
+            .unwrap();
+
+        phase("it stays, and no request failed");
+        let report = cluster.load_report(load, LOAD_S).unwrap();
+        report.check_safety().unwrap();
+        for (model, _) in models {
+            report.check_bad_rate(model, 0.05).unwrap();
+        }
+        cluster.wait_for_a_balanced_ledger().unwrap();
+        assert_eq!(failed(cluster), failed_before);
+        assert_eq!(backends(cluster), (3, 1));
+        let plans = cluster.block_on(cluster.control().get(true, Duration::from_secs(10))).unwrap().plans;
+        let moved: Vec<_> = plans.iter().flat_map(|plan| &plan.moves).collect();
+        assert!(plans.iter().all(|plan| plan.status == PlanStatus::Done), "{plans:?}");
+        assert!(matches!(&moved[..], [one] if matches!(one.what, MovedView::Backend(_))), "{plans:?}");
+    });
+}
+
+#[test]
+fn a_plan_that_an_operator_asked_for_is_in_the_log_with_the_name() {
+    // One model is asked for more than any sub-cluster may decide: it is named, and the others are planned.
+    let shape = hasty().with("scheduler.epochs.mode=off").with("scheduler.epochs.subcluster_rate_max_rps=45");
+    tell("asked", &shape, |cluster| {
+        for model in ["one", "two", "huge"] {
+            let _ = cluster.cli(&slow(model, "left")).ended_with(0);
+            cluster.wait_until_it_serves(model).unwrap();
+        }
+        let load = cluster.spawn_load("load", &["one=15", "two=15", "huge=55"], LOAD_S).unwrap();
+        cluster.wait_for_accepted(200).unwrap();
+        let patience = Instant::now() + Duration::from_secs(30);
+        // Until the leads have reported, and what they had to do is known.
+        let said = loop {
+            let said = cluster.cli(&["plan", "now", "--adopt"]);
+            if said.out.contains("runs") {
+                break said;
+            }
+            assert!(Instant::now() < patience, "{said:?}");
+            std::thread::sleep(Duration::from_millis(500));
+        };
+        assert!(said.out.contains("huge stays") && said.out.contains("what the rank thread takes"), "{said:?}");
+        let events = cluster.cli(&["get", "events", "-o", "json"]).ended_with(0).json();
+        let asked = |event: &&serde_json::Value| event["what"].to_string().contains("run a plan of 1 moves");
+        let event = events.as_array().unwrap().iter().find(asked);
+        assert_eq!(event.map(|event| &event["actor"]), Some(&"operator/admin".into()), "{events}");
+        let shown = cluster.cli(&["plan", "show"]).ended_with(0);
+        assert!(shown.out.contains("model huge stays where it is: "), "{shown:?}");
+        let epochs = cluster.cli(&["get", "epochs", "-o", "json"]).ended_with(0).json();
+        assert_eq!(epochs[0]["plans"][0]["left_alone"][0]["model"], "huge");
+        cluster.load_report(load, LOAD_S).unwrap().check_safety().unwrap();
+    });
+}
