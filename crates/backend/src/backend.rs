@@ -7,7 +7,9 @@ use symphony_config::{BackendConfig, ExecutorKind};
 use symphony_executor::load_runtime;
 use symphony_net::{Incoming, Net, Port, Role};
 use symphony_protocol::control as pb;
-use symphony_transport::{ControlClient, ControlError, PayloadTransport, TcpPayloads, ViewReceiver};
+use symphony_transport::{
+    ControlClient, ControlError, LinkedPayloads, PayloadTransport, SharingError, ViewReceiver, can_share,
+};
 use symphony_types::{BackendId, BootId, GpuId, Member, SubclusterId, Token};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
@@ -58,6 +60,9 @@ pub enum StartError {
         /// Why.
         source: std::io::Error,
     },
+    /// This system has no shared memory, and it is required.
+    #[error("backend.payloads requires shared memory: {0}")]
+    Sharing(#[from] SharingError),
     /// A thread was refused.
     #[error("cannot start the GPU threads: {0}")]
     Thread(#[from] std::io::Error),
@@ -68,7 +73,7 @@ pub enum StartError {
 pub struct Backend {
     identity: Identity,
     control: ControlClient,
-    transport: Arc<TcpPayloads>,
+    transport: Arc<LinkedPayloads>,
     idle: watch::Receiver<bool>,
     counts: Arc<Counts>,
     ended: CancellationToken,
@@ -78,7 +83,7 @@ impl Backend {
     /// Registers with the cluster and serves leaders on `listener`.
     ///
     /// # Errors
-    /// If ONNX Runtime is needed and missing, or the cluster refuses the registration.
+    /// If ONNX Runtime or shared memory is needed and missing, or the cluster refuses the registration.
     pub async fn start(
         config: &BackendConfig,
         boot: BootId,
@@ -94,6 +99,9 @@ impl Backend {
                 Engine::OrtCpu { runtime, model_dir: config.model_dir.clone(), intra_threads }
             }
         };
+        if config.payloads.must_share() {
+            can_share()?;
+        }
         let journal = config.journal_file.as_ref().map(|path| {
             Journal::open(path, config.journal_mb_max << 20)
                 .map_err(|source| StartError::Journal { path: path.display().to_string(), source })
@@ -104,7 +112,8 @@ impl Backend {
             .await
             .map_err(|source| StartError::Register { name: config.name.clone(), source })?;
         let view = control.watch(&format!("backend {}", config.name));
-        let transport = Arc::new(TcpPayloads::new(identity.backend, boot, net.clone(), view.clone()));
+        let transport = LinkedPayloads::new(identity.backend, boot, net.clone(), config.payloads, view.clone());
+        let transport = Arc::new(transport);
         tracing::info!(backend = %identity.backend, %boot, gpus = identity.gpus.len(),
             executor = config.executor.label(), transport = transport.name(), "registered");
 
@@ -172,6 +181,12 @@ impl Backend {
     #[must_use]
     pub const fn identity(&self) -> &Identity {
         &self.identity
+    }
+
+    /// The transport of its inputs and results: how long reads take, and by which way each frontend is reached.
+    #[must_use]
+    pub fn payloads(&self) -> Arc<LinkedPayloads> {
+        Arc::clone(&self.transport)
     }
 
     pub(crate) fn counts(&self) -> Arc<Counts> {

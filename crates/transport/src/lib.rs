@@ -22,4 +22,5 @@ pub use local_payloads::LocalPayloads;
 pub use owner_link::OwnerLink;
 pub use payload::{PayloadOwner, PayloadTransport, Payloads, ResultToOwner, ReturnedResult};
 pub use read_times::{PairReading, ReadCounts, Readings, Way};
-pub use sharing::{SharedInputs, SharingError};
+pub use sharing::{SharedInputs, SharingError, can_share};
+pub use symphony_shared_memory::Placed as PlacedInput;

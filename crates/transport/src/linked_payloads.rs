@@ -384,6 +384,9 @@ impl PayloadTransport for LinkedPayloads {
     }
 
     fn deliver(&self, frontend: FrontendId, boot: BootId, mut results: Vec<ResultToOwner>) {
+        if self.deliveries.is_closed() {
+            return tracing::warn!(%frontend, results = results.len(), "results lost: this transport has finished");
+        }
         let this = self.clone();
         self.deliveries.spawn(async move {
             let link = this.link((frontend, boot)).await;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use symphony_protocol::data::{SharingOffer, SharingSecret};
-use symphony_shared_memory::{POOL_BYTES_MAX, Placed, Pool, PoolError, PoolView};
+use symphony_shared_memory::{POOL_BYTES_MAX, POOL_BYTES_MIN, Placed, Pool, PoolError, PoolView};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -68,6 +68,15 @@ pub(crate) struct Admission {
     secret: [u8; SECRET_BYTES],
     comes: oneshot::Receiver<Sharer>,
     sharer: Option<Sharer>,
+}
+
+/// Whether this system has memory that can be shared and sealed.
+///
+/// # Errors
+/// If it has not.
+pub fn can_share() -> Result<(), SharingError> {
+    Pool::create(POOL_BYTES_MIN, 1)?;
+    Ok(())
 }
 
 impl SharedInputs {

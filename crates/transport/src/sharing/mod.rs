@@ -5,7 +5,7 @@ mod inputs;
 mod pair;
 
 pub(crate) use inputs::Admission;
-pub use inputs::{SharedInputs, SharingError};
+pub use inputs::{SharedInputs, SharingError, can_share};
 pub(crate) use pair::SharedPair;
 
 use std::time::Duration;
