@@ -6,6 +6,7 @@ mod explain;
 mod fencing;
 mod local;
 mod moves;
+mod payloads;
 mod restart;
 mod security;
 mod serving;

@@ -444,6 +444,7 @@ mod tests {
 
     use super::*;
     use crate::link_over;
+    use crate::sharing::tests as sharing;
 
     const BOOT: BootId = BootId::new(4);
     const TCP: PayloadsConfig = PayloadsConfig { transport: PayloadTransportKind::Tcp, required: false, pool_mb: 1 };
@@ -596,5 +597,92 @@ mod tests {
         let (_owner, addr) = listener().await;
         let (transport, _view) = transport(&[addr]);
         assert_eq!(transport.read(FrontendId::new(1), BootId::new(3), vec![1, 2]).await, [None, None]);
+    }
+
+    const SHARED: PayloadsConfig =
+        PayloadsConfig { transport: PayloadTransportKind::SharedMemory, required: false, pool_mb: 1 };
+
+    /// The owner's side of a link that welcomes with that offer, and whether the backend wanted one.
+    async fn offers(
+        owner: &TcpListener,
+        sharing: Option<SharingOffer>,
+    ) -> (LinkSender<FromOwner>, LinkReceiver<ToOwner>, bool) {
+        let connection = Net::plaintext().accept(owner.accept().await.unwrap().0, &[]).await.unwrap();
+        let (sender, mut receiver) = link_over::<FromOwner, ToOwner>(connection);
+        let ToOwner::Hello { shares, .. } = receiver.receive().await.unwrap().message else {
+            panic!("hello comes first")
+        };
+        sender.send(FromOwner::Welcome { boot: BOOT, sharing }).unwrap();
+        (sender, receiver, shares)
+    }
+
+    #[tokio::test]
+    async fn an_input_that_is_damaged_is_asked_for_over_the_link() {
+        let name = format!("symphony-test-{:032x}", rand::random::<u128>());
+        let offer = sharing::offer(&name);
+        tokio::spawn(async move { sharing::hands_out(&name, sharing::damaged(1)).await });
+        let (owner, addr) = listener().await;
+        let (mut transport, _view) = transport(&[addr]);
+        transport.config = SHARED;
+        let answers = async {
+            let (sender, mut receiver, shares) = offers(&owner, Some(offer)).await;
+            assert!(shares);
+            let ToOwner::Read { read, sequences } = receiver.receive().await.unwrap().message else { panic!("a read") };
+            assert_eq!(sequences, [1]);
+            let answer = FromOwner::Payloads { read, lengths: vec![Some(5)] };
+            sender.send_with(answer, vec![Bytes::from_static(b"right")]).unwrap();
+            (sender, receiver)
+        };
+        let (_link, payloads) = tokio::join!(answers, transport.read(FrontendId::new(1), BOOT, vec![1]));
+        assert_eq!(payloads, [Some(Bytes::from_static(b"right"))]);
+        let readings = transport.readings();
+        assert_eq!((readings.damaged, readings.pairs[0].way), (1, Way::SharedMemory));
+        assert_eq!(readings.reads.map(|counts| counts.inputs), [0, 1]);
+    }
+
+    #[tokio::test]
+    async fn who_requires_shared_memory_has_no_link_without_it_and_others_fall_back() {
+        for (required, linked) in [(true, false), (false, true)] {
+            // A frontend that shares nothing, and one whose memory is on another host.
+            for offer in [None, Some(sharing::offer("symphony-test-nowhere"))] {
+                let (owner, addr) = listener().await;
+                let (mut transport, _view) = transport(&[addr]);
+                transport.config = PayloadsConfig { required, ..SHARED };
+                let (link, (_sender, _receiver, _)) =
+                    tokio::join!(transport.link((FrontendId::new(1), BOOT)), offers(&owner, offer));
+                assert_eq!(link.map(|link| link.way), linked.then_some(Way::Tcp));
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_frontend_that_requires_it_is_understood() {
+        let (owner, addr) = listener().await;
+        let (transport, _view) = transport(&[addr]);
+        let refuses = async {
+            let connection = Net::plaintext().accept(owner.accept().await.unwrap().0, &[]).await.unwrap();
+            let (sender, receiver) = link_over::<FromOwner, ToOwner>(connection);
+            sender.send(FromOwner::MustShare).unwrap();
+            (sender, receiver)
+        };
+        let expected = Expected::from(Role::Frontend);
+        let addr = addr.to_string();
+        let (_link, opened) = tokio::join!(refuses, transport.open(&addr, &expected, BOOT));
+        assert!(opened.unwrap_err().contains("the frontend requires shared memory"));
+    }
+
+    /// What stands in between is meant to see the bytes.
+    #[tokio::test]
+    async fn an_address_that_is_routed_elsewhere_is_not_gone_around() {
+        let auto = PayloadsConfig { transport: PayloadTransportKind::Auto, ..SHARED };
+        for (config, wanted) in [(auto, false), (SHARED, true)] {
+            let (owner, addr) = listener().await;
+            let (mut transport, _view) = transport(&["127.0.0.1:9".parse().unwrap()]);
+            transport.net = Net::plaintext().routed([("127.0.0.1:9".to_owned(), addr.to_string())].into());
+            transport.config = config;
+            let (link, (_sender, _receiver, shares)) =
+                tokio::join!(transport.link((FrontendId::new(1), BOOT)), offers(&owner, None));
+            assert_eq!((shares, link.map(|link| link.way)), (wanted, Some(Way::Tcp)));
+        }
     }
 }

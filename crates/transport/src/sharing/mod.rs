@@ -3,6 +3,8 @@
 mod handover;
 mod inputs;
 mod pair;
+#[cfg(test)]
+pub(crate) mod tests;
 
 pub(crate) use inputs::Admission;
 pub use inputs::{SharedInputs, SharingError, can_share};
