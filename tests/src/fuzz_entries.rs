@@ -351,6 +351,7 @@ fn frame_seeds() -> Vec<Vec<u8>> {
         encode(&FromBackend::Done(done), &[]),
         encode(&FromBackend::Refused { gpu, sequence: 1, token, model, refusal }, &[]),
         encode(&ToOwner::Hello { backend: BackendId::new(1), boot, frontend_boot: boot, shares: true }, &[]),
+        encode(&ToOwner::Joined { shares: true }, &[]),
         encode(&ToOwner::Read { read: 1, sequences: vec![1, 2, 3] }, &[]),
         encode(&ToOwner::Results { results: vec![result; 2] }, &[Bytes::from_static(b"abcdef")]),
         encode(&ToOwner::Results { results: vec![RequestResult { outcome: ResultBytes::Shared, ..result }] }, &[]),

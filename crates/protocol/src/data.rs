@@ -28,6 +28,11 @@ pub enum ToOwner {
         /// Whether the backend would read inputs from shared memory.
         shares: bool,
     },
+    /// What became of an offer to share memory; first after it, and only then.
+    Joined {
+        /// Whether the two share it now.
+        shares: bool,
+    },
     /// Send the inputs of these requests.
     Read {
         /// Comes back with the answer.

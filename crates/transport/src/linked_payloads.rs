@@ -178,7 +178,12 @@ impl LinkedPayloads {
                 other => return Err(format!("{other:?} instead of a welcome in life {life}")),
             },
         };
+        let offered = sharing.is_some();
         let shared = if shares { self.share(sharing, addr).await? } else { None };
+        if offered {
+            let joined = ToOwner::Joined { shares: shared.is_some() };
+            sender.send(joined).map_err(|error| error.to_string())?;
+        }
         Ok((sender, receiver, shared))
     }
 
@@ -627,6 +632,7 @@ mod tests {
         let answers = async {
             let (sender, mut receiver, shares) = offers(&owner, Some(offer)).await;
             assert!(shares);
+            assert_eq!(receiver.receive().await.unwrap().message, ToOwner::Joined { shares: true });
             let ToOwner::Read { read, sequences } = receiver.receive().await.unwrap().message else { panic!("a read") };
             assert_eq!(sequences, [1]);
             let answer = FromOwner::Payloads { read, lengths: vec![Some(5)] };

@@ -65,18 +65,27 @@ impl OwnerLink {
         if self.means != boot {
             return tracing::debug!(%peer, "backend asked for a former life");
         }
-        if required
-            && let Some(admission) = &mut admission
-            && !admission.settled().await
-        {
-            return self.refuse();
-        }
+        // Whether the backend has said that it shares, and it is true.
+        let mut joined = false;
         loop {
             let frame = match self.receiver.receive().await {
                 Ok(frame) => frame,
                 Err(error) => return tracing::debug!(%error, "data link ended"),
             };
             match frame.message {
+                ToOwner::Joined { shares } => {
+                    joined = shares && admission.as_mut().is_some_and(|admission| admission.sharer().is_some());
+                    if !joined {
+                        // Its memory, or the offer, is of no more use.
+                        admission = None;
+                    }
+                    tracing::debug!(%peer, joined, "shared memory");
+                    if required && !joined {
+                        return self.refuse();
+                    }
+                }
+                // Nothing travels another way.
+                _ if required && !joined => return self.refuse(),
                 ToOwner::Read { read, sequences } => {
                     let payloads: Vec<_> = sequences.iter().map(|&sequence| owner.input(sequence)).collect();
                     let lengths = payloads.iter().map(|p| p.as_ref().map(|p| p.len() as u32)).collect();
@@ -129,4 +138,72 @@ fn take_results(
         owner.returned(ReturnedResult { sequence, outcome, batch, execution_ns: execution });
     }
     taken
+}
+
+#[cfg(test)]
+mod tests {
+    use symphony_net::Net;
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+
+    const BOOT: BootId = BootId::new(4);
+
+    struct Nobody;
+
+    impl PayloadOwner for Nobody {
+        fn input(&self, _: u64) -> Option<Bytes> {
+            Some(Bytes::from_static(b"input"))
+        }
+
+        fn returned(&self, _: ReturnedResult) {}
+    }
+
+    /// What a backend hears that says these things, until it hears that it must share or the link ends.
+    async fn hears(required: bool, says: Vec<ToOwner>) -> Vec<FromOwner> {
+        let inputs = SharedInputs::start(1 << 20, 16, required, CancellationToken::new()).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let accepted = Net::plaintext().accept(listener.accept().await.unwrap().0, &[]).await.unwrap();
+        let serving = tokio::spawn(async move {
+            let link = OwnerLink::greeted(accepted).await.unwrap();
+            link.serve(BOOT, &Nobody, Some(&inputs)).await;
+        });
+        let backend = Net::plaintext().accept(stream, &[]).await.unwrap();
+        let (sender, mut receiver) = link_over::<ToOwner, FromOwner>(backend);
+        for message in says {
+            sender.send(message).unwrap();
+        }
+        sender.close();
+        let mut heard = Vec::new();
+        while let Ok(frame) = receiver.receive().await {
+            heard.push(frame.message);
+        }
+        serving.await.unwrap();
+        heard
+    }
+
+    fn hello(shares: bool) -> ToOwner {
+        ToOwner::Hello { backend: BackendId::new(1), boot: BootId::new(2), frontend_boot: BOOT, shares }
+    }
+
+    #[tokio::test]
+    async fn who_does_not_share_is_refused_where_that_is_required_and_served_elsewhere() {
+        let read = || ToOwner::Read { read: 1, sequences: vec![1] };
+        let answer = FromOwner::Payloads { read: 1, lengths: vec![Some(5)] };
+        // It does not want to; it could not; it lies; it says nothing.
+        for says in [
+            vec![hello(false), read()],
+            vec![hello(true), ToOwner::Joined { shares: false }, read()],
+            vec![hello(true), ToOwner::Joined { shares: true }, read()],
+            vec![hello(true), read()],
+        ] {
+            let heard = hears(true, says.clone()).await;
+            assert_eq!(heard.last(), Some(&FromOwner::MustShare), "{says:?}: {heard:?}");
+            assert!(!heard.contains(&answer), "{says:?}: {heard:?}");
+            let heard = hears(false, says.clone()).await;
+            assert_eq!(heard.last(), Some(&answer), "{says:?}: {heard:?}");
+        }
+    }
 }

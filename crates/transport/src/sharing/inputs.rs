@@ -185,14 +185,6 @@ async fn accept(inputs: Arc<SharedInputs>, listener: UnixListener) {
 }
 
 impl Admission {
-    /// Waits until the backend has come, as long as that may take. False if it has not.
-    pub(crate) async fn settled(&mut self) -> bool {
-        if self.sharer.is_none() {
-            self.sharer = tokio::time::timeout(HANDOVER_TIMEOUT, &mut self.comes).await.ok().and_then(Result::ok);
-        }
-        self.sharer.is_some()
-    }
-
     /// The backend, if it has come.
     pub(crate) fn sharer(&mut self) -> Option<&Sharer> {
         if self.sharer.is_none() {
