@@ -7,6 +7,7 @@ mod fencing;
 mod learning;
 mod local;
 mod moves;
+mod payloads;
 mod restart;
 mod scaling;
 mod security;

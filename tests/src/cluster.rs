@@ -285,9 +285,48 @@ impl TestCluster {
     /// # Errors
     /// If it does not answer with JSON.
     pub fn console(&self) -> Result<serde_json::Value> {
-        let client = RestClient::new(&self.address("frontend", "metrics"));
-        let reply = self.block_on(async { client.get("/api/view").await })?;
-        Ok(serde_json::from_str(&reply.body)?)
+        self.console_of("frontend")
+    }
+
+    /// What a process's console says.
+    ///
+    /// # Errors
+    /// If it does not answer with JSON.
+    pub fn console_of(&self, name: &str) -> Result<serde_json::Value> {
+        Ok(serde_json::from_str(&self.page_of(name, "/api/view")?)?)
+    }
+
+    /// A process's metrics, as they are scraped.
+    ///
+    /// # Errors
+    /// If it does not answer.
+    pub fn metrics_of(&self, name: &str) -> Result<String> {
+        self.page_of(name, "/metrics")
+    }
+
+    fn page_of(&self, name: &str, page: &str) -> Result<String> {
+        let client = RestClient::new(&self.address(name, "metrics"));
+        Ok(self.block_on(async { client.get(page).await })?.body)
+    }
+
+    /// The id of a process that runs.
+    ///
+    /// # Errors
+    /// If there is none of that name.
+    pub fn process_id(&self, name: &str) -> Result<u32> {
+        Ok(self.child(name)?.id())
+    }
+
+    /// The end of the log of a process that runs.
+    ///
+    /// # Errors
+    /// If there is none of that name.
+    pub fn log_of(&self, name: &str) -> Result<String> {
+        Ok(self.child(name)?.log_tail())
+    }
+
+    fn child(&self, name: &str) -> Result<&Child> {
+        self.children.get(name).with_context(|| format!("no process {name} runs"))
     }
 
     /// Runs the program with this cluster in its environment.

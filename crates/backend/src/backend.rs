@@ -8,7 +8,9 @@ use symphony_executor::{Pace, load_runtime};
 use symphony_net::{Incoming, Net, Port, Role};
 use symphony_protocol::control as pb;
 use symphony_protocol::view::BackendScope;
-use symphony_transport::{ControlClient, ControlError, PayloadTransport, TcpPayloads, ViewReceiver};
+use symphony_transport::{
+    ControlClient, ControlError, LinkedPayloads, PayloadTransport, SharingError, ViewReceiver, can_share,
+};
 use symphony_types::{BackendId, BootId, GpuId, Member, SubclusterId, Token};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
@@ -60,6 +62,9 @@ pub enum StartError {
         /// Why.
         source: std::io::Error,
     },
+    /// This system has no shared memory, and it is required.
+    #[error("backend.payloads requires shared memory: {0}")]
+    Sharing(#[from] SharingError),
     /// A thread was refused.
     #[error("cannot start the GPU threads: {0}")]
     Thread(#[from] std::io::Error),
@@ -71,7 +76,7 @@ pub struct Backend {
     identity: Identity,
     control: ControlClient,
     view: ViewReceiver,
-    transport: Arc<TcpPayloads>,
+    transport: Arc<LinkedPayloads>,
     idle: watch::Receiver<bool>,
     counts: Arc<Counts>,
     ended: CancellationToken,
@@ -81,7 +86,7 @@ impl Backend {
     /// Registers with the cluster and serves leaders on `listener`.
     ///
     /// # Errors
-    /// If ONNX Runtime is needed and missing, or the cluster refuses the registration.
+    /// If ONNX Runtime or shared memory is needed and missing, or the cluster refuses the registration.
     pub async fn start(
         config: &BackendConfig,
         boot: BootId,
@@ -105,6 +110,9 @@ impl Backend {
                 Engine::OrtCpu { runtime, model_dir: config.model_dir.clone(), intra_threads }
             }
         };
+        if config.payloads.must_share() {
+            can_share()?;
+        }
         let journal = config.journal_file.as_ref().map(|path| {
             Journal::open(path, config.journal_mb_max << 20)
                 .map_err(|source| StartError::Journal { path: path.display().to_string(), source })
@@ -116,7 +124,8 @@ impl Backend {
             .map_err(|source| StartError::Register { name: config.name.clone(), source })?;
         let scope = BackendScope { backend: identity.backend, subcluster: identity.subcluster };
         let view = control.watch_as_backend(&format!("backend {}", config.name), scope);
-        let transport = Arc::new(TcpPayloads::new(identity.backend, boot, net.clone(), view.clone()));
+        let transport = LinkedPayloads::new(identity.backend, boot, net.clone(), config.payloads, view.clone());
+        let transport = Arc::new(transport);
         tracing::info!(backend = %identity.backend, %boot, gpus = identity.gpus.len(),
             executor = config.executor.label(), transport = transport.name(), "registered");
 
@@ -189,6 +198,12 @@ impl Backend {
     #[must_use]
     pub fn view(&self) -> ViewReceiver {
         self.view.clone()
+    }
+
+    /// The transport of its inputs and results: how long reads take, and by which way each frontend is reached.
+    #[must_use]
+    pub fn payloads(&self) -> Arc<LinkedPayloads> {
+        Arc::clone(&self.transport)
     }
 
     pub(crate) fn counts(&self) -> Arc<Counts> {

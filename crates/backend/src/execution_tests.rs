@@ -165,6 +165,7 @@ impl Scene {
                 (result.sequence, Ok(bytes))
             }
             ResultBytes::Failed(reason) => (result.sequence, Err(reason)),
+            ResultBytes::Shared => panic!("only a transport says so"),
         }
     }
 }

@@ -4,9 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
 use symphony_telemetry::{Kind, MetricName, Registry, Unit};
+use symphony_transport::{LinkedPayloads, ReadCounts, Readings, Way};
 
 use crate::Backend;
 
@@ -29,6 +32,34 @@ pub const METRIC_NAMES: [MetricName; 5] = [
     },
 ];
 
+const fn by_transport(name: &'static str, help: &'static str, kind: Kind, unit: Unit) -> MetricName {
+    MetricName { name, help, kind, unit, labels: &["transport"] }
+}
+
+const READ_TIME: MetricName = by_transport(
+    "symphony_backend_payload_read_seconds",
+    "Time of one read: the inputs that a batch has from one frontend",
+    Kind::Histogram,
+    Unit::Seconds,
+);
+const INPUTS: MetricName =
+    by_transport("symphony_backend_payload_inputs_total", "Inputs read", Kind::Counter, Unit::Count);
+const INPUT_BYTES: MetricName =
+    by_transport("symphony_backend_payload_input_bytes_total", "Bytes of inputs read", Kind::Counter, Unit::Bytes);
+const FRONTENDS: MetricName = by_transport(
+    "symphony_backend_payload_frontends",
+    "Frontends linked now, by the transport that the two agreed on",
+    Kind::Gauge,
+    Unit::Count,
+);
+const DAMAGED: MetricName = counter(
+    "symphony_backend_payload_damaged_total",
+    "Inputs damaged in shared memory and asked for over the link instead; above 0 is a bug, or a frontend that lies",
+);
+
+/// Every metric of the transport of payloads.
+pub const PAYLOAD_METRIC_NAMES: [MetricName; 5] = [READ_TIME, INPUTS, INPUT_BYTES, FRONTENDS, DAMAGED];
+
 /// The counts; they only grow.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
@@ -48,9 +79,40 @@ impl Counts {
 #[derive(Debug)]
 struct BackendCollector(Arc<Counts>);
 
+#[derive(Debug)]
+struct PayloadCollector(Arc<LinkedPayloads>);
+
 /// Adds the backend's metrics to a process's registry.
 pub fn register_metrics(registry: &Registry, backend: &Backend) {
     registry.collect(BackendCollector(backend.counts()));
+    registry.collect(PayloadCollector(backend.payloads()));
+}
+
+impl Collector for PayloadCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let Readings { reads, damaged, pairs } = self.0.readings();
+        let mut each = |name: &MetricName, encode: &dyn Fn(Way, &ReadCounts, MetricEncoder<'_>) -> std::fmt::Result| {
+            let metric_type = match name.kind {
+                Kind::Histogram => MetricType::Histogram,
+                Kind::Gauge => MetricType::Gauge,
+                Kind::Counter | Kind::Info => MetricType::Counter,
+            };
+            let mut family = encoder.encode_descriptor(name.bare(), name.help, None, metric_type)?;
+            for (way, counts) in Way::ALL.into_iter().zip(&reads) {
+                encode(way, counts, family.encode_family(&[("transport", way.label())])?)?;
+            }
+            Ok::<_, std::fmt::Error>(())
+        };
+        each(&READ_TIME, &|_, counts, encoder| counts.times.encode(encoder))?;
+        each(&INPUTS, &|_, counts, encoder| ConstCounter::new(counts.inputs).encode(encoder))?;
+        each(&INPUT_BYTES, &|_, counts, encoder| ConstCounter::new(counts.bytes).encode(encoder))?;
+        each(&FRONTENDS, &|way, _, encoder| {
+            ConstGauge::new(pairs.iter().filter(|pair| pair.way == way).count() as u64).encode(encoder)
+        })?;
+        let damaged = ConstCounter::new(damaged);
+        let descriptor = encoder.encode_descriptor(DAMAGED.bare(), DAMAGED.help, None, damaged.metric_type())?;
+        damaged.encode(descriptor)
+    }
 }
 
 impl Collector for BackendCollector {
@@ -77,6 +139,7 @@ impl Collector for BackendCollector {
 mod tests {
     #[test]
     fn names_keep_the_law() {
-        assert_eq!(symphony_telemetry::check_law(&super::METRIC_NAMES), Vec::<String>::new());
+        let names = [&super::METRIC_NAMES[..], &super::PAYLOAD_METRIC_NAMES].concat();
+        assert_eq!(symphony_telemetry::check_law(&names), Vec::<String>::new());
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::Address;
+use crate::{Address, PayloadsConfig};
 
 /// One backend.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -37,6 +37,8 @@ pub struct BackendConfig {
     pub journal_file: Option<PathBuf>,
     /// The largest journal, in MB of 2^20 bytes.
     pub journal_mb_max: u64,
+    /// How inputs and results travel.
+    pub payloads: PayloadsConfig,
 }
 
 /// What runs the batches.

@@ -2,7 +2,7 @@
 
 use symphony_types::Nanos;
 
-use crate::Address;
+use crate::{Address, PayloadsConfig};
 
 /// One frontend.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -24,6 +24,8 @@ pub struct FrontendConfig {
     pub requests_in_flight_max: u32,
     /// How long after its deadline a request may still be answered (late) before it fails, in milliseconds.
     pub answer_grace_ms: u64,
+    /// How inputs and results travel.
+    pub payloads: PayloadsConfig,
 }
 
 impl FrontendConfig {

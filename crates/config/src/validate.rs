@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use symphony_types::is_name;
 
 use crate::{
-    Address, AutoscalingConfig, BackendConfig, ExecutorKind, FrontendConfig, LearningConfig, NodeConfig, Problem, Role,
-    SchedulerConfig,
+    Address, AutoscalingConfig, BackendConfig, ExecutorKind, FrontendConfig, LearningConfig, NodeConfig,
+    PayloadTransportKind, PayloadsConfig, Problem, Role, SchedulerConfig,
 };
 
 /// The largest values that are accepted; each bounds a queue, a table or a wait of the process that is configured.
@@ -49,6 +49,8 @@ pub mod limits {
     pub const PLANS_QUEUED_MAX: u32 = 64;
     /// One journal of a backend, in MB: what a checker reads.
     pub const JOURNAL_MB_MAX: u64 = 4096;
+    /// Shared memory of one process, or of one pair for results, in MB: 64 GiB.
+    pub const POOL_MB_MAX: u64 = 64 << 10;
     /// Addresses that are dialled elsewhere.
     pub const ROUTES_MAX: usize = 1024;
     /// Bytes of a log filter.
@@ -246,6 +248,17 @@ impl Check {
         let in_flight = u64::from(frontend.requests_in_flight_max);
         self.range("frontend.requests_in_flight_max", in_flight, 1, limits::REQUESTS_IN_FLIGHT_MAX.into());
         self.range("frontend.answer_grace_ms", frontend.answer_grace_ms, 0, limits::ANSWER_GRACE_MS_MAX);
+        self.payloads("frontend.payloads", &frontend.payloads);
+    }
+
+    fn payloads(&mut self, section: &str, payloads: &PayloadsConfig) {
+        self.range(format!("{section}.pool_mb"), payloads.pool_mb, 1, limits::POOL_MB_MAX);
+        if payloads.required && payloads.transport == PayloadTransportKind::Auto {
+            self.say(
+                format!("{section}.required"),
+                "with transport = \"auto\" everything is allowed; name the transport that is required",
+            );
+        }
     }
 
     fn backend(&mut self, backend: &BackendConfig) {
@@ -256,6 +269,7 @@ impl Check {
         let (plans_min, plans_max) = (limits::PLANS_QUEUED_MIN.into(), limits::PLANS_QUEUED_MAX.into());
         self.range("backend.plans_queued_max", backend.plans_queued_max.into(), plans_min, plans_max);
         self.range("backend.journal_mb_max", backend.journal_mb_max, 1, limits::JOURNAL_MB_MAX);
+        self.payloads("backend.payloads", &backend.payloads);
         if backend.gpus.is_empty() {
             self.say("backend.gpus", "no GPU is given; add { kind = \"cpu\", count = 1, memory_mb = 1024 } or such");
         }

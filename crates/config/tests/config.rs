@@ -164,6 +164,11 @@ fn what_cannot_work_is_explained_with_key_and_values() {
         ),
         (&["frontend.request_bytes_max=0"], "frontend.request_bytes_max: 0 is out of range; expected 1 to 268435456"),
         (&["frontend.requests_in_flight_max=0"], "frontend.requests_in_flight_max: 0 is out of range"),
+        (&["frontend.payloads.pool_mb=0"], "frontend.payloads.pool_mb: 0 is out of range; expected 1 to 65536"),
+        (
+            &["backend.payloads.required=true"],
+            "backend.payloads.required: with transport = \"auto\" everything is allowed",
+        ),
         (&["frontend.answer_grace_ms=60001"], "frontend.answer_grace_ms: 60001 is out of range"),
         (
             &["frontend.grpc=10.0.0.1:8001", "security.insecure_dev=true"],

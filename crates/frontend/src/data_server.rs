@@ -5,18 +5,13 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use symphony_net::{Connection, Incoming, PeerInfo, Role};
-use symphony_protocol::Frame;
-use symphony_protocol::data::{FromOwner, ResultBytes, ToOwner};
 use symphony_protocol::dispatch::EndReason;
-use symphony_transport::{ViewReceiver, link_over};
+use symphony_transport::{OwnerLink, PayloadOwner, ReturnedResult, SharedInputs, ViewReceiver};
 use symphony_types::{BackendId, BootId};
 use tokio_util::sync::CancellationToken;
 
 use crate::ledger::Ledger;
 use crate::request_table::{Ending, RequestTable};
-
-/// How long a connection may stay without saying hello.
-const HELLO_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long a backend waits here until the view names it: a leader may give it plans as soon as it has registered, and
 /// what it brings or wants before this frontend has heard of it must not be lost. Shorter than a backend waits for its
@@ -28,6 +23,8 @@ pub(crate) struct DataServer {
     pub(crate) boot: BootId,
     pub(crate) table: Arc<RequestTable>,
     pub(crate) ledger: Arc<Ledger>,
+    /// Memory that backends of this host read; none if none is shared.
+    pub(crate) inputs: Option<Arc<SharedInputs>>,
     /// Who is called what.
     pub(crate) view: ViewReceiver,
 }
@@ -62,62 +59,34 @@ impl DataServer {
     }
 
     async fn serve(self, backend: Connection) {
-        let peer = backend.peer().clone();
-        let (sender, mut receiver) = link_over::<FromOwner, ToOwner>(backend);
-        match tokio::time::timeout(HELLO_TIMEOUT, receiver.receive()).await {
-            Ok(Ok(Frame { message: ToOwner::Hello { backend, frontend_boot, .. }, .. })) => {
-                if !self.is(&peer, backend).await {
-                    return tracing::warn!(%peer, %backend, "a backend presents another one's id, or an unknown one");
-                }
-                let _ = sender.send(FromOwner::Welcome { boot: self.boot });
-                if frontend_boot != self.boot {
-                    return tracing::debug!(%peer, "backend asked for a former life");
-                }
-            }
-            _ => return tracing::debug!(%peer, "data link did not begin with hello"),
+        let Some(link) = OwnerLink::greeted(backend).await else { return };
+        let (peer, backend) = (link.peer(), link.backend());
+        if !self.is(peer, backend).await {
+            return tracing::warn!(%peer, %backend, "a backend presents another one's id, or an unknown one");
         }
-        loop {
-            let frame = match receiver.receive().await {
-                Ok(frame) => frame,
-                Err(error) => return tracing::debug!(%error, "data link ended"),
-            };
-            match frame.message {
-                ToOwner::Read { read, sequences } => {
-                    let payloads: Vec<_> = sequences.iter().map(|&s| self.table.payload(s)).collect();
-                    let lengths = payloads.iter().map(|p| p.as_ref().map(|p| p.len() as u32)).collect();
-                    let tail = payloads.into_iter().flatten().collect();
-                    if sender.send_with(FromOwner::Payloads { read, lengths }, tail).is_err() {
-                        return;
-                    }
-                }
-                ToOwner::Results { results } => self.results(&results, frame.tail),
-                ToOwner::Hello { .. } => return tracing::warn!(%peer, "second hello"),
-            }
-        }
+        link.serve(self.boot, &self, self.inputs.as_ref()).await;
+    }
+}
+
+impl PayloadOwner for DataServer {
+    fn input(&self, sequence: u64) -> Option<Bytes> {
+        self.table.payload(sequence)
     }
 
-    fn results(&self, results: &[symphony_protocol::data::RequestResult], mut tail: Bytes) {
-        let at = Instant::now();
-        for result in results {
-            let ending = match result.outcome {
-                ResultBytes::Answer(length) if length as usize <= tail.len() => Ending::Answer {
-                    payload: tail.split_to(length as usize),
-                    batch: result.batch,
-                    execution_ns: result.execution,
-                    at,
-                },
-                ResultBytes::Answer(_) => Ending::Ended(EndReason::Failed(symphony_types::FailReason::ExecutionFailed)),
-                ResultBytes::Failed(reason) => Ending::Ended(EndReason::Failed(reason)),
-            };
-            let first = self.table.end(result.sequence, ending);
-            self.ledger.result(first);
-        }
+    fn returned(&self, ReturnedResult { sequence, outcome, batch, execution_ns }: ReturnedResult) {
+        let ending = match outcome {
+            Ok(payload) => Ending::Answer { payload, batch, execution_ns, at: Instant::now() },
+            Err(reason) => Ending::Ended(EndReason::Failed(reason)),
+        };
+        let first = self.table.end(sequence, ending);
+        self.ledger.result(first);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use symphony_net::{Authority, Credentials, Identity, Net, Port};
+    use symphony_protocol::data::{FromOwner, ToOwner};
     use symphony_protocol::view::{BackendView, View};
     use symphony_transport::connect_link;
     use tokio::net::TcpListener;
@@ -149,18 +118,19 @@ mod tests {
             let (told, views) = watch::channel(Arc::default());
             let (table, ledger) = (Arc::default(), Arc::default());
             let incoming = Incoming::new(listener, frontend.clone(), Port::new("test", &[Role::Backend], 256));
-            let server = DataServer { boot: BOOT, table, ledger, view: views };
+            let server = DataServer { boot: BOOT, table, ledger, inputs: None, view: views };
             tokio::spawn(server.accept(incoming, CancellationToken::new()));
 
             let role = Role::Frontend.into();
             let (sender, mut receiver) = connect_link::<ToOwner, FromOwner>(&backend, &addr, &role).await.unwrap();
-            let hello = ToOwner::Hello { backend: BackendId::new(1), boot: BootId::new(2), frontend_boot: BOOT };
+            let (backend, boot) = (BackendId::new(1), BootId::new(2));
+            let hello = ToOwner::Hello { backend, boot, frontend_boot: BOOT, shares: false };
             sender.send(hello).unwrap();
             let early = tokio::time::timeout(NAMED_WITHIN / 5, receiver.receive()).await;
             assert!(early.is_err(), "nobody has told the frontend of it: {early:?}");
             told.send_replace(view(name));
             let answer = tokio::time::timeout(SOON, receiver.receive()).await.unwrap();
-            let welcomed = answer.is_ok_and(|frame| frame.message == FromOwner::Welcome { boot: BOOT });
+            let welcomed = answer.is_ok_and(|frame| frame.message == FromOwner::Welcome { boot: BOOT, sharing: None });
             assert_eq!(welcomed, welcome, "the view names {name}");
         }
     }

@@ -11,7 +11,7 @@ use symphony_protocol::control as pb;
 use symphony_protocol::dispatch::EndReason;
 use symphony_protocol::view::View;
 use symphony_telemetry::Registry;
-use symphony_transport::{ControlClient, ControlError, ViewReceiver};
+use symphony_transport::{ControlClient, ControlError, SharedInputs, SharingError, ViewReceiver};
 use symphony_types::{BootId, FailReason, FrontendId, Member, Nanos, Outcome, RequestId, SubclusterId, Token};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::{self, UnboundedSender};
@@ -39,10 +39,18 @@ const DATA: Port = Port::new("frontend.data", &[Role::Backend], 2 * 4096);
 
 /// Why a frontend does not start.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot register frontend `{name}`: {source}")]
-pub struct StartError {
-    name: String,
-    source: ControlError,
+pub enum StartError {
+    /// The cluster does not answer or refuses.
+    #[error("cannot register frontend `{name}`: {source}")]
+    Register {
+        /// Its name.
+        name: String,
+        /// Why.
+        source: ControlError,
+    },
+    /// This system has no shared memory, and it is required.
+    #[error("frontend.payloads requires shared memory: {0}")]
+    Sharing(#[from] SharingError),
 }
 
 /// A running frontend; cheap to clone. [`Frontend::stop`] ends it.
@@ -58,6 +66,8 @@ struct Inner {
     grace: Duration,
     in_flight_max: usize,
     table: Arc<RequestTable>,
+    /// Where backends of this host read inputs; none if none is shared.
+    inputs: Option<Arc<SharedInputs>>,
     ledger: Arc<Ledger>,
     statistics: Statistics,
     routes: RwLock<Arc<Routes>>,
@@ -84,7 +94,7 @@ impl Frontend {
     /// ([`oip`](crate::oip)): this value is its [`InferenceService`].
     ///
     /// # Errors
-    /// If the cluster does not answer or refuses.
+    /// If the cluster does not answer or refuses, or shared memory is required and this system has none.
     pub async fn start(
         config: &FrontendConfig,
         boot: BootId,
@@ -93,6 +103,8 @@ impl Frontend {
         control: &ControlClient,
         registry: &Registry,
     ) -> Result<Self, StartError> {
+        let ended = CancellationToken::new();
+        let inputs = share_inputs(config, &ended)?;
         let request = pb::RegisterFrontendRequest {
             name: config.name.clone(),
             boot_id: boot.get(),
@@ -106,7 +118,7 @@ impl Frontend {
         let reply = control
             .call(REGISTER_WITHIN, call)
             .await
-            .map_err(|source| StartError { name: config.name.clone(), source })?;
+            .map_err(|source| StartError::Register { name: config.name.clone(), source })?;
         let id = FrontendId::new(reply.frontend);
         let view = control.watch(&format!("frontend {}", config.name));
         let (turned_away, turned_away_out) = mpsc::unbounded_channel();
@@ -116,6 +128,7 @@ impl Frontend {
             grace: config.answer_grace().into(),
             in_flight_max: config.requests_in_flight_max as usize,
             table: Arc::default(),
+            inputs: inputs.clone(),
             ledger: Arc::default(),
             statistics: Statistics::new(registry),
             routes: RwLock::default(),
@@ -124,11 +137,11 @@ impl Frontend {
             net: net.clone(),
             view: view.clone(),
             draining: AtomicBool::new(false),
-            ended: CancellationToken::new(),
+            ended,
         });
-        metrics::register(registry, &inner.table, &inner.ledger);
-        let server =
-            DataServer { boot, table: Arc::clone(&inner.table), ledger: Arc::clone(&inner.ledger), view: view.clone() };
+        metrics::register(registry, &inner.table, &inner.ledger, inputs.clone());
+        let (table, ledger) = (Arc::clone(&inner.table), Arc::clone(&inner.ledger));
+        let server = DataServer { boot, table, ledger, inputs, view: view.clone() };
         let backends = Incoming::new(data, net.clone(), DATA);
         tokio::spawn(server.accept(backends, inner.ended.clone()));
         tokio::spawn(follow(Arc::clone(&inner), view.clone()));
@@ -171,6 +184,23 @@ impl Frontend {
     /// Ends the frontend. Requests without an outcome fail.
     pub fn stop(&self) {
         self.inner.ended.cancel();
+    }
+}
+
+/// Memory for inputs, if the configuration wants any and the system has it.
+fn share_inputs(config: &FrontendConfig, ended: &CancellationToken) -> Result<Option<Arc<SharedInputs>>, SharingError> {
+    let payloads = &config.payloads;
+    if !payloads.shares() {
+        return Ok(None);
+    }
+    let in_flight_max = config.requests_in_flight_max as usize;
+    match SharedInputs::start(payloads.pool_bytes(), in_flight_max, payloads.must_share(), ended.clone()) {
+        Ok(inputs) => Ok(Some(inputs)),
+        Err(error) if payloads.must_share() => Err(error),
+        Err(error) => {
+            tracing::warn!(%error, "inputs are not shared: payloads travel by TCP");
+            Ok(None)
+        }
     }
 }
 
@@ -246,6 +276,7 @@ impl Inner {
             subcluster: route.subcluster,
             items: request.items,
             payload: request.payload,
+            shared: None,
             deadline,
             announced: Token::default(),
             attempt: 0,
@@ -255,6 +286,10 @@ impl Inner {
         request.receipt.accepted(RequestId { frontend: self.id, boot: self.boot, sequence });
         let mut owned = Owned { inner: self, sequence, route: &route, arrived, items: request.items, ended: false };
         self.tell(route.subcluster, Word::New(sequence));
+        // While the leader hears of it.
+        if let Some(inputs) = &self.inputs {
+            self.table.share(sequence, inputs);
+        }
         let ending = tokio::select! {
             ending = ending => ending.ok(),
             () = tokio::time::sleep_until((deadline + self.grace).into()) => None,

@@ -7,6 +7,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use symphony_telemetry::{MetricName, Registry};
+use symphony_transport::SharedInputs;
 
 use crate::ledger::Ledger;
 use crate::names;
@@ -16,10 +17,16 @@ use crate::request_table::RequestTable;
 struct FrontendCollector {
     table: Arc<RequestTable>,
     ledger: Arc<Ledger>,
+    inputs: Option<Arc<SharedInputs>>,
 }
 
-pub(crate) fn register(registry: &Registry, table: &Arc<RequestTable>, ledger: &Arc<Ledger>) {
-    registry.collect(FrontendCollector { table: Arc::clone(table), ledger: Arc::clone(ledger) });
+pub(crate) fn register(
+    registry: &Registry,
+    table: &Arc<RequestTable>,
+    ledger: &Arc<Ledger>,
+    inputs: Option<Arc<SharedInputs>>,
+) {
+    registry.collect(FrontendCollector { table: Arc::clone(table), ledger: Arc::clone(ledger), inputs });
 }
 
 impl Collector for FrontendCollector {
@@ -34,6 +41,10 @@ impl Collector for FrontendCollector {
         write(&names::RESULTS, &ConstCounter::new(counts.results))?;
         write(&names::DUPLICATES, &ConstGauge::new(counts.duplicate_ratio()))?;
         write(&names::DISCARDED, &ConstCounter::new(counts.discarded))?;
-        write(&names::REDRIVEN, &ConstCounter::new(counts.redriven))
+        write(&names::REDRIVEN, &ConstCounter::new(counts.redriven))?;
+        let of_inputs = |value: fn(&SharedInputs) -> u64| self.inputs.as_deref().map_or(0, value);
+        write(&names::SHARED_READERS, &ConstGauge::new(of_inputs(|inputs| inputs.readers() as u64)))?;
+        write(&names::SHARED_BYTES, &ConstGauge::new(of_inputs(SharedInputs::used_bytes)))?;
+        write(&names::SHARED_REFUSED, &ConstCounter::new(of_inputs(SharedInputs::refused)))
     }
 }

@@ -83,9 +83,48 @@ pub const REDRIVEN: MetricName = MetricName {
     labels: &[],
 };
 
+/// Who shares memory.
+pub const SHARED_READERS: MetricName = MetricName {
+    name: "symphony_frontend_shared_memory_backends",
+    help: "Backends of this host that read inputs from shared memory now",
+    kind: Kind::Gauge,
+    unit: Unit::Count,
+    labels: &[],
+};
+
+/// How full it is.
+pub const SHARED_BYTES: MetricName = MetricName {
+    name: "symphony_frontend_shared_memory_used_bytes",
+    help: "Shared memory that inputs take now, rounded up as it is given out",
+    kind: Kind::Gauge,
+    unit: Unit::Bytes,
+    labels: &[],
+};
+
+/// When it was too full.
+pub const SHARED_REFUSED: MetricName = MetricName {
+    name: "symphony_frontend_shared_memory_refused_total",
+    help: "Inputs that found no place in shared memory and travel by TCP",
+    kind: Kind::Counter,
+    unit: Unit::Count,
+    labels: &[],
+};
+
 /// All of them.
-pub const ALL: [MetricName; 9] =
-    [REQUESTS, REQUEST_DURATION, REQUEST_BATCH, IN_FLIGHT, ACCEPTED, RESULTS, DISCARDED, DUPLICATES, REDRIVEN];
+pub const ALL: [MetricName; 12] = [
+    REQUESTS,
+    REQUEST_DURATION,
+    REQUEST_BATCH,
+    IN_FLIGHT,
+    ACCEPTED,
+    RESULTS,
+    DISCARDED,
+    DUPLICATES,
+    REDRIVEN,
+    SHARED_READERS,
+    SHARED_BYTES,
+    SHARED_REFUSED,
+];
 
 #[cfg(test)]
 mod tests {

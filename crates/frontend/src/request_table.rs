@@ -6,6 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use bytes::Bytes;
+use symphony_transport::{PlacedInput, SharedInputs};
 use symphony_types::{ModelId, SubclusterId, Token};
 use tokio::sync::oneshot;
 
@@ -34,6 +35,8 @@ pub(crate) struct Pending {
     pub(crate) subcluster: SubclusterId,
     pub(crate) items: u32,
     pub(crate) payload: Bytes,
+    /// The input once more, where backends of this host read it; gone with this.
+    pub(crate) shared: Option<PlacedInput>,
     pub(crate) deadline: Instant,
     /// The leader's token under which it was announced last; zero before.
     pub(crate) announced: Token,
@@ -94,6 +97,18 @@ impl RequestTable {
 
     pub(crate) fn payload(&self, sequence: u64) -> Option<Bytes> {
         self.shard(sequence).get(&sequence).map(|pending| pending.payload.clone())
+    }
+
+    /// Puts the input where backends of this host read it, if any do. The request may end meanwhile.
+    pub(crate) fn share(&self, sequence: u64, inputs: &SharedInputs) {
+        if inputs.readers() == 0 {
+            return;
+        }
+        // The copy is made while nobody has to wait for the table.
+        let placed = self.payload(sequence).and_then(|payload| inputs.put(sequence, &payload));
+        if let Some(pending) = self.shard(sequence).get_mut(&sequence) {
+            pending.shared = placed;
+        }
     }
 
     /// Marks a request as announced under `token`. None if it has its outcome, or was announced under it before.
@@ -169,6 +184,7 @@ mod tests {
             subcluster: SubclusterId::new(subcluster),
             items: 1,
             payload: Bytes::from_static(b"input"),
+            shared: None,
             deadline,
             announced: Token::default(),
             attempt: 0,

@@ -1,5 +1,6 @@
 //! The data link: backend ⇄ frontend. The backend READs inputs and returns results; payload bytes travel in the tail
-//! of the frame.
+//! of the frame. Two processes of one host agree here to share memory; then inputs are read there without a word, and large
+//! results are found there.
 //!
 //! The payload of a request is its inputs in the order of the model's signature, each `items × item_shape` elements,
 //! little-endian, without gaps; a result is the outputs in the same manner. Both sides know the signature, so no names
@@ -24,6 +25,13 @@ pub enum ToOwner {
         boot: BootId,
         /// The frontend's life that the backend means; another one refuses, its requests are gone.
         frontend_boot: BootId,
+        /// Whether the backend would read inputs from shared memory.
+        shares: bool,
+    },
+    /// What became of an offer to share memory; first after it, and only then.
+    Joined {
+        /// Whether the two share it now.
+        shares: bool,
     },
     /// Send the inputs of these requests.
     Read {
@@ -57,6 +65,8 @@ pub struct RequestResult {
 pub enum ResultBytes {
     /// So many bytes of the tail.
     Answer(u32),
+    /// In the shared memory of the backend, under the request's number.
+    Shared,
     /// None.
     Failed(FailReason),
 }
@@ -68,6 +78,15 @@ pub enum FromOwner {
     Welcome {
         /// The frontend's life.
         boot: BootId,
+        /// How to come to the frontend's shared memory; none if it shares none, or the backend does not want it.
+        sharing: Option<SharingOffer>,
+    },
+    /// The connection is refused: this frontend requires shared memory, and the two do not share any.
+    MustShare,
+    /// Results were taken out of the backend's shared memory, or could not be; their places are free again.
+    Taken {
+        /// The requests.
+        sequences: Vec<u64>,
     },
     /// Inputs; the tail holds their bytes one after the other.
     Payloads {
@@ -76,6 +95,25 @@ pub enum FromOwner {
         /// In the order asked: bytes of each payload, or none if the request has its outcome already.
         lengths: Vec<Option<u32>>,
     },
+}
+
+/// Where a frontend hands out its shared memory, and what lets a backend in.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub struct SharingOffer {
+    /// Name of its socket, which exists on the frontend's host only.
+    pub name: String,
+    /// Good for one use.
+    pub secret: SharingSecret,
+}
+
+/// What a backend shows at the frontend's socket. Not shown in logs.
+#[derive(Archive, Serialize, Deserialize, Clone, PartialEq, Eq)]
+pub struct SharingSecret(pub [u8; 32]);
+
+impl std::fmt::Debug for SharingSecret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SharingSecret(…)")
+    }
 }
 
 impl Message for ToOwner {

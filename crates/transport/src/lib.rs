@@ -3,15 +3,24 @@
 mod control_client;
 mod echo;
 mod link;
+mod linked_payloads;
 mod local_link;
+mod local_payloads;
+mod owner_link;
 mod payload;
-mod tcp_payloads;
+mod read_times;
+mod sharing;
 
 pub use control_client::{CONTROL_CALL_TIMEOUT, ControlClient, ControlError, ViewReceiver, fresh_operation_id};
 pub use echo::{EchoTimes, Movement};
 pub use link::{
     CONNECT_TIMEOUT, LINK_FRAMES_MAX, LinkError, LinkReceiver, LinkSender, SendError, connect_link, link_over,
 };
+pub use linked_payloads::LinkedPayloads;
 pub use local_link::{LocalReceiver, local_link};
-pub use payload::{PayloadTransport, Payloads, ResultToOwner};
-pub use tcp_payloads::TcpPayloads;
+pub use local_payloads::LocalPayloads;
+pub use owner_link::OwnerLink;
+pub use payload::{PayloadOwner, PayloadTransport, Payloads, ResultToOwner, ReturnedResult};
+pub use read_times::{PairReading, ReadCounts, Readings, Way};
+pub use sharing::{SharedInputs, SharingError, can_share};
+pub use symphony_shared_memory::Placed as PlacedInput;

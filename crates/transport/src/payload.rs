@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use symphony_protocol::data::RequestResult;
-use symphony_types::{BootId, FrontendId};
+use symphony_types::{BootId, FailReason, FrontendId};
 
 /// The inputs asked for, in the order asked; none where the request has its outcome already or its owner is gone.
 pub type Payloads = Vec<Option<Bytes>>;
@@ -16,8 +16,8 @@ pub struct ResultToOwner {
     pub bytes: Bytes,
 }
 
-/// Frontends hold inputs; backends READ them and return results the same way. TCP today; shared memory and RDMA stand
-/// behind the same port.
+/// Frontends hold inputs; backends READ them and return results the same way. How that is done is [`crate::LocalPayloads`]
+/// within one process, and [`crate::LinkedPayloads`] between processes: by shared memory or by TCP.
 pub trait PayloadTransport: Send + Sync + 'static {
     /// Reads the inputs of `sequences`, which belong to that life of that frontend. Never fails: what cannot be read
     /// is none.
@@ -31,4 +31,26 @@ pub trait PayloadTransport: Send + Sync + 'static {
 
     /// The name of the transport, for logs and metrics.
     fn name(&self) -> &'static str;
+}
+
+/// The owner's side of the port: whoever has the requests.
+pub trait PayloadOwner: Send + Sync + 'static {
+    /// The input of a request; none if it has its outcome already.
+    fn input(&self, sequence: u64) -> Option<Bytes>;
+
+    /// A result came. The request may have its outcome already.
+    fn returned(&self, result: ReturnedResult);
+}
+
+/// A result as its owner gets it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReturnedResult {
+    /// The request.
+    pub sequence: u64,
+    /// Its outputs, or why there are none.
+    pub outcome: Result<Bytes, FailReason>,
+    /// Items of the whole batch it ran in.
+    pub batch: u32,
+    /// Execution time of that batch in nanoseconds.
+    pub execution_ns: u64,
 }

@@ -20,7 +20,7 @@ pub(crate) enum Layer {
 }
 
 /// Every package of the workspace, without its prefix.
-const PACKAGES: [(&str, Layer); 38] = [
+const PACKAGES: &[(&str, Layer)] = &[
     ("types", Layer::Types),
     ("scheduler", Layer::Core),
     ("explain", Layer::Core),
@@ -35,6 +35,7 @@ const PACKAGES: [(&str, Layer); 38] = [
     ("protocol", Layer::Edge),
     ("net", Layer::Edge),
     ("transport", Layer::Edge),
+    ("shared-memory", Layer::Edge),
     ("transport-rdma", Layer::Edge),
     ("executor", Layer::Edge),
     ("executor-gpu", Layer::Edge),

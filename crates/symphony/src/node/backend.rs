@@ -29,8 +29,12 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     symphony_backend::register_metrics(&registry, &backend);
 
     let (view, name) = (backend.view(), own.name.clone());
-    let surface = Surface::new(registry)
-        .with_view(move || page::view_json(&view.borrow(), "backend", &name, &|_| serde_json::json!({})));
+    let payloads = backend.payloads();
+    let surface = Surface::new(registry).with_view(move || {
+        let mut page = page::view_json(&view.borrow(), "backend", &name, &|_| serde_json::json!({}));
+        page["payloads"] = page::payloads_json(&payloads.readings());
+        page
+    });
     let stop = CancellationToken::new();
     let serving = tokio::spawn(symphony_telemetry::serve(metrics, surface, stop.clone().cancelled_owned()));
     until_told_to_stop().await?;

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use symphony_protocol::view::View;
+use symphony_transport::{ReadCounts, Readings, Way};
 use symphony_types::Invariant;
 
 /// The view as JSON; `counts` gives a model's counters if this process knows them.
@@ -67,4 +68,25 @@ pub(crate) fn view_json(view: &View, role: &str, name: &str, counts: &dyn Fn(&st
         "invariant_violations": broken, "nodes": nodes, "subclusters": subclusters, "backends": backends,
         "frontends": frontends, "models": models, "events": crate::tools::events::json(view),
     })
+}
+
+/// How a backend's inputs came, by transport, and how it reaches each frontend now.
+pub(crate) fn payloads_json(readings: &Readings) -> Value {
+    let pairs: Vec<_> = readings
+        .pairs
+        .iter()
+        .map(|pair| json!({ "frontend": pair.frontend.get(), "transport": pair.way.label(), "reads": reads_json(&pair.reads) }))
+        .collect();
+    json!({ "reads": reads_json(&readings.reads), "damaged": readings.damaged, "frontends": pairs })
+}
+
+/// Quantiles are upper ends of the buckets that metrics have as well.
+fn reads_json(reads: &[ReadCounts; 2]) -> Value {
+    let one = |(way, counts): (Way, &ReadCounts)| {
+        let us = |quantile| counts.times.quantile(quantile).get() as f64 / 1e3;
+        let value = json!({ "reads": counts.times.count(), "inputs": counts.inputs, "bytes": counts.bytes,
+                            "p50_us": us(0.5), "p99_us": us(0.99), "p9999_us": us(0.9999) });
+        (way.label().to_owned(), value)
+    };
+    Value::Object(Way::ALL.into_iter().zip(reads).map(one).collect())
 }

@@ -1,0 +1,122 @@
+//! The measurement: all ways in turn, round by round, so that what else the machine does falls on all of them.
+
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+use bytes::Bytes;
+use hdrhistogram::Histogram;
+use symphony_config::PayloadTransportKind;
+use symphony_transport::Way;
+use tokio::runtime::{Builder, Runtime};
+
+use super::owners::Owners;
+
+/// Threads of each of the two sides.
+const THREADS: usize = 2;
+/// Inputs that each owner has, and that are pulled in turn: more than the nearest caches hold.
+const INPUTS: u64 = 16;
+/// Each way is measured so many times in turn.
+const ROUNDS: usize = 20;
+/// Pulls of each way before anything counts.
+const WARM_UP: u64 = 200;
+/// The longest pull that is told apart, in nanoseconds: 10 s.
+const NS_MAX: u64 = 10_000_000_000;
+
+/// What is measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Frontends.
+    pub owners: usize,
+    /// Bytes of each input.
+    pub bytes: usize,
+    /// Pulls by each way.
+    pub pulls: usize,
+}
+
+/// What one way took, in microseconds.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Row {
+    /// The way.
+    pub way: &'static str,
+    /// Pulls that were measured.
+    pub pulls: u64,
+    /// Half of them were faster.
+    pub p50_us: f64,
+    /// 99 of 100 were.
+    pub p99_us: f64,
+    /// 9999 of 10 000 were.
+    pub p9999_us: f64,
+    /// The longest.
+    pub max_us: f64,
+}
+
+/// Measures a plain copy, shared memory, TCP, and TCP with mutual TLS.
+///
+/// # Errors
+/// If a transport cannot be set up, or inputs come by another way, or not at all.
+pub fn run(options: Options) -> Result<Vec<Row>> {
+    let Options { owners, bytes, pulls } = options;
+    ensure!(owners > 0 && pulls >= ROUNDS, "expected owners, and at least {ROUNDS} pulls");
+    let input = |owner: usize, sequence: u64| Bytes::from(vec![(owner as u64 * INPUTS + sequence) as u8; bytes]);
+    let inputs: Vec<Vec<_>> = (0..owners).map(|owner| (0..INPUTS).map(|n| input(owner, n)).collect()).collect();
+    let side = || Builder::new_multi_thread().worker_threads(THREADS).enable_all().build();
+    let (frontends, backend) = (side()?, side()?);
+    let start = |kind, secured| {
+        let owners = frontends.block_on(Owners::start(&inputs, kind, secured))?;
+        backend.block_on(owners.link(&inputs))
+    };
+    let shared = start(PayloadTransportKind::SharedMemory, true)?;
+    let tcp = start(PayloadTransportKind::Tcp, false)?;
+    let secured = start(PayloadTransportKind::Tcp, true)?;
+
+    let mut histograms = Vec::new();
+    for _ in 0..4 {
+        histograms.push(Histogram::<u64>::new_with_bounds(1, NS_MAX, 3)?);
+    }
+    for round in 0..=ROUNDS {
+        let count = if round == 0 { WARM_UP } else { (pulls / ROUNDS) as u64 };
+        let mut measure = |index: usize, pull: &dyn Fn(u64) -> Vec<Option<Bytes>>| {
+            for n in 0..count {
+                let sequence = n % INPUTS;
+                let begun = Instant::now();
+                let pulled = pull(sequence);
+                let took = begun.elapsed().as_nanos() as u64;
+                ensure!(pulled.len() == owners && pulled.iter().all(Option::is_some), "an input did not come");
+                if round > 0 {
+                    histograms[index].record(took.clamp(1, NS_MAX))?;
+                }
+            }
+            Ok(())
+        };
+        measure(0, &|sequence| copy(&inputs, sequence))?;
+        for (index, owners) in [(1, &shared), (2, &tcp), (3, &secured)] {
+            measure(index, &|sequence| pull(&backend, owners, sequence))?;
+        }
+    }
+    let [by_memory, _] = shared.transport().readings().reads;
+    // But for the first of each link, which come before anything is shared.
+    let expected = (owners * (ROUNDS * (pulls / ROUNDS) + WARM_UP as usize)) as u64;
+    ensure!(by_memory.inputs == expected, "{} inputs came by {}", by_memory.inputs, Way::SharedMemory.label());
+    let names = ["plain copy", "shared memory", "TCP loopback", "TCP loopback, mutual TLS"];
+    Ok(names.into_iter().zip(&histograms).map(|(way, histogram)| row(way, histogram)).collect())
+}
+
+fn copy(inputs: &[Vec<Bytes>], sequence: u64) -> Vec<Option<Bytes>> {
+    inputs.iter().map(|own| Some(Bytes::copy_from_slice(&own[sequence as usize]))).collect()
+}
+
+fn pull(backend: &Runtime, owners: &Owners, sequence: u64) -> Vec<Option<Bytes>> {
+    backend.block_on(owners.pull(sequence))
+}
+
+fn row(way: &'static str, histogram: &Histogram<u64>) -> Row {
+    let us = |ns: u64| ns as f64 / 1e3;
+    Row {
+        way,
+        pulls: histogram.len(),
+        p50_us: us(histogram.value_at_quantile(0.5)),
+        p99_us: us(histogram.value_at_quantile(0.99)),
+        p9999_us: us(histogram.value_at_quantile(0.9999)),
+        max_us: us(histogram.max()),
+    }
+}

@@ -1,0 +1,63 @@
+//! `[frontend.payloads]`, `[backend.payloads]`: how inputs and results travel.
+
+/// How inputs and results travel between this process and those at the other end of its data links.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PayloadsConfig {
+    /// The transport.
+    pub transport: PayloadTransportKind,
+    /// Whether a pair that cannot use it is refused, instead of using TCP.
+    pub required: bool,
+    /// The largest shared memory, in MB of 2^20 bytes: a frontend's for inputs, a backend's for the results of each frontend.
+    pub pool_mb: u64,
+}
+
+/// How payloads travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PayloadTransportKind {
+    /// Shared memory between processes of one host, else TCP.
+    Auto,
+    /// TCP, always.
+    Tcp,
+    /// Shared memory. With a process of another host TCP, and a warning, unless it is required.
+    SharedMemory,
+}
+
+impl PayloadTransportKind {
+    /// The name in configuration, logs and metrics.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Tcp => "tcp",
+            Self::SharedMemory => "shared-memory",
+        }
+    }
+}
+
+impl PayloadsConfig {
+    /// Whether shared memory is tried at all.
+    #[must_use]
+    pub fn shares(&self) -> bool {
+        self.transport != PayloadTransportKind::Tcp
+    }
+
+    /// Whether somebody asked for shared memory by name, so that going without is worth a warning.
+    #[must_use]
+    pub fn expects_sharing(&self) -> bool {
+        self.transport == PayloadTransportKind::SharedMemory
+    }
+
+    /// Whether a pair that cannot share memory is refused.
+    #[must_use]
+    pub fn must_share(&self) -> bool {
+        self.required && self.expects_sharing()
+    }
+
+    /// The largest shared memory, in bytes.
+    #[must_use]
+    pub const fn pool_bytes(&self) -> u64 {
+        self.pool_mb.saturating_mul(1 << 20)
+    }
+}

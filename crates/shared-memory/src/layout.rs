@@ -1,0 +1,292 @@
+//! Where things lie in a pool, and how they are put there and read while others write: pure functions over atomic words.
+//!
+//! ```text
+//! words  0        magic
+//!        1        entries, a power of two
+//!        8…       entries of 4 words each: stamp, number, place, length and checksum
+//!        data…    the bytes, in whole words
+//! ```
+//!
+//! The bytes of number n are found through entry n mod entries. An entry's stamp counts its changes: it is even and not 0 while
+//! the entry holds something, and odd from the moment at which that begins to go until something new is complete. So who reads
+//! it before and after, and finds it even and unchanged, has copied what was there all the time. The checksum covers number and
+//! stamp as well as bytes.
+
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use bytes::Bytes;
+use zerocopy::IntoBytes as _;
+
+use crate::view::Unreadable;
+
+/// The smallest pool, in bytes.
+pub const POOL_BYTES_MIN: u64 = 64 << 10;
+/// The largest pool, in bytes: 64 GiB.
+pub const POOL_BYTES_MAX: u64 = 64 << 30;
+/// The most entries of a pool.
+pub const ENTRIES_MAX: usize = 1 << 22;
+
+/// What a pool begins with: its name and version.
+const MAGIC: u64 = u64::from_le_bytes(*b"SYMPOOL1");
+/// Words before the first entry: a cache line.
+const HEAD_WORDS: usize = 8;
+/// Words of an entry: two entries share a cache line.
+const ENTRY_WORDS: usize = 4;
+/// Words of a unit, in which memory is given out: 1 KiB.
+pub(crate) const UNIT_WORDS: usize = 128;
+/// Bytes are copied and summed up in pieces that stay in the nearest cache.
+const PIECE_WORDS: usize = 2048;
+
+/// Where things lie in one pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Layout {
+    entries: usize,
+    /// The first word of the data.
+    data: usize,
+    words: usize,
+}
+
+impl Layout {
+    /// A pool of so many words with so many entries; none if no data would fit, or it is too large.
+    pub(crate) fn new(words: usize, entries: usize) -> Option<Self> {
+        let fits = entries.is_power_of_two() && entries <= ENTRIES_MAX && words as u64 <= POOL_BYTES_MAX / 8;
+        let data = (HEAD_WORDS + entries.checked_mul(ENTRY_WORDS)?).next_multiple_of(UNIT_WORDS);
+        (fits && data + UNIT_WORDS <= words).then_some(Self { entries, data, words })
+    }
+
+    /// What a pool's maker says of it, if it is possible.
+    pub(crate) fn read(words: &[AtomicU64]) -> Result<Self, &'static str> {
+        let [magic, entries, ..] = words else { return Err("it has not even two words") };
+        if magic.load(Ordering::Acquire) != MAGIC {
+            return Err("other magic or version");
+        }
+        let entries = usize::try_from(entries.load(Ordering::Relaxed)).unwrap_or(usize::MAX);
+        Self::new(words.len(), entries).ok_or("its number of entries is impossible")
+    }
+
+    /// Says it to readers; before anything is put there.
+    pub(crate) fn write(&self, words: &[AtomicU64]) {
+        words[1].store(self.entries as u64, Ordering::Relaxed);
+        words[0].store(MAGIC, Ordering::Release);
+    }
+
+    pub(crate) const fn entries(&self) -> usize {
+        self.entries
+    }
+
+    /// Units of data.
+    pub(crate) const fn units(&self) -> usize {
+        (self.words - self.data) / UNIT_WORDS
+    }
+
+    /// The entry of a number.
+    pub(crate) const fn entry_of(&self, number: u64) -> usize {
+        number as usize & (self.entries - 1)
+    }
+
+    fn entry<'a>(&self, words: &'a [AtomicU64], entry: usize) -> &'a [AtomicU64; ENTRY_WORDS] {
+        let at = HEAD_WORDS + entry * ENTRY_WORDS;
+        words[at..].first_chunk().expect("entries lie before the data")
+    }
+
+    /// Puts `bytes` into the units from `first` on, and shows them as `number`. Returns the entry's stamp; `before` is what it
+    /// was. The units are nobody's, and nobody else puts anything there meanwhile.
+    pub(crate) fn show(&self, words: &[AtomicU64], number: u64, before: u64, first: usize, bytes: &[u8]) -> u64 {
+        let [stamp, shown, place, sum] = self.entry(words, self.entry_of(number));
+        // From here to the next even one it is odd: even if it had been used before.
+        let during = before | 1;
+        let after = during + 1;
+        stamp.store(during, Ordering::Relaxed);
+        fence(Ordering::Release);
+        let at = self.data + first * UNIT_WORDS;
+        let checksum = store(&words[at..], bytes, seed(number, after, bytes.len()));
+        shown.store(number, Ordering::Relaxed);
+        place.store(at as u64, Ordering::Relaxed);
+        sum.store(bytes.len() as u64 | u64::from(checksum) << 32, Ordering::Relaxed);
+        stamp.store(after, Ordering::Release);
+        after
+    }
+
+    /// Takes what is shown at the entry away; its units may be used again at once. Returns the stamp.
+    pub(crate) fn hide(&self, words: &[AtomicU64], entry: usize, before: u64) -> u64 {
+        let after = before | 1;
+        self.entry(words, entry)[0].store(after, Ordering::Relaxed);
+        // Before anything that is put into its units: who sees that, sees the stamp as well.
+        fence(Ordering::Release);
+        after
+    }
+
+    /// A copy of what is shown as `number`, of at most `bytes_max` bytes. Whatever the words are, and whoever changes them
+    /// meanwhile, this returns bytes that were put there under that number and are whole, or none.
+    pub(crate) fn read_number(&self, words: &[AtomicU64], number: u64, bytes_max: usize) -> Result<Bytes, Unreadable> {
+        let [stamp, shown, place, sum] = self.entry(words, self.entry_of(number));
+        let before = stamp.load(Ordering::Acquire);
+        if before == 0 || before & 1 == 1 || shown.load(Ordering::Relaxed) != number {
+            return Err(Unreadable::Absent);
+        }
+        let (place, sum) = (place.load(Ordering::Relaxed), sum.load(Ordering::Relaxed));
+        let (length, checksum) = ((sum as u32) as usize, (sum >> 32) as u32);
+        let found = words_of(words, self.data, place, length).filter(|_| length <= bytes_max);
+        let copied = found.map(|found| load(found, length, seed(number, before, length)));
+        // What was copied, and the words that said where from, were there before this look.
+        fence(Ordering::Acquire);
+        if stamp.load(Ordering::Relaxed) != before {
+            return Err(Unreadable::Absent);
+        }
+        match copied {
+            Some((bytes, is)) if is == checksum => Ok(bytes),
+            _ => Err(Unreadable::Damaged),
+        }
+    }
+}
+
+/// The words that an entry speaks of, if there are such.
+fn words_of(words: &[AtomicU64], data: usize, place: u64, length: usize) -> Option<&[AtomicU64]> {
+    let first = usize::try_from(place).ok().filter(|&first| first >= data)?;
+    words.get(first..first.checked_add(length.div_ceil(8))?)
+}
+
+/// Checksum of what bytes belong to; the bytes' own goes on from it.
+fn seed(number: u64, stamp: u64, length: usize) -> u32 {
+    crc32c::crc32c([number, stamp, length as u64].as_bytes())
+}
+
+fn store(words: &[AtomicU64], bytes: &[u8], seed: u32) -> u32 {
+    let mut checksum = seed;
+    let pieces = bytes.chunks(PIECE_WORDS * 8).zip(words.chunks(PIECE_WORDS));
+    for (piece, words) in pieces {
+        checksum = crc32c::crc32c_append(checksum, piece);
+        let (whole, rest) = piece.as_chunks::<8>();
+        for (word, bytes) in words.iter().zip(whole) {
+            word.store(u64::from_ne_bytes(*bytes), Ordering::Relaxed);
+        }
+        if !rest.is_empty() {
+            let mut last = [0; 8];
+            last[..rest.len()].copy_from_slice(rest);
+            words[whole.len()].store(u64::from_ne_bytes(last), Ordering::Relaxed);
+        }
+    }
+    checksum
+}
+
+fn load(words: &[AtomicU64], length: usize, seed: u32) -> (Bytes, u32) {
+    let mut copied = Vec::with_capacity(words.len());
+    let mut checksum = seed;
+    for piece in words.chunks(PIECE_WORDS) {
+        let from = copied.len();
+        copied.extend(piece.iter().map(|word| word.load(Ordering::Relaxed)));
+        let bytes = copied[from..].as_bytes();
+        checksum = crc32c::crc32c_append(checksum, &bytes[..bytes.len().min(length - from * 8)]);
+    }
+    (Bytes::from_owner(Copied { words: copied, length }), checksum)
+}
+
+/// A copy, as bytes.
+struct Copied {
+    words: Vec<u64>,
+    length: usize,
+}
+
+impl AsRef<[u8]> for Copied {
+    fn as_ref(&self) -> &[u8] {
+        &self.words.as_bytes()[..self.length]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const WORDS: usize = 2048;
+    const ENTRIES: usize = 4;
+
+    fn pool() -> (Layout, Vec<AtomicU64>) {
+        let words: Vec<_> = (0..WORDS).map(|_| AtomicU64::new(0)).collect();
+        let layout = Layout::new(WORDS, ENTRIES).unwrap();
+        layout.write(&words);
+        (layout, words)
+    }
+
+    fn words(values: &[u64]) -> Vec<AtomicU64> {
+        values.iter().map(|&value| AtomicU64::new(value)).collect()
+    }
+
+    #[test]
+    fn what_was_shown_is_read_until_it_is_hidden() {
+        let (layout, words) = pool();
+        assert_eq!(Layout::read(&words), Ok(layout));
+        for number in [0, 1, 9] {
+            assert_eq!(layout.read_number(&words, number, 100), Err(Unreadable::Absent));
+        }
+        let stamp = layout.show(&words, 5, 0, 3, b"some bytes");
+        assert_eq!(layout.read_number(&words, 5, 100).unwrap(), "some bytes");
+        assert_eq!(layout.read_number(&words, 1, 100), Err(Unreadable::Absent), "another number of the same entry");
+        assert_eq!(layout.read_number(&words, 5, 9), Err(Unreadable::Damaged), "longer than anything can be");
+        let stamp = layout.hide(&words, layout.entry_of(5), stamp);
+        assert_eq!(layout.read_number(&words, 5, 100), Err(Unreadable::Absent));
+        let later = layout.show(&words, 9, stamp, 0, b"");
+        assert!(later > stamp);
+        assert_eq!(layout.read_number(&words, 9, 100).unwrap(), "");
+    }
+
+    #[test]
+    fn each_single_bit_that_is_wrong_is_noticed() {
+        let (layout, words) = pool();
+        let bytes: Vec<_> = (0..1000_u32).map(|n| n as u8).collect();
+        layout.show(&words, 2, 0, 1, &bytes);
+        let entry = HEAD_WORDS + 2 * ENTRY_WORDS;
+        let data = layout.data + UNIT_WORDS;
+        for at in (entry..entry + ENTRY_WORDS).chain(data..data + bytes.len() / 8) {
+            for bit in 0..64 {
+                words[at].fetch_xor(1 << bit, Ordering::Relaxed);
+                let read = layout.read_number(&words, 2, 1 << 20);
+                assert!(read.is_err(), "bit {bit} of word {at}: {} bytes", read.map_or(0, |read| read.len()));
+                words[at].fetch_xor(1 << bit, Ordering::Relaxed);
+            }
+        }
+        assert_eq!(layout.read_number(&words, 2, 1 << 20).unwrap(), bytes);
+    }
+
+    #[test]
+    fn no_impossible_pool_is_believed() {
+        let (_, good) = pool();
+        for (at, value) in [(0, 0), (0, MAGIC + 1), (1, 0), (1, 3), (1, 1 << 9), (1, 1 << 63), (1, u64::MAX)] {
+            let before = good[at].swap(value, Ordering::Relaxed);
+            assert!(Layout::read(&good).is_err(), "word {at} = {value}");
+            good[at].store(before, Ordering::Relaxed);
+        }
+        assert!(Layout::read(&words(&[MAGIC])).is_err() && Layout::read(&[]).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn bytes_of_any_length_come_back(bytes in prop::collection::vec(any::<u8>(), 0..9000), number: u64) {
+            let (layout, words) = pool();
+            layout.show(&words, number, 0, 0, &bytes);
+            prop_assert_eq!(layout.read_number(&words, number, 9000).unwrap(), bytes);
+        }
+
+        /// A peer that writes garbage: nothing panics, nothing is read beyond the pool, nothing wrong is believed.
+        #[test]
+        fn garbage_is_never_believed(
+            garbage in prop::collection::vec(any::<u64>(), 0..64),
+            near in prop::collection::vec((0_usize..WORDS, 0_u64..4096), 0..64),
+            number in 0_u64..16,
+        ) {
+            let (layout, words) = pool();
+            let stamp = layout.show(&words, 3, 0, 0, b"right");
+            layout.hide(&words, 3, stamp);
+            for (word, garbage) in words[HEAD_WORDS..].iter().zip(&garbage) {
+                word.store(*garbage, Ordering::Relaxed);
+            }
+            for (at, value) in near {
+                words[at].store(value, Ordering::Relaxed);
+            }
+            prop_assert!(layout.read_number(&words, number, 1 << 30).is_err());
+            let _ = Layout::read(&words);
+            let _ = Layout::read(&self::words(&garbage));
+        }
+    }
+}

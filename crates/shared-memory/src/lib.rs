@@ -1,0 +1,16 @@
+//! A pool of bytes that one process writes and other processes of the same host read, without asking.
+//!
+//! [`Pool::put`] keeps bytes under a number; [`PoolView::read`] finds them by that number, copies them out, and says nothing
+//! rather than something wrong: if they are gone, replaced meanwhile, or damaged. The memory is a memfd, sealed so that nobody
+//! but its maker can write it and nobody can shorten it; it vanishes with the last process that holds it.
+
+mod blocks;
+mod layout;
+mod memory;
+mod pool;
+mod view;
+
+pub use layout::{ENTRIES_MAX, POOL_BYTES_MAX, POOL_BYTES_MIN};
+pub use memory::OpenError;
+pub use pool::{Placed, Pool, PoolError};
+pub use view::{PoolView, Unreadable};

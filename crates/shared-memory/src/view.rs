@@ -1,0 +1,53 @@
+//! A reader's side of a pool.
+
+use std::os::fd::AsFd;
+
+use bytes::Bytes;
+
+use crate::layout::{Layout, POOL_BYTES_MIN};
+use crate::memory::{Memory, OpenError};
+
+/// Why a number cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unreadable {
+    /// It is not there, or was taken away while it was read.
+    #[error("it is not in the pool")]
+    Absent,
+    /// Something is there under that number, and it is not what was put there.
+    #[error("it is damaged")]
+    Damaged,
+}
+
+/// A pool that another process made. Whatever that process does, a read neither fails nor waits.
+#[derive(Debug)]
+pub struct PoolView {
+    memory: Memory,
+    /// As it was said when the pool was opened: it is not asked again.
+    layout: Layout,
+}
+
+impl PoolView {
+    /// The pool behind a descriptor, if it has at most `bytes_max` bytes.
+    ///
+    /// # Errors
+    /// If it is no memory that is sealed, or no pool.
+    pub fn open(descriptor: impl AsFd, bytes_max: u64) -> Result<Self, OpenError> {
+        let memory = Memory::open(descriptor, POOL_BYTES_MIN, bytes_max)?;
+        let layout = Layout::read(memory.words()).map_err(OpenError::NotAPool)?;
+        Ok(Self { memory, layout })
+    }
+
+    /// A copy of what is there as `number`, if that is at most `bytes_max` bytes.
+    ///
+    /// # Errors
+    /// If it is not there, or damaged.
+    pub fn read(&self, number: u64, bytes_max: usize) -> Result<Bytes, Unreadable> {
+        self.layout.read_number(self.memory.words(), number, bytes_max)
+    }
+
+    /// How many numbers can be there at a time.
+    #[must_use]
+    pub const fn entries(&self) -> usize {
+        self.layout.entries()
+    }
+}

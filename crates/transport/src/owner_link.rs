@@ -1,0 +1,209 @@
+//! The owner's side of one data link: a backend READs inputs and brings results.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use symphony_net::{Connection, PeerInfo};
+use symphony_protocol::Frame;
+use symphony_protocol::data::{FromOwner, RequestResult, ResultBytes, ToOwner};
+use symphony_types::{BackendId, BootId, FailReason};
+
+use crate::link::{LinkReceiver, LinkSender, link_over};
+use crate::payload::{PayloadOwner, ReturnedResult};
+use crate::sharing::{Admission, SHARED_PAYLOAD_BYTES_MAX, SharedInputs};
+
+/// How long a connection may stay without saying hello.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// A data link whose backend has said who it is; whether that is true is for the owner to find out before it serves.
+#[derive(Debug)]
+pub struct OwnerLink {
+    sender: LinkSender<FromOwner>,
+    receiver: LinkReceiver<ToOwner>,
+    backend: BackendId,
+    means: BootId,
+    shares: bool,
+}
+
+impl OwnerLink {
+    /// Waits for the backend's hello. None if it does not come.
+    pub async fn greeted(connection: Connection) -> Option<Self> {
+        let (sender, mut receiver) = link_over::<FromOwner, ToOwner>(connection);
+        match tokio::time::timeout(HELLO_TIMEOUT, receiver.receive()).await {
+            Ok(Ok(Frame { message: ToOwner::Hello { backend, frontend_boot, shares, .. }, .. })) => {
+                Some(Self { sender, receiver, backend, means: frontend_boot, shares })
+            }
+            _ => {
+                tracing::debug!(peer = %receiver.peer(), "data link did not begin with hello");
+                None
+            }
+        }
+    }
+
+    /// The backend, as it calls itself.
+    #[must_use]
+    pub const fn backend(&self) -> BackendId {
+        self.backend
+    }
+
+    /// Who is at the other end.
+    #[must_use]
+    pub const fn peer(&self) -> &PeerInfo {
+        self.receiver.peer()
+    }
+
+    /// Welcomes the backend, and serves it in life `boot` until the link ends.
+    pub async fn serve(mut self, boot: BootId, owner: &impl PayloadOwner, inputs: Option<&Arc<SharedInputs>>) {
+        let (offer, mut admission) = inputs.filter(|_| self.shares).map(SharedInputs::offer).unzip();
+        let required = inputs.is_some_and(|inputs| inputs.required());
+        if required && offer.is_none() {
+            return self.refuse();
+        }
+        let _ = self.sender.send(FromOwner::Welcome { boot, sharing: offer });
+        let peer = self.peer().clone();
+        if self.means != boot {
+            return tracing::debug!(%peer, "backend asked for a former life");
+        }
+        // Whether the backend has said that it shares, and it is true.
+        let mut joined = false;
+        loop {
+            let frame = match self.receiver.receive().await {
+                Ok(frame) => frame,
+                Err(error) => return tracing::debug!(%error, "data link ended"),
+            };
+            match frame.message {
+                ToOwner::Joined { shares } => {
+                    joined = shares && admission.as_mut().is_some_and(|admission| admission.sharer().is_some());
+                    if !joined {
+                        // Its memory, or the offer, is of no more use.
+                        admission = None;
+                    }
+                    tracing::debug!(%peer, joined, "shared memory");
+                    if required && !joined {
+                        return self.refuse();
+                    }
+                }
+                // Nothing travels another way.
+                _ if required && !joined => return self.refuse(),
+                ToOwner::Read { read, sequences } => {
+                    let payloads: Vec<_> = sequences.iter().map(|&sequence| owner.input(sequence)).collect();
+                    let lengths = payloads.iter().map(|p| p.as_ref().map(|p| p.len() as u32)).collect();
+                    let tail = payloads.into_iter().flatten().collect();
+                    if self.sender.send_with(FromOwner::Payloads { read, lengths }, tail).is_err() {
+                        return;
+                    }
+                }
+                ToOwner::Results { results } => {
+                    let sequences = take_results(owner, &results, frame.tail, admission.as_mut());
+                    if !sequences.is_empty() && self.sender.send(FromOwner::Taken { sequences }).is_err() {
+                        return;
+                    }
+                }
+                ToOwner::Hello { .. } => return tracing::warn!(%peer, "second hello"),
+            }
+        }
+    }
+
+    fn refuse(self) {
+        tracing::warn!(peer = %self.peer(), backend = %self.backend,
+            "backend refused: frontend.payloads requires shared memory, and it does not share this host's, or does not want to");
+        let _ = self.sender.send(FromOwner::MustShare);
+    }
+}
+
+/// Hands results to their owner; returns those that were in shared memory.
+fn take_results(
+    owner: &impl PayloadOwner,
+    results: &[RequestResult],
+    mut tail: Bytes,
+    mut admission: Option<&mut Admission>,
+) -> Vec<u64> {
+    let mut taken = Vec::new();
+    for &RequestResult { sequence, outcome, batch, execution } in results {
+        let outcome = match outcome {
+            ResultBytes::Answer(length) if length as usize <= tail.len() => Ok(tail.split_to(length as usize)),
+            ResultBytes::Answer(_) => Err(FailReason::ExecutionFailed),
+            ResultBytes::Failed(reason) => Err(reason),
+            ResultBytes::Shared => {
+                taken.push(sequence);
+                let sharer = admission.as_mut().and_then(|admission| admission.sharer());
+                let read = sharer.map(|sharer| sharer.results.read(sequence, SHARED_PAYLOAD_BYTES_MAX));
+                read.and_then(Result::ok).ok_or_else(|| {
+                    tracing::warn!(sequence, "a result is not in shared memory, or damaged");
+                    FailReason::PayloadLost
+                })
+            }
+        };
+        owner.returned(ReturnedResult { sequence, outcome, batch, execution_ns: execution });
+    }
+    taken
+}
+
+#[cfg(test)]
+mod tests {
+    use symphony_net::Net;
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+
+    const BOOT: BootId = BootId::new(4);
+
+    struct Nobody;
+
+    impl PayloadOwner for Nobody {
+        fn input(&self, _: u64) -> Option<Bytes> {
+            Some(Bytes::from_static(b"input"))
+        }
+
+        fn returned(&self, _: ReturnedResult) {}
+    }
+
+    /// What a backend hears that says these things, until it hears that it must share or the link ends.
+    async fn hears(required: bool, says: Vec<ToOwner>) -> Vec<FromOwner> {
+        let inputs = SharedInputs::start(1 << 20, 16, required, CancellationToken::new()).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let accepted = Net::plaintext().accept(listener.accept().await.unwrap().0, &[]).await.unwrap();
+        let serving = tokio::spawn(async move {
+            let link = OwnerLink::greeted(accepted).await.unwrap();
+            link.serve(BOOT, &Nobody, Some(&inputs)).await;
+        });
+        let backend = Net::plaintext().accept(stream, &[]).await.unwrap();
+        let (sender, mut receiver) = link_over::<ToOwner, FromOwner>(backend);
+        for message in says {
+            sender.send(message).unwrap();
+        }
+        sender.close();
+        let mut heard = Vec::new();
+        while let Ok(frame) = receiver.receive().await {
+            heard.push(frame.message);
+        }
+        serving.await.unwrap();
+        heard
+    }
+
+    fn hello(shares: bool) -> ToOwner {
+        ToOwner::Hello { backend: BackendId::new(1), boot: BootId::new(2), frontend_boot: BOOT, shares }
+    }
+
+    #[tokio::test]
+    async fn who_does_not_share_is_refused_where_that_is_required_and_served_elsewhere() {
+        let read = || ToOwner::Read { read: 1, sequences: vec![1] };
+        let answer = FromOwner::Payloads { read: 1, lengths: vec![Some(5)] };
+        // It does not want to; it could not; it lies; it says nothing.
+        for says in [
+            vec![hello(false), read()],
+            vec![hello(true), ToOwner::Joined { shares: false }, read()],
+            vec![hello(true), ToOwner::Joined { shares: true }, read()],
+            vec![hello(true), read()],
+        ] {
+            let heard = hears(true, says.clone()).await;
+            assert_eq!(heard.last(), Some(&FromOwner::MustShare), "{says:?}: {heard:?}");
+            assert!(!heard.contains(&answer), "{says:?}: {heard:?}");
+            let heard = hears(false, says.clone()).await;
+            assert_eq!(heard.last(), Some(&answer), "{says:?}: {heard:?}");
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! A frontend's inputs in memory that backends of its host read.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use symphony_protocol::data::{SharingOffer, SharingSecret};
+use symphony_shared_memory::{POOL_BYTES_MAX, POOL_BYTES_MIN, Placed, Pool, PoolError, PoolView};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{Semaphore, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use super::HANDOVER_TIMEOUT;
+use super::handover::{self, SECRET_BYTES};
+
+/// Descriptors that change hands at a time; further callers wait.
+const HANDOVERS_MAX: usize = 64;
+/// After a failed accept, most likely for want of file descriptors, this long is waited.
+const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(10);
+/// Entries of the pool for each request that may be in flight: requests of unequal age then rarely meet at one entry.
+const ENTRIES_PER_REQUEST: usize = 2;
+
+/// Why inputs cannot be shared.
+#[derive(Debug, thiserror::Error)]
+pub enum SharingError {
+    /// There is no memory for them.
+    #[error(transparent)]
+    Pool(#[from] PoolError),
+    /// There is no socket over which to hand it out.
+    #[error("no socket for shared memory: {0}")]
+    Socket(#[from] io::Error),
+}
+
+/// Inputs in shared memory. They are only put there while somebody reads them.
+#[derive(Debug)]
+pub struct SharedInputs {
+    pool: Arc<Pool>,
+    /// Name of the socket; random, so that nobody is found by chance.
+    name: String,
+    /// Who was made an offer and has not come yet.
+    offered: Mutex<HashMap<[u8; SECRET_BYTES], oneshot::Sender<Sharer>>>,
+    readers: AtomicUsize,
+    required: bool,
+}
+
+/// One backend that shares: its memory for results, and that it reads inputs.
+#[derive(Debug)]
+pub(crate) struct Sharer {
+    pub(crate) results: PoolView,
+    _reads: Reading,
+}
+
+#[derive(Debug)]
+struct Reading(Arc<SharedInputs>);
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.0.readers.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// An offer that was made; forgotten when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Admission {
+    inputs: Arc<SharedInputs>,
+    secret: [u8; SECRET_BYTES],
+    comes: oneshot::Receiver<Sharer>,
+    sharer: Option<Sharer>,
+}
+
+/// Whether this system has memory that can be shared and sealed.
+///
+/// # Errors
+/// If it has not.
+pub fn can_share() -> Result<(), SharingError> {
+    Pool::create(POOL_BYTES_MIN, 1)?;
+    Ok(())
+}
+
+impl SharedInputs {
+    /// Memory of `bytes` bytes for the inputs of at most `in_flight_max` requests at a time, handed out until `ended`. Must be
+    /// called inside a tokio runtime. With `required`, backends that do not share are turned away.
+    ///
+    /// # Errors
+    /// If the system has no such memory, or no socket for it.
+    pub fn start(
+        bytes: u64,
+        in_flight_max: usize,
+        required: bool,
+        ended: CancellationToken,
+    ) -> Result<Arc<Self>, SharingError> {
+        let entries = in_flight_max.saturating_mul(ENTRIES_PER_REQUEST).max(1);
+        let entries = entries.checked_next_power_of_two().unwrap_or(usize::MAX);
+        // A small pool is not filled with entries.
+        let entries_max =
+            usize::try_from(bytes >> 8).unwrap_or(usize::MAX).clamp(1, symphony_shared_memory::ENTRIES_MAX);
+        let entries = entries.min(1 << entries_max.ilog2());
+        let pool = Pool::create(bytes, entries)?;
+        let name = format!("symphony-{:032x}", rand::random::<u128>());
+        let listener = handover::listen(&name)?;
+        let (offered, readers) = (Mutex::default(), AtomicUsize::new(0));
+        let inputs = Arc::new(Self { pool, name, offered, readers, required });
+        let accepting = accept(Arc::clone(&inputs), listener);
+        tokio::spawn(async move { ended.run_until_cancelled(accepting).await });
+        Ok(inputs)
+    }
+
+    /// Puts an input there until the returned value is dropped. None if nobody would read it there, or it finds no place.
+    #[must_use = "dropped, the input is gone again"]
+    pub fn put(&self, sequence: u64, input: &[u8]) -> Option<Placed> {
+        if self.readers() == 0 { None } else { self.pool.put(sequence, input) }
+    }
+
+    /// Backends that read inputs here.
+    #[must_use]
+    pub fn readers(&self) -> usize {
+        self.readers.load(Ordering::Relaxed)
+    }
+
+    /// Bytes in use now.
+    #[must_use]
+    pub fn used_bytes(&self) -> u64 {
+        self.pool.used_bytes()
+    }
+
+    /// Inputs that found no place, and travel by TCP.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.pool.refused()
+    }
+
+    /// Whether backends that do not share are turned away.
+    pub(crate) const fn required(&self) -> bool {
+        self.required
+    }
+
+    /// An offer for one backend.
+    pub(crate) fn offer(self: &Arc<Self>) -> (SharingOffer, Admission) {
+        let secret: [u8; SECRET_BYTES] = rand::random();
+        let (come, comes) = oneshot::channel();
+        self.lock().insert(secret, come);
+        let offer = SharingOffer { name: self.name.clone(), secret: SharingSecret(secret) };
+        (offer, Admission { inputs: Arc::clone(self), secret, comes, sharer: None })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<[u8; SECRET_BYTES], oneshot::Sender<Sharer>>> {
+        self.offered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn hand_over(self: &Arc<Self>, stream: &UnixStream) -> Result<(), String> {
+        let (SharingSecret(secret), results) = handover::asked(stream).await.map_err(|error| error.to_string())?;
+        let come = self.lock().remove(&secret).ok_or("a secret that is not good, or not any more")?;
+        let results = PoolView::open(results, POOL_BYTES_MAX).map_err(|error| error.to_string())?;
+        self.readers.fetch_add(1, Ordering::Relaxed);
+        let sharer = Sharer { results, _reads: Reading(Arc::clone(self)) };
+        // Before the backend hears of it, so that whatever it sends afterwards finds its memory known.
+        come.send(sharer).map_err(|_| "the data link has ended")?;
+        handover::grant(stream, self.pool.descriptor()).await.map_err(|error| error.to_string())
+    }
+}
+
+async fn accept(inputs: Arc<SharedInputs>, listener: UnixListener) {
+    let handovers = Arc::new(Semaphore::new(HANDOVERS_MAX));
+    while let Ok(permit) = Arc::clone(&handovers).acquire_owned().await {
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "connection for shared memory not accepted");
+                tokio::time::sleep(ACCEPT_AGAIN_AFTER).await;
+                continue;
+            }
+        };
+        let inputs = Arc::clone(&inputs);
+        tokio::spawn(async move {
+            match tokio::time::timeout(HANDOVER_TIMEOUT, inputs.hand_over(&stream)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(reason)) => tracing::warn!(%reason, "shared memory not handed over"),
+                Err(_) => tracing::warn!("shared memory not handed over: the caller is too slow"),
+            }
+            drop(permit);
+        });
+    }
+}
+
+impl Admission {
+    /// The backend, if it has come.
+    pub(crate) fn sharer(&mut self) -> Option<&Sharer> {
+        if self.sharer.is_none() {
+            self.sharer = self.comes.try_recv().ok();
+        }
+        self.sharer.as_ref()
+    }
+}
+
+impl Drop for Admission {
+    fn drop(&mut self) {
+        self.inputs.lock().remove(&self.secret);
+    }
+}

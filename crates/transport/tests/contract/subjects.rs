@@ -1,0 +1,177 @@
+//! The transports, each with two owners at its other end.
+
+use std::sync::Arc;
+
+use symphony_config::{PayloadTransportKind, PayloadsConfig};
+use symphony_net::{Authority, Credentials, Identity, Incoming, Net, Port, Role};
+use symphony_protocol::view::{FrontendView, View};
+use symphony_transport::{LinkedPayloads, LocalPayloads, OwnerLink, PayloadTransport, SharedInputs, Way};
+use symphony_types::{BackendId, BootId, FrontendId};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::owner::Owner;
+
+/// The life of both owners.
+pub(crate) const BOOT: BootId = BootId::new(4);
+/// The owners.
+pub(crate) const FRONTENDS: [FrontendId; 2] = [FrontendId::new(1), FrontendId::new(2)];
+
+/// A transport under test.
+pub(crate) trait Subject: Sized {
+    type Transport: PayloadTransport + Clone;
+
+    async fn start() -> Self;
+
+    fn transport(&self) -> &Self::Transport;
+
+    fn owners(&self) -> [&Arc<Owner>; 2];
+
+    /// The process of that owner dies.
+    async fn kill(&mut self, index: usize);
+
+    /// So many inputs came the way that this transport is for, and none any other.
+    fn came(&self, inputs: u64);
+}
+
+/// Owners in the same process.
+pub(crate) struct InProcess {
+    transport: LocalPayloads,
+    owners: [Arc<Owner>; 2],
+}
+
+impl Subject for InProcess {
+    type Transport = LocalPayloads;
+
+    async fn start() -> Self {
+        let (transport, owners) = (LocalPayloads::default(), [Owner::new(None), Owner::new(None)]);
+        for (frontend, owner) in FRONTENDS.into_iter().zip(&owners) {
+            transport.join(frontend, BOOT, Arc::clone(owner) as _);
+        }
+        Self { transport, owners }
+    }
+
+    fn transport(&self) -> &LocalPayloads {
+        &self.transport
+    }
+
+    fn owners(&self) -> [&Arc<Owner>; 2] {
+        self.owners.each_ref()
+    }
+
+    async fn kill(&mut self, index: usize) {
+        self.transport.leave(FRONTENDS[index]);
+    }
+
+    fn came(&self, _: u64) {}
+}
+
+/// Owners behind data links.
+pub(crate) struct Linked {
+    transport: LinkedPayloads,
+    owners: [Arc<Owner>; 2],
+    lives: [CancellationToken; 2],
+    way: Way,
+    _view: watch::Sender<Arc<View>>,
+    _pki: Option<tempfile::TempDir>,
+}
+
+impl Linked {
+    async fn start(kind: PayloadTransportKind, secured: bool) -> Self {
+        let way = if kind == PayloadTransportKind::Tcp { Way::Tcp } else { Way::SharedMemory };
+        let pki = secured.then(|| tempfile::tempdir().unwrap());
+        let authority = pki.as_ref().map(|dir| Authority::create(dir.path(), "blue").unwrap());
+        let net = |role, name: &str| match &authority {
+            None => Net::plaintext(),
+            Some(authority) => {
+                let issued = authority.issue(&Identity::new("blue", role, name).unwrap(), 1).unwrap();
+                Net::secured(Arc::new(Credentials::load(issued.files).unwrap()))
+            }
+        };
+        let (mut owners, mut lives, mut view) = (Vec::new(), Vec::new(), View::default());
+        for frontend in FRONTENDS {
+            let (listener, life) = (TcpListener::bind("127.0.0.1:0").await.unwrap(), CancellationToken::new());
+            let name = format!("frontend-{frontend}");
+            let data_addr = listener.local_addr().unwrap().to_string();
+            let shown = FrontendView { name: name.clone(), boot: BOOT, data_addr, ..FrontendView::default() };
+            view.frontends.insert(frontend, shown);
+            // Smaller than what some promises put there.
+            let shared = || SharedInputs::start(16 << 20, 256, true, life.clone()).unwrap();
+            let shared = (way == Way::SharedMemory).then(shared);
+            let owner = Owner::new(shared.clone());
+            let incoming = Incoming::new(listener, net(Role::Frontend, &name), Port::new("test", &[Role::Backend], 64));
+            let serving = serve(incoming, Arc::clone(&owner), shared);
+            let ends = life.clone();
+            tokio::spawn(async move { ends.run_until_cancelled(serving).await });
+            owners.push(owner);
+            lives.push(life);
+        }
+        let (told, views) = watch::channel(Arc::new(view));
+        let config = PayloadsConfig { transport: kind, required: true, pool_mb: 1 };
+        let (backend, boot) = (BackendId::new(1), BootId::new(2));
+        let transport = LinkedPayloads::new(backend, boot, net(Role::Backend, "backend"), config, views);
+        // Inputs are shared with whoever is linked when they come.
+        for frontend in FRONTENDS {
+            assert_eq!(transport.read(frontend, BOOT, vec![0]).await, [None]);
+        }
+        let (owners, lives) = (owners.try_into().unwrap(), lives.try_into().unwrap());
+        Self { transport, owners, lives, way, _view: told, _pki: pki }
+    }
+}
+
+async fn serve(mut incoming: Incoming, owner: Arc<Owner>, shared: Option<Arc<SharedInputs>>) {
+    // With this future go its links, as with a process.
+    let mut links = tokio::task::JoinSet::new();
+    while let Some(connection) = incoming.next().await {
+        let (owner, shared) = (Arc::clone(&owner), shared.clone());
+        links.spawn(async move {
+            if let Some(link) = OwnerLink::greeted(connection).await {
+                link.serve(BOOT, owner.as_ref(), shared.as_ref()).await;
+            }
+        });
+    }
+}
+
+macro_rules! linked {
+    ($($name:ident: $kind:ident, $secured:literal;)*) => {$(
+        pub(crate) struct $name(Linked);
+
+        impl Subject for $name {
+            type Transport = LinkedPayloads;
+
+            async fn start() -> Self {
+                Self(Linked::start(PayloadTransportKind::$kind, $secured).await)
+            }
+
+            fn transport(&self) -> &LinkedPayloads {
+                &self.0.transport
+            }
+
+            fn owners(&self) -> [&Arc<Owner>; 2] {
+                self.0.owners.each_ref()
+            }
+
+            async fn kill(&mut self, index: usize) {
+                self.0.lives[index].cancel();
+                // Until the other end has noticed, memory that both have may still be read.
+                while self.0.transport.readings().pairs.iter().any(|pair| pair.frontend == FRONTENDS[index]) {
+                    tokio::task::yield_now().await;
+                }
+            }
+
+            fn came(&self, inputs: u64) {
+                for (way, counts) in Way::ALL.into_iter().zip(self.0.transport.readings().reads) {
+                    assert_eq!(counts.inputs, if way == self.0.way { inputs } else { 0 }, "{way:?}");
+                    assert_eq!(counts.times.count() > 0, way == self.0.way && inputs > 0, "{way:?}");
+                }
+            }
+        }
+    )*};
+}
+
+linked! {
+    Tcp: Tcp, false;
+    TcpSecured: Tcp, true;
+    SharedMemory: SharedMemory, true;
+}

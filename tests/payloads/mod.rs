@@ -1,0 +1,126 @@
+//! How payloads travel between real processes: shared memory on one host, TCP where that is wanted, and nothing in secret.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use serde_json::Value;
+use symphony_testkit::wait_until;
+use symphony_tests::{Shape, TestCluster, emulated_model, phase, tell};
+
+/// Seconds of load.
+const LOAD_S: u32 = 8;
+/// How long something may take on a busy machine.
+const SOON: Duration = Duration::from_secs(60);
+const BACKEND: &str = "backend-default";
+
+/// What the backend says of its payloads.
+fn payloads(cluster: &TestCluster) -> Result<Value> {
+    Ok(cluster.console_of(BACKEND)?["payloads"].take())
+}
+
+/// Sends requests until the backend has read so many inputs in this way; returns what it says then.
+fn wait_for_inputs(cluster: &TestCluster, transport: &str, count: u64) -> Value {
+    let some = || {
+        cluster.one_good_request("resnet")?;
+        let payloads = payloads(cluster)?;
+        ensure!(payloads["reads"][transport]["inputs"].as_u64() >= Some(count), "{payloads}");
+        Ok(payloads)
+    };
+    wait_until(&format!("{count} inputs by {transport}"), SOON, some).unwrap()
+}
+
+/// Pools that a process has mapped: its own, and those of others.
+fn pools(cluster: &TestCluster, name: &str) -> Result<usize> {
+    let maps = std::fs::read_to_string(format!("/proc/{}/maps", cluster.process_id(name)?))?;
+    Ok(maps.lines().filter(|line| line.contains("memfd:symphony-pool")).count())
+}
+
+fn wait_for_pools(cluster: &TestCluster, name: &str, count: usize) {
+    let look = || {
+        let mapped = pools(cluster, name)?;
+        ensure!(mapped == count, "{mapped} pools are mapped");
+        Ok(())
+    };
+    wait_until(&format!("{count} pools in {name}"), SOON, look).unwrap();
+}
+
+#[test]
+fn processes_of_one_host_share_memory_and_leave_none_behind() {
+    tell("payloads-shared", &Shape::emulated(&["default"]), |cluster| {
+        let _ = cluster.cli(&emulated_model("resnet", "default")).ended_with(0);
+        cluster.wait_until_it_serves("resnet").unwrap();
+
+        phase("nobody said how, and inputs come by shared memory; it is told, with delays");
+        let said = wait_for_inputs(cluster, "shared-memory", 5);
+        assert_eq!(said["frontends"][0]["transport"], "shared-memory", "{said}");
+        let reads = &said["reads"]["shared-memory"];
+        let us = |name: &str| reads[name].as_f64().unwrap();
+        assert!(us("p50_us") > 0.0 && us("p50_us") <= us("p99_us") && us("p99_us") <= us("p9999_us"), "{reads}");
+        let scraped = cluster.metrics_of(BACKEND).unwrap();
+        assert!(scraped.contains("symphony_backend_payload_frontends{transport=\"shared-memory\"} 1"), "{scraped}");
+        // Its own and the other's: inputs of the frontend, results of the backend.
+        assert_eq!((pools(cluster, BACKEND).unwrap(), pools(cluster, "frontend").unwrap()), (2, 2));
+
+        phase("the backend is killed under load, and its memory is gone with it");
+        let accepted = cluster.accepted().unwrap();
+        let load = cluster.spawn_load("load", &["resnet=40"], LOAD_S).unwrap();
+        cluster.wait_for_accepted(accepted + 80).unwrap();
+        cluster.kill(BACKEND).unwrap();
+        wait_for_pools(cluster, "frontend", 1);
+        cluster.restart(BACKEND).unwrap();
+        let report = cluster.load_report(load, LOAD_S).unwrap();
+        report.check_safety().unwrap();
+        wait_for_inputs(cluster, "shared-memory", 1);
+
+        phase("so is the frontend's");
+        let mut load = cluster.spawn_load("load-again", &["resnet=40"], 30).unwrap();
+        let accepted = cluster.accepted().unwrap();
+        cluster.wait_for_accepted(accepted + 40).unwrap();
+        cluster.kill("frontend").unwrap();
+        load.kill().unwrap();
+        wait_for_pools(cluster, BACKEND, 0);
+        cluster.restart("frontend").unwrap();
+        cluster.wait_until_it_serves("resnet").unwrap();
+        let before = payloads(cluster).unwrap()["reads"]["shared-memory"]["inputs"].as_u64().unwrap();
+        let said = wait_for_inputs(cluster, "shared-memory", before + 1);
+        assert_eq!(said["damaged"], 0, "{said}");
+        cluster.wait_for_a_balanced_ledger().unwrap();
+    });
+}
+
+#[test]
+fn tcp_is_used_where_it_is_asked_for() {
+    let shape = Shape::emulated(&["default"]).with("frontend.payloads.transport=tcp");
+    tell("payloads-tcp", &shape, |cluster| {
+        let _ = cluster.cli(&emulated_model("resnet", "default")).ended_with(0);
+        cluster.wait_until_it_serves("resnet").unwrap();
+        let said = wait_for_inputs(cluster, "tcp", 3);
+        assert_eq!(said["frontends"][0]["transport"], "tcp", "{said}");
+        assert_eq!(said["reads"]["shared-memory"]["inputs"], 0, "{said}");
+        assert_eq!((pools(cluster, BACKEND).unwrap(), pools(cluster, "frontend").unwrap()), (0, 0));
+    });
+}
+
+#[test]
+fn a_pair_that_cannot_do_what_one_of_them_requires_is_refused() {
+    let required = |role: &str, other: &str| {
+        Shape::emulated(&["default"])
+            .with(&format!("{role}.payloads.transport=shared-memory"))
+            .with(&format!("{role}.payloads.required=true"))
+            .with(&format!("{other}.payloads.transport=tcp"))
+    };
+    for (role, other, name) in [("frontend", "backend", "frontend"), ("backend", "frontend", BACKEND)] {
+        tell(&format!("payloads-required-{role}"), &required(role, other), |cluster| {
+            let _ = cluster.cli(&emulated_model("resnet", "default")).ended_with(0);
+            phase("no input travels another way");
+            let look = || {
+                ensure!(cluster.one_good_request("resnet").is_err(), "a request was answered");
+                let log = cluster.log_of(name)?;
+                ensure!(log.contains(&format!("{role}.payloads requires shared memory")), "{log}");
+                Ok(())
+            };
+            wait_until("the refusal", SOON, look).unwrap();
+            assert_eq!(payloads(cluster).unwrap()["reads"]["tcp"]["inputs"], 0);
+        });
+    }
+}
