@@ -88,7 +88,8 @@ fn a_plan_that_an_operator_asked_for_is_in_the_log_with_the_name() {
             cluster.wait_until_it_serves(model).unwrap();
         }
         let load = cluster.spawn_load("load", &["one=15", "two=15", "huge=55"], LOAD_S).unwrap();
-        cluster.wait_for_accepted(200).unwrap();
+        // Rates are averages: they need a moment to say what is there.
+        cluster.wait_for_accepted(cluster.accepted().unwrap() + 1000).unwrap();
         let patience = Instant::now() + Duration::from_secs(30);
         // Until the leads have reported, and what they had to do is known.
         let said = loop {
