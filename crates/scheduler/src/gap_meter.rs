@@ -23,6 +23,9 @@ pub(crate) struct GapMeter {
     longer: [f32; BUCKETS + 1],
     /// `waited_ns[i]`: nanoseconds that one waits for the next arrival in the mean, if no longer than to the lower end of bucket `i`.
     waited_ns: [f32; BUCKETS + 1],
+    /// How many more arrivals follow upon an arrival than upon any moment, in the mean and in the long run; zero if gaps are no more
+    /// irregular than those of Poisson arrivals.
+    excess: f32,
     likely: f32,
     /// `hope_ends_ns[i]`: nanoseconds after the last arrival at which hope ends for the lower end of bucket `i`.
     hope_ends_ns: [u64; BUCKETS + 1],
@@ -38,6 +41,7 @@ impl GapMeter {
             last: None,
             longer: [0.0; BUCKETS + 1],
             waited_ns: [0.0; BUCKETS + 1],
+            excess: 0.0,
             likely,
             hope_ends_ns: [0; BUCKETS + 1],
             known: false,
@@ -76,6 +80,7 @@ impl GapMeter {
             self.longer[bucket] = above as f32 / self.total as f32;
         }
         self.learn_waits();
+        self.learn_excess();
         self.learn_hope();
         self.known = true;
     }
@@ -89,6 +94,20 @@ impl GapMeter {
             waited += width * 0.5 * (self.longer[bucket] + self.longer[bucket + 1]);
         }
         self.waited_ns[BUCKETS] = waited;
+    }
+
+    /// The renewal function m(t) → t/μ + (σ²/μ² − 1)/2 as t grows, counted from an arrival (W. Feller, An Introduction to Probability
+    /// Theory and Its Applications, volume 2, XI.3).
+    fn learn_excess(&mut self) {
+        let (mut mean, mut square) = (0.0, 0.0);
+        for bucket in 0..BUCKETS {
+            let share = self.longer[bucket] - self.longer[bucket + 1];
+            let middle = (lower_end(bucket) + lower_end(bucket + 1)) as f32 / 2.0;
+            mean += share * middle;
+            square += share * middle * middle;
+        }
+        // Both are above zero: the first bucket has a width.
+        self.excess = ((square / (mean * mean) - 2.0) / 2.0).max(0.0);
     }
 
     /// Where hope ends for the time at the lower end of each bucket, all in one pass: the later that time, the later
@@ -121,6 +140,33 @@ impl GapMeter {
         let within = ((gap.get() - low) as f32 / (high - low) as f32).min(1.0);
         let (from, to) = (self.hope_ends_ns[bucket], self.hope_ends_ns[bucket + 1]);
         Some(last + Nanos::new(from + (within * (to - from) as f32) as u64))
+    }
+
+    /// The share of gaps that are longer than this.
+    #[inline]
+    fn longer_than(&self, gap: Nanos) -> f32 {
+        let bucket = bucket_of(gap);
+        let (low, high) = (lower_end(bucket), lower_end(bucket + 1));
+        let within = ((gap.get() - low) as f32 / (high - low) as f32).min(1.0);
+        self.longer[bucket] + within * (self.longer[bucket + 1] - self.longer[bucket])
+    }
+
+    /// How many items a wait from now on is expected to bring, at `rate` items per second: none without another arrival, which has
+    /// become the less likely the longer none came; and then those that follow upon it in the half of the wait that is left in the
+    /// mean. By the rate alone while too little is known.
+    #[inline]
+    #[must_use]
+    pub(crate) fn company(&self, now: Time, wait: Nanos, rate: f64) -> f64 {
+        let by_rate = rate * wait.as_secs_f64();
+        let Some(last) = self.last.filter(|_| self.known) else { return by_rate };
+        let passed = self.longer_than(now.since(last));
+        if passed <= 0.0 {
+            // It has never been as long: nothing says that another arrival is near.
+            return 0.0;
+        }
+        let first = (1.0 - self.longer_than((now + wait).since(last)) / passed).max(0.0);
+        let again = 1.0 - self.longer_than(Nanos::new(wait.get() / 2));
+        f64::from(first) * (1.0 + by_rate / 2.0 + f64::from(again * self.excess))
     }
 
     /// Until when it pays to wait for an arrival that saves `gain`, `until` at the latest: until then the time waited is less, in
