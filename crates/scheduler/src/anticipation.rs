@@ -80,8 +80,7 @@ impl Anticipation {
         // One more item shares the fixed cost β with those that are there. With Poisson arrivals this is the rule of seed 000,
         // section 4.3: to wait until the batch has β·λ items.
         let gain = Nanos::from_secs_f64(WORTH * beta_s / f64::from(batch.max(1)));
-        // A GPU can be found behind frontrun too, as long as the head makes it.
-        let until = frontrun - (Nanos::from_secs_f64(beta_s / RESERVE) - window.step(batch));
+        let until = frontrun - Nanos::from_secs_f64(beta_s / RESERVE);
         if until <= now.max(hope_ends) {
             return hope_ends;
         }

@@ -277,4 +277,49 @@ mod tests {
         assert_eq!(waits(2, 3), Nanos::ZERO);
         assert!((ms(6)..ms(10)).contains(&waits(2, 12)), "{}", waits(2, 12));
     }
+
+    #[test]
+    fn company_is_what_follows_upon_an_arrival_and_nothing_once_the_burst_is_over() {
+        let ms = Nanos::from_millis;
+        let mut meter = GapMeter::new(0.5);
+        assert_eq!(meter.company(Time::ZERO, ms(20), 100.0), 2.0);
+        // Bursts of ten, a millisecond apart, then 91 ms of nothing: a hundred a second.
+        let mut last = Time::ZERO;
+        for burst in 0..100_u64 {
+            for at in 0..10 {
+                last = Time::from_nanos((burst * 100 + at) * 1_000_000);
+                meter.count(last);
+            }
+        }
+        meter.learn();
+        // The rate says one more within ten milliseconds; somewhere in a burst, it is several.
+        let within = meter.company(last, ms(10), 100.0);
+        assert!((3.0..8.0).contains(&within), "{within}");
+        // Ten milliseconds later the burst is over, and the next one is far.
+        assert!(meter.company(last + ms(10), ms(10), 100.0) < 0.05);
+        // When it is near, it is certain.
+        assert!(meter.company(last + ms(85), ms(20), 100.0) > 3.0);
+        // What has never been waited for that long is not waited for.
+        assert_eq!(meter.company(last + ms(200), ms(10), 100.0), 0.0);
+    }
+
+    #[test]
+    fn arrivals_without_memory_bring_what_their_rate_says() {
+        // Gaps at the middles of a hundred equal shares of an exponential distribution with mean 10 ms.
+        let mut meter = GapMeter::new(0.5);
+        let mut now = Time::ZERO;
+        meter.count(now);
+        for _ in 0..10 {
+            for share in 0..100_u32 {
+                let gap_s = -0.01 * (1.0 - (f64::from(share) + 0.5) / 100.0).ln();
+                now += Nanos::from_secs_f64(gap_s);
+                meter.count(now);
+            }
+        }
+        meter.learn();
+        for since_ms in [0, 3, 10] {
+            let company = meter.company(now + Nanos::from_millis(since_ms), Nanos::from_millis(10), 100.0);
+            assert!((0.8..1.2).contains(&company), "{since_ms}: {company}");
+        }
+    }
 }
