@@ -14,7 +14,7 @@ const LIKELY: f32 = 0.8;
 /// are few and the window narrow, a GPU has to be found in that time.
 const RESERVE: f64 = 10.0;
 /// The part of what an arrival saves that a wait for it may cost. A wait takes of the time in which a GPU is to be found, too; from
-/// 0.65 to 0.85 goodput changes by less than two percent.
+/// 0.65 to 0.85 goodput changes by three percent at the most (docs/adr/0008).
 const WORTH: f64 = 0.75;
 /// The part of a batch's time that its fixed cost β has to be for hope to count: where company saves next to nothing (BERT, 2 %), only
 /// the wait that pays for itself is worth it.
