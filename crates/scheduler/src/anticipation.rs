@@ -13,6 +13,12 @@ const LIKELY: f32 = 0.8;
 /// The part of a batch's fixed cost β, one in so many, by which waiting for what an arrival saves ends before frontrun: where GPUs
 /// are few and the window narrow, a GPU has to be found in that time.
 const RESERVE: f64 = 10.0;
+/// The part of what an arrival saves that a wait for it may cost. A wait takes of the time in which a GPU is to be found, too; from
+/// 0.65 to 0.85 goodput changes by three percent at the most (docs/adr/0008).
+const WORTH: f64 = 0.75;
+/// The part of a batch's time that its fixed cost β has to be for hope to count: where company saves next to nothing (BERT, 2 %), only
+/// the wait that pays for itself is worth it.
+const FIXED_SHARE_MIN: f64 = 0.05;
 /// How many times what it costs an early start has to save: its wait, at the most. At one it would be as good as none, and take away
 /// a GPU that the next burst may need.
 const SAVING_MIN: f64 = 2.0;
@@ -63,14 +69,17 @@ impl Anticipation {
     /// longer likely, nor worth the wait.
     #[inline]
     pub(crate) fn start(&self, now: Time, frontrun: Time, window: &ClassWindow, batch: u32) -> Time {
-        let Some(hope_ends) = self.gaps.hope_ends(frontrun) else { return frontrun };
+        let Some(mut hope_ends) = self.gaps.hope_ends(frontrun) else { return frontrun };
+        let beta_s = window.beta_s();
+        if beta_s < FIXED_SHARE_MIN * window.profile.latency(batch).as_secs_f64() {
+            hope_ends = hope_ends.min(now);
+        }
         if hope_ends >= frontrun {
             return frontrun;
         }
         // One more item shares the fixed cost β with those that are there. With Poisson arrivals this is the rule of seed 000,
         // section 4.3: to wait until the batch has β·λ items.
-        let beta_s = window.beta_s();
-        let gain = Nanos::from_secs_f64(beta_s / f64::from(batch.max(1)));
+        let gain = Nanos::from_secs_f64(WORTH * beta_s / f64::from(batch.max(1)));
         let until = frontrun - Nanos::from_secs_f64(beta_s / RESERVE);
         if until <= now.max(hope_ends) {
             return hope_ends;
@@ -78,23 +87,22 @@ impl Anticipation {
         self.gaps.pays_until(now, until, gain).map_or(hope_ends, |ends| ends.max(hope_ends))
     }
 
-    /// What `candidate` would become with arrivals at the model's rate.
-    pub(crate) fn growth(&self, now: Time, candidate: &Candidate, profile: &LatencyProfile, demand: Demand) -> Growth {
-        let execution = profile.latency(candidate.batch);
-        // What one more item costs. The largest batch cannot grow.
-        let step = match profile.latency(candidate.batch + 1) {
-            Nanos::MAX => Nanos::ZERO,
-            larger => larger - execution,
-        };
+    /// What `candidate` would become: its start with arrivals at the model's rate, and what it would lose by not waiting for the company
+    /// that its gaps let expect. After a burst has begun that is far more than the rate says.
+    pub(crate) fn growth(&self, now: Time, candidate: &Candidate, window: &ClassWindow) -> Growth {
+        let execution = window.profile.latency(candidate.batch);
+        let step = window.step(candidate.batch);
         // Each arrival moves frontrun a step closer: wait = (frontrun − now) − rate · wait · step.
         let step_s = step.as_secs_f64();
         let wait_s = (candidate.latest - step).since(now).as_secs_f64() / (1.0 + self.rate * step_s);
-        let (items, more, execution_s) = (f64::from(candidate.batch), self.rate * wait_s, execution.as_secs_f64());
+        let wait = Nanos::from_secs_f64(wait_s);
+        let more = self.gaps.company(now, wait, self.rate);
+        let (items, execution_s) = (f64::from(candidate.batch), execution.as_secs_f64());
         // The same items within the larger batch take their share of it.
         let share_s = (execution_s + step_s * more) * items / (items + more);
-        let expected = now + Nanos::from_secs_f64(wait_s);
+        let expected = now + wait;
         let loss_s = (execution_s - share_s).max(0.0);
         let loss = if loss_s * SAVING_MIN > wait_s { Nanos::MAX } else { Nanos::from_secs_f64(loss_s) };
-        Growth { expected, wanted: expected + step.saturating_mul(TOLERANCE_ITEMS), loss, demand }
+        Growth { expected, wanted: expected + step.saturating_mul(TOLERANCE_ITEMS), loss, demand: window.demand }
     }
 }

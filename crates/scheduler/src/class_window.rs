@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use symphony_types::{GpuClass, LatencyProfile, Time};
+use symphony_types::{GpuClass, LatencyProfile, Nanos, Time};
 
 use crate::Delays;
 use crate::actions::{Candidate, Demand};
@@ -110,6 +110,15 @@ impl ClassWindow {
     #[inline]
     pub(crate) fn frontrun(&self, delays: &Delays, must_end_by: Time, batch: u32) -> Time {
         must_end_by - self.profile.latency(batch + 1) - delays.data_per_item
+    }
+
+    /// What one more item adds to a batch of `batch` items; nothing if there is no larger one.
+    #[inline]
+    pub(crate) fn step(&self, batch: u32) -> Nanos {
+        match self.profile.latency(batch + 1) {
+            Nanos::MAX => Nanos::ZERO,
+            larger => larger - self.profile.latency(batch),
+        }
     }
 
     /// β in seconds: what a batch takes besides its items.

@@ -23,6 +23,9 @@ pub(crate) struct GapMeter {
     longer: [f32; BUCKETS + 1],
     /// `waited_ns[i]`: nanoseconds that one waits for the next arrival in the mean, if no longer than to the lower end of bucket `i`.
     waited_ns: [f32; BUCKETS + 1],
+    /// How many more arrivals follow upon an arrival than upon any moment, in the mean and in the long run; zero if gaps are no more
+    /// irregular than those of Poisson arrivals.
+    excess: f32,
     likely: f32,
     /// `hope_ends_ns[i]`: nanoseconds after the last arrival at which hope ends for the lower end of bucket `i`.
     hope_ends_ns: [u64; BUCKETS + 1],
@@ -38,6 +41,7 @@ impl GapMeter {
             last: None,
             longer: [0.0; BUCKETS + 1],
             waited_ns: [0.0; BUCKETS + 1],
+            excess: 0.0,
             likely,
             hope_ends_ns: [0; BUCKETS + 1],
             known: false,
@@ -76,6 +80,7 @@ impl GapMeter {
             self.longer[bucket] = above as f32 / self.total as f32;
         }
         self.learn_waits();
+        self.learn_excess();
         self.learn_hope();
         self.known = true;
     }
@@ -89,6 +94,20 @@ impl GapMeter {
             waited += width * 0.5 * (self.longer[bucket] + self.longer[bucket + 1]);
         }
         self.waited_ns[BUCKETS] = waited;
+    }
+
+    /// The renewal function m(t) → t/μ + (σ²/μ² − 1)/2 as t grows, counted from an arrival (W. Feller, An Introduction to Probability
+    /// Theory and Its Applications, volume 2, XI.3).
+    fn learn_excess(&mut self) {
+        let (mut mean, mut square) = (0.0, 0.0);
+        for bucket in 0..BUCKETS {
+            let share = self.longer[bucket] - self.longer[bucket + 1];
+            let middle = (lower_end(bucket) + lower_end(bucket + 1)) as f32 / 2.0;
+            mean += share * middle;
+            square += share * middle * middle;
+        }
+        // Both are above zero: the first bucket has a width.
+        self.excess = ((square / (mean * mean) - 2.0) / 2.0).max(0.0);
     }
 
     /// Where hope ends for the time at the lower end of each bucket, all in one pass: the later that time, the later
@@ -121,6 +140,33 @@ impl GapMeter {
         let within = ((gap.get() - low) as f32 / (high - low) as f32).min(1.0);
         let (from, to) = (self.hope_ends_ns[bucket], self.hope_ends_ns[bucket + 1]);
         Some(last + Nanos::new(from + (within * (to - from) as f32) as u64))
+    }
+
+    /// The share of gaps that are longer than this.
+    #[inline]
+    fn longer_than(&self, gap: Nanos) -> f32 {
+        let bucket = bucket_of(gap);
+        let (low, high) = (lower_end(bucket), lower_end(bucket + 1));
+        let within = ((gap.get() - low) as f32 / (high - low) as f32).min(1.0);
+        self.longer[bucket] + within * (self.longer[bucket + 1] - self.longer[bucket])
+    }
+
+    /// How many items a wait from now on is expected to bring, at `rate` items per second: none without another arrival, which has
+    /// become the less likely the longer none came; and then those that follow upon it in the half of the wait that is left in the
+    /// mean. By the rate alone while too little is known.
+    #[inline]
+    #[must_use]
+    pub(crate) fn company(&self, now: Time, wait: Nanos, rate: f64) -> f64 {
+        let by_rate = rate * wait.as_secs_f64();
+        let Some(last) = self.last.filter(|_| self.known) else { return by_rate };
+        let passed = self.longer_than(now.since(last));
+        if passed <= 0.0 {
+            // It has never been as long: nothing says that another arrival is near.
+            return 0.0;
+        }
+        let first = (1.0 - self.longer_than((now + wait).since(last)) / passed).max(0.0);
+        let again = 1.0 - self.longer_than(Nanos::new(wait.get() / 2));
+        f64::from(first) * (1.0 + by_rate / 2.0 + f64::from(again * self.excess))
     }
 
     /// Until when it pays to wait for an arrival that saves `gain`, `until` at the latest: until then the time waited is less, in
@@ -230,5 +276,50 @@ mod tests {
         // Once the second has not come, the next pair is up to seven milliseconds away, and sure to come.
         assert_eq!(waits(2, 3), Nanos::ZERO);
         assert!((ms(6)..ms(10)).contains(&waits(2, 12)), "{}", waits(2, 12));
+    }
+
+    #[test]
+    fn company_is_what_follows_upon_an_arrival_and_nothing_once_the_burst_is_over() {
+        let ms = Nanos::from_millis;
+        let mut meter = GapMeter::new(0.5);
+        assert_eq!(meter.company(Time::ZERO, ms(20), 100.0), 2.0);
+        // Bursts of ten, a millisecond apart, then 91 ms of nothing: a hundred a second.
+        let mut last = Time::ZERO;
+        for burst in 0..100_u64 {
+            for at in 0..10 {
+                last = Time::from_nanos((burst * 100 + at) * 1_000_000);
+                meter.count(last);
+            }
+        }
+        meter.learn();
+        // The rate says one more within ten milliseconds; somewhere in a burst, it is several.
+        let within = meter.company(last, ms(10), 100.0);
+        assert!((3.0..8.0).contains(&within), "{within}");
+        // Ten milliseconds later the burst is over, and the next one is far.
+        assert!(meter.company(last + ms(10), ms(10), 100.0) < 0.05);
+        // When it is near, it is certain.
+        assert!(meter.company(last + ms(85), ms(20), 100.0) > 3.0);
+        // What has never been waited for that long is not waited for.
+        assert_eq!(meter.company(last + ms(200), ms(10), 100.0), 0.0);
+    }
+
+    #[test]
+    fn arrivals_without_memory_bring_what_their_rate_says() {
+        // Gaps at the middles of a hundred equal shares of an exponential distribution with mean 10 ms.
+        let mut meter = GapMeter::new(0.5);
+        let mut now = Time::ZERO;
+        meter.count(now);
+        for _ in 0..10 {
+            for share in 0..100_u32 {
+                let gap_s = -0.01 * (1.0 - (f64::from(share) + 0.5) / 100.0).ln();
+                now += Nanos::from_secs_f64(gap_s);
+                meter.count(now);
+            }
+        }
+        meter.learn();
+        for since_ms in [0, 3, 10] {
+            let company = meter.company(now + Nanos::from_millis(since_ms), Nanos::from_millis(10), 100.0);
+            assert!((0.8..1.2).contains(&company), "{since_ms}: {company}");
+        }
     }
 }

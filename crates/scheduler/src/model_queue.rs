@@ -306,7 +306,7 @@ impl ModelQueue {
         let mut candidate = self.form(now, at, None).map(|formed| formed.candidate);
         let window = &mut self.windows[at];
         if let (Some(candidate), Some(anticipation)) = (&mut candidate, &self.anticipation) {
-            candidate.growth = Some(anticipation.growth(now, candidate, &window.profile, window.demand));
+            candidate.growth = Some(anticipation.growth(now, candidate, window));
         }
         if window.offered != Some((self.answered, candidate)) {
             window.offered = Some((self.answered, candidate));

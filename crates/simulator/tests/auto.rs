@@ -56,6 +56,24 @@ fn where_the_slo_leaves_no_time_to_make_up_for_small_batches() {
 }
 
 #[test]
+fn where_the_company_that_bursts_bring_is_worth_waiting_for() {
+    // By the mean rate nobody else comes within the SLO; after an arrival, the gaps say otherwise.
+    let inceptions = "name = 'inceptionv3', count = 8, alpha_ms = 1.964, beta_ms = 8.771, slo_ms = 20";
+    keeps_up(8, inceptions, "{ gamma = 0.2 }", 1.2);
+}
+
+#[test]
+fn where_the_fixed_cost_is_small_or_a_model_has_one_gpu() {
+    keeps_up(12, "name = 'bert', count = 8, alpha_ms = 7.008, beta_ms = 0.159, slo_ms = 25", "'poisson'", 1.05);
+    keeps_up(
+        8,
+        "name = 'densenet121', count = 8, alpha_ms = 1.061, beta_ms = 10.312, slo_ms = 20",
+        "{ gamma = 0.7 }",
+        1.1,
+    );
+}
+
+#[test]
 fn idle_time_stays_proportional_to_spare_load_and_overload_costs_no_goodput() {
     let models = "name = 'resnet50', count = 10, alpha_ms = 1.053, beta_ms = 5.072, slo_ms = 100";
     let scenario = scenario("'auto'", 24, models, "'poisson'");
