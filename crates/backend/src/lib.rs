@@ -16,5 +16,5 @@ mod plan;
 pub use backend::{Backend, StartError};
 pub use execution::Identity;
 pub use gpu_gate::{Connection, GpuGate};
-pub use metrics::{METRIC_NAMES, register_metrics};
+pub use metrics::{METRIC_NAMES, PAYLOAD_METRIC_NAMES, register_metrics};
 pub use model_loader::Engine;

@@ -85,14 +85,17 @@ impl PayloadOwner for DataServer {
 
 #[cfg(test)]
 mod tests {
+    use symphony_config::{PayloadTransportKind, PayloadsConfig};
     use symphony_net::{Authority, Credentials, Identity, Net, Port};
     use symphony_protocol::data::{FromOwner, ToOwner};
-    use symphony_protocol::view::{BackendView, View};
-    use symphony_transport::connect_link;
+    use symphony_protocol::view::{BackendView, FrontendView, View};
+    use symphony_transport::{LinkedPayloads, PayloadTransport as _, connect_link};
+    use symphony_types::{FrontendId, ModelId, SubclusterId, Token};
     use tokio::net::TcpListener;
     use tokio::sync::watch;
 
     use super::*;
+    use crate::request_table::Pending;
 
     const BOOT: BootId = BootId::new(4);
     const SOON: Duration = Duration::from_secs(10);
@@ -133,5 +136,56 @@ mod tests {
             let welcomed = answer.is_ok_and(|frame| frame.message == FromOwner::Welcome { boot: BOOT, sharing: None });
             assert_eq!(welcomed, welcome, "the view names {name}");
         }
+    }
+
+    #[tokio::test]
+    async fn an_input_is_in_shared_memory_until_its_request_ends() {
+        let ended = CancellationToken::new();
+        let inputs = SharedInputs::start(1 << 20, 16, true, ended.clone()).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let data_addr = listener.local_addr().unwrap().to_string();
+        let (table, ledger) = (Arc::<RequestTable>::default(), Arc::default());
+        let (_told, views) = watch::channel(view("b"));
+        let shared = Some(Arc::clone(&inputs));
+        let server = DataServer { boot: BOOT, table: Arc::clone(&table), ledger, inputs: shared, view: views };
+        let incoming = Incoming::new(listener, Net::plaintext(), Port::new("test", &[Role::Backend], 256));
+        tokio::spawn(server.accept(incoming, ended.clone()));
+
+        let frontend = FrontendId::new(3);
+        let seen = FrontendView { boot: BOOT, data_addr, ..FrontendView::default() };
+        let seen = View { frontends: [(frontend, seen)].into(), ..View::default() };
+        let (_told, seen) = watch::channel(Arc::new(seen));
+        let config = PayloadsConfig { transport: PayloadTransportKind::SharedMemory, required: true, pool_mb: 1 };
+        let (backend, boot) = (BackendId::new(1), BootId::new(2));
+        let backend = LinkedPayloads::new(backend, boot, Net::plaintext(), config, seen);
+
+        let request = |input: &'static str| {
+            let (waiter, _) = tokio::sync::oneshot::channel();
+            Pending {
+                model: ModelId::new(1),
+                subcluster: SubclusterId::new(1),
+                items: 1,
+                payload: Bytes::from_static(input.as_bytes()),
+                shared: None,
+                deadline: Instant::now(),
+                announced: Token::default(),
+                attempt: 0,
+                waiter,
+            }
+        };
+        let early = table.insert(request("early"));
+        table.share(early, &inputs);
+        assert_eq!(inputs.used_bytes(), 0, "nobody would read it there");
+        assert_eq!(backend.read(frontend, BOOT, vec![early]).await, [Some(Bytes::from("early"))]);
+        let late = table.insert(request("late"));
+        table.share(late, &inputs);
+        assert!(inputs.used_bytes() > 0);
+        assert_eq!(backend.read(frontend, BOOT, vec![late]).await, [Some(Bytes::from("late"))]);
+        assert_eq!(backend.readings().reads.map(|counts| counts.inputs), [1, 1], "one by each way");
+        assert!(table.end(late, Ending::Ended(EndReason::Failed(symphony_types::FailReason::NoAnswer))));
+        assert_eq!(inputs.used_bytes(), 0);
+        assert_eq!(backend.read(frontend, BOOT, vec![late, early]).await, [None, Some(Bytes::from("early"))]);
+        table.share(late, &inputs);
+        assert_eq!(inputs.used_bytes(), 0, "it had ended");
     }
 }

@@ -92,6 +92,7 @@ impl Scene {
             subcluster: SUBCLUSTER,
             items: 1,
             payload: Bytes::new(),
+            shared: None,
             deadline: Instant::now() + Duration::from_secs(10),
             announced: Token::default(),
             attempt: 0,

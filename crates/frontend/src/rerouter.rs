@@ -150,6 +150,7 @@ mod tests {
                 subcluster: OLD,
                 items: 1,
                 payload: Bytes::new(),
+                shared: None,
                 deadline: Instant::now() + budget,
                 announced: Token::default(),
                 attempt: 0,
