@@ -9,7 +9,7 @@ mod backends;
 mod command;
 mod duties;
 mod effect;
-mod envelope;
+pub mod envelope;
 mod frontends;
 mod handover;
 mod hash;
@@ -34,6 +34,7 @@ pub use command::{BackendRegistration, Command, FrontendRegistration, GpuOffer, 
 pub use effect::Effect;
 pub use envelope::CodecError;
 pub use handover::Move;
+pub use hash::Fnv1a;
 pub use invariants::{Violation, check, check_step};
 pub use limits::*;
 pub use moves::{BackendMove, ModelMove};

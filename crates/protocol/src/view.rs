@@ -2,6 +2,8 @@
 
 mod message;
 
+pub(crate) use message::tensors_to_pb;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use symphony_types::{

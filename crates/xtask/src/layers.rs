@@ -20,13 +20,14 @@ pub(crate) enum Layer {
 }
 
 /// Every package of the workspace, without its prefix.
-const PACKAGES: [(&str, Layer); 38] = [
+const PACKAGES: [(&str, Layer); 40] = [
     ("types", Layer::Types),
     ("scheduler", Layer::Core),
     ("explain", Layer::Core),
     ("partitioner", Layer::Core),
     ("epochs", Layer::Core),
     ("cluster-state", Layer::Core),
+    ("federation-state", Layer::Core),
     ("workload", Layer::Core),
     ("simulator", Layer::Core),
     ("tape", Layer::Core),
@@ -48,6 +49,7 @@ const PACKAGES: [(&str, Layer); 38] = [
     ("scheduler-runtime", Layer::Role),
     ("backend", Layer::Role),
     ("control-plane", Layer::Role),
+    ("federation", Layer::Role),
     ("symphony", Layer::Program),
     ("paper", Layer::Program),
     ("testkit", Layer::Program),
