@@ -14,12 +14,12 @@ use crate::request_table::RequestTable;
 
 #[derive(Debug)]
 struct FrontendCollector {
-    table: Arc<RequestTable>,
+    tables: Vec<Arc<RequestTable>>,
     ledger: Arc<Ledger>,
 }
 
-pub(crate) fn register(registry: &Registry, table: &Arc<RequestTable>, ledger: &Arc<Ledger>) {
-    registry.collect(FrontendCollector { table: Arc::clone(table), ledger: Arc::clone(ledger) });
+pub(crate) fn register(registry: &Registry, tables: Vec<Arc<RequestTable>>, ledger: &Arc<Ledger>) {
+    registry.collect(FrontendCollector { tables, ledger: Arc::clone(ledger) });
 }
 
 impl Collector for FrontendCollector {
@@ -29,7 +29,7 @@ impl Collector for FrontendCollector {
             let descriptor = encoder.encode_descriptor(name.bare(), name.help, None, metric.metric_type())?;
             metric.encode(descriptor)
         };
-        write(&names::IN_FLIGHT, &ConstGauge::new(self.table.len() as i64))?;
+        write(&names::IN_FLIGHT, &ConstGauge::new(self.tables.iter().map(|table| table.len()).sum::<usize>() as i64))?;
         write(&names::ACCEPTED, &ConstCounter::new(counts.accepted))?;
         write(&names::RESULTS, &ConstCounter::new(counts.results))?;
         write(&names::DUPLICATES, &ConstGauge::new(counts.duplicate_ratio()))?;

@@ -153,6 +153,7 @@ mod tests {
                 deadline: Instant::now() + budget,
                 announced: Token::default(),
                 attempt: 0,
+                read: false,
                 waiter,
             });
             (sequence, ending)
@@ -160,7 +161,7 @@ mod tests {
     }
 
     fn failed(ending: Ending) -> bool {
-        matches!(ending, Ending::Ended(EndReason::Failed(FailReason::ModelNotReady)))
+        matches!(ending, Ending::NotHere)
     }
 
     #[tokio::test]
