@@ -31,6 +31,8 @@ pub(crate) struct Layout {
     /// One per entry of `cluster.scheduler`.
     pub(crate) schedulers: Vec<SchedulerConfig>,
     pub(crate) frontend: FrontendConfig,
+    /// Of a cluster of a federation, whose frontend belongs to all clusters and is not started with this one: who comes from there.
+    pub(crate) guests: Option<Vec<(Role, String)>>,
     pub(crate) backends: Vec<BackendConfig>,
     pub(crate) network: NetworkConfig,
     pub(crate) log: LogConfig,
@@ -75,9 +77,11 @@ impl LocalCluster {
             };
             cluster.others.push(start_node("backend", &backend.name, &config, dir)?);
         }
-        let security = pki.security(Role::Frontend, &layout.frontend.name);
-        let config = NodeConfig { frontend: Some(layout.frontend.clone()), ..base(layout, security) };
-        cluster.others.push(start_node("frontend", &layout.frontend.name, &config, dir)?);
+        if let Some(frontend) = own_frontend(layout) {
+            let security = pki.security(Role::Frontend, &frontend.name);
+            let config = NodeConfig { frontend: Some(frontend.clone()), ..base(layout, security) };
+            cluster.others.push(start_node("frontend", &frontend.name, &config, dir)?);
+        }
         cluster.wait_for(&bar, |view| missing(view, layout)).await?;
         bar.finish_and_clear();
         Ok(cluster)
@@ -159,17 +163,23 @@ fn base(layout: &Layout, security: SecurityConfig) -> NodeConfig {
         scheduler: None,
         frontend: None,
         backend: None,
+        federation: None,
         network: layout.network.clone(),
         log: layout.log.clone(),
         security,
     }
 }
 
-fn start_node(role: &str, name: &str, config: &NodeConfig, dir: &Path) -> anyhow::Result<Process> {
+pub(super) fn start_node(role: &str, name: &str, config: &NodeConfig, dir: &Path) -> anyhow::Result<Process> {
     let path: PathBuf = dir.join(format!("{name}.toml"));
     std::fs::write(&path, config.to_toml()).with_context(|| format!("cannot write {}", path.display()))?;
     let log = dir.join("logs").join(format!("{name}.log"));
     Process::start(name, &[role, "--config", &path.to_string_lossy()], &log)
+}
+
+/// The frontend that belongs to this cluster alone.
+pub(super) fn own_frontend(layout: &Layout) -> Option<&FrontendConfig> {
+    layout.guests.is_none().then_some(&layout.frontend)
 }
 
 /// What a cluster still lacks, in words.
@@ -182,8 +192,10 @@ fn missing(view: &View, layout: &Layout) -> Option<String> {
             return Some(format!("backend {}", backend.name));
         }
     }
-    if !view.frontends.values().any(|f| f.name == layout.frontend.name) {
-        return Some(format!("frontend {}", layout.frontend.name));
+    if let Some(frontend) = own_frontend(layout)
+        && !view.frontends.values().any(|f| f.name == frontend.name)
+    {
+        return Some(format!("frontend {}", frontend.name));
     }
     let headless = view.subclusters.values().find(|s| s.leader.is_none())?;
     Some(format!("a leader of sub-cluster {}", headless.name))
