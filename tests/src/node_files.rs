@@ -128,7 +128,7 @@ pub(crate) fn joining(workspace: &Workspace, id: NodeId, instead_of: NodeId) -> 
 }
 
 /// The defaults, with the patience that two busy cores need.
-fn base(shape: &Shape) -> Result<NodeConfig> {
+pub(crate) fn base(shape: &Shape) -> Result<NodeConfig> {
     let mut overrides: Vec<String> = [
         "frontend.name=frontend",
         "backend.name=backend",

@@ -189,3 +189,85 @@ pub(crate) fn cut(mut reason: String) -> String {
     reason.truncate(reason.floor_char_boundary(symphony_federation_state::REASON_BYTES_MAX));
     reason
 }
+
+#[cfg(test)]
+mod tests {
+    use symphony_federation_state::Cause;
+
+    use super::*;
+    use crate::scene::Scene;
+
+    const LATE: Duration = Duration::from_secs(4);
+
+    fn all(scene: &Scene, age: Duration) -> Vec<Step> {
+        let configured = scene.looks.keys().map(|name| (name.clone(), vec![format!("{name}:7001")])).collect();
+        let seen = Seen { configured: &configured, looks: &scene.looks, unreachable: LATE, age: &|_, _| age };
+        steps(&scene.state, &seen)
+    }
+
+    #[test]
+    fn a_move_goes_on_from_wherever_another_leader_left_it() {
+        let mut scene = Scene::new(&["a", "b"]);
+        scene.load("m", 0);
+        scene.settle("m", "a");
+        assert_eq!(all(&scene, LATE), [], "all is well");
+        let since = scene.begin("m", "b", Cause::Operator);
+        let [Step::Ask(asked)] = &all(&scene, Duration::ZERO)[..] else { panic!("the target is asked to load it") };
+        let Deed::Load { spec, .. } = &asked.what else { panic!("{asked:?}") };
+        assert_eq!((asked.cluster.as_str(), spec.subcluster.as_str()), ("b", "s"));
+        assert_eq!(all(&scene, LATE), [Step::Ask(asked.clone())], "another leader asks under the same id");
+        scene.copy("m", "b", Some(Err("no file".into())));
+        assert!(matches!(&all(&scene, LATE)[..], [Step::Propose(Command::GiveUp { reason, .. })] if reason.contains("no file")));
+        scene.copy("m", "b", None);
+        assert_eq!(all(&scene, LATE), [], "it loads");
+        assert!(matches!(&all(&scene, LOADS_WITHIN)[..], [Step::Propose(Command::GiveUp { .. })]));
+        scene.copy("m", "b", Some(Ok(())));
+        assert_eq!(all(&scene, LATE), [Step::Propose(Command::Loaded { model: "m".into(), since })]);
+        scene.done(&Command::Loaded { model: "m".into(), since });
+
+        assert_eq!(all(&scene, SERVES_ON), [], "the old home serves what came before");
+        let [Step::Ask(unload)] = &all(&scene, LATE)[..] else { panic!("then it lets go") };
+        assert!(unload.cluster == "a" && matches!(unload.what, Deed::Unload { .. }) && unload.id != asked.id);
+        scene.forget("m", "a");
+        assert_eq!(all(&scene, LATE), [], "a call may still be under way");
+        assert!(matches!(&all(&scene, CALLS_END_WITHIN)[..], [Step::Propose(Command::CopyGone { cluster, .. })] if cluster == "a"));
+    }
+
+    #[test]
+    fn a_cluster_is_lost_when_nobody_answers_for_long_and_is_back_when_somebody_does() {
+        let mut scene = Scene::new(&["a", "b"]);
+        scene.load("m", 0);
+        scene.settle("m", "a");
+        scene.silent("a", LATE / 2);
+        assert_eq!(all(&scene, LATE), []);
+        scene.silent("a", LATE);
+        let lost = all(&scene, LATE);
+        assert!(matches!(&lost[..], [Step::Propose(Command::ClusterLost { name, .. })] if name == "a"), "{lost:?}");
+        let Step::Propose(command) = &lost[0] else { panic!("{lost:?}") };
+        scene.done(command);
+        assert_eq!((all(&scene, LATE), homeless(&scene.state).len()), (vec![], 1));
+        scene.silent("a", Duration::ZERO);
+        assert!(matches!(&all(&scene, LATE)[..], [Step::Propose(Command::ClusterBack { .. })]));
+    }
+
+    #[test]
+    fn a_home_that_lost_its_copy_is_none_and_a_stranger_of_the_same_name_is_left_alone() {
+        let mut scene = Scene::new(&["a", "b"]);
+        scene.load("m", 0);
+        scene.settle("m", "a");
+        scene.forget("m", "a");
+        assert_eq!(all(&scene, LATE), [], "what was seen may be older");
+        assert!(matches!(&all(&scene, CALLS_END_WITHIN)[..], [Step::Propose(Command::CopyGone { .. })]));
+        scene.settle("m", "a");
+        scene.begin("m", "b", Cause::Operator);
+        scene.stranger("m", "b");
+        let found = all(&scene, LATE);
+        assert!(matches!(&found[..], [Step::Propose(Command::GiveUp { reason, .. })] if reason.contains("another model")), "{found:?}");
+    }
+
+    #[test]
+    fn a_long_reason_is_cut_between_characters() {
+        let reason = cut(format!("x{}", "é".repeat(300)));
+        assert!(reason.len() <= symphony_federation_state::REASON_BYTES_MAX && reason.ends_with('é'));
+    }
+}

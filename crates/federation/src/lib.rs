@@ -12,6 +12,8 @@ mod plane;
 mod problem;
 mod propose;
 mod rates;
+#[cfg(test)]
+mod scene;
 mod service;
 mod steward;
 mod view;

@@ -66,3 +66,19 @@ impl Metrics {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_names_keep_the_law_and_are_used() {
+        assert_eq!(symphony_telemetry::check_law(&METRIC_NAMES), Vec::<String>::new());
+        let registry = Registry::new("test");
+        Metrics::default().register(&registry);
+        let text = registry.encode();
+        for metric in METRIC_NAMES {
+            assert!(text.contains(&format!("\n{} 0\n", metric.name)), "{} is not in\n{text}", metric.name);
+        }
+    }
+}

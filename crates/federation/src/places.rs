@@ -173,3 +173,90 @@ pub(crate) fn balance(known: &Known<'_>, stop: &dyn Fn() -> bool) -> Result<(Str
     );
     Ok((what, moves))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use symphony_federation_state::Cause;
+
+    use super::*;
+    use crate::scene::Scene;
+
+    /// GPUs take 6 ms for one request and about 1 ms for each of many: some 800 r/s.
+    fn placed(scene: &Scene, rates: &[(&str, f64)]) -> Placed {
+        let (views, state) = (scene.views(), &scene.state);
+        let rates: BTreeMap<_, _> = rates.iter().map(|&(model, rps)| (model.to_owned(), rps)).collect();
+        let known = Known { state, views: &views, rates: &rates };
+        let homeless: Vec<_> = crate::decide::homeless(state).into_iter().collect();
+        place(&known, &homeless, &|| false)
+    }
+
+    fn targets(placed: &Placed) -> BTreeMap<&str, &str> {
+        placed.moves.iter().map(|wanted| (wanted.model.as_str(), wanted.to.as_str())).collect()
+    }
+
+    #[test]
+    fn models_are_spread_over_clusters_and_a_named_one_begins_where_it_was_said() {
+        let mut scene = Scene::new(&["a", "b"]);
+        scene.load("m", 300);
+        scene.load("n", 300);
+        let found = placed(&scene, &[]);
+        assert_eq!(found.moves.len(), 2, "{found:?}");
+        let homes: std::collections::BTreeSet<_> = targets(&found).into_values().collect();
+        assert_eq!(homes.len(), 2, "{found:?}");
+        scene.load_in("o", "b");
+        assert_eq!(targets(&placed(&scene, &[]))["o"], "b");
+    }
+
+    #[test]
+    fn after_a_loss_the_most_valuable_are_placed_and_the_others_are_told_why() {
+        let mut scene = Scene::new(&["a", "b"]);
+        for (model, value) in [("cheap", 1.0), ("dear", 4.0), ("middle", 2.0)] {
+            scene.load_worth(model, 400, value);
+            scene.settle(model, "a");
+        }
+        scene.load("stays", 10);
+        scene.settle("stays", "b");
+        scene.lose("a");
+        // The two GPUs of b can do what two of the three ask for.
+        let found = placed(&scene, &[("dear", 600.0), ("middle", 600.0), ("cheap", 600.0)]);
+        assert_eq!(targets(&found).into_keys().collect::<Vec<_>>(), ["dear", "middle"], "{found:?}");
+        assert!(found.moves.iter().all(|wanted| wanted.from.as_deref() == Some("a") && wanted.subcluster == "s"));
+        let [(model, why)] = &found.unplaced[..] else { panic!("{found:?}") };
+        assert!(model == "cheap" && why.contains("GPUs of b/s"), "{why}");
+        scene.lose("b");
+        assert_eq!(placed(&scene, &[]).unplaced.len(), 4, "nobody is left");
+    }
+
+    #[test]
+    fn memory_that_others_take_is_not_given_twice() {
+        let mut scene = Scene::new(&["a"]);
+        scene.load("m", 1);
+        assert_eq!(placed(&scene, &[]).moves.len(), 1);
+        // A model that the cluster's own operators loaded fills the GPUs.
+        scene.fill("a");
+        let found = placed(&scene, &[]);
+        assert!(found.moves.is_empty() && found.unplaced[0].1.contains("memory"), "{found:?}");
+    }
+
+    #[test]
+    fn a_more_even_division_moves_models_between_clusters_only_if_it_is_better() {
+        let mut scene = Scene::new(&["a", "b"]);
+        for model in ["m", "n", "o", "p"] {
+            scene.load(model, 200);
+            scene.settle(model, "a");
+        }
+        let balanced = |scene: &Scene| {
+            let (views, rates) = (scene.views(), BTreeMap::new());
+            balance(&Known { state: &scene.state, views: &views, rates: &rates }, &|| false).unwrap().1
+        };
+        let moves = balanced(&scene);
+        assert!(moves.len() == 2 && moves.iter().all(|wanted| wanted.to == "b"), "{moves:?}");
+        for wanted in moves {
+            scene.begin(&wanted.model, "b", Cause::Balance);
+            scene.arrive(&wanted.model, "b");
+        }
+        assert_eq!(balanced(&scene), [], "C4: solving again moves nothing");
+    }
+}

@@ -276,8 +276,9 @@ impl Inner {
             let Some(Ending::NotHere) = ending else { return owned.end(ending, deadline) };
             not_here.push(index);
             match self.choose(name, &not_here).filter(|(.., next)| next.info.state == ModelState::Ready) {
-                Some(next) if Instant::now() < deadline => (cluster, index, route) = next,
-                _ => return owned.end(Some(Ending::NotHere), deadline),
+                _ if Instant::now() >= deadline => return owned.end(None, deadline),
+                Some(next) => (cluster, index, route) = next,
+                None => return owned.end(ending, deadline),
             }
         }
     }

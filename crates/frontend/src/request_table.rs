@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use symphony_protocol::dispatch::EndReason;
-use symphony_types::{FailReason, ModelId, SubclusterId, Token};
+use symphony_types::{FailReason, Invariant, ModelId, SubclusterId, Token};
 use tokio::sync::oneshot;
 
 /// Parts of the table that are locked apart: enough that a few worker threads rarely meet.
@@ -86,7 +86,7 @@ impl RequestTable {
     pub(crate) fn end(&self, sequence: u64, ending: Ending) -> bool {
         let Some(pending) = self.remove(sequence) else { return false };
         let ending = match ending {
-            Ending::Ended(EndReason::Failed(FailReason::ModelNotReady)) if !pending.read => Ending::NotHere,
+            Ending::Ended(EndReason::Failed(FailReason::ModelNotReady)) if !pending.read => leaves(&pending),
             ending => ending,
         };
         // The waiter may have given up in this moment; then its own end counts, and there is nobody to tell.
@@ -121,7 +121,8 @@ impl RequestTable {
         }
         self.len.fetch_sub(taken.len(), Ordering::Relaxed);
         let end = |(sequence, pending): (u64, Pending)| {
-            let _ = pending.waiter.send(Ending::NotHere);
+            let ending = leaves(&pending);
+            let _ = pending.waiter.send(ending);
             (sequence, pending.subcluster)
         };
         taken.into_iter().map(end).collect()
@@ -170,6 +171,15 @@ impl RequestTable {
     }
 }
 
+/// How a request leaves the cluster that had it, for another one: the last look at invariant F1.
+fn leaves(pending: &Pending) -> Ending {
+    if pending.read {
+        symphony_telemetry::violated(Invariant::F1, "a request is about to leave the cluster whose backends have its input");
+        return Ending::Ended(EndReason::Failed(FailReason::ModelNotReady));
+    }
+    Ending::NotHere
+}
+
 impl Pending {
     fn announce(&mut self, sequence: u64, token: Token) -> Announcement {
         self.announced = token;
@@ -215,7 +225,19 @@ mod tests {
         assert_eq!(table.len(), 0);
     }
 
-    /// F1, planted: what a backend was given may have run, so neither a move nor the loss of its cluster sends it elsewhere.
+    #[test]
+    fn a_request_whose_input_is_out_does_not_leave() {
+        let before = symphony_telemetry::violations(Invariant::F1);
+        let (mut request, _receiver) = pending(1, Instant::now());
+        assert!(matches!(leaves(&request), Ending::NotHere));
+        assert_eq!(symphony_telemetry::violations(Invariant::F1), before);
+        // F1, planted: somebody sends away what a backend has.
+        request.read = true;
+        assert!(matches!(leaves(&request), Ending::Ended(_)));
+        assert_eq!(symphony_telemetry::violations(Invariant::F1), before + 1);
+    }
+
+    /// What a backend was given may have run, so neither a move nor the loss of its cluster sends it elsewhere.
     #[test]
     fn only_what_no_backend_was_given_may_go_to_another_cluster() {
         let table = RequestTable::default();

@@ -87,9 +87,12 @@ pub(crate) async fn move_to(federation: &FederationClient, to: &str, args: &Plan
     }
     for model in &args.models {
         let wait = Duration::from_secs(args.wait_s);
+        let began = std::cell::Cell::new(false);
         let home = until(federation, model, wait, |model| {
-            let settled = model.moves_to.is_none();
-            model.home.clone().filter(|_| settled)
+            let there = model.home.as_deref() == Some(to);
+            // A replica that lags shows the model as it was before.
+            began.set(began.get() || there || model.moves_to.as_deref() == Some(to));
+            model.home.clone().filter(|_| began.get() && model.moves_to.is_none())
         });
         let home = home.await?;
         if home != to {
