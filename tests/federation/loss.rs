@@ -9,9 +9,9 @@ fn the_models_of_a_cluster_that_dies_are_served_by_the_other_one() {
     let mut federation = TestFederation::start("federation-loss").unwrap();
     federation.load_model("dear", "east", &["--value", "4"]);
     federation.load_model("plain", "east", &[]);
-    federation.load_model("west", "west", &[]);
-    // More than the GPUs of one cluster can do: there is no place for it where it is not at home.
-    federation.load_model("huge", "east", &["--wanted-rps", "7000"]);
+    // Two GPUs do some 1700 requests per second: each cluster has room for one of these, and for little beside it.
+    federation.load_model("west", "west", &["--wanted-rps", "1000"]);
+    federation.load_model("huge", "east", &["--wanted-rps", "1200"]);
     for model in ["dear", "plain", "west", "huge"] {
         federation.wait_until_it_serves(model);
     }
@@ -34,9 +34,8 @@ fn the_models_of_a_cluster_that_dies_are_served_by_the_other_one() {
     phase("the east comes back: what is there still is served, what moved is let go of");
     federation.restart_all("east-").unwrap();
     federation.wait_until_it_serves("huge");
-    let settled = |model: &serde_json::Value| {
-        model["home"] == "west" && model["leftovers"].as_array().is_some_and(Vec::is_empty)
-    };
+    let settled =
+        |model: &serde_json::Value| model["home"] == "west" && model["leftovers"].as_array().is_some_and(Vec::is_empty);
     for model in ["dear", "plain"] {
         federation.wait_for_model("the stale copy to go", model, settled);
         federation.one_good_request(model).unwrap();

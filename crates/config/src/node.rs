@@ -8,8 +8,8 @@ use toml::{Table, Value};
 
 use crate::layers::{self, Origin};
 use crate::{
-    BackendConfig, ClusterConfig, Error, FederationConfig, FrontendConfig, LogConfig, NetworkConfig, Problem, SchedulerConfig,
-    SecurityConfig, validate,
+    BackendConfig, ClusterConfig, Error, FederationConfig, FrontendConfig, LogConfig, NetworkConfig, Problem,
+    SchedulerConfig, SecurityConfig, validate,
 };
 
 /// What a configuration is used for: which sections must be there.

@@ -295,7 +295,10 @@ impl Check {
         for (index, replica) in federation.replica.iter().enumerate() {
             if replica.id.get() == 0 || !ids.insert(replica.id) {
                 let got = replica.id.get();
-                self.say(format!("federation.replica.{index}.id"), format!("{got}; expected a number from 1, each once"));
+                self.say(
+                    format!("federation.replica.{index}.id"),
+                    format!("{got}; expected a number from 1, each once"),
+                );
             }
         }
         if role == Role::Federation {
@@ -313,7 +316,10 @@ impl Check {
             if federation.look_every_ms.saturating_mul(2) > federation.unreachable_ms {
                 let (every, lost) = (federation.look_every_ms, federation.unreachable_ms);
                 let advice = "a cluster would be lost by one look that fails; look at least twice as often";
-                self.say("federation.look_every_ms", format!("{every} with federation.unreachable_ms = {lost}: {advice}"));
+                self.say(
+                    "federation.look_every_ms",
+                    format!("{every} with federation.unreachable_ms = {lost}: {advice}"),
+                );
             }
         }
         self.federated_clusters(config, federation, role);

@@ -179,7 +179,8 @@ mod tests {
             assert_eq!(check(Some(&peer(role)), load).unwrap_err().code(), Code::PermissionDenied);
         }
         let federation = Some(peer(Role::Federation));
-        for (method, may) in [("LoadModel", true), ("UnloadModel", true), ("Get", true), ("SetDuty", false), ("Forward", false)]
+        for (method, may) in
+            [("LoadModel", true), ("UnloadModel", true), ("Get", true), ("SetDuty", false), ("Forward", false)]
         {
             let called = check(federation.as_ref(), &format!("/symphony.v1.Control/{method}"));
             assert_eq!(called.is_ok(), may, "{method}: {called:?}");

@@ -1,8 +1,8 @@
 //! Requests of the control surface as commands.
 
 use symphony_cluster_state::{
-    Action, BackendRegistration, Command, ERROR_BYTES_MAX, FrontendRegistration, GpuOffer, ModelSpec, Moved, NewReplica,
-    PlanProposal, ReplicaState, WantedMove,
+    Action, BackendRegistration, Command, ERROR_BYTES_MAX, FrontendRegistration, GpuOffer, ModelSpec, Moved,
+    NewReplica, PlanProposal, ReplicaState, WantedMove,
 };
 use symphony_protocol::control as pb;
 use symphony_types::{BackendId, BootId, Epoch, Member, ModelId, NodeId, SubclusterId};

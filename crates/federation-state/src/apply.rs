@@ -117,7 +117,8 @@ impl FederationState {
     fn unplaced(&mut self, index: u64, name: &str, loaded_at: u64, reason: &str) -> Result<(), Refusal> {
         let over = || Refusal::Over { what: format!("the search for a place for {name}") };
         let clusters = &self.clusters;
-        let known = self.models.get_mut(name).filter(|m| m.loaded_at == loaded_at && !m.unloading && m.moving.is_none());
+        let known =
+            self.models.get_mut(name).filter(|m| m.loaded_at == loaded_at && !m.unloading && m.moving.is_none());
         let model = known.ok_or_else(over)?;
         let served = |home: &crate::state::Home| clusters.get(&home.cluster).is_some_and(|cluster| cluster.reachable);
         if model.home.as_ref().is_some_and(served) {

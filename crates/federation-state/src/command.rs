@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use rkyv::{Archive, Deserialize, Serialize};
-use symphony_cluster_state::envelope::{self, CodecError, Enveloped};
 use symphony_cluster_state::ModelSpec;
+use symphony_cluster_state::envelope::{self, CodecError, Enveloped};
 use symphony_types::OperationId;
 
 use crate::limits::COMMAND_BYTES_MAX;

@@ -70,7 +70,10 @@ fn model_holds(state: &FederationState, name: &str, model: &Model) -> Result<(),
         return broken(Invariant::F3, format!("model {name} is in {cluster}, which does not exist"));
     }
     if model.unloading && (home.is_some() || to.is_some() || model.leftovers.is_empty()) {
-        return broken(Invariant::F3, format!("model {name} is being unloaded and belongs somewhere, or nowhere at all"));
+        return broken(
+            Invariant::F3,
+            format!("model {name} is being unloaded and belongs somewhere, or nowhere at all"),
+        );
     }
     Ok(())
 }
@@ -109,8 +112,8 @@ pub fn check_step(before: &FederationState, after: &FederationState) -> Result<(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::state::{Cluster, Home, Move};
     use crate::command::Cause;
+    use crate::state::{Cluster, Home, Move};
 
     fn cluster() -> Cluster {
         Cluster { control: vec!["c:1".into()], kinds: Default::default(), reachable: true, since: 1 }

@@ -83,7 +83,9 @@ pub enum Refusal {
         what: String,
     },
     /// The id stands for something else already.
-    #[error("operation id {id} stands for another command, or another operator's, at log index {index}: nothing was done")]
+    #[error(
+        "operation id {id} stands for another command, or another operator's, at log index {index}: nothing was done"
+    )]
     OperationReused {
         /// The id.
         id: OperationId,

@@ -12,10 +12,14 @@ pub(crate) fn command(command: &Command) -> Result<(), Refusal> {
             name("name", cluster)?;
             count("control", control.len(), 1, CONTROLS_MAX)?;
             count("kinds", kinds.len(), 0, KINDS_MAX)?;
-            control.iter().try_for_each(|address| text("control", address, 1, symphony_cluster_state::ADDRESS_BYTES_MAX))?;
+            control
+                .iter()
+                .try_for_each(|address| text("control", address, 1, symphony_cluster_state::ADDRESS_BYTES_MAX))?;
             kinds.keys().try_for_each(|kind| name("kinds", kind))
         }
-        Command::ClusterLost { name: cluster, .. } | Command::ClusterBack { name: cluster, .. } => name("name", cluster),
+        Command::ClusterLost { name: cluster, .. } | Command::ClusterBack { name: cluster, .. } => {
+            name("name", cluster)
+        }
         Command::BeginMoves { moves, .. } => wanted(moves),
         Command::Unplaced { model, reason, .. } | Command::GiveUp { model, reason, .. } => {
             name("model", model).and_then(|()| text("reason", reason, 1, REASON_BYTES_MAX))

@@ -24,8 +24,9 @@ fn history() -> Vec<Command> {
     for command in [see("a"), see("b"), see("c"), load(1, "m"), load(2, "n"), load(3, "o")] {
         add(&mut scene, command);
     }
-    let begin = |scene: &Scene, model: &str, to: &str, cause| {
-        Command::BeginMoves { moves: vec![scene.wanted(model, to)], cause }
+    let begin = |scene: &Scene, model: &str, to: &str, cause| Command::BeginMoves {
+        moves: vec![scene.wanted(model, to)],
+        cause,
     };
     let first = begin(&scene, "m", "a", Cause::Place);
     add(&mut scene, first);
@@ -103,7 +104,11 @@ fn what_is_written_has_not_changed_within_a_version() {
     let (written, committed) = (written(), committed());
     assert!(written.keys().eq(committed.keys()), "{:?}\n{:?}", written.keys(), committed.keys());
     for (name, bytes) in &written {
-        assert_eq!(hex(bytes), hex(&committed[name]), "{name} is written differently: raise VERSION in src/snapshot.rs");
+        assert_eq!(
+            hex(bytes),
+            hex(&committed[name]),
+            "{name} is written differently: raise VERSION in src/snapshot.rs"
+        );
     }
     let restored = FederationState::restore(&committed["state"]).unwrap();
     assert_eq!(restored, state());

@@ -80,11 +80,8 @@ fn a_cluster_that_comes_back_in_time_keeps_what_it_serves() {
     let mut scene = Scene::with_a_model();
     scene.lose("a").unwrap();
     let model = scene.state.models()["m"].clone();
-    let unplaced = |reason: &str| Command::Unplaced {
-        model: "m".into(),
-        loaded_at: model.loaded_at,
-        reason: reason.into(),
-    };
+    let unplaced =
+        |reason: &str| Command::Unplaced { model: "m".into(), loaded_at: model.loaded_at, reason: reason.into() };
     scene.done(&unplaced("no room"));
     assert_eq!(scene.state.models()["m"].unplaced, "no room");
     let since = scene.begins("m", "b", Cause::Loss);

@@ -60,9 +60,7 @@ fn command(scene: &Scene, next: &Next, id: u128) -> Command {
             let moves = vec![scene.wanted(MODELS[model], CLUSTERS[cluster])];
             Command::BeginMoves { moves, cause: if loss { Cause::Loss } else { Cause::Place } }
         }
-        Next::Loaded(model, right) => {
-            Command::Loaded { model: name(model), since: moving(model) + u64::from(!right) }
-        }
+        Next::Loaded(model, right) => Command::Loaded { model: name(model), since: moving(model) + u64::from(!right) },
         Next::GiveUp(model) => Command::GiveUp { model: name(model), since: moving(model), reason: "late".into() },
         Next::Gone(model, cluster) => {
             let copy = scene.leftovers(MODELS[model]).into_iter().find(|(left, _)| *left == CLUSTERS[cluster]);

@@ -217,7 +217,9 @@ mod tests {
         assert_eq!((asked.cluster.as_str(), spec.subcluster.as_str()), ("b", "s"));
         assert_eq!(all(&scene, LATE), [Step::Ask(asked.clone())], "another leader asks under the same id");
         scene.copy("m", "b", Some(Err("no file".into())));
-        assert!(matches!(&all(&scene, LATE)[..], [Step::Propose(Command::GiveUp { reason, .. })] if reason.contains("no file")));
+        assert!(
+            matches!(&all(&scene, LATE)[..], [Step::Propose(Command::GiveUp { reason, .. })] if reason.contains("no file"))
+        );
         scene.copy("m", "b", None);
         assert_eq!(all(&scene, LATE), [], "it loads");
         assert!(matches!(&all(&scene, LOADS_WITHIN)[..], [Step::Propose(Command::GiveUp { .. })]));
@@ -230,7 +232,9 @@ mod tests {
         assert!(unload.cluster == "a" && matches!(unload.what, Deed::Unload { .. }) && unload.id != asked.id);
         scene.forget("m", "a");
         assert_eq!(all(&scene, LATE), [], "a call may still be under way");
-        assert!(matches!(&all(&scene, CALLS_END_WITHIN)[..], [Step::Propose(Command::CopyGone { cluster, .. })] if cluster == "a"));
+        assert!(
+            matches!(&all(&scene, CALLS_END_WITHIN)[..], [Step::Propose(Command::CopyGone { cluster, .. })] if cluster == "a")
+        );
     }
 
     #[test]
@@ -262,7 +266,10 @@ mod tests {
         scene.begin("m", "b", Cause::Operator);
         scene.stranger("m", "b");
         let found = all(&scene, LATE);
-        assert!(matches!(&found[..], [Step::Propose(Command::GiveUp { reason, .. })] if reason.contains("another model")), "{found:?}");
+        assert!(
+            matches!(&found[..], [Step::Propose(Command::GiveUp { reason, .. })] if reason.contains("another model")),
+            "{found:?}"
+        );
     }
 
     #[test]

@@ -8,8 +8,10 @@ const fn count(name: &'static str, help: &'static str, kind: Kind) -> MetricName
     MetricName { name, help, kind, unit: Unit::Count, labels: &[] }
 }
 
-const LEADS: MetricName = count("symphony_federation_is_leader", "1 while this replica leads the federation", Kind::Gauge);
-const PLAN: MetricName = count("symphony_federation_plan", "Version of the plan as this replica has applied it", Kind::Gauge);
+const LEADS: MetricName =
+    count("symphony_federation_is_leader", "1 while this replica leads the federation", Kind::Gauge);
+const PLAN: MetricName =
+    count("symphony_federation_plan", "Version of the plan as this replica has applied it", Kind::Gauge);
 const CLUSTERS: MetricName = count("symphony_federation_clusters", "Clusters of the federation", Kind::Gauge);
 const LOST: MetricName =
     count("symphony_federation_clusters_lost", "Of them, those of which no quorum answers", Kind::Gauge);

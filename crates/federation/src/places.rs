@@ -99,7 +99,8 @@ pub(crate) fn one(
 
 /// The parts where a model may begin.
 fn allowed(places: &[Place], model: &Federated) -> Vec<usize> {
-    let first = |place: &Place| model.first_home.is_empty() || model.home.is_some() || place.cluster == model.first_home;
+    let first =
+        |place: &Place| model.first_home.is_empty() || model.home.is_some() || place.cluster == model.first_home;
     let free = |place: &Place| !model.leftovers.contains_key(&place.cluster);
     places.iter().enumerate().filter(|(_, place)| first(place) && free(place)).map(|(part, _)| part).collect()
 }
@@ -160,9 +161,9 @@ pub(crate) fn balance(known: &Known<'_>, stop: &dyn Fn() -> bool) -> Result<(Str
     }
     let change = Change::between(&posed.problem, &posed.in_force, &plan);
     let moved = change.moved_models.iter().filter_map(|moved| known.state.models().get(&moved.name));
-    let moves = moved.filter_map(|model| wanted(&posed, &plan, model)).filter(|wanted| {
-        wanted.from.as_ref() != Some(&wanted.to) && known.state.movable(wanted).is_ok()
-    });
+    let moves = moved
+        .filter_map(|model| wanted(&posed, &plan, model))
+        .filter(|wanted| wanted.from.as_ref() != Some(&wanted.to) && known.state.movable(wanted).is_ok());
     let moves: Vec<_> = moves.take(symphony_federation_state::MOVES_PER_COMMAND_MAX).collect();
     let percent = |part: f64| part * 100.0;
     let before = change.before.as_ref().map_or(0.0, |balance| percent(balance.objective));

@@ -22,11 +22,8 @@ use crate::service::FederationService;
 use crate::steward::{self, Office};
 
 /// Who may call at all; what each may ask for is decided call by call, and Raft only answers replicas by their names.
-const CONTROL: Port = Port::new(
-    "federation.control",
-    &[Role::Scheduler, Role::Frontend, Role::Operator, Role::Viewer],
-    CONNECTIONS_MAX,
-);
+const CONTROL: Port =
+    Port::new("federation.control", &[Role::Scheduler, Role::Frontend, Role::Operator, Role::Viewer], CONNECTIONS_MAX);
 /// Connections at a time: one of each frontend, eight of each replica, and some of operators.
 const CONNECTIONS_MAX: usize = 4096 + 8 * 64 + 128;
 /// Calls at a time on one connection.

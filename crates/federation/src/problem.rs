@@ -85,8 +85,10 @@ impl Known<'_> {
                 let name = format!("{cluster}/{}", subcluster.name);
                 let share = held.values().map(Vec::len).sum::<usize>() as f64;
                 parts.push(Part { name: name.clone(), rate_max_rps: RATE_MAX_RPS, share, kinds: own.collect() });
-                let of_kind = |(&kind, names_of): (&usize, &Vec<String>)| {
-                    PartGpus { kind: names[kind].to_owned(), names: names_of.clone(), ..PartGpus::default() }
+                let of_kind = |(&kind, names_of): (&usize, &Vec<String>)| PartGpus {
+                    kind: names[kind].to_owned(),
+                    names: names_of.clone(),
+                    ..PartGpus::default()
                 };
                 in_force.push(PartPlan { name, gpus: held.iter().map(of_kind).collect(), ..PartPlan::default() });
                 for (&kind, names) in &held {
@@ -166,7 +168,8 @@ impl Known<'_> {
             .filter(|(_, model)| model.belongs_to(cluster) && is_of(view, &model.spec))
             .map(|(name, _)| name.as_str())
             .collect();
-        let others = view.models.values().filter(|m| m.is_held_by(subcluster) && !counted.contains(m.spec.name.as_str()));
+        let others =
+            view.models.values().filter(|m| m.is_held_by(subcluster) && !counted.contains(m.spec.name.as_str()));
         let (mut held, mut dynamic) = (0_u64, 0);
         for profile in others.filter_map(|model| model.spec.profiles.get(kind)) {
             held = held.saturating_add(profile.static_memory_bytes);

@@ -207,7 +207,8 @@ impl Federation for FederationService {
             let (posed, plan) = one(known, &posed, &model, &there, stop)?;
             wanted(&posed, &plan, &model).ok_or_else(|| "the plan has no place for it".to_owned())
         });
-        let moves = vec![found.await?.map_err(|why| Status::failed_precondition(format!("it has no place there: {why}")))?];
+        let moves =
+            vec![found.await?.map_err(|why| Status::failed_precondition(format!("it has no place there: {why}")))?];
         let operation = self.operation(&peer, &operation_id, Action::Move { moves, cause: Cause::Operator })?;
         Ok(Response::new(self.operate(operation).await?))
     }

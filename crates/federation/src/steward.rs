@@ -236,7 +236,8 @@ impl Steward {
         if !again {
             return;
         }
-        let (known, rates, names) = (Arc::clone(&state), self.office.rates.all(std::time::Instant::now()), homeless.clone());
+        let (known, rates, names) =
+            (Arc::clone(&state), self.office.rates.all(std::time::Instant::now()), homeless.clone());
         let give_up = std::time::Instant::now() + SOLVES_WITHIN;
         let search = move || {
             let names: Vec<&str> = names.iter().map(String::as_str).collect();

@@ -14,7 +14,11 @@ pub(crate) struct Answering {
 }
 
 /// What frontends route by, and tools show; with what clients ask for if this replica knows.
-pub(crate) fn view(state: &FederationState, by: &Answering, rates: Option<&BTreeMap<String, f64>>) -> pb::FederationView {
+pub(crate) fn view(
+    state: &FederationState,
+    by: &Answering,
+    rates: Option<&BTreeMap<String, f64>>,
+) -> pb::FederationView {
     let clusters = state.clusters().iter().map(|(name, cluster)| pb::FederatedCluster {
         name: name.clone(),
         control: cluster.control.clone(),

@@ -145,9 +145,8 @@ impl Cluster {
 
     /// Whether the cluster says that this frontend is to take nothing new.
     pub(crate) fn turns_away(&self) -> bool {
-        let own = |view: &View| {
-            view.frontends.get(&self.id).is_some_and(|f| f.boot == self.own.boot && !f.duty.takes_work())
-        };
+        let own =
+            |view: &View| view.frontends.get(&self.id).is_some_and(|f| f.boot == self.own.boot && !f.duty.takes_work());
         own(&self.view.borrow())
     }
 

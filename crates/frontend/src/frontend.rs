@@ -227,9 +227,9 @@ impl Inner {
             return Err(InferError::Failed(FailReason::Draining));
         }
         let name = &request.model.name;
-        let (mut cluster, mut index, mut route) = self.choose(name, &[]).ok_or_else(|| {
-            InferError::UnknownModel(format!("model `{name}` is not loaded any more"))
-        })?;
+        let (mut cluster, mut index, mut route) = self
+            .choose(name, &[])
+            .ok_or_else(|| InferError::UnknownModel(format!("model `{name}` is not loaded any more")))?;
         self.rates.arrived(name);
         if route.info.state != ModelState::Ready {
             return Err(InferError::Failed(FailReason::ModelNotReady));

@@ -4,11 +4,7 @@ use symphony_protocol::federation::FederationView;
 
 /// The clusters in the order in which they are tried for a model: its home, where it is on its way to, then the others. One that
 /// does not answer comes last: whoever has the model and answers is better.
-pub(crate) fn in_order<'a>(
-    plan: &FederationView,
-    model: &str,
-    clusters: impl Iterator<Item = &'a str>,
-) -> Vec<usize> {
+pub(crate) fn in_order<'a>(plan: &FederationView, model: &str, clusters: impl Iterator<Item = &'a str>) -> Vec<usize> {
     let planned = plan.models.get(model);
     let rank = |name: &str| {
         let at = |place: Option<&String>| place.is_some_and(|place| place == name);

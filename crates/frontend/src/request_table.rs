@@ -174,7 +174,10 @@ impl RequestTable {
 /// How a request leaves the cluster that had it, for another one: the last look at invariant F1.
 fn leaves(pending: &Pending) -> Ending {
     if pending.read {
-        symphony_telemetry::violated(Invariant::F1, "a request is about to leave the cluster whose backends have its input");
+        symphony_telemetry::violated(
+            Invariant::F1,
+            "a request is about to leave the cluster whose backends have its input",
+        );
         return Ending::Ended(EndReason::Failed(FailReason::ModelNotReady));
     }
     Ending::NotHere

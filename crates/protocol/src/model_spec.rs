@@ -78,8 +78,7 @@ mod tests {
     #[test]
     fn a_model_of_a_state_survives_the_wire() {
         let tensor = |name: &str| TensorSpec { name: name.into(), data_type: DataType::Fp32, item_shape: vec![2, 3] };
-        let profile =
-            state::KindProfile { latency_ns: vec![5, 7], static_memory_bytes: 11, dynamic_memory_bytes: 13 };
+        let profile = state::KindProfile { latency_ns: vec![5, 7], static_memory_bytes: 11, dynamic_memory_bytes: 13 };
         let spec = state::ModelSpec {
             name: "m".into(),
             subcluster: "s".into(),

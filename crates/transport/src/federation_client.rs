@@ -75,7 +75,12 @@ impl FederationClient {
     }
 }
 
-async fn watch_replica(addr: String, channel: Channel, watcher: String, sender: Arc<watch::Sender<Arc<FederationView>>>) {
+async fn watch_replica(
+    addr: String,
+    channel: Channel,
+    watcher: String,
+    sender: Arc<watch::Sender<Arc<FederationView>>>,
+) {
     let mut client = Grpc::new(channel).max_decoding_message_size(VIEW_BYTES_MAX);
     while !sender.is_closed() {
         if let Ok(stream) = client.watch(FederationWatchRequest { watcher: watcher.clone() }).await {

@@ -9,8 +9,8 @@ mod payload;
 mod tcp_payloads;
 
 pub use control_client::{CONTROL_CALL_TIMEOUT, ControlClient, ControlError, ViewReceiver, fresh_operation_id};
-pub use federation_client::{FederationClient, PlanReceiver};
 pub use echo::{EchoTimes, Movement};
+pub use federation_client::{FederationClient, PlanReceiver};
 pub use link::{
     CONNECT_TIMEOUT, LINK_FRAMES_MAX, LinkError, LinkReceiver, LinkSender, SendError, connect_link, link_over,
 };

@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 
 use symphony_cluster_state::{KindProfile, ModelSource, ModelSpec};
-use symphony_federation_state::{Action, Cause, Command, FederationState, KindCapacity, Operation, Outcome, WantedMove};
+use symphony_federation_state::{
+    Action, Cause, Command, FederationState, KindCapacity, Operation, Outcome, WantedMove,
+};
 use symphony_types::{DataType, OperationId, RequestValue, Signature, TensorSpec};
 
 /// A state, and the index of the next command.

@@ -55,7 +55,8 @@ impl FederationLayout {
     /// Every address on which the federation's own processes listen, with its key.
     pub(crate) fn ports(&self) -> Vec<(String, Address)> {
         let replicas = self.replicas().into_iter().map(|r| ("federation.replica.control".to_owned(), r.control));
-        let metrics = (0..REPLICAS).map(|i| ("federation.metrics".to_owned(), Address::loopback(METRICS_PORT + 10 * i)));
+        let metrics =
+            (0..REPLICAS).map(|i| ("federation.metrics".to_owned(), Address::loopback(METRICS_PORT + 10 * i)));
         let data = (0..self.clusters.len()).map(|index| ("federation.clusters.data".to_owned(), self.data(index)));
         replicas.chain(metrics).chain(data).collect()
     }
@@ -123,9 +124,11 @@ impl LocalFederation {
                 anyhow::bail!("{end}");
             }
             let missing = match self.client.get(true, Duration::from_millis(500)).await {
-                Ok(view) => layout.clusters.iter().map(|c| c.cluster.name.clone()).find(|name| {
-                    !view.clusters.get(name).is_some_and(|cluster| cluster.reachable)
-                }),
+                Ok(view) => layout
+                    .clusters
+                    .iter()
+                    .map(|c| c.cluster.name.clone())
+                    .find(|name| !view.clusters.get(name).is_some_and(|cluster| cluster.reachable)),
                 Err(ControlError::Unreachable { .. }) => Some("a leader of the federation".to_owned()),
                 Err(error) => return Err(error.into()),
             };

@@ -56,7 +56,8 @@ pub(crate) async fn run(args: &UpArgs) -> anyhow::Result<()> {
 
 /// Several clusters, until it is told to stop.
 async fn federated(layout: &FederationLayout, dir: &Path) -> anyhow::Result<()> {
-    let frontend = [("grpc", &layout.frontend.grpc), ("rest", &layout.frontend.rest), ("metrics", &layout.frontend.metrics)];
+    let frontend =
+        [("grpc", &layout.frontend.grpc), ("rest", &layout.frontend.rest), ("metrics", &layout.frontend.metrics)];
     let frontend = frontend.map(|(key, address)| (format!("frontend.{key}"), address.clone()));
     let clusters = layout.clusters.iter().flat_map(ports).filter(|(key, _)| !key.starts_with("frontend."));
     check_ports(clusters.chain(frontend).chain(layout.ports()).collect())?;
@@ -145,8 +146,13 @@ fn tell_of_federation(layout: &FederationLayout, dir: &Path) {
             own.join("logs").display()
         );
     }
-    println!("  certificates of the federation: {}, for tools run elsewhere: --pki or SYMPHONY_PKI", dir.join("pki").display());
-    println!("  try: symphony get clusters; symphony model load resnet --federation --alpha-ms 1 --beta-ms 5 --slo-ms 100;");
+    println!(
+        "  certificates of the federation: {}, for tools run elsewhere: --pki or SYMPHONY_PKI",
+        dir.join("pki").display()
+    );
+    println!(
+        "  try: symphony get clusters; symphony model load resnet --federation --alpha-ms 1 --beta-ms 5 --slo-ms 100;"
+    );
     println!("       symphony plan move --model resnet --federation --to-cluster {}", layout.clusters[1].cluster.name);
     println!("stop with Ctrl-C");
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use symphony_config::{FederationConfig, FrontendConfig, NodeConfig, Role};
-use symphony_frontend::{ClusterAccess, Frontend};
 use symphony_frontend::oip::{InferenceService, Limits, grpc_server, rest_router, serve_grpc, serve_rest};
+use symphony_frontend::{ClusterAccess, Frontend};
 use symphony_protocol::federation::FederationView;
 use symphony_telemetry::{Registry, Surface};
 use symphony_transport::{ControlClient, FederationClient};
@@ -109,9 +109,8 @@ fn plan_json(plan: &FederationView) -> serde_json::Value {
     let models = plan.models.iter().map(|(name, model)| {
         serde_json::json!({ "name": name, "home": model.home, "moves_to": model.moves_to, "leftovers": model.leftovers })
     });
-    let clusters = plan.clusters.iter().map(|(name, cluster)| {
-        serde_json::json!({ "name": name, "reachable": cluster.reachable })
-    });
+    let clusters =
+        plan.clusters.iter().map(|(name, cluster)| serde_json::json!({ "name": name, "reachable": cluster.reachable }));
     serde_json::json!({ "federation": plan.federation, "plan": plan.plan, "applied_index": plan.applied_index,
                         "clusters": clusters.collect::<Vec<_>>(), "models": models.collect::<Vec<_>>() })
 }

@@ -56,8 +56,7 @@ pub(crate) async fn load(
 /// Has the federation serve a model no more.
 pub(crate) async fn unload(federation: &FederationClient, name: &str, operation: OperationId) -> anyhow::Result<()> {
     let call = |mut client: Grpc<_>| {
-        let request =
-            pb::FederationUnloadRequest { name: name.to_owned(), operation_id: operation.to_string() };
+        let request = pb::FederationUnloadRequest { name: name.to_owned(), operation_id: operation.to_string() };
         async move { client.unload(request).await }
     };
     federation.call(AGREE_WITHIN, call).await.map_err(|error| not_done(operation, error))?;
@@ -187,9 +186,10 @@ fn show(view: &FederationView) -> Shown {
             comes.join(" "),
             goes.join(" "),
         ]);
-        let kinds = cluster.kinds.iter().map(|(kind, (gpus, bytes))| {
-            json!({ "kind": kind, "gpus": gpus, "memory_bytes": bytes })
-        });
+        let kinds = cluster
+            .kinds
+            .iter()
+            .map(|(kind, (gpus, bytes))| json!({ "kind": kind, "gpus": gpus, "memory_bytes": bytes }));
         json.push(json!({ "name": name, "reachable": cluster.reachable, "since": cluster.since,
                           "control": cluster.control, "kinds": kinds.collect::<Vec<_>>(), "models": models,
                           "comes": comes, "goes": goes, "leftovers": left }));

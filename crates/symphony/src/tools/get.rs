@@ -18,7 +18,9 @@ pub(crate) async fn run(args: &GetArgs) -> anyhow::Result<()> {
         what if args.federation.federation.is_some() => {
             let what = clap::ValueEnum::to_possible_value(&what).map(|value| value.get_name().to_owned());
             let what = what.unwrap_or_default();
-            return Err(bad_input(format!("--federation: a federation shows its clusters; `{what}` is asked of one cluster")));
+            return Err(bad_input(format!(
+                "--federation: a federation shows its clusters; `{what}` is asked of one cluster"
+            )));
         }
         what => {
             let view = args.cluster.control()?.get(!args.stale, WITHIN).await?;

@@ -91,7 +91,11 @@ fn wanted(view: &View, args: &PlanMoveArgs) -> Result<Vec<pb::WantedMove>, Strin
     let named = view.subclusters.iter().find(|(_, s)| Some(&s.name) == args.to.as_ref()).map(|(&id, _)| id);
     let to = named.ok_or_else(|| {
         let known: Vec<_> = view.subclusters.values().map(|s| s.name.as_str()).collect();
-        format!("--to: no sub-cluster is named `{}`; there are {}", args.to.as_deref().unwrap_or_default(), known.join(", "))
+        format!(
+            "--to: no sub-cluster is named `{}`; there are {}",
+            args.to.as_deref().unwrap_or_default(),
+            known.join(", ")
+        )
     })?;
     let wanted = |what, from: SubclusterId| pb::WantedMove { what: Some(what), from: from.get(), to: to.get() };
     let mut moves = Vec::new();
