@@ -29,18 +29,18 @@ enum Next {
 fn next() -> impl Strategy<Value = Next> {
     let (cluster, model) = (0..CLUSTERS.len(), 0..MODELS.len());
     prop_oneof![
-        cluster.clone().prop_map(Next::See),
-        cluster.clone().prop_map(Next::Lose),
-        cluster.clone().prop_map(Next::Back),
-        model.clone().prop_map(Next::Load),
-        model.clone().prop_map(Next::Unload),
+        1 => cluster.clone().prop_map(Next::See),
+        1 => cluster.clone().prop_map(Next::Lose),
+        1 => cluster.clone().prop_map(Next::Back),
+        1 => model.clone().prop_map(Next::Load),
+        1 => model.clone().prop_map(Next::Unload),
         4 => (model.clone(), cluster.clone(), any::<bool>()).prop_map(|(m, c, loss)| Next::Begin(m, c, loss)),
         4 => (model.clone(), prop::bool::weighted(0.9)).prop_map(|(m, right)| Next::Loaded(m, right)),
-        model.clone().prop_map(Next::GiveUp),
+        1 => model.clone().prop_map(Next::GiveUp),
         4 => (model.clone(), cluster.clone()).prop_map(|(m, c)| Next::Gone(m, c)),
-        model.clone().prop_map(Next::HomeGone),
-        model.clone().prop_map(Next::Unplaced),
-        (model, cluster).prop_map(|(m, c)| Next::Operator(m, c)),
+        1 => model.clone().prop_map(Next::HomeGone),
+        1 => model.clone().prop_map(Next::Unplaced),
+        1 => (model, cluster).prop_map(|(m, c)| Next::Operator(m, c)),
     ]
 }
 

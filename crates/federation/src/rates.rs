@@ -11,16 +11,23 @@ const FRONTENDS_MAX: usize = 4096;
 /// Models in one report.
 const MODELS_MAX: usize = symphony_federation_state::MODELS_MAX;
 
+/// One frontend's last word.
+#[derive(Debug)]
+struct Reported {
+    at: Instant,
+    rates: BTreeMap<String, f64>,
+}
+
 #[derive(Debug, Default)]
-pub(crate) struct Rates(Mutex<BTreeMap<String, (Instant, BTreeMap<String, f64>)>>);
+pub(crate) struct Rates(Mutex<BTreeMap<String, Reported>>);
 
 impl Rates {
     pub(crate) fn report(&self, frontend: String, rates: impl Iterator<Item = (String, f64)>, now: Instant) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|_, (at, _)| now.saturating_duration_since(*at) < FORGOTTEN_AFTER);
+        all.retain(|_, reported| now.saturating_duration_since(reported.at) < FORGOTTEN_AFTER);
         if all.len() < FRONTENDS_MAX || all.contains_key(&frontend) {
             let sane = |(_, rps): &(String, f64)| rps.is_finite() && *rps >= 0.0;
-            all.insert(frontend, (now, rates.filter(sane).take(MODELS_MAX).collect()));
+            all.insert(frontend, Reported { at: now, rates: rates.filter(sane).take(MODELS_MAX).collect() });
         }
     }
 
@@ -28,8 +35,8 @@ impl Rates {
     pub(crate) fn all(&self, now: Instant) -> BTreeMap<String, f64> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut sums = BTreeMap::new();
-        for (_, rates) in all.values().filter(|(at, _)| now.saturating_duration_since(*at) < FORGOTTEN_AFTER) {
-            rates.iter().for_each(|(model, rps)| *sums.entry(model.clone()).or_default() += rps);
+        for reported in all.values().filter(|r| now.saturating_duration_since(r.at) < FORGOTTEN_AFTER) {
+            reported.rates.iter().for_each(|(model, rps)| *sums.entry(model.clone()).or_default() += rps);
         }
         sums
     }
