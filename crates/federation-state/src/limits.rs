@@ -3,10 +3,10 @@
 //! | part | arithmetic | MiB |
 //! | --- | --- | --- |
 //! | models' specifications | [`MODEL_BYTES_TOTAL_MAX`] | 24 |
-//! | the rest of the models | 4096 × (6 names of 128 B in use, 256 B of words, at most 65 leftovers of 160 B) | 47 at worst |
-//!
-//! Leftovers are what is still to be let go of. That all models have one in every cluster takes as many lost clusters, so the
-//! total of leftovers is bounded as well: [`LEFTOVERS_TOTAL_MAX`] × 160 B are 5 MiB.
+//! | the rest of the models | 4096 × (7 names of 128 B, 256 B of words, 0.2 KiB) | 6 |
+//! | copies to let go of | [`LEFTOVERS_TOTAL_MAX`] × 160 B | 5 |
+//! | operations | 1024 × (0.6 KiB of words, 128 B of actor, 1 KiB of refusal) | 2 |
+//! | clusters | 64 × (64 × 0.3 KiB of addresses, 64 × 160 B of kinds) | 2 |
 
 /// Clusters of a federation.
 pub const CLUSTERS_MAX: usize = 64;
