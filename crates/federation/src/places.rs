@@ -238,7 +238,7 @@ mod tests {
         // A model that the cluster's own operators loaded fills the GPUs.
         scene.fill("a");
         let found = placed(&scene, &[]);
-        assert!(found.moves.is_empty() && found.unplaced[0].1.contains("memory"), "{found:?}");
+        assert!(found.moves.is_empty() && found.unplaced[0].1.contains("needs 2.0 MB on gpu"), "{found:?}");
     }
 
     #[test]
