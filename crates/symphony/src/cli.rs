@@ -260,7 +260,7 @@ pub(crate) struct OperationArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum ModelCommand {
     /// Load a model and wait until it is ready.
-    Load(ModelLoadArgs),
+    Load(Box<ModelLoadArgs>),
     /// Unload a model; what is queued for it fails, what runs is answered.
     Unload(ModelUnloadArgs),
     /// Write an ONNX model with random weights, for load: mlp, resnet50, mobilenet or bert.
