@@ -3,6 +3,7 @@
 mod bad_input;
 mod cli;
 mod explain;
+mod federation;
 mod fencing;
 mod learning;
 mod local;

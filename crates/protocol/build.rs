@@ -1,7 +1,12 @@
 //! Compiles the wire formats with protox, so that no `protoc` has to be installed.
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let protos = ["symphony/v1/control.proto", "inference/grpc_service.proto", "externalscaler/externalscaler.proto"];
+    let protos = [
+        "symphony/v1/control.proto",
+        "symphony/v1/federation.proto",
+        "inference/grpc_service.proto",
+        "externalscaler/externalscaler.proto",
+    ];
     println!("cargo:rerun-if-changed=../../proto");
     let descriptors = protox::compile(protos, ["../../proto"])?;
     // Raw tensors stay reference counted from the socket to the payload: `Bytes`, not `Vec<u8>`.

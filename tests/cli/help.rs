@@ -28,6 +28,7 @@ fn every_subcommand_has_help_and_usage_errors_end_with_2() {
         "scheduler",
         "frontend",
         "backend",
+        "federation",
         "model",
         "get",
         "explain",

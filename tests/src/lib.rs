@@ -3,6 +3,7 @@
 
 mod binary;
 mod cluster;
+mod federation;
 pub mod fuzz_entries;
 mod load_report;
 mod node_files;
@@ -11,6 +12,7 @@ mod story;
 
 pub use binary::{Said, run, symphony};
 pub use cluster::{BackendShape, Shape, TestCluster, emulated_model};
+pub use federation::{CLUSTERS, TestFederation};
 pub use load_report::LoadReport;
 pub use rest_client::{Reply, RestClient, numbers};
 pub use story::tell;

@@ -49,7 +49,8 @@ pub(crate) fn write(workspace: &Workspace, shape: &Shape) -> Result<BTreeMap<Str
         replicas.push(ReplicaConfig { id, control: next()?, dispatch: next()?, beat: next()? });
     }
     let cluster = ClusterConfig { scheduler: replicas.clone(), ..base.cluster.clone() };
-    let empty = NodeConfig { cluster, scheduler: None, frontend: None, backend: None, ..base.clone() };
+    let empty =
+        NodeConfig { cluster, scheduler: None, frontend: None, backend: None, federation: None, ..base.clone() };
 
     let pki = workspace.file(PKI);
     let authority = Authority::create(&pki, &base.cluster.name)?;
@@ -155,7 +156,7 @@ const fn kind_of(executor: ExecutorKind) -> &'static str {
 }
 
 /// The defaults, with the patience that two busy cores need.
-fn base(shape: &Shape) -> Result<NodeConfig> {
+pub(crate) fn base(shape: &Shape) -> Result<NodeConfig> {
     let mut overrides: Vec<String> = [
         "frontend.name=frontend",
         "backend.name=backend",

@@ -1,9 +1,11 @@
-//! The header that every encoded value of this crate carries: magic, version, kind, checksum.
+//! The header that every encoded value of a replicated state carries: magic, version, kind, checksum.
 //!
 //! ```text
 //! 0       4         6      8          12        16
 //! | "SYCS" | version | kind | CRC32C   | length  | rkyv …
 //! ```
+//!
+//! `SYCS` is the state of a cluster. Another state has another magic and counts its own versions.
 
 use rkyv::api::high::{HighDeserializer, HighSerializer, HighValidator};
 use rkyv::bytecheck::CheckBytes;
@@ -11,8 +13,6 @@ use rkyv::rancor;
 use rkyv::ser::allocator::ArenaHandle;
 use rkyv::util::AlignedVec;
 use rkyv::{Archive, Deserialize, Serialize};
-
-const MAGIC: [u8; 4] = *b"SYCS";
 
 /// Raised whenever a command, an answer or the state changes its shape.
 const VERSION: u16 = 5;
@@ -23,22 +23,26 @@ const HEADER_BYTES: usize = 16;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CodecError {
     /// There is no header.
-    #[error("{what} of {bytes} bytes; expected a header of {HEADER_BYTES} bytes that starts with `SYCS`")]
+    #[error("{what} of {bytes} bytes; expected a header of {HEADER_BYTES} bytes that starts with `{magic}`")]
     NoHeader {
+        /// What it should start with.
+        magic: &'static str,
         /// What was expected.
         what: &'static str,
         /// Bytes there are.
         bytes: usize,
     },
     /// Written by another release.
-    #[error("{what} of version {got}; this release reads version {VERSION}: run the same release on every replica")]
+    #[error("{what} of version {got}; this release reads version {reads}: run the same release on every replica")]
     Version {
+        /// Version that this release reads.
+        reads: u16,
         /// What was expected.
         what: &'static str,
         /// Version in the header.
         got: u16,
     },
-    /// Something else of this crate.
+    /// Something else of the same state.
     #[error("bytes of kind {got} where {what} was expected")]
     Kind {
         /// What was expected.
@@ -79,13 +83,17 @@ pub enum CodecError {
 }
 
 /// A value with an envelope of its own.
-pub(crate) trait Enveloped:
+pub trait Enveloped:
     Sized
     + Archive<
         Archived: for<'a> CheckBytes<HighValidator<'a, rancor::Error>>
                       + Deserialize<Self, HighDeserializer<rancor::Error>>,
     > + for<'a> Serialize<HighSerializer<AlignedVec, ArenaHandle<'a>, rancor::Error>>
 {
+    /// Four bytes that tell the state it belongs to.
+    const MAGIC: &'static str = "SYCS";
+    /// Raised whenever a command, an answer or the state changes its shape.
+    const VERSION: u16 = VERSION;
     /// Number of the kind in the header.
     const KIND: u16;
     /// The kind in words.
@@ -94,7 +102,11 @@ pub(crate) trait Enveloped:
     const BYTES_MAX: usize;
 }
 
-pub(crate) fn encode<T: Enveloped>(value: &T) -> Result<Vec<u8>, CodecError> {
+/// A value as bytes.
+///
+/// # Errors
+/// If it takes more than [`Enveloped::BYTES_MAX`].
+pub fn encode<T: Enveloped>(value: &T) -> Result<Vec<u8>, CodecError> {
     let body = rkyv::to_bytes::<rancor::Error>(value)
         .map_err(|e| CodecError::Malformed { what: T::WHAT, reason: e.to_string() })?;
     let bytes = HEADER_BYTES + body.len();
@@ -102,8 +114,8 @@ pub(crate) fn encode<T: Enveloped>(value: &T) -> Result<Vec<u8>, CodecError> {
         return Err(CodecError::Length { what: T::WHAT, bytes, header: bytes, bytes_max: T::BYTES_MAX });
     }
     let mut out = Vec::with_capacity(bytes);
-    out.extend_from_slice(&MAGIC);
-    out.extend_from_slice(&VERSION.to_le_bytes());
+    out.extend_from_slice(T::MAGIC.as_bytes());
+    out.extend_from_slice(&T::VERSION.to_le_bytes());
     out.extend_from_slice(&T::KIND.to_le_bytes());
     out.extend_from_slice(&crc32c::crc32c(&body).to_le_bytes());
     out.extend_from_slice(&(body.len() as u32).to_le_bytes());
@@ -111,18 +123,22 @@ pub(crate) fn encode<T: Enveloped>(value: &T) -> Result<Vec<u8>, CodecError> {
     Ok(out)
 }
 
-pub(crate) fn decode<T: Enveloped>(bytes: &[u8]) -> Result<T, CodecError> {
+/// Reads what [`encode`] wrote.
+///
+/// # Errors
+/// If the bytes are anything else.
+pub fn decode<T: Enveloped>(bytes: &[u8]) -> Result<T, CodecError> {
     let what = T::WHAT;
     let Some((header, body)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
-        return Err(CodecError::NoHeader { what, bytes: bytes.len() });
+        return Err(CodecError::NoHeader { magic: T::MAGIC, what, bytes: bytes.len() });
     };
-    if header[..4] != MAGIC {
-        return Err(CodecError::NoHeader { what, bytes: bytes.len() });
+    if header[..4] != *T::MAGIC.as_bytes() {
+        return Err(CodecError::NoHeader { magic: T::MAGIC, what, bytes: bytes.len() });
     }
     let u16_at = |i: usize| u16::from_le_bytes([header[i], header[i + 1]]);
     let u32_at = |i: usize| u32::from_le_bytes([header[i], header[i + 1], header[i + 2], header[i + 3]]);
-    if u16_at(4) != VERSION {
-        return Err(CodecError::Version { what, got: u16_at(4) });
+    if u16_at(4) != T::VERSION {
+        return Err(CodecError::Version { reads: T::VERSION, what, got: u16_at(4) });
     }
     if u16_at(6) != T::KIND {
         return Err(CodecError::Kind { what, got: u16_at(6) });

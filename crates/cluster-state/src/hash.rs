@@ -2,7 +2,7 @@
 
 /// FNV-1a of 64 bits, over parts of bytes in turn.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Fnv1a(u64);
+pub struct Fnv1a(u64);
 
 impl Default for Fnv1a {
     fn default() -> Self {
@@ -12,12 +12,16 @@ impl Default for Fnv1a {
 }
 
 impl Fnv1a {
-    pub(crate) fn over(self, bytes: &[u8]) -> Self {
+    /// The hash of what came before, and of these bytes.
+    #[must_use]
+    pub fn over(self, bytes: &[u8]) -> Self {
         const PRIME: u64 = 0x0000_0100_0000_01b3;
         Self(bytes.iter().fold(self.0, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME)))
     }
 
-    pub(crate) const fn get(self) -> u64 {
+    /// The hash.
+    #[must_use]
+    pub const fn get(self) -> u64 {
         self.0
     }
 }

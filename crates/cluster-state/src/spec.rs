@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use rkyv::{Archive, Deserialize, Serialize};
 use symphony_types::{Nanos, RequestValue, Signature, TensorSpec};
 
+use crate::refusal::Refusal;
+
 /// Where a model comes from.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub enum ModelSource {
@@ -53,8 +55,17 @@ impl ModelSpec {
         Nanos::new(self.slo_ns)
     }
 
+    /// Checks everything that can be checked without a cluster, as loading it will.
+    ///
+    /// # Errors
+    /// [`Refusal::Invalid`] with the field, what was found and what was expected.
+    pub fn validate(&self) -> Result<(), Refusal> {
+        crate::validate::model(self)
+    }
+
     /// Bytes that this specification takes in a snapshot, within a few dozen per list.
-    pub(crate) fn weight_bytes(&self) -> usize {
+    #[must_use]
+    pub fn weight_bytes(&self) -> usize {
         const PER_LIST: usize = 64;
         let tensor = |t: &TensorSpec| PER_LIST + t.name.len() + 4 * t.item_shape.len();
         let signature: usize = self.signature.inputs.iter().chain(&self.signature.outputs).map(tensor).sum();

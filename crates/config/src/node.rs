@@ -8,8 +8,8 @@ use toml::{Table, Value};
 
 use crate::layers::{self, Origin};
 use crate::{
-    BackendConfig, ClusterConfig, Error, FrontendConfig, LogConfig, NetworkConfig, Problem, SchedulerConfig,
-    SecurityConfig, validate,
+    BackendConfig, ClusterConfig, Error, FederationConfig, FrontendConfig, LogConfig, NetworkConfig, Problem,
+    SchedulerConfig, SecurityConfig, validate,
 };
 
 /// What a configuration is used for: which sections must be there.
@@ -21,6 +21,8 @@ pub enum Role {
     Frontend,
     /// `symphony backend`.
     Backend,
+    /// `symphony federation`.
+    Federation,
     /// `symphony up`: all of them on one machine.
     Up,
 }
@@ -33,6 +35,7 @@ impl Role {
             Self::Scheduler => "scheduler",
             Self::Frontend => "frontend",
             Self::Backend => "backend",
+            Self::Federation => "federation",
             Self::Up => "up",
         }
     }
@@ -44,6 +47,7 @@ impl Role {
             Self::Scheduler => &["scheduler"],
             Self::Frontend => &["frontend"],
             Self::Backend => &["backend"],
+            Self::Federation => &["federation"],
             Self::Up => &["scheduler", "frontend", "backend"],
         }
     }
@@ -70,6 +74,9 @@ pub struct NodeConfig {
     /// As a backend.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backend: Option<BackendConfig>,
+    /// As a part of a federation: a replica of its top-level group, or a frontend of all its clusters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub federation: Option<FederationConfig>,
     /// How the others are reached.
     pub network: NetworkConfig,
     /// Its log.
@@ -114,7 +121,7 @@ impl NodeConfig {
         layers::lay_over(&mut given, layers::from_overrides(overrides)?);
 
         // A role's own section only exists if somebody speaks of it or the role needs it; the others always do.
-        let optional = Role::Up.sections();
+        let optional = ["scheduler", "frontend", "backend", "federation"];
         let mut whole = layers::defaults();
         whole.retain(|section, _| {
             !optional.contains(&section) || given.contains_key(section) || role.sections().contains(&section)

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use symphony_types::is_name;
 
 use crate::{
-    Address, AutoscalingConfig, BackendConfig, ExecutorKind, FrontendConfig, LearningConfig, NodeConfig,
-    PayloadTransportKind, PayloadsConfig, Problem, Role, SchedulerConfig,
+    Address, AutoscalingConfig, BackendConfig, ExecutorKind, FederationConfig, FrontendConfig, LearningConfig,
+    NodeConfig, PayloadTransportKind, PayloadsConfig, Problem, Role, SchedulerConfig,
 };
 
 /// The largest values that are accepted; each bounds a queue, a table or a wait of the process that is configured.
@@ -51,6 +51,14 @@ pub mod limits {
     pub const JOURNAL_MB_MAX: u64 = 4096;
     /// Shared memory of one process, or of one pair for results, in MB: 64 GiB.
     pub const POOL_MB_MAX: u64 = 64 << 10;
+    /// Clusters of a federation.
+    pub const CLUSTERS_MAX: usize = 64;
+    /// Control addresses of one cluster.
+    pub const CONTROLS_MAX: usize = 64;
+    /// Shortest and longest time until a silent cluster counts as lost, in milliseconds.
+    pub const UNREACHABLE_MS: [u64; 2] = [500, 3_600_000];
+    /// Shortest and longest time between two looks at a cluster, in milliseconds.
+    pub const LOOK_EVERY_MS: [u64; 2] = [50, 60_000];
     /// Addresses that are dialled elsewhere.
     pub const ROUTES_MAX: usize = 1024;
     /// Bytes of a log filter.
@@ -70,6 +78,9 @@ pub(crate) fn problems(config: &NodeConfig, role: Role) -> Vec<Problem> {
     }
     if let Some(backend) = &config.backend {
         check.backend(backend);
+    }
+    if let Some(federation) = &config.federation {
+        check.federation(config, federation, role);
     }
     check.network(config);
     check.log(config);
@@ -103,11 +114,28 @@ fn addresses(config: &NodeConfig) -> Vec<Spoken<'_>> {
         own("frontend.grpc", &frontend.grpc, false);
         own("frontend.rest", &frontend.rest, false);
         own("frontend.metrics", &frontend.metrics, false);
-        own("frontend.data", &frontend.data, true);
+        if config.federation.is_none() {
+            own("frontend.data", &frontend.data, true);
+        }
     }
     if let Some(backend) = &config.backend {
         own("backend.exec", &backend.exec, true);
         own("backend.metrics", &backend.metrics, false);
+    }
+    if let Some(federation) = &config.federation {
+        if config.frontend.is_none() {
+            own("federation.metrics", &federation.metrics, false);
+        }
+        for (index, replica) in federation.replica.iter().enumerate() {
+            let key = format!("federation.replica.{index}.control");
+            all.push(Spoken { key, address: &replica.control, dialled: true });
+        }
+        for (index, cluster) in federation.clusters.iter().enumerate() {
+            let key = |name: &str| format!("federation.clusters.{index}.{name}");
+            let control = cluster.control.iter().map(|address| Spoken { key: key("control"), address, dialled: true });
+            let data = cluster.data.iter().map(|address| Spoken { key: key("data"), address, dialled: true });
+            all.extend(control.chain(data));
+        }
     }
     all
 }
@@ -139,6 +167,7 @@ impl Check {
             ("scheduler", config.scheduler.is_some()),
             ("frontend", config.frontend.is_some()),
             ("backend", config.backend.is_some()),
+            ("federation", config.federation.is_some()),
         ];
         for (section, there) in present {
             if !there && role.sections().contains(&section) {
@@ -150,6 +179,13 @@ impl Check {
     fn cluster(&mut self, config: &NodeConfig, role: Role) {
         let cluster = &config.cluster;
         self.name("cluster.name", &cluster.name);
+        if config.federation.is_some() {
+            if !cluster.scheduler.is_empty() {
+                let advice = "give them as the control of one of federation.clusters";
+                self.say("cluster.scheduler", format!("a node of a federation belongs to no single cluster; {advice}"));
+            }
+            return;
+        }
         let replicas = cluster.scheduler.len();
         let is_even = replicas.is_multiple_of(2) && replicas < 8;
         // On the way from one odd number to the next there is an even one, and who joins founds nothing.
@@ -309,6 +345,90 @@ impl Check {
         }
     }
 
+    fn federation(&mut self, config: &NodeConfig, federation: &FederationConfig, role: Role) {
+        if !matches!(role, Role::Federation | Role::Frontend) {
+            let who = "only `symphony federation` and frontends have this section";
+            self.say("federation", format!("a {role} belongs to one cluster; {who}"));
+            return;
+        }
+        let replicas = federation.replica.len();
+        if !limits::REPLICAS.contains(&replicas) {
+            self.say("federation.replica", format!("{replicas} replicas; expected 1, 3, 5 or 7"));
+        }
+        let mut ids = BTreeSet::new();
+        for (index, replica) in federation.replica.iter().enumerate() {
+            if replica.id.get() == 0 || !ids.insert(replica.id) {
+                let got = replica.id.get();
+                self.say(
+                    format!("federation.replica.{index}.id"),
+                    format!("{got}; expected a number from 1, each once"),
+                );
+            }
+        }
+        if role == Role::Federation {
+            if federation.replica(federation.id).is_none() {
+                let id = federation.id.get();
+                self.say("federation.id", format!("{id} is not among the ids of federation.replica"));
+            }
+            if federation.data_dir.as_os_str().is_empty() {
+                self.say("federation.data_dir", "no directory is given; name one that survives restarts");
+            }
+            let [min, max] = limits::UNREACHABLE_MS;
+            self.range("federation.unreachable_ms", federation.unreachable_ms, min, max);
+            let [min, max] = limits::LOOK_EVERY_MS;
+            self.range("federation.look_every_ms", federation.look_every_ms, min, max);
+            if federation.look_every_ms.saturating_mul(2) > federation.unreachable_ms {
+                let (every, lost) = (federation.look_every_ms, federation.unreachable_ms);
+                let advice = "a cluster would be lost by one look that fails; look at least twice as often";
+                self.say(
+                    "federation.look_every_ms",
+                    format!("{every} with federation.unreachable_ms = {lost}: {advice}"),
+                );
+            }
+        }
+        self.federated_clusters(config, federation, role);
+    }
+
+    fn federated_clusters(&mut self, config: &NodeConfig, federation: &FederationConfig, role: Role) {
+        let clusters = &federation.clusters;
+        if clusters.is_empty() || clusters.len() > limits::CLUSTERS_MAX {
+            let (got, max) = (clusters.len(), limits::CLUSTERS_MAX);
+            self.say("federation.clusters", format!("{got} clusters; expected 1 to {max}"));
+        }
+        let mut names = BTreeSet::new();
+        for (index, cluster) in clusters.iter().enumerate() {
+            let key = |name: &str| format!("federation.clusters.{index}.{name}");
+            self.name(key("name"), &cluster.name);
+            if !names.insert(&cluster.name) {
+                self.say(key("name"), format!("`{}` is given twice; names are unique", cluster.name));
+            }
+            if cluster.control.is_empty() || cluster.control.len() > limits::CONTROLS_MAX {
+                let (got, max) = (cluster.control.len(), limits::CONTROLS_MAX);
+                self.say(key("control"), format!("{got} addresses; expected 1 to {max}"));
+            }
+            match (&cluster.data, role) {
+                (None, Role::Frontend) => self.say(
+                    key("data"),
+                    "must be given: where the cluster's backends reach this frontend, a port of its own per cluster",
+                ),
+                (Some(data), Role::Federation) => {
+                    self.say(key("data"), format!("{data}: only frontends serve backends; leave it out"));
+                }
+                _ => {}
+            }
+            for (name, file) in [("ca", &cluster.ca), ("cert", &cluster.cert), ("key", &cluster.key)] {
+                match (file, config.security.insecure_dev) {
+                    (None, false) => self.say(key(name), "must be given: every cluster has an authority of its own"),
+                    (Some(file), true) => {
+                        let file = file.display();
+                        self.say(key(name), format!("{file} with security.insecure_dev, which uses none"));
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
     fn network(&mut self, config: &NodeConfig) {
         let routes = &config.network.routes;
         if routes.len() > limits::ROUTES_MAX {
@@ -339,14 +459,15 @@ impl Check {
         for (index, one) in all.iter().enumerate() {
             let port = one.address.port();
             if port == 0 {
-                if one.key.starts_with("cluster.") {
+                if one.dialled && (one.key.starts_with("cluster.") || one.key.starts_with("federation.")) {
                     self.say(&one.key, "port 0 is chosen at start, so nobody could dial it; give a fixed port");
                 }
                 continue;
             }
             // A wildcard takes the port on every address of this machine, but replicas may live on others.
             let same_host = |other: &Spoken<'_>| {
-                let local = |s: &Spoken<'_>| !s.key.starts_with("cluster.");
+                let elsewhere = ["cluster.", "federation.replica.", "federation.clusters."];
+                let local = |s: &Spoken<'_>| !elsewhere.iter().any(|section| s.key.starts_with(section));
                 one.address.host() == other.address.host()
                     || (one.address.is_loopback() && other.address.is_loopback())
                     || (local(one) && local(other) && (one.address.is_wildcard() || other.address.is_wildcard()))

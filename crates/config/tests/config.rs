@@ -31,6 +31,25 @@ fn the_sample_files_work_for_every_role_and_survive_a_dump() {
 }
 
 #[test]
+fn the_sample_files_of_a_federation_work_and_survive_a_dump() {
+    let replica = include_str!("../../../deploy/config/federation.toml");
+    let frontend = include_str!("../../../deploy/config/federated-frontend.toml");
+    for (role, text) in [(Role::Federation, replica), (Role::Frontend, frontend)] {
+        let config = parse(role, text, &[], &[]).unwrap_or_else(|error| panic!("{role}: {error}"));
+        assert_eq!(parse(role, &config.to_toml(), &[], &[]).unwrap(), config, "{role}");
+    }
+    assert!(refusal(Role::Scheduler, replica, &[]).contains("only `symphony federation` and frontends"));
+    let refused = refusal(Role::Federation, replica, &["federation.look_every_ms=9000", "federation.id=9"]);
+    assert!(refused.contains("twice as often") && refused.contains("9 is not among the ids"), "{refused}");
+    let silent = refusal(Role::Frontend, &frontend.replace("data = \"10.0.0.9:7202\"\n", ""), &[]);
+    assert!(silent.contains("federation.clusters.1.data"), "{silent}");
+    let same = refusal(Role::Frontend, &frontend.replace("10.0.0.9:7202", "10.0.0.9:7201"), &[]);
+    assert!(same.contains("is taken by"), "{same}");
+    let plain = refusal(Role::Federation, &replica.replace("ca = \"/etc/symphony/west/ca.pem\"\n", ""), &[]);
+    assert!(plain.contains("federation.clusters.1.ca"), "{plain}");
+}
+
+#[test]
 fn defaults_are_toml_and_a_role_takes_only_its_own_section_from_them() {
     assert!(DEFAULTS.parse::<toml::Table>().is_ok());
     let cluster = DEV.split("[scheduler]").next().unwrap();

@@ -17,6 +17,8 @@ const REPLICAS: &[Role] = &[Role::Scheduler];
 const EVERYBODY: &[Role] = &Role::ALL;
 /// Who changes what the cluster does.
 const OPERATORS: &[Role] = &[Role::Operator];
+/// Who decides which models the cluster holds.
+const LOADERS: &[Role] = &[Role::Operator, Role::Federation];
 /// Who may see single requests and decisions.
 const PEOPLE: &[Role] = &[Role::Operator, Role::Viewer];
 
@@ -45,7 +47,8 @@ pub(crate) fn allowed(path: &str) -> &'static [Role] {
         "Watch" | "Get" => EVERYBODY,
         "RegisterBackend" | "ReportModel" => &[Role::Backend],
         "RegisterFrontend" => &[Role::Frontend],
-        "LoadModel" | "UnloadModel" | "SetDuty" | "ChangeReplicas" | "ProposePlan" | "JudgePlan" => OPERATORS,
+        "LoadModel" | "UnloadModel" => LOADERS,
+        "SetDuty" | "ChangeReplicas" | "ProposePlan" | "JudgePlan" => OPERATORS,
         // The replica that was asked passes it on to the Raft leader.
         "PlanEpoch" => &[Role::Operator, Role::Scheduler],
         "Explain" => PEOPLE,
@@ -174,6 +177,13 @@ mod tests {
         assert!(check(Some(&peer(Role::Operator)), load).is_ok());
         for role in [Role::Viewer, Role::Backend, Role::Frontend, Role::Scheduler] {
             assert_eq!(check(Some(&peer(role)), load).unwrap_err().code(), Code::PermissionDenied);
+        }
+        let federation = Some(peer(Role::Federation));
+        for (method, may) in
+            [("LoadModel", true), ("UnloadModel", true), ("Get", true), ("SetDuty", false), ("Forward", false)]
+        {
+            let called = check(federation.as_ref(), &format!("/symphony.v1.Control/{method}"));
+            assert_eq!(called.is_ok(), may, "{method}: {called:?}");
         }
         let change = "/symphony.v1.Control/ChangeReplicas";
         assert!(check(Some(&peer(Role::Operator)), change).is_ok());

@@ -1,11 +1,10 @@
 //! Requests of the control surface as commands.
 
 use symphony_cluster_state::{
-    Action, BackendRegistration, Command, ERROR_BYTES_MAX, FrontendRegistration, GpuOffer, KindProfile, ModelSource,
-    ModelSpec, Moved, NewReplica, PlanProposal, ReplicaState, WantedMove,
+    Action, BackendRegistration, Command, ERROR_BYTES_MAX, FrontendRegistration, GpuOffer, ModelSpec, Moved,
+    NewReplica, PlanProposal, ReplicaState, WantedMove,
 };
 use symphony_protocol::control as pb;
-use symphony_protocol::view;
 use symphony_types::{BackendId, BootId, Epoch, Member, ModelId, NodeId, SubclusterId};
 use tonic::Status;
 
@@ -49,30 +48,8 @@ pub(crate) fn set_duty(request: &pb::SetDutyRequest) -> Result<Action, Status> {
 
 pub(crate) fn load_model(spec: Option<pb::ModelSpec>) -> Result<Action, Status> {
     let spec = spec.ok_or_else(|| Status::invalid_argument("spec: missing; expected a model"))?;
-    // The typed form refuses what has no meaning: no source, unknown data types, profiles that are not monotone.
-    let spec = view::ModelSpec::try_from(spec).map_err(|error| Status::invalid_argument(format!("spec: {error}")))?;
-    let source = match spec.source {
-        view::ModelSource::Onnx(path) => ModelSource::Onnx(path),
-        view::ModelSource::Emulated => ModelSource::Emulated,
-    };
-    let profiles = spec.profiles.into_iter().map(|(kind, profile)| {
-        let profile = KindProfile {
-            latency_ns: profile.latency.table().iter().map(|l| l.get()).collect(),
-            static_memory_bytes: profile.static_memory_bytes,
-            dynamic_memory_bytes: profile.dynamic_memory_bytes,
-        };
-        (kind, profile)
-    });
-    Ok(Action::LoadModel(ModelSpec {
-        name: spec.name,
-        subcluster: spec.subcluster,
-        slo_ns: spec.slo.get(),
-        source,
-        signature: spec.signature,
-        profiles: profiles.collect(),
-        policy: spec.policy,
-        value: spec.value,
-    }))
+    let spec = ModelSpec::try_from(spec).map_err(|error| Status::invalid_argument(format!("spec: {error}")))?;
+    Ok(Action::LoadModel(spec))
 }
 
 pub(crate) fn report_model(request: pb::ReportModelRequest) -> Result<Command, Status> {

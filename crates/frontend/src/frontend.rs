@@ -1,41 +1,40 @@
-//! A frontend: accepts requests, keeps them until they have their one outcome, and knows who leads.
+//! A frontend: accepts requests, keeps them until they have their one outcome, and knows which cluster serves what.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use symphony_config::FrontendConfig;
-use symphony_net::{Incoming, Net, Port, Role};
-use symphony_protocol::control as pb;
+use symphony_net::Net;
 use symphony_protocol::dispatch::EndReason;
+use symphony_protocol::federation::FederationView;
 use symphony_protocol::view::View;
 use symphony_telemetry::Registry;
-use symphony_transport::{ControlClient, ControlError, SharedInputs, SharingError, ViewReceiver};
-use symphony_types::{BootId, FailReason, FrontendId, Member, Nanos, Outcome, RequestId, SubclusterId, Token};
+use symphony_transport::{ControlClient, ControlError, FederationClient, PlanReceiver, SharedInputs, SharingError};
+use symphony_types::{BootId, FailReason, Nanos, Outcome, Token};
 use tokio::net::TcpListener;
-use tokio::sync::mpsc::{self, UnboundedSender};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::data_server::DataServer;
-use crate::leader_link::{LeaderLink, Word};
+use crate::cluster::{Cluster, ClusterAccess, Own, Requests};
 use crate::ledger::{Ledger, LedgerCounts};
 use crate::metrics;
 use crate::oip::{
     InferAnswer, InferError, InferRequest, InferenceService, ModelInfo, ModelState, ModelStatistics, Parameter,
     RepositoryError, ServerInfo, Timeliness,
 };
-use crate::request_table::{Ending, Pending, RequestTable};
-use crate::rerouter::Rerouter;
-use crate::routing::{Route, Routes, routes};
+use crate::plan::{in_order, lost_home};
+use crate::rates::Rates;
+use crate::request_table::{Ending, Pending};
+use crate::routing::Route;
 use crate::statistics::{Observed, Statistics};
 
-/// How long registration may take: a cluster that starts together elects its leader first.
-const REGISTER_WITHIN: Duration = Duration::from_secs(30);
-
-/// The port for backends, of which a cluster has 4096: one connection each, and one that is given up.
-const DATA: Port = Port::new("frontend.data", &[Role::Backend], 2 * 4096);
+/// Pause before a cluster that did not take this frontend in is asked again.
+const JOIN_AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// How often the leader of a federation hears what clients ask for, and how long one report may take.
+const RATES_EVERY: Duration = Duration::from_secs(1);
+const RATES_WITHIN: Duration = Duration::from_millis(900);
 
 /// Why a frontend does not start.
 #[derive(Debug, thiserror::Error)]
@@ -61,32 +60,26 @@ pub struct Frontend {
 
 #[derive(Debug)]
 struct Inner {
-    id: FrontendId,
-    boot: BootId,
     grace: Duration,
     in_flight_max: usize,
-    table: Arc<RequestTable>,
-    /// Where backends of this host read inputs; none if none is shared.
-    inputs: Option<Arc<SharedInputs>>,
     ledger: Arc<Ledger>,
     statistics: Statistics,
-    routes: RwLock<Arc<Routes>>,
-    links: Mutex<HashMap<SubclusterId, Way>>,
-    /// Where links hand over requests that their leaders do not serve.
-    turned_away: UnboundedSender<u64>,
-    net: Net,
-    view: ViewReceiver,
+    /// In the order of the configuration.
+    places: Vec<Place>,
+    /// Which cluster is home to which model; none without a federation.
+    plan: Option<PlanReceiver>,
+    rates: Rates,
     /// This process is about to end.
     draining: AtomicBool,
     ended: CancellationToken,
 }
 
-/// The way to the leader of a sub-cluster.
-#[derive(Clone, Debug)]
-struct Way {
-    words: UnboundedSender<Word>,
-    /// The leader has stopped because it lost the control group.
-    suspended: Arc<AtomicBool>,
+/// A cluster, or the place of one that has not taken this frontend in yet.
+#[derive(Debug)]
+struct Place {
+    name: String,
+    requests: Requests,
+    cluster: OnceLock<Arc<Cluster>>,
 }
 
 impl Frontend {
@@ -103,71 +96,89 @@ impl Frontend {
         control: &ControlClient,
         registry: &Registry,
     ) -> Result<Self, StartError> {
-        let ended = CancellationToken::new();
-        let inputs = share_inputs(config, &ended)?;
-        let request = pb::RegisterFrontendRequest {
-            name: config.name.clone(),
-            boot_id: boot.get(),
-            data_addr: config.data.to_string(),
-            console_addr: config.metrics.to_string(),
-        };
-        let call = |mut client: pb::control_client::ControlClient<_>| {
-            let request = request.clone();
-            async move { client.register_frontend(request).await }
-        };
-        let reply = control
-            .call(REGISTER_WITHIN, call)
-            .await
-            .map_err(|source| StartError::Register { name: config.name.clone(), source })?;
-        let id = FrontendId::new(reply.frontend);
-        let view = control.watch(&format!("frontend {}", config.name));
-        let (turned_away, turned_away_out) = mpsc::unbounded_channel();
-        let inner = Arc::new(Inner {
-            id,
-            boot,
-            grace: config.answer_grace().into(),
-            in_flight_max: config.requests_in_flight_max as usize,
-            table: Arc::default(),
-            inputs: inputs.clone(),
-            ledger: Arc::default(),
-            statistics: Statistics::new(registry),
-            routes: RwLock::default(),
-            links: Mutex::default(),
-            turned_away,
-            net: net.clone(),
-            view: view.clone(),
-            draining: AtomicBool::new(false),
-            ended,
-        });
-        metrics::register(registry, &inner.table, &inner.ledger, inputs.clone());
-        let (table, ledger) = (Arc::clone(&inner.table), Arc::clone(&inner.ledger));
-        let server = DataServer { boot, table, ledger, inputs, view: view.clone() };
-        let backends = Incoming::new(data, net.clone(), DATA);
-        tokio::spawn(server.accept(backends, inner.ended.clone()));
-        tokio::spawn(follow(Arc::clone(&inner), view.clone()));
-        let (owner, table) = (Arc::downgrade(&inner), Arc::clone(&inner.table));
-        let announce = move |subcluster, sequence| {
-            if let Some(owner) = owner.upgrade() {
-                owner.tell(subcluster, Word::New(sequence));
-            }
-        };
-        let rerouter = Rerouter { table, view: view.clone(), announce };
-        tokio::spawn(rerouter.run(turned_away_out, inner.ended.clone()));
-        tokio::spawn(report_drained(Arc::clone(&inner), control.clone(), view));
-        tracing::info!(frontend = %id, %boot, "registered");
-        Ok(Self { inner })
+        let (control, data_addr) = (control.clone(), config.data.to_string());
+        let access = ClusterAccess { name: String::new(), data, data_addr, net, control };
+        let (frontend, own) = Self::new(config, boot, &[access.name.as_str()], None, registry)?;
+        let place = &frontend.inner.places[0];
+        let joined = Cluster::join(access, own, place.requests.clone()).await;
+        let cluster = joined.map_err(|(source, _)| StartError::Register { name: config.name.clone(), source })?;
+        let _ = place.cluster.set(cluster);
+        Ok(frontend)
     }
 
-    /// The newest view of the cluster.
+    /// Serves the models of several clusters, each by the cluster that is its home in the federation's plan. Clusters are joined
+    /// in the background: one that is away when the frontend starts keeps nobody from the others.
+    ///
+    /// # Errors
+    /// If shared memory is required and there is none.
+    pub fn start_federated(
+        config: &FrontendConfig,
+        boot: BootId,
+        clusters: Vec<ClusterAccess>,
+        federation: &FederationClient,
+        registry: &Registry,
+    ) -> Result<Self, StartError> {
+        let names: Vec<_> = clusters.iter().map(|access| access.name.as_str()).collect();
+        let plan = federation.watch(&format!("frontend {}", config.name));
+        let (frontend, own) = Self::new(config, boot, &names, Some(plan.clone()), registry)?;
+        let news = own.news.subscribe();
+        for (index, access) in clusters.into_iter().enumerate() {
+            tokio::spawn(join(Arc::clone(&frontend.inner), index, access, own.clone()));
+        }
+        tokio::spawn(follow(Arc::clone(&frontend.inner), plan, news));
+        tokio::spawn(report_rates(Arc::clone(&frontend.inner), federation.clone()));
+        Ok(frontend)
+    }
+
+    fn new(
+        config: &FrontendConfig,
+        boot: BootId,
+        clusters: &[&str],
+        plan: Option<PlanReceiver>,
+        registry: &Registry,
+    ) -> Result<(Self, Own), SharingError> {
+        let (ledger, ended) = (Arc::<Ledger>::default(), CancellationToken::new());
+        let place = |name: &&str| {
+            let requests = Requests { table: Arc::default(), inputs: share_inputs(config, &ended)? };
+            Ok(Place { name: (*name).to_owned(), requests, cluster: OnceLock::new() })
+        };
+        let places: Vec<_> = clusters.iter().map(place).collect::<Result<_, SharingError>>()?;
+        let tables = places.iter().map(|place| Arc::clone(&place.requests.table)).collect();
+        let inputs = places.iter().filter_map(|place| place.requests.inputs.clone()).collect();
+        metrics::register(registry, tables, &ledger, inputs);
+        let inner = Inner {
+            grace: config.answer_grace().into(),
+            in_flight_max: config.requests_in_flight_max as usize,
+            ledger: Arc::clone(&ledger),
+            statistics: Statistics::new(registry),
+            places,
+            plan,
+            rates: Rates::default(),
+            draining: AtomicBool::new(false),
+            ended: ended.clone(),
+        };
+        let (name, console_addr) = (config.name.clone(), config.metrics.to_string());
+        let own = Own { name, boot, console_addr, ledger, ended, news: watch::Sender::default() };
+        Ok((Self { inner: Arc::new(inner) }, own))
+    }
+
+    /// The newest view of the cluster; of a federation, that of the first cluster that is known.
     #[must_use]
     pub fn view(&self) -> Arc<View> {
-        Arc::clone(&self.inner.view.borrow())
+        let first = self.inner.clusters().next();
+        first.map_or_else(Arc::default, |(_, cluster)| Arc::clone(&cluster.view.borrow()))
+    }
+
+    /// The newest plan of the federation, if there is one.
+    #[must_use]
+    pub fn plan(&self) -> Option<Arc<FederationView>> {
+        self.inner.plan.as_ref().map(|plan| Arc::clone(&plan.borrow()))
     }
 
     /// What became of the requests so far, and how many have no outcome yet.
     #[must_use]
     pub fn ledger(&self) -> (LedgerCounts, usize) {
-        (self.inner.ledger.counts(), self.inner.table.len())
+        (self.inner.ledger.counts(), self.inner.in_flight())
     }
 
     /// A model's requests by outcome, as the console reads them: `received`, `in_time`, `late`, `dropped`, `failed`.
@@ -205,61 +216,61 @@ fn share_inputs(config: &FrontendConfig, ended: &CancellationToken) -> Result<Op
 }
 
 impl Inner {
-    fn route(&self, name: &str) -> Option<Route> {
-        let routes = Arc::clone(&self.routes.read().unwrap_or_else(PoisonError::into_inner));
-        routes.get(name).cloned()
+    /// The clusters that have taken this frontend in, with their places.
+    fn clusters(&self) -> impl Iterator<Item = (usize, &Arc<Cluster>)> {
+        self.places.iter().enumerate().filter_map(|(index, place)| Some((index, place.cluster.get()?)))
     }
 
-    /// The way to the sub-cluster's leader, opened when it is first asked for.
-    fn link(self: &Arc<Self>, subcluster: SubclusterId) -> Way {
-        let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
-        let link = links.entry(subcluster).or_insert_with(|| {
-            let (sender, words) = mpsc::unbounded_channel();
-            let suspended = Arc::new(AtomicBool::new(false));
-            let link = LeaderLink {
-                frontend: self.id,
-                boot: self.boot,
-                subcluster,
-                net: self.net.clone(),
-                view: self.view.clone(),
-                table: Arc::clone(&self.table),
-                ledger: Arc::clone(&self.ledger),
-                words,
-                suspended: Arc::clone(&suspended),
-                turned_away: self.turned_away.clone(),
-            };
-            tokio::spawn(link.run(self.ended.clone()));
-            Way { words: sender, suspended }
-        });
-        link.clone()
+    fn in_flight(&self) -> usize {
+        self.places.iter().map(|place| place.requests.table.len()).sum()
     }
 
-    fn tell(self: &Arc<Self>, subcluster: SubclusterId, word: Word) {
-        let _ = self.link(subcluster).words.send(word);
-    }
-
-    /// Whether new requests are turned away: the process ends, or the cluster says that it is to take nothing new.
+    /// Whether new requests are turned away: the process ends, or every cluster says that it is to take nothing new.
     fn turns_away(&self) -> bool {
-        let own =
-            |view: &View| view.frontends.get(&self.id).is_some_and(|f| f.boot == self.boot && !f.duty.takes_work());
-        self.draining.load(Ordering::Acquire) || self.ended.is_cancelled() || own(&self.view.borrow())
+        let mut known = self.clusters().peekable();
+        let by_all = known.peek().is_some() && known.all(|(_, cluster)| cluster.turns_away());
+        self.draining.load(Ordering::Acquire) || self.ended.is_cancelled() || by_all
+    }
+
+    /// Where a request for the model goes, by the newest plan, without those clusters that have turned it away: where it is
+    /// ready, if it is anywhere.
+    fn choose(&self, model: &str, not: &[usize]) -> Option<(Arc<Cluster>, usize, Route)> {
+        let plan = self.plan.as_ref().map(|plan| Arc::clone(&plan.borrow()));
+        let order = match &plan {
+            Some(plan) => in_order(plan, model, self.places.iter().map(|place| place.name.as_str())),
+            None => (0..self.places.len()).collect(),
+        };
+        let mut second = None;
+        for index in order.into_iter().filter(|index| !not.contains(index)) {
+            let Some(cluster) = self.places[index].cluster.get() else { continue };
+            let Some(route) = cluster.route(model) else { continue };
+            let stopped = cluster.link(route.subcluster).suspended.load(Ordering::Acquire);
+            let found = (Arc::clone(cluster), index, route);
+            if found.2.info.state == ModelState::Ready && !stopped && !cluster.turns_away() {
+                return Some(found);
+            }
+            second.get_or_insert(found);
+        }
+        second
     }
 
     async fn infer(self: &Arc<Self>, request: InferRequest) -> Result<InferAnswer, InferError> {
         if self.turns_away() {
             return Err(InferError::Failed(FailReason::Draining));
         }
-        let route = self.route(&request.model.name).ok_or_else(|| {
-            InferError::UnknownModel(format!("model `{}` is not loaded any more", request.model.name))
-        })?;
+        let name = &request.model.name;
+        let (mut cluster, mut index, mut route) = self
+            .choose(name, &[])
+            .ok_or_else(|| InferError::UnknownModel(format!("model `{name}` is not loaded any more")))?;
+        self.rates.arrived(name);
         if route.info.state != ModelState::Ready {
             return Err(InferError::Failed(FailReason::ModelNotReady));
         }
         // Whoever waits has its chance until its deadline; nobody new shall wait for a leader that says it has stopped.
-        if self.link(route.subcluster).suspended.load(Ordering::Acquire) {
+        if cluster.link(route.subcluster).suspended.load(Ordering::Acquire) {
             return Err(InferError::Failed(FailReason::ControlPlaneLost));
         }
-        if self.table.len() >= self.in_flight_max {
+        if self.in_flight() >= self.in_flight_max {
             return Err(InferError::Busy { in_flight_max: self.in_flight_max });
         }
         let slo = route.info.slo;
@@ -270,32 +281,39 @@ impl Inner {
         };
         let arrived = request.deadline.arrived;
         let deadline = arrived + Duration::from(allowed.min(DEADLINE_MAX));
-        let (waiter, ending) = oneshot::channel();
-        let sequence = self.table.insert(Pending {
-            model: route.model,
-            subcluster: route.subcluster,
-            items: request.items,
-            payload: request.payload,
-            shared: None,
-            deadline,
-            announced: Token::default(),
-            attempt: 0,
-            waiter,
-        });
         self.ledger.accept();
-        request.receipt.accepted(RequestId { frontend: self.id, boot: self.boot, sequence });
-        let mut owned = Owned { inner: self, sequence, route: &route, arrived, items: request.items, ended: false };
-        self.tell(route.subcluster, Word::New(sequence));
-        // While the leader hears of it.
-        if let Some(inputs) = &self.inputs {
-            self.table.share(sequence, inputs);
+        let mut owned = Owned { inner: self, here: None, name, arrived, items: request.items, ended: false };
+        let mut not_here = Vec::new();
+        loop {
+            let (waiter, ending) = oneshot::channel();
+            let (id, sequence) = cluster.submit(Pending {
+                model: route.model,
+                subcluster: route.subcluster,
+                items: request.items,
+                payload: request.payload.clone(),
+                deadline,
+                announced: Token::default(),
+                attempt: 0,
+                shared: None,
+                read: false,
+                waiter,
+            });
+            request.receipt.accepted(id);
+            owned.here = Some((cluster, sequence));
+            let ending = tokio::select! {
+                ending = ending => ending.ok(),
+                () = tokio::time::sleep_until((deadline + self.grace).into()) => None,
+                () = self.ended.cancelled() => Some(Ending::Ended(EndReason::Failed(FailReason::Draining))),
+            };
+            // Only what has not run, and never will, where it was is sent elsewhere (invariant F1).
+            let Some(Ending::NotHere) = ending else { return owned.end(ending, deadline) };
+            not_here.push(index);
+            match self.choose(name, &not_here).filter(|(.., next)| next.info.state == ModelState::Ready) {
+                _ if Instant::now() >= deadline => return owned.end(None, deadline),
+                Some(next) => (cluster, index, route) = next,
+                None => return owned.end(ending, deadline),
+            }
         }
-        let ending = tokio::select! {
-            ending = ending => ending.ok(),
-            () = tokio::time::sleep_until((deadline + self.grace).into()) => None,
-            () = self.ended.cancelled() => Some(Ending::Ended(EndReason::Failed(FailReason::Draining))),
-        };
-        owned.end(ending, deadline)
     }
 }
 
@@ -305,8 +323,9 @@ const DEADLINE_MAX: Nanos = Nanos::from_millis(3_600_000);
 /// A request in the hands of its caller: gets its outcome from [`Owned::end`], or is cancelled when the caller goes.
 struct Owned<'a> {
     inner: &'a Arc<Inner>,
-    sequence: u64,
-    route: &'a Route,
+    /// Which cluster has it, under which number.
+    here: Option<(Arc<Cluster>, u64)>,
+    name: &'a str,
     arrived: Instant,
     items: u32,
     ended: bool,
@@ -327,10 +346,9 @@ impl Owned<'_> {
             Some(Ending::Ended(EndReason::Dropped(reason))) => {
                 (Outcome::Dropped(reason), None, Err(InferError::Dropped(reason)))
             }
-            Some(Ending::Ended(EndReason::Failed(reason))) => {
-                (Outcome::Failed(reason), None, Err(InferError::Failed(reason)))
-            }
-            None => (Outcome::Failed(FailReason::NoAnswer), None, Err(InferError::Failed(FailReason::NoAnswer))),
+            Some(Ending::Ended(EndReason::Failed(reason))) => failed(reason),
+            Some(Ending::NotHere) => failed(FailReason::ModelNotReady),
+            None => failed(FailReason::NoAnswer),
         };
         self.settle(outcome, ran);
         result
@@ -338,16 +356,22 @@ impl Owned<'_> {
 
     /// Takes the request out of the table, and back from the leader that has it.
     fn withdraw(&self) {
-        if let Some(pending) = self.inner.table.remove(self.sequence) {
-            self.inner.tell(pending.subcluster, Word::Cancel(self.sequence, pending.model.get()));
+        if let Some((cluster, sequence)) = &self.here {
+            cluster.withdraw(*sequence);
         }
     }
 
     fn settle(&self, outcome: Outcome, ran: Option<(u32, Nanos)>) {
         self.inner.ledger.end(outcome);
         let observed = Observed { outcome, items: self.items, elapsed: self.arrived.elapsed(), ran };
-        self.inner.statistics.observe(&self.route.info.name, observed);
+        self.inner.statistics.observe(self.name, observed);
     }
+}
+
+type Ended = (Outcome, Option<(u32, Nanos)>, Result<InferAnswer, InferError>);
+
+fn failed(reason: FailReason) -> Ended {
+    (Outcome::Failed(reason), None, Err(InferError::Failed(reason)))
 }
 
 impl Drop for Owned<'_> {
@@ -359,56 +383,79 @@ impl Drop for Owned<'_> {
     }
 }
 
-/// Keeps the routes in step with the view, and opens links before the first request needs them.
-async fn follow(inner: Arc<Inner>, mut view: ViewReceiver) {
+/// Gets into a cluster, however long that takes.
+async fn join(inner: Arc<Inner>, index: usize, mut access: ClusterAccess, own: Own) {
+    let place = &inner.places[index];
     loop {
-        let current = Arc::clone(&view.borrow_and_update());
-        let routes = Arc::new(routes(&current));
-        *inner.routes.write().unwrap_or_else(PoisonError::into_inner) = routes;
-        for &subcluster in current.subclusters.keys() {
-            inner.link(subcluster);
-        }
-        tokio::select! {
+        let joined = tokio::select! {
             () = inner.ended.cancelled() => return,
-            changed = view.changed() => if changed.is_err() { return },
+            joined = Cluster::join(access, own.clone(), place.requests.clone()) => joined,
+        };
+        match joined {
+            Ok(cluster) => {
+                let _ = place.cluster.set(cluster);
+                own.news.send_modify(|count| *count += 1);
+                return;
+            }
+            Err((error, again)) => {
+                tracing::warn!(cluster = place.name, %error, "not registered; the other clusters are served without it");
+                access = again;
+            }
         }
+        tokio::time::sleep(JOIN_AGAIN_AFTER).await;
     }
 }
 
-/// How often it is looked whether a frontend that takes nothing new has anything left.
-const DRAINED_POLL: Duration = Duration::from_millis(50);
-/// How long the report of that may take.
-const REPORT_WITHIN: Duration = Duration::from_secs(5);
-
-/// Tells the cluster, once for each time that this frontend is to take nothing new, that it has nothing left to answer.
-async fn report_drained(inner: Arc<Inner>, control: ControlClient, mut view: ViewReceiver) {
+/// Takes requests back from clusters that are lost, as soon as another one has their model: those that wait there are served in
+/// time, those that a backend has wait for its answer.
+async fn follow(inner: Arc<Inner>, mut plan: PlanReceiver, mut news: watch::Receiver<u64>) {
     loop {
-        let draining = {
-            let view = view.borrow_and_update();
-            view.frontends.get(&inner.id).is_some_and(|f| f.boot == inner.boot && !f.duty.takes_work() && !f.drained)
-        };
-        if draining && inner.table.len() == 0 {
-            let member = Some(Member::Frontend(inner.id).into());
-            let boot_id = inner.boot.get();
-            let call = |mut client: pb::control_client::ControlClient<_>| {
-                let request = pb::ReportDrainedRequest { member, boot_id };
-                async move { client.report_drained(request).await }
-            };
-            if let Err(error) = control.call(REPORT_WITHIN, call).await {
-                tracing::debug!(%error, "not reported as drained");
+        let current = Arc::clone(&plan.borrow_and_update());
+        for (index, cluster) in inner.clusters() {
+            for (name, route) in cluster.routes().iter() {
+                let ready_in = |other: &str| {
+                    let mut others = inner.clusters().filter(|&(at, _)| inner.places[at].name == other);
+                    others.any(|(_, other)| other.route(name).is_some_and(|r| r.info.state == ModelState::Ready))
+                };
+                if lost_home(&current, name, &inner.places[index].name).is_some_and(ready_in) {
+                    let taken = cluster.take_back(route.model);
+                    if taken > 0 {
+                        tracing::info!(model = name, cluster = inner.places[index].name, taken, "requests taken back");
+                    }
+                }
             }
         }
         tokio::select! {
             () = inner.ended.cancelled() => return,
-            changed = view.changed() => if changed.is_err() { return },
-            () = tokio::time::sleep(DRAINED_POLL), if draining => {}
+            changed = plan.changed() => if changed.is_err() { return },
+            changed = news.changed() => if changed.is_err() { return },
+        }
+    }
+}
+
+/// Tells the federation's leader what clients ask for, as long as anybody does.
+async fn report_rates(inner: Arc<Inner>, federation: FederationClient) {
+    let mut ticks = tokio::time::interval(RATES_EVERY);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            () = inner.ended.cancelled() => return,
+            _ = ticks.tick() => {}
+        }
+        let rates = inner.rates.each(Instant::now());
+        let call = |mut client: symphony_protocol::control::federation_client::FederationClient<_>| {
+            let request = symphony_protocol::control::FederationRatesRequest { rates: rates.clone() };
+            async move { client.report_rates(request).await }
+        };
+        if let Err(error) = federation.call(RATES_WITHIN, call).await {
+            tracing::debug!(%error, "rates not reported");
         }
     }
 }
 
 impl InferenceService for Frontend {
     fn server(&self) -> ServerInfo {
-        let known = self.inner.view.borrow().applied_index > 0;
+        let known = self.inner.clusters().any(|(_, cluster)| cluster.view.borrow().applied_index > 0);
         ServerInfo {
             name: "symphony".into(),
             version: env!("CARGO_PKG_VERSION").into(),
@@ -418,12 +465,13 @@ impl InferenceService for Frontend {
     }
 
     fn models(&self) -> Vec<Arc<ModelInfo>> {
-        let routes = Arc::clone(&self.inner.routes.read().unwrap_or_else(PoisonError::into_inner));
-        routes.values().map(|route| Arc::clone(&route.info)).collect()
+        let all = self.inner.clusters().flat_map(|(_, cluster)| cluster.routes().keys().cloned().collect::<Vec<_>>());
+        let names: std::collections::BTreeSet<_> = all.collect();
+        names.iter().filter_map(|name| self.model(name)).collect()
     }
 
     fn model(&self, name: &str) -> Option<Arc<ModelInfo>> {
-        self.inner.route(name).map(|route| route.info)
+        self.inner.choose(name, &[]).map(|(.., route)| route.info)
     }
 
     fn statistics(&self, model: Option<&str>) -> Vec<ModelStatistics> {

@@ -96,6 +96,7 @@ impl Scene {
             deadline: Instant::now() + Duration::from_secs(10),
             announced: Token::default(),
             attempt: 0,
+            read: false,
             waiter,
         });
         self.words.send(Word::New(sequence)).unwrap();

@@ -1,5 +1,6 @@
 //! The frontend: accepts requests, keeps their inputs, and gives each exactly one answer.
 
+mod cluster;
 mod data_server;
 mod frontend;
 mod leader_link;
@@ -9,10 +10,13 @@ mod ledger;
 mod metrics;
 pub mod names;
 pub mod oip;
+mod plan;
+mod rates;
 mod request_table;
 mod rerouter;
 mod routing;
 mod statistics;
 
+pub use cluster::ClusterAccess;
 pub use frontend::{Frontend, StartError};
 pub use ledger::LedgerCounts;

@@ -15,18 +15,18 @@ use crate::request_table::RequestTable;
 
 #[derive(Debug)]
 struct FrontendCollector {
-    table: Arc<RequestTable>,
+    tables: Vec<Arc<RequestTable>>,
     ledger: Arc<Ledger>,
-    inputs: Option<Arc<SharedInputs>>,
+    inputs: Vec<Arc<SharedInputs>>,
 }
 
 pub(crate) fn register(
     registry: &Registry,
-    table: &Arc<RequestTable>,
+    tables: Vec<Arc<RequestTable>>,
     ledger: &Arc<Ledger>,
-    inputs: Option<Arc<SharedInputs>>,
+    inputs: Vec<Arc<SharedInputs>>,
 ) {
-    registry.collect(FrontendCollector { table: Arc::clone(table), ledger: Arc::clone(ledger), inputs });
+    registry.collect(FrontendCollector { tables, ledger: Arc::clone(ledger), inputs });
 }
 
 impl Collector for FrontendCollector {
@@ -36,13 +36,13 @@ impl Collector for FrontendCollector {
             let descriptor = encoder.encode_descriptor(name.bare(), name.help, None, metric.metric_type())?;
             metric.encode(descriptor)
         };
-        write(&names::IN_FLIGHT, &ConstGauge::new(self.table.len() as i64))?;
+        write(&names::IN_FLIGHT, &ConstGauge::new(self.tables.iter().map(|table| table.len()).sum::<usize>() as i64))?;
         write(&names::ACCEPTED, &ConstCounter::new(counts.accepted))?;
         write(&names::RESULTS, &ConstCounter::new(counts.results))?;
         write(&names::DUPLICATES, &ConstGauge::new(counts.duplicate_ratio()))?;
         write(&names::DISCARDED, &ConstCounter::new(counts.discarded))?;
         write(&names::REDRIVEN, &ConstCounter::new(counts.redriven))?;
-        let of_inputs = |value: fn(&SharedInputs) -> u64| self.inputs.as_deref().map_or(0, value);
+        let of_inputs = |value: fn(&SharedInputs) -> u64| self.inputs.iter().map(|inputs| value(inputs)).sum::<u64>();
         write(&names::SHARED_READERS, &ConstGauge::new(of_inputs(|inputs| inputs.readers() as u64)))?;
         write(&names::SHARED_BYTES, &ConstGauge::new(of_inputs(SharedInputs::used_bytes)))?;
         write(&names::SHARED_REFUSED, &ConstCounter::new(of_inputs(SharedInputs::refused)))

@@ -6,8 +6,9 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use bytes::Bytes;
+use symphony_protocol::dispatch::EndReason;
 use symphony_transport::{PlacedInput, SharedInputs};
-use symphony_types::{ModelId, SubclusterId, Token};
+use symphony_types::{FailReason, Invariant, ModelId, SubclusterId, Token};
 use tokio::sync::oneshot;
 
 /// Parts of the table that are locked apart: enough that a few worker threads rarely meet.
@@ -25,7 +26,10 @@ pub(crate) enum Ending {
         at: Instant,
     },
     /// The scheduler or a backend ended it.
-    Ended(symphony_protocol::dispatch::EndReason),
+    Ended(EndReason),
+    /// The cluster does not serve its model, or not any more. No backend there was given its input and none will be: it has not
+    /// run, and may go to another cluster (invariant F1).
+    NotHere,
 }
 
 /// An accepted request without an outcome.
@@ -41,6 +45,8 @@ pub(crate) struct Pending {
     /// The leader's token under which it was announced last; zero before.
     pub(crate) announced: Token,
     pub(crate) attempt: u32,
+    /// A backend was given its input, so it may have run.
+    pub(crate) read: bool,
     pub(crate) waiter: oneshot::Sender<Ending>,
 }
 
@@ -82,6 +88,10 @@ impl RequestTable {
     /// Ends a request. False if it has its outcome already: only the first one counts.
     pub(crate) fn end(&self, sequence: u64, ending: Ending) -> bool {
         let Some(pending) = self.remove(sequence) else { return false };
+        let ending = match ending {
+            Ending::Ended(EndReason::Failed(FailReason::ModelNotReady)) if !pending.read => leaves(&pending),
+            ending => ending,
+        };
         // The waiter may have given up in this moment; then its own end counts, and there is nobody to tell.
         let _ = pending.waiter.send(ending);
         true
@@ -95,11 +105,34 @@ impl RequestTable {
         removed
     }
 
+    /// The input, for a backend that is about to run the request.
     pub(crate) fn payload(&self, sequence: u64) -> Option<Bytes> {
-        self.shard(sequence).get(&sequence).map(|pending| pending.payload.clone())
+        let mut shard = self.shard(sequence);
+        let pending = shard.get_mut(&sequence)?;
+        pending.read = true;
+        Some(pending.payload.clone())
     }
 
-    /// Puts the input where backends of this host read it, if any do. The request may end meanwhile.
+    /// Ends those requests for the model whose input was given to nobody, as [`Ending::NotHere`]: with them the input is gone, so
+    /// none of them can run here any more. The others stay, since they may have run. Returns the numbers of those that go.
+    pub(crate) fn take_back(&self, model: ModelId) -> Vec<(u64, SubclusterId)> {
+        let mut taken = Vec::new();
+        for shard in &self.shards {
+            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            let here = shard.extract_if(|_, pending| pending.model == model && !pending.read);
+            taken.extend(here);
+        }
+        self.len.fetch_sub(taken.len(), Ordering::Relaxed);
+        let end = |(sequence, pending): (u64, Pending)| {
+            let ending = leaves(&pending);
+            let _ = pending.waiter.send(ending);
+            (sequence, pending.subcluster)
+        };
+        taken.into_iter().map(end).collect()
+    }
+
+    /// Puts the input where backends of this host read it, if any do; from then on it counts as read, since they ask nobody
+    /// (invariant F1). The request may end meanwhile.
     pub(crate) fn share(&self, sequence: u64, inputs: &SharedInputs) {
         if inputs.readers() == 0 {
             return;
@@ -159,6 +192,18 @@ impl RequestTable {
     }
 }
 
+/// How a request leaves the cluster that had it, for another one: the last look at invariant F1.
+fn leaves(pending: &Pending) -> Ending {
+    if pending.read {
+        symphony_telemetry::violated(
+            Invariant::F1,
+            "a request is about to leave the cluster whose backends have its input",
+        );
+        return Ending::Ended(EndReason::Failed(FailReason::ModelNotReady));
+    }
+    Ending::NotHere
+}
+
 impl Pending {
     fn announce(&mut self, sequence: u64, token: Token) -> Announcement {
         self.announced = token;
@@ -171,9 +216,6 @@ impl Pending {
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
-
-    use symphony_protocol::dispatch::EndReason;
-    use symphony_types::FailReason;
 
     use super::*;
 
@@ -188,6 +230,7 @@ mod tests {
             deadline,
             announced: Token::default(),
             attempt: 0,
+            read: false,
             waiter,
         };
         (pending, receiver)
@@ -204,6 +247,41 @@ mod tests {
         assert!(!table.end(sequence, failed()), "a second ending is discarded");
         assert!(receiver.try_recv().is_ok());
         assert_eq!(table.payload(sequence), None);
+        assert_eq!(table.len(), 0);
+    }
+
+    #[test]
+    fn a_request_whose_input_is_out_does_not_leave() {
+        let before = symphony_telemetry::violations(Invariant::F1);
+        let (mut request, _receiver) = pending(1, Instant::now());
+        assert!(matches!(leaves(&request), Ending::NotHere));
+        assert_eq!(symphony_telemetry::violations(Invariant::F1), before);
+        // F1, planted: somebody sends away what a backend has.
+        request.read = true;
+        assert!(matches!(leaves(&request), Ending::Ended(_)));
+        assert_eq!(symphony_telemetry::violations(Invariant::F1), before + 1);
+    }
+
+    /// What a backend was given may have run, so neither a move nor the loss of its cluster sends it elsewhere.
+    #[test]
+    fn only_what_no_backend_was_given_may_go_to_another_cluster() {
+        let table = RequestTable::default();
+        let accept = || {
+            let (request, receiver) = pending(1, Instant::now());
+            (table.insert(request), receiver)
+        };
+        let ((given, mut at_work), (kept, mut waiting), (refused, mut elsewhere)) = (accept(), accept(), accept());
+        assert!(table.payload(given).is_some());
+        let not_ready = || Ending::Ended(EndReason::Failed(FailReason::ModelNotReady));
+        table.end(refused, not_ready());
+        assert!(matches!(elsewhere.try_recv(), Ok(Ending::NotHere)));
+        assert_eq!(table.take_back(ModelId::new(2)), [], "of another model");
+        assert_eq!(table.take_back(ModelId::new(1)), [(kept, SubclusterId::new(1))]);
+        assert!(matches!(waiting.try_recv(), Ok(Ending::NotHere)));
+        assert!(table.payload(kept).is_none(), "its input is gone with it");
+        assert!(at_work.try_recv().is_err(), "it is still waited for");
+        table.end(given, not_ready());
+        assert!(matches!(at_work.try_recv(), Ok(Ending::Ended(_))), "it may have run, and fails");
         assert_eq!(table.len(), 0);
     }
 

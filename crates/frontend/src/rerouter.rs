@@ -154,6 +154,7 @@ mod tests {
                 deadline: Instant::now() + budget,
                 announced: Token::default(),
                 attempt: 0,
+                read: false,
                 waiter,
             });
             (sequence, ending)
@@ -161,7 +162,7 @@ mod tests {
     }
 
     fn failed(ending: Ending) -> bool {
-        matches!(ending, Ending::Ended(EndReason::Failed(FailReason::ModelNotReady)))
+        matches!(ending, Ending::NotHere)
     }
 
     #[tokio::test]

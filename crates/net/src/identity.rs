@@ -18,11 +18,14 @@ pub enum Role {
     Operator,
     /// A person or program that may only look.
     Viewer,
+    /// The federation that the cluster belongs to: it looks, loads and unloads models, and does nothing else.
+    Federation,
 }
 
 impl Role {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Scheduler, Self::Backend, Self::Frontend, Self::Operator, Self::Viewer];
+    pub const ALL: [Self; 6] =
+        [Self::Scheduler, Self::Backend, Self::Frontend, Self::Operator, Self::Viewer, Self::Federation];
 
     /// Its word in certificates, file names and messages.
     #[must_use]
@@ -33,6 +36,7 @@ impl Role {
             Self::Frontend => "frontend",
             Self::Operator => "operator",
             Self::Viewer => "viewer",
+            Self::Federation => "federation",
         }
     }
 }
@@ -58,7 +62,7 @@ pub enum IdentityError {
     #[error("`{0}` is no identity; expected spiffe://CLUSTER/ROLE/NAME")]
     Form(String),
     /// There is no such role.
-    #[error("`{0}` is no role; expected scheduler, backend, frontend, operator or viewer")]
+    #[error("`{0}` is no role; expected scheduler, backend, frontend, operator, viewer or federation")]
     Role(String),
     /// A name has other characters than names have.
     #[error("`{0}` is no name; expected 1 to 63 of a-z, 0-9 and -, beginning with a letter or digit")]

@@ -3,14 +3,16 @@
 pub mod data;
 pub mod dispatch;
 pub mod execute;
+pub mod federation;
 mod frame;
 pub mod journal;
+mod model_spec;
 pub mod plan;
 pub mod view;
 
 pub use frame::{Echo, FRAME_BYTES_MAX, FRAME_HEADER_BYTES, Frame, FrameError, FrameHeader, Message};
 
-/// `symphony.v1`: the control surface.
+/// `symphony.v1`: the control surface, and the one of a federation.
 #[allow(missing_docs, clippy::all, unreachable_pub, missing_debug_implementations)]
 pub mod control {
     tonic::include_proto!("symphony.v1");

@@ -3,6 +3,8 @@
 mod cut;
 mod message;
 
+pub(crate) use message::tensors_to_pb;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use symphony_types::{

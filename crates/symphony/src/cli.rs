@@ -32,6 +32,8 @@ pub(crate) enum Command {
     Backend(NodeArgs),
     /// Start and stop backends on this machine, as many as the cluster's advice to autoscalers asks for.
     Provision(ProvisionArgs),
+    /// Run one replica of the group above several clusters.
+    Federation(NodeArgs),
     /// Make the certificates by which processes and people know each other.
     #[command(subcommand)]
     Certs(CertsCommand),
@@ -94,6 +96,15 @@ pub(crate) struct UpArgs {
     /// Where configurations, logs and Raft data are kept; a cluster that comes back here knows its models.
     #[arg(long, value_name = "DIR", default_value = "symphony-up")]
     pub(crate) dir: PathBuf,
+    /// Run so many clusters, each with its schedulers and four emulated GPUs, under a top-level group of three, with one frontend
+    /// for all of them. Ports of a cluster are 2000 above those of the one before it.
+    #[arg(long, value_name = "COUNT", conflicts_with_all = ["config", "with_models"],
+          value_parser = clap::value_parser!(u16).range(2..=4))]
+    pub(crate) clusters: Option<u16>,
+    /// How long a cluster may be silent until its models are served by the others, in milliseconds.
+    #[arg(long, value_name = "MS", requires = "clusters", default_value_t = 10_000,
+          value_parser = clap::value_parser!(u64).range(1_000..=3_600_000))]
+    pub(crate) unreachable_ms: u64,
     /// Load the demo's models when the cluster is up: digits and mlp on the CPU, resnet50 on emulated GPUs.
     #[arg(long)]
     pub(crate) with_models: bool,
@@ -218,7 +229,8 @@ pub(crate) struct CertsIssueArgs {
     /// The cluster's name, as in cluster.name.
     #[arg(long, value_name = "NAME", default_value = "symphony")]
     pub(crate) cluster_name: String,
-    /// scheduler, backend or frontend for a node; operator or viewer for people and their programs.
+    /// scheduler, backend or frontend for a node; operator or viewer for people and their programs; federation for the
+    /// federation that the cluster belongs to, under its name.
     #[arg(long)]
     pub(crate) role: Role,
     /// The node's name; a scheduler's is its id, as in scheduler.id.
@@ -282,6 +294,19 @@ impl ClusterArgs {
     }
 }
 
+/// Where the federation of `symphony up --clusters` is.
+pub(crate) const FEDERATION_OF_UP: &str = "127.0.0.1:7501,127.0.0.1:7511,127.0.0.1:7521";
+
+/// Whether a federation is asked instead of one cluster.
+#[derive(Debug, Args)]
+pub(crate) struct FederationArgs {
+    /// Ask the federation, at these addresses of its replicas; alone: where `symphony up --clusters` has it. The certificates in
+    /// --pki are then those of the federation.
+    #[arg(long, value_name = "HOST:PORT,…", num_args = 0..=1, require_equals = true,
+          default_missing_value = FEDERATION_OF_UP)]
+    pub(crate) federation: Option<String>,
+}
+
 /// Which command it is.
 #[derive(Debug, Args)]
 pub(crate) struct OperationArgs {
@@ -294,7 +319,7 @@ pub(crate) struct OperationArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum ModelCommand {
     /// Load a model and wait until it is ready.
-    Load(ModelLoadArgs),
+    Load(Box<ModelLoadArgs>),
     /// Unload a model; what is queued for it fails, what runs is answered.
     Unload(ModelUnloadArgs),
     /// Write an ONNX model with random weights, for load: mlp, resnet50, mobilenet or bert.
@@ -343,6 +368,14 @@ pub(crate) struct ModelLoadArgs {
     #[arg(long, default_value_t = 60)]
     pub(crate) wait_s: u64,
     #[command(flatten)]
+    pub(crate) federation: FederationArgs,
+    /// With --federation: the cluster where it begins; wherever there is room if not given.
+    #[arg(long, value_name = "CLUSTER", requires = "federation", default_value = "")]
+    pub(crate) to_cluster: String,
+    /// With --federation: requests per second that it will need; a place is looked for by these until more are measured.
+    #[arg(long, value_name = "RPS", requires = "federation", default_value_t = 0.0)]
+    pub(crate) wanted_rps: f64,
+    #[command(flatten)]
     pub(crate) operation: OperationArgs,
     #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
@@ -352,6 +385,8 @@ pub(crate) struct ModelLoadArgs {
 pub(crate) struct ModelUnloadArgs {
     /// The model's name.
     pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) federation: FederationArgs,
     #[command(flatten)]
     pub(crate) operation: OperationArgs,
     #[command(flatten)]
@@ -470,8 +505,13 @@ pub(crate) struct PlanMoveArgs {
     #[arg(long = "backend", value_name = "NAME")]
     pub(crate) backends: Vec<String>,
     /// The sub-cluster to which they shall move.
-    #[arg(long, value_name = "SUBCLUSTER")]
-    pub(crate) to: String,
+    #[arg(long, value_name = "SUBCLUSTER", required_unless_present = "to_cluster")]
+    pub(crate) to: Option<String>,
+    /// The cluster of the federation to which models shall move.
+    #[arg(long, value_name = "CLUSTER", conflicts_with = "to")]
+    pub(crate) to_cluster: Option<String>,
+    #[command(flatten)]
+    pub(crate) federation: FederationArgs,
     /// Only propose it; `symphony plan approve` lets it run.
     #[arg(long)]
     pub(crate) propose: bool,
@@ -491,6 +531,8 @@ pub(crate) struct PlanNowArgs {
     pub(crate) adopt: bool,
     #[command(flatten)]
     pub(crate) operation: OperationArgs,
+    #[command(flatten)]
+    pub(crate) federation: FederationArgs,
     #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
 }
@@ -530,6 +572,8 @@ pub(crate) struct GetArgs {
     #[arg(long)]
     pub(crate) stale: bool,
     #[command(flatten)]
+    pub(crate) federation: FederationArgs,
+    #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
 }
 
@@ -558,6 +602,9 @@ pub(crate) struct ExplainArgs {
 pub(crate) enum What {
     /// Models and where they are ready.
     Models,
+    /// Clusters of a federation: health, GPUs, the models that are at home there, come or go. Of the federation at the standard
+    /// ports unless --federation names another.
+    Clusters,
     /// GPUs, their backends and tokens.
     Gpus,
     /// Sub-clusters, leaders, standbys, tokens.

@@ -130,23 +130,8 @@ impl ControlClient {
         F: Fn(Grpc<Channel>) -> R,
         R: Future<Output = Result<tonic::Response<T>, Status>>,
     {
-        let give_up = Instant::now() + within;
-        loop {
-            for (addr, channel) in self.replicas() {
-                let client = Grpc::new(channel).max_decoding_message_size(VIEW_BYTES_MAX);
-                let last = match tokio::time::timeout(CONTROL_CALL_TIMEOUT.min(within), call(client)).await {
-                    Ok(Ok(response)) => return Ok(response.into_inner()),
-                    Ok(Err(status)) if may_pass(status.code()) => format!("{addr}: {}", status.message()),
-                    Ok(Err(status)) => return Err(ControlError::Refused(status)),
-                    Err(_) => format!("{addr}: no answer within {} s", CONTROL_CALL_TIMEOUT.as_secs()),
-                };
-                if Instant::now() >= give_up {
-                    let addrs: Vec<_> = self.replicas().into_iter().map(|(addr, _)| addr).collect();
-                    return Err(ControlError::Unreachable { addrs: addrs.join(", "), within, last });
-                }
-            }
-            tokio::time::sleep(RETRY_AFTER).await;
-        }
+        let call = |channel| call(Grpc::new(channel).max_decoding_message_size(VIEW_BYTES_MAX));
+        call_in_turn(|| self.replicas(), within, call).await
     }
 
     /// The cluster's view once.
@@ -183,7 +168,35 @@ impl ControlClient {
     }
 }
 
-fn channel(net: &Net, addr: &str) -> Result<Channel, ControlError> {
+/// Calls replicas in turn, as they are at the beginning of each round, until one answers, for at most `within`.
+pub(crate) async fn call_in_turn<T, F, R>(
+    replicas: impl Fn() -> Vec<(String, Channel)>,
+    within: Duration,
+    call: F,
+) -> Result<T, ControlError>
+where
+    F: Fn(Channel) -> R,
+    R: Future<Output = Result<tonic::Response<T>, Status>>,
+{
+    let give_up = Instant::now() + within;
+    loop {
+        for (addr, channel) in replicas() {
+            let last = match tokio::time::timeout(CONTROL_CALL_TIMEOUT.min(within), call(channel)).await {
+                Ok(Ok(response)) => return Ok(response.into_inner()),
+                Ok(Err(status)) if may_pass(status.code()) => format!("{addr}: {}", status.message()),
+                Ok(Err(status)) => return Err(ControlError::Refused(status)),
+                Err(_) => format!("{addr}: no answer within {} s", CONTROL_CALL_TIMEOUT.as_secs()),
+            };
+            if Instant::now() >= give_up {
+                let addrs: Vec<_> = replicas().into_iter().map(|(addr, _)| addr).collect();
+                return Err(ControlError::Unreachable { addrs: addrs.join(", "), within, last });
+            }
+        }
+        tokio::time::sleep(RETRY_AFTER).await;
+    }
+}
+
+pub(crate) fn channel(net: &Net, addr: &str) -> Result<Channel, ControlError> {
     let endpoint = Endpoint::from_shared(format!("http://{addr}"))
         .map_err(|e| ControlError::Address { addr: addr.to_owned(), reason: e.to_string() })?
         .connect_timeout(crate::CONNECT_TIMEOUT)

@@ -2,6 +2,7 @@
 
 mod control_client;
 mod echo;
+mod federation_client;
 mod link;
 mod linked_payloads;
 mod local_link;
@@ -13,6 +14,7 @@ mod sharing;
 
 pub use control_client::{CONTROL_CALL_TIMEOUT, ControlClient, ControlError, ViewReceiver, fresh_operation_id};
 pub use echo::{EchoTimes, Movement};
+pub use federation_client::{FederationClient, PlanReceiver};
 pub use link::{
     CONNECT_TIMEOUT, LINK_FRAMES_MAX, LinkError, LinkReceiver, LinkSender, SendError, connect_link, link_over,
 };

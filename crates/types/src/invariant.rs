@@ -30,11 +30,17 @@ pub enum Invariant {
     C6,
     /// At most one leader per sub-cluster is obeyed at any time.
     C7,
+    /// Backends of at most one cluster are given a request's input.
+    F1,
+    /// The federation's plan only grows, and a model has one home in it.
+    F2,
+    /// A cluster lets go of a model only where it is not at home, and no copy is forgotten.
+    F3,
 }
 
 impl Invariant {
     /// Every invariant, in order.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 15] = [
         Self::S1,
         Self::S2,
         Self::S3,
@@ -47,6 +53,9 @@ impl Invariant {
         Self::C5,
         Self::C6,
         Self::C7,
+        Self::F1,
+        Self::F2,
+        Self::F3,
     ];
 
     /// The stable id, also the metric label.
@@ -65,6 +74,9 @@ impl Invariant {
             Self::C5 => "C5",
             Self::C6 => "C6",
             Self::C7 => "C7",
+            Self::F1 => "F1",
+            Self::F2 => "F2",
+            Self::F3 => "F3",
         }
     }
 
@@ -84,6 +96,9 @@ impl Invariant {
             Self::C5 => "nobody routes by an epoch that the leader has not adopted",
             Self::C6 => "equal applied index, equal state bytes",
             Self::C7 => "at most one leader per sub-cluster is obeyed at any time",
+            Self::F1 => "backends of at most one cluster are given a request's input",
+            Self::F2 => "the federation's plan only grows, and a model has one home in it",
+            Self::F3 => "a cluster lets go of a model only where it is not at home, and no copy is forgotten",
         }
     }
 }

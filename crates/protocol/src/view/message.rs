@@ -72,7 +72,7 @@ fn tensors(specs: Vec<pb::TensorSpec>, model: &str) -> Result<Vec<TensorSpec>, V
         .collect()
 }
 
-fn tensors_to_pb(specs: &[TensorSpec]) -> Vec<pb::TensorSpec> {
+pub(crate) fn tensors_to_pb(specs: &[TensorSpec]) -> Vec<pb::TensorSpec> {
     specs
         .iter()
         .map(|spec| pb::TensorSpec {

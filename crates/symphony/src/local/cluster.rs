@@ -31,6 +31,8 @@ pub(crate) struct Layout {
     /// One per entry of `cluster.scheduler`.
     pub(crate) schedulers: Vec<SchedulerConfig>,
     pub(crate) frontend: FrontendConfig,
+    /// Of a cluster of a federation, whose frontend belongs to all clusters and is not started with this one: who comes from there.
+    pub(crate) guests: Option<Vec<(Role, String)>>,
     pub(crate) backends: Vec<BackendConfig>,
     pub(crate) network: NetworkConfig,
     pub(crate) log: LogConfig,
@@ -75,9 +77,11 @@ impl LocalCluster {
             };
             cluster.others.push(Process::start_node("backend", &backend.name, &config, dir)?);
         }
-        let security = pki.security(Role::Frontend, &layout.frontend.name);
-        let config = NodeConfig { frontend: Some(layout.frontend.clone()), ..base(layout, security) };
-        cluster.others.push(Process::start_node("frontend", &layout.frontend.name, &config, dir)?);
+        if let Some(frontend) = own_frontend(layout) {
+            let security = pki.security(Role::Frontend, &frontend.name);
+            let config = NodeConfig { frontend: Some(frontend.clone()), ..base(layout, security) };
+            cluster.others.push(Process::start_node("frontend", &frontend.name, &config, dir)?);
+        }
         cluster.wait_for(&bar, |view| missing(view, layout)).await?;
         bar.finish_and_clear();
         Ok(cluster)
@@ -189,10 +193,16 @@ fn base(layout: &Layout, security: SecurityConfig) -> NodeConfig {
         scheduler: None,
         frontend: None,
         backend: None,
+        federation: None,
         network: layout.network.clone(),
         log: layout.log.clone(),
         security,
     }
+}
+
+/// The frontend that belongs to this cluster alone.
+pub(super) fn own_frontend(layout: &Layout) -> Option<&FrontendConfig> {
+    layout.guests.is_none().then_some(&layout.frontend)
 }
 
 /// What a cluster still lacks, in words.
@@ -205,8 +215,10 @@ fn missing(view: &View, layout: &Layout) -> Option<String> {
             return Some(format!("backend {}", backend.name));
         }
     }
-    if !view.frontends.values().any(|f| f.name == layout.frontend.name) {
-        return Some(format!("frontend {}", layout.frontend.name));
+    if let Some(frontend) = own_frontend(layout)
+        && !view.frontends.values().any(|f| f.name == frontend.name)
+    {
+        return Some(format!("frontend {}", frontend.name));
     }
     let headless = view.subclusters.values().find(|s| s.leader.is_none())?;
     Some(format!("a leader of sub-cluster {}", headless.name))

@@ -159,6 +159,7 @@ fn layout(dir: &Path) -> anyhow::Result<Layout> {
         cluster,
         schedulers,
         frontend,
+        guests: None,
         backends: vec![cpu, emulated],
         network: config.network,
         log: config.log,

@@ -4,6 +4,7 @@ mod cluster;
 pub(crate) mod demo;
 mod demo_models;
 mod demo_report;
+mod federation;
 mod pki;
 pub(crate) mod process;
 pub(crate) mod up;

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use symphony_config::SecurityConfig;
 use symphony_net::{Authority, CredentialFiles, Credentials, Identity, Net, Role};
 
-use super::cluster::Layout;
+use super::cluster::{Layout, own_frontend};
 use crate::cli::OPERATOR;
 
 /// How long they are valid: a cluster that stays longer than that is no local one.
@@ -22,21 +22,36 @@ pub(crate) struct Pki<'a> {
 impl<'a> Pki<'a> {
     /// Makes an authority in `dir` if there is none, and a certificate for every process of `layout` and for an operator.
     pub(crate) fn prepare(layout: &Layout, dir: &'a Path) -> anyhow::Result<Self> {
-        if layout.security.insecure_dev {
-            return Ok(Self { dir: None });
-        }
-        let cluster = layout.cluster.name.as_str();
-        let authority = Authority::open_or_create(dir, cluster).context("cannot make certificates")?;
         let schedulers = layout.schedulers.iter().map(|s| (Role::Scheduler, s.id.get().to_string()));
         let backends = layout.backends.iter().map(|b| (Role::Backend, b.name.clone()));
         // The second frontend is for `symphony load --protocol native --identity frontend-load`.
-        let frontends = [layout.frontend.name.as_str(), "load"].map(|name| (Role::Frontend, name.to_owned()));
+        let frontends = own_frontend(layout).map(|frontend| frontend.name.as_str()).into_iter().chain(["load"]);
+        let frontends = frontends.map(|name| (Role::Frontend, name.to_owned()));
+        let who = schedulers.chain(backends).chain(frontends).chain(layout.guests.iter().flatten().cloned());
+        Self::make(dir, &layout.cluster.name, layout.security.insecure_dev, who)
+    }
+
+    /// Makes an authority for `cluster` in `dir` if there is none, and certificates for all of `who` and for an operator.
+    pub(crate) fn make(
+        dir: &'a Path,
+        cluster: &str,
+        insecure_dev: bool,
+        who: impl Iterator<Item = (Role, String)>,
+    ) -> anyhow::Result<Self> {
+        if insecure_dev {
+            return Ok(Self { dir: None });
+        }
+        let authority = Authority::open_or_create(dir, cluster).context("cannot make certificates")?;
         let (role, name) = OPERATOR;
-        let people = [(role, name.to_owned())];
-        for (role, name) in schedulers.chain(backends).chain(frontends).chain(people) {
+        for (role, name) in who.chain([(role, name.to_owned())]) {
             authority.issue(&Identity::new(cluster, role, &name)?, DAYS).context("cannot make certificates")?;
         }
         Ok(Self { dir: Some(dir) })
+    }
+
+    /// The certificates that were made in `dir`.
+    pub(crate) fn known(dir: &'a Path, insecure_dev: bool) -> Self {
+        Self { dir: (!insecure_dev).then_some(dir) }
     }
 
     /// The `[security]` of one process.

@@ -3,10 +3,13 @@
 use std::path::Path;
 use std::time::Duration;
 
-use symphony_config::{BackendConfig, ExecutorKind, NodeConfig, Role, SchedulerConfig};
+use symphony_config::{
+    Address, BackendConfig, ClusterConfig, ExecutorKind, NodeConfig, ReplicaConfig, Role, SchedulerConfig,
+};
 use symphony_executor::load_runtime;
 
 use super::cluster::{Layout, LocalCluster};
+use super::federation::{FederationLayout, LocalFederation, PORTS_APART};
 use super::{demo_models, signalled};
 use crate::cli::UpArgs;
 use crate::exit::bad_input;
@@ -21,7 +24,10 @@ const WATCH_EVERY: Duration = Duration::from_millis(500);
 pub(crate) async fn run(args: &UpArgs) -> anyhow::Result<()> {
     let layout = layout(args)?;
     let dir = std::path::absolute(&args.dir)?;
-    check_ports(&layout)?;
+    if let Some(count) = args.clusters {
+        return federated(&federation(&layout, count, args.unreachable_ms), &dir).await;
+    }
+    check_ports(ports(&layout))?;
     // Whoever stops it while it starts gets no cluster: what was started is killed with the future.
     let mut cluster = tokio::select! {
         cluster = start(args, &layout, &dir) => cluster?,
@@ -46,6 +52,109 @@ pub(crate) async fn run(args: &UpArgs) -> anyhow::Result<()> {
     println!("stopping");
     cluster.stop();
     result
+}
+
+/// Several clusters, until it is told to stop.
+async fn federated(layout: &FederationLayout, dir: &Path) -> anyhow::Result<()> {
+    let frontend =
+        [("grpc", &layout.frontend.grpc), ("rest", &layout.frontend.rest), ("metrics", &layout.frontend.metrics)];
+    let frontend = frontend.map(|(key, address)| (format!("frontend.{key}"), address.clone()));
+    let clusters = layout.clusters.iter().flat_map(ports).filter(|(key, _)| !key.starts_with("frontend."));
+    check_ports(clusters.chain(frontend).chain(layout.ports()).collect())?;
+    // Whoever stops it while it starts gets none: what was started is killed with the future.
+    let mut all = tokio::select! {
+        all = LocalFederation::start(layout, dir) => all?,
+        stopped = signalled() => return stopped,
+    };
+    tell_of_federation(layout, dir);
+    let mut stop = std::pin::pin!(signalled());
+    let result = loop {
+        tokio::select! {
+            stopped = &mut stop => break stopped,
+            () = tokio::time::sleep(WATCH_EVERY) => {
+                for end in all.take_ended() {
+                    eprintln!("{end}\nthe federation goes on without it");
+                }
+                if !all.runs() {
+                    break Err(anyhow::anyhow!("no process is left"));
+                }
+            }
+        }
+    };
+    println!("stopping");
+    all.stop();
+    result
+}
+
+/// So many clusters like the one of the configuration, with emulated GPUs only: each other's ports and names apart.
+fn federation(one: &Layout, count: u16, unreachable_ms: u64) -> FederationLayout {
+    let name = one.cluster.name.clone();
+    let frontend = &one.frontend;
+    let clusters = (0..count).map(|index| {
+        let above = index * PORTS_APART;
+        let moved = |address: &Address| Address::loopback(address.port().saturating_add(above));
+        let replicas = one.cluster.scheduler.iter().map(|replica| ReplicaConfig {
+            id: replica.id,
+            control: moved(&replica.control),
+            dispatch: moved(&replica.dispatch),
+            beat: moved(&replica.beat),
+        });
+        let own = format!("{name}-{}", index + 1);
+        let in_own_dir = |path: &Path| {
+            let (dir, file) = (path.parent().unwrap_or(Path::new("")), path.file_name().unwrap_or_default());
+            dir.join(&own).join(file)
+        };
+        let schedulers = one.schedulers.iter().map(|scheduler| SchedulerConfig {
+            data_dir: in_own_dir(&scheduler.data_dir),
+            metrics: moved(&scheduler.metrics),
+            ..scheduler.clone()
+        });
+        let backends = one.backends.iter().filter(|backend| backend.executor == ExecutorKind::Emulated);
+        let backends = backends.map(|backend| BackendConfig {
+            exec: moved(&backend.exec),
+            metrics: moved(&backend.metrics),
+            ..backend.clone()
+        });
+        Layout {
+            cluster: ClusterConfig { name: own.clone(), scheduler: replicas.collect(), ..one.cluster.clone() },
+            schedulers: schedulers.collect(),
+            backends: backends.collect(),
+            guests: Some(vec![
+                (symphony_net::Role::Frontend, frontend.name.clone()),
+                (symphony_net::Role::Federation, name.clone()),
+            ]),
+            ..one.clone()
+        }
+    });
+    FederationLayout { name: name.clone(), clusters: clusters.collect(), frontend: frontend.clone(), unreachable_ms }
+}
+
+fn tell_of_federation(layout: &FederationLayout, dir: &Path) {
+    let frontend = &layout.frontend;
+    println!("federation {} of {} clusters is up", layout.name, layout.clusters.len());
+    println!("  Open Inference Protocol: gRPC {}, REST http://{}/v2", frontend.grpc, frontend.rest);
+    println!("  console: http://{}/   metrics: http://{}/metrics", frontend.metrics, frontend.metrics);
+    println!("  logs: {}", dir.join("logs").display());
+    for cluster in &layout.clusters {
+        let control: Vec<_> = cluster.cluster.scheduler.iter().map(|replica| replica.control.to_string()).collect();
+        let own = FederationLayout::dir(dir, cluster);
+        println!(
+            "  {}: --cluster {} --pki {}; logs: {}",
+            cluster.cluster.name,
+            control.join(","),
+            own.join("pki").display(),
+            own.join("logs").display()
+        );
+    }
+    println!(
+        "  certificates of the federation: {}, for tools run elsewhere: --pki or SYMPHONY_PKI",
+        dir.join("pki").display()
+    );
+    println!(
+        "  try: symphony get clusters; symphony model load resnet --federation --alpha-ms 1 --beta-ms 5 --slo-ms 100;"
+    );
+    println!("       symphony plan move --model resnet --federation --to-cluster {}", layout.clusters[1].cluster.name);
+    println!("stop with Ctrl-C");
 }
 
 async fn start(args: &UpArgs, layout: &Layout, dir: &Path) -> anyhow::Result<LocalCluster> {
@@ -106,6 +215,7 @@ fn layout(args: &UpArgs) -> anyhow::Result<Layout> {
         network,
         log,
         security,
+        ..
     } = config
     else {
         return Err(bad_input("`up` needs [scheduler], [frontend] and [backend]"));
@@ -131,7 +241,7 @@ fn layout(args: &UpArgs) -> anyhow::Result<Layout> {
             backends.remove(0);
         }
     }
-    Ok(Layout { cluster, schedulers, frontend, backends, network, log, security })
+    Ok(Layout { cluster, schedulers, frontend, guests: None, backends, network, log, security })
 }
 
 /// Four emulated GPUs in a sub-cluster of their own.
@@ -150,7 +260,19 @@ fn emulated_beside(backend: &BackendConfig) -> BackendConfig {
 }
 
 /// Says which port is taken before anything is started: a child's log is a bad place to find that.
-fn check_ports(layout: &Layout) -> anyhow::Result<()> {
+fn check_ports(ports: Vec<(String, Address)>) -> anyhow::Result<()> {
+    for (key, address) in ports {
+        if let Err(error) = std::net::TcpListener::bind(address.to_string()) {
+            return Err(bad_input(format!(
+                "{key}: cannot listen on {address}: {error}; stop what listens there, or give other ports with --config"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Every address on which a process of the cluster listens, with its key.
+fn ports(layout: &Layout) -> Vec<(String, Address)> {
     let mut ports = Vec::new();
     for replica in &layout.cluster.scheduler {
         ports.extend(replica.addresses().map(|(key, address)| (format!("cluster.scheduler.{key}"), address.clone())));
@@ -166,14 +288,7 @@ fn check_ports(layout: &Layout) -> anyhow::Result<()> {
         ports.push(("backend.exec".to_owned(), backend.exec.clone()));
         ports.push(("backend.metrics".to_owned(), backend.metrics.clone()));
     }
-    for (key, address) in ports {
-        if let Err(error) = std::net::TcpListener::bind(address.to_string()) {
-            return Err(bad_input(format!(
-                "{key}: cannot listen on {address}: {error}; stop what listens there, or give other ports with --config"
-            )));
-        }
-    }
-    Ok(())
+    ports
 }
 
 fn tell(layout: &Layout, dir: &Path) {

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use symphony_config::{NodeConfig, Role};
-use symphony_frontend::Frontend;
+use symphony_config::{FederationConfig, FrontendConfig, NodeConfig, Role};
 use symphony_frontend::oip::{InferenceService, Limits, grpc_server, rest_router, serve_grpc, serve_rest};
+use symphony_frontend::{ClusterAccess, Frontend};
+use symphony_protocol::federation::FederationView;
 use symphony_telemetry::{Registry, Surface};
-use symphony_transport::ControlClient;
+use symphony_transport::{ControlClient, FederationClient};
 use tokio_util::sync::CancellationToken;
 
 use super::{DRAIN_WITHIN, begin, bind, control_addrs, fresh_boot, page, security, until_told_to_stop};
@@ -26,12 +27,16 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     let grpc = bind("frontend.grpc", &own.grpc).await?;
     let rest = bind("frontend.rest", &own.rest).await?;
     let metrics = bind("frontend.metrics", &own.metrics).await?;
-    let data = bind("frontend.data", &own.data).await?;
-
     let registry = Registry::new("frontend");
-    let net = security::net(&config, symphony_net::Role::Frontend, &own.name, &registry)?;
-    let control = ControlClient::new(&net, &control_addrs(&config))?;
-    let frontend = Frontend::start(own, fresh_boot(), data, net, &control, &registry).await?;
+    let frontend = match &config.federation {
+        None => {
+            let data = bind("frontend.data", &own.data).await?;
+            let net = security::net(&config, symphony_net::Role::Frontend, &own.name, &registry)?;
+            let control = ControlClient::new(&net, &control_addrs(&config))?;
+            Frontend::start(own, fresh_boot(), data, net, &control, &registry).await?
+        }
+        Some(federation) => federated(&config, own, federation, &registry).await?,
+    };
 
     let limits = Limits {
         request_bytes_max: usize::try_from(own.request_bytes_max).unwrap_or(usize::MAX),
@@ -54,6 +59,9 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
         .with_view(move || {
             let mut page = page::view_json(&shown.view(), "frontend", &name, &|model| shown.counts_json(model));
             let (counts, in_flight) = shown.ledger();
+            if let Some(plan) = shown.plan() {
+                page["federation"] = plan_json(&plan);
+            }
             page["ledger"] = crate::tools::ledger::json(&counts, in_flight as u64);
             page
         });
@@ -72,4 +80,37 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     })
     .await;
     Ok(())
+}
+
+/// A frontend of all clusters of a federation.
+async fn federated(
+    config: &NodeConfig,
+    own: &FrontendConfig,
+    federation: &FederationConfig,
+    registry: &Registry,
+) -> anyhow::Result<Frontend> {
+    let mut clusters = Vec::new();
+    for cluster in &federation.clusters {
+        let addr = cluster.data.as_ref().ok_or_else(|| bad_input("federation.clusters: data must be given"))?;
+        let data = bind("federation.clusters.data", addr).await?;
+        let net = security::net_in(config, cluster, symphony_net::Role::Frontend, &own.name)?;
+        let control = ControlClient::new(&net, &super::federation::control_addrs(cluster))?;
+        let (name, data_addr) = (cluster.name.clone(), addr.to_string());
+        clusters.push(ClusterAccess { name, data, data_addr, net, control });
+    }
+    let net = security::net(config, symphony_net::Role::Frontend, &own.name, registry)?;
+    let replicas: Vec<_> = federation.replica.iter().map(|replica| replica.control.to_string()).collect();
+    let client = FederationClient::new(&net, &replicas)?;
+    Ok(Frontend::start_federated(own, fresh_boot(), clusters, &client, registry)?)
+}
+
+/// The plan that this frontend routes by, as the console shows it.
+fn plan_json(plan: &FederationView) -> serde_json::Value {
+    let models = plan.models.iter().map(|(name, model)| {
+        serde_json::json!({ "name": name, "home": model.home, "moves_to": model.moves_to, "leftovers": model.leftovers })
+    });
+    let clusters =
+        plan.clusters.iter().map(|(name, cluster)| serde_json::json!({ "name": name, "reachable": cluster.reachable }));
+    serde_json::json!({ "federation": plan.federation, "plan": plan.plan, "applied_index": plan.applied_index,
+                        "clusters": clusters.collect::<Vec<_>>(), "models": models.collect::<Vec<_>>() })
 }

@@ -7,7 +7,7 @@ use std::time::UNIX_EPOCH;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::gauge::ConstGauge;
-use symphony_config::NodeConfig;
+use symphony_config::{FederatedClusterConfig, NodeConfig};
 use symphony_net::{CredentialFiles, Credentials, Identity, Net, Role};
 use symphony_telemetry::{Kind, MetricName, Registry, Unit};
 
@@ -31,12 +31,33 @@ pub(super) fn net(config: &NodeConfig, role: Role, name: &str, registry: &Regist
         return Ok(Net::plaintext().routed(routes));
     };
     let me = Identity::new(&config.cluster.name, role, name).map_err(bad_input)?;
-    let files = CredentialFiles { ca: ca.clone(), cert: cert.clone(), key: key.clone() };
-    let credentials = Arc::new(Credentials::load_for(files, &me).map_err(bad_input)?);
-    tracing::info!(identity = %me, "connections are secured");
+    let credentials = credentials(&me, CredentialFiles { ca: ca.clone(), cert: cert.clone(), key: key.clone() })?;
     registry.collect(Expiry(Arc::clone(&credentials)));
-    tokio::spawn(Arc::clone(&credentials).keep_fresh());
     Ok(Net::secured(credentials).routed(routes))
+}
+
+/// The node's way into one of the clusters of its federation, where it is `name` in that role.
+pub(super) fn net_in(
+    config: &NodeConfig,
+    cluster: &FederatedClusterConfig,
+    role: Role,
+    name: &str,
+) -> anyhow::Result<Net> {
+    let routes = config.network.routes.iter().map(|route| (route.to.to_string(), route.via.to_string())).collect();
+    let (Some(ca), Some(cert), Some(key)) = (&cluster.ca, &cluster.cert, &cluster.key) else {
+        return Ok(Net::plaintext().routed(routes));
+    };
+    let me = Identity::new(&cluster.name, role, name).map_err(bad_input)?;
+    let credentials = credentials(&me, CredentialFiles { ca: ca.clone(), cert: cert.clone(), key: key.clone() })?;
+    Ok(Net::secured(credentials).routed(routes))
+}
+
+/// Certificates that are kept fresh for as long as the process lives.
+fn credentials(me: &Identity, files: CredentialFiles) -> anyhow::Result<Arc<Credentials>> {
+    let credentials = Arc::new(Credentials::load_for(files, me).map_err(bad_input)?);
+    tracing::info!(identity = %me, "connections are secured");
+    tokio::spawn(Arc::clone(&credentials).keep_fresh());
+    Ok(credentials)
 }
 
 /// Read at each scrape, since the certificate may be renewed.

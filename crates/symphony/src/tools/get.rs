@@ -8,16 +8,25 @@ use symphony_types::{GpuId, ModelId, SubclusterId};
 
 use super::{events, ledger, plan, table};
 use crate::cli::{GetArgs, Output, What};
+use crate::exit::bad_input;
 
 /// How long to look for a replica that answers.
 const WITHIN: Duration = Duration::from_secs(5);
 
 pub(crate) async fn run(args: &GetArgs) -> anyhow::Result<()> {
-    let control = args.cluster.control()?;
-    let view = control.get(!args.stale, WITHIN).await?;
     let (header, rows, json) = match args.what {
-        What::Ledger => ledger::show(&view).await?,
-        what => show(&view, what),
+        What::Clusters => super::federation::clusters(args).await?,
+        what if args.federation.federation.is_some() => {
+            let what = clap::ValueEnum::to_possible_value(&what).map(|value| value.get_name().to_owned());
+            let what = what.unwrap_or_default();
+            return Err(bad_input(format!(
+                "--federation: a federation shows its clusters; `{what}` is asked of one cluster"
+            )));
+        }
+        what => {
+            let view = args.cluster.control()?.get(!args.stale, WITHIN).await?;
+            if what == What::Ledger { ledger::show(&view).await? } else { show(&view, what) }
+        }
     };
     match args.output {
         Output::Json => println!("{}", serde_json::to_string_pretty(&json)?),
@@ -33,7 +42,7 @@ fn show(view: &View, what: What) -> Shown {
         What::Models => models(view),
         What::Gpus => gpus(view),
         What::Subclusters => subclusters(view),
-        What::Members | What::Ledger => members(view),
+        What::Members | What::Ledger | What::Clusters => members(view),
         What::Epochs => plan::epochs(view),
         What::Events => events::show(view),
     }

@@ -4,6 +4,7 @@ pub(crate) mod certs;
 pub(crate) mod duty;
 pub(crate) mod events;
 pub(crate) mod explain;
+pub(crate) mod federation;
 pub(crate) mod get;
 pub(crate) mod ledger;
 pub(crate) mod load;

@@ -29,8 +29,12 @@ pub(crate) async fn run(command: ModelCommand) -> anyhow::Result<()> {
 }
 
 async fn load(args: &ModelLoadArgs) -> anyhow::Result<()> {
-    let control = args.cluster.control()?;
     let spec = spec(args)?;
+    if let Some(federation) = args.federation.client(&args.cluster)? {
+        let (where_to, wait) = ((args.wanted_rps, args.to_cluster.as_str()), Duration::from_secs(args.wait_s));
+        return super::federation::load(&federation, &spec, where_to, args.operation.id(), wait).await;
+    }
+    let control = args.cluster.control()?;
     load_and_wait(&control, &spec, args.operation.id(), Duration::from_secs(args.wait_s)).await?;
     println!("model {} is ready", spec.name);
     Ok(())
@@ -136,6 +140,9 @@ fn absolute(path: &Path) -> anyhow::Result<String> {
 }
 
 async fn unload(args: &ModelUnloadArgs) -> anyhow::Result<()> {
+    if let Some(federation) = args.federation.client(&args.cluster)? {
+        return super::federation::unload(&federation, &args.name, args.operation.id()).await;
+    }
     let (control, operation) = (args.cluster.control()?, args.operation.id());
     let call = |mut client: pb::control_client::ControlClient<_>| {
         let request = pb::UnloadModelRequest { name: args.name.clone(), operation_id: operation.to_string() };

@@ -10,8 +10,9 @@ use symphony_transport::{ControlClient, ControlError};
 use symphony_types::SubclusterId;
 
 use super::show;
-use crate::cli::{PlanJudgeArgs, PlanMoveArgs, PlanNowArgs};
+use crate::cli::{FEDERATION_OF_UP, FederationArgs, PlanJudgeArgs, PlanMoveArgs, PlanNowArgs};
 use crate::exit::bad_input;
+use crate::tools::federation;
 use crate::tools::get::subcluster_name;
 use crate::tools::operation::not_done;
 
@@ -23,11 +24,17 @@ const SOLVE_WITHIN: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 pub(super) async fn move_to(args: &PlanMoveArgs) -> anyhow::Result<()> {
+    if let Some(cluster) = &args.to_cluster {
+        let standard = FederationArgs { federation: Some(FEDERATION_OF_UP.to_owned()) };
+        let named = if args.federation.federation.is_some() { &args.federation } else { &standard };
+        let federation = named.client(&args.cluster)?.ok_or_else(|| bad_input("--to-cluster needs a federation"))?;
+        return federation::move_to(&federation, cluster, args).await;
+    }
     let (control, operation) = (args.cluster.control()?, args.operation.id());
     let view = control.get(true, AGREE_WITHIN).await?;
     let moves = wanted(&view, args).map_err(bad_input)?;
     if moves.is_empty() {
-        println!("everything is in {} already", args.to);
+        println!("everything is in {} already", args.to.as_deref().unwrap_or_default());
         return Ok(());
     }
     let request = pb::ProposePlanRequest {
@@ -63,6 +70,9 @@ pub(super) async fn judge(args: &PlanJudgeArgs, approve: bool) -> anyhow::Result
 }
 
 pub(super) async fn now(args: &PlanNowArgs) -> anyhow::Result<()> {
+    if let Some(federation) = args.federation.client(&args.cluster)? {
+        return federation::balance(&federation, args).await;
+    }
     let (control, operation, adopt) = (args.cluster.control()?, args.operation.id(), args.adopt);
     let call = |mut client: pb::control_client::ControlClient<_>| {
         let request = pb::PlanEpochRequest { adopt, operation_id: operation.to_string(), actor: String::new() };
@@ -79,10 +89,14 @@ pub(super) async fn now(args: &PlanNowArgs) -> anyhow::Result<()> {
 
 /// What is asked for, from where it is; what is there already is left out.
 fn wanted(view: &View, args: &PlanMoveArgs) -> Result<Vec<pb::WantedMove>, String> {
-    let named = view.subclusters.iter().find(|(_, s)| s.name == args.to).map(|(&id, _)| id);
+    let named = view.subclusters.iter().find(|(_, s)| Some(&s.name) == args.to.as_ref()).map(|(&id, _)| id);
     let to = named.ok_or_else(|| {
         let known: Vec<_> = view.subclusters.values().map(|s| s.name.as_str()).collect();
-        format!("--to: no sub-cluster is named `{}`; there are {}", args.to, known.join(", "))
+        format!(
+            "--to: no sub-cluster is named `{}`; there are {}",
+            args.to.as_deref().unwrap_or_default(),
+            known.join(", ")
+        )
     })?;
     let wanted = |what, from: SubclusterId| pb::WantedMove { what: Some(what), from: from.get(), to: to.get() };
     let mut moves = Vec::new();

@@ -1,0 +1,70 @@
+//! `[federation]`: several clusters under one top-level group. Replicas of that group have this section, and frontends that
+//! serve the models of all clusters; `[cluster]` then only names the federation, and `[security]` holds their certificates there.
+
+use std::path::PathBuf;
+
+use symphony_types::NodeId;
+
+use crate::{Address, LogEngine};
+
+/// The federation that a node belongs to.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FederationConfig {
+    /// Which replica of the top-level group this is. Replicas only.
+    pub id: NodeId,
+    /// Directory of the log and the snapshots. Replicas only.
+    pub data_dir: PathBuf,
+    /// What holds the log. Replicas only.
+    pub log_engine: LogEngine,
+    /// Where it serves metrics and health. Replicas only.
+    pub metrics: Address,
+    /// How long no quorum of a cluster may answer until its models are served elsewhere, in milliseconds. Replicas only.
+    pub unreachable_ms: u64,
+    /// How often clusters are looked at, in milliseconds. Replicas only.
+    pub look_every_ms: u64,
+    /// All replicas of the top-level group: 1, 3, 5 or 7.
+    pub replica: Vec<FederationReplicaConfig>,
+    /// All clusters.
+    pub clusters: Vec<FederatedClusterConfig>,
+}
+
+/// One replica of the top-level group, as everybody else sees it.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FederationReplicaConfig {
+    /// Its id, not 0, never given to another replica.
+    pub id: NodeId,
+    /// Where it takes calls: Raft, frontends, operators.
+    pub control: Address,
+}
+
+/// One cluster, as this node reaches it.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FederatedClusterConfig {
+    /// Its name, as in the `cluster.name` of its nodes.
+    pub name: String,
+    /// Where its scheduler replicas take control calls.
+    pub control: Vec<Address>,
+    /// Where its backends pull inputs from this frontend. Frontends only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<Address>,
+    /// Certificates of its authorities, PEM.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca: Option<PathBuf>,
+    /// This node's certificate in that cluster, PEM.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cert: Option<PathBuf>,
+    /// Its key, PEM.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<PathBuf>,
+}
+
+impl FederationConfig {
+    /// The replica with that id.
+    #[must_use]
+    pub fn replica(&self, id: NodeId) -> Option<&FederationReplicaConfig> {
+        self.replica.iter().find(|replica| replica.id == id)
+    }
+}

@@ -1,0 +1,25 @@
+//! The replicated state of a federation as a pure value: which clusters there are, which models, and which cluster is home
+//! to which model.
+//!
+//! [`FederationState::apply`] takes a log index and a [`Command`] and returns what it answered and changed. It reads no
+//! clock, no randomness and no map whose order could differ, so that equal commands give equal bytes on every replica
+//! (invariant C6). See the README for the rules it decides by.
+
+mod apply;
+mod command;
+mod invariants;
+mod limits;
+mod moves;
+mod operate;
+mod refusal;
+mod snapshot;
+mod state;
+mod validate;
+
+pub use command::{Action, Cause, Command, Operation, WantedMove};
+pub use invariants::{Violation, check, check_step};
+pub use limits::*;
+pub use operate::KeptOperation;
+pub use refusal::{Outcome, Refusal, Reply, decode_outcome, encode_outcome};
+pub use snapshot::RestoreError;
+pub use state::{Cluster, Event, FederationState, Home, KindCapacity, Model, Move};

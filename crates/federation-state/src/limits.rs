@@ -1,0 +1,54 @@
+//! Every bound of the state. Together they keep a snapshot under the 64 MiB that the group carries:
+//!
+//! | part | arithmetic | MiB |
+//! | --- | --- | --- |
+//! | models' specifications | [`MODEL_BYTES_TOTAL_MAX`] | 24 |
+//! | the rest of the models | 4096 × (7 names of 128 B, 256 B of words, 0.2 KiB) | 6 |
+//! | copies to let go of | [`LEFTOVERS_TOTAL_MAX`] × 160 B | 5 |
+//! | operations | 1024 × (0.6 KiB of words, 128 B of actor, 1 KiB of refusal) | 2 |
+//! | clusters | 64 × (64 × 0.3 KiB of addresses, 64 × 160 B of kinds) | 2 |
+
+/// Clusters of a federation.
+pub const CLUSTERS_MAX: usize = 64;
+
+/// Control addresses of one cluster: as many as a cluster may have scheduler replicas.
+pub const CONTROLS_MAX: usize = 64;
+
+/// Kinds of GPUs of one cluster that are told apart.
+pub const KINDS_MAX: usize = 64;
+
+/// Models of a federation: as many as one cluster may hold, since they may all have to.
+pub const MODELS_MAX: usize = symphony_cluster_state::MODELS_MAX;
+
+/// Bytes of all models' specifications together.
+pub const MODEL_BYTES_TOTAL_MAX: usize = symphony_cluster_state::MODEL_BYTES_TOTAL_MAX;
+
+/// Copies that are to be let go of, over all models and clusters. A move that would leave one more waits.
+pub const LEFTOVERS_TOTAL_MAX: usize = 32_768;
+
+/// Moves under way at a time: what they load at once takes memory and bandwidth of clusters that serve.
+pub const MOVES_AT_ONCE_MAX: usize = 64;
+
+/// Moves of one command.
+pub const MOVES_PER_COMMAND_MAX: usize = MOVES_AT_ONCE_MAX;
+
+/// Requests per second that may be asked for, in thousandths: a thousand million.
+pub const WANTED_MRPS_MAX: u64 = 1_000_000_000_000;
+
+/// Bytes of a name.
+pub const NAME_BYTES_MAX: usize = symphony_cluster_state::NAME_BYTES_MAX;
+
+/// Bytes of a reason.
+pub const REASON_BYTES_MAX: usize = 256;
+
+/// Events remembered.
+pub const EVENTS_MAX: usize = 64;
+
+/// Operations whose outcome is remembered.
+pub const OPERATIONS_KEPT: usize = symphony_cluster_state::OPERATIONS_KEPT;
+
+/// Bytes of an encoded command; the group's own limit is the same.
+pub const COMMAND_BYTES_MAX: usize = symphony_cluster_state::COMMAND_BYTES_MAX;
+
+/// Bytes of a snapshot, as the group allows.
+pub const SNAPSHOT_BYTES_MAX: usize = symphony_cluster_state::SNAPSHOT_BYTES_MAX;

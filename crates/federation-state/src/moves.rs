@@ -1,0 +1,131 @@
+//! Models on their way from cluster to cluster: make before break.
+
+use crate::command::{Cause, WantedMove};
+use crate::limits::{LEFTOVERS_TOTAL_MAX, MOVES_AT_ONCE_MAX};
+use crate::refusal::Refusal;
+use crate::state::{FederationState, Home, Model, Move};
+
+impl FederationState {
+    /// Begins those moves that can; refused if none can, with the reason of the first.
+    pub(crate) fn begin_moves(&mut self, index: u64, moves: &[WantedMove], cause: Cause) -> Result<(), Refusal> {
+        let (mut begun, mut first) = (0, None);
+        for wanted in moves {
+            match self.movable(wanted) {
+                Ok(()) => {
+                    self.begin(index, wanted, cause);
+                    begun += 1;
+                }
+                Err(refusal) => first = first.or(Some(refusal)),
+            }
+        }
+        match first {
+            Some(refusal) if begun == 0 => Err(refusal),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the move could begin now.
+    ///
+    /// # Errors
+    /// Why it could not.
+    pub fn movable(&self, wanted: &WantedMove) -> Result<(), Refusal> {
+        let WantedMove { model: name, loaded_at, from, to, .. } = wanted;
+        let known = self.models.get(name).filter(|model| model.loaded_at == *loaded_at && !model.unloading);
+        let model = known.ok_or_else(|| Refusal::UnknownModel { model: name.clone() })?;
+        self.known(to)?;
+        let cannot = |why: String| Err(Refusal::CannotMove { model: name.clone(), why });
+        if let Some(moving) = &model.moving {
+            return cannot(format!("is on its way to {} already", moving.to));
+        }
+        if model.home.as_ref().map(|home| &home.cluster) != from.as_ref() {
+            let at = model.home.as_ref().map_or("nowhere", |home| home.cluster.as_str());
+            return cannot(format!("is at home in {at}, not where the move expected it"));
+        }
+        if model.belongs_to(to) {
+            return cannot(format!("is at home in {to} already"));
+        }
+        if model.leftovers.contains_key(to) {
+            return cannot(format!("has a copy in {to} that is being let go of; move it once that is gone"));
+        }
+        if !self.is_reachable(to) {
+            return Err(Refusal::Unreachable { cluster: to.clone() });
+        }
+        let limit = |what: &str, max: usize| Err(Refusal::Limit { what: what.to_owned(), max: max as u64 });
+        if self.moves_under_way() >= MOVES_AT_ONCE_MAX {
+            return limit("moves under way", MOVES_AT_ONCE_MAX);
+        }
+        let leftovers: usize = self.models.values().map(|model| model.leftovers.len()).sum();
+        // One for the old home, one for the new one should the move be given up.
+        if leftovers + 2 * self.moves_under_way() + 2 > LEFTOVERS_TOTAL_MAX {
+            return limit("copies to let go of", LEFTOVERS_TOTAL_MAX);
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, index: u64, wanted: &WantedMove, cause: Cause) {
+        let WantedMove { model: name, to, subcluster, .. } = wanted;
+        let Some(model) = self.models.get_mut(name) else { return };
+        model.moving = Some(Move { to: to.clone(), subcluster: subcluster.clone(), since: index, cause });
+        model.unplaced.clear();
+        let from = model.home.as_ref().map_or_else(String::new, |home| format!(" from {}", home.cluster));
+        self.note(index, format!("model {name} goes{from} to {to} ({})", cause.label()));
+    }
+
+    pub(crate) fn loaded(&mut self, index: u64, name: &str, since: u64) -> Result<(), Refusal> {
+        let model = self.moving(name, since)?;
+        let Some(Move { to, subcluster, .. }) = model.moving.take() else { return Ok(()) };
+        if let Some(old) = model.home.take() {
+            model.leftovers.insert(old.cluster, index);
+        }
+        model.home = Some(Home { cluster: to.clone(), subcluster, since: index });
+        model.unplaced.clear();
+        self.plan += 1;
+        self.note(index, format!("model {name} is at home in {to}"));
+        Ok(())
+    }
+
+    pub(crate) fn give_up(&mut self, index: u64, name: &str, since: u64, reason: &str) -> Result<(), Refusal> {
+        let model = self.moving(name, since)?;
+        let to = call_off(model, index);
+        if model.home.is_none() {
+            reason.clone_into(&mut model.unplaced);
+        }
+        self.note(index, format!("model {name} does not go to {to}: {reason}"));
+        Ok(())
+    }
+
+    pub(crate) fn copy_gone(&mut self, index: u64, name: &str, cluster: &str, since: u64) -> Result<(), Refusal> {
+        let over = || Refusal::Over { what: format!("the copy of {name} in {cluster} since {since}") };
+        let model = self.models.get_mut(name).ok_or_else(over)?;
+        if model.home.as_ref().is_some_and(|home| home.cluster == cluster && home.since == since) {
+            model.home = None;
+            self.plan += 1;
+            self.note(index, format!("model {name} is gone from {cluster}, where it was at home"));
+            return Ok(());
+        }
+        if model.leftovers.get(cluster) != Some(&since) {
+            return Err(over());
+        }
+        model.leftovers.remove(cluster);
+        let gone = model.unloading && model.leftovers.is_empty();
+        self.note(index, format!("the copy of {name} in {cluster} is gone"));
+        if gone {
+            self.models.remove(name);
+        }
+        Ok(())
+    }
+
+    /// The model, whose move began at `since`.
+    fn moving(&mut self, name: &str, since: u64) -> Result<&mut Model, Refusal> {
+        let over = || Refusal::Over { what: format!("the move of {name} that began at {since}") };
+        let model = self.models.get_mut(name).ok_or_else(over)?;
+        if model.moving.as_ref().is_some_and(|moving| moving.since == since) { Ok(model) } else { Err(over()) }
+    }
+}
+
+/// Ends a move where it is: what its target has loaded by now is to be let go of. Says what the target was.
+pub(crate) fn call_off(model: &mut Model, index: u64) -> String {
+    let Some(moving) = model.moving.take() else { return String::new() };
+    model.leftovers.insert(moving.to.clone(), index);
+    moving.to
+}

@@ -1,0 +1,158 @@
+//! Make before break between clusters, their loss, and operators' commands.
+
+mod scene;
+
+use scene::{Scene, load, operate, see, unload};
+use symphony_federation_state::{Action, Cause, Command, Refusal};
+
+#[test]
+fn a_model_is_at_home_in_one_cluster_until_the_other_has_it() {
+    let mut scene = Scene::with_a_model();
+    let plan = scene.state.plan();
+    let since = scene.begins("m", "b", Cause::Operator);
+    assert_eq!((scene.home("m"), scene.state.plan()), (Some("a"), plan), "nothing is routed elsewhere yet");
+    let loaded = scene.done(&Command::Loaded { model: "m".into(), since });
+    assert_eq!((scene.home("m"), scene.leftovers("m")), (Some("b"), vec![("a".to_owned(), loaded)]));
+    assert_eq!(scene.state.plan(), plan + 1);
+    let again = scene.apply(&Command::Loaded { model: "m".into(), since });
+    assert!(matches!(again, Err(Refusal::Over { .. })), "{again:?}");
+    let back = Command::BeginMoves { moves: vec![scene.wanted("m", "a")], cause: Cause::Operator };
+    let refused = scene.apply(&back).unwrap_err();
+    assert!(refused.to_string().contains("being let go of"), "{refused}");
+    let gone = Command::CopyGone { model: "m".into(), cluster: "a".into(), since: loaded };
+    scene.done(&gone);
+    assert!(matches!(scene.apply(&gone), Err(Refusal::Over { .. })));
+    scene.goes("m", "a");
+    assert_eq!(scene.home("m"), Some("a"));
+}
+
+#[test]
+fn a_move_that_is_given_up_leaves_the_model_and_what_was_loaded_to_let_go_of() {
+    let mut scene = Scene::with_a_model();
+    let since = scene.begins("m", "b", Cause::Balance);
+    scene.done(&Command::GiveUp { model: "m".into(), since, reason: "no memory".into() });
+    assert_eq!(scene.home("m"), Some("a"));
+    assert_eq!(scene.leftovers("m").len(), 1);
+    assert!(scene.state.events().iter().any(|event| event.what.contains("no memory")));
+}
+
+#[test]
+fn what_is_out_of_date_is_refused_and_the_rest_of_a_plan_begins() {
+    let mut scene = Scene::with_a_model();
+    scene.done(&load(2, "n"));
+    let (good, mut old) = (scene.wanted("n", "b"), scene.wanted("m", "b"));
+    old.from = Some("c".into());
+    let outdated = Command::BeginMoves { moves: vec![old.clone()], cause: Cause::Balance };
+    assert!(matches!(scene.apply(&outdated), Err(Refusal::CannotMove { .. })));
+    scene.done(&Command::BeginMoves { moves: vec![old, good], cause: Cause::Balance });
+    assert_eq!(scene.state.moves_under_way(), 1);
+    let mut elsewhere = scene.wanted("m", "z");
+    let refused = scene.apply(&Command::BeginMoves { moves: vec![elsewhere.clone()], cause: Cause::Balance });
+    assert!(matches!(refused, Err(Refusal::UnknownCluster { .. })));
+    elsewhere.to = "b".into();
+    elsewhere.loaded_at += 1;
+    let refused = scene.apply(&Command::BeginMoves { moves: vec![elsewhere], cause: Cause::Balance });
+    assert!(matches!(refused, Err(Refusal::UnknownModel { .. })), "another model of that name");
+}
+
+#[test]
+fn a_lost_cluster_keeps_its_models_until_another_has_them_and_gets_none() {
+    let mut scene = Scene::with_a_model();
+    let since = scene.begins("m", "b", Cause::Operator);
+    scene.lose("b").unwrap();
+    assert_eq!((scene.home("m"), scene.leftovers("m").len()), (Some("a"), 1), "what was on its way is called off");
+    assert!(matches!(scene.apply(&Command::Loaded { model: "m".into(), since }), Err(Refusal::Over { .. })));
+    scene.lose("a").unwrap();
+    assert!(matches!(scene.lose("z"), Err(Refusal::UnknownCluster { .. })));
+    assert_eq!(scene.home("m"), Some("a"));
+    let to_lost = Command::BeginMoves { moves: vec![scene.wanted("m", "c")], cause: Cause::Loss };
+    let since = scene.done(&to_lost);
+    scene.done(&Command::Loaded { model: "m".into(), since });
+    assert_eq!(scene.home("m"), Some("c"));
+    scene.back("a").unwrap();
+    assert_eq!(scene.leftovers("m").len(), 2, "the stale copies wait to be let go of");
+    let stale = scene.apply(&Command::ClusterBack { name: "a".into(), since: 1 });
+    assert!(matches!(stale, Err(Refusal::Over { .. })));
+}
+
+#[test]
+fn a_cluster_that_comes_back_in_time_keeps_what_it_serves() {
+    let mut scene = Scene::with_a_model();
+    scene.lose("a").unwrap();
+    let model = scene.state.models()["m"].clone();
+    let unplaced =
+        |reason: &str| Command::Unplaced { model: "m".into(), loaded_at: model.loaded_at, reason: reason.into() };
+    scene.done(&unplaced("no room"));
+    assert_eq!(scene.state.models()["m"].unplaced, "no room");
+    let since = scene.begins("m", "b", Cause::Loss);
+    assert_eq!(scene.state.models()["m"].unplaced, "");
+    scene.back("a").unwrap();
+    assert_eq!((scene.home("m"), scene.state.moves_under_way()), (Some("a"), 0));
+    assert!(matches!(scene.apply(&Command::Loaded { model: "m".into(), since }), Err(Refusal::Over { .. })));
+    assert!(matches!(scene.apply(&unplaced("no room")), Err(Refusal::Over { .. })), "it is served");
+    // What an operator wanted goes on.
+    let copy = scene.leftovers("m")[0].1;
+    scene.done(&Command::CopyGone { model: "m".into(), cluster: "b".into(), since: copy });
+    scene.begins("m", "b", Cause::Operator);
+    scene.lose("a").unwrap();
+    scene.back("a").unwrap();
+    assert_eq!(scene.state.moves_under_way(), 1);
+}
+
+#[test]
+fn a_model_goes_when_its_last_copy_does_and_its_name_is_free_then() {
+    let mut scene = Scene::with_a_model();
+    scene.begins("m", "b", Cause::Operator);
+    let at = scene.done(&unload(7, "m"));
+    assert_eq!(scene.home("m"), None);
+    assert!(matches!(scene.apply(&load(8, "m")), Err(Refusal::NameTaken { .. })));
+    assert!(matches!(scene.apply(&unload(9, "m")), Err(Refusal::UnknownModel { .. })));
+    for cluster in ["a", "b"] {
+        scene.done(&Command::CopyGone { model: "m".into(), cluster: cluster.into(), since: at });
+    }
+    assert!(scene.state.models().is_empty());
+    scene.done(&load(10, "m"));
+    scene.done(&unload(11, "m"));
+    assert!(scene.state.models().is_empty(), "it was nowhere");
+}
+
+#[test]
+fn a_home_whose_copy_is_gone_is_none() {
+    let mut scene = Scene::with_a_model();
+    let since = scene.state.models()["m"].home.as_ref().unwrap().since;
+    let plan = scene.state.plan();
+    scene.done(&Command::CopyGone { model: "m".into(), cluster: "a".into(), since });
+    assert_eq!((scene.home("m"), scene.state.plan()), (None, plan + 1));
+    scene.goes("m", "b");
+}
+
+#[test]
+fn an_operators_command_is_done_once() {
+    let mut scene = Scene::with_a_model();
+    let first = scene.apply(&load(5, "n"));
+    let plan = scene.state.plan();
+    assert_eq!(scene.apply(&load(5, "n")), first);
+    assert_eq!(scene.state.plan(), plan);
+    assert!(matches!(scene.apply(&load(5, "o")), Err(Refusal::OperationReused { .. })));
+    let moves = vec![scene.wanted("n", "b")];
+    scene.done(&operate(6, Action::Move { moves, cause: Cause::Operator }));
+    assert_eq!(scene.state.operations().back().unwrap().what, "move n to b");
+}
+
+#[test]
+fn nonsense_is_refused_with_its_field() {
+    let mut scene = Scene::with_a_model();
+    let refused = |scene: &mut Scene, command: &Command| match scene.apply(command) {
+        Err(Refusal::Invalid { field, .. }) => field,
+        other => panic!("{other:?}"),
+    };
+    let none = Command::BeginMoves { moves: vec![], cause: Cause::Balance };
+    assert_eq!(refused(&mut scene, &none), "moves");
+    assert_eq!(refused(&mut scene, &see("two words")), "name");
+    assert_eq!(refused(&mut scene, &load(0, "n")), "operation_id");
+    assert_eq!(refused(&mut scene, &load(3, "")), "spec.name");
+    let long = Command::GiveUp { model: "m".into(), since: 1, reason: "x".repeat(300) };
+    assert_eq!(refused(&mut scene, &long), "reason");
+    let repeated = scene.state.apply(1, &see("d"));
+    assert!(matches!(repeated, Err(Refusal::IndexNotNew { .. })));
+}

@@ -1,0 +1,280 @@
+//! What is to be done next, decided from the state, the clusters as they are seen, and the age of what is under way: a pure
+//! function, so that a leader that takes over goes on where another one stopped.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use symphony_cluster_state::{Fnv1a, ModelSpec};
+use symphony_federation_state::{Command, FederationState, KindCapacity, Model, Move};
+use symphony_protocol::view::View;
+use symphony_types::OperationId;
+
+use crate::copies::{Copy, copy_in};
+use crate::looks::Look;
+
+/// How long the old home of a model serves on after new requests go elsewhere, besides the model's SLO: frontends hear of it in
+/// milliseconds, and one that has not by then looks at the cluster's own view.
+const SERVES_ON: Duration = Duration::from_secs(2);
+
+/// A copy that is not there yet may come from a call that is still under way, of this leader or of the one before: calls take two
+/// seconds at most, and what a cluster agrees on shows at once.
+pub(crate) const CALLS_END_WITHIN: Duration = Duration::from_secs(5);
+
+/// How long loading may take.
+const LOADS_WITHIN: Duration = Duration::from_secs(600);
+
+/// One thing to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// To have the group agree on.
+    Propose(Command),
+    /// To ask a cluster for.
+    Ask(Asked),
+}
+
+/// What a cluster is asked to do. Under the same id it is done once, whoever asks again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Asked {
+    pub(crate) cluster: String,
+    pub(crate) id: OperationId,
+    pub(crate) what: Deed,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Deed {
+    /// Serve this, in the sub-cluster that the specification names.
+    Load { spec: ModelSpec, since: u64 },
+    /// Serve this no more.
+    Unload { model: String, since: u64 },
+}
+
+/// What a leader knows besides the state.
+pub(crate) struct Seen<'a> {
+    /// Clusters by the configuration, with their control addresses.
+    pub(crate) configured: &'a BTreeMap<String, Vec<String>>,
+    pub(crate) looks: &'a BTreeMap<String, Look>,
+    pub(crate) unreachable: Duration,
+    /// How long this leader has known of what happened to the model at that index.
+    pub(crate) age: &'a dyn Fn(&str, u64) -> Duration,
+}
+
+impl Seen<'_> {
+    /// What the cluster says, if it belongs to the federation and answers.
+    pub(crate) fn view(&self, state: &FederationState, cluster: &str) -> Option<&View> {
+        let look = self.looks.get(cluster).filter(|_| state.is_reachable(cluster))?;
+        look.now(self.unreachable).map(|view| &**view)
+    }
+}
+
+/// Everything that can be done now.
+pub(crate) fn steps(state: &FederationState, seen: &Seen<'_>) -> Vec<Step> {
+    let mut steps = Vec::new();
+    for (name, control) in seen.configured {
+        steps.extend(standing(state, seen, name, control).map(Step::Propose));
+    }
+    for (name, model) in state.models() {
+        steps.extend(model.moving.as_ref().and_then(|moving| on_its_way(state, seen, model, moving)));
+        steps.extend(home(state, seen, name, model).map(Step::Propose));
+        let leftovers = model.leftovers.iter();
+        steps.extend(leftovers.filter_map(|(cluster, since)| leftover(state, seen, model, cluster, *since)));
+    }
+    steps
+}
+
+/// Models that have no home, or one that does not answer, and are not on their way to another one.
+pub(crate) fn homeless(state: &FederationState) -> BTreeSet<&str> {
+    let unserved = |model: &Model| {
+        let served = model.home.as_ref().is_some_and(|home| state.is_reachable(&home.cluster));
+        !served && model.moving.is_none() && !model.unloading
+    };
+    state.models().iter().filter(|(_, model)| unserved(model)).map(|(name, _)| name.as_str()).collect()
+}
+
+fn standing(state: &FederationState, seen: &Seen<'_>, name: &str, control: &[String]) -> Option<Command> {
+    let look = seen.looks.get(name)?;
+    let known = state.clusters().get(name);
+    match (known, look.now(seen.unreachable)) {
+        (Some(cluster), Some(_)) if !cluster.reachable => {
+            Some(Command::ClusterBack { name: name.to_owned(), since: cluster.since })
+        }
+        (known, Some(view)) => {
+            let kinds = capacity(view);
+            let told = known.is_some_and(|cluster| cluster.kinds == kinds && cluster.control == control);
+            let control = control.to_vec();
+            (!told).then(|| Command::SeeCluster { name: name.to_owned(), control, kinds })
+        }
+        (Some(cluster), None) if cluster.reachable && look.ago >= seen.unreachable => {
+            Some(Command::ClusterLost { name: name.to_owned(), since: cluster.since })
+        }
+        _ => None,
+    }
+}
+
+/// GPUs that take work, and their memory, by kind.
+fn capacity(view: &View) -> BTreeMap<String, KindCapacity> {
+    let mut kinds: BTreeMap<String, KindCapacity> = BTreeMap::new();
+    for gpu in view.backends.values().filter(|b| b.up && b.duty.takes_work()).flat_map(|b| &b.gpus) {
+        let kind = kinds.entry(gpu.kind.clone()).or_default();
+        kind.gpus += 1;
+        kind.memory_bytes = kind.memory_bytes.saturating_add(gpu.memory_bytes);
+    }
+    kinds
+}
+
+fn on_its_way(state: &FederationState, seen: &Seen<'_>, model: &Model, moving: &Move) -> Option<Step> {
+    let (name, since) = (&model.spec.name, moving.since);
+    let give_up = |reason: String| {
+        let reason = cut(reason);
+        Some(Step::Propose(Command::GiveUp { model: name.clone(), since, reason }))
+    };
+    if (seen.age)(name, since) >= LOADS_WITHIN {
+        return give_up(format!("{} has not loaded it within {} s", moving.to, LOADS_WITHIN.as_secs()));
+    }
+    let view = seen.view(state, &moving.to)?;
+    match copy_in(view, &model.spec) {
+        Copy::Ready(_) => Some(Step::Propose(Command::Loaded { model: name.clone(), since })),
+        Copy::Loading => None,
+        Copy::Failed(reason) => give_up(format!("{} cannot load it: {reason}", moving.to)),
+        Copy::Foreign => give_up(format!("{} has another model of that name", moving.to)),
+        Copy::None if view.subclusters.values().all(|s| s.name != moving.subcluster) => {
+            give_up(format!("{} has no sub-cluster {} any more", moving.to, moving.subcluster))
+        }
+        Copy::None => {
+            let spec = ModelSpec { subcluster: moving.subcluster.clone(), ..model.spec.clone() };
+            let id = derived(model, since, "load");
+            Some(Step::Ask(Asked { cluster: moving.to.clone(), id, what: Deed::Load { spec, since } }))
+        }
+    }
+}
+
+/// A home whose copy is gone is none.
+fn home(state: &FederationState, seen: &Seen<'_>, name: &str, model: &Model) -> Option<Command> {
+    let home = model.home.as_ref()?;
+    let view = seen.view(state, &home.cluster)?;
+    let gone = matches!(copy_in(view, &model.spec), Copy::None | Copy::Foreign);
+    // What was seen may be older than the home.
+    let settled = (seen.age)(name, home.since) >= CALLS_END_WITHIN;
+    let (model, cluster, since) = (name.to_owned(), home.cluster.clone(), home.since);
+    (gone && settled).then_some(Command::CopyGone { model, cluster, since })
+}
+
+fn leftover(state: &FederationState, seen: &Seen<'_>, model: &Model, cluster: &str, since: u64) -> Option<Step> {
+    let (name, age) = (&model.spec.name, (seen.age)(&model.spec.name, since));
+    let view = seen.view(state, cluster)?;
+    let serves_on = if model.unloading { Duration::ZERO } else { SERVES_ON + Duration::from(model.spec.slo()) };
+    match copy_in(view, &model.spec) {
+        Copy::None | Copy::Foreign => {
+            let command = Command::CopyGone { model: name.clone(), cluster: cluster.to_owned(), since };
+            (age >= CALLS_END_WITHIN).then_some(Step::Propose(command))
+        }
+        Copy::Ready(_) | Copy::Loading | Copy::Failed(_) if age >= serves_on => {
+            let what = Deed::Unload { model: name.clone(), since };
+            Some(Step::Ask(Asked { cluster: cluster.to_owned(), id: derived(model, since, "unload"), what }))
+        }
+        _ => None,
+    }
+}
+
+/// The id of what a cluster is asked for: the same for every leader, and another one for every move.
+fn derived(model: &Model, since: u64, what: &str) -> OperationId {
+    let half = |salt: u8| {
+        let start = Fnv1a::default().over(&[salt]).over(&model.operation.get().to_le_bytes());
+        u128::from(start.over(&since.to_le_bytes()).over(what.as_bytes()).get())
+    };
+    OperationId::new((half(1) << 64 | half(2)).max(1))
+}
+
+/// The beginning of a long reason is better than a refusal to hear it.
+pub(crate) fn cut(mut reason: String) -> String {
+    reason.truncate(reason.floor_char_boundary(symphony_federation_state::REASON_BYTES_MAX));
+    reason
+}
+
+#[cfg(test)]
+mod tests {
+    use symphony_federation_state::Cause;
+
+    use super::*;
+    use crate::scene::Scene;
+
+    const LATE: Duration = Duration::from_secs(4);
+
+    fn all(scene: &Scene, age: Duration) -> Vec<Step> {
+        let configured = scene.looks.keys().map(|name| (name.clone(), vec![format!("{name}:7001")])).collect();
+        let seen = Seen { configured: &configured, looks: &scene.looks, unreachable: LATE, age: &|_, _| age };
+        steps(&scene.state, &seen)
+    }
+
+    #[test]
+    fn a_move_goes_on_from_wherever_another_leader_left_it() {
+        let mut scene = Scene::new(&["a", "b"]);
+        scene.load("m", 0);
+        scene.settle("m", "a");
+        assert_eq!(all(&scene, LATE), [], "all is well");
+        let since = scene.begin("m", "b", Cause::Operator);
+        let [Step::Ask(asked)] = &all(&scene, Duration::ZERO)[..] else { panic!("the target is asked to load it") };
+        let Deed::Load { spec, .. } = &asked.what else { panic!("{asked:?}") };
+        assert_eq!((asked.cluster.as_str(), spec.subcluster.as_str()), ("b", "s"));
+        assert_eq!(all(&scene, LATE), [Step::Ask(asked.clone())], "another leader asks under the same id");
+        scene.copy("m", "b", Some(Err("no file".into())));
+        assert!(
+            matches!(&all(&scene, LATE)[..], [Step::Propose(Command::GiveUp { reason, .. })] if reason.contains("no file"))
+        );
+        scene.copy("m", "b", None);
+        assert_eq!(all(&scene, LATE), [], "it loads");
+        assert!(matches!(&all(&scene, LOADS_WITHIN)[..], [Step::Propose(Command::GiveUp { .. })]));
+        scene.copy("m", "b", Some(Ok(())));
+        assert_eq!(all(&scene, LATE), [Step::Propose(Command::Loaded { model: "m".into(), since })]);
+        scene.done(&Command::Loaded { model: "m".into(), since });
+
+        assert_eq!(all(&scene, SERVES_ON), [], "the old home serves what came before");
+        let [Step::Ask(unload)] = &all(&scene, LATE)[..] else { panic!("then it lets go") };
+        assert!(unload.cluster == "a" && matches!(unload.what, Deed::Unload { .. }) && unload.id != asked.id);
+        scene.forget("m", "a");
+        assert_eq!(all(&scene, LATE), [], "a call may still be under way");
+        assert!(
+            matches!(&all(&scene, CALLS_END_WITHIN)[..], [Step::Propose(Command::CopyGone { cluster, .. })] if cluster == "a")
+        );
+    }
+
+    #[test]
+    fn a_cluster_is_lost_when_nobody_answers_for_long_and_is_back_when_somebody_does() {
+        let mut scene = Scene::new(&["a", "b"]);
+        scene.load("m", 0);
+        scene.settle("m", "a");
+        scene.silent("a", LATE / 2);
+        assert_eq!(all(&scene, LATE), []);
+        scene.silent("a", LATE);
+        let lost = all(&scene, LATE);
+        assert!(matches!(&lost[..], [Step::Propose(Command::ClusterLost { name, .. })] if name == "a"), "{lost:?}");
+        let Step::Propose(command) = &lost[0] else { panic!("{lost:?}") };
+        scene.done(command);
+        assert_eq!((all(&scene, LATE), homeless(&scene.state).len()), (vec![], 1));
+        scene.silent("a", Duration::ZERO);
+        assert!(matches!(&all(&scene, LATE)[..], [Step::Propose(Command::ClusterBack { .. })]));
+    }
+
+    #[test]
+    fn a_home_that_lost_its_copy_is_none_and_a_stranger_of_the_same_name_is_left_alone() {
+        let mut scene = Scene::new(&["a", "b"]);
+        scene.load("m", 0);
+        scene.settle("m", "a");
+        scene.forget("m", "a");
+        assert_eq!(all(&scene, LATE), [], "what was seen may be older");
+        assert!(matches!(&all(&scene, CALLS_END_WITHIN)[..], [Step::Propose(Command::CopyGone { .. })]));
+        scene.settle("m", "a");
+        scene.begin("m", "b", Cause::Operator);
+        scene.stranger("m", "b");
+        let found = all(&scene, LATE);
+        assert!(
+            matches!(&found[..], [Step::Propose(Command::GiveUp { reason, .. })] if reason.contains("another model")),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn a_long_reason_is_cut_between_characters() {
+        let reason = cut(format!("x{}", "é".repeat(300)));
+        assert!(reason.len() <= symphony_federation_state::REASON_BYTES_MAX && reason.ends_with('é'));
+    }
+}

@@ -1,0 +1,9 @@
+//! What can go wrong.
+
+/// Why a replica of a federation did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The group did not start.
+    #[error(transparent)]
+    Group(#[from] symphony_consensus::StartError),
+}

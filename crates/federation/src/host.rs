@@ -1,0 +1,76 @@
+//! The federation's state as the group's state machine.
+
+use std::sync::Arc;
+
+use symphony_consensus::StateMachine;
+use symphony_federation_state::{Command, FederationState, Operation, check, encode_outcome};
+use tokio::sync::watch;
+
+/// Applies what the group has agreed on, and shows the state to everybody else.
+#[derive(Debug)]
+pub(crate) struct StateHost {
+    state: watch::Sender<Arc<FederationState>>,
+}
+
+impl StateHost {
+    pub(crate) fn new() -> (Self, watch::Receiver<Arc<FederationState>>) {
+        let (state, receiver) = watch::channel(Arc::default());
+        (Self { state }, receiver)
+    }
+
+    fn show(&self, state: FederationState) {
+        if let Err(violation) = check(&state) {
+            symphony_telemetry::violated(violation.invariant, &violation.what);
+        }
+        self.state.send_replace(Arc::new(state));
+    }
+}
+
+impl StateMachine for StateHost {
+    fn apply(&mut self, index: u64, command: &[u8]) -> Result<Vec<u8>, String> {
+        let command = Command::decode(command)
+            .map_err(|error| format!("{error}; run the release that wrote it, on every replica"))?;
+        // A copy for each command: there are a few in a minute, and readers keep what they have begun to read.
+        let mut state = FederationState::clone(&self.state.borrow());
+        let outcome = state.apply(index, &command);
+        if let Command::Operate(Operation { id, actor, action, .. }) = &command {
+            tracing::info!(index, %id, actor, "{action}");
+        }
+        match &outcome {
+            Ok(_) => state.events().iter().filter(|event| event.index == index).for_each(|event| {
+                tracing::info!(index, "{}", event.what);
+            }),
+            Err(refusal) => tracing::info!(index, command = command.label(), %refusal, "command refused"),
+        }
+        self.show(state);
+        Ok(encode_outcome(&outcome))
+    }
+
+    fn snapshot(&self) -> Vec<u8> {
+        self.state.borrow().snapshot()
+    }
+
+    fn restore(&mut self, bytes: &[u8]) -> Result<(), String> {
+        let restored = FederationState::restore(bytes).map_err(|error| error.to_string())?;
+        self.show(restored);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_of_another_release_is_not_skipped_and_a_snapshot_carries_the_state() {
+        let (mut host, state) = StateHost::new();
+        assert!(host.apply(1, b"rubbish").unwrap_err().contains("run the release that wrote it"));
+        let see = Command::SeeCluster { name: "a".into(), control: vec!["c:1".into()], kinds: Default::default() };
+        host.apply(2, &see.encode().unwrap()).unwrap();
+        assert_eq!(state.borrow().clusters().len(), 1);
+        let (mut other, restored) = StateHost::new();
+        other.restore(&host.snapshot()).unwrap();
+        assert_eq!(restored.borrow().state_hash(), state.borrow().state_hash());
+        assert!(other.restore(b"SYFS").is_err());
+    }
+}

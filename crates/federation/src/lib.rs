@@ -1,0 +1,24 @@
+//! A replica of a federation's top-level group: keeps which cluster is home to which model, and brings it about.
+
+mod config;
+mod copies;
+mod decide;
+mod error;
+mod host;
+mod looks;
+mod metrics;
+mod places;
+mod plane;
+mod problem;
+mod propose;
+mod rates;
+#[cfg(test)]
+mod scene;
+mod service;
+mod steward;
+mod view;
+
+pub use config::{ClusterAccess, FederationConfig};
+pub use error::StartError;
+pub use metrics::METRIC_NAMES;
+pub use plane::Federation;

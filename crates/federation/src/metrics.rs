@@ -1,0 +1,86 @@
+//! What a replica of the top-level group counts, and under which names.
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use symphony_telemetry::{Kind, MetricName, Registry, Unit};
+
+const fn count(name: &'static str, help: &'static str, kind: Kind) -> MetricName {
+    MetricName { name, help, kind, unit: Unit::Count, labels: &[] }
+}
+
+const LEADS: MetricName =
+    count("symphony_federation_is_leader", "1 while this replica leads the federation", Kind::Gauge);
+const PLAN: MetricName =
+    count("symphony_federation_plan", "Version of the plan as this replica has applied it", Kind::Gauge);
+const CLUSTERS: MetricName = count("symphony_federation_clusters", "Clusters of the federation", Kind::Gauge);
+const LOST: MetricName =
+    count("symphony_federation_clusters_lost", "Of them, those of which no quorum answers", Kind::Gauge);
+const MODELS: MetricName = count("symphony_federation_models", "Models of the federation", Kind::Gauge);
+const UNSERVED: MetricName =
+    count("symphony_federation_models_unserved", "Of them, those without a home that answers", Kind::Gauge);
+const MOVES: MetricName = count("symphony_federation_moves", "Moves under way", Kind::Gauge);
+const PLACED: MetricName =
+    count("symphony_federation_moves_begun_total", "Moves that this replica began as leader", Kind::Counter);
+const ASKED: MetricName = count(
+    "symphony_federation_cluster_calls_total",
+    "Models that this replica asked clusters to load or unload",
+    Kind::Counter,
+);
+const WATCHERS: MetricName =
+    count("symphony_federation_watchers", "Processes that watch the federation here", Kind::Gauge);
+
+/// Every metric of this crate.
+pub const METRIC_NAMES: [MetricName; 10] =
+    [LEADS, PLAN, CLUSTERS, LOST, MODELS, UNSERVED, MOVES, PLACED, ASKED, WATCHERS];
+
+/// The metrics of one replica. Clones count together.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Metrics {
+    pub(crate) is_leader: Gauge,
+    pub(crate) plan: Gauge,
+    pub(crate) clusters: Gauge,
+    pub(crate) clusters_lost: Gauge,
+    pub(crate) models: Gauge,
+    pub(crate) models_unserved: Gauge,
+    pub(crate) moves: Gauge,
+    pub(crate) moves_begun: Counter,
+    pub(crate) cluster_calls: Counter,
+    pub(crate) watchers: Gauge,
+}
+
+impl Metrics {
+    pub(crate) fn register(&self, registry: &Registry) {
+        let gauges = [
+            (&LEADS, &self.is_leader),
+            (&PLAN, &self.plan),
+            (&CLUSTERS, &self.clusters),
+            (&LOST, &self.clusters_lost),
+            (&MODELS, &self.models),
+            (&UNSERVED, &self.models_unserved),
+            (&MOVES, &self.moves),
+            (&WATCHERS, &self.watchers),
+        ];
+        for (name, gauge) in gauges {
+            registry.register(name, gauge.clone());
+        }
+        for (name, counter) in [(&PLACED, &self.moves_begun), (&ASKED, &self.cluster_calls)] {
+            registry.register(name, counter.clone());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_names_keep_the_law_and_are_used() {
+        assert_eq!(symphony_telemetry::check_law(&METRIC_NAMES), Vec::<String>::new());
+        let registry = Registry::new("test");
+        Metrics::default().register(&registry);
+        let text = registry.encode();
+        for metric in METRIC_NAMES {
+            assert!(text.contains(&format!("\n{} 0\n", metric.name)), "{} is not in\n{text}", metric.name);
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! One replica: starts its parts, and ends them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use symphony_consensus::{ControlGroup, Leadership};
+use symphony_federation_state::FederationState;
+use symphony_net::{Incoming, Port, Role};
+use symphony_protocol::control::federation_server::FederationServer;
+use symphony_telemetry::Registry;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tonic::transport::Server;
+
+use crate::config::FederationConfig;
+use crate::error::StartError;
+use crate::host::StateHost;
+use crate::metrics::Metrics;
+use crate::service::FederationService;
+use crate::steward::{self, Office};
+
+/// Who may call at all; what each may ask for is decided call by call, and Raft only answers replicas by their names.
+const CONTROL: Port =
+    Port::new("federation.control", &[Role::Scheduler, Role::Frontend, Role::Operator, Role::Viewer], CONNECTIONS_MAX);
+/// Connections at a time: one of each frontend, eight of each replica, and some of operators.
+const CONNECTIONS_MAX: usize = 4096 + 8 * 64 + 128;
+/// Calls at a time on one connection.
+const STREAMS_PER_CONNECTION_MAX: u32 = 256;
+/// Bytes of a call's headers.
+const HEADER_BYTES_MAX: u32 = 16 << 10;
+/// A silent connection is asked this often whether it is alive, and closed if it does not say so in this time.
+const KEEP_ALIVE: Duration = Duration::from_secs(2);
+/// Bytes of a request: a model with every profile, or the rates of all models.
+const REQUEST_BYTES_MAX: usize = 2 * symphony_federation_state::COMMAND_BYTES_MAX;
+/// Bytes of a view.
+const VIEW_BYTES_MAX: usize = 64 << 20;
+/// How long calls under way are waited for at the end.
+const DRAIN_WITHIN: Duration = Duration::from_millis(500);
+
+/// A running replica of the top-level group. Call [`shutdown`](Self::shutdown) when done: dropping it ends nothing.
+#[derive(Debug)]
+pub struct Federation {
+    group: ControlGroup,
+    state: watch::Receiver<Arc<FederationState>>,
+    metrics: Metrics,
+    tasks: Vec<JoinHandle<()>>,
+    stop: CancellationToken,
+}
+
+impl Federation {
+    /// Opens the replica's disk, joins its group, serves on `control`, and does the leader's work whenever it leads.
+    ///
+    /// # Errors
+    /// If the group cannot be joined.
+    pub async fn start(config: FederationConfig, control: TcpListener) -> Result<Self, StartError> {
+        let (host, state) = StateHost::new();
+        let group = ControlGroup::start(config.group.clone(), host).await?;
+        let (metrics, stop, leadership) = (Metrics::default(), CancellationToken::new(), group.leadership());
+        let office = Office::new(group.clone(), state.clone(), config.unreachable, metrics.clone());
+        let service = FederationService {
+            federation: config.group.cluster.clone(),
+            node: config.group.node.get(),
+            office: office.clone(),
+            leadership: leadership.clone(),
+            wall_clock: config.wall_clock,
+            metrics: metrics.clone(),
+            stop: stop.clone(),
+        };
+        let service = FederationServer::new(service)
+            .max_decoding_message_size(REQUEST_BYTES_MAX)
+            .max_encoding_message_size(VIEW_BYTES_MAX);
+        let router = Server::builder()
+            .http2_keepalive_interval(Some(KEEP_ALIVE))
+            .http2_keepalive_timeout(Some(KEEP_ALIVE))
+            .max_concurrent_streams(STREAMS_PER_CONNECTION_MAX)
+            .http2_max_header_list_size(HEADER_BYTES_MAX)
+            .add_service(group.service())
+            .add_service(service);
+        let incoming = Incoming::new(control, config.group.net.clone(), CONTROL).into_stream();
+        let serving = router.serve_with_incoming_shutdown(incoming, stop.clone().cancelled_owned());
+        let serving = tokio::spawn(async move {
+            if let Err(error) = serving.await {
+                tracing::error!(%error, "the federation's port failed");
+            }
+        });
+        let (federation, node) = (config.group.cluster.clone(), config.group.node);
+        let working = tokio::spawn(steward::run(office, config, leadership, stop.clone()));
+        tracing::info!(federation, %node, "replica of the federation started");
+        Ok(Self { group, state, metrics, tasks: vec![serving, working], stop })
+    }
+
+    /// Adds its metrics.
+    pub fn register_metrics(&self, registry: &Registry) {
+        self.metrics.register(registry);
+    }
+
+    /// Who leads; ends when the replica does.
+    #[must_use]
+    pub fn leadership(&self) -> watch::Receiver<Leadership> {
+        self.group.leadership()
+    }
+
+    /// The state as this replica has applied it.
+    #[must_use]
+    pub fn state(&self) -> Arc<FederationState> {
+        Arc::clone(&self.state.borrow())
+    }
+
+    /// Hands leadership over if there is anybody, and stops.
+    pub async fn shutdown(self) {
+        let leadership = *self.group.leadership().borrow();
+        let me = leadership.leader.filter(|_| leadership.is_leader);
+        if let Some(me) = me
+            && let Some(&heir) = self.group.members().voters.iter().find(|voter| **voter != me)
+        {
+            let _ = self.group.transfer_leader(heir).await;
+        }
+        self.stop.cancel();
+        for task in self.tasks {
+            let _ = tokio::time::timeout(DRAIN_WITHIN, task).await;
+        }
+        self.group.shutdown().await;
+    }
+}

@@ -1,0 +1,184 @@
+//! The federation as a problem for the partitioner: the sub-clusters of all clusters that answer are the parts, so that what
+//! each GPU can hold is exact, and a plan says where in its cluster a model goes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use symphony_cluster_state::ModelSpec;
+use symphony_federation_state::{FederationState, Model as Federated};
+use symphony_partitioner::{
+    Gpu, GpuKind, KindNeed, Model, Part, PartGpus, PartKind, PartPlan, Pin, Plan, Problem, Steadiness,
+};
+use symphony_protocol::view::{BackendView, View};
+use symphony_types::{LatencyProfile, Nanos, SubclusterId};
+
+use crate::copies::{Copy, copy_in};
+
+/// What stands for memory without a limit to tell.
+const NO_LIMIT_BYTES: u64 = 1 << 40;
+/// What moving a model costs beside its bytes: seconds of attention that even a small one takes.
+const MOVE_BYTES_LEAST: u64 = 1 << 20;
+/// Rank threads of a cluster are its own business; what its GPUs can do is counted by equations 2 and 3.
+const RATE_MAX_RPS: f64 = 1e12;
+
+/// A sub-cluster of some cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) cluster: String,
+    pub(crate) subcluster: String,
+}
+
+/// The federation as a problem.
+#[derive(Clone, Debug)]
+pub(crate) struct Posed {
+    pub(crate) problem: Problem,
+    /// Where every model that has a place is now.
+    pub(crate) in_force: Plan,
+    /// The parts.
+    pub(crate) places: Vec<Place>,
+}
+
+/// What is known of rates, and of the clusters that answer.
+pub(crate) struct Known<'a> {
+    pub(crate) state: &'a FederationState,
+    pub(crate) views: &'a BTreeMap<String, std::sync::Arc<View>>,
+    pub(crate) rates: &'a BTreeMap<String, f64>,
+}
+
+impl Known<'_> {
+    /// The larger of what a model was said to need and what its clients ask for.
+    pub(crate) fn rate_rps(&self, model: &Federated) -> f64 {
+        let measured = self.rates.get(&model.spec.name).copied().unwrap_or(0.0);
+        measured.max(model.wanted_mrps as f64 / 1000.0)
+    }
+
+    /// Poses the problem without a model that has no place. None if no cluster has a GPU that takes work.
+    pub(crate) fn pose(&self) -> Option<Posed> {
+        let working = |b: &&BackendView| b.up && b.duty.takes_work() && b.moving.is_none();
+        let mut kinds: BTreeMap<&str, u64> = BTreeMap::new();
+        let limit = |bytes: u64| if bytes == 0 { NO_LIMIT_BYTES } else { bytes };
+        for gpu in self.views.values().flat_map(|view| view.backends.values().filter(working)).flat_map(|b| &b.gpus) {
+            let least = kinds.entry(&gpu.kind).or_insert(u64::MAX);
+            *least = (*least).min(limit(gpu.memory_bytes));
+        }
+        let names: Vec<&str> = kinds.keys().copied().collect();
+        let (mut places, mut parts, mut gpus, mut in_force) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let mut at = BTreeMap::new();
+        for (cluster, view) in self.views {
+            for (&id, subcluster) in &view.subclusters {
+                let here = view.backends.values().filter(|b| b.subcluster == id).filter(working);
+                let mut memory: BTreeMap<usize, u64> = BTreeMap::new();
+                let mut held: BTreeMap<usize, Vec<String>> = BTreeMap::new();
+                for gpu in here.flat_map(|b| &b.gpus) {
+                    let Some(kind) = names.iter().position(|name| *name == gpu.kind) else { continue };
+                    let least = memory.entry(kind).or_insert(u64::MAX);
+                    *least = (*least).min(limit(gpu.memory_bytes));
+                    held.entry(kind).or_default().push(format!("{cluster}/{}", gpu.id));
+                }
+                if memory.is_empty() {
+                    continue;
+                }
+                let part = parts.len();
+                let own = memory.iter().map(|(&kind, &bytes)| {
+                    let taken = self.taken_by_others(view, id, names[kind]);
+                    PartKind { kind, memory_max_bytes: bytes.saturating_sub(taken) }
+                });
+                let name = format!("{cluster}/{}", subcluster.name);
+                let share = held.values().map(Vec::len).sum::<usize>() as f64;
+                parts.push(Part { name: name.clone(), rate_max_rps: RATE_MAX_RPS, share, kinds: own.collect() });
+                let of_kind = |(&kind, names_of): (&usize, &Vec<String>)| PartGpus {
+                    kind: names[kind].to_owned(),
+                    names: names_of.clone(),
+                    ..PartGpus::default()
+                };
+                in_force.push(PartPlan { name, gpus: held.iter().map(of_kind).collect(), ..PartPlan::default() });
+                for (&kind, names) in &held {
+                    gpus.extend(names.iter().map(|name| Gpu { name: name.clone(), kind, part: Some(part) }));
+                }
+                at.insert((cluster.clone(), subcluster.name.clone()), part);
+                places.push(Place { cluster: cluster.clone(), subcluster: subcluster.name.clone() });
+            }
+        }
+        if parts.is_empty() {
+            return None;
+        }
+        let of_kind = |(name, &memory_bytes): (&&str, &u64)| GpuKind { name: (*name).to_owned(), memory_bytes };
+        let mut problem = Problem {
+            kinds: kinds.iter().map(of_kind).collect(),
+            models: Vec::new(),
+            parts,
+            gpus,
+            memory_weight: 1.0,
+            disruption_max: None,
+            steadiness: Steadiness::default(),
+        };
+        for (name, model) in self.state.models() {
+            let Some(&part) = self.place_of(model).and_then(|place| at.get(&place)) else { continue };
+            let Some(posed) = self.posed(&problem, model, Some(part)) else { continue };
+            in_force[part].models.push(name.clone());
+            problem.models.push(posed);
+        }
+        Some(Posed { problem, in_force: Plan { parts: in_force, ..Plan::default() }, places })
+    }
+
+    /// A model as the partitioner takes it; none if it has no profile for any GPU that there is.
+    pub(crate) fn posed(&self, problem: &Problem, model: &Federated, pin: Option<usize>) -> Option<Model> {
+        let need = |kind: &GpuKind| {
+            let profile = model.spec.profiles.get(&kind.name)?;
+            let table: Vec<_> = profile.latency_ns.iter().map(|&ns| Nanos::new(ns)).collect();
+            Some(KindNeed {
+                profile: LatencyProfile::from_table(&table).ok()?,
+                static_memory_bytes: profile.static_memory_bytes,
+                dynamic_memory_bytes: profile.dynamic_memory_bytes,
+            })
+        };
+        let needs: Vec<_> = problem.kinds.iter().map(need).collect();
+        let bytes = needs.iter().flatten().map(|need| need.static_memory_bytes).max()?;
+        Some(Model {
+            name: model.spec.name.clone(),
+            rate_rps: self.rate_rps(model),
+            slo: model.spec.slo(),
+            needs,
+            move_cost: bytes.max(MOVE_BYTES_LEAST) as f64,
+            pin: pin.map(Pin::Part),
+        })
+    }
+
+    /// Cluster and sub-cluster that a model takes room in, as its cluster has it by now.
+    fn place_of(&self, model: &Federated) -> Option<(String, String)> {
+        if let Some(moving) = &model.moving {
+            return Some((moving.to.clone(), moving.subcluster.clone()));
+        }
+        let home = model.home.as_ref()?;
+        let view = self.views.get(&home.cluster)?;
+        let subcluster = match copy_in(view, &model.spec) {
+            Copy::Ready(id) => view.subclusters.get(&id).map(|s| s.name.clone()),
+            _ => None,
+        };
+        Some((home.cluster.clone(), subcluster.unwrap_or_else(|| home.subcluster.clone())))
+    }
+
+    /// Memory on a GPU of the sub-cluster that models take which no plan of the federation counts there: those of the cluster's
+    /// own operators, and copies that are to be let go of.
+    fn taken_by_others(&self, view: &View, subcluster: SubclusterId, kind: &str) -> u64 {
+        let cluster = &view.cluster;
+        let counted: BTreeSet<&str> = self
+            .state
+            .models()
+            .iter()
+            .filter(|(_, model)| model.belongs_to(cluster) && is_of(view, &model.spec))
+            .map(|(name, _)| name.as_str())
+            .collect();
+        let others =
+            view.models.values().filter(|m| m.is_held_by(subcluster) && !counted.contains(m.spec.name.as_str()));
+        let (mut held, mut dynamic) = (0_u64, 0);
+        for profile in others.filter_map(|model| model.spec.profiles.get(kind)) {
+            held = held.saturating_add(profile.static_memory_bytes);
+            dynamic = dynamic.max(profile.dynamic_memory_bytes);
+        }
+        held.saturating_add(dynamic)
+    }
+}
+
+fn is_of(view: &View, spec: &ModelSpec) -> bool {
+    !matches!(copy_in(view, spec), Copy::None | Copy::Foreign)
+}

@@ -1,0 +1,195 @@
+//! A federation for tests: its state, and clusters as its leader would see them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use symphony_federation_state::{Action, Cause, Command, FederationState, Operation, WantedMove};
+use symphony_protocol::control as pb;
+use symphony_protocol::view::{
+    BackendView, GpuView, KindProfile, ModelSource, ModelSpec, ModelView, NodeView, ReplicaView, SubclusterView, View,
+};
+use symphony_types::{
+    BackendId, BootId, GpuId, LatencyProfile, ModelId, Nanos, NodeId, OperationId, RequestValue, Signature,
+    SubclusterId, Token,
+};
+
+use crate::looks::Look;
+
+const SUBCLUSTER: SubclusterId = SubclusterId::new(1);
+const BACKEND: BackendId = BackendId::new(1);
+/// Memory of a GPU, and of a model.
+const GPU_BYTES: u64 = 1 << 30;
+const MODEL_BYTES: u64 = 1 << 20;
+
+/// Clusters of one sub-cluster `s` with two GPUs each.
+pub(crate) struct Scene {
+    pub(crate) state: FederationState,
+    pub(crate) looks: BTreeMap<String, Look>,
+    operations: u128,
+}
+
+impl Scene {
+    pub(crate) fn new(clusters: &[&str]) -> Self {
+        let mut scene = Self { state: FederationState::default(), looks: BTreeMap::new(), operations: 0 };
+        for name in clusters {
+            let gpu = |id| GpuView {
+                id: GpuId::new(id),
+                kind: "gpu".into(),
+                memory_bytes: GPU_BYTES,
+                binding: Token::default(),
+            };
+            let backend = BackendView {
+                name: "backend".into(),
+                boot: BootId::new(7),
+                up: true,
+                subcluster: SUBCLUSTER,
+                gpus: vec![gpu(1), gpu(2)],
+                ..BackendView::default()
+            };
+            let subcluster = SubclusterView { name: "s".into(), ..SubclusterView::default() };
+            let view = View {
+                cluster: (*name).into(),
+                nodes: [(NodeId::new(1), NodeView::default())].into(),
+                subclusters: [(SUBCLUSTER, subcluster)].into(),
+                backends: [(BACKEND, backend)].into(),
+                ..View::default()
+            };
+            scene.looks.insert((*name).into(), Look { view: Some(Arc::new(view)), ago: Duration::ZERO });
+            let two = symphony_federation_state::KindCapacity { gpus: 2, memory_bytes: 2 * GPU_BYTES };
+            let (kinds, control) = (BTreeMap::from([("gpu".to_owned(), two)]), vec![format!("{name}:7001")]);
+            scene.done(&Command::SeeCluster { name: (*name).into(), control, kinds });
+        }
+        scene
+    }
+
+    #[track_caller]
+    pub(crate) fn done(&mut self, command: &Command) -> u64 {
+        let index = self.state.applied_index() + 1;
+        self.state.apply(index, command).unwrap_or_else(|refusal| panic!("{command:?}: {refusal}"));
+        index
+    }
+
+    fn spec(name: &str, value: f64) -> ModelSpec {
+        let latency = LatencyProfile::from_line(1.0, 5.0, 32).unwrap();
+        let profile = KindProfile { latency, static_memory_bytes: MODEL_BYTES, dynamic_memory_bytes: MODEL_BYTES };
+        ModelSpec {
+            name: name.into(),
+            subcluster: String::new(),
+            slo: Nanos::from_millis(100),
+            source: ModelSource::Emulated,
+            signature: Signature { inputs: vec![], outputs: vec![] },
+            profiles: [("gpu".to_owned(), profile)].into(),
+            policy: String::new(),
+            value: RequestValue::from_number(value).unwrap(),
+        }
+    }
+
+    fn loads(&mut self, spec: ModelSpec, wanted_rps: u64, cluster: &str) {
+        self.operations += 1;
+        let (id, wanted_mrps) = (OperationId::new(self.operations), wanted_rps * 1000);
+        let spec = pb::ModelSpec::from(&spec).try_into().unwrap();
+        let action = Action::LoadModel { spec, wanted_mrps, cluster: cluster.into() };
+        self.done(&Command::Operate(Operation { id, actor: "operator/ann".into(), at_unix_ms: 0, action }));
+    }
+
+    pub(crate) fn load(&mut self, model: &str, wanted_rps: u64) {
+        self.loads(Self::spec(model, 1.0), wanted_rps, "");
+    }
+
+    pub(crate) fn load_worth(&mut self, model: &str, wanted_rps: u64, value: f64) {
+        self.loads(Self::spec(model, value), wanted_rps, "");
+    }
+
+    pub(crate) fn load_in(&mut self, model: &str, cluster: &str) {
+        self.loads(Self::spec(model, 1.0), 0, cluster);
+    }
+
+    #[track_caller]
+    pub(crate) fn begin(&mut self, model: &str, to: &str, cause: Cause) -> u64 {
+        let known = &self.state.models()[model];
+        let wanted = WantedMove {
+            model: model.into(),
+            loaded_at: known.loaded_at,
+            from: known.home.as_ref().map(|home| home.cluster.clone()),
+            to: to.into(),
+            subcluster: "s".into(),
+        };
+        self.done(&Command::BeginMoves { moves: vec![wanted], cause })
+    }
+
+    /// The model has come to where it was going, and its old copy is gone.
+    pub(crate) fn arrive(&mut self, model: &str, to: &str) {
+        let moving = self.state.models()[model].moving.clone().unwrap();
+        self.copy(model, to, Some(Ok(())));
+        self.done(&Command::Loaded { model: model.into(), since: moving.since });
+        for (cluster, since) in self.state.models()[model].leftovers.clone() {
+            self.forget(model, &cluster);
+            self.done(&Command::CopyGone { model: model.into(), cluster, since });
+        }
+    }
+
+    /// Moves the model there from wherever it is, to the end.
+    pub(crate) fn settle(&mut self, model: &str, to: &str) {
+        if let Some(home) = self.state.models()[model].home.clone() {
+            let (model, cluster, since) = (model.to_owned(), home.cluster, home.since);
+            self.done(&Command::CopyGone { model, cluster, since });
+        }
+        self.begin(model, to, Cause::Place);
+        self.arrive(model, to);
+    }
+
+    fn change(&mut self, cluster: &str, change: impl FnOnce(&mut View)) {
+        let look = self.looks.get_mut(cluster).unwrap();
+        let mut view = View::clone(look.view.as_ref().unwrap());
+        change(&mut view);
+        look.view = Some(Arc::new(view));
+    }
+
+    fn put(&mut self, cluster: &str, spec: ModelSpec, state: Option<Result<(), String>>) {
+        self.change(cluster, |view| {
+            let id = view.model_named(&spec.name).map_or(ModelId::new(view.models.len() as u32 + 1), |(id, _)| id);
+            let replica = |state| (BACKEND, ReplicaView { boot: BootId::new(7), state });
+            let replicas = state.map(replica).into_iter().collect();
+            view.models.insert(id, ModelView { spec, subcluster: SUBCLUSTER, moving: None, replicas });
+        });
+    }
+
+    /// The cluster has a copy: loading, loaded, or failed.
+    pub(crate) fn copy(&mut self, model: &str, cluster: &str, state: Option<Result<(), String>>) {
+        let spec = ModelSpec::try_from(pb::ModelSpec::from(&self.state.models()[model].spec)).unwrap();
+        self.put(cluster, ModelSpec { subcluster: "s".into(), ..spec }, state);
+    }
+
+    /// The cluster has another model of that name.
+    pub(crate) fn stranger(&mut self, model: &str, cluster: &str) {
+        self.put(cluster, ModelSpec { slo: Nanos::from_millis(1), ..Self::spec(model, 1.0) }, Some(Ok(())));
+    }
+
+    /// The cluster's own operators have loaded something that leaves no room.
+    pub(crate) fn fill(&mut self, cluster: &str) {
+        let mut spec = Self::spec("own", 1.0);
+        spec.profiles.values_mut().for_each(|profile| profile.static_memory_bytes = GPU_BYTES - 2 * MODEL_BYTES);
+        self.put(cluster, spec, Some(Ok(())));
+    }
+
+    pub(crate) fn forget(&mut self, model: &str, cluster: &str) {
+        self.change(cluster, |view| view.models.retain(|_, known| known.spec.name != model));
+    }
+
+    /// How long ago the cluster answered last.
+    pub(crate) fn silent(&mut self, cluster: &str, ago: Duration) {
+        self.looks.get_mut(cluster).unwrap().ago = ago;
+    }
+
+    pub(crate) fn lose(&mut self, cluster: &str) {
+        let since = self.state.clusters()[cluster].since;
+        self.done(&Command::ClusterLost { name: cluster.into(), since });
+    }
+
+    /// The views of the clusters that answer.
+    pub(crate) fn views(&self) -> BTreeMap<String, Arc<View>> {
+        let answers = self.looks.iter().filter(|(name, _)| self.state.is_reachable(name));
+        answers.filter_map(|(name, look)| Some((name.clone(), look.view.clone()?))).collect()
+    }
+}

@@ -1,0 +1,268 @@
+//! One cluster as a frontend sees it: its view, its models, the ways to its leaders, and the requests that are there.
+
+use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use symphony_net::{Incoming, Net, Port, Role};
+use symphony_protocol::control as pb;
+use symphony_protocol::view::View;
+use symphony_transport::{ControlClient, ControlError, SharedInputs, ViewReceiver};
+use symphony_types::{BootId, FrontendId, Member, ModelId, RequestId, SubclusterId};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc::{self, UnboundedSender};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::data_server::DataServer;
+use crate::leader_link::{LeaderLink, Word};
+use crate::ledger::Ledger;
+use crate::request_table::{Pending, RequestTable};
+use crate::rerouter::Rerouter;
+use crate::routing::{Route, Routes, routes};
+
+/// How long registration may take: a cluster that starts together elects its leader first.
+pub(crate) const REGISTER_WITHIN: Duration = Duration::from_secs(30);
+
+/// The port for backends, of which a cluster has 4096: one connection each, and one that is given up.
+const DATA: Port = Port::new("frontend.data", &[Role::Backend], 2 * 4096);
+
+/// How a frontend gets into a cluster.
+#[derive(Debug)]
+pub struct ClusterAccess {
+    /// The cluster's name; empty for the only one.
+    pub name: String,
+    /// Where its backends pull inputs and push results.
+    pub data: TcpListener,
+    /// By which address they reach that.
+    pub data_addr: String,
+    /// Who this frontend is there.
+    pub net: Net,
+    /// Its control surface.
+    pub control: ControlClient,
+}
+
+/// Who this frontend is, in whichever cluster.
+#[derive(Clone, Debug)]
+pub(crate) struct Own {
+    pub(crate) name: String,
+    pub(crate) boot: BootId,
+    pub(crate) console_addr: String,
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) ended: CancellationToken,
+    /// Rings when a cluster's view has changed.
+    pub(crate) news: watch::Sender<u64>,
+}
+
+/// The requests that are in one cluster, and their inputs.
+#[derive(Clone, Debug)]
+pub(crate) struct Requests {
+    pub(crate) table: Arc<RequestTable>,
+    /// Where backends of this host read inputs; none if none is shared.
+    pub(crate) inputs: Option<Arc<SharedInputs>>,
+}
+
+/// One cluster that this frontend is registered with.
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    pub(crate) id: FrontendId,
+    pub(crate) view: ViewReceiver,
+    pub(crate) table: Arc<RequestTable>,
+    inputs: Option<Arc<SharedInputs>>,
+    own: Own,
+    routes: RwLock<Arc<Routes>>,
+    links: Mutex<HashMap<SubclusterId, Way>>,
+    /// Where links hand over requests that their leaders do not serve.
+    turned_away: UnboundedSender<u64>,
+    net: Net,
+}
+
+/// The way to the leader of a sub-cluster.
+#[derive(Clone, Debug)]
+pub(crate) struct Way {
+    words: UnboundedSender<Word>,
+    /// The leader has stopped because it lost the control group.
+    pub(crate) suspended: Arc<AtomicBool>,
+}
+
+impl Cluster {
+    /// Registers with the cluster, follows it, and serves its backends.
+    ///
+    /// # Errors
+    /// If the cluster does not answer or refuses. The port for backends is then free to be tried with again.
+    pub(crate) async fn join(
+        access: ClusterAccess,
+        own: Own,
+        Requests { table, inputs }: Requests,
+    ) -> Result<Arc<Self>, (ControlError, ClusterAccess)> {
+        let request = pb::RegisterFrontendRequest {
+            name: own.name.clone(),
+            boot_id: own.boot.get(),
+            data_addr: access.data_addr.clone(),
+            console_addr: own.console_addr.clone(),
+        };
+        let call = |mut client: pb::control_client::ControlClient<_>| {
+            let request = request.clone();
+            async move { client.register_frontend(request).await }
+        };
+        let reply = match access.control.call(REGISTER_WITHIN, call).await {
+            Ok(reply) => reply,
+            Err(error) => return Err((error, access)),
+        };
+        let ClusterAccess { name, data, net, control, .. } = access;
+        let id = FrontendId::new(reply.frontend);
+        let view = control.watch(&format!("frontend {}", own.name));
+        let (turned_away, turned_away_out) = mpsc::unbounded_channel();
+        let (boot, ended) = (own.boot, own.ended.clone());
+        let cluster = Arc::new(Self {
+            id,
+            view: view.clone(),
+            table,
+            inputs: inputs.clone(),
+            own,
+            routes: RwLock::default(),
+            links: Mutex::default(),
+            turned_away,
+            net: net.clone(),
+        });
+        let (table, ledger) = (Arc::clone(&cluster.table), Arc::clone(&cluster.own.ledger));
+        let server = DataServer { boot, table: Arc::clone(&table), ledger, inputs, view: view.clone() };
+        tokio::spawn(server.accept(Incoming::new(data, net, DATA), ended.clone()));
+        tokio::spawn(follow(Arc::clone(&cluster), view.clone()));
+        let owner = Arc::downgrade(&cluster);
+        let announce = move |subcluster, sequence| {
+            if let Some(owner) = owner.upgrade() {
+                owner.tell(subcluster, Word::New(sequence));
+            }
+        };
+        let rerouter = Rerouter { table, view: view.clone(), announce };
+        tokio::spawn(rerouter.run(turned_away_out, ended));
+        tokio::spawn(report_drained(Arc::clone(&cluster), control, view));
+        tracing::info!(cluster = name, frontend = %id, %boot, "registered");
+        Ok(cluster)
+    }
+
+    /// Where requests for the model go, if the cluster has it.
+    pub(crate) fn route(&self, model: &str) -> Option<Route> {
+        self.routes().get(model).cloned()
+    }
+
+    /// Every model of the cluster.
+    pub(crate) fn routes(&self) -> Arc<Routes> {
+        Arc::clone(&self.routes.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Whether the cluster says that this frontend is to take nothing new.
+    pub(crate) fn turns_away(&self) -> bool {
+        let own =
+            |view: &View| view.frontends.get(&self.id).is_some_and(|f| f.boot == self.own.boot && !f.duty.takes_work());
+        own(&self.view.borrow())
+    }
+
+    /// The way to the sub-cluster's leader, opened when it is first asked for.
+    pub(crate) fn link(self: &Arc<Self>, subcluster: SubclusterId) -> Way {
+        let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        let link = links.entry(subcluster).or_insert_with(|| {
+            let (sender, words) = mpsc::unbounded_channel();
+            let suspended = Arc::new(AtomicBool::new(false));
+            let link = LeaderLink {
+                frontend: self.id,
+                boot: self.own.boot,
+                subcluster,
+                net: self.net.clone(),
+                view: self.view.clone(),
+                table: Arc::clone(&self.table),
+                ledger: Arc::clone(&self.own.ledger),
+                words,
+                suspended: Arc::clone(&suspended),
+                turned_away: self.turned_away.clone(),
+            };
+            tokio::spawn(link.run(self.own.ended.clone()));
+            Way { words: sender, suspended }
+        });
+        link.clone()
+    }
+
+    fn tell(self: &Arc<Self>, subcluster: SubclusterId, word: Word) {
+        let _ = self.link(subcluster).words.send(word);
+    }
+
+    /// Takes a request in and announces it. Its name here, and its number.
+    pub(crate) fn submit(self: &Arc<Self>, pending: Pending) -> (RequestId, u64) {
+        let subcluster = pending.subcluster;
+        let sequence = self.table.insert(pending);
+        self.tell(subcluster, Word::New(sequence));
+        // While the leader hears of it.
+        if let Some(inputs) = &self.inputs {
+            self.table.share(sequence, inputs);
+        }
+        (RequestId { frontend: self.id, boot: self.own.boot, sequence }, sequence)
+    }
+
+    /// Takes the request out of the table if it is still there, and back from the leader that has it.
+    pub(crate) fn withdraw(self: &Arc<Self>, sequence: u64) {
+        if let Some(pending) = self.table.remove(sequence) {
+            self.tell(pending.subcluster, Word::Cancel(sequence, pending.model.get()));
+        }
+    }
+
+    /// Takes back those requests for the model whose input no backend of this cluster was given: they have not run here and
+    /// never will.
+    pub(crate) fn take_back(self: &Arc<Self>, model: ModelId) -> usize {
+        let taken = self.table.take_back(model);
+        for &(sequence, subcluster) in &taken {
+            self.tell(subcluster, Word::Cancel(sequence, model.get()));
+        }
+        taken.len()
+    }
+}
+
+/// Keeps the routes in step with the view, and opens links before the first request needs them.
+async fn follow(cluster: Arc<Cluster>, mut view: ViewReceiver) {
+    loop {
+        let current = Arc::clone(&view.borrow_and_update());
+        let routes = Arc::new(routes(&current));
+        *cluster.routes.write().unwrap_or_else(PoisonError::into_inner) = routes;
+        for &subcluster in current.subclusters.keys() {
+            cluster.link(subcluster);
+        }
+        cluster.own.news.send_modify(|count| *count += 1);
+        tokio::select! {
+            () = cluster.own.ended.cancelled() => return,
+            changed = view.changed() => if changed.is_err() { return },
+        }
+    }
+}
+
+/// How often it is looked whether a frontend that takes nothing new has anything left.
+const DRAINED_POLL: Duration = Duration::from_millis(50);
+/// How long the report of that may take.
+const REPORT_WITHIN: Duration = Duration::from_secs(5);
+
+/// Tells the cluster, once for each time that this frontend is to take nothing new, that it has nothing left to answer.
+async fn report_drained(cluster: Arc<Cluster>, control: ControlClient, mut view: ViewReceiver) {
+    let boot = cluster.own.boot;
+    loop {
+        let draining = {
+            let view = view.borrow_and_update();
+            view.frontends.get(&cluster.id).is_some_and(|f| f.boot == boot && !f.duty.takes_work() && !f.drained)
+        };
+        if draining && cluster.table.len() == 0 {
+            let member = Some(Member::Frontend(cluster.id).into());
+            let boot_id = boot.get();
+            let call = |mut client: pb::control_client::ControlClient<_>| {
+                let request = pb::ReportDrainedRequest { member, boot_id };
+                async move { client.report_drained(request).await }
+            };
+            if let Err(error) = control.call(REPORT_WITHIN, call).await {
+                tracing::debug!(%error, "not reported as drained");
+            }
+        }
+        tokio::select! {
+            () = cluster.own.ended.cancelled() => return,
+            changed = view.changed() => if changed.is_err() { return },
+            () = tokio::time::sleep(DRAINED_POLL), if draining => {}
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Models between the words that travel and those of the replicated states.
+
+use symphony_cluster_state as state;
+
+use crate::control as pb;
+use crate::view::{ModelSource, ModelSpec, ViewError};
+
+impl From<ModelSpec> for state::ModelSpec {
+    fn from(spec: ModelSpec) -> Self {
+        let source = match spec.source {
+            ModelSource::Onnx(path) => state::ModelSource::Onnx(path),
+            ModelSource::Emulated => state::ModelSource::Emulated,
+        };
+        let profiles = spec.profiles.into_iter().map(|(kind, profile)| {
+            let profile = state::KindProfile {
+                latency_ns: profile.latency.table().iter().map(|l| l.get()).collect(),
+                static_memory_bytes: profile.static_memory_bytes,
+                dynamic_memory_bytes: profile.dynamic_memory_bytes,
+            };
+            (kind, profile)
+        });
+        Self {
+            name: spec.name,
+            subcluster: spec.subcluster,
+            slo_ns: spec.slo.get(),
+            source,
+            signature: spec.signature,
+            profiles: profiles.collect(),
+            policy: spec.policy,
+            value: spec.value,
+        }
+    }
+}
+
+/// Refuses what has no meaning: no source, unknown data types, profiles that are not monotone.
+impl TryFrom<pb::ModelSpec> for state::ModelSpec {
+    type Error = ViewError;
+
+    fn try_from(spec: pb::ModelSpec) -> Result<Self, ViewError> {
+        ModelSpec::try_from(spec).map(Self::from)
+    }
+}
+
+impl From<&state::ModelSpec> for pb::ModelSpec {
+    fn from(spec: &state::ModelSpec) -> Self {
+        let source = match &spec.source {
+            state::ModelSource::Onnx(path) => pb::model_spec::Source::OnnxPath(path.clone()),
+            state::ModelSource::Emulated => pb::model_spec::Source::Emulated(true),
+        };
+        let profiles = spec.profiles.iter().map(|(kind, profile)| pb::Profile {
+            gpu_kind: kind.clone(),
+            latency_ns: profile.latency_ns.clone(),
+            static_memory_bytes: profile.static_memory_bytes,
+            dynamic_memory_bytes: profile.dynamic_memory_bytes,
+        });
+        Self {
+            name: spec.name.clone(),
+            subcluster: spec.subcluster.clone(),
+            slo_ns: spec.slo_ns,
+            source: Some(source),
+            inputs: crate::view::tensors_to_pb(&spec.signature.inputs),
+            outputs: crate::view::tensors_to_pb(&spec.signature.outputs),
+            profiles: profiles.collect(),
+            policy: spec.policy.clone(),
+            value_thousandths: spec.value.thousandths(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use symphony_types::{DataType, Nanos, RequestValue, Signature, TensorSpec};
+
+    use super::*;
+
+    #[test]
+    fn a_model_of_a_state_survives_the_wire() {
+        let tensor = |name: &str| TensorSpec { name: name.into(), data_type: DataType::Fp32, item_shape: vec![2, 3] };
+        let profile = state::KindProfile { latency_ns: vec![5, 7], static_memory_bytes: 11, dynamic_memory_bytes: 13 };
+        let spec = state::ModelSpec {
+            name: "m".into(),
+            subcluster: "s".into(),
+            slo_ns: Nanos::from_millis(3).get(),
+            source: state::ModelSource::Onnx("m.onnx".into()),
+            signature: Signature { inputs: vec![tensor("x")], outputs: vec![tensor("y")] },
+            profiles: BTreeMap::from([("cpu".to_owned(), profile)]),
+            policy: "eager".into(),
+            value: RequestValue::from_thousandths(2_500).unwrap(),
+        };
+        assert_eq!(state::ModelSpec::try_from(pb::ModelSpec::from(&spec)), Ok(spec));
+    }
+}

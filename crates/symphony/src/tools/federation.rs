@@ -1,0 +1,211 @@
+//! What operators ask a federation for: `get clusters`, `model load --federation`, `plan move --to-cluster`, `plan now --federation`.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use symphony_protocol::control as pb;
+use symphony_protocol::control::federation_client::FederationClient as Grpc;
+use symphony_protocol::federation::{FederatedModelView, FederationView};
+use symphony_protocol::view::ModelSpec;
+use symphony_transport::{FederationClient, fresh_operation_id};
+use symphony_types::OperationId;
+
+use super::get::Shown;
+use super::operation::not_done;
+use crate::cli::{ClusterArgs, FederationArgs, GetArgs, PlanMoveArgs, PlanNowArgs};
+use crate::exit::bad_input;
+
+/// How long the federation may take to agree, with the search for a place.
+const AGREE_WITHIN: Duration = Duration::from_secs(10);
+/// How long to look for a replica that answers.
+const LOOK_WITHIN: Duration = Duration::from_secs(5);
+
+impl FederationArgs {
+    /// The federation's surface, if it was named.
+    pub(crate) fn client(&self, who: &ClusterArgs) -> anyhow::Result<Option<FederationClient>> {
+        let Some(addrs) = &self.federation else { return Ok(None) };
+        let addrs: Vec<_> = addrs.split(',').map(|addr| addr.trim().to_owned()).collect();
+        FederationClient::new(&who.net()?, &addrs).map(Some).map_err(bad_input)
+    }
+}
+
+/// Has the federation serve a model, and waits until a cluster does.
+pub(crate) async fn load(
+    federation: &FederationClient,
+    spec: &ModelSpec,
+    (wanted_rps, cluster): (f64, &str),
+    operation: OperationId,
+    wait: Duration,
+) -> anyhow::Result<()> {
+    let request = pb::FederationLoadRequest {
+        spec: Some(spec.into()),
+        wanted_rps,
+        cluster: cluster.to_owned(),
+        operation_id: operation.to_string(),
+    };
+    let call = |mut client: Grpc<_>| {
+        let request = request.clone();
+        async move { client.load(request).await }
+    };
+    federation.call(AGREE_WITHIN, call).await.map_err(|error| not_done(operation, error))?;
+    let home = until(federation, &spec.name, wait, |model| model.home.clone()).await?;
+    println!("model {} is ready in cluster {home}", spec.name);
+    Ok(())
+}
+
+/// Has the federation serve a model no more.
+pub(crate) async fn unload(federation: &FederationClient, name: &str, operation: OperationId) -> anyhow::Result<()> {
+    let call = |mut client: Grpc<_>| {
+        let request = pb::FederationUnloadRequest { name: name.to_owned(), operation_id: operation.to_string() };
+        async move { client.unload(request).await }
+    };
+    federation.call(AGREE_WITHIN, call).await.map_err(|error| not_done(operation, error))?;
+    println!("model {name} is unloaded");
+    Ok(())
+}
+
+/// Moves models to another cluster, and waits until they are at home there.
+pub(crate) async fn move_to(federation: &FederationClient, to: &str, args: &PlanMoveArgs) -> anyhow::Result<()> {
+    if !args.backends.is_empty() || args.propose {
+        return Err(bad_input("--to-cluster moves models, at once: leave out --backend and --propose"));
+    }
+    if args.models.len() > 1 && args.operation.operation_id.is_some() {
+        return Err(bad_input("--operation-id names one command; give one --model with it"));
+    }
+    for model in &args.models {
+        let operation = args.operation.operation_id.unwrap_or_else(fresh_operation_id);
+        let call = |mut client: Grpc<_>| {
+            let request = pb::FederationMoveRequest {
+                model: model.clone(),
+                to: to.to_owned(),
+                operation_id: operation.to_string(),
+            };
+            async move { client.r#move(request).await }
+        };
+        federation.call(AGREE_WITHIN, call).await.map_err(|error| not_done(operation, error))?;
+    }
+    for model in &args.models {
+        let wait = Duration::from_secs(args.wait_s);
+        let began = std::cell::Cell::new(false);
+        let home = until(federation, model, wait, |model| {
+            let there = model.home.as_deref() == Some(to);
+            // A replica that lags shows the model as it was before.
+            began.set(began.get() || there || model.moves_to.as_deref() == Some(to));
+            model.home.clone().filter(|_| began.get() && model.moves_to.is_none())
+        });
+        let home = home.await?;
+        if home != to {
+            anyhow::bail!("model {model} stayed in cluster {home}; `symphony get clusters -o json` says why");
+        }
+        println!("model {model} is at home in cluster {to}");
+    }
+    Ok(())
+}
+
+/// Divides all models of the federation anew.
+pub(crate) async fn balance(federation: &FederationClient, args: &PlanNowArgs) -> anyhow::Result<()> {
+    let operation = fresh_operation_id();
+    let call = |mut client: Grpc<_>| {
+        let request = pb::FederationBalanceRequest { adopt: args.adopt, operation_id: operation.to_string() };
+        async move { client.balance(request).await }
+    };
+    let reply = federation.call(AGREE_WITHIN, call).await.map_err(|error| not_done(operation, error))?;
+    println!("{}", reply.what);
+    for moved in reply.moves {
+        println!("  {}: {} -> {}", moved.model, moved.from, moved.to);
+    }
+    Ok(())
+}
+
+/// Waits until the federation says something of a model.
+async fn until<T>(
+    federation: &FederationClient,
+    name: &str,
+    wait: Duration,
+    condition: impl Fn(&FederatedModelView) -> Option<T>,
+) -> anyhow::Result<T> {
+    let mut plan = federation.watch(&format!("wait for {name}"));
+    let mut last = String::new();
+    let waiting = async {
+        loop {
+            let current = std::sync::Arc::clone(&plan.borrow_and_update());
+            if let Some(model) = current.models.get(name) {
+                if let Some(found) = condition(model) {
+                    return anyhow::Ok(found);
+                }
+                last = model.unplaced.clone().unwrap_or_default();
+            }
+            plan.changed().await?;
+        }
+    };
+    match tokio::time::timeout(wait, waiting).await {
+        Ok(found) => found,
+        Err(_) => {
+            let why = if last.is_empty() { "its cluster has not loaded it".to_owned() } else { last };
+            anyhow::bail!("model {name} is not there after {} s: {why}; see `symphony get clusters`", wait.as_secs())
+        }
+    }
+}
+
+/// `symphony get clusters`.
+pub(crate) async fn clusters(args: &GetArgs) -> anyhow::Result<Shown> {
+    let named = args.federation.client(&args.cluster)?;
+    let standard = || FederationClient::new(&args.cluster.net()?, &standard_addrs()).map_err(bad_input);
+    let view = named.map_or_else(standard, Ok)?.get(!args.stale, LOOK_WITHIN).await?;
+    Ok(show(&view))
+}
+
+fn standard_addrs() -> Vec<String> {
+    crate::cli::FEDERATION_OF_UP.split(',').map(str::to_owned).collect()
+}
+
+fn show(view: &FederationView) -> Shown {
+    let (mut rows, mut json) = (Vec::new(), Vec::new());
+    for (name, cluster) in &view.clusters {
+        let kinds = cluster.kinds.iter().map(|(kind, (gpus, bytes))| format!("{gpus} {kind} ({} MB)", bytes >> 20));
+        let here = |model: &&FederatedModelView| model.home.as_ref() == Some(name);
+        let models = view.models.iter().filter(|(_, model)| here(model)).map(|(model, _)| model.clone());
+        let models: Vec<_> = models.collect();
+        let moves = |to: bool| {
+            let concerns = |model: &FederatedModelView| match to {
+                true => model.moves_to.as_ref() == Some(name),
+                false => model.moves_to.is_some() && model.home.as_ref() == Some(name),
+            };
+            let moving = view.models.iter().filter(|(_, model)| concerns(model)).map(|(model, _)| model.clone());
+            moving.collect::<Vec<_>>()
+        };
+        let (comes, goes) = (moves(true), moves(false));
+        let left = view.models.iter().filter(|(_, model)| model.leftovers.contains(name));
+        let left: Vec<_> = left.map(|(model, _)| model.clone()).collect();
+        let state = if cluster.reachable { "answers" } else { "lost" };
+        rows.push(vec![
+            name.clone(),
+            state.to_owned(),
+            kinds.collect::<Vec<_>>().join(", "),
+            models.join(" "),
+            comes.join(" "),
+            goes.join(" "),
+        ]);
+        let kinds = cluster
+            .kinds
+            .iter()
+            .map(|(kind, (gpus, bytes))| json!({ "kind": kind, "gpus": gpus, "memory_bytes": bytes }));
+        json.push(json!({ "name": name, "reachable": cluster.reachable, "since": cluster.since,
+                          "control": cluster.control, "kinds": kinds.collect::<Vec<_>>(), "models": models,
+                          "comes": comes, "goes": goes, "leftovers": left }));
+    }
+    for (name, model) in view.models.iter().filter(|(_, model)| model.unplaced.is_some() || model.home.is_none()) {
+        let why = model.unplaced.clone().unwrap_or_else(|| "a place is looked for".to_owned());
+        rows.push(vec!["(none)".to_owned(), String::new(), String::new(), name.clone(), String::new(), why]);
+    }
+    let models = view.models.iter().map(|(name, m)| {
+        json!({ "name": name, "home": m.home, "moves_to": m.moves_to, "cause": m.cause, "leftovers": m.leftovers,
+                "unloading": m.unloading, "unplaced": m.unplaced, "slo_ms": m.slo.as_millis_f64(),
+                "value": m.value.number(), "wanted_rps": m.wanted_rps, "measured_rps": m.measured_rps })
+    });
+    let events = view.events.iter().map(|(index, what)| json!({ "index": index, "what": what }));
+    let all = json!({ "federation": view.federation, "plan": view.plan, "leader": view.leader,
+                      "clusters": Value::Array(json), "models": models.collect::<Vec<_>>(),
+                      "events": events.collect::<Vec<_>>() });
+    (&["CLUSTER", "STATE", "GPUS", "MODELS", "COMES", "GOES"], rows, all)
+}

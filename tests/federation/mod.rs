@@ -1,0 +1,6 @@
+//! Several clusters under a top-level group, as real processes.
+
+mod loss;
+mod moves;
+mod top_level;
+mod words;

@@ -1,0 +1,61 @@
+//! What operators are told, and what a wrong configuration says.
+
+use symphony_tests::{TestFederation, run};
+
+#[test]
+fn mistakes_are_named_and_a_role_gets_no_further_than_its_own() {
+    let federation = TestFederation::start("federation-words").unwrap();
+    federation.load_model("m", "east", &[]);
+    let load = |more: &[&str]| {
+        let mut args = vec!["model", "load", "n", "--emulated", "--alpha-ms", "1", "--beta-ms", "5", "--slo-ms", "500"];
+        args.extend(more);
+        federation.cli(&args)
+    };
+    load(&["--to-cluster", "north"]).ended_with(2).complains(&["no cluster is named `north`"]);
+    let twice = ["model", "load", "m", "--emulated", "--alpha-ms", "1", "--beta-ms", "5", "--slo-ms", "500"];
+    federation.cli(&twice).ended_with(2).complains(&["named `m` already"]);
+    let to = |model, cluster| federation.cli(&["plan", "move", "--model", model, "--to-cluster", cluster]);
+    to("m", "north").ended_with(2).complains(&["no cluster is named `north`"]);
+    to("m", "east").ended_with(2).complains(&["at home in east already"]);
+    to("nobody", "east").ended_with(2).complains(&["no model of the federation is named `nobody`"]);
+    federation.cli(&["get", "models"]).ended_with(2).complains(&["models", "one cluster"]);
+
+    // It could be served nowhere: that is said, and nothing else is held up by it.
+    let waits = load(&["--gpu-kind", "h100", "--wait-s", "4"]).ended_with(1);
+    waits.complains(&["no profile for any GPU there is (emulated)"]);
+    let _ = federation.cli(&["model", "unload", "n"]).ended_with(0);
+    let even = federation.cli(&["plan", "now"]).ended_with(0);
+    assert!(even.out.contains("models would change clusters"), "{even:?}");
+
+    // What the clusters' operators did not load they may still see; who has no business there is told so.
+    let table = federation.cli(&["get", "clusters"]).ended_with(0);
+    assert!(table.out.contains("east") && table.out.contains("answers"), "{table:?}");
+    let pki = federation.workspace.file("world-pki").display().to_string();
+    let named = format!("--federation={}", federation.addresses());
+    let as_frontend = ["model", "unload", "m", "--identity", "frontend-frontend", &named];
+    let denied = run(federation.workspace.path(), &[("SYMPHONY_PKI", pki.as_str())], &as_frontend).unwrap();
+    denied.ended_with(2).complains(&["may not call Unload", "operator"]);
+    federation.one_good_request("m").unwrap();
+}
+
+#[test]
+fn a_configuration_that_cannot_work_says_why() {
+    let workspace = symphony_testkit::Workspace::new("federation-config").unwrap();
+    let said = |role: &str, text: &str| {
+        let file = workspace.write("node.toml", text).unwrap().display().to_string();
+        run(workspace.path(), &[], &[role, "--config", &file, "--insecure-dev"]).unwrap().ended_with(2)
+    };
+    let replica = "[[federation.replica]]\nid = 1\ncontrol = \"127.0.0.1:7501\"\n";
+    let cluster = "[[federation.clusters]]\nname = \"east\"\ncontrol = [\"127.0.0.1:7001\"]\n";
+    let own = "[federation]\nid = 1\ndata_dir = \"raft\"\n";
+    said("federation", "").complains(&["federation.replica", "federation.clusters", "federation.data_dir"]);
+    said("federation", &format!("{own}unreachable_ms = 1000\n{replica}{cluster}"))
+        .complains(&["federation.look_every_ms", "twice as often"]);
+    said("federation", &format!("{own}{replica}{cluster}{cluster}")).complains(&["`east` is given twice"]);
+    said("federation", &format!("{own}{replica}{cluster}data = \"127.0.0.1:7201\"\n")).complains(&["only frontends"]);
+    said("frontend", &format!("[frontend]\nname = \"f\"\n{replica}{cluster}"))
+        .complains(&["federation.clusters.0.data", "a port of its own per cluster"]);
+    said("backend", &format!("{own}{replica}{cluster}")).complains(&["only `symphony federation` and frontends"]);
+    let scheduler = "[[cluster.scheduler]]\nid = 1\ncontrol = \"127.0.0.1:1\"\ndispatch = \"127.0.0.1:2\"\nbeat = \"127.0.0.1:3\"\n";
+    said("federation", &format!("{scheduler}{own}{replica}{cluster}")).complains(&["belongs to no single cluster"]);
+}
