@@ -80,7 +80,7 @@ pub async fn run(scenario: &Scenario, plan: &RunPlan) -> Result<Report> {
         scenario.promise = Promise { failed_max: scenario.promise.failed_max, ..Promise::default() };
         (scenario.load.lag_p99_ms, scenario.load.lag_max_ms) = (LAG_ANY_MS, LAG_ANY_MS);
     }
-    let ran = run_in(&scenario, plan, &workspace).await;
+    let ran = Box::pin(run_in(&scenario, plan, &workspace)).await;
     if plan.keep || !matches!(&ran, Ok(report) if report.outcome == Outcome::Pass) {
         workspace.keep();
         eprintln!("configurations, logs, journals and the admin history are in {}", workspace.path().display());

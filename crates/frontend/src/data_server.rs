@@ -167,6 +167,7 @@ mod tests {
                 items: 1,
                 payload: Bytes::from_static(input.as_bytes()),
                 shared: None,
+                read: false,
                 deadline: Instant::now(),
                 announced: Token::default(),
                 attempt: 0,
