@@ -252,7 +252,8 @@ mod tests {
     #[test]
     fn no_impossible_pool_is_believed() {
         let (_, good) = pool();
-        for (at, value) in [(0, 0), (0, MAGIC + 1), (1, 0), (1, 3), (1, 1 << 9), (1, 1 << 63), (1, u64::MAX)] {
+        for (at, value) in [(0, 0), (0, MAGIC + 1), (1, 0), (1, 3), (1, WORDS as u64 / 4), (1, 1 << 63), (1, u64::MAX)]
+        {
             let before = good[at].swap(value, Ordering::Relaxed);
             assert!(Layout::read(&good).is_err(), "word {at} = {value}");
             good[at].store(before, Ordering::Relaxed);
