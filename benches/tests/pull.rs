@@ -6,7 +6,7 @@ use symphony_benches::pull::{Options, run};
 fn every_way_is_measured() {
     let rows = run(Options { owners: 3, bytes: 2000, pulls: 40 }).unwrap();
     let ways: Vec<_> = rows.iter().map(|row| row.way).collect();
-    assert_eq!(ways, ["plain copy", "shared memory", "TCP loopback", "TCP loopback, mutual TLS"]);
+    assert_eq!(ways, ["copy", "copy into new buffers", "shared memory", "TCP loopback", "TCP loopback, mutual TLS"]);
     for row in rows {
         assert!(row.pulls == 40 && row.p50_us > 0.0 && row.p50_us <= row.p99_us && row.p99_us <= row.max_us, "{row:?}");
     }

@@ -22,6 +22,9 @@ const WARM_UP: u64 = 200;
 /// The longest pull that is told apart, in nanoseconds: 10 s.
 const NS_MAX: u64 = 10_000_000_000;
 
+/// What is compared. Copies are plain ones: into buffers that are there, and into new ones.
+const WAYS: [&str; 5] = ["copy", "copy into new buffers", "shared memory", "TCP loopback", "TCP loopback, mutual TLS"];
+
 /// What is measured.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
@@ -70,11 +73,23 @@ pub fn run(options: Options) -> Result<Vec<Row>> {
     let secured = start(PayloadTransportKind::Tcp, true)?;
 
     let mut histograms = Vec::new();
-    for _ in 0..4 {
+    for _ in WAYS {
         histograms.push(Histogram::<u64>::new_with_bounds(1, NS_MAX, 3)?);
     }
     for round in 0..=ROUNDS {
         let count = if round == 0 { WARM_UP } else { (pulls / ROUNDS) as u64 };
+        let mut buffers = vec![vec![0; bytes]; owners];
+        for n in 0..count {
+            let begun = Instant::now();
+            for (buffer, own) in buffers.iter_mut().zip(&inputs) {
+                buffer.copy_from_slice(&own[(n % INPUTS) as usize]);
+            }
+            std::hint::black_box(&mut buffers);
+            let took = begun.elapsed().as_nanos() as u64;
+            if round > 0 {
+                histograms[0].record(took.clamp(1, NS_MAX))?;
+            }
+        }
         let mut measure = |index: usize, pull: &dyn Fn(u64) -> Vec<Option<Bytes>>| {
             for n in 0..count {
                 let sequence = n % INPUTS;
@@ -88,8 +103,8 @@ pub fn run(options: Options) -> Result<Vec<Row>> {
             }
             Ok(())
         };
-        measure(0, &|sequence| copy(&inputs, sequence))?;
-        for (index, owners) in [(1, &shared), (2, &tcp), (3, &secured)] {
+        measure(1, &|sequence| copy(&inputs, sequence))?;
+        for (index, owners) in [(2, &shared), (3, &tcp), (4, &secured)] {
             measure(index, &|sequence| pull(&backend, owners, sequence))?;
         }
     }
@@ -97,8 +112,7 @@ pub fn run(options: Options) -> Result<Vec<Row>> {
     // But for the first of each link, which come before anything is shared.
     let expected = (owners * (ROUNDS * (pulls / ROUNDS) + WARM_UP as usize)) as u64;
     ensure!(by_memory.inputs == expected, "{} inputs came by {}", by_memory.inputs, Way::SharedMemory.label());
-    let names = ["plain copy", "shared memory", "TCP loopback", "TCP loopback, mutual TLS"];
-    Ok(names.into_iter().zip(&histograms).map(|(way, histogram)| row(way, histogram)).collect())
+    Ok(WAYS.into_iter().zip(&histograms).map(|(way, histogram)| row(way, histogram)).collect())
 }
 
 fn copy(inputs: &[Vec<Bytes>], sequence: u64) -> Vec<Option<Bytes>> {

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use bytes::Bytes;
 use zerocopy::IntoBytes as _;
 
+use crate::buffers::Buffers;
 use crate::view::Unreadable;
 
 /// The smallest pool, in bytes.
@@ -34,8 +35,9 @@ const HEAD_WORDS: usize = 8;
 const ENTRY_WORDS: usize = 4;
 /// Words of a unit, in which memory is given out: 1 KiB.
 pub(crate) const UNIT_WORDS: usize = 128;
-/// Bytes are copied and summed up in pieces that stay in the nearest cache.
-const PIECE_WORDS: usize = 2048;
+/// Bytes are copied and summed up in pieces that stay in the nearest cache. 24 KiB is also what the checksum does at once, in three
+/// lanes of 8 KiB.
+const PIECE_WORDS: usize = 3 * (8 << 10) / 8;
 
 /// Where things lie in one pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,7 +120,13 @@ impl Layout {
 
     /// A copy of what is shown as `number`, of at most `bytes_max` bytes. Whatever the words are, and whoever changes them
     /// meanwhile, this returns bytes that were put there under that number and are whole, or none.
-    pub(crate) fn read_number(&self, words: &[AtomicU64], number: u64, bytes_max: usize) -> Result<Bytes, Unreadable> {
+    pub(crate) fn read_number(
+        &self,
+        words: &[AtomicU64],
+        number: u64,
+        bytes_max: usize,
+        buffers: &Buffers,
+    ) -> Result<Bytes, Unreadable> {
         let [stamp, shown, place, sum] = self.entry(words, self.entry_of(number));
         let before = stamp.load(Ordering::Acquire);
         if before == 0 || before & 1 == 1 || shown.load(Ordering::Relaxed) != number {
@@ -127,7 +135,7 @@ impl Layout {
         let (place, sum) = (place.load(Ordering::Relaxed), sum.load(Ordering::Relaxed));
         let (length, checksum) = ((sum as u32) as usize, (sum >> 32) as u32);
         let found = words_of(words, self.data, place, length).filter(|_| length <= bytes_max);
-        let copied = found.map(|found| load(found, length, seed(number, before, length)));
+        let copied = found.map(|found| load(found, length, seed(number, before, length), buffers));
         // What was copied, and the words that said where from, were there before this look.
         fence(Ordering::Acquire);
         if stamp.load(Ordering::Relaxed) != before {
@@ -169,8 +177,8 @@ fn store(words: &[AtomicU64], bytes: &[u8], seed: u32) -> u32 {
     checksum
 }
 
-fn load(words: &[AtomicU64], length: usize, seed: u32) -> (Bytes, u32) {
-    let mut copied = Vec::with_capacity(words.len());
+fn load(words: &[AtomicU64], length: usize, seed: u32, buffers: &Buffers) -> (Bytes, u32) {
+    let mut copied = buffers.take(words.len());
     let mut checksum = seed;
     for piece in words.chunks(PIECE_WORDS) {
         let from = copied.len();
@@ -178,19 +186,7 @@ fn load(words: &[AtomicU64], length: usize, seed: u32) -> (Bytes, u32) {
         let bytes = copied[from..].as_bytes();
         checksum = crc32c::crc32c_append(checksum, &bytes[..bytes.len().min(length - from * 8)]);
     }
-    (Bytes::from_owner(Copied { words: copied, length }), checksum)
-}
-
-/// A copy, as bytes.
-struct Copied {
-    words: Vec<u64>,
-    length: usize,
-}
-
-impl AsRef<[u8]> for Copied {
-    fn as_ref(&self) -> &[u8] {
-        &self.words.as_bytes()[..self.length]
-    }
+    (Bytes::from_owner(buffers.lend(copied, length)), checksum)
 }
 
 #[cfg(test)]
@@ -199,7 +195,7 @@ mod tests {
 
     use super::*;
 
-    const WORDS: usize = 2048;
+    const WORDS: usize = 8192;
     const ENTRIES: usize = 4;
 
     fn pool() -> (Layout, Vec<AtomicU64>) {
@@ -213,22 +209,26 @@ mod tests {
         values.iter().map(|&value| AtomicU64::new(value)).collect()
     }
 
+    fn read(layout: &Layout, words: &[AtomicU64], number: u64, bytes_max: usize) -> Result<Bytes, Unreadable> {
+        layout.read_number(words, number, bytes_max, &Buffers::default())
+    }
+
     #[test]
     fn what_was_shown_is_read_until_it_is_hidden() {
         let (layout, words) = pool();
         assert_eq!(Layout::read(&words), Ok(layout));
         for number in [0, 1, 9] {
-            assert_eq!(layout.read_number(&words, number, 100), Err(Unreadable::Absent));
+            assert_eq!(read(&layout, &words, number, 100), Err(Unreadable::Absent));
         }
         let stamp = layout.show(&words, 5, 0, 3, b"some bytes");
-        assert_eq!(layout.read_number(&words, 5, 100).unwrap(), "some bytes");
-        assert_eq!(layout.read_number(&words, 1, 100), Err(Unreadable::Absent), "another number of the same entry");
-        assert_eq!(layout.read_number(&words, 5, 9), Err(Unreadable::Damaged), "longer than anything can be");
+        assert_eq!(read(&layout, &words, 5, 100).unwrap(), "some bytes");
+        assert_eq!(read(&layout, &words, 1, 100), Err(Unreadable::Absent), "another number of the same entry");
+        assert_eq!(read(&layout, &words, 5, 9), Err(Unreadable::Damaged), "longer than anything can be");
         let stamp = layout.hide(&words, layout.entry_of(5), stamp);
-        assert_eq!(layout.read_number(&words, 5, 100), Err(Unreadable::Absent));
+        assert_eq!(read(&layout, &words, 5, 100), Err(Unreadable::Absent));
         let later = layout.show(&words, 9, stamp, 0, b"");
         assert!(later > stamp);
-        assert_eq!(layout.read_number(&words, 9, 100).unwrap(), "");
+        assert_eq!(read(&layout, &words, 9, 100).unwrap(), "");
     }
 
     #[test]
@@ -241,18 +241,19 @@ mod tests {
         for at in (entry..entry + ENTRY_WORDS).chain(data..data + bytes.len() / 8) {
             for bit in 0..64 {
                 words[at].fetch_xor(1 << bit, Ordering::Relaxed);
-                let read = layout.read_number(&words, 2, 1 << 20);
+                let read = read(&layout, &words, 2, 1 << 20);
                 assert!(read.is_err(), "bit {bit} of word {at}: {} bytes", read.map_or(0, |read| read.len()));
                 words[at].fetch_xor(1 << bit, Ordering::Relaxed);
             }
         }
-        assert_eq!(layout.read_number(&words, 2, 1 << 20).unwrap(), bytes);
+        assert_eq!(read(&layout, &words, 2, 1 << 20).unwrap(), bytes);
     }
 
     #[test]
     fn no_impossible_pool_is_believed() {
         let (_, good) = pool();
-        for (at, value) in [(0, 0), (0, MAGIC + 1), (1, 0), (1, 3), (1, 1 << 9), (1, 1 << 63), (1, u64::MAX)] {
+        for (at, value) in [(0, 0), (0, MAGIC + 1), (1, 0), (1, 3), (1, WORDS as u64 / 4), (1, 1 << 63), (1, u64::MAX)]
+        {
             let before = good[at].swap(value, Ordering::Relaxed);
             assert!(Layout::read(&good).is_err(), "word {at} = {value}");
             good[at].store(before, Ordering::Relaxed);
@@ -262,10 +263,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn bytes_of_any_length_come_back(bytes in prop::collection::vec(any::<u8>(), 0..9000), number: u64) {
+        fn bytes_of_any_length_come_back(bytes in prop::collection::vec(any::<u8>(), 0..60_000), number: u64) {
             let (layout, words) = pool();
             layout.show(&words, number, 0, 0, &bytes);
-            prop_assert_eq!(layout.read_number(&words, number, 9000).unwrap(), bytes);
+            prop_assert_eq!(read(&layout, &words, number, 60_000).unwrap(), bytes);
         }
 
         /// A peer that writes garbage: nothing panics, nothing is read beyond the pool, nothing wrong is believed.
@@ -284,7 +285,7 @@ mod tests {
             for (at, value) in near {
                 words[at].store(value, Ordering::Relaxed);
             }
-            prop_assert!(layout.read_number(&words, number, 1 << 30).is_err());
+            prop_assert!(read(&layout, &words, number, 1 << 30).is_err());
             let _ = Layout::read(&words);
             let _ = Layout::read(&self::words(&garbage));
         }

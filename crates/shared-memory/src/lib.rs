@@ -5,6 +5,7 @@
 //! but its maker can write it and nobody can shorten it; it vanishes with the last process that holds it.
 
 mod blocks;
+mod buffers;
 mod layout;
 mod memory;
 mod pool;

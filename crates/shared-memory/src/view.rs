@@ -4,6 +4,7 @@ use std::os::fd::AsFd;
 
 use bytes::Bytes;
 
+use crate::buffers::Buffers;
 use crate::layout::{Layout, POOL_BYTES_MIN};
 use crate::memory::{Memory, OpenError};
 
@@ -24,6 +25,8 @@ pub struct PoolView {
     memory: Memory,
     /// As it was said when the pool was opened: it is not asked again.
     layout: Layout,
+    /// Of copies that nobody needs any more.
+    buffers: Buffers,
 }
 
 impl PoolView {
@@ -34,7 +37,7 @@ impl PoolView {
     pub fn open(descriptor: impl AsFd, bytes_max: u64) -> Result<Self, OpenError> {
         let memory = Memory::open(descriptor, POOL_BYTES_MIN, bytes_max)?;
         let layout = Layout::read(memory.words()).map_err(OpenError::NotAPool)?;
-        Ok(Self { memory, layout })
+        Ok(Self { memory, layout, buffers: Buffers::default() })
     }
 
     /// A copy of what is there as `number`, if that is at most `bytes_max` bytes.
@@ -42,7 +45,7 @@ impl PoolView {
     /// # Errors
     /// If it is not there, or damaged.
     pub fn read(&self, number: u64, bytes_max: usize) -> Result<Bytes, Unreadable> {
-        self.layout.read_number(self.memory.words(), number, bytes_max)
+        self.layout.read_number(self.memory.words(), number, bytes_max, &self.buffers)
     }
 
     /// How many numbers can be there at a time.
