@@ -58,7 +58,7 @@ fn unhurried() -> Timing {
     (group.quorum_loss_probe, group.disk_stall) = (Duration::from_secs(6), Duration::from_secs(3));
     let liveness = &mut timing.liveness;
     (liveness.suspicion, liveness.old_leader_grace) = (Duration::from_secs(5), Duration::from_secs(4));
-    liveness.unconfirmed_max = Duration::from_secs(8);
+    liveness.unconfirmed_max = Duration::from_secs(15);
     timing
 }
 
