@@ -179,6 +179,10 @@ impl Check {
     fn cluster(&mut self, config: &NodeConfig, role: Role) {
         let cluster = &config.cluster;
         self.name("cluster.name", &cluster.name);
+        if config.federation.is_some() && config.frontend.as_ref().is_some_and(|f| f.payloads.must_share()) {
+            let why = "a frontend of a federation shares no memory, so that requests can go to another cluster";
+            self.say("frontend.payloads.required", format!("{why}; leave it out"));
+        }
         if config.federation.is_some() {
             if !cluster.scheduler.is_empty() {
                 let advice = "give them as the control of one of federation.clusters";

@@ -34,16 +34,18 @@ impl Contact {
         sequence
     }
 
-    /// A leader with a quorum has heard the beat of that number.
-    pub(crate) fn acknowledged(&mut self, sequence: u64) {
+    /// A leader with a quorum has heard the beat of that number. When that was sent, if it is known.
+    pub(crate) fn acknowledged(&mut self, sequence: u64) -> Option<Instant> {
         while let Some(&(number, at)) = self.sent.front()
             && number <= sequence
         {
             self.sent.pop_front();
             if number == sequence {
                 self.confirmed(at);
+                return Some(at);
             }
         }
+        None
     }
 
     /// The control group had a leader with a quorum at that time.

@@ -131,7 +131,7 @@ async fn beat(shared: &Shared, line: Option<ToLeader>, to: NodeId, herald: &mut 
             count => line.partial.extend_from_slice(&bytes[..count]),
         }
         if let Some(whole) = line.partial.first_chunk::<ACK_BYTES>() {
-            herald.acknowledged(Instant::now().into_std(), whole)?;
+            herald.acknowledged(whole)?;
             line.partial.clear();
         }
     }

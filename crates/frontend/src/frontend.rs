@@ -138,8 +138,12 @@ impl Frontend {
         registry: &Registry,
     ) -> Result<(Self, Own), SharingError> {
         let (ledger, ended) = (Arc::<Ledger>::default(), CancellationToken::new());
+        // A backend reads shared memory without a word, so what is there can not be sent to another cluster any more (F1): a
+        // frontend of several clusters keeps its inputs to itself until they are asked for.
+        let shares = plan.is_none();
         let place = |name: &&str| {
-            let requests = Requests { table: Arc::default(), inputs: share_inputs(config, &ended)? };
+            let inputs = if shares { share_inputs(config, &ended)? } else { None };
+            let requests = Requests { table: Arc::default(), inputs };
             Ok(Place { name: (*name).to_owned(), requests, cluster: OnceLock::new() })
         };
         let places: Vec<_> = clusters.iter().map(place).collect::<Result<_, SharingError>>()?;

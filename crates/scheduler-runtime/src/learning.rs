@@ -34,8 +34,9 @@ fn collect(workers: &Workers) {
     let ended = (0..runs.capacity()).map_while(|_| runs.pop());
     let mut corrections: Vec<_> = ended.filter_map(|run| learner.ran(now, run)).collect();
     corrections.extend(learner.look(now));
-    drop(learner);
+    // Under the lock: what the lead says of a GPU that goes meanwhile comes after it.
     correct(workers, corrections);
+    drop(learner);
 }
 
 /// Tells the workers.

@@ -304,8 +304,9 @@ impl Lead {
                 linked.task.abort();
                 self.sealed.remove(&id);
                 for gpu in &linked.gpus {
-                    let corrections = self.learner().remove_gpu(gpu.ordinal);
-                    correct(&self.workers, corrections);
+                    // Under the lock, as whoever else tells the workers does: the last word on a GPU is the newest.
+                    let mut learner = self.learner();
+                    correct(&self.workers, learner.remove_gpu(gpu.ordinal));
                 }
             }
         }

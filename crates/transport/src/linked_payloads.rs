@@ -401,8 +401,14 @@ impl PayloadTransport for LinkedPayloads {
             for frame in in_frames(results) {
                 let (heads, tail): (Vec<_>, Vec<_>) = frame.into_iter().map(|r| (r.result, r.bytes)).unzip();
                 let lost = heads.len();
+                let lent: Vec<_> =
+                    heads.iter().filter(|head| head.outcome == ResultBytes::Shared).map(|head| head.sequence).collect();
                 let results = ToOwner::Results { results: heads };
                 if link.as_ref().is_none_or(|link| link.sender.send_with(results, tail).is_err()) {
+                    // Nobody will say that they were taken.
+                    if let Some(shared) = link.as_ref().and_then(DataLink::shared) {
+                        shared.taken(&lent);
+                    }
                     tracing::warn!(%frontend, results = lost, "results lost: their owner cannot be reached");
                 }
             }

@@ -43,7 +43,7 @@ pub(crate) struct Herald {
     facts: Facts,
     contact: Contact,
     limits: Liveness,
-    /// When the line was dialled, or answered last.
+    /// When the line was dialled, or the last beat sent that was answered.
     answered: Instant,
     /// The newest beat that was acknowledged.
     echoed: u64,
@@ -88,18 +88,20 @@ impl Herald {
     ///
     /// # Errors
     /// If the bytes are none.
-    pub(crate) fn acknowledged(&mut self, now: Instant, bytes: &[u8; ACK_BYTES]) -> io::Result<()> {
+    pub(crate) fn acknowledged(&mut self, bytes: &[u8; ACK_BYTES]) -> io::Result<()> {
         let ack = Ack::decode(bytes, self.facts.cluster).ok_or(io::ErrorKind::InvalidData)?;
-        self.answered = now;
         self.echoed = self.echoed.max(ack.sequence);
-        self.contact.acknowledged(ack.sequence);
+        // What was long under way says how the line was: both ends give up one that hardly moves.
+        if let Some(sent) = self.contact.acknowledged(ack.sequence) {
+            self.answered = self.answered.max(sent);
+        }
         self.tell(|standing| standing.member = ack.member);
         Ok(())
     }
 
     /// Ends a turn.
     pub(crate) fn end_turn(&self, now: Instant) {
-        let (in_contact, heard) = (self.contact.holds(now), self.contact.within(now, self.limits.suspicion));
+        let (in_contact, heard) = (self.contact.holds(now), self.contact.within(now, self.limits.answer()));
         self.tell(|standing| (standing.in_contact, standing.heard) = (in_contact, heard));
     }
 
@@ -134,17 +136,16 @@ mod tests {
         herald.dialled(start);
         let sequence = Beat::decode(&herald.beat(start).unwrap(), cluster).unwrap().sequence;
         let at = start + limits.beat;
-        herald.acknowledged(at, &Ack { sequence, member: false }.encode(cluster)).unwrap();
+        herald.acknowledged(&Ack { sequence, member: false }.encode(cluster)).unwrap();
         assert_eq!(Beat::decode(&herald.beat(at).unwrap(), cluster).unwrap().echoed, sequence);
         herald.end_turn(at);
         assert_eq!(*told.borrow(), Standing { in_contact: true, heard: true, member: false });
-        herald.end_turn(at + limits.suspicion);
+        // It counts from when the beat was sent, however late the answer came.
+        let late = start + limits.answer() + Duration::from_millis(1);
+        herald.end_turn(late);
         assert_eq!(*told.borrow(), Standing { in_contact: true, heard: false, member: false });
-        assert!(herald.acknowledged(at, &[0; ACK_BYTES]).is_err(), "no acknowledgement of this cluster");
-
-        let patience = limits.answer();
-        assert!(herald.beat(at + patience).is_ok());
-        let late = at + patience + Duration::from_millis(1);
+        assert!(herald.acknowledged(&[0; ACK_BYTES]).is_err(), "no acknowledgement of this cluster");
+        assert!(herald.beat(start + limits.answer()).is_ok());
         assert!(herald.beat(late).is_err());
         herald.dialled(late);
         assert!(herald.beat(late).is_ok(), "a new line has its own time");

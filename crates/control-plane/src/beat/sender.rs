@@ -64,7 +64,7 @@ impl Sender {
 
 fn beat(mut line: ToLeader, herald: &mut Herald) -> io::Result<ToLeader> {
     while let Some(ack) = line.ack()? {
-        herald.acknowledged(Instant::now(), &ack)?;
+        herald.acknowledged(&ack)?;
     }
     // A line that does not take a beat at once leads to nobody who listens.
     line.line.write_all(&herald.beat(Instant::now())?)?;
