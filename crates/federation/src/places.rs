@@ -242,6 +242,31 @@ mod tests {
     }
 
     #[test]
+    fn a_served_model_beyond_a_limit_does_not_keep_others_from_their_places() {
+        let find = |plant: &dyn Fn(&mut Scene), rates: &[(&str, f64)]| {
+            let mut scene = Scene::new(&["a", "b"]);
+            scene.load("served", 1);
+            scene.settle("served", "a");
+            plant(&mut scene);
+            scene.load("new", 1);
+            let found = placed(&scene, rates);
+            assert_eq!(targets(&found)["new"], "b", "{found:?}");
+        };
+        // All of a's GPUs are taken, so that only b has room.
+        find(&|scene| scene.fill("a"), &[]);
+        find(&|scene| scene.shrink("a", 1), &[]);
+        find(&|scene| scene.new_kind("a"), &[]);
+        find(&|scene| scene.fill("a"), &[("served", 1e12)]);
+        // A model that fits on the GPUs of a is larger than those of b.
+        let mut scene = Scene::new(&["a", "b"]);
+        scene.load_large("served");
+        scene.settle("served", "a");
+        scene.shrink("b", 4 << 20);
+        scene.load("new", 1);
+        assert_eq!(targets(&placed(&scene, &[]))["new"], "b");
+    }
+
+    #[test]
     fn a_more_even_division_moves_models_between_clusters_only_if_it_is_better() {
         let mut scene = Scene::new(&["a", "b"]);
         for model in ["m", "n", "o", "p"] {
