@@ -17,7 +17,7 @@ use crate::config::{ClusterAccess, FederationConfig};
 use crate::decide::{Asked, Deed, Seen, Step, homeless, steps};
 use crate::looks::{Look, Looks};
 use crate::metrics::Metrics;
-use crate::places::{Placed, place};
+use crate::places::{Placed, Stop, place};
 use crate::problem::Known;
 use crate::propose::propose;
 use crate::rates::Rates;
@@ -26,6 +26,8 @@ use crate::rates::Rates;
 const TICK: Duration = Duration::from_millis(100);
 /// How long the search for places may take.
 const SOLVES_WITHIN: Duration = Duration::from_secs(1);
+/// How long of that for all models together.
+const SOLVES_TOGETHER_WITHIN: Duration = Duration::from_millis(500);
 /// How long nothing is tried again for models that found no place, unless something has changed.
 const TRIES_AGAIN_AFTER: Duration = Duration::from_secs(5);
 /// How long one call to a cluster may take.
@@ -124,6 +126,8 @@ struct Steward {
     known_since: BTreeMap<(String, u64), Instant>,
     calls: Arc<Mutex<BTreeSet<Call>>>,
     searched: Option<(Instant, Vec<String>, u64)>,
+    /// Models that have had their turn in vain, while others still wait for theirs.
+    tried: BTreeSet<String>,
 }
 
 impl Steward {
@@ -135,6 +139,7 @@ impl Steward {
             known_since: BTreeMap::new(),
             calls: Arc::default(),
             searched: None,
+            tried: BTreeSet::new(),
         }
     }
 
@@ -226,30 +231,31 @@ impl Steward {
         let state = self.office.state();
         let homeless: Vec<String> = homeless(&state).into_iter().map(str::to_owned).collect();
         if homeless.is_empty() {
-            self.searched = None;
+            (self.searched, self.tried) = (None, BTreeSet::new());
             return;
         }
         let Some(views) = self.office.views(&state).filter(|views| !views.is_empty()) else { return };
         let again = self.searched.as_ref().is_none_or(|(at, models, plan)| {
-            *models != homeless || *plan != state.plan() || at.elapsed() >= TRIES_AGAIN_AFTER
+            *models != homeless || *plan != state.plan() || !self.tried.is_empty() || at.elapsed() >= TRIES_AGAIN_AFTER
         });
         if !again {
             return;
         }
         let (known, rates, names) =
             (Arc::clone(&state), self.office.rates.all(std::time::Instant::now()), homeless.clone());
-        let give_up = std::time::Instant::now() + SOLVES_WITHIN;
+        let (begun, tried) = (std::time::Instant::now(), std::mem::take(&mut self.tried));
         let search = move || {
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
             let known = Known { state: &known, views: &views, rates: &rates };
-            place(&known, &names, &|| std::time::Instant::now() >= give_up)
+            let (together, all) = (|| begun.elapsed() >= SOLVES_TOGETHER_WITHIN, || begun.elapsed() >= SOLVES_WITHIN);
+            place(&known, &names, &tried, &Stop { together: &together, all: &all })
         };
         // A search that fails leaves everything as it is; the next one may do better.
-        let Placed { moves, unplaced } = match tokio::task::spawn_blocking(search).await {
+        let Placed { moves, unplaced, tried } = match tokio::task::spawn_blocking(search).await {
             Ok(placed) => placed,
             Err(error) => return tracing::error!(%error, "the search for places failed"),
         };
-        self.searched = Some((Instant::now(), homeless, state.plan()));
+        (self.searched, self.tried) = (Some((Instant::now(), homeless, state.plan())), tried);
         let (lost, new): (Vec<WantedMove>, _) = moves.into_iter().partition(|wanted| wanted.from.is_some());
         for (moves, cause) in [(lost, Cause::Loss), (new, Cause::Place)] {
             for moves in moves.chunks(MOVES_PER_COMMAND_MAX) {
