@@ -54,6 +54,8 @@ pub(crate) struct Seen<'a> {
     pub(crate) configured: &'a BTreeMap<String, Vec<String>>,
     pub(crate) looks: &'a BTreeMap<String, Look>,
     pub(crate) unreachable: Duration,
+    /// How long this leader has led.
+    pub(crate) leads: Duration,
     /// How long this leader has known of what happened to the model at that index.
     pub(crate) age: &'a dyn Fn(&str, u64) -> Duration,
 }
@@ -72,6 +74,7 @@ pub(crate) fn steps(state: &FederationState, seen: &Seen<'_>) -> Vec<Step> {
     for (name, control) in seen.configured {
         steps.extend(standing(state, seen, name, control).map(Step::Propose));
     }
+    steps.extend(unlooked(state, seen).map(Step::Propose));
     for (name, model) in state.models() {
         steps.extend(model.moving.as_ref().and_then(|moving| on_its_way(state, seen, model, moving)));
         steps.extend(home(state, seen, name, model).map(Step::Propose));
@@ -108,6 +111,14 @@ fn standing(state: &FederationState, seen: &Seen<'_>, name: &str, control: &[Str
         }
         _ => None,
     }
+}
+
+/// Clusters of the federation that this leader is not configured with: nobody looks at them, so they do not answer.
+fn unlooked(state: &FederationState, seen: &Seen<'_>) -> impl Iterator<Item = Command> {
+    let late = seen.leads >= seen.unreachable;
+    let silent = state.clusters().iter().filter(move |(_, cluster)| late && cluster.reachable);
+    let silent = silent.filter(|(name, _)| !seen.configured.contains_key(*name));
+    silent.map(|(name, cluster)| Command::ClusterLost { name: name.clone(), since: cluster.since })
 }
 
 /// GPUs that take work, and their memory, by kind.
@@ -201,8 +212,26 @@ mod tests {
 
     fn all(scene: &Scene, age: Duration) -> Vec<Step> {
         let configured = scene.looks.keys().map(|name| (name.clone(), vec![format!("{name}:7001")])).collect();
-        let seen = Seen { configured: &configured, looks: &scene.looks, unreachable: LATE, age: &|_, _| age };
+        let (looks, unreachable) = (&scene.looks, LATE);
+        let seen = Seen { configured: &configured, looks, unreachable, leads: age, age: &|_, _| age };
         steps(&scene.state, &seen)
+    }
+
+    #[test]
+    fn a_cluster_that_the_leader_is_not_configured_with_is_lost_after_a_while() {
+        let mut scene = Scene::new(&["a", "b"]);
+        scene.load("m", 0);
+        scene.settle("m", "b");
+        let all_looks = scene.looks.clone();
+        scene.looks.remove("b");
+        assert_eq!(all(&scene, LATE / 2), [], "another leader may know it");
+        let [Step::Propose(lost)] = &all(&scene, LATE)[..] else { panic!("nobody looks at b") };
+        assert!(matches!(lost, Command::ClusterLost { name, .. } if name == "b"), "{lost:?}");
+        scene.done(lost);
+        assert_eq!((all(&scene, LATE), homeless(&scene.state).len()), (vec![], 1));
+        scene.looks = all_looks;
+        let back = all(&scene, Duration::ZERO);
+        assert!(matches!(&back[..], [Step::Propose(Command::ClusterBack { name, .. })] if name == "b"), "{back:?}");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use symphony_federation_state::FederationState;
 use symphony_protocol::view::View;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -24,6 +25,18 @@ impl Look {
     pub(crate) fn now(&self, unreachable: Duration) -> Option<&Arc<View>> {
         self.view.as_ref().filter(|_| self.ago < unreachable)
     }
+}
+
+/// The views of all clusters that the state counts as answering; none if one of them is not seen yet, or not any more. One that
+/// nobody looks at, because this replica is not configured with it, keeps nothing from being placed elsewhere.
+pub(crate) fn views(
+    looks: &BTreeMap<String, Look>,
+    state: &FederationState,
+    unreachable: Duration,
+) -> Option<BTreeMap<String, Arc<View>>> {
+    let reachable = state.clusters().iter().filter(|(_, cluster)| cluster.reachable);
+    let looked_at = reachable.filter_map(|(name, _)| Some((name, looks.get(name)?)));
+    looked_at.map(|(name, look)| Some((name.clone(), look.now(unreachable)?.clone()))).collect()
 }
 
 #[derive(Debug)]
@@ -83,5 +96,26 @@ async fn look(cluster: ClusterAccess, seen: Arc<Mutex<BTreeMap<String, Seen>>>, 
             Ok(view) => tracing::error!(cluster = cluster.name, answers = view.cluster, "another cluster answers"),
             Err(error) => tracing::debug!(cluster = cluster.name, %error, "no answer"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scene::Scene;
+
+    #[test]
+    fn only_clusters_that_are_looked_at_and_do_not_answer_keep_a_plan_waiting() {
+        const UNREACHABLE: Duration = Duration::from_secs(4);
+        let mut scene = Scene::new(&["a", "b"]);
+        let seen = |scene: &Scene| {
+            let views = views(&scene.looks, &scene.state, UNREACHABLE);
+            views.map(|views| views.into_keys().collect::<Vec<_>>())
+        };
+        assert_eq!(seen(&scene), Some(vec!["a".into(), "b".into()]));
+        scene.silent("b", UNREACHABLE);
+        assert_eq!(seen(&scene), None, "b may answer in a moment");
+        scene.looks.remove("b");
+        assert_eq!(seen(&scene), Some(vec!["a".into()]), "nobody waits for b");
     }
 }

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::{ClusterAccess, FederationConfig};
 use crate::decide::{Asked, Deed, Seen, Step, homeless, steps};
-use crate::looks::{Look, Looks};
+use crate::looks::{Look, Looks, views};
 use crate::metrics::Metrics;
 use crate::places::{Placed, Stop, place};
 use crate::problem::Known;
@@ -68,12 +68,9 @@ impl Office {
         looks.as_ref().map(Looks::all).unwrap_or_default()
     }
 
-    /// The views of all clusters that the state counts as answering; none if one of them is not seen yet, or not any more.
+    /// What plans are made by; none if it is not all seen yet.
     pub(crate) fn views(&self, state: &FederationState) -> Option<BTreeMap<String, Arc<View>>> {
-        let looks = self.looks();
-        let reachable = state.clusters().iter().filter(|(_, cluster)| cluster.reachable);
-        let view = |name: &String| looks.get(name)?.now(self.unreachable).cloned();
-        reachable.map(|(name, _)| Some((name.clone(), view(name)?))).collect()
+        views(&self.looks(), state, self.unreachable)
     }
 
     async fn propose(&self, command: &Command) {
@@ -120,6 +117,7 @@ type Call = (String, String, u64);
 
 struct Steward {
     office: Office,
+    leads_since: Instant,
     configured: BTreeMap<String, Vec<String>>,
     clusters: BTreeMap<String, ClusterAccess>,
     /// Since when this leader knows of what happened to a model at an index.
@@ -134,6 +132,7 @@ impl Steward {
     fn new(office: Office, clusters: &[ClusterAccess]) -> Self {
         Self {
             office,
+            leads_since: Instant::now(),
             configured: clusters.iter().map(|cluster| (cluster.name.clone(), cluster.addrs.clone())).collect(),
             clusters: clusters.iter().map(|cluster| (cluster.name.clone(), cluster.clone())).collect(),
             known_since: BTreeMap::new(),
@@ -166,11 +165,19 @@ impl Steward {
             };
             let looks = self.office.looks();
             let unreachable = self.office.unreachable;
-            steps(&state, &Seen { configured: &self.configured, looks: &looks, unreachable, age: &age })
+            let leads = now.saturating_duration_since(self.leads_since);
+            steps(&state, &Seen { configured: &self.configured, looks: &looks, unreachable, leads, age: &age })
         };
         for step in steps {
             match step {
-                Step::Propose(command) => self.office.propose(&command).await,
+                Step::Propose(command) => {
+                    if let Command::ClusterLost { name, .. } = &command
+                        && !self.configured.contains_key(name)
+                    {
+                        tracing::warn!(cluster = name, "this replica is not configured with it: it counts as lost");
+                    }
+                    self.office.propose(&command).await;
+                }
                 Step::Ask(asked) => self.ask(asked),
             }
         }
