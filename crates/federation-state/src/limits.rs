@@ -23,7 +23,7 @@ pub const MODELS_MAX: usize = symphony_cluster_state::MODELS_MAX;
 /// Bytes of all models' specifications together.
 pub const MODEL_BYTES_TOTAL_MAX: usize = symphony_cluster_state::MODEL_BYTES_TOTAL_MAX;
 
-/// Copies that are to be let go of, over all models and clusters. A move that would leave one more waits.
+/// Copies that are to be let go of, over all models and clusters. A move that would make one more copy than could be waits.
 pub const LEFTOVERS_TOTAL_MAX: usize = 32_768;
 
 /// Moves under way at a time: what they load at once takes memory and bandwidth of clusters that serve.

@@ -54,9 +54,12 @@ impl FederationState {
         if self.moves_under_way() >= MOVES_AT_ONCE_MAX {
             return limit("moves under way", MOVES_AT_ONCE_MAX);
         }
-        let leftovers: usize = self.models.values().map(|model| model.leftovers.len()).sum();
-        // One for the old home, one for the new one should the move be given up.
-        if leftovers + 2 * self.moves_under_way() + 2 > LEFTOVERS_TOTAL_MAX {
+        // Every copy there is may have to be let go of one day, and nothing but a move makes one more: what is counted here covers
+        // moves that end or are given up, homes that change, and models that are unloaded.
+        let copies = |model: &Model| {
+            model.leftovers.len() + usize::from(model.home.is_some()) + usize::from(model.moving.is_some())
+        };
+        if self.models.values().map(copies).sum::<usize>() >= LEFTOVERS_TOTAL_MAX {
             return limit("copies to let go of", LEFTOVERS_TOTAL_MAX);
         }
         Ok(())
@@ -128,4 +131,79 @@ pub(crate) fn call_off(model: &mut Model, index: u64) -> String {
     let Some(moving) = model.moving.take() else { return String::new() };
     model.leftovers.insert(moving.to.clone(), index);
     moving.to
+}
+
+#[cfg(test)]
+mod tests {
+    use symphony_cluster_state::{ModelSource, ModelSpec};
+    use symphony_types::{OperationId, RequestValue, Signature};
+
+    use super::*;
+    use crate::state::Cluster;
+
+    /// As many models with a home and leftovers as make so many copies, and one that is nowhere.
+    fn with_copies(copies: usize) -> FederationState {
+        let clusters: Vec<String> = (0..crate::limits::CLUSTERS_MAX).map(|n| format!("c{n:02}")).collect();
+        let mut state = FederationState { applied_index: 9, ..FederationState::default() };
+        for name in &clusters {
+            let cluster = Cluster { control: vec![], kinds: Default::default(), reachable: true, since: 1 };
+            state.clusters.insert(name.clone(), cluster);
+        }
+        let mut left = copies;
+        for n in 0.. {
+            let name = format!("m{n:04}");
+            let spec = ModelSpec {
+                name: name.clone(),
+                subcluster: String::new(),
+                slo_ns: 1,
+                source: ModelSource::Emulated,
+                signature: Signature { inputs: vec![], outputs: vec![] },
+                profiles: Default::default(),
+                policy: String::new(),
+                value: RequestValue::ONE,
+            };
+            let here = left.min(clusters.len());
+            let home = |cluster: &String| Home { cluster: cluster.clone(), subcluster: "s".into(), since: 3 };
+            let model = Model {
+                spec,
+                wanted_mrps: 0,
+                first_home: String::new(),
+                operation: OperationId::new(1),
+                loaded_at: 2,
+                home: clusters[..here].first().map(home),
+                moving: None,
+                leftovers: clusters[..here].iter().skip(1).map(|cluster| (cluster.clone(), 3)).collect(),
+                unloading: false,
+                unplaced: String::new(),
+            };
+            state.models.insert(name, model);
+            if here == 0 {
+                return state;
+            }
+            left -= here;
+        }
+        state
+    }
+
+    #[test]
+    fn unloading_everything_leaves_no_more_copies_than_a_snapshot_holds() {
+        let mut state = with_copies(LEFTOVERS_TOTAL_MAX - 1);
+        let last = state.models.keys().next_back().unwrap().clone();
+        let wanted = |state: &FederationState, model: &str| WantedMove {
+            model: model.into(),
+            loaded_at: 2,
+            from: state.models[model].home.as_ref().map(|home| home.cluster.clone()),
+            to: "c63".into(),
+            subcluster: "s".into(),
+        };
+        assert_eq!(state.begin_moves(10, &[wanted(&state, &last)], Cause::Place), Ok(()));
+        let full = with_copies(LEFTOVERS_TOTAL_MAX);
+        let last = full.models.keys().next_back().unwrap();
+        assert!(matches!(full.movable(&wanted(&full, last)), Err(Refusal::Limit { .. })));
+        state.applied_index = 11;
+        let names: Vec<_> = state.models.keys().cloned().collect();
+        names.iter().for_each(|name| state.unload(11, name).unwrap());
+        assert_eq!(state.models.values().map(|model| model.leftovers.len()).sum::<usize>(), LEFTOVERS_TOTAL_MAX);
+        assert_eq!(crate::invariants::check(&state), Ok(()));
+    }
 }

@@ -99,7 +99,7 @@ impl FederationState {
         }
     }
 
-    fn unload(&mut self, index: u64, name: &str) -> Result<(), Refusal> {
+    pub(crate) fn unload(&mut self, index: u64, name: &str) -> Result<(), Refusal> {
         let unknown = || Refusal::UnknownModel { model: name.to_owned() };
         let model = self.models.get_mut(name).filter(|model| !model.unloading).ok_or_else(unknown)?;
         model.unloading = true;

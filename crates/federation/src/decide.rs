@@ -54,15 +54,17 @@ pub(crate) struct Seen<'a> {
     pub(crate) configured: &'a BTreeMap<String, Vec<String>>,
     pub(crate) looks: &'a BTreeMap<String, Look>,
     pub(crate) unreachable: Duration,
+    /// How long this leader has led.
+    pub(crate) leads: Duration,
     /// How long this leader has known of what happened to the model at that index.
     pub(crate) age: &'a dyn Fn(&str, u64) -> Duration,
 }
 
 impl Seen<'_> {
-    /// What the cluster says, if it belongs to the federation and answers.
-    pub(crate) fn view(&self, state: &FederationState, cluster: &str) -> Option<&View> {
+    /// What the cluster says, if it belongs to the federation and answers, and how long ago it was asked.
+    pub(crate) fn view(&self, state: &FederationState, cluster: &str) -> Option<(&View, Duration)> {
         let look = self.looks.get(cluster).filter(|_| state.is_reachable(cluster))?;
-        look.now(self.unreachable).map(|view| &**view)
+        look.now(self.unreachable).map(|view| (&**view, look.ago))
     }
 }
 
@@ -72,6 +74,7 @@ pub(crate) fn steps(state: &FederationState, seen: &Seen<'_>) -> Vec<Step> {
     for (name, control) in seen.configured {
         steps.extend(standing(state, seen, name, control).map(Step::Propose));
     }
+    steps.extend(unlooked(state, seen).map(Step::Propose));
     for (name, model) in state.models() {
         steps.extend(model.moving.as_ref().and_then(|moving| on_its_way(state, seen, model, moving)));
         steps.extend(home(state, seen, name, model).map(Step::Propose));
@@ -110,6 +113,14 @@ fn standing(state: &FederationState, seen: &Seen<'_>, name: &str, control: &[Str
     }
 }
 
+/// Clusters of the federation that this leader is not configured with: nobody looks at them, so they do not answer.
+fn unlooked(state: &FederationState, seen: &Seen<'_>) -> impl Iterator<Item = Command> {
+    let late = seen.leads >= seen.unreachable;
+    let silent = state.clusters().iter().filter(move |(_, cluster)| late && cluster.reachable);
+    let silent = silent.filter(|(name, _)| !seen.configured.contains_key(*name));
+    silent.map(|(name, cluster)| Command::ClusterLost { name: name.clone(), since: cluster.since })
+}
+
 /// GPUs that take work, and their memory, by kind.
 fn capacity(view: &View) -> BTreeMap<String, KindCapacity> {
     let mut kinds: BTreeMap<String, KindCapacity> = BTreeMap::new();
@@ -127,11 +138,14 @@ fn on_its_way(state: &FederationState, seen: &Seen<'_>, model: &Model, moving: &
         let reason = cut(reason);
         Some(Step::Propose(Command::GiveUp { model: name.clone(), since, reason }))
     };
-    if (seen.age)(name, since) >= LOADS_WITHIN {
+    let age = (seen.age)(name, since);
+    if age >= LOADS_WITHIN {
         return give_up(format!("{} has not loaded it within {} s", moving.to, LOADS_WITHIN.as_secs()));
     }
-    let view = seen.view(state, &moving.to)?;
+    let (view, ago) = seen.view(state, &moving.to)?;
     match copy_in(view, &model.spec) {
+        // Seen before the move began: it may be an earlier copy that is gone by now.
+        Copy::Ready(_) | Copy::Failed(_) if ago > age => None,
         Copy::Ready(_) => Some(Step::Propose(Command::Loaded { model: name.clone(), since })),
         Copy::Loading => None,
         Copy::Failed(reason) => give_up(format!("{} cannot load it: {reason}", moving.to)),
@@ -147,25 +161,30 @@ fn on_its_way(state: &FederationState, seen: &Seen<'_>, model: &Model, moving: &
     }
 }
 
+/// Whether calls that were under way at a time had ended when a cluster was asked what it has: only then does a copy that it does
+/// not show not come any more. What is seen may be older than what happened.
+fn calls_had_ended(since: Duration, asked: Duration) -> bool {
+    since.saturating_sub(asked) >= CALLS_END_WITHIN
+}
+
 /// A home whose copy is gone is none.
 fn home(state: &FederationState, seen: &Seen<'_>, name: &str, model: &Model) -> Option<Command> {
     let home = model.home.as_ref()?;
-    let view = seen.view(state, &home.cluster)?;
+    let (view, ago) = seen.view(state, &home.cluster)?;
     let gone = matches!(copy_in(view, &model.spec), Copy::None | Copy::Foreign);
-    // What was seen may be older than the home.
-    let settled = (seen.age)(name, home.since) >= CALLS_END_WITHIN;
+    let settled = calls_had_ended((seen.age)(name, home.since), ago);
     let (model, cluster, since) = (name.to_owned(), home.cluster.clone(), home.since);
     (gone && settled).then_some(Command::CopyGone { model, cluster, since })
 }
 
 fn leftover(state: &FederationState, seen: &Seen<'_>, model: &Model, cluster: &str, since: u64) -> Option<Step> {
     let (name, age) = (&model.spec.name, (seen.age)(&model.spec.name, since));
-    let view = seen.view(state, cluster)?;
+    let (view, ago) = seen.view(state, cluster)?;
     let serves_on = if model.unloading { Duration::ZERO } else { SERVES_ON + Duration::from(model.spec.slo()) };
     match copy_in(view, &model.spec) {
         Copy::None | Copy::Foreign => {
             let command = Command::CopyGone { model: name.clone(), cluster: cluster.to_owned(), since };
-            (age >= CALLS_END_WITHIN).then_some(Step::Propose(command))
+            calls_had_ended(age, ago).then_some(Step::Propose(command))
         }
         Copy::Ready(_) | Copy::Loading | Copy::Failed(_) if age >= serves_on => {
             let what = Deed::Unload { model: name.clone(), since };
@@ -201,8 +220,26 @@ mod tests {
 
     fn all(scene: &Scene, age: Duration) -> Vec<Step> {
         let configured = scene.looks.keys().map(|name| (name.clone(), vec![format!("{name}:7001")])).collect();
-        let seen = Seen { configured: &configured, looks: &scene.looks, unreachable: LATE, age: &|_, _| age };
+        let (looks, unreachable) = (&scene.looks, LATE);
+        let seen = Seen { configured: &configured, looks, unreachable, leads: age, age: &|_, _| age };
         steps(&scene.state, &seen)
+    }
+
+    #[test]
+    fn a_cluster_that_the_leader_is_not_configured_with_is_lost_after_a_while() {
+        let mut scene = Scene::new(&["a", "b"]);
+        scene.load("m", 0);
+        scene.settle("m", "b");
+        let all_looks = scene.looks.clone();
+        scene.looks.remove("b");
+        assert_eq!(all(&scene, LATE / 2), [], "another leader may know it");
+        let [Step::Propose(lost)] = &all(&scene, LATE)[..] else { panic!("nobody looks at b") };
+        assert!(matches!(lost, Command::ClusterLost { name, .. } if name == "b"), "{lost:?}");
+        scene.done(lost);
+        assert_eq!((all(&scene, LATE), homeless(&scene.state).len()), (vec![], 1));
+        scene.looks = all_looks;
+        let back = all(&scene, Duration::ZERO);
+        assert!(matches!(&back[..], [Step::Propose(Command::ClusterBack { name, .. })] if name == "b"), "{back:?}");
     }
 
     #[test]
@@ -224,6 +261,9 @@ mod tests {
         assert_eq!(all(&scene, LATE), [], "it loads");
         assert!(matches!(&all(&scene, LOADS_WITHIN)[..], [Step::Propose(Command::GiveUp { .. })]));
         scene.copy("m", "b", Some(Ok(())));
+        scene.silent("b", LATE / 2);
+        assert_eq!(all(&scene, LATE / 4), [], "that was before the move");
+        scene.silent("b", Duration::ZERO);
         assert_eq!(all(&scene, LATE), [Step::Propose(Command::Loaded { model: "m".into(), since })]);
         scene.done(&Command::Loaded { model: "m".into(), since });
 
@@ -232,6 +272,10 @@ mod tests {
         assert!(unload.cluster == "a" && matches!(unload.what, Deed::Unload { .. }) && unload.id != asked.id);
         scene.forget("m", "a");
         assert_eq!(all(&scene, LATE), [], "a call may still be under way");
+        scene.silent("a", LATE / 2);
+        assert_eq!(all(&scene, CALLS_END_WITHIN), [], "what was seen is older than the end of calls");
+        assert_eq!(all(&scene, CALLS_END_WITHIN + LATE / 2).len(), 1);
+        scene.silent("a", Duration::ZERO);
         assert!(
             matches!(&all(&scene, CALLS_END_WITHIN)[..], [Step::Propose(Command::CopyGone { cluster, .. })] if cluster == "a")
         );
@@ -261,6 +305,9 @@ mod tests {
         scene.settle("m", "a");
         scene.forget("m", "a");
         assert_eq!(all(&scene, LATE), [], "what was seen may be older");
+        scene.silent("a", LATE / 2);
+        assert_eq!(all(&scene, CALLS_END_WITHIN), [], "and is");
+        scene.silent("a", Duration::ZERO);
         assert!(matches!(&all(&scene, CALLS_END_WITHIN)[..], [Step::Propose(Command::CopyGone { .. })]));
         scene.settle("m", "a");
         scene.begin("m", "b", Cause::Operator);

@@ -4,11 +4,18 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use symphony_federation_state::FederationState;
 use symphony_protocol::view::View;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::ClusterAccess;
+
+/// How often it is noted that this replica runs.
+const BEAT: Duration = Duration::from_millis(100);
+/// A replica that did not run for longer, or half of the time after which a cluster is lost, does not know who was silent then:
+/// answers may have waited for it.
+const LATE_MAX: Duration = Duration::from_secs(1);
 
 /// The newest look at a cluster.
 #[derive(Clone, Debug)]
@@ -26,39 +33,92 @@ impl Look {
     }
 }
 
+/// The views of all clusters that the state counts as answering; none if one of them is not seen yet, or not any more. One that
+/// nobody looks at, because this replica is not configured with it, keeps nothing from being placed elsewhere.
+pub(crate) fn views(
+    looks: &BTreeMap<String, Look>,
+    state: &FederationState,
+    unreachable: Duration,
+) -> Option<BTreeMap<String, Arc<View>>> {
+    let reachable = state.clusters().iter().filter(|(_, cluster)| cluster.reachable);
+    let looked_at = reachable.filter_map(|(name, _)| Some((name, looks.get(name)?)));
+    looked_at.map(|(name, look)| Some((name.clone(), look.now(unreachable)?.clone()))).collect()
+}
+
 #[derive(Debug)]
 struct Seen {
     view: Option<Arc<View>>,
     at: Instant,
 }
 
+/// What was seen, by a replica that knows when it did not run.
+#[derive(Debug)]
+struct Sight {
+    seen: BTreeMap<String, Seen>,
+    /// When it was begun, or begun anew; answers to what was asked before do not count.
+    since: Instant,
+    beat: Instant,
+    late_max: Duration,
+}
+
+impl Sight {
+    fn begin<'a>(clusters: impl Iterator<Item = &'a str>, unreachable: Duration, now: Instant) -> Self {
+        let seen = clusters.map(|cluster| (cluster.to_owned(), Seen { view: None, at: now })).collect();
+        Self { seen, since: now, beat: now, late_max: LATE_MAX.min(unreachable / 2) }
+    }
+
+    /// This replica runs. If it did not for long, it begins anew.
+    fn beat(&mut self, now: Instant) {
+        let late = now.saturating_duration_since(self.beat);
+        if late > self.late_max {
+            tracing::warn!(late_ms = late.as_millis(), "this replica did not run: it looks at all clusters anew");
+            self.since = now;
+            self.seen.values_mut().for_each(|seen| *seen = Seen { view: None, at: now });
+        }
+        self.beat = self.beat.max(now);
+    }
+
+    fn answered(&mut self, cluster: &str, view: View, asked: Instant) {
+        if asked >= self.since {
+            self.seen.insert(cluster.to_owned(), Seen { view: Some(Arc::new(view)), at: asked });
+        }
+    }
+
+    fn all(&mut self, now: Instant) -> BTreeMap<String, Look> {
+        self.beat(now);
+        let look = |seen: &Seen| Look { view: seen.view.clone(), ago: now.saturating_duration_since(seen.at) };
+        self.seen.iter().map(|(name, seen)| (name.clone(), look(seen))).collect()
+    }
+}
+
 /// Looks at all clusters for as long as it lives.
 #[derive(Debug)]
 pub(crate) struct Looks {
-    seen: Arc<Mutex<BTreeMap<String, Seen>>>,
+    sight: Arc<Mutex<Sight>>,
     stop: CancellationToken,
 }
 
 impl Looks {
     /// Begins to look. Nothing that was seen before counts: whoever did not look does not know how long a cluster was silent.
     pub(crate) fn begin(clusters: &[ClusterAccess], every: Duration, unreachable: Duration) -> Self {
-        let now = Instant::now();
-        let seen = clusters.iter().map(|cluster| (cluster.name.clone(), Seen { view: None, at: now })).collect();
-        let looks = Self { seen: Arc::new(Mutex::new(seen)), stop: CancellationToken::new() };
+        let names = clusters.iter().map(|cluster| cluster.name.as_str());
+        let sight = Arc::new(Mutex::new(Sight::begin(names, unreachable, Instant::now())));
+        let looks = Self { sight, stop: CancellationToken::new() };
         for cluster in clusters {
-            let (cluster, seen, stop) = (cluster.clone(), Arc::clone(&looks.seen), looks.stop.clone());
+            let (cluster, sight, stop) = (cluster.clone(), Arc::clone(&looks.sight), looks.stop.clone());
             // A call that nobody answers must not take the time of two.
             let within = (unreachable / 2).max(every);
-            tokio::spawn(async move { stop.run_until_cancelled(look(cluster, seen, every, within)).await });
+            tokio::spawn(async move { stop.run_until_cancelled(look(cluster, sight, every, within)).await });
         }
+        let (sight, stop) = (Arc::clone(&looks.sight), looks.stop.clone());
+        tokio::spawn(async move { stop.run_until_cancelled(run(sight)).await });
         looks
     }
 
     pub(crate) fn all(&self) -> BTreeMap<String, Look> {
-        let now = Instant::now();
-        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let look = |seen: &Seen| Look { view: seen.view.clone(), ago: now.saturating_duration_since(seen.at) };
-        seen.iter().map(|(name, seen)| (name.clone(), look(seen))).collect()
+        let mut sight = self.sight.lock().unwrap_or_else(PoisonError::into_inner);
+        // Taken under the lock: the time of a beat of somebody else is not after it.
+        sight.all(Instant::now())
     }
 }
 
@@ -68,20 +128,70 @@ impl Drop for Looks {
     }
 }
 
-async fn look(cluster: ClusterAccess, seen: Arc<Mutex<BTreeMap<String, Seen>>>, every: Duration, within: Duration) {
+async fn run(sight: Arc<Mutex<Sight>>) {
+    loop {
+        tokio::time::sleep(BEAT).await;
+        sight.lock().unwrap_or_else(PoisonError::into_inner).beat(Instant::now());
+    }
+}
+
+async fn look(cluster: ClusterAccess, sight: Arc<Mutex<Sight>>, every: Duration, within: Duration) {
     let mut ticks = tokio::time::interval(every);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        let at = Instant::now();
+        let asked = Instant::now();
         // Linearizable: a cluster without a quorum does not answer.
         match cluster.control.get(true, within).await {
             Ok(view) if view.cluster == cluster.name => {
-                let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
-                seen.insert(cluster.name.clone(), Seen { view: Some(Arc::new(view)), at });
+                sight.lock().unwrap_or_else(PoisonError::into_inner).answered(&cluster.name, view, asked);
             }
             Ok(view) => tracing::error!(cluster = cluster.name, answers = view.cluster, "another cluster answers"),
             Err(error) => tracing::debug!(cluster = cluster.name, %error, "no answer"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scene::Scene;
+
+    #[test]
+    fn a_replica_that_did_not_run_does_not_hold_it_against_clusters() {
+        const UNREACHABLE: Duration = Duration::from_secs(10);
+        let begun = Instant::now();
+        let mut sight = Sight::begin(["a"].into_iter(), UNREACHABLE, begun);
+        let silent = |sight: &mut Sight, now| sight.all(now)["a"].ago;
+        sight.answered("a", View::default(), begun);
+        // It runs, and nobody answers: that is silence.
+        let mut now = begun;
+        while now < begun + UNREACHABLE {
+            now += LATE_MAX;
+            sight.beat(now);
+        }
+        assert_eq!(silent(&mut sight, now), UNREACHABLE);
+        let (asked, late) = (now, now + 2 * UNREACHABLE);
+        assert_eq!(silent(&mut sight, late), Duration::ZERO, "it was paused, and counts anew");
+        assert!(sight.all(late)["a"].view.is_none(), "what it saw is old");
+        sight.answered("a", View::default(), asked);
+        assert!(sight.all(late)["a"].view.is_none(), "so is the answer that waited for it");
+        sight.answered("a", View::default(), late);
+        assert!(sight.all(late)["a"].now(UNREACHABLE).is_some());
+    }
+
+    #[test]
+    fn only_clusters_that_are_looked_at_and_do_not_answer_keep_a_plan_waiting() {
+        const UNREACHABLE: Duration = Duration::from_secs(4);
+        let mut scene = Scene::new(&["a", "b"]);
+        let seen = |scene: &Scene| {
+            let views = views(&scene.looks, &scene.state, UNREACHABLE);
+            views.map(|views| views.into_keys().collect::<Vec<_>>())
+        };
+        assert_eq!(seen(&scene), Some(vec!["a".into(), "b".into()]));
+        scene.silent("b", UNREACHABLE);
+        assert_eq!(seen(&scene), None, "b may answer in a moment");
+        scene.looks.remove("b");
+        assert_eq!(seen(&scene), Some(vec!["a".into()]), "nobody waits for b");
     }
 }

@@ -1,5 +1,7 @@
 //! Places for models that have none: those of the highest value first, as long as clusters have memory and GPU time for them.
 
+use std::collections::BTreeSet;
+
 use symphony_federation_state::{Model as Federated, WantedMove};
 use symphony_partitioner::{Budget, Change, Pin, Plan, solve, verify};
 
@@ -8,7 +10,7 @@ use crate::problem::{Known, Place, Posed};
 
 /// Moves of the partitioner's search per problem: nearly all models stay where they are, so there is little to search.
 const SEARCH_MOVES: u64 = 100_000;
-/// Models that are tried one by one when they do not fit together; the others wait for the next time.
+/// Models that are tried one by one when they do not fit together; the others are the first ones the next time.
 const TRIED_MAX: usize = 128;
 
 /// What became of the models without a place.
@@ -17,13 +19,27 @@ pub(crate) struct Placed {
     pub(crate) moves: Vec<WantedMove>,
     /// Models without one, and why.
     pub(crate) unplaced: Vec<(String, String)>,
+    /// Models that have had their turn in vain since all had one; empty as soon as all have.
+    pub(crate) tried: BTreeSet<String>,
 }
 
-/// Finds places. `stop` says when time is up: then the rest waits.
-pub(crate) fn place(known: &Known<'_>, homeless: &[&str], stop: &dyn Fn() -> bool) -> Placed {
+/// When a search ends.
+pub(crate) struct Stop<'a> {
+    /// Whether it is late for a plan of all models together: each by itself shall have time as well.
+    pub(crate) together: &'a dyn Fn() -> bool,
+    /// Whether time is up: then the rest waits. At least one model has its turn.
+    pub(crate) all: &'a dyn Fn() -> bool,
+}
+
+/// Finds places, first for models that were not `tried` lately, those of the highest value first: so every model has its turn,
+/// however many there are for which there is no place.
+pub(crate) fn place(known: &Known<'_>, homeless: &[&str], tried: &BTreeSet<String>, stop: &Stop<'_>) -> Placed {
     let mut placed = Placed::default();
     let mut models: Vec<&Federated> = homeless.iter().filter_map(|name| known.state.models().get(*name)).collect();
-    models.sort_by(|a, b| (b.spec.value, &a.spec.name).cmp(&(a.spec.value, &b.spec.name)));
+    models.sort_by(|a, b| {
+        let turn = |model: &Federated| tried.contains(&model.spec.name);
+        (turn(a), b.spec.value, &a.spec.name).cmp(&(turn(b), a.spec.value, &b.spec.name))
+    });
     let Some(mut posed) = known.pose() else {
         let none = |model: &&Federated| (model.spec.name.clone(), "no cluster answers that has a GPU".to_owned());
         placed.unplaced = models.iter().map(none).collect();
@@ -41,22 +57,29 @@ pub(crate) fn place(known: &Known<'_>, homeless: &[&str], stop: &dyn Fn() -> boo
         let new: Vec<_> = free.iter().filter_map(|model| known.posed(&all.problem, model, None)).collect();
         all.problem.models.extend(new);
         let whole = all.problem.models.len() == posed.problem.models.len() + free.len();
-        if let Some(Ok(plan)) = whole.then(|| fits(&all, &free, stop)) {
+        if let Some(Ok(plan)) = whole.then(|| fits(&all, &free, stop.together)) {
             placed.moves = free.iter().filter_map(|model| wanted(&all, &plan, model)).collect();
             return placed;
         }
     }
-    for model in models.into_iter().take(TRIED_MAX) {
-        if stop() {
+    let mut waiting: BTreeSet<&str> = models.iter().map(|model| model.spec.name.as_str()).collect();
+    waiting.retain(|name| !tried.contains(*name));
+    for (turn, model) in models.into_iter().take(TRIED_MAX).enumerate() {
+        if turn > 0 && (stop.all)() {
             break;
         }
-        match one(known, &posed, model, &allowed(&posed.places, model), stop) {
+        waiting.remove(model.spec.name.as_str());
+        match one(known, &posed, model, &allowed(&posed.places, model), stop.all) {
             Ok((with, plan)) => {
                 placed.moves.extend(wanted(&with, &plan, model));
                 posed = with;
             }
             Err(reason) => placed.unplaced.push((model.spec.name.clone(), cut(reason))),
         }
+    }
+    if !waiting.is_empty() {
+        placed.tried.clone_from(tried);
+        placed.tried.extend(placed.unplaced.iter().map(|(name, _)| name.clone()));
     }
     placed
 }
@@ -190,7 +213,7 @@ mod tests {
         let rates: BTreeMap<_, _> = rates.iter().map(|&(model, rps)| (model.to_owned(), rps)).collect();
         let known = Known { state, views: &views, rates: &rates };
         let homeless: Vec<_> = crate::decide::homeless(state).into_iter().collect();
-        place(&known, &homeless, &|| false)
+        place(&known, &homeless, &BTreeSet::new(), &Stop { together: &|| false, all: &|| false })
     }
 
     fn targets(placed: &Placed) -> BTreeMap<&str, &str> {
@@ -239,6 +262,63 @@ mod tests {
         scene.fill("a");
         let found = placed(&scene, &[]);
         assert!(found.moves.is_empty() && found.unplaced[0].1.contains("needs 2.0 MB on gpu"), "{found:?}");
+    }
+
+    #[test]
+    fn every_model_has_its_turn_however_many_there_are_without_a_place() {
+        let mut scene = Scene::new(&["a"]);
+        for model in 0..TRIED_MAX {
+            scene.load_worth(&format!("hopeless-{model}"), 1_000_000, 9.0);
+        }
+        scene.load("modest", 1);
+        let (views, rates) = (scene.views(), BTreeMap::new());
+        let known = Known { state: &scene.state, views: &views, rates: &rates };
+        let homeless: Vec<_> = crate::decide::homeless(&scene.state).into_iter().collect();
+        let all = |tried: &BTreeSet<String>, late: bool| {
+            place(&known, &homeless, tried, &Stop { together: &|| late, all: &|| late })
+        };
+        let first = all(&BTreeSet::new(), false);
+        assert_eq!((first.moves.len(), first.unplaced.len(), first.tried.len()), (0, TRIED_MAX, TRIED_MAX));
+        let second = all(&first.tried, false);
+        assert_eq!(targets(&second), [("modest", "a")].into());
+        assert!(second.tried.is_empty(), "all have had their turn");
+        // However short the time is, each round goes on where the last one ended.
+        let (mut tried, mut rounds) = (BTreeSet::new(), 0);
+        loop {
+            let found = all(&tried, true);
+            if !found.moves.is_empty() {
+                break assert_eq!(targets(&found), [("modest", "a")].into());
+            }
+            rounds += 1;
+            assert_eq!(found.tried.len(), rounds);
+            tried = found.tried;
+        }
+        assert_eq!(rounds, TRIED_MAX);
+    }
+
+    #[test]
+    fn a_served_model_beyond_a_limit_does_not_keep_others_from_their_places() {
+        let find = |plant: &dyn Fn(&mut Scene), rates: &[(&str, f64)]| {
+            let mut scene = Scene::new(&["a", "b"]);
+            scene.load("served", 1);
+            scene.settle("served", "a");
+            plant(&mut scene);
+            scene.load("new", 1);
+            let found = placed(&scene, rates);
+            assert_eq!(targets(&found)["new"], "b", "{found:?}");
+        };
+        // All of a's GPUs are taken, so that only b has room.
+        find(&|scene| scene.fill("a"), &[]);
+        find(&|scene| scene.shrink("a", 1), &[]);
+        find(&|scene| scene.new_kind("a"), &[]);
+        find(&|scene| scene.fill("a"), &[("served", 1e12)]);
+        // A model that fits on the GPUs of a is larger than those of b.
+        let mut scene = Scene::new(&["a", "b"]);
+        scene.load_large("served");
+        scene.settle("served", "a");
+        scene.shrink("b", 4 << 20);
+        scene.load("new", 1);
+        assert_eq!(targets(&placed(&scene, &[]))["new"], "b");
     }
 
     #[test]

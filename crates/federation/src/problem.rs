@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use symphony_cluster_state::ModelSpec;
-use symphony_federation_state::{FederationState, Model as Federated};
+use symphony_federation_state::{FederationState, MODELS_MAX, Model as Federated};
 use symphony_partitioner::{
     Gpu, GpuKind, KindNeed, Model, Part, PartGpus, PartKind, PartPlan, Pin, Plan, Problem, Steadiness,
 };
@@ -12,13 +12,15 @@ use symphony_protocol::view::{BackendView, View};
 use symphony_types::{LatencyProfile, Nanos, SubclusterId};
 
 use crate::copies::{Copy, copy_in};
+use crate::rates::WANTED_RPS_MAX;
 
 /// What stands for memory without a limit to tell.
 const NO_LIMIT_BYTES: u64 = 1 << 40;
 /// What moving a model costs beside its bytes: seconds of attention that even a small one takes.
 const MOVE_BYTES_LEAST: u64 = 1 << 20;
-/// Rank threads of a cluster are its own business; what its GPUs can do is counted by equations 2 and 3.
-const RATE_MAX_RPS: f64 = 1e12;
+/// Rank threads of a cluster are its own business; what its GPUs can do is counted by equations 2 and 3. Twice what all models
+/// together may ask for: no part is ever full.
+const RATE_MAX_RPS: f64 = 2.0 * MODELS_MAX as f64 * WANTED_RPS_MAX;
 
 /// A sub-cluster of some cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,8 +59,9 @@ impl Known<'_> {
         let mut kinds: BTreeMap<&str, u64> = BTreeMap::new();
         let limit = |bytes: u64| if bytes == 0 { NO_LIMIT_BYTES } else { bytes };
         for gpu in self.views.values().flat_map(|view| view.backends.values().filter(working)).flat_map(|b| &b.gpus) {
-            let least = kinds.entry(&gpu.kind).or_insert(u64::MAX);
-            *least = (*least).min(limit(gpu.memory_bytes));
+            // The largest: what a smaller one can hold is said exactly by the limit of its part.
+            let most = kinds.entry(&gpu.kind).or_insert(0);
+            *most = (*most).max(limit(gpu.memory_bytes));
         }
         let names: Vec<&str> = kinds.keys().copied().collect();
         let (mut places, mut parts, mut gpus, mut in_force) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -78,8 +81,9 @@ impl Known<'_> {
                     continue;
                 }
                 let part = parts.len();
+                let own_kinds: Vec<&str> = memory.keys().map(|&kind| names[kind]).collect();
                 let own = memory.iter().map(|(&kind, &bytes)| {
-                    let taken = self.taken_by_others(view, id, names[kind]);
+                    let taken = self.taken_by_others(view, id, names[kind], &own_kinds);
                     PartKind { kind, memory_max_bytes: bytes.saturating_sub(taken) }
                 });
                 let name = format!("{cluster}/{}", subcluster.name);
@@ -113,10 +117,15 @@ impl Known<'_> {
         };
         for (name, model) in self.state.models() {
             let Some(&part) = self.place_of(model).and_then(|place| at.get(&place)) else { continue };
-            let Some(posed) = self.posed(&problem, model, Some(part)) else { continue };
+            let own_kinds: Vec<&str> = problem.parts[part].kinds.iter().map(|own| names[own.kind]).collect();
+            let Some(posed) = self.posed(&problem, model, Some(part)).filter(|_| runs_on(&model.spec, &own_kinds))
+            else {
+                continue;
+            };
             in_force[part].models.push(name.clone());
             problem.models.push(posed);
         }
+        make_room(&mut problem);
         Some(Posed { problem, in_force: Plan { parts: in_force, ..Plan::default() }, places })
     }
 
@@ -158,25 +167,57 @@ impl Known<'_> {
     }
 
     /// Memory on a GPU of the sub-cluster that models take which no plan of the federation counts there: those of the cluster's
-    /// own operators, and copies that are to be let go of.
-    fn taken_by_others(&self, view: &View, subcluster: SubclusterId, kind: &str) -> u64 {
+    /// own operators, copies that are to be let go of, and models that cannot run on all its GPUs any more. Batches run one at a
+    /// time, so of the others' dynamic memory only what goes beyond that of the models counted is taken.
+    fn taken_by_others(&self, view: &View, subcluster: SubclusterId, kind: &str, kinds: &[&str]) -> u64 {
         let cluster = &view.cluster;
         let counted: BTreeSet<&str> = self
             .state
             .models()
             .iter()
-            .filter(|(_, model)| model.belongs_to(cluster) && is_of(view, &model.spec))
+            .filter(|(_, model)| model.belongs_to(cluster) && is_of(view, &model.spec) && runs_on(&model.spec, kinds))
             .map(|(name, _)| name.as_str())
             .collect();
-        let others =
-            view.models.values().filter(|m| m.is_held_by(subcluster) && !counted.contains(m.spec.name.as_str()));
-        let (mut held, mut dynamic) = (0_u64, 0);
-        for profile in others.filter_map(|model| model.spec.profiles.get(kind)) {
-            held = held.saturating_add(profile.static_memory_bytes);
-            dynamic = dynamic.max(profile.dynamic_memory_bytes);
+        let here = view.models.values().filter(|model| model.is_held_by(subcluster));
+        let (mut held, mut dynamic, mut counted_dynamic) = (0_u64, 0_u64, 0_u64);
+        for model in here {
+            let Some(profile) = model.spec.profiles.get(kind) else { continue };
+            if counted.contains(model.spec.name.as_str()) {
+                counted_dynamic = counted_dynamic.max(profile.dynamic_memory_bytes);
+            } else {
+                held = held.saturating_add(profile.static_memory_bytes);
+                dynamic = dynamic.max(profile.dynamic_memory_bytes);
+            }
         }
-        held.saturating_add(dynamic)
+        held.saturating_add(dynamic.saturating_sub(counted_dynamic))
     }
+}
+
+/// What is served is there, whatever the limits say: they are raised to what the models of each part need, so that one model
+/// beyond a limit is no reason to place no other one.
+fn make_room(problem: &mut Problem) {
+    let Problem { kinds, models, parts, .. } = problem;
+    for (part, own) in parts.iter_mut().enumerate() {
+        for PartKind { kind, memory_max_bytes } in &mut own.kinds {
+            let here = models.iter().filter(|model| model.pin == Some(Pin::Part(part)));
+            let (mut held, mut dynamic) = (0_u64, 0_u64);
+            for need in here.filter_map(|model| model.needs[*kind].as_ref()) {
+                held = held.saturating_add(need.static_memory_bytes);
+                dynamic = dynamic.max(need.dynamic_memory_bytes);
+                let alone = need.static_memory_bytes.saturating_add(need.dynamic_memory_bytes);
+                kinds[*kind].memory_bytes = kinds[*kind].memory_bytes.max(alone);
+            }
+            *memory_max_bytes = (*memory_max_bytes).max(held.saturating_add(dynamic));
+        }
+    }
+}
+
+/// Whether the model has a profile for each kind, and can answer within its SLO there.
+fn runs_on(spec: &ModelSpec, kinds: &[&str]) -> bool {
+    kinds.iter().all(|kind| {
+        let first = spec.profiles.get(*kind).and_then(|profile| profile.latency_ns.first());
+        first.is_some_and(|&alone_ns| Nanos::new(alone_ns) <= spec.slo())
+    })
 }
 
 fn is_of(view: &View, spec: &ModelSpec) -> bool {

@@ -11,6 +11,9 @@ const FRONTENDS_MAX: usize = 4096;
 /// Models in one report.
 const MODELS_MAX: usize = symphony_federation_state::MODELS_MAX;
 
+/// Requests per second of one model that count; more is nonsense, and must not spoil the sums.
+pub(crate) const WANTED_RPS_MAX: f64 = symphony_federation_state::WANTED_MRPS_MAX as f64 / 1000.0;
+
 /// One frontend's last word.
 #[derive(Debug)]
 struct Reported {
@@ -27,7 +30,8 @@ impl Rates {
         all.retain(|_, reported| now.saturating_duration_since(reported.at) < FORGOTTEN_AFTER);
         if all.len() < FRONTENDS_MAX || all.contains_key(&frontend) {
             let sane = |(_, rps): &(String, f64)| rps.is_finite() && *rps >= 0.0;
-            all.insert(frontend, Reported { at: now, rates: rates.filter(sane).take(MODELS_MAX).collect() });
+            let rates = rates.filter(sane).map(|(model, rps)| (model, rps.min(WANTED_RPS_MAX))).take(MODELS_MAX);
+            all.insert(frontend, Reported { at: now, rates: rates.collect() });
         }
     }
 
@@ -36,7 +40,10 @@ impl Rates {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut sums = BTreeMap::new();
         for reported in all.values().filter(|r| now.saturating_duration_since(r.at) < FORGOTTEN_AFTER) {
-            reported.rates.iter().for_each(|(model, rps)| *sums.entry(model.clone()).or_default() += rps);
+            for (model, rps) in &reported.rates {
+                let sum: &mut f64 = sums.entry(model.clone()).or_default();
+                *sum = (*sum + rps).min(WANTED_RPS_MAX);
+            }
         }
         sums
     }
@@ -55,5 +62,9 @@ mod tests {
         assert_eq!(rates.all(now), BTreeMap::from([("m".to_owned(), 5.0)]));
         rates.report("b".into(), [("m".to_owned(), 4.0)].into_iter(), later);
         assert_eq!(rates.all(later + FORGOTTEN_AFTER / 2), BTreeMap::from([("m".to_owned(), 4.0)]));
+        for frontend in ["a", "b"] {
+            rates.report(frontend.into(), [("m".to_owned(), 1e300)].into_iter(), later);
+        }
+        assert_eq!(rates.all(later), BTreeMap::from([("m".to_owned(), WANTED_RPS_MAX)]), "nonsense is cut");
     }
 }

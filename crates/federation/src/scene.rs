@@ -101,6 +101,13 @@ impl Scene {
         self.loads(Self::spec(model, value), wanted_rps, "");
     }
 
+    /// Loads a model that takes most of a GPU.
+    pub(crate) fn load_large(&mut self, model: &str) {
+        let mut spec = Self::spec(model, 1.0);
+        spec.profiles.values_mut().for_each(|profile| profile.static_memory_bytes = GPU_BYTES - 4 * MODEL_BYTES);
+        self.loads(spec, 1, "");
+    }
+
     pub(crate) fn load_in(&mut self, model: &str, cluster: &str) {
         self.loads(Self::spec(model, 1.0), 0, cluster);
     }
@@ -171,6 +178,22 @@ impl Scene {
         let mut spec = Self::spec("own", 1.0);
         spec.profiles.values_mut().for_each(|profile| profile.static_memory_bytes = GPU_BYTES - 2 * MODEL_BYTES);
         self.put(cluster, spec, Some(Ok(())));
+    }
+
+    /// The cluster's GPUs have that much memory.
+    pub(crate) fn shrink(&mut self, cluster: &str, memory_bytes: u64) {
+        self.change(cluster, |view| {
+            let gpus = view.backends.values_mut().flat_map(|backend| &mut backend.gpus);
+            gpus.for_each(|gpu| gpu.memory_bytes = memory_bytes);
+        });
+    }
+
+    /// One of the cluster's GPUs is of another kind by now, for which no model has a profile.
+    pub(crate) fn new_kind(&mut self, cluster: &str) {
+        self.change(cluster, |view| {
+            let gpu = view.backends.values_mut().find_map(|backend| backend.gpus.first_mut());
+            gpu.unwrap().kind = "new".into();
+        });
     }
 
     pub(crate) fn forget(&mut self, model: &str, cluster: &str) {

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use futures::{Stream, StreamExt};
 use symphony_consensus::Leadership;
-use symphony_federation_state::{Action, Cause, Command, FederationState, Operation, WANTED_MRPS_MAX, WantedMove};
+use symphony_federation_state::{
+    Action, Cause, Command, FederationState, Operation, Outcome, Refusal, WANTED_MRPS_MAX, WantedMove,
+};
 use symphony_net::{PeerInfo, Role};
 use symphony_protocol::control as pb;
 use symphony_protocol::control::federation_server::Federation;
@@ -19,7 +21,7 @@ use tonic::{Request, Response, Status};
 use crate::metrics::Metrics;
 use crate::places::{balance, one, wanted};
 use crate::problem::Known;
-use crate::propose::propose;
+use crate::propose::{CallError, propose};
 use crate::steward::Office;
 use crate::view::{Answering, view};
 
@@ -96,7 +98,7 @@ impl FederationService {
 
     /// What the leader decides by; only the leader has it.
     async fn read(&self) -> Result<Arc<FederationState>, Status> {
-        self.office.group.read_index().await.map_err(crate::propose::CallError::from)?;
+        self.office.group.read_index().await.map_err(CallError::from)?;
         Ok(self.office.state())
     }
 
@@ -116,13 +118,50 @@ impl FederationService {
         solving.await.map_err(|error| Status::internal(format!("the search failed: {error}")))
     }
 
-    /// The outcome of an operation that was given before.
-    fn done_before(&self, state: &FederationState, operation: &str) -> Option<Result<pb::FederationReply, Status>> {
-        let id: OperationId = operation.parse().ok()?;
-        let kept = state.operations().iter().find(|kept| kept.id == id)?;
-        let reply = kept.outcome.clone().map(|reply| pb::FederationReply { plan: reply.plan });
-        Some(reply.map_err(|refusal| crate::propose::CallError::from(refusal).into()))
+    /// Begins moves that were found just now. A repetition finds others than the first attempt did, under the same id: then the
+    /// outcome of the first one counts, which the group may have agreed on in the meantime.
+    async fn begin(&self, operation: Operation, same: Same) -> Result<Begun, Status> {
+        match propose(&self.office.group, &Command::Operate(operation.clone())).await {
+            Ok(reply) => Ok(Begun::Now(pb::FederationReply { plan: reply.plan })),
+            Err(CallError::Refused(refusal @ Refusal::OperationReused { .. })) => {
+                let outcome = done_before(&self.office.state(), &operation, same).unwrap_or(Err(refusal));
+                Ok(Begun::Before(answer(outcome)?))
+            }
+            Err(error) => Err(error.into()),
+        }
     }
+}
+
+/// Whether moves began by this call, or by one before that it repeats.
+enum Begun {
+    Now(pb::FederationReply),
+    Before(pb::FederationReply),
+}
+
+/// Whether an operation, by its words, is what was asked for under the same id before.
+type Same = fn(before: &str, asked: &str) -> bool;
+
+/// The model and the cluster are; the sub-cluster is chosen anew with each attempt.
+fn same_move(before: &str, asked: &str) -> bool {
+    before == asked
+}
+
+/// Which models move is found anew with each attempt.
+fn any_moves(before: &str, _: &str) -> bool {
+    before.starts_with("move ")
+}
+
+/// The outcome of an operation that the same operator gave before. An id that stands for something else is refused.
+fn done_before(state: &FederationState, operation: &Operation, same: Same) -> Option<Outcome> {
+    let kept = state.operations().iter().find(|kept| kept.id == operation.id)?;
+    let repeated = kept.actor == operation.actor && same(&kept.what, &operation.action.to_string());
+    let reused = Refusal::OperationReused { id: operation.id, index: kept.index };
+    Some(if repeated { kept.outcome.clone() } else { Err(reused) })
+}
+
+fn answer(outcome: Outcome) -> Result<pb::FederationReply, Status> {
+    let reply = outcome.map_err(CallError::from)?;
+    Ok(pb::FederationReply { plan: reply.plan })
 }
 
 #[tonic::async_trait]
@@ -185,22 +224,19 @@ impl Federation for FederationService {
         let peer = admit(&request, "Move")?;
         let pb::FederationMoveRequest { model: name, to, operation_id } = request.into_inner();
         let state = self.read().await?;
-        // The sub-cluster is chosen anew with each attempt: a repetition is known by its id alone.
-        if let Some(before) = self.done_before(&state, &operation_id) {
-            return before.map(Response::new);
+        let (loaded_at, subcluster) = (0, "any".to_owned());
+        let mut asked = WantedMove { model: name.clone(), loaded_at, from: None, to: to.clone(), subcluster };
+        let action = |moves| Action::Move { moves, cause: Cause::Operator };
+        let operation = self.operation(&peer, &operation_id, action(vec![asked.clone()]))?;
+        if let Some(before) = done_before(&state, &operation, same_move) {
+            return answer(before).map(Response::new);
         }
-        let unknown = || symphony_federation_state::Refusal::UnknownModel { model: name.clone() };
-        let model = state.models().get(&name).cloned();
-        let model = model.ok_or_else(unknown).map_err(crate::propose::CallError::from)?;
+        let unknown = || Refusal::UnknownModel { model: name.clone() };
+        let model = state.models().get(&name).cloned().ok_or_else(unknown).map_err(CallError::from)?;
         // What the state would refuse is said before a place is looked for.
-        let asked = WantedMove {
-            model: name,
-            loaded_at: model.loaded_at,
-            from: model.home.as_ref().map(|home| home.cluster.clone()),
-            to: to.clone(),
-            subcluster: "any".to_owned(),
-        };
-        state.movable(&asked).map_err(crate::propose::CallError::from)?;
+        asked.loaded_at = model.loaded_at;
+        asked.from = model.home.as_ref().map(|home| home.cluster.clone());
+        state.movable(&asked).map_err(CallError::from)?;
         let found = self.solve(state, move |known, stop| {
             let posed = known.pose().ok_or_else(|| "no cluster answers that has a GPU".to_owned())?;
             let there: Vec<_> = (0..posed.places.len()).filter(|&part| posed.places[part].cluster == to).collect();
@@ -209,8 +245,9 @@ impl Federation for FederationService {
         });
         let moves =
             vec![found.await?.map_err(|why| Status::failed_precondition(format!("it has no place there: {why}")))?];
-        let operation = self.operation(&peer, &operation_id, Action::Move { moves, cause: Cause::Operator })?;
-        Ok(Response::new(self.operate(operation).await?))
+        let (Begun::Now(reply) | Begun::Before(reply)) =
+            self.begin(Operation { action: action(moves), ..operation }, same_move).await?;
+        Ok(Response::new(reply))
     }
 
     async fn balance(
@@ -220,9 +257,17 @@ impl Federation for FederationService {
         let peer = admit(&request, "Balance")?;
         let pb::FederationBalanceRequest { adopt, operation_id } = request.into_inner();
         let state = self.read().await?;
-        if self.done_before(&state, &operation_id).is_some() {
+        let repeated = || {
             let what = "this was done before; see `symphony get clusters`".to_owned();
-            return Ok(Response::new(pb::FederationBalanceReply { what, moves: Vec::new() }));
+            Ok(Response::new(pb::FederationBalanceReply { what, moves: Vec::new() }))
+        };
+        let action = |moves| Action::Move { moves, cause: Cause::Balance };
+        // Who only looks needs no id.
+        if let Ok(operation) = self.operation(&peer, &operation_id, action(Vec::new()))
+            && let Some(before) = done_before(&state, &operation, any_moves)
+        {
+            answer(before)?;
+            return repeated();
         }
         let found = self.solve(state, balance).await?;
         let (what, moves) = found.map_err(Status::failed_precondition)?;
@@ -233,8 +278,10 @@ impl Federation for FederationService {
         });
         let shown = shown.collect();
         if adopt && !moves.is_empty() {
-            let operation = self.operation(&peer, &operation_id, Action::Move { moves, cause: Cause::Balance })?;
-            self.operate(operation).await?;
+            let operation = self.operation(&peer, &operation_id, action(moves))?;
+            if let Begun::Before(_) = self.begin(operation, any_moves).await? {
+                return repeated();
+            }
         }
         Ok(Response::new(pb::FederationBalanceReply { what, moves: shown }))
     }
@@ -246,7 +293,7 @@ impl Federation for FederationService {
         let peer = admit(&request, "ReportRates")?;
         let leadership = *self.leadership.borrow();
         if !leadership.is_leader {
-            return Err(crate::propose::CallError::NotLeader(leadership.leader).into());
+            return Err(CallError::NotLeader(leadership.leader).into());
         }
         let frontend = peer.identity.as_ref().map_or_else(|| peer.addr.to_string(), |identity| identity.name.clone());
         let rates = request.into_inner().rates.into_iter().map(|rate| (rate.model, rate.rps));
@@ -258,6 +305,7 @@ impl Federation for FederationService {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scene::Scene;
 
     #[test]
     fn every_method_is_in_the_table_and_what_is_not_is_denied() {
@@ -272,5 +320,47 @@ mod tests {
         for method in ["Load", "Unload", "Move", "Balance"] {
             assert_eq!(allowed(method), [Role::Operator]);
         }
+    }
+    #[test]
+    fn a_repeated_move_has_the_outcome_of_the_first_and_an_id_is_nobody_elses() {
+        let mut scene = Scene::new(&["a", "b"]);
+        scene.load("m", 0);
+        let loaded_at = scene.state.models()["m"].loaded_at;
+        let operation = |actor: &str, to: &str, subcluster: &str| Operation {
+            id: OperationId::new(77),
+            actor: actor.into(),
+            at_unix_ms: 0,
+            action: Action::Move {
+                moves: vec![WantedMove {
+                    model: "m".into(),
+                    loaded_at,
+                    from: None,
+                    to: to.into(),
+                    subcluster: subcluster.into(),
+                }],
+                cause: Cause::Operator,
+            },
+        };
+        let first = operation("operator/ann", "a", "s");
+        assert_eq!(done_before(&scene.state, &first, same_move), None);
+        scene.done(&Command::Operate(first.clone()));
+        // The state takes another sub-cluster for another command; who asked for a move to the cluster did not.
+        let again = operation("operator/ann", "a", "t");
+        let index = scene.state.applied_index() + 1;
+        let reused = scene.state.apply(index, &Command::Operate(again.clone()));
+        assert!(matches!(reused, Err(Refusal::OperationReused { .. })), "{reused:?}");
+        assert!(matches!(done_before(&scene.state, &again, same_move), Some(Ok(_))));
+        let refused = |operation: &Operation, same: Same| {
+            matches!(done_before(&scene.state, operation, same), Some(Err(Refusal::OperationReused { .. })))
+        };
+        assert!(refused(&operation("operator/bob", "a", "s"), same_move));
+        assert!(refused(&operation("operator/ann", "b", "s"), same_move));
+        let balance = operation("operator/ann", "b", "s");
+        assert!(matches!(done_before(&scene.state, &balance, any_moves), Some(Ok(_))));
+        let unload = Operation { id: OperationId::new(78), action: Action::UnloadModel { name: "m".into() }, ..first };
+        scene.done(&Command::Operate(unload));
+        let other = Operation { id: OperationId::new(78), ..balance };
+        let other = done_before(&scene.state, &other, any_moves);
+        assert!(matches!(other, Some(Err(Refusal::OperationReused { .. }))), "{other:?}");
     }
 }

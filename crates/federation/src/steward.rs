@@ -15,9 +15,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::{ClusterAccess, FederationConfig};
 use crate::decide::{Asked, Deed, Seen, Step, homeless, steps};
-use crate::looks::{Look, Looks};
+use crate::looks::{Look, Looks, views};
 use crate::metrics::Metrics;
-use crate::places::{Placed, place};
+use crate::places::{Placed, Stop, place};
 use crate::problem::Known;
 use crate::propose::propose;
 use crate::rates::Rates;
@@ -26,6 +26,8 @@ use crate::rates::Rates;
 const TICK: Duration = Duration::from_millis(100);
 /// How long the search for places may take.
 const SOLVES_WITHIN: Duration = Duration::from_secs(1);
+/// How long of that for all models together.
+const SOLVES_TOGETHER_WITHIN: Duration = Duration::from_millis(500);
 /// How long nothing is tried again for models that found no place, unless something has changed.
 const TRIES_AGAIN_AFTER: Duration = Duration::from_secs(5);
 /// How long one call to a cluster may take.
@@ -66,12 +68,9 @@ impl Office {
         looks.as_ref().map(Looks::all).unwrap_or_default()
     }
 
-    /// The views of all clusters that the state counts as answering; none if one of them is not seen yet, or not any more.
+    /// What plans are made by; none if it is not all seen yet.
     pub(crate) fn views(&self, state: &FederationState) -> Option<BTreeMap<String, Arc<View>>> {
-        let looks = self.looks();
-        let reachable = state.clusters().iter().filter(|(_, cluster)| cluster.reachable);
-        let view = |name: &String| looks.get(name)?.now(self.unreachable).cloned();
-        reachable.map(|(name, _)| Some((name.clone(), view(name)?))).collect()
+        views(&self.looks(), state, self.unreachable)
     }
 
     async fn propose(&self, command: &Command) {
@@ -118,23 +117,28 @@ type Call = (String, String, u64);
 
 struct Steward {
     office: Office,
+    leads_since: Instant,
     configured: BTreeMap<String, Vec<String>>,
     clusters: BTreeMap<String, ClusterAccess>,
     /// Since when this leader knows of what happened to a model at an index.
     known_since: BTreeMap<(String, u64), Instant>,
     calls: Arc<Mutex<BTreeSet<Call>>>,
     searched: Option<(Instant, Vec<String>, u64)>,
+    /// Models that have had their turn in vain, while others still wait for theirs.
+    tried: BTreeSet<String>,
 }
 
 impl Steward {
     fn new(office: Office, clusters: &[ClusterAccess]) -> Self {
         Self {
             office,
+            leads_since: Instant::now(),
             configured: clusters.iter().map(|cluster| (cluster.name.clone(), cluster.addrs.clone())).collect(),
             clusters: clusters.iter().map(|cluster| (cluster.name.clone(), cluster.clone())).collect(),
             known_since: BTreeMap::new(),
             calls: Arc::default(),
             searched: None,
+            tried: BTreeSet::new(),
         }
     }
 
@@ -161,11 +165,19 @@ impl Steward {
             };
             let looks = self.office.looks();
             let unreachable = self.office.unreachable;
-            steps(&state, &Seen { configured: &self.configured, looks: &looks, unreachable, age: &age })
+            let leads = now.saturating_duration_since(self.leads_since);
+            steps(&state, &Seen { configured: &self.configured, looks: &looks, unreachable, leads, age: &age })
         };
         for step in steps {
             match step {
-                Step::Propose(command) => self.office.propose(&command).await,
+                Step::Propose(command) => {
+                    if let Command::ClusterLost { name, .. } = &command
+                        && !self.configured.contains_key(name)
+                    {
+                        tracing::warn!(cluster = name, "this replica is not configured with it: it counts as lost");
+                    }
+                    self.office.propose(&command).await;
+                }
                 Step::Ask(asked) => self.ask(asked),
             }
         }
@@ -226,30 +238,31 @@ impl Steward {
         let state = self.office.state();
         let homeless: Vec<String> = homeless(&state).into_iter().map(str::to_owned).collect();
         if homeless.is_empty() {
-            self.searched = None;
+            (self.searched, self.tried) = (None, BTreeSet::new());
             return;
         }
         let Some(views) = self.office.views(&state).filter(|views| !views.is_empty()) else { return };
         let again = self.searched.as_ref().is_none_or(|(at, models, plan)| {
-            *models != homeless || *plan != state.plan() || at.elapsed() >= TRIES_AGAIN_AFTER
+            *models != homeless || *plan != state.plan() || !self.tried.is_empty() || at.elapsed() >= TRIES_AGAIN_AFTER
         });
         if !again {
             return;
         }
         let (known, rates, names) =
             (Arc::clone(&state), self.office.rates.all(std::time::Instant::now()), homeless.clone());
-        let give_up = std::time::Instant::now() + SOLVES_WITHIN;
+        let (begun, tried) = (std::time::Instant::now(), std::mem::take(&mut self.tried));
         let search = move || {
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
             let known = Known { state: &known, views: &views, rates: &rates };
-            place(&known, &names, &|| std::time::Instant::now() >= give_up)
+            let (together, all) = (|| begun.elapsed() >= SOLVES_TOGETHER_WITHIN, || begun.elapsed() >= SOLVES_WITHIN);
+            place(&known, &names, &tried, &Stop { together: &together, all: &all })
         };
         // A search that fails leaves everything as it is; the next one may do better.
-        let Placed { moves, unplaced } = match tokio::task::spawn_blocking(search).await {
+        let Placed { moves, unplaced, tried } = match tokio::task::spawn_blocking(search).await {
             Ok(placed) => placed,
             Err(error) => return tracing::error!(%error, "the search for places failed"),
         };
-        self.searched = Some((Instant::now(), homeless, state.plan()));
+        (self.searched, self.tried) = (Some((Instant::now(), homeless, state.plan())), tried);
         let (lost, new): (Vec<WantedMove>, _) = moves.into_iter().partition(|wanted| wanted.from.is_some());
         for (moves, cause) in [(lost, Cause::Loss), (new, Cause::Place)] {
             for moves in moves.chunks(MOVES_PER_COMMAND_MAX) {
