@@ -1,5 +1,6 @@
 //! Which of several clusters a request goes to.
 
+use symphony_protocol::federation::{FederatedClusterView, FederatedModelView};
 use symphony_protocol::view::{
     BackendView, FrontendView, ModelSource, ModelSpec, ModelView, ReplicaView, SubclusterView,
 };
@@ -111,4 +112,19 @@ async fn what_one_cluster_turns_away_does_not_go_to_one_that_shall_become_empty(
     let (error, ()) = tokio::join!(ask_as(&frontend, receipt.clone()), turn_away);
     assert_eq!(error, InferError::Failed(FailReason::Draining));
     assert_eq!(frontend.in_flight(), 0);
+}
+
+#[tokio::test]
+async fn a_lost_home_is_not_answered_for_by_another_model_of_the_name() {
+    let lost = FederatedClusterView { reachable: false, ..FederatedClusterView::default() };
+    let model = FederatedModelView { home: Some("b".into()), ..FederatedModelView::default() };
+    let plan = FederationView {
+        clusters: [("b".to_owned(), lost)].into(),
+        models: [("m".to_owned(), model)].into(),
+        ..FederationView::default()
+    };
+    let views = vec![view(true, Duty::Serving), view(false, Duty::Serving)];
+    let frontend = frontend(views, plan);
+    assert!(matches!(ask(&frontend).await, InferError::UnknownModel(_)));
+    assert_eq!(frontend.ledger.counts().accepted, 0);
 }
