@@ -143,6 +143,22 @@ impl Cluster {
         Ok(cluster)
     }
 
+    /// A cluster that says nothing but `view`.
+    #[cfg(test)]
+    pub(crate) fn showing(id: FrontendId, own: &Own, view: View) -> Arc<Self> {
+        Arc::new(Self {
+            id,
+            table: Arc::default(),
+            inputs: None,
+            own: own.clone(),
+            routes: RwLock::new(Arc::new(routes(&view))),
+            links: Mutex::default(),
+            turned_away: mpsc::unbounded_channel().0,
+            net: Net::plaintext(),
+            view: watch::channel(Arc::new(view)).1,
+        })
+    }
+
     /// Where requests for the model go, if the cluster has it.
     pub(crate) fn route(&self, model: &str) -> Option<Route> {
         self.routes().get(model).cloned()

@@ -267,6 +267,10 @@ impl Inner {
             .choose(name, &[])
             .ok_or_else(|| InferError::UnknownModel(format!("model `{name}` is not loaded any more")))?;
         self.rates.arrived(name);
+        // Nothing new where the frontend shall become empty, else it never does.
+        if cluster.turns_away() {
+            return Err(InferError::Failed(FailReason::Draining));
+        }
         if route.info.state != ModelState::Ready {
             return Err(InferError::Failed(FailReason::ModelNotReady));
         }
@@ -314,6 +318,9 @@ impl Inner {
             not_here.push(index);
             match self.choose(name, &not_here).filter(|(.., next)| next.info.state == ModelState::Ready) {
                 _ if Instant::now() >= deadline => return owned.end(None, deadline),
+                Some((next, ..)) if next.turns_away() => {
+                    return owned.end(Some(Ending::Ended(EndReason::Failed(FailReason::Draining))), deadline);
+                }
                 Some(next) => (cluster, index, route) = next,
                 None => return owned.end(ending, deadline),
             }
@@ -500,3 +507,6 @@ impl InferenceService for Frontend {
         Err(RepositoryError::Unsupported(format!("unload `{model}` with `symphony model unload`")))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,7 +7,7 @@ use crate::gpu_need::gpu_need;
 use crate::instance::{Instance, LOAD_MAX, load_of};
 use crate::plan::Plan;
 use crate::problem::{Gpu, Part, PartKind, Problem};
-use crate::set_aside::{SetAside, set_aside};
+use crate::set_aside::{SetAside, fits, reserve, set_aside};
 use crate::solve::{Budget, solve};
 use crate::unsolved::Unsolved;
 use crate::verify::{Violation, verify};
@@ -80,11 +80,19 @@ pub fn arrange(base: &Problem, units: &[Unit], previous: &Plan, budget: &Budget<
     let mut left = base.disruption_max;
     let mut found: Option<Arranged> = None;
     for _ in 0..ROUNDS_MAX {
-        let mut problem = grounds.clone();
-        settle_parts(&mut problem, units, &places);
-        aside.iter().for_each(|model| model.reserve(&mut problem));
-        problem.disruption_max = left;
-        let plan = match (solve(&problem, Some(&in_force), budget), found) {
+        let mut unreserved = grounds.clone();
+        settle_parts(&mut unreserved, units, &places);
+        unreserved.disruption_max = left;
+        let mut problem = unreserved.clone();
+        reserve(&aside, &mut problem, &in_force);
+        let mut solved = solve(&problem, Some(&in_force), budget);
+        if solved.as_ref().is_ok_and(|plan| !fits(&aside, &unreserved, plan)) {
+            // Nothing is shared then.
+            problem = unreserved;
+            reserve(&aside, &mut problem, &Plan::default());
+            solved = solve(&problem, Some(&in_force), budget);
+        }
+        let plan = match (solved, found) {
             (Ok(plan), _) => plan,
             // What was found before is sound.
             (Err(_), Some(found)) => return Ok(found),
@@ -108,7 +116,7 @@ pub fn arrange(base: &Problem, units: &[Unit], previous: &Plan, budget: &Budget<
         // The models as they are, the units as they shall be: what stays if no further round is made.
         let mut moved = arranged.problem;
         settle_parts(&mut moved, units, &places);
-        aside.iter().for_each(|model| model.reserve(&mut moved));
+        reserve(&aside, &mut moved, &arranged.plan);
         let division = homes(&moved, &arranged.plan);
         let plan = Plan { cut_short, ..Plan::of(&moved, &Instance::new(&moved), &division, None) };
         found = Some(Arranged { problem: moved, plan, places: places.clone(), set_aside: aside.clone(), units_cost });

@@ -1,11 +1,11 @@
 //! Models that can be in no part: the others are planned without them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::explain::no_part;
 use crate::instance::barred;
 use crate::plan::Plan;
-use crate::problem::{Model, Problem};
+use crate::problem::{Model, PartKind, Problem};
 use crate::unsolved::Reason;
 
 /// A model that can be in no part, even alone. It stays where it is.
@@ -38,21 +38,89 @@ pub(crate) fn set_aside(problem: &mut Problem, previous: &Plan) -> Vec<SetAside>
     aside
 }
 
-impl SetAside {
-    /// Keeps what it takes where it is from being given to others.
-    pub(crate) fn reserve(&self, problem: &mut Problem) {
-        let Some(part) = self.part else { return };
-        let part = &mut problem.parts[part];
+/// Keeps what those take that stay where they are from being given to others.
+///
+/// Dynamic memory is shared, and a limit has no word for that: what the plan in force has beside them stays within the limit if it
+/// fits in truth, and a plan that was found under it has to be asked whether it [`fits`].
+pub(crate) fn reserve(aside: &[SetAside], problem: &mut Problem, in_force: &Plan) {
+    let Problem { models, parts, .. } = problem;
+    for (at, part) in parts.iter_mut().enumerate() {
         // What is beyond a limit alone is not there, or not within it: that is no reason to move the others out.
-        if self.model.rate_rps < part.rate_max_rps {
-            part.rate_max_rps -= self.model.rate_rps;
-        }
-        for own in &mut part.kinds {
-            let needed =
-                self.model.needs[own.kind].as_ref().map_or(0, |n| n.static_memory_bytes + n.dynamic_memory_bytes);
-            if needed < own.memory_max_bytes {
-                own.memory_max_bytes -= needed;
+        for model in staying(aside, at) {
+            if model.rate_rps < part.rate_max_rps {
+                part.rate_max_rps -= model.rate_rps;
             }
         }
+        for own in &mut part.kinds {
+            let max = own.memory_max_bytes;
+            let stay = held_aside(aside, at, own);
+            let others = held_by(members(models, in_force, &part.name), own.kind);
+            let apart = max - stay.together();
+            own.memory_max_bytes =
+                if stay.and(others).together() <= max { apart.max(others.together()) } else { apart };
+        }
     }
+}
+
+/// Whether the models of the plan fit beside those that stay where they are, in a problem from which nothing is reserved.
+pub(crate) fn fits(aside: &[SetAside], problem: &Problem, plan: &Plan) -> bool {
+    let mut parts = problem.parts.iter().enumerate().filter(|&(at, _)| staying(aside, at).next().is_some());
+    parts.all(|(at, part)| {
+        let mut kinds = part.kinds.iter();
+        kinds.all(|own| {
+            let others = held_by(members(&problem.models, plan, &part.name), own.kind);
+            held_aside(aside, at, own).and(others).together() <= own.memory_max_bytes
+        })
+    })
+}
+
+/// Memory that models hold on one GPU, in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Held {
+    /// Σ static.
+    static_bytes: u64,
+    /// Max dynamic.
+    dynamic_bytes: u64,
+}
+
+impl Held {
+    fn and(self, other: Self) -> Self {
+        Self {
+            static_bytes: self.static_bytes + other.static_bytes,
+            dynamic_bytes: self.dynamic_bytes.max(other.dynamic_bytes),
+        }
+    }
+
+    fn together(self) -> u64 {
+        self.static_bytes + self.dynamic_bytes
+    }
+}
+
+fn staying(aside: &[SetAside], part: usize) -> impl Iterator<Item = &Model> {
+    aside.iter().filter(move |left| left.part == Some(part)).map(|left| &left.model)
+}
+
+fn members<'a>(models: &'a [Model], plan: &Plan, part: &str) -> impl Iterator<Item = &'a Model> {
+    let here = plan.parts.iter().find(|planned| planned.name == part);
+    let names: BTreeSet<&str> = here.iter().flat_map(|here| &here.models).map(String::as_str).collect();
+    models.iter().filter(move |model| names.contains(model.name.as_str()))
+}
+
+fn held_by<'a>(models: impl Iterator<Item = &'a Model>, kind: usize) -> Held {
+    models.map(|model| held(model, kind)).fold(Held::default(), Held::and)
+}
+
+fn held(model: &Model, kind: usize) -> Held {
+    model.needs[kind].as_ref().map_or_else(Held::default, |need| Held {
+        static_bytes: need.static_memory_bytes,
+        dynamic_bytes: need.dynamic_memory_bytes,
+    })
+}
+
+/// What those that stay in the part hold there, as far as that leaves something to others.
+fn held_aside(aside: &[SetAside], part: usize, own: &PartKind) -> Held {
+    staying(aside, part).map(|model| held(model, own.kind)).fold(Held::default(), |sum, next| {
+        let more = sum.and(next);
+        if more.together() < own.memory_max_bytes { more } else { sum }
+    })
 }

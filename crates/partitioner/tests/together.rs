@@ -181,6 +181,33 @@ fn a_model_that_fits_nowhere_is_named_and_the_others_are_planned() {
     assert!(arrange(&base, &units, &plan, &small()).unwrap_err().to_string().contains("every model can be nowhere"));
 }
 
+/// Four models in the first part, of which the last one or two ask for what no part can give: 400 MB of dynamic memory each, at once.
+fn full(aside: usize) -> (Problem, Vec<Unit>, Plan) {
+    let mut models: Vec<_> = ["a", "b", "c", "d"].iter().map(|name| model(name, 10.0, 100, 400)).collect();
+    for of in models.iter_mut().rev().take(aside) {
+        of.slo = Nanos::from_millis(3);
+    }
+    let base = alike(2, 0, 1e6, 0, models);
+    let mut units: Vec<Unit> = (0..2).map(|at| unit(&format!("u{at}"), at, 0, 1)).collect();
+    // All of them and one batch.
+    units[0].gpus[0].memory_bytes = 800 * MB;
+    // Room for none.
+    units[1].gpus[0].memory_bytes = 450 * MB;
+    let plan = in_force(&base, &[0, 0, 0, 0]);
+    (base, units, plan)
+}
+
+#[test]
+fn dynamic_memory_is_shared_with_models_that_fit_nowhere() {
+    for aside in [1, 2] {
+        let (base, units, plan) = full(aside);
+        let next = arrange(&base, &units, &plan, &small()).unwrap();
+        assert_eq!(next.set_aside.len(), aside);
+        assert_eq!(models_moved(&base, &plan, &next), 0);
+        assert_eq!(next.verify(&units, &plan), []);
+    }
+}
+
 #[test]
 fn what_is_wrong_with_units_is_found() {
     let (base, mut units, plan) = hot();
