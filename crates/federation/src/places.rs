@@ -328,8 +328,9 @@ mod tests {
             cluster: "a".into(),
             since,
         });
-        let found = targets(&placed(&scene, &[])).into_iter().filter(|(_, to)| *to == "a").count();
-        assert_eq!(found, 1, "one of the two large ones");
+        let found = placed(&scene, &[]);
+        let large = ["large", "served"].map(|model| targets(&found).get(model).copied());
+        assert_eq!(large.iter().filter(|to| **to == Some("a")).count(), 1, "one of the two fits there: {found:?}");
         // Batches of others and of the federation's models take turns on a GPU.
         let mut scene = Scene::new(&["a"]);
         scene.load("served", 1);
