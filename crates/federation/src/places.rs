@@ -319,6 +319,25 @@ mod tests {
         scene.shrink("b", 4 << 20);
         scene.load("new", 1);
         assert_eq!(targets(&placed(&scene, &[]))["new"], "b");
+        // One that is not served yet as well.
+        scene.load_large("large");
+        scene.forget("served", "a");
+        let since = scene.state.models()["served"].home.as_ref().unwrap().since;
+        scene.done(&symphony_federation_state::Command::CopyGone {
+            model: "served".into(),
+            cluster: "a".into(),
+            since,
+        });
+        let found = placed(&scene, &[]);
+        let large = ["large", "served"].map(|model| targets(&found).get(model).copied());
+        assert_eq!(large.iter().filter(|to| **to == Some("a")).count(), 1, "one of the two fits there: {found:?}");
+        // Batches of others and of the federation's models take turns on a GPU.
+        let mut scene = Scene::new(&["a"]);
+        scene.load("served", 1);
+        scene.settle("served", "a");
+        scene.fill_but("a", 3 << 20);
+        scene.load("new", 1);
+        assert_eq!(targets(&placed(&scene, &[])), [("new", "a")].into());
     }
 
     #[test]

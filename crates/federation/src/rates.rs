@@ -30,8 +30,7 @@ impl Rates {
         all.retain(|_, reported| now.saturating_duration_since(reported.at) < FORGOTTEN_AFTER);
         if all.len() < FRONTENDS_MAX || all.contains_key(&frontend) {
             let sane = |(_, rps): &(String, f64)| rps.is_finite() && *rps >= 0.0;
-            let rates = rates.filter(sane).map(|(model, rps)| (model, rps.min(WANTED_RPS_MAX))).take(MODELS_MAX);
-            all.insert(frontend, Reported { at: now, rates: rates.collect() });
+            all.insert(frontend, Reported { at: now, rates: rates.filter(sane).take(MODELS_MAX).collect() });
         }
     }
 

@@ -175,8 +175,13 @@ impl Scene {
 
     /// The cluster's own operators have loaded something that leaves no room.
     pub(crate) fn fill(&mut self, cluster: &str) {
+        self.fill_but(cluster, 2 * MODEL_BYTES);
+    }
+
+    /// As before, but for so many bytes beside what its batches take.
+    pub(crate) fn fill_but(&mut self, cluster: &str, free_bytes: u64) {
         let mut spec = Self::spec("own", 1.0);
-        spec.profiles.values_mut().for_each(|profile| profile.static_memory_bytes = GPU_BYTES - 2 * MODEL_BYTES);
+        spec.profiles.values_mut().for_each(|profile| profile.static_memory_bytes = GPU_BYTES - free_bytes);
         self.put(cluster, spec, Some(Ok(())));
     }
 
