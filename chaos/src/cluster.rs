@@ -28,7 +28,7 @@ pub(crate) use clients::Clients;
 use joining::Joining;
 use layout::Layout;
 pub(crate) use layout::{CERTIFICATE_DAYS, CLUSTER, GPU_KIND, PKI};
-pub(crate) use placement::{homes, movables, strays};
+pub(crate) use placement::{first_away, homes, movables, strays};
 pub(crate) use process::Process;
 pub(crate) use process::Processes;
 pub(crate) use writers::{Writer, Writers};

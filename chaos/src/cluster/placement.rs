@@ -1,6 +1,6 @@
 //! What can move between sub-clusters, and where it belongs when nobody moves it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use symphony_protocol::control::wanted_move::What;
 use symphony_protocol::view::View;
@@ -46,11 +46,20 @@ pub(crate) fn strays<'a>(view: &'a View, home: &BTreeMap<String, String>) -> imp
     movables(view).filter(move |m| m.moving || !is_home(m))
 }
 
+/// The first that is not where it belongs, or of which that cannot be said: the view lacks it, or it is down.
+pub(crate) fn first_away<'a>(view: &'a View, home: &'a BTreeMap<String, String>) -> Option<&'a str> {
+    let unseen = || {
+        let seen: BTreeSet<&str> = movables(view).map(|m| m.name).collect();
+        home.keys().map(String::as_str).find(|name| !seen.contains(name))
+    };
+    strays(view, home).map(|m| m.name).next().or_else(unseen)
+}
+
 #[cfg(test)]
 mod tests {
     use symphony_protocol::plan::BackendMoveView;
-    use symphony_protocol::view::{BackendView, SubclusterView};
-    use symphony_types::{BackendId, Token};
+    use symphony_protocol::view::{BackendView, ModelSource, ModelSpec, ModelView, SubclusterView};
+    use symphony_types::{BackendId, ModelId, Nanos, RequestValue, Signature, Token};
 
     use super::*;
     use crate::scenario::ClusterShape;
@@ -73,13 +82,34 @@ mod tests {
             ..BackendView::default()
         };
         let [first, second] = [1, 2].map(|n| processes.backends().nth(n - 1).unwrap().to_string());
+        let model = |name: &str, at| {
+            let spec = ModelSpec {
+                name: format!("{SERVED}{name}"),
+                subcluster: String::new(),
+                slo: Nanos::from_millis(100),
+                source: ModelSource::Emulated,
+                signature: Signature { inputs: vec![], outputs: vec![] },
+                profiles: BTreeMap::new(),
+                policy: String::new(),
+                value: RequestValue::ONE,
+            };
+            let subcluster = SubclusterId::new(at);
+            (ModelId::new(at), ModelView { spec, subcluster, moving: None, replicas: BTreeMap::new() })
+        };
         let mut view = View {
+            models: [model("pool-1", 1), model("pool-2", 2)].into(),
             subclusters: [(SubclusterId::new(1), pool("pool-1")), (SubclusterId::new(2), pool("pool-2"))].into(),
             backends: [(BackendId::new(1), backend(&first, 1)), (BackendId::new(2), backend(&second, 2))].into(),
             ..View::default()
         };
         let home = homes(&processes);
-        assert_eq!(strays(&view, &home).count(), 0);
+        assert_eq!((strays(&view, &home).count(), first_away(&view, &home)), (0, None));
+        let mut down = view.clone();
+        down.backends.get_mut(&BackendId::new(2)).unwrap().up = false;
+        assert_eq!(first_away(&down, &home), Some(&*second), "where it comes up again is not known");
+        let mut unloaded = view.clone();
+        unloaded.models.remove(&ModelId::new(1));
+        assert_eq!(first_away(&unloaded, &home), Some("served-pool-1"));
         let moves = BackendMoveView { to: SubclusterId::new(2), since: 1, preloads: true, retiring: None };
         view.backends.get_mut(&BackendId::new(1)).unwrap().moving = Some(moves);
         assert_eq!(strays(&view, &home).map(|m| m.name).collect::<Vec<_>>(), [first]);

@@ -16,7 +16,7 @@ use symphony_types::SubclusterId;
 use tokio_util::sync::CancellationToken;
 
 use super::Cargo;
-use crate::cluster::{Clients, Processes, homes, movables, strays};
+use crate::cluster::{Clients, Processes, first_away, homes, movables, strays};
 
 /// The pause between plans: several moves are under way at any time.
 const PAUSE: Duration = Duration::from_millis(150);
@@ -102,7 +102,7 @@ impl Operator {
         Some(wanted(one.what, one.at, to))
     }
 
-    /// Proposes one move home after the other until a linearizable view shows nothing astray.
+    /// Proposes one move home after the other until a linearizable view shows all of them at home.
     async fn bring_home(&mut self) {
         loop {
             let replica = self.replica();
@@ -111,7 +111,8 @@ impl Operator {
                 let moves: Vec<_> = strays(&view, &self.home)
                     .map(|m| (!m.moving).then(|| Some(wanted(m.what, m.at, named(self.home.get(m.name)?)?))).flatten())
                     .collect();
-                if moves.is_empty() {
+                // A backend that is down is nowhere, and comes up where it was.
+                if first_away(&view, &self.home).is_none() {
                     return;
                 }
                 for wanted in moves.into_iter().flatten() {

@@ -130,7 +130,8 @@ pub enum Command {
 /// What the epoch loop solved for.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlanProposal {
-    /// The epoch that it was solved from: in another one it is outdated. 0 if that does not matter.
+    /// The epoch that it was solved from: in another one it is outdated, and it runs only if no other plan does. 0 if neither
+    /// matters.
     pub epoch: Epoch,
     /// Why it was made, for people.
     pub cause: String,

@@ -26,8 +26,7 @@ fn two_subclusters() -> Scene {
 }
 
 fn adopt(scene: &mut Scene, moves: &[symphony_cluster_state::WantedMove]) -> Vec<Effect> {
-    let epoch = scene.state.epoch().get();
-    scene.done(&plan(epoch, moves))
+    scene.done(&plan(0, moves))
 }
 
 fn home(scene: &Scene, model: u32) -> SubclusterId {
@@ -323,6 +322,24 @@ fn a_plan_may_only_name_what_fits_nowhere() {
     scene.done(&proposal);
     let planned = scene.state.plans().last().unwrap();
     assert_eq!((planned.status, planned.left_alone.len()), (PlanStatus::Done, 1));
+}
+
+#[test]
+fn a_plan_that_was_solved_for_does_not_end_what_an_operator_approved_meanwhile() {
+    let mut scene = two_subclusters();
+    let epoch = scene.state.epoch().get();
+    scene.done(&plan(0, &[model_move(1, 1, 2)]));
+    let approved = scene.state.plans().to_vec();
+    let mut names = plan(epoch, &[]);
+    let Command::ProposePlan(named) = &mut names else { unreachable!() };
+    named.left_alone = vec![LeftAlone { model: ModelId::new(1), reason: "too slow".into() }];
+    for solved in [names, plan(epoch, &[model_move(1, 1, 2)])] {
+        let refused = scene.refused(&solved);
+        assert!(refused.to_string().contains("another plan runs"), "{refused}");
+    }
+    assert_eq!(scene.state.plans(), approved);
+    // Who names no epoch means what is, and replaces it.
+    scene.done(&plan(0, &[model_move(1, 1, 2)]));
 }
 
 #[test]
