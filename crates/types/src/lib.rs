@@ -14,6 +14,7 @@ mod profile;
 mod tensor;
 mod time;
 mod value;
+mod versioned_name;
 
 pub use duty::{Duty, Member};
 pub use gpu_class::{GPU_CLASSES_MAX, GpuClass, GpuClasses};
@@ -28,3 +29,4 @@ pub use profile::{LatencyProfile, LineFit, PROFILE_BATCH_MAX, ProfileError};
 pub use tensor::{DataType, Signature, TensorSpec, UnknownDataType};
 pub use time::{Nanos, Time};
 pub use value::RequestValue;
+pub use versioned_name::{VersionedName, parse_version};

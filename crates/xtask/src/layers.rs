@@ -44,6 +44,7 @@ const PACKAGES: &[(&str, Layer)] = &[
     ("consensus", Layer::Edge),
     ("telemetry", Layer::Edge),
     ("config", Layer::Edge),
+    ("repository", Layer::Edge),
     ("milp", Layer::Edge),
     ("zoo", Layer::Edge),
     ("sweep", Layer::Edge),

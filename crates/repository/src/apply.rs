@@ -1,0 +1,77 @@
+//! Carries out a rollout on a cluster.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use symphony_protocol::control as pb;
+use symphony_protocol::control::control_client::ControlClient as Grpc;
+use symphony_transport::{ControlClient, ControlError, ViewReceiver, fresh_operation_id};
+
+use crate::rollout::{Next, Rollout};
+
+/// How long the cluster may take to agree to one load or unload.
+const AGREE_WITHIN: Duration = Duration::from_secs(10);
+
+/// Why a cluster does not serve what it shall.
+#[derive(Debug, thiserror::Error)]
+pub enum ApplyError {
+    /// The cluster did not answer, or refused.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// It was tried and did not work; what was served before still is.
+    #[error("{0}")]
+    Failed(String),
+    /// Nobody has said so far how it went.
+    #[error("it is not done after {} s: no backend of the sub-cluster has reported; see `symphony get models`", .0.as_secs())]
+    Late(Duration),
+}
+
+/// Has the cluster serve what the rollout leads to; returns when it does, or cannot. Nothing that was begun is taken back: doing it
+/// again goes on from there.
+///
+/// # Errors
+/// If the cluster refuses, a model cannot be loaded, or that takes longer than `within`.
+pub async fn apply(control: &ControlClient, rollout: Rollout, within: Duration) -> Result<(), ApplyError> {
+    // The first view is one that a majority agrees on: an older one might lack what is there.
+    let first = control.get(true, AGREE_WITHIN.min(within)).await?;
+    let view = control.watch("model repository");
+    let ended = tokio::time::timeout(within, follow(control, rollout, first.applied_index, view)).await;
+    ended.map_err(|_| ApplyError::Late(within))?
+}
+
+async fn follow(
+    control: &ControlClient,
+    mut rollout: Rollout,
+    from: u64,
+    mut view: ViewReceiver,
+) -> Result<(), ApplyError> {
+    loop {
+        let current = Arc::clone(&view.borrow_and_update());
+        let next = if current.applied_index < from { Next::Wait } else { rollout.next(&current) };
+        let operation_id = || fresh_operation_id().to_string();
+        match next {
+            Next::Load(spec) => {
+                let request = pb::LoadModelRequest { spec: Some(spec.as_ref().into()), operation_id: operation_id() };
+                let call = |mut client: Grpc<_>| {
+                    let request = request.clone();
+                    async move { client.load_model(request).await }
+                };
+                control.call(AGREE_WITHIN, call).await?;
+            }
+            Next::Unload(name) => {
+                let request = pb::UnloadModelRequest { name, operation_id: operation_id() };
+                let call = |mut client: Grpc<_>| {
+                    let request = request.clone();
+                    async move { client.unload_model(request).await }
+                };
+                control.call(AGREE_WITHIN, call).await?;
+            }
+            Next::Wait => {
+                let changed = view.changed().await;
+                changed.map_err(|_| ApplyError::Failed("the cluster's view ended".into()))?;
+            }
+            Next::Done => return Ok(()),
+            Next::Failed(reason) => return Err(ApplyError::Failed(reason)),
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! Models in folders, laid out as Triton's: `NAME/config.pbtxt`, `NAME/VERSION/model.onnx`.
+//!
+//! [`Repository`] reads them and checks them as far as that can be done without loading; [`Rollout`] decides what a cluster must be
+//! asked for until it serves a model so, and [`apply`] asks.
+
+mod apply;
+mod error;
+mod model_config;
+mod repository;
+mod rollout;
+mod text;
+mod version_policy;
+
+pub use apply::{ApplyError, apply};
+pub use error::RepositoryError;
+pub use model_config::{Device, Engine, ModelConfig, POLICIES, parameters};
+pub use repository::{Repository, RepositoryModel};
+pub use rollout::{Next, Rollout, versions};
+pub use version_policy::VersionPolicy;
+
+/// A model's configuration, in its folder.
+pub const CONFIG_FILE: &str = "config.pbtxt";

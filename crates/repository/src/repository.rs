@@ -1,0 +1,199 @@
+//! A folder of models, laid out as Triton's.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use symphony_executor::profile::ProfileFile;
+use symphony_protocol::view::{KindProfile, ModelSource, ModelSpec};
+use symphony_types::{LatencyProfile, Nanos, TensorSpec, VersionedName, parse_version};
+
+use crate::model_config::{Device, Engine, ModelConfig};
+use crate::{CONFIG_FILE, RepositoryError};
+
+/// The largest configuration that is read: written by hand, they have some kilobytes.
+const CONFIG_BYTES_MAX: u64 = 1 << 20;
+/// Models of one repository that are listed: as many as a cluster holds.
+const MODELS_MAX: usize = 4096;
+/// Entries of one folder that are looked at.
+const ENTRIES_MAX: usize = 4 * MODELS_MAX;
+
+/// A folder of models.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Repository {
+    dir: PathBuf,
+}
+
+/// A model of a repository, as a cluster can be asked to load it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RepositoryModel {
+    /// Its name.
+    pub name: String,
+    /// What is served, by version; at least one. Their names in the cluster are `NAME@VERSION`.
+    pub versions: BTreeMap<u64, ModelSpec>,
+    /// On what it must run.
+    pub device: Device,
+    /// What its configuration says and makes no difference here, in words.
+    pub notes: Vec<String>,
+}
+
+impl Repository {
+    /// The repository in `dir`.
+    ///
+    /// # Errors
+    /// If there is no such folder.
+    pub fn open(dir: &Path) -> Result<Self, RepositoryError> {
+        let io = |source| RepositoryError::Io { path: dir.to_owned(), source };
+        if !fs::metadata(dir).map_err(io)?.is_dir() {
+            return Err(io(io::Error::new(
+                io::ErrorKind::NotADirectory,
+                "expected a folder with a folder for each model",
+            )));
+        }
+        Ok(Self { dir: dir.to_owned() })
+    }
+
+    /// The names of all models, sorted: of every folder in it that is not hidden, whether it can be loaded or not.
+    ///
+    /// # Errors
+    /// If the folder cannot be read.
+    pub fn names(&self) -> Result<Vec<String>, RepositoryError> {
+        let folders = folders(&self.dir)?;
+        let mut names: Vec<_> = folders.into_iter().filter(|name| VersionedName::is_base_name(name)).collect();
+        names.sort_unstable();
+        names.truncate(MODELS_MAX);
+        Ok(names)
+    }
+
+    /// One model, checked as far as that can be done without loading it.
+    ///
+    /// # Errors
+    /// If there is none of that name, or it cannot be served as its configuration says.
+    pub fn model(&self, name: &str) -> Result<RepositoryModel, RepositoryError> {
+        let missing = |problem: &str| {
+            let (dir, name) = (self.dir.clone(), name.to_owned());
+            RepositoryError::NoModel { dir, name, problem: problem.to_owned() }
+        };
+        if !VersionedName::is_base_name(name) {
+            return Err(missing("expected the name of a folder, without a version"));
+        }
+        let dir = self.dir.join(name);
+        if !dir.is_dir() {
+            return Err(missing("it has no folder of that name"));
+        }
+        let path = dir.join(CONFIG_FILE);
+        let config = ModelConfig::parse(&path, name, &read_text(&path)?)?;
+        let there = folders(&dir)?.iter().filter_map(|folder| parse_version(folder)).collect::<BTreeSet<_>>();
+        let refuse = |problem| RepositoryError::Versions { dir: dir.clone(), name: name.to_owned(), problem };
+        let chosen = config.versions.choose(&there).map_err(refuse)?;
+        let spec = |version| Ok((version, spec(&dir, name, version, &config)?));
+        let versions = chosen.into_iter().map(spec).collect::<Result<_, RepositoryError>>()?;
+        Ok(RepositoryModel { name: name.to_owned(), versions, device: config.device, notes: config.notes })
+    }
+}
+
+/// What a cluster is asked for to serve one version.
+fn spec(dir: &Path, name: &str, version: u64, config: &ModelConfig) -> Result<ModelSpec, RepositoryError> {
+    let folder = version.to_string();
+    let source = match &config.engine {
+        Engine::Emulated => ModelSource::Emulated,
+        Engine::Onnx { file } => {
+            let path = dir.join(&folder).join(file);
+            // Backends read it by themselves; here is where somebody is told at once.
+            fs::File::open(&path).map_err(|source| RepositoryError::Io { path, source })?;
+            // Where a backend finds it is the backend's to know: the path begins at the repository.
+            ModelSource::Onnx(format!("{name}/{folder}/{file}"))
+        }
+    };
+    let own = dir.join(&folder).join(&config.profile);
+    let path = if own.exists() { own } else { dir.join(&config.profile) };
+    let profile = ProfileFile::read(&path)?;
+    let signature = match &config.signature {
+        None => profile.signature.clone(),
+        Some(signature) => {
+            same_tensors("input", &signature.inputs, &profile.signature.inputs)
+                .and_then(|()| same_tensors("output", &signature.outputs, &profile.signature.outputs))
+                .map_err(|problem| RepositoryError::OtherProfile { path: path.clone(), problem })?;
+            signature.clone()
+        }
+    };
+    let kinds = profile.gpus.iter().map(|(kind, gpu)| {
+        let profile = KindProfile {
+            latency: up_to(&gpu.latency, config.batch_max),
+            static_memory_bytes: gpu.static_memory_bytes,
+            dynamic_memory_bytes: gpu.dynamic_memory_bytes,
+        };
+        (kind.clone(), profile)
+    });
+    let profiles: BTreeMap<_, _> = kinds.collect();
+    let fastest = profiles.values().map(|profile| profile.latency.latency(1)).min().unwrap_or(Nanos::ZERO);
+    if config.slo < fastest {
+        let (slo, alone) = (config.slo.as_millis_f64(), fastest.as_millis_f64());
+        let problem = format!("one item alone takes {alone} ms; expected less than the slo_ms of {CONFIG_FILE}, {slo}");
+        return Err(RepositoryError::OtherProfile { path, problem });
+    }
+    Ok(ModelSpec {
+        name: VersionedName { name, version }.loaded_as(),
+        subcluster: config.subcluster.clone(),
+        slo: config.slo,
+        source,
+        signature,
+        profiles,
+        policy: config.policy.clone(),
+        value: config.value,
+    })
+}
+
+/// The profile without batches of more than `batch_max` items.
+fn up_to(latency: &LatencyProfile, batch_max: u32) -> LatencyProfile {
+    let table = latency.table();
+    let kept = &table[..table.len().min(batch_max as usize)];
+    LatencyProfile::from_table(kept).expect("a part of a profile from its beginning is a profile")
+}
+
+/// Whether the configuration speaks of tensors that the profiled model has. The order is the configuration's, outputs may be
+/// left out, and a shape may be another one of as many elements.
+fn same_tensors(what: &str, said: &[TensorSpec], profiled: &[TensorSpec]) -> Result<(), String> {
+    for spec in said {
+        let Some(known) = profiled.iter().find(|known| known.name == spec.name) else {
+            let known: Vec<_> = profiled.iter().map(|known| known.name.as_str()).collect();
+            return Err(format!("has no {what} `{}`, which {CONFIG_FILE} names, but {}", spec.name, known.join(", ")));
+        };
+        if (known.data_type, known.item_bytes()) != (spec.data_type, spec.item_bytes()) {
+            let (name, has, says) = (&spec.name, known, spec);
+            return Err(format!(
+                "has {what} `{name}` as {} {:?}, {CONFIG_FILE} as {} {:?}; expected the same type and number of elements",
+                has.data_type, has.item_shape, says.data_type, says.item_shape
+            ));
+        }
+    }
+    match profiled.iter().find(|known| what == "input" && !said.iter().any(|spec| spec.name == known.name)) {
+        Some(unsaid) => Err(format!("has an {what} `{}`, which {CONFIG_FILE} does not name", unsaid.name)),
+        None => Ok(()),
+    }
+}
+
+/// The names of the folders in a folder; links to folders count.
+fn folders(dir: &Path) -> Result<Vec<String>, RepositoryError> {
+    let io = |source| RepositoryError::Io { path: dir.to_owned(), source };
+    let mut names = Vec::new();
+    for entry in fs::read_dir(dir).map_err(io)?.take(ENTRIES_MAX) {
+        let entry = entry.map_err(io)?;
+        let is_folder = fs::metadata(entry.path()).is_ok_and(|metadata| metadata.is_dir());
+        if let (true, Ok(name)) = (is_folder, entry.file_name().into_string()) {
+            names.push(name);
+        }
+    }
+    Ok(names)
+}
+
+fn read_text(path: &Path) -> Result<String, RepositoryError> {
+    let io = |source| RepositoryError::Io { path: path.to_owned(), source };
+    let bytes = fs::metadata(path).map_err(io)?.len();
+    if bytes > CONFIG_BYTES_MAX {
+        let problem = format!("the file has {bytes} bytes; expected at most {CONFIG_BYTES_MAX}");
+        return Err(io(io::Error::new(io::ErrorKind::FileTooLarge, problem)));
+    }
+    fs::read_to_string(path).map_err(io)
+}

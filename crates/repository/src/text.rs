@@ -1,0 +1,131 @@
+//! The text of a `config.pbtxt`: protobuf's text format over the subset in `proto/repository/model_config.proto`.
+
+use std::sync::LazyLock;
+
+use miette::Diagnostic as _;
+use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor};
+
+/// Generated from `proto/repository/model_config.proto`.
+pub(crate) mod wire {
+    #![allow(missing_docs, unreachable_pub, missing_debug_implementations, clippy::all)]
+    include!(concat!(env!("OUT_DIR"), "/repository.rs"));
+}
+
+/// The package of the subset: people know its messages by their own names.
+const PACKAGE: &str = "repository.";
+
+static MODEL_CONFIG: LazyLock<MessageDescriptor> = LazyLock::new(|| {
+    let descriptors = include_bytes!(concat!(env!("OUT_DIR"), "/model_config.bin"));
+    let pool = DescriptorPool::decode(descriptors.as_slice()).expect("the build wrote these descriptors");
+    pool.get_message_by_name("repository.ModelConfig").expect("the subset has a ModelConfig")
+});
+
+/// Why a text is no model configuration, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BadText {
+    /// From 1; 0 if the text ended too early.
+    pub(crate) line: usize,
+    pub(crate) problem: String,
+}
+
+/// Reads the text. A field that the subset does not have is refused by name.
+pub(crate) fn read(text: &str) -> Result<wire::ModelConfig, BadText> {
+    let text = with_colons(text);
+    let parsed = DynamicMessage::parse_text_format(MODEL_CONFIG.clone(), &text).map_err(|error| {
+        let offset = error.labels().and_then(|mut labels| labels.next()).map(|label| label.offset());
+        // Bytes, not characters: an offset never splits a line break.
+        let line = offset.map_or(0, |offset| 1 + text.bytes().take(offset).filter(|&byte| byte == b'\n').count());
+        BadText { line, problem: words(&error.to_string()) }
+    })?;
+    parsed.transcode_to().map_err(|error| BadText { line: 0, problem: error.to_string() })
+}
+
+/// The text with a colon before each list of messages: `input [ { … } ]` is how most configurations are written and what the format
+/// allows, but the parser wants `input: [ { … } ]`. Lines stay the same.
+fn with_colons(text: &str) -> String {
+    let mut with = String::with_capacity(text.len() + 16);
+    let (mut quote, mut escaped, mut comment, mut after_name) = (None, false, false, false);
+    for character in text.chars() {
+        if comment {
+            comment = character != '\n';
+        } else if let Some(open) = quote {
+            if !escaped && (character == open || character == '\n') {
+                quote = None;
+            }
+            escaped = character == '\\' && !escaped;
+        } else {
+            match character {
+                '#' => comment = true,
+                '"' | '\'' => (quote, escaped) = (Some(character), false),
+                '[' if after_name => with.push(':'),
+                _ => {}
+            }
+            if !comment && !character.is_whitespace() {
+                after_name = character.is_ascii_alphanumeric() || character == '_';
+            }
+        }
+        with.push(character);
+    }
+    with
+}
+
+/// The parser's words, with the fields that there are where one is not known.
+fn words(problem: &str) -> String {
+    let mut quoted = problem.split('\'').skip(1).step_by(2);
+    let known = problem.starts_with("field ").then(|| quoted.nth(1)).flatten().and_then(|message| {
+        let message = MODEL_CONFIG.parent_pool().get_message_by_name(message)?;
+        Some(message.fields().map(|field| field.name().to_owned()).collect::<Vec<_>>().join(", "))
+    });
+    let problem = problem.replace(PACKAGE, "");
+    known.map_or(problem.clone(), |known| format!("{problem}; expected one of {known}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(text: &str) -> (usize, String) {
+        let BadText { line, problem } = read(text).unwrap_err();
+        (line, problem)
+    }
+
+    #[test]
+    fn unknown_fields_are_named_with_their_line_and_those_that_there_are() {
+        let (line, problem) = refusal("name: \"m\"\n# a comment\nensemble_scheduling { step [] }\n");
+        assert_eq!(line, 3);
+        assert!(problem.contains("ensemble_scheduling") && problem.contains("ModelConfig"), "{problem}");
+        assert!(problem.contains("expected one of name, platform") && !problem.contains(PACKAGE), "{problem}");
+        let (line, problem) = refusal("input [\n {\n  name: \"x\"\n  format: FORMAT_NCHW } ]");
+        assert_eq!(line, 4);
+        assert!(problem.contains("format") && problem.contains("name, data_type, dims, reshape"), "{problem}");
+    }
+
+    #[test]
+    fn lists_need_no_colon_and_strings_and_comments_stay_as_they_are() {
+        assert_eq!(with_colons("input [ {} ] dims: [1]"), "input : [ {} ] dims: [1]".replace(" : [", " :["));
+        for same in ["# input [", "name: \"a [ \\\" b [\"", "name: 'x [' [", "dims: [ 1 ]", "x # y\n: [", "\"a\" ["] {
+            assert_eq!(with_colons(same), same);
+        }
+        assert_eq!(with_colons("input # what comes in\n[ ]"), "input # what comes in\n:[ ]");
+        assert_eq!(with_colons("name: \"open\n input ["), "name: \"open\n input :[");
+    }
+
+    #[test]
+    fn values_of_the_wrong_type_and_unfinished_texts_are_refused() {
+        assert_eq!(refusal("\nmax_batch_size: \"8\"").0, 2);
+        assert!(refusal("max_batch_size: 99999999999").1.contains("out of range"));
+        assert!(refusal("input { data_type: TYPE_FLOAT }").1.contains("TYPE_FLOAT"));
+        assert!(refusal("name: \"a\" name: \"b\"").1.contains("name"));
+        let (line, problem) = refusal("input {");
+        assert_eq!(line, 0);
+        assert!(problem.contains("end of input"), "{problem}");
+        assert!(refusal("version_policy { latest {} all {} }").1.contains("policy_choice"));
+    }
+
+    #[test]
+    fn nesting_without_end_is_refused_and_not_followed() {
+        for opening in ["{", "<", "[", "input {", "[a.b/"] {
+            assert!(read(&opening.repeat(200_000)).is_err(), "{opening}");
+        }
+    }
+}

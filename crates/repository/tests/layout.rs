@@ -1,0 +1,127 @@
+//! Repositories on disk: folders, versions, profiles, and what is missing in them.
+
+use std::fs;
+use std::path::Path;
+
+use symphony_executor::profile::{GpuProfile, ProfileFile};
+use symphony_protocol::view::ModelSource;
+use symphony_repository::{Repository, RepositoryModel};
+use symphony_types::{DataType, LatencyProfile, Nanos, Signature, TensorSpec};
+
+fn tensor(name: &str, item_shape: &[u32]) -> TensorSpec {
+    TensorSpec { name: name.into(), data_type: DataType::Fp32, item_shape: item_shape.to_vec() }
+}
+
+fn profile(alpha_ms: f64) -> ProfileFile {
+    let latency = LatencyProfile::from_line(alpha_ms, 5.0, 16).unwrap();
+    let gpu = GpuProfile { latency, static_memory_bytes: 7, dynamic_memory_bytes: 3, machine: "here".into() };
+    let signature =
+        Signature { inputs: vec![tensor("a", &[4]), tensor("b", &[2, 3])], outputs: vec![tensor("y", &[2])] };
+    ProfileFile { model: "m".into(), signature, gpus: [("cpu".to_owned(), gpu)].into() }
+}
+
+const CONFIG: &str =
+    "platform: \"onnxruntime_onnx\" max_batch_size: 8 parameters { key: \"slo_ms\" value { string_value: \"50\" } }";
+
+/// A model with these versions in a repository.
+fn write_model(repository: &Path, name: &str, config: &str, versions: &[&str]) {
+    let dir = repository.join(name);
+    for version in versions {
+        fs::create_dir_all(dir.join(version)).unwrap();
+        fs::write(dir.join(version).join("model.onnx"), "weights").unwrap();
+    }
+    fs::write(dir.join("config.pbtxt"), config).unwrap();
+    profile(1.0).write(&dir.join("profile.toml")).unwrap();
+}
+
+fn model(dir: &Path, name: &str) -> Result<RepositoryModel, String> {
+    Repository::open(dir).unwrap().model(name).map_err(|error| error.to_string())
+}
+
+#[test]
+fn the_latest_version_is_what_is_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    write_model(dir.path(), "m", CONFIG, &["1", "2", "10", "03", "x", "0"]);
+    let model = model(dir.path(), "m").unwrap();
+    let [(&version, spec)] = model.versions.iter().collect::<Vec<_>>()[..] else { panic!("{model:?}") };
+    assert_eq!((version, spec.name.as_str()), (10, "m@10"), "in the order of numbers, and no folder of another name");
+    assert_eq!(spec.source, ModelSource::Onnx("m/10/model.onnx".into()), "as it is called within the repository");
+    assert_eq!((spec.slo, spec.signature.clone()), (Nanos::from_millis(50), profile(1.0).signature));
+    let kind = &spec.profiles["cpu"];
+    assert_eq!((kind.latency.batch_max(), kind.static_memory_bytes), (8, 7), "max_batch_size ends the profile");
+    assert_eq!(kind.latency.latency(8), Nanos::from_millis(13));
+}
+
+#[test]
+fn a_version_may_have_a_profile_of_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    write_model(dir.path(), "m", &format!("{CONFIG} version_policy {{ all {{}} }}"), &["1", "2"]);
+    profile(2.0).write(&dir.path().join("m/2/profile.toml")).unwrap();
+    let model = model(dir.path(), "m").unwrap();
+    let alone = |version: u64| model.versions[&version].profiles["cpu"].latency.latency(1);
+    assert_eq!((alone(1), alone(2)), (Nanos::from_millis(6), Nanos::from_millis(7)));
+}
+
+#[test]
+fn the_signature_is_the_configurations_where_it_speaks_of_the_same_tensors() {
+    let dir = tempfile::tempdir().unwrap();
+    let with = |tensors: &str| {
+        write_model(dir.path(), "m", &format!("{CONFIG} {tensors}"), &["1"]);
+        model(dir.path(), "m").map(|model| model.versions[&1].signature.clone())
+    };
+    let output = "output { name: \"y\" data_type: TYPE_FP32 dims: [ 2 ] }";
+    let other_order = format!(
+        "input {{ name: \"b\" data_type: TYPE_FP32 dims: [ 6 ] reshape {{ shape: [ 2, 3 ] }} }}
+         input {{ name: \"a\" data_type: TYPE_FP32 dims: [ 4 ] }} {output}"
+    );
+    assert_eq!(with(&other_order).unwrap().inputs, [tensor("b", &[6]), tensor("a", &[4])]);
+    for (tensors, words) in [
+        (format!("input {{ name: \"a\" data_type: TYPE_FP32 dims: [ 4 ] }} {output}"), "has an input `b`, which"),
+        (other_order.replace("\"y\"", "\"z\""), "has no output `z`, which config.pbtxt names, but y"),
+        (other_order.replace("dims: [ 4 ]", "dims: [ 5 ]"), "has input `a` as FP32 [4], config.pbtxt as FP32 [5]"),
+        (other_order.replace("TYPE_FP32 dims: [ 2 ]", "TYPE_INT32 dims: [ 2 ]"), "config.pbtxt as INT32 [2]"),
+    ] {
+        let error = with(&tensors).unwrap_err();
+        assert!(error.contains(words) && error.contains("profile.toml"), "{tensors}: {error}");
+    }
+}
+
+#[test]
+fn what_is_missing_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path();
+    assert!(Repository::open(&at.join("nowhere")).unwrap_err().to_string().contains("nowhere cannot be read"));
+    fs::write(at.join("file"), "").unwrap();
+    assert!(Repository::open(&at.join("file")).unwrap_err().to_string().contains("expected a folder"));
+
+    for name in ["", "../m", "m@1", ".git", "nope"] {
+        assert!(model(at, name).unwrap_err().contains("has no model"), "{name}");
+    }
+    let refusal = || model(at, "m").unwrap_err();
+    fs::create_dir(at.join("m")).unwrap();
+    assert!(refusal().contains("m/config.pbtxt cannot be read: No such file"), "{}", refusal());
+    write_model(at, "m", CONFIG, &[]);
+    assert!(refusal().contains("it has no version; expected folders named by numbers"), "{}", refusal());
+    write_model(at, "m", &format!("{CONFIG} version_policy {{ specific {{ versions: 4 }} }}"), &["1"]);
+    assert!(refusal().contains("names version 4, and there are only 1"), "{}", refusal());
+    write_model(at, "m", CONFIG, &["1"]);
+    fs::remove_file(at.join("m/1/model.onnx")).unwrap();
+    assert!(refusal().contains("m/1/model.onnx cannot be read"), "{}", refusal());
+    write_model(at, "m", CONFIG, &["1"]);
+    fs::remove_file(at.join("m/profile.toml")).unwrap();
+    assert!(refusal().contains("m/profile.toml` cannot be read"), "{}", refusal());
+    write_model(at, "m", &CONFIG.replace("50", "2"), &["1"]);
+    assert!(refusal().contains("one item alone takes 6 ms; expected less than the slo_ms"), "{}", refusal());
+    write_model(at, "m", &"#".repeat(2 << 20), &["1"]);
+    assert!(refusal().contains("expected at most 1048576"), "{}", refusal());
+}
+
+#[test]
+fn every_folder_that_is_not_hidden_is_listed() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["b", "a", ".git", "x@2"] {
+        fs::create_dir(dir.path().join(name)).unwrap();
+    }
+    fs::write(dir.path().join("README"), "").unwrap();
+    assert_eq!(Repository::open(dir.path()).unwrap().names().unwrap(), ["a", "b"]);
+}
