@@ -47,6 +47,9 @@ fn the_seeds_are_accepted_so_that_mutations_begin_inside() {
         let replay = symphony_tape::replay(&symphony_tape::Tape::open(&bytes).unwrap()).unwrap();
         assert_eq!((replay.difference, replay.summary.steps), (None, 19));
     }
+    for config in seeds("model_config").iter().map(text) {
+        symphony_repository::ModelConfig::parse(std::path::Path::new("seed"), "digits", &config).unwrap();
+    }
     for profile in seeds("profile").iter().map(text) {
         symphony_executor::profile::ProfileFile::parse(std::path::Path::new("seed"), &profile).unwrap();
     }

@@ -27,7 +27,7 @@ const LOOK_WITHIN: Duration = Duration::from_secs(2);
 const LOAD_ENDS_WITHIN: Duration = Duration::from_secs(40);
 
 /// What a cluster consists of, besides one frontend.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Shape {
     /// Scheduler replicas, named `scheduler-1` and so on.
     pub schedulers: u8,
@@ -35,6 +35,8 @@ pub struct Shape {
     pub backends: Vec<BackendShape>,
     /// `section.key=value`, for all processes.
     pub overrides: Vec<String>,
+    /// Whether there is a model repository: the folder `models` of the workspace.
+    pub repository: bool,
 }
 
 /// One backend.
@@ -60,7 +62,7 @@ impl Shape {
             executor: ExecutorKind::Emulated,
             gpus: 2,
         };
-        Self { schedulers: 3, backends: subclusters.iter().map(backend).collect(), overrides: Vec::new() }
+        Self { schedulers: 3, backends: subclusters.iter().map(backend).collect(), ..Self::default() }
     }
 
     /// The same with a backend that runs ONNX models on the CPU, `backend-cpu` in sub-cluster `cpu`.
@@ -68,6 +70,13 @@ impl Shape {
     pub fn with_cpu(mut self) -> Self {
         let (name, subcluster) = ("backend-cpu".to_owned(), "cpu".to_owned());
         self.backends.push(BackendShape { name, subcluster, executor: ExecutorKind::OrtCpu, gpus: 1 });
+        self
+    }
+
+    /// The same with a model repository, which is empty.
+    #[must_use]
+    pub fn with_repository(mut self) -> Self {
+        self.repository = true;
         self
     }
 

@@ -21,6 +21,7 @@ use symphony_protocol::execute::{Done, Execute, FromBackend, PlannedRequest, Ref
 use symphony_protocol::inference::ModelInferRequest;
 use symphony_protocol::inference::model_infer_request::InferInputTensor;
 use symphony_protocol::{FRAME_HEADER_BYTES, Frame, FrameHeader, Message};
+use symphony_repository::ModelConfig;
 use symphony_tape::Tape;
 use symphony_types::{
     BackendId, BootId, DropReason, Duty, FailReason, FrontendId, GpuClass, GpuId, Member, ModelId, Nanos, NodeId,
@@ -55,13 +56,14 @@ impl std::fmt::Debug for Entry {
 }
 
 /// All of them.
-pub const ALL: [Entry; 10] = [
+pub const ALL: [Entry; 11] = [
     Entry { name: "frames", run: frames, seeds: frame_seeds },
     Entry { name: "command", run: command, seeds: command_seeds },
     Entry { name: "snapshot", run: snapshot, seeds: snapshot_seeds },
     Entry { name: "scenario", run: scenario, seeds: scenario_seeds },
     Entry { name: "config", run: config, seeds: config_seeds },
     Entry { name: "profile", run: profile, seeds: profile_seeds },
+    Entry { name: "model_config", run: model_config, seeds: model_config_seeds },
     Entry { name: "grpc_infer", run: grpc_infer, seeds: grpc_infer_seeds },
     Entry { name: "rest_infer", run: rest_infer, seeds: rest_infer_seeds },
     Entry { name: "view", run: view, seeds: view_seeds },
@@ -136,6 +138,25 @@ pub fn profile(bytes: &[u8]) {
     }
 }
 
+/// A model's configuration in a repository.
+pub fn model_config(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    match ModelConfig::parse(Path::new("fuzz.pbtxt"), "digits", &text) {
+        Ok(config) => assert!(config.batch_max > 0 && config.slo > Nanos::ZERO),
+        Err(error) => assert!(error.to_string().starts_with("fuzz.pbtxt")),
+    }
+}
+
+fn model_config_seeds() -> Vec<Vec<u8>> {
+    let sample = include_str!("../../deploy/models/repository/digits/config.pbtxt");
+    let batching =
+        "dynamic_batching { default_queue_policy { timeout_action: REJECT } } instance_group { kind: KIND_CPU }";
+    let reshape = "input { name: 'x' data_type: TYPE_INT8 dims: 4 reshape: < shape: [2, 2]; > } output { name: \"y\" data_type: 11 }";
+    let least =
+        "backend: \"emulated\" max_batch_size: 0x8 parameters { key: \"slo_ms\" value { string_value: \"5\" \"0\" } }";
+    [sample.to_owned(), format!("{sample} {batching}"), format!("{least} {reshape}")].map(String::into_bytes).into()
+}
+
 /// An inference request over gRPC.
 pub fn grpc_infer(bytes: &[u8]) {
     let Ok(request) = ModelInferRequest::decode(bytes) else { return };
@@ -183,6 +204,8 @@ fn judge(checked: Result<(u32, usize), InferError>) {
 fn model() -> ModelInfo {
     ModelInfo {
         name: "model".into(),
+        version: 1,
+        loaded_as: "model".into(),
         signature: symphony_executor::default_signature(),
         batch_max: 8,
         platform: "fuzz".into(),

@@ -14,6 +14,7 @@ pub use binary::{Said, run, symphony};
 pub use cluster::{BackendShape, Shape, TestCluster, emulated_model};
 pub use federation::{CLUSTERS, TestFederation};
 pub use load_report::LoadReport;
+pub use node_files::REPOSITORY_TOKEN;
 pub use rest_client::{Reply, RestClient, numbers};
 pub use story::tell;
 

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
 use symphony_config::{
-    Address, BackendConfig, ClusterConfig, ExecutorKind, FrontendConfig, GpuConfig, NodeConfig, ReplicaConfig, Role,
-    SchedulerConfig, SecurityConfig,
+    Address, BackendConfig, ClusterConfig, ExecutorKind, FrontendConfig, GpuConfig, NodeConfig, ReplicaConfig,
+    RepositoryConfig, Role, SchedulerConfig, SecurityConfig,
 };
 use symphony_net::{self as net, Authority, CredentialFiles, Identity};
 use symphony_testkit::{Workspace, free_ports};
@@ -19,6 +19,9 @@ use crate::cluster::{BackendShape, Shape};
 const SCHEDULER_PORTS: usize = 4;
 const FRONTEND_PORTS: usize = 4;
 const BACKEND_PORTS: usize = 2;
+
+/// What clients show to load models of the repository.
+pub const REPOSITORY_TOKEN: &str = "a-token-of-32-characters-0123456";
 
 /// Folder of the certificates, in the workspace.
 pub(crate) const PKI: &str = "pki";
@@ -95,6 +98,8 @@ pub(crate) fn write(workspace: &Workspace, shape: &Shape) -> Result<BTreeMap<Str
         let security = issue(net::Role::Backend, name)?;
         add(name.clone(), "backend", &NodeConfig { backend: Some(own), security, ..empty.clone() }, addresses)?;
     }
+    let repository = if shape.repository { repository(workspace)? } else { frontend.repository.clone() };
+    let frontend = &FrontendConfig { repository, ..frontend.clone() };
     let own = FrontendConfig { grpc: next()?, rest: next()?, metrics: next()?, data: next()?, ..frontend.clone() };
     let addresses = [("grpc", &own.grpc), ("rest", &own.rest), ("metrics", &own.metrics), ("data", &own.data)];
     let addresses = addresses.into_iter().map(|(key, address)| (key, address.clone())).collect();
@@ -131,7 +136,7 @@ pub(crate) fn joining(workspace: &Workspace, id: NodeId, instead_of: NodeId) -> 
 pub(crate) fn backend(workspace: &Workspace, shape: &BackendShape) -> Result<PathBuf> {
     let first = workspace.file("scheduler-1.toml");
     let mut config = NodeConfig::load(Role::Scheduler, Some(&first), [], &[])?;
-    let like = base(&Shape { schedulers: 1, backends: Vec::new(), overrides: Vec::new() })?;
+    let like = base(&Shape { schedulers: 1, ..Shape::default() })?;
     let mut ports = free_ports(BACKEND_PORTS)?.into_iter().map(Address::loopback);
     let mut next = || ports.next().context("as many ports as were asked for");
     config.scheduler = None;
@@ -145,6 +150,16 @@ pub(crate) fn backend(workspace: &Workspace, shape: &BackendShape) -> Result<Pat
         ..like.backend.context("the defaults of `up` hold every section")?
     });
     workspace.write(&format!("{}.toml", shape.name), &config.to_toml())
+}
+
+/// An empty model repository: the folder that backends load models from unless told otherwise. The operator's certificate is made by
+/// now.
+fn repository(workspace: &Workspace) -> Result<RepositoryConfig> {
+    let dir = workspace.file("models");
+    std::fs::create_dir_all(&dir)?;
+    let token_file = workspace.write("repository-token", &format!("{REPOSITORY_TOKEN}\n"))?;
+    let CredentialFiles { cert, key, .. } = CredentialFiles::in_dir(&workspace.file(PKI), net::Role::Operator, "admin");
+    Ok(RepositoryConfig { dir: Some(dir), token_file: Some(token_file), cert: Some(cert), key: Some(key) })
 }
 
 /// The kind of GPU that an executor has in tests.

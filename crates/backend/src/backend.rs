@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use symphony_config::{BackendConfig, ExecutorKind};
+use symphony_config::{BackendConfig, DeviceKind, ExecutorKind};
 use symphony_executor::{Pace, load_runtime};
 use symphony_net::{Incoming, Net, Port, Role};
 use symphony_protocol::control as pb;
@@ -13,13 +13,15 @@ use symphony_transport::{
 };
 use symphony_types::{BackendId, BootId, GpuId, Member, SubclusterId, Token};
 use tokio::net::TcpListener;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::exec_server::accept_leaders;
 use crate::execution::{Execution, Identity};
+use crate::gpu_memory::GpuMemory;
 use crate::journal::Journal;
 use crate::metrics::Counts;
+use crate::model_book::ModelBook;
 use crate::model_loader::{Engine, ModelLoader};
 use crate::pace_file;
 
@@ -44,6 +46,12 @@ pub enum StartError {
     /// ONNX Runtime is missing.
     #[error(transparent)]
     Runtime(#[from] symphony_executor::RuntimeError),
+    /// The device that is required cannot be had.
+    #[error(
+        "backend.device = \"cuda\" is required, and this program runs ONNX models on the CPU only; set backend.device_required = \
+         false to run them there"
+    )]
+    Device,
     /// The cluster does not answer or refuses.
     #[error("cannot register backend `{name}`: {source}")]
     Register {
@@ -79,6 +87,7 @@ pub struct Backend {
     transport: Arc<LinkedPayloads>,
     idle: watch::Receiver<bool>,
     counts: Arc<Counts>,
+    book: Arc<ModelBook>,
     ended: CancellationToken,
 }
 
@@ -105,7 +114,9 @@ impl Backend {
                 Engine::Emulated(paces)
             }
             ExecutorKind::OrtCpu => {
+                check_device(config)?;
                 let runtime = load_runtime(config.onnxruntime.as_deref())?;
+                tracing::info!(device = "cpu", onnxruntime = runtime.version(), "ONNX models run on the CPU");
                 let intra_threads = config.intra_op_threads as usize;
                 Engine::OrtCpu { runtime, model_dir: config.model_dir.clone(), intra_threads }
             }
@@ -131,9 +142,11 @@ impl Backend {
 
         let (inputs, inputs_out) = mpsc::unbounded_channel();
         let counts = Arc::new(Counts::default());
+        let book = Arc::new(ModelBook::default());
         let (queued_max, counted) = (config.plans_queued_max, Arc::clone(&counts));
         let links = Arc::clone(&transport);
-        let execution = Execution::new(identity.clone(), queued_max, links, inputs_out, counted, journal)?;
+        let execution =
+            Execution::new(identity.clone(), queued_max, links, inputs_out, counted, Arc::clone(&book), journal)?;
         let idle = execution.idle();
         let execution_ended = ended.clone();
         tokio::spawn(async move { execution_ended.run_until_cancelled(execution.run()).await });
@@ -143,7 +156,11 @@ impl Backend {
         let loader = ModelLoader {
             identity: identity.clone(),
             kinds,
+            memory: request.gpus.iter().map(|gpu| GpuMemory::new(gpu.memory_bytes)).collect(),
             engine,
+            counts: Arc::clone(&counts),
+            book: Arc::clone(&book),
+            loading: Arc::new(Semaphore::new(1)),
             control: control.clone(),
             view: view.clone(),
             execution: inputs,
@@ -151,7 +168,7 @@ impl Backend {
         tokio::spawn(loader.run(ended.clone()));
         tokio::spawn(report_drained(control.clone(), identity.clone(), view.clone(), idle.clone(), ended.clone()));
         tokio::spawn(stay_registered(control.clone(), request, identity.clone(), view.clone(), ended.clone()));
-        Ok(Self { identity, control, view, transport, idle, counts, ended })
+        Ok(Self { identity, control, view, transport, idle, counts, book, ended })
     }
 
     /// Leaves without one failed request, in at most `within`: the cluster sends no more plans, what was sent is run, and
@@ -206,6 +223,10 @@ impl Backend {
         Arc::clone(&self.transport)
     }
 
+    pub(crate) fn book(&self) -> Arc<ModelBook> {
+        Arc::clone(&self.book)
+    }
+
     pub(crate) fn counts(&self) -> Arc<Counts> {
         Arc::clone(&self.counts)
     }
@@ -220,6 +241,18 @@ impl Drop for Backend {
     fn drop(&mut self) {
         self.stop();
     }
+}
+
+/// Says that there is no CUDA here, or refuses to go without.
+fn check_device(config: &BackendConfig) -> Result<(), StartError> {
+    if config.device != DeviceKind::Cuda {
+        return Ok(());
+    }
+    if config.device_required {
+        return Err(StartError::Device);
+    }
+    tracing::warn!("backend.device = \"cuda\" cannot be had: this program runs ONNX models on the CPU only");
+    Ok(())
 }
 
 fn registration(config: &BackendConfig, boot: BootId) -> pb::RegisterBackendRequest {

@@ -18,6 +18,7 @@ use crate::gpu_gate::{Connection, GpuGate};
 use crate::gpu_thread::GpuThread;
 use crate::journal::Journal;
 use crate::metrics::Counts;
+use crate::model_book::ModelBook;
 use crate::plan::{AcceptedPlan, GpuOrder, InputsOfOwner, PlanReport};
 
 /// What a backend is, once it has registered.
@@ -80,6 +81,7 @@ pub(crate) struct Execution<T> {
     inputs: mpsc::UnboundedReceiver<Input>,
     reports: mpsc::UnboundedReceiver<PlanReport>,
     counts: Arc<Counts>,
+    book: Arc<ModelBook>,
     /// Whether nothing is left to run and nobody will send more.
     idle: watch::Sender<bool>,
 }
@@ -92,6 +94,7 @@ impl<T: PayloadTransport> Execution<T> {
         transport: Arc<T>,
         inputs: mpsc::UnboundedReceiver<Input>,
         counts: Arc<Counts>,
+        book: Arc<ModelBook>,
         mut journal: Option<Journal>,
     ) -> std::io::Result<Self> {
         if let Some(journal) = &mut journal {
@@ -131,6 +134,7 @@ impl<T: PayloadTransport> Execution<T> {
             inputs,
             reports,
             counts,
+            book,
             idle: watch::Sender::new(true),
         })
     }
@@ -293,6 +297,9 @@ impl<T: PayloadTransport> Execution<T> {
         let now = Instant::now();
         Counts::add(&self.counts.failed, report.failed.len() as u64);
         Counts::add(&self.counts.execution_ns, nanos(report.latency));
+        if let Some(memory) = report.memory {
+            self.book.measured(report.model, report.gpu, memory);
+        }
         let gpu = &mut self.gpus[report.gpu];
         if let (Some(journal), Some((start, end))) = (&mut self.journal, report.ran) {
             // Those without an input were not in the batch.

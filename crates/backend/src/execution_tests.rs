@@ -20,7 +20,6 @@ use tokio::sync::{mpsc, watch};
 
 use crate::execution::{Execution, Identity, Input};
 use crate::journal::Journal;
-use crate::metrics::Counts;
 
 const BOOT: BootId = BootId::new(5);
 const GPU: GpuId = GpuId::new(9);
@@ -113,7 +112,8 @@ impl Scene {
             token: Token::new(10),
         };
         let links = Arc::clone(&owners);
-        let execution = Execution::new(identity, 2, links, inputs_out, Arc::new(Counts::default()), journal).unwrap();
+        let execution =
+            Execution::new(identity, 2, links, inputs_out, Arc::default(), Arc::default(), journal).unwrap();
         let idle = execution.idle();
         tokio::spawn(execution.run());
         inputs.send(Input::Loaded(MODEL, vec![executor])).ok().unwrap();

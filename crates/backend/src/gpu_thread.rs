@@ -39,12 +39,8 @@ impl<T: PayloadTransport> GpuThread<T> {
         let _in_runtime = self.runtime.enter();
         while let Ok(order) = self.orders.recv() {
             match order {
-                GpuOrder::Load(model, executor) => {
-                    models.insert(model, executor);
-                }
-                GpuOrder::Unload(model) => {
-                    models.remove(&model);
-                }
+                GpuOrder::Load(model, executor) => self.let_go(models.insert(model, executor)),
+                GpuOrder::Unload(model) => self.let_go(models.remove(&model)),
                 GpuOrder::Run(plan) => {
                     let executor = models.get_mut(&plan.model);
                     let report = self.execute(plan, executor, &mut outputs);
@@ -53,6 +49,13 @@ impl<T: PayloadTransport> GpuThread<T> {
                     }
                 }
             }
+        }
+    }
+
+    /// Gives a model's memory back, elsewhere: gigabytes take their time, and the next batch waits for this thread.
+    fn let_go(&self, executor: Option<Box<dyn ModelExecutor>>) {
+        if let Some(executor) = executor {
+            self.runtime.spawn_blocking(move || drop(executor));
         }
     }
 
@@ -66,7 +69,7 @@ impl<T: PayloadTransport> GpuThread<T> {
         let inputs = gather_inputs(&plan, Instant::now() + patience);
         let mut begun = Instant::now();
         let mut latency = Duration::ZERO;
-        let mut ran = None;
+        let (mut ran, mut memory) = (None, None);
         let (fates, batch) = match executor {
             None => {
                 let failed = |&request: &PlannedRequest| (request, Err(FailReason::ModelNotReady));
@@ -82,6 +85,7 @@ impl<T: PayloadTransport> GpuThread<T> {
                 let ended = Instant::now();
                 latency = ended - begun;
                 ran = (batch.items > 0).then_some((begun, ended));
+                memory = executor.memory();
                 (fates, batch.items)
             }
         };
@@ -101,6 +105,7 @@ impl<T: PayloadTransport> GpuThread<T> {
             start_late: begun.saturating_duration_since(plan.start),
             ran,
             latency,
+            memory,
             finished,
             failed,
         }

@@ -12,13 +12,14 @@ use symphony_telemetry::{Kind, MetricName, Registry, Unit};
 use symphony_transport::{LinkedPayloads, ReadCounts, Readings, Way};
 
 use crate::Backend;
+use crate::model_book::{BookState, ModelBook};
 
 const fn counter(name: &'static str, help: &'static str) -> MetricName {
     MetricName { name, help, kind: Kind::Counter, unit: Unit::Count, labels: &[] }
 }
 
 /// Every metric of a backend.
-pub const METRIC_NAMES: [MetricName; 5] = [
+pub const METRIC_NAMES: [MetricName; 7] = [
     counter("symphony_backend_plans_total", "Batch plans accepted"),
     counter("symphony_backend_plans_refused_total", "Batch plans refused, those of fenced leaders included"),
     counter("symphony_backend_seals_total", "Seals answered"),
@@ -30,7 +31,27 @@ pub const METRIC_NAMES: [MetricName; 5] = [
         unit: Unit::Seconds,
         labels: &[],
     },
+    counter("symphony_backend_model_loads_total", "Models loaded"),
+    counter("symphony_backend_model_loads_failed_total", "Models that could not be loaded, or did not fit the memory"),
 ];
+
+const MODELS: MetricName = MetricName {
+    name: "symphony_backend_models",
+    help: "Models that the backend is to hold, by state (loading, ready, failed)",
+    kind: Kind::Gauge,
+    unit: Unit::Count,
+    labels: &["state"],
+};
+const MODEL_MEMORY: MetricName = MetricName {
+    name: "symphony_backend_model_memory_bytes",
+    help: "Memory by which the process grew for a model: when it was loaded (static) and by its batches since (dynamic)",
+    kind: Kind::Gauge,
+    unit: Unit::Bytes,
+    labels: &["model", "part"],
+};
+
+/// Every metric of the models.
+pub const MODEL_METRIC_NAMES: [MetricName; 2] = [MODELS, MODEL_MEMORY];
 
 const fn by_transport(name: &'static str, help: &'static str, kind: Kind, unit: Unit) -> MetricName {
     MetricName { name, help, kind, unit, labels: &["transport"] }
@@ -68,6 +89,8 @@ pub(crate) struct Counts {
     pub(crate) seals: AtomicU64,
     pub(crate) failed: AtomicU64,
     pub(crate) execution_ns: AtomicU64,
+    pub(crate) loads: AtomicU64,
+    pub(crate) loads_failed: AtomicU64,
 }
 
 impl Counts {
@@ -80,11 +103,15 @@ impl Counts {
 struct BackendCollector(Arc<Counts>);
 
 #[derive(Debug)]
+struct ModelCollector(Arc<ModelBook>);
+
+#[derive(Debug)]
 struct PayloadCollector(Arc<LinkedPayloads>);
 
 /// Adds the backend's metrics to a process's registry.
 pub fn register_metrics(registry: &Registry, backend: &Backend) {
     registry.collect(BackendCollector(backend.counts()));
+    registry.collect(ModelCollector(backend.book()));
     registry.collect(PayloadCollector(backend.payloads()));
 }
 
@@ -115,6 +142,24 @@ impl Collector for PayloadCollector {
     }
 }
 
+impl Collector for ModelCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let lines = self.0.lines();
+        let mut family = encoder.encode_descriptor(MODELS.bare(), MODELS.help, None, MetricType::Gauge)?;
+        for state in BookState::ALL {
+            let count = lines.iter().filter(|line| line.state == state).count();
+            ConstGauge::new(count as u64).encode(family.encode_family(&[("state", state.label())])?)?;
+        }
+        let mut family = encoder.encode_descriptor(MODEL_MEMORY.bare(), MODEL_MEMORY.help, None, MetricType::Gauge)?;
+        for (name, memory) in lines.iter().filter_map(|line| Some((line.name.as_str(), line.memory()?))) {
+            for (part, bytes) in [("static", memory.static_bytes), ("dynamic", memory.dynamic_bytes)] {
+                ConstGauge::new(bytes).encode(family.encode_family(&[("model", name), ("part", part)])?)?;
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Collector for BackendCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64;
@@ -125,6 +170,8 @@ impl Collector for BackendCollector {
             read(&counts.seals),
             read(&counts.failed),
             read(&counts.execution_ns) / 1e9,
+            read(&counts.loads),
+            read(&counts.loads_failed),
         ];
         for (name, value) in METRIC_NAMES.iter().zip(values) {
             let counter = ConstCounter::new(value);
@@ -139,7 +186,7 @@ impl Collector for BackendCollector {
 mod tests {
     #[test]
     fn names_keep_the_law() {
-        let names = [&super::METRIC_NAMES[..], &super::PAYLOAD_METRIC_NAMES].concat();
+        let names = [&super::METRIC_NAMES[..], &super::MODEL_METRIC_NAMES, &super::PAYLOAD_METRIC_NAMES].concat();
         assert_eq!(symphony_telemetry::check_law(&names), Vec::<String>::new());
     }
 }

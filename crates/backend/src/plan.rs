@@ -4,7 +4,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use symphony_executor::ModelExecutor;
+use symphony_executor::{MemoryUse, ModelExecutor};
 use symphony_protocol::execute::PlannedRequest;
 use symphony_types::{FailReason, ModelId, RequestId, Token};
 
@@ -35,6 +35,8 @@ pub(crate) struct PlanReport {
     /// From when to when it ran; none if there was nothing to run.
     pub(crate) ran: Option<(Instant, Instant)>,
     pub(crate) latency: Duration,
+    /// What its model has been measured to take so far.
+    pub(crate) memory: Option<MemoryUse>,
     pub(crate) finished: Vec<RequestId>,
     pub(crate) failed: Vec<(RequestId, FailReason)>,
 }

@@ -18,6 +18,10 @@ pub struct BackendConfig {
     pub metrics: Address,
     /// What runs the batches.
     pub executor: ExecutorKind,
+    /// What ONNX models are to run on.
+    pub device: DeviceKind,
+    /// Whether a backend that cannot run them there does not start, instead of running them on the CPU.
+    pub device_required: bool,
     /// Its GPUs.
     pub gpus: Vec<GpuConfig>,
     /// Where an emulated backend reads how slow each of its GPUs is, again and again; none (an empty string) reads nothing.
@@ -60,6 +64,18 @@ impl ExecutorKind {
             Self::Emulated => "emulated",
         }
     }
+}
+
+/// What ONNX models run on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DeviceKind {
+    /// The best that there is.
+    Auto,
+    /// Processors.
+    Cpu,
+    /// NVIDIA GPUs.
+    Cuda,
 }
 
 /// Some equal GPUs.

@@ -2,7 +2,7 @@
 
 use symphony_types::Nanos;
 
-use crate::{Address, PayloadsConfig};
+use crate::{Address, PayloadsConfig, RepositoryConfig};
 
 /// One frontend.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -26,6 +26,8 @@ pub struct FrontendConfig {
     pub answer_grace_ms: u64,
     /// How inputs and results travel.
     pub payloads: PayloadsConfig,
+    /// Models that clients may have loaded.
+    pub repository: RepositoryConfig,
 }
 
 impl FrontendConfig {

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use symphony_types::is_name;
 
 use crate::{
-    Address, AutoscalingConfig, BackendConfig, ExecutorKind, FederationConfig, FrontendConfig, LearningConfig,
-    NodeConfig, PayloadTransportKind, PayloadsConfig, Problem, Role, SchedulerConfig,
+    Address, AutoscalingConfig, BackendConfig, DeviceKind, ExecutorKind, FederationConfig, FrontendConfig,
+    LearningConfig, NodeConfig, PayloadTransportKind, PayloadsConfig, Problem, RepositoryConfig, Role, SchedulerConfig,
 };
 
 /// The largest values that are accepted; each bounds a queue, a table or a wait of the process that is configured.
@@ -75,6 +75,7 @@ pub(crate) fn problems(config: &NodeConfig, role: Role) -> Vec<Problem> {
     }
     if let Some(frontend) = &config.frontend {
         check.frontend(frontend);
+        check.repository(config, &frontend.repository, role);
     }
     if let Some(backend) = &config.backend {
         check.backend(backend);
@@ -291,6 +292,39 @@ impl Check {
         self.payloads("frontend.payloads", &frontend.payloads);
     }
 
+    fn repository(&mut self, config: &NodeConfig, repository: &RepositoryConfig, role: Role) {
+        let dir = "frontend.repository.dir";
+        if repository.dir.is_some() && config.federation.is_some() {
+            self.say(
+                dir,
+                "a frontend of a federation loads no models; use `symphony model load --repository --federation`",
+            );
+        }
+        if repository.dir.is_none() {
+            for (key, file) in repository.files() {
+                if let Some(file) = file {
+                    self.say(key, format!("`{}` is set, but {dir} is not; set both or none", file.display()));
+                }
+            }
+            return;
+        }
+        let secured = repository.token_file.is_some() && !config.security.insecure_dev && role != Role::Up;
+        for (key, file) in &repository.files()[1..] {
+            match file {
+                None if secured => self.say(
+                    *key,
+                    "must be given with frontend.repository.token_file: an operator's (`symphony certs issue --role operator`)",
+                ),
+                Some(file) if config.security.insecure_dev => {
+                    let file = file.display();
+                    self.say(*key, format!("{file} with security.insecure_dev, which uses none; drop one of the two"));
+                }
+                Some(_) if role == Role::Up => self.say(*key, "`up` makes certificates by itself; leave it out"),
+                _ => {}
+            }
+        }
+    }
+
     fn payloads(&mut self, section: &str, payloads: &PayloadsConfig) {
         self.range(format!("{section}.pool_mb"), payloads.pool_mb, 1, limits::POOL_MB_MAX);
         if payloads.required && payloads.transport == PayloadTransportKind::Auto {
@@ -333,6 +367,15 @@ impl Check {
         let count: u64 = backend.gpus.iter().map(|g| u64::from(g.count)).sum();
         if count > limits::GPUS_MAX.into() && backend.gpus.len() > 1 {
             self.say("backend.gpus", format!("{count} GPUs; one backend has at most {}", limits::GPUS_MAX));
+        }
+        if backend.device_required && backend.device == DeviceKind::Auto {
+            self.say(
+                "backend.device_required",
+                "with device = \"auto\" everything is allowed; name the device that is required",
+            );
+        }
+        if backend.executor == ExecutorKind::Emulated && backend.device != DeviceKind::Auto {
+            self.say("backend.device", "executor = \"emulated\" has no device; leave it out");
         }
         match (backend.executor, &backend.onnxruntime) {
             (ExecutorKind::Emulated, Some(path)) => self.say(

@@ -38,6 +38,13 @@ pub(crate) fn data_type_of(element: TensorElementType) -> Option<DataType> {
     })
 }
 
+fn repeat_last<T: Copy>(elements: &mut Vec<T>, item: usize, times: usize) {
+    let last = elements.len().saturating_sub(item)..elements.len();
+    for _ in 0..times {
+        elements.extend_from_within(last.clone());
+    }
+}
+
 macro_rules! numbers {
     ($($variant:ident: $number:ty,)*) => {
         impl Elements {
@@ -64,6 +71,14 @@ macro_rules! numbers {
                         elements.clear();
                         elements.extend(spelled);
                     })*
+                }
+            }
+
+            /// Repeats the last `item` elements so many times: whatever is filled up must be something that the model takes.
+            pub(crate) fn repeat_last(&mut self, item: usize, times: usize) {
+                match self {
+                    Self::Bool(elements) => repeat_last(elements, item, times),
+                    $(Self::$variant(elements) => repeat_last(elements, item, times),)*
                 }
             }
 
@@ -117,6 +132,14 @@ mod tests {
         let mut bools = Elements::new(DataType::Bool).unwrap();
         bools.fill(&[0, 1, 7]);
         assert!(matches!(&bools, Elements::Bool(v) if v == &[false, true, true]));
+    }
+
+    #[test]
+    fn the_last_item_is_repeated() {
+        let mut numbers = Elements::new(DataType::Uint8).unwrap();
+        numbers.fill(&[1, 2, 3, 4]);
+        numbers.repeat_last(2, 2);
+        assert!(matches!(&numbers, Elements::Uint8(v) if v == &[1, 2, 3, 4, 3, 4, 3, 4]));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Reads a model's signature and refuses models that cannot be batched.
+//! Reads a model's signature, refuses models that cannot be batched, and finds the tensors of a signature that is asked for.
 
 use ort::value::{Outlet, ValueType};
 use symphony_types::{DataType, Signature, TensorSpec};
@@ -9,20 +9,58 @@ use crate::element::data_type_of;
 /// small enough that a batch of [`symphony_types::PROFILE_BATCH_MAX`] of them can still be counted in a `usize`.
 pub(crate) const ITEM_BYTES_MAX: usize = 1 << 30;
 
-/// The signature of a model with these inputs and outputs, or what is wrong with it.
-pub(crate) fn read(inputs: &[Outlet], outputs: &[Outlet]) -> Result<Signature, String> {
-    let specs = |kind: &str, outlets: &[Outlet]| {
+/// The signature of a model with these inputs and outputs, and its batch size if its first dimensions are fixed; or what is wrong
+/// with it.
+pub(crate) fn read(inputs: &[Outlet], outputs: &[Outlet]) -> Result<(Signature, Option<u32>), String> {
+    let mut batch = None;
+    let mut same_batch = |spec: TensorSpec, own: Option<u32>| {
+        let first = *batch.get_or_insert(own);
+        let words = |batch: Option<u32>| batch.map_or("a dynamic one".to_owned(), |batch| batch.to_string());
+        if first == own {
+            return Ok(spec);
+        }
+        let (own, first) = (words(own), words(first));
+        Err(format!("has the first dimension {own}, and others have {first}; expected one batch for all"))
+    };
+    let mut specs = |kind: &str, outlets: &[Outlet]| {
         if outlets.is_empty() {
             return Err(format!("the model has no {kind}; expected at least one"));
         }
         outlets
             .iter()
             .map(|outlet| {
-                tensor(outlet.name(), outlet.dtype()).map_err(|problem| format!("{kind} `{}` {problem}", outlet.name()))
+                let read = tensor(outlet.name(), outlet.dtype()).and_then(|(spec, batch)| same_batch(spec, batch));
+                read.map_err(|problem| format!("{kind} `{}` {problem}", outlet.name()))
             })
-            .collect()
+            .collect::<Result<_, _>>()
     };
-    Ok(Signature { inputs: specs("input", inputs)?, outputs: specs("output", outputs)? })
+    let signature = Signature { inputs: specs("input", inputs)?, outputs: specs("output", outputs)? };
+    Ok((signature, batch.flatten()))
+}
+
+/// Where the model has each tensor of `asked`: the same names and types, shapes of as many elements. Every input that the model has
+/// must be among them.
+pub(crate) fn places(kind: &str, asked: &[TensorSpec], has: &[TensorSpec]) -> Result<Vec<usize>, String> {
+    if kind == "input"
+        && let Some(spec) = has.iter().find(|spec| !asked.iter().any(|asked| asked.name == spec.name))
+    {
+        return Err(format!("has an input `{}` that was not asked for", spec.name));
+    }
+    let place = |asked: &TensorSpec| {
+        let Some(place) = has.iter().position(|spec| spec.name == asked.name) else {
+            let has: Vec<_> = has.iter().map(|spec| spec.name.as_str()).collect();
+            return Err(format!("has no {kind} `{}`, but {}", asked.name, has.join(", ")));
+        };
+        let spec = &has[place];
+        if (spec.data_type, spec.item_bytes()) != (asked.data_type, asked.item_bytes()) {
+            return Err(format!(
+                "has {kind} `{}` as {} {:?}; asked for was {} {:?}",
+                asked.name, spec.data_type, spec.item_shape, asked.data_type, asked.item_shape
+            ));
+        }
+        Ok(place)
+    };
+    asked.iter().map(place).collect()
 }
 
 /// Bytes of one item; `None` if they exceed [`ITEM_BYTES_MAX`]. [`TensorSpec::item_bytes`] trusts its shape.
@@ -31,7 +69,8 @@ pub(crate) fn item_bytes(data_type: DataType, item_shape: &[u32]) -> Option<usiz
     item_shape.iter().try_fold(data_type.size_bytes(), grow)
 }
 
-fn tensor(name: &str, value_type: &ValueType) -> Result<TensorSpec, String> {
+/// One tensor without its first dimension, and that if it is fixed.
+fn tensor(name: &str, value_type: &ValueType) -> Result<(TensorSpec, Option<u32>), String> {
     let ValueType::Tensor { ty, shape, .. } = value_type else {
         return Err(format!("is a {value_type}; expected a tensor"));
     };
@@ -40,14 +79,13 @@ fn tensor(name: &str, value_type: &ValueType) -> Result<TensorSpec, String> {
         format!("has elements of type {ty}; expected one of {}", known.join(", "))
     })?;
     let Some((&batch, item)) = shape.split_first() else {
-        return Err("has no dimension; expected a dynamic first one, the batch".into());
+        return Err("has no dimension; expected a first one, the batch".into());
     };
-    if batch != -1 {
-        return Err(format!(
-            "has a first dimension of {batch}; expected a dynamic one (a name such as \"N\"), since batches of all sizes \
-             run on one model: export the model with a dynamic batch dimension"
-        ));
-    }
+    let batch = match (batch, u32::try_from(batch)) {
+        (-1, _) => None,
+        (_, Ok(fixed @ 1..)) => Some(fixed),
+        _ => return Err(format!("has a first dimension of {batch}; expected a dynamic one, or a size from 1")),
+    };
     let mut item_shape = Vec::with_capacity(item.len());
     for (index, &dimension) in (1..).zip(item) {
         let Ok(fixed @ 1..) = u32::try_from(dimension) else {
@@ -62,7 +100,7 @@ fn tensor(name: &str, value_type: &ValueType) -> Result<TensorSpec, String> {
     if item_bytes(data_type, &item_shape).is_none() {
         return Err(format!("has items of more than {ITEM_BYTES_MAX} bytes"));
     }
-    Ok(TensorSpec { name: name.to_owned(), data_type, item_shape })
+    Ok((TensorSpec { name: name.to_owned(), data_type, item_shape }, batch))
 }
 
 #[cfg(test)]
@@ -78,17 +116,34 @@ mod tests {
 
     #[test]
     fn a_dynamic_first_dimension_and_fixed_others_make_a_signature() {
-        let spec = tensor("x", &tensor_type(TensorElementType::Float32, &[-1, 3, 8])).unwrap();
+        let (spec, batch) = tensor("x", &tensor_type(TensorElementType::Float32, &[-1, 3, 8])).unwrap();
+        assert_eq!(batch, None);
         assert_eq!(spec, TensorSpec { name: "x".into(), data_type: DataType::Fp32, item_shape: vec![3, 8] });
-        let spec = tensor("x", &tensor_type(TensorElementType::Int64, &[-1])).unwrap();
-        assert_eq!(spec.item_bytes(), 8);
+        let (spec, batch) = tensor("x", &tensor_type(TensorElementType::Int64, &[4])).unwrap();
+        assert_eq!((spec.item_bytes(), batch), (8, Some(4)), "a fixed first dimension is the batch");
+    }
+
+    #[test]
+    fn tensors_are_found_by_name_whatever_their_order_and_shape() {
+        let spec = |name: &str, item_shape: &[u32]| TensorSpec {
+            name: name.into(),
+            data_type: DataType::Fp32,
+            item_shape: item_shape.to_vec(),
+        };
+        let has = [spec("a", &[2, 3]), spec("b", &[4])];
+        assert_eq!(places("input", &[spec("b", &[4]), spec("a", &[6])], &has), Ok(vec![1, 0]));
+        assert_eq!(places("output", &[spec("b", &[2, 2])], &has), Ok(vec![1]));
+        let refusal = |kind, asked: &[TensorSpec]| places(kind, asked, &has).unwrap_err();
+        assert_eq!(refusal("input", &[spec("a", &[6])]), "has an input `b` that was not asked for");
+        assert_eq!(refusal("output", &[spec("c", &[6])]), "has no output `c`, but a, b");
+        assert_eq!(refusal("output", &[spec("a", &[5])]), "has output `a` as FP32 [2, 3]; asked for was FP32 [5]");
     }
 
     #[test]
     fn what_cannot_be_batched_is_refused_with_the_reason() {
         let float = |shape: &[i64]| tensor("x", &tensor_type(TensorElementType::Float32, shape)).unwrap_err();
         assert!(float(&[]).starts_with("has no dimension"));
-        assert!(float(&[1, 3]).starts_with("has a first dimension of 1; expected a dynamic one"));
+        assert!(float(&[0, 3]).starts_with("has a first dimension of 0; expected a dynamic one"));
         assert!(float(&[-1, 3, -1]).starts_with("has a dimension 2 that is dynamic; expected a fixed size"));
         assert!(float(&[-1, 0]).starts_with("has a dimension 1 that is 0"));
         assert!(float(&[-1, 1 << 30, 1 << 30]).starts_with("has items of more than"));

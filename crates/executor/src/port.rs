@@ -5,6 +5,8 @@ use std::time::Instant;
 
 use symphony_types::Signature;
 
+use crate::batch_sizes::BatchSizes;
+
 /// One model instance on one GPU.
 ///
 /// An executor belongs to one thread at a time, its GPU's, and execution is serial: `&mut self` is invariant S1 at
@@ -26,8 +28,27 @@ pub trait ModelExecutor: Send + fmt::Debug {
     /// The largest batch, in items.
     fn batch_max(&self) -> u32;
 
+    /// The batch sizes that it runs, if these are not all: others are filled up to the next one, and take as long.
+    fn batch_sizes(&self) -> Option<&BatchSizes> {
+        None
+    }
+
+    /// The memory that it was measured to take; none if nobody can tell.
+    fn memory(&self) -> Option<MemoryUse> {
+        None
+    }
+
     /// What runs here, for logs and metrics: a process never hides which executor it uses.
     fn kind(&self) -> &'static str;
+}
+
+/// Memory of one executor, as the growth of its process: what else allocates meanwhile is counted too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryUse {
+    /// Bytes taken by loading it.
+    pub static_bytes: u64,
+    /// Further bytes taken by batches so far, which the runtime keeps for the next ones.
+    pub dynamic_bytes: u64,
 }
 
 /// The inputs of one batch.

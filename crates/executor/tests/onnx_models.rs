@@ -2,9 +2,10 @@
 
 use symphony_executor::profile::{GpuProfile, MeasureOptions, ProfileFile, measure};
 use symphony_executor::{
-    BatchInputs, LoadError, ModelExecutor, OnnxExecutor, OnnxOptions, Runtime, RuntimeError, digits, load_runtime,
+    BATCH_SIZES_KEY, BatchInputs, LoadError, ModelExecutor, OnnxExecutor, OnnxOptions, Runtime, RuntimeError, digits,
+    load_runtime,
 };
-use symphony_types::DataType;
+use symphony_types::{DataType, Signature, TensorSpec};
 use symphony_zoo::{Architecture, Mlp};
 
 /// `None` without ONNX Runtime, unless `SYMPHONY_TEST_REQUIRE=onnxruntime` demands it.
@@ -79,15 +80,116 @@ fn with_batch_dimension(model: &[u8], dimension: [u8; 3]) -> Vec<u8> {
     bytes
 }
 
+/// An MLP of four numbers to two.
+fn small() -> symphony_zoo::OnnxModel {
+    Architecture::Mlp(Mlp { width_in: 4, width: 8, hidden: 1, classes: 2 }).build(1).unwrap()
+}
+
+/// Items that differ, one after another.
+fn items(count: u32) -> Vec<u8> {
+    (0..count * 4).flat_map(|element| (element as f32 / 7.0 - 1.0).to_le_bytes()).collect()
+}
+
+fn run(executor: &mut OnnxExecutor, count: u32) -> Vec<f32> {
+    let (input, mut outputs) = (items(count), Vec::new());
+    executor.run(&BatchInputs { items: count, tensors: &[&input], start: None }, &mut outputs).unwrap();
+    outputs[0].as_chunks().0.iter().map(|&number| f32::from_le_bytes(number)).collect()
+}
+
 #[test]
-fn a_model_with_a_fixed_batch_is_refused_with_what_to_do() {
+fn a_graph_of_a_fixed_batch_answers_every_batch_up_to_it() {
     let Some(runtime) = runtime() else { return };
-    let model = Architecture::Mlp(Mlp { width_in: 4, width: 8, hidden: 1, classes: 2 }).build(1).unwrap();
-    // dim_value: 1 as a two-byte varint.
-    let fixed = with_batch_dimension(model.bytes(), [0x08, 0x81, 0x00]);
-    let error = OnnxExecutor::from_memory(&runtime, "fixed", &fixed, &OnnxOptions::default()).unwrap_err();
-    let words = "input `input` has a first dimension of 1; expected a dynamic one";
-    assert!(error.problem.contains(words) && error.model == "fixed", "{error}");
+    let model = small();
+    let load = |bytes: &[u8], batch_max| {
+        let options = OnnxOptions { batch_max, ..OnnxOptions::default() };
+        OnnxExecutor::from_memory(&runtime, "model", bytes, &options).unwrap()
+    };
+    // dim_value: 8 as a two-byte varint.
+    let fixed = with_batch_dimension(model.bytes(), [0x08, 0x88, 0x00]);
+    let (mut free, mut fixed) = (load(model.bytes(), 64), load(&fixed, 64));
+    assert_eq!((fixed.batch_max(), fixed.batch_sizes().unwrap().largest()), (8, 8));
+    assert!(free.batch_sizes().is_none());
+    for count in [3, 1, 8, 2] {
+        let (whole, filled) = (run(&mut free, count), run(&mut fixed, count));
+        assert_eq!(filled.len(), 2 * count as usize, "the answer is cut");
+        assert!(whole.iter().zip(&filled).all(|(a, b)| (a - b).abs() < 1e-5), "{count}: {whole:?} {filled:?}");
+    }
+    let input = items(9);
+    let error = fixed.run(&BatchInputs { items: 9, tensors: &[&input], start: None }, &mut Vec::new()).unwrap_err();
+    assert!(error.to_string().contains("at most 8"), "{error}");
+}
+
+/// The file with an entry of its own metadata: protobuf takes fields in any order.
+fn with_metadata(model: &[u8], key: &str, value: &str) -> Vec<u8> {
+    let field = |number: u8, bytes: &[u8]| [&[number << 3 | 2, bytes.len() as u8], bytes].concat();
+    // ModelProto.metadata_props is field 14, of StringStringEntryProto { key = 1, value = 2 }.
+    [model, &field(14, &[field(1, key.as_bytes()), field(2, value.as_bytes())].concat())].concat()
+}
+
+#[test]
+fn a_model_that_declares_batch_sizes_is_filled_up_to_them_and_measured_so() {
+    let Some(runtime) = runtime() else { return };
+    let model = with_metadata(small().bytes(), BATCH_SIZES_KEY, "2, 8");
+    let load = || OnnxExecutor::from_memory(&runtime, "model", &model, &OnnxOptions::default());
+    let mut executor = load().unwrap();
+    assert_eq!(executor.batch_max(), 8);
+    let (one, three) = (run(&mut executor, 1), run(&mut executor, 3));
+    assert_eq!((one.len(), three.len()), (2, 6));
+    assert!(one.iter().zip(&three).all(|(a, b)| (a - b).abs() < 1e-5), "{one:?} {three:?}");
+
+    let options = MeasureOptions { batch_max: 32, runs_min: 2, runs_max: 2, ..MeasureOptions::default() };
+    let measured = measure(load, &options, &mut |_| ()).unwrap();
+    assert_eq!(measured.batches.iter().map(|m| m.batch).collect::<Vec<_>>(), [2, 8]);
+    let latency = &measured.latency;
+    assert_eq!(
+        (latency.batch_max(), latency.latency(1), latency.latency(3)),
+        (8, latency.latency(2), latency.latency(8))
+    );
+    assert_eq!(executor.batch_sizes().unwrap().check(latency), Ok(()), "what is measured accounts for it");
+
+    let wrong = with_metadata(small().bytes(), BATCH_SIZES_KEY, "8, 2");
+    let error = OnnxExecutor::from_memory(&runtime, "model", &wrong, &OnnxOptions::default()).unwrap_err();
+    assert!(error.problem.contains("its metadata `symphony.batch_sizes` is [8, 2]; expected"), "{error}");
+}
+
+#[test]
+fn a_signature_may_ask_for_other_shapes_and_fewer_outputs() {
+    let Some(runtime) = runtime() else { return };
+    let tensor = |name: &str, data_type, item_shape: &[u32]| TensorSpec {
+        name: name.into(),
+        data_type,
+        item_shape: item_shape.to_vec(),
+    };
+    let load = |inputs: Vec<TensorSpec>, outputs: Vec<TensorSpec>| {
+        let options = OnnxOptions { signature: Some(Signature { inputs, outputs }), ..OnnxOptions::default() };
+        OnnxExecutor::from_memory(&runtime, "digits", digits::MODEL, &options)
+    };
+    let pixels = tensor("pixels", DataType::Fp32, &[8, 8]);
+    let label = tensor("label", DataType::Int64, &[1]);
+    let mut executor = load(vec![pixels.clone()], vec![label.clone()]).unwrap();
+    let (digit, mut input, mut outputs) = (digits::test_set()[0], Vec::new(), Vec::new());
+    digit.append_input(&mut input);
+    executor.run(&BatchInputs { items: 1, tensors: &[&input], start: None }, &mut outputs).unwrap();
+    assert_eq!(outputs, [i64::from(digit.label).to_le_bytes().to_vec()]);
+    let error = load(vec![pixels], vec![tensor("logits", DataType::Fp32, &[10])]).unwrap_err();
+    assert_eq!(error.problem, "has no output `logits`, but probabilities, label");
+    let error = load(vec![tensor("pixels", DataType::Fp32, &[63])], vec![label]).unwrap_err();
+    assert!(error.problem.contains("has input `pixels` as FP32 [64]; asked for was FP32 [63]"), "{error}");
+}
+
+#[test]
+fn memory_is_measured_when_a_model_is_loaded_and_when_batches_grow() {
+    let Some(runtime) = runtime() else { return };
+    let shape = Mlp { width_in: 64, width: 2048, hidden: 2, classes: 10 };
+    let model = Architecture::Mlp(shape).build(1).unwrap();
+    let mut executor = OnnxExecutor::from_memory(&runtime, "mlp", model.bytes(), &OnnxOptions::default()).unwrap();
+    let before = executor.memory().unwrap();
+    assert!(before.static_bytes >= model.bytes().len() as u64 && before.dynamic_bytes == 0, "{before:?}");
+    let (input, mut outputs) = (vec![0_u8; 64 * 4 * 64], Vec::new());
+    executor.run(&BatchInputs { items: 64, tensors: &[&input], start: None }, &mut outputs).unwrap();
+    let after = executor.memory().unwrap();
+    assert_eq!(after.static_bytes, before.static_bytes);
+    assert!(after.dynamic_bytes < 1 << 30, "{after:?}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! One cluster as a frontend sees it: its view, its models, the ways to its leaders, and the requests that are there.
 
 use std::collections::HashMap;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -72,6 +72,8 @@ pub(crate) struct Cluster {
     inputs: Option<Arc<SharedInputs>>,
     own: Own,
     routes: RwLock<Arc<Routes>>,
+    /// Log index of the view that the routes are of.
+    routed_index: AtomicU64,
     links: Mutex<HashMap<SubclusterId, Way>>,
     /// Where links hand over requests that their leaders do not serve.
     turned_away: UnboundedSender<u64>,
@@ -122,6 +124,7 @@ impl Cluster {
             inputs: inputs.clone(),
             own,
             routes: RwLock::default(),
+            routed_index: AtomicU64::default(),
             links: Mutex::default(),
             turned_away,
             net: net.clone(),
@@ -152,6 +155,7 @@ impl Cluster {
             inputs: None,
             own: own.clone(),
             routes: RwLock::new(Arc::new(routes(&view))),
+            routed_index: AtomicU64::new(view.applied_index),
             links: Mutex::default(),
             turned_away: mpsc::unbounded_channel().0,
             net: Net::plaintext(),
@@ -162,6 +166,17 @@ impl Cluster {
     /// Where requests for the model go, if the cluster has it.
     pub(crate) fn route(&self, model: &str) -> Option<Route> {
         self.routes().get(model).cloned()
+    }
+
+    /// Waits until the routes are those of a view of this log index or a later one.
+    pub(crate) async fn routed(&self, index: u64) {
+        let mut news = self.own.news.subscribe();
+        // Routes are made before the news are told.
+        while self.routed_index.load(Ordering::Acquire) < index {
+            if news.changed().await.is_err() {
+                return;
+            }
+        }
     }
 
     /// Every model of the cluster.
@@ -240,6 +255,7 @@ async fn follow(cluster: Arc<Cluster>, mut view: ViewReceiver) {
         let current = Arc::clone(&view.borrow_and_update());
         let routes = Arc::new(routes(&current));
         *cluster.routes.write().unwrap_or_else(PoisonError::into_inner) = routes;
+        cluster.routed_index.store(current.applied_index, Ordering::Release);
         for &subcluster in current.subclusters.keys() {
             cluster.link(subcluster);
         }

@@ -1,6 +1,6 @@
 //! A frontend: accepts requests, keeps them until they have their one outcome, and knows which cluster serves what.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use symphony_protocol::federation::FederationView;
 use symphony_protocol::view::View;
 use symphony_telemetry::Registry;
 use symphony_transport::{ControlClient, ControlError, FederationClient, PlanReceiver, SharedInputs, SharingError};
-use symphony_types::{BootId, FailReason, Nanos, Outcome, Token};
+use symphony_types::{BootId, FailReason, Nanos, Outcome, Token, VersionedName};
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
@@ -20,14 +20,16 @@ use tokio_util::sync::CancellationToken;
 use crate::cluster::{Cluster, ClusterAccess, Own, Requests};
 use crate::ledger::{Ledger, LedgerCounts};
 use crate::metrics;
+use crate::oip::shorten;
 use crate::oip::{
-    InferAnswer, InferError, InferRequest, InferenceService, ModelInfo, ModelState, ModelStatistics, Parameter,
-    RepositoryError, ServerInfo, Timeliness,
+    Credential, IndexEntry, InferAnswer, InferError, InferRequest, InferenceService, ModelInfo, ModelState,
+    ModelStatistics, Parameter, RepositoryError, ServerInfo, Timeliness,
 };
 use crate::plan::{in_order, lost_home};
 use crate::rates::Rates;
+use crate::repository_desk::{RepositoryAccess, RepositoryDesk};
 use crate::request_table::{Ending, Pending};
-use crate::routing::Route;
+use crate::routing::{Route, versions_of};
 use crate::statistics::{Observed, Statistics};
 
 /// Pause before a cluster that did not take this frontend in is asked again.
@@ -35,6 +37,9 @@ const JOIN_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// How often the leader of a federation hears what clients ask for, and how long one report may take.
 const RATES_EVERY: Duration = Duration::from_secs(1);
 const RATES_WITHIN: Duration = Duration::from_millis(900);
+
+/// How long this frontend may be behind another watcher of its cluster.
+const SEEN_WITHIN: Duration = Duration::from_secs(5);
 
 /// Why a frontend does not start.
 #[derive(Debug, thiserror::Error)]
@@ -58,8 +63,9 @@ pub struct Frontend {
     inner: Arc<Inner>,
 }
 
+/// What all handles of a frontend share.
 #[derive(Debug)]
-struct Inner {
+pub(crate) struct Inner {
     grace: Duration,
     in_flight_max: usize,
     ledger: Arc<Ledger>,
@@ -69,6 +75,7 @@ struct Inner {
     /// Which cluster is home to which model; none without a federation.
     plan: Option<PlanReceiver>,
     rates: Rates,
+    repository: RepositoryDesk,
     /// This process is about to end.
     draining: AtomicBool,
     ended: CancellationToken,
@@ -84,7 +91,7 @@ struct Place {
 
 impl Frontend {
     /// Registers with the cluster and serves backends on `data`. The public surface is mounted by the caller
-    /// ([`oip`](crate::oip)): this value is its [`InferenceService`].
+    /// ([`oip`](crate::oip)): this value is its [`InferenceService`]. With a repository it lists and loads its models.
     ///
     /// # Errors
     /// If the cluster does not answer or refuses, or shared memory is required and this system has none.
@@ -94,11 +101,12 @@ impl Frontend {
         data: TcpListener,
         net: Net,
         control: &ControlClient,
+        repository: Option<RepositoryAccess>,
         registry: &Registry,
     ) -> Result<Self, StartError> {
         let (control, data_addr) = (control.clone(), config.data.to_string());
         let access = ClusterAccess { name: String::new(), data, data_addr, net, control };
-        let (frontend, own) = Self::new(config, boot, &[access.name.as_str()], None, registry)?;
+        let (frontend, own) = Self::new(config, boot, &[access.name.as_str()], None, repository, registry)?;
         let place = &frontend.inner.places[0];
         let joined = Cluster::join(access, own, place.requests.clone()).await;
         let cluster = joined.map_err(|(source, _)| StartError::Register { name: config.name.clone(), source })?;
@@ -120,7 +128,7 @@ impl Frontend {
     ) -> Result<Self, StartError> {
         let names: Vec<_> = clusters.iter().map(|access| access.name.as_str()).collect();
         let plan = federation.watch(&format!("frontend {}", config.name));
-        let (frontend, own) = Self::new(config, boot, &names, Some(plan.clone()), registry)?;
+        let (frontend, own) = Self::new(config, boot, &names, Some(plan.clone()), None, registry)?;
         let news = own.news.subscribe();
         for (index, access) in clusters.into_iter().enumerate() {
             tokio::spawn(join(Arc::clone(&frontend.inner), index, access, own.clone()));
@@ -135,6 +143,7 @@ impl Frontend {
         boot: BootId,
         clusters: &[&str],
         plan: Option<PlanReceiver>,
+        repository: Option<RepositoryAccess>,
         registry: &Registry,
     ) -> Result<(Self, Own), SharingError> {
         let (ledger, ended) = (Arc::<Ledger>::default(), CancellationToken::new());
@@ -158,12 +167,15 @@ impl Frontend {
             places,
             plan,
             rates: Rates::default(),
+            repository: RepositoryDesk::new(repository, registry),
             draining: AtomicBool::new(false),
             ended: ended.clone(),
         };
         let (name, console_addr) = (config.name.clone(), config.metrics.to_string());
         let own = Own { name, boot, console_addr, ledger, ended, news: watch::Sender::default() };
-        Ok((Self { inner: Arc::new(inner) }, own))
+        let inner = Arc::new(inner);
+        registry.collect(metrics::ModelCollector(Arc::downgrade(&inner)));
+        Ok((Self { inner }, own))
     }
 
     /// The newest view of the cluster; of a federation, that of the first cluster that is known.
@@ -258,11 +270,40 @@ impl Inner {
         second
     }
 
+    /// What is known of the model of that name in the cluster that would be asked.
+    pub(crate) fn info(&self, loaded_as: &str) -> Option<Arc<ModelInfo>> {
+        self.choose(loaded_as, &[]).map(|(.., route)| route.info)
+    }
+
+    /// Waits until requests are routed by a view of this log index, or a little longer than that ever takes: who was told that a
+    /// model is ready asks for it at once.
+    async fn seen(&self, index: u64) {
+        let routed = async {
+            for (_, cluster) in self.clusters() {
+                cluster.routed(index).await;
+            }
+        };
+        let _ = tokio::time::timeout(SEEN_WITHIN, routed).await;
+    }
+
+    /// The same of all models, in the order of those names.
+    pub(crate) fn infos(&self) -> Vec<Arc<ModelInfo>> {
+        let all = self.clusters().flat_map(|(_, cluster)| cluster.routes().keys().cloned().collect::<Vec<_>>());
+        let names: BTreeSet<_> = all.collect();
+        names.iter().filter_map(|loaded_as| self.info(loaded_as)).collect()
+    }
+
+    /// The names that versions of a model have in the clusters, each once.
+    fn loaded_as(&self, name: &str) -> BTreeSet<String> {
+        let routes = self.clusters().map(|(_, cluster)| cluster.routes());
+        routes.flat_map(|routes| versions_of(&routes, name)).collect()
+    }
+
     async fn infer(self: &Arc<Self>, request: InferRequest) -> Result<InferAnswer, InferError> {
         if self.turns_away() {
             return Err(InferError::Failed(FailReason::Draining));
         }
-        let name = &request.model.name;
+        let name = &request.model.loaded_as;
         let (mut cluster, mut index, mut route) = self
             .choose(name, &[])
             .ok_or_else(|| InferError::UnknownModel(format!("model `{name}` is not loaded any more")))?;
@@ -476,35 +517,76 @@ impl InferenceService for Frontend {
     }
 
     fn models(&self) -> Vec<Arc<ModelInfo>> {
-        let all = self.inner.clusters().flat_map(|(_, cluster)| cluster.routes().keys().cloned().collect::<Vec<_>>());
-        let names: std::collections::BTreeSet<_> = all.collect();
-        names.iter().filter_map(|name| self.model(name)).collect()
+        let mut models = self.inner.infos();
+        models.sort_by(|a, b| (&a.name, a.version).cmp(&(&b.name, b.version)));
+        models
     }
 
-    fn model(&self, name: &str) -> Option<Arc<ModelInfo>> {
-        self.inner.choose(name, &[]).map(|(.., route)| route.info)
+    fn model(&self, name: &str, version: Option<u64>) -> Option<Arc<ModelInfo>> {
+        if let Some(version) = version {
+            let versioned = self.inner.info(&VersionedName { name, version }.loaded_as());
+            return versioned.or_else(|| self.inner.info(name).filter(|info| info.version == version));
+        }
+        // Also under the name that the cluster has for a version, which people see in its tools.
+        let exact = self.inner.info(name);
+        let versioned = self.inner.loaded_as(name).into_iter().filter_map(|loaded_as| self.inner.info(&loaded_as));
+        versioned.chain(exact).max_by_key(|info| (info.state == ModelState::Ready, info.version))
     }
 
-    fn statistics(&self, model: Option<&str>) -> Vec<ModelStatistics> {
-        self.inner.statistics.of(model)
+    fn versions(&self, name: &str) -> Vec<u64> {
+        let exact = self.inner.info(name).map(|info| info.version);
+        let loaded_as = self.inner.loaded_as(name);
+        let versions = loaded_as.iter().map(|loaded_as| VersionedName::parse(loaded_as).version).chain(exact);
+        versions.collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    fn statistics(&self, of: Option<(&str, Option<u64>)>) -> Vec<ModelStatistics> {
+        self.inner.statistics.of(of)
+    }
+
+    async fn index(&self) -> Result<Vec<IndexEntry>, RepositoryError> {
+        let known = |info: Arc<ModelInfo>| IndexEntry {
+            name: info.name.clone(),
+            version: Some(info.version),
+            state: info.state.clone(),
+        };
+        let mut entries: Vec<_> = self.models().into_iter().map(known).collect();
+        for listed in self.inner.repository.listed().await?.iter() {
+            if !entries.iter().any(|entry| entry.name == listed.name && entry.version == listed.version) {
+                entries.push(listed.clone());
+            }
+        }
+        entries.sort_by(|a, b| (&a.name, a.version).cmp(&(&b.name, b.version)));
+        Ok(entries)
     }
 
     async fn infer(&self, request: InferRequest) -> Result<InferAnswer, InferError> {
         self.inner.infer(request).await
     }
 
-    async fn load_model(&self, model: &str, _: BTreeMap<String, Parameter>) -> Result<(), RepositoryError> {
-        match self.model(model) {
-            Some(info) if info.state == ModelState::Ready => Ok(()),
-            Some(_) => Err(RepositoryError::Unavailable(format!("model `{model}` is known and not ready yet"))),
-            None => Err(RepositoryError::Unsupported(format!(
-                "a frontend knows no profile of `{model}`; load it with `symphony model load`"
-            ))),
+    async fn load_model(
+        &self,
+        model: &str,
+        parameters: BTreeMap<String, Parameter>,
+        credential: Credential,
+    ) -> Result<(), RepositoryError> {
+        if let Some(name) = parameters.keys().next() {
+            return Err(RepositoryError::Unsupported(format!(
+                "parameter `{name}` is not taken: a model is loaded as its folder in the repository says"
+            )));
         }
+        let index = self.inner.repository.load(model, &credential).await?;
+        self.inner.seen(index).await;
+        Ok(())
     }
 
-    async fn unload_model(&self, model: &str) -> Result<(), RepositoryError> {
-        Err(RepositoryError::Unsupported(format!("unload `{model}` with `symphony model unload`")))
+    async fn unload_model(&self, model: &str, credential: Credential) -> Result<(), RepositoryError> {
+        if self.versions(model).is_empty() {
+            return Err(RepositoryError::UnknownModel(format!("there is no model `{}`", shorten(model))));
+        }
+        let index = self.inner.repository.unload(model, &credential).await?;
+        self.inner.seen(index).await;
+        Ok(())
     }
 }
 

@@ -1,16 +1,19 @@
-//! Shows the ledger and the request table as metrics.
+//! Shows the ledger, the request table and the models as metrics.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use symphony_telemetry::{MetricName, Registry};
 use symphony_transport::SharedInputs;
 
+use crate::frontend::Inner;
 use crate::ledger::Ledger;
 use crate::names;
+use crate::oip::ModelState;
 use crate::request_table::RequestTable;
 
 #[derive(Debug)]
@@ -46,5 +49,27 @@ impl Collector for FrontendCollector {
         write(&names::SHARED_READERS, &ConstGauge::new(of_inputs(|inputs| inputs.readers() as u64)))?;
         write(&names::SHARED_BYTES, &ConstGauge::new(of_inputs(SharedInputs::used_bytes)))?;
         write(&names::SHARED_REFUSED, &ConstCounter::new(of_inputs(SharedInputs::refused)))
+    }
+}
+
+/// Counts models at each scrape. Weak, since the registry outlives the frontend.
+#[derive(Debug)]
+pub(crate) struct ModelCollector(pub(crate) Weak<Inner>);
+
+impl Collector for ModelCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let infos = self.0.upgrade().map(|inner| inner.infos()).unwrap_or_default();
+        let name = &names::MODELS;
+        let mut family = encoder.encode_descriptor(name.bare(), name.help, None, MetricType::Gauge)?;
+        let is = |label: &str, state: &ModelState| match state {
+            ModelState::Ready => label == "ready",
+            ModelState::Loading => label == "loading",
+            ModelState::Unloading | ModelState::Unavailable(_) => label == "unavailable",
+        };
+        for label in ["ready", "loading", "unavailable"] {
+            let count = infos.iter().filter(|info| is(label, &info.state)).count();
+            ConstGauge::new(count as i64).encode(family.encode_family(&[("state", label)])?)?;
+        }
+        Ok(())
     }
 }

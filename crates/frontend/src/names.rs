@@ -11,6 +11,24 @@ pub const REQUESTS: MetricName = MetricName {
     labels: &["model", "outcome", "reason"],
 };
 
+/// Calls of the repository extension.
+pub const REPOSITORY_CALLS: MetricName = MetricName {
+    name: "symphony_frontend_repository_calls_total",
+    help: "Loads and unloads of models that clients asked for, by call and outcome (done, refused, failed)",
+    kind: Kind::Counter,
+    unit: Unit::Count,
+    labels: &["call", "outcome"],
+};
+
+/// Versions of models by their state.
+pub const MODELS: MetricName = MetricName {
+    name: "symphony_frontend_models",
+    help: "Versions of models that the clusters have, by state (ready, loading, unavailable)",
+    kind: Kind::Gauge,
+    unit: Unit::Count,
+    labels: &["state"],
+};
+
 /// From arrival to outcome.
 pub const REQUEST_DURATION: MetricName = MetricName {
     name: "symphony_frontend_request_duration_seconds",

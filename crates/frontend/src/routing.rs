@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use symphony_protocol::view::{ModelSource, View};
-use symphony_types::{ModelId, SubclusterId};
+use symphony_types::{ModelId, SubclusterId, VersionedName};
 
 use crate::oip::{ModelInfo, ModelState};
 
@@ -16,7 +16,7 @@ pub(crate) struct Route {
     pub(crate) info: Arc<ModelInfo>,
 }
 
-/// Routes by model name.
+/// Routes by the names that models have in the cluster.
 pub(crate) type Routes = BTreeMap<String, Route>;
 
 pub(crate) fn routes(view: &View) -> Routes {
@@ -35,8 +35,11 @@ pub(crate) fn routes(view: &View) -> Routes {
                 ModelSource::Onnx(_) => "onnxruntime_onnx",
                 ModelSource::Emulated => "emulated",
             };
+            let VersionedName { name, version } = VersionedName::parse(&spec.name);
             let info = ModelInfo {
-                name: spec.name.clone(),
+                name: name.to_owned(),
+                version,
+                loaded_as: spec.name.clone(),
                 signature: spec.signature.clone(),
                 batch_max,
                 platform: platform.to_owned(),
@@ -47,4 +50,14 @@ pub(crate) fn routes(view: &View) -> Routes {
             (spec.name.clone(), route)
         })
         .collect()
+}
+
+/// The names in these routes that are versions of a model.
+pub(crate) fn versions_of(routes: &Routes, name: &str) -> Vec<String> {
+    // They stand together, since they begin with the name and nothing else comes before it.
+    let from = VersionedName { name, version: 0 }.loaded_as();
+    let stem = &from[..from.len() - 1];
+    let together = routes.range(stem.to_owned()..).take_while(|(loaded_as, _)| loaded_as.starts_with(stem));
+    let versions = together.filter(|(_, route)| route.info.name == name && route.info.loaded_as != name);
+    versions.map(|(loaded_as, _)| loaded_as.clone()).collect()
 }

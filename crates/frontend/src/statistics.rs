@@ -9,7 +9,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use symphony_telemetry::Registry;
-use symphony_types::{DropReason, FailReason, Nanos, Outcome};
+use symphony_types::{DropReason, FailReason, Nanos, Outcome, VersionedName};
 
 use crate::names;
 use crate::oip::{ModelStatistics, Span};
@@ -124,12 +124,19 @@ impl Statistics {
         json
     }
 
-    pub(crate) fn of(&self, model: Option<&str>) -> Vec<ModelStatistics> {
+    /// Of all models, of all versions of one, or of one of them.
+    pub(crate) fn of(&self, wanted: Option<(&str, Option<u64>)>) -> Vec<ModelStatistics> {
         let models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
         models
             .iter()
-            .filter(|(name, _)| model.is_none_or(|wanted| wanted == name.as_str()))
-            .map(|(name, counts)| {
+            .map(|(loaded_as, counts)| (VersionedName::parse(loaded_as), counts))
+            .filter(|(model, _)| {
+                let is_wanted = |(name, version): (&str, Option<u64>)| {
+                    model.name == name && version.is_none_or(|v| v == model.version)
+                };
+                wanted.is_none_or(is_wanted)
+            })
+            .map(|(model, counts)| {
                 let batches = counts.by_batch.iter().map(|(&batch, &(share, span))| {
                     // The span was counted once per request; the batch ran `share` times.
                     let runs = share.round() as u64;
@@ -137,7 +144,8 @@ impl Statistics {
                     (batch, Span { count: runs, total: Nanos::new(mean).saturating_mul(runs) })
                 });
                 ModelStatistics {
-                    model: name.clone(),
+                    model: model.name.to_owned(),
+                    version: model.version,
                     execution_count: counts.executions.round() as u64,
                     batches: batches.collect(),
                     ..counts.statistics.clone()

@@ -27,11 +27,11 @@ pub enum ApplyError {
 }
 
 /// Has the cluster serve what the rollout leads to; returns when it does, or cannot. Nothing that was begun is taken back: doing it
-/// again goes on from there.
+/// again goes on from there. Returns the log index as of which it does, for those who watch the cluster by themselves.
 ///
 /// # Errors
 /// If the cluster refuses, a model cannot be loaded, or that takes longer than `within`.
-pub async fn apply(control: &ControlClient, rollout: Rollout, within: Duration) -> Result<(), ApplyError> {
+pub async fn apply(control: &ControlClient, rollout: Rollout, within: Duration) -> Result<u64, ApplyError> {
     // The first view is one that a majority agrees on: an older one might lack what is there.
     let first = control.get(true, AGREE_WITHIN.min(within)).await?;
     let view = control.watch("model repository");
@@ -44,7 +44,7 @@ async fn follow(
     mut rollout: Rollout,
     from: u64,
     mut view: ViewReceiver,
-) -> Result<(), ApplyError> {
+) -> Result<u64, ApplyError> {
     loop {
         let current = Arc::clone(&view.borrow_and_update());
         let next = if current.applied_index < from { Next::Wait } else { rollout.next(&current) };
@@ -70,7 +70,7 @@ async fn follow(
                 let changed = view.changed().await;
                 changed.map_err(|_| ApplyError::Failed("the cluster's view ended".into()))?;
             }
-            Next::Done => return Ok(()),
+            Next::Done => return Ok(current.applied_index),
             Next::Failed(reason) => return Err(ApplyError::Failed(reason)),
         }
     }

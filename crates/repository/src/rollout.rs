@@ -171,8 +171,11 @@ mod tests {
         RepositoryModel { name: "m".into(), versions, device: Device::Any, notes: vec![] }
     }
 
-    fn view(models: &[(&str, Option<Result<(), &str>>)]) -> View {
-        let model = |(index, (name, state)): (usize, &(&str, Option<Result<(), &str>>))| {
+    /// What the backend has said of a model, if anything.
+    type Said = Option<Result<(), &'static str>>;
+
+    fn view(models: &[(&str, Said)]) -> View {
+        let model = |(index, &(name, state)): (usize, &(&str, Said))| {
             let replica =
                 |state: Result<(), &str>| (BACKEND, ReplicaView { boot: BOOT, state: state.map_err(str::to_owned) });
             let spec = ModelSpec { subcluster: "s".into(), ..spec(name) };
@@ -196,8 +199,8 @@ mod tests {
         }
     }
 
-    const READY: Option<Result<(), &str>> = Some(Ok(()));
-    const BROKEN: Option<Result<(), &str>> = Some(Err("no such file"));
+    const READY: Said = Some(Ok(()));
+    const BROKEN: Said = Some(Err("no such file"));
 
     fn load(name: &str) -> Next {
         Next::Load(Box::new(spec(name)))

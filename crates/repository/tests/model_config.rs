@@ -65,6 +65,15 @@ fn everything_that_is_read_is_honoured() {
 }
 
 #[test]
+fn the_sample_repository_can_be_read() {
+    let config = parse(include_str!("../../../deploy/models/repository/digits/config.pbtxt")).unwrap();
+    assert_eq!((config.batch_max, config.versions), (32, VersionPolicy::Latest(2)));
+    let signature = config.signature.unwrap();
+    assert_eq!(signature.inputs, [tensor("pixels", DataType::Fp32, &[64])]);
+    assert_eq!(signature.outputs[1], tensor("label", DataType::Int64, &[]));
+}
+
+#[test]
 fn what_is_not_said_has_tritons_defaults() {
     let config = parse(LEAST).unwrap();
     assert_eq!(config.engine, Engine::Onnx { file: "model.onnx".into() });

@@ -105,6 +105,10 @@ pub(crate) struct UpArgs {
     #[arg(long, value_name = "MS", requires = "clusters", default_value_t = 10_000,
           value_parser = clap::value_parser!(u64).range(1_000..=3_600_000))]
     pub(crate) unreachable_ms: u64,
+    /// A model repository, laid out as Triton's: the CPU backend loads from it, and clients that show the token in
+    /// DIR/repository-token (of --dir) may load and unload its models.
+    #[arg(long, value_name = "DIR", conflicts_with = "clusters")]
+    pub(crate) repository: Option<PathBuf>,
     /// Load the demo's models when the cluster is up: digits and mlp on the CPU, resnet50 on emulated GPUs.
     #[arg(long)]
     pub(crate) with_models: bool,
@@ -330,6 +334,10 @@ pub(crate) enum ModelCommand {
 pub(crate) struct ModelLoadArgs {
     /// The name that clients use.
     pub(crate) name: String,
+    /// Load it from a model repository, laid out as Triton's: DIR/NAME/config.pbtxt says everything else. Backends see the same
+    /// folder at backend.model_dir. Versions that the repository serves no more are unloaded when the new ones are ready.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["onnx", "emulated", "profile", "alpha_ms", "federation", "operation_id"])]
+    pub(crate) repository: Option<PathBuf>,
     /// ONNX file, as the backends see it; needs --profile.
     #[arg(long, value_name = "FILE", conflicts_with = "emulated")]
     pub(crate) onnx: Option<PathBuf>,
@@ -337,7 +345,7 @@ pub(crate) struct ModelLoadArgs {
     #[arg(long)]
     pub(crate) emulated: bool,
     /// Profile written by `symphony profile`.
-    #[arg(long, value_name = "FILE", required_unless_present = "alpha_ms")]
+    #[arg(long, value_name = "FILE", required_unless_present_any = ["alpha_ms", "repository"])]
     pub(crate) profile: Option<PathBuf>,
     /// Latency per item in milliseconds, instead of a profile: l(b) = alpha * b + beta.
     #[arg(long, requires = "beta_ms", conflicts_with = "profile")]
@@ -351,9 +359,9 @@ pub(crate) struct ModelLoadArgs {
     /// GPU kind that --alpha-ms and --beta-ms speak of, see `symphony get gpus`.
     #[arg(long, default_value = "emulated")]
     pub(crate) gpu_kind: String,
-    /// Latency objective from arrival to answer, in milliseconds.
-    #[arg(long)]
-    pub(crate) slo_ms: f64,
+    /// Latency objective from arrival to answer, in milliseconds; not with --repository, which says it.
+    #[arg(long, required_unless_present = "repository", conflicts_with = "repository")]
+    pub(crate) slo_ms: Option<f64>,
     /// Sub-cluster, see `symphony get subclusters`; needed if there are several, as with `symphony up`.
     #[arg(long, default_value = "")]
     pub(crate) subcluster: String,
@@ -383,7 +391,7 @@ pub(crate) struct ModelLoadArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ModelUnloadArgs {
-    /// The model's name.
+    /// The model's name; NAME@VERSION for one version of it, NAME for all.
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) federation: FederationArgs,

@@ -39,9 +39,25 @@ pub(crate) fn profile_through(points: &[(u32, Nanos)]) -> Result<LatencyProfile,
     LatencyProfile::from_table(&table)
 }
 
+/// The profile of a model that fills batches up to the next of these points. The points are increasing and monotone.
+pub(crate) fn profile_of_steps(points: &[(u32, Nanos)]) -> Result<LatencyProfile, ProfileError> {
+    let mut table = Vec::new();
+    for &(batch, latency) in points {
+        table.resize(batch as usize, latency);
+    }
+    LatencyProfile::from_table(&table)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_filled_up_takes_as_long_as_what_it_is_filled_up_to() {
+        let us = Nanos::from_micros;
+        let profile = profile_of_steps(&[(1, us(10)), (4, us(20)), (6, us(30))]).unwrap();
+        assert_eq!(profile.table(), [10, 20, 20, 20, 30, 30].map(us));
+    }
 
     #[test]
     fn sizes_are_geometric_and_end_at_the_largest() {

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use symphony_types::{DataType, LatencyProfile, Nanos, PROFILE_BATCH_MAX, ProfileError, Signature};
 
 use super::independence::{Dependence, find_dependence};
-use super::interpolate::{profile_through, raise_to_monotone, sizes};
-use super::resources::{resident_bytes, thread_cpu_time};
+use super::interpolate::{profile_of_steps, profile_through, raise_to_monotone, sizes};
 use crate::port::{BatchInputs, ExecuteError, ModelExecutor};
+use crate::resources::{resident_bytes, thread_cpu_time};
 
 /// Runs before the first one that counts, at each size: they fill caches and the runtime's memory pools.
 const WARMUP_RUNS: u32 = 2;
@@ -17,7 +17,8 @@ const HIGH_PERCENTILE: usize = 99;
 /// How to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MeasureOptions {
-    /// The largest batch of the profile, in items; at most what the executor takes.
+    /// The largest batch of the profile, in items; at most what the executor takes. It may be less with a model that has a largest
+    /// batch of its own.
     pub batch_max: u32,
     /// Runs at each size, at least, however long they take.
     pub runs_min: u32,
@@ -165,7 +166,19 @@ pub fn measure<E: ModelExecutor, L>(
     let mut executor = load().map_err(MeasureError::Load)?;
     let loaded = resident_bytes();
 
-    let mut bench = Bench::new(executor.signature(), options.batch_max);
+    // A model that runs some sizes only is measured at these: what comes between is filled up to them.
+    let (asked, steps) = match executor.batch_sizes() {
+        Some(own) => {
+            let batch_max = options.batch_max.min(own.largest());
+            (batch_max, Some(own.measured(batch_max)))
+        }
+        None => (options.batch_max, None),
+    };
+    let sizes_up_to = |batch_max: u32| match &steps {
+        Some(steps) => steps.iter().copied().filter(|&size| size <= batch_max).collect(),
+        None => sizes(batch_max),
+    };
+    let mut bench = Bench::new(executor.signature(), asked);
     let failed = |batch| move |source| MeasureError::Execute { batch, source };
     let mut run = |batch| bench.run(&mut executor, batch).map_err(failed(batch));
     let mut grown = loaded;
@@ -184,14 +197,14 @@ pub fn measure<E: ModelExecutor, L>(
         };
         Ok::<_, MeasureError<L>>(within)
     };
-    let (batch_max, limit) = largest_within(options.batch_max, &mut fits)?;
+    let (batch_max, limit) = largest_within(&sizes_up_to(asked), steps.is_none(), &mut fits)?;
     if batch_max == 0 {
         return Err(MeasureError::BeyondLimits(match limit {
             Some(Limit::Memory) => "takes more memory than allowed".into(),
             _ => "takes longer than allowed".into(),
         }));
     }
-    let sizes = sizes(batch_max);
+    let sizes = sizes_up_to(batch_max);
     let rounds_max = options.runs_max.max(options.runs_min);
     let of = rounds_max.saturating_mul(sizes.len() as u32);
     let mut samples = vec![Vec::new(); sizes.len()];
@@ -212,8 +225,9 @@ pub fn measure<E: ModelExecutor, L>(
     let mut latencies: Vec<_> = batches.iter().map(|measured| measured.latency(options.statistic)).collect();
     let raised = raise_to_monotone(&mut latencies);
     let points: Vec<_> = sizes.into_iter().zip(latencies).collect();
+    let latency = if steps.is_some() { profile_of_steps(&points) } else { profile_through(&points) };
     Ok(Measurement {
-        latency: profile_through(&points)?,
+        latency: latency?,
         batches,
         raised,
         static_memory_bytes: loaded.saturating_sub(before_load),
@@ -234,21 +248,23 @@ impl MeasuredBatch {
     }
 }
 
-/// The largest batch of at most `batch_max` items that fits, 0 if none does, and what the next one would go beyond. Asks in
-/// ascending order, so that memory is not taken in vain, and then between the last that fits and the first that is too slow.
+/// The largest batch of these sizes that fits, 0 if none does, and what the next one would go beyond. Asks in ascending order, so that
+/// memory is not taken in vain, and then, if that can be told `between` the sizes, between the last that fits and the first that is
+/// too slow.
 fn largest_within<E>(
-    batch_max: u32,
+    sizes: &[u32],
+    between: bool,
     fits: &mut dyn FnMut(u32) -> Result<Result<(), Limit>, E>,
 ) -> Result<(u32, Option<Limit>), E> {
     let mut largest = 0;
-    for size in sizes(batch_max) {
+    for &size in sizes {
         let Err(limit) = fits(size)? else {
             largest = size;
             continue;
         };
         let mut beyond = size;
         // Memory that was taken once stays taken: nothing in between would say what it needs by itself.
-        while limit == Limit::Latency && beyond - largest > 1 {
+        while between && limit == Limit::Latency && beyond - largest > 1 {
             let middle = largest + (beyond - largest) / 2;
             match fits(middle)? {
                 Ok(()) => largest = middle,
@@ -390,7 +406,7 @@ mod tests {
                     _ => Ok(()),
                 })
             };
-            let found = largest_within(batch_max, fits).unwrap();
+            let found = largest_within(&sizes(batch_max), true, fits).unwrap();
             (found, asked.last().copied())
         };
         assert_eq!(largest(20, 99, 99), ((20, None), Some(20)));

@@ -5,7 +5,6 @@ mod file;
 mod independence;
 mod interpolate;
 mod measure;
-mod resources;
 
 pub use compare::{Comparison, compare};
 pub use file::{GpuProfile, ProfileFile, ProfileFileError};

@@ -62,6 +62,7 @@ fn frontend(views: Vec<View>, plan: FederationView) -> Arc<Inner> {
         places: ["a", "b", "c"].into_iter().zip(views).map(place).collect(),
         plan: Some(watch::channel(Arc::new(plan)).1),
         rates: Rates::default(),
+        repository: RepositoryDesk::new(None, &Registry::new("frontend")),
         draining: AtomicBool::new(false),
         ended: own.ended,
     })
@@ -74,6 +75,8 @@ async fn ask(frontend: &Arc<Inner>) -> InferError {
 async fn ask_as(frontend: &Arc<Inner>, receipt: Receipt) -> InferError {
     let model = ModelInfo {
         name: "m".into(),
+        version: 1,
+        loaded_as: "m".into(),
         signature: Signature { inputs: vec![], outputs: vec![] },
         batch_max: 1,
         platform: String::new(),

@@ -4,14 +4,14 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use symphony_types::RequestId;
+use symphony_types::{RequestId, parse_version};
 
 use super::inputs::{CheckedInputs, shorten};
 use super::outputs::{Output, Selection};
 use super::parameters::{DeadlineHeaders, RequestParameters};
 use super::{
-    InferAnswer, InferError, InferRequest, InferenceService, LateAnswer, MODEL_VERSION, ModelInfo, ModelState, Receipt,
-    Timeliness,
+    IndexEntry, InferAnswer, InferError, InferRequest, InferenceService, LateAnswer, ModelInfo, ModelState, Receipt,
+    RepositoryError, Timeliness,
 };
 
 /// A request that has passed every check.
@@ -48,7 +48,7 @@ pub(crate) struct Answered<'m> {
     pub(crate) request: Option<RequestId>,
 }
 
-/// The model of that name and version that a client asks for.
+/// The model of that name and version that a client asks for; without a version the latest.
 pub(crate) fn find_model<S: InferenceService>(
     service: &S,
     name: &str,
@@ -57,14 +57,21 @@ pub(crate) fn find_model<S: InferenceService>(
     if name.is_empty() {
         return Err(InferError::UnknownModel("the name of the model is empty".into()));
     }
-    let model = service
-        .model(name)
-        .ok_or_else(|| InferError::UnknownModel(format!("there is no model `{}`", shorten(name))))?;
-    if !version.is_empty() && version != MODEL_VERSION {
-        let version = shorten(version);
-        return Err(InferError::UnknownModel(format!("model `{name}` has version {MODEL_VERSION}, not `{version}`")));
-    }
-    Ok(model)
+    let found = match (version, parse_version(version)) {
+        ("", _) => service.model(name, None),
+        (_, Some(version)) => service.model(name, Some(version)),
+        // No version is spelled so.
+        (_, None) => None,
+    };
+    found.ok_or_else(|| {
+        let (known, version) = (service.versions(name), shorten(version));
+        let known: Vec<_> = known.iter().map(u64::to_string).collect();
+        InferError::UnknownModel(match known.as_slice() {
+            [] => format!("there is no model `{}`", shorten(name)),
+            [only] => format!("model `{name}` has version {only}, not `{version}`"),
+            _ => format!("model `{name}` has versions {}, not `{version}`", known.join(", ")),
+        })
+    })
 }
 
 /// Runs a checked call and cuts the wanted outputs out of its answer.
@@ -92,6 +99,17 @@ pub(crate) async fn run<'m, S: InferenceService>(
     }
     let outputs = call.outputs.cut(model, items, &answer.payload)?;
     Ok(Answered { items, outputs, answer, request: receipt.id() })
+}
+
+/// The repository's index; with `only_ready`, of those that take requests now.
+pub(crate) async fn index<S: InferenceService>(
+    service: &S,
+    only_ready: bool,
+) -> Result<Vec<IndexEntry>, RepositoryError> {
+    let mut entries = service.index().await?;
+    let server_ready = service.server().ready;
+    entries.retain(|entry| !only_ready || (server_ready && entry.state == ModelState::Ready));
+    Ok(entries)
 }
 
 /// Whether a model takes requests now: it is ready and so is the server.

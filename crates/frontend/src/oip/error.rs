@@ -59,7 +59,12 @@ pub enum RepositoryError {
     /// No model of that name.
     #[error("{0}")]
     UnknownModel(String),
-    /// The parameters make no sense.
+    /// The caller has not shown that it may.
+    #[error(
+        "loading and unloading models needs the header `authorization: Bearer TOKEN` with the token of this frontend's operators"
+    )]
+    Unauthenticated,
+    /// The parameters make no sense, or the model is not as it should be.
     #[error("{0}")]
     InvalidRequest(String),
     /// This frontend does not load models.
@@ -158,6 +163,7 @@ impl RepositoryError {
     pub const fn face(&self) -> Face {
         match self {
             Self::UnknownModel(_) => face(StatusCode::NOT_FOUND, Code::NotFound, "unknown_model"),
+            Self::Unauthenticated => face(StatusCode::UNAUTHORIZED, Code::Unauthenticated, "unauthenticated"),
             Self::InvalidRequest(_) => face(StatusCode::BAD_REQUEST, Code::InvalidArgument, "invalid_request"),
             Self::Unsupported(_) => face(StatusCode::NOT_IMPLEMENTED, Code::Unimplemented, "unsupported"),
             Self::Unavailable(_) => later(StatusCode::SERVICE_UNAVAILABLE, Code::Unavailable, "unavailable"),

@@ -21,12 +21,18 @@
 //! **Errors.** [`InferError::face`] is the only place that knows status codes. Bodies are
 //! `{"error": "…", "reason": "slo_unreachable"}`; over gRPC the reason is in the trailer `symphony-reason`.
 //!
+//! **Versions.** A request names one, or gets the latest that is ready. Each version is a model by itself to the rest of the
+//! system, [`ModelInfo::loaded_as`].
+//!
+//! **Repository.** Whoever may ask models may see which there are; loading and unloading is for those who show a [`Credential`].
+//!
 //! **Names.** A request that was accepted has an id, whatever becomes of it: `symphony explain` takes it. Answers carry it
 //! as the parameter `symphony_request_id`, and answers and errors as the header `symphony-request-id` (metadata of gRPC; an
 //! error in a stream as the parameter).
 
 mod admission;
 mod call;
+mod credential;
 mod error;
 mod grpc;
 mod inputs;
@@ -41,15 +47,17 @@ mod service;
 mod typed_data;
 
 pub use call::CheckedCall;
+pub use credential::Credential;
 pub use error::{Face, InferError, RepositoryError, Retry};
 pub use grpc::{check_grpc_infer, grpc_server};
+pub(crate) use inputs::shorten;
 pub use limits::Limits;
 pub use parameters::{LateAnswer, SLO_HEADER, parse_grpc_timeout, parse_slo_ms};
 pub use receipt::Receipt;
 pub use rest::{check_rest_infer, rest_router};
 pub use serve::{serve_grpc, serve_rest};
 pub use service::{
-    InferAnswer, InferRequest, InferenceService, MODEL_VERSION, ModelInfo, ModelState, ModelStatistics, Parameter,
+    IndexEntry, InferAnswer, InferRequest, InferenceService, ModelInfo, ModelState, ModelStatistics, Parameter,
     RequestedDeadline, ServerInfo, Span, Timeliness,
 };
 

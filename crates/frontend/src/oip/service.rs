@@ -8,10 +8,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use symphony_types::{Nanos, Signature};
 
-use super::{InferError, Receipt, RepositoryError};
-
-/// The only version of a model: a new profile or new weights are a new model, so versions never differ.
-pub const MODEL_VERSION: &str = "1";
+use super::{Credential, InferError, Receipt, RepositoryError};
 
 /// Answers what the protocol asks. One implementation serves gRPC and REST alike.
 ///
@@ -20,29 +17,40 @@ pub trait InferenceService: Send + Sync + 'static {
     /// Who answers, and whether it should get traffic.
     fn server(&self) -> ServerInfo;
 
-    /// Every model that is known, ready or not, in the order of names.
+    /// Every version of every model that is known, ready or not, in the order of names and versions.
     fn models(&self) -> Vec<Arc<ModelInfo>>;
 
-    /// One model.
-    fn model(&self, name: &str) -> Option<Arc<ModelInfo>>;
+    /// One version of a model; without a version the latest that is ready, or else the latest.
+    fn model(&self, name: &str, version: Option<u64>) -> Option<Arc<ModelInfo>>;
 
-    /// Counters of one model, or of all; empty if there is no such model.
-    fn statistics(&self, model: Option<&str>) -> Vec<ModelStatistics>;
+    /// The versions of a model that are known, ready or not, ascending; empty if there is no such model.
+    fn versions(&self, name: &str) -> Vec<u64>;
+
+    /// Counters of one version, of all versions of a model, or of all models; empty if there is no such model.
+    fn statistics(&self, of: Option<(&str, Option<u64>)>) -> Vec<ModelStatistics>;
 
     /// Runs one request to its outcome, which always comes: by the deadline and the grace that follows it.
     ///
     /// Dropping the future means that the client has gone; the request is then cancelled.
     fn infer(&self, request: InferRequest) -> impl Future<Output = Result<InferAnswer, InferError>> + Send;
 
-    /// Has a model loaded; answers once it is ready.
+    /// What could be asked for: the models that are known, and those of a repository that are not loaded.
+    fn index(&self) -> impl Future<Output = Result<Vec<IndexEntry>, RepositoryError>> + Send;
+
+    /// Has a model loaded, if the caller may; answers once the versions that the repository serves are ready.
     fn load_model(
         &self,
         model: &str,
         parameters: BTreeMap<String, Parameter>,
+        credential: Credential,
     ) -> impl Future<Output = Result<(), RepositoryError>> + Send;
 
-    /// Has a model unloaded; answers once no new request is accepted for it.
-    fn unload_model(&self, model: &str) -> impl Future<Output = Result<(), RepositoryError>> + Send;
+    /// Has all versions of a model unloaded, if the caller may; answers once no new request is accepted for it.
+    fn unload_model(
+        &self,
+        model: &str,
+        credential: Credential,
+    ) -> impl Future<Output = Result<(), RepositoryError>> + Send;
 }
 
 /// Who answers.
@@ -61,8 +69,12 @@ pub struct ServerInfo {
 /// What clients may know about a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelInfo {
-    /// Its name.
+    /// Its name, which all its versions share.
     pub name: String,
+    /// Which of them.
+    pub version: u64,
+    /// What this version is called in the cluster.
+    pub loaded_as: String,
     /// Inputs and outputs. At least one of each; names are unique.
     pub signature: Signature,
     /// Most items in one request, at least 1.
@@ -107,6 +119,25 @@ impl ModelState {
             Self::Unavailable(reason) => reason,
             Self::Ready | Self::Loading | Self::Unloading => "",
         }
+    }
+}
+
+/// A line of the repository's index.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IndexEntry {
+    /// The model.
+    pub name: String,
+    /// Its version; none if it cannot be said which it would have.
+    pub version: Option<u64>,
+    /// Whether it can be asked.
+    pub state: ModelState,
+}
+
+impl IndexEntry {
+    /// The version as the protocol spells it.
+    #[must_use]
+    pub fn version_text(&self) -> String {
+        self.version.map_or_else(String::new, |version| version.to_string())
     }
 }
 
@@ -198,6 +229,8 @@ pub enum Parameter {
 pub struct ModelStatistics {
     /// The model.
     pub model: String,
+    /// Its version.
+    pub version: u64,
     /// When the last answer was given, in milliseconds since 1970; 0 if there was none.
     pub last_inference_ms: u64,
     /// Items answered.

@@ -7,14 +7,18 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use symphony_frontend::oip::{
-    InferAnswer, InferError, InferRequest, InferenceService, Limits, ModelInfo, ModelState, ModelStatistics, Parameter,
-    RepositoryError, ServerInfo, Span, Timeliness, grpc_server, rest_router, serve_grpc, serve_rest,
+    Credential, IndexEntry, InferAnswer, InferError, InferRequest, InferenceService, Limits, ModelInfo, ModelState,
+    ModelStatistics, Parameter, RepositoryError, ServerInfo, Span, Timeliness, grpc_server, rest_router, serve_grpc,
+    serve_rest,
 };
 use symphony_types::{BootId, DataType, DropReason, FailReason, FrontendId, Nanos, RequestId, Signature, TensorSpec};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+
+/// A call that shows another token may not load models.
+pub(crate) const TOKEN: &str = "open sesame";
 
 /// Items that the models take at most.
 pub(crate) const BATCH_MAX: u32 = 8;
@@ -37,6 +41,8 @@ pub(crate) fn every_type() -> Vec<TensorSpec> {
 fn model(name: &str, inputs: Vec<TensorSpec>, outputs: Vec<TensorSpec>) -> Arc<ModelInfo> {
     Arc::new(ModelInfo {
         name: name.to_owned(),
+        version: 1,
+        loaded_as: name.to_owned(),
         signature: Signature { inputs, outputs },
         batch_max: BATCH_MAX,
         platform: "fake".to_owned(),
@@ -133,14 +139,29 @@ impl InferenceService for FakeService {
         self.models.clone()
     }
 
-    fn model(&self, name: &str) -> Option<Arc<ModelInfo>> {
-        self.models.iter().find(|model| model.name == name).cloned()
+    fn model(&self, name: &str, version: Option<u64>) -> Option<Arc<ModelInfo>> {
+        let is = |model: &&Arc<ModelInfo>| model.name == name && version.is_none_or(|version| version == model.version);
+        self.models.iter().filter(is).max_by_key(|model| model.version).cloned()
     }
 
-    fn statistics(&self, model: Option<&str>) -> Vec<ModelStatistics> {
+    fn versions(&self, name: &str) -> Vec<u64> {
+        self.models.iter().filter(|model| model.name == name).map(|model| model.version).collect()
+    }
+
+    async fn index(&self) -> Result<Vec<IndexEntry>, RepositoryError> {
+        let entry = |model: &Arc<ModelInfo>| IndexEntry {
+            name: model.name.clone(),
+            version: Some(model.version),
+            state: model.state.clone(),
+        };
+        Ok(self.models.iter().map(entry).collect())
+    }
+
+    fn statistics(&self, of: Option<(&str, Option<u64>)>) -> Vec<ModelStatistics> {
         let span = |count, millis| Span { count, total: Nanos::from_millis(millis) };
-        let of = |info: &Arc<ModelInfo>| ModelStatistics {
+        let counters = |info: &Arc<ModelInfo>| ModelStatistics {
             model: info.name.clone(),
+            version: info.version,
             last_inference_ms: 1_700_000_000_000,
             inference_count: 12,
             execution_count: 3,
@@ -150,7 +171,10 @@ impl InferenceService for FakeService {
             compute: span(3, 30),
             batches: vec![(4, span(3, 30))],
         };
-        self.models.iter().filter(|info| model.is_none_or(|name| name == info.name)).map(of).collect()
+        let wanted = |info: &&Arc<ModelInfo>| {
+            of.is_none_or(|(name, version)| name == info.name && version.is_none_or(|v| v == info.version))
+        };
+        self.models.iter().filter(wanted).map(counters).collect()
     }
 
     async fn infer(&self, request: InferRequest) -> Result<InferAnswer, InferError> {
@@ -187,15 +211,23 @@ impl InferenceService for FakeService {
         Ok(answer)
     }
 
-    async fn load_model(&self, model: &str, parameters: BTreeMap<String, Parameter>) -> Result<(), RepositoryError> {
+    async fn load_model(
+        &self,
+        model: &str,
+        parameters: BTreeMap<String, Parameter>,
+        credential: Credential,
+    ) -> Result<(), RepositoryError> {
         match parameters.get("config") {
             Some(_) => Err(RepositoryError::InvalidRequest("parameter config is not taken".to_owned())),
-            None => self.unload_model(model).await,
+            None => self.unload_model(model, credential).await,
         }
     }
 
-    async fn unload_model(&self, model: &str) -> Result<(), RepositoryError> {
-        match self.model(model) {
+    async fn unload_model(&self, model: &str, credential: Credential) -> Result<(), RepositoryError> {
+        if credential.token().is_some_and(|token| token != TOKEN) {
+            return Err(RepositoryError::Unauthenticated);
+        }
+        match self.model(model, None) {
             Some(_) => Ok(()),
             None => Err(RepositoryError::UnknownModel(format!("there is no model `{model}`"))),
         }

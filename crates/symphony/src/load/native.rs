@@ -33,7 +33,7 @@ impl NativeTarget {
             None => format!("load-{}", std::process::id()),
         };
         let config = config(&name, data.local_addr()?.port())?;
-        let frontend = Frontend::start(&config, boot, data, net.clone(), control, &Registry::new("load")).await?;
+        let frontend = Frontend::start(&config, boot, data, net.clone(), control, None, &Registry::new("load")).await?;
         Ok(Self { frontend })
     }
 }
@@ -57,7 +57,7 @@ fn config(name: &str, port: u16) -> anyhow::Result<FrontendConfig> {
 impl Target for NativeTarget {
     async fn send(&self, request: Request) -> Answer {
         let arrived = Instant::now();
-        let Some(model) = self.frontend.model(&request.model) else {
+        let Some(model) = self.frontend.model(&request.model, None) else {
             return Answer::ended(End::Failed(Cow::Borrowed("unknown_model")));
         };
         let mut deadline = RequestedDeadline::unstated(arrived);

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use symphony_executor::{default_signature, item_checksum};
 use symphony_frontend::oip::{
-    InferAnswer, InferError, InferRequest, InferenceService, Limits, ModelInfo, ModelState, ModelStatistics, Parameter,
-    RepositoryError, ServerInfo, Timeliness, grpc_server, rest_router, serve_grpc, serve_rest,
+    Credential, IndexEntry, InferAnswer, InferError, InferRequest, InferenceService, Limits, ModelInfo, ModelState,
+    ModelStatistics, Parameter, RepositoryError, ServerInfo, Timeliness, grpc_server, rest_router, serve_grpc,
+    serve_rest,
 };
 use symphony_types::{DropReason, FailReason, Nanos};
 use tokio::net::TcpListener;
@@ -26,6 +27,8 @@ impl Checksums {
     fn info() -> Arc<ModelInfo> {
         Arc::new(ModelInfo {
             name: "sums".into(),
+            version: 1,
+            loaded_as: "sums".into(),
             signature: default_signature(),
             batch_max: 8,
             platform: "emulated".into(),
@@ -44,11 +47,19 @@ impl InferenceService for Checksums {
         vec![Self::info()]
     }
 
-    fn model(&self, name: &str) -> Option<Arc<ModelInfo>> {
+    fn model(&self, name: &str, _: Option<u64>) -> Option<Arc<ModelInfo>> {
         (name == "sums").then(Self::info)
     }
 
-    fn statistics(&self, _: Option<&str>) -> Vec<ModelStatistics> {
+    fn versions(&self, name: &str) -> Vec<u64> {
+        self.model(name, None).map(|model| model.version).into_iter().collect()
+    }
+
+    async fn index(&self) -> Result<Vec<IndexEntry>, RepositoryError> {
+        Ok(Vec::new())
+    }
+
+    fn statistics(&self, _: Option<(&str, Option<u64>)>) -> Vec<ModelStatistics> {
         Vec::new()
     }
 
@@ -73,11 +84,16 @@ impl InferenceService for Checksums {
         Ok(answer)
     }
 
-    async fn load_model(&self, name: &str, _: BTreeMap<String, Parameter>) -> Result<(), RepositoryError> {
+    async fn load_model(
+        &self,
+        name: &str,
+        _: BTreeMap<String, Parameter>,
+        _: Credential,
+    ) -> Result<(), RepositoryError> {
         Err(RepositoryError::UnknownModel(name.into()))
     }
 
-    async fn unload_model(&self, name: &str) -> Result<(), RepositoryError> {
+    async fn unload_model(&self, name: &str, _: Credential) -> Result<(), RepositoryError> {
         Err(RepositoryError::UnknownModel(name.into()))
     }
 }

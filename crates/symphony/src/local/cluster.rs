@@ -79,6 +79,8 @@ impl LocalCluster {
         }
         if let Some(frontend) = own_frontend(layout) {
             let security = pki.security(Role::Frontend, &frontend.name);
+            let mut frontend = frontend.clone();
+            pki.authorize(&mut frontend.repository)?;
             let config = NodeConfig { frontend: Some(frontend.clone()), ..base(layout, security) };
             cluster.others.push(Process::start_node("frontend", &frontend.name, &config, dir)?);
         }

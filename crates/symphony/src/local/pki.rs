@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::Context as _;
-use symphony_config::SecurityConfig;
+use symphony_config::{RepositoryConfig, SecurityConfig};
 use symphony_net::{Authority, CredentialFiles, Credentials, Identity, Net, Role};
 
 use super::cluster::{Layout, own_frontend};
@@ -64,6 +64,21 @@ impl<'a> Pki<'a> {
         }
     }
 
+    /// Lets a frontend load models as the operator, for those who show a token; makes one if there is none.
+    pub(crate) fn authorize(&self, repository: &mut RepositoryConfig) -> anyhow::Result<()> {
+        let Some(token_file) = &repository.token_file else { return Ok(()) };
+        if !token_file.exists() {
+            let token = format!("{}\n", symphony_transport::fresh_operation_id());
+            write_private(token_file, &token).with_context(|| format!("cannot write {}", token_file.display()))?;
+        }
+        if let Some(dir) = self.dir {
+            let (role, name) = OPERATOR;
+            let CredentialFiles { cert, key, .. } = CredentialFiles::in_dir(dir, role, name);
+            (repository.cert, repository.key) = (Some(cert), Some(key));
+        }
+        Ok(())
+    }
+
     /// How the operator talks to the cluster.
     pub(crate) fn operator(&self) -> anyhow::Result<Net> {
         let Some(dir) = self.dir else { return Ok(Net::plaintext()) };
@@ -71,4 +86,12 @@ impl<'a> Pki<'a> {
         let credentials = Credentials::load(CredentialFiles::in_dir(dir, role, name))?;
         Ok(Net::secured(std::sync::Arc::new(credentials)))
     }
+}
+
+/// A file that nobody but its owner reads.
+fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
+    use std::io::Write as _;
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let mut file = std::fs::File::options().create_new(true).write(true).mode(0o600).open(path)?;
+    file.write_all(text.as_bytes())
 }

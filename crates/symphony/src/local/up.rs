@@ -16,6 +16,8 @@ use crate::exit::bad_input;
 
 /// The configuration when none is given: the standard ports.
 const STANDARD: &str = include_str!("../../../../deploy/config/dev.toml");
+/// File with the token for its repository, beside the logs.
+const REPOSITORY_TOKEN: &str = "repository-token";
 /// How long the cluster may take to answer, and each model to load.
 const READY_WITHIN: Duration = Duration::from_secs(60);
 /// How often it is looked whether all processes live.
@@ -221,6 +223,13 @@ fn layout(args: &UpArgs) -> anyhow::Result<Layout> {
         return Err(bad_input("`up` needs [scheduler], [frontend] and [backend]"));
     };
     let dir = std::path::absolute(&args.dir)?;
+    let (mut frontend, mut backend) = (frontend, backend);
+    if let Some(repository) = &args.repository {
+        let repository = std::path::absolute(repository)?;
+        backend.model_dir.clone_from(&repository);
+        frontend.repository.dir = Some(repository);
+        frontend.repository.token_file.get_or_insert_with(|| dir.join(REPOSITORY_TOKEN));
+    }
     // One section describes all replicas: what must differ is derived from the replica's id or place.
     let schedulers = cluster
         .scheduler
@@ -301,6 +310,9 @@ fn tell(layout: &Layout, dir: &Path) {
         println!("  plaintext: tools need --insecure-dev");
     } else {
         println!("  certificates: {}, for tools run elsewhere: --pki or SYMPHONY_PKI", dir.join("pki").display());
+    }
+    if let (Some(repository), Some(token)) = (&layout.frontend.repository.dir, &layout.frontend.repository.token_file) {
+        println!("  model repository: {}; token: {}", repository.display(), token.display());
     }
     println!(
         "  try: symphony get members; symphony model load resnet --emulated --alpha-ms 1 --beta-ms 5 --slo-ms 100 --subcluster emulated"

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use symphony_config::{FederationConfig, FrontendConfig, NodeConfig, Role};
 use symphony_frontend::oip::{InferenceService, Limits, grpc_server, rest_router, serve_grpc, serve_rest};
-use symphony_frontend::{ClusterAccess, Frontend};
+use symphony_frontend::{ClusterAccess, Frontend, RepositoryAccess, read_token};
 use symphony_protocol::federation::FederationView;
+use symphony_repository::Repository;
 use symphony_telemetry::{Registry, Surface};
 use symphony_transport::{ControlClient, FederationClient};
 use tokio_util::sync::CancellationToken;
@@ -33,7 +34,8 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
             let data = bind("frontend.data", &own.data).await?;
             let net = security::net(&config, symphony_net::Role::Frontend, &own.name, &registry)?;
             let control = ControlClient::new(&net, &control_addrs(&config))?;
-            Frontend::start(own, fresh_boot(), data, net, &control, &registry).await?
+            let repository = repository(&config, own)?;
+            Frontend::start(own, fresh_boot(), data, net, &control, repository, &registry).await?
         }
         Some(federation) => federated(&config, own, federation, &registry).await?,
     };
@@ -80,6 +82,16 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     })
     .await;
     Ok(())
+}
+
+/// The models that clients may have loaded, if there is a repository.
+fn repository(config: &NodeConfig, own: &FrontendConfig) -> anyhow::Result<Option<RepositoryAccess>> {
+    let Some(dir) = &own.repository.dir else { return Ok(None) };
+    let access = RepositoryAccess::listing(Repository::open(dir).map_err(bad_input)?);
+    let Some(token_file) = &own.repository.token_file else { return Ok(Some(access)) };
+    let token = read_token(token_file).map_err(bad_input)?;
+    let net = security::net_as_operator(config, &own.repository)?;
+    Ok(Some(access.loading(ControlClient::new(&net, &control_addrs(config))?, &token)))
 }
 
 /// A frontend of all clusters of a federation.

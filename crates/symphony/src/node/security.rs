@@ -7,7 +7,7 @@ use std::time::UNIX_EPOCH;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::gauge::ConstGauge;
-use symphony_config::{FederatedClusterConfig, NodeConfig};
+use symphony_config::{FederatedClusterConfig, NodeConfig, RepositoryConfig};
 use symphony_net::{CredentialFiles, Credentials, Identity, Net, Role};
 use symphony_telemetry::{Kind, MetricName, Registry, Unit};
 
@@ -49,6 +49,25 @@ pub(super) fn net_in(
     };
     let me = Identity::new(&cluster.name, role, name).map_err(bad_input)?;
     let credentials = credentials(&me, CredentialFiles { ca: ca.clone(), cert: cert.clone(), key: key.clone() })?;
+    Ok(Net::secured(credentials).routed(routes))
+}
+
+/// The node's way to the cluster as an operator, to load and unload models for those who may ask it to.
+pub(super) fn net_as_operator(config: &NodeConfig, repository: &RepositoryConfig) -> anyhow::Result<Net> {
+    let routes = config.network.routes.iter().map(|route| (route.to.to_string(), route.via.to_string())).collect();
+    let (Some(ca), Some(cert), Some(key)) = (&config.security.ca, &repository.cert, &repository.key) else {
+        return Ok(Net::plaintext().routed(routes));
+    };
+    let files = CredentialFiles { ca: ca.clone(), cert: cert.clone(), key: key.clone() };
+    let credentials = Arc::new(Credentials::load(files).map_err(bad_input)?);
+    let identity = credentials.facts().identity;
+    if (identity.role, &identity.cluster) != (Role::Operator, &config.cluster.name) {
+        let (cert, cluster) = (cert.display(), &config.cluster.name);
+        return Err(bad_input(format!(
+            "frontend.repository.cert {cert} is of {identity}; expected an operator of cluster {cluster}"
+        )));
+    }
+    tokio::spawn(Arc::clone(&credentials).keep_fresh());
     Ok(Net::secured(credentials).routed(routes))
 }
 

@@ -7,7 +7,8 @@ use symphony_executor::default_signature;
 use symphony_executor::profile::ProfileFile;
 use symphony_protocol::control as pb;
 use symphony_protocol::view::{KindProfile, ModelSource, ModelSpec};
-use symphony_transport::ControlClient;
+use symphony_repository::{ApplyError, POLICIES, Repository, Rollout, apply, versions};
+use symphony_transport::{ControlClient, ControlError};
 use symphony_types::{LatencyProfile, Nanos, OperationId, RequestValue};
 use symphony_zoo::Architecture;
 
@@ -17,9 +18,6 @@ use crate::exit::bad_input;
 
 /// How long the cluster may take to agree.
 const AGREE_WITHIN: Duration = Duration::from_secs(10);
-/// Policies that a model can be loaded with: those that decide for each model by itself.
-const POLICIES: [&str; 5] = ["symphony", "auto", "eager", "timeout", "clipper"];
-
 pub(crate) async fn run(command: ModelCommand) -> anyhow::Result<()> {
     match command {
         ModelCommand::Load(args) => load(&args).await,
@@ -29,6 +27,9 @@ pub(crate) async fn run(command: ModelCommand) -> anyhow::Result<()> {
 }
 
 async fn load(args: &ModelLoadArgs) -> anyhow::Result<()> {
+    if let Some(dir) = &args.repository {
+        return load_from(dir, args).await;
+    }
     let spec = spec(args)?;
     if let Some(federation) = args.federation.client(&args.cluster)? {
         let (where_to, wait) = ((args.wanted_rps, args.to_cluster.as_str()), Duration::from_secs(args.wait_s));
@@ -37,6 +38,26 @@ async fn load(args: &ModelLoadArgs) -> anyhow::Result<()> {
     let control = args.cluster.control()?;
     load_and_wait(&control, &spec, args.operation.id(), Duration::from_secs(args.wait_s)).await?;
     println!("model {} is ready", spec.name);
+    Ok(())
+}
+
+/// Has the cluster serve a model as its folder in a repository says.
+async fn load_from(dir: &Path, args: &ModelLoadArgs) -> anyhow::Result<()> {
+    let model = Repository::open(dir).and_then(|repository| repository.model(&args.name)).map_err(bad_input)?;
+    for note in &model.notes {
+        eprintln!("note: {note}");
+    }
+    let control = args.cluster.control()?;
+    let applied = apply(&control, Rollout::to(&model), Duration::from_secs(args.wait_s)).await;
+    applied.map_err(|error| match error {
+        ApplyError::Failed(_) | ApplyError::Control(ControlError::Refused(_)) => {
+            bad_input(format!("model `{}` is not served as {} says: {error}", model.name, dir.display()))
+        }
+        other => other.into(),
+    })?;
+    for spec in model.versions.values() {
+        println!("model {} is ready", spec.name);
+    }
     Ok(())
 }
 
@@ -83,9 +104,10 @@ fn spec(args: &ModelLoadArgs) -> anyhow::Result<ModelSpec> {
     if !POLICIES.contains(&args.policy.as_str()) {
         return Err(bad_input(format!("--policy {}: expected one of {}", args.policy, POLICIES.join(", "))));
     }
-    let slo = Nanos::from_millis_f64(args.slo_ms);
+    let slo_ms = args.slo_ms.unwrap_or_default();
+    let slo = Nanos::from_millis_f64(slo_ms);
     if slo == Nanos::ZERO {
-        return Err(bad_input(format!("--slo-ms {}: expected a positive number of milliseconds", args.slo_ms)));
+        return Err(bad_input(format!("--slo-ms {slo_ms}: expected a positive number of milliseconds")));
     }
     let source = match &args.onnx {
         Some(path) => ModelSource::Onnx(absolute(path)?),
@@ -106,7 +128,7 @@ fn spec(args: &ModelLoadArgs) -> anyhow::Result<ModelSpec> {
     };
     let fastest = profiles.values().map(|profile: &KindProfile| profile.latency.latency(1)).min().unwrap_or_default();
     if slo < fastest {
-        let (slo_ms, latency_ms) = (args.slo_ms, fastest.as_millis_f64());
+        let latency_ms = fastest.as_millis_f64();
         return Err(bad_input(format!(
             "--slo-ms {slo_ms}: one item alone takes {latency_ms} ms; expected more than that"
         )));
@@ -143,13 +165,26 @@ async fn unload(args: &ModelUnloadArgs) -> anyhow::Result<()> {
     if let Some(federation) = args.federation.client(&args.cluster)? {
         return super::federation::unload(&federation, &args.name, args.operation.id()).await;
     }
-    let (control, operation) = (args.cluster.control()?, args.operation.id());
-    let call = |mut client: pb::control_client::ControlClient<_>| {
-        let request = pb::UnloadModelRequest { name: args.name.clone(), operation_id: operation.to_string() };
-        async move { client.unload_model(request).await }
-    };
-    control.call(AGREE_WITHIN, call).await.map_err(|error| not_done(operation, error))?;
-    println!("model {} is unloaded", args.name);
+    let control = args.cluster.control()?;
+    let view = control.get(true, AGREE_WITHIN).await?;
+    let named = view.model_named(&args.name).is_some();
+    let mut all: Vec<_> = versions(&view, &args.name).map(|(loaded_as, _)| loaded_as.to_owned()).collect();
+    all.sort_unstable();
+    if named || all.is_empty() {
+        all = vec![args.name.clone()];
+    } else if all.len() > 1 && args.operation.operation_id.is_some() {
+        let all = all.join(", ");
+        return Err(bad_input(format!("--operation-id names one command; unload the versions one by one: {all}")));
+    }
+    for name in all {
+        let operation = args.operation.id();
+        let call = |mut client: pb::control_client::ControlClient<_>| {
+            let request = pb::UnloadModelRequest { name: name.clone(), operation_id: operation.to_string() };
+            async move { client.unload_model(request).await }
+        };
+        control.call(AGREE_WITHIN, call).await.map_err(|error| not_done(operation, error))?;
+        println!("model {name} is unloaded");
+    }
     Ok(())
 }
 

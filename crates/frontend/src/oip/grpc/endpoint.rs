@@ -20,7 +20,7 @@ use super::{infer, pages, status};
 use crate::oip::call::{self, find_model};
 use crate::oip::limits::STREAM_PIPELINE_MAX;
 use crate::oip::parameters::DeadlineHeaders;
-use crate::oip::{InferError, InferenceService, Limits, Receipt};
+use crate::oip::{Credential, InferError, InferenceService, Limits, Receipt};
 
 /// Answers the methods out of an [`InferenceService`].
 #[derive(Debug)]
@@ -90,7 +90,7 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
     ) -> Result<Response<ModelMetadataResponse>, Status> {
         let ModelMetadataRequest { name, version } = request.into_inner();
         let model = find_model(&*self.service, &name, &version).map_err(|error| status::of_infer(&error))?;
-        Ok(Response::new(pages::model_metadata(&model)))
+        Ok(Response::new(pages::model_metadata(&model, &self.service.versions(&model.name))))
     }
 
     async fn model_infer(&self, request: Request<ModelInferRequest>) -> Result<Response<ModelInferResponse>, Status> {
@@ -157,11 +157,12 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
         request: Request<ModelStatisticsRequest>,
     ) -> Result<Response<ModelStatisticsResponse>, Status> {
         let ModelStatisticsRequest { name, version } = request.into_inner();
-        let model = (!name.is_empty()).then_some(name.as_str());
-        if let Some(name) = model {
-            find_model(&*self.service, name, &version).map_err(|error| status::of_infer(&error))?;
-        }
-        let model_stats = self.service.statistics(model).into_iter().map(pages::statistics).collect();
+        let model = match name.as_str() {
+            "" => None,
+            name => Some(find_model(&*self.service, name, &version).map_err(|error| status::of_infer(&error))?),
+        };
+        let of = model.as_ref().map(|model| (model.name.as_str(), (!version.is_empty()).then_some(model.version)));
+        let model_stats = self.service.statistics(of).into_iter().map(pages::statistics).collect();
         Ok(Response::new(ModelStatisticsResponse { model_stats }))
     }
 
@@ -169,19 +170,24 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
         &self,
         request: Request<RepositoryIndexRequest>,
     ) -> Result<Response<RepositoryIndexResponse>, Status> {
-        let only_ready = request.into_inner().ready;
-        let models = self.service.models();
-        let models = models.iter().filter(|model| !only_ready || call::is_ready(&*self.service, model));
-        Ok(Response::new(RepositoryIndexResponse { models: models.map(|model| pages::index(model)).collect() }))
+        let (_, extensions, request) = request.into_parts();
+        arrival(&extensions);
+        let entries =
+            call::index(&*self.service, request.ready).await.map_err(|error| status::of_repository(&error))?;
+        Ok(Response::new(RepositoryIndexResponse { models: entries.iter().map(pages::index).collect() }))
     }
 
     async fn repository_model_load(
         &self,
         request: Request<RepositoryModelLoadRequest>,
     ) -> Result<Response<RepositoryModelLoadResponse>, Status> {
-        let RepositoryModelLoadRequest { model_name, parameters, .. } = request.into_inner();
+        let (metadata, extensions, request) = request.into_parts();
+        // It has arrived: loading takes longer than the body of a call may.
+        arrival(&extensions);
+        let credential = Credential::of(&metadata.into_headers());
+        let RepositoryModelLoadRequest { model_name, parameters, .. } = request;
         let parameters = pages::repository_parameters(parameters).map_err(|error| status::of_repository(&error))?;
-        let loaded = self.service.load_model(&model_name, parameters).await;
+        let loaded = self.service.load_model(&model_name, parameters, credential).await;
         loaded.map(|()| Response::new(RepositoryModelLoadResponse {})).map_err(|error| status::of_repository(&error))
     }
 
@@ -189,7 +195,10 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
         &self,
         request: Request<RepositoryModelUnloadRequest>,
     ) -> Result<Response<RepositoryModelUnloadResponse>, Status> {
-        let unloaded = self.service.unload_model(&request.into_inner().model_name).await;
+        let (metadata, extensions, request) = request.into_parts();
+        arrival(&extensions);
+        let credential = Credential::of(&metadata.into_headers());
+        let unloaded = self.service.unload_model(&request.model_name, credential).await;
         unloaded
             .map(|()| Response::new(RepositoryModelUnloadResponse {}))
             .map_err(|error| status::of_repository(&error))

@@ -11,7 +11,7 @@ use crate::oip::call::{Answered, CheckedCall};
 use crate::oip::inputs::{self, GivenData, GivenInput, invalid};
 use crate::oip::outputs::{Encoding, Selection};
 use crate::oip::parameters::{self, RequestParameters};
-use crate::oip::{InferError, MODEL_VERSION, ModelInfo, Parameter, Receipt, Timeliness, typed_data};
+use crate::oip::{InferError, ModelInfo, Parameter, Receipt, Timeliness, typed_data};
 
 /// Checks a gRPC request against its model. Pure, and panics on nothing that a client can send.
 ///
@@ -84,7 +84,7 @@ pub(crate) fn respond(model: &ModelInfo, id: String, answered: Answered<'_>) -> 
     let raw = outputs.iter().any(|output| output.encoding == Encoding::Raw || output.spec.data_type == DataType::Fp16);
     let mut response = ModelInferResponse {
         model_name: model.name.clone(),
-        model_version: MODEL_VERSION.to_owned(),
+        model_version: model.version.to_string(),
         id,
         ..ModelInferResponse::default()
     };

@@ -14,7 +14,7 @@ use symphony_types::{DataType, TensorSpec};
 
 use crate::oip::inputs::spec_dims;
 use crate::oip::{
-    EXTENSIONS, MODEL_VERSION, ModelInfo, ModelStatistics, Parameter, RepositoryError, SLO_PARAMETER, ServerInfo, Span,
+    EXTENSIONS, IndexEntry, ModelInfo, ModelStatistics, Parameter, RepositoryError, SLO_PARAMETER, ServerInfo, Span,
 };
 
 pub(crate) fn server_metadata(server: ServerInfo) -> ServerMetadataResponse {
@@ -25,7 +25,8 @@ pub(crate) fn server_metadata(server: ServerInfo) -> ServerMetadataResponse {
     }
 }
 
-pub(crate) fn model_metadata(model: &ModelInfo) -> ModelMetadataResponse {
+/// `versions` are all there are of the model.
+pub(crate) fn model_metadata(model: &ModelInfo, versions: &[u64]) -> ModelMetadataResponse {
     let tensor = |spec: &TensorSpec| TensorMetadata {
         name: spec.name.clone(),
         datatype: spec.data_type.name().to_owned(),
@@ -33,7 +34,7 @@ pub(crate) fn model_metadata(model: &ModelInfo) -> ModelMetadataResponse {
     };
     ModelMetadataResponse {
         name: model.name.clone(),
-        versions: vec![MODEL_VERSION.to_owned()],
+        versions: versions.iter().map(u64::to_string).collect(),
         platform: model.platform.clone(),
         inputs: model.signature.inputs.iter().map(tensor).collect(),
         outputs: model.signature.outputs.iter().map(tensor).collect(),
@@ -72,7 +73,7 @@ pub(crate) fn statistics(of: ModelStatistics) -> wire::ModelStatistics {
     let nothing = Some(StatisticDuration::default());
     wire::ModelStatistics {
         name: of.model,
-        version: MODEL_VERSION.to_owned(),
+        version: of.version.to_string(),
         last_inference: of.last_inference_ms,
         inference_count: of.inference_count,
         execution_count: of.execution_count,
@@ -97,12 +98,12 @@ pub(crate) fn statistics(of: ModelStatistics) -> wire::ModelStatistics {
     }
 }
 
-pub(crate) fn index(model: &ModelInfo) -> ModelIndex {
+pub(crate) fn index(entry: &IndexEntry) -> ModelIndex {
     ModelIndex {
-        name: model.name.clone(),
-        version: MODEL_VERSION.to_owned(),
-        state: model.state.label().to_owned(),
-        reason: model.state.reason().to_owned(),
+        name: entry.name.clone(),
+        version: entry.version_text(),
+        state: entry.state.label().to_owned(),
+        reason: entry.state.reason().to_owned(),
     }
 }
 

@@ -22,7 +22,7 @@ use crate::oip::inputs::{self, GivenData, GivenInput, invalid, shorten};
 use crate::oip::limits::BODY_READ_MAX;
 use crate::oip::outputs::{Encoding, Selection};
 use crate::oip::parameters::{self, DeadlineHeaders, RequestParameters};
-use crate::oip::{InferError, InferenceService, MODEL_VERSION, ModelInfo, Parameter, Receipt, Timeliness, json_data};
+use crate::oip::{InferError, InferenceService, ModelInfo, Parameter, Receipt, Timeliness, json_data};
 
 /// Says how many bytes of a body are JSON; the rest is binary data.
 static JSON_LENGTH: HeaderName = HeaderName::from_static("inference-header-content-length");
@@ -274,7 +274,7 @@ struct AnswerHead<'a> {
     #[serde(skip_serializing_if = "str::is_empty")]
     id: &'a str,
     model_name: &'a str,
-    model_version: &'static str,
+    model_version: String,
     parameters: BTreeMap<&'static str, serde_json::Value>,
 }
 
@@ -290,7 +290,7 @@ fn respond(model: &ModelInfo, id: &str, answered: Answered<'_>) -> Response {
     if answer.timeliness == Timeliness::Late {
         said.insert(parameters::LATE, true.into());
     }
-    let head = AnswerHead { id, model_name: &model.name, model_version: MODEL_VERSION, parameters: said };
+    let head = AnswerHead { id, model_name: &model.name, model_version: model.version.to_string(), parameters: said };
 
     let mut body = object_without_end(&head);
     body.extend_from_slice(b",\"outputs\":[");

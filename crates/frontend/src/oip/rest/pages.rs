@@ -12,11 +12,11 @@ use symphony_types::TensorSpec;
 
 use super::infer::{ModelPath, read_body};
 use super::{REPOSITORY_BYTES_MAX, Shared, reply};
-use crate::oip::call::{find_model, is_ready};
+use crate::oip::call::{self, find_model, is_ready};
 use crate::oip::inputs::{invalid, spec_dims};
 use crate::oip::{
-    EXTENSIONS, InferError, InferenceService, MODEL_VERSION, ModelInfo, ModelStatistics, Parameter, RepositoryError,
-    SLO_PARAMETER, Span,
+    Credential, EXTENSIONS, IndexEntry, InferError, InferenceService, ModelInfo, ModelStatistics, Parameter,
+    RepositoryError, SLO_PARAMETER, Span,
 };
 
 type Shape<S> = State<Shared<S>>;
@@ -64,9 +64,10 @@ pub(crate) async fn model<S: InferenceService>(State(shared): Shape<S>, path: Mo
         specs.iter().map(tensor).collect()
     };
     with_model(&shared, &path, |model| {
+        let versions: Vec<_> = shared.service.versions(&model.name).iter().map(u64::to_string).collect();
         let metadata = json!({
             "name": model.name,
-            "versions": [MODEL_VERSION],
+            "versions": versions,
             "platform": model.platform,
             "inputs": tensors(&model.signature.inputs),
             "outputs": tensors(&model.signature.outputs),
@@ -109,7 +110,10 @@ pub(crate) async fn config<S: InferenceService>(State(shared): Shape<S>, path: M
 
 /// `GET /v2/models/{model}[/versions/{version}]/stats`.
 pub(crate) async fn statistics<S: InferenceService>(State(shared): Shape<S>, path: ModelPath) -> Response {
-    with_model(&shared, &path, |model| statistics_page(shared.service.statistics(Some(&model.name))))
+    with_model(&shared, &path, |model| {
+        let version = (!path.version.is_empty()).then_some(model.version);
+        statistics_page(shared.service.statistics(Some((&model.name, version))))
+    })
 }
 
 /// `GET /v2/models/stats`.
@@ -129,7 +133,7 @@ fn statistics_page(statistics: Vec<ModelStatistics>) -> Response {
     let model = |of: &ModelStatistics| {
         json!({
             "name": of.model,
-            "version": MODEL_VERSION,
+            "version": of.version.to_string(),
             "last_inference": of.last_inference_ms,
             "inference_count": of.inference_count,
             "execution_count": of.execution_count,
@@ -174,19 +178,22 @@ pub(crate) async fn index<S: InferenceService>(State(shared): Shape<S>, request:
         Ok(body) => body.ready,
         Err(refused) => return reply::of_infer(&refused),
     };
-    let models = shared.service.models();
-    let models = models.iter().filter(|model| !only_ready || is_ready(&*shared.service, model));
-    let entry = |model: &ModelInfo| {
-        let (state, reason) = (model.state.label(), model.state.reason());
-        json!({ "name": model.name, "version": MODEL_VERSION, "state": state, "reason": reason })
+    let entries = match call::index(&*shared.service, only_ready).await {
+        Ok(entries) => entries,
+        Err(refused) => return reply::of_repository(&refused),
     };
-    Json(models.map(|model| entry(model)).collect::<Value>()).into_response()
+    let entry = |entry: &IndexEntry| {
+        let (state, reason) = (entry.state.label(), entry.state.reason());
+        json!({ "name": entry.name, "version": entry.version_text(), "state": state, "reason": reason })
+    };
+    Json(entries.iter().map(entry).collect::<Value>()).into_response()
 }
 
 /// `POST /v2/repository/models/{model}/load`.
 pub(crate) async fn load<S: InferenceService>(State(shared): Shape<S>, path: ModelPath, request: Request) -> Response {
+    let credential = Credential::of(request.headers());
     match optional_body::<LoadBody>(request).await {
-        Ok(body) => done(shared.service.load_model(&path.model, body.parameters).await),
+        Ok(body) => done(shared.service.load_model(&path.model, body.parameters, credential).await),
         Err(refused) => reply::of_infer(&refused),
     }
 }
@@ -197,9 +204,10 @@ pub(crate) async fn unload<S: InferenceService>(
     path: ModelPath,
     request: Request,
 ) -> Response {
+    let credential = Credential::of(request.headers());
     // Its only parameter, `unload_dependents`, says nothing here: no model depends on another.
     match optional_body::<LoadBody>(request).await {
-        Ok(_) => done(shared.service.unload_model(&path.model).await),
+        Ok(_) => done(shared.service.unload_model(&path.model, credential).await),
         Err(refused) => reply::of_infer(&refused),
     }
 }

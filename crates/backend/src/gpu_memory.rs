@@ -1,0 +1,93 @@
+//! What models take of one GPU's memory: refuses what does not fit, in words.
+
+use std::collections::BTreeMap;
+
+use symphony_executor::MemoryUse;
+use symphony_types::ModelId;
+
+const MB: u64 = 1 << 20;
+
+/// The memory of one GPU and who has which part of it. Batches run one after another, so of what they need only the largest counts.
+#[derive(Clone, Debug)]
+pub(crate) struct GpuMemory {
+    /// 0 if there is no limit to tell.
+    bytes: u64,
+    models: BTreeMap<ModelId, MemoryUse>,
+}
+
+impl GpuMemory {
+    pub(crate) const fn new(bytes: u64) -> Self {
+        Self { bytes, models: BTreeMap::new() }
+    }
+
+    /// Gives a model its part, instead of the one that it had; `source` says where the numbers come from.
+    ///
+    /// # Errors
+    /// If it does not fit beside the others. It has no part then.
+    pub(crate) fn take(&mut self, model: ModelId, needs: MemoryUse, source: &str) -> Result<(), String> {
+        self.release(model);
+        let others = self.needed();
+        let all = self.models.values().copied().chain([needs]);
+        if self.bytes > 0 && needed(all) > self.bytes {
+            let [loaded, batch, bytes, others] =
+                [needs.static_bytes, needs.dynamic_bytes, self.bytes, others].map(|bytes| bytes.div_ceil(MB));
+            let count = self.models.len();
+            return Err(format!(
+                "by {source} it takes {loaded} MB and its batches {batch} MB more; the GPU has {bytes} MB, of which its {count} \
+                 other models take {others} MB"
+            ));
+        }
+        self.models.insert(model, needs);
+        Ok(())
+    }
+
+    pub(crate) fn release(&mut self, model: ModelId) {
+        self.models.remove(&model);
+    }
+
+    fn needed(&self) -> u64 {
+        needed(self.models.values().copied())
+    }
+}
+
+fn needed(parts: impl Iterator<Item = MemoryUse>) -> u64 {
+    let (held, batch) = parts.fold((0_u64, 0), |(held, batch), part| {
+        (held.saturating_add(part.static_bytes), part.dynamic_bytes.max(batch))
+    });
+    held.saturating_add(batch)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mb(loaded: u64, batch: u64) -> MemoryUse {
+        MemoryUse { static_bytes: loaded * MB, dynamic_bytes: batch * MB }
+    }
+
+    #[test]
+    fn static_memory_adds_up_and_of_batches_the_largest_counts() {
+        let mut gpu = GpuMemory::new(100 * MB);
+        let [a, b, c] = [1, 2, 3].map(ModelId::new);
+        assert_eq!(gpu.take(a, mb(30, 20), "profile"), Ok(()));
+        assert_eq!(gpu.take(b, mb(40, 30), "profile"), Ok(()), "30 + 40 + 30");
+        let refusal = gpu.take(c, mb(1, 0), "measurement").unwrap_err();
+        assert_eq!(
+            refusal,
+            "by measurement it takes 1 MB and its batches 0 MB more; the GPU has 100 MB, of which its 2 other models take 100 MB"
+        );
+        gpu.release(b);
+        assert_eq!(gpu.take(c, mb(50, 20), "profile"), Ok(()));
+        assert!(gpu.take(c, mb(51, 20), "measurement").is_err(), "it is counted once");
+        assert_eq!(gpu.needed(), 50 * MB, "whoever is refused has no part any more");
+    }
+
+    #[test]
+    fn without_a_limit_everything_fits_and_nothing_overflows() {
+        let mut gpu = GpuMemory::new(0);
+        assert_eq!(gpu.take(ModelId::new(1), mb(u64::MAX / MB, u64::MAX / MB), "profile"), Ok(()));
+        let mut gpu = GpuMemory::new(u64::MAX - 1);
+        let all = MemoryUse { static_bytes: u64::MAX, dynamic_bytes: u64::MAX };
+        assert!(gpu.take(ModelId::new(1), all, "profile").is_err());
+    }
+}

@@ -1,0 +1,227 @@
+//! Loading beside running: with ONNX Runtime, and a control surface that nobody answers at.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use nix::sys::stat::Mode;
+use symphony_executor::{BatchInputs, ModelExecutor, Runtime, RuntimeError, digits, load_runtime};
+use symphony_net::Net;
+use symphony_protocol::view::{BackendView, KindProfile, ModelSource, ModelSpec, ModelView, View};
+use symphony_transport::ControlClient;
+use symphony_types::{
+    BackendId, BootId, DataType, LatencyProfile, ModelId, Nanos, RequestValue, Signature, SubclusterId, TensorSpec,
+    Token,
+};
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::execution::{Identity, Input};
+use crate::gpu_memory::GpuMemory;
+use crate::model_book::{BookState, ModelBook};
+use crate::model_loader::{Engine, ModelLoader};
+
+const BACKEND: BackendId = BackendId::new(1);
+const HOME: SubclusterId = SubclusterId::new(1);
+const BOOT: BootId = BootId::new(5);
+const MB: u64 = 1 << 20;
+/// Nothing here takes so long, on any machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// `None` without ONNX Runtime, unless `SYMPHONY_TEST_REQUIRE=onnxruntime` demands it.
+fn runtime() -> Option<Runtime> {
+    match load_runtime(None) {
+        Ok(runtime) => Some(runtime),
+        Err(error @ RuntimeError::NotFound { .. }) => {
+            let required = std::env::var("SYMPHONY_TEST_REQUIRE").unwrap_or_default();
+            assert!(!required.contains("onnxruntime"), "{error}");
+            eprintln!("skipped: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// The digits model under any name and file, with what its profile says of memory in MB.
+fn spec(name: &str, file: &str, static_mb: u64) -> ModelSpec {
+    let tensor = |name: &str, data_type, item_shape: &[u32]| TensorSpec {
+        name: name.into(),
+        data_type,
+        item_shape: item_shape.to_vec(),
+    };
+    let signature = Signature {
+        inputs: vec![tensor("pixels", DataType::Fp32, &[64])],
+        outputs: vec![tensor("label", DataType::Int64, &[])],
+    };
+    let latency = LatencyProfile::from_line(1.0, 1.0, 8).unwrap();
+    let profile = KindProfile { latency, static_memory_bytes: static_mb * MB, dynamic_memory_bytes: 0 };
+    ModelSpec {
+        name: name.into(),
+        subcluster: "s".into(),
+        slo: Nanos::from_millis(50),
+        source: ModelSource::Onnx(file.into()),
+        signature,
+        profiles: BTreeMap::from([("cpu".to_owned(), profile)]),
+        policy: String::new(),
+        value: RequestValue::ONE,
+    }
+}
+
+fn view(models: Vec<ModelSpec>) -> Arc<View> {
+    let backend = BackendView { boot: BOOT, up: true, subcluster: HOME, ..BackendView::default() };
+    let model = |(index, spec)| {
+        let view = ModelView { spec, subcluster: HOME, moving: None, replicas: BTreeMap::new() };
+        (ModelId::new(index), view)
+    };
+    let models = (1..).zip(models).map(model).collect();
+    Arc::new(View { backends: [(BACKEND, backend)].into(), models, ..View::default() })
+}
+
+struct Scene {
+    view: watch::Sender<Arc<View>>,
+    execution: mpsc::UnboundedReceiver<Input>,
+    book: Arc<ModelBook>,
+    ended: CancellationToken,
+}
+
+impl Scene {
+    fn new(runtime: Runtime, dir: &Path, memory_mb: u64) -> Self {
+        let identity = Identity { backend: BACKEND, boot: BOOT, subcluster: HOME, gpus: vec![], token: Token::new(1) };
+        let (view, watched) = watch::channel(view(vec![]));
+        let (inputs, execution) = mpsc::unbounded_channel();
+        let (book, ended) = (Arc::<ModelBook>::default(), CancellationToken::new());
+        let loader = ModelLoader {
+            identity,
+            kinds: vec!["cpu".into()],
+            memory: vec![GpuMemory::new(memory_mb * MB)],
+            counts: Arc::default(),
+            book: Arc::clone(&book),
+            loading: Arc::new(Semaphore::new(1)),
+            engine: Engine::OrtCpu { runtime, model_dir: dir.to_owned(), intra_threads: 1 },
+            control: ControlClient::new(&Net::plaintext(), &["127.0.0.1:1".to_owned()]).unwrap(),
+            view: watched,
+            execution: inputs,
+        };
+        tokio::spawn(loader.run(ended.clone()));
+        Self { view, execution, book, ended }
+    }
+
+    /// The executor of the next model that is loaded.
+    async fn loaded(&mut self) -> (ModelId, Box<dyn ModelExecutor>) {
+        loop {
+            let input = tokio::time::timeout(PATIENCE, self.execution.recv()).await;
+            let input = input.expect("a model is loaded").expect("the loader runs");
+            if let Input::Loaded(model, mut executors) = input {
+                return (model, executors.pop().expect("one for the GPU"));
+            }
+        }
+    }
+
+    /// Waits until a model stands so.
+    async fn stands(&self, name: &str, state: BookState) {
+        let wait = async {
+            while !self.book.lines().iter().any(|line| line.name == name && line.state == state) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let lines = || self.book.lines();
+        assert!(tokio::time::timeout(PATIENCE, wait).await.is_ok(), "{name} never is {state:?}: {:?}", lines());
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        self.ended.cancel();
+    }
+}
+
+/// Runs one digit, which it must get right.
+fn run_one(executor: &mut dyn ModelExecutor) {
+    let (digit, mut input, mut outputs) = (digits::test_set()[0], Vec::new(), Vec::new());
+    digit.append_input(&mut input);
+    executor.run(&BatchInputs { items: 1, tensors: &[&input], start: None }, &mut outputs).unwrap();
+    assert_eq!(outputs, [i64::from(digit.label).to_le_bytes().to_vec()]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_runs_while_a_load_is_under_way() {
+    let Some(runtime) = runtime() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("good.onnx"), digits::MODEL).unwrap();
+    // Whoever opens it waits until somebody writes: a disk that takes for ever.
+    let slow = dir.path().join("slow.onnx");
+    nix::unistd::mkfifo(&slow, Mode::S_IRWXU).unwrap();
+    let mut scene = Scene::new(runtime, dir.path(), 4096);
+    scene.view.send_replace(view(vec![spec("good", "good.onnx", 1)]));
+    let (_, mut good) = scene.loaded().await;
+
+    let both = vec![spec("good", "good.onnx", 1), spec("slow", "slow.onnx", 1)];
+    scene.view.send_replace(view(both));
+    scene.stands("slow", BookState::Loading).await;
+    for _ in 0..10 {
+        run_one(good.as_mut());
+    }
+    scene.stands("slow", BookState::Loading).await;
+
+    // It comes to an end at last, and the file is gone: were it still there, the runtime would wait for it once more.
+    let elsewhere = dir.path().join("elsewhere");
+    std::fs::rename(slow, &elsewhere).unwrap();
+    tokio::task::spawn_blocking(move || drop(std::fs::File::options().write(true).open(elsewhere))).await.unwrap();
+    scene.stands("slow", BookState::Failed).await;
+    scene.stands("good", BookState::Ready).await;
+    run_one(good.as_mut());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broken_model_leaves_the_good_one_beside_it_alone() {
+    let Some(runtime) = runtime() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("good.onnx"), digits::MODEL).unwrap();
+    std::fs::write(dir.path().join("half.onnx"), &digits::MODEL[..digits::MODEL.len() / 2]).unwrap();
+    let mut scene = Scene::new(runtime, dir.path(), 4096);
+    let mut other = spec("other-tensors", "good.onnx", 1);
+    other.signature.outputs[0].item_shape = vec![2];
+    scene.view.send_replace(view(vec![spec("half", "half.onnx", 1), other, spec("good", "good.onnx", 1)]));
+    let (model, mut good) = scene.loaded().await;
+    assert_eq!(model, ModelId::new(3));
+    scene.stands("half", BookState::Failed).await;
+    scene.stands("other-tensors", BookState::Failed).await;
+
+    // What does not fit fails, and the executor goes on.
+    let short = BatchInputs { items: 1, tensors: &[&[0; 4]], start: None };
+    assert!(good.run(&short, &mut Vec::new()).is_err());
+    run_one(good.as_mut());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_model_beyond_the_memory_is_refused_by_profile_and_by_measure() {
+    let Some(runtime) = runtime() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("digits.onnx"), digits::MODEL).unwrap();
+    const PADDING: u64 = 150 * MB;
+    // Bytes that the profile does not speak of: a field of the file that no reader knows.
+    let mut large = digits::MODEL.to_vec();
+    large.extend([0xfa, 0x3e]);
+    let (mut rest, padding) = (PADDING, vec![0; PADDING as usize]);
+    while rest >= 0x80 {
+        large.push(rest as u8 | 0x80);
+        rest >>= 7;
+    }
+    large.push(rest as u8);
+    large.extend(&padding);
+    std::fs::write(dir.path().join("large.onnx"), large).unwrap();
+
+    let mut scene = Scene::new(runtime, dir.path(), PADDING / MB);
+    let first = vec![spec("good", "digits.onnx", 1), spec("greedy", "digits.onnx", 300)];
+    scene.view.send_replace(view(first.clone()));
+    let (_, mut good) = scene.loaded().await;
+    scene.stands("greedy", BookState::Failed).await;
+    let with_large = first.into_iter().chain([spec("larger-than-said", "large.onnx", 1)]).collect();
+    scene.view.send_replace(view(with_large));
+    scene.stands("larger-than-said", BookState::Failed).await;
+    scene.stands("good", BookState::Ready).await;
+    run_one(good.as_mut());
+    let measured = scene.book.lines().into_iter().find(|line| line.name == "good").unwrap().memory().unwrap();
+    assert!(measured.static_bytes >= digits::MODEL.len() as u64, "{measured:?}");
+}

@@ -1,0 +1,324 @@
+//! Where clients ask for models of a repository: who may, one at a time for each model, carried out to its end.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use symphony_repository::{ApplyError, Repository, RepositoryError as Unusable, Rollout, apply};
+use symphony_telemetry::Registry;
+use symphony_transport::{ControlClient, ControlError};
+use tonic::Code;
+
+use crate::names;
+use crate::oip::{Credential, IndexEntry, ModelState, RepositoryError};
+
+/// How long a model may take to load: gigabytes from a slow disk.
+const LOAD_WITHIN: Duration = Duration::from_secs(300);
+/// Loads and unloads under way at a time.
+const ROLLOUTS_MAX: usize = 16;
+/// The folder is read at most so often, however many clients ask for the index.
+const LISTED_EVERY: Duration = Duration::from_secs(1);
+/// The shortest token: fewer characters can be guessed over a network.
+pub const TOKEN_BYTES_MIN: usize = 16;
+
+/// A repository that clients of a frontend may have models loaded from.
+#[derive(Debug)]
+pub struct RepositoryAccess {
+    repository: Repository,
+    /// With the right to load and unload models, and the hash of the token that clients show; none if nobody may.
+    loader: Option<(ControlClient, blake3::Hash)>,
+}
+
+impl RepositoryAccess {
+    /// A repository whose models are listed.
+    #[must_use]
+    pub const fn listing(repository: Repository) -> Self {
+        Self { repository, loader: None }
+    }
+
+    /// The same, and whoever shows `token` has its models loaded and unloaded by `control`, as an operator. The token is as long as
+    /// [`TOKEN_BYTES_MIN`]: callers check.
+    #[must_use]
+    pub fn loading(self, control: ControlClient, token: &str) -> Self {
+        Self { loader: Some((control, blake3::hash(token.as_bytes()))), ..self }
+    }
+}
+
+/// Labels of a call's end.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CallLabels {
+    call: &'static str,
+    outcome: &'static str,
+}
+
+/// What there is in the folder, and since when that is known.
+type Listed = (Instant, Arc<Vec<IndexEntry>>);
+
+#[derive(Debug)]
+pub(crate) struct RepositoryDesk {
+    access: Option<RepositoryAccess>,
+    under_way: Arc<Mutex<BTreeSet<String>>>,
+    /// Taken by whoever reads the folder: the others wait for what it finds.
+    listed: tokio::sync::Mutex<Option<Listed>>,
+    calls: Family<CallLabels, Counter>,
+}
+
+impl RepositoryDesk {
+    pub(crate) fn new(access: Option<RepositoryAccess>, registry: &Registry) -> Self {
+        let calls = registry.register(&names::REPOSITORY_CALLS, Family::default());
+        Self { access, under_way: Arc::default(), listed: tokio::sync::Mutex::default(), calls }
+    }
+
+    /// A line for each version that the repository would serve, and for each model that it cannot serve with the reason; none
+    /// without a repository.
+    pub(crate) async fn listed(&self) -> Result<Arc<Vec<IndexEntry>>, RepositoryError> {
+        let Some(access) = &self.access else { return Ok(Arc::default()) };
+        let mut listed = self.listed.lock().await;
+        if let Some((at, entries)) = listed.as_ref()
+            && at.elapsed() < LISTED_EVERY
+        {
+            return Ok(Arc::clone(entries));
+        }
+        let repository = access.repository.clone();
+        let entries = tokio::task::spawn_blocking(move || list(&repository)).await;
+        let entries = entries.map_err(|error| RepositoryError::Failed(error.to_string()))?;
+        let entries = Arc::new(entries.map_err(|error| RepositoryError::Unavailable(error.to_string()))?);
+        *listed = Some((Instant::now(), Arc::clone(&entries)));
+        Ok(entries)
+    }
+
+    /// Has the cluster serve the model as its folder says, which it does as of the log index that is returned.
+    pub(crate) async fn load(&self, model: &str, credential: &Credential) -> Result<u64, RepositoryError> {
+        let name = model.to_owned();
+        let loaded = self.do_as_operator(model, credential, move |repository, control| async move {
+            let read = tokio::task::spawn_blocking(move || repository.model(&name)).await;
+            let model = read.map_err(|error| RepositoryError::Failed(error.to_string()))?.map_err(unusable)?;
+            for note in &model.notes {
+                tracing::info!(model = model.name, "{note}");
+            }
+            apply(&control, Rollout::to(&model), LOAD_WITHIN).await.map_err(not_applied)
+        });
+        self.count("load", loaded.await)
+    }
+
+    /// Has the cluster serve no version of the model, in the same way.
+    pub(crate) async fn unload(&self, model: &str, credential: &Credential) -> Result<u64, RepositoryError> {
+        let name = model.to_owned();
+        let unloaded = self.do_as_operator(model, credential, |_, control| async move {
+            apply(&control, Rollout::away(&name), LOAD_WITHIN).await.map_err(not_applied)
+        });
+        self.count("unload", unloaded.await)
+    }
+
+    /// Carries a task out for a caller who may ask for it; it goes on to its end although the caller may not wait for that.
+    async fn do_as_operator<F>(
+        &self,
+        model: &str,
+        credential: &Credential,
+        task: impl FnOnce(Repository, ControlClient) -> F,
+    ) -> Result<u64, RepositoryError>
+    where
+        F: Future<Output = Result<u64, RepositoryError>> + Send + 'static,
+    {
+        let advice = "use `symphony model load` and `symphony model unload`";
+        let Some(access) = &self.access else {
+            return Err(RepositoryError::Unsupported(format!("this frontend has no model repository; {advice}")));
+        };
+        let Some((control, token)) = &access.loader else {
+            return Err(RepositoryError::Unsupported(format!(
+                "this frontend lists its repository only (frontend.repository.token_file is not set); {advice}"
+            )));
+        };
+        // Hashes are compared in constant time.
+        if credential.token().map(|shown| blake3::hash(shown.as_bytes())) != Some(*token) {
+            return Err(RepositoryError::Unauthenticated);
+        }
+        let place = UnderWay::begin(&self.under_way, model)?;
+        let task = task(access.repository.clone(), control.clone());
+        let ended = tokio::spawn(async move {
+            let _place = place;
+            task.await
+        });
+        ended.await.unwrap_or_else(|error| Err(RepositoryError::Failed(error.to_string())))
+    }
+
+    fn count(&self, call: &'static str, ended: Result<u64, RepositoryError>) -> Result<u64, RepositoryError> {
+        let outcome = match &ended {
+            Ok(_) => "done",
+            Err(RepositoryError::Failed(_) | RepositoryError::Unavailable(_)) => "failed",
+            Err(_) => "refused",
+        };
+        self.calls.get_or_create(&CallLabels { call, outcome }).inc();
+        if let Err(error) = &ended {
+            tracing::warn!(call, %error, "repository call not done");
+        }
+        ended
+    }
+}
+
+/// A model that is being loaded or unloaded.
+struct UnderWay {
+    all: Arc<Mutex<BTreeSet<String>>>,
+    model: String,
+}
+
+impl UnderWay {
+    fn begin(all: &Arc<Mutex<BTreeSet<String>>>, model: &str) -> Result<Self, RepositoryError> {
+        let mut names = all.lock().unwrap_or_else(PoisonError::into_inner);
+        if names.len() >= ROLLOUTS_MAX {
+            let words = format!("{ROLLOUTS_MAX} models are being loaded or unloaded, as many as may be at a time");
+            return Err(RepositoryError::Unavailable(words));
+        }
+        if !names.insert(model.to_owned()) {
+            return Err(RepositoryError::Unavailable(format!("model `{model}` is being loaded or unloaded")));
+        }
+        Ok(Self { all: Arc::clone(all), model: model.to_owned() })
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.model);
+    }
+}
+
+fn list(repository: &Repository) -> Result<Vec<IndexEntry>, Unusable> {
+    let mut entries = Vec::new();
+    for name in repository.names()? {
+        let unavailable = |version, reason: String| {
+            let state = ModelState::Unavailable(reason);
+            IndexEntry { name: name.clone(), version, state }
+        };
+        match repository.model(&name) {
+            Ok(model) => {
+                entries.extend(model.versions.keys().map(|&version| unavailable(Some(version), "not loaded".into())));
+            }
+            Err(error) => entries.push(unavailable(None, error.to_string())),
+        }
+    }
+    Ok(entries)
+}
+
+fn unusable(error: Unusable) -> RepositoryError {
+    match error {
+        Unusable::NoModel { .. } => RepositoryError::UnknownModel(error.to_string()),
+        _ => RepositoryError::InvalidRequest(error.to_string()),
+    }
+}
+
+fn not_applied(error: ApplyError) -> RepositoryError {
+    let words = error.to_string();
+    match error {
+        ApplyError::Control(ControlError::Refused(status)) => match status.code() {
+            Code::InvalidArgument | Code::FailedPrecondition | Code::AlreadyExists | Code::ResourceExhausted => {
+                RepositoryError::InvalidRequest(words)
+            }
+            _ => RepositoryError::Failed(words),
+        },
+        ApplyError::Control(_) | ApplyError::Late(_) => RepositoryError::Unavailable(words),
+        ApplyError::Failed(_) => RepositoryError::Failed(words),
+    }
+}
+
+/// Reads the token of a frontend's operators.
+///
+/// # Errors
+/// If the file cannot be read, or holds less than [`TOKEN_BYTES_MIN`] characters.
+pub fn read_token(path: &Path) -> Result<String, String> {
+    let text = std::fs::read_to_string(path);
+    let text = text.map_err(|error| format!("the token {} cannot be read: {error}", path.display()))?;
+    let token = text.trim();
+    if token.len() < TOKEN_BYTES_MIN {
+        let (path, bytes) = (path.display(), token.len());
+        return Err(format!(
+            "the token in {path} has {bytes} characters; expected at least {TOKEN_BYTES_MIN}, at random"
+        ));
+    }
+    Ok(token.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderMap;
+    use symphony_net::Net;
+
+    use super::*;
+
+    const TOKEN: &str = "0123456789abcdef";
+
+    fn showing(token: &str) -> Credential {
+        let value = format!("Bearer {token}").try_into().unwrap();
+        Credential::of(&HeaderMap::from_iter([(axum::http::header::AUTHORIZATION, value)]))
+    }
+
+    fn desk(dir: &Path, loads: bool) -> RepositoryDesk {
+        let access = RepositoryAccess::listing(Repository::open(dir).unwrap());
+        let control = ControlClient::new(&Net::plaintext(), &["127.0.0.1:1".to_owned()]).unwrap();
+        let access = if loads { access.loading(control, TOKEN) } else { access };
+        RepositoryDesk::new(Some(access), &Registry::new("frontend"))
+    }
+
+    #[tokio::test]
+    async fn only_who_shows_the_token_is_served() {
+        let dir = tempfile::tempdir().unwrap();
+        let desk = desk(dir.path(), true);
+        for credential in [Credential::default(), showing(""), showing("0123456789abcdeF"), showing(&TOKEN[1..])] {
+            assert_eq!(desk.load("m", &credential).await, Err(RepositoryError::Unauthenticated));
+            assert_eq!(desk.unload("m", &credential).await, Err(RepositoryError::Unauthenticated));
+        }
+        let known = desk.load("m", &showing(TOKEN)).await;
+        assert!(matches!(known, Err(RepositoryError::UnknownModel(_))), "{known:?}");
+        assert!(desk.under_way.lock().unwrap().is_empty());
+        let refused = CallLabels { call: "load", outcome: "refused" };
+        assert_eq!(desk.calls.get_or_create(&refused).get(), 5);
+    }
+
+    #[tokio::test]
+    async fn without_a_token_file_or_a_repository_nobody_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let no_repository = RepositoryDesk::new(None, &Registry::new("frontend"));
+        for desk in [desk(dir.path(), false), no_repository] {
+            let refused = desk.load("m", &showing(TOKEN)).await.unwrap_err();
+            assert!(matches!(refused, RepositoryError::Unsupported(_)), "{refused:?}");
+            assert!(refused.to_string().contains("symphony model load"));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_model_is_loaded_by_one_caller_at_a_time() {
+        let all = Arc::default();
+        let first = UnderWay::begin(&all, "m").unwrap();
+        assert!(matches!(UnderWay::begin(&all, "m"), Err(RepositoryError::Unavailable(_))));
+        drop(first);
+        let held: Vec<_> = (0..ROLLOUTS_MAX).map(|n| UnderWay::begin(&all, &n.to_string()).unwrap()).collect();
+        let full = UnderWay::begin(&all, "m").err().unwrap();
+        assert!(full.to_string().contains("as many as may be"), "{full}");
+        drop(held);
+        assert!(UnderWay::begin(&all, "m").is_ok());
+    }
+
+    #[tokio::test]
+    async fn models_that_cannot_be_read_are_listed_with_the_reason() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("broken")).unwrap();
+        let entries = desk(dir.path(), false).listed().await.unwrap();
+        let [entry] = entries.as_slice() else { panic!("{entries:?}") };
+        assert_eq!((entry.name.as_str(), entry.version, entry.state.label()), ("broken", None, "UNAVAILABLE"));
+        assert!(entry.state.reason().contains("broken/config.pbtxt cannot be read"), "{entry:?}");
+    }
+
+    #[test]
+    fn a_token_is_read_without_its_line_break_and_has_a_least_length() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("token");
+        assert!(read_token(&path).unwrap_err().contains("cannot be read"));
+        std::fs::write(&path, "short\n").unwrap();
+        assert!(read_token(&path).unwrap_err().contains("has 5 characters; expected at least 16"));
+        std::fs::write(&path, format!("{TOKEN}\n")).unwrap();
+        assert_eq!(read_token(&path).unwrap(), TOKEN);
+    }
+}
