@@ -79,6 +79,11 @@ pub(crate) struct Workers {
 }
 
 impl Workers {
+    /// Whether ends of batches wait to be learnt from.
+    pub(crate) fn has_runs(&self) -> bool {
+        self.runs.as_ref().is_some_and(|runs| !runs.is_empty())
+    }
+
     /// Starts the threads of sub-cluster `name`, recorded if there are tapes.
     pub(crate) fn start(
         name: &str,

@@ -6,6 +6,7 @@
 
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -126,6 +127,21 @@ impl<M: Message + Send + 'static> LinkSender<M> {
     }
 }
 
+/// Whether a link that is watched rests: then the next message that is written makes the receiving end ask soon.
+#[derive(Debug, Default)]
+struct Rest {
+    on: AtomicBool,
+    ended: Notify,
+}
+
+impl Rest {
+    fn end(&self) {
+        if self.on.load(Ordering::Relaxed) && self.on.swap(false, Ordering::Relaxed) {
+            self.ended.notify_one();
+        }
+    }
+}
+
 /// The reading end.
 #[derive(Debug)]
 pub struct LinkReceiver<M> {
@@ -137,6 +153,7 @@ pub struct LinkReceiver<M> {
     /// To this end's writer.
     echoes: mpsc::Sender<Echo>,
     watching: Option<(EchoWatch, watch::Sender<Movement>)>,
+    rest: Arc<Rest>,
     peer: String,
     info: PeerInfo,
     message: PhantomData<M>,
@@ -163,6 +180,7 @@ impl<M: Message> LinkReceiver<M> {
     /// # Errors
     /// If the connection ends or something arrives that is no frame of this link; the link is of no use then.
     pub async fn receive(&mut self) -> Result<Frame<M>, LinkError> {
+        let rest = Arc::clone(&self.rest);
         loop {
             let (header, body) = match self.watching.as_ref().map(|(watch, _)| watch.look_at()) {
                 None => self.gather_frame().await?,
@@ -171,6 +189,10 @@ impl<M: Message> LinkReceiver<M> {
                     frame = self.gather_frame() => frame?,
                     () = sleep_until(look_at.into()) => {
                         self.look();
+                        continue;
+                    }
+                    () = rest.ended.notified() => {
+                        self.stir();
                         continue;
                     }
                 },
@@ -182,9 +204,18 @@ impl<M: Message> LinkReceiver<M> {
             }
             if let Some((watch, _)) = &mut self.watching {
                 watch.used();
+                if watch.rests() {
+                    self.stir();
+                }
             }
             return Frame::decode(header, body).map_err(|source| self.bad_frame(source));
         }
+    }
+
+    fn stir(&mut self) {
+        let Some((watch, _)) = &mut self.watching else { return };
+        watch.stir(Instant::now().into_std());
+        self.rest.on.store(watch.rests(), Ordering::Relaxed);
     }
 
     fn look(&mut self) {
@@ -201,6 +232,7 @@ impl<M: Message> LinkReceiver<M> {
             (Echo::Ask(number), _) => drop(self.echoes.try_send(Echo::Answer(number))),
             (Echo::Answer(number), Some((watch, told))) => {
                 watch.answered(Instant::now().into_std(), number);
+                self.rest.on.store(watch.rests(), Ordering::Relaxed);
                 tell(told, watch.movement());
             }
             (Echo::Answer(_), None) => {}
@@ -280,13 +312,15 @@ where
     let (queue, frames) = mpsc::channel(LINK_FRAMES_MAX);
     let close = Arc::new(Notify::new());
     let (echoes, echoed) = mpsc::channel(ECHOES_MAX);
-    tokio::spawn(write_frames(write, frames, echoed, Arc::clone(&close), peer.clone()));
+    let rest = Arc::<Rest>::default();
+    tokio::spawn(write_frames(write, frames, echoed, Arc::clone(&close), Arc::clone(&rest), peer.clone()));
     let receiver = LinkReceiver {
         stream: BufReader::with_capacity(READ_BUFFER_BYTES, read),
         partial: BytesMut::new(),
         header: None,
         echoes,
         watching: None,
+        rest,
         peer,
         info,
         message: PhantomData,
@@ -300,6 +334,7 @@ async fn write_frames<M: Message>(
     mut frames: mpsc::Receiver<(M, Vec<Bytes>)>,
     mut echoes: mpsc::Receiver<Echo>,
     close: Arc<Notify>,
+    rest: Arc<Rest>,
     peer: String,
 ) {
     let mut bytes = BytesMut::new();
@@ -316,6 +351,9 @@ async fn write_frames<M: Message>(
                 None
             }
         };
+        if next.is_some() {
+            rest.end();
+        }
         while let Some((message, tail)) = next {
             if let Err(error) = Frame::encode(&message, &tail, &mut bytes) {
                 tracing::error!(%peer, %error, "frame not sent");
@@ -374,6 +412,28 @@ mod tests {
         }
         drop(sender);
         assert!(matches!(receiver.receive().await, Err(LinkError::Closed { .. })));
+    }
+
+    #[tokio::test]
+    async fn a_message_that_is_written_ends_the_rest_of_a_watched_link() {
+        let ((sender, mut receiver), stream) = pair().await;
+        let (_back, mut answering) = link_over::<ToFrontend, ToLeader>(stream);
+        let answers = tokio::spawn(async move { answering.receive().await.map(|frame| frame.message) });
+        let second = Duration::from_secs(1);
+        let times =
+            EchoTimes { ask_again_after: second, ask_again_max: second * 3600, stuck_after: second * 60, late: second };
+        let mut movement = receiver.watch(times);
+        tokio::select! {
+            moved = movement.wait_for(|movement| *movement == Movement::Moves) => drop(moved.unwrap()),
+            frame = receiver.receive() => panic!("{frame:?}"),
+        }
+        let look_at = |receiver: &LinkReceiver<ToFrontend>| receiver.watching.as_ref().unwrap().0.look_at();
+        let rests_until = look_at(&receiver);
+        let message = ToLeader::Cancel { requests: vec![(1, 0)] };
+        sender.send(message.clone()).unwrap();
+        assert_eq!(answers.await.unwrap().unwrap(), message, "it is written");
+        let nothing = futures::poll!(Box::pin(receiver.receive()));
+        assert!(nothing.is_pending() && look_at(&receiver) < rests_until);
     }
 
     /// Byte by byte, and after every byte the receive is given up as a `select!` does it.
