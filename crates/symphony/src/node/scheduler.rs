@@ -9,7 +9,7 @@ use symphony_config::{
 };
 use symphony_control_plane::{
     AutoscalerSettings, CallError, Command, ControlPlane, ControlPlaneConfig, Engine, EpochMode, EpochSettings,
-    Listeners, LoadReports, OnDiskError, Proposals, Remembers, ReplicaAddrs, ScalingSettings, TriggerSettings,
+    Listeners, LoadReports, OnDiskError, Proposals, Remembers, ReplicaAddrs, ScalingSettings, StartError, TriggerSettings,
 };
 use symphony_explain::{Explanation, Question};
 use symphony_net::Net;
@@ -24,6 +24,7 @@ use symphony_telemetry::{Registry, Surface};
 use symphony_types::{BootId, Member, Nanos, NodeId};
 use tokio::sync::mpsc;
 
+use super::control_runtime::ControlRuntime;
 use super::{DRAIN_WITHIN, begin, bind, fresh_boot, page, security, until_told_to_stop};
 use crate::cli::NodeArgs;
 use crate::exit::bad_input;
@@ -38,7 +39,7 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
         return Err(bad_input("the configuration has no [scheduler]"));
     };
     let replica = cluster.replica(scheduler.id).context("the configuration was checked")?.clone();
-    let control = bind("cluster.scheduler.control", &replica.control).await?;
+    let control = bind("cluster.scheduler.control", &replica.control).await?.into_std().context("control port")?;
     let dispatch = bind("cluster.scheduler.dispatch", &replica.dispatch).await?;
     let metrics = bind("scheduler.metrics", &scheduler.metrics).await?;
     let beat = bind("cluster.scheduler.beat", &replica.beat).await?.into_std().context("beat port")?;
@@ -49,7 +50,13 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     let name = scheduler.id.get().to_string();
     let net = security::net(&config, symphony_net::Role::Scheduler, &name, &registry)?;
     let plane_config = plane_config(&net, cluster, scheduler, boot, replica.dispatch.to_string());
-    let plane = ControlPlane::start(plane_config, Listeners { control: control.into(), beat: beat.into() }).await?;
+    let own = ControlRuntime::start()?;
+    let plane = own.run(async move {
+        let control = tokio::net::TcpListener::from_std(control);
+        let control = control.map_err(|source| StartError::Io { what: "control port", source })?;
+        ControlPlane::start(plane_config, Listeners { control: control.into(), beat: beat.into() }).await
+    });
+    let plane = plane.await??;
     plane.metrics().register(&registry);
     let lead_config = lead_config(&net, cluster, scheduler, boot)?;
     let tapes = lead_config.tapes.clone();
