@@ -11,6 +11,7 @@ mod scaling;
 mod scaling_settings;
 mod settings;
 mod solver;
+mod unsaid;
 
 pub(crate) use external_scaler::ScalerService;
 pub use load_reports::LoadReports;
@@ -20,3 +21,4 @@ pub(crate) use scaling::SubclusterAdvice;
 pub use scaling_settings::ScalingSettings;
 pub use settings::{EpochMode, EpochSettings};
 pub(crate) use solver::Solver;
+pub(crate) use unsaid::Unsaid;

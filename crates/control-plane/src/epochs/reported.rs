@@ -25,8 +25,8 @@ impl Reported {
     pub(crate) fn take(&mut self, now: Instant, state: &ClusterState, subclusters: &[pb::SubclusterLoad]) {
         for load in subclusters {
             self.book.take(now, load);
-            self.scaling.take(now, state, load);
         }
+        self.scaling.take(now, state, subclusters);
     }
 
     /// Forgets all: somebody else leads the group.

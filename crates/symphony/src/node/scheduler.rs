@@ -9,7 +9,8 @@ use symphony_config::{
 };
 use symphony_control_plane::{
     AutoscalerSettings, CallError, Command, ControlPlane, ControlPlaneConfig, Engine, EpochMode, EpochSettings,
-    Listeners, LoadReports, OnDiskError, Proposals, Remembers, ReplicaAddrs, ScalingSettings, StartError, TriggerSettings,
+    Listeners, LoadReports, OnDiskError, Proposals, Remembers, ReplicaAddrs, ScalingSettings, StartError,
+    TriggerSettings,
 };
 use symphony_explain::{Explanation, Question};
 use symphony_net::Net;
@@ -251,7 +252,7 @@ fn learning(config: &LearningConfig) -> LearningSettings {
 const LOADS_EVERY: Duration = Duration::from_secs(1);
 
 /// Tells the Raft leader what this replica's leads have to do, for as long as the process lives.
-async fn report_loads(runtime: std::sync::Arc<Runtime>, reports: LoadReports) {
+async fn report_loads(runtime: std::sync::Arc<Runtime>, mut reports: LoadReports) {
     let mut ticks = tokio::time::interval(LOADS_EVERY);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
