@@ -13,7 +13,9 @@ use crate::{
 pub mod limits {
     /// Sizes of a Raft group that survive half of it but one; more than 7 only makes commits slower.
     pub const REPLICAS: [usize; 4] = [1, 3, 5, 7];
-    /// Model threads: more than any machine has cores for.
+    /// Decision threads that all leads share: more than any machine has cores for.
+    pub const DECISION_THREADS_MAX: u32 = 256;
+    /// Model threads: the same.
     pub const MODEL_THREADS_MAX: u32 = 256;
     /// One tape, in MB: what `symphony replay` reads.
     pub const TAPE_MB_MAX: u64 = 1024;
@@ -233,6 +235,8 @@ impl Check {
                 "no directory is given; name one that survives restarts: a replica must not forget its votes",
             );
         }
+        let threads = u64::from(scheduler.decision_threads);
+        self.range("scheduler.decision_threads", threads, 0, limits::DECISION_THREADS_MAX.into());
         let threads = u64::from(scheduler.model_threads);
         self.range("scheduler.model_threads", threads, 0, limits::MODEL_THREADS_MAX.into());
         self.range("scheduler.tape_mb_max", scheduler.tape_mb_max, 1, limits::TAPE_MB_MAX);

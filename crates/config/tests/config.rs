@@ -163,6 +163,7 @@ fn what_cannot_work_is_explained_with_key_and_values() {
     let cases: &[(&[&str], &str)] = &[
         (&["scheduler.id=9"], "scheduler.id: 9 is not among the ids of cluster.scheduler (1, 2, 3)"),
         (&["scheduler.data_dir="], "scheduler.data_dir: no directory is given"),
+        (&["scheduler.decision_threads=257"], "scheduler.decision_threads: 257 is out of range; expected 0 to 256"),
         (&["scheduler.model_threads=257"], "scheduler.model_threads: 257 is out of range; expected 0 to 256"),
         (&["scheduler.delays.guard_us=1000001"], "scheduler.delays.guard_us: 1000001 is out of range"),
         (&["cluster.name=Big Cluster"], "cluster.name: `Big Cluster` is not a name"),

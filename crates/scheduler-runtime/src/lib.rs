@@ -7,6 +7,11 @@
 mod backend_link;
 mod clock;
 mod counters;
+mod crew;
+mod crews;
+mod decision_thread;
+mod decision_threads;
+mod doorbell;
 mod explain;
 mod flight_log;
 mod frontend_link;
@@ -32,6 +37,8 @@ mod subcluster;
 mod tape_recorder;
 mod tape_writer;
 mod tapes;
+mod thread_watch;
+mod turn_order;
 mod watchdog;
 mod worker;
 mod worker_metrics;
@@ -39,6 +46,7 @@ mod workers;
 
 pub use clock::Clock;
 pub use counters::Counters;
+pub use decision_threads::DecisionThreads;
 pub use in_process::{InProcess, Orders};
 pub use learner::{LearningSettings, SlowGpu};
 pub use load::{GpuLoad, ModelLoad};

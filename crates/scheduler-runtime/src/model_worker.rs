@@ -29,7 +29,7 @@ use crate::messages::{GpuRoute, ModelMessage, Peer, PlanId, RankMessage, Seal};
 use crate::offer_board::{Offer, OfferBoard};
 use crate::sent_plans::{SentPlan, SentPlans};
 use crate::tape_recorder::TapeRecorder;
-use crate::worker::{TURN_INPUTS_MAX, TurnEnd, TurnStart, Worker};
+use crate::worker::{TURN_INPUTS_MAX, TURN_TIMERS_MAX, TurnEnd, TurnStart, Worker};
 use crate::worker_metrics::WorkerMetrics;
 
 /// How long re-driven requests wait for backends that have not answered the seal: after that a second execution, which
@@ -734,10 +734,10 @@ impl Worker for ModelWorker {
             }
         }
         let more = handled >= TURN_INPUTS_MAX;
-        while let Some((slot, wake_at)) = self.wakes.min() {
-            if wake_at > now.as_nanos() {
-                break;
-            }
+        let handled_max = handled + TURN_TIMERS_MAX;
+        while handled < handled_max
+            && let Some((slot, wake_at)) = self.wakes.min().filter(|&(_, wake_at)| wake_at <= now.as_nanos())
+        {
             let armed_in = self.slots[slot].as_ref().map_or(0, |model| model.armed_in);
             self.metrics.rang(turn, armed_in, Time::from_nanos(wake_at));
             self.wakes.set(slot, MinTree::EMPTY);

@@ -129,6 +129,7 @@ impl Scene {
             net: Net::plaintext(),
             delays: Delays::default(),
             model_threads: 1,
+            decision_threads: 0,
             threads: ThreadPolicy::default(),
             tapes: None,
             stuck_after,

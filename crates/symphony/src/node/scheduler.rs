@@ -306,6 +306,7 @@ fn lead_config(
             guard: delays.guard(),
         },
         model_threads: scheduler.model_threads,
+        decision_threads: scheduler.decision_threads,
         threads: ThreadPolicy { spin: scheduler.idle == Idle::Spin, pin: scheduler.pin_cores },
         tapes: tapes.transpose()?,
         stuck_after: match cluster.timing {
