@@ -132,11 +132,8 @@ mod tests {
         ) {
             let mut order = order(works.len());
             let mut now = at(1);
-            let mut waits_since: Vec<Option<u64>> = vec![None; works.len()];
-            for seat in 0..works.len() {
-                order.ring(seat, now);
-                waits_since[seat] = Some(0);
-            }
+            let mut waits_since = vec![Some(0); works.len()];
+            (0..works.len()).for_each(|seat| order.ring(seat, now));
             // In that time a crew can be due so often, and once more for its ring; and everybody may be before.
             let patience = RUNG_PATIENCE.get() / 1_000;
             let turns_max = works.iter().map(|&(_, period, _)| 3 + 2 * patience / period.max(1)).sum::<u64>() + 1;

@@ -50,7 +50,7 @@ impl Lead {
     fn play(&mut self) {
         let now = self.scheduler.clock().now();
         if self.next <= now {
-            self.next = self.next.max(now) + EVERY;
+            self.next += EVERY;
             self.sequence += 1;
             let header = RequestHeader { sequence: self.sequence, model: 0, items: 1, budget: SLO.get(), attempt: 1 };
             self.scheduler.submit(0, now, vec![header]).unwrap();
@@ -84,10 +84,21 @@ fn decision_cpu_ms() -> u64 {
 }
 
 fn run(title: &str, mut loaded: Vec<Lead>) {
+    // Out of step with each other.
+    let leads = loaded.len() as u64;
+    for (index, lead) in (0..).zip(&mut loaded) {
+        let phase = Nanos::new(EVERY.get() * index / leads);
+        lead.next = lead.scheduler.clock().now() + phase;
+    }
+    // The most time between two visits of the generator to a lead: what it was held up itself.
+    let mut held_up = Duration::ZERO;
     let mut play = |lasts: Duration| {
-        let begun = Instant::now();
+        let (begun, mut last) = (Instant::now(), Instant::now());
+        held_up = Duration::ZERO;
         while begun.elapsed() < lasts {
             loaded.iter_mut().for_each(Lead::play);
+            held_up = held_up.max(last.elapsed());
+            last = Instant::now();
         }
         let mut late = DurationCounts::default();
         for durations in loaded.iter().flat_map(|lead| lead.scheduler.durations()) {
@@ -101,7 +112,7 @@ fn run(title: &str, mut loaded: Vec<Lead>) {
     let late = after.0.since(&before.0);
     let us = |quantile| late.quantile(quantile).get() as f64 / 1e3;
     println!(
-        "{title}: {} timers late by p50 {:.0}, p99 {:.0}, p99.9 {:.0} us; {} of {} requests dropped; {:.1} % of a core",
+        "{title}: {} timers late by p50 {:.0}, p99 {:.0}, p99.9 {:.0} us; {} of {} requests dropped; {:.1} % of a core; generator held up {held_up:?}",
         late.count(),
         us(0.5),
         us(0.99),
@@ -118,8 +129,8 @@ fn alone(leads: usize) -> Vec<Lead> {
     (0..leads).map(|_| Lead::new(&threads())).collect()
 }
 
-fn shared(leads: usize) -> (Arc<DecisionThreads>, Vec<Lead>) {
-    let threads = Arc::new(DecisionThreads::new(DecisionConfig::default()));
+fn shared(leads: usize, shared_threads: u32) -> (Arc<DecisionThreads>, Vec<Lead>) {
+    let threads = Arc::new(DecisionThreads::new(DecisionConfig { shared_threads, ..DecisionConfig::default() }));
     let leads = (0..leads).map(|_| Lead::new(&threads)).collect();
     (threads, leads)
 }
@@ -131,7 +142,7 @@ fn loaded_leads_on_threads_of_their_own_and_on_shared_ones() {
         println!("round {round}");
         run("1 lead alone", alone(1));
         {
-            let (_threads, mut leads) = shared(1000);
+            let (_threads, mut leads) = shared(1000, 0);
             let one = leads.pop().unwrap();
             run("1 lead beside 999 idle ones, shared threads", vec![one]);
         }
@@ -142,8 +153,10 @@ fn loaded_leads_on_threads_of_their_own_and_on_shared_ones() {
         }
         for leads in [50, 200] {
             run(&format!("{leads} leads, a thread each"), alone(leads));
-            let (_threads, loaded) = shared(leads);
-            run(&format!("{leads} leads, shared threads"), loaded);
+            for threads in [2, 4, 16] {
+                let (_threads, loaded) = shared(leads, threads);
+                run(&format!("{leads} leads, {threads} shared threads"), loaded);
+            }
         }
     }
 }

@@ -80,7 +80,11 @@ fn leads_come_and_go_under_load_and_the_others_miss_nothing() {
         leads[place].submit();
     }
     while leads.iter().any(|lead| !lead.waiting.is_empty()) {
-        assert!(begun.elapsed() < PATIENCE, "no plans for {:?}", leads.iter().map(|l| l.waiting.len()).collect::<Vec<_>>());
+        assert!(
+            begun.elapsed() < PATIENCE,
+            "no plans for {:?}",
+            leads.iter().map(|l| l.waiting.len()).collect::<Vec<_>>()
+        );
         leads.iter_mut().for_each(Lead::play);
         std::thread::yield_now();
     }

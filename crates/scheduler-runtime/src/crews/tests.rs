@@ -208,8 +208,8 @@ proptest! {
             let crews = scene.bells.len().max(1);
             match deed {
                 Deed::Sit(every) => scene.sit(every.map(Nanos::from_micros), None),
-                Deed::Tell(crew, inputs) if scene.bells.len() > 0 => scene.tell(crew % crews, inputs),
-                Deed::End(crew) if scene.bells.len() > 0 => {
+                Deed::Tell(crew, inputs) if !scene.bells.is_empty() => scene.tell(crew % crews, inputs),
+                Deed::End(crew) if !scene.bells.is_empty() => {
                     scene.bells[crew % crews].end();
                     over.push(crew % crews);
                 }
