@@ -59,7 +59,8 @@ impl Lead {
             self.free_at = self.free_at.max(now + Nanos::new(plan.start_in)) + Nanos::new(plan.latency);
             self.running.push_back((self.free_at, plan));
         }
-        while let Some((ended, plan)) = self.running.pop_front_if(|(ends, _)| *ends <= now) {
+        while self.running.front().is_some_and(|(ends, _)| *ends <= now) {
+            let Some((ended, plan)) = self.running.pop_front() else { break };
             self.scheduler.done(&plan, Nanos::ZERO, Nanos::new(plan.latency), ended.max(now));
         }
         self.orders.ended();
