@@ -99,13 +99,7 @@ impl Case {
     }
 
     /// As a scenario; `line` is the α and the β of the model in milliseconds.
-    fn scenario(
-        &self,
-        line: (f64, f64),
-        policy: &str,
-        duration_s: f64,
-        seed: u64,
-    ) -> Result<Scenario, Box<dyn Error>> {
+    fn scenario(&self, line: (f64, f64), policy: &str, duration_s: f64, seed: u64) -> Result<Scenario, Box<dyn Error>> {
         let Self { model, count, gpus, slo_ms, shape } = self;
         let (alpha_ms, beta_ms) = line;
         let text = format!(
@@ -147,7 +141,9 @@ fn standard_error(values: &[f64]) -> f64 {
 
 /// How the goodputs of a policy compare with those of a rival, seed by seed.
 fn ratios(ours: &[f64], theirs: &[f64]) -> Vec<f64> {
-    let ratio = |(&ours, &theirs): (&f64, &f64)| if ours.max(theirs) < TRICKLE_RPS { 1.0 } else { ours / theirs.max(TRICKLE_RPS) };
+    let ratio = |(&ours, &theirs): (&f64, &f64)| {
+        if ours.max(theirs) < TRICKLE_RPS { 1.0 } else { ours / theirs.max(TRICKLE_RPS) }
+    };
     ours.iter().zip(theirs).map(ratio).collect()
 }
 
@@ -176,7 +172,9 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let seeds = options.repeat.max(1) as usize;
     let mut all = Vec::new();
-    println!("model, models, gpus, slo_ms, shape, goodput_rps of each policy …, ratio to the best rival, standard error");
+    println!(
+        "model, models, gpus, slo_ms, shape, goodput_rps of each policy …, ratio to the best rival, standard error"
+    );
     for (case, found) in cases.iter().zip(goodputs.chunks(options.policies.len() * seeds)) {
         let by_policy: Vec<&[f64]> = found.chunks(seeds).collect();
         let Some(best) = by_policy[1..].iter().max_by(|a, b| mean(a).total_cmp(&mean(b))) else { continue };
