@@ -1,12 +1,15 @@
 //! Follows the view: loads the models of the sub-cluster, and of the one to which this backend moves, lets go of those that
-//! left, and reports how it went.
+//! left, and reports how it went. Nothing is loaded while something is being let go of: the plan has room for what comes only
+//! where the other one was.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use symphony_executor::{EmulatedExecutor, ModelExecutor, OnnxExecutor, OnnxOptions, Pace, Runtime};
+use symphony_executor::{
+    EmulatedExecutor, EmulatedMemory, ModelExecutor, OnnxExecutor, OnnxOptions, Pace, Runtime,
+};
 use symphony_protocol::control as pb;
 use symphony_protocol::view::{BackendView, ModelSource, ModelSpec, ModelView, View};
 use symphony_transport::ControlClient;
@@ -16,17 +19,27 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::execution::{Identity, Input};
+use crate::plan::LetGo;
 
 /// How long a report may take; after that the next change of the view tries again.
 const REPORT_WITHIN: Duration = Duration::from_secs(10);
 /// A report that got lost is repeated at this pace.
 const REPORT_AGAIN_AFTER: Duration = Duration::from_secs(2);
 
+/// An emulated GPU.
+#[derive(Clone, Debug)]
+pub struct EmulatedGpu {
+    /// How fast it is.
+    pub pace: Arc<Pace>,
+    /// What it holds models in.
+    pub memory: Arc<EmulatedMemory>,
+}
+
 /// What runs the models of this backend.
 #[derive(Clone, Debug)]
 pub enum Engine {
     /// Takes ℓ(b), as fast as each GPU is, and answers with checksums.
-    Emulated(Arc<[Arc<Pace>]>),
+    Emulated(Arc<[EmulatedGpu]>),
     /// ONNX Runtime on the CPU.
     OrtCpu {
         /// The loaded library.
@@ -46,10 +59,12 @@ impl Engine {
             format!("no profile for GPU kind `{kind}`; the model has profiles for: {}", known.join(", "))
         })?;
         match self {
-            Self::Emulated(paces) => {
+            Self::Emulated(gpus) => {
+                let gpu = gpus.get(gpu).ok_or_else(|| format!("there is no emulated GPU {gpu}"))?;
+                let memory = gpu.memory.take(profile.static_memory_bytes, profile.dynamic_memory_bytes);
+                let memory = memory.map_err(|error| error.to_string())?;
                 let executor = EmulatedExecutor::new(profile.latency.clone(), spec.signature.clone());
-                let pace = paces.get(gpu).cloned().unwrap_or_default();
-                Ok(Box::new(executor.paced(pace)))
+                Ok(Box::new(executor.paced(Arc::clone(&gpu.pace)).holding(memory)))
             }
             Self::OrtCpu { runtime, model_dir, intra_threads } => {
                 let ModelSource::Onnx(path) = &spec.source else {
@@ -77,6 +92,8 @@ enum Standing {
     Loading,
     /// Ended; reported until the view shows it, and last at this time.
     Ended(Result<(), String>, Option<Instant>),
+    /// Not to be held any more, and its memory still taken: by plans that were accepted, or because it is being loaded.
+    Leaving,
 }
 
 pub(crate) struct ModelLoader {
@@ -94,6 +111,7 @@ type Loaded = (ModelId, Result<Vec<Box<dyn ModelExecutor>>, String>);
 impl ModelLoader {
     pub(crate) async fn run(mut self, ended: CancellationToken) {
         let (loaded_in, mut loaded) = mpsc::unbounded_channel::<Loaded>();
+        let (gone_in, mut gone) = mpsc::unbounded_channel::<ModelId>();
         let mut models: HashMap<ModelId, Standing> = HashMap::new();
         let mut homes = vec![self.identity.subcluster];
         loop {
@@ -103,30 +121,49 @@ impl ModelLoader {
                 homes.clone_from(&now);
                 let _ = self.execution.send(Input::Homes(now));
             }
+            self.let_go(&view, &mut models, &gone_in);
             self.follow(&view, &mut models, &loaded_in);
             tokio::select! {
                 () = ended.cancelled() => return,
                 changed = self.view.changed() => if changed.is_err() { return },
                 Some((model, result)) = loaded.recv() => self.loaded(model, result, &mut models),
+                Some(model) = gone.recv() => {
+                    tracing::info!(%model, "unloaded");
+                    models.remove(&model);
+                }
                 () = tokio::time::sleep(REPORT_AGAIN_AFTER) => {}
             }
         }
     }
 
-    fn follow(&self, view: &View, models: &mut HashMap<ModelId, Standing>, loaded: &mpsc::UnboundedSender<Loaded>) {
-        models.retain(|&model, _| {
-            let stays = view.models.get(&model).is_some_and(|m| self.is_to_hold(view, m));
-            if !stays {
-                tracing::info!(%model, "unloaded");
-                let _ = self.execution.send(Input::Unloaded(model));
+    /// Begins to let go of what is not to be held any more.
+    fn let_go(&self, view: &View, models: &mut HashMap<ModelId, Standing>, gone: &mpsc::UnboundedSender<ModelId>) {
+        models.retain(|&model, standing| {
+            if view.models.get(&model).is_some_and(|m| self.is_to_hold(view, m)) {
+                return true;
             }
-            stays
+            match std::mem::replace(standing, Standing::Leaving) {
+                // What is being loaded goes when that has ended.
+                Standing::Loading | Standing::Leaving => true,
+                Standing::Ended(Err(_), _) => false,
+                Standing::Ended(Ok(()), _) => {
+                    let let_go = Arc::new(LetGo { model, gone: gone.clone() });
+                    let _ = self.execution.send(Input::Unloaded(let_go));
+                    true
+                }
+            }
         });
+    }
+
+    /// Loads and reports what is to be held.
+    fn follow(&self, view: &View, models: &mut HashMap<ModelId, Standing>, loaded: &mpsc::UnboundedSender<Loaded>) {
+        let leaving = models.values().any(|standing| matches!(standing, Standing::Leaving));
         for (&id, model) in &view.models {
             if !self.is_to_hold(view, model) {
                 continue;
             }
             match models.get_mut(&id) {
+                None if leaving => {}
                 None => {
                     models.insert(id, Standing::Loading);
                     let (engine, kinds, spec) = (self.engine.clone(), self.kinds.clone(), model.spec.clone());
@@ -139,7 +176,7 @@ impl ModelLoader {
                         let _ = loaded.send((id, executors));
                     });
                 }
-                Some(Standing::Loading) => {}
+                Some(Standing::Loading | Standing::Leaving) => {}
                 Some(Standing::Ended(state, reported)) => {
                     let replica = model.replicas.get(&self.identity.backend);
                     let shown = replica.is_some_and(|r| r.boot == self.identity.boot && r.state == *state);
@@ -173,8 +210,12 @@ impl ModelLoader {
         result: Result<Vec<Box<dyn ModelExecutor>>, String>,
         models: &mut HashMap<ModelId, Standing>,
     ) {
-        // Unloaded while it was loading: the executors are dropped here.
         let Some(standing) = models.get_mut(&model) else { return };
+        if matches!(standing, Standing::Leaving) {
+            drop(result);
+            models.remove(&model);
+            return;
+        }
         let state = match result {
             Ok(executors) => {
                 tracing::info!(%model, "loaded");
@@ -211,5 +252,105 @@ impl ModelLoader {
                 tracing::warn!(%model, %error, "cannot report the model's state; will try again");
             }
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use symphony_executor::default_signature;
+    use symphony_net::Net;
+    use symphony_protocol::view::KindProfile;
+    use symphony_types::{BackendId, BootId, GpuId, LatencyProfile, RequestValue, Token};
+
+    use super::*;
+
+    const HOME: SubclusterId = SubclusterId::new(1);
+    const OUTGOING: ModelId = ModelId::new(1);
+    const INCOMING: ModelId = ModelId::new(2);
+
+    /// One emulated GPU with 100 bytes.
+    fn engine() -> Engine {
+        let gpu = EmulatedGpu { pace: Arc::default(), memory: Arc::new(EmulatedMemory::new(100)) };
+        Engine::Emulated([gpu].into())
+    }
+
+    /// A model of 60 bytes: two do not fit.
+    fn spec(name: &str) -> ModelSpec {
+        let latency = LatencyProfile::from_line(1.0, 1.0, 4).unwrap();
+        let profile = KindProfile { latency, static_memory_bytes: 50, dynamic_memory_bytes: 10 };
+        ModelSpec {
+            name: name.into(),
+            subcluster: "s".into(),
+            slo: symphony_types::Nanos::from_millis(100),
+            source: ModelSource::Emulated,
+            signature: default_signature(),
+            profiles: [("gpu".to_owned(), profile)].into(),
+            policy: String::new(),
+            value: RequestValue::ONE,
+        }
+    }
+
+    fn view(models: &[ModelId]) -> Arc<View> {
+        let model = |id: &ModelId| {
+            let spec = spec(&format!("m{id}"));
+            (*id, ModelView { spec, subcluster: HOME, moving: None, replicas: [].into() })
+        };
+        Arc::new(View { models: models.iter().map(model).collect(), ..View::default() })
+    }
+
+    #[test]
+    fn two_models_that_do_not_fit_together_cannot_be_loaded_at_a_time() {
+        let engine = engine();
+        let first = engine.load(&spec("a"), 0, "gpu").unwrap();
+        // The planted fault: the second one is loaded before the first has gone.
+        let error = engine.load(&spec("b"), 0, "gpu").err().unwrap();
+        assert!(error.contains("50 of 100 bytes are taken, and 60 are needed"), "{error}");
+        drop(first);
+        assert!(engine.load(&spec("b"), 0, "gpu").is_ok());
+    }
+
+    async fn next(execution: &mut mpsc::UnboundedReceiver<Input>) -> Input {
+        let input = tokio::time::timeout(Duration::from_secs(10), execution.recv()).await;
+        input.expect("something comes within ten seconds").unwrap()
+    }
+
+    #[tokio::test]
+    async fn what_comes_is_loaded_when_what_goes_has_gone() {
+        let (views, view_out) = watch::channel(view(&[OUTGOING]));
+        let (inputs, mut execution) = mpsc::unbounded_channel();
+        let identity = Identity {
+            backend: BackendId::new(1),
+            boot: BootId::new(1),
+            subcluster: HOME,
+            gpus: vec![GpuId::new(1)],
+            token: Token::new(1),
+        };
+        // Reports reach nobody, and are repeated.
+        let control = ControlClient::new(&Net::plaintext(), &["127.0.0.1:1".to_owned()]).unwrap();
+        let kinds = vec!["gpu".to_owned()];
+        let loader = ModelLoader { identity, kinds, engine: engine(), control, view: view_out, execution: inputs };
+        let ended = CancellationToken::new();
+        let running = tokio::spawn(loader.run(ended.clone()));
+        let Input::Loaded(OUTGOING, executors) = next(&mut execution).await else { panic!("not loaded") };
+
+        views.send_replace(view(&[INCOMING]));
+        let Input::Unloaded(let_go) = next(&mut execution).await else { panic!("not let go of") };
+        assert_eq!(let_go.model, OUTGOING);
+        // Plans that were accepted run: time enough for a load that does not wait to fail.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        drop((executors, let_go));
+        let Input::Loaded(INCOMING, executors) = next(&mut execution).await else { panic!("not loaded") };
+
+        // There and back before it has gone: it is loaded anew.
+        views.send_replace(view(&[]));
+        let Input::Unloaded(let_go) = next(&mut execution).await else { panic!("not let go of") };
+        views.send_replace(view(&[INCOMING]));
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        drop((executors, let_go));
+        assert!(matches!(next(&mut execution).await, Input::Loaded(INCOMING, _)));
+        ended.cancel();
+        running.await.unwrap();
     }
 }
