@@ -2,6 +2,7 @@
 
 mod gpus;
 mod keda;
+mod measured;
 mod popularity;
 mod under_load;
 mod words;

@@ -11,6 +11,7 @@ mod sample_ring;
 mod scaler_metric;
 mod settings;
 mod straggler;
+mod stretch;
 mod trigger;
 mod window;
 
@@ -20,5 +21,6 @@ pub use online_profile::{OnlineProfile, OnlineProfileSettings, Published};
 pub use scaler_metric::{ScalerMetric, scaler_metric};
 pub use settings::{AutoscalerSettings, KindSettings, SCALED_GPUS_MAX, SettingsError};
 pub use straggler::{GpuState, Quarantine, StragglerSettings, Stragglers};
+pub use stretch::{STRETCH_POINTS_MAX, Stretch, StretchError};
 pub use trigger::{Ended, EpochTrigger, Start, TriggerSettings, Why};
 pub use window::{KindWindow, Window};

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use symphony_epochs::{OnlineProfile, OnlineProfileSettings, Published, Quarantine, StragglerSettings, Stragglers};
+use symphony_epochs::{
+    OnlineProfile, OnlineProfileSettings, Published, Quarantine, StragglerSettings, Stragglers, Stretch,
+};
 use symphony_types::{GpuClass, GpuId, LatencyProfile, ModelId, Nanos, Time};
 
 /// How often it is looked whether something is to be corrected: a look goes through all samples of what ran since the last.
@@ -75,6 +77,8 @@ pub(crate) struct Learner {
     fresh: BTreeSet<(ModelId, GpuClass)>,
     /// By how much batches are off the given profile, in the median, where that can be told.
     drifts: BTreeMap<(ModelId, GpuClass), f64>,
+    /// What makes the profiles that plans are made with of the given ones, where something was corrected.
+    learnt: BTreeMap<(ModelId, GpuClass), Stretch>,
     looked_at: Time,
 }
 
@@ -107,11 +111,13 @@ impl Learner {
         let settings = self.settings.profiles.clone().unwrap_or_default();
         self.profiles.insert((model, class), OnlineProfile::new(given, settings));
         self.drifts.remove(&(model, class));
+        self.learnt.remove(&(model, class));
     }
 
     pub(crate) fn remove_model(&mut self, model: ModelId) {
         self.profiles.retain(|(of, _), _| *of != model);
         self.drifts.retain(|(of, _), _| *of != model);
+        self.learnt.retain(|(of, _), _| *of != model);
         self.fresh.retain(|(of, _)| *of != model);
         self.stragglers.values_mut().for_each(|of_class| of_class.forget(model));
     }
@@ -156,6 +162,7 @@ impl Learner {
             if self.settings.profiles.is_some()
                 && let Some(published) = profile.publish(now)
             {
+                self.learnt.insert((model, class), Stretch::between(profile.given(), &published.profile));
                 all.push(Correction::Profile { model, class, published });
             }
         }
@@ -172,6 +179,11 @@ impl Learner {
     /// By how much batches of models are off their given profiles, where that can be told.
     pub(crate) fn drifts(&self) -> impl Iterator<Item = (ModelId, GpuClass, f64)> {
         self.drifts.iter().map(|(&(model, class), &drift)| (model, class, drift))
+    }
+
+    /// What makes the profiles in force of the given ones, where they were corrected.
+    pub(crate) fn learnt(&self) -> impl Iterator<Item = (ModelId, GpuClass, &Stretch)> {
+        self.learnt.iter().map(|(&(model, class), stretch)| (model, class, stretch))
     }
 
     fn correction(&mut self, now: Time, quarantine: Quarantine) -> Option<Correction> {
@@ -267,8 +279,11 @@ mod tests {
         assert!((ratio - 1.5).abs() < 0.01, "{ratio}");
         let drifts: Vec<_> = scene.learner.drifts().collect();
         assert!(matches!(drifts.as_slice(), [(MODEL, CLASS, drift)] if (drift - 1.5).abs() < 0.01), "{drifts:?}");
+        let learnt: Vec<_> = scene.learner.learnt().map(|(.., stretch)| stretch.over(&given())).collect();
+        assert!(matches!(learnt.as_slice(), [told] if (told.latency(8).as_millis_f64() - 19.5).abs() < 0.1), "{learnt:?}");
         scene.learner.remove_model(MODEL);
         assert_eq!((scene.pass(30, 3.0, 3.0), scene.learner.drifts().count()), (vec![], 0), "nobody serves it");
+        assert_eq!(scene.learner.learnt().count(), 0);
     }
 
     #[test]
