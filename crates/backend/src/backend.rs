@@ -1,5 +1,6 @@
 //! A backend process: registers, loads, serves leaders.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -98,8 +99,11 @@ impl Backend {
         let engine = match config.executor {
             ExecutorKind::Emulated => {
                 let sizes = config.gpus.iter().flat_map(|gpu| (0..gpu.count).map(|_| gpu.memory_bytes()));
-                let gpu =
-                    |bytes| EmulatedGpu { pace: Arc::default(), memory: Arc::new(EmulatedMemory::new(bytes)) };
+                let load_bytes_per_s = NonZeroU64::new(config.emulated_load_mb_per_s.saturating_mul(1 << 20));
+                let gpu = |bytes| {
+                    let memory = Arc::new(EmulatedMemory::new(bytes));
+                    EmulatedGpu { pace: Arc::default(), memory, load_bytes_per_s }
+                };
                 let gpus: Arc<[EmulatedGpu]> = sizes.map(gpu).collect();
                 if let Some(path) = &config.pace_file {
                     let paces = gpus.iter().map(|gpu| Arc::clone(&gpu.pace)).collect();

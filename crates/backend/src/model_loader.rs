@@ -3,6 +3,7 @@
 //! where the other one was.
 
 use std::collections::HashMap;
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,6 +20,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::execution::{Identity, Input};
+use crate::load_meter::{LoadMeter, RunningLoad};
 use crate::plan::LetGo;
 
 /// How long a report may take; after that the next change of the view tries again.
@@ -33,6 +35,8 @@ pub struct EmulatedGpu {
     pub pace: Arc<Pace>,
     /// What it holds models in.
     pub memory: Arc<EmulatedMemory>,
+    /// Bytes of models that are loaded per second; none if they are there at once.
+    pub load_bytes_per_s: Option<NonZeroU64>,
 }
 
 /// What runs the models of this backend.
@@ -52,6 +56,14 @@ pub enum Engine {
 }
 
 impl Engine {
+    /// Whether the time that loading takes says something about the machine.
+    fn takes_time_to_load(&self) -> bool {
+        match self {
+            Self::Emulated(gpus) => gpus.iter().any(|gpu| gpu.load_bytes_per_s.is_some()),
+            Self::OrtCpu { .. } => true,
+        }
+    }
+
     /// One executor of the model on a GPU, by its place, of `kind`.
     fn load(&self, spec: &ModelSpec, gpu: usize, kind: &str) -> Result<Box<dyn ModelExecutor>, String> {
         let profile = spec.profiles.get(kind).ok_or_else(|| {
@@ -63,6 +75,10 @@ impl Engine {
                 let gpu = gpus.get(gpu).ok_or_else(|| format!("there is no emulated GPU {gpu}"))?;
                 let memory = gpu.memory.take(profile.static_memory_bytes, profile.dynamic_memory_bytes);
                 let memory = memory.map_err(|error| error.to_string())?;
+                if let Some(per_second) = gpu.load_bytes_per_s {
+                    let seconds = profile.static_memory_bytes as f64 / per_second.get() as f64;
+                    std::thread::sleep(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX));
+                }
                 let executor = EmulatedExecutor::new(profile.latency.clone(), spec.signature.clone());
                 Ok(Box::new(executor.paced(Arc::clone(&gpu.pace)).holding(memory)))
             }
@@ -89,11 +105,11 @@ impl Engine {
 
 /// How a model stands at this backend.
 enum Standing {
-    Loading,
-    /// Ended; reported until the view shows it, and last at this time.
-    Ended(Result<(), String>, Option<Instant>),
+    Loading(RunningLoad),
+    /// Ended, after so long; reported until the view shows it, and last at this time.
+    Ended { state: Result<(), String>, took: Duration, reported: Option<Instant> },
     /// Not to be held any more, and its memory still taken: by plans that were accepted, or because it is being loaded.
-    Leaving,
+    Leaving(Option<RunningLoad>),
 }
 
 pub(crate) struct ModelLoader {
@@ -113,6 +129,7 @@ impl ModelLoader {
         let (loaded_in, mut loaded) = mpsc::unbounded_channel::<Loaded>();
         let (gone_in, mut gone) = mpsc::unbounded_channel::<ModelId>();
         let mut models: HashMap<ModelId, Standing> = HashMap::new();
+        let mut meter = LoadMeter::default();
         let mut homes = vec![self.identity.subcluster];
         loop {
             let view = Arc::clone(&self.view.borrow_and_update());
@@ -122,11 +139,13 @@ impl ModelLoader {
                 let _ = self.execution.send(Input::Homes(now));
             }
             self.let_go(&view, &mut models, &gone_in);
-            self.follow(&view, &mut models, &loaded_in);
+            self.follow(&view, &mut models, &mut meter, &loaded_in);
             tokio::select! {
                 () = ended.cancelled() => return,
                 changed = self.view.changed() => if changed.is_err() { return },
-                Some((model, result)) = loaded.recv() => self.loaded(model, result, &mut models),
+                Some((model, result)) = loaded.recv() => {
+                    self.loaded(model, result, &mut models, &mut meter);
+                }
                 Some(model) = gone.recv() => {
                     tracing::info!(%model, "unloaded");
                     models.remove(&model);
@@ -142,22 +161,30 @@ impl ModelLoader {
             if view.models.get(&model).is_some_and(|m| self.is_to_hold(view, m)) {
                 return true;
             }
-            match std::mem::replace(standing, Standing::Leaving) {
+            match standing {
+                Standing::Leaving(_) => {}
                 // What is being loaded goes when that has ended.
-                Standing::Loading | Standing::Leaving => true,
-                Standing::Ended(Err(_), _) => false,
-                Standing::Ended(Ok(()), _) => {
+                Standing::Loading(load) => *standing = Standing::Leaving(Some(*load)),
+                Standing::Ended { state: Err(_), .. } => return false,
+                Standing::Ended { state: Ok(()), .. } => {
                     let let_go = Arc::new(LetGo { model, gone: gone.clone() });
                     let _ = self.execution.send(Input::Unloaded(let_go));
-                    true
+                    *standing = Standing::Leaving(None);
                 }
             }
+            true
         });
     }
 
     /// Loads and reports what is to be held.
-    fn follow(&self, view: &View, models: &mut HashMap<ModelId, Standing>, loaded: &mpsc::UnboundedSender<Loaded>) {
-        let leaving = models.values().any(|standing| matches!(standing, Standing::Leaving));
+    fn follow(
+        &self,
+        view: &View,
+        models: &mut HashMap<ModelId, Standing>,
+        meter: &mut LoadMeter,
+        loaded: &mpsc::UnboundedSender<Loaded>,
+    ) {
+        let leaving = models.values().any(|standing| matches!(standing, Standing::Leaving(_)));
         for (&id, model) in &view.models {
             if !self.is_to_hold(view, model) {
                 continue;
@@ -165,7 +192,7 @@ impl ModelLoader {
             match models.get_mut(&id) {
                 None if leaving => {}
                 None => {
-                    models.insert(id, Standing::Loading);
+                    models.insert(id, Standing::Loading(meter.begin(Instant::now())));
                     let (engine, kinds, spec) = (self.engine.clone(), self.kinds.clone(), model.spec.clone());
                     let loaded = loaded.clone();
                     let load =
@@ -176,15 +203,15 @@ impl ModelLoader {
                         let _ = loaded.send((id, executors));
                     });
                 }
-                Some(Standing::Loading | Standing::Leaving) => {}
-                Some(Standing::Ended(state, reported)) => {
+                Some(Standing::Loading(_) | Standing::Leaving(_)) => {}
+                Some(Standing::Ended { state, took, reported }) => {
                     let replica = model.replicas.get(&self.identity.backend);
                     let shown = replica.is_some_and(|r| r.boot == self.identity.boot && r.state == *state);
                     // Every report changes the view, and every change leads here: at each turn again, many models
                     // would report each other's changes.
                     if !shown && reported.is_none_or(|at| at.elapsed() >= REPORT_AGAIN_AFTER) {
                         *reported = Some(Instant::now());
-                        self.report(id, state);
+                        self.report(id, state, *took);
                     }
                 }
             }
@@ -209,9 +236,12 @@ impl ModelLoader {
         model: ModelId,
         result: Result<Vec<Box<dyn ModelExecutor>>, String>,
         models: &mut HashMap<ModelId, Standing>,
+        meter: &mut LoadMeter,
     ) {
         let Some(standing) = models.get_mut(&model) else { return };
-        if matches!(standing, Standing::Leaving) {
+        let (Standing::Loading(load) | Standing::Leaving(Some(load))) = *standing else { return };
+        let took = meter.end(Instant::now(), load);
+        if matches!(standing, Standing::Leaving(_)) {
             drop(result);
             models.remove(&model);
             return;
@@ -227,10 +257,10 @@ impl ModelLoader {
                 Err(reason)
             }
         };
-        *standing = Standing::Ended(state, None);
+        *standing = Standing::Ended { state, took, reported: None };
     }
 
-    fn report(&self, model: ModelId, state: &Result<(), String>) {
+    fn report(&self, model: ModelId, state: &Result<(), String>, took: Duration) {
         let (state, error) = match state {
             Ok(()) => (pb::ModelState::Ready, String::new()),
             Err(error) => (pb::ModelState::Failed, error.clone()),
@@ -241,7 +271,9 @@ impl ModelLoader {
             state: state.into(),
             error,
         };
-        let request = pb::ReportModelRequest { model: model.get(), replica: Some(replica) };
+        let took = if self.engine.takes_time_to_load() { took } else { Duration::ZERO };
+        let load_ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        let request = pb::ReportModelRequest { model: model.get(), replica: Some(replica), load_ns };
         let control = self.control.clone();
         tokio::spawn(async move {
             let call = |mut client: pb::control_client::ControlClient<_>| {
@@ -272,7 +304,8 @@ mod tests {
 
     /// One emulated GPU with 100 bytes.
     fn engine() -> Engine {
-        let gpu = EmulatedGpu { pace: Arc::default(), memory: Arc::new(EmulatedMemory::new(100)) };
+        let memory = Arc::new(EmulatedMemory::new(100));
+        let gpu = EmulatedGpu { pace: Arc::default(), memory, load_bytes_per_s: None };
         Engine::Emulated([gpu].into())
     }
 

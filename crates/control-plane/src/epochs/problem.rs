@@ -315,7 +315,7 @@ pub(crate) mod tests {
         for model in 1..=4 {
             for backend in 3..=4 {
                 let (model, backend, boot) = (ModelId::new(model), BackendId::new(backend), BootId::new(1));
-                let report = Command::ReportModel { model, backend, boot, state: ready.clone() };
+                let report = Command::ReportModel { model, backend, boot, state: ready.clone(), load_ns: 0 };
                 state.apply(state.applied_index() + 1, &report);
             }
         }
