@@ -3,6 +3,7 @@
 mod gpus;
 mod keda;
 mod measured;
+mod memory;
 mod popularity;
 mod under_load;
 mod words;

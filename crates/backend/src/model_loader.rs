@@ -8,9 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use symphony_executor::{
-    EmulatedExecutor, EmulatedMemory, ModelExecutor, OnnxExecutor, OnnxOptions, Pace, Runtime,
-};
+use symphony_executor::{EmulatedExecutor, EmulatedMemory, ModelExecutor, OnnxExecutor, OnnxOptions, Pace, Runtime};
 use symphony_protocol::control as pb;
 use symphony_protocol::view::{BackendView, ModelSource, ModelSpec, ModelView, View};
 use symphony_transport::ControlClient;
@@ -107,7 +105,11 @@ impl Engine {
 enum Standing {
     Loading(RunningLoad),
     /// Ended, after so long; reported until the view shows it, and last at this time.
-    Ended { state: Result<(), String>, took: Duration, reported: Option<Instant> },
+    Ended {
+        state: Result<(), String>,
+        took: Duration,
+        reported: Option<Instant>,
+    },
     /// Not to be held any more, and its memory still taken: by plans that were accepted, or because it is being loaded.
     Leaving(Option<RunningLoad>),
 }

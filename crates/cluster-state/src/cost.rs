@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use rkyv::{Archive, Deserialize, Serialize};
 use symphony_types::{BackendId, SubclusterId};
 
+use crate::limits::LOAD_MEASURED_BYTES_MIN;
 use crate::models::{MemoryNeed, memory_need};
 use crate::plan::{Moved, WantedMove};
 use crate::spec::ModelSpec;
-use crate::limits::LOAD_MEASURED_BYTES_MIN;
 use crate::state::{Backend, ClusterState};
 
 /// What a move costs.

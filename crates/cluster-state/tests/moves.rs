@@ -294,8 +294,14 @@ fn a_plan_says_what_its_moves_load_and_which_memory_they_take_twice() {
 #[test]
 fn a_plan_tells_time_by_what_backends_have_been_measured_to_load_and_else_by_what_is_configured() {
     const MB: u64 = 1 << 20;
+    // GPUs without a limit of memory.
+    let vast = |name: &str, boot: u64, subcluster: &str| {
+        let Command::RegisterBackend(mut registration) = backend(name, boot, subcluster, &["gpu"]) else { panic!() };
+        registration.gpus.iter_mut().for_each(|gpu| gpu.memory_bytes = 0);
+        Command::RegisterBackend(registration)
+    };
     let mut scene = Scene::default();
-    for command in [node(1, 10), backend("a", 1, "left", &["gpu"]), backend("b", 2, "right", &["gpu"])] {
+    for command in [node(1, 10), vast("a", 1, "left"), vast("b", 2, "right")] {
         scene.done(&command);
     }
     let sized = |name: &str, subcluster: &str, mb: u64| {
@@ -310,7 +316,8 @@ fn a_plan_tells_time_by_what_backends_have_been_measured_to_load_and_else_by_wha
     let mut loaded = |model: u32, load_ns: u64| {
         let (model, backend, boot) = (ModelId::new(model), BackendId::new(2), BootId::new(2));
         scene.done(&Command::ReportModel { model, backend, boot, state: ReplicaState::Ready, load_ns });
-        let proposal = PlanProposal { load_bytes_per_s: 64 * MB, moves: vec![model_move(3, 1, 2)], ..Default::default() };
+        let proposal =
+            PlanProposal { load_bytes_per_s: 64 * MB, moves: vec![model_move(3, 1, 2)], ..Default::default() };
         scene.done(&Command::ProposePlan(proposal));
         let plan = scene.state.plans().last().unwrap();
         assert_eq!(plan.moves[0].cost, plan.cost);
@@ -320,7 +327,7 @@ fn a_plan_tells_time_by_what_backends_have_been_measured_to_load_and_else_by_wha
     assert_eq!(loaded(2, 2_000_000_000), 4000, "32 MB/s");
     assert_eq!(loaded(2, 1), 4000, "what is said again is not measured again");
     // A new life loads anew, twice as fast, which counts for a quarter: 40 MB/s.
-    scene.done(&backend("b", 3, "right", &["gpu"]));
+    scene.done(&vast("b", 3, "right"));
     let (model, id, boot) = (ModelId::new(2), BackendId::new(2), BootId::new(3));
     let ready = ReplicaState::Ready;
     scene.done(&Command::ReportModel { model, backend: id, boot, state: ready, load_ns: 1_000_000_000 });

@@ -6,6 +6,7 @@
 mod advice;
 mod autoscaler;
 mod isotonic;
+mod learner;
 mod online_profile;
 mod sample_ring;
 mod scaler_metric;
@@ -17,6 +18,7 @@ mod window;
 
 pub use advice::{Advice, KindAdvice, Reason};
 pub use autoscaler::Autoscaler;
+pub use learner::{Correction, Learner, LearningSettings, Run, SlowGpu};
 pub use online_profile::{OnlineProfile, OnlineProfileSettings, Published};
 pub use scaler_metric::{ScalerMetric, scaler_metric};
 pub use settings::{AutoscalerSettings, KindSettings, SCALED_GPUS_MAX, SettingsError};

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+use symphony_epochs::{SlowGpu, Stretch};
 use symphony_explain::{Explanation, Question};
 use symphony_net::{Incoming, Port, Role};
-use symphony_epochs::Stretch;
 use symphony_protocol::view::{SortedView, View};
 use symphony_scheduler::Pressure;
 use symphony_types::{BackendId, BootId, GpuClass, GpuId, ModelId, SubclusterId, Token};
@@ -17,7 +17,6 @@ use tokio_util::sync::CancellationToken;
 use crate::explain::explain;
 use crate::frontend_link::accept_frontends;
 use crate::leads::Leads;
-use crate::learner::SlowGpu;
 use crate::learning::learn;
 use crate::load::{GpuLoad, ModelLoad};
 use crate::standby::Standby;

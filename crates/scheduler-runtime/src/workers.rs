@@ -14,7 +14,6 @@ use crate::clock::Clock;
 use crate::counters::Counters;
 use crate::flight_log::{FlightLog, SharedRecorder};
 use crate::inbox::{Doorbell, Inbox, Pulse};
-use crate::learner::{Learner, LearningSettings, Run};
 use crate::load::Loads;
 use crate::messages::{ModelMessage, RankMessage};
 use crate::model_worker::ModelWorker;
@@ -23,6 +22,7 @@ use crate::rank_worker::RankWorker;
 use crate::tapes::Tapes;
 use crate::worker::{ThreadPolicy, Worker, start_thread};
 use crate::worker_metrics::{WorkerDurations, WorkerKind, WorkerMetrics};
+use symphony_epochs::{Learner, LearningSettings, Run};
 
 /// Ends of batches that wait to be learnt from: at ten collections a second those of five thousand batches, in 16 KB, since a
 /// replica may lead hundreds of sub-clusters. What does not find room is not learnt from.

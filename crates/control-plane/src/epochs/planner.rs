@@ -93,7 +93,9 @@ impl Planner {
                 members = Some((membership, now));
             }
             let held = members.map_or(Duration::ZERO, |(_, since)| now.saturating_duration_since(since));
-            let (Some(measured), false, true) = (measured, busy, self.settings.mode != EpochMode::Off) else { continue };
+            let (Some(measured), false, true) = (measured, busy, self.settings.mode != EpochMode::Off) else {
+                continue;
+            };
             if held < Duration::from(self.settings.trigger.change_holds) {
                 continue;
             }
