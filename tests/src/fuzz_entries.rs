@@ -540,12 +540,12 @@ fn view_seeds() -> Vec<Vec<u8>> {
         progress: pb::MoveProgress::UnderWay.into(),
         index: 8,
         reason: String::new(),
-        cost: Some(pb::MoveCost { bytes: 3, backend_bytes: 2, gpu_bytes: 1 }),
+        cost: Some(pb::MoveCost { bytes: 3, backend_bytes: 2, gpu_bytes: 1, backend_ms: 4 }),
     };
     let status = pb::PlanStatus::Running.into();
     let left_alone = vec![pb::LeftAlone { model: 2, reason: "too slow".into() }];
     let (cause, summary, moves) = ("why".into(), "what for".into(), vec![wanted]);
-    let plan = pb::Plan { id: 7, status, cause, summary, moves, cost: None, load_bytes_per_s: 1, left_alone };
+    let plan = pb::Plan { id: 7, status, cause, summary, moves, cost: None, left_alone };
     let view = pb::ClusterView {
         cluster: "test".into(),
         applied_index: 9,

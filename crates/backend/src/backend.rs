@@ -1,10 +1,11 @@
 //! A backend process: registers, loads, serves leaders.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
 use symphony_config::{BackendConfig, ExecutorKind};
-use symphony_executor::{Pace, load_runtime};
+use symphony_executor::{EmulatedMemory, load_runtime};
 use symphony_net::{Incoming, Net, Port, Role};
 use symphony_protocol::control as pb;
 use symphony_protocol::view::BackendScope;
@@ -20,7 +21,7 @@ use crate::exec_server::accept_leaders;
 use crate::execution::{Execution, Identity};
 use crate::journal::Journal;
 use crate::metrics::Counts;
-use crate::model_loader::{Engine, ModelLoader};
+use crate::model_loader::{EmulatedGpu, Engine, ModelLoader};
 use crate::pace_file;
 
 /// How long registration may take: a cluster that starts together elects its leader first.
@@ -97,12 +98,18 @@ impl Backend {
         let ended = CancellationToken::new();
         let engine = match config.executor {
             ExecutorKind::Emulated => {
-                let gpus = config.gpus.iter().map(|gpu| gpu.count as usize).sum();
-                let paces: Arc<[Arc<Pace>]> = (0..gpus).map(|_| Arc::default()).collect();
+                let sizes = config.gpus.iter().flat_map(|gpu| (0..gpu.count).map(|_| gpu.memory_bytes()));
+                let load_bytes_per_s = NonZeroU64::new(config.emulated_load_mb_per_s.saturating_mul(1 << 20));
+                let gpu = |bytes| {
+                    let memory = Arc::new(EmulatedMemory::new(bytes));
+                    EmulatedGpu { pace: Arc::default(), memory, load_bytes_per_s }
+                };
+                let gpus: Arc<[EmulatedGpu]> = sizes.map(gpu).collect();
                 if let Some(path) = &config.pace_file {
-                    tokio::spawn(pace_file::follow(path.clone(), Arc::clone(&paces), ended.clone()));
+                    let paces = gpus.iter().map(|gpu| Arc::clone(&gpu.pace)).collect();
+                    tokio::spawn(pace_file::follow(path.clone(), paces, ended.clone()));
                 }
-                Engine::Emulated(paces)
+                Engine::Emulated(gpus)
             }
             ExecutorKind::OrtCpu => {
                 let runtime = load_runtime(config.onnxruntime.as_deref())?;

@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use symphony_executor::{BatchInputs, EmulatedExecutor, ExecuteError, ModelExecutor, default_signature, item_checksum};
+use symphony_executor::{
+    BatchInputs, EmulatedExecutor, EmulatedMemory, ExecuteError, ModelExecutor, default_signature, item_checksum,
+};
 use symphony_net::{Net, Role};
 use symphony_protocol::data::ResultBytes;
 use symphony_protocol::execute::{Done, Execute, FromBackend, PlannedRequest, Refusal, SealedGpu, ToBackend};
@@ -21,6 +23,7 @@ use tokio::sync::{mpsc, watch};
 use crate::execution::{Execution, Identity, Input};
 use crate::journal::Journal;
 use crate::metrics::Counts;
+use crate::plan::LetGo;
 
 const BOOT: BootId = BootId::new(5);
 const GPU: GpuId = GpuId::new(9);
@@ -215,6 +218,22 @@ async fn a_plan_runs_at_its_start_and_its_end_is_reported() {
     assert!(begin.elapsed() >= Duration::from_millis(35), "{:?}", begin.elapsed());
     let done = leader.done().await;
     assert_eq!((done.sequence, done.token, done.free_in, done.failed), (1, TOKEN, 0, vec![]));
+}
+
+#[tokio::test]
+async fn a_model_has_gone_when_its_plans_have_run_and_its_memory_is_free() {
+    let memory = Arc::new(EmulatedMemory::new(100));
+    let profile = LatencyProfile::from_line(1.0, 4.0, 8).unwrap();
+    let executor = EmulatedExecutor::new(profile, default_signature()).holding(memory.take(60, 0).unwrap());
+    let mut scene = Scene::new(Box::new(executor));
+    let (leader, _) = scene.sealed().await;
+    scene.own(7, input(1, 1));
+    scene.execute(&leader, plan(1, Duration::from_millis(30), &[request(OWNER, 7, 1)]));
+    let (gone, mut has_gone) = mpsc::unbounded_channel();
+    scene.inputs.send(Input::Unloaded(Arc::new(LetGo { model: MODEL, gone }))).ok().unwrap();
+    assert_eq!(soon(has_gone.recv()).await, Some(MODEL));
+    assert!(memory.take(60, 0).is_ok());
+    assert_eq!(scene.results.try_recv().unwrap().1.result.sequence, 7, "not before its plan has run");
 }
 
 #[tokio::test]

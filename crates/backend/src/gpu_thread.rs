@@ -42,8 +42,10 @@ impl<T: PayloadTransport> GpuThread<T> {
                 GpuOrder::Load(model, executor) => {
                     models.insert(model, executor);
                 }
-                GpuOrder::Unload(model) => {
+                GpuOrder::Unload(model, let_go) => {
                     models.remove(&model);
+                    // Not before the executor.
+                    drop(let_go);
                 }
                 GpuOrder::Run(plan) => {
                     let executor = models.get_mut(&plan.model);

@@ -8,6 +8,7 @@ mod execution_tests;
 mod gpu_gate;
 mod gpu_thread;
 mod journal;
+mod load_meter;
 mod metrics;
 mod model_loader;
 mod pace_file;

@@ -346,6 +346,9 @@ impl Check {
             (ExecutorKind::OrtCpu, _) if backend.pace_file.is_some() => {
                 self.say("backend.pace_file", "only executor = \"emulated\" reads it; remove one of them");
             }
+            (ExecutorKind::OrtCpu, _) if backend.emulated_load_mb_per_s > 0 => {
+                self.say("backend.emulated_load_mb_per_s", "only executor = \"emulated\" heeds it; remove one of them");
+            }
             (ExecutorKind::OrtCpu, _) if backend.model_dir.as_os_str().is_empty() => {
                 self.say("backend.model_dir", "no directory is given, but executor = \"ort-cpu\" loads models from it");
             }

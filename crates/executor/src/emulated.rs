@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use symphony_types::{DataType, LatencyProfile, Signature, TensorSpec};
 
+use crate::emulated_memory::TakenMemory;
 use crate::port::{BatchInputs, ExecuteError, ModelExecutor};
 use crate::wait::wait_until;
 
@@ -48,6 +49,8 @@ pub struct EmulatedExecutor {
     pace: Arc<Pace>,
     /// The emulated GPU's last batch ended here. The next one cannot have begun before, however early it was planned.
     free_at: Option<Instant>,
+    /// Given back with the executor.
+    _memory: Option<TakenMemory>,
 }
 
 impl EmulatedExecutor {
@@ -57,13 +60,19 @@ impl EmulatedExecutor {
     /// one (see [`default_signature`]) yields the checksum as a number.
     #[must_use]
     pub fn new(profile: LatencyProfile, signature: Signature) -> Self {
-        Self { profile, signature, pace: Arc::default(), free_at: None }
+        Self { profile, signature, pace: Arc::default(), free_at: None, _memory: None }
     }
 
     /// The same on a GPU that is as slow as `pace` says, whenever it says so.
     #[must_use]
     pub fn paced(self, pace: Arc<Pace>) -> Self {
         Self { pace, ..self }
+    }
+
+    /// The same on a GPU of whose memory it has taken this, for as long as it lives.
+    #[must_use]
+    pub fn holding(self, memory: TakenMemory) -> Self {
+        Self { _memory: Some(memory), ..self }
     }
 }
 

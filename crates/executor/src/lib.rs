@@ -7,6 +7,7 @@
 pub mod digits;
 mod element;
 mod emulated;
+mod emulated_memory;
 mod model_signature;
 mod onnx;
 mod port;
@@ -15,6 +16,7 @@ mod runtime;
 mod wait;
 
 pub use emulated::{EmulatedExecutor, Pace, default_signature, item_checksum};
+pub use emulated_memory::{EmulatedMemory, OutOfMemory, TakenMemory};
 pub use onnx::{LoadError, OnnxExecutor, OnnxOptions};
 pub use port::{BatchInputs, ExecuteError, ModelExecutor};
 pub use runtime::{ONNXRUNTIME_VERSION_MIN, ONNXRUNTIME_VERSION_TESTED, Runtime, RuntimeError, load_runtime};

@@ -551,7 +551,6 @@ mod tests {
                 summary: "imbalance 0.4 to 0.1".into(),
                 moves: Vec::new(),
                 cost: MoveCostView::default(),
-                load_bytes_per_s: 1 << 30,
                 left_alone: Vec::new(),
             }],
         };

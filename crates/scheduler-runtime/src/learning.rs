@@ -1,4 +1,4 @@
-//! Hosts the [`Learner`](crate::learner::Learner)s of all leads, off the paths of their decisions.
+//! Hosts the [`Learner`](symphony_epochs::Learner)s of all leads, off the paths of their decisions.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -7,9 +7,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::counters::add;
 use crate::leads::Leads;
-use crate::learner::Correction;
 use crate::messages::{ModelMessage, RankMessage};
 use crate::workers::Workers;
+use symphony_epochs::Correction;
 
 /// How often the ends of batches are collected. In between, [`RUNS_WAITING_MAX`](crate::workers::RUNS_WAITING_MAX) of them wait.
 const COLLECT_EVERY: Duration = Duration::from_millis(100);

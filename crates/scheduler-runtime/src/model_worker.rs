@@ -23,7 +23,6 @@ use crate::counters::count;
 use crate::flight_log::FlightLog;
 use crate::id_map::IdMap;
 use crate::inbox::Inbox;
-use crate::learner::Run;
 use crate::load::ModelCounts;
 use crate::messages::{GpuRoute, ModelMessage, Peer, PlanId, RankMessage, Seal};
 use crate::offer_board::{Offer, OfferBoard};
@@ -31,6 +30,7 @@ use crate::sent_plans::{SentPlan, SentPlans};
 use crate::tape_recorder::TapeRecorder;
 use crate::worker::{TURN_INPUTS_MAX, TURN_TIMERS_MAX, TurnEnd, TurnStart, Worker};
 use crate::worker_metrics::WorkerMetrics;
+use symphony_epochs::Run;
 
 /// How long re-driven requests wait for backends that have not answered the seal: after that a second execution, which
 /// only wastes time, is better than a lost deadline (DESIGN section 8; consensus protocol, step 6).

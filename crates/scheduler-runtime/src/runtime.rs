@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use symphony_epochs::{SlowGpu, Stretch};
 use symphony_explain::{Explanation, Question};
 use symphony_net::{Incoming, Port, Role};
 use symphony_protocol::view::{SortedView, View};
@@ -17,7 +18,6 @@ use crate::decision_threads::DecisionThreads;
 use crate::explain::explain;
 use crate::frontend_link::accept_frontends;
 use crate::leads::Leads;
-use crate::learner::SlowGpu;
 use crate::learning::learn;
 use crate::load::{GpuLoad, ModelLoad};
 use crate::standby::Standby;
@@ -101,6 +101,8 @@ pub struct SubclusterLoad {
     pub slow: Vec<SlowGpu>,
     /// How many times as long as given a model's batches take on GPUs of a kind, where that is off by a tenth.
     pub drifts: Vec<(ModelId, String, f64)>,
+    /// What makes the profiles that plans are made with of the given ones, by model and GPU kind, where they were corrected.
+    pub learnt: Vec<(ModelId, String, Stretch)>,
 }
 
 impl Runtime {
@@ -167,6 +169,9 @@ impl Runtime {
             let kinds = lead.workers.kinds.read().unwrap_or_else(PoisonError::into_inner);
             let drift =
                 |(model, class, factor): (_, GpuClass, _)| Some((model, kinds.get(class.index())?.clone(), factor));
+            let learnt = |(model, class, stretch): (_, GpuClass, &Stretch)| {
+                Some((model, kinds.get(class.index())?.clone(), stretch.clone()))
+            };
             SubclusterLoad {
                 subcluster,
                 token: lead.token,
@@ -174,6 +179,7 @@ impl Runtime {
                 gpus: lead.workers.loads.gpus(),
                 slow: learner.slow(lead.workers.clock.now()),
                 drifts: learner.drifts().filter_map(drift).collect(),
+                learnt: learner.learnt().filter_map(learnt).collect(),
             }
         };
         self.leads.living().into_iter().map(load).collect()

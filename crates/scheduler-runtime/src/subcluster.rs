@@ -18,7 +18,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::backend_link::{BackendLink, LinkEvent, LinkedGpu, Usage};
 use crate::decision_threads::DecisionThreads;
-use crate::learner::{Learner, LearningSettings};
 use crate::learning::correct;
 use crate::messages::ModelMessage;
 use crate::offer_board::SUBCLUSTER_MODELS_MAX;
@@ -29,6 +28,7 @@ use crate::standby::DialledLinks;
 use crate::tapes::Tapes;
 use crate::worker::ThreadPolicy;
 use crate::workers::{DecisionConfig, Workers};
+use symphony_epochs::{Learner, LearningSettings};
 
 /// How long the view may take to explain why a backend obeys somebody else: that it belongs to another sub-cluster by now.
 /// After that the lead itself is over.

@@ -16,7 +16,6 @@ use crate::decision_thread::{DecisionThread, Seat};
 use crate::decision_threads::DecisionThreads;
 use crate::flight_log::{FlightLog, SharedRecorder};
 use crate::inbox::Inbox;
-use crate::learner::{Learner, LearningSettings, Run};
 use crate::load::Loads;
 use crate::messages::{ModelMessage, RankMessage};
 use crate::model_worker::ModelWorker;
@@ -25,6 +24,7 @@ use crate::rank_worker::RankWorker;
 use crate::tapes::Tapes;
 use crate::worker::{ThreadPolicy, Worker};
 use crate::worker_metrics::{WorkerDurations, WorkerKind, WorkerMetrics};
+use symphony_epochs::{Learner, LearningSettings, Run};
 
 /// Ends of batches that wait to be learnt from: at ten collections a second those of five thousand batches, in 16 KB, since a
 /// replica may lead hundreds of sub-clusters. What does not find room is not learnt from.

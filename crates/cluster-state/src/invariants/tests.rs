@@ -156,7 +156,7 @@ fn c2_sees_what_belongs_to_two_or_to_none() {
 fn nothing_planned(status: PlanStatus) -> Plan {
     let (cause, summary) = ("c".into(), "s".into());
     let (moves, cost, left_alone) = (Vec::new(), MoveCost::default(), Vec::new());
-    Plan { id: 1, cause, summary, moves, cost, load_bytes_per_s: 0, left_alone, status }
+    Plan { id: 1, cause, summary, moves, cost, left_alone, status }
 }
 
 #[test]

@@ -110,7 +110,7 @@ pub fn operation(id: u64, action: Action) -> Operation {
 
 pub fn report(model: u32, backend: u32, boot: u64, state: ReplicaState) -> Command {
     let (model, backend, boot) = (ModelId::new(model), BackendId::new(backend), BootId::new(boot));
-    Command::ReportModel { model, backend, boot, state }
+    Command::ReportModel { model, backend, boot, state, load_ns: 0 }
 }
 
 /// A state and the index of its log.

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use symphony_protocol::control as pb;
 
+use super::learnt_profiles::LEARNT_MAX;
 use super::reported::Reported;
 use super::unsaid::Unsaid;
 use crate::host::SharedState;
@@ -24,7 +25,13 @@ pub struct LoadReports {
 
 impl LoadReports {
     /// Reports, or not: without a leader of the group nobody plans anything, and a lost report is made up for by the next.
-    pub async fn report(&mut self, subclusters: Vec<pb::SubclusterLoad>) {
+    pub async fn report(&mut self, mut subclusters: Vec<pb::SubclusterLoad>) {
+        // More would not be heard at all; what is left out is planned as it was given.
+        let mut room = LEARNT_MAX;
+        for load in &mut subclusters {
+            load.learnt.truncate(room);
+            room -= load.learnt.len();
+        }
         let leader = match self.proposer.leader_elsewhere() {
             Err(_) => return,
             Ok(None) => {

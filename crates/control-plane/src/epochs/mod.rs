@@ -2,6 +2,7 @@
 //! many GPUs they should have (docs/operating/autoscaling.md).
 
 mod external_scaler;
+mod learnt_profiles;
 mod load_book;
 mod load_reports;
 mod planner;
@@ -14,6 +15,7 @@ mod solver;
 mod unsaid;
 
 pub(crate) use external_scaler::ScalerService;
+pub(crate) use learnt_profiles::{LEARNT_MAX, stretch};
 pub use load_reports::LoadReports;
 pub(crate) use planner::{Ask, Planner};
 pub(crate) use reported::Reported;

@@ -280,8 +280,19 @@ fn load(load: &SubclusterLoad) -> pb::SubclusterLoad {
         gpu_kind: kind.clone(),
         factor: *factor,
     });
-    let (subcluster, token) = (load.subcluster.get(), load.token.get());
-    pb::SubclusterLoad { subcluster, token, models: models.collect(), gpus: gpus.collect(), drifts: drifts.collect() }
+    let learnt = load.learnt.iter().map(|(model, kind, stretch)| {
+        let point = |&(batch, factor): &(u32, f64)| pb::StretchPoint { batch, factor: factor as f32 };
+        let points = stretch.points().iter().map(point).collect();
+        pb::LearntProfile { model: model.get(), gpu_kind: kind.clone(), points }
+    });
+    pb::SubclusterLoad {
+        subcluster: load.subcluster.get(),
+        token: load.token.get(),
+        models: models.collect(),
+        gpus: gpus.collect(),
+        drifts: drifts.collect(),
+        learnt: learnt.collect(),
+    }
 }
 
 fn lead_config(
