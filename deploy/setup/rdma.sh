@@ -37,11 +37,14 @@ quietly() {
 
 installed() { dpkg-query -W -f '${Status}' "$1" 2>/dev/null | grep -q '^install ok installed'; }
 
-# The newest libclang that this system has; the name tells the version.
+# The newest libclang that the generator of the bindings (bindgen 0.71) understands: with clang 20 and later it gets structures
+# wrong.
 libclang_package() {
-    local name
-    name=$(apt-cache search --names-only '^libclang1-[0-9]+$' | cut -d ' ' -f 1 | sort -V | tail -n 1)
-    echo "${name:-libclang1}"
+    local version
+    for version in 19 18 17 16 15 14; do
+        apt-cache show "libclang1-$version" >/dev/null 2>&1 && echo "libclang1-$version" && return
+    done
+    echo libclang1-14
 }
 
 missing() {
@@ -116,6 +119,15 @@ prepare_guest() {
     mv "$staging/boot/vmlinuz-$release" "$DIR/vmlinuz"
 }
 
+environment() {
+    local library
+    library=$(dpkg -L "$1" | grep -E '/libclang-[0-9.]*\.so[0-9.]*$' | head -n 1)
+    [[ -n $library ]] || stop 1 "package $1 has no libclang"
+    # By its file, since a newer one may be there too. It brings no headers of its own; the compiler's will do.
+    printf "export LIBCLANG_PATH='%s'\n" "$library"
+    printf "export BINDGEN_EXTRA_CLANG_ARGS='-isystem %s'\n" "$(gcc -print-file-name=include)"
+}
+
 main() {
     local -a build guest=()
     case ${1-} in
@@ -136,8 +148,7 @@ main() {
         install_packages "${build[@]}" "${guest[@]}" || exit 3
     fi
     [[ -z ${guest[*]} ]] || prepare_guest
-    # libclang brings no headers of its own; the compiler's will do.
-    printf "export BINDGEN_EXTRA_CLANG_ARGS='-isystem %s'\n" "$(gcc -print-file-name=include)"
+    environment "${build[-1]}"
 }
 
 main "$@"
