@@ -15,7 +15,9 @@ use symphony_cluster_state::{
 use symphony_config::{NodeConfig, Role};
 use symphony_executor::profile::ProfileFile;
 use symphony_frontend::oip::{InferError, ModelInfo, ModelState, check_grpc_infer, check_rest_infer};
-use symphony_protocol::data::{FromOwner, RequestResult, ResultBytes, SharingOffer, SharingSecret, ToOwner};
+use symphony_protocol::data::{
+    FromOwner, RdmaEndpoint, RdmaKey, RdmaOffer, RequestResult, ResultBytes, SharingOffer, SharingSecret, ToOwner,
+};
 use symphony_protocol::dispatch::{EndReason, RequestHeader, ToFrontend, ToLeader};
 use symphony_protocol::execute::{Done, Execute, FromBackend, PlannedRequest, Refusal, ToBackend};
 use symphony_protocol::inference::ModelInferRequest;
@@ -336,6 +338,8 @@ fn frame_seeds() -> Vec<Vec<u8>> {
     };
     let refusal = Refusal::Fenced { promised: token };
     let result = RequestResult { sequence: 4, outcome: ResultBytes::Answer(3), batch: 2, execution: 9 };
+    let endpoint = RdmaEndpoint { queue_pair: 17, first_packet: 1 << 23, mtu: 5, lid: 0, gid: [1; 16] };
+    let rdma = RdmaOffer { endpoint, key: RdmaKey(7), address: 1 << 40, bytes: 1 << 20, entries: 64 };
     let offer = SharingOffer { name: "symphony-0".into(), secret: SharingSecret([7; 32]) };
     let ended = vec![(1, EndReason::Dropped(DropReason::QueueFull)), (2, EndReason::Failed(FailReason::NoAnswer))];
     vec![
@@ -350,12 +354,21 @@ fn frame_seeds() -> Vec<Vec<u8>> {
         encode(&ToBackend::Retired { gpus: vec![gpu; 2] }, &[]),
         encode(&FromBackend::Done(done), &[]),
         encode(&FromBackend::Refused { gpu, sequence: 1, token, model, refusal }, &[]),
-        encode(&ToOwner::Hello { backend: BackendId::new(1), boot, frontend_boot: boot, shares: true }, &[]),
+        encode(
+            &ToOwner::Hello {
+                backend: BackendId::new(1),
+                boot,
+                frontend_boot: boot,
+                shares: true,
+                rdma: Some(rdma.endpoint),
+            },
+            &[],
+        ),
         encode(&ToOwner::Joined { shares: true }, &[]),
         encode(&ToOwner::Read { read: 1, sequences: vec![1, 2, 3] }, &[]),
         encode(&ToOwner::Results { results: vec![result; 2] }, &[Bytes::from_static(b"abcdef")]),
         encode(&ToOwner::Results { results: vec![RequestResult { outcome: ResultBytes::Shared, ..result }] }, &[]),
-        encode(&FromOwner::Welcome { boot, sharing: Some(offer) }, &[]),
+        encode(&FromOwner::Welcome { boot, sharing: Some(offer), rdma: Some(rdma) }, &[]),
         encode(&FromOwner::Taken { sequences: vec![1, 2] }, &[]),
         encode(&FromOwner::Payloads { read: 1, lengths: vec![Some(2), None] }, &[Bytes::from_static(b"ab")]),
     ]

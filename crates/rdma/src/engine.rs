@@ -95,7 +95,8 @@ fn hear(queue: &CompletionQueue, sessions: &Sessions, stop: &OwnedFd) -> io::Res
             if take(queue, sessions, &mut heard)? {
                 continue;
             }
-            let mut waits = [PollFd::from_borrowed_fd(queue.channel(), PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
+            let mut waits =
+                [PollFd::from_borrowed_fd(queue.channel(), PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
             match poll(&mut waits, None) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),

@@ -23,8 +23,10 @@ pub enum RdmaError {
     #[error("there are {0} RDMA connections already, and room for no more")]
     Full(usize),
     /// The system lets no such memory stay in memory.
-    #[error("{bytes} bytes cannot be registered: {source}; raise the limit of locked memory (LimitMEMLOCK=, ulimit -l), or make \
-             payloads.pool_mb smaller")]
+    #[error(
+        "{bytes} bytes cannot be registered: {source}; raise the limit of locked memory (LimitMEMLOCK=, ulimit -l), or make \
+             payloads.pool_mb smaller"
+    )]
     Pinned {
         /// How much it is.
         bytes: usize,

@@ -158,7 +158,13 @@ mod tests {
     #[test]
     fn a_port_without_an_address_is_not_used() {
         let root = tempfile::tempdir().unwrap();
-        device(root.path(), "a0", "4: ACTIVE", "Ethernet", &[(NONE, "RoCE v2"), ("nonsense", "RoCE v2"), (V4, "IB/RoCE v1")]);
+        device(
+            root.path(),
+            "a0",
+            "4: ACTIVE",
+            "Ethernet",
+            &[(NONE, "RoCE v2"), ("nonsense", "RoCE v2"), (V4, "IB/RoCE v1")],
+        );
         assert!(matches!(Port::find(root.path(), None), Err(PortError::Down { .. })));
         device(root.path(), "b0", "4: ACTIVE", "InfiniBand", &[(LINK_LOCAL, "IB/RoCE v1")]);
         let found = Port::find(root.path(), None).unwrap();

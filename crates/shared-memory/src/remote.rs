@@ -171,7 +171,9 @@ mod tests {
 
     #[test]
     fn no_impossible_pool_is_believed() {
-        for (bytes, entries) in [(0, 1), (BYTES, 0), (BYTES, 3), (BYTES + 1, 4), (BYTES, BYTES), (u64::MAX - 7, 1), (BYTES, u64::MAX)] {
+        for (bytes, entries) in
+            [(0, 1), (BYTES, 0), (BYTES, 3), (BYTES + 1, 4), (BYTES, BYTES), (u64::MAX - 7, 1), (BYTES, u64::MAX)]
+        {
             assert!(RemoteLayout::new(bytes, entries).is_err(), "{bytes} {entries}");
         }
     }

@@ -177,8 +177,7 @@ impl QueuePair {
 
     /// Ends the connection: whatever is posted fails.
     pub(crate) fn end(&self) -> io::Result<()> {
-        let mut attributes =
-            ffi::ibv_qp_attr { qp_state: ffi::ibv_qp_state::IBV_QPS_ERR, ..Default::default() };
+        let mut attributes = ffi::ibv_qp_attr { qp_state: ffi::ibv_qp_state::IBV_QPS_ERR, ..Default::default() };
         self.modify(&mut attributes, mask::IBV_QP_STATE)
     }
 
@@ -244,12 +243,7 @@ impl QueuePair {
         posted.remove(&id).map_or(Finished::Unknown, |(kind, piece)| Finished::Well { id, kind, piece, bytes })
     }
 
-    fn post_send(
-        &self,
-        kind: Kind,
-        mut request: ffi::ibv_send_wr,
-        memory: Option<(Piece, usize)>,
-    ) -> io::Result<u64> {
+    fn post_send(&self, kind: Kind, mut request: ffi::ibv_send_wr, memory: Option<(Piece, usize)>) -> io::Result<u64> {
         // SAFETY: V1.
         let context = unsafe { self.completions.device.context.as_ref() };
         let post = context.ops.post_send.ok_or(io::ErrorKind::Unsupported)?;

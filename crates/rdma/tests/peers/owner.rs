@@ -63,7 +63,9 @@ pub(crate) async fn run() {
                 grants.push(Some(grant));
                 pairs.push(pair);
             }
-            "put" => drop(placed.insert(number(1), pool.put(number(1), &bytes_of(number(1), number(2) as usize)).unwrap())),
+            "put" => {
+                drop(placed.insert(number(1), pool.put(number(1), &bytes_of(number(1), number(2) as usize)).unwrap()))
+            }
             "take" => drop(placed.remove(&number(1)).unwrap()),
             // One bit of the checksum of that number, which lies in the upper half of its entry's last word.
             "damage" => {
