@@ -6,7 +6,7 @@ bounded() {
     echo "guest: at $(cut -d ' ' -f 1 /proc/uptime) s: $*"
     timeout -s KILL "$seconds" "$@" || { echo "guest: FAILED ($?): $*"; status=1; }
 }
-bounded 120 peers --test-threads 1
+bounded 120 peers --test-threads 1 --nocapture
 bounded 240 contract --test-threads 1 rdma::
 echo "guest: the figures that follow are of Soft-RoCE, RDMA in software, on an emulated machine"
 bounded 300 payload-pull --rdma --pulls "$PULLS"

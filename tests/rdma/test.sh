@@ -20,13 +20,18 @@ eval "$environment"
 say "set up after $((SECONDS - began)) s"
 
 cd "$ROOT"
-# What cargo says of the programs that it has made.
-programs() { "${CARGO:-cargo}" "$@" --locked --message-format=json-render-diagnostics | sed -n 's/.*"executable":"\([^"]*\)".*/\1/p'; }
+# Of the whole workspace, so that features are those of other builds of it, and little is built again.
+cargo_says() { "${CARGO:-cargo}" "$@" --workspace --locked --message-format=json-render-diagnostics; }
+readonly FEATURES=symphony-rdma/verbs,symphony-transport/rdma,symphony-benches/rdma
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-peers=$(programs test --no-run --package symphony-rdma --features verbs --test peers)
-contract=$(programs test --no-run --package symphony-transport --features rdma --test contract)
-pull=$(programs build --package symphony-benches --features rdma --bin payload-pull)
+cargo_says test --no-run --features "$FEATURES" --test peers --test contract >"$work/says"
+cargo_says build --features "$FEATURES" --bin payload-pull >>"$work/says"
+# The program that was made of that folder's target.
+made() { sed -n "s,.*\"manifest_path\":\"[^\"]*/$1/Cargo.toml\".*\"name\":\"$2\".*\"executable\":\"\([^\"]*\)\".*,\1,p" "$work/says" | tail -n 1; }
+peers=$(made crates/rdma peers)
+contract=$(made crates/transport contract)
+pull=$(made benches payload-pull)
 # Cargo adds a number to the names of tests.
 ln -s "$peers" "$work/peers"
 ln -s "$contract" "$work/contract"

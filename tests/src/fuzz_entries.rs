@@ -23,6 +23,8 @@ use symphony_protocol::execute::{Done, Execute, FromBackend, PlannedRequest, Ref
 use symphony_protocol::inference::ModelInferRequest;
 use symphony_protocol::inference::model_infer_request::InferInputTensor;
 use symphony_protocol::{FRAME_HEADER_BYTES, Frame, FrameHeader, Message};
+use symphony_rdma::{SEGMENT_HEADER_BYTES, Segment, SegmentKind};
+use symphony_shared_memory::{ENTRY_BYTES, RemoteLayout};
 use symphony_tape::Tape;
 use symphony_types::{
     BackendId, BootId, DropReason, Duty, FailReason, FrontendId, GpuClass, GpuId, Member, ModelId, Nanos, NodeId,
@@ -57,7 +59,7 @@ impl std::fmt::Debug for Entry {
 }
 
 /// All of them.
-pub const ALL: [Entry; 10] = [
+pub const ALL: [Entry; 11] = [
     Entry { name: "frames", run: frames, seeds: frame_seeds },
     Entry { name: "command", run: command, seeds: command_seeds },
     Entry { name: "snapshot", run: snapshot, seeds: snapshot_seeds },
@@ -68,6 +70,7 @@ pub const ALL: [Entry; 10] = [
     Entry { name: "rest_infer", run: rest_infer, seeds: rest_infer_seeds },
     Entry { name: "view", run: view, seeds: view_seeds },
     Entry { name: "tape", run: tape, seeds: tape_seeds },
+    Entry { name: "rdma", run: rdma, seeds: rdma_seeds },
 ];
 
 /// A frame of any link. The checksum is made right, or nothing but that would ever be tested.
@@ -569,6 +572,29 @@ fn view_seeds() -> Vec<Vec<u8>> {
         ..Default::default()
     };
     vec![view.encode_to_vec()]
+}
+
+/// What another host's memory may say: a segment of a stream, and the entry of a pool of 64 KiB.
+pub fn rdma(bytes: &[u8]) {
+    if let Ok((segment, data)) = Segment::parse(bytes) {
+        let mut again = [&[0; SEGMENT_HEADER_BYTES][..], data].concat();
+        segment.write(&mut again);
+        assert_eq!(again, bytes, "a segment that was parsed is written again");
+    }
+    let Some((entry, rest)) = bytes.split_first_chunk::<ENTRY_BYTES>() else { return };
+    let (bytes, number) = (64 << 10, u64::from_le_bytes(*entry[8..].first_chunk().expect("an entry is longer")));
+    let layout = RemoteLayout::new(bytes, 16).expect("there is such a pool");
+    if let Ok(found) = layout.find(number, entry, 1 << 20) {
+        assert!(found.at() + found.length() as u64 <= bytes, "nothing beyond the pool is fetched");
+        let _ = found.holds(rest);
+    }
+}
+
+fn rdma_seeds() -> Vec<Vec<u8>> {
+    let mut segment = [&[0; SEGMENT_HEADER_BYTES][..], b"some data"].concat();
+    Segment { kind: SegmentKind::Data, number: 7, credits: 3 }.write(&mut segment);
+    let entry = [2_u64, 5, 256, 100 | 7 << 32].iter().flat_map(|word| word.to_le_bytes()).collect();
+    vec![segment, entry]
 }
 
 /// A mutation of `seed`, as fuzzers make them: flipped bits, bytes changed, removed, inserted, repeated, or all anew.

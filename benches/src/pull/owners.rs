@@ -85,7 +85,13 @@ impl Owners {
             transport: kind,
             required: true,
             // What is read by RDMA lands there, in blocks of powers of two.
-            pool_mb: inputs.iter().flatten().map(|input| input.len().next_power_of_two() as u64).sum::<u64>().div_ceil(1 << 20) + 1,
+            pool_mb: inputs
+                .iter()
+                .flatten()
+                .map(|input| input.len().next_power_of_two() as u64)
+                .sum::<u64>()
+                .div_ceil(1 << 20)
+                + 1,
             rdma_device: String::new(),
         };
         let transport = LinkedPayloads::new(BACKEND, BOOT, net(Role::Backend, "backend")?, config, views);
