@@ -15,12 +15,16 @@ use symphony_cluster_state::{
 use symphony_config::{NodeConfig, Role};
 use symphony_executor::profile::ProfileFile;
 use symphony_frontend::oip::{InferError, ModelInfo, ModelState, check_grpc_infer, check_rest_infer};
-use symphony_protocol::data::{FromOwner, RequestResult, ResultBytes, SharingOffer, SharingSecret, ToOwner};
+use symphony_protocol::data::{
+    FromOwner, RdmaEndpoint, RdmaKey, RdmaOffer, RequestResult, ResultBytes, SharingOffer, SharingSecret, ToOwner,
+};
 use symphony_protocol::dispatch::{EndReason, RequestHeader, ToFrontend, ToLeader};
 use symphony_protocol::execute::{Done, Execute, FromBackend, PlannedRequest, Refusal, ToBackend};
 use symphony_protocol::inference::ModelInferRequest;
 use symphony_protocol::inference::model_infer_request::InferInputTensor;
 use symphony_protocol::{FRAME_HEADER_BYTES, Frame, FrameHeader, Message};
+use symphony_rdma::{SEGMENT_HEADER_BYTES, Segment, SegmentKind};
+use symphony_shared_memory::{ENTRY_BYTES, RemoteLayout};
 use symphony_tape::Tape;
 use symphony_types::{
     BackendId, BootId, DropReason, Duty, FailReason, FrontendId, GpuClass, GpuId, Member, ModelId, Nanos, NodeId,
@@ -55,7 +59,7 @@ impl std::fmt::Debug for Entry {
 }
 
 /// All of them.
-pub const ALL: [Entry; 10] = [
+pub const ALL: [Entry; 11] = [
     Entry { name: "frames", run: frames, seeds: frame_seeds },
     Entry { name: "command", run: command, seeds: command_seeds },
     Entry { name: "snapshot", run: snapshot, seeds: snapshot_seeds },
@@ -66,6 +70,7 @@ pub const ALL: [Entry; 10] = [
     Entry { name: "rest_infer", run: rest_infer, seeds: rest_infer_seeds },
     Entry { name: "view", run: view, seeds: view_seeds },
     Entry { name: "tape", run: tape, seeds: tape_seeds },
+    Entry { name: "rdma", run: rdma, seeds: rdma_seeds },
 ];
 
 /// A frame of any link. The checksum is made right, or nothing but that would ever be tested.
@@ -336,6 +341,8 @@ fn frame_seeds() -> Vec<Vec<u8>> {
     };
     let refusal = Refusal::Fenced { promised: token };
     let result = RequestResult { sequence: 4, outcome: ResultBytes::Answer(3), batch: 2, execution: 9 };
+    let endpoint = RdmaEndpoint { queue_pair: 17, first_packet: 1 << 23, mtu: 5, lid: 0, gid: [1; 16] };
+    let rdma = RdmaOffer { endpoint, key: RdmaKey(7), address: 1 << 40, bytes: 1 << 20, entries: 64 };
     let offer = SharingOffer { name: "symphony-0".into(), secret: SharingSecret([7; 32]) };
     let ended = vec![(1, EndReason::Dropped(DropReason::QueueFull)), (2, EndReason::Failed(FailReason::NoAnswer))];
     vec![
@@ -350,12 +357,21 @@ fn frame_seeds() -> Vec<Vec<u8>> {
         encode(&ToBackend::Retired { gpus: vec![gpu; 2] }, &[]),
         encode(&FromBackend::Done(done), &[]),
         encode(&FromBackend::Refused { gpu, sequence: 1, token, model, refusal }, &[]),
-        encode(&ToOwner::Hello { backend: BackendId::new(1), boot, frontend_boot: boot, shares: true }, &[]),
+        encode(
+            &ToOwner::Hello {
+                backend: BackendId::new(1),
+                boot,
+                frontend_boot: boot,
+                shares: true,
+                rdma: Some(rdma.endpoint),
+            },
+            &[],
+        ),
         encode(&ToOwner::Joined { shares: true }, &[]),
         encode(&ToOwner::Read { read: 1, sequences: vec![1, 2, 3] }, &[]),
         encode(&ToOwner::Results { results: vec![result; 2] }, &[Bytes::from_static(b"abcdef")]),
         encode(&ToOwner::Results { results: vec![RequestResult { outcome: ResultBytes::Shared, ..result }] }, &[]),
-        encode(&FromOwner::Welcome { boot, sharing: Some(offer) }, &[]),
+        encode(&FromOwner::Welcome { boot, sharing: Some(offer), rdma: Some(rdma) }, &[]),
         encode(&FromOwner::Taken { sequences: vec![1, 2] }, &[]),
         encode(&FromOwner::Payloads { read: 1, lengths: vec![Some(2), None] }, &[Bytes::from_static(b"ab")]),
     ]
@@ -556,6 +572,29 @@ fn view_seeds() -> Vec<Vec<u8>> {
         ..Default::default()
     };
     vec![view.encode_to_vec()]
+}
+
+/// What another host's memory may say: a segment of a stream, and the entry of a pool of 64 KiB.
+pub fn rdma(bytes: &[u8]) {
+    if let Ok((segment, data)) = Segment::parse(bytes) {
+        let mut again = [&[0; SEGMENT_HEADER_BYTES][..], data].concat();
+        segment.write(&mut again);
+        assert_eq!(again, bytes, "a segment that was parsed is written again");
+    }
+    let Some((entry, rest)) = bytes.split_first_chunk::<ENTRY_BYTES>() else { return };
+    let (bytes, number) = (64 << 10, u64::from_le_bytes(*entry[8..].first_chunk().expect("an entry is longer")));
+    let layout = RemoteLayout::new(bytes, 16).expect("there is such a pool");
+    if let Ok(found) = layout.find(number, entry, 1 << 20) {
+        assert!(found.at() + found.length() as u64 <= bytes, "nothing beyond the pool is fetched");
+        let _ = found.holds(rest);
+    }
+}
+
+fn rdma_seeds() -> Vec<Vec<u8>> {
+    let mut segment = [&[0; SEGMENT_HEADER_BYTES][..], b"some data"].concat();
+    Segment { kind: SegmentKind::Data, number: 7, credits: 3 }.write(&mut segment);
+    let entry = [2_u64, 5, 256, 100 | 7 << 32].iter().flat_map(|word| word.to_le_bytes()).collect();
+    vec![segment, entry]
 }
 
 /// A mutation of `seed`, as fuzzers make them: flipped bits, bytes changed, removed, inserted, repeated, or all anew.

@@ -10,7 +10,7 @@ use symphony_net::{Incoming, Net, Port, Role};
 use symphony_protocol::control as pb;
 use symphony_protocol::view::BackendScope;
 use symphony_transport::{
-    ControlClient, ControlError, LinkedPayloads, PayloadTransport, SharingError, ViewReceiver, can_share,
+    ControlClient, ControlError, LinkedPayloads, PayloadTransport, SharingError, ViewReceiver, can_share, can_use_rdma,
 };
 use symphony_types::{BackendId, BootId, GpuId, Member, SubclusterId, Token};
 use tokio::net::TcpListener;
@@ -63,8 +63,8 @@ pub enum StartError {
         /// Why.
         source: std::io::Error,
     },
-    /// This system has no shared memory, and it is required.
-    #[error("backend.payloads requires shared memory: {0}")]
+    /// This system has not the transport that is required.
+    #[error("backend.payloads.required: {0}")]
     Sharing(#[from] SharingError),
     /// A thread was refused.
     #[error("cannot start the GPU threads: {0}")]
@@ -120,6 +120,9 @@ impl Backend {
         if config.payloads.must_share() {
             can_share()?;
         }
+        if config.payloads.must_use_rdma() {
+            can_use_rdma(&config.payloads)?;
+        }
         let journal = config.journal_file.as_ref().map(|path| {
             Journal::open(path, config.journal_mb_max << 20)
                 .map_err(|source| StartError::Journal { path: path.display().to_string(), source })
@@ -131,7 +134,7 @@ impl Backend {
             .map_err(|source| StartError::Register { name: config.name.clone(), source })?;
         let scope = BackendScope { backend: identity.backend, subcluster: identity.subcluster };
         let view = control.watch_as_backend(&format!("backend {}", config.name), scope);
-        let transport = LinkedPayloads::new(identity.backend, boot, net.clone(), config.payloads, view.clone());
+        let transport = LinkedPayloads::new(identity.backend, boot, net.clone(), config.payloads.clone(), view.clone());
         let transport = Arc::new(transport);
         tracing::info!(backend = %identity.backend, %boot, gpus = identity.gpus.len(),
             executor = config.executor.label(), transport = transport.name(), "registered");

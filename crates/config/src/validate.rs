@@ -89,6 +89,7 @@ pub(crate) fn problems(config: &NodeConfig, role: Role) -> Vec<Problem> {
     check.ports(config);
     check.reach(config);
     check.security(config, role);
+    check.rdma(config);
     check.problems
 }
 
@@ -181,7 +182,9 @@ impl Check {
     fn cluster(&mut self, config: &NodeConfig, role: Role) {
         let cluster = &config.cluster;
         self.name("cluster.name", &cluster.name);
-        if config.federation.is_some() && config.frontend.as_ref().is_some_and(|f| f.payloads.must_share()) {
+        if config.federation.is_some()
+            && config.frontend.as_ref().is_some_and(|f| f.payloads.must_share() || f.payloads.must_use_rdma())
+        {
             let why = "a frontend of a federation shares no memory, so that requests can go to another cluster";
             self.say("frontend.payloads.required", format!("{why}; leave it out"));
         }
@@ -297,6 +300,10 @@ impl Check {
 
     fn payloads(&mut self, section: &str, payloads: &PayloadsConfig) {
         self.range(format!("{section}.pool_mb"), payloads.pool_mb, 1, limits::POOL_MB_MAX);
+        if !payloads.rdma_device.is_empty() && !payloads.wants_rdma() {
+            let device = &payloads.rdma_device;
+            self.say(format!("{section}.rdma_device"), format!("`{device}` is only used with transport = \"rdma\""));
+        }
         if payloads.required && payloads.transport == PayloadTransportKind::Auto {
             self.say(
                 format!("{section}.required"),
@@ -505,6 +512,18 @@ impl Check {
                          commands the cluster; use loopback, or certificates (`symphony certs`)"
                     ),
                 );
+            }
+        }
+    }
+
+    /// Keys to memory are told over links on which both ends have proved who they are.
+    fn rdma(&mut self, config: &NodeConfig) {
+        let frontend = config.frontend.as_ref().map(|frontend| ("frontend", &frontend.payloads));
+        let backend = config.backend.as_ref().map(|backend| ("backend", &backend.payloads));
+        for (section, payloads) in frontend.into_iter().chain(backend) {
+            if config.security.insecure_dev && payloads.must_use_rdma() {
+                let why = "keys to memory are handed out over mutual TLS only, and security.insecure_dev has none";
+                self.say(format!("{section}.payloads.transport"), format!("\"rdma\" is required, but {why}"));
             }
         }
     }

@@ -189,6 +189,14 @@ fn what_cannot_work_is_explained_with_key_and_values() {
             &["backend.payloads.required=true"],
             "backend.payloads.required: with transport = \"auto\" everything is allowed",
         ),
+        (
+            &["backend.payloads.transport=rdma", "backend.payloads.required=true", "security.insecure_dev=true"],
+            "backend.payloads.transport: \"rdma\" is required, but keys to memory are handed out over mutual TLS only",
+        ),
+        (
+            &["frontend.payloads.rdma_device=mlx5_0"],
+            "frontend.payloads.rdma_device: `mlx5_0` is only used with transport = \"rdma\"",
+        ),
         (&["frontend.answer_grace_ms=60001"], "frontend.answer_grace_ms: 60001 is out of range"),
         (
             &["frontend.grpc=10.0.0.1:8001", "security.insecure_dev=true"],

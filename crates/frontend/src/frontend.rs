@@ -47,8 +47,8 @@ pub enum StartError {
         /// Why.
         source: ControlError,
     },
-    /// This system has no shared memory, and it is required.
-    #[error("frontend.payloads requires shared memory: {0}")]
+    /// This system has not the transport that is required.
+    #[error("frontend.payloads.required: {0}")]
     Sharing(#[from] SharingError),
 }
 
@@ -205,13 +205,18 @@ impl Frontend {
 /// Memory for inputs, if the configuration wants any and the system has it.
 fn share_inputs(config: &FrontendConfig, ended: &CancellationToken) -> Result<Option<Arc<SharedInputs>>, SharingError> {
     let payloads = &config.payloads;
-    if !payloads.shares() {
-        return Ok(None);
-    }
     let in_flight_max = config.requests_in_flight_max as usize;
-    match SharedInputs::start(payloads.pool_bytes(), in_flight_max, payloads.must_share(), ended.clone()) {
+    let required = payloads.must_share() || payloads.must_use_rdma();
+    let inputs = if payloads.shares() {
+        SharedInputs::start(payloads.pool_bytes(), in_flight_max, required, ended.clone())
+    } else if payloads.wants_rdma() {
+        SharedInputs::over_rdma(payloads.pool_bytes(), in_flight_max, required, payloads.rdma_device())
+    } else {
+        return Ok(None);
+    };
+    match inputs {
         Ok(inputs) => Ok(Some(inputs)),
-        Err(error) if payloads.must_share() => Err(error),
+        Err(error) if required => Err(error),
         Err(error) => {
             tracing::warn!(%error, "inputs are not shared: payloads travel by TCP");
             Ok(None)

@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use symphony_net::{Connection, Expected, Net, PeerInfo, ReadHalf, WriteHalf};
+use symphony_net::{Connection, Expected, Net, PeerInfo};
 use symphony_protocol::{Echo, FRAME_HEADER_BYTES, Frame, FrameError, FrameHeader, Message};
-use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
@@ -145,7 +145,7 @@ impl Rest {
 /// The reading end.
 #[derive(Debug)]
 pub struct LinkReceiver<M> {
-    stream: BufReader<ReadHalf>,
+    stream: BufReader<Box<dyn Inbound>>,
     /// What has arrived of the header, or of the body once `header` is known. It lives here and not in the future of
     /// [`LinkReceiver::receive`], so that a receive given up half-way loses nothing.
     partial: BytesMut,
@@ -307,8 +307,30 @@ where
     In: Message,
 {
     let info = connection.peer().clone();
-    let peer = info.to_string();
     let (read, write) = connection.into_split();
+    link_over_streams((Box::new(read), Box::new(write)), info)
+}
+
+/// Where frames come from.
+pub(crate) trait Inbound: AsyncRead + Send + Sync + Unpin + std::fmt::Debug {}
+
+impl<T: AsyncRead + Send + Sync + Unpin + std::fmt::Debug> Inbound for T {}
+
+/// Where frames go.
+pub(crate) trait Outbound: AsyncWrite + Send + Sync + Unpin + std::fmt::Debug {}
+
+impl<T: AsyncWrite + Send + Sync + Unpin + std::fmt::Debug> Outbound for T {}
+
+/// The two directions of whatever carries frames.
+pub(crate) type Streams = (Box<dyn Inbound>, Box<dyn Outbound>);
+
+/// Makes a link of two directions to a peer that is known otherwise. Must be called inside a tokio runtime.
+pub(crate) fn link_over_streams<Out, In>((read, write): Streams, info: PeerInfo) -> (LinkSender<Out>, LinkReceiver<In>)
+where
+    Out: Message + Send + 'static,
+    In: Message,
+{
+    let peer = info.to_string();
     let (queue, frames) = mpsc::channel(LINK_FRAMES_MAX);
     let close = Arc::new(Notify::new());
     let (echoes, echoed) = mpsc::channel(ECHOES_MAX);
@@ -330,7 +352,7 @@ where
 
 /// Writes what gathers; ends with the last sender, or with the connection.
 async fn write_frames<M: Message>(
-    mut stream: WriteHalf,
+    mut stream: Box<dyn Outbound>,
     mut frames: mpsc::Receiver<(M, Vec<Bytes>)>,
     mut echoes: mpsc::Receiver<Echo>,
     close: Arc<Notify>,

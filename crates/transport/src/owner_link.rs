@@ -6,15 +6,20 @@ use std::time::Duration;
 use bytes::Bytes;
 use symphony_net::{Connection, PeerInfo};
 use symphony_protocol::Frame;
-use symphony_protocol::data::{FromOwner, RequestResult, ResultBytes, ToOwner};
+use symphony_protocol::data::{FromOwner, RdmaEndpoint, RdmaOffer, RequestResult, ResultBytes, ToOwner};
 use symphony_types::{BackendId, BootId, FailReason};
+use tokio::time::Instant;
 
-use crate::link::{LinkReceiver, LinkSender, link_over};
+use crate::link::{LinkReceiver, LinkSender, link_over, link_over_streams};
 use crate::payload::{PayloadOwner, ReturnedResult};
+use crate::rdma::RdmaPeer;
 use crate::sharing::{Admission, SHARED_PAYLOAD_BYTES_MAX, SharedInputs};
 
 /// How long a connection may stay without saying hello.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How long what came by RDMA may take to be read once the backend's link has ended.
+const DRAINED_WITHIN: Duration = Duration::from_millis(200);
 
 /// A data link whose backend has said who it is; whether that is true is for the owner to find out before it serves.
 #[derive(Debug)]
@@ -24,6 +29,7 @@ pub struct OwnerLink {
     backend: BackendId,
     means: BootId,
     shares: bool,
+    rdma: Option<RdmaEndpoint>,
 }
 
 impl OwnerLink {
@@ -31,8 +37,8 @@ impl OwnerLink {
     pub async fn greeted(connection: Connection) -> Option<Self> {
         let (sender, mut receiver) = link_over::<FromOwner, ToOwner>(connection);
         match tokio::time::timeout(HELLO_TIMEOUT, receiver.receive()).await {
-            Ok(Ok(Frame { message: ToOwner::Hello { backend, frontend_boot, shares, .. }, .. })) => {
-                Some(Self { sender, receiver, backend, means: frontend_boot, shares })
+            Ok(Ok(Frame { message: ToOwner::Hello { backend, frontend_boot, shares, rdma, .. }, .. })) => {
+                Some(Self { sender, receiver, backend, means: frontend_boot, shares, rdma })
             }
             _ => {
                 tracing::debug!(peer = %receiver.peer(), "data link did not begin with hello");
@@ -55,13 +61,15 @@ impl OwnerLink {
 
     /// Welcomes the backend, and serves it in life `boot` until the link ends.
     pub async fn serve(mut self, boot: BootId, owner: &impl PayloadOwner, inputs: Option<&Arc<SharedInputs>>) {
-        let (offer, mut admission) = inputs.filter(|_| self.shares).map(SharedInputs::offer).unzip();
-        let required = inputs.is_some_and(|inputs| inputs.required());
-        if required && offer.is_none() {
-            return self.refuse();
-        }
-        let _ = self.sender.send(FromOwner::Welcome { boot, sharing: offer });
         let peer = self.peer().clone();
+        let (rdma, mut rdma_peer) = self.rdma_offer(inputs).await.unzip();
+        let shared = inputs.filter(|inputs| self.shares && inputs.rdma().is_none());
+        let (sharing, mut admission) = shared.map(SharedInputs::offer).unzip();
+        let required = inputs.is_some_and(|inputs| inputs.required());
+        if required && sharing.is_none() && rdma.is_none() {
+            return self.refuse(inputs);
+        }
+        let _ = self.sender.send(FromOwner::Welcome { boot, sharing, rdma });
         if self.means != boot {
             return tracing::debug!(%peer, "backend asked for a former life");
         }
@@ -74,6 +82,10 @@ impl OwnerLink {
             };
             match frame.message {
                 ToOwner::Joined { shares } => {
+                    if let (true, Some(rdma), Some(inputs)) = (shares, rdma_peer.take(), inputs) {
+                        tracing::debug!(%peer, "RDMA");
+                        return self.serve_by_rdma(owner, &rdma, inputs).await;
+                    }
                     joined = shares && admission.as_mut().is_some_and(|admission| admission.sharer().is_some());
                     if !joined {
                         // Its memory, or the offer, is of no more use.
@@ -81,34 +93,114 @@ impl OwnerLink {
                     }
                     tracing::debug!(%peer, joined, "shared memory");
                     if required && !joined {
-                        return self.refuse();
+                        return self.refuse(inputs);
                     }
                 }
                 // Nothing travels another way.
-                _ if required && !joined => return self.refuse(),
-                ToOwner::Read { read, sequences } => {
-                    let payloads: Vec<_> = sequences.iter().map(|&sequence| owner.input(sequence)).collect();
-                    let lengths = payloads.iter().map(|p| p.as_ref().map(|p| p.len() as u32)).collect();
-                    let tail = payloads.into_iter().flatten().collect();
-                    if self.sender.send_with(FromOwner::Payloads { read, lengths }, tail).is_err() {
+                _ if required && !joined => return self.refuse(inputs),
+                message => {
+                    if !answer(owner, &self.sender, &peer, message, frame.tail, admission.as_mut()) {
                         return;
                     }
                 }
-                ToOwner::Results { results } => {
-                    let sequences = take_results(owner, &results, frame.tail, admission.as_mut());
-                    if !sequences.is_empty() && self.sender.send(FromOwner::Taken { sequences }).is_err() {
-                        return;
-                    }
-                }
-                ToOwner::Hello { .. } => return tracing::warn!(%peer, "second hello"),
             }
         }
     }
 
-    fn refuse(self) {
-        tracing::warn!(peer = %self.peer(), backend = %self.backend,
-            "backend refused: frontend.payloads requires shared memory, and it does not share this host's, or does not want to");
-        let _ = self.sender.send(FromOwner::MustShare);
+    /// What the backend is offered if it wants RDMA and this frontend has it. Keys are told only to whom has proved who it is.
+    async fn rdma_offer(&self, inputs: Option<&Arc<SharedInputs>>) -> Option<(RdmaOffer, RdmaPeer)> {
+        let (owner, wanted) = (inputs?.rdma()?, self.rdma?);
+        let peer = self.peer();
+        if peer.identity.is_none() {
+            tracing::warn!(%peer, "no RDMA: keys are handed out over mutual TLS only");
+            return None;
+        }
+        match owner.offer(wanted).await {
+            Ok(offer) => Some(offer),
+            Err(reason) => {
+                tracing::warn!(%peer, reason, "no RDMA with this backend");
+                None
+            }
+        }
+    }
+
+    /// Serves a backend whose frames come over its RDMA connection. This link only tells that it lives.
+    async fn serve_by_rdma(mut self, owner: &impl PayloadOwner, rdma: &RdmaPeer, inputs: &Arc<SharedInputs>) {
+        let peer = self.peer().clone();
+        let (sender, mut receiver) = link_over_streams::<FromOwner, ToOwner>(rdma.streams(), peer.clone());
+        let _reads = inputs.read();
+        let mut silent_at = None;
+        loop {
+            let frame = tokio::select! {
+                biased;
+                frame = receiver.receive() => frame,
+                end = self.receiver.receive(), if silent_at.is_none() => {
+                    if end.is_ok() {
+                        return tracing::warn!(%peer, "a frame came over the data link beside RDMA");
+                    }
+                    // What it has sent before it ended is here already, and only has to be taken.
+                    silent_at = Some(Instant::now() + DRAINED_WITHIN);
+                    continue;
+                }
+                () = until(silent_at) => return tracing::debug!(%peer, "data link ended"),
+            };
+            let frame = match frame {
+                Ok(frame) => frame,
+                Err(error) => return tracing::debug!(%error, "data link ended"),
+            };
+            if !answer(owner, &sender, &peer, frame.message, frame.tail, None) {
+                return;
+            }
+        }
+    }
+
+    fn refuse(self, inputs: Option<&Arc<SharedInputs>>) {
+        let (peer, backend) = (self.peer(), self.backend);
+        let refusal = if inputs.is_some_and(|inputs| inputs.rdma().is_some()) {
+            tracing::warn!(%peer, %backend,
+                "backend refused: frontend.payloads requires RDMA, and it has none, or does not want to");
+            FromOwner::MustUseRdma
+        } else {
+            tracing::warn!(%peer, %backend,
+                "backend refused: frontend.payloads requires shared memory, and it does not share this host's, or does not want to");
+            FromOwner::MustShare
+        };
+        let _ = self.sender.send(refusal);
+    }
+}
+
+/// Never, if there is no such moment.
+async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Does what a frame asks for. Whether the link is still of use.
+fn answer(
+    owner: &impl PayloadOwner,
+    sender: &LinkSender<FromOwner>,
+    peer: &PeerInfo,
+    message: ToOwner,
+    tail: Bytes,
+    admission: Option<&mut Admission>,
+) -> bool {
+    match message {
+        ToOwner::Read { read, sequences } => {
+            let payloads: Vec<_> = sequences.iter().map(|&sequence| owner.input(sequence)).collect();
+            let lengths = payloads.iter().map(|p| p.as_ref().map(|p| p.len() as u32)).collect();
+            let tail = payloads.into_iter().flatten().collect();
+            sender.send_with(FromOwner::Payloads { read, lengths }, tail).is_ok()
+        }
+        ToOwner::Results { results } => {
+            let sequences = take_results(owner, &results, tail, admission);
+            sequences.is_empty() || sender.send(FromOwner::Taken { sequences }).is_ok()
+        }
+        ToOwner::Hello { .. } | ToOwner::Joined { .. } => {
+            tracing::warn!(%peer, "a greeting in the middle of a data link");
+            false
+        }
     }
 }
 
@@ -185,7 +277,7 @@ mod tests {
     }
 
     fn hello(shares: bool) -> ToOwner {
-        ToOwner::Hello { backend: BackendId::new(1), boot: BootId::new(2), frontend_boot: BOOT, shares }
+        ToOwner::Hello { backend: BackendId::new(1), boot: BootId::new(2), frontend_boot: BOOT, shares, rdma: None }
     }
 
     #[tokio::test]

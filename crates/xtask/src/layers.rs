@@ -37,7 +37,7 @@ const PACKAGES: &[(&str, Layer)] = &[
     ("net", Layer::Edge),
     ("transport", Layer::Edge),
     ("shared-memory", Layer::Edge),
-    ("transport-rdma", Layer::Edge),
+    ("rdma", Layer::Edge),
     ("executor", Layer::Edge),
     ("executor-gpu", Layer::Edge),
     ("file-sync", Layer::Edge),
