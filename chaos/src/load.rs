@@ -11,7 +11,7 @@ use symphony::load::{
 use symphony_config::FrontendConfig;
 use symphony_executor::default_signature;
 use symphony_protocol::view::{KindProfile, ModelSource, ModelSpec};
-use symphony_types::{LatencyProfile, Nanos, RequestValue};
+use symphony_types::{FailReason, LatencyProfile, Nanos, RequestValue};
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -35,6 +35,9 @@ pub(crate) enum Fate {
     Late,
     Dropped,
     Failed,
+    /// It failed because its input was not at the backend in time. Where payloads travel by TCP, a machine without time to spare does
+    /// that by itself.
+    InputLate,
 }
 
 /// One request.
@@ -115,6 +118,7 @@ impl Target for Observed {
             End::Ok if took <= self.within => Fate::InTime,
             End::Ok | End::Late => Fate::Late,
             End::Dropped(_) => Fate::Dropped,
+            End::Failed(why) if why == FailReason::PayloadLost.label() => Fate::InputLate,
             End::Failed(_) => Fate::Failed,
         });
         answer
