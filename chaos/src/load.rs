@@ -34,10 +34,8 @@ pub(crate) enum Fate {
     InTime,
     Late,
     Dropped,
-    Failed,
-    /// It failed because its input was not at the backend in time. Where payloads travel by TCP, a machine without time to spare does
-    /// that by itself.
-    InputLate,
+    /// With the reason that its frontend gave, if that is one.
+    Failed(Option<FailReason>),
 }
 
 /// One request.
@@ -118,8 +116,7 @@ impl Target for Observed {
             End::Ok if took <= self.within => Fate::InTime,
             End::Ok | End::Late => Fate::Late,
             End::Dropped(_) => Fate::Dropped,
-            End::Failed(why) if why == FailReason::PayloadLost.label() => Fate::InputLate,
-            End::Failed(_) => Fate::Failed,
+            End::Failed(why) => Fate::Failed(FailReason::ALL.iter().copied().find(|reason| reason.label() == *why)),
         });
         answer
     }

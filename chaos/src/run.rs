@@ -234,7 +234,7 @@ async fn settle(
         in_time: count(Fate::InTime),
         late: count(Fate::Late),
         dropped: count(Fate::Dropped),
-        failed: count(Fate::Failed) + count(Fate::InputLate),
+        failed: observations.iter().filter(|one| matches!(one.fate, Fate::Failed(_))).count() as u64,
         cancelled: 0,
         lost,
         answered_twice,

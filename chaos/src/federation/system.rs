@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 use nix::sys::signal::Signal;
 use symphony_config::{
-    Address, ClusterConfig, FederatedClusterConfig, FederationConfig, FederationReplicaConfig, FrontendConfig,
-    LogEngine, NodeConfig,
+    Address, ClusterConfig, FederatedClusterConfig, FederationBalanceConfig, FederationConfig, FederationReplicaConfig,
+    FrontendConfig, LogEngine, NodeConfig,
 };
 use symphony_net::{CredentialFiles, Role};
 use symphony_protocol::federation::FederationView;
@@ -109,6 +109,8 @@ impl Federation {
             metrics: Address::loopback(0),
             unreachable_ms: shape.unreachable_ms,
             look_every_ms: shape.unreachable_ms / LOOKS_PER_LOSS,
+            // It would say that moves are wanted, and begin none.
+            balance: FederationBalanceConfig::default(),
             replica: replicas.clone(),
             clusters: Vec::new(),
         };

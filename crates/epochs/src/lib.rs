@@ -5,6 +5,7 @@
 
 mod advice;
 mod autoscaler;
+mod holds;
 mod isotonic;
 mod online_profile;
 mod sample_ring;
@@ -16,6 +17,7 @@ mod window;
 
 pub use advice::{Advice, KindAdvice, Reason};
 pub use autoscaler::Autoscaler;
+pub use holds::Holds;
 pub use online_profile::{OnlineProfile, OnlineProfileSettings, Published};
 pub use scaler_metric::{ScalerMetric, scaler_metric};
 pub use settings::{AutoscalerSettings, KindSettings, SCALED_GPUS_MAX, SettingsError};
