@@ -74,7 +74,7 @@ const LAG_ANY_MS: f64 = 60_000.0;
 pub async fn run(scenario: &Scenario, plan: &RunPlan) -> Result<Report> {
     let mut scenario = scenario.clone();
     plan.relax(&mut scenario.promise, &mut scenario.load);
-    in_workspace(&scenario.name, plan, async |workspace| run_in(&scenario, plan, workspace).await).await
+    in_workspace(&scenario.name, plan, async |workspace| Box::pin(run_in(&scenario, plan, workspace)).await).await
 }
 
 impl RunPlan {
@@ -96,7 +96,7 @@ pub(crate) async fn in_workspace(
     let binary = plan.binary.display();
     ensure!(plan.binary.exists(), "no program at {binary}; build it: cargo build --release -p symphony");
     let mut workspace = Workspace::new(name)?;
-    let ran = Box::pin(ran(&workspace)).await;
+    let ran = ran(&workspace).await;
     if plan.keep || !matches!(&ran, Ok(report) if report.outcome == Outcome::Pass) {
         workspace.keep();
         eprintln!("configurations, logs, journals and the admin history are in {}", workspace.path().display());

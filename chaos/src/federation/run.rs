@@ -38,7 +38,7 @@ pub async fn run_federation(scenario: &FederationScenario, plan: &RunPlan) -> Re
         // Inputs travel by TCP here, and may be late. All other failures outside of a lost cluster are findings anyhow.
         scenario.promise.failed_max = None;
     }
-    in_workspace(&scenario.name, plan, async |workspace| run_in(&scenario, plan, workspace).await).await
+    in_workspace(&scenario.name, plan, async |workspace| Box::pin(run_in(&scenario, plan, workspace)).await).await
 }
 
 async fn run_in(scenario: &FederationScenario, plan: &RunPlan, workspace: &Workspace) -> Result<Report> {
