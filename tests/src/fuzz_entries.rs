@@ -5,6 +5,8 @@
 //! and the wire messages of `consensus`, and the heartbeat of `control-plane`. The whole of both is also fed garbage
 //! over sockets by the integration tests.
 
+mod federation;
+
 use std::path::Path;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
@@ -32,9 +34,11 @@ use symphony_types::{
 };
 use symphony_workload::Scenario;
 
+pub use federation::{federation_answer, federation_command, federation_messages, federation_snapshot};
+
 /// The largest request that the checks of inference requests allow here.
 const REQUEST_BYTES_MAX: usize = 1 << 20;
-/// Where the headers of frames and of cluster-state's values keep their checksum.
+/// Where the headers of frames, and of the values of replicated states, keep their checksum.
 const FRAME_CHECKSUM_AT: usize = 12;
 const ENVELOPE_CHECKSUM_AT: usize = 8;
 /// Magic and version of a tape; length and checksum of its chunks.
@@ -59,7 +63,7 @@ impl std::fmt::Debug for Entry {
 }
 
 /// All of them.
-pub const ALL: [Entry; 11] = [
+pub const ALL: [Entry; 15] = [
     Entry { name: "frames", run: frames, seeds: frame_seeds },
     Entry { name: "command", run: command, seeds: command_seeds },
     Entry { name: "snapshot", run: snapshot, seeds: snapshot_seeds },
@@ -71,6 +75,10 @@ pub const ALL: [Entry; 11] = [
     Entry { name: "view", run: view, seeds: view_seeds },
     Entry { name: "tape", run: tape, seeds: tape_seeds },
     Entry { name: "rdma", run: rdma, seeds: rdma_seeds },
+    Entry { name: "federation_command", run: federation_command, seeds: federation::federation_command_seeds },
+    Entry { name: "federation_snapshot", run: federation_snapshot, seeds: federation::federation_snapshot_seeds },
+    Entry { name: "federation_answer", run: federation_answer, seeds: federation::federation_answer_seeds },
+    Entry { name: "federation_messages", run: federation_messages, seeds: federation::federation_messages_seeds },
 ];
 
 /// A frame of any link. The checksum is made right, or nothing but that would ever be tested.
@@ -475,7 +483,12 @@ fn scenario_seeds() -> Vec<Vec<u8>> {
 }
 
 fn config_seeds() -> Vec<Vec<u8>> {
-    let texts = [include_str!("../../deploy/config/dev.toml"), include_str!("../../deploy/config/production.toml")];
+    let texts = [
+        include_str!("../../deploy/config/dev.toml"),
+        include_str!("../../deploy/config/production.toml"),
+        include_str!("../../deploy/config/federation.toml"),
+        include_str!("../../deploy/config/federated-frontend.toml"),
+    ];
     texts.map(|text| text.as_bytes().to_vec()).into()
 }
 
@@ -597,10 +610,12 @@ fn rdma_seeds() -> Vec<Vec<u8>> {
     vec![segment, entry]
 }
 
+/// Bytes of a mutation. No seed is longer, or nothing behind that would ever be tested.
+pub const MUTATION_BYTES_MAX: usize = 4096;
+
 /// A mutation of `seed`, as fuzzers make them: flipped bits, bytes changed, removed, inserted, repeated, or all anew.
 #[must_use]
 pub fn mutate(seed: &[u8], random: &mut impl rand::Rng) -> Vec<u8> {
-    const LENGTH_MAX: usize = 4096;
     const STEPS_MAX: usize = 8;
     if random.random_ratio(1, 16) {
         let length = random.random_range(0..256);
@@ -626,7 +641,7 @@ pub fn mutate(seed: &[u8], random: &mut impl rand::Rng) -> Vec<u8> {
                 bytes.splice(at..at, piece);
             }
         }
-        bytes.truncate(LENGTH_MAX);
+        bytes.truncate(MUTATION_BYTES_MAX);
     }
     bytes
 }

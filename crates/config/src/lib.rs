@@ -28,7 +28,7 @@ pub use autoscaling::AutoscalingConfig;
 pub use backend::{BackendConfig, ExecutorKind, GpuConfig};
 pub use cluster::{ClusterConfig, ReplicaConfig, Timing};
 pub use error::{Error, Problem};
-pub use federation::{FederatedClusterConfig, FederationConfig, FederationReplicaConfig};
+pub use federation::{FederatedClusterConfig, FederationBalanceConfig, FederationConfig, FederationReplicaConfig};
 pub use frontend::FrontendConfig;
 pub use layers::{CONFIG_BYTES_MAX, DEFAULTS, ENV_PREFIX, Origin};
 pub use learning::LearningConfig;

@@ -5,6 +5,7 @@
 
 mod advice;
 mod autoscaler;
+mod holds;
 mod isotonic;
 mod learner;
 mod online_profile;
@@ -18,6 +19,7 @@ mod window;
 
 pub use advice::{Advice, KindAdvice, Reason};
 pub use autoscaler::Autoscaler;
+pub use holds::Holds;
 pub use learner::{Correction, Learner, LearningSettings, Run, SlowGpu};
 pub use online_profile::{OnlineProfile, OnlineProfileSettings, Published};
 pub use scaler_metric::{ScalerMetric, scaler_metric};

@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -105,6 +106,10 @@ pub(crate) struct UpArgs {
     #[arg(long, value_name = "MS", requires = "clusters", default_value_t = 10_000,
           value_parser = clap::value_parser!(u64).range(1_000..=3_600_000))]
     pub(crate) unreachable_ms: u64,
+    /// Where all processes of the clusters listen: another address of loopback lets several federations run side by side. Tools are then
+    /// told by --federation=HOST:PORT,…
+    #[arg(long, value_name = "ADDRESS", requires = "clusters", default_value_t = Ipv4Addr::LOCALHOST, value_parser = on_loopback)]
+    pub(crate) host: Ipv4Addr,
     /// Load the demo's models when the cluster is up: digits and mlp on the CPU, resnet50 on emulated GPUs.
     #[arg(long)]
     pub(crate) with_models: bool,
@@ -296,6 +301,15 @@ impl ClusterArgs {
 
 /// Where the federation of `symphony up --clusters` is.
 pub(crate) const FEDERATION_OF_UP: &str = "127.0.0.1:7501,127.0.0.1:7511,127.0.0.1:7521";
+
+fn on_loopback(text: &str) -> Result<Ipv4Addr, String> {
+    let host: Ipv4Addr = text.parse().map_err(|_| "expected an IPv4 address".to_owned())?;
+    if host.is_loopback() {
+        Ok(host)
+    } else {
+        Err("expected an address of loopback, 127.0.0.1 to 127.255.255.254".into())
+    }
+}
 
 /// Whether a federation is asked instead of one cluster.
 #[derive(Debug, Args)]

@@ -9,7 +9,7 @@ use symphony_cluster_state::{
     Action, ClusterState, Command, LeftAlone, Moved, Operation, PLAN_WORDS_BYTES_MAX, PlanProposal, PlanStatus, Reply,
     WantedMove,
 };
-use symphony_epochs::{Ended, EpochTrigger, Start, Why};
+use symphony_epochs::{Ended, EpochTrigger, Holds, Start, Why};
 use symphony_types::{ModelId, Time};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -54,7 +54,7 @@ impl Planner {
         let leadership = self.proposer.group().leadership();
         let began = Instant::now();
         let mut trigger = EpochTrigger::new(self.settings.trigger.clone());
-        let mut members: Option<(u64, Instant)> = None;
+        let mut members = Holds::default();
         loop {
             let asked = tokio::select! {
                 () = stop.cancelled() => return,
@@ -89,14 +89,11 @@ impl Planner {
                 continue;
             }
             // Who restarts is back in a moment: only a change that holds is one.
-            if members.is_none_or(|(known, _)| known != membership) {
-                members = Some((membership, now));
-            }
-            let held = members.map_or(Duration::ZERO, |(_, since)| now.saturating_duration_since(since));
+            let held = members.look(time(now), membership);
             let (Some(measured), false, true) = (measured, busy, self.settings.mode != EpochMode::Off) else {
                 continue;
             };
-            if held < Duration::from(self.settings.trigger.change_holds) {
+            if held < self.settings.trigger.change_holds {
                 continue;
             }
             if let Some(Start { why, .. }) = trigger.observe(time(now), &measured.work(), membership) {
