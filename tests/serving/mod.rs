@@ -2,4 +2,5 @@
 
 mod digits_file;
 mod load_protocols;
+mod native_client;
 mod tritonclient;

@@ -217,9 +217,14 @@ impl Running {
     }
 
     pub(crate) async fn start_with(limits: Limits) -> Self {
+        Self::start_at(SocketAddr::from(([127, 0, 0, 1], 0)), limits).await
+    }
+
+    /// With gRPC at that address.
+    pub(crate) async fn start_at(grpc: SocketAddr, limits: Limits) -> Self {
         let service = Arc::new(FakeService::new());
         let stop = CancellationToken::new();
-        let grpc_listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let grpc_listener = TcpListener::bind(grpc).await.unwrap();
         let rest_listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (grpc, rest) = (grpc_listener.local_addr().unwrap(), rest_listener.local_addr().unwrap());
 

@@ -4,4 +4,5 @@ mod clients;
 mod fake;
 mod grpc;
 mod hostile;
+mod native_client;
 mod rest;
