@@ -63,7 +63,8 @@ impl InferenceService for Checksums {
         };
         // A client that states a timeout beyond the SLO says that it means it.
         assert_eq!(request.deadline.timeout.is_some(), request.deadline.exceed_slo);
-        match request.deadline.timeout.map_or(0, |timeout| timeout.get() / 1_000_000) {
+        // A client may say what is left of it, which is a moment less.
+        match request.deadline.timeout.map_or(0, |timeout| timeout.get().div_ceil(1_000_000)) {
             1001 => answer.timeliness = Timeliness::Late,
             1002 => return Err(InferError::Dropped(DropReason::SloUnreachable)),
             1003 => return Err(InferError::Failed(FailReason::BackendLost)),
