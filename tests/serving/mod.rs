@@ -3,4 +3,5 @@
 mod digits_file;
 mod load_protocols;
 mod native_client;
+mod pictures;
 mod tritonclient;

@@ -35,6 +35,7 @@ const PACKAGES: &[(&str, Layer)] = &[
     ("wire", Layer::Edge),
     ("protocol", Layer::Edge),
     ("client", Layer::Edge),
+    ("images", Layer::Edge),
     ("net", Layer::Edge),
     ("transport", Layer::Edge),
     ("shared-memory", Layer::Edge),

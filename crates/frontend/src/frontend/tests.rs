@@ -4,7 +4,7 @@ use symphony_protocol::federation::{FederatedClusterView, FederatedModelView};
 use symphony_protocol::view::{
     BackendView, FrontendView, ModelSource, ModelSpec, ModelView, ReplicaView, SubclusterView,
 };
-use symphony_types::{BackendId, Duty, FrontendId, ModelId, RequestValue, Signature, SubclusterId};
+use symphony_types::{BackendId, Duty, FrontendId, ModelId, RequestValue, Signature, SubclusterId, Transforms};
 
 use super::*;
 use crate::oip::{Receipt, RequestedDeadline};
@@ -23,6 +23,7 @@ fn view(has_model: bool, duty: Duty) -> View {
         slo: SLO,
         source: ModelSource::Emulated,
         signature: Signature { inputs: vec![], outputs: vec![] },
+        transforms: Default::default(),
         profiles: BTreeMap::new(),
         policy: String::new(),
         value: RequestValue::ONE,
@@ -54,11 +55,13 @@ fn frontend(views: Vec<View>, plan: FederationView) -> Arc<Inner> {
         let requests = Requests { table: Arc::clone(&cluster.table), inputs: None };
         Place { name: name.to_owned(), requests, cluster: OnceLock::from(cluster) }
     };
+    let images = ImagesConfig { threads: 1, waiting_max: 1, pixels_max: 1 };
     Arc::new(Inner {
         grace: Duration::ZERO,
         in_flight_max: 8,
         ledger: Arc::clone(&own.ledger),
         statistics: Statistics::new(&Registry::new("frontend")),
+        decoders: Decoders::new(&images, image_limits(&images), &Registry::new("frontend")),
         places: ["a", "b", "c"].into_iter().zip(views).map(place).collect(),
         plan: Some(watch::channel(Arc::new(plan)).1),
         rates: Rates::default(),
@@ -75,6 +78,7 @@ async fn ask_as(frontend: &Arc<Inner>, receipt: Receipt) -> InferError {
     let model = ModelInfo {
         name: "m".into(),
         signature: Signature { inputs: vec![], outputs: vec![] },
+        transforms: Transforms::default(),
         batch_max: 1,
         platform: String::new(),
         slo: SLO,
@@ -82,7 +86,10 @@ async fn ask_as(frontend: &Arc<Inner>, receipt: Receipt) -> InferError {
     };
     let deadline = RequestedDeadline::unstated(Instant::now());
     let payload = bytes::Bytes::new();
-    frontend.infer(InferRequest { model: Arc::new(model), items: 1, payload, deadline, receipt }).await.unwrap_err()
+    frontend
+        .infer(InferRequest { model: Arc::new(model), items: 1, payload, pictures: None, deadline, receipt })
+        .await
+        .unwrap_err()
 }
 
 #[tokio::test]

@@ -5,4 +5,5 @@ mod fake;
 mod grpc;
 mod hostile;
 mod native_client;
+mod pictures;
 mod rest;

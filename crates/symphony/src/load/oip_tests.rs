@@ -9,7 +9,7 @@ use symphony_frontend::oip::{
     InferAnswer, InferError, InferRequest, InferenceService, Limits, ModelInfo, ModelState, ModelStatistics, Parameter,
     RepositoryError, ServerInfo, Timeliness, grpc_server, rest_router, serve_grpc, serve_rest,
 };
-use symphony_types::{DropReason, FailReason, Nanos};
+use symphony_types::{DropReason, FailReason, Nanos, Transforms};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -27,6 +27,7 @@ impl Checksums {
         Arc::new(ModelInfo {
             name: "sums".into(),
             signature: default_signature(),
+            transforms: Transforms::default(),
             batch_max: 8,
             platform: "emulated".into(),
             slo: Nanos::from_millis(50),
