@@ -40,8 +40,8 @@ pub struct ModelSpec {
     pub source: ModelSource,
     /// Inputs and outputs.
     pub signature: Signature,
-    /// What frontends do with them for clients.
-    pub transforms: Transforms,
+    /// What frontends do with them for clients; apart, since it is large and mostly empty.
+    pub transforms: Box<Transforms>,
     /// Profile per GPU kind.
     pub profiles: BTreeMap<String, KindProfile>,
     /// Name of its scheduling policy; empty for the default.

@@ -218,7 +218,7 @@ fn spec(spec: &state::ModelSpec) -> ModelSpec {
         slo: spec.slo(),
         source,
         signature: spec.signature.clone(),
-        transforms: spec.transforms.clone(),
+        transforms: (*spec.transforms).clone(),
         profiles: profiles.collect(),
         policy: spec.policy.clone(),
         value: spec.value,

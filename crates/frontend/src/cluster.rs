@@ -219,8 +219,8 @@ impl Cluster {
 
     /// The input of a request that was taken in before has been made.
     pub(crate) fn supply(&self, sequence: u64, payload: &Bytes) {
-        self.table.supply(sequence, payload);
-        if let Some(inputs) = &self.inputs {
+        let unread = self.table.supply(sequence, payload);
+        if let Some(inputs) = self.inputs.as_ref().filter(|_| unread) {
             self.table.share(sequence, inputs);
         }
     }

@@ -28,7 +28,7 @@ use crate::oip::{InferError, ModelInfo, Pictures};
 #[derive(Debug)]
 pub(crate) struct Decoders {
     /// A permit for each thread.
-    threads: Arc<Semaphore>,
+    pub(crate) threads: Arc<Semaphore>,
     /// A permit for each picture that waits or is decoded.
     room: Arc<Semaphore>,
     waiting_max: usize,

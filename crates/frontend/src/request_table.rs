@@ -141,13 +141,15 @@ impl RequestTable {
         Some(receiver)
     }
 
-    /// The input of a request has been made: whoever waits for it has it. The request may have its outcome.
-    pub(crate) fn supply(&self, sequence: u64, payload: &Bytes) {
+    /// The input of a request has been made: whoever waits for it has it. The request may have its outcome. True if nobody has asked
+    /// for it yet.
+    pub(crate) fn supply(&self, sequence: u64, payload: &Bytes) -> bool {
         let mut shard = self.shard(sequence);
-        let Some(pending) = shard.get_mut(&sequence) else { return };
+        let Some(pending) = shard.get_mut(&sequence) else { return false };
         if let Payload::Coming(waiting) = std::mem::replace(&mut pending.payload, Payload::Here(payload.clone())) {
             waiting.into_iter().for_each(|waiter| drop(waiter.send(payload.clone())));
         }
+        !pending.read
     }
 
     /// Ends those requests for the model whose input was given to nobody, as [`Ending::NotHere`]: with them the input is gone, so
@@ -303,7 +305,7 @@ mod tests {
         assert_eq!(table.payload(made), None);
         let mut waiting: Vec<_> = (0..WAITING_MAX).map(|_| table.coming(made).unwrap()).collect();
         assert!(table.coming(made).is_none(), "no more than so many");
-        table.supply(made, &Bytes::from_static(b"made"));
+        assert!(!table.supply(made, &Bytes::from_static(b"made")), "it was asked for");
         assert!(waiting.iter_mut().all(|waiter| waiter.try_recv().unwrap() == "made"));
         assert_eq!(table.coming(made).unwrap().try_recv().unwrap(), "made", "it was made between two questions");
         assert_eq!(table.payload(made).unwrap(), "made");
@@ -311,7 +313,7 @@ mod tests {
         let mut waits = table.coming(ended).unwrap();
         table.remove(ended);
         assert!(matches!(waits.try_recv(), Err(oneshot::error::TryRecvError::Closed)));
-        table.supply(ended, &Bytes::from_static(b"late"));
+        assert!(!table.supply(ended, &Bytes::from_static(b"late")));
         assert!(table.coming(ended).is_none() && table.payload(ended).is_none());
         assert!(table.take_back(ModelId::new(1)).is_empty(), "who asked for it may have run it");
     }

@@ -1,5 +1,7 @@
 //! Why bytes are no picture that is taken.
 
+use crate::SIDE_MAX;
+
 /// Why bytes are no picture that is taken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ImageError {
@@ -23,7 +25,9 @@ pub enum ImageError {
         reason: String,
     },
     /// More pixels than are decoded.
-    #[error("its header says {width} × {height} pixels; expected 1 to {pixels_max} in all")]
+    #[error(
+        "its header says {width} × {height} pixels; expected 1 to {pixels_max} in all, and at most {SIDE_MAX} a side"
+    )]
     TooManyPixels {
         /// In a row.
         width: u32,

@@ -8,8 +8,8 @@ use image::codecs::png::PngDecoder;
 
 use crate::{ImageError, ImageLimits};
 
-/// Bytes in which most pictures have their header.
-const HEADER_BYTES: usize = 128 << 10;
+/// Bytes in which most JPEG files have their header.
+const JPEG_HEADER_BYTES: usize = 128 << 10;
 
 /// The formats that are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,49 +51,57 @@ impl Format {
     }
 }
 
-/// Reads the header and holds it against the limits; decodes no pixel. Panics on no bytes.
+/// Reads the header and holds it against the limits; decodes no pixel, and inflates nothing. Panics on no bytes.
 ///
 /// # Errors
 /// Why they are no picture that is taken.
 pub fn inspect(bytes: &[u8], limits: ImageLimits) -> Result<Header, ImageError> {
-    // JPEG's decoder makes a copy of all it is given; the header is at the beginning.
-    let begin = &bytes[..bytes.len().min(HEADER_BYTES)];
-    let opened = if bytes.len() <= limits.bytes_max { open(begin, limits) } else { open(bytes, limits) };
-    let (format, decoder) = match opened {
-        // It may be longer than that: thumbnails and colour profiles come first.
-        Err(ImageError::BadHeader { .. }) if begin.len() < bytes.len() => open(bytes, limits)?,
-        opened => opened?,
+    let format = format_of(bytes, limits)?;
+    let (width, height) = match format {
+        Format::Png => png_size(bytes).ok_or_else(|| {
+            let reason = "it does not begin with a chunk IHDR".to_owned();
+            ImageError::BadHeader { format: format.name(), reason }
+        })?,
+        Format::Jpeg => {
+            // The decoder makes a copy of all it is given, and the header is mostly at the beginning. It may be longer than
+            // that: thumbnails and colour profiles come first.
+            let begin = &bytes[..bytes.len().min(JPEG_HEADER_BYTES)];
+            let decoder = jpeg(begin);
+            let decoder = if begin.len() < bytes.len() { decoder.or_else(|_| jpeg(bytes)) } else { decoder };
+            decoder?.dimensions()
+        }
     };
-    let (width, height) = decoder.dimensions();
+    limits.allow(width, height)?;
     Ok(Header { format, width, height })
 }
 
 /// A decoder of a picture whose header is within the limits.
-pub(crate) fn open(bytes: &[u8], limits: ImageLimits) -> Result<(Format, Box<dyn ImageDecoder + '_>), ImageError> {
+pub(crate) fn open(bytes: &[u8], limits: ImageLimits) -> Result<Box<dyn ImageDecoder + '_>, ImageError> {
+    let Header { format, .. } = inspect(bytes, limits)?;
+    let bad = |error| bad_header(format, &error);
+    let mut decoder: Box<dyn ImageDecoder> = match format {
+        Format::Jpeg => Box::new(jpeg(bytes)?),
+        Format::Png => Box::new(PngDecoder::with_limits(Cursor::new(bytes), limits.of_png()).map_err(bad)?),
+    };
+    let (width, height) = decoder.dimensions();
+    limits.allow(width, height)?;
+    decoder.set_limits(limits.of_decoder()).map_err(bad)?;
+    Ok(decoder)
+}
+
+fn jpeg(bytes: &[u8]) -> Result<JpegDecoder<Cursor<&[u8]>>, ImageError> {
+    JpegDecoder::new(Cursor::new(bytes)).map_err(|error| bad_header(Format::Jpeg, &error))
+}
+
+fn bad_header(format: Format, error: &image::ImageError) -> ImageError {
+    ImageError::BadHeader { format: format.name(), reason: error.to_string() }
+}
+
+fn format_of(bytes: &[u8], limits: ImageLimits) -> Result<Format, ImageError> {
     if bytes.len() > limits.bytes_max {
         return Err(ImageError::TooLarge { bytes: bytes.len(), bytes_max: limits.bytes_max });
     }
-    let format = Format::of(bytes).ok_or(ImageError::UnknownFormat)?;
-    let bad = |error: image::ImageError| ImageError::BadHeader { format: format.name(), reason: error.to_string() };
-    let within = |(width, height): (u32, u32)| {
-        let pixels = u64::from(width) * u64::from(height);
-        let refused = ImageError::TooManyPixels { width, height, pixels_max: limits.pixels_max };
-        if (1..=limits.pixels_max).contains(&pixels) { Ok(()) } else { Err(refused) }
-    };
-    let of_decoder = limits.of_decoder();
-    let mut decoder: Box<dyn ImageDecoder> = match format {
-        Format::Jpeg => Box::new(JpegDecoder::new(Cursor::new(bytes)).map_err(bad)?),
-        Format::Png => {
-            // The decoder reserves memory by what is claimed; it would refuse too, in words that name no limit.
-            png_size(bytes).map_or(Ok(()), within)?;
-            let mut memory_only = image::Limits::no_limits();
-            memory_only.max_alloc = of_decoder.max_alloc;
-            Box::new(PngDecoder::with_limits(Cursor::new(bytes), memory_only).map_err(bad)?)
-        }
-    };
-    within(decoder.dimensions())?;
-    decoder.set_limits(of_decoder).map_err(bad)?;
-    Ok((format, decoder))
+    Format::of(bytes).ok_or(ImageError::UnknownFormat)
 }
 
 /// Width and height of a PNG file by its first chunk, which is always at the same place.

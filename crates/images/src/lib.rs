@@ -12,5 +12,5 @@ mod tensor_writer;
 
 pub use error::ImageError;
 pub use header::{Format, Header, inspect};
-pub use limits::{IMAGE_BYTES_MAX, ImageLimits, PIXELS_MAX_DEFAULT};
+pub use limits::{IMAGE_BYTES_MAX, ImageLimits, PIXELS_MAX_DEFAULT, SIDE_MAX};
 pub use pipeline::Pipeline;

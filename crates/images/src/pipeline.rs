@@ -67,7 +67,7 @@ impl Pipeline {
     }
 
     fn decode(&self, picture: &[u8], limits: ImageLimits) -> Result<Pixels, ImageError> {
-        let (_, decoder) = open(picture, limits)?;
+        let decoder = open(picture, limits)?;
         let decoded = DynamicImage::from_decoder(decoder);
         let decoded = decoded.map_err(|error| ImageError::Undecodable(error.to_string()))?;
         let (width, height) = (decoded.width(), decoded.height());

@@ -67,12 +67,15 @@ fn what_is_no_picture_is_told_from_its_header() {
 
 #[test]
 fn a_size_that_is_claimed_costs_nothing() {
-    for (width, height) in [(101, 100), (10_001, 1), (i32::MAX as u32, i32::MAX as u32)] {
+    for (width, height) in [(101, 100), (10_001, 1), (0, 5), (i32::MAX as u32, i32::MAX as u32)] {
         let refused = ImageError::TooManyPixels { width, height, pixels_max: LIMITS.pixels_max };
         assert_eq!(inspect(&claims(width, height), LIMITS), Err(refused.clone()));
         assert_eq!(pipeline().append(&claims(width, height), LIMITS, &mut Vec::new()), Err(refused));
     }
     assert!(inspect(&claims(100, 100), LIMITS).is_ok(), "the limit itself is allowed");
+    let wide = ImageLimits { pixels_max: u64::MAX, ..LIMITS };
+    assert!(inspect(&claims(65_535, 1), wide).is_ok());
+    assert!(matches!(inspect(&claims(65_536, 1), wide), Err(ImageError::TooManyPixels { .. })), "a row is bounded");
 }
 
 #[test]

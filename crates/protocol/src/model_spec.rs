@@ -25,7 +25,7 @@ impl From<ModelSpec> for state::ModelSpec {
             slo_ns: spec.slo.get(),
             source,
             signature: spec.signature,
-            transforms: spec.transforms,
+            transforms: Box::new(spec.transforms),
             profiles: profiles.collect(),
             policy: spec.policy,
             value: spec.value,
@@ -87,7 +87,10 @@ mod tests {
             slo_ns: Nanos::from_millis(3).get(),
             source: state::ModelSource::Onnx("m.onnx".into()),
             signature: Signature { inputs: vec![tensor("x")], outputs: vec![tensor("y")] },
-            transforms: Transforms { labels: [("y".into(), vec!["l".into()])].into(), ..Transforms::default() },
+            transforms: Box::new(Transforms {
+                labels: [("y".into(), vec!["l".into()])].into(),
+                ..Transforms::default()
+            }),
             profiles: BTreeMap::from([("cpu".to_owned(), profile)]),
             policy: "eager".into(),
             value: RequestValue::from_thousandths(2_500).unwrap(),
