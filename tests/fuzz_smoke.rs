@@ -51,6 +51,10 @@ fn the_seeds_are_accepted_so_that_mutations_begin_inside() {
         let parsed = symphony_workload::Scenario::parse("seed", scenario, &[], &|_| Ok(csv.to_owned()));
         assert!(parsed.is_ok(), "{parsed:?}");
     }
+    for bytes in seeds("picture") {
+        let limits = symphony_images::ImageLimits::default();
+        assert!(symphony_images::inspect(&bytes[1..], limits).is_ok(), "{bytes:02x?}");
+    }
     for bytes in seeds("tape") {
         let replay = symphony_tape::replay(&symphony_tape::Tape::open(&bytes).unwrap()).unwrap();
         assert_eq!((replay.difference, replay.summary.steps), (None, 19));

@@ -189,6 +189,7 @@ pub(crate) fn specs(model: &Model, subclusters: &[String]) -> Result<Vec<ModelSp
         slo: Nanos::from_millis_f64(model.slo_ms),
         source: ModelSource::Emulated,
         signature: default_signature(),
+        transforms: Default::default(),
         profiles: [(GPU_KIND.to_owned(), profile.clone())].into(),
         policy: model.policy.clone(),
         value: RequestValue::default(),

@@ -28,6 +28,7 @@ fn load_large(cluster: &TestCluster, name: &str, subcluster: &str) {
         profiles: [("emulated".to_owned(), profile)].into(),
         policy: String::new(),
         value: RequestValue::ONE,
+        transforms: Default::default(),
     };
     let operation_id = OperationId::new(rand::random()).to_string();
     let request = pb::LoadModelRequest { spec: Some((&spec).into()), operation_id };

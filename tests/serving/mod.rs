@@ -2,4 +2,6 @@
 
 mod digits_file;
 mod load_protocols;
+mod native_client;
+mod pictures;
 mod tritonclient;

@@ -51,6 +51,7 @@ pub(super) fn models(scenario: &FederationScenario, clusters: &[String]) -> Resu
             profiles: [(GPU_KIND.to_owned(), profile.clone())].into(),
             policy: model.policy.clone(),
             value: RequestValue::from_number(value).context("a value that a request may have")?,
+            transforms: Default::default(),
         })
     };
     let mut all = Vec::new();
@@ -189,6 +190,7 @@ mod tests {
             profiles: BTreeMap::new(),
             policy: String::new(),
             value: RequestValue::ONE,
+            transforms: Default::default(),
         };
         let (boot, subcluster, backend) = (BootId::new(1), SubclusterId::new(1), BackendId::new(1));
         let replicas = [(backend, ReplicaView { boot, state: Ok(()) })].into();

@@ -253,6 +253,7 @@ mod tests {
             profiles: BTreeMap::new(),
             policy: String::new(),
             value: RequestValue::ONE,
+            transforms: Default::default(),
         };
         let model = ModelView { spec, subcluster: SubclusterId::new(1), moving: None, replicas: BTreeMap::new() };
         let there = Arc::new(View { models: [(ModelId::new(1), model)].into(), ..View::default() });

@@ -324,6 +324,7 @@ mod tests {
             profiles: [("gpu".to_owned(), profile)].into(),
             policy: String::new(),
             value: RequestValue::ONE,
+            transforms: Default::default(),
         }
     }
 

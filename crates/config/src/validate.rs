@@ -53,6 +53,12 @@ pub mod limits {
     pub const JOURNAL_MB_MAX: u64 = 4096;
     /// Shared memory of one process, or of one pair for results, in MB: 64 GiB.
     pub const POOL_MB_MAX: u64 = 64 << 10;
+    /// Pictures that are decoded at once: more than any machine has cores for.
+    pub const IMAGE_THREADS_MAX: u64 = 1024;
+    /// Pictures that wait to be decoded: as many as requests may be in flight in all.
+    pub const IMAGES_WAITING_MAX: u64 = 1 << 20;
+    /// Pixels of one picture: 16 384 along each side.
+    pub const IMAGE_PIXELS_MAX: u64 = 1 << 28;
     /// Clusters of a federation.
     pub const CLUSTERS_MAX: usize = 64;
     /// Control addresses of one cluster.
@@ -296,6 +302,10 @@ impl Check {
         self.range("frontend.requests_in_flight_max", in_flight, 1, limits::REQUESTS_IN_FLIGHT_MAX.into());
         self.range("frontend.answer_grace_ms", frontend.answer_grace_ms, 0, limits::ANSWER_GRACE_MS_MAX);
         self.payloads("frontend.payloads", &frontend.payloads);
+        let images = &frontend.images;
+        self.range("frontend.images.threads", images.threads.into(), 0, limits::IMAGE_THREADS_MAX);
+        self.range("frontend.images.waiting_max", images.waiting_max.into(), 1, limits::IMAGES_WAITING_MAX);
+        self.range("frontend.images.pixels_max", images.pixels_max, 1, limits::IMAGE_PIXELS_MAX);
     }
 
     fn payloads(&mut self, section: &str, payloads: &PayloadsConfig) {

@@ -132,6 +132,7 @@ mod tests {
                 slo_ns: 100_000_000,
                 source: ModelSource::Emulated,
                 signature: Signature { inputs: vec![], outputs: vec![] },
+                transforms: Default::default(),
                 profiles: BTreeMap::from([("gpu".to_owned(), profile)]),
                 policy: String::new(),
                 value: RequestValue::ONE,

@@ -217,6 +217,7 @@ fn spec(spec: &state::ModelSpec) -> ModelSpec {
         slo: spec.slo(),
         source,
         signature: spec.signature.clone(),
+        transforms: (*spec.transforms).clone(),
         profiles: profiles.collect(),
         policy: spec.policy.clone(),
         value: spec.value,

@@ -137,6 +137,7 @@ mod tests {
             slo_ns: 1,
             source: symphony_cluster_state::ModelSource::Emulated,
             signature: symphony_types::Signature { inputs: vec![], outputs: vec![] },
+            transforms: Default::default(),
             profiles: Default::default(),
             policy: String::new(),
             value: symphony_types::RequestValue::ONE,

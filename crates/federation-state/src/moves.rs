@@ -158,6 +158,7 @@ mod tests {
                 slo_ns: 1,
                 source: ModelSource::Emulated,
                 signature: Signature { inputs: vec![], outputs: vec![] },
+                transforms: Default::default(),
                 profiles: Default::default(),
                 policy: String::new(),
                 value: RequestValue::ONE,

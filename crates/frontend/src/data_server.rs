@@ -8,6 +8,7 @@ use symphony_net::{Connection, Incoming, PeerInfo, Role};
 use symphony_protocol::dispatch::EndReason;
 use symphony_transport::{OwnerLink, PayloadOwner, ReturnedResult, SharedInputs, ViewReceiver};
 use symphony_types::{BackendId, BootId};
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use crate::ledger::Ledger;
@@ -73,6 +74,10 @@ impl PayloadOwner for DataServer {
         self.table.payload(sequence)
     }
 
+    fn coming(&self, sequence: u64) -> Option<oneshot::Receiver<Bytes>> {
+        self.table.coming(sequence)
+    }
+
     fn returned(&self, ReturnedResult { sequence, outcome, batch, execution_ns }: ReturnedResult) {
         let ending = match outcome {
             Ok(payload) => Ending::Answer { payload, batch, execution_ns, at: Instant::now() },
@@ -95,7 +100,7 @@ mod tests {
     use tokio::sync::watch;
 
     use super::*;
-    use crate::request_table::Pending;
+    use crate::request_table::{Payload, Pending};
 
     const BOOT: BootId = BootId::new(4);
     const SOON: Duration = Duration::from_secs(10);
@@ -171,7 +176,7 @@ mod tests {
                 model: ModelId::new(1),
                 subcluster: SubclusterId::new(1),
                 items: 1,
-                payload: Bytes::from_static(input.as_bytes()),
+                payload: Payload::Here(Bytes::from_static(input.as_bytes())),
                 shared: None,
                 read: false,
                 deadline: Instant::now(),

@@ -2,6 +2,7 @@
 
 mod cluster;
 mod data_server;
+mod decoders;
 mod frontend;
 mod leader_link;
 #[cfg(test)]
@@ -18,5 +19,5 @@ mod routing;
 mod statistics;
 
 pub use cluster::ClusterAccess;
-pub use frontend::{Frontend, StartError};
+pub use frontend::{Frontend, StartError, image_limits};
 pub use ledger::LedgerCounts;

@@ -38,6 +38,7 @@ pub(crate) fn routes(view: &View) -> Routes {
             let info = ModelInfo {
                 name: spec.name.clone(),
                 signature: spec.signature.clone(),
+                transforms: spec.transforms.clone(),
                 batch_max,
                 platform: platform.to_owned(),
                 slo: spec.slo,

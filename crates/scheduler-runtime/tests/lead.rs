@@ -70,6 +70,7 @@ fn model(name: &str, policy: &str) -> ModelView {
         slo: Nanos::from_millis(10_000),
         source: ModelSource::Emulated,
         signature: Signature::default(),
+        transforms: Default::default(),
         profiles: BTreeMap::from([("kind".to_owned(), profile(1.0)), ("slow".to_owned(), profile(3.0))]),
         policy: policy.into(),
         value: RequestValue::ONE,

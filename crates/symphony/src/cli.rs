@@ -365,6 +365,9 @@ pub(crate) struct ModelLoadArgs {
     /// GPU kind that --alpha-ms and --beta-ms speak of, see `symphony get gpus`.
     #[arg(long, default_value = "emulated")]
     pub(crate) gpu_kind: String,
+    /// TOML file with what frontends do for clients: [image], the input that JPEG and PNG pictures become, and [labels].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) transforms: Option<PathBuf>,
     /// Latency objective from arrival to answer, in milliseconds.
     #[arg(long)]
     pub(crate) slo_ms: f64,

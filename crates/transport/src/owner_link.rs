@@ -11,7 +11,7 @@ use symphony_types::{BackendId, BootId, FailReason};
 use tokio::time::Instant;
 
 use crate::link::{LinkReceiver, LinkSender, link_over, link_over_streams};
-use crate::payload::{PayloadOwner, ReturnedResult};
+use crate::payload::{Found, INPUT_WITHIN, PayloadOwner, ReturnedResult, look, wait};
 use crate::rdma::RdmaPeer;
 use crate::sharing::{Admission, SHARED_PAYLOAD_BYTES_MAX, SharedInputs};
 
@@ -99,7 +99,7 @@ impl OwnerLink {
                 // Nothing travels another way.
                 _ if required && !joined => return self.refuse(inputs),
                 message => {
-                    if !answer(owner, &self.sender, &peer, message, frame.tail, admission.as_mut()) {
+                    if !answer(owner, &self.sender, &peer, message, frame.tail, admission.as_mut()).await {
                         return;
                     }
                 }
@@ -148,7 +148,7 @@ impl OwnerLink {
                 Ok(frame) => frame,
                 Err(error) => return tracing::debug!(%error, "data link ended"),
             };
-            if !answer(owner, &sender, &peer, frame.message, frame.tail, None) {
+            if !answer(owner, &sender, &peer, frame.message, frame.tail, None).await {
                 return;
             }
         }
@@ -178,7 +178,7 @@ async fn until(moment: Option<Instant>) {
 }
 
 /// Does what a frame asks for. Whether the link is still of use.
-fn answer(
+async fn answer(
     owner: &impl PayloadOwner,
     sender: &LinkSender<FromOwner>,
     peer: &PeerInfo,
@@ -188,10 +188,21 @@ fn answer(
 ) -> bool {
     match message {
         ToOwner::Read { read, sequences } => {
-            let payloads: Vec<_> = sequences.iter().map(|&sequence| owner.input(sequence)).collect();
-            let lengths = payloads.iter().map(|p| p.as_ref().map(|p| p.len() as u32)).collect();
-            let tail = payloads.into_iter().flatten().collect();
-            sender.send_with(FromOwner::Payloads { read, lengths }, tail).is_ok()
+            let found = look(owner, &sequences);
+            let is_here = found.iter().all(|input| matches!(input, Found::Here(_)));
+            let sender = sender.clone();
+            let answer = async move {
+                let payloads = wait(found, INPUT_WITHIN).await;
+                let lengths = payloads.iter().map(|p| p.as_ref().map(|p| p.len() as u32)).collect();
+                let tail = payloads.into_iter().flatten().collect();
+                sender.send_with(FromOwner::Payloads { read, lengths }, tail).is_ok()
+            };
+            if is_here {
+                return answer.await;
+            }
+            // What is coming holds up nobody but who asked for it; it comes within a second, or never.
+            tokio::spawn(answer);
+            true
         }
         ToOwner::Results { results } => {
             let sequences = take_results(owner, &results, tail, admission);
@@ -250,6 +261,55 @@ mod tests {
         }
 
         fn returned(&self, _: ReturnedResult) {}
+    }
+
+    /// Has input 1, is making input 2, and never makes input 3.
+    struct Making {
+        coming: std::sync::Mutex<Option<tokio::sync::oneshot::Receiver<Bytes>>>,
+    }
+
+    impl PayloadOwner for Making {
+        fn input(&self, sequence: u64) -> Option<Bytes> {
+            (sequence == 1).then(|| Bytes::from_static(b"here"))
+        }
+
+        fn coming(&self, sequence: u64) -> Option<tokio::sync::oneshot::Receiver<Bytes>> {
+            (sequence == 2).then(|| self.coming.lock().unwrap().take()).flatten()
+        }
+
+        fn returned(&self, _: ReturnedResult) {}
+    }
+
+    #[tokio::test]
+    async fn an_input_that_is_being_made_is_waited_for_and_holds_up_nobody_else() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let accepted = Net::plaintext().accept(listener.accept().await.unwrap().0, &[]).await.unwrap();
+        let (made, coming) = tokio::sync::oneshot::channel();
+        tokio::spawn(async move {
+            let owner = Making { coming: std::sync::Mutex::new(Some(coming)) };
+            OwnerLink::greeted(accepted).await.unwrap().serve(BOOT, &owner, None).await;
+        });
+        let backend = Net::plaintext().accept(stream, &[]).await.unwrap();
+        let (sender, mut receiver) = link_over::<ToOwner, FromOwner>(backend);
+        sender.send(hello(false)).unwrap();
+        assert!(matches!(receiver.receive().await.unwrap().message, FromOwner::Welcome { .. }));
+        sender.send(ToOwner::Read { read: 1, sequences: vec![1, 2, 3] }).unwrap();
+        sender.send(ToOwner::Read { read: 2, sequences: vec![1, 3] }).unwrap();
+        let first = receiver.receive().await.unwrap();
+        assert_eq!(first.message, FromOwner::Payloads { read: 2, lengths: vec![Some(4), None] });
+        made.send(Bytes::from_static(b"made")).unwrap();
+        let second = receiver.receive().await.unwrap();
+        assert_eq!(second.message, FromOwner::Payloads { read: 1, lengths: vec![Some(4), Some(4), None] });
+        assert_eq!(second.tail, "heremade");
+    }
+
+    #[tokio::test]
+    async fn a_read_of_what_is_never_made_ends_all_the_same() {
+        let (_never, coming) = tokio::sync::oneshot::channel();
+        let owner = Making { coming: std::sync::Mutex::new(Some(coming)) };
+        let payloads = wait(look(&owner, &[1, 2]), Duration::from_millis(10)).await;
+        assert_eq!(payloads, [Some(Bytes::from_static(b"here")), None]);
     }
 
     /// What a backend hears that says these things, until it hears that it must share or the link ends.

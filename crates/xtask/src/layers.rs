@@ -34,6 +34,8 @@ const PACKAGES: &[(&str, Layer)] = &[
     ("history", Layer::Core),
     ("wire", Layer::Edge),
     ("protocol", Layer::Edge),
+    ("client", Layer::Edge),
+    ("images", Layer::Edge),
     ("net", Layer::Edge),
     ("transport", Layer::Edge),
     ("shared-memory", Layer::Edge),

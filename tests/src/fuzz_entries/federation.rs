@@ -97,6 +97,7 @@ fn spec() -> ModelSpec {
         profiles: [("emulated".to_owned(), profile)].into(),
         policy: String::new(),
         value: RequestValue::ONE,
+        transforms: Default::default(),
     }
 }
 

@@ -49,6 +49,7 @@ fn healthy() -> ClusterState {
             slo_ns: 1,
             source: ModelSource::Emulated,
             signature: Signature::default(),
+            transforms: Default::default(),
             profiles: [("cpu".to_owned(), profile.clone())].into(),
             policy: String::new(),
             value: RequestValue::ONE,

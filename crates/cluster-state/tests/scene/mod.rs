@@ -59,6 +59,7 @@ pub fn spec(name: &str, subcluster: &str, kinds: &[&str]) -> ModelSpec {
         slo_ns: 50_000_000,
         source: ModelSource::Emulated,
         signature: Signature { inputs: vec![tensor.clone()], outputs: vec![tensor] },
+        transforms: Default::default(),
         profiles: kinds.iter().map(|kind| ((*kind).to_owned(), profile.clone())).collect(),
         policy: String::new(),
         value: RequestValue::ONE,

@@ -230,6 +230,7 @@ pub(crate) mod tests {
             slo_ns,
             source: ModelSource::Emulated,
             signature: Signature { inputs: vec![], outputs: vec![] },
+            transforms: Default::default(),
             profiles: BTreeMap::from([("gpu".to_owned(), profile)]),
             policy: String::new(),
             value: RequestValue::ONE,

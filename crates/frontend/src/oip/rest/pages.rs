@@ -15,8 +15,8 @@ use super::{REPOSITORY_BYTES_MAX, Shared, reply};
 use crate::oip::call::{find_model, is_ready};
 use crate::oip::inputs::{invalid, spec_dims};
 use crate::oip::{
-    EXTENSIONS, InferError, InferenceService, MODEL_VERSION, ModelInfo, ModelStatistics, Parameter, RepositoryError,
-    SLO_PARAMETER, Span,
+    EXTENSIONS, IMAGE_PARAMETER, InferError, InferenceService, MODEL_VERSION, ModelInfo, ModelStatistics, Parameter,
+    RepositoryError, SLO_PARAMETER, Span,
 };
 
 type Shape<S> = State<Shared<S>>;
@@ -93,7 +93,7 @@ pub(crate) async fn config<S: InferenceService>(State(shared): Shape<S>, path: M
         specs.iter().map(tensor).collect()
     };
     with_model(&shared, &path, |model| {
-        let config = json!({
+        let mut config = json!({
             "name": model.name,
             "platform": model.platform,
             "backend": "",
@@ -103,6 +103,9 @@ pub(crate) async fn config<S: InferenceService>(State(shared): Shape<S>, path: M
             "dynamic_batching": { "preferred_batch_size": [], "max_queue_delay_microseconds": 0 },
             "parameters": { SLO_PARAMETER: { "string_value": model.slo.as_millis_f64().to_string() } },
         });
+        if let Some(image) = &model.transforms.image {
+            config["parameters"][IMAGE_PARAMETER] = json!({ "string_value": image.input });
+        }
         Json(config).into_response()
     })
 }
