@@ -2,8 +2,7 @@
 # Installs what the build, the demo and the tests need beyond a Rust toolchain, and nothing that is already there.
 #
 #   deploy/setup/setup.sh            a C compiler, make, Python with pip, and ONNX Runtime in .cache/onnxruntime
-#   deploy/setup/setup.sh --tests    also the Python clients of the integration tests, in .cache/venv, HiGHS, in
-#                                     .cache/highs, and a virtual machine with Soft-RoCE, in .cache/rdma
+#   deploy/setup/setup.sh --tests    also the Python clients of the integration tests, in .cache/venv, and HiGHS, in .cache/highs
 #
 # Nothing outside .cache is touched but Debian packages, and those only as root or with a sudo that asks nothing.
 # Exit status: 0 all is there; 1 a download failed; 2 wrong usage, or something must be installed by hand.
@@ -155,8 +154,6 @@ main() {
     [[ $mode == without_tests ]] || install_test_clients
     [[ $mode == without_tests ]] || "$ROOT/deploy/setup/highs.sh" >/dev/null ||
         say "HiGHS is not there: the tests of the exact solver will be skipped"
-    [[ $mode == without_tests ]] || "$ROOT/deploy/setup/rdma.sh" --guest >/dev/null ||
-        say "there is no machine with Soft-RoCE: RDMA will not be run"
 }
 
 main "$@"

@@ -40,9 +40,6 @@ const EXACT_SOLVER: [&str; 6] = ["test", "--package", "symphony-milp", "--featur
 const EXACT_COMMAND: [&str; 9] =
     ["test", "--package", "symphony", "--features", "highs", "--bin", "symphony", "--locked", "the_exact_solver"];
 
-/// What `tests/rdma/test.sh` ends with where it cannot run.
-const RDMA_SKIPPED: i32 = 3;
-
 /// Everything, cheap things first; goes on after a failure, so that one run tells all. Tests come last, and the last
 /// line says how many ran.
 pub(crate) fn verify() -> Result<bool> {
@@ -67,9 +64,6 @@ pub(crate) fn verify() -> Result<bool> {
     note("tests", well);
     if let Some(well) = exact_solver()? {
         note("exact solver", well);
-    }
-    if let Some(well) = rdma()? {
-        note("rdma", well);
     }
     let seconds = began.elapsed().as_secs();
     let verdict = if failed.is_empty() { "passed".to_owned() } else { format!("FAILED: {}", failed.join(", ")) };
@@ -96,23 +90,6 @@ fn exact_solver() -> Result<Option<bool>> {
     let solver = Step { name: "exact solver", args: &EXACT_SOLVER, env: &env }.run()?;
     let command = Step { name: "exact solver by command", args: &EXACT_COMMAND, env: &env }.run()?;
     Ok(Some(solver && command))
-}
-
-/// RDMA over Soft-RoCE in a virtual machine, where `deploy/setup/rdma.sh --guest` has made one; none where it has not.
-fn rdma() -> Result<Option<bool>> {
-    let root = crate::root()?;
-    if !root.join(".cache/rdma/base.cpio").exists() {
-        eprintln!("xtask: rdma: skipped, since deploy/setup/rdma.sh --guest has not been run here");
-        return Ok(None);
-    }
-    eprintln!("xtask: rdma …");
-    let status = Command::new(root.join("tests/rdma/test.sh")).stdout(std::io::stderr()).status()?;
-    if status.code() == Some(RDMA_SKIPPED) {
-        eprintln!("xtask: rdma: skipped, since this machine lacks what is said above");
-        return Ok(None);
-    }
-    eprintln!("xtask: rdma: {}", if status.success() { "ok" } else { "FAILED" });
-    Ok(Some(status.success()))
 }
 
 /// Formats, and applies what clippy can apply by itself.

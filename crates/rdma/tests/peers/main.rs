@@ -158,12 +158,21 @@ async fn when_the_owner_is_killed_reads_fail_in_bounded_time_and_nothing_wrong_c
 async fn who_ends_a_connection_waits_for_nothing() {
     let mut peers = peers();
     peers.owner.does("put 1 1000000");
+    // One after the other, so that one is under way whenever the connection ends.
+    let reading = async {
+        loop {
+            if let Err(broken) = peers.pool.read(1).await {
+                return broken;
+            }
+        }
+    };
     let ending = async {
-        tokio::task::yield_now().await;
+        tokio::time::sleep(Duration::from_millis(200)).await;
         peers.pair.end();
     };
-    let (read, ()) = tokio::join!(peers.pool.read(1), ending);
-    assert_eq!(read.map(|_| ()), Err(Broken::Ended));
+    let both = async { tokio::join!(reading, ending) };
+    let (broken, ()) = tokio::time::timeout(SOON, both).await.expect("no read hangs");
+    assert_eq!(broken, Broken::Ended);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
