@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use rand::SeedableRng as _;
 use rand_xoshiro::Xoshiro256PlusPlus;
-use symphony_tests::fuzz_entries::{self, ALL, Entry};
+use symphony_tests::fuzz_entries::{self, ALL, Entry, MUTATION_BYTES_MAX};
 
 /// Mutations of each entry: a few seconds in a development build.
 const MUTATIONS: u64 = 3000;
@@ -31,17 +31,29 @@ fn no_bytes_bring_a_parser_down() {
 #[test]
 fn the_seeds_are_accepted_so_that_mutations_begin_inside() {
     use symphony_cluster_state::{ClusterState, Command};
+    use symphony_federation_state::FederationState;
     let seeds = |name: &str| {
         let entry = ALL.iter().find(|entry| entry.name == name).unwrap();
         (entry.seeds)()
     };
     assert!(seeds("command").iter().all(|bytes| Command::decode(bytes).is_ok()));
     assert!(seeds("snapshot").iter().all(|bytes| ClusterState::restore(bytes).is_ok()));
+    assert!(seeds("federation_command").iter().all(|bytes| symphony_federation_state::Command::decode(bytes).is_ok()));
+    assert!(seeds("federation_snapshot").iter().all(|bytes| FederationState::restore(bytes).is_ok()));
+    assert!(seeds("federation_answer").iter().all(|bytes| symphony_federation_state::decode_outcome(bytes).is_ok()));
+    for entry in &ALL {
+        assert!((entry.seeds)().iter().all(|seed| seed.len() <= MUTATION_BYTES_MAX), "{entry:?}");
+    }
+    assert!(ALL.iter().all(|entry| include_str!("fuzz/Cargo.toml").contains(&format!("name = \"{}\"", entry.name))));
     let text = |bytes: &Vec<u8>| String::from_utf8(bytes.clone()).unwrap();
     for scenario in seeds("scenario").iter().map(text) {
         let (scenario, csv) = scenario.split_once('\u{1e}').unwrap_or((&scenario, ""));
         let parsed = symphony_workload::Scenario::parse("seed", scenario, &[], &|_| Ok(csv.to_owned()));
         assert!(parsed.is_ok(), "{parsed:?}");
+    }
+    for bytes in seeds("picture") {
+        let limits = symphony_images::ImageLimits::default();
+        assert!(symphony_images::inspect(&bytes[1..], limits).is_ok(), "{bytes:02x?}");
     }
     for bytes in seeds("tape") {
         let replay = symphony_tape::replay(&symphony_tape::Tape::open(&bytes).unwrap()).unwrap();

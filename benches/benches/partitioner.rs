@@ -1,9 +1,11 @@
 //! `partitioner::solve`: seconds per plan, at the sizes of seed 000, Appendix A, from nothing, from a plan in force, and after a change
-//! of rates within C_max; and `partitioner::arrange`, with processes of four GPUs.
+//! of rates within C_max; and `partitioner::arrange`, with processes of four GPUs, and as the epoch loop runs it in the largest cluster
+//! that there may be.
 
 mod measured;
 
 use std::hint::black_box;
+use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion};
 use symphony_partitioner::{
@@ -14,7 +16,7 @@ use symphony_types::{LatencyProfile, Nanos};
 const SIZES: [(usize, usize); 3] = [(400, 4), (800, 20), (10_000, 100)];
 
 fn main() {
-    measured::run(&[from_nothing, in_force, bounded, with_units]);
+    measured::run(&[from_nothing, in_force, bounded, with_units, at_the_limits]);
 }
 
 /// Sizes and rates by a fixed rule, in parts that are alike.
@@ -119,5 +121,34 @@ fn with_units(criterion: &mut Criterion) {
             bencher.iter(|| black_box(arrange(&next, &units, &first, &budget)));
         });
     }
+    group.finish();
+}
+
+/// Models, sub-clusters and backends of the largest cluster that the control group holds, and how long its epoch loop lets a search run.
+const LIMITS: (usize, usize, usize) = (4096, 1024, 4096);
+const SOLVE_WITHIN: Duration = Duration::from_secs(1);
+
+/// An epoch of the largest cluster, ended by its time limit as in the epoch loop: what it takes beyond that.
+fn at_the_limits(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("partitioner/at_the_limits");
+    group.sample_size(10);
+    let (models, parts, units) = LIMITS;
+    let problem = problem(models, parts);
+    let unit = |at: usize| {
+        let gpu = UnitGpu { name: format!("g{at}"), kind: 0, memory_bytes: 1 << 40 };
+        Unit { part: at % parts, works: true, gpus: vec![gpu] }
+    };
+    let units: Vec<Unit> = (0..units).map(unit).collect();
+    let within = |problem: &Problem, in_force: &Plan| {
+        let give_up = Instant::now() + SOLVE_WITHIN;
+        let should_stop = move || Instant::now() >= give_up;
+        let budget = Budget { should_stop: Some(&should_stop), ..Budget::for_models(models) };
+        arrange(problem, &units, in_force, &budget)
+    };
+    let first = within(&problem, &Plan::default()).expect("nothing is limited").plan;
+    let next = drifted(&problem);
+    group.bench_function(BenchmarkId::from_parameter(format!("{models}x{parts}")), |bencher| {
+        bencher.iter(|| black_box(within(&next, &first)));
+    });
     group.finish();
 }

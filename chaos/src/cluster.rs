@@ -4,6 +4,7 @@ mod clients;
 mod joining;
 mod layout;
 mod operator;
+mod pages;
 mod placement;
 mod process;
 mod writers;
@@ -14,11 +15,11 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use nix::sys::signal::Signal;
 use symphony_config::{Address, BackendConfig, FrontendConfig, NodeConfig, Timing};
 use symphony_interposer::Control;
-use symphony_net::Net;
+use symphony_net::{CredentialFiles, Net, Role};
 use symphony_protocol::control as pb;
 use symphony_protocol::view::{GroupRole, ModelSpec, View};
 use symphony_testkit::{Child, ChildSpec, wait_until_async};
@@ -27,7 +28,9 @@ use symphony_transport::{ControlClient, fresh_operation_id};
 pub(crate) use clients::Clients;
 use joining::Joining;
 use layout::Layout;
-pub(crate) use layout::{CERTIFICATE_DAYS, CLUSTER, GPU_KIND, PKI};
+pub(crate) use layout::{CERTIFICATE_DAYS, CLUSTER, Defaults, GPU_KIND, PKI, Pki};
+use pages::metric;
+pub(crate) use pages::page;
 pub(crate) use placement::{first_away, homes, movables, strays};
 pub(crate) use process::Process;
 pub(crate) use process::Processes;
@@ -46,8 +49,6 @@ const CHECK_EVERY: Duration = Duration::from_millis(250);
 const STOP_WITHIN: Duration = Duration::from_secs(12);
 /// How often it is looked whether it has.
 const STOP_POLL: Duration = Duration::from_millis(5);
-/// How long a process may take to say how it is.
-const PAGE_WITHIN: Duration = Duration::from_secs(2);
 
 /// The running cluster. Dropping it kills its processes, and then removes its network.
 #[derive(Debug)]
@@ -80,6 +81,8 @@ pub(crate) struct Cluster {
 /// What the cluster is to run on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place<'a> {
+    /// The cluster's name.
+    pub(crate) name: &'a str,
     pub(crate) binary: &'a Path,
     pub(crate) dir: &'a Path,
     pub(crate) timing: Timing,
@@ -94,7 +97,7 @@ impl Cluster {
         let processes = Processes::of(shape);
         let mut network = Network::new(place.links, &processes)?;
         let Layout { configs, controls, frontends, backend, pages, journals, operator, joining } =
-            Layout::new(shape, &processes, &mut network, place.timing, place.dir).await?;
+            Layout::new(shape, &processes, &mut network, place).await?;
         let (mut not_running, mut interposed) = (BTreeMap::new(), BTreeMap::new());
         for (process, config) in configs {
             let mut spec = spec_of(process, &config, place.binary, place.dir)?;
@@ -271,26 +274,35 @@ impl Cluster {
         self.running.contains_key(&process)
     }
 
-    /// What a process says of itself.
-    pub(crate) async fn page(&self, process: Process) -> Result<serde_json::Value> {
-        let address = self.pages.get(&process).with_context(|| format!("{process} has no page"))?;
-        let look = async {
-            let reply = reqwest::get(&format!("http://{address}/api/view")).await?.error_for_status()?;
-            reply.json().await
-        };
-        let page =
-            tokio::time::timeout(PAGE_WITHIN, look).await.map_err(|_| anyhow!("{process} does not say how it is"))?;
-        page.with_context(|| format!("page of {process}"))
-    }
-
     /// A counter or gauge without labels of a process.
     pub(crate) async fn metric(&self, process: Process, name: &str) -> Result<f64> {
         let address = self.pages.get(&process).with_context(|| format!("{process} has no page"))?;
-        let look = async { reqwest::get(&format!("http://{address}/metrics")).await?.error_for_status()?.text().await };
-        let looked = tokio::time::timeout(PAGE_WITHIN, look).await;
-        let text = looked.map_err(|_| anyhow!("{process} does not show its metrics"))??;
-        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        Ok(value.with_context(|| format!("{process} has no metric {name}"))?.parse()?)
+        metric(address, name).await.with_context(|| format!("metrics of {process}"))
+    }
+
+    /// Where the frontends say how they are.
+    pub(crate) fn frontend_pages(&self) -> Vec<Address> {
+        self.frontends.iter().map(|frontend| frontend.metrics.clone()).collect()
+    }
+
+    /// A certificate of the cluster's authority for somebody who is no part of it.
+    pub(crate) fn issue(&self, role: Role, name: &str) -> Result<CredentialFiles> {
+        self.joining.pki.issue(role, name)
+    }
+
+    /// The replicas' control addresses.
+    pub(crate) fn controls(&self) -> Vec<Address> {
+        self.controls.iter().map(|(_, addr)| addr.clone()).collect()
+    }
+
+    /// Where its processes say how they are.
+    pub(crate) fn pages(&self) -> impl Iterator<Item = Address> {
+        self.pages.values().cloned()
+    }
+
+    /// Who runs.
+    pub(crate) fn running(&self) -> Vec<Process> {
+        self.running.keys().copied().collect()
     }
 
     /// Control addresses of the replicas.
@@ -309,12 +321,16 @@ impl Cluster {
     }
 }
 
-/// Writes a process's configuration, and says how it is started.
 fn spec_of(process: Process, config: &NodeConfig, binary: &Path, dir: &Path) -> Result<ChildSpec> {
-    let file = dir.join(format!("{process}.toml"));
+    node_spec(&process.to_string(), process.role(), config, binary, dir)
+}
+
+/// Writes a process's configuration, and says how it is started.
+pub(crate) fn node_spec(name: &str, role: &str, config: &NodeConfig, binary: &Path, dir: &Path) -> Result<ChildSpec> {
+    let file = dir.join(format!("{name}.toml"));
     std::fs::write(&file, config.to_toml()).with_context(|| format!("cannot write {}", file.display()))?;
-    let args = [process.role().to_owned(), "--config".to_owned(), file.to_string_lossy().into_owned()];
-    Ok(ChildSpec::new(process.to_string(), binary, args, dir))
+    let args = [role.to_owned(), "--config".to_owned(), file.to_string_lossy().into_owned()];
+    Ok(ChildSpec::new(name, binary, args, dir))
 }
 
 fn nodes_up(view: &View) -> usize {

@@ -101,6 +101,24 @@ pub(crate) fn judge(journals: &[(Vec<Record>, u64)]) -> Executions {
 }
 
 impl Executions {
+    /// Those of several clusters, whose GPUs, tokens and requests have nothing to do with each other. Who gave orders when is left
+    /// out: replicas of different clusters have the same ids.
+    pub(crate) fn together(each: Vec<Self>) -> Self {
+        let mut all = Self::default();
+        for one in each {
+            all.accepted += one.accepted;
+            all.ran += one.ran;
+            all.requests += one.requests;
+            all.again += one.again;
+            all.stale += one.stale;
+            all.overlapping += one.overlapping;
+            all.disputed += one.disputed;
+            all.missing += one.missing;
+            one.findings.into_iter().for_each(|finding| all.find(finding));
+        }
+        all
+    }
+
     fn judge_orders(&mut self, backend: usize, records: &[Record]) {
         // What was asked for counts as promised: a backend that promised less broke its word then.
         let mut promised: BTreeMap<u32, u64> = BTreeMap::new();

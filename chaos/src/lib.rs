@@ -4,6 +4,7 @@ mod admin;
 mod checker;
 mod cluster;
 mod fault;
+mod federation;
 mod journal;
 mod load;
 mod network;
@@ -13,6 +14,7 @@ mod scenario;
 mod thousand;
 mod views;
 
+pub use federation::{FederationScenario, run_federation};
 pub use report::{AimReport, Attainment, Brief, Fault, FaultState, Ledger, Outcome, Report, RoundReport, Summary};
 pub use run::{RunPlan, Times, run};
 pub use scenario::{Links, Scenario};

@@ -11,7 +11,7 @@ use symphony::load::{
 use symphony_config::FrontendConfig;
 use symphony_executor::default_signature;
 use symphony_protocol::view::{KindProfile, ModelSource, ModelSpec};
-use symphony_types::{LatencyProfile, Nanos, RequestValue};
+use symphony_types::{FailReason, LatencyProfile, Nanos, RequestValue};
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -34,7 +34,8 @@ pub(crate) enum Fate {
     InTime,
     Late,
     Dropped,
-    Failed,
+    /// With the reason that its frontend gave, if that is one.
+    Failed(Option<FailReason>),
 }
 
 /// One request.
@@ -115,7 +116,7 @@ impl Target for Observed {
             End::Ok if took <= self.within => Fate::InTime,
             End::Ok | End::Late => Fate::Late,
             End::Dropped(_) => Fate::Dropped,
-            End::Failed(_) => Fate::Failed,
+            End::Failed(why) => Fate::Failed(FailReason::ALL.iter().copied().find(|reason| reason.label() == *why)),
         });
         answer
     }
@@ -188,6 +189,7 @@ pub(crate) fn specs(model: &Model, subclusters: &[String]) -> Result<Vec<ModelSp
         slo: Nanos::from_millis_f64(model.slo_ms),
         source: ModelSource::Emulated,
         signature: default_signature(),
+        transforms: Default::default(),
         profiles: [(GPU_KIND.to_owned(), profile.clone())].into(),
         policy: model.policy.clone(),
         value: RequestValue::default(),

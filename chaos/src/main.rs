@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use clap::{Parser, Subcommand, ValueEnum};
-use symphony_chaos::{LedBy, Links, Outcome, Report, RunPlan, Scenario, ThousandPlan, Times, play, run, run_thousand};
+use symphony_chaos::{
+    FederationScenario, LedBy, Links, Outcome, Report, RunPlan, Scenario, ThousandPlan, Times, play, run,
+    run_federation, run_thousand,
+};
 use symphony_config::Timing;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -166,15 +169,16 @@ async fn command(command: Command) -> Result<Outcome> {
         Command::Thousand(args) => return thousand(&args).await,
         Command::Play { plan } => return play(&plan).await.map(|()| Outcome::Pass),
         Command::List => {
-            for scenario in Scenario::all()? {
-                println!("{}\n{}\n", scenario.name, scenario.proves.trim());
+            for scenario in all()? {
+                let (name, proves) = scenario.words();
+                println!("{name}\n{}\n", proves.trim());
             }
             return Ok(Outcome::Pass);
         }
     };
     let named = match args.scenario.as_str() {
-        "all" => Scenario::all(),
-        name => Scenario::named(name).map(|scenario| vec![scenario]),
+        "all" => all(),
+        name => named(name).map(|scenario| vec![scenario]),
     };
     let scenarios = match named {
         Ok(scenarios) => scenarios,
@@ -235,18 +239,53 @@ async fn thousand(args: &ThousandArgs) -> Result<Outcome> {
     Ok(report.outcome)
 }
 
+/// A scenario of one cluster, or of several.
+enum Chosen {
+    Cluster(Scenario),
+    Federation(FederationScenario),
+}
+
+impl Chosen {
+    /// Its name, and what it proves.
+    fn words(&self) -> (&str, &str) {
+        match self {
+            Self::Cluster(scenario) => (&scenario.name, &scenario.proves),
+            Self::Federation(scenario) => (&scenario.name, &scenario.proves),
+        }
+    }
+
+    async fn run(&self, plan: &RunPlan) -> Result<Report> {
+        match self {
+            Self::Cluster(scenario) => run(scenario, plan).await,
+            Self::Federation(scenario) => run_federation(scenario, plan).await,
+        }
+    }
+}
+
+fn all() -> Result<Vec<Chosen>> {
+    let clusters = Scenario::all()?.into_iter().map(Chosen::Cluster);
+    Ok(clusters.chain(FederationScenario::all()?.into_iter().map(Chosen::Federation)).collect())
+}
+
+fn named(name: &str) -> Result<Chosen> {
+    Ok(match FederationScenario::named(name)? {
+        Some(scenario) => Chosen::Federation(scenario),
+        None => Chosen::Cluster(Scenario::named(name)?),
+    })
+}
+
 /// Runs one scenario after the other; the worst of the outcomes.
-async fn run_each(scenarios: &[Scenario], plan: &RunPlan, output: Output) -> Result<Outcome> {
+async fn run_each(scenarios: &[Chosen], plan: &RunPlan, output: Output) -> Result<Outcome> {
     let mut worst = Outcome::Pass;
     for scenario in scenarios {
-        let outcome = match run(scenario, plan).await {
+        let outcome = match scenario.run(plan).await {
             Ok(report) => {
                 print(&report, output, scenarios.len())?;
                 report.outcome
             }
             // The others may say something all the same.
             Err(error) if scenarios.len() > 1 => {
-                eprintln!("error: {}: {error:#}", scenario.name);
+                eprintln!("error: {}: {error:#}", scenario.words().0);
                 Outcome::Harness
             }
             Err(error) => return Err(error),

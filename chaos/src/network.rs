@@ -28,7 +28,7 @@ const LAST_PORT: u16 = 30_000;
 
 /// A fresh port at an address of loopback that belongs to this program alone: nobody's dial, nobody's test and no other
 /// run of this program can take it before the process that it is for has bound it.
-fn own_loopback() -> Result<Address> {
+pub(crate) fn own_loopback() -> Result<Address> {
     static NEXT: AtomicU16 = AtomicU16::new(FIRST_PORT);
     let port = NEXT.fetch_add(1, Ordering::Relaxed);
     ensure!((FIRST_PORT..=LAST_PORT).contains(&port), "this program has used up its ports");

@@ -1,8 +1,9 @@
 //! One run: a cluster, load and admin work, rounds of faults, and what became of it all.
 
+pub(crate) mod conclusion;
 mod figures;
 pub(crate) mod machine_clock;
-mod round;
+pub(crate) mod round;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -11,28 +12,27 @@ use anyhow::{Context as _, Result, ensure};
 use rand::{Rng as _, SeedableRng as _};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use symphony::load::Report as LoadReport;
-use symphony_config::Timing;
+use symphony_config::{Address, Timing};
 use symphony_protocol::view::View;
 use symphony_testkit::{Workspace, wait_until_async};
 
 use crate::admin::{AdminClients, Commits, Story, Written, lost, recorder};
-use crate::checker::{Evidence, judge};
-use crate::cluster::{Cluster, Place, Process};
+use crate::cluster::{CLUSTER, Cluster, Place, Process, page};
 use crate::fault::{FaultSpec, Injector};
-use crate::journal::{self, Executions};
+use crate::journal;
 use crate::load::{self, Fate, GRACE, Observation, RunningLoad};
-use crate::report::{Fault, Ledger, Outcome, Report};
-use crate::scenario::{Links, Promise, Scenario};
+use crate::report::{Ledger, Outcome, Report};
+use crate::scenario::{Links, Load, Promise, Scenario};
 use crate::views::Views;
 
-use figures::{Figures, attainment};
+use conclusion::Conclusion;
 use machine_clock::MachineClock;
 use round::{RoundRun, Scene};
 
 /// Undisturbed load before the first round and between rounds; as long is looked at on either side of one.
-const CALM: Duration = Duration::from_millis(1000);
+pub(crate) const CALM: Duration = Duration::from_millis(1000);
 /// A random part of it, so that faults do not keep step with heartbeats and elections.
-const CALM_RANDOM_MS: u64 = 500;
+pub(crate) const CALM_RANDOM_MS: u64 = 500;
 /// How long the last look at the cluster may take.
 const LAST_LOOK_WITHIN: Duration = Duration::from_secs(20);
 
@@ -72,15 +72,31 @@ const LAG_ANY_MS: f64 = 60_000.0;
 /// # Errors
 /// If the harness fails: the cluster cannot be started, or evidence cannot be read.
 pub async fn run(scenario: &Scenario, plan: &RunPlan) -> Result<Report> {
+    let mut scenario = scenario.clone();
+    plan.relax(&mut scenario.promise, &mut scenario.load);
+    in_workspace(&scenario.name, plan, async |workspace| Box::pin(run_in(&scenario, plan, workspace)).await).await
+}
+
+impl RunPlan {
+    /// Where times are not judged, none are promised, and the load generator may lag.
+    pub(crate) fn relax(&self, promise: &mut Promise, load: &mut Load) {
+        if self.times == Times::Reported {
+            *promise = Promise { failed_max: promise.failed_max, ..Promise::default() };
+            (load.lag_p99_ms, load.lag_max_ms) = (LAG_ANY_MS, LAG_ANY_MS);
+        }
+    }
+}
+
+/// Runs something in a folder of its own, which stays if the run did not pass.
+pub(crate) async fn in_workspace(
+    name: &str,
+    plan: &RunPlan,
+    ran: impl AsyncFnOnce(&Workspace) -> Result<Report>,
+) -> Result<Report> {
     let binary = plan.binary.display();
     ensure!(plan.binary.exists(), "no program at {binary}; build it: cargo build --release -p symphony");
-    let mut workspace = Workspace::new(&scenario.name)?;
-    let mut scenario = scenario.clone();
-    if plan.times == Times::Reported {
-        scenario.promise = Promise { failed_max: scenario.promise.failed_max, ..Promise::default() };
-        (scenario.load.lag_p99_ms, scenario.load.lag_max_ms) = (LAG_ANY_MS, LAG_ANY_MS);
-    }
-    let ran = Box::pin(run_in(&scenario, plan, &workspace)).await;
+    let mut workspace = Workspace::new(name)?;
+    let ran = ran(&workspace).await;
     if plan.keep || !matches!(&ran, Ok(report) if report.outcome == Outcome::Pass) {
         workspace.keep();
         eprintln!("configurations, logs, journals and the admin history are in {}", workspace.path().display());
@@ -97,7 +113,7 @@ async fn run_in(scenario: &Scenario, plan: &RunPlan, workspace: &Workspace) -> R
         (links, _) => links,
     };
     let interpose = scenario.fault.iter().any(FaultSpec::interposes);
-    let place = Place { binary: &plan.binary, dir, timing, links, interpose };
+    let place = Place { name: CLUSTER, binary: &plan.binary, dir, timing, links, interpose };
     let mut cluster = Cluster::start(&scenario.cluster, place).await?;
     let network = cluster.network.kind();
     let specs = load::specs(&scenario.model, &cluster.processes.subclusters())?;
@@ -152,7 +168,7 @@ async fn run_in(scenario: &Scenario, plan: &RunPlan, workspace: &Workspace) -> R
     let story = Story::judge(&recorder, &dir.join("admin-history"))?;
     let (ledger, ledger_by) = settle(&mut cluster, &load, &observations, &ran).await;
     let last_view = last_view(&cluster).await;
-    let invariant_violations = violations(&cluster).await;
+    let invariant_violations = violations(cluster.pages()).await;
     let journals: Vec<_> = cluster.journals.values().cloned().collect();
     if let Err(error) = cluster.stop_all().await {
         broke_down.get_or_insert(format!("the end: {error:#}"));
@@ -168,71 +184,34 @@ async fn run_in(scenario: &Scenario, plan: &RunPlan, workspace: &Workspace) -> R
         broke_down.get_or_insert("the end: no replica gives a linearizable view".to_owned());
     }
 
-    let models = specs.len();
-    let figures =
-        Figures { observations: &observations, acked: &written.acked, models, executions: &executions, clock };
-    let faults: Vec<Fault> = ran.iter().flat_map(|round| round.faults.clone()).collect();
-    let rounds: Vec<_> = ran.iter().map(|round| figures.of(round, scenario)).collect();
-    let evidence = Evidence {
-        faults: &faults,
-        rounds: &rounds,
-        ledger,
-        foreign: load.total.foreign,
-        invariant_violations,
-        executions: &executions,
-        idle: idle(scenario, &written, &story),
-        writes_lost,
-        findings: &findings,
-        story: &story,
-        broke_down: broke_down.as_deref(),
-        load_failure: (!load.verdict.passed()).then(|| load.verdict.to_string()),
-    };
-    let (outcome, reasons) = judge(&evidence, &scenario.promise);
-    let complete = executions.missing == 0 && executions.ran > 0;
-    let &Executions { stale, overlapping, ran: batches, requests, again, .. } = &executions;
-    let summaries = figures::summaries(&rounds);
-    Ok(Report {
-        scenario: scenario.name.clone(),
-        outcome,
-        dispatch_gap_ms: summaries.dispatch_gap,
-        commit_gap_ms: summaries.commit_gap,
-        ledger,
-        stale_tokens_accepted: complete.then_some(stale),
-        overlapping_batches: complete.then_some(overlapping),
-        reasons,
+    let acked: Vec<_> = (scenario.load.writes_rps > 0.0).then_some(&written.acked[..]).into_iter().collect();
+    let conclusion = Conclusion {
+        scenario: &scenario.name,
+        shape: &scenario.round,
+        promise: &scenario.promise,
+        aim: &scenario.aim,
         seed: plan.seed,
         timing,
         network,
-        named_after_ms: summaries.named_after,
-        gap_before_ms: summaries.gap_before,
-        commit_gap_before_ms: summaries.commit_gap_before,
-        elsewhere_gap_ms: summaries.elsewhere_gap,
-        elsewhere_bad: rounds.iter().map(|round| round.elsewhere_bad).sum(),
-        served_on_ms: summaries.served_on,
-        obeyed_ms: summaries.obeyed,
-        serving_after_ms: summaries.serving_after,
-        whole_after_ms: summaries.whole_after,
-        slo_attainment: attainment(&observations, &ran),
-        aims: figures::aims(&scenario.aim, &summaries, &rounds),
+        rounds: &ran,
+        load: &load,
+        observations: &observations,
+        models: specs.len(),
+        clock,
+        ledger,
         ledger_by,
-        batches,
-        requests_executed: requests,
-        executed_again: again,
-        writes_acknowledged: written.acked.len() as u64,
+        executions: &executions,
+        acked: &acked,
         writes_lost,
-        admin_operations: story.operations,
-        admin_operations_open: story.open,
-        admin_linearizable: match (&story.contradiction, &story.undecided) {
-            (None, None) => Some(true),
-            (Some(_), _) => Some(false),
-            (None, Some(_)) => None,
-        },
+        story: &story,
+        idle: idle(&scenario.load, &written, &story),
+        findings: &findings,
         views_compared: compared,
-        gpu_memory_fullest: fullest as f64 / 1e3,
+        fullest_permille: fullest,
         invariant_violations,
-        faults,
-        rounds,
-    })
+        broke_down: broke_down.as_deref(),
+    };
+    Ok(conclusion.report())
 }
 
 /// The counts when nothing is in flight any more: the frontends', or, where a frontend's life ended and its memory with it,
@@ -245,7 +224,7 @@ async fn settle(
 ) -> (Ledger, &'static str) {
     let (lost, answered_twice) = (load.total.lost, load.total.answered_twice);
     let remembered = !rounds.iter().any(|round| round.ended.iter().any(|p| matches!(p, Process::Frontend(_))));
-    if remembered && let Ok(ledger) = frontends_counts(cluster).await {
+    if remembered && let Ok(ledger) = frontends_counts(&cluster.frontend_pages()).await {
         return (Ledger { lost, answered_twice, ..ledger }, "frontends");
     }
     let count = |fate| observations.iter().filter(|one| one.fate == fate).count() as u64;
@@ -255,7 +234,7 @@ async fn settle(
         in_time: count(Fate::InTime),
         late: count(Fate::Late),
         dropped: count(Fate::Dropped),
-        failed: count(Fate::Failed),
+        failed: observations.iter().filter(|one| matches!(one.fate, Fate::Failed(_))).count() as u64,
         cancelled: 0,
         lost,
         answered_twice,
@@ -263,11 +242,12 @@ async fn settle(
     (ledger, "client")
 }
 
-pub(crate) async fn frontends_counts(cluster: &Cluster) -> Result<Ledger> {
+/// The sum of what the frontends with these pages count, once nothing is in flight any more.
+pub(crate) async fn frontends_counts(pages: &[Address]) -> Result<Ledger> {
     wait_until_async("the last outcome", GRACE, || async {
         let mut sum = Ledger::default();
-        for frontend in cluster.processes.frontends() {
-            let ledger = &cluster.page(frontend).await?["ledger"];
+        for frontend in pages {
+            let ledger = &page(frontend).await?["ledger"];
             ensure!(ledger["in_flight"] == 0, "{} in flight", ledger["in_flight"]);
             let count = |key: &str| ledger["counts"][key].as_u64().with_context(|| format!("no `{key}`"));
             sum.accepted += count("accepted")?;
@@ -283,9 +263,9 @@ pub(crate) async fn frontends_counts(cluster: &Cluster) -> Result<Ledger> {
 }
 
 /// Work for the control group that the scenario wants, and of which none was done.
-fn idle(scenario: &Scenario, written: &Written, story: &Story) -> Vec<&'static str> {
-    let writes = scenario.load.writes_rps > 0.0 && written.acked.is_empty();
-    let admin = scenario.load.admin_clients > 0 && story.operations <= story.open;
+pub(crate) fn idle(load: &Load, written: &Written, story: &Story) -> Vec<&'static str> {
+    let writes = load.writes_rps > 0.0 && written.acked.is_empty();
+    let admin = load.admin_clients > 0 && story.operations <= story.open;
     [("write", writes), ("call of the admin API", admin)]
         .into_iter()
         .filter(|(_, idle)| *idle)
@@ -294,16 +274,16 @@ fn idle(scenario: &Scenario, written: &Written, story: &Story) -> Vec<&'static s
 }
 
 /// What the cluster agrees on at the end; none if it does not say.
-async fn last_view(cluster: &Cluster) -> Option<View> {
+pub(crate) async fn last_view(cluster: &Cluster) -> Option<View> {
     cluster.control.get(true, LAST_LOOK_WITHIN).await.ok()
 }
 
-/// Violations of named invariants that the living processes counted.
-async fn violations(cluster: &Cluster) -> u64 {
+/// Violations of named invariants that the living processes with these pages counted.
+pub(crate) async fn violations(pages: impl Iterator<Item = Address>) -> u64 {
     let mut sum = 0;
-    for process in cluster.processes.all() {
+    for address in pages {
         // A process that cannot say has been found out elsewhere.
-        if let Ok(page) = cluster.page(process).await {
+        if let Ok(page) = page(&address).await {
             sum += page["invariant_violations"].as_u64().unwrap_or(0);
         }
     }

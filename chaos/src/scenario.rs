@@ -198,6 +198,14 @@ const EACH_MAX: u32 = 16;
 /// The longest round that is watched.
 const WATCH_MS_MAX: u64 = 120_000;
 
+impl Round {
+    pub(crate) fn check(&self) -> Result<()> {
+        let watch_ms = self.watch_ms;
+        ensure!((1..=WATCH_MS_MAX).contains(&watch_ms), "round.watch_ms = {watch_ms}: expected 1 to {WATCH_MS_MAX}");
+        Ok(())
+    }
+}
+
 impl Scenario {
     /// The scenario of that name.
     ///
@@ -206,7 +214,8 @@ impl Scenario {
     pub fn named(name: &str) -> Result<Self> {
         let all = catalogue::ALL;
         let Some((_, text)) = all.iter().find(|(known, _)| *known == name) else {
-            let known: Vec<_> = all.iter().map(|(known, _)| *known).collect();
+            let known = all.iter().map(|(known, _)| *known).chain(crate::federation::names());
+            let known: Vec<_> = known.collect();
             bail!("no scenario `{name}`; expected all, or one of {}", known.join(", "));
         };
         Self::parse(text).with_context(|| format!("chaos/scenarios/{name}.toml"))
@@ -232,8 +241,7 @@ impl Scenario {
         ] {
             ensure!((1..=EACH_MAX).contains(&value), "cluster.{key} = {value}: expected 1 to {EACH_MAX}");
         }
-        let watch_ms = scenario.round.watch_ms;
-        ensure!((1..=WATCH_MS_MAX).contains(&watch_ms), "round.watch_ms = {watch_ms}: expected 1 to {WATCH_MS_MAX}");
+        scenario.round.check()?;
         ensure!(!scenario.fault.is_empty(), "no [[fault]]: nothing would happen");
         if let Some(pick) = scenario.round.pick {
             let faults = scenario.fault.len();
@@ -250,7 +258,10 @@ mod tests {
     #[test]
     fn every_file_is_compiled_in_parses_and_is_named_after_itself() {
         let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios");
-        let files = std::fs::read_dir(dir).unwrap().count();
+        // Those of several clusters are another kind.
+        let of_one =
+            |file: &std::fs::DirEntry| !file.file_name().to_string_lossy().starts_with(crate::federation::PREFIX);
+        let files = std::fs::read_dir(dir).unwrap().filter_map(Result::ok).filter(of_one).count();
         let all = Scenario::all().unwrap();
         assert_eq!(all.len(), files);
         for (scenario, (name, _)) in all.iter().zip(catalogue::ALL) {

@@ -124,7 +124,8 @@ pub async fn run_thousand(plan: &ThousandPlan) -> Result<ThousandReport> {
 
 async fn run_in(plan: &ThousandPlan, dir: &Path) -> Result<ThousandReport> {
     let shape = ClusterShape { subclusters: 0, backends: 0, gpus: 1, ..ClusterShape::default() };
-    let place = Place { binary: &plan.binary, dir, timing: plan.timing, links: Links::Direct, interpose: false };
+    let place =
+        Place { name: CLUSTER, binary: &plan.binary, dir, timing: plan.timing, links: Links::Direct, interpose: false };
     let cluster = Cluster::start(&shape, place).await?;
     let mut scene = Scene { plan, dir, cluster, player: None };
 
@@ -203,7 +204,7 @@ async fn run_in(plan: &ThousandPlan, dir: &Path) -> Result<ThousandReport> {
     let view_bytes_in_takeover = scene.view_bytes_of(&others).await? - sent_before;
 
     let generator = running.finish().await?;
-    let counted = frontends_counts(&scene.cluster).await?;
+    let counted = frontends_counts(&scene.cluster.frontend_pages()).await?;
     let ledger = Ledger { lost: generator.total.lost, answered_twice: generator.total.answered_twice, ..counted };
     let executions = journal::judge(&scene.journals()?);
     scene.cluster.check()?;

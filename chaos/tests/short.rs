@@ -3,7 +3,9 @@
 
 use std::path::{Path, PathBuf};
 
-use symphony_chaos::{FaultState, Links, Outcome, Report, RunPlan, Scenario, Times, run};
+use symphony_chaos::{
+    FaultState, FederationScenario, Links, Outcome, Report, RunPlan, Scenario, Times, run, run_federation,
+};
 use symphony_config::Timing;
 use tokio::sync::Mutex;
 
@@ -21,7 +23,20 @@ fn symphony() -> PathBuf {
 
 async fn one_round(name: &str) -> Report {
     let _alone = ALONE.lock().await;
-    let plan = RunPlan {
+    let plan = plan();
+    let report = match FederationScenario::named(name).unwrap() {
+        Some(scenario) => run_federation(&scenario, &plan).await.unwrap(),
+        None => run(&Scenario::named(name).unwrap(), &plan).await.unwrap(),
+    };
+    assert_eq!(report.outcome, Outcome::Pass, "{}", report.table());
+    assert!(report.faults.iter().all(|fault| fault.state == FaultState::Installed), "{}", report.table());
+    assert_eq!((report.stale_tokens_accepted, report.overlapping_batches), (Some(0), Some(0)));
+    assert_eq!(report.admin_linearizable, Some(true));
+    report
+}
+
+fn plan() -> RunPlan {
+    RunPlan {
         binary: symphony(),
         repeat: Some(1),
         seed: 1,
@@ -29,13 +44,7 @@ async fn one_round(name: &str) -> Report {
         links: Some(Links::Proxied),
         times: Times::Reported,
         keep: false,
-    };
-    let report = run(&Scenario::named(name).unwrap(), &plan).await.unwrap();
-    assert_eq!(report.outcome, Outcome::Pass, "{}", report.table());
-    assert!(report.faults.iter().all(|fault| fault.state == FaultState::Installed), "{}", report.table());
-    assert_eq!((report.stale_tokens_accepted, report.overlapping_batches), (Some(0), Some(0)));
-    assert_eq!(report.admin_linearizable, Some(true));
-    report
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -66,4 +75,16 @@ async fn replicas_that_come_and_go_break_nothing() {
 async fn models_and_backends_that_move_fail_no_request() {
     let report = one_round("moves").await;
     assert!(report.ledger.failed == 0 && report.writes_lost == 0, "{}", report.table());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_models_of_a_cluster_that_is_killed_are_served_by_the_other_one() {
+    let report = one_round("federation-cluster-killed").await;
+    assert!(report.named_after_ms.n == 1 && report.views_compared > 0, "{}", report.table());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn moves_between_clusters_go_on_when_the_leader_above_them_is_killed() {
+    let report = one_round("federation-leader-killed").await;
+    assert!(report.faults.len() == 4 && report.writes_lost == 0, "{}", report.table());
 }

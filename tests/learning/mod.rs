@@ -13,7 +13,7 @@ fn paced(settings: &[&str]) -> Shape {
 }
 
 /// GPUs from 0, and how many times as long as their profiles they take from now on.
-fn set_pace(cluster: &TestCluster, factors: &[(u32, f64)]) {
+pub(crate) fn set_pace(cluster: &TestCluster, factors: &[(u32, f64)]) {
     let lines: String = factors.iter().map(|(gpu, factor)| format!("{gpu} {factor}\n")).collect();
     // Whoever reads meanwhile reads the old or the new one.
     let next = cluster.workspace.write("pace.next", &lines).unwrap();

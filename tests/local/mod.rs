@@ -2,3 +2,4 @@
 
 mod demo;
 mod up;
+mod up_clusters;

@@ -11,7 +11,7 @@ const CALM_S: u32 = 8;
 const LOAD_S: u32 = 30;
 
 /// Two backends of one GPU on either side.
-fn four_backends() -> Shape {
+pub(super) fn four_backends() -> Shape {
     let mut shape = hasty().with("scheduler.epochs.period_s=5");
     shape.backends.iter_mut().for_each(|backend| backend.gpus = 1);
     for at in 0..2 {
@@ -23,14 +23,14 @@ fn four_backends() -> Shape {
 }
 
 /// A model that gains nothing by batches: a GPU runs 50 requests in a second.
-fn slow<'a>(name: &'a str, subcluster: &'a str) -> Vec<&'a str> {
+pub(super) fn slow<'a>(name: &'a str, subcluster: &'a str) -> Vec<&'a str> {
     let mut args = vec!["model", "load", name, "--emulated", "--subcluster", subcluster];
     args.extend(["--alpha-ms", "20", "--beta-ms", "0", "--batch-max", "8", "--slo-ms", "1000"]);
     args
 }
 
 /// Backends of the left and of the right.
-fn backends(cluster: &TestCluster) -> (usize, usize) {
+pub(super) fn backends(cluster: &TestCluster) -> (usize, usize) {
     let view = cluster.view().unwrap();
     let on = |name: &str| view.backends.values().filter(|b| view.subclusters[&b.subcluster].name == name).count();
     (on("left"), on("right"))

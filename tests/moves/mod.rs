@@ -2,6 +2,8 @@
 
 mod gpus;
 mod keda;
+mod measured;
+mod memory;
 mod popularity;
 mod under_load;
 mod words;

@@ -2,5 +2,7 @@
 
 mod digits_file;
 mod load_protocols;
+mod native_client;
+mod pictures;
 mod repository;
 mod tritonclient;

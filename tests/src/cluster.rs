@@ -26,11 +26,13 @@ const LOOK_WITHIN: Duration = Duration::from_secs(2);
 /// How long a load run may take beyond its own duration.
 const LOAD_ENDS_WITHIN: Duration = Duration::from_secs(40);
 
-/// What a cluster consists of, besides one frontend.
+/// What a cluster consists of.
 #[derive(Clone, Debug, Default)]
 pub struct Shape {
     /// Scheduler replicas, named `scheduler-1` and so on.
     pub schedulers: u8,
+    /// Frontends, named `frontend`, `frontend-2` and so on.
+    pub frontends: u8,
     /// Backends.
     pub backends: Vec<BackendShape>,
     /// `section.key=value`, for all processes.
@@ -62,7 +64,8 @@ impl Shape {
             executor: ExecutorKind::Emulated,
             gpus: 2,
         };
-        Self { schedulers: 3, backends: subclusters.iter().map(backend).collect(), ..Self::default() }
+        let backends = subclusters.iter().map(backend).collect();
+        Self { schedulers: 3, frontends: 1, backends, ..Self::default() }
     }
 
     /// The same with a backend that runs ONNX models on the CPU, `backend-cpu` in sub-cluster `cpu`.
@@ -70,6 +73,13 @@ impl Shape {
     pub fn with_cpu(mut self) -> Self {
         let (name, subcluster) = ("backend-cpu".to_owned(), "cpu".to_owned());
         self.backends.push(BackendShape { name, subcluster, executor: ExecutorKind::OrtCpu, gpus: 1 });
+        self
+    }
+
+    /// The same with so many frontends.
+    #[must_use]
+    pub fn with_frontends(mut self, frontends: u8) -> Self {
+        self.frontends = frontends;
         self
     }
 
@@ -171,7 +181,7 @@ impl TestCluster {
             for name in &names {
                 let up = match name.strip_prefix("scheduler-") {
                     Some(id) => view.nodes.iter().any(|(n, v)| n.get().to_string() == id && v.up && v.boot.is_some()),
-                    None if name == "frontend" => view.frontends.values().any(|f| f.name == *name),
+                    None if name.starts_with("frontend") => view.frontends.values().any(|f| f.name == *name),
                     None => view.backends.values().any(|b| b.name == *name && b.up),
                 };
                 ensure!(up, "{name} is not up");
@@ -219,6 +229,11 @@ impl TestCluster {
     /// Runs a future on this cluster's runtime.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         self.runtime.block_on(future)
+    }
+
+    /// Lets a future run beside the story, on this cluster's runtime.
+    pub fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
+        self.runtime.spawn(future);
     }
 
     /// The cluster's view, linearizable.

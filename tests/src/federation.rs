@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use symphony_config::{
-    Address, BackendConfig, ClusterConfig, FederatedClusterConfig, FederationConfig, FederationReplicaConfig,
-    FrontendConfig, GpuConfig, LogEngine, NodeConfig, ReplicaConfig, SchedulerConfig, SecurityConfig,
+    Address, BackendConfig, ClusterConfig, FederatedClusterConfig, FederationBalanceConfig, FederationConfig,
+    FederationReplicaConfig, FrontendConfig, GpuConfig, LogEngine, NodeConfig, ReplicaConfig, SchedulerConfig,
+    SecurityConfig,
 };
 use symphony_net::{Authority, CredentialFiles, Identity, Role};
 use symphony_testkit::{Child, ChildSpec, Workspace, free_ports, wait_until};
@@ -146,6 +147,7 @@ impl TestFederation {
             metrics: Address::loopback(0),
             unreachable_ms: UNREACHABLE_MS,
             look_every_ms: UNREACHABLE_MS / 10,
+            balance: FederationBalanceConfig::default(),
             replica: replicas.clone(),
             clusters: routed,
         };

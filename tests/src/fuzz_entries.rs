@@ -5,6 +5,8 @@
 //! and the wire messages of `consensus`, and the heartbeat of `control-plane`. The whole of both is also fed garbage
 //! over sockets by the integration tests.
 
+mod federation;
+
 use std::path::Path;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
@@ -14,24 +16,32 @@ use symphony_cluster_state::{
 };
 use symphony_config::{NodeConfig, Role};
 use symphony_executor::profile::ProfileFile;
-use symphony_frontend::oip::{InferError, ModelInfo, ModelState, check_grpc_infer, check_rest_infer};
-use symphony_protocol::data::{FromOwner, RequestResult, ResultBytes, SharingOffer, SharingSecret, ToOwner};
+use symphony_frontend::oip::{InferError, Limits, ModelInfo, ModelState, check_grpc_infer, check_rest_infer};
+use symphony_images::{ImageLimits, Pipeline, inspect};
+use symphony_protocol::data::{
+    FromOwner, RdmaEndpoint, RdmaKey, RdmaOffer, RequestResult, ResultBytes, SharingOffer, SharingSecret, ToOwner,
+};
 use symphony_protocol::dispatch::{EndReason, RequestHeader, ToFrontend, ToLeader};
 use symphony_protocol::execute::{Done, Execute, FromBackend, PlannedRequest, Refusal, ToBackend};
 use symphony_protocol::inference::ModelInferRequest;
 use symphony_protocol::inference::model_infer_request::InferInputTensor;
 use symphony_protocol::{FRAME_HEADER_BYTES, Frame, FrameHeader, Message};
+use symphony_rdma::{SEGMENT_HEADER_BYTES, Segment, SegmentKind};
 use symphony_repository::ModelConfig;
+use symphony_shared_memory::{ENTRY_BYTES, RemoteLayout};
 use symphony_tape::Tape;
 use symphony_types::{
-    BackendId, BootId, DropReason, Duty, FailReason, FrontendId, GpuClass, GpuId, Member, ModelId, Nanos, NodeId,
-    OperationId, RequestId, SubclusterId, Token,
+    BackendId, BootId, Colour, DataType, DropReason, Duty, FailReason, Filter, Finite, Fit, FrontendId, GpuClass,
+    GpuId, ImageInput, Layout, Member, ModelId, Nanos, NodeId, OperationId, RequestId, Signature, SubclusterId,
+    TensorSpec, Token, Transforms,
 };
 use symphony_workload::Scenario;
 
+pub use federation::{federation_answer, federation_command, federation_messages, federation_snapshot};
+
 /// The largest request that the checks of inference requests allow here.
 const REQUEST_BYTES_MAX: usize = 1 << 20;
-/// Where the headers of frames and of cluster-state's values keep their checksum.
+/// Where the headers of frames, and of the values of replicated states, keep their checksum.
 const FRAME_CHECKSUM_AT: usize = 12;
 const ENVELOPE_CHECKSUM_AT: usize = 8;
 /// Magic and version of a tape; length and checksum of its chunks.
@@ -56,7 +66,8 @@ impl std::fmt::Debug for Entry {
 }
 
 /// All of them.
-pub const ALL: [Entry; 11] = [
+pub const ALL: [Entry; 17] = [
+    Entry { name: "picture", run: picture, seeds: picture_seeds },
     Entry { name: "frames", run: frames, seeds: frame_seeds },
     Entry { name: "command", run: command, seeds: command_seeds },
     Entry { name: "snapshot", run: snapshot, seeds: snapshot_seeds },
@@ -68,6 +79,11 @@ pub const ALL: [Entry; 11] = [
     Entry { name: "rest_infer", run: rest_infer, seeds: rest_infer_seeds },
     Entry { name: "view", run: view, seeds: view_seeds },
     Entry { name: "tape", run: tape, seeds: tape_seeds },
+    Entry { name: "rdma", run: rdma, seeds: rdma_seeds },
+    Entry { name: "federation_command", run: federation_command, seeds: federation::federation_command_seeds },
+    Entry { name: "federation_snapshot", run: federation_snapshot, seeds: federation::federation_snapshot_seeds },
+    Entry { name: "federation_answer", run: federation_answer, seeds: federation::federation_answer_seeds },
+    Entry { name: "federation_messages", run: federation_messages, seeds: federation::federation_messages_seeds },
 ];
 
 /// A frame of any link. The checksum is made right, or nothing but that would ever be tested.
@@ -160,7 +176,7 @@ fn model_config_seeds() -> Vec<Vec<u8>> {
 /// An inference request over gRPC.
 pub fn grpc_infer(bytes: &[u8]) {
     let Ok(request) = ModelInferRequest::decode(bytes) else { return };
-    let checked = check_grpc_infer(&model(), &request, REQUEST_BYTES_MAX);
+    let checked = check_grpc_infer(&model(), &request, &limits());
     judge(checked.map(|call| (call.items(), call.payload().len())));
 }
 
@@ -170,7 +186,7 @@ pub fn rest_infer(bytes: &[u8]) {
     let split = usize::from(u16::from_le_bytes(*split));
     let body = Bytes::copy_from_slice(body);
     for json_bytes in [None, Some(split)] {
-        let checked = check_rest_infer(&model(), json_bytes, &body, REQUEST_BYTES_MAX);
+        let checked = check_rest_infer(&model(), json_bytes, &body, &limits());
         judge(checked.map(|call| (call.items(), call.payload().len())));
     }
 }
@@ -201,12 +217,104 @@ fn judge(checked: Result<(u32, usize), InferError>) {
     }
 }
 
+/// A picture as clients send it: as an input of a request, and through the declared pipelines.
+///
+/// The first byte says how it is to become a tensor.
+pub fn picture(bytes: &[u8]) {
+    let Some((&how, picture)) = bytes.split_first() else { return };
+    let input = &image_model().signature.inputs[0];
+    let spec = ImageInput {
+        colour: [Colour::Rgb, Colour::Bgr, Colour::Grey][usize::from(how) % 3],
+        layout: [Layout::Nchw, Layout::Nhwc][usize::from(how >> 2) % 2],
+        fit: [Fit::Stretch, Fit::Crop][usize::from(how >> 3) % 2],
+        filter: [Filter::Nearest, Filter::Bilinear, Filter::Bicubic, Filter::Lanczos][usize::from(how >> 4) % 4],
+        ..image_input()
+    };
+    let elements = spec.elements() as u32;
+    let pipeline = Pipeline::new(&spec, &TensorSpec { item_shape: vec![elements], ..input.clone() }).expect("it fits");
+    let (header, mut item) = (inspect(picture, IMAGE_LIMITS), Vec::new());
+    match pipeline.append(picture, IMAGE_LIMITS, &mut item) {
+        Ok(()) => assert_eq!((header.is_ok(), item.len()), (true, elements as usize * 4)),
+        Err(error) => assert!(item.is_empty() && !error.to_string().is_empty()),
+    }
+    let request = ModelInferRequest {
+        model_name: "image".into(),
+        inputs: vec![InferInputTensor {
+            name: input.name.clone(),
+            datatype: "BYTES".into(),
+            shape: vec![1],
+            ..InferInputTensor::default()
+        }],
+        raw_input_contents: vec![[&(picture.len() as u32).to_le_bytes(), picture].concat().into()],
+        ..ModelInferRequest::default()
+    };
+    let checked = check_grpc_infer(&image_model(), &request, &Limits { images: IMAGE_LIMITS, ..limits() });
+    assert_eq!(checked.is_ok(), header.is_ok(), "what is taken is what has a right header");
+    if let Ok(call) = checked {
+        assert_eq!((call.items(), call.pictures()[0].as_ref()), (1, picture));
+    }
+}
+
+/// Small, so that claims beyond it are met often.
+const IMAGE_LIMITS: ImageLimits = ImageLimits { bytes_max: 1 << 16, pixels_max: 1 << 12 };
+
+fn image_input() -> ImageInput {
+    ImageInput {
+        input: "x".into(),
+        width: 7,
+        height: 5,
+        colour: Colour::Rgb,
+        layout: Layout::Nchw,
+        fit: Fit::Stretch,
+        crop_share: Finite::ONE,
+        filter: Filter::Bilinear,
+        scale: Finite::ONE,
+        mean: vec![],
+        deviation: vec![],
+    }
+}
+
+fn image_model() -> ModelInfo {
+    let tensor = |name: &str| TensorSpec { name: name.into(), data_type: DataType::Fp32, item_shape: vec![3, 5, 7] };
+    ModelInfo {
+        signature: Signature { inputs: vec![tensor("x")], outputs: vec![tensor("y")] },
+        transforms: Transforms { image: Some(image_input()), ..Transforms::default() },
+        ..model()
+    }
+}
+
+fn picture_seeds() -> Vec<Vec<u8>> {
+    use image::{DynamicImage, ImageBuffer, ImageFormat, Luma, Rgb, Rgba};
+    let noise = |x: u32, y: u32| (x.wrapping_mul(37) ^ y.wrapping_mul(91)) as u8;
+    let rgb: ImageBuffer<Rgb<u8>, _> = ImageBuffer::from_fn(24, 17, |x, y| Rgb([noise(x, y), x as u8, y as u8]));
+    let grey: ImageBuffer<Luma<u8>, _> = ImageBuffer::from_fn(9, 30, |x, y| Luma([noise(x, y)]));
+    let deep: ImageBuffer<Rgba<u16>, _> = ImageBuffer::from_fn(5, 5, |x, y| Rgba([x as u16 * 999, y as u16, 7, 9]));
+    let images: [(DynamicImage, &[ImageFormat]); 3] = [
+        (rgb.into(), &[ImageFormat::Png, ImageFormat::Jpeg]),
+        (grey.into(), &[ImageFormat::Png, ImageFormat::Jpeg]),
+        (deep.into(), &[ImageFormat::Png]),
+    ];
+    let encode = |(how, (image, format)): (usize, (&DynamicImage, &ImageFormat))| {
+        let mut bytes = std::io::Cursor::new(vec![how as u8 * 23]);
+        bytes.set_position(1);
+        image.write_to(&mut bytes, *format).expect("it is small");
+        bytes.into_inner()
+    };
+    let each = images.iter().flat_map(|(image, formats)| formats.iter().map(move |format| (image, format)));
+    each.enumerate().map(encode).collect()
+}
+
+fn limits() -> Limits {
+    Limits { request_bytes_max: REQUEST_BYTES_MAX, ..Limits::default() }
+}
+
 fn model() -> ModelInfo {
     ModelInfo {
         name: "model".into(),
         version: 1,
         loaded_as: "model".into(),
         signature: symphony_executor::default_signature(),
+        transforms: Transforms::default(),
         batch_max: 8,
         platform: "fuzz".into(),
         slo: Nanos::from_millis(50),
@@ -359,6 +467,8 @@ fn frame_seeds() -> Vec<Vec<u8>> {
     };
     let refusal = Refusal::Fenced { promised: token };
     let result = RequestResult { sequence: 4, outcome: ResultBytes::Answer(3), batch: 2, execution: 9 };
+    let endpoint = RdmaEndpoint { queue_pair: 17, first_packet: 1 << 23, mtu: 5, lid: 0, gid: [1; 16] };
+    let rdma = RdmaOffer { endpoint, key: RdmaKey(7), address: 1 << 40, bytes: 1 << 20, entries: 64 };
     let offer = SharingOffer { name: "symphony-0".into(), secret: SharingSecret([7; 32]) };
     let ended = vec![(1, EndReason::Dropped(DropReason::QueueFull)), (2, EndReason::Failed(FailReason::NoAnswer))];
     vec![
@@ -373,12 +483,21 @@ fn frame_seeds() -> Vec<Vec<u8>> {
         encode(&ToBackend::Retired { gpus: vec![gpu; 2] }, &[]),
         encode(&FromBackend::Done(done), &[]),
         encode(&FromBackend::Refused { gpu, sequence: 1, token, model, refusal }, &[]),
-        encode(&ToOwner::Hello { backend: BackendId::new(1), boot, frontend_boot: boot, shares: true }, &[]),
+        encode(
+            &ToOwner::Hello {
+                backend: BackendId::new(1),
+                boot,
+                frontend_boot: boot,
+                shares: true,
+                rdma: Some(rdma.endpoint),
+            },
+            &[],
+        ),
         encode(&ToOwner::Joined { shares: true }, &[]),
         encode(&ToOwner::Read { read: 1, sequences: vec![1, 2, 3] }, &[]),
         encode(&ToOwner::Results { results: vec![result; 2] }, &[Bytes::from_static(b"abcdef")]),
         encode(&ToOwner::Results { results: vec![RequestResult { outcome: ResultBytes::Shared, ..result }] }, &[]),
-        encode(&FromOwner::Welcome { boot, sharing: Some(offer) }, &[]),
+        encode(&FromOwner::Welcome { boot, sharing: Some(offer), rdma: Some(rdma) }, &[]),
         encode(&FromOwner::Taken { sequences: vec![1, 2] }, &[]),
         encode(&FromOwner::Payloads { read: 1, lengths: vec![Some(2), None] }, &[Bytes::from_static(b"ab")]),
     ]
@@ -421,6 +540,7 @@ fn commands() -> Vec<Command> {
         slo_ns: 50_000_000,
         source: symphony_cluster_state::ModelSource::Emulated,
         signature: symphony_executor::default_signature(),
+        transforms: Default::default(),
         profiles: [(
             "emulated".to_owned(),
             symphony_cluster_state::KindProfile { latency_ns: vec![1_000_000, 2_000_000], ..Default::default() },
@@ -482,7 +602,12 @@ fn scenario_seeds() -> Vec<Vec<u8>> {
 }
 
 fn config_seeds() -> Vec<Vec<u8>> {
-    let texts = [include_str!("../../deploy/config/dev.toml"), include_str!("../../deploy/config/production.toml")];
+    let texts = [
+        include_str!("../../deploy/config/dev.toml"),
+        include_str!("../../deploy/config/production.toml"),
+        include_str!("../../deploy/config/federation.toml"),
+        include_str!("../../deploy/config/federated-frontend.toml"),
+    ];
     texts.map(|text| text.as_bytes().to_vec()).into()
 }
 
@@ -563,12 +688,12 @@ fn view_seeds() -> Vec<Vec<u8>> {
         progress: pb::MoveProgress::UnderWay.into(),
         index: 8,
         reason: String::new(),
-        cost: Some(pb::MoveCost { bytes: 3, backend_bytes: 2, gpu_bytes: 1 }),
+        cost: Some(pb::MoveCost { bytes: 3, backend_bytes: 2, gpu_bytes: 1, backend_ms: 4 }),
     };
     let status = pb::PlanStatus::Running.into();
     let left_alone = vec![pb::LeftAlone { model: 2, reason: "too slow".into() }];
     let (cause, summary, moves) = ("why".into(), "what for".into(), vec![wanted]);
-    let plan = pb::Plan { id: 7, status, cause, summary, moves, cost: None, load_bytes_per_s: 1, left_alone };
+    let plan = pb::Plan { id: 7, status, cause, summary, moves, cost: None, left_alone };
     let view = pb::ClusterView {
         cluster: "test".into(),
         applied_index: 9,
@@ -581,10 +706,35 @@ fn view_seeds() -> Vec<Vec<u8>> {
     vec![view.encode_to_vec()]
 }
 
+/// What another host's memory may say: a segment of a stream, and the entry of a pool of 64 KiB.
+pub fn rdma(bytes: &[u8]) {
+    if let Ok((segment, data)) = Segment::parse(bytes) {
+        let mut again = [&[0; SEGMENT_HEADER_BYTES][..], data].concat();
+        segment.write(&mut again);
+        assert_eq!(again, bytes, "a segment that was parsed is written again");
+    }
+    let Some((entry, rest)) = bytes.split_first_chunk::<ENTRY_BYTES>() else { return };
+    let (bytes, number) = (64 << 10, u64::from_le_bytes(*entry[8..].first_chunk().expect("an entry is longer")));
+    let layout = RemoteLayout::new(bytes, 16).expect("there is such a pool");
+    if let Ok(found) = layout.find(number, entry, 1 << 20) {
+        assert!(found.at() + found.length() as u64 <= bytes, "nothing beyond the pool is fetched");
+        let _ = found.holds(rest);
+    }
+}
+
+fn rdma_seeds() -> Vec<Vec<u8>> {
+    let mut segment = [&[0; SEGMENT_HEADER_BYTES][..], b"some data"].concat();
+    Segment { kind: SegmentKind::Data, number: 7, credits: 3 }.write(&mut segment);
+    let entry = [2_u64, 5, 256, 100 | 7 << 32].iter().flat_map(|word| word.to_le_bytes()).collect();
+    vec![segment, entry]
+}
+
+/// Bytes of a mutation. No seed is longer, or nothing behind that would ever be tested.
+pub const MUTATION_BYTES_MAX: usize = 4096;
+
 /// A mutation of `seed`, as fuzzers make them: flipped bits, bytes changed, removed, inserted, repeated, or all anew.
 #[must_use]
 pub fn mutate(seed: &[u8], random: &mut impl rand::Rng) -> Vec<u8> {
-    const LENGTH_MAX: usize = 4096;
     const STEPS_MAX: usize = 8;
     if random.random_ratio(1, 16) {
         let length = random.random_range(0..256);
@@ -610,7 +760,7 @@ pub fn mutate(seed: &[u8], random: &mut impl rand::Rng) -> Vec<u8> {
                 bytes.splice(at..at, piece);
             }
         }
-        bytes.truncate(LENGTH_MAX);
+        bytes.truncate(MUTATION_BYTES_MAX);
     }
     bytes
 }

@@ -14,7 +14,7 @@ use symphony_types::NodeId;
 
 use crate::cluster::{BackendShape, Shape};
 
-/// Ports of a scheduler (control, dispatch, beat, metrics), of the frontend (gRPC, REST, metrics, data), of a backend
+/// Ports of a scheduler (control, dispatch, beat, metrics), of a frontend (gRPC, REST, metrics, data), of a backend
 /// (execute, metrics).
 const SCHEDULER_PORTS: usize = 4;
 const FRONTEND_PORTS: usize = 4;
@@ -38,7 +38,8 @@ pub(crate) struct NodeFile {
 /// Writes the configurations of all processes; by name of the process.
 pub(crate) fn write(workspace: &Workspace, shape: &Shape) -> Result<BTreeMap<String, NodeFile>> {
     let schedulers = usize::from(shape.schedulers);
-    let count = SCHEDULER_PORTS * schedulers + FRONTEND_PORTS + BACKEND_PORTS * shape.backends.len();
+    let frontends = usize::from(shape.frontends);
+    let count = SCHEDULER_PORTS * schedulers + FRONTEND_PORTS * frontends + BACKEND_PORTS * shape.backends.len();
     let mut ports = free_ports(count)?.into_iter().map(Address::loopback);
     let mut next = || ports.next().context("as many ports as were asked for");
 
@@ -100,11 +101,15 @@ pub(crate) fn write(workspace: &Workspace, shape: &Shape) -> Result<BTreeMap<Str
     }
     let repository = if shape.repository { repository(workspace)? } else { frontend.repository.clone() };
     let frontend = &FrontendConfig { repository, ..frontend.clone() };
-    let own = FrontendConfig { grpc: next()?, rest: next()?, metrics: next()?, data: next()?, ..frontend.clone() };
-    let addresses = [("grpc", &own.grpc), ("rest", &own.rest), ("metrics", &own.metrics), ("data", &own.data)];
-    let addresses = addresses.into_iter().map(|(key, address)| (key, address.clone())).collect();
-    let security = issue(net::Role::Frontend, "frontend")?;
-    add("frontend".into(), "frontend", &NodeConfig { frontend: Some(own), security, ..empty }, addresses)?;
+    for number in 1..=frontends {
+        let name = if number == 1 { "frontend".to_owned() } else { format!("frontend-{number}") };
+        let (grpc, rest, metrics, data) = (next()?, next()?, next()?, next()?);
+        let own = FrontendConfig { name: name.clone(), grpc, rest, metrics, data, ..frontend.clone() };
+        let addresses = [("grpc", &own.grpc), ("rest", &own.rest), ("metrics", &own.metrics), ("data", &own.data)];
+        let addresses = addresses.into_iter().map(|(key, address)| (key, address.clone())).collect();
+        let security = issue(net::Role::Frontend, &name)?;
+        add(name, "frontend", &NodeConfig { frontend: Some(own), security, ..empty.clone() }, addresses)?;
+    }
     Ok(files)
 }
 

@@ -16,14 +16,17 @@ struct Args {
     /// Pulls by each transport; 20 and more.
     #[arg(long, default_value_t = 40_000)]
     pulls: usize,
+    /// Also by RDMA, through the first device with an active port; takes a build with the feature `rdma`.
+    #[arg(long)]
+    rdma: bool,
     /// JSON instead of a table.
     #[arg(long)]
     json: bool,
 }
 
 fn main() -> anyhow::Result<()> {
-    let Args { owners, bytes, pulls, json } = Args::parse();
-    let rows = run(Options { owners, bytes, pulls })?;
+    let Args { owners, bytes, pulls, rdma, json } = Args::parse();
+    let rows = run(Options { owners, bytes, pulls, rdma })?;
     if json {
         println!("{}", serde_json::to_string_pretty(&rows)?);
         return Ok(());

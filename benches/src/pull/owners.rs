@@ -64,6 +64,9 @@ impl Owners {
             let bytes = own.iter().map(|input| input.len().next_power_of_two() as u64).sum::<u64>();
             let shared = match kind {
                 PayloadTransportKind::Tcp => None,
+                PayloadTransportKind::Rdma => {
+                    Some(SharedInputs::over_rdma(2 * bytes + (1 << 20), own.len(), true, None)?)
+                }
                 _ => Some(SharedInputs::start(2 * bytes + (1 << 20), own.len(), true, ended.clone())?),
             };
             let incoming = Incoming::new(
@@ -78,7 +81,19 @@ impl Owners {
             sharing.push(shared);
         }
         let (told, views) = watch::channel(Arc::new(view));
-        let config = PayloadsConfig { transport: kind, required: true, pool_mb: 1 };
+        let config = PayloadsConfig {
+            transport: kind,
+            required: true,
+            // What is read by RDMA lands there, in blocks of powers of two.
+            pool_mb: inputs
+                .iter()
+                .flatten()
+                .map(|input| input.len().next_power_of_two() as u64)
+                .sum::<u64>()
+                .div_ceil(1 << 20)
+                + 1,
+            rdma_device: String::new(),
+        };
         let transport = LinkedPayloads::new(BACKEND, BOOT, net(Role::Backend, "backend")?, config, views);
         Ok(Self { transport, frontends, sharing, ended, placed: Vec::new(), _view: told, _pki: pki })
     }

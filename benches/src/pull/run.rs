@@ -17,13 +17,13 @@ const THREADS: usize = 2;
 const INPUTS: u64 = 16;
 /// Each way is measured so many times in turn.
 const ROUNDS: usize = 20;
-/// Pulls of each way before anything counts.
-const WARM_UP: u64 = 200;
+/// Pulls of each way before anything counts, at most.
+const WARM_UP_MAX: usize = 200;
 /// The longest pull that is told apart, in nanoseconds: 10 s.
 const NS_MAX: u64 = 10_000_000_000;
 
 /// What is compared. Copies are plain ones: into buffers that are there, and into new ones.
-const WAYS: [&str; 5] = ["copy", "copy into new buffers", "shared memory", "TCP loopback", "TCP loopback, mutual TLS"];
+const COPIES: [&str; 2] = ["copy", "copy into new buffers"];
 
 /// What is measured.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +34,8 @@ pub struct Options {
     pub bytes: usize,
     /// Pulls by each way.
     pub pulls: usize,
+    /// Whether RDMA is measured too, by the first device that has an active port.
+    pub rdma: bool,
 }
 
 /// What one way took, in microseconds.
@@ -58,7 +60,7 @@ pub struct Row {
 /// # Errors
 /// If a transport cannot be set up, or inputs come by another way, or not at all.
 pub fn run(options: Options) -> Result<Vec<Row>> {
-    let Options { owners, bytes, pulls } = options;
+    let Options { owners, bytes, pulls, rdma } = options;
     ensure!(owners > 0 && pulls >= ROUNDS, "expected owners, and at least {ROUNDS} pulls");
     let input = |owner: usize, sequence: u64| Bytes::from(vec![(owner as u64 * INPUTS + sequence) as u8; bytes]);
     let inputs: Vec<Vec<_>> = (0..owners).map(|owner| (0..INPUTS).map(|n| input(owner, n)).collect()).collect();
@@ -68,16 +70,22 @@ pub fn run(options: Options) -> Result<Vec<Row>> {
         let owners = frontends.block_on(Owners::start(&inputs, kind, secured))?;
         backend.block_on(owners.link(&inputs))
     };
-    let shared = start(PayloadTransportKind::SharedMemory, true)?;
-    let tcp = start(PayloadTransportKind::Tcp, false)?;
-    let secured = start(PayloadTransportKind::Tcp, true)?;
+    let mut ways = vec![
+        ("shared memory", Way::SharedMemory, start(PayloadTransportKind::SharedMemory, true)?),
+        ("TCP loopback", Way::Tcp, start(PayloadTransportKind::Tcp, false)?),
+        ("TCP loopback, mutual TLS", Way::Tcp, start(PayloadTransportKind::Tcp, true)?),
+    ];
+    if rdma {
+        ways.push(("RDMA", Way::Rdma, start(PayloadTransportKind::Rdma, true)?));
+    }
 
+    let warm_up = (pulls / 10).min(WARM_UP_MAX);
     let mut histograms = Vec::new();
-    for _ in WAYS {
+    for _ in 0..COPIES.len() + ways.len() {
         histograms.push(Histogram::<u64>::new_with_bounds(1, NS_MAX, 3)?);
     }
     for round in 0..=ROUNDS {
-        let count = if round == 0 { WARM_UP } else { (pulls / ROUNDS) as u64 };
+        let count = if round == 0 { warm_up } else { pulls / ROUNDS } as u64;
         let mut buffers = vec![vec![0; bytes]; owners];
         for n in 0..count {
             let begun = Instant::now();
@@ -104,15 +112,19 @@ pub fn run(options: Options) -> Result<Vec<Row>> {
             Ok(())
         };
         measure(1, &|sequence| copy(&inputs, sequence))?;
-        for (index, owners) in [(2, &shared), (3, &tcp), (4, &secured)] {
+        for (index, (_, _, owners)) in (COPIES.len()..).zip(&ways) {
             measure(index, &|sequence| pull(&backend, owners, sequence))?;
         }
     }
-    let [by_memory, _] = shared.transport().readings().reads;
-    // But for the first of each link, which come before anything is shared.
-    let expected = (owners * (ROUNDS * (pulls / ROUNDS) + WARM_UP as usize)) as u64;
-    ensure!(by_memory.inputs == expected, "{} inputs came by {}", by_memory.inputs, Way::SharedMemory.label());
-    Ok(WAYS.into_iter().zip(&histograms).map(|(way, histogram)| row(way, histogram)).collect())
+    let expected = (owners * (ROUNDS * (pulls / ROUNDS) + warm_up)) as u64;
+    for (_, way, of) in &ways {
+        let inputs = of.transport().readings().reads[*way as usize].inputs;
+        // The first of each link comes before anything is shared: by TCP, or over the RDMA connection.
+        let first = if *way == Way::Tcp { owners as u64 } else { 0 };
+        ensure!(inputs == expected + first, "{inputs} inputs came by {}", way.label());
+    }
+    let names = COPIES.into_iter().chain(ways.iter().map(|(name, ..)| *name));
+    Ok(names.zip(&histograms).map(|(way, histogram)| row(way, histogram)).collect())
 }
 
 fn copy(inputs: &[Vec<Bytes>], sequence: u64) -> Vec<Option<Bytes>> {

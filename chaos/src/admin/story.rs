@@ -29,6 +29,18 @@ pub(crate) struct Story {
 }
 
 impl Story {
+    /// Those of several groups, each of which tells its own.
+    pub(crate) fn together(each: Vec<Self>) -> Self {
+        let mut all = Self::default();
+        for one in each {
+            all.operations += one.operations;
+            all.open += one.open;
+            all.contradiction = all.contradiction.or(one.contradiction);
+            all.undecided = all.undecided.or(one.undecided);
+        }
+        all
+    }
+
     /// Judges a history, and keeps it in a file.
     ///
     /// # Errors

@@ -13,11 +13,11 @@ use symphony_net::{self as net, Authority, CredentialFiles, Credentials, Identit
 use symphony_types::NodeId;
 
 use super::joining::Joining;
-use super::{Process, Processes};
+use super::{Place, Process, Processes};
 use crate::network::Network;
 use crate::scenario::ClusterShape;
 
-/// The cluster's name.
+/// The name of a cluster that is the only one.
 pub(crate) const CLUSTER: &str = "chaos";
 /// Longer than any run.
 pub(crate) const CERTIFICATE_DAYS: u32 = 7;
@@ -48,38 +48,52 @@ pub(super) struct Layout {
     pub(super) joining: Joining,
 }
 
-/// Makes certificates.
+/// Makes certificates of one cluster, or of a federation.
 #[derive(Debug)]
-pub(super) struct Pki(Authority);
+pub(crate) struct Pki {
+    authority: Authority,
+    name: String,
+}
 
 impl Pki {
-    fn issue(&self, role: net::Role, name: &str) -> Result<CredentialFiles> {
-        Ok(self.0.issue(&Identity::new(CLUSTER, role, name)?, CERTIFICATE_DAYS)?.files)
+    /// A new authority, with its files in `dir`.
+    pub(crate) fn create(dir: &Path, name: &str) -> Result<Self> {
+        Ok(Self { authority: Authority::create(&dir.join(PKI), name)?, name: name.to_owned() })
     }
 
-    pub(super) fn of(&self, process: Process) -> Result<SecurityConfig> {
-        let CredentialFiles { ca, cert, key } = match process {
-            Process::Replica(id) => self.issue(net::Role::Scheduler, &id.to_string()),
-            Process::Backend(_) => self.issue(net::Role::Backend, &process.to_string()),
-            Process::Frontend(_) => self.issue(net::Role::Frontend, &process.to_string()),
-        }?;
+    pub(crate) fn issue(&self, role: net::Role, name: &str) -> Result<CredentialFiles> {
+        Ok(self.authority.issue(&Identity::new(&self.name, role, name)?, CERTIFICATE_DAYS)?.files)
+    }
+
+    pub(crate) fn security(&self, role: net::Role, name: &str) -> Result<SecurityConfig> {
+        let CredentialFiles { ca, cert, key } = self.issue(role, name)?;
         Ok(SecurityConfig { ca: Some(ca), cert: Some(cert), key: Some(key), insecure_dev: false })
     }
 
-    pub(super) fn net(&self, role: net::Role, name: &str) -> Result<Net> {
+    pub(super) fn of(&self, process: Process) -> Result<SecurityConfig> {
+        match process {
+            Process::Replica(id) => self.security(net::Role::Scheduler, &id.to_string()),
+            Process::Backend(_) => self.security(net::Role::Backend, &process.to_string()),
+            Process::Frontend(_) => self.security(net::Role::Frontend, &process.to_string()),
+        }
+    }
+
+    pub(crate) fn net(&self, role: net::Role, name: &str) -> Result<Net> {
         Ok(Net::secured(Arc::new(Credentials::load(self.issue(role, name)?)?)))
     }
 }
 
-impl Layout {
-    pub(super) async fn new(
-        shape: &ClusterShape,
-        processes: &Processes,
-        network: &mut Network,
-        timing: Timing,
-        dir: &Path,
-    ) -> Result<Self> {
-        // Defaults come from the configuration's own; addresses are filled in below.
+/// What nodes have in common, and each role's own section. Addresses are to be filled in.
+pub(crate) struct Defaults {
+    pub(crate) base: NodeConfig,
+    pub(crate) scheduler: SchedulerConfig,
+    pub(crate) frontend: FrontendConfig,
+    pub(crate) backend: BackendConfig,
+}
+
+impl Defaults {
+    /// The configuration's own.
+    pub(crate) fn of(cluster: &str, timing: Timing) -> Result<Self> {
         let overrides = [
             "frontend.name=frontend",
             "backend.name=backend",
@@ -97,10 +111,23 @@ impl Layout {
             bail!("the defaults hold every section");
         };
         (base.cluster.timing, base.cluster.scheduler) = (timing, Vec::new());
-        base.cluster.name = CLUSTER.into();
+        base.cluster.name = cluster.into();
+        Ok(Self { base, scheduler, frontend, backend })
+    }
+}
+
+impl Layout {
+    pub(super) async fn new(
+        shape: &ClusterShape,
+        processes: &Processes,
+        network: &mut Network,
+        place: Place<'_>,
+    ) -> Result<Self> {
+        let dir = place.dir;
+        let Defaults { mut base, scheduler, frontend, backend } = Defaults::of(place.name, place.timing)?;
         let gpus = vec![GpuConfig { kind: GPU_KIND.into(), count: shape.gpus, memory_mb: 16_384 }];
         let backend = BackendConfig { executor: ExecutorKind::Emulated, gpus, ..backend };
-        let pki = Arc::new(Pki(Authority::create(&dir.join(PKI), CLUSTER)?));
+        let pki = Arc::new(Pki::create(dir, place.name)?);
         let operator = pki.net(net::Role::Operator, OPERATOR)?;
 
         let mut layout = Self {

@@ -89,6 +89,7 @@ mod tests {
                 slo: Nanos::from_millis(100),
                 source: ModelSource::Emulated,
                 signature: Signature { inputs: vec![], outputs: vec![] },
+                transforms: Default::default(),
                 profiles: BTreeMap::new(),
                 policy: String::new(),
                 value: RequestValue::ONE,

@@ -6,7 +6,7 @@ use crate::admin::Acked;
 use crate::journal::Executions;
 use crate::load::{Fate, Observation, longest_gap};
 use crate::report::{AimReport, Attainment, RoundReport, Summary};
-use crate::scenario::{Aim, Scenario};
+use crate::scenario::{Aim, Round};
 
 use super::CALM;
 use super::machine_clock::MachineClock;
@@ -18,7 +18,8 @@ const PAUSE_MAX: Duration = Duration::from_millis(300);
 /// What figures are made of.
 pub(super) struct Figures<'a> {
     pub(super) observations: &'a [Observation],
-    pub(super) acked: &'a [Acked],
+    /// Acknowledged writes of each control group that is written to.
+    pub(super) acked: &'a [&'a [Acked]],
     pub(super) models: usize,
     pub(super) executions: &'a Executions,
     pub(super) clock: MachineClock,
@@ -77,23 +78,25 @@ impl Figures<'_> {
         round.cut_off.iter().map(last).max().map(|ns| ns as f64 / 1e6)
     }
 
-    pub(super) fn of(&self, round: &RoundRun, scenario: &Scenario) -> RoundReport {
+    pub(super) fn of(&self, round: &RoundRun, shape: &Round) -> RoundReport {
         let all: Vec<_> = (0..self.models).collect();
         let elsewhere: Vec<_> = all.iter().copied().filter(|model| !round.struck.contains(model)).collect();
         let looked_at = if round.struck.is_empty() { &all } else { &round.struck };
-        let watch = Duration::from_millis(scenario.round.watch_ms);
+        let watch = Duration::from_millis(shape.watch_ms);
         let (from, to) = (round.struck_at, round.struck_at + watch);
         let calm = from.checked_sub(CALM).unwrap_or(from);
+        // Of the worst group; one that was lost as a whole says nothing.
         let commit_gap = |from, to| {
-            let times = self.acked.iter().map(|ack| ack.at);
-            (scenario.load.writes_rps > 0.0).then(|| millis(longest_gap(times, from, to)))
+            let groups = self.acked.iter().enumerate().filter(|(group, _)| round.lost_group != Some(*group));
+            let gaps = groups.map(|(_, acked)| millis(longest_gap(acked.iter().map(|ack| ack.at), from, to)));
+            gaps.max_by(f64::total_cmp)
         };
         let bad = |one: &&Observation| {
             elsewhere.contains(&one.model) && (from..to).contains(&one.sent) && one.fate != Fate::InTime
         };
         RoundReport {
             round: round.number,
-            victims: round.victims.iter().map(ToString::to_string).collect(),
+            victims: round.victims.clone(),
             struck: round.struck_names.clone(),
             named_after_ms: round.named_at.map(|at| millis(at.saturating_duration_since(from))),
             dispatch_gap_ms: self.worst_gap(looked_at, from, to).unwrap_or_default(),

@@ -41,7 +41,9 @@ pub(super) struct Scene<'a> {
 pub(crate) struct RoundRun {
     pub(crate) number: u32,
     pub(crate) faults: Vec<Fault>,
-    pub(crate) victims: Vec<Process>,
+    pub(crate) victims: Vec<String>,
+    /// The control group, from 0, that was to commit nothing because all of it was struck, if there are several.
+    pub(crate) lost_group: Option<usize>,
     /// Replicas that led a sub-cluster, and were cut off from a quorum.
     pub(crate) cut_off: Vec<u64>,
     /// Those whose life ended.
@@ -69,7 +71,7 @@ enum Step {
 }
 
 impl RoundRun {
-    pub(super) fn words(&self) -> String {
+    pub(crate) fn words(&self) -> String {
         let ms = |at: Option<Instant>, since: Instant| {
             at.map_or_else(|| "-".into(), |at| format!("{:.0} ms", (at - since).as_secs_f64() * 1e3))
         };
@@ -222,10 +224,11 @@ impl Scene<'_> {
             serving_at: None,
             whole_at: None,
             broke_down: None,
-            victims,
+            victims: victims.iter().map(ToString::to_string).collect(),
+            lost_group: None,
         };
         self.heal(&mut round, &strikes).await;
-        round.named_at = self.named_at(&old, &round.victims);
+        round.named_at = self.named_at(&old, &victims);
         tokio::time::sleep_until((struck_at + Duration::from_millis(scenario.round.watch_ms)).into()).await;
         Ok(round)
     }

@@ -1,15 +1,16 @@
 //! A backend process: registers, loads, serves leaders.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
 use symphony_config::{BackendConfig, DeviceKind, ExecutorKind};
-use symphony_executor::{Pace, load_runtime};
+use symphony_executor::load_runtime;
 use symphony_net::{Incoming, Net, Port, Role};
 use symphony_protocol::control as pb;
 use symphony_protocol::view::BackendScope;
 use symphony_transport::{
-    ControlClient, ControlError, LinkedPayloads, PayloadTransport, SharingError, ViewReceiver, can_share,
+    ControlClient, ControlError, LinkedPayloads, PayloadTransport, SharingError, ViewReceiver, can_share, can_use_rdma,
 };
 use symphony_types::{BackendId, BootId, GpuId, Member, SubclusterId, Token};
 use tokio::net::TcpListener;
@@ -22,7 +23,7 @@ use crate::gpu_memory::GpuMemory;
 use crate::journal::Journal;
 use crate::metrics::Counts;
 use crate::model_book::ModelBook;
-use crate::model_loader::{Engine, ModelLoader};
+use crate::model_loader::{EmulatedGpu, Engine, ModelLoader};
 use crate::pace_file;
 
 /// How long registration may take: a cluster that starts together elects its leader first.
@@ -70,8 +71,8 @@ pub enum StartError {
         /// Why.
         source: std::io::Error,
     },
-    /// This system has no shared memory, and it is required.
-    #[error("backend.payloads requires shared memory: {0}")]
+    /// This system has not the transport that is required.
+    #[error("backend.payloads.required: {0}")]
     Sharing(#[from] SharingError),
     /// A thread was refused.
     #[error("cannot start the GPU threads: {0}")]
@@ -106,12 +107,15 @@ impl Backend {
         let ended = CancellationToken::new();
         let engine = match config.executor {
             ExecutorKind::Emulated => {
-                let gpus = config.gpus.iter().map(|gpu| gpu.count as usize).sum();
-                let paces: Arc<[Arc<Pace>]> = (0..gpus).map(|_| Arc::default()).collect();
+                let count = config.gpus.iter().map(|gpu| gpu.count as usize).sum();
+                let load_bytes_per_s = NonZeroU64::new(config.emulated_load_mb_per_s.saturating_mul(1 << 20));
+                let gpu = || EmulatedGpu { pace: Arc::default(), load_bytes_per_s };
+                let gpus: Arc<[EmulatedGpu]> = std::iter::repeat_with(gpu).take(count).collect();
                 if let Some(path) = &config.pace_file {
-                    tokio::spawn(pace_file::follow(path.clone(), Arc::clone(&paces), ended.clone()));
+                    let paces = gpus.iter().map(|gpu| Arc::clone(&gpu.pace)).collect();
+                    tokio::spawn(pace_file::follow(path.clone(), paces, ended.clone()));
                 }
-                Engine::Emulated(paces)
+                Engine::Emulated(gpus)
             }
             ExecutorKind::OrtCpu => {
                 check_device(config)?;
@@ -124,6 +128,9 @@ impl Backend {
         if config.payloads.must_share() {
             can_share()?;
         }
+        if config.payloads.must_use_rdma() {
+            can_use_rdma(&config.payloads)?;
+        }
         let journal = config.journal_file.as_ref().map(|path| {
             Journal::open(path, config.journal_mb_max << 20)
                 .map_err(|source| StartError::Journal { path: path.display().to_string(), source })
@@ -135,7 +142,7 @@ impl Backend {
             .map_err(|source| StartError::Register { name: config.name.clone(), source })?;
         let scope = BackendScope { backend: identity.backend, subcluster: identity.subcluster };
         let view = control.watch_as_backend(&format!("backend {}", config.name), scope);
-        let transport = LinkedPayloads::new(identity.backend, boot, net.clone(), config.payloads, view.clone());
+        let transport = LinkedPayloads::new(identity.backend, boot, net.clone(), config.payloads.clone(), view.clone());
         let transport = Arc::new(transport);
         tracing::info!(backend = %identity.backend, %boot, gpus = identity.gpus.len(),
             executor = config.executor.label(), transport = transport.name(), "registered");
@@ -161,6 +168,7 @@ impl Backend {
             counts: Arc::clone(&counts),
             book: Arc::clone(&book),
             loading: Arc::new(Semaphore::new(1)),
+            meter: Arc::default(),
             control: control.clone(),
             view: view.clone(),
             execution: inputs,

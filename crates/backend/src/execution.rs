@@ -19,7 +19,7 @@ use crate::gpu_thread::GpuThread;
 use crate::journal::Journal;
 use crate::metrics::Counts;
 use crate::model_book::ModelBook;
-use crate::plan::{AcceptedPlan, GpuOrder, InputsOfOwner, PlanReport};
+use crate::plan::{AcceptedPlan, GpuOrder, InputsOfOwner, LetGo, PlanReport};
 
 /// What a backend is, once it has registered.
 #[derive(Clone, Debug)]
@@ -43,7 +43,8 @@ pub(crate) enum Input {
     FromLeader(Connection, ToBackend),
     /// One executor per GPU.
     Loaded(ModelId, Vec<Box<dyn ModelExecutor>>),
-    Unloaded(ModelId),
+    /// No more plans for the model are accepted, and it goes when those that were have run.
+    Unloaded(Arc<LetGo>),
     /// The sub-clusters that may have this backend, by the newest view.
     Homes(Vec<SubclusterId>),
 }
@@ -194,10 +195,10 @@ impl<T: PayloadTransport> Execution<T> {
                 }
                 self.models.insert(model);
             }
-            Input::Unloaded(model) => {
-                self.models.remove(&model);
+            Input::Unloaded(let_go) => {
+                self.models.remove(&let_go.model);
                 for gpu in &self.gpus {
-                    let _ = gpu.orders.send(GpuOrder::Unload(model));
+                    let _ = gpu.orders.send(GpuOrder::Unload(let_go.model, Arc::clone(&let_go)));
                 }
             }
         }

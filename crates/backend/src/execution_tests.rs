@@ -1,6 +1,7 @@
 //! A backend's execution between a leader and owners that the test plays.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::execution::{Execution, Identity, Input};
 use crate::journal::Journal;
+use crate::plan::LetGo;
 
 const BOOT: BootId = BootId::new(5);
 const GPU: GpuId = GpuId::new(9);
@@ -215,6 +217,53 @@ async fn a_plan_runs_at_its_start_and_its_end_is_reported() {
     assert!(begin.elapsed() >= Duration::from_millis(35), "{:?}", begin.elapsed());
     let done = leader.done().await;
     assert_eq!((done.sequence, done.token, done.free_in, done.failed), (1, TOKEN, 0, vec![]));
+}
+
+/// Takes its time to give its memory back.
+#[derive(Debug)]
+struct SlowToGo {
+    executor: Box<dyn ModelExecutor>,
+    freed: Arc<AtomicBool>,
+}
+
+impl ModelExecutor for SlowToGo {
+    fn run(&mut self, batch: &BatchInputs<'_>, outputs: &mut Vec<Vec<u8>>) -> Result<(), ExecuteError> {
+        self.executor.run(batch, outputs)
+    }
+
+    fn signature(&self) -> &Signature {
+        self.executor.signature()
+    }
+
+    fn batch_max(&self) -> u32 {
+        self.executor.batch_max()
+    }
+
+    fn kind(&self) -> &'static str {
+        self.executor.kind()
+    }
+}
+
+impl Drop for SlowToGo {
+    fn drop(&mut self) {
+        // Time enough for a word that does not wait to arrive.
+        std::thread::sleep(Duration::from_millis(50));
+        self.freed.store(true, Ordering::Release);
+    }
+}
+
+#[tokio::test]
+async fn a_model_has_gone_when_its_plans_have_run_and_its_memory_is_free() {
+    let freed = Arc::new(AtomicBool::new(false));
+    let mut scene = Scene::new(Box::new(SlowToGo { executor: emulated(), freed: Arc::clone(&freed) }));
+    let (leader, _) = scene.sealed().await;
+    scene.own(7, input(1, 1));
+    scene.execute(&leader, plan(1, Duration::from_millis(30), &[request(OWNER, 7, 1)]));
+    let (gone, mut has_gone) = mpsc::unbounded_channel();
+    scene.inputs.send(Input::Unloaded(Arc::new(LetGo { model: MODEL, gone }))).ok().unwrap();
+    assert_eq!(soon(has_gone.recv()).await, Some(MODEL));
+    assert!(freed.load(Ordering::Acquire), "not before its memory is free");
+    assert_eq!(scene.results.try_recv().unwrap().1.result.sequence, 7, "not before its plan has run");
 }
 
 #[tokio::test]

@@ -14,7 +14,7 @@ use symphony_transport::{PayloadTransport, ResultToOwner};
 use symphony_types::{BootId, FailReason, FrontendId, ModelId, RequestId};
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::plan::{AcceptedPlan, GpuOrder, PlanReport};
+use crate::plan::{AcceptedPlan, GpuOrder, LetGo, PlanReport};
 
 /// How long after its planned start a plan waits for its inputs. Longer, and the plans behind it miss their deadlines
 /// for the sake of one that has missed its own.
@@ -39,8 +39,10 @@ impl<T: PayloadTransport> GpuThread<T> {
         let _in_runtime = self.runtime.enter();
         while let Ok(order) = self.orders.recv() {
             match order {
-                GpuOrder::Load(model, executor) => self.let_go(models.insert(model, executor)),
-                GpuOrder::Unload(model) => self.let_go(models.remove(&model)),
+                GpuOrder::Load(model, executor) => {
+                    models.insert(model, executor);
+                }
+                GpuOrder::Unload(model, let_go) => self.let_go(models.remove(&model), let_go),
                 GpuOrder::Run(plan) => {
                     let executor = models.get_mut(&plan.model);
                     let report = self.execute(plan, executor, &mut outputs);
@@ -53,10 +55,12 @@ impl<T: PayloadTransport> GpuThread<T> {
     }
 
     /// Gives a model's memory back, elsewhere: gigabytes take their time, and the next batch waits for this thread.
-    fn let_go(&self, executor: Option<Box<dyn ModelExecutor>>) {
-        if let Some(executor) = executor {
-            self.runtime.spawn_blocking(move || drop(executor));
-        }
+    fn let_go(&self, executor: Option<Box<dyn ModelExecutor>>, let_go: Arc<LetGo>) {
+        self.runtime.spawn_blocking(move || {
+            drop(executor);
+            // Not before the executor.
+            drop(let_go);
+        });
     }
 
     fn execute(

@@ -9,6 +9,7 @@ mod gpu_gate;
 mod gpu_memory;
 mod gpu_thread;
 mod journal;
+mod load_meter;
 mod metrics;
 mod model_book;
 mod model_loader;

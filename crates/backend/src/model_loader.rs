@@ -1,9 +1,11 @@
 //! Follows the view: loads the models of the sub-cluster, and of the one to which this backend moves, lets go of those that
-//! left, and reports how it went.
+//! left, and reports how it went. Nothing is loaded while something is being let go of: the plan has room for what comes only
+//! where the other one was.
 
 use std::collections::HashMap;
+use std::num::NonZeroU64;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use symphony_executor::{EmulatedExecutor, MemoryUse, ModelExecutor, OnnxExecutor, OnnxOptions, Pace, Runtime};
@@ -12,13 +14,15 @@ use symphony_protocol::view::{BackendView, ModelSource, ModelSpec, ModelView, Vi
 use symphony_transport::ControlClient;
 use symphony_types::{ModelId, SubclusterId};
 use tokio::sync::mpsc::{self, UnboundedSender};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::execution::{Identity, Input};
 use crate::gpu_memory::GpuMemory;
+use crate::load_meter::LoadMeter;
 use crate::metrics::Counts;
 use crate::model_book::{BookState, ModelBook};
+use crate::plan::LetGo;
 
 /// How long a report may take; after that the next change of the view tries again.
 const REPORT_WITHIN: Duration = Duration::from_secs(10);
@@ -28,11 +32,20 @@ const REPORT_AGAIN_AFTER: Duration = Duration::from_secs(2);
 /// the others for so long; then they load beside it.
 const LOAD_ALONE_WITHIN: Duration = Duration::from_secs(30);
 
+/// An emulated GPU.
+#[derive(Clone, Debug)]
+pub struct EmulatedGpu {
+    /// How fast it is.
+    pub pace: Arc<Pace>,
+    /// Bytes of models that are loaded per second; none if they are there at once.
+    pub load_bytes_per_s: Option<NonZeroU64>,
+}
+
 /// What runs the models of this backend.
 #[derive(Clone, Debug)]
 pub enum Engine {
     /// Takes ℓ(b), as fast as each GPU is, and answers with checksums.
-    Emulated(Arc<[Arc<Pace>]>),
+    Emulated(Arc<[EmulatedGpu]>),
     /// ONNX Runtime on the CPU.
     OrtCpu {
         /// The loaded library.
@@ -45,6 +58,14 @@ pub enum Engine {
 }
 
 impl Engine {
+    /// Whether the time that loading takes says something about the machine.
+    fn takes_time_to_load(&self) -> bool {
+        match self {
+            Self::Emulated(gpus) => gpus.iter().any(|gpu| gpu.load_bytes_per_s.is_some()),
+            Self::OrtCpu { .. } => true,
+        }
+    }
+
     /// One executor of the model on a GPU, by its place, of `kind`.
     fn load(&self, spec: &ModelSpec, gpu: usize, kind: &str) -> Result<Box<dyn ModelExecutor>, String> {
         let profile = spec.profiles.get(kind).ok_or_else(|| {
@@ -52,10 +73,14 @@ impl Engine {
             format!("no profile for GPU kind `{kind}`; the model has profiles for: {}", known.join(", "))
         })?;
         match self {
-            Self::Emulated(paces) => {
+            Self::Emulated(gpus) => {
+                let gpu = gpus.get(gpu).ok_or_else(|| format!("there is no emulated GPU {gpu}"))?;
+                if let Some(per_second) = gpu.load_bytes_per_s {
+                    let seconds = profile.static_memory_bytes as f64 / per_second.get() as f64;
+                    std::thread::sleep(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX));
+                }
                 let executor = EmulatedExecutor::new(profile.latency.clone(), spec.signature.clone());
-                let pace = paces.get(gpu).cloned().unwrap_or_default();
-                Ok(Box::new(executor.paced(pace)))
+                Ok(Box::new(executor.paced(Arc::clone(&gpu.pace))))
             }
             Self::OrtCpu { runtime, model_dir, intra_threads } => {
                 let ModelSource::Onnx(path) = &spec.source else {
@@ -82,31 +107,49 @@ impl Engine {
 /// How a model stands at this backend.
 enum Standing {
     Loading,
-    /// Ended; reported until the view shows it, and last at this time.
-    Ended(Result<(), String>, Option<Instant>),
+    /// Ended, after so long; reported until the view shows it, and last at this time.
+    Ended {
+        state: Result<(), String>,
+        took: Duration,
+        reported: Option<Instant>,
+    },
+    /// Not to be held any more, and its memory still taken: by plans that were accepted, or because it is being loaded.
+    Leaving,
 }
 
 pub(crate) struct ModelLoader {
     pub(crate) identity: Identity,
     /// Kind of each GPU.
     pub(crate) kinds: Vec<String>,
-    /// Memory of each GPU.
+    /// Memory of each GPU. A model has its part from before it is loaded until it has really gone.
     pub(crate) memory: Vec<GpuMemory>,
     pub(crate) counts: Arc<Counts>,
     pub(crate) book: Arc<ModelBook>,
     /// Whose turn it is to load.
     pub(crate) loading: Arc<Semaphore>,
+    /// Loads that run beside others may not be counted twice.
+    pub(crate) meter: Arc<Mutex<LoadMeter>>,
     pub(crate) engine: Engine,
     pub(crate) control: ControlClient,
     pub(crate) view: watch::Receiver<Arc<View>>,
     pub(crate) execution: UnboundedSender<Input>,
 }
 
-type Loaded = (ModelId, Result<Vec<Box<dyn ModelExecutor>>, String>);
+/// How a load ended.
+struct Loaded {
+    model: ModelId,
+    spec: ModelSpec,
+    /// One executor for each GPU, or why there are none.
+    result: Result<Vec<Box<dyn ModelExecutor>>, String>,
+    took: Duration,
+    /// Whoever has it loads; none if somebody else has held it for too long.
+    turn: Option<OwnedSemaphorePermit>,
+}
 
 impl ModelLoader {
     pub(crate) async fn run(mut self, ended: CancellationToken) {
         let (loaded_in, mut loaded) = mpsc::unbounded_channel::<Loaded>();
+        let (gone_in, mut gone) = mpsc::unbounded_channel::<ModelId>();
         let mut models: HashMap<ModelId, Standing> = HashMap::new();
         let mut homes = vec![self.identity.subcluster];
         loop {
@@ -116,63 +159,97 @@ impl ModelLoader {
                 homes.clone_from(&now);
                 let _ = self.execution.send(Input::Homes(now));
             }
+            self.let_go(&view, &mut models, &gone_in);
             self.follow(&view, &mut models, &loaded_in);
             tokio::select! {
                 () = ended.cancelled() => return,
                 changed = self.view.changed() => if changed.is_err() { return },
-                Some((model, result)) = loaded.recv() => self.loaded(model, result, &mut models),
+                Some(ended) = loaded.recv() => self.loaded(ended, &mut models, &gone_in),
+                Some(model) = gone.recv() => {
+                    tracing::info!(%model, "unloaded");
+                    models.remove(&model);
+                    self.release(model);
+                }
                 () = tokio::time::sleep(REPORT_AGAIN_AFTER) => {}
             }
         }
     }
 
-    fn follow(&mut self, view: &View, models: &mut HashMap<ModelId, Standing>, loaded: &mpsc::UnboundedSender<Loaded>) {
-        let stays = |model: &ModelId| view.models.get(model).is_some_and(|m| self.is_to_hold(view, m));
-        let left: Vec<_> = models.keys().copied().filter(|model| !stays(model)).collect();
-        for model in left {
-            tracing::info!(%model, "unloaded");
-            models.remove(&model);
-            self.memory.iter_mut().for_each(|gpu| gpu.release(model));
+    /// Begins to let go of what is not to be held any more.
+    fn let_go(&self, view: &View, models: &mut HashMap<ModelId, Standing>, gone: &UnboundedSender<ModelId>) {
+        models.retain(|&model, standing| {
+            if view.models.get(&model).is_some_and(|m| self.is_to_hold(view, m)) {
+                return true;
+            }
             self.book.gone(model);
-            let _ = self.execution.send(Input::Unloaded(model));
-        }
+            match standing {
+                // What is being loaded goes when that has ended.
+                Standing::Leaving => {}
+                Standing::Loading => *standing = Standing::Leaving,
+                Standing::Ended { state: Err(_), .. } => return false,
+                Standing::Ended { state: Ok(()), .. } => {
+                    let let_go = Arc::new(LetGo { model, gone: gone.clone() });
+                    let _ = self.execution.send(Input::Unloaded(let_go));
+                    *standing = Standing::Leaving;
+                }
+            }
+            true
+        });
+    }
+
+    /// Loads and reports what is to be held.
+    fn follow(&mut self, view: &View, models: &mut HashMap<ModelId, Standing>, loaded: &UnboundedSender<Loaded>) {
+        let leaving = models.values().any(|standing| matches!(standing, Standing::Leaving));
         for (&id, model) in &view.models {
             if !self.is_to_hold(view, model) {
                 continue;
             }
             match models.get_mut(&id) {
+                None if leaving => {}
                 None => {
                     self.book.stands(id, &model.spec.name, BookState::Loading);
                     if let Err(reason) = self.reserve(id, &model.spec) {
-                        let standing = self.failed(id, &model.spec.name, reason);
+                        let standing = self.failed(id, &model.spec.name, reason, Duration::ZERO);
                         models.insert(id, standing);
                         continue;
                     }
                     models.insert(id, Standing::Loading);
-                    let turn = Arc::clone(&self.loading);
-                    let (engine, kinds, spec) = (self.engine.clone(), self.kinds.clone(), model.spec.clone());
-                    let loaded = loaded.clone();
-                    let load =
-                        move || kinds.iter().enumerate().map(|(gpu, kind)| engine.load(&spec, gpu, kind)).collect();
-                    tokio::spawn(async move {
-                        let _turn = tokio::time::timeout(LOAD_ALONE_WITHIN, turn.acquire_owned()).await;
-                        let executors = tokio::task::spawn_blocking(load).await;
-                        let executors = executors.unwrap_or_else(|error| Err(format!("loading ended: {error}")));
-                        let _ = loaded.send((id, executors));
-                    });
+                    tokio::spawn(self.load(id, model.spec.clone(), loaded.clone()));
                 }
-                Some(Standing::Loading) => {}
-                Some(Standing::Ended(state, reported)) => {
+                Some(Standing::Loading | Standing::Leaving) => {}
+                Some(Standing::Ended { state, took, reported }) => {
                     let replica = model.replicas.get(&self.identity.backend);
                     let shown = replica.is_some_and(|r| r.boot == self.identity.boot && r.state == *state);
                     // Every report changes the view, and every change leads here: at each turn again, many models
                     // would report each other's changes.
                     if !shown && reported.is_none_or(|at| at.elapsed() >= REPORT_AGAIN_AFTER) {
                         *reported = Some(Instant::now());
-                        self.report(id, state);
+                        self.report(id, state, *took);
                     }
                 }
             }
+        }
+    }
+
+    /// Loads a model for each GPU when its turn comes.
+    fn load(
+        &self,
+        model: ModelId,
+        spec: ModelSpec,
+        loaded: UnboundedSender<Loaded>,
+    ) -> impl Future<Output = ()> + use<> {
+        let (engine, kinds) = (self.engine.clone(), self.kinds.clone());
+        let (turns, meter) = (Arc::clone(&self.loading), Arc::clone(&self.meter));
+        async move {
+            let turn = tokio::time::timeout(LOAD_ALONE_WITHIN, turns.acquire_owned()).await;
+            let turn = turn.ok().and_then(Result::ok);
+            let begun = lock(&meter).begin(Instant::now());
+            let of = spec.clone();
+            let load = move || kinds.iter().enumerate().map(|(gpu, kind)| engine.load(&of, gpu, kind)).collect();
+            let result = tokio::task::spawn_blocking(load).await;
+            let result = result.unwrap_or_else(|error| Err(format!("loading ended: {error}")));
+            let took = lock(&meter).end(Instant::now(), begun);
+            let _ = loaded.send(Loaded { model, spec, result, took, turn });
         }
     }
 
@@ -219,48 +296,44 @@ impl ModelLoader {
         Ok(())
     }
 
-    fn failed(&mut self, model: ModelId, name: &str, reason: String) -> Standing {
+    fn failed(&mut self, model: ModelId, name: &str, reason: String, took: Duration) -> Standing {
         tracing::error!(%model, name, %reason, "model not loaded");
-        self.memory.iter_mut().for_each(|gpu| gpu.release(model));
+        self.release(model);
         Counts::add(&self.counts.loads_failed, 1);
         self.book.stands(model, name, BookState::Failed);
-        Standing::Ended(Err(reason), None)
+        Standing::Ended { state: Err(reason), took, reported: None }
     }
 
-    fn loaded(
-        &mut self,
-        model: ModelId,
-        result: Result<Vec<Box<dyn ModelExecutor>>, String>,
-        models: &mut HashMap<ModelId, Standing>,
-    ) {
-        // Unloaded while it was loading: the executors are dropped here.
-        let view = Arc::clone(&self.view.borrow());
-        let known = view.models.get(&model).filter(|_| models.contains_key(&model));
-        let Some(spec) = known.map(|known| &known.spec) else {
-            let_go(result);
+    fn release(&mut self, model: ModelId) {
+        self.memory.iter_mut().for_each(|gpu| gpu.release(model));
+    }
+
+    fn loaded(&mut self, loaded: Loaded, models: &mut HashMap<ModelId, Standing>, gone: &UnboundedSender<ModelId>) {
+        let Loaded { model, spec, result, took, turn } = loaded;
+        if !matches!(models.get(&model), Some(Standing::Loading)) {
+            let let_go = LetGo { model, gone: gone.clone() };
+            give_back(result.unwrap_or_default(), move || drop(let_go));
             return;
-        };
-        let fits = result.and_then(|executors| match self.account(model, spec, &executors) {
-            Ok(()) => Ok(executors),
-            Err(reason) => {
-                let_go(Ok(executors));
-                Err(reason)
-            }
-        });
-        let standing = match fits {
-            Ok(executors) => {
+        }
+        let standing = match result.map(|executors| (self.account(model, &spec, &executors), executors)) {
+            Ok((Ok(()), executors)) => {
                 tracing::info!(%model, name = spec.name, "loaded");
                 Counts::add(&self.counts.loads, 1);
                 self.book.stands(model, &spec.name, BookState::Ready);
                 let _ = self.execution.send(Input::Loaded(model, executors));
-                Standing::Ended(Ok(()), None)
+                Standing::Ended { state: Ok(()), took, reported: None }
             }
-            Err(reason) => self.failed(model, &spec.name, reason),
+            Ok((Err(reason), executors)) => {
+                // The next load waits until the memory is free again.
+                give_back(executors, move || drop(turn));
+                self.failed(model, &spec.name, reason, took)
+            }
+            Err(reason) => self.failed(model, &spec.name, reason, took),
         };
         models.insert(model, standing);
     }
 
-    fn report(&self, model: ModelId, state: &Result<(), String>) {
+    fn report(&self, model: ModelId, state: &Result<(), String>, took: Duration) {
         let (state, error) = match state {
             Ok(()) => (pb::ModelState::Ready, String::new()),
             Err(error) => (pb::ModelState::Failed, error.clone()),
@@ -271,7 +344,9 @@ impl ModelLoader {
             state: state.into(),
             error,
         };
-        let request = pb::ReportModelRequest { model: model.get(), replica: Some(replica) };
+        let took = if self.engine.takes_time_to_load() { took } else { Duration::ZERO };
+        let load_ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        let request = pb::ReportModelRequest { model: model.get(), replica: Some(replica), load_ns };
         let control = self.control.clone();
         tokio::spawn(async move {
             let call = |mut client: pb::control_client::ControlClient<_>| {
@@ -285,7 +360,14 @@ impl ModelLoader {
     }
 }
 
-/// Gives the memory of models back that nobody runs, on a thread for such work.
-fn let_go(executors: Result<Vec<Box<dyn ModelExecutor>>, String>) {
-    tokio::task::spawn_blocking(move || drop(executors));
+fn lock(meter: &Mutex<LoadMeter>) -> MutexGuard<'_, LoadMeter> {
+    meter.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Gives the memory of models back that nobody runs, on a thread for such work, and then does what waits for that.
+fn give_back(executors: Vec<Box<dyn ModelExecutor>>, then: impl FnOnce() + Send + 'static) {
+    tokio::task::spawn_blocking(move || {
+        drop(executors);
+        then();
+    });
 }

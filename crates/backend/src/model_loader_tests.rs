@@ -1,12 +1,13 @@
-//! Loading beside running: with ONNX Runtime, and a control surface that nobody answers at.
+//! Loading beside running, with ONNX Runtime, and after letting go: with a control surface that nobody answers at.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use nix::sys::stat::Mode;
-use symphony_executor::{BatchInputs, ModelExecutor, Runtime, RuntimeError, digits, load_runtime};
+use symphony_executor::{BatchInputs, ModelExecutor, Runtime, RuntimeError, default_signature, digits, load_runtime};
 use symphony_net::Net;
 use symphony_protocol::view::{BackendView, KindProfile, ModelSource, ModelSpec, ModelView, View};
 use symphony_transport::ControlClient;
@@ -20,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use crate::execution::{Identity, Input};
 use crate::gpu_memory::GpuMemory;
 use crate::model_book::{BookState, ModelBook};
-use crate::model_loader::{Engine, ModelLoader};
+use crate::model_loader::{EmulatedGpu, Engine, ModelLoader};
 
 const BACKEND: BackendId = BackendId::new(1);
 const HOME: SubclusterId = SubclusterId::new(1);
@@ -62,19 +63,29 @@ fn spec(name: &str, file: &str, static_mb: u64) -> ModelSpec {
         slo: Nanos::from_millis(50),
         source: ModelSource::Onnx(file.into()),
         signature,
+        transforms: Default::default(),
         profiles: BTreeMap::from([("cpu".to_owned(), profile)]),
         policy: String::new(),
         value: RequestValue::ONE,
     }
 }
 
+/// A model of emulated GPUs.
+fn emulated_spec(name: &str, static_mb: u64) -> ModelSpec {
+    ModelSpec { source: ModelSource::Emulated, signature: default_signature(), ..spec(name, "", static_mb) }
+}
+
 fn view(models: Vec<ModelSpec>) -> Arc<View> {
+    numbered((1..).zip(models))
+}
+
+fn numbered(models: impl IntoIterator<Item = (u32, ModelSpec)>) -> Arc<View> {
     let backend = BackendView { boot: BOOT, up: true, subcluster: HOME, ..BackendView::default() };
     let model = |(index, spec)| {
         let view = ModelView { spec, subcluster: HOME, moving: None, replicas: BTreeMap::new() };
         (ModelId::new(index), view)
     };
-    let models = (1..).zip(models).map(model).collect();
+    let models = models.into_iter().map(model).collect();
     Arc::new(View { backends: [(BACKEND, backend)].into(), models, ..View::default() })
 }
 
@@ -86,7 +97,11 @@ struct Scene {
 }
 
 impl Scene {
-    fn new(runtime: Runtime, dir: &Path, memory_mb: u64) -> Self {
+    fn onnx(runtime: Runtime, dir: &Path, memory_mb: u64) -> Self {
+        Self::new(Engine::OrtCpu { runtime, model_dir: dir.to_owned(), intra_threads: 1 }, memory_mb)
+    }
+
+    fn new(engine: Engine, memory_mb: u64) -> Self {
         let identity = Identity { backend: BACKEND, boot: BOOT, subcluster: HOME, gpus: vec![], token: Token::new(1) };
         let (view, watched) = watch::channel(view(vec![]));
         let (inputs, execution) = mpsc::unbounded_channel();
@@ -98,7 +113,8 @@ impl Scene {
             counts: Arc::default(),
             book: Arc::clone(&book),
             loading: Arc::new(Semaphore::new(1)),
-            engine: Engine::OrtCpu { runtime, model_dir: dir.to_owned(), intra_threads: 1 },
+            meter: Arc::default(),
+            engine,
             control: ControlClient::new(&Net::plaintext(), &["127.0.0.1:1".to_owned()]).unwrap(),
             view: watched,
             execution: inputs,
@@ -107,12 +123,15 @@ impl Scene {
         Self { view, execution, book, ended }
     }
 
+    async fn next(&mut self) -> Input {
+        let input = tokio::time::timeout(PATIENCE, self.execution.recv()).await;
+        input.expect("something comes").expect("the loader runs")
+    }
+
     /// The executor of the next model that is loaded.
     async fn loaded(&mut self) -> (ModelId, Box<dyn ModelExecutor>) {
         loop {
-            let input = tokio::time::timeout(PATIENCE, self.execution.recv()).await;
-            let input = input.expect("a model is loaded").expect("the loader runs");
-            if let Input::Loaded(model, mut executors) = input {
+            if let Input::Loaded(model, mut executors) = self.next().await {
                 return (model, executors.pop().expect("one for the GPU"));
             }
         }
@@ -152,7 +171,7 @@ async fn a_batch_runs_while_a_load_is_under_way() {
     // Whoever opens it waits until somebody writes: a disk that takes for ever.
     let slow = dir.path().join("slow.onnx");
     nix::unistd::mkfifo(&slow, Mode::S_IRWXU).unwrap();
-    let mut scene = Scene::new(runtime, dir.path(), 4096);
+    let mut scene = Scene::onnx(runtime, dir.path(), 4096);
     scene.view.send_replace(view(vec![spec("good", "good.onnx", 1)]));
     let (_, mut good) = scene.loaded().await;
 
@@ -179,7 +198,7 @@ async fn a_broken_model_leaves_the_good_one_beside_it_alone() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("good.onnx"), digits::MODEL).unwrap();
     std::fs::write(dir.path().join("half.onnx"), &digits::MODEL[..digits::MODEL.len() / 2]).unwrap();
-    let mut scene = Scene::new(runtime, dir.path(), 4096);
+    let mut scene = Scene::onnx(runtime, dir.path(), 4096);
     let mut other = spec("other-tensors", "good.onnx", 1);
     other.signature.outputs[0].item_shape = vec![2];
     scene.view.send_replace(view(vec![spec("half", "half.onnx", 1), other, spec("good", "good.onnx", 1)]));
@@ -212,7 +231,7 @@ async fn a_model_beyond_the_memory_is_refused_by_profile_and_by_measure() {
     large.extend(&padding);
     std::fs::write(dir.path().join("large.onnx"), large).unwrap();
 
-    let mut scene = Scene::new(runtime, dir.path(), PADDING / MB);
+    let mut scene = Scene::onnx(runtime, dir.path(), PADDING / MB);
     let first = vec![spec("good", "digits.onnx", 1), spec("greedy", "digits.onnx", 300)];
     scene.view.send_replace(view(first.clone()));
     let (_, mut good) = scene.loaded().await;
@@ -224,4 +243,46 @@ async fn a_model_beyond_the_memory_is_refused_by_profile_and_by_measure() {
     run_one(good.as_mut());
     let measured = scene.book.lines().into_iter().find(|line| line.name == "good").unwrap().memory().unwrap();
     assert!(measured.static_bytes >= digits::MODEL.len() as u64, "{measured:?}");
+}
+
+#[tokio::test]
+async fn what_comes_is_loaded_when_what_goes_has_gone() {
+    const OUTGOING: ModelId = ModelId::new(1);
+    const INCOMING: ModelId = ModelId::new(2);
+    let gpu = EmulatedGpu { pace: Arc::default(), load_bytes_per_s: None };
+    // Two do not fit: the planted fault, a loader that does not wait, is refused.
+    let mut scene = Scene::new(Engine::Emulated([gpu].into()), 100);
+    let holds = |model: ModelId| numbered([(model.get(), emulated_spec(&format!("m{model}"), 60))]);
+    scene.view.send_replace(holds(OUTGOING));
+    let Input::Loaded(OUTGOING, executors) = scene.next().await else { panic!("not loaded") };
+
+    scene.view.send_replace(holds(INCOMING));
+    let Input::Unloaded(let_go) = scene.next().await else { panic!("not let go of") };
+    assert_eq!(let_go.model, OUTGOING);
+    // Plans that were accepted run: time enough for a load that does not wait to fail.
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    drop((executors, let_go));
+    let Input::Loaded(INCOMING, executors) = scene.next().await else { panic!("not loaded") };
+
+    // There and back before it has gone: it is loaded anew.
+    scene.view.send_replace(view(vec![]));
+    let Input::Unloaded(let_go) = scene.next().await else { panic!("not let go of") };
+    scene.view.send_replace(holds(INCOMING));
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    drop((executors, let_go));
+    assert!(matches!(scene.next().await, Input::Loaded(INCOMING, _)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_leaves_while_it_is_loaded_keeps_its_memory_until_that_has_ended() {
+    // A second for the first one.
+    let load_bytes_per_s = NonZeroU64::new(60 * MB);
+    let gpu = EmulatedGpu { pace: Arc::default(), load_bytes_per_s };
+    let mut scene = Scene::new(Engine::Emulated([gpu].into()), 100);
+    scene.view.send_replace(numbered([(1, emulated_spec("first", 60))]));
+    scene.stands("first", BookState::Loading).await;
+    scene.view.send_replace(numbered([(2, emulated_spec("second", 50))]));
+    let (model, _) = scene.loaded().await;
+    assert_eq!(model, ModelId::new(2), "nobody is told of the first, and the second is not refused");
+    assert!(scene.book.lines().iter().all(|line| line.name == "second"), "{:?}", scene.book.lines());
 }

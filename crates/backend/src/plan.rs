@@ -1,12 +1,13 @@
 //! A batch plan inside the backend, from acceptance to report.
 
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use symphony_executor::{MemoryUse, ModelExecutor};
 use symphony_protocol::execute::PlannedRequest;
 use symphony_types::{FailReason, ModelId, RequestId, Token};
+use tokio::sync::mpsc::UnboundedSender;
 
 /// One owner's inputs: place in the plan's requests, and the bytes unless the request has its outcome already.
 pub(crate) type InputsOfOwner = Vec<(usize, Option<Bytes>)>;
@@ -41,10 +42,24 @@ pub(crate) struct PlanReport {
     pub(crate) failed: Vec<(RequestId, FailReason)>,
 }
 
+/// Says, when its last holder drops it, that a model has gone from all GPUs with its memory.
+#[derive(Debug)]
+pub(crate) struct LetGo {
+    pub(crate) model: ModelId,
+    pub(crate) gone: UnboundedSender<ModelId>,
+}
+
+impl Drop for LetGo {
+    fn drop(&mut self) {
+        let _ = self.gone.send(self.model);
+    }
+}
+
 /// What a GPU's thread is told.
 #[derive(Debug)]
 pub(crate) enum GpuOrder {
     Load(ModelId, Box<dyn ModelExecutor>),
-    Unload(ModelId),
+    /// Once what was accepted before has run. The word goes when the model has.
+    Unload(ModelId, Arc<LetGo>),
     Run(AcceptedPlan),
 }

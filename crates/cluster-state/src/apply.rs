@@ -54,8 +54,8 @@ impl ClusterState {
             Command::RegisterBackend(registration) => self.register_backend(index, registration, effects),
             Command::BackendDown { backend, boot } => self.backend_down(index, *backend, *boot, effects),
             Command::RegisterFrontend(registration) => self.register_frontend(registration, effects),
-            Command::ReportModel { model, backend, boot, state } => {
-                self.report_model(*model, *backend, *boot, state, effects)
+            Command::ReportModel { model, backend, boot, state, load_ns } => {
+                self.report_model(*model, *backend, *boot, (state, *load_ns), effects)
             }
             Command::Leave { member, boot } => self.leave(*member, *boot, effects),
             Command::ReportDrained { member, boot } => self.report_drained(index, *member, *boot, effects),

@@ -51,6 +51,7 @@ impl ClusterState {
 
         // Everything is allowed; from here on things change.
         let previous = known.map(|(id, backend)| (id, backend.clone()));
+        let load_bytes_per_s = known.map_or(0, |(_, backend)| backend.load_bytes_per_s);
         let subcluster = target.unwrap_or_else(|| self.create_subcluster(index, registration, effects));
         let moved = previous.as_ref().and_then(|(id, old)| Some((*id, old.moving?, old.boot)));
         let moving = moved.filter(|&(.., life)| life == *boot).map(|(_, moving, _)| moving);
@@ -83,6 +84,7 @@ impl ClusterState {
             executor: registration.executor.clone(),
             gpus,
             standing,
+            load_bytes_per_s,
         };
         let reply = backend_reply(backend, &entry);
         self.backends.insert(backend, entry);

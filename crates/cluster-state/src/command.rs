@@ -48,6 +48,8 @@ pub enum Command {
         boot: BootId,
         /// How it went.
         state: ReplicaState,
+        /// How long loading took, what was loaded beside it discounted; 0 if there is nothing to tell.
+        load_ns: u64,
     },
     /// A process says that this life of it is about to end: it is drained until then.
     Leave {
@@ -141,7 +143,7 @@ pub struct PlanProposal {
     pub moves: Vec<WantedMove>,
     /// Models that can be nowhere, and stay where they are. A plan without moves is one that only names these.
     pub left_alone: Vec<LeftAlone>,
-    /// What a backend loads per second, for people; 0 if that is not known.
+    /// What a backend loads per second of which nothing was measured; 0 if that is not known.
     pub load_bytes_per_s: u64,
     /// Whether it runs at once, or waits for an operator's approval.
     pub adopt: bool,

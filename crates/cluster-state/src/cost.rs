@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use rkyv::{Archive, Deserialize, Serialize};
 use symphony_types::{BackendId, SubclusterId};
 
+use crate::limits::LOAD_MEASURED_BYTES_MIN;
 use crate::models::{MemoryNeed, memory_need};
 use crate::plan::{Moved, WantedMove};
 use crate::spec::ModelSpec;
@@ -15,24 +16,28 @@ use crate::state::{Backend, ClusterState};
 pub struct MoveCost {
     /// Bytes of models that are loaded, on all GPUs together.
     pub bytes: u64,
-    /// The most that one backend loads: divided by what it loads per second, the time of the move.
+    /// The most that one backend loads.
     pub backend_bytes: u64,
+    /// The longest that one backend loads, in milliseconds, by what was measured of it; 0 if its speed is not known.
+    pub backend_ms: u64,
     /// Memory that is taken on a GPU beside what it holds now, the most of all GPUs.
     pub gpu_bytes: u64,
 }
 
 impl ClusterState {
-    /// What each of these moves costs, and all of them together.
-    pub(crate) fn costs_of(&self, moves: &[WantedMove]) -> (Vec<MoveCost>, MoveCost) {
+    /// What each of these moves costs, and all of them together. Of what nothing was measured loads `load_bytes_per_s`.
+    pub(crate) fn costs_of(&self, moves: &[WantedMove], load_bytes_per_s: u64) -> (Vec<MoveCost>, MoveCost) {
         let mut by_backend: BTreeMap<BackendId, MoveCost> = BTreeMap::new();
         let mut costs = Vec::with_capacity(moves.len());
         for wanted in moves {
             let mut cost = MoveCost::default();
             for (id, of) in self.loads_of(wanted) {
+                let of = self.timed(id, of, load_bytes_per_s);
                 cost.add(of);
                 let sum = by_backend.entry(id).or_default();
                 sum.bytes = sum.bytes.saturating_add(of.bytes);
                 sum.backend_bytes = sum.backend_bytes.saturating_add(of.backend_bytes);
+                sum.backend_ms = sum.backend_ms.saturating_add(of.backend_ms);
                 sum.gpu_bytes = sum.gpu_bytes.saturating_add(of.gpu_bytes);
             }
             costs.push(cost);
@@ -40,6 +45,17 @@ impl ClusterState {
         let mut all = MoveCost::default();
         by_backend.into_values().for_each(|of| all.add(of));
         (costs, all)
+    }
+
+    /// The same with the time that the backend takes for it.
+    fn timed(&self, id: BackendId, cost: MoveCost, load_bytes_per_s: u64) -> MoveCost {
+        let measured = self.backends.get(&id).map_or(0, |backend| backend.load_bytes_per_s);
+        let per_second = if measured > 0 { measured } else { load_bytes_per_s };
+        let backend_ms = match u128::from(per_second) {
+            0 => 0,
+            per_second => (u128::from(cost.backend_bytes) * 1000).div_ceil(per_second),
+        };
+        MoveCost { backend_ms: u64::try_from(backend_ms).unwrap_or(u64::MAX), ..cost }
     }
 
     /// What a move makes each backend load.
@@ -101,11 +117,37 @@ impl<'a> Loads<'a> {
     }
 }
 
+/// The weight of what was measured before against the newest measurement: three to one.
+const LOAD_MEMORY: u128 = 3;
+
+impl Backend {
+    /// It has loaded so many bytes in a time. Too few say nothing, nor does no time.
+    pub(crate) fn measure_load(&mut self, bytes: u64, took_ns: u64) {
+        let per_second = (u128::from(bytes) * 1_000_000_000).checked_div(took_ns.into());
+        let Some(newest) = per_second.filter(|_| bytes >= LOAD_MEASURED_BYTES_MIN) else { return };
+        let smoothed = match u128::from(self.load_bytes_per_s) {
+            0 => newest,
+            before => (LOAD_MEMORY * before + newest) / (LOAD_MEMORY + 1),
+        };
+        // Never nothing: that would say that nothing was measured.
+        self.load_bytes_per_s = u64::try_from(smoothed).unwrap_or(u64::MAX).max(1);
+    }
+}
+
+impl ModelSpec {
+    /// Bytes that a backend loads to hold it on all its GPUs.
+    pub(crate) fn bytes_on(&self, backend: &Backend) -> u64 {
+        let profiles = backend.gpus.iter().filter_map(|gpu| self.profiles.get(&gpu.kind));
+        profiles.fold(0, |sum: u64, profile| sum.saturating_add(profile.static_memory_bytes))
+    }
+}
+
 impl MoveCost {
     /// With what happens on another backend.
     fn add(&mut self, other: Self) {
         self.bytes = self.bytes.saturating_add(other.bytes);
         self.backend_bytes = self.backend_bytes.max(other.backend_bytes);
+        self.backend_ms = self.backend_ms.max(other.backend_ms);
         self.gpu_bytes = self.gpu_bytes.max(other.gpu_bytes);
     }
 }

@@ -7,7 +7,7 @@
 //! | GPUs | 65 536 × (128 B of kind + 32 B) | 10 |
 //! | backends, frontends | 4096 × 0.8 KiB + 4096 × 0.8 KiB | 7 |
 //! | operations | 1024 × (0.5 KiB of words + 128 B of actor + 1 KiB of refusal) | 2 |
-//! | plans | 8 × (1024 moves × (256 B of reason + 72 B) + 64 models × (256 B of reason + 16 B) + 1 KiB) | 2.7 |
+//! | plans | 8 × (1024 moves × (256 B of reason + 80 B) + 64 models × (256 B of reason + 16 B) + 1 KiB) | 2.8 |
 //! | sub-clusters, nodes, events | 1024 × (64 × 8 B + 0.2 KiB) + 64 × 0.9 KiB + 4096 × 8 B + 64 × 1 KiB | 1 |
 
 /// Scheduler replicas.
@@ -88,6 +88,9 @@ pub const MOVES_AT_ONCE_MAX: usize = 64;
 
 /// Models that a backend loads at a time because plans move them to its sub-cluster: loading takes bandwidth of what it serves.
 pub const LOADS_PER_BACKEND_MAX: usize = 4;
+
+/// What is smaller than this says nothing about how fast a backend loads: other things take as long.
+pub const LOAD_MEASURED_BYTES_MIN: u64 = 8 << 20;
 
 /// Bytes of a plan's cause and of its summary.
 pub const PLAN_WORDS_BYTES_MAX: usize = 512;

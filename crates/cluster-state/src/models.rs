@@ -91,7 +91,7 @@ impl ClusterState {
         id: ModelId,
         backend: BackendId,
         boot: BootId,
-        state: &ReplicaState,
+        (state, load_ns): (&ReplicaState, u64),
         effects: &mut Vec<Effect>,
     ) -> Outcome {
         let entry = self.backends.get(&backend).ok_or(Refusal::UnknownBackend { backend })?;
@@ -114,6 +114,12 @@ impl ClusterState {
         }
         model.replicas.insert(backend, word);
         let name = model.spec.name.clone();
+        if *state == ReplicaState::Ready {
+            let bytes = model.spec.bytes_on(entry);
+            if let Some(entry) = self.backends.get_mut(&backend) {
+                entry.measure_load(bytes, load_ns);
+            }
+        }
         effects.push(Effect::ModelReported { model: id, name, backend, state: state.clone() });
         Ok(Reply::Done)
     }

@@ -24,10 +24,8 @@ pub struct Plan {
     pub summary: String,
     /// Its moves.
     pub moves: Vec<PlannedMove>,
-    /// What its moves cost together: `backend_bytes` and `gpu_bytes` are those of the backend, and of the GPU, that get most.
+    /// What its moves cost together: bytes and time of the backend, and bytes of the GPU, that get most.
     pub cost: MoveCost,
-    /// What a backend loads per second, by which bytes are told as time; 0 if that is not known.
-    pub load_bytes_per_s: u64,
     /// Models that can be nowhere, and stay where they are.
     pub left_alone: Vec<LeftAlone>,
     /// How far it has come.
@@ -118,7 +116,7 @@ impl ClusterState {
         if proposal.adopt {
             self.give_up_waiting(effects);
         }
-        let (costs, cost) = self.costs_of(&proposal.moves);
+        let (costs, cost) = self.costs_of(&proposal.moves, proposal.load_bytes_per_s);
         let moves = proposal.moves.iter().zip(costs);
         let plan = Plan {
             id: index,
@@ -126,7 +124,6 @@ impl ClusterState {
             summary: proposal.summary.clone(),
             moves: moves.map(|(&wanted, cost)| PlannedMove { wanted, cost, progress: MoveProgress::Waiting }).collect(),
             cost,
-            load_bytes_per_s: proposal.load_bytes_per_s,
             left_alone: proposal.left_alone.clone(),
             status: if proposal.adopt { PlanStatus::Running } else { PlanStatus::Proposed },
         };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use rkyv::{Archive, Deserialize, Serialize};
-use symphony_types::{Nanos, RequestValue, Signature, TensorSpec};
+use symphony_types::{Nanos, RequestValue, Signature, TensorSpec, Transforms};
 
 use crate::refusal::Refusal;
 
@@ -40,6 +40,8 @@ pub struct ModelSpec {
     pub source: ModelSource,
     /// Inputs and outputs.
     pub signature: Signature,
+    /// What frontends do with them for clients; apart, since it is large and mostly empty.
+    pub transforms: Box<Transforms>,
     /// Profile per GPU kind.
     pub profiles: BTreeMap<String, KindProfile>,
     /// Name of its scheduling policy; empty for the default.
@@ -72,6 +74,10 @@ impl ModelSpec {
         let profile = |(kind, p): (&String, &KindProfile)| PER_LIST + kind.len() + 8 * p.latency_ns.len();
         let profiles: usize = self.profiles.iter().map(profile).sum();
         let source = if let ModelSource::Onnx(path) = &self.source { path.len() } else { 0 };
-        2 * PER_LIST + self.name.len() + self.subcluster.len() + self.policy.len() + source + signature + profiles
+        let labels: usize = self.transforms.labels.values().map(|labels| PER_LIST + 16 * labels.len()).sum();
+        let image = if self.transforms.image.is_some() { 4 * PER_LIST } else { 0 };
+        let transforms = labels + self.transforms.label_bytes() + image;
+        let words = self.name.len() + self.subcluster.len() + self.policy.len();
+        2 * PER_LIST + words + source + signature + transforms + profiles
     }
 }

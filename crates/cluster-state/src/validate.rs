@@ -120,6 +120,7 @@ pub(crate) fn model(spec: &ModelSpec) -> Result<(), Refusal> {
     }
     tensors("spec.inputs", &spec.signature.inputs)?;
     tensors("spec.outputs", &spec.signature.outputs)?;
+    spec.transforms.check(&spec.signature).map_err(|reason| invalid("spec.transforms", &reason))?;
     count("spec.profiles", spec.profiles.len(), 1, PROFILE_KINDS_MAX)?;
     for (kind, profile) in &spec.profiles {
         name("spec.profiles.gpu_kind", kind)?;

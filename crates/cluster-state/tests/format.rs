@@ -9,11 +9,12 @@ use std::path::PathBuf;
 
 use scene::{Scene, backend, backend_down, frontend, node, node_down, operation, report, spec, unload};
 use symphony_cluster_state::{
-    Action, ClusterState, Command, LeftAlone, Moved, NewReplica, Outcome, PlanProposal, Refusal, ReplicaState, Reply,
-    decode_outcome, encode_outcome,
+    Action, ClusterState, Command, LeftAlone, ModelSpec, Moved, NewReplica, Outcome, PlanProposal, Refusal,
+    ReplicaState, Reply, decode_outcome, encode_outcome,
 };
 use symphony_types::{
-    BackendId, BootId, Duty, Epoch, FrontendId, Member, ModelId, NodeId, OperationId, SubclusterId, Token,
+    BackendId, BootId, Colour, Duty, Epoch, Filter, Finite, Fit, FrontendId, ImageInput, Layout, Member, ModelId,
+    NodeId, OperationId, SubclusterId, Token, Transforms,
 };
 
 const BACKEND: Member = Member::Backend(BackendId::new(1));
@@ -21,6 +22,27 @@ const SUBCLUSTER: SubclusterId = SubclusterId::new(1);
 
 fn asked(id: u64, action: Action) -> Command {
     Command::Operate(operation(id, action))
+}
+
+/// A model whose input may be pictures and whose outputs have labels.
+fn with_transforms(mut spec: ModelSpec) -> ModelSpec {
+    let number = |number| Finite::try_from(number).unwrap();
+    let image = ImageInput {
+        input: "x".into(),
+        width: 8,
+        height: 8,
+        colour: Colour::Grey,
+        layout: Layout::Nhwc,
+        fit: Fit::Crop,
+        crop_share: number(0.875),
+        filter: Filter::Lanczos,
+        scale: number(1.0 / 255.0),
+        mean: vec![number(0.5)],
+        deviation: vec![number(0.25)],
+    };
+    let labels = (0..64).map(|class| format!("class {class}")).collect();
+    *spec.transforms = Transforms { image: Some(image), labels: [("x".to_owned(), labels)].into() };
+    spec
 }
 
 /// A history with every command, that leads to a state with something in every part.
@@ -43,8 +65,14 @@ fn history() -> Vec<Command> {
         backend("b", 2, "t", &["cpu"]),
         frontend("f", 3),
         asked(1, Action::LoadModel(spec("m", "s", &["cpu", "gpu"]))),
-        asked(2, Action::LoadModel(spec("n", "t", &["cpu"]))),
-        report(1, 1, 1, ReplicaState::Ready),
+        asked(2, Action::LoadModel(with_transforms(spec("n", "t", &["cpu"])))),
+        Command::ReportModel {
+            model: ModelId::new(1),
+            backend: BackendId::new(1),
+            boot: boot(1),
+            state: ReplicaState::Ready,
+            load_ns: 250_000_000,
+        },
         report(2, 2, 2, ReplicaState::Failed("no file".into())),
         begin(5, 2),
         Command::CompleteHandover { subcluster: SUBCLUSTER, since: 12, node: NodeId::new(2), boot: boot(20) },
@@ -167,6 +195,15 @@ fn what_was_written_is_read_as_the_same() {
     let restored = ClusterState::restore(&committed["state"]).unwrap();
     assert_eq!(restored, state());
     assert_eq!(restored.state_hash().to_be_bytes().to_vec(), committed["state hash"]);
+}
+
+#[test]
+fn transforms_that_do_not_fit_the_signature_are_refused_by_key() {
+    let mut wrong = with_transforms(spec("m", "s", &["cpu"]));
+    assert_eq!(wrong.validate(), Ok(()));
+    wrong.transforms.image.as_mut().unwrap().width = 9;
+    let refused = wrong.validate().unwrap_err().to_string();
+    assert!(refused.contains("spec.transforms") && refused.contains("9 × 8 pixels"), "{refused}");
 }
 
 #[test]

@@ -2,10 +2,10 @@
 
 mod scene;
 
-use scene::{Scene, backend, backend_down, backend_move, load, model_move, operate, plan, report, unload};
+use scene::{Scene, backend, backend_down, backend_move, load, model_move, node, operate, plan, report, unload};
 use symphony_cluster_state::{
-    Action, Command, Effect, LOADS_PER_BACKEND_MAX, LeftAlone, MoveCost, MoveProgress, Moved, PlanStatus, Refusal,
-    ReplicaState,
+    Action, Command, Effect, LOADS_PER_BACKEND_MAX, LeftAlone, MoveCost, MoveProgress, Moved, PlanProposal, PlanStatus,
+    Refusal, ReplicaState,
 };
 use symphony_types::{BackendId, BootId, Duty, Epoch, Member, ModelId, SubclusterId, Token};
 
@@ -281,7 +281,7 @@ fn a_plan_says_what_its_moves_load_and_which_memory_they_take_twice() {
     // The model takes 300 bytes on the GPU of the right, where one more runs no more at a time; backend 2 loads `n`.
     let (alone, pair) = (model_move(1, 1, 2), [model_move(1, 1, 2), backend_move(2, 1, 2)]);
     adopt(&mut scene, &[alone]);
-    let cost = MoveCost { bytes: 300, backend_bytes: 300, gpu_bytes: 300 };
+    let cost = MoveCost { bytes: 300, backend_bytes: 300, backend_ms: 0, gpu_bytes: 300 };
     let planned = scene.state.plans().last().unwrap();
     assert_eq!((planned.moves[0].cost, planned.cost), (cost, cost));
     let since = scene.index;
@@ -289,6 +289,49 @@ fn a_plan_says_what_its_moves_load_and_which_memory_they_take_twice() {
     adopt(&mut scene, &pair);
     let planned = scene.state.plans().last().unwrap();
     assert_eq!((planned.moves[1].cost, planned.cost), (cost, MoveCost { bytes: 600, ..cost }));
+}
+
+#[test]
+fn a_plan_tells_time_by_what_backends_have_been_measured_to_load_and_else_by_what_is_configured() {
+    const MB: u64 = 1 << 20;
+    // GPUs without a limit of memory.
+    let vast = |name: &str, boot: u64, subcluster: &str| {
+        let Command::RegisterBackend(mut registration) = backend(name, boot, subcluster, &["gpu"]) else { panic!() };
+        registration.gpus.iter_mut().for_each(|gpu| gpu.memory_bytes = 0);
+        Command::RegisterBackend(registration)
+    };
+    let mut scene = Scene::default();
+    for command in [node(1, 10), vast("a", 1, "left"), vast("b", 2, "right")] {
+        scene.done(&command);
+    }
+    let sized = |name: &str, subcluster: &str, mb: u64| {
+        let mut spec = scene::spec(name, subcluster, &["gpu"]);
+        spec.profiles.values_mut().for_each(|profile| profile.static_memory_bytes = mb * MB);
+        operate(Action::LoadModel(spec))
+    };
+    for command in [sized("small", "right", 1), sized("big", "right", 64), sized("moves", "left", 128)] {
+        scene.done(&command);
+    }
+    scene.done(&report(3, 1, 1, ReplicaState::Ready));
+    let mut loaded = |model: u32, load_ns: u64| {
+        let (model, backend, boot) = (ModelId::new(model), BackendId::new(2), BootId::new(2));
+        scene.done(&Command::ReportModel { model, backend, boot, state: ReplicaState::Ready, load_ns });
+        let proposal =
+            PlanProposal { load_bytes_per_s: 64 * MB, moves: vec![model_move(3, 1, 2)], ..Default::default() };
+        scene.done(&Command::ProposePlan(proposal));
+        let plan = scene.state.plans().last().unwrap();
+        assert_eq!(plan.moves[0].cost, plan.cost);
+        plan.cost.backend_ms
+    };
+    assert_eq!(loaded(1, 1_000_000_000), 2000, "a megabyte says nothing: 64 MB/s are configured");
+    assert_eq!(loaded(2, 2_000_000_000), 4000, "32 MB/s");
+    assert_eq!(loaded(2, 1), 4000, "what is said again is not measured again");
+    // A new life loads anew, twice as fast, which counts for a quarter: 40 MB/s.
+    scene.done(&vast("b", 3, "right"));
+    let (model, id, boot) = (ModelId::new(2), BackendId::new(2), BootId::new(3));
+    let ready = ReplicaState::Ready;
+    scene.done(&Command::ReportModel { model, backend: id, boot, state: ready, load_ns: 1_000_000_000 });
+    assert_eq!(scene.state.backends()[&id].load_bytes_per_s, 40 * MB);
 }
 
 #[test]

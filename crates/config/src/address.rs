@@ -34,6 +34,12 @@ impl Address {
         Self { host: "127.0.0.1".to_owned(), port }
     }
 
+    /// An address by number.
+    #[must_use]
+    pub fn at(host: IpAddr, port: u16) -> Self {
+        Self { host: host.to_string(), port }
+    }
+
     /// The name or IP address, without brackets.
     #[must_use]
     pub fn host(&self) -> &str {

@@ -27,6 +27,8 @@ pub struct BackendConfig {
     /// Where an emulated backend reads how slow each of its GPUs is, again and again; none (an empty string) reads nothing.
     #[serde(with = "crate::empty_is_none")]
     pub pace_file: Option<PathBuf>,
+    /// MB of models that an emulated backend loads per second, one GPU after the other; 0: they are there at once.
+    pub emulated_load_mb_per_s: u64,
     /// Directory that the paths of models are relative to.
     pub model_dir: PathBuf,
     /// The ONNX Runtime library; none (an empty string) searches where `make setup` puts it.

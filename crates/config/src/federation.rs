@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use symphony_types::NodeId;
 
-use crate::{Address, LogEngine};
+use crate::{Address, EpochMode, LogEngine};
 
 /// The federation that a node belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -23,10 +23,39 @@ pub struct FederationConfig {
     pub unreachable_ms: u64,
     /// How often clusters are looked at, in milliseconds. Replicas only.
     pub look_every_ms: u64,
+    /// How models are moved between clusters for balance. Replicas only.
+    pub balance: FederationBalanceConfig,
     /// All replicas of the top-level group: 1, 3, 5 or 7.
     pub replica: Vec<FederationReplicaConfig>,
     /// All clusters.
     pub clusters: Vec<FederatedClusterConfig>,
+}
+
+/// How and when a more even division of the models over the clusters is looked for.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FederationBalanceConfig {
+    /// What is done with one.
+    pub mode: EpochMode,
+    /// From one search to the next when nothing happens, in seconds.
+    pub period_s: u64,
+    /// The least time between two searches that nobody asked for, in seconds.
+    pub distance_min_s: u64,
+    /// A change of so many per cent of the rates begins one.
+    pub rate_change_min_percent: u64,
+    /// For so long the change must have held, in seconds.
+    pub change_holds_s: u64,
+    /// MB of models that one division may move, of 2^20 bytes; 0 for any.
+    pub moved_mb_max: u64,
+}
+
+impl Default for FederationBalanceConfig {
+    /// What is in force if a configuration says nothing.
+    fn default() -> Self {
+        let defaults: toml::Table = toml::from_str(crate::layers::DEFAULTS).expect("the defaults are TOML");
+        let own = defaults.get("federation").and_then(|federation| federation.get("balance"));
+        own.cloned().expect("the defaults have this section").try_into().expect("and every key of it")
+    }
 }
 
 /// One replica of the top-level group, as everybody else sees it.
@@ -66,5 +95,16 @@ impl FederationConfig {
     #[must_use]
     pub fn replica(&self, id: NodeId) -> Option<&FederationReplicaConfig> {
         self.replica.iter().find(|replica| replica.id == id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_propose_and_begin_nothing() {
+        let balance = FederationBalanceConfig::default();
+        assert_eq!((balance.mode, balance.distance_min_s, balance.moved_mb_max), (EpochMode::Propose, 60, 0));
     }
 }

@@ -2,7 +2,7 @@
 
 use symphony_types::Nanos;
 
-use crate::{Address, PayloadsConfig, RepositoryConfig};
+use crate::{Address, ImagesConfig, PayloadsConfig, RepositoryConfig};
 
 /// One frontend.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -26,6 +26,8 @@ pub struct FrontendConfig {
     pub answer_grace_ms: u64,
     /// How inputs and results travel.
     pub payloads: PayloadsConfig,
+    /// Pictures that clients send instead of tensors.
+    pub images: ImagesConfig,
     /// Models that clients may have loaded.
     pub repository: RepositoryConfig,
 }

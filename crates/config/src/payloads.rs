@@ -1,7 +1,7 @@
 //! `[frontend.payloads]`, `[backend.payloads]`: how inputs and results travel.
 
 /// How inputs and results travel between this process and those at the other end of its data links.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PayloadsConfig {
     /// The transport.
@@ -9,7 +9,10 @@ pub struct PayloadsConfig {
     /// Whether a pair that cannot use it is refused, instead of using TCP.
     pub required: bool,
     /// The largest shared memory, in MB of 2^20 bytes: a frontend's for inputs, a backend's for the results of each frontend.
+    /// With RDMA: a frontend's for inputs, a backend's for the inputs that it reads, all of which stays in memory.
     pub pool_mb: u64,
+    /// The RDMA device; empty for the first with an active port.
+    pub rdma_device: String,
 }
 
 /// How payloads travel.
@@ -22,6 +25,9 @@ pub enum PayloadTransportKind {
     Tcp,
     /// Shared memory. With a process of another host TCP, and a warning, unless it is required.
     SharedMemory,
+    /// RDMA. Where it cannot be had TCP, and a warning, unless it is required. Never chosen unasked: what travels so is not
+    /// encrypted.
+    Rdma,
 }
 
 impl PayloadTransportKind {
@@ -32,6 +38,7 @@ impl PayloadTransportKind {
             Self::Auto => "auto",
             Self::Tcp => "tcp",
             Self::SharedMemory => "shared-memory",
+            Self::Rdma => "rdma",
         }
     }
 }
@@ -40,7 +47,7 @@ impl PayloadsConfig {
     /// Whether shared memory is tried at all.
     #[must_use]
     pub fn shares(&self) -> bool {
-        self.transport != PayloadTransportKind::Tcp
+        matches!(self.transport, PayloadTransportKind::Auto | PayloadTransportKind::SharedMemory)
     }
 
     /// Whether somebody asked for shared memory by name, so that going without is worth a warning.
@@ -53,6 +60,24 @@ impl PayloadsConfig {
     #[must_use]
     pub fn must_share(&self) -> bool {
         self.required && self.expects_sharing()
+    }
+
+    /// Whether RDMA is tried.
+    #[must_use]
+    pub fn wants_rdma(&self) -> bool {
+        self.transport == PayloadTransportKind::Rdma
+    }
+
+    /// Whether a pair that cannot use RDMA is refused.
+    #[must_use]
+    pub fn must_use_rdma(&self) -> bool {
+        self.required && self.wants_rdma()
+    }
+
+    /// The RDMA device, if one is named.
+    #[must_use]
+    pub fn rdma_device(&self) -> Option<&str> {
+        Some(self.rdma_device.as_str()).filter(|name| !name.is_empty())
     }
 
     /// The largest shared memory, in bytes.

@@ -21,7 +21,9 @@ pub struct SchedulerConfig {
     pub log_engine: LogEngine,
     /// Where it serves metrics, health and the console.
     pub metrics: Address,
-    /// Model threads; 0 multiplexes every decision on one thread.
+    /// Decision threads that all led sub-clusters share; 0 for as many as there are cores, at most eight.
+    pub decision_threads: u32,
+    /// Model threads of each led sub-cluster, beside a rank thread of its own; 0 lets it share `decision_threads`.
     pub model_threads: u32,
     /// Whether decision threads are bound to a core each.
     pub pin_cores: bool,

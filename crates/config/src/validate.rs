@@ -13,7 +13,9 @@ use crate::{
 pub mod limits {
     /// Sizes of a Raft group that survive half of it but one; more than 7 only makes commits slower.
     pub const REPLICAS: [usize; 4] = [1, 3, 5, 7];
-    /// Model threads: more than any machine has cores for.
+    /// Decision threads that all leads share: more than any machine has cores for.
+    pub const DECISION_THREADS_MAX: u32 = 256;
+    /// Model threads: the same.
     pub const MODEL_THREADS_MAX: u32 = 256;
     /// One tape, in MB: what `symphony replay` reads.
     pub const TAPE_MB_MAX: u64 = 1024;
@@ -51,6 +53,12 @@ pub mod limits {
     pub const JOURNAL_MB_MAX: u64 = 4096;
     /// Shared memory of one process, or of one pair for results, in MB: 64 GiB.
     pub const POOL_MB_MAX: u64 = 64 << 10;
+    /// Pictures that are decoded at once: more than any machine has cores for.
+    pub const IMAGE_THREADS_MAX: u64 = 1024;
+    /// Pictures that wait to be decoded: as many as requests may be in flight in all.
+    pub const IMAGES_WAITING_MAX: u64 = 1 << 20;
+    /// Pixels of one picture: 16 384 along each side.
+    pub const IMAGE_PIXELS_MAX: u64 = 1 << 28;
     /// Clusters of a federation.
     pub const CLUSTERS_MAX: usize = 64;
     /// Control addresses of one cluster.
@@ -88,6 +96,7 @@ pub(crate) fn problems(config: &NodeConfig, role: Role) -> Vec<Problem> {
     check.ports(config);
     check.reach(config);
     check.security(config, role);
+    check.rdma(config);
     check.problems
 }
 
@@ -180,7 +189,9 @@ impl Check {
     fn cluster(&mut self, config: &NodeConfig, role: Role) {
         let cluster = &config.cluster;
         self.name("cluster.name", &cluster.name);
-        if config.federation.is_some() && config.frontend.as_ref().is_some_and(|f| f.payloads.must_share()) {
+        if config.federation.is_some()
+            && config.frontend.as_ref().is_some_and(|f| f.payloads.must_share() || f.payloads.must_use_rdma())
+        {
             let why = "a frontend of a federation shares no memory, so that requests can go to another cluster";
             self.say("frontend.payloads.required", format!("{why}; leave it out"));
         }
@@ -234,6 +245,8 @@ impl Check {
                 "no directory is given; name one that survives restarts: a replica must not forget its votes",
             );
         }
+        let threads = u64::from(scheduler.decision_threads);
+        self.range("scheduler.decision_threads", threads, 0, limits::DECISION_THREADS_MAX.into());
         let threads = u64::from(scheduler.model_threads);
         self.range("scheduler.model_threads", threads, 0, limits::MODEL_THREADS_MAX.into());
         self.range("scheduler.tape_mb_max", scheduler.tape_mb_max, 1, limits::TAPE_MB_MAX);
@@ -290,6 +303,10 @@ impl Check {
         self.range("frontend.requests_in_flight_max", in_flight, 1, limits::REQUESTS_IN_FLIGHT_MAX.into());
         self.range("frontend.answer_grace_ms", frontend.answer_grace_ms, 0, limits::ANSWER_GRACE_MS_MAX);
         self.payloads("frontend.payloads", &frontend.payloads);
+        let images = &frontend.images;
+        self.range("frontend.images.threads", images.threads.into(), 0, limits::IMAGE_THREADS_MAX);
+        self.range("frontend.images.waiting_max", images.waiting_max.into(), 1, limits::IMAGES_WAITING_MAX);
+        self.range("frontend.images.pixels_max", images.pixels_max, 1, limits::IMAGE_PIXELS_MAX);
     }
 
     fn repository(&mut self, config: &NodeConfig, repository: &RepositoryConfig, role: Role) {
@@ -297,7 +314,8 @@ impl Check {
         if repository.dir.is_some() && config.federation.is_some() {
             self.say(
                 dir,
-                "a frontend of a federation loads no models; use `symphony model load --repository --federation`",
+                "a frontend of a federation loads no models; leave it out, and load them with `symphony model load NAME --onnx FILE \
+                 --profile FILE --federation HOST:PORT,…`",
             );
         }
         if repository.dir.is_none() {
@@ -327,6 +345,10 @@ impl Check {
 
     fn payloads(&mut self, section: &str, payloads: &PayloadsConfig) {
         self.range(format!("{section}.pool_mb"), payloads.pool_mb, 1, limits::POOL_MB_MAX);
+        if !payloads.rdma_device.is_empty() && !payloads.wants_rdma() {
+            let device = &payloads.rdma_device;
+            self.say(format!("{section}.rdma_device"), format!("`{device}` is only used with transport = \"rdma\""));
+        }
         if payloads.required && payloads.transport == PayloadTransportKind::Auto {
             self.say(
                 format!("{section}.required"),
@@ -384,6 +406,9 @@ impl Check {
             ),
             (ExecutorKind::OrtCpu, _) if backend.pace_file.is_some() => {
                 self.say("backend.pace_file", "only executor = \"emulated\" reads it; remove one of them");
+            }
+            (ExecutorKind::OrtCpu, _) if backend.emulated_load_mb_per_s > 0 => {
+                self.say("backend.emulated_load_mb_per_s", "only executor = \"emulated\" heeds it; remove one of them");
             }
             (ExecutorKind::OrtCpu, _) if backend.model_dir.as_os_str().is_empty() => {
                 self.say("backend.model_dir", "no directory is given, but executor = \"ort-cpu\" loads models from it");
@@ -541,6 +566,18 @@ impl Check {
                          commands the cluster; use loopback, or certificates (`symphony certs`)"
                     ),
                 );
+            }
+        }
+    }
+
+    /// Keys to memory are told over links on which both ends have proved who they are.
+    fn rdma(&mut self, config: &NodeConfig) {
+        let frontend = config.frontend.as_ref().map(|frontend| ("frontend", &frontend.payloads));
+        let backend = config.backend.as_ref().map(|backend| ("backend", &backend.payloads));
+        for (section, payloads) in frontend.into_iter().chain(backend) {
+            if config.security.insecure_dev && payloads.must_use_rdma() {
+                let why = "keys to memory are handed out over mutual TLS only, and security.insecure_dev has none";
+                self.say(format!("{section}.payloads.transport"), format!("\"rdma\" is required, but {why}"));
             }
         }
     }

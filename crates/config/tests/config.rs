@@ -163,6 +163,7 @@ fn what_cannot_work_is_explained_with_key_and_values() {
     let cases: &[(&[&str], &str)] = &[
         (&["scheduler.id=9"], "scheduler.id: 9 is not among the ids of cluster.scheduler (1, 2, 3)"),
         (&["scheduler.data_dir="], "scheduler.data_dir: no directory is given"),
+        (&["scheduler.decision_threads=257"], "scheduler.decision_threads: 257 is out of range; expected 0 to 256"),
         (&["scheduler.model_threads=257"], "scheduler.model_threads: 257 is out of range; expected 0 to 256"),
         (&["scheduler.delays.guard_us=1000001"], "scheduler.delays.guard_us: 1000001 is out of range"),
         (&["cluster.name=Big Cluster"], "cluster.name: `Big Cluster` is not a name"),
@@ -187,6 +188,14 @@ fn what_cannot_work_is_explained_with_key_and_values() {
         (
             &["backend.payloads.required=true"],
             "backend.payloads.required: with transport = \"auto\" everything is allowed",
+        ),
+        (
+            &["backend.payloads.transport=rdma", "backend.payloads.required=true", "security.insecure_dev=true"],
+            "backend.payloads.transport: \"rdma\" is required, but keys to memory are handed out over mutual TLS only",
+        ),
+        (
+            &["frontend.payloads.rdma_device=mlx5_0"],
+            "frontend.payloads.rdma_device: `mlx5_0` is only used with transport = \"rdma\"",
         ),
         (&["frontend.answer_grace_ms=60001"], "frontend.answer_grace_ms: 60001 is out of range"),
         (

@@ -67,6 +67,7 @@ pub(crate) fn report_model(request: pb::ReportModelRequest) -> Result<Command, S
         backend: BackendId::new(replica.backend),
         boot: BootId::new(replica.boot_id),
         state,
+        load_ns: request.load_ns,
     })
 }
 
@@ -117,10 +118,10 @@ mod tests {
     fn what_has_no_meaning_is_named() {
         let error = load_model(None).unwrap_err();
         assert!(error.message().starts_with("spec: missing"), "{error}");
-        let error = report_model(pb::ReportModelRequest { model: 1, replica: None }).unwrap_err();
+        let error = report_model(pb::ReportModelRequest { model: 1, ..Default::default() }).unwrap_err();
         assert!(error.message().starts_with("replica: missing"), "{error}");
         let replica = Some(pb::ModelReplica::default());
-        let error = report_model(pb::ReportModelRequest { model: 1, replica }).unwrap_err();
+        let error = report_model(pb::ReportModelRequest { model: 1, replica, load_ns: 0 }).unwrap_err();
         assert!(error.message().starts_with("replica.state"), "{error}");
         let error = set_duty(&pb::SetDutyRequest { duty: 1, ..Default::default() }).unwrap_err();
         assert!(error.message().starts_with("member: missing"), "{error}");

@@ -15,7 +15,9 @@ use symphony_protocol::view::View;
 use symphony_types::{BootId, NodeId};
 use tokio::sync::{mpsc, watch};
 
-use crate::beat::{Action, BeatAddresses, Facts, Input, Listener, Roll, Sender, Standing, cluster_hash, refuses};
+use crate::beat::{
+    Action, BeatAddresses, Facts, Input, Listener, Roll, Sender, Standing, cluster_hash, raise_priority, refuses,
+};
 use crate::checkpoints::Checkpoints;
 use crate::config::{ControlPlaneConfig, Liveness};
 use crate::error::{CallError, StartError};
@@ -143,6 +145,7 @@ impl LivenessThreads {
         let guard = vital.guard(name);
         let run = move || {
             let _guard = guard;
+            raise_priority();
             run();
         };
         self.threads.push(thread::Builder::new().name(name.to_owned()).spawn(run)?);

@@ -132,6 +132,7 @@ mod tests {
                 slo_ns: 100_000_000,
                 source: ModelSource::Emulated,
                 signature: Signature { inputs: vec![], outputs: vec![] },
+                transforms: Default::default(),
                 profiles: BTreeMap::from([("gpu".to_owned(), profile)]),
                 policy: String::new(),
                 value: RequestValue::ONE,
@@ -168,7 +169,7 @@ mod tests {
         let since = scene.plan(Moved::Model(MODEL));
         assert_eq!(scene.step(0.0), None);
         let (backend, boot) = (BackendId::new(2), BootId::new(1));
-        scene.apply(Command::ReportModel { model: MODEL, backend, boot, state: ReplicaState::Ready });
+        scene.apply(Command::ReportModel { model: MODEL, backend, boot, state: ReplicaState::Ready, load_ns: 0 });
         assert_eq!(scene.step(300.0), None, "the loading took long; the leaving begins now");
         assert_eq!(scene.step(302.05), None, "the SLO comes on top");
         assert_eq!(scene.step(302.1), Some(Command::FinishMove { model: MODEL, since }));
@@ -190,7 +191,7 @@ mod tests {
 
         // Backend 1 stays and serves alone.
         let (backend, boot) = (BackendId::new(1), BootId::new(1));
-        scene.apply(Command::ReportModel { model: MODEL, backend, boot, state: ReplicaState::Ready });
+        scene.apply(Command::ReportModel { model: MODEL, backend, boot, state: ReplicaState::Ready, load_ns: 0 });
         let what = Moved::Backend(BackendId::new(3));
         let since = scene.plan(what);
         assert_eq!(scene.step(700.0), None, "there is nothing to load: it finishes its plans");

@@ -18,7 +18,7 @@ use crate::beat::{Roll, Standing};
 use crate::checkpoints::Checkpoints;
 use crate::config::ControlPlaneConfig;
 use crate::detection::Detection;
-use crate::epochs::{LoadReports, Planner, Reported, ScalerService, Solver};
+use crate::epochs::{LoadReports, Planner, Reported, ScalerService, Solver, Unsaid};
 use crate::error::{CallError, Fatal, StartError};
 use crate::explain::{Memory, Remembers};
 use crate::host::{SharedState, StateHost};
@@ -259,7 +259,12 @@ impl ControlPlane {
             standing,
             ends,
             memory,
-            load_reports: LoadReports { proposer: proposer_of_reports, state: state_of_reports, reported },
+            load_reports: LoadReports {
+                unsaid: Unsaid::default(),
+                proposer: proposer_of_reports,
+                state: state_of_reports,
+                reported,
+            },
             metrics,
             control_addr,
             detection,

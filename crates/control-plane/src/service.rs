@@ -21,7 +21,7 @@ use tonic::metadata::MetadataValue;
 use tonic::{Request, Response, Status};
 
 use crate::convert;
-use crate::epochs::{Ask, Reported};
+use crate::epochs::{Ask, LEARNT_MAX, Reported, stretch};
 use crate::error::CallError;
 use crate::explain::{self, Memory};
 use crate::membership::Membership;
@@ -314,16 +314,18 @@ impl Control for ControlService {
             return Err(Status::failed_precondition(format!("{leader} leads the control group")));
         }
         let subclusters = request.into_inner().subclusters;
-        let most = (SUBCLUSTERS_MAX, MODELS_MAX, GPUS_MAX);
-        let sent = (
-            subclusters.len(),
-            subclusters.iter().map(|load| load.models.len()).sum::<usize>(),
-            subclusters.iter().map(|load| load.gpus.len()).sum::<usize>(),
-        );
-        if sent.0 > most.0 || sent.1 > most.1 || sent.2 > most.2 {
+        let most = [SUBCLUSTERS_MAX, MODELS_MAX, GPUS_MAX, LEARNT_MAX];
+        let count = |of: fn(&pb::SubclusterLoad) -> usize| subclusters.iter().map(of).sum::<usize>();
+        let learnt = count(|load| load.learnt.len());
+        let sent = [subclusters.len(), count(|load| load.models.len()), count(|load| load.gpus.len()), learnt];
+        if sent.iter().zip(&most).any(|(sent, most)| sent > most) {
             return Err(Status::invalid_argument(format!(
-                "loads of {sent:?} sub-clusters, models and GPUs; expected at most {most:?}"
+                "loads of {sent:?} sub-clusters, models, GPUs and learnt profiles; expected at most {most:?}"
             )));
+        }
+        for learnt in subclusters.iter().flat_map(|load| &load.learnt) {
+            let wrong = |error| format!("learnt profile of model {} on {}: {error}", learnt.model, learnt.gpu_kind);
+            stretch(learnt).map_err(|error| Status::invalid_argument(wrong(error)))?;
         }
         let state = self.viewer.state.read();
         let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);

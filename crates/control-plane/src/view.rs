@@ -154,8 +154,8 @@ fn drift(drift: &pb::Drift) -> DriftView {
 }
 
 const fn move_cost(cost: state::MoveCost) -> MoveCostView {
-    let state::MoveCost { bytes, backend_bytes, gpu_bytes } = cost;
-    MoveCostView { bytes, backend_bytes, gpu_bytes }
+    let state::MoveCost { bytes, backend_bytes, backend_ms, gpu_bytes } = cost;
+    MoveCostView { bytes, backend_bytes, backend_ms, gpu_bytes }
 }
 
 /// A plan for operators.
@@ -188,7 +188,6 @@ pub(crate) fn plan(plan: &state::Plan) -> PlanView {
         summary,
         moves: moves.collect(),
         cost: move_cost(plan.cost),
-        load_bytes_per_s: plan.load_bytes_per_s,
         left_alone: plan.left_alone.iter().map(|left| (left.model, left.reason.clone())).collect(),
     }
 }
@@ -218,6 +217,7 @@ fn spec(spec: &state::ModelSpec) -> ModelSpec {
         slo: spec.slo(),
         source,
         signature: spec.signature.clone(),
+        transforms: (*spec.transforms).clone(),
         profiles: profiles.collect(),
         policy: spec.policy.clone(),
         value: spec.value,

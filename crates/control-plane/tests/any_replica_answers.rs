@@ -79,7 +79,7 @@ async fn registrations_and_models_reach_every_watch_through_any_replica() {
         state: pb::ModelState::Ready.into(),
         error: String::new(),
     };
-    let report = pb::ReportModelRequest { model: loaded.model, replica: Some(replica) };
+    let report = pb::ReportModelRequest { model: loaded.model, replica: Some(replica), load_ns: 0 };
     patiently(async || client.clone().report_model(report.clone()).await).await;
     let ready = |view: &View| view.model_named("m").is_some_and(|(_, m)| m.is_ready(view));
     cluster.all_see("the model ready", ready).await;
@@ -161,7 +161,7 @@ async fn what_cannot_be_is_refused_with_its_code_and_says_why() {
     let status =
         client.unload_model(pb::UnloadModelRequest { name: "absent".into(), ..Default::default() }).await.unwrap_err();
     refused(status, Code::NotFound, "no model is named `absent`");
-    let status = client.report_model(pb::ReportModelRequest { model: 1, replica: None }).await.unwrap_err();
+    let status = client.report_model(pb::ReportModelRequest { model: 1, ..Default::default() }).await.unwrap_err();
     refused(status, Code::InvalidArgument, "replica: missing");
     let stale = pb::ReportBackendDownRequest { backend: 1, boot_id: 76 };
     refused(client.report_backend_down(stale).await.unwrap_err(), Code::FailedPrecondition, "boot-77");

@@ -5,20 +5,26 @@
 
 mod advice;
 mod autoscaler;
+mod holds;
 mod isotonic;
+mod learner;
 mod online_profile;
 mod sample_ring;
 mod scaler_metric;
 mod settings;
 mod straggler;
+mod stretch;
 mod trigger;
 mod window;
 
 pub use advice::{Advice, KindAdvice, Reason};
 pub use autoscaler::Autoscaler;
+pub use holds::Holds;
+pub use learner::{Correction, Learner, LearningSettings, Run, SlowGpu};
 pub use online_profile::{OnlineProfile, OnlineProfileSettings, Published};
 pub use scaler_metric::{ScalerMetric, scaler_metric};
 pub use settings::{AutoscalerSettings, KindSettings, SCALED_GPUS_MAX, SettingsError};
 pub use straggler::{GpuState, Quarantine, StragglerSettings, Stragglers};
+pub use stretch::{STRETCH_POINTS_MAX, Stretch, StretchError};
 pub use trigger::{Ended, EpochTrigger, Start, TriggerSettings, Why};
 pub use window::{KindWindow, Window};

@@ -4,6 +4,7 @@ use symphony_types::{LatencyProfile, Nanos, Time};
 
 use crate::isotonic::rising;
 use crate::sample_ring::SampleRing;
+use crate::stretch::in_proportion;
 
 /// Batch sizes up to this one are looked at one by one; above, eight groups for each doubling.
 const SINGLE_BATCHES: u32 = 16;
@@ -153,16 +154,8 @@ impl OnlineProfile {
     fn profile_of(&self, ratios: &[Ratio]) -> Option<LatencyProfile> {
         let (mut values, mut weights) = (Vec::new(), Vec::new());
         for (batch, given) in (1_u32..).zip(self.given.table()) {
-            let at = f64::from(batch);
-            let after = ratios.partition_point(|ratio| ratio.centre < at);
-            let stretch = match (after.checked_sub(1).and_then(|before| ratios.get(before)), ratios.get(after)) {
-                (Some(before), Some(after)) => {
-                    let part = (at - before.centre) / (after.centre - before.centre);
-                    before.value + part * (after.value - before.value)
-                }
-                (Some(only), None) | (None, Some(only)) => only.value,
-                (None, None) => return None,
-            };
+            let points = ratios.iter().map(|ratio| (ratio.centre, ratio.value));
+            let stretch = in_proportion(points, f64::from(batch))?;
             values.push(given.get() as f64 * stretch);
             let measured = ratios.iter().find(|ratio| ratio.group == group(batch));
             weights.push(measured.map_or(UNMEASURED_WEIGHT, |ratio| ratio.weight));

@@ -80,20 +80,21 @@ pub enum Ended {
 }
 
 /// What an epoch saw.
-#[derive(Clone, Debug, Default)]
-struct Seen {
-    rates: BTreeMap<ModelId, f64>,
+#[derive(Clone, Debug)]
+struct Seen<M> {
+    rates: BTreeMap<M, f64>,
     membership: u64,
 }
 
-/// Decides when epochs begin. One at a time: between [`Start`] and [`EpochTrigger::ended`] it is silent.
+/// Decides when epochs begin. One at a time: between [`Start`] and [`EpochTrigger::ended`] it is silent. Models are told apart by `M`:
+/// a cluster knows them by their ids, a federation by their names.
 #[derive(Clone, Debug)]
-pub struct EpochTrigger {
+pub struct EpochTrigger<M = ModelId> {
     settings: TriggerSettings,
     /// What the running epoch was started with, and whether it changes what is known as planned.
-    running: Option<(Seen, bool)>,
+    running: Option<(Seen<M>, bool)>,
     /// What the last one that was done saw; none before the first.
-    planned: Option<Seen>,
+    planned: Option<Seen<M>>,
     ended_at: Option<Time>,
     failures: u32,
     asked: Option<bool>,
@@ -101,7 +102,7 @@ pub struct EpochTrigger {
     differs_since: Option<Time>,
 }
 
-impl EpochTrigger {
+impl<M: Ord + Clone> EpochTrigger<M> {
     /// Before the first epoch, which begins with the first observation.
     #[must_use]
     pub const fn new(settings: TriggerSettings) -> Self {
@@ -115,7 +116,7 @@ impl EpochTrigger {
 
     /// Looks at the rates (of every model, in any unit that they share: requests or GPU time per second) and at the version
     /// of models, GPUs and nodes. Rates that are negative or no numbers count as zero.
-    pub fn observe(&mut self, now: Time, rates: &BTreeMap<ModelId, f64>, membership: u64) -> Option<Start> {
+    pub fn observe(&mut self, now: Time, rates: &BTreeMap<M, f64>, membership: u64) -> Option<Start> {
         if self.running.is_some() {
             return None;
         }
@@ -143,7 +144,7 @@ impl EpochTrigger {
         }
     }
 
-    fn why(&mut self, now: Time, rates: &BTreeMap<ModelId, f64>, membership: u64) -> Option<Why> {
+    fn why(&mut self, now: Time, rates: &BTreeMap<M, f64>, membership: u64) -> Option<Why> {
         // Looked at first: how long rates have differed goes on counting during a pause.
         let change = self.planned.as_ref().map_or(0.0, |planned| change(&planned.rates, rates));
         if change < self.settings.rate_change_min {
@@ -170,10 +171,10 @@ impl EpochTrigger {
 
 /// How far rates are from what they were, as a share: zero where they are the same, one where all is elsewhere, more where
 /// much was added. With nothing before, anything is all.
-fn change(before: &BTreeMap<ModelId, f64>, now: &BTreeMap<ModelId, f64>) -> f64 {
+fn change<M: Ord>(before: &BTreeMap<M, f64>, now: &BTreeMap<M, f64>) -> f64 {
     let sane = |rate: f64| if rate.is_finite() { rate.max(0.0) } else { 0.0 };
-    let rate = |rates: &BTreeMap<ModelId, f64>, model: &ModelId| sane(rates.get(model).copied().unwrap_or(0.0));
-    let total = |rates: &BTreeMap<ModelId, f64>| rates.values().map(|&rate| sane(rate)).sum::<f64>();
+    let rate = |rates: &BTreeMap<M, f64>, model: &M| sane(rates.get(model).copied().unwrap_or(0.0));
+    let total = |rates: &BTreeMap<M, f64>| rates.values().map(|&rate| sane(rate)).sum::<f64>();
     let (was, is) = (total(before), total(now));
     match (was > 0.0, is > 0.0) {
         (false, false) => return 0.0,

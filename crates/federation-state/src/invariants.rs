@@ -27,7 +27,7 @@ fn broken(invariant: Invariant, what: String) -> Result<(), Violation> {
 /// # Errors
 /// The first [`Violation`].
 pub fn check(state: &FederationState) -> Result<(), Violation> {
-    let FederationState { applied_index, clusters, models, operations, events, .. } = state;
+    let FederationState { applied_index, plan, clusters, models, operations, events } = state;
     let leftovers: usize = models.values().map(|model| model.leftovers.len()).sum();
     let counts = [
         ("clusters", clusters.len(), CLUSTERS_MAX),
@@ -44,13 +44,23 @@ pub fn check(state: &FederationState) -> Result<(), Violation> {
     for (name, model) in models {
         model_holds(state, name, model)?;
     }
-    let newest = clusters.values().map(|cluster| cluster.since).chain(models.values().map(|model| model.loaded_at));
+    let kept = operations.iter().map(|kept| kept.index).chain(events.iter().map(|event| event.index));
+    let newest = clusters.values().map(|cluster| cluster.since).chain(models.values().flat_map(indexes)).chain(kept);
     match newest.max() {
         Some(since) if since > *applied_index => {
             broken(Invariant::C1, format!("something is since {since}, after the last command {applied_index}"))
         }
+        // Each command makes at most one plan. So a plan that came from elsewhere leaves room for those to come.
+        _ if plan > applied_index => broken(Invariant::F2, format!("plan {plan} after {applied_index} commands")),
         _ => Ok(()),
     }
+}
+
+/// Log indexes that a model names.
+fn indexes(model: &Model) -> impl Iterator<Item = u64> {
+    let home = model.home.iter().map(|home| home.since);
+    let moving = model.moving.iter().map(|moving| moving.since);
+    home.chain(moving).chain(model.leftovers.values().copied()).chain([model.loaded_at])
 }
 
 fn model_holds(state: &FederationState, name: &str, model: &Model) -> Result<(), Violation> {
@@ -127,6 +137,7 @@ mod tests {
             slo_ns: 1,
             source: symphony_cluster_state::ModelSource::Emulated,
             signature: symphony_types::Signature { inputs: vec![], outputs: vec![] },
+            transforms: Default::default(),
             profiles: Default::default(),
             policy: String::new(),
             value: symphony_types::RequestValue::ONE,
@@ -186,7 +197,15 @@ mod tests {
             m.home.as_mut().unwrap().cluster = "b".into();
             m.moving = None;
         });
+        finds(Invariant::F2, |state, _| state.plan = 10);
         finds(Invariant::C1, |state, _| state.applied_index = 1);
+        finds(Invariant::C1, |_, m| m.home.as_mut().unwrap().since = 10);
+        finds(Invariant::C1, |_, m| m.moving.as_mut().unwrap().since = 10);
+        finds(Invariant::C1, |_, m| m.loaded_at = 10);
+        finds(Invariant::C1, |state, m| {
+            state.clusters.insert("c".into(), cluster());
+            m.leftovers.insert("c".into(), 10);
+        });
         finds(Invariant::S5, |state, _| {
             let events = (0..=EVENTS_MAX as u64).map(|index| crate::state::Event { index, what: String::new() });
             state.events = events.collect();

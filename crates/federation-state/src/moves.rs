@@ -158,6 +158,7 @@ mod tests {
                 slo_ns: 1,
                 source: ModelSource::Emulated,
                 signature: Signature { inputs: vec![], outputs: vec![] },
+                transforms: Default::default(),
                 profiles: Default::default(),
                 policy: String::new(),
                 value: RequestValue::ONE,
@@ -200,9 +201,11 @@ mod tests {
         let full = with_copies(LEFTOVERS_TOTAL_MAX);
         let last = full.models.keys().next_back().unwrap();
         assert!(matches!(full.movable(&wanted(&full, last)), Err(Refusal::Limit { .. })));
-        state.applied_index = 11;
         let names: Vec<_> = state.models.keys().cloned().collect();
-        names.iter().for_each(|name| state.unload(11, name).unwrap());
+        (11..).zip(&names).for_each(|(index, name)| {
+            state.unload(index, name).unwrap();
+            state.applied_index = index;
+        });
         assert_eq!(state.models.values().map(|model| model.leftovers.len()).sum::<usize>(), LEFTOVERS_TOTAL_MAX);
         assert_eq!(crate::invariants::check(&state), Ok(()));
     }

@@ -5,6 +5,8 @@ use std::time::Duration;
 use symphony_consensus::GroupConfig;
 use symphony_transport::ControlClient;
 
+use crate::rebalance::BalanceSettings;
+
 /// A replica of the top-level group.
 #[derive(Clone, Debug)]
 pub struct FederationConfig {
@@ -16,6 +18,8 @@ pub struct FederationConfig {
     pub look_every: Duration,
     /// How long no quorum of a cluster may answer until its models are served elsewhere.
     pub unreachable: Duration,
+    /// How models are moved for balance.
+    pub balance: BalanceSettings,
     /// Milliseconds since 1970.
     pub wall_clock: fn() -> u64,
 }

@@ -12,6 +12,7 @@ mod plane;
 mod problem;
 mod propose;
 mod rates;
+mod rebalance;
 #[cfg(test)]
 mod scene;
 mod service;
@@ -22,3 +23,5 @@ pub use config::{ClusterAccess, FederationConfig};
 pub use error::StartError;
 pub use metrics::METRIC_NAMES;
 pub use plane::Federation;
+pub use rebalance::{BalanceMode, BalanceSettings};
+pub use symphony_epochs::TriggerSettings;

@@ -19,6 +19,11 @@ const MODELS: MetricName = count("symphony_federation_models", "Models of the fe
 const UNSERVED: MetricName =
     count("symphony_federation_models_unserved", "Of them, those without a home that answers", Kind::Gauge);
 const MOVES: MetricName = count("symphony_federation_moves", "Moves under way", Kind::Gauge);
+const PROPOSED: MetricName = count(
+    "symphony_federation_moves_proposed",
+    "Moves that would divide the models more evenly and wait for an operator to begin them",
+    Kind::Gauge,
+);
 const PLACED: MetricName =
     count("symphony_federation_moves_begun_total", "Moves that this replica began as leader", Kind::Counter);
 const ASKED: MetricName = count(
@@ -30,8 +35,8 @@ const WATCHERS: MetricName =
     count("symphony_federation_watchers", "Processes that watch the federation here", Kind::Gauge);
 
 /// Every metric of this crate.
-pub const METRIC_NAMES: [MetricName; 10] =
-    [LEADS, PLAN, CLUSTERS, LOST, MODELS, UNSERVED, MOVES, PLACED, ASKED, WATCHERS];
+pub const METRIC_NAMES: [MetricName; 11] =
+    [LEADS, PLAN, CLUSTERS, LOST, MODELS, UNSERVED, MOVES, PROPOSED, PLACED, ASKED, WATCHERS];
 
 /// The metrics of one replica. Clones count together.
 #[derive(Clone, Debug, Default)]
@@ -43,6 +48,7 @@ pub(crate) struct Metrics {
     pub(crate) models: Gauge,
     pub(crate) models_unserved: Gauge,
     pub(crate) moves: Gauge,
+    pub(crate) moves_proposed: Gauge,
     pub(crate) moves_begun: Counter,
     pub(crate) cluster_calls: Counter,
     pub(crate) watchers: Gauge,
@@ -58,6 +64,7 @@ impl Metrics {
             (&MODELS, &self.models),
             (&UNSERVED, &self.models_unserved),
             (&MOVES, &self.moves),
+            (&PROPOSED, &self.moves_proposed),
             (&WATCHERS, &self.watchers),
         ];
         for (name, gauge) in gauges {

@@ -169,11 +169,17 @@ pub(crate) fn wanted(posed: &Posed, plan: &Plan, model: &Federated) -> Option<Wa
 }
 
 /// A more even division of all models, as the moves between clusters that lead there; those within a cluster are its own business.
-pub(crate) fn balance(known: &Known<'_>, stop: &dyn Fn() -> bool) -> Result<(String, Vec<WantedMove>), String> {
+/// `moved_bytes_max` bounds what they load (C_max of seed 000, equation 11).
+pub(crate) fn balance(
+    known: &Known<'_>,
+    moved_bytes_max: Option<u64>,
+    stop: &dyn Fn() -> bool,
+) -> Result<(String, Vec<WantedMove>), String> {
     let posed = known.pose().filter(|posed| !posed.problem.models.is_empty());
     let posed = posed.ok_or_else(|| "no model has a home in a cluster that answers".to_owned())?;
     let budget = Budget { should_stop: Some(stop), ..Budget::for_models(posed.problem.models.len()) };
     let mut posed = posed;
+    posed.problem.disruption_max = moved_bytes_max.map(|bytes| bytes as f64);
     posed.problem.models.iter_mut().for_each(|model| {
         let moving = known.state.models().get(&model.name).is_some_and(|model| model.moving.is_some());
         model.pin = if moving { at(&posed.in_force, &model.name).map(Pin::Part) } else { None };
@@ -349,7 +355,7 @@ mod tests {
         }
         let balanced = |scene: &Scene| {
             let (views, rates) = (scene.views(), BTreeMap::new());
-            balance(&Known { state: &scene.state, views: &views, rates: &rates }, &|| false).unwrap().1
+            balance(&Known { state: &scene.state, views: &views, rates: &rates }, None, &|| false).unwrap().1
         };
         let moves = balanced(&scene);
         assert!(moves.len() == 2 && moves.iter().all(|wanted| wanted.to == "b"), "{moves:?}");

@@ -58,7 +58,8 @@ impl Federation {
         let (host, state) = StateHost::new();
         let group = ControlGroup::start(config.group.clone(), host).await?;
         let (metrics, stop, leadership) = (Metrics::default(), CancellationToken::new(), group.leadership());
-        let office = Office::new(group.clone(), state.clone(), config.unreachable, metrics.clone());
+        let office =
+            Office::new(group.clone(), state.clone(), config.unreachable, config.balance.clone(), metrics.clone());
         let service = FederationService {
             federation: config.group.cluster.clone(),
             node: config.group.node.get(),

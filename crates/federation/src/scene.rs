@@ -79,6 +79,7 @@ impl Scene {
             slo: Nanos::from_millis(100),
             source: ModelSource::Emulated,
             signature: Signature { inputs: vec![], outputs: vec![] },
+            transforms: Default::default(),
             profiles: [("gpu".to_owned(), profile)].into(),
             policy: String::new(),
             value: RequestValue::from_number(value).unwrap(),

@@ -269,7 +269,8 @@ impl Federation for FederationService {
             answer(before)?;
             return repeated();
         }
-        let found = self.solve(state, balance).await?;
+        let moved_bytes_max = self.office.balance.moved_bytes_max;
+        let found = self.solve(state, move |known, stop| balance(known, moved_bytes_max, stop)).await?;
         let (what, moves) = found.map_err(Status::failed_precondition)?;
         let shown = moves.iter().map(|wanted| pb::FederatedMove {
             model: wanted.model.clone(),

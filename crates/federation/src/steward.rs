@@ -5,10 +5,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use symphony_consensus::{ControlGroup, Leadership};
+use symphony_epochs::{Ended, Start};
 use symphony_federation_state::{Cause, Command, FederationState, MOVES_PER_COMMAND_MAX, WantedMove};
 use symphony_protocol::control as pb;
 use symphony_protocol::view::View;
 use symphony_transport::ControlError;
+use symphony_types::Time;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -17,10 +19,11 @@ use crate::config::{ClusterAccess, FederationConfig};
 use crate::decide::{Asked, Deed, Seen, Step, homeless, steps};
 use crate::looks::{Look, Looks, views};
 use crate::metrics::Metrics;
-use crate::places::{Placed, Stop, place};
+use crate::places::{Placed, Stop, balance, place};
 use crate::problem::Known;
 use crate::propose::propose;
 use crate::rates::Rates;
+use crate::rebalance::{BalanceMode, BalanceSettings, Rebalance};
 
 /// How often it is looked what is due, besides every change of the state.
 const TICK: Duration = Duration::from_millis(100);
@@ -44,6 +47,7 @@ pub(crate) struct Office {
     pub(crate) state: watch::Receiver<Arc<FederationState>>,
     pub(crate) rates: Arc<Rates>,
     pub(crate) unreachable: Duration,
+    pub(crate) balance: BalanceSettings,
     /// Of the leader only.
     looks: Arc<Mutex<Option<Looks>>>,
     metrics: Metrics,
@@ -54,9 +58,10 @@ impl Office {
         group: ControlGroup,
         state: watch::Receiver<Arc<FederationState>>,
         unreachable: Duration,
+        balance: BalanceSettings,
         metrics: Metrics,
     ) -> Self {
-        Self { group, state, rates: Arc::default(), unreachable, looks: Arc::default(), metrics }
+        Self { group, state, rates: Arc::default(), unreachable, balance, looks: Arc::default(), metrics }
     }
 
     pub(crate) fn state(&self) -> Arc<FederationState> {
@@ -106,6 +111,7 @@ pub(crate) async fn run(
             changed = leadership.wait_for(|now| now.is_leader != leads) => changed.is_err(),
         };
         *office.looks.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        office.metrics.moves_proposed.set(0);
         if over {
             return;
         }
@@ -126,11 +132,13 @@ struct Steward {
     searched: Option<(Instant, Vec<String>, u64)>,
     /// Models that have had their turn in vain, while others still wait for theirs.
     tried: BTreeSet<String>,
+    rebalance: Rebalance,
 }
 
 impl Steward {
     fn new(office: Office, clusters: &[ClusterAccess]) -> Self {
         Self {
+            rebalance: Rebalance::new(office.balance.clone()),
             office,
             leads_since: Instant::now(),
             configured: clusters.iter().map(|cluster| (cluster.name.clone(), cluster.addrs.clone())).collect(),
@@ -148,6 +156,7 @@ impl Steward {
             if self.office.group.read_index().await.is_ok() {
                 self.take_steps().await;
                 self.find_places().await;
+                self.rebalance().await;
             }
             tokio::time::sleep(TICK).await;
         }
@@ -208,6 +217,10 @@ impl Steward {
         });
         metrics.models_unserved.set(gauge(unserved.count()));
         metrics.moves.set(gauge(state.moves_under_way()));
+        if state.moves_under_way() > 0 {
+            // What was proposed before is out of date.
+            metrics.moves_proposed.set(0);
+        }
     }
 
     /// Calls a cluster, once at a time for the same thing.
@@ -231,6 +244,49 @@ impl Steward {
             }
             calls.lock().unwrap_or_else(PoisonError::into_inner).remove(&call);
         });
+    }
+
+    /// Divides all models anew, if it is time: by what is measured, and by the same rules as an operator who asks for it.
+    async fn rebalance(&mut self) {
+        let state = self.office.state();
+        let Some(views) = self.office.views(&state).filter(|views| !views.is_empty()) else { return };
+        let rates = self.office.rates.all(std::time::Instant::now());
+        let now = |since: Instant| Time::from_nanos(u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        let known = Known { state: &state, views: &views, rates: &rates };
+        let Some(Start { why, .. }) = self.rebalance.look(now(self.leads_since), &known) else { return };
+        let (begun, moved_bytes_max, known) =
+            (std::time::Instant::now(), self.office.balance.moved_bytes_max, Arc::clone(&state));
+        let search = move || {
+            let known = Known { state: &known, views: &views, rates: &rates };
+            balance(&known, moved_bytes_max, &|| begun.elapsed() >= SOLVES_WITHIN)
+        };
+        let found = match tokio::task::spawn_blocking(search).await {
+            Ok(found) => found,
+            Err(error) => Err(format!("the search failed: {error}")),
+        };
+        let metrics = &self.office.metrics;
+        metrics.moves_proposed.set(0);
+        let ended = match found {
+            Err(words) => {
+                tracing::warn!(why = why.label(), "no division: {words}");
+                Ended::Failed
+            }
+            Ok((words, moves)) => {
+                tracing::info!(why = why.label(), "{words}");
+                match self.rebalance.mode() {
+                    BalanceMode::Adopt if !moves.is_empty() => {
+                        metrics.moves_begun.inc_by(moves.len() as u64);
+                        self.office.propose(&Command::BeginMoves { moves, cause: Cause::Balance }).await;
+                    }
+                    BalanceMode::Propose => {
+                        metrics.moves_proposed.set(i64::try_from(moves.len()).unwrap_or(i64::MAX));
+                    }
+                    BalanceMode::Adopt | BalanceMode::Off => {}
+                }
+                Ended::Done
+            }
+        };
+        self.rebalance.ended(now(self.leads_since), ended);
     }
 
     /// Finds places for models without one, if something has changed or some time has passed.

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
+use bytes::Bytes;
 use symphony_net::{Incoming, Net, Port, Role};
 use symphony_protocol::control as pb;
 use symphony_protocol::view::View;
@@ -229,6 +230,14 @@ impl Cluster {
             self.table.share(sequence, inputs);
         }
         (RequestId { frontend: self.id, boot: self.own.boot, sequence }, sequence)
+    }
+
+    /// The input of a request that was taken in before has been made.
+    pub(crate) fn supply(&self, sequence: u64, payload: &Bytes) {
+        let unread = self.table.supply(sequence, payload);
+        if let Some(inputs) = self.inputs.as_ref().filter(|_| unread) {
+            self.table.share(sequence, inputs);
+        }
     }
 
     /// Takes the request out of the table if it is still there, and back from the leader that has it.

@@ -8,6 +8,7 @@ use symphony_net::{Connection, Incoming, PeerInfo, Role};
 use symphony_protocol::dispatch::EndReason;
 use symphony_transport::{OwnerLink, PayloadOwner, ReturnedResult, SharedInputs, ViewReceiver};
 use symphony_types::{BackendId, BootId};
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use crate::ledger::Ledger;
@@ -73,6 +74,10 @@ impl PayloadOwner for DataServer {
         self.table.payload(sequence)
     }
 
+    fn coming(&self, sequence: u64) -> Option<oneshot::Receiver<Bytes>> {
+        self.table.coming(sequence)
+    }
+
     fn returned(&self, ReturnedResult { sequence, outcome, batch, execution_ns }: ReturnedResult) {
         let ending = match outcome {
             Ok(payload) => Ending::Answer { payload, batch, execution_ns, at: Instant::now() },
@@ -95,7 +100,7 @@ mod tests {
     use tokio::sync::watch;
 
     use super::*;
-    use crate::request_table::Pending;
+    use crate::request_table::{Payload, Pending};
 
     const BOOT: BootId = BootId::new(4);
     const SOON: Duration = Duration::from_secs(10);
@@ -127,13 +132,14 @@ mod tests {
             let role = Role::Frontend.into();
             let (sender, mut receiver) = connect_link::<ToOwner, FromOwner>(&backend, &addr, &role).await.unwrap();
             let (backend, boot) = (BackendId::new(1), BootId::new(2));
-            let hello = ToOwner::Hello { backend, boot, frontend_boot: BOOT, shares: false };
+            let hello = ToOwner::Hello { backend, boot, frontend_boot: BOOT, shares: false, rdma: None };
             sender.send(hello).unwrap();
             let early = tokio::time::timeout(NAMED_WITHIN / 5, receiver.receive()).await;
             assert!(early.is_err(), "nobody has told the frontend of it: {early:?}");
             told.send_replace(view(name));
             let answer = tokio::time::timeout(SOON, receiver.receive()).await.unwrap();
-            let welcomed = answer.is_ok_and(|frame| frame.message == FromOwner::Welcome { boot: BOOT, sharing: None });
+            let welcomed =
+                answer.is_ok_and(|frame| frame.message == FromOwner::Welcome { boot: BOOT, sharing: None, rdma: None });
             assert_eq!(welcomed, welcome, "the view names {name}");
         }
     }
@@ -155,7 +161,12 @@ mod tests {
         let seen = FrontendView { boot: BOOT, data_addr, ..FrontendView::default() };
         let seen = View { frontends: [(frontend, seen)].into(), ..View::default() };
         let (_told, seen) = watch::channel(Arc::new(seen));
-        let config = PayloadsConfig { transport: PayloadTransportKind::SharedMemory, required: true, pool_mb: 1 };
+        let config = PayloadsConfig {
+            transport: PayloadTransportKind::SharedMemory,
+            required: true,
+            pool_mb: 1,
+            rdma_device: String::new(),
+        };
         let (backend, boot) = (BackendId::new(1), BootId::new(2));
         let backend = LinkedPayloads::new(backend, boot, Net::plaintext(), config, seen);
 
@@ -165,7 +176,7 @@ mod tests {
                 model: ModelId::new(1),
                 subcluster: SubclusterId::new(1),
                 items: 1,
-                payload: Bytes::from_static(input.as_bytes()),
+                payload: Payload::Here(Bytes::from_static(input.as_bytes())),
                 shared: None,
                 read: false,
                 deadline: Instant::now(),
@@ -182,7 +193,7 @@ mod tests {
         table.share(late, &inputs);
         assert!(inputs.used_bytes() > 0);
         assert_eq!(backend.read(frontend, BOOT, vec![late]).await, [Some(Bytes::from("late"))]);
-        assert_eq!(backend.readings().reads.map(|counts| counts.inputs), [1, 1], "one by each way");
+        assert_eq!(backend.readings().reads.map(|counts| counts.inputs), [1, 0, 0, 1], "one by each way");
         assert!(table.end(late, Ending::Ended(EndReason::Failed(symphony_types::FailReason::NoAnswer))));
         assert_eq!(inputs.used_bytes(), 0);
         assert_eq!(backend.read(frontend, BOOT, vec![late, early]).await, [None, Some(Bytes::from("early"))]);

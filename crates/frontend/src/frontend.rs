@@ -5,19 +5,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use symphony_config::FrontendConfig;
+use bytes::Bytes;
+use symphony_config::{FrontendConfig, ImagesConfig};
+use symphony_images::{IMAGE_BYTES_MAX, ImageLimits};
 use symphony_net::Net;
 use symphony_protocol::dispatch::EndReason;
 use symphony_protocol::federation::FederationView;
 use symphony_protocol::view::View;
 use symphony_telemetry::Registry;
 use symphony_transport::{ControlClient, ControlError, FederationClient, PlanReceiver, SharedInputs, SharingError};
-use symphony_types::{BootId, FailReason, Nanos, Outcome, Token, VersionedName};
+use symphony_types::{BootId, DropReason, FailReason, Nanos, Outcome, Token, VersionedName};
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::{Cluster, ClusterAccess, Own, Requests};
+use crate::decoders::{Decoders, Decoding};
 use crate::ledger::{Ledger, LedgerCounts};
 use crate::metrics;
 use crate::oip::shorten;
@@ -28,7 +31,7 @@ use crate::oip::{
 use crate::plan::{in_order, lost_home};
 use crate::rates::Rates;
 use crate::repository_desk::{RepositoryAccess, RepositoryDesk};
-use crate::request_table::{Ending, Pending};
+use crate::request_table::{Ending, Payload, Pending};
 use crate::routing::{Route, versions_of};
 use crate::statistics::{Observed, Statistics};
 
@@ -52,8 +55,8 @@ pub enum StartError {
         /// Why.
         source: ControlError,
     },
-    /// This system has no shared memory, and it is required.
-    #[error("frontend.payloads requires shared memory: {0}")]
+    /// This system has not the transport that is required.
+    #[error("frontend.payloads.required: {0}")]
     Sharing(#[from] SharingError),
 }
 
@@ -70,6 +73,7 @@ pub(crate) struct Inner {
     in_flight_max: usize,
     ledger: Arc<Ledger>,
     statistics: Statistics,
+    decoders: Decoders,
     /// In the order of the configuration.
     places: Vec<Place>,
     /// Which cluster is home to which model; none without a federation.
@@ -164,6 +168,7 @@ impl Frontend {
             in_flight_max: config.requests_in_flight_max as usize,
             ledger: Arc::clone(&ledger),
             statistics: Statistics::new(registry),
+            decoders: Decoders::new(&config.images, image_limits(&config.images), registry),
             places,
             plan,
             rates: Rates::default(),
@@ -217,13 +222,18 @@ impl Frontend {
 /// Memory for inputs, if the configuration wants any and the system has it.
 fn share_inputs(config: &FrontendConfig, ended: &CancellationToken) -> Result<Option<Arc<SharedInputs>>, SharingError> {
     let payloads = &config.payloads;
-    if !payloads.shares() {
-        return Ok(None);
-    }
     let in_flight_max = config.requests_in_flight_max as usize;
-    match SharedInputs::start(payloads.pool_bytes(), in_flight_max, payloads.must_share(), ended.clone()) {
+    let required = payloads.must_share() || payloads.must_use_rdma();
+    let inputs = if payloads.shares() {
+        SharedInputs::start(payloads.pool_bytes(), in_flight_max, required, ended.clone())
+    } else if payloads.wants_rdma() {
+        SharedInputs::over_rdma(payloads.pool_bytes(), in_flight_max, required, payloads.rdma_device())
+    } else {
+        return Ok(None);
+    };
+    match inputs {
         Ok(inputs) => Ok(Some(inputs)),
-        Err(error) if payloads.must_share() => Err(error),
+        Err(error) if required => Err(error),
         Err(error) => {
             tracing::warn!(%error, "inputs are not shared: payloads travel by TCP");
             Ok(None)
@@ -299,7 +309,7 @@ impl Inner {
         routes.flat_map(|routes| versions_of(&routes, name)).collect()
     }
 
-    async fn infer(self: &Arc<Self>, request: InferRequest) -> Result<InferAnswer, InferError> {
+    async fn infer(self: &Arc<Self>, mut request: InferRequest) -> Result<InferAnswer, InferError> {
         if self.turns_away() {
             return Err(InferError::Failed(FailReason::Draining));
         }
@@ -330,16 +340,38 @@ impl Inner {
         };
         let arrived = request.deadline.arrived;
         let deadline = arrived + Duration::from(allowed.min(DEADLINE_MAX));
+        let mut decoding = match request.pictures.take() {
+            Some(pictures) => {
+                Some(self.decoders.begin(&request.model, std::mem::take(&mut request.payload), pictures)?)
+            }
+            None => None,
+        };
         self.ledger.accept();
         let mut owned = Owned { inner: self, here: None, name, arrived, items: request.items, ended: false };
+        if let Some(decoding) = &mut decoding {
+            // The schedulers hear of it once nothing is before the last of its pictures: a GPU that is given it then waits no
+            // longer than one picture takes.
+            tokio::select! {
+                () = decoding.begun() => {}
+                () = tokio::time::sleep_until(deadline.into()) => {
+                    return owned.end(Some(Ending::Ended(EndReason::Dropped(DropReason::QueueExpired))), deadline);
+                }
+                () = self.ended.cancelled() => {
+                    return owned.end(Some(Ending::Ended(EndReason::Failed(FailReason::Draining))), deadline);
+                }
+            }
+        }
         let mut not_here = Vec::new();
         loop {
-            let (waiter, ending) = oneshot::channel();
+            let (waiter, mut ending) = oneshot::channel();
             let (id, sequence) = cluster.submit(Pending {
                 model: route.model,
                 subcluster: route.subcluster,
                 items: request.items,
-                payload: request.payload.clone(),
+                payload: match decoding {
+                    Some(_) => Payload::Coming(Vec::new()),
+                    None => Payload::Here(request.payload.clone()),
+                },
                 deadline,
                 announced: Token::default(),
                 attempt: 0,
@@ -348,11 +380,25 @@ impl Inner {
                 waiter,
             });
             request.receipt.accepted(id);
-            owned.here = Some((cluster, sequence));
-            let ending = tokio::select! {
-                ending = ending => ending.ok(),
-                () = tokio::time::sleep_until((deadline + self.grace).into()) => None,
-                () = self.ended.cancelled() => Some(Ending::Ended(EndReason::Failed(FailReason::Draining))),
+            owned.here = Some((Arc::clone(&cluster), sequence));
+            let ending = loop {
+                tokio::select! {
+                    ending = &mut ending => break ending.ok(),
+                    input = input_of(&mut decoding) => {
+                        decoding = None;
+                        match input {
+                            Ok(input) => {
+                                cluster.supply(sequence, &input);
+                                request.payload = input;
+                            }
+                            Err(error) => return owned.withdrawn(error),
+                        }
+                    }
+                    () = tokio::time::sleep_until((deadline + self.grace).into()) => break None,
+                    () = self.ended.cancelled() => {
+                        break Some(Ending::Ended(EndReason::Failed(FailReason::Draining)));
+                    }
+                }
             };
             // Only what has not run, and never will, where it was is sent elsewhere (invariant F1).
             let Some(Ending::NotHere) = ending else { return owned.end(ending, deadline) };
@@ -367,6 +413,20 @@ impl Inner {
             }
         }
     }
+}
+
+/// The payload that is being made; for ever if none is.
+async fn input_of(decoding: &mut Option<Decoding>) -> Result<Bytes, InferError> {
+    match decoding {
+        Some(decoding) => decoding.input().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// What a picture may cost here.
+#[must_use]
+pub fn image_limits(config: &ImagesConfig) -> ImageLimits {
+    ImageLimits { bytes_max: IMAGE_BYTES_MAX, pixels_max: config.pixels_max }
 }
 
 /// No deadline is further away than this, whatever a client asks for.
@@ -404,6 +464,14 @@ impl Owned<'_> {
         };
         self.settle(outcome, ran);
         result
+    }
+
+    /// Its input cannot be made: it is taken back from whoever has it, as if its client had gone, and the client hears why.
+    fn withdrawn(&mut self, error: InferError) -> Result<InferAnswer, InferError> {
+        self.ended = true;
+        self.withdraw();
+        self.settle(Outcome::Cancelled, None);
+        Err(error)
     }
 
     /// Takes the request out of the table, and back from the leader that has it.

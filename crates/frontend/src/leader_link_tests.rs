@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::leader_link::{LeaderLink, Word};
 use crate::ledger::Ledger;
-use crate::request_table::{Ending, Pending, RequestTable};
+use crate::request_table::{Ending, Payload, Pending, RequestTable};
 
 const SUBCLUSTER: SubclusterId = SubclusterId::new(1);
 const MODEL: ModelId = ModelId::new(4);
@@ -91,7 +91,7 @@ impl Scene {
             model: MODEL,
             subcluster: SUBCLUSTER,
             items: 1,
-            payload: Bytes::new(),
+            payload: Payload::Here(Bytes::new()),
             shared: None,
             deadline: Instant::now() + Duration::from_secs(10),
             announced: Token::default(),

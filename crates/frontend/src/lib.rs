@@ -2,6 +2,7 @@
 
 mod cluster;
 mod data_server;
+mod decoders;
 mod frontend;
 mod leader_link;
 #[cfg(test)]
@@ -19,6 +20,6 @@ mod routing;
 mod statistics;
 
 pub use cluster::ClusterAccess;
-pub use frontend::{Frontend, StartError};
+pub use frontend::{Frontend, StartError, image_limits};
 pub use ledger::LedgerCounts;
 pub use repository_desk::{RepositoryAccess, TOKEN_BYTES_MIN, read_token};

@@ -128,8 +128,35 @@ pub const SHARED_REFUSED: MetricName = MetricName {
     labels: &[],
 };
 
+/// Pictures, by what became of them.
+pub const PICTURES: MetricName = MetricName {
+    name: "symphony_frontend_pictures_total",
+    help: "Pictures by outcome: decoded, undecodable, or abandoned since their request had ended",
+    kind: Kind::Counter,
+    unit: Unit::Count,
+    labels: &["outcome"],
+};
+
+/// Work on pictures.
+pub const PICTURE_DECODE: MetricName = MetricName {
+    name: "symphony_frontend_picture_decode_seconds",
+    help: "Time from the begin of a picture's decoding to the end of its item",
+    kind: Kind::Histogram,
+    unit: Unit::Seconds,
+    labels: &[],
+};
+
+/// Too few threads.
+pub const PICTURE_WAIT: MetricName = MetricName {
+    name: "symphony_frontend_picture_wait_seconds",
+    help: "Time that a picture waited for a thread to decode it",
+    kind: Kind::Histogram,
+    unit: Unit::Seconds,
+    labels: &[],
+};
+
 /// All of them.
-pub const ALL: [MetricName; 12] = [
+pub const ALL: [MetricName; 15] = [
     REQUESTS,
     REQUEST_DURATION,
     REQUEST_BATCH,
@@ -142,6 +169,9 @@ pub const ALL: [MetricName; 12] = [
     SHARED_READERS,
     SHARED_BYTES,
     SHARED_REFUSED,
+    PICTURES,
+    PICTURE_DECODE,
+    PICTURE_WAIT,
 ];
 
 #[cfg(test)]

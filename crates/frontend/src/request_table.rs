@@ -38,7 +38,7 @@ pub(crate) struct Pending {
     pub(crate) model: ModelId,
     pub(crate) subcluster: SubclusterId,
     pub(crate) items: u32,
-    pub(crate) payload: Bytes,
+    pub(crate) payload: Payload,
     /// The input once more, where backends of this host read it; gone with this.
     pub(crate) shared: Option<PlacedInput>,
     pub(crate) deadline: Instant,
@@ -49,6 +49,17 @@ pub(crate) struct Pending {
     pub(crate) read: bool,
     pub(crate) waiter: oneshot::Sender<Ending>,
 }
+
+/// A request's input.
+#[derive(Debug)]
+pub(crate) enum Payload {
+    Here(Bytes),
+    /// It is being made, and these wait for it. They hear of the request's end by being dropped with it.
+    Coming(Vec<oneshot::Sender<Bytes>>),
+}
+
+/// Reads of one input that wait for it: a plan reads it once, and few plans are made for one request.
+const WAITING_MAX: usize = 16;
 
 /// What a leader is told of a request.
 #[derive(Clone, Copy, Debug)]
@@ -110,7 +121,35 @@ impl RequestTable {
         let mut shard = self.shard(sequence);
         let pending = shard.get_mut(&sequence)?;
         pending.read = true;
-        Some(pending.payload.clone())
+        match &pending.payload {
+            Payload::Here(payload) => Some(payload.clone()),
+            Payload::Coming(_) => None,
+        }
+    }
+
+    /// What gives the input of a request once it is made. None if the request has its outcome.
+    pub(crate) fn coming(&self, sequence: u64) -> Option<oneshot::Receiver<Bytes>> {
+        let mut shard = self.shard(sequence);
+        let pending = shard.get_mut(&sequence)?;
+        let (sender, receiver) = oneshot::channel();
+        match &mut pending.payload {
+            // It was made between two questions.
+            Payload::Here(payload) => drop(sender.send(payload.clone())),
+            Payload::Coming(waiting) if waiting.len() < WAITING_MAX => waiting.push(sender),
+            Payload::Coming(_) => return None,
+        }
+        Some(receiver)
+    }
+
+    /// The input of a request has been made: whoever waits for it has it. The request may have its outcome. True if nobody has asked
+    /// for it yet.
+    pub(crate) fn supply(&self, sequence: u64, payload: &Bytes) -> bool {
+        let mut shard = self.shard(sequence);
+        let Some(pending) = shard.get_mut(&sequence) else { return false };
+        if let Payload::Coming(waiting) = std::mem::replace(&mut pending.payload, Payload::Here(payload.clone())) {
+            waiting.into_iter().for_each(|waiter| drop(waiter.send(payload.clone())));
+        }
+        !pending.read
     }
 
     /// Ends those requests for the model whose input was given to nobody, as [`Ending::NotHere`]: with them the input is gone, so
@@ -134,7 +173,7 @@ impl RequestTable {
     /// Puts the input where backends of this host read it, if any do; from then on it counts as read, since they ask nobody
     /// (invariant F1). The request may end meanwhile.
     pub(crate) fn share(&self, sequence: u64, inputs: &SharedInputs) {
-        if inputs.readers() == 0 {
+        if inputs.readers() == 0 || self.is_coming(sequence) {
             return;
         }
         // The copy is made while nobody has to wait for the table.
@@ -142,6 +181,10 @@ impl RequestTable {
         if let Some(pending) = self.shard(sequence).get_mut(&sequence) {
             pending.shared = placed;
         }
+    }
+
+    fn is_coming(&self, sequence: u64) -> bool {
+        self.shard(sequence).get(&sequence).is_some_and(|pending| matches!(pending.payload, Payload::Coming(_)))
     }
 
     /// Marks a request as announced under `token`. None if it has its outcome, or was announced under it before.
@@ -225,7 +268,7 @@ mod tests {
             model: ModelId::new(1),
             subcluster: SubclusterId::new(subcluster),
             items: 1,
-            payload: Bytes::from_static(b"input"),
+            payload: Payload::Here(Bytes::from_static(b"input")),
             shared: None,
             deadline,
             announced: Token::default(),
@@ -248,6 +291,31 @@ mod tests {
         assert!(receiver.try_recv().is_ok());
         assert_eq!(table.payload(sequence), None);
         assert_eq!(table.len(), 0);
+    }
+
+    #[test]
+    fn an_input_that_is_being_made_reaches_all_who_wait_and_none_after_the_end() {
+        let table = RequestTable::default();
+        let accept = || {
+            let (mut request, receiver) = pending(1, Instant::now());
+            request.payload = Payload::Coming(Vec::new());
+            (table.insert(request), receiver)
+        };
+        let ((made, _made), (ended, _ended)) = (accept(), accept());
+        assert_eq!(table.payload(made), None);
+        let mut waiting: Vec<_> = (0..WAITING_MAX).map(|_| table.coming(made).unwrap()).collect();
+        assert!(table.coming(made).is_none(), "no more than so many");
+        assert!(!table.supply(made, &Bytes::from_static(b"made")), "it was asked for");
+        assert!(waiting.iter_mut().all(|waiter| waiter.try_recv().unwrap() == "made"));
+        assert_eq!(table.coming(made).unwrap().try_recv().unwrap(), "made", "it was made between two questions");
+        assert_eq!(table.payload(made).unwrap(), "made");
+
+        let mut waits = table.coming(ended).unwrap();
+        table.remove(ended);
+        assert!(matches!(waits.try_recv(), Err(oneshot::error::TryRecvError::Closed)));
+        assert!(!table.supply(ended, &Bytes::from_static(b"late")));
+        assert!(table.coming(ended).is_none() && table.payload(ended).is_none());
+        assert!(table.take_back(ModelId::new(1)).is_empty(), "who asked for it may have run it");
     }
 
     #[test]

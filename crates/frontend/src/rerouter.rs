@@ -99,7 +99,7 @@ mod tests {
     use tokio::sync::{mpsc, oneshot, watch};
 
     use super::*;
-    use crate::request_table::Pending;
+    use crate::request_table::{Payload, Pending};
 
     const MODEL: ModelId = ModelId::new(4);
     const OLD: SubclusterId = SubclusterId::new(1);
@@ -112,6 +112,7 @@ mod tests {
             slo: Nanos::from_millis(100),
             source: ModelSource::Emulated,
             signature: Signature { inputs: vec![], outputs: vec![] },
+            transforms: Default::default(),
             profiles: BTreeMap::new(),
             policy: String::new(),
             value: RequestValue::ONE,
@@ -149,7 +150,7 @@ mod tests {
                 model: MODEL,
                 subcluster: OLD,
                 items: 1,
-                payload: Bytes::new(),
+                payload: Payload::Here(Bytes::new()),
                 shared: None,
                 deadline: Instant::now() + budget,
                 announced: Token::default(),

@@ -41,6 +41,7 @@ pub(crate) fn routes(view: &View) -> Routes {
                 version,
                 loaded_as: spec.name.clone(),
                 signature: spec.signature.clone(),
+                transforms: spec.transforms.clone(),
                 batch_max,
                 platform: platform.to_owned(),
                 slo: spec.slo,

@@ -1,6 +1,7 @@
 //! The data link: backend ⇄ frontend. The backend READs inputs and returns results; payload bytes travel in the tail
 //! of the frame. Two processes of one host agree here to share memory; then inputs are read there without a word, and large
-//! results are found there.
+//! results are found there. Two processes with RDMA between them agree here to use it; then inputs are read by the network, and all
+//! other frames go over the RDMA connection.
 //!
 //! The payload of a request is its inputs in the order of the model's signature, each `items × item_shape` elements,
 //! little-endian, without gaps; a result is the outputs in the same manner. Both sides know the signature, so no names
@@ -27,10 +28,13 @@ pub enum ToOwner {
         frontend_boot: BootId,
         /// Whether the backend would read inputs from shared memory.
         shares: bool,
+        /// The backend's end of an RDMA connection; none if it wants none. Then frames of both directions go there as soon as
+        /// it has joined, and this link only says that the other end lives.
+        rdma: Option<RdmaEndpoint>,
     },
-    /// What became of an offer to share memory; first after it, and only then.
+    /// What became of an offer to share memory, or to read by RDMA; first after it, and only then.
     Joined {
-        /// Whether the two share it now.
+        /// Whether the two have it now.
         shares: bool,
     },
     /// Send the inputs of these requests.
@@ -80,9 +84,13 @@ pub enum FromOwner {
         boot: BootId,
         /// How to come to the frontend's shared memory; none if it shares none, or the backend does not want it.
         sharing: Option<SharingOffer>,
+        /// How to read the frontend's memory by RDMA; none if it is not to be, or the backend does not want it.
+        rdma: Option<RdmaOffer>,
     },
     /// The connection is refused: this frontend requires shared memory, and the two do not share any.
     MustShare,
+    /// The connection is refused: this frontend requires RDMA, and the two have none.
+    MustUseRdma,
     /// Results were taken out of the backend's shared memory, or could not be; their places are free again.
     Taken {
         /// The requests.
@@ -113,6 +121,46 @@ pub struct SharingSecret(pub [u8; 32]);
 impl std::fmt::Debug for SharingSecret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("SharingSecret(…)")
+    }
+}
+
+/// One end of an RDMA connection.
+#[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RdmaEndpoint {
+    /// Its queue pair.
+    pub queue_pair: u32,
+    /// Number of the first packet that it sends.
+    pub first_packet: u32,
+    /// Largest packet, as a code of the verbs.
+    pub mtu: u8,
+    /// Its port on an InfiniBand network; 0 on Ethernet.
+    pub lid: u16,
+    /// Its port's global name.
+    pub gid: [u8; 16],
+}
+
+/// The frontend's end of an RDMA connection, and its memory with inputs, which can be read there.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub struct RdmaOffer {
+    /// Its end.
+    pub endpoint: RdmaEndpoint,
+    /// Opens the memory, on this connection only.
+    pub key: RdmaKey,
+    /// Where the memory begins.
+    pub address: u64,
+    /// How long it is.
+    pub bytes: u64,
+    /// How many entries it begins with.
+    pub entries: u64,
+}
+
+/// What opens memory to a reader. Not shown in logs.
+#[derive(Archive, Serialize, Deserialize, Clone, Copy, PartialEq, Eq)]
+pub struct RdmaKey(pub u32);
+
+impl std::fmt::Debug for RdmaKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("RdmaKey(…)")
     }
 }
 

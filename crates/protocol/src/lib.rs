@@ -8,6 +8,7 @@ mod frame;
 pub mod journal;
 mod model_spec;
 pub mod plan;
+mod transforms;
 pub mod view;
 
 pub use frame::{Echo, FRAME_BYTES_MAX, FRAME_HEADER_BYTES, Frame, FrameError, FrameHeader, Message};

@@ -25,6 +25,7 @@ impl From<ModelSpec> for state::ModelSpec {
             slo_ns: spec.slo.get(),
             source,
             signature: spec.signature,
+            transforms: Box::new(spec.transforms),
             profiles: profiles.collect(),
             policy: spec.policy,
             value: spec.value,
@@ -63,6 +64,7 @@ impl From<&state::ModelSpec> for pb::ModelSpec {
             profiles: profiles.collect(),
             policy: spec.policy.clone(),
             value_thousandths: spec.value.thousandths(),
+            transforms: crate::transforms::to_pb(&spec.transforms),
         }
     }
 }
@@ -71,7 +73,7 @@ impl From<&state::ModelSpec> for pb::ModelSpec {
 mod tests {
     use std::collections::BTreeMap;
 
-    use symphony_types::{DataType, Nanos, RequestValue, Signature, TensorSpec};
+    use symphony_types::{DataType, Nanos, RequestValue, Signature, TensorSpec, Transforms};
 
     use super::*;
 
@@ -85,6 +87,10 @@ mod tests {
             slo_ns: Nanos::from_millis(3).get(),
             source: state::ModelSource::Onnx("m.onnx".into()),
             signature: Signature { inputs: vec![tensor("x")], outputs: vec![tensor("y")] },
+            transforms: Box::new(Transforms {
+                labels: [("y".into(), vec!["l".into()])].into(),
+                ..Transforms::default()
+            }),
             profiles: BTreeMap::from([("cpu".to_owned(), profile)]),
             policy: "eager".into(),
             value: RequestValue::from_thousandths(2_500).unwrap(),

@@ -44,10 +44,8 @@ pub struct PlanView {
     pub summary: String,
     /// Its moves.
     pub moves: Vec<PlannedMoveView>,
-    /// What they cost together: a backend's and a GPU's bytes are those of the one that gets most.
+    /// What they cost together: what is said of a backend and of a GPU is that of the one that gets most.
     pub cost: MoveCostView,
-    /// What a backend loads per second, in bytes; 0 if that is not known.
-    pub load_bytes_per_s: u64,
     /// Models that can be nowhere and stay where they are, and why.
     pub left_alone: Vec<(ModelId, String)>,
 }
@@ -59,6 +57,8 @@ pub struct MoveCostView {
     pub bytes: u64,
     /// The most that one backend loads.
     pub backend_bytes: u64,
+    /// The longest that one backend loads, in milliseconds, by what was measured of it; 0 if its speed is not known.
+    pub backend_ms: u64,
     /// Memory that is taken on a GPU beside what it holds, the most of all GPUs.
     pub gpu_bytes: u64,
 }
@@ -174,15 +174,15 @@ impl From<BackendMoveView> for pb::BackendMove {
 
 impl From<pb::MoveCost> for MoveCostView {
     fn from(cost: pb::MoveCost) -> Self {
-        let pb::MoveCost { bytes, backend_bytes, gpu_bytes } = cost;
-        Self { bytes, backend_bytes, gpu_bytes }
+        let pb::MoveCost { bytes, backend_bytes, backend_ms, gpu_bytes } = cost;
+        Self { bytes, backend_bytes, backend_ms, gpu_bytes }
     }
 }
 
 impl From<MoveCostView> for pb::MoveCost {
     fn from(cost: MoveCostView) -> Self {
-        let MoveCostView { bytes, backend_bytes, gpu_bytes } = cost;
-        Self { bytes, backend_bytes, gpu_bytes }
+        let MoveCostView { bytes, backend_bytes, backend_ms, gpu_bytes } = cost;
+        Self { bytes, backend_bytes, backend_ms, gpu_bytes }
     }
 }
 
@@ -215,9 +215,8 @@ impl TryFrom<pb::Plan> for PlanView {
         });
         let moves = moves.collect::<Result<_, _>>()?;
         let left_alone = plan.left_alone.into_iter().map(|left| (ModelId::new(left.model), left.reason)).collect();
-        let (cost, load_bytes_per_s) = (plan.cost.unwrap_or_default().into(), plan.load_bytes_per_s);
-        let (cause, summary) = (plan.cause, plan.summary);
-        Ok(Self { id: plan.id, status, cause, summary, moves, cost, load_bytes_per_s, left_alone })
+        let (cause, summary, cost) = (plan.cause, plan.summary, plan.cost.unwrap_or_default().into());
+        Ok(Self { id: plan.id, status, cause, summary, moves, cost, left_alone })
     }
 }
 
@@ -244,11 +243,10 @@ impl From<&PlanView> for pb::Plan {
             let cost = Some(planned.cost.into());
             pb::PlannedMove { what: Some(what), from, to, progress, index, reason, cost }
         });
-        let (cause, summary) = (plan.cause.clone(), plan.summary.clone());
-        let (cost, load_bytes_per_s) = (Some(plan.cost.into()), plan.load_bytes_per_s);
+        let (cause, summary, cost) = (plan.cause.clone(), plan.summary.clone(), Some(plan.cost.into()));
         let left = plan.left_alone.iter().map(|(model, why)| pb::LeftAlone { model: model.get(), reason: why.clone() });
         let (left_alone, moves) = (left.collect(), moves.collect());
-        Self { id: plan.id, status: status.into(), cause, summary, moves, cost, load_bytes_per_s, left_alone }
+        Self { id: plan.id, status: status.into(), cause, summary, moves, cost, left_alone }
     }
 }
 
@@ -258,7 +256,7 @@ mod tests {
 
     #[test]
     fn a_plan_comes_out_of_its_message_as_it_went_in_and_half_a_message_is_refused() {
-        let cost = MoveCostView { bytes: 7, backend_bytes: 5, gpu_bytes: 3 };
+        let cost = MoveCostView { bytes: 7, backend_bytes: 5, backend_ms: 9, gpu_bytes: 3 };
         let planned = |what, progress| PlannedMoveView {
             what,
             from: SubclusterId::new(1),
@@ -279,7 +277,6 @@ mod tests {
                 planned(model, MoveProgressView::GivenUp("no such file".into())),
             ],
             cost,
-            load_bytes_per_s: 11,
             left_alone: vec![(ModelId::new(5), "too slow".into())],
         };
         let message = pb::Plan::from(&plan);

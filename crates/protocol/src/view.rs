@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use symphony_types::{
     BackendId, BootId, Duty, Epoch, FrontendId, GpuId, LatencyProfile, ModelId, Nanos, NoOperationId, NodeId,
-    OperationId, ProfileError, RequestValue, Signature, SubclusterId, Token, UnknownDataType,
+    OperationId, ProfileError, RequestValue, Signature, SubclusterId, Token, Transforms, UnknownDataType,
 };
 
 use crate::plan::{BackendMoveView, ModelMoveView, PlanView};
@@ -297,6 +297,8 @@ pub struct ModelSpec {
     pub source: ModelSource,
     /// Inputs and outputs.
     pub signature: Signature,
+    /// What frontends do with them for clients.
+    pub transforms: Transforms,
     /// Profile per GPU kind.
     pub profiles: BTreeMap<String, KindProfile>,
     /// Name of its policy; empty for the default.
@@ -336,6 +338,16 @@ pub enum ViewError {
         kind: String,
         /// What is wrong.
         source: ProfileError,
+    },
+    /// What frontends are to do with its inputs and outputs has no meaning.
+    #[error("model `{model}`: transforms.{key}: {reason}")]
+    Transforms {
+        /// The model.
+        model: String,
+        /// What has none.
+        key: &'static str,
+        /// What was expected.
+        reason: String,
     },
     /// What its requests are worth is out of bounds.
     #[error(
@@ -435,6 +447,7 @@ mod tests {
             slo: Nanos::from_millis(50),
             source: ModelSource::Onnx("digits.onnx".into()),
             signature: Signature { inputs: vec![tensor.clone()], outputs: vec![tensor] },
+            transforms: Default::default(),
             profiles: [("cpu".to_owned(), KindProfile { latency, static_memory_bytes: 1, dynamic_memory_bytes: 2 })]
                 .into(),
             policy: String::new(),
@@ -551,7 +564,6 @@ mod tests {
                 summary: "imbalance 0.4 to 0.1".into(),
                 moves: Vec::new(),
                 cost: MoveCostView::default(),
-                load_bytes_per_s: 1 << 30,
                 left_alone: Vec::new(),
             }],
         };

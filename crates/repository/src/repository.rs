@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use symphony_executor::profile::ProfileFile;
 use symphony_protocol::view::{KindProfile, ModelSource, ModelSpec};
-use symphony_types::{LatencyProfile, Nanos, TensorSpec, VersionedName, parse_version};
+use symphony_types::{LatencyProfile, Nanos, TensorSpec, Transforms, VersionedName, parse_version};
 
 use crate::model_config::{Device, Engine, ModelConfig};
 use crate::{CONFIG_FILE, RepositoryError};
@@ -139,6 +139,7 @@ fn spec(dir: &Path, name: &str, version: u64, config: &ModelConfig) -> Result<Mo
         slo: config.slo,
         source,
         signature,
+        transforms: Transforms::default(),
         profiles,
         policy: config.policy.clone(),
         value: config.value,

@@ -159,6 +159,7 @@ mod tests {
             slo: Nanos::from_millis(50),
             source: ModelSource::Emulated,
             signature: Signature { inputs: vec![], outputs: vec![] },
+            transforms: Default::default(),
             profiles: BTreeMap::new(),
             policy: String::new(),
             value: RequestValue::ONE,

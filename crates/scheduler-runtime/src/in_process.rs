@@ -12,14 +12,15 @@ use symphony_types::{
 };
 
 use crate::clock::Clock;
+use crate::decision_threads::DecisionThreads;
 use crate::messages::{GpuRoute, ModelMessage, Peer, PlanId, RankMessage, Seal};
 use crate::offer_board::SUBCLUSTER_MODELS_MAX;
 use crate::tapes::Tapes;
 use crate::worker_metrics::WorkerDurations;
 use crate::workers::{DecisionConfig, Workers};
 
-/// The production workers and threads of one sub-cluster, driven by function calls instead of links: for benchmarks of
-/// the scheduler alone (seed 000, Figure 11) and for tests.
+/// The production workers of one sub-cluster on production threads, driven by function calls instead of links: for
+/// benchmarks of the scheduler alone (seed 000, Figure 11) and for tests. Its decisions end when it is dropped.
 ///
 /// There is one frontend and one backend; GPUs are numbered from 0, and so are models, at most
 /// [`SUBCLUSTER_MODELS_MAX`] of them. Plans come out as the frames a backend would get.
@@ -29,6 +30,8 @@ pub struct InProcess {
     frontend: Peer,
     seals: Vec<Seal>,
     backend: symphony_transport::LinkSender<ToBackend>,
+    /// Its threads end when nobody else uses them.
+    _threads: Arc<DecisionThreads>,
 }
 
 /// What an [`InProcess`] says: plans, and requests that ended without one.
@@ -39,12 +42,12 @@ pub struct Orders {
 }
 
 impl InProcess {
-    /// Starts the threads.
+    /// A sub-cluster on threads that it has for itself.
     ///
     /// # Errors
     /// If the system refuses a thread.
     pub fn start(config: &DecisionConfig) -> std::io::Result<(Self, Orders)> {
-        Self::led_by(Workers::start("local", config, None)?)
+        Self::on(&Arc::new(DecisionThreads::new(config.clone())), None)
     }
 
     /// The same, with every decision recorded.
@@ -52,17 +55,23 @@ impl InProcess {
     /// # Errors
     /// If the system refuses a thread.
     pub fn recorded(config: &DecisionConfig, tapes: &Tapes) -> std::io::Result<(Self, Orders)> {
-        Self::led_by(Workers::start("local", config, Some((tapes, TapeOrigin::default())))?)
+        Self::on(&Arc::new(DecisionThreads::new(config.clone())), Some((tapes, TapeOrigin::default())))
     }
 
-    fn led_by(workers: Arc<Workers>) -> std::io::Result<(Self, Orders)> {
+    /// A sub-cluster on the threads of a replica, which it may share with others.
+    ///
+    /// # Errors
+    /// If the system refuses a thread.
+    pub fn on(threads: &Arc<DecisionThreads>, tapes: Option<(&Tapes, TapeOrigin)>) -> std::io::Result<(Self, Orders)> {
+        let workers = Workers::start("local", threads, tapes)?;
         let (backend, plans) = local_link();
         let (sender, ended) = local_link();
         let frontend = Peer { frontend: FrontendId::new(1), boot: BootId::new(1), link: workers.number() };
         workers.tell_all(|| ModelMessage::Frontend { peer: frontend, sender: sender.clone() });
         // Nobody led before: there is nothing to recover.
         workers.tell_all(|| ModelMessage::Recovered);
-        Ok((Self { workers, frontend, seals: Vec::new(), backend }, Orders { plans, ended }))
+        let _threads = Arc::clone(threads);
+        Ok((Self { workers, frontend, seals: Vec::new(), backend, _threads }, Orders { plans, ended }))
     }
 
     /// The clock that all times here are of.

@@ -53,6 +53,12 @@ impl Leads {
         led.iter().filter(|(_, lead)| !lead.ended.is_cancelled()).map(|(&id, lead)| (id, Arc::clone(lead))).collect()
     }
 
+    /// Those that are led now and that `wanted` names.
+    pub(crate) fn of(&self, wanted: impl Fn(&LedSubcluster) -> bool) -> Vec<Arc<LedSubcluster>> {
+        let led = self.read();
+        led.values().filter(|lead| wanted(lead) && !lead.ended.is_cancelled()).cloned().collect()
+    }
+
     fn answer(&self, subcluster: SubclusterId, token: Token) -> Option<Answer> {
         let view = Arc::clone(&self.view.borrow());
         let known = view.subclusters.get(&subcluster);

@@ -1,4 +1,4 @@
-//! Hosts the [`Learner`](crate::learner::Learner)s of all leads, off the paths of their decisions.
+//! Hosts the [`Learner`](symphony_epochs::Learner)s of all leads, off the paths of their decisions.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -7,19 +7,23 @@ use tokio_util::sync::CancellationToken;
 
 use crate::counters::add;
 use crate::leads::Leads;
-use crate::learner::Correction;
 use crate::messages::{ModelMessage, RankMessage};
 use crate::workers::Workers;
+use symphony_epochs::Correction;
 
 /// How often the ends of batches are collected. In between, [`RUNS_WAITING_MAX`](crate::workers::RUNS_WAITING_MAX) of them wait.
 const COLLECT_EVERY: Duration = Duration::from_millis(100);
+/// Every so many times leads are looked at in which nothing has ended, too: a GPU's time out may be over, a profile due.
+const COLLECTIONS_PER_LOOK: u64 = 5;
 
 /// Learns until the runtime ends.
 pub(crate) async fn learn(leads: Arc<Leads>, ended: CancellationToken) {
     let mut ticks = tokio::time::interval(COLLECT_EVERY);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    while ended.run_until_cancelled(ticks.tick()).await.is_some() {
-        for (_, lead) in leads.living() {
+    let mut rounds = 0_u64..;
+    while let (Some(_), Some(round)) = (ended.run_until_cancelled(ticks.tick()).await, rounds.next()) {
+        // Of a thousand leads in which nothing happens this touches as little as can be.
+        for lead in leads.of(|lead| round.is_multiple_of(COLLECTIONS_PER_LOOK) || lead.workers.has_runs()) {
             collect(&lead.workers);
         }
     }

@@ -23,14 +23,14 @@ use crate::counters::count;
 use crate::flight_log::FlightLog;
 use crate::id_map::IdMap;
 use crate::inbox::Inbox;
-use crate::learner::Run;
 use crate::load::ModelCounts;
 use crate::messages::{GpuRoute, ModelMessage, Peer, PlanId, RankMessage, Seal};
 use crate::offer_board::{Offer, OfferBoard};
 use crate::sent_plans::{SentPlan, SentPlans};
 use crate::tape_recorder::TapeRecorder;
-use crate::worker::{TURN_INPUTS_MAX, TurnEnd, TurnStart, Worker};
+use crate::worker::{TURN_INPUTS_MAX, TURN_TIMERS_MAX, TurnEnd, TurnStart, Worker};
 use crate::worker_metrics::WorkerMetrics;
+use symphony_epochs::Run;
 
 /// How long re-driven requests wait for backends that have not answered the seal: after that a second execution, which
 /// only wastes time, is better than a lost deadline (DESIGN section 8; consensus protocol, step 6).
@@ -734,10 +734,10 @@ impl Worker for ModelWorker {
             }
         }
         let more = handled >= TURN_INPUTS_MAX;
-        while let Some((slot, wake_at)) = self.wakes.min() {
-            if wake_at > now.as_nanos() {
-                break;
-            }
+        let handled_max = handled + TURN_TIMERS_MAX;
+        while handled < handled_max
+            && let Some((slot, wake_at)) = self.wakes.min().filter(|&(_, wake_at)| wake_at <= now.as_nanos())
+        {
             let armed_in = self.slots[slot].as_ref().map_or(0, |model| model.armed_in);
             self.metrics.rang(turn, armed_in, Time::from_nanos(wake_at));
             self.wakes.set(slot, MinTree::EMPTY);

@@ -319,7 +319,7 @@ mod tests {
 
     use super::*;
     use crate::clock::Clock;
-    use crate::inbox::Doorbell;
+    use crate::doorbell::Bell;
     use crate::worker_metrics::WorkerKind;
 
     struct Scene {
@@ -332,7 +332,7 @@ mod tests {
 
     impl Scene {
         fn new() -> Self {
-            let (bell, clock) = (Arc::new(Doorbell::default()), Clock::start());
+            let (bell, clock) = (Arc::<Bell>::default(), Clock::start());
             let rank = Arc::new(Inbox::new(Arc::clone(&bell)));
             let model = Arc::new(Inbox::new(bell));
             let offers = Arc::new(OfferBoard::new(1));

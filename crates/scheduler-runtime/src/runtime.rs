@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use symphony_epochs::{SlowGpu, Stretch};
 use symphony_explain::{Explanation, Question};
 use symphony_net::{Incoming, Port, Role};
 use symphony_protocol::view::{SortedView, View};
@@ -13,15 +14,15 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
+use crate::decision_threads::DecisionThreads;
 use crate::explain::explain;
 use crate::frontend_link::accept_frontends;
 use crate::leads::Leads;
-use crate::learner::SlowGpu;
 use crate::learning::learn;
 use crate::load::{GpuLoad, ModelLoad};
 use crate::standby::Standby;
 use crate::subcluster::{LeadConfig, LedSubcluster};
-use crate::watchdog::look_every;
+use crate::thread_watch::watch_threads;
 use crate::worker_metrics::WorkerDurations;
 
 /// How long a lead goes on after somebody else was assigned: until the successor has sealed its backends it still serves,
@@ -35,7 +36,8 @@ const DISPATCH: Port = Port::new("scheduler.dispatch", &[Role::Frontend], 1 << 1
 /// The dispatch runtime of one scheduler replica.
 #[derive(Debug)]
 pub struct Runtime {
-    leads: Arc<Leads>,
+    pub(crate) leads: Arc<Leads>,
+    pub(crate) threads: Arc<DecisionThreads>,
     ended: CancellationToken,
 }
 
@@ -99,6 +101,8 @@ pub struct SubclusterLoad {
     pub slow: Vec<SlowGpu>,
     /// How many times as long as given a model's batches take on GPUs of a kind, where that is off by a tenth.
     pub drifts: Vec<(ModelId, String, f64)>,
+    /// What makes the profiles that plans are made with of the given ones, by model and GPU kind, where they were corrected.
+    pub learnt: Vec<(ModelId, String, Stretch)>,
 }
 
 impl Runtime {
@@ -118,24 +122,26 @@ impl Runtime {
         let me = (config.node, config.boot);
         let leads = Arc::new(Leads { me, led: RwLock::default(), view, contact, changes });
         let ended = CancellationToken::new();
-        let (watched, stuck_after) = (Arc::clone(&leads), config.stuck_after);
+        let threads = Arc::new(DecisionThreads::new(config.decisions()));
+        let (watched, stuck_after) = ((Arc::clone(&leads), Arc::clone(&threads)), config.stuck_after);
         let (stop, stuck) = (ended.clone(), reports.clone());
         std::thread::Builder::new()
             .name("watchdog".into())
-            .spawn(move || watch_threads(&watched, stuck_after, &stuck, &stop))?;
+            .spawn(move || watch_threads(&watched.0, &watched.1, stuck_after, &stuck, &stop))?;
         let frontends = Incoming::new(listener, config.net.clone(), DISPATCH);
         tokio::spawn(accept_frontends(frontends, Arc::clone(&leads), ended.clone()));
         tokio::spawn(learn(Arc::clone(&leads), ended.clone()));
         let follower = Follower {
             config,
             leads: Arc::clone(&leads),
+            threads: Arc::clone(&threads),
             reports,
             ended: ended.clone(),
             standbys: HashMap::new(),
             last_tokens: HashMap::new(),
         };
         tokio::spawn(follower.run());
-        Ok(Self { leads, ended })
+        Ok(Self { leads, threads, ended })
     }
 
     /// What is led now.
@@ -163,6 +169,9 @@ impl Runtime {
             let kinds = lead.workers.kinds.read().unwrap_or_else(PoisonError::into_inner);
             let drift =
                 |(model, class, factor): (_, GpuClass, _)| Some((model, kinds.get(class.index())?.clone(), factor));
+            let learnt = |(model, class, stretch): (_, GpuClass, &Stretch)| {
+                Some((model, kinds.get(class.index())?.clone(), stretch.clone()))
+            };
             SubclusterLoad {
                 subcluster,
                 token: lead.token,
@@ -170,6 +179,7 @@ impl Runtime {
                 gpus: lead.workers.loads.gpus(),
                 slow: learner.slow(lead.workers.clock.now()),
                 drifts: learner.drifts().filter_map(drift).collect(),
+                learnt: learner.learnt().filter_map(learnt).collect(),
             }
         };
         self.leads.living().into_iter().map(load).collect()
@@ -191,6 +201,7 @@ impl Runtime {
         for (_, lead) in self.leads.write().drain() {
             lead.end();
         }
+        self.threads.stop();
     }
 }
 
@@ -204,6 +215,7 @@ impl Drop for Runtime {
 struct Follower {
     config: LeadConfig,
     leads: Arc<Leads>,
+    threads: Arc<DecisionThreads>,
     reports: mpsc::UnboundedSender<Report>,
     ended: CancellationToken,
     /// Sub-clusters that this node is to lead next.
@@ -301,7 +313,7 @@ impl Follower {
             }
             let dialled = self.standbys.remove(&id).map(|standby| standby.take()).unwrap_or_default();
             let (view, reports) = (current.for_lead(id), self.reports.clone());
-            match LedSubcluster::start(&self.config, id, subcluster.token, view, dialled, reports) {
+            match LedSubcluster::start(&self.config, &self.threads, id, subcluster.token, view, dialled, reports) {
                 Ok(lead) => {
                     self.last_tokens.insert(id, subcluster.token);
                     led.insert(id, Arc::new(lead));
@@ -329,35 +341,6 @@ impl Follower {
     }
 }
 
-/// Looks at the decision threads of all leads until the runtime ends.
-fn watch_threads(
-    leads: &Leads,
-    stuck_after: Duration,
-    stuck: &mpsc::UnboundedSender<Report>,
-    stop: &CancellationToken,
-) {
-    while !stop.is_cancelled() {
-        let now = Instant::now();
-        // Of a thousand leads nearly all sleep: one look at each is all that they cost.
-        let hangs = |lead: &LedSubcluster, pause| {
-            let mut watchdog = lead.watchdog.lock().unwrap_or_else(PoisonError::into_inner);
-            watchdog.look(now, pause, stuck_after, lead.workers.pulses())
-        };
-        let (hang, pause): (Vec<_>, _) = {
-            let led = leads.read();
-            let pause = look_every(led.len());
-            let hang = led.iter().filter(|(_, lead)| hangs(lead, pause)).map(|(&id, lead)| (id, Arc::clone(lead)));
-            (hang.collect(), pause)
-        };
-        for (subcluster, lead) in hang.into_iter().filter(|(_, lead)| !lead.ended.is_cancelled()) {
-            tracing::error!(%subcluster, token = %lead.token, "a decision thread hangs; the sub-cluster is given up");
-            let _ = stuck.send(Report::Stuck { subcluster, token: lead.token });
-            lead.end();
-        }
-        std::thread::sleep(pause);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -367,7 +350,6 @@ mod tests {
     use symphony_types::NodeId;
 
     use super::*;
-    use crate::messages::ModelMessage;
     use crate::worker::ThreadPolicy;
 
     const ME: (NodeId, BootId) = (NodeId::new(1), BootId::new(7));
@@ -395,6 +377,7 @@ mod tests {
             boot: ME.1,
             delays: Delays::default(),
             model_threads: 1,
+            decision_threads: 0,
             threads: ThreadPolicy::default(),
             tapes: None,
             stuck_after: Duration::from_millis(300),
@@ -462,21 +445,5 @@ mod tests {
         assert!(!told.has_changed().unwrap());
         ill.tell(SortedView::from(Arc::new(View { backends: BTreeMap::new(), ..newer })).for_lead(ILL));
         assert!(told.has_changed().unwrap());
-    }
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_decision_thread_that_hangs_costs_its_subcluster_and_no_other() {
-        let Scene { runtime, mut reported, view: _view, contact: _contact } = leads_two().await;
-        // The planted fault: one thread never comes back.
-        let (until_the_end, hang) = std::sync::mpsc::channel();
-        runtime.leads.read()[&ILL].workers.models[0].push(ModelMessage::Hang(hang));
-        let report = tokio::time::timeout(Duration::from_secs(30), reported.recv()).await.unwrap();
-        assert_eq!(report, Some(Report::Stuck { subcluster: ILL, token: Token::new(10) }));
-        // The lead ends a moment after it is reported.
-        while runtime.status().iter().map(|lead| lead.subcluster).ne([WELL]) {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-        assert!(matches!(runtime.leads.ask(ILL, Token::new(10)).await, crate::leads::Answer::NotLeader(_)));
-        drop(until_the_end);
     }
 }

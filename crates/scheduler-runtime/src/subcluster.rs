@@ -1,7 +1,7 @@
 //! One sub-cluster while this node leads it: its decision threads, its backends, its models.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use symphony_net::Net;
@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::backend_link::{BackendLink, LinkEvent, LinkedGpu, Usage};
-use crate::learner::{Learner, LearningSettings};
+use crate::decision_threads::DecisionThreads;
 use crate::learning::correct;
 use crate::messages::ModelMessage;
 use crate::offer_board::SUBCLUSTER_MODELS_MAX;
@@ -26,9 +26,9 @@ use crate::runtime::Report;
 use crate::servable::{Holder, servable};
 use crate::standby::DialledLinks;
 use crate::tapes::Tapes;
-use crate::watchdog::Watchdog;
 use crate::worker::ThreadPolicy;
 use crate::workers::{DecisionConfig, Workers};
+use symphony_epochs::{Learner, LearningSettings};
 
 /// How long the view may take to explain why a backend obeys somebody else: that it belongs to another sub-cluster by now.
 /// After that the lead itself is over.
@@ -47,8 +47,10 @@ pub struct LeadConfig {
     pub net: Net,
     /// Delays on the way to the GPU and back.
     pub delays: Delays,
-    /// Model threads beside the rank thread; 0 runs everything on one thread.
+    /// Model threads of each lead, beside a rank thread of its own; 0 lets all leads share `decision_threads`.
     pub model_threads: u32,
+    /// Decision threads that leads share; 0 for as many as there are cores, at most eight.
+    pub decision_threads: u32,
     /// How the threads wait.
     pub threads: ThreadPolicy,
     /// Where decisions are recorded; nowhere if not given.
@@ -57,6 +59,19 @@ pub struct LeadConfig {
     pub stuck_after: Duration,
     /// What leads learn from the ends of batches.
     pub learning: LearningSettings,
+}
+
+impl LeadConfig {
+    /// How its leads decide.
+    pub(crate) fn decisions(&self) -> DecisionConfig {
+        DecisionConfig {
+            model_threads: self.model_threads,
+            shared_threads: self.decision_threads,
+            threads: self.threads,
+            learning: self.learning.clone(),
+            ..DecisionConfig::default()
+        }
+    }
 }
 
 /// A sub-cluster that this node leads under one token.
@@ -69,29 +84,25 @@ pub(crate) struct LedSubcluster {
     pub(crate) echo: EchoTimes,
     /// What it goes by: views cut to this sub-cluster.
     pub(crate) view: watch::Sender<Arc<View>>,
-    /// Of its threads; looked at by one thread alone.
-    pub(crate) watchdog: Mutex<Watchdog>,
     /// Set when the lead ends, whoever ends it.
     pub(crate) ended: CancellationToken,
 }
 
 impl LedSubcluster {
-    /// Starts the threads and the task that follows `view`, which is cut to the sub-cluster, and those that it is told of later.
-    /// `dialled` are connections made before.
+    /// Seats the workers and starts the task that follows `view`, which is cut to the sub-cluster, and those that it is told of
+    /// later. `dialled` are connections made before.
     pub(crate) fn start(
         config: &LeadConfig,
+        threads: &DecisionThreads,
         id: SubclusterId,
         token: Token,
         view: View,
         dialled: DialledLinks,
         reports: mpsc::UnboundedSender<Report>,
     ) -> std::io::Result<Self> {
-        let (model_threads, threads) = (config.model_threads, config.threads);
-        let learning = config.learning.clone();
-        let decisions = DecisionConfig { model_threads, threads, learning, ..DecisionConfig::default() };
         let origin = TapeOrigin { node: config.node, boot: config.boot, subcluster: id, token };
         let tapes = config.tapes.as_ref().map(|tapes| (tapes, origin));
-        let workers = Workers::start(&id.to_string(), &decisions, tapes)?;
+        let workers = Workers::start(&id.to_string(), threads, tapes)?;
         let ended = CancellationToken::new();
         let (reach, echo) = (Arc::<Reach>::default(), echo_times(config.stuck_after));
         let lead = Lead {
@@ -115,7 +126,7 @@ impl LedSubcluster {
         };
         let (view, views) = watch::channel(Arc::new(view));
         tokio::spawn(lead.run(views, reports, ended.clone()));
-        Ok(Self { token, workers, reach, echo, view, watchdog: Mutex::default(), ended })
+        Ok(Self { token, workers, reach, echo, view, ended })
     }
 
     /// Shows the lead a newer view, cut to its sub-cluster. It wakes if something in it has changed.
@@ -132,7 +143,7 @@ impl LedSubcluster {
     /// Ends the lead. What still waits is announced to the next leader by its frontends.
     pub(crate) fn end(&self) {
         self.ended.cancel();
-        // The threads hold the links: they must end with the lead, whoever ends it.
+        // The workers hold the links: they must go with the lead, whoever ends it.
         self.workers.stop();
     }
 }

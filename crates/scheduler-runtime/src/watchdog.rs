@@ -1,56 +1,58 @@
 //! Finds decision threads that hang although their process lives. A pure value; a thread beside the runtime keeps it.
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use crate::inbox::Pulse;
+use crate::doorbell::Pulse;
 
 /// How often the threads are looked at, as long as there are not too many.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// Leads that are looked at in that time. A look is a third of a microsecond, and a whole one where others have the caches: so many cost
-/// one to three hundredths of a core, and of more each is looked at less often.
-const LEADS_PER_LOOK: usize = 250;
+/// Threads that are looked at in that time: they cost one to three hundredths of a core. Of more, which only leads with threads
+/// of their own have, each is looked at less often.
+const THREADS_PER_LOOK: usize = 250;
 
 /// A look that comes later than so many pauses was itself held up: then so, perhaps, was the thread that is looked at.
 const LATE_PAUSES: u32 = 3;
 
-/// The pause between two looks at so many leads.
-pub(crate) fn look_every(leads: usize) -> Duration {
-    LOOK_EVERY * leads.div_ceil(LEADS_PER_LOOK).clamp(1, u16::MAX.into()) as u32
+/// The pause between two looks at so many threads.
+pub(crate) fn look_every(threads: usize) -> Duration {
+    LOOK_EVERY * threads.div_ceil(THREADS_PER_LOOK).clamp(1, u16::MAX.into()) as u32
 }
 
-/// Watches the threads of one lead.
+/// Watches the decision threads of a replica.
 #[derive(Debug, Default)]
 pub(crate) struct Watchdog {
-    /// The pulse of each thread, and since when it has not changed while there was something to do.
-    threads: Vec<(u64, Instant)>,
+    /// By the number of the thread: its pulse, and since when it has not changed while there was something to do.
+    threads: HashMap<u64, (u64, Instant)>,
     looked: Option<Instant>,
     /// The pause that was announced with the last look.
     pause: Duration,
 }
 
 impl Watchdog {
-    /// Takes a look, and says whether a thread has been busy with one thing for longer than `stuck_after`. The next look comes after
-    /// `pause`.
+    /// Takes a look at all threads, and says which have been busy with one thing for longer than `stuck_after`. The next look
+    /// comes after `pause`.
     pub(crate) fn look(
         &mut self,
         now: Instant,
         pause: Duration,
         stuck_after: Duration,
-        pulses: impl Iterator<Item = Pulse>,
-    ) -> bool {
+        pulses: impl Iterator<Item = (u64, Pulse)>,
+    ) -> Vec<u64> {
         let late = self.looked.is_some_and(|last| now.saturating_duration_since(last) > self.pause * LATE_PAUSES);
         (self.looked, self.pause) = (Some(now), pause);
-        let mut stuck = false;
-        for (index, pulse) in pulses.enumerate() {
-            match self.threads.get_mut(index) {
-                Some((count, since)) if *count == pulse.count && pulse.busy && !late => {
-                    stuck |= now.saturating_duration_since(*since) > stuck_after;
-                }
-                Some(thread) => *thread = (pulse.count, now),
-                None => self.threads.push((pulse.count, now)),
+        let (mut threads, mut stuck) = (HashMap::with_capacity(self.threads.len()), Vec::new());
+        for (number, pulse) in pulses {
+            let known = self.threads.get(&number);
+            let same = known.filter(|(count, _)| *count == pulse.count && pulse.busy && !late);
+            let since = same.map_or(now, |(_, since)| *since);
+            if now.saturating_duration_since(since) > stuck_after {
+                stuck.push(number);
             }
+            threads.insert(number, (pulse.count, since));
         }
+        self.threads = threads;
         stuck
     }
 }
@@ -60,6 +62,8 @@ mod tests {
     use super::*;
 
     const STUCK_AFTER: Duration = Duration::from_millis(100);
+    const WELL: u64 = 3;
+    const ILL: u64 = 8;
 
     struct Scene {
         watchdog: Watchdog,
@@ -67,11 +71,14 @@ mod tests {
     }
 
     impl Scene {
-        /// A look at two threads: the first one well, the other with this pulse.
+        /// A look at two threads: one is well, the other has this pulse. Whether that one is stuck.
         fn look(&mut self, ms: u64, count: u64, busy: bool) -> bool {
             let well = Pulse { count: ms, busy: true };
             let now = self.start + Duration::from_millis(ms);
-            self.watchdog.look(now, LOOK_EVERY, STUCK_AFTER, [well, Pulse { count, busy }].into_iter())
+            let pulses = [(WELL, well), (ILL, Pulse { count, busy })].into_iter();
+            let stuck = self.watchdog.look(now, LOOK_EVERY, STUCK_AFTER, pulses);
+            assert!(!stuck.contains(&WELL), "at {ms} ms");
+            stuck.contains(&ILL)
         }
     }
 
@@ -100,13 +107,29 @@ mod tests {
     }
 
     #[test]
-    fn many_leads_are_looked_at_less_often_and_that_is_not_late() {
-        let pauses = [0, 1, 250, 251, 1_000].map(|leads| look_every(leads).as_millis());
+    fn a_thread_that_takes_the_place_of_another_begins_anew() {
+        let (mut watchdog, start) = (Watchdog::default(), Instant::now());
+        let mut look = |ms, number| {
+            let pulses = std::iter::once((number, Pulse { count: 4, busy: true }));
+            watchdog.look(start + Duration::from_millis(ms), LOOK_EVERY, STUCK_AFTER, pulses)
+        };
+        for ms in (0..=100).step_by(10) {
+            assert!(look(ms, ILL).is_empty());
+        }
+        assert_eq!(look(110, ILL), [ILL]);
+        assert!(look(120, ILL + 1).is_empty());
+        assert!(look(130, ILL).is_empty(), "long forgotten");
+    }
+
+    #[test]
+    fn many_threads_are_looked_at_less_often_and_that_is_not_late() {
+        let pauses = [0, 1, 250, 251, 1_000].map(|threads| look_every(threads).as_millis());
         assert_eq!(pauses, [10, 10, 10, 20, 40]);
         let (mut watchdog, start) = (Watchdog::default(), Instant::now());
         let found = (0..).step_by(40).find(|&ms| {
             let now = start + Duration::from_millis(ms);
-            watchdog.look(now, look_every(1_000), STUCK_AFTER, std::iter::once(Pulse { count: 4, busy: true }))
+            let pulses = std::iter::once((ILL, Pulse { count: 4, busy: true }));
+            watchdog.look(now, look_every(1_000), STUCK_AFTER, pulses) == [ILL]
         });
         assert_eq!(found, Some(120));
     }

@@ -1,7 +1,7 @@
-//! The workers of one sub-cluster: their threads, and the ways to them.
+//! The workers of one sub-cluster: where they sit, and the ways to them.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
 use crossbeam::queue::ArrayQueue;
@@ -12,27 +12,31 @@ use symphony_types::ModelId;
 
 use crate::clock::Clock;
 use crate::counters::Counters;
+use crate::decision_thread::{DecisionThread, Seat};
+use crate::decision_threads::DecisionThreads;
 use crate::flight_log::{FlightLog, SharedRecorder};
-use crate::inbox::{Doorbell, Inbox, Pulse};
-use crate::learner::{Learner, LearningSettings, Run};
+use crate::inbox::Inbox;
 use crate::load::Loads;
 use crate::messages::{ModelMessage, RankMessage};
 use crate::model_worker::ModelWorker;
 use crate::offer_board::{OfferBoard, SUBCLUSTER_MODELS_MAX};
 use crate::rank_worker::RankWorker;
 use crate::tapes::Tapes;
-use crate::worker::{ThreadPolicy, Worker, start_thread};
+use crate::worker::{ThreadPolicy, Worker};
 use crate::worker_metrics::{WorkerDurations, WorkerKind, WorkerMetrics};
+use symphony_epochs::{Learner, LearningSettings, Run};
 
 /// Ends of batches that wait to be learnt from: at ten collections a second those of five thousand batches, in 16 KB, since a
 /// replica may lead hundreds of sub-clusters. What does not find room is not learnt from.
 pub(crate) const RUNS_WAITING_MAX: usize = 512;
 
-/// How a sub-cluster's decisions are made.
+/// How sub-clusters' decisions are made.
 #[derive(Clone, Debug)]
 pub struct DecisionConfig {
-    /// Model threads beside the rank thread; 0 runs everything on one thread.
+    /// Model threads of each lead, beside a rank thread of its own; 0 lets all leads share threads.
     pub model_threads: u32,
+    /// Shared threads; 0 for as many as there are cores, at most eight.
+    pub shared_threads: u32,
     /// How the threads wait.
     pub threads: ThreadPolicy,
     /// Pinned threads take cores from this one on.
@@ -47,7 +51,14 @@ impl Default for DecisionConfig {
     fn default() -> Self {
         let threads = ThreadPolicy::default();
         let learning = LearningSettings::default();
-        Self { model_threads: 0, threads, first_core: 0, recorder: Some(RecorderLimits::WORKER), learning }
+        Self {
+            model_threads: 0,
+            shared_threads: 0,
+            threads,
+            first_core: 0,
+            recorder: Some(RecorderLimits::WORKER),
+            learning,
+        }
     }
 }
 
@@ -75,28 +86,40 @@ pub(crate) struct Workers {
     /// GPU kinds, by class.
     pub(crate) kinds: RwLock<Vec<String>>,
     numbers: AtomicU64,
-    stop: Arc<AtomicBool>,
+    seats: Vec<Seat>,
 }
 
 impl Workers {
-    /// Starts the threads of sub-cluster `name`, recorded if there are tapes.
+    /// Whether ends of batches wait to be learnt from.
+    pub(crate) fn has_runs(&self) -> bool {
+        self.runs.as_ref().is_some_and(|runs| !runs.is_empty())
+    }
+
+    /// Seats the workers of sub-cluster `name` on threads of their own or on shared ones; recorded if there are tapes.
+    ///
+    /// # Errors
+    /// If the system refuses a thread.
     pub(crate) fn start(
         name: &str,
-        config: &DecisionConfig,
+        threads: &DecisionThreads,
         tapes: Option<(&Tapes, TapeOrigin)>,
     ) -> std::io::Result<Arc<Self>> {
         let tape = |worker: &str, metrics: &Arc<WorkerMetrics>| {
             tapes.map(|(tapes, origin)| tapes.record(origin, worker, metrics)).unwrap_or_default()
         };
-        let (clock, stop, threads) = (Clock::start(), Arc::new(AtomicBool::new(false)), config.threads);
-        let rank_bell = Arc::new(Doorbell::default());
-        // With no model threads one bell, and so one thread, serves all.
-        let model_bells: Vec<_> = match config.model_threads {
-            0 => vec![Arc::clone(&rank_bell)],
-            threads => (0..threads).map(|_| Arc::default()).collect(),
+        let (clock, config) = (threads.clock(), threads.config());
+        let seats = match config.model_threads {
+            0 => vec![threads.shared()?],
+            models => {
+                let rank = std::iter::once(format!("rank-{name}"));
+                let models = (0..models).map(|index| format!("model-{name}-{index}"));
+                rank.chain(models).map(|name| threads.own(&name)).collect::<std::io::Result<_>>()?
+            }
         };
-        let rank = Arc::new(Inbox::new(Arc::clone(&rank_bell)));
-        let models: Arc<[_]> = model_bells.iter().map(|bell| Arc::new(Inbox::new(Arc::clone(bell)))).collect();
+        // With one seat there is one crew, and so one bell for all.
+        let model_seats = if seats.len() == 1 { &seats[..] } else { &seats[1..] };
+        let rank = Arc::new(Inbox::new(Arc::clone(&seats[0].bell)));
+        let models: Arc<[_]> = model_seats.iter().map(|seat| Arc::new(Inbox::new(Arc::clone(&seat.bell)))).collect();
         let offers = Arc::new(OfferBoard::new(SUBCLUSTER_MODELS_MAX));
         let mut metrics = Vec::new();
         let mut measured = |kind| {
@@ -104,9 +127,10 @@ impl Workers {
             metrics.push(Arc::clone(&of_worker));
             of_worker
         };
-        let mut model_workers: Vec<Box<dyn Worker>> = Vec::new();
+        let mut crews: Vec<Vec<Box<dyn Worker>>> = seats.iter().map(|_| Vec::new()).collect();
         let mut recorders = Vec::new();
         let runs = config.learning.is_on().then(|| Arc::new(ArrayQueue::new(RUNS_WAITING_MAX)));
+        let first_model_crew = seats.len() - models.len();
         for (index, inbox) in models.iter().enumerate() {
             let recorder = config.recorder.map(|limits| Arc::new(Mutex::new(FlightRecorder::new(limits))));
             recorders.extend(recorder.clone());
@@ -116,20 +140,22 @@ impl Workers {
             let tape = tape(&format!("model-{index}"), &metrics);
             let worker = ModelWorker::new(clock, Arc::clone(inbox), rank, offers, metrics, log);
             let worker = worker.with_tape(tape).with_runs(runs.clone());
-            model_workers.push(Box::new(worker));
+            crews[first_model_crew + index].push(Box::new(worker));
         }
         let metrics_of_rank = measured(WorkerKind::Rank);
         let tape = tape("rank", &metrics_of_rank);
         let rank_worker = RankWorker::new(Arc::clone(&rank), offers, Arc::clone(&models), metrics_of_rank);
-        let rank_worker: Box<dyn Worker> = Box::new(rank_worker.with_tape(tape));
-        // Whatever fails on the way, dropping this ends the threads that were started.
-        let (link_counters, numbers) = (Counters::default(), AtomicU64::new(0));
-        let workers = Arc::new(Self {
+        // Behind the models in the same crew, if it is the same.
+        crews[0].push(Box::new(rank_worker.with_tape(tape)));
+        for (seat, crew) in seats.iter().zip(crews) {
+            seat.take(crew);
+        }
+        Ok(Arc::new(Self {
             name: name.to_owned(),
             clock,
             rank,
             models,
-            link_counters,
+            link_counters: Counters::default(),
             loads: Loads::default(),
             runs,
             learner: Mutex::new(Learner::new(config.learning.clone())),
@@ -137,39 +163,19 @@ impl Workers {
             recorders,
             ordinals: RwLock::default(),
             kinds: RwLock::default(),
-            numbers,
-            stop: Arc::clone(&stop),
-        });
-        // Asked here and not by the threads: they inherit the caller's cores, and the caller may be bound later.
-        let cores = if threads.pin { core_affinity::get_core_ids().unwrap_or_default() } else { Vec::new() };
-        let core = |index: usize| (!cores.is_empty()).then(|| cores[(config.first_core + index) % cores.len()]);
-        if config.model_threads == 0 {
-            // Requests first, so that their offers are ranked in the same turn.
-            model_workers.push(rank_worker);
-            start_thread(format!("decide-{name}"), model_workers, rank_bell, stop, clock, threads, core(0))?;
-        } else {
-            let rank_stop = Arc::clone(&stop);
-            start_thread(format!("rank-{name}"), vec![rank_worker], rank_bell, rank_stop, clock, threads, core(0))?;
-            for (index, (worker, bell)) in model_workers.into_iter().zip(model_bells).enumerate() {
-                let (name, stop) = (format!("model-{name}-{index}"), Arc::clone(&stop));
-                start_thread(name, vec![worker], bell, stop, clock, threads, core(1 + index))?;
-            }
-        }
-        Ok(workers)
+            numbers: AtomicU64::new(0),
+            seats,
+        }))
     }
 
-    /// Ends the threads.
+    /// Nothing is decided any more. The workers are let go of as soon as their threads come to it.
     pub(crate) fn stop(&self) {
-        self.stop.store(true, Ordering::Release);
-        self.rank.ring();
-        for inbox in self.models.iter() {
-            inbox.ring();
-        }
+        self.seats.iter().for_each(Seat::leave);
     }
 
-    /// The pulses of the threads; a thread that runs several workers is told several times.
-    pub(crate) fn pulses(&self) -> impl Iterator<Item = Pulse> {
-        std::iter::once(self.rank.pulse()).chain(self.models.iter().map(|inbox| inbox.pulse()))
+    /// Whether some of them sit on this thread.
+    pub(crate) fn sit_on(&self, thread: &DecisionThread) -> bool {
+        self.seats.iter().any(|seat| seat.thread.number == thread.number)
     }
 
     /// A number larger than all before it: what it names is newer than what an older one names.
@@ -214,11 +220,5 @@ impl Workers {
     pub(crate) fn durations(&self) -> Vec<WorkerDurations> {
         let workers = || self.metrics.iter().map(Arc::as_ref);
         [WorkerKind::Model, WorkerKind::Rank].map(|kind| WorkerDurations::of(kind, workers())).into()
-    }
-}
-
-impl Drop for Workers {
-    fn drop(&mut self) {
-        self.stop();
     }
 }

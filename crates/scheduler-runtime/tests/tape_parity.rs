@@ -3,13 +3,15 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use symphony_protocol::dispatch::RequestHeader;
 use symphony_protocol::execute::Execute;
 use symphony_scheduler::{Delays, ModelInput, ModelQueueConfig, Policy, Pressure, Shed};
-use symphony_scheduler_runtime::{DecisionConfig, InProcess, Orders, Tapes};
-use symphony_tape::{Ending, Record, Replay, Tape, TapeEnd, replay};
+use symphony_scheduler_runtime::{DecisionConfig, DecisionThreads, InProcess, Orders, Tapes};
+use symphony_tape::{Ending, Record, Replay, Tape, TapeEnd, TapeOrigin, replay};
 use symphony_types::{DropReason, GpuClass, LatencyProfile, Nanos, Time};
 
 /// A part of a load goes on until so many requests were taken in and so many plans made, however busy the machine is.
@@ -112,11 +114,11 @@ impl Load {
     }
 }
 
-/// A load in six parts, each more than the GPUs can do; where models shed, the first goes on until they do. Between them a model joins, a GPU is lost, a model leaves while another GPU joins, and GPUs of
-/// another kind join while the last of the first kind goes.
-fn load(policy: Policy, model_threads: u32, tapes: &Tapes) {
-    let decisions = DecisionConfig { model_threads, ..DecisionConfig::default() };
-    let (mut subcluster, orders) = InProcess::recorded(&decisions, tapes).unwrap();
+/// A load in six parts, each more than the GPUs can do; where models shed, the first goes on until they do. Between them a
+/// model joins, a GPU is lost, a model leaves while another GPU joins, and GPUs of another kind join while the last of the
+/// first kind goes.
+fn load(policy: Policy, threads: &Arc<DecisionThreads>, tapes: &Tapes) {
+    let (mut subcluster, orders) = InProcess::on(threads, Some((tapes, TapeOrigin::default()))).unwrap();
     for model in 0..MODELS {
         subcluster.add_model(model, config(policy));
     }
@@ -177,41 +179,77 @@ fn pressures(bytes: &[u8]) -> usize {
     told.count()
 }
 
+fn threads(model_threads: u32) -> Arc<DecisionThreads> {
+    Arc::new(DecisionThreads::new(DecisionConfig { model_threads, shared_threads: 1, ..DecisionConfig::default() }))
+}
+
 /// Records a load and returns its tapes.
-async fn recorded(policy: Policy, model_threads: u32, bytes_max: u64) -> BTreeMap<String, Vec<u8>> {
+async fn recorded(policy: Policy, threads: Arc<DecisionThreads>, bytes_max: u64) -> BTreeMap<String, Vec<u8>> {
     let dir = tempfile::tempdir().unwrap();
     let tapes = Tapes::in_dir(&dir.path().join("made/for/it"), bytes_max).unwrap();
-    load(policy, model_threads, &tapes);
+    load(policy, &threads, &tapes);
+    drop(threads);
     tapes.written().await;
     tapes_in(&dir.path().join("made/for/it"))
 }
 
 async fn decides_the_same_again(policy: Policy) {
-    for model_threads in [0, 2] {
-        let tapes = recorded(policy, model_threads, TAPE_BYTES).await;
-        let workers: Vec<_> = tapes.keys().map(String::as_str).collect();
-        let expected: &[_] = if model_threads == 2 { &["model-0", "model-1", "rank"] } else { &["model-0", "rank"] };
-        assert_eq!(workers, expected);
-        let (mut models, mut arrivals, mut batches, mut grants) = (0, 0, 0, 0);
-        let (mut pressed, mut shed) = (0, 0);
-        for (worker, bytes) in &tapes {
-            let Replay { summary, difference } = replayed(bytes);
-            assert_eq!(difference, None, "{worker}");
-            assert_eq!(summary.ending, Ending::Said(TapeEnd::Stopped), "{worker}: {summary:?}");
-            (models, arrivals) = (models + summary.models, arrivals + summary.arrivals);
-            (batches, grants) = (batches + summary.batches, grants + summary.grants);
-            pressed += pressures(bytes);
-            shed += summary.drops.get(&DropReason::Shed).copied().unwrap_or_default();
-        }
-        assert_eq!(models, u64::from(MODELS) + 1);
-        // A model that left failed what it had not decided about.
-        assert!(arrivals >= 3 * REQUESTS && batches >= 6 * PLANS && grants >= batches, "{arrivals} {batches} {grants}");
-        if policy.shed == Shed::None {
-            assert_eq!((pressed, shed), (0, 0));
-        } else {
-            assert!(pressed > 0 && shed >= SHED_REQUESTS, "{pressed} pressures, {shed} requests shed");
-        }
+    for (model_threads, workers) in [(0, &["model-0", "rank"][..]), (2, &["model-0", "model-1", "rank"])] {
+        let tapes = recorded(policy, threads(model_threads), TAPE_BYTES).await;
+        check(policy, workers, &tapes);
     }
+}
+
+/// The tapes are of these workers, whole, and say what a load is made of; every decision on them is made again.
+fn check(policy: Policy, workers: &[&str], tapes: &BTreeMap<String, Vec<u8>>) {
+    assert_eq!(tapes.keys().map(String::as_str).collect::<Vec<_>>(), workers);
+    let (mut models, mut arrivals, mut batches, mut grants) = (0, 0, 0, 0);
+    let (mut pressed, mut shed) = (0, 0);
+    for (worker, bytes) in tapes {
+        let Replay { summary, difference } = replayed(bytes);
+        assert_eq!(difference, None, "{worker}");
+        assert_eq!(summary.ending, Ending::Said(TapeEnd::Stopped), "{worker}: {summary:?}");
+        (models, arrivals) = (models + summary.models, arrivals + summary.arrivals);
+        (batches, grants) = (batches + summary.batches, grants + summary.grants);
+        pressed += pressures(bytes);
+        shed += summary.drops.get(&DropReason::Shed).copied().unwrap_or_default();
+    }
+    assert_eq!(models, u64::from(MODELS) + 1);
+    // A model that left failed what it had not decided about.
+    assert!(arrivals >= 3 * REQUESTS && batches >= 6 * PLANS && grants >= batches, "{arrivals} {batches} {grants}");
+    if policy.shed == Shed::None {
+        assert_eq!((pressed, shed), (0, 0));
+    } else {
+        assert!(pressed > 0 && shed >= SHED_REQUESTS, "{pressed} pressures, {shed} requests shed");
+    }
+}
+
+/// Leads that come to these threads, stay a moment under load, and go: two at least, and more until `stop`.
+fn come_and_go(threads: &Arc<DecisionThreads>, stop: &AtomicBool) {
+    let mut led = 0;
+    while led < 2 || !stop.load(Ordering::Relaxed) {
+        let (mut subcluster, orders) = InProcess::on(threads, None).unwrap();
+        subcluster.add_model(0, config(Policy::EAGER));
+        subcluster.add_gpu(GpuClass::FIRST);
+        let mut load = Load { subcluster, orders, running: Vec::new(), free_at: BTreeMap::new(), sequence: 0 };
+        load.go_on(0..1);
+        led += 1;
+    }
+}
+
+#[tokio::test]
+async fn a_lead_beside_others_that_come_and_go_decides_the_same_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let tapes = Tapes::in_dir(dir.path(), TAPE_BYTES).unwrap();
+    let (threads, stop) = (threads(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| come_and_go(&threads, &stop));
+        load(Policy::EAGER, &threads, &tapes);
+        stop.store(true, Ordering::Relaxed);
+    });
+    drop(threads);
+    tapes.written().await;
+    check(Policy::EAGER, &["model-0", "rank"], &tapes_in(dir.path()));
 }
 
 #[tokio::test]
@@ -245,7 +283,7 @@ fn mend(bytes: &mut [u8]) {
 
 #[tokio::test]
 async fn a_changed_delay_or_action_is_found() {
-    let tapes = recorded(Policy::SYMPHONY, 0, TAPE_BYTES).await;
+    let tapes = recorded(Policy::SYMPHONY, threads(0), TAPE_BYTES).await;
     let tape = &tapes["model-0"];
     let (begin, length) = first_chunk(tape);
     let records = &tape[begin + 8..begin + 8 + length];
@@ -273,7 +311,7 @@ async fn a_changed_delay_or_action_is_found() {
 #[tokio::test]
 async fn a_full_tape_ends_with_a_word_and_the_lead_goes_on() {
     let small = 20_000;
-    let tapes = recorded(Policy::SYMPHONY, 0, small).await;
+    let tapes = recorded(Policy::SYMPHONY, threads(0), small).await;
     let bytes = &tapes["model-0"];
     let Replay { summary, difference } = replayed(bytes);
     assert_eq!((difference, summary.ending), (None, Ending::Said(TapeEnd::Full)));

@@ -114,6 +114,7 @@ fn take_over(title: &str, leader: Net, backend: Net) {
         net: leader,
         delays: Delays::default(),
         model_threads: 0,
+        decision_threads: 0,
         threads: ThreadPolicy::default(),
         tapes: None,
         stuck_after: Duration::from_millis(100),

@@ -24,8 +24,12 @@ pub(crate) struct ClassWindow {
     pub(crate) from: usize,
     /// The batch worth protecting, as of the step at hand: the target, or the window if that is smaller.
     pub(crate) floor: u32,
-    /// The batch size that perfectly staggered GPUs of this class would reach.
+    /// The batch size that perfectly staggered GPUs of this class would reach, or the part of it that the drop rule protects.
     pub(crate) target: u32,
+    /// All of it.
+    pub(crate) whole_target: u32,
+    /// A window of more items than this is no fluctuation that passes by itself.
+    pub(crate) backlog: u64,
     /// What the model would ask of GPUs if all were of this class; told with candidates that may start early.
     pub(crate) demand: Demand,
     /// Where [`BatchLimit::Aimd`](crate::BatchLimit::Aimd) stands.
@@ -45,6 +49,8 @@ impl ClassWindow {
             from: 0,
             floor: 0,
             target: 1,
+            whole_target: 1,
+            backlog: u64::MAX,
             demand: Demand::default(),
             aimd: Aimd::new(),
             offered: None,
@@ -65,7 +71,7 @@ impl ClassWindow {
     }
 
     /// Moves the split until the first request of the window could ride with everyone behind it. Then the batch worth
-    /// protecting is the target, or the whole window if that is smaller.
+    /// protecting is the target, or the whole window if that is smaller; with a backlog, all of the target.
     #[inline]
     pub(crate) fn slide(&mut self, queue: &VecDeque<Queued>, delays: &Delays, now: Time, gpu_free: Time) {
         let batch_max = u64::from(self.profile.batch_max());
@@ -77,7 +83,13 @@ impl ClassWindow {
             self.items -= u64::from(first.request.items);
             self.split += 1;
         }
-        self.floor = self.items.min(u64::from(self.target)) as u32;
+        self.floor = self.items.min(u64::from(self.protected())) as u32;
+    }
+
+    /// The batch to protect, if there is enough for it.
+    #[inline]
+    pub(crate) fn protected(&self) -> u32 {
+        if self.items > self.backlog { self.whole_target } else { self.target }
     }
 
     /// Finds the first request that fits. Among requests of one item those do whose deadline leaves time for the batch worth
@@ -154,6 +166,23 @@ impl ClassWindow {
         }
         if index < self.from {
             self.from -= 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_backlog_asks_for_the_whole_target_and_a_fluctuation_does_not() {
+        let profile = LatencyProfile::from_line(1.0, 5.0, 64).unwrap();
+        let mut window = ClassWindow::new(GpuClass::FIRST, profile);
+        (window.target, window.whole_target, window.backlog) = (9, 12, 30);
+        for (items, floor) in [(5, 5), (10, 9), (30, 9), (31, 12)] {
+            window.items = items;
+            window.slide(&VecDeque::new(), &Delays::default(), Time::ZERO, Time::ZERO);
+            assert_eq!(window.floor, floor, "{items} items");
         }
     }
 }

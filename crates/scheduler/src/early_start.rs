@@ -17,8 +17,8 @@ const SPARE_DEVIATIONS_MIN: f64 = 3.0;
 /// candidate that would be next anyway
 /// - when the candidates, at the times they are expected to start, *crowd*: at some moment more of them want a GPU than
 ///   have come free by then; or
-/// - when arrivals are *bursty* and the demand comes close to the number of GPUs, so that idle time is missed sooner or
-///   later, and the GPU would be idle for longer than starting now costs in batch size;
+/// - when arrivals are *bursty* and the demand comes close to the number of GPUs, and the GPU would be idle for longer, times how
+///   likely it is that the demand exceeds the GPUs, than starting now costs in batch size: only then idle time is missed;
 ///
 /// but never to one whose own wait is less than twice of what starting it now costs. Where SLOs leave less room than a few times
 /// a batch's fixed cost, early starts only make batches small, and small batches keep all GPUs busy.
@@ -161,17 +161,26 @@ impl EarlyStart {
         self.would_be_missed(now, &growth, idle, granted).then_some((class, model, Matched::EarlyBursts))
     }
 
-    /// Whether the last of the idle GPUs would stay idle for longer than starting the candidate now costs, and be missed.
+    /// Whether the last of the idle GPUs would stay idle for so long that more of it is missed, in the mean, than starting the
+    /// candidate now costs.
     fn would_be_missed(&self, now: Time, growth: &Growth, idle: usize, granted: impl Fn(usize) -> usize) -> bool {
         if self.classes.iter().all(|class| class.variance == 0) {
             return false;
         }
-        let gpus = self.outlook.gpus() + (0..self.classes.len()).map(&granted).sum::<usize>();
-        let (mean, variance) = self.demand(gpus, granted);
-        if gpus as f64 - mean > SPARE_DEVIATIONS_MIN * variance.sqrt() {
+        // Batches may start later than expected by their tolerance, but are expected to start before.
+        let idle_for = self.outlook.nth_batch(idle).since(now) - growth.wanted.since(growth.expected);
+        if idle_for <= growth.loss {
             return false;
         }
-        self.outlook.nth_batch(idle).since(now) > growth.loss
+        let gpus = self.outlook.gpus() + (0..self.classes.len()).map(&granted).sum::<usize>();
+        let (mean, variance) = self.demand(gpus, granted);
+        let spare = (gpus as f64 - mean).max(0.0);
+        if spare > SPARE_DEVIATIONS_MIN * variance.sqrt() {
+            return false;
+        }
+        // The demand exceeds the GPUs with at most this probability, whatever its distribution (Cantelli's inequality).
+        let missed = variance / (variance + spare * spare);
+        idle_for.as_secs_f64() * missed > growth.loss.as_secs_f64()
     }
 
     /// What all models ask of `gpus` GPUs, as they are: the mean, and its variance. Each class serves as large a part of it

@@ -262,7 +262,7 @@ impl ModelQueue {
         let cut = from + formed.requests < self.queue.len();
         window.aimd.formed(candidate.batch, cut, window.profile.batch_max());
         let end = candidate.start + window.profile.latency(candidate.batch);
-        let target = window.target;
+        let target = window.protected();
         let first = out.planned.len() as u32;
         self.take_out(from, formed.requests, &mut out.planned);
         Some(Plan {
@@ -541,7 +541,7 @@ impl ModelQueue {
         let on = |(at, window): (usize, &ClassWindow)| {
             let batch = window.floor.max(1).max(queued.request.items);
             let batch_end = window.finish(&self.config.delays, now, free_at(granted, at), batch);
-            (batch_end, batch, window.class, window.target)
+            (batch_end, batch, window.class, window.protected())
         };
         let best = self.windows.iter().enumerate().map(on).min();
         let (batch_end, batch, class, target) = best.unwrap_or((Time::NEVER, 0, GpuClass::FIRST, 0));
@@ -555,7 +555,7 @@ impl ModelQueue {
             must_end_by: queued.must_end_by,
             class: self.windows.first.class,
             batch: 0,
-            target: self.windows.first.target,
+            target: self.windows.first.protected(),
             batch_end: Time::NEVER,
             alone_end: self.alone_end(now, queued.request.items),
             waiting: self.queue.len() as u32,
@@ -707,9 +707,11 @@ impl ModelQueue {
             if self.anticipation.is_some() {
                 window.demand = Anticipation::demand(&self.rate, &window.profile, window.target, slo);
             }
+            window.whole_target = window.target;
             if let DropRule::Window(share) = self.config.policy.drop {
                 window.target = share.of(window.target);
             }
+            window.backlog = if longest > slo { (rate * slo.as_secs_f64()) as u64 } else { u64::MAX };
         }
         if let Some(shedding) = &mut self.shedding {
             shedding.aim(item_time(&self.windows));

@@ -4,22 +4,24 @@ use std::collections::BTreeSet;
 
 /// A part that was given out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Block {
+pub struct Block {
     /// Its first unit.
-    pub(crate) first: usize,
+    pub first: usize,
     /// It has 2^order units, and begins at a multiple of that.
-    pub(crate) order: u32,
+    pub order: u32,
 }
 
 impl Block {
-    pub(crate) const fn units(self) -> usize {
+    /// How many units it has.
+    #[must_use]
+    pub const fn units(self) -> usize {
         1 << self.order
     }
 }
 
 /// The free blocks of some units.
 #[derive(Debug)]
-pub(crate) struct Blocks {
+pub struct Blocks {
     /// First units of the free blocks, by order. The lowest goes first: what was used is used again, and pages that never
     /// were stay untouched.
     free: Vec<BTreeSet<usize>>,
@@ -27,7 +29,8 @@ pub(crate) struct Blocks {
 
 impl Blocks {
     /// `units` free units.
-    pub(crate) fn new(units: usize) -> Self {
+    #[must_use]
+    pub fn new(units: usize) -> Self {
         let orders = usize::BITS - units.leading_zeros();
         let mut free = vec![BTreeSet::new(); orders as usize];
         let mut first = 0;
@@ -39,7 +42,7 @@ impl Blocks {
     }
 
     /// A block of at least `units` units; none if there is none left.
-    pub(crate) fn take(&mut self, units: usize) -> Option<Block> {
+    pub fn take(&mut self, units: usize) -> Option<Block> {
         let order = units.max(1).checked_next_power_of_two()?.trailing_zeros();
         let found = (order..self.free.len() as u32).find(|&order| !self.free[order as usize].is_empty())?;
         let first = self.free[found as usize].pop_first()?;
@@ -51,7 +54,7 @@ impl Blocks {
     }
 
     /// Takes back a block that was given out.
-    pub(crate) fn give_back(&mut self, block: Block) {
+    pub fn give_back(&mut self, block: Block) {
         let Block { mut first, mut order } = block;
         while (order as usize) + 1 < self.free.len() && self.free[order as usize].remove(&(first ^ (1 << order))) {
             first &= !(1 << order);

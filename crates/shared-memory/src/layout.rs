@@ -32,7 +32,7 @@ const MAGIC: u64 = u64::from_le_bytes(*b"SYMPOOL1");
 /// Words before the first entry: a cache line.
 const HEAD_WORDS: usize = 8;
 /// Words of an entry: two entries share a cache line.
-const ENTRY_WORDS: usize = 4;
+pub(crate) const ENTRY_WORDS: usize = 4;
 /// Words of a unit, in which memory is given out: 1 KiB.
 pub(crate) const UNIT_WORDS: usize = 128;
 /// Bytes are copied and summed up in pieces that stay in the nearest cache. 24 KiB is also what the checksum does at once, in three
@@ -86,9 +86,20 @@ impl Layout {
         number as usize & (self.entries - 1)
     }
 
+    /// The first word of an entry.
+    pub(crate) const fn entry_word(&self, entry: usize) -> usize {
+        HEAD_WORDS + entry * ENTRY_WORDS
+    }
+
+    /// Whether an entry may speak of so many bytes at that word.
+    pub(crate) fn has(&self, place: u64, length: usize) -> bool {
+        let first = usize::try_from(place).ok().filter(|&first| first >= self.data);
+        let end = first.and_then(|first| first.checked_add(length.div_ceil(8)));
+        end.is_some_and(|end| end <= self.words)
+    }
+
     fn entry<'a>(&self, words: &'a [AtomicU64], entry: usize) -> &'a [AtomicU64; ENTRY_WORDS] {
-        let at = HEAD_WORDS + entry * ENTRY_WORDS;
-        words[at..].first_chunk().expect("entries lie before the data")
+        words[self.entry_word(entry)..].first_chunk().expect("entries lie before the data")
     }
 
     /// Puts `bytes` into the units from `first` on, and shows them as `number`. Returns the entry's stamp; `before` is what it
@@ -134,7 +145,8 @@ impl Layout {
         }
         let (place, sum) = (place.load(Ordering::Relaxed), sum.load(Ordering::Relaxed));
         let (length, checksum) = ((sum as u32) as usize, (sum >> 32) as u32);
-        let found = words_of(words, self.data, place, length).filter(|_| length <= bytes_max);
+        let possible = length <= bytes_max && self.has(place, length);
+        let found = possible.then(|| &words[place as usize..][..length.div_ceil(8)]);
         let copied = found.map(|found| load(found, length, seed(number, before, length), buffers));
         // What was copied, and the words that said where from, were there before this look.
         fence(Ordering::Acquire);
@@ -148,14 +160,8 @@ impl Layout {
     }
 }
 
-/// The words that an entry speaks of, if there are such.
-fn words_of(words: &[AtomicU64], data: usize, place: u64, length: usize) -> Option<&[AtomicU64]> {
-    let first = usize::try_from(place).ok().filter(|&first| first >= data)?;
-    words.get(first..first.checked_add(length.div_ceil(8))?)
-}
-
 /// Checksum of what bytes belong to; the bytes' own goes on from it.
-fn seed(number: u64, stamp: u64, length: usize) -> u32 {
+pub(crate) fn seed(number: u64, stamp: u64, length: usize) -> u32 {
     crc32c::crc32c([number, stamp, length as u64].as_bytes())
 }
 

@@ -102,6 +102,18 @@ impl Pool {
         self.fd.as_fd()
     }
 
+    /// The memory, for whoever shows it to a network. It stays where it is as long as the pool is there.
+    #[must_use]
+    pub fn words(&self) -> &[AtomicU64] {
+        self.memory.words()
+    }
+
+    /// How many numbers can be there at a time.
+    #[must_use]
+    pub const fn entries(&self) -> usize {
+        self.layout.entries()
+    }
+
     /// Bytes in use now, rounded up as they are given out.
     #[must_use]
     pub fn used_bytes(&self) -> u64 {

@@ -42,6 +42,12 @@ impl Gpus {
         Time::from_nanos(self.ends.min_key())
     }
 
+    /// When a plan that is to start then really starts: after those before it.
+    #[inline]
+    pub(crate) fn start_of(&self, gpu: GpuId, planned: Time) -> Time {
+        planned.max(self.gpus[gpu.get() as usize].free_at)
+    }
+
     /// Whether it has nothing to execute, now or later.
     pub(crate) fn is_idle(&self, gpu: GpuId) -> bool {
         self.gpus[gpu.get() as usize].runs.is_empty()
@@ -56,9 +62,9 @@ impl Gpus {
     /// follow, one by one.
     #[inline]
     pub(crate) fn execute(&mut self, model: u32, plan: &Plan, latency: Nanos) -> Run {
+        let start = self.start_of(plan.gpu, plan.start);
         let slot = plan.gpu.get() as usize;
         let gpu = &mut self.gpus[slot];
-        let start = plan.start.max(gpu.free_at);
         let run = Run { model, plan: *plan, start, end: start + latency };
         gpu.free_at = run.end;
         if gpu.runs.is_empty() {

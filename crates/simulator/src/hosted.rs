@@ -1,6 +1,9 @@
 //! What the simulator asks of a policy besides its decisions.
 
 use symphony_scheduler::{ClusterPolicy, Violation};
+use symphony_types::{GpuClass, LatencyProfile};
+
+use crate::result::LearningResult;
 
 /// What a policy may find wrong with itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,6 +19,17 @@ pub(crate) trait Hosted: ClusterPolicy {
     /// Whether it wants to be told of the end of each plan.
     fn wants_reports(&self) -> bool {
         true
+    }
+
+    /// A profile by which it plans from now on, if one was corrected since it was asked last.
+    #[inline]
+    fn corrected(&mut self) -> Option<(u32, GpuClass, LatencyProfile)> {
+        None
+    }
+
+    /// What it has learnt; none if it learns nothing.
+    fn learnt(&self) -> Option<LearningResult> {
+        None
     }
 
     /// What was found wrong in the last step, once.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use symphony_epochs::LearningSettings;
 use symphony_scheduler::Delays;
 use symphony_types::{GpuClass, LatencyProfile, Nanos, RequestValue};
 use symphony_workload::Scenario;
@@ -35,6 +36,8 @@ pub struct PolicyFacts {
     pub exact: bool,
     /// For policies that draw lots.
     pub seed: u64,
+    /// What is to be learnt from the ends of batches.
+    pub learning: LearningSettings,
 }
 
 impl PolicyFacts {
@@ -56,6 +59,7 @@ impl PolicyFacts {
         };
         let models = scenario.models.iter().map(model).collect();
         let gpu_classes = scenario.gpu_classes().collect();
-        Self { models, gpus: scenario.gpu_count(), gpu_classes, delays, exact: scenario.execution.is_exact(), seed }
+        let (gpus, exact, learning) = (scenario.gpu_count(), scenario.is_exact(), scenario.learning.clone());
+        Self { models, gpus, gpu_classes, delays, exact, seed, learning }
     }
 }

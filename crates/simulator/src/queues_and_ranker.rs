@@ -7,14 +7,16 @@ use symphony_scheduler::{
     ModelActions, ModelInput, ModelQueue, ModelQueueConfig, PRESSURE_TICK, PressureControl, PressureInput,
     QUEUE_REQUESTS_MAX, RankAction, RankActions, RankInput,
 };
-use symphony_types::{GpuClass, GpuId, Time};
+use symphony_types::{GpuClass, GpuId, LatencyProfile, Time};
 use symphony_workload::{QueuePolicy, ShedChoice};
 
 use crate::gpu_reports::GpuReports;
 use crate::grant_check;
 use crate::hosted::{Fault, Hosted};
+use crate::lessons::{Lesson, Lessons};
 use crate::policy::{queue_policy, ranker_policy};
 use crate::policy_facts::PolicyFacts;
+use crate::result::LearningResult;
 use crate::spin_trap::SpinTrap;
 use crate::tap::Tap;
 
@@ -46,6 +48,8 @@ pub(crate) struct QueuesAndRanker<T> {
     waiting: usize,
     /// One per GPU; none where execution is exact, and everything is known without reports.
     reports: Vec<GpuReports>,
+    /// What is learnt from reports, if anything is.
+    lessons: Option<Box<Lessons>>,
     tap: T,
     /// By GPU.
     classes: Vec<GpuClass>,
@@ -79,6 +83,7 @@ impl<T: Tap> QueuesAndRanker<T> {
             wake_at: Time::NEVER,
             waiting: 0,
             reports: if facts.exact { Vec::new() } else { vec![GpuReports::default(); facts.gpus as usize] },
+            lessons: Lessons::new(facts),
             tap,
             classes: facts.gpu_classes.clone(),
             grants: VecDeque::new(),
@@ -130,7 +135,7 @@ impl<T: Tap> QueuesAndRanker<T> {
                 }
                 ModelAction::Execute(plan) => {
                     if let Some(gpu) = self.reports.get_mut(plan.gpu.get() as usize) {
-                        gpu.sent(plan.end.since(plan.start), plan.end);
+                        gpu.sent((plan.end.since(plan.start), plan.batch), plan.end);
                     }
                     out.list.push(ClusterAction::Execute { model, plan });
                 }
@@ -169,6 +174,22 @@ impl<T: Tap> QueuesAndRanker<T> {
                     self.grants.push_back(Grant { model, gpu, class, free_at, why });
                 }
                 RankAction::WakeAt(at) => self.timers.set(RANKER, at.as_nanos()),
+            }
+        }
+    }
+
+    /// Tells the queues and the ranker what was learnt.
+    fn learn(&mut self, now: Time, learnt: Vec<Lesson>) {
+        for lesson in learnt {
+            match lesson {
+                Lesson::Profile(model, class, profile) => self.queues[model as usize].set_profile(class, profile),
+                Lesson::Quarantine(gpu, out) => {
+                    if let Some(known) = self.reports.get_mut(gpu.get() as usize) {
+                        known.quarantine(out);
+                        let free_at = known.usable_at();
+                        self.rank(now, RankInput::BusyUntil { gpu, free_at });
+                    }
+                }
             }
         }
     }
@@ -219,19 +240,30 @@ impl<T: Tap> ClusterPolicy for QueuesAndRanker<T> {
                     known.reset(free_at);
                 }
                 let class = self.classes.get(gpu.get() as usize).copied().unwrap_or_default();
+                if let Some(lessons) = &mut self.lessons {
+                    lessons.gpu_up(gpu, class);
+                }
                 self.rank(now, RankInput::Add { gpu, class, free_at });
             }
             ClusterInput::GpuDown(gpu) => {
                 if let Some(known) = self.reports.get_mut(gpu.get() as usize) {
                     known.reset(Time::NEVER);
+                    known.quarantine(false);
+                }
+                if let Some(lessons) = &mut self.lessons {
+                    let learnt = lessons.gpu_down(gpu);
+                    self.learn(now, learnt);
                 }
                 self.rank(now, RankInput::Remove(gpu));
             }
             ClusterInput::Done { gpu, model, start_late, latency } => {
-                if let Some(known) = self.reports.get_mut(gpu.get() as usize)
-                    && let Some(predicted) = known.ended(now)
-                {
-                    let free_at = known.usable_at();
+                let slot = gpu.get() as usize;
+                if let Some((predicted, items)) = self.reports.get_mut(slot).and_then(|known| known.ended(now)) {
+                    if let Some(lessons) = &mut self.lessons {
+                        let learnt = lessons.ran(now, gpu, model, items, latency);
+                        self.learn(now, learnt);
+                    }
+                    let free_at = self.reports[slot].usable_at();
                     self.rank(now, RankInput::BusyUntil { gpu, free_at });
                     self.answer_grants(now, out);
                     self.step_model(now, model, ModelInput::Done { start_late, latency, predicted }, out);
@@ -245,6 +277,11 @@ impl<T: Tap> ClusterPolicy for QueuesAndRanker<T> {
         self.answer_grants(now, out);
         if now >= self.account_at {
             self.account(now, out);
+        }
+        if let Some(lessons) = &mut self.lessons {
+            let learnt = lessons.look(now);
+            self.learn(now, learnt);
+            self.answer_grants(now, out);
         }
         let wake_at = Time::from_nanos(self.timers.min_key());
         if wake_at != self.wake_at {
@@ -261,6 +298,15 @@ impl<T: Tap> ClusterPolicy for QueuesAndRanker<T> {
 impl<T: Tap> Hosted for QueuesAndRanker<T> {
     fn wants_reports(&self) -> bool {
         !self.reports.is_empty()
+    }
+
+    #[inline]
+    fn corrected(&mut self) -> Option<(u32, GpuClass, LatencyProfile)> {
+        self.lessons.as_mut()?.corrected()
+    }
+
+    fn learnt(&self) -> Option<LearningResult> {
+        self.lessons.as_ref().map(|lessons| lessons.result())
     }
 
     #[inline]

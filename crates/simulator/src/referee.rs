@@ -66,6 +66,11 @@ impl Referee {
         self.plans.busy_until(gpu, until);
     }
 
+    /// What a GPU is.
+    pub(crate) fn class_of(&self, gpu: GpuId) -> GpuClass {
+        self.gpu_classes.get(gpu.get() as usize).copied().unwrap_or_default()
+    }
+
     /// A plan of a model with these profiles by class is sent at `now`. It is judged by the profile of its GPU's own class,
     /// whatever the policy takes the GPU for.
     pub(crate) fn planned(

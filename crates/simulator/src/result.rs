@@ -72,9 +72,21 @@ pub struct RunResult {
     /// The number of GPUs, where it followed the load.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub autoscale: Option<ScalingResult>,
+    /// What was learnt from the ends of batches, where that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub learning: Option<LearningResult>,
     /// Requests simulated, those outside of the counted time included.
     #[serde(skip)]
     pub simulated_requests: u64,
+}
+
+/// What was learnt in the whole run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct LearningResult {
+    /// Times that a GPU was set aside.
+    pub quarantines: u64,
+    /// Profiles that were corrected.
+    pub profiles_corrected: u64,
 }
 
 /// Queueing delays of executed requests in milliseconds; `None` if none was executed. Quantiles are within 0.5 %.

@@ -203,6 +203,7 @@ impl Tally {
                 .collect(),
             models: scenario.models.iter().zip(&self.models).map(|(spec, model)| model.result(&spec.name)).collect(),
             autoscale,
+            learning: None,
             simulated_requests: self.simulated,
         }
     }

@@ -1,10 +1,13 @@
 //! The event loop: virtual time, arrivals and GPUs around a policy.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use symphony_explain::Explanation;
 use symphony_scheduler::{
     ClusterAction, ClusterActions, ClusterInput, GPUS_MAX, MODELS_MAX, MinTree, Plan, Request, Violation,
 };
-use symphony_types::{BootId, FrontendId, GpuId, Nanos, RequestId, Time};
+use symphony_types::{BootId, FrontendId, GpuId, LatencyProfile, Nanos, RequestId, Time};
 use symphony_workload::{
     Arriving, NoiseStream, RequestStream, SCENARIO_GPUS_MAX, SCENARIO_MODELS_MAX, Scenario, arrival_streams,
     noise_streams, request_streams,
@@ -20,6 +23,7 @@ use crate::policy_facts::PolicyFacts;
 use crate::referee::Referee;
 use crate::result::RunResult;
 use crate::scaling::{Scaling, ScalingOrder};
+use crate::slow_gpus::SlowGpus;
 use crate::spin_trap::SpinTrap;
 use crate::tally::{Tally, misses_p99};
 use crate::timeline::{Timeline, TimelineRange};
@@ -166,6 +170,9 @@ pub(crate) struct World<'a, P, W = ()> {
     /// One per GPU; none where execution is exact.
     noise: Vec<NoiseStream>,
     failures: Failures,
+    slow: SlowGpus,
+    /// By model: what plans are made by, where that is not what the scenario gives any more.
+    corrected: BTreeMap<u32, Arc<[LatencyProfile]>>,
     /// Where the number of GPUs follows the load.
     scaling: Option<Box<Scaling>>,
     /// When it is due.
@@ -210,6 +217,8 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
             gpus: Gpus::new(gpus),
             noise: noise_streams(scenario, seed),
             failures: Failures::new(&scenario.failures),
+            slow: SlowGpus::new(&scenario.slow),
+            corrected: BTreeMap::new(),
             scale_at: scaling.as_ref().map_or(Time::NEVER, |scaling| scaling.next()),
             scaling,
             referee: Referee::new(facts.gpu_classes, facts.delays),
@@ -282,7 +291,9 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
 
     fn into_parts(self) -> (RunResult, W) {
         let scaling = self.scaling.map(|scaling| scaling.into_result());
-        (self.tally.into_result(self.scenario, self.seed, scaling), self.watch)
+        let mut result = self.tally.into_result(self.scenario, self.seed, scaling);
+        result.learning = self.policy.learnt();
+        (result, self.watch)
     }
 
     #[cfg(test)]
@@ -435,7 +446,16 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
             Some(Fault::Violation(violation)) => return Err(self.violated(violation)),
             Some(Fault::Spins(spins)) => return Err(self.stuck(spins)),
         }
-        self.carry_out().map_err(|violation| self.violated(violation))
+        self.carry_out().map_err(|violation| self.violated(violation))?;
+        // From the next plan on: those of this step were made before.
+        while let Some((model, class, profile)) = self.policy.corrected() {
+            let given = &self.scenario.models[model as usize].profiles;
+            let profiles = self.corrected.entry(model).or_insert_with(|| Arc::clone(given));
+            if let Some(known) = Arc::make_mut(profiles).get_mut(class.index()) {
+                *known = profile;
+            }
+        }
+        Ok(())
     }
 
     fn carry_out(&mut self) -> Result<(), Violation> {
@@ -460,8 +480,16 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
 
     fn execute(&mut self, model: u32, plan: &Plan) -> Result<(), Violation> {
         let requests = self.orders.requests_of(plan);
-        self.referee.planned(self.now, &self.scenario.models[model as usize].profiles, plan, requests)?;
+        let given = &self.scenario.models[model as usize].profiles;
+        let known = self.corrected.get(&model).unwrap_or(given);
+        self.referee.planned(self.now, known, plan, requests)?;
         let mut latency = plan.end.since(plan.start);
+        if !self.corrected.is_empty() {
+            // What is learnt of a GPU makes it no slower.
+            let class = self.referee.class_of(plan.gpu);
+            latency = given.get(class.index()).map_or(latency, |profile| profile.latency(plan.batch));
+        }
+        latency = self.slow.stretch(plan.gpu, self.gpus.start_of(plan.gpu, plan.start), latency);
         if let Some(noise) = self.noise.get_mut(plan.gpu.get() as usize) {
             latency = noise.stretch(latency);
         }

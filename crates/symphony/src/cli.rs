@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -109,6 +110,10 @@ pub(crate) struct UpArgs {
     /// DIR/repository-token (of --dir) may load and unload its models.
     #[arg(long, value_name = "DIR", conflicts_with = "clusters")]
     pub(crate) repository: Option<PathBuf>,
+    /// Where all processes of the clusters listen: another address of loopback lets several federations run side by side. Tools are then
+    /// told by --federation=HOST:PORT,…
+    #[arg(long, value_name = "ADDRESS", requires = "clusters", default_value_t = Ipv4Addr::LOCALHOST, value_parser = on_loopback)]
+    pub(crate) host: Ipv4Addr,
     /// Load the demo's models when the cluster is up: digits and mlp on the CPU, resnet50 on emulated GPUs.
     #[arg(long)]
     pub(crate) with_models: bool,
@@ -301,6 +306,15 @@ impl ClusterArgs {
 /// Where the federation of `symphony up --clusters` is.
 pub(crate) const FEDERATION_OF_UP: &str = "127.0.0.1:7501,127.0.0.1:7511,127.0.0.1:7521";
 
+fn on_loopback(text: &str) -> Result<Ipv4Addr, String> {
+    let host: Ipv4Addr = text.parse().map_err(|_| "expected an IPv4 address".to_owned())?;
+    if host.is_loopback() {
+        Ok(host)
+    } else {
+        Err("expected an address of loopback, 127.0.0.1 to 127.255.255.254".into())
+    }
+}
+
 /// Whether a federation is asked instead of one cluster.
 #[derive(Debug, Args)]
 pub(crate) struct FederationArgs {
@@ -359,6 +373,9 @@ pub(crate) struct ModelLoadArgs {
     /// GPU kind that --alpha-ms and --beta-ms speak of, see `symphony get gpus`.
     #[arg(long, default_value = "emulated")]
     pub(crate) gpu_kind: String,
+    /// TOML file with what frontends do for clients: [image], the input that JPEG and PNG pictures become, and [labels].
+    #[arg(long, value_name = "FILE", conflicts_with = "repository")]
+    pub(crate) transforms: Option<PathBuf>,
     /// Latency objective from arrival to answer, in milliseconds; not with --repository, which says it.
     #[arg(long, required_unless_present = "repository", conflicts_with = "repository")]
     pub(crate) slo_ms: Option<f64>,

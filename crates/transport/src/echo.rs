@@ -83,9 +83,22 @@ impl EchoWatch {
         question
     }
 
-    /// A message came.
+    /// A message came. [`stir`](Self::stir) is to be called if it [rests](Self::rests).
     pub(crate) const fn used(&mut self) {
         self.used = true;
+    }
+
+    /// Whether the next question is further away than on a link in use.
+    pub(crate) fn rests(&self) -> bool {
+        self.waits.is_none() && self.pause > self.times.ask_again_after
+    }
+
+    /// The link is in use again: it is asked as soon as any that is.
+    pub(crate) fn stir(&mut self, now: Instant) {
+        if self.rests() {
+            self.pause = self.times.ask_again_after;
+            self.look_at = self.look_at.min(now + self.pause);
+        }
     }
 
     /// An answer came.
@@ -157,6 +170,28 @@ mod tests {
         scene.watch.used();
         scene.answer(at + 1, number);
         assert_eq!(scene.next(), at + 101);
+    }
+
+    #[test]
+    fn a_link_that_rested_is_asked_soon_once_it_is_used_again() {
+        let mut scene = Scene::new();
+        for _ in 0..5 {
+            let at = scene.next();
+            let number = scene.look(at).unwrap();
+            assert!(!scene.watch.rests(), "an answer is waited for");
+            scene.answer(at, number);
+            assert!(scene.watch.rests());
+        }
+        let rests_until = scene.next();
+        scene.watch.stir(scene.start + ms(rests_until - 500));
+        assert_eq!((scene.next(), scene.watch.rests()), (rests_until - 400, false));
+        scene.watch.stir(scene.start + ms(rests_until - 450));
+        assert_eq!(scene.next(), rests_until - 400, "the first message counts");
+        let number = scene.look(rests_until - 400).unwrap();
+        scene.answer(rests_until - 400, number);
+        let asked_anew = scene.next();
+        scene.watch.stir(scene.start + ms(asked_anew - 20));
+        assert_eq!(scene.next(), asked_anew, "never later than it would have been");
     }
 
     #[test]

@@ -9,6 +9,11 @@ mod local_link;
 mod local_payloads;
 mod owner_link;
 mod payload;
+#[cfg(not(feature = "rdma"))]
+#[path = "no_rdma.rs"]
+mod rdma;
+#[cfg(feature = "rdma")]
+mod rdma;
 mod read_times;
 mod sharing;
 
@@ -24,5 +29,5 @@ pub use local_payloads::LocalPayloads;
 pub use owner_link::OwnerLink;
 pub use payload::{PayloadOwner, PayloadTransport, Payloads, ResultToOwner, ReturnedResult};
 pub use read_times::{PairReading, ReadCounts, Readings, Way};
-pub use sharing::{SharedInputs, SharingError, can_share};
+pub use sharing::{SharedInputs, SharingError, can_share, can_use_rdma};
 pub use symphony_shared_memory::Placed as PlacedInput;

@@ -6,12 +6,13 @@
 
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use symphony_net::{Connection, Expected, Net, PeerInfo, ReadHalf, WriteHalf};
+use symphony_net::{Connection, Expected, Net, PeerInfo};
 use symphony_protocol::{Echo, FRAME_HEADER_BYTES, Frame, FrameError, FrameHeader, Message};
-use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
@@ -126,10 +127,25 @@ impl<M: Message + Send + 'static> LinkSender<M> {
     }
 }
 
+/// Whether a link that is watched rests: then the next message that is written makes the receiving end ask soon.
+#[derive(Debug, Default)]
+struct Rest {
+    on: AtomicBool,
+    ended: Notify,
+}
+
+impl Rest {
+    fn end(&self) {
+        if self.on.load(Ordering::Relaxed) && self.on.swap(false, Ordering::Relaxed) {
+            self.ended.notify_one();
+        }
+    }
+}
+
 /// The reading end.
 #[derive(Debug)]
 pub struct LinkReceiver<M> {
-    stream: BufReader<ReadHalf>,
+    stream: BufReader<Box<dyn Inbound>>,
     /// What has arrived of the header, or of the body once `header` is known. It lives here and not in the future of
     /// [`LinkReceiver::receive`], so that a receive given up half-way loses nothing.
     partial: BytesMut,
@@ -137,6 +153,7 @@ pub struct LinkReceiver<M> {
     /// To this end's writer.
     echoes: mpsc::Sender<Echo>,
     watching: Option<(EchoWatch, watch::Sender<Movement>)>,
+    rest: Arc<Rest>,
     peer: String,
     info: PeerInfo,
     message: PhantomData<M>,
@@ -163,6 +180,7 @@ impl<M: Message> LinkReceiver<M> {
     /// # Errors
     /// If the connection ends or something arrives that is no frame of this link; the link is of no use then.
     pub async fn receive(&mut self) -> Result<Frame<M>, LinkError> {
+        let rest = Arc::clone(&self.rest);
         loop {
             let (header, body) = match self.watching.as_ref().map(|(watch, _)| watch.look_at()) {
                 None => self.gather_frame().await?,
@@ -171,6 +189,10 @@ impl<M: Message> LinkReceiver<M> {
                     frame = self.gather_frame() => frame?,
                     () = sleep_until(look_at.into()) => {
                         self.look();
+                        continue;
+                    }
+                    () = rest.ended.notified() => {
+                        self.stir();
                         continue;
                     }
                 },
@@ -182,9 +204,18 @@ impl<M: Message> LinkReceiver<M> {
             }
             if let Some((watch, _)) = &mut self.watching {
                 watch.used();
+                if watch.rests() {
+                    self.stir();
+                }
             }
             return Frame::decode(header, body).map_err(|source| self.bad_frame(source));
         }
+    }
+
+    fn stir(&mut self) {
+        let Some((watch, _)) = &mut self.watching else { return };
+        watch.stir(Instant::now().into_std());
+        self.rest.on.store(watch.rests(), Ordering::Relaxed);
     }
 
     fn look(&mut self) {
@@ -201,6 +232,7 @@ impl<M: Message> LinkReceiver<M> {
             (Echo::Ask(number), _) => drop(self.echoes.try_send(Echo::Answer(number))),
             (Echo::Answer(number), Some((watch, told))) => {
                 watch.answered(Instant::now().into_std(), number);
+                self.rest.on.store(watch.rests(), Ordering::Relaxed);
                 tell(told, watch.movement());
             }
             (Echo::Answer(_), None) => {}
@@ -275,18 +307,42 @@ where
     In: Message,
 {
     let info = connection.peer().clone();
-    let peer = info.to_string();
     let (read, write) = connection.into_split();
+    link_over_streams((Box::new(read), Box::new(write)), info)
+}
+
+/// Where frames come from.
+pub(crate) trait Inbound: AsyncRead + Send + Sync + Unpin + std::fmt::Debug {}
+
+impl<T: AsyncRead + Send + Sync + Unpin + std::fmt::Debug> Inbound for T {}
+
+/// Where frames go.
+pub(crate) trait Outbound: AsyncWrite + Send + Sync + Unpin + std::fmt::Debug {}
+
+impl<T: AsyncWrite + Send + Sync + Unpin + std::fmt::Debug> Outbound for T {}
+
+/// The two directions of whatever carries frames.
+pub(crate) type Streams = (Box<dyn Inbound>, Box<dyn Outbound>);
+
+/// Makes a link of two directions to a peer that is known otherwise. Must be called inside a tokio runtime.
+pub(crate) fn link_over_streams<Out, In>((read, write): Streams, info: PeerInfo) -> (LinkSender<Out>, LinkReceiver<In>)
+where
+    Out: Message + Send + 'static,
+    In: Message,
+{
+    let peer = info.to_string();
     let (queue, frames) = mpsc::channel(LINK_FRAMES_MAX);
     let close = Arc::new(Notify::new());
     let (echoes, echoed) = mpsc::channel(ECHOES_MAX);
-    tokio::spawn(write_frames(write, frames, echoed, Arc::clone(&close), peer.clone()));
+    let rest = Arc::<Rest>::default();
+    tokio::spawn(write_frames(write, frames, echoed, Arc::clone(&close), Arc::clone(&rest), peer.clone()));
     let receiver = LinkReceiver {
         stream: BufReader::with_capacity(READ_BUFFER_BYTES, read),
         partial: BytesMut::new(),
         header: None,
         echoes,
         watching: None,
+        rest,
         peer,
         info,
         message: PhantomData,
@@ -296,10 +352,11 @@ where
 
 /// Writes what gathers; ends with the last sender, or with the connection.
 async fn write_frames<M: Message>(
-    mut stream: WriteHalf,
+    mut stream: Box<dyn Outbound>,
     mut frames: mpsc::Receiver<(M, Vec<Bytes>)>,
     mut echoes: mpsc::Receiver<Echo>,
     close: Arc<Notify>,
+    rest: Arc<Rest>,
     peer: String,
 ) {
     let mut bytes = BytesMut::new();
@@ -316,6 +373,9 @@ async fn write_frames<M: Message>(
                 None
             }
         };
+        if next.is_some() {
+            rest.end();
+        }
         while let Some((message, tail)) = next {
             if let Err(error) = Frame::encode(&message, &tail, &mut bytes) {
                 tracing::error!(%peer, %error, "frame not sent");
@@ -374,6 +434,28 @@ mod tests {
         }
         drop(sender);
         assert!(matches!(receiver.receive().await, Err(LinkError::Closed { .. })));
+    }
+
+    #[tokio::test]
+    async fn a_message_that_is_written_ends_the_rest_of_a_watched_link() {
+        let ((sender, mut receiver), stream) = pair().await;
+        let (_back, mut answering) = link_over::<ToFrontend, ToLeader>(stream);
+        let answers = tokio::spawn(async move { answering.receive().await.map(|frame| frame.message) });
+        let second = Duration::from_secs(1);
+        let times =
+            EchoTimes { ask_again_after: second, ask_again_max: second * 3600, stuck_after: second * 60, late: second };
+        let mut movement = receiver.watch(times);
+        tokio::select! {
+            moved = movement.wait_for(|movement| *movement == Movement::Moves) => drop(moved.unwrap()),
+            frame = receiver.receive() => panic!("{frame:?}"),
+        }
+        let look_at = |receiver: &LinkReceiver<ToFrontend>| receiver.watching.as_ref().unwrap().0.look_at();
+        let rests_until = look_at(&receiver);
+        let message = ToLeader::Cancel { requests: vec![(1, 0)] };
+        sender.send(message.clone()).unwrap();
+        assert_eq!(answers.await.unwrap().unwrap(), message, "it is written");
+        let nothing = futures::poll!(Box::pin(receiver.receive()));
+        assert!(nothing.is_pending() && look_at(&receiver) < rests_until);
     }
 
     /// Byte by byte, and after every byte the receive is given up as a `select!` does it.

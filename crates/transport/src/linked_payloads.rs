@@ -10,15 +10,16 @@ use bytes::Bytes;
 use symphony_config::PayloadsConfig;
 use symphony_net::{Expected, Net, Role};
 use symphony_protocol::FRAME_BYTES_MAX;
-use symphony_protocol::data::{FromOwner, ResultBytes, SharingOffer, ToOwner};
+use symphony_protocol::data::{FromOwner, RdmaOffer, ResultBytes, SharingOffer, ToOwner};
 use symphony_protocol::view::{FrontendView, View};
 use symphony_shared_memory::Unreadable;
 use symphony_types::{BackendId, BootId, FrontendId};
 use tokio::sync::{oneshot, watch};
 use tokio_util::task::TaskTracker;
 
-use crate::link::{LinkReceiver, LinkSender, connect_link};
+use crate::link::{LinkReceiver, LinkSender, connect_link, link_over_streams};
 use crate::payload::{PayloadTransport, Payloads, ResultToOwner};
+use crate::rdma::{RdmaBegun, RdmaInputs, RdmaReader};
 use crate::read_times::{PairReading, ReadTimes, Readings, Way};
 use crate::sharing::SharedPair;
 
@@ -61,8 +62,28 @@ type LinkSlot = Arc<tokio::sync::Mutex<Option<DataLink>>>;
 struct Open {
     /// Reads that wait for their answer.
     waiting: HashMap<u64, oneshot::Sender<Payloads>>,
-    /// The memory that both have; none if payloads go over the link.
-    shared: Option<Arc<SharedPair>>,
+    /// How inputs are found without asking.
+    inputs: Inputs,
+}
+
+/// Where a frontend's inputs are.
+#[derive(Clone, Debug)]
+enum Inputs {
+    /// In memory that both have.
+    Shared(Arc<SharedPair>),
+    /// In memory that the network reads.
+    Rdma(Arc<RdmaInputs>),
+    /// Nowhere: they are asked for.
+    Asked,
+}
+
+/// A link on which both ends have agreed how payloads travel.
+struct Opened {
+    sender: LinkSender<ToOwner>,
+    receiver: LinkReceiver<FromOwner>,
+    inputs: Inputs,
+    /// The link beside RDMA, which only tells that the other end lives.
+    beside: Option<(LinkSender<ToOwner>, LinkReceiver<FromOwner>)>,
 }
 
 #[derive(Clone, Debug)]
@@ -90,6 +111,8 @@ pub struct LinkedPayloads {
     links: Arc<Mutex<HashMap<Owner, LinkSlot>>>,
     reads: Arc<AtomicU64>,
     damaged: Arc<AtomicU64>,
+    /// This process's device; none if it is not to be used, or cannot be.
+    rdma: Option<RdmaReader>,
     times: Arc<ReadTimes>,
     /// Results on their way to a link.
     deliveries: TaskTracker,
@@ -106,7 +129,10 @@ impl LinkedPayloads {
         view: watch::Receiver<Arc<View>>,
     ) -> Self {
         let (links, reads, damaged, times) = Default::default();
-        Self { backend, boot, net, config, view, links, reads, damaged, times, deliveries: TaskTracker::new() }
+        let rdma = config.wants_rdma().then(|| RdmaReader::open(config.rdma_device(), config.pool_bytes()));
+        let rdma =
+            rdma.and_then(|rdma| rdma.inspect_err(|error| tracing::warn!(%error, "payloads travel by TCP")).ok());
+        Self { backend, boot, net, config, view, links, reads, damaged, rdma, times, deliveries: TaskTracker::new() }
     }
 
     /// What is known of the reads so far, and how each owner is reached.
@@ -139,52 +165,99 @@ impl LinkedPayloads {
         *slot = None;
         let (addr, frontend) = frontend_of(&self.view.borrow(), owner)
             .map(|frontend| (frontend.data_addr.clone(), Expected::named(Role::Frontend, &frontend.name)))?;
-        let (sender, receiver, shared) = match self.open(&addr, &frontend, owner.1).await {
+        let Opened { sender, receiver, inputs, beside } = match self.open(&addr, &frontend, owner.1).await {
             Ok(link) => link,
             Err(reason) => {
                 tracing::warn!(frontend = %owner.0, %reason, "no data link");
                 return None;
             }
         };
-        let way = if shared.is_some() { Way::SharedMemory } else { Way::Tcp };
+        let way = inputs.way();
         tracing::info!(frontend = %owner.0, transport = way.label(), "data link");
-        let session: Session = Arc::new(Mutex::new(Some(Open { waiting: HashMap::new(), shared })));
-        tokio::spawn(take_answers(receiver, Arc::clone(&session)));
+        let session: Session = Arc::new(Mutex::new(Some(Open { waiting: HashMap::new(), inputs })));
+        tokio::spawn(live(receiver, beside, Arc::clone(&session)));
         Some(slot.insert(DataLink { sender, session, way, times: Arc::default() }).clone())
     }
 
     /// A link over which its owner has said welcome: before that, whatever is sent may be lost without a word.
-    async fn open(
-        &self,
-        addr: &str,
-        frontend: &Expected,
-        life: BootId,
-    ) -> Result<(LinkSender<ToOwner>, LinkReceiver<FromOwner>, Option<Arc<SharedPair>>), String> {
+    async fn open(&self, addr: &str, frontend: &Expected, life: BootId) -> Result<Opened, String> {
         let link = connect_link::<ToOwner, FromOwner>(&self.net, addr, frontend).await;
         let (sender, mut receiver) = link.map_err(|error| error.to_string())?;
         // Whoever leads an address over another place wants the bytes to pass there.
         let routed = self.net.through(addr) != addr && !self.config.expects_sharing();
         let shares = self.config.shares() && !routed;
-        let hello = ToOwner::Hello { backend: self.backend, boot: self.boot, frontend_boot: life, shares };
+        let begun = self.begin_rdma(addr, routed)?;
+        let rdma = begun.as_ref().map(RdmaBegun::endpoint);
+        let hello = ToOwner::Hello { backend: self.backend, boot: self.boot, frontend_boot: life, shares, rdma };
         sender.send(hello).map_err(|error| error.to_string())?;
-        let sharing = match tokio::time::timeout(WELCOME_TIMEOUT, receiver.receive()).await {
+        let (sharing, rdma) = match tokio::time::timeout(WELCOME_TIMEOUT, receiver.receive()).await {
             Err(_) => return Err(format!("no welcome within {} ms", WELCOME_TIMEOUT.as_millis())),
             Ok(Err(error)) => return Err(error.to_string()),
             Ok(Ok(frame)) => match frame.message {
-                FromOwner::Welcome { boot, sharing } if boot == life => sharing,
+                FromOwner::Welcome { boot, sharing, rdma } if boot == life => (sharing, rdma),
                 FromOwner::MustShare => {
                     return Err("the frontend requires shared memory; see backend.payloads.transport".to_owned());
+                }
+                FromOwner::MustUseRdma => {
+                    return Err("the frontend requires RDMA; see backend.payloads.transport".to_owned());
                 }
                 other => return Err(format!("{other:?} instead of a welcome in life {life}")),
             },
         };
-        let offered = sharing.is_some();
-        let shared = if shares { self.share(sharing, addr).await? } else { None };
+        let offered = sharing.is_some() || rdma.is_some();
+        let inputs = if let Some(begun) = begun {
+            self.join_rdma(begun, rdma, addr)?
+        } else if shares {
+            self.share(sharing, addr).await?.map_or(Inputs::Asked, Inputs::Shared)
+        } else {
+            Inputs::Asked
+        };
         if offered {
-            let joined = ToOwner::Joined { shares: shared.is_some() };
+            let joined = ToOwner::Joined { shares: !matches!(inputs, Inputs::Asked) };
             sender.send(joined).map_err(|error| error.to_string())?;
         }
-        Ok((sender, receiver, shared))
+        let Inputs::Rdma(rdma) = &inputs else { return Ok(Opened { sender, receiver, inputs, beside: None }) };
+        let (by_rdma, from_rdma) = link_over_streams(rdma.streams(), receiver.peer().clone());
+        Ok(Opened { sender: by_rdma, receiver: from_rdma, inputs, beside: Some((sender, receiver)) })
+    }
+
+    /// This end of an RDMA connection, if one is wanted. Where it is required and cannot be, the link is not to be.
+    fn begin_rdma(&self, addr: &str, routed: bool) -> Result<Option<RdmaBegun>, String> {
+        if !self.config.wants_rdma() {
+            return Ok(None);
+        }
+        let begun = match &self.rdma {
+            _ if routed => Err("the address is routed elsewhere".to_owned()),
+            _ if self.net.credentials().is_none() => Err("keys are handed out over mutual TLS only".to_owned()),
+            None => Err("this process has none; see its start".to_owned()),
+            Some(rdma) => rdma.begin(),
+        };
+        self.or_tcp(begun, "RDMA", addr)
+    }
+
+    /// Takes up what the frontend offers.
+    fn join_rdma(&self, begun: RdmaBegun, offer: Option<RdmaOffer>, addr: &str) -> Result<Inputs, String> {
+        let offer = offer.ok_or_else(|| "the frontend does not offer it; see frontend.payloads.transport".to_owned());
+        let joined = offer.and_then(|offer| begun.join(&offer));
+        Ok(self.or_tcp(joined, "RDMA", addr)?.map_or(Inputs::Asked, |inputs| Inputs::Rdma(Arc::new(inputs))))
+    }
+
+    /// What cannot be had is an error where it is required, and worth a warning where it was asked for by name.
+    fn or_tcp<T>(&self, had: Result<T, String>, what: &str, addr: &str) -> Result<Option<T>, String> {
+        match had {
+            Ok(had) => Ok(Some(had)),
+            Err(reason) if self.config.must_share() || self.config.must_use_rdma() => {
+                Err(format!("backend.payloads requires {what} with {addr}: {reason}"))
+            }
+            Err(reason) => {
+                if self.config.expects_sharing() || self.config.wants_rdma() {
+                    tracing::warn!(addr, reason, "payloads travel by TCP");
+                } else {
+                    tracing::debug!(addr, reason, "payloads travel by TCP");
+                }
+                Ok(None)
+            }
+        }
     }
 
     /// Takes up what the frontend offers, or says why that is not so.
@@ -193,20 +266,7 @@ impl LinkedPayloads {
             Some(offer) => SharedPair::join(offer, self.config.pool_bytes()).await,
             None => Err("the frontend does not offer shared memory; see frontend.payloads.transport".to_owned()),
         };
-        match joined {
-            Ok(pair) => Ok(Some(Arc::new(pair))),
-            Err(reason) if self.config.must_share() => {
-                Err(format!("backend.payloads requires shared memory with {addr}: {reason}"))
-            }
-            Err(reason) => {
-                if self.config.expects_sharing() {
-                    tracing::warn!(addr, reason, "payloads travel by TCP");
-                } else {
-                    tracing::debug!(addr, reason, "payloads travel by TCP");
-                }
-                Ok(None)
-            }
-        }
+        self.or_tcp(joined.map(Arc::new), "shared memory", addr)
     }
 
     fn slot(&self, owner: Owner) -> Option<LinkSlot> {
@@ -220,20 +280,20 @@ impl LinkedPayloads {
         Some(Arc::clone(links.entry(owner).or_default()))
     }
 
-    /// Inputs that are in shared memory; none for the others, or if there is no such memory.
+    /// Inputs that are found without asking; none for the others.
     async fn look(&self, link: &DataLink, sequences: &[u64]) -> Payloads {
-        let Some(shared) = link.shared() else { return vec![None; sequences.len()] };
+        match link.inputs() {
+            Inputs::Shared(shared) => self.look_here(&shared, sequences).await,
+            Inputs::Rdma(rdma) => self.look_there(&rdma, sequences).await,
+            Inputs::Asked => vec![None; sequences.len()],
+        }
+    }
+
+    /// Copies inputs out of shared memory.
+    async fn look_here(&self, shared: &SharedPair, sequences: &[u64]) -> Payloads {
         let (mut payloads, mut copied) = (Vec::with_capacity(sequences.len()), 0);
         for &sequence in sequences {
-            let input = match shared.input(sequence) {
-                Ok(input) => Some(input),
-                Err(Unreadable::Absent) => None,
-                Err(Unreadable::Damaged) => {
-                    self.damaged.fetch_add(1, Ordering::Relaxed);
-                    tracing::warn!(sequence, "an input is damaged in shared memory; it is asked for over the link");
-                    None
-                }
-            };
+            let input = self.found(sequence, shared.input(sequence));
             copied += input.as_ref().map_or(0, Bytes::len);
             payloads.push(input);
             if copied > COPY_BYTES_MAX {
@@ -242,6 +302,40 @@ impl LinkedPayloads {
             }
         }
         payloads
+    }
+
+    /// READs inputs, all at once as far as there are credits.
+    async fn look_there(&self, rdma: &RdmaInputs, sequences: &[u64]) -> Payloads {
+        let one = |&sequence| async move {
+            match rdma.input(sequence).await {
+                Ok(input) => self.found(sequence, input),
+                Err(reason) => {
+                    tracing::debug!(sequence, reason, "an input is not read");
+                    None
+                }
+            }
+        };
+        let all = futures::future::join_all(sequences.iter().map(one));
+        match tokio::time::timeout(READ_TIMEOUT, all).await {
+            Ok(payloads) => payloads,
+            Err(_) => {
+                // A device that neither answers nor says that it cannot: the next read makes another link.
+                tracing::warn!(
+                    "no answer to RDMA reads within {} ms; the connection is given up",
+                    READ_TIMEOUT.as_millis()
+                );
+                rdma.end();
+                vec![None; sequences.len()]
+            }
+        }
+    }
+
+    fn found(&self, sequence: u64, input: Result<Bytes, Unreadable>) -> Option<Bytes> {
+        if input == Err(Unreadable::Damaged) {
+            self.damaged.fetch_add(1, Ordering::Relaxed);
+            tracing::warn!(sequence, "an input is damaged in its owner's memory; it is asked for over the link");
+        }
+        input.ok()
     }
 
     /// Asks for inputs over the link.
@@ -264,8 +358,15 @@ impl DataLink {
         self.session.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn inputs(&self) -> Inputs {
+        self.session().as_ref().map_or(Inputs::Asked, |open| open.inputs.clone())
+    }
+
     fn shared(&self) -> Option<Arc<SharedPair>> {
-        self.session().as_ref()?.shared.clone()
+        match self.inputs() {
+            Inputs::Shared(shared) => Some(shared),
+            Inputs::Rdma(_) | Inputs::Asked => None,
+        }
     }
 
     /// The sender alone does not tell: it notices a peer that has gone only when it writes, and then too late.
@@ -295,6 +396,36 @@ fn frontend_of(view: &View, owner: Owner) -> Option<&FrontendView> {
     view.frontends.get(&owner.0).filter(|f| f.boot == owner.1)
 }
 
+impl Inputs {
+    /// What the two have agreed on.
+    const fn way(&self) -> Way {
+        match self {
+            Self::Shared(_) => Way::SharedMemory,
+            Self::Rdma(_) => Way::Rdma,
+            Self::Asked => Way::Tcp,
+        }
+    }
+}
+
+/// Hands answers to the reads that wait for them, until the link ends, or the one beside it.
+async fn live(
+    receiver: LinkReceiver<FromOwner>,
+    beside: Option<(LinkSender<ToOwner>, LinkReceiver<FromOwner>)>,
+    session: Session,
+) {
+    let Some((_sender, mut beside)) = beside else { return take_answers(receiver, session).await };
+    tokio::select! {
+        () = take_answers(receiver, Arc::clone(&session)) => {}
+        frame = beside.receive() => if let Ok(frame) = frame {
+            tracing::warn!(peer = %beside.peer(), message = ?frame.message, "a frame came over the data link beside RDMA");
+        }
+    }
+    let open = session.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some(Open { inputs: Inputs::Rdma(rdma), .. }) = open {
+        rdma.end();
+    }
+}
+
 /// Hands answers to the reads that wait for them, until the link ends.
 async fn take_answers(mut receiver: LinkReceiver<FromOwner>, session: Session) {
     while let Ok(frame) = receiver.receive().await {
@@ -307,19 +438,25 @@ async fn take_answers(mut receiver: LinkReceiver<FromOwner>, session: Session) {
                 }
             }
             FromOwner::Taken { sequences } => {
-                if let Some(shared) = &open.shared {
+                if let Inputs::Shared(shared) = &open.inputs {
                     shared.taken(&sequences);
                 }
             }
             FromOwner::MustShare => {
                 tracing::warn!(peer = %receiver.peer(), "the frontend requires shared memory, and the two share none");
             }
+            FromOwner::MustUseRdma => {
+                tracing::warn!(peer = %receiver.peer(), "the frontend requires RDMA, and the two have none");
+            }
             FromOwner::Welcome { .. } => {}
         }
     }
     // Nobody will answer any more: dropping the waiters tells them, and none may come after them. What the two shared is let
     // go at once.
-    *session.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    let open = session.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some(Open { inputs: Inputs::Rdma(rdma), .. }) = open {
+        rdma.end();
+    }
 }
 
 /// Bytes that follow one another, by their lengths.
@@ -363,11 +500,13 @@ impl PayloadTransport for LinkedPayloads {
         let Some(link) = link else { return vec![None; sequences.len()] };
         // That a link has to be made first says nothing about the next read.
         let begun = Instant::now();
+        let found_by = link.way;
+        let asked_by = if found_by == Way::Rdma { Way::RdmaSend } else { Way::Tcp };
         let mut payloads = self.look(&link, &sequences).await;
         let (found, bytes) = sizes(&payloads);
         let missing: Vec<_> = (0..sequences.len()).filter(|&index| payloads[index].is_none()).collect();
         if missing.is_empty() {
-            self.count(&link, |times| times.took(Way::SharedMemory, begun.elapsed()));
+            self.count(&link, |times| times.took(found_by, begun.elapsed()));
         } else {
             let asked: Vec<_> = missing.iter().map(|&index| sequences[index]).collect();
             let answers = asked.chunks(READ_REQUESTS_MAX).map(|some| self.ask(&link, some));
@@ -378,12 +517,12 @@ impl PayloadTransport for LinkedPayloads {
             }
             // Who asks for what has ended learns nothing about delays.
             if came > 0 {
-                self.count(&link, |times| times.took(Way::Tcp, begun.elapsed()));
-                self.count(&link, |times| times.came(Way::Tcp, came, came_bytes));
+                self.count(&link, |times| times.took(asked_by, begun.elapsed()));
+                self.count(&link, |times| times.came(asked_by, came, came_bytes));
             }
         }
         if found > 0 {
-            self.count(&link, |times| times.came(Way::SharedMemory, found, bytes));
+            self.count(&link, |times| times.came(found_by, found, bytes));
         }
         payloads
     }
@@ -458,7 +597,12 @@ mod tests {
     use crate::sharing::tests as sharing;
 
     const BOOT: BootId = BootId::new(4);
-    const TCP: PayloadsConfig = PayloadsConfig { transport: PayloadTransportKind::Tcp, required: false, pool_mb: 1 };
+    const TCP: PayloadsConfig = PayloadsConfig {
+        transport: PayloadTransportKind::Tcp,
+        required: false,
+        pool_mb: 1,
+        rdma_device: String::new(),
+    };
 
     /// A transport that knows one frontend per address, numbered from 1, and the sender of its view.
     fn transport(addrs: &[std::net::SocketAddr]) -> (LinkedPayloads, watch::Sender<Arc<View>>) {
@@ -484,7 +628,7 @@ mod tests {
         let connection = Net::plaintext().accept(stream, &[]).await.unwrap();
         let (sender, mut receiver) = link_over::<FromOwner, ToOwner>(connection);
         assert!(matches!(receiver.receive().await.unwrap().message, ToOwner::Hello { frontend_boot: BOOT, .. }));
-        sender.send(FromOwner::Welcome { boot: BOOT, sharing: None }).unwrap();
+        sender.send(FromOwner::Welcome { boot: BOOT, sharing: None, rdma: None }).unwrap();
         (sender, receiver)
     }
 
@@ -553,7 +697,7 @@ mod tests {
         assert!(matches!(receiver.receive().await.unwrap().message, ToOwner::Hello { .. }));
         let early = tokio::time::timeout(Duration::from_millis(100), receiver.receive()).await;
         assert!(early.is_err(), "before the welcome came {early:?}");
-        sender.send(FromOwner::Welcome { boot: BOOT, sharing: None }).unwrap();
+        sender.send(FromOwner::Welcome { boot: BOOT, sharing: None, rdma: None }).unwrap();
         let frame = receiver.receive().await.unwrap();
         assert!(matches!(frame.message, ToOwner::Results { results } if results.len() == 1));
         assert_eq!(frame.tail, "output");
@@ -566,7 +710,7 @@ mod tests {
         let answers = async {
             let connection = Net::plaintext().accept(owner.accept().await.unwrap().0, &[]).await.unwrap();
             let (sender, receiver) = link_over::<FromOwner, ToOwner>(connection);
-            sender.send(FromOwner::Welcome { boot: BootId::new(5), sharing: None }).unwrap();
+            sender.send(FromOwner::Welcome { boot: BootId::new(5), sharing: None, rdma: None }).unwrap();
             (sender, receiver)
         };
         let (_link, payloads) = tokio::join!(answers, transport.read(FrontendId::new(1), BOOT, vec![1]));
@@ -610,8 +754,12 @@ mod tests {
         assert_eq!(transport.read(FrontendId::new(1), BootId::new(3), vec![1, 2]).await, [None, None]);
     }
 
-    const SHARED: PayloadsConfig =
-        PayloadsConfig { transport: PayloadTransportKind::SharedMemory, required: false, pool_mb: 1 };
+    const SHARED: PayloadsConfig = PayloadsConfig {
+        transport: PayloadTransportKind::SharedMemory,
+        required: false,
+        pool_mb: 1,
+        rdma_device: String::new(),
+    };
 
     /// The owner's side of a link that welcomes with that offer, and whether the backend wanted one.
     async fn offers(
@@ -623,7 +771,7 @@ mod tests {
         let ToOwner::Hello { shares, .. } = receiver.receive().await.unwrap().message else {
             panic!("hello comes first")
         };
-        sender.send(FromOwner::Welcome { boot: BOOT, sharing }).unwrap();
+        sender.send(FromOwner::Welcome { boot: BOOT, sharing, rdma: None }).unwrap();
         (sender, receiver, shares)
     }
 
@@ -649,7 +797,7 @@ mod tests {
         assert_eq!(payloads, [Some(Bytes::from_static(b"right"))]);
         let readings = transport.readings();
         assert_eq!((readings.damaged, readings.pairs[0].way), (1, Way::SharedMemory));
-        assert_eq!(readings.reads.map(|counts| counts.inputs), [0, 1]);
+        assert_eq!(readings.reads.map(|counts| counts.inputs), [0, 0, 0, 1]);
     }
 
     #[tokio::test]
@@ -680,7 +828,31 @@ mod tests {
         let expected = Expected::from(Role::Frontend);
         let addr = addr.to_string();
         let (_link, opened) = tokio::join!(refuses, transport.open(&addr, &expected, BOOT));
-        assert!(opened.unwrap_err().contains("the frontend requires shared memory"));
+        assert!(opened.err().unwrap().contains("the frontend requires shared memory"));
+    }
+
+    #[tokio::test]
+    async fn who_requires_rdma_has_no_link_without_it_and_others_fall_back() {
+        let (owner, addr) = listener().await;
+        let (mut transport, _view) = transport(&[addr]);
+        transport.config = PayloadsConfig { transport: PayloadTransportKind::Rdma, required: true, ..SHARED };
+        let opened = transport.open(&addr.to_string(), &Expected::from(Role::Frontend), BOOT).await;
+        let reason = opened.err().unwrap();
+        assert!(reason.contains("backend.payloads requires RDMA with 127.0.0.1"), "{reason}");
+        assert!(reason.contains("mutual TLS only"), "{reason}");
+        drop(owner.accept().await.unwrap());
+        transport.config.required = false;
+        let (link, (_sender, _receiver, shares)) =
+            tokio::join!(transport.link((FrontendId::new(1), BOOT)), offers(&owner, None));
+        assert_eq!((shares, link.map(|link| link.way)), (false, Some(Way::Tcp)));
+    }
+
+    #[cfg(not(feature = "rdma"))]
+    #[test]
+    fn a_build_without_rdma_says_so() {
+        let rdma = PayloadsConfig { transport: PayloadTransportKind::Rdma, ..SHARED };
+        let reason = crate::can_use_rdma(&rdma).unwrap_err().to_string();
+        assert!(reason.contains("built without it; build it with --features rdma"), "{reason}");
     }
 
     /// What stands in between is meant to see the bytes.

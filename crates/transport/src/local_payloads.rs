@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use symphony_protocol::data::ResultBytes;
 use symphony_types::{BootId, FailReason, FrontendId};
 
-use crate::payload::{PayloadOwner, PayloadTransport, Payloads, ResultToOwner, ReturnedResult};
+use crate::payload::{PayloadOwner, PayloadTransport, Payloads, ResultToOwner, ReturnedResult, inputs};
 
 /// [`PayloadTransport`] to owners in the same process: inputs are handed over as they are, nothing is copied.
 #[derive(Clone, Default)]
@@ -49,8 +49,10 @@ impl LocalPayloads {
 
 impl PayloadTransport for LocalPayloads {
     async fn read(&self, frontend: FrontendId, boot: BootId, sequences: Vec<u64>) -> Payloads {
-        let owner = self.owner(frontend, boot);
-        sequences.into_iter().map(|sequence| owner.as_ref()?.input(sequence)).collect()
+        match self.owner(frontend, boot) {
+            Some(owner) => inputs(&*owner, &sequences).await,
+            None => vec![None; sequences.len()],
+        }
     }
 
     fn deliver(&self, frontend: FrontendId, boot: BootId, results: Vec<ResultToOwner>) {

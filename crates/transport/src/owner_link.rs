@@ -6,15 +6,20 @@ use std::time::Duration;
 use bytes::Bytes;
 use symphony_net::{Connection, PeerInfo};
 use symphony_protocol::Frame;
-use symphony_protocol::data::{FromOwner, RequestResult, ResultBytes, ToOwner};
+use symphony_protocol::data::{FromOwner, RdmaEndpoint, RdmaOffer, RequestResult, ResultBytes, ToOwner};
 use symphony_types::{BackendId, BootId, FailReason};
+use tokio::time::Instant;
 
-use crate::link::{LinkReceiver, LinkSender, link_over};
-use crate::payload::{PayloadOwner, ReturnedResult};
+use crate::link::{LinkReceiver, LinkSender, link_over, link_over_streams};
+use crate::payload::{Found, INPUT_WITHIN, PayloadOwner, ReturnedResult, look, wait};
+use crate::rdma::RdmaPeer;
 use crate::sharing::{Admission, SHARED_PAYLOAD_BYTES_MAX, SharedInputs};
 
 /// How long a connection may stay without saying hello.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How long what came by RDMA may take to be read once the backend's link has ended.
+const DRAINED_WITHIN: Duration = Duration::from_millis(200);
 
 /// A data link whose backend has said who it is; whether that is true is for the owner to find out before it serves.
 #[derive(Debug)]
@@ -24,6 +29,7 @@ pub struct OwnerLink {
     backend: BackendId,
     means: BootId,
     shares: bool,
+    rdma: Option<RdmaEndpoint>,
 }
 
 impl OwnerLink {
@@ -31,8 +37,8 @@ impl OwnerLink {
     pub async fn greeted(connection: Connection) -> Option<Self> {
         let (sender, mut receiver) = link_over::<FromOwner, ToOwner>(connection);
         match tokio::time::timeout(HELLO_TIMEOUT, receiver.receive()).await {
-            Ok(Ok(Frame { message: ToOwner::Hello { backend, frontend_boot, shares, .. }, .. })) => {
-                Some(Self { sender, receiver, backend, means: frontend_boot, shares })
+            Ok(Ok(Frame { message: ToOwner::Hello { backend, frontend_boot, shares, rdma, .. }, .. })) => {
+                Some(Self { sender, receiver, backend, means: frontend_boot, shares, rdma })
             }
             _ => {
                 tracing::debug!(peer = %receiver.peer(), "data link did not begin with hello");
@@ -55,13 +61,15 @@ impl OwnerLink {
 
     /// Welcomes the backend, and serves it in life `boot` until the link ends.
     pub async fn serve(mut self, boot: BootId, owner: &impl PayloadOwner, inputs: Option<&Arc<SharedInputs>>) {
-        let (offer, mut admission) = inputs.filter(|_| self.shares).map(SharedInputs::offer).unzip();
-        let required = inputs.is_some_and(|inputs| inputs.required());
-        if required && offer.is_none() {
-            return self.refuse();
-        }
-        let _ = self.sender.send(FromOwner::Welcome { boot, sharing: offer });
         let peer = self.peer().clone();
+        let (rdma, mut rdma_peer) = self.rdma_offer(inputs).await.unzip();
+        let shared = inputs.filter(|inputs| self.shares && inputs.rdma().is_none());
+        let (sharing, mut admission) = shared.map(SharedInputs::offer).unzip();
+        let required = inputs.is_some_and(|inputs| inputs.required());
+        if required && sharing.is_none() && rdma.is_none() {
+            return self.refuse(inputs);
+        }
+        let _ = self.sender.send(FromOwner::Welcome { boot, sharing, rdma });
         if self.means != boot {
             return tracing::debug!(%peer, "backend asked for a former life");
         }
@@ -74,6 +82,10 @@ impl OwnerLink {
             };
             match frame.message {
                 ToOwner::Joined { shares } => {
+                    if let (true, Some(rdma), Some(inputs)) = (shares, rdma_peer.take(), inputs) {
+                        tracing::debug!(%peer, "RDMA");
+                        return self.serve_by_rdma(owner, &rdma, inputs).await;
+                    }
                     joined = shares && admission.as_mut().is_some_and(|admission| admission.sharer().is_some());
                     if !joined {
                         // Its memory, or the offer, is of no more use.
@@ -81,34 +93,125 @@ impl OwnerLink {
                     }
                     tracing::debug!(%peer, joined, "shared memory");
                     if required && !joined {
-                        return self.refuse();
+                        return self.refuse(inputs);
                     }
                 }
                 // Nothing travels another way.
-                _ if required && !joined => return self.refuse(),
-                ToOwner::Read { read, sequences } => {
-                    let payloads: Vec<_> = sequences.iter().map(|&sequence| owner.input(sequence)).collect();
-                    let lengths = payloads.iter().map(|p| p.as_ref().map(|p| p.len() as u32)).collect();
-                    let tail = payloads.into_iter().flatten().collect();
-                    if self.sender.send_with(FromOwner::Payloads { read, lengths }, tail).is_err() {
+                _ if required && !joined => return self.refuse(inputs),
+                message => {
+                    if !answer(owner, &self.sender, &peer, message, frame.tail, admission.as_mut()).await {
                         return;
                     }
                 }
-                ToOwner::Results { results } => {
-                    let sequences = take_results(owner, &results, frame.tail, admission.as_mut());
-                    if !sequences.is_empty() && self.sender.send(FromOwner::Taken { sequences }).is_err() {
-                        return;
-                    }
-                }
-                ToOwner::Hello { .. } => return tracing::warn!(%peer, "second hello"),
             }
         }
     }
 
-    fn refuse(self) {
-        tracing::warn!(peer = %self.peer(), backend = %self.backend,
-            "backend refused: frontend.payloads requires shared memory, and it does not share this host's, or does not want to");
-        let _ = self.sender.send(FromOwner::MustShare);
+    /// What the backend is offered if it wants RDMA and this frontend has it. Keys are told only to whom has proved who it is.
+    async fn rdma_offer(&self, inputs: Option<&Arc<SharedInputs>>) -> Option<(RdmaOffer, RdmaPeer)> {
+        let (owner, wanted) = (inputs?.rdma()?, self.rdma?);
+        let peer = self.peer();
+        if peer.identity.is_none() {
+            tracing::warn!(%peer, "no RDMA: keys are handed out over mutual TLS only");
+            return None;
+        }
+        match owner.offer(wanted).await {
+            Ok(offer) => Some(offer),
+            Err(reason) => {
+                tracing::warn!(%peer, reason, "no RDMA with this backend");
+                None
+            }
+        }
+    }
+
+    /// Serves a backend whose frames come over its RDMA connection. This link only tells that it lives.
+    async fn serve_by_rdma(mut self, owner: &impl PayloadOwner, rdma: &RdmaPeer, inputs: &Arc<SharedInputs>) {
+        let peer = self.peer().clone();
+        let (sender, mut receiver) = link_over_streams::<FromOwner, ToOwner>(rdma.streams(), peer.clone());
+        let _reads = inputs.read();
+        let mut silent_at = None;
+        loop {
+            let frame = tokio::select! {
+                biased;
+                frame = receiver.receive() => frame,
+                end = self.receiver.receive(), if silent_at.is_none() => {
+                    if end.is_ok() {
+                        return tracing::warn!(%peer, "a frame came over the data link beside RDMA");
+                    }
+                    // What it has sent before it ended is here already, and only has to be taken.
+                    silent_at = Some(Instant::now() + DRAINED_WITHIN);
+                    continue;
+                }
+                () = until(silent_at) => return tracing::debug!(%peer, "data link ended"),
+            };
+            let frame = match frame {
+                Ok(frame) => frame,
+                Err(error) => return tracing::debug!(%error, "data link ended"),
+            };
+            if !answer(owner, &sender, &peer, frame.message, frame.tail, None).await {
+                return;
+            }
+        }
+    }
+
+    fn refuse(self, inputs: Option<&Arc<SharedInputs>>) {
+        let (peer, backend) = (self.peer(), self.backend);
+        let refusal = if inputs.is_some_and(|inputs| inputs.rdma().is_some()) {
+            tracing::warn!(%peer, %backend,
+                "backend refused: frontend.payloads requires RDMA, and it has none, or does not want to");
+            FromOwner::MustUseRdma
+        } else {
+            tracing::warn!(%peer, %backend,
+                "backend refused: frontend.payloads requires shared memory, and it does not share this host's, or does not want to");
+            FromOwner::MustShare
+        };
+        let _ = self.sender.send(refusal);
+    }
+}
+
+/// Never, if there is no such moment.
+async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Does what a frame asks for. Whether the link is still of use.
+async fn answer(
+    owner: &impl PayloadOwner,
+    sender: &LinkSender<FromOwner>,
+    peer: &PeerInfo,
+    message: ToOwner,
+    tail: Bytes,
+    admission: Option<&mut Admission>,
+) -> bool {
+    match message {
+        ToOwner::Read { read, sequences } => {
+            let found = look(owner, &sequences);
+            let is_here = found.iter().all(|input| matches!(input, Found::Here(_)));
+            let sender = sender.clone();
+            let answer = async move {
+                let payloads = wait(found, INPUT_WITHIN).await;
+                let lengths = payloads.iter().map(|p| p.as_ref().map(|p| p.len() as u32)).collect();
+                let tail = payloads.into_iter().flatten().collect();
+                sender.send_with(FromOwner::Payloads { read, lengths }, tail).is_ok()
+            };
+            if is_here {
+                return answer.await;
+            }
+            // What is coming holds up nobody but who asked for it; it comes within a second, or never.
+            tokio::spawn(answer);
+            true
+        }
+        ToOwner::Results { results } => {
+            let sequences = take_results(owner, &results, tail, admission);
+            sequences.is_empty() || sender.send(FromOwner::Taken { sequences }).is_ok()
+        }
+        ToOwner::Hello { .. } | ToOwner::Joined { .. } => {
+            tracing::warn!(%peer, "a greeting in the middle of a data link");
+            false
+        }
     }
 }
 
@@ -160,6 +263,55 @@ mod tests {
         fn returned(&self, _: ReturnedResult) {}
     }
 
+    /// Has input 1, is making input 2, and never makes input 3.
+    struct Making {
+        coming: std::sync::Mutex<Option<tokio::sync::oneshot::Receiver<Bytes>>>,
+    }
+
+    impl PayloadOwner for Making {
+        fn input(&self, sequence: u64) -> Option<Bytes> {
+            (sequence == 1).then(|| Bytes::from_static(b"here"))
+        }
+
+        fn coming(&self, sequence: u64) -> Option<tokio::sync::oneshot::Receiver<Bytes>> {
+            (sequence == 2).then(|| self.coming.lock().unwrap().take()).flatten()
+        }
+
+        fn returned(&self, _: ReturnedResult) {}
+    }
+
+    #[tokio::test]
+    async fn an_input_that_is_being_made_is_waited_for_and_holds_up_nobody_else() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let accepted = Net::plaintext().accept(listener.accept().await.unwrap().0, &[]).await.unwrap();
+        let (made, coming) = tokio::sync::oneshot::channel();
+        tokio::spawn(async move {
+            let owner = Making { coming: std::sync::Mutex::new(Some(coming)) };
+            OwnerLink::greeted(accepted).await.unwrap().serve(BOOT, &owner, None).await;
+        });
+        let backend = Net::plaintext().accept(stream, &[]).await.unwrap();
+        let (sender, mut receiver) = link_over::<ToOwner, FromOwner>(backend);
+        sender.send(hello(false)).unwrap();
+        assert!(matches!(receiver.receive().await.unwrap().message, FromOwner::Welcome { .. }));
+        sender.send(ToOwner::Read { read: 1, sequences: vec![1, 2, 3] }).unwrap();
+        sender.send(ToOwner::Read { read: 2, sequences: vec![1, 3] }).unwrap();
+        let first = receiver.receive().await.unwrap();
+        assert_eq!(first.message, FromOwner::Payloads { read: 2, lengths: vec![Some(4), None] });
+        made.send(Bytes::from_static(b"made")).unwrap();
+        let second = receiver.receive().await.unwrap();
+        assert_eq!(second.message, FromOwner::Payloads { read: 1, lengths: vec![Some(4), Some(4), None] });
+        assert_eq!(second.tail, "heremade");
+    }
+
+    #[tokio::test]
+    async fn a_read_of_what_is_never_made_ends_all_the_same() {
+        let (_never, coming) = tokio::sync::oneshot::channel();
+        let owner = Making { coming: std::sync::Mutex::new(Some(coming)) };
+        let payloads = wait(look(&owner, &[1, 2]), Duration::from_millis(10)).await;
+        assert_eq!(payloads, [Some(Bytes::from_static(b"here")), None]);
+    }
+
     /// What a backend hears that says these things, until it hears that it must share or the link ends.
     async fn hears(required: bool, says: Vec<ToOwner>) -> Vec<FromOwner> {
         let inputs = SharedInputs::start(1 << 20, 16, required, CancellationToken::new()).unwrap();
@@ -185,7 +337,7 @@ mod tests {
     }
 
     fn hello(shares: bool) -> ToOwner {
-        ToOwner::Hello { backend: BackendId::new(1), boot: BootId::new(2), frontend_boot: BOOT, shares }
+        ToOwner::Hello { backend: BackendId::new(1), boot: BootId::new(2), frontend_boot: BOOT, shares, rdma: None }
     }
 
     #[tokio::test]

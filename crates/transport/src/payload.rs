@@ -1,8 +1,12 @@
 //! The port through which a backend reaches the inputs of its requests and returns their results.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use symphony_protocol::data::RequestResult;
 use symphony_types::{BootId, FailReason, FrontendId};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 /// The inputs asked for, in the order asked; none where the request has its outcome already or its owner is gone.
 pub type Payloads = Vec<Option<Bytes>>;
@@ -35,11 +39,55 @@ pub trait PayloadTransport: Send + Sync + 'static {
 
 /// The owner's side of the port: whoever has the requests.
 pub trait PayloadOwner: Send + Sync + 'static {
-    /// The input of a request; none if it has its outcome already.
+    /// The input of a request; none if it has its outcome already, or its input is still being made.
     fn input(&self, sequence: u64) -> Option<Bytes>;
+
+    /// What gives an input that was not there, once it is: none if nothing will come. It ends without one if the request does.
+    fn coming(&self, sequence: u64) -> Option<oneshot::Receiver<Bytes>> {
+        let _ = sequence;
+        None
+    }
 
     /// A result came. The request may have its outcome already.
     fn returned(&self, result: ReturnedResult);
+}
+
+/// How long a READ waits for inputs that are still being made. Whoever reads gives up after two seconds, and a batch long before:
+/// nothing is gained by an answer later than that, and what waits is bounded by it.
+pub(crate) const INPUT_WITHIN: Duration = Duration::from_secs(1);
+
+/// The inputs of `sequences`; those that are still being made are waited for, all together for [`INPUT_WITHIN`].
+pub(crate) async fn inputs(owner: &(impl PayloadOwner + ?Sized), sequences: &[u64]) -> Payloads {
+    let found = look(owner, sequences);
+    wait(found, INPUT_WITHIN).await
+}
+
+/// An input, or what will give it.
+pub(crate) enum Found {
+    Here(Option<Bytes>),
+    Coming(oneshot::Receiver<Bytes>),
+}
+
+/// What is there now of the inputs of `sequences`.
+pub(crate) fn look(owner: &(impl PayloadOwner + ?Sized), sequences: &[u64]) -> Vec<Found> {
+    let one = |&sequence: &u64| match owner.input(sequence) {
+        Some(input) => Found::Here(Some(input)),
+        None => owner.coming(sequence).map_or(Found::Here(None), Found::Coming),
+    };
+    sequences.iter().map(one).collect()
+}
+
+/// Waits for what is coming, for all of it together so long.
+pub(crate) async fn wait(found: Vec<Found>, within: Duration) -> Payloads {
+    let until = Instant::now() + within;
+    let mut payloads = Vec::with_capacity(found.len());
+    for input in found {
+        payloads.push(match input {
+            Found::Here(input) => input,
+            Found::Coming(coming) => tokio::time::timeout_at(until, coming).await.ok().and_then(Result::ok),
+        });
+    }
+    payloads
 }
 
 /// A result as its owner gets it.

@@ -11,19 +11,28 @@ use symphony_types::{FrontendId, Nanos};
 pub enum Way {
     /// All out of shared memory.
     SharedMemory,
-    /// At least one over the data link.
+    /// All READ by the network out of the owner's memory.
+    Rdma,
+    /// At least one asked for, and sent over the RDMA connection.
+    RdmaSend,
+    /// At least one asked for, and sent over the data link.
     Tcp,
 }
 
 impl Way {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::SharedMemory, Self::Tcp];
+    pub const ALL: [Self; Self::COUNT] = [Self::SharedMemory, Self::Rdma, Self::RdmaSend, Self::Tcp];
+
+    /// How many there are.
+    pub const COUNT: usize = 4;
 
     /// The name in logs and metrics.
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
             Self::SharedMemory => "shared-memory",
+            Self::Rdma => "rdma",
+            Self::RdmaSend => "rdma-send",
             Self::Tcp => "tcp",
         }
     }
@@ -42,7 +51,7 @@ pub struct ReadCounts {
 
 /// The reads of a backend, or from one owner.
 #[derive(Debug, Default)]
-pub(crate) struct ReadTimes([Mutex<OneWay>; 2]);
+pub(crate) struct ReadTimes([Mutex<OneWay>; Way::COUNT]);
 
 #[derive(Debug, Default)]
 struct OneWay {
@@ -84,15 +93,15 @@ pub struct PairReading {
     /// What the two have agreed on.
     pub way: Way,
     /// Reads since the link was made, by [`Way::ALL`].
-    pub reads: [ReadCounts; 2],
+    pub reads: [ReadCounts; Way::COUNT],
 }
 
 /// Everything that a backend knows of its reads.
 #[derive(Clone, Debug)]
 pub struct Readings {
     /// All reads, by [`Way::ALL`].
-    pub reads: [ReadCounts; 2],
-    /// Inputs that were damaged in shared memory, and were asked for over the link instead.
+    pub reads: [ReadCounts; Way::COUNT],
+    /// Inputs that were damaged in the memory of their owner, and were asked for over the link instead.
     pub damaged: u64,
     /// The owners that it is linked to.
     pub pairs: Vec<PairReading>,

@@ -13,6 +13,7 @@ mod outcome;
 mod profile;
 mod tensor;
 mod time;
+mod transforms;
 mod value;
 mod versioned_name;
 
@@ -28,5 +29,9 @@ pub use outcome::{DropReason, FailReason, Outcome};
 pub use profile::{LatencyProfile, LineFit, PROFILE_BATCH_MAX, ProfileError};
 pub use tensor::{DataType, Signature, TensorSpec, UnknownDataType};
 pub use time::{Nanos, Time};
+pub use transforms::{
+    Colour, Filter, Finite, Fit, IMAGE_SIDE_MAX, ImageInput, LABEL_BYTES_MAX, LABELS_BYTES_MAX, Layout, NotFinite,
+    Transforms, UnknownWord,
+};
 pub use value::RequestValue;
 pub use versioned_name::{VersionedName, parse_version};

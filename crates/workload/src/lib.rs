@@ -10,6 +10,7 @@ mod error;
 mod execution;
 mod failure;
 mod law;
+mod learning;
 mod model_laws;
 mod override_key;
 mod policy;
@@ -19,6 +20,7 @@ mod rate_profile;
 mod request_stream;
 mod scenario;
 mod seed;
+mod slowdown;
 mod text;
 mod trace;
 
@@ -39,4 +41,5 @@ pub use scenario::{
     Arrival, DURATION_S_MAX, GpuSpec, ModelSpec, Network, RATE_RPS_MAX, SCENARIO_GPUS_MAX, SCENARIO_MODELS_MAX,
     SEEDS_MAX, Scenario,
 };
+pub use slowdown::{SLOWDOWNS_MAX, Slowdown};
 pub use trace::{TRACE_ROWS_MAX, Trace, TraceRow};

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use symphony_epochs::LearningSettings;
 use symphony_types::{GPU_CLASSES_MAX, GpuClass, GpuId, LatencyProfile, Nanos, PROFILE_BATCH_MAX, RequestValue};
 
 use crate::autoscale::Autoscale;
@@ -11,11 +12,13 @@ use crate::error::ScenarioError;
 use crate::execution::Execution;
 use crate::failure::Failure;
 use crate::law::Law;
+use crate::learning;
 use crate::override_key;
 use crate::policy::PolicySpec;
 use crate::popularity::Popularity;
 use crate::profile_csv::profile_from_csv;
 use crate::rate_profile::RateProfile;
+use crate::slowdown::Slowdown;
 use crate::text::{ArrivalText, ByKindText, ModelText, PopularityText, ProfilesText, ScenarioText};
 use crate::trace::Trace;
 
@@ -125,6 +128,10 @@ pub struct Scenario {
     pub execution: Execution,
     /// GPUs that fail, in the order of time.
     pub failures: Vec<Failure>,
+    /// GPUs that are slow for a time, by GPU and in the order of time.
+    pub slow: Vec<Slowdown>,
+    /// What is learnt from the ends of batches; nothing by default.
+    pub learning: LearningSettings,
     /// How the number of GPUs follows the load, if it does; else all of them serve all the time.
     pub autoscale: Option<Autoscale>,
 }
@@ -156,6 +163,12 @@ impl Scenario {
         let mut scenario = check.scenario(&parsed)?;
         scenario.overrides = overrides.to_vec();
         Ok(scenario)
+    }
+
+    /// Whether every batch takes exactly what its plan says: nothing makes it slower, and no profile is corrected.
+    #[must_use]
+    pub fn is_exact(&self) -> bool {
+        self.execution.is_exact() && self.slow.is_empty() && !self.learning.is_on()
     }
 
     /// All GPUs.
@@ -250,6 +263,8 @@ impl Check<'_> {
         let rate_rps = self.positive("workload.rate_rps", rate_rps, RATE_RPS_MAX)?;
         self.rate_profiles(text, &arrival, &mut models)?;
         let failures = Failure::check(self, &text.failure, gpu_count)?;
+        let slow = Slowdown::check(self, &text.slow, gpu_count)?;
+        let learning = learning::check(self, text, &policy)?;
         let autoscale = Autoscale::check(self, text, &policy, &gpus, &models)?;
         let scenario = Scenario {
             file: self.file.to_owned(),
@@ -265,6 +280,8 @@ impl Check<'_> {
             rate_rps,
             execution: Execution::check(self, &text.execution)?,
             failures,
+            slow,
+            learning,
             autoscale,
             arrival,
         };

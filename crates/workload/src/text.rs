@@ -22,6 +22,9 @@ pub(crate) struct ScenarioText {
     pub(crate) execution: ExecutionText,
     #[serde(default)]
     pub(crate) failure: Vec<FailureText>,
+    #[serde(default)]
+    pub(crate) slow: Vec<SlowText>,
+    pub(crate) learning: Option<LearningText>,
     pub(crate) autoscale: Option<AutoscaleText>,
     pub(crate) gpu: Vec<GpuText>,
     #[serde(default)]
@@ -98,6 +101,27 @@ pub(crate) enum TriggerText {
 #[serde(deny_unknown_fields)]
 pub(crate) struct TimeoutTable {
     pub(crate) timeout_ms: f64,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SlowText {
+    pub(crate) gpu: u32,
+    pub(crate) factor: f64,
+    pub(crate) at_s: f64,
+    pub(crate) for_s: Option<f64>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LearningText {
+    pub(crate) profiles: Option<bool>,
+    pub(crate) profile_period_s: Option<f64>,
+    pub(crate) stragglers: Option<bool>,
+    pub(crate) slow_percent: Option<f64>,
+    pub(crate) quarantined_percent_max: Option<f64>,
+    pub(crate) quarantine_s: Option<f64>,
+    pub(crate) trial_batches: Option<u32>,
 }
 
 #[derive(Debug, Default, Deserialize)]

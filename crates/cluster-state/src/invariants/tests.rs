@@ -49,6 +49,7 @@ fn healthy() -> ClusterState {
             slo_ns: 1,
             source: ModelSource::Emulated,
             signature: Signature::default(),
+            transforms: Default::default(),
             profiles: [("cpu".to_owned(), profile.clone())].into(),
             policy: String::new(),
             value: RequestValue::ONE,
@@ -156,7 +157,7 @@ fn c2_sees_what_belongs_to_two_or_to_none() {
 fn nothing_planned(status: PlanStatus) -> Plan {
     let (cause, summary) = ("c".into(), "s".into());
     let (moves, cost, left_alone) = (Vec::new(), MoveCost::default(), Vec::new());
-    Plan { id: 1, cause, summary, moves, cost, load_bytes_per_s: 0, left_alone, status }
+    Plan { id: 1, cause, summary, moves, cost, left_alone, status }
 }
 
 #[test]

@@ -59,6 +59,7 @@ pub fn spec(name: &str, subcluster: &str, kinds: &[&str]) -> ModelSpec {
         slo_ns: 50_000_000,
         source: ModelSource::Emulated,
         signature: Signature { inputs: vec![tensor.clone()], outputs: vec![tensor] },
+        transforms: Default::default(),
         profiles: kinds.iter().map(|kind| ((*kind).to_owned(), profile.clone())).collect(),
         policy: String::new(),
         value: RequestValue::ONE,
@@ -110,7 +111,7 @@ pub fn operation(id: u64, action: Action) -> Operation {
 
 pub fn report(model: u32, backend: u32, boot: u64, state: ReplicaState) -> Command {
     let (model, backend, boot) = (ModelId::new(model), BackendId::new(backend), BootId::new(boot));
-    Command::ReportModel { model, backend, boot, state }
+    Command::ReportModel { model, backend, boot, state, load_ns: 0 }
 }
 
 /// A state and the index of its log.

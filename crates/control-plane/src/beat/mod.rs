@@ -5,6 +5,7 @@ mod detector;
 mod herald;
 mod listener;
 mod message;
+mod priority;
 mod round_trip;
 mod sender;
 
@@ -13,5 +14,6 @@ pub(crate) use detector::{Action, Detector, Input};
 pub(crate) use herald::{Facts, Herald, Standing};
 pub(crate) use listener::{CONNECTIONS_MAX, Listener, Roll};
 pub(crate) use message::{ACK_BYTES, BEAT_BYTES, Beat, cluster_hash};
+pub(crate) use priority::raise as raise_priority;
 pub(crate) use round_trip::RoundTrip;
 pub(crate) use sender::{Sender, refuses};

@@ -50,11 +50,11 @@ impl LoadBook {
         Self { over, leads: BTreeMap::new() }
     }
 
-    /// A replica's word on what it leads. A report from before the last one changes nothing.
-    pub(crate) fn take(&mut self, now: Instant, load: &pb::SubclusterLoad) {
+    /// A replica's word on what it leads. False for one of an earlier lead than the last, which changes nothing.
+    pub(crate) fn take(&mut self, now: Instant, load: &pb::SubclusterLoad) -> bool {
         let (id, token) = (SubclusterId::new(load.subcluster), Token::new(load.token));
         if self.leads.get(&id).is_some_and(|lead| lead.token > token) {
-            return;
+            return false;
         }
         let fresh = || Lead { token, since: now, reported: now, arrived: BTreeMap::new() };
         let lead = self.leads.entry(id).or_insert_with(fresh);
@@ -73,6 +73,7 @@ impl LoadBook {
             }
         }
         lead.reported = now;
+        true
     }
 
     /// Items per second of every model, where it is served; none until every lead with models has reported for about as
@@ -115,7 +116,7 @@ mod tests {
     fn reports(book: &mut LoadBook, start: Instant, seconds: std::ops::Range<u64>, token: u64, rates: &[(u32, u64)]) {
         for second in seconds.clone() {
             let counts: Vec<_> = rates.iter().map(|&(m, rate)| (m, rate * (second - seconds.start))).collect();
-            book.take(start + Duration::from_secs(second), &report(LEFT, token, &counts));
+            assert!(book.take(start + Duration::from_secs(second), &report(LEFT, token, &counts)));
         }
     }
 
@@ -139,7 +140,7 @@ mod tests {
         // The next leader counts from nothing.
         reports(&mut book, start, 20..22, 12, &[(1, 100)]);
         assert_eq!(rate(&book, 22), Some(100.0));
-        book.take(at(22), &report(LEFT, 9, &[(1, 50)]));
+        assert!(!book.take(at(22), &report(LEFT, 9, &[(1, 50)])));
         assert_eq!(rate(&book, 22), Some(100.0), "the old one's last word comes late");
         assert_eq!(rate(&book, 32), None, "nobody reports any more");
         book.clear();
@@ -154,7 +155,7 @@ mod tests {
         let mut book = LoadBook::new(Duration::from_secs(5));
         let mut arrived = 0;
         for second in 0..40 {
-            book.take(start + Duration::from_secs(second), &report(LEFT, 9, &[(1, arrived)]));
+            assert!(book.take(start + Duration::from_secs(second), &report(LEFT, 9, &[(1, arrived)])));
             arrived += if second < 30 { 100 } else { 200 };
         }
         let rates = book.rates(start + Duration::from_secs(40), &state).unwrap();

@@ -2,6 +2,7 @@
 //! many GPUs they should have (docs/operating/autoscaling.md).
 
 mod external_scaler;
+mod learnt_profiles;
 mod load_book;
 mod load_reports;
 mod planner;
@@ -11,8 +12,10 @@ mod scaling;
 mod scaling_settings;
 mod settings;
 mod solver;
+mod unsaid;
 
 pub(crate) use external_scaler::ScalerService;
+pub(crate) use learnt_profiles::{LEARNT_MAX, stretch};
 pub use load_reports::LoadReports;
 pub(crate) use planner::{Ask, Planner};
 pub(crate) use reported::Reported;
@@ -20,3 +23,4 @@ pub(crate) use scaling::SubclusterAdvice;
 pub use scaling_settings::ScalingSettings;
 pub use settings::{EpochMode, EpochSettings};
 pub(crate) use solver::Solver;
+pub(crate) use unsaid::Unsaid;

@@ -1,6 +1,5 @@
 //! Looks for a better plan while this replica leads the control group, and proposes it.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,13 +9,13 @@ use symphony_cluster_state::{
     Action, ClusterState, Command, LeftAlone, Moved, Operation, PLAN_WORDS_BYTES_MAX, PlanProposal, PlanStatus, Reply,
     WantedMove,
 };
-use symphony_epochs::{Ended, EpochTrigger, Start, Why};
+use symphony_epochs::{Ended, EpochTrigger, Holds, Start, Why};
 use symphony_types::{ModelId, Time};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::problem::{Found, pose};
-use super::reported::Reported;
+use super::reported::{Measured, Reported};
 use super::settings::{EpochMode, EpochSettings};
 use super::solver::Solver;
 use crate::host::SharedState;
@@ -55,7 +54,7 @@ impl Planner {
         let leadership = self.proposer.group().leadership();
         let began = Instant::now();
         let mut trigger = EpochTrigger::new(self.settings.trigger.clone());
-        let mut members: Option<(u64, Instant)> = None;
+        let mut members = Holds::default();
         loop {
             let asked = tokio::select! {
                 () = stop.cancelled() => return,
@@ -72,34 +71,33 @@ impl Planner {
             }
             let now = Instant::now();
             let time = |now: Instant| Time::from_nanos(u64::try_from((now - began).as_nanos()).unwrap_or(u64::MAX));
-            let (rates, busy, membership) = {
+            let (measured, busy, membership) = {
                 let state = self.state.read();
                 let reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
-                (reported.book.rates(now, &state), busy(&state), membership(&state))
+                (reported.measured(now, &state), busy(&state), membership(&state))
             };
             if let Some(Ask { adopt, asker, answer }) = asked {
-                let outcome = match (rates, busy) {
+                let outcome = match (measured, busy) {
                     (_, true) => Err("moves of an earlier plan are under way; see `symphony plan show`".to_owned()),
                     (None, _) => Err(format!(
                         "rates are not known yet: leads have to report for {} s",
                         self.settings.rate_over.as_secs()
                     )),
-                    (Some(rates), false) => self.epoch(&Why::Operator, adopt, rates, Some(asker)).await,
+                    (Some(measured), false) => self.epoch(&Why::Operator, adopt, &measured, Some(asker)).await,
                 };
                 let _ = answer.send(outcome);
                 continue;
             }
             // Who restarts is back in a moment: only a change that holds is one.
-            if members.is_none_or(|(known, _)| known != membership) {
-                members = Some((membership, now));
-            }
-            let held = members.map_or(Duration::ZERO, |(_, since)| now.saturating_duration_since(since));
-            let (Some(rates), false, true) = (rates, busy, self.settings.mode != EpochMode::Off) else { continue };
-            if held < Duration::from(self.settings.trigger.change_holds) {
+            let held = members.look(time(now), membership);
+            let (Some(measured), false, true) = (measured, busy, self.settings.mode != EpochMode::Off) else {
+                continue;
+            };
+            if held < self.settings.trigger.change_holds {
                 continue;
             }
-            if let Some(Start { why, .. }) = trigger.observe(time(now), &rates, membership) {
-                let outcome = self.epoch(&why, self.settings.mode == EpochMode::Adopt, rates, None).await;
+            if let Some(Start { why, .. }) = trigger.observe(time(now), &measured.work(), membership) {
+                let outcome = self.epoch(&why, self.settings.mode == EpochMode::Adopt, &measured, None).await;
                 match &outcome {
                     Ok(words) => tracing::info!(why = why.label(), "epoch: {words}"),
                     Err(words) => tracing::warn!(why = why.label(), "no plan: {words}"),
@@ -115,12 +113,12 @@ impl Planner {
         &mut self,
         why: &Why,
         adopt: bool,
-        rates: BTreeMap<ModelId, f64>,
+        measured: &Measured,
         asker: Option<Asker>,
     ) -> Result<String, String> {
         let (epoch, posed) = {
             let state = self.state.read();
-            (state.epoch(), pose(&state, &rates, &self.settings))
+            (state.epoch(), pose(&state, measured, &self.settings))
         };
         let Some(posed) = posed else { return Ok("there is nothing to divide among sub-clusters".to_owned()) };
         let solved = self.solver.run(posed, self.settings.solve_within).await;
@@ -144,7 +142,7 @@ impl Planner {
         let proposal = PlanProposal {
             epoch,
             cause: cause(why),
-            summary: summary(&found),
+            summary: summary(&found, measured.profiles.count()),
             moves: found.moves,
             left_alone: found.left_alone,
             load_bytes_per_s: self.settings.load_bytes_per_s,
@@ -208,12 +206,12 @@ fn cause(why: &Why) -> String {
     match why {
         Why::Operator => "an operator asked for an epoch".to_owned(),
         Why::Membership => "models or backends came or went".to_owned(),
-        Why::Rates(share) => format!("rates changed by {:.0} %", 100.0 * share),
+        Why::Rates(share) => format!("the load changed by {:.0} %", 100.0 * share),
         Why::Period => "the period is over".to_owned(),
     }
 }
 
-fn summary(found: &Found) -> String {
+fn summary(found: &Found, corrected: usize) -> String {
     let mut words = String::new();
     if let Some(before) = found.change.before {
         let after = found.change.after;
@@ -225,6 +223,9 @@ fn summary(found: &Found) -> String {
     }
     let backends = found.moves.iter().filter(|wanted| matches!(wanted.what, Moved::Backend(_))).count();
     let _ = write!(words, "{} models and {backends} backends move", found.moves.len() - backends);
+    if corrected > 0 {
+        let _ = write!(words, "; {corrected} profiles as they were measured");
+    }
     words.truncate(words.floor_char_boundary(PLAN_WORDS_BYTES_MAX));
     words
 }
@@ -245,6 +246,6 @@ mod tests {
         for why in [Why::Operator, Why::Membership, Why::Rates(0.25), Why::Period] {
             assert!(cause(&why).len() < PLAN_WORDS_BYTES_MAX);
         }
-        assert_eq!(cause(&Why::Rates(0.25)), "rates changed by 25 %");
+        assert_eq!(cause(&Why::Rates(0.25)), "the load changed by 25 %");
     }
 }

@@ -10,6 +10,7 @@ use symphony_partitioner::{
 };
 use symphony_types::{BackendId, LatencyProfile, ModelId, Nanos, SubclusterId};
 
+use super::reported::Measured;
 use super::settings::EpochSettings;
 
 /// What stands for memory without a limit to tell.
@@ -41,8 +42,8 @@ pub(crate) struct Found {
 
 /// Poses the problem: sub-clusters with a backend that takes work are the parts, their models are to be divided and their backends
 /// to be distributed. A model has to fit every backend that belongs there, also those that are down or cordoned, as it has when it
-/// moves. None if there is nothing to divide.
-pub(crate) fn pose(state: &ClusterState, rates: &BTreeMap<ModelId, f64>, settings: &EpochSettings) -> Option<Posed> {
+/// moves. Batches take as long as was measured. None if there is nothing to divide.
+pub(crate) fn pose(state: &ClusterState, measured: &Measured, settings: &EpochSettings) -> Option<Posed> {
     let works = |b: &Backend| b.up() && b.duty().takes_work() && b.moving.is_none();
     let parts: Vec<SubclusterId> = {
         let served = |id: &SubclusterId| state.backends().values().any(|b| b.subcluster == *id && works(b));
@@ -72,12 +73,13 @@ pub(crate) fn pose(state: &ClusterState, rates: &BTreeMap<ModelId, f64>, setting
         Unit { part, works: works(b), gpus: gpus.collect() }
     };
     let units: Vec<Unit> = at_home.iter().map(unit).collect();
-    let posed_models = models.iter().map(|&(id, model)| {
+    let posed_models = models.iter().map(|&(&id, model)| {
         let need = |kind: &&str| {
             let profile = model.spec.profiles.get(*kind)?;
             let table: Vec<_> = profile.latency_ns.iter().map(|&ns| Nanos::new(ns)).collect();
+            let given = LatencyProfile::from_table(&table).ok()?;
             Some(KindNeed {
-                profile: LatencyProfile::from_table(&table).ok()?,
+                profile: measured.profiles.measured(id, kind, given),
                 static_memory_bytes: profile.static_memory_bytes,
                 dynamic_memory_bytes: profile.dynamic_memory_bytes,
             })
@@ -86,7 +88,7 @@ pub(crate) fn pose(state: &ClusterState, rates: &BTreeMap<ModelId, f64>, setting
         let bytes = needs.iter().flatten().map(|need| need.static_memory_bytes).max().unwrap_or(0);
         Model {
             name: model.spec.name.clone(),
-            rate_rps: rates.get(id).copied().unwrap_or(0.0),
+            rate_rps: measured.rates.get(&id).copied().unwrap_or(0.0),
             slo: model.spec.slo(),
             needs,
             move_cost: bytes.max(MOVE_BYTES_LEAST) as f64,
@@ -164,7 +166,15 @@ pub(crate) mod tests {
     use symphony_partitioner::{Budget, arrange};
     use symphony_types::{BackendId, BootId, NodeId, OperationId, RequestValue, Signature};
 
+    use symphony_protocol::control as pb;
+
     use super::*;
+
+    /// A lead's word: all batches of the model take so many times as long as given.
+    pub(crate) fn learnt(model: u32, kind: &str, factor: f32) -> pb::LearntProfile {
+        let points = vec![pb::StretchPoint { batch: 1, factor }];
+        pb::LearntProfile { model, gpu_kind: kind.to_owned(), points }
+    }
 
     fn apply(state: &mut ClusterState, command: &Command) {
         let outcome = state.apply(state.applied_index() + 1, command).outcome;
@@ -220,6 +230,7 @@ pub(crate) mod tests {
             slo_ns,
             source: ModelSource::Emulated,
             signature: Signature { inputs: vec![], outputs: vec![] },
+            transforms: Default::default(),
             profiles: BTreeMap::from([("gpu".to_owned(), profile)]),
             policy: String::new(),
             value: RequestValue::ONE,
@@ -229,8 +240,9 @@ pub(crate) mod tests {
         apply(state, &Command::Operate(Operation { id, actor, at_unix_ms: 0, avoid: None, action }));
     }
 
-    fn rates(of: &[f64]) -> BTreeMap<ModelId, f64> {
-        (1..).map(ModelId::new).zip(of.iter().copied()).collect()
+    pub(crate) fn rates(of: &[f64]) -> Measured {
+        let rates = (1..).map(ModelId::new).zip(of.iter().copied()).collect();
+        Measured { rates, ..Measured::default() }
     }
 
     fn planned(posed: &Posed) -> Found {
@@ -250,13 +262,31 @@ pub(crate) mod tests {
         let (left, right) = (SubclusterId::new(1), SubclusterId::new(2));
         let backend = WantedMove { what: Moved::Backend(BackendId::new(4)), from: right, to: left };
         assert_eq!((found.moves, found.left_alone), (vec![backend], vec![]));
-        rates.insert(ModelId::new(1), 10.0);
+        rates.rates.insert(ModelId::new(1), 10.0);
 
         loaded_within(&mut state, "crawl", "left", 1_000_000);
         let found = planned(&pose(&state, &rates, &EpochSettings::default()).unwrap());
         let [left_alone] = &found.left_alone[..] else { panic!("{found:?}") };
         assert_eq!(left_alone.model, ModelId::new(4));
         assert!(left_alone.reason.contains("more than its SLO"), "{left_alone:?}");
+    }
+
+    #[test]
+    fn a_model_that_is_measured_to_be_slower_than_given_gets_more_gpus() {
+        let mut state = cluster(&["left", "right"]);
+        for (name, subcluster) in [("slow", "left"), ("a", "right")] {
+            loaded(&mut state, name, subcluster);
+        }
+        // By its given profile a GPU runs 615 items in a second: 700 are little for two.
+        let mut measured = rates(&[700.0, 10.0]);
+        let planned = |measured: &Measured| planned(&pose(&state, measured, &EpochSettings::default()).unwrap()).moves;
+        assert_eq!(planned(&measured), []);
+        let said = pb::SubclusterLoad { subcluster: 1, learnt: vec![learnt(1, "gpu", 2.0)], ..Default::default() };
+        measured.profiles.take(&state, &said);
+        let (left, right) = (SubclusterId::new(1), SubclusterId::new(2));
+        let backend = WantedMove { what: Moved::Backend(BackendId::new(4)), from: right, to: left };
+        assert_eq!(planned(&measured), [backend], "in truth it runs 307");
+        assert_eq!(measured.work().into_values().collect::<Vec<_>>(), [1400.0, 10.0], "and an epoch is due");
     }
 
     #[test]
@@ -286,7 +316,7 @@ pub(crate) mod tests {
         for model in 1..=4 {
             for backend in 3..=4 {
                 let (model, backend, boot) = (ModelId::new(model), BackendId::new(backend), BootId::new(1));
-                let report = Command::ReportModel { model, backend, boot, state: ready.clone() };
+                let report = Command::ReportModel { model, backend, boot, state: ready.clone(), load_ns: 0 };
                 state.apply(state.applied_index() + 1, &report);
             }
         }

@@ -4,15 +4,16 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use symphony_cluster_state::{Backend, ClusterState};
+use symphony_cluster_state::ClusterState;
 use symphony_epochs::{Advice, Autoscaler, KindWindow, Reason, Window};
 use symphony_protocol::control as pb;
 use symphony_types::{GpuId, LatencyProfile, Nanos, SubclusterId, Time, Token};
 
 use super::scaling_settings::ScalingSettings;
+use super::unsaid::UNCHANGED_AFTER;
 
-/// How far apart a lead's reports may be.
-const REPORT_PAUSE_MAX: Duration = Duration::from_secs(3);
+/// How far apart a lead's reports may be: one in which nothing is new waits for [`UNCHANGED_AFTER`].
+const REPORT_PAUSE_MAX: Duration = UNCHANGED_AFTER.saturating_add(Duration::from_secs(2));
 
 /// What a sub-cluster is advised.
 #[derive(Clone, Debug, PartialEq)]
@@ -61,11 +62,18 @@ impl Scaling {
         Self { settings, began: Instant::now(), subclusters: BTreeMap::new() }
     }
 
-    /// Takes a lead's report. What came before the first one of a lead is not known, and counts for nothing.
-    pub(crate) fn take(&mut self, now: Instant, state: &ClusterState, load: &pb::SubclusterLoad) {
+    /// Takes reports of leads. What came before the first one of a lead is not known, and counts for nothing.
+    pub(crate) fn take(&mut self, now: Instant, state: &ClusterState, loads: &[pb::SubclusterLoad]) {
+        let mut serving = gpus(state);
+        for load in loads {
+            let serving = serving.remove(&SubclusterId::new(load.subcluster)).unwrap_or_default();
+            self.take_one(now, state, load, serving);
+        }
+    }
+
+    fn take_one(&mut self, now: Instant, state: &ClusterState, load: &pb::SubclusterLoad, mut serving: ByKind<'_>) {
         let (id, token) = (SubclusterId::new(load.subcluster), Token::new(load.token));
         let slow: Vec<_> = load.gpus.iter().filter(|gpu| gpu.slowdown > 0.0).cloned().collect();
-        let mut serving = gpus(state, id);
         let kinds: Vec<String> = serving.keys().map(|kind| (*kind).to_owned()).collect();
         // What is set aside is no capacity, and does not idle either.
         let out = serving.values_mut().map(|gpus| {
@@ -171,7 +179,7 @@ fn ordered(now: Instant, order_stands: Duration, asked: Option<(u32, Instant)>, 
 
 impl Scaled {
     /// Remembers what is asked for, so that it is not taken back while it comes, nor asked for twice.
-    fn ask(&mut self, now: Instant, next: &Advice, serving: &BTreeMap<&str, Vec<GpuId>>) {
+    fn ask(&mut self, now: Instant, next: &Advice, serving: &ByKind<'_>) {
         for ((asked, kind), gpus) in self.asked.iter_mut().zip(&next.kinds).zip(serving.values()) {
             let since = asked.map_or(now, |(_, since)| if kind.add > 0 { now } else { since });
             *asked = (kind.target as usize > gpus.len()).then_some((kind.target, since));
@@ -180,7 +188,7 @@ impl Scaled {
 
     /// Advice is a level to those who read it: what may go may go until somebody says otherwise, it is gone, or the autoscaler has
     /// had its next chance to repeat it.
-    fn hear(&mut self, now: Instant, next: Advice, serving: &BTreeMap<&str, Vec<GpuId>>) {
+    fn hear(&mut self, now: Instant, next: Advice, serving: &ByKind<'_>) {
         if next.releases() {
             self.released = Some(now);
             self.advice = Some(next);
@@ -200,14 +208,19 @@ impl Scaled {
     }
 }
 
-/// The GPUs of a sub-cluster that take plans, by kind.
-fn gpus(state: &ClusterState, subcluster: SubclusterId) -> BTreeMap<&str, Vec<GpuId>> {
-    let working = |b: &&Backend| b.subcluster == subcluster && b.up() && b.duty().takes_work();
-    let mut by_kind: BTreeMap<&str, Vec<GpuId>> = BTreeMap::new();
-    for gpu in state.backends().values().filter(working).flat_map(|backend| &backend.gpus) {
-        by_kind.entry(&gpu.kind).or_default().push(gpu.id);
+/// GPUs by kind.
+type ByKind<'a> = BTreeMap<&'a str, Vec<GpuId>>;
+
+/// The GPUs that take plans, by sub-cluster.
+fn gpus(state: &ClusterState) -> BTreeMap<SubclusterId, ByKind<'_>> {
+    let mut all: BTreeMap<SubclusterId, ByKind<'_>> = BTreeMap::new();
+    for backend in state.backends().values().filter(|b| b.up() && b.duty().takes_work()) {
+        let by_kind = all.entry(backend.subcluster).or_default();
+        for gpu in &backend.gpus {
+            by_kind.entry(&gpu.kind).or_default().push(gpu.id);
+        }
     }
-    by_kind
+    all
 }
 
 /// Requests per second of a GPU of the kind with the models of the sub-cluster, each alone with batches that leave half the SLO
@@ -267,7 +280,7 @@ mod tests {
                     gpu.busy_ns += (share * 1e9) as u64;
                 }
                 let now = self.start + Duration::from_secs(self.seconds);
-                self.scaling.take(now, &self.state, &self.load);
+                self.scaling.take(now, &self.state, std::slice::from_ref(&self.load));
             }
         }
 
@@ -339,7 +352,7 @@ mod tests {
         scene.pass(1, 100, 0, [0.9, 0.9]);
         assert_eq!(scene.advice(), before, "nothing is known of the span in which leaders changed");
         let now = scene.start + Duration::from_secs(20);
-        scene.scaling.take(now, &scene.state, &old);
+        scene.scaling.take(now, &scene.state, std::slice::from_ref(&old));
         assert_eq!(scene.advice(), before);
         scene.scaling.clear();
         assert_eq!(scene.scaling.advice(POOL), None);

@@ -76,10 +76,8 @@ fn search(posed: &Posed, within: Duration) -> Result<Arranged, String> {
 mod tests {
     use std::sync::{Mutex, mpsc};
 
-    use symphony_types::ModelId;
-
     use super::super::problem::pose;
-    use super::super::problem::tests::{cluster, loaded};
+    use super::super::problem::tests::{cluster, loaded, rates};
     use super::super::settings::EpochSettings;
     use super::*;
 
@@ -88,8 +86,7 @@ mod tests {
         for name in ["a", "b", "c", "d"] {
             loaded(&mut state, name, "left");
         }
-        let rates = (1..=4).map(|id| (ModelId::new(id), 100.0)).collect();
-        pose(&state, &rates, &EpochSettings::default()).unwrap()
+        pose(&state, &rates(&[100.0; 4]), &EpochSettings::default()).unwrap()
     }
 
     fn solver(search: impl Fn(&Posed, Duration) -> Result<Arranged, String> + Send + Sync + 'static) -> Solver {

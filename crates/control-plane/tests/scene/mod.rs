@@ -234,6 +234,7 @@ pub fn model(name: &str, subcluster: &str) -> pb::ModelSpec {
         profiles: vec![profile],
         policy: String::new(),
         value_thousandths: 0,
+        transforms: None,
     }
 }
 

@@ -100,6 +100,7 @@ pub(crate) fn spec(name: &str) -> ModelSpec {
         slo_ns: 1_000_000,
         source: ModelSource::Emulated,
         signature: Signature { inputs: vec![tensor.clone()], outputs: vec![tensor] },
+        transforms: Default::default(),
         profiles: [("gpu".to_owned(), profile)].into(),
         policy: String::new(),
         value: RequestValue::ONE,

@@ -4,10 +4,13 @@ use symphony_protocol::federation::{FederatedClusterView, FederatedModelView};
 use symphony_protocol::view::{
     BackendView, FrontendView, ModelSource, ModelSpec, ModelView, ReplicaView, SubclusterView,
 };
-use symphony_types::{BackendId, Duty, FrontendId, ModelId, RequestValue, Signature, SubclusterId};
+use symphony_types::{
+    BackendId, Colour, DataType, Duty, Filter, Finite, Fit, FrontendId, ImageInput, Layout, ModelId, RequestValue,
+    Signature, SubclusterId, TensorSpec, Transforms,
+};
 
 use super::*;
-use crate::oip::{Receipt, RequestedDeadline};
+use crate::oip::{Pictures, Receipt, RequestedDeadline};
 
 const FRONTEND: FrontendId = FrontendId::new(2);
 const BOOT: BootId = BootId::new(3);
@@ -23,6 +26,7 @@ fn view(has_model: bool, duty: Duty) -> View {
         slo: SLO,
         source: ModelSource::Emulated,
         signature: Signature { inputs: vec![], outputs: vec![] },
+        transforms: Default::default(),
         profiles: BTreeMap::new(),
         policy: String::new(),
         value: RequestValue::ONE,
@@ -54,11 +58,13 @@ fn frontend(views: Vec<View>, plan: FederationView) -> Arc<Inner> {
         let requests = Requests { table: Arc::clone(&cluster.table), inputs: None };
         Place { name: name.to_owned(), requests, cluster: OnceLock::from(cluster) }
     };
+    let images = ImagesConfig { threads: 1, waiting_max: 4, pixels_max: 1 << 20 };
     Arc::new(Inner {
         grace: Duration::ZERO,
         in_flight_max: 8,
         ledger: Arc::clone(&own.ledger),
         statistics: Statistics::new(&Registry::new("frontend")),
+        decoders: Decoders::new(&images, image_limits(&images), &Registry::new("frontend")),
         places: ["a", "b", "c"].into_iter().zip(views).map(place).collect(),
         plan: Some(watch::channel(Arc::new(plan)).1),
         rates: Rates::default(),
@@ -73,19 +79,56 @@ async fn ask(frontend: &Arc<Inner>) -> InferError {
 }
 
 async fn ask_as(frontend: &Arc<Inner>, receipt: Receipt) -> InferError {
+    frontend.infer(request(receipt, None)).await.unwrap_err()
+}
+
+/// A request for `m`, whose input is pictures of one grey pixel each.
+fn request(receipt: Receipt, pictures: Option<Pictures>) -> InferRequest {
+    let image = ImageInput {
+        input: "x".into(),
+        width: 1,
+        height: 1,
+        colour: Colour::Grey,
+        layout: Layout::Nchw,
+        fit: Fit::Stretch,
+        crop_share: Finite::ONE,
+        filter: Filter::Nearest,
+        scale: Finite::ONE,
+        mean: vec![],
+        deviation: vec![],
+    };
+    let pixel = TensorSpec { name: "x".into(), data_type: DataType::Uint8, item_shape: vec![1] };
     let model = ModelInfo {
         name: "m".into(),
         version: 1,
         loaded_as: "m".into(),
-        signature: Signature { inputs: vec![], outputs: vec![] },
+        signature: Signature { inputs: vec![pixel], outputs: vec![] },
+        transforms: Transforms { image: Some(image), ..Transforms::default() },
         batch_max: 1,
         platform: String::new(),
         slo: SLO,
         state: ModelState::Ready,
     };
     let deadline = RequestedDeadline::unstated(Instant::now());
-    let payload = bytes::Bytes::new();
-    frontend.infer(InferRequest { model: Arc::new(model), items: 1, payload, deadline, receipt }).await.unwrap_err()
+    InferRequest { model: Arc::new(model), items: 1, payload: Bytes::new(), pictures, deadline, receipt }
+}
+
+/// A request with a picture that may take a minute.
+fn patient(receipt: Receipt, picture: Bytes) -> InferRequest {
+    let mut request = request(receipt, of(picture));
+    (request.deadline.timeout, request.deadline.exceed_slo) = (Some(Nanos::from_millis(60_000)), true);
+    request
+}
+
+fn picture() -> Bytes {
+    let image: image::ImageBuffer<image::Luma<u8>, _> = image::ImageBuffer::from_pixel(1, 1, image::Luma([42]));
+    let mut bytes = std::io::Cursor::new(Vec::new());
+    image::DynamicImage::from(image).write_to(&mut bytes, image::ImageFormat::Png).unwrap();
+    bytes.into_inner().into()
+}
+
+fn of(picture: Bytes) -> Option<Pictures> {
+    Some(Pictures { encoded: vec![picture], at: 0 })
 }
 
 #[tokio::test]
@@ -130,4 +173,48 @@ async fn a_lost_home_is_not_answered_for_by_another_model_of_the_name() {
     let frontend = frontend(views, plan);
     assert!(matches!(ask(&frontend).await, InferError::UnknownModel(_)));
     assert_eq!(frontend.ledger.counts().accepted, 0);
+}
+
+#[tokio::test]
+async fn a_request_is_announced_when_its_picture_has_a_thread_and_its_input_reaches_who_waits() {
+    let frontend = frontend(vec![view(true, Duty::Serving)], FederationView::default());
+    let busy = Arc::clone(&frontend.decoders.threads).acquire_owned().await.unwrap();
+    let receipt = Receipt::default();
+    let asking = {
+        let (frontend, request) = (Arc::clone(&frontend), patient(receipt.clone(), picture()));
+        tokio::spawn(async move { frontend.infer(request).await })
+    };
+    while frontend.ledger.counts().accepted == 0 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!((receipt.id(), frontend.in_flight()), (None, 0), "accepted, and nobody is told of it");
+    drop(busy);
+    while receipt.id().is_none() {
+        tokio::task::yield_now().await;
+    }
+    let (table, sequence) = (&frontend.places[0].requests.table, receipt.id().unwrap().sequence);
+    let input = match table.payload(sequence) {
+        Some(input) => input,
+        None => table.coming(sequence).unwrap().await.unwrap(),
+    };
+    assert_eq!(input, &[42][..]);
+    let answer = Ending::Answer { payload: Bytes::new(), batch: 1, execution_ns: 1, at: Instant::now() };
+    assert!(table.end(sequence, answer));
+    asking.await.unwrap().unwrap();
+    assert_eq!(frontend.ledger.counts().lost(0), 0);
+}
+
+#[tokio::test]
+async fn a_picture_that_cannot_be_decoded_withdraws_its_request_and_one_that_finds_no_thread_expires() {
+    let frontend = frontend(vec![view(true, Duty::Serving)], FederationView::default());
+    let broken = picture().slice(..45);
+    let error = frontend.infer(patient(Receipt::default(), broken)).await.unwrap_err();
+    assert!(matches!(error, InferError::BadPicture(_)), "{error}");
+    assert_eq!((frontend.ledger.counts().cancelled, frontend.in_flight()), (1, 0));
+
+    let _busy = Arc::clone(&frontend.decoders.threads).acquire_owned().await.unwrap();
+    let error = frontend.infer(request(Receipt::default(), of(picture()))).await.unwrap_err();
+    assert_eq!(error, InferError::Dropped(DropReason::QueueExpired));
+    let counts = frontend.ledger.counts();
+    assert_eq!((counts.dropped, counts.lost(0), frontend.in_flight()), (1, 0, 0));
 }

@@ -31,17 +31,22 @@ impl CheckedCall {
         self.inputs.items
     }
 
-    /// Its inputs in the order of the signature, little-endian.
+    /// Its inputs in the order of the signature, little-endian; without the one that is given as pictures.
     #[must_use]
     pub fn payload(&self) -> &[u8] {
         &self.inputs.payload
+    }
+
+    /// The pictures of that one.
+    #[must_use]
+    pub fn pictures(&self) -> &[bytes::Bytes] {
+        self.inputs.pictures.as_ref().map_or(&[], |pictures| &pictures.encoded)
     }
 }
 
 /// A call that has its answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Answered<'m> {
-    pub(crate) items: u32,
     pub(crate) outputs: Vec<Output<'m>>,
     pub(crate) answer: InferAnswer,
     /// What `symphony explain` knows the request as.
@@ -90,6 +95,7 @@ pub(crate) async fn run<'m, S: InferenceService>(
         model: Arc::clone(model),
         items,
         payload: call.inputs.payload.clone(),
+        pictures: call.inputs.pictures.clone(),
         deadline: call.parameters.deadline(arrived, headers),
         receipt: receipt.clone(),
     };
@@ -98,7 +104,7 @@ pub(crate) async fn run<'m, S: InferenceService>(
         return Err(InferError::Late);
     }
     let outputs = call.outputs.cut(model, items, &answer.payload)?;
-    Ok(Answered { items, outputs, answer, request: receipt.id() })
+    Ok(Answered { outputs, answer, request: receipt.id() })
 }
 
 /// The repository's index; with `only_ready`, of those that take requests now.

@@ -13,6 +13,15 @@ pub enum InferError {
     /// The request is not what the protocol or the model's signature asks for.
     #[error("{0}")]
     InvalidRequest(String),
+    /// A picture whose header was right cannot be decoded.
+    #[error("{0}")]
+    BadPicture(String),
+    /// As many pictures wait to be decoded as may.
+    #[error("{waiting_max} pictures wait to be decoded, the most this server takes; try again later")]
+    DecodersBusy {
+        /// The limit.
+        waiting_max: usize,
+    },
     /// The request has more bytes than the server takes.
     #[error("the request is larger than {bytes_max} bytes, the most this server takes; send fewer items at once")]
     TooLarge {
@@ -118,6 +127,8 @@ impl InferError {
         match self {
             Self::UnknownModel(_) => face(StatusCode::NOT_FOUND, Code::NotFound, "unknown_model"),
             Self::InvalidRequest(_) => face(StatusCode::BAD_REQUEST, Code::InvalidArgument, "invalid_request"),
+            Self::BadPicture(_) => face(StatusCode::BAD_REQUEST, Code::InvalidArgument, "bad_picture"),
+            Self::DecodersBusy { .. } => later(StatusCode::TOO_MANY_REQUESTS, Code::ResourceExhausted, "decoders_busy"),
             Self::TooLarge { .. } => face(StatusCode::PAYLOAD_TOO_LARGE, Code::ResourceExhausted, "request_too_large"),
             Self::BodyTimeout => face(StatusCode::REQUEST_TIMEOUT, Code::DeadlineExceeded, "body_timeout"),
             Self::Unsupported(_) => face(StatusCode::NOT_IMPLEMENTED, Code::Unimplemented, "unsupported"),
@@ -203,6 +214,8 @@ mod tests {
         let expected = [
             (InferError::UnknownModel(String::new()), 404, Code::NotFound, Retry::No),
             (InferError::InvalidRequest(String::new()), 400, Code::InvalidArgument, Retry::No),
+            (InferError::BadPicture(String::new()), 400, Code::InvalidArgument, Retry::No),
+            (InferError::DecodersBusy { waiting_max: 1 }, 429, Code::ResourceExhausted, Retry::Later),
             (InferError::TooLarge { bytes_max: 1 }, 413, Code::ResourceExhausted, Retry::No),
             (InferError::BodyTimeout, 408, Code::DeadlineExceeded, Retry::No),
             (InferError::Unsupported(String::new()), 501, Code::Unimplemented, Retry::No),

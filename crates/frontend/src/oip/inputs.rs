@@ -7,7 +7,10 @@ use serde_json::value::RawValue;
 use symphony_protocol::inference::InferTensorContents;
 use symphony_types::{DataType, TensorSpec};
 
-use super::{InferError, ModelInfo, json_data, typed_data};
+use super::{InferError, Limits, ModelInfo, Pictures, byte_strings, json_data, typed_data};
+
+/// The type of encoded pictures.
+const BYTES: &str = "BYTES";
 
 /// One input as the client sent it.
 #[derive(Clone, Debug)]
@@ -34,18 +37,22 @@ pub(crate) enum GivenData<'a> {
 pub(crate) struct CheckedInputs {
     /// From 1 to the model's `batch_max`.
     pub(crate) items: u32,
-    /// Inputs in the order of the signature.
+    /// Inputs in the order of the signature, without the one that is given as pictures.
     pub(crate) payload: Bytes,
+    /// The pictures of that one.
+    pub(crate) pictures: Option<Pictures>,
 }
 
 /// Checks every input and lays them out in the order of the signature.
 ///
-/// The payload may have at most `bytes_max` bytes. A single raw input is taken over without a copy.
+/// The payload may have at most `request_bytes_max` bytes, with what pictures become. A single raw input is taken over without a
+/// copy.
 pub(crate) fn check(
     model: &ModelInfo,
     inputs: &[GivenInput<'_>],
-    bytes_max: usize,
+    limits: &Limits,
 ) -> Result<CheckedInputs, InferError> {
+    let bytes_max = limits.request_bytes_max;
     check_names(model, inputs)?;
     let specs = &model.signature.inputs;
     let ordered: Vec<(&TensorSpec, &GivenInput<'_>)> = specs
@@ -61,8 +68,12 @@ pub(crate) fn check(
     let mut items = None;
     let mut payload_bytes = 0_usize;
     for (spec, given) in &ordered {
-        check_data_type(spec, given)?;
-        let of_this = check_shape(model, spec, given)?;
+        let of_this = if is_pictures(model, spec, given) {
+            check_picture_shape(model, spec, given)?
+        } else {
+            check_data_type(spec, given)?;
+            check_shape(model, spec, given)?
+        };
         if let Some((first, of_first)) = items
             && of_first != of_this
         {
@@ -82,13 +93,20 @@ pub(crate) fn check(
 
     if let [(spec, given)] = ordered.as_slice()
         && let GivenData::Raw(bytes) = &given.data
+        && !is_pictures(model, spec, given)
     {
         check_raw(spec, bytes, payload_bytes)?;
-        return Ok(CheckedInputs { items, payload: bytes.clone() });
+        return Ok(CheckedInputs { items, payload: bytes.clone(), pictures: None });
     }
+    let mut pictures = None;
     // Grown on demand: a short request that claims a large shape must not cost the memory it claims.
     let mut payload = Vec::new();
     for (spec, given) in ordered {
+        if is_pictures(model, spec, given) {
+            let encoded = check_pictures(spec, given, items, limits)?;
+            pictures = Some(Pictures { encoded, at: payload.len() });
+            continue;
+        }
         let expected_bytes = items as usize * spec.item_bytes();
         match &given.data {
             GivenData::Raw(bytes) => {
@@ -105,7 +123,53 @@ pub(crate) fn check(
             }
         }
     }
-    Ok(CheckedInputs { items, payload: payload.into() })
+    Ok(CheckedInputs { items, payload: payload.into(), pictures })
+}
+
+/// Whether an input is given as pictures, and may be.
+fn is_pictures(model: &ModelInfo, spec: &TensorSpec, given: &GivenInput<'_>) -> bool {
+    given.datatype == BYTES && model.transforms.image.as_ref().is_some_and(|image| image.input == spec.name)
+}
+
+/// The number of pictures that the shape says.
+fn check_picture_shape(model: &ModelInfo, spec: &TensorSpec, given: &GivenInput<'_>) -> Result<u32, InferError> {
+    let (&[items] | &[items, 1]) = given.shape else {
+        let got = shape_text(given.shape);
+        let name = &spec.name;
+        return Err(invalid(format!(
+            "input `{name}` has shape {got}; expected [-1] or [-1,1] of {BYTES}, a picture each"
+        )));
+    };
+    check_items(model, spec, items)
+}
+
+/// Cuts the pictures out of what was sent, and looks at their headers.
+fn check_pictures(
+    spec: &TensorSpec,
+    given: &GivenInput<'_>,
+    items: u32,
+    limits: &Limits,
+) -> Result<Vec<Bytes>, InferError> {
+    let name = &spec.name;
+    let pictures = match &given.data {
+        GivenData::Raw(data) => byte_strings::decode(data.clone(), items as usize)
+            .map_err(|reason| invalid(format!("input `{name}` of {BYTES}: {reason}")))?,
+        GivenData::Typed(contents) => {
+            let got = contents.bytes_contents.len();
+            if got != items as usize {
+                return Err(invalid(format!("input `{name}`: bytes_contents has {got} elements; expected {items}")));
+            }
+            contents.bytes_contents.iter().map(|picture| Bytes::copy_from_slice(picture)).collect()
+        }
+        GivenData::Json(_) => {
+            return Err(invalid(format!("input `{name}` of {BYTES} is in the JSON; expected binary data behind it")));
+        }
+    };
+    for (index, picture) in pictures.iter().enumerate() {
+        symphony_images::inspect(picture, limits.images)
+            .map_err(|error| invalid(format!("input `{name}`, picture {index}: {error}")))?;
+    }
+    Ok(pictures)
 }
 
 fn check_names(model: &ModelInfo, inputs: &[GivenInput<'_>]) -> Result<(), InferError> {
@@ -144,9 +208,9 @@ fn check_data_type(spec: &TensorSpec, given: &GivenInput<'_>) -> Result<(), Infe
     let name = &spec.name;
     Err(match given.datatype.parse::<DataType>() {
         Ok(got) => invalid(format!("input `{name}` has data type {got}; expected {expected}")),
-        Err(_) if given.datatype == "BYTES" => {
-            invalid(format!("input `{name}` has data type BYTES, which no model here takes; expected {expected}"))
-        }
+        Err(_) if given.datatype == BYTES => invalid(format!(
+            "input `{name}` has data type BYTES, and the model declares no picture there; expected {expected}"
+        )),
         Err(_) => {
             let got = shorten(given.datatype);
             invalid(format!("input `{name}` has the unknown data type `{got}`; expected {expected}"))
@@ -165,6 +229,10 @@ fn check_shape(model: &ModelInfo, spec: &TensorSpec, given: &GivenInput<'_>) -> 
         let got = shape_text(given.shape);
         invalid(format!("input `{}` has shape {got}; expected {}", spec.name, spec_shape(spec)))
     })?;
+    check_items(model, spec, items)
+}
+
+fn check_items(model: &ModelInfo, spec: &TensorSpec, items: i64) -> Result<u32, InferError> {
     u32::try_from(items).ok().filter(|items| (1..=model.batch_max).contains(items)).ok_or_else(|| {
         invalid(format!(
             "input `{}` has {items} items; model `{}` takes 1 to {} in one request",

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use symphony_images::ImageLimits;
+
 /// Most bytes of one request: a batch of 32 images of 3×512×512 in FP32 is 96 MiB and must be split, a batch of
 /// 32 of 3×224×224 is 18.4 MiB and passes. Below the 64 MiB that a frame to a backend may hold.
 pub const REQUEST_BYTES_MAX: usize = 32 << 20;
@@ -32,6 +34,8 @@ pub struct Limits {
     pub requests_in_flight_max: usize,
     /// Most connections at once; see [`CONNECTIONS_MAX`].
     pub connections_max: usize,
+    /// What a picture may cost.
+    pub images: ImageLimits,
 }
 
 impl Default for Limits {
@@ -40,6 +44,7 @@ impl Default for Limits {
             request_bytes_max: REQUEST_BYTES_MAX,
             requests_in_flight_max: REQUESTS_IN_FLIGHT_MAX,
             connections_max: CONNECTIONS_MAX,
+            images: ImageLimits::default(),
         }
     }
 }

@@ -26,12 +26,17 @@
 //!
 //! **Repository.** Whoever may ask models may see which there are; loading and unloading is for those who show a [`Credential`].
 //!
+//! **Pictures and classes.** An input that the model declares as an image may be given as BYTES, one encoded picture for each item;
+//! here only their headers are read. An output asked for with `classification` comes as BYTES, `value:index:label`.
+//!
 //! **Names.** A request that was accepted has an id, whatever becomes of it: `symphony explain` takes it. Answers carry it
 //! as the parameter `symphony_request_id`, and answers and errors as the header `symphony-request-id` (metadata of gRPC; an
 //! error in a stream as the parameter).
 
 mod admission;
+mod byte_strings;
 mod call;
+mod classes;
 mod credential;
 mod error;
 mod grpc;
@@ -58,12 +63,14 @@ pub use rest::{check_rest_infer, rest_router};
 pub use serve::{serve_grpc, serve_rest};
 pub use service::{
     IndexEntry, InferAnswer, InferRequest, InferenceService, ModelInfo, ModelState, ModelStatistics, Parameter,
-    RequestedDeadline, ServerInfo, Span, Timeliness,
+    Pictures, RequestedDeadline, ServerInfo, Span, Timeliness,
 };
 
 /// Extensions of the protocol that are served here, as server metadata names them.
 pub const EXTENSIONS: &[&str] =
-    &["binary_tensor_data", "model_configuration", "model_repository", "parameters", "statistics"];
+    &["binary_tensor_data", "classification", "model_configuration", "model_repository", "parameters", "statistics"];
 
 /// Parameter of a model's configuration that states its latency objective in milliseconds.
 pub const SLO_PARAMETER: &str = "slo_ms";
+/// Parameter of a model's configuration that names the input which may be given as pictures: BYTES, JPEG or PNG.
+pub const IMAGE_PARAMETER: &str = "image_input";

@@ -1,8 +1,9 @@
 //! Which outputs a request wants, and where they lie in an answer.
 
 use bytes::Bytes;
-use symphony_types::{FailReason, TensorSpec};
+use symphony_types::{DataType, FailReason, TensorSpec};
 
+use super::classes::{classes_of, classify};
 use super::inputs::{invalid, list, shorten};
 use super::{InferError, ModelInfo};
 
@@ -16,7 +17,15 @@ pub(crate) struct Selection {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
     index: usize,
+    form: Form,
+}
+
+/// How an output shall come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Form {
     pub(crate) encoding: Encoding,
+    /// So many of its likeliest classes instead of its elements.
+    pub(crate) classes: Option<u32>,
 }
 
 /// How the elements of a tensor travel.
@@ -31,13 +40,14 @@ pub(crate) enum Encoding {
 impl Selection {
     /// Every output, in the order of the signature.
     pub(crate) fn all(model: &ModelInfo, encoding: Encoding) -> Self {
-        Self { wanted: (0..model.signature.outputs.len()).map(|index| Wanted { index, encoding }).collect() }
+        let form = Form { encoding, classes: None };
+        Self { wanted: (0..model.signature.outputs.len()).map(|index| Wanted { index, form }).collect() }
     }
 
     /// These outputs. There must be such outputs, each asked for once.
     pub(crate) fn of<'a>(
         model: &ModelInfo,
-        names: impl ExactSizeIterator<Item = (&'a str, Encoding)>,
+        names: impl ExactSizeIterator<Item = (&'a str, Form)>,
     ) -> Result<Self, InferError> {
         let specs = &model.signature.outputs;
         let expected = || format!("model `{}` has {}", model.name, list(specs));
@@ -45,7 +55,7 @@ impl Selection {
             return Err(invalid(format!("got {} requested outputs; {}", names.len(), expected())));
         }
         let mut wanted: Vec<Wanted> = Vec::with_capacity(names.len());
-        for (name, encoding) in names {
+        for (name, form) in names {
             let index = specs
                 .iter()
                 .position(|spec| spec.name == name)
@@ -53,17 +63,17 @@ impl Selection {
             if wanted.iter().any(|earlier| earlier.index == index) {
                 return Err(invalid(format!("output `{name}` is requested twice")));
             }
-            wanted.push(Wanted { index, encoding });
+            wanted.push(Wanted { index, form });
         }
         Ok(Self { wanted })
     }
 
     /// The outputs wanted, with what the signature says of each.
-    pub(crate) fn iter<'m>(&self, model: &'m ModelInfo) -> impl Iterator<Item = (&'m TensorSpec, Encoding)> {
-        self.wanted.iter().map(|wanted| (&model.signature.outputs[wanted.index], wanted.encoding))
+    pub(crate) fn iter<'m>(&self, model: &'m ModelInfo) -> impl Iterator<Item = (&'m TensorSpec, Form)> {
+        self.wanted.iter().map(|wanted| (&model.signature.outputs[wanted.index], wanted.form))
     }
 
-    /// Cuts the wanted outputs out of the answer, without a copy.
+    /// Cuts the wanted outputs out of the answer, without a copy but for classes.
     ///
     /// An answer of another size than the signature says is the executor's error, not the client's.
     pub(crate) fn cut<'m>(
@@ -83,7 +93,19 @@ impl Selection {
             let start = specs[..wanted.index].iter().map(bytes_of).sum::<usize>();
             let spec = &specs[wanted.index];
             let data = payload.slice(start..start + bytes_of(spec));
-            Output { spec, encoding: wanted.encoding, data }
+            let of_items = std::iter::once(i64::from(items));
+            let (shape, content) = match wanted.form.classes {
+                None => {
+                    let shape = of_items.chain(spec.item_shape.iter().map(|&dim| i64::from(dim))).collect();
+                    (shape, Content::Elements(spec.data_type, data))
+                }
+                Some(asked) => {
+                    let labels = model.transforms.labels.get(&spec.name).map(Vec::as_slice);
+                    let shape = of_items.chain([i64::from(classes_of(spec, asked))]).collect();
+                    (shape, Content::Classes(classify(&data, spec, asked, labels)))
+                }
+            };
+            Output { name: &spec.name, shape, encoding: wanted.form.encoding, content }
         };
         Ok(self.wanted.iter().map(cut).collect())
     }
@@ -92,15 +114,35 @@ impl Selection {
 /// One output of an answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Output<'m> {
-    pub(crate) spec: &'m TensorSpec,
+    pub(crate) name: &'m str,
+    pub(crate) shape: Vec<i64>,
     pub(crate) encoding: Encoding,
-    /// Little-endian.
-    pub(crate) data: Bytes,
+    pub(crate) content: Content,
 }
 
-impl Output<'_> {
-    /// The shape of this output for so many items.
-    pub(crate) fn shape(&self, items: u32) -> Vec<i64> {
-        std::iter::once(i64::from(items)).chain(self.spec.item_shape.iter().map(|&dim| i64::from(dim))).collect()
+/// What an output holds.
+#[derive(Clone, Debug)]
+pub(crate) enum Content {
+    /// Its elements, little-endian.
+    Elements(DataType, Bytes),
+    /// Classes in words.
+    Classes(Vec<String>),
+}
+
+impl Content {
+    /// The protocol's name of its type.
+    pub(crate) const fn data_type(&self) -> &'static str {
+        match self {
+            Self::Elements(data_type, _) => data_type.name(),
+            Self::Classes(_) => "BYTES",
+        }
+    }
+
+    /// The bytes that travel where it is sent raw.
+    pub(crate) fn into_raw(self) -> Bytes {
+        match self {
+            Self::Elements(_, data) => data,
+            Self::Classes(classes) => super::byte_strings::encode(&classes),
+        }
     }
 }

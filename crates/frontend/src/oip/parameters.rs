@@ -203,24 +203,38 @@ pub(crate) fn binary_data_size<'a>(
     Ok(size)
 }
 
-/// Whether this output shall come as binary data, if it says so.
-pub(crate) fn binary_data<'a>(
-    parameters: impl Iterator<Item = (&'a str, Parameter)>,
-) -> Result<Option<bool>, InferError> {
-    let mut binary = None;
-    for (name, value) in parameters {
-        match name {
-            BINARY_DATA => binary = Some(boolean(name, &value)?),
-            SHARED_MEMORY_REGION => return Err(no_shared_memory()),
-            CLASSIFICATION if value != Parameter::Int(0) => {
-                return Err(InferError::Unsupported(
-                    "the classification extension is not supported: ask for the output without it".into(),
-                ));
+/// What a request says of one output.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct OutputParameters {
+    /// Whether it shall come as binary data.
+    pub(crate) binary: Option<bool>,
+    /// So many of its likeliest classes shall come instead of its elements.
+    pub(crate) classes: Option<u32>,
+}
+
+impl OutputParameters {
+    pub(crate) fn parse<'a>(parameters: impl Iterator<Item = (&'a str, Parameter)>) -> Result<Self, InferError> {
+        let mut parsed = Self::default();
+        for (name, value) in parameters {
+            match name {
+                BINARY_DATA => parsed.binary = Some(boolean(name, &value)?),
+                SHARED_MEMORY_REGION => return Err(no_shared_memory()),
+                CLASSIFICATION => parsed.classes = classes(&value)?,
+                _ => {}
             }
-            _ => {}
         }
+        Ok(parsed)
     }
-    Ok(binary)
+}
+
+// 0 stands for "no classification" in the clients that always send the parameter.
+fn classes(value: &Parameter) -> Result<Option<u32>, InferError> {
+    let number = match *value {
+        Parameter::Int(number) => u32::try_from(number).ok(),
+        _ => None,
+    };
+    let refused = || invalid(format!("parameter {CLASSIFICATION} is {}; expected a number of classes", show(value)));
+    number.map(|classes| (classes > 0).then_some(classes)).ok_or_else(refused)
 }
 
 /// No tensor may name a region of shared memory.

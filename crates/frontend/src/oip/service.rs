@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use symphony_types::{Nanos, Signature};
+use symphony_types::{Nanos, Signature, Transforms};
 
 use super::{Credential, InferError, Receipt, RepositoryError};
 
@@ -77,6 +77,8 @@ pub struct ModelInfo {
     pub loaded_as: String,
     /// Inputs and outputs. At least one of each; names are unique.
     pub signature: Signature,
+    /// Which input may be given as pictures, and what classes are called.
+    pub transforms: Transforms,
     /// Most items in one request, at least 1.
     pub batch_max: u32,
     /// What executes it, for example `onnxruntime_onnx` or `emulated`.
@@ -148,12 +150,24 @@ pub struct InferRequest {
     pub model: Arc<ModelInfo>,
     /// Items, from 1 to the model's `batch_max`.
     pub items: u32,
-    /// Inputs in the order of the signature, `items × item_shape` elements each, little-endian, without gaps.
+    /// Inputs in the order of the signature, `items × item_shape` elements each, little-endian, without gaps; without the one
+    /// that is given as pictures.
     pub payload: Bytes,
+    /// The pictures of that one.
+    pub pictures: Option<Pictures>,
     /// What the client said about time.
     pub deadline: RequestedDeadline,
     /// Where to say under which name it was accepted.
     pub receipt: Receipt,
+}
+
+/// An input that is given as encoded pictures: their headers have been checked, the rest of them has not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pictures {
+    /// One for each item.
+    pub encoded: Vec<Bytes>,
+    /// Where in the payload what they become has its place.
+    pub at: usize,
 }
 
 /// What a client said about time. The deadline is the shortest of its words and the model's SLO, counted from

@@ -11,7 +11,10 @@ use symphony_frontend::oip::{
     ModelStatistics, Parameter, RepositoryError, ServerInfo, Span, Timeliness, grpc_server, rest_router, serve_grpc,
     serve_rest,
 };
-use symphony_types::{BootId, DataType, DropReason, FailReason, FrontendId, Nanos, RequestId, Signature, TensorSpec};
+use symphony_types::{
+    BootId, Colour, DataType, DropReason, FailReason, Filter, Finite, Fit, FrontendId, ImageInput, Layout, Nanos,
+    RequestId, Signature, TensorSpec, Transforms,
+};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -44,6 +47,7 @@ fn model(name: &str, inputs: Vec<TensorSpec>, outputs: Vec<TensorSpec>) -> Arc<M
         version: 1,
         loaded_as: name.to_owned(),
         signature: Signature { inputs, outputs },
+        transforms: Transforms::default(),
         batch_max: BATCH_MAX,
         platform: "fake".to_owned(),
         slo: Nanos::from_millis(50),
@@ -58,6 +62,27 @@ fn numbers(name: &str) -> Vec<TensorSpec> {
 /// The model `double`, for tests that check requests without a server.
 pub(crate) fn double() -> Arc<ModelInfo> {
     model("double", numbers("x"), numbers("y"))
+}
+
+/// The model `pictures`: its input may be given as pictures, its output has labels.
+fn pictures() -> Arc<ModelInfo> {
+    let image = ImageInput {
+        input: "x".into(),
+        width: 2,
+        height: 2,
+        colour: Colour::Grey,
+        layout: Layout::default(),
+        fit: Fit::default(),
+        crop_share: Finite::ONE,
+        filter: Filter::default(),
+        scale: Finite::ONE,
+        mean: vec![],
+        deviation: vec![],
+    };
+    let labels = ["cat", "dog", "cow", "ant"].map(str::to_owned).to_vec();
+    let mut info = ModelInfo::clone(&model("pictures", numbers("x"), numbers("y")));
+    info.transforms = Transforms { image: Some(image), labels: [("y".to_owned(), labels)].into() };
+    Arc::new(info)
 }
 
 /// Doubles, passes through, refuses, answers late, or never answers: by the name of the model.
@@ -83,6 +108,7 @@ impl FakeService {
         loading.name = "loading".to_owned();
         loading.state = ModelState::Loading;
         models.push(Arc::new(loading));
+        models.push(pictures());
         models.sort_by(|left, right| left.name.cmp(&right.name));
         let (stuck, _) = watch::channel(0);
         Self { ready: AtomicBool::new(true), models, seen: Mutex::new(Vec::new()), stuck }
@@ -199,6 +225,11 @@ impl InferenceService for FakeService {
         };
         match name {
             "every-type" => answer.payload = request.payload,
+            // The same for each item, whatever is in its picture.
+            "pictures" => {
+                let item = [0.1_f32, 0.4, 0.3, 0.2];
+                answer.payload = (0..request.items).flat_map(|_| item).flat_map(f32::to_le_bytes).collect();
+            }
             "late" => answer.timeliness = Timeliness::Late,
             "short" => answer.payload = answer.payload.slice(1..),
             "loading" => return Err(InferError::Failed(FailReason::ModelNotReady)),
@@ -249,9 +280,14 @@ impl Running {
     }
 
     pub(crate) async fn start_with(limits: Limits) -> Self {
+        Self::start_at(SocketAddr::from(([127, 0, 0, 1], 0)), limits).await
+    }
+
+    /// With gRPC at that address.
+    pub(crate) async fn start_at(grpc: SocketAddr, limits: Limits) -> Self {
         let service = Arc::new(FakeService::new());
         let stop = CancellationToken::new();
-        let grpc_listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let grpc_listener = TcpListener::bind(grpc).await.unwrap();
         let rest_listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (grpc, rest) = (grpc_listener.local_addr().unwrap(), rest_listener.local_addr().unwrap());
 

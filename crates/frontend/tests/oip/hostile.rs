@@ -2,13 +2,15 @@
 
 use bytes::Bytes;
 use proptest::prelude::*;
-use symphony_frontend::oip::{InferError, check_grpc_infer, check_rest_infer};
+use symphony_frontend::oip::{InferError, Limits, check_grpc_infer, check_rest_infer};
 use symphony_protocol::inference::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
 use symphony_protocol::inference::{InferTensorContents, ModelInferRequest};
 
 use super::fake::double;
 
-const BYTES_MAX: usize = 1 << 20;
+fn limits() -> Limits {
+    Limits { request_bytes_max: 1 << 20, ..Limits::default() }
+}
 
 /// JSON that looks like a request in places.
 fn json_value() -> impl Strategy<Value = String> {
@@ -108,30 +110,30 @@ fn is_sound(checked: Result<symphony_frontend::oip::CheckedCall, InferError>) ->
 proptest! {
     #[test]
     fn arbitrary_bytes_as_a_rest_body(body in prop::collection::vec(any::<u8>(), 0..200), split in prop::option::of(0_usize..300)) {
-        prop_assert!(is_sound(check_rest_infer(&double(), split, &body.into(), BYTES_MAX)));
+        prop_assert!(is_sound(check_rest_infer(&double(), split, &body.into(), &limits())));
     }
 
     #[test]
     fn arbitrary_json_as_a_rest_body(body in json_value(), behind in prop::collection::vec(any::<u8>(), 0..40)) {
         let length = body.len();
         let body = [body.as_bytes(), &behind].concat();
-        prop_assert!(is_sound(check_rest_infer(&double(), Some(length), &body.into(), BYTES_MAX)));
+        prop_assert!(is_sound(check_rest_infer(&double(), Some(length), &body.into(), &limits())));
     }
 
     #[test]
     fn nearly_a_request_as_a_rest_body(body in near_request()) {
-        prop_assert!(is_sound(check_rest_infer(&double(), None, &body.into(), BYTES_MAX)));
+        prop_assert!(is_sound(check_rest_infer(&double(), None, &body.into(), &limits())));
     }
 
     #[test]
     fn arbitrary_messages_over_grpc(message in message()) {
-        prop_assert!(is_sound(check_grpc_infer(&double(), &message, BYTES_MAX)));
+        prop_assert!(is_sound(check_grpc_infer(&double(), &message, &limits())));
     }
 }
 
 #[test]
 fn a_payload_over_the_limit_is_refused_by_its_shape_alone() {
     let body = r#"{"inputs":[{"name":"x","datatype":"FP32","shape":[8,2,2],"data":[]}]}"#;
-    let refused = check_rest_infer(&double(), None, &body.into(), 100);
+    let refused = check_rest_infer(&double(), None, &body.into(), &Limits { request_bytes_max: 100, ..limits() });
     assert_eq!(refused, Err(InferError::TooLarge { bytes_max: 100 }));
 }

@@ -4,4 +4,6 @@ mod clients;
 mod fake;
 mod grpc;
 mod hostile;
+mod native_client;
+mod pictures;
 mod rest;

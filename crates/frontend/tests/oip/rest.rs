@@ -158,7 +158,7 @@ async fn what_does_not_fit_the_signature_is_refused_with_what_was_expected() {
             "has no input `z`; it expects `x` FP32[-1,2,2]",
         ),
         (inputs(vec![input("x", "FP64", json!([1, 2, 2]), json!([1]))]), "data type FP64; expected FP32"),
-        (inputs(vec![input("x", "BYTES", json!([1]), json!(["a"]))]), "BYTES, which no model here takes"),
+        (inputs(vec![input("x", "BYTES", json!([1]), json!(["a"]))]), "BYTES, and the model declares no picture there"),
         (inputs(vec![input("x", "fp32", json!([1, 2, 2]), json!([1]))]), "unknown data type `fp32`"),
         (inputs(vec![input("x", "FP32", json!([2, 2]), json!([1, 2, 3, 4]))]), "shape [2,2]; expected [-1,2,2]"),
         (inputs(vec![input("x", "FP32", json!([]), json!([]))]), "shape []; expected [-1,2,2]"),
@@ -231,11 +231,9 @@ async fn what_is_not_served_says_so() {
 
     let mut sequence = two_items();
     sequence["parameters"] = json!({ "sequence_id": 7 });
-    let mut classes = two_items();
-    classes["outputs"] = json!([{ "name": "y", "parameters": { "classification": 3 } }]);
     let mut region = two_items();
     region["inputs"][0]["parameters"] = json!({ "shared_memory_region": "r" });
-    for body in [sequence, classes, region] {
+    for body in [sequence, region] {
         let (status, reason, _) = refusal(post(&running, "/v2/models/double/infer", &body).await).await;
         assert_eq!((status, reason.as_str()), (501, "unsupported"), "{body}");
     }

@@ -209,6 +209,7 @@ mod tests {
                 slo: Nanos::from_millis(10),
                 source: ModelSource::Emulated,
                 signature: Signature { inputs: vec![], outputs: vec![] },
+                transforms: Default::default(),
                 profiles: BTreeMap::new(),
                 policy: String::new(),
                 value: RequestValue::ONE,

@@ -115,12 +115,14 @@ impl TryFrom<pb::ModelSpec> for ModelSpec {
                 RequestValue::from_thousandths(got).ok_or_else(|| ViewError::Value { model: spec.name.clone(), got })?
             }
         };
+        let transforms = crate::transforms::from_pb(spec.transforms, &spec.name)?;
         Ok(Self {
             name: spec.name,
             subcluster: spec.subcluster,
             slo: Nanos::new(spec.slo_ns),
             source,
             signature,
+            transforms,
             profiles,
             policy: spec.policy,
             value,
@@ -154,6 +156,7 @@ impl From<&ModelSpec> for pb::ModelSpec {
             profiles,
             policy: spec.policy.clone(),
             value_thousandths: spec.value.thousandths(),
+            transforms: crate::transforms::to_pb(&spec.transforms),
         }
     }
 }

@@ -5,6 +5,7 @@ use symphony_types::NodeId;
 use tokio::net::TcpListener;
 
 use super::*;
+use crate::decision_threads::DecisionThreads;
 use crate::workers::DecisionConfig;
 
 const BACKEND: BackendId = BackendId::new(3);
@@ -26,10 +27,12 @@ struct Scene {
 
 impl Scene {
     async fn sealed(usage: Usage) -> Self {
-        let workers = Workers::start("s", &DecisionConfig::default(), None).unwrap();
+        let threads = DecisionThreads::new(DecisionConfig::default());
+        let workers = Workers::start("s", &threads, None).unwrap();
         workers.stop();
-        soon("end of the threads", async {
+        soon("end of the workers", async {
             while Arc::strong_count(&workers.rank) > 1 {
+                threads.tend();
                 tokio::task::yield_now().await;
             }
         })

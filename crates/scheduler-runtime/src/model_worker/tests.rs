@@ -6,7 +6,7 @@ use symphony_transport::{LocalReceiver, local_link};
 use symphony_types::{BackendId, GPU_CLASSES_MAX, LatencyProfile, Token};
 
 use super::*;
-use crate::inbox::Doorbell;
+use crate::doorbell::Bell;
 use crate::worker_metrics::WorkerKind;
 
 const SEAL: Seal = 7;
@@ -31,7 +31,7 @@ impl Scene {
     }
 
     fn with_policy(policy: Policy) -> Self {
-        let (bell, clock) = (Arc::new(Doorbell::default()), Clock::start());
+        let (bell, clock) = (Arc::<Bell>::default(), Clock::start());
         let inbox = Arc::new(Inbox::new(Arc::clone(&bell)));
         let rank = Arc::new(Inbox::new(bell));
         let offers = Arc::new(OfferBoard::new(1));

@@ -65,7 +65,7 @@ impl Target for NativeTarget {
         deadline.exceed_slo = request.timeout.is_some();
         let outputs = model.signature.outputs.clone();
         let (items, payload, receipt) = (request.items, payload(&request), Receipt::default());
-        let infer = InferRequest { model, items, payload, deadline, receipt };
+        let infer = InferRequest { model, items, payload, pictures: None, deadline, receipt };
         match self.frontend.infer(infer).await {
             Ok(answer) => Answer {
                 end: match answer.timeliness {

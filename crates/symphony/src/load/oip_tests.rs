@@ -10,7 +10,7 @@ use symphony_frontend::oip::{
     ModelStatistics, Parameter, RepositoryError, ServerInfo, Timeliness, grpc_server, rest_router, serve_grpc,
     serve_rest,
 };
-use symphony_types::{DropReason, FailReason, Nanos};
+use symphony_types::{DropReason, FailReason, Nanos, Transforms};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -30,6 +30,7 @@ impl Checksums {
             version: 1,
             loaded_as: "sums".into(),
             signature: default_signature(),
+            transforms: Transforms::default(),
             batch_max: 8,
             platform: "emulated".into(),
             slo: Nanos::from_millis(50),
@@ -74,7 +75,8 @@ impl InferenceService for Checksums {
         };
         // A client that states a timeout beyond the SLO says that it means it.
         assert_eq!(request.deadline.timeout.is_some(), request.deadline.exceed_slo);
-        match request.deadline.timeout.map_or(0, |timeout| timeout.get() / 1_000_000) {
+        // A client may say what is left of it, which is a moment less.
+        match request.deadline.timeout.map_or(0, |timeout| timeout.get().div_ceil(1_000_000)) {
             1001 => answer.timeliness = Timeliness::Late,
             1002 => return Err(InferError::Dropped(DropReason::SloUnreachable)),
             1003 => return Err(InferError::Failed(FailReason::BackendLost)),

@@ -7,11 +7,11 @@ use symphony_config::ExecutorKind;
 use symphony_executor::profile::MeasureOptions;
 use symphony_executor::{OnnxOptions, default_signature, digits};
 use symphony_protocol::view::{KindProfile, ModelSource, ModelSpec};
-use symphony_types::{LatencyProfile, Nanos, RequestValue};
+use symphony_types::{LatencyProfile, Nanos, RequestValue, Transforms};
 use symphony_zoo::Architecture;
 
 use super::cluster::Layout;
-use crate::tools::model::kind_profiles;
+use crate::tools::model::{kind_profiles, parse_transforms};
 use crate::tools::profile::measure_onnx;
 
 /// The classifier of handwritten digits: answers are right or wrong.
@@ -46,12 +46,18 @@ pub(crate) fn prepare(layout: &Layout, dir: &Path) -> anyhow::Result<Vec<ModelSp
             let measure = MeasureOptions { batch_max: CPU_BATCH_MAX, ..MeasureOptions::default() };
             let (profile, _) = measure_onnx(path, name, kind, cpu.onnxruntime.as_deref(), &options, &measure)?;
             profile.write(&path.with_extension("profile.toml"))?;
+            // The digits may be sent as pictures, too.
+            let transforms = match name {
+                DIGITS => parse_transforms(digits::TRANSFORMS, &profile.signature).map_err(anyhow::Error::msg)?,
+                _ => Transforms::default(),
+            };
             specs.push(ModelSpec {
                 name: name.to_owned(),
                 subcluster: cpu.subcluster.clone(),
                 slo: CPU_SLO,
                 source: ModelSource::Onnx(path.to_string_lossy().into_owned()),
                 signature: profile.signature.clone(),
+                transforms,
                 profiles: kind_profiles(&profile),
                 policy: String::new(),
                 value: RequestValue::ONE,
@@ -69,6 +75,7 @@ pub(crate) fn prepare(layout: &Layout, dir: &Path) -> anyhow::Result<Vec<ModelSp
             slo: EMULATED_SLO,
             source: ModelSource::Emulated,
             signature: default_signature(),
+            transforms: Transforms::default(),
             profiles: [(kind, profile)].into(),
             policy: String::new(),
             value: RequestValue::ONE,

@@ -1,12 +1,13 @@
 //! Several local clusters under a top-level group, with one frontend for all of them.
 
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
 use symphony_config::{
-    Address, FederatedClusterConfig, FederationConfig, FederationReplicaConfig, FrontendConfig, LogEngine, NodeConfig,
-    SecurityConfig,
+    Address, FederatedClusterConfig, FederationBalanceConfig, FederationConfig, FederationReplicaConfig,
+    FrontendConfig, LogEngine, NodeConfig, SecurityConfig,
 };
 use symphony_net::Role;
 use symphony_transport::{ControlError, FederationClient};
@@ -36,27 +37,33 @@ pub(crate) struct FederationLayout {
     pub(crate) clusters: Vec<Layout>,
     pub(crate) frontend: FrontendConfig,
     pub(crate) unreachable_ms: u64,
+    /// An address of loopback, where everybody listens.
+    pub(crate) host: Ipv4Addr,
 }
 
 impl FederationLayout {
     fn replicas(&self) -> Vec<FederationReplicaConfig> {
         let replica = |index: u16| FederationReplicaConfig {
             id: NodeId::new(u64::from(index) + 1),
-            control: Address::loopback(CONTROL_PORT + 10 * index),
+            control: self.at(CONTROL_PORT + 10 * index),
         };
         (0..REPLICAS).map(replica).collect()
     }
 
     /// Where the backends of a cluster reach the frontend.
     fn data(&self, index: usize) -> Address {
-        Address::loopback(self.frontend.data.port().saturating_add(index as u16))
+        self.at(self.frontend.data.port().saturating_add(index as u16))
+    }
+
+    /// That port of everybody's address.
+    fn at(&self, port: u16) -> Address {
+        Address::at(self.host.into(), port)
     }
 
     /// Every address on which the federation's own processes listen, with its key.
     pub(crate) fn ports(&self) -> Vec<(String, Address)> {
         let replicas = self.replicas().into_iter().map(|r| ("federation.replica.control".to_owned(), r.control));
-        let metrics =
-            (0..REPLICAS).map(|i| ("federation.metrics".to_owned(), Address::loopback(METRICS_PORT + 10 * i)));
+        let metrics = (0..REPLICAS).map(|i| ("federation.metrics".to_owned(), self.at(METRICS_PORT + 10 * i)));
         let data = (0..self.clusters.len()).map(|index| ("federation.clusters.data".to_owned(), self.data(index)));
         replicas.chain(metrics).chain(data).collect()
     }
@@ -96,7 +103,7 @@ impl LocalFederation {
             let own = FederationConfig {
                 id: replica.id,
                 data_dir: dir.join(format!("raft-{}", replica.id.get())),
-                metrics: Address::loopback(METRICS_PORT + 10 * index),
+                metrics: layout.at(METRICS_PORT + 10 * index),
                 clusters: seen_by(layout, dir, Role::Federation, &layout.name),
                 ..federation(layout)
             };
@@ -171,9 +178,10 @@ fn federation(layout: &FederationLayout) -> FederationConfig {
         id: NodeId::default(),
         data_dir: PathBuf::new(),
         log_engine: LogEngine::Sled,
-        metrics: Address::loopback(METRICS_PORT),
+        metrics: layout.at(METRICS_PORT),
         unreachable_ms: layout.unreachable_ms,
         look_every_ms: layout.unreachable_ms / LOOKS_PER_LOSS,
+        balance: FederationBalanceConfig::default(),
         replica: layout.replicas(),
         clusters: Vec::new(),
     }

@@ -1,10 +1,12 @@
 //! `symphony up`: a local cluster that stays.
 
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::time::Duration;
 
 use symphony_config::{
-    Address, BackendConfig, ClusterConfig, ExecutorKind, NodeConfig, ReplicaConfig, Role, SchedulerConfig,
+    Address, BackendConfig, ClusterConfig, ExecutorKind, FrontendConfig, NodeConfig, ReplicaConfig, Role,
+    SchedulerConfig,
 };
 use symphony_executor::load_runtime;
 
@@ -27,7 +29,7 @@ pub(crate) async fn run(args: &UpArgs) -> anyhow::Result<()> {
     let layout = layout(args)?;
     let dir = std::path::absolute(&args.dir)?;
     if let Some(count) = args.clusters {
-        return federated(&federation(&layout, count, args.unreachable_ms), &dir).await;
+        return federated(&federation(&layout, count, args.unreachable_ms, args.host), &dir).await;
     }
     check_ports(ports(&layout))?;
     // Whoever stops it while it starts gets no cluster: what was started is killed with the future.
@@ -89,12 +91,17 @@ async fn federated(layout: &FederationLayout, dir: &Path) -> anyhow::Result<()> 
 }
 
 /// So many clusters like the one of the configuration, with emulated GPUs only: each other's ports and names apart.
-fn federation(one: &Layout, count: u16, unreachable_ms: u64) -> FederationLayout {
+fn federation(one: &Layout, count: u16, unreachable_ms: u64, host: Ipv4Addr) -> FederationLayout {
     let name = one.cluster.name.clone();
-    let frontend = &one.frontend;
+    let at = |address: &Address, above: u16| Address::at(host.into(), address.port().saturating_add(above));
+    let frontend = &FrontendConfig {
+        grpc: at(&one.frontend.grpc, 0),
+        rest: at(&one.frontend.rest, 0),
+        metrics: at(&one.frontend.metrics, 0),
+        ..one.frontend.clone()
+    };
     let clusters = (0..count).map(|index| {
-        let above = index * PORTS_APART;
-        let moved = |address: &Address| Address::loopback(address.port().saturating_add(above));
+        let moved = |address: &Address| at(address, index * PORTS_APART);
         let replicas = one.cluster.scheduler.iter().map(|replica| ReplicaConfig {
             id: replica.id,
             control: moved(&replica.control),
@@ -128,7 +135,13 @@ fn federation(one: &Layout, count: u16, unreachable_ms: u64) -> FederationLayout
             ..one.clone()
         }
     });
-    FederationLayout { name: name.clone(), clusters: clusters.collect(), frontend: frontend.clone(), unreachable_ms }
+    FederationLayout {
+        name: name.clone(),
+        clusters: clusters.collect(),
+        frontend: frontend.clone(),
+        unreachable_ms,
+        host,
+    }
 }
 
 fn tell_of_federation(layout: &FederationLayout, dir: &Path) {

@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
-use symphony_config::{FederatedClusterConfig, LogEngine, NodeConfig, Role, Timing};
+use symphony_config::{
+    EpochMode, FederatedClusterConfig, FederationBalanceConfig, LogEngine, NodeConfig, Role, Timing,
+};
 use symphony_consensus::{Engine, GroupConfig};
-use symphony_federation::{ClusterAccess, Federation, FederationConfig};
+use symphony_federation::{BalanceMode, BalanceSettings, ClusterAccess, Federation, FederationConfig, TriggerSettings};
 use symphony_net::Net;
 use symphony_telemetry::{Registry, Surface};
 use symphony_transport::ControlClient;
+use symphony_types::Nanos;
 use tokio_util::sync::CancellationToken;
 
 use super::{begin, bind, security, until_told_to_stop};
@@ -37,6 +40,7 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
         clusters: clusters.collect::<anyhow::Result<_>>()?,
         look_every: Duration::from_millis(own.look_every_ms),
         unreachable: Duration::from_millis(own.unreachable_ms),
+        balance: balance(&own.balance),
         wall_clock: symphony_control_plane::unix_ms,
     };
     let federation = Federation::start(plane, control).await?;
@@ -61,6 +65,25 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
 
 pub(super) fn control_addrs(cluster: &FederatedClusterConfig) -> Vec<String> {
     cluster.control.iter().map(ToString::to_string).collect()
+}
+
+fn balance(config: &FederationBalanceConfig) -> BalanceSettings {
+    let seconds = |s: u64| Nanos::from_millis(s.saturating_mul(1000));
+    BalanceSettings {
+        mode: match config.mode {
+            EpochMode::Off => BalanceMode::Off,
+            EpochMode::Propose => BalanceMode::Propose,
+            EpochMode::Adopt => BalanceMode::Adopt,
+        },
+        trigger: TriggerSettings {
+            period: seconds(config.period_s),
+            distance_min: seconds(config.distance_min_s),
+            rate_change_min: config.rate_change_min_percent as f64 / 100.0,
+            change_holds: seconds(config.change_holds_s),
+            dry_run: false,
+        },
+        moved_bytes_max: (config.moved_mb_max > 0).then(|| config.moved_mb_max.saturating_mul(1 << 20)),
+    }
 }
 
 fn group(config: &NodeConfig, net: Net) -> anyhow::Result<GroupConfig> {

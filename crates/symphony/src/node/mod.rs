@@ -1,6 +1,7 @@
 //! One node of a deployment: configuration, log, ports, role, signals, in this order.
 
 pub(crate) mod backend;
+mod control_runtime;
 pub(crate) mod federation;
 pub(crate) mod frontend;
 mod page;

@@ -81,7 +81,7 @@ pub(crate) fn payloads_json(readings: &Readings) -> Value {
 }
 
 /// Quantiles are upper ends of the buckets that metrics have as well.
-fn reads_json(reads: &[ReadCounts; 2]) -> Value {
+fn reads_json(reads: &[ReadCounts; Way::COUNT]) -> Value {
     let one = |(way, counts): (Way, &ReadCounts)| {
         let us = |quantile| counts.times.quantile(quantile).get() as f64 / 1e3;
         let value = json!({ "reads": counts.times.count(), "inputs": counts.inputs, "bytes": counts.bytes,

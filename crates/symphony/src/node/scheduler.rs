@@ -9,7 +9,8 @@ use symphony_config::{
 };
 use symphony_control_plane::{
     AutoscalerSettings, CallError, Command, ControlPlane, ControlPlaneConfig, Engine, EpochMode, EpochSettings,
-    Listeners, LoadReports, OnDiskError, Proposals, Remembers, ReplicaAddrs, ScalingSettings, TriggerSettings,
+    Listeners, LoadReports, OnDiskError, Proposals, Remembers, ReplicaAddrs, ScalingSettings, StartError,
+    TriggerSettings,
 };
 use symphony_explain::{Explanation, Question};
 use symphony_net::Net;
@@ -24,6 +25,7 @@ use symphony_telemetry::{Registry, Surface};
 use symphony_types::{BootId, Member, Nanos, NodeId};
 use tokio::sync::mpsc;
 
+use super::control_runtime::ControlRuntime;
 use super::{DRAIN_WITHIN, begin, bind, fresh_boot, page, security, until_told_to_stop};
 use crate::cli::NodeArgs;
 use crate::exit::bad_input;
@@ -38,7 +40,7 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
         return Err(bad_input("the configuration has no [scheduler]"));
     };
     let replica = cluster.replica(scheduler.id).context("the configuration was checked")?.clone();
-    let control = bind("cluster.scheduler.control", &replica.control).await?;
+    let control = bind("cluster.scheduler.control", &replica.control).await?.into_std().context("control port")?;
     let dispatch = bind("cluster.scheduler.dispatch", &replica.dispatch).await?;
     let metrics = bind("scheduler.metrics", &scheduler.metrics).await?;
     let beat = bind("cluster.scheduler.beat", &replica.beat).await?.into_std().context("beat port")?;
@@ -49,7 +51,13 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     let name = scheduler.id.get().to_string();
     let net = security::net(&config, symphony_net::Role::Scheduler, &name, &registry)?;
     let plane_config = plane_config(&net, cluster, scheduler, boot, replica.dispatch.to_string());
-    let plane = ControlPlane::start(plane_config, Listeners { control: control.into(), beat: beat.into() }).await?;
+    let own = ControlRuntime::start()?;
+    let plane = own.run(async move {
+        let control = tokio::net::TcpListener::from_std(control);
+        let control = control.map_err(|source| StartError::Io { what: "control port", source })?;
+        ControlPlane::start(plane_config, Listeners { control: control.into(), beat: beat.into() }).await
+    });
+    let plane = plane.await??;
     plane.metrics().register(&registry);
     let lead_config = lead_config(&net, cluster, scheduler, boot)?;
     let tapes = lead_config.tapes.clone();
@@ -244,7 +252,7 @@ fn learning(config: &LearningConfig) -> LearningSettings {
 const LOADS_EVERY: Duration = Duration::from_secs(1);
 
 /// Tells the Raft leader what this replica's leads have to do, for as long as the process lives.
-async fn report_loads(runtime: std::sync::Arc<Runtime>, reports: LoadReports) {
+async fn report_loads(runtime: std::sync::Arc<Runtime>, mut reports: LoadReports) {
     let mut ticks = tokio::time::interval(LOADS_EVERY);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -272,8 +280,19 @@ fn load(load: &SubclusterLoad) -> pb::SubclusterLoad {
         gpu_kind: kind.clone(),
         factor: *factor,
     });
-    let (subcluster, token) = (load.subcluster.get(), load.token.get());
-    pb::SubclusterLoad { subcluster, token, models: models.collect(), gpus: gpus.collect(), drifts: drifts.collect() }
+    let learnt = load.learnt.iter().map(|(model, kind, stretch)| {
+        let point = |&(batch, factor): &(u32, f64)| pb::StretchPoint { batch, factor: factor as f32 };
+        let points = stretch.points().iter().map(point).collect();
+        pb::LearntProfile { model: model.get(), gpu_kind: kind.clone(), points }
+    });
+    pb::SubclusterLoad {
+        subcluster: load.subcluster.get(),
+        token: load.token.get(),
+        models: models.collect(),
+        gpus: gpus.collect(),
+        drifts: drifts.collect(),
+        learnt: learnt.collect(),
+    }
 }
 
 fn lead_config(
@@ -298,6 +317,7 @@ fn lead_config(
             guard: delays.guard(),
         },
         model_threads: scheduler.model_threads,
+        decision_threads: scheduler.decision_threads,
         threads: ThreadPolicy { spin: scheduler.idle == Idle::Spin, pin: scheduler.pin_cores },
         tapes: tapes.transpose()?,
         stuck_after: match cluster.timing {

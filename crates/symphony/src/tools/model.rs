@@ -9,7 +9,7 @@ use symphony_protocol::control as pb;
 use symphony_protocol::view::{KindProfile, ModelSource, ModelSpec};
 use symphony_repository::{ApplyError, POLICIES, Repository, Rollout, apply, versions};
 use symphony_transport::{ControlClient, ControlError};
-use symphony_types::{LatencyProfile, Nanos, OperationId, RequestValue};
+use symphony_types::{LatencyProfile, Nanos, OperationId, RequestValue, Signature, Transforms};
 use symphony_zoo::Architecture;
 
 use super::operation::not_done;
@@ -18,6 +18,9 @@ use crate::exit::bad_input;
 
 /// How long the cluster may take to agree.
 const AGREE_WITHIN: Duration = Duration::from_secs(10);
+/// The largest file of transforms: a model's labels take a quarter of it at most.
+const TRANSFORMS_BYTES_MAX: u64 = 1 << 20;
+
 pub(crate) async fn run(command: ModelCommand) -> anyhow::Result<()> {
     match command {
         ModelCommand::Load(args) => load(&args).await,
@@ -138,8 +141,30 @@ fn spec(args: &ModelLoadArgs) -> anyhow::Result<ModelSpec> {
         let (got, min, max) = (args.value, RequestValue::MIN, RequestValue::MAX);
         return Err(bad_input(format!("--value {got}: expected a number from {min} to {max}")));
     };
+    let transforms = match &args.transforms {
+        Some(file) => read_transforms(file, &signature)?,
+        None => Transforms::default(),
+    };
     let (name, policy) = (args.name.clone(), args.policy.clone());
-    Ok(ModelSpec { name, subcluster, slo, source, signature, profiles, policy, value })
+    Ok(ModelSpec { name, subcluster, slo, source, signature, transforms, profiles, policy, value })
+}
+
+/// Reads what frontends are to do for a model of that signature.
+fn read_transforms(file: &Path, signature: &Signature) -> anyhow::Result<Transforms> {
+    let refuse = |problem: String| bad_input(format!("--transforms {}: {problem}", file.display()));
+    let bytes = std::fs::metadata(file).map_err(|error| refuse(error.to_string()))?.len();
+    if bytes > TRANSFORMS_BYTES_MAX {
+        return Err(refuse(format!("the file has {bytes} bytes; expected at most {TRANSFORMS_BYTES_MAX}")));
+    }
+    let text = std::fs::read_to_string(file).map_err(|error| refuse(error.to_string()))?;
+    parse_transforms(&text, signature).map_err(refuse)
+}
+
+/// What frontends are to do for a model of that signature, from the text of a file.
+pub(crate) fn parse_transforms(text: &str, signature: &Signature) -> Result<Transforms, String> {
+    let transforms: Transforms = toml::from_str(text).map_err(|error| error.to_string())?;
+    transforms.check(signature)?;
+    Ok(transforms)
 }
 
 /// A profile file's GPU kinds as the cluster stores them.

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use symphony_config::PayloadsConfig;
 use symphony_protocol::data::{SharingOffer, SharingSecret};
 use symphony_shared_memory::{POOL_BYTES_MAX, POOL_BYTES_MIN, Placed, Pool, PoolError, PoolView};
 use tokio::net::{UnixListener, UnixStream};
@@ -14,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::HANDOVER_TIMEOUT;
 use super::handover::{self, SECRET_BYTES};
+use crate::rdma::{RdmaOwner, RdmaReader};
 
 /// Descriptors that change hands at a time; further callers wait.
 const HANDOVERS_MAX: usize = 64;
@@ -31,6 +33,9 @@ pub enum SharingError {
     /// There is no socket over which to hand it out.
     #[error("no socket for shared memory: {0}")]
     Socket(#[from] io::Error),
+    /// There is no RDMA.
+    #[error("no RDMA: {0}")]
+    Rdma(String),
 }
 
 /// Inputs in shared memory. They are only put there while somebody reads them.
@@ -41,6 +46,8 @@ pub struct SharedInputs {
     name: String,
     /// Who was made an offer and has not come yet.
     offered: Mutex<HashMap<[u8; SECRET_BYTES], oneshot::Sender<Sharer>>>,
+    /// Where they are read by RDMA; then there is no socket.
+    rdma: Option<RdmaOwner>,
     readers: AtomicUsize,
     required: bool,
 }
@@ -52,8 +59,9 @@ pub(crate) struct Sharer {
     _reads: Reading,
 }
 
+/// Somebody reads, as long as this is there.
 #[derive(Debug)]
-struct Reading(Arc<SharedInputs>);
+pub(crate) struct Reading(Arc<SharedInputs>);
 
 impl Drop for Reading {
     fn drop(&mut self) {
@@ -79,6 +87,14 @@ pub fn can_share() -> Result<(), SharingError> {
     Ok(())
 }
 
+/// Whether inputs can be read by RDMA here.
+///
+/// # Errors
+/// If this program was built without it, there is no device, or its memory may not stay in memory.
+pub fn can_use_rdma(config: &PayloadsConfig) -> Result<(), SharingError> {
+    RdmaReader::open(config.rdma_device(), config.pool_bytes()).map(drop)
+}
+
 impl SharedInputs {
     /// Memory of `bytes` bytes for the inputs of at most `in_flight_max` requests at a time, handed out until `ended`. Must be
     /// called inside a tokio runtime. With `required`, backends that do not share are turned away.
@@ -91,20 +107,42 @@ impl SharedInputs {
         required: bool,
         ended: CancellationToken,
     ) -> Result<Arc<Self>, SharingError> {
-        let entries = in_flight_max.saturating_mul(ENTRIES_PER_REQUEST).max(1);
-        let entries = entries.checked_next_power_of_two().unwrap_or(usize::MAX);
-        // A small pool is not filled with entries.
-        let entries_max =
-            usize::try_from(bytes >> 8).unwrap_or(usize::MAX).clamp(1, symphony_shared_memory::ENTRIES_MAX);
-        let entries = entries.min(1 << entries_max.ilog2());
-        let pool = Pool::create(bytes, entries)?;
+        let pool = pool_for(bytes, in_flight_max)?;
         let name = format!("symphony-{:032x}", rand::random::<u128>());
         let listener = handover::listen(&name)?;
         let (offered, readers) = (Mutex::default(), AtomicUsize::new(0));
-        let inputs = Arc::new(Self { pool, name, offered, readers, required });
+        let inputs = Arc::new(Self { pool, name, offered, rdma: None, readers, required });
         let accepting = accept(Arc::clone(&inputs), listener);
         tokio::spawn(async move { ended.run_until_cancelled(accepting).await });
         Ok(inputs)
+    }
+
+    /// The same for backends that read by RDMA, through that device or the first with an active port. All of the memory stays in
+    /// memory. Must be called inside a tokio runtime.
+    ///
+    /// # Errors
+    /// If there is no such device, the memory may not stay there, or this program was built without RDMA.
+    pub fn over_rdma(
+        bytes: u64,
+        in_flight_max: usize,
+        required: bool,
+        device: Option<&str>,
+    ) -> Result<Arc<Self>, SharingError> {
+        let pool = pool_for(bytes, in_flight_max)?;
+        let rdma = Some(RdmaOwner::open(device, &pool)?);
+        let (name, offered, readers) = Default::default();
+        Ok(Arc::new(Self { pool, name, offered, rdma, readers, required }))
+    }
+
+    /// Where they are read by RDMA.
+    pub(crate) const fn rdma(&self) -> Option<&RdmaOwner> {
+        self.rdma.as_ref()
+    }
+
+    /// From now on somebody reads.
+    pub(crate) fn read(self: &Arc<Self>) -> Reading {
+        self.readers.fetch_add(1, Ordering::Relaxed);
+        Reading(Arc::clone(self))
     }
 
     /// Puts an input there until the returned value is dropped. None if nobody would read it there, or it finds no place.
@@ -153,12 +191,20 @@ impl SharedInputs {
         let (SharingSecret(secret), results) = handover::asked(stream).await.map_err(|error| error.to_string())?;
         let come = self.lock().remove(&secret).ok_or("a secret that is not good, or not any more")?;
         let results = PoolView::open(results, POOL_BYTES_MAX).map_err(|error| error.to_string())?;
-        self.readers.fetch_add(1, Ordering::Relaxed);
-        let sharer = Sharer { results, _reads: Reading(Arc::clone(self)) };
+        let sharer = Sharer { results, _reads: self.read() };
         // Before the backend hears of it, so that whatever it sends afterwards finds its memory known.
         come.send(sharer).map_err(|_| "the data link has ended")?;
         handover::grant(stream, self.pool.descriptor()).await.map_err(|error| error.to_string())
     }
+}
+
+/// A pool of so many bytes for so many requests at a time.
+fn pool_for(bytes: u64, in_flight_max: usize) -> Result<Arc<Pool>, PoolError> {
+    let entries = in_flight_max.saturating_mul(ENTRIES_PER_REQUEST).max(1);
+    let entries = entries.checked_next_power_of_two().unwrap_or(usize::MAX);
+    // A small pool is not filled with entries.
+    let entries_max = usize::try_from(bytes >> 8).unwrap_or(usize::MAX).clamp(1, symphony_shared_memory::ENTRIES_MAX);
+    Pool::create(bytes, entries.min(1 << entries_max.ilog2()))
 }
 
 async fn accept(inputs: Arc<SharedInputs>, listener: UnixListener) {

@@ -7,7 +7,7 @@ mod pair;
 pub(crate) mod tests;
 
 pub(crate) use inputs::Admission;
-pub use inputs::{SharedInputs, SharingError, can_share};
+pub use inputs::{SharedInputs, SharingError, can_share, can_use_rdma};
 pub(crate) use pair::SharedPair;
 
 use std::time::Duration;

@@ -39,3 +39,8 @@ keeps_its_promises! {
     tcp_secured: subjects::TcpSecured;
     shared_memory: subjects::SharedMemory;
 }
+
+#[cfg(feature = "rdma")]
+keeps_its_promises! {
+    rdma: subjects::Rdma;
+}

@@ -78,16 +78,15 @@ pub(crate) async fn an_owner_that_is_gone_costs_its_own_requests_only<S: Subject
 }
 
 pub(crate) async fn a_batch_that_no_frame_holds_arrives<S: Subject>() {
-    const LENGTH: usize = 2 << 20;
     let subject = S::start().await;
     let sequences: Vec<_> = (1..=40).collect();
     for &sequence in &sequences {
-        subject.owners()[0].hold(sequence, bytes_of(sequence, LENGTH));
+        subject.owners()[0].hold(sequence, bytes_of(sequence, S::LARGE_BYTES));
     }
     let payloads = read(&subject, 0, &sequences).await;
     assert_eq!(payloads.len(), sequences.len());
     for (sequence, payload) in sequences.into_iter().zip(payloads) {
-        assert!(payload == Some(bytes_of(sequence, LENGTH)), "{sequence}");
+        assert!(payload == Some(bytes_of(sequence, S::LARGE_BYTES)), "{sequence}");
     }
 }
 

@@ -22,6 +22,9 @@ pub(crate) const FRONTENDS: [FrontendId; 2] = [FrontendId::new(1), FrontendId::n
 pub(crate) trait Subject: Sized {
     type Transport: PayloadTransport + Clone;
 
+    /// Bytes of each input of a batch of 40 that is large: no single frame holds all of it.
+    const LARGE_BYTES: usize = 2 << 20;
+
     async fn start() -> Self;
 
     fn transport(&self) -> &Self::Transport;
@@ -79,7 +82,11 @@ pub(crate) struct Linked {
 
 impl Linked {
     async fn start(kind: PayloadTransportKind, secured: bool) -> Self {
-        let way = if kind == PayloadTransportKind::Tcp { Way::Tcp } else { Way::SharedMemory };
+        let way = match kind {
+            PayloadTransportKind::Tcp => Way::Tcp,
+            PayloadTransportKind::Rdma => Way::Rdma,
+            PayloadTransportKind::Auto | PayloadTransportKind::SharedMemory => Way::SharedMemory,
+        };
         let pki = secured.then(|| tempfile::tempdir().unwrap());
         let authority = pki.as_ref().map(|dir| Authority::create(dir.path(), "blue").unwrap());
         let net = |role, name: &str| match &authority {
@@ -98,7 +105,11 @@ impl Linked {
             view.frontends.insert(frontend, shown);
             // Smaller than what some promises put there.
             let shared = || SharedInputs::start(16 << 20, 256, true, life.clone()).unwrap();
-            let shared = (way == Way::SharedMemory).then(shared);
+            let shared = match way {
+                Way::SharedMemory => Some(shared()),
+                Way::Rdma => Some(SharedInputs::over_rdma(16 << 20, 256, true, None).unwrap()),
+                Way::RdmaSend | Way::Tcp => None,
+            };
             let owner = Owner::new(shared.clone());
             let incoming = Incoming::new(listener, net(Role::Frontend, &name), Port::new("test", &[Role::Backend], 64));
             let serving = serve(incoming, Arc::clone(&owner), shared);
@@ -108,7 +119,13 @@ impl Linked {
             lives.push(life);
         }
         let (told, views) = watch::channel(Arc::new(view));
-        let config = PayloadsConfig { transport: kind, required: true, pool_mb: 1 };
+        let config = PayloadsConfig {
+            transport: kind,
+            required: true,
+            // What is read by RDMA lands there, and the largest input that is to come that way has 1 MiB.
+            pool_mb: if way == Way::Rdma { 8 } else { 1 },
+            rdma_device: String::new(),
+        };
         let (backend, boot) = (BackendId::new(1), BootId::new(2));
         let transport = LinkedPayloads::new(backend, boot, net(Role::Backend, "backend"), config, views);
         // Inputs are shared with whoever is linked when they come.
@@ -134,11 +151,12 @@ async fn serve(mut incoming: Incoming, owner: Arc<Owner>, shared: Option<Arc<Sha
 }
 
 macro_rules! linked {
-    ($($name:ident: $kind:ident, $secured:literal;)*) => {$(
+    ($($name:ident: $kind:ident, $secured:literal $(, large $large:expr)?;)*) => {$(
         pub(crate) struct $name(Linked);
 
         impl Subject for $name {
             type Transport = LinkedPayloads;
+            $(const LARGE_BYTES: usize = $large;)?
 
             async fn start() -> Self {
                 Self(Linked::start(PayloadTransportKind::$kind, $secured).await)
@@ -174,4 +192,11 @@ linked! {
     Tcp: Tcp, false;
     TcpSecured: Tcp, true;
     SharedMemory: SharedMemory, true;
+}
+
+// Needs a device: `make test-rdma` has one. That is software on an emulated processor, where 80 MB take longer than a read may; what
+// is asked for is asked for in several frames all the same.
+#[cfg(feature = "rdma")]
+linked! {
+    Rdma: Rdma, true, large 256 << 10;
 }

@@ -53,7 +53,7 @@ async fn answer<S: InferenceService>(
     receipt: &Receipt,
 ) -> Result<ModelInferResponse, InferError> {
     let model = find_model(service, &message.model_name, &message.model_version)?;
-    let call = infer::check_grpc_infer(&model, &message, limits.request_bytes_max)?;
+    let call = infer::check_grpc_infer(&model, &message, &limits)?;
     drop(message);
     let answered = call::run(service, &model, &call, arrived, headers, receipt).await?;
     Ok(infer::respond(&model, call.id, answered))

@@ -9,9 +9,9 @@ use symphony_types::{DataType, RequestId};
 
 use crate::oip::call::{Answered, CheckedCall};
 use crate::oip::inputs::{self, GivenData, GivenInput, invalid};
-use crate::oip::outputs::{Encoding, Selection};
-use crate::oip::parameters::{self, RequestParameters};
-use crate::oip::{InferError, ModelInfo, Parameter, Receipt, Timeliness, typed_data};
+use crate::oip::outputs::{Content, Encoding, Form, Selection};
+use crate::oip::parameters::{self, OutputParameters, RequestParameters};
+use crate::oip::{InferError, Limits, ModelInfo, Parameter, Receipt, Timeliness, typed_data};
 
 /// Checks a gRPC request against its model. Pure, and panics on nothing that a client can send.
 ///
@@ -21,7 +21,7 @@ use crate::oip::{InferError, ModelInfo, Parameter, Receipt, Timeliness, typed_da
 pub fn check_grpc_infer(
     model: &ModelInfo,
     request: &ModelInferRequest,
-    bytes_max: usize,
+    limits: &Limits,
 ) -> Result<CheckedCall, InferError> {
     let raw = !request.raw_input_contents.is_empty();
     if raw && request.raw_input_contents.len() != request.inputs.len() {
@@ -46,17 +46,18 @@ pub fn check_grpc_infer(
         given.push(GivenInput { name: &input.name, datatype: &input.datatype, shape: &input.shape, data });
     }
     let encoding = if raw { Encoding::Raw } else { Encoding::Typed };
+    let mut wanted = Vec::with_capacity(request.outputs.len());
     for output in &request.outputs {
-        parameters::binary_data(read(&output.parameters))?;
+        let classes = OutputParameters::parse(read(&output.parameters))?.classes;
+        wanted.push((output.name.as_str(), Form { encoding, classes }));
     }
-    let outputs = if request.outputs.is_empty() {
-        Selection::all(model, encoding)
-    } else {
-        Selection::of(model, request.outputs.iter().map(|output| (output.name.as_str(), encoding)))?
+    let outputs = match wanted.is_empty() {
+        true => Selection::all(model, encoding),
+        false => Selection::of(model, wanted.into_iter())?,
     };
     Ok(CheckedCall {
         id: request.id.clone(),
-        inputs: inputs::check(model, &given, bytes_max)?,
+        inputs: inputs::check(model, &given, limits)?,
         outputs,
         parameters: RequestParameters::parse(read(&request.parameters))?,
     })
@@ -79,9 +80,10 @@ pub(crate) fn read(parameters: &HashMap<String, InferParameter>) -> impl Iterato
 }
 
 pub(crate) fn respond(model: &ModelInfo, id: String, answered: Answered<'_>) -> ModelInferResponse {
-    let Answered { items, outputs, answer, request } = answered;
+    let Answered { outputs, answer, request } = answered;
     // The lists have none for FP16, and a message is either raw or it is not.
-    let raw = outputs.iter().any(|output| output.encoding == Encoding::Raw || output.spec.data_type == DataType::Fp16);
+    let is_half = |content: &Content| matches!(content, Content::Elements(DataType::Fp16, _));
+    let raw = outputs.iter().any(|output| output.encoding == Encoding::Raw || is_half(&output.content));
     let mut response = ModelInferResponse {
         model_name: model.name.clone(),
         model_version: model.version.to_string(),
@@ -89,17 +91,25 @@ pub(crate) fn respond(model: &ModelInfo, id: String, answered: Answered<'_>) -> 
         ..ModelInferResponse::default()
     };
     for output in outputs {
-        let contents = if raw { None } else { typed_data::encode(&output.data, output.spec.data_type) };
+        let datatype = output.content.data_type().to_owned();
+        let contents = match (raw, output.content) {
+            (true, content) => {
+                response.raw_output_contents.push(content.into_raw());
+                None
+            }
+            (false, Content::Elements(data_type, data)) => typed_data::encode(&data, data_type),
+            (false, Content::Classes(classes)) => Some(InferTensorContents {
+                bytes_contents: classes.into_iter().map(String::into_bytes).collect(),
+                ..InferTensorContents::default()
+            }),
+        };
         response.outputs.push(InferOutputTensor {
-            name: output.spec.name.clone(),
-            datatype: output.spec.data_type.name().to_owned(),
-            shape: output.shape(items),
+            name: output.name.to_owned(),
+            datatype,
+            shape: output.shape,
             parameters: HashMap::new(),
             contents,
         });
-        if raw {
-            response.raw_output_contents.push(output.data);
-        }
     }
     let mut say = |name: &str, value: ParameterChoice| {
         response.parameters.insert(name.to_owned(), InferParameter { parameter_choice: Some(value) });

@@ -14,7 +14,8 @@ use symphony_types::{DataType, TensorSpec};
 
 use crate::oip::inputs::spec_dims;
 use crate::oip::{
-    EXTENSIONS, IndexEntry, ModelInfo, ModelStatistics, Parameter, RepositoryError, SLO_PARAMETER, ServerInfo, Span,
+    EXTENSIONS, IMAGE_PARAMETER, IndexEntry, ModelInfo, ModelStatistics, Parameter, RepositoryError, SLO_PARAMETER,
+    ServerInfo, Span,
 };
 
 pub(crate) fn server_metadata(server: ServerInfo) -> ServerMetadataResponse {
@@ -53,7 +54,9 @@ pub(crate) fn model_config(model: &ModelInfo) -> ModelConfig {
         data_type: wire_type(spec.data_type).into(),
         dims: dims(spec),
     };
-    let slo_ms = ModelParameter { string_value: model.slo.as_millis_f64().to_string() };
+    let said = |name: &str, string_value: String| (name.to_owned(), ModelParameter { string_value });
+    let image = model.transforms.image.as_ref().map(|image| said(IMAGE_PARAMETER, image.input.clone()));
+    let slo = said(SLO_PARAMETER, model.slo.as_millis_f64().to_string());
     ModelConfig {
         name: model.name.clone(),
         platform: model.platform.clone(),
@@ -63,7 +66,7 @@ pub(crate) fn model_config(model: &ModelInfo) -> ModelConfig {
         output: model.signature.outputs.iter().map(output).collect(),
         // Says that the server batches; there is no preferred size and no fixed delay to name.
         dynamic_batching: Some(ModelDynamicBatching::default()),
-        parameters: HashMap::from([(SLO_PARAMETER.to_owned(), slo_ms)]),
+        parameters: image.into_iter().chain([slo]).collect(),
     }
 }
 

@@ -20,9 +20,9 @@ use super::{Shared, reply};
 use crate::oip::call::{self, Answered, CheckedCall, find_model};
 use crate::oip::inputs::{self, GivenData, GivenInput, invalid, shorten};
 use crate::oip::limits::BODY_READ_MAX;
-use crate::oip::outputs::{Encoding, Selection};
-use crate::oip::parameters::{self, DeadlineHeaders, RequestParameters};
-use crate::oip::{InferError, InferenceService, ModelInfo, Parameter, Receipt, Timeliness, json_data};
+use crate::oip::outputs::{Content, Encoding, Form, Selection};
+use crate::oip::parameters::{self, DeadlineHeaders, OutputParameters, RequestParameters};
+use crate::oip::{InferError, InferenceService, Limits, ModelInfo, Parameter, Receipt, Timeliness, json_data};
 
 /// Says how many bytes of a body are JSON; the rest is binary data.
 static JSON_LENGTH: HeaderName = HeaderName::from_static("inference-header-content-length");
@@ -94,7 +94,7 @@ pub fn check_rest_infer(
     model: &ModelInfo,
     json_bytes: Option<usize>,
     body: &Bytes,
-    bytes_max: usize,
+    limits: &Limits,
 ) -> Result<CheckedCall, InferError> {
     let json_bytes = json_bytes.unwrap_or(body.len());
     let json = body.get(..json_bytes).ok_or_else(|| {
@@ -138,22 +138,23 @@ pub fn check_rest_infer(
         Some(outputs) => {
             let mut wanted = Vec::with_capacity(outputs.len());
             for output in outputs {
-                let binary = parameters::binary_data(read(output.parameters.as_ref()))?.unwrap_or(unless_said);
-                wanted.push((output.name.as_str(), encoding_of(binary)));
+                let OutputParameters { binary, classes } = OutputParameters::parse(read(output.parameters.as_ref()))?;
+                let encoding = encoding_of(binary.unwrap_or(unless_said));
+                wanted.push((output.name.as_str(), Form { encoding, classes }));
             }
             Selection::of(model, wanted.into_iter())?
         }
     };
     // Refused now, not after the GPU has worked for it.
-    for (spec, encoding) in outputs.iter(model) {
-        if spec.data_type == DataType::Fp16 && encoding == Encoding::Typed {
+    for (spec, form) in outputs.iter(model) {
+        if spec.data_type == DataType::Fp16 && form == (Form { encoding: Encoding::Typed, classes: None }) {
             return Err(invalid(format!(
                 "output `{}` of FP16 cannot be sent as JSON; ask for it with binary_data",
                 spec.name
             )));
         }
     }
-    let inputs = inputs::check(model, &given, bytes_max)?;
+    let inputs = inputs::check(model, &given, limits)?;
     Ok(CheckedCall { id: request.id.unwrap_or_default(), inputs, outputs, parameters })
 }
 
@@ -198,18 +199,18 @@ async fn answer<S: InferenceService>(
     receipt: &Receipt,
 ) -> Result<Response, InferError> {
     let Taken { arrived, permit, headers, body } = taken;
-    let (mut permit, bytes_max) = (Some(permit), shared.limits.request_bytes_max);
+    let (mut permit, limits) = (Some(permit), shared.limits);
     let model = find_model(&*shared.service, &path.model, &path.version)?;
 
     let json_bytes = headers.json_bytes;
     let call = if json_bytes.unwrap_or(body.len()) <= INLINE_JSON_BYTES_MAX {
-        check_rest_infer(&model, json_bytes, &body, bytes_max)?
+        check_rest_infer(&model, json_bytes, &body, &limits)?
     } else {
         let model = Arc::clone(&model);
         // The work goes on if the client leaves meanwhile, and so it must keep its place.
         let held = permit.take();
         let checked = tokio::task::spawn_blocking(move || {
-            check_rest_infer(&model, json_bytes, &body, bytes_max).map(|call| (call, held))
+            check_rest_infer(&model, json_bytes, &body, &limits).map(|call| (call, held))
         });
         let checked = checked.await;
         // The runtime gives such work up only when it shuts down.
@@ -279,7 +280,7 @@ struct AnswerHead<'a> {
 }
 
 fn respond(model: &ModelInfo, id: &str, answered: Answered<'_>) -> Response {
-    let Answered { items, outputs, answer, request } = answered;
+    let Answered { outputs, answer, request } = answered;
     let mut said = BTreeMap::from([
         (parameters::BATCH, answer.batch.into()),
         (parameters::EXECUTION, parameters::whole_micros(answer.execution).into()),
@@ -300,21 +301,28 @@ fn respond(model: &ModelInfo, id: &str, answered: Answered<'_>) -> Response {
             body.push(b',');
         }
         let mut head = OutputHead {
-            name: &output.spec.name,
-            datatype: output.spec.data_type.name(),
-            shape: &output.shape(items),
+            name: output.name,
+            datatype: output.content.data_type(),
+            shape: &output.shape,
             parameters: BTreeMap::new(),
         };
-        match output.encoding {
-            Encoding::Raw => {
-                head.parameters.insert(parameters::BINARY_DATA_SIZE, output.data.len() as u64);
+        match (output.encoding, output.content) {
+            (Encoding::Raw, content) => {
+                let data = content.into_raw();
+                head.parameters.insert(parameters::BINARY_DATA_SIZE, data.len() as u64);
                 body.append(&mut object_without_end(&head));
-                binary.push(output.data);
+                binary.push(data);
             }
-            Encoding::Typed => {
+            (Encoding::Typed, content) => {
                 body.append(&mut object_without_end(&head));
                 body.extend_from_slice(b",\"data\":");
-                json_data::encode(&output.data, output.spec.data_type, &mut body);
+                match content {
+                    Content::Elements(data_type, data) => json_data::encode(&data, data_type, &mut body),
+                    // Texts in memory always serialise.
+                    Content::Classes(classes) => {
+                        body.append(&mut serde_json::to_vec(&classes).unwrap_or_else(|_| b"[]".to_vec()));
+                    }
+                }
             }
         }
         body.push(b'}');

@@ -15,8 +15,8 @@ use super::{REPOSITORY_BYTES_MAX, Shared, reply};
 use crate::oip::call::{self, find_model, is_ready};
 use crate::oip::inputs::{invalid, spec_dims};
 use crate::oip::{
-    Credential, EXTENSIONS, IndexEntry, InferError, InferenceService, ModelInfo, ModelStatistics, Parameter,
-    RepositoryError, SLO_PARAMETER, Span,
+    Credential, EXTENSIONS, IMAGE_PARAMETER, IndexEntry, InferError, InferenceService, ModelInfo, ModelStatistics,
+    Parameter, RepositoryError, SLO_PARAMETER, Span,
 };
 
 type Shape<S> = State<Shared<S>>;
@@ -94,7 +94,7 @@ pub(crate) async fn config<S: InferenceService>(State(shared): Shape<S>, path: M
         specs.iter().map(tensor).collect()
     };
     with_model(&shared, &path, |model| {
-        let config = json!({
+        let mut config = json!({
             "name": model.name,
             "platform": model.platform,
             "backend": "",
@@ -104,6 +104,9 @@ pub(crate) async fn config<S: InferenceService>(State(shared): Shape<S>, path: M
             "dynamic_batching": { "preferred_batch_size": [], "max_queue_delay_microseconds": 0 },
             "parameters": { SLO_PARAMETER: { "string_value": model.slo.as_millis_f64().to_string() } },
         });
+        if let Some(image) = &model.transforms.image {
+            config["parameters"][IMAGE_PARAMETER] = json!({ "string_value": image.input });
+        }
         Json(config).into_response()
     })
 }

@@ -29,7 +29,7 @@ pub(crate) fn epochs(view: &View) -> Shown {
         let summary = format!("{}{}", plan.summary, stays.concat());
         rows.push(vec![String::new(), plan.id.to_string(), moves, status, cause, summary]);
         plans.push(json!({ "id": plan.id, "status": plan.status.label(), "cause": plan.cause, "summary": plan.summary,
-                           "moves": plan.moves.len(), "cost": cost(plan, plan.cost), "left_alone": left_alone_json(&left) }));
+                           "moves": plan.moves.len(), "cost": cost(plan.cost), "left_alone": left_alone_json(&left) }));
     }
     let json = json!([{ "epoch": view.epoch.get(), "applied_index": view.applied_index, "plans": plans }]);
     (&["EPOCH", "LOG INDEX", "MOVES", "STATUS", "CAUSE", "SUMMARY"], rows, json)
@@ -44,7 +44,7 @@ pub(super) async fn plan(args: &PlanShowArgs) -> anyhow::Result<()> {
             MoveProgressView::Waiting => String::new(),
         };
         let (from, to) = (subcluster_name(&view, planned.from), subcluster_name(&view, planned.to));
-        let [loads, seconds, beside] = cost_cells(&plan, planned.cost);
+        let [loads, seconds, beside] = cost_cells(planned.cost);
         let progress = planned.progress.label().to_owned();
         vec![what(&view, planned.what), from, to, progress, loads, seconds, beside, reason]
     };
@@ -54,17 +54,17 @@ pub(super) async fn plan(args: &PlanShowArgs) -> anyhow::Result<()> {
         Output::Json => {
             let shown = |(row, planned): (&Vec<String>, &PlannedMoveView)| {
                 json!({ "what": row[0], "from": row[1], "to": row[2], "progress": row[3], "note": row[7],
-                        "cost": cost(&plan, planned.cost) })
+                        "cost": cost(planned.cost) })
             };
             let moves: Vec<_> = rows.iter().zip(&plan.moves).map(shown).collect();
             let json = json!({ "id": plan.id, "status": plan.status.label(), "cause": plan.cause, "summary": plan.summary,
-                               "cost": cost(&plan, plan.cost), "left_alone": left_alone_json(&left), "moves": moves });
+                               "cost": cost(plan.cost), "left_alone": left_alone_json(&left), "moves": moves });
             println!("{}", serde_json::to_string_pretty(&json)?);
         }
         Output::Table => {
             println!("plan {} is {}: {} {}", plan.id, plan.status.label(), plan.cause, plan.summary);
             table::print(&["WHAT", "FROM", "TO", "PROGRESS", "LOADS", "TIME", "ON A GPU", "NOTE"], &rows);
-            let [loads, seconds, beside] = cost_cells(&plan, plan.cost);
+            let [loads, seconds, beside] = cost_cells(plan.cost);
             println!("together {loads} are loaded, in {seconds} or more; at most {beside} more on one GPU");
             for (model, why) in left {
                 println!("model {model} stays where it is: {why}");
@@ -84,20 +84,19 @@ fn left_alone_json(left: &[(String, String)]) -> Vec<Value> {
     left.iter().map(|(model, why)| json!({ "model": model, "reason": why })).collect()
 }
 
-/// Seconds that the backend with most to load takes at least, where its speed is known.
-fn seconds(plan: &PlanView, cost: MoveCostView) -> Option<f64> {
-    (plan.load_bytes_per_s > 0).then(|| cost.backend_bytes as f64 / plan.load_bytes_per_s as f64)
+/// Seconds that the backend with most to load takes at least, where its speed is known. What takes no time needs no speed.
+fn seconds(cost: MoveCostView) -> Option<f64> {
+    (cost.backend_ms > 0 || cost.backend_bytes == 0).then(|| cost.backend_ms as f64 / 1000.0)
 }
 
-fn cost(plan: &PlanView, cost: MoveCostView) -> Value {
-    json!({ "bytes": cost.bytes, "backend_bytes": cost.backend_bytes, "gpu_bytes": cost.gpu_bytes,
-            "seconds": seconds(plan, cost) })
+fn cost(cost: MoveCostView) -> Value {
+    json!({ "bytes": cost.bytes, "backend_bytes": cost.backend_bytes, "gpu_bytes": cost.gpu_bytes, "seconds": seconds(cost) })
 }
 
 /// Bytes to load, time, and memory beside what a GPU holds.
-fn cost_cells(plan: &PlanView, cost: MoveCostView) -> [String; 3] {
+fn cost_cells(cost: MoveCostView) -> [String; 3] {
     let megabytes = |bytes: u64| format!("{:.1} MB", bytes as f64 / f64::from(1 << 20));
-    let time = seconds(plan, cost).map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.2} s"));
+    let time = seconds(cost).map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.2} s"));
     [megabytes(cost.bytes), time, megabytes(cost.gpu_bytes)]
 }
 

@@ -1,9 +1,13 @@
-//! What a lead learns from the ends of its batches: how long they really take, and which GPU is slower than its peers.
+//! What a lead learns from the ends of its batches: how long they really take, and which GPU is slower than its peers. Leads in
+//! servers and in the simulator host the same object.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use symphony_epochs::{OnlineProfile, OnlineProfileSettings, Published, Quarantine, StragglerSettings, Stragglers};
 use symphony_types::{GpuClass, GpuId, LatencyProfile, ModelId, Nanos, Time};
+
+use crate::online_profile::{OnlineProfile, OnlineProfileSettings, Published};
+use crate::straggler::{Quarantine, StragglerSettings, Stragglers};
+use crate::stretch::Stretch;
 
 /// How often it is looked whether something is to be corrected: a look goes through all samples of what ran since the last.
 const LOOK_EVERY: Nanos = Nanos::from_millis(1000);
@@ -19,31 +23,60 @@ pub struct LearningSettings {
 
 impl LearningSettings {
     /// Whether there is anything to learn.
-    pub(crate) const fn is_on(&self) -> bool {
+    #[must_use]
+    pub const fn is_on(&self) -> bool {
         self.profiles.is_some() || self.stragglers.is_some()
     }
 }
 
 /// The end of a batch, as its model worker tells it. The GPU is an ordinal of the sub-cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Run {
-    pub(crate) gpu: u32,
-    pub(crate) model: ModelId,
-    pub(crate) items: u32,
-    pub(crate) took: Nanos,
+pub struct Run {
+    /// Where it ran.
+    pub gpu: u32,
+    /// The model.
+    pub model: ModelId,
+    /// Items in it.
+    pub items: u32,
+    /// How long it took.
+    pub took: Nanos,
 }
 
 /// What the workers are to be told.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Correction {
+pub enum Correction {
     /// Plan the model with this profile on GPUs of the class.
-    Profile { model: ModelId, class: GpuClass, published: Published },
-    /// Give the GPU, an ordinal too, to nobody.
-    Out { gpu: GpuId, ordinal: u32, slowdown: f64, pause: Nanos },
+    Profile {
+        /// The model.
+        model: ModelId,
+        /// The class.
+        class: GpuClass,
+        /// The profile, and how it differs.
+        published: Published,
+    },
+    /// Give the GPU to nobody.
+    Out {
+        /// Which.
+        gpu: GpuId,
+        /// Its ordinal.
+        ordinal: u32,
+        /// How many times as long as usual its batches took.
+        slowdown: f64,
+        /// How long it stays set aside.
+        pause: Nanos,
+    },
     /// Give it to models again; it is on trial.
-    Try { gpu: GpuId, ordinal: u32 },
+    Try {
+        /// Which.
+        gpu: GpuId,
+        /// Its ordinal.
+        ordinal: u32,
+    },
     /// It runs like its peers again.
-    Passed { gpu: GpuId },
+    Passed {
+        /// Which.
+        gpu: GpuId,
+    },
 }
 
 /// A GPU that is set aside.
@@ -65,7 +98,7 @@ struct KnownGpu {
 
 /// What one lead has learnt. In its memory: whoever takes over learns it anew (docs/adr/0019).
 #[derive(Debug, Default)]
-pub(crate) struct Learner {
+pub struct Learner {
     settings: LearningSettings,
     gpus: BTreeMap<u32, KnownGpu>,
     stragglers: BTreeMap<GpuClass, Stragglers>,
@@ -75,16 +108,20 @@ pub(crate) struct Learner {
     fresh: BTreeSet<(ModelId, GpuClass)>,
     /// By how much batches are off the given profile, in the median, where that can be told.
     drifts: BTreeMap<(ModelId, GpuClass), f64>,
+    /// What makes the profiles that plans are made with of the given ones, where something was corrected.
+    learnt: BTreeMap<(ModelId, GpuClass), Stretch>,
     looked_at: Time,
 }
 
 impl Learner {
-    pub(crate) fn new(settings: LearningSettings) -> Self {
+    /// That knows of no GPUs and models yet.
+    #[must_use]
+    pub fn new(settings: LearningSettings) -> Self {
         Self { settings, ..Self::default() }
     }
 
     /// A GPU of the sub-cluster, by its ordinal.
-    pub(crate) fn add_gpu(&mut self, ordinal: u32, gpu: GpuId, class: GpuClass) {
+    pub fn add_gpu(&mut self, ordinal: u32, gpu: GpuId, class: GpuClass) {
         self.gpus.insert(ordinal, KnownGpu { gpu, class });
         if let Some(settings) = &self.settings.stragglers {
             let of_class = self.stragglers.entry(class).or_insert_with(|| Stragglers::new(settings.clone()));
@@ -93,7 +130,7 @@ impl Learner {
     }
 
     /// A GPU has gone, or begins a new life: then it is judged anew.
-    pub(crate) fn remove_gpu(&mut self, ordinal: u32) -> Vec<Correction> {
+    pub fn remove_gpu(&mut self, ordinal: u32) -> Vec<Correction> {
         let Some(KnownGpu { gpu, class }) = self.gpus.remove(&ordinal) else { return Vec::new() };
         let tries = self.stragglers.get_mut(&class).map(|of_class| of_class.remove(gpu)).unwrap_or_default();
         let was_out = self.slow.remove(&gpu).map(|_| Correction::Try { gpu, ordinal });
@@ -103,21 +140,24 @@ impl Learner {
     }
 
     /// A model is served with this profile on GPUs of the class.
-    pub(crate) fn add_model(&mut self, model: ModelId, class: GpuClass, given: LatencyProfile) {
+    pub fn add_model(&mut self, model: ModelId, class: GpuClass, given: LatencyProfile) {
         let settings = self.settings.profiles.clone().unwrap_or_default();
         self.profiles.insert((model, class), OnlineProfile::new(given, settings));
         self.drifts.remove(&(model, class));
+        self.learnt.remove(&(model, class));
     }
 
-    pub(crate) fn remove_model(&mut self, model: ModelId) {
+    /// Nobody serves it here any more.
+    pub fn remove_model(&mut self, model: ModelId) {
         self.profiles.retain(|(of, _), _| *of != model);
         self.drifts.retain(|(of, _), _| *of != model);
+        self.learnt.retain(|(of, _), _| *of != model);
         self.fresh.retain(|(of, _)| *of != model);
         self.stragglers.values_mut().for_each(|of_class| of_class.forget(model));
     }
 
     /// A batch has ended. What is not known any more says nothing.
-    pub(crate) fn ran(&mut self, now: Time, run: Run) -> Option<Correction> {
+    pub fn ran(&mut self, now: Time, run: Run) -> Option<Correction> {
         let Run { gpu: ordinal, model, items, took } = run;
         let KnownGpu { gpu, class } = *self.gpus.get(&ordinal)?;
         let profile = self.profiles.get_mut(&(model, class))?;
@@ -140,7 +180,7 @@ impl Learner {
     }
 
     /// What is to be corrected by now.
-    pub(crate) fn look(&mut self, now: Time) -> Vec<Correction> {
+    pub fn look(&mut self, now: Time) -> Vec<Correction> {
         if now.since(self.looked_at) < LOOK_EVERY {
             return Vec::new();
         }
@@ -156,6 +196,7 @@ impl Learner {
             if self.settings.profiles.is_some()
                 && let Some(published) = profile.publish(now)
             {
+                self.learnt.insert((model, class), Stretch::between(profile.given(), &published.profile));
                 all.push(Correction::Profile { model, class, published });
             }
         }
@@ -163,15 +204,21 @@ impl Learner {
     }
 
     /// GPUs that are set aside.
-    pub(crate) fn slow(&self, now: Time) -> Vec<SlowGpu> {
+    #[must_use]
+    pub fn slow(&self, now: Time) -> Vec<SlowGpu> {
         let slow =
             |(&gpu, &(slowdown, until)): (&GpuId, &(f64, Time))| SlowGpu { gpu, slowdown, left: until.since(now) };
         self.slow.iter().map(slow).collect()
     }
 
     /// By how much batches of models are off their given profiles, where that can be told.
-    pub(crate) fn drifts(&self) -> impl Iterator<Item = (ModelId, GpuClass, f64)> {
+    pub fn drifts(&self) -> impl Iterator<Item = (ModelId, GpuClass, f64)> {
         self.drifts.iter().map(|(&(model, class), &drift)| (model, class, drift))
+    }
+
+    /// What makes the profiles in force of the given ones, where they were corrected.
+    pub fn learnt(&self) -> impl Iterator<Item = (ModelId, GpuClass, &Stretch)> {
+        self.learnt.iter().map(|(&(model, class), stretch)| (model, class, stretch))
     }
 
     fn correction(&mut self, now: Time, quarantine: Quarantine) -> Option<Correction> {
@@ -267,8 +314,14 @@ mod tests {
         assert!((ratio - 1.5).abs() < 0.01, "{ratio}");
         let drifts: Vec<_> = scene.learner.drifts().collect();
         assert!(matches!(drifts.as_slice(), [(MODEL, CLASS, drift)] if (drift - 1.5).abs() < 0.01), "{drifts:?}");
+        let learnt: Vec<_> = scene.learner.learnt().map(|(.., stretch)| stretch.over(&given())).collect();
+        assert!(
+            matches!(learnt.as_slice(), [told] if (told.latency(8).as_millis_f64() - 19.5).abs() < 0.1),
+            "{learnt:?}"
+        );
         scene.learner.remove_model(MODEL);
         assert_eq!((scene.pass(30, 3.0, 3.0), scene.learner.drifts().count()), (vec![], 0), "nobody serves it");
+        assert_eq!(scene.learner.learnt().count(), 0);
     }
 
     #[test]

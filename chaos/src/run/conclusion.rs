@@ -1,0 +1,121 @@
+//! What everything that was seen comes to.
+
+use symphony::load::Report as LoadReport;
+use symphony_config::Timing;
+
+use crate::admin::{Acked, Story};
+use crate::checker::{Evidence, judge};
+use crate::journal::Executions;
+use crate::load::Observation;
+use crate::report::{Fault, Ledger, Report};
+use crate::scenario::{Aim, Promise, Round};
+
+use super::figures::{self, Figures, attainment};
+use super::machine_clock::MachineClock;
+use super::round::RoundRun;
+
+/// A run that is over.
+pub(crate) struct Conclusion<'a> {
+    pub(crate) scenario: &'a str,
+    pub(crate) shape: &'a Round,
+    pub(crate) promise: &'a Promise,
+    pub(crate) aim: &'a Aim,
+    pub(crate) seed: u64,
+    pub(crate) timing: Timing,
+    pub(crate) network: &'static str,
+    pub(crate) rounds: &'a [RoundRun],
+    pub(crate) load: &'a LoadReport,
+    pub(crate) observations: &'a [Observation],
+    /// Models with load.
+    pub(crate) models: usize,
+    pub(crate) clock: MachineClock,
+    pub(crate) ledger: Ledger,
+    pub(crate) ledger_by: &'static str,
+    pub(crate) executions: &'a Executions,
+    /// Acknowledged writes of each control group that is written to.
+    pub(crate) acked: &'a [&'a [Acked]],
+    pub(crate) writes_lost: u64,
+    pub(crate) story: &'a Story,
+    pub(crate) idle: Vec<&'static str>,
+    pub(crate) findings: &'a [String],
+    pub(crate) views_compared: u64,
+    pub(crate) fullest_permille: u64,
+    pub(crate) invariant_violations: u64,
+    pub(crate) broke_down: Option<&'a str>,
+}
+
+impl Conclusion<'_> {
+    /// Judges the run.
+    pub(crate) fn report(self) -> Report {
+        let Self { executions, story, invariant_violations, writes_lost, ledger, .. } = self;
+        let figures = Figures {
+            observations: self.observations,
+            acked: self.acked,
+            models: self.models,
+            executions,
+            clock: self.clock,
+        };
+        let faults: Vec<Fault> = self.rounds.iter().flat_map(|round| round.faults.clone()).collect();
+        let rounds: Vec<_> = self.rounds.iter().map(|round| figures.of(round, self.shape)).collect();
+        let evidence = Evidence {
+            faults: &faults,
+            rounds: &rounds,
+            ledger,
+            foreign: self.load.total.foreign,
+            invariant_violations,
+            executions,
+            idle: self.idle,
+            writes_lost,
+            findings: self.findings,
+            story,
+            broke_down: self.broke_down,
+            load_failure: (!self.load.verdict.passed()).then(|| self.load.verdict.to_string()),
+        };
+        let (outcome, reasons) = judge(&evidence, self.promise);
+        let complete = executions.missing == 0 && executions.ran > 0;
+        let &Executions { stale, overlapping, ran: batches, requests, again, .. } = executions;
+        let summaries = figures::summaries(&rounds);
+        Report {
+            scenario: self.scenario.to_owned(),
+            outcome,
+            dispatch_gap_ms: summaries.dispatch_gap,
+            commit_gap_ms: summaries.commit_gap,
+            ledger,
+            stale_tokens_accepted: complete.then_some(stale),
+            overlapping_batches: complete.then_some(overlapping),
+            reasons,
+            seed: self.seed,
+            timing: self.timing,
+            network: self.network,
+            named_after_ms: summaries.named_after,
+            gap_before_ms: summaries.gap_before,
+            commit_gap_before_ms: summaries.commit_gap_before,
+            elsewhere_gap_ms: summaries.elsewhere_gap,
+            elsewhere_bad: rounds.iter().map(|round| round.elsewhere_bad).sum(),
+            served_on_ms: summaries.served_on,
+            obeyed_ms: summaries.obeyed,
+            serving_after_ms: summaries.serving_after,
+            whole_after_ms: summaries.whole_after,
+            slo_attainment: attainment(self.observations, self.rounds),
+            aims: figures::aims(self.aim, &summaries, &rounds),
+            ledger_by: self.ledger_by,
+            batches,
+            requests_executed: requests,
+            executed_again: again,
+            writes_acknowledged: self.acked.iter().map(|acked| acked.len() as u64).sum(),
+            writes_lost,
+            admin_operations: story.operations,
+            admin_operations_open: story.open,
+            admin_linearizable: match (&story.contradiction, &story.undecided) {
+                (None, None) => Some(true),
+                (Some(_), _) => Some(false),
+                (None, Some(_)) => None,
+            },
+            views_compared: self.views_compared,
+            gpu_memory_fullest: self.fullest_permille as f64 / 1e3,
+            invariant_violations,
+            faults,
+            rounds,
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! How a client is made, and its limits.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use tonic::metadata::{AsciiMetadataKey, AsciiMetadataValue};
+
+use crate::balance::Balance;
+use crate::client::Client;
+
+/// The limits of a client, and what it does without being told.
+pub mod limits {
+    use std::time::Duration;
+
+    /// Frontends of one client: each is probed once a second.
+    pub const FRONTENDS_MAX: usize = 64;
+    /// Connections to one frontend. A frontend serves 1024 requests at once on each.
+    pub const CONNECTIONS_MAX: usize = 256;
+    /// Requests in flight without [`in_flight_max`](super::ClientBuilder::in_flight_max): as many as one connection carries.
+    pub const IN_FLIGHT_MAX: usize = 1024;
+    /// Frontends that are asked for one request, one after the other.
+    pub const ATTEMPTS_MAX: usize = 3;
+    /// The largest answer that is read, in bytes.
+    pub const ANSWER_BYTES_MAX: usize = 64 << 20;
+    /// Metadata that goes with every call, in entries.
+    pub const METADATA_MAX: usize = 16;
+    /// How long one connection may take to come up.
+    pub const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+    /// How often a frontend is asked whether it takes requests.
+    pub const PROBE_EVERY: Duration = Duration::from_secs(1);
+    /// How long that may take; a frontend that is slower takes none.
+    pub const PROBE_WITHIN: Duration = Duration::from_secs(1);
+    /// How long a question about a server or a model may take at one frontend.
+    pub const QUESTION_WITHIN: Duration = Duration::from_secs(5);
+    /// How long a request without a time of its own is waited for.
+    pub const PATIENCE: Duration = Duration::from_secs(60);
+    /// The longest that any request is waited for.
+    pub const PATIENCE_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
+    /// How long after its deadline the frontend's word about a request is waited for: frontends wait for a result for 0.1 s
+    /// after it (`frontend.answer_grace_ms`).
+    pub const ANSWER_GRACE: Duration = Duration::from_secs(1);
+    /// How long a request waits for a frontend while all are away.
+    pub const WAIT_FOR_FRONTEND: Duration = Duration::from_secs(1);
+}
+
+/// Makes a [`Client`].
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct ClientBuilder {
+    pub(crate) frontends: Vec<String>,
+    pub(crate) connections: usize,
+    pub(crate) in_flight_max: usize,
+    pub(crate) balance: Balance,
+    pub(crate) patience: Duration,
+    pub(crate) answer_grace: Duration,
+    pub(crate) wait_for_frontend: Duration,
+    pub(crate) watched: bool,
+    metadata: Vec<(String, Secret)>,
+}
+
+/// Text that is not shown.
+#[derive(Clone)]
+struct Secret(String);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("…")
+    }
+}
+
+/// Why a client can not be made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{key} = {value}: expected {expected}")]
+pub struct BuildError {
+    /// What is wrong.
+    pub key: &'static str,
+    /// Its value.
+    pub value: String,
+    /// What would be right.
+    pub expected: String,
+}
+
+/// What [`ClientBuilder::metadata`] holds, checked.
+pub(crate) type Metadata = Vec<(AsciiMetadataKey, AsciiMetadataValue)>;
+
+impl Default for ClientBuilder {
+    fn default() -> Self {
+        Self {
+            frontends: Vec::new(),
+            connections: 1,
+            in_flight_max: limits::IN_FLIGHT_MAX,
+            balance: Balance::default(),
+            patience: limits::PATIENCE,
+            answer_grace: limits::ANSWER_GRACE,
+            wait_for_frontend: limits::WAIT_FOR_FRONTEND,
+            watched: true,
+            metadata: Vec::new(),
+        }
+    }
+}
+
+impl ClientBuilder {
+    /// With this frontend too: `host:port` of its gRPC port.
+    pub fn frontend(mut self, address: impl Into<String>) -> Self {
+        self.frontends.push(address.into());
+        self
+    }
+
+    /// So many connections to each frontend, instead of 1; at most [`limits::CONNECTIONS_MAX`].
+    pub const fn connections(mut self, connections: usize) -> Self {
+        self.connections = connections;
+        self
+    }
+
+    /// At most so many requests in flight, over all frontends; one more is [`Error::TooManyInFlight`](crate::Error).
+    pub const fn in_flight_max(mut self, requests: usize) -> Self {
+        self.in_flight_max = requests;
+        self
+    }
+
+    /// How requests are divided among the frontends.
+    pub const fn balance(mut self, balance: Balance) -> Self {
+        self.balance = balance;
+        self
+    }
+
+    /// How long a request without a time of its own is waited for, instead of [`limits::PATIENCE`].
+    pub const fn patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// How long after its deadline a request is waited for, instead of [`limits::ANSWER_GRACE`]. Less than the frontends' own
+    /// `answer_grace_ms` turns their word about a missed deadline into [`Error::NoAnswer`](crate::Error).
+    pub const fn answer_grace(mut self, grace: Duration) -> Self {
+        self.answer_grace = grace;
+        self
+    }
+
+    /// How long a request waits for a frontend while all are away, instead of [`limits::WAIT_FOR_FRONTEND`]; its own time
+    /// counts too.
+    pub const fn wait_for_frontend(mut self, wait: Duration) -> Self {
+        self.wait_for_frontend = wait;
+        self
+    }
+
+    /// Frontends are not probed: every one is taken to serve, whatever was found there before. For load generators, which are
+    /// to find what happens, and not to go around it.
+    pub const fn unwatched(mut self) -> Self {
+        self.watched = false;
+        self
+    }
+
+    /// This entry of metadata goes with every call, for whoever stands before the frontends: `authorization`, a tenant. It is
+    /// not shown in logs.
+    pub fn metadata(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.metadata.push((name.into(), Secret(value.into())));
+        self
+    }
+
+    /// The client. It connects in the background: see [`Client::connected`].
+    ///
+    /// # Errors
+    /// If there is no frontend, an address is none, a number is out of its range, or this is no tokio runtime.
+    pub fn build(self) -> Result<Client, BuildError> {
+        self.check()?;
+        if tokio::runtime::Handle::try_current().is_err() {
+            let (key, value, expected) = ("runtime", "none".to_owned(), "a call inside a tokio runtime".to_owned());
+            return Err(BuildError { key, value, expected });
+        }
+        let metadata = self.checked_metadata()?;
+        Client::new(self, metadata)
+    }
+
+    fn check(&self) -> Result<(), BuildError> {
+        let range = |key, value: usize, min: usize, max: usize| {
+            let expected = format!("a number from {min} to {max}");
+            if (min..=max).contains(&value) {
+                Ok(())
+            } else {
+                Err(BuildError { key, value: value.to_string(), expected })
+            }
+        };
+        range("frontends", self.frontends.len(), 1, limits::FRONTENDS_MAX)?;
+        range("connections", self.connections, 1, limits::CONNECTIONS_MAX)?;
+        range("in_flight_max", self.in_flight_max, 1, tokio::sync::Semaphore::MAX_PERMITS)?;
+        range("metadata", self.metadata.len(), 0, limits::METADATA_MAX)
+    }
+
+    fn checked_metadata(&self) -> Result<Metadata, BuildError> {
+        let entry = |(name, value): &(String, Secret)| {
+            let refuse = |value: &str, expected: &str| BuildError {
+                key: "metadata",
+                value: value.to_owned(),
+                expected: expected.to_owned(),
+            };
+            let key = AsciiMetadataKey::from_str(name)
+                .map_err(|_| refuse(name, "a name of small letters, digits and dashes that does not end in -bin"))?;
+            // The value may be a secret.
+            let mut value =
+                AsciiMetadataValue::from_str(&value.0).map_err(|_| refuse(name, "a value of visible ASCII"))?;
+            value.set_sensitive(true);
+            Ok((key, value))
+        };
+        self.metadata.iter().map(entry).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_can_not_work_is_refused_by_name() {
+        let one = || ClientBuilder::default().frontend("127.0.0.1:9");
+        assert!(one().build().is_ok());
+        for (builder, expected) in [
+            (ClientBuilder::default(), "frontends = 0: expected a number from 1 to 64"),
+            (one().connections(0), "connections = 0"),
+            (one().connections(257), "connections = 257: expected a number from 1 to 256"),
+            (one().in_flight_max(0), "in_flight_max = 0"),
+            (one().frontend("no address"), "frontend = no address: expected host:port"),
+            (one().frontend("host"), "frontend = host: expected host:port"),
+            (one().frontend("https://host:1"), "the gRPC port speaks plaintext"),
+            (one().metadata("Not A Name", "x"), "metadata = Not A Name"),
+            (
+                one().metadata("authorization", "secret\n"),
+                "metadata = authorization: expected a value of visible ASCII",
+            ),
+        ] {
+            let said = builder.build().unwrap_err().to_string();
+            assert!(said.contains(expected), "{said}");
+            assert!(!said.contains("secret"), "{said}");
+        }
+        assert!(!format!("{:?}", one().metadata("authorization", "secret")).contains("secret"));
+    }
+
+    #[test]
+    fn outside_of_a_runtime_it_says_so() {
+        let said = ClientBuilder::default().frontend("127.0.0.1:9").build().unwrap_err().to_string();
+        assert_eq!(said, "runtime = none: expected a call inside a tokio runtime");
+    }
+}

@@ -1,0 +1,225 @@
+//! Why a request has no answer, and whether it may have run all the same.
+
+use std::time::Duration;
+
+use tonic::{Code, ConnectError, Status};
+
+use crate::answer::BadAnswer;
+use crate::builder::limits;
+
+/// Trailer with the machine-readable reason of a frontend: whoever sends none is no frontend.
+const REASON_TRAILER: &str = "symphony-reason";
+/// Trailer of a request that was accepted: what `symphony explain` knows it as.
+const REQUEST_ID_TRAILER: &str = "symphony-request-id";
+/// Trailer of a refusal that says when the same request may succeed.
+const PUSHBACK_TRAILER: &str = "grpc-retry-pushback-ms";
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It makes no sense, and was sent to nobody.
+    #[error("invalid request: {0}")]
+    InvalidRequest(String),
+    /// As many requests are in flight as this client may have; it was sent to nobody.
+    #[error(
+        "{in_flight_max} requests are in flight, the most this client has at once; wait for answers, or raise in_flight_max"
+    )]
+    TooManyInFlight {
+        /// The limit.
+        in_flight_max: usize,
+    },
+    /// No frontend takes requests; none of them got it.
+    #[error("no frontend can be asked: {0}")]
+    Unreachable(String),
+    /// A frontend answered with an error.
+    #[error("{0}")]
+    Refused(Box<Refusal>),
+    /// The connection ended before the answer came.
+    #[error("the connection to {frontend} ended before the answer came ({reason}); the request may have run")]
+    Lost {
+        /// Who had it.
+        frontend: String,
+        /// What went wrong.
+        reason: String,
+    },
+    /// Nothing came in time, not even the frontend's word about the deadline.
+    #[error("{frontend} said nothing within {} ms; the request may have run", .within.as_millis())]
+    NoAnswer {
+        /// Who had it.
+        frontend: String,
+        /// How long it was waited for.
+        within: Duration,
+    },
+    /// The answer is none.
+    #[error("{frontend} sent no answer of the protocol: {source}")]
+    BadAnswer {
+        /// Who sent it.
+        frontend: String,
+        /// What is wrong with it.
+        source: BadAnswer,
+    },
+    /// The answer is that to another request.
+    #[error("{frontend} answered request `{got}` instead of `{asked}`")]
+    Misdirected {
+        /// Who sent it.
+        frontend: String,
+        /// This request.
+        asked: String,
+        /// The one it names.
+        got: String,
+    },
+}
+
+/// A frontend's word that there is no answer.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Refusal {
+    /// Who said it.
+    pub frontend: String,
+    /// The status of gRPC.
+    pub code: Code,
+    /// The machine-readable reason, for example `slo_unreachable`; empty if somebody in between answered.
+    pub reason: String,
+    /// In words.
+    pub message: String,
+    /// What `symphony explain` knows the request as; none if it was not accepted.
+    pub request_id: Option<String>,
+    /// When the same request may succeed, if the frontend says that it may.
+    pub retry_after: Option<Duration>,
+}
+
+impl Refusal {
+    /// Whether it is certain that the frontend did not accept the request: it is a frontend that speaks, and the request was
+    /// given no name.
+    #[must_use]
+    pub fn was_not_accepted(&self) -> bool {
+        !self.reason.is_empty() && self.request_id.is_none()
+    }
+}
+
+impl Error {
+    /// Whether it is certain that no frontend accepted the request: it has not run and will not.
+    #[must_use]
+    pub fn was_not_accepted(&self) -> bool {
+        match self {
+            Self::InvalidRequest(_) | Self::TooManyInFlight { .. } | Self::Unreachable(_) => true,
+            Self::Refused(refusal) => refusal.was_not_accepted(),
+            Self::Lost { .. } | Self::NoAnswer { .. } | Self::BadAnswer { .. } | Self::Misdirected { .. } => false,
+        }
+    }
+
+    /// The frontend's word, if it is one.
+    #[must_use]
+    pub fn refusal(&self) -> Option<&Refusal> {
+        match self {
+            Self::Refused(refusal) => Some(refusal),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn no_connection() -> Self {
+        Self::Unreachable(format!("no connection came up in {} attempts", limits::ATTEMPTS_MAX))
+    }
+
+    /// Whether another frontend may be asked at once: this one has not accepted the request, and has said that it is its own
+    /// state that forbids it, not the request.
+    pub(crate) fn another_may_be_asked(&self) -> bool {
+        self.refusal().is_some_and(|refusal| refusal.was_not_accepted() && refusal.retry_after.is_some())
+    }
+}
+
+/// What a call that failed says of itself.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// There was no connection: nobody has read anything.
+    NotSent(String),
+    /// A frontend, or somebody in between, has answered.
+    Said(Refusal),
+    /// Nobody has answered, and it can not be told what was read.
+    Lost(String),
+}
+
+impl Failure {
+    pub(crate) fn of(status: &Status, frontend: &str) -> Self {
+        if let Some(connect) = chain(status).find_map(|cause| cause.downcast_ref::<ConnectError>()) {
+            return Self::NotSent(innermost(connect));
+        }
+        // What the transport made up has a cause on this side; what was received has none.
+        if std::error::Error::source(status).is_some() {
+            return Self::Lost(innermost(status));
+        }
+        let text = |name: &str| status.metadata().get(name).and_then(|value| value.to_str().ok());
+        let pushback = text(PUSHBACK_TRAILER).and_then(|millis| millis.parse().ok()).map(Duration::from_millis);
+        Self::Said(Refusal {
+            frontend: frontend.to_owned(),
+            code: status.code(),
+            reason: text(REASON_TRAILER).unwrap_or_default().to_owned(),
+            message: status.message().to_owned(),
+            request_id: text(REQUEST_ID_TRAILER).map(str::to_owned),
+            retry_after: pushback,
+        })
+    }
+}
+
+fn chain<'a>(
+    error: &'a (dyn std::error::Error + 'static),
+) -> impl Iterator<Item = &'a (dyn std::error::Error + 'static)> {
+    std::iter::successors(Some(error), |error| error.source())
+}
+
+/// The words of the last cause: those before it say the same less exactly.
+fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
+    chain(error).last().map_or_else(String::new, ToString::to_string)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(trailers: &[(&'static str, &str)]) -> Refusal {
+        let mut status = Status::new(Code::Unavailable, "no");
+        for (name, value) in trailers {
+            status.metadata_mut().insert(*name, value.parse().unwrap());
+        }
+        match Failure::of(&status, "f:1") {
+            Failure::Said(refusal) => refusal,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn only_what_was_certainly_not_accepted_may_go_to_another_frontend() {
+        let reason = (REASON_TRAILER, "draining");
+        let pushback = (PUSHBACK_TRAILER, "1000");
+        let named = (REQUEST_ID_TRAILER, "f1/2/3");
+        let cases = [
+            (vec![reason, pushback], true, true),
+            (vec![reason], true, false),
+            (vec![reason, pushback, named], false, false),
+            // A proxy in between, which cannot know.
+            (vec![pushback], false, false),
+            (vec![], false, false),
+        ];
+        for (trailers, not_accepted, another) in cases {
+            let error = Error::Refused(Box::new(said(&trailers)));
+            assert_eq!(
+                (error.was_not_accepted(), error.another_may_be_asked()),
+                (not_accepted, another),
+                "{trailers:?}"
+            );
+        }
+        assert_eq!(said(&[pushback]).retry_after, Some(Duration::from_secs(1)));
+        assert!(Error::Unreachable(String::new()).was_not_accepted());
+        let lost = Error::Lost { frontend: String::new(), reason: String::new() };
+        assert!(!lost.was_not_accepted() && !lost.another_may_be_asked());
+    }
+
+    #[test]
+    fn a_connection_that_was_not_made_is_told_from_one_that_was_lost() {
+        let refused = || std::io::Error::new(std::io::ErrorKind::ConnectionRefused, "nobody listens");
+        let not_made = Status::from_error(Box::new(ConnectError(Box::new(refused()))));
+        assert!(matches!(Failure::of(&not_made, ""), Failure::NotSent(reason) if reason == "nobody listens"));
+        let lost = Status::from_error(Box::new(refused()));
+        assert!(matches!(Failure::of(&lost, ""), Failure::Lost(reason) if reason == "nobody listens"));
+    }
+}

@@ -1,0 +1,190 @@
+//! One frontend: its connections, whether it takes requests, and how many of this client's it has.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use symphony_protocol::inference as pb;
+use symphony_protocol::inference::grpc_inference_service_client::GrpcInferenceServiceClient;
+use tokio::sync::{Notify, watch};
+use tonic::Request;
+use tonic::transport::{Channel, Endpoint};
+
+use crate::backoff::{Backoff, PAUSE_MIN};
+use crate::builder::{BuildError, limits};
+use crate::error::Failure;
+
+/// Windows of HTTP/2 flow control: the protocol's 64 KiB cost a round trip for every 64 KiB of a tensor.
+const STREAM_WINDOW_BYTES: u32 = 1 << 20;
+const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
+/// A frontend that vanished without a word is noticed within interval + timeout, also by requests that wait there.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(5);
+
+pub(crate) type Grpc = GrpcInferenceServiceClient<Channel>;
+
+/// Whether a frontend takes requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It has not been asked yet.
+    Unknown,
+    /// It takes requests.
+    Ready,
+    /// It answers, and says that it takes none: it drains, or knows no cluster yet.
+    NotReady,
+    /// It does not answer, for this reason.
+    Down(String),
+}
+
+/// What a client knows of one of its frontends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FrontendStatus {
+    /// Its address.
+    pub address: String,
+    /// Whether it takes requests.
+    pub standing: Standing,
+    /// Requests of this client that it has.
+    pub in_flight: usize,
+}
+
+#[derive(Debug)]
+pub(crate) struct Frontend {
+    pub(crate) address: String,
+    connections: Vec<Grpc>,
+    turn: AtomicUsize,
+    in_flight: AtomicUsize,
+    standing: Mutex<Standing>,
+    /// Rings when a request met something that a probe should look at.
+    suspicion: Notify,
+}
+
+/// A request that a frontend has; counts until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) frontend: Arc<Frontend>,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.frontend.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Frontend {
+    /// Makes connections that come up when they are first used.
+    pub(crate) fn new(address: &str, connections: usize) -> Result<Self, BuildError> {
+        let refuse =
+            |expected: &str| BuildError { key: "frontend", value: address.to_owned(), expected: expected.to_owned() };
+        if address.starts_with("https://") {
+            return Err(refuse("host:port; the gRPC port speaks plaintext"));
+        }
+        let address = address.strip_prefix("http://").unwrap_or(address);
+        let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(|_| refuse("host:port"))?;
+        if endpoint.uri().port().is_none() {
+            return Err(refuse("host:port"));
+        }
+        let endpoint = endpoint
+            .connect_timeout(limits::CONNECT_WITHIN)
+            .tcp_nodelay(true)
+            .initial_stream_window_size(STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
+            .keep_alive_timeout(KEEPALIVE_TIMEOUT)
+            .keep_alive_while_idle(true);
+        let connect = |_| Grpc::new(endpoint.connect_lazy()).max_decoding_message_size(limits::ANSWER_BYTES_MAX);
+        Ok(Self {
+            address: address.to_owned(),
+            connections: (0..connections).map(connect).collect(),
+            turn: AtomicUsize::new(0),
+            in_flight: AtomicUsize::new(0),
+            standing: Mutex::new(Standing::Unknown),
+            suspicion: Notify::new(),
+        })
+    }
+
+    /// One of its connections, each in turn.
+    pub(crate) fn connection(&self) -> Grpc {
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        self.connections[turn % self.connections.len()].clone()
+    }
+
+    /// Counts one more request here.
+    pub(crate) fn hold(self: &Arc<Self>) -> Held {
+        self.in_flight.fetch_add(1, Ordering::Relaxed);
+        Held { frontend: Arc::clone(self) }
+    }
+
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn standing(&self) -> Standing {
+        self.standing.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn is_ready(&self) -> bool {
+        *self.standing.lock().unwrap_or_else(PoisonError::into_inner) == Standing::Ready
+    }
+
+    pub(crate) fn status(&self) -> FrontendStatus {
+        FrontendStatus { address: self.address.clone(), standing: self.standing(), in_flight: self.in_flight() }
+    }
+
+    /// A request has found that nobody answers there: nothing more is sent until a probe says otherwise.
+    pub(crate) fn is_down(&self, reason: &str) {
+        *self.standing.lock().unwrap_or_else(PoisonError::into_inner) = Standing::Down(reason.to_owned());
+        self.suspicion.notify_one();
+    }
+
+    /// A request has met something that may mean that nothing works there any more.
+    pub(crate) fn is_suspect(&self) {
+        self.suspicion.notify_one();
+    }
+
+    /// Asks the frontend again and again whether it takes requests, and rings `news` when that has changed; without end.
+    pub(crate) async fn keep(self: Arc<Self>, news: watch::Sender<u64>) {
+        let mut backoff = Backoff::default();
+        loop {
+            let found = self.probe().await;
+            let down = matches!(found, Standing::Down(_));
+            let pause = if down { backoff.next(rand::random()) } else { limits::PROBE_EVERY };
+            if !down {
+                backoff.reset();
+            }
+            let was = {
+                let mut standing = self.standing.lock().unwrap_or_else(PoisonError::into_inner);
+                std::mem::replace(&mut *standing, found.clone())
+            };
+            if was != found {
+                tracing::debug!(frontend = self.address, standing = ?found, "frontend");
+            }
+            // Whoever waits hears of each look: "still down" ends the wait for a first answer too.
+            news.send_modify(|count| *count += 1);
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                // Down already: its pause holds, whatever requests find.
+                () = self.suspected(), if !down => {}
+            }
+        }
+    }
+
+    async fn suspected(&self) {
+        self.suspicion.notified().await;
+        // A frontend that ends one stream after the other is not asked after each of them.
+        tokio::time::sleep(PAUSE_MIN).await;
+    }
+
+    async fn probe(&self) -> Standing {
+        let mut connection = self.connection();
+        let ready = connection.server_ready(Request::new(pb::ServerReadyRequest {}));
+        match tokio::time::timeout(limits::PROBE_WITHIN, ready).await {
+            Ok(Ok(answer)) if answer.get_ref().ready => Standing::Ready,
+            Ok(Ok(_)) => Standing::NotReady,
+            Ok(Err(status)) => Standing::Down(match Failure::of(&status, &self.address) {
+                Failure::NotSent(reason) | Failure::Lost(reason) => reason,
+                Failure::Said(refusal) => format!("{:?}: {}", refusal.code, refusal.message),
+            }),
+            Err(_) => Standing::Down(format!("no answer within {} ms", limits::PROBE_WITHIN.as_millis())),
+        }
+    }
+}

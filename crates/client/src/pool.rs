@@ -1,0 +1,115 @@
+//! All frontends of a client: who is asked next, and who keeps an eye on them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::balance::{Balance, Candidate};
+use crate::builder::{BuildError, ClientBuilder};
+use crate::error::Error;
+use crate::frontend::{Frontend, FrontendStatus, Held, Standing};
+
+#[derive(Debug)]
+pub(crate) struct Pool {
+    frontends: Vec<Arc<Frontend>>,
+    balance: Balance,
+    turn: AtomicUsize,
+    news: watch::Receiver<u64>,
+    watched: bool,
+    /// They end with the pool.
+    _keepers: JoinSet<()>,
+}
+
+impl Pool {
+    pub(crate) fn new(builder: &ClientBuilder) -> Result<Self, BuildError> {
+        let frontend = |address: &String| Frontend::new(address, builder.connections).map(Arc::new);
+        let frontends: Vec<_> = builder.frontends.iter().map(frontend).collect::<Result<_, _>>()?;
+        let (sender, news) = watch::channel(0);
+        let kept = frontends.iter().filter(|_| builder.watched);
+        let keepers = kept.map(|frontend| Arc::clone(frontend).keep(sender.clone()));
+        Ok(Self {
+            watched: builder.watched,
+            balance: builder.balance,
+            turn: AtomicUsize::new(0),
+            news,
+            _keepers: keepers.collect(),
+            frontends,
+        })
+    }
+
+    /// Whether frontends are probed.
+    pub(crate) const fn is_watched(&self) -> bool {
+        self.watched
+    }
+
+    pub(crate) fn status(&self) -> Vec<FrontendStatus> {
+        self.frontends.iter().map(|frontend| frontend.status()).collect()
+    }
+
+    /// Waits until a frontend takes requests, all have been asked and none does, or the time is up.
+    pub(crate) async fn connected(&self, within: Duration) -> Result<(), Error> {
+        let mut news = self.news.clone();
+        let asked = async {
+            loop {
+                news.borrow_and_update();
+                let standings: Vec<_> = self.frontends.iter().map(|frontend| frontend.standing()).collect();
+                if standings.contains(&Standing::Ready) {
+                    return true;
+                }
+                if !standings.contains(&Standing::Unknown) || news.changed().await.is_err() {
+                    return false;
+                }
+            }
+        };
+        match tokio::time::timeout(within, asked).await {
+            Ok(true) => Ok(()),
+            _ => Err(self.unreachable()),
+        }
+    }
+
+    /// The frontend that is asked next, which none of `asked` is. While none takes requests it is waited for one, so long.
+    pub(crate) async fn pick(&self, asked: &[usize], wait: Duration) -> Result<(usize, Held), Error> {
+        if let Some(picked) = self.choose(asked) {
+            return Ok(picked);
+        }
+        let mut news = self.news.clone();
+        let waited = async {
+            loop {
+                news.borrow_and_update();
+                if let Some(picked) = self.choose(asked) {
+                    return Some(picked);
+                }
+                news.changed().await.ok()?;
+            }
+        };
+        tokio::time::timeout(wait, waited).await.ok().flatten().ok_or_else(|| self.unreachable())
+    }
+
+    fn choose(&self, asked: &[usize]) -> Option<(usize, Held)> {
+        let candidates = |takes: &dyn Fn(&Frontend) -> bool| -> Vec<Candidate> {
+            let open =
+                self.frontends.iter().enumerate().filter(|(index, frontend)| !asked.contains(index) && takes(frontend));
+            open.map(|(index, frontend)| Candidate { index, in_flight: frontend.in_flight() }).collect()
+        };
+        let mut found = candidates(&|frontend| !self.watched || frontend.is_ready());
+        // One that takes nothing says best why, if there is nobody else.
+        if found.is_empty() && asked.is_empty() {
+            found = candidates(&|frontend| frontend.standing() == Standing::NotReady);
+        }
+        let index = self.balance.choose(&found, self.turn.fetch_add(1, Ordering::Relaxed))?;
+        Some((index, self.frontends[index].hold()))
+    }
+
+    fn unreachable(&self) -> Error {
+        let words = self.frontends.iter().map(|frontend| match frontend.standing() {
+            Standing::Unknown => format!("{} has not answered yet", frontend.address),
+            Standing::Ready => format!("{} was asked", frontend.address),
+            Standing::NotReady => format!("{} takes no requests", frontend.address),
+            Standing::Down(reason) => format!("{}: {reason}", frontend.address),
+        });
+        Error::Unreachable(words.collect::<Vec<_>>().join("; "))
+    }
+}

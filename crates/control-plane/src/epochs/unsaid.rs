@@ -1,0 +1,89 @@
+//! What of a replica's loads the Raft leader has not heard yet.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use symphony_protocol::control as pb;
+use symphony_types::NodeId;
+
+/// How long a load in which nothing is new may go unsaid. Of a thousand leads most are idle: saying so of each every second would
+/// cost both ends a hundredth of a core.
+pub(crate) const UNCHANGED_AFTER: Duration = Duration::from_secs(4);
+
+/// What was said, to whom and when.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Unsaid {
+    to: Option<NodeId>,
+    said: BTreeMap<u32, (pb::SubclusterLoad, Instant)>,
+}
+
+impl Unsaid {
+    /// What is to be said to `leader` now: what it has not heard, or not for [`UNCHANGED_AFTER`]. Counts as said.
+    pub(crate) fn take(
+        &mut self,
+        now: Instant,
+        leader: NodeId,
+        mut loads: Vec<pb::SubclusterLoad>,
+    ) -> Vec<pb::SubclusterLoad> {
+        if self.to.replace(leader) != Some(leader) {
+            self.said.clear();
+        }
+        let mut said = std::mem::take(&mut self.said);
+        loads.retain(|load| {
+            let known = said
+                .remove(&load.subcluster)
+                .filter(|(known, at)| known == load && now.saturating_duration_since(*at) < UNCHANGED_AFTER);
+            let is_new = known.is_none();
+            self.said.insert(load.subcluster, known.unwrap_or_else(|| (load.clone(), now)));
+            is_new
+        });
+        loads
+    }
+
+    /// Nobody is known to have heard what was said last.
+    pub(crate) fn forget(&mut self) {
+        self.said.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: NodeId = NodeId::new(1);
+    const OTHER: NodeId = NodeId::new(2);
+
+    fn load(subcluster: u32, executed: u64) -> pb::SubclusterLoad {
+        let models = vec![pb::ModelLoad { executed, ..Default::default() }];
+        pb::SubclusterLoad { subcluster, models, ..Default::default() }
+    }
+
+    #[test]
+    fn what_is_new_is_said_at_once_and_the_rest_now_and_then() {
+        let start = Instant::now();
+        let mut unsaid = Unsaid::default();
+        let mut said = |at: u64, leader, executed: &[u64]| {
+            let loads = (1..).zip(executed).map(|(id, &executed)| load(id, executed)).collect();
+            let said = unsaid.take(start + Duration::from_secs(at), leader, loads);
+            said.iter().map(|load| load.subcluster).collect::<Vec<_>>()
+        };
+        assert_eq!(said(0, ONE, &[5, 5]), [1, 2]);
+        assert_eq!(said(1, ONE, &[5, 6]), [2]);
+        assert_eq!(said(3, ONE, &[5, 6]), [0; 0]);
+        assert_eq!(said(4, ONE, &[5, 6]), [1], "not heard of for a while");
+        assert_eq!(said(5, ONE, &[5, 6]), [2]);
+        assert_eq!(said(6, OTHER, &[5, 6]), [1, 2], "somebody else leads the group");
+        assert_eq!(said(7, OTHER, &[5]), [0; 0]);
+        assert_eq!(said(7, OTHER, &[5, 6]), [2], "it had gone");
+    }
+
+    #[test]
+    fn what_was_perhaps_not_heard_is_said_again() {
+        let mut unsaid = Unsaid::default();
+        let now = Instant::now();
+        assert_eq!(unsaid.take(now, ONE, vec![load(1, 5)]).len(), 1);
+        assert_eq!(unsaid.take(now, ONE, vec![load(1, 5)]).len(), 0);
+        unsaid.forget();
+        assert_eq!(unsaid.take(now, ONE, vec![load(1, 5)]).len(), 1);
+    }
+}

@@ -1,0 +1,16 @@
+//! From an encoded picture to the item of a model's input: what is declared in [`symphony_types::ImageInput`], done.
+//!
+//! ```text
+//! bytes ─ inspect: format, size, limits ─▶ decode ─▶ crop, resize ─▶ (v · scale − mean) / deviation ─▶ layout, type
+//! ```
+
+mod error;
+mod header;
+mod limits;
+mod pipeline;
+mod tensor_writer;
+
+pub use error::ImageError;
+pub use header::{Format, Header, inspect};
+pub use limits::{IMAGE_BYTES_MAX, ImageLimits, PIXELS_MAX_DEFAULT, SIDE_MAX};
+pub use pipeline::Pipeline;

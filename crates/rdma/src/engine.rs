@@ -1,0 +1,128 @@
+//! The thread that hears what the device has done. It looks without a pause while there is something to hear, and waits for an
+//! event when there has been nothing for a while.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, RwLock, Weak};
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+
+use crate::error::RdmaError;
+use crate::session::Session;
+use crate::verbs::{Completion, CompletionQueue, Device, RECEIVE_QUEUE, SEND_QUEUE};
+
+/// So long it looks on after the last completion: longer than a READ on a good network takes, shorter than anybody minds a core.
+const SPIN: Duration = Duration::from_micros(30);
+/// Connections of one process at most.
+const CONNECTIONS_MAX: u32 = 256;
+
+/// Hears completions for all connections of a process.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    pub(crate) queue: Arc<CompletionQueue>,
+    sessions: Arc<Sessions>,
+    connections_max: usize,
+    stop: OwnedFd,
+}
+
+/// By the number of their queue pair.
+type Sessions = RwLock<HashMap<u32, Weak<Session>>>;
+
+impl Engine {
+    pub(crate) fn start(device: &Arc<Device>) -> Result<Self, RdmaError> {
+        let of_one = SEND_QUEUE + RECEIVE_QUEUE;
+        // A queue that runs over breaks every connection.
+        let connections_max = (device.completions_max / of_one).min(CONNECTIONS_MAX);
+        let queue = Arc::new(CompletionQueue::new(device, connections_max * of_one)?);
+        let system = |error: rustix::io::Errno| RdmaError::system("no event to end a thread by", error.into());
+        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(system)?;
+        let sessions = Arc::<Sessions>::default();
+        let (hears, of, stops) = (Arc::clone(&queue), Arc::clone(&sessions), stop.try_clone());
+        let stops = stops.map_err(|error| RdmaError::system("no event to end a thread by", error))?;
+        std::thread::Builder::new()
+            .name("rdma".to_owned())
+            .spawn(move || {
+                if let Err(error) = hear(&hears, &of, &stops) {
+                    tracing::error!(%error, "RDMA completions are heard no more; every connection ends");
+                    each(&of, |session| session.fail(crate::Broken::refused(&error)));
+                }
+            })
+            .map_err(|error| RdmaError::system("no thread", error))?;
+        Ok(Self { queue, sessions, connections_max: connections_max as usize, stop })
+    }
+
+    /// From now on the session hears what is done for it.
+    pub(crate) fn join(&self, number: u32, session: &Arc<Session>) -> Result<(), RdmaError> {
+        let mut sessions = self.sessions.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if sessions.len() >= self.connections_max {
+            return Err(RdmaError::Full(sessions.len()));
+        }
+        sessions.insert(number, Arc::downgrade(session));
+        Ok(())
+    }
+
+    pub(crate) fn leave(&self, number: u32) {
+        self.sessions.write().unwrap_or_else(std::sync::PoisonError::into_inner).remove(&number);
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        let _ = rustix::io::write(&self.stop, &1_u64.to_ne_bytes());
+    }
+}
+
+fn each(sessions: &Sessions, tell: impl Fn(&Session)) {
+    let all: Vec<_> = {
+        let sessions = sessions.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        sessions.values().filter_map(Weak::upgrade).collect()
+    };
+    all.iter().for_each(|session| tell(session));
+}
+
+fn hear(queue: &CompletionQueue, sessions: &Sessions, stop: &OwnedFd) -> io::Result<()> {
+    let (mut heard, mut last) = (Vec::new(), Instant::now());
+    loop {
+        if take(queue, sessions, &mut heard)? {
+            last = Instant::now();
+        } else if last.elapsed() < SPIN {
+            std::hint::spin_loop();
+        } else {
+            queue.arm()?;
+            // What came before it was armed is told by nobody.
+            if take(queue, sessions, &mut heard)? {
+                continue;
+            }
+            let mut waits =
+                [PollFd::from_borrowed_fd(queue.channel(), PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
+            match poll(&mut waits, None) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            let [told, stopped] = waits.map(|wait| !wait.revents().is_empty());
+            if stopped {
+                return Ok(());
+            }
+            if told {
+                queue.told()?;
+            }
+            last = Instant::now();
+        }
+    }
+}
+
+fn take(queue: &CompletionQueue, sessions: &Sessions, heard: &mut Vec<Completion>) -> io::Result<bool> {
+    let any = queue.poll(heard)?;
+    for completion in heard.drain(..) {
+        let session = {
+            let sessions = sessions.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+            sessions.get(&completion.queue_pair()).and_then(Weak::upgrade)
+        };
+        if let Some(session) = session {
+            session.done(&completion);
+        }
+    }
+    Ok(any)
+}

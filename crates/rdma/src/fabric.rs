@@ -1,0 +1,155 @@
+//! A device of this machine, and connections over it.
+
+use std::sync::Arc;
+
+use tokio::sync::Semaphore;
+
+use crate::endpoint::Endpoint;
+use crate::engine::Engine;
+use crate::error::{Broken, RdmaError};
+use crate::session::{Pair, Session};
+use crate::stream::StreamState;
+use crate::verbs::{Arena, Device, QueuePair, Region, Window, Words};
+
+/// Bytes of READs that one process may have on the network at a time: what many owners answer at once has to fit the buffers of
+/// the switch before its port (incast), and 1 MiB is some 80 µs of a 100 Gb/s port.
+pub(crate) const CREDITS_BYTES: usize = 1 << 20;
+/// A READ costs at least so much, which bounds their number: to 64, fewer than one queue pair takes.
+pub(crate) const CREDIT_BYTES: usize = 16 << 10;
+
+/// An open device; a handle.
+#[derive(Clone, Debug)]
+pub struct Fabric {
+    device: Arc<Device>,
+    engine: Arc<Engine>,
+}
+
+impl Fabric {
+    /// Opens the device of that name, or the first that has an active port.
+    ///
+    /// # Errors
+    /// If there is none, or it cannot do what is needed.
+    pub fn open(device: Option<&str>) -> Result<Self, RdmaError> {
+        let device = Arc::new(Device::open(device)?);
+        let engine = Arc::new(Engine::start(&device)?);
+        Ok(Self { device, engine })
+    }
+
+    /// The name of the device.
+    #[must_use]
+    pub fn device(&self) -> &str {
+        &self.device.port.device
+    }
+
+    /// One end of a connection that is to be.
+    ///
+    /// # Errors
+    /// If the device has no room for it.
+    pub fn begin(&self) -> Result<Unpaired, RdmaError> {
+        let stream = StreamState::new(&self.device)?;
+        let first_packet = rand::random::<u32>() & 0xff_ffff;
+        let queue = QueuePair::new(&self.engine.queue, first_packet)
+            .map_err(|error| RdmaError::system("no queue pair", error))?;
+        Ok(Unpaired(Session::start(&self.engine, queue, stream)?))
+    }
+
+    /// Registers memory, so that it can be shown to others. Nobody may read it yet.
+    ///
+    /// # Errors
+    /// If it may not stay in memory.
+    pub fn show(&self, words: Arc<dyn Words>) -> Result<Shown, RdmaError> {
+        Ok(Shown(Arc::new(Region::new(&self.device, words)?)))
+    }
+
+    /// Memory of so many bytes for what is read elsewhere.
+    ///
+    /// # Errors
+    /// If it may not stay in memory.
+    pub fn landing(&self, bytes: usize) -> Result<Landing, RdmaError> {
+        let arena = Arena::new(&self.device, bytes)?;
+        Ok(Landing { arena, credits: Arc::new(Semaphore::new(CREDITS_BYTES / CREDIT_BYTES)) })
+    }
+}
+
+/// One end of a connection; it has to hear of the other.
+#[derive(Debug)]
+pub struct Unpaired(Arc<Session>);
+
+impl Unpaired {
+    /// How the other end finds it.
+    #[must_use]
+    pub fn endpoint(&self) -> Endpoint {
+        self.0.queue.endpoint()
+    }
+
+    /// Connects to the other end.
+    ///
+    /// # Errors
+    /// If that cannot be reached.
+    pub fn join(self, peer: Endpoint) -> Result<Pair, RdmaError> {
+        let peer = peer.checked()?;
+        self.0.queue.connect(&peer).map_err(|error| RdmaError::system("the other end cannot be reached", error))?;
+        Ok(Pair(self.0))
+    }
+}
+
+/// Memory that others may be let into; a handle.
+#[derive(Clone, Debug)]
+pub struct Shown(Arc<Region>);
+
+impl Shown {
+    /// Lets the other end of a connection read all of it, through that connection only.
+    ///
+    /// # Errors
+    /// If the device refuses, or the connection is broken.
+    pub async fn grant(&self, to: &Pair) -> Result<Grant, RdmaError> {
+        let window = Window::new(&self.0).map_err(|error| RdmaError::system("no memory window", error))?;
+        to.0.bind(&window).await?;
+        Ok(Grant { window, address: self.0.address, bytes: self.0.bytes, _to: to.clone() })
+    }
+}
+
+/// That one peer may read; dropped, its key is good for nothing, at once.
+#[derive(Debug)]
+pub struct Grant {
+    // Before the connection: a window ends before the queue pair that it is bound to.
+    window: Window,
+    address: u64,
+    bytes: u64,
+    _to: Pair,
+}
+
+impl Grant {
+    /// The key. Whoever has it needs the connection as well.
+    #[must_use]
+    pub const fn key(&self) -> u32 {
+        self.window.key
+    }
+
+    /// Where the memory begins, as the peer has to say it.
+    #[must_use]
+    pub const fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// How long it is.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+/// Memory for what is read elsewhere, and the credits of all READs of this process; a handle.
+#[derive(Clone, Debug)]
+pub struct Landing {
+    pub(crate) arena: Arc<Arena>,
+    pub(crate) credits: Arc<Semaphore>,
+}
+
+impl Landing {
+    /// Waits until a READ of so many bytes may go out.
+    pub(crate) async fn credit(&self, bytes: usize) -> Result<tokio::sync::OwnedSemaphorePermit, Broken> {
+        let cost = bytes.div_ceil(CREDIT_BYTES).clamp(1, CREDITS_BYTES / CREDIT_BYTES) as u32;
+        Arc::clone(&self.credits).acquire_many_owned(cost).await.map_err(|_| Broken::Ended)
+    }
+}

@@ -1,0 +1,43 @@
+//! Networks that read memory (RDMA): reliable connections, one-sided READs of a pool in another host's memory, and a stream of
+//! bytes over SENDs.
+//!
+//! Without the feature `verbs` there is only what needs no device: what two ends tell each other, and how what comes from the
+//! other end is read and counted.
+
+mod endpoint;
+mod flow;
+mod port;
+mod segment;
+
+#[cfg(feature = "verbs")]
+mod engine;
+#[cfg(feature = "verbs")]
+mod error;
+#[cfg(feature = "verbs")]
+mod fabric;
+#[cfg(feature = "verbs")]
+mod remote_pool;
+#[cfg(feature = "verbs")]
+mod session;
+#[cfg(feature = "verbs")]
+mod stream;
+#[cfg(feature = "verbs")]
+mod verbs;
+
+pub use endpoint::{Endpoint, EndpointError};
+pub use flow::{Flow, FlowError};
+pub use port::{Port, PortError};
+pub use segment::{SEGMENT_BYTES, SEGMENT_DATA_BYTES, SEGMENT_HEADER_BYTES, Segment, SegmentError, SegmentKind};
+
+#[cfg(feature = "verbs")]
+pub use error::{Broken, RdmaError};
+#[cfg(feature = "verbs")]
+pub use fabric::{Fabric, Grant, Landing, Shown, Unpaired};
+#[cfg(feature = "verbs")]
+pub use remote_pool::{READ_BYTES_MAX, RemotePool};
+#[cfg(feature = "verbs")]
+pub use session::Pair;
+#[cfg(feature = "verbs")]
+pub use stream::{StreamReader, StreamWriter};
+#[cfg(feature = "verbs")]
+pub use verbs::Words;

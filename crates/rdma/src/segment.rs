@@ -1,0 +1,168 @@
+//! What one SEND carries: a header, and a piece of the stream. Parsed from memory that the other end wrote into: anything may
+//! stand there.
+
+/// Bytes of one SEND at most, and of each buffer that waits for one.
+pub const SEGMENT_BYTES: usize = 32 << 10;
+/// Bytes before the data.
+pub const SEGMENT_HEADER_BYTES: usize = 24;
+/// Data of one SEND at most.
+pub const SEGMENT_DATA_BYTES: usize = SEGMENT_BYTES - SEGMENT_HEADER_BYTES;
+
+/// What a segment begins with: its name and version.
+const MAGIC: [u8; 3] = *b"SR1";
+/// Where the checksum of everything else stands.
+const CHECKSUM_AT: usize = 20;
+
+/// What a segment is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SegmentKind {
+    /// Data follows.
+    Data,
+    /// Nothing but credits.
+    Credits,
+    /// No data will follow.
+    End,
+}
+
+/// The head of one SEND.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// What it is for.
+    pub kind: SegmentKind,
+    /// Counts the segments of one direction from 0: its generation in a buffer that is used again and again.
+    pub number: u64,
+    /// Data segments that have been used up and may be replaced.
+    pub credits: u32,
+}
+
+/// Why what came is no segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SegmentError {
+    /// It has no room for a header.
+    #[error("{0} bytes came; a segment has at least {SEGMENT_HEADER_BYTES}")]
+    Short(usize),
+    /// Another magic or version, or a kind that does not exist.
+    #[error("other magic, version or kind")]
+    Magic,
+    /// It says another length than it has, or has data that its kind has not.
+    #[error("it speaks of {said} bytes of data and has {has}")]
+    Length {
+        /// What it says.
+        said: u32,
+        /// What came.
+        has: usize,
+    },
+    /// Bytes are damaged.
+    #[error("its checksum is wrong")]
+    Checksum,
+}
+
+impl Segment {
+    /// Writes the header before data that stands at [`SEGMENT_HEADER_BYTES`] already; `buffer` ends with the data.
+    ///
+    /// # Panics
+    /// If the buffer has no room for a header.
+    pub fn write(&self, buffer: &mut [u8]) {
+        let data = buffer.len() - SEGMENT_HEADER_BYTES;
+        let kind = match self.kind {
+            SegmentKind::Data => 1,
+            SegmentKind::Credits => 2,
+            SegmentKind::End => 3,
+        };
+        buffer[..3].copy_from_slice(&MAGIC);
+        buffer[3] = kind;
+        buffer[4..8].copy_from_slice(&(data as u32).to_le_bytes());
+        buffer[8..16].copy_from_slice(&self.number.to_le_bytes());
+        buffer[16..CHECKSUM_AT].copy_from_slice(&self.credits.to_le_bytes());
+        let checksum = checksum(buffer);
+        buffer[CHECKSUM_AT..SEGMENT_HEADER_BYTES].copy_from_slice(&checksum.to_le_bytes());
+    }
+
+    /// The header of what came, and its data.
+    ///
+    /// # Errors
+    /// If it is no segment.
+    pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), SegmentError> {
+        let Some((header, data)) = bytes.split_first_chunk::<SEGMENT_HEADER_BYTES>() else {
+            return Err(SegmentError::Short(bytes.len()));
+        };
+        let kind = match header {
+            [a, b, c, 1, ..] if [*a, *b, *c] == MAGIC => SegmentKind::Data,
+            [a, b, c, 2, ..] if [*a, *b, *c] == MAGIC => SegmentKind::Credits,
+            [a, b, c, 3, ..] if [*a, *b, *c] == MAGIC => SegmentKind::End,
+            _ => return Err(SegmentError::Magic),
+        };
+        let word = |at: usize| u32::from_le_bytes(std::array::from_fn(|byte| header[at + byte]));
+        let said = word(4);
+        if said as usize != data.len() || (kind != SegmentKind::Data && said != 0) {
+            return Err(SegmentError::Length { said, has: data.len() });
+        }
+        if word(CHECKSUM_AT) != checksum(bytes) {
+            return Err(SegmentError::Checksum);
+        }
+        let number = u64::from(word(8)) | u64::from(word(12)) << 32;
+        Ok((Self { kind, number, credits: word(16) }, data))
+    }
+}
+
+/// Of everything but the checksum itself.
+fn checksum(segment: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&segment[..CHECKSUM_AT]), &segment[SEGMENT_HEADER_BYTES..])
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn written(segment: Segment, data: &[u8]) -> Vec<u8> {
+        let mut bytes = [&[0; SEGMENT_HEADER_BYTES][..], data].concat();
+        segment.write(&mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn each_single_bit_that_is_wrong_is_noticed() {
+        let good = written(Segment { kind: SegmentKind::Data, number: 7, credits: 3 }, b"some bytes");
+        for bit in 0..good.len() * 8 {
+            let mut bad = good.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert!(Segment::parse(&bad).is_err(), "bit {bit}");
+        }
+        for length in 0..good.len() {
+            assert!(Segment::parse(&good[..length]).is_err(), "cut to {length}");
+        }
+    }
+
+    #[test]
+    fn only_data_segments_have_data() {
+        for kind in [SegmentKind::Credits, SegmentKind::End] {
+            let segment = Segment { kind, number: 1, credits: 1 };
+            assert_eq!(Segment::parse(&written(segment, b"")), Ok((segment, &b""[..])));
+            let bytes = written(segment, b"x");
+            assert_eq!(Segment::parse(&bytes), Err(SegmentError::Length { said: 1, has: 1 }));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_parsed(number: u64, credits: u32, data in prop::collection::vec(any::<u8>(), 0..2000)) {
+            let segment = Segment { kind: SegmentKind::Data, number, credits };
+            let bytes = written(segment, &data);
+            prop_assert_eq!(Segment::parse(&bytes), Ok((segment, &data[..])));
+        }
+
+        #[test]
+        fn garbage_is_never_believed(bytes in prop::collection::vec(any::<u8>(), 0..200), whole: bool) {
+            let mut bytes = bytes;
+            if whole && bytes.len() >= SEGMENT_HEADER_BYTES {
+                bytes[..3].copy_from_slice(&MAGIC);
+                bytes[3] = 1;
+                let data = (bytes.len() - SEGMENT_HEADER_BYTES) as u32;
+                bytes[4..8].copy_from_slice(&data.to_le_bytes());
+            }
+            prop_assert!(Segment::parse(&bytes).is_err());
+        }
+    }
+}

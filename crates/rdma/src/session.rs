@@ -1,0 +1,176 @@
+//! One connection, and everything that happens on it.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
+
+use crate::engine::Engine;
+use crate::error::{Broken, RdmaError};
+use crate::stream::{StreamReader, StreamState, StreamWriter};
+use crate::verbs::{Completion, Finished, Kind, Piece, QueuePair, Window};
+
+/// A connection that is made; a handle. It ends with [`Pair::end`], or with the last handle, stream and read.
+#[derive(Clone, Debug)]
+pub struct Pair(pub(crate) Arc<Session>);
+
+impl Pair {
+    /// The stream of bytes over this connection. Call it once.
+    #[must_use]
+    pub fn split(&self) -> (StreamReader, StreamWriter) {
+        (StreamReader::new(Arc::clone(&self.0)), StreamWriter::new(Arc::clone(&self.0)))
+    }
+
+    /// Ends it: reads fail, the stream ends with an error at both ends.
+    pub fn end(&self) {
+        self.0.fail(Broken::Ended);
+    }
+
+    /// Why it is of no more use; none as long as it is.
+    #[must_use]
+    pub fn broken(&self) -> Option<Broken> {
+        self.0.broken()
+    }
+
+    /// Resolves once it is of no more use.
+    pub async fn ended(&self) -> Broken {
+        let mut broken = self.0.broken.subscribe();
+        let broken = broken.wait_for(Option::is_some).await;
+        broken.ok().and_then(|broken| *broken).unwrap_or(Broken::Ended)
+    }
+}
+
+/// A READ that is under way: who waits for it, and its credit, which is free again when the network is.
+type Read = (oneshot::Sender<Piece>, OwnedSemaphorePermit);
+
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) queue: QueuePair,
+    engine: Arc<Engine>,
+    reads: Mutex<HashMap<u64, Read>>,
+    binds: Mutex<HashMap<u64, oneshot::Sender<()>>>,
+    pub(crate) stream: Mutex<StreamState>,
+    broken: watch::Sender<Option<Broken>>,
+}
+
+impl Session {
+    /// One that hears what is done for it, with buffers for what the other end sends.
+    pub(crate) fn start(engine: &Arc<Engine>, queue: QueuePair, stream: StreamState) -> Result<Arc<Self>, RdmaError> {
+        let (reads, binds, broken) = Default::default();
+        let number = queue.number();
+        let stream = Mutex::new(stream);
+        let session = Arc::new(Self { queue, engine: Arc::clone(engine), reads, binds, stream, broken });
+        engine.join(number, &session)?;
+        session.offer_buffers()?;
+        Ok(session)
+    }
+
+    pub(crate) fn broken(&self) -> Option<Broken> {
+        *self.broken.borrow()
+    }
+
+    /// It is of no more use; the first reason counts.
+    pub(crate) fn fail(&self, reason: Broken) {
+        let first = self.broken.send_if_modified(|broken| {
+            let first = broken.is_none();
+            broken.get_or_insert(reason);
+            first
+        });
+        if !first {
+            return;
+        }
+        if let Err(error) = self.queue.end() {
+            tracing::debug!(%error, "a queue pair does not stop");
+        }
+        lock(&self.reads).clear();
+        lock(&self.binds).clear();
+        lock(&self.stream).wake();
+    }
+
+    /// Copies `length` bytes of the other end's memory into the piece.
+    pub(crate) async fn read(
+        &self,
+        piece: Piece,
+        length: usize,
+        address: u64,
+        key: u32,
+        credit: OwnedSemaphorePermit,
+    ) -> Result<Piece, Broken> {
+        let (tell, done) = oneshot::channel();
+        self.posting(&self.reads, || self.queue.read(piece, length, address, key), (tell, credit))?;
+        done.await.map_err(|_| self.why())
+    }
+
+    /// Lets the other end read through the window.
+    pub(crate) async fn bind(&self, window: &Window) -> Result<(), Broken> {
+        let (tell, done) = oneshot::channel();
+        self.posting(&self.binds, || self.queue.bind(window), tell)?;
+        done.await.map_err(|_| self.why())
+    }
+
+    fn posting<W>(
+        &self,
+        waiting: &Mutex<HashMap<u64, W>>,
+        post: impl FnOnce() -> io::Result<u64>,
+        waiter: W,
+    ) -> Result<(), Broken> {
+        // Locked over both, so that it is not done before somebody waits for it.
+        let mut waiting = lock(waiting);
+        // Whoever breaks the connection clears the list afterwards, so nobody is left behind there.
+        if let Some(broken) = self.broken() {
+            return Err(broken);
+        }
+        match post() {
+            Ok(id) => {
+                waiting.insert(id, waiter);
+                Ok(())
+            }
+            Err(error) => {
+                drop(waiting);
+                Err(self.refused(&error))
+            }
+        }
+    }
+
+    /// The device took no work: the connection is of no more use.
+    pub(crate) fn refused(&self, error: &io::Error) -> Broken {
+        self.fail(Broken::refused(error));
+        self.why()
+    }
+
+    fn why(&self) -> Broken {
+        self.broken().unwrap_or(Broken::Ended)
+    }
+
+    /// What the device has done.
+    pub(crate) fn done(&self, completion: &Completion) {
+        match self.queue.finish(completion) {
+            Finished::Unknown => {}
+            Finished::Failed(status) => self.fail(Broken::Failed(status)),
+            Finished::Well { id, kind: Kind::Read, piece, .. } => {
+                if let (Some((tell, _credit)), Some(piece)) = (lock(&self.reads).remove(&id), piece) {
+                    // Whoever gave up waiting does not want it.
+                    let _ = tell.send(piece);
+                }
+            }
+            Finished::Well { id, kind: Kind::Bind, .. } => {
+                if let Some(tell) = lock(&self.binds).remove(&id) {
+                    let _ = tell.send(());
+                }
+            }
+            Finished::Well { kind: Kind::Send, piece, .. } => self.sent(piece),
+            Finished::Well { kind: Kind::Receive, piece, bytes, .. } => self.came(piece, bytes),
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.engine.leave(self.queue.number());
+    }
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,273 @@
+//! A stream of bytes over SENDs: cut into segments, each of which is sent only where a buffer of the other end waits for it.
+
+use std::collections::VecDeque;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::error::{Broken, RdmaError};
+use crate::flow::{Flow, WINDOW};
+use crate::segment::{SEGMENT_BYTES, SEGMENT_DATA_BYTES, SEGMENT_HEADER_BYTES, Segment, SegmentKind};
+use crate::session::{Session, lock};
+use crate::verbs::{Arena, Device, Piece};
+
+/// Buffers for what is sent.
+const SEND_BUFFERS: usize = 8;
+/// Of these, so many are kept for what carries no data.
+const SEND_BUFFERS_KEPT: usize = 2;
+/// Buffers for what comes: the window, and some for what carries no data and is done with at once.
+const RECEIVE_BUFFERS: usize = WINDOW as usize + 4;
+
+#[derive(Debug)]
+pub(crate) struct StreamState {
+    flow: Flow,
+    /// Buffers to send from.
+    free: Vec<Piece>,
+    /// SENDs under way.
+    sending: usize,
+    /// The number of the next segment.
+    next: u64,
+    end_sent: bool,
+    writer: Option<Waker>,
+    /// Buffers that wait to be offered to the other end.
+    spare: Vec<Piece>,
+    /// Data that nobody has read yet: where it stands in its buffer.
+    arrived: VecDeque<(Piece, std::ops::Range<usize>)>,
+    /// The number of the segment that comes next.
+    expects: u64,
+    end_came: bool,
+    reader: Option<Waker>,
+}
+
+impl StreamState {
+    /// With memory of its own.
+    pub(crate) fn new(device: &Arc<Device>) -> Result<Self, RdmaError> {
+        let arena = Arena::new(device, (SEND_BUFFERS + RECEIVE_BUFFERS) * SEGMENT_BYTES)?;
+        let pieces = |count: usize| (0..count).filter_map(|_| arena.take(SEGMENT_BYTES)).collect::<Vec<_>>();
+        let (free, spare) = (pieces(SEND_BUFFERS), pieces(RECEIVE_BUFFERS));
+        debug_assert_eq!(free.len() + spare.len(), SEND_BUFFERS + RECEIVE_BUFFERS, "the arena is made for them");
+        Ok(Self {
+            flow: Flow::default(),
+            free,
+            sending: 0,
+            next: 0,
+            end_sent: false,
+            writer: None,
+            spare,
+            arrived: VecDeque::new(),
+            expects: 0,
+            end_came: false,
+            reader: None,
+        })
+    }
+
+    /// Whoever waits looks again.
+    pub(crate) fn wake(&mut self) {
+        self.writer.take().into_iter().chain(self.reader.take()).for_each(Waker::wake);
+    }
+
+    /// Sends a segment with that data from that buffer, and all credits that are owed.
+    fn send(&mut self, session: &Session, mut piece: Piece, kind: SegmentKind, data: &[u8]) -> io::Result<()> {
+        let length = SEGMENT_HEADER_BYTES + data.len();
+        let buffer = &mut piece.bytes_mut()[..length];
+        buffer[SEGMENT_HEADER_BYTES..].copy_from_slice(data);
+        Segment { kind, number: self.next, credits: self.flow.tell() }.write(buffer);
+        session.queue.send(piece, length)?;
+        self.next += 1;
+        self.sending += 1;
+        Ok(())
+    }
+
+    /// Tells the other end of its credits, if that is due and nothing else would.
+    fn tell(&mut self, session: &Session) -> io::Result<()> {
+        if !self.flow.should_tell() {
+            return Ok(());
+        }
+        match self.free.pop() {
+            Some(piece) => self.send(session, piece, SegmentKind::Credits, &[]),
+            // It is looked at again when a SEND is done.
+            None => Ok(()),
+        }
+    }
+
+    /// Takes what came; whoever waits for it is woken.
+    fn take(&mut self, session: &Session, piece: Piece, bytes: usize) -> Result<(), Broken> {
+        let came = piece.bytes().get(..bytes).unwrap_or(piece.bytes());
+        let (segment, data) = Segment::parse(came)?;
+        let data = SEGMENT_HEADER_BYTES..SEGMENT_HEADER_BYTES + data.len();
+        if segment.number != self.expects {
+            return Err(Broken::Order { came: segment.number, expected: self.expects });
+        }
+        self.expects += 1;
+        self.flow.given_back(segment.credits)?;
+        if segment.credits > 0 {
+            self.writer.take().into_iter().for_each(Waker::wake);
+        }
+        match segment.kind {
+            SegmentKind::Data => {
+                self.flow.came()?;
+                self.arrived.push_back((piece, data));
+            }
+            SegmentKind::Credits | SegmentKind::End => {
+                self.end_came |= segment.kind == SegmentKind::End;
+                session.queue.receive(piece).map_err(|error| Broken::refused(&error))?;
+            }
+        }
+        self.reader.take().into_iter().for_each(Waker::wake);
+        Ok(())
+    }
+}
+
+impl Session {
+    /// Offers all buffers to the other end, before it can send anything.
+    pub(crate) fn offer_buffers(&self) -> Result<(), RdmaError> {
+        let spare = std::mem::take(&mut lock(&self.stream).spare);
+        for piece in spare {
+            self.queue.receive(piece).map_err(|error| RdmaError::system("no buffer can be offered", error))?;
+        }
+        Ok(())
+    }
+
+    /// A SEND is done.
+    pub(crate) fn sent(&self, piece: Option<Piece>) {
+        let mut stream = lock(&self.stream);
+        stream.sending -= 1;
+        stream.free.extend(piece);
+        stream.writer.take().into_iter().for_each(Waker::wake);
+        let told = stream.tell(self);
+        drop(stream);
+        if let Err(error) = told {
+            self.refused(&error);
+        }
+    }
+
+    /// The other end sent something.
+    pub(crate) fn came(&self, piece: Option<Piece>, bytes: usize) {
+        let Some(piece) = piece else { return };
+        let taken = lock(&self.stream).take(self, piece, bytes);
+        if let Err(broken) = taken {
+            self.fail(broken);
+        }
+    }
+
+    fn poll_read(&self, cx: &Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let mut stream = lock(&self.stream);
+        let Some((piece, mut left)) = stream.arrived.pop_front() else {
+            if stream.end_came {
+                return Poll::Ready(Ok(()));
+            }
+            if let Some(broken) = self.broken() {
+                return Poll::Ready(Err(broken.into()));
+            }
+            stream.reader = Some(cx.waker().clone());
+            return Poll::Pending;
+        };
+        let count = left.len().min(into.remaining());
+        into.put_slice(&piece.bytes()[left.start..left.start + count]);
+        left.start += count;
+        if !left.is_empty() {
+            stream.arrived.push_front((piece, left));
+            return Poll::Ready(Ok(()));
+        }
+        // The buffer waits before the other end hears of it.
+        let offered = self.queue.receive(piece).and_then(|_| {
+            stream.flow.used_up();
+            stream.tell(self)
+        });
+        drop(stream);
+        // What was read was read; whoever comes next hears of it.
+        if let Err(error) = offered {
+            self.refused(&error);
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_write(&self, cx: &Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+        let mut stream = lock(&self.stream);
+        if let Some(broken) = self.broken() {
+            return Poll::Ready(Err(broken.into()));
+        }
+        if stream.end_sent {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
+        let room = stream.flow.may_send() && stream.free.len() > SEND_BUFFERS_KEPT;
+        let Some(piece) = stream.free.pop_if(|_| room) else {
+            stream.writer = Some(cx.waker().clone());
+            return Poll::Pending;
+        };
+        let data = &data[..data.len().min(SEGMENT_DATA_BYTES)];
+        let sent = stream.send(self, piece, SegmentKind::Data, data);
+        if sent.is_ok() {
+            stream.flow.sent();
+        }
+        drop(stream);
+        Poll::Ready(sent.map(|()| data.len()).map_err(|error| self.refused(&error).into()))
+    }
+
+    /// Says that nothing more comes, and waits until the other end has everything.
+    fn poll_shutdown(&self, cx: &Context<'_>) -> Poll<io::Result<()>> {
+        let mut stream = lock(&self.stream);
+        if let Some(broken) = self.broken() {
+            return Poll::Ready(Err(broken.into()));
+        }
+        if !stream.end_sent {
+            let Some(piece) = stream.free.pop() else {
+                stream.writer = Some(cx.waker().clone());
+                return Poll::Pending;
+            };
+            stream.end_sent = true;
+            if let Err(error) = stream.send(self, piece, SegmentKind::End, &[]) {
+                drop(stream);
+                return Poll::Ready(Err(self.refused(&error).into()));
+            }
+        }
+        if stream.sending == 0 {
+            return Poll::Ready(Ok(()));
+        }
+        stream.writer = Some(cx.waker().clone());
+        Poll::Pending
+    }
+}
+
+/// What the other end writes.
+#[derive(Debug)]
+pub struct StreamReader(Arc<Session>);
+
+/// What the other end reads. Only [`AsyncWrite::poll_shutdown`] waits until it is there.
+#[derive(Debug)]
+pub struct StreamWriter(Arc<Session>);
+
+impl StreamReader {
+    pub(crate) const fn new(session: Arc<Session>) -> Self {
+        Self(session)
+    }
+}
+
+impl StreamWriter {
+    pub(crate) const fn new(session: Arc<Session>) -> Self {
+        Self(session)
+    }
+}
+
+impl AsyncRead for StreamReader {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        self.0.poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for StreamWriter {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.0.poll_write(cx, buf)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,210 @@
+//! What becomes of a decision thread that hangs, and of the leads on it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::decision_threads::DecisionThreads;
+use crate::leads::Leads;
+use crate::runtime::Report;
+use crate::subcluster::LedSubcluster;
+use crate::watchdog::{Watchdog, look_every};
+
+/// Looks at the decision threads until the runtime ends. One that hangs is given up with every lead on it.
+pub(crate) fn watch_threads(
+    leads: &Leads,
+    threads: &DecisionThreads,
+    stuck_after: Duration,
+    stuck: &mpsc::UnboundedSender<Report>,
+    stop: &CancellationToken,
+) {
+    let mut watchdog = Watchdog::default();
+    while !stop.is_cancelled() {
+        let running = threads.running();
+        let pause = look_every(running.len());
+        let pulses = running.iter().map(|thread| (thread.number, thread.pulse()));
+        let hang = watchdog.look(Instant::now(), pause, stuck_after, pulses);
+        for thread in running.iter().filter(|thread| hang.contains(&thread.number)) {
+            // First of all: whoever leads from now on decides elsewhere, and whoever leads already is found here.
+            thread.stop();
+            let on_it = |(_, lead): &(_, &Arc<LedSubcluster>)| lead.workers.sit_on(thread);
+            let given_up: Vec<_> =
+                leads.read().iter().filter(on_it).map(|(&id, lead)| (id, Arc::clone(lead))).collect();
+            for (subcluster, lead) in given_up.into_iter().filter(|(_, lead)| !lead.ended.is_cancelled()) {
+                tracing::error!(%subcluster, token = %lead.token, thread = thread.number, "a decision thread hangs; the sub-cluster is given up");
+                let _ = stuck.send(Report::Stuck { subcluster, token: lead.token });
+                lead.end();
+            }
+        }
+        threads.tend();
+        std::thread::sleep(pause);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use symphony_protocol::view::{SubclusterView, View};
+    use symphony_scheduler::Delays;
+    use symphony_types::{BootId, NodeId, SubclusterId, Token};
+    use tokio::net::TcpListener;
+    use tokio::sync::watch;
+
+    use super::*;
+    use crate::messages::ModelMessage;
+    use crate::runtime::Runtime;
+    use crate::subcluster::LeadConfig;
+    use crate::worker::ThreadPolicy;
+
+    const ME: (NodeId, BootId) = (NodeId::new(1), BootId::new(7));
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    struct Scene {
+        runtime: Runtime,
+        view: watch::Sender<Arc<View>>,
+        _contact: watch::Sender<bool>,
+        reported: mpsc::UnboundedReceiver<Report>,
+    }
+
+    fn view(subclusters: std::ops::RangeInclusive<u32>) -> Arc<View> {
+        let led = |id| {
+            let token = Token::new(10 + u64::from(id));
+            (SubclusterId::new(id), SubclusterView { leader: Some(ME), token, ..SubclusterView::default() })
+        };
+        let applied_index = 10 + u64::from(*subclusters.end());
+        Arc::new(View { applied_index, subclusters: subclusters.map(led).collect(), ..View::default() })
+    }
+
+    impl Scene {
+        /// A runtime that leads sub-clusters 1 to `leads`, on two shared threads unless they have threads of their own.
+        async fn new(leads: u32, model_threads: u32) -> Self {
+            let (view, views) = watch::channel(view(1..=leads));
+            let (_contact, in_contact) = watch::channel(true);
+            let (reports, reported) = mpsc::unbounded_channel();
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let config = LeadConfig {
+                node: ME.0,
+                boot: ME.1,
+                delays: Delays::default(),
+                model_threads,
+                decision_threads: 2,
+                threads: ThreadPolicy::default(),
+                tapes: None,
+                stuck_after: Duration::from_millis(300),
+                learning: crate::LearningSettings::default(),
+                net: symphony_net::Net::plaintext(),
+            };
+            let runtime = Runtime::start(config, listener, views, in_contact, reports).unwrap();
+            let scene = Self { runtime, view, _contact, reported };
+            scene.until("all are led", |scene| scene.led().len() == leads as usize).await;
+            scene
+        }
+
+        async fn until(&self, what: &str, is: impl Fn(&Self) -> bool) {
+            let waited = async {
+                while !is(self) {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            };
+            tokio::time::timeout(PATIENCE, waited).await.unwrap_or_else(|_| panic!("not within {PATIENCE:?}: {what}"));
+        }
+
+        fn led(&self) -> BTreeSet<u32> {
+            self.runtime.status().iter().map(|lead| lead.subcluster.get()).collect()
+        }
+
+        fn lead(&self, id: u32) -> Arc<LedSubcluster> {
+            Arc::clone(&self.runtime.leads.read()[&SubclusterId::new(id)])
+        }
+
+        /// The shared threads of the leads.
+        fn threads(&self) -> BTreeMap<u32, u64> {
+            let running = self.runtime.threads.running();
+            let thread_of =
+                |lead: &LedSubcluster| running.iter().find(|thread| lead.workers.sit_on(thread)).unwrap().number;
+            self.led().into_iter().map(|id| (id, thread_of(&self.lead(id)))).collect()
+        }
+
+        /// The planted fault: the thread of this lead's models never comes back, until the returned value is dropped.
+        fn hang(&self, id: u32) -> std::sync::mpsc::Sender<()> {
+            let (until_the_end, hang) = std::sync::mpsc::channel();
+            self.lead(id).workers.models[0].push(ModelMessage::Hang(hang));
+            until_the_end
+        }
+
+        async fn stuck(&mut self) -> (u32, u64) {
+            match tokio::time::timeout(PATIENCE, self.reported.recv()).await.unwrap() {
+                Some(Report::Stuck { subcluster, token }) => (subcluster.get(), token.get()),
+                other => panic!("{other:?}"),
+            }
+        }
+
+        /// The workers of a lead still have turns: they let go of what they are told.
+        async fn decides(&self, id: u32) {
+            let (go_on, hang) = std::sync::mpsc::channel();
+            self.lead(id).workers.models[0].push(ModelMessage::Hang(hang));
+            self.until("a turn", |_| go_on.send(()).is_err()).await;
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_thread_of_its_own_that_hangs_costs_its_lead_and_no_other() {
+        let mut scene = Scene::new(2, 1).await;
+        let until_the_end = scene.hang(1);
+        assert_eq!(scene.stuck().await, (1, 11));
+        // The lead ends a moment after it is reported.
+        scene.until("the other one is led", |scene| scene.led() == BTreeSet::from([2])).await;
+        scene.decides(2).await;
+        let answer = scene.runtime.leads.ask(SubclusterId::new(1), Token::new(11)).await;
+        assert!(matches!(answer, crate::leads::Answer::NotLeader(_)));
+        drop(until_the_end);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_shared_thread_that_hangs_costs_every_lead_on_it_and_no_other() {
+        let mut scene = Scene::new(6, 0).await;
+        let threads = scene.threads();
+        let hung = threads[&1];
+        let (lost, stay): (BTreeSet<u32>, BTreeSet<u32>) = threads.keys().partition(|id| threads[id] == hung);
+        assert_eq!((lost.len(), stay.len()), (3, 3), "spread over both: {threads:?}");
+        let until_the_end = scene.hang(1);
+        let mut reported = BTreeSet::new();
+        for _ in 0..lost.len() {
+            let (id, token) = scene.stuck().await;
+            assert_eq!(token, 10 + u64::from(id));
+            reported.insert(id);
+        }
+        assert_eq!(reported, lost);
+        scene.until("the others are led", |scene| scene.led() == stay).await;
+        for &id in &stay {
+            scene.decides(id).await;
+        }
+        // Whatever is led from now on decides on another thread, which takes the place of the one that hangs.
+        scene.view.send_replace(view(1..=9));
+        scene.until("three more are led", |scene| scene.led().len() == 6).await;
+        let threads = scene.threads();
+        assert_eq!(threads.values().collect::<BTreeSet<_>>().len(), 2, "{threads:?}");
+        assert!(threads.values().all(|&thread| thread != hung), "{threads:?}");
+        for id in 7..=9 {
+            scene.decides(id).await;
+        }
+        // It comes back too late: there is nothing left for it to decide.
+        drop(until_the_end);
+        assert!(scene.reported.try_recv().is_err());
+        for id in scene.led() {
+            scene.decides(id).await;
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn leads_that_end_are_taken_apart_also_where_nothing_else_happens() {
+        let scene = Scene::new(4, 0).await;
+        let workers: Vec<_> = (1..=4).map(|id| Arc::downgrade(&scene.lead(id).workers.rank)).collect();
+        scene.view.send_replace(Arc::new(View { applied_index: 99, ..View::default() }));
+        scene.until("nobody has their workers", |_| workers.iter().all(|rank| rank.strong_count() == 0)).await;
+        assert_eq!(scene.runtime.threads.running().iter().map(|thread| thread.crews()).sum::<usize>(), 0);
+    }
+}

@@ -1,0 +1,140 @@
+//! Payloads by RDMA between one backend and one frontend: what the two tell each other over their data link, and what either has
+//! then. See `docs/adr/0029-rdma.md`.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use symphony_protocol::data::{RdmaEndpoint, RdmaKey, RdmaOffer};
+use symphony_rdma::{Endpoint, Fabric, Grant, Landing, Pair, RemotePool, Shown, Unpaired};
+use symphony_shared_memory::{Pool, RemoteLayout, Unreadable};
+
+use crate::link::Streams;
+use crate::sharing::SharingError;
+
+/// A backend's side: its device, and memory for what it reads.
+#[derive(Clone, Debug)]
+pub(crate) struct RdmaReader {
+    fabric: Fabric,
+    landing: Landing,
+}
+
+/// A backend's end of a connection whose other end is not known yet.
+#[derive(Debug)]
+pub(crate) struct RdmaBegun {
+    end: Unpaired,
+    landing: Landing,
+}
+
+/// The inputs of one frontend, as its backend reads them; ends with [`RdmaInputs::end`].
+#[derive(Debug)]
+pub(crate) struct RdmaInputs(RemotePool);
+
+/// A frontend's side: its device, and its inputs there.
+#[derive(Debug)]
+pub(crate) struct RdmaOwner {
+    fabric: Fabric,
+    shown: Shown,
+    entries: u64,
+}
+
+/// One backend that may read the inputs, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct RdmaPeer {
+    // Before the connection: first it may read no more.
+    _grant: Grant,
+    pair: Pair,
+}
+
+impl RdmaReader {
+    pub(crate) fn open(device: Option<&str>, landing_bytes: u64) -> Result<Self, SharingError> {
+        let fabric = Fabric::open(device).map_err(no_rdma)?;
+        let landing = fabric.landing(usize::try_from(landing_bytes).unwrap_or(usize::MAX)).map_err(no_rdma)?;
+        tracing::info!(device = fabric.device(), "inputs are read by RDMA where a frontend offers it");
+        Ok(Self { fabric, landing })
+    }
+
+    pub(crate) fn begin(&self) -> Result<RdmaBegun, String> {
+        let end = self.fabric.begin().map_err(|error| error.to_string())?;
+        Ok(RdmaBegun { end, landing: self.landing.clone() })
+    }
+}
+
+impl RdmaBegun {
+    pub(crate) fn endpoint(&self) -> RdmaEndpoint {
+        said(self.end.endpoint())
+    }
+
+    /// Connects to the frontend that made the offer.
+    pub(crate) fn join(self, offer: &RdmaOffer) -> Result<RdmaInputs, String> {
+        let RdmaOffer { endpoint, key: RdmaKey(key), address, bytes, entries } = *offer;
+        let layout = RemoteLayout::new(bytes, entries).map_err(|why| format!("the frontend's pool: {why}"))?;
+        let pair = self.end.join(heard(endpoint)).map_err(|error| error.to_string())?;
+        let pool = RemotePool::new(pair, self.landing, layout, bytes, address, key);
+        pool.map(RdmaInputs).map_err(|error| error.to_string())
+    }
+}
+
+impl RdmaInputs {
+    /// A request's input.
+    ///
+    /// # Errors
+    /// If the connection is of no more use.
+    pub(crate) async fn input(&self, sequence: u64) -> Result<Result<Bytes, Unreadable>, String> {
+        self.0.read(sequence).await.map_err(|broken| broken.to_string())
+    }
+
+    /// What frames travel by.
+    pub(crate) fn streams(&self) -> Streams {
+        streams(self.0.pair())
+    }
+
+    /// Reads that are under way fail.
+    pub(crate) fn end(&self) {
+        self.0.pair().end();
+    }
+}
+
+impl RdmaOwner {
+    /// Registers the pool; nobody may read it yet.
+    pub(crate) fn open(device: Option<&str>, pool: &Arc<Pool>) -> Result<Self, SharingError> {
+        let fabric = Fabric::open(device).map_err(no_rdma)?;
+        let shown = fabric.show(Arc::clone(pool) as _).map_err(no_rdma)?;
+        tracing::info!(device = fabric.device(), bytes = size_of_val(pool.words()), "inputs can be read by RDMA");
+        Ok(Self { fabric, shown, entries: pool.entries() as u64 })
+    }
+
+    /// Connects to a backend and lets it read.
+    pub(crate) async fn offer(&self, to: RdmaEndpoint) -> Result<(RdmaOffer, RdmaPeer), String> {
+        let begun = self.fabric.begin().map_err(|error| error.to_string())?;
+        let endpoint = said(begun.endpoint());
+        let pair = begun.join(heard(to)).map_err(|error| error.to_string())?;
+        let grant = self.shown.grant(&pair).await.map_err(|error| error.to_string())?;
+        let (key, address, bytes) = (RdmaKey(grant.key()), grant.address(), grant.bytes());
+        let offer = RdmaOffer { endpoint, key, address, bytes, entries: self.entries };
+        Ok((offer, RdmaPeer { _grant: grant, pair }))
+    }
+}
+
+impl RdmaPeer {
+    /// What frames travel by.
+    pub(crate) fn streams(&self) -> Streams {
+        streams(&self.pair)
+    }
+}
+
+fn streams(pair: &Pair) -> Streams {
+    let (read, write) = pair.split();
+    (Box::new(read), Box::new(write))
+}
+
+fn no_rdma(error: symphony_rdma::RdmaError) -> SharingError {
+    SharingError::Rdma(error.to_string())
+}
+
+const fn said(Endpoint { queue_pair, first_packet, mtu, lid, gid }: Endpoint) -> RdmaEndpoint {
+    RdmaEndpoint { queue_pair, first_packet, mtu, lid, gid }
+}
+
+const fn heard(RdmaEndpoint { queue_pair, first_packet, mtu, lid, gid }: RdmaEndpoint) -> Endpoint {
+    Endpoint { queue_pair, first_packet, mtu, lid, gid }
+}

@@ -1,0 +1,14 @@
+# What the guest runs: each program to its end, and no longer than it may. PULLS is set by test.sh.
+status=0
+bounded() {
+    seconds=$1
+    shift
+    echo "guest: at $(cut -d ' ' -f 1 /proc/uptime) s: $*"
+    timeout -s KILL "$seconds" "$@" || { echo "guest: FAILED ($?): $*"; status=1; }
+}
+bounded 120 peers --test-threads 1 --nocapture
+bounded 240 contract --test-threads 1 rdma::
+echo "guest: the figures that follow are of Soft-RoCE, RDMA in software, on an emulated machine"
+bounded 300 payload-pull --rdma --pulls "$PULLS"
+echo "guest: at $(cut -d ' ' -f 1 /proc/uptime) s: done"
+[ $status = 0 ]
