@@ -15,16 +15,11 @@ readonly WHEEL_PYTHON=312
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 readonly ROOT DIR=$ROOT/.cache/highs
 
-say() { printf 'setup: %s\n' "$*" >&2; }
-stop() {
-    local status=$1
-    shift
-    say "$*"
-    exit "$status"
-}
+# shellcheck source=deploy/setup/common.sh
+source "$ROOT/deploy/setup/common.sh"
 
 for tool in python3 pkg-config gcc cargo; do
-    command -v "$tool" >/dev/null 2>&1 || stop 2 "missing: $tool; install it with this system's package manager"
+    have "$tool" || stop 2 "missing: $tool; install it with this system's package manager"
 done
 pip=(python3 -m pip)
 "${pip[@]}" --version >/dev/null 2>&1 || pip=("$ROOT/.cache/venv/bin/python" -m pip)

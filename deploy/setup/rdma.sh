@@ -15,25 +15,8 @@ readonly ROOT DIR=$ROOT/.cache/rdma
 # Modules of the guest; what they need comes with them.
 readonly MODULES=(rdma_rxe ib_uverbs veth crc32_generic crc32c_generic)
 
-say() { printf 'setup: %s\n' "$*" >&2; }
-stop() {
-    local status=$1
-    shift
-    say "$*"
-    exit "$status"
-}
-have() { command -v "$1" >/dev/null 2>&1; }
-
-quietly() {
-    local log
-    log=$(mktemp)
-    if ! "$@" >"$log" 2>&1; then
-        tail -n 20 "$log" >&2
-        rm -f "$log"
-        return 1
-    fi
-    rm -f "$log"
-}
+# shellcheck source=deploy/setup/common.sh
+source "$ROOT/deploy/setup/common.sh"
 
 installed() { dpkg-query -W -f '${Status}' "$1" 2>/dev/null | grep -q '^install ok installed'; }
 

@@ -19,26 +19,8 @@ readonly ROOT CACHE=$ROOT/.cache
 readonly RUNTIME_DIR=$CACHE/onnxruntime VENV=$CACHE/venv
 readonly RUNTIME_LIBRARY=$RUNTIME_DIR/onnxruntime/capi/libonnxruntime.so.$ONNXRUNTIME_VERSION
 
-say() { printf 'setup: %s\n' "$*" >&2; }
-stop() {
-    local status=$1
-    shift
-    say "$*"
-    exit "$status"
-}
-have() { command -v "$1" >/dev/null 2>&1; }
-
-# Runs a command whose words only matter when it fails.
-quietly() {
-    local log
-    log=$(mktemp)
-    if ! "$@" >"$log" 2>&1; then
-        tail -n 20 "$log" >&2
-        rm -f "$log"
-        return 1
-    fi
-    rm -f "$log"
-}
+# shellcheck source=deploy/setup/common.sh
+source "$ROOT/deploy/setup/common.sh"
 
 # Debian splits pip and venv from Python, so that `python3` alone proves nothing.
 have_pip() { have python3 && python3 -m pip --version >/dev/null 2>&1; }

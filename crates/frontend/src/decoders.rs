@@ -96,6 +96,12 @@ impl Decoders {
         };
         let pipeline = pipeline.map_err(InferError::InvalidRequest)?;
         let count = u32::try_from(encoded.len()).unwrap_or(u32::MAX);
+        if encoded.len() > self.waiting_max {
+            let (pictures, max) = (encoded.len(), self.waiting_max);
+            let told =
+                format!("{pictures} pictures; this frontend takes {max} at a time (frontend.images.waiting_max)");
+            return Err(InferError::InvalidRequest(told));
+        }
         let room = Arc::clone(&self.room).try_acquire_many_owned(count);
         let room = room.map_err(|_| InferError::DecodersBusy { waiting_max: self.waiting_max })?;
         let (tell, begun) = oneshot::channel();

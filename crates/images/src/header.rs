@@ -11,6 +11,12 @@ use crate::{ImageError, ImageLimits};
 /// Bytes in which most JPEG files have their header.
 const JPEG_HEADER_BYTES: usize = 128 << 10;
 
+/// Bytes of the marker that begins a JPEG file.
+const JPEG_START_BYTES: usize = 2;
+
+/// Segments before a JPEG file's picture: a colour profile or a description of the largest size takes 256.
+const JPEG_SEGMENTS_MAX: usize = 1024;
+
 /// The formats that are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
@@ -63,6 +69,7 @@ pub fn inspect(bytes: &[u8], limits: ImageLimits) -> Result<Header, ImageError> 
             ImageError::BadHeader { format: format.name(), reason }
         })?,
         Format::Jpeg => {
+            allow_segments(bytes)?;
             // The decoder makes a copy of all it is given, and the header is mostly at the beginning. It may be longer than
             // that: thumbnails and colour profiles come first.
             let begin = &bytes[..bytes.len().min(JPEG_HEADER_BYTES)];
@@ -102,6 +109,33 @@ fn format_of(bytes: &[u8], limits: ImageLimits) -> Result<Format, ImageError> {
         return Err(ImageError::TooLarge { bytes: bytes.len(), bytes_max: limits.bytes_max });
     }
     Format::of(bytes).ok_or(ImageError::UnknownFormat)
+}
+
+/// Walks the segments before a JPEG file's picture, by their lengths alone. The decoder goes through all that it has seen whenever
+/// it meets the next one: of a hundred thousand small ones it would make minutes.
+fn allow_segments(bytes: &[u8]) -> Result<(), ImageError> {
+    const START_OF_SCAN: u8 = 0xda;
+    let bad = |reason: &str| ImageError::BadHeader { format: Format::Jpeg.name(), reason: reason.to_owned() };
+    let mut rest = &bytes[JPEG_START_BYTES..];
+    for _ in 0..JPEG_SEGMENTS_MAX {
+        let Some(marker) = rest.strip_prefix(&[0xff]) else {
+            return Err(bad("a marker was expected between its segments"));
+        };
+        // Markers may be filled up.
+        let marker = &marker[marker.iter().take_while(|&&byte| byte == 0xff).count()..];
+        match marker {
+            [START_OF_SCAN, ..] => return Ok(()),
+            [_, high, low, ..] => {
+                let length = usize::from(u16::from_be_bytes([*high, *low]));
+                rest = marker
+                    .get(1 + length..)
+                    .filter(|_| length >= 2)
+                    .ok_or_else(|| bad("a segment ends beyond its end"))?;
+            }
+            _ => return Err(bad("it ends before its picture begins")),
+        }
+    }
+    Err(bad(&format!("more than {JPEG_SEGMENTS_MAX} segments come before its picture")))
 }
 
 /// Width and height of a PNG file by its first chunk, which is always at the same place.

@@ -78,6 +78,26 @@ fn a_size_that_is_claimed_costs_nothing() {
     assert!(matches!(inspect(&claims(65_536, 1), wide), Err(ImageError::TooManyPixels { .. })), "a row is bounded");
 }
 
+/// The decoder looks at all of them again after each: in a time that is quadratic, before anything is decoded.
+#[test]
+fn a_header_of_very_many_segments_is_refused_by_their_number() {
+    let jpeg = encoded(4, 4, ImageFormat::Jpeg);
+    let (start, rest) = jpeg.split_at(2);
+    let with = |comments: usize| [start, &[0xff, 0xfe, 0, 2].repeat(comments), rest].concat();
+    assert!(inspect(&with(1_000), LIMITS).is_ok(), "as many as anybody may need");
+    let refused = inspect(&with(1_100), LIMITS).unwrap_err().to_string();
+    assert!(refused.contains("more than 1024 segments"), "{refused}");
+    for cut in 2..jpeg.len().min(200) {
+        let _ = inspect(&jpeg[..cut], LIMITS);
+    }
+    for (bytes, told) in
+        [(&[0xff, 0xd8, 0xff, 0xe0, 0, 1][..], "ends beyond"), (&[0xff, 0xd8, 0xff, 0xe0, 0, 2, 7, 7][..], "a marker")]
+    {
+        let refused = inspect(bytes, LIMITS).unwrap_err().to_string();
+        assert!(refused.contains(told), "{refused}");
+    }
+}
+
 #[test]
 fn a_header_that_is_right_before_data_that_is_not_fails_when_it_is_decoded() {
     let mut item = vec![7];

@@ -51,6 +51,10 @@ impl Crews {
     pub(crate) fn turn(&mut self, now: Time, clock: &impl Fn() -> Time) -> Turn {
         let Some(seat) = self.order.next(now) else { return Turn::Nobody(self.order.wake_at()) };
         let place = &mut self.seats[seat];
+        // Before it is asked whether it is over: whoever ends it from now on rings again.
+        if let Some(crew) = place {
+            crew.bell().answer();
+        }
         if let Some(crew) = place.take_if(|crew| crew.bell().is_over()) {
             return Turn::Over(crew);
         }

@@ -45,6 +45,13 @@ pub(crate) struct RdmaPeer {
     pair: Pair,
 }
 
+impl Drop for RdmaPeer {
+    /// A writer that waits for a peer that is gone holds the connection: nothing but this ends it.
+    fn drop(&mut self) {
+        self.pair.end();
+    }
+}
+
 impl RdmaReader {
     pub(crate) fn open(device: Option<&str>, landing_bytes: u64) -> Result<Self, SharingError> {
         let fabric = Fabric::open(device).map_err(no_rdma)?;

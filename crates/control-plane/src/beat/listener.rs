@@ -17,6 +17,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::detector::Input;
 use super::message::{Ack, BEAT_BYTES, Beat};
+use super::priority::{lower as lower_priority, raise as raise_priority};
 use super::round_trip::RoundTrip;
 use crate::checkpoints::Checkpoints;
 
@@ -133,11 +134,13 @@ struct Ear {
 impl Ear {
     /// `waiting` is the place of a caller whose handshake is not done.
     fn listen(&self, stream: TcpStream, waiting: (OwnedSemaphorePermit, WaitingPlace)) {
+        lower_priority();
         let mut line = match self.net.accept_line(stream, &[Role::Scheduler]) {
             Ok(line) => line,
             // Also whoever only asks whether the port is open.
             Err(error) => return tracing::debug!(%error, "beat connection turned away"),
         };
+        raise_priority();
         drop(waiting);
         let Ok(_connection) = self.connections.try_acquire() else {
             return tracing::warn!(max = CONNECTIONS_MAX, "beat connection turned away: there are too many");

@@ -26,6 +26,13 @@ pub(crate) fn raise() {
     }
 }
 
+/// Takes back what the calling thread has inherited from one that was [raised](raise): whoever calls is a stranger until he has
+/// proved who he is, and must not have the cores before everybody else.
+pub(crate) fn lower() {
+    // Nothing is there to be taken back where raising was refused; lowering is refused to nobody.
+    let _ = lower_this_thread();
+}
+
 /// On Linux a nice value is a thread's own.
 #[cfg(target_os = "linux")]
 fn raise_this_thread() -> std::io::Result<()> {
@@ -35,12 +42,24 @@ fn raise_this_thread() -> std::io::Result<()> {
 }
 
 #[cfg(target_os = "linux")]
+fn lower_this_thread() -> std::io::Result<()> {
+    // The main thread keeps what the process was started with.
+    let given = rustix::process::getpriority_process(Some(rustix::process::getpid()))?;
+    Ok(rustix::process::setpriority_process(Some(rustix::thread::gettid()), given)?)
+}
+
+#[cfg(target_os = "linux")]
 fn raised(given: i32) -> i32 {
     (given + NICE).max(NICE_LEAST)
 }
 
 #[cfg(not(target_os = "linux"))]
 fn raise_this_thread() -> std::io::Result<()> {
+    Err(std::io::ErrorKind::Unsupported.into())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn lower_this_thread() -> std::io::Result<()> {
     Err(std::io::ErrorKind::Unsupported.into())
 }
 
@@ -58,10 +77,14 @@ mod tests {
         let raised = std::thread::spawn(move || {
             let allowed = raise_this_thread().is_ok();
             let expected = if allowed { raised(given) } else { given };
-            (nice(), std::thread::spawn(nice).join().unwrap(), expected)
+            let lowered = std::thread::spawn(|| {
+                lower();
+                nice()
+            });
+            (nice(), std::thread::spawn(nice).join().unwrap(), lowered.join().unwrap(), expected)
         });
-        let (this, started, expected) = raised.join().unwrap();
-        assert_eq!((this, started), (expected, expected));
+        let (this, started, lowered, expected) = raised.join().unwrap();
+        assert_eq!((this, started, lowered), (expected, expected, given));
         assert_eq!(nice(), given, "no other thread's");
     }
 }

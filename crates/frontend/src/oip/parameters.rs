@@ -20,6 +20,9 @@ pub(crate) const REQUEST_ID: &str = "symphony_request_id";
 /// The same as a header, on answers and errors.
 pub(crate) const REQUEST_ID_HEADER: &str = "symphony-request-id";
 
+/// Classes of one item that may be asked for: who wants more than a catalogue has wants the elements.
+const CLASSES_MAX: u32 = 1024;
+
 const TIMEOUT: &str = "timeout";
 const EXCEED_SLO: &str = "symphony_exceed_slo";
 const ACCEPT_LATE: &str = "symphony_accept_late";
@@ -233,7 +236,11 @@ fn classes(value: &Parameter) -> Result<Option<u32>, InferError> {
         Parameter::Int(number) => u32::try_from(number).ok(),
         _ => None,
     };
-    let refused = || invalid(format!("parameter {CLASSIFICATION} is {}; expected a number of classes", show(value)));
+    let refused = || {
+        let given = show(value);
+        invalid(format!("parameter {CLASSIFICATION} is {given}; expected a number of classes, {CLASSES_MAX} at most"))
+    };
+    let number = number.filter(|&classes| classes <= CLASSES_MAX);
     number.map(|classes| (classes > 0).then_some(classes)).ok_or_else(refused)
 }
 
