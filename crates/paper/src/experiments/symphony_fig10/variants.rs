@@ -145,10 +145,13 @@ pub(super) fn explained(all: &[Found]) -> Vec<String> {
             cell(found.peak / base.peak, 3)
         )
     });
-    lines.push(format!("`symphony` with one thing changed: {}.", others.collect::<Vec<_>>().join("; ")));
+    lines.push(format!(
+        "`symphony` with one thing changed, at half to twice its own peak: {}.",
+        others.collect::<Vec<_>>().join("; ")
+    ));
     lines.push(
         "So it is chance: at times several models want a GPU in the same moment, at others none has come to its window. The whole target batch, which \
-         `symphony` protects as the authors' code does, gives requests up in such moments although GPUs idle soon after; three quarters of it do not, and more \
+         `symphony` protects as the authors' code does, gives requests up in such moments although GPU time idles in others; three quarters of it do not, and more \
          models and GPUs, or regular arrivals, have fewer such moments. The paper's text prunes instead, and has no flat top then. `symphony` stays what \
          reproduces Table 4; `auto` protects three quarters."
             .to_owned(),
