@@ -185,6 +185,7 @@ fn symphony_fig15_divides_more_evenly_than_chance() {
     for key in ["rate_800", "memory_800", "rate_400", "memory_400"] {
         assert!(ours(&outcome.report, key) > 50.0, "{key}");
     }
+    assert!(ours(&outcome.report, "disruption_most") < 2.0, "{}", ours(&outcome.report, "disruption_most"));
 }
 
 #[test]

@@ -7,6 +7,7 @@ use rand_xoshiro::rand_core::SeedableRng;
 
 use crate::anneal::{Best, Dice, Goal, Start, anneal};
 use crate::change::homes;
+use crate::exchange::exchange;
 use crate::explain;
 use crate::greedy;
 use crate::instance::{Instance, NOWHERE};
@@ -18,6 +19,8 @@ use crate::unsolved::{Reason, Unsolved};
 
 /// Of 16 moves, so many polish.
 const POLISH_OF_16: u64 = 4;
+/// Of those, under a limit of disruption, so many exchange sets of models.
+const EXCHANGE_OF_16: u64 = 2;
 /// Moves per model that make a run.
 const MOVES_PER_RUN: u64 = 5_000;
 /// A bounded search in many models is so many times as long: it has the same parts to make even, and a tenth of the models or so to
@@ -224,11 +227,13 @@ impl Search<'_> {
 
     fn run(&self, start: &State<'_>, moves: u64, how: (Start, Goal), dice: &mut Dice) -> Best {
         let stop = || self.stop();
-        let polishing = moves / 16 * POLISH_OF_16;
+        let exchanging = if start.cost_max.is_finite() { moves / 16 * EXCHANGE_OF_16 } else { 0 };
+        let polishing = moves / 16 * POLISH_OF_16 - exchanging;
         let mut state = start.clone();
-        let annealed = anneal(&mut state, moves - polishing, how, dice, &stop);
+        let annealed = anneal(&mut state, moves - polishing - exchanging, how, dice, &stop);
         let mut state = start.with(&annealed.part_of);
-        let polished = polish(&mut state, polishing, dice, &stop);
+        polish(&mut state, polishing, dice, &stop);
+        let polished = exchange(&mut state, exchanging, dice, &stop);
         // Sums that were carried along have rounding errors, those of a fresh state hardly any.
         let fresh = |best: &Best| Best::of(&start.with(&best.part_of));
         let (annealed, polished) = (fresh(&annealed), fresh(&polished));

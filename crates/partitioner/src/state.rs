@@ -178,9 +178,9 @@ impl<'a> State<'a> {
         if !self.of.allows(model, to) || other.is_some_and(|other| !self.of.allows(other, from)) {
             return None;
         }
-        let mut cost = self.cost_of(model, to) - self.cost_of(model, from);
+        let mut cost = self.cost_of_move(model, to);
         if let Some(other) = other {
-            cost += self.cost_of(other, from) - self.cost_of(other, to);
+            cost += self.cost_of_move(other, from);
         }
         if cost > 0.0 && self.cost + cost > self.cost_max * (1.0 + SLACK) {
             return None;
@@ -212,6 +212,27 @@ impl<'a> State<'a> {
         self.excess[to] = outcome.to_excess;
     }
 
+    /// Takes models from one of two parts to the other, whatever that does to limits and cost; what breaks limits is counted
+    /// anew. The same again takes them back.
+    pub(crate) fn exchange(&mut self, parts: (usize, usize), models: &[u32]) {
+        let (a, b) = parts;
+        for &model in models {
+            let model = model as usize;
+            let to = if self.part_of[model] as usize == a { b } else { a };
+            self.detach(model);
+            self.attach(model, to);
+        }
+        for part in [a, b] {
+            self.excess[part] = self.excess_with(part, None, None);
+        }
+    }
+
+    /// What moving the model to a part adds to the cost of all moves; negative if it comes home.
+    #[inline]
+    pub(crate) fn cost_of_move(&self, model: usize, to: usize) -> f64 {
+        self.cost_of(model, to) - self.cost_of(model, self.part_of[model] as usize)
+    }
+
     /// How full the part is of rate and of memory; 1 is right.
     #[inline]
     pub(crate) fn filled(&self, part: usize) -> (f64, f64) {
@@ -231,14 +252,18 @@ impl<'a> State<'a> {
         [at(from, -rate, -memory), at(to, rate, memory)]
     }
 
+    /// How far off rate and memory of a part that is so full are. Where there is nothing to divide, nothing is wrong.
+    #[inline]
+    pub(crate) fn off(&self, (rate, memory): (f64, f64)) -> (f64, f64) {
+        let of = |filled: f64, scale: f64| if scale > 0.0 { (filled - 1.0).abs() } else { 0.0 };
+        (of(rate, self.of.rate_scale[0]), of(memory, self.of.memory_scale[0]))
+    }
+
     /// The distance from what is right, squared: what annealing lowers, since it tells more than the largest one.
     #[inline]
-    pub(crate) fn potential(&self, (rate, memory): (f64, f64)) -> f64 {
-        let of = self.of;
-        // Where there is nothing to divide, nothing is wrong.
-        let off = |filled: f64, scale: f64| if scale > 0.0 { filled - 1.0 } else { 0.0 };
-        let (rate, memory) = (off(rate, of.rate_scale[0]), off(memory, of.memory_scale[0]));
-        rate * rate + of.memory_weight * memory * memory
+    pub(crate) fn potential(&self, filled: (f64, f64)) -> f64 {
+        let (rate, memory) = self.off(filled);
+        rate * rate + self.of.memory_weight * memory * memory
     }
 
     pub(crate) fn total_excess(&self) -> f64 {

@@ -1,5 +1,7 @@
 //! Seed 000, Figure 10 (section 5.3): goodput under overload, and GPU use under partial load.
 
+mod variants;
+
 use anyhow::Result;
 use symphony_simulator::RunResult;
 
@@ -152,6 +154,7 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
             comparisons.push(comparison);
         }
     }
+    let variants = variants::all(lab)?;
     let figure = Figure {
         title: "Overload does not hurt, and idle GPUs tell the spare load".to_owned(),
         subtitle: "10 models like ResNet50, SLO 100 ms, equal popularity, Poisson, 24 GPUs".to_owned(),
@@ -162,13 +165,14 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
     };
     Ok(Report {
         plots: vec![Plot { suffix: "", figure }],
-        tables: vec![table, errors],
+        tables: vec![table, errors, variants::table(&variants)],
         comparisons,
         setup: format!(
             "One run for each rate, seed 1; rates are tenths of `symphony`'s goodput, up to twice. Each system's own peak is its goodput: {}.",
             lab.words()
         ),
         differences: [
+            vec![
             "Goodput under overload is a little above the peak, because the peak is the rate at which one per cent is bad: a system that may \
              give up more uses the last of the GPU time as well."
                 .to_owned(),
@@ -187,7 +191,10 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
                 signed.join(", ")
             ),
             clockwork,
+            ],
+            variants::explained(&variants),
         ]
+        .concat()
         .into_iter()
         .filter(|reason| !reason.is_empty())
         .collect(),

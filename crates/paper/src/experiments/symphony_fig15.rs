@@ -27,6 +27,8 @@ const TIME_LIMIT_S: f64 = 10.0;
 /// How much rates change in the experiment on disruption, and the share of models that may move.
 const DRIFT: f64 = 0.2;
 const MOVED_SHARE: f64 = 0.1;
+/// What a bounded choice may have at most of what a free one has.
+const DISRUPTED_MAX: f64 = 2.0;
 /// The aim for the median of both factors.
 const AIM: f64 = 0.001;
 
@@ -109,7 +111,7 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
     Ok(Report {
         plots: vec![Plot { suffix: "", figure: figure(&rows) }],
         tables: tables(&rows, &optimal, &disruption),
-        comparisons: comparisons(&rows),
+        comparisons: comparisons(&rows, &disruption),
         setup: setup(lab),
         differences: differences(&rows, &optimal, &disruption),
         missing,
@@ -366,7 +368,7 @@ fn seconds(rows: &[Row], size: (usize, usize), solver: Solver) -> Option<f64> {
     median(&seconds)
 }
 
-fn comparisons(rows: &[Row]) -> Vec<Comparison> {
+fn comparisons(rows: &[Row], disruption: &[Disrupted]) -> Vec<Comparison> {
     let mut comparisons = Vec::new();
     for (size, words) in [(LARGE, "800 × 20"), (SMALL, "400 × 4")] {
         for ((name, what), key) in FACTORS.into_iter().zip(["rate", "memory"]) {
@@ -378,7 +380,21 @@ fn comparisons(rows: &[Row]) -> Vec<Comparison> {
             comparisons.push(comparison);
         }
     }
+    let ratios = disruption_ratios(disruption);
+    let what = "objective within C_max after a change of rates, over that of a division from nothing";
+    for (key, words, value) in [("median", "median", median(&ratios)), ("most", "largest", ratios.last().copied())] {
+        let (key, what) = (format!("disruption_{key}"), format!("{what}, {words}"));
+        let value = value.unwrap_or(f64::INFINITY);
+        comparisons.push(Comparison::aim(&key, &what, (0.0, DISRUPTED_MAX), value, "×"));
+    }
     comparisons
+}
+
+/// What a bounded choice has over what a free one has, from the least on.
+fn disruption_ratios(disruption: &[Disrupted]) -> Vec<f64> {
+    let mut ratios: Vec<f64> = disruption.iter().map(|d| d.bounded / d.free).collect();
+    ratios.sort_by(f64::total_cmp);
+    ratios
 }
 
 fn setup(lab: &Lab<'_>) -> String {
@@ -438,8 +454,7 @@ fn differences(rows: &[Row], optimal: &[(u64, f64, f64)], disruption: &[Disrupte
     ));
     let most = |of: &dyn Fn(&Disrupted) -> f64| disruption.iter().map(of).fold(0.0, f64::max);
     let least = |of: &dyn Fn(&Disrupted) -> f64| disruption.iter().map(of).fold(f64::INFINITY, f64::min);
-    let mut ratios: Vec<f64> = disruption.iter().map(|d| d.bounded / d.free).collect();
-    ratios.sort_by(f64::total_cmp);
+    let ratios = disruption_ratios(disruption);
     lines.push(format!(
         "Disruption, 800 × 20: after every rate has changed by up to 20 % the plan in force has an objective of {:.4} at least. With C_max at a \
          tenth of the models, at most {:.0} move, and the objective is {:.2} times that of a division from nothing in the median, {:.2} times at most; the \

@@ -1,0 +1,352 @@
+//! Two parts divided anew, by many models at once: as even as no single move or swap makes them.
+//!
+//! A swap between two parts chooses among some thousands of differences of two models. A set of models that change sides chooses
+//! among millions, in the same time, if half of it is listed and looked up. Under a limit of disruption this is how models that have
+//! moved already are put to use: each of them may go to either side at no cost, or back home, which pays for others.
+
+use crate::anneal::{Best, Dice};
+use crate::furthest::Extremes;
+use crate::state::{SLACK, State};
+
+/// Of so many models every set is tried.
+const ANY_MAX: usize = 10;
+/// Of so many more, none, one or two.
+const FEW_MAX: usize = 64;
+/// Looking up a set takes a part of the time that a trial of a move takes.
+const LOOKS_PER_MOVE: u64 = 2;
+/// Only what lowers equation 4 by this share of it is a gain; less is rounding.
+const GAIN_LEAST: f64 = 1e-6;
+/// All of C_max is worth so much of equation 4: what costs more has to be better by its share.
+const COST_WEIGHT: f64 = 1.0;
+
+/// What goes from the first of two parts to the second if a model, or a set of them, changes sides.
+#[derive(Clone, Copy, Debug, Default)]
+struct Shift {
+    rate: f64,
+    memory: f64,
+    /// Of moves, less what comes home.
+    cost: f64,
+    /// The models: places in a list as bits, or two of them, counted from 1.
+    which: u32,
+}
+
+impl Shift {
+    fn and(self, other: Self) -> Self {
+        Self {
+            rate: self.rate + other.rate,
+            memory: self.memory + other.memory,
+            cost: self.cost + other.cost,
+            which: self.which | other.which,
+        }
+    }
+}
+
+/// What an exchange has to reach.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    /// Equation 4 is below this afterwards.
+    below: f64,
+    /// It costs this at most; negative if something is to come home.
+    cost_max: f64,
+}
+
+/// Exchanges models of the part that is furthest off and another one as long as that lowers equation 4, for so many moves' time.
+///
+/// Where nothing does, and moves cost, models of any two parts come home if that makes nothing worse, and what they give back of C_max
+/// is spent where it gains.
+pub(crate) fn exchange(state: &mut State<'_>, moves: u64, dice: &mut Dice, stop: &dyn Fn() -> bool) -> Best {
+    let parts = state.of.parts;
+    let mut best = Best::of(state);
+    // Sets are looked up by their rate.
+    if parts < 2 || state.of.rate_scale[0] <= 0.0 {
+        return best;
+    }
+    let mut search = Search { left: moves.saturating_mul(LOOKS_PER_MOVE), stop, lists: Lists::default() };
+    while !search.is_over() {
+        search.left -= 1;
+        let mut furthest = Extremes::of(state);
+        let worst = [furthest.rate.part(), furthest.memory.part()];
+        let first = dice.below(parts);
+        let mut pairs = (0..parts).flat_map(|at| worst.map(|from| (from, (first + at) % parts)));
+        let left = state.cost_max * (1.0 + SLACK) - state.cost;
+        let asked = Asked { below: furthest.objective * (1.0 - GAIN_LEAST), cost_max: left };
+        let gained = pairs.any(|pair| search.attempt(state, pair, &furthest, asked, dice));
+        if !gained && state.cost_max.is_finite() && state.cost > 0.0 {
+            for pair in (0..parts).flat_map(|from| (0..from).map(move |to| (from, to))) {
+                let asked = Asked { below: furthest.objective * (1.0 + SLACK), cost_max: -SLACK * state.cost_max };
+                if search.attempt(state, pair, &furthest, asked, dice) {
+                    furthest = Extremes::of(state);
+                }
+            }
+        }
+        best.offer(state);
+    }
+    best
+}
+
+/// How much is left to be looked at, who may end it before, and lists that are used again.
+struct Search<'a> {
+    left: u64,
+    stop: &'a dyn Fn() -> bool,
+    lists: Lists,
+}
+
+impl Search<'_> {
+    fn is_over(&self) -> bool {
+        self.left == 0 || (self.stop)()
+    }
+
+    /// Makes the best exchange between two parts, if there is one as asked for that breaks no limit.
+    fn attempt(
+        &mut self,
+        state: &mut State<'_>,
+        parts: (usize, usize),
+        furthest: &Extremes,
+        asked: Asked,
+        dice: &mut Dice,
+    ) -> bool {
+        if parts.0 == parts.1 || self.is_over() {
+            return false;
+        }
+        self.lists.fill(state, parts, asked.cost_max, dice);
+        let mut looks = self.lists.any.len() as u64 + 1;
+        let found = Pair { state, parts, furthest, asked }.best(&self.lists, &mut looks);
+        self.left = self.left.saturating_sub(looks);
+        let Some((any, few)) = found else { return false };
+        self.lists.choose(any, few);
+        let before = state.excess[parts.0] + state.excess[parts.1];
+        state.exchange(parts, &self.lists.chosen);
+        let sound = state.excess[parts.0] + state.excess[parts.1] <= before;
+        if !sound {
+            state.exchange(parts, &self.lists.chosen);
+        }
+        sound
+    }
+}
+
+/// Sets of models of two parts that may change sides: every set of those that cost nothing, and with them up to two others.
+#[derive(Debug, Default)]
+struct Lists {
+    members: Vec<u32>,
+    ones: Vec<Shift>,
+    /// By rate.
+    any: Vec<Shift>,
+    few: Vec<Shift>,
+    chosen: Vec<u32>,
+}
+
+impl Lists {
+    fn fill(&mut self, state: &State<'_>, (a, b): (usize, usize), cost_max: f64, dice: &mut Dice) {
+        let of = state.of;
+        let bounded = state.cost_max.is_finite();
+        let other = |model: usize| if state.part_of[model] as usize == a { b } else { a };
+        let cost = |model: u32| {
+            let model = model as usize;
+            if bounded { state.cost_of_move(model, other(model)) } else { 0.0 }
+        };
+        self.members.clear();
+        let both = state.members[a].iter().chain(&state.members[b]).copied();
+        self.members.extend(both.filter(|&model| of.allows(model as usize, other(model as usize))));
+        for at in (1..self.members.len()).rev() {
+            self.members.swap(at, dice.below(at + 1));
+        }
+        if bounded {
+            self.members.sort_by_key(|&model| cost(model) > 0.0);
+        }
+        let free = self.members.iter().take_while(|&&model| cost(model) <= 0.0).count();
+        let any = free.min(ANY_MAX);
+        self.members.truncate(any + FEW_MAX);
+        self.ones.clear();
+        self.ones.extend(self.members.iter().map(|&model| {
+            let at = model as usize;
+            let sign = if state.part_of[at] as usize == a { 1.0 } else { -1.0 };
+            Shift { rate: sign * of.rate[at], memory: sign * of.memory[at], cost: cost(model), which: 0 }
+        }));
+        self.any.clear();
+        self.any.push(Shift::default());
+        let mut least = 0.0;
+        for (bit, &one) in self.ones[..any].iter().enumerate() {
+            least += one.cost.min(0.0);
+            for at in 0..self.any.len() {
+                let with = self.any[at].and(Shift { which: 1 << bit, ..one });
+                self.any.push(with);
+            }
+            // Two runs in order, which are merged.
+            self.any.sort_by(|a, b| a.rate.total_cmp(&b.rate));
+        }
+        self.few.clear();
+        self.few.push(Shift::default());
+        let affordable = |shift: &Shift| shift.cost + least <= cost_max;
+        for (second, &one) in self.ones.iter().enumerate().skip(any) {
+            let one = Shift { which: second as u32 + 1, ..one };
+            if affordable(&one) {
+                self.few.push(one);
+            }
+            let firsts = self.ones[any..second].iter().zip(any as u32 + 1..);
+            let twos = firsts.map(|(&first, place)| one.and(Shift { which: place << 16, ..first }));
+            self.few.extend(twos.filter(affordable));
+        }
+    }
+
+    /// The models of a set of the first list and one of the second.
+    fn choose(&mut self, any: u32, few: u32) {
+        self.chosen.clear();
+        let bits = (0..ANY_MAX).filter(|bit| any >> bit & 1 == 1);
+        let places = [few >> 16, few & 0xffff].into_iter().filter(|&place| place > 0).map(|place| place as usize - 1);
+        self.chosen.extend(bits.chain(places).map(|at| self.members[at]));
+    }
+}
+
+/// Two parts, and what is asked of an exchange between them.
+struct Pair<'a> {
+    state: &'a State<'a>,
+    parts: (usize, usize),
+    furthest: &'a Extremes,
+    asked: Asked,
+}
+
+impl Pair<'_> {
+    /// The sets of both lists that together are best.
+    fn best(&self, lists: &Lists, looks: &mut u64) -> Option<(u32, u32)> {
+        let weight = self.state.of.memory_weight;
+        let cost_max = self.state.cost_max;
+        let bounded = cost_max.is_finite() && cost_max > 0.0;
+        let price = if bounded { COST_WEIGHT * self.furthest.objective / cost_max } else { 0.0 };
+        let least_cost = lists.any.iter().map(|shift| shift.cost).fold(0.0, f64::min);
+        // What the other parts leave of what equation 4 may be.
+        let mut rate_max = self.asked.below - weight * self.furthest.memory.beside(self.parts.0, self.parts.1);
+        let (mut best, mut found) = (f64::INFINITY, None);
+        for few in &lists.few {
+            *looks += 1;
+            let (low, high) = self.rate_within(rate_max);
+            let from = lists.any.partition_point(|any| any.rate + few.rate < low);
+            for any in lists.any[from..].iter().take_while(|any| any.rate + few.rate <= high) {
+                *looks += 1;
+                let both = any.and(*few);
+                if both.cost > self.asked.cost_max {
+                    continue;
+                }
+                let off = self.off_after(both);
+                let score = off.0 + weight * off.1 + price * both.cost;
+                if score < best && self.furthest.objective_with(self.parts, off, weight) <= self.asked.below {
+                    best = score;
+                    found = Some((any.which, few.which));
+                    rate_max = rate_max.min(best - price * least_cost);
+                }
+            }
+        }
+        found
+    }
+
+    /// How much rate may go from the first part to the second so that both are within `width` of what they should have.
+    fn rate_within(&self, width: f64) -> (f64, f64) {
+        let (state, (a, b)) = (self.state, self.parts);
+        let (a_scale, b_scale) = (state.of.rate_scale[a], state.of.rate_scale[b]);
+        let low = (state.rate[a] - (1.0 + width) / a_scale).max((1.0 - width) / b_scale - state.rate[b]);
+        let high = (state.rate[a] - (1.0 - width) / a_scale).min((1.0 + width) / b_scale - state.rate[b]);
+        (low, high)
+    }
+
+    /// How far off the two parts are at the most after it.
+    #[inline]
+    fn off_after(&self, shift: Shift) -> (f64, f64) {
+        let (state, (a, b)) = (self.state, self.parts);
+        let filled = |part: usize, sign: f64| {
+            let rate = (state.rate[part] + sign * shift.rate) * state.of.rate_scale[part];
+            state.off((rate, (state.memory[part] + sign * shift.memory) * state.of.memory_scale[part]))
+        };
+        let (a_off, b_off) = (filled(a, -1.0), filled(b, 1.0));
+        (a_off.0.max(b_off.0), a_off.1.max(b_off.1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand_xoshiro::Xoshiro256PlusPlus;
+    use rand_xoshiro::rand_core::SeedableRng;
+
+    use super::*;
+    use crate::exhaustive;
+    use crate::instance::{Instance, NOWHERE};
+    use crate::problem::Problem;
+
+    /// Models of these rates and static memories, in so many parts.
+    fn problem(parts: usize, sizes: &[(u32, u32)]) -> Problem {
+        let mut text = format!(
+            "[[gpu]]\nkind = \"a100\"\nmemory_mb = 40960\ncount = {parts}\n[[part]]\nname = \"s\"\ncount = {parts}\n"
+        );
+        for (at, (rate, memory)) in sizes.iter().enumerate() {
+            text += &format!(
+                "[[model]]\nname = \"m{at}\"\nrate_rps = {rate}\nslo_ms = 50\nalpha_ms = 1\nbeta_ms = 5\nstatic_mb = {memory}\ndynamic_mb = 1\n"
+            );
+        }
+        Problem::parse("test", &text, &|_| Err("none".to_owned())).unwrap()
+    }
+
+    fn drawn(models: usize, dice: &mut Dice) -> Vec<(u32, u32)> {
+        (0..models).map(|_| (1 + dice.below(1000) as u32, 20 + dice.below(500) as u32)).collect()
+    }
+
+    fn dice(seed: u64) -> Dice {
+        Dice(Xoshiro256PlusPlus::seed_from_u64(seed))
+    }
+
+    #[test]
+    fn two_parts_become_as_even_as_any_division_of_them() {
+        for seed in 0..20 {
+            let mut dice = dice(seed);
+            let problem = problem(2, &drawn(ANY_MAX, &mut dice));
+            let of = Instance::new(&problem);
+            let mut state = State::new(&of, vec![NOWHERE; of.models], f64::INFINITY);
+            (0..of.models).for_each(|model| state.put(model, dice.below(2)));
+            let best = exchange(&mut state, 10_000, &mut dice, &|| false);
+            let optimum = exhaustive::optimum(&problem, None).unwrap().unwrap();
+            assert!((best.objective - optimum.objective).abs() < 1e-9, "{} {}", best.objective, optimum.objective);
+        }
+    }
+
+    #[test]
+    fn what_moves_costs_no_more_than_there_is_and_makes_parts_more_even() {
+        for (seed, cost_max) in (0..10).flat_map(|seed| [0.0, 1.0, 4.0, 9.0].map(|cost_max| (seed, cost_max))) {
+            let mut dice = dice(seed);
+            let problem = problem(4, &drawn(60, &mut dice));
+            let of = Instance::new(&problem);
+            let home: Vec<u32> = (0..60).map(|model| model % 4).collect();
+            let mut state = State::new(&of, home.clone(), cost_max).with(&home);
+            let before = state.balance().objective;
+            let best = exchange(&mut state, 50_000, &mut dice, &|| false);
+            let moved = best.part_of.iter().zip(&home).filter(|(now, home)| now != home).count();
+            assert!(moved as f64 <= cost_max, "{moved} of {cost_max}");
+            assert!((state.cost - state.displaced.len() as f64).abs() < 1e-9 && best.excess == 0.0);
+            assert!(
+                best.objective <= before && (cost_max < 4.0 || best.objective < 0.7 * before),
+                "{before} {}",
+                best.objective
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_away_for_nothing_comes_home() {
+        let problem = problem(2, &[(10, 100), (10, 100), (20, 50), (30, 50)]);
+        let of = Instance::new(&problem);
+        let mut state = State::new(&of, vec![0, 1, 0, 1], 2.0).with(&[1, 0, 0, 1]);
+        assert_eq!(state.cost, 2.0);
+        exchange(&mut state, 1_000, &mut dice(1), &|| false);
+        assert_eq!((state.cost, &state.part_of[..]), (0.0, &[0, 1, 0, 1][..]));
+    }
+
+    #[test]
+    fn nothing_changes_that_would_break_a_limit_or_after_a_stop() {
+        let mut problem = problem(2, &[(10, 100), (10, 100), (20, 50), (30, 50)]);
+        problem.parts[0].rate_max_rps = 30.0;
+        let of = Instance::new(&problem);
+        // Even parts would have 35 each.
+        for stopped in [false, true] {
+            let mut state = State::new(&of, vec![NOWHERE; 4], f64::INFINITY).with(&[0, 1, 0, 1]);
+            let best = exchange(&mut state, 1_000, &mut dice(1), &|| stopped);
+            assert!(best.excess == 0.0 && state.excess == [0.0, 0.0] && state.rate[0] <= 30.0, "{state:?}");
+            assert!(!stopped || state.part_of == [0, 1, 0, 1]);
+        }
+    }
+}
