@@ -4,6 +4,7 @@ mod config;
 mod copies;
 mod decide;
 mod error;
+mod frontends;
 mod host;
 mod looks;
 mod metrics;

@@ -109,6 +109,13 @@ impl Scene {
         self.loads(spec, 1, "");
     }
 
+    /// Loads a model of so many bytes.
+    pub(crate) fn load_sized(&mut self, model: &str, bytes: u64) {
+        let mut spec = Self::spec(model, 1.0);
+        spec.profiles.values_mut().for_each(|profile| profile.static_memory_bytes = bytes);
+        self.loads(spec, 0, "");
+    }
+
     pub(crate) fn load_in(&mut self, model: &str, cluster: &str) {
         self.loads(Self::spec(model, 1.0), 0, cluster);
     }
@@ -156,7 +163,8 @@ impl Scene {
 
     fn put(&mut self, cluster: &str, spec: ModelSpec, state: Option<Result<(), String>>) {
         self.change(cluster, |view| {
-            let id = view.model_named(&spec.name).map_or(ModelId::new(view.models.len() as u32 + 1), |(id, _)| id);
+            let next = view.models.keys().next_back().map_or(1, |last| last.get() + 1);
+            let id = view.model_named(&spec.name).map_or(ModelId::new(next), |(id, _)| id);
             let replica = |state| (BACKEND, ReplicaView { boot: BootId::new(7), state });
             let replicas = state.map(replica).into_iter().collect();
             view.models.insert(id, ModelView { spec, subcluster: SUBCLUSTER, moving: None, replicas });
