@@ -10,6 +10,7 @@ use symphony_types::ModelId;
 use super::learnt_profiles::LearntProfiles;
 use super::load_book::LoadBook;
 use super::scaling::Scaling;
+use super::set_aside::SetAside;
 use super::settings::EpochSettings;
 
 /// What the leads have had to do, what they have learnt, and how many GPUs they should have.
@@ -18,6 +19,7 @@ pub(crate) struct Reported {
     book: LoadBook,
     learnt: LearntProfiles,
     pub(crate) scaling: Scaling,
+    pub(crate) set_aside: SetAside,
 }
 
 /// What an epoch is planned by.
@@ -43,6 +45,7 @@ impl Reported {
             book: LoadBook::new(settings.rate_over),
             learnt: LearntProfiles::default(),
             scaling: Scaling::new(settings.scaling.clone()),
+            set_aside: SetAside::default(),
         }
     }
 
@@ -52,6 +55,7 @@ impl Reported {
         for load in subclusters {
             if self.book.take(now, load) {
                 self.learnt.take(state, load);
+                self.set_aside.take(state, load);
             }
         }
         self.scaling.take(now, state, subclusters);
@@ -68,6 +72,7 @@ impl Reported {
         self.book.clear();
         self.learnt.clear();
         self.scaling.clear();
+        self.set_aside.clear();
     }
 }
 
