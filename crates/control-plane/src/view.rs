@@ -63,7 +63,7 @@ pub(crate) fn view(
     }
 }
 
-fn operation(kept: &state::KeptOperation) -> OperationView {
+fn operation(kept: &state::KeptOperation<state::Outcome>) -> OperationView {
     OperationView {
         index: kept.index,
         id: kept.id,
