@@ -19,6 +19,8 @@ mod scene;
 mod service;
 mod steward;
 mod view;
+#[cfg(test)]
+mod world_tests;
 
 pub use config::{ClusterAccess, FederationConfig};
 pub use error::StartError;
