@@ -72,7 +72,19 @@ fn get_shows_people_and_programs_the_same_cluster() {
 
         phase("epochs grow with the plan; events say why");
         let (table, epochs) = get(cluster, "epochs");
-        check_table(&table, 1, &["EPOCH", "LOG", "INDEX", "MOVES", "STATUS", "CAUSE", "SUMMARY"], &["in force"]);
+        let header = ["EPOCH", "LOG", "INDEX", "MOVES", "STATUS", "CAUSE", "SUMMARY"];
+        let parts = epochs[0]["subclusters"].as_array().unwrap();
+        check_table(
+            &table,
+            1 + parts.len(),
+            &header,
+            &["in force", "sub-cluster first", "1 model: resnet", "2 GPUs: "],
+        );
+        let first = parts.iter().find(|part| part["subcluster"] == "first").unwrap();
+        assert_eq!(
+            (&first["models"], first["gpus"].as_array().map(Vec::len)),
+            (&serde_json::json!(["resnet"]), Some(2))
+        );
         let _ = cluster.cli(&emulated_model("second", "second")).ended_with(0);
         let (_, later) = get(cluster, "epochs");
         assert!(later[0]["epoch"].as_u64() > epochs[0]["epoch"].as_u64(), "{later:?} after {epochs:?}");

@@ -42,6 +42,8 @@ fn a_gpu_that_becomes_slow_is_set_aside_and_comes_back_when_it_is_well() {
         .unwrap();
         let shown = cluster.cli(&["get", "gpus"]).ended_with(0);
         assert!(shown.out.contains("slower than its peers"), "{shown:?}");
+        let events = cluster.cli(&["get", "events"]).ended_with(0);
+        assert!(events.out.contains("is set aside for"), "{events:?}");
 
         phase("it is well again");
         set_pace(cluster, &[]);
@@ -51,6 +53,8 @@ fn a_gpu_that_becomes_slow_is_set_aside_and_comes_back_when_it_is_well() {
             Ok(())
         })
         .unwrap();
+        let events = cluster.cli(&["get", "events"]).ended_with(0);
+        assert!(events.out.contains("gets batches again: on trial"), "{events:?}");
 
         phase("nearly all requests were in time");
         let report = cluster.load_report(load, LOAD_S).unwrap();

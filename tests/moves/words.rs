@@ -16,6 +16,8 @@ fn a_plan_waits_for_approval_is_shown_and_dropped_and_mistakes_are_named() {
         let plan = epochs[0]["plans"][0].clone();
         assert_eq!(plan["status"], "proposed");
         let id = plan["id"].to_string();
+        let stale = cluster.cli(&["get", "epochs", "--stale", "-o", "json"]).ended_with(0).json();
+        assert!(stale[0]["plans"].is_array(), "a replica may be behind, and knows of plans: {stale}");
         let shown = cluster.cli(&["plan", "show", &id, "-o", "json"]).ended_with(0).json();
         assert_eq!(
             (&shown["moves"][0]["what"], &shown["moves"][0]["progress"]),
@@ -32,7 +34,17 @@ fn a_plan_waits_for_approval_is_shown_and_dropped_and_mistakes_are_named() {
         let _ = cluster.cli(&["plan", "refuse", &id]).ended_with(0);
         cluster.cli(&["plan", "approve", &id]).ended_with(2).complains(&["waits for approval"]);
         let shown = cluster.cli(&["plan", "show", "-o", "json"]).ended_with(0).json();
-        assert_eq!(shown["status"], "dropped");
+        assert_eq!((&shown["status"], &shown["dropped"]), (&"dropped".into(), &"refused by operator/admin".into()));
+
+        // The next one that waits is ended by another one.
+        for _ in 0..2 {
+            let _ = cluster.cli(&["plan", "move", "--model", "m", "--to", "right", "--propose"]).ended_with(0);
+        }
+        let epochs = cluster.cli(&["get", "epochs", "-o", "json"]).ended_with(0).json();
+        let plans = epochs[0]["plans"].as_array().unwrap();
+        assert_eq!(plans[1]["dropped"], format!("plan {} took its place", plans[0]["id"]), "{plans:?}");
+        let table = cluster.cli(&["get", "epochs"]).ended_with(0);
+        assert!(table.out.contains("dropped: refused by operator/admin"), "{table:?}");
         let events = cluster.cli(&["get", "events"]).ended_with(0);
         assert!(events.out.contains("refuse plan"), "{events:?}");
     });

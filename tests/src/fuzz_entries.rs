@@ -693,7 +693,7 @@ fn view_seeds() -> Vec<Vec<u8>> {
     let status = pb::PlanStatus::Running.into();
     let left_alone = vec![pb::LeftAlone { model: 2, reason: "too slow".into() }];
     let (cause, summary, moves) = ("why".into(), "what for".into(), vec![wanted]);
-    let plan = pb::Plan { id: 7, status, cause, summary, moves, cost: None, left_alone };
+    let plan = pb::Plan { id: 7, status, cause, summary, moves, cost: None, left_alone, dropped: String::new() };
     let view = pb::ClusterView {
         cluster: "test".into(),
         applied_index: 9,

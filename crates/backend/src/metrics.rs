@@ -19,7 +19,7 @@ const fn counter(name: &'static str, help: &'static str) -> MetricName {
 }
 
 /// Every metric of a backend.
-pub const METRIC_NAMES: [MetricName; 7] = [
+pub const METRIC_NAMES: [MetricName; 8] = [
     counter("symphony_backend_plans_total", "Batch plans accepted"),
     counter("symphony_backend_plans_refused_total", "Batch plans refused, those of fenced leaders included"),
     counter("symphony_backend_seals_total", "Seals answered"),
@@ -33,6 +33,7 @@ pub const METRIC_NAMES: [MetricName; 7] = [
     },
     counter("symphony_backend_model_loads_total", "Models loaded"),
     counter("symphony_backend_model_loads_failed_total", "Models that could not be loaded, or did not fit the memory"),
+    counter("symphony_backend_models_hung_total", "Models that had not gone a minute after they were to"),
 ];
 
 const MODELS: MetricName = MetricName {
@@ -91,6 +92,7 @@ pub(crate) struct Counts {
     pub(crate) execution_ns: AtomicU64,
     pub(crate) loads: AtomicU64,
     pub(crate) loads_failed: AtomicU64,
+    pub(crate) models_hung: AtomicU64,
 }
 
 impl Counts {
@@ -172,6 +174,7 @@ impl Collector for BackendCollector {
             read(&counts.execution_ns) / 1e9,
             read(&counts.loads),
             read(&counts.loads_failed),
+            read(&counts.models_hung),
         ];
         for (name, value) in METRIC_NAMES.iter().zip(values) {
             let counter = ConstCounter::new(value);

@@ -1,6 +1,6 @@
 //! Follows the view: loads the models of the sub-cluster, and of the one to which this backend moves, lets go of those that
-//! left, and reports how it went. Nothing is loaded while something is being let go of: the plan has room for what comes only
-//! where the other one was.
+//! left, and reports how it went. Nothing is loaded while something is being let go of, for as long as that may take: the plan has
+//! room for what comes only where the other one was.
 
 use std::collections::HashMap;
 use std::num::NonZeroU64;
@@ -30,7 +30,11 @@ const REPORT_WITHIN: Duration = Duration::from_secs(10);
 const REPORT_AGAIN_AFTER: Duration = Duration::from_secs(2);
 /// Models are loaded one after another, so that what each takes can be told apart. One that hangs, on a disk that is gone, holds up
 /// the others for so long; then they load beside it.
-const LOAD_ALONE_WITHIN: Duration = Duration::from_secs(30);
+pub(crate) const LOAD_ALONE_WITHIN: Duration = Duration::from_secs(30);
+/// So long nothing is loaded because something goes: accepted plans end within seconds, and loads within the time of a slow disk. What
+/// is there for longer hangs. It keeps its memory and holds nobody up any more: what fits beside it is loaded, and what does not is
+/// refused, and tried again once it has gone.
+pub(crate) const LEAVES_WITHIN: Duration = Duration::from_secs(60);
 
 /// An emulated GPU.
 #[derive(Clone, Debug)]
@@ -55,6 +59,9 @@ pub enum Engine {
         /// Threads that one batch may use.
         intra_threads: usize,
     },
+    /// Loads when a test lets it.
+    #[cfg(test)]
+    Held(Arc<crate::model_loader_tests::Gate>),
 }
 
 impl Engine {
@@ -63,6 +70,8 @@ impl Engine {
         match self {
             Self::Emulated(gpus) => gpus.iter().any(|gpu| gpu.load_bytes_per_s.is_some()),
             Self::OrtCpu { .. } => true,
+            #[cfg(test)]
+            Self::Held(_) => false,
         }
     }
 
@@ -81,6 +90,11 @@ impl Engine {
                 }
                 let executor = EmulatedExecutor::new(profile.latency.clone(), spec.signature.clone());
                 Ok(Box::new(executor.paced(Arc::clone(&gpu.pace))))
+            }
+            #[cfg(test)]
+            Self::Held(gate) => {
+                gate.pass(&spec.name);
+                Ok(Box::new(EmulatedExecutor::new(profile.latency.clone(), spec.signature.clone())))
             }
             Self::OrtCpu { runtime, model_dir, intra_threads } => {
                 let ModelSource::Onnx(path) = &spec.source else {
@@ -107,14 +121,35 @@ impl Engine {
 /// How a model stands at this backend.
 enum Standing {
     Loading,
-    /// Ended, after so long; reported until the view shows it, and last at this time.
-    Ended {
-        state: Result<(), String>,
-        took: Duration,
-        reported: Option<Instant>,
+    Ended(Word),
+    /// Not to be held any more since then, and its memory still taken: by plans that were accepted, or because it is being loaded. Once
+    /// that hangs, the word for whoever wants it again.
+    Leaving {
+        since: tokio::time::Instant,
+        hangs: Option<Word>,
     },
-    /// Not to be held any more, and its memory still taken: by plans that were accepted, or because it is being loaded.
-    Leaving,
+}
+
+/// What is said of a model until the view shows it.
+struct Word {
+    state: Result<(), String>,
+    took: Duration,
+    /// When it was said last.
+    reported: Option<Instant>,
+    /// It did not fit beside the others.
+    lacks_memory: bool,
+}
+
+impl Word {
+    const fn failed(reason: String, took: Duration) -> Self {
+        Self { state: Err(reason), took, reported: None, lacks_memory: false }
+    }
+}
+
+impl Standing {
+    fn leaving() -> Self {
+        Self::Leaving { since: tokio::time::Instant::now(), hangs: None }
+    }
 }
 
 pub(crate) struct ModelLoader {
@@ -165,11 +200,7 @@ impl ModelLoader {
                 () = ended.cancelled() => return,
                 changed = self.view.changed() => if changed.is_err() { return },
                 Some(ended) = loaded.recv() => self.loaded(ended, &mut models, &gone_in),
-                Some(model) = gone.recv() => {
-                    tracing::info!(%model, "unloaded");
-                    models.remove(&model);
-                    self.release(model);
-                }
+                Some(model) = gone.recv() => self.gone(model, &mut models),
                 () = tokio::time::sleep(REPORT_AGAIN_AFTER) => {}
             }
         }
@@ -184,22 +215,50 @@ impl ModelLoader {
             self.book.gone(model);
             match standing {
                 // What is being loaded goes when that has ended.
-                Standing::Leaving => {}
-                Standing::Loading => *standing = Standing::Leaving,
-                Standing::Ended { state: Err(_), .. } => return false,
-                Standing::Ended { state: Ok(()), .. } => {
+                Standing::Leaving { .. } => {}
+                Standing::Loading => *standing = Standing::leaving(),
+                Standing::Ended(Word { state: Err(_), .. }) => return false,
+                Standing::Ended(Word { state: Ok(()), .. }) => {
                     let let_go = Arc::new(LetGo { model, gone: gone.clone() });
                     let _ = self.execution.send(Input::Unloaded(let_go));
-                    *standing = Standing::Leaving;
+                    *standing = Standing::leaving();
                 }
             }
             true
         });
+        self.find_what_hangs(models);
+    }
+
+    fn find_what_hangs(&self, models: &mut HashMap<ModelId, Standing>) {
+        for (model, standing) in models {
+            let Standing::Leaving { since, hangs: hangs @ None } = standing else { continue };
+            if since.elapsed() < LEAVES_WITHIN {
+                continue;
+            }
+            let within_s = LEAVES_WITHIN.as_secs();
+            tracing::warn!(
+                %model,
+                "was to go {within_s} s ago and has not: its load, or a batch of it, hangs. It keeps its memory until that ends; what fits \
+                 beside it is loaded from here on. A restart of the backend frees it"
+            );
+            Counts::add(&self.counts.models_hung, 1);
+            let reason = format!("was to go more than {within_s} s ago and hangs; it is loaded anew once it has gone");
+            *hangs = Some(Word::failed(reason, Duration::ZERO));
+        }
+    }
+
+    /// A model has gone from all GPUs, with its memory. What there was no memory for while it hung is tried again.
+    fn gone(&mut self, model: ModelId, models: &mut HashMap<ModelId, Standing>) {
+        tracing::info!(%model, "unloaded");
+        self.release(model);
+        if let Some(Standing::Leaving { hangs: Some(_), .. }) = models.remove(&model) {
+            models.retain(|_, standing| !matches!(standing, Standing::Ended(Word { lacks_memory: true, .. })));
+        }
     }
 
     /// Loads and reports what is to be held.
     fn follow(&mut self, view: &View, models: &mut HashMap<ModelId, Standing>, loaded: &UnboundedSender<Loaded>) {
-        let leaving = models.values().any(|standing| matches!(standing, Standing::Leaving));
+        let leaving = models.values().any(|standing| matches!(standing, Standing::Leaving { hangs: None, .. }));
         for (&id, model) in &view.models {
             if !self.is_to_hold(view, model) {
                 continue;
@@ -209,25 +268,32 @@ impl ModelLoader {
                 None => {
                     self.book.stands(id, &model.spec.name, BookState::Loading);
                     if let Err(reason) = self.reserve(id, &model.spec) {
-                        let standing = self.failed(id, &model.spec.name, reason, Duration::ZERO);
-                        models.insert(id, standing);
+                        let word = self.lacks_memory(id, &model.spec.name, reason, Duration::ZERO);
+                        models.insert(id, Standing::Ended(word));
                         continue;
                     }
                     models.insert(id, Standing::Loading);
                     tokio::spawn(self.load(id, model.spec.clone(), loaded.clone()));
                 }
-                Some(Standing::Loading | Standing::Leaving) => {}
-                Some(Standing::Ended { state, took, reported }) => {
-                    let replica = model.replicas.get(&self.identity.backend);
-                    let shown = replica.is_some_and(|r| r.boot == self.identity.boot && r.state == *state);
-                    // Every report changes the view, and every change leads here: at each turn again, many models
-                    // would report each other's changes.
-                    if !shown && reported.is_none_or(|at| at.elapsed() >= REPORT_AGAIN_AFTER) {
-                        *reported = Some(Instant::now());
-                        self.report(id, state, *took);
-                    }
+                Some(Standing::Loading | Standing::Leaving { hangs: None, .. }) => {}
+                Some(Standing::Leaving { hangs: Some(word), .. }) => {
+                    self.book.stands(id, &model.spec.name, BookState::Failed);
+                    self.say(id, model, word);
                 }
+                Some(Standing::Ended(word)) => self.say(id, model, word),
             }
+        }
+    }
+
+    /// Reports what the view does not show yet.
+    fn say(&self, id: ModelId, model: &ModelView, word: &mut Word) {
+        let replica = model.replicas.get(&self.identity.backend);
+        let shown = replica.is_some_and(|r| r.boot == self.identity.boot && r.state == word.state);
+        // Every report changes the view, and every change leads here: at each turn again, many models would report each other's
+        // changes.
+        if !shown && word.reported.is_none_or(|at| at.elapsed() >= REPORT_AGAIN_AFTER) {
+            word.reported = Some(Instant::now());
+            self.report(id, &word.state, word.took);
         }
     }
 
@@ -296,12 +362,16 @@ impl ModelLoader {
         Ok(())
     }
 
-    fn failed(&mut self, model: ModelId, name: &str, reason: String, took: Duration) -> Standing {
+    fn lacks_memory(&mut self, model: ModelId, name: &str, reason: String, took: Duration) -> Word {
+        Word { lacks_memory: true, ..self.failed(model, name, reason, took) }
+    }
+
+    fn failed(&mut self, model: ModelId, name: &str, reason: String, took: Duration) -> Word {
         tracing::error!(%model, name, %reason, "model not loaded");
         self.release(model);
         Counts::add(&self.counts.loads_failed, 1);
         self.book.stands(model, name, BookState::Failed);
-        Standing::Ended { state: Err(reason), took, reported: None }
+        Word::failed(reason, took)
     }
 
     fn release(&mut self, model: ModelId) {
@@ -311,26 +381,27 @@ impl ModelLoader {
     fn loaded(&mut self, loaded: Loaded, models: &mut HashMap<ModelId, Standing>, gone: &UnboundedSender<ModelId>) {
         let Loaded { model, spec, result, took, turn } = loaded;
         if !matches!(models.get(&model), Some(Standing::Loading)) {
+            // However late it comes: nobody has loaded it anew, and its memory is free once it has really gone.
             let let_go = LetGo { model, gone: gone.clone() };
             give_back(result.unwrap_or_default(), move || drop(let_go));
             return;
         }
-        let standing = match result.map(|executors| (self.account(model, &spec, &executors), executors)) {
+        let word = match result.map(|executors| (self.account(model, &spec, &executors), executors)) {
             Ok((Ok(()), executors)) => {
                 tracing::info!(%model, name = spec.name, "loaded");
                 Counts::add(&self.counts.loads, 1);
                 self.book.stands(model, &spec.name, BookState::Ready);
                 let _ = self.execution.send(Input::Loaded(model, executors));
-                Standing::Ended { state: Ok(()), took, reported: None }
+                Word { state: Ok(()), took, reported: None, lacks_memory: false }
             }
             Ok((Err(reason), executors)) => {
                 // The next load waits until the memory is free again.
                 give_back(executors, move || drop(turn));
-                self.failed(model, &spec.name, reason, took)
+                self.lacks_memory(model, &spec.name, reason, took)
             }
             Err(reason) => self.failed(model, &spec.name, reason, took),
         };
-        models.insert(model, standing);
+        models.insert(model, Standing::Ended(word));
     }
 
     fn report(&self, model: ModelId, state: &Result<(), String>, took: Duration) {

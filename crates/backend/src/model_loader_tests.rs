@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::path::Path;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
 
 use nix::sys::stat::Mode;
 use symphony_executor::{BatchInputs, ModelExecutor, Runtime, RuntimeError, default_signature, digits, load_runtime};
@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use crate::execution::{Identity, Input};
 use crate::gpu_memory::GpuMemory;
 use crate::model_book::{BookState, ModelBook};
-use crate::model_loader::{EmulatedGpu, Engine, ModelLoader};
+use crate::model_loader::{EmulatedGpu, Engine, LEAVES_WITHIN, LOAD_ALONE_WITHIN, ModelLoader};
 
 const BACKEND: BackendId = BackendId::new(1);
 const HOME: SubclusterId = SubclusterId::new(1);
@@ -137,6 +137,23 @@ impl Scene {
         }
     }
 
+    /// Waits until something is so while the clock of timers stands still.
+    async fn until(&self, what: &str, is_so: impl Fn(&[(String, BookState)]) -> bool) {
+        let begun = Instant::now();
+        loop {
+            // Whoever was told something has heard it, and waits for what it waits for.
+            for _ in 0..16 {
+                tokio::task::yield_now().await;
+            }
+            let lines: Vec<_> = self.book.lines().into_iter().map(|line| (line.name, line.state)).collect();
+            if is_so(&lines) {
+                return;
+            }
+            assert!(begun.elapsed() < PATIENCE, "it never is so that {what}: {lines:?}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     /// Waits until a model stands so.
     async fn stands(&self, name: &str, state: BookState) {
         let wait = async {
@@ -152,6 +169,35 @@ impl Scene {
 impl Drop for Scene {
     fn drop(&mut self) {
         self.ended.cancel();
+    }
+}
+
+/// Where loads of one model wait until it is opened, which it is in the end.
+#[derive(Debug)]
+pub struct Gate {
+    model: &'static str,
+    is_open: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Gate {
+    pub(crate) fn pass(&self, model: &str) {
+        let is_open = self.is_open.lock().unwrap();
+        drop(self.opened.wait_while(is_open, |is_open| model == self.model && !*is_open).unwrap());
+    }
+
+    fn open(&self) {
+        *self.is_open.lock().unwrap() = true;
+        self.opened.notify_all();
+    }
+}
+
+/// Opens the gate however the test ends: a load that hangs would keep the test from ending.
+struct Opens(Arc<Gate>);
+
+impl Drop for Opens {
+    fn drop(&mut self) {
+        self.0.open();
     }
 }
 
@@ -285,4 +331,40 @@ async fn what_leaves_while_it_is_loaded_keeps_its_memory_until_that_has_ended() 
     let (model, _) = scene.loaded().await;
     assert_eq!(model, ModelId::new(2), "nobody is told of the first, and the second is not refused");
     assert!(scene.book.lines().iter().all(|line| line.name == "second"), "{:?}", scene.book.lines());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_load_that_hangs_and_is_not_wanted_any_more_holds_up_others_for_a_while_and_keeps_its_memory() {
+    let gate = Arc::new(Gate { model: "hangs", is_open: Mutex::default(), opened: Condvar::new() });
+    let mut scene = Scene::new(Engine::Held(Arc::clone(&gate)), 100);
+    let opens = Opens(gate);
+    let stands = |name: &'static str, state| move |lines: &[(String, BookState)]| lines.contains(&(name.into(), state));
+    let (hangs, beside) = ((1, emulated_spec("hangs", 60)), (2, emulated_spec("beside", 30)));
+    let too_large = (3, emulated_spec("too-large", 50));
+    scene.view.send_replace(numbered([hangs.clone()]));
+    scene.until("it hangs", stands("hangs", BookState::Loading)).await;
+
+    scene.view.send_replace(numbered([beside.clone(), too_large.clone()]));
+    scene.until("it is to go", |lines| lines.is_empty()).await;
+    tokio::time::advance(LEAVES_WITHIN / 2).await;
+    scene.until("nothing is loaded", |lines| lines.is_empty()).await;
+    tokio::time::advance(LEAVES_WITHIN).await;
+    scene.until("what fits is loaded", stands("beside", BookState::Loading)).await;
+    // The planted fault, memory that is given away while the load still has it, would load it.
+    scene.until("what does not fit is refused", stands("too-large", BookState::Failed)).await;
+    tokio::time::advance(LOAD_ALONE_WITHIN).await;
+    scene.until("it is there", stands("beside", BookState::Ready)).await;
+    assert!(matches!(scene.execution.try_recv(), Ok(Input::Loaded(model, _)) if model == ModelId::new(2)));
+
+    // Whoever wants it again hears that it hangs.
+    scene.view.send_replace(numbered([hangs, beside.clone(), too_large.clone()]));
+    scene.until("its word is told", stands("hangs", BookState::Failed)).await;
+    scene.view.send_replace(numbered([beside, too_large]));
+    scene.until("it is to go again", |lines| lines.len() == 2).await;
+
+    drop(opens);
+    scene.until("there is room", stands("too-large", BookState::Ready)).await;
+    let loaded = scene.execution.try_recv();
+    assert!(matches!(loaded, Ok(Input::Loaded(model, _)) if model == ModelId::new(3)), "nobody hears of what hung");
+    assert!(scene.execution.try_recv().is_err());
 }

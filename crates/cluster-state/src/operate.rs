@@ -1,38 +1,23 @@
 //! Doing what operators ask for, once.
 
-use symphony_types::{Epoch, OperationId};
+use symphony_types::Epoch;
 
 use crate::effect::Effect;
-use crate::limits::OPERATIONS_KEPT;
-use crate::operation::{Action, KeptOperation, Operation};
+use crate::operation::{Action, Operation};
+use crate::operation_book::{KeptOperation, Known};
 use crate::refusal::Refusal;
 use crate::reply::{Outcome, Reply};
 use crate::state::ClusterState;
-
-/// What is kept under an operation's id.
-enum Known<'a> {
-    /// The operation itself, and its answer.
-    Same(&'a Outcome),
-    /// Something else.
-    Other(Refusal),
-}
 
 impl ClusterState {
     /// What the operation was answered, if it is known; a refusal also if its id stands for something else.
     #[must_use]
     pub fn answer_to(&self, operation: &Operation) -> Option<Outcome> {
-        self.known(operation.id, operation.digest()).map(|known| match known {
+        let id = operation.id;
+        KeptOperation::known(&self.operations, id, operation.digest()).map(|known| match known {
             Known::Same(outcome) => outcome.clone(),
-            Known::Other(refusal) => Err(refusal),
+            Known::Other { index } => Err(Refusal::OperationReused { id, index }),
         })
-    }
-
-    fn known(&self, id: OperationId, digest: u64) -> Option<Known<'_>> {
-        let of_this_id = || self.operations.iter().filter(|kept| kept.id == id);
-        match of_this_id().find(|kept| kept.digest == digest) {
-            Some(same) => Some(Known::Same(&same.outcome)),
-            None => of_this_id().next().map(|other| Known::Other(Refusal::OperationReused { id, index: other.index })),
-        }
     }
 
     pub(crate) fn operate(
@@ -42,23 +27,15 @@ impl ClusterState {
         epoch: Epoch,
         effects: &mut Vec<Effect>,
     ) -> Outcome {
-        let digest = operation.digest();
-        let outcome = match self.known(operation.id, digest) {
+        let (id, digest) = (operation.id, operation.digest());
+        let outcome = match KeptOperation::known(&self.operations, id, digest) {
             Some(Known::Same(outcome)) => return outcome.clone(),
-            Some(Known::Other(refusal)) => Err(refusal),
+            Some(Known::Other { index }) => Err(Refusal::OperationReused { id, index }),
             None => self.act(index, operation, epoch, effects),
         };
-        self.operations.push(KeptOperation {
-            index,
-            id: operation.id,
-            actor: operation.actor.clone(),
-            at_unix_ms: operation.at_unix_ms,
-            what: operation.action.to_string(),
-            outcome: outcome.clone(),
-            digest,
-        });
-        let surplus = self.operations.len().saturating_sub(OPERATIONS_KEPT);
-        self.operations.drain(..surplus);
+        let (actor, at_unix_ms, what) = (operation.actor.clone(), operation.at_unix_ms, operation.action.to_string());
+        let kept = KeptOperation { index, id, actor, at_unix_ms, what, outcome: outcome.clone(), digest };
+        kept.keep(&mut self.operations);
         outcome
     }
 

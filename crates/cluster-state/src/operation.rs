@@ -1,14 +1,12 @@
-//! What operators ask for, and what is remembered of it.
+//! What operators ask for.
 
 use std::fmt;
 
-use rkyv::rancor;
 use rkyv::{Archive, Deserialize, Serialize};
 use symphony_types::{Duty, Member, NodeId, OperationId};
 
 use crate::command::PlanProposal;
-use crate::hash::Fnv1a;
-use crate::reply::Outcome;
+use crate::operation_book;
 use crate::spec::ModelSpec;
 
 /// An operator's command. It is done once, however often it is in the log: its outcome is remembered under its id
@@ -71,31 +69,10 @@ pub struct NewReplica {
     pub control_addr: String,
 }
 
-/// What is remembered of an operation.
-#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
-pub struct KeptOperation {
-    /// Its place in the log.
-    pub index: u64,
-    /// Names it.
-    pub id: OperationId,
-    /// Who asked for it.
-    pub actor: String,
-    /// When, in milliseconds since 1970.
-    pub at_unix_ms: u64,
-    /// What was asked for, in words.
-    pub what: String,
-    /// What came of it.
-    pub outcome: Outcome,
-    /// Of actor and action, to tell a repetition from another command under the same id.
-    pub(crate) digest: u64,
-}
-
 impl Operation {
-    /// A number of who asked for what, however often and through whomever: 64 bits of FNV-1a. It guards against mistakes, such as a
-    /// script with a constant id, and not against operators who deceive themselves.
+    /// Tells it from others.
     pub(crate) fn digest(&self) -> u64 {
-        let bytes = rkyv::to_bytes::<rancor::Error>(&self.action).expect("an action that was validated can be written");
-        Fnv1a::default().over(self.actor.as_bytes()).over(&bytes).get()
+        operation_book::digest(&self.actor, &self.action)
     }
 }
 

@@ -6,8 +6,9 @@ use rkyv::{Archive, Deserialize, Serialize};
 use symphony_types::{BackendId, BootId, Duty, Epoch, FrontendId, GpuId, ModelId, NodeId, SubclusterId, Token};
 
 use crate::moves::{BackendMove, ModelMove};
-use crate::operation::KeptOperation;
+use crate::operation_book::KeptOperation;
 use crate::plan::Plan;
+use crate::reply::Outcome;
 use crate::spec::ModelSpec;
 
 /// Everything the replicas of a cluster agree on.
@@ -24,7 +25,7 @@ pub struct ClusterState {
     pub(crate) models: BTreeMap<ModelId, Model>,
     pub(crate) events: Vec<Event>,
     /// What operators asked for last, in the order of the log: what a repetition is answered by, and who did what.
-    pub(crate) operations: Vec<KeptOperation>,
+    pub(crate) operations: Vec<KeptOperation<Outcome>>,
     /// The last plans of the epoch loop, in the order of the log.
     pub(crate) plans: Vec<Plan>,
     pub(crate) last: LastIds,
@@ -341,7 +342,7 @@ impl ClusterState {
 
     /// What operators asked for last, newest last: at most [`OPERATIONS_KEPT`](crate::OPERATIONS_KEPT).
     #[must_use]
-    pub fn operations(&self) -> &[KeptOperation] {
+    pub fn operations(&self) -> &[KeptOperation<Outcome>] {
         &self.operations
     }
 

@@ -41,11 +41,18 @@ impl Viewer {
         view::view(&self.state.read(), &self.cluster, self.node, leader, operations_max)
     }
 
-    /// The same with all operations and plans that are kept and with the control group, if this replica leads it: who belongs to it,
-    /// and how far they are.
-    pub(crate) fn view_with_group(&self) -> View {
+    /// The same with all operations and plans that are kept: for who asks once.
+    pub(crate) fn whole(&self) -> View {
         let mut view = self.with_operations(OPERATIONS_KEPT);
-        view.plans = self.state.read().plans().iter().map(view::plan).collect();
+        let state = self.state.read();
+        view.plans = state.plans().iter().map(|plan| view::plan(&state, plan)).collect();
+        view
+    }
+
+    /// The same with what only the leader of the control group knows, if this replica is: what it advises, which GPUs leads set aside, who
+    /// belongs to the group, and how far they are.
+    pub(crate) fn view_with_group(&self) -> View {
+        let mut view = self.whole();
         if !self.leadership.borrow().is_leader {
             return view;
         }
@@ -53,6 +60,8 @@ impl Viewer {
         for (&id, subcluster) in &mut view.subclusters {
             subcluster.advice = reported.scaling.advice(id).as_ref().map(view::advice);
         }
+        view.events.extend(reported.set_aside.notes());
+        view.events.sort_by_key(|(index, _)| *index);
         drop(reported);
         let Members { voters, addresses } = self.group.members();
         let heard = self.applied.lock().unwrap_or_else(PoisonError::into_inner);

@@ -148,7 +148,7 @@ impl Control for ControlService {
 
     async fn get(&self, request: Request<pb::GetRequest>) -> Result<Response<pb::ClusterView>, Status> {
         if !request.get_ref().linearizable {
-            return Ok(Response::new((&self.viewer.view()).into()));
+            return Ok(Response::new((&self.viewer.whole()).into()));
         }
         let forwarded = request.metadata().contains_key(FORWARDED);
         let elsewhere = self.proposer.linearize(forwarded).await?;

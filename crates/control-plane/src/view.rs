@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use symphony_cluster_state::{self as state, ClusterState, ReplicaState};
+use symphony_cluster_state::{self as state, Action, ClusterState, OPERATIONS_KEPT, ReplicaState};
 use symphony_protocol::control as pb;
 use symphony_protocol::plan::{
     BackendMoveView, ModelMoveView, MoveCostView, MoveProgressView, MovedView, PlanStatus, PlanView, PlannedMoveView,
@@ -63,7 +63,7 @@ pub(crate) fn view(
     }
 }
 
-fn operation(kept: &state::KeptOperation) -> OperationView {
+fn operation(kept: &state::KeptOperation<state::Outcome>) -> OperationView {
     OperationView {
         index: kept.index,
         id: kept.id,
@@ -158,8 +158,23 @@ const fn move_cost(cost: state::MoveCost) -> MoveCostView {
     MoveCostView { bytes, backend_bytes, backend_ms, gpu_bytes }
 }
 
+/// Who or what ended a plan before it ran; empty of one that was not dropped, or if the operation is not remembered.
+fn dropped(state: &ClusterState, plan: &state::Plan) -> String {
+    if plan.status != state::PlanStatus::Dropped {
+        return String::new();
+    }
+    let (refusal, operations) = (Action::JudgePlan { plan: plan.id, approve: false }.to_string(), state.operations());
+    if let Some(refused) = operations.iter().rev().find(|kept| kept.what == refusal && kept.outcome.is_ok()) {
+        return format!("refused by {}", refused.actor);
+    }
+    // A younger plan ends every one that waits, so it was the next; unless the refusal is forgotten.
+    let remembered = operations.len() < OPERATIONS_KEPT || operations.first().is_some_and(|kept| kept.index <= plan.id);
+    let next = state.plans().iter().find(|other| other.id > plan.id).filter(|_| remembered);
+    next.map(|next| format!("plan {} took its place", next.id)).unwrap_or_default()
+}
+
 /// A plan for operators.
-pub(crate) fn plan(plan: &state::Plan) -> PlanView {
+pub(crate) fn plan(state: &ClusterState, plan: &state::Plan) -> PlanView {
     let status = match plan.status {
         state::PlanStatus::Proposed => PlanStatus::Proposed,
         state::PlanStatus::Running => PlanStatus::Running,
@@ -189,6 +204,7 @@ pub(crate) fn plan(plan: &state::Plan) -> PlanView {
         moves: moves.collect(),
         cost: move_cost(plan.cost),
         left_alone: plan.left_alone.iter().map(|left| (left.model, left.reason.clone())).collect(),
+        dropped: dropped(state, plan),
     }
 }
 

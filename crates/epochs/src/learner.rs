@@ -108,7 +108,8 @@ pub struct Learner {
     fresh: BTreeSet<(ModelId, GpuClass)>,
     /// By how much batches are off the given profile, in the median, where that can be told.
     drifts: BTreeMap<(ModelId, GpuClass), f64>,
-    /// What makes the profiles that plans are made with of the given ones, where something was corrected.
+    /// What makes the profiles that plans are made with of the given ones, where something was measured. Also that nothing does:
+    /// a lead before this one may have found otherwise, and its word stands until somebody takes it back.
     learnt: BTreeMap<(ModelId, GpuClass), Stretch>,
     looked_at: Time,
 }
@@ -193,12 +194,14 @@ impl Learner {
                 Some(drift) => self.drifts.insert((model, class), drift),
                 None => self.drifts.remove(&(model, class)),
             };
-            if self.settings.profiles.is_some()
-                && let Some(published) = profile.publish(now)
-            {
-                self.learnt.insert((model, class), Stretch::between(profile.given(), &published.profile));
-                all.push(Correction::Profile { model, class, published });
+            if self.settings.profiles.is_none() {
+                continue;
             }
+            let published = profile.publish(now);
+            if published.is_some() || (!self.learnt.contains_key(&(model, class)) && profile.is_measured(now)) {
+                self.learnt.insert((model, class), Stretch::between(profile.given(), profile.in_force()));
+            }
+            all.extend(published.map(|published| Correction::Profile { model, class, published }));
         }
         all
     }
@@ -216,7 +219,7 @@ impl Learner {
         self.drifts.iter().map(|(&(model, class), &drift)| (model, class, drift))
     }
 
-    /// What makes the profiles in force of the given ones, where they were corrected.
+    /// What makes the profiles in force of the given ones, where they were measured: nothing, where the given one is right.
     pub fn learnt(&self) -> impl Iterator<Item = (ModelId, GpuClass, &Stretch)> {
         self.learnt.iter().map(|(&(model, class), stretch)| (model, class, stretch))
     }
@@ -321,6 +324,20 @@ mod tests {
         );
         scene.learner.remove_model(MODEL);
         assert_eq!((scene.pass(30, 3.0, 3.0), scene.learner.drifts().count()), (vec![], 0), "nobody serves it");
+        assert_eq!(scene.learner.learnt().count(), 0);
+    }
+
+    #[test]
+    fn a_given_profile_that_is_found_right_is_said_to_be() {
+        let mut scene = Scene::new();
+        assert_eq!(scene.pass(4, 1.0, 1.0), []);
+        scene.now += LOOK_EVERY;
+        assert_eq!((scene.learner.look(scene.now), scene.learner.learnt().count()), (vec![], 0), "16 batches are few");
+        assert_eq!(scene.pass(100, 1.02, 1.02), [], "nothing is to be corrected");
+        let learnt: Vec<_> = scene.learner.learnt().map(|(.., stretch)| stretch.clone()).collect();
+        assert!(matches!(learnt.as_slice(), [told] if told.changes_nothing()), "what is in force is told: {learnt:?}");
+        // Loaded anew, with whatever profile: nothing is known of it.
+        scene.learner.add_model(MODEL, CLASS, given());
         assert_eq!(scene.learner.learnt().count(), 0);
     }
 

@@ -124,6 +124,12 @@ impl OnlineProfile {
         Some(Published { profile, change, measured: ratios.len() })
     }
 
+    /// Whether enough was measured, and lately enough, to say something of the profile: also that it is right.
+    #[must_use]
+    pub fn is_measured(&self, now: Time) -> bool {
+        self.groups.iter().any(|ring| self.counts(ring, now))
+    }
+
     /// How many times as long as given batches take, in the median, if that is far enough from one to be told.
     #[must_use]
     pub fn drift(&self, now: Time) -> Option<f64> {
@@ -139,14 +145,15 @@ impl OnlineProfile {
 
     /// A quantile of real over given time for each group that was measured well enough, in order.
     fn ratios(&self, now: Time, quantile: f64) -> Vec<Ratio> {
-        let fresh = |ring: &&SampleRing| {
-            ring.len() >= self.settings.samples_min.max(1) && now.since(ring.last()) < self.settings.stale_after
-        };
         let ratio = |(at, ring): (usize, &SampleRing)| {
             let value = ring.quantile(quantile)?;
             Some(Ratio { group: at, centre: centre(at), value, weight: ring.len() as f64 })
         };
-        self.groups.iter().enumerate().filter(|(_, ring)| fresh(ring)).filter_map(ratio).collect()
+        self.groups.iter().enumerate().filter(|(_, ring)| self.counts(ring, now)).filter_map(ratio).collect()
+    }
+
+    fn counts(&self, ring: &SampleRing, now: Time) -> bool {
+        ring.len() >= self.settings.samples_min.max(1) && now.since(ring.last()) < self.settings.stale_after
     }
 
     /// The given profile, stretched: at measured batch sizes as measured, between them in proportion, beyond them like the
@@ -268,6 +275,9 @@ mod tests {
         let mut old = OnlineProfile::new(line(), settings);
         ran(&mut old, 64, 1.5);
         assert_eq!((old.publish(at(3601)), old.drift(at(3601))), (None, None));
+        // What is not published is measured nevertheless, if it is often and lately enough.
+        assert!(small.is_measured(at(1)) && old.is_measured(at(3600)));
+        assert!(!few.is_measured(at(1)) && !old.is_measured(at(3601)));
     }
 
     #[test]

@@ -107,6 +107,12 @@ impl Stretch {
         self.points.iter().map(|&(_, factor)| factor).fold(0.0, f64::max)
     }
 
+    /// Whether it changes nothing: batches take as long as given.
+    #[must_use]
+    pub fn changes_nothing(&self) -> bool {
+        self.points.iter().all(|&(_, factor)| factor == 1.0)
+    }
+
     /// The given profile, stretched; it rises.
     #[must_use]
     pub fn over(&self, given: &LatencyProfile) -> LatencyProfile {
@@ -155,6 +161,8 @@ mod tests {
         let twice = Stretch::between(&line(), &slower(|_| 2.0));
         assert_eq!(twice.points(), [(1, 2.0)]);
         assert_eq!((twice.over(&line()), twice.largest()), (slower(|_| 2.0), 2.0));
+        let same = Stretch::between(&line(), &line());
+        assert!(same.points() == [(1, 1.0)] && same.changes_nothing() && !twice.changes_nothing());
         let bent = slower(|batch| if batch <= 16 { 1.5 } else { 1.5 + f64::from(batch - 16) / 32.0 });
         let stretch = Stretch::between(&line(), &bent);
         assert!(stretch.points().len() <= 6, "{stretch:?}");

@@ -19,7 +19,6 @@ mod validate;
 pub use command::{Action, Cause, Command, Operation, WantedMove};
 pub use invariants::{Violation, check, check_step};
 pub use limits::*;
-pub use operate::KeptOperation;
 pub use refusal::{Outcome, Refusal, Reply, decode_outcome, encode_outcome};
 pub use snapshot::RestoreError;
 pub use state::{Cluster, Event, FederationState, Home, KindCapacity, Model, Move};

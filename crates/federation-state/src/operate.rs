@@ -1,62 +1,26 @@
 //! What operators ask for, done once.
 
-use std::fmt::Write as _;
-
-use rkyv::{Archive, Deserialize, Serialize, rancor};
-use symphony_cluster_state::Fnv1a;
+use symphony_cluster_state::operation_book::{KeptOperation, Known, digest};
 use symphony_types::OperationId;
 
 use crate::command::{Action, Operation};
-use crate::limits::{MODEL_BYTES_TOTAL_MAX, MODELS_MAX, OPERATIONS_KEPT};
+use crate::limits::{MODEL_BYTES_TOTAL_MAX, MODELS_MAX};
 use crate::refusal::{Outcome, Refusal};
 use crate::state::{FederationState, Model};
-
-/// What is remembered of an operation.
-#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
-pub struct KeptOperation {
-    /// Its place in the log.
-    pub index: u64,
-    /// Names it.
-    pub id: OperationId,
-    /// Who asked for it.
-    pub actor: String,
-    /// When, in milliseconds since 1970.
-    pub at_unix_ms: u64,
-    /// What was asked for, in words.
-    pub what: String,
-    /// What came of it.
-    pub outcome: Outcome,
-    /// Of actor and action, to tell a repetition from another command under the same id.
-    pub(crate) digest: u64,
-}
 
 impl FederationState {
     pub(crate) fn operate(&mut self, index: u64, operation: &Operation) -> Outcome {
         let Operation { id, actor, at_unix_ms, action } = operation;
-        let bytes = rkyv::to_bytes::<rancor::Error>(action).expect("an action that was validated can be written");
-        let digest = Fnv1a::default().over(actor.as_bytes()).over(&bytes).get();
-        if let Some(kept) = self.operations.iter().find(|kept| kept.id == *id) {
-            if kept.digest == digest {
-                return kept.outcome.clone();
-            }
-            return Err(Refusal::OperationReused { id: *id, index: kept.index });
+        let (id, digest) = (*id, digest(actor, action));
+        match KeptOperation::known(&self.operations, id, digest) {
+            Some(Known::Same(outcome)) => return outcome.clone(),
+            Some(Known::Other { index }) => return Err(Refusal::OperationReused { id, index }),
+            None => {}
         }
-        let outcome = self.act(index, *id, action);
-        let outcome = outcome.map(|()| self.reply());
-        let mut what = String::new();
-        let _ = write!(what, "{action}");
-        let kept = KeptOperation {
-            index,
-            id: *id,
-            actor: actor.clone(),
-            at_unix_ms: *at_unix_ms,
-            what,
-            outcome: outcome.clone(),
-            digest,
-        };
-        self.operations.push_back(kept);
-        let surplus = self.operations.len().saturating_sub(OPERATIONS_KEPT);
-        self.operations.drain(..surplus);
+        let outcome = self.act(index, id, action).map(|()| self.reply());
+        let (actor, at_unix_ms, what) = (actor.clone(), *at_unix_ms, action.to_string());
+        let kept = KeptOperation { index, id, actor, at_unix_ms, what, outcome: outcome.clone(), digest };
+        kept.keep(&mut self.operations);
         outcome
     }
 

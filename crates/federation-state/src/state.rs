@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use rkyv::{Archive, Deserialize, Serialize};
-use symphony_cluster_state::ModelSpec;
+use symphony_cluster_state::{KeptOperation, ModelSpec};
 use symphony_types::OperationId;
 
 use crate::command::Cause;
-use crate::operate::KeptOperation;
+use crate::refusal::Outcome;
 
 /// Clusters, models, and where each model is.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub struct FederationState {
     pub(crate) plan: u64,
     pub(crate) clusters: BTreeMap<String, Cluster>,
     pub(crate) models: BTreeMap<String, Model>,
-    pub(crate) operations: VecDeque<KeptOperation>,
+    pub(crate) operations: Vec<KeptOperation<Outcome>>,
     pub(crate) events: VecDeque<Event>,
 }
 
@@ -133,7 +133,7 @@ impl FederationState {
 
     /// What operators asked for last, newest last.
     #[must_use]
-    pub const fn operations(&self) -> &VecDeque<KeptOperation> {
+    pub fn operations(&self) -> &[KeptOperation<Outcome>] {
         &self.operations
     }
 

@@ -136,7 +136,7 @@ fn an_operators_command_is_done_once() {
     assert!(matches!(scene.apply(&load(5, "o")), Err(Refusal::OperationReused { .. })));
     let moves = vec![scene.wanted("n", "b")];
     scene.done(&operate(6, Action::Move { moves, cause: Cause::Operator }));
-    assert_eq!(scene.state.operations().back().unwrap().what, "move n to b");
+    assert_eq!(scene.state.operations().last().unwrap().what, "move n to b");
 }
 
 #[test]

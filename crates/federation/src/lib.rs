@@ -4,6 +4,7 @@ mod config;
 mod copies;
 mod decide;
 mod error;
+mod frontends;
 mod host;
 mod looks;
 mod metrics;
@@ -18,6 +19,8 @@ mod scene;
 mod service;
 mod steward;
 mod view;
+#[cfg(test)]
+mod world_tests;
 
 pub use config::{ClusterAccess, FederationConfig};
 pub use error::StartError;

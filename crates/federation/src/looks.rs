@@ -94,6 +94,7 @@ impl Sight {
 /// Looks at all clusters for as long as it lives.
 #[derive(Debug)]
 pub(crate) struct Looks {
+    begun: Instant,
     sight: Arc<Mutex<Sight>>,
     stop: CancellationToken,
 }
@@ -103,7 +104,7 @@ impl Looks {
     pub(crate) fn begin(clusters: &[ClusterAccess], every: Duration, unreachable: Duration) -> Self {
         let names = clusters.iter().map(|cluster| cluster.name.as_str());
         let sight = Arc::new(Mutex::new(Sight::begin(names, unreachable, Instant::now())));
-        let looks = Self { sight, stop: CancellationToken::new() };
+        let looks = Self { begun: Instant::now(), sight, stop: CancellationToken::new() };
         for cluster in clusters {
             let (cluster, sight, stop) = (cluster.clone(), Arc::clone(&looks.sight), looks.stop.clone());
             // A call that nobody answers must not take the time of two.
@@ -113,6 +114,11 @@ impl Looks {
         let (sight, stop) = (Arc::clone(&looks.sight), looks.stop.clone());
         tokio::spawn(async move { stop.run_until_cancelled(run(sight)).await });
         looks
+    }
+
+    /// For how long it has looked.
+    pub(crate) fn age(&self) -> Duration {
+        self.begun.elapsed()
     }
 
     pub(crate) fn all(&self) -> BTreeMap<String, Look> {

@@ -26,6 +26,16 @@ const PROPOSED: MetricName = count(
 );
 const PLACED: MetricName =
     count("symphony_federation_moves_begun_total", "Moves that this replica began as leader", Kind::Counter);
+const REFUSED: MetricName = count(
+    "symphony_federation_moves_refused_total",
+    "Moves that this replica asked for as leader and the group refused to begin",
+    Kind::Counter,
+);
+const SILENT: MetricName = count(
+    "symphony_federation_frontends_silent",
+    "Frontends that may serve and do not say what clients ask for; nothing is moved for balance meanwhile",
+    Kind::Gauge,
+);
 const ASKED: MetricName = count(
     "symphony_federation_cluster_calls_total",
     "Models that this replica asked clusters to load or unload",
@@ -35,8 +45,8 @@ const WATCHERS: MetricName =
     count("symphony_federation_watchers", "Processes that watch the federation here", Kind::Gauge);
 
 /// Every metric of this crate.
-pub const METRIC_NAMES: [MetricName; 11] =
-    [LEADS, PLAN, CLUSTERS, LOST, MODELS, UNSERVED, MOVES, PROPOSED, PLACED, ASKED, WATCHERS];
+pub const METRIC_NAMES: [MetricName; 13] =
+    [LEADS, PLAN, CLUSTERS, LOST, MODELS, UNSERVED, MOVES, PROPOSED, PLACED, REFUSED, SILENT, ASKED, WATCHERS];
 
 /// The metrics of one replica. Clones count together.
 #[derive(Clone, Debug, Default)]
@@ -50,6 +60,8 @@ pub(crate) struct Metrics {
     pub(crate) moves: Gauge,
     pub(crate) moves_proposed: Gauge,
     pub(crate) moves_begun: Counter,
+    pub(crate) moves_refused: Counter,
+    pub(crate) frontends_silent: Gauge,
     pub(crate) cluster_calls: Counter,
     pub(crate) watchers: Gauge,
 }
@@ -65,12 +77,14 @@ impl Metrics {
             (&UNSERVED, &self.models_unserved),
             (&MOVES, &self.moves),
             (&PROPOSED, &self.moves_proposed),
+            (&SILENT, &self.frontends_silent),
             (&WATCHERS, &self.watchers),
         ];
         for (name, gauge) in gauges {
             registry.register(name, gauge.clone());
         }
-        for (name, counter) in [(&PLACED, &self.moves_begun), (&ASKED, &self.cluster_calls)] {
+        let counters = [(&PLACED, &self.moves_begun), (&REFUSED, &self.moves_refused), (&ASKED, &self.cluster_calls)];
+        for (name, counter) in counters {
             registry.register(name, counter.clone());
         }
     }

@@ -1,9 +1,9 @@
 //! Places for models that have none: those of the highest value first, as long as clusters have memory and GPU time for them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use symphony_federation_state::{Model as Federated, WantedMove};
-use symphony_partitioner::{Budget, Change, Pin, Plan, solve, verify};
+use symphony_federation_state::{MOVES_AT_ONCE_MAX, Model as Federated, WantedMove};
+use symphony_partitioner::{Budget, Change, Model, Pin, Plan, adopt, solve, verify};
 
 use crate::decide::cut;
 use crate::problem::{Known, Place, Posed};
@@ -25,9 +25,9 @@ pub(crate) struct Placed {
 
 /// When a search ends.
 pub(crate) struct Stop<'a> {
-    /// Whether it is late for a plan of all models together: each by itself shall have time as well.
+    /// Whether it is late for a plan of all models together: each by itself, or each move, shall have time as well.
     pub(crate) together: &'a dyn Fn() -> bool,
-    /// Whether time is up: then the rest waits. At least one model has its turn.
+    /// Whether time is up: then the rest waits. At least one model without a place has its turn.
     pub(crate) all: &'a dyn Fn() -> bool,
 }
 
@@ -168,17 +168,29 @@ pub(crate) fn wanted(posed: &Posed, plan: &Plan, model: &Federated) -> Option<Wa
     })
 }
 
-/// A more even division of all models, as the moves between clusters that lead there; those within a cluster are its own business.
-/// `moved_bytes_max` bounds what they load (C_max of seed 000, equation 11).
-pub(crate) fn balance(
-    known: &Known<'_>,
-    moved_bytes_max: Option<u64>,
-    stop: &dyn Fn() -> bool,
-) -> Result<(String, Vec<WantedMove>), String> {
+/// A more even division of all models.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Division {
+    /// In words.
+    pub(crate) what: String,
+    /// The moves that can begin now.
+    pub(crate) moves: Vec<WantedMove>,
+}
+
+/// What of a plan can begin.
+struct Part {
+    moves: Vec<WantedMove>,
+    /// Of the plan that these moves make.
+    objective: f64,
+    /// Moves of the plan that do not begin.
+    waiting: usize,
+}
+
+/// Looks for one. `moved_bytes_max` bounds what it loads (C_max of seed 000, equation 11).
+pub(crate) fn balance(known: &Known<'_>, moved_bytes_max: Option<u64>, stop: &Stop<'_>) -> Result<Division, String> {
     let posed = known.pose().filter(|posed| !posed.problem.models.is_empty());
-    let posed = posed.ok_or_else(|| "no model has a home in a cluster that answers".to_owned())?;
-    let budget = Budget { should_stop: Some(stop), ..Budget::for_models(posed.problem.models.len()) };
-    let mut posed = posed;
+    let mut posed = posed.ok_or_else(|| "no model has a home in a cluster that answers".to_owned())?;
+    let budget = Budget { should_stop: Some(stop.together), ..Budget::for_models(posed.problem.models.len()) };
     posed.problem.disruption_max = moved_bytes_max.map(|bytes| bytes as f64);
     posed.problem.models.iter_mut().for_each(|model| {
         let moving = known.state.models().get(&model.name).is_some_and(|model| model.moving.is_some());
@@ -189,29 +201,161 @@ pub(crate) fn balance(
         return Err(format!("the plan does not hold: {violation}"));
     }
     let change = Change::between(&posed.problem, &posed.in_force, &plan);
-    let moved = change.moved_models.iter().filter_map(|moved| known.state.models().get(&moved.name));
-    let moves = moved
-        .filter_map(|model| wanted(&posed, &plan, model))
-        .filter(|wanted| wanted.from.as_ref() != Some(&wanted.to) && known.state.movable(wanted).is_ok());
-    let moves: Vec<_> = moves.take(symphony_federation_state::MOVES_PER_COMMAND_MAX).collect();
+    let Part { moves, objective, waiting } = part_of_plan(known, &posed, &plan, &change, stop.all);
     let percent = |part: f64| part * 100.0;
     let before = change.before.as_ref().map_or(0.0, |balance| percent(balance.objective));
-    let what = format!(
+    let mut what = format!(
         "{} models would change clusters; imbalance {before:.1} % before, {:.1} % after",
         moves.len(),
-        percent(change.after.objective)
+        percent(objective)
     );
-    Ok((what, moves))
+    if waiting > 0 {
+        let at_last = percent(change.after.objective);
+        what = format!("{what}; {waiting} more, which would bring it to {at_last:.1} %, cannot begin yet");
+    }
+    Ok(Division { what, moves })
+}
+
+/// What can begin now of the moves that lead to a plan, and how even the clusters are after it. The plan was verified as a whole. Moves
+/// within clusters, those that find no room yet and those beyond what may be under way do not begin: so what begins is verified by
+/// itself, as the plan in which everything else stays. It makes nothing worse; and where others may never follow, it is worth its
+/// moves alone.
+fn part_of_plan(known: &Known<'_>, posed: &Posed, plan: &Plan, change: &Change, stop: &dyn Fn() -> bool) -> Part {
+    let between = between(known, posed, plan, change);
+    let before = change.before.as_ref().map_or(f64::INFINITY, |balance| balance.objective);
+    let most = MOVES_AT_ONCE_MAX.saturating_sub(known.state.moves_under_way());
+    let mut room = Room::of(known, posed);
+    let may_begin =
+        |room: &mut Room<'_>, wanted: &&WantedMove| known.state.movable(wanted).is_ok() && room.takes(wanted);
+    let fitting: Vec<_> = between.iter().filter(|wanted| may_begin(&mut room, wanted)).cloned().collect();
+    let all_may = fitting.len() == change.moved_models.len();
+    if all_may && fitting.len() <= most {
+        return Part { waiting: 0, moves: fitting, objective: change.after.objective };
+    }
+    let enough = if all_may { before } else { before * (1.0 - posed.problem.steadiness.gain_min_share) };
+    let first = fitting[..most.min(fitting.len())].to_vec();
+    let (mut moves, mut objective) = match reached(posed, &first).filter(|reached| *reached <= before) {
+        Some(reached) => (first, reached),
+        None => (Vec::new(), before),
+    };
+    if moves.is_empty() {
+        // One by one, those that make it no worse.
+        let mut room = Room::of(known, posed);
+        for wanted in &between {
+            if moves.len() >= most || stop() {
+                break;
+            }
+            if !may_begin(&mut room, &wanted) {
+                continue;
+            }
+            moves.push(wanted.clone());
+            match reached(posed, &moves).filter(|reached| *reached <= objective) {
+                Some(reached) => objective = reached,
+                None => {
+                    moves.pop();
+                    room.gives_back(wanted);
+                }
+            }
+        }
+    }
+    if objective > enough {
+        (moves, objective) = (Vec::new(), before);
+    }
+    Part { waiting: between.len() - moves.len(), moves, objective }
+}
+
+/// The moves between clusters that a plan asks for; those within one are its own business.
+fn between(known: &Known<'_>, posed: &Posed, plan: &Plan, change: &Change) -> Vec<WantedMove> {
+    let moved = change.moved_models.iter().filter_map(|moved| known.state.models().get(&moved.name));
+    let moves = moved.filter_map(|model| wanted(posed, plan, model));
+    moves.filter(|wanted| wanted.from.as_ref() != Some(&wanted.to)).collect()
+}
+
+/// How even the plan is that only these moves make of the one in force; none if it breaks a limit.
+fn reached(posed: &Posed, moves: &[WantedMove]) -> Option<f64> {
+    let comes: BTreeMap<&str, usize> =
+        moves.iter().filter_map(|wanted| Some((wanted.model.as_str(), posed.part_of(wanted)?))).collect();
+    let homes: BTreeMap<&str, usize> = homes(&posed.in_force).collect();
+    let mut problem = posed.problem.clone();
+    let mut division = Vec::new();
+    for model in &mut problem.models {
+        let part = comes.get(model.name.as_str()).or_else(|| homes.get(model.name.as_str())).copied()?;
+        model.pin = Some(Pin::Part(part));
+        division.push(part);
+    }
+    let plan = adopt(&problem, Some(&posed.in_force), &division).ok()?;
+    let holds = verify(&problem, Some(&posed.in_force), &plan).is_empty();
+    holds.then_some(plan.balance.objective)
+}
+
+/// The part of every model of a plan.
+fn homes(plan: &Plan) -> impl Iterator<Item = (&str, usize)> {
+    plan.parts.iter().enumerate().flat_map(|(at, part)| part.models.iter().map(move |model| (model.as_str(), at)))
+}
+
+/// Memory for both copies of what moves, since nothing is taken away before its successor is ready: whichever of the moves come to
+/// their end, and in whatever order, all copies fit.
+struct Room<'a> {
+    posed: &'a Posed,
+    /// Models that take memory in each part.
+    there: Vec<Vec<&'a Model>>,
+}
+
+impl<'a> Room<'a> {
+    fn of(known: &Known<'_>, posed: &'a Posed) -> Self {
+        let homes: BTreeMap<&str, usize> = homes(&posed.in_force).collect();
+        let mut there = vec![Vec::new(); posed.places.len()];
+        for model in &posed.problem.models {
+            if let Some(&part) = homes.get(model.name.as_str()) {
+                there[part].push(model);
+            }
+            // One that is on its way counts where it goes, and is still where it was.
+            let federated = known.state.models().get(&model.name).filter(|federated| federated.moving.is_some());
+            let old = federated.and_then(|federated| federated.home.as_ref()).and_then(|home| {
+                posed.places.iter().position(|at| at.cluster == home.cluster && at.subcluster == home.subcluster)
+            });
+            if let Some(old) = old {
+                there[old].push(model);
+            }
+        }
+        Self { posed, there }
+    }
+
+    /// Whether there is room for the model where it is to go; then it has it.
+    fn takes(&mut self, wanted: &WantedMove) -> bool {
+        let (posed, problem) = (self.posed, &self.posed.problem);
+        let model = problem.models.iter().find(|model| model.name == wanted.model);
+        let (Some(model), Some(part)) = (model, posed.part_of(wanted)) else { return false };
+        let all = || self.there[part].iter().copied().chain([model]);
+        let fits = problem.parts[part].kinds.iter().all(|own| {
+            let needs = all().filter_map(|model| model.needs[own.kind].as_ref());
+            let (held, dynamic) = needs.fold((0_u64, 0), |(held, dynamic), need| {
+                (held.saturating_add(need.static_memory_bytes), need.dynamic_memory_bytes.max(dynamic))
+            });
+            held.saturating_add(dynamic) <= own.memory_max_bytes
+        });
+        if fits {
+            self.there[part].push(model);
+        }
+        fits
+    }
+
+    /// The last one that was taken does not come.
+    fn gives_back(&mut self, wanted: &WantedMove) {
+        if let Some(part) = self.posed.part_of(wanted) {
+            self.there[part].pop();
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use symphony_federation_state::Cause;
 
     use super::*;
     use crate::scene::Scene;
+
+    const NEVER: Stop<'_> = Stop { together: &|| false, all: &|| false };
 
     /// GPUs take 6 ms for one request and about 1 ms for each of many: some 800 r/s.
     fn placed(scene: &Scene, rates: &[(&str, f64)]) -> Placed {
@@ -219,7 +363,7 @@ mod tests {
         let rates: BTreeMap<_, _> = rates.iter().map(|&(model, rps)| (model.to_owned(), rps)).collect();
         let known = Known { state, views: &views, rates: &rates };
         let homeless: Vec<_> = crate::decide::homeless(state).into_iter().collect();
-        place(&known, &homeless, &BTreeSet::new(), &Stop { together: &|| false, all: &|| false })
+        place(&known, &homeless, &BTreeSet::new(), &NEVER)
     }
 
     fn targets(placed: &Placed) -> BTreeMap<&str, &str> {
@@ -355,7 +499,8 @@ mod tests {
         }
         let balanced = |scene: &Scene| {
             let (views, rates) = (scene.views(), BTreeMap::new());
-            balance(&Known { state: &scene.state, views: &views, rates: &rates }, None, &|| false).unwrap().1
+            let known = Known { state: &scene.state, views: &views, rates: &rates };
+            balance(&known, None, &NEVER).unwrap().moves
         };
         let moves = balanced(&scene);
         assert!(moves.len() == 2 && moves.iter().all(|wanted| wanted.to == "b"), "{moves:?}");
@@ -364,5 +509,100 @@ mod tests {
             scene.arrive(&wanted.model, "b");
         }
         assert_eq!(balanced(&scene), [], "C4: solving again moves nothing");
+    }
+    /// `a` has more to do than `b`, and one model has to go each way to mend that.
+    fn crossed(scene: &mut Scene, bytes: u64) -> BTreeMap<String, f64> {
+        for (model, cluster) in [("m", "a"), ("n", "a"), ("o", "b"), ("p", "b")] {
+            scene.load_sized(model, bytes);
+            scene.settle(model, cluster);
+        }
+        let rates = [("m", 50.0), ("n", 50.0), ("o", 30.0), ("p", 30.0)];
+        rates.into_iter().map(|(model, rps)| (model.to_owned(), rps)).collect()
+    }
+
+    fn divided(scene: &Scene, rates: &BTreeMap<String, f64>) -> Division {
+        let views = scene.views();
+        balance(&Known { state: &scene.state, views: &views, rates }, None, &NEVER).unwrap()
+    }
+
+    #[test]
+    fn half_of_a_swap_does_not_begin_without_the_other_half() {
+        let mut scene = Scene::new(&["a", "b"]);
+        let rates = crossed(&mut scene, 1 << 20);
+        assert_eq!(divided(&scene, &rates).moves.len(), 2, "one goes each way");
+        // Those of b were in a before, and their copies there are not gone: neither can go back now.
+        for model in ["o", "p"] {
+            scene.settle(model, "a");
+            let since = scene.begin(model, "b", Cause::Operator);
+            scene.copy(model, "b", Some(Ok(())));
+            scene.done(&symphony_federation_state::Command::Loaded { model: model.into(), since });
+        }
+        let Division { what, moves } = divided(&scene, &rates);
+        assert_eq!(moves, [], "one model fewer in a would be 50 to 110 requests, after 100 to 60");
+        assert!(what.starts_with("0 models") && what.contains("2 more"), "{what}");
+    }
+
+    #[test]
+    fn what_moves_has_room_beside_what_has_not_left_yet() {
+        // Two of them fill a GPU, and a third one fits nowhere, however even the swap would be.
+        let mut scene = Scene::new(&["a", "b"]);
+        let rates = crossed(&mut scene, 400 << 20);
+        let Division { what, moves } = divided(&scene, &rates);
+        assert!(moves.is_empty() && what.contains("2 more"), "{what}: {moves:?}");
+    }
+
+    #[test]
+    fn no_more_begin_than_may_be_under_way_and_those_that_do_all_begin() {
+        const UNDER_WAY: usize = 10;
+        let mut scene = Scene::new(&["a", "b"]);
+        for model in 0..3 * MOVES_AT_ONCE_MAX {
+            scene.load(&format!("m{model:03}"), 1);
+            scene.settle(&format!("m{model:03}"), "a");
+        }
+        for model in 0..UNDER_WAY {
+            scene.begin(&format!("m{model:03}"), "b", Cause::Operator);
+        }
+        let Division { what, moves } = divided(&scene, &BTreeMap::new());
+        assert_eq!(moves.len(), MOVES_AT_ONCE_MAX - UNDER_WAY, "{what}");
+        scene.done(&symphony_federation_state::Command::BeginMoves { moves, cause: Cause::Balance });
+        assert_eq!(scene.state.moves_under_way(), MOVES_AT_ONCE_MAX);
+    }
+
+    #[test]
+    fn of_a_plan_that_cannot_begin_as_a_whole_those_moves_do_that_help_by_themselves() {
+        let mut scene = Scene::new(&["a", "b", "c", "d"]);
+        let mut rates = crossed(&mut scene, 1 << 20);
+        for (model, cluster, rps) in [("q", "c", 90.0), ("r", "c", 20.0), ("s", "d", 50.0)] {
+            scene.load(model, 0);
+            scene.settle(model, cluster);
+            rates.insert(model.to_owned(), rps);
+        }
+        let views = scene.views();
+        let known = Known { state: &scene.state, views: &views, rates: &rates };
+        let mut posed = known.pose().unwrap();
+        posed.problem.models.iter_mut().for_each(|model| model.pin = None);
+        // m and o change places, and r leaves c, which has the most to do; but o does not begin.
+        let division = |moves: &[(&str, usize)]| {
+            let home = |name: &str| homes(&posed.in_force).find(|(model, _)| *model == name).unwrap().1;
+            let goes = |name: &str| moves.iter().find(|(model, _)| *model == name).map(|(_, part)| *part);
+            let models = posed.problem.models.iter();
+            let parts: Vec<_> = models.map(|model| goes(&model.name).unwrap_or_else(|| home(&model.name))).collect();
+            adopt(&posed.problem, None, &parts).unwrap()
+        };
+        let plan = division(&[("m", 1), ("o", 0), ("r", 3)]);
+        let change = Change::between(&posed.problem, &posed.in_force, &plan);
+        assert_eq!(part_of_plan(&known, &posed, &plan, &change, &|| false).moves.len(), 3);
+
+        let mut state = scene.state.clone();
+        let loaded_at = state.models()["o"].loaded_at;
+        let away =
+            WantedMove { model: "o".into(), loaded_at, from: Some("b".into()), to: "d".into(), subcluster: "s".into() };
+        let begin = symphony_federation_state::Command::BeginMoves { moves: vec![away], cause: Cause::Operator };
+        state.apply(state.applied_index() + 1, &begin).unwrap();
+        let known = Known { state: &state, ..known };
+        let part = part_of_plan(&known, &posed, &plan, &change, &|| false);
+        let names: Vec<_> = part.moves.iter().map(|wanted| wanted.model.as_str()).collect();
+        assert_eq!((names, part.waiting), (vec!["r"], 2));
+        assert!(part.objective < change.before.unwrap().objective);
     }
 }

@@ -46,8 +46,16 @@ impl From<ReadError> for CallError {
     }
 }
 
-/// Proposes here; only the leader can.
-pub(crate) async fn propose(group: &ControlGroup, command: &Command) -> Result<Reply, CallError> {
+/// What the group agreed on, and did.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Agreed {
+    /// Its log index.
+    pub(crate) index: u64,
+    pub(crate) reply: Reply,
+}
+
+/// Proposes here; only the leader can. What was done is applied here when this returns.
+pub(crate) async fn propose(group: &ControlGroup, command: &Command) -> Result<Agreed, CallError> {
     command.validate()?;
     let bytes = command.encode().map_err(|error| CallError::NotAgreed(error.to_string()))?;
     let proposed = group.propose(bytes).await.map_err(|error| match error {
@@ -55,5 +63,5 @@ pub(crate) async fn propose(group: &ControlGroup, command: &Command) -> Result<R
         other => CallError::NotAgreed(other.to_string()),
     })?;
     let outcome = decode_outcome(&proposed.response).map_err(|error| CallError::NotAgreed(error.to_string()))?;
-    Ok(outcome?)
+    Ok(Agreed { index: proposed.index, reply: outcome? })
 }

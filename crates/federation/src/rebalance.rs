@@ -1,6 +1,6 @@
 //! When the models of all clusters are divided anew, by what is measured: the trigger of a cluster's epochs, over the federation.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use symphony_epochs::{Ended, EpochTrigger, Holds, Start, TriggerSettings};
@@ -52,12 +52,16 @@ impl Rebalance {
         self.settings.mode
     }
 
-    /// Whether one is to be looked for now. Then [`ended`](Self::ended) follows.
-    pub(crate) fn look(&mut self, now: Time, known: &Known<'_>) -> Option<Start> {
+    /// Whether one is to be looked for now, while these frontends are silent. Then [`ended`](Self::ended) follows.
+    pub(crate) fn look(&mut self, now: Time, known: &Known<'_>, silent: &BTreeSet<String>) -> Option<Start> {
         let membership = membership(known);
         // Whoever restarts is back in a moment: only a change that lasts is one.
         let held = self.members.look(now, membership);
         if self.settings.mode == BalanceMode::Off || is_busy(known.state) || held < self.settings.trigger.change_holds {
+            return None;
+        }
+        // Nothing moves for what was not said: models would leave those who serve them, or come to those who have too much to do.
+        if self.settings.mode == BalanceMode::Adopt && !silent.is_empty() {
             return None;
         }
         let served = known.state.models().iter().filter(|(_, model)| model.home.is_some() && !model.unloading);
@@ -100,7 +104,7 @@ mod tests {
     use symphony_types::Nanos;
 
     use super::*;
-    use crate::places::balance;
+    use crate::places::{Stop, balance};
     use crate::scene::Scene;
 
     const HOUR_S: u64 = 3600;
@@ -114,6 +118,7 @@ mod tests {
         scene: Scene,
         rebalance: Rebalance,
         moved_bytes_max: Option<u64>,
+        silent: BTreeSet<String>,
         second: u64,
         /// When a division was looked for, why, and how many models it moved.
         epochs: Vec<(u64, Why, usize)>,
@@ -122,7 +127,8 @@ mod tests {
     impl Loop {
         fn new(scene: Scene, settings: BalanceSettings) -> Self {
             let moved_bytes_max = settings.moved_bytes_max;
-            Self { scene, rebalance: Rebalance::new(settings), moved_bytes_max, second: 0, epochs: Vec::new() }
+            let (rebalance, silent) = (Rebalance::new(settings), BTreeSet::new());
+            Self { scene, rebalance, moved_bytes_max, silent, second: 0, epochs: Vec::new() }
         }
 
         fn run(&mut self, seconds: u64, rate: impl Fn(u64, &str) -> f64) {
@@ -133,10 +139,10 @@ mod tests {
                 let names = self.scene.state.models().keys();
                 let rates: BTreeMap<_, _> = names.map(|name| (name.clone(), rate(self.second, name))).collect();
                 let known = Known { state: &self.scene.state, views: &views, rates: &rates };
-                let Some(Start { why, .. }) = self.rebalance.look(now, &known) else { continue };
-                let found = balance(&known, self.moved_bytes_max, &|| false);
+                let Some(Start { why, .. }) = self.rebalance.look(now, &known, &self.silent) else { continue };
+                let found = balance(&known, self.moved_bytes_max, &Stop { together: &|| false, all: &|| false });
                 self.rebalance.ended(now, if found.is_ok() { Ended::Done } else { Ended::Failed });
-                let moves = found.map_or_else(|_| Vec::new(), |(_, moves)| moves);
+                let moves = found.map_or_else(|_| Vec::new(), |division| division.moves);
                 self.epochs.push((self.second, why, moves.len()));
                 if self.rebalance.mode() == BalanceMode::Adopt {
                     for wanted in moves {
@@ -216,6 +222,22 @@ mod tests {
         let mut run = Loop::new(skewed(), settings(BalanceMode::Off));
         run.run(HOUR_S, |_, _| 100.0);
         assert_eq!(run.epochs, []);
+    }
+
+    #[test]
+    fn nothing_is_begun_by_itself_while_a_frontend_that_may_serve_is_silent() {
+        let silent = BTreeSet::from(["f1".to_owned()]);
+        let mut run = Loop::new(skewed(), settings(BalanceMode::Adopt));
+        run.silent = silent.clone();
+        run.run(HOUR_S, |_, _| 100.0);
+        assert_eq!((run.epochs.len(), run.homes()), (0, [("a".to_owned(), 6)].into()));
+        run.silent.clear();
+        run.run(60, |_, _| 100.0);
+        assert_eq!(run.homes(), [("a".to_owned(), 3), ("b".to_owned(), 3)].into(), "it is heard again");
+        let mut run = Loop::new(skewed(), settings(BalanceMode::Propose));
+        run.silent = silent;
+        run.run(60, |_, _| 100.0);
+        assert_eq!(run.epochs.len(), 1, "an operator may know better: {:?}", run.epochs);
     }
 
     #[test]

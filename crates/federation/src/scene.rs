@@ -14,6 +14,7 @@ use symphony_types::{
     SubclusterId, Token,
 };
 
+use crate::copies::{Copy, copy_in};
 use crate::looks::Look;
 
 const SUBCLUSTER: SubclusterId = SubclusterId::new(1);
@@ -109,6 +110,13 @@ impl Scene {
         self.loads(spec, 1, "");
     }
 
+    /// Loads a model of so many bytes.
+    pub(crate) fn load_sized(&mut self, model: &str, bytes: u64) {
+        let mut spec = Self::spec(model, 1.0);
+        spec.profiles.values_mut().for_each(|profile| profile.static_memory_bytes = bytes);
+        self.loads(spec, 0, "");
+    }
+
     pub(crate) fn load_in(&mut self, model: &str, cluster: &str) {
         self.loads(Self::spec(model, 1.0), 0, cluster);
     }
@@ -156,7 +164,8 @@ impl Scene {
 
     fn put(&mut self, cluster: &str, spec: ModelSpec, state: Option<Result<(), String>>) {
         self.change(cluster, |view| {
-            let id = view.model_named(&spec.name).map_or(ModelId::new(view.models.len() as u32 + 1), |(id, _)| id);
+            let next = view.models.keys().next_back().map_or(1, |last| last.get() + 1);
+            let id = view.model_named(&spec.name).map_or(ModelId::new(next), |(id, _)| id);
             let replica = |state| (BACKEND, ReplicaView { boot: BootId::new(7), state });
             let replicas = state.map(replica).into_iter().collect();
             view.models.insert(id, ModelView { spec, subcluster: SUBCLUSTER, moving: None, replicas });
@@ -167,6 +176,34 @@ impl Scene {
     pub(crate) fn copy(&mut self, model: &str, cluster: &str, state: Option<Result<(), String>>) {
         let spec = ModelSpec::try_from(pb::ModelSpec::from(&self.state.models()[model].spec)).unwrap();
         self.put(cluster, ModelSpec { subcluster: "s".into(), ..spec }, state);
+    }
+
+    /// The cluster begins to load what it was asked to.
+    pub(crate) fn load_copy(&mut self, cluster: &str, spec: &symphony_cluster_state::ModelSpec) {
+        self.put(cluster, ModelSpec::try_from(pb::ModelSpec::from(spec)).unwrap(), None);
+    }
+
+    /// The cluster has loaded its copy, if it has one.
+    pub(crate) fn becomes_ready(&mut self, model: &str, cluster: &str) {
+        self.change(cluster, |view| {
+            let copy = view.models.values_mut().find(|known| known.spec.name == model);
+            let ready = ReplicaView { boot: BootId::new(7), state: Ok(()) };
+            copy.into_iter().for_each(|copy| drop(copy.replicas.insert(BACKEND, ready.clone())));
+        });
+    }
+
+    /// Whether the cluster serves the model.
+    pub(crate) fn is_ready(&self, model: &str, cluster: &str) -> bool {
+        let (view, known) = (self.looks[cluster].view.as_ref(), self.state.models().get(model));
+        view.zip(known).is_some_and(|(view, known)| matches!(copy_in(view, &known.spec), Copy::Ready(_)))
+    }
+
+    /// Asks to unload a model; refused if it is going already.
+    pub(crate) fn unload(&mut self, model: &str) {
+        self.operations += 1;
+        let (id, action) = (OperationId::new(self.operations), Action::UnloadModel { name: model.into() });
+        let unload = Command::Operate(Operation { id, actor: "operator/ann".into(), at_unix_ms: 0, action });
+        drop(self.state.apply(self.state.applied_index() + 1, &unload));
     }
 
     /// The cluster has another model of that name.

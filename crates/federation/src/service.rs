@@ -1,5 +1,6 @@
 //! `symphony.v1.Federation`, as any replica serves it.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,11 +8,13 @@ use std::time::{Duration, Instant};
 use futures::{Stream, StreamExt};
 use symphony_consensus::Leadership;
 use symphony_federation_state::{
-    Action, Cause, Command, FederationState, Operation, Outcome, Refusal, WANTED_MRPS_MAX, WantedMove,
+    Action, Cause, Command, FederationState, NAME_BYTES_MAX, Operation, Outcome, Refusal, Reply, WANTED_MRPS_MAX,
+    WantedMove,
 };
 use symphony_net::{PeerInfo, Role};
 use symphony_protocol::control as pb;
 use symphony_protocol::control::federation_server::Federation;
+use symphony_protocol::view::View;
 use symphony_types::OperationId;
 use tokio::sync::watch;
 use tokio_stream::wrappers::WatchStream;
@@ -19,16 +22,19 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
 use crate::metrics::Metrics;
-use crate::places::{balance, one, wanted};
+use crate::places::{Division, Stop, balance, one, wanted};
 use crate::problem::Known;
-use crate::propose::{CallError, propose};
-use crate::steward::Office;
+use crate::propose::{Agreed, CallError, propose};
+use crate::rates::Demand;
+use crate::steward::{Office, begun_at};
 use crate::view::{Answering, view};
 
 /// Watches open at a time.
 const WATCHERS_MAX: i64 = 8192;
 /// How long the search for a place or a more even division may take.
 const SOLVES_WITHIN: Duration = Duration::from_secs(1);
+/// How long after that it is looked for the part of a division that can begin.
+const PICKS_WITHIN: Duration = Duration::from_millis(500);
 
 /// Who looks after the federation, and who may see it.
 const PEOPLE: &[Role] = &[Role::Operator, Role::Viewer, Role::Frontend];
@@ -92,7 +98,7 @@ impl FederationService {
     }
 
     async fn operate(&self, operation: Operation) -> Result<pb::FederationReply, Status> {
-        let reply = propose(&self.office.group, &Command::Operate(operation)).await?;
+        let Agreed { reply, .. } = propose(&self.office.group, &Command::Operate(operation)).await?;
         Ok(pb::FederationReply { plan: reply.plan })
     }
 
@@ -102,18 +108,24 @@ impl FederationService {
         Ok(self.office.state())
     }
 
-    /// Solves on a thread of its own.
+    /// What the clusters say.
+    fn views(&self, state: &FederationState) -> Result<BTreeMap<String, Arc<View>>, Status> {
+        let again = || Status::unavailable("not every cluster that answers was looked at yet; try again in a second");
+        self.office.views(state).ok_or_else(again)
+    }
+
+    /// Solves by these rates, on a thread of its own; told when it began.
     async fn solve<T: Send + 'static>(
         &self,
         state: Arc<FederationState>,
-        solve: impl FnOnce(&Known<'_>, &dyn Fn() -> bool) -> T + Send + 'static,
+        views: BTreeMap<String, Arc<View>>,
+        rates: BTreeMap<String, f64>,
+        solve: impl FnOnce(&Known<'_>, Instant) -> T + Send + 'static,
     ) -> Result<T, Status> {
-        let again = || Status::unavailable("not every cluster that answers was looked at yet; try again in a second");
-        let (views, rates) = (self.office.views(&state).ok_or_else(again)?, self.office.rates.all(Instant::now()));
-        let give_up = Instant::now() + SOLVES_WITHIN;
+        let begun = Instant::now();
         let solving = tokio::task::spawn_blocking(move || {
             let known = Known { state: &state, views: &views, rates: &rates };
-            solve(&known, &|| Instant::now() >= give_up)
+            solve(&known, begun)
         });
         solving.await.map_err(|error| Status::internal(format!("the search failed: {error}")))
     }
@@ -122,10 +134,10 @@ impl FederationService {
     /// outcome of the first one counts, which the group may have agreed on in the meantime.
     async fn begin(&self, operation: Operation, same: Same) -> Result<Begun, Status> {
         match propose(&self.office.group, &Command::Operate(operation.clone())).await {
-            Ok(reply) => Ok(Begun::Now(pb::FederationReply { plan: reply.plan })),
+            Ok(agreed) => Ok(Begun::Now(agreed)),
             Err(CallError::Refused(refusal @ Refusal::OperationReused { .. })) => {
                 let outcome = done_before(&self.office.state(), &operation, same).unwrap_or(Err(refusal));
-                Ok(Begun::Before(answer(outcome)?))
+                Ok(Begun::Before(outcome.map_err(CallError::from)?))
             }
             Err(error) => Err(error.into()),
         }
@@ -134,8 +146,8 @@ impl FederationService {
 
 /// Whether moves began by this call, or by one before that it repeats.
 enum Begun {
-    Now(pb::FederationReply),
-    Before(pb::FederationReply),
+    Now(Agreed),
+    Before(Reply),
 }
 
 /// Whether an operation, by its words, is what was asked for under the same id before.
@@ -157,6 +169,12 @@ fn done_before(state: &FederationState, operation: &Operation, same: Same) -> Op
     let repeated = kept.actor == operation.actor && same(&kept.what, &operation.action.to_string());
     let reused = Refusal::OperationReused { id: operation.id, index: kept.index };
     Some(if repeated { kept.outcome.clone() } else { Err(reused) })
+}
+
+/// A name that no frontend can have takes no more memory than one that it can.
+fn cut_name(mut name: String) -> String {
+    name.truncate(name.floor_char_boundary(NAME_BYTES_MAX));
+    name
 }
 
 fn answer(outcome: Outcome) -> Result<pb::FederationReply, Status> {
@@ -237,17 +255,18 @@ impl Federation for FederationService {
         asked.loaded_at = model.loaded_at;
         asked.from = model.home.as_ref().map(|home| home.cluster.clone());
         state.movable(&asked).map_err(CallError::from)?;
-        let found = self.solve(state, move |known, stop| {
+        let (views, rates) = (self.views(&state)?, self.office.rates.all(Instant::now()));
+        let found = self.solve(state, views, rates, move |known, begun| {
             let posed = known.pose().ok_or_else(|| "no cluster answers that has a GPU".to_owned())?;
             let there: Vec<_> = (0..posed.places.len()).filter(|&part| posed.places[part].cluster == to).collect();
-            let (posed, plan) = one(known, &posed, &model, &there, stop)?;
+            let (posed, plan) = one(known, &posed, &model, &there, &|| begun.elapsed() >= SOLVES_WITHIN)?;
             wanted(&posed, &plan, &model).ok_or_else(|| "the plan has no place for it".to_owned())
         });
         let moves =
             vec![found.await?.map_err(|why| Status::failed_precondition(format!("it has no place there: {why}")))?];
-        let (Begun::Now(reply) | Begun::Before(reply)) =
+        let (Begun::Now(Agreed { reply, .. }) | Begun::Before(reply)) =
             self.begin(Operation { action: action(moves), ..operation }, same_move).await?;
-        Ok(Response::new(reply))
+        Ok(Response::new(pb::FederationReply { plan: reply.plan }))
     }
 
     async fn balance(
@@ -270,18 +289,32 @@ impl Federation for FederationService {
             return repeated();
         }
         let moved_bytes_max = self.office.balance.moved_bytes_max;
-        let found = self.solve(state, move |known, stop| balance(known, moved_bytes_max, stop)).await?;
-        let (what, moves) = found.map_err(Status::failed_precondition)?;
+        let views = self.views(&state)?;
+        let Demand { rates, silent } = self.office.demand(&views);
+        let found = self.solve(state, views, rates, move |known, begun| {
+            let (together, all) =
+                (|| begun.elapsed() >= SOLVES_WITHIN, || begun.elapsed() >= SOLVES_WITHIN + PICKS_WITHIN);
+            balance(known, moved_bytes_max, &Stop { together: &together, all: &all })
+        });
+        let Division { mut what, moves } = found.await?.map_err(Status::failed_precondition)?;
+        if !silent.is_empty() {
+            what +=
+                &format!("; {} frontends are silent: of them what they said last counts, if anything", silent.len());
+        }
         let shown = moves.iter().map(|wanted| pb::FederatedMove {
             model: wanted.model.clone(),
             from: wanted.from.clone().unwrap_or_default(),
             to: wanted.to.clone(),
         });
-        let shown = shown.collect();
+        let mut shown: Vec<_> = shown.collect();
         if adopt && !moves.is_empty() {
             let operation = self.operation(&peer, &operation_id, action(moves))?;
-            if let Begun::Before(_) = self.begin(operation, any_moves).await? {
-                return repeated();
+            let Begun::Now(Agreed { index, .. }) = self.begin(operation, any_moves).await? else { return repeated() };
+            let (asked, state) = (shown.len(), self.office.state());
+            let begun: BTreeSet<&str> = begun_at(&state, index).collect();
+            shown.retain(|moved| begun.contains(moved.model.as_str()));
+            if shown.len() < asked {
+                what += &format!("; {} of them were refused, since something changed meanwhile", asked - shown.len());
             }
         }
         Ok(Response::new(pb::FederationBalanceReply { what, moves: shown }))
@@ -296,8 +329,14 @@ impl Federation for FederationService {
         if !leadership.is_leader {
             return Err(CallError::NotLeader(leadership.leader).into());
         }
-        let frontend = peer.identity.as_ref().map_or_else(|| peer.addr.to_string(), |identity| identity.name.clone());
-        let rates = request.into_inner().rates.into_iter().map(|rate| (rate.model, rate.rps));
+        let pb::FederationRatesRequest { rates, frontend: named } = request.into_inner();
+        let frontend = match &peer.identity {
+            Some(identity) => identity.name.clone(),
+            // Nobody proves who he is here.
+            None if named.is_empty() => peer.addr.to_string(),
+            None => cut_name(named),
+        };
+        let rates = rates.into_iter().map(|rate| (rate.model, rate.rps));
         self.office.rates.report(frontend, rates, Instant::now());
         Ok(Response::new(pb::FederationRatesReply {}))
     }

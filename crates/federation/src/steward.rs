@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use symphony_consensus::{ControlGroup, Leadership};
 use symphony_epochs::{Ended, Start};
-use symphony_federation_state::{Cause, Command, FederationState, MOVES_PER_COMMAND_MAX, WantedMove};
+use symphony_federation_state::{Cause, Command, FederationState, MOVES_AT_ONCE_MAX, WantedMove};
 use symphony_protocol::control as pb;
 use symphony_protocol::view::View;
 use symphony_transport::ControlError;
@@ -17,12 +17,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::{ClusterAccess, FederationConfig};
 use crate::decide::{Asked, Deed, Seen, Step, homeless, steps};
+use crate::frontends::Frontends;
 use crate::looks::{Look, Looks, views};
 use crate::metrics::Metrics;
-use crate::places::{Placed, Stop, balance, place};
+use crate::places::{Division, Placed, Stop, balance, place};
 use crate::problem::Known;
-use crate::propose::propose;
-use crate::rates::Rates;
+use crate::propose::{Agreed, CallError, propose};
+use crate::rates::{Demand, Rates};
 use crate::rebalance::{BalanceMode, BalanceSettings, Rebalance};
 
 /// How often it is looked what is due, besides every change of the state.
@@ -31,12 +32,18 @@ const TICK: Duration = Duration::from_millis(100);
 const SOLVES_WITHIN: Duration = Duration::from_secs(1);
 /// How long of that for all models together.
 const SOLVES_TOGETHER_WITHIN: Duration = Duration::from_millis(500);
+/// How long after the search for a division it is looked for the part of it that can begin.
+const PICKS_WITHIN: Duration = Duration::from_millis(500);
+/// How often it is asked whether a division is due: what it would be made by is seen about as often.
+const BALANCE_LOOKS_EVERY: Duration = Duration::from_secs(1);
 /// How long nothing is tried again for models that found no place, unless something has changed.
 const TRIES_AGAIN_AFTER: Duration = Duration::from_secs(5);
 /// How long one call to a cluster may take.
 const CALL_WITHIN: Duration = Duration::from_secs(2);
 /// A call that a cluster refused is made again after this long.
 const ASKS_AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// Silent frontends that the log names.
+const SILENT_NAMED_MAX: usize = 8;
 /// Calls to clusters under way at a time.
 const CALLS_MAX: usize = 64;
 
@@ -78,11 +85,50 @@ impl Office {
         views(&self.looks(), state, self.unreachable)
     }
 
+    /// What clients ask for, and who does not say.
+    pub(crate) fn demand(&self, views: &BTreeMap<String, Arc<View>>) -> Demand {
+        let leads = self.looks.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(Looks::age);
+        self.rates.demand(std::time::Instant::now(), &Frontends::seen(views), leads.unwrap_or_default())
+    }
+
+    /// Begins those of the moves that can, and counts them apart from those that are refused: how many began.
+    async fn begin(&self, moves: Vec<WantedMove>, cause: Cause) -> usize {
+        let asked = moves.len();
+        let answer = propose(&self.group, &Command::BeginMoves { moves, cause }).await;
+        let (begun, refused) = begun_and_refused(asked, &answer, &self.state());
+        match &answer {
+            Err(error) => tracing::warn!(cause = cause.label(), %error, "none of {asked} moves is known to begin"),
+            Ok(_) if refused > 0 => tracing::warn!(cause = cause.label(), "{refused} of {asked} moves were refused"),
+            Ok(_) => {}
+        }
+        self.metrics.moves_begun.inc_by(begun as u64);
+        self.metrics.moves_refused.inc_by(refused as u64);
+        begun
+    }
+
     async fn propose(&self, command: &Command) {
         if let Err(error) = propose(&self.group, command).await {
             tracing::debug!(command = command.label(), %error, "not agreed on");
         }
     }
+}
+
+/// Models whose move began at a log index, unless it has ended since.
+pub(crate) fn begun_at(state: &FederationState, index: u64) -> impl Iterator<Item = &str> {
+    let began = move |moving: &symphony_federation_state::Move| moving.since == index;
+    let moving = state.models().iter().filter(move |(_, model)| model.moving.as_ref().is_some_and(began));
+    moving.map(|(name, _)| name.as_str())
+}
+
+/// How many of the moves that were asked for began, and how many were refused: the group begins those that it can. Of what was not
+/// agreed on nobody knows either.
+fn begun_and_refused(asked: usize, answer: &Result<Agreed, CallError>, state: &FederationState) -> (usize, usize) {
+    let begun = match answer {
+        Ok(agreed) => begun_at(state, agreed.index).count(),
+        Err(CallError::Refused(_)) => 0,
+        Err(_) => return (0, 0),
+    };
+    (begun, asked.saturating_sub(begun))
 }
 
 /// Works whenever this replica leads, until stopped.
@@ -133,6 +179,9 @@ struct Steward {
     /// Models that have had their turn in vain, while others still wait for theirs.
     tried: BTreeSet<String>,
     rebalance: Rebalance,
+    balance_looked_at: Option<Instant>,
+    /// Frontends that may serve and are not heard of.
+    silent: BTreeSet<String>,
 }
 
 impl Steward {
@@ -147,6 +196,8 @@ impl Steward {
             calls: Arc::default(),
             searched: None,
             tried: BTreeSet::new(),
+            balance_looked_at: None,
+            silent: BTreeSet::new(),
         }
     }
 
@@ -248,17 +299,24 @@ impl Steward {
 
     /// Divides all models anew, if it is time: by what is measured, and by the same rules as an operator who asks for it.
     async fn rebalance(&mut self) {
+        if self.balance_looked_at.is_some_and(|at| at.elapsed() < BALANCE_LOOKS_EVERY) {
+            return;
+        }
+        self.balance_looked_at = Some(Instant::now());
         let state = self.office.state();
         let Some(views) = self.office.views(&state).filter(|views| !views.is_empty()) else { return };
-        let rates = self.office.rates.all(std::time::Instant::now());
+        let Demand { rates, silent } = self.office.demand(&views);
+        self.hear(silent);
         let now = |since: Instant| Time::from_nanos(u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX));
         let known = Known { state: &state, views: &views, rates: &rates };
-        let Some(Start { why, .. }) = self.rebalance.look(now(self.leads_since), &known) else { return };
+        let Some(Start { why, .. }) = self.rebalance.look(now(self.leads_since), &known, &self.silent) else { return };
         let (begun, moved_bytes_max, known) =
             (std::time::Instant::now(), self.office.balance.moved_bytes_max, Arc::clone(&state));
         let search = move || {
             let known = Known { state: &known, views: &views, rates: &rates };
-            balance(&known, moved_bytes_max, &|| begun.elapsed() >= SOLVES_WITHIN)
+            let (together, all) =
+                (|| begun.elapsed() >= SOLVES_WITHIN, || begun.elapsed() >= SOLVES_WITHIN + PICKS_WITHIN);
+            balance(&known, moved_bytes_max, &Stop { together: &together, all: &all })
         };
         let found = match tokio::task::spawn_blocking(search).await {
             Ok(found) => found,
@@ -271,22 +329,41 @@ impl Steward {
                 tracing::warn!(why = why.label(), "no division: {words}");
                 Ended::Failed
             }
-            Ok((words, moves)) => {
-                tracing::info!(why = why.label(), "{words}");
+            Ok(Division { what, moves }) => {
+                tracing::info!(why = why.label(), "{what}");
                 match self.rebalance.mode() {
-                    BalanceMode::Adopt if !moves.is_empty() => {
-                        metrics.moves_begun.inc_by(moves.len() as u64);
-                        self.office.propose(&Command::BeginMoves { moves, cause: Cause::Balance }).await;
-                    }
+                    BalanceMode::Adopt if !moves.is_empty() => match self.office.begin(moves, Cause::Balance).await {
+                        0 => Ended::Failed,
+                        _ => Ended::Done,
+                    },
                     BalanceMode::Propose => {
                         metrics.moves_proposed.set(i64::try_from(moves.len()).unwrap_or(i64::MAX));
+                        Ended::Done
                     }
-                    BalanceMode::Adopt | BalanceMode::Off => {}
+                    BalanceMode::Adopt | BalanceMode::Off => Ended::Done,
                 }
-                Ended::Done
             }
         };
         self.rebalance.ended(now(self.leads_since), ended);
+    }
+
+    /// Says who is not heard of, whenever that changes.
+    fn hear(&mut self, silent: BTreeSet<String>) {
+        self.office.metrics.frontends_silent.set(i64::try_from(silent.len()).unwrap_or(i64::MAX));
+        if silent == self.silent {
+            return;
+        }
+        if silent.is_empty() {
+            tracing::info!("all frontends say what clients ask for");
+        } else {
+            let names: Vec<_> = silent.iter().take(SILENT_NAMED_MAX).map(String::as_str).collect();
+            tracing::warn!(
+                frontends = silent.len(),
+                names = names.join(", "),
+                "frontends that may serve do not say what clients ask for: what they said last counts, and nothing moves for balance"
+            );
+        }
+        self.silent = silent;
     }
 
     /// Finds places for models without one, if something has changed or some time has passed.
@@ -319,11 +396,15 @@ impl Steward {
             Err(error) => return tracing::error!(%error, "the search for places failed"),
         };
         (self.searched, self.tried) = (Some((Instant::now(), homeless, state.plan())), tried);
-        let (lost, new): (Vec<WantedMove>, _) = moves.into_iter().partition(|wanted| wanted.from.is_some());
+        let (mut lost, mut new): (Vec<WantedMove>, _) = moves.into_iter().partition(|wanted| wanted.from.is_some());
+        // The others are found a place anew when these are there. Nobody who is served moves for them, so that any of them may begin
+        // without the others.
+        let room = MOVES_AT_ONCE_MAX.saturating_sub(state.moves_under_way());
+        lost.truncate(room);
+        new.truncate(room - lost.len());
         for (moves, cause) in [(lost, Cause::Loss), (new, Cause::Place)] {
-            for moves in moves.chunks(MOVES_PER_COMMAND_MAX) {
-                self.office.metrics.moves_begun.inc_by(moves.len() as u64);
-                self.office.propose(&Command::BeginMoves { moves: moves.to_vec(), cause }).await;
+            if !moves.is_empty() {
+                self.office.begin(moves, cause).await;
             }
         }
         for (name, reason) in unplaced {
@@ -375,5 +456,37 @@ async fn carry_out(office: &Office, cluster: &ClusterAccess, asked: Asked) -> bo
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use symphony_federation_state::{Refusal, Reply};
+
+    use super::*;
+    use crate::scene::Scene;
+
+    #[test]
+    fn what_the_group_refuses_is_not_counted_as_begun() {
+        let mut scene = Scene::new(&["a", "b"]);
+        scene.load("m", 0);
+        scene.load("n", 0);
+        scene.begin("n", "b", Cause::Operator);
+        let wanted = |model: &str| WantedMove {
+            model: model.into(),
+            loaded_at: scene.state.models()[model].loaded_at,
+            from: None,
+            to: "a".into(),
+            subcluster: "s".into(),
+        };
+        let moves = vec![wanted("m"), wanted("n")];
+        let asked = moves.len();
+        let index = scene.done(&Command::BeginMoves { moves, cause: Cause::Place });
+        let agreed = Ok(Agreed { index, reply: Reply { plan: 1 } });
+        assert_eq!(begun_and_refused(asked, &agreed, &scene.state), (1, 1), "n is on its way elsewhere");
+        let refused = Err(Refusal::Unreachable { cluster: "a".into() }.into());
+        assert_eq!(begun_and_refused(asked, &refused, &scene.state), (0, 2));
+        let unknown = Err(CallError::NotAgreed("no quorum".into()));
+        assert_eq!(begun_and_refused(asked, &unknown, &scene.state), (0, 0));
     }
 }

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use symphony_federation_state::{FederationState, Model};
+use symphony_cluster_state::KeptOperation;
+use symphony_federation_state::{FederationState, Model, Outcome};
 use symphony_protocol::control as pb;
 
 /// Who answers, and who leads as far as it knows.
@@ -61,7 +62,7 @@ fn model_view(name: &str, model: &Model, rates: Option<&BTreeMap<String, f64>>) 
     }
 }
 
-fn operation(kept: &symphony_federation_state::KeptOperation) -> pb::Operation {
+fn operation(kept: &KeptOperation<Outcome>) -> pb::Operation {
     pb::Operation {
         index: kept.index,
         id: kept.id.to_string(),

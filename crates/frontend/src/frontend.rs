@@ -138,7 +138,7 @@ impl Frontend {
             tokio::spawn(join(Arc::clone(&frontend.inner), index, access, own.clone()));
         }
         tokio::spawn(follow(Arc::clone(&frontend.inner), plan, news));
-        tokio::spawn(report_rates(Arc::clone(&frontend.inner), federation.clone()));
+        tokio::spawn(report_rates(Arc::clone(&frontend.inner), federation.clone(), config.name.clone()));
         Ok(frontend)
     }
 
@@ -554,7 +554,7 @@ async fn follow(inner: Arc<Inner>, mut plan: PlanReceiver, mut news: watch::Rece
 }
 
 /// Tells the federation's leader what clients ask for, as long as anybody does.
-async fn report_rates(inner: Arc<Inner>, federation: FederationClient) {
+async fn report_rates(inner: Arc<Inner>, federation: FederationClient, frontend: String) {
     let mut ticks = tokio::time::interval(RATES_EVERY);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -564,7 +564,8 @@ async fn report_rates(inner: Arc<Inner>, federation: FederationClient) {
         }
         let rates = inner.rates.each(Instant::now());
         let call = |mut client: symphony_protocol::control::federation_client::FederationClient<_>| {
-            let request = symphony_protocol::control::FederationRatesRequest { rates: rates.clone() };
+            let (rates, frontend) = (rates.clone(), frontend.clone());
+            let request = symphony_protocol::control::FederationRatesRequest { rates, frontend };
             async move { client.report_rates(request).await }
         };
         if let Err(error) = federation.call(RATES_WITHIN, call).await {

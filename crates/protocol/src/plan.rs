@@ -48,6 +48,24 @@ pub struct PlanView {
     pub cost: MoveCostView,
     /// Models that can be nowhere and stay where they are, and why.
     pub left_alone: Vec<(ModelId, String)>,
+    /// Of a dropped one: which plan took its place, or who refused it, in words; empty if that is not known any more.
+    pub dropped: String,
+}
+
+impl PlanView {
+    /// What came of it, as a stable label for tables and JSON: that of its status, unless it is over and moves were given up.
+    #[must_use]
+    pub fn label(&self) -> &'static str {
+        let given_up = self.moves.iter().filter(|m| matches!(m.progress, MoveProgressView::GivenUp(_))).count();
+        match self.status {
+            PlanStatus::Done if given_up == 0 => "done",
+            PlanStatus::Done if given_up == self.moves.len() => "given up",
+            PlanStatus::Done => "done in part",
+            PlanStatus::Proposed => "proposed",
+            PlanStatus::Running => "running",
+            PlanStatus::Dropped => "dropped",
+        }
+    }
 }
 
 /// What a move costs, as it looked when its plan was proposed.
@@ -111,19 +129,6 @@ pub enum MoveProgressView {
     Done(u64),
     /// It was given up, and why.
     GivenUp(String),
-}
-
-impl PlanStatus {
-    /// The stable label, for tables and JSON.
-    #[must_use]
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Proposed => "proposed",
-            Self::Running => "running",
-            Self::Done => "done",
-            Self::Dropped => "dropped",
-        }
-    }
 }
 
 impl MoveProgressView {
@@ -216,7 +221,7 @@ impl TryFrom<pb::Plan> for PlanView {
         let moves = moves.collect::<Result<_, _>>()?;
         let left_alone = plan.left_alone.into_iter().map(|left| (ModelId::new(left.model), left.reason)).collect();
         let (cause, summary, cost) = (plan.cause, plan.summary, plan.cost.unwrap_or_default().into());
-        Ok(Self { id: plan.id, status, cause, summary, moves, cost, left_alone })
+        Ok(Self { id: plan.id, status, cause, summary, moves, cost, left_alone, dropped: plan.dropped })
     }
 }
 
@@ -245,8 +250,8 @@ impl From<&PlanView> for pb::Plan {
         });
         let (cause, summary, cost) = (plan.cause.clone(), plan.summary.clone(), Some(plan.cost.into()));
         let left = plan.left_alone.iter().map(|(model, why)| pb::LeftAlone { model: model.get(), reason: why.clone() });
-        let (left_alone, moves) = (left.collect(), moves.collect());
-        Self { id: plan.id, status: status.into(), cause, summary, moves, cost, left_alone }
+        let (left_alone, moves, dropped) = (left.collect(), moves.collect(), plan.dropped.clone());
+        Self { id: plan.id, status: status.into(), cause, summary, moves, cost, left_alone, dropped }
     }
 }
 
@@ -278,6 +283,7 @@ mod tests {
             ],
             cost,
             left_alone: vec![(ModelId::new(5), "too slow".into())],
+            dropped: "refused by ann".into(),
         };
         let message = pb::Plan::from(&plan);
         assert_eq!(PlanView::try_from(message.clone()), Ok(plan));
@@ -287,5 +293,31 @@ mod tests {
         };
         assert!(PlanView::try_from(without_what(message.clone())).is_err());
         assert!(PlanView::try_from(pb::Plan { status: 0, ..message }).is_err());
+    }
+
+    #[test]
+    fn a_plan_whose_moves_were_given_up_does_not_read_as_done() {
+        let ended = |given_up: &[bool]| {
+            let planned = |&given_up: &bool| PlannedMoveView {
+                what: MovedView::Model(ModelId::new(3)),
+                from: SubclusterId::new(1),
+                to: SubclusterId::new(2),
+                cost: MoveCostView::default(),
+                progress: if given_up { MoveProgressView::GivenUp(String::new()) } else { MoveProgressView::Done(9) },
+            };
+            PlanView {
+                id: 1,
+                status: PlanStatus::Done,
+                cause: String::new(),
+                summary: String::new(),
+                moves: given_up.iter().map(planned).collect(),
+                cost: MoveCostView::default(),
+                left_alone: Vec::new(),
+                dropped: String::new(),
+            }
+        };
+        let labels = [&[][..], &[false], &[false, true], &[true]].map(|given_up| ended(given_up).label());
+        assert_eq!(labels, ["done", "done", "done in part", "given up"]);
+        assert_eq!(PlanView { status: PlanStatus::Running, ..ended(&[true]) }.label(), "running");
     }
 }

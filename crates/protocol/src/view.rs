@@ -46,7 +46,7 @@ pub struct View {
     pub group: BTreeMap<NodeId, GroupMemberView>,
     /// Ids of replicas that were removed; nobody gets them again.
     pub removed_nodes: BTreeSet<NodeId>,
-    /// The last plans, newest last; empty but in linearizable answers.
+    /// The last plans, newest last; empty where the view is watched, or cut for somebody.
     pub plans: Vec<PlanView>,
 }
 
@@ -565,6 +565,7 @@ mod tests {
                 moves: Vec::new(),
                 cost: MoveCostView::default(),
                 left_alone: Vec::new(),
+                dropped: String::new(),
             }],
         };
         assert_eq!(View::try_from(pb::ClusterView::from(&view)), Ok(view.clone()));

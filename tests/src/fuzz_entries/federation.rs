@@ -205,7 +205,8 @@ pub(super) fn federation_messages_seeds() -> Vec<Vec<u8>> {
         to: "west".into(),
         operation_id: OperationId::new(8).to_string(),
     };
-    let rates = pb::FederationRatesRequest { rates: vec![pb::ModelRate { model: "model".into(), rps: 12.5 }] };
+    let rates = vec![pb::ModelRate { model: "model".into(), rps: 12.5 }];
+    let rates = pb::FederationRatesRequest { rates, frontend: "frontend".into() };
     let with = |which: u8, message: Vec<u8>| [vec![which], message].concat();
     vec![
         with(0, view.encode_to_vec()),

@@ -12,7 +12,7 @@ use symphony_types::{LatencyProfile, ModelId, SubclusterId};
 pub(crate) const LEARNT_MAX: usize = 8192;
 
 /// Corrections by model and GPU kind. One outlives the lead that made it, since the next one begins with the given profile: it stands
-/// until somebody says otherwise, or the model is gone. At most [`PROFILE_KINDS_MAX`] for each model of the cluster.
+/// until somebody says otherwise, also that the given profile is right, or the model is gone. At most [`PROFILE_KINDS_MAX`] for each model of the cluster.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct LearntProfiles {
     stretches: BTreeMap<ModelId, BTreeMap<String, Stretch>>,
@@ -26,9 +26,22 @@ impl LearntProfiles {
             let served = state.models().get(&id).filter(|model| model.is_served_by(SubclusterId::new(load.subcluster)));
             let given = served.is_some_and(|model| model.spec.profiles.contains_key(&learnt.gpu_kind));
             let (true, Ok(stretch)) = (given, stretch(learnt)) else { continue };
+            if stretch.changes_nothing() {
+                self.forget(id, &learnt.gpu_kind);
+                continue;
+            }
             let by_kind = self.stretches.entry(id).or_default();
             by_kind.insert(learnt.gpu_kind.clone(), stretch);
             debug_assert!(by_kind.len() <= PROFILE_KINDS_MAX, "only kinds with a given profile are kept");
+        }
+    }
+
+    /// The given profile is right.
+    fn forget(&mut self, model: ModelId, kind: &str) {
+        let Some(by_kind) = self.stretches.get_mut(&model) else { return };
+        by_kind.remove(kind);
+        if by_kind.is_empty() {
+            self.stretches.remove(&model);
         }
     }
 
@@ -102,6 +115,12 @@ mod tests {
         profiles.take(&state, &load(1, vec![learnt(1, "gpu", 1.5)]));
         assert_eq!(of(&profiles), 9.0);
         assert_eq!(profiles.measured(model, "tpu", given.clone()), given);
+
+        profiles.take(&state, &load(2, vec![learnt(1, "gpu", 1.0)]));
+        assert_eq!(of(&profiles), 9.0, "nobody takes back what others found");
+        profiles.take(&state, &load(1, vec![learnt(1, "gpu", 1.0)]));
+        assert_eq!((of(&profiles), profiles.largest(model), profiles.count()), (6.0, 1.0, 0), "the given one is right");
+        profiles.take(&state, &load(1, vec![learnt(1, "gpu", 1.5)]));
 
         profiles.forget_gone(&cluster(&["left", "right"]));
         assert_eq!((profiles.count(), profiles.largest(model)), (0, 1.0));

@@ -10,6 +10,7 @@ mod problem;
 mod reported;
 mod scaling;
 mod scaling_settings;
+mod set_aside;
 mod settings;
 mod solver;
 mod unsaid;

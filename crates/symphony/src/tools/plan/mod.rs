@@ -1,6 +1,7 @@
 //! `symphony plan`: who serves what, and how that changes.
 
 mod change;
+mod parts;
 mod show;
 
 pub(crate) use show::epochs;

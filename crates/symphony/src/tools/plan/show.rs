@@ -8,6 +8,7 @@ use symphony_protocol::plan::{MoveCostView, MoveProgressView, MovedView, PlanVie
 use symphony_protocol::view::View;
 use symphony_types::SubclusterId;
 
+use super::parts::{Part, parts};
 use crate::cli::{Output, PlanShowArgs};
 use crate::exit::bad_input;
 use crate::tools::get::{Shown, subcluster_name};
@@ -16,22 +17,29 @@ use crate::tools::table;
 /// How long to look for a replica that answers.
 const WITHIN: Duration = Duration::from_secs(5);
 
-/// `symphony get epochs`: the epoch, then the plans, newest first.
+/// `symphony get epochs`: the epoch and who has what in it, then the plans, newest first.
 pub(crate) fn epochs(view: &View) -> Shown {
     let (epoch, index) = (view.epoch.get().to_string(), view.applied_index.to_string());
     let mut rows = vec![vec![epoch, index, String::new(), "in force".into(), String::new(), String::new()]];
-    let mut plans = Vec::new();
+    let (mut plans, parts) = (Vec::new(), parts(view, &[]));
+    for part in &parts {
+        let [name, models, gpus] = part.cells();
+        rows.push(vec![String::new(), String::new(), String::new(), format!("sub-cluster {name}"), models, gpus]);
+    }
     for plan in view.plans.iter().rev() {
         let moves = plan.moves.len().to_string();
-        let (status, cause) = (plan.status.label().to_owned(), plan.cause.clone());
+        let (status, cause) = (status(plan), plan.cause.clone());
         let left = left_alone(view, plan);
         let stays: Vec<_> = left.iter().map(|(model, why)| format!("; {model} stays: {why}")).collect();
         let summary = format!("{}{}", plan.summary, stays.concat());
         rows.push(vec![String::new(), plan.id.to_string(), moves, status, cause, summary]);
-        plans.push(json!({ "id": plan.id, "status": plan.status.label(), "cause": plan.cause, "summary": plan.summary,
-                           "moves": plan.moves.len(), "cost": cost(plan.cost), "left_alone": left_alone_json(&left) }));
+        plans.push(json!({ "id": plan.id, "status": plan.label(), "dropped": why_dropped(plan), "cause": plan.cause,
+                           "summary": plan.summary, "moves": plan.moves.len(), "cost": cost(plan.cost),
+                           "left_alone": left_alone_json(&left) }));
     }
-    let json = json!([{ "epoch": view.epoch.get(), "applied_index": view.applied_index, "plans": plans }]);
+    let parts: Vec<_> = parts.iter().map(Part::json).collect();
+    let json = json!([{ "epoch": view.epoch.get(), "applied_index": view.applied_index, "subclusters": parts,
+                        "plans": plans }]);
     (&["EPOCH", "LOG INDEX", "MOVES", "STATUS", "CAUSE", "SUMMARY"], rows, json)
 }
 
@@ -57,21 +65,35 @@ pub(super) async fn plan(args: &PlanShowArgs) -> anyhow::Result<()> {
                         "cost": cost(planned.cost) })
             };
             let moves: Vec<_> = rows.iter().zip(&plan.moves).map(shown).collect();
-            let json = json!({ "id": plan.id, "status": plan.status.label(), "cause": plan.cause, "summary": plan.summary,
-                               "cost": cost(plan.cost), "left_alone": left_alone_json(&left), "moves": moves });
+            let parts: Vec<_> = parts(&view, &plan.moves).iter().map(Part::json).collect();
+            let json = json!({ "id": plan.id, "status": plan.label(), "dropped": why_dropped(&plan), "cause": plan.cause,
+                               "summary": plan.summary, "cost": cost(plan.cost), "left_alone": left_alone_json(&left),
+                               "moves": moves, "subclusters": parts });
             println!("{}", serde_json::to_string_pretty(&json)?);
         }
         Output::Table => {
-            println!("plan {} is {}: {} {}", plan.id, plan.status.label(), plan.cause, plan.summary);
+            println!("plan {} is {}: {} {}", plan.id, status(&plan), plan.cause, plan.summary);
             table::print(&["WHAT", "FROM", "TO", "PROGRESS", "LOADS", "TIME", "ON A GPU", "NOTE"], &rows);
             let [loads, seconds, beside] = cost_cells(plan.cost);
             println!("together {loads} are loaded, in {seconds} or more; at most {beside} more on one GPU");
             for (model, why) in left {
                 println!("model {model} stays where it is: {why}");
             }
+            println!("sub-clusters, with the moves that were not given up:");
+            let rows: Vec<_> = parts(&view, &plan.moves).iter().map(|part| part.cells().into()).collect();
+            table::print(&["SUBCLUSTER", "MODELS", "GPUS"], &rows);
         }
     }
     Ok(())
+}
+
+/// What came of a plan, and of a dropped one why.
+fn status(plan: &PlanView) -> String {
+    why_dropped(plan).map_or_else(|| plan.label().to_owned(), |why| format!("{}: {why}", plan.label()))
+}
+
+fn why_dropped(plan: &PlanView) -> Option<&str> {
+    (!plan.dropped.is_empty()).then_some(plan.dropped.as_str())
 }
 
 /// Models that the plan leaves alone, by name, and why.
@@ -125,7 +147,7 @@ pub(super) async fn diff(args: &PlanShowArgs) -> anyhow::Result<()> {
                 vec![subcluster_name(&view, id), change.comes.join(", "), change.goes.join(", ")]
             };
             let rows: Vec<_> = changes.iter().map(row).collect();
-            println!("plan {} is {}", plan.id, plan.status.label());
+            println!("plan {} is {}", plan.id, status(&plan));
             table::print(&["SUBCLUSTER", "COMES", "GOES"], &rows);
         }
     }

@@ -1,0 +1,441 @@
+//! The federation in simulated time: the decisions of its leaders, clusters that they call, and a network between them that is slow
+//! and loses answers. A seed makes everything: who dies and when, what operators ask for, how long each call and each load takes.
+//! The group's log is one list here, as Raft makes it; what Raft itself does is simulated in `tests/netsim`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{RngCore, SeedableRng};
+use symphony_federation_state::{Cause, Command, WantedMove};
+use symphony_protocol::view::View;
+use symphony_types::OperationId;
+
+use crate::decide::{Asked, Deed, Seen, Step, homeless, steps};
+use crate::looks::{Look, views};
+use crate::places::{Placed, Stop, place};
+use crate::problem::Known;
+use crate::scene::Scene;
+
+const TICK: Duration = Duration::from_millis(100);
+const UNREACHABLE: Duration = Duration::from_secs(4);
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// A call that nobody answers in this time has ended; what arrives, arrives before.
+const CALL_WITHIN: Duration = Duration::from_secs(2);
+const LOADS_WITHIN: Duration = Duration::from_secs(3);
+const SEARCHES_EVERY: Duration = Duration::from_secs(5);
+/// From the end of all trouble until everything is as it should be: a cluster is seen, places are found, models load and old copies go,
+/// for some models one after the other.
+const HEALS_WITHIN: Duration = Duration::from_secs(120);
+
+/// A call to a cluster.
+struct Call {
+    asked: Asked,
+    /// By the leader of this term.
+    term: u64,
+    arrives: Duration,
+}
+
+/// What a leader has in memory.
+struct Leader {
+    term: u64,
+    since: Duration,
+    /// By cluster: what it said last, and when it was asked.
+    seen: BTreeMap<String, (Arc<View>, Duration)>,
+    known_since: BTreeMap<(String, u64), Duration>,
+    /// Calls under way, by what they are for.
+    calling: BTreeSet<OperationId>,
+    searched: Option<(Duration, u64, Vec<String>)>,
+}
+
+/// A cluster's own memory.
+#[derive(Default)]
+struct Site {
+    /// A quorum of it answers.
+    answers: bool,
+    /// Operations that it has done, each once.
+    done: BTreeSet<OperationId>,
+    /// Models that it loads, and when it has.
+    loads: BTreeMap<String, Duration>,
+}
+
+struct World {
+    /// The group's state, and what clusters really have.
+    scene: Scene,
+    sites: BTreeMap<String, Site>,
+    now: Duration,
+    dice: Xoshiro256PlusPlus,
+    terms: u64,
+    leader: Option<Leader>,
+    calls: Vec<Call>,
+    /// The planted fault: an old copy is unloaded without a word of the group.
+    hasty: bool,
+}
+
+impl World {
+    fn new(seed: u64, clusters: &[&str]) -> Self {
+        let site = || Site { answers: true, ..Site::default() };
+        let mut world = Self {
+            scene: Scene::new(clusters),
+            sites: clusters.iter().map(|name| ((*name).to_owned(), site())).collect(),
+            now: Duration::ZERO,
+            dice: Xoshiro256PlusPlus::seed_from_u64(seed),
+            terms: 0,
+            leader: None,
+            calls: Vec::new(),
+            hasty: false,
+        };
+        world.elect();
+        world
+    }
+
+    /// One in so many.
+    fn one_in(&mut self, many: u64) -> bool {
+        self.dice.next_u64().is_multiple_of(many)
+    }
+
+    fn up_to(&mut self, most: Duration) -> Duration {
+        Duration::from_millis(self.dice.next_u64() % (most.as_millis() as u64 + 1))
+    }
+
+    fn elect(&mut self) {
+        self.terms += 1;
+        let (term, since, seen) = (self.terms, self.now, BTreeMap::new());
+        let (known_since, calling) = (BTreeMap::new(), BTreeSet::new());
+        self.leader = Some(Leader { term, since, seen, known_since, calling, searched: None });
+    }
+
+    fn run(&mut self, time: Duration) {
+        let end = self.now + time;
+        while self.now < end {
+            self.tick();
+        }
+    }
+
+    #[track_caller]
+    fn run_until(&mut self, what: &str, within: Duration, is_so: impl Fn(&Self) -> bool) -> Duration {
+        let begun = self.now;
+        while !is_so(self) {
+            assert!(self.now - begun < within, "not so within {within:?}: {what}; {:#?}", self.scene.state);
+            self.tick();
+        }
+        self.now - begun
+    }
+
+    fn tick(&mut self) {
+        self.now += TICK;
+        self.load();
+        self.arrive();
+        if let Some(mut leader) = self.leader.take() {
+            self.lead(&mut leader);
+            self.leader = Some(leader);
+        }
+    }
+
+    /// Whatever the group refuses was out of date.
+    fn propose(&mut self, command: &Command) {
+        let index = self.scene.state.applied_index() + 1;
+        drop(self.scene.state.apply(index, command));
+    }
+
+    fn load(&mut self) {
+        let now = self.now;
+        let ready = self.sites.iter_mut().filter(|(_, site)| site.answers).flat_map(|(cluster, site)| {
+            let ready: Vec<_> =
+                site.loads.iter().filter(|(_, at)| **at <= now).map(|(model, _)| model.clone()).collect();
+            site.loads.retain(|_, at| *at > now);
+            ready.into_iter().map(move |model| (cluster.clone(), model))
+        });
+        for (cluster, model) in ready.collect::<Vec<_>>() {
+            self.scene.becomes_ready(&model, &cluster);
+        }
+    }
+
+    /// Calls come to their clusters, and their answers to whoever asked if that one leads still.
+    fn arrive(&mut self) {
+        let now = self.now;
+        let (arrived, under_way) = std::mem::take(&mut self.calls).into_iter().partition(|call| call.arrives <= now);
+        self.calls = under_way;
+        let arrived: Vec<Call> = arrived;
+        for Call { asked, term, .. } in arrived {
+            let answer = self.carry_out(&asked);
+            let lost = self.one_in(4);
+            let Some(leader) = self.leader.as_mut().filter(|leader| leader.term == term) else { continue };
+            leader.calling.remove(&asked.id);
+            if let Some(command) = answer.filter(|_| !lost) {
+                self.propose(&command);
+            }
+        }
+    }
+
+    /// What the leader proposes by the answer; none if there is no answer.
+    fn carry_out(&mut self, asked: &Asked) -> Option<Command> {
+        let Asked { cluster, id, what } = asked;
+        let loads_for = self.up_to(LOADS_WITHIN);
+        let site = self.sites.get_mut(cluster).filter(|site| site.answers)?;
+        let is_new = site.done.insert(*id);
+        let has = |scene: &Scene, model: &str| scene.looks[cluster].view.as_ref()?.model_named(model).map(|_| ());
+        match what {
+            Deed::Load { spec, since } => {
+                if is_new && has(&self.scene, &spec.name).is_some() {
+                    let reason = "its name is taken".to_owned();
+                    return Some(Command::GiveUp { model: spec.name.clone(), since: *since, reason });
+                }
+                if is_new {
+                    site.loads.insert(spec.name.clone(), self.now + loads_for);
+                    self.scene.load_copy(cluster, spec);
+                }
+                None
+            }
+            Deed::Unload { model, since } => {
+                if is_new {
+                    // Who is served there is never let go of, however late the call is.
+                    let known = self.scene.state.models().get(model);
+                    let belongs = known.is_some_and(|known| known.belongs_to(cluster));
+                    assert!(!belongs, "{model} belongs in {cluster}, and a call lets go of it");
+                    site.loads.remove(model);
+                    self.scene.forget(model, cluster);
+                }
+                Some(Command::CopyGone { model: model.clone(), cluster: cluster.clone(), since: *since })
+            }
+        }
+    }
+
+    fn lead(&mut self, leader: &mut Leader) {
+        self.look(leader);
+        let (now, state) = (self.now, self.scene.state.clone());
+        let since = |model: &symphony_federation_state::Model| {
+            let home = model.home.iter().map(|home| home.since);
+            let moving = model.moving.iter().map(|moving| moving.since);
+            home.chain(moving).chain(model.leftovers.values().copied()).collect::<Vec<_>>()
+        };
+        for (name, model) in state.models() {
+            for since in since(model) {
+                leader.known_since.entry((name.clone(), since)).or_insert(now);
+            }
+        }
+        let looks: BTreeMap<String, Look> = self
+            .sites
+            .keys()
+            .map(|cluster| {
+                let seen = leader.seen.get(cluster);
+                let ago = now - seen.map_or(leader.since, |(_, asked)| *asked);
+                (cluster.clone(), Look { view: seen.map(|(view, _)| Arc::clone(view)), ago })
+            })
+            .collect();
+        let configured = self.sites.keys().map(|name| (name.clone(), vec![format!("{name}:7001")])).collect();
+        let age = |model: &str, since: u64| now - leader.known_since[&(model.to_owned(), since)];
+        let leads = now - leader.since;
+        let due =
+            steps(&state, &Seen { configured: &configured, looks: &looks, unreachable: UNREACHABLE, leads, age: &age });
+        for step in due {
+            match step {
+                Step::Propose(command) => self.propose(&command),
+                Step::Ask(asked) => self.ask(leader, asked),
+            }
+        }
+        if let Some(views) = views(&looks, &self.scene.state, UNREACHABLE).filter(|views| !views.is_empty()) {
+            self.find_places(leader, &views);
+        }
+        if self.hasty {
+            self.forget_old_copies();
+        }
+    }
+
+    /// Sees what clusters really have, as often as a leader looks.
+    fn look(&mut self, leader: &mut Leader) {
+        for (cluster, site) in self.sites.iter().filter(|(_, site)| site.answers) {
+            let due = leader.seen.get(cluster).is_none_or(|(_, asked)| self.now - *asked >= LOOK_EVERY);
+            let view = self.scene.looks[cluster].view.clone().filter(|_| due && site.answers);
+            leader.seen.extend(view.map(|view| (cluster.clone(), (view, self.now))));
+        }
+    }
+
+    fn ask(&mut self, leader: &mut Leader, asked: Asked) {
+        if !leader.calling.insert(asked.id) {
+            return;
+        }
+        let arrives = self.now + self.up_to(CALL_WITHIN);
+        self.calls.push(Call { asked, term: leader.term, arrives });
+    }
+
+    fn find_places(&mut self, leader: &mut Leader, views: &BTreeMap<String, Arc<View>>) {
+        let names: Vec<String> = homeless(&self.scene.state).into_iter().map(str::to_owned).collect();
+        let plan = self.scene.state.plan();
+        let again = leader.searched.as_ref().is_none_or(|(at, plan_then, names_then)| {
+            self.now - *at >= SEARCHES_EVERY || *plan_then != plan || *names_then != names
+        });
+        if names.is_empty() || !again {
+            return;
+        }
+        let rates = BTreeMap::new();
+        let known = Known { state: &self.scene.state, views, rates: &rates };
+        let all: Vec<&str> = names.iter().map(String::as_str).collect();
+        let Placed { moves, .. } = place(&known, &all, &BTreeSet::new(), &Stop { together: &|| false, all: &|| false });
+        leader.searched = Some((self.now, plan, names));
+        let (lost, new): (Vec<WantedMove>, _) = moves.into_iter().partition(|wanted| wanted.from.is_some());
+        for (moves, cause) in [(lost, Cause::Loss), (new, Cause::Place)] {
+            if !moves.is_empty() {
+                self.propose(&Command::BeginMoves { moves, cause });
+            }
+        }
+    }
+
+    /// Somebody who tidies up by what he sees, and not by what was agreed on.
+    fn forget_old_copies(&mut self) {
+        let moving = self.scene.state.models().iter().filter(|(_, model)| model.moving.is_some());
+        let old = moving.filter_map(|(name, model)| Some((name.clone(), model.home.as_ref()?.cluster.clone())));
+        for (model, cluster) in old.collect::<Vec<_>>() {
+            self.scene.forget(&model, &cluster);
+        }
+    }
+
+    /// The cluster is gone with all that it held; what comes back under its name is empty.
+    fn destroy(&mut self, cluster: &str) {
+        let models: Vec<String> = self.scene.state.models().keys().cloned().collect();
+        models.iter().for_each(|model| self.scene.forget(model, cluster));
+        self.sites.insert(cluster.to_owned(), Site::default());
+    }
+
+    /// Whether new requests for the model are answered: its home has it ready.
+    fn is_served(&self, model: &str) -> bool {
+        let known = self.scene.state.models().get(model);
+        let home = known.and_then(|known| known.home.as_ref()).filter(|home| self.sites[&home.cluster].answers);
+        home.is_some_and(|home| self.scene.is_ready(model, &home.cluster))
+    }
+
+    fn all_served(&self) -> bool {
+        let mut models = self.scene.state.models().iter().filter(|(_, model)| !model.unloading);
+        models.all(|(name, _)| self.is_served(name))
+    }
+
+    /// Nothing is under way, and nothing is left over anywhere.
+    fn at_rest(&self) -> bool {
+        let state = &self.scene.state;
+        let done = |model: &symphony_federation_state::Model| {
+            model.moving.is_none() && model.leftovers.is_empty() && !model.unloading
+        };
+        let no_stray = self.sites.keys().all(|cluster| {
+            let view = self.scene.looks[cluster].view.as_ref().unwrap();
+            let known = |name: &str| state.models().get(name).is_some_and(|model| model.belongs_to(cluster));
+            view.models.values().all(|model| known(&model.spec.name))
+        });
+        self.all_served() && state.models().values().all(done) && no_stray
+    }
+}
+
+#[test]
+fn the_loss_of_a_whole_cluster_gives_its_models_new_homes() {
+    for seed in 0..8 {
+        let mut world = World::new(seed, &["a", "b", "c"]);
+        (0..9).for_each(|model| world.scene.load(&format!("m{model}"), 10));
+        world.run_until("everything is served", HEALS_WITHIN, World::at_rest);
+        let homes = |world: &World, cluster: &str| {
+            let home = |m: &symphony_federation_state::Model| m.home.as_ref().is_some_and(|h| h.cluster == cluster);
+            world.scene.state.models().values().filter(|model| home(model)).count()
+        };
+        assert_eq!([homes(&world, "a"), homes(&world, "b"), homes(&world, "c")], [3, 3, 3]);
+        world.destroy("a");
+        let took = world.run_until("what it served is served elsewhere", HEALS_WITHIN, World::all_served);
+        assert!(took >= UNREACHABLE - LOOK_EVERY, "patience comes before that: {took:?}");
+        assert_eq!(homes(&world, "a"), 0);
+        world.sites.get_mut("a").unwrap().answers = true;
+        world.run_until("and it comes back, empty", HEALS_WITHIN, World::at_rest);
+    }
+}
+
+#[test]
+fn the_loss_of_the_top_level_stops_nothing_and_the_next_leader_goes_on() {
+    for seed in 0..8 {
+        let mut world = World::new(seed, &["a", "b"]);
+        (0..4).for_each(|model| world.scene.load(&format!("m{model}"), 10));
+        world.run_until("everything is served", HEALS_WITHIN, World::at_rest);
+        let home = world.scene.state.models()["m0"].home.clone().unwrap().cluster;
+        let to = if home == "a" { "b" } else { "a" };
+        world.scene.begin("m0", to, Cause::Operator);
+        let (step, model) = (world.up_to(CALL_WITHIN + LOADS_WITHIN + UNREACHABLE), "m0");
+        world.run(step);
+        // In the middle of a move, wherever that is: calls that were made arrive, and nobody reads their answers.
+        world.leader = None;
+        for _ in 0..600 {
+            world.tick();
+            assert!(world.all_served(), "seed {seed}: what was served is served without a top level");
+        }
+        world.elect();
+        world.run_until("the move ends", HEALS_WITHIN, |world| {
+            world.at_rest() && world.scene.state.models()[model].home.as_ref().is_some_and(|home| home.cluster == to)
+        });
+    }
+}
+
+/// Leaders die, clusters fall silent and are destroyed, models are loaded, moved and unloaded; then all is well again.
+fn trouble(seed: u64) {
+    let clusters = ["a", "b", "c"];
+    let mut world = World::new(seed, &clusters);
+    (0..6).for_each(|model| world.scene.load(&format!("m{model}"), 10));
+    world.run_until("everything is served", HEALS_WITHIN, World::at_rest);
+    for turn in 0..30 {
+        let cluster = clusters[(world.dice.next_u64() % 3) as usize];
+        let model = format!("m{}", world.dice.next_u64() % 6);
+        let known = world.scene.state.models().get(&model);
+        let (movable, loaded) = (known.is_some_and(|model| model.moving.is_none()), known.is_some());
+        match world.dice.next_u64() % 8 {
+            0 => world.leader = None,
+            1 | 2 => world.elect(),
+            3 => world.sites.get_mut(cluster).unwrap().answers = false,
+            4 => world.sites.values_mut().for_each(|site| site.answers = true),
+            5 if turn % 4 == 0 => world.destroy(cluster),
+            6 if movable => world.try_move(&model, cluster),
+            7 if loaded => world.scene.unload(&model),
+            7 => world.scene.load(&model, 10),
+            _ => {}
+        }
+        let quiet = world.up_to(2 * UNREACHABLE);
+        world.run(quiet);
+    }
+    world.sites.values_mut().for_each(|site| site.answers = true);
+    world.elect();
+    world.run_until(&format!("seed {seed}: all is well"), HEALS_WITHIN, World::at_rest);
+}
+
+impl World {
+    /// An operator's move; what is out of date or impossible is refused.
+    fn try_move(&mut self, model: &str, to: &str) {
+        let known = &self.scene.state.models()[model];
+        let wanted = WantedMove {
+            model: model.to_owned(),
+            loaded_at: known.loaded_at,
+            from: known.home.as_ref().map(|home| home.cluster.clone()),
+            to: to.to_owned(),
+            subcluster: "s".into(),
+        };
+        self.propose(&Command::BeginMoves { moves: vec![wanted], cause: Cause::Operator });
+    }
+}
+
+#[test]
+fn whatever_happens_no_call_lets_go_of_what_is_served_and_everything_heals() {
+    (0..12).for_each(trouble);
+}
+
+/// Whether a model is served in every moment of a move.
+fn is_served_all_the_way(hasty: bool) -> bool {
+    let mut world = World::new(1, &["a", "b"]);
+    world.scene.load("m", 10);
+    world.run_until("it is served", HEALS_WITHIN, World::at_rest);
+    world.hasty = hasty;
+    let home = world.scene.state.models()["m"].home.clone().unwrap().cluster;
+    world.try_move("m", if home == "a" { "b" } else { "a" });
+    let mut moments = (0..600).map(|_| {
+        world.tick();
+        world.is_served("m")
+    });
+    moments.all(|served| served)
+}
+
+#[test]
+fn a_model_that_moves_is_served_all_the_way_and_a_planted_fault_is_found() {
+    assert!(is_served_all_the_way(false));
+    assert!(!is_served_all_the_way(true), "an old copy that goes before the group agreed leaves a gap");
+}
