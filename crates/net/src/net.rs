@@ -177,14 +177,17 @@ impl tower_service::Service<Uri> for Dialler {
     }
 }
 
-/// What people get wrong most, in words that say so: they show one cluster the certificates of another one.
+/// What people get wrong most, in words that say so: they show one cluster the certificates of another one. An authority of the same name
+/// has another key: then it is the signature that is wrong.
 fn in_words(error: io::Error) -> io::Error {
     use rustls::{CertificateError, Error};
     match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
-        Some(Error::InvalidCertificate(CertificateError::UnknownIssuer)) => io::Error::new(
-            error.kind(),
-            "its certificate is not of the authority in ca.pem (UnknownIssuer): are the certificates here those of another cluster?",
-        ),
+        Some(Error::InvalidCertificate(why @ (CertificateError::UnknownIssuer | CertificateError::BadSignature))) => {
+            let words = format!(
+                "its certificate is not of the authority in ca.pem ({why:?}): are the certificates here those of another cluster?"
+            );
+            io::Error::new(error.kind(), words)
+        }
         _ => error,
     }
 }

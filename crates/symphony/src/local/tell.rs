@@ -179,7 +179,7 @@ mod tests {
         let gpus = "gpus = [{ kind = \"a100\", count = 2, memory_mb = 4096 }]\n";
         let emulated = said(&format!("subcluster = \"pool\"\nexecutor = \"emulated\"\n{gpus}"));
         assert!(commands(&emulated)[1].ends_with("--subcluster pool --gpu-kind a100"), "{emulated}");
-        let real = said(&format!("subcluster = \"pool\"\n{gpus}"));
+        let real = said(&format!("subcluster = \"pool\"\n{}", gpus.replace("a100", "cpu")));
         assert!(commands(&real)[1].contains("--onnx my.onnx") && commands(&real)[1].ends_with("pool"), "{real}");
     }
 
