@@ -52,6 +52,7 @@ fn a_plan_has_every_model_and_gpu_once_and_solving_again_changes_nothing() {
     workspace.write("plan.json", &first.out).unwrap();
     let said = partition(&workspace, &["p.toml", "--previous", "plan.json"]).ended_with(0);
     assert!(said.out.contains("nothing changes against the plan in force"), "{}", said.out);
+    assert!(said.out.contains("cost of the moves 0.000"), "{}", said.out);
 
     phase("after a change of rates");
     workspace.write("q.toml", &sample(SAMPLE).replace("rate_rps = 900.0", "rate_rps = 1400.0")).unwrap();

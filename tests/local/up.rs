@@ -5,6 +5,8 @@ use std::time::Duration;
 use symphony_testkit::{ChildSpec, Workspace, free_ports, wait_until};
 use symphony_tests::{RestClient, alone, emulated_model, phase, run, symphony};
 
+use super::up_clusters::own_host;
+
 const READY_WITHIN: Duration = Duration::from_secs(60);
 const STOPS_WITHIN: Duration = Duration::from_secs(40);
 
@@ -44,8 +46,9 @@ fn up_starts_serves_and_stops_without_leaving_anybody_behind() {
     let workspace = Workspace::new("up").unwrap();
     let (text, ports) = config();
     workspace.write("up.toml", &text).unwrap();
-    phase("it comes up and says where everything is");
-    let args = ["up", "--config", "up.toml", "--dir", "files"];
+    phase("it comes up, elsewhere than its configuration says, and says where everything is");
+    let host = own_host().to_string();
+    let args = ["up", "--config", "up.toml", "--dir", "files", "--host", &host];
     let mut up = ChildSpec::new("up", symphony().unwrap(), args, workspace.path()).spawn().unwrap();
     let out = workspace.file("up.out");
     let told = || {
@@ -54,25 +57,25 @@ fn up_starts_serves_and_stops_without_leaving_anybody_behind() {
         Ok(said)
     };
     let said = up.wait_until("its ports", READY_WITHIN, told).unwrap();
-    assert!(said.contains(&format!("gRPC 127.0.0.1:{}", ports[4])), "{said}");
+    assert!(said.contains(&format!("gRPC {host}:{}", ports[4])), "{said}");
     assert!(said.contains("--pki or SYMPHONY_PKI"), "{said}");
-    assert!(said.contains(&format!("console: http://127.0.0.1:{}/", ports[6])), "{said}");
+    assert!(said.contains(&format!("console: http://{host}:{}/", ports[6])), "{said}");
 
     phase("it serves");
-    let cluster = format!("127.0.0.1:{}", ports[0]);
+    let cluster = format!("{host}:{}", ports[0]);
     let pki = workspace.file("files").join("pki").display().to_string();
+    assert!(said.contains(&format!("export SYMPHONY_CLUSTER={cluster} SYMPHONY_PKI={pki}")), "{said}");
     let env = [("SYMPHONY_CLUSTER", cluster.as_str()), ("SYMPHONY_PKI", pki.as_str())];
     let _ = run(workspace.path(), &env, &emulated_model("resnet", "default")).unwrap().ended_with(0);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let served = || {
-        runtime
-            .block_on(async { RestClient::new(&format!("127.0.0.1:{}", ports[5])).check_emulated("resnet", 1.0).await })
+        runtime.block_on(async { RestClient::new(&format!("{host}:{}", ports[5])).check_emulated("resnet", 1.0).await })
     };
     wait_until("resnet to be served", READY_WITHIN, served).unwrap();
 
     phase("its console and every process's metrics are there");
     for port in [ports[3], ports[6], ports[9]] {
-        let client = RestClient::new(&format!("127.0.0.1:{port}"));
+        let client = RestClient::new(&format!("{host}:{port}"));
         let page = runtime.block_on(async { client.get("/").await }).unwrap();
         assert!(page.status == 200 && page.body.contains("<html"), "console on {port}");
         let metrics = runtime.block_on(async { client.get("/metrics").await }).unwrap();
@@ -88,6 +91,6 @@ fn up_starts_serves_and_stops_without_leaving_anybody_behind() {
     assert_eq!(status.code(), Some(0), "{}", up.log_tail());
     assert_eq!(processes_with(&words), Vec::<String>::new());
     for port in ports {
-        std::net::TcpListener::bind(("127.0.0.1", port)).unwrap_or_else(|e| panic!("port {port} is still held: {e}"));
+        std::net::TcpListener::bind((host.as_str(), port)).unwrap_or_else(|e| panic!("port {port} is still held: {e}"));
     }
 }

@@ -13,7 +13,7 @@ const READY_WITHIN: Duration = Duration::from_secs(120);
 const STOPS_WITHIN: Duration = Duration::from_secs(90);
 
 /// An address of loopback of this test's own: the ports are those of every federation.
-fn own_host() -> Ipv4Addr {
+pub(crate) fn own_host() -> Ipv4Addr {
     // Process ids have 22 bits. Chaos runs take the addresses from 127.64 on.
     let [_, high, middle, low] = std::process::id().to_be_bytes();
     Ipv4Addr::new(127, high % 64 + 128, middle, low)
@@ -83,6 +83,14 @@ fn clusters_listen_on_loopback_only() {
     let workspace = Workspace::new("up-clusters-words").unwrap();
     let said = run(workspace.path(), &[], &["up", "--clusters", "2", "--host", "10.0.0.1"]).unwrap().ended_with(2);
     said.complains(&["--host", "10.0.0.1", "loopback"]);
-    let said = run(workspace.path(), &[], &["up", "--host", "127.0.0.2"]).unwrap().ended_with(2);
-    said.complains(&["--clusters"]);
+}
+
+#[test]
+fn what_only_clusters_have_is_refused_without_them() {
+    let workspace = Workspace::new("up-clusters-words").unwrap();
+    // Without --with-models the command line itself could say so; with it, `requires` of clap is waived.
+    for more in [&[][..], &["--with-models"], &["--autoscale", "1..2"]] {
+        let args = [&["up", "--unreachable-ms", "5000"], more].concat();
+        run(workspace.path(), &[], &args).unwrap().ended_with(2).complains(&["--unreachable-ms", "--clusters"]);
+    }
 }

@@ -1,6 +1,8 @@
 //! KEDA's questions, asked of every replica by a real gRPC client: an overloaded sub-cluster wants GPUs.
 
 use std::collections::HashMap;
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use symphony_net::{Expected, Role};
@@ -64,6 +66,21 @@ fn every_replica_tells_keda_that_an_overloaded_sub_cluster_wants_gpus() {
             let mut news = client(cluster, 2).stream_is_active(asked.clone()).await.unwrap().into_inner();
             assert!(news.message().await.unwrap().unwrap().result);
         });
+        phase("a gRPC library that looks for the host in the certificate, as KEDA's does, is content");
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let python = root.join(".cache/venv/bin/python");
+        assert!(python.exists(), "{} is missing; run `make setup-tests` once", python.display());
+        let mut keda = Command::new(&python);
+        keda.arg(root.join("tests/clients/keda.py")).args(["--identity", "viewer-guest", "--subcluster", "first"]);
+        keda.args(["--address", &cluster.address("scheduler-2", "control")]);
+        keda.arg("--pki").arg(cluster.workspace.file("pki"));
+        let output = keda.stdin(Stdio::null()).output().unwrap();
+        let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "it is not content:\n{said}");
+        for words in ["active: 1", "symphony-gpus-first: ", ", 1 per replica", "streamed: 1", "refused: "] {
+            assert!(said.contains(words), "`{words}` is not in\n{said}");
+        }
+
         let shown = cluster.cli(&["get", "subclusters", "-o", "json"]).ended_with(0).json();
         assert!(shown[0]["advice"]["kinds"][0]["target"].as_u64().unwrap() > 1, "{shown}");
         cluster.load_report(load, LOAD_S).unwrap().check_safety().unwrap();

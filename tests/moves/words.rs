@@ -47,5 +47,16 @@ fn a_plan_waits_for_approval_is_shown_and_dropped_and_mistakes_are_named() {
         assert!(table.out.contains("dropped: refused by operator/admin"), "{table:?}");
         let events = cluster.cli(&["get", "events"]).ended_with(0);
         assert!(events.out.contains("refuse plan"), "{events:?}");
+
+        // Who does not wait is told where to look, and has done nothing wrong.
+        let asked = cluster.cli(&["plan", "move", "--model", "m", "--to", "right", "--wait-s", "0"]).ended_with(0);
+        let id = asked.out.split_whitespace().nth(1).unwrap().to_owned();
+        assert_eq!(asked.out.trim(), format!("plan {id} runs; see `symphony plan show {id}`"));
+        cluster
+            .wait_for_view("m to be there", |view| {
+                let (_, model) = view.model_named("m")?;
+                (view.subclusters[&model.subcluster].name == "right").then_some(())
+            })
+            .unwrap();
     });
 }

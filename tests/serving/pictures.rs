@@ -6,6 +6,8 @@ use symphony_client::{Answer, Client, Error, Request, Tensor};
 use symphony_executor::digits::{self, Digit};
 use symphony_tests::{Shape, TestCluster, onnxruntime_is_here, phase, tell};
 
+/// The picture of the documentation's examples.
+const SEVEN: &[u8] = include_bytes!("../../deploy/models/digits/seven.png");
 /// Digits that are asked for.
 const DIGITS: usize = 40;
 /// Of those at least so many are recognised: the model gets 98 of 100 right.
@@ -71,6 +73,8 @@ fn digits_are_read_from_pictures_over_grpc_and_rest() {
         phase("each digit as a picture is what it is as a tensor, alone and several in one request");
         let grpc = cluster.address("frontend", "grpc");
         let client = cluster.block_on(async { Client::builder().frontend(grpc).build().unwrap() });
+        let seven = cluster.block_on(async { client.infer(pictures(&[SEVEN.to_vec()])).await.unwrap() });
+        assert_eq!(names(&seven), ["seven"]);
         let digits: Vec<_> = digits::test_set().into_iter().take(DIGITS).collect();
         let encoded: Vec<_> = digits.iter().map(png).collect();
         let mut right = 0;

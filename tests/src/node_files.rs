@@ -62,7 +62,8 @@ pub(crate) fn write(workspace: &Workspace, shape: &Shape) -> Result<BTreeMap<Str
         if base.security.insecure_dev {
             return Ok(base.security.clone());
         }
-        let issued = authority.issue(&Identity::new(&base.cluster.name, role, name)?, CERTIFICATE_DAYS)?;
+        let identity = Identity::new(&base.cluster.name, role, name)?;
+        let issued = authority.issue_at(&identity, &["127.0.0.1".parse()?], CERTIFICATE_DAYS)?;
         let CredentialFiles { ca, cert, key } = issued.files;
         Ok(SecurityConfig { ca: Some(ca), cert: Some(cert), key: Some(key), insecure_dev: false })
     };

@@ -40,6 +40,12 @@ impl Address {
         Self { host: host.to_string(), port }
     }
 
+    /// Another port of the same host.
+    #[must_use]
+    pub fn with_port(&self, port: u16) -> Self {
+        Self { host: self.host.clone(), port }
+    }
+
     /// The name or IP address, without brackets.
     #[must_use]
     pub fn host(&self) -> &str {

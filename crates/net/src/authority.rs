@@ -13,6 +13,7 @@ use time::{Duration, OffsetDateTime};
 
 use crate::credentials::CredentialFiles;
 use crate::error::CredentialError;
+use crate::host::Host;
 use crate::identity::Identity;
 
 /// The authority's certificate, which every process is given.
@@ -96,12 +97,23 @@ impl Authority {
     /// # Errors
     /// If the folder cannot be written.
     pub fn issue(&self, identity: &Identity, days: u32) -> Result<Issued, CredentialError> {
+        self.issue_at(identity, &[], days)
+    }
+
+    /// Like [`Authority::issue`], for a process that clients of others look for at these hosts.
+    ///
+    /// # Errors
+    /// As [`Authority::issue`].
+    pub fn issue_at(&self, identity: &Identity, hosts: &[Host], days: u32) -> Result<Issued, CredentialError> {
         let what = || format!("a certificate for {identity}");
         let key = KeyPair::generate().map_err(make(&what()))?;
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, format!("{} {}", identity.role, identity.name));
         let uri = identity.to_string().try_into().map_err(make(&what()))?;
         params.subject_alt_names = vec![SanType::URI(uri)];
+        for host in hosts {
+            params.subject_alt_names.push(host.alternative_name().map_err(make(&what()))?);
+        }
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth, ExtendedKeyUsagePurpose::ServerAuth];
         params.use_authority_key_identifier_extension = true;

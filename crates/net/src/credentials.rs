@@ -20,6 +20,9 @@ use crate::identity::{Identity, Role};
 /// How often files are looked at for renewed certificates.
 pub const RELOAD_EVERY: Duration = Duration::from_secs(10);
 
+/// What gRPC runs on, by its name in a handshake.
+const HTTP_2: &[u8] = b"h2";
+
 /// Where a process's certificates are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CredentialFiles {
@@ -163,12 +166,14 @@ fn load(files: &CredentialFiles) -> Result<Loaded, CredentialError> {
     let callers = WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider))
         .build()
         .map_err(|error| content(&files.ca, error.to_string()))?;
-    let server = ServerConfig::builder_with_provider(Arc::clone(&provider))
+    let mut server = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(tls)?
         .with_client_cert_verifier(callers)
         .with_single_cert(chain.clone(), key.clone_key())
         .map_err(tls)?;
+    // Other people's gRPC clients, KEDA's among them, go away unless this is agreed to in the handshake; ours do not ask for it.
+    server.alpn_protocols = vec![HTTP_2.to_vec()];
     let client = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(tls)?

@@ -87,7 +87,7 @@ impl Net {
         let Some(credentials) = &self.credentials else { return Ok(Connection::plain(stream, peer)) };
         let loaded = credentials.now();
         let connector = TlsConnector::from(Arc::clone(&loaded.client));
-        let stream = connector.connect(server_name(), stream).await?;
+        let stream = connector.connect(server_name(), stream).await.map_err(in_words)?;
         let identity = who(stream.get_ref().1.peer_certificates(), &loaded.facts.identity, &Allowed::Answer(expected))?;
         Ok(Connection::tls(stream.into(), peer, identity))
     }
@@ -174,6 +174,21 @@ impl tower_service::Service<Uri> for Dialler {
             let addr = uri.authority().ok_or_else(|| io::Error::other("the address has no host"))?;
             net.dial(addr.as_str(), &expected).await.map(TokioIo::new)
         })
+    }
+}
+
+/// What people get wrong most, in words that say so: they show one cluster the certificates of another one. An authority of the same name
+/// has another key: then it is the signature that is wrong.
+fn in_words(error: io::Error) -> io::Error {
+    use rustls::{CertificateError, Error};
+    match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
+        Some(Error::InvalidCertificate(why @ (CertificateError::UnknownIssuer | CertificateError::BadSignature))) => {
+            let words = format!(
+                "its certificate is not of the authority in ca.pem ({why:?}): are the certificates here those of another cluster?"
+            );
+            io::Error::new(error.kind(), words)
+        }
+        _ => error,
     }
 }
 

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::{
-    Authority, Connection, CredentialError, CredentialFiles, Credentials, HANDSHAKE_TIMEOUT, HANDSHAKES_MAX, Identity,
-    Incoming, Net, Port, Role,
+    Authority, Connection, CredentialError, CredentialFiles, Credentials, HANDSHAKE_TIMEOUT, HANDSHAKES_MAX, Host,
+    Identity, Incoming, Net, Port, Role,
 };
 
 const SOON: Duration = Duration::from_secs(10);
@@ -150,6 +150,69 @@ fn blocking_lines_carry_words_and_know_the_peer() {
         line.write_all(b"beat").unwrap();
         line.flush().unwrap();
         assert_eq!(&answering.join().unwrap(), b"beat");
+    }
+}
+
+/// A handshake as a gRPC client makes it that knows nothing of identities: it believes the authority, looks for the host that it
+/// dials in the certificate, and insists on HTTP/2.
+async fn strangers_client(files: &CredentialFiles, server: &Net, host: &str) -> std::io::Result<()> {
+    use rustls::pki_types::pem::PemObject as _;
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(&files.ca).unwrap()).unwrap();
+    let own = vec![CertificateDer::from_pem_file(&files.cert).unwrap()];
+    let key = PrivateKeyDer::from_pem_file(&files.key).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let mut config = builder.with_root_certificates(roots).with_client_auth_cert(own, key).unwrap();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    let (listener, addr) = listener().await;
+    let server = server.clone();
+    let answering =
+        tokio::spawn(async move { server.accept(listener.accept().await.unwrap().0, &[Role::Viewer]).await });
+    let stream = tokio::net::TcpStream::connect(&addr).await?;
+    let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
+    let stream = connector.connect(ServerName::try_from(host.to_owned()).unwrap(), stream).await?;
+    assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
+    answering.await.unwrap().map(drop)
+}
+
+#[tokio::test]
+async fn clients_of_others_believe_who_has_the_host_in_the_certificate_and_nobody_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let authority = Authority::create(dir.path(), "blue").unwrap();
+    let keda = authority.issue(&identity("blue", Role::Viewer, "keda"), 1).unwrap().files;
+    let hosts = ["symphony-control.default.svc", "127.0.0.1", "::1"].map(|host| host.parse::<Host>().unwrap());
+    let scheduler = identity("blue", Role::Scheduler, "1");
+    let files = authority.issue_at(&scheduler, &hosts, 1).unwrap().files;
+    let credentials = Credentials::load_for(files, &scheduler).unwrap();
+    let server = Net::secured(Arc::new(credentials));
+    for host in ["symphony-control.default.svc", "127.0.0.1", "::1"] {
+        strangers_client(&keda, &server, host).await.unwrap_or_else(|error| panic!("{host}: {error}"));
+    }
+    let elsewhere = strangers_client(&keda, &server, "elsewhere.default.svc").await.unwrap_err();
+    assert!(elsewhere.to_string().contains("not valid for name"), "{elsewhere}");
+
+    let nowhere = net(&authority, "blue", Role::Scheduler, "2");
+    assert!(strangers_client(&keda, &nowhere, "127.0.0.1").await.is_err(), "it names no host");
+    for text in ["", "a b", "127.0.0.1:7001", "-.example"] {
+        assert!(text.parse::<Host>().unwrap_err().to_string().contains("without a port"), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn certificates_of_another_cluster_are_called_that() {
+    let dir = tempfile::tempdir().unwrap();
+    let authority = |folder: &str, name| Authority::create(&dir.path().join(folder), name).unwrap();
+    let me = net(&authority("ours", "blue"), "blue", Role::Operator, "admin");
+    for theirs in [authority("of-the-same-name", "blue"), authority("of-another-name", "green")] {
+        let server = net(&theirs, "blue", Role::Scheduler, "1");
+        let (listener, addr) = listener().await;
+        let answering =
+            tokio::spawn(async move { server.accept(listener.accept().await.unwrap().0, &[Role::Operator]).await });
+        let error = me.dial(&addr, &Role::Scheduler.into()).await.unwrap_err();
+        assert!(error.to_string().contains("those of another cluster"), "{error}");
+        assert!(answering.await.unwrap().is_err());
     }
 }
 

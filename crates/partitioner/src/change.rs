@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::balance::Balance;
 use crate::instance::{Instance, NOWHERE};
-use crate::plan::Plan;
+use crate::plan::{Plan, total};
 use crate::problem::Problem;
 use crate::state::balance_of;
 
@@ -84,7 +84,7 @@ impl Change {
         let complete = homes.iter().all(|&home| home != NOWHERE);
         Self {
             moved_gpus: moved_gpus.collect(),
-            cost: moved_models.iter().map(|model| model.cost).sum(),
+            cost: total(moved_models.iter().map(|model| model.cost)),
             cost_max: problem.disruption_max,
             before: complete.then(|| balance_of(&Instance::new(problem), &homes)),
             after: plan.balance,

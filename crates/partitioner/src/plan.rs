@@ -71,14 +71,11 @@ impl Plan {
             let members: Vec<usize> =
                 (0..problem.models.len()).filter(|&model| part_of[model] as usize == part).collect();
             let by_kind = &gpus[part];
-            let load: f64 = members
-                .iter()
-                .map(|&model| {
-                    load_of(by_kind.iter().map(|names| names.len() as u32), |kind| instance.gpus[kind][model])
-                })
-                .sum();
+            let load = total(members.iter().map(|&model| {
+                load_of(by_kind.iter().map(|names| names.len() as u32), |kind| instance.gpus[kind][model])
+            }));
             let kinds = problem.parts[part].kinds.iter().map(|own| own.kind);
-            let sum = |amounts: &[f64]| members.iter().map(|&model| amounts[model]).sum::<f64>();
+            let sum = |amounts: &[f64]| total(members.iter().map(|&model| amounts[model]));
             let mut part_gpus: Vec<_> = kinds
                 .map(|kind| {
                     let largest = members.iter().map(|&model| instance.dynamic[kind][model]).fold(0.0, f64::max);
@@ -113,4 +110,9 @@ impl Plan {
             parts: (0..problem.parts.len()).map(part_plan).collect(),
         }
     }
+}
+
+/// The sum, and 0 for nothing: [`Iterator::sum`] says −0 then, which people would read.
+pub(crate) fn total(amounts: impl Iterator<Item = f64>) -> f64 {
+    amounts.fold(0.0, |sum, amount| sum + amount)
 }

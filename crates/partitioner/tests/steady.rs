@@ -52,6 +52,18 @@ proptest! {
     }
 }
 
+/// −0 is read as an amount below zero.
+#[test]
+fn a_part_without_models_and_a_change_without_moves_count_nothing_and_not_less() {
+    let problem = alike(2, 2, 1e9, 40_000, vec![model("alone", 10.0, 20, 50)]);
+    let plan = solve(&problem, None, &small()).unwrap();
+    let empty = plan.parts.iter().find(|part| part.models.is_empty()).unwrap();
+    let change = Change::between(&problem, &plan, &plan);
+    for amount in [empty.rate_rps, empty.load.unwrap(), change.cost] {
+        assert!(amount == 0.0 && amount.is_sign_positive(), "{amount:?} in {empty:?} and {change:?}");
+    }
+}
+
 #[test]
 fn small_changes_of_rates_move_nothing() {
     let problem = many(200, 4);

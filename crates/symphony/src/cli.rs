@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use symphony_net::{CredentialFiles, Credentials, Net, Role};
+use symphony_net::{CredentialFiles, Credentials, Host, Net, Role};
 use symphony_transport::ControlClient;
 use symphony_types::OperationId;
 
@@ -99,21 +99,21 @@ pub(crate) struct UpArgs {
     pub(crate) dir: PathBuf,
     /// Run so many clusters, each with its schedulers and four emulated GPUs, under a top-level group of three, with one frontend
     /// for all of them. Ports of a cluster are 2000 above those of the one before it.
-    #[arg(long, value_name = "COUNT", conflicts_with_all = ["config", "with_models"],
+    #[arg(long, value_name = "COUNT", conflicts_with_all = ["config", "with_models", "autoscale", "repository"],
           value_parser = clap::value_parser!(u16).range(2..=4))]
     pub(crate) clusters: Option<u16>,
-    /// How long a cluster may be silent until its models are served by the others, in milliseconds.
-    #[arg(long, value_name = "MS", requires = "clusters", default_value_t = 10_000,
-          value_parser = clap::value_parser!(u64).range(1_000..=3_600_000))]
-    pub(crate) unreachable_ms: u64,
+    /// With --clusters: how long a cluster may be silent until its models are served by the others, in milliseconds; 10000 if not
+    /// given.
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1_000..=3_600_000))]
+    pub(crate) unreachable_ms: Option<u64>,
     /// A model repository, laid out as Triton's: the CPU backend loads from it, and clients that show the token in
     /// DIR/repository-token (of --dir) may load and unload its models.
-    #[arg(long, value_name = "DIR", conflicts_with = "clusters")]
+    #[arg(long, value_name = "DIR")]
     pub(crate) repository: Option<PathBuf>,
-    /// Where all processes of the clusters listen: another address of loopback lets several federations run side by side. Tools are then
-    /// told by --federation=HOST:PORT,…
-    #[arg(long, value_name = "ADDRESS", requires = "clusters", default_value_t = Ipv4Addr::LOCALHOST, value_parser = on_loopback)]
-    pub(crate) host: Ipv4Addr,
+    /// Where all processes listen: another address of loopback lets several clusters or federations run side by side, each in a --dir
+    /// of its own. Ports stay as they are. The first words of a cluster that is up say what tools have to be told then.
+    #[arg(long, value_name = "ADDRESS", value_parser = on_loopback)]
+    pub(crate) host: Option<Ipv4Addr>,
     /// Load the demo's models when the cluster is up: digits and mlp on the CPU, resnet50 on emulated GPUs.
     #[arg(long)]
     pub(crate) with_models: bool,
@@ -201,7 +201,10 @@ pub(crate) enum Output {
 pub(crate) const OPERATOR: (Role, &str) = (Role::Operator, "admin");
 
 /// Where `symphony up` keeps certificates if nothing else is said.
-const PKI_OF_UP: &str = "symphony-up/pki";
+pub(crate) const PKI_OF_UP: &str = "symphony-up/pki";
+
+/// Where the replicas of `symphony up` are if nothing else is said.
+pub(crate) const CLUSTER_OF_UP: &str = "127.0.0.1:7001,127.0.0.1:7011,127.0.0.1:7021";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum CertsCommand {
@@ -245,6 +248,10 @@ pub(crate) struct CertsIssueArgs {
     /// The node's name; a scheduler's is its id, as in scheduler.id.
     #[arg(long)]
     pub(crate) name: String,
+    /// A host name or an IP address by which it is reached, for clients that look for that in certificates, such as KEDA at a scheduler's
+    /// control port; repeatable. The cluster's own processes and tools go by role and name.
+    #[arg(long = "host", value_name = "HOST")]
+    pub(crate) hosts: Vec<Host>,
     /// Days until it expires.
     #[arg(long, default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=3650))]
     pub(crate) days: u32,
@@ -259,7 +266,7 @@ pub(crate) struct ClusterArgs {
         env = "SYMPHONY_CLUSTER",
         value_name = "HOST:PORT,…",
         value_delimiter = ',',
-        default_value = "127.0.0.1:7001,127.0.0.1:7011,127.0.0.1:7021"
+        default_value = CLUSTER_OF_UP
     )]
     pub(crate) cluster: Vec<String>,
     /// Folder with ca.pem and the caller's certificate; symphony-up/pki, where `symphony up` makes them, if it is there.
@@ -345,12 +352,16 @@ pub(crate) enum ModelCommand {
 }
 
 #[derive(Debug, Args)]
+#[command(override_usage = "symphony model load <NAME> --onnx <FILE> --profile <FILE> --slo-ms <MS> [OPTIONS]
+       symphony model load <NAME> --emulated --alpha-ms <MS> --beta-ms <MS> --slo-ms <MS> [OPTIONS]
+       symphony model load <NAME> --repository <DIR> [OPTIONS]")]
 pub(crate) struct ModelLoadArgs {
     /// The name that clients use.
     pub(crate) name: String,
     /// Load it from a model repository, laid out as Triton's: DIR/NAME/config.pbtxt says everything else. Backends see the same
     /// folder at backend.model_dir. Versions that the repository serves no more are unloaded when the new ones are ready.
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["onnx", "emulated", "profile", "alpha_ms", "federation", "operation_id"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["onnx", "emulated", "profile", "alpha_ms", "beta_ms", "batch_max", "gpu_kind",
+          "transforms", "slo_ms", "subcluster", "policy", "value", "federation", "to_cluster", "wanted_rps", "operation_id"])]
     pub(crate) repository: Option<PathBuf>,
     /// ONNX file, as the backends see it; needs --profile.
     #[arg(long, value_name = "FILE", conflicts_with = "emulated")]
@@ -365,7 +376,7 @@ pub(crate) struct ModelLoadArgs {
     #[arg(long, requires = "beta_ms", conflicts_with = "profile")]
     pub(crate) alpha_ms: Option<f64>,
     /// Fixed latency in milliseconds.
-    #[arg(long, requires = "alpha_ms")]
+    #[arg(long, requires = "alpha_ms", conflicts_with = "profile")]
     pub(crate) beta_ms: Option<f64>,
     /// Largest batch, with --alpha-ms.
     #[arg(long, default_value_t = 64)]
@@ -374,10 +385,10 @@ pub(crate) struct ModelLoadArgs {
     #[arg(long, default_value = "emulated")]
     pub(crate) gpu_kind: String,
     /// TOML file with what frontends do for clients: [image], the input that JPEG and PNG pictures become, and [labels].
-    #[arg(long, value_name = "FILE", conflicts_with = "repository")]
+    #[arg(long, value_name = "FILE")]
     pub(crate) transforms: Option<PathBuf>,
     /// Latency objective from arrival to answer, in milliseconds; not with --repository, which says it.
-    #[arg(long, required_unless_present = "repository", conflicts_with = "repository")]
+    #[arg(long, required_unless_present = "repository")]
     pub(crate) slo_ms: Option<f64>,
     /// Sub-cluster, see `symphony get subclusters`; needed if there are several, as with `symphony up`.
     #[arg(long, default_value = "")]
@@ -389,7 +400,7 @@ pub(crate) struct ModelLoadArgs {
     /// the share that one of value 1 loses; 0.001 to 1000.
     #[arg(long, default_value_t = 1.0)]
     pub(crate) value: f64,
-    /// Seconds to wait until the model is ready.
+    /// Seconds to wait until the model is ready; 0 does not wait.
     #[arg(long, default_value_t = 60)]
     pub(crate) wait_s: u64,
     #[command(flatten)]
@@ -446,7 +457,7 @@ pub(crate) struct DutyArgs {
 pub(crate) struct DrainArgs {
     #[command(flatten)]
     pub(crate) duty: DutyArgs,
-    /// Seconds to wait until nothing is left; it stays cordoned in any case.
+    /// Seconds to wait until nothing is left; 0 does not wait. It stays cordoned in any case.
     #[arg(long, default_value_t = 60)]
     pub(crate) wait_s: u64,
 }
@@ -522,6 +533,8 @@ pub(crate) enum PlanCommand {
 }
 
 #[derive(Debug, Args)]
+#[command(override_usage = "symphony plan move --to <SUBCLUSTER> <--model <NAME> | --backend <NAME>>... [OPTIONS]
+       symphony plan move --to-cluster <CLUSTER> <--model <NAME>>... [--federation=<HOST:PORT,…>] [OPTIONS]")]
 pub(crate) struct PlanMoveArgs {
     /// A model that shall move, by its name; repeatable.
     #[arg(long = "model", value_name = "NAME", required_unless_present = "backends")]
@@ -529,18 +542,18 @@ pub(crate) struct PlanMoveArgs {
     /// A backend that shall move with its GPUs, by its name; repeatable.
     #[arg(long = "backend", value_name = "NAME")]
     pub(crate) backends: Vec<String>,
-    /// The sub-cluster to which they shall move.
-    #[arg(long, value_name = "SUBCLUSTER", required_unless_present = "to_cluster")]
+    /// The sub-cluster to which they shall move; see `symphony get subclusters`.
+    #[arg(long, value_name = "SUBCLUSTER", required_unless_present = "to_cluster", conflicts_with = "federation")]
     pub(crate) to: Option<String>,
-    /// The cluster of the federation to which models shall move.
-    #[arg(long, value_name = "CLUSTER", conflicts_with = "to")]
+    /// The cluster of the federation to which models shall move, at once; see `symphony get clusters`.
+    #[arg(long, value_name = "CLUSTER", conflicts_with_all = ["to", "backends", "propose"])]
     pub(crate) to_cluster: Option<String>,
     #[command(flatten)]
     pub(crate) federation: FederationArgs,
     /// Only propose it; `symphony plan approve` lets it run.
     #[arg(long)]
     pub(crate) propose: bool,
-    /// Seconds to wait until every move has ended.
+    /// Seconds to wait until every move has ended; 0 does not wait.
     #[arg(long, default_value_t = 120)]
     pub(crate) wait_s: u64,
     #[command(flatten)]
@@ -606,7 +619,7 @@ pub(crate) struct GetArgs {
 pub(crate) struct ExplainArgs {
     /// The request's id, as in f2/9a3f/17: the parameter `symphony_request_id` or the header `symphony-request-id` of its
     /// answer. May stand behind the word `request`.
-    #[arg(value_name = "REQUEST", num_args = 1..=2, required_unless_present = "batch", conflicts_with = "batch")]
+    #[arg(value_name = "REQUEST", num_args = 1..=2, required_unless_present = "batch", conflicts_with_all = ["batch", "last"])]
     pub(crate) request: Vec<String>,
     /// The last batches of this model instead.
     #[arg(long, value_name = "MODEL")]

@@ -1,6 +1,8 @@
 //! `symphony`: one binary with every role and every tool as a subcommand.
 
 mod cli;
+#[cfg(test)]
+mod cli_tests;
 mod exit;
 mod local;
 mod node;

@@ -134,8 +134,11 @@ impl Planner {
         if nothing && (found.left_alone.is_empty() || self.names_already(&found.left_alone)) {
             return Ok(format!("the plan in force is good enough{names}"));
         }
-        if !adopt && !nothing && self.waits_already(&found.moves) {
-            return Ok(format!("the same plan waits for approval{names}"));
+        if !adopt
+            && !nothing
+            && let Some(plan) = self.waits_already(&found.moves)
+        {
+            return Ok(format!("plan {plan} is the same and {}{names}", waits(plan)));
         }
         // What only names models asks for nobody's approval.
         let adopt = adopt || nothing;
@@ -159,17 +162,18 @@ impl Planner {
             Ok(accepted) => match accepted.reply {
                 Reply::Plan { .. } if nothing => Ok(format!("the plan in force is good enough{names}")),
                 Reply::Plan { plan } if adopt => Ok(format!("plan {plan} runs{names}")),
-                Reply::Plan { plan } => Ok(format!("plan {plan} waits for approval{names}")),
+                Reply::Plan { plan } => Ok(format!("plan {plan} {}{names}", waits(plan))),
                 other => Err(format!("the cluster answered {other:?} to a plan")),
             },
             Err(error) => Err(error.to_string()),
         }
     }
 
-    fn waits_already(&self, moves: &[WantedMove]) -> bool {
+    /// The plan with these moves that waits for approval.
+    fn waits_already(&self, moves: &[WantedMove]) -> Option<u64> {
         let state = self.state.read();
-        let last = state.plans().last().filter(|plan| plan.status == PlanStatus::Proposed);
-        last.is_some_and(|plan| plan.moves.iter().map(|planned| &planned.wanted).eq(moves))
+        let last = state.plans().last().filter(|plan| plan.status == PlanStatus::Proposed)?;
+        last.moves.iter().map(|planned| &planned.wanted).eq(moves).then_some(last.id)
     }
 
     /// Whether the last plan names the same models already.
@@ -178,6 +182,11 @@ impl Planner {
         let models = |left: &[LeftAlone]| left.iter().map(|left| left.model).collect::<Vec<_>>();
         state.plans().last().is_some_and(|plan| models(&plan.left_alone) == models(left_alone))
     }
+}
+
+/// What to say of a plan that runs when somebody says so.
+fn waits(plan: u64) -> String {
+    format!("waits for approval: `symphony plan approve {plan}`")
 }
 
 /// What to add to an answer about models that fit nowhere.
@@ -217,8 +226,11 @@ fn summary(found: &Found, corrected: usize) -> String {
         let after = found.change.after;
         let _ = write!(
             words,
-            "imbalance of rate {:.3} to {:.3}, of memory {:.3} to {:.3}; ",
-            before.rate_imbalance, after.rate_imbalance, before.memory_imbalance, after.memory_imbalance
+            "imbalance of rate {} to {}, of memory {} to {}; ",
+            percent(before.rate_imbalance),
+            percent(after.rate_imbalance),
+            percent(before.memory_imbalance),
+            percent(after.memory_imbalance)
         );
     }
     let backends = found.moves.iter().filter(|wanted| matches!(wanted.what, Moved::Backend(_))).count();
@@ -228,6 +240,10 @@ fn summary(found: &Found, corrected: usize) -> String {
     }
     words.truncate(words.floor_char_boundary(PLAN_WORDS_BYTES_MAX));
     words
+}
+
+fn percent(ratio: f64) -> String {
+    format!("{:.1} %", 100.0 * ratio)
 }
 
 #[cfg(test)]

@@ -1,12 +1,14 @@
 //! A cluster of separate processes on this machine: configurations are written, processes started, readiness awaited.
 
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
 use indicatif::ProgressBar;
 use symphony_config::{
-    BackendConfig, ClusterConfig, FrontendConfig, LogConfig, NetworkConfig, NodeConfig, SchedulerConfig, SecurityConfig,
+    Address, BackendConfig, ClusterConfig, FrontendConfig, LogConfig, NetworkConfig, NodeConfig, SchedulerConfig,
+    SecurityConfig,
 };
 use symphony_net::Role;
 use symphony_protocol::view::View;
@@ -38,6 +40,25 @@ pub(crate) struct Layout {
     pub(crate) log: LogConfig,
     /// Only whether it is plaintext; certificates are made.
     pub(crate) security: SecurityConfig,
+}
+
+impl Layout {
+    /// The same with every process at `host`, on ports so much higher.
+    pub(crate) fn moved(mut self, host: Ipv4Addr, ports_above: u16) -> Self {
+        let moved = |address: &mut Address| {
+            *address = Address::at(host.into(), address.port().saturating_add(ports_above));
+        };
+        for replica in &mut self.cluster.scheduler {
+            [&mut replica.control, &mut replica.dispatch, &mut replica.beat].into_iter().for_each(moved);
+        }
+        self.schedulers.iter_mut().for_each(|scheduler| moved(&mut scheduler.metrics));
+        let frontend = &mut self.frontend;
+        [&mut frontend.grpc, &mut frontend.rest, &mut frontend.metrics, &mut frontend.data].into_iter().for_each(moved);
+        for backend in &mut self.backends {
+            [&mut backend.exec, &mut backend.metrics].into_iter().for_each(moved);
+        }
+        self
+    }
 }
 
 /// A running local cluster. Dropping it kills its processes.

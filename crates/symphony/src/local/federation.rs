@@ -50,6 +50,12 @@ impl FederationLayout {
         (0..REPLICAS).map(replica).collect()
     }
 
+    /// Where tools reach the top-level group.
+    pub(crate) fn control(&self) -> String {
+        let control: Vec<_> = self.replicas().iter().map(|replica| replica.control.to_string()).collect();
+        control.join(",")
+    }
+
     /// Where the backends of a cluster reach the frontend.
     fn data(&self, index: usize) -> Address {
         self.at(self.frontend.data.port().saturating_add(index as u16))
@@ -89,7 +95,8 @@ impl LocalFederation {
         let who = (1..=REPLICAS).map(|id| (Role::Scheduler, id.to_string()));
         let who = who.chain([(Role::Frontend, layout.frontend.name.clone())]);
         let folder = dir.join("pki");
-        let pki = Pki::make(&folder, &layout.name, insecure, who)?;
+        let host = layout.host.to_string();
+        let pki = Pki::make(&folder, &layout.name, insecure, who, std::iter::once(host.as_str()))?;
         std::fs::create_dir_all(dir.join("logs")).with_context(|| format!("cannot make {}", dir.display()))?;
         let addrs: Vec<_> = layout.replicas().iter().map(|replica| replica.control.to_string()).collect();
         let client = FederationClient::new(&pki.operator()?, &addrs)?;

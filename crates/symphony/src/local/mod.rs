@@ -7,6 +7,7 @@ mod demo_report;
 mod federation;
 mod pki;
 pub(crate) mod process;
+mod tell;
 pub(crate) mod up;
 
 use anyhow::Context;

@@ -1,10 +1,11 @@
 //! Certificates of a local cluster, made when it starts.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::Context as _;
 use symphony_config::{RepositoryConfig, SecurityConfig};
-use symphony_net::{Authority, CredentialFiles, Credentials, Identity, Net, Role};
+use symphony_net::{Authority, CredentialFiles, Credentials, Host, Identity, Net, Role};
 
 use super::cluster::{Layout, own_frontend};
 use crate::cli::OPERATOR;
@@ -28,23 +29,30 @@ impl<'a> Pki<'a> {
         let frontends = own_frontend(layout).map(|frontend| frontend.name.as_str()).into_iter().chain(["load"]);
         let frontends = frontends.map(|name| (Role::Frontend, name.to_owned()));
         let who = schedulers.chain(backends).chain(frontends).chain(layout.guests.iter().flatten().cloned());
-        Self::make(dir, &layout.cluster.name, layout.security.insecure_dev, who)
+        let hosts = layout.cluster.scheduler.iter().map(|replica| replica.control.host());
+        Self::make(dir, &layout.cluster.name, layout.security.insecure_dev, who, hosts)
     }
 
-    /// Makes an authority for `cluster` in `dir` if there is none, and certificates for all of `who` and for an operator.
-    pub(crate) fn make(
+    /// Makes an authority for `cluster` in `dir` if there is none, and certificates for all of `who`, who are reached at `hosts`, and for
+    /// an operator.
+    pub(crate) fn make<'h>(
         dir: &'a Path,
         cluster: &str,
         insecure_dev: bool,
         who: impl Iterator<Item = (Role, String)>,
+        hosts: impl Iterator<Item = &'h str>,
     ) -> anyhow::Result<Self> {
         if insecure_dev {
             return Ok(Self { dir: None });
         }
         let authority = Authority::open_or_create(dir, cluster).context("cannot make certificates")?;
         let (role, name) = OPERATOR;
+        let hosts: BTreeSet<_> = hosts.collect();
+        // What is no name for a certificate is none that anybody could look for there.
+        let hosts: Vec<Host> = hosts.into_iter().filter_map(|host| host.parse().ok()).collect();
         for (role, name) in who.chain([(role, name.to_owned())]) {
-            authority.issue(&Identity::new(cluster, role, &name)?, DAYS).context("cannot make certificates")?;
+            let identity = Identity::new(cluster, role, &name)?;
+            authority.issue_at(&identity, &hosts, DAYS).context("cannot make certificates")?;
         }
         Ok(Self { dir: Some(dir) })
     }

@@ -1,18 +1,17 @@
 //! `symphony up`: a local cluster that stays.
 
+use std::fs::{File, TryLockError};
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::time::Duration;
 
-use symphony_config::{
-    Address, BackendConfig, ClusterConfig, ExecutorKind, FrontendConfig, NodeConfig, ReplicaConfig, Role,
-    SchedulerConfig,
-};
+use anyhow::Context as _;
+use symphony_config::{Address, BackendConfig, ClusterConfig, ExecutorKind, NodeConfig, Role, SchedulerConfig};
 use symphony_executor::load_runtime;
 
 use super::cluster::{Layout, LocalCluster};
 use super::federation::{FederationLayout, LocalFederation, PORTS_APART};
-use super::{demo_models, signalled};
+use super::{demo_models, signalled, tell};
 use crate::cli::UpArgs;
 use crate::exit::bad_input;
 
@@ -20,16 +19,26 @@ use crate::exit::bad_input;
 const STANDARD: &str = include_str!("../../../../deploy/config/dev.toml");
 /// File with the token for its repository, beside the logs.
 const REPOSITORY_TOKEN: &str = "repository-token";
+/// File that whoever uses the folder holds a lock on.
+const LOCK: &str = "up.lock";
 /// How long the cluster may take to answer, and each model to load.
 const READY_WITHIN: Duration = Duration::from_secs(60);
+/// How long a cluster of a federation may be silent if nothing else is said, in milliseconds.
+const UNREACHABLE_MS: u64 = 10_000;
 /// How often it is looked whether all processes live.
 const WATCH_EVERY: Duration = Duration::from_millis(500);
 
 pub(crate) async fn run(args: &UpArgs) -> anyhow::Result<()> {
+    // Not by `requires` of the command line: that is waived where anything is given that excludes --clusters.
+    if args.unreachable_ms.is_some() && args.clusters.is_none() {
+        return Err(bad_input("--unreachable-ms is for the clusters of a federation: give --clusters with it"));
+    }
     let layout = layout(args)?;
     let dir = std::path::absolute(&args.dir)?;
+    let _alone = alone(&dir)?;
     if let Some(count) = args.clusters {
-        return federated(&federation(&layout, count, args.unreachable_ms, args.host), &dir).await;
+        let silent = args.unreachable_ms.unwrap_or(UNREACHABLE_MS);
+        return federated(&federation(&layout, count, silent, federation_host(args)), &dir).await;
     }
     check_ports(ports(&layout))?;
     // Whoever stops it while it starts gets no cluster: what was started is killed with the future.
@@ -37,7 +46,7 @@ pub(crate) async fn run(args: &UpArgs) -> anyhow::Result<()> {
         cluster = start(args, &layout, &dir) => cluster?,
         stopped = signalled() => return stopped,
     };
-    tell(&layout, &dir);
+    print!("{}", tell::cluster(&layout, &dir));
     let mut stop = std::pin::pin!(signalled());
     let result = loop {
         tokio::select! {
@@ -58,6 +67,22 @@ pub(crate) async fn run(args: &UpArgs) -> anyhow::Result<()> {
     result
 }
 
+/// Holds `dir` for as long as it lives. Another `up` would write its own configurations and certificates over those of the processes
+/// that run.
+fn alone(dir: &Path) -> anyhow::Result<File> {
+    std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    let path = dir.join(LOCK);
+    let lock = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => Err(bad_input(format!(
+            "--dir {}: another `symphony up` keeps its files there; stop it, or give another folder, and with --host another address",
+            dir.display()
+        ))),
+        Err(TryLockError::Error(error)) => Err(error).with_context(|| format!("cannot lock {}", path.display())),
+    }
+}
+
 /// Several clusters, until it is told to stop.
 async fn federated(layout: &FederationLayout, dir: &Path) -> anyhow::Result<()> {
     let frontend =
@@ -70,7 +95,7 @@ async fn federated(layout: &FederationLayout, dir: &Path) -> anyhow::Result<()> 
         all = LocalFederation::start(layout, dir) => all?,
         stopped = signalled() => return stopped,
     };
-    tell_of_federation(layout, dir);
+    print!("{}", tell::federation(layout, dir));
     let mut stop = std::pin::pin!(signalled());
     let result = loop {
         tokio::select! {
@@ -90,86 +115,39 @@ async fn federated(layout: &FederationLayout, dir: &Path) -> anyhow::Result<()> 
     result
 }
 
+/// Where all processes of a federation listen: whatever the configuration says, its ports are what tells clusters apart.
+pub(super) fn federation_host(args: &UpArgs) -> Ipv4Addr {
+    args.host.unwrap_or(Ipv4Addr::LOCALHOST)
+}
+
 /// So many clusters like the one of the configuration, with emulated GPUs only: each other's ports and names apart.
-fn federation(one: &Layout, count: u16, unreachable_ms: u64, host: Ipv4Addr) -> FederationLayout {
+pub(super) fn federation(one: &Layout, count: u16, unreachable_ms: u64, host: Ipv4Addr) -> FederationLayout {
     let name = one.cluster.name.clone();
-    let at = |address: &Address, above: u16| Address::at(host.into(), address.port().saturating_add(above));
-    let frontend = &FrontendConfig {
-        grpc: at(&one.frontend.grpc, 0),
-        rest: at(&one.frontend.rest, 0),
-        metrics: at(&one.frontend.metrics, 0),
-        ..one.frontend.clone()
-    };
+    let one = one.clone().moved(host, 0);
+    let frontend = one.frontend.clone();
     let clusters = (0..count).map(|index| {
-        let moved = |address: &Address| at(address, index * PORTS_APART);
-        let replicas = one.cluster.scheduler.iter().map(|replica| ReplicaConfig {
-            id: replica.id,
-            control: moved(&replica.control),
-            dispatch: moved(&replica.dispatch),
-            beat: moved(&replica.beat),
-        });
+        let of = one.clone().moved(host, index * PORTS_APART);
         let own = format!("{name}-{}", index + 1);
         let in_own_dir = |path: &Path| {
             let (dir, file) = (path.parent().unwrap_or(Path::new("")), path.file_name().unwrap_or_default());
             dir.join(&own).join(file)
         };
-        let schedulers = one.schedulers.iter().map(|scheduler| SchedulerConfig {
-            data_dir: in_own_dir(&scheduler.data_dir),
-            metrics: moved(&scheduler.metrics),
-            ..scheduler.clone()
-        });
-        let backends = one.backends.iter().filter(|backend| backend.executor == ExecutorKind::Emulated);
-        let backends = backends.map(|backend| BackendConfig {
-            exec: moved(&backend.exec),
-            metrics: moved(&backend.metrics),
-            ..backend.clone()
-        });
+        let schedulers = of
+            .schedulers
+            .iter()
+            .map(|scheduler| SchedulerConfig { data_dir: in_own_dir(&scheduler.data_dir), ..scheduler.clone() });
         Layout {
-            cluster: ClusterConfig { name: own.clone(), scheduler: replicas.collect(), ..one.cluster.clone() },
+            cluster: ClusterConfig { name: own.clone(), ..of.cluster.clone() },
             schedulers: schedulers.collect(),
-            backends: backends.collect(),
+            backends: of.backends.iter().filter(|b| b.executor == ExecutorKind::Emulated).cloned().collect(),
             guests: Some(vec![
                 (symphony_net::Role::Frontend, frontend.name.clone()),
                 (symphony_net::Role::Federation, name.clone()),
             ]),
-            ..one.clone()
+            ..of.clone()
         }
     });
-    FederationLayout {
-        name: name.clone(),
-        clusters: clusters.collect(),
-        frontend: frontend.clone(),
-        unreachable_ms,
-        host,
-    }
-}
-
-fn tell_of_federation(layout: &FederationLayout, dir: &Path) {
-    let frontend = &layout.frontend;
-    println!("federation {} of {} clusters is up", layout.name, layout.clusters.len());
-    println!("  Open Inference Protocol: gRPC {}, REST http://{}/v2", frontend.grpc, frontend.rest);
-    println!("  console: http://{}/   metrics: http://{}/metrics", frontend.metrics, frontend.metrics);
-    println!("  logs: {}", dir.join("logs").display());
-    for cluster in &layout.clusters {
-        let control: Vec<_> = cluster.cluster.scheduler.iter().map(|replica| replica.control.to_string()).collect();
-        let own = FederationLayout::dir(dir, cluster);
-        println!(
-            "  {}: --cluster {} --pki {}; logs: {}",
-            cluster.cluster.name,
-            control.join(","),
-            own.join("pki").display(),
-            own.join("logs").display()
-        );
-    }
-    println!(
-        "  certificates of the federation: {}, for tools run elsewhere: --pki or SYMPHONY_PKI",
-        dir.join("pki").display()
-    );
-    println!(
-        "  try: symphony get clusters; symphony model load resnet --federation --alpha-ms 1 --beta-ms 5 --slo-ms 100;"
-    );
-    println!("       symphony plan move --model resnet --federation --to-cluster {}", layout.clusters[1].cluster.name);
-    println!("stop with Ctrl-C");
+    FederationLayout { clusters: clusters.collect(), name, frontend, unreachable_ms, host }
 }
 
 async fn start(args: &UpArgs, layout: &Layout, dir: &Path) -> anyhow::Result<LocalCluster> {
@@ -213,7 +191,7 @@ fn scaled(args: &UpArgs, layout: &Layout, bounds: (u32, u32)) -> anyhow::Result<
     Ok((fixed, Some((backend, bounds))))
 }
 
-fn layout(args: &UpArgs) -> anyhow::Result<Layout> {
+pub(super) fn layout(args: &UpArgs) -> anyhow::Result<Layout> {
     let config = match &args.config {
         Some(file) => NodeConfig::load(Role::Up, Some(file), std::env::vars(), &args.set),
         None => {
@@ -251,7 +229,7 @@ fn layout(args: &UpArgs) -> anyhow::Result<Layout> {
         .map(|(replica, index)| SchedulerConfig {
             id: replica.id,
             data_dir: dir.join(format!("raft-{}", replica.id.get())),
-            metrics: symphony_config::Address::loopback(scheduler.metrics.port().saturating_add(10 * index)),
+            metrics: ports_above(&scheduler.metrics, 10 * index),
             ..scheduler.clone()
         })
         .collect();
@@ -263,7 +241,16 @@ fn layout(args: &UpArgs) -> anyhow::Result<Layout> {
             backends.remove(0);
         }
     }
-    Ok(Layout { cluster, schedulers, frontend, guests: None, backends, network, log, security })
+    let layout = Layout { cluster, schedulers, frontend, guests: None, backends, network, log, security };
+    Ok(match args.host {
+        Some(host) => layout.moved(host, 0),
+        None => layout,
+    })
+}
+
+/// The same host, so many ports higher.
+fn ports_above(address: &Address, ports: u16) -> Address {
+    address.with_port(address.port().saturating_add(ports))
 }
 
 /// Four emulated GPUs in a sub-cluster of their own.
@@ -271,8 +258,8 @@ fn emulated_beside(backend: &BackendConfig) -> BackendConfig {
     BackendConfig {
         name: "backend-emulated".into(),
         subcluster: "emulated".into(),
-        exec: symphony_config::Address::loopback(backend.exec.port().saturating_add(10)),
-        metrics: symphony_config::Address::loopback(backend.metrics.port().saturating_add(10)),
+        exec: ports_above(&backend.exec, 10),
+        metrics: ports_above(&backend.metrics, 10),
         executor: ExecutorKind::Emulated,
         gpus: vec![symphony_config::GpuConfig { kind: "emulated".into(), count: 4, memory_mb: 16_384 }],
         // Two processes that append to one file would write into each other's lines.
@@ -286,7 +273,8 @@ fn check_ports(ports: Vec<(String, Address)>) -> anyhow::Result<()> {
     for (key, address) in ports {
         if let Err(error) = std::net::TcpListener::bind(address.to_string()) {
             return Err(bad_input(format!(
-                "{key}: cannot listen on {address}: {error}; stop what listens there, or give other ports with --config"
+                "{key}: cannot listen on {address}: {error}; stop what listens there, or have this one listen elsewhere, as with \
+                 --host 127.0.0.2 --dir symphony-up-2"
             )));
         }
     }
@@ -313,22 +301,29 @@ fn ports(layout: &Layout) -> Vec<(String, Address)> {
     ports
 }
 
-fn tell(layout: &Layout, dir: &Path) {
-    let frontend = &layout.frontend;
-    println!("cluster {} is up", layout.cluster.name);
-    println!("  Open Inference Protocol: gRPC {}, REST http://{}/v2", frontend.grpc, frontend.rest);
-    println!("  console: http://{}/   metrics: http://{}/metrics", frontend.metrics, frontend.metrics);
-    println!("  logs: {}", dir.join("logs").display());
-    if layout.security.insecure_dev {
-        println!("  plaintext: tools need --insecure-dev");
-    } else {
-        println!("  certificates: {}, for tools run elsewhere: --pki or SYMPHONY_PKI", dir.join("pki").display());
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    #[test]
+    fn metrics_of_replicas_are_where_the_configuration_says() {
+        let set = "scheduler.metrics=127.0.0.9:6000";
+        let cli = Cli::try_parse_from(["symphony", "up", "--set", set]).unwrap();
+        let Command::Up(args) = cli.command else { panic!("another command was read") };
+        let metrics: Vec<_> = layout(&args).unwrap().schedulers.iter().map(|s| s.metrics.to_string()).collect();
+        assert_eq!(metrics, ["127.0.0.9:6000", "127.0.0.9:6010", "127.0.0.9:6020"]);
     }
-    if let (Some(repository), Some(token)) = (&layout.frontend.repository.dir, &layout.frontend.repository.token_file) {
-        println!("  model repository: {}; token: {}", repository.display(), token.display());
+
+    #[test]
+    fn a_folder_is_for_one_at_a_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = alone(dir.path()).unwrap();
+        let second = alone(dir.path()).unwrap_err().to_string();
+        assert!(second.contains(&dir.path().display().to_string()) && second.contains("another folder"), "{second}");
+        drop(first);
+        alone(dir.path()).unwrap();
     }
-    println!(
-        "  try: symphony get members; symphony model load resnet --emulated --alpha-ms 1 --beta-ms 5 --slo-ms 100 --subcluster emulated"
-    );
-    println!("stop with Ctrl-C");
 }

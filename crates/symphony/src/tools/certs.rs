@@ -25,8 +25,9 @@ pub(crate) fn run(command: CertsCommand) -> anyhow::Result<()> {
 
 fn issue(args: &CertsIssueArgs) -> anyhow::Result<()> {
     let identity = Identity::new(&args.cluster_name, args.role, &args.name).map_err(bad_input)?;
-    let issued =
-        Authority::open(&args.dir).and_then(|authority| authority.issue(&identity, args.days)).map_err(bad_input)?;
+    let issued = Authority::open(&args.dir)
+        .and_then(|authority| authority.issue_at(&identity, &args.hosts, args.days))
+        .map_err(bad_input)?;
     let CredentialFiles { cert, key, .. } = issued.files;
     println!("{identity}, valid for {} days", args.days);
     println!("  {}\n  {}", cert.display(), key.display());

@@ -26,6 +26,10 @@ pub(crate) async fn set(args: &DutyArgs, duty: Duty) -> anyhow::Result<()> {
 pub(crate) async fn drain(args: &DrainArgs) -> anyhow::Result<()> {
     let (control, member, since) = agree(&args.duty, Duty::Draining).await?;
     let wait = Duration::from_secs(args.wait_s);
+    if wait.is_zero() {
+        println!("{member} is {}; see `symphony get members`", Duty::Draining);
+        return Ok(());
+    }
     let mut views = control.watch(&format!("drain {member}"));
     let mut left = String::new();
     let drained = async {

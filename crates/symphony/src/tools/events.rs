@@ -1,5 +1,7 @@
 //! What happened lately: what operators asked for, and what changed, in the order of the log.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 use symphony_protocol::view::{OperationView, View};
 use time::OffsetDateTime;
@@ -8,9 +10,10 @@ use super::get::Shown;
 
 /// As a table and as JSON.
 pub(crate) fn show(view: &View) -> Shown {
+    let names = Names::of(view);
     let cells = |line: &Line<'_>| match line {
         Line::Event(index, what) => {
-            vec![index.to_string(), String::new(), String::new(), (*what).to_owned(), String::new()]
+            vec![index.to_string(), String::new(), String::new(), names.put_into(what), String::new()]
         }
         Line::Operation(operation) => {
             let what = match &operation.refusal {
@@ -18,7 +21,7 @@ pub(crate) fn show(view: &View) -> Shown {
                 None => operation.what.clone(),
             };
             let (time, id) = (utc(operation.at_unix_ms), operation.id.to_string());
-            vec![operation.index.to_string(), time, operation.actor.clone(), what, id]
+            vec![operation.index.to_string(), time, operation.actor.clone(), names.put_into(&what), id]
         }
     };
     let rows = lines(view).iter().map(cells).collect();
@@ -55,6 +58,36 @@ fn lines(view: &View) -> Vec<Line<'_>> {
     lines
 }
 
+/// What is called by id in the sentences of the log, by name: the log keeps ids, since names are given again.
+struct Names<'a>(BTreeMap<String, &'a str>);
+
+impl<'a> Names<'a> {
+    fn of(view: &'a View) -> Self {
+        let subclusters = view.subclusters.iter().map(|(id, subcluster)| (id.to_string(), subcluster.name.as_str()));
+        let models = view.models.iter().map(|(id, model)| (id.to_string(), model.spec.name.as_str()));
+        let backends = view.backends.iter().map(|(id, backend)| (id.to_string(), backend.name.as_str()));
+        let frontends = view.frontends.iter().map(|(id, frontend)| (id.to_string(), frontend.name.as_str()));
+        let mut names: BTreeMap<_, _> = subclusters.chain(models).chain(backends).chain(frontends).collect();
+        // Where somebody is called like the id of somebody else, a sentence may mean either.
+        for name in names.values().map(|name| (*name).to_owned()).collect::<Vec<_>>() {
+            names.remove(&name);
+        }
+        Self(names)
+    }
+
+    /// `b2` becomes `pool-0 (b2)`, if it is still there. An id in parentheses stands behind its name already.
+    fn put_into(&self, sentence: &str) -> String {
+        let words = sentence.split(' ').map(|word| {
+            let id = word.trim_end_matches([',', ':', ';']);
+            match self.0.get(id) {
+                Some(name) => format!("{name} ({id}){}", &word[id.len()..]),
+                None => word.to_owned(),
+            }
+        });
+        words.collect::<Vec<_>>().join(" ")
+    }
+}
+
 /// A wall clock's time to the second, in UTC.
 fn utc(unix_ms: u64) -> String {
     let at = i64::try_from(unix_ms / 1000).ok().and_then(|seconds| OffsetDateTime::from_unix_timestamp(seconds).ok());
@@ -65,7 +98,8 @@ fn utc(unix_ms: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use symphony_types::OperationId;
+    use symphony_protocol::view::{BackendView, SubclusterView};
+    use symphony_types::{BackendId, OperationId, SubclusterId};
 
     use super::*;
 
@@ -95,6 +129,27 @@ mod tests {
         assert_eq!((&json[1]["outcome"], &json[1]["refusal"]), (&"done".into(), &Value::Null));
         assert_eq!((&json[3]["outcome"], &json[3]["refusal"]), (&"refused".into(), &"no model is named `m`".into()));
         assert_eq!(json[3]["operation"], "000000000000000000000000000000ab");
+    }
+
+    #[test]
+    fn what_sentences_call_by_id_is_named_unless_that_could_be_wrong() {
+        let subcluster = |name: &str| SubclusterView { name: name.into(), ..SubclusterView::default() };
+        let backend = BackendView { name: "pool-0".into(), ..BackendView::default() };
+        let view = View {
+            subclusters: [(SubclusterId::new(1), subcluster("pool")), (SubclusterId::new(2), subcluster("b7"))].into(),
+            backends: [(BackendId::new(3), backend.clone()), (BackendId::new(7), backend)].into(),
+            events: vec![
+                (1, "model m (m1) is served by s1 instead of s9".into()),
+                (2, "model m failed on b3: no file".into()),
+                (3, "sub-cluster b7 created".into()),
+            ],
+            ..View::default()
+        };
+        let (_, rows, json) = show(&view);
+        assert_eq!(rows[0][3], "model m (m1) is served by pool (s1) instead of s9");
+        assert_eq!(rows[1][3], "model m failed on pool-0 (b3): no file");
+        assert_eq!(rows[2][3], "sub-cluster b7 created", "that is its name");
+        assert_eq!(json[1]["what"], "model m failed on b3: no file", "programs are told what the log has");
     }
 
     #[test]

@@ -48,6 +48,10 @@ pub(crate) async fn load(
         async move { client.load(request).await }
     };
     federation.call(AGREE_WITHIN, call).await.map_err(|error| not_done(operation, error))?;
+    if wait.is_zero() {
+        println!("model {} is to be served; see `symphony get clusters`", spec.name);
+        return Ok(());
+    }
     let home = until(federation, &spec.name, wait, |model| model.home.clone()).await?;
     println!("model {} is ready in cluster {home}", spec.name);
     Ok(())
@@ -66,9 +70,6 @@ pub(crate) async fn unload(federation: &FederationClient, name: &str, operation:
 
 /// Moves models to another cluster, and waits until they are at home there.
 pub(crate) async fn move_to(federation: &FederationClient, to: &str, args: &PlanMoveArgs) -> anyhow::Result<()> {
-    if !args.backends.is_empty() || args.propose {
-        return Err(bad_input("--to-cluster moves models, at once: leave out --backend and --propose"));
-    }
     if args.models.len() > 1 && args.operation.operation_id.is_some() {
         return Err(bad_input("--operation-id names one command; give one --model with it"));
     }
@@ -85,6 +86,10 @@ pub(crate) async fn move_to(federation: &FederationClient, to: &str, args: &Plan
         federation.call(AGREE_WITHIN, call).await.map_err(|error| not_done(operation, error))?;
     }
     for model in &args.models {
+        if args.wait_s == 0 {
+            println!("model {model} is to move to cluster {to}; see `symphony get clusters`");
+            continue;
+        }
         let wait = Duration::from_secs(args.wait_s);
         let began = std::cell::Cell::new(false);
         let home = until(federation, model, wait, |model| {
@@ -104,7 +109,7 @@ pub(crate) async fn move_to(federation: &FederationClient, to: &str, args: &Plan
 
 /// Divides all models of the federation anew.
 pub(crate) async fn balance(federation: &FederationClient, args: &PlanNowArgs) -> anyhow::Result<()> {
-    let operation = fresh_operation_id();
+    let operation = args.operation.id();
     let call = |mut client: Grpc<_>| {
         let request = pb::FederationBalanceRequest { adopt: args.adopt, operation_id: operation.to_string() };
         async move { client.balance(request).await }

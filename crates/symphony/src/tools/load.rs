@@ -9,6 +9,8 @@ use symphony::load::{
     RandomInputs, Report, RestTarget, run as run_load,
 };
 use symphony_protocol::view::{ModelSource, View};
+use symphony_repository::versions;
+use symphony_types::VersionedName;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::{ClusterArgs, Output};
@@ -19,7 +21,8 @@ const WITHIN: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Args)]
 pub(crate) struct LoadArgs {
-    /// Model and rate in requests per second, for example digits=50; repeatable.
+    /// Model and rate in requests per second, for example digits=50; repeatable. Of a model with versions the latest, or as in
+    /// digits@2=50.
     #[arg(long = "model", value_name = "NAME=RPS", required = true)]
     models: Vec<String>,
     /// Seconds that count.
@@ -145,11 +148,15 @@ fn plan(args: &LoadArgs, view: &View) -> anyhow::Result<LoadPlan> {
         let (name, rate) =
             text.split_once('=').ok_or_else(|| bad_input(format!("--model {text}: expected NAME=RPS")))?;
         let rate_rps = rate.parse().map_err(|_| bad_input(format!("--model {text}: `{rate}` is no number")))?;
-        let (_, model) = view.model_named(name).ok_or_else(|| {
+        // Of a model with versions the latest, under its own name: with frames there is nobody who would look for it.
+        let latest = || versions(view, name).max_by_key(|(name, _)| VersionedName::parse(name).version);
+        let exact = view.model_named(name).map(|(_, model)| model);
+        let model = exact.or_else(|| latest().map(|(_, model)| model)).ok_or_else(|| {
             let known: Vec<_> = view.models.values().map(|m| m.spec.name.as_str()).collect();
             bad_input(format!("--model {text}: no such model; loaded are: {}", known.join(", ")))
         })?;
-        let digits = args.inputs.map_or(name == "digits", |inputs| inputs == Inputs::Digits);
+        let named_digits = VersionedName::parse(name).name == "digits";
+        let digits = args.inputs.map_or(named_digits, |inputs| inputs == Inputs::Digits);
         let seed = args.seed.wrapping_add(index as u64);
         let inputs: Arc<dyn InputSet> = match model.spec.source {
             _ if digits => Arc::new(DigitInputs::new()),
@@ -157,7 +164,7 @@ fn plan(args: &LoadArgs, view: &View) -> anyhow::Result<LoadPlan> {
             ModelSource::Onnx(_) => Arc::new(RandomInputs::new(&model.spec.signature, args.items, seed)),
         };
         models.push(ModelLoad {
-            model: name.into(),
+            model: model.spec.name.as_str().into(),
             rate_rps,
             arrival: args.arrival,
             slo: model.spec.slo.into(),
@@ -174,4 +181,46 @@ fn plan(args: &LoadArgs, view: &View) -> anyhow::Result<LoadPlan> {
         lag: LagLimits { p99: millis("--lag-p99-ms", args.lag_p99_ms)?, max: millis("--lag-max-ms", args.lag_max_ms)? },
         models,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+    use symphony_executor::default_signature;
+    use symphony_protocol::view::{ModelSpec, ModelView};
+    use symphony_types::{ModelId, Nanos, RequestValue, SubclusterId, Transforms};
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    fn loaded(name: &str) -> ModelView {
+        let spec = ModelSpec {
+            name: name.into(),
+            subcluster: "default".into(),
+            slo: Nanos::from_millis_f64(50.0),
+            source: ModelSource::Emulated,
+            signature: default_signature(),
+            transforms: Transforms::default(),
+            profiles: [].into(),
+            policy: String::new(),
+            value: RequestValue::default(),
+        };
+        ModelView { spec, subcluster: SubclusterId::new(1), replicas: [].into(), moving: None }
+    }
+
+    #[test]
+    fn of_a_model_with_versions_the_latest_is_loaded_or_the_one_that_is_named() {
+        let names = ["m@2", "m@10", "m@9", "other"];
+        let models = names.iter().zip(1..).map(|(name, id)| (ModelId::new(id), loaded(name))).collect();
+        let view = View { models, ..View::default() };
+        let planned = |model: &str| {
+            let cli = Cli::try_parse_from(["symphony", "load", "--model", model]).unwrap();
+            let Command::Load(args) = cli.command else { panic!("another command was read") };
+            plan(&args, &view).map(|plan| plan.models[0].model.to_string())
+        };
+        assert_eq!(planned("m=5").unwrap(), "m@10");
+        assert_eq!(planned("m@2=5").unwrap(), "m@2");
+        assert_eq!(planned("other=5").unwrap(), "other");
+        assert!(planned("m@3=5").unwrap_err().to_string().contains("loaded are: m@2, m@10, m@9, other"));
+    }
 }

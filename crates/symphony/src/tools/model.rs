@@ -39,6 +39,11 @@ async fn load(args: &ModelLoadArgs) -> anyhow::Result<()> {
         return super::federation::load(&federation, &spec, where_to, args.operation.id(), wait).await;
     }
     let control = args.cluster.control()?;
+    if args.wait_s == 0 {
+        ask(&control, &spec, args.operation.id()).await?;
+        println!("model {} is to be served; see `symphony get models`", spec.name);
+        return Ok(());
+    }
     load_and_wait(&control, &spec, args.operation.id(), Duration::from_secs(args.wait_s)).await?;
     println!("model {} is ready", spec.name);
     Ok(())
@@ -46,6 +51,11 @@ async fn load(args: &ModelLoadArgs) -> anyhow::Result<()> {
 
 /// Has the cluster serve a model as its folder in a repository says.
 async fn load_from(dir: &Path, args: &ModelLoadArgs) -> anyhow::Result<()> {
+    if args.wait_s == 0 {
+        return Err(bad_input(
+            "--wait-s 0: old versions go when new ones are ready, which somebody has to see; expected 1 or more",
+        ));
+    }
     let model = Repository::open(dir).and_then(|repository| repository.model(&args.name)).map_err(bad_input)?;
     for note in &model.notes {
         eprintln!("note: {note}");
@@ -64,6 +74,17 @@ async fn load_from(dir: &Path, args: &ModelLoadArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Has the cluster agree to serve a model.
+async fn ask(control: &ControlClient, spec: &ModelSpec, operation: OperationId) -> anyhow::Result<()> {
+    let request = pb::LoadModelRequest { spec: Some(spec.into()), operation_id: operation.to_string() };
+    let call = |mut client: pb::control_client::ControlClient<_>| {
+        let request = request.clone();
+        async move { client.load_model(request).await }
+    };
+    control.call(AGREE_WITHIN, call).await.map_err(|error| not_done(operation, error))?;
+    Ok(())
+}
+
 /// Has the cluster load a model, and waits until a backend is ready or says why not.
 pub(crate) async fn load_and_wait(
     control: &ControlClient,
@@ -71,12 +92,7 @@ pub(crate) async fn load_and_wait(
     operation: OperationId,
     wait: Duration,
 ) -> anyhow::Result<()> {
-    let request = pb::LoadModelRequest { spec: Some(spec.into()), operation_id: operation.to_string() };
-    let call = |mut client: pb::control_client::ControlClient<_>| {
-        let request = request.clone();
-        async move { client.load_model(request).await }
-    };
-    control.call(AGREE_WITHIN, call).await.map_err(|error| not_done(operation, error))?;
+    ask(control, spec, operation).await?;
     let mut view = control.watch(&format!("model load {}", spec.name));
     let ready = async {
         loop {

@@ -37,6 +37,7 @@ pub(super) async fn move_to(args: &PlanMoveArgs) -> anyhow::Result<()> {
         println!("everything is in {} already", args.to.as_deref().unwrap_or_default());
         return Ok(());
     }
+    let wanted = moves.len();
     let request = pb::ProposePlanRequest {
         epoch: 0,
         cause: "an operator asked for it".into(),
@@ -51,11 +52,15 @@ pub(super) async fn move_to(args: &PlanMoveArgs) -> anyhow::Result<()> {
     };
     let plan = control.call(AGREE_WITHIN, call).await.map_err(|error| not_done(operation, error))?.plan;
     if args.propose {
-        println!("plan {plan} waits: symphony plan approve {plan}");
+        println!("plan {plan} waits for approval: `symphony plan approve {plan}`");
+        return Ok(());
+    }
+    if args.wait_s == 0 {
+        println!("plan {plan} runs; see `symphony plan show {plan}`");
         return Ok(());
     }
     eprintln!("plan {plan} runs");
-    follow(&control, plan, Duration::from_secs(args.wait_s)).await
+    follow(&control, (plan, wanted), Duration::from_secs(args.wait_s)).await
 }
 
 pub(super) async fn judge(args: &PlanJudgeArgs, approve: bool) -> anyhow::Result<()> {
@@ -116,10 +121,11 @@ fn wanted(view: &View, args: &PlanMoveArgs) -> Result<Vec<pb::WantedMove>, Strin
     Ok(moves)
 }
 
-/// Waits until every move has ended.
-async fn follow(control: &ControlClient, id: u64, within: Duration) -> anyhow::Result<()> {
+/// Waits until each of so many moves has ended.
+async fn follow(control: &ControlClient, (id, moves): (u64, usize), within: Duration) -> anyhow::Result<()> {
     let mut news = control.watch(&format!("plan {id}"));
-    let mut last = None;
+    // Nobody may have answered before the time is over; what is not known to be over is not.
+    let mut left = moves;
     let ended = async {
         loop {
             let _ = Arc::clone(&news.borrow_and_update());
@@ -129,14 +135,13 @@ async fn follow(control: &ControlClient, id: u64, within: Duration) -> anyhow::R
             if matches!(plan.status, PlanStatus::Done | PlanStatus::Dropped) {
                 return anyhow::Ok((view, plan));
             }
-            last = Some(plan);
+            left = plan.moves.iter().filter(|m| !is_over(&m.progress)).count();
             let _ = tokio::time::timeout(LOOK_EVERY, news.changed()).await;
         }
     };
     let Ok(ended) = tokio::time::timeout(within, ended).await else {
-        let left = last.map_or(0, |plan| plan.moves.iter().filter(|m| !is_over(&m.progress)).count());
         anyhow::bail!(
-            "{left} moves are not over after {} s; they go on, see `symphony plan show {id}`",
+            "{left} of {moves} moves are not over after {} s; they go on, see `symphony plan show {id}`",
             within.as_secs()
         );
     };

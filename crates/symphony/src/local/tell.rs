@@ -1,0 +1,202 @@
+//! What `symphony up` says when everything is up: where it is, and commands to go on with.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use symphony_config::{Address, ExecutorKind, FrontendConfig};
+
+use super::cluster::Layout;
+use super::federation::FederationLayout;
+use crate::cli::{CLUSTER_OF_UP, FEDERATION_OF_UP, PKI_OF_UP};
+
+/// Where `symphony load` sends to if nothing else is said.
+const GRPC_OF_UP: &str = "127.0.0.1:8001";
+/// Requests per second that the four emulated GPUs answer easily.
+const EXAMPLE_RPS: u32 = 100;
+
+/// Of one cluster, which keeps its files in `dir`.
+pub(super) fn cluster(layout: &Layout, dir: &Path) -> String {
+    let mut said = format!("cluster {} is up\n", layout.cluster.name);
+    surface(&mut said, &layout.frontend, dir);
+    let mut export = Vec::new();
+    let control = control(layout);
+    if control != CLUSTER_OF_UP {
+        export.push(format!("SYMPHONY_CLUSTER={control}"));
+    }
+    if layout.security.insecure_dev {
+        said.push_str("  plaintext: tools need --insecure-dev\n");
+        export.push("SYMPHONY_INSECURE_DEV=true".to_owned());
+    } else {
+        certificates(&mut said, &mut export, "", dir);
+    }
+    if let (Some(repository), Some(token)) = (&layout.frontend.repository.dir, &layout.frontend.repository.token_file) {
+        let _ = writeln!(said, "  model repository: {}; token: {}", repository.display(), token.display());
+    }
+    exports(&mut said, &export);
+    said.push_str("  try:\n    symphony get members\n");
+    let emulated = layout.backends.iter().find(|b| b.executor == ExecutorKind::Emulated && b.gpus.len() == 1);
+    if let Some(backend) = emulated {
+        let kind = match backend.gpus[0].kind.as_str() {
+            "emulated" => String::new(),
+            kind => format!(" --gpu-kind {kind}"),
+        };
+        let line = "--emulated --alpha-ms 1 --beta-ms 5 --slo-ms 100";
+        let _ = writeln!(said, "    symphony model load resnet {line} --subcluster {}{kind}", backend.subcluster);
+        let _ = writeln!(said, "    symphony load --model resnet={EXAMPLE_RPS}{}", to_frontend(&layout.frontend));
+    } else if let Some(backend) = layout.backends.first() {
+        let files = "--onnx my.onnx --profile my.profile.toml --slo-ms 300";
+        let _ = writeln!(said, "    symphony model load my {files} --subcluster {}", backend.subcluster);
+    }
+    said.push_str("stop with Ctrl-C\n");
+    said
+}
+
+/// Of several clusters, which keep their files in folders of `dir`.
+pub(super) fn federation(layout: &FederationLayout, dir: &Path) -> String {
+    let mut said = format!("federation {} of {} clusters is up\n", layout.name, layout.clusters.len());
+    surface(&mut said, &layout.frontend, dir);
+    let tools = |cluster: &Layout| {
+        let (control, own) = (control(cluster), FederationLayout::dir(dir, cluster));
+        format!("--cluster {control} --pki {}", own.join("pki").display())
+    };
+    for cluster in &layout.clusters {
+        let logs = FederationLayout::dir(dir, cluster).join("logs");
+        let _ = writeln!(said, "  {}: {}; logs: {}", cluster.cluster.name, tools(cluster), logs.display());
+    }
+    let mut export = Vec::new();
+    certificates(&mut said, &mut export, " of the federation", dir);
+    exports(&mut said, &export);
+    let named = match layout.control() {
+        control if control == FEDERATION_OF_UP => "--federation".to_owned(),
+        control => format!("--federation={control}"),
+    };
+    let [first, second, ..] = layout.clusters.as_slice() else { return said };
+    let line = "--alpha-ms 1 --beta-ms 5 --slo-ms 100";
+    let (begin, end) = (&first.cluster.name, &second.cluster.name);
+    let _ = writeln!(said, "  try:\n    symphony get clusters {named}");
+    let _ = writeln!(said, "    symphony model load resnet {line} {named} --to-cluster {begin}");
+    let (tools, to_frontend) = (tools(first), to_frontend(&layout.frontend));
+    let _ = writeln!(said, "    symphony load --model resnet={EXAMPLE_RPS} {tools}{to_frontend}");
+    let _ = writeln!(said, "    symphony plan move --model resnet {named} --to-cluster {end}");
+    said.push_str("stop with Ctrl-C\n");
+    said
+}
+
+/// Where clients and people look.
+fn surface(said: &mut String, frontend: &FrontendConfig, dir: &Path) {
+    let FrontendConfig { grpc, rest, metrics, .. } = frontend;
+    let _ = writeln!(said, "  Open Inference Protocol: gRPC {grpc}, REST http://{rest}/v2");
+    let _ = writeln!(said, "  console: http://{metrics}/   metrics: http://{metrics}/metrics");
+    let _ = writeln!(said, "  logs: {}", dir.join("logs").display());
+}
+
+fn certificates(said: &mut String, export: &mut Vec<String>, whose: &str, dir: &Path) {
+    let pki = dir.join("pki");
+    let _ = writeln!(said, "  certificates{whose}: {}, for tools run elsewhere: --pki or SYMPHONY_PKI", pki.display());
+    if std::path::absolute(PKI_OF_UP).ok().as_ref() != Some(&pki) {
+        export.push(format!("SYMPHONY_PKI={}", pki.display()));
+    }
+}
+
+/// What tools would not find by themselves.
+fn exports(said: &mut String, export: &[String]) {
+    if !export.is_empty() {
+        let _ = writeln!(said, "  in the terminal of tools: export {}", export.join(" "));
+    }
+}
+
+fn control(layout: &Layout) -> String {
+    let control: Vec<_> = layout.cluster.scheduler.iter().map(|replica| replica.control.to_string()).collect();
+    control.join(",")
+}
+
+/// What `symphony load` has to be told of the frontend.
+fn to_frontend(frontend: &FrontendConfig) -> String {
+    let told = |grpc: &Address| format!(" --frontend {grpc}");
+    if frontend.grpc.to_string() == GRPC_OF_UP { String::new() } else { told(&frontend.grpc) }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::cli::{Cli, Command, UpArgs};
+    use crate::local::up;
+
+    fn args(words: &[&str]) -> UpArgs {
+        match Cli::try_parse_from([&["symphony", "up"], words].concat()).unwrap().command {
+            Command::Up(args) => args,
+            other => panic!("{other:?} is not `up`"),
+        }
+    }
+
+    /// The commands in it, each of which this program must understand.
+    #[track_caller]
+    fn commands(said: &str) -> Vec<&str> {
+        let commands: Vec<_> = said.lines().map(str::trim).filter(|line| line.starts_with("symphony ")).collect();
+        for command in &commands {
+            Cli::try_parse_from(command.split_whitespace()).unwrap_or_else(|error| panic!("{command}: {error}"));
+        }
+        commands
+    }
+
+    fn standard_dir() -> std::path::PathBuf {
+        std::path::absolute(PKI_OF_UP).unwrap().parent().unwrap().to_owned()
+    }
+
+    #[test]
+    fn where_tools_look_by_themselves_they_are_told_nothing() {
+        let said = cluster(&up::layout(&args(&[])).unwrap(), &standard_dir());
+        assert!(!said.contains("export"), "{said}");
+        let commands = commands(&said);
+        assert!(commands[1].ends_with("--subcluster emulated"), "{commands:?}");
+        assert_eq!(commands[2], "symphony load --model resnet=100");
+    }
+
+    #[test]
+    fn elsewhere_they_are_told_all_that_they_need() {
+        let said = cluster(&up::layout(&args(&["--host", "127.0.0.2"])).unwrap(), Path::new("/elsewhere"));
+        let export = "export SYMPHONY_CLUSTER=127.0.0.2:7001,127.0.0.2:7011,127.0.0.2:7021 SYMPHONY_PKI=/elsewhere/pki";
+        assert!(said.contains(export) && said.contains("http://127.0.0.2:8002/metrics"), "{said}");
+        assert!(!said.contains("127.0.0.1"), "{said}");
+        assert_eq!(commands(&said)[2], "symphony load --model resnet=100 --frontend 127.0.0.2:8001");
+        let plain = up::layout(&args(&["--set", "security.insecure_dev=true"])).unwrap();
+        assert!(cluster(&plain, &standard_dir()).contains("export SYMPHONY_INSECURE_DEV=true"));
+    }
+
+    #[test]
+    fn the_example_fits_the_backend_that_the_configuration_has() {
+        let dir = tempfile::tempdir().unwrap();
+        let said = |backend: &str| {
+            let file = dir.path().join("up.toml");
+            let replica = "[[cluster.scheduler]]\nid = 1\ncontrol = \"127.0.0.1:7001\"\ndispatch = \"127.0.0.1:7002\"\n\
+                           beat = \"127.0.0.1:7003\"\n";
+            let rest = "[scheduler]\nid = 1\ndata_dir = \"raft\"\n[frontend]\nname = \"f\"\n[backend]\nname = \"b\"\n";
+            std::fs::write(&file, format!("{replica}{rest}{backend}")).unwrap();
+            cluster(&up::layout(&args(&["--config", file.to_str().unwrap()])).unwrap(), &standard_dir())
+        };
+        let gpus = "gpus = [{ kind = \"a100\", count = 2, memory_mb = 4096 }]\n";
+        let emulated = said(&format!("subcluster = \"pool\"\nexecutor = \"emulated\"\n{gpus}"));
+        assert!(commands(&emulated)[1].ends_with("--subcluster pool --gpu-kind a100"), "{emulated}");
+        let real = said(&format!("subcluster = \"pool\"\n{}", gpus.replace("a100", "cpu")));
+        assert!(commands(&real)[1].contains("--onnx my.onnx") && commands(&real)[1].ends_with("pool"), "{real}");
+    }
+
+    #[test]
+    fn a_federation_says_how_it_is_asked_and_loaded() {
+        let told = |words: &[&str]| {
+            let args = args(&[&["--clusters", "2"], words].concat());
+            let layout = up::federation(&up::layout(&args).unwrap(), 2, 10_000, up::federation_host(&args));
+            federation(&layout, Path::new("/elsewhere"))
+        };
+        let said = told(&[]);
+        assert_eq!(commands(&said)[0], "symphony get clusters --federation");
+        let load = "symphony load --model resnet=100 --cluster 127.0.0.1:7001,127.0.0.1:7011,127.0.0.1:7021 --pki \
+                    /elsewhere/dev-1/pki";
+        assert_eq!(commands(&said)[2], load);
+        let said = told(&["--host", "127.0.0.2"]);
+        assert!(!said.contains("127.0.0.1"), "{said}");
+        assert!(commands(&said)[3].contains("--federation=127.0.0.2:7501,127.0.0.2:7511,127.0.0.2:7521"), "{said}");
+    }
+}
