@@ -18,7 +18,7 @@ pub(super) const ALIGNMENT: usize = 256;
 ///
 /// # Safety
 /// [`Program::input`] and [`Program::output`] give addresses of the GPU's memory that are as long as a tensor of a batch of `filled`
-/// items, and stay so until the next call of [`Program::prepare`] or [`Program::enqueue`] for the slot, or the program is dropped.
+/// items, and stay so until the next call of [`Program::enqueue`] for the slot, or the program is dropped.
 /// [`Program::enqueue`] uses no other lane than `Compute`.
 pub unsafe trait Program: Send + fmt::Debug {
     /// The address of an input's tensor in a slot.
