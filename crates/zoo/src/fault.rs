@@ -1,6 +1,6 @@
 //! Models that load and then fail: what they are given decides.
 
-use crate::graph::{Graph, OnnxModel, ints, int};
+use crate::graph::{Graph, OnnxModel, int, ints};
 
 /// ONNX's number of 64-bit integers, for `Cast`.
 const INT64: i64 = 7;

@@ -23,18 +23,18 @@ pub(super) fn open(ordinal: u32) -> anyhow::Result<Cuda> {
 
 /// Runs batches of so many items, writes when each part of each was done, and gives the share of the copies to the device that fell
 /// into computations.
-pub(super) fn write<D: Device>(
-    model: &mut StagedModel<D>,
-    items: u32,
-    title: &str,
-    out: &Path,
-) -> anyhow::Result<f64> {
-    let zeros: Vec<Vec<u8>> = model.signature().inputs.iter().map(|s| vec![0; s.item_bytes() * items as usize]).collect();
+pub(super) fn write<D: Device>(model: &mut StagedModel<D>, items: u32, title: &str, out: &Path) -> anyhow::Result<f64> {
+    let zeros: Vec<Vec<u8>> =
+        model.signature().inputs.iter().map(|s| vec![0; s.item_bytes() * items as usize]).collect();
     let tensors: Vec<_> = zeros.iter().map(Vec::as_slice).collect();
     let spans = model.trace(&BatchInputs { items, tensors: &tensors, start: None }, BATCHES)?;
     std::fs::write(out, trace_json(title, &spans)).map_err(|error| anyhow::anyhow!("{}: {error}", out.display()))?;
     let hidden = hidden(&spans);
-    eprintln!("written to {}: {:.1} % of the copies to the device fell into computations", out.display(), hidden * 100.0);
+    eprintln!(
+        "written to {}: {:.1} % of the copies to the device fell into computations",
+        out.display(),
+        hidden * 100.0
+    );
     Ok(hidden)
 }
 
@@ -92,9 +92,8 @@ mod tests {
     #[test]
     fn copies_that_are_not_hidden_count_as_such() {
         let span = |from, until| Span { from: Nanos::new(from), until: Nanos::new(until) };
-        let batch = |copy_in, compute| {
-            (Extent { items: 1, filled: 1 }, Spans { copy_in, compute, copy_out: Span::default() })
-        };
+        let batch =
+            |copy_in, compute| (Extent { items: 1, filled: 1 }, Spans { copy_in, compute, copy_out: Span::default() });
         let apart = [batch(span(0, 10), span(10, 20)), batch(span(20, 30), span(30, 40))];
         assert_eq!(hidden(&apart), 0.0);
         let half = [batch(span(0, 10), span(10, 20)), batch(span(15, 25), span(25, 40))];

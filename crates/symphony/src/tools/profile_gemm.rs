@@ -59,7 +59,13 @@ pub(super) fn run(args: &ProfileGemmArgs) -> anyhow::Result<()> {
         Output::Table => {
             let ms = |nanos: Nanos| format!("{:.3}", nanos.as_millis_f64());
             let row = |m: &Measured| {
-                vec![m.batch.to_string(), ms(m.wanted), ms(m.median), ms(m.high), format!("{:+.2} %", m.error() * 100.0)]
+                vec![
+                    m.batch.to_string(),
+                    ms(m.wanted),
+                    ms(m.median),
+                    ms(m.high),
+                    format!("{:+.2} %", m.error() * 100.0),
+                ]
             };
             table::print(&["BATCH", "WANTED", "MEDIAN", "P99", "ERROR"], &measured.iter().map(row).collect::<Vec<_>>());
             println!("{}, calibrated in {:.1} s", profile::gpu_machine(&gpu), calibrated_in.as_secs_f64());
@@ -136,7 +142,8 @@ mod tests {
         let measured = measure(&mut model, 4, Nanos::from_millis(1), 3).unwrap();
         assert!(measured.median <= measured.high && measured.median > Nanos::ZERO);
         assert_eq!(model.in_steps().unwrap().staged(), 0, "nothing is left");
-        let near = Measured { batch: 1, wanted: Nanos::from_millis(10), median: Nanos::from_millis(11), high: Nanos::ZERO };
+        let near =
+            Measured { batch: 1, wanted: Nanos::from_millis(10), median: Nanos::from_millis(11), high: Nanos::ZERO };
         assert!((near.error() - 0.1).abs() < 1e-9);
     }
 }
