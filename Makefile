@@ -1,7 +1,7 @@
 # The few commands people need. Everything else is cargo's, or `symphony help`.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tests build demo test test-rdma sim-soak bench fmt
+.PHONY: help setup setup-tests build demo test test-rdma cuda-kit sim-soak bench fmt
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,6 +23,9 @@ test: setup-tests ## everything CI runs: format, lints, checks, documentation, t
 
 test-rdma: ## run the RDMA transport over Soft-RoCE in a small virtual machine: PULLS=pulls that are measured
 	tests/rdma/test.sh $(PULLS)
+
+cuda-kit: ## build what a machine with a GPU needs to run the device tests and record figures: docs/cuda.md
+	deploy/cuda/kit.sh
 
 sim-soak: ## simulate cluster after cluster until one breaks a promise: FROM=first seed, JOBS=at a time, SECONDS_EACH
 	cargo run --locked --package symphony-netsim -- soak --from $(or $(FROM),1) --jobs $(or $(JOBS),2) --trouble-s $(or $(SECONDS_EACH),30)

@@ -147,3 +147,48 @@ fn a_missing_onnx_runtime_is_said_by_backend_and_profile() {
     let flag = ["profile", "digits.onnx", "--onnxruntime", "libfake.so"];
     let _ = run_in(&[], &flag).ended_with(2).complains(&["libfake.so", "cannot be used"]);
 }
+
+#[test]
+fn a_gpu_that_is_required_and_not_there_is_said_and_ends_the_backend() {
+    let _alone = alone();
+    let bench = Bench::new("no-cuda");
+    let gpus = "backend.gpus=[{ kind = \"h100\", count = 1, memory_mb = 81559 }]";
+
+    phase("settings that contradict each other");
+    let cuda = ["--set", "backend.device=cuda"];
+    let _ = bench.node("backend", &cuda).ended_with(2).complains(&["backend.gpus.0.kind", "a CUDA device is no `cpu`"]);
+    let gemm = ["--set", "backend.executor=cuda-gemm", "--set", gpus, "--set", "backend.device=cpu"];
+    let _ = bench.node("backend", &gemm).ended_with(2).complains(&["backend.device", "cuda-gemm", "CUDA devices only"]);
+
+    if cuda_is_here() {
+        eprintln!("skipped: this machine has a CUDA device, and what follows is about those without");
+        return;
+    }
+    phase("required");
+    let required = ["--set", "backend.device=cuda", "--set", "backend.device_required=true", "--set", gpus];
+    let words = ["backend.device = \"cuda\" is required", "no CUDA device", "backend.device_required = false"];
+    let _ = bench.node("backend", &required).ended_with(2).complains(&words);
+
+    phase("an executor that runs nowhere else");
+    let gemm = ["--set", "backend.executor=cuda-gemm", "--set", gpus];
+    let words = ["backend.executor = \"cuda-gemm\" runs on CUDA devices only", "no CUDA device"];
+    let _ = bench.node("backend", &gemm).ended_with(2).complains(&words);
+
+    phase("`profile` on a GPU");
+    std::fs::write(bench.workspace.file("digits.onnx"), symphony_executor::digits::MODEL).unwrap();
+    let run_here = |args: &[&str]| run(bench.workspace.path(), &[], args).unwrap();
+    let profile = ["profile", "digits.onnx", "--device", "cuda:0"];
+    let _ = run_here(&profile).ended_with(2).complains(&["a CUDA device is no `cpu`", "--gpu-kind"]);
+    let with_kind = [&profile[..], &["--gpu-kind", "h100"]].concat();
+    let _ = run_here(&with_kind).ended_with(2).complains(&["no CUDA device"]);
+    let gemm = ["profile", "gemm", "--alpha-ms", "1", "--beta-ms", "5", "--gpu-kind", "h100"];
+    let _ = run_here(&gemm).ended_with(2).complains(&["no CUDA device"]);
+    let _ = run_here(&["profile", "digits.onnx", "--device", "tpu"]).ended_with(2).complains(&["cuda:0, cuda:1"]);
+    let timeline = ["profile", "digits.onnx", "--timeline", "t.json"];
+    let _ = run_here(&timeline).ended_with(2).complains(&["--timeline", "--device cuda:0"]);
+}
+
+/// Whether a driver answers: the question that the program asks, asked by another.
+fn cuda_is_here() -> bool {
+    std::path::Path::new("/dev/nvidia0").exists()
+}

@@ -173,6 +173,7 @@ const fn kind_of(executor: ExecutorKind) -> &'static str {
     match executor {
         ExecutorKind::OrtCpu => "cpu",
         ExecutorKind::Emulated => "emulated",
+        ExecutorKind::CudaGemm => "gpu",
     }
 }
 

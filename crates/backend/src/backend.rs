@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use symphony_config::{BackendConfig, DeviceKind, ExecutorKind};
 use symphony_executor::load_runtime;
+use symphony_executor_gpu::{Cuda, NoCuda, PinnedPool, cuda_provider_is_there};
 use symphony_net::{Incoming, Net, Port, Role};
 use symphony_protocol::control as pb;
 use symphony_protocol::view::BackendScope;
@@ -17,13 +18,14 @@ use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
+use crate::engine::{EmulatedGpu, Engine, OnnxEngine};
 use crate::exec_server::accept_leaders;
 use crate::execution::{Execution, Identity};
 use crate::gpu_memory::GpuMemory;
 use crate::journal::Journal;
 use crate::metrics::Counts;
 use crate::model_book::ModelBook;
-use crate::model_loader::{EmulatedGpu, Engine, ModelLoader};
+use crate::model_loader::ModelLoader;
 use crate::pace_file;
 
 /// How long registration may take: a cluster that starts together elects its leader first.
@@ -38,6 +40,10 @@ const GOODBYE_WITHIN: Duration = Duration::from_millis(500);
 /// How often a backend looks whether the cluster still counts it in.
 const STANDING_EVERY: Duration = Duration::from_millis(200);
 
+/// Host memory for copies to and from GPUs, in bytes: two batches' inputs and outputs of every model. Pages in it are nobody else's
+/// any more, also while they are idle.
+const PINNED_BYTES_MAX: u64 = 8 << 30;
+
 /// The port for scheduler replicas, of which a cluster has 64: a lead's connection, a standby's, and those that are given up.
 const EXEC: Port = Port::new("backend.exec", &[Role::Scheduler], 64 * 4);
 
@@ -49,10 +55,12 @@ pub enum StartError {
     Runtime(#[from] symphony_executor::RuntimeError),
     /// The device that is required cannot be had.
     #[error(
-        "backend.device = \"cuda\" is required, and this program runs ONNX models on the CPU only; set backend.device_required = \
-         false to run them there"
+        "backend.device = \"cuda\" is required: {0}; set backend.device_required = false to run ONNX models on the CPU"
     )]
-    Device,
+    Device(NoCuda),
+    /// The executor runs on GPUs only.
+    #[error("backend.executor = \"cuda-gemm\" runs on CUDA devices only: {0}")]
+    Gemm(NoCuda),
     /// The cluster does not answer or refuses.
     #[error("cannot register backend `{name}`: {source}")]
     Register {
@@ -117,13 +125,8 @@ impl Backend {
                 }
                 Engine::Emulated(gpus)
             }
-            ExecutorKind::OrtCpu => {
-                check_device(config)?;
-                let runtime = load_runtime(config.onnxruntime.as_deref())?;
-                tracing::info!(device = "cpu", onnxruntime = runtime.version(), "ONNX models run on the CPU");
-                let intra_threads = config.intra_op_threads as usize;
-                Engine::OrtCpu { runtime, model_dir: config.model_dir.clone(), intra_threads }
-            }
+            ExecutorKind::OrtCpu => onnx_engine(config)?,
+            ExecutorKind::CudaGemm => Engine::CudaGemm(open_gpus(config).map_err(StartError::Gemm)?),
         };
         if config.payloads.must_share() {
             can_share()?;
@@ -136,7 +139,7 @@ impl Backend {
                 .map_err(|source| StartError::Journal { path: path.display().to_string(), source })
         });
         let journal = journal.transpose()?;
-        let request = registration(config, boot);
+        let request = registration(config, engine.label(), boot);
         let identity = register(&control, &request, REGISTER_WITHIN)
             .await
             .map_err(|source| StartError::Register { name: config.name.clone(), source })?;
@@ -145,7 +148,7 @@ impl Backend {
         let transport = LinkedPayloads::new(identity.backend, boot, net.clone(), config.payloads.clone(), view.clone());
         let transport = Arc::new(transport);
         tracing::info!(backend = %identity.backend, %boot, gpus = identity.gpus.len(),
-            executor = config.executor.label(), transport = transport.name(), "registered");
+            executor = engine.label(), transport = transport.name(), "registered");
 
         let (inputs, inputs_out) = mpsc::unbounded_channel();
         let counts = Arc::new(Counts::default());
@@ -251,19 +254,42 @@ impl Drop for Backend {
     }
 }
 
-/// Says that there is no CUDA here, or refuses to go without.
-fn check_device(config: &BackendConfig) -> Result<(), StartError> {
-    if config.device != DeviceKind::Cuda {
-        return Ok(());
+/// ONNX Runtime, on GPUs if these are wanted and there; says so if they are not, or refuses to go without.
+fn onnx_engine(config: &BackendConfig) -> Result<Engine, StartError> {
+    let gpus = match config.device {
+        DeviceKind::Cuda => Some(open_gpus(config)),
+        DeviceKind::Auto | DeviceKind::Cpu => None,
+    };
+    if let (Some(Err(missing)), true) = (&gpus, config.device_required) {
+        return Err(StartError::Device(missing.clone()));
     }
-    if config.device_required {
-        return Err(StartError::Device);
+    let runtime = load_runtime(config.onnxruntime.as_deref())?;
+    let gpus = gpus.map(|gpus| gpus.and_then(|gpus| cuda_provider_is_there(&runtime).map(|()| gpus)));
+    let version = runtime.version().to_owned();
+    let intra_threads = config.intra_op_threads as usize;
+    let onnx = OnnxEngine { runtime, model_dir: config.model_dir.clone(), intra_threads };
+    match gpus {
+        Some(Ok(gpus)) => {
+            let names: Vec<_> = gpus.iter().map(Cuda::name).collect();
+            tracing::info!(device = "cuda", gpus = names.join(", "), onnxruntime = version, "ONNX models run on GPUs");
+            return Ok(Engine::OrtCuda(onnx, gpus));
+        }
+        Some(Err(missing)) if config.device_required => return Err(StartError::Device(missing)),
+        Some(Err(missing)) => tracing::warn!("backend.device = \"cuda\" cannot be had: {missing}"),
+        None => {}
     }
-    tracing::warn!("backend.device = \"cuda\" cannot be had: this program runs ONNX models on the CPU only");
-    Ok(())
+    tracing::info!(device = "cpu", onnxruntime = version, "ONNX models run on the CPU");
+    Ok(Engine::OrtCpu(onnx))
 }
 
-fn registration(config: &BackendConfig, boot: BootId) -> pb::RegisterBackendRequest {
+/// The GPUs of the configuration, in the driver's order from 0 on, with one pool of pinned memory for all.
+fn open_gpus(config: &BackendConfig) -> Result<Arc<[Cuda]>, NoCuda> {
+    let pinned = PinnedPool::new(PINNED_BYTES_MAX);
+    let count: u32 = config.gpus.iter().map(|gpu| gpu.count).sum();
+    (0..count).map(|ordinal| Cuda::open(ordinal, &pinned)).collect()
+}
+
+fn registration(config: &BackendConfig, executor: &str, boot: BootId) -> pb::RegisterBackendRequest {
     let gpus = config.gpus.iter().flat_map(|gpu| {
         let offer = pb::GpuOffer { kind: gpu.kind.clone(), memory_bytes: gpu.memory_bytes() };
         std::iter::repeat_n(offer, gpu.count as usize)
@@ -273,7 +299,7 @@ fn registration(config: &BackendConfig, boot: BootId) -> pb::RegisterBackendRequ
         boot_id: boot.get(),
         exec_addr: config.exec.to_string(),
         subcluster: config.subcluster.clone(),
-        executor: config.executor.label().to_owned(),
+        executor: executor.to_owned(),
         gpus: gpus.collect(),
     }
 }
@@ -347,5 +373,56 @@ async fn stay_registered(
         if down && let Err(error) = register(&control, &request, REGISTER_WITHIN).await {
             tracing::warn!(%error, "cannot register again");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use symphony_config::{NodeConfig, Role};
+
+    use super::*;
+
+    fn config(settings: &[&str]) -> BackendConfig {
+        let text = include_str!("../../../deploy/config/dev.toml");
+        let settings: Vec<_> = ["security.insecure_dev=true"].iter().chain(settings).map(|&s| s.to_owned()).collect();
+        let layers = NodeConfig::from_layers(Role::Backend, Some((Path::new("dev.toml"), text)), [], &settings);
+        layers.unwrap().backend.unwrap()
+    }
+
+    const GPUS: &str = "backend.gpus=[{ kind = \"h100\", count = 1, memory_mb = 81559 }]";
+
+    /// On machines with a GPU the tests of `symphony-executor-gpu` say more.
+    fn no_gpu_here() -> bool {
+        let opened = Cuda::open(0, &PinnedPool::new(0));
+        if let Ok(gpu) = &opened {
+            eprintln!("skipped: there is a GPU, {}", gpu.name());
+        }
+        opened.is_err()
+    }
+
+    #[test]
+    fn a_gpu_that_is_wanted_and_not_there_leaves_the_cpu_and_the_executor_says_so() {
+        if !no_gpu_here() {
+            return;
+        }
+        match onnx_engine(&config(&["backend.device=cuda", GPUS])) {
+            Ok(engine) => assert_eq!(engine.label(), "ort-cpu"),
+            // Without ONNX Runtime there is no CPU either.
+            Err(error) => assert!(matches!(error, StartError::Runtime(_)), "{error}"),
+        }
+    }
+
+    #[test]
+    fn a_gpu_that_is_required_and_not_there_is_an_error_before_anything_else() {
+        if !no_gpu_here() {
+            return;
+        }
+        let required = config(&["backend.device=cuda", "backend.device_required=true", GPUS]);
+        let error = onnx_engine(&required).unwrap_err();
+        assert!(matches!(error, StartError::Device(_)), "{error}");
+        let words = error.to_string();
+        assert!(words.contains("no CUDA device") && words.contains("device_required = false"), "{words}");
     }
 }

@@ -6,7 +6,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use symphony_executor::{BatchInputs, EmulatedExecutor, ExecuteError, ModelExecutor, default_signature, item_checksum};
+use symphony_executor::{
+    BatchInputs, EmulatedExecutor, ExecuteError, ModelExecutor, OnnxExecutor, OnnxOptions, Runtime, StagedExecutor,
+    default_signature, item_checksum, load_runtime,
+};
+use symphony_executor_gpu::overlap::{DeviceError, FakeDevice, FakeFault, FakePace};
+use symphony_executor_gpu::{Answers, StagedModel};
 use symphony_net::{Net, Role};
 use symphony_protocol::data::ResultBytes;
 use symphony_protocol::execute::{Done, Execute, FromBackend, PlannedRequest, Refusal, SealedGpu, ToBackend};
@@ -16,6 +21,7 @@ use symphony_types::{
     BackendId, BootId, FailReason, FrontendId, GpuId, LatencyProfile, ModelId, NodeId, RequestId, Signature,
     SubclusterId, Token,
 };
+use symphony_zoo::Fault;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 
@@ -472,4 +478,170 @@ async fn the_journal_has_every_promise_plan_and_execution_in_order() {
     // ℓ(1) is 5 ms, counted from a planned start that the clock may have missed by some microseconds.
     assert!(at_ns <= start_ns && *end_ns >= start_ns + 4_000_000, "the batch took its profile's time: {records:?}");
     assert_eq!(*requests, [(OWNER.get(), 1, 7)], "the request without an input was not executed");
+}
+
+/// Writes down what is done with it, and says that a batch has ended only when the next one is staged.
+#[derive(Debug)]
+struct Steps {
+    executor: Box<dyn ModelExecutor>,
+    done: Arc<Mutex<Vec<String>>>,
+    staged: Vec<(u32, Vec<u8>)>,
+    launched: Option<(u32, Vec<u8>)>,
+    stages: u32,
+    /// Whether staging the second batch fails the first time.
+    refuses: bool,
+}
+
+impl Steps {
+    fn new(refuses: bool) -> (Self, Arc<Mutex<Vec<String>>>) {
+        let done = Arc::<Mutex<Vec<String>>>::default();
+        let kept = Arc::clone(&done);
+        (Self { executor: emulated(), done, staged: Vec::new(), launched: None, stages: 0, refuses }, kept)
+    }
+
+    fn note(&self, what: String) {
+        self.done.lock().unwrap().push(what);
+    }
+}
+
+impl ModelExecutor for Steps {
+    fn run(&mut self, _: &BatchInputs<'_>, _: &mut Vec<Vec<u8>>) -> Result<(), ExecuteError> {
+        unreachable!("it is run in steps")
+    }
+
+    fn signature(&self) -> &Signature {
+        self.executor.signature()
+    }
+
+    fn batch_max(&self) -> u32 {
+        self.executor.batch_max()
+    }
+
+    fn kind(&self) -> &'static str {
+        "steps"
+    }
+
+    fn in_steps(&mut self) -> Option<&mut dyn StagedExecutor> {
+        Some(self)
+    }
+}
+
+impl StagedExecutor for Steps {
+    fn stage(&mut self, batch: &BatchInputs<'_>) -> Result<(), ExecuteError> {
+        self.stages += 1;
+        if self.stages == 2 && self.refuses {
+            self.note("refuse".into());
+            return Err(ExecuteError::Failed { items: batch.items, reason: "no room".into() });
+        }
+        self.note(format!("stage {}", batch.items));
+        self.staged.push((batch.items, batch.tensors[0].to_vec()));
+        Ok(())
+    }
+
+    fn staged(&self) -> usize {
+        self.staged.len()
+    }
+
+    fn launch(&mut self) -> Result<(), ExecuteError> {
+        let batch = self.staged.remove(0);
+        self.note(format!("launch {}", batch.0));
+        self.launched = Some(batch);
+        Ok(())
+    }
+
+    fn is_done(&mut self) -> Result<bool, ExecuteError> {
+        Ok(self.stages >= 2)
+    }
+
+    fn finish(&mut self, outputs: &mut Vec<Vec<u8>>) -> Result<(), ExecuteError> {
+        let (items, input) = self.launched.take().unwrap();
+        self.note(format!("finish {items}"));
+        let answers = input.chunks(ITEM_BYTES).flat_map(|item| item_checksum([item]).to_le_bytes());
+        *outputs = vec![answers.collect()];
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn the_next_plan_is_staged_while_one_runs() {
+    let (steps, done) = Steps::new(false);
+    let mut scene = Scene::new(Box::new(steps));
+    let (mut leader, _) = scene.sealed().await;
+    scene.own(7, input(1, 1));
+    scene.own(8, input(2, 2));
+    scene.execute(&leader, plan(1, Duration::ZERO, &[request(OWNER, 7, 1)]));
+    scene.execute(&leader, plan(2, Duration::from_millis(1), &[request(OWNER, 8, 2)]));
+    assert_eq!(scene.result().await, (7, Ok(answer(1))));
+    let (second, answers) = scene.result().await;
+    assert_eq!((second, answers.unwrap().len()), (8, 8));
+    assert_eq!((leader.done().await.sequence, leader.done().await.sequence), (1, 2));
+    let done = done.lock().unwrap().clone();
+    assert_eq!(done, ["stage 1", "launch 1", "stage 2", "finish 1", "launch 2", "finish 2"]);
+}
+
+#[tokio::test]
+async fn a_plan_that_could_not_be_staged_ahead_is_staged_in_its_turn() {
+    let (steps, done) = Steps::new(true);
+    let mut scene = Scene::new(Box::new(steps));
+    let (leader, _) = scene.sealed().await;
+    scene.own(7, input(1, 1));
+    scene.own(8, input(2, 2));
+    scene.execute(&leader, plan(1, Duration::ZERO, &[request(OWNER, 7, 1)]));
+    scene.execute(&leader, plan(2, Duration::from_millis(1), &[request(OWNER, 8, 2)]));
+    assert!(scene.result().await.1.is_ok() && scene.result().await.1.is_ok());
+    let done = done.lock().unwrap().clone();
+    assert_eq!(done, ["stage 1", "launch 1", "refuse", "finish 1", "stage 2", "launch 2", "finish 2"]);
+}
+
+#[tokio::test]
+async fn a_device_that_fails_costs_the_batch_and_nothing_else() {
+    let full = DeviceError::OutOfMemory("2 MB asked for".into());
+    let device = FakeDevice::new(&[ITEM_BYTES], FakePace::default(), 1).with_faults(vec![FakeFault::Compute(1, full)]);
+    let model = StagedModel::new(device, "fake", default_signature(), 8, Answers::Checksums);
+    let mut scene = Scene::new(Box::new(model));
+    let (mut leader, _) = scene.sealed().await;
+    for (sequence, fate) in [(1, true), (2, false), (3, true)] {
+        scene.own(sequence, input(sequence as u8, 1));
+        scene.execute(&leader, plan(sequence, Duration::ZERO, &[request(OWNER, sequence, 1)]));
+        let expected = if fate { Ok(answer(sequence as u8)) } else { Err(FailReason::ExecutionFailed) };
+        assert_eq!(scene.result().await, (sequence, expected));
+        assert_eq!(leader.done().await.failed.len(), usize::from(!fate));
+    }
+}
+
+/// `None` without ONNX Runtime, unless `SYMPHONY_TEST_REQUIRE=onnxruntime` demands it.
+fn runtime() -> Option<Runtime> {
+    match load_runtime(None) {
+        Ok(runtime) => Some(runtime),
+        Err(error) => {
+            let required = std::env::var("SYMPHONY_TEST_REQUIRE").unwrap_or_default();
+            assert!(!required.contains("onnxruntime"), "{error}");
+            eprintln!("skipped: {error}");
+            None
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_model_that_fails_when_it_runs_fails_its_requests_and_others_go_on() {
+    let Some(runtime) = runtime() else { return };
+    let load = |fault: Fault| -> Box<dyn ModelExecutor> {
+        let options = OnnxOptions { batch_max: 8, ..OnnxOptions::default() };
+        Box::new(OnnxExecutor::from_memory(&runtime, "fault", fault.build().bytes(), &options).unwrap())
+    };
+    let numbers = |number: f32| Bytes::from(number.to_le_bytes().repeat(4));
+    let other = ModelId::new(2);
+    for fault in [Fault::IndexOutOfRange, Fault::ReshapeMismatch, Fault::OutputTooLong, Fault::OutOfMemory] {
+        let mut scene = Scene::new(load(fault));
+        // Square roots: it works.
+        scene.inputs.send(Input::Loaded(other, vec![load(Fault::NotANumber)])).ok().unwrap();
+        let (mut leader, _) = scene.sealed().await;
+        scene.own(1, numbers(9.0));
+        scene.own(2, numbers(9.0));
+        scene.execute(&leader, plan(1, Duration::ZERO, &[request(OWNER, 1, 1)]));
+        scene.execute(&leader, Execute { model: other, ..plan(2, Duration::ZERO, &[request(OWNER, 2, 1)]) });
+        assert_eq!(scene.result().await, (1, Err(FailReason::ExecutionFailed)), "{fault:?}");
+        assert_eq!(scene.result().await, (2, Ok(numbers(3.0))), "{fault:?}");
+        assert_eq!((leader.done().await.failed.len(), leader.done().await.failed.len()), (1, 0), "{fault:?}");
+    }
 }

@@ -1,6 +1,9 @@
 //! The backend: holds GPUs, loads models, runs batch plans at their time, and obeys exactly one leader per GPU.
 
+mod ahead;
 mod backend;
+mod batch;
+mod engine;
 mod exec_server;
 mod execution;
 #[cfg(test)]
@@ -17,9 +20,10 @@ mod model_loader;
 mod model_loader_tests;
 mod pace_file;
 mod plan;
+mod steps;
 
 pub use backend::{Backend, StartError};
+pub use engine::{Engine, OnnxEngine};
 pub use execution::Identity;
 pub use gpu_gate::{Connection, GpuGate};
 pub use metrics::{METRIC_NAMES, MODEL_METRIC_NAMES, PAYLOAD_METRIC_NAMES, register_metrics};
-pub use model_loader::Engine;

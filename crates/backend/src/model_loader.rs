@@ -3,20 +3,19 @@
 //! room for what comes only where the other one was.
 
 use std::collections::HashMap;
-use std::num::NonZeroU64;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use symphony_executor::{EmulatedExecutor, MemoryUse, ModelExecutor, OnnxExecutor, OnnxOptions, Pace, Runtime};
+use symphony_executor::{MemoryUse, ModelExecutor};
 use symphony_protocol::control as pb;
-use symphony_protocol::view::{BackendView, ModelSource, ModelSpec, ModelView, View};
+use symphony_protocol::view::{BackendView, ModelSpec, ModelView, View};
 use symphony_transport::ControlClient;
 use symphony_types::{ModelId, SubclusterId};
 use tokio::sync::mpsc::{self, UnboundedSender};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
+use crate::engine::Engine;
 use crate::execution::{Identity, Input};
 use crate::gpu_memory::GpuMemory;
 use crate::load_meter::LoadMeter;
@@ -35,88 +34,6 @@ pub(crate) const LOAD_ALONE_WITHIN: Duration = Duration::from_secs(30);
 /// is there for longer hangs. It keeps its memory and holds nobody up any more: what fits beside it is loaded, and what does not is
 /// refused, and tried again once it has gone.
 pub(crate) const LEAVES_WITHIN: Duration = Duration::from_secs(60);
-
-/// An emulated GPU.
-#[derive(Clone, Debug)]
-pub struct EmulatedGpu {
-    /// How fast it is.
-    pub pace: Arc<Pace>,
-    /// Bytes of models that are loaded per second; none if they are there at once.
-    pub load_bytes_per_s: Option<NonZeroU64>,
-}
-
-/// What runs the models of this backend.
-#[derive(Clone, Debug)]
-pub enum Engine {
-    /// Takes ℓ(b), as fast as each GPU is, and answers with checksums.
-    Emulated(Arc<[EmulatedGpu]>),
-    /// ONNX Runtime on the CPU.
-    OrtCpu {
-        /// The loaded library.
-        runtime: Runtime,
-        /// Directory that model paths are relative to.
-        model_dir: PathBuf,
-        /// Threads that one batch may use.
-        intra_threads: usize,
-    },
-    /// Loads when a test lets it.
-    #[cfg(test)]
-    Held(Arc<crate::model_loader_tests::Gate>),
-}
-
-impl Engine {
-    /// Whether the time that loading takes says something about the machine.
-    fn takes_time_to_load(&self) -> bool {
-        match self {
-            Self::Emulated(gpus) => gpus.iter().any(|gpu| gpu.load_bytes_per_s.is_some()),
-            Self::OrtCpu { .. } => true,
-            #[cfg(test)]
-            Self::Held(_) => false,
-        }
-    }
-
-    /// One executor of the model on a GPU, by its place, of `kind`.
-    fn load(&self, spec: &ModelSpec, gpu: usize, kind: &str) -> Result<Box<dyn ModelExecutor>, String> {
-        let profile = spec.profiles.get(kind).ok_or_else(|| {
-            let known: Vec<_> = spec.profiles.keys().map(String::as_str).collect();
-            format!("no profile for GPU kind `{kind}`; the model has profiles for: {}", known.join(", "))
-        })?;
-        match self {
-            Self::Emulated(gpus) => {
-                let gpu = gpus.get(gpu).ok_or_else(|| format!("there is no emulated GPU {gpu}"))?;
-                if let Some(per_second) = gpu.load_bytes_per_s {
-                    let seconds = profile.static_memory_bytes as f64 / per_second.get() as f64;
-                    std::thread::sleep(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX));
-                }
-                let executor = EmulatedExecutor::new(profile.latency.clone(), spec.signature.clone());
-                Ok(Box::new(executor.paced(Arc::clone(&gpu.pace))))
-            }
-            #[cfg(test)]
-            Self::Held(gate) => {
-                gate.pass(&spec.name);
-                Ok(Box::new(EmulatedExecutor::new(profile.latency.clone(), spec.signature.clone())))
-            }
-            Self::OrtCpu { runtime, model_dir, intra_threads } => {
-                let ModelSource::Onnx(path) = &spec.source else {
-                    return Err("the model is emulated, this backend runs ONNX files; load it on another one".into());
-                };
-                let options = OnnxOptions {
-                    batch_max: profile.latency.batch_max(),
-                    intra_threads: *intra_threads,
-                    signature: Some(spec.signature.clone()),
-                    ..OnnxOptions::default()
-                };
-                let path = model_dir.join(path);
-                let executor = OnnxExecutor::from_file(runtime, &path, &options).map_err(|e| e.to_string())?;
-                if let Some(sizes) = executor.batch_sizes() {
-                    let refuse = |problem| format!("model `{}` cannot be used: {problem}", path.display());
-                    sizes.check(&profile.latency).map_err(refuse)?;
-                }
-                Ok(Box::new(executor))
-            }
-        }
-    }
-}
 
 /// How a model stands at this backend.
 enum Standing {

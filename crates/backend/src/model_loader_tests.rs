@@ -18,10 +18,11 @@ use symphony_types::{
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
+use crate::engine::{EmulatedGpu, Engine, OnnxEngine};
 use crate::execution::{Identity, Input};
 use crate::gpu_memory::GpuMemory;
 use crate::model_book::{BookState, ModelBook};
-use crate::model_loader::{EmulatedGpu, Engine, LEAVES_WITHIN, LOAD_ALONE_WITHIN, ModelLoader};
+use crate::model_loader::{LEAVES_WITHIN, LOAD_ALONE_WITHIN, ModelLoader};
 
 const BACKEND: BackendId = BackendId::new(1);
 const HOME: SubclusterId = SubclusterId::new(1);
@@ -98,7 +99,7 @@ struct Scene {
 
 impl Scene {
     fn onnx(runtime: Runtime, dir: &Path, memory_mb: u64) -> Self {
-        Self::new(Engine::OrtCpu { runtime, model_dir: dir.to_owned(), intra_threads: 1 }, memory_mb)
+        Self::new(Engine::OrtCpu(OnnxEngine { runtime, model_dir: dir.to_owned(), intra_threads: 1 }), memory_mb)
     }
 
     fn new(engine: Engine, memory_mb: u64) -> Self {

@@ -51,8 +51,11 @@ pub struct BackendConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ExecutorKind {
-    /// ONNX Runtime on the CPU.
+    /// ONNX Runtime, on the CPU unless `device` says something else.
+    #[serde(alias = "ort")]
     OrtCpu,
+    /// NVIDIA GPUs that multiply matrices for as long as the profile says and answer with a checksum of the input.
+    CudaGemm,
     /// Takes exactly as long as the profile says and answers with a checksum of the input.
     Emulated,
 }
@@ -63,6 +66,7 @@ impl ExecutorKind {
     pub const fn label(self) -> &'static str {
         match self {
             Self::OrtCpu => "ort-cpu",
+            Self::CudaGemm => "cuda-gemm",
             Self::Emulated => "emulated",
         }
     }
@@ -72,7 +76,7 @@ impl ExecutorKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DeviceKind {
-    /// The best that there is.
+    /// Processors. GPUs have kinds and profiles of their own, so somebody has to mean them.
     Auto,
     /// Processors.
     Cpu,

@@ -378,12 +378,20 @@ impl Check {
             if !kinds.insert(&gpu.kind) {
                 self.say(key("kind"), format!("`{}` is given twice; add the counts up", gpu.kind));
             }
-            if backend.executor == ExecutorKind::OrtCpu && gpu.kind != "cpu" && !gpu.kind.starts_with("cpu-") {
+            let is_cpu = gpu.kind == "cpu" || gpu.kind.starts_with("cpu-");
+            let on_cuda = backend.executor == ExecutorKind::CudaGemm || backend.device == DeviceKind::Cuda;
+            if backend.executor == ExecutorKind::OrtCpu && !on_cuda && !is_cpu {
                 let kind = &gpu.kind;
                 self.say(
                     key("kind"),
-                    format!("executor ort-cpu runs on the CPU, which is not a `{kind}`; expected `cpu` or `cpu-…`"),
+                    format!(
+                        "executor ort-cpu runs on the CPU, which is not a `{kind}`; expected `cpu` or `cpu-…`, or device = \"cuda\""
+                    ),
                 );
+            }
+            if on_cuda && is_cpu {
+                let kind = &gpu.kind;
+                self.say(key("kind"), format!("a CUDA device is no `{kind}`; expected its own kind, such as `h100`"));
             }
         }
         let count: u64 = backend.gpus.iter().map(|g| u64::from(g.count)).sum();
@@ -399,15 +407,22 @@ impl Check {
         if backend.executor == ExecutorKind::Emulated && backend.device != DeviceKind::Auto {
             self.say("backend.device", "executor = \"emulated\" has no device; leave it out");
         }
+        if backend.executor == ExecutorKind::CudaGemm && backend.device == DeviceKind::Cpu {
+            self.say("backend.device", "executor = \"cuda-gemm\" runs on CUDA devices only; leave it out");
+        }
         match (backend.executor, &backend.onnxruntime) {
             (ExecutorKind::Emulated, Some(path)) => self.say(
                 "backend.onnxruntime",
                 format!("`{}` is set but executor = \"emulated\" never loads it; remove one of them", path.display()),
             ),
-            (ExecutorKind::OrtCpu, _) if backend.pace_file.is_some() => {
+            (ExecutorKind::CudaGemm, Some(path)) => self.say(
+                "backend.onnxruntime",
+                format!("`{}` is set but executor = \"cuda-gemm\" never loads it; remove one of them", path.display()),
+            ),
+            (ExecutorKind::OrtCpu | ExecutorKind::CudaGemm, _) if backend.pace_file.is_some() => {
                 self.say("backend.pace_file", "only executor = \"emulated\" reads it; remove one of them");
             }
-            (ExecutorKind::OrtCpu, _) if backend.emulated_load_mb_per_s > 0 => {
+            (ExecutorKind::OrtCpu | ExecutorKind::CudaGemm, _) if backend.emulated_load_mb_per_s > 0 => {
                 self.say("backend.emulated_load_mb_per_s", "only executor = \"emulated\" heeds it; remove one of them");
             }
             (ExecutorKind::OrtCpu, _) if backend.model_dir.as_os_str().is_empty() => {

@@ -23,8 +23,10 @@ fn refusal(role: Role, text: &str, overrides: &[&str]) -> String {
 fn the_sample_files_work_for_every_role_and_survive_a_dump() {
     // Certificates are for nodes; `up` makes its own, and a node of a development cluster says that it has none.
     let dev = ROLES.map(|role| ("dev", DEV, role, (role != Role::Up).then_some("security.insecure_dev=true")));
+    const ONE_GPU: &str = include_str!("../../../deploy/cuda/one-gpu.toml");
+    let gpu = [("one-gpu", ONE_GPU, Role::Up, None)];
     let production = ROLES[..3].iter().map(|&role| ("production", PRODUCTION, role, None));
-    for (name, text, role, setting) in dev.into_iter().chain(production) {
+    for (name, text, role, setting) in dev.into_iter().chain(production).chain(gpu) {
         let config = parse(role, text, &[], setting.as_slice()).unwrap_or_else(|e| panic!("{name} as {role}: {e}"));
         assert_eq!(parse(role, &config.to_toml(), &[], &[]).unwrap(), config, "{name} as {role}");
     }

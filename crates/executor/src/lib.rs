@@ -1,8 +1,8 @@
 //! Runs batches of one model on one GPU, measures how long they take, and keeps the measurements in files.
 //!
-//! [`ModelExecutor`] is the port. Two executors stand behind it: [`EmulatedExecutor`] takes exactly ℓ(b), so that
-//! clusters of hundreds of GPUs run on one machine, and [`OnnxExecutor`] runs ONNX models on the CPU by ONNX Runtime.
-//! The contract that both keep is a test suite, `tests/contract.rs`.
+//! [`ModelExecutor`] is the port. Two executors stand behind it here: [`EmulatedExecutor`] takes exactly ℓ(b), so that
+//! clusters of hundreds of GPUs run on one machine, and [`OnnxExecutor`] runs ONNX models on the CPU by ONNX Runtime. Those for
+//! GPUs are in `symphony-executor-gpu`. The contract that all keep is a test suite, `tests/contract/promises.rs`.
 
 mod batch_sizes;
 pub mod digits;
@@ -10,6 +10,7 @@ mod element;
 mod emulated;
 mod model_signature;
 mod onnx;
+mod onnx_session;
 mod port;
 pub mod profile;
 mod resources;
@@ -18,7 +19,8 @@ mod wait;
 
 pub use batch_sizes::{BATCH_SIZES_KEY, BatchSizes};
 pub use emulated::{EmulatedExecutor, Pace, default_signature, item_checksum};
-pub use onnx::{LoadError, OnnxExecutor, OnnxOptions};
-pub use port::{BatchInputs, ExecuteError, MemoryUse, ModelExecutor};
+pub use onnx::OnnxExecutor;
+pub use onnx_session::{LoadError, OnnxInput, OnnxOptions, OnnxSession};
+pub use port::{BatchInputs, ExecuteError, MemoryUse, ModelExecutor, StagedExecutor};
 pub use runtime::{ONNXRUNTIME_VERSION_MIN, ONNXRUNTIME_VERSION_TESTED, Runtime, RuntimeError, load_runtime};
 pub use wait::wait_until;

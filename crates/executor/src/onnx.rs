@@ -1,15 +1,14 @@
 //! Runs ONNX models on the CPU by ONNX Runtime.
 
 use std::fmt;
-use std::fs;
 use std::path::Path;
 
 use ort::session::{Session, SessionInputValue};
-use symphony_types::{PROFILE_BATCH_MAX, Signature};
+use symphony_types::Signature;
 
-use crate::batch_sizes::{BATCH_SIZES_KEY, BatchSizes};
+use crate::batch_sizes::BatchSizes;
 use crate::element::{Elements, append_bytes};
-use crate::model_signature;
+use crate::onnx_session::{LoadError, OnnxInput, OnnxOptions, OnnxSession};
 use crate::port::{BatchInputs, ExecuteError, MemoryUse, ModelExecutor};
 use crate::resources::resident_bytes;
 use crate::runtime::Runtime;
@@ -40,36 +39,6 @@ struct Input {
     shape: Vec<i64>,
 }
 
-/// How a model is run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OnnxOptions {
-    /// The largest batch accepted, in items: 1..=[`PROFILE_BATCH_MAX`].
-    pub batch_max: u32,
-    /// Threads that share one operator's work. One, the calling thread, models one accelerator per executor.
-    pub intra_threads: usize,
-    /// Threads for independent operators.
-    pub inter_threads: usize,
-    /// What is asked of it: its tensors in another order, without some outputs, or in shapes of as many elements. None for all that
-    /// the model has, as it has it.
-    pub signature: Option<Signature>,
-}
-
-/// Why a model was not loaded.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("model `{model}` cannot be used: {problem}")]
-pub struct LoadError {
-    /// The file, or the name the caller gave.
-    pub model: String,
-    /// What is wrong, and what was expected.
-    pub problem: String,
-}
-
-impl Default for OnnxOptions {
-    fn default() -> Self {
-        Self { batch_max: 64, intra_threads: 1, inter_threads: 1, signature: None }
-    }
-}
-
 impl OnnxExecutor {
     /// Loads a model from an ONNX file; `runtime` is proof that ONNX Runtime is there.
     ///
@@ -77,15 +46,7 @@ impl OnnxExecutor {
     /// If the file cannot be read, is no valid ONNX model, or cannot be batched: its inputs and outputs must be tensors
     /// of a supported type whose first dimension is dynamic, or the same for all, and whose other dimensions are fixed.
     pub fn from_file(runtime: &Runtime, path: &Path, options: &OnnxOptions) -> Result<Self, LoadError> {
-        let name = path.display().to_string();
-        // ONNX Runtime says only "file does not exist" for all that can go wrong here.
-        let bytes = match fs::File::open(path).and_then(|file| file.metadata()) {
-            Ok(metadata) => metadata.len(),
-            Err(error) => {
-                return Err(LoadError { model: name, problem: format!("the file cannot be read: {error}") });
-            }
-        };
-        Self::new(runtime, name, bytes, options, |builder| builder.commit_from_file(path))
+        Self::measured(|| OnnxSession::from_file(runtime, path, options, &[]))
     }
 
     /// Loads a model from the bytes of an ONNX file; `name` is for error messages.
@@ -93,61 +54,24 @@ impl OnnxExecutor {
     /// # Errors
     /// As [`OnnxExecutor::from_file`].
     pub fn from_memory(runtime: &Runtime, name: &str, bytes: &[u8], options: &OnnxOptions) -> Result<Self, LoadError> {
-        Self::new(runtime, name.to_owned(), bytes.len() as u64, options, |builder| builder.commit_from_memory(bytes))
+        Self::measured(|| OnnxSession::from_memory(runtime, name, bytes, options, &[]))
     }
 
-    fn new(
-        runtime: &Runtime,
-        model: String,
-        file_bytes: u64,
-        options: &OnnxOptions,
-        commit: impl FnOnce(&mut ort::session::builder::SessionBuilder) -> ort::Result<Session>,
-    ) -> Result<Self, LoadError> {
-        let refuse = |problem: String| LoadError { model: model.clone(), problem };
-        if !(1..=PROFILE_BATCH_MAX).contains(&options.batch_max) {
-            return Err(refuse(format!("batch_max is {}; expected 1 to {PROFILE_BATCH_MAX}", options.batch_max)));
-        }
-        let build = || -> ort::Result<Session> {
-            let mut builder = Session::builder(&runtime.environment)?
-                .with_intra_threads(options.intra_threads)?
-                .with_inter_threads(options.inter_threads)?
-                .with_parallel_execution(options.inter_threads > 1)?;
-            commit(&mut builder)
-        };
+    fn measured(load: impl FnOnce() -> Result<OnnxSession, LoadError>) -> Result<Self, LoadError> {
         let before = resident_bytes();
-        let session = build().map_err(|error| refuse(error.to_string()))?;
+        let OnnxSession { session, signature, batch_max, sizes, inputs, outputs, model, file_bytes } = load()?;
         // Memory that was free in this process before does not show as growth, but weights take no less than they do in a file.
         let static_bytes = resident_bytes().saturating_sub(before).max(file_bytes);
-        let (has, fixed) = model_signature::read(session.inputs(), session.outputs()).map_err(refuse)?;
-        let sizes = batch_sizes(&session, fixed).map_err(refuse)?;
-        let signature = options.signature.clone().unwrap_or_else(|| has.clone());
-        let place = |kind, asked: &[_], has: &[_]| model_signature::places(kind, asked, has).map_err(refuse);
-        let given = place("input", &signature.inputs, &has.inputs)?;
-        let outputs = place("output", &signature.outputs, &has.outputs)?;
-        let mut inputs = Vec::with_capacity(has.inputs.len());
-        for (index, spec) in has.inputs.iter().enumerate() {
-            let elements = Elements::new(spec.data_type)
-                .ok_or_else(|| refuse(format!("input `{}` has type {}, not supported", spec.name, spec.data_type)))?;
-            let given = given.iter().position(|&place| place == index);
-            let given = given.ok_or_else(|| refuse(format!("input `{}` is asked for twice", spec.name)))?;
-            let shape = std::iter::once(0).chain(spec.item_shape.iter().map(|&d| i64::from(d))).collect();
-            inputs.push(Input { given, elements, item: spec.item_bytes() / spec.data_type.size_bytes(), shape });
-        }
-        let batch_max = sizes.as_ref().map_or(options.batch_max, |sizes| sizes.largest().min(options.batch_max));
+        let prepare = |OnnxInput { name, given, data_type, item_shape }| {
+            let problem = format!("input `{name}` has type {data_type}, not supported");
+            let elements = Elements::new(data_type).ok_or_else(|| LoadError { model: model.clone(), problem })?;
+            let item = item_shape.iter().map(|&d| d as usize).product();
+            let shape = std::iter::once(0).chain(item_shape).collect();
+            Ok(Input { given, elements, item, shape })
+        };
+        let inputs = inputs.into_iter().map(prepare).collect::<Result<_, _>>()?;
         let memory = MemoryUse { static_bytes, dynamic_bytes: 0 };
         Ok(Self { session, signature, batch_max, sizes, inputs, outputs, memory, largest_run: 0 })
-    }
-}
-
-/// The sizes that the model runs, if these are not all.
-fn batch_sizes(session: &Session, fixed: Option<u32>) -> Result<Option<BatchSizes>, String> {
-    let said = session.metadata().ok().and_then(|metadata| metadata.custom(BATCH_SIZES_KEY));
-    match (fixed, said) {
-        (Some(fixed), _) => BatchSizes::fixed(fixed).map(Some),
-        (None, Some(text)) => BatchSizes::parse(&text)
-            .map(Some)
-            .map_err(|problem| format!("its metadata `{BATCH_SIZES_KEY}` is {problem}")),
-        (None, None) => Ok(None),
     }
 }
 

@@ -40,6 +40,47 @@ pub trait ModelExecutor: Send + fmt::Debug {
 
     /// What runs here, for logs and metrics: a process never hides which executor it uses.
     fn kind(&self) -> &'static str;
+
+    /// The same executor in steps, if it has a device to which the next batch's inputs can travel while this batch runs.
+    fn in_steps(&mut self) -> Option<&mut dyn StagedExecutor> {
+        None
+    }
+
+    /// What it takes of a device's own memory; none if its memory is the process's.
+    fn device_memory(&self) -> Option<MemoryUse> {
+        None
+    }
+}
+
+/// An executor whose batches are staged, launched and finished, in that order, each by itself: while one runs, the next one can be
+/// staged. Whoever uses it so does not call [`ModelExecutor::run`] in between.
+pub trait StagedExecutor {
+    /// Begins to bring a batch's inputs to where it will run, and returns.
+    ///
+    /// # Errors
+    /// If the batch does not fit, there is no room, or the device fails. What was staged or launched before is still there.
+    fn stage(&mut self, batch: &BatchInputs<'_>) -> Result<(), ExecuteError>;
+
+    /// Batches that are staged and not launched.
+    fn staged(&self) -> usize;
+
+    /// Begins the batch that was staged first, and returns.
+    ///
+    /// # Errors
+    /// If none is staged, or the device fails: what was staged or launched before is gone then.
+    fn launch(&mut self) -> Result<(), ExecuteError>;
+
+    /// Whether the batch that was launched first has ended; true if none was launched.
+    ///
+    /// # Errors
+    /// If it has failed: what was staged or launched before is gone then, and there is nothing to finish.
+    fn is_done(&mut self) -> Result<bool, ExecuteError>;
+
+    /// Waits for the batch that was launched first, and gives its outputs as [`ModelExecutor::run`] does.
+    ///
+    /// # Errors
+    /// If it has failed: what was staged or launched before is gone then.
+    fn finish(&mut self, outputs: &mut Vec<Vec<u8>>) -> Result<(), ExecuteError>;
 }
 
 /// Memory of one executor, as the growth of its process: what else allocates meanwhile is counted too.
@@ -122,7 +163,10 @@ pub enum ExecuteError {
 
 impl BatchInputs<'_> {
     /// Refuses a batch that no executor may start: the precondition that all of them share.
-    pub(crate) fn check(&self, signature: &Signature, batch_max: u32) -> Result<(), ExecuteError> {
+    ///
+    /// # Errors
+    /// If it is empty or too large, or its buffers are not those of the signature.
+    pub fn check(&self, signature: &Signature, batch_max: u32) -> Result<(), ExecuteError> {
         if self.items == 0 {
             return Err(ExecuteError::Empty);
         }

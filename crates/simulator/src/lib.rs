@@ -47,4 +47,5 @@ pub use policy_facts::{ModelFacts, PolicyFacts};
 pub use result::{LearningResult, ModelResult, Queueing, RunResult, SimulationResult};
 pub use spin_trap::SPIN_STEPS_MIN;
 pub use timeline::{TIMELINE_EVENTS_MAX, Timeline, TimelineRange};
+pub use timeline_trace::{TraceSpan, spans_to_trace_json};
 pub use world::{Verdict, meets_slo, simulate, simulate_explained, simulate_timeline};

@@ -27,6 +27,47 @@ struct Event<'a> {
     args: Value,
 }
 
+/// A stretch of time on a track of [`spans_to_trace_json`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TraceSpan {
+    /// Which of the tracks.
+    pub track: u32,
+    /// What it is called.
+    pub name: String,
+    /// When it began.
+    pub from: Time,
+    /// When it ended.
+    pub until: Time,
+    /// Items that it was about.
+    pub items: u32,
+}
+
+/// Spans that were measured on something else, in the same format: a track for each name, from the top down.
+#[must_use]
+pub fn spans_to_trace_json(title: &str, tracks: &[&str], spans: &[TraceSpan]) -> String {
+    let mut events: Vec<Value> =
+        vec![json!({ "name": "process_name", "ph": "M", "pid": GPUS, "args": { "name": title } })];
+    for (tid, name) in (0_u32..).zip(tracks) {
+        events.push(json!({ "name": "thread_name", "ph": "M", "pid": GPUS, "tid": tid, "args": { "name": name } }));
+        let sort = json!({ "sort_index": tid });
+        events.push(json!({ "name": "thread_sort_index", "ph": "M", "pid": GPUS, "tid": tid, "args": sort }));
+    }
+    events.extend(spans.iter().map(|span| {
+        value(&Event {
+            name: &span.name,
+            ph: "X",
+            ts: us(span.from),
+            dur: Some(us(span.until) - us(span.from)),
+            pid: GPUS,
+            tid: span.track,
+            cname: None,
+            s: None,
+            args: json!({ "items": span.items }),
+        })
+    }));
+    json!({ "displayTimeUnit": "ms", "traceEvents": events }).to_string()
+}
+
 fn us(at: Time) -> f64 {
     at.as_nanos() as f64 / 1e3
 }

@@ -670,6 +670,63 @@ pub(crate) struct ProfileArgs {
 pub(crate) enum ProfileCommand {
     /// Show what changed from one profile to another, and fail if the newer one is slower than allowed.
     Compare(ProfileCompareArgs),
+    /// Find products of matrices that keep a GPU busy for as long as a profile says, measure them, and write what was measured: a
+    /// profile for backends with executor = "cuda-gemm".
+    Gemm(ProfileGemmArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ProfileGemmArgs {
+    /// Latency per item in milliseconds: l(b) = alpha * b + beta.
+    #[arg(long, value_name = "MS", value_parser = positive_ms)]
+    pub(crate) alpha_ms: f64,
+    /// Fixed latency in milliseconds.
+    #[arg(long, value_name = "MS", value_parser = positive_ms)]
+    pub(crate) beta_ms: f64,
+    /// Largest batch.
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) batch_max: u32,
+    /// Bytes of an item's input, which is copied to the GPU and back: a multiple of 4. A picture of 224 x 224 has 150528.
+    #[arg(long, default_value_t = 150_528, value_parser = clap::value_parser!(u32).range(4..=64 << 20))]
+    pub(crate) item_bytes: u32,
+    /// Batches of each size that are measured after the calibration.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) runs: u32,
+    /// The GPU: cuda:0, cuda:1, ...
+    #[arg(long, default_value = "cuda:0", value_parser = profiled_device)]
+    pub(crate) device: ProfiledDevice,
+    /// GPU kind that this device stands for.
+    #[arg(long)]
+    pub(crate) gpu_kind: String,
+    /// File to write; none is written if not given.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+    /// The model's name in the profile.
+    #[arg(long, default_value = "gemm")]
+    pub(crate) name: String,
+    /// Write when batches that follow each other were copied in, computed and copied out: FILE.json for Perfetto and
+    /// chrome://tracing.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) timeline: Option<PathBuf>,
+    /// For people or for programs.
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    pub(crate) output: Output,
+}
+
+/// What a model is measured on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ProfiledDevice {
+    Cpu,
+    /// A GPU by its number.
+    Cuda(u32),
+}
+
+fn profiled_device(text: &str) -> Result<ProfiledDevice, String> {
+    match (text, text.strip_prefix("cuda:").map(str::parse)) {
+        ("cpu", _) => Ok(ProfiledDevice::Cpu),
+        (_, Some(Ok(ordinal))) => Ok(ProfiledDevice::Cuda(ordinal)),
+        _ => Err("expected cpu, or cuda:0, cuda:1, ... for a GPU".into()),
+    }
 }
 
 #[derive(Debug, Args)]
@@ -711,9 +768,16 @@ pub(crate) struct MeasureArgs {
     /// The model's name in the profile; the file's name if not given.
     #[arg(long)]
     pub(crate) name: Option<String>,
-    /// GPU kind that this machine stands for; must be that of the GPUs which will run the model.
+    /// What to measure on: cpu, or cuda:0, cuda:1, ... for a GPU, with a CUDA build of ONNX Runtime.
+    #[arg(long, default_value = "cpu", value_parser = profiled_device)]
+    pub(crate) device: ProfiledDevice,
+    /// GPU kind that this device stands for; must be that of the GPUs which will run the model. Not cpu for a GPU.
     #[arg(long, default_value = "cpu")]
     pub(crate) gpu_kind: String,
+    /// On a GPU: write when batches that follow each other were copied in, computed and copied out, FILE.json for Perfetto and
+    /// chrome://tracing.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) timeline: Option<PathBuf>,
     /// Largest batch to measure.
     #[arg(long, default_value_t = 32)]
     pub(crate) batch_max: u32,

@@ -36,11 +36,15 @@ pub enum Invariant {
     F2,
     /// A cluster lets go of a model only where it is not at home, and no copy is forgotten.
     F3,
+    /// A memory of a device's pipeline is used again only after what used it before.
+    D1,
+    /// A batch on a device is computed from its own inputs, and answered with its own outputs.
+    D2,
 }
 
 impl Invariant {
     /// Every invariant, in order.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::S1,
         Self::S2,
         Self::S3,
@@ -56,6 +60,8 @@ impl Invariant {
         Self::F1,
         Self::F2,
         Self::F3,
+        Self::D1,
+        Self::D2,
     ];
 
     /// The stable id, also the metric label.
@@ -77,6 +83,8 @@ impl Invariant {
             Self::F1 => "F1",
             Self::F2 => "F2",
             Self::F3 => "F3",
+            Self::D1 => "D1",
+            Self::D2 => "D2",
         }
     }
 
@@ -99,6 +107,8 @@ impl Invariant {
             Self::F1 => "backends of at most one cluster are given a request's input",
             Self::F2 => "the federation's plan only grows, and a model has one home in it",
             Self::F3 => "a cluster lets go of a model only where it is not at home, and no copy is forgotten",
+            Self::D1 => "a memory of a device's pipeline is used again only after what used it before",
+            Self::D2 => "a batch on a device is computed from its own inputs, and answered with its own outputs",
         }
     }
 }

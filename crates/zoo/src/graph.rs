@@ -143,6 +143,11 @@ impl Graph {
         self.initializer(FLOAT, shape, values.iter().flat_map(|value| value.to_le_bytes()).collect())
     }
 
+    /// INT64 constants.
+    pub(crate) fn integers(&mut self, shape: &[u32], values: &[i64]) -> Value {
+        self.initializer(INT64, shape, values.iter().flat_map(|value| value.to_le_bytes()).collect())
+    }
+
     fn initializer(&mut self, data_type: i32, shape: &[u32], raw_data: Vec<u8>) -> Value {
         let name = format!("constant_{}", self.graph.initializer.len());
         self.graph.initializer.push(TensorProto {
@@ -193,8 +198,7 @@ impl Graph {
     pub(crate) fn reshape(&mut self, x: &Value, item_shape: &[u32]) -> Value {
         // ONNX reads a zero as "the dimension of the input".
         let shape: Vec<_> = std::iter::once(0).chain(item_shape.iter().map(|&d| i64::from(d))).collect();
-        let raw = shape.iter().flat_map(|dimension| dimension.to_le_bytes()).collect();
-        let shape = self.initializer(INT64, &[shape.len() as u32], raw);
+        let shape = self.integers(&[shape.len() as u32], &shape);
         self.node("Reshape", &[x, &shape], vec![])
     }
 

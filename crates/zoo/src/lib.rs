@@ -5,6 +5,7 @@
 
 mod architecture;
 mod bert;
+mod fault;
 mod graph;
 mod mlp;
 mod mobilenet;
@@ -12,6 +13,7 @@ mod resnet;
 
 pub use architecture::{Architecture, ShapeError};
 pub use bert::Bert;
+pub use fault::Fault;
 pub use graph::OnnxModel;
 pub use mlp::Mlp;
 pub use mobilenet::MobileNet;

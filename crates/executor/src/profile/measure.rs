@@ -164,7 +164,12 @@ pub fn measure<E: ModelExecutor, L>(
     }
     let before_load = resident_bytes();
     let mut executor = load().map_err(MeasureError::Load)?;
-    let loaded = resident_bytes();
+    // A device has memory of its own, and what its driver takes of the process says nothing about the model.
+    let taken = |executor: &E| match executor.device_memory() {
+        Some(memory) => memory.static_bytes + memory.dynamic_bytes,
+        None => resident_bytes().saturating_sub(before_load),
+    };
+    let loaded = taken(&executor);
 
     // A model that runs some sizes only is measured at these: what comes between is filled up to them.
     let (asked, steps) = match executor.batch_sizes() {
@@ -180,15 +185,14 @@ pub fn measure<E: ModelExecutor, L>(
     };
     let mut bench = Bench::new(executor.signature(), asked);
     let failed = |batch| move |source| MeasureError::Execute { batch, source };
-    let mut run = |batch| bench.run(&mut executor, batch).map_err(failed(batch));
     let mut grown = loaded;
     let mut fits = |batch| {
         let mut best = Duration::MAX;
         for _ in 0..=WARMUP_RUNS {
-            best = best.min(run(batch)?.0);
+            best = best.min(bench.run(&mut executor, batch).map_err(failed(batch))?.0);
         }
-        grown = grown.max(resident_bytes());
-        let within = if options.memory_max_bytes.is_some_and(|max| grown.saturating_sub(before_load) > max) {
+        grown = grown.max(taken(&executor));
+        let within = if options.memory_max_bytes.is_some_and(|max| grown > max) {
             Err(Limit::Memory)
         } else if options.latency_max.is_some_and(|max| Nanos::from(best) > max) {
             Err(Limit::Latency)
@@ -214,7 +218,7 @@ pub fn measure<E: ModelExecutor, L>(
             break;
         }
         for (&batch, samples) in sizes.iter().zip(&mut samples) {
-            samples.push(run(batch)?);
+            samples.push(bench.run(&mut executor, batch).map_err(failed(batch))?);
             done += 1;
             progress(Progress { batch, done, of });
         }
@@ -230,7 +234,7 @@ pub fn measure<E: ModelExecutor, L>(
         latency: latency?,
         batches,
         raised,
-        static_memory_bytes: loaded.saturating_sub(before_load),
+        static_memory_bytes: loaded,
         dynamic_memory_bytes: grown.saturating_sub(loaded),
         limit,
         dependence,

@@ -23,9 +23,11 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     let control = ControlClient::new(&net, &control_addrs(&config))?;
     let backend = Backend::start(own, fresh_boot(), exec, net, control).await.map_err(|error| match error {
         // Somebody named a library that is none: bad input. That none is found is this machine's failure.
-        StartError::Runtime(RuntimeError::Unusable { .. }) | StartError::Journal { .. } | StartError::Device => {
-            bad_input(error)
-        }
+        // A device that is required or named by the executor, and is not there, is bad input as well.
+        StartError::Runtime(RuntimeError::Unusable { .. })
+        | StartError::Journal { .. }
+        | StartError::Device(_)
+        | StartError::Gemm(_) => bad_input(error),
         other => other.into(),
     })?;
     symphony_backend::register_metrics(&registry, &backend);

@@ -1,6 +1,7 @@
 //! Tools that talk to a cluster or work on files.
 
 pub(crate) mod certs;
+mod device_timeline;
 pub(crate) mod duty;
 pub(crate) mod events;
 pub(crate) mod explain;
@@ -16,6 +17,7 @@ mod partition;
 pub(crate) mod plan;
 pub(crate) mod profile;
 mod profile_compare;
+mod profile_gemm;
 pub(crate) mod replay;
 pub(crate) mod sim;
 mod sim_explain;

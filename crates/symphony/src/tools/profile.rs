@@ -7,16 +7,18 @@ use indicatif::{ProgressBar, ProgressStyle};
 use symphony_executor::profile::{
     GpuProfile, Limit, MeasureOptions, MeasuredBatch, Measurement, ProfileFile, Statistic, measure,
 };
-use symphony_executor::{ModelExecutor, OnnxExecutor, OnnxOptions, RuntimeError, load_runtime};
+use symphony_executor::{ModelExecutor, OnnxExecutor, OnnxOptions, Runtime, RuntimeError, load_runtime};
+use symphony_executor_gpu::{Cuda, cuda_provider_is_there};
 use symphony_types::{LineFit, Nanos, Signature};
 
-use super::{profile_compare, table};
-use crate::cli::{LatencyOf, MeasureArgs, ProfileArgs, ProfileCommand};
+use super::{device_timeline, profile_compare, profile_gemm, table};
+use crate::cli::{LatencyOf, MeasureArgs, ProfileArgs, ProfileCommand, ProfiledDevice};
 use crate::exit::bad_input;
 
 pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<()> {
     match &args.command {
         Some(ProfileCommand::Compare(args)) => profile_compare::run(args),
+        Some(ProfileCommand::Gemm(args)) => profile_gemm::run(args),
         None => measure_and_write(&args.measure),
     }
 }
@@ -38,8 +40,15 @@ fn measure_and_write(args: &MeasureArgs) -> anyhow::Result<()> {
         memory_max_bytes: args.memory_mb.map(|mb| mb << 20),
         ..MeasureOptions::default()
     };
-    let (file, measurement) =
-        measure_onnx(model, &name, &args.gpu_kind, args.onnxruntime.as_deref(), &options, &measure_options)?;
+    let (file, measurement) = match args.device {
+        ProfiledDevice::Cpu if args.timeline.is_some() => {
+            return Err(bad_input("--timeline shows copies to a GPU; it needs --device cuda:0 or another one"));
+        }
+        ProfiledDevice::Cpu => {
+            measure_onnx(model, &name, &args.gpu_kind, args.onnxruntime.as_deref(), &options, &measure_options)?
+        }
+        ProfiledDevice::Cuda(ordinal) => measure_on_cuda(args, model, &name, ordinal, &options, &measure_options)?,
+    };
     show(&measurement);
     if let Some(dependence) = &measurement.dependence {
         if !args.allow_dependent {
@@ -87,7 +96,7 @@ fn beside(model: &Path) -> PathBuf {
     model.with_extension("profile.toml")
 }
 
-/// Measures with a progress bar; the caller keeps or writes the file.
+/// Measures on the CPU with a progress bar; the caller keeps or writes the file.
 pub(crate) fn measure_onnx(
     model: &Path,
     name: &str,
@@ -96,18 +105,62 @@ pub(crate) fn measure_onnx(
     options: &OnnxOptions,
     measure_options: &MeasureOptions,
 ) -> anyhow::Result<(ProfileFile, Measurement)> {
-    let runtime = load_runtime(onnxruntime).map_err(|error| match error {
+    let runtime = runtime(onnxruntime)?;
+    let load = || OnnxExecutor::from_file(&runtime, model, options);
+    measured(name, gpu_kind, machine(), load, measure_options)
+}
+
+fn runtime(onnxruntime: Option<&Path>) -> anyhow::Result<Runtime> {
+    load_runtime(onnxruntime).map_err(|error| match error {
         RuntimeError::Unusable { .. } => bad_input(error),
         other => other.into(),
-    })?;
+    })
+}
+
+fn measure_on_cuda(
+    args: &MeasureArgs,
+    model: &Path,
+    name: &str,
+    ordinal: u32,
+    options: &OnnxOptions,
+    measure_options: &MeasureOptions,
+) -> anyhow::Result<(ProfileFile, Measurement)> {
+    if args.gpu_kind == "cpu" || args.gpu_kind.starts_with("cpu-") {
+        return Err(bad_input("a CUDA device is no `cpu`; give the kind of the GPU with --gpu-kind, such as h100"));
+    }
+    let gpu = device_timeline::open(ordinal)?;
+    let runtime = runtime(args.onnxruntime.as_deref())?;
+    cuda_provider_is_there(&runtime).map_err(bad_input)?;
+    let load = || gpu.load_onnx(&runtime, model, options);
+    let (file, measurement) = measured(name, &args.gpu_kind, gpu_machine(&gpu), load, measure_options)?;
+    if let Some(out) = &args.timeline {
+        let batch = measurement.latency.batch_max();
+        device_timeline::write(&mut load()?, batch, &format!("{name} on {}", gpu.name()), out)?;
+    }
+    Ok((file, measurement))
+}
+
+/// Which GPU and driver something was measured with.
+pub(super) fn gpu_machine(gpu: &Cuda) -> String {
+    let (major, minor) = gpu.driver();
+    format!("{}, driver for CUDA {major}.{minor}, {}", gpu.name(), machine())
+}
+
+fn measured<E: ModelExecutor, L: std::fmt::Display>(
+    name: &str,
+    gpu_kind: &str,
+    machine: String,
+    load: impl FnOnce() -> Result<E, L>,
+    measure_options: &MeasureOptions,
+) -> anyhow::Result<(ProfileFile, Measurement)> {
     let bar = ProgressBar::new(1);
     bar.set_style(ProgressStyle::with_template("{prefix} {bar:32} {msg}")?);
     bar.set_prefix(format!("profiling {name}"));
     let mut signature = Signature::default();
     let load = || {
-        let executor = OnnxExecutor::from_file(&runtime, model, options)?;
+        let executor = load()?;
         signature = executor.signature().clone();
-        Ok::<_, symphony_executor::LoadError>(executor)
+        Ok::<_, L>(executor)
     };
     let measurement = measure(load, measure_options, &mut |progress| {
         bar.set_length(progress.of as u64);
@@ -120,7 +173,7 @@ pub(crate) fn measure_onnx(
         latency: measurement.latency.clone(),
         static_memory_bytes: measurement.static_memory_bytes,
         dynamic_memory_bytes: measurement.dynamic_memory_bytes,
-        machine: machine(),
+        machine,
     };
     let file = ProfileFile { model: name.to_owned(), signature, gpus: [(gpu_kind.to_owned(), gpu)].into() };
     Ok((file, measurement))

@@ -1,36 +1,12 @@
-//! What every executor promises, run against each of them.
+//! The promises of the port. `symphony-executor-gpu` has its executors keep the same ones.
 
-use symphony_executor::{
-    BatchInputs, EmulatedExecutor, ExecuteError, ModelExecutor, OnnxExecutor, OnnxOptions, RuntimeError,
-    default_signature, digits, load_runtime,
-};
-use symphony_types::{DataType, LatencyProfile};
+use symphony_executor::{BatchInputs, ExecuteError, ModelExecutor};
+use symphony_types::DataType;
 
-const BATCH_MAX: u32 = 8;
+/// The largest batch of the executors that are tried.
+pub(crate) const BATCH_MAX: u32 = 8;
 /// Sums may be taken in another order in another batch.
 const TOLERANCE: f32 = 1e-5;
-
-fn emulated() -> EmulatedExecutor {
-    EmulatedExecutor::new(LatencyProfile::from_line(0.01, 0.05, BATCH_MAX).unwrap(), default_signature())
-}
-
-/// `None` without ONNX Runtime: the default tests need no library. `SYMPHONY_TEST_REQUIRE=onnxruntime` turns its
-/// absence into a failure.
-fn onnx() -> Option<OnnxExecutor> {
-    match load_runtime(None) {
-        Ok(runtime) => {
-            let options = OnnxOptions { batch_max: BATCH_MAX, ..OnnxOptions::default() };
-            Some(OnnxExecutor::from_memory(&runtime, "digits", digits::MODEL, &options).unwrap())
-        }
-        Err(error @ RuntimeError::NotFound { .. }) => {
-            let required = std::env::var("SYMPHONY_TEST_REQUIRE").unwrap_or_default();
-            assert!(!required.contains("onnxruntime"), "{error}");
-            eprintln!("skipped: {error}");
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
-}
 
 /// Item `index` of every input: numbers that differ from item to item and fit every model here.
 fn item(executor: &dyn ModelExecutor, index: u32) -> Vec<Vec<u8>> {
@@ -73,7 +49,7 @@ fn assert_same(executor: &dyn ModelExecutor, batched: &[Vec<u8>], alone: &[Vec<u
     }
 }
 
-fn batches_give_what_single_items_give(executor: &mut dyn ModelExecutor) {
+pub(crate) fn batches_give_what_single_items_give(executor: &mut dyn ModelExecutor) {
     const ITEMS: u32 = 24;
     let items: Vec<_> = (0..ITEMS).map(|index| item(executor, index)).collect();
     let mut alone = Vec::new();
@@ -95,7 +71,7 @@ fn batches_give_what_single_items_give(executor: &mut dyn ModelExecutor) {
     assert_eq!(first, ITEMS as usize);
 }
 
-fn what_does_not_fit_is_refused(executor: &mut dyn ModelExecutor) {
+pub(crate) fn what_does_not_fit_is_refused(executor: &mut dyn ModelExecutor) {
     let items: Vec<_> = (0..=BATCH_MAX).map(|index| item(executor, index)).collect();
     let mut outputs = Vec::new();
     let error = run(executor, &items, &mut outputs).unwrap_err();
@@ -121,7 +97,7 @@ fn what_does_not_fit_is_refused(executor: &mut dyn ModelExecutor) {
     run(executor, &items[..1], &mut outputs).unwrap();
 }
 
-fn outputs_have_the_signature_s_size(executor: &mut dyn ModelExecutor) {
+pub(crate) fn outputs_have_the_signature_s_size(executor: &mut dyn ModelExecutor) {
     let items: Vec<_> = (0..3).map(|index| item(executor, index)).collect();
     let mut outputs = Vec::new();
     run(executor, &items, &mut outputs).unwrap();
@@ -129,25 +105,4 @@ fn outputs_have_the_signature_s_size(executor: &mut dyn ModelExecutor) {
     assert_eq!(outputs.iter().map(Vec::len).collect::<Vec<_>>(), sizes);
     assert_eq!(executor.batch_max(), BATCH_MAX);
     assert!(!executor.kind().is_empty());
-}
-
-macro_rules! contract {
-    ($($promise:ident)*) => {
-        mod emulated_gpu {
-            $(#[test] fn $promise() { super::$promise(&mut super::emulated()); })*
-        }
-        mod onnx_on_cpu {
-            $(#[test] fn $promise() {
-                if let Some(mut executor) = super::onnx() {
-                    super::$promise(&mut executor);
-                }
-            })*
-        }
-    };
-}
-
-contract! {
-    batches_give_what_single_items_give
-    what_does_not_fit_is_refused
-    outputs_have_the_signature_s_size
 }

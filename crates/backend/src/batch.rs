@@ -1,0 +1,89 @@
+//! The requests of a plan as one batch of a model, and back.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+use symphony_executor::{BatchInputs, ModelExecutor};
+use symphony_protocol::execute::PlannedRequest;
+use symphony_types::{FailReason, Signature, TensorSpec};
+
+/// One request's fate inside its batch.
+pub(crate) type Fate = (PlannedRequest, Result<Bytes, FailReason>);
+
+/// The requests of a plan whose inputs arrived, and one buffer per input of the model.
+#[derive(Debug)]
+pub(crate) struct Batch {
+    pub(crate) items: u32,
+    tensors: Vec<Vec<u8>>,
+    requests: Vec<(PlannedRequest, Result<(), FailReason>)>,
+}
+
+impl Batch {
+    pub(crate) fn gather(requests: &[PlannedRequest], inputs: Vec<Option<Bytes>>, signature: &Signature) -> Self {
+        let sizes: Vec<_> = signature.inputs.iter().map(TensorSpec::item_bytes).collect();
+        let item_bytes: usize = sizes.iter().sum();
+        let mut batch = Self { items: 0, tensors: vec![Vec::new(); sizes.len()], requests: Vec::new() };
+        let inputs = inputs.into_iter().chain(std::iter::repeat(None));
+        for (&request, input) in requests.iter().zip(inputs) {
+            // An input of another length belongs to another model or another life: it must not be answered. Numbers of
+            // items come from the wire and may be anything.
+            let length = item_bytes.checked_mul(request.items as usize);
+            let whole = input.filter(|input| request.items > 0 && Some(input.len()) == length);
+            let (Some(input), Some(items)) = (whole, batch.items.checked_add(request.items)) else {
+                batch.requests.push((request, Err(FailReason::PayloadLost)));
+                continue;
+            };
+            let mut rest = input.as_ref();
+            for (tensor, size) in batch.tensors.iter_mut().zip(&sizes) {
+                let (mine, others) = rest.split_at(size * request.items as usize);
+                tensor.extend_from_slice(mine);
+                rest = others;
+            }
+            batch.items = items;
+            batch.requests.push((request, Ok(())));
+        }
+        batch
+    }
+
+    /// Hands its inputs to an executor.
+    pub(crate) fn given<R>(&self, start: Instant, to: impl FnOnce(&BatchInputs<'_>) -> R) -> R {
+        let tensors: Vec<_> = self.tensors.iter().map(Vec::as_slice).collect();
+        to(&BatchInputs { items: self.items, tensors: &tensors, start: Some(start) })
+    }
+
+    /// What became of its requests, by how it ran.
+    pub(crate) fn fates(
+        &self,
+        executor: &dyn ModelExecutor,
+        ran: Result<(), String>,
+        outputs: &[Vec<u8>],
+    ) -> Vec<Fate> {
+        let mut outcome = Ok(());
+        if let Err(error) = ran {
+            tracing::error!(%error, items = self.items, "batch failed");
+            outcome = Err(FailReason::ExecutionFailed);
+        }
+        let sizes: Vec<_> = executor.signature().outputs.iter().map(TensorSpec::item_bytes).collect();
+        let lengths = sizes.iter().map(|size| size * self.items as usize);
+        if outcome.is_ok() && self.items > 0 && !outputs.iter().map(Vec::len).eq(lengths) {
+            tracing::error!(items = self.items, kind = executor.kind(), "the executor's outputs have another length");
+            outcome = Err(FailReason::ExecutionFailed);
+        }
+        let mut done = 0;
+        self.requests
+            .iter()
+            .map(|&(request, input)| {
+                let fate = input.and(outcome).map(|()| {
+                    let mut answer = Vec::with_capacity(sizes.iter().sum::<usize>() * request.items as usize);
+                    for (output, size) in outputs.iter().zip(&sizes) {
+                        let from = size * done;
+                        answer.extend_from_slice(&output[from..from + size * request.items as usize]);
+                    }
+                    done += request.items as usize;
+                    Bytes::from(answer)
+                });
+                (request, fate)
+            })
+            .collect()
+    }
+}

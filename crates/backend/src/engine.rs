@@ -1,0 +1,142 @@
+//! What runs the models of a backend.
+
+use std::num::NonZeroU64;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use symphony_config::ExecutorKind;
+use symphony_executor::{EmulatedExecutor, ModelExecutor, OnnxExecutor, OnnxOptions, Pace, Runtime};
+use symphony_executor_gpu::Cuda;
+use symphony_protocol::view::{ModelSource, ModelSpec};
+use symphony_types::LatencyProfile;
+
+/// An emulated GPU.
+#[derive(Clone, Debug)]
+pub struct EmulatedGpu {
+    /// How fast it is.
+    pub pace: Arc<Pace>,
+    /// Bytes of models that are loaded per second; none if they are there at once.
+    pub load_bytes_per_s: Option<NonZeroU64>,
+}
+
+/// What runs the models of this backend.
+#[derive(Clone, Debug)]
+pub enum Engine {
+    /// Takes ℓ(b), as fast as each GPU is, and answers with checksums.
+    Emulated(Arc<[EmulatedGpu]>),
+    /// ONNX Runtime on the CPU.
+    OrtCpu(OnnxEngine),
+    /// ONNX Runtime on GPUs.
+    OrtCuda(OnnxEngine, Arc<[Cuda]>),
+    /// GPUs that multiply matrices for ℓ(b), and answer with checksums.
+    CudaGemm(Arc<[Cuda]>),
+    /// Loads when a test lets it.
+    #[cfg(test)]
+    Held(Arc<crate::model_loader_tests::Gate>),
+}
+
+/// What all ONNX models of a backend share.
+#[derive(Clone, Debug)]
+pub struct OnnxEngine {
+    /// The loaded library.
+    pub runtime: Runtime,
+    /// Directory that model paths are relative to.
+    pub model_dir: PathBuf,
+    /// Threads that one batch may use.
+    pub intra_threads: usize,
+}
+
+impl Engine {
+    /// Whether the time that loading takes says something about the machine.
+    pub(crate) fn takes_time_to_load(&self) -> bool {
+        match self {
+            Self::Emulated(gpus) => gpus.iter().any(|gpu| gpu.load_bytes_per_s.is_some()),
+            Self::OrtCpu(_) | Self::OrtCuda(..) | Self::CudaGemm(_) => true,
+            #[cfg(test)]
+            Self::Held(_) => false,
+        }
+    }
+
+    /// The name in metrics and views: what really runs, whatever was asked for.
+    pub(crate) const fn label(&self) -> &'static str {
+        match self {
+            Self::Emulated(_) => ExecutorKind::Emulated.label(),
+            Self::OrtCpu(_) => ExecutorKind::OrtCpu.label(),
+            Self::OrtCuda(..) => "ort-cuda",
+            Self::CudaGemm(_) => ExecutorKind::CudaGemm.label(),
+            #[cfg(test)]
+            Self::Held(_) => "held",
+        }
+    }
+
+    /// One executor of the model on a GPU, by its place, of `kind`.
+    pub(crate) fn load(&self, spec: &ModelSpec, gpu: usize, kind: &str) -> Result<Box<dyn ModelExecutor>, String> {
+        let profile = spec.profiles.get(kind).ok_or_else(|| {
+            let known: Vec<_> = spec.profiles.keys().map(String::as_str).collect();
+            format!("no profile for GPU kind `{kind}`; the model has profiles for: {}", known.join(", "))
+        })?;
+        match self {
+            Self::Emulated(gpus) => {
+                let gpu = gpus.get(gpu).ok_or_else(|| format!("there is no emulated GPU {gpu}"))?;
+                if let Some(per_second) = gpu.load_bytes_per_s {
+                    let seconds = profile.static_memory_bytes as f64 / per_second.get() as f64;
+                    std::thread::sleep(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX));
+                }
+                let executor = EmulatedExecutor::new(profile.latency.clone(), spec.signature.clone());
+                Ok(Box::new(executor.paced(Arc::clone(&gpu.pace))))
+            }
+            Self::OrtCpu(onnx) => {
+                let (path, options) = onnx.options(spec, &profile.latency)?;
+                let executor = OnnxExecutor::from_file(&onnx.runtime, &path, &options).map_err(|e| e.to_string())?;
+                accounted(executor, &path, &profile.latency)
+            }
+            Self::OrtCuda(onnx, gpus) => {
+                let (path, options) = onnx.options(spec, &profile.latency)?;
+                let loaded = opened(gpus, gpu)?.load_onnx(&onnx.runtime, &path, &options);
+                accounted(loaded.map_err(|e| e.to_string())?, &path, &profile.latency)
+            }
+            Self::CudaGemm(gpus) => {
+                let loaded = opened(gpus, gpu)?.load_gemm(&profile.latency, spec.signature.clone());
+                Ok(Box::new(loaded.map_err(|e| e.to_string())?))
+            }
+            #[cfg(test)]
+            Self::Held(gate) => {
+                gate.pass(&spec.name);
+                Ok(Box::new(EmulatedExecutor::new(profile.latency.clone(), spec.signature.clone())))
+            }
+        }
+    }
+}
+
+impl OnnxEngine {
+    /// Where a model is, and how it is run.
+    fn options(&self, spec: &ModelSpec, latency: &LatencyProfile) -> Result<(PathBuf, OnnxOptions), String> {
+        let ModelSource::Onnx(path) = &spec.source else {
+            return Err("the model is emulated, this backend runs ONNX files; load it on another one".into());
+        };
+        let options = OnnxOptions {
+            batch_max: latency.batch_max(),
+            intra_threads: self.intra_threads,
+            signature: Some(spec.signature.clone()),
+            ..OnnxOptions::default()
+        };
+        Ok((self.model_dir.join(path), options))
+    }
+}
+
+fn opened(gpus: &[Cuda], gpu: usize) -> Result<&Cuda, String> {
+    gpus.get(gpu).ok_or_else(|| format!("there is no CUDA device {gpu}"))
+}
+
+/// A model whose profile accounts for what it fills up.
+fn accounted(
+    executor: impl ModelExecutor + 'static,
+    path: &Path,
+    latency: &LatencyProfile,
+) -> Result<Box<dyn ModelExecutor>, String> {
+    if let Some(sizes) = executor.batch_sizes() {
+        sizes.check(latency).map_err(|problem| format!("model `{}` cannot be used: {problem}", path.display()))?;
+    }
+    Ok(Box::new(executor))
+}

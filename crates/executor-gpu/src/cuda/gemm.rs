@@ -1,0 +1,230 @@
+//! Chains of matrix products by cuBLASLt, as long as a profile says.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use cudarc::cublaslt::{CudaBlasLT, Matmul, MatmulConfig};
+use cudarc::driver::{CudaSlice, CudaStream, DevicePtr};
+use symphony_executor::{BatchInputs, ExecuteError, ModelExecutor, StagedExecutor};
+use symphony_types::{LatencyProfile, Nanos, Signature};
+
+use super::device::{CudaDevice, Program, Tensors};
+use super::errors::device_error;
+use super::{Cuda, GpuLoadError};
+use crate::gemm::{Calibration, Chain, LINK_SIZES, Step, TOLERANCE, Trial};
+use crate::overlap::{Device, DeviceError, Lane, SLOTS};
+use crate::staged_model::{Answers, StagedModel};
+
+/// Runs of each trial that count, and those before them that do not: the first of a size makes cuBLASLt choose a kernel.
+const RUNS: usize = 5;
+const WARMUP_RUNS: usize = 2;
+
+/// A GPU that takes ℓ(b) by multiplying matrices, and answers with checksums of what it was given: as an emulated one does, but with
+/// real copies and a real queue.
+pub type GemmModel = StagedModel<CudaDevice<GemmProgram>>;
+
+/// The matrices of all links, and the handle that multiplies them.
+pub(super) struct Products {
+    blas: CudaBlasLT,
+    /// By place in [`LINK_SIZES`].
+    matrices: Vec<Matrices>,
+}
+
+struct Matrices {
+    weights: CudaSlice<f32>,
+    /// Each link multiplies one of these and writes the other: the next one needs its result.
+    vectors: [CudaSlice<f32>; 2],
+}
+
+/// A chain for each batch size, and the inputs handed on.
+pub struct GemmProgram {
+    cuda: Cuda,
+    products: Arc<Mutex<Products>>,
+    /// The first one is for one item.
+    chains: Vec<Chain>,
+    /// Instead of the chains, while they are looked for.
+    trial: Option<Chain>,
+    tensors: Tensors,
+    /// Inputs and outputs of each slot.
+    memory: [[CudaSlice<u8>; 2]; SLOTS],
+}
+
+impl Products {
+    pub(super) fn new(compute: &Arc<CudaStream>) -> Result<Self, GpuLoadError> {
+        // SAFETY: it opens the library and closes it again; nothing of ours is involved.
+        if !unsafe { cudarc::cublaslt::sys::is_culib_present() } {
+            let needed_for = "the executor cuda-gemm multiplies matrices by it";
+            return Err(GpuLoadError::NoLibrary { library: "cuBLASLt (libcublasLt.so)", needed_for });
+        }
+        let blas = CudaBlasLT::new(Arc::clone(compute)).map_err(|error| DeviceError::Failed(format!("{error:?}")))?;
+        let matrices = LINK_SIZES.iter().map(|&rows| Matrices::new(compute, rows)).collect::<Result<_, _>>()?;
+        Ok(Self { blas, matrices })
+    }
+
+    /// Enqueues a chain.
+    fn enqueue(&mut self, chain: &Chain) -> Result<(), DeviceError> {
+        for (rows, times) in chain.links() {
+            let Some(place) = LINK_SIZES.iter().position(|&size| size == rows) else { continue };
+            let Matrices { weights, vectors: [a, b] } = &mut self.matrices[place];
+            let (n, ld) = (u64::from(rows), i64::from(rows));
+            let config = MatmulConfig {
+                transa: false,
+                transb: false,
+                transc: false,
+                m: n,
+                n,
+                k: n,
+                alpha: 1.0,
+                lda: ld,
+                ldb: ld,
+                beta: 0.0,
+                ldc: ld,
+                stride_a: None,
+                stride_b: None,
+                stride_c: None,
+                stride_bias: None,
+                batch_size: None,
+            };
+            for link in 0..times {
+                let (from, to) = if link % 2 == 0 { (&*a, &mut *b) } else { (&*b, &mut *a) };
+                // SAFETY: all three are square matrices of `rows` rows, as the configuration says, and belong to the lane of
+                // `blas` alone (rule 2).
+                unsafe { self.blas.matmul(config, weights, from, to, None, None) }
+                    .map_err(|error| DeviceError::Failed(format!("cuBLASLt, {rows} rows: {error:?}")))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Matrices {
+    /// Weights that keep a vector's length on average, so that a long chain neither overflows nor ends in zeros.
+    fn new(stream: &Arc<CudaStream>, rows: u32) -> Result<Self, DeviceError> {
+        let count = rows as usize * rows as usize;
+        let random = |seed: u64, bound: f32| {
+            let mut state = seed;
+            let mut next = || {
+                // Xorshift (Marsaglia, 2003): zeros would be faster than a model's numbers.
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                bound * ((state >> 40) as f32 / (1_u32 << 23) as f32 - 1.0)
+            };
+            (0..count).map(|_| next()).collect::<Vec<f32>>()
+        };
+        // Uniform within ±b has the variance b²/3.
+        let weights = random(0x9e37_79b9_7f4a_7c15, (3.0 / rows as f32).sqrt());
+        let vectors = random(0xd1b5_4a32_d192_ed03, 1.0);
+        let on_device = |numbers: &[f32]| stream.clone_htod(numbers).map_err(device_error);
+        let made = Self { weights: on_device(&weights)?, vectors: [on_device(&vectors)?, on_device(&vectors)?] };
+        // The copies read these vectors.
+        stream.synchronize().map_err(device_error)?;
+        Ok(made)
+    }
+}
+
+impl GemmProgram {
+    fn products(products: &Mutex<Products>) -> MutexGuard<'_, Products> {
+        products.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// SAFETY: inputs and outputs are in `memory`, which has room for the largest batch and is never replaced; products and copies are
+// enqueued in the lane `Compute`.
+unsafe impl Program for GemmProgram {
+    fn input(&mut self, slot: usize, index: usize) -> u64 {
+        address(&self.memory[slot][0], self.cuda.lane(Lane::In)) + self.tensors.range(index, 0).start as u64
+    }
+
+    fn enqueue(&mut self, slot: usize, filled: u32) -> Result<(), DeviceError> {
+        let chain = self.trial.or_else(|| self.chains.get(filled as usize - 1).copied()).unwrap_or_default();
+        Self::products(&self.products).enqueue(&chain)?;
+        let compute = self.cuda.lane(Lane::Compute);
+        let [inputs, outputs] = &mut self.memory[slot];
+        for index in 0..self.tensors.len() {
+            let range = self.tensors.range(index, filled);
+            let mut to = outputs.slice_mut(range.clone());
+            compute.memcpy_dtod(&inputs.slice(range), &mut to).map_err(device_error)?;
+        }
+        Ok(())
+    }
+
+    fn output(&mut self, slot: usize, index: usize) -> Result<u64, DeviceError> {
+        let begin = address(&self.memory[slot][1], self.cuda.lane(Lane::Out));
+        Ok(begin + self.tensors.range(index, 0).start as u64)
+    }
+}
+
+fn address(memory: &CudaSlice<u8>, lane: &Arc<CudaStream>) -> u64 {
+    memory.device_ptr(lane).0
+}
+
+impl Cuda {
+    /// A model that takes ℓ(b) on this GPU, to within 3 %: finds the chains by running them. That takes the GPU some seconds.
+    ///
+    /// # Errors
+    /// If cuBLASLt is not there, the device refuses, or the profile cannot be kept.
+    pub fn load_gemm(&self, profile: &LatencyProfile, signature: Signature) -> Result<GemmModel, GpuLoadError> {
+        let (before, _) = self.memory()?;
+        let products = self.products()?;
+        let item_bytes: Vec<_> = signature.inputs.iter().map(symphony_types::TensorSpec::item_bytes).collect();
+        let batch_max = profile.batch_max();
+        let tensors = Tensors::new(&item_bytes, batch_max);
+        let compute = self.lane(Lane::Compute);
+        let room = || compute.alloc_zeros::<u8>(tensors.bytes()).map_err(device_error);
+        let memory = [[room()?, room()?], [room()?, room()?]];
+        // Memory is taken in the order of one lane, and used in others.
+        compute.synchronize().map_err(device_error)?;
+        let program = GemmProgram { cuda: self.clone(), products, chains: Vec::new(), trial: None, tensors, memory };
+        let device = CudaDevice::new(self, program, &item_bytes, &item_bytes, batch_max)?;
+        let static_bytes = self.memory()?.0.saturating_sub(before);
+        let mut model = GemmModel::new(device, "cuda-gemm", signature, batch_max, Answers::Checksums);
+        let chains = calibrate(&mut model, profile)?;
+        let program = model.pipeline_mut().device_mut().program_mut();
+        (program.chains, program.trial) = (chains, None);
+        Ok(model.with_memory(static_bytes))
+    }
+}
+
+/// Measures what the calibration asks for, until it is done.
+fn calibrate(model: &mut GemmModel, profile: &LatencyProfile) -> Result<Vec<Chain>, GpuLoadError> {
+    let mut calibration = Calibration::new(profile.clone(), TOLERANCE);
+    let mut took = None;
+    loop {
+        match calibration.step(took)? {
+            Step::Done(chains) => return Ok(chains),
+            Step::Measure(trial) => took = Some(time(model, trial)?),
+        }
+    }
+}
+
+/// The median time of a batch, from its launch to its answers: its inputs are on the device by then, as they are when batches
+/// follow each other.
+fn time(model: &mut GemmModel, trial: Trial) -> Result<Nanos, DeviceError> {
+    let failed = |error: ExecuteError| DeviceError::Failed(error.to_string());
+    let inputs: Vec<Vec<u8>> = model.signature().inputs.iter().map(|spec| vec![1; spec.item_bytes()]).collect();
+    let inputs: Vec<Vec<u8>> = inputs.iter().map(|item| item.repeat(trial.batch as usize)).collect();
+    let tensors: Vec<_> = inputs.iter().map(Vec::as_slice).collect();
+    let batch = BatchInputs { items: trial.batch, tensors: &tensors, start: None };
+    model.pipeline_mut().device_mut().program_mut().trial = Some(trial.chain);
+    let (mut times, mut outputs) = (Vec::with_capacity(RUNS), Vec::new());
+    for run in 0..WARMUP_RUNS + RUNS {
+        model.stage(&batch).map_err(failed)?;
+        model.pipeline_mut().device_mut().settle();
+        let begin = Instant::now();
+        model.launch().map_err(failed)?;
+        model.finish(&mut outputs).map_err(failed)?;
+        if run >= WARMUP_RUNS {
+            times.push(begin.elapsed());
+        }
+    }
+    times.sort_unstable();
+    Ok(times.get(RUNS / 2).copied().unwrap_or_default().into())
+}
+
+impl fmt::Debug for GemmProgram {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GemmProgram").field("cuda", &self.cuda).field("chains", &self.chains).finish_non_exhaustive()
+    }
+}

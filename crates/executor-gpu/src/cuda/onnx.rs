@@ -1,0 +1,234 @@
+//! ONNX models on a GPU: ONNX Runtime computes in the lane `Compute`, everything else is the overlap's.
+//!
+//! Inputs are memory that cudarc took when the model was loaded, and ONNX Runtime is shown it. Outputs are tensors of ONNX Runtime's
+//! own allocator, taken when a batch is enqueued and given back when its slot is computed again: memory of that allocator may come
+//! back to it while a kernel still runs, which is in order within one lane only, and outputs are written in that lane.
+
+use std::fmt;
+
+use cudarc::driver::{CudaSlice, DevicePtr};
+use ort::ep::{CUDA, ExecutionProvider};
+use ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, MemoryType};
+use ort::session::{OutputSelector, RunOptions, Session, SessionInputValue};
+use ort::value::{DynTensorValueType, DynValue, Shape, Tensor, TensorRefMut, ValueType};
+use symphony_executor::{LoadError, OnnxInput, OnnxOptions, OnnxSession, Runtime};
+use symphony_types::DataType;
+
+use super::device::{CudaDevice, Program, Tensors};
+use super::errors::{NoCuda, device_error};
+use super::{Cuda, GpuLoadError};
+use crate::overlap::{DeviceError, Lane, SLOTS};
+use crate::staged_model::{Answers, StagedModel};
+
+/// An ONNX model on a GPU.
+pub type OnnxOnCuda = StagedModel<CudaDevice<OnnxProgram>>;
+
+/// Whether a loaded ONNX Runtime can use GPUs at all; whether there is one is another question.
+///
+/// # Errors
+/// Names the library that cannot, and what to install.
+pub fn cuda_provider_is_there(runtime: &Runtime) -> Result<(), NoCuda> {
+    // An error of the question itself is no provider either.
+    if CUDA::is_available().unwrap_or(false) {
+        return Ok(());
+    }
+    Err(NoCuda::NoProvider { version: runtime.version().to_owned(), path: runtime.path().display().to_string() })
+}
+
+/// A tensor of the model.
+#[derive(Clone, Debug)]
+struct Place {
+    name: String,
+    data_type: DataType,
+    /// The batch dimension first.
+    shape: Vec<i64>,
+}
+
+/// A session, and the device memory of its inputs.
+pub struct OnnxProgram {
+    cuda: Cuda,
+    session: Session,
+    /// In the model's order; the place of each in the signature beside it.
+    inputs: Vec<(usize, Place)>,
+    /// In the signature's order.
+    outputs: Vec<Place>,
+    /// In the signature's order.
+    tensors: Tensors,
+    memory: [CudaSlice<u8>; SLOTS],
+    /// The outputs of the last batch of each slot, in the signature's order.
+    computed: [Vec<DynValue>; SLOTS],
+}
+
+impl Cuda {
+    /// Loads a model onto this GPU. Operators that CUDA has not are run on the CPU, by ONNX Runtime, which waits for them.
+    ///
+    /// # Errors
+    /// If ONNX Runtime has no CUDA or refuses the model, or the device has not the memory.
+    pub fn load_onnx(
+        &self,
+        runtime: &Runtime,
+        path: &std::path::Path,
+        options: &OnnxOptions,
+    ) -> Result<OnnxOnCuda, GpuLoadError> {
+        let refuse = |problem: String| LoadError { model: path.display().to_string(), problem };
+        cuda_provider_is_there(runtime).map_err(|error| refuse(error.to_string()))?;
+        let (before, _) = self.memory()?;
+        let provider = CUDA::default().with_device_id(self.ordinal().cast_signed());
+        let stream = self.lane(Lane::Compute).cu_stream().cast();
+        // SAFETY: the stream lives as long as the GPU, which `OnnxProgram` holds behind its session.
+        let provider = unsafe { provider.with_compute_stream(stream) };
+        let loaded = OnnxSession::from_file(runtime, path, options, &[provider.build().error_on_failure()])?;
+        let OnnxSession { session, signature, batch_max, sizes, inputs, outputs, .. } = loaded;
+        let bytes = |specs: &[symphony_types::TensorSpec]| specs.iter().map(|spec| spec.item_bytes()).collect();
+        let (input_bytes, output_bytes): (Vec<_>, Vec<_>) = (bytes(&signature.inputs), bytes(&signature.outputs));
+        let outputs = outputs.iter().zip(&signature.outputs).map(|(&place, spec)| {
+            let outlet = &session.outputs()[place];
+            let ValueType::Tensor { shape, .. } = outlet.dtype() else {
+                return Err(refuse(format!("output `{}` is no tensor", outlet.name())));
+            };
+            Ok(Place { name: outlet.name().to_owned(), data_type: spec.data_type, shape: shape.to_vec() })
+        });
+        let outputs = outputs.collect::<Result<_, _>>()?;
+        let inputs = inputs.into_iter().map(|OnnxInput { name, given, data_type, item_shape }| {
+            (given, Place { name, data_type, shape: std::iter::once(0).chain(item_shape).collect() })
+        });
+        let inputs = inputs.collect();
+        let filled_max = sizes.as_ref().and_then(|sizes| sizes.filled(batch_max)).unwrap_or(batch_max);
+        let tensors = Tensors::new(&input_bytes, filled_max);
+        let compute = self.lane(Lane::Compute);
+        let room = || compute.alloc_zeros::<u8>(tensors.bytes()).map_err(device_error);
+        let memory = [room()?, room()?];
+        // Memory is taken in the order of one lane, and used in others.
+        compute.synchronize().map_err(device_error)?;
+        let computed = Default::default();
+        let program = OnnxProgram { cuda: self.clone(), session, inputs, outputs, tensors, memory, computed };
+        let device = CudaDevice::new(self, program, &input_bytes, &output_bytes, filled_max)?;
+        let static_bytes = self.memory()?.0.saturating_sub(before);
+        let model = OnnxOnCuda::new(device, "onnxruntime-cuda", signature, batch_max, Answers::AsTheyAre);
+        Ok(model.with_sizes(sizes).with_memory(static_bytes))
+    }
+}
+
+fn failed(error: ort::Error) -> DeviceError {
+    let words = error.to_string();
+    // ONNX Runtime has no code for it: these are the words of its allocator and of the driver.
+    if words.contains("Failed to allocate memory") || words.contains("out of memory") {
+        return DeviceError::OutOfMemory(words);
+    }
+    DeviceError::Failed(words)
+}
+
+macro_rules! by_type {
+    ($($variant:ident: $number:ty,)*) => {
+        impl Place {
+            /// Memory on the device as an input of this shape.
+            ///
+            /// # Safety
+            /// The memory at `address` of the device is as long as the shape says, and lives longer than the value.
+            unsafe fn shown(&self, ordinal: i32, address: u64, filled: u32) -> ort::Result<SessionInputValue<'static>> {
+                let info = device_memory(ordinal)?;
+                let data = address as usize as *mut _;
+                let shape = Shape::new(self.filled(filled));
+                Ok(match self.data_type {
+                    $(DataType::$variant => {
+                        // SAFETY: the caller's promise.
+                        unsafe { TensorRefMut::<$number>::from_raw(info, data, shape) }?.into()
+                    })*
+                    DataType::Fp16 => return Err(ort::Error::new("FP16 inputs are not supported")),
+                })
+            }
+
+            /// A new tensor on the device for an output of this shape.
+            fn taken(&self, allocator: &Allocator, filled: u32) -> ort::Result<DynValue> {
+                let shape = Shape::new(self.filled(filled));
+                Ok(match self.data_type {
+                    $(DataType::$variant => Tensor::<$number>::new(allocator, shape)?.into_dyn(),)*
+                    DataType::Fp16 => return Err(ort::Error::new("FP16 outputs are not supported")),
+                })
+            }
+        }
+    };
+}
+
+by_type! {
+    Bool: bool,
+    Uint8: u8,
+    Uint16: u16,
+    Uint32: u32,
+    Uint64: u64,
+    Int8: i8,
+    Int16: i16,
+    Int32: i32,
+    Int64: i64,
+    Fp32: f32,
+    Fp64: f64,
+}
+
+impl Place {
+    fn filled(&self, filled: u32) -> Vec<i64> {
+        let mut shape = self.shape.clone();
+        if let Some(batch) = shape.first_mut() {
+            *batch = i64::from(filled);
+        }
+        shape
+    }
+}
+
+fn device_memory(ordinal: i32) -> ort::Result<MemoryInfo<'static>> {
+    MemoryInfo::new(AllocationDevice::CUDA, ordinal, AllocatorType::Device, MemoryType::Default)
+}
+
+impl OnnxProgram {
+    fn run(&mut self, slot: usize, filled: u32) -> ort::Result<()> {
+        let ordinal = self.cuda.ordinal().cast_signed();
+        let begin = self.memory[slot].device_ptr(self.cuda.lane(Lane::Compute)).0;
+        let shown = |(given, place): &(usize, Place)| {
+            let address = begin + self.tensors.range(*given, 0).start as u64;
+            // SAFETY: `memory` has room for the largest batch, is never replaced, and goes after the session (rule 2).
+            unsafe { place.shown(ordinal, address, filled) }
+        };
+        let inputs = self.inputs.iter().map(shown).collect::<ort::Result<Vec<_>>>()?;
+        let allocator = Allocator::new(&self.session, device_memory(ordinal)?)?;
+        let mut selected = OutputSelector::no_default();
+        for place in &self.outputs {
+            selected = selected.with(&place.name).preallocate(&place.name, place.taken(&allocator, filled)?);
+        }
+        let mut options = RunOptions::new()?;
+        // The overlap waits for the lane where it has to.
+        options.disable_device_sync()?;
+        let options = options.with_outputs(selected);
+        let mut results = self.session.run_with_options(inputs.as_slice(), &options)?;
+        let take = |place: &Place| {
+            results.remove(&place.name).ok_or_else(|| ort::Error::new(format!("gave no output `{}`", place.name)))
+        };
+        self.computed[slot] = self.outputs.iter().map(take).collect::<ort::Result<_>>()?;
+        Ok(())
+    }
+}
+
+// SAFETY: inputs are in `memory`, which has room for the largest batch and is never replaced. Outputs were taken with the shape of the
+// batch, and ONNX Runtime refuses to run a model that gives another one. The session computes in the lane `Compute`, which is the
+// stream that it was given.
+unsafe impl Program for OnnxProgram {
+    fn input(&mut self, slot: usize, index: usize) -> u64 {
+        let begin = self.memory[slot].device_ptr(self.cuda.lane(Lane::In)).0;
+        begin + self.tensors.range(index, 0).start as u64
+    }
+
+    fn enqueue(&mut self, slot: usize, filled: u32) -> Result<(), DeviceError> {
+        self.run(slot, filled).map_err(failed)
+    }
+
+    fn output(&mut self, slot: usize, index: usize) -> Result<u64, DeviceError> {
+        let value = self.computed[slot].get(index);
+        let tensor = value.and_then(|value| value.view().downcast::<DynTensorValueType>().ok());
+        let address = tensor.map(|tensor| tensor.data_ptr() as usize as u64);
+        address.ok_or_else(|| DeviceError::Failed("an output is no tensor".into()))
+    }
+}
+
+impl fmt::Debug for OnnxProgram {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OnnxProgram").field("cuda", &self.cuda).field("inputs", &self.inputs).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,250 @@
+//! The predicates of invariants D1 and D2: finds commands of which two use a buffer at the same time, or that bring a batch
+//! another one's inputs or outputs.
+
+use symphony_types::Invariant;
+
+use super::{Command, Event, Lane, Mark, SLOTS};
+
+/// Those who act: three lanes and the host.
+const ACTORS: usize = 4;
+const HOST: usize = 3;
+const MARKS: usize = 3;
+
+/// What each actor had done at some point, as far as somebody knows for certain.
+type Known = [u64; ACTORS];
+
+/// A memory of a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Memory {
+    HostInputs,
+    DeviceInputs,
+    DeviceOutputs,
+    HostOutputs,
+}
+
+const MEMORIES: usize = 4;
+
+/// How a memory was used last.
+#[derive(Clone, Copy, Debug, Default)]
+struct Uses {
+    /// Who wrote it, and as which of his deeds.
+    write: Option<(usize, u64)>,
+    /// For each actor the last of his deeds that read it.
+    reads: Known,
+    /// Whose numbers are there.
+    batch: Option<u64>,
+}
+
+/// Watches the commands of one [`super::Overlap`] in their order, and says which invariant one breaks.
+///
+/// Each lane may do its work at any time after it was enqueued: two uses of a memory are in order only if one lane does both, or
+/// an event that was waited for lies between them. (Vector clocks: Mattern, "Virtual Time and Global States of Distributed
+/// Systems", 1988.)
+#[derive(Clone, Debug, Default)]
+pub struct OrderCheck {
+    actors: [Known; ACTORS],
+    events: [[Option<Known>; SLOTS]; MARKS],
+    uses: [[Uses; SLOTS]; MEMORIES],
+    filled: u64,
+    drained: u64,
+}
+
+impl OrderCheck {
+    /// Notes a command, and says what it breaks.
+    ///
+    /// # Errors
+    /// D1 if a memory is used while an earlier use of it may still go on, or an event is waited for that nobody recorded; D2 if
+    /// the outputs are not those of the batch whose turn it is.
+    pub fn note(&mut self, command: Command) -> Result<(), (Invariant, String)> {
+        match command {
+            Command::Fill(slot) => {
+                let batch = self.filled;
+                self.filled += 1;
+                self.write(HOST, Memory::HostInputs, slot, Some(batch))
+            }
+            Command::CopyIn(slot) => self.carry(Lane::In, slot, Memory::HostInputs, Memory::DeviceInputs),
+            Command::Compute(slot) => self.carry(Lane::Compute, slot, Memory::DeviceInputs, Memory::DeviceOutputs),
+            Command::CopyOut(slot) => self.carry(Lane::Out, slot, Memory::DeviceOutputs, Memory::HostOutputs),
+            Command::Drain(slot) => self.drain(slot),
+            Command::Record(lane, event) => {
+                let known = self.acts(lane as usize);
+                self.events[event.mark as usize][event.slot] = Some(known);
+                Ok(())
+            }
+            Command::Wait(lane, event) => self.wait(lane as usize, event),
+            Command::HostWait(event) => self.wait(HOST, event),
+        }
+    }
+
+    /// One more deed of an actor, and what he knows then. A lane knows what the host had done when it enqueued the deed.
+    fn acts(&mut self, actor: usize) -> Known {
+        let host = self.actors[HOST];
+        let known = &mut self.actors[actor];
+        known[actor] += 1;
+        if actor != HOST {
+            learn(known, &host);
+        }
+        *known
+    }
+
+    fn wait(&mut self, actor: usize, event: Event) -> Result<(), (Invariant, String)> {
+        self.acts(actor);
+        let Some(then) = self.events[event.mark as usize][event.slot] else {
+            return Err((Invariant::D1, format!("{event:?} is waited for, and nobody recorded it")));
+        };
+        learn(&mut self.actors[actor], &then);
+        Ok(())
+    }
+
+    fn carry(&mut self, lane: Lane, slot: usize, from: Memory, to: Memory) -> Result<(), (Invariant, String)> {
+        let batch = self.read(lane as usize, from, slot)?;
+        self.write(lane as usize, to, slot, batch)
+    }
+
+    fn drain(&mut self, slot: usize) -> Result<(), (Invariant, String)> {
+        let batch = self.read(HOST, Memory::HostOutputs, slot)?;
+        let expected = self.drained;
+        self.drained += 1;
+        if batch == Some(expected) {
+            return Ok(());
+        }
+        Err((Invariant::D2, format!("batch {expected} is given the outputs of {batch:?}")))
+    }
+
+    fn read(&mut self, actor: usize, memory: Memory, slot: usize) -> Result<Option<u64>, (Invariant, String)> {
+        let known = self.acts(actor);
+        let uses = &mut self.uses[memory as usize][slot];
+        uses.reads[actor] = known[actor];
+        match uses.write {
+            Some((writer, deed)) if known[writer] < deed => Err(too_early(memory, slot, "read", "written")),
+            _ => Ok(uses.batch),
+        }
+    }
+
+    fn write(
+        &mut self,
+        actor: usize,
+        memory: Memory,
+        slot: usize,
+        batch: Option<u64>,
+    ) -> Result<(), (Invariant, String)> {
+        let known = self.acts(actor);
+        let uses = &mut self.uses[memory as usize][slot];
+        let read_still = (0..ACTORS).any(|reader| known[reader] < uses.reads[reader]);
+        let written_still = uses.write.is_some_and(|(writer, deed)| known[writer] < deed);
+        uses.write = Some((actor, known[actor]));
+        uses.batch = batch;
+        match () {
+            () if read_still => Err(too_early(memory, slot, "written", "read")),
+            () if written_still => Err(too_early(memory, slot, "written", "written")),
+            () => Ok(()),
+        }
+    }
+}
+
+fn learn(known: &mut Known, other: &Known) {
+    known.iter_mut().zip(other).for_each(|(known, other)| *known = (*known).max(*other));
+}
+
+fn too_early(memory: Memory, slot: usize, now: &str, still: &str) -> (Invariant, String) {
+    (Invariant::D1, format!("{memory:?} of slot {slot} is {now} while it may still be {still}"))
+}
+
+const _: () = assert!(Lane::ALL.len() == HOST && Mark::Left as usize + 1 == MARKS);
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::{Overlap, Wish};
+    use super::*;
+
+    /// The commands of a busy while: as many wishes as have room, in this order, and then everything is finished.
+    fn commands(wishes: &[Wish]) -> Vec<Command> {
+        let (mut overlap, mut commands) = (Overlap::default(), Vec::new());
+        for &wish in wishes {
+            let _ = overlap.step(wish, &mut commands);
+        }
+        while overlap.waiting() + overlap.running() > 0 {
+            if overlap.step(Wish::Launch, &mut commands).is_err() {
+                overlap.step(Wish::Finish, &mut commands).unwrap();
+            }
+        }
+        commands
+    }
+
+    fn broken(commands: &[Command]) -> Option<(Invariant, String)> {
+        let mut check = OrderCheck::default();
+        commands.iter().find_map(|&command| check.note(command).err())
+    }
+
+    /// As deep as the slots allow: every buffer is used again while the batch before may still run.
+    const BUSY: [Wish; 10] = {
+        use Wish::{Finish, Launch, Stage};
+        [Stage, Launch, Stage, Launch, Stage, Finish, Launch, Stage, Finish, Launch]
+    };
+
+    #[test]
+    fn every_wait_is_needed() {
+        let whole = commands(&BUSY);
+        assert_eq!(broken(&whole), None);
+        let mut planted = 0;
+        for index in 0..whole.len() {
+            if let Command::Wait(..) | Command::HostWait(_) = whole[index] {
+                let mut without = whole.clone();
+                let missing = without.remove(index);
+                let found = broken(&without);
+                assert!(found.is_some(), "nobody missed {missing:?}, command {index}");
+                planted += 1;
+            }
+        }
+        assert!(planted >= 10, "{planted}");
+    }
+
+    #[test]
+    fn planted_faults_are_found_and_named() {
+        let whole = commands(&BUSY);
+        let find = |what: fn(&Command) -> bool| whole.iter().position(what).unwrap();
+
+        // The host fills the buffers again before the copy out of them has ended.
+        let mut early = whole.clone();
+        early.remove(find(|c| matches!(c, Command::HostWait(Event { mark: Mark::Arrived, .. }))));
+        let (invariant, words) = broken(&early).unwrap();
+        assert_eq!(invariant, Invariant::D1);
+        assert_eq!(words, "HostInputs of slot 0 is written while it may still be read");
+
+        // The copy overwrites inputs that are being computed.
+        let mut early = whole.clone();
+        early.remove(find(|c| matches!(c, Command::Wait(Lane::In, _))));
+        assert_eq!(broken(&early).unwrap().1, "DeviceInputs of slot 0 is written while it may still be read");
+
+        // A batch is computed before its inputs are there.
+        let mut early = whole.clone();
+        early.remove(find(|c| matches!(c, Command::Wait(Lane::Compute, _))));
+        assert_eq!(broken(&early).unwrap().1, "DeviceInputs of slot 0 is read while it may still be written");
+
+        // An event of the wrong slot.
+        let mut crossed = whole.clone();
+        let at = find(|c| matches!(c, Command::Wait(Lane::Compute, _)));
+        crossed[at] = Command::Wait(Lane::Compute, Event { mark: Mark::Arrived, slot: 1 });
+        assert!(broken(&crossed).unwrap().1.contains("nobody recorded it"));
+
+        // A batch is answered with what another one's outputs were.
+        let mut swapped = whole;
+        for command in &mut swapped {
+            if let Command::Drain(slot) | Command::HostWait(Event { mark: Mark::Left, slot }) = command {
+                *slot = 1 - *slot;
+            }
+        }
+        assert_eq!(broken(&swapped).unwrap().0, Invariant::D2);
+    }
+
+    proptest! {
+        #[test]
+        fn no_order_of_wishes_breaks_anything(
+            wishes in prop::collection::vec(prop::sample::select(vec![Wish::Stage, Wish::Launch, Wish::Finish]), 0..80)
+        ) {
+            prop_assert_eq!(broken(&commands(&wishes)), None);
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Real ONNX models that load and then fail: each failure is a batch's, the model runs the next one, and others are not touched.
+
+use symphony_executor::{
+    BatchInputs, ExecuteError, ModelExecutor, OnnxExecutor, OnnxOptions, Runtime, RuntimeError, load_runtime,
+};
+use symphony_zoo::Fault;
+
+/// `None` without ONNX Runtime, unless `SYMPHONY_TEST_REQUIRE=onnxruntime` demands it.
+fn runtime() -> Option<Runtime> {
+    match load_runtime(None) {
+        Ok(runtime) => Some(runtime),
+        Err(error @ RuntimeError::NotFound { .. }) => {
+            let required = std::env::var("SYMPHONY_TEST_REQUIRE").unwrap_or_default();
+            assert!(!required.contains("onnxruntime"), "{error}");
+            eprintln!("skipped: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn load(runtime: &Runtime, fault: Fault) -> OnnxExecutor {
+    OnnxExecutor::from_memory(runtime, "fault", fault.build().bytes(), &OnnxOptions::default()).unwrap()
+}
+
+/// Runs items of which all four numbers are the same.
+fn run(executor: &mut OnnxExecutor, items: &[f32]) -> Result<Vec<f32>, ExecuteError> {
+    let input: Vec<u8> = items.iter().flat_map(|number| number.to_le_bytes().repeat(4)).collect();
+    let mut outputs = Vec::new();
+    executor.run(&BatchInputs { items: items.len() as u32, tensors: &[&input], start: None }, &mut outputs)?;
+    Ok(outputs[0].as_chunks().0.iter().map(|&number| f32::from_le_bytes(number)).collect())
+}
+
+fn reason(failed: Result<Vec<f32>, ExecuteError>, expected_items: u32) -> String {
+    match failed.unwrap_err() {
+        ExecuteError::Failed { items, reason } if items == expected_items => reason,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn an_index_beyond_its_table_fails_the_batch_that_has_it() {
+    let Some(runtime) = runtime() else { return };
+    let (mut model, mut other) = (load(&runtime, Fault::IndexOutOfRange), load(&runtime, Fault::NotANumber));
+    let rows = run(&mut model, &[0.0, 7.0]).unwrap();
+    assert_eq!(rows.len(), 4);
+    let words = reason(run(&mut model, &[0.0, 8.0, 7.0]), 3);
+    assert!(words.contains("Gather") && words.contains("out of data bounds"), "{words}");
+    assert_eq!(run(&mut model, &[0.0, 7.0]).unwrap(), rows, "the next batch is right");
+    assert_eq!(run(&mut other, &[4.0]).unwrap(), [2.0; 4], "another model does not notice");
+}
+
+#[test]
+fn a_shape_that_does_not_fit_fails_the_batch_that_has_it() {
+    let Some(runtime) = runtime() else { return };
+    let mut model = load(&runtime, Fault::ReshapeMismatch);
+    let words = reason(run(&mut model, &[1.0, 2.0]), 2);
+    assert!(words.contains("Reshape"), "{words}");
+    let three = run(&mut model, &[1.0, 2.0, 3.0]).unwrap();
+    assert_eq!((three.len(), three[0], three[11]), (12, 1.0, 3.0));
+}
+
+#[test]
+fn more_output_than_was_promised_is_no_answer() {
+    let Some(runtime) = runtime() else { return };
+    let mut model = load(&runtime, Fault::OutputTooLong);
+    let error = run(&mut model, &[1.0, 2.0]).unwrap_err();
+    assert_eq!(error.to_string(), "output `output` has 64 bytes; expected 32 for 2 items");
+}
+
+#[test]
+fn what_is_not_a_number_is_an_answer_and_stays_with_its_item() {
+    let Some(runtime) = runtime() else { return };
+    let mut model = load(&runtime, Fault::NotANumber);
+    let roots = run(&mut model, &[9.0, -1.0, 4.0]).unwrap();
+    assert_eq!((roots[0], roots[11]), (3.0, 2.0));
+    assert!(roots[4..8].iter().all(|root| root.is_nan()), "{roots:?}");
+}
+
+#[test]
+fn memory_that_is_not_there_fails_the_batch_and_not_the_process() {
+    let Some(runtime) = runtime() else { return };
+    let (mut model, mut other) = (load(&runtime, Fault::OutOfMemory), load(&runtime, Fault::NotANumber));
+    for _ in 0..2 {
+        let words = reason(run(&mut model, &[1.0]), 1);
+        assert!(words.to_lowercase().contains("alloc"), "{words}");
+        assert_eq!(run(&mut other, &[4.0]).unwrap(), [2.0; 4]);
+    }
+}
