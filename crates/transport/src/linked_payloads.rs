@@ -26,6 +26,10 @@ use crate::sharing::SharedPair;
 /// How long an owner may take to welcome: it may hear of this backend a moment after a leader has, and waits for that.
 const WELCOME_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// How long the first READ over a fresh RDMA connection may take, before the two agree on TCP: some thousand times what it takes where
+/// packets arrive, and less than its reader waits for the link.
+const PROVED_WITHIN: Duration = Duration::from_millis(500);
+
 /// How long a read may take; a batch that waits longer has missed its start by far.
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -206,7 +210,7 @@ impl LinkedPayloads {
         };
         let offered = sharing.is_some() || rdma.is_some();
         let inputs = if let Some(begun) = begun {
-            self.join_rdma(begun, rdma, addr)?
+            self.join_rdma(begun, rdma, addr).await?
         } else if shares {
             self.share(sharing, addr).await?.map_or(Inputs::Asked, Inputs::Shared)
         } else {
@@ -235,10 +239,17 @@ impl LinkedPayloads {
         self.or_tcp(begun, "RDMA", addr)
     }
 
-    /// Takes up what the frontend offers.
-    fn join_rdma(&self, begun: RdmaBegun, offer: Option<RdmaOffer>, addr: &str) -> Result<Inputs, String> {
+    /// Takes up what the frontend offers, if something can be read there: a connection is made without a word, also where all its
+    /// packets vanish.
+    async fn join_rdma(&self, begun: RdmaBegun, offer: Option<RdmaOffer>, addr: &str) -> Result<Inputs, String> {
         let offer = offer.ok_or_else(|| "the frontend does not offer it; see frontend.payloads.transport".to_owned());
-        let joined = offer.and_then(|offer| begun.join(&offer));
+        let mut joined = offer.and_then(|offer| begun.join(&offer));
+        if let Ok(inputs) = &joined
+            && let Err(reason) = proved(inputs.prove()).await
+        {
+            inputs.end();
+            joined = Err(reason);
+        }
         Ok(self.or_tcp(joined, "RDMA", addr)?.map_or(Inputs::Asked, |inputs| Inputs::Rdma(Arc::new(inputs))))
     }
 
@@ -389,6 +400,13 @@ impl Drop for ReadUnderWay<'_> {
             open.waiting.remove(&self.read);
         }
     }
+}
+
+/// Whether a first READ comes back, in time.
+async fn proved(read: impl Future<Output = Result<(), String>>) -> Result<(), String> {
+    let within = PROVED_WITHIN.as_millis();
+    let proved = tokio::time::timeout(PROVED_WITHIN, read).await;
+    proved.unwrap_or_else(|_| Err(format!("a first READ did not come back within {within} ms")))
 }
 
 /// That life of a frontend, if it is in the view.
@@ -667,6 +685,14 @@ mod tests {
         assert_eq!(payloads, [Some(Bytes::from_static(b"input"))]);
         assert!(futures::poll!(&mut waits).is_pending(), "the other one did not wait for it");
         assert_eq!(waits.await, [None]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_read_that_never_comes_back_proves_no_rdma() {
+        assert_eq!(proved(async { Ok(()) }).await, Ok(()));
+        assert_eq!(proved(async { Err("no answer came".to_owned()) }).await, Err("no answer came".to_owned()));
+        let vanished = proved(std::future::pending()).await.unwrap_err();
+        assert_eq!(vanished, "a first READ did not come back within 500 ms");
     }
 
     #[tokio::test]
