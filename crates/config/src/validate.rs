@@ -262,6 +262,10 @@ impl Check {
         for (name, delay_us) in scheduler.delays.each() {
             self.range(format!("scheduler.delays.{name}"), delay_us, 0, limits::DELAY_US_MAX);
         }
+        let (min, max) = (scheduler.delays.data_us_min, scheduler.delays.data_us_max);
+        if min > max {
+            self.say("scheduler.delays.data_us_min", format!("{min} is more than scheduler.delays.data_us_max, {max}"));
+        }
         self.autoscaling(&scheduler.autoscaling);
         self.learning(&scheduler.learning);
     }

@@ -12,8 +12,9 @@ use symphony_net::{Expected, Net, Role};
 use symphony_protocol::FRAME_BYTES_MAX;
 use symphony_protocol::data::{FromOwner, RdmaOffer, ResultBytes, SharingOffer, ToOwner};
 use symphony_protocol::view::{FrontendView, View};
+use symphony_scheduler::{PayloadDelay, PayloadMeter};
 use symphony_shared_memory::Unreadable;
-use symphony_types::{BackendId, BootId, FrontendId};
+use symphony_types::{BackendId, BootId, FrontendId, Nanos, Time};
 use tokio::sync::{oneshot, watch};
 use tokio_util::task::TaskTracker;
 
@@ -118,6 +119,10 @@ pub struct LinkedPayloads {
     /// This process's device; none if it is not to be used, or cannot be.
     rdma: Option<RdmaReader>,
     times: Arc<ReadTimes>,
+    /// What of these is to be planned for.
+    meter: Arc<Mutex<PayloadMeter>>,
+    /// From here on its time counts.
+    born: Instant,
     /// Results on their way to a link.
     deliveries: TaskTracker,
 }
@@ -132,11 +137,12 @@ impl LinkedPayloads {
         config: PayloadsConfig,
         view: watch::Receiver<Arc<View>>,
     ) -> Self {
-        let (links, reads, damaged, times) = Default::default();
+        let (links, reads, damaged, times, meter) = Default::default();
         let rdma = config.wants_rdma().then(|| RdmaReader::open(config.rdma_device(), config.pool_bytes()));
         let rdma =
             rdma.and_then(|rdma| rdma.inspect_err(|error| tracing::warn!(%error, "payloads travel by TCP")).ok());
-        Self { backend, boot, net, config, view, links, reads, damaged, rdma, times, deliveries: TaskTracker::new() }
+        let (born, deliveries) = (Instant::now(), TaskTracker::new());
+        Self { backend, boot, net, config, view, links, reads, damaged, rdma, times, meter, born, deliveries }
     }
 
     /// What is known of the reads so far, and how each owner is reached.
@@ -156,7 +162,14 @@ impl LinkedPayloads {
         }
         pairs.sort_by_key(|pair| pair.frontend);
         let damaged = self.damaged.load(Ordering::Relaxed);
-        Readings { reads: Way::ALL.map(|way| self.times.read(way)), damaged, pairs }
+        Readings { reads: Way::ALL.map(|way| self.times.read(way)), damaged, delay: self.delay(), pairs }
+    }
+
+    /// A read of so many bytes, which was asked for at that time, has come.
+    fn meter(&self, begun: Instant, bytes: usize) {
+        let (now, nanos) = (Instant::now(), |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        let (at, took) = (Time::from_nanos(nanos(now - self.born)), Nanos::new(nanos(now - begun)));
+        self.meter.lock().unwrap_or_else(PoisonError::into_inner).note(at, bytes as u64, took);
     }
 
     /// The link to an owner, opened if there is none. None if the owner is not in the view or cannot be reached.
@@ -525,6 +538,7 @@ impl PayloadTransport for LinkedPayloads {
         let missing: Vec<_> = (0..sequences.len()).filter(|&index| payloads[index].is_none()).collect();
         if missing.is_empty() {
             self.count(&link, |times| times.took(found_by, begun.elapsed()));
+            self.meter(begun, bytes);
         } else {
             let asked: Vec<_> = missing.iter().map(|&index| sequences[index]).collect();
             let answers = asked.chunks(READ_REQUESTS_MAX).map(|some| self.ask(&link, some));
@@ -535,6 +549,7 @@ impl PayloadTransport for LinkedPayloads {
             }
             // Who asks for what has ended learns nothing about delays.
             if came > 0 {
+                self.meter(begun, bytes + came_bytes);
                 self.count(&link, |times| times.took(asked_by, begun.elapsed()));
                 self.count(&link, |times| times.came(asked_by, came, came_bytes));
             }
@@ -592,6 +607,10 @@ impl PayloadTransport for LinkedPayloads {
             link.sender.close();
             link.sender.written().await;
         }
+    }
+
+    fn delay(&self) -> Option<PayloadDelay> {
+        self.meter.lock().unwrap_or_else(PoisonError::into_inner).delay()
     }
 
     fn name(&self) -> &'static str {
