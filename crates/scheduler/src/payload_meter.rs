@@ -80,18 +80,12 @@ impl Size {
 }
 
 /// Measures how long reads of inputs take. Memory is bounded: 8 KiB for each size that is read.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct PayloadMeter {
     sizes: [Size; SIZES],
     since_look: u32,
     told: Option<PayloadDelay>,
     sorted: Vec<Nanos>,
-}
-
-impl Default for PayloadMeter {
-    fn default() -> Self {
-        Self { sizes: Default::default(), since_look: 0, told: None, sorted: Vec::new() }
-    }
 }
 
 impl PayloadMeter {

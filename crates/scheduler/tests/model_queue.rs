@@ -197,11 +197,11 @@ fn a_measured_delay_holds_for_what_is_decided_next() {
         source: DelaySource::Measured,
     };
     let plan = |actions: Vec<ModelAction>| {
-        let plans = actions.iter().filter_map(|action| match action {
+        let mut plans = actions.iter().filter_map(|action| match action {
             ModelAction::Execute(plan) => Some(*plan),
             _ => None,
         });
-        let plan = plans.last().expect("a plan");
+        let plan = plans.next().expect("a plan");
         (plan.batch, plan.start, plan.why.map(|why| (why.inputs, why.inputs_by)))
     };
     host.queue.set_data_delay(measured);
