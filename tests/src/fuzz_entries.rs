@@ -364,8 +364,8 @@ fn with_chunk_checksums(bytes: &[u8]) -> Vec<u8> {
 /// Two models and a ranker that decide a few times each.
 fn tape_seeds() -> Vec<Vec<u8>> {
     use symphony_scheduler::{
-        Delays, GpuChoice, GpuRanker, GrantWhy, ModelActions, ModelInput, ModelQueue, ModelQueueConfig, Policy,
-        RankInput, ReadyOrder, Request,
+        DataDelay, Delays, GpuChoice, GpuRanker, GrantWhy, ModelActions, ModelInput, ModelQueue, ModelQueueConfig,
+        Policy, RankInput, ReadyOrder, Request,
     };
     use symphony_tape::{Chunk, TapeEnd, TapeHeader, TapeOrigin};
     let line = |alpha_ms| symphony_types::LatencyProfile::from_line(alpha_ms, 2.0, 4).expect("a line");
@@ -383,6 +383,9 @@ fn tape_seeds() -> Vec<Vec<u8>> {
         chunks[0].model(1, ModelId::new(4), 0, &config(policy));
         queue.set_profile(second, line(3.0));
         chunks[0].profile(1, second, &line(3.0));
+        let data = DataDelay::each_item(Nanos::from_micros(30));
+        queue.set_data_delay(data);
+        chunks[0].data_delay(1, &data);
         let id = |sequence| RequestId { frontend: FrontendId::new(1), boot: BootId::new(2), sequence };
         let arrive = |sequence| {
             let deadline = symphony_types::Time::from_nanos(20_000_000 + sequence);
@@ -482,6 +485,7 @@ fn frame_seeds() -> Vec<Vec<u8>> {
         encode(&ToBackend::Execute(order), &[]),
         encode(&ToBackend::Retired { gpus: vec![gpu; 2] }, &[]),
         encode(&FromBackend::Done(done), &[]),
+        encode(&FromBackend::PayloadDelay { fixed: 200_000, per_mib: 900_000 }, &[]),
         encode(&FromBackend::Refused { gpu, sequence: 1, token, model, refusal }, &[]),
         encode(
             &ToOwner::Hello {

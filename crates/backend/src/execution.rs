@@ -10,7 +10,7 @@ use symphony_protocol::execute::{
     Done, Execute, FromBackend, PlannedRequest, Refusal, SEAL_RECENT_REQUESTS_MAX, SealedGpu, ToBackend,
 };
 use symphony_protocol::journal::Record;
-use symphony_transport::{LinkSender, PayloadTransport};
+use symphony_transport::{LinkSender, PayloadDelay, PayloadTransport};
 use symphony_types::{BackendId, BootId, FrontendId, GpuId, ModelId, NodeId, RequestId, SubclusterId, Token};
 use tokio::sync::{mpsc, watch};
 
@@ -76,6 +76,8 @@ pub(crate) struct Execution<T> {
     connections: HashMap<Connection, LinkSender<FromBackend>>,
     /// Who is at the other end, as far as they said; for the journal.
     leaders: HashMap<Connection, NodeId>,
+    /// What leaders were told of payloads, and when.
+    told: HashMap<Connection, (Instant, PayloadDelay)>,
     journal: Option<Journal>,
     recent: VecDeque<RequestId>,
     transport: Arc<T>,
@@ -129,6 +131,7 @@ impl<T: PayloadTransport> Execution<T> {
             models: HashSet::new(),
             connections: HashMap::new(),
             leaders: HashMap::new(),
+            told: HashMap::new(),
             journal,
             recent: VecDeque::new(),
             transport,
@@ -175,6 +178,7 @@ impl<T: PayloadTransport> Execution<T> {
             Input::Disconnected(connection) => {
                 self.connections.remove(&connection);
                 self.leaders.remove(&connection);
+                self.told.remove(&connection);
             }
             Input::FromLeader(connection, ToBackend::Seal { subcluster, gpus }) => {
                 self.seal(connection, subcluster, &gpus);
@@ -246,6 +250,20 @@ impl<T: PayloadTransport> Execution<T> {
         let finished = self.recent.iter().copied().collect();
         let boot = self.identity.boot;
         self.send(connection, FromBackend::Sealed { boot, gpus: sealed, finished });
+        // A new leader knows at once what its predecessor knew.
+        self.tell_delay(connection, now);
+    }
+
+    /// Tells a leader how long inputs take to come, if that has changed and it was not told just now.
+    fn tell_delay(&mut self, connection: Connection, now: Instant) {
+        let Some(delay) = self.transport.delay() else { return };
+        let known = self.told.get(&connection);
+        if known.is_some_and(|&(at, told)| told == delay || now.saturating_duration_since(at) < DELAY_TOLD_EVERY) {
+            return;
+        }
+        self.told.insert(connection, (now, delay));
+        let (fixed, per_mib) = (delay.fixed.get(), delay.per_mib.get());
+        self.send(connection, FromBackend::PayloadDelay { fixed, per_mib });
     }
 
     fn execute(&mut self, connection: Connection, order: Execute) {
@@ -339,9 +357,13 @@ impl<T: PayloadTransport> Execution<T> {
         };
         if let Some(leader) = leader {
             self.send(leader, FromBackend::Done(done));
+            self.tell_delay(leader, now);
         }
     }
 }
+
+/// How often a leader hears that inputs take longer or shorter than before.
+pub(crate) const DELAY_TOLD_EVERY: Duration = Duration::from_secs(1);
 
 /// No plan starts or lasts longer than a minute from now; a larger number is nonsense from the wire and is cut.
 const START_IN_MAX: u64 = 60_000_000_000;

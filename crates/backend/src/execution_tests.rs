@@ -16,16 +16,18 @@ use symphony_net::{Net, Role};
 use symphony_protocol::data::ResultBytes;
 use symphony_protocol::execute::{Done, Execute, FromBackend, PlannedRequest, Refusal, SealedGpu, ToBackend};
 use symphony_protocol::journal::Record;
-use symphony_transport::{LinkReceiver, PayloadTransport, Payloads, ResultToOwner, connect_link, link_over};
+use symphony_transport::{
+    LinkReceiver, PayloadDelay, PayloadTransport, Payloads, ResultToOwner, connect_link, link_over,
+};
 use symphony_types::{
-    BackendId, BootId, FailReason, FrontendId, GpuId, LatencyProfile, ModelId, NodeId, RequestId, Signature,
+    BackendId, BootId, FailReason, FrontendId, GpuId, LatencyProfile, ModelId, Nanos, NodeId, RequestId, Signature,
     SubclusterId, Token,
 };
 use symphony_zoo::Fault;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 
-use crate::execution::{Execution, Identity, Input};
+use crate::execution::{DELAY_TOLD_EVERY, Execution, Identity, Input};
 use crate::journal::Journal;
 use crate::plan::LetGo;
 
@@ -44,6 +46,7 @@ const ITEM_BYTES: usize = 64;
 struct Owners {
     inputs: Mutex<HashMap<u64, Bytes>>,
     results: mpsc::UnboundedSender<(FrontendId, ResultToOwner)>,
+    delay: Mutex<Option<PayloadDelay>>,
 }
 
 impl PayloadTransport for Owners {
@@ -62,6 +65,10 @@ impl PayloadTransport for Owners {
     }
 
     async fn finish(&self) {}
+
+    fn delay(&self) -> Option<PayloadDelay> {
+        *self.delay.lock().unwrap()
+    }
 
     fn name(&self) -> &'static str {
         "in memory"
@@ -111,7 +118,7 @@ impl Scene {
     fn with_journal(executor: Box<dyn ModelExecutor>, journal: Option<Journal>) -> Self {
         let (inputs, inputs_out) = mpsc::unbounded_channel();
         let (results_in, results) = mpsc::unbounded_channel();
-        let owners = Arc::new(Owners { inputs: Mutex::default(), results: results_in });
+        let owners = Arc::new(Owners { inputs: Mutex::default(), results: results_in, delay: Mutex::default() });
         let identity = Identity {
             backend: BackendId::new(3),
             boot: BOOT,
@@ -223,6 +230,39 @@ async fn a_plan_runs_at_its_start_and_its_end_is_reported() {
     assert!(begin.elapsed() >= Duration::from_millis(35), "{:?}", begin.elapsed());
     let done = leader.done().await;
     assert_eq!((done.sequence, done.token, done.free_in, done.failed), (1, TOKEN, 0, vec![]));
+}
+
+#[tokio::test]
+async fn a_leader_hears_how_long_inputs_take_with_its_seal_and_when_that_has_changed() {
+    let mut scene = Scene::new(emulated());
+    let take = |scene: &Scene, micros| {
+        let delay = PayloadDelay { fixed: Nanos::from_micros(micros), per_mib: Nanos::from_micros(900) };
+        *scene.owners.delay.lock().unwrap() = Some(delay);
+    };
+    let told = |micros: u64| FromBackend::PayloadDelay { fixed: micros * 1000, per_mib: 900_000 };
+    take(&scene, 200);
+    let (mut leader, _) = scene.sealed().await;
+    assert_eq!(leader.next().await, told(200));
+    scene.own(7, input(1, 1));
+    scene.execute(&leader, plan(1, Duration::ZERO, &[request(OWNER, 7, 1)]));
+    leader.done().await;
+    // It was told just now, so it hears of the change with a later report; and of what has not changed never again.
+    take(&scene, 300);
+    let mut changes = Vec::new();
+    for sequence in 2..=12 {
+        scene.execute(&leader, plan(sequence, Duration::ZERO, &[request(OWNER, 7, 1)]));
+        loop {
+            match leader.next().await {
+                FromBackend::Done(_) => break,
+                change => changes.push(change),
+            }
+        }
+        tokio::time::sleep(DELAY_TOLD_EVERY / 8).await;
+    }
+    assert_eq!(changes, [told(300)]);
+    // A new leader knows at once.
+    let (mut next, _) = scene.sealed().await;
+    assert_eq!(next.next().await, told(300));
 }
 
 /// Takes its time to give its memory back.

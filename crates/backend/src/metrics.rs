@@ -79,8 +79,16 @@ const DAMAGED: MetricName = counter(
     "Inputs damaged in shared memory and asked for over the link instead; above 0 is a bug, or a frontend that lies",
 );
 
+const DELAY: MetricName = MetricName {
+    name: "symphony_backend_payload_delay_seconds",
+    help: "What one read in a thousand takes longer than, as leads plan by it: whatever its bytes (fixed), and for each MiB (per_mib)",
+    kind: Kind::Gauge,
+    unit: Unit::Seconds,
+    labels: &["part"],
+};
+
 /// Every metric of the transport of payloads.
-pub const PAYLOAD_METRIC_NAMES: [MetricName; 5] = [READ_TIME, INPUTS, INPUT_BYTES, FRONTENDS, DAMAGED];
+pub const PAYLOAD_METRIC_NAMES: [MetricName; 6] = [READ_TIME, INPUTS, INPUT_BYTES, FRONTENDS, DAMAGED, DELAY];
 
 /// The counts; they only grow.
 #[derive(Debug, Default)]
@@ -119,7 +127,7 @@ pub fn register_metrics(registry: &Registry, backend: &Backend) {
 
 impl Collector for PayloadCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let Readings { reads, damaged, pairs } = self.0.readings();
+        let Readings { reads, damaged, delay, pairs } = self.0.readings();
         let mut each = |name: &MetricName, encode: &dyn Fn(Way, &ReadCounts, MetricEncoder<'_>) -> std::fmt::Result| {
             let metric_type = match name.kind {
                 Kind::Histogram => MetricType::Histogram,
@@ -140,7 +148,12 @@ impl Collector for PayloadCollector {
         })?;
         let damaged = ConstCounter::new(damaged);
         let descriptor = encoder.encode_descriptor(DAMAGED.bare(), DAMAGED.help, None, damaged.metric_type())?;
-        damaged.encode(descriptor)
+        damaged.encode(descriptor)?;
+        let mut family = encoder.encode_descriptor(DELAY.bare(), DELAY.help, None, MetricType::Gauge)?;
+        for (part, time) in delay.into_iter().flat_map(|delay| [("fixed", delay.fixed), ("per_mib", delay.per_mib)]) {
+            ConstGauge::new(time.as_secs_f64()).encode(family.encode_family(&[("part", part)])?)?;
+        }
+        Ok(())
     }
 }
 

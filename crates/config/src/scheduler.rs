@@ -108,8 +108,12 @@ pub enum Idle {
 pub struct DelaysConfig {
     /// From a decision to its backend, in microseconds.
     pub control_us: u64,
-    /// The backend's pull of one item's input, in microseconds.
+    /// The backend's pull of one item's input, in microseconds; 0 for what backends measure.
     pub data_us_per_item: u64,
+    /// Measured, the pull of a batch's inputs counts at least so much, in microseconds.
+    pub data_us_min: u64,
+    /// And at most so much.
+    pub data_us_max: u64,
     /// From the end of a batch to the frontend, in microseconds.
     pub reply_us: u64,
     /// How late timers fire, in microseconds.
@@ -123,10 +127,25 @@ impl DelaysConfig {
         Nanos::from_micros(self.control_us)
     }
 
-    /// The backend's pull of one item's input.
+    /// The backend's pull of one item's input; none if it is what backends measure.
     #[must_use]
-    pub const fn data_per_item(&self) -> Nanos {
-        Nanos::from_micros(self.data_us_per_item)
+    pub const fn data_per_item(&self) -> Option<Nanos> {
+        match self.data_us_per_item {
+            0 => None,
+            set => Some(Nanos::from_micros(set)),
+        }
+    }
+
+    /// What a measured pull of a batch's inputs counts at least.
+    #[must_use]
+    pub const fn data_min(&self) -> Nanos {
+        Nanos::from_micros(self.data_us_min)
+    }
+
+    /// What it counts at most.
+    #[must_use]
+    pub const fn data_max(&self) -> Nanos {
+        Nanos::from_micros(self.data_us_max)
     }
 
     /// From the end of a batch to the frontend.
@@ -141,11 +160,13 @@ impl DelaysConfig {
         Nanos::from_micros(self.guard_us)
     }
 
-    /// The four with their keys, in microseconds.
-    pub(crate) fn each(&self) -> [(&'static str, u64); 4] {
+    /// All with their keys, in microseconds.
+    pub(crate) fn each(&self) -> [(&'static str, u64); 6] {
         [
             ("control_us", self.control_us),
             ("data_us_per_item", self.data_us_per_item),
+            ("data_us_min", self.data_us_min),
+            ("data_us_max", self.data_us_max),
             ("reply_us", self.reply_us),
             ("guard_us", self.guard_us),
         ]

@@ -59,6 +59,8 @@ pub mod limits {
     pub const IMAGES_WAITING_MAX: u64 = 1 << 20;
     /// Pixels of one picture: 16 384 along each side.
     pub const IMAGE_PIXELS_MAX: u64 = 1 << 28;
+    /// Tensors that pictures have become, in MB: 1 TiB.
+    pub const IMAGES_DECODED_MB_MAX: u64 = 1 << 20;
     /// Clusters of a federation.
     pub const CLUSTERS_MAX: usize = 64;
     /// Control addresses of one cluster.
@@ -260,6 +262,10 @@ impl Check {
         for (name, delay_us) in scheduler.delays.each() {
             self.range(format!("scheduler.delays.{name}"), delay_us, 0, limits::DELAY_US_MAX);
         }
+        let (min, max) = (scheduler.delays.data_us_min, scheduler.delays.data_us_max);
+        if min > max {
+            self.say("scheduler.delays.data_us_min", format!("{min} is more than scheduler.delays.data_us_max, {max}"));
+        }
         self.autoscaling(&scheduler.autoscaling);
         self.learning(&scheduler.learning);
     }
@@ -307,6 +313,12 @@ impl Check {
         self.range("frontend.images.threads", images.threads.into(), 0, limits::IMAGE_THREADS_MAX);
         self.range("frontend.images.waiting_max", images.waiting_max.into(), 1, limits::IMAGES_WAITING_MAX);
         self.range("frontend.images.pixels_max", images.pixels_max, 1, limits::IMAGE_PIXELS_MAX);
+        let key = "frontend.images.decoded_mb_max";
+        self.range(key, images.decoded_mb_max, 1, limits::IMAGES_DECODED_MB_MAX);
+        if images.decoded_bytes_max() < frontend.request_bytes_max {
+            let (mb, bytes) = (images.decoded_mb_max, frontend.request_bytes_max);
+            self.say(key, format!("{mb} MB are less than one request may have; frontend.request_bytes_max is {bytes}"));
+        }
     }
 
     fn repository(&mut self, config: &NodeConfig, repository: &RepositoryConfig, role: Role) {

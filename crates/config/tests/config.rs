@@ -168,6 +168,14 @@ fn what_cannot_work_is_explained_with_key_and_values() {
         (&["scheduler.decision_threads=257"], "scheduler.decision_threads: 257 is out of range; expected 0 to 256"),
         (&["scheduler.model_threads=257"], "scheduler.model_threads: 257 is out of range; expected 0 to 256"),
         (&["scheduler.delays.guard_us=1000001"], "scheduler.delays.guard_us: 1000001 is out of range"),
+        (
+            &["scheduler.delays.data_us_min=5001"],
+            "scheduler.delays.data_us_min: 5001 is more than scheduler.delays.data_us_max",
+        ),
+        (
+            &["frontend.images.decoded_mb_max=15"],
+            "frontend.images.decoded_mb_max: 15 MB are less than one request may have",
+        ),
         (&["cluster.name=Big Cluster"], "cluster.name: `Big Cluster` is not a name"),
         (&[&replicas(&[])], "cluster.scheduler: no scheduler replica is given"),
         (&[&replicas(&[1, 2])], "2 replicas; expected 1, 3, 5 or 7: 2 replicas survive no more failures than 1"),

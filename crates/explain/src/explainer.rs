@@ -4,7 +4,7 @@ use symphony_scheduler::{DropCause, GpuChoice, IDLE_COUNTED_MAX, Matched, PlanWh
 use symphony_types::{GpuClass, GpuId, Time};
 
 use crate::explanation::{
-    Actual, BatchStory, DropStory, Explanation, GpuStory, Planned, RivalStory, ShedStory, Window,
+    Actual, BatchStory, DropStory, Explanation, GpuStory, InputsStory, Planned, RivalStory, ShedStory, Window,
 };
 use crate::flight_recorder::Found;
 use crate::records::{BatchEnd, BatchRecord, DropRecord};
@@ -120,6 +120,7 @@ impl Explainer<'_> {
             window: Window { frontrun_ms: frontrun.map(ms), latest_ms: ms(plan.must_end_by - execution) },
             gpu: self.gpu(plan.gpu, why),
             rivals: why.filter(|why| why.grant.matched != Matched::Untold).map(|why| self.rivals(why, *decided)),
+            inputs: why.map(|why| InputsStory { within_ms: why.inputs.as_millis_f64(), by: why.inputs_by.label() }),
             planned: Planned {
                 start_ms: ms(plan.start),
                 execution_ms: execution.as_millis_f64(),

@@ -53,6 +53,9 @@ pub struct BatchStory {
     pub gpu: GpuStory,
     /// Who else wanted a GPU.
     pub rivals: Option<RivalStory>,
+    /// How long its inputs were given; none from policies that do not say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub inputs: Option<InputsStory>,
     /// What was planned.
     pub planned: Planned,
     /// How it went; none while nothing was heard.
@@ -99,6 +102,15 @@ pub struct RivalStory {
     pub next_model: Option<String>,
     /// When its window ends.
     pub next_latest_ms: Option<f64>,
+}
+
+/// How long the inputs of a batch were given to come to its backend.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct InputsStory {
+    /// So long.
+    pub within_ms: f64,
+    /// `measured`, `assumed` before anything was, or `configured`.
+    pub by: &'static str,
 }
 
 /// What was planned.

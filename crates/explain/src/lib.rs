@@ -9,7 +9,7 @@ mod ring;
 mod words;
 
 pub use explainer::{Explainer, Names, Since};
-pub use explanation::{Actual, BatchStory, DropStory, Explanation, GpuStory, Planned, RivalStory, Window};
+pub use explanation::{Actual, BatchStory, DropStory, Explanation, GpuStory, InputsStory, Planned, RivalStory, Window};
 pub use flight_recorder::{FlightRecorder, Found, RecorderLimits};
 pub use question::{LAST_BATCHES_MAX, Question};
 pub use records::{BatchEnd, BatchRecord, DropRecord};

@@ -101,6 +101,9 @@ fn tell_batch(f: &mut fmt::Formatter<'_>, batch: &BatchStory) -> fmt::Result {
     if let Some(rivals) = &batch.rivals {
         tell_rivals(f, rivals)?;
     }
+    if let Some(inputs) = batch.inputs {
+        line(f, "inputs", format_args!("given {:.3} ms to come, as {}", inputs.within_ms, inputs.by))?;
+    }
     line(
         f,
         "predicted",

@@ -164,6 +164,12 @@ impl Cluster {
         })
     }
 
+    /// From now on it says `view`; what [`Cluster::turns_away`] says stays.
+    #[cfg(test)]
+    pub(crate) fn show(&self, view: &View) {
+        *self.routes.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(routes(view));
+    }
+
     /// Where requests for the model go, if the cluster has it.
     pub(crate) fn route(&self, model: &str) -> Option<Route> {
         self.routes().get(model).cloned()
@@ -220,16 +226,25 @@ impl Cluster {
         let _ = self.link(subcluster).words.send(word);
     }
 
-    /// Takes a request in and announces it. Its name here, and its number.
+    /// Takes a request in and announces it, unless it is held. Its name here, and its number.
     pub(crate) fn submit(self: &Arc<Self>, pending: Pending) -> (RequestId, u64) {
-        let subcluster = pending.subcluster;
+        let (subcluster, held) = (pending.subcluster, pending.held);
         let sequence = self.table.insert(pending);
-        self.tell(subcluster, Word::New(sequence));
-        // While the leader hears of it.
-        if let Some(inputs) = &self.inputs {
-            self.table.share(sequence, inputs);
+        if !held {
+            self.tell(subcluster, Word::New(sequence));
+            // While the leader hears of it.
+            if let Some(inputs) = &self.inputs {
+                self.table.share(sequence, inputs);
+            }
         }
         (RequestId { frontend: self.id, boot: self.own.boot, sequence }, sequence)
+    }
+
+    /// Announces a request that was held, where its model is now.
+    pub(crate) fn release(self: &Arc<Self>, sequence: u64, route: &Route) {
+        if self.table.release(sequence, route.model, route.subcluster) {
+            self.tell(route.subcluster, Word::New(sequence));
+        }
     }
 
     /// The input of a request that was taken in before has been made.
@@ -242,7 +257,9 @@ impl Cluster {
 
     /// Takes the request out of the table if it is still there, and back from the leader that has it.
     pub(crate) fn withdraw(self: &Arc<Self>, sequence: u64) {
-        if let Some(pending) = self.table.remove(sequence) {
+        if let Some(pending) = self.table.remove(sequence)
+            && !pending.held
+        {
             self.tell(pending.subcluster, Word::Cancel(sequence, pending.model.get()));
         }
     }

@@ -180,6 +180,7 @@ mod tests {
                 shared: None,
                 read: false,
                 deadline: Instant::now(),
+                held: false,
                 announced: Token::default(),
                 attempt: 0,
                 waiter,

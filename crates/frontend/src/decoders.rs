@@ -1,8 +1,8 @@
 //! Pictures become inputs on threads for such work, so many at once, while their requests are queued.
 //!
 //! ```text
-//! request ─ begin: room for its pictures? ─▶ wait for a thread, each ─▶ decode … ─▶ Decoding::input: the whole payload
-//!                     refused if not          the last one has one: Decoding::begun, the request is announced
+//! request ─ begin: room, memory? ─▶ wait for a thread, each ─▶ decode … ─▶ Progress::Made: the whole payload
+//!               refused if not       the last one has one: Progress::Begun, if none of them takes long
 //! ```
 
 use std::collections::VecDeque;
@@ -13,6 +13,7 @@ use bytes::Bytes;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use symphony_config::ImagesConfig;
 use symphony_images::{ImageLimits, Pipeline};
@@ -32,9 +33,15 @@ pub(crate) struct Decoders {
     /// A permit for each picture that waits or is decoded.
     room: Arc<Semaphore>,
     waiting_max: usize,
+    /// A permit for each [`MEMORY_UNIT_BYTES`] of what pictures become.
+    memory: Arc<Semaphore>,
+    decoded_bytes_max: u64,
     limits: ImageLimits,
     counts: Arc<Counts>,
 }
+
+/// In such pieces the memory for decoded pictures is given out.
+const MEMORY_UNIT_BYTES: u64 = 1 << 10;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OutcomeLabels {
@@ -46,6 +53,7 @@ struct Counts {
     outcomes: Family<OutcomeLabels, Counter>,
     decode: Histogram,
     wait: Histogram,
+    decoded_bytes: Gauge,
 }
 
 impl Counts {
@@ -54,11 +62,37 @@ impl Counts {
     }
 }
 
+/// Memory for what the pictures of one request become, until all who may have them are gone.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    bytes: i64,
+    counts: Arc<Counts>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        self.counts.decoded_bytes.dec_by(self.bytes);
+    }
+}
+
 /// The pictures of one request on their way. Those that have not begun are given up when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Decoding {
     task: JoinHandle<Result<Bytes, InferError>>,
     begun: Option<oneshot::Receiver<()>>,
+    /// Nothing was told of it yet.
+    waiting: bool,
+    memory: Arc<Memory>,
+}
+
+/// How far the pictures of a request have come.
+#[derive(Debug)]
+pub(crate) enum Progress {
+    /// The input is there within milliseconds: schedulers may hear of the request.
+    Begun,
+    /// The whole payload, or why there is none. Nothing comes after it.
+    Made(Result<Bytes, InferError>),
 }
 
 impl Decoders {
@@ -69,23 +103,40 @@ impl Decoders {
             outcomes: registry.register(&names::PICTURES, Family::default()),
             decode: registry.register(&names::PICTURE_DECODE, histogram()),
             wait: registry.register(&names::PICTURE_WAIT, histogram()),
+            decoded_bytes: registry.register(&names::PICTURES_DECODED, Gauge::default()),
         };
         let waiting_max = config.waiting_max as usize;
+        let decoded_bytes_max = config.decoded_bytes_max();
+        let units = usize::try_from(decoded_bytes_max / MEMORY_UNIT_BYTES).unwrap_or(Semaphore::MAX_PERMITS);
         Self {
             threads: Arc::new(Semaphore::new(config.threads())),
             room: Arc::new(Semaphore::new(waiting_max)),
             waiting_max,
+            memory: Arc::new(Semaphore::new(units.min(Semaphore::MAX_PERMITS))),
+            decoded_bytes_max,
             limits,
             counts: Arc::new(counts),
         }
     }
 
-    /// Begins to make the payload of a request. Refused if too many pictures wait already.
+    /// Memory for tensors of so many bytes.
+    fn reserve(&self, bytes: usize) -> Result<Arc<Memory>, InferError> {
+        let full = InferError::DecodedFull { bytes_max: self.decoded_bytes_max };
+        let units = u32::try_from((bytes as u64).div_ceil(MEMORY_UNIT_BYTES)).map_err(|_| full.clone())?;
+        let permit = Arc::clone(&self.memory).try_acquire_many_owned(units).map_err(|_| full)?;
+        // Not more than u32::MAX units.
+        let bytes = bytes as i64;
+        self.counts.decoded_bytes.inc_by(bytes);
+        Ok(Arc::new(Memory { bytes, counts: Arc::clone(&self.counts), _permit: permit }))
+    }
+
+    /// Begins to make the payload of a request. Refused if too many pictures wait already, or what others have become takes too
+    /// much memory.
     pub(crate) fn begin(
         &self,
         model: &ModelInfo,
         payload: Bytes,
-        Pictures { encoded, at }: Pictures,
+        Pictures { encoded, at, quick }: Pictures,
     ) -> Result<Decoding, InferError> {
         let declared = model.transforms.image.as_ref().and_then(|image| {
             let input = model.signature.inputs.iter().find(|input| input.name == image.input)?;
@@ -104,33 +155,50 @@ impl Decoders {
         }
         let room = Arc::clone(&self.room).try_acquire_many_owned(count);
         let room = room.map_err(|_| InferError::DecodersBusy { waiting_max: self.waiting_max })?;
+        let memory = self.reserve(encoded.len().saturating_mul(pipeline.item_bytes()))?;
         let (tell, begun) = oneshot::channel();
         let work = Work {
             threads: Arc::clone(&self.threads),
             room,
+            memory: Arc::clone(&memory),
             pipeline: Arc::new(pipeline),
             limits: self.limits,
             counts: Arc::clone(&self.counts),
             input,
         };
-        Ok(Decoding { task: tokio::spawn(work.run(payload, encoded, at, tell)), begun: Some(begun) })
+        // Whoever shares a batch with one that takes long would wait for it, and the GPU's next batches with them.
+        let tell = quick.then_some(tell);
+        let task = tokio::spawn(work.run(payload, encoded, at, tell));
+        Ok(Decoding { task, begun: Some(begun), waiting: true, memory })
     }
 }
 
 impl Decoding {
-    /// Resolves when the last picture is being decoded: the input is there as soon as that is done.
-    pub(crate) async fn begun(&mut self) {
-        if let Some(begun) = &mut self.begun {
-            // It fails where a picture has failed before that; the input then says why.
-            let _ = begun.await;
-            self.begun = None;
-        }
+    /// Whether schedulers are not to hear of the request yet.
+    pub(crate) const fn is_waiting(&self) -> bool {
+        self.waiting
     }
 
-    /// The whole payload. Not to be asked for again once it has come.
-    pub(crate) async fn input(&mut self) -> Result<Bytes, InferError> {
+    /// What its pictures become is counted as long as somebody has this.
+    pub(crate) fn memory(&self) -> Arc<Memory> {
+        Arc::clone(&self.memory)
+    }
+
+    /// What happens next. Not to be asked again once the payload was made; may be given up and asked again before.
+    pub(crate) async fn next(&mut self) -> Progress {
+        if let Some(begun) = &mut self.begun {
+            let told = begun.await;
+            self.begun = None;
+            // Nobody tells of pictures that take long, nor of one that has failed: then comes the payload, or why there is none.
+            if told.is_ok() {
+                self.waiting = false;
+                return Progress::Begun;
+            }
+        }
         // The task is given up only when the runtime shuts down.
-        (&mut self.task).await.unwrap_or(Err(InferError::Failed(FailReason::Draining)))
+        let made = (&mut self.task).await.unwrap_or(Err(InferError::Failed(FailReason::Draining)));
+        self.waiting = false;
+        Progress::Made(made)
     }
 }
 
@@ -144,6 +212,7 @@ impl Drop for Decoding {
 struct Work {
     threads: Arc<Semaphore>,
     room: OwnedSemaphorePermit,
+    memory: Arc<Memory>,
     pipeline: Arc<Pipeline>,
     limits: ImageLimits,
     counts: Arc<Counts>,
@@ -157,7 +226,7 @@ impl Work {
         payload: Bytes,
         encoded: Vec<Bytes>,
         at: usize,
-        begun: oneshot::Sender<()>,
+        begun: Option<oneshot::Sender<()>>,
     ) -> Result<Bytes, InferError> {
         let count = encoded.len();
         let mut under_way = VecDeque::with_capacity(count);
@@ -169,7 +238,9 @@ impl Work {
             self.counts.wait.observe(asked.elapsed().as_secs_f64());
             under_way.push_back(self.decode(picture, thread));
         }
-        let _ = begun.send(());
+        if let Some(begun) = begun {
+            let _ = begun.send(());
+        }
         let mut whole = Vec::with_capacity(payload.len() + count * self.pipeline.item_bytes());
         whole.extend_from_slice(&payload[..at]);
         for (index, item) in under_way.into_iter().enumerate() {
@@ -192,8 +263,9 @@ impl Work {
         // It keeps its room until it is done, also if nobody waits for it any more.
         let room = self.room.split(1);
         let (pipeline, limits, counts) = (Arc::clone(&self.pipeline), self.limits, Arc::clone(&self.counts));
+        let memory = Arc::clone(&self.memory);
         tokio::task::spawn_blocking(move || {
-            let _held = (room, thread);
+            let _held = (room, thread, memory);
             let (began, mut item) = (Instant::now(), Vec::with_capacity(pipeline.item_bytes()));
             let decoded = pipeline.append(&picture, limits, &mut item);
             counts.decode.observe(began.elapsed().as_secs_f64());

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use symphony_config::{FrontendConfig, ImagesConfig};
 use symphony_images::{IMAGE_BYTES_MAX, ImageLimits};
 use symphony_net::Net;
@@ -20,7 +19,7 @@ use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::{Cluster, ClusterAccess, Own, Requests};
-use crate::decoders::{Decoders, Decoding};
+use crate::decoders::{Decoders, Decoding, Progress};
 use crate::ledger::{Ledger, LedgerCounts};
 use crate::metrics;
 use crate::oip::shorten;
@@ -270,9 +269,9 @@ impl Inner {
         for index in order.into_iter().filter(|index| !not.contains(index)) {
             let Some(cluster) = self.places[index].cluster.get() else { continue };
             let Some(route) = cluster.route(model) else { continue };
-            let stopped = cluster.link(route.subcluster).suspended.load(Ordering::Acquire);
+            let takes = takes(cluster, &route);
             let found = (Arc::clone(cluster), index, route);
-            if found.2.info.state == ModelState::Ready && !stopped && !cluster.turns_away() {
+            if takes {
                 return Some(found);
             }
             second.get_or_insert(found);
@@ -346,24 +345,16 @@ impl Inner {
             }
             None => None,
         };
+        // What the pictures become stays until the request has its outcome.
+        let _memory = decoding.as_ref().map(Decoding::memory);
         self.ledger.accept();
         let mut owned = Owned { inner: self, here: None, name, arrived, items: request.items, ended: false };
-        if let Some(decoding) = &mut decoding {
-            // The schedulers hear of it once nothing is before the last of its pictures: a GPU that is given it then waits no
-            // longer than one picture takes.
-            tokio::select! {
-                () = decoding.begun() => {}
-                () = tokio::time::sleep_until(deadline.into()) => {
-                    return owned.end(Some(Ending::Ended(EndReason::Dropped(DropReason::QueueExpired))), deadline);
-                }
-                () = self.ended.cancelled() => {
-                    return owned.end(Some(Ending::Ended(EndReason::Failed(FailReason::Draining))), deadline);
-                }
-            }
-        }
         let mut not_here = Vec::new();
         loop {
             let (waiter, mut ending) = oneshot::channel();
+            // The schedulers hear of it once nothing is before the last of its pictures, or once all are decoded if that takes long:
+            // a GPU that is given it then waits for milliseconds at most. It has its name and its place in the table from the start.
+            let mut held = decoding.as_ref().is_some_and(Decoding::is_waiting);
             let (id, sequence) = cluster.submit(Pending {
                 model: route.model,
                 subcluster: route.subcluster,
@@ -373,6 +364,7 @@ impl Inner {
                     None => Payload::Here(request.payload.clone()),
                 },
                 deadline,
+                held,
                 announced: Token::default(),
                 attempt: 0,
                 shared: None,
@@ -382,19 +374,39 @@ impl Inner {
             request.receipt.accepted(id);
             owned.here = Some((Arc::clone(&cluster), sequence));
             let ending = loop {
+                let end_by = if held { deadline } else { deadline + self.grace };
                 tokio::select! {
                     ending = &mut ending => break ending.ok(),
-                    input = input_of(&mut decoding) => {
-                        decoding = None;
-                        match input {
-                            Ok(input) => {
-                                cluster.supply(sequence, &input);
-                                request.payload = input;
+                    progress = progress_of(&mut decoding) => {
+                        let made = match progress {
+                            Progress::Begun => None,
+                            Progress::Made(Ok(input)) => Some(input),
+                            Progress::Made(Err(error)) => return owned.withdrawn(error),
+                        };
+                        if let Some(input) = &made {
+                            decoding = None;
+                            request.payload = input.clone();
+                        }
+                        if std::mem::take(&mut held) {
+                            // It has waited: its model may be elsewhere by now, or its cluster lost.
+                            let other = self.choose(name, &not_here).filter(|(_, at, _)| *at != index);
+                            match cluster.route(name) {
+                                Some(here) if other.is_none_or(|(other, _, route)| !takes(&other, &route)) => {
+                                    cluster.release(sequence, &here);
+                                }
+                                _ => {
+                                    cluster.withdraw(sequence);
+                                    break Some(Ending::NotHere);
+                                }
                             }
-                            Err(error) => return owned.withdrawn(error),
+                        }
+                        if let Some(input) = &made {
+                            cluster.supply(sequence, input);
                         }
                     }
-                    () = tokio::time::sleep_until((deadline + self.grace).into()) => break None,
+                    () = tokio::time::sleep_until(end_by.into()) => {
+                        break held.then_some(Ending::Ended(EndReason::Dropped(DropReason::QueueExpired)));
+                    }
                     () = self.ended.cancelled() => {
                         break Some(Ending::Ended(EndReason::Failed(FailReason::Draining)));
                     }
@@ -415,10 +427,16 @@ impl Inner {
     }
 }
 
-/// The payload that is being made; for ever if none is.
-async fn input_of(decoding: &mut Option<Decoding>) -> Result<Bytes, InferError> {
+/// Whether a cluster takes requests for a model that it has.
+fn takes(cluster: &Arc<Cluster>, route: &Route) -> bool {
+    let stopped = cluster.link(route.subcluster).suspended.load(Ordering::Acquire);
+    route.info.state == ModelState::Ready && !stopped && !cluster.turns_away()
+}
+
+/// What happens next to a payload that is being made; never anything if none is.
+async fn progress_of(decoding: &mut Option<Decoding>) -> Progress {
     match decoding {
-        Some(decoding) => decoding.input().await,
+        Some(decoding) => decoding.next().await,
         None => std::future::pending().await,
     }
 }

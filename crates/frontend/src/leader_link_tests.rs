@@ -94,6 +94,7 @@ impl Scene {
             payload: Payload::Here(Bytes::new()),
             shared: None,
             deadline: Instant::now() + Duration::from_secs(10),
+            held: false,
             announced: Token::default(),
             attempt: 0,
             read: false,

@@ -18,6 +18,8 @@ mod request_table;
 mod rerouter;
 mod routing;
 mod statistics;
+#[cfg(test)]
+mod test_pictures;
 
 pub use cluster::ClusterAccess;
 pub use frontend::{Frontend, StartError, image_limits};

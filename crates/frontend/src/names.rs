@@ -155,8 +155,17 @@ pub const PICTURE_WAIT: MetricName = MetricName {
     labels: &[],
 };
 
+/// Memory that pictures have become.
+pub const PICTURES_DECODED: MetricName = MetricName {
+    name: "symphony_frontend_pictures_decoded_bytes",
+    help: "Tensors that pictures become, of requests in flight; at most frontend.images.decoded_mb_max",
+    kind: Kind::Gauge,
+    unit: Unit::Bytes,
+    labels: &[],
+};
+
 /// All of them.
-pub const ALL: [MetricName; 15] = [
+pub const ALL: [MetricName; 16] = [
     REQUESTS,
     REQUEST_DURATION,
     REQUEST_BATCH,
@@ -172,6 +181,7 @@ pub const ALL: [MetricName; 15] = [
     PICTURES,
     PICTURE_DECODE,
     PICTURE_WAIT,
+    PICTURES_DECODED,
 ];
 
 #[cfg(test)]

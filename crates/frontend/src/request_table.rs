@@ -42,6 +42,8 @@ pub(crate) struct Pending {
     /// The input once more, where backends of this host read it; gone with this.
     pub(crate) shared: Option<PlacedInput>,
     pub(crate) deadline: Instant,
+    /// No leader is to hear of it before [`RequestTable::release`]: its pictures wait for a thread.
+    pub(crate) held: bool,
     /// The leader's token under which it was announced last; zero before.
     pub(crate) announced: Token,
     pub(crate) attempt: u32,
@@ -187,10 +189,18 @@ impl RequestTable {
         self.shard(sequence).get(&sequence).is_some_and(|pending| matches!(pending.payload, Payload::Coming(_)))
     }
 
-    /// Marks a request as announced under `token`. None if it has its outcome, or was announced under it before.
+    /// Leaders may hear of a request that was held, where its model is now. False if it has its outcome.
+    pub(crate) fn release(&self, sequence: u64, model: ModelId, subcluster: SubclusterId) -> bool {
+        let mut shard = self.shard(sequence);
+        let Some(pending) = shard.get_mut(&sequence) else { return false };
+        (pending.model, pending.subcluster, pending.held) = (model, subcluster, false);
+        true
+    }
+
+    /// Marks a request as announced under `token`. None if it has its outcome, was announced under it before, or is held.
     pub(crate) fn announce(&self, sequence: u64, token: Token) -> Option<Announcement> {
         let mut shard = self.shard(sequence);
-        let pending = shard.get_mut(&sequence).filter(|pending| pending.announced != token)?;
+        let pending = shard.get_mut(&sequence).filter(|pending| !pending.held && pending.announced != token)?;
         Some(pending.announce(sequence, token))
     }
 
@@ -215,18 +225,18 @@ impl RequestTable {
         Some(pending.subcluster)
     }
 
-    /// Whether a request without an outcome belongs to the sub-cluster.
+    /// Whether the leader of the sub-cluster is to hear of some request, or has heard of it.
     pub(crate) fn waits_for(&self, subcluster: SubclusterId) -> bool {
-        (0..SHARDS as u64).any(|shard| self.shard(shard).values().any(|pending| pending.subcluster == subcluster))
+        (0..SHARDS as u64).any(|shard| self.shard(shard).values().any(|pending| pending.is_for(subcluster)))
     }
 
-    /// Marks every request of the sub-cluster as announced under `token`, whether it was before or not: earliest
+    /// Marks every request of the sub-cluster that is not held as announced under `token`, whether it was before or not: earliest
     /// deadline first.
     pub(crate) fn announce_all(&self, subcluster: SubclusterId, token: Token) -> Vec<Announcement> {
         let mut all = Vec::new();
         for shard in &self.shards {
             let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            for (&sequence, pending) in shard.iter_mut().filter(|(_, p)| p.subcluster == subcluster) {
+            for (&sequence, pending) in shard.iter_mut().filter(|(_, p)| p.is_for(subcluster)) {
                 all.push(pending.announce(sequence, token));
             }
         }
@@ -248,6 +258,10 @@ fn leaves(pending: &Pending) -> Ending {
 }
 
 impl Pending {
+    fn is_for(&self, subcluster: SubclusterId) -> bool {
+        !self.held && self.subcluster == subcluster
+    }
+
     fn announce(&mut self, sequence: u64, token: Token) -> Announcement {
         self.announced = token;
         self.attempt += 1;
@@ -271,12 +285,34 @@ mod tests {
             payload: Payload::Here(Bytes::from_static(b"input")),
             shared: None,
             deadline,
+            held: false,
             announced: Token::default(),
             attempt: 0,
             read: false,
             waiter,
         };
         (pending, receiver)
+    }
+
+    #[test]
+    fn what_is_held_counts_and_no_leader_hears_of_it_before_it_is_released() {
+        let (table, token) = (RequestTable::default(), Token::new(7));
+        let (mut request, _receiver) = pending(1, Instant::now());
+        request.held = true;
+        let sequence = table.insert(request);
+        assert_eq!(table.len(), 1);
+        assert!(
+            table.announce(sequence, token).is_none() && table.announce_all(SubclusterId::new(1), token).is_empty()
+        );
+        assert!(!table.waits_for(SubclusterId::new(1)));
+        // Its model has moved meanwhile.
+        assert!(table.release(sequence, ModelId::new(2), SubclusterId::new(3)));
+        assert!(table.announce_all(SubclusterId::new(1), token).is_empty());
+        let announced = table.announce(sequence, token).unwrap();
+        assert_eq!((announced.model, announced.attempt), (ModelId::new(2), 1));
+        assert!(table.waits_for(SubclusterId::new(3)));
+        table.remove(sequence);
+        assert!(!table.release(sequence, ModelId::new(2), SubclusterId::new(3)));
     }
 
     #[test]

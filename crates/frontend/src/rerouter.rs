@@ -153,6 +153,7 @@ mod tests {
                 payload: Payload::Here(Bytes::new()),
                 shared: None,
                 deadline: Instant::now() + budget,
+                held: false,
                 announced: Token::default(),
                 attempt: 0,
                 read: false,

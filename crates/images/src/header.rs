@@ -35,6 +35,19 @@ pub struct Header {
     pub width: u32,
     /// Rows.
     pub height: u32,
+    /// A JPEG file whose pixels come in many passes: it may take a hundred times as long as one of the same size that does not.
+    pub progressive: bool,
+}
+
+/// A picture of so many pixels is decoded within some ten milliseconds.
+const QUICK_PIXELS_MAX: u64 = 1 << 20;
+
+impl Header {
+    /// Whether it is certain that the picture is decoded within some ten milliseconds of a thread.
+    #[must_use]
+    pub const fn is_quick(&self) -> bool {
+        !self.progressive && self.width as u64 * self.height as u64 <= QUICK_PIXELS_MAX
+    }
 }
 
 impl Format {
@@ -63,23 +76,26 @@ impl Format {
 /// Why they are no picture that is taken.
 pub fn inspect(bytes: &[u8], limits: ImageLimits) -> Result<Header, ImageError> {
     let format = format_of(bytes, limits)?;
-    let (width, height) = match format {
-        Format::Png => png_size(bytes).ok_or_else(|| {
-            let reason = "it does not begin with a chunk IHDR".to_owned();
-            ImageError::BadHeader { format: format.name(), reason }
-        })?,
+    let ((width, height), progressive) = match format {
+        Format::Png => {
+            let size = png_size(bytes).ok_or_else(|| {
+                let reason = "it does not begin with a chunk IHDR".to_owned();
+                ImageError::BadHeader { format: format.name(), reason }
+            })?;
+            (size, false)
+        }
         Format::Jpeg => {
-            allow_segments(bytes)?;
+            let progressive = walk_segments(bytes)?;
             // The decoder makes a copy of all it is given, and the header is mostly at the beginning. It may be longer than
             // that: thumbnails and colour profiles come first.
             let begin = &bytes[..bytes.len().min(JPEG_HEADER_BYTES)];
             let decoder = jpeg(begin);
             let decoder = if begin.len() < bytes.len() { decoder.or_else(|_| jpeg(bytes)) } else { decoder };
-            decoder?.dimensions()
+            (decoder?.dimensions(), progressive)
         }
     };
     limits.allow(width, height)?;
-    Ok(Header { format, width, height })
+    Ok(Header { format, width, height, progressive })
 }
 
 /// A decoder of a picture whose header is within the limits.
@@ -112,11 +128,13 @@ fn format_of(bytes: &[u8], limits: ImageLimits) -> Result<Format, ImageError> {
 }
 
 /// Walks the segments before a JPEG file's picture, by their lengths alone. The decoder goes through all that it has seen whenever
-/// it meets the next one: of a hundred thousand small ones it would make minutes.
-fn allow_segments(bytes: &[u8]) -> Result<(), ImageError> {
+/// it meets the next one: of a hundred thousand small ones it would make minutes. Whether the picture is progressive.
+fn walk_segments(bytes: &[u8]) -> Result<bool, ImageError> {
     const START_OF_SCAN: u8 = 0xda;
+    /// Begin a frame of each progressive kind: Huffman or arithmetic, differential or not.
+    const PROGRESSIVE: [u8; 4] = [0xc2, 0xc6, 0xca, 0xce];
     let bad = |reason: &str| ImageError::BadHeader { format: Format::Jpeg.name(), reason: reason.to_owned() };
-    let mut rest = &bytes[JPEG_START_BYTES..];
+    let (mut rest, mut progressive) = (&bytes[JPEG_START_BYTES..], false);
     for _ in 0..JPEG_SEGMENTS_MAX {
         let Some(marker) = rest.strip_prefix(&[0xff]) else {
             return Err(bad("a marker was expected between its segments"));
@@ -124,8 +142,9 @@ fn allow_segments(bytes: &[u8]) -> Result<(), ImageError> {
         // Markers may be filled up.
         let marker = &marker[marker.iter().take_while(|&&byte| byte == 0xff).count()..];
         match marker {
-            [START_OF_SCAN, ..] => return Ok(()),
-            [_, high, low, ..] => {
+            [START_OF_SCAN, ..] => return Ok(progressive),
+            [kind, high, low, ..] => {
+                progressive |= PROGRESSIVE.contains(kind);
                 let length = usize::from(u16::from_be_bytes([*high, *low]));
                 rest = marker
                     .get(1 + length..)

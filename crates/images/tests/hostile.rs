@@ -65,6 +65,20 @@ fn what_is_no_picture_is_told_from_its_header() {
     }
 }
 
+/// Who waits for a picture has to know beforehand whether it takes long.
+#[test]
+fn large_and_progressive_pictures_are_known_to_take_long() {
+    let wide = ImageLimits { pixels_max: u64::MAX, ..LIMITS };
+    let quick = |bytes: &[u8]| inspect(bytes, wide).unwrap().is_quick();
+    assert!(quick(&claims(1024, 1024)));
+    assert!(!quick(&claims(1025, 1024)));
+    let mut jpeg = encoded(20, 10, ImageFormat::Jpeg);
+    assert!(quick(&jpeg));
+    let frame = jpeg.windows(2).position(|marker| marker == [0xff, 0xc0]).unwrap();
+    jpeg[frame + 1] = 0xc2;
+    assert!(!quick(&jpeg));
+}
+
 #[test]
 fn a_size_that_is_claimed_costs_nothing() {
     for (width, height) in [(101, 100), (10_001, 1), (0, 5), (i32::MAX as u32, i32::MAX as u32)] {

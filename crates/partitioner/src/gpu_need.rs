@@ -1,6 +1,6 @@
 //! Equations 2 and 3 of seed 000, section 4.2: how many GPUs a model keeps busy.
 
-use symphony_scheduler::target_batch;
+use symphony_scheduler::{DataDelay, target_batch};
 use symphony_types::{LatencyProfile, Nanos};
 
 /// What a model needs of one kind of GPU.
@@ -21,7 +21,7 @@ pub fn gpu_need(profile: &LatencyProfile, rate_rps: f64, slo: Nanos) -> Option<G
     if profile.latency(1) > slo {
         return None;
     }
-    let batch = target_batch(profile, rate_rps, slo, Nanos::ZERO);
+    let batch = target_batch(profile, rate_rps, slo, DataDelay::default());
     Some(GpuNeed { batch, gpus: rate_rps * profile.latency(batch).as_secs_f64() / f64::from(batch) })
 }
 

@@ -166,6 +166,14 @@ pub enum FromBackend {
     },
     /// A plan is done.
     Done(Done),
+    /// How long the inputs of a batch take to come from one frontend, as measured: a line over their bytes that one batch in a
+    /// thousand exceeds. After a seal, and when it has changed.
+    PayloadDelay {
+        /// Nanoseconds, however few bytes they are.
+        fixed: u64,
+        /// Nanoseconds for each MiB of 2^20 bytes.
+        per_mib: u64,
+    },
 }
 
 impl Message for ToBackend {

@@ -23,7 +23,7 @@ pub const FRAME_HEADER_BYTES: usize = 16;
 pub const FRAME_BYTES_MAX: usize = 64 << 20;
 
 /// Version of all frames; raised whenever a message changes.
-const FRAME_VERSION: u16 = 3;
+const FRAME_VERSION: u16 = 4;
 
 /// A message of one link and direction.
 pub trait Message:

@@ -1,15 +1,15 @@
 //! The thread that hears what the device has done. It looks without a pause while there is something to hear, and waits for an
 //! event when there has been nothing for a while.
 
-use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, RwLock, Weak};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
-use crate::error::RdmaError;
+use crate::error::{Broken, RdmaError};
+use crate::listeners::{Listeners, NotJoined};
 use crate::session::Session;
 use crate::verbs::{Completion, CompletionQueue, Device, RECEIVE_QUEUE, SEND_QUEUE};
 
@@ -28,7 +28,21 @@ pub(crate) struct Engine {
 }
 
 /// By the number of their queue pair.
-type Sessions = RwLock<HashMap<u32, Weak<Session>>>;
+type Sessions = Listeners<Session>;
+
+/// Whatever ends the thread, also a panic: nobody waits for what it would have heard, and nobody new begins to.
+struct Hears {
+    sessions: Arc<Sessions>,
+    reason: Broken,
+}
+
+impl Drop for Hears {
+    fn drop(&mut self) {
+        for session in self.sessions.close() {
+            session.fail(self.reason);
+        }
+    }
+}
 
 impl Engine {
     pub(crate) fn start(device: &Arc<Device>) -> Result<Self, RdmaError> {
@@ -39,14 +53,15 @@ impl Engine {
         let system = |error: rustix::io::Errno| RdmaError::system("no event to end a thread by", error.into());
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(system)?;
         let sessions = Arc::<Sessions>::default();
-        let (hears, of, stops) = (Arc::clone(&queue), Arc::clone(&sessions), stop.try_clone());
+        let (told, stops) = (Arc::clone(&queue), stop.try_clone());
+        let mut hears = Hears { sessions: Arc::clone(&sessions), reason: Broken::Unheard };
         let stops = stops.map_err(|error| RdmaError::system("no event to end a thread by", error))?;
         std::thread::Builder::new()
             .name("rdma".to_owned())
             .spawn(move || {
-                if let Err(error) = hear(&hears, &of, &stops) {
-                    tracing::error!(%error, "RDMA completions are heard no more; every connection ends");
-                    each(&of, |session| session.fail(crate::Broken::refused(&error)));
+                if let Err(error) = hear(&told, &hears.sessions, &stops) {
+                    tracing::error!(%error, "RDMA completions are heard no more; every connection ends, and there are no new ones");
+                    hears.reason = Broken::refused(&error);
                 }
             })
             .map_err(|error| RdmaError::system("no thread", error))?;
@@ -55,16 +70,14 @@ impl Engine {
 
     /// From now on the session hears what is done for it.
     pub(crate) fn join(&self, number: u32, session: &Arc<Session>) -> Result<(), RdmaError> {
-        let mut sessions = self.sessions.write().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if sessions.len() >= self.connections_max {
-            return Err(RdmaError::Full(sessions.len()));
-        }
-        sessions.insert(number, Arc::downgrade(session));
-        Ok(())
+        self.sessions.join(number, session, self.connections_max).map_err(|refused| match refused {
+            NotJoined::Full(there) => RdmaError::Full(there),
+            NotJoined::Closed => Broken::Unheard.into(),
+        })
     }
 
     pub(crate) fn leave(&self, number: u32) {
-        self.sessions.write().unwrap_or_else(std::sync::PoisonError::into_inner).remove(&number);
+        self.sessions.leave(number);
     }
 }
 
@@ -72,14 +85,6 @@ impl Drop for Engine {
     fn drop(&mut self) {
         let _ = rustix::io::write(&self.stop, &1_u64.to_ne_bytes());
     }
-}
-
-fn each(sessions: &Sessions, tell: impl Fn(&Session)) {
-    let all: Vec<_> = {
-        let sessions = sessions.read().unwrap_or_else(std::sync::PoisonError::into_inner);
-        sessions.values().filter_map(Weak::upgrade).collect()
-    };
-    all.iter().for_each(|session| tell(session));
 }
 
 fn hear(queue: &CompletionQueue, sessions: &Sessions, stop: &OwnedFd) -> io::Result<()> {
@@ -116,11 +121,7 @@ fn hear(queue: &CompletionQueue, sessions: &Sessions, stop: &OwnedFd) -> io::Res
 fn take(queue: &CompletionQueue, sessions: &Sessions, heard: &mut Vec<Completion>) -> io::Result<bool> {
     let any = queue.poll(heard)?;
     for completion in heard.drain(..) {
-        let session = {
-            let sessions = sessions.read().unwrap_or_else(std::sync::PoisonError::into_inner);
-            sessions.get(&completion.queue_pair()).and_then(Weak::upgrade)
-        };
-        if let Some(session) = session {
+        if let Some(session) = sessions.of(completion.queue_pair()) {
             session.done(&completion);
         }
     }

@@ -7,6 +7,7 @@ use tokio::sync::Semaphore;
 use crate::endpoint::Endpoint;
 use crate::engine::Engine;
 use crate::error::{Broken, RdmaError};
+use crate::key::Key;
 use crate::session::{Pair, Session};
 use crate::stream::StreamState;
 use crate::verbs::{Arena, Device, QueuePair, Region, Window, Words};
@@ -122,7 +123,7 @@ pub struct Grant {
 impl Grant {
     /// The key. Whoever has it needs the connection as well.
     #[must_use]
-    pub const fn key(&self) -> u32 {
+    pub const fn key(&self) -> Key {
         self.window.key
     }
 

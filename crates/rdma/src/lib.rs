@@ -6,6 +6,9 @@
 
 mod endpoint;
 mod flow;
+mod interrupted;
+mod key;
+mod listeners;
 mod port;
 mod segment;
 
@@ -26,6 +29,9 @@ mod verbs;
 
 pub use endpoint::{Endpoint, EndpointError};
 pub use flow::{Flow, FlowError};
+pub use interrupted::uninterrupted;
+pub use key::Key;
+pub use listeners::{Listeners, NotJoined};
 pub use port::{Port, PortError};
 pub use segment::{SEGMENT_BYTES, SEGMENT_DATA_BYTES, SEGMENT_HEADER_BYTES, Segment, SegmentError, SegmentKind};
 

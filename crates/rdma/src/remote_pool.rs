@@ -6,6 +6,7 @@ use symphony_shared_memory::{ENTRY_BYTES, RemoteLayout, Unreadable, why_wrong};
 
 use crate::error::{Broken, RdmaError};
 use crate::fabric::Landing;
+use crate::key::Key;
 use crate::session::Pair;
 use crate::verbs::Piece;
 
@@ -19,7 +20,7 @@ pub struct RemotePool {
     landing: Landing,
     layout: RemoteLayout,
     address: u64,
-    key: u32,
+    key: Key,
 }
 
 /// What was read, in memory that is used again once nobody needs it.
@@ -45,7 +46,7 @@ impl RemotePool {
         layout: RemoteLayout,
         bytes: u64,
         address: u64,
-        key: u32,
+        key: Key,
     ) -> Result<Self, RdmaError> {
         if address.checked_add(bytes).is_none() {
             let wrong = std::io::ErrorKind::InvalidInput.into();
@@ -58,6 +59,15 @@ impl RemotePool {
     #[must_use]
     pub const fn pair(&self) -> &Pair {
         &self.pair
+    }
+
+    /// READs one entry, whatever it says: that the other end can be reached, lets this one in, and can answer. Waits for as long as
+    /// the connection takes to break: the caller bounds it.
+    ///
+    /// # Errors
+    /// If the connection is broken.
+    pub async fn prove(&self) -> Result<(), Broken> {
+        self.entry(0).await.map(drop)
     }
 
     /// What is there as `number`, if that is at most [`READ_BYTES_MAX`] and there is room for it here.
@@ -100,6 +110,6 @@ impl RemotePool {
     async fn fetch(&self, at: u64, length: usize) -> Result<Option<Piece>, Broken> {
         let credit = self.landing.credit(length).await?;
         let Some(piece) = self.landing.arena.take(length) else { return Ok(None) };
-        self.pair.0.read(piece, length, self.address + at, self.key, credit).await.map(Some)
+        self.pair.0.read(piece, length, self.address + at, self.key.0, credit).await.map(Some)
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use symphony_net::{Expected, Net, Role};
 use symphony_protocol::execute::{FromBackend, Refusal, SealedGpu, ToBackend};
+use symphony_scheduler::PayloadDelay;
 use symphony_transport::{EchoTimes, LinkReceiver, LinkSender, SendError, connect_link};
 use symphony_types::{BackendId, BootId, GpuClass, GpuId, Nanos, RequestId, SubclusterId, Token};
 use tokio::sync::{mpsc, watch};
@@ -45,6 +46,8 @@ pub(crate) enum LinkEvent {
     Sealed(BackendId),
     /// The backend has promised a higher token: somebody else leads, or it belongs to another sub-cluster.
     Fenced(BackendId),
+    /// The backend has measured how long inputs take to come.
+    PayloadDelay(BackendId, PayloadDelay),
     /// The backend cannot be reached.
     Down(BackendId, BootId),
 }
@@ -337,6 +340,10 @@ impl BackendLink {
                     // Leader and backend disagree about the GPU: a new seal starts both from the same page.
                     return Err(End::Lost(format!("plan {sequence} on {gpu} refused: {refusal:?}")));
                 }
+            }
+            FromBackend::PayloadDelay { fixed, per_mib } => {
+                let delay = PayloadDelay { fixed: Nanos::new(fixed), per_mib: Nanos::new(per_mib) };
+                let _ = self.events.send(LinkEvent::PayloadDelay(self.backend, delay));
             }
             FromBackend::Welcome { .. } | FromBackend::Sealed { .. } => {}
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use symphony_protocol::dispatch::{RequestHeader, ToFrontend};
 use symphony_protocol::execute::{Execute, ToBackend};
-use symphony_scheduler::ModelQueueConfig;
+use symphony_scheduler::{DataDelay, ModelQueueConfig};
 use symphony_tape::TapeOrigin;
 use symphony_transport::{LocalReceiver, local_link};
 use symphony_types::{
@@ -116,6 +116,11 @@ impl InProcess {
         self.workers.tell_all(|| ModelMessage::Route { gpu, route: route.clone() });
         self.workers.rank.push(RankMessage::Sealed { gpu, class, seal, free_at: self.workers.clock.now() });
         gpu
+    }
+
+    /// Says how long a model's inputs take to come.
+    pub fn set_data_delay(&self, model: u32, data: DataDelay) {
+        self.workers.of_model(model).push(ModelMessage::DataDelay { model: ModelId::new(model), data });
     }
 
     /// Says the profile of a model on a class of GPUs that it was not added with.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use symphony_protocol::dispatch::{RequestHeader, ToFrontend};
 use symphony_protocol::execute::ToBackend;
-use symphony_scheduler::{Account, GrantWhy, ModelQueueConfig, Pressure};
+use symphony_scheduler::{Account, DataDelay, GrantWhy, ModelQueueConfig, Pressure};
 use symphony_transport::LinkSender;
 use symphony_types::{
     BackendId, BootId, FrontendId, GpuClass, GpuClasses, GpuId, LatencyProfile, ModelId, Nanos, RequestId, Time, Token,
@@ -21,6 +21,8 @@ pub(crate) enum ModelMessage {
     Add { model: ModelId, ordinal: u32, config: Box<ModelQueueConfig>, counts: Arc<ModelCounts> },
     /// The profile of a model on a class of GPUs that has come up since it is served.
     Profile { model: ModelId, class: GpuClass, profile: Box<LatencyProfile> },
+    /// How long a model's inputs take to come.
+    DataDelay { model: ModelId, data: DataDelay },
     /// The sub-cluster has GPUs of these classes now.
     Classes { classes: GpuClasses },
     /// Serve it no longer.

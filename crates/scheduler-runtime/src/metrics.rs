@@ -42,6 +42,15 @@ const QUARANTINED: MetricName = MetricName {
     labels: &["subcluster"],
 };
 
+/// How long inputs take.
+const PAYLOAD_DELAY: MetricName = MetricName {
+    name: "symphony_dispatch_payload_delay_seconds",
+    help: "How long a batch's inputs take to come to the slowest backend, as measured: whatever their bytes (fixed), and for each MiB (per_mib)",
+    kind: Kind::Gauge,
+    unit: Unit::Seconds,
+    labels: &["subcluster", "part"],
+};
+
 /// How late timers rang.
 const TIMER_LATE: MetricName = durations(
     "symphony_dispatch_timer_late_seconds",
@@ -84,8 +93,8 @@ const COUNTERS: [MetricName; 25] = [
 ];
 
 /// Every metric of the dispatch runtime. They begin anew with each lead.
-pub const METRIC_NAMES: [MetricName; COUNTERS.len() + 4] = {
-    let mut names = [TIMER_LATE; COUNTERS.len() + 4];
+pub const METRIC_NAMES: [MetricName; COUNTERS.len() + 5] = {
+    let mut names = [TIMER_LATE; COUNTERS.len() + 5];
     let mut index = 0;
     while index < COUNTERS.len() {
         names[index] = COUNTERS[index];
@@ -94,6 +103,7 @@ pub const METRIC_NAMES: [MetricName; COUNTERS.len() + 4] = {
     names[COUNTERS.len() + 1] = TURN;
     names[COUNTERS.len() + 2] = PRESSURE;
     names[COUNTERS.len() + 3] = QUARANTINED;
+    names[COUNTERS.len() + 4] = PAYLOAD_DELAY;
     names
 };
 
@@ -127,6 +137,14 @@ impl Collector for LeadCollector {
         for lead in &status {
             let labels = [("subcluster", lead.subcluster.to_string())];
             ConstGauge::new(lead.quarantined as f64).encode(descriptor.encode_family(&labels)?)?;
+        }
+        let mut descriptor =
+            encoder.encode_descriptor(PAYLOAD_DELAY.bare(), PAYLOAD_DELAY.help, None, MetricType::Gauge)?;
+        for (lead, delay) in status.iter().filter_map(|lead| Some((lead, lead.payload_delay?))) {
+            for (part, time) in [("fixed", delay.fixed), ("per_mib", delay.per_mib)] {
+                let labels = [("subcluster", lead.subcluster.to_string()), ("part", part.to_owned())];
+                ConstGauge::new(time.as_secs_f64()).encode(descriptor.encode_family(&labels)?)?;
+            }
         }
         encode_durations(&mut encoder, &TIMER_LATE, &status, |worker| worker.timers_late)?;
         encode_durations(&mut encoder, &TURN, &status, |worker| worker.turns)

@@ -9,8 +9,8 @@ use symphony_explain::{BatchEnd, BatchRecord, DropRecord};
 use symphony_protocol::dispatch::{EndReason, RequestHeader, ToFrontend};
 use symphony_protocol::execute::{Execute, PlannedRequest, ToBackend};
 use symphony_scheduler::{
-    Account, GrantWhy, MinTree, ModelAction, ModelActions, ModelInput, ModelQueue, ModelQueueConfig, PRESSURE_TICK,
-    Plan, PlanCheck, Pressure, Request, Shed,
+    Account, DataDelay, GrantWhy, MinTree, ModelAction, ModelActions, ModelInput, ModelQueue, ModelQueueConfig,
+    PRESSURE_TICK, Plan, PlanCheck, Pressure, Request, Shed,
 };
 use symphony_transport::LinkSender;
 use symphony_types::{
@@ -199,6 +199,7 @@ impl ModelWorker {
                 self.add_model(now, (model, ordinal), *config, counts);
             }
             ModelMessage::Profile { model, class, profile } => self.set_profile(model, class, *profile),
+            ModelMessage::DataDelay { model, data } => self.set_data_delay(model, data),
             ModelMessage::Classes { classes } => self.follow_classes(now, classes),
             ModelMessage::Remove { model } => self.remove_model(model),
             ModelMessage::Route { gpu, route } => {
@@ -307,6 +308,14 @@ impl ModelWorker {
         if let Some(slot) = &mut self.slots[index] {
             self.tape.profile(index, class, &profile);
             slot.queue.set_profile(class, profile);
+        }
+    }
+
+    fn set_data_delay(&mut self, id: ModelId, data: DataDelay) {
+        let Some(&index) = self.by_id.get(&id) else { return };
+        if let Some(slot) = &mut self.slots[index] {
+            self.tape.data_delay(index, &data);
+            slot.queue.set_data_delay(data);
         }
     }
 

@@ -8,7 +8,7 @@ use symphony_epochs::{SlowGpu, Stretch};
 use symphony_explain::{Explanation, Question};
 use symphony_net::{Incoming, Port, Role};
 use symphony_protocol::view::{SortedView, View};
-use symphony_scheduler::Pressure;
+use symphony_scheduler::{PayloadDelay, Pressure};
 use symphony_types::{BackendId, BootId, GpuClass, GpuId, ModelId, SubclusterId, Token};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
@@ -84,6 +84,8 @@ pub struct LeadStatus {
     pub pressure: Pressure,
     /// GPUs that are set aside.
     pub quarantined: usize,
+    /// How long inputs take to come, by what its backends have measured; none before they have.
+    pub payload_delay: Option<PayloadDelay>,
 }
 
 /// How much a led sub-cluster has had to do since the lead began.
@@ -156,6 +158,7 @@ impl Runtime {
                 durations: lead.workers.durations(),
                 pressure: lead.workers.pressure(),
                 quarantined: learner.slow(lead.workers.clock.now()).len(),
+                payload_delay: *lead.workers.payload_delay.lock().unwrap_or_else(PoisonError::into_inner),
             }
         };
         self.leads.living().into_iter().map(status).collect()
@@ -346,7 +349,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use symphony_protocol::view::{BackendView, SubclusterView};
-    use symphony_scheduler::Delays;
+    use symphony_scheduler::{DataDelaySettings, Delays};
     use symphony_types::NodeId;
 
     use super::*;
@@ -375,6 +378,7 @@ mod tests {
         let config = LeadConfig {
             node: ME.0,
             boot: ME.1,
+            data_delays: DataDelaySettings::default(),
             delays: Delays::default(),
             model_threads: 1,
             decision_threads: 0,

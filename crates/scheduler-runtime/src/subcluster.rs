@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use symphony_net::Net;
 use symphony_protocol::view::{BackendView, ModelView, View};
-use symphony_scheduler::{ClassProfiles, Delays, ModelQueueConfig, Policy};
+use symphony_scheduler::{ClassProfiles, DataDelay, DataDelaySettings, DataDelays, Delays, ModelQueueConfig, Policy};
 use symphony_tape::TapeOrigin;
 use symphony_transport::EchoTimes;
 use symphony_types::{
-    BackendId, BootId, GPU_CLASSES_MAX, GpuClass, GpuClasses, GpuId, ModelId, NodeId, SubclusterId, Token,
+    BackendId, BootId, GPU_CLASSES_MAX, GpuClass, GpuClasses, GpuId, ModelId, Nanos, NodeId, SubclusterId, Token,
 };
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -45,8 +45,10 @@ pub struct LeadConfig {
     pub boot: BootId,
     /// How backends are reached, and who may call.
     pub net: Net,
-    /// Delays on the way to the GPU and back.
+    /// Delays on the way to the GPU and back; what inputs take is said below.
     pub delays: Delays,
+    /// How long inputs take: what is set, or within which limits measurements count.
+    pub data_delays: DataDelaySettings,
     /// Model threads of each lead, beside a rank thread of its own; 0 lets all leads share `decision_threads`.
     pub model_threads: u32,
     /// Decision threads that leads share; 0 for as many as there are cores, at most eight.
@@ -117,6 +119,8 @@ impl LedSubcluster {
             models_ever: 0,
             dialled,
             backends: BTreeMap::new(),
+            data_delays: DataDelays::new(config.data_delays),
+            inputs: HashMap::new(),
             kinds: Vec::new(),
             classes: GpuClasses::NONE,
             left_alone: BTreeSet::new(),
@@ -181,6 +185,14 @@ impl LinkedBackend {
     }
 }
 
+/// What is planned by a model's inputs.
+struct Inputs {
+    item_bytes: u64,
+    slo: Nanos,
+    /// What the model was told last.
+    told: DataDelay,
+}
+
 /// Follows the view: which backends to seal, which models to serve.
 struct Lead {
     reach: Arc<Reach>,
@@ -197,6 +209,10 @@ struct Lead {
     /// Connections that were made before the lead began, until they are used.
     dialled: DialledLinks,
     backends: BTreeMap<BackendId, LinkedBackend>,
+    /// What they have measured.
+    data_delays: DataDelays,
+    /// The inputs of models that are served.
+    inputs: HashMap<ModelId, Inputs>,
     /// GPU kinds by class, in the order in which they came up. A kind keeps its class for as long as the lead lasts: plans
     /// and grants under way name it.
     kinds: Vec<String>,
@@ -256,6 +272,12 @@ impl Lead {
                         }
                     }
                     None => break,
+                    // What a backend has said that is gone by now counts no more.
+                    Some(LinkEvent::PayloadDelay(backend, delay)) => {
+                        if self.backends.contains_key(&backend) && self.data_delays.note(backend, delay) {
+                            self.tell_data_delays();
+                        }
+                    }
                     Some(LinkEvent::Down(backend, boot)) => {
                         let _ = reports.send(Report::BackendDown(backend, boot));
                     }
@@ -314,6 +336,9 @@ impl Lead {
             if let Some(linked) = self.backends.remove(&id) {
                 linked.task.abort();
                 self.sealed.remove(&id);
+                if self.data_delays.remove(id) {
+                    self.tell_data_delays();
+                }
                 for gpu in &linked.gpus {
                     // Under the lock, as whoever else tells the workers does: the last word on a GPU is the newest.
                     let mut learner = self.learner();
@@ -353,6 +378,17 @@ impl Lead {
         if classes != GpuClasses::NONE && classes != self.classes {
             self.classes = classes;
             self.workers.tell_all(|| ModelMessage::Classes { classes });
+        }
+    }
+
+    /// Tells models for which it has changed how long inputs take.
+    fn tell_data_delays(&mut self) {
+        *self.workers.payload_delay.lock().unwrap_or_else(PoisonError::into_inner) = self.data_delays.longest();
+        for (&model, inputs) in &mut self.inputs {
+            let data = self.data_delays.of(inputs.item_bytes, inputs.slo);
+            if std::mem::replace(&mut inputs.told, data) != data {
+                self.workers.of_model(model.get()).push(ModelMessage::DataDelay { model, data });
+            }
         }
     }
 
@@ -408,6 +444,7 @@ impl Lead {
         gone.retain(|model| view.models.get(model).is_none_or(|m| !m.is_served_by(self.id)));
         for model in gone {
             self.models.remove(&model);
+            self.inputs.remove(&model);
             self.workers.loads.forget(model);
             self.learner().remove_model(model);
             self.workers.tell_all(|| ModelMessage::Remove { model });
@@ -452,11 +489,14 @@ impl Lead {
                 self.learner().add_model(id, class, profile.clone());
             }
         }
+        let item_bytes = model.spec.signature.inputs.iter().map(|input| input.item_bytes() as u64).sum();
+        let data = self.data_delays.of(item_bytes, model.spec.slo);
+        self.inputs.insert(id, Inputs { item_bytes, slo: model.spec.slo, told: data });
         let config = ModelQueueConfig {
             profiles,
             slo: model.spec.slo,
             policy,
-            delays: self.config.delays,
+            delays: Delays { data, ..self.config.delays },
             requests_max: MODEL_REQUESTS_MAX,
         };
         self.models.insert(id, ordinal);

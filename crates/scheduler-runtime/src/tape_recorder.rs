@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use crossbeam::channel::TrySendError;
 use symphony_scheduler::{
-    GpuChoice, ModelActions, ModelInput, ModelQueueConfig, Pressure, PressureInput, RankAction, RankInput, ReadyOrder,
+    DataDelay, GpuChoice, ModelActions, ModelInput, ModelQueueConfig, Pressure, PressureInput, RankAction, RankInput,
+    ReadyOrder,
 };
 use symphony_tape::{Chunk, TapeEnd};
 use symphony_types::{GpuClass, LatencyProfile, ModelId, Nanos, Time};
@@ -54,6 +55,11 @@ impl TapeRecorder {
     /// A queue was told a profile.
     pub(crate) fn profile(&mut self, object: usize, class: GpuClass, profile: &LatencyProfile) {
         self.append(None, |chunk| chunk.profile(object as u32, class, profile));
+    }
+
+    /// A queue was told how long inputs take.
+    pub(crate) fn data_delay(&mut self, object: usize, data: &DataDelay) {
+        self.append(None, |chunk| chunk.data_delay(object as u32, data));
     }
 
     /// A queue is gone.

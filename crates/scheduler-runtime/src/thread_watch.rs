@@ -48,7 +48,7 @@ mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
     use symphony_protocol::view::{SubclusterView, View};
-    use symphony_scheduler::Delays;
+    use symphony_scheduler::{DataDelaySettings, Delays};
     use symphony_types::{BootId, NodeId, SubclusterId, Token};
     use tokio::net::TcpListener;
     use tokio::sync::watch;
@@ -88,6 +88,7 @@ mod tests {
             let config = LeadConfig {
                 node: ME.0,
                 boot: ME.1,
+                data_delays: DataDelaySettings::default(),
                 delays: Delays::default(),
                 model_threads,
                 decision_threads: 2,

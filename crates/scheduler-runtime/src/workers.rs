@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, RwLock};
 
 use crossbeam::queue::ArrayQueue;
 use symphony_explain::{FlightRecorder, RecorderLimits};
-use symphony_scheduler::Pressure;
+use symphony_scheduler::{PayloadDelay, Pressure};
 use symphony_tape::TapeOrigin;
 use symphony_types::ModelId;
 
@@ -85,6 +85,8 @@ pub(crate) struct Workers {
     pub(crate) ordinals: RwLock<HashMap<u32, ModelId>>,
     /// GPU kinds, by class.
     pub(crate) kinds: RwLock<Vec<String>>,
+    /// How long inputs take at most, by what backends have measured.
+    pub(crate) payload_delay: Mutex<Option<PayloadDelay>>,
     numbers: AtomicU64,
     seats: Vec<Seat>,
 }
@@ -163,6 +165,7 @@ impl Workers {
             recorders,
             ordinals: RwLock::default(),
             kinds: RwLock::default(),
+            payload_delay: Mutex::default(),
             numbers: AtomicU64::new(0),
             seats,
         }))

@@ -12,7 +12,7 @@ use symphony_protocol::view::{
     BackendView, GpuView, KindProfile, ModelSource, ModelSpec, ModelView, NodeView, ReplicaView, SubclusterView,
     SuccessorView, View,
 };
-use symphony_scheduler::Delays;
+use symphony_scheduler::{DataDelaySettings, Delays};
 use symphony_scheduler_runtime::{LeadConfig, LearningSettings, Report, Runtime, ThreadPolicy};
 use symphony_transport::{LinkReceiver, LinkSender, connect_link, link_over};
 use symphony_types::{
@@ -56,6 +56,9 @@ struct Frontend {
     sender: LinkSender<ToLeader>,
     receiver: LinkReceiver<ToFrontend>,
 }
+
+/// The most that inputs are given.
+const DATA_MAX: Nanos = Nanos::from_millis(2_000);
 
 fn model(name: &str, policy: &str) -> ModelView {
     // Deferred batches start within a window as wide as α: wide enough for a busy machine's timers.
@@ -128,6 +131,7 @@ impl Scene {
             node: NODE,
             boot: NODE_BOOT,
             net: Net::plaintext(),
+            data_delays: DataDelaySettings { per_item: None, min: Nanos::ZERO, max: DATA_MAX },
             delays: Delays::default(),
             model_threads: 1,
             decision_threads: 0,
@@ -316,6 +320,44 @@ async fn a_request_becomes_a_plan_under_token_boot_and_sequence() {
         assert_eq!((plan.sequence, plan.model, sequences(&plan)), (sequence, ModelId::new(1), vec![sequence]));
         backend.done(&plan);
     }
+}
+
+/// Model 1 runs at once: its plans start when their inputs are there.
+#[tokio::test]
+async fn what_a_backend_has_measured_is_planned_for_until_it_is_gone() {
+    let scene = Scene::new().await;
+    let mut backend = scene.sealed().await;
+    scene.served(1).await;
+    let frontend = scene.frontend().await;
+    let mut sequence = 0;
+    // How long the leader gives the input of the next plan.
+    let mut given = async |backend: &mut Backend| {
+        sequence += 1;
+        frontend.submit(&[header(sequence, 1)]);
+        let plan = backend.plan().await;
+        backend.done(&plan);
+        Nanos::new(plan.start_in)
+    };
+    let second = Nanos::from_millis(1_000);
+    assert!(given(&mut backend).await < second, "nothing is known yet");
+    let says = |backend: &Backend, fixed: Nanos| {
+        backend.sender.send(FromBackend::PayloadDelay { fixed: fixed.get(), per_mib: 0 }).unwrap();
+    };
+    says(&backend, second);
+    let (mut long, mut longest) = (Nanos::ZERO, Nanos::ZERO);
+    while long < Nanos::from_millis(900) {
+        long = given(&mut backend).await;
+    }
+    let measured = scene.runtime.status()[0].payload_delay.expect("it was measured");
+    assert_eq!((measured.fixed, measured.per_mib), (second, Nanos::ZERO));
+    // What it says is bounded.
+    says(&backend, Nanos::MAX);
+    while longest < Nanos::from_millis(1_900) {
+        longest = given(&mut backend).await;
+    }
+    assert!(longest <= DATA_MAX, "{longest}");
+    scene.change(|view| view.backends.get_mut(&BACKEND).unwrap().up = false);
+    scene.until("its word to be forgotten", |scene| scene.runtime.status()[0].payload_delay.is_none()).await;
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use symphony_protocol::dispatch::RequestHeader;
 use symphony_protocol::execute::Execute;
-use symphony_scheduler::{Delays, ModelInput, ModelQueueConfig, Policy, Pressure, Shed};
+use symphony_scheduler::{DataDelay, DelaySource, Delays, ModelInput, ModelQueueConfig, Policy, Pressure, Shed};
 use symphony_scheduler_runtime::{DecisionConfig, DecisionThreads, InProcess, Orders, Tapes};
 use symphony_tape::{Ending, Record, Replay, Tape, TapeEnd, TapeOrigin, replay};
 use symphony_types::{DropReason, GpuClass, LatencyProfile, Nanos, Time};
@@ -142,6 +142,8 @@ fn load(policy: Policy, threads: &Arc<DecisionThreads>, tapes: &Tapes) {
     for model in 1..=MODELS {
         load.subcluster.set_profile(model, slow, LatencyProfile::from_line(0.3, 2.0, 16).unwrap());
     }
+    let data = DataDelay { fixed: Nanos::from_micros(700), source: DelaySource::Measured, ..DataDelay::default() };
+    load.subcluster.set_data_delay(MODELS, data);
     load.subcluster.set_classes([GpuClass::FIRST, slow].into_iter().collect());
     let mut of_the_first = u32::MAX;
     for _ in 0..GPUS {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use symphony_net::{Authority, Credentials, Identity, Incoming, Net, Port, Role};
 use symphony_protocol::execute::{FromBackend, SealedGpu, ToBackend};
 use symphony_protocol::view::{BackendView, GpuView, SubclusterView, View};
-use symphony_scheduler::Delays;
+use symphony_scheduler::{DataDelaySettings, Delays};
 use symphony_scheduler_runtime::{LeadConfig, LearningSettings, Runtime, ThreadPolicy};
 use symphony_transport::link_over;
 use symphony_types::{BackendId, BootId, GpuId, NodeId, SubclusterId, Token};
@@ -112,6 +112,7 @@ fn take_over(title: &str, leader: Net, backend: Net) {
         node: ME.0,
         boot: ME.1,
         net: leader,
+        data_delays: DataDelaySettings::default(),
         delays: Delays::default(),
         model_threads: 0,
         decision_threads: 0,

@@ -17,7 +17,7 @@ use crate::rate_meter::RateMeter;
 use crate::shedding::Shedding;
 use crate::target_batch::target_batch;
 use crate::why::{DropCause, GrantWhy, PlanWhy};
-use crate::{BatchLimit, Delays, DropRule, Policy, Shed, Trigger};
+use crate::{BatchLimit, DataDelay, Delays, DropRule, Policy, Shed, Trigger};
 
 /// The most requests one queue may be configured to hold: a second of the highest rate one model thread serves.
 pub const QUEUE_REQUESTS_MAX: usize = 1 << 20;
@@ -155,6 +155,18 @@ impl ModelQueue {
         }
     }
 
+    /// Says or corrects how long inputs take. No decision follows: what is decided next is decided by it.
+    pub fn set_data_delay(&mut self, data: DataDelay) {
+        self.config.delays.data = data;
+        self.aim();
+    }
+
+    /// How long inputs are given.
+    #[must_use]
+    pub const fn data_delay(&self) -> DataDelay {
+        self.config.delays.data
+    }
+
     /// What it saw and gave up since this was asked last; nothing from queues that do not shed.
     pub fn take_account(&mut self) -> Account {
         self.shedding.as_mut().map(Shedding::take_account).unwrap_or_default()
@@ -280,6 +292,8 @@ impl ModelQueue {
                 target,
                 skipped: from as u32,
                 left: self.queue.len() as u32,
+                inputs: self.config.delays.data.of(candidate.batch),
+                inputs_by: self.config.delays.data.source,
                 grant: why,
             }),
         })
@@ -452,7 +466,7 @@ impl ModelQueue {
     fn is_full(&self, window: &ClassWindow, batch: u32, wait: Nanos) -> bool {
         let delays = &self.config.delays;
         let room = self.config.slo - delays.reply - delays.control - wait;
-        let needs = |batch: u32| window.profile.latency(batch) + delays.data_per_item.saturating_mul(u64::from(batch));
+        let needs = |batch: u32| window.profile.latency(batch) + delays.data.of(batch);
         batch >= window.profile.batch_max() || (needs(1) <= room && needs(batch + 1) > room)
     }
 
@@ -703,7 +717,7 @@ impl ModelQueue {
             // GPUs too slow for the SLO serve those that can wait longer, if there are any.
             let within = if window.profile.latency(1) <= budget(slo) { slo } else { longest };
             let rate = self.rate.per_second();
-            window.target = target_batch(&window.profile, rate, budget(within), delays.data_per_item);
+            window.target = target_batch(&window.profile, rate, budget(within), delays.data);
             if self.anticipation.is_some() {
                 window.demand = Anticipation::demand(&self.rate, &window.profile, window.target, slo);
             }

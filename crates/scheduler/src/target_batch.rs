@@ -2,6 +2,8 @@
 
 use symphony_types::{LatencyProfile, Nanos};
 
+use crate::DataDelay;
+
 /// The largest batch that staggered execution sustains (seed 000, section 4.2, equations 2 and 3), at least 1.
 ///
 /// At `rate` items per second a model keeps n = rate·ℓ(b)/b GPUs busy, staggered by ℓ(b)/n, and ℓ(b)/n is b/rate: the
@@ -10,10 +12,10 @@ use symphony_types::{LatencyProfile, Nanos};
 ///
 /// `budget` is the SLO less reply delay and control delay.
 #[must_use]
-pub fn target_batch(profile: &LatencyProfile, rate: f64, budget: Nanos, data_per_item: Nanos) -> u32 {
+pub fn target_batch(profile: &LatencyProfile, rate: f64, budget: Nanos, data: DataDelay) -> u32 {
     let fits = |batch: u32| {
         let items = f64::from(batch);
-        let needed = profile.latency(batch).as_secs_f64() + items / rate + data_per_item.as_secs_f64() * items;
+        let needed = profile.latency(batch).as_secs_f64() + items / rate + data.of(batch).as_secs_f64();
         needed <= budget.as_secs_f64()
     };
     let (mut low, mut high) = (1, profile.batch_max() + 1);
@@ -32,16 +34,16 @@ mod tests {
     fn the_papers_table_4_batch_sizes_come_out() {
         // Seed 000, Table 4: 8 GPUs, staggered batch sizes 16 and 8 at the analytic rates.
         let resnet = LatencyProfile::from_line(1.053, 5.072, 64).unwrap();
-        assert_eq!(target_batch(&resnet, 5839.0, Nanos::from_millis(25), Nanos::ZERO), 16);
+        assert_eq!(target_batch(&resnet, 5839.0, Nanos::from_millis(25), DataDelay::default()), 16);
         let inception = LatencyProfile::from_line(5.090, 18.368, 64).unwrap();
-        assert_eq!(target_batch(&inception, 1083.0, Nanos::from_millis(70), Nanos::ZERO), 8);
+        assert_eq!(target_batch(&inception, 1083.0, Nanos::from_millis(70), DataDelay::default()), 8);
     }
 
     #[test]
     fn a_trickle_asks_for_single_requests_and_an_impossible_budget_for_one() {
         let profile = LatencyProfile::from_line(1.0, 5.0, 64).unwrap();
-        assert_eq!(target_batch(&profile, 1.0, Nanos::from_millis(25), Nanos::ZERO), 1);
-        assert_eq!(target_batch(&profile, 0.0, Nanos::from_millis(25), Nanos::ZERO), 1);
-        assert_eq!(target_batch(&profile, 1000.0, Nanos::from_millis(1), Nanos::ZERO), 1);
+        assert_eq!(target_batch(&profile, 1.0, Nanos::from_millis(25), DataDelay::default()), 1);
+        assert_eq!(target_batch(&profile, 0.0, Nanos::from_millis(25), DataDelay::default()), 1);
+        assert_eq!(target_batch(&profile, 1000.0, Nanos::from_millis(1), DataDelay::default()), 1);
     }
 }

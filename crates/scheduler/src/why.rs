@@ -1,9 +1,9 @@
 //! Why a decision was made: small values that travel with grants, plans and drops, for whoever explains them later. No
 //! decision reads them.
 
-use symphony_types::{GpuClass, RequestValue, Time};
+use symphony_types::{GpuClass, Nanos, RequestValue, Time};
 
-use crate::{GpuChoice, Pressure};
+use crate::{DelaySource, GpuChoice, Pressure};
 
 /// Other idle GPUs are counted up to this many: what matters is whether there was a choice, and the count must not cost
 /// more with more GPUs.
@@ -64,6 +64,10 @@ pub struct PlanWhy {
     pub skipped: u32,
     /// Requests that were left in the queue, those included.
     pub left: u32,
+    /// How long its inputs were given to come to the backend.
+    pub inputs: Nanos,
+    /// Who says that they need so long.
+    pub inputs_by: DelaySource,
     /// Why this GPU.
     pub grant: GrantWhy,
 }

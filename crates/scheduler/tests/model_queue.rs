@@ -1,8 +1,8 @@
 //! What a queue orders, action by action. ℓ(b) = 1·b + 5 ms and an SLO of 25 ms throughout.
 
 use symphony_scheduler::{
-    Candidate, Delays, DropCause, DropRule, GpuChoice, GrantWhy, Matched, ModelAction, ModelActions, ModelInput,
-    ModelQueue, ModelQueueConfig, Plan, PlanWhy, Policy, Request, Trigger,
+    Candidate, DataDelay, DelaySource, Delays, DropCause, DropRule, GpuChoice, GrantWhy, Matched, ModelAction,
+    ModelActions, ModelInput, ModelQueue, ModelQueueConfig, Plan, PlanWhy, Policy, Request, Trigger,
 };
 use symphony_types::{BootId, DropReason, FrontendId, GpuClass, GpuId, LatencyProfile, Nanos, RequestId, Time};
 
@@ -85,8 +85,17 @@ fn a_batch_waits_until_no_further_arrival_could_join() {
     let second = host.arrive(1, 2);
     assert_eq!(second, [offer(0, 2, ms(17), ms(18), Nanos::ZERO), ModelAction::WakeAt(after(ms(18)))]);
     // A GPU is granted at the frontrun time: both run, nothing is left.
-    let why =
-        PlanWhy { frontrun: ms(17), latest: ms(18), head_arrived: ms(0), target: 1, skipped: 0, left: 0, grant: WHY };
+    let why = PlanWhy {
+        frontrun: ms(17),
+        latest: ms(18),
+        head_arrived: ms(0),
+        target: 1,
+        skipped: 0,
+        left: 0,
+        inputs: Nanos::ZERO,
+        inputs_by: DelaySource::Configured,
+        grant: WHY,
+    };
     let plan = Plan {
         gpu: GpuId::new(3),
         start: ms(17),
@@ -177,11 +186,41 @@ fn clippers_batches_grow_by_one_and_step_back_when_the_oldest_request_cannot_wai
     assert_eq!(plan.batch, 4, "a tenth less than five, in whole items");
 }
 
+/// Slower inputs than at first: a plan is sent so much earlier, and says by whose word.
+#[test]
+fn a_measured_delay_holds_for_what_is_decided_next() {
+    let mut host = Host::new(Policy::SYMPHONY, Delays::default(), 64, 100);
+    let measured = DataDelay {
+        fixed: Nanos::from_millis(2),
+        per_item: Nanos::from_millis(1),
+        max: Nanos::from_micros(3_500),
+        source: DelaySource::Measured,
+    };
+    let plan = |actions: Vec<ModelAction>| {
+        let mut plans = actions.iter().filter_map(|action| match action {
+            ModelAction::Execute(plan) => Some(*plan),
+            _ => None,
+        });
+        let plan = plans.next().expect("a plan");
+        (plan.batch, plan.start, plan.why.map(|why| (why.inputs, why.inputs_by)))
+    };
+    host.queue.set_data_delay(measured);
+    host.arrive(0, 1);
+    // D = 25, latest = 19: it starts once its input is there.
+    let by = DelaySource::Measured;
+    assert_eq!(plan(host.grant(16, ms(0))), (1, ms(19), Some((Nanos::from_millis(3), by))));
+    for id in 2..5 {
+        host.arrive(20, id);
+    }
+    let (batch, _, inputs) = plan(host.grant(32, ms(0)));
+    assert_eq!((batch, inputs), (3, Some((Nanos::from_micros(3_500), by))), "no more than the ceiling");
+}
+
 #[test]
 fn delays_come_off_the_deadline_and_the_start() {
     let delays = Delays {
         control: Nanos::from_millis(1),
-        data_per_item: DATA_PER_ITEM,
+        data: DataDelay::each_item(DATA_PER_ITEM),
         reply: Nanos::from_millis(2),
         guard: Nanos::from_micros(100),
     };

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 use proptest::prelude::*;
 use symphony_scheduler::{
-    BatchLimit, Candidate, ClassProfiles, Delays, DropRule, GpuChoice, GpuRanker, GrantWhy, ModelAction, ModelActions,
-    ModelInput, ModelQueue, ModelQueueConfig, PlanCheck, Policy, Pressure, RankAction, RankInput, ReadyOrder, Request,
-    Shed, Trigger,
+    BatchLimit, Candidate, ClassProfiles, DataDelay, DelaySource, Delays, DropRule, GpuChoice, GpuRanker, GrantWhy,
+    ModelAction, ModelActions, ModelInput, ModelQueue, ModelQueueConfig, PlanCheck, Policy, Pressure, RankAction,
+    RankInput, ReadyOrder, Request, Shed, Trigger,
 };
 use symphony_types::{
     BootId, DropReason, FrontendId, GpuClass, GpuId, LatencyProfile, Nanos, RequestId, RequestValue, Time,
@@ -403,13 +403,17 @@ fn delays() -> impl Strategy<Value = Delays> {
     let micros = || (0..3_000_u64).prop_map(Nanos::from_micros);
     prop_oneof![
         Just(Delays::default()),
-        (micros(), micros(), micros(), micros()).prop_map(|(control, data_per_item, reply, guard)| Delays {
-            control,
-            data_per_item,
-            reply,
-            guard
+        (micros(), (micros(), micros(), micros()), micros(), micros()).prop_map(|(control, data, reply, guard)| {
+            let (fixed, per_item, over) = data;
+            let data = DataDelay { fixed, per_item, max: fixed + over, source: DelaySource::Measured };
+            Delays { control, data, reply, guard }
         }),
-        Just(Delays { control: Nanos::MAX, data_per_item: Nanos::MAX, reply: Nanos::MAX, guard: Nanos::MAX }),
+        Just(Delays {
+            control: Nanos::MAX,
+            data: DataDelay { fixed: Nanos::MAX, ..DataDelay::each_item(Nanos::MAX) },
+            reply: Nanos::MAX,
+            guard: Nanos::MAX
+        }),
     ]
 }
 

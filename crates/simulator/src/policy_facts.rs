@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use symphony_epochs::LearningSettings;
-use symphony_scheduler::Delays;
+use symphony_scheduler::{DataDelay, Delays};
 use symphony_types::{GpuClass, LatencyProfile, Nanos, RequestValue};
 use symphony_workload::Scenario;
 
@@ -47,7 +47,7 @@ impl PolicyFacts {
         let network = scenario.network;
         let delays = Delays {
             control: network.control,
-            data_per_item: network.data_per_item,
+            data: DataDelay::each_item(network.data_per_item),
             reply: network.reply,
             guard: Nanos::ZERO,
         };

@@ -1,7 +1,8 @@
 //! Records on their way to a tape: appended by the thread that decides, sealed and written by another.
 
 use symphony_scheduler::{
-    GpuChoice, ModelActions, ModelInput, ModelQueueConfig, Pressure, PressureInput, RankAction, RankInput, ReadyOrder,
+    DataDelay, GpuChoice, ModelActions, ModelInput, ModelQueueConfig, Pressure, PressureInput, RankAction, RankInput,
+    ReadyOrder,
 };
 use symphony_types::{GpuClass, LatencyProfile, ModelId, Time};
 
@@ -94,6 +95,13 @@ impl Chunk {
         object.put(&mut self.bytes);
         class.put(&mut self.bytes);
         profile.put(&mut self.bytes);
+    }
+
+    /// A model's queue was told how long inputs take.
+    pub fn data_delay(&mut self, object: u32, data: &DataDelay) {
+        self.bytes.push(tag::DATA_DELAY);
+        object.put(&mut self.bytes);
+        data.put(&mut self.bytes);
     }
 
     /// A decision of a model's queue: everything that the step appended to empty `actions`.

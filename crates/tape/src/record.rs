@@ -1,6 +1,6 @@
 //! What stands on a tape.
 
-use symphony_scheduler::{GpuChoice, ModelInput, ModelQueueConfig, PressureInput, RankInput, ReadyOrder};
+use symphony_scheduler::{DataDelay, GpuChoice, ModelInput, ModelQueueConfig, PressureInput, RankInput, ReadyOrder};
 use symphony_types::{GpuClass, LatencyProfile, ModelId, Time};
 
 use crate::TapeError;
@@ -16,7 +16,8 @@ pub(crate) mod tag {
     pub(crate) const PROFILE: u8 = 6;
     pub(crate) const PRESSURE: u8 = 7;
     pub(crate) const PRESSURE_STEP: u8 = 8;
-    pub(crate) const END: u8 = 9;
+    pub(crate) const DATA_DELAY: u8 = 9;
+    pub(crate) const END: u8 = 10;
 }
 
 /// Why a tape ends where it does.
@@ -83,6 +84,13 @@ pub enum Record<'a> {
         /// ℓ(b) there.
         profile: LatencyProfile,
     },
+    /// A model's queue was told how long inputs take.
+    DataDelay {
+        /// The queue.
+        object: u32,
+        /// So long.
+        data: DataDelay,
+    },
     /// A decision of a model's queue.
     ModelStep {
         /// The queue.
@@ -144,6 +152,7 @@ impl<'a> Record<'a> {
             tag::PRESSURE => Self::Begin { object, config: ObjectConfig::Pressure },
             tag::GONE => Self::Gone { object },
             tag::PROFILE => Self::Profile { object, class: Coded::take(from)?, profile: Coded::take(from)? },
+            tag::DATA_DELAY => Self::DataDelay { object, data: Coded::take(from)? },
             tag::MODEL_STEP => {
                 let (now, input) = (Coded::take(from)?, Coded::take(from)?);
                 Self::ModelStep { object, now, input, actions: actions(from)? }

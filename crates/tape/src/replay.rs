@@ -104,6 +104,10 @@ impl Stage {
                 Some(Object::Model(_, queue)) => queue.set_profile(class, profile),
                 _ => return Err(TapeError::UnknownObject { offset, object, kind: "a model's queue" }),
             },
+            Record::DataDelay { object, data } => match self.objects.get_mut(&object) {
+                Some(Object::Model(_, queue)) => queue.set_data_delay(data),
+                _ => return Err(TapeError::UnknownObject { offset, object, kind: "a model's queue" }),
+            },
             Record::ModelStep { object, now, input, actions } => {
                 return self.model_step(offset, object, now, input, actions);
             }

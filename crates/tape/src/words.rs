@@ -2,9 +2,10 @@
 //! [`TAPE_VERSION`](crate::TAPE_VERSION).
 
 use symphony_scheduler::{
-    Account, BatchLimit, Candidate, ClassProfiles, Delays, Demand, DropCause, DropRule, GpuChoice, GrantWhy, Growth,
-    IdleGpus, Matched, ModelAction, ModelActions, ModelInput, ModelQueueConfig, Plan, PlanWhy, Policy, Pressure,
-    PressureInput, RankAction, RankInput, ReadyOrder, Request, Rival, Shed, ShedCause, TargetShare, Trigger,
+    Account, BatchLimit, Candidate, ClassProfiles, DataDelay, DelaySource, Delays, Demand, DropCause, DropRule,
+    GpuChoice, GrantWhy, Growth, IdleGpus, Matched, ModelAction, ModelActions, ModelInput, ModelQueueConfig, Plan,
+    PlanWhy, Policy, Pressure, PressureInput, RankAction, RankInput, ReadyOrder, Request, Rival, Shed, ShedCause,
+    TargetShare, Trigger,
 };
 use symphony_types::{
     BootId, DropReason, FrontendId, GPU_CLASSES_MAX, GpuClass, GpuClasses, GpuId, LatencyProfile, ModelId, Nanos,
@@ -187,11 +188,12 @@ coded_struct!(Growth { expected, wanted, loss, demand });
 coded_struct!(Candidate { batch, start, latest, frontrun, must_end_by, lead, growth, ahead });
 coded_struct!(Rival { model, latest });
 coded_struct!(GrantWhy { matched, choice, others_idle, rivals, next_rival });
-coded_struct!(PlanWhy { frontrun, latest, head_arrived, target, skipped, left, grant });
+coded_struct!(PlanWhy { frontrun, latest, head_arrived, target, skipped, left, inputs, inputs_by, grant });
 coded_struct!(DropCause { arrived, must_end_by, class, batch, target, batch_end, alone_end, waiting, shed });
 coded_struct!(ShedCause { pressure, value });
 coded_struct!(Plan { gpu, start, end, batch, must_end_by, first, requests, why });
-coded_struct!(Delays { control, data_per_item, reply, guard });
+coded_struct!(DataDelay { fixed, per_item, max, source });
+coded_struct!(Delays { control, data, reply, guard });
 coded_struct!(Policy { trigger, drop, limit, shed });
 coded_struct!(Account { asked, asked_by_value, shed, dropped, called, called_in_full, could_serve, value_max });
 coded_struct!(PressureInput { account, gpus_idle });
@@ -215,6 +217,7 @@ coded_enum!(Trigger, "trigger" {
     5 => Latest,
 });
 coded_enum!(DropRule, "drop rule" { 0 => Window(share), 1 => Prune });
+coded_enum!(DelaySource, "source of a delay" { 0 => Configured, 1 => Assumed, 2 => Measured });
 coded_enum!(BatchLimit, "batch limit" { 0 => None, 1 => Aimd });
 coded_enum!(ReadyOrder, "order of those that are ready" { 0 => Latest, 1 => Frontrun, 2 => Start, 3 => Deadline });
 coded_enum!(GpuChoice, "choice of a GPU" { 0 => LowestId, 1 => EarliestFree });

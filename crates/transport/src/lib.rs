@@ -30,4 +30,5 @@ pub use owner_link::OwnerLink;
 pub use payload::{PayloadOwner, PayloadTransport, Payloads, ResultToOwner, ReturnedResult};
 pub use read_times::{PairReading, ReadCounts, Readings, Way};
 pub use sharing::{SharedInputs, SharingError, can_share, can_use_rdma};
+pub use symphony_scheduler::PayloadDelay;
 pub use symphony_shared_memory::Placed as PlacedInput;

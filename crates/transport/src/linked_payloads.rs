@@ -12,8 +12,9 @@ use symphony_net::{Expected, Net, Role};
 use symphony_protocol::FRAME_BYTES_MAX;
 use symphony_protocol::data::{FromOwner, RdmaOffer, ResultBytes, SharingOffer, ToOwner};
 use symphony_protocol::view::{FrontendView, View};
+use symphony_scheduler::{PayloadDelay, PayloadMeter};
 use symphony_shared_memory::Unreadable;
-use symphony_types::{BackendId, BootId, FrontendId};
+use symphony_types::{BackendId, BootId, FrontendId, Nanos, Time};
 use tokio::sync::{oneshot, watch};
 use tokio_util::task::TaskTracker;
 
@@ -25,6 +26,10 @@ use crate::sharing::SharedPair;
 
 /// How long an owner may take to welcome: it may hear of this backend a moment after a leader has, and waits for that.
 const WELCOME_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How long the first READ over a fresh RDMA connection may take, before the two agree on TCP: some thousand times what it takes where
+/// packets arrive, and less than its reader waits for the link.
+const PROVED_WITHIN: Duration = Duration::from_millis(500);
 
 /// How long a read may take; a batch that waits longer has missed its start by far.
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
@@ -114,6 +119,10 @@ pub struct LinkedPayloads {
     /// This process's device; none if it is not to be used, or cannot be.
     rdma: Option<RdmaReader>,
     times: Arc<ReadTimes>,
+    /// What of these is to be planned for.
+    meter: Arc<Mutex<PayloadMeter>>,
+    /// From here on its time counts.
+    born: Instant,
     /// Results on their way to a link.
     deliveries: TaskTracker,
 }
@@ -128,11 +137,12 @@ impl LinkedPayloads {
         config: PayloadsConfig,
         view: watch::Receiver<Arc<View>>,
     ) -> Self {
-        let (links, reads, damaged, times) = Default::default();
+        let (links, reads, damaged, times, meter) = Default::default();
         let rdma = config.wants_rdma().then(|| RdmaReader::open(config.rdma_device(), config.pool_bytes()));
         let rdma =
             rdma.and_then(|rdma| rdma.inspect_err(|error| tracing::warn!(%error, "payloads travel by TCP")).ok());
-        Self { backend, boot, net, config, view, links, reads, damaged, rdma, times, deliveries: TaskTracker::new() }
+        let (born, deliveries) = (Instant::now(), TaskTracker::new());
+        Self { backend, boot, net, config, view, links, reads, damaged, rdma, times, meter, born, deliveries }
     }
 
     /// What is known of the reads so far, and how each owner is reached.
@@ -152,7 +162,14 @@ impl LinkedPayloads {
         }
         pairs.sort_by_key(|pair| pair.frontend);
         let damaged = self.damaged.load(Ordering::Relaxed);
-        Readings { reads: Way::ALL.map(|way| self.times.read(way)), damaged, pairs }
+        Readings { reads: Way::ALL.map(|way| self.times.read(way)), damaged, delay: self.delay(), pairs }
+    }
+
+    /// A read of so many bytes, which was asked for at that time, has come.
+    fn meter(&self, begun: Instant, bytes: usize) {
+        let (now, nanos) = (Instant::now(), |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        let (at, took) = (Time::from_nanos(nanos(now - self.born)), Nanos::new(nanos(now - begun)));
+        self.meter.lock().unwrap_or_else(PoisonError::into_inner).note(at, bytes as u64, took);
     }
 
     /// The link to an owner, opened if there is none. None if the owner is not in the view or cannot be reached.
@@ -206,7 +223,7 @@ impl LinkedPayloads {
         };
         let offered = sharing.is_some() || rdma.is_some();
         let inputs = if let Some(begun) = begun {
-            self.join_rdma(begun, rdma, addr)?
+            self.join_rdma(begun, rdma, addr).await?
         } else if shares {
             self.share(sharing, addr).await?.map_or(Inputs::Asked, Inputs::Shared)
         } else {
@@ -235,10 +252,17 @@ impl LinkedPayloads {
         self.or_tcp(begun, "RDMA", addr)
     }
 
-    /// Takes up what the frontend offers.
-    fn join_rdma(&self, begun: RdmaBegun, offer: Option<RdmaOffer>, addr: &str) -> Result<Inputs, String> {
+    /// Takes up what the frontend offers, if something can be read there: a connection is made without a word, also where all its
+    /// packets vanish.
+    async fn join_rdma(&self, begun: RdmaBegun, offer: Option<RdmaOffer>, addr: &str) -> Result<Inputs, String> {
         let offer = offer.ok_or_else(|| "the frontend does not offer it; see frontend.payloads.transport".to_owned());
-        let joined = offer.and_then(|offer| begun.join(&offer));
+        let mut joined = offer.and_then(|offer| begun.join(&offer));
+        if let Ok(inputs) = &joined
+            && let Err(reason) = proved(inputs.prove()).await
+        {
+            inputs.end();
+            joined = Err(reason);
+        }
         Ok(self.or_tcp(joined, "RDMA", addr)?.map_or(Inputs::Asked, |inputs| Inputs::Rdma(Arc::new(inputs))))
     }
 
@@ -391,6 +415,13 @@ impl Drop for ReadUnderWay<'_> {
     }
 }
 
+/// Whether a first READ comes back, in time.
+async fn proved(read: impl Future<Output = Result<(), String>>) -> Result<(), String> {
+    let within = PROVED_WITHIN.as_millis();
+    let proved = tokio::time::timeout(PROVED_WITHIN, read).await;
+    proved.unwrap_or_else(|_| Err(format!("a first READ did not come back within {within} ms")))
+}
+
 /// That life of a frontend, if it is in the view.
 fn frontend_of(view: &View, owner: Owner) -> Option<&FrontendView> {
     view.frontends.get(&owner.0).filter(|f| f.boot == owner.1)
@@ -507,6 +538,7 @@ impl PayloadTransport for LinkedPayloads {
         let missing: Vec<_> = (0..sequences.len()).filter(|&index| payloads[index].is_none()).collect();
         if missing.is_empty() {
             self.count(&link, |times| times.took(found_by, begun.elapsed()));
+            self.meter(begun, bytes);
         } else {
             let asked: Vec<_> = missing.iter().map(|&index| sequences[index]).collect();
             let answers = asked.chunks(READ_REQUESTS_MAX).map(|some| self.ask(&link, some));
@@ -517,6 +549,7 @@ impl PayloadTransport for LinkedPayloads {
             }
             // Who asks for what has ended learns nothing about delays.
             if came > 0 {
+                self.meter(begun, bytes + came_bytes);
                 self.count(&link, |times| times.took(asked_by, begun.elapsed()));
                 self.count(&link, |times| times.came(asked_by, came, came_bytes));
             }
@@ -574,6 +607,10 @@ impl PayloadTransport for LinkedPayloads {
             link.sender.close();
             link.sender.written().await;
         }
+    }
+
+    fn delay(&self) -> Option<PayloadDelay> {
+        self.meter.lock().unwrap_or_else(PoisonError::into_inner).delay()
     }
 
     fn name(&self) -> &'static str {
@@ -667,6 +704,14 @@ mod tests {
         assert_eq!(payloads, [Some(Bytes::from_static(b"input"))]);
         assert!(futures::poll!(&mut waits).is_pending(), "the other one did not wait for it");
         assert_eq!(waits.await, [None]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_read_that_never_comes_back_proves_no_rdma() {
+        assert_eq!(proved(async { Ok(()) }).await, Ok(()));
+        assert_eq!(proved(async { Err("no answer came".to_owned()) }).await, Err("no answer came".to_owned()));
+        let vanished = proved(std::future::pending()).await.unwrap_err();
+        assert_eq!(vanished, "a first READ did not come back within 500 ms");
     }
 
     #[tokio::test]

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use symphony_protocol::data::RequestResult;
+use symphony_scheduler::PayloadDelay;
 use symphony_types::{BootId, FailReason, FrontendId};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -32,6 +33,11 @@ pub trait PayloadTransport: Send + Sync + 'static {
 
     /// Resolves once everything handed over so far is on its way to its owner; nothing can be delivered afterwards.
     fn finish(&self) -> impl Future<Output = ()> + Send;
+
+    /// How long reads take, by those so far; none before enough is known, or where nothing travels.
+    fn delay(&self) -> Option<PayloadDelay> {
+        None
+    }
 
     /// The name of the transport, for logs and metrics.
     fn name(&self) -> &'static str;

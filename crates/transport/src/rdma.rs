@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use symphony_protocol::data::{RdmaEndpoint, RdmaKey, RdmaOffer};
-use symphony_rdma::{Endpoint, Fabric, Grant, Landing, Pair, RemotePool, Shown, Unpaired};
+use symphony_rdma::{Endpoint, Fabric, Grant, Key, Landing, Pair, RemotePool, Shown, Unpaired};
 use symphony_shared_memory::{Pool, RemoteLayout, Unreadable};
 
 use crate::link::Streams;
@@ -76,12 +76,20 @@ impl RdmaBegun {
         let RdmaOffer { endpoint, key: RdmaKey(key), address, bytes, entries } = *offer;
         let layout = RemoteLayout::new(bytes, entries).map_err(|why| format!("the frontend's pool: {why}"))?;
         let pair = self.end.join(heard(endpoint)).map_err(|error| error.to_string())?;
-        let pool = RemotePool::new(pair, self.landing, layout, bytes, address, key);
+        let pool = RemotePool::new(pair, self.landing, layout, bytes, address, Key(key));
         pool.map(RdmaInputs).map_err(|error| error.to_string())
     }
 }
 
 impl RdmaInputs {
+    /// Whether the other end answers. May take as long as the connection takes to break.
+    ///
+    /// # Errors
+    /// Why it does not.
+    pub(crate) async fn prove(&self) -> Result<(), String> {
+        self.0.prove().await.map_err(|broken| broken.to_string())
+    }
+
     /// A request's input.
     ///
     /// # Errors
@@ -116,7 +124,7 @@ impl RdmaOwner {
         let endpoint = said(begun.endpoint());
         let pair = begun.join(heard(to)).map_err(|error| error.to_string())?;
         let grant = self.shown.grant(&pair).await.map_err(|error| error.to_string())?;
-        let (key, address, bytes) = (RdmaKey(grant.key()), grant.address(), grant.bytes());
+        let (key, address, bytes) = (RdmaKey(grant.key().0), grant.address(), grant.bytes());
         let offer = RdmaOffer { endpoint, key, address, bytes, entries: self.entries };
         Ok((offer, RdmaPeer { _grant: grant, pair }))
     }

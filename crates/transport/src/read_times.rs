@@ -3,6 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use symphony_scheduler::PayloadDelay;
 use symphony_telemetry::{DurationCounts, DurationHistogram};
 use symphony_types::{FrontendId, Nanos};
 
@@ -103,6 +104,8 @@ pub struct Readings {
     pub reads: [ReadCounts; Way::COUNT],
     /// Inputs that were damaged in the memory of their owner, and were asked for over the link instead.
     pub damaged: u64,
+    /// What of them is to be planned for.
+    pub delay: Option<PayloadDelay>,
     /// The owners that it is linked to.
     pub pairs: Vec<PairReading>,
 }

@@ -1,22 +1,20 @@
 //! Which of several clusters a request goes to.
 
+use bytes::Bytes;
 use symphony_protocol::federation::{FederatedClusterView, FederatedModelView};
 use symphony_protocol::view::{
     BackendView, FrontendView, ModelSource, ModelSpec, ModelView, ReplicaView, SubclusterView,
 };
-use symphony_types::{
-    BackendId, Colour, DataType, Duty, Filter, Finite, Fit, FrontendId, ImageInput, Layout, ModelId, RequestValue,
-    Signature, SubclusterId, TensorSpec, Transforms,
-};
+use symphony_types::{BackendId, Duty, FrontendId, ModelId, RequestValue, Signature, SubclusterId};
 
 use super::*;
 use crate::oip::{Pictures, Receipt, RequestedDeadline};
+use crate::test_pictures::{SLO, cut_off, model, picture, pictures};
 
 const FRONTEND: FrontendId = FrontendId::new(2);
 const BOOT: BootId = BootId::new(3);
 const SUBCLUSTER: SubclusterId = SubclusterId::new(1);
 const BACKEND: BackendId = BackendId::new(1);
-const SLO: Nanos = Nanos::from_millis(50);
 
 /// A cluster that has the model `m` ready, or no model.
 fn view(has_model: bool, duty: Duty) -> View {
@@ -45,6 +43,11 @@ fn view(has_model: bool, duty: Duty) -> View {
 
 /// A frontend of these clusters, which are called a, b, c.
 fn frontend(views: Vec<View>, plan: FederationView) -> Arc<Inner> {
+    planned(views, watch::channel(Arc::new(plan)).1)
+}
+
+/// The same, with a plan that may change.
+fn planned(views: Vec<View>, plan: watch::Receiver<Arc<FederationView>>) -> Arc<Inner> {
     let own = Own {
         name: "f".into(),
         boot: BOOT,
@@ -58,7 +61,7 @@ fn frontend(views: Vec<View>, plan: FederationView) -> Arc<Inner> {
         let requests = Requests { table: Arc::clone(&cluster.table), inputs: None };
         Place { name: name.to_owned(), requests, cluster: OnceLock::from(cluster) }
     };
-    let images = ImagesConfig { threads: 1, waiting_max: 4, pixels_max: 1 << 20 };
+    let images = ImagesConfig { threads: 1, waiting_max: 4, pixels_max: 1 << 20, decoded_mb_max: 1 };
     Arc::new(Inner {
         grace: Duration::ZERO,
         in_flight_max: 8,
@@ -66,7 +69,7 @@ fn frontend(views: Vec<View>, plan: FederationView) -> Arc<Inner> {
         statistics: Statistics::new(&Registry::new("frontend")),
         decoders: Decoders::new(&images, image_limits(&images), &Registry::new("frontend")),
         places: ["a", "b", "c"].into_iter().zip(views).map(place).collect(),
-        plan: Some(watch::channel(Arc::new(plan)).1),
+        plan: Some(plan),
         rates: Rates::default(),
         repository: RepositoryDesk::new(None, &Registry::new("frontend")),
         draining: AtomicBool::new(false),
@@ -84,51 +87,39 @@ async fn ask_as(frontend: &Arc<Inner>, receipt: Receipt) -> InferError {
 
 /// A request for `m`, whose input is pictures of one grey pixel each.
 fn request(receipt: Receipt, pictures: Option<Pictures>) -> InferRequest {
-    let image = ImageInput {
-        input: "x".into(),
-        width: 1,
-        height: 1,
-        colour: Colour::Grey,
-        layout: Layout::Nchw,
-        fit: Fit::Stretch,
-        crop_share: Finite::ONE,
-        filter: Filter::Nearest,
-        scale: Finite::ONE,
-        mean: vec![],
-        deviation: vec![],
-    };
-    let pixel = TensorSpec { name: "x".into(), data_type: DataType::Uint8, item_shape: vec![1] };
-    let model = ModelInfo {
-        name: "m".into(),
-        version: 1,
-        loaded_as: "m".into(),
-        signature: Signature { inputs: vec![pixel], outputs: vec![] },
-        transforms: Transforms { image: Some(image), ..Transforms::default() },
-        batch_max: 1,
-        platform: String::new(),
-        slo: SLO,
-        state: ModelState::Ready,
-    };
     let deadline = RequestedDeadline::unstated(Instant::now());
-    InferRequest { model: Arc::new(model), items: 1, payload: Bytes::new(), pictures, deadline, receipt }
+    InferRequest { model: Arc::new(model(1, 0, 0)), items: 1, payload: Bytes::new(), pictures, deadline, receipt }
 }
 
 /// A request with a picture that may take a minute.
-fn patient(receipt: Receipt, picture: Bytes) -> InferRequest {
-    let mut request = request(receipt, of(picture));
+fn patient(receipt: Receipt, pictures: Pictures) -> InferRequest {
+    let mut request = request(receipt, Some(pictures));
     (request.deadline.timeout, request.deadline.exceed_slo) = (Some(Nanos::from_millis(60_000)), true);
     request
 }
 
-fn picture() -> Bytes {
-    let image: image::ImageBuffer<image::Luma<u8>, _> = image::ImageBuffer::from_pixel(1, 1, image::Luma([42]));
-    let mut bytes = std::io::Cursor::new(Vec::new());
-    image::DynamicImage::from(image).write_to(&mut bytes, image::ImageFormat::Png).unwrap();
-    bytes.into_inner().into()
+/// One picture, of value 42.
+fn of_42() -> Pictures {
+    pictures(vec![picture(&[42])], 0)
 }
 
-fn of(picture: Bytes) -> Option<Pictures> {
-    Some(Pictures { encoded: vec![picture], at: 0 })
+/// The request's number in the table, once it has one.
+async fn sequence(receipt: &Receipt) -> u64 {
+    loop {
+        match receipt.id() {
+            Some(id) => return id.sequence,
+            None => tokio::task::yield_now().await,
+        }
+    }
+}
+
+fn asks(frontend: &Arc<Inner>, request: InferRequest) -> tokio::task::JoinHandle<Result<InferAnswer, InferError>> {
+    let frontend = Arc::clone(frontend);
+    tokio::spawn(async move { frontend.infer(request).await })
+}
+
+fn answer() -> Ending {
+    Ending::Answer { payload: Bytes::new(), batch: 1, execution_ns: 1, at: Instant::now() }
 }
 
 #[tokio::test]
@@ -176,45 +167,113 @@ async fn a_lost_home_is_not_answered_for_by_another_model_of_the_name() {
 }
 
 #[tokio::test]
-async fn a_request_is_announced_when_its_picture_has_a_thread_and_its_input_reaches_who_waits() {
+async fn a_request_has_its_name_and_its_place_while_its_picture_waits_and_is_announced_when_that_has_a_thread() {
     let frontend = frontend(vec![view(true, Duty::Serving)], FederationView::default());
     let busy = Arc::clone(&frontend.decoders.threads).acquire_owned().await.unwrap();
     let receipt = Receipt::default();
-    let asking = {
-        let (frontend, request) = (Arc::clone(&frontend), patient(receipt.clone(), picture()));
-        tokio::spawn(async move { frontend.infer(request).await })
-    };
-    while frontend.ledger.counts().accepted == 0 {
-        tokio::task::yield_now().await;
-    }
-    assert_eq!((receipt.id(), frontend.in_flight()), (None, 0), "accepted, and nobody is told of it");
+    let asking = asks(&frontend, patient(receipt.clone(), of_42()));
+    let sequence = sequence(&receipt).await;
+    assert_eq!((frontend.ledger.counts().accepted, frontend.in_flight()), (1, 1), "a drain waits for it");
+    let table = &frontend.places[0].requests.table;
+    assert!(!table.waits_for(SUBCLUSTER), "nobody is told of it");
     drop(busy);
-    while receipt.id().is_none() {
+    while !table.waits_for(SUBCLUSTER) {
         tokio::task::yield_now().await;
     }
-    let (table, sequence) = (&frontend.places[0].requests.table, receipt.id().unwrap().sequence);
     let input = match table.payload(sequence) {
         Some(input) => input,
         None => table.coming(sequence).unwrap().await.unwrap(),
     };
     assert_eq!(input, &[42][..]);
-    let answer = Ending::Answer { payload: Bytes::new(), batch: 1, execution_ns: 1, at: Instant::now() };
-    assert!(table.end(sequence, answer));
+    assert!(table.end(sequence, answer()));
     asking.await.unwrap().unwrap();
     assert_eq!(frontend.ledger.counts().lost(0), 0);
 }
 
 #[tokio::test]
+async fn a_request_whose_picture_takes_long_is_announced_with_its_input() {
+    let frontend = frontend(vec![view(true, Duty::Serving)], FederationView::default());
+    let (receipt, slow) = (Receipt::default(), Pictures { quick: false, ..of_42() });
+    let asking = asks(&frontend, patient(receipt.clone(), slow));
+    let sequence = sequence(&receipt).await;
+    let table = &frontend.places[0].requests.table;
+    while !table.waits_for(SUBCLUSTER) {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(table.payload(sequence).unwrap(), &[42][..], "no GPU waits for it");
+    assert!(table.end(sequence, answer()));
+    asking.await.unwrap().unwrap();
+}
+
+#[tokio::test]
 async fn a_picture_that_cannot_be_decoded_withdraws_its_request_and_one_that_finds_no_thread_expires() {
     let frontend = frontend(vec![view(true, Duty::Serving)], FederationView::default());
-    let broken = picture().slice(..45);
-    let error = frontend.infer(patient(Receipt::default(), broken)).await.unwrap_err();
+    let (receipt, broken) = (Receipt::default(), cut_off(&picture(&[42])));
+    let error = frontend.infer(patient(receipt.clone(), pictures(vec![broken], 0))).await.unwrap_err();
     assert!(matches!(error, InferError::BadPicture(_)), "{error}");
+    assert!(receipt.id().is_some(), "it was accepted, and its client hears so");
     assert_eq!((frontend.ledger.counts().cancelled, frontend.in_flight()), (1, 0));
 
     let _busy = Arc::clone(&frontend.decoders.threads).acquire_owned().await.unwrap();
-    let error = frontend.infer(request(Receipt::default(), of(picture()))).await.unwrap_err();
+    let receipt = Receipt::default();
+    let error = frontend.infer(request(receipt.clone(), Some(of_42()))).await.unwrap_err();
     assert_eq!(error, InferError::Dropped(DropReason::QueueExpired));
+    assert!(receipt.id().is_some(), "it was accepted, and its client hears so");
     let counts = frontend.ledger.counts();
     assert_eq!((counts.dropped, counts.lost(0), frontend.in_flight()), (1, 0, 0));
+}
+
+#[tokio::test]
+async fn who_waited_for_a_thread_goes_where_its_model_is_by_then() {
+    let home = |name: &str| {
+        let model = FederatedModelView { home: Some(name.into()), ..FederatedModelView::default() };
+        let clusters = ["a", "b"].map(|name| {
+            let view = FederatedClusterView { reachable: true, ..FederatedClusterView::default() };
+            (name.to_owned(), view)
+        });
+        Arc::new(FederationView {
+            clusters: clusters.into(),
+            models: [("m".to_owned(), model)].into(),
+            ..FederationView::default()
+        })
+    };
+    let (plan, plans) = watch::channel(home("a"));
+    let frontend = planned(vec![view(true, Duty::Serving), view(true, Duty::Serving)], plans);
+    let [here, there] = [0, 1].map(|at: usize| Arc::clone(&frontend.places[at].requests.table));
+    let busy = Arc::clone(&frontend.decoders.threads).acquire_owned().await.unwrap();
+    let (moves, stays) = (Receipt::default(), Receipt::default());
+    let asking = asks(&frontend, patient(moves.clone(), of_42()));
+    sequence(&moves).await;
+    assert_eq!((here.len(), there.len()), (1, 0));
+    // Its model's home is another cluster by the time that a thread is free.
+    plan.send_replace(home("b"));
+    drop(busy);
+    while !there.waits_for(SUBCLUSTER) {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!((here.len(), there.len()), (0, 1));
+    assert!(there.end(1, answer()));
+    asking.await.unwrap().unwrap();
+
+    // Within its cluster: to another sub-cluster.
+    let busy = Arc::clone(&frontend.decoders.threads).acquire_owned().await.unwrap();
+    let asking = asks(&frontend, patient(stays.clone(), of_42()));
+    let sequence = sequence(&stays).await;
+    let other = SubclusterId::new(7);
+    let mut moved = view(true, Duty::Serving);
+    for model in moved.models.values_mut() {
+        model.subcluster = other;
+    }
+    for backend in moved.backends.values_mut() {
+        backend.subcluster = other;
+    }
+    moved.subclusters = [(other, SubclusterView { name: "t".into(), ..SubclusterView::default() })].into();
+    frontend.places[1].cluster.get().unwrap().show(&moved);
+    drop(busy);
+    while !there.waits_for(other) {
+        tokio::task::yield_now().await;
+    }
+    assert!(there.end(sequence, answer()));
+    asking.await.unwrap().unwrap();
+    assert_eq!(frontend.ledger.counts().lost(0), 0);
 }

@@ -22,6 +22,14 @@ pub enum InferError {
         /// The limit.
         waiting_max: usize,
     },
+    /// What the pictures of other requests have become takes as much memory as it may.
+    #[error(
+        "decoded pictures of other requests take up to {bytes_max} bytes, the most this server holds; try again later"
+    )]
+    DecodedFull {
+        /// The limit.
+        bytes_max: u64,
+    },
     /// The request has more bytes than the server takes.
     #[error("the request is larger than {bytes_max} bytes, the most this server takes; send fewer items at once")]
     TooLarge {
@@ -129,6 +137,9 @@ impl InferError {
             Self::InvalidRequest(_) => face(StatusCode::BAD_REQUEST, Code::InvalidArgument, "invalid_request"),
             Self::BadPicture(_) => face(StatusCode::BAD_REQUEST, Code::InvalidArgument, "bad_picture"),
             Self::DecodersBusy { .. } => later(StatusCode::TOO_MANY_REQUESTS, Code::ResourceExhausted, "decoders_busy"),
+            Self::DecodedFull { .. } => {
+                later(StatusCode::TOO_MANY_REQUESTS, Code::ResourceExhausted, "decoded_pictures_full")
+            }
             Self::TooLarge { .. } => face(StatusCode::PAYLOAD_TOO_LARGE, Code::ResourceExhausted, "request_too_large"),
             Self::BodyTimeout => face(StatusCode::REQUEST_TIMEOUT, Code::DeadlineExceeded, "body_timeout"),
             Self::Unsupported(_) => face(StatusCode::NOT_IMPLEMENTED, Code::Unimplemented, "unsupported"),
@@ -216,6 +227,7 @@ mod tests {
             (InferError::InvalidRequest(String::new()), 400, Code::InvalidArgument, Retry::No),
             (InferError::BadPicture(String::new()), 400, Code::InvalidArgument, Retry::No),
             (InferError::DecodersBusy { waiting_max: 1 }, 429, Code::ResourceExhausted, Retry::Later),
+            (InferError::DecodedFull { bytes_max: 1 }, 429, Code::ResourceExhausted, Retry::Later),
             (InferError::TooLarge { bytes_max: 1 }, 413, Code::ResourceExhausted, Retry::No),
             (InferError::BodyTimeout, 408, Code::DeadlineExceeded, Retry::No),
             (InferError::Unsupported(String::new()), 501, Code::Unimplemented, Retry::No),

@@ -103,8 +103,8 @@ pub(crate) fn check(
     let mut payload = Vec::new();
     for (spec, given) in ordered {
         if is_pictures(model, spec, given) {
-            let encoded = check_pictures(spec, given, items, limits)?;
-            pictures = Some(Pictures { encoded, at: payload.len() });
+            let (encoded, quick) = check_pictures(spec, given, items, limits)?;
+            pictures = Some(Pictures { encoded, at: payload.len(), quick });
             continue;
         }
         let expected_bytes = items as usize * spec.item_bytes();
@@ -143,13 +143,13 @@ fn check_picture_shape(model: &ModelInfo, spec: &TensorSpec, given: &GivenInput<
     check_items(model, spec, items)
 }
 
-/// Cuts the pictures out of what was sent, and looks at their headers.
+/// Cuts the pictures out of what was sent, and looks at their headers. Whether all are decoded quickly.
 fn check_pictures(
     spec: &TensorSpec,
     given: &GivenInput<'_>,
     items: u32,
     limits: &Limits,
-) -> Result<Vec<Bytes>, InferError> {
+) -> Result<(Vec<Bytes>, bool), InferError> {
     let name = &spec.name;
     let pictures = match &given.data {
         GivenData::Raw(data) => byte_strings::decode(data.clone(), items as usize)
@@ -165,11 +165,13 @@ fn check_pictures(
             return Err(invalid(format!("input `{name}` of {BYTES} is in the JSON; expected binary data behind it")));
         }
     };
+    let mut quick = true;
     for (index, picture) in pictures.iter().enumerate() {
-        symphony_images::inspect(picture, limits.images)
+        let header = symphony_images::inspect(picture, limits.images)
             .map_err(|error| invalid(format!("input `{name}`, picture {index}: {error}")))?;
+        quick &= header.is_quick();
     }
-    Ok(pictures)
+    Ok((pictures, quick))
 }
 
 fn check_names(model: &ModelInfo, inputs: &[GivenInput<'_>]) -> Result<(), InferError> {

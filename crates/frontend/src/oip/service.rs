@@ -168,6 +168,8 @@ pub struct Pictures {
     pub encoded: Vec<Bytes>,
     /// Where in the payload what they become has its place.
     pub at: usize,
+    /// Whether each of them takes no more than some milliseconds, as far as headers tell.
+    pub quick: bool,
 }
 
 /// What a client said about time. The deadline is the shortest of its words and the model's SLO, counted from

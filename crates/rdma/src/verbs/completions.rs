@@ -10,6 +10,7 @@ use ibverbs_sys as ffi;
 
 use super::{Device, checked};
 use crate::error::RdmaError;
+use crate::interrupted::uninterrupted;
 
 /// Completions that are taken at a time.
 const BATCH: usize = 32;
@@ -97,8 +98,12 @@ impl CompletionQueue {
     /// Takes what was told; waits if nothing was.
     pub(crate) fn told(&self) -> io::Result<()> {
         let (mut queue, mut context) = (null_mut(), null_mut());
-        // SAFETY: V1; the others are values of this frame.
-        checked(unsafe { ffi::ibv_get_cq_event(self.channel.as_ptr(), &mut queue, &mut context) })?;
+        uninterrupted(|| {
+            // SAFETY: V1; the others are values of this frame.
+            let code = unsafe { ffi::ibv_get_cq_event(self.channel.as_ptr(), &mut queue, &mut context) };
+            // Unlike its sisters it returns -1, and leaves the number of the error where the system does.
+            if code == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        })?;
         // SAFETY: one event of this queue was taken, the only one of the channel. Without this its end would wait for ever.
         unsafe { ffi::ibv_ack_cq_events(self.queue.as_ptr(), 1) };
         Ok(())

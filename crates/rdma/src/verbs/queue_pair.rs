@@ -200,7 +200,7 @@ impl QueuePair {
         let region = &window.region;
         request.__bindgen_anon_2.bind_mw = ffi::ibv_send_wr__bindgen_ty_4__bindgen_ty_1 {
             mw: window.window.as_ptr(),
-            rkey: window.key,
+            rkey: window.key.0,
             bind_info: ffi::ibv_mw_bind_info {
                 mr: region.region.as_ptr(),
                 addr: region.address,

@@ -11,6 +11,7 @@ use ibverbs_sys as ffi;
 
 use super::Device;
 use crate::error::RdmaError;
+use crate::key::Key;
 
 /// Memory that is shown to others, who may read it at any time.
 pub trait Words: Send + Sync + 'static {
@@ -72,7 +73,7 @@ impl Drop for Region {
 pub(crate) struct Window {
     pub(super) region: Arc<Region>,
     pub(super) window: NonNull<ffi::ibv_mw>,
-    pub(crate) key: u32,
+    pub(crate) key: Key,
 }
 
 // SAFETY: V5.
@@ -92,7 +93,7 @@ impl Window {
         // SAFETY: it was just made.
         let fresh = unsafe { window.as_ref() }.rkey;
         // The lowest byte is the owner's to choose, and has to be another than before.
-        let key = (fresh & !0xff) | (fresh.wrapping_add(1) & 0xff);
+        let key = Key((fresh & !0xff) | (fresh.wrapping_add(1) & 0xff));
         Ok(Self { region: Arc::clone(region), window, key })
     }
 }

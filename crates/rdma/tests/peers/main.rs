@@ -5,7 +5,7 @@ mod owner;
 use std::time::Duration;
 
 use owner::{ENTRIES, Owner, POOL_BYTES, bytes_of};
-use symphony_rdma::{Broken, Fabric, Landing, Pair, RdmaError, RemotePool};
+use symphony_rdma::{Broken, Endpoint, Fabric, Key, Landing, Pair, RdmaError, RemotePool};
 use symphony_shared_memory::{RemoteLayout, Unreadable};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -23,7 +23,7 @@ fn the_other_process() {
 
 fn pool(pair: &Pair, landing: &Landing, [key, address, bytes]: [u64; 3]) -> RemotePool {
     let layout = RemoteLayout::new(POOL_BYTES, ENTRIES as u64).unwrap();
-    RemotePool::new(pair.clone(), landing.clone(), layout, bytes, address, key as u32).unwrap()
+    RemotePool::new(pair.clone(), landing.clone(), layout, bytes, address, Key(key as u32)).unwrap()
 }
 
 struct Peers {
@@ -62,6 +62,19 @@ async fn payloads_of_another_process_are_read_without_a_word() {
     assert_eq!(read(&peers.pool, 40).await, Ok(Err(Unreadable::Absent)));
     peers.owner.does("take 3");
     assert_eq!(read(&peers.pool, 3).await, Ok(Err(Unreadable::Absent)));
+}
+
+#[tokio::test]
+async fn a_connection_is_proved_by_a_read_and_one_whose_packets_vanish_is_not() {
+    let peers = peers();
+    tokio::time::timeout(SOON, peers.pool.prove()).await.expect("it answers").unwrap();
+    assert!(!format!("{:?}", peers.pool).contains(&peers.grant[0].to_string()), "keys are not shown");
+    // Nobody is there under that number, and nobody says so.
+    let unpaired = peers.fabric.begin().unwrap();
+    let nobody = Endpoint { queue_pair: 0xff_fffe, ..unpaired.endpoint() };
+    let lost = pool(&unpaired.join(nobody).unwrap(), &peers.landing, peers.grant);
+    let proved = tokio::time::timeout(SOON, lost.prove()).await.expect("in bounded time");
+    assert!(matches!(proved, Err(Broken::Failed(_))), "{proved:?}");
 }
 
 #[tokio::test]

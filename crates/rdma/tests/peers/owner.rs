@@ -59,7 +59,7 @@ pub(crate) async fn run() {
             "join" => {
                 let pair = begun.take().unwrap().join(heard(&words[1..])).unwrap();
                 let grant = shown.grant(&pair).await.unwrap();
-                answer = format!("{} {} {}", grant.key(), grant.address(), grant.bytes());
+                answer = format!("{} {} {}", grant.key().0, grant.address(), grant.bytes());
                 grants.push(Some(grant));
                 pairs.push(pair);
             }

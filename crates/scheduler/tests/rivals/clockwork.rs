@@ -1,5 +1,5 @@
-use symphony_scheduler::Delays;
 use symphony_scheduler::rivals::{Clockwork, ClockworkSettings};
+use symphony_scheduler::{DataDelay, Delays};
 use symphony_types::Nanos;
 
 use crate::Order::{Drop, Execute, WakeAt};
@@ -63,7 +63,8 @@ fn a_short_slo_keeps_what_the_margin_would_take() {
 
 #[test]
 fn plans_leave_in_time_for_their_inputs() {
-    let delays = Delays { control: Nanos::from_millis(1), data_per_item: Nanos::from_millis(1), ..Delays::default() };
+    let data = DataDelay::each_item(Nanos::from_millis(1));
+    let delays = Delays { control: Nanos::from_millis(1), data, ..Delays::default() };
     let mut host = Host::new(Clockwork::new(cluster(&[40], 8, delays), ClockworkSettings::DEFAULT)).with_gpus(&[ms(0)]);
     assert_eq!(host.arrive(ms(0), 0, 1, ms(40)), [Execute(0, 0, ms(2), ms(8), vec![1])]);
 }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use proptest::prelude::*;
 use symphony_scheduler::rivals::{Clockwork, ClockworkSettings, Nexus, NexusSettings, Shepherd, ShepherdSettings};
 use symphony_scheduler::{
-    ClusterAction, ClusterActions, ClusterInput, ClusterPolicy, Delays, Plan, PlanCheck, Request,
+    ClusterAction, ClusterActions, ClusterInput, ClusterPolicy, DataDelay, Delays, Plan, PlanCheck, Request,
 };
 use symphony_types::{GpuId, Nanos, RequestId, Time};
 
@@ -196,8 +196,12 @@ fn op() -> impl Strategy<Value = Op> {
 fn delays() -> impl Strategy<Value = Delays> {
     let micros = || (0..2_000_u64).prop_map(Nanos::from_micros);
     let some = (micros(), micros(), micros());
-    let some =
-        some.prop_map(|(control, data_per_item, reply)| Delays { control, data_per_item, reply, guard: Nanos::ZERO });
+    let some = some.prop_map(|(control, d, reply)| Delays {
+        control,
+        data: DataDelay::each_item(d),
+        reply,
+        guard: Nanos::ZERO,
+    });
     prop_oneof![Just(Delays::default()), some]
 }
 

@@ -77,7 +77,9 @@ pub(crate) fn payloads_json(readings: &Readings) -> Value {
         .iter()
         .map(|pair| json!({ "frontend": pair.frontend.get(), "transport": pair.way.label(), "reads": reads_json(&pair.reads) }))
         .collect();
-    json!({ "reads": reads_json(&readings.reads), "damaged": readings.damaged, "frontends": pairs })
+    let us = |time: symphony_types::Nanos| time.get() as f64 / 1e3;
+    let delay = readings.delay.map(|delay| json!({ "fixed_us": us(delay.fixed), "per_mib_us": us(delay.per_mib) }));
+    json!({ "reads": reads_json(&readings.reads), "damaged": readings.damaged, "delay": delay, "frontends": pairs })
 }
 
 /// Quantiles are upper ends of the buckets that metrics have as well.

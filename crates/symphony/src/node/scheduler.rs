@@ -16,7 +16,7 @@ use symphony_explain::{Explanation, Question};
 use symphony_net::Net;
 use symphony_protocol::control as pb;
 use symphony_protocol::view::View;
-use symphony_scheduler::Delays;
+use symphony_scheduler::{DataDelaySettings, Delays};
 use symphony_scheduler_runtime::{
     GpuLoad, LeadConfig, LearningSettings, ModelLoad, OnlineProfileSettings, Report, Runtime, StragglerSettings,
     SubclusterLoad, Tapes, ThreadPolicy,
@@ -310,11 +310,11 @@ fn lead_config(
         node: scheduler.id,
         boot,
         net: net.clone(),
-        delays: Delays {
-            control: delays.control(),
-            data_per_item: delays.data_per_item(),
-            reply: delays.reply(),
-            guard: delays.guard(),
+        delays: Delays { control: delays.control(), reply: delays.reply(), guard: delays.guard(), ..Delays::default() },
+        data_delays: DataDelaySettings {
+            per_item: delays.data_per_item(),
+            min: delays.data_min(),
+            max: delays.data_max(),
         },
         model_threads: scheduler.model_threads,
         decision_threads: scheduler.decision_threads,

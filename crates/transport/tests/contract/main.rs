@@ -3,6 +3,8 @@
 mod owner;
 mod promises;
 mod subjects;
+#[cfg(feature = "rdma")]
+mod vanishing_rdma;
 
 /// The suite for one transport.
 macro_rules! keeps_its_promises {

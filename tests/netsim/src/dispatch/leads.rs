@@ -217,7 +217,7 @@ async fn converse(
             let done = match frame.message {
                 FromBackend::Done(done) => done,
                 FromBackend::Refused { .. } => return,
-                FromBackend::Welcome { .. } | FromBackend::Sealed { .. } => continue,
+                FromBackend::Welcome { .. } | FromBackend::Sealed { .. } | FromBackend::PayloadDelay { .. } => continue,
             };
             let (gpu, token, sequence, link) = (done.gpu, done.token, done.sequence + 1, link.clone());
             let mut lead = lead.borrow_mut();

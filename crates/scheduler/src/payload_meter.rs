@@ -1,0 +1,220 @@
+//! How long inputs take to come, measured: a line over their bytes that few of them exceed (docs/adr/0030).
+
+use symphony_types::{Nanos, Time};
+
+/// Reads remembered for each size. Two of them are left out.
+const WINDOW: usize = 1024;
+/// The quantile that is planned for. A late batch is late as a whole, so it is stricter than what requests are promised.
+const QUANTILE: f64 = 0.999;
+/// Reads between two looks; a look goes through all windows.
+const LOOK_EVERY: u32 = 64;
+/// With fewer reads of a size its quantile says nothing.
+const READS_MIN: usize = 16;
+/// What was not read for so long is forgotten: a network is not today what it was.
+const FORGOTTEN_AFTER: Nanos = Nanos::from_millis(600_000);
+/// Sizes: below 1 KiB, below 2 KiB, … and all from 1 GiB on.
+const SIZES: usize = 22;
+/// Bytes of the smallest size, exclusive.
+const SMALLEST_BYTES: u64 = 1 << 10;
+/// Bytes in a MiB.
+const MIB: u64 = 1 << 20;
+/// What is told falls by so much at a time, one in eight, and only if what is measured is that much lower: who plans by it hears of
+/// something new, and not of every look.
+const FALL_SHARE: u64 = 8;
+
+/// A delay that grows with the bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PayloadDelay {
+    /// However few they are.
+    pub fixed: Nanos,
+    /// For each MiB of 2^20 bytes.
+    pub per_mib: Nanos,
+}
+
+impl PayloadDelay {
+    /// Of so many bytes, rounded up.
+    #[must_use]
+    pub fn of(self, bytes: u64) -> Nanos {
+        let grown = (u128::from(self.per_mib.get()) * u128::from(bytes)).div_ceil(MIB.into());
+        Nanos::new(self.fixed.get().saturating_add(u64::try_from(grown).unwrap_or(u64::MAX)))
+    }
+
+    /// What is as long as either, whatever the bytes.
+    #[must_use]
+    pub fn or_longer(self, other: Self) -> Self {
+        Self { fixed: self.fixed.max(other.fixed), per_mib: self.per_mib.max(other.per_mib) }
+    }
+}
+
+/// The newest reads of one size.
+#[derive(Clone, Debug, Default)]
+struct Size {
+    times: Vec<Nanos>,
+    next: usize,
+    newest: Time,
+}
+
+impl Size {
+    fn note(&mut self, now: Time, took: Nanos) {
+        if self.newest + FORGOTTEN_AFTER < now {
+            self.times.clear();
+            self.next = 0;
+        }
+        if self.times.len() < WINDOW {
+            self.times.push(took);
+        } else {
+            self.times[self.next] = took;
+        }
+        self.next = (self.next + 1) % WINDOW;
+        self.newest = now;
+    }
+
+    fn quantile(&self, now: Time, sorted: &mut Vec<Nanos>) -> Option<Nanos> {
+        if self.times.len() < READS_MIN || self.newest + FORGOTTEN_AFTER < now {
+            return None;
+        }
+        sorted.clone_from(&self.times);
+        let rank = ((sorted.len() - 1) as f64 * QUANTILE) as usize;
+        Some(*sorted.select_nth_unstable(rank).1)
+    }
+}
+
+/// Measures how long reads of inputs take. Memory is bounded: 8 KiB for each size that is read.
+#[derive(Clone, Debug, Default)]
+pub struct PayloadMeter {
+    sizes: [Size; SIZES],
+    since_look: u32,
+    told: Option<PayloadDelay>,
+    sorted: Vec<Nanos>,
+}
+
+impl PayloadMeter {
+    /// A read of so many bytes, of all inputs that one batch has from one owner, took so long.
+    pub fn note(&mut self, now: Time, bytes: u64, took: Nanos) {
+        let size = (bytes / SMALLEST_BYTES).checked_ilog2().map_or(0, |log| log as usize + 1);
+        self.sizes[size.min(SIZES - 1)].note(now, took);
+        self.since_look += 1;
+        if self.since_look >= LOOK_EVERY {
+            self.since_look = 0;
+            self.look(now);
+        }
+    }
+
+    /// What is to be planned for; none before enough was read. It rises at once and falls slowly.
+    #[must_use]
+    pub const fn delay(&self) -> Option<PayloadDelay> {
+        self.told
+    }
+
+    fn look(&mut self, now: Time) {
+        let Some(line) = self.line(now) else { return };
+        let follow = |told: Nanos, measured: Nanos| {
+            let step = Nanos::new(told.get().div_ceil(FALL_SHARE));
+            if measured > told {
+                measured
+            } else if measured < told - step {
+                told - step
+            } else {
+                told
+            }
+        };
+        self.told = Some(self.told.map_or(line, |told| PayloadDelay {
+            fixed: follow(told.fixed, line.fixed),
+            per_mib: follow(told.per_mib, line.per_mib),
+        }));
+    }
+
+    /// The line that has the slope from the smallest size to the largest, and that no size's quantile is above. A size stands at its
+    /// smallest bytes, so that none of its reads is given less than the quantile.
+    fn line(&mut self, now: Time) -> Option<PayloadDelay> {
+        let mut points = [(0_u64, Nanos::ZERO); SIZES];
+        let mut found = 0;
+        for (index, size) in self.sizes.iter().enumerate() {
+            if let Some(quantile) = size.quantile(now, &mut self.sorted) {
+                let bytes = if index == 0 { 0 } else { SMALLEST_BYTES << (index - 1) };
+                points[found] = (bytes, quantile);
+                found += 1;
+            }
+        }
+        let points = &points[..found];
+        let (&(fewest, least), &(most, longest)) = (points.first()?, points.last()?);
+        let (bytes, longer) = (u128::from(most - fewest), u128::from((longest - least).get()));
+        let slope = if bytes == 0 { 0 } else { (longer * u128::from(MIB)).div_ceil(bytes) };
+        let per_mib = Nanos::new(u64::try_from(slope).unwrap_or(u64::MAX));
+        let sloped = PayloadDelay { fixed: Nanos::ZERO, per_mib };
+        let fixed = points.iter().map(|&(bytes, quantile)| quantile - sloped.of(bytes)).max()?;
+        Some(PayloadDelay { fixed, per_mib })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn micros(micros: u64) -> Nanos {
+        Nanos::from_micros(micros)
+    }
+
+    fn at(seconds: u64) -> Time {
+        Time::ZERO + Nanos::from_millis(seconds * 1000)
+    }
+
+    fn notes(meter: &mut PayloadMeter, now: Time, bytes: u64, took: Nanos, times: usize) {
+        (0..times).for_each(|_| meter.note(now, bytes, took));
+    }
+
+    #[test]
+    fn a_line_over_bytes_is_found_and_no_size_is_above_it() {
+        let mut meter = PayloadMeter::default();
+        notes(&mut meter, at(1), 1 << 10, micros(200), 63);
+        assert_eq!(meter.delay(), None, "too few to say anything");
+        notes(&mut meter, at(1), 1 << 10, micros(200), 1);
+        assert_eq!(meter.delay(), Some(PayloadDelay { fixed: micros(200), per_mib: Nanos::ZERO }));
+        notes(&mut meter, at(1), 4 << 20, micros(4200), 64);
+        // A size in the middle that is slower lifts the line.
+        notes(&mut meter, at(1), 1 << 20, micros(2200), 64);
+        let delay = meter.delay().unwrap();
+        for (bytes, took) in [(1 << 10, 200), (1 << 20, 2200), (4 << 20, 4200)] {
+            assert!(delay.of(bytes) >= micros(took), "{bytes}: {delay:?}");
+        }
+        assert!(delay.of(4 << 20) < micros(6000), "{delay:?}");
+    }
+
+    #[test]
+    fn two_reads_in_a_thousand_are_left_out_and_three_are_not() {
+        let mut meter = PayloadMeter::default();
+        notes(&mut meter, at(1), 100, micros(100), WINDOW - 2);
+        notes(&mut meter, at(1), 100, micros(9000), 2);
+        assert_eq!(meter.delay().unwrap().of(100), micros(100));
+        notes(&mut meter, at(1), 100, micros(9000), 1);
+        notes(&mut meter, at(1), 100, micros(100), 63);
+        assert_eq!(meter.delay().unwrap().of(100), micros(9000));
+    }
+
+    #[test]
+    fn it_falls_slowly_and_what_is_not_read_any_more_is_forgotten() {
+        let mut meter = PayloadMeter::default();
+        notes(&mut meter, at(1), 100, micros(8000), 64);
+        notes(&mut meter, at(2), 100, micros(1000), WINDOW);
+        let once = meter.delay().unwrap().fixed;
+        assert!(once < micros(8000) && once > micros(1000), "{once:?}");
+        notes(&mut meter, at(2), 100, micros(1000), 64 * 64);
+        let settled = meter.delay().unwrap().fixed;
+        assert!(settled >= micros(1000) && settled < micros(1200), "{settled:?}");
+        // Large reads were slow long ago.
+        notes(&mut meter, at(3), 1 << 20, micros(50_000), 64);
+        assert!(meter.delay().unwrap().of(1 << 20) >= micros(50_000));
+        notes(&mut meter, at(3 + 601), 100, micros(1000), 64 * 64);
+        assert!(meter.delay().unwrap().of(1 << 20) < micros(1200), "{:?}", meter.delay());
+    }
+
+    #[test]
+    fn nothing_overflows() {
+        let mut meter = PayloadMeter::default();
+        notes(&mut meter, at(1), 0, Nanos::ZERO, 64);
+        notes(&mut meter, at(1), u64::MAX, Nanos::MAX, 64);
+        let delay = meter.delay().unwrap();
+        assert_eq!(delay.of(u64::MAX), Nanos::MAX);
+        assert_eq!(PayloadDelay { fixed: Nanos::MAX, per_mib: Nanos::MAX }.of(u64::MAX), Nanos::MAX);
+    }
+}
