@@ -1,6 +1,5 @@
 //! `symphony scheduler`: control plane and dispatch runtime of one replica.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -9,7 +8,7 @@ use symphony_config::{
 };
 use symphony_control_plane::{
     AutoscalerSettings, CallError, Command, ControlPlane, ControlPlaneConfig, Engine, EpochMode, EpochSettings,
-    Listeners, LoadReports, OnDiskError, Proposals, Remembers, ReplicaAddrs, ScalingSettings, StartError,
+    Listeners, LoadReports, Mute, OnDiskError, Proposals, Remembers, ReplicaAddrs, ScalingSettings, StartError,
     TriggerSettings,
 };
 use symphony_explain::{Explanation, Question};
@@ -52,10 +51,12 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     let net = security::net(&config, symphony_net::Role::Scheduler, &name, &registry)?;
     let plane_config = plane_config(&net, cluster, scheduler, boot, replica.dispatch.to_string());
     let own = ControlRuntime::start()?;
+    let raft = own.raft();
     let plane = own.run(async move {
         let control = tokio::net::TcpListener::from_std(control);
         let control = control.map_err(|source| StartError::Io { what: "control port", source })?;
-        ControlPlane::start(plane_config, Listeners { control: control.into(), beat: beat.into() }).await
+        let listeners = Listeners { control: control.into(), beat: beat.into() };
+        ControlPlane::start_beside(plane_config, listeners, raft).await
     });
     let plane = plane.await??;
     plane.metrics().register(&registry);
@@ -342,7 +343,7 @@ const CEDE_WITHIN: Duration = Duration::from_millis(100);
 struct Spokesman {
     life: (NodeId, BootId),
     proposals: Proposals,
-    mute: std::sync::Arc<AtomicBool>,
+    mute: Mute,
 }
 
 /// Passes reports on, each by itself: one that finds no leader must not hold up the others.
@@ -368,13 +369,16 @@ impl Spokesman {
             }
             Report::Stuck { subcluster, token } => {
                 let cede = Command::CedeLead { subcluster, token, node, boot, avoid: None };
+                // Until this one is agreed; other leads may have been given up as well.
+                let mut muted = None;
                 loop {
                     match tokio::time::timeout(CEDE_WITHIN, self.proposals.propose(&cede)).await {
                         Ok(Ok(_) | Err(CallError::Refused(_) | CallError::Stopped)) => break,
-                        _ => self.mute.store(true, Ordering::Relaxed),
+                        _ => {
+                            muted.get_or_insert_with(|| self.mute.hold());
+                        }
                     }
                 }
-                self.mute.store(false, Ordering::Relaxed);
             }
         }
     }
