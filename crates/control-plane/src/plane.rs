@@ -9,7 +9,6 @@ use symphony_cluster_state::{Command, NodeRegistration};
 use symphony_consensus::{ControlGroup, GroupConfig, Host, Leadership};
 use symphony_protocol::view::View;
 use symphony_types::NodeId;
-use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -29,11 +28,10 @@ use crate::mover::Mover;
 use crate::operations::Operations;
 use crate::propose::{Accepted, Proposer};
 use crate::publish::{self, Viewer};
-use crate::server::{self, Services};
 use crate::service::ControlService;
 use crate::steward::Steward;
 use crate::vital::Vital;
-use crate::{disk, founding, initiative, registrar};
+use crate::{disk, founding, initiative, registrar, server};
 
 /// How long calls under way are waited for at the end.
 const DRAIN_WITHIN: Duration = Duration::from_millis(500);
@@ -105,27 +103,13 @@ impl ControlPlane {
     /// # Errors
     /// If the configuration contradicts itself, or the disk, the listeners or the threads cannot be used.
     pub async fn start(config: ControlPlaneConfig, listeners: Listeners) -> Result<Self, StartError> {
-        Self::start_beside(config, listeners, Handle::current()).await
-    }
-
-    /// The same with Raft, and what the other replicas say, in a runtime of its own: one of one thread wakes for a heartbeat once, and
-    /// its messages wait for no view that is encoded and no caller's handshake.
-    ///
-    /// # Errors
-    /// As [`start`](Self::start).
-    pub async fn start_beside(
-        config: ControlPlaneConfig,
-        listeners: Listeners,
-        raft: Handle,
-    ) -> Result<Self, StartError> {
         config.validate().map_err(StartError::Config)?;
         let control_addr =
             listeners.control.local_addr().map_err(|source| StartError::Io { what: "control listener", source })?;
         let metrics = Metrics::default();
         let (state, checkpoints) = (SharedState::default(), Checkpoints::default());
         let (host, applied) = StateHost::new(state.clone(), checkpoints.clone(), metrics.clone());
-        let group = raft.spawn(ControlGroup::start(group_config(&config), host)).await;
-        let group = group.map_err(|error| StartError::Io { what: "Raft runtime", source: error.into() })??;
+        let group = ControlGroup::start(group_config(&config), host).await?;
         // Before anybody can reach this replica: what is on its disk now is from an earlier life.
         let has_past = group.has_past();
         group.set_open(has_past);
@@ -210,8 +194,14 @@ impl ControlPlane {
             reported: Arc::clone(&reported),
             stop: stop.clone(),
         };
-        let services = Services { raft: group.service(), control: service, scaler, state: state.clone() };
-        let serving = server::serve(listeners.control, config.net.clone(), services, raft, stop.clone());
+        let serving = server::serve(
+            listeners.control,
+            config.net.clone(),
+            group.service(),
+            (service, scaler),
+            state.clone(),
+            stop.clone(),
+        );
         let registration = registration(&config, disk);
         let life = (config.node, config.boot);
         let founding = {

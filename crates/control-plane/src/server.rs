@@ -1,18 +1,14 @@
 //! The control port: Raft, `symphony.v1.Control` and KEDA's external scaler side by side.
 
-use std::io;
+use std::future::Future;
 use std::time::Duration;
 
-use futures::{Stream, StreamExt as _};
 use symphony_cluster_state::{BACKENDS_MAX, COMMAND_BYTES_MAX, FRONTENDS_MAX, NODES_MAX};
 use symphony_consensus::RaftServer;
-use symphony_net::{Connection, Incoming, Net, Port, Role};
+use symphony_net::{Incoming, Net, Port, Role};
 use symphony_protocol::control::control_server::ControlServer;
 use symphony_protocol::externalscaler::external_scaler_server::ExternalScalerServer;
 use symphony_wire::Listener;
-use tokio::runtime::Handle;
-use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
 
@@ -49,76 +45,27 @@ const CONNECTIONS_MAX: usize = BACKENDS_MAX + FRONTENDS_MAX + 8 * NODES_MAX + 12
 
 const CONTROL: Port = Port::new("scheduler.control", &Role::ALL, CONNECTIONS_MAX);
 
-/// Connections whose handshake is done and that their server has not taken yet.
-const WAITING_MAX: usize = 64;
-
-/// What is served to everybody who may call.
-#[derive(Clone)]
-pub(crate) struct Services {
-    pub(crate) raft: RaftServer,
-    pub(crate) control: ControlService,
-    pub(crate) scaler: ScalerService,
-    pub(crate) state: SharedState,
-}
-
-impl Services {
-    async fn serve(
-        self,
-        connections: impl Stream<Item = io::Result<Connection>>,
-        stop: CancellationToken,
-    ) -> Result<(), tonic::transport::Error> {
-        let control = ControlServer::new(self.control)
-            .max_decoding_message_size(REQUEST_BYTES_MAX)
-            .max_encoding_message_size(VIEW_BYTES_MAX);
-        let router = Server::builder()
-            .http2_keepalive_interval(Some(KEEP_ALIVE))
-            .http2_keepalive_timeout(Some(KEEP_ALIVE_ANSWERED_WITHIN))
-            .max_concurrent_streams(STREAMS_PER_CONNECTION_MAX)
-            .http2_max_header_list_size(HEADER_BYTES_MAX)
-            .layer(AuthorizeLayer { state: self.state })
-            .add_service(self.raft)
-            .add_service(control)
-            .add_service(ExternalScalerServer::new(self.scaler).max_decoding_message_size(SCALER_BYTES_MAX));
-        router.serve_with_incoming_shutdown(connections, stop.cancelled_owned()).await
-    }
-}
-
-/// Serves until stopped; calls under way are then given up with their connections. Handshakes, backends, frontends and operators are
-/// this runtime's, connections of other replicas go to `raft`, where their messages wait for nobody else and wake one thread.
-pub(crate) async fn serve(
+/// Serves until stopped; calls under way are then given up with their connections.
+pub(crate) fn serve(
     listener: Listener,
     net: Net,
-    services: Services,
-    raft: Handle,
+    raft: RaftServer,
+    (control, scaler): (ControlService, ScalerService),
+    state: SharedState,
     stop: CancellationToken,
-) -> io::Result<()> {
-    let mut incoming = Incoming::new(listener, net, CONTROL);
-    let (to_raft, replicas) = mpsc::channel(WAITING_MAX);
-    let (to_others, others) = mpsc::channel(WAITING_MAX);
-    let sort = async {
-        while let Some(connection) = incoming.next().await {
-            let is_replica = connection.peer().identity.as_ref().is_some_and(|peer| peer.role == Role::Scheduler);
-            let server = if is_replica { &to_raft } else { &to_others };
-            if server.send(connection).await.is_err() {
-                return;
-            }
-        }
-    };
-    let adopted = ReceiverStream::new(replicas).filter_map(|mut connection: Connection| async move {
-        match connection.adopt() {
-            Ok(()) => Some(Ok(connection)),
-            Err(error) => {
-                tracing::warn!(peer = %connection.peer(), %error, "a replica's connection is given up");
-                None
-            }
-        }
-    });
-    let replicas = raft.spawn(services.clone().serve(adopted, stop.clone()));
-    let replicas = async { replicas.await?.map_err(io::Error::other) };
-    let others = async { services.serve(ReceiverStream::new(others).map(Ok), stop).await.map_err(io::Error::other) };
-    let both = async { tokio::try_join!(replicas, others).map(drop) };
-    tokio::select! {
-        ended = both => ended,
-        () = sort => Ok(()),
-    }
+) -> impl Future<Output = Result<(), tonic::transport::Error>> {
+    let control = ControlServer::new(control)
+        .max_decoding_message_size(REQUEST_BYTES_MAX)
+        .max_encoding_message_size(VIEW_BYTES_MAX);
+    let router = Server::builder()
+        .http2_keepalive_interval(Some(KEEP_ALIVE))
+        .http2_keepalive_timeout(Some(KEEP_ALIVE_ANSWERED_WITHIN))
+        .max_concurrent_streams(STREAMS_PER_CONNECTION_MAX)
+        .http2_max_header_list_size(HEADER_BYTES_MAX)
+        .layer(AuthorizeLayer { state })
+        .add_service(raft)
+        .add_service(control)
+        .add_service(ExternalScalerServer::new(scaler).max_decoding_message_size(SCALER_BYTES_MAX));
+    let incoming = Incoming::new(listener, net, CONTROL);
+    router.serve_with_incoming_shutdown(incoming.into_stream(), stop.cancelled_owned())
 }

@@ -79,20 +79,6 @@ impl Connection {
         Self { stream: Stream::Tls(Box::new(stream)), peer, place: None }
     }
 
-    /// Moves to the runtime that this is called in, as [`symphony_wire::Stream::adopt`].
-    ///
-    /// # Errors
-    /// If the system is out of file descriptors.
-    pub fn adopt(&mut self) -> io::Result<()> {
-        match &mut self.stream {
-            Stream::Plain(stream) => stream.adopt(),
-            Stream::Tls(stream) => match &mut **stream {
-                TlsStream::Client(stream) => stream.get_mut().0.adopt(),
-                TlsStream::Server(stream) => stream.get_mut().0.adopt(),
-            },
-        }
-    }
-
     /// The same, with a place among those of its port.
     pub(crate) fn holding(self, place: OwnedSemaphorePermit) -> Self {
         Self { place: Some(Arc::new(place)), ..self }

@@ -53,42 +53,6 @@ async fn talk(from: &Net, to: &Net, role: Role) -> bool {
     heard
 }
 
-/// Also what has arrived before.
-#[test]
-fn a_connection_that_is_adopted_outlives_the_runtime_in_which_it_was_made() {
-    let dir = tempfile::tempdir().unwrap();
-    let authority = Authority::create(dir.path(), "blue").unwrap();
-    let start = || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let lasting = start();
-    for net in [Net::plaintext(), net(&authority, "blue", Role::Scheduler, "1")] {
-        let first = start();
-        let (mut accepted, mut dialled) = first.block_on(async {
-            let (listener, addr) = listener().await;
-            let mut incoming = Incoming::new(listener, net.clone(), Port::new("test", &[Role::Scheduler], 256));
-            let expected = Role::Scheduler.into();
-            let (dialled, accepted) = tokio::join!(net.dial(&addr, &expected), incoming.next());
-            let mut dialled = dialled.unwrap();
-            dialled.write_all(b"before").await.unwrap();
-            dialled.flush().await.unwrap();
-            (accepted.unwrap(), dialled)
-        });
-        lasting.block_on(async {
-            accepted.adopt().unwrap();
-            dialled.adopt().unwrap();
-        });
-        drop(first);
-        let talk = async {
-            dialled.write_all(b" and after").await.unwrap();
-            dialled.flush().await.unwrap();
-            let mut words = [0; 16];
-            accepted.read_exact(&mut words).await.unwrap();
-            words
-        };
-        let words = lasting.block_on(async { tokio::time::timeout(SOON, talk).await.expect("it is alive") });
-        assert_eq!(&words, b"before and after");
-    }
-}
-
 #[tokio::test]
 async fn only_the_right_certificates_talk() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,9 +1,7 @@
 //! A connection.
 
 use std::fmt;
-use std::io;
 use std::net::SocketAddr;
-use std::os::fd::AsFd as _;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -46,19 +44,6 @@ impl Stream {
 
     pub(crate) fn simulated((socket, peer): (Box<dyn Socket>, SocketAddr)) -> Self {
         Self { kind: Kind::Simulated(socket), peer }
-    }
-
-    /// Moves to the runtime that this is called in: there its readiness is waited for from now on. What has arrived stays.
-    ///
-    /// # Errors
-    /// If the system is out of file descriptors.
-    pub fn adopt(&mut self) -> io::Result<()> {
-        if let Kind::Tcp(stream) = &mut self.kind {
-            // A second descriptor of the same socket; the first one goes with its registration.
-            let socket = stream.as_fd().try_clone_to_owned()?;
-            *stream = TcpStream::from_std(socket.into())?;
-        }
-        Ok(())
     }
 
     /// Who is at the other end.

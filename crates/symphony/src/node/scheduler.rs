@@ -51,12 +51,10 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     let net = security::net(&config, symphony_net::Role::Scheduler, &name, &registry)?;
     let plane_config = plane_config(&net, cluster, scheduler, boot, replica.dispatch.to_string());
     let own = ControlRuntime::start()?;
-    let raft = own.raft();
     let plane = own.run(async move {
         let control = tokio::net::TcpListener::from_std(control);
         let control = control.map_err(|source| StartError::Io { what: "control port", source })?;
-        let listeners = Listeners { control: control.into(), beat: beat.into() };
-        ControlPlane::start_beside(plane_config, listeners, raft).await
+        ControlPlane::start(plane_config, Listeners { control: control.into(), beat: beat.into() }).await
     });
     let plane = plane.await??;
     plane.metrics().register(&registry);
