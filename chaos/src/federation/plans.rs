@@ -130,9 +130,9 @@ fn digest(view: &FederationView) -> u64 {
     hash(&FederationView { replica: 0, leader: None, ..view.clone() })
 }
 
-/// What requests are routed by. A model that is being unloaded is at home nowhere.
+/// What requests are routed by. A model that is at home nowhere, not yet or no more, comes and goes within a plan.
 fn routes(view: &FederationView) -> u64 {
-    let homes: BTreeMap<_, _> = view.models.iter().map(|(name, model)| (name, &model.home)).collect();
+    let homes: BTreeMap<_, _> = view.models.iter().filter_map(|(name, m)| Some((name, m.home.as_ref()?))).collect();
     hash(&homes)
 }
 
@@ -224,6 +224,14 @@ mod tests {
         let seen = noted(&[(1, plan(5, 2, "a")), (2, believes), (1, plan(7, 3, "b")), (2, plan(6, 2, "a"))]);
         assert_eq!((seen.compared, &seen.findings[..]), (1, &[][..]));
         assert_eq!(seen.newest.applied_index, 7);
+    }
+
+    #[test]
+    fn a_name_without_a_home_comes_and_goes_within_a_plan() {
+        let mut named = plan(6, 2, "a");
+        named.models.insert("n".to_owned(), FederatedModelView::default());
+        let seen = noted(&[(1, plan(5, 2, "a")), (1, named), (1, plan(7, 2, "a"))]);
+        assert_eq!(seen.findings, [""; 0]);
     }
 
     #[test]

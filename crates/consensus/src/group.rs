@@ -25,7 +25,7 @@ use crate::raft_types::{Command, TypeConfig};
 use crate::stall::StallWatch;
 use crate::state_machine::StateMachine;
 use crate::timing::Timing;
-use crate::wire::{Addressing, Gate, Lanes, RaftService};
+use crate::wire::{Addressing, Gate, Lanes, RaftService, Received};
 use crate::{RaftServer, wire};
 
 /// A command that a quorum holds and this node has applied.
@@ -56,6 +56,7 @@ pub struct ControlGroup {
     leadership: watch::Receiver<Leadership>,
     timing: Timing,
     open: Arc<AtomicBool>,
+    received: Arc<Received>,
     /// Gone after the shutdown.
     stall_watch: Arc<Mutex<Option<StallWatch>>>,
 }
@@ -102,7 +103,8 @@ impl ControlGroup {
             .then(|| StallWatch::start(log.pulse(), &config.timing, raft.clone(), silent))
             .transpose();
         let (open, stall_watch) = (Arc::new(AtomicBool::new(true)), Arc::default());
-        let group = Self { me, raft, log, leadership, timing: config.timing.clone(), open, stall_watch };
+        let (timing, received) = (config.timing.clone(), Arc::new(Received::new(&config.timing)));
+        let group = Self { me, raft, log, leadership, timing, open, received, stall_watch };
         match watch {
             Ok(watch) => *group.stall_watch.lock().unwrap_or_else(PoisonError::into_inner) = watch,
             Err(error) => {
@@ -229,6 +231,7 @@ impl ControlGroup {
             self.me.clone(),
             self.raft.clone(),
             Arc::clone(&self.open),
+            Arc::clone(&self.received),
         ))
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX)

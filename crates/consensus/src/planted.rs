@@ -14,7 +14,8 @@ use crate::raft_types::TypeConfig;
 pub enum Bug {
     /// A vote alone is not made durable before it is told.
     VotesNotSynced = 1,
-    /// A leader without a quorum goes on sending.
+    /// A leader without a quorum goes on sending, and who hears it does not ask whether it hears anybody: either alone is enough
+    /// to have another one elected.
     NoQuorumGate,
     /// Neighbouring commands that are applied together change places.
     DisorderedApply,

@@ -1,13 +1,11 @@
 //! Failure detection, on threads or in tasks.
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use symphony_cluster_state::Command;
 use tokio::sync::{mpsc, watch};
 
-use crate::beat::{BeatAddresses, Standing};
+use crate::beat::{BeatAddresses, Mute, Standing};
 use crate::config::ControlPlaneConfig;
 use crate::error::StartError;
 use crate::liveness::{LivenessThreads, Outlook};
@@ -49,7 +47,7 @@ impl Detection {
     }
 
     /// What makes this replica look dead as long as it is set.
-    pub(crate) fn mute(&self) -> Arc<AtomicBool> {
+    pub(crate) fn mute(&self) -> Mute {
         match self {
             Self::Threads(threads) => threads.mute(),
             Self::Tasks(tasks) => tasks.mute(),

@@ -8,12 +8,13 @@ use symphony_protocol::view::View;
 use symphony_types::NodeId;
 use tokio::sync::watch;
 
-use crate::beat::{Action, Detector, Input};
+use crate::beat::{Action, Detector, Heard};
 use crate::config::Liveness;
 use crate::metrics::Metrics;
 
 /// The detector with everything that it looks at.
 pub(crate) struct Judgement {
+    me: NodeId,
     detector: Detector,
     limits: Liveness,
     views: watch::Receiver<Arc<View>>,
@@ -32,7 +33,7 @@ impl Judgement {
         now: Instant,
     ) -> Self {
         views.mark_changed();
-        Self { detector: Detector::new(me, limits), limits, views, leadership, metrics, due: now }
+        Self { me, detector: Detector::new(me, limits), limits, views, leadership, metrics, due: now }
     }
 
     /// When the next turn is due if nothing is heard before.
@@ -40,8 +41,18 @@ impl Judgement {
         self.due
     }
 
+    /// Whether anybody is to be judged here. If not, nothing is due before the leadership changes.
+    pub(crate) fn is_needed(&self) -> bool {
+        self.leadership.borrow().leader == Some(self.me)
+    }
+
+    /// The next turn is due now: nobody was to wait for the time that has passed.
+    pub(crate) const fn begin(&mut self, now: Instant) {
+        self.due = now;
+    }
+
     /// One turn: what was heard, if anything.
-    pub(crate) fn turn(&mut self, now: Instant, heard: Option<Input>, actions: &mut Vec<Action>) {
+    pub(crate) fn turn(&mut self, now: Instant, heard: impl IntoIterator<Item = Heard>, actions: &mut Vec<Action>) {
         if now > self.due + self.limits.late {
             self.metrics.detector_late.inc();
             tracing::debug!(late = ?(now - self.due), "the failure detector was held up; it forgives everybody");
@@ -55,8 +66,8 @@ impl Judgement {
         }
         let leader = self.leadership.borrow().leader;
         self.detector.leader(now, leader, actions);
-        if let Some(input) = heard {
-            self.detector.step(now, input, actions);
+        for (at, input) in heard {
+            self.detector.step(at, input, actions);
         }
         if now >= self.due {
             self.detector.tick(now, actions);

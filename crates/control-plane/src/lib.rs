@@ -38,6 +38,7 @@ mod view;
 mod vital;
 mod watches;
 
+pub use beat::{Mute, Muted};
 pub use config::{ControlPlaneConfig, Liveness, ReplicaAddrs, Timing, WallClock, unix_ms};
 pub use epochs::{EpochMode, EpochSettings, LoadReports, ScalingSettings};
 pub use error::{CallError, Fatal, StartError};

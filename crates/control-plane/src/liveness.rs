@@ -4,7 +4,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::Receiver;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -13,10 +13,11 @@ use symphony_consensus::Leadership;
 use symphony_net::Net;
 use symphony_protocol::view::View;
 use symphony_types::{BootId, NodeId};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 
 use crate::beat::{
-    Action, BeatAddresses, Facts, Input, Listener, Roll, Sender, Standing, cluster_hash, raise_priority, refuses,
+    Action, BeatAddresses, Facts, Heard, Input, Inputs, Listener, Mute, Roll, Sender, Standing, cluster_hash,
+    raise_priority, refuses, wait_until,
 };
 use crate::checkpoints::Checkpoints;
 use crate::config::{ControlPlaneConfig, Liveness};
@@ -26,7 +27,7 @@ use crate::metrics::Metrics;
 use crate::propose::{Attempt, Proposer};
 use crate::vital::Vital;
 
-/// Inputs waiting for the detector: a beat period of 64 replicas, twice over. A full queue makes the ears wait.
+/// Inputs waiting for the detector: a beat period of 64 replicas, twice over.
 pub(crate) const INPUTS_MAX: usize = 128;
 
 /// Declarations waiting to be proposed: more than there are replicas.
@@ -44,7 +45,11 @@ pub(crate) struct LivenessThreads {
     threads: Vec<JoinHandle<()>>,
     beat_addr: SocketAddr,
     peers: BeatAddresses,
-    mute: Arc<AtomicBool>,
+    mute: Mute,
+    /// Wakes the detector.
+    inputs: Inputs,
+    /// Wakes the sender.
+    told_to_stop: Arc<Notify>,
 }
 
 /// What the threads look at.
@@ -59,12 +64,7 @@ pub(crate) struct Outlook {
 
 impl Outlook {
     /// What this replica's beats say.
-    pub(crate) fn facts(
-        &self,
-        config: &ControlPlaneConfig,
-        standing: watch::Sender<Standing>,
-        mute: Arc<AtomicBool>,
-    ) -> Facts {
+    pub(crate) fn facts(&self, config: &ControlPlaneConfig, standing: watch::Sender<Standing>, mute: Mute) -> Facts {
         Facts {
             cluster: cluster_hash(&config.cluster),
             me: config.node,
@@ -95,14 +95,21 @@ impl LivenessThreads {
         let configured = config.replicas.iter().map(|(&node, addrs)| (node, addrs.beat.clone())).collect();
         let peers = BeatAddresses::new(configured, outlook.views.clone());
         let stop = Arc::new(AtomicBool::new(false));
-        let (inputs, heard) = sync_channel(INPUTS_MAX);
+        let (inputs, heard) = Inputs::new(INPUTS_MAX);
         let (declare, declared) = mpsc::channel(DECLARATIONS_MAX);
 
-        let mute = Arc::new(AtomicBool::new(false));
-        let mut this =
-            Self { stop: stop.clone(), threads: Vec::new(), beat_addr, peers: peers.clone(), mute: mute.clone() };
-        let facts = outlook.facts(config, standing, mute);
-        let sender = Sender { facts, net: config.net.clone(), peers: peers.clone(), limits, stop: stop.clone() };
+        let mut this = Self {
+            stop: stop.clone(),
+            threads: Vec::new(),
+            beat_addr,
+            peers: peers.clone(),
+            mute: Mute::default(),
+            inputs: inputs.clone(),
+            told_to_stop: Arc::default(),
+        };
+        let facts = outlook.facts(config, standing, this.mute.clone());
+        let (net, told_to_stop) = (config.net.clone(), Arc::clone(&this.told_to_stop));
+        let sender = Sender { facts, net, peers: peers.clone(), limits, stop: stop.clone(), told_to_stop };
         let (received, roll) = (metrics.beats_received.clone(), outlook.roll.clone());
         let answer = limits.answer();
         let ears = Listener {
@@ -152,8 +159,8 @@ impl LivenessThreads {
         Ok(())
     }
 
-    /// What makes this replica look dead as long as it is set: for one that cannot even say that it is unwell.
-    pub(crate) fn mute(&self) -> Arc<AtomicBool> {
+    /// What makes this replica look dead.
+    pub(crate) fn mute(&self) -> Mute {
         self.mute.clone()
     }
 
@@ -165,6 +172,8 @@ impl LivenessThreads {
     /// Ends the threads and waits for them: a few beats at most.
     pub(crate) fn shutdown(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
+        self.inputs.ring();
+        self.told_to_stop.notify_one();
         // The listener waits for a connection; this one tells it to look at `stop`.
         let _ = TcpStream::connect_timeout(&self.beat_addr, Duration::from_millis(100));
         for thread in self.threads.drain(..) {
@@ -182,9 +191,9 @@ struct Judge {
     limits: Liveness,
     peers: BeatAddresses,
     outlook: Outlook,
-    /// Kept for the probes, and so that the channel stays open.
-    inputs: SyncSender<Input>,
-    heard: Receiver<Input>,
+    /// For the probes.
+    inputs: Inputs,
+    heard: Receiver<Heard>,
     declare: mpsc::Sender<Command>,
     metrics: Metrics,
     probes: Arc<AtomicUsize>,
@@ -193,17 +202,28 @@ struct Judge {
 
 impl Judge {
     fn run(self) {
-        let Outlook { views, leadership, .. } = self.outlook.clone();
-        let mut judgement =
-            Judgement::new(self.me, self.limits, views, leadership, self.metrics.clone(), Instant::now());
+        let Outlook { views, mut leadership, .. } = self.outlook.clone();
+        let (metrics, followed) = (self.metrics.clone(), leadership.clone());
+        let mut judgement = Judgement::new(self.me, self.limits, views, followed, metrics, Instant::now());
         let mut actions = Vec::new();
         while !self.stop.load(Ordering::Relaxed) {
-            let heard = match self.heard.recv_timeout(judgement.due().saturating_duration_since(Instant::now())) {
-                Ok(input) => Some(input),
-                Err(RecvTimeoutError::Timeout) => None,
-                Err(RecvTimeoutError::Disconnected) => return,
+            let due = judgement.is_needed().then(|| judgement.due());
+            let led_otherwise = async {
+                if leadership.changed().await.is_err() {
+                    std::future::pending::<()>().await;
+                }
             };
-            judgement.turn(Instant::now(), heard, &mut actions);
+            wait_until(due, async {
+                tokio::select! {
+                    () = led_otherwise => {}
+                    () = self.inputs.rung() => {}
+                }
+            });
+            let now = Instant::now();
+            if due.is_none() {
+                judgement.begin(now);
+            }
+            judgement.turn(now, self.heard.try_iter(), &mut actions);
             for action in actions.drain(..) {
                 self.act(action);
             }
@@ -225,8 +245,8 @@ impl Judge {
                     // still accepts says little, so it is asked again a beat later.
                     for _ in 0..PROBE_ATTEMPTS {
                         if refuses(&addr, within) {
-                            // A full queue is full of beats; the replica's silence will tell.
-                            let _ = inputs.try_send(Input::Refused { node, boot });
+                            // Without a detector nobody cares.
+                            let _ = inputs.tell(Instant::now(), Input::Refused { node, boot });
                             break;
                         }
                         thread::sleep(pause);

@@ -2,11 +2,10 @@
 //! still while it does. The beats and the judgement are those of the threads.
 
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use futures::FutureExt as _;
 use symphony_cluster_state::Command;
+use symphony_consensus::RoundTrip;
 use symphony_net::{Connection, Expected, Incoming, Net, Port, Role};
 use symphony_types::{BootId, NodeId};
 use symphony_wire::Listener;
@@ -16,7 +15,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::beat::{
-    ACK_BYTES, Action, BEAT_BYTES, Beat, BeatAddresses, CONNECTIONS_MAX, Facts, Herald, Input, RoundTrip, Standing,
+    ACK_BYTES, Action, BEAT_BYTES, Beat, BeatAddresses, CONNECTIONS_MAX, Facts, Herald, Input, Mute, Standing,
     cluster_hash,
 };
 use crate::config::{ControlPlaneConfig, Liveness};
@@ -31,7 +30,7 @@ const BEAT: Port = Port::new("scheduler.beat", &[Role::Scheduler], CONNECTIONS_M
 #[derive(Debug)]
 pub(crate) struct LivenessTasks {
     tasks: JoinSet<()>,
-    mute: Arc<AtomicBool>,
+    mute: Mute,
 }
 
 /// What all of them know.
@@ -57,8 +56,8 @@ impl LivenessTasks {
         vital: &Vital,
     ) -> (Self, mpsc::Receiver<Command>) {
         let configured = config.replicas.iter().map(|(&node, addrs)| (node, addrs.beat.clone())).collect();
-        let mute = Arc::new(AtomicBool::new(false));
-        let facts = outlook.facts(config, standing, Arc::clone(&mute));
+        let mute = Mute::default();
+        let facts = outlook.facts(config, standing, mute.clone());
         let shared = Shared {
             cluster: cluster_hash(&config.cluster),
             me: config.node,
@@ -77,7 +76,7 @@ impl LivenessTasks {
         (Self { tasks, mute }, declared)
     }
 
-    pub(crate) fn mute(&self) -> Arc<AtomicBool> {
+    pub(crate) fn mute(&self) -> Mute {
         self.mute.clone()
     }
 
@@ -170,7 +169,7 @@ async fn hear(shared: Shared, mut stream: Connection, inputs: mpsc::Sender<Input
             if stream.write_all(&ack.encode(shared.cluster)).await.is_err() {
                 break;
             }
-            trip.acknowledged(Instant::now().into_std(), beat.sequence);
+            trip.answered(Instant::now().into_std(), beat.sequence);
         }
     }
     if let Some((node, boot)) = heard {
@@ -195,7 +194,8 @@ async fn judge(
             input = heard.recv() => input,
             () = sleep_until(judgement.due().into()) => None,
         };
-        judgement.turn(Instant::now().into_std(), input, &mut actions);
+        let now = Instant::now().into_std();
+        judgement.turn(now, input.map(|input| (now, input)), &mut actions);
         for action in actions.drain(..) {
             match action {
                 Action::Declare { node, boot } => declare(shared.me, node, boot, &declarations),

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -14,7 +13,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::beat::{Roll, Standing};
+use crate::beat::{Mute, Roll, Standing};
 use crate::checkpoints::Checkpoints;
 use crate::config::ControlPlaneConfig;
 use crate::detection::Detection;
@@ -317,9 +316,9 @@ impl ControlPlane {
         self.ends.clone()
     }
 
-    /// As long as it is set this replica looks dead to the others: for one that cannot even say that it is unwell.
+    /// What makes this replica look dead to the others, as long as somebody has a reason.
     #[must_use]
-    pub fn mute(&self) -> Arc<AtomicBool> {
+    pub fn mute(&self) -> Mute {
         self.detection.mute()
     }
 

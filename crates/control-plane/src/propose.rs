@@ -12,6 +12,7 @@ use symphony_protocol::control as pb;
 use symphony_protocol::control::control_client::ControlClient;
 use symphony_protocol::externalscaler::external_scaler_client::ExternalScalerClient;
 use symphony_types::NodeId;
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 use tonic::Request;
@@ -74,9 +75,12 @@ pub(crate) struct Proposer {
     /// Control addresses of the replicas by the configuration, for those that the group does not know (yet).
     configured: Arc<BTreeMap<NodeId, String>>,
     channels: Arc<Mutex<BTreeMap<NodeId, (String, Channel)>>>,
+    /// Where the connections live, whoever calls first.
+    runtime: Handle,
 }
 
 impl Proposer {
+    /// Connections are made in the runtime that this is called in.
     pub(crate) fn new(config: &ControlPlaneConfig, group: ControlGroup) -> Result<Self, StartError> {
         let configured: BTreeMap<_, _> = config.replicas.iter().map(|(&n, addrs)| (n, addrs.control.clone())).collect();
         for (node, addr) in &configured {
@@ -84,7 +88,8 @@ impl Proposer {
         }
         let (cluster, configured) = (config.cluster.as_str().into(), Arc::new(configured));
         let net = config.net.clone();
-        Ok(Self { cluster, node: config.node, group, net, configured, channels: Arc::default() })
+        let (channels, runtime) = (Arc::default(), Handle::current());
+        Ok(Self { cluster, node: config.node, group, net, configured, channels, runtime })
     }
 
     /// The control group.
@@ -201,6 +206,7 @@ impl Proposer {
                 let endpoint =
                     endpoint(&addr).map_err(|e| Attempt::Again(format!("address `{addr}` of {node}: {e}")))?;
                 let expected = Expected::named(Role::Scheduler, node.get().to_string());
+                let _of_the_runtime = self.runtime.enter();
                 let channel = self.net.channel(&endpoint, expected);
                 channels.insert(node, (addr, channel.clone()));
                 channel

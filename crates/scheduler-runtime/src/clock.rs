@@ -20,6 +20,11 @@ impl Clock {
         Self { origin: Instant::now() }
     }
 
+    /// When it was made.
+    pub(crate) const fn origin(&self) -> Instant {
+        self.origin
+    }
+
     /// Now.
     #[must_use]
     pub fn now(&self) -> Time {

@@ -1,5 +1,7 @@
 //! The crews of one decision thread: who comes, who goes, and whose turn it is. Without the thread: time is an argument.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use symphony_types::Time;
 
 use crate::crew::Crew;
@@ -22,6 +24,8 @@ pub(crate) enum Turn {
     Taken(Time),
     /// A crew is over. It has had its last turn, and its seat is free.
     Over(Crew),
+    /// A crew has panicked in its turn. It has no more of them, and its seat is free.
+    Failed(Crew),
 }
 
 impl Crews {
@@ -58,8 +62,12 @@ impl Crews {
         if let Some(crew) = place.take_if(|crew| crew.bell().is_over()) {
             return Turn::Over(crew);
         }
-        let Some(crew) = place else { return Turn::Taken(now) };
-        let (wake_at, now) = crew.turn(now, clock);
+        let Some(mut crew) = place.take() else { return Turn::Taken(now) };
+        // Nobody looks at the workers of a crew again that has panicked; the other crews share nothing with it.
+        let Ok((wake_at, now)) = catch_unwind(AssertUnwindSafe(|| crew.turn(now, clock))) else {
+            return Turn::Failed(crew);
+        };
+        *place = Some(crew);
         // Who is late with its timers waits like everybody else with more to do: else it would be first for ever.
         if wake_at <= now {
             self.order.ring(seat, now);

@@ -53,6 +53,8 @@ pub(crate) struct DecisionThread {
     crews: AtomicUsize,
     /// Nanoseconds of turns, summed. Written by the thread alone.
     busy: AtomicU64,
+    /// A crew has panicked, and nobody has looked yet.
+    failed: AtomicBool,
     stop: AtomicBool,
 }
 
@@ -95,6 +97,7 @@ impl DecisionThread {
             seats_ever: AtomicUsize::new(0),
             crews: AtomicUsize::new(0),
             busy: AtomicU64::new(0),
+            failed: AtomicBool::new(false),
             stop: AtomicBool::new(false),
         })
     }
@@ -105,7 +108,7 @@ impl DecisionThread {
         while !self.stop.load(Ordering::Acquire) {
             now = match self.step(&mut crews, now, &|| clock.now()) {
                 Step::Turn(ended) => {
-                    self.door.beat();
+                    self.door.beat(ended);
                     ended
                 }
                 Step::Wait(until) => self.door.wait(clock, now, until, &mut idle),
@@ -127,13 +130,25 @@ impl DecisionThread {
                 count(&self.busy, ended.since(now).get());
                 Step::Turn(ended)
             }
-            Turn::Over(crew) => {
-                self.free_seats.push(crew.bell().seat());
-                self.crews.fetch_sub(1, Ordering::Relaxed);
-                self.gone.push(crew);
-                Step::Turn(clock())
+            Turn::Over(crew) => self.let_go(crew, clock),
+            Turn::Failed(crew) => {
+                crew.bell().fail();
+                self.failed.store(true, Ordering::Release);
+                self.let_go(crew, clock)
             }
         }
+    }
+
+    fn let_go(&self, crew: Crew, clock: &impl Fn() -> Time) -> Step {
+        self.free_seats.push(crew.bell().seat());
+        self.crews.fetch_sub(1, Ordering::Relaxed);
+        self.gone.push(crew);
+        Step::Turn(clock())
+    }
+
+    /// Whether a crew has panicked since this was last asked.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed.swap(false, Ordering::AcqRel)
     }
 
     /// A place for a crew, which is counted from now on.
@@ -157,13 +172,9 @@ impl DecisionThread {
         self.door.pulse()
     }
 
-    /// Takes apart up to `limit` crews that are over.
-    pub(crate) fn sweep(&self, limit: usize) {
-        for _ in 0..limit {
-            if self.gone.pop().is_none() {
-                return;
-            }
-        }
+    /// A crew that is over, to be taken apart.
+    pub(crate) fn gone(&self) -> Option<Crew> {
+        self.gone.pop()
     }
 
     /// Ends it with everything on it. One that hangs ends when it goes on.

@@ -7,6 +7,7 @@ use core_affinity::CoreId;
 use symphony_types::{Nanos, Time};
 
 use crate::clock::Clock;
+use crate::crew::Crew;
 use crate::decision_thread::{DecisionThread, Seat, Tenants};
 use crate::workers::DecisionConfig;
 
@@ -16,10 +17,6 @@ pub(crate) const SHARED_THREADS_MAX: usize = 8;
 
 /// How often it is found out how busy the threads are.
 const BUSY_OVER: Nanos = Nanos::from_millis(1_000);
-
-/// Crews that are over and taken apart in one sweep of a thread: some milliseconds at most, so that whoever sweeps between
-/// other things is not long away from them.
-const SWEPT_MAX: usize = 64;
 
 /// The decision threads of a replica, and what new leads need to know about deciding.
 ///
@@ -35,6 +32,8 @@ pub struct DecisionThreads {
     threads: Mutex<Vec<Known>>,
     /// Threads so far.
     numbers: AtomicU64,
+    /// Leads that were given up so far because they panicked.
+    panics: AtomicU64,
 }
 
 /// A thread, and how busy it was lately.
@@ -64,8 +63,8 @@ impl DecisionThreads {
             let first = config.first_core % cores.len();
             cores.rotate_left(first);
         }
-        let (threads, numbers) = (Mutex::default(), AtomicU64::new(0));
-        Self { config, clock: Clock::start(), shared_max, cores, threads, numbers }
+        let (threads, numbers, panics) = (Mutex::default(), AtomicU64::new(0), AtomicU64::new(0));
+        Self { config, clock: Clock::start(), shared_max, cores, threads, numbers, panics }
     }
 
     /// How leads decide.
@@ -134,15 +133,28 @@ impl DecisionThreads {
         self.living().iter().map(|known| Arc::clone(&known.thread)).collect()
     }
 
-    /// What has to be done now and then: finds out how busy the threads are, and takes apart what is over.
-    pub(crate) fn tend(&self) {
+    /// What has to be done now and then: finds out how busy the threads are, and hands out the crews that are over. To take one
+    /// apart may wait a second for the disk of its tape.
+    pub(crate) fn tend(&self, mut gone: impl FnMut(Crew)) {
         let now = self.clock.now();
         for known in &mut *self.lock() {
             known.measure(now);
         }
         for thread in self.running() {
-            thread.sweep(SWEPT_MAX);
+            while let Some(crew) = thread.gone() {
+                gone(crew);
+            }
         }
+    }
+
+    /// One more lead was given up because it panicked.
+    pub(crate) fn count_panic(&self) {
+        self.panics.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Leads that were given up so far because they panicked.
+    pub(crate) fn panics(&self) -> u64 {
+        self.panics.load(Ordering::Relaxed)
     }
 
     /// Ends all threads, with everything on them.

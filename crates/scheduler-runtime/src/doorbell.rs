@@ -27,6 +27,8 @@ pub(crate) struct Doorbell {
     thread: OnceLock<Thread>,
     /// Counts the beginnings and ends of turns: odd within one.
     pulse: AtomicU64,
+    /// When the last turn began, in nanoseconds; 0 before the second one.
+    began: AtomicU64,
     /// Seats whose bells were rung, in that order.
     seats: SegQueue<usize>,
 }
@@ -38,6 +40,8 @@ pub(crate) struct Pulse {
     pub(crate) count: u64,
     /// Within a turn, or rung and not awake yet.
     pub(crate) busy: bool,
+    /// When the turn began that is under way.
+    pub(crate) since: Option<Time>,
 }
 
 impl Doorbell {
@@ -48,14 +52,17 @@ impl Doorbell {
     }
 
     pub(crate) fn pulse(&self) -> Pulse {
-        let count = self.pulse.load(Ordering::Relaxed);
+        let count = self.pulse.load(Ordering::Acquire);
+        let began = self.began.load(Ordering::Relaxed);
+        let since = (count % 2 == 1 && began > 0).then(|| Time::from_nanos(began));
         // A thread that has not begun yet waits for a core.
-        Pulse { count, busy: count % 2 == 1 || (count > 0 && self.rung.load(Ordering::Relaxed)) }
+        Pulse { count, busy: count % 2 == 1 || (count > 0 && self.rung.load(Ordering::Relaxed)), since }
     }
 
-    /// One turn is over and the thread goes on without waiting.
-    pub(crate) fn beat(&self) {
-        self.pulse.fetch_add(2, Ordering::Relaxed);
+    /// One turn is over, and the thread begins the next one without waiting.
+    pub(crate) fn beat(&self, now: Time) {
+        self.began.store(now.as_nanos(), Ordering::Relaxed);
+        self.pulse.fetch_add(2, Ordering::Release);
     }
 
     /// There is something to do.
@@ -84,7 +91,8 @@ impl Doorbell {
     pub(crate) fn wait(&self, clock: Clock, now: Time, until: Time, idle: &mut Idle) -> Time {
         self.pulse.fetch_add(1, Ordering::Relaxed);
         let now = self.sleep(clock, now, until, idle);
-        self.pulse.fetch_add(1, Ordering::Relaxed);
+        self.began.store(now.as_nanos(), Ordering::Relaxed);
+        self.pulse.fetch_add(1, Ordering::Release);
         now
     }
 
@@ -127,11 +135,13 @@ pub(crate) struct Bell {
     seat: usize,
     rung: AtomicBool,
     over: AtomicBool,
+    failed: AtomicBool,
 }
 
 impl Bell {
     pub(crate) fn new(door: Arc<Doorbell>, seat: usize) -> Self {
-        Self { door, seat, rung: AtomicBool::new(false), over: AtomicBool::new(false) }
+        let (rung, over, failed) = (AtomicBool::new(false), AtomicBool::new(false), AtomicBool::new(false));
+        Self { door, seat, rung, over, failed }
     }
 
     /// The crew's place on its thread.
@@ -165,6 +175,16 @@ impl Bell {
     pub(crate) fn end(&self) {
         self.over.store(true, Ordering::Release);
         self.ring();
+    }
+
+    /// The crew has panicked, and is let go of.
+    pub(crate) fn fail(&self) {
+        self.failed.store(true, Ordering::Release);
+    }
+
+    /// Whether it has panicked.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
     }
 
     /// Whether the crew is to go.
@@ -219,17 +239,17 @@ mod tests {
         assert!(!bell.pulse().busy, "it has not begun");
         bell.answered_by_this_thread();
         assert!(bell.pulse().busy, "in its first turn");
-        bell.wait(clock, clock.now(), Time::NEVER, &mut Idle::Spin);
+        let began = bell.wait(clock, clock.now(), Time::NEVER, &mut Idle::Spin);
         let before = bell.pulse();
-        assert!(before.busy, "in the next one");
-        bell.beat();
+        assert_eq!((before.busy, before.since), (true, Some(began)), "in the next one");
+        bell.beat(clock.now());
         assert!(bell.pulse().busy && bell.pulse() != before, "in the turn of the next crew");
         // As in the middle of a wait.
         assert!(bell.answer());
         bell.pulse.fetch_add(1, Ordering::Relaxed);
         assert!(!bell.pulse().busy, "asleep");
         bell.ring();
-        assert!(bell.pulse().busy, "rung and not awake");
+        assert_eq!((bell.pulse().busy, bell.pulse().since), (true, None), "rung and not awake");
     }
 
     #[test]

@@ -67,12 +67,12 @@ async fn serve(connection: Connection, leads: Arc<Leads>) {
     let peer = Peer { frontend, boot, link: lead.workers.number() };
     lead.workers.tell_all(|| ModelMessage::Frontend { peer, sender: sender.clone() });
     tracing::debug!(%frontend, %subcluster, "frontend linked");
-    let movement = receiver.watch(lead.echo);
+    let watched = receiver.watch(lead.echo);
     let link = FrontendLink { peer, token, lead: Arc::clone(&lead), sender };
     tokio::select! {
         // Copies of the sender may wait in the inbox of a worker that has stopped; the frontend shall know all the same.
         () = lead.ended.cancelled() => link.sender.close(),
-        never = lead.reach.follow(movement) => match never {},
+        never = lead.reach.follow(watched) => match never {},
         () = link.receive(&mut receiver) => lead.workers.tell_all(|| ModelMessage::FrontendGone { peer }),
     }
 }

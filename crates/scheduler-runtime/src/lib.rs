@@ -33,6 +33,7 @@ mod servable;
 mod spin_stretch;
 mod standby;
 mod subcluster;
+mod sweeper;
 mod tape_recorder;
 mod tape_writer;
 mod tapes;

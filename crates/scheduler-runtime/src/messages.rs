@@ -54,6 +54,9 @@ pub(crate) enum ModelMessage {
     /// A planted fault: the thread hangs until the other end is dropped.
     #[cfg(test)]
     Hang(std::sync::mpsc::Receiver<()>),
+    /// A planted fault: the turn panics.
+    #[cfg(test)]
+    Panic,
 }
 
 /// Numbers the times that a GPU came into use, over all links and lives of its backend. What speaks of an older one is

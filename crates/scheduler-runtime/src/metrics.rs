@@ -51,6 +51,15 @@ const PAYLOAD_DELAY: MetricName = MetricName {
     labels: &["subcluster", "part"],
 };
 
+/// Leads whose decisions panicked.
+const PANICS: MetricName = MetricName {
+    name: "symphony_dispatch_leads_panicked_total",
+    help: "Leads given up because a turn of theirs panicked; above 0 is a bug",
+    kind: Kind::Counter,
+    unit: Unit::Count,
+    labels: &[],
+};
+
 /// How late timers rang.
 const TIMER_LATE: MetricName = durations(
     "symphony_dispatch_timer_late_seconds",
@@ -92,9 +101,9 @@ const COUNTERS: [MetricName; 25] = [
     counter("symphony_dispatch_violations_total", "Plans that violated S1 or S2; above 0 is a bug"),
 ];
 
-/// Every metric of the dispatch runtime. They begin anew with each lead.
-pub const METRIC_NAMES: [MetricName; COUNTERS.len() + 5] = {
-    let mut names = [TIMER_LATE; COUNTERS.len() + 5];
+/// Every metric of the dispatch runtime. They begin anew with each lead, but for leads that panicked.
+pub const METRIC_NAMES: [MetricName; COUNTERS.len() + 6] = {
+    let mut names = [TIMER_LATE; COUNTERS.len() + 6];
     let mut index = 0;
     while index < COUNTERS.len() {
         names[index] = COUNTERS[index];
@@ -104,6 +113,7 @@ pub const METRIC_NAMES: [MetricName; COUNTERS.len() + 5] = {
     names[COUNTERS.len() + 2] = PRESSURE;
     names[COUNTERS.len() + 3] = QUARANTINED;
     names[COUNTERS.len() + 4] = PAYLOAD_DELAY;
+    names[COUNTERS.len() + 5] = PANICS;
     names
 };
 
@@ -127,6 +137,8 @@ impl Collector for LeadCollector {
                 ConstCounter::new(value).encode(descriptor.encode_family(&labels)?)?;
             }
         }
+        let panics = encoder.encode_descriptor(PANICS.bare(), PANICS.help, None, MetricType::Counter)?;
+        ConstCounter::new(self.0.threads.panics()).encode(panics)?;
         let mut descriptor = encoder.encode_descriptor(PRESSURE.bare(), PRESSURE.help, None, MetricType::Gauge)?;
         for lead in &status {
             let labels = [("subcluster", lead.subcluster.to_string())];

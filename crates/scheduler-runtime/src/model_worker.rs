@@ -271,6 +271,8 @@ impl ModelWorker {
             ModelMessage::Hang(until) => {
                 let _ = until.recv();
             }
+            #[cfg(test)]
+            ModelMessage::Panic => panic!("planted"),
         }
     }
 

@@ -6,7 +6,7 @@ use std::convert::Infallible;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use symphony_transport::{EchoTimes, Movement};
+use symphony_transport::{Asker, EchoTimes, Movement};
 use tokio::sync::{Notify, watch};
 
 /// Pause between two questions on a link in use: a fraction of what makes it stuck, and few bytes beside its plans.
@@ -24,10 +24,11 @@ const STUCK_LINKS_MIN: usize = 2;
 /// network is ill, sub-clusters move at this distance and no faster.
 const KEPT_FOR_MIN: Duration = Duration::from_secs(3);
 
-/// How the links of a lead are asked whether they move.
-pub(crate) fn echo_times(stuck_after: Duration) -> EchoTimes {
+/// How the links of a lead are asked whether they move; `origin` is the same for all leads.
+pub(crate) fn echo_times(origin: Instant, stuck_after: Duration) -> EchoTimes {
     let stuck_after = stuck_after * STUCK_TIMES;
     EchoTimes {
+        origin,
         ask_again_after: ASK_AGAIN_AFTER,
         ask_again_max: ASK_AGAIN_MAX,
         stuck_after,
@@ -47,16 +48,24 @@ pub(crate) struct Reach {
 #[derive(Debug, Default)]
 struct Links {
     next: u64,
-    movements: HashMap<u64, Movement>,
+    movements: HashMap<u64, Followed>,
+}
+
+#[derive(Debug)]
+struct Followed {
+    movement: Movement,
+    asker: Asker,
 }
 
 impl Reach {
     /// Keeps what is known of a link up to date, as long as the future is polled.
-    pub(crate) async fn follow(&self, mut movement: watch::Receiver<Movement>) -> Infallible {
+    pub(crate) async fn follow(&self, (mut movement, asker): (watch::Receiver<Movement>, Asker)) -> Infallible {
         let place = {
             let mut links = self.links();
             links.next += 1;
-            Place { reach: self, number: links.next }
+            let number = links.next;
+            links.movements.insert(number, Followed { movement: *movement.borrow(), asker });
+            Place { reach: self, number }
         };
         loop {
             place.moves(*movement.borrow_and_update());
@@ -86,7 +95,7 @@ impl Reach {
     /// keeps what it was given.
     pub(crate) fn is_cut_off(&self) -> bool {
         let links = self.links();
-        let count = |wanted| links.movements.values().filter(|movement| **movement == wanted).count();
+        let count = |wanted| links.movements.values().filter(|link| link.movement == wanted).count();
         let (stuck, moving) = (count(Movement::Stuck), count(Movement::Moves));
         stuck >= STUCK_LINKS_MIN && stuck > moving
     }
@@ -136,8 +145,13 @@ struct Place<'a> {
 
 impl Place<'_> {
     fn moves(&self, movement: Movement) {
-        self.reach.links().movements.insert(self.number, movement);
+        let mut links = self.reach.links();
+        if let Some(link) = links.movements.get_mut(&self.number) {
+            link.movement = movement;
+        }
         if movement == Movement::Stuck {
+            // What is known of links that rest may be seconds old, and would speak for this lead.
+            links.movements.values().for_each(|link| link.asker.ask_soon());
             self.reach.got_stuck.notify_one();
         }
     }
@@ -151,11 +165,18 @@ impl Drop for Place<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use symphony_net::{Net, Role};
+    use symphony_protocol::execute::{FromBackend, ToBackend};
+    use symphony_transport::{LinkReceiver, LinkSender, connect_link, link_over};
+
     use super::*;
 
     fn reach(movements: &[Movement]) -> Reach {
         let reach = Reach::default();
-        reach.links().movements = (0..).zip(movements.iter().copied()).collect();
+        let followed = |&movement| Followed { movement, asker: Asker::default() };
+        reach.links().movements = (0..).zip(movements.iter().map(followed)).collect();
         reach
     }
 
@@ -200,7 +221,7 @@ mod tests {
         let (told, movement) = watch::channel(Movement::Moves);
         let (_other, stuck) = watch::channel(Movement::Stuck);
         {
-            let (one, other) = (reach.follow(movement), reach.follow(stuck));
+            let (one, other) = (reach.follow((movement, Asker::default())), reach.follow((stuck, Asker::default())));
             let (mut one, mut other) = (Box::pin(one), Box::pin(other));
             assert!(futures::poll!(&mut one).is_pending() && futures::poll!(&mut other).is_pending());
             assert!(!reach.is_cut_off());
@@ -210,5 +231,52 @@ mod tests {
             assert!(reach.is_cut_off());
         }
         assert!(!reach.is_cut_off() && reach.links().movements.is_empty(), "they have ended");
+    }
+
+    /// Both rest for an hour after their first answers; then nobody answers any more, and only one of them is used.
+    #[tokio::test]
+    async fn links_that_rest_are_asked_when_another_one_gets_stuck() {
+        let ms = Duration::from_millis;
+        let (origin, hour) = (Instant::now(), Duration::from_secs(3600));
+        let times = EchoTimes { origin, ask_again_after: ms(1), ask_again_max: hour, stuck_after: ms(50), late: hour };
+        // Pauses double with each answer: a link is soon past what the test lasts.
+        let reach = Arc::new(Reach::default());
+        let (mut links, mut peers) = (Vec::new(), Vec::new());
+        for _ in 0..2 {
+            let (sender, mut receiver, back, mut peer) = linked().await;
+            let watched = receiver.watch(times);
+            let following = Arc::clone(&reach);
+            tokio::spawn(async move { following.follow(watched).await });
+            tokio::spawn(async move { while receiver.receive().await.is_ok() {} });
+            peers.push(tokio::spawn(async move { while peer.receive().await.is_ok() {} }));
+            links.push((sender, back));
+        }
+        let count = |wanted| reach.links().movements.values().filter(|link| link.movement == wanted).count();
+        let until = async |wanted| {
+            let waited = async {
+                while count(wanted) < 2 {
+                    tokio::time::sleep(ms(1)).await;
+                }
+            };
+            tokio::time::timeout(Duration::from_secs(60), waited).await.expect("in time");
+        };
+        until(Movement::Moves).await;
+        peers.iter().for_each(tokio::task::JoinHandle::abort);
+        links[0].0.send(ToBackend::Retired { gpus: vec![] }).unwrap();
+        until(Movement::Stuck).await;
+        assert!(reach.is_cut_off());
+    }
+
+    type Ends = (LinkSender<ToBackend>, LinkReceiver<FromBackend>, LinkSender<FromBackend>, LinkReceiver<ToBackend>);
+
+    /// Both ends of a link, the one that is watched first.
+    async fn linked() -> Ends {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (net, addr) = (Net::plaintext(), listener.local_addr().unwrap().to_string());
+        let backend = Role::Backend.into();
+        let (dialled, accepted) = tokio::join!(connect_link(&net, &addr, &backend), listener.accept());
+        let accepted = net.accept(accepted.unwrap().0, &[]).await.unwrap();
+        let ((sender, receiver), (back, peer)) = (dialled.unwrap(), link_over(accepted));
+        (sender, receiver, back, peer)
     }
 }

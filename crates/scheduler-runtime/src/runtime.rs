@@ -22,6 +22,7 @@ use crate::learning::learn;
 use crate::load::{GpuLoad, ModelLoad};
 use crate::standby::Standby;
 use crate::subcluster::{LeadConfig, LedSubcluster};
+use crate::sweeper::Sweeper;
 use crate::thread_watch::watch_threads;
 use crate::worker_metrics::WorkerDurations;
 
@@ -60,7 +61,7 @@ pub enum Report {
         /// The assignment.
         token: Token,
     },
-    /// A decision thread hangs: this node leads the sub-cluster no longer.
+    /// A decision thread hangs, or a turn of this lead panicked: this node leads the sub-cluster no longer.
     Stuck {
         /// The sub-cluster.
         subcluster: SubclusterId,
@@ -126,10 +127,10 @@ impl Runtime {
         let ended = CancellationToken::new();
         let threads = Arc::new(DecisionThreads::new(config.decisions()));
         let (watched, stuck_after) = ((Arc::clone(&leads), Arc::clone(&threads)), config.stuck_after);
-        let (stop, stuck) = (ended.clone(), reports.clone());
+        let (stop, stuck, sweeper) = (ended.clone(), reports.clone(), Sweeper::start()?);
         std::thread::Builder::new()
             .name("watchdog".into())
-            .spawn(move || watch_threads(&watched.0, &watched.1, stuck_after, &stuck, &stop))?;
+            .spawn(move || watch_threads(&watched.0, &watched.1, stuck_after, &stuck, &sweeper, &stop))?;
         let frontends = Incoming::new(listener, config.net.clone(), DISPATCH);
         tokio::spawn(accept_frontends(frontends, Arc::clone(&leads), ended.clone()));
         tokio::spawn(learn(Arc::clone(&leads), ended.clone()));

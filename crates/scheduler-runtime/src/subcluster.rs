@@ -106,7 +106,7 @@ impl LedSubcluster {
         let tapes = config.tapes.as_ref().map(|tapes| (tapes, origin));
         let workers = Workers::start(&id.to_string(), threads, tapes)?;
         let ended = CancellationToken::new();
-        let (reach, echo) = (Arc::<Reach>::default(), echo_times(config.stuck_after));
+        let (reach, echo) = (Arc::<Reach>::default(), echo_times(threads.clock().origin(), config.stuck_after));
         let lead = Lead {
             reach: Arc::clone(&reach),
             echo,

@@ -1,46 +1,65 @@
 //! What becomes of a decision thread that hangs, and of the leads on it.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use symphony_types::SubclusterId;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use crate::decision_thread::DecisionThread;
 use crate::decision_threads::DecisionThreads;
 use crate::leads::Leads;
 use crate::runtime::Report;
 use crate::subcluster::LedSubcluster;
-use crate::watchdog::{Watchdog, look_every};
+use crate::sweeper::Sweeper;
+use crate::watchdog::Watchdog;
 
-/// Looks at the decision threads until the runtime ends. One that hangs is given up with every lead on it.
+/// Looks at the decision threads until the runtime ends. One that hangs is given up with every lead on it, one on which a lead has
+/// panicked with that lead alone.
 pub(crate) fn watch_threads(
     leads: &Leads,
     threads: &DecisionThreads,
     stuck_after: Duration,
     stuck: &mpsc::UnboundedSender<Report>,
+    sweeper: &Sweeper,
     stop: &CancellationToken,
 ) {
-    let mut watchdog = Watchdog::default();
+    let clock = threads.clock();
+    let mut watchdog = Watchdog::new(stuck_after.into());
     while !stop.is_cancelled() {
         let running = threads.running();
-        let pause = look_every(running.len());
-        let pulses = running.iter().map(|thread| (thread.number, thread.pulse()));
-        let hang = watchdog.look(Instant::now(), pause, stuck_after, pulses);
-        for thread in running.iter().filter(|thread| hang.contains(&thread.number)) {
+        let look = watchdog.look(clock.now(), running.iter().map(|thread| (thread.number, thread.pulse())));
+        for thread in running.iter().filter(|thread| look.stuck.contains(&thread.number)) {
             // First of all: whoever leads from now on decides elsewhere, and whoever leads already is found here.
             thread.stop();
-            let on_it = |(_, lead): &(_, &Arc<LedSubcluster>)| lead.workers.sit_on(thread);
-            let given_up: Vec<_> =
-                leads.read().iter().filter(on_it).map(|(&id, lead)| (id, Arc::clone(lead))).collect();
-            for (subcluster, lead) in given_up.into_iter().filter(|(_, lead)| !lead.ended.is_cancelled()) {
+            for (subcluster, lead) in on(leads, thread) {
                 tracing::error!(%subcluster, token = %lead.token, thread = thread.number, "a decision thread hangs; the sub-cluster is given up");
-                let _ = stuck.send(Report::Stuck { subcluster, token: lead.token });
-                lead.end();
+                give_up(subcluster, &lead, stuck);
             }
         }
-        threads.tend();
-        std::thread::sleep(pause);
+        for thread in running.iter().filter(|thread| thread.has_failed()) {
+            for (subcluster, lead) in on(leads, thread).into_iter().filter(|(_, lead)| lead.workers.have_failed()) {
+                tracing::error!(%subcluster, token = %lead.token, "a decision panicked; the sub-cluster is given up");
+                threads.count_panic();
+                give_up(subcluster, &lead, stuck);
+            }
+        }
+        threads.tend(|crew| sweeper.take(crew));
+        std::thread::sleep(look.pause.into());
     }
+}
+
+/// The leads that are led on a thread.
+fn on(leads: &Leads, thread: &DecisionThread) -> Vec<(SubclusterId, Arc<LedSubcluster>)> {
+    let led = leads.read();
+    let on_it = led.iter().filter(|(_, lead)| lead.workers.sit_on(thread) && !lead.ended.is_cancelled());
+    on_it.map(|(&id, lead)| (id, Arc::clone(lead))).collect()
+}
+
+fn give_up(subcluster: SubclusterId, lead: &LedSubcluster, stuck: &mpsc::UnboundedSender<Report>) {
+    let _ = stuck.send(Report::Stuck { subcluster, token: lead.token });
+    lead.end();
 }
 
 #[cfg(test)]
@@ -197,6 +216,25 @@ mod tests {
         assert!(scene.reported.try_recv().is_err());
         for id in scene.led() {
             scene.decides(id).await;
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_lead_that_panics_is_given_up_alone_and_counted() {
+        for model_threads in [0, 1] {
+            let mut scene = Scene::new(4, model_threads).await;
+            let before = scene.runtime.threads.running().len();
+            scene.lead(1).workers.models[0].push(ModelMessage::Panic);
+            assert_eq!(scene.stuck().await, (1, 11));
+            scene.until("the others are led", |scene| scene.led() == BTreeSet::from([2, 3, 4])).await;
+            for id in 2..=4 {
+                scene.decides(id).await;
+            }
+            assert_eq!(scene.runtime.threads.panics(), 1);
+            assert!(scene.reported.try_recv().is_err(), "nobody else is given up");
+            if model_threads == 0 {
+                assert_eq!(scene.runtime.threads.running().len(), before, "their thread goes on");
+            }
         }
     }
 

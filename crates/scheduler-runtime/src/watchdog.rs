@@ -1,59 +1,85 @@
 //! Finds decision threads that hang although their process lives. A pure value; a thread beside the runtime keeps it.
 
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
+
+use symphony_types::{Nanos, Time};
 
 use crate::doorbell::Pulse;
 
-/// How often the threads are looked at, as long as there are not too many.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// How often a thread is looked at whose turn may be a hang soon, as long as there are not too many.
+const LOOK_EVERY: Nanos = Nanos::from_millis(10);
 
 /// Threads that are looked at in that time: they cost one to three hundredths of a core. Of more, which only leads with threads
 /// of their own have, each is looked at less often.
 const THREADS_PER_LOOK: usize = 250;
 
-/// A look that comes later than so many pauses was itself held up: then so, perhaps, was the thread that is looked at.
-const LATE_PAUSES: u32 = 3;
+/// The longest pause is a part of the time after which a thread is stuck. A thread says when its turn began: a turn that begins
+/// just after a look is seen by the next one, and looked at again exactly when it hangs.
+const LONGEST_PAUSE_PART: u64 = 2;
 
-/// The pause between two looks at so many threads.
-pub(crate) fn look_every(threads: usize) -> Duration {
-    LOOK_EVERY * threads.div_ceil(THREADS_PER_LOOK).clamp(1, u16::MAX.into()) as u32
+/// A look that comes so many times [`LOOK_EVERY`] later than it should was itself held up: then so, perhaps, was the thread that
+/// is looked at.
+const LATE_LOOKS: u64 = 2;
+
+/// The shortest pause between two looks at so many threads.
+fn look_every(threads: usize) -> Nanos {
+    LOOK_EVERY.saturating_mul(threads.div_ceil(THREADS_PER_LOOK).max(1) as u64)
+}
+
+/// What a look has found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Look {
+    /// Threads that hang.
+    pub(crate) stuck: Vec<u64>,
+    /// The pause until the next look.
+    pub(crate) pause: Nanos,
 }
 
 /// Watches the decision threads of a replica.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Watchdog {
-    /// By the number of the thread: its pulse, and since when it has not changed while there was something to do.
-    threads: HashMap<u64, (u64, Instant)>,
-    looked: Option<Instant>,
-    /// The pause that was announced with the last look.
-    pause: Duration,
+    stuck_after: Nanos,
+    /// By the number of the thread: its pulse, and since when it has not changed if there is something to do.
+    threads: HashMap<u64, (u64, Option<Time>)>,
+    /// When the last look was, and when the next one is due.
+    looked: Option<(Time, Time)>,
 }
 
 impl Watchdog {
-    /// Takes a look at all threads, and says which have been busy with one thing for longer than `stuck_after`. The next look
-    /// comes after `pause`.
-    pub(crate) fn look(
-        &mut self,
-        now: Instant,
-        pause: Duration,
-        stuck_after: Duration,
-        pulses: impl Iterator<Item = (u64, Pulse)>,
-    ) -> Vec<u64> {
-        let late = self.looked.is_some_and(|last| now.saturating_duration_since(last) > self.pause * LATE_PAUSES);
-        (self.looked, self.pause) = (Some(now), pause);
+    /// One for which a thread that is busy with one thing for longer than `stuck_after` hangs.
+    pub(crate) fn new(stuck_after: Nanos) -> Self {
+        Self { stuck_after, threads: HashMap::new(), looked: None }
+    }
+
+    /// Takes a look at all threads.
+    pub(crate) fn look(&mut self, now: Time, pulses: impl ExactSizeIterator<Item = (u64, Pulse)>) -> Look {
+        let shortest = look_every(pulses.len());
+        let late_by = shortest.saturating_mul(LATE_LOOKS);
+        // What was before the last look has been judged by it; before a pause of this process nothing is held against anybody.
+        let judged = match self.looked {
+            Some((_, due)) if now > due + late_by => now,
+            Some((last, _)) => last,
+            None => now,
+        };
+        let mut pause = Nanos::new(self.stuck_after.get() / LONGEST_PAUSE_PART).max(shortest);
         let (mut threads, mut stuck) = (HashMap::with_capacity(self.threads.len()), Vec::new());
         for (number, pulse) in pulses {
-            let known = self.threads.get(&number);
-            let same = known.filter(|(count, _)| *count == pulse.count && pulse.busy && !late);
-            let since = same.map_or(now, |(_, since)| *since);
-            if now.saturating_duration_since(since) > stuck_after {
+            let same = self.threads.get(&number).filter(|(count, _)| *count == pulse.count && judged < now);
+            let known = same.and_then(|(_, since)| *since);
+            let since = known.unwrap_or_else(|| pulse.since.map_or(now, |since| since.max(judged)));
+            threads.insert(number, (pulse.count, pulse.busy.then_some(since)));
+            if !pulse.busy {
+                continue;
+            }
+            let hangs_at = since + self.stuck_after;
+            if now > hangs_at {
                 stuck.push(number);
             }
-            threads.insert(number, (pulse.count, since));
+            pause = pause.min(hangs_at.since(now)).max(shortest);
         }
         self.threads = threads;
-        stuck
+        self.looked = Some((now, now + pause));
+        Look { stuck, pause }
     }
 }
 
@@ -61,59 +87,80 @@ impl Watchdog {
 mod tests {
     use super::*;
 
-    const STUCK_AFTER: Duration = Duration::from_millis(100);
+    const STUCK_AFTER: Nanos = Nanos::from_millis(100);
     const WELL: u64 = 3;
     const ILL: u64 = 8;
 
-    struct Scene {
-        watchdog: Watchdog,
-        start: Instant,
+    fn at(ms: u64) -> Time {
+        Time::from_nanos(3_600_000_000_000) + Nanos::from_millis(ms)
     }
 
-    impl Scene {
-        /// A look at two threads: one is well, the other has this pulse. Whether that one is stuck.
-        fn look(&mut self, ms: u64, count: u64, busy: bool) -> bool {
-            let well = Pulse { count: ms, busy: true };
-            let now = self.start + Duration::from_millis(ms);
-            let pulses = [(WELL, well), (ILL, Pulse { count, busy })].into_iter();
-            let stuck = self.watchdog.look(now, LOOK_EVERY, STUCK_AFTER, pulses);
-            assert!(!stuck.contains(&WELL), "at {ms} ms");
-            stuck.contains(&ILL)
+    const fn rung(count: u64) -> Pulse {
+        Pulse { count, busy: true, since: None }
+    }
+
+    const fn asleep(count: u64) -> Pulse {
+        Pulse { count, busy: false, since: None }
+    }
+
+    fn in_turn(count: u64, since: u64) -> Pulse {
+        Pulse { count, busy: true, since: Some(at(since)) }
+    }
+
+    fn watchdog() -> Watchdog {
+        Watchdog::new(STUCK_AFTER)
+    }
+
+    /// Looks at two threads, one of which is well and busy. Whether the other one is stuck, and the pause in milliseconds.
+    fn look(watchdog: &mut Watchdog, ms: u64, ill: Pulse) -> (bool, u64) {
+        let well = in_turn(ms, ms.saturating_sub(1));
+        let look = watchdog.look(at(ms), [(WELL, well), (ILL, ill)].into_iter());
+        assert!(!look.stuck.contains(&WELL), "at {ms} ms");
+        (look.stuck.contains(&ILL), look.pause.get() / 1_000_000)
+    }
+
+    /// Looks when it wants to until the other one is stuck, and returns when that is.
+    fn found(watchdog: &mut Watchdog, mut ms: u64, ill: impl Fn(u64) -> Pulse) -> u64 {
+        loop {
+            match look(watchdog, ms, ill(ms)) {
+                (true, _) => return ms,
+                (false, pause) => ms += pause,
+            }
+            assert!(ms < 10_000, "never");
         }
-    }
-
-    fn scene() -> Scene {
-        Scene { watchdog: Watchdog::default(), start: Instant::now() }
     }
 
     #[test]
-    fn a_thread_that_stays_in_one_turn_is_stuck_and_one_that_sleeps_is_not() {
-        let mut scene = scene();
-        for ms in (0..=2_000).step_by(10) {
-            assert!(!scene.look(ms, 4, false), "nothing to do at {ms} ms");
+    fn a_thread_that_sleeps_is_never_stuck_and_seldom_looked_at() {
+        let mut watchdog = watchdog();
+        for ms in (0..=2_000).step_by(50) {
+            assert_eq!(look(&mut watchdog, ms, asleep(4)), (false, 50), "at {ms} ms");
         }
-        for ms in (2_010..=2_110).step_by(10) {
-            assert!(!scene.look(ms, 5, true), "in a turn until {ms} ms");
-        }
-        assert!(scene.look(2_120, 5, true));
-        assert!(!scene.look(2_130, 6, true), "it goes on");
     }
 
     #[test]
-    fn a_thread_that_does_not_wake_when_it_is_rung_is_stuck() {
-        let mut scene = scene();
-        let found = (0..).step_by(10).find(|&ms| scene.look(ms, 4, true));
-        assert_eq!(found, Some(110));
+    fn a_turn_that_hangs_is_found_as_soon_as_it_is_one_whenever_it_began() {
+        for began in 1_000..1_100 {
+            let mut watchdog = watchdog();
+            let pulse = |ms| if ms >= began { in_turn(5, began) } else { asleep(4) };
+            let found = found(&mut watchdog, 0, pulse);
+            assert!((began + 101..=began + 110).contains(&found), "began at {began}, found at {found}");
+            assert!(!look(&mut watchdog, found + 10, in_turn(7, found + 9)).0, "it goes on");
+        }
+    }
+
+    #[test]
+    fn a_thread_that_does_not_wake_when_it_is_rung_is_stuck_as_long_after_it_was_seen() {
+        assert_eq!(found(&mut watchdog(), 0, |_| rung(4)), 110);
+        let just_after_a_look = found(&mut watchdog(), 0, |ms| if ms > 50 { rung(4) } else { asleep(4) });
+        assert_eq!(just_after_a_look, 210, "it may have been rung this moment");
     }
 
     #[test]
     fn a_thread_that_takes_the_place_of_another_begins_anew() {
-        let (mut watchdog, start) = (Watchdog::default(), Instant::now());
-        let mut look = |ms, number| {
-            let pulses = std::iter::once((number, Pulse { count: 4, busy: true }));
-            watchdog.look(start + Duration::from_millis(ms), LOOK_EVERY, STUCK_AFTER, pulses)
-        };
-        for ms in (0..=100).step_by(10) {
+        let mut watchdog = watchdog();
+        let mut look = |ms, number| watchdog.look(at(ms), std::iter::once((number, in_turn(4, 0)))).stuck;
+        for ms in [0, 50, 100] {
             assert!(look(ms, ILL).is_empty());
         }
         assert_eq!(look(110, ILL), [ILL]);
@@ -123,25 +170,28 @@ mod tests {
 
     #[test]
     fn many_threads_are_looked_at_less_often_and_that_is_not_late() {
-        let pauses = [0, 1, 250, 251, 1_000].map(|threads| look_every(threads).as_millis());
+        let pauses = [0, 1, 250, 251, 1_000].map(|threads| look_every(threads).get() / 1_000_000);
         assert_eq!(pauses, [10, 10, 10, 20, 40]);
-        let (mut watchdog, start) = (Watchdog::default(), Instant::now());
-        let found = (0..).step_by(40).find(|&ms| {
-            let now = start + Duration::from_millis(ms);
-            let pulses = std::iter::once((ILL, Pulse { count: 4, busy: true }));
-            watchdog.look(now, look_every(1_000), STUCK_AFTER, pulses) == [ILL]
-        });
-        assert_eq!(found, Some(120));
+        let (mut watchdog, mut ms) = (watchdog(), 0);
+        let found = loop {
+            let others = (100..1_099).map(|number| (number, asleep(2)));
+            let all: Vec<_> = others.chain([(ILL, in_turn(5, 0))]).collect();
+            let look = watchdog.look(at(ms), all.into_iter());
+            if look.stuck == [ILL] {
+                break ms;
+            }
+            ms += look.pause.get() / 1_000_000;
+        };
+        assert_eq!(found, 140);
     }
 
     #[test]
     fn who_looks_late_was_held_up_itself_and_forgives() {
-        let mut scene = scene();
-        assert!(!scene.look(0, 5, true));
-        assert!(!scene.look(5_000, 5, true), "the whole process was paused");
-        assert!(!scene.look(5_030, 5, true));
-        assert!(!scene.look(5_061, 5, true), "paused again");
-        let found = (5_070..).step_by(10).find(|&ms| scene.look(ms, 5, true));
-        assert_eq!(found, Some(5_170), "stuck for as long after the pause");
+        let mut watchdog = watchdog();
+        assert_eq!(look(&mut watchdog, 0, in_turn(5, 0)), (false, 50));
+        assert_eq!(look(&mut watchdog, 70, in_turn(5, 0)), (false, 30), "late, but not by too much");
+        assert_eq!(look(&mut watchdog, 5_000, in_turn(5, 0)), (false, 50), "the whole process was paused");
+        assert_eq!(look(&mut watchdog, 5_080, in_turn(5, 0)), (false, 50), "paused again");
+        assert_eq!(found(&mut watchdog, 5_130, |_| in_turn(5, 0)), 5_190, "stuck for as long after the pause");
     }
 }

@@ -181,6 +181,11 @@ impl Workers {
         self.seats.iter().any(|seat| seat.thread.number == thread.number)
     }
 
+    /// Whether one of them has panicked: the others are of no use without it.
+    pub(crate) fn have_failed(&self) -> bool {
+        self.seats.iter().any(|seat| seat.bell.has_failed())
+    }
+
     /// A number larger than all before it: what it names is newer than what an older one names.
     pub(crate) fn number(&self) -> u64 {
         self.numbers.fetch_add(1, Ordering::Relaxed) + 1

@@ -3,9 +3,14 @@
 
 use std::time::{Duration, Instant};
 
+/// Links that rest are asked at the same moments, so many in the longest pause: a process wakes once for all of them.
+const MOMENTS_IN_LONGEST_PAUSE: u32 = 100;
+
 /// How a link is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EchoTimes {
+    /// The moments at which links that rest are asked are counted from here: the same for all links of a process.
+    pub origin: Instant,
     /// Pause between an answer and the next question on a link that is in use.
     pub ask_again_after: Duration,
     /// The longest pause on one that is not; from `ask_again_after` it doubles.
@@ -14,6 +19,16 @@ pub struct EchoTimes {
     pub stuck_after: Duration,
     /// Who looks later than this was held up itself, and begins to wait anew.
     pub late: Duration,
+}
+
+impl EchoTimes {
+    /// The first moment for links that rest from then on.
+    fn moment(&self, from: Instant) -> Instant {
+        let apart = (self.ask_again_max / MOMENTS_IN_LONGEST_PAUSE).as_nanos().max(1);
+        let since = from.saturating_duration_since(self.origin).as_nanos();
+        let wait = since.next_multiple_of(apart) - since;
+        from + Duration::from_nanos(wait.try_into().unwrap_or(0))
+    }
 }
 
 /// What is known of a link.
@@ -83,7 +98,7 @@ impl EchoWatch {
         question
     }
 
-    /// A message came. [`stir`](Self::stir) is to be called if it [rests](Self::rests).
+    /// A message came or went. [`stir`](Self::stir) is to be called if it [rests](Self::rests).
     pub(crate) const fn used(&mut self) {
         self.used = true;
     }
@@ -112,6 +127,9 @@ impl EchoWatch {
         let idle = (self.pause * 2).min(self.times.ask_again_max);
         self.pause = if std::mem::take(&mut self.used) { self.times.ask_again_after } else { idle };
         self.look_at = now + self.pause;
+        if self.rests() {
+            self.look_at = self.times.moment(self.look_at);
+        }
     }
 }
 
@@ -123,8 +141,9 @@ mod tests {
         Duration::from_millis(count)
     }
 
-    const TIMES: EchoTimes =
-        EchoTimes { ask_again_after: ms(100), ask_again_max: ms(1_000), stuck_after: ms(300), late: ms(50) };
+    fn times(origin: Instant) -> EchoTimes {
+        EchoTimes { origin, ask_again_after: ms(100), ask_again_max: ms(1_000), stuck_after: ms(300), late: ms(50) }
+    }
 
     struct Scene {
         watch: EchoWatch,
@@ -134,7 +153,7 @@ mod tests {
     impl Scene {
         fn new() -> Self {
             let start = Instant::now();
-            Self { watch: EchoWatch::new(start, TIMES), start }
+            Self { watch: EchoWatch::new(start, times(start)), start }
         }
 
         fn look(&mut self, at: u64) -> Option<u64> {
@@ -157,7 +176,7 @@ mod tests {
         let mut scene = Scene::new();
         assert_eq!((scene.look(99), scene.look(100)), (None, Some(1)));
         assert_eq!(scene.answer(101, 1), Movement::Moves);
-        assert_eq!(scene.next(), 301);
+        assert_eq!(scene.next(), 310, "at the next moment for links that rest");
         for pause in [400, 800, 1_000, 1_000] {
             let at = scene.next();
             let number = scene.look(at).unwrap();
@@ -170,6 +189,25 @@ mod tests {
         scene.watch.used();
         scene.answer(at + 1, number);
         assert_eq!(scene.next(), at + 101);
+    }
+
+    #[test]
+    fn links_that_rest_are_asked_together_and_those_in_use_when_they_want() {
+        let start = Instant::now();
+        let mut links = [100, 103, 107].map(|at| {
+            let mut watch = EchoWatch::new(start, times(start));
+            watch.look(start + ms(at));
+            watch.answered(start + ms(at), 1);
+            watch
+        });
+        let next = |links: &[EchoWatch; 3]| links.map(|watch| (watch.look_at() - start).as_millis());
+        assert_eq!(next(&links), [300, 310, 310]);
+        for (watch, at) in links.iter_mut().zip([300, 310, 311]) {
+            watch.used();
+            assert_eq!(watch.look(start + ms(at)), Some(2));
+            watch.answered(start + ms(at + 3), 2);
+        }
+        assert_eq!(next(&links), [403, 413, 414]);
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub use control_client::{CONTROL_CALL_TIMEOUT, ControlClient, ControlError, View
 pub use echo::{EchoTimes, Movement};
 pub use federation_client::{FederationClient, PlanReceiver};
 pub use link::{
-    CONNECT_TIMEOUT, LINK_FRAMES_MAX, LinkError, LinkReceiver, LinkSender, SendError, connect_link, link_over,
+    Asker, CONNECT_TIMEOUT, LINK_FRAMES_MAX, LinkError, LinkReceiver, LinkSender, SendError, connect_link, link_over,
 };
 pub use linked_payloads::LinkedPayloads;
 pub use local_link::{LocalReceiver, local_link};

@@ -128,17 +128,39 @@ impl<M: Message + Send + 'static> LinkSender<M> {
 }
 
 /// Whether a link that is watched rests: then the next message that is written makes the receiving end ask soon.
+///
+/// Each end writes its own word before it looks at the other one's, all in one order: of a message that is written while an answer
+/// comes at least one of them knows.
 #[derive(Debug, Default)]
 struct Rest {
+    /// A message was written since the last answer.
+    written: AtomicBool,
     on: AtomicBool,
     ended: Notify,
 }
 
 impl Rest {
+    /// A message is written.
+    fn written(&self) {
+        self.written.store(true, Ordering::SeqCst);
+        self.end();
+    }
+
     fn end(&self) {
-        if self.on.load(Ordering::Relaxed) && self.on.swap(false, Ordering::Relaxed) {
+        if self.on.load(Ordering::SeqCst) && self.on.swap(false, Ordering::SeqCst) {
             self.ended.notify_one();
         }
+    }
+}
+
+/// Has the other end of a watched link asked soon whether it moves, also if the link rests.
+#[derive(Clone, Debug, Default)]
+pub struct Asker(Arc<Rest>);
+
+impl Asker {
+    /// As if a message had been written.
+    pub fn ask_soon(&self) {
+        self.0.end();
     }
 }
 
@@ -161,11 +183,11 @@ pub struct LinkReceiver<M> {
 
 impl<M: Message> LinkReceiver<M> {
     /// From now on the other end is asked whether the link moves, as long as somebody [receives](Self::receive) here.
-    pub fn watch(&mut self, times: EchoTimes) -> watch::Receiver<Movement> {
+    pub fn watch(&mut self, times: EchoTimes) -> (watch::Receiver<Movement>, Asker) {
         let watch = EchoWatch::new(Instant::now().into_std(), times);
         let (told, movement) = watch::channel(watch.movement());
         self.watching = Some((watch, told));
-        movement
+        (movement, Asker(Arc::clone(&self.rest)))
     }
 
     /// Who is at the other end.
@@ -215,7 +237,7 @@ impl<M: Message> LinkReceiver<M> {
     fn stir(&mut self) {
         let Some((watch, _)) = &mut self.watching else { return };
         watch.stir(Instant::now().into_std());
-        self.rest.on.store(watch.rests(), Ordering::Relaxed);
+        self.rest.on.store(watch.rests(), Ordering::SeqCst);
     }
 
     fn look(&mut self) {
@@ -231,9 +253,16 @@ impl<M: Message> LinkReceiver<M> {
         match (echo, &mut self.watching) {
             (Echo::Ask(number), _) => drop(self.echoes.try_send(Echo::Answer(number))),
             (Echo::Answer(number), Some((watch, told))) => {
+                if self.rest.written.swap(false, Ordering::SeqCst) {
+                    watch.used();
+                }
                 watch.answered(Instant::now().into_std(), number);
-                self.rest.on.store(watch.rests(), Ordering::Relaxed);
                 tell(told, watch.movement());
+                self.rest.on.store(watch.rests(), Ordering::SeqCst);
+                // One that was written meanwhile found nobody at rest.
+                if self.rest.written.load(Ordering::SeqCst) {
+                    self.stir();
+                }
             }
             (Echo::Answer(_), None) => {}
         }
@@ -374,7 +403,7 @@ async fn write_frames<M: Message>(
             }
         };
         if next.is_some() {
-            rest.end();
+            rest.written();
         }
         while let Some((message, tail)) = next {
             if let Err(error) = Frame::encode(&message, &tail, &mut bytes) {
@@ -436,15 +465,58 @@ mod tests {
         assert!(matches!(receiver.receive().await, Err(LinkError::Closed { .. })));
     }
 
+    fn rests_for_hours() -> EchoTimes {
+        let (origin, second) = (Instant::now().into_std(), Duration::from_secs(1));
+        EchoTimes {
+            origin,
+            ask_again_after: second,
+            ask_again_max: second * 3600,
+            stuck_after: second * 3600,
+            late: second,
+        }
+    }
+
+    /// The answer comes when the test says so.
+    #[tokio::test]
+    async fn a_message_between_a_question_and_its_answer_counts_as_use() {
+        for written in [false, true] {
+            let ((sender, mut receiver), _peer) = pair().await;
+            let _ = receiver.watch(rests_for_hours());
+            let begun = Instant::now().into_std();
+            let watch = |receiver: &mut LinkReceiver<ToFrontend>| receiver.watching.as_ref().unwrap().0;
+            receiver.watching.as_mut().unwrap().0.look(begun + Duration::from_secs(1)).unwrap();
+            assert!(!watch(&mut receiver).rests(), "an answer is waited for");
+            if written {
+                sender.send(ToLeader::Cancel { requests: vec![] }).unwrap();
+                while !receiver.rest.written.load(Ordering::SeqCst) {
+                    tokio::task::yield_now().await;
+                }
+            }
+            receiver.echoed(Echo::Answer(1));
+            assert_eq!(watch(&mut receiver).rests(), !written);
+        }
+    }
+
+    #[tokio::test]
+    async fn who_is_asked_to_asks_soon_also_over_a_link_that_rests() {
+        let ((_sender, mut receiver), _peer) = pair().await;
+        let (_, asker) = receiver.watch(rests_for_hours());
+        receiver.watching.as_mut().unwrap().0.look(Instant::now().into_std() + Duration::from_secs(1)).unwrap();
+        receiver.echoed(Echo::Answer(1));
+        assert!(receiver.watching.as_ref().unwrap().0.rests());
+        asker.ask_soon();
+        let nothing = futures::poll!(Box::pin(receiver.receive()));
+        assert!(nothing.is_pending() && !receiver.watching.as_ref().unwrap().0.rests());
+    }
+
     #[tokio::test]
     async fn a_message_that_is_written_ends_the_rest_of_a_watched_link() {
         let ((sender, mut receiver), stream) = pair().await;
         let (_back, mut answering) = link_over::<ToFrontend, ToLeader>(stream);
         let answers = tokio::spawn(async move { answering.receive().await.map(|frame| frame.message) });
         let second = Duration::from_secs(1);
-        let times =
-            EchoTimes { ask_again_after: second, ask_again_max: second * 3600, stuck_after: second * 60, late: second };
-        let mut movement = receiver.watch(times);
+        let times = EchoTimes { stuck_after: second * 60, ..rests_for_hours() };
+        let (mut movement, _) = receiver.watch(times);
         tokio::select! {
             moved = movement.wait_for(|movement| *movement == Movement::Moves) => drop(moved.unwrap()),
             frame = receiver.receive() => panic!("{frame:?}"),
@@ -523,13 +595,14 @@ mod tests {
     async fn a_link_moves_while_its_peer_receives_and_is_stuck_when_it_does_no_more() {
         let ms = Duration::from_millis;
         let times = EchoTimes {
+            origin: Instant::now().into_std(),
             ask_again_after: ms(1),
             ask_again_max: ms(10),
             stuck_after: ms(200),
             late: Duration::from_secs(60),
         };
         let ((_sender, mut receiver), stream) = pair().await;
-        let mut movement = receiver.watch(times);
+        let (mut movement, _) = receiver.watch(times);
         let receiving = tokio::spawn(async move { receiver.receive().await.map(|frame| frame.message) });
         let (back, mut peer) = link_over::<ToFrontend, ToLeader>(stream);
         let answering = tokio::spawn(async move { drop(peer.receive().await) });

@@ -19,6 +19,14 @@ pub(super) enum Order {
     },
 }
 
+/// While it is known what to wait for, or something is wrong, it is looked this often within the limit: what happens is noticed at most
+/// a twelfth of it late.
+const LOOKS_PER_LIMIT: u32 = 12;
+
+/// The longest pause is a part of the limit. A write says when it began: one that begins just after a look is seen by the next one,
+/// and looked at again exactly when it is a stall.
+const LONGEST_PAUSE_PART: u32 = 2;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Well,
@@ -38,6 +46,16 @@ impl StallDecision {
     /// A write that takes longer than `limit` is a stall; a hand-over gets `patience`.
     pub(super) fn new(limit: Duration, patience: Duration) -> Self {
         Self { limit, patience, phase: Phase::Well }
+    }
+
+    /// How long after a look at `now` that found a write waiting since then the next one is to be.
+    pub(super) fn pause(&self, now: Instant, busy_since: Option<Instant>) -> Duration {
+        let (shortest, longest) = (self.limit / LOOKS_PER_LIMIT, self.limit / LONGEST_PAUSE_PART);
+        match (self.phase, busy_since) {
+            (Phase::Well, None) => longest,
+            (Phase::Well, Some(since)) => (since + self.limit).saturating_duration_since(now).clamp(shortest, longest),
+            (Phase::HandingOver { .. } | Phase::Silent { .. }, _) => shortest,
+        }
     }
 
     /// Takes since when the present write has been waiting, if there is one. At most one order per call.
@@ -85,6 +103,25 @@ mod tests {
         assert_eq!(step(5_000, Some(100)), None);
         assert_eq!(step(5_100, None), Some(Order::Resume { stalled: ms(5_000) }));
         assert_eq!(step(5_200, None), None);
+    }
+
+    #[test]
+    fn a_write_that_hangs_is_found_as_soon_as_it_is_a_stall_whenever_it_began_and_an_idle_disk_is_seldom_looked_at() {
+        let start = Instant::now();
+        for begun in 150..450 {
+            let (mut decision, mut now, mut looks) = (StallDecision::new(ms(300), ms(60)), start, 0);
+            let begun = start + ms(begun);
+            let found = loop {
+                let busy_since = (now >= begun).then_some(begun);
+                if let Some(order) = decision.step(now, busy_since) {
+                    break order;
+                }
+                looks += 1;
+                now += decision.pause(now, busy_since);
+            };
+            let Order::HandOver { waited } = found else { panic!("{found:?}") };
+            assert!(waited <= ms(300 + 300 / 12) && looks <= 6, "{waited:?}, {looks} looks");
+        }
     }
 
     #[test]

@@ -16,9 +16,6 @@ use crate::machine::Machine;
 use crate::raft_types::TypeConfig;
 use crate::timing::Timing;
 
-/// Looks this often within the limit: a stall is noticed at most a twelfth of it late.
-const LOOKS_PER_LIMIT: u32 = 12;
-
 /// Watches the writer of one replica from a thread of its own, which no stuck task can hold up. Ends when dropped.
 #[derive(Debug)]
 pub(crate) struct StallWatch {
@@ -38,8 +35,12 @@ impl StallWatch {
         let runtime = Handle::current();
         let look = move || {
             let mut decision = StallDecision::new(limit, patience);
-            while ended.recv_timeout(limit / LOOKS_PER_LIMIT) == Err(RecvTimeoutError::Timeout) {
-                match decision.step(Instant::now(), pulse.busy_since()) {
+            let mut pause = Duration::ZERO;
+            while ended.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
+                let (now, busy_since) = (Instant::now(), pulse.busy_since());
+                let order = decision.step(now, busy_since);
+                pause = decision.pause(now, busy_since);
+                match order {
                     Some(Order::HandOver { waited }) => {
                         tracing::error!(?waited, "disk does not answer; handing over if this node leads");
                         runtime.spawn(hand_over(raft.clone(), patience));

@@ -8,6 +8,7 @@ use symphony_net::{Expected, Net, Role};
 use tonic::transport::{Channel, Endpoint};
 
 use super::gate::Gate;
+use super::numbers::Sent;
 use super::pb;
 use super::peer::{Peer, Traffic};
 use crate::raft_types::TypeConfig;
@@ -40,16 +41,19 @@ pub(crate) struct Lanes {
     timing: Timing,
     gate: Arc<Gate>,
     channels: Arc<Mutex<HashMap<Lane, Channel>>>,
+    /// By target, whatever leads there and for whatever term.
+    sent: Arc<Mutex<HashMap<u64, Arc<Sent>>>>,
 }
 
 impl Lanes {
     pub(crate) fn new(me: Addressing, net: Net, timing: Timing, gate: Arc<Gate>) -> Self {
-        Self { me, net, timing, gate, channels: Arc::new(Mutex::new(HashMap::new())) }
+        Self { me, net, timing, gate, channels: Arc::default(), sent: Arc::default() }
     }
 
     fn peer(&self, target: u64, node: &BasicNode, traffic: Traffic) -> Peer {
         let channel = self.channel(target, &node.addr, traffic);
-        Peer::new(self.me.clone(), target, channel, traffic, self.timing.clone(), self.gate.clone())
+        let sent = Arc::clone(self.sent.lock().unwrap_or_else(PoisonError::into_inner).entry(target).or_default());
+        Peer::new(self.me.clone(), target, channel, traffic, self.timing.clone(), self.gate.clone(), sent)
     }
 
     fn channel(&self, target: u64, address: &str, traffic: Traffic) -> Result<Channel, String> {

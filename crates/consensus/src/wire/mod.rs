@@ -3,12 +3,14 @@
 mod codec;
 mod gate;
 mod lanes;
+mod numbers;
 mod peer;
 mod service;
 
 pub(crate) use codec::Malformed;
 pub(crate) use gate::Gate;
 pub(crate) use lanes::{Addressing, Lanes};
+pub(crate) use numbers::Received;
 pub use service::RaftService;
 
 /// Generated from `proto/symphony/v1/raft.proto`.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use openraft::errors::{RPCError, ReplicationClosed, StreamingError, Timeout, Unreachable};
+use openraft::errors::{NetworkError, RPCError, ReplicationClosed, StreamingError, Timeout, Unreachable};
 use openraft::network::RPCOption;
 use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, TransferLeaderError, TransferLeaderRequest,
@@ -18,6 +18,7 @@ use tonic::{Code, Request, Response, Status};
 use super::codec::{self, Malformed};
 use super::gate::Gate;
 use super::lanes::Addressing;
+use super::numbers::Sent;
 use super::pb::{self, raft_client::RaftClient};
 use crate::limits::{MESSAGE_BYTES_MAX, SNAPSHOT_CHUNK_BYTES};
 use crate::raft_types::{LeaderIdOf, TypeConfig, VoteOf};
@@ -43,6 +44,7 @@ pub(crate) struct Peer {
     traffic: Traffic,
     timing: Timing,
     gate: Arc<Gate>,
+    sent: Arc<Sent>,
 }
 
 type Failure = RPCError<TypeConfig>;
@@ -63,13 +65,14 @@ impl Peer {
         traffic: Traffic,
         timing: Timing,
         gate: Arc<Gate>,
+        sent: Arc<Sent>,
     ) -> Self {
         let client = channel.map(|channel| {
             RaftClient::new(channel)
                 .max_decoding_message_size(MESSAGE_BYTES_MAX)
                 .max_encoding_message_size(MESSAGE_BYTES_MAX)
         });
-        Self { me, target, client, traffic, timing, gate }
+        Self { me, target, client, traffic, timing, gate, sent }
     }
 
     fn envelope(&self) -> Option<pb::RaftEnvelope> {
@@ -157,6 +160,10 @@ fn append_response(response: pb::RaftAppendResponse) -> Result<AppendEntriesResp
         }
         Outcome::Conflict(_) => Ok(AppendEntriesResponse::Conflict),
         Outcome::HigherVote(vote) => Ok(AppendEntriesResponse::HigherVote(Ballot::from(vote).into())),
+        // The next one knows of this answer, and is sent at once.
+        Outcome::Stale(_) => {
+            Err(RPCError::Network(NetworkError::from_string("the request was under way for too long")))
+        }
     }
 }
 
@@ -187,7 +194,10 @@ impl RaftNetworkV2<TypeConfig> for Peer {
         // request given up early is only sent again.
         self.pass_gate()?;
         let mut client = self.client()?;
+        let (number, answered) = self.sent.next();
         let request = pb::RaftAppendRequest {
+            number,
+            answered,
             envelope: self.envelope(),
             vote: Some(Ballot::from(rpc.vote).into()),
             previous: rpc.prev_log_id.map(|id| Position::from(id).into()),
@@ -195,7 +205,9 @@ impl RaftNetworkV2<TypeConfig> for Peer {
             leader_commit: rpc.leader_commit.map(|id| Position::from(id).into()),
         };
         let answer = client.append(request);
-        append_response(self.call(RPCTypes::AppendEntries, self.timing.rpc_timeout, answer).await?)
+        let response = self.call(RPCTypes::AppendEntries, self.timing.rpc_timeout, answer).await?;
+        self.sent.answered(number);
+        append_response(response)
     }
 
     async fn vote(
@@ -273,7 +285,7 @@ mod tests {
         let me = Addressing { cluster: "blue".into(), node: 1 };
         let gate =
             Gate::new(Duration::from_millis(120), Duration::from_millis(240), tokio::sync::watch::channel(false).1);
-        Peer::new(me, target, Err("not connected".into()), Traffic::Log, Timing::lan(), Arc::new(gate))
+        Peer::new(me, target, Err("not connected".into()), Traffic::Log, Timing::lan(), Arc::new(gate), Arc::default())
     }
 
     /// A hand-over goes to every voter; one that took it as meant for itself would campaign against the successor.

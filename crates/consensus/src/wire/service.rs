@@ -14,6 +14,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::codec::{self, Malformed};
 use super::lanes::Addressing;
+use super::numbers::Received;
 use super::pb;
 use crate::limits::SNAPSHOT_IMAGE_BYTES_MAX;
 use crate::machine::{Machine, snapshot_meta};
@@ -27,6 +28,7 @@ pub struct RaftService {
     me: Arc<Addressing>,
     raft: Raft<TypeConfig, Machine>,
     open: Arc<AtomicBool>,
+    received: Arc<Received>,
 }
 
 impl fmt::Debug for RaftService {
@@ -44,8 +46,13 @@ fn stopped(error: impl fmt::Display) -> Status {
 }
 
 impl RaftService {
-    pub(crate) fn new(me: Addressing, raft: Raft<TypeConfig, Machine>, open: Arc<AtomicBool>) -> Self {
-        Self { me: Arc::new(me), raft, open }
+    pub(crate) fn new(
+        me: Addressing,
+        raft: Raft<TypeConfig, Machine>,
+        open: Arc<AtomicBool>,
+        received: Arc<Received>,
+    ) -> Self {
+        Self { me: Arc::new(me), raft, open, received }
     }
 
     /// Only this cluster's members may speak, and only to whom they mean.
@@ -117,6 +124,11 @@ impl pb::raft_server::Raft for RaftService {
         let from = self.admit(&peer, request.envelope)?;
         let vote = codec::ballot_of(request.vote, true).map_err(refuse)?;
         speaks_for_itself(from, vote)?;
+        let leader = (from, vote.term);
+        if !self.received.is_recent(tokio::time::Instant::now().into_std(), leader, request.answered) {
+            self.received.answered(tokio::time::Instant::now().into_std(), leader, request.number);
+            return Ok(Response::new(pb::RaftAppendResponse { outcome: Some(Outcome::Stale(pb::RaftBlank {})) }));
+        }
         let previous = request.previous.map(Position::from);
         let records = codec::records(previous, request.entries).map_err(refuse)?;
         let entries = records.into_iter().map(raft_types::entry).collect::<Result<Vec<_>, _>>();
@@ -135,6 +147,7 @@ impl pb::raft_server::Raft for RaftService {
             AppendEntriesResponse::Conflict => Outcome::Conflict(pb::RaftBlank {}),
             AppendEntriesResponse::HigherVote(vote) => Outcome::HigherVote(Ballot::from(vote).into()),
         };
+        self.received.answered(tokio::time::Instant::now().into_std(), leader, request.number);
         Ok(Response::new(pb::RaftAppendResponse { outcome: Some(outcome) }))
     }
 

@@ -97,7 +97,7 @@ impl Detector {
         }
     }
 
-    /// Takes what was heard.
+    /// Takes what was heard at `now`, or a moment ago.
     pub(crate) fn step(&mut self, now: Instant, input: Input, out: &mut Vec<Action>) {
         let (Input::Beat { node, boot } | Input::Lost { node, boot } | Input::Refused { node, boot }) = input;
         let suspicion = self.limits.suspicion;
@@ -105,7 +105,9 @@ impl Detector {
         let Some(watched) = self.watched.get_mut(&node).filter(|w| w.boot == boot) else { return };
         match input {
             Input::Beat { .. } => {
-                *watched = Watched { heard: now, patience: suspicion, lost: false, declared: None, ..*watched };
+                // It may have waited: forgiveness may be younger.
+                let heard = watched.heard.max(now);
+                *watched = Watched { heard, patience: suspicion, lost: false, declared: None, ..*watched };
             }
             Input::Lost { .. } if self.leading => {
                 watched.lost = true;

@@ -1,8 +1,6 @@
 //! What this replica's beats say, and what their acknowledgements mean; whoever sends and waits between the turns.
 
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use symphony_consensus::Leadership;
@@ -10,6 +8,7 @@ use symphony_types::{BootId, NodeId};
 use tokio::sync::watch;
 
 use super::message::{ACK_BYTES, Ack, BEAT_BYTES, Beat};
+use super::mute::Mute;
 use crate::checkpoints::Checkpoints;
 use crate::config::Liveness;
 use crate::contact::Contact;
@@ -34,8 +33,8 @@ pub(crate) struct Facts {
     pub(crate) applied: watch::Receiver<u64>,
     pub(crate) checkpoints: Checkpoints,
     pub(crate) standing: watch::Sender<Standing>,
-    /// Set when this replica should be taken for dead: no beats then.
-    pub(crate) mute: Arc<AtomicBool>,
+    /// On when this replica should be taken for dead: no beats then.
+    pub(crate) mute: Mute,
 }
 
 /// Writes beats, reads acknowledgements, and keeps the standing.
@@ -61,7 +60,19 @@ impl Herald {
             self.contact.confirmed(at);
             self.tell(|standing| standing.member = true);
         }
-        leadership.leader.filter(|&leader| leader != self.facts.me && !self.facts.mute.load(Ordering::Relaxed))
+        leadership.leader.filter(|&leader| leader != self.facts.me && !self.facts.mute.is_on())
+    }
+
+    /// Whether nobody is to hear beats before the leadership changes.
+    pub(crate) fn rests(&self) -> bool {
+        self.facts.leadership.borrow().leader.is_none_or(|leader| leader == self.facts.me)
+    }
+
+    /// Waits for another leadership; for ever if there will be none.
+    pub(crate) async fn led_otherwise(&mut self) {
+        if self.facts.leadership.changed().await.is_err() {
+            std::future::pending().await
+        }
     }
 
     /// There is a new line.
@@ -128,7 +139,7 @@ mod tests {
         let (_apply, applied) = watch::channel(0);
         let (standing, told) = watch::channel(Standing { in_contact: true, heard: false, member: true });
         let cluster = cluster_hash("blue");
-        let (me, boot, mute) = (NodeId::new(2), BootId::new(20), Arc::default());
+        let (me, boot, mute) = (NodeId::new(2), BootId::new(20), Mute::default());
         let facts =
             Facts { cluster, me, boot, leadership, applied, checkpoints: Checkpoints::default(), standing, mute };
         let mut herald = Herald::new(facts, start, limits);

@@ -4,21 +4,20 @@ use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use prometheus_client::metrics::counter::Counter;
-use symphony_consensus::{ControlGroup, Leadership};
+use symphony_consensus::{ControlGroup, Leadership, RoundTrip};
 use symphony_net::{Line, Net, Role, WaitingPeers, WaitingPlace};
 use symphony_types::NodeId;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::detector::Input;
+use super::inputs::Inputs;
 use super::message::{Ack, BEAT_BYTES, Beat};
 use super::priority::{lower as lower_priority, raise as raise_priority};
-use super::round_trip::RoundTrip;
 use crate::checkpoints::Checkpoints;
 
 /// Connections of replicas at a time: 64 of them, each with the one it is giving up and the one it is opening.
@@ -68,7 +67,7 @@ pub(crate) struct Listener {
     pub(crate) cluster: u64,
     pub(crate) listener: TcpListener,
     pub(crate) net: Net,
-    pub(crate) inputs: SyncSender<Input>,
+    pub(crate) inputs: Inputs,
     pub(crate) received: Counter,
     pub(crate) roll: Roll,
     /// How long an answer may take on a line that moves.
@@ -123,7 +122,7 @@ impl Listener {
 struct Ear {
     cluster: u64,
     net: Net,
-    inputs: SyncSender<Input>,
+    inputs: Inputs,
     received: Counter,
     roll: Roll,
     answer: Duration,
@@ -150,7 +149,7 @@ impl Ear {
         if let Some(Beat { node, boot, .. }) = heard.filter(|_| !self.stop.load(Ordering::Relaxed)) {
             tracing::debug!(%node, reason = %ended, "beat connection ended");
             // The detector lives as long as this process's control plane; without it nobody cares.
-            let _ = self.inputs.send(Input::Lost { node, boot });
+            let _ = self.inputs.tell(Instant::now(), Input::Lost { node, boot });
         }
     }
 
@@ -180,16 +179,17 @@ impl Ear {
             }
             *heard = Some(beat);
             self.received.inc();
-            let recent = trip.is_recent(Instant::now(), beat.echoed);
+            let now = Instant::now();
+            let recent = trip.is_recent(now, beat.echoed);
             let input = Input::Beat { node: beat.node, boot: beat.boot };
-            if self.stop.load(Ordering::Relaxed) || recent && self.inputs.send(input).is_err() {
+            if self.stop.load(Ordering::Relaxed) || recent && !self.inputs.tell(now, input) {
                 return io::ErrorKind::ConnectionAborted.into();
             }
-            if let Some(ack) = self.roll.note(&beat, Instant::now()) {
+            if let Some(ack) = self.roll.note(&beat, now) {
                 if let Err(error) = line.write_all(&ack.encode(self.cluster)).and_then(|()| line.flush()) {
                     return error;
                 }
-                trip.acknowledged(Instant::now(), beat.sequence);
+                trip.answered(Instant::now(), beat.sequence);
             }
         }
     }
@@ -198,11 +198,12 @@ impl Ear {
 #[cfg(test)]
 mod tests {
     use std::net::SocketAddr;
-    use std::sync::mpsc::{Receiver, sync_channel};
+    use std::sync::mpsc::Receiver;
 
     use symphony_net::{Authority, Credentials, Expected, Identity};
     use symphony_types::BootId;
 
+    use super::super::inputs::Heard;
     use super::super::message::{ACK_BYTES, cluster_hash};
     use super::*;
     use crate::checkpoints::Checkpoint;
@@ -212,7 +213,7 @@ mod tests {
     /// A listener of a cluster's leader on a thread of its own.
     struct Scene {
         addr: SocketAddr,
-        heard: Receiver<Input>,
+        heard: Receiver<Heard>,
         told: watch::Sender<Leadership>,
         applied: Arc<Mutex<BTreeMap<NodeId, u64>>>,
         answer: Duration,
@@ -224,7 +225,7 @@ mod tests {
         fn new(net: Net, cluster: u64) -> Self {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             let addr = listener.local_addr().unwrap();
-            let (inputs, heard) = sync_channel(16);
+            let (inputs, heard) = Inputs::new(16);
             let stop = Arc::new(AtomicBool::new(false));
             let (told, leadership) = watch::channel(LEADING);
             let (checkpoints, applied) = (Checkpoints::default(), Arc::default());
@@ -233,6 +234,10 @@ mod tests {
             let answer = Duration::from_millis(200);
             let ears = Listener { cluster, listener, net, inputs, received, roll, answer, stop: stop.clone() };
             Self { addr, heard, told, applied, answer, stop, thread: thread::spawn(|| ears.run()) }
+        }
+
+        fn hears(&self) -> Input {
+            self.heard.recv_timeout(Duration::from_secs(30)).unwrap().1
         }
 
         fn end(self) {
@@ -270,7 +275,7 @@ mod tests {
         let beat = Beat { node, boot, applied: 5, sequence: 7, checkpoint: Checkpoint::default(), echoed: 7 };
         line.write_all(&beat.encode(cluster)).unwrap();
         line.flush().unwrap();
-        assert_eq!(scene.heard.recv_timeout(patience), Ok(Input::Beat { node, boot }));
+        assert_eq!(scene.hears(), Input::Beat { node, boot });
         drop((line, strangers));
         scene.end();
     }
@@ -288,7 +293,7 @@ mod tests {
         let bytes = beat.encode(cluster);
         line.write_all(&bytes[..7]).unwrap();
         line.write_all(&bytes[7..]).unwrap();
-        assert_eq!(heard.recv_timeout(patience), Ok(Input::Beat { node, boot }), "however it was cut into packets");
+        assert_eq!(scene.hears(), Input::Beat { node, boot }, "however it was cut into packets");
 
         let mut bytes = [0; ACK_BYTES];
         line.set_read_timeout(Some(patience)).unwrap();
@@ -304,7 +309,7 @@ mod tests {
         }
         told.send_replace(Leadership { quorum_acked: None, alone: false, ..LEADING });
         line.write_all(&beat.encode(cluster)).unwrap();
-        assert_eq!(heard.recv_timeout(patience), Ok(Input::Beat { node, boot }));
+        assert_eq!(scene.hears(), Input::Beat { node, boot });
         line.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
         assert!(line.read_exact(&mut bytes).is_err(), "a leader without a quorum acknowledges nothing");
 
@@ -314,7 +319,7 @@ mod tests {
         assert_eq!(stranger.read(&mut [0; 1]).unwrap(), 0, "a beat of another cluster ends its connection");
 
         drop(line);
-        assert_eq!(heard.recv_timeout(patience), Ok(Input::Lost { node, boot }), "and the stranger told nothing");
+        assert_eq!(scene.hears(), Input::Lost { node, boot }, "and the stranger told nothing");
         scene.end();
     }
 }

@@ -9,11 +9,17 @@ use std::time::{Duration, Instant};
 
 use symphony_net::{Expected, Line, Net, Role};
 use symphony_types::NodeId;
+use tokio::sync::Notify;
 
 use super::addresses::BeatAddresses;
 use super::herald::{Facts, Herald};
 use super::message::ACK_BYTES;
+use super::wait::wait_until;
 use crate::config::Liveness;
+
+/// Who has nobody to beat looks so much less often whether it is in contact: after as many beats others would miss it. A new
+/// leader wakes it.
+const RESTING_BEATS: u32 = 5;
 
 /// Sends beats until told to stop. It is a thread and not a task, because a busy runtime is not a dead replica.
 pub(crate) struct Sender {
@@ -22,6 +28,8 @@ pub(crate) struct Sender {
     pub(crate) peers: BeatAddresses,
     pub(crate) limits: Liveness,
     pub(crate) stop: Arc<AtomicBool>,
+    /// Rung when `stop` is set.
+    pub(crate) told_to_stop: Arc<Notify>,
 }
 
 /// A connection to the leader's beat port.
@@ -34,7 +42,7 @@ struct ToLeader {
 
 impl Sender {
     pub(crate) fn run(self) {
-        let Self { facts, net, peers, limits, stop } = self;
+        let Self { facts, net, peers, limits, stop, told_to_stop } = self;
         let mut line: Option<ToLeader> = None;
         let mut next = Instant::now();
         let mut herald = Herald::new(facts, next, limits);
@@ -55,6 +63,16 @@ impl Sender {
                     .ok();
             }
             herald.end_turn(Instant::now());
+            if herald.rests() {
+                wait_until(Some(Instant::now() + limits.beat * RESTING_BEATS), async {
+                    tokio::select! {
+                        () = herald.led_otherwise() => {}
+                        () = told_to_stop.notified() => {}
+                    }
+                });
+                next = Instant::now();
+                continue;
+            }
             // A thread that was held up does not make up for the beats it missed.
             next = (next + limits.beat).max(Instant::now());
             thread::sleep(next.saturating_duration_since(Instant::now()).min(limits.beat));

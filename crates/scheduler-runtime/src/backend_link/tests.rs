@@ -32,7 +32,7 @@ impl Scene {
         workers.stop();
         soon("end of the workers", async {
             while Arc::strong_count(&workers.rank) > 1 {
-                threads.tend();
+                threads.tend(drop);
                 tokio::task::yield_now().await;
             }
         })
@@ -62,7 +62,7 @@ impl Scene {
             usage: usage_receiver,
             dialled: None,
             reach: Arc::default(),
-            echo: crate::reach::echo_times(Duration::from_secs(30)),
+            echo: crate::reach::echo_times(workers.clock.origin(), Duration::from_secs(30)),
         };
         tokio::spawn(link.run());
         let (stream, _) = soon("link", listener.accept()).await.unwrap();

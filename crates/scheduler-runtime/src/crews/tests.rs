@@ -1,4 +1,5 @@
 use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use proptest::prelude::*;
@@ -18,6 +19,8 @@ struct Played {
     timer: Time,
     /// How far behind its timers stay, if they do.
     behind: Option<Nanos>,
+    /// A planted fault: its next turn panics.
+    panics: Arc<AtomicBool>,
     turns: Arc<Mutex<Vec<usize>>>,
     metrics: WorkerMetrics,
 }
@@ -25,6 +28,7 @@ struct Played {
 impl Worker for Played {
     fn turn(&mut self, turn: TurnStart) -> TurnEnd {
         self.turns.lock().unwrap().push(self.number);
+        assert!(!self.panics.load(Ordering::Relaxed), "planted");
         let mut inputs = self.inputs.lock().unwrap();
         let mut handled = (*inputs).min(TURN_INPUTS_MAX);
         *inputs -= handled;
@@ -49,6 +53,7 @@ struct Scene {
     door: Arc<Doorbell>,
     bells: Vec<Arc<Bell>>,
     inputs: Vec<Arc<Mutex<usize>>>,
+    panics: Vec<Arc<AtomicBool>>,
     turns: Arc<Mutex<Vec<usize>>>,
     now: Cell<Time>,
 }
@@ -60,7 +65,8 @@ const READING: Nanos = Nanos::from_micros(5);
 impl Scene {
     fn new() -> Self {
         let (crews, door) = (Crews::default(), Arc::default());
-        Self { crews, door, bells: Vec::new(), inputs: Vec::new(), turns: Arc::default(), now: Cell::new(START) }
+        let (inputs, panics) = (Vec::new(), Vec::new());
+        Self { crews, door, bells: Vec::new(), inputs, panics, turns: Arc::default(), now: Cell::new(START) }
     }
 
     fn of(crews: usize) -> Self {
@@ -77,7 +83,9 @@ impl Scene {
         let (inputs, turns) = (Arc::<Mutex<usize>>::default(), Arc::clone(&self.turns));
         let metrics = WorkerMetrics::new(WorkerKind::Model);
         let (now, timer) = (self.now.get(), every.map_or(Time::NEVER, |every| self.now.get() + every));
-        let worker = Played { number, inputs: Arc::clone(&inputs), every, timer, behind, turns, metrics };
+        let panics = Arc::<AtomicBool>::default();
+        self.panics.push(Arc::clone(&panics));
+        let worker = Played { number, inputs: Arc::clone(&inputs), every, timer, behind, panics, turns, metrics };
         self.crews.sit(Crew::new(Arc::clone(&bell), vec![Box::new(worker)]), now);
         self.bells.push(bell);
         self.inputs.push(inputs);
@@ -127,6 +135,26 @@ fn a_flood_for_one_is_taken_in_between_the_turns_of_others() {
     scene.tell(1, 2 * TURN_INPUTS_MAX);
     // A full turn may be the last one: only the next one finds that nothing is left.
     assert_eq!(scene.run(), [0, 0, 2, 1, 0, 1, 0]);
+}
+
+#[test]
+fn a_crew_that_panics_is_handed_out_and_the_others_go_on() {
+    let mut scene = Scene::of(3);
+    scene.panics[1].store(true, Ordering::Relaxed);
+    for crew in [0, 1, 2] {
+        scene.tell(crew, 1);
+    }
+    let mut failed = Vec::new();
+    for _ in 0..3 {
+        if let Turn::Failed(crew) = scene.step() {
+            failed.push(crew.bell().seat());
+        }
+    }
+    assert_eq!((std::mem::take(&mut *scene.turns.lock().unwrap()), failed), (vec![0, 1, 2], vec![1]));
+    for crew in [0, 1, 2] {
+        scene.tell(crew, 1);
+    }
+    assert_eq!(scene.run(), [0, 2], "it has no more turns");
 }
 
 #[test]
@@ -226,6 +254,7 @@ proptest! {
             match scene.step() {
                 Turn::Over(_) => left += 1,
                 Turn::Taken(_) => {}
+                Turn::Failed(crew) => prop_assert!(false, "{:?} panicked", crew),
                 Turn::Nobody(_) => break,
             }
         }

@@ -127,7 +127,7 @@ fn a_lead_that_ends_while_it_is_rung_decides_nothing_more_and_leaves_its_seat_to
     assert!(staying.orders.plan().is_some());
     // Its links close when somebody takes it apart.
     assert_eq!(scene.thread.gone.len(), 1);
-    scene.thread.sweep(1);
+    drop(scene.thread.gone());
     assert_eq!(scene.thread.gone.len(), 0);
     let mut next = scene.lead();
     next.submit(scene.now.get(), 1);

@@ -1,6 +1,5 @@
 //! `symphony scheduler`: control plane and dispatch runtime of one replica.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -9,7 +8,7 @@ use symphony_config::{
 };
 use symphony_control_plane::{
     AutoscalerSettings, CallError, Command, ControlPlane, ControlPlaneConfig, Engine, EpochMode, EpochSettings,
-    Listeners, LoadReports, OnDiskError, Proposals, Remembers, ReplicaAddrs, ScalingSettings, StartError,
+    Listeners, LoadReports, Mute, OnDiskError, Proposals, Remembers, ReplicaAddrs, ScalingSettings, StartError,
     TriggerSettings,
 };
 use symphony_explain::{Explanation, Question};
@@ -342,7 +341,7 @@ const CEDE_WITHIN: Duration = Duration::from_millis(100);
 struct Spokesman {
     life: (NodeId, BootId),
     proposals: Proposals,
-    mute: std::sync::Arc<AtomicBool>,
+    mute: Mute,
 }
 
 /// Passes reports on, each by itself: one that finds no leader must not hold up the others.
@@ -368,13 +367,16 @@ impl Spokesman {
             }
             Report::Stuck { subcluster, token } => {
                 let cede = Command::CedeLead { subcluster, token, node, boot, avoid: None };
+                // Until this one is agreed; other leads may have been given up as well.
+                let mut muted = None;
                 loop {
                     match tokio::time::timeout(CEDE_WITHIN, self.proposals.propose(&cede)).await {
                         Ok(Ok(_) | Err(CallError::Refused(_) | CallError::Stopped)) => break,
-                        _ => self.mute.store(true, Ordering::Relaxed),
+                        _ => {
+                            muted.get_or_insert_with(|| self.mute.hold());
+                        }
                     }
                 }
-                self.mute.store(false, Ordering::Relaxed);
             }
         }
     }

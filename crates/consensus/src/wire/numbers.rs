@@ -1,0 +1,132 @@
+//! Numbers of appends: by them a receiver tells how old one is that arrives.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::limits::MEMBERS_MAX;
+use crate::round_trip::RoundTrip;
+use crate::timing::Timing;
+
+/// What was sent to one replica, over all connections to it.
+#[derive(Debug, Default)]
+pub(crate) struct Sent {
+    last: AtomicU64,
+    answered: AtomicU64,
+}
+
+impl Sent {
+    /// The number of the next message, and the largest one that was answered.
+    pub(crate) fn next(&self) -> (u64, u64) {
+        let answered = self.answered.load(Ordering::Relaxed);
+        (self.last.fetch_add(1, Ordering::Relaxed) + 1, answered)
+    }
+
+    /// The message of that number was answered, whatever the answer is.
+    pub(crate) fn answered(&self, number: u64) {
+        self.answered.fetch_max(number, Ordering::Relaxed);
+    }
+}
+
+/// What leaders have sent here. Over a link that hardly moves heartbeats arrive that were sent long ago; taken for signs of life they
+/// would keep this node loyal for as long as the link has some left, whatever has become of who sent them.
+#[derive(Debug)]
+pub(crate) struct Received {
+    patience: Duration,
+    /// By the sender: the term in which it leads, and what it knows of its answers. In each term it may be another process.
+    senders: Mutex<HashMap<u64, (u64, RoundTrip)>>,
+}
+
+impl Received {
+    pub(crate) fn new(timing: &Timing) -> Self {
+        // Whoever is silent for so long is replaced: a pause that costs no leadership makes no message stale either.
+        Self { patience: timing.election_max * 2, senders: Mutex::default() }
+    }
+
+    /// Whether a message was sent lately by the leader of `term`, which had the answer to the one of number `echoed` last.
+    pub(crate) fn is_recent(&self, now: Instant, (from, term): (u64, u64), echoed: u64) -> bool {
+        #[cfg(feature = "planted-faults")]
+        if crate::planted::is(crate::planted::Bug::NoQuorumGate) {
+            return true;
+        }
+        let mut senders = self.senders.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = senders.get(&from).map(|(known, _)| *known);
+        if known.map_or(senders.len() < MEMBERS_MAX, |known| known < term) {
+            senders.insert(from, (term, RoundTrip::new(self.patience)));
+        }
+        // One of an older term is the core's to refuse.
+        let leads = senders.get_mut(&from).filter(|(known, _)| *known == term);
+        leads.is_none_or(|(_, trip)| trip.is_recent(now, echoed))
+    }
+
+    /// The message of that number is answered now.
+    pub(crate) fn answered(&self, now: Instant, (from, term): (u64, u64), number: u64) {
+        let mut senders = self.senders.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((known, trip)) = senders.get_mut(&from)
+            && *known == term
+            && number > 0
+        {
+            trip.answered(now, number);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEADER: u64 = 1;
+
+    /// Two seconds of heartbeats that take `under_way` each way: when each arrived, and whether it was taken for a sign of life.
+    fn arrived(under_way: impl Fn(u64) -> u64) -> Vec<(u64, bool)> {
+        let (sent, received, start) = (Sent::default(), Received::new(&Timing::lan()), Instant::now());
+        let at = |ms| start + Duration::from_millis(ms);
+        let (mut messages, mut answers, mut arrived) = (Vec::new(), Vec::new(), Vec::new());
+        for ms in 0..2_000 {
+            if ms % 20 == 0 {
+                messages.push((ms + under_way(ms), sent.next()));
+            }
+            while let Some((_, (number, echoed))) = messages.first().copied().filter(|(due, _)| *due <= ms) {
+                messages.remove(0);
+                arrived.push((ms, received.is_recent(at(ms), (LEADER, 5), echoed)));
+                received.answered(at(ms), (LEADER, 5), number);
+                answers.push((ms + under_way(ms), number));
+            }
+            while let Some((_, number)) = answers.first().copied().filter(|(due, _)| *due <= ms) {
+                answers.remove(0);
+                sent.answered(number);
+            }
+        }
+        arrived
+    }
+
+    #[test]
+    fn heartbeats_over_a_link_that_moves_are_signs_of_life_and_those_of_one_that_hardly_does_are_not() {
+        let taken = |arrived: &[(u64, bool)]| arrived.iter().filter(|(_, recent)| *recent).count();
+        assert_eq!(taken(&arrived(|_| 5)), 100, "far away");
+        // A quarter of what is sent gets through.
+        let dripping = arrived(|ms| 3 * ms);
+        let (last, last_taken) = (dripping.last().unwrap().0, dripping.iter().rfind(|(_, recent)| *recent).unwrap().0);
+        assert!(last_taken < 400 && last > 1_900, "believed, they would keep a follower loyal: {dripping:?}");
+        let held_up = arrived(|ms| 180_u64.saturating_sub(ms.saturating_sub(1_000)) * u64::from(ms >= 1_000));
+        assert_eq!(taken(&held_up), 100, "a pause that costs no leadership: {held_up:?}");
+    }
+
+    #[test]
+    fn in_another_term_it_is_another_process_and_who_does_not_count_is_believed() {
+        let (received, start) = (Received::new(&Timing::lan()), Instant::now());
+        let late = start + Duration::from_secs(1);
+        assert!(received.is_recent(start, (LEADER, 5), 0));
+        received.answered(start, (LEADER, 5), 1);
+        assert!(!received.is_recent(late, (LEADER, 5), 0));
+        assert!(received.is_recent(late, (LEADER, 4), 0), "the core refuses it by its term");
+        assert!(received.is_recent(late, (LEADER, 6), 0));
+        received.answered(late, (LEADER, 6), 0);
+        assert!(received.is_recent(late + Duration::from_secs(9), (LEADER, 6), 0));
+        for stranger in 10..10 + 2 * MEMBERS_MAX as u64 {
+            assert!(received.is_recent(late, (stranger, 1), 0));
+        }
+        assert!(received.senders.lock().unwrap().len() <= MEMBERS_MAX, "bounded");
+    }
+}
