@@ -4,7 +4,7 @@
 usage: benches/grpc_rate.py target/release/symphony [--cores 0,1] [--client-cores 2,3] [--seconds 4] [--out results.json]
 
 One scheduler replica, one frontend, one backend with one emulated GPU whose batches take a microsecond, all on --cores; mutual TLS
-between them. The load generator runs once on the same cores and once on --client-cores. A rate counts as served if the generator kept
+between them. The load generator, with two connections, runs once on the same cores and once on --client-cores. A rate counts as served if the generator kept
 its schedule, at most 1 % of the requests were not answered in time (SLO 100 ms), and none was lost; one miss is repeated. What each
 process uses of a core for one request is said as well: at the highest rate that was served.
 """
@@ -23,12 +23,13 @@ SERVICE_MS, BATCH_MAX, SLO_MS = 0.001, 256, 100
 LOW_RATE = 1000
 RATES = [2000, 4000, 6000, 8000, 10000, 12000, 14000, 16000, 18000, 20000, 22000, 25000, 28000, 32000, 36000, 40000]
 BAD_RATE_MAX = 0.01
+CONNECTIONS = 2
 ROLES = ("frontend", "scheduler", "backend", "client")
 
 
 def offer(cluster, model, rate, seconds, client_cores, seed):
     before = cluster.cpu_s()
-    offered = cluster.load(model, rate, seconds, on_cores=client_cores, seed=seed)
+    offered = cluster.load(model, rate, seconds, on_cores=client_cores, seed=seed, connections=CONNECTIONS)
     used = {role: after - before[role] for role, after in cluster.cpu_s().items()} | {"client": offered.cpu_s}
     sent = offered.total["sent"]
     return offered, {role: used[role] / sent * 1e6 for role in ROLES}

@@ -31,10 +31,10 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// What is measured.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The program that runs [`serve`](super::serve) when it is started with `--serve WAY --pki DIR`, and the core it is bound to with `--core`.
+    /// The program that runs [`serve`](super::serve) when it is started with `--serve WAY --pki DIR`, on the core that `--core` says.
     pub program: PathBuf,
     /// The scheduler's core; the frontend is bound by the caller.
-    pub scheduler_core: Option<usize>,
+    pub scheduler_core: usize,
     /// How long each rate is measured.
     pub rate_for: Duration,
     /// Requests whose latency is measured, for each way.
@@ -210,10 +210,7 @@ impl Scheduler {
     fn start(options: &Options, pki: &Path, way: Way) -> Result<Self> {
         let way = way.to_possible_value().context("every way has a name")?;
         let mut command = Command::new(&options.program);
-        command.args(["--serve", way.get_name()]).arg("--pki").arg(pki);
-        if let Some(core) = options.scheduler_core {
-            command.args(["--core", &core.to_string()]);
-        }
+        command.args(["--serve", way.get_name(), "--core", &options.scheduler_core.to_string()]).arg("--pki").arg(pki);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
         let lines = BufReader::new(child.stdout.take().context("its output is piped")?);
         let mut scheduler = Self { child, lines, addr: String::new() };
