@@ -57,14 +57,14 @@ def profiled(binary, name, folder, core):
 def measure(binary, name, args, folder):
     profile, largest_ms = profiled(binary, name, folder, args.gpu_core)
     rate = LOAD * BATCH_MAX[name] / largest_ms * 1e3
-    settings = ['backend.executor="ort-cpu"', f'backend.model_dir="{folder}"']
-    settings += ['backend.gpus=[{ kind = "cpu", count = 1, memory_mb = 4096 }]', "scheduler.delays.control_us=3000"]
+    settings = ["backend.executor=ort-cpu", "scheduler.delays.control_us=3000"]
+    settings.append('backend.gpus=[{ kind = "cpu", count = 1, memory_mb = 4096 }]')
     with Cluster(binary, settings, args.cores) as cluster:
         # Threads that are there, and with them those that they start.
         backend = cluster.processes()["backend"]
         for thread in os.listdir(f"/proc/{backend}/task"):
             os.sched_setaffinity(int(thread), {args.gpu_core})
-        words = ["--onnx", f"{name}.onnx", "--profile", str(profile), "--slo-ms", str(SLO_BATCHES * largest_ms + 20)]
+        words = ["--onnx", str(folder / f"{name}.onnx"), "--profile", str(profile), "--slo-ms", str(SLO_BATCHES * largest_ms + 20)]
         cluster.tell("model", "load", name, *words)
         cluster.load(name, rate, 2, on_cores=args.cores)
         before = errors(cluster)

@@ -50,7 +50,8 @@ fn main() -> Result<()> {
     match Args::parse().command {
         Command::Generate { architecture, model } => {
             let known = Architecture::by_name(&architecture);
-            let known = known.with_context(|| format!("`{architecture}`: expected mlp, resnet50, mobilenet or bert"))?;
+            let known =
+                known.with_context(|| format!("`{architecture}`: expected mlp, resnet50, mobilenet or bert"))?;
             known.build(1)?.write(&model)?;
         }
         Command::Run { model, batch, inputs, outputs, threads } => {

@@ -47,8 +47,7 @@ fn main() -> Result<()> {
     }
     let rate_for = Duration::try_from_secs_f64(args.seconds).context("--seconds: expected a positive number")?;
     let program = std::env::current_exe()?;
-    let options =
-        Options { program, scheduler_core: args.scheduler_core, rate_for, latencies: args.latencies };
+    let options = Options { program, scheduler_core: args.scheduler_core, rate_for, latencies: args.latencies };
     let report = run(&options)?;
     match args.json {
         true => println!("{}", serde_json::to_string_pretty(&report)?),

@@ -74,9 +74,7 @@ impl Way {
     /// How a process with that role connects.
     pub(super) fn net(self, pki: &Path, role: Role, name: &str) -> Result<Net> {
         Ok(match self {
-            Self::SecuredLink => {
-                Net::secured(Arc::new(Credentials::load(CredentialFiles::in_dir(pki, role, name))?))
-            }
+            Self::SecuredLink => Net::secured(Arc::new(Credentials::load(CredentialFiles::in_dir(pki, role, name))?)),
             Self::Link | Self::BareTcp => Net::plaintext(),
         })
     }

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use symphony_frontend::oip::{
-    GrpcServer, Credential, IndexEntry, InferAnswer, InferError, InferRequest, InferenceService, Limits, ModelInfo, ModelState,
-    ModelStatistics, Parameter, RepositoryError, ServerInfo, Span, Timeliness, rest_router, serve_grpc,
+    Credential, GrpcServer, IndexEntry, InferAnswer, InferError, InferRequest, InferenceService, Limits, ModelInfo,
+    ModelState, ModelStatistics, Parameter, RepositoryError, ServerInfo, Span, Timeliness, rest_router, serve_grpc,
     serve_rest,
 };
 use symphony_types::{

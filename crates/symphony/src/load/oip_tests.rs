@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use symphony_executor::{default_signature, item_checksum};
 use symphony_frontend::oip::{
-    GrpcServer, Credential, IndexEntry, InferAnswer, InferError, InferRequest, InferenceService, Limits, ModelInfo, ModelState,
-    ModelStatistics, Parameter, RepositoryError, ServerInfo, Timeliness, rest_router, serve_grpc,
+    Credential, GrpcServer, IndexEntry, InferAnswer, InferError, InferRequest, InferenceService, Limits, ModelInfo,
+    ModelState, ModelStatistics, Parameter, RepositoryError, ServerInfo, Timeliness, rest_router, serve_grpc,
     serve_rest,
 };
 use symphony_types::{DropReason, FailReason, Nanos, Transforms};
