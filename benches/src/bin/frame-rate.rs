@@ -29,19 +29,19 @@ struct Args {
     #[arg(long)]
     json: bool,
     /// Be the scheduler's process: how this program starts itself.
-    #[arg(long, hide = true)]
+    #[arg(long, hide = true, requires = "pki")]
     serve: Option<Way>,
     /// The certificates of both.
-    #[arg(long, hide = true, default_value = "")]
-    pki: PathBuf,
+    #[arg(long, hide = true)]
+    pki: Option<PathBuf>,
 }
 
 fn main() -> Result<()> {
     let args = Args::parse();
     let bound = core_affinity::set_for_current(CoreId { id: args.core });
     ensure!(bound, "this process cannot be bound to core {}; --core and --scheduler-core choose others", args.core);
-    if let Some(way) = args.serve {
-        let served = serve(way, &args.pki, |addr| println!("{addr}"))?;
+    if let (Some(way), Some(pki)) = (args.serve, &args.pki) {
+        let served = serve(way, pki, |addr| println!("{addr}"))?;
         println!("{}", serde_json::to_string(&served)?);
         return Ok(());
     }
