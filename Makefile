@@ -1,10 +1,10 @@
 # The few commands people need. Everything else is cargo's, or `symphony help`.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tests build demo test test-rdma cuda-kit sim-soak bench fmt
+.PHONY: help setup setup-tests build demo test test-rdma cuda-kit sim-soak bench bench-frames bench-grpc bench-executor bench-prediction bench-payloads fmt
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## install what the build and the demo need beyond a Rust toolchain
 	deploy/setup/setup.sh
@@ -32,6 +32,23 @@ sim-soak: ## simulate cluster after cluster until one breaks a promise: FROM=fir
 
 bench: ## run the benchmarks of the hot structures
 	cargo bench --locked --package symphony-benches
+
+bench-frames: ## requests per second and latency from a frontend's process to a scheduler's, a core each
+	cargo run --release --locked --package symphony-benches --bin frame-rate
+
+bench-grpc: build ## the Open Inference Protocol on two cores, cluster and all: highest rate, latency at 1000/s
+	benches/grpc_rate.py target/release/symphony
+
+bench-executor: ## the executor beside ONNX Runtime's own Python: same model, batch, core
+	deploy/setup/setup.sh --benches
+	cargo build --release --locked --package symphony-benches --bin executor-run
+	.cache/venv/bin/python benches/ort_overhead.py target/release/executor-run
+
+bench-prediction: setup build ## predicted and actual execution times under load, on a core of the backend's own
+	benches/prediction.py target/release/symphony
+
+bench-payloads: ## the inputs of one batch from eight frontends, by every transport beside a plain copy
+	cargo run --release --locked --package symphony-benches --bin payload-pull
 
 fmt: ## format, and apply what clippy can apply by itself
 	cargo xtask fix

@@ -1,6 +1,7 @@
 //! What the benchmarks share: a cluster in virtual time that records what its decision objects are told, so that a
 //! benchmark can tell it to them again and time nothing else.
 
+pub mod frames;
 mod host;
 pub mod pull;
 pub mod stress;

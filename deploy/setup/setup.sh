@@ -3,6 +3,7 @@
 #
 #   deploy/setup/setup.sh            a C compiler, make, Python with pip, and ONNX Runtime in .cache/onnxruntime
 #   deploy/setup/setup.sh --tests    also the Python clients of the integration tests, in .cache/venv, and HiGHS, in .cache/highs
+#   deploy/setup/setup.sh --benches  also ONNX Runtime for Python, which benches/ort_overhead.py compares with, in .cache/venv
 #
 # Nothing outside .cache is touched but Debian packages, and those only as root or with a sudo that asks nothing.
 # Exit status: 0 all is there; 1 a download failed; 2 wrong usage, or something must be installed by hand.
@@ -30,9 +31,9 @@ missing_packages() {
     have cc || echo gcc libc6-dev
     have make || echo make
     have python3 || echo python3
-    if [[ $1 == with_tests ]]; then
+    if [[ $1 != without_tests ]]; then
         have_venv || echo python3-venv
-        have pkg-config || echo pkg-config
+        [[ $1 != with_tests ]] || have pkg-config || echo pkg-config
     else
         have_pip || have_venv || echo python3-pip
     fi
@@ -117,24 +118,35 @@ install_test_clients() {
         stop 1 "could not install ${TEST_CLIENTS[*]}; is a Python package index within reach?"
 }
 
+install_python_runtime() {
+    make_venv
+    "$VENV/bin/python" -c "import numpy, onnxruntime, sys; sys.exit(onnxruntime.__version__ != '$ONNXRUNTIME_VERSION')" >/dev/null 2>&1 &&
+        return 0
+    say "installing ONNX Runtime $ONNXRUNTIME_VERSION for Python"
+    quietly "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check "onnxruntime==$ONNXRUNTIME_VERSION" numpy ||
+        stop 1 "could not install onnxruntime==$ONNXRUNTIME_VERSION; is a Python package index within reach?"
+}
+
 main() {
     local mode=without_tests
     case ${1-} in
     '') ;;
     --tests) mode=with_tests ;;
+    --benches) mode=with_benches ;;
     -h | --help)
         sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"
         exit 0
         ;;
-    *) stop 2 "unknown argument \`$1\`; expected --tests, --help or nothing" ;;
+    *) stop 2 "unknown argument \`$1\`; expected --tests, --benches, --help or nothing" ;;
     esac
     (($# <= 1)) || stop 2 "got $# arguments; expected at most one"
 
     have cargo || stop 2 "cargo is missing; install a Rust toolchain with rustup, then run this again"
     install_packages "$mode"
     install_runtime
-    [[ $mode == without_tests ]] || install_test_clients
-    [[ $mode == without_tests ]] || "$ROOT/deploy/setup/highs.sh" >/dev/null ||
+    [[ $mode != with_benches ]] || install_python_runtime
+    [[ $mode != with_tests ]] || install_test_clients
+    [[ $mode != with_tests ]] || "$ROOT/deploy/setup/highs.sh" >/dev/null ||
         say "HiGHS is not there: the tests of the exact solver will be skipped"
 }
 

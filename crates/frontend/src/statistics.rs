@@ -28,14 +28,17 @@ struct ModelLabels {
     model: String,
 }
 
-#[derive(Debug, Default)]
+/// With its metrics at hand: finding them by their labels costs more than counting.
+#[derive(Debug)]
 struct ModelCounts {
     statistics: ModelStatistics,
     /// Batches run, as the sum of each answer's share of its batch.
     executions: f64,
     by_batch: BTreeMap<u32, (f64, Span)>,
-    /// Requests by the label of their outcome.
-    outcomes: BTreeMap<&'static str, u64>,
+    /// Requests by the labels of their outcome and its reason.
+    ended: BTreeMap<(&'static str, &'static str), Counter>,
+    durations: Histogram,
+    batches: Histogram,
 }
 
 /// What was learned from one request.
@@ -86,23 +89,21 @@ impl Statistics {
             Outcome::Failed(reason) => FailReason::label(reason),
             _ => "",
         };
-        let labels = EndLabels { model: model.to_owned(), outcome: observed.outcome.label(), reason };
-        self.ended.get_or_create(&labels).inc();
-        let labels = ModelLabels { model: model.to_owned() };
-        self.durations.get_or_create(&labels).observe(observed.elapsed.as_secs_f64());
-
+        let outcome = observed.outcome.label();
         let mut models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
         if !models.contains_key(model) {
-            models.insert(model.to_owned(), ModelCounts::default());
+            models.insert(model.to_owned(), self.counts_of(model));
         }
         let Some(counts) = models.get_mut(model) else { return };
-        *counts.outcomes.entry(observed.outcome.label()).or_default() += 1;
+        let counter = || self.ended.get_or_create_owned(&EndLabels { model: model.to_owned(), outcome, reason });
+        counts.ended.entry((outcome, reason)).or_insert_with(counter).inc();
+        counts.durations.observe(observed.elapsed.as_secs_f64());
         let elapsed = Nanos::from(observed.elapsed);
         let Some((batch, execution)) = observed.ran else {
             add(&mut counts.statistics.fail, elapsed);
             return;
         };
-        self.batches.get_or_create(&labels).observe(f64::from(batch));
+        counts.batches.observe(f64::from(batch));
         let share = f64::from(observed.items) / f64::from(batch.max(1));
         counts.executions += share;
         counts.statistics.inference_count += u64::from(observed.items);
@@ -116,12 +117,28 @@ impl Statistics {
         add(&mut by_batch.1, execution);
     }
 
+    fn counts_of(&self, model: &str) -> ModelCounts {
+        let labels = ModelLabels { model: model.to_owned() };
+        ModelCounts {
+            statistics: ModelStatistics::default(),
+            executions: 0.0,
+            by_batch: BTreeMap::new(),
+            ended: BTreeMap::new(),
+            durations: self.durations.get_or_create_owned(&labels),
+            batches: self.batches.get_or_create_owned(&labels),
+        }
+    }
+
     pub(crate) fn counts_json(&self, model: &str) -> serde_json::Value {
         let models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(counts) = models.get(model) else { return serde_json::json!({}) };
-        let mut json = serde_json::json!(counts.outcomes);
-        json["received"] = counts.outcomes.values().sum::<u64>().into();
-        json
+        let mut outcomes = BTreeMap::from([("received", 0)]);
+        for (&(outcome, _), counter) in &counts.ended {
+            for name in [outcome, "received"] {
+                *outcomes.entry(name).or_default() += counter.get();
+            }
+        }
+        serde_json::json!(outcomes)
     }
 
     /// Of all models, of all versions of one, or of one of them.

@@ -72,6 +72,15 @@ const TURN: MetricName = durations(
     "Time a worker took for a turn with something to do, handing over what it decided included",
 );
 
+/// How far execution times were from what plans were made with.
+const EXECUTION_ERROR: MetricName = MetricName {
+    name: "symphony_dispatch_execution_error_ratio",
+    help: "By how much the measured execution time of a plan was off the predicted one, as a share of it",
+    kind: Kind::Histogram,
+    unit: Unit::Ratio,
+    labels: &["subcluster"],
+};
+
 /// The counters, in the order of [`Counters`](crate::counters::Counters).
 const COUNTERS: [MetricName; 25] = [
     counter("symphony_dispatch_requests_total", "Requests received, new and announced again"),
@@ -102,8 +111,8 @@ const COUNTERS: [MetricName; 25] = [
 ];
 
 /// Every metric of the dispatch runtime. They begin anew with each lead, but for leads that panicked.
-pub const METRIC_NAMES: [MetricName; COUNTERS.len() + 6] = {
-    let mut names = [TIMER_LATE; COUNTERS.len() + 6];
+pub const METRIC_NAMES: [MetricName; COUNTERS.len() + 7] = {
+    let mut names = [TIMER_LATE; COUNTERS.len() + 7];
     let mut index = 0;
     while index < COUNTERS.len() {
         names[index] = COUNTERS[index];
@@ -114,6 +123,7 @@ pub const METRIC_NAMES: [MetricName; COUNTERS.len() + 6] = {
     names[COUNTERS.len() + 3] = QUARANTINED;
     names[COUNTERS.len() + 4] = PAYLOAD_DELAY;
     names[COUNTERS.len() + 5] = PANICS;
+    names[COUNTERS.len() + 6] = EXECUTION_ERROR;
     names
 };
 
@@ -157,6 +167,12 @@ impl Collector for LeadCollector {
                 let labels = [("subcluster", lead.subcluster.to_string()), ("part", part.to_owned())];
                 ConstGauge::new(time.as_secs_f64()).encode(descriptor.encode_family(&labels)?)?;
             }
+        }
+        let mut descriptor =
+            encoder.encode_descriptor(EXECUTION_ERROR.bare(), EXECUTION_ERROR.help, None, MetricType::Histogram)?;
+        for lead in &status {
+            let labels = [("subcluster", lead.subcluster.to_string())];
+            lead.execution_errors.encode(descriptor.encode_family(&labels)?)?;
         }
         encode_durations(&mut encoder, &TIMER_LATE, &status, |worker| worker.timers_late)?;
         encode_durations(&mut encoder, &TURN, &status, |worker| worker.turns)

@@ -249,6 +249,7 @@ impl ModelWorker {
             ModelMessage::Pressure(pressure) => self.press(now, pressure),
             ModelMessage::Done { plan, start_late, latency } => {
                 let Some(sent) = self.sent.take(plan) else { return };
+                self.metrics.execution_errors.record(sent.predicted, latency);
                 self.note_end(&sent, BatchEnd::Done { start_late, latency });
                 self.tell_run(plan.gpu, &sent, latency);
                 if let Some(&slot) = self.by_id.get(&sent.model) {

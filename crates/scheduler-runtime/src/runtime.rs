@@ -9,6 +9,7 @@ use symphony_explain::{Explanation, Question};
 use symphony_net::{Incoming, Port, Role};
 use symphony_protocol::view::{SortedView, View};
 use symphony_scheduler::{PayloadDelay, Pressure};
+use symphony_telemetry::ErrorCounts;
 use symphony_types::{BackendId, BootId, GpuClass, GpuId, ModelId, SubclusterId, Token};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
@@ -81,6 +82,8 @@ pub struct LeadStatus {
     pub counters: Vec<(&'static str, u64)>,
     /// How late timers rang and how long turns took, by kind of worker.
     pub durations: Vec<WorkerDurations>,
+    /// How far measured execution times were from predicted ones.
+    pub execution_errors: ErrorCounts,
     /// How hard it is pressed.
     pub pressure: Pressure,
     /// GPUs that are set aside.
@@ -157,6 +160,7 @@ impl Runtime {
                 token: lead.token,
                 counters: lead.workers.counters(),
                 durations: lead.workers.durations(),
+                execution_errors: lead.workers.execution_errors(),
                 pressure: lead.workers.pressure(),
                 quarantined: learner.slow(lead.workers.clock.now()).len(),
                 payload_delay: *lead.workers.payload_delay.lock().unwrap_or_else(PoisonError::into_inner),

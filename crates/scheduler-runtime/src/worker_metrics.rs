@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use symphony_scheduler::{PRESSURE_VALID, Pressure};
-use symphony_telemetry::{DurationCounts, DurationHistogram};
+use symphony_telemetry::{DurationCounts, DurationHistogram, ErrorHistogram};
 use symphony_types::Time;
 
 use crate::counters::{Counters, count};
@@ -40,6 +40,8 @@ pub(crate) struct WorkerMetrics {
     pub(crate) timers_late: DurationHistogram,
     /// How long turns took in which there was something to do, handing over included.
     pub(crate) turns: DurationHistogram,
+    /// How far measured execution times were from predicted ones.
+    pub(crate) execution_errors: ErrorHistogram,
     pressure: AtomicU32,
     /// Until when it is valid, in nanoseconds.
     pressure_until: AtomicU64,
@@ -52,6 +54,7 @@ impl WorkerMetrics {
             counters: Counters::default(),
             timers_late: DurationHistogram::default(),
             turns: DurationHistogram::default(),
+            execution_errors: ErrorHistogram::default(),
             pressure: AtomicU32::default(),
             pressure_until: AtomicU64::default(),
         }

@@ -8,6 +8,7 @@ use crossbeam::queue::ArrayQueue;
 use symphony_explain::{FlightRecorder, RecorderLimits};
 use symphony_scheduler::{PayloadDelay, Pressure};
 use symphony_tape::TapeOrigin;
+use symphony_telemetry::ErrorCounts;
 use symphony_types::ModelId;
 
 use crate::clock::Clock;
@@ -222,6 +223,13 @@ impl Workers {
     pub(crate) fn pressure(&self) -> Pressure {
         let now = self.clock.now();
         self.metrics.iter().map(|metrics| metrics.pressure(now)).max().unwrap_or_default()
+    }
+
+    /// How far measured execution times were from predicted ones.
+    pub(crate) fn execution_errors(&self) -> ErrorCounts {
+        let mut all = ErrorCounts::default();
+        self.metrics.iter().for_each(|metrics| all.merge(&metrics.execution_errors.read()));
+        all
     }
 
     /// The durations that the workers measured, by kind.

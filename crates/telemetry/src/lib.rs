@@ -4,6 +4,7 @@
 //! tests. [`violated`] counts a broken invariant wherever it is seen. [`serve`] offers all of it over HTTP.
 
 mod duration_histogram;
+mod error_histogram;
 mod http;
 mod invariant;
 mod law;
@@ -13,6 +14,7 @@ mod process;
 mod registry;
 
 pub use duration_histogram::{DurationCounts, DurationHistogram};
+pub use error_histogram::{ErrorCounts, ErrorHistogram};
 pub use http::{Surface, router, serve};
 pub use invariant::{violated, violations};
 pub use law::{Kind, LABELS_MAX, MetricName, Unit, check_law};

@@ -54,7 +54,7 @@ mod typed_data;
 pub use call::CheckedCall;
 pub use credential::Credential;
 pub use error::{Face, InferError, RepositoryError, Retry};
-pub use grpc::{check_grpc_infer, grpc_server};
+pub use grpc::{GrpcServer, check_grpc_infer};
 pub(crate) use inputs::shorten;
 pub use limits::Limits;
 pub use parameters::{LateAnswer, SLO_HEADER, parse_grpc_timeout, parse_slo_ms};

@@ -15,8 +15,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::Limits;
 use super::limits::{HEADER_BYTES_MAX, HEADER_READ_MAX, STREAMS_PER_CONNECTION_MAX};
+use super::{GrpcServer, InferenceService, Limits};
 
 /// Bytes that a REST connection buffers at most: the largest head, and reads of a body large enough to be few.
 const READ_BUFFER_BYTES_MAX: usize = 256 << 10;
@@ -34,8 +34,8 @@ const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 
 /// Serves gRPC until `stop`, then lets the calls in flight end: bound that time from outside.
-pub async fn serve_grpc(
-    server: axum::Router,
+pub async fn serve_grpc<S: InferenceService>(
+    server: GrpcServer<S>,
     listener: TcpListener,
     limits: Limits,
     stop: impl Future<Output = ()> + Send,
@@ -49,10 +49,8 @@ pub async fn serve_grpc(
         .keep_alive_interval(KEEPALIVE_INTERVAL)
         .keep_alive_timeout(KEEPALIVE_TIMEOUT);
     let connections = GracefulShutdown::new();
-    let serve = |connection: Connection| {
-        let service = TowerToHyperService::new(server.clone());
-        connections.watch(http.serve_connection(TokioIo::new(connection), service))
-    };
+    let serve =
+        |connection: Connection| connections.watch(http.serve_connection(TokioIo::new(connection), server.clone()));
     accept(Acceptor::new(listener, limits), stop, serve).await;
     connections.shutdown().await;
 }

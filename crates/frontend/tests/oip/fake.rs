@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use symphony_frontend::oip::{
-    Credential, IndexEntry, InferAnswer, InferError, InferRequest, InferenceService, Limits, ModelInfo, ModelState,
-    ModelStatistics, Parameter, RepositoryError, ServerInfo, Span, Timeliness, grpc_server, rest_router, serve_grpc,
+    Credential, GrpcServer, IndexEntry, InferAnswer, InferError, InferRequest, InferenceService, Limits, ModelInfo,
+    ModelState, ModelStatistics, Parameter, RepositoryError, ServerInfo, Span, Timeliness, rest_router, serve_grpc,
     serve_rest,
 };
 use symphony_types::{
@@ -291,7 +291,7 @@ impl Running {
         let rest_listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (grpc, rest) = (grpc_listener.local_addr().unwrap(), rest_listener.local_addr().unwrap());
 
-        let server = grpc_server(Arc::clone(&service), limits);
+        let server = GrpcServer::new(Arc::clone(&service), limits);
         let over_grpc = tokio::spawn(serve_grpc(server, grpc_listener, limits, stop.clone().cancelled_owned()));
         let router = rest_router(Arc::clone(&service), limits);
         let over_rest = tokio::spawn(serve_rest(router, rest_listener, limits, stop.clone().cancelled_owned()));

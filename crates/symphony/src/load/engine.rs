@@ -20,6 +20,9 @@ use super::target::{Answer, End, Request, Target};
 /// The longest sleep of the pacing thread: how long a stop may go unnoticed.
 const SLEEP_MAX: Duration = Duration::from_millis(50);
 
+/// How often what became of requests is collected: to be woken for each of them would cost more than adding it up.
+const COLLECT_EVERY: Duration = Duration::from_millis(2);
+
 /// What became of one request.
 struct Record {
     model: usize,
@@ -55,11 +58,17 @@ pub async fn run<T: Target>(plan: LoadPlan, target: Arc<T>, stop: CancellationTo
     };
     let mut pacing = tokio::task::spawn_blocking(move || pacer.pace(arrivals, &stop));
 
-    // The channel holds at most what is in flight plus what is collected next, so IN_FLIGHT_MAX bounds it too.
+    // The channel holds at most what ends between two looks, of which IN_FLIGHT_MAX are on their way at a time.
     let mut collector = Collector::new(&plan);
     let paced = loop {
         tokio::select! {
-            Some(record) = records.recv() => collector.note(&plan, record),
+            Some(record) = records.recv() => {
+                collector.note(&plan, record);
+                while let Ok(record) = records.try_recv() {
+                    collector.note(&plan, record);
+                }
+                tokio::time::sleep(COLLECT_EVERY).await;
+            }
             paced = &mut pacing => break paced,
         }
     };

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use symphony_executor::{default_signature, item_checksum};
 use symphony_frontend::oip::{
-    Credential, IndexEntry, InferAnswer, InferError, InferRequest, InferenceService, Limits, ModelInfo, ModelState,
-    ModelStatistics, Parameter, RepositoryError, ServerInfo, Timeliness, grpc_server, rest_router, serve_grpc,
+    Credential, GrpcServer, IndexEntry, InferAnswer, InferError, InferRequest, InferenceService, Limits, ModelInfo,
+    ModelState, ModelStatistics, Parameter, RepositoryError, ServerInfo, Timeliness, rest_router, serve_grpc,
     serve_rest,
 };
 use symphony_types::{DropReason, FailReason, Nanos, Transforms};
@@ -106,7 +106,7 @@ async fn serve(stop: &CancellationToken) -> (String, String) {
         (TcpListener::bind("127.0.0.1:0").await.unwrap(), TcpListener::bind("127.0.0.1:0").await.unwrap());
     let addrs = (grpc.local_addr().unwrap().to_string(), rest.local_addr().unwrap().to_string());
     let (service, limits) = (Arc::new(Checksums), Limits::default());
-    let (grpc_router, rest_router) = (grpc_server(Arc::clone(&service), limits), rest_router(service, limits));
+    let (grpc_router, rest_router) = (GrpcServer::new(Arc::clone(&service), limits), rest_router(service, limits));
     let (stop_grpc, stop_rest) = (stop.clone(), stop.clone());
     tokio::spawn(async move { serve_grpc(grpc_router, grpc, limits, stop_grpc.cancelled()).await });
     tokio::spawn(async move { serve_rest(rest_router, rest, limits, stop_rest.cancelled()).await });

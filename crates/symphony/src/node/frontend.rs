@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use symphony_config::{FederationConfig, FrontendConfig, NodeConfig, Role};
-use symphony_frontend::oip::{InferenceService, Limits, grpc_server, rest_router, serve_grpc, serve_rest};
+use symphony_frontend::oip::{GrpcServer, InferenceService, Limits, rest_router, serve_grpc, serve_rest};
 use symphony_frontend::{ClusterAccess, Frontend, RepositoryAccess, read_token};
 use symphony_protocol::federation::FederationView;
 use symphony_repository::Repository;
@@ -48,7 +48,7 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     };
     let service = std::sync::Arc::new(frontend.clone());
     let stop = CancellationToken::new();
-    let server = grpc_server(std::sync::Arc::clone(&service), limits);
+    let server = GrpcServer::new(std::sync::Arc::clone(&service), limits);
     let serving_grpc = tokio::spawn(serve_grpc(server, grpc, limits, stop.clone().cancelled_owned()));
     let router = rest_router(service, limits);
     let serving_rest = tokio::spawn(serve_rest(router, rest, limits, stop.clone().cancelled_owned()));

@@ -63,7 +63,7 @@ impl<I: NamedService> NamedService for Admitted<I> {
 impl<I, B> Service<http::Request<B>> for Admitted<I>
 where
     I: Service<http::Request<B>, Response = http::Response<Body>, Error = Infallible>,
-    I::Future: Send + 'static,
+    I::Future: Send + Unpin + 'static,
 {
     type Response = http::Response<Body>;
     type Error = Infallible;
@@ -93,7 +93,7 @@ where
         let receipt = Receipt::default();
         let arrival = Arrival { at, headers, receipt: receipt.clone(), message: Arc::clone(&message), _permit: permit };
         request.extensions_mut().insert(arrival);
-        let mut answer = Box::pin(self.inner.call(request));
+        let mut answer = self.inner.call(request);
         let call = async move {
             match tokio::time::timeout(BODY_READ_MAX, &mut answer).await {
                 Ok(answer) => answer,

@@ -1,0 +1,57 @@
+//! Requests per second and latency from a frontend's process to a scheduler's, over TCP on loopback.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use clap::Parser;
+use core_affinity::CoreId;
+use symphony_benches::frames::{Options, Way, run, serve};
+
+/// Sends request headers from this process, bound to one core, to a second one, bound to another, over plain and secured links, and
+/// prints requests per second, processor time for each, and latency one way.
+#[derive(Debug, Parser)]
+#[command(name = "frame-rate")]
+struct Args {
+    /// The core of this process, the frontend's.
+    #[arg(long, default_value_t = 0)]
+    core: usize,
+    /// The core of the scheduler's process.
+    #[arg(long, default_value_t = 1)]
+    scheduler_core: usize,
+    /// How long each rate is measured.
+    #[arg(long, default_value_t = 5.0)]
+    seconds: f64,
+    /// Requests whose latency is measured, for each way; one each millisecond.
+    #[arg(long, default_value_t = 20_000)]
+    latencies: u64,
+    /// JSON instead of tables.
+    #[arg(long)]
+    json: bool,
+    /// Be the scheduler's process: how this program starts itself.
+    #[arg(long, hide = true, requires = "pki")]
+    serve: Option<Way>,
+    /// The certificates of both.
+    #[arg(long, hide = true)]
+    pki: Option<PathBuf>,
+}
+
+fn main() -> Result<()> {
+    let args = Args::parse();
+    let bound = core_affinity::set_for_current(CoreId { id: args.core });
+    ensure!(bound, "this process cannot be bound to core {}; --core and --scheduler-core choose others", args.core);
+    if let (Some(way), Some(pki)) = (args.serve, &args.pki) {
+        let served = serve(way, pki, |addr| println!("{addr}"))?;
+        println!("{}", serde_json::to_string(&served)?);
+        return Ok(());
+    }
+    let rate_for = Duration::try_from_secs_f64(args.seconds).context("--seconds: expected a positive number")?;
+    let program = std::env::current_exe()?;
+    let options = Options { program, scheduler_core: args.scheduler_core, rate_for, latencies: args.latencies };
+    let report = run(&options)?;
+    match args.json {
+        true => println!("{}", serde_json::to_string_pretty(&report)?),
+        false => print!("{report}"),
+    }
+    Ok(())
+}

@@ -1,0 +1,191 @@
+//! The process that receives.
+
+use std::io::Read as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+use symphony_net::{CredentialFiles, Credentials, Incoming, Net, Port, Role};
+use symphony_protocol::dispatch::{EndReason, RequestHeader, ToFrontend, ToLeader};
+use symphony_transport::{LinkError, link_over};
+use symphony_types::DropReason;
+use tokio::net::TcpListener;
+
+use super::clock::{cpu_ns, now_ns};
+
+/// How the two processes are connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Way {
+    /// Bytes of the size of a frame, written and read by blocking calls: what the machine takes.
+    BareTcp,
+    /// A link without encryption.
+    Link,
+    /// A link with mutual TLS.
+    SecuredLink,
+}
+
+/// Requests after which the frontend is told how far they have come.
+pub(super) const ACKNOWLEDGED_EVERY: u64 = 256;
+/// Latencies that are not counted, at the start: connections, caches and threads warm up.
+const WARM_UP: u64 = 100;
+/// The longest latency that is told apart: 10 s.
+const NS_MAX: u64 = 10_000_000_000;
+/// One frame with one request.
+pub(super) const BARE_BYTES: usize = 80;
+/// The names in the two certificates.
+pub(super) const FRONTEND: &str = "frontend";
+pub(super) const SCHEDULER: &str = "1";
+
+/// What the receiving process saw.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Served {
+    /// Requests, in order and each once.
+    pub requests: u64,
+    /// Frames that they came in.
+    pub frames: u64,
+    /// From the first frame to the last one, in nanoseconds.
+    pub elapsed_ns: u64,
+    /// Processor time meanwhile.
+    pub cpu_ns: u64,
+    /// Requests that count for the latencies.
+    pub counted: u64,
+    /// From the moment that a request came up to that in which it was read here, in nanoseconds: the median.
+    pub p50_ns: u64,
+    /// 99 of 100 were faster.
+    pub p99_ns: u64,
+    /// 9999 of 10 000 were.
+    pub p9999_ns: u64,
+    /// The longest.
+    pub max_ns: u64,
+}
+
+impl Way {
+    /// Its name in tables.
+    pub(super) const fn label(self) -> &'static str {
+        match self {
+            Self::BareTcp => "bare TCP",
+            Self::Link => "link",
+            Self::SecuredLink => "link, TLS",
+        }
+    }
+
+    /// How a process with that role connects.
+    pub(super) fn net(self, pki: &Path, role: Role, name: &str) -> Result<Net> {
+        Ok(match self {
+            Self::SecuredLink => Net::secured(Arc::new(Credentials::load(CredentialFiles::in_dir(pki, role, name))?)),
+            Self::Link | Self::BareTcp => Net::plaintext(),
+        })
+    }
+}
+
+/// Receives what one frontend sends until it hangs up. `listening` is told the address.
+///
+/// # Errors
+/// If the connection fails, or requests are missing, doubled or out of order.
+pub fn serve(way: Way, pki: &Path, listening: impl FnOnce(std::net::SocketAddr)) -> Result<Served> {
+    if way == Way::BareTcp {
+        return serve_bare(listening);
+    }
+    // As many workers as a process has that is bound to one core.
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let net = way.net(pki, Role::Scheduler, SCHEDULER)?;
+    runtime.block_on(async move {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let addr = listener.local_addr()?;
+        let incoming = Incoming::new(listener, net, Port::new("frames", &[Role::Frontend], 1));
+        listening(addr);
+        tokio::spawn(serve_link(incoming)).await?
+    })
+}
+
+async fn serve_link(mut incoming: Incoming) -> Result<Served> {
+    let connection = incoming.next().await.context("nobody came")?;
+    let (sender, mut receiver) = link_over::<ToFrontend, ToLeader>(connection);
+    let mut meter = Meter::new()?;
+    let mut acknowledged = 0;
+    loop {
+        let message = match receiver.receive().await {
+            Ok(frame) => frame.message,
+            Err(LinkError::Closed { .. }) => break,
+            Err(error) => return Err(error.into()),
+        };
+        let ToLeader::Submit { requests, .. } = message else { bail!("{message:?} where requests were expected") };
+        meter.note(&requests)?;
+        if meter.requests - acknowledged >= ACKNOWLEDGED_EVERY {
+            acknowledged = meter.requests;
+            let end = EndReason::Dropped(DropReason::QueueFull);
+            sender.send(ToFrontend::Ended { requests: vec![(acknowledged, end)] })?;
+        }
+    }
+    meter.served()
+}
+
+fn serve_bare(listening: impl FnOnce(std::net::SocketAddr)) -> Result<Served> {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+    listening(listener.local_addr()?);
+    let (mut stream, _) = listener.accept()?;
+    let mut meter = Meter::new()?;
+    let mut bytes = [0; BARE_BYTES];
+    loop {
+        match stream.read_exact(&mut bytes) {
+            Ok(()) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => break,
+            Err(error) => return Err(error.into()),
+        }
+        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
+        let header = RequestHeader { sequence: word(0), model: 1, items: 1, budget: word(8), attempt: 1 };
+        meter.note(&[header])?;
+    }
+    meter.served()
+}
+
+struct Meter {
+    requests: u64,
+    frames: u64,
+    first_ns: u64,
+    last_ns: u64,
+    cpu_at_first: u64,
+    latencies: Histogram<u64>,
+}
+
+impl Meter {
+    fn new() -> Result<Self> {
+        let latencies = Histogram::new_with_bounds(1, NS_MAX, 3)?;
+        Ok(Self { requests: 0, frames: 0, first_ns: 0, last_ns: 0, cpu_at_first: 0, latencies })
+    }
+
+    /// A frame has come. A request's budget is the moment that it came up.
+    fn note(&mut self, requests: &[RequestHeader]) -> Result<()> {
+        self.last_ns = now_ns()?;
+        if self.frames == 0 {
+            (self.first_ns, self.cpu_at_first) = (self.last_ns, cpu_ns()?);
+        }
+        self.frames += 1;
+        for header in requests {
+            self.requests += 1;
+            let (got, expected) = (header.sequence, self.requests);
+            ensure!(got == expected, "request {got} came where {expected} was expected");
+            if self.requests > WARM_UP {
+                self.latencies.record(self.last_ns.saturating_sub(header.budget).clamp(1, NS_MAX))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn served(self) -> Result<Served> {
+        let quantile = |q| self.latencies.value_at_quantile(q);
+        Ok(Served {
+            requests: self.requests,
+            frames: self.frames,
+            elapsed_ns: self.last_ns - self.first_ns,
+            cpu_ns: cpu_ns()? - self.cpu_at_first,
+            counted: self.latencies.len(),
+            p50_ns: quantile(0.5),
+            p99_ns: quantile(0.99),
+            p9999_ns: quantile(0.9999),
+            max_ns: self.latencies.max(),
+        })
+    }
+}

@@ -1,0 +1,119 @@
+//! A histogram of how far predictions were off, that one thread fills and others read.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use prometheus_client::encoding::{MetricEncoder, NoLabelSet};
+use symphony_types::Nanos;
+
+/// Upper bounds of the buckets, in thousandths of what was predicted: fine around a tenth, by which a deadline that was kept in a
+/// simulation may be missed.
+const BOUNDS: [u64; 12] = [5, 10, 20, 30, 50, 70, 100, 150, 200, 300, 500, 1000];
+
+/// The bounds, and one bucket for everything above them.
+const BUCKETS: usize = BOUNDS.len() + 1;
+
+/// |measured − predicted| / predicted in fixed buckets, without a lock: for decision threads, which must not wait for whoever reads.
+///
+/// One thread records, any thread reads. A reading may miss what is being recorded at the moment, never more.
+#[derive(Debug)]
+pub struct ErrorHistogram {
+    buckets: [AtomicU64; BUCKETS],
+    /// Of errors in thousandths.
+    sum: AtomicU64,
+}
+
+/// What an [`ErrorHistogram`] held when it was read, or several of them together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ErrorCounts {
+    buckets: [u64; BUCKETS],
+    sum: u64,
+}
+
+impl Default for ErrorHistogram {
+    fn default() -> Self {
+        Self { buckets: [const { AtomicU64::new(0) }; BUCKETS], sum: AtomicU64::new(0) }
+    }
+}
+
+impl ErrorHistogram {
+    /// Counts one prediction; one of nothing says nothing. To be called by one thread only: with a single writer no addition has to
+    /// be atomic.
+    pub fn record(&self, predicted: Nanos, measured: Nanos) {
+        let (predicted, measured) = (predicted.get(), measured.get());
+        let Some(error) = predicted.abs_diff(measured).saturating_mul(1000).checked_div(predicted) else { return };
+        // Exactly: what is off by more than a bound, however little, lies above it.
+        let above = |bound: u64| predicted.abs_diff(measured).saturating_mul(1000) > predicted.saturating_mul(bound);
+        let bucket = BOUNDS.partition_point(|&bound| above(bound));
+        let add = |counter: &AtomicU64, amount: u64| {
+            counter.store(counter.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
+        };
+        add(&self.buckets[bucket], 1);
+        add(&self.sum, error);
+    }
+
+    /// What was counted so far.
+    #[must_use]
+    pub fn read(&self) -> ErrorCounts {
+        let mut buckets = [0; BUCKETS];
+        for (count, bucket) in buckets.iter_mut().zip(&self.buckets) {
+            *count = bucket.load(Ordering::Relaxed);
+        }
+        ErrorCounts { buckets, sum: self.sum.load(Ordering::Relaxed) }
+    }
+}
+
+impl ErrorCounts {
+    /// Adds what another histogram held.
+    pub fn merge(&mut self, other: &Self) {
+        for (count, more) in self.buckets.iter_mut().zip(&other.buckets) {
+            *count += more;
+        }
+        self.sum += other.sum;
+    }
+
+    /// How many predictions were counted.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.buckets.iter().sum()
+    }
+
+    /// Writes it as a Prometheus histogram of ratios.
+    ///
+    /// # Errors
+    /// If the encoder's output refuses it.
+    pub fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
+        let bounds = BOUNDS.iter().map(|&bound| bound as f64 / 1e3).chain([f64::INFINITY]);
+        let buckets: Vec<_> = bounds.zip(self.buckets).collect();
+        encoder.encode_histogram::<NoLabelSet>(self.sum as f64 / 1e3, self.count(), &buckets, None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_counts_in_the_first_bucket_that_holds_it_whichever_way_it_is_off() {
+        let histogram = ErrorHistogram::default();
+        let predicted = Nanos::new(1_000_000);
+        for measured in [1_000_000, 1_005_000, 1_005_001, 900_000, 1_100_000, 1_100_001, 0, 2_000_001, u64::MAX] {
+            histogram.record(predicted, Nanos::new(measured));
+        }
+        let counts = histogram.read();
+        assert_eq!(counts.buckets, [2, 1, 0, 0, 0, 0, 2, 1, 0, 0, 0, 1, 2]);
+        assert_eq!(counts.count(), 9);
+    }
+
+    #[test]
+    fn what_was_not_predicted_is_no_error_and_histograms_of_several_threads_add_up() {
+        let (one, other) = (ErrorHistogram::default(), ErrorHistogram::default());
+        one.record(Nanos::ZERO, Nanos::new(7));
+        assert_eq!(one.read(), ErrorCounts::default());
+        one.record(Nanos::new(1_000), Nanos::new(1_250));
+        other.record(Nanos::new(1_000), Nanos::new(500));
+        let mut both = one.read();
+        both.merge(&other.read());
+        assert_eq!((both.count(), both.sum), (2, 750));
+    }
+}
