@@ -38,7 +38,8 @@ mod tests {
     #[test]
     fn it_lasts_until_the_last_reason_is_gone() {
         let mute = Mute::default();
-        let (one, other) = (mute.hold(), mute.clone().hold());
+        let same = mute.clone();
+        let (one, other) = (mute.hold(), same.hold());
         drop(one);
         assert!(mute.is_on());
         drop(other);
