@@ -164,13 +164,12 @@ impl ModelLoader {
         }
     }
 
-    /// A model has gone from all GPUs, with its memory. What there was no memory for while it hung is tried again.
+    /// A model has gone from all GPUs, with its memory. What there was no memory for is tried again.
     fn gone(&mut self, model: ModelId, models: &mut HashMap<ModelId, Standing>) {
         tracing::info!(%model, "unloaded");
         self.release(model);
-        if let Some(Standing::Leaving { hangs: Some(_), .. }) = models.remove(&model) {
-            models.retain(|_, standing| !matches!(standing, Standing::Ended(Word { lacks_memory: true, .. })));
-        }
+        models.remove(&model);
+        models.retain(|_, standing| !matches!(standing, Standing::Ended(Word { lacks_memory: true, .. })));
     }
 
     /// Loads and reports what is to be held.

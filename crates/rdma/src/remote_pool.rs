@@ -1,6 +1,8 @@
 //! A pool in another host's memory: first the entry of a number is READ, then the bytes that it speaks of. The owner does nothing
 //! for it and hears nothing of it.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use symphony_shared_memory::{ENTRY_BYTES, RemoteLayout, Unreadable, why_wrong};
 
@@ -12,6 +14,9 @@ use crate::verbs::Piece;
 
 /// The longest payload that is READ; longer ones are asked for. All devices take so much at once.
 pub const READ_BYTES_MAX: usize = 8 << 20;
+
+/// Without room for an entry a proof waits so long before it tries again.
+const ROOM_AGAIN_AFTER: Duration = Duration::from_millis(1);
 
 /// A pool elsewhere.
 #[derive(Debug)]
@@ -67,7 +72,11 @@ impl RemotePool {
     /// # Errors
     /// If the connection is broken.
     pub async fn prove(&self) -> Result<(), Broken> {
-        self.entry(0).await.map(drop)
+        // Without room nothing was read.
+        while self.entry(0).await?.is_none() {
+            tokio::time::sleep(ROOM_AGAIN_AFTER).await;
+        }
+        Ok(())
     }
 
     /// What is there as `number`, if that is at most [`READ_BYTES_MAX`] and there is room for it here.

@@ -47,7 +47,7 @@ pub(crate) enum LinkEvent {
     /// The backend has promised a higher token: somebody else leads, or it belongs to another sub-cluster.
     Fenced(BackendId),
     /// The backend has measured how long inputs take to come.
-    PayloadDelay(BackendId, PayloadDelay),
+    PayloadDelay(BackendId, BootId, PayloadDelay),
     /// The backend cannot be reached.
     Down(BackendId, BootId),
 }
@@ -343,7 +343,7 @@ impl BackendLink {
             }
             FromBackend::PayloadDelay { fixed, per_mib } => {
                 let delay = PayloadDelay { fixed: Nanos::new(fixed), per_mib: Nanos::new(per_mib) };
-                let _ = self.events.send(LinkEvent::PayloadDelay(self.backend, delay));
+                let _ = self.events.send(LinkEvent::PayloadDelay(self.backend, self.boot, delay));
             }
             FromBackend::Welcome { .. } | FromBackend::Sealed { .. } => {}
         }

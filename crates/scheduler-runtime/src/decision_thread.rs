@@ -133,8 +133,10 @@ impl DecisionThread {
             Turn::Over(crew) => self.let_go(crew, clock),
             Turn::Failed(crew) => {
                 crew.bell().fail();
+                let step = self.let_go(crew, clock);
+                // Last: who sees it finds the crew among those that are gone.
                 self.failed.store(true, Ordering::Release);
-                self.let_go(crew, clock)
+                step
             }
         }
     }

@@ -133,14 +133,15 @@ impl DecisionThreads {
         self.living().iter().map(|known| Arc::clone(&known.thread)).collect()
     }
 
-    /// What has to be done now and then: finds out how busy the threads are, and hands out the crews that are over. To take one
-    /// apart may wait a second for the disk of its tape.
-    pub(crate) fn tend(&self, mut gone: impl FnMut(Crew)) {
+    /// What has to be done now and then: finds out how busy the threads are, and hands out the crews that are over on those of
+    /// `running`, which may have been told to end since they were asked for. To take one apart may wait a second for the disk of its
+    /// tape.
+    pub(crate) fn tend(&self, running: &[Arc<DecisionThread>], mut gone: impl FnMut(Crew)) {
         let now = self.clock.now();
         for known in &mut *self.lock() {
             known.measure(now);
         }
-        for thread in self.running() {
+        for thread in running {
             while let Some(crew) = thread.gone() {
                 gone(crew);
             }

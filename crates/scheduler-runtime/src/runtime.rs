@@ -62,8 +62,15 @@ pub enum Report {
         /// The assignment.
         token: Token,
     },
-    /// A decision thread hangs, or a turn of this lead panicked: this node leads the sub-cluster no longer.
+    /// A decision thread hangs: this node leads the sub-cluster no longer, and perhaps can lead no other.
     Stuck {
+        /// The sub-cluster.
+        subcluster: SubclusterId,
+        /// The assignment.
+        token: Token,
+    },
+    /// A turn of this lead panicked: this node leads the sub-cluster no longer, and all others as before.
+    Panicked {
         /// The sub-cluster.
         subcluster: SubclusterId,
         /// The assignment.

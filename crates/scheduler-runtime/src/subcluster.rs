@@ -272,9 +272,10 @@ impl Lead {
                         }
                     }
                     None => break,
-                    // What a backend has said that is gone by now counts no more.
-                    Some(LinkEvent::PayloadDelay(backend, delay)) => {
-                        if self.backends.contains_key(&backend) && self.data_delays.note(backend, delay) {
+                    // What a backend has said that is gone by now, or in an earlier life, counts no more.
+                    Some(LinkEvent::PayloadDelay(backend, boot, delay)) => {
+                        let lives = self.backends.get(&backend).is_some_and(|linked| linked.boot == boot);
+                        if lives && self.data_delays.note(backend, delay) {
                             self.tell_data_delays();
                         }
                     }

@@ -35,17 +35,17 @@ pub(crate) fn watch_threads(
             thread.stop();
             for (subcluster, lead) in on(leads, thread) {
                 tracing::error!(%subcluster, token = %lead.token, thread = thread.number, "a decision thread hangs; the sub-cluster is given up");
-                give_up(subcluster, &lead, stuck);
+                give_up(&lead, Report::Stuck { subcluster, token: lead.token }, stuck);
             }
         }
         for thread in running.iter().filter(|thread| thread.has_failed()) {
             for (subcluster, lead) in on(leads, thread).into_iter().filter(|(_, lead)| lead.workers.have_failed()) {
                 tracing::error!(%subcluster, token = %lead.token, "a decision panicked; the sub-cluster is given up");
                 threads.count_panic();
-                give_up(subcluster, &lead, stuck);
+                give_up(&lead, Report::Panicked { subcluster, token: lead.token }, stuck);
             }
         }
-        threads.tend(|crew| sweeper.take(crew));
+        threads.tend(&running, |crew| sweeper.take(crew));
         std::thread::sleep(look.pause.into());
     }
 }
@@ -57,8 +57,8 @@ fn on(leads: &Leads, thread: &DecisionThread) -> Vec<(SubclusterId, Arc<LedSubcl
     on_it.map(|(&id, lead)| (id, Arc::clone(lead))).collect()
 }
 
-fn give_up(subcluster: SubclusterId, lead: &LedSubcluster, stuck: &mpsc::UnboundedSender<Report>) {
-    let _ = stuck.send(Report::Stuck { subcluster, token: lead.token });
+fn give_up(lead: &LedSubcluster, why: Report, stuck: &mpsc::UnboundedSender<Report>) {
+    let _ = stuck.send(why);
     lead.end();
 }
 
@@ -162,6 +162,13 @@ mod tests {
             }
         }
 
+        async fn panicked(&mut self) -> (u32, u64) {
+            match tokio::time::timeout(PATIENCE, self.reported.recv()).await.unwrap() {
+                Some(Report::Panicked { subcluster, token }) => (subcluster.get(), token.get()),
+                other => panic!("{other:?}"),
+            }
+        }
+
         /// The workers of a lead still have turns: they let go of what they are told.
         async fn decides(&self, id: u32) {
             let (go_on, hang) = std::sync::mpsc::channel();
@@ -224,8 +231,11 @@ mod tests {
         for model_threads in [0, 1] {
             let mut scene = Scene::new(4, model_threads).await;
             let before = scene.runtime.threads.running().len();
+            let models = Arc::downgrade(&scene.lead(1).workers.models[0]);
             scene.lead(1).workers.models[0].push(ModelMessage::Panic);
-            assert_eq!(scene.stuck().await, (1, 11));
+            assert_eq!(scene.panicked().await, (1, 11));
+            // The lead itself is there until the view takes it away.
+            scene.until("its crew is taken apart", |_| models.strong_count() == 1).await;
             scene.until("the others are led", |scene| scene.led() == BTreeSet::from([2, 3, 4])).await;
             for id in 2..=4 {
                 scene.decides(id).await;

@@ -121,7 +121,8 @@ impl ClassWindow {
     /// From when on nothing could join a batch of `batch` items any more.
     #[inline]
     pub(crate) fn frontrun(&self, delays: &Delays, must_end_by: Time, batch: u32) -> Time {
-        must_end_by - self.profile.latency(batch + 1) - delays.data.per_item
+        let one_more_input = delays.data.of(batch + 1) - delays.data.of(batch);
+        must_end_by - self.profile.latency(batch + 1) - one_more_input
     }
 
     /// What one more item adds to a batch of `batch` items; nothing if there is no larger one.

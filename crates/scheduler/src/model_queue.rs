@@ -17,7 +17,7 @@ use crate::rate_meter::RateMeter;
 use crate::shedding::Shedding;
 use crate::target_batch::target_batch;
 use crate::why::{DropCause, GrantWhy, PlanWhy};
-use crate::{BatchLimit, DataDelay, Delays, DropRule, Policy, Shed, Trigger};
+use crate::{BatchLimit, DataDelay, DelaySource, Delays, DropRule, Policy, Shed, Trigger};
 
 /// The most requests one queue may be configured to hold: a second of the highest rate one model thread serves.
 pub const QUEUE_REQUESTS_MAX: usize = 1 << 20;
@@ -31,6 +31,9 @@ const LEAVING_MAX: usize = 4096;
 /// Measured lateness takes at most this part of a model's SLO: one in four. However bad the machine is, most of the budget
 /// stays for batching.
 const LATENESS_SHARE_MAX: u64 = 4;
+
+/// Measured delays of inputs take at most this part of what the fastest GPUs leave of a model's SLO with one item: one in two.
+const SPARE_SHARE: u64 = 2;
 
 /// What a queue needs to know about its model.
 #[derive(Clone, Debug)]
@@ -60,6 +63,8 @@ struct Formed {
 #[derive(Clone, Debug)]
 pub struct ModelQueue {
     config: ModelQueueConfig,
+    /// How long inputs take, as the host has said; `config.delays` has what of it can be planned for.
+    said: DataDelay,
     /// Ordered by `must_end_by`; equal deadlines keep the order of arrival.
     queue: VecDeque<Queued>,
     /// The queue as each class of GPUs sees it that is there.
@@ -99,9 +104,10 @@ impl ModelQueue {
             Shed::None => None,
             Shed::Proportional(value) => Some(Shedding::new(value, item_time(&windows))),
         };
-        Self {
+        let mut queue = Self {
             anticipation: adaptive.then(Box::default),
             shedding,
+            said: config.delays.data,
             config,
             queue: VecDeque::with_capacity(ROOM),
             batch_max: windows.batch_max(),
@@ -114,7 +120,9 @@ impl ModelQueue {
             leaving: Vec::new(),
             answered: 0,
             wake_at: Time::NEVER,
-        }
+        };
+        queue.bound_inputs();
+        queue
     }
 
     /// Requests that wait.
@@ -157,7 +165,7 @@ impl ModelQueue {
 
     /// Says or corrects how long inputs take. No decision follows: what is decided next is decided by it.
     pub fn set_data_delay(&mut self, data: DataDelay) {
-        self.config.delays.data = data;
+        self.said = data;
         self.aim();
     }
 
@@ -705,8 +713,22 @@ impl ModelQueue {
         self.leaving = leaving;
     }
 
+    /// What was measured must not make every request hopeless: without plans nothing would be read, and nothing measured that could say
+    /// otherwise.
+    fn bound_inputs(&mut self) {
+        let (delays, fastest) =
+            (&mut self.config.delays, self.windows.iter().map(|window| window.profile.latency(1)).min());
+        let spare = self.config.slo - delays.control - delays.reply - fastest.unwrap_or(Nanos::ZERO);
+        let max = match self.said.source {
+            DelaySource::Configured => self.said.max,
+            DelaySource::Assumed | DelaySource::Measured => self.said.max.min(Nanos::new(spare.get() / SPARE_SHARE)),
+        };
+        delays.data = DataDelay { max, ..self.said };
+    }
+
     /// Computes the target batches from the newest rate.
     fn aim(&mut self) {
+        self.bound_inputs();
         let (delays, slo) = (&self.config.delays, self.config.slo);
         let budget = |within: Nanos| within - delays.reply - delays.control;
         let longest = self.patience.look().max(slo);

@@ -2,10 +2,11 @@
 
 use symphony_types::{Nanos, Time};
 
-/// Reads remembered for each size. Two of them are left out.
+/// Reads remembered for each size.
 const WINDOW: usize = 1024;
-/// The quantile that is planned for. A late batch is late as a whole, so it is stricter than what requests are promised.
-const QUANTILE: f64 = 0.999;
+/// So many of them, the slowest, are left out: a full window gives the 99.8 % quantile. A late batch is late as a whole, so it is stricter
+/// than what requests are promised.
+const LEFT_OUT: usize = 2;
 /// Reads between two looks; a look goes through all windows.
 const LOOK_EVERY: u32 = 64;
 /// With fewer reads of a size its quantile says nothing.
@@ -49,37 +50,32 @@ impl PayloadDelay {
 /// The newest reads of one size.
 #[derive(Clone, Debug, Default)]
 struct Size {
-    times: Vec<Nanos>,
+    reads: Vec<(Time, Nanos)>,
     next: usize,
-    newest: Time,
 }
 
 impl Size {
     fn note(&mut self, now: Time, took: Nanos) {
-        if self.newest + FORGOTTEN_AFTER < now {
-            self.times.clear();
-            self.next = 0;
-        }
-        if self.times.len() < WINDOW {
-            self.times.push(took);
+        if self.reads.len() < WINDOW {
+            self.reads.push((now, took));
         } else {
-            self.times[self.next] = took;
+            self.reads[self.next] = (now, took);
         }
         self.next = (self.next + 1) % WINDOW;
-        self.newest = now;
     }
 
     fn quantile(&self, now: Time, sorted: &mut Vec<Nanos>) -> Option<Nanos> {
-        if self.times.len() < READS_MIN || self.newest + FORGOTTEN_AFTER < now {
+        sorted.clear();
+        sorted.extend(self.reads.iter().filter(|(at, _)| *at + FORGOTTEN_AFTER >= now).map(|(_, took)| *took));
+        if sorted.len() < READS_MIN {
             return None;
         }
-        sorted.clone_from(&self.times);
-        let rank = ((sorted.len() - 1) as f64 * QUANTILE) as usize;
+        let rank = sorted.len() - 1 - LEFT_OUT;
         Some(*sorted.select_nth_unstable(rank).1)
     }
 }
 
-/// Measures how long reads of inputs take. Memory is bounded: 8 KiB for each size that is read.
+/// Measures how long reads of inputs take. Memory is bounded: 16 KiB for each size that is read.
 #[derive(Clone, Debug, Default)]
 pub struct PayloadMeter {
     sizes: [Size; SIZES],

@@ -217,6 +217,27 @@ fn a_measured_delay_holds_for_what_is_decided_next() {
 }
 
 #[test]
+fn a_measured_delay_makes_no_request_hopeless() {
+    let bound = |source| {
+        let mut host = Host::symphony();
+        let slow = Nanos::from_millis(20);
+        host.queue.set_data_delay(DataDelay { fixed: slow, per_item: Nanos::from_millis(20), max: slow, source });
+        (host.arrive(0, 1), host.queue.data_delay().of(1))
+    };
+    // ℓ(1) = 6 leaves 19 of 25 ms: half of them are given to inputs. No larger batch would be given more, so the data adds nothing.
+    let (offered, given) = bound(DelaySource::Measured);
+    assert_eq!(given, Nanos::from_micros(9_500));
+    assert!(
+        matches!(offered[0], ModelAction::Offer { candidate: Some(Candidate { batch: 1, frontrun, .. }), .. } if frontrun == ms(18)),
+        "{offered:?}"
+    );
+    // What somebody has set stands.
+    let (dropped, given) = bound(DelaySource::Configured);
+    assert_eq!(given, Nanos::from_millis(20));
+    assert!(matches!(dropped[0], ModelAction::Drop { .. }), "{dropped:?}");
+}
+
+#[test]
 fn delays_come_off_the_deadline_and_the_start() {
     let delays = Delays {
         control: Nanos::from_millis(1),

@@ -166,7 +166,8 @@ impl Host {
                     // S2 by the GPU's own profile, whatever the queue took it for.
                     let profile = self.profiles.get(self.classes[plan.gpu.get() as usize]).unwrap();
                     assert_eq!(plan.end, plan.start + profile.latency(plan.batch), "S2: another profile");
-                    assert!(plan.start >= self.now + self.delays.lead(plan.batch), "S2: it cannot be there in time");
+                    let delays = Delays { data: self.queues[slot].data_delay(), ..self.delays };
+                    assert!(plan.start >= self.now + delays.lead(plan.batch), "S2: it cannot be there in time");
                     let requests = actions.requests_of(plan);
                     assert_eq!(requests.iter().map(|r| r.items).sum::<u32>(), plan.batch);
                     for request in requests {

@@ -190,8 +190,8 @@ impl RaftNetworkV2<TypeConfig> for Peer {
         rpc: AppendEntriesRequest<TypeConfig>,
         _option: RPCOption,
     ) -> Result<AppendEntriesResponse<TypeConfig>, Failure> {
-        // The library's budget for both kinds is one heartbeat interval, which a follower's fsync alone can take; a
-        // request given up early is only sent again.
+        // The library's budget for both kinds is one heartbeat interval, which a follower's fsync alone can take. For entries ours counts;
+        // heartbeats it gives up, but an answer that comes later says all the same that the link moves: so it is waited for apart.
         self.pass_gate()?;
         let mut client = self.client()?;
         let (number, answered) = self.sent.next();
@@ -204,10 +204,15 @@ impl RaftNetworkV2<TypeConfig> for Peer {
             entries: rpc.entries.into_iter().map(|entry| Record::from(entry).into()).collect(),
             leader_commit: rpc.leader_commit.map(|id| Position::from(id).into()),
         };
-        let answer = client.append(request);
-        let response = self.call(RPCTypes::AppendEntries, self.timing.rpc_timeout, answer).await?;
-        self.sent.answered(number);
-        append_response(response)
+        let (limit, sent) = (self.timing.rpc_timeout, Arc::clone(&self.sent));
+        let answer = tokio::spawn(async move {
+            let answer = tokio::time::timeout(limit, client.append(request)).await;
+            let answer = answer.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer in time")))?;
+            sent.answered(number);
+            Ok(answer)
+        });
+        let answer = async { answer.await.unwrap_or_else(|error| Err(Status::internal(error.to_string()))) };
+        append_response(self.call(RPCTypes::AppendEntries, limit, answer).await?)
     }
 
     async fn vote(

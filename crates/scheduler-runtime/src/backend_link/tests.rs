@@ -32,7 +32,7 @@ impl Scene {
         workers.stop();
         soon("end of the workers", async {
             while Arc::strong_count(&workers.rank) > 1 {
-                threads.tend(drop);
+                threads.tend(&threads.running(), drop);
                 tokio::task::yield_now().await;
             }
         })

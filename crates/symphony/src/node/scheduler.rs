@@ -351,6 +351,11 @@ async fn pass_on(mut reports: mpsc::UnboundedReceiver<Report>, spokesman: Spokes
     }
 }
 
+/// Whether the same proposal may still be agreed on.
+const fn is_open(error: &CallError) -> bool {
+    !matches!(error, CallError::Refused(_) | CallError::Stopped)
+}
+
 impl Spokesman {
     async fn say(self, report: Report) {
         let (node, boot) = self.life;
@@ -365,13 +370,21 @@ impl Spokesman {
             Report::CutOff { subcluster, token } => {
                 self.propose(&Command::CedeLead { subcluster, token, node, boot, avoid: None }).await;
             }
+            // It leads it no longer, so this is said until it is agreed. Its beats are right: whatever else it leads it leads well.
+            Report::Panicked { subcluster, token } => {
+                let cede = Command::CedeLead { subcluster, token, node, boot, avoid: None };
+                while self.proposals.propose(&cede).await.is_err_and(|error| is_open(&error)) {
+                    tokio::time::sleep(CEDE_WITHIN).await;
+                }
+            }
             Report::Stuck { subcluster, token } => {
                 let cede = Command::CedeLead { subcluster, token, node, boot, avoid: None };
                 // Until this one is agreed; other leads may have been given up as well.
                 let mut muted = None;
                 loop {
                     match tokio::time::timeout(CEDE_WITHIN, self.proposals.propose(&cede)).await {
-                        Ok(Ok(_) | Err(CallError::Refused(_) | CallError::Stopped)) => break,
+                        Ok(Ok(_)) => break,
+                        Ok(Err(error)) if !is_open(&error) => break,
                         _ => {
                             muted.get_or_insert_with(|| self.mute.hold());
                         }
