@@ -60,7 +60,14 @@ fn the_seeds_are_accepted_so_that_mutations_begin_inside() {
         assert_eq!((replay.difference, replay.summary.steps), (None, 19));
     }
     for config in seeds("model_config").iter().map(text) {
-        symphony_repository::ModelConfig::parse(std::path::Path::new("seed"), "digits", &config).unwrap();
+        let parsed = symphony_repository::ModelConfig::parse(std::path::Path::new("seed"), "digits", &config);
+        // The last one is nested deeper than the parser's stack would bear.
+        let is_nested = config.starts_with('[');
+        assert!(
+            parsed
+                .as_ref()
+                .map_or_else(|error| is_nested && error.to_string().contains("within each other"), |_| !is_nested)
+        );
     }
     for profile in seeds("profile").iter().map(text) {
         symphony_executor::profile::ProfileFile::parse(std::path::Path::new("seed"), &profile).unwrap();

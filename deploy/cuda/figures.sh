@@ -1,20 +1,25 @@
 #!/usr/bin/env bash
 # Runs the device tests and records the figures of docs/cuda.md on this machine's first GPU. Everything it needs lies beside it
-# (deploy/cuda/kit.sh); no network, no compiler. It changes nothing on the GPU's settings, and ends within eight minutes.
+# (deploy/cuda/kit.sh); no network, no compiler. It changes nothing on the GPU's settings, and ends within nine minutes.
 #
 #   figures.sh OUT_DIR
+#   SYMPHONY=target/debug/symphony figures.sh --dry-run OUT_DIR    only the goodput part, on an emulated GPU, to try the script itself
 #
 # ONNX Runtime with CUDA, if there is one: SYMPHONY_ONNXRUNTIME=/path/to/libonnxruntime.so.VERSION, with its
 # libonnxruntime_providers_*.so beside it and the CUDA libraries that it was built for in LD_LIBRARY_PATH.
 # Exit status: 0 all was run; 1 something failed (summary.txt says what); 3 skipped: no CUDA device.
 set -uo pipefail
 
-[[ $# == 1 ]] || { echo "usage: figures.sh OUT_DIR" >&2; exit 2; }
+dry_run=
+[[ ${1:-} != --dry-run ]] || { dry_run=1; shift; }
+[[ $# == 1 ]] || { echo "usage: figures.sh [--dry-run] OUT_DIR" >&2; exit 2; }
 mkdir -p "$1"
 OUT=$(cd "$1" && pwd)
 KIT=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 WORK=$(mktemp -d)
-readonly OUT KIT WORK KIND=lent
+# As an absolute path: the cluster is started from another folder.
+SYMPHONY=$(realpath "${SYMPHONY:-$KIT/symphony}") || exit 2
+readonly OUT KIT WORK SYMPHONY KIND=lent UP_WITHIN_S=30
 readonly SUMMARY=$OUT/summary.txt
 # ResNet50 on a GTX 1080 Ti, as in the paper (seed 000, table 4): its SLO, and pictures of 224 x 224 x 3 bytes.
 readonly ALPHA_MS=1.053 BETA_MS=5.072 SLO_MS=25 BATCH_MAX=32 ITEM_BYTES=150528
@@ -50,47 +55,84 @@ print(*glob.glob(sysconfig.get_path("purelib") + "/nvidia/*/lib"))' 2>/dev/null)
 done
 export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}
 
-# The question that everything else asks, asked once: a GPU opens or it does not.
-"$KIT/symphony" profile gemm --alpha-ms 1 --beta-ms 5 --batch-max 1 --runs 1 --gpu-kind $KIND >"$OUT/probe.log" 2>&1
-if grep -q "no CUDA device" "$OUT/probe.log"; then
-    say "skipped: $(grep -m 1 "no CUDA device" "$OUT/probe.log")"
-    exit 3
+if [[ -z $dry_run ]]; then
+    # The question that everything else asks, asked once: a GPU opens or it does not.
+    "$SYMPHONY" profile gemm --alpha-ms 1 --beta-ms 5 --batch-max 1 --runs 1 --gpu-kind $KIND >"$OUT/probe.log" 2>&1
+    if grep -q "no CUDA device" "$OUT/probe.log"; then
+        say "skipped: $(grep -m 1 "no CUDA device" "$OUT/probe.log")"
+        exit 3
+    fi
+    nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>/dev/null | tee -a "$SUMMARY"
+
+    SYMPHONY_TEST_REQUIRE=cuda step device-tests 90 "$KIT/cuda_device" --nocapture --test-threads=1
+    grep -E "^test |skipped|test result" "$OUT/device-tests.log" >>"$SUMMARY"
+
+    step gemm 60 "$SYMPHONY" profile gemm --alpha-ms $ALPHA_MS --beta-ms $BETA_MS --batch-max $BATCH_MAX \
+        --item-bytes $ITEM_BYTES --gpu-kind $KIND --out "$OUT/gemm.profile.toml" --timeline "$OUT/gemm.timeline.json"
+    tail -n 40 "$OUT/gemm.log" >>"$SUMMARY"
+
+    if [[ -n ${SYMPHONY_ONNXRUNTIME:-} ]]; then
+        "$SYMPHONY" model generate resnet50 "$WORK/resnet50.onnx" >"$OUT/generate.log" 2>&1
+        # Loading runs each batch size once, for which ONNX Runtime tries all kernels; it is loaded twice.
+        step onnx 120 "$SYMPHONY" profile "$WORK/resnet50.onnx" --device cuda:0 --gpu-kind $KIND --batch-max 16 \
+            --out "$OUT/resnet50.profile.toml" --timeline "$OUT/resnet50.timeline.json"
+        tail -n 20 "$OUT/onnx.log" >>"$SUMMARY"
+    else
+        say "onnx: not run, SYMPHONY_ONNXRUNTIME names no ONNX Runtime with CUDA"
+    fi
 fi
-nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>/dev/null | tee -a "$SUMMARY"
 
-SYMPHONY_TEST_REQUIRE=cuda step device-tests 90 "$KIT/cuda_device" --nocapture --test-threads=1
-grep -E "^test |skipped|test result" "$OUT/device-tests.log" >>"$SUMMARY"
+# What a report says of all models together. Its own lag has a p99 as well, so only what follows "total" is looked at.
+total() {
+    tr -d ' \n' <"$1" | sed 's/.*"total"://' | grep -oE '"(bad_rate|p99_ms|mean_batch|lost|foreign)":[0-9.]+' | tr '\n' ' '
+}
 
-step gemm 60 "$KIT/symphony" profile gemm --alpha-ms $ALPHA_MS --beta-ms $BETA_MS --batch-max $BATCH_MAX \
-    --item-bytes $ITEM_BYTES --gpu-kind $KIND --out "$OUT/gemm.profile.toml" --timeline "$OUT/gemm.timeline.json"
-tail -n 40 "$OUT/gemm.log" >>"$SUMMARY"
-
-if [[ -n ${SYMPHONY_ONNXRUNTIME:-} ]]; then
-    "$KIT/symphony" model generate resnet50 "$WORK/resnet50.onnx" >"$OUT/generate.log" 2>&1
-    step onnx 80 "$KIT/symphony" profile "$WORK/resnet50.onnx" --device cuda:0 --gpu-kind $KIND --batch-max 16 \
-        --out "$OUT/resnet50.profile.toml" --timeline "$OUT/resnet50.timeline.json"
-    tail -n 20 "$OUT/onnx.log" >>"$SUMMARY"
-else
-    say "onnx: not run, SYMPHONY_ONNXRUNTIME names no ONNX Runtime with CUDA"
-fi
+# Waits until the backend and the frontend are members; their certificates are there then, too.
+is_up() {
+    local until=$((SECONDS + UP_WITHIN_S)) members
+    while ((SECONDS < until)) && kill -0 "$cluster" 2>/dev/null; do
+        members=$("$SYMPHONY" get members 2>>"$OUT/members.log")
+        grep -qw backend-1 <<<"$members" && grep -qw frontend-1 <<<"$members" && return 0
+        sleep 0.2
+    done
+    return 1
+}
 
 # Goodput of one GPU: the highest rate at which the 99th percentile is within the SLO, deferred and at once.
-if [[ -s $OUT/gemm.profile.toml ]]; then
-    cd "$WORK" || exit 1
-    "$KIT/symphony" up --config "$KIT/one-gpu.toml" --dir "$WORK/up" >"$OUT/up.log" 2>&1 &
+goodput() {
+    local policy rate report status executor=cuda-gemm profile=(--profile "$OUT/gemm.profile.toml")
+    if [[ -n $dry_run ]]; then
+        executor=emulated
+        profile=(--gpu-kind $KIND --alpha-ms $ALPHA_MS --beta-ms $BETA_MS --batch-max $BATCH_MAX)
+    fi
+    cd "$WORK" || return 1
+    export SYMPHONY_PKI=$WORK/up/pki
+    "$SYMPHONY" up --config "$KIT/one-gpu.toml" --set "backend.executor=$executor" --dir "$WORK/up" >"$OUT/up.log" 2>&1 &
     cluster=$!
+    if ! is_up; then
+        say "goodput: the cluster did not come up within $UP_WITHIN_S s: $(tail -n 1 "$OUT/up.log")"
+        failed=1
+        return 1
+    fi
     for policy in symphony eager; do
-        step "load-model-$policy" 40 "$KIT/symphony" model load "$policy" --emulated --profile "$OUT/gemm.profile.toml" \
+        step "load-model-$policy" 40 "$SYMPHONY" model load "$policy" --emulated "${profile[@]}" \
             --slo-ms $SLO_MS --policy "$policy" --wait-s 35 || continue
         for rate in $RATES; do
-            report=$OUT/load-$policy-$rate.json
-            timeout 12 "$KIT/symphony" load --model "$policy=$rate" --duration-s 5 --warmup-s 1 --protocol native -o json \
-                >"$report" 2>"$OUT/load-$policy-$rate.log"
-            say "goodput $policy $rate r/s: exit $?," "$(grep -oE '"(bad_rate|p99_ms|mean_batch|lost|foreign)": ?[0-9.]+' "$report" | sort -u | tr '\n' ' ')"
+            report=$OUT/load-$policy-$rate.json status=0
+            timeout 12 "$SYMPHONY" load --model "$policy=$rate" --duration-s 5 --warmup-s 1 --protocol native \
+                --identity frontend-load -o json >"$report" 2>"$OUT/load-$policy-$rate.log" || status=$?
+            say "goodput $policy $rate r/s: exit $status, $(total "$report")"
+            # A generator that lagged has measured itself.
+            [[ $status == 0 ]] || say "    $(tail -n 1 "$OUT/load-$policy-$rate.log")"
+            # Beyond what one GPU can do requests are bad, which is a figure; no report is a failure.
+            [[ -s $report ]] || failed=1
         done
-        step "unload-model-$policy" 10 "$KIT/symphony" model unload "$policy"
+        step "unload-model-$policy" 10 "$SYMPHONY" model unload "$policy"
     done
     cp "$WORK"/up/logs/*backend* "$OUT/" 2>/dev/null
+}
+if [[ -n $dry_run || -s $OUT/gemm.profile.toml ]]; then
+    goodput
 fi
 say "$([[ $failed == 0 ]] && echo done || echo "failed: see above") after $SECONDS s"
 exit "$failed"

@@ -2,7 +2,7 @@
 
 use std::net::TcpListener;
 
-use symphony_testkit::{Workspace, free_ports};
+use symphony_testkit::{Workspace, free_ports, needed};
 use symphony_tests::{Said, alone, phase, run};
 
 /// A cluster of one replica on free ports, and the sections of every role.
@@ -160,10 +160,7 @@ fn a_gpu_that_is_required_and_not_there_is_said_and_ends_the_backend() {
     let gemm = ["--set", "backend.executor=cuda-gemm", "--set", gpus, "--set", "backend.device=cpu"];
     let _ = bench.node("backend", &gemm).ended_with(2).complains(&["backend.device", "cuda-gemm", "CUDA devices only"]);
 
-    if cuda_is_here() {
-        eprintln!("skipped: this machine has a CUDA device, and what follows is about those without");
-        return;
-    }
+    let Some(()) = needed("no-cuda", no_cuda_here()) else { return };
     phase("required");
     let required = ["--set", "backend.device=cuda", "--set", "backend.device_required=true", "--set", gpus];
     let words = ["backend.device = \"cuda\" is required", "no CUDA device", "backend.device_required = false"];
@@ -188,7 +185,9 @@ fn a_gpu_that_is_required_and_not_there_is_said_and_ends_the_backend() {
     let _ = run_here(&timeline).ended_with(2).complains(&["--timeline", "--device cuda:0"]);
 }
 
-/// Whether a driver answers: the question that the program asks, asked by another.
-fn cuda_is_here() -> bool {
-    std::path::Path::new("/dev/nvidia0").exists()
+/// What follows is about machines without a CUDA device.
+fn no_cuda_here() -> Result<(), &'static str> {
+    // The question that the program asks the driver, asked of another.
+    let device = std::path::Path::new("/dev/nvidia0").exists();
+    if device { Err("this machine has a CUDA device") } else { Ok(()) }
 }

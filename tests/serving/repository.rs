@@ -109,7 +109,9 @@ fn a_repository_with_a_good_model_and_broken_ones() {
         let unavailable = "UNAVAILABLE";
         expect_states(cluster, &[("digits:1", unavailable), ("ensemble:", unavailable), ("noise:1", unavailable)]);
         let reason = index(cluster).into_iter().find(|entry| entry.0 == "ensemble").unwrap().3;
-        assert!(reason.contains("config.pbtxt, line 11: field 'ensemble_scheduling' not found"), "{reason}");
+        assert!(reason.starts_with("cannot be served") && !reason.contains("config.pbtxt"), "{reason}");
+        let log = cluster.log_of("frontend").unwrap();
+        assert!(log.contains("config.pbtxt, line 11: field 'ensemble_scheduling' not found"), "{log}");
 
         phase("tritonclient loads what can be loaded, is told what cannot, and asks");
         tritonclient(cluster, &root);

@@ -20,6 +20,8 @@ pub use story::tell;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use symphony_testkit::needed;
+
 /// Lets one test at a time use the machine: real clocks and a dozen processes do not share two cores with another
 /// dozen. The nextest profile says the same across processes.
 pub fn alone() -> MutexGuard<'static, ()> {
@@ -32,19 +34,8 @@ pub fn phase(words: &str) {
     eprintln!("phase: {words}");
 }
 
-/// Whether ONNX Runtime is here. Without it, what needs it is passed over and says so, unless the environment variable
-/// `SYMPHONY_TEST_REQUIRE` names `onnxruntime`.
-///
-/// # Panics
-/// If it is required and missing.
+/// Whether ONNX Runtime is here; a test that needs it ends without it, as [`needed`] says.
 #[must_use]
 pub fn onnxruntime_is_here() -> bool {
-    let missing = match symphony_executor::load_runtime(None) {
-        Ok(_) => return true,
-        Err(error) => error,
-    };
-    let required = std::env::var("SYMPHONY_TEST_REQUIRE").unwrap_or_default();
-    assert!(!required.split(',').any(|name| name == "onnxruntime"), "SYMPHONY_TEST_REQUIRE: {missing}");
-    eprintln!("passed over: {missing}");
-    false
+    needed("onnxruntime", symphony_executor::load_runtime(None)).is_some()
 }

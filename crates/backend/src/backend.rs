@@ -381,6 +381,7 @@ mod tests {
     use std::path::Path;
 
     use symphony_config::{NodeConfig, Role};
+    use symphony_testkit::needed;
 
     use super::*;
 
@@ -394,19 +395,17 @@ mod tests {
     const GPUS: &str = "backend.gpus=[{ kind = \"h100\", count = 1, memory_mb = 81559 }]";
 
     /// On machines with a GPU the tests of `symphony-executor-gpu` say more.
-    fn no_gpu_here() -> bool {
-        let opened = Cuda::open(0, &PinnedPool::new(0));
-        if let Ok(gpu) = &opened {
-            eprintln!("skipped: there is a GPU, {}", gpu.name());
-        }
-        opened.is_err()
+    fn no_gpu_here() -> Option<()> {
+        let absent = match Cuda::open(0, &PinnedPool::new(0)) {
+            Ok(gpu) => Err(format!("there is a GPU, {}", gpu.name())),
+            Err(_) => Ok(()),
+        };
+        needed("no-cuda", absent)
     }
 
     #[test]
     fn a_gpu_that_is_wanted_and_not_there_leaves_the_cpu_and_the_executor_says_so() {
-        if !no_gpu_here() {
-            return;
-        }
+        let Some(()) = no_gpu_here() else { return };
         match onnx_engine(&config(&["backend.device=cuda", GPUS])) {
             Ok(engine) => assert_eq!(engine.label(), "ort-cpu"),
             // Without ONNX Runtime there is no CPU either.
@@ -416,9 +415,7 @@ mod tests {
 
     #[test]
     fn a_gpu_that_is_required_and_not_there_is_an_error_before_anything_else() {
-        if !no_gpu_here() {
-            return;
-        }
+        let Some(()) = no_gpu_here() else { return };
         let required = config(&["backend.device=cuda", "backend.device_required=true", GPUS]);
         let error = onnx_engine(&required).unwrap_err();
         assert!(matches!(error, StartError::Device(_)), "{error}");

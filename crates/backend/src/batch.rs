@@ -51,6 +51,12 @@ impl Batch {
         to(&BatchInputs { items: self.items, tensors: &tensors, start: Some(start) })
     }
 
+    /// What became of its requests, if their model went while they ran.
+    pub(crate) fn lost(&self) -> Vec<Fate> {
+        let failed = |&(request, input): &(_, Result<(), _>)| (request, input.and(Err(FailReason::ExecutionFailed)));
+        self.requests.iter().map(failed).collect()
+    }
+
     /// What became of its requests, by how it ran.
     pub(crate) fn fates(
         &self,

@@ -10,7 +10,7 @@ use symphony_protocol::execute::{
     Done, Execute, FromBackend, PlannedRequest, Refusal, SEAL_RECENT_REQUESTS_MAX, SealedGpu, ToBackend,
 };
 use symphony_protocol::journal::Record;
-use symphony_transport::{LinkSender, PayloadDelay, PayloadTransport};
+use symphony_transport::{LinkSender, PAYLOAD_DELAY_FORGOTTEN_AFTER, PayloadDelay, PayloadTransport};
 use symphony_types::{BackendId, BootId, FrontendId, GpuId, ModelId, NodeId, RequestId, SubclusterId, Token};
 use tokio::sync::{mpsc, watch};
 
@@ -78,6 +78,8 @@ pub(crate) struct Execution<T> {
     leaders: HashMap<Connection, NodeId>,
     /// What leaders were told of payloads, and when.
     told: HashMap<Connection, (Instant, PayloadDelay)>,
+    /// When it is looked again whether all of them know the newest, since one heard of a change too short a time ago.
+    tell_again: Option<Instant>,
     journal: Option<Journal>,
     recent: VecDeque<RequestId>,
     transport: Arc<T>,
@@ -132,6 +134,7 @@ impl<T: PayloadTransport> Execution<T> {
             connections: HashMap::new(),
             leaders: HashMap::new(),
             told: HashMap::new(),
+            tell_again: None,
             journal,
             recent: VecDeque::new(),
             transport,
@@ -159,6 +162,7 @@ impl<T: PayloadTransport> Execution<T> {
                     Some(input) => self.apply(input),
                     None => return,
                 },
+                () = until(self.tell_again) => self.tell_delays(),
             }
             let idle = self.gpus.iter().all(|gpu| {
                 let leader_linked = gpu.gate.sealed_by().is_some_and(|by| self.connections.contains_key(&by));
@@ -254,16 +258,32 @@ impl<T: PayloadTransport> Execution<T> {
         self.tell_delay(connection, now);
     }
 
-    /// Tells a leader how long inputs take to come, if that has changed and it was not told just now.
+    /// Tells a leader how long inputs take to come, if that has changed, and now and then that it has not. One that was told of a change
+    /// just now hears of this one when [`DELAY_TOLD_EVERY`] has passed, whether it has plans here or not.
     fn tell_delay(&mut self, connection: Connection, now: Instant) {
         let Some(delay) = self.transport.delay() else { return };
-        let known = self.told.get(&connection);
-        if known.is_some_and(|&(at, told)| told == delay || now.saturating_duration_since(at) < DELAY_TOLD_EVERY) {
-            return;
+        if let Some(&(at, told)) = self.told.get(&connection) {
+            if told == delay {
+                if now.saturating_duration_since(at) < DELAY_CONFIRMED_EVERY {
+                    return;
+                }
+            } else if now < at + DELAY_TOLD_EVERY {
+                let again = at + DELAY_TOLD_EVERY;
+                self.tell_again = Some(self.tell_again.map_or(again, |sooner| sooner.min(again)));
+                return;
+            }
         }
         self.told.insert(connection, (now, delay));
         let (fixed, per_mib) = (delay.fixed.get(), delay.per_mib.get());
         self.send(connection, FromBackend::PayloadDelay { fixed, per_mib });
+    }
+
+    /// Tells those leaders who do not know the newest, once they may hear of it.
+    fn tell_delays(&mut self) {
+        let Some(due) = self.tell_again.take() else { return };
+        let now = Instant::now().max(due);
+        let leaders: Vec<_> = self.told.keys().copied().collect();
+        leaders.into_iter().for_each(|leader| self.tell_delay(leader, now));
     }
 
     fn execute(&mut self, connection: Connection, order: Execute) {
@@ -362,8 +382,14 @@ impl<T: PayloadTransport> Execution<T> {
     }
 }
 
-/// How often a leader hears that inputs take longer or shorter than before.
+/// How often a leader hears that inputs take longer or shorter than before, and the longest time until it hears of a change that a report
+/// of its own has seen.
 pub(crate) const DELAY_TOLD_EVERY: Duration = Duration::from_secs(1);
+
+/// How often it hears that they do not: it takes a backend that runs plans and says nothing for one that measures nothing.
+const DELAY_CONFIRMED_EVERY: Duration = Duration::from_secs(60);
+// Some words may be missed, or late, before a leader forgets.
+const _: () = assert!(DELAY_CONFIRMED_EVERY.as_nanos() as u64 * 5 <= PAYLOAD_DELAY_FORGOTTEN_AFTER.get());
 
 /// No plan starts or lasts longer than a minute from now; a larger number is nonsense from the wire and is cut.
 const START_IN_MAX: u64 = 60_000_000_000;
@@ -378,6 +404,14 @@ impl Gpu {
             free_at = free_at.max(begin + plan.latency);
         }
         free_at - now
+    }
+}
+
+/// Never, if there is no such moment.
+async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment.into()).await,
+        None => std::future::pending().await,
     }
 }
 

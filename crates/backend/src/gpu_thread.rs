@@ -78,7 +78,7 @@ impl<T: PayloadTransport> GpuThread<T> {
         let mut begun = Instant::now();
         let mut latency = Duration::ZERO;
         let (mut ran, mut memory) = (None, None);
-        let (fates, batch) = match models.get_mut(&plan.model) {
+        let (fates, batch) = match models.get(&plan.model) {
             None => {
                 let failed = |&request: &PlannedRequest| (request, Err(FailReason::ModelNotReady));
                 (plan.requests.iter().map(failed).collect(), 0)
@@ -88,7 +88,7 @@ impl<T: PayloadTransport> GpuThread<T> {
                 let mut outcome = Ok(());
                 if batch.items > 0 {
                     // Inputs go to a device that can take them before the batch begins.
-                    outcome = steps::stage(executor.as_mut(), &batch, plan.start);
+                    outcome = steps::stage(models, plan.model, &batch, plan.start);
                     wait_until(plan.start);
                     begun = Instant::now();
                     if outcome.is_ok() {
@@ -104,8 +104,11 @@ impl<T: PayloadTransport> GpuThread<T> {
                         memory = executor.memory();
                         (batch.fates(executor.as_ref(), outcome, outputs), batch.items)
                     }
-                    // Models come and go between plans only.
-                    None => (Vec::new(), 0),
+                    // Models come and go between plans only, but for one that panicked and could not be reset.
+                    None => {
+                        tracing::error!(error = outcome.err(), items = batch.items, "batch failed");
+                        (batch.lost(), batch.items)
+                    }
                 }
             }
         };

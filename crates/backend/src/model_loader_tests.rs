@@ -7,9 +7,10 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use nix::sys::stat::Mode;
-use symphony_executor::{BatchInputs, ModelExecutor, Runtime, RuntimeError, default_signature, digits, load_runtime};
+use symphony_executor::{BatchInputs, ModelExecutor, Runtime, default_signature, digits, load_runtime};
 use symphony_net::Net;
 use symphony_protocol::view::{BackendView, KindProfile, ModelSource, ModelSpec, ModelView, View};
+use symphony_testkit::needed;
 use symphony_transport::ControlClient;
 use symphony_types::{
     BackendId, BootId, DataType, LatencyProfile, ModelId, Nanos, RequestValue, Signature, SubclusterId, TensorSpec,
@@ -30,20 +31,6 @@ const BOOT: BootId = BootId::new(5);
 const MB: u64 = 1 << 20;
 /// Nothing here takes so long, on any machine.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// `None` without ONNX Runtime, unless `SYMPHONY_TEST_REQUIRE=onnxruntime` demands it.
-fn runtime() -> Option<Runtime> {
-    match load_runtime(None) {
-        Ok(runtime) => Some(runtime),
-        Err(error @ RuntimeError::NotFound { .. }) => {
-            let required = std::env::var("SYMPHONY_TEST_REQUIRE").unwrap_or_default();
-            assert!(!required.contains("onnxruntime"), "{error}");
-            eprintln!("skipped: {error}");
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
-}
 
 /// The digits model under any name and file, with what its profile says of memory in MB.
 fn spec(name: &str, file: &str, static_mb: u64) -> ModelSpec {
@@ -212,7 +199,7 @@ fn run_one(executor: &mut dyn ModelExecutor) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_batch_runs_while_a_load_is_under_way() {
-    let Some(runtime) = runtime() else { return };
+    let Some(runtime) = needed("onnxruntime", load_runtime(None)) else { return };
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("good.onnx"), digits::MODEL).unwrap();
     // Whoever opens it waits until somebody writes: a disk that takes for ever.
@@ -241,7 +228,7 @@ async fn a_batch_runs_while_a_load_is_under_way() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_broken_model_leaves_the_good_one_beside_it_alone() {
-    let Some(runtime) = runtime() else { return };
+    let Some(runtime) = needed("onnxruntime", load_runtime(None)) else { return };
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("good.onnx"), digits::MODEL).unwrap();
     std::fs::write(dir.path().join("half.onnx"), &digits::MODEL[..digits::MODEL.len() / 2]).unwrap();
@@ -262,7 +249,7 @@ async fn a_broken_model_leaves_the_good_one_beside_it_alone() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_model_beyond_the_memory_is_refused_by_profile_and_by_measure() {
-    let Some(runtime) = runtime() else { return };
+    let Some(runtime) = needed("onnxruntime", load_runtime(None)) else { return };
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("digits.onnx"), digits::MODEL).unwrap();
     const PADDING: u64 = 150 * MB;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-use symphony_executor::{ExecuteError, ModelExecutor};
+use symphony_executor::{ExecuteError, ModelExecutor, StagedExecutor};
 use symphony_types::ModelId;
 
 use crate::ahead::Ahead;
@@ -18,8 +18,8 @@ pub(crate) type Models = HashMap<ModelId, Box<dyn ModelExecutor>>;
 const POLL_EVERY: Duration = Duration::from_micros(20);
 
 /// Begins to bring a batch's inputs to its device, unless that has been done, or it has none.
-pub(crate) fn stage(executor: &mut dyn ModelExecutor, batch: &Batch, start: Instant) -> Result<(), String> {
-    guarded(|| match executor.in_steps() {
+pub(crate) fn stage(models: &mut Models, model: ModelId, batch: &Batch, start: Instant) -> Result<(), String> {
+    guarded(models, model, |executor| match executor.in_steps() {
         Some(steps) if steps.staged() == 0 => batch.given(start, |inputs| steps.stage(inputs)),
         _ => Ok(()),
     })
@@ -32,18 +32,15 @@ pub(crate) fn run(
     (model, batch, start): (ModelId, &Batch, Instant),
     outputs: &mut Vec<Vec<u8>>,
 ) -> Result<(), String> {
-    let gone = || "the model is gone".to_owned();
-    let executor = models.get_mut(&model).ok_or_else(gone)?;
-    let Some(steps) = executor.in_steps() else {
-        return guarded(|| batch.given(start, |inputs| executor.run(inputs, outputs)));
-    };
-    guarded(|| steps.launch())?;
+    if models.get_mut(&model).is_some_and(|executor| executor.in_steps().is_none()) {
+        return guarded(models, model, |executor| batch.given(start, |inputs| executor.run(inputs, outputs)));
+    }
+    guarded_step(models, model, |steps| steps.launch())?;
     loop {
-        let steps = models.get_mut(&model).and_then(|executor| executor.in_steps()).ok_or_else(gone)?;
         let mut done = false;
-        guarded(|| steps.is_done().map(|is| done = is))?;
+        guarded_step(models, model, |steps| steps.is_done().map(|is| done = is))?;
         if done {
-            return guarded(|| steps.finish(outputs));
+            return guarded_step(models, model, |steps| steps.finish(outputs));
         }
         if !stage_next(models, ahead) {
             std::thread::sleep(POLL_EVERY);
@@ -54,14 +51,15 @@ pub(crate) fn run(
 /// Stages the next plan if its inputs are there; false if there is nothing to do.
 fn stage_next(models: &mut Models, ahead: &mut Ahead<'_>) -> bool {
     let Some(next) = ahead.next_plan().filter(|next| next.batch.is_none()) else { return false };
-    let Some(executor) = models.get_mut(&next.plan.model) else { return false };
+    let model = next.plan.model;
+    let Some(executor) = models.get_mut(&model) else { return false };
     if executor.in_steps().is_none_or(|steps| steps.staged() > 0) || !next.gather_now() {
         return false;
     }
     let inputs = std::mem::take(&mut next.inputs);
     let batch = Batch::gather(&next.plan.requests, inputs, executor.signature());
     if batch.items > 0
-        && let Err(error) = stage(executor.as_mut(), &batch, next.plan.start)
+        && let Err(error) = stage(models, model, &batch, next.plan.start)
     {
         // It is tried again when its turn comes, and then it counts.
         tracing::warn!(%error, "the next batch was not staged");
@@ -70,10 +68,33 @@ fn stage_next(models: &mut Models, ahead: &mut Ahead<'_>) -> bool {
     true
 }
 
-/// A GPU thread that dies would leave a backend that accepts plans and runs none.
-fn guarded(run: impl FnOnce() -> Result<(), ExecuteError>) -> Result<(), String> {
-    match catch_unwind(AssertUnwindSafe(run)) {
-        Ok(ran) => ran.map_err(|error| error.to_string()),
-        Err(_) => Err("the executor panicked".to_owned()),
+/// [`guarded`], for a model that has steps.
+fn guarded_step(
+    models: &mut Models,
+    model: ModelId,
+    step: impl FnOnce(&mut dyn StagedExecutor) -> Result<(), ExecuteError>,
+) -> Result<(), String> {
+    guarded(models, model, |executor| executor.in_steps().map_or(Ok(()), step))
+}
+
+/// Calls a model's executor. A GPU thread that dies would leave a backend that accepts plans and runs none. What panics begins anew,
+/// or is not used any more if it cannot.
+fn guarded(
+    models: &mut Models,
+    model: ModelId,
+    call: impl FnOnce(&mut dyn ModelExecutor) -> Result<(), ExecuteError>,
+) -> Result<(), String> {
+    let Some(executor) = models.get_mut(&model) else { return Err("the model is gone".to_owned()) };
+    if let Ok(ran) = catch_unwind(AssertUnwindSafe(|| call(executor.as_mut()))) {
+        return ran.map_err(|error| error.to_string());
     }
+    let reset = || executor.in_steps().map_or((), |steps| steps.reset());
+    if catch_unwind(AssertUnwindSafe(reset)).is_ok() {
+        return Err("the executor panicked".to_owned());
+    }
+    let lost = models.remove(&model);
+    if catch_unwind(AssertUnwindSafe(|| drop(lost))).is_err() {
+        tracing::error!(%model, "the executor panicked when it was dropped; its memory may be lost");
+    }
+    Err("the executor panicked, also when it was reset: its model is not used any more, load it again".to_owned())
 }

@@ -33,8 +33,8 @@ pub mod limits {
     pub const TRIAL_BATCHES_MAX: u32 = 100_000;
     /// Any one time of what is learnt, in seconds: a day.
     pub const LEARNING_S_MAX: u64 = 86_400;
-    /// Bytes of one request: 256 MiB.
-    pub const REQUEST_BYTES_MAX: u64 = 256 << 20;
+    /// Bytes of one request: 63 MiB, what a frame can carry to a backend (`PAYLOAD_BYTES_MAX` of the protocol).
+    pub const REQUEST_BYTES_MAX: u64 = 63 << 20;
     /// Requests in flight at one frontend.
     pub const REQUESTS_IN_FLIGHT_MAX: u32 = 1 << 20;
     /// Grace after a deadline, in milliseconds.

@@ -192,7 +192,7 @@ fn what_cannot_work_is_explained_with_key_and_values() {
             &["frontend.rest=0.0.0.0:8001", "security.insecure_dev=true"],
             "frontend.rest: 0.0.0.0:8001 is taken by frontend.grpc = 127.0.0.1:8001",
         ),
-        (&["frontend.request_bytes_max=0"], "frontend.request_bytes_max: 0 is out of range; expected 1 to 268435456"),
+        (&["frontend.request_bytes_max=0"], "frontend.request_bytes_max: 0 is out of range; expected 1 to 66060288"),
         (&["frontend.requests_in_flight_max=0"], "frontend.requests_in_flight_max: 0 is out of range"),
         (&["frontend.payloads.pool_mb=0"], "frontend.payloads.pool_mb: 0 is out of range; expected 1 to 65536"),
         (

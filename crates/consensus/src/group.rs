@@ -17,10 +17,11 @@ use tokio::time::Instant;
 use crate::config::{Engine, GroupConfig, validate_address};
 use crate::disk;
 use crate::error::{MembershipError, ProposeError, ReadError, StartError};
-use crate::leadership::{self, Leadership};
+use crate::leadership::{self, Leadership, Signs};
 use crate::limits::{APPEND_ENTRIES_MAX, COMMAND_BYTES_MAX, CORE_ENDS_WITHIN, MESSAGE_BYTES_MAX};
 use crate::log::store::LogStore;
 use crate::machine::Machine;
+use crate::pacing::Heard;
 use crate::raft_types::{Command, TypeConfig};
 use crate::stall::StallWatch;
 use crate::state_machine::StateMachine;
@@ -57,6 +58,7 @@ pub struct ControlGroup {
     timing: Timing,
     open: Arc<AtomicBool>,
     received: Arc<Received>,
+    heard: Arc<Heard>,
     /// Gone after the shutdown.
     stall_watch: Arc<Mutex<Option<StallWatch>>>,
 }
@@ -97,14 +99,16 @@ impl ControlGroup {
             }
         };
         let (told, leadership) = watch::channel(Leadership::default());
-        tokio::spawn(leadership::follow(raft.metrics(), stalled, gate, told));
+        let heard = Arc::<Heard>::default();
+        let signs = Signs { stalled, gate, heard: Arc::clone(&heard) };
+        tokio::spawn(leadership::follow(raft.clone(), signs, config.timing.clone(), told));
         // A log in memory has no disk to wait for.
         let watch = (config.engine != Engine::Memory)
             .then(|| StallWatch::start(log.pulse(), &config.timing, raft.clone(), silent))
             .transpose();
         let (open, stall_watch) = (Arc::new(AtomicBool::new(true)), Arc::default());
         let (timing, received) = (config.timing.clone(), Arc::new(Received::new(&config.timing)));
-        let group = Self { me, raft, log, leadership, timing, open, received, stall_watch };
+        let group = Self { me, raft, log, leadership, timing, open, received, heard, stall_watch };
         match watch {
             Ok(watch) => *group.stall_watch.lock().unwrap_or_else(PoisonError::into_inner) = watch,
             Err(error) => {
@@ -227,14 +231,20 @@ impl ControlGroup {
     /// The service that the other replicas call; mount it on the node's control port.
     #[must_use]
     pub fn service(&self) -> RaftServer {
-        wire::pb::raft_server::RaftServer::new(RaftService::new(
+        wire::pb::raft_server::RaftServer::new(self.raft_service())
+            .max_decoding_message_size(MESSAGE_BYTES_MAX)
+            .max_encoding_message_size(MESSAGE_BYTES_MAX)
+    }
+
+    /// What answers behind it.
+    pub(crate) fn raft_service(&self) -> RaftService {
+        RaftService::new(
             self.me.clone(),
             self.raft.clone(),
             Arc::clone(&self.open),
             Arc::clone(&self.received),
-        ))
-        .max_decoding_message_size(MESSAGE_BYTES_MAX)
-        .max_encoding_message_size(MESSAGE_BYTES_MAX)
+            Arc::clone(&self.heard),
+        )
     }
 
     /// Hands leadership over without a gap: asks `to` to campaign at once. Whether it won shows in
@@ -246,7 +256,8 @@ impl ControlGroup {
         self.raft.trigger().transfer_leader(to.get()).await.map_err(|_| ProposeError::Stopped)
     }
 
-    /// Adds a replica that does not vote yet and returns once it has caught up, however long that takes.
+    /// Adds a replica that does not vote yet and returns once it holds everything up to its own addition, however long that
+    /// takes.
     ///
     /// Ids are never reused: take the log index of a proposal, which nobody had before.
     ///
@@ -254,9 +265,37 @@ impl ControlGroup {
     /// The address is not host:port, or the group did not agree.
     pub async fn add_learner(&self, node: NodeId, address: String) -> Result<(), MembershipError> {
         validate_address(&address).map_err(|reason| MembershipError::Refused(format!("address {reason}")))?;
-        match self.raft.add_learner(node.get(), BasicNode::new(address), true).await {
-            Ok(_) => Ok(()),
+        // The library's own wait is content with a lag for which it would send no snapshot: in a young group also with one that
+        // never answered.
+        match self.raft.add_learner(node.get(), BasicNode::new(address), false).await {
+            Ok(added) => self.catches_up(node, added.log_id.index).await,
             Err(error) => Err(self.membership_error(error)),
+        }
+    }
+
+    /// Waits until a replica has told that it holds the entry of that index, by which it was added.
+    async fn catches_up(&self, node: NodeId, index: u64) -> Result<(), MembershipError> {
+        let mut metrics = self.raft.metrics();
+        loop {
+            {
+                let now = metrics.borrow_and_update();
+                if now.running_state.is_err() {
+                    return Err(ProposeError::Stopped.into());
+                }
+                let Some(replication) = &now.replication else {
+                    let leader = now.current_leader.filter(|leader| *leader != self.me.node).map(NodeId::new);
+                    return Err(ProposeError::NotLeader { leader }.into());
+                };
+                if replication.get(&node.get()).is_some_and(|held| held.is_some_and(|held| held.index >= index)) {
+                    return Ok(());
+                }
+                let members = &now.membership_config;
+                let newer = members.log_id().is_some_and(|changed| changed.index > index);
+                if newer && members.membership().get_node(&node.get()).is_none() {
+                    return Err(MembershipError::Refused(format!("{node} was removed before it had caught up")));
+                }
+            }
+            metrics.changed().await.map_err(|_| ProposeError::Stopped)?;
         }
     }
 

@@ -3,13 +3,17 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use futures::FutureExt as _;
 use openraft::async_runtime::watch::WatchReceiver;
-use openraft::type_config::alias::WatchReceiverOf;
-use openraft::{Instant as _, RaftMetrics};
+use openraft::metrics::RaftServerMetrics;
+use openraft::{Instant as _, Raft, RaftMetrics, ServerState};
 use symphony_types::NodeId;
 use tokio::sync::watch;
 
-use crate::raft_types::TypeConfig;
+use crate::machine::Machine;
+use crate::pacing::{Heard, Pacing, Role};
+use crate::raft_types::{LogIdOf, StoredMembershipOf, TypeConfig, VoteOf};
+use crate::timing::Timing;
 use crate::wire::Gate;
 
 /// Who leads, as this node knows it. Knowledge, not permission: what must not happen twice is fenced by a token.
@@ -35,34 +39,70 @@ impl Leadership {
     }
 }
 
-/// Follows the library's metrics and the disk until the library stops, then closes the watch. A leader whose disk hangs
-/// and that keeps quiet is no leader any more, whatever the library, which may be waiting for that disk, still says. Wakes watchers only when leader or term change;
-/// `quorum_acked` moves with every heartbeat and is read when wanted.
+/// What the library does when it is told: the ticks are on again whenever nobody is there to watch.
+struct Ticks {
+    raft: Raft<TypeConfig, Machine>,
+    on: bool,
+}
+
+impl Ticks {
+    fn set(&mut self, on: bool) {
+        if std::mem::replace(&mut self.on, on) != on {
+            self.raft.runtime_config().tick(on);
+        }
+    }
+}
+
+impl Drop for Ticks {
+    fn drop(&mut self) {
+        self.set(true);
+    }
+}
+
+/// What [`follow`] looks at.
+pub(crate) struct Signs {
+    /// Whether the disk hangs.
+    pub(crate) stalled: watch::Receiver<bool>,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) heard: Arc<Heard>,
+}
+
+/// Follows the library and the disk until the library stops, then closes the watch; and keeps its clock ([`Pacing`]). A leader whose
+/// disk hangs and that keeps quiet is no leader any more, whatever the library, which may be waiting for that disk, still says. Wakes
+/// watchers only when leader or term change; `quorum_acked` moves with every heartbeat and is read when wanted.
+///
+/// The library says something new of all its measures after each of its turns, and of who leads only when that changes. The former
+/// is waited for only while it ticks.
 pub(crate) async fn follow(
-    mut metrics: WatchReceiverOf<TypeConfig, RaftMetrics<TypeConfig>>,
-    mut stalled: watch::Receiver<bool>,
-    gate: Arc<Gate>,
+    raft: Raft<TypeConfig, Machine>,
+    signs: Signs,
+    timing: Timing,
     told: watch::Sender<Leadership>,
 ) {
-    let mut watched = true;
+    let Signs { mut stalled, gate, heard } = signs;
+    let (mut roles, mut metrics) = (raft.server_metrics(), raft.metrics());
+    let mut ticks = Ticks { raft: raft.clone(), on: true };
+    let mut pacing = Pacing::new(&timing);
+    let (mut watched, mut ended) = (true, false);
     let mut leader_since: Option<Instant> = None;
     loop {
-        let (now, voters, running) = {
+        let at = tokio::time::Instant::now().into_std();
+        let standing = Standing::of_roles(&roles.borrow_and_update());
+        let (now, voters, running, is_stalled, in_step) = {
             let metrics = metrics.borrow_watched();
             let running = metrics.running_state.is_ok();
             let is_stalled = *stalled.borrow_and_update();
             let is_leader = running && metrics.state.is_leader() && !is_stalled;
             // The library's instant has no accessor but its age.
             let age = metrics.last_quorum_acked.filter(|_| is_leader).map(|acked| acked.elapsed());
-            let quorum_acked = age.and_then(|age| tokio::time::Instant::now().into_std().checked_sub(age));
+            let quorum_acked = age.and_then(|age| at.checked_sub(age));
             let silent = is_stalled.then_some(metrics.id);
             let leader = metrics.current_leader.filter(|leader| running && Some(*leader) != silent).map(NodeId::new);
             let voters = metrics.membership_config.voter_ids().count();
             let now = Leadership { leader, is_leader, term: metrics.current_term, quorum_acked, alone: voters == 1 };
-            (now, voters, running)
+            (now, voters, running, is_stalled, standing == Standing::of_metrics(&metrics))
         };
-        leader_since =
-            if now.is_leader { leader_since.or_else(|| Some(tokio::time::Instant::now().into_std())) } else { None };
+        leader_since = if now.is_leader { leader_since.or(Some(at)) } else { None };
         gate.note(
             leader_since.filter(|_| voters > 1).map(|since| now.quorum_acked.map_or(since, |acked| acked.max(since))),
         );
@@ -71,14 +111,61 @@ pub(crate) async fn follow(
             *before = now;
             changed
         });
-        if !running {
+        if !running || ended {
             return;
         }
+        let role = if now.is_leader {
+            Role::Leads { confirmed: now.confirmed(at) }
+        } else if now.leader.is_some() && standing.follows && !is_stalled {
+            Role::Follows { heard: heard.last() }
+        } else {
+            Role::Unsettled
+        };
+        // What is told of roles is ahead of the rest for a moment.
+        let order = pacing.step(at, if in_step { role } else { Role::Unsettled });
+        ticks.set(order.ticks);
+        if order.heartbeat {
+            // The queue to the library is long; if it is full all the same, the next one will do.
+            let _ = raft.trigger().heartbeat().now_or_never();
+        }
+        let again = async {
+            match order.again {
+                Some(again) => tokio::time::sleep_until(again.into()).await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             biased;
-            changed = metrics.changed() => if changed.is_err() { return },
+            changed = roles.changed() => ended = changed.is_err(),
+            changed = metrics.changed(), if order.ticks => ended = changed.is_err(),
             // Closed where there is no disk to watch, and at the end.
             changed = stalled.changed(), if watched => watched = changed.is_ok(),
+            () = again => {}
         }
+    }
+}
+
+/// By what it is seen whether two reports of the library are of the same moment.
+#[derive(Debug, PartialEq, Eq)]
+struct Standing {
+    follows: bool,
+    state: ServerState,
+    leader: Option<u64>,
+    vote: VoteOf,
+    members_at: Option<LogIdOf>,
+}
+
+impl Standing {
+    fn of_roles(roles: &RaftServerMetrics<TypeConfig>) -> Self {
+        Self::new(roles.state, roles.current_leader, roles.vote, &roles.membership_config)
+    }
+
+    fn of_metrics(metrics: &RaftMetrics<TypeConfig>) -> Self {
+        Self::new(metrics.state, metrics.current_leader, metrics.vote, &metrics.membership_config)
+    }
+
+    fn new(state: ServerState, leader: Option<u64>, vote: VoteOf, members: &StoredMembershipOf) -> Self {
+        let follows = matches!(state, ServerState::Follower | ServerState::Learner);
+        Self { follows, state, leader, vote, members_at: *members.log_id() }
     }
 }

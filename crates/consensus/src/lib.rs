@@ -13,6 +13,7 @@ mod leadership;
 mod limits;
 mod log;
 mod machine;
+mod pacing;
 #[cfg(feature = "planted-faults")]
 pub mod planted;
 mod raft_types;

@@ -1,4 +1,4 @@
-//! Bugs that a simulation plants in this crate, to see that it finds them. One at a time, for the whole process.
+//! Bugs that a simulation plants in this crate, to see that it finds them. For the whole process, several if it takes several.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -13,25 +13,31 @@ use crate::raft_types::TypeConfig;
 #[repr(u8)]
 pub enum Bug {
     /// A vote alone is not made durable before it is told.
-    VotesNotSynced = 1,
-    /// A leader without a quorum goes on sending, and who hears it does not ask whether it hears anybody: either alone is enough
-    /// to have another one elected.
+    VotesNotSynced,
+    /// A leader without a quorum goes on sending entries and snapshots. Where its words arrive at once, whoever takes none of them
+    /// for a sign of life that are old elects another one all the same: so this alone changes little.
     NoQuorumGate,
+    /// What a leader sends is believed however old it is. Where its words arrive at once, the gate of a leader without a quorum is enough
+    /// to have another one elected; over a link that hardly moves it is not.
+    OldAppendsBelieved,
     /// Neighbouring commands that are applied together change places.
     DisorderedApply,
     /// Reads do not ask a quorum.
     ReadsWithoutQuorum,
+    /// A follower that has heard a leader once never looks at its own clock again.
+    TicksStayOff,
 }
 
+/// A bit for each.
 static PLANTED: AtomicU8 = AtomicU8::new(0);
 
-/// Plants a bug.
+/// Plants a bug, beside those that were planted before.
 pub fn plant(bug: Bug) {
-    PLANTED.store(bug as u8, Ordering::Relaxed);
+    PLANTED.fetch_or(1 << bug as u8, Ordering::Relaxed);
 }
 
 pub(crate) fn is(bug: Bug) -> bool {
-    PLANTED.load(Ordering::Relaxed) == bug as u8
+    PLANTED.load(Ordering::Relaxed) & (1 << bug as u8) != 0
 }
 
 type Applied = Result<EntryResponder<TypeConfig>, std::io::Error>;

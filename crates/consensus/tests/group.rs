@@ -1,7 +1,6 @@
 //! Replicas of a control group in one process, over real gRPC on loopback and real disks.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::future::Future;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -12,16 +11,13 @@ use symphony_consensus::{
     SnapshotEvery, StartError, StateMachine, Timing,
 };
 use symphony_net::{Incoming, Net, Port, Role};
+use symphony_testkit::until;
 use symphony_types::NodeId;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tonic::transport::Server;
-
-/// Far more than anything here takes, so that only a real failure reaches it on an overloaded machine.
-const PATIENCE: Duration = Duration::from_secs(60);
-const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// A command that only others can read.
 const UNREADABLE: &[u8] = b"of another release";
@@ -186,19 +182,6 @@ impl Cluster {
     }
 }
 
-/// Looks until there is something to see.
-async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut look: impl FnMut() -> F) -> T {
-    let seen = async {
-        loop {
-            if let Some(seen) = look().await {
-                return seen;
-            }
-            tokio::time::sleep(LOOK_AGAIN).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, seen).await.unwrap_or_else(|_| panic!("waited {PATIENCE:?} in vain: {what}"))
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_group_survives_its_leader() {
     let mut cluster = Cluster::start(3, SnapshotEvery::default()).await;
@@ -337,15 +320,22 @@ async fn leadership_is_handed_over_and_members_change_while_serving() {
     })
     .await;
 
-    // Phase 2: a fourth replica learns, then votes.
+    // Phase 2: a fourth replica learns, then votes. Before it answers nobody says that it has caught up.
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
     let address = listener.local_addr().expect("address");
     let mut config = cluster.config(node(4));
     config.voters = BTreeMap::new();
-    cluster.running.insert(node(4), Replica::start(config, listener).await);
     let leader = cluster.leader().await;
     let group = cluster.running[&leader].group.clone();
-    group.add_learner(node(4), address.to_string()).await.expect("learns");
+    let learns = tokio::spawn({
+        let group = group.clone();
+        async move { group.add_learner(node(4), address.to_string()).await }
+    });
+    until("it is in the group", || async { group.members().addresses.contains_key(&node(4)).then_some(()) }).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(!learns.is_finished(), "it has not answered yet");
+    cluster.running.insert(node(4), Replica::start(config, listener).await);
+    learns.await.expect("no panic").expect("learns");
     group.change_voters(BTreeSet::from([node(1), node(2), node(3), node(4)])).await.expect("votes");
     cluster.propose("two").await;
     cluster.all_have("two").await;

@@ -18,10 +18,10 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio_stream::wrappers::WatchStream;
 use tokio_util::sync::CancellationToken;
 use tonic::metadata::MetadataValue;
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 
 use crate::convert;
-use crate::epochs::{Ask, LEARNT_MAX, Reported, stretch};
+use crate::epochs::{Ask, LEARNT_MAX, Reported, word};
 use crate::error::CallError;
 use crate::explain::{self, Memory};
 use crate::membership::Membership;
@@ -117,6 +117,15 @@ fn answers_to(peer: &PeerInfo, role: Role, name: &str) -> Result<(), Status> {
 /// An answer of another kind than the command's, which only replicas of different releases can cause.
 fn surprised(reply: &Reply) -> Status {
     Status::internal(format!("the cluster answered {reply:?} to another question: run one release on every replica"))
+}
+
+/// What a leader answered to this replica that passed on what somebody else asked. Who asked was let in here: if the leader denies the
+/// call it means this replica, which was removed and does not know it yet, and another one can be asked.
+fn of_this_replica(leader: NodeId, status: Status) -> Status {
+    match status.code() {
+        Code::PermissionDenied => Status::unavailable(format!("{leader}: {}; ask another replica", status.message())),
+        _ => status,
+    }
 }
 
 #[tonic::async_trait]
@@ -259,7 +268,11 @@ impl Control for ControlService {
             Some(leader) => {
                 let command = command.encode().map_err(CallError::from)?;
                 let request = pb::ForwardRequest { cluster: self.cluster.to_string(), command };
-                self.proposer.client(leader)?.forward_change(request).await
+                self.proposer
+                    .client(leader)?
+                    .forward_change(request)
+                    .await
+                    .map_err(|status| of_this_replica(leader, status))
             }
         }
     }
@@ -294,7 +307,8 @@ impl Control for ControlService {
             let (operation_id, actor) = (asker.id.to_string(), asker.actor);
             let mut onward = Request::new(pb::PlanEpochRequest { adopt, operation_id, actor });
             onward.metadata_mut().insert(FORWARDED, MetadataValue::from_static("1"));
-            return self.proposer.client(leader)?.plan_epoch(onward).await;
+            let planned = self.proposer.client(leader)?.plan_epoch(onward).await;
+            return planned.map_err(|status| of_this_replica(leader, status));
         }
         let (answer, answered) = oneshot::channel();
         let busy = |_| Status::resource_exhausted("another epoch is being planned; ask again in a moment");
@@ -325,7 +339,7 @@ impl Control for ControlService {
         }
         for learnt in subclusters.iter().flat_map(|load| &load.learnt) {
             let wrong = |error| format!("learnt profile of model {} on {}: {error}", learnt.model, learnt.gpu_kind);
-            stretch(learnt).map_err(|error| Status::invalid_argument(wrong(error)))?;
+            word(learnt).map_err(|error| Status::invalid_argument(wrong(error)))?;
         }
         let state = self.viewer.state.read();
         let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
@@ -367,4 +381,18 @@ impl Control for ControlService {
 
 fn refused(refusal: Refusal) -> pb::ForwardReply {
     pb::ForwardReply { index: 0, response: encode_outcome(&Err(refusal)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_asks_a_replica_that_was_removed_is_told_to_ask_another_one() {
+        let passed_on = |status| of_this_replica(NodeId::new(3), status);
+        let denied = passed_on(Status::permission_denied("n1 was removed from the cluster"));
+        assert_eq!(denied.code(), Code::Unavailable);
+        assert_eq!(denied.message(), "n3: n1 was removed from the cluster; ask another replica");
+        assert_eq!(passed_on(Status::failed_precondition("no")).code(), Code::FailedPrecondition);
+    }
 }

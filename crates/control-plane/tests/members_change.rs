@@ -172,3 +172,31 @@ async fn contact_is_lost_with_the_quorum_and_found_again() {
     tokio::time::timeout(patience, contact.wait_for(|in_contact| *in_contact)).await.unwrap().unwrap();
     cluster.stop_all().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_replica_that_never_answered_is_given_no_vote() {
+    let cluster = Cluster::start(1, steady()).await;
+    cluster.settled().await;
+    let client = cluster.client(1).await;
+    // Bound, so that nobody else answers there.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let add_control_addr = silent.local_addr().unwrap().to_string();
+    let request = pb::ChangeReplicasRequest { add: 2, add_control_addr, ..Default::default() };
+    let adds = tokio::spawn({
+        let mut client = client.clone();
+        async move { client.change_replicas(request).await }
+    });
+
+    let expected = [(1, GroupRole::Leader), (2, GroupRole::Learner)];
+    while group(&cluster, 1).await.len() < expected.len() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    // With its vote nothing more could be agreed.
+    for boot in 1..=5 {
+        patiently(async || client.clone().register_backend(backend(&format!("b{boot}"), boot, "s")).await).await;
+    }
+    assert!(!adds.is_finished(), "it was said to have caught up");
+    assert_eq!(group(&cluster, 1).await, expected);
+    adds.abort();
+    cluster.stop_all().await;
+}

@@ -245,8 +245,9 @@ impl Autoscaler {
     /// The law.
     fn finding(&self) -> Finding {
         let limit = self.settings.bad_rate_max;
-        let mut sum = self.recent.sum();
-        let mut bad = sum.is_bad(limit);
+        let newest = self.newest_bad(limit);
+        let mut bad = newest.is_some();
+        let mut sum = newest.unwrap_or_else(|| self.recent.sum());
         if !bad && sum.requests() * limit < BAD_REQUESTS_ENOUGH {
             let long = self.long.sum();
             if long.is_bad(limit) {
@@ -268,6 +269,20 @@ impl Autoscaler {
             (Reason::Enough, with_reserve(busy))
         };
         Finding { reason, need: if need.is_nan() { 0.0 } else { need }, bad_rate, idle_fraction }
+    }
+
+    /// The newest measurements that prove losses: after a step of the load those from before it would hide how large it is. Few
+    /// requests decide only as all that the short window has.
+    fn newest_bad(&self, limit: f64) -> Option<Sample> {
+        let mut sum: Option<Sample> = None;
+        for (left, &sample) in self.recent.samples.iter().enumerate().rev() {
+            let since = sum.map_or(sample, |later| sample.and(later));
+            if since.is_bad(limit) && (left == 0 || since.requests() * limit >= BAD_REQUESTS_ENOUGH) {
+                return Some(since);
+            }
+            sum = Some(since);
+        }
+        None
     }
 
     /// Brings kinds back between their least and most; true if one was outside.
@@ -440,6 +455,24 @@ mod tests {
         let mut scaler = Autoscaler::new(settings(1000)).unwrap();
         // 99 busy GPUs are 95 % of 104.2.
         assert_eq!(counts(&scaler.observe(at(1), &window(100, 0, 0.0, 0.01))), (Reason::LittleIdle, 5, 0, 0));
+    }
+
+    #[test]
+    fn a_step_is_answered_by_what_came_after_it() {
+        let mut scaler = Autoscaler::new(settings(1000)).unwrap();
+        for second in 1..=3 {
+            assert!(!scaler.observe(at(second), &window(100, 0, 0.0, 0.05)).changes());
+        }
+        // 25 for what is lost, the rest for the reserve: as without the quiet seconds before.
+        assert_eq!(counts(&scaler.observe(at(4), &window(100, 0, 0.2, 0.0))), (Reason::BadRate, 32, 0, 0));
+        // Few requests in the newest second, of which one is lost, prove nothing by themselves.
+        let mut scaler = Autoscaler::new(settings(1000)).unwrap();
+        let mut few = window(4, 0, 0.0, 0.1);
+        (few.good, few.bad) = (30, 0);
+        let _ = scaler.observe(at(1), &few);
+        let _ = scaler.observe(at(2), &few);
+        (few.good, few.bad) = (2, 1);
+        assert_eq!(scaler.observe(at(3), &few).reason, Reason::Enough);
     }
 
     #[test]

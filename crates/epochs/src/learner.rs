@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use symphony_types::{GpuClass, GpuId, LatencyProfile, ModelId, Nanos, Time};
 
+use crate::learnt::Learnt;
 use crate::online_profile::{OnlineProfile, OnlineProfileSettings, Published};
 use crate::straggler::{Quarantine, StragglerSettings, Stragglers};
 use crate::stretch::Stretch;
@@ -109,8 +110,9 @@ pub struct Learner {
     /// By how much batches are off the given profile, in the median, where that can be told.
     drifts: BTreeMap<(ModelId, GpuClass), f64>,
     /// What makes the profiles that plans are made with of the given ones, where something was measured. Also that nothing does:
-    /// a lead before this one may have found otherwise, and its word stands until somebody takes it back.
-    learnt: BTreeMap<(ModelId, GpuClass), Stretch>,
+    /// a lead before this one may have found otherwise, and its word stands until somebody takes it back. And up to which batch
+    /// size: of larger ones nothing is known, and what that lead said of them still holds.
+    learnt: BTreeMap<(ModelId, GpuClass), Learnt>,
     looked_at: Time,
 }
 
@@ -198,8 +200,14 @@ impl Learner {
                 continue;
             }
             let published = profile.publish(now);
-            if published.is_some() || (!self.learnt.contains_key(&(model, class)) && profile.is_measured(now)) {
-                self.learnt.insert((model, class), Stretch::between(profile.given(), profile.in_force()));
+            if let Some(measured_max) = profile.measured_max() {
+                let stretch = || Stretch::between(profile.given(), profile.in_force());
+                let new = || Learnt { stretch: stretch(), measured_max };
+                let learnt = self.learnt.entry((model, class)).or_insert_with(new);
+                learnt.measured_max = measured_max;
+                if published.is_some() {
+                    learnt.stretch = stretch();
+                }
             }
             all.extend(published.map(|published| Correction::Profile { model, class, published }));
         }
@@ -220,8 +228,8 @@ impl Learner {
     }
 
     /// What makes the profiles in force of the given ones, where they were measured: nothing, where the given one is right.
-    pub fn learnt(&self) -> impl Iterator<Item = (ModelId, GpuClass, &Stretch)> {
-        self.learnt.iter().map(|(&(model, class), stretch)| (model, class, stretch))
+    pub fn learnt(&self) -> impl Iterator<Item = (ModelId, GpuClass, &Learnt)> {
+        self.learnt.iter().map(|(&(model, class), learnt)| (model, class, learnt))
     }
 
     fn correction(&mut self, now: Time, quarantine: Quarantine) -> Option<Correction> {
@@ -317,7 +325,7 @@ mod tests {
         assert!((ratio - 1.5).abs() < 0.01, "{ratio}");
         let drifts: Vec<_> = scene.learner.drifts().collect();
         assert!(matches!(drifts.as_slice(), [(MODEL, CLASS, drift)] if (drift - 1.5).abs() < 0.01), "{drifts:?}");
-        let learnt: Vec<_> = scene.learner.learnt().map(|(.., stretch)| stretch.over(&given())).collect();
+        let learnt: Vec<_> = scene.learner.learnt().map(|(.., learnt)| learnt.stretch.over(&given())).collect();
         assert!(
             matches!(learnt.as_slice(), [told] if (told.latency(8).as_millis_f64() - 19.5).abs() < 0.1),
             "{learnt:?}"
@@ -334,8 +342,11 @@ mod tests {
         scene.now += LOOK_EVERY;
         assert_eq!((scene.learner.look(scene.now), scene.learner.learnt().count()), (vec![], 0), "16 batches are few");
         assert_eq!(scene.pass(100, 1.02, 1.02), [], "nothing is to be corrected");
-        let learnt: Vec<_> = scene.learner.learnt().map(|(.., stretch)| stretch.clone()).collect();
-        assert!(matches!(learnt.as_slice(), [told] if told.changes_nothing()), "what is in force is told: {learnt:?}");
+        let learnt: Vec<_> = scene.learner.learnt().map(|(.., learnt)| learnt.clone()).collect();
+        assert!(
+            matches!(learnt.as_slice(), [told] if told.stretch.changes_nothing() && told.measured_max == 8),
+            "what is in force is told, and of which batches: {learnt:?}"
+        );
         // Loaded anew, with whatever profile: nothing is known of it.
         scene.learner.add_model(MODEL, CLASS, given());
         assert_eq!(scene.learner.learnt().count(), 0);

@@ -63,6 +63,8 @@ pub struct OnlineProfile {
     given: LatencyProfile,
     in_force: LatencyProfile,
     published_at: Option<Time>,
+    /// The largest batch size at which the profile in force is as measured.
+    measured_max: Option<u32>,
     /// Real over given time, by group; grows to the largest group that was seen.
     groups: Vec<SampleRing>,
 }
@@ -71,7 +73,7 @@ impl OnlineProfile {
     /// Begins with the given profile.
     #[must_use]
     pub fn new(given: LatencyProfile, settings: OnlineProfileSettings) -> Self {
-        Self { settings, in_force: given.clone(), given, published_at: None, groups: Vec::new() }
+        Self { settings, in_force: given.clone(), given, published_at: None, measured_max: None, groups: Vec::new() }
     }
 
     /// The profile that plans are to be made with.
@@ -105,10 +107,9 @@ impl OnlineProfile {
             return None;
         }
         let ratios = self.ratios(now, self.settings.quantile);
-        if ratios.is_empty() {
-            return None;
-        }
+        let largest = ratios.last()?.group;
         let profile = self.profile_of(&ratios)?;
+        self.measured_max = Some(last(largest).min(self.given.batch_max()));
         let off = |batch: u32| {
             let (was, is) = (self.in_force.latency(batch).get() as f64, profile.latency(batch).get() as f64);
             (is / was - 1.0).abs()
@@ -124,10 +125,11 @@ impl OnlineProfile {
         Some(Published { profile, change, measured: ratios.len() })
     }
 
-    /// Whether enough was measured, and lately enough, to say something of the profile: also that it is right.
+    /// The largest batch size up to which the profile in force is what was measured, to within a change that would be published, as
+    /// of the last look: also where that is the given one. None before enough was measured.
     #[must_use]
-    pub fn is_measured(&self, now: Time) -> bool {
-        self.groups.iter().any(|ring| self.counts(ring, now))
+    pub const fn measured_max(&self) -> Option<u32> {
+        self.measured_max
     }
 
     /// How many times as long as given batches take, in the median, if that is far enough from one to be told.
@@ -192,15 +194,27 @@ const fn group(batch: u32) -> usize {
     (SINGLE_BATCHES - 1 + (doublings - SINGLE_BATCHES.ilog2()) * 8 + eighth) as usize
 }
 
-/// The middle of a group's batch sizes.
-fn centre(at: usize) -> f64 {
+/// A group's smallest batch size, and how many there are in it.
+const fn extent(at: usize) -> (u32, u32) {
     let singles = (SINGLE_BATCHES - 1) as usize;
     if at < singles {
-        return at as f64 + 1.0;
+        return (at as u32 + 1, 1);
     }
     let (doublings, eighth) = ((at - singles) / 8, (at - singles) % 8);
-    let width = (1_u32 << doublings) as f64 * f64::from(SINGLE_BATCHES / 8);
-    width * (8 + eighth) as f64 + (width - 1.0) / 2.0
+    let width = (SINGLE_BATCHES / 8) << doublings;
+    (width * (8 + eighth as u32), width)
+}
+
+/// A group's largest batch size.
+const fn last(at: usize) -> u32 {
+    let (first, width) = extent(at);
+    first + width - 1
+}
+
+/// The middle of a group's batch sizes.
+fn centre(at: usize) -> f64 {
+    let (first, width) = extent(at);
+    f64::from(first) + f64::from(width - 1) / 2.0
 }
 
 #[cfg(test)]
@@ -221,6 +235,7 @@ mod tests {
         }
         for at in 0..GROUPS_MAX - 1 {
             assert_eq!(group(centre(at).floor() as u32), at, "centre {}", centre(at));
+            assert_eq!((group(last(at)), group(last(at) + 1)), (at, at + 1), "last {}", last(at));
         }
         assert_eq!(GROUPS_MAX, 80);
     }
@@ -276,8 +291,22 @@ mod tests {
         ran(&mut old, 64, 1.5);
         assert_eq!((old.publish(at(3601)), old.drift(at(3601))), (None, None));
         // What is not published is measured nevertheless, if it is often and lately enough.
-        assert!(small.is_measured(at(1)) && old.is_measured(at(3600)));
-        assert!(!few.is_measured(at(1)) && !old.is_measured(at(3601)));
+        assert_eq!([small, few, old].map(|online| online.measured_max()), [Some(8), None, None]);
+    }
+
+    #[test]
+    fn the_profile_in_force_is_as_measured_up_to_what_was_looked_at() {
+        let mut online = OnlineProfile::new(line(), OnlineProfileSettings::default());
+        let ran = |online: &mut OnlineProfile, batch: u32, by: f64| {
+            (0..64).for_each(|_| online.ran(at(1), batch, stretched(line().latency(batch), by)));
+        };
+        ran(&mut online, 4, 1.5);
+        assert!(online.publish(at(1)).is_some());
+        assert_eq!(online.measured_max(), Some(4));
+        ran(&mut online, 33, 3.0);
+        assert_eq!((online.publish(at(2)), online.measured_max()), (None, Some(4)), "it is too soon to say so");
+        assert!(online.publish(at(31)).is_some());
+        assert_eq!(online.measured_max(), Some(35), "the largest of its group");
     }
 
     #[test]

@@ -66,7 +66,7 @@ impl AutoscalerSettings {
             bad_rate_max: 0.005,
             reserve: 0.05,
             reserve_min: 0.025,
-            release_band: 0.03,
+            release_band: 0.06,
             up_window: Nanos::from_millis(3_000),
             down_window: Nanos::from_millis(60_000),
             down_after_up: Nanos::from_millis(60_000),

@@ -101,10 +101,11 @@ impl Stretch {
         in_proportion(points, f64::from(batch)).unwrap_or(1.0)
     }
 
-    /// The largest of its factors.
-    #[must_use]
-    pub fn largest(&self) -> f64 {
-        self.points.iter().map(|&(_, factor)| factor).fold(0.0, f64::max)
+    /// The largest factor of batch sizes from one to another.
+    pub(crate) fn largest_within(&self, from: u32, to: u32) -> f64 {
+        let inside = self.points.iter().filter(|(batch, _)| (from..=to).contains(batch)).map(|&(_, factor)| factor);
+        // Between points it is in proportion, so it is largest at one of them, or at an end.
+        inside.chain([self.factor(from), self.factor(to)]).fold(0.0, f64::max)
     }
 
     /// Whether it changes nothing: batches take as long as given.
@@ -116,15 +117,20 @@ impl Stretch {
     /// The given profile, stretched; it rises.
     #[must_use]
     pub fn over(&self, given: &LatencyProfile) -> LatencyProfile {
-        let mut longest = Nanos::new(1);
-        let stretched = (1_u32..).zip(given.table()).map(|(batch, latency)| {
-            longest = longest.max(Nanos::new((latency.get() as f64 * self.factor(batch)) as u64));
-            longest
-        });
-        let table: Vec<_> = stretched.collect();
-        // As long as the given one, without a zero, and rising.
-        LatencyProfile::from_table(&table).unwrap_or_else(|_| given.clone())
+        stretched(given, |batch| self.factor(batch))
     }
+}
+
+/// The given profile, each batch so many times as long, or as long as a smaller one that then takes longer.
+pub(crate) fn stretched(given: &LatencyProfile, factor: impl Fn(u32) -> f64) -> LatencyProfile {
+    let mut longest = Nanos::new(1);
+    let stretched = (1_u32..).zip(given.table()).map(|(batch, latency)| {
+        longest = longest.max(Nanos::new((latency.get() as f64 * factor(batch)) as u64));
+        longest
+    });
+    let table: Vec<_> = stretched.collect();
+    // As long as the given one, without a zero, and rising.
+    LatencyProfile::from_table(&table).unwrap_or_else(|_| given.clone())
 }
 
 /// The value at a place between points of rising places: in proportion between two, and beyond them like the nearest. None
@@ -160,7 +166,7 @@ mod tests {
     fn what_is_slower_by_one_factor_is_one_point_and_a_bend_is_found() {
         let twice = Stretch::between(&line(), &slower(|_| 2.0));
         assert_eq!(twice.points(), [(1, 2.0)]);
-        assert_eq!((twice.over(&line()), twice.largest()), (slower(|_| 2.0), 2.0));
+        assert_eq!((twice.over(&line()), twice.largest_within(1, 64)), (slower(|_| 2.0), 2.0));
         let same = Stretch::between(&line(), &line());
         assert!(same.points() == [(1, 1.0)] && same.changes_nothing() && !twice.changes_nothing());
         let bent = slower(|batch| if batch <= 16 { 1.5 } else { 1.5 + f64::from(batch - 16) / 32.0 });

@@ -70,6 +70,33 @@ impl<D: Device> StagedModel<D> {
         &mut self.pipeline
     }
 
+    /// Runs a batch of zeros of each size that it runs. What a runtime does when it first sees a size is done before requests wait for
+    /// it: ONNX Runtime tries all kernels for each convolution then, for seconds.
+    ///
+    /// # Errors
+    /// If a batch fails.
+    pub fn warm_up(&mut self) -> Result<(), ExecuteError> {
+        let zeros: Vec<_> =
+            self.signature.inputs.iter().map(|s| vec![0; s.item_bytes() * self.batch_max as usize]).collect();
+        let items: Vec<_> = self.signature.inputs.iter().map(|s| s.item_bytes()).collect();
+        let (mut run, mut outputs) = (0, Vec::new());
+        for batch in 1..=self.batch_max {
+            let filled = self.filled(batch);
+            if filled > run {
+                let tensors: Vec<_> =
+                    zeros.iter().zip(&items).map(|(zeros, item)| &zeros[..item * batch as usize]).collect();
+                self.run(&BatchInputs { items: batch, tensors: &tensors, start: None }, &mut outputs)?;
+                run = filled;
+            }
+        }
+        Ok(())
+    }
+
+    /// Items that are run for a batch of so many.
+    fn filled(&self, items: u32) -> u32 {
+        self.sizes.as_ref().and_then(|sizes| sizes.filled(items)).unwrap_or(items)
+    }
+
     /// Runs batches with the same inputs one after the other, each staged while the one before runs, and says when each was
     /// copied and computed on the device.
     ///
@@ -156,7 +183,7 @@ impl<D: Device> StagedExecutor for StagedModel<D> {
     fn stage(&mut self, batch: &BatchInputs<'_>) -> Result<(), ExecuteError> {
         batch.check(&self.signature, self.batch_max)?;
         let items = batch.items;
-        let filled = self.sizes.as_ref().and_then(|sizes| sizes.filled(items)).unwrap_or(items);
+        let filled = self.filled(items);
         self.before(filled);
         match self.pipeline.stage(Extent { items, filled }, batch.tensors) {
             Ok(()) => {
@@ -194,6 +221,11 @@ impl<D: Device> StagedExecutor for StagedModel<D> {
             checksums(&self.signature, &self.raw, items, outputs);
         }
         Ok(())
+    }
+
+    fn reset(&mut self) {
+        self.pipeline.abandon();
+        self.items.clear();
     }
 }
 
@@ -270,6 +302,33 @@ mod tests {
         });
         let refused = model.launch().unwrap_err();
         assert!(refused.to_string().contains("no batch is staged"), "{refused}");
+    }
+
+    #[test]
+    fn after_a_reset_the_next_batch_is_the_first() {
+        let mut model = model(Vec::new());
+        let (old, new, mut outputs) = (vec![1; ITEM * 3], vec![2; ITEM * 2], Vec::new());
+        batch(3, &[&old], |batch| {
+            model.stage(batch).unwrap();
+            model.launch().unwrap();
+            model.stage(batch).unwrap();
+        });
+        model.reset();
+        assert!(model.staged() == 0 && model.is_done().unwrap());
+        batch(2, &[&new], |batch| model.run(batch, &mut outputs).unwrap());
+        assert_eq!(outputs, answer(&new));
+    }
+
+    #[test]
+    fn every_size_that_is_run_is_warmed_up_once() {
+        for (sizes, batches) in [(None, 4), (Some("2, 4"), 2), (Some("8"), 1)] {
+            // The computation after the last of them would fail, and does if there is one more.
+            let broken = |after| vec![FakeFault::Compute(after, DeviceError::Failed("planted".into()))];
+            let sizes = || sizes.map(|sizes| BatchSizes::parse(sizes).unwrap());
+            assert_eq!(model(broken(batches)).with_sizes(sizes()).warm_up(), Ok(()), "{:?}", sizes());
+            let refused = model(broken(batches - 1)).with_sizes(sizes()).warm_up().unwrap_err();
+            assert!(refused.to_string().contains("planted"), "{refused}");
+        }
     }
 
     #[test]

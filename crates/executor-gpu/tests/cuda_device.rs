@@ -8,45 +8,29 @@ use std::path::Path;
 
 use promises::BATCH_MAX;
 use symphony_executor::{
-    BatchInputs, ModelExecutor, OnnxExecutor, OnnxOptions, Runtime, default_signature, digits, load_runtime,
+    BatchInputs, ModelExecutor, OnnxExecutor, OnnxOptions, Runtime, StagedExecutor, default_signature, digits,
+    item_checksum, load_runtime,
 };
-use symphony_executor_gpu::{Cuda, PinnedPool, cuda_provider_is_there};
+use symphony_executor_gpu::{Cuda, GemmModel, PinnedPool, cuda_provider_is_there};
+use symphony_testkit::needed;
 use symphony_types::{DataType, LatencyProfile, Nanos, Signature, TensorSpec};
 use symphony_zoo::Architecture;
 
 const PINNED_BYTES_MAX: u64 = 4 << 30;
 
-fn required(what: &str) -> bool {
-    std::env::var("SYMPHONY_TEST_REQUIRE").unwrap_or_default().split(',').any(|required| required == what)
-}
-
 /// The first GPU.
 fn gpu() -> Option<Cuda> {
-    match Cuda::open(0, &PinnedPool::new(PINNED_BYTES_MAX)) {
-        Ok(gpu) => Some(gpu),
-        Err(missing) => {
-            assert!(!required("cuda"), "{missing}");
-            eprintln!("skipped: {missing}");
-            None
-        }
-    }
+    needed("cuda", Cuda::open(0, &PinnedPool::new(PINNED_BYTES_MAX)))
 }
 
 /// The first GPU, and an ONNX Runtime that can use it.
 fn onnx() -> Option<(Cuda, Runtime)> {
     let gpu = gpu()?;
-    let runtime = load_runtime(None).map_err(|error| error.to_string());
-    match runtime.and_then(|runtime| {
+    let runtime = load_runtime(None).map_err(|error| error.to_string()).and_then(|runtime| {
         cuda_provider_is_there(&runtime).map_err(|missing| missing.to_string())?;
         Ok(runtime)
-    }) {
-        Ok(runtime) => Some((gpu, runtime)),
-        Err(missing) => {
-            assert!(!required("onnxruntime-cuda"), "{missing}");
-            eprintln!("skipped: {missing}");
-            None
-        }
-    }
+    });
+    Some((gpu, needed("onnxruntime-cuda", runtime)?))
 }
 
 fn pictures() -> Signature {
@@ -79,23 +63,65 @@ fn copies_to_the_gpu_fall_into_computations() {
         let (this, next) = (pair[0].1, pair[1].1);
         assert!(next.copy_in.shared_with(this.compute) > Nanos::ZERO, "{this:?} {next:?}");
         assert!(next.compute.from >= this.compute.until, "batches are computed one after the other: {this:?} {next:?}");
-        assert!(next.compute.until > next.copy_in.until, "inputs are there before they are used: {next:?}");
+        assert!(next.compute.from >= next.copy_in.until, "inputs are there before they are used: {next:?}");
+    }
+}
+
+#[test]
+fn batches_that_are_staged_while_others_run_have_their_own_answers() {
+    const BATCHES: u32 = 100;
+    let Some(gpu) = gpu() else { return };
+    let profile = LatencyProfile::from_line(0.2, 1.0, BATCH_MAX).unwrap();
+    let mut model = gpu.load_gemm(&profile, pictures()).unwrap();
+    let item = pictures().inputs[0].item_bytes();
+    // Of different sizes, and with bytes that no other batch has.
+    let input = |batch: u32| -> Vec<u8> {
+        let bytes = item as u32 * (1 + batch % BATCH_MAX);
+        (0..bytes / 4).flat_map(|n| (n.wrapping_mul(0x9e37_79b9) ^ batch).to_le_bytes()).collect()
+    };
+    let stage = |model: &mut GemmModel, batch: u32| {
+        let input = input(batch);
+        let items = (input.len() / item) as u32;
+        model.stage(&BatchInputs { items, tensors: &[&input], start: None }).unwrap();
+    };
+    let mut outputs = Vec::new();
+    stage(&mut model, 0);
+    for batch in 0..BATCHES {
+        model.launch().unwrap();
+        if batch + 1 < BATCHES {
+            stage(&mut model, batch + 1);
+        }
+        while !model.is_done().unwrap() {}
+        model.finish(&mut outputs).unwrap();
+        let input = input(batch);
+        let answers: Vec<u8> = input.chunks(item).flat_map(|item| item_checksum([item]).to_le_bytes()).collect();
+        assert_eq!(outputs, [answers], "batch {batch}");
     }
 }
 
 #[test]
 fn models_beside_each_other_give_their_memory_back() {
     let Some(gpu) = gpu() else { return };
-    let profile = LatencyProfile::from_line(0.5, 3.0, 4).unwrap();
+    let profile = LatencyProfile::from_line(0.01, 3.0, 64).unwrap();
     // The matrices stay with the GPU: they are there before it is measured.
     drop(gpu.load_gemm(&profile, default_signature()).unwrap());
+    let (before, _) = gpu.memory().unwrap();
     let mut model = gpu.load_gemm(&profile, pictures()).unwrap();
-    let mut other = gpu.load_gemm(&profile, default_signature()).unwrap();
+    let mut other = gpu.load_gemm(&profile, pictures()).unwrap();
+    let (both, _) = gpu.memory().unwrap();
+    // Each has inputs and outputs of two batches: 300 MB together. The driver takes and gives back memory in pieces of its own.
+    let take = 2 * 2 * 2 * 64 * pictures().inputs[0].item_bytes() as u64;
+    assert!(both >= before + take / 2, "{before} bytes without, {both} with them; they take {take}");
     assert!(model.memory().is_some());
     promises::batches_give_what_single_items_give(&mut other);
     drop(other);
     let input = vec![1; pictures().inputs[0].item_bytes()];
     model.run(&BatchInputs { items: 1, tensors: &[&input], start: None }, &mut Vec::new()).unwrap();
+    drop(model);
+    // What was given back in a lane is free when the lane has come there.
+    promises::batches_give_what_single_items_give(&mut gpu.load_gemm(&profile, default_signature()).unwrap());
+    let (after, _) = gpu.memory().unwrap();
+    assert!(after < before + take / 4, "{before} bytes before they came, {both} with them, {after} after they went");
 }
 
 #[test]
@@ -157,7 +183,7 @@ fn copies_of_onnx_models_fall_into_computations() {
     let mut model = gpu.load_onnx(&runtime, &path, &options).unwrap();
     let input = vec![0; model.signature().inputs[0].item_bytes() * 16];
     let spans = model.trace(&BatchInputs { items: 16, tensors: &[&input], start: None }, 8).unwrap();
-    // The first batches choose kernels.
+    // Kernels were chosen when it was loaded; the first batches find the GPU at rest.
     for pair in spans[4..].windows(2) {
         let (this, next) = (pair[0].1, pair[1].1);
         assert!(next.copy_in.shared_with(this.compute) > Nanos::ZERO, "{this:?} {next:?}");

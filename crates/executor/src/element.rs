@@ -4,40 +4,6 @@ use ort::session::SessionInputValue;
 use ort::value::{DynValue, TensorElementType, TensorRef};
 use symphony_types::DataType;
 
-/// A typed buffer of one input, filled anew for each batch.
-#[derive(Debug)]
-pub(crate) enum Elements {
-    Bool(Vec<bool>),
-    Uint8(Vec<u8>),
-    Uint16(Vec<u16>),
-    Uint32(Vec<u32>),
-    Uint64(Vec<u64>),
-    Int8(Vec<i8>),
-    Int16(Vec<i16>),
-    Int32(Vec<i32>),
-    Int64(Vec<i64>),
-    Fp32(Vec<f32>),
-    Fp64(Vec<f64>),
-}
-
-/// The data type of a tensor in ONNX Runtime's words; `None` if the executor cannot take or give such elements.
-pub(crate) fn data_type_of(element: TensorElementType) -> Option<DataType> {
-    Some(match element {
-        TensorElementType::Bool => DataType::Bool,
-        TensorElementType::Uint8 => DataType::Uint8,
-        TensorElementType::Uint16 => DataType::Uint16,
-        TensorElementType::Uint32 => DataType::Uint32,
-        TensorElementType::Uint64 => DataType::Uint64,
-        TensorElementType::Int8 => DataType::Int8,
-        TensorElementType::Int16 => DataType::Int16,
-        TensorElementType::Int32 => DataType::Int32,
-        TensorElementType::Int64 => DataType::Int64,
-        TensorElementType::Float32 => DataType::Fp32,
-        TensorElementType::Float64 => DataType::Fp64,
-        _ => return None,
-    })
-}
-
 fn repeat_last<T: Copy>(elements: &mut Vec<T>, item: usize, times: usize) {
     let last = elements.len().saturating_sub(item)..elements.len();
     for _ in 0..times {
@@ -45,8 +11,24 @@ fn repeat_last<T: Copy>(elements: &mut Vec<T>, item: usize, times: usize) {
     }
 }
 
-macro_rules! numbers {
-    ($($variant:ident: $number:ty,)*) => {
+macro_rules! elements {
+    (Bool: bool, Bool; $($variant:ident: $number:ty, $element:ident;)*) => {
+        /// A typed buffer of one input, filled anew for each batch.
+        #[derive(Debug)]
+        pub(crate) enum Elements {
+            Bool(Vec<bool>),
+            $($variant(Vec<$number>),)*
+        }
+
+        /// The data type of a tensor in ONNX Runtime's words; `None` if the executor cannot take or give such elements.
+        pub(crate) fn data_type_of(element: TensorElementType) -> Option<DataType> {
+            match element {
+                TensorElementType::Bool => Some(DataType::Bool),
+                $(TensorElementType::$element => Some(DataType::$variant),)*
+                _ => None,
+            }
+        }
+
         impl Elements {
             /// An empty buffer; `None` for a type that [`data_type_of`] never yields.
             pub(crate) fn new(data_type: DataType) -> Option<Self> {
@@ -105,18 +87,7 @@ macro_rules! numbers {
     };
 }
 
-numbers! {
-    Uint8: u8,
-    Uint16: u16,
-    Uint32: u32,
-    Uint64: u64,
-    Int8: i8,
-    Int16: i16,
-    Int32: i32,
-    Int64: i64,
-    Fp32: f32,
-    Fp64: f64,
-}
+crate::with_element_types!(elements);
 
 #[cfg(test)]
 mod tests {

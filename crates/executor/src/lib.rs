@@ -7,7 +7,9 @@
 mod batch_sizes;
 pub mod digits;
 mod element;
+mod element_types;
 mod emulated;
+mod files;
 mod model_signature;
 mod onnx;
 mod onnx_session;
@@ -19,6 +21,7 @@ mod wait;
 
 pub use batch_sizes::{BATCH_SIZES_KEY, BatchSizes};
 pub use emulated::{EmulatedExecutor, Pace, default_signature, item_checksum};
+pub use files::{open_regular, read_text};
 pub use onnx::OnnxExecutor;
 pub use onnx_session::{LoadError, OnnxInput, OnnxOptions, OnnxSession};
 pub use port::{BatchInputs, ExecuteError, MemoryUse, ModelExecutor, StagedExecutor};

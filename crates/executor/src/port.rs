@@ -81,6 +81,10 @@ pub trait StagedExecutor {
     /// # Errors
     /// If it has failed: what was staged or launched before is gone then.
     fn finish(&mut self, outputs: &mut Vec<Vec<u8>>) -> Result<(), ExecuteError>;
+
+    /// Forgets what was staged or launched, and returns when nothing of it is under way. For whoever caught a panic: nobody knows
+    /// how far the batch came then, and one that is still counted would have the next one's answers be its own.
+    fn reset(&mut self);
 }
 
 /// Memory of one executor, as the growth of its process: what else allocates meanwhile is counted too.

@@ -1,22 +1,11 @@
 //! Real ONNX models that load and then fail: each failure is a batch's, the model runs the next one, and others are not touched.
 
-use symphony_executor::{
-    BatchInputs, ExecuteError, ModelExecutor, OnnxExecutor, OnnxOptions, Runtime, RuntimeError, load_runtime,
-};
+use symphony_executor::{BatchInputs, ExecuteError, ModelExecutor, OnnxExecutor, OnnxOptions, Runtime, load_runtime};
+use symphony_testkit::needed;
 use symphony_zoo::Fault;
 
-/// `None` without ONNX Runtime, unless `SYMPHONY_TEST_REQUIRE=onnxruntime` demands it.
 fn runtime() -> Option<Runtime> {
-    match load_runtime(None) {
-        Ok(runtime) => Some(runtime),
-        Err(error @ RuntimeError::NotFound { .. }) => {
-            let required = std::env::var("SYMPHONY_TEST_REQUIRE").unwrap_or_default();
-            assert!(!required.contains("onnxruntime"), "{error}");
-            eprintln!("skipped: {error}");
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
+    needed("onnxruntime", load_runtime(None))
 }
 
 fn load(runtime: &Runtime, fault: Fault) -> OnnxExecutor {

@@ -2,24 +2,14 @@
 
 use symphony_executor::profile::{GpuProfile, MeasureOptions, ProfileFile, measure};
 use symphony_executor::{
-    BATCH_SIZES_KEY, BatchInputs, LoadError, ModelExecutor, OnnxExecutor, OnnxOptions, Runtime, RuntimeError, digits,
-    load_runtime,
+    BATCH_SIZES_KEY, BatchInputs, LoadError, ModelExecutor, OnnxExecutor, OnnxOptions, Runtime, digits, load_runtime,
 };
+use symphony_testkit::needed;
 use symphony_types::{DataType, Signature, TensorSpec};
 use symphony_zoo::{Architecture, Mlp};
 
-/// `None` without ONNX Runtime, unless `SYMPHONY_TEST_REQUIRE=onnxruntime` demands it.
 fn runtime() -> Option<Runtime> {
-    match load_runtime(None) {
-        Ok(runtime) => Some(runtime),
-        Err(error @ RuntimeError::NotFound { .. }) => {
-            let required = std::env::var("SYMPHONY_TEST_REQUIRE").unwrap_or_default();
-            assert!(!required.contains("onnxruntime"), "{error}");
-            eprintln!("skipped: {error}");
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
+    needed("onnxruntime", load_runtime(None))
 }
 
 #[test]

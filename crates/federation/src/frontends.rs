@@ -14,24 +14,29 @@ const CLUSTERS_LEAST: usize = 2;
 pub(crate) struct Frontends {
     /// Those that are to serve, and so to report what their clients ask for.
     pub(crate) serving: BTreeSet<String>,
-    /// Those that said that they leave, or that take nothing new.
+    /// Those that said that they leave, or that take nothing new: of no cluster that knows them.
     pub(crate) left: BTreeSet<String>,
 }
 
 impl Frontends {
     /// What the clusters that answer say of them.
     pub(crate) fn seen(views: &BTreeMap<String, Arc<View>>) -> Self {
-        let mut serving: BTreeMap<&str, usize> = BTreeMap::new();
-        let mut left = BTreeSet::new();
+        // How many clusters know it, and whether one of them lets it take work: then it has clients, whatever the others say.
+        let mut known: BTreeMap<&str, (usize, bool)> = BTreeMap::new();
         for frontend in views.values().flat_map(|view| view.frontends.values()) {
-            if frontend.duty.takes_work() {
-                *serving.entry(&frontend.name).or_default() += 1;
-            } else {
-                left.insert(frontend.name.clone());
+            let (clusters, takes_work) = known.entry(&frontend.name).or_default();
+            *clusters += 1;
+            *takes_work |= frontend.duty.takes_work();
+        }
+        let mut frontends = Self::default();
+        for (name, (clusters, takes_work)) in known {
+            if !takes_work {
+                frontends.left.insert(name.to_owned());
+            } else if clusters >= CLUSTERS_LEAST {
+                frontends.serving.insert(name.to_owned());
             }
         }
-        serving.retain(|name, clusters| *clusters >= CLUSTERS_LEAST && !left.contains(*name));
-        Self { serving: serving.into_keys().map(str::to_owned).collect(), left }
+        frontends
     }
 }
 
@@ -43,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_several_clusters_know_is_the_federations_and_whoever_leaves_one_leaves() {
+    fn whoever_several_clusters_know_is_the_federations_until_none_of_them_lets_it_take_work() {
         let view = |frontends: &[(&str, Duty)]| {
             let frontend =
                 |&(name, duty): &(&str, Duty)| FrontendView { name: name.into(), duty, ..Default::default() };
@@ -51,9 +56,10 @@ mod tests {
             Arc::new(View { frontends, ..View::default() })
         };
         let (on, off) = (Duty::Serving, Duty::Draining);
-        let a = view(&[("both", on), ("leaves", on), ("own", on)]);
-        let b = view(&[("both", on), ("leaves", off)]);
+        let a = view(&[("both", on), ("cordoned by one", on), ("leaves", off), ("own", on)]);
+        let b = view(&[("both", on), ("cordoned by one", off), ("leaves", off)]);
         let seen = Frontends::seen(&[("a".to_owned(), a), ("b".to_owned(), b)].into());
-        assert_eq!(seen, Frontends { serving: ["both".to_owned()].into(), left: ["leaves".to_owned()].into() });
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        assert_eq!(seen, Frontends { serving: names(&["both", "cordoned by one"]), left: names(&["leaves"]) });
     }
 }

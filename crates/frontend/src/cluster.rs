@@ -232,25 +232,30 @@ impl Cluster {
         let sequence = self.table.insert(pending);
         if !held {
             self.tell(subcluster, Word::New(sequence));
-            // While the leader hears of it.
-            if let Some(inputs) = &self.inputs {
-                self.table.share(sequence, inputs);
-            }
+            self.share(sequence);
         }
         (RequestId { frontend: self.id, boot: self.own.boot, sequence }, sequence)
     }
 
-    /// Announces a request that was held, where its model is now.
-    pub(crate) fn release(self: &Arc<Self>, sequence: u64, route: &Route) {
-        if self.table.release(sequence, route.model, route.subcluster) {
+    /// Announces a request that was held, where its model is now, with its input if that has been made by now: else a GPU could be
+    /// given the request and find no input.
+    pub(crate) fn release(self: &Arc<Self>, sequence: u64, route: &Route, made: Option<&Bytes>) {
+        if self.table.release(sequence, route.model, route.subcluster, made) {
             self.tell(route.subcluster, Word::New(sequence));
+            self.share(sequence);
         }
     }
 
-    /// The input of a request that was taken in before has been made.
+    /// The input of a request that was announced before has been made.
     pub(crate) fn supply(&self, sequence: u64, payload: &Bytes) {
-        let unread = self.table.supply(sequence, payload);
-        if let Some(inputs) = self.inputs.as_ref().filter(|_| unread) {
+        if self.table.supply(sequence, payload) {
+            self.share(sequence);
+        }
+    }
+
+    /// Puts the input of an announced request where backends of this host read it, if it is there: while its leader hears of it.
+    fn share(&self, sequence: u64) {
+        if let Some(inputs) = &self.inputs {
             self.table.share(sequence, inputs);
         }
     }
@@ -265,11 +270,13 @@ impl Cluster {
     }
 
     /// Takes back those requests for the model whose input no backend of this cluster was given: they have not run here and
-    /// never will.
+    /// never will. Leaders hear of those that were announced to them.
     pub(crate) fn take_back(self: &Arc<Self>, model: ModelId) -> usize {
         let taken = self.table.take_back(model);
-        for &(sequence, subcluster) in &taken {
-            self.tell(subcluster, Word::Cancel(sequence, model.get()));
+        for &(sequence, told) in &taken {
+            if let Some(subcluster) = told {
+                self.tell(subcluster, Word::Cancel(sequence, model.get()));
+            }
         }
         taken.len()
     }
@@ -324,3 +331,7 @@ async fn report_drained(cluster: Arc<Cluster>, control: ControlClient, mut view:
         }
     }
 }
+
+#[cfg(test)]
+#[path = "cluster_tests.rs"]
+mod tests;

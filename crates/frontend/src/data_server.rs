@@ -183,6 +183,7 @@ mod tests {
                 held: false,
                 announced: Token::default(),
                 attempt: 0,
+                panics: 0,
                 waiter,
             }
         };

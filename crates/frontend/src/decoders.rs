@@ -62,9 +62,10 @@ impl Counts {
     }
 }
 
-/// Memory for what the pictures of one request become, until all who may have them are gone.
+/// Memory for what the pictures of one request become, until all who may have them are gone: also a READ's answer that waits for a
+/// slow backend, when the request has long had its outcome.
 #[derive(Debug)]
-pub(crate) struct Memory {
+struct Memory {
     bytes: i64,
     counts: Arc<Counts>,
     _permit: OwnedSemaphorePermit,
@@ -76,6 +77,18 @@ impl Drop for Memory {
     }
 }
 
+/// A payload that is counted as long as somebody has any of it.
+struct Counted {
+    payload: Vec<u8>,
+    _memory: Arc<Memory>,
+}
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        &self.payload
+    }
+}
+
 /// The pictures of one request on their way. Those that have not begun are given up when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Decoding {
@@ -83,7 +96,6 @@ pub(crate) struct Decoding {
     begun: Option<oneshot::Receiver<()>>,
     /// Nothing was told of it yet.
     waiting: bool,
-    memory: Arc<Memory>,
 }
 
 /// How far the pictures of a request have come.
@@ -91,7 +103,8 @@ pub(crate) struct Decoding {
 pub(crate) enum Progress {
     /// The input is there within milliseconds: schedulers may hear of the request.
     Begun,
-    /// The whole payload, or why there is none. Nothing comes after it.
+    /// The whole payload, or why there is none. Nothing comes after it. What the pictures have become is counted until the last of
+    /// its clones is gone.
     Made(Result<Bytes, InferError>),
 }
 
@@ -160,7 +173,7 @@ impl Decoders {
         let work = Work {
             threads: Arc::clone(&self.threads),
             room,
-            memory: Arc::clone(&memory),
+            memory,
             pipeline: Arc::new(pipeline),
             limits: self.limits,
             counts: Arc::clone(&self.counts),
@@ -169,7 +182,7 @@ impl Decoders {
         // Whoever shares a batch with one that takes long would wait for it, and the GPU's next batches with them.
         let tell = quick.then_some(tell);
         let task = tokio::spawn(work.run(payload, encoded, at, tell));
-        Ok(Decoding { task, begun: Some(begun), waiting: true, memory })
+        Ok(Decoding { task, begun: Some(begun), waiting: true })
     }
 }
 
@@ -177,11 +190,6 @@ impl Decoding {
     /// Whether schedulers are not to hear of the request yet.
     pub(crate) const fn is_waiting(&self) -> bool {
         self.waiting
-    }
-
-    /// What its pictures become is counted as long as somebody has this.
-    pub(crate) fn memory(&self) -> Arc<Memory> {
-        Arc::clone(&self.memory)
     }
 
     /// What happens next. Not to be asked again once the payload was made; may be given up and asked again before.
@@ -251,7 +259,7 @@ impl Work {
             whole.extend_from_slice(&item.map_err(|error| failed(error.to_string()))?);
         }
         whole.extend_from_slice(&payload[at..]);
-        Ok(whole.into())
+        Ok(Bytes::from_owner(Counted { payload: whole, _memory: Arc::clone(&self.memory) }))
     }
 
     /// One picture, on a thread that is free.

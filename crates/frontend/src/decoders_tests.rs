@@ -123,12 +123,15 @@ async fn what_pictures_become_is_bounded_in_bytes_and_counted_until_the_last_who
         }
     };
     tokio::time::timeout(SOON, given_back).await.unwrap();
-    // It is made, and its request has it still.
-    let (input, memory) = (made(&mut one).await.unwrap(), one.memory());
+    // It is made. Its request has it, and a backend that does not take it as fast as it is sent.
+    let input = made(&mut one).await.unwrap();
     drop(one);
     assert_eq!(input.len() as u64, MIB / 2);
     let _another = begin(128).unwrap();
     assert_eq!(begin(1).unwrap_err(), full);
-    drop(memory);
+    let queued = input.slice(..1);
+    drop(input);
+    assert_eq!(begin(1).unwrap_err(), full, "its request has ended, and its bytes are still here");
+    drop(queued);
     begin(128).unwrap();
 }

@@ -170,7 +170,7 @@ impl Frontend {
             decoders: Decoders::new(&config.images, image_limits(&config.images), registry),
             places,
             plan,
-            rates: Rates::default(),
+            rates: Rates::begin(Instant::now()),
             repository: RepositoryDesk::new(repository, registry),
             draining: AtomicBool::new(false),
             ended: ended.clone(),
@@ -257,9 +257,9 @@ impl Inner {
         self.draining.load(Ordering::Acquire) || self.ended.is_cancelled() || by_all
     }
 
-    /// Where a request for the model goes, by the newest plan, without those clusters that have turned it away: where it is
-    /// ready, if it is anywhere.
-    fn choose(&self, model: &str, not: &[usize]) -> Option<(Arc<Cluster>, usize, Route)> {
+    /// Where a request for the model goes, by the newest plan, without those clusters that have turned it away, or in which its input
+    /// is none of the model's (`made_for`): where it is ready, if it is anywhere.
+    fn choose(&self, model: &str, made_for: Option<&ModelInfo>, not: &[usize]) -> Option<(Arc<Cluster>, usize, Route)> {
         let plan = self.plan.as_ref().map(|plan| Arc::clone(&plan.borrow()));
         let order = match &plan {
             Some(plan) => in_order(plan, model, self.places.iter().map(|place| place.name.as_str())),
@@ -269,6 +269,9 @@ impl Inner {
         for index in order.into_iter().filter(|index| !not.contains(index)) {
             let Some(cluster) = self.places[index].cluster.get() else { continue };
             let Some(route) = cluster.route(model) else { continue };
+            if made_for.is_some_and(|made_for| !route.info.reads_and_answers_as(made_for)) {
+                continue;
+            }
             let takes = takes(cluster, &route);
             let found = (Arc::clone(cluster), index, route);
             if takes {
@@ -281,7 +284,7 @@ impl Inner {
 
     /// What is known of the model of that name in the cluster that would be asked.
     pub(crate) fn info(&self, loaded_as: &str) -> Option<Arc<ModelInfo>> {
-        self.choose(loaded_as, &[]).map(|(.., route)| route.info)
+        self.choose(loaded_as, None, &[]).map(|(.., route)| route.info)
     }
 
     /// Waits until requests are routed by a view of this log index, or a little longer than that ever takes: who was told that a
@@ -314,7 +317,7 @@ impl Inner {
         }
         let name = &request.model.loaded_as;
         let (mut cluster, mut index, mut route) = self
-            .choose(name, &[])
+            .choose(name, Some(&request.model), &[])
             .ok_or_else(|| InferError::UnknownModel(format!("model `{name}` is not loaded any more")))?;
         self.rates.arrived(name);
         // Nothing new where the frontend shall become empty, else it never does.
@@ -345,8 +348,6 @@ impl Inner {
             }
             None => None,
         };
-        // What the pictures become stays until the request has its outcome.
-        let _memory = decoding.as_ref().map(Decoding::memory);
         self.ledger.accept();
         let mut owned = Owned { inner: self, here: None, name, arrived, items: request.items, ended: false };
         let mut not_here = Vec::new();
@@ -367,6 +368,7 @@ impl Inner {
                 held,
                 announced: Token::default(),
                 attempt: 0,
+                panics: 0,
                 shared: None,
                 read: false,
                 waiter,
@@ -388,19 +390,20 @@ impl Inner {
                             request.payload = input.clone();
                         }
                         if std::mem::take(&mut held) {
-                            // It has waited: its model may be elsewhere by now, or its cluster lost.
-                            let other = self.choose(name, &not_here).filter(|(_, at, _)| *at != index);
-                            match cluster.route(name) {
+                            // It has waited: its model may be elsewhere by now, or another one of that name, or its cluster lost.
+                            let made_for = Some(request.model.as_ref());
+                            let other = self.choose(name, made_for, &not_here).filter(|(_, at, _)| *at != index);
+                            let here = cluster.route(name).filter(|r| r.info.reads_and_answers_as(&request.model));
+                            match here {
                                 Some(here) if other.is_none_or(|(other, _, route)| !takes(&other, &route)) => {
-                                    cluster.release(sequence, &here);
+                                    cluster.release(sequence, &here, made.as_ref());
                                 }
                                 _ => {
                                     cluster.withdraw(sequence);
                                     break Some(Ending::NotHere);
                                 }
                             }
-                        }
-                        if let Some(input) = &made {
+                        } else if let Some(input) = &made {
                             cluster.supply(sequence, input);
                         }
                     }
@@ -415,7 +418,10 @@ impl Inner {
             // Only what has not run, and never will, where it was is sent elsewhere (invariant F1).
             let Some(Ending::NotHere) = ending else { return owned.end(ending, deadline) };
             not_here.push(index);
-            match self.choose(name, &not_here).filter(|(.., next)| next.info.state == ModelState::Ready) {
+            match self
+                .choose(name, Some(&request.model), &not_here)
+                .filter(|(.., next)| next.info.state == ModelState::Ready)
+            {
                 _ if Instant::now() >= deadline => return owned.end(None, deadline),
                 Some((next, ..)) if next.turns_away() => {
                     return owned.end(Some(Ending::Ended(EndReason::Failed(FailReason::Draining))), deadline);
@@ -580,7 +586,7 @@ async fn report_rates(inner: Arc<Inner>, federation: FederationClient, frontend:
             () = inner.ended.cancelled() => return,
             _ = ticks.tick() => {}
         }
-        let rates = inner.rates.each(Instant::now());
+        let Some(rates) = inner.rates.each(Instant::now()) else { continue };
         let call = |mut client: symphony_protocol::control::federation_client::FederationClient<_>| {
             let (rates, frontend) = (rates.clone(), frontend.clone());
             let request = symphony_protocol::control::FederationRatesRequest { rates, frontend };
@@ -631,19 +637,20 @@ impl InferenceService for Frontend {
         self.inner.statistics.of(of)
     }
 
-    async fn index(&self) -> Result<Vec<IndexEntry>, RepositoryError> {
+    async fn index(&self, credential: &Credential) -> Result<Vec<IndexEntry>, RepositoryError> {
         let known = |info: Arc<ModelInfo>| IndexEntry {
             name: info.name.clone(),
             version: Some(info.version),
             state: info.state.clone(),
         };
         let mut entries: Vec<_> = self.models().into_iter().map(known).collect();
-        for listed in self.inner.repository.listed().await?.iter() {
+        for listed in self.inner.repository.listed(credential).await?.iter() {
             if !entries.iter().any(|entry| entry.name == listed.name && entry.version == listed.version) {
                 entries.push(listed.clone());
             }
         }
         entries.sort_by(|a, b| (&a.name, a.version).cmp(&(&b.name, b.version)));
+        self.inner.repository.keep_reasons(&mut entries, credential);
         Ok(entries)
     }
 

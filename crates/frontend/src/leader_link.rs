@@ -29,7 +29,7 @@ const UNHURRIED: Duration = Duration::from_millis(500);
 const WELCOME_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// A request to announce, or to withdraw.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Word {
     /// The table has it.
     New(u64),
@@ -184,7 +184,7 @@ impl LeaderLink {
         loop {
             tokio::select! {
                 frame = receiver.receive() => match frame {
-                    Ok(frame) => self.end(frame.message),
+                    Ok(frame) => self.end(leader.token, frame.message),
                     Err(error) => {
                         tracing::debug!(subcluster = %self.subcluster, %error, "dispatch link ended");
                         return Some(());
@@ -223,16 +223,23 @@ impl LeaderLink {
             && (cancelled.is_empty() || sender.send(ToLeader::Cancel { requests: cancelled }).is_ok())
     }
 
-    fn end(&self, message: ToFrontend) {
-        if let ToFrontend::Ended { requests } = message {
-            for (sequence, reason) in requests {
-                // It never ran: its model is on its way to another sub-cluster, or this leader has not heard of it yet.
-                if reason == EndReason::Failed(FailReason::ModelNotReady) {
-                    let _ = self.turned_away.send(sequence);
-                } else {
-                    self.table.end(sequence, Ending::Ended(reason));
+    fn end(&self, token: Token, message: ToFrontend) {
+        match message {
+            ToFrontend::Ended { requests } => {
+                for (sequence, reason) in requests {
+                    // It never ran: its model is on its way to another sub-cluster, or this leader has not heard of it yet.
+                    if reason == EndReason::Failed(FailReason::ModelNotReady) {
+                        let _ = self.turned_away.send(sequence);
+                    } else {
+                        self.table.end(sequence, Ending::Ended(reason));
+                    }
                 }
             }
+            ToFrontend::Panicked => {
+                let failed = self.table.panicked(self.subcluster, token);
+                tracing::warn!(subcluster = %self.subcluster, %token, failed, "the leader panicked; requests that were with another one before which did have failed");
+            }
+            ToFrontend::Welcome { .. } | ToFrontend::NotLeader { .. } | ToFrontend::Suspended => {}
         }
     }
 }

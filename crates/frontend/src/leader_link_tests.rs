@@ -97,6 +97,7 @@ impl Scene {
             held: false,
             announced: Token::default(),
             attempt: 0,
+            panics: 0,
             read: false,
             waiter,
         });
@@ -285,4 +286,31 @@ async fn what_the_leader_does_not_serve_is_turned_away_and_not_ended() {
     leader.sender.send(ToFrontend::Ended { requests }).unwrap();
     assert_eq!(soon(scene.turned_away.recv()).await, Some(sequence));
     assert!(ending.try_recv().is_err(), "its model may be served elsewhere");
+}
+
+#[tokio::test]
+async fn what_two_leaders_in_turn_panicked_with_fails_and_no_third_one_hears_of_it() {
+    let (first, second) = (listener().await, listener().await);
+    let scene = Scene::new(&first);
+    let (poison, ending) = scene.accept();
+    let mut leader = Leader::welcomes(&first, FIRST).await;
+    assert_eq!(leader.announced(FIRST).await, (false, vec![(poison, 1)]));
+    leader.sender.send(ToFrontend::Panicked).unwrap();
+    leader.sender.close();
+    // It is over, and nobody else leads: the same one is asked, and refuses.
+    drop(Leader::hears(&first, FIRST).await);
+    assert_eq!(scene.table.len(), 1, "it may have been anything");
+
+    scene.view.send_replace(view(&second, SECOND));
+    let mut leader = Leader::welcomes(&second, SECOND).await;
+    assert_eq!(leader.announced(SECOND).await, (false, vec![(poison, 2)]));
+    leader.sender.send(ToFrontend::Panicked).unwrap();
+    leader.sender.close();
+    let reason = EndReason::Failed(FailReason::SchedulerPanicked);
+    assert!(matches!(soon(ending).await, Ok(Ending::Ended(ended)) if ended == reason));
+
+    let (other, _other_ending) = scene.accept();
+    scene.view.send_replace(view(&first, Token::new(30)));
+    let mut leader = Leader::welcomes(&first, Token::new(30)).await;
+    assert_eq!(leader.announced(Token::new(30)).await, (false, vec![(other, 1)]));
 }

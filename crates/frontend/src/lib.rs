@@ -14,6 +14,7 @@ pub mod oip;
 mod plan;
 mod rates;
 mod repository_desk;
+mod repository_listing;
 mod request_table;
 mod rerouter;
 mod routing;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -11,10 +11,12 @@ use prometheus_client::metrics::family::Family;
 use symphony_repository::{ApplyError, Repository, RepositoryError as Unusable, Rollout, apply};
 use symphony_telemetry::Registry;
 use symphony_transport::{ControlClient, ControlError};
+use tokio::sync::Semaphore;
 use tonic::Code;
 
 use crate::names;
 use crate::oip::{Credential, IndexEntry, ModelState, RepositoryError};
+use crate::repository_listing::Listing;
 
 /// How long a model may take to load: gigabytes from a slow disk.
 const LOAD_WITHIN: Duration = Duration::from_secs(300);
@@ -22,6 +24,10 @@ const LOAD_WITHIN: Duration = Duration::from_secs(300);
 const ROLLOUTS_MAX: usize = 16;
 /// The folder is read at most so often, however many clients ask for the index.
 const LISTED_EVERY: Duration = Duration::from_secs(1);
+/// How long the folder, or one model in it, may take to be read before its caller is told so: a few files, on a mount that may be slow.
+const READ_WITHIN: Duration = Duration::from_secs(20);
+/// Models that are being read at a time. A mount that never answers holds a thread for each, also when its caller has been told.
+const READS_MAX: usize = ROLLOUTS_MAX;
 /// The shortest token: fewer characters can be guessed over a network.
 pub const TOKEN_BYTES_MIN: usize = 16;
 
@@ -55,48 +61,60 @@ struct CallLabels {
     outcome: &'static str,
 }
 
-/// What there is in the folder, and since when that is known.
-type Listed = (Instant, Arc<Vec<IndexEntry>>);
-
 #[derive(Debug)]
 pub(crate) struct RepositoryDesk {
     access: Option<RepositoryAccess>,
     under_way: Arc<Mutex<BTreeSet<String>>>,
-    /// Taken by whoever reads the folder: the others wait for what it finds.
-    listed: tokio::sync::Mutex<Option<Listed>>,
+    reads: Arc<Semaphore>,
+    listing: Listing,
     calls: Family<CallLabels, Counter>,
 }
 
 impl RepositoryDesk {
     pub(crate) fn new(access: Option<RepositoryAccess>, registry: &Registry) -> Self {
         let calls = registry.register(&names::REPOSITORY_CALLS, Family::default());
-        Self { access, under_way: Arc::default(), listed: tokio::sync::Mutex::default(), calls }
+        let reads = Arc::new(Semaphore::new(READS_MAX));
+        Self { access, under_way: Arc::default(), reads, listing: Listing::new(LISTED_EVERY), calls }
     }
 
     /// A line for each version that the repository would serve, and for each model that it cannot serve with the reason; none
     /// without a repository.
-    pub(crate) async fn listed(&self) -> Result<Arc<Vec<IndexEntry>>, RepositoryError> {
+    pub(crate) async fn listed(&self, credential: &Credential) -> Result<Arc<Vec<IndexEntry>>, RepositoryError> {
         let Some(access) = &self.access else { return Ok(Arc::default()) };
-        let mut listed = self.listed.lock().await;
-        if let Some((at, entries)) = listed.as_ref()
-            && at.elapsed() < LISTED_EVERY
-        {
-            return Ok(Arc::clone(entries));
-        }
         let repository = access.repository.clone();
-        let entries = tokio::task::spawn_blocking(move || list(&repository)).await;
-        let entries = entries.map_err(|error| RepositoryError::Failed(error.to_string()))?;
-        let entries = Arc::new(entries.map_err(|error| RepositoryError::Unavailable(error.to_string()))?);
-        *listed = Some((Instant::now(), Arc::clone(&entries)));
-        Ok(entries)
+        let newest = self.listing.newest(move || list(&repository).map_err(|error| error.to_string()));
+        let newest = tokio::time::timeout(READ_WITHIN, newest).await;
+        newest.map_err(|_| not_read(READ_WITHIN))?.map_err(|error| {
+            let kept = || "the repository cannot be read; the frontend's log says why".to_owned();
+            RepositoryError::Unavailable(if self.knows(credential) { error } else { kept() })
+        })
+    }
+
+    /// Why models cannot be served names folders and quotes files, which may be links to others: it is for those who may load.
+    pub(crate) fn keep_reasons(&self, entries: &mut [IndexEntry], credential: &Credential) {
+        if self.knows(credential) {
+            return;
+        }
+        for entry in entries {
+            if let ModelState::Unavailable(reason) = &mut entry.state {
+                ModelState::KEPT.clone_into(reason);
+            }
+        }
+    }
+
+    /// Whether the credential is the one of those who may load.
+    fn knows(&self, credential: &Credential) -> bool {
+        let loader = self.access.as_ref().and_then(|access| access.loader.as_ref());
+        // Hashes are compared in constant time.
+        loader
+            .is_some_and(|(_, token)| credential.token().is_some_and(|shown| blake3::hash(shown.as_bytes()) == *token))
     }
 
     /// Has the cluster serve the model as its folder says, which it does as of the log index that is returned.
     pub(crate) async fn load(&self, model: &str, credential: &Credential) -> Result<u64, RepositoryError> {
-        let name = model.to_owned();
+        let (name, reads) = (model.to_owned(), Arc::clone(&self.reads));
         let loaded = self.do_as_operator(model, credential, move |repository, control| async move {
-            let read = tokio::task::spawn_blocking(move || repository.model(&name)).await;
-            let model = read.map_err(|error| RepositoryError::Failed(error.to_string()))?.map_err(unusable)?;
+            let model = read_within(READ_WITHIN, reads, move || repository.model(&name)).await?.map_err(unusable)?;
             for note in &model.notes {
                 tracing::info!(model = model.name, "{note}");
             }
@@ -128,13 +146,12 @@ impl RepositoryDesk {
         let Some(access) = &self.access else {
             return Err(RepositoryError::Unsupported(format!("this frontend has no model repository; {advice}")));
         };
-        let Some((control, token)) = &access.loader else {
+        let Some((control, _)) = &access.loader else {
             return Err(RepositoryError::Unsupported(format!(
                 "this frontend lists its repository only (frontend.repository.token_file is not set); {advice}"
             )));
         };
-        // Hashes are compared in constant time.
-        if credential.token().map(|shown| blake3::hash(shown.as_bytes())) != Some(*token) {
+        if !self.knows(credential) {
             return Err(RepositoryError::Unauthenticated);
         }
         let place = UnderWay::begin(&self.under_way, model)?;
@@ -189,18 +206,40 @@ impl Drop for UnderWay {
 fn list(repository: &Repository) -> Result<Vec<IndexEntry>, Unusable> {
     let mut entries = Vec::new();
     for name in repository.names()? {
-        let unavailable = |version, reason: String| {
-            let state = ModelState::Unavailable(reason);
-            IndexEntry { name: name.clone(), version, state }
-        };
+        let entry = |version, state| IndexEntry { name: name.clone(), version, state };
         match repository.model(&name) {
             Ok(model) => {
-                entries.extend(model.versions.keys().map(|&version| unavailable(Some(version), "not loaded".into())));
+                entries.extend(model.versions.keys().map(|&version| entry(Some(version), ModelState::NotLoaded)));
             }
-            Err(error) => entries.push(unavailable(None, error.to_string())),
+            Err(error) => entries.push(entry(None, ModelState::Unavailable(error.to_string()))),
         }
     }
     Ok(entries)
+}
+
+/// Reads from the repository, as long as its caller waits: the thread may wait longer.
+async fn read_within<T: Send + 'static>(
+    within: Duration,
+    reads: Arc<Semaphore>,
+    read: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, RepositoryError> {
+    let Ok(place) = reads.try_acquire_owned() else {
+        let words = format!("{READS_MAX} models are being read from the repository, as many as may be at a time");
+        return Err(RepositoryError::Unavailable(words));
+    };
+    let reading = tokio::task::spawn_blocking(move || {
+        let _place = place;
+        read()
+    });
+    let read = tokio::time::timeout(within, reading).await.map_err(|_| not_read(within))?;
+    read.map_err(|error| RepositoryError::Failed(error.to_string()))
+}
+
+fn not_read(within: Duration) -> RepositoryError {
+    let seconds = within.as_secs_f64();
+    RepositoryError::Unavailable(format!(
+        "the repository was not read within {seconds} s; see whether its folder answers"
+    ))
 }
 
 fn unusable(error: Unusable) -> RepositoryError {
@@ -302,13 +341,48 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn models_that_cannot_be_read_are_listed_with_the_reason() {
+    async fn a_folder_that_never_answers_holds_so_many_threads_and_no_caller() {
+        let reads = Arc::new(Semaphore::new(1));
+        let (go_on, may_go_on) = std::sync::mpsc::channel::<()>();
+        let within = Duration::from_millis(1);
+        let late = read_within(within, Arc::clone(&reads), move || may_go_on.recv()).await.unwrap_err();
+        assert!(late.to_string().contains("not read within 0.001 s"), "{late}");
+        let full = read_within(within, Arc::clone(&reads), || panic!("there is no place")).await;
+        assert!(full.err().unwrap().to_string().contains("as many as may be"));
+        drop(go_on);
+        let _free = reads.acquire().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn models_that_cannot_be_read_are_listed_and_the_reason_is_for_those_who_may_load() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("broken")).unwrap();
-        let entries = desk(dir.path(), false).listed().await.unwrap();
-        let [entry] = entries.as_slice() else { panic!("{entries:?}") };
-        assert_eq!((entry.name.as_str(), entry.version, entry.state.label()), ("broken", None, "UNAVAILABLE"));
-        assert!(entry.state.reason().contains("broken/config.pbtxt cannot be read"), "{entry:?}");
+        let secret = dir.path().join("token");
+        std::fs::write(&secret, TOKEN).unwrap();
+        // Somebody who may write into the repository only, and wants to read what the frontend can.
+        let config = "backend: 'emulated' max_batch_size: 8 parameters { key: 'slo_ms' value { string_value: '50' } }";
+        for (name, file, config) in [("thief", "profile.toml", Some(config)), ("thief2", "config.pbtxt", None)] {
+            std::fs::create_dir_all(dir.path().join(name).join("1")).unwrap();
+            if let Some(config) = config {
+                std::fs::write(dir.path().join(name).join("config.pbtxt"), config).unwrap();
+            }
+            std::os::unix::fs::symlink(&secret, dir.path().join(name).join(file)).unwrap();
+        }
+        let desk = desk(dir.path(), true);
+        let shown_to = async |credential| {
+            let mut entries = desk.listed(&credential).await.unwrap().to_vec();
+            desk.keep_reasons(&mut entries, &credential);
+            assert!(entries.iter().all(|entry| (entry.version, entry.state.label()) == (None, "UNAVAILABLE")));
+            entries.iter().map(|entry| (entry.name.clone(), entry.state.reason().to_owned())).collect::<Vec<_>>()
+        };
+        let names = ["broken", "thief", "thief2"];
+        let kept = names.map(|name| (name.to_owned(), ModelState::KEPT.to_owned()));
+        assert_eq!(shown_to(Credential::default()).await, kept);
+        assert_eq!(shown_to(showing("another-long-token")).await, kept);
+        let told = shown_to(showing(TOKEN)).await;
+        assert!(told[0].1.contains("broken/config.pbtxt cannot be read"), "{told:?}");
+        assert!(told[1].1.contains("thief/profile.toml`, line 1: ") && !told[1].1.contains(TOKEN), "{told:?}");
+        assert!(told[2].1.contains("thief2/config.pbtxt"), "{told:?}");
     }
 
     #[test]

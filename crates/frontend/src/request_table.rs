@@ -47,6 +47,8 @@ pub(crate) struct Pending {
     /// The leader's token under which it was announced last; zero before.
     pub(crate) announced: Token,
     pub(crate) attempt: u32,
+    /// Leads that had it and panicked.
+    pub(crate) panics: u32,
     /// A backend was given its input, so it may have run.
     pub(crate) read: bool,
     pub(crate) waiter: oneshot::Sender<Ending>,
@@ -62,6 +64,10 @@ pub(crate) enum Payload {
 
 /// Reads of one input that wait for it: a plan reads it once, and few plans are made for one request.
 const WAITING_MAX: usize = 16;
+
+/// A request that was with so many leads which panicked is announced to no further one. The first may have panicked for any reason; if
+/// the second one does too, it may well be the request.
+const PANICS_MAX: u32 = 2;
 
 /// What a leader is told of a request.
 #[derive(Clone, Copy, Debug)]
@@ -148,15 +154,14 @@ impl RequestTable {
     pub(crate) fn supply(&self, sequence: u64, payload: &Bytes) -> bool {
         let mut shard = self.shard(sequence);
         let Some(pending) = shard.get_mut(&sequence) else { return false };
-        if let Payload::Coming(waiting) = std::mem::replace(&mut pending.payload, Payload::Here(payload.clone())) {
-            waiting.into_iter().for_each(|waiter| drop(waiter.send(payload.clone())));
-        }
+        pending.supply(payload);
         !pending.read
     }
 
     /// Ends those requests for the model whose input was given to nobody, as [`Ending::NotHere`]: with them the input is gone, so
-    /// none of them can run here any more. The others stay, since they may have run. Returns the numbers of those that go.
-    pub(crate) fn take_back(&self, model: ModelId) -> Vec<(u64, SubclusterId)> {
+    /// none of them can run here any more. The others stay, since they may have run. Returns the numbers of those that go, and the
+    /// sub-cluster whose leader may have heard of each; none of what was held.
+    pub(crate) fn take_back(&self, model: ModelId) -> Vec<(u64, Option<SubclusterId>)> {
         let mut taken = Vec::new();
         for shard in &self.shards {
             let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
@@ -167,7 +172,7 @@ impl RequestTable {
         let end = |(sequence, pending): (u64, Pending)| {
             let ending = leaves(&pending);
             let _ = pending.waiter.send(ending);
-            (sequence, pending.subcluster)
+            (sequence, (!pending.held).then_some(pending.subcluster))
         };
         taken.into_iter().map(end).collect()
     }
@@ -189,11 +194,21 @@ impl RequestTable {
         self.shard(sequence).get(&sequence).is_some_and(|pending| matches!(pending.payload, Payload::Coming(_)))
     }
 
-    /// Leaders may hear of a request that was held, where its model is now. False if it has its outcome.
-    pub(crate) fn release(&self, sequence: u64, model: ModelId, subcluster: SubclusterId) -> bool {
+    /// Leaders may hear of a request that was held, where its model is now. Its input, if it has been made by now, is there before
+    /// anybody hears. False if it has its outcome.
+    pub(crate) fn release(
+        &self,
+        sequence: u64,
+        model: ModelId,
+        subcluster: SubclusterId,
+        made: Option<&Bytes>,
+    ) -> bool {
         let mut shard = self.shard(sequence);
         let Some(pending) = shard.get_mut(&sequence) else { return false };
         (pending.model, pending.subcluster, pending.held) = (model, subcluster, false);
+        if let Some(payload) = made {
+            pending.supply(payload);
+        }
         true
     }
 
@@ -223,6 +238,24 @@ impl RequestTable {
         let pending = shard.get_mut(&sequence)?;
         pending.subcluster = choose(pending.subcluster);
         Some(pending.subcluster)
+    }
+
+    /// The lead under `token` has panicked. Ends those of its requests that were with another one before which did: each time around
+    /// would cost everybody else in the sub-cluster a hand-over. Returns how many.
+    pub(crate) fn panicked(&self, subcluster: SubclusterId, token: Token) -> usize {
+        let mut blamed = Vec::new();
+        for shard in &self.shards {
+            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            let told = |pending: &Pending| pending.is_for(subcluster) && pending.announced == token;
+            for (&sequence, pending) in shard.iter_mut().filter(|(_, pending)| told(pending)) {
+                pending.panics += 1;
+                if pending.panics >= PANICS_MAX {
+                    blamed.push(sequence);
+                }
+            }
+        }
+        let failed = || Ending::Ended(EndReason::Failed(FailReason::SchedulerPanicked));
+        blamed.into_iter().filter(|&sequence| self.end(sequence, failed())).count()
     }
 
     /// Whether the leader of the sub-cluster is to hear of some request, or has heard of it.
@@ -258,6 +291,13 @@ fn leaves(pending: &Pending) -> Ending {
 }
 
 impl Pending {
+    /// The input has been made: whoever waits for it has it.
+    fn supply(&mut self, payload: &Bytes) {
+        if let Payload::Coming(waiting) = std::mem::replace(&mut self.payload, Payload::Here(payload.clone())) {
+            waiting.into_iter().for_each(|waiter| drop(waiter.send(payload.clone())));
+        }
+    }
+
     fn is_for(&self, subcluster: SubclusterId) -> bool {
         !self.held && self.subcluster == subcluster
     }
@@ -288,6 +328,7 @@ mod tests {
             held: false,
             announced: Token::default(),
             attempt: 0,
+            panics: 0,
             read: false,
             waiter,
         };
@@ -306,13 +347,13 @@ mod tests {
         );
         assert!(!table.waits_for(SubclusterId::new(1)));
         // Its model has moved meanwhile.
-        assert!(table.release(sequence, ModelId::new(2), SubclusterId::new(3)));
+        assert!(table.release(sequence, ModelId::new(2), SubclusterId::new(3), None));
         assert!(table.announce_all(SubclusterId::new(1), token).is_empty());
         let announced = table.announce(sequence, token).unwrap();
         assert_eq!((announced.model, announced.attempt), (ModelId::new(2), 1));
         assert!(table.waits_for(SubclusterId::new(3)));
         table.remove(sequence);
-        assert!(!table.release(sequence, ModelId::new(2), SubclusterId::new(3)));
+        assert!(!table.release(sequence, ModelId::new(2), SubclusterId::new(3), None));
     }
 
     #[test]
@@ -380,7 +421,7 @@ mod tests {
         table.end(refused, not_ready());
         assert!(matches!(elsewhere.try_recv(), Ok(Ending::NotHere)));
         assert_eq!(table.take_back(ModelId::new(2)), [], "of another model");
-        assert_eq!(table.take_back(ModelId::new(1)), [(kept, SubclusterId::new(1))]);
+        assert_eq!(table.take_back(ModelId::new(1)), [(kept, Some(SubclusterId::new(1)))]);
         assert!(matches!(waiting.try_recv(), Ok(Ending::NotHere)));
         assert!(table.payload(kept).is_none(), "its input is gone with it");
         assert!(at_work.try_recv().is_err(), "it is still waited for");
@@ -409,6 +450,30 @@ mod tests {
         assert_eq!(waits(), [false, false]);
         assert_eq!(table.redirect(sequence, |was| was), None);
         assert_eq!(table.turned_away(sequence), None);
+    }
+
+    #[test]
+    fn what_two_leads_had_that_panicked_is_told_to_no_third_one() {
+        let (table, subcluster) = (RequestTable::default(), SubclusterId::new(1));
+        let [first, second, third] = [5, 6, 7].map(Token::new);
+        let accept = |of| {
+            let (request, receiver) = pending(of, Instant::now());
+            (table.insert(request), receiver)
+        };
+        let ((twice, mut ending), (untold, _untold), (elsewhere, _elsewhere)) = (accept(1), accept(1), accept(2));
+        table.announce(twice, first).unwrap();
+        table.announce(elsewhere, first).unwrap();
+        assert_eq!(table.panicked(subcluster, first), 0, "the first time it may have been anything");
+        assert_eq!(table.panicked(subcluster, second), 0, "that one has not heard of anything");
+        assert_eq!(table.announce_all(subcluster, second).len(), 2);
+        let (once, _once) = accept(1);
+        table.announce(once, second).unwrap();
+        assert_eq!(table.panicked(subcluster, second), 1);
+        assert!(matches!(ending.try_recv(), Ok(Ending::Ended(EndReason::Failed(FailReason::SchedulerPanicked)))));
+        assert!(!table.end(twice, Ending::NotHere), "it has its one outcome");
+        let again: Vec<_> = table.announce_all(subcluster, third).iter().map(|a| a.sequence).collect();
+        assert_eq!(again, [untold, once]);
+        assert_eq!(table.len(), 3, "and who leads another sub-cluster is not meant: {elsewhere}");
     }
 
     #[test]

@@ -156,6 +156,7 @@ mod tests {
                 held: false,
                 announced: Token::default(),
                 attempt: 0,
+                panics: 0,
                 read: false,
                 waiter,
             });

@@ -214,11 +214,12 @@ impl Pair<'_> {
         let price = if bounded { COST_WEIGHT * self.furthest.objective / cost_max } else { 0.0 };
         let least_cost = lists.any.iter().map(|shift| shift.cost).fold(0.0, f64::min);
         // What the other parts leave of what equation 4 may be.
-        let mut rate_max = self.asked.below - weight * self.furthest.memory.beside(self.parts.0, self.parts.1);
+        let rate_max = self.asked.below - weight * self.furthest.memory.beside(self.parts.0, self.parts.1);
         let (mut best, mut found) = (f64::INFINITY, None);
         for few in &lists.few {
             *looks += 1;
-            let (low, high) = self.rate_within(rate_max);
+            // Nor can it be better than the best so far if its rate alone takes what that leaves, with the least that it may cost.
+            let (low, high) = self.rate_within(rate_max.min(best - price * (least_cost + few.cost)));
             let from = lists.any.partition_point(|any| any.rate + few.rate < low);
             for any in lists.any[from..].iter().take_while(|any| any.rate + few.rate <= high) {
                 *looks += 1;
@@ -231,7 +232,6 @@ impl Pair<'_> {
                 if score < best && self.furthest.objective_with(self.parts, off, weight) <= self.asked.below {
                     best = score;
                     found = Some((any.which, few.which));
-                    rate_max = rate_max.min(best - price * least_cost);
                 }
             }
         }
@@ -324,6 +324,55 @@ mod tests {
                 best.objective
             );
         }
+    }
+
+    /// Half as even, and what comes home pays for that. The first list alone says nothing of it.
+    #[test]
+    fn a_set_of_the_second_list_that_comes_home_is_not_passed_over() {
+        let problem = problem(2, &[(60, 100), (40, 100)]);
+        let of = Instance::new(&problem);
+        let state = State::new(&of, vec![NOWHERE; 2], 4.0).with(&[0, 1]);
+        let furthest = Extremes::of(&state);
+        let asked = Asked { below: furthest.objective, cost_max: 4.0 };
+        let one = |rate: f64, cost, which| Shift { rate: rate * of.rate[0] / 60.0, memory: 0.0, cost, which };
+        let few = vec![one(10.0, 1.0, 1), one(5.0, -2.0, 2)];
+        let lists = Lists { any: vec![Shift::default()], few, ..Lists::default() };
+        let pair = Pair { state: &state, parts: (0, 1), furthest: &furthest, asked };
+        assert_eq!(pair.best(&lists, &mut 0), Some((0, 2)));
+    }
+
+    /// Sets that come home stand in either list.
+    #[test]
+    fn no_pair_of_sets_is_better_than_the_one_that_is_found() {
+        let mut homecomings = 0;
+        for seed in 0..20 {
+            let mut dice = dice(seed);
+            let problem = problem(2, &drawn(40, &mut dice));
+            let of = Instance::new(&problem);
+            let draw = |dice: &mut Dice| (0..40).map(|_| dice.below(2) as u32).collect::<Vec<_>>();
+            let (home, now) = (draw(&mut dice), draw(&mut dice));
+            let state = State::new(&of, home, 40.0).with(&now);
+            let furthest = Extremes::of(&state);
+            let asked = Asked { below: furthest.objective, cost_max: state.cost_max - state.cost };
+            let mut lists = Lists::default();
+            lists.fill(&state, (0, 1), asked.cost_max, &mut dice);
+            let pair = Pair { state: &state, parts: (0, 1), furthest: &furthest, asked };
+            let (weight, price) = (of.memory_weight, COST_WEIGHT * furthest.objective / state.cost_max);
+            let score = |any: &Shift, few: &Shift| {
+                let both = any.and(*few);
+                let off = pair.off_after(both);
+                let sound = both.cost <= asked.cost_max && furthest.objective_with((0, 1), off, weight) <= asked.below;
+                if sound { off.0 + weight * off.1 + price * both.cost } else { f64::INFINITY }
+            };
+            let all = lists.any.iter().flat_map(|any| lists.few.iter().map(move |few| (any, few)));
+            let least = all.map(|(any, few)| score(any, few)).fold(f64::INFINITY, f64::min);
+            let (any, few) = pair.best(&lists, &mut 0).expect("a division that is drawn is not even");
+            let any = lists.any.iter().find(|shift| shift.which == any).unwrap();
+            let few = lists.few.iter().find(|shift| shift.which == few).unwrap();
+            assert_eq!(score(any, few), least, "seed {seed}");
+            homecomings += u32::from(few.cost < 0.0);
+        }
+        assert!(homecomings > 0, "a set of the second list came home");
     }
 
     #[test]

@@ -96,12 +96,16 @@ pub enum FromOwner {
         /// The requests.
         sequences: Vec<u64>,
     },
-    /// Inputs; the tail holds their bytes one after the other.
+    /// Inputs; the tail holds their bytes one after the other. What is too large for one frame goes on in the next that has the
+    /// number of the read.
     Payloads {
         /// Number of the read.
         read: u64,
-        /// In the order asked: bytes of each payload, or none if the request has its outcome already.
+        /// In the order asked: bytes of each payload, or none if the request has its outcome already, or its input would fit into
+        /// no frame.
         lengths: Vec<Option<u32>>,
+        /// How many nanoseconds the owner waited for inputs that were still being made: no transport brings those sooner.
+        waited: u64,
     },
 }
 

@@ -83,6 +83,9 @@ pub enum ToFrontend {
         /// Sequence number and reason of each.
         requests: Vec<(u64, EndReason)>,
     },
+    /// A decision of this lead panicked: what it had without an outcome is announced to the next leader, unless it had been with
+    /// one that panicked before. Nothing follows.
+    Panicked,
 }
 
 /// Why the scheduler ended a request.

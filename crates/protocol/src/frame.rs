@@ -22,8 +22,11 @@ pub const FRAME_HEADER_BYTES: usize = 16;
 /// is reserved for it.
 pub const FRAME_BYTES_MAX: usize = 64 << 20;
 
+/// The largest input or result that travels in a frame: all of one but the MiB that is left to the message beside it.
+pub const PAYLOAD_BYTES_MAX: usize = FRAME_BYTES_MAX - (1 << 20);
+
 /// Version of all frames; raised whenever a message changes.
-const FRAME_VERSION: u16 = 4;
+const FRAME_VERSION: u16 = 5;
 
 /// A message of one link and direction.
 pub trait Message:

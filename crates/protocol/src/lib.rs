@@ -11,7 +11,9 @@ pub mod plan;
 mod transforms;
 pub mod view;
 
-pub use frame::{Echo, FRAME_BYTES_MAX, FRAME_HEADER_BYTES, Frame, FrameError, FrameHeader, Message};
+pub use frame::{
+    Echo, FRAME_BYTES_MAX, FRAME_HEADER_BYTES, Frame, FrameError, FrameHeader, Message, PAYLOAD_BYTES_MAX,
+};
 
 /// `symphony.v1`: the control surface, and the one of a federation.
 #[allow(missing_docs, clippy::all, unreachable_pub, missing_debug_implementations)]

@@ -36,6 +36,13 @@ struct Hears {
     reason: Broken,
 }
 
+impl Hears {
+    /// Why nothing is heard any more, for those who wait.
+    fn ends(&mut self, reason: Broken) {
+        self.reason = reason;
+    }
+}
+
 impl Drop for Hears {
     fn drop(&mut self) {
         for session in self.sessions.close() {
@@ -61,7 +68,7 @@ impl Engine {
             .spawn(move || {
                 if let Err(error) = hear(&told, &hears.sessions, &stops) {
                     tracing::error!(%error, "RDMA completions are heard no more; every connection ends, and there are no new ones");
-                    hears.reason = Broken::refused(&error);
+                    hears.ends(Broken::refused(&error));
                 }
             })
             .map_err(|error| RdmaError::system("no thread", error))?;

@@ -42,7 +42,7 @@ pub async fn apply(control: &ControlClient, rollout: Rollout, within: Duration) 
 async fn follow(
     control: &ControlClient,
     mut rollout: Rollout,
-    from: u64,
+    mut from: u64,
     mut view: ViewReceiver,
 ) -> Result<u64, ApplyError> {
     loop {
@@ -65,6 +65,8 @@ async fn follow(
                     async move { client.unload_model(request).await }
                 };
                 control.call(AGREE_WITHIN, call).await?;
+                // The view that is watched may be older than that; what is returned must not be, or its reader still sees the model.
+                from = control.get(true, AGREE_WITHIN).await?.applied_index;
             }
             Next::Wait => {
                 let changed = view.changed().await;

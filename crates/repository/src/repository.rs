@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use symphony_executor::profile::ProfileFile;
+use symphony_executor::{open_regular, read_text};
 use symphony_protocol::view::{KindProfile, ModelSource, ModelSpec};
 use symphony_types::{LatencyProfile, Nanos, TensorSpec, Transforms, VersionedName, parse_version};
 
@@ -83,7 +84,9 @@ impl Repository {
             return Err(missing("it has no folder of that name"));
         }
         let path = dir.join(CONFIG_FILE);
-        let config = ModelConfig::parse(&path, name, &read_text(&path)?)?;
+        let text = read_text(&path, CONFIG_BYTES_MAX);
+        let text = text.map_err(|source| RepositoryError::Io { path: path.clone(), source })?;
+        let config = ModelConfig::parse(&path, name, &text)?;
         let there = folders(&dir)?.iter().filter_map(|folder| parse_version(folder)).collect::<BTreeSet<_>>();
         let refuse = |problem| RepositoryError::Versions { dir: dir.clone(), name: name.to_owned(), problem };
         let chosen = config.versions.choose(&there).map_err(refuse)?;
@@ -101,7 +104,7 @@ fn spec(dir: &Path, name: &str, version: u64, config: &ModelConfig) -> Result<Mo
         Engine::Onnx { file } => {
             let path = dir.join(&folder).join(file);
             // Backends read it by themselves; here is where somebody is told at once.
-            fs::File::open(&path).map_err(|source| RepositoryError::Io { path, source })?;
+            open_regular(&path).map_err(|source| RepositoryError::Io { path, source })?;
             // Where a backend finds it is the backend's to know: the path begins at the repository.
             ModelSource::Onnx(format!("{name}/{folder}/{file}"))
         }
@@ -187,14 +190,4 @@ fn folders(dir: &Path) -> Result<Vec<String>, RepositoryError> {
         }
     }
     Ok(names)
-}
-
-fn read_text(path: &Path) -> Result<String, RepositoryError> {
-    let io = |source| RepositoryError::Io { path: path.to_owned(), source };
-    let bytes = fs::metadata(path).map_err(io)?.len();
-    if bytes > CONFIG_BYTES_MAX {
-        let problem = format!("the file has {bytes} bytes; expected at most {CONFIG_BYTES_MAX}");
-        return Err(io(io::Error::new(io::ErrorKind::FileTooLarge, problem)));
-    }
-    fs::read_to_string(path).map_err(io)
 }

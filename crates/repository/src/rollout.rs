@@ -46,7 +46,7 @@ impl Rollout {
         Self { name: model.name.clone(), wanted, device: model.device, loaded, unloaded }
     }
 
-    /// To serve no version of the model.
+    /// To serve no version of the model, or not the one that `name` spells out as `NAME@VERSION`.
     #[must_use]
     pub fn away(name: &str) -> Self {
         let (loaded, unloaded) = (BTreeSet::new(), BTreeSet::new());
@@ -129,9 +129,13 @@ impl Rollout {
     }
 }
 
-/// The versions of a model that the cluster has, with their names there.
+/// What the cluster has of a model, with the names there: all versions and one that was loaded without a version, or the one that
+/// `name` spells out as `NAME@VERSION`.
 pub fn versions<'a>(view: &'a View, name: &'a str) -> impl Iterator<Item = (&'a str, &'a ModelView)> {
-    let of = move |model: &&ModelView| VersionedName::parse(&model.spec.name).name == name;
+    let one = VersionedName::parse(name).loaded_as() == name;
+    let of = move |model: &&ModelView| {
+        if one { model.spec.name == name } else { VersionedName::parse(&model.spec.name).name == name }
+    };
     view.models.values().filter(of).map(|model| (model.spec.name.as_str(), model))
 }
 
@@ -253,6 +257,18 @@ mod tests {
         assert_eq!(rollout.next(&all), Next::Unload("m@1".into()));
         assert_eq!(rollout.next(&all), Next::Unload("m@2".into()));
         assert_eq!(rollout.next(&all), Next::Done);
+    }
+
+    #[test]
+    fn a_version_goes_by_the_name_that_the_cluster_has_for_it_and_a_name_means_all() {
+        let all = view(&[("m", READY), ("m@1", READY), ("m@2", READY), ("m@21", READY)]);
+        let mut rollout = Rollout::away("m@2");
+        assert_eq!(rollout.next(&all), Next::Unload("m@2".into()));
+        assert_eq!(rollout.next(&all), Next::Done);
+        assert_eq!(Rollout::away("m@3").next(&all), Next::Done);
+        let names = |name: &'static str| versions(&all, name).map(|(name, _)| name).collect::<Vec<_>>();
+        assert_eq!(names("m"), ["m", "m@1", "m@2", "m@21"], "also the one without a version");
+        assert_eq!((names("m@1"), names("m@3")), (vec!["m@1"], vec![]));
     }
 
     #[test]

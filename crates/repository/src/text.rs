@@ -20,6 +20,10 @@ static MODEL_CONFIG: LazyLock<MessageDescriptor> = LazyLock::new(|| {
     pool.get_message_by_name("repository.ModelConfig").expect("the subset has a ModelConfig")
 });
 
+/// Messages and lists within each other, at most: a configuration has five. The parser follows them with its stack, also into
+/// messages that no field of ours can hold (`[domain/message] { … }`), and a stack that ends takes the process with it.
+const NESTING_MAX: usize = 32;
+
 /// Why a text is no model configuration, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BadText {
@@ -30,7 +34,7 @@ pub(crate) struct BadText {
 
 /// Reads the text. A field that the subset does not have is refused by name.
 pub(crate) fn read(text: &str) -> Result<wire::ModelConfig, BadText> {
-    let text = with_colons(text);
+    let text = with_colons(text)?;
     let parsed = DynamicMessage::parse_text_format(MODEL_CONFIG.clone(), &text).map_err(|error| {
         let offset = error.labels().and_then(|mut labels| labels.next()).map(|label| label.offset());
         // Bytes, not characters: an offset never splits a line break.
@@ -41,11 +45,15 @@ pub(crate) fn read(text: &str) -> Result<wire::ModelConfig, BadText> {
 }
 
 /// The text with a colon before each list of messages: `input [ { … } ]` is how most configurations are written and what the format
-/// allows, but the parser wants `input: [ { … } ]`. Lines stay the same.
-fn with_colons(text: &str) -> String {
+/// allows, but the parser wants `input: [ { … } ]`. Lines stay the same. Refuses what is nested deeper than [`NESTING_MAX`].
+///
+/// The parser stops at the first bracket that closes another sort than was opened, so counting them without their sorts is enough.
+fn with_colons(text: &str) -> Result<String, BadText> {
     let mut with = String::with_capacity(text.len() + 16);
     let (mut quote, mut escaped, mut comment, mut after_name) = (None, false, false, false);
+    let (mut line, mut depth) = (1, 0_usize);
     for character in text.chars() {
+        line += usize::from(character == '\n');
         if comment {
             comment = character != '\n';
         } else if let Some(open) = quote {
@@ -57,7 +65,17 @@ fn with_colons(text: &str) -> String {
             match character {
                 '#' => comment = true,
                 '"' | '\'' => (quote, escaped) = (Some(character), false),
-                '[' if after_name => with.push(':'),
+                '{' | '<' | '[' => {
+                    depth += 1;
+                    if depth > NESTING_MAX {
+                        let problem = format!("more than {NESTING_MAX} messages and lists within each other");
+                        return Err(BadText { line, problem });
+                    }
+                    if character == '[' && after_name {
+                        with.push(':');
+                    }
+                }
+                '}' | '>' | ']' => depth = depth.saturating_sub(1),
                 _ => {}
             }
             if !comment && !character.is_whitespace() {
@@ -66,7 +84,7 @@ fn with_colons(text: &str) -> String {
         }
         with.push(character);
     }
-    with
+    Ok(with)
 }
 
 /// The parser's words, with the fields that there are where one is not known.
@@ -102,6 +120,7 @@ mod tests {
 
     #[test]
     fn lists_need_no_colon_and_strings_and_comments_stay_as_they_are() {
+        let with_colons = |text| with_colons(text).unwrap();
         assert_eq!(with_colons("input [ {} ] dims: [1]"), "input : [ {} ] dims: [1]".replace(" : [", " :["));
         for same in ["# input [", "name: \"a [ \\\" b [\"", "name: 'x [' [", "dims: [ 1 ]", "x # y\n: [", "\"a\" ["] {
             assert_eq!(with_colons(same), same);
@@ -124,8 +143,24 @@ mod tests {
 
     #[test]
     fn nesting_without_end_is_refused_and_not_followed() {
-        for opening in ["{", "<", "[", "input {", "[a.b/"] {
+        let openings =
+            ["{", "<", "[", "input {", "[a.b/", "[a/repository.ModelConfig]{", "[a/repository.ModelInput]: <"];
+        for opening in openings {
             assert!(read(&opening.repeat(200_000)).is_err(), "{opening}");
         }
+        let (line, problem) = refusal(&"[a/repository.ModelConfig] {\n".repeat(NESTING_MAX + 1));
+        assert_eq!((line, problem.as_str()), (NESTING_MAX + 1, "more than 32 messages and lists within each other"));
+    }
+
+    #[test]
+    fn brackets_that_close_and_those_in_strings_and_comments_are_no_nesting() {
+        let many = |text: &str| read(&text.repeat(10 * NESTING_MAX)).map(|_| ());
+        assert_eq!(many("input { name: \"{[<\" } # {[<\n output [ { name: '\\'{' } ] version_policy < >"), refused());
+        assert_eq!(many("input { name: \"{[<\" } # {[<\n output [ { name: '\\'{' } ]"), Ok(()));
+    }
+
+    /// That of a second version policy: the whole text before it was read.
+    fn refused() -> Result<(), BadText> {
+        Err(BadText { line: 3, problem: "'version_policy' is already set".into() })
     }
 }

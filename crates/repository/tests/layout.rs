@@ -114,6 +114,13 @@ fn what_is_missing_is_named() {
     assert!(refusal().contains("one item alone takes 6 ms; expected less than the slo_ms"), "{}", refusal());
     write_model(at, "m", &"#".repeat(2 << 20), &["1"]);
     assert!(refusal().contains("expected at most 1048576"), "{}", refusal());
+    for file in ["m/config.pbtxt", "m/profile.toml", "m/1/model.onnx"] {
+        write_model(at, "m", CONFIG, &["1"]);
+        fs::remove_file(at.join(file)).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", at.join(file)).unwrap();
+        assert!(refusal().contains(file) && refusal().contains("expected a regular file"), "{}", refusal());
+        fs::remove_file(at.join(file)).unwrap();
+    }
 }
 
 #[test]

@@ -55,6 +55,8 @@ pub(crate) struct DecisionThread {
     busy: AtomicU64,
     /// A crew has panicked, and nobody has looked yet.
     failed: AtomicBool,
+    /// Crews that have panicked, on all threads of the replica.
+    panics: Arc<AtomicU64>,
     stop: AtomicBool,
 }
 
@@ -69,8 +71,9 @@ impl DecisionThread {
         clock: Clock,
         policy: ThreadPolicy,
         core: Option<CoreId>,
+        panics: &Arc<AtomicU64>,
     ) -> std::io::Result<Arc<Self>> {
-        let thread = Self::new(number, tenants, core);
+        let thread = Self::new(number, tenants, core, Arc::clone(panics));
         let running = Arc::clone(&thread);
         std::thread::Builder::new().name(name).spawn(move || {
             running.door.answered_by_this_thread();
@@ -85,7 +88,7 @@ impl DecisionThread {
     }
 
     /// A thread whose turns somebody else runs.
-    fn new(number: u64, tenants: Tenants, core: Option<CoreId>) -> Arc<Self> {
+    fn new(number: u64, tenants: Tenants, core: Option<CoreId>, panics: Arc<AtomicU64>) -> Arc<Self> {
         Arc::new(Self {
             number,
             tenants,
@@ -98,6 +101,7 @@ impl DecisionThread {
             crews: AtomicUsize::new(0),
             busy: AtomicU64::new(0),
             failed: AtomicBool::new(false),
+            panics,
             stop: AtomicBool::new(false),
         })
     }
@@ -132,6 +136,8 @@ impl DecisionThread {
             }
             Turn::Over(crew) => self.let_go(crew, clock),
             Turn::Failed(crew) => {
+                // Here, and not where somebody looks: a lead that is handed over is looked after by nobody.
+                self.panics.fetch_add(1, Ordering::Relaxed);
                 crew.bell().fail();
                 let step = self.let_go(crew, clock);
                 // Last: who sees it finds the crew among those that are gone.

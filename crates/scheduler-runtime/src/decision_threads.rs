@@ -32,8 +32,8 @@ pub struct DecisionThreads {
     threads: Mutex<Vec<Known>>,
     /// Threads so far.
     numbers: AtomicU64,
-    /// Leads that were given up so far because they panicked.
-    panics: AtomicU64,
+    /// Crews that have panicked so far.
+    panics: Arc<AtomicU64>,
 }
 
 /// A thread, and how busy it was lately.
@@ -63,7 +63,7 @@ impl DecisionThreads {
             let first = config.first_core % cores.len();
             cores.rotate_left(first);
         }
-        let (threads, numbers, panics) = (Mutex::default(), AtomicU64::new(0), AtomicU64::new(0));
+        let (threads, numbers, panics) = (Mutex::default(), AtomicU64::new(0), Arc::default());
         Self { config, clock: Clock::start(), shared_max, cores, threads, numbers, panics }
     }
 
@@ -122,7 +122,8 @@ impl DecisionThreads {
             Tenants::Any => format!("{name}-{number}"),
             Tenants::One => name.to_owned(),
         };
-        let thread = DecisionThread::start(name, (number, tenants), self.clock, self.config.threads, core)?;
+        let thread =
+            DecisionThread::start(name, (number, tenants), self.clock, self.config.threads, core, &self.panics)?;
         let measured = (self.clock.now(), 0);
         threads.push(Known { thread: Arc::clone(&thread), measured, busy_percent: 0 });
         Ok(thread)
@@ -148,12 +149,7 @@ impl DecisionThreads {
         }
     }
 
-    /// One more lead was given up because it panicked.
-    pub(crate) fn count_panic(&self) {
-        self.panics.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Leads that were given up so far because they panicked.
+    /// Crews that have panicked so far; each has cost its lead.
     pub(crate) fn panics(&self) -> u64 {
         self.panics.load(Ordering::Relaxed)
     }

@@ -71,7 +71,12 @@ async fn serve(connection: Connection, leads: Arc<Leads>) {
     let link = FrontendLink { peer, token, lead: Arc::clone(&lead), sender };
     tokio::select! {
         // Copies of the sender may wait in the inbox of a worker that has stopped; the frontend shall know all the same.
-        () = lead.ended.cancelled() => link.sender.close(),
+        () = lead.ended.cancelled() => {
+            if lead.workers.have_failed() {
+                let _ = link.sender.send(ToFrontend::Panicked);
+            }
+            link.sender.close();
+        }
         never = lead.reach.follow(watched) => match never {},
         () = link.receive(&mut receiver) => lead.workers.tell_all(|| ModelMessage::FrontendGone { peer }),
     }

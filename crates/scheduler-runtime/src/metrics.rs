@@ -54,7 +54,7 @@ const PAYLOAD_DELAY: MetricName = MetricName {
 /// Leads whose decisions panicked.
 const PANICS: MetricName = MetricName {
     name: "symphony_dispatch_leads_panicked_total",
-    help: "Leads given up because a turn of theirs panicked; above 0 is a bug",
+    help: "Turns that panicked, each of which ended its lead; above 0 is a bug",
     kind: Kind::Counter,
     unit: Unit::Count,
     labels: &[],
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn names_keep_the_law_and_stand_in_the_order_of_the_counters() {
-        assert_eq!(symphony_telemetry::check_law(&METRIC_NAMES), Vec::<String>::new());
+        assert_eq!(symphony_telemetry::check_law(&METRIC_NAMES, include_str!("metrics.rs")), Vec::<String>::new());
         let counters = Counters::default().read();
         assert_eq!(counters.len(), COUNTERS.len());
         for ((counter, _), metric) in counters.iter().zip(COUNTERS) {

@@ -34,7 +34,7 @@ use symphony_epochs::Run;
 
 /// How long re-driven requests wait for backends that have not answered the seal: after that a second execution, which
 /// only wastes time, is better than a lost deadline (DESIGN section 8; consensus protocol, step 6).
-const REDRIVE_WAIT: Nanos = Nanos::from_millis(20);
+pub const REDRIVE_WAIT: Nanos = Nanos::from_millis(20);
 
 struct ModelSlot {
     id: ModelId,
@@ -187,6 +187,12 @@ impl ModelWorker {
         self
     }
 
+    /// The same, in which re-driven requests wait for so long from now on.
+    pub(crate) fn with_redrive_wait(mut self, now: Time, wait: Nanos) -> Self {
+        self.recovery = Some(Recovery { until: now + wait, held: Vec::new() });
+        self
+    }
+
     /// The same, with somebody who learns from the ends of batches.
     pub(crate) fn with_runs(mut self, runs: Option<Arc<ArrayQueue<Run>>>) -> Self {
         self.runs = runs;
@@ -199,7 +205,7 @@ impl ModelWorker {
                 self.add_model(now, (model, ordinal), *config, counts);
             }
             ModelMessage::Profile { model, class, profile } => self.set_profile(model, class, *profile),
-            ModelMessage::DataDelay { model, data } => self.set_data_delay(model, data),
+            ModelMessage::DataDelay { model, data } => self.set_data_delay(now, model, data),
             ModelMessage::Classes { classes } => self.follow_classes(now, classes),
             ModelMessage::Remove { model } => self.remove_model(model),
             ModelMessage::Route { gpu, route } => {
@@ -314,12 +320,13 @@ impl ModelWorker {
         }
     }
 
-    fn set_data_delay(&mut self, id: ModelId, data: DataDelay) {
+    fn set_data_delay(&mut self, now: Time, id: ModelId, data: DataDelay) {
         let Some(&index) = self.by_id.get(&id) else { return };
-        if let Some(slot) = &mut self.slots[index] {
-            self.tape.data_delay(index, &data);
-            slot.queue.set_data_delay(data);
-        }
+        let Some(slot) = &mut self.slots[index] else { return };
+        self.tape.data_delay(index, &data);
+        slot.queue.set_data_delay(data);
+        // A GPU that comes as the offer of before asks for it may come too late for what waits.
+        self.step(now, index, ModelInput::Wake);
     }
 
     /// GPUs of a kind have come up, or the last one of a kind has gone.

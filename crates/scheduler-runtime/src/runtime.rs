@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use symphony_epochs::{SlowGpu, Stretch};
+use symphony_epochs::{Learnt, SlowGpu};
 use symphony_explain::{Explanation, Question};
 use symphony_net::{Incoming, Port, Role};
 use symphony_protocol::view::{SortedView, View};
@@ -30,6 +30,8 @@ use crate::worker_metrics::WorkerDurations;
 /// How long a lead goes on after somebody else was assigned: until the successor has sealed its backends it still serves,
 /// and after that its plans are refused. Longer than a seal takes.
 const CEDE_WITHIN: Duration = Duration::from_millis(500);
+/// How often it is looked whether such a lead has panicked: some turns are lost by it, of frontends that have not left yet.
+const CEDING_LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// The port for frontends, which have a connection for each sub-cluster that is led here: 64 of them for a thousand, or 4096
 /// for sixteen.
@@ -75,6 +77,8 @@ pub enum Report {
         subcluster: SubclusterId,
         /// The assignment.
         token: Token,
+        /// How long nobody is to be asked to lead it: above 0 if leads of it have panicked here before, lately.
+        pause: Duration,
     },
 }
 
@@ -115,7 +119,7 @@ pub struct SubclusterLoad {
     /// How many times as long as given a model's batches take on GPUs of a kind, where that is off by a tenth.
     pub drifts: Vec<(ModelId, String, f64)>,
     /// What makes the profiles that plans are made with of the given ones, by model and GPU kind, where they were corrected.
-    pub learnt: Vec<(ModelId, String, Stretch)>,
+    pub learnt: Vec<(ModelId, String, Learnt)>,
 }
 
 impl Runtime {
@@ -184,8 +188,8 @@ impl Runtime {
             let kinds = lead.workers.kinds.read().unwrap_or_else(PoisonError::into_inner);
             let drift =
                 |(model, class, factor): (_, GpuClass, _)| Some((model, kinds.get(class.index())?.clone(), factor));
-            let learnt = |(model, class, stretch): (_, GpuClass, &Stretch)| {
-                Some((model, kinds.get(class.index())?.clone(), stretch.clone()))
+            let learnt = |(model, class, learnt): (_, GpuClass, &Learnt)| {
+                Some((model, kinds.get(class.index())?.clone(), learnt.clone()))
             };
             SubclusterLoad {
                 subcluster,
@@ -315,7 +319,7 @@ impl Follower {
                 changed = true;
                 match now {
                     // The successor seals when it is there; until then this one serves those who have not left yet.
-                    Some(now) if now.token > lead.token && now.leader.is_some() => self.cede(Arc::clone(lead)),
+                    Some(now) if now.token > lead.token && now.leader.is_some() => self.cede(*id, Arc::clone(lead)),
                     _ => lead.end(),
                 }
             }
@@ -343,16 +347,34 @@ impl Follower {
         }
     }
 
-    fn cede(&self, lead: Arc<LedSubcluster>) {
+    fn cede(&self, id: SubclusterId, lead: Arc<LedSubcluster>) {
         let ended = self.ended.clone();
         tokio::spawn(async move {
             tokio::select! {
                 () = ended.cancelled() => {}
-                () = lead.ended.cancelled() => {}
-                () = tokio::time::sleep(CEDE_WITHIN) => {}
+                () = ceded(&lead, CEDE_WITHIN) => {}
+            }
+            // The watchdog looks after what is led, and this is led by somebody else.
+            if lead.workers.have_failed() {
+                tracing::error!(subcluster = %id, token = %lead.token, "a decision panicked while the sub-cluster was handed over");
             }
             lead.end();
         });
+    }
+}
+
+/// Waits until a lead that was handed over is of no use any more: it has ended, so much time has passed, or it has panicked and
+/// keeps its frontends for nothing.
+async fn ceded(lead: &LedSubcluster, within: Duration) {
+    let panicked = async {
+        while !lead.workers.have_failed() {
+            tokio::time::sleep(CEDING_LOOK_EVERY).await;
+        }
+    };
+    tokio::select! {
+        () = lead.ended.cancelled() => {}
+        () = panicked => {}
+        () = tokio::time::sleep(within) => {}
     }
 }
 
@@ -398,6 +420,7 @@ mod tests {
             tapes: None,
             stuck_after: Duration::from_millis(300),
             learning: crate::LearningSettings::default(),
+            redrive_wait: crate::REDRIVE_WAIT,
             net: symphony_net::Net::plaintext(),
         };
         let runtime = Runtime::start(config, listener, views, in_contact, reports).unwrap();
@@ -427,6 +450,50 @@ mod tests {
             assert!(runtime.status().is_empty());
             drop((view, contact));
         }
+    }
+
+    /// The watchdog knows what is led. What is handed over is not, and still decides for frontends that have not left.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_panic_during_a_hand_over_is_counted_and_ends_the_lead() {
+        let Scene { runtime, view, contact: _contact, reported: mut reports } = leads_two().await;
+        let ill = Arc::clone(&runtime.leads.read()[&ILL]);
+        let other = Some((NodeId::new(2), BootId::new(8)));
+        let handed_over = SubclusterView { leader: other, token: Token::new(12), ..SubclusterView::default() };
+        let mut next = View { applied_index: 12, ..View::clone(&view.borrow()) };
+        next.subclusters.insert(ILL, handed_over);
+        view.send_replace(Arc::new(next));
+        let soon = Duration::from_secs(30);
+        let left = async {
+            while runtime.leads.read().contains_key(&ILL) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(soon, left).await.expect("it is handed over");
+        ill.workers.models[0].push(crate::messages::ModelMessage::Panic);
+        let panicked = async {
+            while runtime.threads.panics() == 0 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(soon, panicked).await.expect("it is counted");
+        assert!(ill.workers.have_failed());
+        tokio::time::timeout(soon, ill.ended.cancelled()).await.expect("it ends");
+        assert_eq!(runtime.status().len(), 1, "the other one is led");
+        assert!(reports.try_recv().is_err(), "somebody else leads already: nothing is to be ceded");
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_lead_that_panics_while_it_is_handed_over_keeps_nobody_until_the_hand_over_is_over() {
+        let Scene { runtime, view: _view, contact: _contact, reported: _reported } = leads_two().await;
+        // The watchdog knows of it no more.
+        let ill = runtime.leads.write().remove(&ILL).expect("it is led");
+        let hour = Duration::from_secs(3_600);
+        let waits = tokio::spawn({
+            let ill = Arc::clone(&ill);
+            async move { ceded(&ill, hour).await }
+        });
+        ill.workers.models[0].push(crate::messages::ModelMessage::Panic);
+        tokio::time::timeout(Duration::from_secs(30), waits).await.expect("long before that").unwrap();
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -61,6 +61,8 @@ pub struct LeadConfig {
     pub stuck_after: Duration,
     /// What leads learn from the ends of batches.
     pub learning: LearningSettings,
+    /// How long re-driven requests wait for backends that have not answered the seal: [`REDRIVE_WAIT`](crate::REDRIVE_WAIT).
+    pub redrive_wait: Nanos,
 }
 
 impl LeadConfig {
@@ -71,6 +73,7 @@ impl LeadConfig {
             shared_threads: self.decision_threads,
             threads: self.threads,
             learning: self.learning.clone(),
+            redrive_wait: self.redrive_wait,
             ..DecisionConfig::default()
         }
     }
@@ -245,6 +248,10 @@ impl Lead {
                 self.check_recovered();
             }
             self.fenced.retain(|(id, token), _| self.backends.get(id).is_some_and(|b| b.token() == *token));
+            if self.data_delays.forget(self.workers.clock.now()) {
+                self.tell_data_delays();
+            }
+            let forgets_in = self.data_delays.forgets_at().map(|at| at.since(self.workers.clock.now()));
             let unexplained = self.fenced.values().min().map(|&since| since + FENCED_EXPLAINED_WITHIN);
             let look_at = tenure.look_at();
             tokio::select! {
@@ -254,6 +261,8 @@ impl Lead {
                     let _ = reports.send(Report::CutOff { subcluster: self.id, token: self.token });
                     break;
                 }
+                // A backend that reads nothing has nothing to say.
+                () = tokio::time::sleep(forgets_in.unwrap_or_default().into()), if forgets_in.is_some() => {}
                 changed = view.changed() => if changed.is_err() { break },
                 () = reach.changed(look_at) => {
                     let heirs = current.subclusters.get(&self.id).is_some_and(|s| !s.standbys.is_empty());
@@ -275,7 +284,7 @@ impl Lead {
                     // What a backend has said that is gone by now, or in an earlier life, counts no more.
                     Some(LinkEvent::PayloadDelay(backend, boot, delay)) => {
                         let lives = self.backends.get(&backend).is_some_and(|linked| linked.boot == boot);
-                        if lives && self.data_delays.note(backend, delay) {
+                        if lives && self.data_delays.note(self.workers.clock.now(), backend, delay) {
                             self.tell_data_delays();
                         }
                     }

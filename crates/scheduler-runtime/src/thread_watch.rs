@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use crate::decision_thread::DecisionThread;
 use crate::decision_threads::DecisionThreads;
 use crate::leads::Leads;
+use crate::panics::Panics;
 use crate::runtime::Report;
 use crate::subcluster::LedSubcluster;
 use crate::sweeper::Sweeper;
@@ -26,7 +27,7 @@ pub(crate) fn watch_threads(
     stop: &CancellationToken,
 ) {
     let clock = threads.clock();
-    let mut watchdog = Watchdog::new(stuck_after.into());
+    let (mut watchdog, mut panics) = (Watchdog::new(stuck_after.into()), Panics::default());
     while !stop.is_cancelled() {
         let running = threads.running();
         let look = watchdog.look(clock.now(), running.iter().map(|thread| (thread.number, thread.pulse())));
@@ -40,9 +41,10 @@ pub(crate) fn watch_threads(
         }
         for thread in running.iter().filter(|thread| thread.has_failed()) {
             for (subcluster, lead) in on(leads, thread).into_iter().filter(|(_, lead)| lead.workers.have_failed()) {
-                tracing::error!(%subcluster, token = %lead.token, "a decision panicked; the sub-cluster is given up");
-                threads.count_panic();
-                give_up(&lead, Report::Panicked { subcluster, token: lead.token }, stuck);
+                let token = lead.token;
+                let pause = Duration::from(panics.note(clock.now(), subcluster, token));
+                tracing::error!(%subcluster, %token, ?pause, "a decision panicked; the sub-cluster is given up, after a pause if it has panicked here before");
+                give_up(&lead, Report::Panicked { subcluster, token, pause }, stuck);
             }
         }
         threads.tend(&running, |crew| sweeper.take(crew));
@@ -66,9 +68,12 @@ fn give_up(lead: &LedSubcluster, why: Report, stuck: &mpsc::UnboundedSender<Repo
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
+    use symphony_net::{Net, Role};
+    use symphony_protocol::dispatch::{ToFrontend, ToLeader};
     use symphony_protocol::view::{SubclusterView, View};
     use symphony_scheduler::{DataDelaySettings, Delays};
-    use symphony_types::{BootId, NodeId, SubclusterId, Token};
+    use symphony_transport::{LinkReceiver, LinkSender, connect_link};
+    use symphony_types::{BootId, FrontendId, NodeId, SubclusterId, Token};
     use tokio::net::TcpListener;
     use tokio::sync::watch;
 
@@ -83,6 +88,8 @@ mod tests {
 
     struct Scene {
         runtime: Runtime,
+        /// Where frontends come in.
+        dispatch: String,
         view: watch::Sender<Arc<View>>,
         _contact: watch::Sender<bool>,
         reported: mpsc::UnboundedReceiver<Report>,
@@ -104,6 +111,7 @@ mod tests {
             let (_contact, in_contact) = watch::channel(true);
             let (reports, reported) = mpsc::unbounded_channel();
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let dispatch = listener.local_addr().unwrap().to_string();
             let config = LeadConfig {
                 node: ME.0,
                 boot: ME.1,
@@ -115,10 +123,11 @@ mod tests {
                 tapes: None,
                 stuck_after: Duration::from_millis(300),
                 learning: crate::LearningSettings::default(),
+                redrive_wait: crate::REDRIVE_WAIT,
                 net: symphony_net::Net::plaintext(),
             };
             let runtime = Runtime::start(config, listener, views, in_contact, reports).unwrap();
-            let scene = Self { runtime, view, _contact, reported };
+            let scene = Self { runtime, dispatch, view, _contact, reported };
             scene.until("all are led", |scene| scene.led().len() == leads as usize).await;
             scene
         }
@@ -162,11 +171,22 @@ mod tests {
             }
         }
 
-        async fn panicked(&mut self) -> (u32, u64) {
+        async fn panicked(&mut self) -> (u32, u64, Duration) {
             match tokio::time::timeout(PATIENCE, self.reported.recv()).await.unwrap() {
-                Some(Report::Panicked { subcluster, token }) => (subcluster.get(), token.get()),
+                Some(Report::Panicked { subcluster, token, pause }) => (subcluster.get(), token.get(), pause),
                 other => panic!("{other:?}"),
             }
+        }
+
+        /// A frontend that is linked to a lead.
+        async fn frontend(&self, id: u32) -> (LinkSender<ToLeader>, LinkReceiver<ToFrontend>) {
+            let token = Token::new(10 + u64::from(id));
+            let (net, scheduler) = (Net::plaintext(), Role::Scheduler.into());
+            let (sender, mut receiver) = connect_link(&net, &self.dispatch, &scheduler).await.unwrap();
+            let (frontend, boot, subcluster) = (FrontendId::new(1), BootId::new(1), SubclusterId::new(id));
+            sender.send(ToLeader::Hello { frontend, boot, subcluster, token }).unwrap();
+            assert_eq!(last_words(&mut receiver, 1).await, [ToFrontend::Welcome { token }]);
+            (sender, receiver)
         }
 
         /// The workers of a lead still have turns: they let go of what they are told.
@@ -233,7 +253,7 @@ mod tests {
             let before = scene.runtime.threads.running().len();
             let models = Arc::downgrade(&scene.lead(1).workers.models[0]);
             scene.lead(1).workers.models[0].push(ModelMessage::Panic);
-            assert_eq!(scene.panicked().await, (1, 11));
+            assert_eq!(scene.panicked().await, (1, 11, Duration::ZERO), "the next one may lead at once");
             // The lead itself is there until the view takes it away.
             scene.until("its crew is taken apart", |_| models.strong_count() == 1).await;
             scene.until("the others are led", |scene| scene.led() == BTreeSet::from([2, 3, 4])).await;
@@ -246,6 +266,51 @@ mod tests {
                 assert_eq!(scene.runtime.threads.running().len(), before, "their thread goes on");
             }
         }
+    }
+
+    /// What a frontend hears until the link ends, or until it has heard so much.
+    async fn last_words(receiver: &mut LinkReceiver<ToFrontend>, max: usize) -> Vec<ToFrontend> {
+        let mut heard = Vec::new();
+        while heard.len() < max
+            && let Ok(frame) = tokio::time::timeout(PATIENCE, receiver.receive()).await.expect("a word, or the end")
+        {
+            heard.push(frame.message);
+        }
+        heard
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn frontends_hear_of_a_lead_that_it_panicked_and_of_one_that_ends_nothing() {
+        let mut scene = Scene::new(2, 0).await;
+        let (_ill_link, mut ill) = scene.frontend(1).await;
+        let (_well_link, mut well) = scene.frontend(2).await;
+        scene.lead(1).workers.models[0].push(ModelMessage::Panic);
+        assert_eq!(scene.panicked().await.0, 1);
+        assert_eq!(last_words(&mut ill, 9).await, [ToFrontend::Panicked]);
+        scene.view.send_replace(Arc::new(View { applied_index: 99, ..View::default() }));
+        assert_eq!(last_words(&mut well, 9).await, []);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_sub_cluster_that_comes_back_and_panics_again_is_handed_on_after_a_pause() {
+        let mut scene = Scene::new(2, 0).await;
+        let mut pauses = Vec::new();
+        for token in [11, 21, 31] {
+            let mut next = View { applied_index: token, ..View::clone(&scene.view.borrow()) };
+            next.subclusters.entry(SubclusterId::new(1)).and_modify(|s| s.token = Token::new(token));
+            scene.view.send_replace(Arc::new(next));
+            let led = |scene: &Scene| {
+                let lead = scene.runtime.leads.read().get(&SubclusterId::new(1)).cloned();
+                lead.is_some_and(|lead| lead.token.get() == token)
+            };
+            scene.until("it is led here", led).await;
+            scene.lead(1).workers.models[0].push(ModelMessage::Panic);
+            let (subcluster, under, pause) = scene.panicked().await;
+            assert_eq!((subcluster, under), (1, token));
+            pauses.push(pause);
+        }
+        assert!(pauses[0].is_zero() && pauses[0] < pauses[1] && pauses[1] < pauses[2], "{pauses:?}");
+        scene.decides(2).await;
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

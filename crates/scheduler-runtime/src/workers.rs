@@ -9,7 +9,7 @@ use symphony_explain::{FlightRecorder, RecorderLimits};
 use symphony_scheduler::{PayloadDelay, Pressure};
 use symphony_tape::TapeOrigin;
 use symphony_telemetry::ErrorCounts;
-use symphony_types::ModelId;
+use symphony_types::{ModelId, Nanos};
 
 use crate::clock::Clock;
 use crate::counters::Counters;
@@ -19,7 +19,7 @@ use crate::flight_log::{FlightLog, SharedRecorder};
 use crate::inbox::Inbox;
 use crate::load::Loads;
 use crate::messages::{ModelMessage, RankMessage};
-use crate::model_worker::ModelWorker;
+use crate::model_worker::{ModelWorker, REDRIVE_WAIT};
 use crate::offer_board::{OfferBoard, SUBCLUSTER_MODELS_MAX};
 use crate::rank_worker::RankWorker;
 use crate::tapes::Tapes;
@@ -46,6 +46,8 @@ pub struct DecisionConfig {
     pub recorder: Option<RecorderLimits>,
     /// What is learnt from the ends of batches.
     pub learning: LearningSettings,
+    /// How long re-driven requests wait for backends that have not answered the seal.
+    pub redrive_wait: Nanos,
 }
 
 impl Default for DecisionConfig {
@@ -59,6 +61,7 @@ impl Default for DecisionConfig {
             first_core: 0,
             recorder: Some(RecorderLimits::WORKER),
             learning,
+            redrive_wait: REDRIVE_WAIT,
         }
     }
 }
@@ -142,7 +145,8 @@ impl Workers {
             let metrics = measured(WorkerKind::Model);
             let tape = tape(&format!("model-{index}"), &metrics);
             let worker = ModelWorker::new(clock, Arc::clone(inbox), rank, offers, metrics, log);
-            let worker = worker.with_tape(tape).with_runs(runs.clone());
+            let worker =
+                worker.with_tape(tape).with_runs(runs.clone()).with_redrive_wait(clock.now(), config.redrive_wait);
             crews[first_model_crew + index].push(Box::new(worker));
         }
         let metrics_of_rank = measured(WorkerKind::Rank);

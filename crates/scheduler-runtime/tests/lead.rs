@@ -12,7 +12,7 @@ use symphony_protocol::view::{
     BackendView, GpuView, KindProfile, ModelSource, ModelSpec, ModelView, NodeView, ReplicaView, SubclusterView,
     SuccessorView, View,
 };
-use symphony_scheduler::{DataDelaySettings, Delays};
+use symphony_scheduler::{DataDelaySettings, Delays, PAYLOAD_DELAY_FORGOTTEN_AFTER};
 use symphony_scheduler_runtime::{LeadConfig, LearningSettings, Report, Runtime, ThreadPolicy};
 use symphony_transport::{LinkReceiver, LinkSender, connect_link, link_over};
 use symphony_types::{
@@ -90,12 +90,25 @@ impl Scene {
 
     /// The same in a view that is changed first.
     async fn with(change: impl FnOnce(&mut View)) -> Self {
-        // These tests run on machines that do other things as well.
-        Self::impatient(Duration::from_secs(30), change).await
+        Self::configured(change, |_| {}).await
     }
 
     /// The same, where what does nothing for so long is stuck.
     async fn impatient(stuck_after: Duration, change: impl FnOnce(&mut View)) -> Self {
+        Self::configured(change, |config| config.stuck_after = stuck_after).await
+    }
+
+    /// The same, where re-driven requests wait for every backend to answer, however long this machine is busy with other things.
+    async fn patient() -> Self {
+        Self::configured(|_| {}, |config| config.redrive_wait = PATIENCE.into()).await
+    }
+
+    /// The same, where what a backend has measured is forgotten after so long.
+    async fn forgetful(forgotten_after: Nanos) -> Self {
+        Self::configured(|_| {}, |config| config.data_delays.forgotten_after = forgotten_after).await
+    }
+
+    async fn configured(change: impl FnOnce(&mut View), configure: impl FnOnce(&mut LeadConfig)) -> Self {
         let backends = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let dispatch = listener.local_addr().unwrap().to_string();
@@ -127,19 +140,27 @@ impl Scene {
         let (view, view_receiver) = watch::channel(Arc::new(view));
         let (contact, in_contact) = watch::channel(true);
         let (told, reports) = mpsc::unbounded_channel();
-        let config = LeadConfig {
+        let mut config = LeadConfig {
             node: NODE,
             boot: NODE_BOOT,
             net: Net::plaintext(),
-            data_delays: DataDelaySettings { per_item: None, min: Nanos::ZERO, max: DATA_MAX },
+            data_delays: DataDelaySettings {
+                per_item: None,
+                min: Nanos::ZERO,
+                max: DATA_MAX,
+                forgotten_after: PAYLOAD_DELAY_FORGOTTEN_AFTER,
+            },
             delays: Delays::default(),
             model_threads: 1,
             decision_threads: 0,
             threads: ThreadPolicy::default(),
             tapes: None,
-            stuck_after,
+            // These tests run on machines that do other things as well.
+            stuck_after: Duration::from_secs(30),
             learning: LearningSettings::default(),
+            redrive_wait: symphony_scheduler_runtime::REDRIVE_WAIT,
         };
+        configure(&mut config);
         let runtime = Runtime::start(config, listener, view_receiver, in_contact, told).unwrap();
         Self { runtime, view, backends, dispatch, contact, reports }
     }
@@ -361,8 +382,18 @@ async fn what_a_backend_has_measured_is_planned_for_until_it_is_gone() {
 }
 
 #[tokio::test]
+async fn a_backend_that_says_nothing_more_of_its_inputs_is_not_planned_for_for_ever() {
+    let scene = Scene::forgetful(Nanos::from_millis(300)).await;
+    let backend = scene.sealed().await;
+    scene.served(1).await;
+    backend.sender.send(FromBackend::PayloadDelay { fixed: 7_000_000, per_mib: 77_000_000 }).unwrap();
+    scene.until("its word", |scene| scene.runtime.status()[0].payload_delay.is_some()).await;
+    scene.until("it to be forgotten", |scene| scene.runtime.status()[0].payload_delay.is_none()).await;
+}
+
+#[tokio::test]
 async fn after_a_take_over_only_what_no_backend_has_is_run_again() {
-    let scene = Scene::new().await;
+    let scene = Scene::patient().await;
     let mut backend = scene.asked_to_seal().await;
     let frontend = scene.frontend().await;
     frontend.redrive(&[1, 2, 3].map(|sequence| header(sequence, 1)));
@@ -424,7 +455,7 @@ async fn what_a_lost_backend_had_runs_again_under_the_next_seal() {
 
 #[tokio::test]
 async fn what_a_backend_had_from_the_former_leader_runs_again_when_it_is_lost() {
-    let scene = Scene::new().await;
+    let scene = Scene::patient().await;
     let backend = scene.asked_to_seal().await;
     let frontend = scene.frontend().await;
     frontend.redrive(&[header(1, 1)]);

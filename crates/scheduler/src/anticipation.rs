@@ -19,6 +19,12 @@ const WORTH: f64 = 0.75;
 /// The part of a batch's time that its fixed cost β has to be for hope to count: where company saves next to nothing (BERT, 2 %), only
 /// the wait that pays for itself is worth it.
 const FIXED_SHARE_MIN: f64 = 0.05;
+/// GPUs that a model's fixed costs alone keep busy, from which on batches wait to the end of the window without hope: then what
+/// company saves is worth more than the slack that waiting for it takes (docs/adr/0008).
+const FIXED_GPUS_MIN: f64 = 1.2;
+/// That holds where arrivals follow upon an arrival by up to so many more than upon any moment: gamma arrivals of shape 0.5 have 0.5,
+/// those of shape 0.3 have 1.2. After a burst there is nothing to wait for.
+const EXCESS_MAX: f32 = 0.9;
 /// How many times what it costs an early start has to save: its wait, at the most. At one it would be as good as none, and take away
 /// a GPU that the next burst may need.
 const SAVING_MIN: f64 = 2.0;
@@ -65,12 +71,22 @@ impl Anticipation {
         Demand::new(mean, burstiness * mean * per_item / slo.as_secs_f64())
     }
 
+    /// Whether company is so dear and arrivals so regular that batches wait to the end of their window, whatever the gaps say.
+    /// `budget` is what delays leave of the SLO.
+    pub(crate) fn waits_without_hope(&self, window: &ClassWindow, budget: Nanos) -> bool {
+        self.gaps.excess().is_some_and(|excess| excess <= EXCESS_MAX)
+            && fixed_gpus(window, self.rate, budget) >= FIXED_GPUS_MIN
+    }
+
     /// When a candidate of `batch` items that could wait until `frontrun` wants to start: when another arrival by then is no
     /// longer likely, nor worth the wait.
     #[inline]
     pub(crate) fn start(&self, now: Time, frontrun: Time, window: &ClassWindow, batch: u32) -> Time {
+        if window.waits_without_hope {
+            return frontrun;
+        }
         let Some(mut hope_ends) = self.gaps.hope_ends(frontrun) else { return frontrun };
-        let beta_s = window.beta_s();
+        let beta_s = window.beta_s;
         if beta_s < FIXED_SHARE_MIN * window.profile.latency(batch).as_secs_f64() {
             hope_ends = hope_ends.min(now);
         }
@@ -104,5 +120,78 @@ impl Anticipation {
         let loss_s = (execution_s - share_s).max(0.0);
         let loss = if loss_s * SAVING_MIN > wait_s { Nanos::MAX } else { Nanos::from_secs_f64(loss_s) };
         Growth { expected, wanted: expected + step.saturating_mul(TOLERANCE_ITEMS), loss, demand: window.demand }
+    }
+}
+
+/// The GPUs that the fixed costs of a model's batches keep busy, rate · β / b, if each waits to the end of its window. Whose first item
+/// waits for τ = D − ℓ(b + 1) is joined by rate · τ others.
+fn fixed_gpus(window: &ClassWindow, rate: f64, budget: Nanos) -> f64 {
+    let beta_s = window.beta_s;
+    let alpha_s = window.profile.latency(1).as_secs_f64() - beta_s;
+    let room_s = (budget.as_secs_f64() - beta_s - 2.0 * alpha_s).max(0.0);
+    let batch = 1.0 + rate * room_s / (1.0 + rate * alpha_s);
+    rate * beta_s / batch.min(f64::from(window.profile.batch_max()))
+}
+
+#[cfg(test)]
+mod tests {
+    use symphony_types::GpuClass;
+
+    use super::*;
+
+    /// A model that has seen gaps of this mean, alike but for their lengths: `length(i)` for i of 0..1000, in no order.
+    fn model(mean_us: f64, length: impl Fn(u64) -> f64) -> Anticipation {
+        let (mut anticipation, mut rate) = (Anticipation::default(), RateMeter::default());
+        let mut now_us = 0.0;
+        for at in 0..4_000_u64 {
+            now_us += mean_us * length(at * 619 % 1000);
+            let now = Time::ZERO + Nanos::from_secs_f64(now_us / 1e6);
+            rate.count(now, 1);
+            anticipation.arrived(now);
+        }
+        anticipation.learn(&rate);
+        anticipation
+    }
+
+    fn poisson(at: u64) -> f64 {
+        -(1.0 - (at as f64 + 0.5) / 1000.0).ln()
+    }
+
+    fn window(alpha_ms: f64, beta_ms: f64) -> ClassWindow {
+        ClassWindow::new(GpuClass::FIRST, LatencyProfile::from_line(alpha_ms, beta_ms, 64).unwrap())
+    }
+
+    const BUDGET: Nanos = Nanos::from_millis(25);
+
+    #[test]
+    fn fixed_costs_are_counted_in_gpus() {
+        // λ = 2 per ms: τ = (25 − 5 − 2) / (1 + 2) = 6 ms, b = 13, 2 · 5 / 13.
+        let anticipation = model(500.0, |_| 1.0);
+        let gpus = fixed_gpus(&window(1.0, 5.0), anticipation.rate, BUDGET);
+        assert!((gpus - 10.0 / 13.0).abs() < 0.01, "{gpus}");
+        // No room for company: each item pays for itself.
+        let alone = fixed_gpus(&window(1.0, 5.0), anticipation.rate, Nanos::from_millis(7));
+        assert!((alone - 10.0).abs() < 0.1, "{alone}");
+        assert_eq!(fixed_gpus(&window(1.0, 5.0), 0.0, BUDGET), 0.0);
+    }
+
+    #[test]
+    fn dear_company_of_regular_arrivals_is_waited_for() {
+        let (mut dear, line) = (window(1.0, 5.0), |per_ms: f64| model(1000.0 / per_ms, poisson));
+        assert!(!line(2.0).waits_without_hope(&dear, BUDGET), "0.8 GPUs");
+        assert!(line(5.0).waits_without_hope(&dear, BUDGET), "25 / 16 GPUs");
+        assert!(!line(5.0).waits_without_hope(&window(6.0, 0.2), BUDGET), "company saves nothing");
+        // Ten at once: the same rate.
+        let bursts = model(200.0, |at| if at % 10 == 0 { 10.0 } else { 0.0 });
+        assert!((bursts.rate - line(5.0).rate).abs() < 250.0, "{} and {}", bursts.rate, line(5.0).rate);
+        assert!(!bursts.waits_without_hope(&dear, BUDGET), "after a burst nothing comes");
+        assert!(!Anticipation::default().waits_without_hope(&dear, BUDGET), "nothing is known");
+
+        let model = line(5.0);
+        let now = Time::ZERO + Nanos::from_millis(800);
+        let frontrun = now + Nanos::from_millis(1);
+        assert!(model.start(now, frontrun, &dear, 8) < frontrun, "by hope");
+        dear.waits_without_hope = true;
+        assert_eq!(model.start(now, frontrun, &dear, 8), frontrun);
     }
 }

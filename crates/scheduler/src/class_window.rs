@@ -15,6 +15,10 @@ use crate::queued::Queued;
 pub(crate) struct ClassWindow {
     pub(crate) class: GpuClass,
     pub(crate) profile: LatencyProfile,
+    /// β in seconds: what a batch takes besides its items.
+    pub(crate) beta_s: f64,
+    /// Candidates that may start early wait to the end of their window here, since company is worth it.
+    pub(crate) waits_without_hope: bool,
     /// `queue[..split]` is at risk on this class: its requests ride along if they can, but no batch is shrunk for them.
     pub(crate) split: usize,
     /// Items in `queue[split..]`, the window.
@@ -43,6 +47,8 @@ impl ClassWindow {
     pub(crate) fn new(class: GpuClass, profile: LatencyProfile) -> Self {
         Self {
             class,
+            beta_s: beta_s(&profile),
+            waits_without_hope: false,
             profile,
             split: 0,
             items: 0,
@@ -134,14 +140,10 @@ impl ClassWindow {
         }
     }
 
-    /// β in seconds: what a batch takes besides its items.
-    pub(crate) fn beta_s(&self) -> f64 {
-        let (smallest, largest) = (self.profile.latency(1), self.profile.batch_max());
-        let alpha = match largest {
-            1 => 0.0,
-            _ => (self.profile.latency(largest) - smallest).as_secs_f64() / f64::from(largest - 1),
-        };
-        (smallest.as_secs_f64() - alpha).max(0.0)
+    /// Corrects the profile.
+    pub(crate) fn set_profile(&mut self, profile: LatencyProfile) {
+        self.beta_s = beta_s(&profile);
+        self.profile = profile;
     }
 
     /// A request was put in at `index`.
@@ -169,6 +171,15 @@ impl ClassWindow {
             self.from -= 1;
         }
     }
+}
+
+fn beta_s(profile: &LatencyProfile) -> f64 {
+    let (smallest, largest) = (profile.latency(1), profile.batch_max());
+    let alpha = match largest {
+        1 => 0.0,
+        _ => (profile.latency(largest) - smallest).as_secs_f64() / f64::from(largest - 1),
+    };
+    (smallest.as_secs_f64() - alpha).max(0.0)
 }
 
 #[cfg(test)]

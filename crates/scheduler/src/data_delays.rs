@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use symphony_types::{BackendId, Nanos};
+use symphony_types::{BackendId, Nanos, Time};
 
 use crate::delays::{DataDelay, DelaySource};
-use crate::payload_meter::PayloadDelay;
+use crate::payload_meter::{PAYLOAD_DELAY_FORGOTTEN_AFTER, PayloadDelay};
 
 /// What an item is given where nothing was measured yet.
 const UNMEASURED_PER_ITEM: Nanos = Nanos::from_micros(20);
@@ -22,20 +22,27 @@ pub struct DataDelaySettings {
     pub min: Nanos,
     /// And at most so much.
     pub max: Nanos,
+    /// A backend's word that it does not repeat for so long counts no more: whoever reads nothing measures nothing.
+    pub forgotten_after: Nanos,
 }
 
 impl Default for DataDelaySettings {
     /// Nothing is given, whatever is measured.
     fn default() -> Self {
-        Self { per_item: Some(Nanos::ZERO), min: Nanos::ZERO, max: Nanos::MAX }
+        Self {
+            per_item: Some(Nanos::ZERO),
+            min: Nanos::ZERO,
+            max: Nanos::MAX,
+            forgotten_after: PAYLOAD_DELAY_FORGOTTEN_AFTER,
+        }
     }
 }
 
-/// The newest word of each backend.
+/// The newest word of each backend, and when it came.
 #[derive(Clone, Debug)]
 pub struct DataDelays {
     settings: DataDelaySettings,
-    measured: BTreeMap<BackendId, PayloadDelay>,
+    measured: BTreeMap<BackendId, (Time, PayloadDelay)>,
 }
 
 impl DataDelays {
@@ -46,9 +53,9 @@ impl DataDelays {
     }
 
     /// A backend has measured. Whether [`DataDelays::of`] may say something else now.
-    pub fn note(&mut self, backend: BackendId, delay: PayloadDelay) -> bool {
+    pub fn note(&mut self, now: Time, backend: BackendId, delay: PayloadDelay) -> bool {
         let before = self.longest();
-        self.measured.insert(backend, delay);
+        self.measured.insert(backend, (now, delay));
         self.longest() != before
     }
 
@@ -59,10 +66,23 @@ impl DataDelays {
         self.longest() != before
     }
 
+    /// Forgets what was not repeated for too long. Whether [`DataDelays::of`] may say something else now.
+    pub fn forget(&mut self, now: Time) -> bool {
+        let (before, after) = (self.longest(), self.settings.forgotten_after);
+        self.measured.retain(|_, (at, _)| *at + after > now);
+        self.longest() != before
+    }
+
+    /// When [`DataDelays::forget`] has something to do next.
+    #[must_use]
+    pub fn forgets_at(&self) -> Option<Time> {
+        self.measured.values().map(|(at, _)| *at + self.settings.forgotten_after).min()
+    }
+
     /// What is as long as any backend's: a batch is formed before it is known which GPU runs it.
     #[must_use]
     pub fn longest(&self) -> Option<PayloadDelay> {
-        self.measured.values().copied().reduce(PayloadDelay::or_longer)
+        self.measured.values().map(|&(_, delay)| delay).reduce(PayloadDelay::or_longer)
     }
 
     /// For a model with so many bytes of input in each item.
@@ -86,8 +106,13 @@ mod tests {
     use super::*;
 
     const SLO: Nanos = Nanos::from_millis(40);
-    const SETTINGS: DataDelaySettings =
-        DataDelaySettings { per_item: None, min: Nanos::from_micros(100), max: Nanos::from_millis(5) };
+    const HOUR: Nanos = Nanos::from_millis(3_600_000);
+    const SETTINGS: DataDelaySettings = DataDelaySettings {
+        per_item: None,
+        min: Nanos::from_micros(100),
+        max: Nanos::from_millis(5),
+        forgotten_after: HOUR,
+    };
 
     fn measured(fixed_us: u64, per_mib_us: u64) -> PayloadDelay {
         PayloadDelay { fixed: Nanos::from_micros(fixed_us), per_mib: Nanos::from_micros(per_mib_us) }
@@ -101,9 +126,9 @@ mod tests {
             (delays.of(1 << 20, SLO).source, delays.of(1 << 20, SLO).of(3)),
             (DelaySource::Assumed, Nanos::from_micros(60))
         );
-        assert!(delays.note(fast, measured(200, 500)));
-        assert!(delays.note(slow, measured(900, 400)));
-        assert!(!delays.note(fast, measured(150, 500)), "nobody is given more or less for that");
+        assert!(delays.note(Time::ZERO, fast, measured(200, 500)));
+        assert!(delays.note(Time::ZERO, slow, measured(900, 400)));
+        assert!(!delays.note(Time::ZERO, fast, measured(150, 500)), "nobody is given more or less for that");
         let of = delays.of(1 << 19, SLO);
         assert_eq!((of.source, of.of(2)), (DelaySource::Measured, Nanos::from_micros(900 + 2 * 250)));
         assert!(delays.remove(slow) && !delays.remove(slow));
@@ -111,17 +136,35 @@ mod tests {
     }
 
     #[test]
+    fn a_word_that_is_not_repeated_is_forgotten() {
+        let [idle, busy] = [1, 2].map(BackendId::new);
+        let mut delays = DataDelays::new(SETTINGS);
+        let at = |minutes: u64| Time::ZERO + Nanos::from_millis(minutes * 60_000);
+        assert_eq!(delays.forgets_at(), None);
+        delays.note(at(0), idle, measured(9000, 0));
+        for minutes in 1..60 {
+            delays.note(at(minutes), busy, measured(200, 0));
+            assert!(!delays.forget(at(minutes)));
+        }
+        assert_eq!((delays.longest(), delays.forgets_at()), (Some(measured(9000, 0)), Some(at(60))));
+        assert!(delays.forget(at(60)));
+        assert_eq!((delays.longest(), delays.forgets_at()), (Some(measured(200, 0)), Some(at(59 + 60))));
+        assert!(delays.forget(at(59 + 60)));
+        assert_eq!(delays.of(1, SLO).source, DelaySource::Assumed);
+    }
+
+    #[test]
     fn measurements_count_within_limits_and_not_where_a_delay_is_set() {
         let mut delays = DataDelays::new(SETTINGS);
-        delays.note(BackendId::new(1), measured(1, 0));
+        delays.note(Time::ZERO, BackendId::new(1), measured(1, 0));
         assert_eq!(delays.of(1, SLO).of(8), Nanos::from_micros(100), "the floor");
-        delays.note(BackendId::new(1), measured(3000, 1000));
+        delays.note(Time::ZERO, BackendId::new(1), measured(3000, 1000));
         assert_eq!(delays.of(1 << 20, SLO).of(1), Nanos::from_millis(4));
         assert_eq!(delays.of(1 << 20, SLO).of(64), Nanos::from_millis(5), "the ceiling");
         assert_eq!(delays.of(1 << 20, Nanos::from_millis(8)).of(1), Nanos::from_millis(2), "a quarter of the SLO");
         let per_item = Some(Nanos::from_micros(7));
         let mut set = DataDelays::new(DataDelaySettings { per_item, ..SETTINGS });
-        set.note(BackendId::new(1), measured(3000, 1000));
+        set.note(Time::ZERO, BackendId::new(1), measured(3000, 1000));
         assert_eq!(set.of(1 << 20, SLO), DataDelay::each_item(Nanos::from_micros(7)));
     }
 }

@@ -48,7 +48,7 @@ pub use idle_gpus::IdleGpus;
 pub use lateness_meter::LatenessMeter;
 pub use min_tree::MinTree;
 pub use model_queue::{ModelQueue, ModelQueueConfig, QUEUE_REQUESTS_MAX};
-pub use payload_meter::{PayloadDelay, PayloadMeter};
+pub use payload_meter::{PAYLOAD_DELAY_FORGOTTEN_AFTER, PayloadDelay, PayloadMeter};
 pub use plan_check::{PlanCheck, Violation};
 pub use policy::{BatchLimit, DropRule, GpuChoice, Policy, ReadyOrder, Shed, TargetShare, Trigger};
 pub use pressure::Pressure;

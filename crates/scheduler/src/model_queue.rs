@@ -15,7 +15,7 @@ use crate::patience::Patience;
 use crate::queued::Queued;
 use crate::rate_meter::RateMeter;
 use crate::shedding::Shedding;
-use crate::target_batch::target_batch;
+use crate::target_batch::{cheap_batch, target_batch};
 use crate::why::{DropCause, GrantWhy, PlanWhy};
 use crate::{BatchLimit, DataDelay, DelaySource, Delays, DropRule, Policy, Shed, Trigger};
 
@@ -154,7 +154,7 @@ impl ModelQueue {
     pub fn set_profile(&mut self, class: GpuClass, profile: LatencyProfile) {
         let at = self.windows.position(class);
         if let Some(at) = at {
-            self.windows[at].profile = profile.clone();
+            self.windows[at].set_profile(profile.clone());
         }
         self.config.profiles.set(class, profile);
         self.batch_max = self.windows.batch_max();
@@ -163,7 +163,8 @@ impl ModelQueue {
         }
     }
 
-    /// Says or corrects how long inputs take. No decision follows: what is decided next is decided by it.
+    /// Says or corrects how long inputs take. What is decided next is decided by it: a host lets [`ModelInput::Wake`] follow, so that
+    /// what is offered is no longer by the word of before.
     pub fn set_data_delay(&mut self, data: DataDelay) {
         self.said = data;
         self.aim();
@@ -466,7 +467,7 @@ impl ModelQueue {
     /// Then it keeps rate·ℓ(b)/b GPUs busy, and one of them gets b/ℓ(b); or all, where less than one is busy.
     fn beta_lambda(&self, window: &ClassWindow) -> f64 {
         let per_gpu = f64::from(window.target) / window.profile.latency(window.target).as_secs_f64();
-        window.beta_s() * self.rate.per_second().min(per_gpu)
+        window.beta_s * self.rate.per_second().min(per_gpu)
     }
 
     /// Whether one more item would not leave the SLO intact after a wait of `wait`. A wait that leaves no room at all is no
@@ -740,12 +741,16 @@ impl ModelQueue {
             let within = if window.profile.latency(1) <= budget(slo) { slo } else { longest };
             let rate = self.rate.per_second();
             window.target = target_batch(&window.profile, rate, budget(within), delays.data);
-            if self.anticipation.is_some() {
-                window.demand = Anticipation::demand(&self.rate, &window.profile, window.target, slo);
-            }
             window.whole_target = window.target;
+            if let Some(anticipation) = &self.anticipation {
+                window.demand = Anticipation::demand(&self.rate, &window.profile, window.target, slo);
+                window.waits_without_hope = anticipation.waits_without_hope(window, budget(within));
+            }
             if let DropRule::Window(share) = self.config.policy.drop {
                 window.target = share.of(window.target);
+                if self.anticipation.is_some() {
+                    window.target = cheap_batch(&window.profile, window.whole_target, window.target);
+                }
             }
             window.backlog = if longest > slo { (rate * slo.as_secs_f64()) as u64 } else { u64::MAX };
         }

@@ -34,7 +34,7 @@ enum What {
 }
 
 /// What happens in some stretch of time.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Stretch {
     /// GPUs that come free.
     gpus: i32,
@@ -47,6 +47,13 @@ struct Stretch {
 impl Stretch {
     const fn balance(self) -> i32 {
         self.gpus - self.batches
+    }
+
+    const fn add(&mut self, what: What, by: i32) {
+        match what {
+            What::Gpu => self.gpus += by,
+            What::Batch => self.batches += by,
+        }
     }
 
     fn then(self, next: Self) -> Self {
@@ -73,6 +80,8 @@ pub(crate) struct Outlook {
     far: Vec<(What, usize)>,
     /// GPUs that are free and batches that are wanted since before `current`.
     past: Stretch,
+    /// GPUs and batches that stand in the next lap of the ring: before `current` in it, although they come after all others.
+    next_lap: i32,
     gpus: Vec<Place>,
     batches: Vec<Place>,
     gpu_count: i32,
@@ -88,6 +97,7 @@ impl Outlook {
             look_at: LOOK_EVERY,
             far: Vec::new(),
             past: Stretch::default(),
+            next_lap: 0,
             gpus: Vec::new(),
             batches: Vec::new(),
             gpu_count: 0,
@@ -136,10 +146,15 @@ impl Outlook {
             if stretch.gpus != 0 || stretch.batches != 0 {
                 self.past.gpus += stretch.gpus;
                 self.past.batches += stretch.batches;
-                self.set_leaf(leaf, Stretch::default());
+                self.clear_leaf(leaf);
             }
         }
-        self.current = self.current.max(current);
+        let current = self.current.max(current);
+        if lap(current) != lap(self.current) {
+            // The next lap has become this one.
+            self.next_lap = 0;
+        }
+        self.current = current;
         if self.current >= self.look_at {
             self.look_at = self.current + LOOK_EVERY;
             self.look_again();
@@ -168,10 +183,16 @@ impl Outlook {
         if self.past.gpus >= self.batch_count {
             return false;
         }
-        // The ring from the present bucket to its end, then from its beginning.
+        self.past.balance() + self.ahead().least < 0
+    }
+
+    /// All that lies ahead, in its order: the ring from the present bucket to its end, then from its beginning.
+    fn ahead(&self) -> Stretch {
+        if self.next_lap == 0 {
+            return self.nodes[1];
+        }
         let start = (self.current % BUCKETS as u64) as usize;
-        let ahead = self.over(start, BUCKETS).then(self.over(0, start));
-        self.past.balance() + ahead.least < 0
+        self.over(start, BUCKETS).then(self.over(0, start))
     }
 
     /// When the n-th batch, counted from one, wants its GPU; [`Time::NEVER`] if there are not as many within reach.
@@ -185,11 +206,12 @@ impl Outlook {
         }
         let start = (self.current % BUCKETS as u64) as usize;
         let mut left = n - self.past.batches;
-        let until_end = self.over(start, BUCKETS).batches;
-        // Batches before `start` in the ring come after those behind it.
-        let skipped = self.over(0, start).batches;
-        let ring_rank = if left <= until_end { left + skipped } else { left - until_end };
-        left = ring_rank;
+        if self.next_lap > 0 {
+            let until_end = self.over(start, BUCKETS).batches;
+            // Batches before `start` in the ring come after those behind it.
+            let skipped = self.over(0, start).batches;
+            left = if left <= until_end { left + skipped } else { left - until_end };
+        }
         let mut node = 1;
         while node < BUCKETS {
             node *= 2;
@@ -225,41 +247,83 @@ impl Outlook {
         if bucket == former.bucket {
             return 0;
         }
-        if former.bucket != NOWHERE && !former.far {
-            self.add(what, former.bucket, -1);
-        }
+        let was_seen = former.bucket != NOWHERE && !former.far;
         let far = bucket != NOWHERE && self.is_far(bucket);
+        let is_seen = bucket != NOWHERE && !far;
         *self.place(what, slot) = Place { bucket, far, listed: former.listed || far };
         if far && !former.listed {
             self.far.push((what, slot));
-        } else if bucket != NOWHERE && !far {
-            self.add(what, bucket, 1);
+        }
+        if was_seen && is_seen && former.bucket.min(bucket) >= self.current {
+            self.relocate(what, former.bucket, bucket);
+        } else {
+            if was_seen {
+                self.add(what, former.bucket, -1);
+            }
+            if is_seen {
+                self.add(what, bucket, 1);
+            }
         }
         i32::from(bucket != NOWHERE) - i32::from(former.bucket != NOWHERE)
     }
 
     fn add(&mut self, what: What, bucket: u64, by: i32) {
-        let add = |stretch: &mut Stretch| match what {
-            What::Gpu => stretch.gpus += by,
-            What::Batch => stretch.batches += by,
-        };
         if bucket < self.current {
-            add(&mut self.past);
+            self.past.add(what, by);
             return;
         }
-        let leaf = (bucket % BUCKETS as u64) as usize;
-        let mut stretch = self.nodes[BUCKETS + leaf];
-        add(&mut stretch);
-        stretch.least = stretch.balance().min(0);
-        self.set_leaf(leaf, stretch);
-    }
-
-    fn set_leaf(&mut self, leaf: usize, stretch: Stretch) {
-        let mut node = BUCKETS + leaf;
-        self.nodes[node] = stretch;
+        let mut node = self.change_leaf(what, bucket, by);
         while node > 1 {
             node /= 2;
-            self.nodes[node] = self.nodes[2 * node].then(self.nodes[2 * node + 1]);
+            self.nodes[node] = self.of_children(node);
+        }
+    }
+
+    /// Moves something within the ring. Most moves are short: what is common to both ways up is recomputed once, and only as far as it
+    /// changes, which sums do not.
+    fn relocate(&mut self, what: What, from: u64, to: u64) {
+        let mut left = self.change_leaf(what, from, -1);
+        let mut entered = self.change_leaf(what, to, 1);
+        loop {
+            (left, entered) = (left / 2, entered / 2);
+            self.nodes[left] = self.of_children(left);
+            if left == entered {
+                break;
+            }
+            self.nodes[entered] = self.of_children(entered);
+        }
+        while left > 1 {
+            left /= 2;
+            let node = self.of_children(left);
+            if node == self.nodes[left] {
+                break;
+            }
+            self.nodes[left] = node;
+        }
+    }
+
+    /// Returns the leaf of a bucket that is not past, changed.
+    fn change_leaf(&mut self, what: What, bucket: u64, by: i32) -> usize {
+        if lap(bucket) != lap(self.current) {
+            self.next_lap += by;
+        }
+        let leaf = BUCKETS + (bucket % BUCKETS as u64) as usize;
+        let stretch = &mut self.nodes[leaf];
+        stretch.add(what, by);
+        stretch.least = stretch.balance().min(0);
+        leaf
+    }
+
+    fn of_children(&self, node: usize) -> Stretch {
+        self.nodes[2 * node].then(self.nodes[2 * node + 1])
+    }
+
+    fn clear_leaf(&mut self, leaf: usize) {
+        let mut node = BUCKETS + leaf;
+        self.nodes[node] = Stretch::default();
+        while node > 1 {
+            node /= 2;
+            self.nodes[node] = self.of_children(node);
         }
     }
 
@@ -281,6 +345,11 @@ impl Outlook {
         }
         left.then(right)
     }
+}
+
+/// How many times the ring has turned before a bucket.
+const fn lap(bucket: u64) -> u64 {
+    bucket / BUCKETS as u64
 }
 
 #[cfg(test)]
@@ -330,6 +399,8 @@ mod tests {
                     outlook.batch(slot, time);
                     batches[slot] = place;
                 }
+                let start = (outlook.current % BUCKETS as u64) as usize;
+                prop_assert_eq!(outlook.ahead(), outlook.over(start, BUCKETS).then(outlook.over(0, start)));
                 prop_assert_eq!(outlook.gpus(), gpus.iter().flatten().count());
                 prop_assert_eq!(outlook.idle(), gpus.iter().flatten().filter(|&&g| g < now).count());
                 // What is nearer than this has been taken in; the rest has or has not.

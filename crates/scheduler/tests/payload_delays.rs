@@ -52,7 +52,7 @@ fn late(settings: DataDelaySettings) -> (usize, DelaySource) {
             by = plan.why.unwrap().inputs_by;
             meter.note(now, bytes, took);
         }
-        if meter.delay().is_some_and(|delay| delays.note(BACKEND, delay)) {
+        if meter.delay(now).is_some_and(|delay| delays.note(now, BACKEND, delay)) {
             queue.set_data_delay(delays.of(ITEM_BYTES, SLO));
         }
     }
@@ -61,11 +61,25 @@ fn late(settings: DataDelaySettings) -> (usize, DelaySource) {
 
 #[test]
 fn plans_wait_for_what_was_measured_and_not_for_what_somebody_set() {
-    let limits = DataDelaySettings { per_item: None, min: Nanos::from_micros(100), max: Nanos::from_millis(5) };
+    let (min, max) = (Nanos::from_micros(100), Nanos::from_millis(5));
+    let limits = DataDelaySettings { per_item: None, min, max, ..DataDelaySettings::default() };
     let set = DataDelaySettings { per_item: Some(Nanos::from_micros(20)), ..limits };
     let half = (BATCHES / 2) as usize;
     assert_eq!(late(set), (half, DelaySource::Configured), "20 µs an item are never enough here");
     let (late, by) = late(limits);
     assert_eq!(by, DelaySource::Measured);
     assert!(late * 1000 <= half, "{late} of {half}");
+}
+
+/// Reads of 1 to 200 KB, a thousandth of them slower by two milliseconds: what a model with items of a megabyte would be given by them.
+#[test]
+fn the_noise_of_small_reads_is_not_multiplied_for_large_ones() {
+    let (mut meter, mut network, mut longest) = (PayloadMeter::default(), Network(3), Nanos::ZERO);
+    for read in 0..BATCHES {
+        let now = Time::ZERO + Nanos::from_millis(20).saturating_mul(read);
+        let bytes = 1_000 << (read % 8);
+        meter.note(now, bytes, network.pull(bytes));
+        longest = longest.max(meter.delay(now).map_or(Nanos::ZERO, |delay| delay.of(1 << 20)));
+    }
+    assert!(longest > Nanos::from_micros(150) && longest < Nanos::from_millis(3), "{longest}");
 }

@@ -2,10 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 
 /// The pause between two looks at a condition: short against anything a test waits for, long against one look.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// How long [`until`] looks.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Looks again and again until `condition` gives a value, which is returned.
 ///
@@ -54,9 +56,21 @@ where
     }
 }
 
+/// Looks until there is something to see, for a minute at most: longer than anything takes that happens at all, on a machine that does
+/// other things as well.
+///
+/// # Panics
+/// If nothing is seen by then.
+pub async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut look: impl FnMut() -> F) -> T {
+    let seen = wait_until_async(what, PATIENCE, || {
+        let seen = look();
+        async { seen.await.ok_or_else(|| anyhow!("nothing yet")) }
+    });
+    seen.await.unwrap_or_else(|error| panic!("{error}"))
+}
+
 #[cfg(test)]
 mod tests {
-    use anyhow::anyhow;
 
     use super::*;
 

@@ -1,8 +1,10 @@
 //! How bytes move between processes: framed links over TCP, payload reads, and the client of the control surface.
 
 mod control_client;
+mod data_link;
 mod echo;
 mod federation_client;
+mod frames;
 mod link;
 mod linked_payloads;
 mod local_link;
@@ -30,5 +32,5 @@ pub use owner_link::OwnerLink;
 pub use payload::{PayloadOwner, PayloadTransport, Payloads, ResultToOwner, ReturnedResult};
 pub use read_times::{PairReading, ReadCounts, Readings, Way};
 pub use sharing::{SharedInputs, SharingError, can_share, can_use_rdma};
-pub use symphony_scheduler::PayloadDelay;
+pub use symphony_scheduler::{PAYLOAD_DELAY_FORGOTTEN_AFTER, PayloadDelay};
 pub use symphony_shared_memory::Placed as PlacedInput;

@@ -135,6 +135,8 @@ impl<M: Message + Send + 'static> LinkSender<M> {
 struct Rest {
     /// A message was written since the last answer.
     written: AtomicBool,
+    /// The other end is to be asked soon, and was not asked since.
+    asked: AtomicBool,
     on: AtomicBool,
     ended: Notify,
 }
@@ -143,6 +145,12 @@ impl Rest {
     /// A message is written.
     fn written(&self) {
         self.written.store(true, Ordering::SeqCst);
+        self.end();
+    }
+
+    /// The other end is to be asked soon.
+    fn ask(&self) {
+        self.asked.store(true, Ordering::SeqCst);
         self.end();
     }
 
@@ -160,7 +168,7 @@ pub struct Asker(Arc<Rest>);
 impl Asker {
     /// As if a message had been written.
     pub fn ask_soon(&self) {
-        self.0.end();
+        self.0.ask();
     }
 }
 
@@ -236,6 +244,10 @@ impl<M: Message> LinkReceiver<M> {
 
     fn stir(&mut self) {
         let Some((watch, _)) = &mut self.watching else { return };
+        // Whoever asks while a question is under way wants another one after its answer.
+        if watch.rests() {
+            self.rest.asked.store(false, Ordering::SeqCst);
+        }
         watch.stir(Instant::now().into_std());
         self.rest.on.store(watch.rests(), Ordering::SeqCst);
     }
@@ -259,8 +271,8 @@ impl<M: Message> LinkReceiver<M> {
                 watch.answered(Instant::now().into_std(), number);
                 tell(told, watch.movement());
                 self.rest.on.store(watch.rests(), Ordering::SeqCst);
-                // One that was written meanwhile found nobody at rest.
-                if self.rest.written.load(Ordering::SeqCst) {
+                // One that was written meanwhile found nobody at rest, and so did who had heard of the answer and wants another.
+                if self.rest.written.load(Ordering::SeqCst) || self.rest.asked.load(Ordering::SeqCst) {
                     self.stir();
                 }
             }
@@ -379,7 +391,7 @@ where
     (LinkSender { queue, close }, receiver)
 }
 
-/// Writes what gathers; ends with the last sender, or with the connection.
+/// Writes what gathers; ends with the last sender, with the connection, or at a frame that is too large.
 async fn write_frames<M: Message>(
     mut stream: Box<dyn Outbound>,
     mut frames: mpsc::Receiver<(M, Vec<Bytes>)>,
@@ -405,9 +417,12 @@ async fn write_frames<M: Message>(
         if next.is_some() {
             rest.written();
         }
+        let mut fits = true;
         while let Some((message, tail)) = next {
             if let Err(error) = Frame::encode(&message, &tail, &mut bytes) {
-                tracing::error!(%peer, %error, "frame not sent");
+                tracing::error!(%peer, %error, "a frame cannot be sent; the link ends");
+                fits = false;
+                break;
             }
             next = if bytes.len() < COALESCE_BYTES { frames.try_recv().ok() } else { None };
         }
@@ -423,6 +438,10 @@ async fn write_frames<M: Message>(
         {
             tracing::debug!(%peer, %error, "link ended while writing");
             return;
+        }
+        // Both ends would wait for what is missing, each as long as it can. Of a link that has ended both know.
+        if !fits {
+            break;
         }
         bytes.clear();
     }
@@ -509,6 +528,19 @@ mod tests {
         assert!(nothing.is_pending() && !receiver.watching.as_ref().unwrap().0.rests());
     }
 
+    /// The answer is told to others before the link rests.
+    #[tokio::test]
+    async fn who_asks_at_the_moment_of_an_answer_is_heard() {
+        let ((_sender, mut receiver), _peer) = pair().await;
+        let (_, asker) = receiver.watch(rests_for_hours());
+        receiver.watching.as_mut().unwrap().0.look(Instant::now().into_std() + Duration::from_secs(1)).unwrap();
+        // Not at rest yet, as in the middle of `echoed`.
+        asker.ask_soon();
+        receiver.echoed(Echo::Answer(1));
+        assert!(!receiver.watching.as_ref().unwrap().0.rests());
+        assert!(!receiver.rest.asked.load(Ordering::SeqCst), "and not for ever");
+    }
+
     #[tokio::test]
     async fn a_message_that_is_written_ends_the_rest_of_a_watched_link() {
         let ((sender, mut receiver), stream) = pair().await;
@@ -583,6 +615,20 @@ mod tests {
         assert!(receiver.receive().await.is_ok());
         assert!(matches!(receiver.receive().await, Err(LinkError::Closed { .. })));
         assert_eq!(other.send(ToLeader::Cancel { requests: vec![] }), Err(SendError::Closed));
+    }
+
+    #[tokio::test]
+    async fn a_frame_that_cannot_be_sent_ends_the_link_after_what_was_sent_before() {
+        let ((sender, _receiver), stream) = pair().await;
+        let (_back, mut receiver) = link_over::<ToFrontend, ToLeader>(stream);
+        let message = || ToLeader::Cancel { requests: vec![(1, 0)] };
+        sender.send(message()).unwrap();
+        let large = Bytes::from(vec![0; symphony_protocol::FRAME_BYTES_MAX]);
+        sender.send_with(message(), vec![large]).unwrap();
+        assert!(receiver.receive().await.is_ok());
+        assert!(matches!(receiver.receive().await, Err(LinkError::Closed { .. })));
+        sender.written().await;
+        assert_eq!(sender.send(message()), Err(SendError::Closed));
     }
 
     /// Moves the clock of the test until the watch says so.

@@ -3,22 +3,24 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use symphony_config::PayloadsConfig;
 use symphony_net::{Expected, Net, Role};
-use symphony_protocol::FRAME_BYTES_MAX;
+use symphony_protocol::PAYLOAD_BYTES_MAX;
 use symphony_protocol::data::{FromOwner, RdmaOffer, ResultBytes, SharingOffer, ToOwner};
 use symphony_protocol::view::{FrontendView, View};
 use symphony_scheduler::{PayloadDelay, PayloadMeter};
 use symphony_shared_memory::Unreadable;
-use symphony_types::{BackendId, BootId, FrontendId, Nanos, Time};
-use tokio::sync::{oneshot, watch};
+use symphony_types::{BackendId, BootId, FailReason, FrontendId, Nanos, Time};
+use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 
-use crate::link::{LinkReceiver, LinkSender, connect_link, link_over_streams};
+use crate::data_link::{Answer, DataLink, Inputs, Opened};
+use crate::frames::in_frames;
+use crate::link::{connect_link, link_over_streams};
 use crate::payload::{PayloadTransport, Payloads, ResultToOwner};
 use crate::rdma::{RdmaBegun, RdmaInputs, RdmaReader};
 use crate::read_times::{PairReading, ReadTimes, Readings, Way};
@@ -34,12 +36,8 @@ const PROVED_WITHIN: Duration = Duration::from_millis(500);
 /// How long a read may take; a batch that waits longer has missed its start by far.
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Inputs that one frame asks for. The answer is one frame too, so this leaves each input a sixteenth of
-/// [`FRAME_BYTES_MAX`]: a batch of 128 pictures does not fit into a single frame.
+/// Inputs that one frame asks for: one that is still being made holds up no more than these.
 const READ_REQUESTS_MAX: usize = 16;
-
-/// Bytes of results in one frame, unless a single result is larger.
-const RESULT_BYTES_MAX: usize = FRAME_BYTES_MAX / 2;
 
 /// Results up to so many bytes go with the frame that announces them: a place in shared memory takes two frames more.
 const RESULT_INLINE_BYTES_MAX: usize = 64 << 10;
@@ -55,55 +53,9 @@ const TAKEN_LOOK_EVERY: Duration = Duration::from_millis(20);
 /// The life of a frontend that a link leads to.
 type Owner = (FrontendId, BootId);
 
-/// What depends on a link; none once it has ended and nobody will answer.
-type Session = Arc<Mutex<Option<Open>>>;
-
 /// The link to one owner. Locked while it is opened, so that an owner that cannot be reached holds up only reads from
 /// itself.
 type LinkSlot = Arc<tokio::sync::Mutex<Option<DataLink>>>;
-
-/// What depends on an open link.
-#[derive(Debug)]
-struct Open {
-    /// Reads that wait for their answer.
-    waiting: HashMap<u64, oneshot::Sender<Payloads>>,
-    /// How inputs are found without asking.
-    inputs: Inputs,
-}
-
-/// Where a frontend's inputs are.
-#[derive(Clone, Debug)]
-enum Inputs {
-    /// In memory that both have.
-    Shared(Arc<SharedPair>),
-    /// In memory that the network reads.
-    Rdma(Arc<RdmaInputs>),
-    /// Nowhere: they are asked for.
-    Asked,
-}
-
-/// A link on which both ends have agreed how payloads travel.
-struct Opened {
-    sender: LinkSender<ToOwner>,
-    receiver: LinkReceiver<FromOwner>,
-    inputs: Inputs,
-    /// The link beside RDMA, which only tells that the other end lives.
-    beside: Option<(LinkSender<ToOwner>, LinkReceiver<FromOwner>)>,
-}
-
-#[derive(Clone, Debug)]
-struct DataLink {
-    sender: LinkSender<ToOwner>,
-    session: Session,
-    way: Way,
-    times: Arc<ReadTimes>,
-}
-
-/// A read under way; forgets itself when it is given up.
-struct ReadUnderWay<'a> {
-    session: &'a Session,
-    read: u64,
-}
 
 /// [`PayloadTransport`] to other processes. Finds frontends through the cluster's view.
 #[derive(Clone, Debug)]
@@ -165,10 +117,10 @@ impl LinkedPayloads {
         Readings { reads: Way::ALL.map(|way| self.times.read(way)), damaged, delay: self.delay(), pairs }
     }
 
-    /// A read of so many bytes, which was asked for at that time, has come.
-    fn meter(&self, begun: Instant, bytes: usize) {
-        let (now, nanos) = (Instant::now(), |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
-        let (at, took) = (Time::from_nanos(nanos(now - self.born)), Nanos::new(nanos(now - begun)));
+    /// A read of so many bytes, which took so long, has come.
+    fn meter(&self, took: Duration, bytes: usize) {
+        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let (at, took) = (Time::from_nanos(nanos(self.born.elapsed())), Nanos::new(nanos(took)));
         self.meter.lock().unwrap_or_else(PoisonError::into_inner).note(at, bytes as u64, took);
     }
 
@@ -182,18 +134,16 @@ impl LinkedPayloads {
         *slot = None;
         let (addr, frontend) = frontend_of(&self.view.borrow(), owner)
             .map(|frontend| (frontend.data_addr.clone(), Expected::named(Role::Frontend, &frontend.name)))?;
-        let Opened { sender, receiver, inputs, beside } = match self.open(&addr, &frontend, owner.1).await {
+        let opened = match self.open(&addr, &frontend, owner.1).await {
             Ok(link) => link,
             Err(reason) => {
                 tracing::warn!(frontend = %owner.0, %reason, "no data link");
                 return None;
             }
         };
-        let way = inputs.way();
-        tracing::info!(frontend = %owner.0, transport = way.label(), "data link");
-        let session: Session = Arc::new(Mutex::new(Some(Open { waiting: HashMap::new(), inputs })));
-        tokio::spawn(live(receiver, beside, Arc::clone(&session)));
-        Some(slot.insert(DataLink { sender, session, way, times: Arc::default() }).clone())
+        let link = DataLink::live(opened);
+        tracing::info!(frontend = %owner.0, transport = link.way.label(), "data link");
+        Some(slot.insert(link).clone())
     }
 
     /// A link over which its owner has said welcome: before that, whatever is sent may be lost without a word.
@@ -362,56 +312,20 @@ impl LinkedPayloads {
         input.ok()
     }
 
-    /// Asks for inputs over the link.
-    async fn ask(&self, link: &DataLink, sequences: &[u64]) -> Payloads {
+    /// Asks for inputs over the link. How long that took since `begun` stands beside them, without the time that their owner waited for
+    /// inputs that were still being made: the way is not slower for it, and the next reads are of other models.
+    async fn ask(&self, link: &DataLink, sequences: &[u64], begun: Instant) -> (Payloads, Duration) {
         let read = self.reads.fetch_add(1, Ordering::Relaxed);
         let answer = tokio::time::timeout(READ_TIMEOUT, link.ask(read, sequences.to_vec()));
-        let payloads = answer.await.ok().flatten().unwrap_or_default();
+        let Answer { payloads, waited } = answer.await.ok().flatten().unwrap_or_default();
+        let took = begun.elapsed().saturating_sub(waited);
         // An owner that answers with another number of payloads than asked is not to be trusted with any.
-        if payloads.len() == sequences.len() { payloads } else { vec![None; sequences.len()] }
+        (if payloads.len() == sequences.len() { payloads } else { vec![None; sequences.len()] }, took)
     }
 
     fn count(&self, link: &DataLink, count: impl Fn(&ReadTimes)) {
         count(&self.times);
         count(&link.times);
-    }
-}
-
-impl DataLink {
-    fn session(&self) -> MutexGuard<'_, Option<Open>> {
-        self.session.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn inputs(&self) -> Inputs {
-        self.session().as_ref().map_or(Inputs::Asked, |open| open.inputs.clone())
-    }
-
-    fn shared(&self) -> Option<Arc<SharedPair>> {
-        match self.inputs() {
-            Inputs::Shared(shared) => Some(shared),
-            Inputs::Rdma(_) | Inputs::Asked => None,
-        }
-    }
-
-    /// The sender alone does not tell: it notices a peer that has gone only when it writes, and then too late.
-    fn is_open(&self) -> bool {
-        !self.sender.is_closed() && self.session().is_some()
-    }
-
-    async fn ask(&self, read: u64, sequences: Vec<u64>) -> Option<Payloads> {
-        let (waiter, answer) = oneshot::channel();
-        self.session().as_mut()?.waiting.insert(read, waiter);
-        let _under_way = ReadUnderWay { session: &self.session, read };
-        self.sender.send(ToOwner::Read { read, sequences }).ok()?;
-        answer.await.ok()
-    }
-}
-
-impl Drop for ReadUnderWay<'_> {
-    fn drop(&mut self) {
-        if let Some(open) = self.session.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
-            open.waiting.remove(&self.read);
-        }
     }
 }
 
@@ -427,78 +341,6 @@ fn frontend_of(view: &View, owner: Owner) -> Option<&FrontendView> {
     view.frontends.get(&owner.0).filter(|f| f.boot == owner.1)
 }
 
-impl Inputs {
-    /// What the two have agreed on.
-    const fn way(&self) -> Way {
-        match self {
-            Self::Shared(_) => Way::SharedMemory,
-            Self::Rdma(_) => Way::Rdma,
-            Self::Asked => Way::Tcp,
-        }
-    }
-}
-
-/// Hands answers to the reads that wait for them, until the link ends, or the one beside it.
-async fn live(
-    receiver: LinkReceiver<FromOwner>,
-    beside: Option<(LinkSender<ToOwner>, LinkReceiver<FromOwner>)>,
-    session: Session,
-) {
-    let Some((_sender, mut beside)) = beside else { return take_answers(receiver, session).await };
-    tokio::select! {
-        () = take_answers(receiver, Arc::clone(&session)) => {}
-        frame = beside.receive() => if let Ok(frame) = frame {
-            tracing::warn!(peer = %beside.peer(), message = ?frame.message, "a frame came over the data link beside RDMA");
-        }
-    }
-    let open = session.lock().unwrap_or_else(PoisonError::into_inner).take();
-    if let Some(Open { inputs: Inputs::Rdma(rdma), .. }) = open {
-        rdma.end();
-    }
-}
-
-/// Hands answers to the reads that wait for them, until the link ends.
-async fn take_answers(mut receiver: LinkReceiver<FromOwner>, session: Session) {
-    while let Ok(frame) = receiver.receive().await {
-        let mut session = session.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(open) = session.as_mut() else { break };
-        match frame.message {
-            FromOwner::Payloads { read, lengths } => {
-                if let Some(waiter) = open.waiting.remove(&read) {
-                    let _ = waiter.send(split(&lengths, frame.tail));
-                }
-            }
-            FromOwner::Taken { sequences } => {
-                if let Inputs::Shared(shared) = &open.inputs {
-                    shared.taken(&sequences);
-                }
-            }
-            FromOwner::MustShare => {
-                tracing::warn!(peer = %receiver.peer(), "the frontend requires shared memory, and the two share none");
-            }
-            FromOwner::MustUseRdma => {
-                tracing::warn!(peer = %receiver.peer(), "the frontend requires RDMA, and the two have none");
-            }
-            FromOwner::Welcome { .. } => {}
-        }
-    }
-    // Nobody will answer any more: dropping the waiters tells them, and none may come after them. What the two shared is let
-    // go at once.
-    let open = session.lock().unwrap_or_else(PoisonError::into_inner).take();
-    if let Some(Open { inputs: Inputs::Rdma(rdma), .. }) = open {
-        rdma.end();
-    }
-}
-
-/// Bytes that follow one another, by their lengths.
-fn split(lengths: &[Option<u32>], mut tail: Bytes) -> Payloads {
-    let one = |length: &Option<u32>| {
-        let length = (*length)? as usize;
-        (length <= tail.len()).then(|| tail.split_to(length))
-    };
-    lengths.iter().map(one).collect()
-}
-
 /// Puts large results into shared memory, as far as there is place.
 fn share_results(shared: &SharedPair, results: &mut [ResultToOwner]) {
     for ResultToOwner { result, bytes } in results {
@@ -509,20 +351,17 @@ fn share_results(shared: &SharedPair, results: &mut [ResultToOwner]) {
     }
 }
 
-/// Splits results into frames that are not too large.
-fn in_frames(results: Vec<ResultToOwner>) -> Vec<Vec<ResultToOwner>> {
-    let (mut frames, mut bytes) = (vec![Vec::new()], 0);
-    for result in results {
-        if bytes > 0 && bytes + result.bytes.len() > RESULT_BYTES_MAX {
-            frames.push(Vec::new());
-            bytes = 0;
-        }
-        bytes += result.bytes.len();
-        if let Some(frame) = frames.last_mut() {
-            frame.push(result);
-        }
+/// A result that fits into no frame ends its request without one; the others of its batch arrive.
+fn refuse_too_large(results: &mut [ResultToOwner]) {
+    for ResultToOwner { result, bytes } in results.iter_mut().filter(|result| result.bytes.len() > PAYLOAD_BYTES_MAX) {
+        tracing::error!(
+            sequence = result.sequence,
+            bytes = bytes.len(),
+            limit = PAYLOAD_BYTES_MAX,
+            "a result is too large for a frame"
+        );
+        (result.outcome, *bytes) = (ResultBytes::Failed(FailReason::ExecutionFailed), Bytes::new());
     }
-    frames
 }
 
 impl PayloadTransport for LinkedPayloads {
@@ -537,20 +376,22 @@ impl PayloadTransport for LinkedPayloads {
         let (found, bytes) = sizes(&payloads);
         let missing: Vec<_> = (0..sequences.len()).filter(|&index| payloads[index].is_none()).collect();
         if missing.is_empty() {
-            self.count(&link, |times| times.took(found_by, begun.elapsed()));
-            self.meter(begun, bytes);
+            let took = begun.elapsed();
+            self.count(&link, |times| times.took(found_by, took));
+            self.meter(took, bytes);
         } else {
             let asked: Vec<_> = missing.iter().map(|&index| sequences[index]).collect();
-            let answers = asked.chunks(READ_REQUESTS_MAX).map(|some| self.ask(&link, some));
-            let answers = futures::future::join_all(answers).await.concat();
+            let answers = asked.chunks(READ_REQUESTS_MAX).map(|some| self.ask(&link, some, begun));
+            let (answers, took): (Vec<_>, Vec<_>) = futures::future::join_all(answers).await.into_iter().unzip();
+            let (answers, took) = (answers.concat(), took.into_iter().max().unwrap_or_default());
             let (came, came_bytes) = sizes(&answers);
             for (index, answer) in missing.into_iter().zip(answers) {
                 payloads[index] = answer;
             }
             // Who asks for what has ended learns nothing about delays.
             if came > 0 {
-                self.meter(begun, bytes + came_bytes);
-                self.count(&link, |times| times.took(asked_by, begun.elapsed()));
+                self.meter(took, bytes + came_bytes);
+                self.count(&link, |times| times.took(asked_by, took));
                 self.count(&link, |times| times.came(asked_by, came, came_bytes));
             }
         }
@@ -570,7 +411,8 @@ impl PayloadTransport for LinkedPayloads {
             if let Some(shared) = link.as_ref().and_then(DataLink::shared) {
                 share_results(&shared, &mut results);
             }
-            for frame in in_frames(results) {
+            refuse_too_large(&mut results);
+            for frame in in_frames(results, |result| result.bytes.len()) {
                 let (heads, tail): (Vec<_>, Vec<_>) = frame.into_iter().map(|r| (r.result, r.bytes)).unzip();
                 let lost = heads.len();
                 let lent: Vec<_> =
@@ -610,7 +452,8 @@ impl PayloadTransport for LinkedPayloads {
     }
 
     fn delay(&self) -> Option<PayloadDelay> {
-        self.meter.lock().unwrap_or_else(PoisonError::into_inner).delay()
+        let now = Time::from_nanos(u64::try_from(self.born.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        self.meter.lock().unwrap_or_else(PoisonError::into_inner).delay(now)
     }
 
     fn name(&self) -> &'static str {
@@ -624,294 +467,5 @@ fn sizes(payloads: &Payloads) -> (usize, usize) {
 }
 
 #[cfg(test)]
-mod tests {
-    use symphony_config::PayloadTransportKind;
-    use symphony_protocol::data::RequestResult;
-    use tokio::net::{TcpListener, TcpSocket, TcpStream};
-
-    use super::*;
-    use crate::link_over;
-    use crate::sharing::tests as sharing;
-
-    const BOOT: BootId = BootId::new(4);
-    const TCP: PayloadsConfig = PayloadsConfig {
-        transport: PayloadTransportKind::Tcp,
-        required: false,
-        pool_mb: 1,
-        rdma_device: String::new(),
-    };
-
-    /// A transport that knows one frontend per address, numbered from 1, and the sender of its view.
-    fn transport(addrs: &[std::net::SocketAddr]) -> (LinkedPayloads, watch::Sender<Arc<View>>) {
-        let frontend = |addr: &std::net::SocketAddr| FrontendView {
-            name: addr.to_string(),
-            boot: BOOT,
-            data_addr: addr.to_string(),
-            ..FrontendView::default()
-        };
-        let frontends = (1..).map(FrontendId::new).zip(addrs.iter().map(frontend)).collect();
-        let (sender, view) = watch::channel(Arc::new(View { frontends, ..View::default() }));
-        (LinkedPayloads::new(BackendId::new(1), BootId::new(2), Net::plaintext(), TCP, view), sender)
-    }
-
-    async fn listener() -> (TcpListener, std::net::SocketAddr) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let addr = listener.local_addr().unwrap();
-        (listener, addr)
-    }
-
-    /// The owner's side of a link, once it has welcomed.
-    async fn welcome(stream: TcpStream) -> (LinkSender<FromOwner>, LinkReceiver<ToOwner>) {
-        let connection = Net::plaintext().accept(stream, &[]).await.unwrap();
-        let (sender, mut receiver) = link_over::<FromOwner, ToOwner>(connection);
-        assert!(matches!(receiver.receive().await.unwrap().message, ToOwner::Hello { frontend_boot: BOOT, .. }));
-        sender.send(FromOwner::Welcome { boot: BOOT, sharing: None, rdma: None }).unwrap();
-        (sender, receiver)
-    }
-
-    /// Answers every read with `payload` for each request; ends with the link.
-    async fn own(stream: TcpStream, payload: Bytes) {
-        let (sender, mut receiver) = welcome(stream).await;
-        while let Ok(frame) = receiver.receive().await {
-            if let ToOwner::Read { read, sequences } = frame.message {
-                let lengths = vec![Some(payload.len() as u32); sequences.len()];
-                sender
-                    .send_with(FromOwner::Payloads { read, lengths }, vec![payload.clone(); sequences.len()])
-                    .unwrap();
-            }
-        }
-    }
-
-    #[tokio::test]
-    async fn a_frontend_that_does_not_answer_the_connection_holds_up_nobody_else() {
-        // A full backlog: the system drops further attempts to connect without a word.
-        let socket = TcpSocket::new_v4().unwrap();
-        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        let silent = socket.listen(0).unwrap();
-        let silent_addr = silent.local_addr().unwrap();
-        let mut fillers = Vec::new();
-        while let Ok(filler) = tokio::time::timeout(Duration::from_millis(50), TcpStream::connect(silent_addr)).await {
-            fillers.push(filler);
-        }
-        let (live, live_addr) = listener().await;
-        tokio::spawn(async move { own(live.accept().await.unwrap().0, Bytes::from_static(b"input")).await });
-
-        let (transport, _view) = transport(&[silent_addr, live_addr]);
-        let waits = transport.clone();
-        let mut waits = Box::pin(waits.read(FrontendId::new(1), BOOT, vec![1]));
-        assert!(futures::poll!(&mut waits).is_pending(), "it is connecting");
-        let payloads = transport.read(FrontendId::new(2), BOOT, vec![1]).await;
-        assert_eq!(payloads, [Some(Bytes::from_static(b"input"))]);
-        assert!(futures::poll!(&mut waits).is_pending(), "the other one did not wait for it");
-        assert_eq!(waits.await, [None]);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_read_that_never_comes_back_proves_no_rdma() {
-        assert_eq!(proved(async { Ok(()) }).await, Ok(()));
-        assert_eq!(proved(async { Err("no answer came".to_owned()) }).await, Err("no answer came".to_owned()));
-        let vanished = proved(std::future::pending()).await.unwrap_err();
-        assert_eq!(vanished, "a first READ did not come back within 500 ms");
-    }
-
-    #[tokio::test]
-    async fn a_link_that_its_owner_closed_is_opened_again() {
-        let (owner, addr) = listener().await;
-        let (transport, _view) = transport(&[addr]);
-        let read = || tokio::time::timeout(READ_TIMEOUT / 2, transport.read(FrontendId::new(1), BOOT, vec![1]));
-
-        let (first, stream) = tokio::join!(read(), async { drop(owner.accept().await.unwrap()) });
-        assert_eq!((first.unwrap(), stream), (vec![None], ()));
-        tokio::spawn(async move { own(owner.accept().await.unwrap().0, Bytes::from_static(b"input")).await });
-        assert_eq!(read().await.unwrap(), [Some(Bytes::from_static(b"input"))]);
-    }
-
-    #[tokio::test]
-    async fn results_are_sent_once_their_owner_has_welcomed() {
-        let (owner, addr) = listener().await;
-        let (transport, _view) = transport(&[addr]);
-        let deliver = || {
-            let result = RequestResult { sequence: 1, outcome: ResultBytes::Answer(6), batch: 1, execution: 1 };
-            let bytes = Bytes::from_static(b"output");
-            transport.deliver(FrontendId::new(1), BOOT, vec![ResultToOwner { result, bytes }]);
-        };
-        // An owner that has not heard of this backend yet waits before it welcomes, or hangs up.
-        deliver();
-        let connection = Net::plaintext().accept(owner.accept().await.unwrap().0, &[]).await.unwrap();
-        let (sender, mut receiver) = link_over::<FromOwner, ToOwner>(connection);
-        assert!(matches!(receiver.receive().await.unwrap().message, ToOwner::Hello { .. }));
-        let early = tokio::time::timeout(Duration::from_millis(100), receiver.receive()).await;
-        assert!(early.is_err(), "before the welcome came {early:?}");
-        sender.send(FromOwner::Welcome { boot: BOOT, sharing: None, rdma: None }).unwrap();
-        let frame = receiver.receive().await.unwrap();
-        assert!(matches!(frame.message, ToOwner::Results { results } if results.len() == 1));
-        assert_eq!(frame.tail, "output");
-    }
-
-    #[tokio::test]
-    async fn an_owner_in_another_life_is_no_owner() {
-        let (owner, addr) = listener().await;
-        let (transport, _view) = transport(&[addr]);
-        let answers = async {
-            let connection = Net::plaintext().accept(owner.accept().await.unwrap().0, &[]).await.unwrap();
-            let (sender, receiver) = link_over::<FromOwner, ToOwner>(connection);
-            sender.send(FromOwner::Welcome { boot: BootId::new(5), sharing: None, rdma: None }).unwrap();
-            (sender, receiver)
-        };
-        let (_link, payloads) = tokio::join!(answers, transport.read(FrontendId::new(1), BOOT, vec![1]));
-        assert_eq!(payloads, [None]);
-    }
-
-    #[tokio::test]
-    async fn a_read_that_is_given_up_is_forgotten() {
-        let (owner, addr) = listener().await;
-        let (transport, _view) = transport(&[addr]);
-        let accepted = async { welcome(owner.accept().await.unwrap().0).await };
-        let (_silent, link) = tokio::join!(accepted, transport.link((FrontendId::new(1), BOOT)));
-        let link = link.unwrap();
-        {
-            let mut read = Box::pin(transport.read(FrontendId::new(1), BOOT, vec![1]));
-            assert!(futures::poll!(&mut read).is_pending());
-            assert_eq!(link.session().as_ref().unwrap().waiting.len(), 1);
-        }
-        assert_eq!(link.session().as_ref().unwrap().waiting.len(), 0);
-    }
-
-    #[tokio::test]
-    async fn more_than_fits_into_a_frame_arrives_in_several() {
-        let (owner, addr) = listener().await;
-        let payload = Bytes::from(vec![7; 2 << 20]);
-        let (transport, _view) = transport(&[addr]);
-        let answers = payload.clone();
-        tokio::spawn(async move { own(owner.accept().await.unwrap().0, answers).await });
-        let payloads = transport.read(FrontendId::new(1), BOOT, (0..40).collect()).await;
-        assert_eq!(payloads, vec![Some(payload.clone()); 40]);
-
-        let result = RequestResult { sequence: 1, outcome: ResultBytes::Answer(2 << 20), batch: 40, execution: 1 };
-        let frames = in_frames(vec![ResultToOwner { result, bytes: payload }; 40]);
-        assert_eq!(frames.iter().map(Vec::len).collect::<Vec<_>>(), [16, 16, 8]);
-    }
-
-    #[tokio::test]
-    async fn a_former_life_of_a_frontend_is_not_read_from() {
-        let (_owner, addr) = listener().await;
-        let (transport, _view) = transport(&[addr]);
-        assert_eq!(transport.read(FrontendId::new(1), BootId::new(3), vec![1, 2]).await, [None, None]);
-    }
-
-    const SHARED: PayloadsConfig = PayloadsConfig {
-        transport: PayloadTransportKind::SharedMemory,
-        required: false,
-        pool_mb: 1,
-        rdma_device: String::new(),
-    };
-
-    /// The owner's side of a link that welcomes with that offer, and whether the backend wanted one.
-    async fn offers(
-        owner: &TcpListener,
-        sharing: Option<SharingOffer>,
-    ) -> (LinkSender<FromOwner>, LinkReceiver<ToOwner>, bool) {
-        let connection = Net::plaintext().accept(owner.accept().await.unwrap().0, &[]).await.unwrap();
-        let (sender, mut receiver) = link_over::<FromOwner, ToOwner>(connection);
-        let ToOwner::Hello { shares, .. } = receiver.receive().await.unwrap().message else {
-            panic!("hello comes first")
-        };
-        sender.send(FromOwner::Welcome { boot: BOOT, sharing, rdma: None }).unwrap();
-        (sender, receiver, shares)
-    }
-
-    #[tokio::test]
-    async fn an_input_that_is_damaged_is_asked_for_over_the_link() {
-        let name = format!("symphony-test-{:032x}", rand::random::<u128>());
-        let offer = sharing::offer(&name);
-        tokio::spawn(async move { sharing::hands_out(&name, sharing::damaged(1)).await });
-        let (owner, addr) = listener().await;
-        let (mut transport, _view) = transport(&[addr]);
-        transport.config = SHARED;
-        let answers = async {
-            let (sender, mut receiver, shares) = offers(&owner, Some(offer)).await;
-            assert!(shares);
-            assert_eq!(receiver.receive().await.unwrap().message, ToOwner::Joined { shares: true });
-            let ToOwner::Read { read, sequences } = receiver.receive().await.unwrap().message else { panic!("a read") };
-            assert_eq!(sequences, [1]);
-            let answer = FromOwner::Payloads { read, lengths: vec![Some(5)] };
-            sender.send_with(answer, vec![Bytes::from_static(b"right")]).unwrap();
-            (sender, receiver)
-        };
-        let (_link, payloads) = tokio::join!(answers, transport.read(FrontendId::new(1), BOOT, vec![1]));
-        assert_eq!(payloads, [Some(Bytes::from_static(b"right"))]);
-        let readings = transport.readings();
-        assert_eq!((readings.damaged, readings.pairs[0].way), (1, Way::SharedMemory));
-        assert_eq!(readings.reads.map(|counts| counts.inputs), [0, 0, 0, 1]);
-    }
-
-    #[tokio::test]
-    async fn who_requires_shared_memory_has_no_link_without_it_and_others_fall_back() {
-        for (required, linked) in [(true, false), (false, true)] {
-            // A frontend that shares nothing, and one whose memory is on another host.
-            for offer in [None, Some(sharing::offer("symphony-test-nowhere"))] {
-                let (owner, addr) = listener().await;
-                let (mut transport, _view) = transport(&[addr]);
-                transport.config = PayloadsConfig { required, ..SHARED };
-                let (link, (_sender, _receiver, _)) =
-                    tokio::join!(transport.link((FrontendId::new(1), BOOT)), offers(&owner, offer));
-                assert_eq!(link.map(|link| link.way), linked.then_some(Way::Tcp));
-            }
-        }
-    }
-
-    #[tokio::test]
-    async fn a_frontend_that_requires_it_is_understood() {
-        let (owner, addr) = listener().await;
-        let (transport, _view) = transport(&[addr]);
-        let refuses = async {
-            let connection = Net::plaintext().accept(owner.accept().await.unwrap().0, &[]).await.unwrap();
-            let (sender, receiver) = link_over::<FromOwner, ToOwner>(connection);
-            sender.send(FromOwner::MustShare).unwrap();
-            (sender, receiver)
-        };
-        let expected = Expected::from(Role::Frontend);
-        let addr = addr.to_string();
-        let (_link, opened) = tokio::join!(refuses, transport.open(&addr, &expected, BOOT));
-        assert!(opened.err().unwrap().contains("the frontend requires shared memory"));
-    }
-
-    #[tokio::test]
-    async fn who_requires_rdma_has_no_link_without_it_and_others_fall_back() {
-        let (owner, addr) = listener().await;
-        let (mut transport, _view) = transport(&[addr]);
-        transport.config = PayloadsConfig { transport: PayloadTransportKind::Rdma, required: true, ..SHARED };
-        let opened = transport.open(&addr.to_string(), &Expected::from(Role::Frontend), BOOT).await;
-        let reason = opened.err().unwrap();
-        assert!(reason.contains("backend.payloads requires RDMA with 127.0.0.1"), "{reason}");
-        assert!(reason.contains("mutual TLS only"), "{reason}");
-        drop(owner.accept().await.unwrap());
-        transport.config.required = false;
-        let (link, (_sender, _receiver, shares)) =
-            tokio::join!(transport.link((FrontendId::new(1), BOOT)), offers(&owner, None));
-        assert_eq!((shares, link.map(|link| link.way)), (false, Some(Way::Tcp)));
-    }
-
-    #[cfg(not(feature = "rdma"))]
-    #[test]
-    fn a_build_without_rdma_says_so() {
-        let rdma = PayloadsConfig { transport: PayloadTransportKind::Rdma, ..SHARED };
-        let reason = crate::can_use_rdma(&rdma).unwrap_err().to_string();
-        assert!(reason.contains("built without it; build it with --features rdma"), "{reason}");
-    }
-
-    /// What stands in between is meant to see the bytes.
-    #[tokio::test]
-    async fn an_address_that_is_routed_elsewhere_is_not_gone_around() {
-        let auto = PayloadsConfig { transport: PayloadTransportKind::Auto, ..SHARED };
-        for (config, wanted) in [(auto, false), (SHARED, true)] {
-            let (owner, addr) = listener().await;
-            let (mut transport, _view) = transport(&["127.0.0.1:9".parse().unwrap()]);
-            transport.net = Net::plaintext().routed([("127.0.0.1:9".to_owned(), addr.to_string())].into());
-            transport.config = config;
-            let (link, (_sender, _receiver, shares)) =
-                tokio::join!(transport.link((FrontendId::new(1), BOOT)), offers(&owner, None));
-            assert_eq!((shares, link.map(|link| link.way)), (wanted, Some(Way::Tcp)));
-        }
-    }
-}
+#[path = "linked_payloads_tests.rs"]
+mod tests;

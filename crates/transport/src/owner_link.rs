@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use symphony_net::{Connection, PeerInfo};
-use symphony_protocol::Frame;
 use symphony_protocol::data::{FromOwner, RdmaEndpoint, RdmaOffer, RequestResult, ResultBytes, ToOwner};
+use symphony_protocol::{Frame, PAYLOAD_BYTES_MAX};
 use symphony_types::{BackendId, BootId, FailReason};
 use tokio::time::Instant;
 
+use crate::frames::in_frames;
 use crate::link::{LinkReceiver, LinkSender, link_over, link_over_streams};
-use crate::payload::{Found, INPUT_WITHIN, PayloadOwner, ReturnedResult, look, wait};
+use crate::payload::{Found, INPUT_WITHIN, PayloadOwner, Payloads, ReturnedResult, look, wait};
 use crate::rdma::RdmaPeer;
 use crate::sharing::{Admission, SHARED_PAYLOAD_BYTES_MAX, SharedInputs};
 
@@ -192,10 +193,14 @@ async fn answer(
             let is_here = found.iter().all(|input| matches!(input, Found::Here(_)));
             let sender = sender.clone();
             let answer = async move {
+                let asked = Instant::now();
                 let payloads = wait(found, INPUT_WITHIN).await;
-                let lengths = payloads.iter().map(|p| p.as_ref().map(|p| p.len() as u32)).collect();
-                let tail = payloads.into_iter().flatten().collect();
-                sender.send_with(FromOwner::Payloads { read, lengths }, tail).is_ok()
+                let waited = if is_here { 0 } else { u64::try_from(asked.elapsed().as_nanos()).unwrap_or(u64::MAX) };
+                answers(payloads).into_iter().all(|payloads| {
+                    let lengths = payloads.iter().map(|p| p.as_ref().map(|p| p.len() as u32)).collect();
+                    let tail = payloads.into_iter().flatten().collect();
+                    sender.send_with(FromOwner::Payloads { read, lengths, waited }, tail).is_ok()
+                })
             };
             if is_here {
                 return answer.await;
@@ -213,6 +218,16 @@ async fn answer(
             false
         }
     }
+}
+
+/// Inputs by the frames that bring them. One that fits into none is not there for its batch, and the others are.
+fn answers(mut payloads: Payloads) -> Vec<Payloads> {
+    for payload in &mut payloads {
+        if let Some(large) = payload.take_if(|payload| payload.len() > PAYLOAD_BYTES_MAX) {
+            tracing::error!(bytes = large.len(), limit = PAYLOAD_BYTES_MAX, "an input is too large for a frame");
+        }
+    }
+    in_frames(payloads, |payload| payload.as_ref().map_or(0, Bytes::len))
 }
 
 /// Hands results to their owner; returns those that were in shared memory.
@@ -297,10 +312,15 @@ mod tests {
         sender.send(ToOwner::Read { read: 1, sequences: vec![1, 2, 3] }).unwrap();
         sender.send(ToOwner::Read { read: 2, sequences: vec![1, 3] }).unwrap();
         let first = receiver.receive().await.unwrap();
-        assert_eq!(first.message, FromOwner::Payloads { read: 2, lengths: vec![Some(4), None] });
+        assert_eq!(first.message, FromOwner::Payloads { read: 2, lengths: vec![Some(4), None], waited: 0 });
+        // Both reads are with their owner by now.
+        let makes = Duration::from_millis(5);
+        tokio::time::sleep(makes).await;
         made.send(Bytes::from_static(b"made")).unwrap();
         let second = receiver.receive().await.unwrap();
-        assert_eq!(second.message, FromOwner::Payloads { read: 1, lengths: vec![Some(4), Some(4), None] });
+        let FromOwner::Payloads { read: 1, lengths, waited } = second.message else { panic!("{:?}", second.message) };
+        assert_eq!(lengths, [Some(4), Some(4), None]);
+        assert!(waited >= makes.as_nanos() as u64, "{waited} ns are not what it took to make it");
         assert_eq!(second.tail, "heremade");
     }
 
@@ -343,7 +363,7 @@ mod tests {
     #[tokio::test]
     async fn who_does_not_share_is_refused_where_that_is_required_and_served_elsewhere() {
         let read = || ToOwner::Read { read: 1, sequences: vec![1] };
-        let answer = FromOwner::Payloads { read: 1, lengths: vec![Some(5)] };
+        let answer = FromOwner::Payloads { read: 1, lengths: vec![Some(5)], waited: 0 };
         // It does not want to; it could not; it lies; it says nothing.
         for says in [
             vec![hello(false), read()],

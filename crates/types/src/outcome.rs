@@ -63,6 +63,8 @@ reasons!(
         Draining = "draining",
         /// The model's leader has been without the control group for too long, and nobody has taken its place.
         ControlPlaneLost = "control_plane_lost",
+        /// Two leads in turn panicked while they had the request: it may be the reason, so no third one is told of it.
+        SchedulerPanicked = "scheduler_panicked",
     }
 );
 

@@ -72,13 +72,13 @@ impl Nanos {
     /// A span of `millis` milliseconds, rounded to the nanosecond; negative and NaN become zero.
     #[must_use]
     pub fn from_millis_f64(millis: f64) -> Self {
-        Self((millis * 1e6).round() as u64)
+        Self(rounded(millis * 1e6))
     }
 
     /// A span of `secs` seconds, rounded to the nanosecond; negative and NaN become zero.
     #[must_use]
     pub fn from_secs_f64(secs: f64) -> Self {
-        Self((secs * 1e9).round() as u64)
+        Self(rounded(secs * 1e9))
     }
 
     /// Nanoseconds.
@@ -110,6 +110,15 @@ impl Nanos {
     pub const fn saturating_mul(self, times: u64) -> Self {
         Self(self.0.saturating_mul(times))
     }
+}
+
+/// The nearest whole number, halves up: what `f64::round` says, without the call that it is on processors without a rounding
+/// instruction. Negative numbers and NaN become zero.
+#[inline]
+fn rounded(number: f64) -> u64 {
+    // Casts of floats cut off, and saturate. What was cut off is exact, and nothing from 2⁵³ on.
+    let whole = number as u64;
+    whole.saturating_add(u64::from(number - whole as f64 >= 0.5))
 }
 
 // Saturating throughout: "never" plus anything stays "never", and a deadline in the past is the origin, not a panic.
@@ -199,5 +208,18 @@ mod tests {
         assert_eq!(Nanos::from_millis_f64(1.053), Nanos::new(1_053_000));
         assert_eq!(Nanos::from_millis_f64(-1.0), Nanos::ZERO);
         assert_eq!(Nanos::from_millis_f64(f64::NAN), Nanos::ZERO);
+    }
+
+    #[test]
+    fn rounding_is_that_of_the_language() {
+        let near = |middle: f64| [middle.next_down(), middle, middle.next_up()];
+        let powers =
+            (-3..70).flat_map(|power| near(2.0_f64.powi(power)).into_iter().chain(near(2.0_f64.powi(power) + 0.5)));
+        let special = [f64::INFINITY, f64::NEG_INFINITY, f64::NAN, f64::MAX, f64::MIN_POSITIVE, 0.0, -0.0, 0.3, 0.7];
+        for number in powers.chain(special).chain((0..1000).flat_map(|n| near(f64::from(n) / 8.0))) {
+            for number in [number, -number] {
+                assert_eq!(rounded(number), number.round() as u64, "{number}");
+            }
+        }
     }
 }

@@ -1,25 +1,12 @@
 //! Every architecture loads and runs in ONNX Runtime, in batches of any size.
 
-use symphony_executor::{BatchInputs, ModelExecutor, OnnxExecutor, OnnxOptions, Runtime, RuntimeError, load_runtime};
+use symphony_executor::{BatchInputs, ModelExecutor, OnnxExecutor, OnnxOptions, load_runtime};
+use symphony_testkit::needed;
 use symphony_types::DataType;
 use symphony_zoo::{Architecture, Bert, Mlp, MobileNet, ResNet};
 
 /// Sums are taken in another order in another batch.
 const TOLERANCE: f32 = 1e-4;
-
-/// `None` without ONNX Runtime, unless `SYMPHONY_TEST_REQUIRE=onnxruntime` demands it.
-fn runtime() -> Option<Runtime> {
-    match load_runtime(None) {
-        Ok(runtime) => Some(runtime),
-        Err(error @ RuntimeError::NotFound { .. }) => {
-            let required = std::env::var("SYMPHONY_TEST_REQUIRE").unwrap_or_default();
-            assert!(!required.contains("onnxruntime"), "{error}");
-            eprintln!("skipped: {error}");
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
-}
 
 fn run(executor: &mut OnnxExecutor, items: &[Vec<f32>]) -> Vec<f32> {
     let input: Vec<u8> = items.iter().flatten().flat_map(|number| number.to_le_bytes()).collect();
@@ -31,7 +18,7 @@ fn run(executor: &mut OnnxExecutor, items: &[Vec<f32>]) -> Vec<f32> {
 }
 
 fn loads_and_runs(architecture: Architecture, item_shape: &[u32], classes: u32) {
-    let Some(runtime) = runtime() else { return };
+    let Some(runtime) = needed("onnxruntime", load_runtime(None)) else { return };
     let model = architecture.build(42).unwrap();
     let mut executor =
         OnnxExecutor::from_memory(&runtime, architecture.name(), model.bytes(), &OnnxOptions::default()).unwrap();

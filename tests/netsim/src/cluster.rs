@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use crate::dispatch::Obeyed;
 use crate::links::Links;
 use crate::operator::Job;
-use crate::plant::Plant;
+use crate::plant::{Plant, Plants};
 use crate::seats::Seats;
 use crate::trace::Trace;
 
@@ -68,7 +68,7 @@ pub(crate) struct Cluster {
     pub(crate) trace: Trace,
     pub(crate) links: Links,
     pub(crate) seats: Rc<RefCell<Seats>>,
-    pub(crate) plant: Option<Plant>,
+    pub(crate) plants: Plants,
     lives: Rc<RefCell<u64>>,
     pub(crate) observed: Rc<RefCell<BTreeMap<&'static str, Observed>>>,
     /// What the operator is to do, in this order.
@@ -83,16 +83,16 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    pub(crate) fn new(seed: u64, dir: PathBuf, barrier_max: Duration, plant: Option<Plant>) -> Self {
+    pub(crate) fn new(seed: u64, dir: PathBuf, barrier_max: Duration, plants: Plants) -> Self {
         let mut seats = Seats::new(seed, dir, barrier_max);
-        if plant == Some(Plant::LyingDisks) {
+        if plants.has(Plant::LyingDisks) {
             seats.make_disks_lie();
         }
         Self {
             trace: Trace::default(),
             links: Links::default(),
             seats: Rc::new(RefCell::new(seats)),
-            plant,
+            plants,
             lives: Rc::default(),
             observed: Rc::default(),
             jobs: Rc::default(),

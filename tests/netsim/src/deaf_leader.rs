@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use crate::cluster::HOSTS;
+use crate::election::another_leads;
 use crate::simulation::Simulation;
 
 /// The others have elected and agreed on something within this time: the lease of 120 ms, a silence of 240 ms at most, and
@@ -20,19 +21,8 @@ pub(crate) fn tell(simulation: &mut Simulation) -> Result<String, String> {
     for &other in &others {
         simulation.sim.partition_oneway(other, deaf);
     }
-    let begun = simulation.sim.elapsed();
-    let index = simulation.judge.last_index();
-    let elected = loop {
-        simulation.step()?;
-        let took = simulation.sim.elapsed() - begun;
-        let successor = simulation.cluster.leader().filter(|&leader| leader != deaf);
-        if successor.is_some() && simulation.judge.last_index() > index {
-            break took;
-        }
-        if took > ELECTED_WITHIN {
-            return Err(format!("gate: {took:?} after {deaf} lost its ears nobody else leads and agrees"));
-        }
-    };
+    let elected = another_leads(simulation, deaf, ELECTED_WITHIN)?
+        .ok_or_else(|| format!("gate: {ELECTED_WITHIN:?} after {deaf} lost its ears nobody else leads and agrees"))?;
     simulation.pass(SILENT_WITHIN.saturating_sub(elected))?;
     let acts = simulation.cluster.observed.borrow().get(deaf).is_some_and(|replica| *replica.in_contact.borrow());
     if acts {

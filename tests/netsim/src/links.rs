@@ -7,13 +7,20 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use symphony_net::Net;
 use symphony_wire::{Listener, Port, Socket, Sockets, Wire};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Sleep, sleep};
 use turmoil::net::{TcpListener, TcpStream};
+
+/// What gets through at a time, and how often, over a connection that hardly moves: about a heartbeat in each tenth of a second, so less
+/// than a leader says and more than a follower needs to hear to stay loyal.
+const DROP_BYTES: usize = 64;
+const DROP_EVERY: Duration = Duration::from_millis(40);
 
 /// All connections of the simulation, by the hosts at their ends.
 #[derive(Clone, Debug, Default)]
@@ -23,6 +30,8 @@ pub(crate) struct Links(Arc<Mutex<Table>>);
 struct Table {
     next: u64,
     open: BTreeMap<u64, Ends>,
+    /// Who is heard by whom in drops only.
+    dripping: Vec<[String; 2]>,
 }
 
 #[derive(Debug)]
@@ -59,13 +68,31 @@ impl Links {
         wakers.into_iter().for_each(Waker::wake);
     }
 
+    /// From now on what `from` says to any of the others arrives in drops, however long ago it was said.
+    pub(crate) fn drip(&self, from: &str, to: &[&str]) {
+        let pairs = to.iter().map(|to| [from.to_owned(), (*to).to_owned()]);
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).dripping.extend(pairs);
+    }
+
+    /// Everything flows again.
+    pub(crate) fn flow(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).dripping.clear();
+    }
+
+    /// Whether what this end reads comes in drops.
+    fn drips(&self, [from, to]: &[String; 2]) -> bool {
+        let table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        table.dripping.iter().any(|[one, other]| one == from && other == to)
+    }
+
     fn join(&self, host: &str, stream: TcpStream, peer: SocketAddr) -> Box<dyn Socket> {
         let other = turmoil::reverse_lookup(peer.ip()).unwrap_or_default();
         let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         table.next += 1;
         let id = table.next;
+        let heard = [other.clone(), host.to_owned()];
         table.open.insert(id, Ends { hosts: [host.to_owned(), other], reset: false, wakers: Vec::new() });
-        Box::new(End { id, stream, links: self.clone() })
+        Box::new(End { id, stream, links: self.clone(), heard, drop: None })
     }
 
     /// Whether the connection was reset; remembers who waits for that.
@@ -127,6 +154,10 @@ struct End {
     id: u64,
     stream: TcpStream,
     links: Links,
+    /// Who is heard here, and who hears.
+    heard: [String; 2],
+    /// Until when the next drop takes.
+    drop: Option<Pin<Box<Sleep>>>,
 }
 
 impl Drop for End {
@@ -140,7 +171,19 @@ impl AsyncRead for End {
         if self.links.is_reset(self.id, Some(cx.waker())) {
             return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
         }
-        Pin::new(&mut self.stream).poll_read(cx, buf)
+        if !self.links.drips(&self.heard) {
+            return Pin::new(&mut self.stream).poll_read(cx, buf);
+        }
+        if let Some(drop) = &mut self.drop {
+            ready!(drop.as_mut().poll(cx));
+        }
+        let mut drop = [0; DROP_BYTES];
+        let room = buf.remaining().min(DROP_BYTES);
+        let mut read = ReadBuf::new(&mut drop[..room]);
+        ready!(Pin::new(&mut self.stream).poll_read(cx, &mut read))?;
+        buf.put_slice(read.filled());
+        self.drop = Some(Box::pin(sleep(DROP_EVERY)));
+        Poll::Ready(Ok(()))
     }
 }
 

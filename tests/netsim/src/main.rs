@@ -4,6 +4,8 @@ mod admin;
 mod cluster;
 mod deaf_leader;
 mod dispatch;
+mod dripping_leader;
+mod election;
 mod faults;
 mod judge;
 mod links;
@@ -45,9 +47,9 @@ enum Command {
         /// Where the trace is written; standard output if not given.
         #[arg(long)]
         trace: Option<PathBuf>,
-        /// Something to break beneath the control plane: the run should not succeed then.
+        /// Something to break beneath the control plane, several times if it takes several: the run should not succeed then.
         #[arg(long, value_enum)]
-        plant: Option<plant::Plant>,
+        plant: Vec<plant::Plant>,
         /// Also what the processes log, at this level, on standard error.
         #[arg(long)]
         log: Option<tracing::Level>,
@@ -60,9 +62,9 @@ enum Command {
         /// Decides everything.
         #[arg(long)]
         seed: u64,
-        /// Something to break.
+        /// Something to break, several times if it takes several.
         #[arg(long, value_enum)]
-        plant: Option<plant::Plant>,
+        plant: Vec<plant::Plant>,
     },
     /// Many seeds, each in a process of its own.
     Soak {
@@ -81,18 +83,20 @@ enum Command {
         /// Run every seed twice and compare the traces.
         #[arg(long)]
         twice: bool,
-        /// Something to break beneath the control plane.
+        /// Something to break beneath the control plane, several times if it takes several.
         #[arg(long, value_enum)]
-        plant: Option<plant::Plant>,
+        plant: Vec<plant::Plant>,
     },
 }
 
 fn main() -> ExitCode {
     match Arguments::parse().command {
-        Command::Run { seed, trouble_s, trace, plant, log } => run::run(seed, trouble_s, trace.as_deref(), plant, log),
-        Command::Story { story, seed, plant } => story::run(story, seed, plant),
+        Command::Run { seed, trouble_s, trace, plant, log } => {
+            run::run(seed, trouble_s, trace.as_deref(), plant.into(), log)
+        }
+        Command::Story { story, seed, plant } => story::run(story, seed, plant.into()),
         Command::Soak { from, count, jobs, trouble_s, twice, plant } => {
-            soak::soak(from, count, jobs, soak::Each { trouble_s, twice, plant })
+            soak::soak(from, count, jobs, soak::Each { trouble_s, twice, plants: plant.into() })
         }
     }
 }

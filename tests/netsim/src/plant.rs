@@ -12,28 +12,65 @@ pub(crate) enum Plant {
     VotesNotSynced,
     /// Backends take whatever leader seals last, whatever its token.
     StaleTokens,
-    /// A leader without a quorum goes on sending, which keeps those loyal who hear it.
+    /// A leader without a quorum goes on sending entries and snapshots.
     NoQuorumGate,
+    /// What a leader sends is believed however old it is.
+    OldAppendsBelieved,
     /// Replicas apply neighbouring commands in an order of their own.
     DisorderedApply,
     /// Reads are answered by whoever is asked, without a quorum.
     ReadsWithoutQuorum,
+    /// Followers that have heard a leader never campaign again.
+    TicksStayOff,
 }
 
 impl Plant {
     /// As it is called on the command line.
-    pub(crate) fn name(self) -> String {
+    fn name(self) -> String {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
 
     /// Plants what lies in the production code; the rest is looked at where it belongs.
-    pub(crate) fn apply(self) {
+    fn apply(self) {
         match self {
             Self::LyingDisks | Self::StaleTokens => {}
             Self::VotesNotSynced => plant(Bug::VotesNotSynced),
             Self::NoQuorumGate => plant(Bug::NoQuorumGate),
+            Self::OldAppendsBelieved => plant(Bug::OldAppendsBelieved),
             Self::DisorderedApply => plant(Bug::DisorderedApply),
             Self::ReadsWithoutQuorum => plant(Bug::ReadsWithoutQuorum),
+            Self::TicksStayOff => plant(Bug::TicksStayOff),
         }
+    }
+}
+
+/// What is planted in a run: nothing, a fault, or several where one alone is made up for elsewhere.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Plants(Vec<Plant>);
+
+impl From<Vec<Plant>> for Plants {
+    fn from(plants: Vec<Plant>) -> Self {
+        Self(plants)
+    }
+}
+
+impl Plants {
+    pub(crate) fn has(&self, plant: Plant) -> bool {
+        self.0.contains(&plant)
+    }
+
+    /// Plants what lies in the production code.
+    pub(crate) fn apply(&self) {
+        self.0.iter().for_each(|plant| plant.apply());
+    }
+
+    /// As they are asked for on the command line.
+    pub(crate) fn arguments(&self) -> Vec<String> {
+        self.0.iter().flat_map(|plant| ["--plant".to_owned(), plant.name()]).collect()
+    }
+
+    /// The same behind a command.
+    pub(crate) fn words(&self) -> String {
+        self.arguments().iter().map(|word| format!(" {word}")).collect()
     }
 }

@@ -9,7 +9,7 @@ use symphony_history::{End, Limits, Verdict, check, text};
 
 use crate::cluster::HOSTS;
 use crate::faults::Faults;
-use crate::plant::Plant;
+use crate::plant::Plants;
 use crate::simulation::Simulation;
 
 /// Simulated seconds of trouble if nothing else is asked for.
@@ -27,10 +27,11 @@ pub(crate) fn run(
     seed: u64,
     trouble_s: u64,
     trace: Option<&Path>,
-    plant: Option<Plant>,
+    plants: Plants,
     log: Option<tracing::Level>,
 ) -> ExitCode {
-    let mut simulation = Simulation::new(seed, plant);
+    let planted = plants.words();
+    let mut simulation = Simulation::new(seed, plants);
     if let Some(level) = log {
         tracing_subscriber::fmt()
             .with_max_level(level)
@@ -40,7 +41,6 @@ pub(crate) fn run(
             .init();
     }
     let outcome = simulate(seed, Duration::from_secs(trouble_s), &mut simulation);
-    let planted = plant.map(|plant| format!(" --plant {}", plant.name())).unwrap_or_default();
     let (verdict, code) = match outcome {
         Ok(summary) => (format!("kept: {summary}"), ExitCode::SUCCESS),
         Err(reason) => (

@@ -11,7 +11,7 @@ use crate::admin::{self, History};
 use crate::cluster::{ADMINS, Cluster, HOSTS, MEMBERS};
 use crate::faults::CALM_MS_MAX;
 use crate::judge::Judge;
-use crate::plant::Plant;
+use crate::plant::Plants;
 use crate::{member, operator, replica};
 
 /// Within this time after everything has healed, the cluster serves. Held-down replicas stay away for up to 10 s
@@ -41,17 +41,15 @@ impl Drop for Simulation {
 
 impl Simulation {
     /// A cluster that starts. Once in a process.
-    pub(crate) fn new(seed: u64, plant: Option<Plant>) -> Self {
+    pub(crate) fn new(seed: u64, plants: Plants) -> Self {
         // From here on all randomness of the process comes from the seed: of hash maps, of the runtime, of elections.
         mad_turmoil::rand::set_rng(StdRng::seed_from_u64(seed));
         let clocks = mad_turmoil::time::SimClocksGuard::init();
-        if let Some(plant) = plant {
-            plant.apply();
-        }
+        plants.apply();
         // Named by the process: a random name would be the same in every process of this seed, and each attempt at
         // another one would draw from the seed's numbers.
         let dir = std::env::temp_dir().join(format!("symphony-netsim-{}", std::process::id()));
-        let cluster = Cluster::new(seed, dir.clone(), BARRIER_MAX, plant);
+        let cluster = Cluster::new(seed, dir.clone(), BARRIER_MAX, plants);
         let mut sim = turmoil::Builder::new()
             .rng_seed(seed)
             .enable_random_order()

@@ -4,18 +4,16 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 
-use clap::ValueEnum as _;
-
-use crate::plant::Plant;
+use crate::plant::Plants;
 
 /// How each seed is run.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Each {
     /// Simulated seconds of trouble.
     pub(crate) trouble_s: u64,
     /// Twice, with the traces compared.
     pub(crate) twice: bool,
-    pub(crate) plant: Option<Plant>,
+    pub(crate) plants: Plants,
 }
 
 /// A seed under way, with its trace, or its two.
@@ -36,7 +34,7 @@ pub(crate) fn soak(from: u64, count: Option<u64>, jobs: usize, each: Each) -> Ex
     while next < end {
         let mut seeds = Vec::new();
         while seeds.len() < jobs.max(1) && next < end {
-            let runs = (0..if each.twice { 2 } else { 1 }).map(|run| start(dir.path(), next, run, each));
+            let runs = (0..if each.twice { 2 } else { 1 }).map(|run| start(dir.path(), next, run, &each));
             match runs.collect::<std::io::Result<Vec<_>>>() {
                 Ok(runs) => seeds.push(Seed { number: next, runs }),
                 Err(error) => {
@@ -71,13 +69,11 @@ fn trace(dir: &Path, seed: u64, run: usize) -> std::path::PathBuf {
     dir.join(format!("{seed}-{run}.trace"))
 }
 
-fn start(dir: &Path, seed: u64, run: usize, each: Each) -> std::io::Result<Child> {
+fn start(dir: &Path, seed: u64, run: usize, each: &Each) -> std::io::Result<Child> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["run", "--seed", &seed.to_string(), "--trouble-s", &each.trouble_s.to_string(), "--trace"]);
     command.arg(trace(dir, seed, run));
-    if let Some(plant) = each.plant.and_then(|plant| plant.to_possible_value()) {
-        command.args(["--plant", plant.get_name()]);
-    }
+    command.args(each.plants.arguments());
     command.stdout(Stdio::null()).spawn()
 }
 

@@ -2,25 +2,32 @@
 
 use std::process::ExitCode;
 
-use crate::plant::Plant;
+use crate::plant::Plants;
 use crate::simulation::Simulation;
-use crate::{deaf_leader, stale_leader};
+use crate::{deaf_leader, dripping_leader, stale_leader};
 
 /// A story.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Story {
     /// The leader of the control group hears no replica any more while entries wait.
-    DeafLeader,
+    #[value(name = "deaf-leader")]
+    Deaf,
+    /// What the leader of the control group says arrives late and later.
+    #[value(name = "dripping-leader")]
+    Dripping,
     /// The leader of a sub-cluster is replaced, does not know it, and seals again.
-    StaleLeader,
+    #[value(name = "stale-leader")]
+    Stale,
 }
 
 /// Runs a seed and says how it went.
-pub(crate) fn run(story: Story, seed: u64, plant: Option<Plant>) -> ExitCode {
-    let mut simulation = Simulation::new(seed, plant);
+pub(crate) fn run(story: Story, seed: u64, plants: Plants) -> ExitCode {
+    let planted = plants.words();
+    let mut simulation = Simulation::new(seed, plants);
     let (told, name) = match story {
-        Story::DeafLeader => (deaf_leader::tell(&mut simulation), "deaf-leader"),
-        Story::StaleLeader => (stale_leader::tell(&mut simulation), "stale-leader"),
+        Story::Deaf => (deaf_leader::tell(&mut simulation), "deaf-leader"),
+        Story::Dripping => (dripping_leader::tell(&mut simulation), "dripping-leader"),
+        Story::Stale => (stale_leader::tell(&mut simulation), "stale-leader"),
     };
     match told {
         Ok(told) => {
@@ -28,7 +35,6 @@ pub(crate) fn run(story: Story, seed: u64, plant: Option<Plant>) -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(reason) => {
-            let planted = plant.map(|plant| format!(" --plant {}", plant.name())).unwrap_or_default();
             print!("{}", simulation.cluster.trace.text());
             println!("seed {seed} BROKEN: {reason}");
             println!("reproduce: cargo run -p symphony-netsim -- story {name} --seed {seed}{planted}");

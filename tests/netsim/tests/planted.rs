@@ -37,12 +37,36 @@ fn commands_that_are_applied_in_another_order() {
 }
 
 #[test]
+fn followers_that_never_campaign_again() {
+    // Who restarts campaigns in any case, and among drawn troubles somebody does.
+    found(&["story", "deaf-leader", "--seed", "1", "--plant", "ticks-stay-off"], "gate: ");
+}
+
+#[test]
 fn reads_that_ask_no_quorum() {
     // In this process's own words: a soak shows the end of the history only.
     found(&["run", "--seed", "1", "--trouble-s", "8", "--plant", "reads-without-quorum"], "I4: ");
 }
 
 #[test]
-fn leaders_that_go_on_without_a_quorum() {
-    found(&["story", "deaf-leader", "--seed", "1", "--plant", "no-quorum-gate"], "gate: ");
+fn leaders_that_go_on_without_a_quorum_and_followers_that_believe_them() {
+    let both = ["--plant", "no-quorum-gate", "--plant", "old-appends-believed"];
+    found(&[&["story", "deaf-leader", "--seed", "1"], &both[..]].concat(), "gate: ");
+}
+
+/// Either is enough by itself where what the leader sends arrives at once: whoever finds only one of them broken sees that the other
+/// holds.
+#[test]
+fn without_the_gate_or_with_old_words_believed_another_leader_is_elected_all_the_same() {
+    for plant in ["no-quorum-gate", "old-appends-believed"] {
+        for seed in 1..=3 {
+            let output = netsim(&["story", "deaf-leader", "--seed", &seed.to_string(), "--plant", plant]);
+            assert!(output.status.success(), "seed {seed} with {plant}");
+        }
+    }
+}
+
+#[test]
+fn followers_that_believe_old_words_over_a_link_that_hardly_moves() {
+    found(&["story", "dripping-leader", "--seed", "1", "--plant", "old-appends-believed"], "loyal: ");
 }

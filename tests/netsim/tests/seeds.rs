@@ -22,6 +22,12 @@ fn a_leader_that_hears_nobody_stops_acting_and_another_one_is_elected() {
     told_by_seeds("deaf-leader");
 }
 
+/// Links out of the leader that hardly move: what arrives was sent long ago, and must not keep the others loyal.
+#[test]
+fn a_leader_whose_words_only_drip_through_is_replaced() {
+    told_by_seeds("dripping-leader");
+}
+
 /// A leader of a sub-cluster that was replaced and does not know it seals again.
 #[test]
 fn a_backend_does_not_go_back_to_a_leader_that_was_replaced() {

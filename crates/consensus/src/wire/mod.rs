@@ -2,6 +2,8 @@
 
 mod codec;
 mod gate;
+#[cfg(test)]
+mod held_answers;
 mod lanes;
 mod numbers;
 mod peer;

@@ -47,13 +47,15 @@ impl Received {
     /// Whether a message was sent lately by the leader of `term`, which had the answer to the one of number `echoed` last.
     pub(crate) fn is_recent(&self, now: Instant, (from, term): (u64, u64), echoed: u64) -> bool {
         #[cfg(feature = "planted-faults")]
-        if crate::planted::is(crate::planted::Bug::NoQuorumGate) {
+        if crate::planted::is(crate::planted::Bug::OldAppendsBelieved) {
             return true;
         }
         let mut senders = self.senders.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = senders.get(&from).map(|(known, _)| *known);
-        if known.map_or(senders.len() < MEMBERS_MAX, |known| known < term) {
+        if senders.get(&from).is_none_or(|(known, _)| *known < term) {
             senders.insert(from, (term, RoundTrip::new(self.patience)));
+            if senders.len() > MEMBERS_MAX {
+                forget_the_oldest(&mut senders, from);
+            }
         }
         // One of an older term is the core's to refuse.
         let leads = senders.get_mut(&from).filter(|(known, _)| *known == term);
@@ -69,6 +71,15 @@ impl Received {
         {
             trip.answered(now, number);
         }
+    }
+}
+
+/// Replicas come and go, and their ids are never used again. The lowest term is that of the leader who will be heard of least
+/// likely; among equals `newest` stays.
+fn forget_the_oldest(senders: &mut HashMap<u64, (u64, RoundTrip)>, newest: u64) {
+    let oldest = senders.iter().min_by_key(|&(&from, &(term, _))| (term, from == newest, from));
+    if let Some(oldest) = oldest.map(|(&from, _)| from) {
+        senders.remove(&oldest);
     }
 }
 
@@ -128,5 +139,27 @@ mod tests {
             assert!(received.is_recent(late, (stranger, 1), 0));
         }
         assert!(received.senders.lock().unwrap().len() <= MEMBERS_MAX, "bounded");
+    }
+
+    /// Over the years a group has more replicas than it ever has at a time.
+    #[test]
+    fn the_leaders_of_the_latest_terms_are_looked_at_however_many_there_were_before() {
+        let (received, start) = (Received::new(&Timing::lan()), Instant::now());
+        let late = start + Duration::from_secs(1);
+        let believed = |leader: (u64, u64)| {
+            assert!(received.is_recent(start, leader, 0), "nothing was answered yet");
+            received.answered(start, leader, 1);
+            received.is_recent(late, leader, 0)
+        };
+        let leaders = 1..=3 * MEMBERS_MAX as u64;
+        for (replica, term) in leaders.clone().zip(leaders.clone()) {
+            assert!(!believed((replica, term)), "{replica} hears nobody in term {term}");
+        }
+        assert!(received.senders.lock().unwrap().len() <= MEMBERS_MAX, "bounded");
+        let latest = *leaders.end();
+        assert!(received.is_recent(late, (1, 1), 0), "of a term long over: the core refuses it");
+        assert!(!received.is_recent(late, (latest, latest), 0), "who leads now is not forgotten for it");
+        let oldest_known = latest + 1 - MEMBERS_MAX as u64;
+        assert!(!received.is_recent(late, (oldest_known, oldest_known), 0), "nor anybody else");
     }
 }

@@ -18,6 +18,7 @@ use super::numbers::Received;
 use super::pb;
 use crate::limits::SNAPSHOT_IMAGE_BYTES_MAX;
 use crate::machine::{Machine, snapshot_meta};
+use crate::pacing::Heard;
 use crate::raft_types::{self, TypeConfig};
 use crate::record::{Ballot, Position};
 use crate::snapshot::image;
@@ -29,6 +30,7 @@ pub struct RaftService {
     raft: Raft<TypeConfig, Machine>,
     open: Arc<AtomicBool>,
     received: Arc<Received>,
+    heard: Arc<Heard>,
 }
 
 impl fmt::Debug for RaftService {
@@ -51,8 +53,9 @@ impl RaftService {
         raft: Raft<TypeConfig, Machine>,
         open: Arc<AtomicBool>,
         received: Arc<Received>,
+        heard: Arc<Heard>,
     ) -> Self {
-        Self { me: Arc::new(me), raft, open, received }
+        Self { me: Arc::new(me), raft, open, received, heard }
     }
 
     /// Only this cluster's members may speak, and only to whom they mean.
@@ -124,8 +127,8 @@ impl pb::raft_server::Raft for RaftService {
         let from = self.admit(&peer, request.envelope)?;
         let vote = codec::ballot_of(request.vote, true).map_err(refuse)?;
         speaks_for_itself(from, vote)?;
-        let leader = (from, vote.term);
-        if !self.received.is_recent(tokio::time::Instant::now().into_std(), leader, request.answered) {
+        let (leader, arrived) = ((from, vote.term), tokio::time::Instant::now().into_std());
+        if !self.received.is_recent(arrived, leader, request.answered) {
             self.received.answered(tokio::time::Instant::now().into_std(), leader, request.number);
             return Ok(Response::new(pb::RaftAppendResponse { outcome: Some(Outcome::Stale(pb::RaftBlank {})) }));
         }
@@ -147,6 +150,9 @@ impl pb::raft_server::Raft for RaftService {
             AppendEntriesResponse::Conflict => Outcome::Conflict(pb::RaftBlank {}),
             AppendEntriesResponse::HigherVote(vote) => Outcome::HigherVote(Ballot::from(vote).into()),
         };
+        if !matches!(outcome, Outcome::HigherVote(_)) {
+            self.heard.note(arrived);
+        }
         self.received.answered(tokio::time::Instant::now().into_std(), leader, request.number);
         Ok(Response::new(pb::RaftAppendResponse { outcome: Some(outcome) }))
     }

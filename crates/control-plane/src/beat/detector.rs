@@ -104,10 +104,11 @@ impl Detector {
         // Other lives than the one that the state knows are either over, or not registered yet.
         let Some(watched) = self.watched.get_mut(&node).filter(|w| w.boot == boot) else { return };
         match input {
+            // It may have waited to be looked at, and say nothing about what began since then: a shorter grace, a connection
+            // that is taken for lost.
+            Input::Beat { .. } if now < watched.heard => {}
             Input::Beat { .. } => {
-                // It may have waited: forgiveness may be younger.
-                let heard = watched.heard.max(now);
-                *watched = Watched { heard, patience: suspicion, lost: false, declared: None, ..*watched };
+                *watched = Watched { heard: now, patience: suspicion, lost: false, declared: None, ..*watched };
             }
             Input::Lost { .. } if self.leading => {
                 watched.lost = true;
@@ -276,6 +277,21 @@ mod tests {
         scene.leader(1_000, Some(ME));
         let refused = Input::Refused { node: TWO, boot: boot(TWO) };
         assert_eq!(scene.step(1_001, refused), [declare(TWO)], "a predecessor that is gone is declared at once");
+    }
+
+    #[test]
+    fn a_beat_from_before_the_change_of_leaders_says_nothing_about_the_former_one() {
+        let gone = || {
+            let mut scene = Scene::new();
+            scene.leader(0, Some(TWO));
+            scene.leader(1_000, Some(ME));
+            // It was heard while this replica followed, and waited for the next look.
+            assert_eq!(scene.step(995, beat(TWO)), []);
+            scene
+        };
+        let refused = Input::Refused { node: TWO, boot: boot(TWO) };
+        assert_eq!(gone().step(1_001, refused), [declare(TWO)], "its connection still counts as lost");
+        assert_eq!(gone().tick(1_031), [declare(TWO)], "and its grace is no longer than before");
     }
 
     #[test]

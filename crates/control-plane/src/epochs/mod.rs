@@ -16,7 +16,7 @@ mod solver;
 mod unsaid;
 
 pub(crate) use external_scaler::ScalerService;
-pub(crate) use learnt_profiles::{LEARNT_MAX, stretch};
+pub(crate) use learnt_profiles::{LEARNT_MAX, word};
 pub use load_reports::LoadReports;
 pub(crate) use planner::{Ask, Planner};
 pub(crate) use reported::Reported;

@@ -173,7 +173,7 @@ pub(crate) mod tests {
     /// A lead's word: all batches of the model take so many times as long as given.
     pub(crate) fn learnt(model: u32, kind: &str, factor: f32) -> pb::LearntProfile {
         let points = vec![pb::StretchPoint { batch: 1, factor }];
-        pb::LearntProfile { model, gpu_kind: kind.to_owned(), points }
+        pb::LearntProfile { model, gpu_kind: kind.to_owned(), points, measured_max: 8 }
     }
 
     fn apply(state: &mut ClusterState, command: &Command) {

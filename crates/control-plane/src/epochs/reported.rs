@@ -87,51 +87,88 @@ mod tests {
 
     const SLOW: ModelId = ModelId::new(1);
 
-    /// What a lead learns of the first model if its batches take so many times as long as given, in the words that travel.
-    fn learns(given: &LatencyProfile, factor: f64) -> Vec<pb::LearntProfile> {
+    /// What a lead learns of the first model if it runs batches of this size, and they take so many times as long as given, in the words
+    /// that travel.
+    fn learns(given: &LatencyProfile, items: u32, factor: f64) -> Vec<pb::LearntProfile> {
         let settings = LearningSettings { profiles: Some(OnlineProfileSettings::default()), stragglers: None };
         let (mut learner, mut now) = (Learner::new(settings), Time::ZERO);
         learner.add_gpu(0, GpuId::new(1), GpuClass::FIRST);
         learner.add_model(SLOW, GpuClass::FIRST, given.clone());
         for _ in 0..100 {
             now += Nanos::from_millis(20);
-            let took = Nanos::new((given.latency(4).get() as f64 * factor) as u64);
-            learner.ran(now, Run { gpu: 0, model: SLOW, items: 4, took });
+            let took = Nanos::new((given.latency(items).get() as f64 * factor) as u64);
+            learner.ran(now, Run { gpu: 0, model: SLOW, items, took });
             learner.look(now);
         }
-        let said = learner.learnt().map(|(model, _, stretch)| {
+        let said = learner.learnt().map(|(model, _, learnt)| {
             let point = |&(batch, factor): &(u32, f64)| pb::StretchPoint { batch, factor: factor as f32 };
-            let points = stretch.points().iter().map(point).collect();
-            pb::LearntProfile { model: model.get(), gpu_kind: "gpu".into(), points }
+            let points = learnt.stretch.points().iter().map(point).collect();
+            pb::LearntProfile { model: model.get(), gpu_kind: "gpu".into(), points, measured_max: learnt.measured_max }
         });
         said.collect()
     }
 
-    #[test]
-    fn a_new_lead_that_finds_the_given_profile_right_takes_back_what_the_one_before_had_learnt() {
-        let mut state = cluster(&["left", "right"]);
-        loaded(&mut state, "slow", "left");
-        loaded(&mut state, "other", "right");
-        let (settings, start) = (EpochSettings::default(), Instant::now());
-        let mut reported = Reported::new(&settings);
-        let mut report = |token: u64, learnt: Vec<pb::LearntProfile>| {
+    /// A cluster in which the first model is planned by what its leads report.
+    struct Scene {
+        state: ClusterState,
+        settings: EpochSettings,
+        start: Instant,
+        reported: Reported,
+    }
+
+    impl Scene {
+        fn new() -> Self {
+            let mut state = cluster(&["left", "right"]);
+            loaded(&mut state, "slow", "left");
+            loaded(&mut state, "other", "right");
+            let settings = EpochSettings::default();
+            Self { state, start: Instant::now(), reported: Reported::new(&settings), settings }
+        }
+
+        /// The profile that is planned with after the lead under this token has said so.
+        fn after(&mut self, token: u64, learnt: &[pb::LearntProfile]) -> LatencyProfile {
             // One report begins the rates, and one knows them.
-            for at in [start, start + settings.rate_over] {
+            for at in [self.start, self.start + self.settings.rate_over] {
                 let load = |subcluster, learnt| {
                     let models = vec![pb::ModelLoad { model: subcluster, ..Default::default() }];
                     pb::SubclusterLoad { subcluster, token, models, learnt, ..Default::default() }
                 };
-                reported.take(at, &state, &[load(1, learnt.clone()), load(2, vec![])]);
+                self.reported.take(at, &self.state, &[load(1, learnt.to_vec()), load(2, vec![])]);
             }
-            let measured = reported.measured(start + settings.rate_over, &state).unwrap();
-            let posed = pose(&state, &measured, &settings).unwrap();
+            let measured = self.reported.measured(self.start + self.settings.rate_over, &self.state).unwrap();
+            let posed = pose(&self.state, &measured, &self.settings).unwrap();
             let slow = posed.problem.models.into_iter().find(|model| model.name == "slow").unwrap();
             slow.needs[0].as_ref().unwrap().profile.clone()
-        };
-        let given = report(1, vec![]);
-        let twice = report(1, learns(&given, 2.0));
-        assert!((twice.latency(4).get() as f64 / given.latency(4).get() as f64 - 2.0).abs() < 0.01, "{twice:?}");
-        assert_eq!(report(2, vec![]), twice, "somebody else leads, and has learnt nothing yet");
-        assert_eq!(report(2, learns(&given, 1.0)), given, "in truth it runs as given");
+        }
+    }
+
+    /// How many times as long as given a batch is planned to take, to one part in a hundred.
+    fn factor(planned: &LatencyProfile, given: &LatencyProfile, batch: u32) -> f64 {
+        (100.0 * planned.latency(batch).get() as f64 / given.latency(batch).get() as f64).round() / 100.0
+    }
+
+    #[test]
+    fn a_new_lead_that_finds_the_given_profile_right_takes_back_what_the_one_before_had_learnt() {
+        let mut scene = Scene::new();
+        let given = scene.after(1, &[]);
+        let twice = scene.after(1, &learns(&given, 4, 2.0));
+        assert_eq!(factor(&twice, &given, 4), 2.0);
+        assert_eq!(scene.after(2, &[]), twice, "somebody else leads, and has learnt nothing yet");
+        assert_eq!(scene.after(2, &learns(&given, 4, 1.0)), given, "in truth it runs as given");
+    }
+
+    #[test]
+    fn a_new_lead_that_measured_small_batches_only_takes_back_nothing_of_larger_ones() {
+        let mut scene = Scene::new();
+        let given = scene.after(1, &[]);
+        let large = given.batch_max();
+        assert!(large >= 8, "{given:?}");
+        scene.after(1, &learns(&given, large, 2.0));
+        for small in [1.0, 1.2] {
+            let planned = scene.after(2, &learns(&given, 2, small));
+            let found = [1, 2, 3, large].map(|batch| factor(&planned, &given, batch));
+            assert_eq!(found, [small, small, 2.0, 2.0], "it has seen no batch above two");
+        }
+        assert_eq!(scene.after(2, &learns(&given, large, 1.0)), given, "now it has");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use cudarc::driver::sys::{CUevent_flags, CUresult};
+use cudarc::driver::sys::{CUevent, CUevent_flags, CUresult};
 use cudarc::driver::{CudaEvent, DriverError, result};
 use symphony_types::Nanos;
 
@@ -140,7 +140,7 @@ impl<P: Program> CudaDevice<P> {
     fn span(&self, slot: usize, lane: Lane) -> Result<Span, DeviceError> {
         let slot = &self.slots[slot];
         let at = |event: &CudaEvent| {
-            let ms = self.zero.elapsed_ms(event).map_err(device_error)?;
+            let ms = elapsed_ms(&self.zero, event)?;
             Ok::<_, DeviceError>(Nanos::from_millis_f64(f64::from(ms.max(0.0))))
         };
         Ok(Span { from: at(&slot.began[lane as usize])?, until: at(&slot.done[lane as usize])? })
@@ -243,6 +243,23 @@ impl<P: Program> Device for CudaDevice<P> {
     fn used_bytes(&self) -> Option<u64> {
         self.cuda.memory().ok().map(|(used, _)| used)
     }
+}
+
+/// Milliseconds between two events, once both are reached. cudarc's own call wants an entry of the driver that those for CUDA before
+/// 12.8 lack, and panics without it; this one is in every driver.
+fn elapsed_ms(from: &CudaEvent, to: &CudaEvent) -> Result<f32, DeviceError> {
+    type ElapsedTime = unsafe extern "C" fn(*mut f32, CUevent, CUevent) -> CUresult;
+    const NAME: &str = "cuEventElapsedTime";
+    from.synchronize().and_then(|()| to.synchronize()).map_err(device_error)?;
+    // SAFETY: the driver has been found (rule 3).
+    let driver = unsafe { cudarc::driver::sys::culib() };
+    // SAFETY: this is the type that the driver's interface gives the name.
+    let elapsed = unsafe { driver.get::<ElapsedTime>(NAME.as_bytes()) };
+    let elapsed = elapsed.map_err(|error| DeviceError::Failed(format!("the driver has no {NAME}: {error}")))?;
+    let mut ms = 0.0;
+    // SAFETY: it writes one number to the address of one; both events live.
+    unsafe { elapsed(&raw mut ms, from.cu_event(), to.cu_event()) }.result().map_err(device_error)?;
+    Ok(ms)
 }
 
 impl<P> Drop for CudaDevice<P> {

@@ -33,8 +33,11 @@ pub(super) struct Products {
 
 struct Matrices {
     weights: CudaSlice<f32>,
-    /// Each link multiplies one of these and writes the other: the next one needs its result.
-    vectors: [CudaSlice<f32>; 2],
+    /// Every link multiplies these. Chains that went on from the result of the last one would leave the range of numbers within days,
+    /// and products of infinities need not take as long as those of numbers.
+    given: CudaSlice<f32>,
+    /// Every link writes these. Links do not overlap: a lane does one thing after the other.
+    result: CudaSlice<f32>,
 }
 
 /// A chain for each batch size, and the inputs handed on.
@@ -66,7 +69,7 @@ impl Products {
     fn enqueue(&mut self, chain: &Chain) -> Result<(), DeviceError> {
         for (rows, times) in chain.links() {
             let Some(place) = LINK_SIZES.iter().position(|&size| size == rows) else { continue };
-            let Matrices { weights, vectors: [a, b] } = &mut self.matrices[place];
+            let Matrices { weights, given, result } = &mut self.matrices[place];
             let (n, ld) = (u64::from(rows), i64::from(rows));
             let config = MatmulConfig {
                 transa: false,
@@ -86,11 +89,10 @@ impl Products {
                 stride_bias: None,
                 batch_size: None,
             };
-            for link in 0..times {
-                let (from, to) = if link % 2 == 0 { (&*a, &mut *b) } else { (&*b, &mut *a) };
+            for _ in 0..times {
                 // SAFETY: all three are square matrices of `rows` rows, as the configuration says, and belong to the lane of
                 // `blas` alone (rule 2).
-                unsafe { self.blas.matmul(config, weights, from, to, None, None) }
+                unsafe { self.blas.matmul(config, weights, given, result, None, None) }
                     .map_err(|error| DeviceError::Failed(format!("cuBLASLt, {rows} rows: {error:?}")))?;
             }
         }
@@ -99,7 +101,7 @@ impl Products {
 }
 
 impl Matrices {
-    /// Weights that keep a vector's length on average, so that a long chain neither overflows nor ends in zeros.
+    /// Numbers as a model has them: products that are neither all large nor all small.
     fn new(stream: &Arc<CudaStream>, rows: u32) -> Result<Self, DeviceError> {
         let count = rows as usize * rows as usize;
         let random = |seed: u64, bound: f32| {
@@ -115,10 +117,11 @@ impl Matrices {
         };
         // Uniform within ±b has the variance b²/3.
         let weights = random(0x9e37_79b9_7f4a_7c15, (3.0 / rows as f32).sqrt());
-        let vectors = random(0xd1b5_4a32_d192_ed03, 1.0);
+        let given = random(0xd1b5_4a32_d192_ed03, 1.0);
         let on_device = |numbers: &[f32]| stream.clone_htod(numbers).map_err(device_error);
-        let made = Self { weights: on_device(&weights)?, vectors: [on_device(&vectors)?, on_device(&vectors)?] };
-        // The copies read these vectors.
+        let result = stream.alloc_zeros(count).map_err(device_error)?;
+        let made = Self { weights: on_device(&weights)?, given: on_device(&given)?, result };
+        // The copies read the numbers above.
         stream.synchronize().map_err(device_error)?;
         Ok(made)
     }

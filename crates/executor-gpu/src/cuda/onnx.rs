@@ -105,7 +105,9 @@ impl Cuda {
         let device = CudaDevice::new(self, program, &input_bytes, &output_bytes, filled_max)?;
         let static_bytes = self.memory()?.0.saturating_sub(before);
         let model = OnnxOnCuda::new(device, "onnxruntime-cuda", signature, batch_max, Answers::AsTheyAre);
-        Ok(model.with_sizes(sizes).with_memory(static_bytes))
+        let mut model = model.with_sizes(sizes).with_memory(static_bytes);
+        model.warm_up().map_err(|error| refuse(format!("it failed with zeros when it was loaded: {error}")))?;
+        Ok(model)
     }
 }
 
@@ -119,7 +121,7 @@ fn failed(error: ort::Error) -> DeviceError {
 }
 
 macro_rules! by_type {
-    ($($variant:ident: $number:ty,)*) => {
+    ($($variant:ident: $number:ty, $element:ident;)*) => {
         impl Place {
             /// Memory on the device as an input of this shape.
             ///
@@ -150,19 +152,7 @@ macro_rules! by_type {
     };
 }
 
-by_type! {
-    Bool: bool,
-    Uint8: u8,
-    Uint16: u16,
-    Uint32: u32,
-    Uint64: u64,
-    Int8: i8,
-    Int16: i16,
-    Int32: i32,
-    Int64: i64,
-    Fp32: f32,
-    Fp64: f64,
-}
+symphony_executor::with_element_types!(by_type);
 
 impl Place {
     fn filled(&self, filled: u32) -> Vec<i64> {

@@ -181,7 +181,7 @@ impl<D: Device> Pipeline<D> {
     }
 
     /// After a failure nobody knows what is under way. Everything ends, and the next batch begins anew.
-    fn abandon(&mut self) {
+    pub fn abandon(&mut self) {
         self.device.settle();
         self.overlap = Overlap::default();
         self.check = OrderCheck::default();

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use symphony_types::{LatencyProfile, Nanos, Signature, TensorSpec};
 
+use crate::files::read_text;
 use crate::model_signature::{ITEM_BYTES_MAX, item_bytes};
 
 /// The version of the format that is written and read.
@@ -77,12 +78,14 @@ pub enum ProfileFileError {
         source: std::io::Error,
     },
     /// It is not TOML, lacks a key, or has one that is unknown or of the wrong type.
-    #[error("profile `{}`: {source}", .path.display())]
+    #[error("profile `{}`, line {line}: {problem}", .path.display())]
     Syntax {
         /// The file.
         path: PathBuf,
-        /// Where and what, over several lines.
-        source: Box<toml::de::Error>,
+        /// From 1.
+        line: usize,
+        /// The parser's words, without the text of the line: who may read them need not be who may read the file.
+        problem: String,
     },
     /// A value makes no sense.
     #[error("profile `{}`, key `{key}`: {problem}", .path.display())]
@@ -135,12 +138,7 @@ impl ProfileFile {
     /// If the file cannot be read or is no valid profile.
     pub fn read(path: &Path) -> Result<Self, ProfileFileError> {
         let io = |source| ProfileFileError::Io { path: path.to_owned(), verb: "read", source };
-        let bytes = fs::metadata(path).map_err(io)?.len();
-        if bytes > FILE_BYTES_MAX {
-            let problem = format!("the file has {bytes} bytes; expected at most {FILE_BYTES_MAX}");
-            return Err(io(std::io::Error::new(std::io::ErrorKind::FileTooLarge, problem)));
-        }
-        Self::parse(path, &fs::read_to_string(path).map_err(io)?)
+        Self::parse(path, &read_text(path, FILE_BYTES_MAX).map_err(io)?)
     }
 
     /// Checks the text of a profile file; `path` is for error messages.
@@ -148,8 +146,11 @@ impl ProfileFile {
     /// # Errors
     /// If the text is no valid profile.
     pub fn parse(path: &Path, text: &str) -> Result<Self, ProfileFileError> {
-        let form: FileForm = toml::from_str(text)
-            .map_err(|source| ProfileFileError::Syntax { path: path.to_owned(), source: Box::new(source) })?;
+        let form: FileForm = toml::from_str(text).map_err(|error| {
+            let before = text.bytes().take(error.span().map_or(0, |span| span.start));
+            let line = 1 + before.filter(|&byte| byte == b'\n').count();
+            ProfileFileError::Syntax { path: path.to_owned(), line, problem: error.message().to_owned() }
+        })?;
         form.check().map_err(|(key, problem)| ProfileFileError::Value { path: path.to_owned(), key, problem })
     }
 
@@ -316,6 +317,13 @@ mod tests {
             let text = refusal(from, to);
             assert!(text.contains(words) && text.contains("mlp.toml"), "{text}");
         }
+    }
+
+    #[test]
+    fn a_text_that_is_no_profile_is_refused_by_line_and_not_shown() {
+        let text =
+            ProfileFile::parse(Path::new("m.toml"), "format = 1\n0123456789abcdef secret\n").unwrap_err().to_string();
+        assert!(text.starts_with("profile `m.toml`, line 2: ") && !text.contains("abcdef"), "{text}");
     }
 
     #[test]

@@ -1,8 +1,7 @@
 //! What every executor promises, run against each of them.
 
-use symphony_executor::{
-    EmulatedExecutor, OnnxExecutor, OnnxOptions, RuntimeError, default_signature, digits, load_runtime,
-};
+use symphony_executor::{EmulatedExecutor, OnnxExecutor, OnnxOptions, default_signature, digits, load_runtime};
+use symphony_testkit::needed;
 use symphony_types::LatencyProfile;
 
 mod promises;
@@ -13,22 +12,10 @@ fn emulated() -> EmulatedExecutor {
     EmulatedExecutor::new(LatencyProfile::from_line(0.01, 0.05, BATCH_MAX).unwrap(), default_signature())
 }
 
-/// `None` without ONNX Runtime: the default tests need no library. `SYMPHONY_TEST_REQUIRE=onnxruntime` turns its
-/// absence into a failure.
 fn onnx() -> Option<OnnxExecutor> {
-    match load_runtime(None) {
-        Ok(runtime) => {
-            let options = OnnxOptions { batch_max: BATCH_MAX, ..OnnxOptions::default() };
-            Some(OnnxExecutor::from_memory(&runtime, "digits", digits::MODEL, &options).unwrap())
-        }
-        Err(error @ RuntimeError::NotFound { .. }) => {
-            let required = std::env::var("SYMPHONY_TEST_REQUIRE").unwrap_or_default();
-            assert!(!required.contains("onnxruntime"), "{error}");
-            eprintln!("skipped: {error}");
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
+    let runtime = needed("onnxruntime", load_runtime(None))?;
+    let options = OnnxOptions { batch_max: BATCH_MAX, ..OnnxOptions::default() };
+    Some(OnnxExecutor::from_memory(&runtime, "digits", digits::MODEL, &options).unwrap())
 }
 
 macro_rules! contract {

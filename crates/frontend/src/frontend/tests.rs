@@ -5,7 +5,7 @@ use symphony_protocol::federation::{FederatedClusterView, FederatedModelView};
 use symphony_protocol::view::{
     BackendView, FrontendView, ModelSource, ModelSpec, ModelView, ReplicaView, SubclusterView,
 };
-use symphony_types::{BackendId, Duty, FrontendId, ModelId, RequestValue, Signature, SubclusterId};
+use symphony_types::{BackendId, Duty, Filter, FrontendId, ModelId, RequestValue, SubclusterId};
 
 use super::*;
 use crate::oip::{Pictures, Receipt, RequestedDeadline};
@@ -23,8 +23,8 @@ fn view(has_model: bool, duty: Duty) -> View {
         subcluster: "s".into(),
         slo: SLO,
         source: ModelSource::Emulated,
-        signature: Signature { inputs: vec![], outputs: vec![] },
-        transforms: Default::default(),
+        signature: model(1, 0, 0).signature,
+        transforms: model(1, 0, 0).transforms,
         profiles: BTreeMap::new(),
         policy: String::new(),
         value: RequestValue::ONE,
@@ -70,7 +70,7 @@ fn planned(views: Vec<View>, plan: watch::Receiver<Arc<FederationView>>) -> Arc<
         decoders: Decoders::new(&images, image_limits(&images), &Registry::new("frontend")),
         places: ["a", "b", "c"].into_iter().zip(views).map(place).collect(),
         plan: Some(plan),
-        rates: Rates::default(),
+        rates: Rates::begin(Instant::now()),
         repository: RepositoryDesk::new(None, &Registry::new("frontend")),
         draining: AtomicBool::new(false),
         ended: own.ended,
@@ -276,4 +276,50 @@ async fn who_waited_for_a_thread_goes_where_its_model_is_by_then() {
     assert!(there.end(sequence, answer()));
     asking.await.unwrap().unwrap();
     assert_eq!(frontend.ledger.counts().lost(0), 0);
+}
+
+/// The same clusters, in which the model `m` is loaded again in the meantime, and wants its pictures made another way.
+fn loaded_again() -> View {
+    let mut again = view(true, Duty::Serving);
+    let model = again.models.remove(&ModelId::new(4)).unwrap();
+    let model = again.models.entry(ModelId::new(9)).or_insert(model);
+    model.spec.transforms.image.as_mut().unwrap().filter = Filter::Bilinear;
+    again
+}
+
+#[tokio::test]
+async fn a_picture_that_was_made_for_a_former_model_of_the_name_is_not_given_to_its_successor() {
+    let views = || vec![view(true, Duty::Serving), view(true, Duty::Serving)];
+    let frontend = frontend(views(), FederationView::default());
+    let [here, there] = [0, 1].map(|at: usize| Arc::clone(&frontend.places[at].requests.table));
+    let [a, b] = [0, 1].map(|at: usize| Arc::clone(frontend.places[at].cluster.get().unwrap()));
+
+    // Another cluster still has the one that was meant.
+    let busy = Arc::clone(&frontend.decoders.threads).acquire_owned().await.unwrap();
+    let receipt = Receipt::default();
+    let asking = asks(&frontend, patient(receipt.clone(), of_42()));
+    sequence(&receipt).await;
+    a.show(&loaded_again());
+    drop(busy);
+    while !there.waits_for(SUBCLUSTER) {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!((here.len(), there.len()), (0, 1));
+    assert!(there.end(1, answer()));
+    asking.await.unwrap().unwrap();
+
+    // Nobody has.
+    a.show(&view(true, Duty::Serving));
+    let busy = Arc::clone(&frontend.decoders.threads).acquire_owned().await.unwrap();
+    let receipt = Receipt::default();
+    let asking = asks(&frontend, patient(receipt.clone(), of_42()));
+    sequence(&receipt).await;
+    [a, b].iter().for_each(|cluster| cluster.show(&loaded_again()));
+    drop(busy);
+    assert_eq!(asking.await.unwrap().unwrap_err(), InferError::Failed(FailReason::ModelNotReady));
+    assert_eq!((frontend.in_flight(), frontend.ledger.counts().lost(0)), (0, 0));
+
+    // Who reads its request by an old word of the model is not answered by the new one.
+    let late = frontend.infer(request(Receipt::default(), None)).await.unwrap_err();
+    assert!(matches!(late, InferError::UnknownModel(_)), "{late}");
 }

@@ -10,8 +10,8 @@ use super::inputs::{CheckedInputs, shorten};
 use super::outputs::{Output, Selection};
 use super::parameters::{DeadlineHeaders, RequestParameters};
 use super::{
-    IndexEntry, InferAnswer, InferError, InferRequest, InferenceService, LateAnswer, ModelInfo, ModelState, Receipt,
-    RepositoryError, Timeliness,
+    Credential, IndexEntry, InferAnswer, InferError, InferRequest, InferenceService, LateAnswer, ModelInfo, ModelState,
+    Receipt, RepositoryError, Timeliness,
 };
 
 /// A request that has passed every check.
@@ -111,8 +111,9 @@ pub(crate) async fn run<'m, S: InferenceService>(
 pub(crate) async fn index<S: InferenceService>(
     service: &S,
     only_ready: bool,
+    credential: &Credential,
 ) -> Result<Vec<IndexEntry>, RepositoryError> {
-    let mut entries = service.index().await?;
+    let mut entries = service.index(credential).await?;
     let server_ready = service.server().ready;
     entries.retain(|entry| !only_ready || (server_ready && entry.state == ModelState::Ready));
     Ok(entries)

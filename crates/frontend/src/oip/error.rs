@@ -160,7 +160,9 @@ impl InferError {
             Self::Failed(reason) => {
                 let label = reason.label();
                 match reason {
-                    FailReason::ExecutionFailed => face(StatusCode::INTERNAL_SERVER_ERROR, Code::Internal, label),
+                    FailReason::ExecutionFailed | FailReason::SchedulerPanicked => {
+                        face(StatusCode::INTERNAL_SERVER_ERROR, Code::Internal, label)
+                    }
                     FailReason::NoAnswer => face(StatusCode::GATEWAY_TIMEOUT, Code::DeadlineExceeded, label),
                     FailReason::BackendLost
                     | FailReason::ModelNotReady
@@ -213,6 +215,9 @@ const fn explain_failure(reason: FailReason) -> &'static str {
         FailReason::PayloadLost => "its input did not arrive whole at the backend",
         FailReason::Draining => "the server is shutting down",
         FailReason::ControlPlaneLost => "the schedulers have lost their quorum and serve no longer",
+        FailReason::SchedulerPanicked => {
+            "two schedulers in turn panicked while they had it, perhaps because of it; their logs say where"
+        }
     }
 }
 
@@ -245,6 +250,7 @@ mod tests {
             (InferError::Failed(FailReason::PayloadLost), 503, Code::Unavailable, Retry::Later),
             (InferError::Failed(FailReason::Draining), 503, Code::Unavailable, Retry::Later),
             (InferError::Failed(FailReason::ControlPlaneLost), 503, Code::Unavailable, Retry::Later),
+            (InferError::Failed(FailReason::SchedulerPanicked), 500, Code::Internal, Retry::No),
             (InferError::Late, 504, Code::DeadlineExceeded, Retry::No),
             (InferError::DeadlinePassed, 504, Code::DeadlineExceeded, Retry::No),
             (InferError::Cancelled, 499, Code::Cancelled, Retry::No),

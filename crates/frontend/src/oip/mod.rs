@@ -24,7 +24,8 @@
 //! **Versions.** A request names one, or gets the latest that is ready. Each version is a model by itself to the rest of the
 //! system, [`ModelInfo::loaded_as`].
 //!
-//! **Repository.** Whoever may ask models may see which there are; loading and unloading is for those who show a [`Credential`].
+//! **Repository.** Whoever may ask models may see which there are; loading and unloading, and why a model cannot be
+//! served, is for those who show a [`Credential`].
 //!
 //! **Pictures and classes.** An input that the model declares as an image may be given as BYTES, one encoded picture for each item;
 //! here only their headers are read. An output asked for with `classification` comes as BYTES, `value:index:label`.

@@ -34,8 +34,9 @@ pub trait InferenceService: Send + Sync + 'static {
     /// Dropping the future means that the client has gone; the request is then cancelled.
     fn infer(&self, request: InferRequest) -> impl Future<Output = Result<InferAnswer, InferError>> + Send;
 
-    /// What could be asked for: the models that are known, and those of a repository that are not loaded.
-    fn index(&self) -> impl Future<Output = Result<Vec<IndexEntry>, RepositoryError>> + Send;
+    /// What could be asked for: the models that are known, and those of a repository that are not loaded. Why one cannot be
+    /// served is for callers who may load.
+    fn index(&self, credential: &Credential) -> impl Future<Output = Result<Vec<IndexEntry>, RepositoryError>> + Send;
 
     /// Has a model loaded, if the caller may; answers once the versions that the repository serves are ready.
     fn load_model(
@@ -89,6 +90,15 @@ pub struct ModelInfo {
     pub state: ModelState,
 }
 
+impl ModelInfo {
+    /// Whether an input that was made for `other` is one for this model, and what it answers is read in the same way. A name alone says
+    /// neither: a model may be loaded again under it, and clusters may mean different models by it.
+    #[must_use]
+    pub fn reads_and_answers_as(&self, other: &Self) -> bool {
+        std::ptr::eq(self, other) || (self.signature == other.signature && self.transforms == other.transforms)
+    }
+}
+
 /// Whether a model can be asked, in the words of the repository index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ModelState {
@@ -98,11 +108,16 @@ pub enum ModelState {
     Loading,
     /// It is on its way out.
     Unloading,
+    /// It could be loaded and is not.
+    NotLoaded,
     /// It cannot be asked, for this reason.
     Unavailable(String),
 }
 
 impl ModelState {
+    /// What those are told who may not know the reason of [`Self::Unavailable`]: it names folders, and quotes files.
+    pub(crate) const KEPT: &str = "cannot be served; the frontend's log says why, or `symphony get models`";
+
     /// The protocol's word.
     #[must_use]
     pub const fn label(&self) -> &'static str {
@@ -110,7 +125,7 @@ impl ModelState {
             Self::Ready => "READY",
             Self::Loading => "LOADING",
             Self::Unloading => "UNLOADING",
-            Self::Unavailable(_) => "UNAVAILABLE",
+            Self::NotLoaded | Self::Unavailable(_) => "UNAVAILABLE",
         }
     }
 
@@ -119,6 +134,7 @@ impl ModelState {
     pub fn reason(&self) -> &str {
         match self {
             Self::Unavailable(reason) => reason,
+            Self::NotLoaded => "not loaded",
             Self::Ready | Self::Loading | Self::Unloading => "",
         }
     }

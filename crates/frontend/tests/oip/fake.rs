@@ -174,7 +174,7 @@ impl InferenceService for FakeService {
         self.models.iter().filter(|model| model.name == name).map(|model| model.version).collect()
     }
 
-    async fn index(&self) -> Result<Vec<IndexEntry>, RepositoryError> {
+    async fn index(&self, _: &Credential) -> Result<Vec<IndexEntry>, RepositoryError> {
         let entry = |model: &Arc<ModelInfo>| IndexEntry {
             name: model.name.clone(),
             version: Some(model.version),

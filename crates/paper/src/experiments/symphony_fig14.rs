@@ -1,191 +1,76 @@
 //! Seed 000, Figure 14 (section 5.6): a changing workload on 512 GPUs, whose number follows the autoscaler's advice.
 
-use std::fmt::Write as _;
+mod found;
+mod load;
 
 use anyhow::{Context as _, Result, bail};
-use symphony_simulator::{CourseStep, RunResult, ScalingResult, fluid_gpus, meets_slo};
-use symphony_workload::Scenario;
+use symphony_simulator::{CourseStep, RunResult};
 
 use super::cell;
-use super::changing_rates::{STEP_S, factors};
-use crate::data::zoo_1080ti;
+use super::changing_rates::STEP_S;
 use crate::lab::Lab;
 use crate::plot::{Axis, Draw, Figure, Layer, Lines, Marker, Panel, Rule, Series, Stack, Style};
-use crate::report::{Comparison, Plot, Report, Table};
-use crate::setup::{Models, Setup};
+use crate::report::{Plot, Report, Table};
 use crate::system::{self, System};
 
-const MODELS: usize = 24;
-const SEED: u64 = 1;
-/// The busiest moment needs this share of the fleet, by the staggered bound.
-const PEAK_SHARE: f64 = 0.86;
-/// From an order to a GPU that serves, in seconds.
-const PROVISION_S: f64 = 10.0;
-/// GPUs are released by the largest need of so many seconds, and not within that time after others were ordered: three times
-/// what it takes to get one back, on a day that is 17 times as short as a real one.
-const DOWN_S: f64 = 30.0;
-/// A rise of the need by this share from one step of the rates to the next is a step of the load.
-const RISE_MIN: f64 = 0.02;
-/// After so many seconds the step is over: time to notice it, twice the time for GPUs to come, and to notice that they did.
-const SETTLED_S: f64 = 30.0;
+use found::{Found, RISE_MIN, SETTLED_S, Turns, chance, comparisons};
+use load::{DOWN_S, Load, MODELS, PEAK_SHARE, PROVISION_S, ideal_gpus};
+
+/// Draws of rates and arrivals: the first one is shown, the others say how much of it is chance.
+const SEEDS: [u64; 3] = [1, 2, 3];
 /// What is drawn and written: means over so many seconds.
 const BUCKET_S: f64 = 50.0;
 
-/// The workload: models, and what each is asked for.
-struct Load {
-    models: Vec<Models>,
-    /// Requests per second by model, for each [`STEP_S`].
-    rates: Vec<Vec<f64>>,
-    gpus: u32,
-    duration_s: f64,
-}
-
-impl Load {
-    fn new(lab: &Lab<'_>) -> Result<Self> {
-        let (gpus, duration_s) = lab.pick((512, 10_000.0), (64, 400.0));
-        // Of the 35 models of Table 5, in the order of β/α, as many evenly spread.
-        let rows = zoo_1080ti();
-        let models: Vec<_> = (0..MODELS).map(|index| Models::of(&rows[index * rows.len() / MODELS])).collect();
-        let mut load = Self { models, rates: Vec::new(), gpus, duration_s };
-        // Between equal rates, where the slowest model has most of the GPUs, and equal GPUs, where the fastest has most of
-        // the requests.
-        let weights: Vec<f64> = load.models.iter().map(|model| 1.0 / seconds_per_request(model).sqrt()).collect();
-        // One day whatever the size: the quick variant sees the rise of the morning.
-        let factors: Vec<_> = (0..MODELS as u64).map(|model| factors(SEED, model, duration_s.max(1_500.0))).collect();
-        let from = lab.pick(0, 100);
-        let steps = (duration_s / STEP_S) as usize;
-        load.rates = (from..from + steps)
-            .map(|step| weights.iter().zip(&factors).map(|(weight, factors)| weight * factors[step]).collect())
-            .collect();
-        // Scaled until the busiest moment fits as meant. The need is nearly, not quite, in proportion.
-        let scenario = load.at(0)?.scenario()?;
-        let peak = |load: &Self| load.need(&scenario).into_iter().fold(0.0, f64::max);
-        for _ in 0..20 {
-            let scale = PEAK_SHARE * f64::from(gpus) / peak(&load);
-            load.rates.iter_mut().flatten().for_each(|rate| *rate *= scale);
-        }
-        Ok(load)
-    }
-
-    /// GPUs that perfectly staggered batches would need, for each step.
-    fn need(&self, scenario: &Scenario) -> Vec<f64> {
-        let of = |rates: &Vec<f64>| {
-            let by_name: Vec<_> = scenario.models.iter().map(|model| model.name.as_str()).zip(rates).collect();
-            fluid_gpus(scenario, |model| {
-                by_name.iter().find(|(name, _)| *name == model.name).map_or(0.0, |pair| *pair.1)
-            })
-        };
-        self.rates.iter().map(of).collect()
-    }
-
-    fn total(&self, step: usize) -> f64 {
-        self.rates[step].iter().sum()
-    }
-
-    /// The load of one step, held.
-    fn at(&self, step: usize) -> Result<Setup> {
-        let mut setup = self.setup("a moment", |model| Ok(format!("weight = {:?}\n", self.rates[step][model])))?;
-        setup.duration_s = 10.0;
-        Ok(setup)
-    }
-
-    /// All of it, with GPUs that follow.
-    fn whole(&self, policy: &str, start: u32) -> Result<Setup> {
-        let mut setup = self.setup("changing", |model| {
-            let mut rows = String::new();
-            for (step, rates) in self.rates.iter().enumerate() {
-                write!(rows, "[{:?},{:?}],", step as f64 * STEP_S, rates[model])?;
-            }
-            // Factors are the rates themselves, against one request per second.
-            Ok(format!("weight = 1\nrate_profile = [{rows}]\n"))
-        })?;
-        setup.duration_s = self.duration_s - 2.0;
-        setup.more_of_gpus = format!("start = {start}\nmin = 1\n");
-        setup.more = format!(
-            "[autoscale]\nprovision_s = {PROVISION_S:?}\ndown_window_s = {DOWN_S:?}\ndown_after_up_s = {DOWN_S:?}\n"
-        );
-        Ok(setup.with_policy(policy))
-    }
-
-    fn setup(&self, name: &str, more: impl Fn(usize) -> Result<String>) -> Result<Setup> {
-        let mut models = self.models.clone();
-        for (index, model) in models.iter_mut().enumerate() {
-            model.more = more(index)?;
-        }
-        Ok(Setup {
-            name: name.to_owned(),
-            policy: r#""symphony""#.to_owned(),
-            gpus: self.gpus,
-            models,
-            arrival: r#""poisson""#.to_owned(),
-            popularity: r#""weights""#.to_owned(),
-            network: crate::setup::Network::default(),
-            duration_s: self.duration_s,
-            seeds: vec![SEED],
-            trace: String::new(),
-            more_of_gpus: String::new(),
-            more: String::new(),
-        })
-    }
-}
-
-/// The GPU time of one request in the largest batch that the SLO allows.
-fn seconds_per_request(model: &Models) -> f64 {
-    let batch = ((model.slo_ms - model.beta_ms) / model.alpha_ms).floor().max(1.0);
-    (model.alpha_ms + model.beta_ms / batch) / 1e3
-}
-
-/// The offline ideal of one moment: the fewest GPUs on which its rates, held for ten seconds, meet every model's SLO.
-fn ideal_gpus(load: &Load, step: usize, need: f64) -> Result<u32> {
-    let setup = load.at(step)?;
-    let meets = |gpus: u32| -> Result<bool> {
-        let scenario = Setup { gpus, ..setup.clone() }.scenario()?;
-        Ok(meets_slo(&scenario, SEED, load.total(step))?.passed)
-    };
-    let (mut low, mut high) = (need.floor() as u32, (1.1 * need).ceil() as u32 + 2);
-    while !meets(high)? {
-        (low, high) = (high, high + high / 8 + 1);
-    }
-    while high - low > 1 {
-        let middle = low.midpoint(high);
-        if meets(middle)? { high = middle } else { low = middle }
-    }
-    Ok(high)
-}
-
 pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
-    let load = Load::new(lab)?;
-    let need = load.need(&load.at(0)?.scenario()?);
-    let start = (1.1 * need[0]).ceil() as u32;
+    let seeds = lab.pick(&SEEDS[..], &SEEDS[..2]);
+    let loads = seeds.iter().map(|&seed| Load::new(lab, seed)).collect::<Result<Vec<_>>>()?;
+    let needs = loads.iter().map(|load| Ok(load.need(&load.at(0)?.scenario()?))).collect::<Result<Vec<Vec<f64>>>>()?;
     // As many requests per second as there are models, times the factors.
-    let whole = |system: &System| Ok((load.whole(system.policy, start)?, MODELS as f64));
-    let runs = lab.runs(&[&system::SYMPHONY, &system::EAGER].map(whole).into_iter().collect::<Result<Vec<_>>>()?)?;
+    let whole = |draw: usize, system: &System| {
+        let start = (1.1 * needs[draw][0]).ceil() as u32;
+        Ok((loads[draw].whole(system.policy, start)?, MODELS as f64))
+    };
+    let followed = (0..seeds.len()).map(|draw| whole(draw, &system::SYMPHONY));
+    let runs = lab.runs(&followed.chain([whole(0, &system::EAGER)]).collect::<Result<Vec<_>>>()?)?;
     let scaling = |run: &RunResult| run.autoscale.clone().context("an autoscaled run has a course");
-    let [run, eager] = &runs[..] else { bail!("two runs give two results") };
-    let (scaling, eager) = (scaling(run)?, scaling(eager)?);
+    let [run, .., eager] = &runs[..] else { bail!("each run gives a result") };
+    let eager = scaling(eager)?;
     let every = lab.pick(25, 8);
-    let moments: Vec<usize> = (every / 2..need.len()).step_by(every).collect();
-    let ideals = lab.map(&moments, |&step| ideal_gpus(&load, step, need[step]));
-    let ideals: Vec<u32> = ideals.into_iter().collect::<Result<_>>()?;
+    let moments: Vec<usize> = (every / 2..needs[0].len()).step_by(every).collect();
+    let asked: Vec<(usize, usize)> =
+        (0..seeds.len()).flat_map(|draw| moments.iter().map(move |&step| (draw, step))).collect();
+    let ideals = lab.map(&asked, |&(draw, step)| ideal_gpus(&loads[draw], step, needs[draw][step]));
+    let ideals = ideals.into_iter().collect::<Result<Vec<u32>>>()?;
+    let all = loads.iter().zip(&needs).zip(&runs).zip(ideals.chunks(moments.len()));
+    let all = all
+        .map(|(((load, need), run), ideals)| Ok(Found::new(load, need, &scaling(run)?, &moments, ideals, run.bad_rate)))
+        .collect::<Result<Vec<_>>>()?;
+    let (load, need, scaling, found) = (&loads[0], &needs[0], scaling(run)?, &all[0]);
+    let ideals = &ideals[..moments.len()];
 
-    let found = Found::new(&load, &need, &scaling, &moments, &ideals);
     let (buckets, eager_buckets) = (Bucket::all(&scaling.course), Bucket::all(&eager.course));
-    let figure = figure(&load, &buckets, &eager_buckets, &scaling.course, &moments, &ideals);
+    let figure = figure(load, &buckets, &eager_buckets, &scaling.course, &moments, ideals);
     let requests = run.offered_rps * (load.duration_s - 2.0);
     Ok(Report {
         plots: vec![Plot { suffix: "", figure }],
-        tables: vec![course_table(&buckets, &eager_buckets, &need), model_table(&load, &buckets), ideal_table(&load, &found)],
-        comparisons: found.comparisons(run.bad_rate),
+        tables: vec![
+            course_table(&buckets, &eager_buckets, need),
+            model_table(load, &buckets),
+            ideal_table(load, found),
+            seed_table(&loads, &all),
+        ],
+        comparisons: comparisons(&all),
         setup: format!(
             "{MODELS} models of Table 5, evenly spread over β/α, each with its own SLO (20 to 378 ms); {} emulated 1080Ti at the most; policy \
-             `symphony`; {} s, {:.0} million requests, seed {SEED}. Rates change every {STEP_S} s: a day of 5000 s (±55 %, models up to 8 % of a day apart), \
+             `symphony`; {} s, {:.0} million requests, seed {}. Rates change every {STEP_S} s: a day of 5000 s (±55 %, models up to 8 % of a day apart), \
              bursts of single models (1.5 to 2.5 times the rate for 1 to 7 minutes, every 2000 s on average), and ±2 % from step to step. A model's \
              mean rate is in proportion to 1/√(GPU time of a request). The busiest moment needs {:.0} % of the fleet by the staggered bound. The autoscaler \
-             looks every second and has its defaults, but that GPUs are released after {DOWN_S} s and not after a minute; a GPU serves {PROVISION_S} s after it was ordered, and one that is released ends what it has. The \
+             looks every second and has its defaults, but that GPUs are released after {DOWN_S} s and not after a minute, on a day that is 17 times as short as a real one; a GPU serves {PROVISION_S} s after it was ordered, and one that is released ends what it has. The \
              offline ideal is searched at {} moments: the fewest GPUs on which the rates of that moment, held for 10 s, meet every model's SLO at p99.",
             load.gpus,
             cell(load.duration_s, 0),
             requests / 1e6,
+            load.seed,
             100.0 * PEAK_SHARE,
             moments.len()
         ),
@@ -203,8 +88,9 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
              there, and the third what is still missing or too many."
                 .to_owned(),
             format!(
-                "After a fall of the load GPUs stay for {DOWN_S} s in case it was a lull, so for that long after a burst more are there than the moment \
-                 needs."
+                "After a fall of the load GPUs stay for {DOWN_S} s in case it was a lull, and then go a tenth at a time, so for a while after a burst \
+                 more are there than the moment needs. How often a moment falls into such a time is chance: {}.",
+                chance(seeds, &all)
             ),
             format!(
                 "A step of the load is a rise of the need by {:.0} % within {STEP_S} s; requests are lost until the GPUs come. What is lost in the {SETTLED_S} s \
@@ -268,80 +154,39 @@ impl Bucket {
     }
 }
 
-/// What the run is judged by.
-struct Found {
-    /// By moment: its second, the ideal, GPUs that were there in the steps around it, and what the bound needs.
-    gpus: Vec<(f64, f64, f64, f64)>,
-    /// Bad rates of [`STEP_S`] each, and whether they follow a step of the load.
-    bad: Vec<(f64, bool)>,
-    /// Bad requests, and all, outside of steps.
-    outside: (f64, f64),
-}
-
-impl Found {
-    fn new(load: &Load, need: &[f64], scaling: &ScalingResult, moments: &[usize], ideals: &[u32]) -> Self {
-        let course = &scaling.course;
-        let per_step = STEP_S as usize;
-        let chunks: Vec<&[CourseStep]> = course.chunks(per_step).take(load.rates.len()).collect();
-        let there = |step: usize| {
-            let sum: f64 = chunks[step].iter().map(|at| at.serving + f64::from(at.draining)).sum();
-            sum / chunks[step].len() as f64
-        };
-        let gpus = moments
-            .iter()
-            .zip(ideals)
-            .filter(|(step, _)| **step < chunks.len())
-            .map(|(&step, &ideal)| (step as f64 * STEP_S, f64::from(ideal), there(step), need[step]))
-            .collect();
-        let rises: Vec<bool> =
-            (0..need.len()).map(|step| step > 0 && need[step] > (1.0 + RISE_MIN) * need[step - 1]).collect();
-        let settling = (SETTLED_S / STEP_S) as usize;
-        let (mut bad, mut outside) = (Vec::new(), (0.0, 0.0));
-        for (step, chunk) in chunks.iter().enumerate() {
-            let counts = chunk.iter().map(CourseStep::total);
-            let (good, lost) =
-                counts.fold((0.0, 0.0), |sum, at| (sum.0 + f64::from(at.good), sum.1 + f64::from(at.bad)));
-            let after_rise = rises[(step + 1).saturating_sub(settling)..=step].contains(&true);
-            bad.push((if lost > 0.0 { lost / (good + lost) } else { 0.0 }, after_rise));
-            if !after_rise {
-                outside = (outside.0 + lost, outside.1 + good + lost);
-            }
-        }
-        Self { gpus, bad, outside }
+fn seed_table(loads: &[Load], all: &[Found]) -> Table {
+    let header = [
+        "seed",
+        "moments",
+        "within_15_percent",
+        "there_over_ideal_mean",
+        "there_over_ideal_most",
+        "bad_rate",
+        "bad_rate_outside_of_steps",
+        "gpus_mean",
+        "orders",
+        "releases",
+        "taken_back",
+    ];
+    let mut table = Table { suffix: "-seeds", ..Table::new(&header) };
+    for (load, found) in loads.iter().zip(all) {
+        let (mean, most) = found.over();
+        let Turns { orders, releases, taken_back } = found.turns;
+        table.rows.push(vec![
+            load.seed.to_string(),
+            found.gpus.len().to_string(),
+            found.within().to_string(),
+            cell(mean, 3),
+            cell(most, 3),
+            cell(found.bad_rate, 6),
+            cell(found.calm_bad(), 6),
+            cell(found.gpus_mean, 1),
+            orders.to_string(),
+            releases.to_string(),
+            taken_back.to_string(),
+        ]);
     }
-
-    fn comparisons(&self, bad_rate: f64) -> Vec<Comparison> {
-        let excess: Vec<f64> = self.gpus.iter().map(|&(_, ideal, there, _)| there / ideal - 1.0).collect();
-        let count = excess.len() as f64;
-        let within = excess.iter().filter(|excess| excess.abs() <= 0.15).count() as f64 / count;
-        let calm: Vec<f64> = self.bad.iter().filter(|(_, after)| !after).map(|&(bad, _)| bad).collect();
-        let calm_bad = Some(100.0 * self.outside.0 / self.outside.1);
-        let bad_rate = 100.0 * bad_rate;
-        let calm_share = calm.iter().filter(|&&bad| bad < 0.01).count() as f64 / calm.len() as f64;
-        let (mean, most) =
-            (excess.iter().sum::<f64>() / count, excess.iter().copied().fold(f64::NEG_INFINITY, f64::max));
-        let near = (0.85, 1.15);
-        vec![
-            Comparison::words("symphony-fig14", "bad_rate", calm_bad, "%"),
-            Comparison::aim("gpus_over_ideal", "GPUs there over the offline ideal, mean", near, 1.0 + mean, ""),
-            Comparison::aim(
-                "gpus_within",
-                "share of the moments at which GPUs are within 15 % of the ideal",
-                (1.0, 1.0),
-                within,
-                "",
-            ),
-            Comparison::aim("gpus_over_ideal_most", "GPUs there over the offline ideal, largest", near, 1.0 + most, ""),
-            Comparison::aim(
-                "bad_below_1_share",
-                "share of the 10 s outside of steps with a bad rate below 1 %",
-                (1.0, 1.0),
-                calm_share,
-                "",
-            ),
-            Comparison::aim("bad_rate_whole", "bad rate of the whole run, steps included", (0.0, 1.0), bad_rate, "%"),
-        ]
-    }
+    table
 }
 
 fn course_table(buckets: &[Bucket], eager: &[Bucket], need: &[f64]) -> Table {

@@ -400,7 +400,9 @@ fn disruption_ratios(disruption: &[Disrupted]) -> Vec<f64> {
 fn setup(lab: &Lab<'_>) -> String {
     let tries = lab.pick("500 000", "3000");
     let highs = "HiGHS has 10 s of one thread for each, once from nothing and once from ours, with the symmetry of equal parts taken out, in \
-                 a build with the feature `highs`; other builds show what such a build has left in `crates/paper/data`.";
+                 a build with the feature `highs`; other builds show what such a build has left in `crates/paper/data`. Its \
+                 10 s are of the clock: on a machine with other work it has less of a core, so its values, and all seconds, are upper bounds \
+                 unless the machine is at rest.";
     format!(
         "Configurations as in section A.2: models of Table 5 with variants, ± 10 % in memory, rates exponential with one mean; R_max and S_max \
          30 % above the average, S_max also with room for the largest dynamic memory; w weighs a percent of rate like a percent of memory. \

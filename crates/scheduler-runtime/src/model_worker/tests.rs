@@ -1,7 +1,7 @@
 use std::sync::atomic::Ordering;
 
 use symphony_explain::{FlightRecorder, RecorderLimits};
-use symphony_scheduler::{Delays, Policy};
+use symphony_scheduler::{Candidate, DelaySource, Delays, Policy};
 use symphony_transport::{LocalReceiver, local_link};
 use symphony_types::{BackendId, GPU_CLASSES_MAX, LatencyProfile, Token};
 
@@ -108,9 +108,14 @@ impl Scene {
 
     /// Whether the rank worker could read an offer now.
     fn offers(&self) -> bool {
-        let (mut offers, mut last_word) = (0, [63; GPU_CLASSES_MAX]);
-        self.offers.take(&mut last_word, 1, |_, _, _| offers += 1);
-        offers > 0
+        self.offered().is_some()
+    }
+
+    /// What the rank worker would read, if there is something new.
+    fn offered(&self) -> Option<Option<Candidate>> {
+        let (mut offer, mut last_word) = (None, [63; GPU_CLASSES_MAX]);
+        self.offers.take(&mut last_word, 1, |_, _, (_, candidate)| offer = Some(candidate));
+        offer
     }
 
     fn plans(&mut self) -> usize {
@@ -311,4 +316,22 @@ fn what_is_announced_again_is_neither_shed_nor_counted_again() {
     scene.hand_over();
     assert_eq!(scene.worker.slots[0].as_ref().unwrap().queue.len(), 12);
     assert!(asked(&mut scene) > Nanos::ZERO);
+}
+
+/// Nobody else arrives who would have the offer made anew.
+#[test]
+fn a_request_that_waits_alone_is_offered_anew_when_inputs_take_longer() {
+    let mut scene = Scene::with_policy(Policy::SYMPHONY);
+    scene.submit(0..1);
+    scene.turn();
+    scene.hand_over();
+    let before = scene.offered().flatten().expect("an offer");
+    let longer = Nanos::from_millis(5_000);
+    let data = DataDelay { fixed: longer, source: DelaySource::Measured, ..DataDelay::default() };
+    scene.inbox.push(ModelMessage::DataDelay { model: ModelId::new(0), data });
+    scene.turn();
+    scene.hand_over();
+    let after = scene.offered().flatten().expect("another offer");
+    // It starts as late as before, so a GPU is asked for so much earlier.
+    assert_eq!((after.latest, after.lead), (before.latest, before.lead + longer));
 }

@@ -56,7 +56,7 @@ impl InferenceService for Checksums {
         self.model(name, None).map(|model| model.version).into_iter().collect()
     }
 
-    async fn index(&self) -> Result<Vec<IndexEntry>, RepositoryError> {
+    async fn index(&self, _: &Credential) -> Result<Vec<IndexEntry>, RepositoryError> {
         Ok(Vec::new())
     }
 

@@ -33,8 +33,9 @@ impl<'a> Pki<'a> {
         Self::make(dir, &layout.cluster.name, layout.security.insecure_dev, who, hosts)
     }
 
-    /// Makes an authority for `cluster` in `dir` if there is none, and certificates for all of `who`, who are reached at `hosts`, and for
-    /// an operator.
+    /// Makes an authority for `cluster` in `dir` if there is none, and certificates for all of `who` and for an operator. Those of
+    /// schedulers, whom clients of others look for, name `hosts`: with them in everybody's, whoever has a backend's key could be
+    /// taken for a scheduler.
     pub(crate) fn make<'h>(
         dir: &'a Path,
         cluster: &str,
@@ -52,7 +53,8 @@ impl<'a> Pki<'a> {
         let hosts: Vec<Host> = hosts.into_iter().filter_map(|host| host.parse().ok()).collect();
         for (role, name) in who.chain([(role, name.to_owned())]) {
             let identity = Identity::new(cluster, role, &name)?;
-            authority.issue_at(&identity, &hosts, DAYS).context("cannot make certificates")?;
+            let hosts = if role == Role::Scheduler { hosts.as_slice() } else { &[] };
+            authority.issue_at(&identity, hosts, DAYS).context("cannot make certificates")?;
         }
         Ok(Self { dir: Some(dir) })
     }
@@ -102,4 +104,28 @@ fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
     use std::os::unix::fs::OpenOptionsExt as _;
     let mut file = std::fs::File::options().create_new(true).write(true).mode(0o600).open(path)?;
     file.write_all(text.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use x509_parser::parse_x509_certificate;
+    use x509_parser::pem::parse_x509_pem;
+
+    use super::*;
+
+    #[test]
+    fn certificates_of_schedulers_alone_name_hosts() {
+        let dir = tempfile::tempdir().unwrap();
+        let all = [(Role::Scheduler, "1"), (Role::Backend, "b"), (Role::Frontend, "f"), OPERATOR];
+        let who = all[..3].iter().map(|&(role, name)| (role, name.to_owned()));
+        Pki::make(dir.path(), "blue", false, who, ["127.0.0.1", "replica.example"].into_iter()).unwrap();
+        for (role, name) in all {
+            let pem = std::fs::read(CredentialFiles::in_dir(dir.path(), role, name).cert).unwrap();
+            let (_, pem) = parse_x509_pem(&pem).unwrap();
+            let (_, certificate) = parse_x509_certificate(&pem.contents).unwrap();
+            let names = certificate.subject_alternative_name().unwrap().unwrap().value.general_names.len();
+            // One is who it is.
+            assert_eq!(names, if role == Role::Scheduler { 3 } else { 1 }, "{role} {name}");
+        }
+    }
 }

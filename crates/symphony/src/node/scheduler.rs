@@ -17,8 +17,8 @@ use symphony_protocol::control as pb;
 use symphony_protocol::view::View;
 use symphony_scheduler::{DataDelaySettings, Delays};
 use symphony_scheduler_runtime::{
-    GpuLoad, LeadConfig, LearningSettings, ModelLoad, OnlineProfileSettings, Report, Runtime, StragglerSettings,
-    SubclusterLoad, Tapes, ThreadPolicy,
+    GpuLoad, LeadConfig, LearningSettings, ModelLoad, OnlineProfileSettings, REDRIVE_WAIT, Report, Runtime,
+    StragglerSettings, SubclusterLoad, Tapes, ThreadPolicy,
 };
 use symphony_telemetry::{Registry, Surface};
 use symphony_types::{BootId, Member, Nanos, NodeId};
@@ -279,10 +279,10 @@ fn load(load: &SubclusterLoad) -> pb::SubclusterLoad {
         gpu_kind: kind.clone(),
         factor: *factor,
     });
-    let learnt = load.learnt.iter().map(|(model, kind, stretch)| {
+    let learnt = load.learnt.iter().map(|(model, kind, learnt)| {
         let point = |&(batch, factor): &(u32, f64)| pb::StretchPoint { batch, factor: factor as f32 };
-        let points = stretch.points().iter().map(point).collect();
-        pb::LearntProfile { model: model.get(), gpu_kind: kind.clone(), points }
+        let points = learnt.stretch.points().iter().map(point).collect();
+        pb::LearntProfile { model: model.get(), gpu_kind: kind.clone(), points, measured_max: learnt.measured_max }
     });
     pb::SubclusterLoad {
         subcluster: load.subcluster.get(),
@@ -314,6 +314,7 @@ fn lead_config(
             per_item: delays.data_per_item(),
             min: delays.data_min(),
             max: delays.data_max(),
+            ..DataDelaySettings::default()
         },
         model_threads: scheduler.model_threads,
         decision_threads: scheduler.decision_threads,
@@ -324,6 +325,7 @@ fn lead_config(
             Timing::Relaxed => STUCK_AFTER_RELAXED,
         },
         learning: learning(&scheduler.learning),
+        redrive_wait: REDRIVE_WAIT,
     })
 }
 
@@ -371,7 +373,8 @@ impl Spokesman {
                 self.propose(&Command::CedeLead { subcluster, token, node, boot, avoid: None }).await;
             }
             // It leads it no longer, so this is said until it is agreed. Its beats are right: whatever else it leads it leads well.
-            Report::Panicked { subcluster, token } => {
+            Report::Panicked { subcluster, token, pause } => {
+                tokio::time::sleep(pause).await;
                 let cede = Command::CedeLead { subcluster, token, node, boot, avoid: None };
                 while self.proposals.propose(&cede).await.is_err_and(|error| is_open(&error)) {
                     tokio::time::sleep(CEDE_WITHIN).await;

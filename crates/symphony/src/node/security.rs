@@ -90,3 +90,11 @@ impl Collector for Expiry {
         gauge.encode(encoder.encode_descriptor(EXPIRES.bare(), EXPIRES.help, None, gauge.metric_type())?)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_name_keeps_the_law() {
+        assert_eq!(symphony_telemetry::check_law(&[super::EXPIRES], include_str!("security.rs")), Vec::<String>::new());
+    }
+}

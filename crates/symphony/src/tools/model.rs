@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use symphony_executor::default_signature;
 use symphony_executor::profile::ProfileFile;
+use symphony_executor::{default_signature, read_text};
 use symphony_protocol::control as pb;
 use symphony_protocol::view::{KindProfile, ModelSource, ModelSpec};
 use symphony_repository::{ApplyError, POLICIES, Repository, Rollout, apply, versions};
@@ -168,11 +168,7 @@ fn spec(args: &ModelLoadArgs) -> anyhow::Result<ModelSpec> {
 /// Reads what frontends are to do for a model of that signature.
 fn read_transforms(file: &Path, signature: &Signature) -> anyhow::Result<Transforms> {
     let refuse = |problem: String| bad_input(format!("--transforms {}: {problem}", file.display()));
-    let bytes = std::fs::metadata(file).map_err(|error| refuse(error.to_string()))?.len();
-    if bytes > TRANSFORMS_BYTES_MAX {
-        return Err(refuse(format!("the file has {bytes} bytes; expected at most {TRANSFORMS_BYTES_MAX}")));
-    }
-    let text = std::fs::read_to_string(file).map_err(|error| refuse(error.to_string()))?;
+    let text = read_text(file, TRANSFORMS_BYTES_MAX).map_err(|error| refuse(error.to_string()))?;
     parse_transforms(&text, signature).map_err(refuse)
 }
 
@@ -208,10 +204,10 @@ async fn unload(args: &ModelUnloadArgs) -> anyhow::Result<()> {
     }
     let control = args.cluster.control()?;
     let view = control.get(true, AGREE_WITHIN).await?;
-    let named = view.model_named(&args.name).is_some();
     let mut all: Vec<_> = versions(&view, &args.name).map(|(loaded_as, _)| loaded_as.to_owned()).collect();
     all.sort_unstable();
-    if named || all.is_empty() {
+    if all.is_empty() {
+        // The cluster says that there is none.
         all = vec![args.name.clone()];
     } else if all.len() > 1 && args.operation.operation_id.is_some() {
         let all = all.join(", ");

@@ -61,6 +61,11 @@ fn measure_and_write(args: &MeasureArgs) -> anyhow::Result<()> {
     let out = args.out.clone().unwrap_or_else(|| beside(model));
     file.write(&out)?;
     println!("written to {}", out.display());
+    if let (ProfiledDevice::Cuda(ordinal), Some(timeline)) = (&args.device, &args.timeline) {
+        let (gpu, runtime) = (device_timeline::open(*ordinal)?, runtime(args.onnxruntime.as_deref())?);
+        let (mut loaded, title) = (gpu.load_onnx(&runtime, model, &options)?, format!("{name} on {}", gpu.name()));
+        device_timeline::write(&mut loaded, measurement.latency.batch_max(), &title, timeline)?;
+    }
     Ok(())
 }
 
@@ -132,12 +137,7 @@ fn measure_on_cuda(
     let runtime = runtime(args.onnxruntime.as_deref())?;
     cuda_provider_is_there(&runtime).map_err(bad_input)?;
     let load = || gpu.load_onnx(&runtime, model, options);
-    let (file, measurement) = measured(name, &args.gpu_kind, gpu_machine(&gpu), load, measure_options)?;
-    if let Some(out) = &args.timeline {
-        let batch = measurement.latency.batch_max();
-        device_timeline::write(&mut load()?, batch, &format!("{name} on {}", gpu.name()), out)?;
-    }
-    Ok((file, measurement))
+    measured(name, &args.gpu_kind, gpu_machine(&gpu), load, measure_options)
 }
 
 /// Which GPU and driver something was measured with.

@@ -48,6 +48,24 @@ pub(super) fn run(args: &ProfileGemmArgs) -> anyhow::Result<()> {
     for batch in 1..=wanted.batch_max() {
         measured.push(measure(&mut model, batch, wanted.latency(batch), args.runs)?);
     }
+    if let Some(out) = &args.out {
+        let mut latencies: Vec<_> = measured.iter().map(|m| m.median).collect();
+        // A profile never falls; within the tolerance a measurement may.
+        for index in 1..latencies.len() {
+            latencies[index] = latencies[index].max(latencies[index - 1]);
+        }
+        let memory = model.device_memory().unwrap_or_default();
+        let profile = GpuProfile {
+            latency: LatencyProfile::from_table(&latencies)?,
+            static_memory_bytes: memory.static_bytes,
+            dynamic_memory_bytes: memory.dynamic_bytes,
+            machine: profile::gpu_machine(&gpu),
+        };
+        let gpus = [(args.gpu_kind.clone(), profile)].into();
+        ProfileFile { model: args.name.clone(), signature, gpus }.write(out)?;
+        eprintln!("written to {}", out.display());
+    }
+    // After the profile, which took longer to have: a timeline that cannot be written does not cost it.
     let hidden = match &args.timeline {
         Some(out) => {
             let title = format!("{} on {}", args.name, gpu.name());
@@ -81,23 +99,6 @@ pub(super) fn run(args: &ProfileGemmArgs) -> anyhow::Result<()> {
                 "calibrated_s": calibrated_in.as_secs_f64(), "copies_hidden": hidden, "batches": batches });
             println!("{report}");
         }
-    }
-    if let Some(out) = &args.out {
-        let mut latencies: Vec<_> = measured.iter().map(|m| m.median).collect();
-        // A profile never falls; within the tolerance a measurement may.
-        for index in 1..latencies.len() {
-            latencies[index] = latencies[index].max(latencies[index - 1]);
-        }
-        let memory = model.device_memory().unwrap_or_default();
-        let profile = GpuProfile {
-            latency: LatencyProfile::from_table(&latencies)?,
-            static_memory_bytes: memory.static_bytes,
-            dynamic_memory_bytes: memory.dynamic_bytes,
-            machine: profile::gpu_machine(&gpu),
-        };
-        let gpus = [(args.gpu_kind.clone(), profile)].into();
-        ProfileFile { model: args.name.clone(), signature, gpus }.write(out)?;
-        eprintln!("written to {}", out.display());
     }
     Ok(())
 }

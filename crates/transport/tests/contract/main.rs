@@ -1,5 +1,6 @@
 //! What every transport of payloads promises: one suite, run for each of them.
 
+mod large;
 mod owner;
 mod promises;
 mod subjects;

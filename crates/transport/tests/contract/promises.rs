@@ -13,17 +13,17 @@ use crate::subjects::{BOOT, FRONTENDS, Subject};
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
 /// Bytes that say whose they are, all over.
-fn bytes_of(sequence: u64, length: usize) -> Bytes {
+pub(crate) fn bytes_of(sequence: u64, length: usize) -> Bytes {
     let word = sequence.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
     word.iter().copied().cycle().take(length).collect()
 }
 
-async fn read<S: Subject>(subject: &S, index: usize, sequences: &[u64]) -> Payloads {
+pub(crate) async fn read<S: Subject>(subject: &S, index: usize, sequences: &[u64]) -> Payloads {
     let reading = subject.transport().read(FRONTENDS[index], BOOT, sequences.to_vec());
     tokio::time::timeout(SOON, reading).await.expect("no read hangs")
 }
 
-fn answer(sequence: u64, length: usize) -> ResultToOwner {
+pub(crate) fn answer(sequence: u64, length: usize) -> ResultToOwner {
     let outcome = ResultBytes::Answer(length as u32);
     let result = RequestResult { sequence, outcome, batch: 3, execution: 7 };
     ResultToOwner { result, bytes: bytes_of(sequence, length) }

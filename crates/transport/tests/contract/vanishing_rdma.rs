@@ -33,7 +33,7 @@ async fn offer(mut incoming: Incoming) -> bool {
         if let ToOwner::Read { read, sequences } = frame.message {
             let lengths = vec![Some(INPUT.len() as u32); sequences.len()];
             let tail = vec![INPUT; sequences.len()];
-            sender.send_with(FromOwner::Payloads { read, lengths }, tail).unwrap();
+            sender.send_with(FromOwner::Payloads { read, lengths, waited: 0 }, tail).unwrap();
             break;
         }
     }

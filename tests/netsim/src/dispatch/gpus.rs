@@ -88,7 +88,7 @@ impl Gpu {
     fn seal(&mut self, cluster: &Cluster, by: u64, asked: &[(GpuId, Token)]) -> FromBackend {
         let (boot, gpu) = (self.me.boot, self.me.gpu);
         let token = asked.iter().find(|(id, _)| *id == gpu).map(|(_, token)| *token).unwrap_or_default();
-        if cluster.plant == Some(Plant::StaleTokens) && token < self.promised {
+        if cluster.plants.has(Plant::StaleTokens) && token < self.promised {
             self.gate = GpuGate::new(boot, token, QUEUED_MAX);
         }
         self.promised = self.gate.seal(by, token);

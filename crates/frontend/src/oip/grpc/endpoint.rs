@@ -170,10 +170,11 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
         &self,
         request: Request<RepositoryIndexRequest>,
     ) -> Result<Response<RepositoryIndexResponse>, Status> {
-        let (_, extensions, request) = request.into_parts();
+        let (metadata, extensions, request) = request.into_parts();
         arrival(&extensions);
-        let entries =
-            call::index(&*self.service, request.ready).await.map_err(|error| status::of_repository(&error))?;
+        let credential = Credential::of(&metadata.into_headers());
+        let entries = call::index(&*self.service, request.ready, &credential).await;
+        let entries = entries.map_err(|error| status::of_repository(&error))?;
         Ok(Response::new(RepositoryIndexResponse { models: entries.iter().map(pages::index).collect() }))
     }
 

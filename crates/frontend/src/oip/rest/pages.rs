@@ -177,11 +177,12 @@ async fn optional_body<T: Default + for<'de> Deserialize<'de>>(request: Request)
 
 /// `POST /v2/repository/index`.
 pub(crate) async fn index<S: InferenceService>(State(shared): Shape<S>, request: Request) -> Response {
+    let credential = Credential::of(request.headers());
     let only_ready = match optional_body::<IndexBody>(request).await {
         Ok(body) => body.ready,
         Err(refused) => return reply::of_infer(&refused),
     };
-    let entries = match call::index(&*shared.service, only_ready).await {
+    let entries = match call::index(&*shared.service, only_ready, &credential).await {
         Ok(entries) => entries,
         Err(refused) => return reply::of_repository(&refused),
     };

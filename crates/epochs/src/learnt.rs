@@ -1,0 +1,140 @@
+//! What leads say of a profile, one after the other: each knows what it has measured itself, and no more.
+
+use symphony_types::{LatencyProfile, PROFILE_BATCH_MAX};
+
+use crate::stretch::{Stretch, stretched};
+
+/// Words that are kept of one profile: of the newest lead, and of those before it that measured larger batches.
+const WORDS_MAX: usize = 4;
+
+/// A lead's word on a profile. It holds for batches up to the largest that it measured: of larger ones it only supposes that they are
+/// like it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Learnt {
+    /// By how much batches take longer than given.
+    pub stretch: Stretch,
+    /// The largest batch size that was measured, from 1 to [`PROFILE_BATCH_MAX`].
+    pub measured_max: u32,
+}
+
+/// The words that stand on one profile. A word replaces what was said of batches that it covers; beyond them that which was
+/// measured before stands, and beyond everything that was measured the word that comes nearest.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Words {
+    /// The newest last; each covers less than the one before it.
+    words: Vec<Learnt>,
+}
+
+impl Words {
+    /// A newer word.
+    pub fn take(&mut self, word: Learnt) {
+        self.words.retain(|older| older.measured_max > word.measured_max);
+        self.words.push(word);
+        if self.words.len() > WORDS_MAX {
+            // The one that adds least to the newest; what it said of is supposed to be like what the one before it said.
+            self.words.remove(WORDS_MAX - 1);
+        }
+    }
+
+    /// How many times as long as given a batch takes.
+    #[must_use]
+    pub fn factor(&self, batch: u32) -> f64 {
+        let covers = self.words.iter().rev().find(|word| word.measured_max >= batch);
+        covers.or(self.words.first()).map_or(1.0, |word| word.stretch.factor(batch))
+    }
+
+    /// The given profile, stretched; it rises.
+    #[must_use]
+    pub fn over(&self, given: &LatencyProfile) -> LatencyProfile {
+        stretched(given, |batch| self.factor(batch))
+    }
+
+    /// The largest factor of any batch size.
+    #[must_use]
+    pub fn largest(&self) -> f64 {
+        let mut from = 1;
+        let largest = self.words.iter().enumerate().rev().map(|(at, word)| {
+            let to = if at == 0 { PROFILE_BATCH_MAX } else { word.measured_max };
+            let largest = word.stretch.largest_within(from, to);
+            from = to.saturating_add(1);
+            largest
+        });
+        largest.reduce(f64::max).unwrap_or(1.0)
+    }
+
+    /// Whether batches take as long as given, as far as anybody said.
+    #[must_use]
+    pub fn changes_nothing(&self) -> bool {
+        self.words.iter().all(|word| word.stretch.changes_nothing())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn word(factor: f64, measured_max: u32) -> Learnt {
+        Learnt { stretch: Stretch::from_points(vec![(1, factor)]).unwrap(), measured_max }
+    }
+
+    fn words(said: &[(f64, u32)]) -> Words {
+        let mut words = Words::default();
+        said.iter().for_each(|&(factor, measured_max)| words.take(word(factor, measured_max)));
+        words
+    }
+
+    #[test]
+    fn a_word_replaces_what_was_said_of_batches_that_it_covers_and_nothing_else() {
+        let small = words(&[(2.0, 32), (1.0, 4)]);
+        assert_eq!([1, 4, 5, 32, 64].map(|batch| small.factor(batch)), [1.0, 1.0, 2.0, 2.0, 2.0]);
+        assert!(small.largest() == 2.0 && !small.changes_nothing());
+        // The same lead says it again every second, and then has measured more.
+        assert_eq!(words(&[(2.0, 32), (1.0, 4), (1.0, 4)]), small);
+        let more = words(&[(2.0, 32), (1.0, 4), (1.0, 8)]);
+        assert_eq!([8, 9].map(|batch| more.factor(batch)), [1.0, 2.0]);
+        let all = words(&[(2.0, 32), (1.0, 4), (1.0, 32)]);
+        assert!(all.changes_nothing() && all.largest() == 1.0 && all.factor(64) == 1.0);
+        // Corrections are bounded by what was measured as well.
+        let slightly = words(&[(2.0, 32), (1.1, 4)]);
+        assert_eq!([4, 5].map(|batch| slightly.factor(batch)), [1.1, 2.0]);
+        assert_eq!(words(&[]).factor(1), 1.0);
+    }
+
+    #[test]
+    fn what_nobody_plans_by_any_more_is_not_the_largest() {
+        // The larger factors are those of small batches, of which the newer word says otherwise.
+        let falling = Stretch::from_points(vec![(1, 3.0), (8, 3.0), (16, 1.5)]).unwrap();
+        let mut words = Words::default();
+        words.take(Learnt { stretch: falling, measured_max: 32 });
+        assert_eq!(words.largest(), 3.0);
+        words.take(word(1.0, 12));
+        assert!((words.largest() - words.factor(13)).abs() < 1e-9 && words.largest() < 2.25, "{words:?}");
+    }
+
+    #[test]
+    fn ever_smaller_words_are_bounded() {
+        let words = words(&[(6.0, 64), (5.0, 32), (4.0, 16), (3.0, 8), (2.0, 4), (1.0, 2)]);
+        assert_eq!(words.words.len(), WORDS_MAX);
+        assert_eq!([2, 3, 8, 16, 32, 64].map(|batch| words.factor(batch)), [1.0, 4.0, 4.0, 4.0, 5.0, 6.0]);
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_said_the_profile_rises_and_the_newest_word_holds_where_it_covers(
+            said in prop::collection::vec((0.01_f64..100.0, 1_u32..=64), 1..20)
+        ) {
+            let words = words(&said);
+            prop_assert!(words.words.len() <= WORDS_MAX);
+            let &(factor, measured_max) = said.last().unwrap();
+            for batch in 1..=measured_max {
+                prop_assert_eq!(words.factor(batch), factor);
+            }
+            let largest = (1..=PROFILE_BATCH_MAX).map(|batch| words.factor(batch)).fold(0.0, f64::max);
+            prop_assert_eq!(words.largest(), largest);
+            let given = LatencyProfile::from_line(1.0, 5.0, 64).unwrap();
+            prop_assert!(words.over(&given).table().is_sorted());
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Files that others have put somewhere: they may be anything.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Error, ErrorKind, Read as _, Result};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+/// Opens a file for reading, if it is one: a pipe would hold the caller until somebody writes into it, a device may never end.
+///
+/// # Errors
+/// If it cannot be opened, or is something else than a regular file behind all links.
+pub fn open_regular(path: &Path) -> Result<File> {
+    // Asked before: to open a device may do something. And after: it may have been exchanged, for a pipe that is not waited for.
+    let is_file = fs::metadata(path)?.is_file();
+    let open = || OpenOptions::new().read(true).custom_flags(nix::libc::O_NONBLOCK).open(path);
+    let file = if is_file { Some(open()?) } else { None };
+    match file.map(|file| file.metadata().map(|now| (now.is_file(), file))).transpose()? {
+        Some((true, file)) => Ok(file),
+        _ => Err(Error::new(ErrorKind::InvalidInput, "expected a regular file; it is a folder, a pipe or a device")),
+    }
+}
+
+/// Reads a text of at most `bytes_max` bytes from a regular file, whatever length the file system says it has.
+///
+/// # Errors
+/// If it cannot be read, is longer, or no UTF-8.
+pub fn read_text(path: &Path, bytes_max: u64) -> Result<String> {
+    let mut bytes = Vec::new();
+    open_regular(path)?.take(bytes_max + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > bytes_max {
+        let problem = format!("the file has more bytes; expected at most {bytes_max}");
+        return Err(Error::new(ErrorKind::FileTooLarge, problem));
+    }
+    String::from_utf8(bytes).map_err(|error| Error::new(ErrorKind::InvalidData, error.utf8_error()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use nix::sys::stat::Mode;
+
+    use super::*;
+
+    #[test]
+    fn what_is_no_file_is_refused_and_not_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let (pipe, zero) = (dir.path().join("pipe"), dir.path().join("zero"));
+        nix::unistd::mkfifo(&pipe, Mode::S_IRWXU).unwrap();
+        symlink("/dev/zero", &zero).unwrap();
+        for path in [pipe.as_path(), &zero, dir.path()] {
+            let refused = read_text(path, 10).unwrap_err();
+            assert!(refused.to_string().contains("expected a regular file"), "{}: {refused}", path.display());
+        }
+        assert_eq!(open_regular(&dir.path().join("none")).unwrap_err().kind(), ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn no_more_is_read_than_allowed_also_if_the_length_is_not_known() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("text");
+        fs::write(&path, "äöü").unwrap();
+        assert_eq!(read_text(&path, 6).unwrap(), "äöü");
+        assert_eq!(read_text(&path, 5).unwrap_err().kind(), ErrorKind::FileTooLarge, "cut within a character");
+        fs::write(&path, [0xff]).unwrap();
+        assert_eq!(read_text(&path, 5).unwrap_err().kind(), ErrorKind::InvalidData);
+        // A file that says it has no bytes, and has some hundred.
+        let status = Path::new("/proc/self/status");
+        assert_eq!(fs::metadata(status).unwrap().len(), 0);
+        assert_eq!(read_text(status, 100).unwrap_err().kind(), ErrorKind::FileTooLarge);
+    }
+}

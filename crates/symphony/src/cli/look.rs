@@ -1,0 +1,64 @@
+//! `symphony get`, `explain`.
+
+use clap::{Args, ValueEnum};
+
+use super::{ClusterArgs, FederationArgs, Output};
+
+#[derive(Debug, Args)]
+pub(crate) struct GetArgs {
+    /// What to show.
+    #[arg(value_enum)]
+    pub(crate) what: What,
+    /// For people or for programs.
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    pub(crate) output: Output,
+    /// Answer as one replica has applied it, even if it is cut off from the others.
+    #[arg(long)]
+    pub(crate) stale: bool,
+    #[command(flatten)]
+    pub(crate) federation: FederationArgs,
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExplainArgs {
+    /// The request's id, as in f2/9a3f/17: the parameter `symphony_request_id` or the header `symphony-request-id` of its
+    /// answer. May stand behind the word `request`.
+    #[arg(value_name = "REQUEST", num_args = 1..=2, required_unless_present = "batch", conflicts_with_all = ["batch", "last"])]
+    pub(crate) request: Vec<String>,
+    /// The last batches of this model instead.
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) batch: Option<String>,
+    /// How many of them.
+    #[arg(long, value_name = "COUNT", default_value_t = 5, requires = "batch",
+          value_parser = clap::value_parser!(u32).range(1..=symphony_explain::LAST_BATCHES_MAX as i64))]
+    pub(crate) last: u32,
+    /// For people or for programs.
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    pub(crate) output: Output,
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+}
+
+/// What `get` shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum What {
+    /// Models and where they are ready.
+    Models,
+    /// Clusters of a federation: health, GPUs, the models that are at home there, come or go. Of the federation at the standard
+    /// ports unless --federation names another.
+    Clusters,
+    /// GPUs, their backends and tokens.
+    Gpus,
+    /// Sub-clusters, leaders, standbys, tokens.
+    Subclusters,
+    /// Scheduler replicas, backends and frontends; what they are there for, and how far replicas are with the log.
+    Members,
+    /// What became of the requests, of each frontend and of all together.
+    Ledger,
+    /// The epoch, and the last plans: why they were made and how far they have come.
+    Epochs,
+    /// What operators asked for and what changed lately: the last 1024 operations and the last 64 changes.
+    Events,
+}

@@ -1,0 +1,78 @@
+//! `symphony drain`, `cordon`, `uncordon`, `members`.
+
+use clap::{Args, Subcommand};
+
+use super::{ClusterArgs, OperationArgs};
+
+#[derive(Debug, Args)]
+pub(crate) struct DutyArgs {
+    /// The process: a scheduler as n2 or scheduler-2, a backend or frontend by its name or as b1 or f1; see
+    /// `symphony get members`.
+    #[arg(value_name = "MEMBER")]
+    pub(crate) member: String,
+    #[command(flatten)]
+    pub(crate) operation: OperationArgs,
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DrainArgs {
+    #[command(flatten)]
+    pub(crate) duty: DutyArgs,
+    /// Seconds to wait until nothing is left; 0 does not wait. It stays cordoned in any case.
+    #[arg(long, default_value_t = 60)]
+    pub(crate) wait_s: u64,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum MembersCommand {
+    /// Add a scheduler replica that runs with scheduler.join = true: it catches up, and then it votes.
+    Add(MemberAddArgs),
+    /// Remove a scheduler replica: it hands over what it leads, and its id is never given again.
+    Remove(MemberRemoveArgs),
+    /// Have a new scheduler replica take the place of another one, dead or alive, in one change.
+    Replace(MemberReplaceArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct MemberAddArgs {
+    /// Its id, which no replica ever had.
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) id: u64,
+    /// Where it is reached: its cluster.scheduler.control.
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) control: String,
+    #[command(flatten)]
+    pub(crate) operation: OperationArgs,
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct MemberRemoveArgs {
+    /// Its id.
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) id: u64,
+    #[command(flatten)]
+    pub(crate) operation: OperationArgs,
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct MemberReplaceArgs {
+    /// The id of the replica that goes.
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) id: u64,
+    /// The id of the one that comes, which no replica ever had.
+    #[arg(long, value_name = "ID", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) with: u64,
+    /// Where the one that comes is reached.
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) control: String,
+    #[command(flatten)]
+    pub(crate) operation: OperationArgs,
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+}

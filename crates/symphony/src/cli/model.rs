@@ -1,0 +1,107 @@
+//! `symphony model`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::{ClusterArgs, FederationArgs, OperationArgs};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ModelCommand {
+    /// Load a model and wait until it is ready.
+    Load(Box<ModelLoadArgs>),
+    /// Unload a model; what is queued for it fails, what runs is answered.
+    Unload(ModelUnloadArgs),
+    /// Write an ONNX model with random weights, for load: mlp, resnet50, mobilenet or bert.
+    Generate(ModelGenerateArgs),
+}
+
+#[derive(Debug, Args)]
+#[command(override_usage = "symphony model load <NAME> --onnx <FILE> --profile <FILE> --slo-ms <MS> [OPTIONS]
+       symphony model load <NAME> --emulated --alpha-ms <MS> --beta-ms <MS> --slo-ms <MS> [OPTIONS]
+       symphony model load <NAME> --repository <DIR> [OPTIONS]")]
+pub(crate) struct ModelLoadArgs {
+    /// The name that clients use.
+    pub(crate) name: String,
+    /// Load it from a model repository, laid out as Triton's: DIR/NAME/config.pbtxt says everything else. Backends see the same
+    /// folder at backend.model_dir. Versions that the repository serves no more are unloaded when the new ones are ready.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["onnx", "emulated", "profile", "alpha_ms", "beta_ms", "batch_max", "gpu_kind",
+          "transforms", "slo_ms", "subcluster", "policy", "value", "federation", "to_cluster", "wanted_rps", "operation_id"])]
+    pub(crate) repository: Option<PathBuf>,
+    /// ONNX file, as the backends see it; needs --profile.
+    #[arg(long, value_name = "FILE", conflicts_with = "emulated")]
+    pub(crate) onnx: Option<PathBuf>,
+    /// No file: emulated GPUs take the profile's time and answer with a checksum of the input.
+    #[arg(long)]
+    pub(crate) emulated: bool,
+    /// Profile written by `symphony profile`.
+    #[arg(long, value_name = "FILE", required_unless_present_any = ["alpha_ms", "repository"])]
+    pub(crate) profile: Option<PathBuf>,
+    /// Latency per item in milliseconds, instead of a profile: l(b) = alpha * b + beta.
+    #[arg(long, requires = "beta_ms", conflicts_with = "profile")]
+    pub(crate) alpha_ms: Option<f64>,
+    /// Fixed latency in milliseconds.
+    #[arg(long, requires = "alpha_ms", conflicts_with = "profile")]
+    pub(crate) beta_ms: Option<f64>,
+    /// Largest batch, with --alpha-ms.
+    #[arg(long, default_value_t = 64)]
+    pub(crate) batch_max: u32,
+    /// GPU kind that --alpha-ms and --beta-ms speak of, see `symphony get gpus`.
+    #[arg(long, default_value = "emulated")]
+    pub(crate) gpu_kind: String,
+    /// TOML file with what frontends do for clients: [image], the input that JPEG and PNG pictures become, and [labels].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) transforms: Option<PathBuf>,
+    /// Latency objective from arrival to answer, in milliseconds; not with --repository, which says it.
+    #[arg(long, required_unless_present = "repository")]
+    pub(crate) slo_ms: Option<f64>,
+    /// Sub-cluster, see `symphony get subclusters`; needed if there are several, as with `symphony up`.
+    #[arg(long, default_value = "")]
+    pub(crate) subcluster: String,
+    /// Scheduling policy: symphony, auto, eager, timeout (a quarter of the SLO) or clipper.
+    #[arg(long, default_value = "symphony")]
+    pub(crate) policy: String,
+    /// What a request is worth against those of other models, with policy auto: in an overload a model of value 4 loses a quarter of
+    /// the share that one of value 1 loses; 0.001 to 1000.
+    #[arg(long, default_value_t = 1.0)]
+    pub(crate) value: f64,
+    /// Seconds to wait until the model is ready; 0 does not wait.
+    #[arg(long, default_value_t = 60)]
+    pub(crate) wait_s: u64,
+    #[command(flatten)]
+    pub(crate) federation: FederationArgs,
+    /// With --federation: the cluster where it begins; wherever there is room if not given.
+    #[arg(long, value_name = "CLUSTER", requires = "federation", default_value = "")]
+    pub(crate) to_cluster: String,
+    /// With --federation: requests per second that it will need; a place is looked for by these until more are measured.
+    #[arg(long, value_name = "RPS", requires = "federation", default_value_t = 0.0)]
+    pub(crate) wanted_rps: f64,
+    #[command(flatten)]
+    pub(crate) operation: OperationArgs,
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ModelUnloadArgs {
+    /// The model's name; NAME@VERSION for one version of it, NAME for all.
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) federation: FederationArgs,
+    #[command(flatten)]
+    pub(crate) operation: OperationArgs,
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ModelGenerateArgs {
+    /// mlp, resnet50, mobilenet or bert.
+    pub(crate) architecture: String,
+    /// File to write.
+    #[arg(value_name = "FILE.onnx")]
+    pub(crate) out: PathBuf,
+    /// Seed of the weights: the same seed gives the same bytes.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+}

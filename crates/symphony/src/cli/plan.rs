@@ -1,0 +1,133 @@
+//! `symphony plan`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::{ClusterArgs, FederationArgs, OperationArgs, Output};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PlanCommand {
+    /// Divide the models of a problem file among its parts (sub-clusters, or clusters), and show what changes.
+    Partition(PartitionArgs),
+    /// Move models and backends to another sub-cluster. They are loaded there first, and nothing is interrupted.
+    Move(PlanMoveArgs),
+    /// Look for a better plan now, by the rates of the last half minute, and propose it.
+    Now(PlanNowArgs),
+    /// Show the moves of a plan and how far they have come.
+    Show(PlanShowArgs),
+    /// Show what a plan changes: the models and GPUs of each sub-cluster before and after.
+    Diff(PlanShowArgs),
+    /// Let a plan run that waits for approval.
+    Approve(PlanJudgeArgs),
+    /// Drop a plan that waits for approval.
+    Refuse(PlanJudgeArgs),
+}
+
+#[derive(Debug, Args)]
+#[command(override_usage = "symphony plan move --to <SUBCLUSTER> <--model <NAME> | --backend <NAME>>... [OPTIONS]
+       symphony plan move --to-cluster <CLUSTER> <--model <NAME>>... [--federation=<HOST:PORT,…>] [OPTIONS]")]
+pub(crate) struct PlanMoveArgs {
+    /// A model that shall move, by its name; repeatable.
+    #[arg(long = "model", value_name = "NAME", required_unless_present = "backends")]
+    pub(crate) models: Vec<String>,
+    /// A backend that shall move with its GPUs, by its name; repeatable.
+    #[arg(long = "backend", value_name = "NAME")]
+    pub(crate) backends: Vec<String>,
+    /// The sub-cluster to which they shall move; see `symphony get subclusters`.
+    #[arg(long, value_name = "SUBCLUSTER", required_unless_present = "to_cluster", conflicts_with = "federation")]
+    pub(crate) to: Option<String>,
+    /// The cluster of the federation to which models shall move, at once; see `symphony get clusters`.
+    #[arg(long, value_name = "CLUSTER", conflicts_with_all = ["to", "backends", "propose"])]
+    pub(crate) to_cluster: Option<String>,
+    #[command(flatten)]
+    pub(crate) federation: FederationArgs,
+    /// Only propose it; `symphony plan approve` lets it run.
+    #[arg(long)]
+    pub(crate) propose: bool,
+    /// Seconds to wait until every move has ended; 0 does not wait.
+    #[arg(long, default_value_t = 120)]
+    pub(crate) wait_s: u64,
+    #[command(flatten)]
+    pub(crate) operation: OperationArgs,
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PlanNowArgs {
+    /// Let it run at once.
+    #[arg(long)]
+    pub(crate) adopt: bool,
+    #[command(flatten)]
+    pub(crate) operation: OperationArgs,
+    #[command(flatten)]
+    pub(crate) federation: FederationArgs,
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PlanShowArgs {
+    /// The plan's number, see `symphony get epochs`; the last one if not given.
+    #[arg(value_name = "PLAN")]
+    pub(crate) plan: Option<u64>,
+    /// For people or for programs.
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    pub(crate) output: Output,
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PlanJudgeArgs {
+    /// The plan's number, see `symphony get epochs`.
+    #[arg(value_name = "PLAN")]
+    pub(crate) plan: u64,
+    #[command(flatten)]
+    pub(crate) operation: OperationArgs,
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+}
+
+/// Who divides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Solver {
+    /// Greedy start, annealing, polishing: what clusters use.
+    #[default]
+    Local,
+    /// The exact program on HiGHS, which proves how good the answer is; only in builds with the feature `highs`.
+    Highs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PartitionArgs {
+    /// The problem (TOML); docs/partitioning.md describes it.
+    #[arg(value_name = "PROBLEM.toml")]
+    pub(crate) problem: PathBuf,
+    /// The plan in force, as -o json printed it: what it has right stays, and what moves is shown.
+    #[arg(long, value_name = "PLAN.json")]
+    pub(crate) previous: Option<PathBuf>,
+    /// Who divides.
+    #[arg(long, value_enum, default_value_t = Solver::Local)]
+    pub(crate) solver: Solver,
+    /// Moves that the local search tries; by the number of models if not given. Equal budgets give equal plans.
+    #[arg(long, value_name = "MOVES", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000_000))]
+    pub(crate) budget: Option<u64>,
+    /// Seed of the search.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Seconds after which the search ends with what it has; 10 for highs, no limit for local if not given.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) time_limit_s: Option<f64>,
+    /// For people or for programs.
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    pub(crate) output: Output,
+}
+
+/// A time limit: above zero, at most a day.
+fn seconds(text: &str) -> Result<f64, String> {
+    const SECONDS_MAX: f64 = 86_400.0;
+    let refused = || format!("expected seconds above 0, at most {SECONDS_MAX}");
+    text.parse().ok().filter(|&seconds| seconds > 0.0 && seconds <= SECONDS_MAX).ok_or_else(refused)
+}

@@ -1,0 +1,135 @@
+//! What runs: nodes, local clusters, the provisioner, the demo.
+
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{ClusterArgs, Output};
+
+#[derive(Debug, Args)]
+pub(crate) struct NodeArgs {
+    /// Configuration file (TOML); every key has a default or says that it must be given.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Override a key, for example --set scheduler.id=2; repeatable. Stronger than file and environment.
+    #[arg(long = "set", value_name = "SECTION.KEY=VALUE")]
+    pub(crate) set: Vec<String>,
+    /// Plaintext, on loopback only: short for --set security.insecure_dev=true.
+    #[arg(long)]
+    pub(crate) insecure_dev: bool,
+    /// Print the whole configuration as it would be used, and exit.
+    #[arg(long)]
+    pub(crate) dump_config: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UpArgs {
+    /// Configuration file with [cluster], [frontend] and [backend]; without one: three schedulers, a CPU backend and an
+    /// emulated backend with four GPUs on the standard ports.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Override a key, for example --set scheduler.delays.reply_us=1000; repeatable.
+    #[arg(long = "set", value_name = "SECTION.KEY=VALUE")]
+    pub(crate) set: Vec<String>,
+    /// Where configurations, logs and Raft data are kept; a cluster that comes back here knows its models.
+    #[arg(long, value_name = "DIR", default_value = "symphony-up")]
+    pub(crate) dir: PathBuf,
+    /// Run so many clusters, each with its schedulers and four emulated GPUs, under a top-level group of three, with one frontend
+    /// for all of them. Ports of a cluster are 2000 above those of the one before it.
+    #[arg(long, value_name = "COUNT", conflicts_with_all = ["config", "with_models", "autoscale", "repository"],
+          value_parser = clap::value_parser!(u16).range(2..=4))]
+    pub(crate) clusters: Option<u16>,
+    /// With --clusters: how long a cluster may be silent until its models are served by the others, in milliseconds; 10000 if not
+    /// given.
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1_000..=3_600_000))]
+    pub(crate) unreachable_ms: Option<u64>,
+    /// A model repository, laid out as Triton's: the CPU backend loads from it, and clients that show the token in
+    /// DIR/repository-token (of --dir) may load and unload its models.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) repository: Option<PathBuf>,
+    /// Where all processes listen: another address of loopback lets several clusters or federations run side by side, each in a --dir
+    /// of its own. Ports stay as they are. The first words of a cluster that is up say what tools have to be told then.
+    #[arg(long, value_name = "ADDRESS", value_parser = on_loopback)]
+    pub(crate) host: Option<Ipv4Addr>,
+    /// Load the demo's models when the cluster is up: digits and mlp on the CPU, resnet50 on emulated GPUs.
+    #[arg(long)]
+    pub(crate) with_models: bool,
+    /// Keep as many backends like the emulated one as the cluster's advice asks for, within these bounds, for example 1..4; with
+    /// one GPU each if no configuration is given.
+    #[arg(long, value_name = "MIN..MAX", value_parser = replica_bounds)]
+    pub(crate) autoscale: Option<(u32, u32)>,
+}
+
+fn replica_bounds(text: &str) -> Result<(u32, u32), String> {
+    let bounds = text.split_once("..").and_then(|(min, max)| Some((min.parse().ok()?, max.parse().ok()?)));
+    let sound = |&(min, max): &(u32, u32)| min >= 1 && min <= max && i64::from(max) <= REPLICAS_MAX;
+    bounds.filter(sound).ok_or_else(|| format!("`{text}` gives no bounds; expected MIN..MAX from 1 to {REPLICAS_MAX}"))
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ProvisionArgs {
+    /// Configuration of a backend, which all replicas share: replica N is called backend.name-N, and listens on the first free
+    /// ports from backend.exec and backend.metrics on.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: PathBuf,
+    /// Override a key, for example --set backend.subcluster=pool; repeatable.
+    #[arg(long = "set", value_name = "SECTION.KEY=VALUE")]
+    pub(crate) set: Vec<String>,
+    /// Fewest replicas. At least one: a sub-cluster without GPUs measures nothing that could ask for one.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=REPLICAS_MAX))]
+    pub(crate) min: u32,
+    /// Most replicas.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=REPLICAS_MAX))]
+    pub(crate) max: u32,
+    /// How often the scaler is asked, in milliseconds.
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(100..=60_000))]
+    pub(crate) every_ms: u64,
+    /// A number of GPUs that is off by at most this share changes nothing. A horizontal autoscaler of Kubernetes has 0.1.
+    #[arg(long, default_value_t = 0.0, value_parser = share)]
+    pub(crate) tolerance: f64,
+    /// Go down only to the largest number that was wanted within so many seconds. A horizontal autoscaler of Kubernetes has 300;
+    /// the advice has a window of its own.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=3600))]
+    pub(crate) down_stabilization_s: u64,
+    /// Where configurations and logs of the replicas are kept.
+    #[arg(long, value_name = "DIR", default_value = "symphony-provision")]
+    pub(crate) dir: PathBuf,
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+}
+
+/// Processes that one provisioner starts: more than a machine has cores for.
+const REPLICAS_MAX: i64 = 256;
+
+fn share(text: &str) -> Result<f64, String> {
+    let expected = || format!("`{text}` is no share; expected 0 to 1");
+    let share: f64 = text.parse().map_err(|_| expected())?;
+    (0.0..=1.0).contains(&share).then_some(share).ok_or_else(expected)
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DemoArgs {
+    /// Seconds of load; the leader is killed in the middle.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(15..=600))]
+    pub(crate) seconds: u32,
+    /// Where configurations, models, logs and Raft data are kept; a fresh folder in the system's temporary directory if
+    /// not given.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+    /// Seed of arrivals and random inputs.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Print the report as JSON.
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    pub(crate) output: Output,
+}
+
+fn on_loopback(text: &str) -> Result<Ipv4Addr, String> {
+    let host: Ipv4Addr = text.parse().map_err(|_| "expected an IPv4 address".to_owned())?;
+    if host.is_loopback() {
+        Ok(host)
+    } else {
+        Err("expected an address of loopback, 127.0.0.1 to 127.255.255.254".into())
+    }
+}

@@ -1,0 +1,74 @@
+//! `symphony sim`, `paper`, `replay`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::Output;
+
+#[derive(Debug, Args)]
+pub(crate) struct ReplayArgs {
+    /// Tapes; each worker of each lead has its own.
+    #[arg(value_name = "TAPE", required = true)]
+    pub(crate) tapes: Vec<PathBuf>,
+    /// For people or for programs.
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    pub(crate) output: Output,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SimArgs {
+    /// The scenario (TOML); its format is in docs/scenarios.md.
+    #[arg(value_name = "SCENARIO.toml")]
+    pub(crate) scenario: PathBuf,
+    /// Policy instead of the scenario's: symphony, auto, eager, timeout, clipper, clockwork, nexus or shepherd, or a table
+    /// such as '{ name = "nexus", frontends = 8 }'.
+    #[arg(long)]
+    pub(crate) policy: Option<String>,
+    /// Find the highest rate at which every model's p99 meets its SLO, within 1 %.
+    #[arg(long)]
+    pub(crate) find_goodput: bool,
+    /// Override a key, for example --set workload.rate_rps=5000; repeatable.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) set: Vec<String>,
+    /// Runs at the same time; the number of cores if not given.
+    #[arg(long)]
+    pub(crate) threads: Option<usize>,
+    /// Write what GPUs and queues did in the first seed's run: FILE.json for Perfetto and chrome://tracing, FILE.svg as a
+    /// picture.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) timeline: Option<PathBuf>,
+    /// Where the timeline begins, in seconds; after the warm-up if not given.
+    #[arg(long, value_name = "SECONDS", requires = "timeline")]
+    pub(crate) timeline_from_s: Option<f64>,
+    /// How long it is, in seconds; if not given, 5 for a trace and 0.25 for a picture.
+    #[arg(long, value_name = "SECONDS", requires = "timeline")]
+    pub(crate) timeline_for_s: Option<f64>,
+    /// Explain what became of a request of the first seed's run, and why: its sequence number (arrivals count from 0), or its
+    /// id as in f0/1/17; repeatable.
+    #[arg(long, value_name = "REQUEST")]
+    pub(crate) explain: Vec<String>,
+    /// Explain so many of the requests that were dropped or late after the warm-up, the worst first.
+    #[arg(long, value_name = "COUNT", conflicts_with = "explain",
+          value_parser = clap::value_parser!(u16).range(1..=symphony_simulator::EXPLAINED_MAX as i64))]
+    pub(crate) explain_worst: Option<u16>,
+    /// For people or for programs.
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    pub(crate) output: Output,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PaperArgs {
+    /// A name from the list, `list`, or `all`.
+    #[arg(value_name = "LIST|NAME|all")]
+    pub(crate) name: String,
+    /// Where the files go; made if it is not there. The repository keeps them in docs/papers.
+    #[arg(long, value_name = "DIR", default_value = "papers")]
+    pub(crate) out: PathBuf,
+    /// Short runs, one seed, few points: about a minute for all.
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Runs at the same time; the number of cores if not given.
+    #[arg(long)]
+    pub(crate) threads: Option<usize>,
+}

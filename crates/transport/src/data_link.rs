@@ -1,0 +1,205 @@
+//! The open link of a backend to one owner: reads that wait for their answers, and what the two share.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use symphony_protocol::data::{FromOwner, ToOwner};
+use tokio::sync::oneshot;
+
+use crate::link::{LinkReceiver, LinkSender};
+use crate::payload::Payloads;
+use crate::rdma::RdmaInputs;
+use crate::read_times::{ReadTimes, Way};
+use crate::sharing::SharedPair;
+
+/// A link on which both ends have agreed how payloads travel.
+pub(crate) struct Opened {
+    pub(crate) sender: LinkSender<ToOwner>,
+    pub(crate) receiver: LinkReceiver<FromOwner>,
+    pub(crate) inputs: Inputs,
+    /// The link beside RDMA, which only tells that the other end lives.
+    pub(crate) beside: Option<(LinkSender<ToOwner>, LinkReceiver<FromOwner>)>,
+}
+
+/// What depends on a link; none once it has ended and nobody will answer.
+type Session = Arc<Mutex<Option<Open>>>;
+
+/// What depends on an open link.
+#[derive(Debug)]
+pub(crate) struct Open {
+    /// Reads that wait for their answer.
+    pub(crate) waiting: HashMap<u64, Asked>,
+    /// How inputs are found without asking.
+    inputs: Inputs,
+}
+
+/// A read that waits for its answer, or for the rest of it.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    wanted: usize,
+    /// What has come of it.
+    answer: Answer,
+    waiter: oneshot::Sender<Answer>,
+}
+
+/// What an owner answers to a read.
+#[derive(Debug, Default)]
+pub(crate) struct Answer {
+    pub(crate) payloads: Payloads,
+    /// For so long it waited itself, for inputs that were being made.
+    pub(crate) waited: Duration,
+}
+
+/// Where a frontend's inputs are.
+#[derive(Clone, Debug)]
+pub(crate) enum Inputs {
+    /// In memory that both have.
+    Shared(Arc<SharedPair>),
+    /// In memory that the network reads.
+    Rdma(Arc<RdmaInputs>),
+    /// Nowhere: they are asked for.
+    Asked,
+}
+
+/// A link that was opened, and may have ended since.
+#[derive(Clone, Debug)]
+pub(crate) struct DataLink {
+    pub(crate) sender: LinkSender<ToOwner>,
+    session: Session,
+    pub(crate) way: Way,
+    pub(crate) times: Arc<ReadTimes>,
+}
+
+/// A read under way; forgets itself when it is given up.
+struct ReadUnderWay<'a> {
+    session: &'a Session,
+    read: u64,
+}
+
+impl DataLink {
+    /// Listens to the owner from now on. Must be used inside a tokio runtime.
+    pub(crate) fn live(Opened { sender, receiver, inputs, beside }: Opened) -> Self {
+        let way = inputs.way();
+        let session: Session = Arc::new(Mutex::new(Some(Open { waiting: HashMap::new(), inputs })));
+        tokio::spawn(live(receiver, beside, Arc::clone(&session)));
+        Self { sender, session, way, times: Arc::default() }
+    }
+
+    pub(crate) fn session(&self) -> MutexGuard<'_, Option<Open>> {
+        self.session.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn inputs(&self) -> Inputs {
+        self.session().as_ref().map_or(Inputs::Asked, |open| open.inputs.clone())
+    }
+
+    pub(crate) fn shared(&self) -> Option<Arc<SharedPair>> {
+        match self.inputs() {
+            Inputs::Shared(shared) => Some(shared),
+            Inputs::Rdma(_) | Inputs::Asked => None,
+        }
+    }
+
+    /// The sender alone does not tell: it notices a peer that has gone only when it writes, and then too late.
+    pub(crate) fn is_open(&self) -> bool {
+        !self.sender.is_closed() && self.session().is_some()
+    }
+
+    pub(crate) async fn ask(&self, read: u64, sequences: Vec<u64>) -> Option<Answer> {
+        let (waiter, answer) = oneshot::channel();
+        let asked = Asked { wanted: sequences.len(), answer: Answer::default(), waiter };
+        self.session().as_mut()?.waiting.insert(read, asked);
+        let _under_way = ReadUnderWay { session: &self.session, read };
+        self.sender.send(ToOwner::Read { read, sequences }).ok()?;
+        answer.await.ok()
+    }
+}
+
+impl Drop for ReadUnderWay<'_> {
+    fn drop(&mut self) {
+        if let Some(open) = self.session.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+            open.waiting.remove(&self.read);
+        }
+    }
+}
+
+impl Inputs {
+    /// What the two have agreed on.
+    const fn way(&self) -> Way {
+        match self {
+            Self::Shared(_) => Way::SharedMemory,
+            Self::Rdma(_) => Way::Rdma,
+            Self::Asked => Way::Tcp,
+        }
+    }
+}
+
+/// Hands answers to the reads that wait for them, until the link ends, or the one beside it.
+async fn live(
+    receiver: LinkReceiver<FromOwner>,
+    beside: Option<(LinkSender<ToOwner>, LinkReceiver<FromOwner>)>,
+    session: Session,
+) {
+    let Some((_sender, mut beside)) = beside else { return take_answers(receiver, session).await };
+    tokio::select! {
+        () = take_answers(receiver, Arc::clone(&session)) => {}
+        frame = beside.receive() => if let Ok(frame) = frame {
+            tracing::warn!(peer = %beside.peer(), message = ?frame.message, "a frame came over the data link beside RDMA");
+        }
+    }
+    let open = session.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some(Open { inputs: Inputs::Rdma(rdma), .. }) = open {
+        rdma.end();
+    }
+}
+
+/// Hands answers to the reads that wait for them, until the link ends.
+async fn take_answers(mut receiver: LinkReceiver<FromOwner>, session: Session) {
+    while let Ok(frame) = receiver.receive().await {
+        let mut session = session.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(open) = session.as_mut() else { break };
+        match frame.message {
+            FromOwner::Payloads { read, lengths, waited } => {
+                if let Entry::Occupied(mut waiting) = open.waiting.entry(read) {
+                    let asked = waiting.get_mut();
+                    asked.answer.payloads.extend(split(&lengths, frame.tail));
+                    asked.answer.waited = Duration::from_nanos(waited);
+                    if asked.answer.payloads.len() >= asked.wanted {
+                        let Asked { answer, waiter, .. } = waiting.remove();
+                        let _ = waiter.send(answer);
+                    }
+                }
+            }
+            FromOwner::Taken { sequences } => {
+                if let Inputs::Shared(shared) = &open.inputs {
+                    shared.taken(&sequences);
+                }
+            }
+            FromOwner::MustShare => {
+                tracing::warn!(peer = %receiver.peer(), "the frontend requires shared memory, and the two share none");
+            }
+            FromOwner::MustUseRdma => {
+                tracing::warn!(peer = %receiver.peer(), "the frontend requires RDMA, and the two have none");
+            }
+            FromOwner::Welcome { .. } => {}
+        }
+    }
+    // Nobody will answer any more: dropping the waiters tells them, and none may come after them. What the two shared is let
+    // go at once.
+    let open = session.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some(Open { inputs: Inputs::Rdma(rdma), .. }) = open {
+        rdma.end();
+    }
+}
+
+/// Bytes that follow one another, by their lengths.
+fn split(lengths: &[Option<u32>], mut tail: Bytes) -> Payloads {
+    let one = |length: &Option<u32>| {
+        let length = (*length)? as usize;
+        (length <= tail.len()).then(|| tail.split_to(length))
+    };
+    lengths.iter().map(one).collect()
+}

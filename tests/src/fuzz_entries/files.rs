@@ -1,0 +1,95 @@
+//! What people write: scenarios, configurations, profiles, models.
+
+use std::path::Path;
+
+use symphony_config::{NodeConfig, Role};
+use symphony_executor::profile::ProfileFile;
+use symphony_repository::ModelConfig;
+use symphony_types::Nanos;
+use symphony_workload::Scenario;
+
+use super::MUTATION_BYTES_MAX;
+
+/// A scenario's text, and a CSV for whatever file it names.
+pub fn scenario(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let (text, csv) = text.split_once('\u{1e}').unwrap_or((&text, "gpu_kind,batch,latency_ms\ng,1,1.0\n"));
+    if let Err(error) = Scenario::parse("fuzz.toml", text, &[], &|_| Ok(csv.to_owned())) {
+        assert!(error.to_string().contains("fuzz.toml") || !error.to_string().is_empty());
+    }
+}
+
+/// A node's configuration, for every role.
+pub fn config(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    for role in [Role::Scheduler, Role::Frontend, Role::Backend, Role::Up] {
+        let path = Path::new("fuzz.toml");
+        if let Ok(config) = NodeConfig::from_layers(role, Some((path, &text)), [], &[]) {
+            let again = NodeConfig::from_layers(role, Some((path, &config.to_toml())), [], &[]);
+            assert_eq!(again.ok(), Some(config), "what --dump-config prints is read again");
+        }
+    }
+}
+
+/// A profile file.
+pub fn profile(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    if let Ok(profile) = ProfileFile::parse(Path::new("fuzz.profile.toml"), &text) {
+        assert!(profile.gpus.values().all(|gpu| gpu.latency.table().is_sorted()), "a profile is monotone");
+    }
+}
+
+/// A model's configuration in a repository.
+pub fn model_config(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    match ModelConfig::parse(Path::new("fuzz.pbtxt"), "digits", &text) {
+        Ok(config) => assert!(config.batch_max > 0 && config.slo > Nanos::ZERO),
+        Err(error) => assert!(error.to_string().starts_with("fuzz.pbtxt")),
+    }
+}
+
+pub(super) fn model_config_seeds() -> Vec<Vec<u8>> {
+    let sample = include_str!("../../../deploy/models/repository/digits/config.pbtxt");
+    let batching =
+        "dynamic_batching { default_queue_policy { timeout_action: REJECT } } instance_group { kind: KIND_CPU }";
+    let reshape = "input { name: 'x' data_type: TYPE_INT8 dims: 4 reshape: < shape: [2, 2]; > } output { name: \"y\" data_type: 11 }";
+    let least =
+        "backend: \"emulated\" max_batch_size: 0x8 parameters { key: \"slo_ms\" value { string_value: \"5\" \"0\" } }";
+    let nested = "[a/repository.ModelConfig]{".repeat(MUTATION_BYTES_MAX / 32);
+    [sample.to_owned(), format!("{sample} {batching}"), format!("{least} {reshape}"), nested]
+        .map(String::into_bytes)
+        .into()
+}
+
+pub(super) fn scenario_seeds() -> Vec<Vec<u8>> {
+    let texts = [
+        include_str!("../../../deploy/scenarios/table4-resnet50.toml").to_owned(),
+        include_str!("../../../deploy/scenarios/zipf-20-models.toml").to_owned(),
+        include_str!("../../../deploy/scenarios/rough-day.toml").to_owned(),
+        "name = \"x\"\npolicy = { name = \"symphony\", trigger = \"eager\" }\nduration_s = 1\nwarmup_s = 0\nseeds = [1]\n\
+         [[gpu]]\nkind = \"g\"\ncount = 1\n[[model]]\nname = \"m\"\nprofile_csv = \"p.csv\"\nslo_ms = 25.0\n\
+         [workload]\nrate_rps = 5.0\narrival = { gamma = 0.5 }\n\u{1e}gpu_kind,batch,latency_ms\ng,1,1.0\ng,2,2.0\n"
+            .to_owned(),
+        "name = \"t\"\n[[gpu]]\nkind = \"g\"\ncount = 1\n[[model]]\nname = \"m\"\nalpha_ms = 1.0\nbeta_ms = 5.0\nslo_ms = 25.0\n\
+         [workload]\narrival = { trace_csv = \"t.csv\" }\n\u{1e}time_s,model,items,slo_ms\n0.5,m,2,30.0\n0.7,,,\n"
+            .to_owned(),
+    ];
+    texts.map(String::into_bytes).into()
+}
+
+pub(super) fn config_seeds() -> Vec<Vec<u8>> {
+    let texts = [
+        include_str!("../../../deploy/config/dev.toml"),
+        include_str!("../../../deploy/config/production.toml"),
+        include_str!("../../../deploy/config/federation.toml"),
+        include_str!("../../../deploy/config/federated-frontend.toml"),
+    ];
+    texts.map(|text| text.as_bytes().to_vec()).into()
+}
+
+pub(super) fn profile_seeds() -> Vec<Vec<u8>> {
+    let text = "format = 1\nmodel = \"m\"\n[[inputs]]\nname = \"x\"\ndata_type = \"FP32\"\nitem_shape = [2, 2]\n\
+                [[outputs]]\nname = \"y\"\ndata_type = \"INT64\"\nitem_shape = []\n[gpu.cpu]\nmachine = \"here\"\n\
+                static_memory_bytes = 100\ndynamic_memory_bytes = 50\nlatency_ms = [1.0, 2.0, 2.5]\n";
+    vec![text.as_bytes().to_vec()]
+}

@@ -1,0 +1,137 @@
+//! What processes read from each other: frames of all links, and what another host may write into memory.
+
+use bytes::{Bytes, BytesMut};
+use symphony_protocol::data::{
+    FromOwner, RdmaEndpoint, RdmaKey, RdmaOffer, RequestResult, ResultBytes, SharingOffer, SharingSecret, ToOwner,
+};
+use symphony_protocol::dispatch::{EndReason, RequestHeader, ToFrontend, ToLeader};
+use symphony_protocol::execute::{Done, Execute, FromBackend, PlannedRequest, Refusal, ToBackend};
+use symphony_protocol::{FRAME_HEADER_BYTES, Frame, FrameHeader, Message};
+use symphony_rdma::{SEGMENT_HEADER_BYTES, Segment, SegmentKind};
+use symphony_shared_memory::{ENTRY_BYTES, RemoteLayout};
+use symphony_types::{
+    BackendId, BootId, DropReason, FailReason, FrontendId, GpuId, ModelId, RequestId, SubclusterId, Token,
+};
+
+/// Where the headers of frames keep their checksum.
+const FRAME_CHECKSUM_AT: usize = 12;
+
+/// A frame of any link. The checksum is made right, or nothing but that would ever be tested.
+pub fn frames(bytes: &[u8]) {
+    fn read<M: Message + std::fmt::Debug + PartialEq>(header: FrameHeader, body: &Bytes) {
+        let Ok(frame) = Frame::<M>::decode(header, body.clone()) else { return };
+        let again = encode(&frame.message, std::slice::from_ref(&frame.tail));
+        let (head, body) = again.split_first_chunk::<FRAME_HEADER_BYTES>().expect("a frame has a header");
+        let header = FrameHeader::parse(*head).expect("what was encoded can be read");
+        let back = Frame::<M>::decode(header, Bytes::copy_from_slice(body));
+        assert_eq!(back, Ok(frame), "a frame that was read is written and read again");
+    }
+    let Some((head, body)) = bytes.split_first_chunk::<FRAME_HEADER_BYTES>() else { return };
+    let mut head = *head;
+    head[FRAME_CHECKSUM_AT..].copy_from_slice(&crc32c::crc32c(body).to_le_bytes());
+    let Ok(header) = FrameHeader::parse(head) else { return };
+    let body = Bytes::copy_from_slice(body);
+    read::<ToLeader>(header, &body);
+    read::<ToFrontend>(header, &body);
+    read::<ToBackend>(header, &body);
+    read::<FromBackend>(header, &body);
+    read::<ToOwner>(header, &body);
+    read::<FromOwner>(header, &body);
+}
+
+fn encode<M: Message>(message: &M, tail: &[Bytes]) -> Vec<u8> {
+    let mut bytes = BytesMut::new();
+    Frame::encode(message, tail, &mut bytes).expect("it is small");
+    bytes.to_vec()
+}
+
+pub(super) fn frame_seeds() -> Vec<Vec<u8>> {
+    let (token, boot, gpu, model) = (Token::new(9), BootId::new(3), GpuId::new(1), ModelId::new(2));
+    let header = RequestHeader { sequence: 7, model: 3, items: 2, budget: 25_000_000, attempt: 1 };
+    let id = RequestId { frontend: FrontendId::new(1), boot, sequence: 4 };
+    let (frontend, subcluster) = (FrontendId::new(1), SubclusterId::new(1));
+    let order = Execute {
+        gpu,
+        token,
+        backend_boot: boot,
+        sequence: 1,
+        start_in: 5,
+        latency: 6,
+        model,
+        requests: vec![PlannedRequest { id, items: 2 }; 3],
+    };
+    let done = Done {
+        gpu,
+        token,
+        sequence: 1,
+        model,
+        start_late: 1,
+        latency: 2,
+        free_in: 3,
+        failed: vec![(id, FailReason::PayloadLost)],
+    };
+    let refusal = Refusal::Fenced { promised: token };
+    let result = RequestResult { sequence: 4, outcome: ResultBytes::Answer(3), batch: 2, execution: 9 };
+    let endpoint = RdmaEndpoint { queue_pair: 17, first_packet: 1 << 23, mtu: 5, lid: 0, gid: [1; 16] };
+    let rdma = RdmaOffer { endpoint, key: RdmaKey(7), address: 1 << 40, bytes: 1 << 20, entries: 64 };
+    let offer = SharingOffer { name: "symphony-0".into(), secret: SharingSecret([7; 32]) };
+    let ended = vec![(1, EndReason::Dropped(DropReason::QueueFull)), (2, EndReason::Failed(FailReason::NoAnswer))];
+    vec![
+        encode(&ToLeader::Hello { frontend, boot, subcluster, token }, &[]),
+        encode(&ToLeader::Submit { token, requests: vec![header; 3] }, &[]),
+        encode(&ToLeader::Redrive { token, requests: vec![header], last: true }, &[]),
+        encode(&ToLeader::Cancel { requests: vec![(1, 2), (3, 4)] }, &[]),
+        encode(&ToFrontend::Ended { requests: ended }, &[]),
+        encode(&ToFrontend::Panicked, &[]),
+        // For a sub-cluster that no test has: a seal is no rubbish, and seeds are also sent to real backends.
+        encode(&ToBackend::Seal { subcluster: SubclusterId::new(99), gpus: vec![(gpu, token); 2] }, &[]),
+        encode(&ToBackend::Execute(order), &[]),
+        encode(&ToBackend::Retired { gpus: vec![gpu; 2] }, &[]),
+        encode(&FromBackend::Done(done), &[]),
+        encode(&FromBackend::PayloadDelay { fixed: 200_000, per_mib: 900_000 }, &[]),
+        encode(&FromBackend::Refused { gpu, sequence: 1, token, model, refusal }, &[]),
+        encode(
+            &ToOwner::Hello {
+                backend: BackendId::new(1),
+                boot,
+                frontend_boot: boot,
+                shares: true,
+                rdma: Some(rdma.endpoint),
+            },
+            &[],
+        ),
+        encode(&ToOwner::Joined { shares: true }, &[]),
+        encode(&ToOwner::Read { read: 1, sequences: vec![1, 2, 3] }, &[]),
+        encode(&ToOwner::Results { results: vec![result; 2] }, &[Bytes::from_static(b"abcdef")]),
+        encode(&ToOwner::Results { results: vec![RequestResult { outcome: ResultBytes::Shared, ..result }] }, &[]),
+        encode(&FromOwner::Welcome { boot, sharing: Some(offer), rdma: Some(rdma) }, &[]),
+        encode(&FromOwner::Taken { sequences: vec![1, 2] }, &[]),
+        encode(
+            &FromOwner::Payloads { read: 1, lengths: vec![Some(2), None], waited: 7_000_000 },
+            &[Bytes::from_static(b"ab")],
+        ),
+    ]
+}
+
+/// What another host's memory may say: a segment of a stream, and the entry of a pool of 64 KiB.
+pub fn rdma(bytes: &[u8]) {
+    if let Ok((segment, data)) = Segment::parse(bytes) {
+        let mut again = [&[0; SEGMENT_HEADER_BYTES][..], data].concat();
+        segment.write(&mut again);
+        assert_eq!(again, bytes, "a segment that was parsed is written again");
+    }
+    let Some((entry, rest)) = bytes.split_first_chunk::<ENTRY_BYTES>() else { return };
+    let (bytes, number) = (64 << 10, u64::from_le_bytes(*entry[8..].first_chunk().expect("an entry is longer")));
+    let layout = RemoteLayout::new(bytes, 16).expect("there is such a pool");
+    if let Ok(found) = layout.find(number, entry, 1 << 20) {
+        assert!(found.at() + found.length() as u64 <= bytes, "nothing beyond the pool is fetched");
+        let _ = found.holds(rest);
+    }
+}
+
+pub(super) fn rdma_seeds() -> Vec<Vec<u8>> {
+    let mut segment = [&[0; SEGMENT_HEADER_BYTES][..], b"some data"].concat();
+    Segment { kind: SegmentKind::Data, number: 7, credits: 3 }.write(&mut segment);
+    let entry = [2_u64, 5, 256, 100 | 7 << 32].iter().flat_map(|word| word.to_le_bytes()).collect();
+    vec![segment, entry]
+}
