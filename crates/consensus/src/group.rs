@@ -228,22 +228,25 @@ impl ControlGroup {
         }
     }
 
-    /// The service that the other replicas call; mount it on the node's control port.
+    /// The service that the other replicas call; mount it on the node's control port. Whoever is `removed` from the group for ever
+    /// is refused, also over a stream that it opened before; it is asked at each message.
     #[must_use]
-    pub fn service(&self) -> RaftServer {
-        wire::pb::raft_server::RaftServer::new(self.raft_service())
+    pub fn service(&self, removed: impl Fn(NodeId) -> bool + Send + Sync + 'static) -> RaftServer {
+        wire::pb::raft_server::RaftServer::new(self.raft_service(Arc::new(removed)))
             .max_decoding_message_size(MESSAGE_BYTES_MAX)
             .max_encoding_message_size(MESSAGE_BYTES_MAX)
     }
 
     /// What answers behind it.
-    pub(crate) fn raft_service(&self) -> RaftService {
+    pub(crate) fn raft_service(&self, removed: Arc<dyn Fn(NodeId) -> bool + Send + Sync>) -> RaftService {
         RaftService::new(
             self.me.clone(),
             self.raft.clone(),
             Arc::clone(&self.open),
             Arc::clone(&self.received),
             Arc::clone(&self.heard),
+            removed,
+            self.leadership.clone(),
         )
     }
 

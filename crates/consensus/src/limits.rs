@@ -27,6 +27,13 @@ pub(crate) const SNAPSHOT_CHUNK_BYTES: usize = 256 * KIB;
 /// Entries in one replication request.
 pub(crate) const APPEND_ENTRIES_MAX: u64 = 512;
 
+/// Appends of one stream without an answer, at both ends. Within the deadline of the first, three heartbeats, there are three of them;
+/// entries are sent one request at a time.
+pub(crate) const APPENDS_UNANSWERED_MAX: usize = 8;
+
+/// The format of Raft's messages and of how they are exchanged; others are refused. 1 named none, and called for each append.
+pub(crate) const WIRE_FORMAT: u32 = 2;
+
 /// Bytes of one stored value in sled, which writes a whole leaf of its tree at a time and moves one above a quarter of its
 /// segment (512 KiB / 4) into a blob file that it never syncs. A leaf is split beyond 16 values and may have just been
 /// given 4 of a neighbour: 20 x 4 KiB = 80 KiB, so larger frames are split over several keys.

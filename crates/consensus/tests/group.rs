@@ -65,7 +65,7 @@ impl Replica {
         let ledger = Ledger::default();
         let group = ControlGroup::start(config, ledger.clone()).await.expect("replica starts");
         let (stop, stopped) = oneshot::channel::<()>();
-        let serve = Server::builder().add_service(group.service()).serve_with_incoming_shutdown(
+        let serve = Server::builder().add_service(group.service(|_| false)).serve_with_incoming_shutdown(
             Incoming::new(listener, Net::plaintext(), Port::new("test", &Role::ALL, 256)).into_stream(),
             async {
                 let _ = stopped.await;
@@ -371,7 +371,7 @@ async fn strangers_are_refused() {
 
     // Phase 2: the refusal says which cluster was meant and which was met.
     let mut client = client::raft_client::RaftClient::connect(format!("http://{ours}")).await.expect("connects");
-    let envelope = |cluster: &str, to| Some(client::RaftEnvelope { cluster: cluster.into(), from: 2, to });
+    let envelope = |cluster: &str, to| Some(client::RaftEnvelope { format: 2, cluster: cluster.into(), from: 2, to });
     let vote = Some(client::RaftVote { term: 1 << 40, node: 2, committed: false });
     let ask = |envelope| client::RaftVoteRequest { envelope, vote, last_log: None, leadership_transfer: true };
     let status = client.vote(ask(envelope("green", 1))).await.expect_err("refused");
@@ -380,6 +380,10 @@ async fn strangers_are_refused() {
     let status = client.vote(ask(envelope("blue", 7))).await.expect_err("refused");
     assert_eq!(status.code(), tonic::Code::FailedPrecondition);
     assert!(status.message().contains("node 7"), "{}", status.message());
+    let older = envelope("blue", 1).map(|envelope| client::RaftEnvelope { format: 1, ..envelope });
+    let status = client.vote(ask(older)).await.expect_err("refused");
+    assert_eq!(status.code(), tonic::Code::FailedPrecondition);
+    assert!(status.message().contains("run the same release"), "{}", status.message());
     let status = client.vote(ask(None)).await.expect_err("refused");
     assert_eq!(status.code(), tonic::Code::InvalidArgument);
 

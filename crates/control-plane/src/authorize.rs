@@ -26,7 +26,7 @@ const PEOPLE: &[Role] = &[Role::Operator, Role::Viewer];
 pub(crate) fn allowed(path: &str) -> &'static [Role] {
     if let Some(method) = path.strip_prefix("/symphony.v1.Raft/") {
         return match method {
-            "Append" | "Vote" | "PreVote" | "InstallSnapshot" | "TransferLeader" => REPLICAS,
+            "Replicate" | "Vote" | "PreVote" | "InstallSnapshot" | "TransferLeader" => REPLICAS,
             _ => &[],
         };
     }
@@ -194,7 +194,7 @@ mod tests {
             assert_eq!(denied.code(), Code::PermissionDenied, "who carries a command says who gave it");
         }
         assert_eq!(
-            check(Some(&peer(Role::Operator)), "/symphony.v1.Raft/Append").unwrap_err().code(),
+            check(Some(&peer(Role::Operator)), "/symphony.v1.Raft/Replicate").unwrap_err().code(),
             Code::PermissionDenied
         );
         assert_eq!(

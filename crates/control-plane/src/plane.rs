@@ -197,7 +197,10 @@ impl ControlPlane {
         let serving = server::serve(
             listeners.control,
             config.net.clone(),
-            group.service(),
+            group.service({
+                let state = state.clone();
+                move |node| state.read().removed_nodes().contains(&node)
+            }),
             (service, scaler),
             state.clone(),
             stop.clone(),

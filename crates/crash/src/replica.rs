@@ -84,7 +84,7 @@ impl Replica {
         config.timing.disk_stall = self.disk_stall;
         let listener = TcpListener::bind(self.addresses[&self.id]).await?;
         let group = ControlGroup::start(config, Nothing).await?;
-        let service = Server::builder().add_service(group.service());
+        let service = Server::builder().add_service(group.service(|_| false));
         let incoming = Incoming::new(listener, Net::plaintext(), Port::new("crash", &Role::ALL, 256)).into_stream();
         let server = tokio::spawn(service.serve_with_incoming(incoming));
         tokio::spawn(propose(group.clone()));

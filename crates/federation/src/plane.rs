@@ -77,7 +77,7 @@ impl Federation {
             .http2_keepalive_timeout(Some(KEEP_ALIVE))
             .max_concurrent_streams(STREAMS_PER_CONNECTION_MAX)
             .http2_max_header_list_size(HEADER_BYTES_MAX)
-            .add_service(group.service())
+            .add_service(group.service(|_| false))
             .add_service(service);
         let incoming = Incoming::new(control, config.group.net.clone(), CONTROL).into_stream();
         let serving = router.serve_with_incoming_shutdown(incoming, stop.clone().cancelled_owned());
@@ -119,9 +119,12 @@ impl Federation {
             let _ = self.group.transfer_leader(heir).await;
         }
         self.stop.cancel();
-        for task in self.tasks {
-            let _ = tokio::time::timeout(DRAIN_WITHIN, task).await;
-        }
-        self.group.shutdown().await;
+        // The streams of the other replicas end with the group, and the server with them.
+        let ended = async {
+            for task in self.tasks {
+                let _ = tokio::time::timeout(DRAIN_WITHIN, task).await;
+            }
+        };
+        tokio::join!(self.group.shutdown(), ended);
     }
 }

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use symphony_net::{Incoming, Net, Port, Role};
+use futures::StreamExt as _;
+use symphony_net::{Incoming, Net, PeerInfo, Port, Role};
 use symphony_testkit::until;
 use symphony_types::NodeId;
 use tempfile::TempDir;
@@ -17,6 +19,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::RaftService;
 use super::pb::{self, raft_append_response::Outcome, raft_server::Raft, raft_server::RaftServer};
+use crate::limits::APPENDS_UNANSWERED_MAX;
 use crate::{ControlGroup, Engine, GroupConfig, Leadership, OnDiskError, StateMachine, Timing};
 
 /// Messages in a row that are not believed, before what became of them is looked at.
@@ -56,17 +59,32 @@ struct Held {
 
 #[tonic::async_trait]
 impl Raft for Held {
-    async fn append(
+    type ReplicateStream = <RaftService as Raft>::ReplicateStream;
+
+    async fn replicate(
         &self,
-        request: Request<pb::RaftAppendRequest>,
-    ) -> Result<Response<pb::RaftAppendResponse>, Status> {
-        let from = request.get_ref().envelope.as_ref().map(|envelope| NodeId::new(envelope.from));
-        let answer = self.service.append(request).await;
-        if answer.as_ref().is_ok_and(|answer| matches!(answer.get_ref().outcome, Some(Outcome::Stale(_)))) {
-            self.stale.send_modify(|stale| *stale += 1);
-        }
-        let _ = self.held.clone().wait_for(|held| held.is_none() || *held != from).await;
-        answer
+        request: Request<Streaming<pb::RaftAppendRequest>>,
+    ) -> Result<Response<Self::ReplicateStream>, Status> {
+        let (peer, from) = (PeerInfo::of(&request)?, Arc::new(AtomicU64::new(0)));
+        let sender = Arc::clone(&from);
+        let requests = request.into_inner().inspect(move |request| {
+            if let Some(envelope) = request.as_ref().ok().and_then(|request| request.envelope.as_ref()) {
+                sender.store(envelope.from, Ordering::Relaxed);
+            }
+        });
+        let (held, stale) = (self.held.clone(), self.stale.clone());
+        let answers = self.service.answers(peer, requests).map(move |answer| {
+            if answer.as_ref().is_ok_and(|answer| matches!(answer.outcome, Some(Outcome::Stale(_)))) {
+                stale.send_modify(|stale| *stale += 1);
+            }
+            let (mut held, from) = (held.clone(), NodeId::new(from.load(Ordering::Relaxed)));
+            async move {
+                let _ = held.wait_for(|held| *held != Some(from)).await;
+                answer
+            }
+        });
+        // Held back, and not stopped: what comes after them is taken all the same.
+        Ok(Response::new(Box::pin(answers.buffered(APPENDS_UNANSWERED_MAX))))
     }
 
     async fn vote(&self, request: Request<pb::RaftVoteRequest>) -> Result<Response<pb::RaftVoteResponse>, Status> {
@@ -109,7 +127,7 @@ impl Replica {
         let applied = Applied::default();
         let group = ControlGroup::start(config, applied.clone()).await.expect("starts");
         let ((hold, held), (stale, stale_seen)) = (watch::channel(None), watch::channel(0));
-        let service = Held { service: group.raft_service(), held, stale };
+        let service = Held { service: group.raft_service(Arc::new(|_| false)), held, stale };
         let incoming = Incoming::new(listener, Net::plaintext(), Port::new("test", &Role::ALL, 256)).into_stream();
         let serve = Server::builder().add_service(RaftServer::new(service)).serve_with_incoming(incoming);
         let server = tokio::spawn(async move { serve.await.expect("serves") });

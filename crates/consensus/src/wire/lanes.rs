@@ -5,12 +5,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use openraft::{BasicNode, RaftNetworkFactory};
 use symphony_net::{Expected, Net, Role};
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Endpoint;
 
 use super::gate::Gate;
 use super::numbers::Sent;
 use super::pb;
-use super::peer::{Peer, Traffic};
+use super::peer::{Peer, PeerClient, Traffic};
+use crate::limits::WIRE_FORMAT;
 use crate::raft_types::TypeConfig;
 use crate::timing::Timing;
 
@@ -23,7 +24,7 @@ pub(crate) struct Addressing {
 
 impl Addressing {
     pub(crate) fn envelope(&self, to: u64) -> pb::RaftEnvelope {
-        pb::RaftEnvelope { cluster: self.cluster.clone(), from: self.node, to }
+        pb::RaftEnvelope { format: WIRE_FORMAT, cluster: self.cluster.clone(), from: self.node, to }
     }
 }
 
@@ -40,35 +41,36 @@ pub(crate) struct Lanes {
     net: Net,
     timing: Timing,
     gate: Arc<Gate>,
-    channels: Arc<Mutex<HashMap<Lane, Channel>>>,
+    clients: Arc<Mutex<HashMap<Lane, PeerClient>>>,
     /// By target, whatever leads there and for whatever term.
     sent: Arc<Mutex<HashMap<u64, Arc<Sent>>>>,
 }
 
 impl Lanes {
     pub(crate) fn new(me: Addressing, net: Net, timing: Timing, gate: Arc<Gate>) -> Self {
-        Self { me, net, timing, gate, channels: Arc::default(), sent: Arc::default() }
+        Self { me, net, timing, gate, clients: Arc::default(), sent: Arc::default() }
     }
 
     fn peer(&self, target: u64, node: &BasicNode, traffic: Traffic) -> Peer {
-        let channel = self.channel(target, &node.addr, traffic);
-        let sent = Arc::clone(self.sent.lock().unwrap_or_else(PoisonError::into_inner).entry(target).or_default());
-        Peer::new(self.me.clone(), target, channel, traffic, self.timing.clone(), self.gate.clone(), sent)
+        let client = self.client(target, &node.addr, traffic);
+        Peer::new(self.me.clone(), target, client, traffic, self.timing.clone(), self.gate.clone())
     }
 
-    fn channel(&self, target: u64, address: &str, traffic: Traffic) -> Result<Channel, String> {
-        let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
+    fn client(&self, target: u64, address: &str, traffic: Traffic) -> Result<PeerClient, String> {
+        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (target, address.to_owned(), traffic);
-        if let Some(channel) = channels.get(&key) {
-            return Ok(channel.clone());
+        if let Some(client) = clients.get(&key) {
+            return Ok(client.clone());
         }
         // A member that moved leaves its old connection behind; it goes with the new one's arrival.
-        channels.retain(|(node, _, lane), _| (*node, *lane) != (target, traffic));
+        clients.retain(|(node, _, lane), _| (*node, *lane) != (target, traffic));
         let channel = self
             .net
             .channel(&endpoint(address, &self.timing, traffic)?, Expected::named(Role::Scheduler, target.to_string()));
-        channels.insert(key, channel.clone());
-        Ok(channel)
+        let sent = Arc::clone(self.sent.lock().unwrap_or_else(PoisonError::into_inner).entry(target).or_default());
+        let client = PeerClient::new(channel, self.timing.rpc_timeout, sent);
+        clients.insert(key, client.clone());
+        Ok(client)
     }
 }
 

@@ -8,6 +8,7 @@ mod lanes;
 mod numbers;
 mod peer;
 mod service;
+mod stream;
 
 pub(crate) use codec::Malformed;
 pub(crate) use gate::Gate;

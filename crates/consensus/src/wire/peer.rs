@@ -20,6 +20,7 @@ use super::gate::Gate;
 use super::lanes::Addressing;
 use super::numbers::Sent;
 use super::pb::{self, raft_client::RaftClient};
+use super::stream::AppendStream;
 use crate::limits::{MESSAGE_BYTES_MAX, SNAPSHOT_CHUNK_BYTES};
 use crate::raft_types::{LeaderIdOf, TypeConfig, VoteOf};
 use crate::record::{Ballot, Position, Record};
@@ -40,11 +41,27 @@ pub(crate) struct Peer {
     me: Addressing,
     target: u64,
     /// Or why there is none.
-    client: Result<RaftClient<Channel>, String>,
+    client: Result<PeerClient, String>,
     traffic: Traffic,
     timing: Timing,
     gate: Arc<Gate>,
-    sent: Arc<Sent>,
+}
+
+/// A connection, shared by all who send over it, and the stream of appends that it carries.
+#[derive(Debug, Clone)]
+pub(crate) struct PeerClient {
+    calls: RaftClient<Channel>,
+    appends: Arc<AppendStream>,
+}
+
+impl PeerClient {
+    pub(crate) fn new(channel: Channel, limit: Duration, sent: Arc<Sent>) -> Self {
+        let calls = RaftClient::new(channel)
+            .max_decoding_message_size(MESSAGE_BYTES_MAX)
+            .max_encoding_message_size(MESSAGE_BYTES_MAX);
+        let appends = Arc::new(AppendStream::new(calls.clone(), limit, sent));
+        Self { calls, appends }
+    }
 }
 
 type Failure = RPCError<TypeConfig>;
@@ -61,18 +78,12 @@ impl Peer {
     pub(crate) fn new(
         me: Addressing,
         target: u64,
-        channel: Result<Channel, String>,
+        client: Result<PeerClient, String>,
         traffic: Traffic,
         timing: Timing,
         gate: Arc<Gate>,
-        sent: Arc<Sent>,
     ) -> Self {
-        let client = channel.map(|channel| {
-            RaftClient::new(channel)
-                .max_decoding_message_size(MESSAGE_BYTES_MAX)
-                .max_encoding_message_size(MESSAGE_BYTES_MAX)
-        });
-        Self { me, target, client, traffic, timing, gate, sent }
+        Self { me, target, client, traffic, timing, gate }
     }
 
     fn envelope(&self) -> Option<pb::RaftEnvelope> {
@@ -80,7 +91,7 @@ impl Peer {
     }
 
     fn client(&self) -> Result<RaftClient<Channel>, Failure> {
-        self.client.clone().map_err(unreachable)
+        self.client.as_ref().map(|client| client.calls.clone()).map_err(unreachable)
     }
 
     fn pass_gate(&self) -> Result<(), Failure> {
@@ -191,28 +202,26 @@ impl RaftNetworkV2<TypeConfig> for Peer {
         _option: RPCOption,
     ) -> Result<AppendEntriesResponse<TypeConfig>, Failure> {
         // The library's budget for both kinds is one heartbeat interval, which a follower's fsync alone can take. For entries ours counts;
-        // heartbeats it gives up, but an answer that comes later says all the same that the link moves: so it is waited for apart.
+        // heartbeats it gives up, but an answer that comes later, within ours, says all the same that the link moves: the stream reads it.
         self.pass_gate()?;
-        let mut client = self.client()?;
-        let (number, answered) = self.sent.next();
+        let client = self.client.as_ref().map_err(unreachable)?;
         let request = pb::RaftAppendRequest {
-            number,
-            answered,
+            // The stream counts.
+            number: 0,
+            answered: 0,
             envelope: self.envelope(),
             vote: Some(Ballot::from(rpc.vote).into()),
             previous: rpc.prev_log_id.map(|id| Position::from(id).into()),
             entries: rpc.entries.into_iter().map(|entry| Record::from(entry).into()).collect(),
             leader_commit: rpc.leader_commit.map(|id| Position::from(id).into()),
         };
-        let (limit, sent) = (self.timing.rpc_timeout, Arc::clone(&self.sent));
-        let answer = tokio::spawn(async move {
-            let answer = tokio::time::timeout(limit, client.append(request)).await;
-            let answer = answer.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer in time")))?;
-            sent.answered(number);
-            Ok(answer)
-        });
-        let answer = async { answer.await.unwrap_or_else(|error| Err(Status::internal(error.to_string()))) };
-        append_response(self.call(RPCTypes::AppendEntries, limit, answer).await?)
+        let answer = client.appends.send(request);
+        let answer = async {
+            let given_up =
+                |_| Err(Status::cancelled("the stream was given up: an append before this one had no answer in time"));
+            answer.await.unwrap_or_else(given_up).map(Response::new)
+        };
+        append_response(self.call(RPCTypes::AppendEntries, self.timing.rpc_timeout, answer).await?)
     }
 
     async fn vote(
@@ -290,7 +299,7 @@ mod tests {
         let me = Addressing { cluster: "blue".into(), node: 1 };
         let gate =
             Gate::new(Duration::from_millis(120), Duration::from_millis(240), tokio::sync::watch::channel(false).1);
-        Peer::new(me, target, Err("not connected".into()), Traffic::Log, Timing::lan(), Arc::new(gate), Arc::default())
+        Peer::new(me, target, Err("not connected".into()), Traffic::Log, Timing::lan(), Arc::new(gate))
     }
 
     /// A hand-over goes to every voter; one that took it as meant for itself would campaign against the successor.

@@ -1,22 +1,27 @@
 //! The server side: checks who is meant, checks what is said, hands it to the Raft core.
 
 use std::fmt;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::BytesMut;
+use futures::{Stream, StreamExt as _};
 use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, TransferLeaderError, TransferLeaderRequest, VoteRequest, VoteResponse,
 };
 use openraft::{Raft, Snapshot};
 use symphony_net::{PeerInfo, Role};
+use symphony_types::NodeId;
+use tokio::sync::watch;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::codec::{self, Malformed};
 use super::lanes::Addressing;
 use super::numbers::Received;
 use super::pb;
-use crate::limits::SNAPSHOT_IMAGE_BYTES_MAX;
+use crate::leadership::Leadership;
+use crate::limits::{APPENDS_UNANSWERED_MAX, SNAPSHOT_IMAGE_BYTES_MAX, WIRE_FORMAT};
 use crate::machine::{Machine, snapshot_meta};
 use crate::pacing::Heard;
 use crate::raft_types::{self, TypeConfig};
@@ -31,6 +36,9 @@ pub struct RaftService {
     open: Arc<AtomicBool>,
     received: Arc<Received>,
     heard: Arc<Heard>,
+    removed: Arc<dyn Fn(NodeId) -> bool + Send + Sync>,
+    /// Closes when the replica stops.
+    leadership: watch::Receiver<Leadership>,
 }
 
 impl fmt::Debug for RaftService {
@@ -54,13 +62,21 @@ impl RaftService {
         open: Arc<AtomicBool>,
         received: Arc<Received>,
         heard: Arc<Heard>,
+        removed: Arc<dyn Fn(NodeId) -> bool + Send + Sync>,
+        leadership: watch::Receiver<Leadership>,
     ) -> Self {
-        Self { me: Arc::new(me), raft, open, received, heard }
+        Self { me: Arc::new(me), raft, open, received, heard, removed, leadership }
     }
 
     /// Only this cluster's members may speak, and only to whom they mean.
     fn admit(&self, peer: &PeerInfo, envelope: Option<pb::RaftEnvelope>) -> Result<u64, Status> {
         let envelope = envelope.ok_or_else(|| refuse(Malformed::Missing("envelope")))?;
+        if envelope.format != WIRE_FORMAT {
+            return Err(Status::failed_precondition(format!(
+                "node {} speaks format {} of Raft's messages, node {} format {WIRE_FORMAT}: run the same release on all replicas",
+                envelope.from, envelope.format, self.me.node
+            )));
+        }
         if envelope.cluster != self.me.cluster {
             return Err(Status::failed_precondition(format!(
                 "message for cluster \"{}\" reached cluster \"{}\": check the addresses of node {}",
@@ -76,6 +92,9 @@ impl RaftService {
         if !peer.may_be(Role::Scheduler, &envelope.from.to_string()) {
             return Err(Status::permission_denied(format!("{peer} speaks for node {}", envelope.from)));
         }
+        if (self.removed)(NodeId::new(envelope.from)) {
+            return Err(Status::permission_denied(format!("node {} was removed from the cluster", envelope.from)));
+        }
         if !self.open.load(Ordering::Acquire) {
             return Err(Status::unavailable(format!(
                 "node {} does not know yet whether it may take part",
@@ -83,6 +102,60 @@ impl RaftService {
             )));
         }
         Ok(envelope.from)
+    }
+
+    /// Answers to what one peer sends, in order, until this replica stops: a server that drains waits for its streams.
+    pub(super) fn answers(
+        &self,
+        peer: PeerInfo,
+        requests: impl Stream<Item = Result<pb::RaftAppendRequest, Status>> + Send + 'static,
+    ) -> impl Stream<Item = Result<pb::RaftAppendResponse, Status>> + Send + 'static {
+        let mut leadership = self.leadership.clone();
+        let stopped = async move { while leadership.changed().await.is_ok() {} };
+        let here = Arc::new((self.clone(), peer));
+        let answers = requests.map(move |request| {
+            let here = Arc::clone(&here);
+            async move { here.0.append(&here.1, request?).await }
+        });
+        // Each goes to the core as it arrives; only the answers wait for each other.
+        answers.buffered(APPENDS_UNANSWERED_MAX).take_until(stopped)
+    }
+
+    async fn append(&self, peer: &PeerInfo, request: pb::RaftAppendRequest) -> Result<pb::RaftAppendResponse, Status> {
+        use pb::raft_append_response::Outcome;
+        let from = self.admit(peer, request.envelope)?;
+        let number = request.number;
+        let answer = |outcome| pb::RaftAppendResponse { outcome: Some(outcome), number };
+        let vote = codec::ballot_of(request.vote, true).map_err(refuse)?;
+        speaks_for_itself(from, vote)?;
+        let (leader, arrived) = ((from, vote.term), tokio::time::Instant::now().into_std());
+        if !self.received.is_recent(arrived, leader, request.answered) {
+            self.received.answered(tokio::time::Instant::now().into_std(), leader, number);
+            return Ok(answer(Outcome::Stale(pb::RaftBlank {})));
+        }
+        let previous = request.previous.map(Position::from);
+        let records = codec::records(previous, request.entries).map_err(refuse)?;
+        let entries = records.into_iter().map(raft_types::entry).collect::<Result<Vec<_>, _>>();
+        let entries = entries.map_err(|reason| refuse(Malformed::Membership(reason)))?;
+        let rpc = AppendEntriesRequest {
+            vote: vote.into(),
+            prev_log_id: previous.map(Into::into),
+            entries,
+            leader_commit: request.leader_commit.map(|id| Position::from(id).into()),
+        };
+        let outcome = match self.raft.append_entries(rpc).await.map_err(stopped)? {
+            AppendEntriesResponse::Success => Outcome::Success(pb::RaftBlank {}),
+            AppendEntriesResponse::PartialSuccess(id) => {
+                Outcome::Partial(pb::RaftMatched { id: id.map(|id| Position::from(id).into()) })
+            }
+            AppendEntriesResponse::Conflict => Outcome::Conflict(pb::RaftBlank {}),
+            AppendEntriesResponse::HigherVote(vote) => Outcome::HigherVote(Ballot::from(vote).into()),
+        };
+        if !matches!(outcome, Outcome::HigherVote(_)) {
+            self.heard.note(arrived);
+        }
+        self.received.answered(tokio::time::Instant::now().into_std(), leader, number);
+        Ok(answer(outcome))
     }
 
     fn vote_request(&self, request: Request<pb::RaftVoteRequest>) -> Result<VoteRequest<TypeConfig>, Status> {
@@ -117,44 +190,14 @@ fn vote_response(response: VoteResponse<TypeConfig>) -> Response<pb::RaftVoteRes
 
 #[tonic::async_trait]
 impl pb::raft_server::Raft for RaftService {
-    async fn append(
+    type ReplicateStream = Pin<Box<dyn Stream<Item = Result<pb::RaftAppendResponse, Status>> + Send>>;
+
+    async fn replicate(
         &self,
-        request: Request<pb::RaftAppendRequest>,
-    ) -> Result<Response<pb::RaftAppendResponse>, Status> {
-        use pb::raft_append_response::Outcome;
+        request: Request<Streaming<pb::RaftAppendRequest>>,
+    ) -> Result<Response<Self::ReplicateStream>, Status> {
         let peer = PeerInfo::of(&request)?;
-        let request = request.into_inner();
-        let from = self.admit(&peer, request.envelope)?;
-        let vote = codec::ballot_of(request.vote, true).map_err(refuse)?;
-        speaks_for_itself(from, vote)?;
-        let (leader, arrived) = ((from, vote.term), tokio::time::Instant::now().into_std());
-        if !self.received.is_recent(arrived, leader, request.answered) {
-            self.received.answered(tokio::time::Instant::now().into_std(), leader, request.number);
-            return Ok(Response::new(pb::RaftAppendResponse { outcome: Some(Outcome::Stale(pb::RaftBlank {})) }));
-        }
-        let previous = request.previous.map(Position::from);
-        let records = codec::records(previous, request.entries).map_err(refuse)?;
-        let entries = records.into_iter().map(raft_types::entry).collect::<Result<Vec<_>, _>>();
-        let entries = entries.map_err(|reason| refuse(Malformed::Membership(reason)))?;
-        let rpc = AppendEntriesRequest {
-            vote: vote.into(),
-            prev_log_id: previous.map(Into::into),
-            entries,
-            leader_commit: request.leader_commit.map(|id| Position::from(id).into()),
-        };
-        let outcome = match self.raft.append_entries(rpc).await.map_err(stopped)? {
-            AppendEntriesResponse::Success => Outcome::Success(pb::RaftBlank {}),
-            AppendEntriesResponse::PartialSuccess(id) => {
-                Outcome::Partial(pb::RaftMatched { id: id.map(|id| Position::from(id).into()) })
-            }
-            AppendEntriesResponse::Conflict => Outcome::Conflict(pb::RaftBlank {}),
-            AppendEntriesResponse::HigherVote(vote) => Outcome::HigherVote(Ballot::from(vote).into()),
-        };
-        if !matches!(outcome, Outcome::HigherVote(_)) {
-            self.heard.note(arrived);
-        }
-        self.received.answered(tokio::time::Instant::now().into_std(), leader, request.number);
-        Ok(Response::new(pb::RaftAppendResponse { outcome: Some(outcome) }))
+        Ok(Response::new(Box::pin(self.answers(peer, request.into_inner()))))
     }
 
     async fn vote(&self, request: Request<pb::RaftVoteRequest>) -> Result<Response<pb::RaftVoteResponse>, Status> {
@@ -237,7 +280,6 @@ mod tests {
     use pb::raft_client::RaftClient;
     use pb::raft_snapshot_part::Part;
     use symphony_net::{Incoming, Net, Port};
-    use symphony_types::NodeId;
     use tokio::net::TcpListener;
     use tonic::Code;
     use tonic::transport::Server;
@@ -262,8 +304,10 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn a_snapshot_that_was_damaged_on_its_way_is_the_senders_error_and_nobody_elses() {
+    /// A group of one, over plaintext, that refuses whoever is in `removed`.
+    async fn served(
+        removed: impl Fn(NodeId) -> bool + Send + Sync + 'static,
+    ) -> (ControlGroup, RaftClient<tonic::transport::Channel>, impl FnOnce(), tempfile::TempDir) {
         let dir = tempfile::tempdir().expect("temporary directory");
         let mut config = GroupConfig::new("blue", NodeId::new(1), BTreeMap::new(), dir.path().to_owned());
         (config.engine, config.on_disk_error) = (Engine::Memory, OnDiskError::Stop);
@@ -271,19 +315,147 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
         let address = listener.local_addr().expect("address");
         let incoming = Incoming::new(listener, Net::plaintext(), Port::new("blue", &Role::ALL, 256)).into_stream();
-        let server = tokio::spawn(Server::builder().add_service(group.service()).serve_with_incoming(incoming));
-        let mut client = RaftClient::connect(format!("http://{address}")).await.expect("connects");
+        let server = Server::builder().add_service(group.service(removed)).serve_with_incoming(incoming);
+        let server = tokio::spawn(server);
+        let client = RaftClient::connect(format!("http://{address}")).await.expect("connects");
+        (group, client, move || server.abort(), dir)
+    }
+
+    fn envelope() -> pb::RaftEnvelope {
+        pb::RaftEnvelope { format: WIRE_FORMAT, cluster: "blue".into(), from: 2, to: 1 }
+    }
+
+    fn heartbeat(number: u64) -> pb::RaftAppendRequest {
+        let vote = Ballot { term: 3, node: 2, committed: true };
+        pb::RaftAppendRequest { envelope: Some(envelope()), vote: Some(vote.into()), number, ..Default::default() }
+    }
+
+    /// What a stream answers to these requests, and how it ends.
+    async fn replicated(
+        client: &mut RaftClient<tonic::transport::Channel>,
+        requests: Vec<pb::RaftAppendRequest>,
+    ) -> (Vec<pb::RaftAppendResponse>, Option<Status>) {
+        let mut answers = client.replicate(futures::stream::iter(requests)).await.expect("opens").into_inner();
+        let mut had = Vec::new();
+        loop {
+            match answers.message().await {
+                Ok(Some(answer)) => had.push(answer),
+                Ok(None) => return (had, None),
+                Err(status) => return (had, Some(status)),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_stream_is_answered_in_order_and_ends_with_what_is_refused() {
+        let (group, mut client, end, _dir) = served(|_| false).await;
+        let (answers, ended) = replicated(&mut client, (1..=20).map(heartbeat).collect()).await;
+        assert!(ended.is_none(), "{ended:?}");
+        assert!(answers.iter().map(|answer| answer.number).eq(1..=20), "{answers:?}");
+
+        let with = |change: fn(&mut pb::RaftAppendRequest)| {
+            let mut request = heartbeat(2);
+            change(&mut request);
+            request
+        };
+        fn to(request: &mut pb::RaftAppendRequest) -> &mut pb::RaftEnvelope {
+            request.envelope.as_mut().expect("an envelope")
+        }
+        let cases: [(&str, Code, pb::RaftAppendRequest); 7] = [
+            ("run the same release on all replicas", Code::FailedPrecondition, with(|request| to(request).format = 1)),
+            ("cluster \"red\"", Code::FailedPrecondition, with(|request| to(request).cluster = "red".into())),
+            ("for node 3", Code::FailedPrecondition, with(|request| to(request).to = 3)),
+            ("a vote for node 2", Code::FailedPrecondition, with(|request| to(request).from = 4)),
+            ("envelope is missing", Code::InvalidArgument, with(|request| request.envelope = None)),
+            ("vote is missing", Code::InvalidArgument, with(|request| request.vote = None)),
+            (
+                "follows entry",
+                Code::InvalidArgument,
+                with(|request| {
+                    request.entries = vec![pb::RaftEntry {
+                        id: Some(Position { term: 3, node: 2, index: 9 }.into()),
+                        payload: Some(pb::raft_entry::Payload::Blank(pb::RaftBlank {})),
+                    }]
+                }),
+            ),
+        ];
+        for (words, code, refused) in cases {
+            let (answers, ended) = replicated(&mut client, vec![heartbeat(1), refused, heartbeat(3)]).await;
+            let ended = ended.expect("refused");
+            assert!(ended.code() == code && ended.message().contains(words), "{words}: {ended}");
+            assert_eq!(answers.iter().map(|answer| answer.number).collect::<Vec<_>>(), [1], "{words}");
+        }
+        group.shutdown().await;
+        end();
+    }
+
+    /// Who may call is looked at when a stream opens; who was removed since has it open.
+    #[tokio::test]
+    async fn a_replica_that_is_removed_is_refused_over_the_stream_that_it_has() {
+        let removed = Arc::new(AtomicBool::new(false));
+        let asked = Arc::clone(&removed);
+        let (group, mut client, end, _dir) =
+            served(move |node| node == NodeId::new(2) && asked.load(Ordering::Acquire)).await;
+        let (send, mut requests) = tokio::sync::mpsc::channel(1);
+        let requests = futures::stream::poll_fn(move |context| requests.poll_recv(context));
+        send.send(heartbeat(1)).await.expect("sent");
+        let mut answers = client.replicate(requests).await.expect("opens").into_inner();
+        assert_eq!(answers.message().await.expect("answers").map(|answer| answer.number), Some(1));
+        removed.store(true, Ordering::Release);
+        send.send(heartbeat(2)).await.expect("sent");
+        let refused = answers.message().await.expect_err("refuses");
+        assert!(refused.code() == Code::PermissionDenied && refused.message().contains("was removed"), "{refused}");
+        group.shutdown().await;
+        end();
+    }
+
+    #[tokio::test]
+    async fn a_stream_ends_with_the_replica_that_answers_it() {
+        let (group, mut client, end, _dir) = served(|_| false).await;
+        let (send, mut requests) = tokio::sync::mpsc::channel(1);
+        let requests = futures::stream::poll_fn(move |context| requests.poll_recv(context));
+        send.send(heartbeat(1)).await.expect("sent");
+        let mut answers = client.replicate(requests).await.expect("opens").into_inner();
+        assert_eq!(answers.message().await.expect("answers").map(|answer| answer.number), Some(1));
+        group.shutdown().await;
+        assert!(answers.message().await.expect("ends").is_none(), "nothing was refused");
+        drop(send);
+        end();
+    }
+
+    /// Until there were formats the cluster's name stood elsewhere: each side finds that the other is of another release.
+    #[test]
+    fn formats_of_different_releases_refuse_each_other() {
+        #[derive(Clone, PartialEq, prost::Message)]
+        struct FirstEnvelope {
+            #[prost(string, tag = "1")]
+            cluster: String,
+            #[prost(uint64, tag = "2")]
+            from: u64,
+            #[prost(uint64, tag = "3")]
+            to: u64,
+        }
+        use prost::Message as _;
+        let first = FirstEnvelope { cluster: "blue".into(), from: 2, to: 1 };
+        let read = pb::RaftEnvelope::decode(&first.encode_to_vec()[..]).expect("decodes");
+        assert_ne!(read.format, WIRE_FORMAT);
+        let read = FirstEnvelope::decode(&envelope().encode_to_vec()[..]).expect("decodes");
+        assert_eq!((read.cluster.as_str(), read.from, read.to), ("", 2, 1), "not for its cluster");
+    }
+
+    #[tokio::test]
+    async fn a_snapshot_that_was_damaged_on_its_way_is_the_senders_error_and_nobody_elses() {
+        let (group, mut client, end, _dir) = served(|_| false).await;
 
         let at = Some(Position { term: 3, node: 2, index: 9 });
         let image = Image { at, members_at: None, members: Members::default(), state: vec![7; 5_000] };
         let image = image::encode(image, "blue").expect("encodes").to_vec();
-        let envelope = pb::RaftEnvelope { cluster: "blue".into(), from: 2, to: 1 };
         let vote = Ballot { term: 3, node: 2, committed: true };
         for at in [0, 20, 30, 60, image.len() - 1] {
             let mut damaged = image.clone();
             damaged[at] ^= 1;
             let header = pb::RaftSnapshotHeader {
-                envelope: Some(envelope.clone()),
+                envelope: Some(envelope()),
                 vote: Some(vote.into()),
                 length: damaged.len() as u64,
             };
@@ -294,6 +466,6 @@ mod tests {
         }
         assert!(group.leadership().has_changed().is_ok(), "the node goes on");
         group.shutdown().await;
-        server.abort();
+        end();
     }
 }
