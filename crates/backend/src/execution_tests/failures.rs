@@ -99,7 +99,7 @@ async fn a_device_that_fails_costs_the_batch_and_nothing_else() {
     for (sequence, fate) in [(1, true), (2, false), (3, true)] {
         scene.own(sequence, input(sequence as u8, 1));
         scene.execute(&leader, plan(sequence, Duration::ZERO, &[request(OWNER, sequence, 1)]));
-        let expected = if fate { Ok(answer(sequence as u8)) } else { Err(FailReason::ExecutionFailed) };
+        let expected = if fate { Ok(answer(sequence as u8)) } else { Err(FailReason::OutOfMemory) };
         assert_eq!(scene.result().await, (sequence, expected));
         assert_eq!(leader.done().await.failed.len(), usize::from(!fate));
     }
@@ -188,7 +188,12 @@ async fn a_model_that_fails_when_it_runs_fails_its_requests_and_others_go_on() {
     };
     let numbers = |number: f32| Bytes::from(number.to_le_bytes().repeat(4));
     let other = ModelId::new(2);
-    for fault in [Fault::IndexOutOfRange, Fault::ReshapeMismatch, Fault::OutputTooLong, Fault::OutOfMemory] {
+    for (fault, reason) in [
+        (Fault::IndexOutOfRange, FailReason::ExecutionFailed),
+        (Fault::ReshapeMismatch, FailReason::ExecutionFailed),
+        (Fault::OutputTooLong, FailReason::ExecutionFailed),
+        (Fault::OutOfMemory, FailReason::OutOfMemory),
+    ] {
         let mut scene = Scene::new(load(fault));
         // Square roots: it works.
         scene.inputs.send(Input::Loaded(other, vec![load(Fault::NotANumber)])).ok().unwrap();
@@ -197,7 +202,7 @@ async fn a_model_that_fails_when_it_runs_fails_its_requests_and_others_go_on() {
         scene.own(2, numbers(9.0));
         scene.execute(&leader, plan(1, Duration::ZERO, &[request(OWNER, 1, 1)]));
         scene.execute(&leader, Execute { model: other, ..plan(2, Duration::ZERO, &[request(OWNER, 2, 1)]) });
-        assert_eq!(scene.result().await, (1, Err(FailReason::ExecutionFailed)), "{fault:?}");
+        assert_eq!(scene.result().await, (1, Err(reason)), "{fault:?}");
         assert_eq!(scene.result().await, (2, Ok(numbers(3.0))), "{fault:?}");
         assert_eq!((leader.done().await.failed.len(), leader.done().await.failed.len()), (1, 0), "{fault:?}");
     }
