@@ -1,6 +1,9 @@
 //! Models and profiles that cannot be.
 
+use std::time::Duration;
+
 use symphony_executor::digits;
+use symphony_testkit::wait_until;
 use symphony_tests::{Shape, emulated_model, onnxruntime_is_here, phase, tell};
 
 /// A profile with latencies to be filled in.
@@ -118,5 +121,57 @@ fn a_broken_onnx_file_is_named_and_other_models_go_on() {
         let _ = cluster.cli(&load).ended_with(0);
         cluster.one_good_request("resnet").unwrap();
         assert_eq!(cluster.ended().unwrap(), None);
+    });
+}
+
+#[test]
+fn a_batch_that_needs_more_memory_than_its_gpu_has_fails_alone() {
+    if !onnxruntime_is_here() {
+        return;
+    }
+    tell("hungry", &Shape::emulated(&["default"]).with_cpu(), |cluster| {
+        let tensors = "[[inputs]]\nname = \"input\"\ndata_type = \"FP32\"\nitem_shape = [4]\n\
+                       [[outputs]]\nname = \"output\"\ndata_type = \"FP32\"\nitem_shape = [4]\n";
+        let of_kind = "[gpu.cpu]\nmachine = \"here\"\nstatic_memory_bytes = 1000\ndynamic_memory_bytes = 1000\n";
+        let profile = format!("format = 1\nmodel = \"m\"\n{tensors}{of_kind}latency_ms = [100.0, 101.0]\n");
+        cluster.workspace.write("hungry.profile.toml", &profile).unwrap();
+        // The backend's GPU has 4096 MB.
+        std::fs::write(cluster.workspace.file("starving.onnx"), symphony_zoo::hungry(5000 << 20).bytes()).unwrap();
+        std::fs::write(cluster.workspace.file("hungry.onnx"), symphony_zoo::hungry_as_asked().bytes()).unwrap();
+        let load = |model: &str, file: &str| {
+            let command = ["model", "load", model, "--onnx", file, "--profile", "hungry.profile.toml"];
+            let options = ["--slo-ms", "2000", "--subcluster", "cpu"];
+            cluster.cli(&command.into_iter().chain(options).collect::<Vec<_>>())
+        };
+
+        phase("a model that is always beyond it is refused when it is loaded");
+        let words = ["`starving` was not loaded", "its largest batch does not fit", "more memory than there is"];
+        let _ = load("starving", "starving.onnx").ended_with(2).complains(&words);
+
+        phase(
+            "one whose requests decide is loaded, and those that fit are answered, before and after one that does not",
+        );
+        let _ = load("hungry", "hungry.onnx").ended_with(0);
+        let ask = |mb: f32| {
+            let numbers = [mb; 4];
+            let input = serde_json::json!({ "name": "input", "datatype": "FP32", "shape": [1, 4], "data": numbers });
+            let body = serde_json::json!({ "inputs": [input], "parameters": { "symphony_accept_late": true } });
+            cluster.block_on(async { cluster.rest().post("/v2/models/hungry/infer", body.to_string()).await }).unwrap()
+        };
+        // A leader may hear of a model a moment after its frontend.
+        wait_until("an answer", Duration::from_secs(30), || {
+            let reply = ask(2.0);
+            anyhow::ensure!(reply.status == 200, "{reply:?}");
+            Ok(())
+        })
+        .unwrap();
+        let refused = ask(5000.0);
+        assert_eq!((refused.status, refused.reason().as_str()), (503, "out_of_memory"), "{refused:?}");
+        let answered = ask(3.0);
+        assert_eq!(answered.status, 200, "{answered:?}");
+        assert!(answered.body.contains("3"), "{answered:?}");
+        let log = cluster.log_of("backend-cpu").unwrap();
+        assert!(log.contains("1 items need more memory than there is for batches"), "{log}");
+        assert_eq!(cluster.ended().unwrap(), None, "no process has ended");
     });
 }

@@ -8,7 +8,9 @@ bounded() {
 }
 bounded 120 peers --test-threads 1 --nocapture
 bounded 240 contract --test-threads 1 rdma::
-echo "guest: the figures that follow are of Soft-RoCE, RDMA in software, on an emulated machine"
-bounded 300 payload-pull --rdma --pulls "$PULLS"
+if [ "$PULLS" -gt 0 ]; then
+    echo "guest: the figures that follow are of Soft-RoCE, RDMA in software, on an emulated machine"
+    bounded 300 payload-pull --rdma --pulls "$PULLS"
+fi
 echo "guest: at $(cut -d ' ' -f 1 /proc/uptime) s: done"
 [ $status = 0 ]

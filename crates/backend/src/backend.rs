@@ -53,6 +53,9 @@ pub enum StartError {
     /// ONNX Runtime is missing.
     #[error(transparent)]
     Runtime(#[from] symphony_executor::RuntimeError),
+    /// Batches cannot be kept within the memory of the GPUs.
+    #[error("ONNX Runtime cannot limit the memory of batches: {0}; expected version 1.23 or later")]
+    BatchMemory(String),
     /// The device that is required cannot be had.
     #[error(
         "backend.device = \"cuda\" is required: {0}; set backend.device_required = false to run ONNX models on the CPU"
@@ -278,8 +281,18 @@ fn onnx_engine(config: &BackendConfig) -> Result<Engine, StartError> {
         Some(Err(missing)) => tracing::warn!("backend.device = \"cuda\" cannot be had: {missing}"),
         None => {}
     }
-    tracing::info!(device = "cpu", onnxruntime = version, "ONNX models run on the CPU");
+    let limit_bytes = onnx.runtime.share_batch_memory(memory_bytes(config)).map_err(StartError::BatchMemory)?;
+    tracing::info!(device = "cpu", onnxruntime = version, limit_mb = limit_bytes >> 20, "ONNX models run on the CPU");
     Ok(Engine::OrtCpu(onnx))
+}
+
+/// The memory of all GPUs together, which are shares of one process here; 0 if one of them has no limit.
+fn memory_bytes(config: &BackendConfig) -> u64 {
+    let gpus = || config.gpus.iter().filter(|gpu| gpu.count > 0);
+    if gpus().any(|gpu| gpu.memory_bytes() == 0) {
+        return 0;
+    }
+    gpus().map(|gpu| gpu.memory_bytes().saturating_mul(u64::from(gpu.count))).fold(0, u64::saturating_add)
 }
 
 /// The GPUs of the configuration, in the driver's order from 0 on, with one pool of pinned memory for all.

@@ -1,14 +1,24 @@
 //! The requests of a plan as one batch of a model, and back.
 
+use std::fmt;
 use std::time::Instant;
 
 use bytes::Bytes;
-use symphony_executor::{BatchInputs, ModelExecutor};
+use symphony_executor::{BatchInputs, ExecuteError, ModelExecutor};
 use symphony_protocol::execute::PlannedRequest;
 use symphony_types::{FailReason, Signature, TensorSpec};
 
 /// One request's fate inside its batch.
 pub(crate) type Fate = (PlannedRequest, Result<Bytes, FailReason>);
+
+/// Why a batch did not run to its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NotRun {
+    /// What its requests are told.
+    reason: FailReason,
+    /// What the log is told.
+    words: String,
+}
 
 /// The requests of a plan whose inputs arrived, and one buffer per input of the model.
 #[derive(Debug)]
@@ -61,13 +71,13 @@ impl Batch {
     pub(crate) fn fates(
         &self,
         executor: &dyn ModelExecutor,
-        ran: Result<(), String>,
+        ran: Result<(), NotRun>,
         outputs: &[Vec<u8>],
     ) -> Vec<Fate> {
         let mut outcome = Ok(());
         if let Err(error) = ran {
             tracing::error!(%error, items = self.items, "batch failed");
-            outcome = Err(FailReason::ExecutionFailed);
+            outcome = Err(error.reason);
         }
         let sizes: Vec<_> = executor.signature().outputs.iter().map(TensorSpec::item_bytes).collect();
         let lengths = sizes.iter().map(|size| size * self.items as usize);
@@ -91,5 +101,27 @@ impl Batch {
                 (request, fate)
             })
             .collect()
+    }
+}
+
+impl From<ExecuteError> for NotRun {
+    fn from(error: ExecuteError) -> Self {
+        let reason = match error {
+            ExecuteError::OutOfMemory { .. } => FailReason::OutOfMemory,
+            _ => FailReason::ExecutionFailed,
+        };
+        Self { reason, words: error.to_string() }
+    }
+}
+
+impl From<&str> for NotRun {
+    fn from(words: &str) -> Self {
+        Self { reason: FailReason::ExecutionFailed, words: words.to_owned() }
+    }
+}
+
+impl fmt::Display for NotRun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.words)
     }
 }

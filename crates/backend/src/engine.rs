@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use symphony_config::ExecutorKind;
-use symphony_executor::{EmulatedExecutor, ModelExecutor, OnnxExecutor, OnnxOptions, Pace, Runtime};
+use symphony_executor::{EmulatedExecutor, ExecuteError, ModelExecutor, OnnxExecutor, OnnxOptions, Pace, Runtime};
 use symphony_executor_gpu::Cuda;
 use symphony_protocol::view::{ModelSource, ModelSpec};
 use symphony_types::LatencyProfile;
@@ -34,6 +34,20 @@ pub enum Engine {
     /// Loads when a test lets it.
     #[cfg(test)]
     Held(Arc<crate::model_loader_tests::Gate>),
+}
+
+/// Why a model was not loaded.
+#[derive(Debug)]
+pub(crate) struct NotLoaded {
+    pub(crate) reason: String,
+    /// It may fit when others have gone.
+    pub(crate) lacks_memory: bool,
+}
+
+impl From<String> for NotLoaded {
+    fn from(reason: String) -> Self {
+        Self { reason, lacks_memory: false }
+    }
 }
 
 /// What all ONNX models of a backend share.
@@ -71,7 +85,7 @@ impl Engine {
     }
 
     /// One executor of the model on a GPU, by its place, of `kind`.
-    pub(crate) fn load(&self, spec: &ModelSpec, gpu: usize, kind: &str) -> Result<Box<dyn ModelExecutor>, String> {
+    pub(crate) fn load(&self, spec: &ModelSpec, gpu: usize, kind: &str) -> Result<Box<dyn ModelExecutor>, NotLoaded> {
         let profile = spec.profiles.get(kind).ok_or_else(|| {
             let known: Vec<_> = spec.profiles.keys().map(String::as_str).collect();
             format!("no profile for GPU kind `{kind}`; the model has profiles for: {}", known.join(", "))
@@ -88,13 +102,20 @@ impl Engine {
             }
             Self::OrtCpu(onnx) => {
                 let (path, options) = onnx.options(spec, &profile.latency)?;
-                let executor = OnnxExecutor::from_file(&onnx.runtime, &path, &options).map_err(|e| e.to_string())?;
-                accounted(executor, &path, &profile.latency)
+                let mut executor =
+                    OnnxExecutor::from_file(&onnx.runtime, &path, &options).map_err(|e| e.to_string())?;
+                share_memory(&mut executor, profile.static_memory_bytes).map_err(
+                    |NotLoaded { reason, lacks_memory }| NotLoaded {
+                        reason: format!("model `{}` cannot be used: {reason}", path.display()),
+                        lacks_memory,
+                    },
+                )?;
+                Ok(accounted(executor, &path, &profile.latency)?)
             }
             Self::OrtCuda(onnx, gpus) => {
                 let (path, options) = onnx.options(spec, &profile.latency)?;
                 let loaded = opened(gpus, gpu)?.load_onnx(&onnx.runtime, &path, &options);
-                accounted(loaded.map_err(|e| e.to_string())?, &path, &profile.latency)
+                Ok(accounted(loaded.map_err(|e| e.to_string())?, &path, &profile.latency)?)
             }
             Self::CudaGemm(gpus) => {
                 let loaded = opened(gpus, gpu)?.load_gemm(&profile.latency, spec.signature.clone());
@@ -127,6 +148,28 @@ impl OnnxEngine {
 
 fn opened(gpus: &[Cuda], gpu: usize) -> Result<&Cuda, String> {
     gpus.get(gpu).ok_or_else(|| format!("there is no CUDA device {gpu}"))
+}
+
+/// Keeps what a model takes besides batches clear of them, and has its largest batch take its memory now. What there is not the memory
+/// for is refused here, and not by requests; a model that takes no zeros is measured by its first requests.
+fn share_memory(executor: &mut OnnxExecutor, profile_bytes: u64) -> Result<(), NotLoaded> {
+    let lacks_memory = |reason| NotLoaded { reason, lacks_memory: true };
+    let bytes = executor.memory().map_or(0, |memory| memory.static_bytes).max(profile_bytes);
+    executor.keep_clear_of_batches(bytes).map_err(|error| {
+        let mb = bytes.div_ceil(1 << 20);
+        lacks_memory(format!("it takes {mb} MB, which others take or batches have had and keep: {error}"))
+    })?;
+    // In this order a batch that runs now has shown that it finds room beside the model.
+    match executor.warm_up() {
+        Err(error @ ExecuteError::OutOfMemory { .. }) => {
+            Err(lacks_memory(format!("its largest batch does not fit beside the others: {error}")))
+        }
+        Err(error) => {
+            tracing::warn!(%error, "a batch of zeros failed; what batches take is not known yet");
+            Ok(())
+        }
+        Ok(()) => Ok(()),
+    }
 }
 
 /// A model whose profile accounts for what it fills up.

@@ -106,7 +106,8 @@ impl<T: PayloadTransport> GpuThread<T> {
                     }
                     // Models come and go between plans only, but for one that panicked and could not be reset.
                     None => {
-                        tracing::error!(error = outcome.err(), items = batch.items, "batch failed");
+                        let error = outcome.err().map(|error| error.to_string());
+                        tracing::error!(error, items = batch.items, "batch failed");
                         (batch.lost(), batch.items)
                     }
                 }

@@ -15,7 +15,7 @@ use tokio::sync::mpsc::{self, UnboundedSender};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::engine::Engine;
+use crate::engine::{Engine, NotLoaded};
 use crate::execution::{Identity, Input};
 use crate::gpu_memory::GpuMemory;
 use crate::load_meter::LoadMeter;
@@ -92,7 +92,7 @@ struct Loaded {
     model: ModelId,
     spec: ModelSpec,
     /// One executor for each GPU, or why there are none.
-    result: Result<Vec<Box<dyn ModelExecutor>>, String>,
+    result: Result<Vec<Box<dyn ModelExecutor>>, NotLoaded>,
     took: Duration,
     /// Whoever has it loads; none if somebody else has held it for too long.
     turn: Option<OwnedSemaphorePermit>,
@@ -229,7 +229,7 @@ impl ModelLoader {
             let of = spec.clone();
             let load = move || kinds.iter().enumerate().map(|(gpu, kind)| engine.load(&of, gpu, kind)).collect();
             let result = tokio::task::spawn_blocking(load).await;
-            let result = result.unwrap_or_else(|error| Err(format!("loading ended: {error}")));
+            let result = result.unwrap_or_else(|error| Err(format!("loading ended: {error}").into()));
             let took = lock(&meter).end(Instant::now(), begun);
             let _ = loaded.send(Loaded { model, spec, result, took, turn });
         }
@@ -315,7 +315,8 @@ impl ModelLoader {
                 give_back(executors, move || drop(turn));
                 self.lacks_memory(model, &spec.name, reason, took)
             }
-            Err(reason) => self.failed(model, &spec.name, reason, took),
+            Err(NotLoaded { reason, lacks_memory: true }) => self.lacks_memory(model, &spec.name, reason, took),
+            Err(NotLoaded { reason, .. }) => self.failed(model, &spec.name, reason, took),
         };
         models.insert(model, Standing::Ended(word));
     }

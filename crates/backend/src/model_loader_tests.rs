@@ -58,6 +58,13 @@ fn spec(name: &str, file: &str, static_mb: u64) -> ModelSpec {
     }
 }
 
+/// A model of [`symphony_zoo::hungry`], of whose batches its profile says nothing.
+fn hungry_spec(name: &str) -> ModelSpec {
+    let tensor = |name: &str| TensorSpec { name: name.into(), data_type: DataType::Fp32, item_shape: vec![4] };
+    let signature = Signature { inputs: vec![tensor("input")], outputs: vec![tensor("output")] };
+    ModelSpec { signature, ..spec(name, &format!("{name}.onnx"), 1) }
+}
+
 /// A model of emulated GPUs.
 fn emulated_spec(name: &str, static_mb: u64) -> ModelSpec {
     ModelSpec { source: ModelSource::Emulated, signature: default_signature(), ..spec(name, "", static_mb) }
@@ -277,6 +284,88 @@ async fn a_model_beyond_the_memory_is_refused_by_profile_and_by_measure() {
     run_one(good.as_mut());
     let measured = scene.book.lines().into_iter().find(|line| line.name == "good").unwrap().memory().unwrap();
     assert!(measured.static_bytes >= digits::MODEL.len() as u64, "{measured:?}");
+}
+
+/// Runs an ignored test: what batches share is the process's, and others would take of it.
+fn in_a_process_of_its_own(test: &str) {
+    let Some(_) = needed("onnxruntime", load_runtime(None)) else { return };
+    let mut tests = std::process::Command::new(std::env::current_exe().unwrap());
+    let ended = tests.args(["--ignored", "--exact", &format!("model_loader_tests::{test}")]).output().unwrap();
+    let said = format!("{}{}", String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
+    assert!(ended.status.success() && said.contains("1 passed"), "{said}");
+}
+
+#[test]
+fn batches_have_the_memory_that_models_leave_them() {
+    in_a_process_of_its_own("batches_that_need_more_than_the_profile_says");
+    in_a_process_of_its_own("what_models_take_is_not_for_batches");
+    in_a_process_of_its_own("what_batches_have_had_is_not_for_models");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "another test runs it in a process of its own"]
+async fn batches_that_need_more_than_the_profile_says() {
+    let runtime = load_runtime(None).unwrap();
+    runtime.share_batch_memory(600 * MB).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("digits.onnx"), digits::MODEL).unwrap();
+    // Batches of eight: 256 MB and 2 GB.
+    for (file, bytes_per_item) in [("hungry.onnx", 16 * MB), ("starving.onnx", 128 * MB)] {
+        std::fs::write(dir.path().join(file), symphony_zoo::hungry(bytes_per_item).bytes()).unwrap();
+    }
+    let mut scene = Scene::onnx(runtime, dir.path(), 600);
+    let models = vec![spec("good", "digits.onnx", 1), hungry_spec("starving"), hungry_spec("hungry")];
+    scene.view.send_replace(view(models.clone()));
+    let (mut good, mut hungry) = (None, None);
+    for _ in 0..2 {
+        let (model, executor) = scene.loaded().await;
+        *if model == ModelId::new(1) { &mut good } else { &mut hungry } = Some(executor);
+    }
+    let (mut good, mut hungry) = (good.unwrap(), hungry.unwrap());
+    scene.stands("starving", BookState::Failed).await;
+    let measured = scene.book.lines().into_iter().find(|line| line.name == "hungry").unwrap().memory().unwrap();
+    assert!(measured.dynamic_bytes > 200 * MB, "before any request: {measured:?}");
+    run_one(good.as_mut());
+
+    // What was measured of batches counts: 256 MB and 400 are too much, although the profiles speak of 402.
+    let eight = BatchInputs { items: 8, tensors: &[&[0; 8 * 16]], start: None };
+    hungry.run(&eight, &mut Vec::new()).unwrap();
+    let third = models.into_iter().chain([spec("third", "digits.onnx", 400)]).collect();
+    scene.view.send_replace(view(third));
+    scene.stands("third", BookState::Failed).await;
+    hungry.run(&eight, &mut Vec::new()).unwrap();
+}
+
+/// An engine whose GPU has so much memory, the digits model that takes 300 MB by its profile, and one whose batches of eight take 400 MB.
+fn engine_and_two_models(dir: &Path, memory_mb: u64) -> (Engine, ModelSpec, ModelSpec) {
+    std::fs::write(dir.join("digits.onnx"), digits::MODEL).unwrap();
+    std::fs::write(dir.join("hungry.onnx"), symphony_zoo::hungry(25 * MB).bytes()).unwrap();
+    let runtime = load_runtime(None).unwrap();
+    runtime.share_batch_memory(memory_mb * MB).unwrap();
+    let engine = Engine::OrtCpu(OnnxEngine { runtime, model_dir: dir.to_owned(), intra_threads: 1 });
+    (engine, spec("heavy", "digits.onnx", 300), hungry_spec("hungry"))
+}
+
+#[test]
+#[ignore = "another test runs it in a process of its own"]
+fn what_models_take_is_not_for_batches() {
+    let dir = tempfile::tempdir().unwrap();
+    let (engine, heavy, hungry) = engine_and_two_models(dir.path(), 600);
+    let _loaded = engine.load(&heavy, 0, "cpu").unwrap();
+    let refused = engine.load(&hungry, 0, "cpu").unwrap_err();
+    assert!(refused.lacks_memory && refused.reason.contains("its largest batch does not fit"), "{refused:?}");
+}
+
+#[test]
+#[ignore = "another test runs it in a process of its own"]
+fn what_batches_have_had_is_not_for_models() {
+    let dir = tempfile::tempdir().unwrap();
+    let (engine, heavy, hungry) = engine_and_two_models(dir.path(), 650);
+    let mut batches = engine.load(&hungry, 0, "cpu").unwrap();
+    let refused = engine.load(&heavy, 0, "cpu").unwrap_err();
+    assert!(refused.lacks_memory && refused.reason.contains("it takes 300 MB"), "{refused:?}");
+    let eight = BatchInputs { items: 8, tensors: &[&[0; 8 * 16]], start: None };
+    batches.run(&eight, &mut Vec::new()).unwrap();
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use symphony_executor::{ExecuteError, ModelExecutor, StagedExecutor};
 use symphony_types::ModelId;
 
 use crate::ahead::Ahead;
-use crate::batch::Batch;
+use crate::batch::{Batch, NotRun};
 
 /// The models of a GPU.
 pub(crate) type Models = HashMap<ModelId, Box<dyn ModelExecutor>>;
@@ -18,7 +18,7 @@ pub(crate) type Models = HashMap<ModelId, Box<dyn ModelExecutor>>;
 const POLL_EVERY: Duration = Duration::from_micros(20);
 
 /// Begins to bring a batch's inputs to its device, unless that has been done, or it has none.
-pub(crate) fn stage(models: &mut Models, model: ModelId, batch: &Batch, start: Instant) -> Result<(), String> {
+pub(crate) fn stage(models: &mut Models, model: ModelId, batch: &Batch, start: Instant) -> Result<(), NotRun> {
     guarded(models, model, |executor| match executor.in_steps() {
         Some(steps) if steps.staged() == 0 => batch.given(start, |inputs| steps.stage(inputs)),
         _ => Ok(()),
@@ -31,7 +31,7 @@ pub(crate) fn run(
     ahead: &mut Ahead<'_>,
     (model, batch, start): (ModelId, &Batch, Instant),
     outputs: &mut Vec<Vec<u8>>,
-) -> Result<(), String> {
+) -> Result<(), NotRun> {
     if models.get_mut(&model).is_some_and(|executor| executor.in_steps().is_none()) {
         return guarded(models, model, |executor| batch.given(start, |inputs| executor.run(inputs, outputs)));
     }
@@ -73,7 +73,7 @@ fn guarded_step(
     models: &mut Models,
     model: ModelId,
     step: impl FnOnce(&mut dyn StagedExecutor) -> Result<(), ExecuteError>,
-) -> Result<(), String> {
+) -> Result<(), NotRun> {
     guarded(models, model, |executor| executor.in_steps().map_or(Ok(()), step))
 }
 
@@ -83,18 +83,18 @@ fn guarded(
     models: &mut Models,
     model: ModelId,
     call: impl FnOnce(&mut dyn ModelExecutor) -> Result<(), ExecuteError>,
-) -> Result<(), String> {
-    let Some(executor) = models.get_mut(&model) else { return Err("the model is gone".to_owned()) };
+) -> Result<(), NotRun> {
+    let Some(executor) = models.get_mut(&model) else { return Err("the model is gone".into()) };
     if let Ok(ran) = catch_unwind(AssertUnwindSafe(|| call(executor.as_mut()))) {
-        return ran.map_err(|error| error.to_string());
+        return ran.map_err(NotRun::from);
     }
     let reset = || executor.in_steps().map_or((), |steps| steps.reset());
     if catch_unwind(AssertUnwindSafe(reset)).is_ok() {
-        return Err("the executor panicked".to_owned());
+        return Err("the executor panicked".into());
     }
     let lost = models.remove(&model);
     if catch_unwind(AssertUnwindSafe(|| drop(lost))).is_err() {
         tracing::error!(%model, "the executor panicked when it was dropped; its memory may be lost");
     }
-    Err("the executor panicked, also when it was reset: its model is not used any more, load it again".to_owned())
+    Err("the executor panicked, also when it was reset: its model is not used any more, load it again".into())
 }

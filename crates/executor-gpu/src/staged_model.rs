@@ -5,7 +5,7 @@ use symphony_executor::{
 };
 use symphony_types::Signature;
 
-use crate::overlap::{Device, Extent, Pipeline, Spans, Trouble};
+use crate::overlap::{Device, DeviceError, Extent, Pipeline, Spans, Trouble};
 
 /// What a device's outputs are to whoever asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,7 +124,7 @@ impl<D: Device> StagedModel<D> {
         if matches!(trouble, Trouble::Device(_)) {
             self.items.clear();
         }
-        ExecuteError::Failed { items, reason: trouble.to_string() }
+        failure(items, trouble)
     }
 
     /// Notes what the device had in use before a batch that is larger than all before it.
@@ -191,7 +191,7 @@ impl<D: Device> StagedExecutor for StagedModel<D> {
                 Ok(())
             }
             // Those before it are still there.
-            Err(trouble) => Err(ExecuteError::Failed { items, reason: trouble.to_string() }),
+            Err(trouble) => Err(failure(items, &trouble)),
         }
     }
 
@@ -226,6 +226,14 @@ impl<D: Device> StagedExecutor for StagedModel<D> {
     fn reset(&mut self) {
         self.pipeline.abandon();
         self.items.clear();
+    }
+}
+
+fn failure(items: u32, trouble: &Trouble) -> ExecuteError {
+    let reason = trouble.to_string();
+    match trouble {
+        Trouble::Device(DeviceError::OutOfMemory(_)) => ExecuteError::OutOfMemory { items, reason },
+        _ => ExecuteError::Failed { items, reason },
     }
 }
 
@@ -296,7 +304,10 @@ mod tests {
         let (input, mut outputs) = (vec![1; ITEM * 3], Vec::new());
         batch(3, &[&input], |batch| {
             let error = model.run(batch, &mut outputs).unwrap_err();
-            assert_eq!(error.to_string(), "execution of 3 items failed: out of memory on the device: 2 MB asked for");
+            assert_eq!(
+                error.to_string(),
+                "3 items need more memory than there is for batches: out of memory on the device: 2 MB asked for"
+            );
             model.run(batch, &mut outputs).unwrap();
             assert_eq!(outputs, answer(&input));
         });

@@ -4,6 +4,7 @@
 //! clusters of hundreds of GPUs run on one machine, and [`OnnxExecutor`] runs ONNX models on the CPU by ONNX Runtime. Those for
 //! GPUs are in `symphony-executor-gpu`. The contract that all keep is a test suite, `tests/contract/promises.rs`.
 
+mod batch_memory;
 mod batch_sizes;
 pub mod digits;
 mod element;

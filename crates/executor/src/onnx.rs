@@ -6,6 +6,7 @@ use std::path::Path;
 use ort::session::{Session, SessionInputValue};
 use symphony_types::Signature;
 
+use crate::batch_memory::{self, KeptClear};
 use crate::batch_sizes::BatchSizes;
 use crate::element::{Elements, append_bytes};
 use crate::onnx_session::{LoadError, OnnxInput, OnnxOptions, OnnxSession};
@@ -15,7 +16,10 @@ use crate::runtime::Runtime;
 
 /// A model in the process, run on the calling thread.
 pub struct OnnxExecutor {
+    /// It goes before its session.
+    kept_clear: Option<KeptClear>,
     session: Session,
+    shares_batch_memory: bool,
     signature: Signature,
     batch_max: u32,
     sizes: Option<BatchSizes>,
@@ -46,7 +50,7 @@ impl OnnxExecutor {
     /// If the file cannot be read, is no valid ONNX model, or cannot be batched: its inputs and outputs must be tensors
     /// of a supported type whose first dimension is dynamic, or the same for all, and whose other dimensions are fixed.
     pub fn from_file(runtime: &Runtime, path: &Path, options: &OnnxOptions) -> Result<Self, LoadError> {
-        Self::measured(|| OnnxSession::from_file(runtime, path, options, &[]))
+        Self::measured(runtime, || OnnxSession::from_file(runtime, path, options, &[]))
     }
 
     /// Loads a model from the bytes of an ONNX file; `name` is for error messages.
@@ -54,10 +58,37 @@ impl OnnxExecutor {
     /// # Errors
     /// As [`OnnxExecutor::from_file`].
     pub fn from_memory(runtime: &Runtime, name: &str, bytes: &[u8], options: &OnnxOptions) -> Result<Self, LoadError> {
-        Self::measured(|| OnnxSession::from_memory(runtime, name, bytes, options, &[]))
+        Self::measured(runtime, || OnnxSession::from_memory(runtime, name, bytes, options, &[]))
     }
 
-    fn measured(load: impl FnOnce() -> Result<OnnxSession, LoadError>) -> Result<Self, LoadError> {
+    /// Runs a batch of zeros of the largest size: what batches take is taken, and measured, before requests wait.
+    ///
+    /// # Errors
+    /// If the batch fails; a model may be right not to take zeros.
+    pub fn warm_up(&mut self) -> Result<(), ExecuteError> {
+        let items = self.batch_max;
+        let zeros: Vec<_> =
+            self.signature.inputs.iter().map(|spec| vec![0; spec.item_bytes() * items as usize]).collect();
+        let tensors: Vec<_> = zeros.iter().map(Vec::as_slice).collect();
+        self.run(&BatchInputs { items, tensors: &tensors, start: None }, &mut Vec::new())
+    }
+
+    /// Takes so many bytes off the limit of all batches for as long as the model is there, if there is one; instead of those that
+    /// were taken off before.
+    ///
+    /// # Errors
+    /// In ONNX Runtime's words, if there is less left: batches have had it, and it is kept for the next ones.
+    pub fn keep_clear_of_batches(&mut self, bytes: u64) -> Result<(), String> {
+        self.kept_clear = None;
+        if self.shares_batch_memory && bytes > 0 {
+            let kept = batch_memory::keep_clear(&self.session, bytes).map_err(|error| error.to_string())?;
+            self.kept_clear = Some(kept);
+        }
+        Ok(())
+    }
+
+    fn measured(runtime: &Runtime, load: impl FnOnce() -> Result<OnnxSession, LoadError>) -> Result<Self, LoadError> {
+        let shares_batch_memory = runtime.shares_batch_memory();
         let before = resident_bytes();
         let OnnxSession { session, signature, batch_max, sizes, inputs, outputs, model, file_bytes } = load()?;
         // Memory that was free in this process before does not show as growth, but weights take no less than they do in a file.
@@ -71,7 +102,19 @@ impl OnnxExecutor {
         };
         let inputs = inputs.into_iter().map(prepare).collect::<Result<_, _>>()?;
         let memory = MemoryUse { static_bytes, dynamic_bytes: 0 };
-        Ok(Self { session, signature, batch_max, sizes, inputs, outputs, memory, largest_run: 0 })
+        let kept_clear = None;
+        Ok(Self {
+            kept_clear,
+            session,
+            shares_batch_memory,
+            signature,
+            batch_max,
+            sizes,
+            inputs,
+            outputs,
+            memory,
+            largest_run: 0,
+        })
     }
 }
 
@@ -79,7 +122,7 @@ impl ModelExecutor for OnnxExecutor {
     fn run(&mut self, batch: &BatchInputs<'_>, outputs: &mut Vec<Vec<u8>>) -> Result<(), ExecuteError> {
         batch.check(&self.signature, self.batch_max)?;
         let items = batch.items;
-        let failed = |error: ort::Error| ExecuteError::Failed { items, reason: error.to_string() };
+        let failed = |error: ort::Error| failure(items, &error);
         let filled = self.sizes.as_ref().and_then(|sizes| sizes.filled(items)).unwrap_or(items);
         let before = (filled > self.largest_run).then(resident_bytes);
 
@@ -133,6 +176,17 @@ impl ModelExecutor for OnnxExecutor {
     fn kind(&self) -> &'static str {
         "onnxruntime-cpu"
     }
+}
+
+/// ONNX Runtime has no code for want of memory: these are the words of its arena and of the C++ library.
+const NO_MEMORY: [&str; 3] = ["Available memory of ", "Failed to allocate memory", "std::bad_alloc"];
+
+fn failure(items: u32, error: &ort::Error) -> ExecuteError {
+    let reason = error.to_string();
+    if NO_MEMORY.iter().any(|words| reason.contains(words)) {
+        return ExecuteError::OutOfMemory { items, reason };
+    }
+    ExecuteError::Failed { items, reason }
 }
 
 impl fmt::Debug for OnnxExecutor {

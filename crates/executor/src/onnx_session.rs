@@ -131,6 +131,9 @@ impl OnnxSession {
                 .with_inter_threads(options.inter_threads)?
                 .with_parallel_execution(options.inter_threads > 1)?
                 .with_execution_providers(providers)?;
+            if providers.is_empty() && runtime.shares_batch_memory() {
+                builder = builder.with_env_allocators()?;
+            }
             commit(&mut builder)
         };
         let session = build().map_err(|error| refuse(error.to_string()))?;

@@ -155,6 +155,14 @@ pub enum ExecuteError {
         /// Items in the batch.
         items: u32,
     },
+    /// There was not the memory for it.
+    #[error("{items} items need more memory than there is for batches: {reason}")]
+    OutOfMemory {
+        /// Items in the batch.
+        items: u32,
+        /// The runtime's own words.
+        reason: String,
+    },
     /// The runtime failed.
     #[error("execution of {items} items failed: {reason}")]
     Failed {

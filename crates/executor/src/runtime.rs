@@ -4,9 +4,11 @@ use std::env;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ort::environment::Environment;
+
+use crate::batch_memory;
 
 /// The oldest ONNX Runtime that is accepted: the API version that the `ort` crate is built for here.
 pub const ONNXRUNTIME_VERSION_MIN: &str = "1.23";
@@ -30,6 +32,8 @@ pub struct Runtime {
     path: PathBuf,
     version: String,
     pub(crate) environment: Environment,
+    /// The limit in bytes of what batches on the CPU share; none if each model keeps its own.
+    batch_memory: Arc<Mutex<Option<u64>>>,
 }
 
 /// Why there is no ONNX Runtime.
@@ -79,6 +83,31 @@ impl Runtime {
     #[must_use]
     pub fn version(&self) -> &str {
         &self.version
+    }
+}
+
+impl Runtime {
+    /// From now on batches of all models that are loaded for the CPU take turns with one memory of at most so many bytes (0: no limit), and a
+    /// batch that would need more fails. It cannot be undone, and is done once in a process: the first limit holds. Returns the limit.
+    ///
+    /// # Errors
+    /// In ONNX Runtime's words.
+    pub fn share_batch_memory(&self, limit_bytes: u64) -> Result<u64, String> {
+        let mut shared = self.lock();
+        if let Some(limit) = *shared {
+            return Ok(limit);
+        }
+        batch_memory::share(&self.environment, limit_bytes).map_err(|error| error.to_string())?;
+        Ok(*shared.insert(limit_bytes))
+    }
+
+    /// Whether batches on the CPU share their memory.
+    pub(crate) fn shares_batch_memory(&self) -> bool {
+        self.lock().is_some()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<u64>> {
+        self.batch_memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -199,7 +228,7 @@ fn load(path: &Path) -> Result<Runtime, String> {
         .build()
         .map_err(|error| format!("{} loads but does not start: {error}", path.display()))?;
     let version = version_in_name(path).map_or_else(|| version_in_build(ort::info()), str::to_owned);
-    Ok(Runtime { path: path.to_owned(), version, environment })
+    Ok(Runtime { path: path.to_owned(), version, environment, batch_memory: Arc::default() })
 }
 
 /// The error with the dynamic linker's own words, which its `Display` leaves out.

@@ -168,6 +168,8 @@ impl Cluster {
     #[cfg(test)]
     pub(crate) fn show(&self, view: &View) {
         *self.routes.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(routes(view));
+        self.routed_index.store(view.applied_index, Ordering::Release);
+        self.own.news.send_modify(|count| *count += 1);
     }
 
     /// Where requests for the model go, if the cluster has it.

@@ -29,7 +29,7 @@ use crate::oip::{
 };
 use crate::plan::{in_order, lost_home};
 use crate::rates::Rates;
-use crate::repository_desk::{RepositoryAccess, RepositoryDesk};
+use crate::repository_desk::{CallEnded, RepositoryAccess, RepositoryDesk};
 use crate::request_table::{Ending, Payload, Pending};
 use crate::routing::{Route, versions_of};
 use crate::statistics::{Observed, Statistics};
@@ -296,6 +296,13 @@ impl Inner {
             }
         };
         let _ = tokio::time::timeout(SEEN_WITHIN, routed).await;
+    }
+
+    /// What a caller is told of a load or unload, once this frontend has seen it itself: who then asks for the index is not told of
+    /// what was before, whether it worked or not.
+    async fn told(&self, ended: CallEnded) -> Result<(), RepositoryError> {
+        self.seen(ended.as_of).await;
+        ended.result
     }
 
     /// The same of all models, in the order of those names.
@@ -644,7 +651,7 @@ impl InferenceService for Frontend {
             state: info.state.clone(),
         };
         let mut entries: Vec<_> = self.models().into_iter().map(known).collect();
-        for listed in self.inner.repository.listed(credential).await?.iter() {
+        for listed in self.inner.repository.listed().await.iter() {
             if !entries.iter().any(|entry| entry.name == listed.name && entry.version == listed.version) {
                 entries.push(listed.clone());
             }
@@ -669,18 +676,14 @@ impl InferenceService for Frontend {
                 "parameter `{name}` is not taken: a model is loaded as its folder in the repository says"
             )));
         }
-        let index = self.inner.repository.load(model, &credential).await?;
-        self.inner.seen(index).await;
-        Ok(())
+        self.inner.told(self.inner.repository.load(model, &credential).await).await
     }
 
     async fn unload_model(&self, model: &str, credential: Credential) -> Result<(), RepositoryError> {
         if self.versions(model).is_empty() {
             return Err(RepositoryError::UnknownModel(format!("there is no model `{}`", shorten(model))));
         }
-        let index = self.inner.repository.unload(model, &credential).await?;
-        self.inner.seen(index).await;
-        Ok(())
+        self.inner.told(self.inner.repository.unload(model, &credential).await).await
     }
 }
 

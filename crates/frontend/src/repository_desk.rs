@@ -8,7 +8,7 @@ use std::time::Duration;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use symphony_repository::{ApplyError, Repository, RepositoryError as Unusable, Rollout, apply};
+use symphony_repository::{ApplyError, LOAD_WITHIN, Repository, RepositoryError as Unusable, Rollout, apply};
 use symphony_telemetry::Registry;
 use symphony_transport::{ControlClient, ControlError};
 use tokio::sync::Semaphore;
@@ -18,8 +18,6 @@ use crate::names;
 use crate::oip::{Credential, IndexEntry, ModelState, RepositoryError};
 use crate::repository_listing::Listing;
 
-/// How long a model may take to load: gigabytes from a slow disk.
-const LOAD_WITHIN: Duration = Duration::from_secs(300);
 /// Loads and unloads under way at a time.
 const ROLLOUTS_MAX: usize = 16;
 /// The folder is read at most so often, however many clients ask for the index.
@@ -28,6 +26,8 @@ const LISTED_EVERY: Duration = Duration::from_secs(1);
 const READ_WITHIN: Duration = Duration::from_secs(20);
 /// Models that are being read at a time. A mount that never answers holds a thread for each, also when its caller has been told.
 const READS_MAX: usize = ROLLOUTS_MAX;
+/// The line of the folder itself, if it cannot be read. No model is called so: none has a slash in its name.
+const FOLDER_LINE: &str = "repository/";
 /// The shortest token: fewer characters can be guessed over a network.
 pub const TOKEN_BYTES_MIN: usize = 16;
 
@@ -61,6 +61,14 @@ struct CallLabels {
     outcome: &'static str,
 }
 
+/// How a load or an unload ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct CallEnded {
+    /// The log index as of which the cluster is so; 0 if it was not asked.
+    pub(crate) as_of: u64,
+    pub(crate) result: Result<(), RepositoryError>,
+}
+
 #[derive(Debug)]
 pub(crate) struct RepositoryDesk {
     access: Option<RepositoryAccess>,
@@ -77,16 +85,20 @@ impl RepositoryDesk {
         Self { access, under_way: Arc::default(), reads, listing: Listing::new(LISTED_EVERY), calls }
     }
 
-    /// A line for each version that the repository would serve, and for each model that it cannot serve with the reason; none
-    /// without a repository.
-    pub(crate) async fn listed(&self, credential: &Credential) -> Result<Arc<Vec<IndexEntry>>, RepositoryError> {
-        let Some(access) = &self.access else { return Ok(Arc::default()) };
+    /// A line for each version that the repository would serve, and for each model that it cannot serve with the reason; one for the
+    /// folder if it cannot be read, and none without a repository. What the cluster has is known without it.
+    pub(crate) async fn listed(&self) -> Arc<Vec<IndexEntry>> {
+        let Some(access) = &self.access else { return Arc::default() };
         let repository = access.repository.clone();
         let newest = self.listing.newest(move || list(&repository).map_err(|error| error.to_string()));
-        let newest = tokio::time::timeout(READ_WITHIN, newest).await;
-        newest.map_err(|_| not_read(READ_WITHIN))?.map_err(|error| {
-            let kept = || "the repository cannot be read; the frontend's log says why".to_owned();
-            RepositoryError::Unavailable(if self.knows(credential) { error } else { kept() })
+        let newest = tokio::time::timeout(READ_WITHIN, newest).await.unwrap_or_else(|_| {
+            let error = not_read(READ_WITHIN);
+            tracing::warn!(error, "the repository is not listed");
+            Err(error)
+        });
+        newest.unwrap_or_else(|error| {
+            let (name, state) = (FOLDER_LINE.to_owned(), ModelState::Unavailable(error));
+            Arc::new(vec![IndexEntry { name, version: None, state }])
         })
     }
 
@@ -110,24 +122,28 @@ impl RepositoryDesk {
             .is_some_and(|(_, token)| credential.token().is_some_and(|shown| blake3::hash(shown.as_bytes()) == *token))
     }
 
-    /// Has the cluster serve the model as its folder says, which it does as of the log index that is returned.
-    pub(crate) async fn load(&self, model: &str, credential: &Credential) -> Result<u64, RepositoryError> {
+    /// Has the cluster serve the model as its folder says.
+    pub(crate) async fn load(&self, model: &str, credential: &Credential) -> CallEnded {
         let (name, reads) = (model.to_owned(), Arc::clone(&self.reads));
         let loaded = self.do_as_operator(model, credential, move |repository, control| async move {
-            let model = read_within(READ_WITHIN, reads, move || repository.model(&name)).await?.map_err(unusable)?;
+            let read = read_within(READ_WITHIN, reads, move || repository.model(&name)).await;
+            let model = match read.and_then(|model| model.map_err(unusable)) {
+                Ok(model) => model,
+                Err(error) => return CallEnded::before_it_was_asked(error),
+            };
             for note in &model.notes {
                 tracing::info!(model = model.name, "{note}");
             }
-            apply(&control, Rollout::to(&model), LOAD_WITHIN).await.map_err(not_applied)
+            CallEnded::of(apply(&control, Rollout::to(&model), LOAD_WITHIN).await)
         });
         self.count("load", loaded.await)
     }
 
     /// Has the cluster serve no version of the model, in the same way.
-    pub(crate) async fn unload(&self, model: &str, credential: &Credential) -> Result<u64, RepositoryError> {
+    pub(crate) async fn unload(&self, model: &str, credential: &Credential) -> CallEnded {
         let name = model.to_owned();
         let unloaded = self.do_as_operator(model, credential, |_, control| async move {
-            apply(&control, Rollout::away(&name), LOAD_WITHIN).await.map_err(not_applied)
+            CallEnded::of(apply(&control, Rollout::away(&name), LOAD_WITHIN).await)
         });
         self.count("unload", unloaded.await)
     }
@@ -138,10 +154,29 @@ impl RepositoryDesk {
         model: &str,
         credential: &Credential,
         task: impl FnOnce(Repository, ControlClient) -> F,
-    ) -> Result<u64, RepositoryError>
+    ) -> CallEnded
     where
-        F: Future<Output = Result<u64, RepositoryError>> + Send + 'static,
+        F: Future<Output = CallEnded> + Send + 'static,
     {
+        let (access, control, place) = match self.admit(model, credential) {
+            Ok(admitted) => admitted,
+            Err(error) => return CallEnded::before_it_was_asked(error),
+        };
+        let task = task(access.repository.clone(), control.clone());
+        let ended = tokio::spawn(async move {
+            let _place = place;
+            task.await
+        });
+        let broken = |error: tokio::task::JoinError| RepositoryError::Failed(error.to_string());
+        ended.await.unwrap_or_else(|error| CallEnded::before_it_was_asked(broken(error)))
+    }
+
+    /// What a caller's task needs, if it may be done.
+    fn admit(
+        &self,
+        model: &str,
+        credential: &Credential,
+    ) -> Result<(&RepositoryAccess, &ControlClient, UnderWay), RepositoryError> {
         let advice = "use `symphony model load` and `symphony model unload`";
         let Some(access) = &self.access else {
             return Err(RepositoryError::Unsupported(format!("this frontend has no model repository; {advice}")));
@@ -154,26 +189,34 @@ impl RepositoryDesk {
         if !self.knows(credential) {
             return Err(RepositoryError::Unauthenticated);
         }
-        let place = UnderWay::begin(&self.under_way, model)?;
-        let task = task(access.repository.clone(), control.clone());
-        let ended = tokio::spawn(async move {
-            let _place = place;
-            task.await
-        });
-        ended.await.unwrap_or_else(|error| Err(RepositoryError::Failed(error.to_string())))
+        Ok((access, control, UnderWay::begin(&self.under_way, model)?))
     }
 
-    fn count(&self, call: &'static str, ended: Result<u64, RepositoryError>) -> Result<u64, RepositoryError> {
-        let outcome = match &ended {
-            Ok(_) => "done",
+    fn count(&self, call: &'static str, ended: CallEnded) -> CallEnded {
+        let outcome = match &ended.result {
+            Ok(()) => "done",
             Err(RepositoryError::Failed(_) | RepositoryError::Unavailable(_)) => "failed",
             Err(_) => "refused",
         };
         self.calls.get_or_create(&CallLabels { call, outcome }).inc();
-        if let Err(error) = &ended {
+        if let Err(error) = &ended.result {
             tracing::warn!(call, %error, "repository call not done");
         }
         ended
+    }
+}
+
+impl CallEnded {
+    const fn before_it_was_asked(error: RepositoryError) -> Self {
+        Self { as_of: 0, result: Err(error) }
+    }
+
+    fn of(applied: Result<u64, ApplyError>) -> Self {
+        match applied {
+            Ok(as_of) => Self { as_of, result: Ok(()) },
+            Err(ApplyError::Failed { reason, as_of }) => Self { as_of, result: Err(RepositoryError::Failed(reason)) },
+            Err(error) => Self::before_it_was_asked(not_applied(&error)),
+        }
     }
 }
 
@@ -231,15 +274,14 @@ async fn read_within<T: Send + 'static>(
         let _place = place;
         read()
     });
-    let read = tokio::time::timeout(within, reading).await.map_err(|_| not_read(within))?;
+    let read = tokio::time::timeout(within, reading).await;
+    let read = read.map_err(|_| RepositoryError::Unavailable(not_read(within)))?;
     read.map_err(|error| RepositoryError::Failed(error.to_string()))
 }
 
-fn not_read(within: Duration) -> RepositoryError {
+fn not_read(within: Duration) -> String {
     let seconds = within.as_secs_f64();
-    RepositoryError::Unavailable(format!(
-        "the repository was not read within {seconds} s; see whether its folder answers"
-    ))
+    format!("the repository was not read within {seconds} s; see whether its folder answers")
 }
 
 fn unusable(error: Unusable) -> RepositoryError {
@@ -249,7 +291,7 @@ fn unusable(error: Unusable) -> RepositoryError {
     }
 }
 
-fn not_applied(error: ApplyError) -> RepositoryError {
+fn not_applied(error: &ApplyError) -> RepositoryError {
     let words = error.to_string();
     match error {
         ApplyError::Control(ControlError::Refused(status)) => match status.code() {
@@ -259,7 +301,7 @@ fn not_applied(error: ApplyError) -> RepositoryError {
             _ => RepositoryError::Failed(words),
         },
         ApplyError::Control(_) | ApplyError::Late(_) => RepositoryError::Unavailable(words),
-        ApplyError::Failed(_) => RepositoryError::Failed(words),
+        ApplyError::Failed { .. } => RepositoryError::Failed(words),
     }
 }
 
@@ -306,10 +348,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let desk = desk(dir.path(), true);
         for credential in [Credential::default(), showing(""), showing("0123456789abcdeF"), showing(&TOKEN[1..])] {
-            assert_eq!(desk.load("m", &credential).await, Err(RepositoryError::Unauthenticated));
-            assert_eq!(desk.unload("m", &credential).await, Err(RepositoryError::Unauthenticated));
+            let refused = || CallEnded::before_it_was_asked(RepositoryError::Unauthenticated);
+            assert_eq!(desk.load("m", &credential).await, refused());
+            assert_eq!(desk.unload("m", &credential).await, refused());
         }
-        let known = desk.load("m", &showing(TOKEN)).await;
+        let known = desk.load("m", &showing(TOKEN)).await.result;
         assert!(matches!(known, Err(RepositoryError::UnknownModel(_))), "{known:?}");
         assert!(desk.under_way.lock().unwrap().is_empty());
         let refused = CallLabels { call: "load", outcome: "refused" };
@@ -321,7 +364,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let no_repository = RepositoryDesk::new(None, &Registry::new("frontend"));
         for desk in [desk(dir.path(), false), no_repository] {
-            let refused = desk.load("m", &showing(TOKEN)).await.unwrap_err();
+            let refused = desk.load("m", &showing(TOKEN)).await.result.unwrap_err();
             assert!(matches!(refused, RepositoryError::Unsupported(_)), "{refused:?}");
             assert!(refused.to_string().contains("symphony model load"));
         }
@@ -370,7 +413,7 @@ mod tests {
         }
         let desk = desk(dir.path(), true);
         let shown_to = async |credential| {
-            let mut entries = desk.listed(&credential).await.unwrap().to_vec();
+            let mut entries = desk.listed().await.to_vec();
             desk.keep_reasons(&mut entries, &credential);
             assert!(entries.iter().all(|entry| (entry.version, entry.state.label()) == (None, "UNAVAILABLE")));
             entries.iter().map(|entry| (entry.name.clone(), entry.state.reason().to_owned())).collect::<Vec<_>>()
@@ -383,6 +426,29 @@ mod tests {
         assert!(told[0].1.contains("broken/config.pbtxt cannot be read"), "{told:?}");
         assert!(told[1].1.contains("thief/profile.toml`, line 1: ") && !told[1].1.contains(TOKEN), "{told:?}");
         assert!(told[2].1.contains("thief2/config.pbtxt"), "{told:?}");
+    }
+
+    #[tokio::test]
+    async fn a_folder_that_cannot_be_read_is_one_line_and_the_reason_is_for_those_who_may_load() {
+        let dir = tempfile::tempdir().unwrap();
+        let desk = desk(dir.path(), true);
+        drop(dir);
+        let shown_to = async |credential| {
+            let mut entries = desk.listed().await.to_vec();
+            desk.keep_reasons(&mut entries, &credential);
+            assert_eq!((entries.len(), entries[0].name.as_str()), (1, FOLDER_LINE));
+            entries.remove(0).state
+        };
+        assert_eq!(shown_to(Credential::default()).await, ModelState::Unavailable(ModelState::KEPT.to_owned()));
+        let told = shown_to(showing(TOKEN)).await;
+        assert!(told.reason().contains("cannot be read: No such file or directory"), "{told:?}");
+    }
+
+    #[test]
+    fn a_load_that_fails_says_as_of_when_it_has() {
+        let failed = ApplyError::Failed { reason: "no such file".into(), as_of: 7 };
+        let result = Err(RepositoryError::Failed("no such file".into()));
+        assert_eq!(CallEnded::of(Err(failed)), CallEnded { as_of: 7, result });
     }
 
     #[test]

@@ -9,6 +9,9 @@ use symphony_transport::{ControlClient, ControlError, ViewReceiver, fresh_operat
 
 use crate::rollout::{Next, Rollout};
 
+/// How long a model may take to load: 16 GB from a disk that gives 100 MB/s are 160 s, and what a runtime does when it first sees a batch
+/// size takes seconds for each of them.
+pub const LOAD_WITHIN: Duration = Duration::from_secs(300);
 /// How long the cluster may take to agree to one load or unload.
 const AGREE_WITHIN: Duration = Duration::from_secs(10);
 
@@ -19,8 +22,13 @@ pub enum ApplyError {
     #[error(transparent)]
     Control(#[from] ControlError),
     /// It was tried and did not work; what was served before still is.
-    #[error("{0}")]
-    Failed(String),
+    #[error("{reason}")]
+    Failed {
+        /// Why.
+        reason: String,
+        /// The log index as of which the cluster says so, for those who watch it by themselves.
+        as_of: u64,
+    },
     /// Nobody has said so far how it went.
     #[error("it is not done after {} s: no backend of the sub-cluster has reported; see `symphony get models`", .0.as_secs())]
     Late(Duration),
@@ -70,10 +78,11 @@ async fn follow(
             }
             Next::Wait => {
                 let changed = view.changed().await;
-                changed.map_err(|_| ApplyError::Failed("the cluster's view ended".into()))?;
+                let ended = || ApplyError::Failed { reason: "the cluster's view ended".into(), as_of: 0 };
+                changed.map_err(|_| ended())?;
             }
             Next::Done => return Ok(current.applied_index),
-            Next::Failed(reason) => return Err(ApplyError::Failed(reason)),
+            Next::Failed(reason) => return Err(ApplyError::Failed { reason, as_of: current.applied_index }),
         }
     }
 }

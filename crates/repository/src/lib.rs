@@ -11,7 +11,7 @@ mod rollout;
 mod text;
 mod version_policy;
 
-pub use apply::{ApplyError, apply};
+pub use apply::{ApplyError, LOAD_WITHIN, apply};
 pub use error::RepositoryError;
 pub use model_config::{Device, Engine, ModelConfig, POLICIES, parameters};
 pub use repository::{Repository, RepositoryModel};

@@ -65,6 +65,8 @@ reasons!(
         ControlPlaneLost = "control_plane_lost",
         /// Two leads in turn panicked while they had the request: it may be the reason, so no third one is told of it.
         SchedulerPanicked = "scheduler_panicked",
+        /// Its batch needed more memory than there is for batches.
+        OutOfMemory = "out_of_memory",
     }
 );
 

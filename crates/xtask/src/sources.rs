@@ -10,7 +10,7 @@ use crate::metadata::Metadata;
 use crate::rust_code::{lines_with, without_tests, without_text};
 
 /// Crates that may have unsafe code, each block with its proof.
-const UNSAFE_CRATES: [&str; 4] = ["shared-memory", "file-sync", "rdma", "executor-gpu"];
+const UNSAFE_CRATES: [&str; 5] = ["shared-memory", "file-sync", "rdma", "executor", "executor-gpu"];
 
 /// What the core may not use of the standard library; time and seeds are arguments there.
 const NOT_IN_THE_CORE: [&str; 4] = ["thread", "net", "fs", "process"];

@@ -65,6 +65,9 @@ pub(crate) fn verify() -> Result<bool> {
     if let Some(well) = exact_solver()? {
         note("exact solver", well);
     }
+    if let Some(well) = rdma()? {
+        note("RDMA", well);
+    }
     let seconds = began.elapsed().as_secs();
     let verdict = if failed.is_empty() { "passed".to_owned() } else { format!("FAILED: {}", failed.join(", ")) };
     eprintln!("xtask: verify {verdict} in {seconds} s; {}", count(&lines));
@@ -90,6 +93,28 @@ fn exact_solver() -> Result<Option<bool>> {
     let solver = Step { name: "exact solver", args: &EXACT_SOLVER, env: &env }.run()?;
     let command = Step { name: "exact solver by command", args: &EXACT_COMMAND, env: &env }.run()?;
     Ok(Some(solver && command))
+}
+
+/// The tests of RDMA over Soft-RoCE in a virtual machine, where `deploy/setup/rdma.sh --guest` has made one: there they may not be
+/// skipped. None where it has not, unless SYMPHONY_TEST_REQUIRE names `rdma`.
+fn rdma() -> Result<Option<bool>> {
+    let root = crate::root()?;
+    let guest_is_there = root.join(".cache/rdma/base.cpio").exists();
+    let required = std::env::var("SYMPHONY_TEST_REQUIRE").unwrap_or_default();
+    if let Err(well) = rdma_runs(guest_is_there, &required) {
+        eprintln!("xtask: RDMA: skipped, since deploy/setup/rdma.sh --guest has not been run here");
+        return Ok(well);
+    }
+    // Nothing is measured.
+    let script = root.join("tests/rdma/test.sh");
+    eprintln!("xtask: RDMA: {} 0", script.display());
+    Ok(Some(Command::new(script).arg("0").status()?.success()))
+}
+
+/// Whether the tests of RDMA run; else how the step counts.
+fn rdma_runs(guest_is_there: bool, required: &str) -> Result<(), Option<bool>> {
+    let is_required = required.split(',').any(|name| name.trim() == "rdma");
+    if guest_is_there { Ok(()) } else { Err(is_required.then_some(false)) }
 }
 
 /// Formats, and applies what clippy can apply by itself.
@@ -128,6 +153,13 @@ fn count(lines: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rdma_is_skipped_only_where_it_was_not_set_up_and_nobody_asks_for_it() {
+        assert_eq!(rdma_runs(true, ""), Ok(()));
+        assert_eq!(rdma_runs(false, "onnxruntime"), Err(None));
+        assert_eq!(rdma_runs(false, "onnxruntime, rdma"), Err(Some(false)));
+    }
 
     #[test]
     fn tests_are_counted_from_either_runner() {

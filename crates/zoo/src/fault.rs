@@ -6,6 +6,8 @@ use crate::graph::{Graph, OnnxModel, int, ints};
 const INT64: i64 = 7;
 /// Copies of each item that no machine has the addresses for: 2⁴⁸ bytes for the smallest batch.
 const COPIES: i64 = 1 << 44;
+/// Bytes of one item of the input.
+const ITEM_BYTES: u64 = 16;
 /// Rows of the table of [`Fault::IndexOutOfRange`].
 const TABLE_ROWS: u32 = 8;
 
@@ -22,6 +24,39 @@ pub enum Fault {
     NotANumber,
     /// `FP32[4]`, by way of a tensor that fits no memory. Fails always.
     OutOfMemory,
+}
+
+/// A model that takes `input` `FP32[4]` and gives its square roots as `output`, and needs twice so many bytes for each item of a batch on
+/// the way. It does not fail where they are there.
+#[must_use]
+pub fn hungry(bytes_per_item: u64) -> OnnxModel {
+    let mut g = Graph::new("hungry", 1);
+    let input = g.input("input", &[4]);
+    let copies = i64::try_from(bytes_per_item / ITEM_BYTES).unwrap_or(i64::MAX).max(1);
+    let shape = g.integers(&[3], &[copies, 1, 1]);
+    let copied = g.node("Expand", &[&input, &shape], vec![]);
+    let roots = g.node("Sqrt", &[&copied], vec![]);
+    let output = g.node("ReduceMax", &[&roots], vec![ints("axes", &[0]), int("keepdims", 0)]);
+    g.finish(&output, "output", &[4], format!("hungry, {bytes_per_item} bytes"))
+}
+
+/// A model that takes `input` `FP32[4]` and gives it back as `output`, by way of so many MB for each item of a batch as the largest number
+/// in the batch says, and one more: what it needs depends on what it is asked.
+#[must_use]
+pub fn hungry_as_asked() -> OnnxModel {
+    const COPIES_PER_MB: i64 = (1 << 20) / ITEM_BYTES.cast_signed();
+    let mut g = Graph::new("hungry-as-asked", 1);
+    let input = g.input("input", &[4]);
+    let (one, per_mb) = (g.integers(&[1], &[1]), g.integers(&[1], &[COPIES_PER_MB]));
+    let largest = g.node("ReduceMax", &[&input], vec![int("keepdims", 0)]);
+    let asked = g.node("Cast", &[&largest], vec![int("to", INT64)]);
+    let asked = g.node("Reshape", &[&asked, &one], vec![]);
+    let mb = g.node("Add", &[&asked, &one], vec![]);
+    let copies = g.node("Mul", &[&mb, &per_mb], vec![]);
+    let shape = g.node("Concat", &[&copies, &one, &one], vec![int("axis", 0)]);
+    let copied = g.node("Expand", &[&input, &shape], vec![]);
+    let output = g.node("ReduceMax", &[&copied], vec![ints("axes", &[0]), int("keepdims", 0)]);
+    g.finish(&output, "output", &[4], "hungry as asked".to_owned())
 }
 
 impl Fault {

@@ -13,7 +13,7 @@ mod resnet;
 
 pub use architecture::{Architecture, ShapeError};
 pub use bert::Bert;
-pub use fault::Fault;
+pub use fault::{Fault, hungry, hungry_as_asked};
 pub use graph::OnnxModel;
 pub use mlp::Mlp;
 pub use mobilenet::MobileNet;

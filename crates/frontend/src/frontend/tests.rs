@@ -323,3 +323,28 @@ async fn a_picture_that_was_made_for_a_former_model_of_the_name_is_not_given_to_
     let late = frontend.infer(request(Receipt::default(), None)).await.unwrap_err();
     assert!(matches!(late, InferError::UnknownModel(_)), "{late}");
 }
+
+#[tokio::test]
+async fn who_is_told_that_a_load_failed_does_not_find_the_model_loading() {
+    let said = |applied_index, state: Option<Result<(), String>>| {
+        let mut view = View { applied_index, ..view(true, Duty::Serving) };
+        let replica = state.map(|state| (BACKEND, ReplicaView { boot: BOOT, state }));
+        view.models.values_mut().for_each(|model| model.replicas = replica.clone().into_iter().collect());
+        view
+    };
+    let frontend = frontend(vec![said(6, None)], FederationView::default());
+    let state = |frontend: &Inner| frontend.info("m").unwrap().state.clone();
+    assert_eq!(state(&frontend), ModelState::Loading);
+    let error = RepositoryError::Failed("no such file".into());
+    let asked = Arc::clone(&frontend);
+    let told = tokio::spawn(async move {
+        let told = asked.told(CallEnded { as_of: 7, result: Err(error) }).await;
+        (told, state(&asked))
+    });
+    tokio::task::yield_now().await;
+    assert!(!told.is_finished(), "its own view is older than the failure");
+    frontend.places[0].cluster.get().unwrap().show(&said(7, Some(Err("no such file".into()))));
+    let (told, state) = told.await.unwrap();
+    assert_eq!(told, Err(RepositoryError::Failed("no such file".into())));
+    assert_eq!(state, ModelState::Unavailable("no such file".into()));
+}

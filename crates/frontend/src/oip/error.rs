@@ -168,6 +168,7 @@ impl InferError {
                     | FailReason::ModelNotReady
                     | FailReason::PayloadLost
                     | FailReason::ControlPlaneLost
+                    | FailReason::OutOfMemory
                     | FailReason::Draining => later(StatusCode::SERVICE_UNAVAILABLE, Code::Unavailable, label),
                 }
             }
@@ -212,6 +213,7 @@ const fn explain_failure(reason: FailReason) -> &'static str {
         FailReason::ExecutionFailed => "the executor reported an error",
         FailReason::NoAnswer => "no answer came within the deadline and the grace that follows it",
         FailReason::ModelNotReady => "the model is not ready",
+        FailReason::OutOfMemory => "its batch needed more memory than the GPU has for batches; try again later",
         FailReason::PayloadLost => "its input did not arrive whole at the backend",
         FailReason::Draining => "the server is shutting down",
         FailReason::ControlPlaneLost => "the schedulers have lost their quorum and serve no longer",
@@ -251,6 +253,7 @@ mod tests {
             (InferError::Failed(FailReason::Draining), 503, Code::Unavailable, Retry::Later),
             (InferError::Failed(FailReason::ControlPlaneLost), 503, Code::Unavailable, Retry::Later),
             (InferError::Failed(FailReason::SchedulerPanicked), 500, Code::Internal, Retry::No),
+            (InferError::Failed(FailReason::OutOfMemory), 503, Code::Unavailable, Retry::Later),
             (InferError::Late, 504, Code::DeadlineExceeded, Retry::No),
             (InferError::DeadlinePassed, 504, Code::DeadlineExceeded, Retry::No),
             (InferError::Cancelled, 499, Code::Cancelled, Retry::No),

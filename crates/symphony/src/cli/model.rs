@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use symphony_repository::LOAD_WITHIN;
 
 use super::{ClusterArgs, FederationArgs, OperationArgs};
 
@@ -66,7 +67,7 @@ pub(crate) struct ModelLoadArgs {
     #[arg(long, default_value_t = 1.0)]
     pub(crate) value: f64,
     /// Seconds to wait until the model is ready; 0 does not wait.
-    #[arg(long, default_value_t = 60)]
+    #[arg(long, default_value_t = LOAD_WITHIN.as_secs())]
     pub(crate) wait_s: u64,
     #[command(flatten)]
     pub(crate) federation: FederationArgs,

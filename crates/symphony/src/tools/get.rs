@@ -162,7 +162,8 @@ fn subclusters(view: &View) -> Shown {
     (&["ID", "NAME", "LEADER", "TOKEN", "STANDBYS", "GPUS WANTED"], rows, Value::Array(json))
 }
 
-/// What autoscaling would have, beside what there is: `3 of kind a100 (2 there): bad_rate`.
+/// What autoscaling would have, beside what there is: `3 of kind a100 (2 there, 1 on order): bad_rate`. What is on order counts as there
+/// for the reason: with it there may be enough.
 fn advice(view: &View, id: SubclusterId, subcluster: &SubclusterView) -> String {
     let Some(advice) = &subcluster.advice else { return String::new() };
     let serving = |kind: &str| {
@@ -171,9 +172,11 @@ fn advice(view: &View, id: SubclusterId, subcluster: &SubclusterView) -> String 
     };
     let of_kind = |wanted: &KindAdviceView| {
         let (kind, there) = (&wanted.kind, serving(&wanted.kind));
+        let ordered = (wanted.target as usize).saturating_sub(there);
+        let ordered = if ordered == 0 { String::new() } else { format!(", {ordered} on order") };
         let gone: Vec<_> = wanted.release.iter().map(ToString::to_string).collect();
         let gone = if gone.is_empty() { String::new() } else { format!(", without {}", gone.join(" ")) };
-        format!("{} of kind {kind} ({there} there{gone})", wanted.target)
+        format!("{} of kind {kind} ({there} there{ordered}{gone})", wanted.target)
     };
     let kinds: Vec<_> = advice.kinds.iter().map(of_kind).collect();
     format!("{}: {}", kinds.join(", "), advice.reason)
@@ -213,7 +216,10 @@ fn members(view: &View) -> Shown {
             None if control_leader => "leads the control group; ".to_owned(),
             None => String::new(),
         };
-        note.push_str(&format!("leads {leads} sub-clusters"));
+        note.push_str(&match leads {
+            1 => "leads 1 sub-cluster".to_owned(),
+            leads => format!("leads {leads} sub-clusters"),
+        });
         let shown = json!({ "role": "scheduler", "id": id.to_string(), "name": "", "addr": addr, "up": is_up,
             "duty": duty.label(), "group": group, "applied_index": applied, "lag": lag, "leads": leads, "note": note });
         let state = if node.is_some() { up(is_up) } else { "joining".to_owned() };
@@ -241,4 +247,59 @@ fn members(view: &View) -> Shown {
         add(shown, ["frontend".into(), id.to_string(), name, addr, up(true), duty, String::new()]);
     }
     (&["ROLE", "ID", "NAME", "ADDRESS", "STATE", "DUTY", "NOTE"], rows, Value::Array(json))
+}
+
+#[cfg(test)]
+mod tests {
+    use symphony_protocol::view::{BackendView, GpuView, NodeView};
+    use symphony_types::{BackendId, BootId, NodeId, Token};
+
+    use super::*;
+
+    const SUBCLUSTER: SubclusterId = SubclusterId::new(1);
+
+    /// A sub-cluster with three GPUs, led by the first of two schedulers.
+    fn view() -> View {
+        let gpus = (1..=3).map(|id| GpuView {
+            id: GpuId::new(id),
+            kind: "a100".into(),
+            memory_bytes: 0,
+            binding: Token::default(),
+        });
+        let backend = BackendView { up: true, subcluster: SUBCLUSTER, gpus: gpus.collect(), ..BackendView::default() };
+        let leader = Some((NodeId::new(1), BootId::new(1)));
+        let subcluster = SubclusterView { name: "default".into(), leader, ..SubclusterView::default() };
+        View {
+            nodes: [1, 2].map(|id| (NodeId::new(id), NodeView { up: true, ..NodeView::default() })).into(),
+            subclusters: [(SUBCLUSTER, subcluster)].into(),
+            backends: [(BackendId::new(1), backend)].into(),
+            ..View::default()
+        }
+    }
+
+    #[test]
+    fn one_sub_cluster_is_no_plural() {
+        let rows = members(&view()).1;
+        let notes: Vec<_> = rows.iter().filter(|row| row[0] == "scheduler").map(|row| row[6].as_str()).collect();
+        assert_eq!(notes, ["leads 1 sub-cluster", "leads 0 sub-clusters"]);
+    }
+
+    #[test]
+    fn gpus_on_order_are_told_from_those_that_are_there() {
+        let shown = |target, release: &[u32], reason: &str| {
+            let release = release.iter().map(|&id| GpuId::new(id)).collect();
+            let kinds = vec![KindAdviceView { kind: "a100".into(), target, release }];
+            let reason = reason.to_owned();
+            let advice =
+                AdviceView { reason, bad_rate: 0.0, idle_fraction: 0.0, kinds, slow: Vec::new(), drifts: Vec::new() };
+            let mut view = view();
+            let subcluster = view.subclusters.get_mut(&SUBCLUSTER).unwrap();
+            subcluster.advice = Some(advice);
+            let subcluster = subcluster.clone();
+            super::advice(&view, SUBCLUSTER, &subcluster)
+        };
+        assert_eq!(shown(4, &[], "enough"), "4 of kind a100 (3 there, 1 on order): enough");
+        assert_eq!(shown(3, &[], "enough"), "3 of kind a100 (3 there): enough");
+        assert_eq!(shown(2, &[3], "idle"), "2 of kind a100 (3 there, without g3): idle");
+    }
 }

@@ -63,7 +63,7 @@ async fn load_from(dir: &Path, args: &ModelLoadArgs) -> anyhow::Result<()> {
     let control = args.cluster.control()?;
     let applied = apply(&control, Rollout::to(&model), Duration::from_secs(args.wait_s)).await;
     applied.map_err(|error| match error {
-        ApplyError::Failed(_) | ApplyError::Control(ControlError::Refused(_)) => {
+        ApplyError::Failed { .. } | ApplyError::Control(ControlError::Refused(_)) => {
             bad_input(format!("model `{}` is not served as {} says: {error}", model.name, dir.display()))
         }
         other => other.into(),

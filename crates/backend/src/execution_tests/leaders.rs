@@ -1,0 +1,167 @@
+//! Leaders: what they are told, what is refused, and when no more plans come.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use symphony_protocol::execute::{Execute, FromBackend, Refusal, ToBackend};
+use symphony_protocol::journal::Record;
+use symphony_transport::PayloadDelay;
+use symphony_types::{BootId, FailReason, GpuId, ModelId, Nanos, NodeId, SubclusterId, Token};
+
+use super::scene::{
+    BOOT, GPU, ITEM_BYTES, OWNER, SILENT, SUBCLUSTER, Scene, TOKEN, emulated, input, plan, request, soon,
+};
+use crate::execution::{DELAY_TOLD_EVERY, Input};
+use crate::journal::Journal;
+
+#[tokio::test]
+async fn a_leader_hears_how_long_inputs_take_with_its_seal_and_when_that_has_changed() {
+    let mut scene = Scene::new(emulated());
+    let take = |scene: &Scene, micros| {
+        let delay = PayloadDelay { fixed: Nanos::from_micros(micros), per_mib: Nanos::from_micros(900) };
+        *scene.owners.delay.lock().unwrap() = Some(delay);
+    };
+    let told = |micros: u64| FromBackend::PayloadDelay { fixed: micros * 1000, per_mib: 900_000 };
+    take(&scene, 200);
+    let (mut leader, _) = scene.sealed().await;
+    assert_eq!(leader.next().await, told(200));
+    scene.own(7, input(1, 1));
+    scene.execute(&leader, plan(1, Duration::ZERO, &[request(OWNER, 7, 1)]));
+    leader.done().await;
+    // It was told just now, and hears of the change in a moment, although no other plan comes.
+    take(&scene, 300);
+    scene.execute(&leader, plan(2, Duration::ZERO, &[request(OWNER, 7, 1)]));
+    assert_eq!(leader.done().await.sequence, 2);
+    assert_eq!(leader.next().await, told(300));
+    // Of what has not changed it never hears again.
+    for sequence in 3..=12 {
+        scene.execute(&leader, plan(sequence, Duration::ZERO, &[request(OWNER, 7, 1)]));
+        leader.done().await;
+        tokio::time::sleep(DELAY_TOLD_EVERY / 8).await;
+    }
+    // A new leader knows at once.
+    let (mut next, _) = scene.sealed().await;
+    assert_eq!(next.next().await, told(300));
+}
+
+#[tokio::test]
+async fn what_does_not_match_the_promise_is_refused_with_the_reason() {
+    let mut scene = Scene::new(emulated());
+    let mut stranger = scene.linked().await;
+    let now = |sequence| plan(sequence, Duration::ZERO, &[request(OWNER, 1, 1)]);
+    scene.execute(&stranger, now(1));
+    assert_eq!(stranger.refusal().await, (1, Refusal::NeedSeal { promised: Token::new(10) }));
+
+    let (mut leader, _) = scene.sealed().await;
+    scene.execute(&leader, Execute { gpu: GpuId::new(8), ..now(1) });
+    assert_eq!(leader.refusal().await, (1, Refusal::UnknownGpu));
+    scene.execute(&leader, Execute { token: Token::new(10), ..now(1) });
+    assert_eq!(leader.refusal().await, (1, Refusal::Fenced { promised: TOKEN }));
+    scene.execute(&leader, Execute { backend_boot: BootId::new(4), ..now(1) });
+    assert_eq!(leader.refusal().await, (1, Refusal::WrongBoot { boot: BOOT }));
+    scene.execute(&leader, now(2));
+    assert_eq!(leader.refusal().await, (2, Refusal::OutOfSequence { expected: 1 }));
+    // A model that is not there takes its turn: the next plan is the second.
+    scene.execute(&leader, Execute { model: ModelId::new(2), ..now(1) });
+    assert_eq!(leader.refusal().await, (1, Refusal::ModelNotReady));
+    // Two may wait, the third may not.
+    let later = |sequence| plan(sequence, Duration::from_millis(100), &[request(OWNER, 1, 1)]);
+    for sequence in 2..5 {
+        scene.execute(&leader, later(sequence));
+    }
+    assert_eq!(leader.refusal().await, (4, Refusal::QueueFull));
+    assert_eq!((leader.done().await.sequence, leader.done().await.sequence), (2, 3));
+    // A seal for another sub-cluster promises nothing.
+    let other = SubclusterId::new(2);
+    let seal = ToBackend::Seal { subcluster: other, gpus: vec![(GPU, Token::new(99))] };
+    scene.say(&stranger, seal.clone());
+    scene.execute(&leader, Execute { model: ModelId::new(2), ..now(4) });
+    assert_eq!(leader.refusal().await, (4, Refusal::ModelNotReady), "the promise stands");
+    // Once the backend is on its way there, its leader's token is the younger one.
+    scene.inputs.send(Input::Homes(vec![SUBCLUSTER, other])).ok().unwrap();
+    let successor = scene.linked().await;
+    scene.say(&successor, seal);
+    scene.execute(&leader, Execute { model: ModelId::new(2), ..now(5) });
+    assert_eq!(leader.refusal().await, (5, Refusal::Fenced { promised: Token::new(99) }));
+}
+
+#[tokio::test]
+async fn a_leader_that_links_again_is_told_of_plans_in_flight_and_not_of_their_ends() {
+    let mut scene = Scene::new(emulated());
+    let (former, _) = scene.sealed().await;
+    // Its owner hangs, so it is in flight until well after its start, however slow this machine is.
+    scene.execute(&former, plan(1, Duration::from_secs(1), &[request(SILENT, 7, 1)]));
+    let (mut leader, sealed) = scene.sealed().await;
+    assert_eq!(sealed.in_flight, [request(SILENT, 7, 1).id]);
+    assert!(sealed.free_in > 0);
+    // Both are number one, and only the second is this link's.
+    scene.execute(&leader, plan(1, Duration::ZERO, &[request(OWNER, 8, 1)]));
+    assert_eq!((scene.result().await.0, scene.result().await.0), (7, 8));
+    assert_eq!(leader.done().await.failed, [(request(OWNER, 8, 1).id, FailReason::PayloadLost)]);
+}
+
+#[tokio::test]
+async fn it_is_idle_once_no_more_plans_come_and_the_last_one_has_run() {
+    let mut scene = Scene::new(emulated());
+    scene.own(1, Bytes::from(vec![1; ITEM_BYTES]));
+    let (leader, _) = scene.sealed().await;
+    soon(scene.idle.wait_for(|idle| !idle)).await.unwrap();
+    scene.execute(&leader, plan(1, Duration::from_millis(50), &[request(OWNER, 1, 1)]));
+    scene.say(&leader, ToBackend::Retired { gpus: vec![GPU] });
+    assert!(scene.result().await.1.is_ok(), "what was sent before runs");
+    soon(scene.idle.wait_for(|idle| *idle)).await.unwrap();
+    // It is used again, and no plan has come yet.
+    scene.say(&leader, ToBackend::Seal { subcluster: SUBCLUSTER, gpus: vec![(GPU, TOKEN)] });
+    soon(scene.idle.wait_for(|idle| !idle)).await.unwrap();
+    scene.say(&leader, ToBackend::Retired { gpus: vec![GPU] });
+    soon(scene.idle.wait_for(|idle| *idle)).await.unwrap();
+
+    // Another leader, which has not said so: it may send plans.
+    let (next, _) = scene.sealed().await;
+    soon(scene.idle.wait_for(|idle| !idle)).await.unwrap();
+    scene.say(&leader, ToBackend::Retired { gpus: vec![GPU] });
+    scene.say(&next, ToBackend::Retired { gpus: vec![GpuId::new(77)] });
+    scene.say(&next, ToBackend::Retired { gpus: vec![GPU] });
+    soon(scene.idle.wait_for(|idle| *idle)).await.unwrap();
+    scene.inputs.send(Input::Disconnected(next.connection)).ok().unwrap();
+    assert!(*scene.idle.borrow(), "nor does anybody who has gone");
+}
+
+#[tokio::test]
+async fn the_journal_has_every_promise_plan_and_execution_in_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal");
+    let journal = Journal::open(&path, 1 << 20).unwrap();
+    let mut scene = Scene::with_journal(emulated(), Some(journal));
+    let mut leader = scene.linked().await;
+    scene.say(&leader, ToBackend::Hello { node: NodeId::new(2), boot: BootId::new(20) });
+    // One below the registration's token: asked for, not promised.
+    scene.say(&leader, ToBackend::Seal { subcluster: SUBCLUSTER, gpus: vec![(GPU, Token::new(9))] });
+    scene.say(&leader, ToBackend::Seal { subcluster: SUBCLUSTER, gpus: vec![(GPU, TOKEN)] });
+    scene.own(7, input(1, 1));
+    scene.execute(&leader, Execute { token: Token::new(10), ..plan(1, Duration::ZERO, &[request(OWNER, 7, 1)]) });
+    scene.execute(&leader, plan(1, Duration::ZERO, &[request(OWNER, 7, 1), request(OWNER, 8, 1)]));
+    while !matches!(leader.next().await, FromBackend::Done(_)) {}
+    let give_up = Instant::now() + Duration::from_secs(30);
+    let records: Vec<Record> = loop {
+        let text = std::fs::read_to_string(&path).unwrap();
+        if text.contains("\"ran\"") && text.ends_with('\n') {
+            break text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        }
+        assert!(Instant::now() < give_up, "{text}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    };
+    let [
+        Record::Registered { boot: 5, token: 10, .. },
+        Record::Sealed { node: 2, token: 9, promised: 10, .. },
+        Record::Sealed { token: 11, promised: 11, .. },
+        Record::Accepted { at_ns, gpu: 9, node: 2, token: 11, sequence: 1 },
+        Record::Ran { gpu: 9, token: 11, sequence: 1, start_ns, end_ns, requests },
+    ] = &records[..]
+    else {
+        panic!("{records:?}");
+    };
+    // ℓ(1) is 5 ms, counted from a planned start that the clock may have missed by some microseconds.
+    assert!(at_ns <= start_ns && *end_ns >= start_ns + 4_000_000, "the batch took its profile's time: {records:?}");
+    assert_eq!(*requests, [(OWNER.get(), 1, 7)], "the request without an input was not executed");
+}

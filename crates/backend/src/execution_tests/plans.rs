@@ -1,0 +1,64 @@
+//! Plans: their start and end, and the inputs of their requests.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use symphony_types::FailReason;
+
+use super::scene::{OWNER, SILENT, Scene, TOKEN, answer, emulated, input, plan, request};
+
+#[tokio::test]
+async fn a_plan_runs_at_its_start_and_its_end_is_reported() {
+    let mut scene = Scene::new(emulated());
+    let (mut leader, sealed) = scene.sealed().await;
+    assert_eq!((sealed.free_in, sealed.in_flight), (0, vec![]));
+    scene.own(7, input(1, 1));
+    let begin = Instant::now();
+    scene.execute(&leader, plan(1, Duration::from_millis(30), &[request(OWNER, 7, 1)]));
+    assert_eq!(scene.result().await, (7, Ok(answer(1))));
+    // Start in 30 ms, ℓ(1) is 5 ms.
+    assert!(begin.elapsed() >= Duration::from_millis(35), "{:?}", begin.elapsed());
+    let done = leader.done().await;
+    assert_eq!((done.sequence, done.token, done.free_in, done.failed), (1, TOKEN, 0, vec![]));
+}
+
+#[tokio::test]
+async fn a_request_without_a_whole_input_fails_alone() {
+    let mut scene = Scene::new(emulated());
+    let (mut leader, _) = scene.sealed().await;
+    scene.own(1, input(1, 1));
+    scene.own(3, input(3, 2));
+    scene.own(4, Bytes::new());
+    let requests = [
+        request(OWNER, 1, 1),
+        request(OWNER, 2, 1),        // has its outcome already
+        request(OWNER, 3, 1),        // longer than one item
+        request(OWNER, 4, 0),        // no item at all
+        request(OWNER, 1, u32::MAX), // more items than there can be
+        request(SILENT, 5, 1),       // its owner hangs
+    ];
+    scene.execute(&leader, plan(1, Duration::ZERO, &requests));
+    let mut results = Vec::new();
+    for _ in &requests {
+        results.push(scene.result().await);
+    }
+    results.sort_by_key(|(sequence, result)| (*sequence, result.is_err()));
+    let lost = Err(FailReason::PayloadLost);
+    let expected = [(1, Ok(answer(1)))]
+        .into_iter()
+        .chain([1, 2, 3, 4, 5].map(|sequence| (sequence, lost.clone())))
+        .collect::<Vec<_>>();
+    assert_eq!(results, expected);
+    assert_eq!(leader.done().await.failed.len(), 5);
+}
+
+#[tokio::test]
+async fn the_end_of_a_plan_behind_a_late_one_is_told_from_now() {
+    let mut scene = Scene::new(emulated());
+    let (mut leader, _) = scene.sealed().await;
+    // The first waits 100 ms for an owner that hangs; the second was planned for 5 ms from now, and will take 5.
+    scene.execute(&leader, plan(1, Duration::ZERO, &[request(SILENT, 1, 1)]));
+    scene.execute(&leader, plan(2, Duration::from_millis(5), &[request(SILENT, 2, 1)]));
+    let done = leader.done().await;
+    assert_eq!((done.sequence, done.free_in), (1, 5_000_000));
+}

@@ -1,0 +1,208 @@
+//! A backend's execution between a leader and owners that the test plays.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use symphony_executor::{EmulatedExecutor, ModelExecutor, default_signature, item_checksum};
+use symphony_net::{Net, Role};
+use symphony_protocol::data::ResultBytes;
+use symphony_protocol::execute::{Done, Execute, FromBackend, PlannedRequest, Refusal, SealedGpu, ToBackend};
+use symphony_transport::{
+    LinkReceiver, PayloadDelay, PayloadTransport, Payloads, ResultToOwner, connect_link, link_over,
+};
+use symphony_types::{
+    BackendId, BootId, FailReason, FrontendId, GpuId, LatencyProfile, ModelId, RequestId, SubclusterId, Token,
+};
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+
+use crate::execution::{Execution, Identity, Input};
+use crate::journal::Journal;
+
+pub(super) const BOOT: BootId = BootId::new(5);
+pub(super) const GPU: GpuId = GpuId::new(9);
+pub(super) const TOKEN: Token = Token::new(11);
+pub(super) const SUBCLUSTER: SubclusterId = SubclusterId::new(1);
+pub(super) const MODEL: ModelId = ModelId::new(1);
+/// Owners: one that answers, and one that never does.
+pub(super) const OWNER: FrontendId = FrontendId::new(1);
+pub(super) const SILENT: FrontendId = FrontendId::new(2);
+/// Bytes of one item's input in the default signature.
+pub(super) const ITEM_BYTES: usize = 64;
+
+/// Inputs by sequence number, and the results that came back.
+pub(super) struct Owners {
+    inputs: Mutex<HashMap<u64, Bytes>>,
+    results: mpsc::UnboundedSender<(FrontendId, ResultToOwner)>,
+    pub(super) delay: Mutex<Option<PayloadDelay>>,
+}
+
+impl PayloadTransport for Owners {
+    async fn read(&self, frontend: FrontendId, _: BootId, sequences: Vec<u64>) -> Payloads {
+        if frontend == SILENT {
+            std::future::pending::<()>().await;
+        }
+        let inputs = self.inputs.lock().unwrap();
+        sequences.iter().map(|sequence| inputs.get(sequence).cloned()).collect()
+    }
+
+    fn deliver(&self, frontend: FrontendId, _: BootId, results: Vec<ResultToOwner>) {
+        for result in results {
+            let _ = self.results.send((frontend, result));
+        }
+    }
+
+    async fn finish(&self) {}
+
+    fn delay(&self) -> Option<PayloadDelay> {
+        *self.delay.lock().unwrap()
+    }
+
+    fn name(&self) -> &'static str {
+        "in memory"
+    }
+}
+
+pub(super) struct Scene {
+    pub(super) inputs: mpsc::UnboundedSender<Input>,
+    pub(super) owners: Arc<Owners>,
+    pub(super) results: mpsc::UnboundedReceiver<(FrontendId, ResultToOwner)>,
+    pub(super) idle: watch::Receiver<bool>,
+    connections: u64,
+}
+
+pub(super) struct Leader {
+    pub(super) connection: u64,
+    receiver: LinkReceiver<FromBackend>,
+}
+
+pub(super) fn emulated() -> Box<dyn ModelExecutor> {
+    let profile = LatencyProfile::from_line(1.0, 4.0, 8).unwrap();
+    Box::new(EmulatedExecutor::new(profile, default_signature()))
+}
+
+pub(super) fn request(frontend: FrontendId, sequence: u64, items: u32) -> PlannedRequest {
+    PlannedRequest { id: RequestId { frontend, boot: BootId::new(1), sequence }, items }
+}
+
+pub(super) fn plan(sequence: u64, start_in: Duration, requests: &[PlannedRequest]) -> Execute {
+    Execute {
+        gpu: GPU,
+        token: TOKEN,
+        backend_boot: BOOT,
+        sequence,
+        start_in: start_in.as_nanos() as u64,
+        latency: 5_000_000,
+        model: MODEL,
+        requests: requests.to_vec(),
+    }
+}
+
+impl Scene {
+    pub(super) fn new(executor: Box<dyn ModelExecutor>) -> Self {
+        Self::with_journal(executor, None)
+    }
+
+    pub(super) fn with_journal(executor: Box<dyn ModelExecutor>, journal: Option<Journal>) -> Self {
+        let (inputs, inputs_out) = mpsc::unbounded_channel();
+        let (results_in, results) = mpsc::unbounded_channel();
+        let owners = Arc::new(Owners { inputs: Mutex::default(), results: results_in, delay: Mutex::default() });
+        let identity = Identity {
+            backend: BackendId::new(3),
+            boot: BOOT,
+            subcluster: SUBCLUSTER,
+            gpus: vec![GPU],
+            token: Token::new(10),
+        };
+        let links = Arc::clone(&owners);
+        let execution =
+            Execution::new(identity, 2, links, inputs_out, Arc::default(), Arc::default(), journal).unwrap();
+        let idle = execution.idle();
+        tokio::spawn(execution.run());
+        inputs.send(Input::Loaded(MODEL, vec![executor])).ok().unwrap();
+        Self { inputs, owners, results, idle, connections: 0 }
+    }
+
+    pub(super) fn own(&self, sequence: u64, input: Bytes) {
+        self.owners.inputs.lock().unwrap().insert(sequence, input);
+    }
+
+    /// A leader that has linked.
+    pub(super) async fn linked(&mut self) -> Leader {
+        self.connections += 1;
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap().to_string();
+        let (net, backend) = (Net::plaintext(), Role::Backend.into());
+        let (link, accepted) =
+            tokio::join!(connect_link::<ToBackend, FromBackend>(&net, &addr, &backend), listener.accept());
+        let accepted = net.accept(accepted.unwrap().0, &[]).await.unwrap();
+        let (sender, _) = link_over::<FromBackend, ToBackend>(accepted);
+        self.inputs.send(Input::Connected(self.connections, sender)).ok().unwrap();
+        let mut leader = Leader { connection: self.connections, receiver: link.unwrap().1 };
+        assert!(matches!(leader.next().await, FromBackend::Welcome { boot: BOOT, .. }));
+        leader
+    }
+
+    /// A leader that has sealed the GPU, and what it was told.
+    pub(super) async fn sealed(&mut self) -> (Leader, SealedGpu) {
+        let mut leader = self.linked().await;
+        self.say(&leader, ToBackend::Seal { subcluster: SUBCLUSTER, gpus: vec![(GPU, TOKEN)] });
+        let FromBackend::Sealed { boot: BOOT, mut gpus, .. } = leader.next().await else { panic!("no seal") };
+        assert_eq!((gpus.len(), gpus[0].promised), (1, TOKEN));
+        (leader, gpus.remove(0))
+    }
+
+    pub(super) fn say(&self, leader: &Leader, message: ToBackend) {
+        self.inputs.send(Input::FromLeader(leader.connection, message)).ok().unwrap();
+    }
+
+    pub(super) fn execute(&self, leader: &Leader, plan: Execute) {
+        self.say(leader, ToBackend::Execute(plan));
+    }
+
+    pub(super) async fn result(&mut self) -> (u64, Result<Bytes, FailReason>) {
+        let (_, ResultToOwner { result, bytes }) = soon(self.results.recv()).await.unwrap();
+        match result.outcome {
+            ResultBytes::Answer(length) => {
+                assert_eq!(length as usize, bytes.len());
+                (result.sequence, Ok(bytes))
+            }
+            ResultBytes::Failed(reason) => (result.sequence, Err(reason)),
+            ResultBytes::Shared => panic!("only a transport says so"),
+        }
+    }
+}
+
+impl Leader {
+    pub(super) async fn next(&mut self) -> FromBackend {
+        soon(self.receiver.receive()).await.unwrap().message
+    }
+
+    pub(super) async fn done(&mut self) -> Done {
+        match self.next().await {
+            FromBackend::Done(done) => done,
+            other => panic!("{other:?} instead of a report"),
+        }
+    }
+
+    pub(super) async fn refusal(&mut self) -> (u64, Refusal) {
+        match self.next().await {
+            FromBackend::Refused { sequence, refusal, .. } => (sequence, refusal),
+            other => panic!("{other:?} instead of a refusal"),
+        }
+    }
+}
+
+pub(super) async fn soon<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(5), future).await.expect("what is waited for comes within five seconds")
+}
+
+pub(super) fn input(fill: u8, items: usize) -> Bytes {
+    Bytes::from(vec![fill; ITEM_BYTES * items])
+}
+
+pub(super) fn answer(fill: u8) -> Bytes {
+    Bytes::copy_from_slice(&item_checksum([&[fill; ITEM_BYTES][..]]).to_le_bytes())
+}
