@@ -257,12 +257,7 @@ impl Check<'_> {
         }
         let arrival = self.arrival(&text.workload.arrival, &models)?;
         let rate_rps = match (&arrival, text.workload.rate_rps) {
-            (Arrival::Trace(_), Some(rate_rps)) => {
-                let expected =
-                    "nothing, since a trace brings its own rate: workload.arrival.time_scale makes it faster or slower";
-                return self.refuse("workload.rate_rps", expected, rate_rps);
-            }
-            (Arrival::Trace(trace), None) => trace.rate_rps(),
+            (Arrival::Trace(trace), _) => trace.rate_rps(),
             (_, Some(rate_rps)) => rate_rps,
             (_, None) => return self.refuse("workload.rate_rps", "the total rate in requests per second", "nothing"),
         };
