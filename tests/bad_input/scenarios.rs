@@ -34,12 +34,18 @@ fn scenarios_that_make_no_sense_are_refused_with_file_key_and_expectation() {
             &["no-csv.toml", "profile_csv", "gone.csv"],
         ),
     ];
+    workspace.write("trace.csv", "time_s\n0.1\n0.2\n0.3\n").unwrap();
     workspace.write("falls.csv", "gpu_kind,batch,latency_ms\ng,1,9.0\ng,2,3.0\n").unwrap();
     for (file, text, words) in refusals {
         phase(file);
         workspace.write(file, &text).unwrap();
         let _ = run(workspace.path(), &[], &["sim", file]).unwrap().ended_with(2).complains(words);
     }
+    phase("a trace that is over before anything is too much has no goodput");
+    let rate = "rate_rps = 50.0\narrival = \"poisson\"";
+    workspace.write("trace.toml", &FINE.replace(rate, "arrival = { trace_csv = \"trace.csv\" }")).unwrap();
+    let search = run(workspace.path(), &[], &["sim", "trace.toml", "--find-goodput", "--set", "warmup_s=0.5"]).unwrap();
+    let _ = search.ended_with(1).complains(&["no goodput", "the trace over", "trace.toml"]);
     phase("overrides and policies");
     let sim = |rest: &[&str]| {
         let args: Vec<_> = ["sim", "fine.toml"].iter().chain(rest).copied().collect();

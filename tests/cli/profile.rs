@@ -48,6 +48,16 @@ fn two_profiles_are_compared_and_a_slower_one_can_fail_a_build() {
     write("now.toml", "a100", "[2.0, 5.0, 6.0]");
     write("other.toml", "t4", "[2.0]");
     let symphony = |args: &[&str]| run(workspace.path(), &[], args).unwrap();
+    // The simulator and the partitioner read the same file.
+    let scenario = "name = \"measured\"\npolicy = \"symphony\"\nduration_s = 1\nwarmup_s = 0\nseeds = [1]\n\
+        [[gpu]]\nkind = \"a100\"\ncount = 1\n[[model]]\nname = \"m\"\nprofile = \"now.toml\"\nslo_ms = 25\n\
+        [workload]\nrate_rps = 50\narrival = \"uniform\"\n";
+    std::fs::write(workspace.file("measured.toml"), scenario).unwrap();
+    let run = symphony(&["sim", "measured.toml", "-o", "json"]).ended_with(0).json();
+    assert_eq!(run["runs"][0]["models"][0]["offered"], 50, "{run}");
+    std::fs::write(workspace.file("stranger.toml"), scenario.replace("now.toml", "other.toml")).unwrap();
+    let _ =
+        symphony(&["sim", "stranger.toml"]).ended_with(2).complains(&["model.0.profile", "other.toml", "`a100`", "t4"]);
     let said = symphony(&["profile", "compare", "before.toml", "now.toml"]).ended_with(0);
     let words = ["GPU kind a100", "+25.0 %", "largest batch 2 -> 3", "static 8 -> 8 MB"];
     assert!(words.iter().all(|word| said.out.contains(word)), "{}", said.out);

@@ -47,9 +47,18 @@ fn a_served_and_a_dropped_request_are_explained_by_their_ids() {
         assert!(batch["actual"]["execution_ms"].as_f64().unwrap() >= 5.0, "{told}");
         let window = &batch["window"];
         assert!(window["frontrun_ms"].as_f64().unwrap() <= window["latest_ms"].as_f64().unwrap(), "{told}");
+        assert!(window["guard_ms"].as_f64().unwrap() > 0.0, "live leads start before the last moment: {told}");
         assert!(batch["members"].as_array().unwrap().contains(&id.as_str().into()), "{told}");
         let text = cluster.cli(&["explain", "request", &id]).ended_with(0).out;
-        for expected in ["for resnet: ran in time", "window", "of backend-default", "predicted", "actual", "deadline"] {
+        for expected in [
+            "for resnet: ran in time",
+            "its guard",
+            "it was due, and found an idle GPU",
+            "of backend-default",
+            "predicted",
+            "actual",
+            "deadline",
+        ] {
             assert!(text.contains(expected), "{expected} is not in:\n{text}");
         }
 

@@ -117,7 +117,11 @@ impl Explainer<'_> {
             skipped: why.map(|why| why.skipped),
             left: why.map(|why| why.left),
             head_waited_ms: why.map(|why| decided.since(why.head_arrived).as_millis_f64()),
-            window: Window { frontrun_ms: frontrun.map(ms), latest_ms: ms(plan.must_end_by - execution) },
+            window: Window {
+                frontrun_ms: frontrun.map(ms),
+                guard_ms: why.map(|why| why.guard.as_millis_f64()),
+                latest_ms: ms(plan.must_end_by - execution),
+            },
             gpu: self.gpu(plan.gpu, why),
             rivals: why.filter(|why| why.grant.matched != Matched::Untold).map(|why| self.rivals(why, *decided)),
             inputs: why.map(|why| InputsStory { within_ms: why.inputs.as_millis_f64(), by: why.inputs_by.label() }),

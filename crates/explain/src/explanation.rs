@@ -72,8 +72,20 @@ pub struct BatchStory {
 pub struct Window {
     /// From here on no further arrival could join; none if nothing could from the beginning, or the policy does not say.
     pub frontrun_ms: Option<f64>,
+    /// How long before frontrun the batch was due, for timers ring late; none if the policy does not say.
+    pub guard_ms: Option<f64>,
     /// From here on its most urgent request is late.
     pub latest_ms: f64,
+}
+
+/// Half a nanosecond, in milliseconds: two ways to compute the same moment differ by less.
+const SAME_MOMENT_MS: f64 = 5e-7;
+
+impl Window {
+    /// From when on a trigger that waits for the window wants the batch to start.
+    pub(crate) fn due_ms(&self) -> Option<f64> {
+        self.frontrun_ms.map(|frontrun| frontrun - self.guard_ms.unwrap_or_default() - SAME_MOMENT_MS)
+    }
 }
 
 /// Why a GPU was given to a batch.

@@ -87,11 +87,20 @@ fn tell_batch(f: &mut fmt::Formatter<'_>, batch: &BatchStory) -> fmt::Result {
     let (window, planned) = (&batch.window, &batch.planned);
     let latest = At(window.latest_ms);
     match (window.frontrun_ms, batch.target) {
-        (Some(frontrun), _) => line(
-            f,
-            "window",
-            format_args!("from {} (frontrun: no further arrival could join) to {latest} (latest)", At(frontrun)),
-        )?,
+        (Some(frontrun), _) => {
+            let guard = match window.guard_ms {
+                Some(guard) if guard > 0.0 => format!("; due {guard:.3} ms before it, its guard"),
+                _ => String::new(),
+            };
+            line(
+                f,
+                "window",
+                format_args!(
+                    "from {} (frontrun: no further arrival could join{guard}) to {latest} (latest)",
+                    At(frontrun)
+                ),
+            )?;
+        }
         (None, Some(_)) => {
             line(f, "window", format_args!("until {latest} (latest); the batch was full, nothing could join"))?;
         }
@@ -140,7 +149,7 @@ fn tell_batch(f: &mut fmt::Formatter<'_>, batch: &BatchStory) -> fmt::Result {
 fn tell_why(f: &mut fmt::Formatter<'_>, batch: &BatchStory) -> fmt::Result {
     let gpu = &batch.gpu;
     let why_now = match gpu.matched {
-        "at_its_start" if batch.window.frontrun_ms.is_some_and(|frontrun| batch.planned.start_ms < frontrun) => {
+        "at_its_start" if batch.window.due_ms().is_some_and(|due| batch.planned.start_ms < due) => {
             "its trigger did not wait for the window, and it found an idle GPU"
         }
         "at_its_start" => "it was due, and found an idle GPU",

@@ -116,8 +116,11 @@ pub const EXPERIMENTS: &[Experiment] = &[
     experiment!("nexus-fig9", Nexus, "Figure 9", "throughput of lazy and early drop by α", nexus_fig9),
 ];
 
-/// The experiment of this name.
+/// The experiment of this name, which may be without its paper where only one paper has such a figure: `fig15`.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static Experiment> {
-    EXPERIMENTS.iter().find(|experiment| experiment.name == name)
+    let figure = |experiment: &&Experiment| experiment.name.split_once('-').is_some_and(|(_, figure)| figure == name);
+    let mut figures = EXPERIMENTS.iter().filter(figure);
+    let only = figures.next().filter(|_| figures.next().is_none());
+    EXPERIMENTS.iter().find(|experiment| experiment.name == name).or(only)
 }

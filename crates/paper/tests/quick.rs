@@ -129,8 +129,17 @@ fn symphony_fig8_runs_batches_of_the_staggered_size() {
 }
 
 #[test]
-fn symphony_fig9_shows_waits() {
-    check_files(&carried_out("symphony-fig9"));
+fn symphony_fig9_shows_that_deferral_waits_least() {
+    let outcome = carried_out("symphony-fig9");
+    check_files(&outcome);
+    for model in ["resnet50", "inceptionresnetv2"] {
+        for rival in ["clockwork", "nexus-1fe"] {
+            let over = ours(&outcome.report, &format!("{model}_{rival}_over_symphony"));
+            assert!((1.2..6.0).contains(&over), "{model}, {rival}: {over}");
+        }
+        let longest = ours(&outcome.report, &format!("{model}_nexus_longest_share"));
+        assert!((0.4..0.7).contains(&longest), "{model}: {longest}");
+    }
 }
 
 #[test]
@@ -200,19 +209,23 @@ fn nexus_fig5_and_fig9_early_drop_beats_lazy_drop() {
 
 #[test]
 fn the_same_experiment_gives_the_same_bytes_and_the_index_leads_to_its_page() {
-    let bytes = |threads| {
-        let lab = Lab::new(Size::Quick, Some(threads), &|_| {});
-        let experiment = symphony_paper::find("symphony-table4").unwrap();
-        let outcome = Outcome { experiment, report: (experiment.run)(&lab).unwrap() };
-        let folder = tempfile::tempdir().unwrap();
-        write_report(folder.path(), &outcome).unwrap();
-        write_index(folder.path(), &[outcome]).unwrap();
-        let files = ["symphony-table4.md", "symphony-table4.svg", "symphony-table4.csv", "README.md"];
-        files.map(|file| fs::read_to_string(folder.path().join(file)).unwrap())
-    };
-    let first = bytes(1);
-    assert_eq!(first, bytes(3));
-    assert!(first[3].contains("[Table 4](symphony-table4.md)"), "{}", first[3]);
+    for name in ["symphony-table2", "symphony-table4", "symphony-fig8", "nexus-fig5"] {
+        let bytes = |threads| {
+            let lab = Lab::new(Size::Quick, Some(threads), &|_| {});
+            let experiment = symphony_paper::find(name).unwrap();
+            let outcome = Outcome { experiment, report: (experiment.run)(&lab).unwrap() };
+            let folder = tempfile::tempdir().unwrap();
+            write_report(folder.path(), &outcome).unwrap();
+            write_index(folder.path(), &[outcome]).unwrap();
+            let mut files: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+            files.sort_unstable();
+            let index = fs::read_to_string(folder.path().join("README.md")).unwrap();
+            (files.iter().map(|file| fs::read(file).unwrap()).collect::<Vec<_>>(), index)
+        };
+        let (first, index) = bytes(1);
+        assert!(first.len() >= 4 && first == bytes(3).0, "{name}");
+        assert!(index.contains(&format!("({name}.md)")), "{index}");
+    }
 }
 
 #[test]
@@ -220,5 +233,12 @@ fn names_are_unambiguous() {
     let names: BTreeSet<_> = EXPERIMENTS.iter().map(|experiment| experiment.name).collect();
     assert_eq!(names.len(), EXPERIMENTS.len());
     let ours = |name: &&str| name.starts_with("symphony-") || name.starts_with("nexus-");
-    assert!(names.iter().all(ours) && symphony_paper::find("fig9").is_none());
+    assert!(names.iter().all(ours));
+    let found = |name| symphony_paper::find(name).map(|experiment| experiment.name);
+    assert_eq!((found("fig15"), found("table4")), (Some("symphony-fig15"), Some("symphony-table4")));
+    assert_eq!(
+        (found("symphony-fig9"), found("fig9"), found("")),
+        (Some("symphony-fig9"), None, None),
+        "two papers have one"
+    );
 }

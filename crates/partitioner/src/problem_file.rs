@@ -1,7 +1,7 @@
 //! From the text of a problem file to a checked problem.
 
 use symphony_types::{LatencyProfile, Nanos, PROFILE_BATCH_MAX};
-use symphony_workload::profile_from_csv;
+use symphony_workload::{profile_from_csv, profile_from_toml};
 
 use crate::problem::{
     Gpu, GpuKind, KIND_PAIRS_MAX, KINDS_MAX, KindNeed, MODELS_MAX, Model, PARTS_MAX, POOL_GPUS_MAX, Part, PartKind,
@@ -286,8 +286,8 @@ impl Reader<'_> {
         slo: Nanos,
     ) -> Result<Option<KindNeed>, ProblemError> {
         let key = |name: &str| format!("model.{position}.{name}");
-        let profile = match (&model.alpha_ms, &model.beta_ms, &model.profile_csv) {
-            (Some(alpha), Some(beta), None) => {
+        let profile = match (&model.alpha_ms, &model.beta_ms, &model.profile, &model.profile_csv) {
+            (Some(alpha), Some(beta), None, None) => {
                 let (Some(alpha), Some(beta)) = (alpha.of(kind), beta.of(kind)) else { return Ok(None) };
                 let alpha = self.number(&key("alpha_ms"), alpha, 0.0, TIME_MS_MAX)?;
                 let beta = self.number(&key("beta_ms"), beta, 0.0, TIME_MS_MAX)?;
@@ -298,19 +298,16 @@ impl Reader<'_> {
                 LatencyProfile::from_line(alpha, beta, batch_max)
                     .or_else(|error| self.refuse(&key("alpha_ms"), "a line that makes latencies", error))?
             }
-            (None, None, Some(csv)) => {
-                let refused = |message: String| -> Result<LatencyProfile, ProblemError> {
-                    self.refuse(&key("profile_csv"), "latencies of this model", format!("{csv}: {message}"))
-                };
-                let text = (self.read_csv)(csv).or_else(|message| refused(message).map(|_| String::new()))?;
-                match profile_from_csv(&text, kind) {
-                    Ok(profile) => profile,
-                    Err(message) if message.starts_with("has no rows for") => return Ok(None),
-                    Err(message) => refused(message)?,
-                }
-            }
+            (None, None, Some(file), None) => match self.measured(&key("profile"), file, kind, profile_from_toml)? {
+                Some(profile) => profile,
+                None => return Ok(None),
+            },
+            (None, None, None, Some(file)) => match self.measured(&key("profile_csv"), file, kind, profile_from_csv)? {
+                Some(profile) => profile,
+                None => return Ok(None),
+            },
             _ => {
-                let expected = "alpha_ms and beta_ms, or profile_csv";
+                let expected = "alpha_ms and beta_ms, or profile, or profile_csv";
                 return self.refuse(&format!("model.{position}"), expected, "another combination of these keys");
             }
         };
@@ -327,6 +324,21 @@ impl Reader<'_> {
             static_memory_bytes: memory("static_mb", &model.static_mb)?,
             dynamic_memory_bytes: memory("dynamic_mb", &model.dynamic_mb)?,
         }))
+    }
+
+    /// Latencies of a kind from a file of measurements; none if it has none of that kind.
+    fn measured(
+        &self,
+        key: &str,
+        file: &str,
+        kind: &str,
+        read: fn(&str, &str) -> Result<LatencyProfile, String>,
+    ) -> Result<Option<LatencyProfile>, ProblemError> {
+        match (self.read_csv)(file).and_then(|text| read(&text, kind)) {
+            Ok(profile) => Ok(Some(profile)),
+            Err(message) if message.starts_with("has no rows for") => Ok(None),
+            Err(message) => self.refuse(key, "latencies of this model", format!("{file}: {message}")),
+        }
     }
 }
 

@@ -28,6 +28,9 @@ pub mod parameters {
 /// Policies that a model can be loaded with: those that decide for each model by itself.
 pub const POLICIES: [&str; 5] = ["symphony", "auto", "eager", "timeout", "clipper"];
 
+/// The policy under which a request's value makes a difference: the one that sheds.
+pub const POLICY_OF_VALUES: &str = "auto";
+
 /// The model's file, unless the configuration says otherwise.
 const MODEL_FILE: &str = "model.onnx";
 /// The profile's file, unless the configuration says otherwise.
@@ -132,7 +135,7 @@ fn check(config: wire::ModelConfig, name: &str) -> Checked<ModelConfig> {
     };
     let mut notes = Vec::new();
     let said = Parameters::read(config.parameters)?;
-    let slo = said.slo()?;
+    let (slo, policy) = (said.slo()?, said.policy()?);
     Ok(ModelConfig {
         engine: engine(&config.platform, &config.backend, config.default_model_filename)?,
         batch_max,
@@ -141,8 +144,8 @@ fn check(config: wire::ModelConfig, name: &str) -> Checked<ModelConfig> {
         device: device(&config.instance_group, &mut notes)?,
         slo,
         profile: said.file(parameters::PROFILE, PROFILE_FILE)?,
-        policy: said.policy()?,
-        value: said.value()?,
+        value: said.value(&policy)?,
+        policy,
         subcluster: said.text(parameters::SUBCLUSTER).to_owned(),
         notes: config
             .dynamic_batching
@@ -414,12 +417,18 @@ impl Parameters {
         }
     }
 
-    fn value(&self) -> Checked<RequestValue> {
+    /// What requests are worth, where the policy asks.
+    fn value(&self, policy: &str) -> Checked<RequestValue> {
         let key = parameters::VALUE;
         let expected = format!("a number from {} to {}", RequestValue::MIN, RequestValue::MAX);
         let Some(number) = self.number(key, &expected)? else { return Ok(RequestValue::ONE) };
         match RequestValue::from_number(number) {
-            Some(value) => Ok(value),
+            Some(value) if value == RequestValue::ONE || policy == POLICY_OF_VALUES => Ok(value),
+            Some(_) => {
+                let problem =
+                    format!("is {number}; expected policy `{POLICY_OF_VALUES}` beside it, others look at no values");
+                refuse(format!("parameters[\"{key}\"]"), problem)
+            }
             None => refuse(format!("parameters[\"{key}\"]"), format!("is {number}; expected {expected}")),
         }
     }

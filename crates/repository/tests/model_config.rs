@@ -100,6 +100,10 @@ fn what_cannot_be_served_is_refused_by_file_field_and_expectation() {
         ("parameters { key: \"policy\" value { string_value: \"magic\" } }".into(), "is `magic`; expected one of"),
         ("parameters { key: \"policy\" value { } }".into(), "is empty; expected value { string_value"),
         ("parameters { key: \"value\" value { string_value: \"0\" } }".into(), "is 0; expected a number from 0.001"),
+        (
+            "parameters { key: \"value\" value { string_value: \"2\" } }".into(),
+            "is 2; expected policy `auto` beside it",
+        ),
         ("parameters { key: \"value\" value { string_value: \"NaN\" } }".into(), "is NaN; expected a number"),
         ("parameters { key: \"profile\" value { string_value: \"/etc/x\" } }".into(), "`/etc/x`; expected the name"),
         (tensor("data_type: TYPE_STRING"), "of `x` is TYPE_STRING; expected"),

@@ -296,6 +296,7 @@ impl ModelQueue {
             requests: formed.requests as u32,
             why: Some(PlanWhy {
                 frontrun: candidate.frontrun,
+                guard: self.config.delays.guard,
                 latest: candidate.latest,
                 head_arrived: formed.head_arrived,
                 target,

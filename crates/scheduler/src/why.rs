@@ -54,6 +54,8 @@ pub struct Rival {
 pub struct PlanWhy {
     /// Where the window begins: from here on no further arrival could join.
     pub frontrun: Time,
+    /// How long before frontrun a batch that waits for it becomes due: the model's guard against late timers.
+    pub guard: Nanos,
     /// Where it ends: the last start at which the earliest deadline is met.
     pub latest: Time,
     /// When the request with the earliest deadline arrived.

@@ -87,6 +87,7 @@ fn a_batch_waits_until_no_further_arrival_could_join() {
     // A GPU is granted at the frontrun time: both run, nothing is left.
     let why = PlanWhy {
         frontrun: ms(17),
+        guard: Nanos::ZERO,
         latest: ms(18),
         head_arrived: ms(0),
         target: 1,

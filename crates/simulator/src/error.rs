@@ -4,8 +4,10 @@ use symphony_scheduler::Violation;
 use symphony_types::Time;
 use symphony_workload::{Arrival, Scenario};
 
-/// A run that must not count: an error of the scheduler or of this host, never of the scenario.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+use crate::goodput::GoodputSearch;
+
+/// A run that must not count: an error of the scheduler or of this host, or a search that its scenario cannot answer.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Error {
     /// An invariant does not hold.
     #[error("{violation} (at {now}, seed {seed}; to repeat: {command})")]
@@ -31,6 +33,29 @@ pub enum Error {
         /// The command that shows it again.
         command: String,
     },
+    /// A search for goodput found no rate that is too high.
+    #[error(
+        "no goodput: at {rate_rps:.0} r/s, {times:.0} times what these GPUs can do, every SLO is still met, so too little arrives in the \
+         counted time. Is the trace over, or the rate profile at zero, before the warm-up ends? (to repeat: {command})"
+    )]
+    NeverTooMuch {
+        /// The highest rate that was tried, in requests per second.
+        rate_rps: f64,
+        /// As a multiple of the fluid bound.
+        times: f64,
+        /// The command that shows it again.
+        command: String,
+    },
+}
+
+impl Error {
+    /// What a search says that ended without a rate that is too high; none if it found one, or is not over.
+    #[must_use]
+    pub fn never_too_much(scenario: &Scenario, search: &GoodputSearch) -> Option<Self> {
+        let (rate_rps, times) = search.never_failed()?;
+        let seed = scenario.seeds.first().copied().unwrap_or_default();
+        Some(Self::NeverTooMuch { rate_rps, times, command: replay_command(scenario, seed, rate_rps) })
+    }
 }
 
 /// The command line that repeats one run.

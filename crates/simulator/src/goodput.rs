@@ -14,8 +14,8 @@ const FIRST_SHARE: f64 = 0.92;
 const FIRST_MOVE: f64 = 0.04;
 /// Below this share of the fluid bound the goodput counts as zero.
 const LEAST_SHARE: f64 = 1e-3;
-/// No policy is this many times better than the bound, but a trace played ever faster may be over before it hurts; ends
-/// the search upwards.
+/// No policy is this many times better than the bound, but a trace played ever faster may be over before it hurts: ends
+/// the search upwards, without a verdict.
 const MOST_SHARE: f64 = 16.0;
 /// Decisions that are guessed ahead when there are more threads than needed trials: 2³ rates keep as many threads busy.
 const GUESSES_AHEAD_MAX: u32 = 3;
@@ -77,6 +77,14 @@ impl GoodputSearch {
     #[must_use]
     pub fn goodput_rps(&self) -> Option<f64> {
         self.goodput_rps
+    }
+
+    /// If the search ended upwards: the highest rate tried, in requests per second and as a multiple of the fluid bound.
+    /// What it found then is no goodput: nothing was too much, so next to nothing was counted.
+    #[must_use]
+    pub fn never_failed(&self) -> Option<(f64, f64)> {
+        let passed = self.goodput_rps.filter(|&found| found > 0.0 && self.failed_rps.is_none())?;
+        Some((passed, passed / self.bound_rps))
     }
 
     /// The runs that the next decision surely needs; empty when the search is over. With several seeds the verdict at a
@@ -179,12 +187,12 @@ impl GoodputSearch {
 /// The whole search, one run after another.
 ///
 /// # Errors
-/// As [`simulate`](crate::simulate).
+/// As [`simulate`](crate::simulate), and if no rate is too high.
 pub fn find_goodput(scenario: &Scenario) -> Result<f64, Error> {
     let mut search = GoodputSearch::new(scenario);
     loop {
         if let Some(goodput_rps) = search.goodput_rps() {
-            return Ok(goodput_rps);
+            return Error::never_too_much(scenario, &search).map_or(Ok(goodput_rps), Err);
         }
         for trial in search.needed() {
             let verdict = meets_slo(scenario, trial.seed, trial.rate_rps)?;
@@ -263,11 +271,26 @@ mod tests {
         assert_eq!(search(&[0.0], 1000.0).0, 0.0);
         assert_eq!(search(&[], 1000.0).0, 0.0);
         assert_eq!(search(&[5.0], 0.0).0, 0.0);
+        assert_eq!(GoodputSearch::from_bound(vec![1], 0.0).never_failed(), None);
         let mut search = GoodputSearch::from_bound(vec![1], 1000.0);
         let before = search.needed();
         search.record(Trial { rate_rps: 1.0, seed: 1 }, true);
         search.record(Trial { seed: 2, ..before[0] }, true);
         assert_eq!(search.needed(), before);
+    }
+
+    #[test]
+    fn what_passes_everywhere_is_told_from_a_goodput() {
+        let through = |limit: f64| {
+            let mut search = GoodputSearch::from_bound(vec![1], 100.0);
+            while let Some(&trial) = search.needed().first() {
+                search.record(trial, trial.rate_rps <= limit);
+            }
+            search
+        };
+        assert_eq!(through(1e9).never_failed(), Some((1600.0, 16.0)));
+        assert_eq!(through(1599.0).never_failed(), None);
+        assert_eq!(through(0.0).never_failed(), None);
     }
 
     proptest! {

@@ -113,14 +113,20 @@ impl Board {
                 progress(Progress::Trial { scenario, trial, passed, requests });
                 if let Some(goodput_rps) = search.steps.goodput_rps().filter(|_| !ended_before) {
                     self.open -= 1;
-                    progress(Progress::Found { scenario, goodput_rps });
+                    match Error::never_too_much(scenario, &search.steps) {
+                        Some(error) => self.fail(index, error),
+                        None => progress(Progress::Found { scenario, goodput_rps }),
+                    }
                 }
             }
-            Err(error) => {
-                if self.failed.as_ref().is_none_or(|(earlier, _)| index < *earlier) {
-                    self.failed = Some((index, error));
-                }
-            }
+            Err(error) => self.fail(index, error),
+        }
+    }
+
+    /// The error of the earliest scenario is the one that is told.
+    fn fail(&mut self, index: usize, error: Error) {
+        if self.failed.as_ref().is_none_or(|(earlier, _)| index < *earlier) {
+            self.failed = Some((index, error));
         }
     }
 }

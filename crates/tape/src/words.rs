@@ -188,7 +188,7 @@ coded_struct!(Growth { expected, wanted, loss, demand });
 coded_struct!(Candidate { batch, start, latest, frontrun, must_end_by, lead, growth, ahead });
 coded_struct!(Rival { model, latest });
 coded_struct!(GrantWhy { matched, choice, others_idle, rivals, next_rival });
-coded_struct!(PlanWhy { frontrun, latest, head_arrived, target, skipped, left, inputs, inputs_by, grant });
+coded_struct!(PlanWhy { frontrun, guard, latest, head_arrived, target, skipped, left, inputs, inputs_by, grant });
 coded_struct!(DropCause { arrived, must_end_by, class, batch, target, batch_end, alone_end, waiting, shed });
 coded_struct!(ShedCause { pressure, value });
 coded_struct!(Plan { gpu, start, end, batch, must_end_by, first, requests, why });

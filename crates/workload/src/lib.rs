@@ -16,6 +16,7 @@ mod override_key;
 mod policy;
 mod popularity;
 mod profile_csv;
+mod profile_toml;
 mod rate_profile;
 mod request_stream;
 mod scenario;
@@ -35,6 +36,7 @@ pub use policy::{
 };
 pub use popularity::Popularity;
 pub use profile_csv::profile_from_csv;
+pub use profile_toml::profile_from_toml;
 pub use rate_profile::{RATE_STEPS_MAX, RateProfile};
 pub use request_stream::{Arriving, RequestStream, request_streams};
 pub use scenario::{

@@ -17,6 +17,7 @@ use crate::override_key;
 use crate::policy::PolicySpec;
 use crate::popularity::Popularity;
 use crate::profile_csv::profile_from_csv;
+use crate::profile_toml::profile_from_toml;
 use crate::rate_profile::RateProfile;
 use crate::slowdown::Slowdown;
 use crate::text::{ArrivalText, ByKindText, ModelText, PopularityText, ProfilesText, ScenarioText};
@@ -417,8 +418,16 @@ impl Check<'_> {
         {
             return self.refuse(key("batch_max"), &format!("1 to {PROFILE_BATCH_MAX}"), batch_max);
         }
-        match (&model.profile_csv, &model.alpha_ms, &model.beta_ms) {
-            (None, Some(alpha_ms), Some(beta_ms)) => {
+        let measured = |name: &str, file: &String, read: fn(&str, &str) -> Result<LatencyProfile, String>| {
+            let text = self.csv(&key(name), file)?;
+            let profile = read(&text, kind).map_err(|message| self.csv_refused(&key(name), file, message))?;
+            let fits = profile.table().partition_point(|&latency| latency <= slo) as u32;
+            let batch_max = model.batch_max.unwrap_or(fits.max(1)).min(profile.batch_max());
+            LatencyProfile::from_table(&profile.table()[..batch_max as usize])
+                .or_else(|error| self.refuse(key(name), "a profile", error))
+        };
+        match (&model.profile_csv, &model.profile, &model.alpha_ms, &model.beta_ms) {
+            (None, None, Some(alpha_ms), Some(beta_ms)) => {
                 let alpha_ms = self.of_kind(&key("alpha_ms"), alpha_ms, kind)?;
                 let beta_ms = self.of_kind(&key("beta_ms"), beta_ms, kind)?;
                 let batch_max = model.batch_max.unwrap_or_else(|| batch_within(alpha_ms, beta_ms, slo));
@@ -427,19 +436,10 @@ impl Check<'_> {
                     Err(error) => self.refuse(key("alpha_ms"), "a line that makes a profile", error),
                 }
             }
-            (Some(csv), None, None) => {
-                let text = self.csv(&key("profile_csv"), csv)?;
-                let profile = profile_from_csv(&text, kind)
-                    .map_err(|message| self.csv_refused(&key("profile_csv"), csv, message))?;
-                let fits = profile.table().partition_point(|&latency| latency <= slo) as u32;
-                let batch_max = model.batch_max.unwrap_or(fits.max(1)).min(profile.batch_max());
-                match LatencyProfile::from_table(&profile.table()[..batch_max as usize]) {
-                    Ok(profile) => Ok(profile),
-                    Err(error) => self.refuse(key("profile_csv"), "a profile", error),
-                }
-            }
+            (Some(file), None, None, None) => measured("profile_csv", file, profile_from_csv),
+            (None, Some(file), None, None) => measured("profile", file, profile_from_toml),
             _ => {
-                let expected = "either alpha_ms and beta_ms, or profile_csv";
+                let expected = "alpha_ms and beta_ms, or profile, or profile_csv";
                 self.refuse(format!("model.{position}"), expected, "another combination of these keys")
             }
         }

@@ -204,6 +204,7 @@ pub(crate) struct ModelText {
     pub(crate) count: Option<u32>,
     pub(crate) alpha_ms: Option<ByKindText>,
     pub(crate) beta_ms: Option<ByKindText>,
+    pub(crate) profile: Option<String>,
     pub(crate) profile_csv: Option<String>,
     pub(crate) batch_max: Option<u32>,
     pub(crate) slo_ms: f64,

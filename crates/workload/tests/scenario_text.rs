@@ -249,7 +249,7 @@ fn mistakes_are_named_by_file_key_and_expectation() {
     refused(FULL, &["workload.popularity={zipf=-1}"], "key `workload.popularity.zipf`");
     refused(FULL, &["workload.arrival={trace_csv='x'}"], "key `workload.arrival.trace_csv`: x: no such file");
     refused(FULL, &["gpu.1.kind=h100"], "measured.csv: has no rows for gpu_kind `h100`; it knows: 1080ti, a100");
-    refused(FULL, &["model.0.profile_csv=measured.csv"], "either alpha_ms and beta_ms, or profile_csv");
+    refused(FULL, &["model.0.profile_csv=measured.csv"], "alpha_ms and beta_ms, or profile, or profile_csv");
     refused(FULL, &["model.0.alpha_ms=-1"], "key `model.0.alpha_ms`");
     refused(FULL, &["model.0.count=1000000000"], "at most 10000 models");
     refused(FULL, &["model.0.batch_max=0"], "key `model.0.batch_max`: expected 1 to 4096, got 0");

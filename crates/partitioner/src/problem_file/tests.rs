@@ -82,6 +82,8 @@ fn every_mistake_is_named_with_key_and_expectation() {
         "key `model.0.static_mb`: expected a number for GPU kind `t4`",
     );
     refused("n.csv", "o.csv", "key `model.1.profile_csv`: expected latencies of this model, got o.csv: is not there");
+    let toml = "profile = \"n.toml\"";
+    refused("profile_csv = \"n.csv\"", toml, "key `model.1.profile`: expected latencies of this model, got n.toml");
     refused(
         "{ kind = \"a100\" }",
         "{ kind = \"h100\" }",
@@ -93,7 +95,11 @@ fn every_mistake_is_named_with_key_and_expectation() {
     refused("count = 3", "count = 3000000", "key `model.1.count`: expected 1 or more");
     refused("count = 2\n[[gpu]]", "[[gpu]]", "key `gpu.0.count`: expected either count or names");
     refused("name = \"n\"\ncount = 3", "name = \"m\"", "model `m` is there twice");
-    refused("beta_ms = { a100 = 5, t4 = 9 }", "", "key `model.0`: expected alpha_ms and beta_ms, or profile_csv");
+    refused(
+        "beta_ms = { a100 = 5, t4 = 9 }",
+        "",
+        "key `model.0`: expected alpha_ms and beta_ms, or profile, or profile_csv",
+    );
     refused("rate_rps = 10", "rate_rps = nan", "got NaN");
     refused("part = \"b\"", "part = \"a-0\"", "GPU left is t4 and belongs to a-0, which has no GPUs of that kind");
     let error = read("").unwrap_err().to_string();

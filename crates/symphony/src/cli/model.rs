@@ -62,8 +62,8 @@ pub(crate) struct ModelLoadArgs {
     /// Scheduling policy: symphony, auto, eager, timeout (a quarter of the SLO) or clipper.
     #[arg(long, default_value = "symphony")]
     pub(crate) policy: String,
-    /// What a request is worth against those of other models, with policy auto: in an overload a model of value 4 loses a quarter of
-    /// the share that one of value 1 loses; 0.001 to 1000.
+    /// What a request is worth against those of other models; 0.001 to 1000. With policy auto: in an overload a model of value 4
+    /// loses a quarter of the share that one of value 1 loses. With --federation: after a loss the most valuable are placed first.
     #[arg(long, default_value_t = 1.0)]
     pub(crate) value: f64,
     /// Seconds to wait until the model is ready; 0 does not wait.

@@ -7,7 +7,7 @@ use symphony_executor::profile::ProfileFile;
 use symphony_executor::{default_signature, read_text};
 use symphony_protocol::control as pb;
 use symphony_protocol::view::{KindProfile, ModelSource, ModelSpec};
-use symphony_repository::{ApplyError, POLICIES, Repository, Rollout, apply, versions};
+use symphony_repository::{ApplyError, POLICIES, POLICY_OF_VALUES, Repository, Rollout, apply, versions};
 use symphony_transport::{ControlClient, ControlError};
 use symphony_types::{LatencyProfile, Nanos, OperationId, RequestValue, Signature, Transforms};
 use symphony_zoo::Architecture;
@@ -157,6 +157,12 @@ fn spec(args: &ModelLoadArgs) -> anyhow::Result<ModelSpec> {
         let (got, min, max) = (args.value, RequestValue::MIN, RequestValue::MAX);
         return Err(bad_input(format!("--value {got}: expected a number from {min} to {max}")));
     };
+    if value != RequestValue::ONE && args.policy != POLICY_OF_VALUES && args.federation.federation.is_none() {
+        let (value, policy) = (args.value, &args.policy);
+        return Err(bad_input(format!(
+            "--value {value}: policy {policy} looks at no values; expected --policy {POLICY_OF_VALUES} beside it"
+        )));
+    }
     let transforms = match &args.transforms {
         Some(file) => read_transforms(file, &signature)?,
         None => Transforms::default(),
