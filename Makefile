@@ -1,7 +1,7 @@
 # The few commands people need. Everything else is cargo's, or `symphony help`.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tests build demo test test-rdma cuda-kit sim-soak bench bench-frames bench-grpc bench-executor bench-prediction bench-payloads fmt
+.PHONY: help setup setup-tests build demo test test-random test-rdma cuda-kit sim-soak bench bench-frames bench-grpc bench-executor bench-prediction bench-payloads fmt
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,6 +21,9 @@ demo: setup build ## run the whole system on this machine on real input; ends wi
 # What the set-up has installed may not be passed over.
 test: setup-tests ## everything CI runs: format, lints, checks, documentation, tests
 	SYMPHONY_TEST_REQUIRE=onnxruntime cargo xtask verify
+
+test-random: ## the property tests with other random inputs: SEED=first seed (the clock's seconds), ROUNDS=seeds
+	cargo xtask random $(if $(SEED),--seed $(SEED)) --rounds $(or $(ROUNDS),10)
 
 test-rdma: ## run the RDMA transport over Soft-RoCE in a small virtual machine: PULLS=pulls that are measured
 	tests/rdma/test.sh $(PULLS)

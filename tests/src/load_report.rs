@@ -3,6 +3,9 @@
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
+/// Where a hundredth of the requests leaves later than this, the machine is not judged by times: a tenth of what most tests' SLOs give.
+const LAG_JUDGED_MS: f64 = 50.0;
+
 /// A report and how the program ended.
 #[derive(Clone, Debug)]
 pub struct LoadReport {
@@ -50,13 +53,67 @@ impl LoadReport {
         Ok(())
     }
 
-    /// At most this share of a model's requests was not answered in time.
+    /// No request failed. On a machine that was too busy to send them in time a first data link may take longer than a request has:
+    /// then, and only then, an input may be lost on its way.
+    ///
+    /// # Errors
+    /// If one did.
+    pub fn check_nothing_failed(&self) -> Result<()> {
+        let failed = &self.json["total"]["failed"];
+        let reasons = failed.as_object().with_context(|| format!("no reasons of failures: {}", self.json))?;
+        let excused = reasons.keys().all(|reason| reason == "payload_lost") && self.machine_was_busy()?;
+        ensure!(reasons.is_empty() || excused, "requests failed: {failed}; {}", self.json);
+        Ok(())
+    }
+
+    /// Whether the generator itself was held up: then the others were as well, and times say nothing of the product.
+    fn machine_was_busy(&self) -> Result<bool> {
+        let lag_p99_ms = self.json["lag"]["p99_ms"].as_f64().context("the report says how the generator lagged")?;
+        Ok(lag_p99_ms > LAG_JUDGED_MS)
+    }
+
+    /// At most this share of a model's requests was not answered in time. On a machine that was too busy to send them in time nothing
+    /// is said.
     ///
     /// # Errors
     /// If more were.
     pub fn check_bad_rate(&self, model: &str, most: f64) -> Result<()> {
         let bad_rate = self.number(model, "bad_rate")?;
+        if bad_rate > most && self.machine_was_busy()? {
+            eprintln!(
+                "{bad_rate:.3} of the requests for {model} were bad, and the generator lagged: {}",
+                self.json["lag"]
+            );
+            return Ok(());
+        }
         ensure!(bad_rate <= most, "{model}: {bad_rate:.3} of the requests were bad, at most {most}: {}", self.json);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(bad_rate: f64, failed: &Value, lag_p99_ms: f64) -> LoadReport {
+        let total = serde_json::json!({"name": "total", "bad_rate": bad_rate, "failed": failed});
+        LoadReport {
+            code: Some(0),
+            json: serde_json::json!({"total": total, "models": [], "lag": {"p99_ms": lag_p99_ms}}),
+        }
+    }
+
+    #[test]
+    fn a_busy_machine_is_no_excuse_but_for_lateness_and_lost_inputs() {
+        let none = serde_json::json!({});
+        let lost = serde_json::json!({"payload_lost": 3});
+        let other = serde_json::json!({"payload_lost": 3, "execution_failed": 1});
+        assert!(report(0.2, &none, 5.0).check_bad_rate("total", 0.05).is_err());
+        assert!(report(0.04, &none, 5.0).check_bad_rate("total", 0.05).is_ok());
+        assert!(report(0.2, &none, 80.0).check_bad_rate("total", 0.05).is_ok());
+        assert!(report(0.0, &none, 5.0).check_nothing_failed().is_ok());
+        assert!(report(0.0, &lost, 5.0).check_nothing_failed().is_err());
+        assert!(report(0.0, &lost, 80.0).check_nothing_failed().is_ok());
+        assert!(report(0.0, &other, 80.0).check_nothing_failed().is_err());
     }
 }

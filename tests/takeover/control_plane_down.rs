@@ -7,6 +7,9 @@ use symphony_tests::phase;
 
 use super::two_subclusters;
 
+/// Less than a leader serves on without the control group.
+const SERVES_ON: Duration = Duration::from_millis(800);
+
 #[test]
 fn a_leader_alone_serves_on_then_refuses_and_resumes() {
     two_subclusters("control-plane-down", |cluster| {
@@ -19,9 +22,18 @@ fn a_leader_alone_serves_on_then_refuses_and_resumes() {
         }
         let killed = Instant::now();
         phase("the sub-cluster serves on");
-        while killed.elapsed() < Duration::from_millis(800) {
-            cluster.one_good_request("first").unwrap();
+        let mut good = 0;
+        while killed.elapsed() < SERVES_ON {
+            match cluster.one_good_request("first") {
+                Ok(()) => good += 1,
+                // A busy machine may answer late, or only when that time is over.
+                Err(error) if killed.elapsed() < SERVES_ON => {
+                    assert!(!error.to_string().contains("control_plane_lost"), "{error} after {:?}", killed.elapsed());
+                }
+                Err(_) => {}
+            }
         }
+        assert!(good > 0, "nothing was served");
         phase("then it stops, and says why");
         wait_until("a refusal", Duration::from_secs(30), || {
             let error = cluster.one_good_request("first").err().map(|e| e.to_string()).unwrap_or_default();

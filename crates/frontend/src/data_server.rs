@@ -103,7 +103,7 @@ mod tests {
     use crate::request_table::{Payload, Pending};
 
     const BOOT: BootId = BootId::new(4);
-    const SOON: Duration = Duration::from_secs(10);
+    const SOON: Duration = Duration::from_secs(60);
 
     /// A view of one backend, of that name.
     fn view(name: &str) -> Arc<View> {

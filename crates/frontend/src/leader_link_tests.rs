@@ -40,7 +40,7 @@ struct Leader {
 }
 
 async fn soon<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(5), future).await.expect("what is waited for comes within five seconds")
+    tokio::time::timeout(Duration::from_secs(60), future).await.expect("what is waited for comes within a minute")
 }
 
 async fn listener() -> TcpListener {
@@ -226,13 +226,15 @@ async fn who_refuses_is_asked_more_and_more_rarely_until_there_is_news() {
     }
     // 5 + 10 + 20 + 40 + 80 + 100 + 100 ms between them.
     assert!(begun.elapsed() >= Duration::from_millis(355), "{:?}", begun.elapsed());
-    // The pause is 100 ms by now; with news for each attempt nobody waits for it.
-    let begun = Instant::now();
+    // The pause is 100 ms by now; with news for each attempt nobody waits for it. A busy machine makes some slow, a pause all.
+    let mut shortest = Duration::MAX;
     for token in 11..21 {
+        let news = Instant::now();
         scene.view.send_replace(view(&first, Token::new(token)));
         refused(Token::new(token)).await;
+        shortest = shortest.min(news.elapsed());
     }
-    assert!(begun.elapsed() < Duration::from_millis(900), "{:?}", begun.elapsed());
+    assert!(shortest < Duration::from_millis(90), "{shortest:?}");
 }
 
 #[tokio::test]
@@ -240,13 +242,18 @@ async fn a_leader_that_hangs_is_left_as_soon_as_there_is_another() {
     let (first, second) = (listener().await, listener().await);
     let scene = Scene::new(&first);
     // It accepts, and never welcomes.
-    let _hangs = Leader::hears(&first, FIRST).await;
+    let mut hang = vec![Leader::hears(&first, FIRST).await];
     // Something waits; else there would be no hurry.
     let _waits = scene.accept();
-    let named = Instant::now();
-    scene.view.send_replace(view(&second, SECOND));
-    let _leader = Leader::hears(&second, SECOND).await;
-    assert!(named.elapsed() < Duration::from_millis(200), "it was waited for: {:?}", named.elapsed());
+    // A busy machine makes some of these slow, a leader that is waited for makes all of them so.
+    let mut shortest = Duration::MAX;
+    for (token, next) in (SECOND.get()..SECOND.get() + 5).map(Token::new).zip([&second, &first].into_iter().cycle()) {
+        let named = Instant::now();
+        scene.view.send_replace(view(next, token));
+        hang.push(Leader::hears(next, token).await);
+        shortest = shortest.min(named.elapsed());
+    }
+    assert!(shortest < Duration::from_millis(200), "it was waited for: {shortest:?}");
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use crate::{
     Identity, Incoming, Net, Port, Role,
 };
 
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(60);
 
 fn identity(cluster: &str, role: Role, name: &str) -> Identity {
     Identity::new(cluster, role, name).unwrap()

@@ -85,6 +85,11 @@ impl Best {
         Self { excess: settled(state.total_excess()), objective: state.balance().objective, part_of }
     }
 
+    /// The same, added up anew: sums that were carried along have rounding errors.
+    pub(crate) fn afresh(&self, start: &State<'_>) -> Self {
+        Self::of(&start.with(&self.part_of))
+    }
+
     /// Keeps what is better: nearer to its limits, then more even.
     pub(crate) fn offer(&mut self, state: &State<'_>) {
         let excess = settled(state.total_excess());

@@ -12,6 +12,7 @@ mod arrange;
 mod balance;
 mod change;
 mod dynamic_max;
+mod every;
 mod exchange;
 pub mod exhaustive;
 mod explain;

@@ -7,6 +7,7 @@ use rand_xoshiro::rand_core::SeedableRng;
 
 use crate::anneal::{Best, Dice, Goal, Start, anneal};
 use crate::change::homes;
+use crate::every::best_of_all;
 use crate::exchange::exchange;
 use crate::explain;
 use crate::greedy;
@@ -17,6 +18,8 @@ use crate::problem::Problem;
 use crate::state::{SLACK, State};
 use crate::unsolved::{Reason, Unsolved};
 
+/// Where every division can be seen in so many times fewer looks than there are moves, that is done instead: it takes no longer.
+pub(crate) const MOVES_PER_LOOK: u64 = 2;
 /// Of 16 moves, so many polish.
 const POLISH_OF_16: u64 = 4;
 /// Of those, under a limit of disruption, so many exchange sets of models.
@@ -27,7 +30,7 @@ const MOVES_PER_RUN: u64 = 5_000;
 /// do it with.
 const BOUNDED_FACTOR: u64 = 3;
 /// Runs of one search at most.
-const RUNS_MAX: u64 = 8;
+const RUNS_MAX: u64 = 64;
 /// Halvings of what a repair may cost, when the least that mends a plan is looked for.
 const REPAIR_HALVINGS: u32 = 5;
 
@@ -205,9 +208,12 @@ impl Search<'_> {
         (found.part_of, cost)
     }
 
-    /// The best of some runs: one for many models, more where each is cheap, since a small problem has corners in which a run
-    /// gets caught.
+    /// The best of all divisions where there are few, else of some runs: one for many models, more where each is cheap, since a
+    /// small problem has corners in which a run gets caught.
     fn search(&self, start: &State<'_>, in_force: bool) -> Best {
+        if let Some(best) = best_of_all(start, self.budget.moves / MOVES_PER_LOOK, &|| self.stop()) {
+            return best.afresh(start);
+        }
         let mut dice = Dice(Xoshiro256PlusPlus::seed_from_u64(self.budget.seed));
         let runs = (self.budget.moves / (MOVES_PER_RUN * self.of.models as u64)).clamp(1, RUNS_MAX);
         let bounded = in_force && start.cost_max.is_finite();
@@ -234,9 +240,7 @@ impl Search<'_> {
         let mut state = start.with(&annealed.part_of);
         polish(&mut state, polishing, dice, &stop);
         let polished = exchange(&mut state, exchanging, dice, &stop);
-        // Sums that were carried along have rounding errors, those of a fresh state hardly any.
-        let fresh = |best: &Best| Best::of(&start.with(&best.part_of));
-        let (annealed, polished) = (fresh(&annealed), fresh(&polished));
+        let (annealed, polished) = (annealed.afresh(start), polished.afresh(start));
         let better = polished.excess <= annealed.excess && polished.objective <= annealed.objective;
         if better { polished } else { annealed }
     }

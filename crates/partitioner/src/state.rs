@@ -182,13 +182,32 @@ impl<'a> State<'a> {
         if let Some(other) = other {
             cost += self.cost_of_move(other, from);
         }
-        if cost > 0.0 && self.cost + cost > self.cost_max * (1.0 + SLACK) {
+        if cost > 0.0 && !self.affords(self.cost + cost) {
             return None;
         }
         let from_excess = self.excess_with(from, Some(model), other);
         let to_excess = self.excess_with(to, other, Some(model));
         let excess = from_excess + to_excess - self.excess[from] - self.excess[to];
         Some(Outcome { from_excess, to_excess, excess })
+    }
+
+    /// Whether all moves may cost so much together.
+    #[inline]
+    pub(crate) fn affords(&self, cost: f64) -> bool {
+        cost <= self.cost_max * (1.0 + SLACK)
+    }
+
+    /// The parts where the model is not, and may be.
+    pub(crate) fn elsewhere(&self, model: usize) -> impl Iterator<Item = usize> {
+        let here = self.part_of[model] as usize;
+        (0..self.of.parts).filter(move |&part| part != here && self.of.allows(model, part))
+    }
+
+    /// What all moves cost together if they cost so much now and the model goes elsewhere; none if it cannot, or that is too much.
+    /// Every other part costs the same: who is not at home may not be there.
+    pub(crate) fn cost_elsewhere(&self, model: usize, cost: f64) -> Option<f64> {
+        let after = cost + self.cost_of_move(model, self.elsewhere(model).next()?);
+        (after <= cost || self.affords(after)).then_some(after)
     }
 
     /// Where the plan in force has the model.

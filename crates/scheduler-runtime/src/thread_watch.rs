@@ -84,7 +84,11 @@ mod tests {
     use crate::worker::ThreadPolicy;
 
     const ME: (NodeId, BootId) = (NodeId::new(1), BootId::new(7));
-    const PATIENCE: Duration = Duration::from_secs(30);
+    const PATIENCE: Duration = Duration::from_secs(60);
+    /// Where a thread is made to hang.
+    const SOON: Duration = Duration::from_millis(300);
+    /// Where none does: on a busy machine the words of a panic alone take longer than [`SOON`].
+    const LATE: Duration = Duration::from_secs(5);
 
     struct Scene {
         runtime: Runtime,
@@ -106,7 +110,7 @@ mod tests {
 
     impl Scene {
         /// A runtime that leads sub-clusters 1 to `leads`, on two shared threads unless they have threads of their own.
-        async fn new(leads: u32, model_threads: u32) -> Self {
+        async fn new(leads: u32, model_threads: u32, stuck_after: Duration) -> Self {
             let (view, views) = watch::channel(view(1..=leads));
             let (_contact, in_contact) = watch::channel(true);
             let (reports, reported) = mpsc::unbounded_channel();
@@ -121,7 +125,7 @@ mod tests {
                 decision_threads: 2,
                 threads: ThreadPolicy::default(),
                 tapes: None,
-                stuck_after: Duration::from_millis(300),
+                stuck_after,
                 learning: crate::LearningSettings::default(),
                 redrive_wait: crate::REDRIVE_WAIT,
                 net: symphony_net::Net::plaintext(),
@@ -199,7 +203,7 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_thread_of_its_own_that_hangs_costs_its_lead_and_no_other() {
-        let mut scene = Scene::new(2, 1).await;
+        let mut scene = Scene::new(2, 1, SOON).await;
         let until_the_end = scene.hang(1);
         assert_eq!(scene.stuck().await, (1, 11));
         // The lead ends a moment after it is reported.
@@ -212,7 +216,7 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_shared_thread_that_hangs_costs_every_lead_on_it_and_no_other() {
-        let mut scene = Scene::new(6, 0).await;
+        let mut scene = Scene::new(6, 0, SOON).await;
         let threads = scene.threads();
         let hung = threads[&1];
         let (lost, stay): (BTreeSet<u32>, BTreeSet<u32>) = threads.keys().partition(|id| threads[id] == hung);
@@ -249,7 +253,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_lead_that_panics_is_given_up_alone_and_counted() {
         for model_threads in [0, 1] {
-            let mut scene = Scene::new(4, model_threads).await;
+            let mut scene = Scene::new(4, model_threads, LATE).await;
             let before = scene.runtime.threads.running().len();
             let models = Arc::downgrade(&scene.lead(1).workers.models[0]);
             scene.lead(1).workers.models[0].push(ModelMessage::Panic);
@@ -281,7 +285,7 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn frontends_hear_of_a_lead_that_it_panicked_and_of_one_that_ends_nothing() {
-        let mut scene = Scene::new(2, 0).await;
+        let mut scene = Scene::new(2, 0, LATE).await;
         let (_ill_link, mut ill) = scene.frontend(1).await;
         let (_well_link, mut well) = scene.frontend(2).await;
         scene.lead(1).workers.models[0].push(ModelMessage::Panic);
@@ -293,7 +297,7 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_sub_cluster_that_comes_back_and_panics_again_is_handed_on_after_a_pause() {
-        let mut scene = Scene::new(2, 0).await;
+        let mut scene = Scene::new(2, 0, LATE).await;
         let mut pauses = Vec::new();
         for token in [11, 21, 31] {
             let mut next = View { applied_index: token, ..View::clone(&scene.view.borrow()) };
@@ -315,7 +319,7 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn leads_that_end_are_taken_apart_also_where_nothing_else_happens() {
-        let scene = Scene::new(4, 0).await;
+        let scene = Scene::new(4, 0, LATE).await;
         let workers: Vec<_> = (1..=4).map(|id| Arc::downgrade(&scene.lead(id).workers.rank)).collect();
         scene.view.send_replace(Arc::new(View { applied_index: 99, ..View::default() }));
         scene.until("nobody has their workers", |_| workers.iter().all(|rank| rank.strong_count() == 0)).await;

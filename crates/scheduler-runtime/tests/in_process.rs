@@ -11,7 +11,7 @@ use symphony_types::{GpuClass, LatencyProfile, Nanos};
 
 const MODELS: u32 = 4;
 /// Whatever is waited for comes within this.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Scene {
     scheduler: InProcess,
@@ -23,11 +23,11 @@ struct Scene {
 }
 
 impl Scene {
-    /// Whoever defers does so for a second, and has two more seconds for whatever holds the machine up.
+    /// Whoever defers does so for a second, and has five more seconds for whatever holds the machine up.
     fn new(model_threads: u32, policy: Policy) -> Self {
         let (slo, guard) = match policy {
             Policy::EAGER => (Nanos::from_millis(60_000), Nanos::ZERO),
-            _ => (Nanos::from_millis(3_000), Nanos::from_millis(2_000)),
+            _ => (Nanos::from_millis(6_000), Nanos::from_millis(5_000)),
         };
         let delays = Delays { guard, ..Delays::default() };
         let config = DecisionConfig { model_threads, ..DecisionConfig::default() };

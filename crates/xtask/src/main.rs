@@ -7,6 +7,7 @@ mod licences;
 mod links;
 mod metadata;
 mod policy;
+mod property_tests;
 mod readmes;
 mod rust_code;
 mod sources;
@@ -38,6 +39,15 @@ enum Task {
         /// Which.
         #[arg(value_enum, default_value = "all")]
         what: What,
+    },
+    /// Property tests with other random inputs than those of `verify`, which are always the same.
+    Random {
+        /// The first seed; the clock's seconds if there is none.
+        #[arg(long)]
+        seed: Option<u64>,
+        /// How many seeds, one after another.
+        #[arg(long, default_value_t = 10)]
+        rounds: u64,
     },
     /// Formats, and applies what clippy can apply by itself.
     Fix,
@@ -112,6 +122,7 @@ fn main() -> ExitCode {
     let done = match Args::parse().task {
         Task::Verify => verify::verify(),
         Task::Check { what } => check(what),
+        Task::Random { seed, rounds } => property_tests::search(seed, rounds),
         Task::Fix => verify::fix(),
     };
     match done {

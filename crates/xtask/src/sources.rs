@@ -73,7 +73,7 @@ fn grouped(code: &str, module: &str) -> Vec<usize> {
 }
 
 /// All Rust files of a package, in order.
-fn rust_files(dir: &Path) -> Result<Vec<PathBuf>> {
+pub(crate) fn rust_files(dir: &Path) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     let mut open = vec![dir.to_owned()];
     while let Some(at) = open.pop() {

@@ -128,7 +128,7 @@ pub(crate) fn fix() -> Result<bool> {
     Ok(lints.run()? && format.run()?)
 }
 
-fn nextest_installed() -> bool {
+pub(crate) fn nextest_installed() -> bool {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let quiet = Command::new(cargo).args(["nextest", "--version"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
     quiet.is_ok_and(|status| status.success())

@@ -196,7 +196,7 @@ impl Leader {
 }
 
 pub(super) async fn soon<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(5), future).await.expect("what is waited for comes within five seconds")
+    tokio::time::timeout(Duration::from_secs(60), future).await.expect("what is waited for comes within a minute")
 }
 
 pub(super) fn input(fill: u8, items: usize) -> Bytes {

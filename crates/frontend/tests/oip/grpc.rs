@@ -313,7 +313,7 @@ async fn health_follows_readiness() {
 
     running.service.drain();
     assert_eq!(health.check(request("")).await.unwrap().into_inner().status, not_serving);
-    let change = tokio::time::timeout(Duration::from_secs(10), watched.message()).await;
+    let change = tokio::time::timeout(Duration::from_secs(60), watched.message()).await;
     assert_eq!(change.expect("no change was told").unwrap().unwrap().status, not_serving);
     assert!(!client.server_ready(ServerReadyRequest {}).await.unwrap().into_inner().ready);
 }

@@ -399,7 +399,7 @@ async fn a_server_that_stops_lets_the_calls_in_flight_end() {
     assert!(TcpStream::connect(rest).await.is_err(), "a stopping server must not accept");
     waiting.abort();
     service.stuck_is(0).await;
-    tokio::time::timeout(Duration::from_secs(10), stopping).await.expect("the server did not stop");
+    tokio::time::timeout(Duration::from_secs(60), stopping).await.expect("the server did not stop");
 }
 
 #[tokio::test]

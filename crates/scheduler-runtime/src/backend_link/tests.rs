@@ -14,7 +14,7 @@ const GPU: GpuId = GpuId::new(9);
 const TOKEN: Token = Token::new(10);
 
 async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(5), future).await.unwrap_or_else(|_| panic!("no {what}"))
+    tokio::time::timeout(Duration::from_secs(60), future).await.unwrap_or_else(|_| panic!("no {what}"))
 }
 
 /// A link to a backend that the test plays, in front of workers that have stopped: what they are told stays where it is.
