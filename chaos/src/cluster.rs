@@ -29,8 +29,8 @@ pub(crate) use clients::Clients;
 use joining::Joining;
 use layout::Layout;
 pub(crate) use layout::{CERTIFICATE_DAYS, CLUSTER, Defaults, GPU_KIND, PKI, Pki};
-use pages::metric;
 pub(crate) use pages::page;
+use pages::{labels, metric};
 pub(crate) use placement::{first_away, homes, movables, strays};
 pub(crate) use process::Process;
 pub(crate) use process::Processes;
@@ -278,6 +278,18 @@ impl Cluster {
     pub(crate) async fn metric(&self, process: Process, name: &str) -> Result<f64> {
         let address = self.pages.get(&process).with_context(|| format!("{process} has no page"))?;
         metric(address, name).await.with_context(|| format!("metrics of {process}"))
+    }
+
+    /// The decision threads with which a replica leads, by name, each with the ids of the sub-clusters that it ranks for.
+    pub(crate) async fn leads_by_thread(&self, process: Process) -> Result<BTreeMap<String, Vec<String>>> {
+        let address = self.pages.get(&process).with_context(|| format!("{process} has no page"))?;
+        let mut by_thread: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for mut lead in labels(address, "symphony_dispatch_lead_info").await? {
+            if let (Some(thread), Some(subcluster)) = (lead.remove("thread"), lead.remove("subcluster")) {
+                by_thread.entry(thread).or_default().push(subcluster);
+            }
+        }
+        Ok(by_thread)
     }
 
     /// Where the frontends say how they are.

@@ -1,6 +1,7 @@
 //! Faults as scenarios write them down, and who they strike.
 
 mod burners;
+mod held_thread;
 mod injector;
 mod mover;
 mod target;
@@ -8,6 +9,7 @@ mod target;
 use serde::Deserialize;
 
 pub(crate) use burners::Burners;
+use held_thread::HeldThread;
 pub(crate) use injector::{Injector, Strike, life};
 pub(crate) use mover::Mover;
 pub(crate) use target::{Peers, Who};
@@ -22,6 +24,8 @@ pub(crate) enum FaultSpec {
     Stop(OnProcess),
     /// SIGSTOP; at the end SIGCONT.
     Pause(OnProcess),
+    /// One of the decision threads with which a replica leads stands still, the rest of the process runs; at the end it goes on.
+    Hang(OnProcess),
     /// Nothing gets through between a process and others.
     Isolate(Isolation),
     /// Links between a process and others misbehave.
@@ -267,6 +271,7 @@ impl FaultSpec {
             Self::Kill(_) => "kill",
             Self::Stop(_) => "stop",
             Self::Pause(_) => "pause",
+            Self::Hang(_) => "hang",
             Self::Isolate(_) => "isolate",
             Self::Trouble(_) => "trouble",
             Self::Starve(_) => "starve",
@@ -282,7 +287,7 @@ impl FaultSpec {
     #[must_use]
     pub(crate) const fn times_ms(&self) -> (u64, u64) {
         match self {
-            Self::Kill(f) | Self::Stop(f) | Self::Pause(f) => (f.at_ms, f.for_ms),
+            Self::Kill(f) | Self::Stop(f) | Self::Pause(f) | Self::Hang(f) => (f.at_ms, f.for_ms),
             Self::Isolate(f) => (f.at_ms, f.for_ms),
             Self::Trouble(f) => (f.at_ms, f.for_ms),
             Self::Starve(f) => (f.at_ms, f.for_ms),

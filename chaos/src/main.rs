@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use clap::{Parser, Subcommand, ValueEnum};
 use symphony_chaos::{
-    FederationScenario, LedBy, Links, Outcome, Report, RunPlan, Scenario, ThousandPlan, Times, play, run,
+    Brief, FederationScenario, LedBy, Links, Outcome, Report, RunPlan, Scenario, ThousandPlan, Times, play, run,
     run_federation, run_thousand,
 };
 use symphony_config::Timing;
@@ -284,11 +284,14 @@ async fn run_each(scenarios: &[Chosen], plan: &RunPlan, output: Output) -> Resul
                 report.outcome
             }
             // The others may say something all the same.
-            Err(error) if scenarios.len() > 1 => {
-                eprintln!("error: {}: {error:#}", scenario.words().0);
+            Err(error) => {
+                let (name, _) = scenario.words();
+                eprintln!("error: {name}: {error:#}");
+                if matches!(output, Output::Json) {
+                    print_brief(&Brief::without_report(name), scenarios.len())?;
+                }
                 Outcome::Harness
             }
-            Err(error) => return Err(error),
         };
         worst = worst.max(outcome);
     }
@@ -298,11 +301,16 @@ async fn run_each(scenarios: &[Chosen], plan: &RunPlan, output: Output) -> Resul
 fn print(report: &Report, output: Output, of: usize) -> Result<()> {
     match output {
         Output::Table => print!("{}", report.table()),
-        Output::Json if of > 1 => println!("{}", serde_json::to_string(&report.brief())?),
-        Output::Json => println!("{}", serde_json::to_string_pretty(&report.brief())?),
+        Output::Json => print_brief(&report.brief(), of)?,
         Output::Details if of > 1 => println!("{}", serde_json::to_string(report)?),
         Output::Details => println!("{}", serde_json::to_string_pretty(report)?),
     }
+    Ok(())
+}
+
+fn print_brief(brief: &Brief<'_>, of: usize) -> Result<()> {
+    let text = if of > 1 { serde_json::to_string(brief)? } else { serde_json::to_string_pretty(brief)? };
+    println!("{text}");
     Ok(())
 }
 

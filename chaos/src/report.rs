@@ -247,6 +247,23 @@ struct BriefFault {
     state: FaultState,
 }
 
+impl<'a> Brief<'a> {
+    /// Of a run that came to no report.
+    #[must_use]
+    pub fn without_report(scenario: &'a str) -> Self {
+        Self {
+            scenario,
+            outcome: Outcome::Harness,
+            faults: Vec::new(),
+            dispatch_gap_ms: Summary::default(),
+            commit_gap_ms: Summary::default(),
+            ledger: Ledger::default(),
+            stale_tokens_accepted: None,
+            overlapping_batches: None,
+        }
+    }
+}
+
 impl Report {
     /// For programs.
     #[must_use]
@@ -368,6 +385,16 @@ mod tests {
             "ledger":{"accepted":2,"in_time":2,"late":0,"dropped":0,"failed":0,"cancelled":0,"lost":0,"answered_twice":0},
             "stale_tokens_accepted":0,"overlapping_batches":null}"#;
         assert_eq!(serde_json::to_string(&brief).unwrap(), expected.replace("\n            ", ""));
+    }
+
+    #[test]
+    fn a_run_without_a_report_says_so_with_the_same_keys() {
+        let none = r#"{"n":0,"p50":null,"p99":null,"max":null}"#;
+        let ledger = serde_json::to_string(&Ledger::default()).unwrap();
+        let expected = format!(
+            r#"{{"scenario":"overlap","outcome":"harness","faults":[],"dispatch_gap_ms":{none},"commit_gap_ms":{none},"ledger":{ledger},"stale_tokens_accepted":null,"overlapping_batches":null}}"#
+        );
+        assert_eq!(serde_json::to_string(&Brief::without_report("overlap")).unwrap(), expected);
     }
 
     #[test]

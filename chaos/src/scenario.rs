@@ -58,6 +58,8 @@ pub(crate) struct ClusterShape {
     pub(crate) gpus: u32,
     /// Frontends; requests take turns on them.
     pub(crate) frontends: u32,
+    /// Decision threads that a replica's leads share; 0 for as many as the product chooses.
+    pub(crate) decision_threads: u32,
 }
 
 /// How processes reach each other.
@@ -164,7 +166,7 @@ pub(crate) struct Aim {
 impl Default for ClusterShape {
     fn default() -> Self {
         let (timing, links) = (Timing::Lan, Links::Direct);
-        Self { timing, links, replicas: 3, subclusters: 2, backends: 1, gpus: 2, frontends: 1 }
+        Self { timing, links, replicas: 3, subclusters: 2, backends: 1, gpus: 2, frontends: 1, decision_threads: 0 }
     }
 }
 
@@ -241,6 +243,8 @@ impl Scenario {
         ] {
             ensure!((1..=EACH_MAX).contains(&value), "cluster.{key} = {value}: expected 1 to {EACH_MAX}");
         }
+        let threads = shape.decision_threads;
+        ensure!(threads <= EACH_MAX, "cluster.decision_threads = {threads}: expected 0 to {EACH_MAX}");
         scenario.round.check()?;
         ensure!(!scenario.fault.is_empty(), "no [[fault]]: nothing would happen");
         if let Some(pick) = scenario.round.pick {
@@ -278,6 +282,7 @@ mod tests {
         assert!(Scenario::parse(&format!("{base}{kill}")).is_ok());
         for (text, words) in [
             (format!("{base}{kill}[cluster]\nreplicas = 17"), "cluster.replicas = 17"),
+            (format!("{base}{kill}[cluster]\ndecision_threads = 17"), "cluster.decision_threads = 17"),
             (format!("{base}{kill}[round]\npick = 2"), "round.pick = 2"),
             (format!("{base}{kill}[round]\nwatch_ms = 0"), "round.watch_ms = 0"),
             (format!("{base}fault = []"), "nothing would happen"),

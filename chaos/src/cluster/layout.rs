@@ -125,6 +125,7 @@ impl Layout {
     ) -> Result<Self> {
         let dir = place.dir;
         let Defaults { mut base, scheduler, frontend, backend } = Defaults::of(place.name, place.timing)?;
+        let scheduler = SchedulerConfig { decision_threads: shape.decision_threads, ..scheduler };
         let gpus = vec![GpuConfig { kind: GPU_KIND.into(), count: shape.gpus, memory_mb: 16_384 }];
         let backend = BackendConfig { executor: ExecutorKind::Emulated, gpus, ..backend };
         let pki = Arc::new(Pki::create(dir, place.name)?);

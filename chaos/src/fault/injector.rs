@@ -1,12 +1,13 @@
 //! Installs faults, knows whether they really were, and takes them back.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use nix::sys::signal::Signal;
 use rand::Rng as _;
+use rand::seq::IteratorRandom as _;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use symphony_protocol::view::View;
 use symphony_testkit::wait_until_async;
@@ -14,7 +15,9 @@ use symphony_types::BootId;
 
 use symphony_interposer::{Clock, EIO, Fault as Suffering, Operations, Rule};
 
-use super::{Burners, Change, ClockTrouble, Direction, DiskEffect, Farewell, FaultSpec, LinkEffect, Mover, Peers};
+use super::{
+    Burners, Change, ClockTrouble, Direction, DiskEffect, Farewell, FaultSpec, HeldThread, LinkEffect, Mover, Peers,
+};
 use crate::cluster::{Cluster, Process};
 use crate::network::{OneWay, Troubles};
 use crate::report::FaultState;
@@ -46,6 +49,8 @@ pub(crate) struct Strike {
     pub(crate) why: Option<String>,
     /// Processes whose life ended, with that life: they are back when another one is registered.
     pub(crate) ended: Vec<(Process, Option<BootId>)>,
+    /// Names of the sub-clusters that it strikes, if these are not all that its victims lead or serve.
+    pub(crate) subclusters: Option<Vec<String>>,
     /// The victims' lives when it struck.
     lives: Vec<(Process, Option<BootId>)>,
     end: End,
@@ -57,6 +62,7 @@ enum End {
     Nothing,
     Start(Vec<Process>),
     Continue(Vec<Process>),
+    LetGo(HeldThread),
     Mend {
         number: u32,
         touched_before: u64,
@@ -81,6 +87,7 @@ impl Strike {
             how: None,
             why: None,
             ended: Vec::new(),
+            subclusters: None,
             lives: Vec::new(),
             end: End::Nothing,
         }
@@ -119,7 +126,7 @@ impl Injector {
     /// Whom a fault would strike now.
     pub(crate) fn victims(&mut self, fault: &FaultSpec, view: &View, cluster: &Cluster) -> Vec<Process> {
         let who = match fault {
-            FaultSpec::Kill(f) | FaultSpec::Stop(f) | FaultSpec::Pause(f) => vec![f.who],
+            FaultSpec::Kill(f) | FaultSpec::Stop(f) | FaultSpec::Pause(f) | FaultSpec::Hang(f) => vec![f.who],
             FaultSpec::Isolate(f) => vec![f.who],
             FaultSpec::Trouble(f) => vec![f.who],
             FaultSpec::RestartEach(f) => f.who.clone(),
@@ -152,7 +159,9 @@ impl Injector {
         }
         let running: Vec<_> = victims.iter().copied().filter(|process| cluster.runs(*process)).collect();
         match fault {
-            FaultSpec::Kill(_) | FaultSpec::Stop(_) | FaultSpec::Pause(_) if running.is_empty() => {
+            FaultSpec::Kill(_) | FaultSpec::Stop(_) | FaultSpec::Pause(_) | FaultSpec::Hang(_)
+                if running.is_empty() =>
+            {
                 return Ok(strike.skipped("it does not run: another fault has ended it"));
             }
             FaultSpec::Kill(_) => {
@@ -183,6 +192,7 @@ impl Injector {
                 }
                 strike.end = End::Continue(running);
             }
+            FaultSpec::Hang(_) => return self.hang(strike, running[0], view, cluster).await,
             FaultSpec::Isolate(f) => {
                 let cut = OneWay { cut: true, effect: LinkEffect::default() };
                 let inbound = match f.direction {
@@ -300,6 +310,32 @@ impl Injector {
         Ok(strike)
     }
 
+    /// Holds one of the threads with which a replica leads, drawn.
+    async fn hang(
+        &mut self,
+        mut strike: Strike,
+        process: Process,
+        view: &View,
+        cluster: &mut Cluster,
+    ) -> Result<Strike> {
+        let by_thread = match cluster.leads_by_thread(process).await {
+            Ok(by_thread) => by_thread,
+            Err(why) => return Ok(strike.skipped(format!("{why:#}"))),
+        };
+        let Some((thread, leads)) = by_thread.into_iter().choose(&mut self.random) else {
+            return Ok(strike.skipped("it leads nothing any more"));
+        };
+        match HeldThread::hold(cluster.pid(process)?, &thread) {
+            Ok(held) => strike.end = End::LetGo(held),
+            Err(why) => return Ok(strike.skipped(format!("{why:#}"))),
+        }
+        let name = |id: &String| view.subclusters.iter().find(|(known, _)| known.to_string() == *id);
+        let names: Vec<_> = leads.iter().filter_map(name).map(|(_, subcluster)| subcluster.name.clone()).collect();
+        strike.how = Some(format!("{thread}, which decides for {}", names.join(", ")));
+        strike.subclusters = Some(names);
+        Ok(strike)
+    }
+
     /// Troubles the links between the victims and their peers: inbound and outbound.
     fn trouble(
         &mut self,
@@ -372,6 +408,11 @@ impl Injector {
                     }
                 }
             }
+            End::LetGo(held) => {
+                if let Err(why) = held.let_go() {
+                    strike.unsure(format!("{why:#}"));
+                }
+            }
             End::Mend { number, touched_before } => {
                 let touched = cluster.network.touched()?;
                 self.links.remove(&number);
@@ -431,8 +472,13 @@ fn bend(cluster: &mut Cluster, process: Process, trouble: &ClockTrouble) -> Resu
 
 /// The state of a process in one letter, as the kernel has it.
 fn state_of(pid: u32) -> Result<char> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).context("cannot see the state of a process")?;
+    state_in(Path::new(&format!("/proc/{pid}/stat")))
+}
+
+/// The same of a process or thread, by its file.
+pub(super) fn state_in(stat: &Path) -> Result<char> {
+    let text = std::fs::read_to_string(stat).context("cannot see the state of a process")?;
     // After the name, which is in parentheses and may hold anything.
-    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
-    state.with_context(|| format!("/proc/{pid}/stat has no state"))
+    let state = text.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    state.with_context(|| format!("{} has no state", stat.display()))
 }

@@ -84,6 +84,7 @@ impl Federation {
                 backends: 1,
                 gpus: shape.gpus,
                 frontends: 0,
+                decision_threads: 0,
             };
             let cluster = Cluster::start(&own, place).await.with_context(|| name.clone())?;
             clusters.push((name, cluster));

@@ -128,13 +128,19 @@ fn cut_off(view: &View, processes: &Processes, faults: &[FaultSpec], strikes: &[
     cut.into_iter().filter(leads).collect()
 }
 
-/// Numbers of the models whose sub-clusters the victims lead or serve.
-fn struck(view: &View, processes: &Processes, victims: &[Process]) -> Vec<usize> {
-    let touched = |name: &String| {
+/// Numbers of the models whose sub-clusters the victims lead or serve, if a strike does not say which of them it strikes.
+fn struck(view: &View, processes: &Processes, strikes: &[Strike]) -> Vec<usize> {
+    let touched_by = |victims: &[Process], name: &String| {
         let led = view.subclusters.values().find(|s| s.name == *name).and_then(|s| s.leader);
         let leader = led.map(|(node, _)| Process::Replica(node.get()));
         victims.iter().any(|victim| Some(*victim) == leader || processes.subcluster_of(*victim) == *name)
             || victims.iter().any(|victim| matches!(victim, Process::Frontend(_)))
+    };
+    let touched = |name: &String| {
+        strikes.iter().filter(|strike| strike.state != FaultState::Skipped).any(|strike| match &strike.subclusters {
+            Some(names) => names.contains(name),
+            None => touched_by(&strike.victims, name),
+        })
     };
     processes.subclusters().iter().enumerate().filter(|(_, name)| touched(name)).map(|(number, _)| number).collect()
 }
@@ -175,8 +181,6 @@ impl Scene<'_> {
             }
         }
         let victims: Vec<_> = faults.iter().map(|fault| self.injector.victims(fault, &before, &self.cluster)).collect();
-        let old: Vec<(SubclusterId, NodeId, Token)> =
-            before.subclusters.iter().filter_map(|(&id, s)| Some((id, s.leader?.0, s.token))).collect();
         let mut strikes: Vec<Option<Strike>> = faults.iter().map(|_| None).collect();
 
         let (struck_at, mut relieved_at) = (Instant::now(), None);
@@ -208,7 +212,7 @@ impl Scene<'_> {
         let strikes: Vec<_> = strikes.into_iter().flatten().collect();
         let victims: Vec<_> =
             strikes.iter().filter(|s| s.state != FaultState::Skipped).flat_map(|s| s.victims.clone()).collect();
-        let struck = struck(&before, &self.cluster.processes, &victims);
+        let struck = struck(&before, &self.cluster.processes, &strikes);
         let names = self.cluster.processes.subclusters();
         let mut round = RoundRun {
             number,
@@ -228,7 +232,11 @@ impl Scene<'_> {
             lost_group: None,
         };
         self.heal(&mut round, &strikes).await;
-        round.named_at = self.named_at(&old, &victims);
+        let led_by_victims = before.subclusters.iter().filter(|(_, s)| round.struck_names.contains(&s.name));
+        let led_by_victims = led_by_victims.filter_map(|(&id, s)| Some((id, s.leader?.0, s.token)));
+        let old: Vec<_> =
+            led_by_victims.filter(|(_, node, _)| victims.contains(&Process::Replica(node.get()))).collect();
+        round.named_at = self.named_at(&old);
         tokio::time::sleep_until((struck_at + Duration::from_millis(scenario.round.watch_ms)).into()).await;
         Ok(round)
     }
@@ -242,12 +250,11 @@ impl Scene<'_> {
         }
     }
 
-    /// When the last of the sub-clusters that the victims had led was first seen to be led by another; none if the victims
-    /// led none, or nobody was seen.
-    fn named_at(&self, old: &[(SubclusterId, NodeId, Token)], victims: &[Process]) -> Option<Instant> {
+    /// When the last of the sub-clusters that were struck, and led by a victim, was first seen to be led by another; none if there
+    /// are none, or nobody was seen.
+    fn named_at(&self, led: &[(SubclusterId, NodeId, Token)]) -> Option<Instant> {
         let seen = self.views.seen();
-        let led = old.iter().filter(|(_, node, _)| victims.contains(&Process::Replica(node.get())));
-        let named: Option<Vec<_>> = led.map(|&(id, node, token)| seen.successor(id, (node, token))).collect();
+        let named: Option<Vec<_>> = led.iter().map(|&(id, node, token)| seen.successor(id, (node, token))).collect();
         named?.into_iter().max()
     }
 
@@ -284,7 +291,7 @@ impl Scene<'_> {
     /// Whether the victims of a fault that goes by roles still have them, as far as any replica knows.
     fn same_roles(&self, fault: &FaultSpec, before: &View, victims: &[Process]) -> bool {
         let who = match fault {
-            FaultSpec::Kill(f) | FaultSpec::Stop(f) | FaultSpec::Pause(f) => f.who,
+            FaultSpec::Kill(f) | FaultSpec::Stop(f) | FaultSpec::Pause(f) | FaultSpec::Hang(f) => f.who,
             FaultSpec::Isolate(f) => f.who,
             FaultSpec::Trouble(f) => f.who,
             FaultSpec::Disk(f) => f.who,

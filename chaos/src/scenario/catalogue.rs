@@ -5,6 +5,7 @@ pub(super) const ALL: &[(&str, &str)] = &[
     ("kill-subcluster-leader", include_str!("../../scenarios/kill-subcluster-leader.toml")),
     ("kill-raft-leader", include_str!("../../scenarios/kill-raft-leader.toml")),
     ("pause-subcluster-leader", include_str!("../../scenarios/pause-subcluster-leader.toml")),
+    ("hang-decision-thread", include_str!("../../scenarios/hang-decision-thread.toml")),
     ("partition-symmetric", include_str!("../../scenarios/partition-symmetric.toml")),
     ("partition-raft-leader", include_str!("../../scenarios/partition-raft-leader.toml")),
     ("partition-one-way", include_str!("../../scenarios/partition-one-way.toml")),

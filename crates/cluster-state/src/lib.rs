@@ -12,6 +12,8 @@ mod duties;
 mod effect;
 pub mod envelope;
 mod frontends;
+#[cfg(test)]
+mod full_state_tests;
 mod handover;
 mod hash;
 mod invariants;

@@ -65,7 +65,7 @@ impl ModelSpec {
         crate::validate::model(self)
     }
 
-    /// Bytes that this specification takes in a snapshot, within a few dozen per list.
+    /// Bytes that this specification takes in a snapshot, within 256.
     #[must_use]
     pub fn weight_bytes(&self) -> usize {
         const PER_LIST: usize = 64;
@@ -74,10 +74,70 @@ impl ModelSpec {
         let profile = |(kind, p): (&String, &KindProfile)| PER_LIST + kind.len() + 8 * p.latency_ns.len();
         let profiles: usize = self.profiles.iter().map(profile).sum();
         let source = if let ModelSource::Onnx(path) = &self.source { path.len() } else { 0 };
-        let labels: usize = self.transforms.labels.values().map(|labels| PER_LIST + 16 * labels.len()).sum();
+        let labels = |(output, labels): (&String, &Vec<String>)| PER_LIST + output.len() + 16 * labels.len();
+        let labels: usize = self.transforms.labels.iter().map(labels).sum();
         let image = if self.transforms.image.is_some() { 4 * PER_LIST } else { 0 };
         let transforms = labels + self.transforms.label_bytes() + image;
         let words = self.name.len() + self.subcluster.len() + self.policy.len();
         2 * PER_LIST + words + source + signature + transforms + profiles
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rkyv::rancor;
+    use symphony_types::{DataType, Finite, ImageInput};
+
+    use super::*;
+
+    /// What a specification takes beyond its own count at most: the fixed part of it, and places in its maps that nobody has.
+    const BEYOND_MAX: usize = 256;
+
+    fn tensors(count: usize, name_bytes: usize, dimensions: usize) -> Vec<TensorSpec> {
+        let name = |n: usize| format!("{n:0name_bytes$}");
+        let tensor = |n| TensorSpec { name: name(n), data_type: DataType::Fp32, item_shape: vec![1; dimensions] };
+        (0..count).map(tensor).collect()
+    }
+
+    fn image(input: String) -> ImageInput {
+        let numbers = vec![Finite::ONE; 3];
+        let (width, height, crop_share, scale) = (1, 1, Finite::ONE, Finite::ONE);
+        let (colour, layout, fit, filter) = Default::default();
+        let (mean, deviation) = (numbers.clone(), numbers);
+        ImageInput { input, width, height, colour, layout, fit, crop_share, filter, scale, mean, deviation }
+    }
+
+    /// With so many outputs, each with a label of so many bytes, and profiles for so many kinds.
+    fn spec(outputs: Vec<TensorSpec>, label_bytes: Option<usize>, kinds: usize, batches: u64) -> ModelSpec {
+        let label = |output: &TensorSpec| Some((output.name.clone(), vec!["a".repeat(label_bytes?)]));
+        let labels = outputs.iter().filter_map(label).collect();
+        let inputs = tensors(1, 128, 3);
+        let image = label_bytes.map(|_| image(inputs[0].name.clone()));
+        let profile = KindProfile { latency_ns: (1..=batches).collect(), ..KindProfile::default() };
+        ModelSpec {
+            name: "n".repeat(128),
+            subcluster: "s".repeat(128),
+            slo_ns: 1,
+            source: ModelSource::Onnx("p".repeat(1024)),
+            transforms: Box::new(Transforms { image, labels }),
+            signature: Signature { inputs, outputs },
+            profiles: (0..kinds).map(|n| (format!("{n:0128}"), profile.clone())).collect(),
+            policy: "p".repeat(128),
+            value: RequestValue::ONE,
+        }
+    }
+
+    #[test]
+    fn whatever_a_specification_holds_it_takes_what_it_counts_for() {
+        for (outputs, name_bytes, dimensions) in [(0, 0, 0), (1, 2, 0), (64, 2, 0), (64, 128, 8)] {
+            for label_bytes in [None, Some(0), Some(8), Some(9), Some(256)] {
+                for (kinds, batches) in [(1, 1), (1, 4096), (16, 1), (16, 4096)] {
+                    let spec = spec(tensors(outputs, name_bytes, dimensions), label_bytes, kinds, batches);
+                    let (counts, takes) = (spec.weight_bytes(), rkyv::to_bytes::<rancor::Error>(&spec).unwrap().len());
+                    let what = (outputs, name_bytes, label_bytes, kinds, batches);
+                    assert!(takes <= counts + BEYOND_MAX, "{what:?} takes {takes}, counts {counts}");
+                }
+            }
+        }
     }
 }

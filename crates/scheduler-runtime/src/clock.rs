@@ -10,6 +10,12 @@ pub struct Clock {
     origin: Instant,
 }
 
+impl Default for Clock {
+    fn default() -> Self {
+        Self::start()
+    }
+}
+
 /// The origin lies this far before the clock was made, so that "a little earlier" is never before the origin.
 const HEAD_START: Duration = Duration::from_secs(3600);
 

@@ -35,6 +35,7 @@ impl Crew {
     /// ([`Time::ZERO`] if there is more to do already), and the time.
     pub(crate) fn turn(&mut self, now: Time, clock: &impl Fn() -> Time) -> (Time, Time) {
         self.bell.answer();
+        self.bell.turn(true);
         self.turns += 1;
         let mut turn = TurnStart { number: self.turns, now, last_ended: self.last_ended };
         let mut wake_at = Time::NEVER;
@@ -54,6 +55,7 @@ impl Crew {
             worker.metrics().turns.record(decided_in + now.since(turn.now));
             turn.now = now;
         }
+        self.bell.turn(false);
         (wake_at, turn.now)
     }
 }

@@ -39,6 +39,8 @@ enum Step {
 pub(crate) struct DecisionThread {
     /// Names it among the threads of its replica, also those that have ended.
     pub(crate) number: u64,
+    /// Its name, of which the operating system shows the first 15 bytes.
+    pub(crate) name: String,
     pub(crate) tenants: Tenants,
     pub(crate) core: Option<CoreId>,
     door: Arc<Doorbell>,
@@ -73,7 +75,7 @@ impl DecisionThread {
         core: Option<CoreId>,
         panics: &Arc<AtomicU64>,
     ) -> std::io::Result<Arc<Self>> {
-        let thread = Self::new(number, tenants, core, Arc::clone(panics));
+        let thread = Self::new(name.clone(), (number, tenants), clock, core, Arc::clone(panics));
         let running = Arc::clone(&thread);
         std::thread::Builder::new().name(name).spawn(move || {
             running.door.answered_by_this_thread();
@@ -88,12 +90,19 @@ impl DecisionThread {
     }
 
     /// A thread whose turns somebody else runs.
-    fn new(number: u64, tenants: Tenants, core: Option<CoreId>, panics: Arc<AtomicU64>) -> Arc<Self> {
+    fn new(
+        name: String,
+        (number, tenants): (u64, Tenants),
+        clock: Clock,
+        core: Option<CoreId>,
+        panics: Arc<AtomicU64>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             number,
+            name,
             tenants,
             core,
-            door: Arc::default(),
+            door: Arc::new(Doorbell::new(clock)),
             coming: SegQueue::new(),
             gone: SegQueue::new(),
             free_seats: SegQueue::new(),
@@ -115,7 +124,7 @@ impl DecisionThread {
                     self.door.beat(ended);
                     ended
                 }
-                Step::Wait(until) => self.door.wait(clock, now, until, &mut idle),
+                Step::Wait(until) => self.door.wait(now, until, &mut idle),
             };
         }
     }

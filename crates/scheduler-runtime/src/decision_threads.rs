@@ -34,6 +34,8 @@ pub struct DecisionThreads {
     numbers: AtomicU64,
     /// Crews that have panicked so far.
     panics: Arc<AtomicU64>,
+    /// Threads that have hung so far.
+    hangs: AtomicU64,
 }
 
 /// A thread, and how busy it was lately.
@@ -63,8 +65,9 @@ impl DecisionThreads {
             let first = config.first_core % cores.len();
             cores.rotate_left(first);
         }
-        let (threads, numbers, panics) = (Mutex::default(), AtomicU64::new(0), Arc::default());
-        Self { config, clock: Clock::start(), shared_max, cores, threads, numbers, panics }
+        let (threads, clock) = (Mutex::default(), Clock::start());
+        let (numbers, panics, hangs) = (AtomicU64::new(0), Arc::default(), AtomicU64::new(0));
+        Self { config, clock, shared_max, cores, threads, numbers, panics, hangs }
     }
 
     /// How leads decide.
@@ -152,6 +155,17 @@ impl DecisionThreads {
     /// Crews that have panicked so far; each has cost its lead.
     pub(crate) fn panics(&self) -> u64 {
         self.panics.load(Ordering::Relaxed)
+    }
+
+    /// Gives up a thread that hangs: it decides nothing any more, and another one comes when there is a lead for it.
+    pub(crate) fn give_up(&self, thread: &DecisionThread) {
+        thread.stop();
+        self.hangs.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Threads that have hung so far; each has cost every lead on it.
+    pub(crate) fn hangs(&self) -> u64 {
+        self.hangs.load(Ordering::Relaxed)
     }
 
     /// Ends all threads, with everything on them.

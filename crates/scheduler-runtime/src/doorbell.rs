@@ -23,7 +23,10 @@ pub(crate) enum Idle {
 /// Wakes one decision thread.
 #[derive(Debug, Default)]
 pub(crate) struct Doorbell {
+    clock: Clock,
     rung: AtomicBool,
+    /// When it was rung for the first time since the last answer, in nanoseconds.
+    rung_at: AtomicU64,
     thread: OnceLock<Thread>,
     /// Counts the beginnings and ends of turns: odd within one.
     pulse: AtomicU64,
@@ -40,11 +43,16 @@ pub(crate) struct Pulse {
     pub(crate) count: u64,
     /// Within a turn, or rung and not awake yet.
     pub(crate) busy: bool,
-    /// When the turn began that is under way.
+    /// When the turn began that is under way, or the thread was rung that is not awake yet.
     pub(crate) since: Option<Time>,
 }
 
 impl Doorbell {
+    /// One for a thread that goes by this clock.
+    pub(crate) fn new(clock: Clock) -> Self {
+        Self { clock, ..Self::default() }
+    }
+
     /// Called once, by the thread that answers.
     pub(crate) fn answered_by_this_thread(&self) {
         let _ = self.thread.set(std::thread::current());
@@ -53,10 +61,15 @@ impl Doorbell {
 
     pub(crate) fn pulse(&self) -> Pulse {
         let count = self.pulse.load(Ordering::Acquire);
-        let began = self.began.load(Ordering::Relaxed);
-        let since = (count % 2 == 1 && began > 0).then(|| Time::from_nanos(began));
+        let in_turn = count % 2 == 1;
         // A thread that has not begun yet waits for a core.
-        Pulse { count, busy: count % 2 == 1 || (count > 0 && self.rung.load(Ordering::Relaxed)), since }
+        let rung = count > 0 && self.rung.load(Ordering::Acquire);
+        let since = match in_turn {
+            true => self.began.load(Ordering::Relaxed),
+            false if rung => self.rung_at.load(Ordering::Relaxed),
+            false => 0,
+        };
+        Pulse { count, busy: in_turn || rung, since: (since > 0).then(|| Time::from_nanos(since)) }
     }
 
     /// One turn is over, and the thread begins the next one without waiting.
@@ -67,7 +80,11 @@ impl Doorbell {
 
     /// There is something to do.
     pub(crate) fn ring(&self) {
-        // Only the first ring since the last answer pays for a wake-up.
+        // Only the first ring since the last answer pays for a look at the clock and a wake-up. Of several at a time each says about the
+        // same; one that was held up in between says too early a time, which whoever looks holds against nobody (`watchdog.rs`).
+        if !self.rung.load(Ordering::Relaxed) {
+            self.rung_at.store(self.clock.now().as_nanos(), Ordering::Relaxed);
+        }
         if !self.rung.swap(true, Ordering::AcqRel)
             && let Some(thread) = self.thread.get()
         {
@@ -88,15 +105,15 @@ impl Doorbell {
 
     /// Waits until the bell rings or `until` has come, and returns the time; returns at once if it has rung since the
     /// last answer. `now` is a fresh reading of the clock.
-    pub(crate) fn wait(&self, clock: Clock, now: Time, until: Time, idle: &mut Idle) -> Time {
+    pub(crate) fn wait(&self, now: Time, until: Time, idle: &mut Idle) -> Time {
         self.pulse.fetch_add(1, Ordering::Relaxed);
-        let now = self.sleep(clock, now, until, idle);
+        let now = self.sleep(now, until, idle);
         self.began.store(now.as_nanos(), Ordering::Relaxed);
         self.pulse.fetch_add(1, Ordering::Release);
         now
     }
 
-    fn sleep(&self, clock: Clock, mut now: Time, until: Time, idle: &mut Idle) -> Time {
+    fn sleep(&self, mut now: Time, until: Time, idle: &mut Idle) -> Time {
         loop {
             let left = until.since(now);
             if self.rung.load(Ordering::Relaxed) || left == Nanos::ZERO {
@@ -108,14 +125,14 @@ impl Doorbell {
             };
             if left <= stretch {
                 std::hint::spin_loop();
-                now = clock.now();
+                now = self.clock.now();
             } else if until == Time::NEVER {
                 std::thread::park();
-                now = clock.now();
+                now = self.clock.now();
             } else {
                 let wake_at = until - stretch;
                 std::thread::park_timeout(Duration::from(left - stretch));
-                now = clock.now();
+                now = self.clock.now();
                 // One that was rung ended when it should.
                 if let Idle::Sleep(stretch) = idle
                     && now >= wake_at
@@ -134,14 +151,15 @@ pub(crate) struct Bell {
     door: Arc<Doorbell>,
     seat: usize,
     rung: AtomicBool,
+    /// Its crew has the turn.
+    in_turn: AtomicBool,
     over: AtomicBool,
     failed: AtomicBool,
 }
 
 impl Bell {
     pub(crate) fn new(door: Arc<Doorbell>, seat: usize) -> Self {
-        let (rung, over, failed) = (AtomicBool::new(false), AtomicBool::new(false), AtomicBool::new(false));
-        Self { door, seat, rung, over, failed }
+        Self { door, seat, ..Self::default() }
     }
 
     /// The crew's place on its thread.
@@ -169,6 +187,16 @@ impl Bell {
         if self.is_rung() {
             self.rung.swap(false, Ordering::AcqRel);
         }
+    }
+
+    /// Whether the crew has the turn: a thread that hangs meanwhile hangs in what this crew decides.
+    pub(crate) fn is_in_turn(&self) -> bool {
+        self.in_turn.load(Ordering::Relaxed)
+    }
+
+    /// The crew's turn begins, or is over.
+    pub(crate) fn turn(&self, under_way: bool) {
+        self.in_turn.store(under_way, Ordering::Relaxed);
     }
 
     /// The crew has no more turns: its thread lets go of it.
@@ -199,17 +227,17 @@ mod tests {
 
     #[test]
     fn a_ring_before_the_wait_is_not_lost_and_one_during_it_wakes() {
-        let bell = Arc::new(Doorbell::default());
         let clock = Clock::start();
+        let bell = Arc::new(Doorbell::new(clock));
         bell.answered_by_this_thread();
         let mut idle = Idle::Sleep(SpinStretch::default());
         bell.ring();
-        bell.wait(clock, clock.now(), Time::NEVER, &mut idle);
+        bell.wait(clock.now(), Time::NEVER, &mut idle);
         assert!(bell.answer());
         assert!(!bell.answer(), "answered");
         let other = Arc::clone(&bell);
         let ringer = std::thread::spawn(move || other.ring());
-        bell.wait(clock, clock.now(), Time::NEVER, &mut idle);
+        bell.wait(clock.now(), Time::NEVER, &mut idle);
         assert!(bell.answer());
         ringer.join().unwrap();
     }
@@ -234,12 +262,13 @@ mod tests {
 
     #[test]
     fn a_thread_is_busy_in_a_turn_and_when_it_is_rung_but_not_before_it_has_begun() {
-        let (bell, clock) = (Doorbell::default(), Clock::start());
+        let clock = Clock::start();
+        let bell = Doorbell::new(clock);
         bell.ring();
         assert!(!bell.pulse().busy, "it has not begun");
         bell.answered_by_this_thread();
         assert!(bell.pulse().busy, "in its first turn");
-        let began = bell.wait(clock, clock.now(), Time::NEVER, &mut Idle::Spin);
+        let began = bell.wait(clock.now(), Time::NEVER, &mut Idle::Spin);
         let before = bell.pulse();
         assert_eq!((before.busy, before.since), (true, Some(began)), "in the next one");
         bell.beat(clock.now());
@@ -248,19 +277,27 @@ mod tests {
         assert!(bell.answer());
         bell.pulse.fetch_add(1, Ordering::Relaxed);
         assert!(!bell.pulse().busy, "asleep");
+        let before = clock.now();
         bell.ring();
-        assert_eq!((bell.pulse().busy, bell.pulse().since), (true, None), "rung and not awake");
+        let after = clock.now();
+        let rung = bell.pulse();
+        assert!(
+            rung.busy && rung.since.is_some_and(|since| (before..=after).contains(&since)),
+            "rung and not awake: {rung:?}"
+        );
+        bell.ring();
+        assert_eq!(bell.pulse(), rung, "the first ring counts");
     }
 
     #[test]
     fn a_timer_is_never_early() {
-        let bell = Doorbell::default();
-        bell.answered_by_this_thread();
         let clock = Clock::start();
+        let bell = Doorbell::new(clock);
+        bell.answered_by_this_thread();
         for mut idle in [Idle::Spin, Idle::Sleep(SpinStretch::default())] {
             for micros in [0, 10, 200, 3000] {
                 let until = clock.now() + Nanos::from_micros(micros);
-                assert!(bell.wait(clock, clock.now(), until, &mut idle) >= until);
+                assert!(bell.wait(clock.now(), until, &mut idle) >= until);
             }
         }
     }

@@ -51,6 +51,24 @@ const PAYLOAD_DELAY: MetricName = MetricName {
     labels: &["subcluster", "part"],
 };
 
+/// Threads that hung.
+const HANGS: MetricName = MetricName {
+    name: "symphony_dispatch_threads_hung_total",
+    help: "Decision threads that hung, each of which has cost every lead on it",
+    kind: Kind::Counter,
+    unit: Unit::Count,
+    labels: &[],
+};
+
+/// Where leads decide.
+const LEAD: MetricName = MetricName {
+    name: "symphony_dispatch_lead_info",
+    help: "The decision thread that ranks for a sub-cluster: those with the same one wait for each other",
+    kind: Kind::Info,
+    unit: Unit::None,
+    labels: &["subcluster", "thread"],
+};
+
 /// Leads whose decisions panicked.
 const PANICS: MetricName = MetricName {
     name: "symphony_dispatch_leads_panicked_total",
@@ -110,9 +128,9 @@ const COUNTERS: [MetricName; 25] = [
     counter("symphony_dispatch_violations_total", "Plans that violated S1 or S2; above 0 is a bug"),
 ];
 
-/// Every metric of the dispatch runtime. They begin anew with each lead, but for leads that panicked.
-pub const METRIC_NAMES: [MetricName; COUNTERS.len() + 7] = {
-    let mut names = [TIMER_LATE; COUNTERS.len() + 7];
+/// Every metric of the dispatch runtime. They begin anew with each lead, but for leads that panicked and threads that hung.
+pub const METRIC_NAMES: [MetricName; COUNTERS.len() + 9] = {
+    let mut names = [TIMER_LATE; COUNTERS.len() + 9];
     let mut index = 0;
     while index < COUNTERS.len() {
         names[index] = COUNTERS[index];
@@ -124,6 +142,8 @@ pub const METRIC_NAMES: [MetricName; COUNTERS.len() + 7] = {
     names[COUNTERS.len() + 4] = PAYLOAD_DELAY;
     names[COUNTERS.len() + 5] = PANICS;
     names[COUNTERS.len() + 6] = EXECUTION_ERROR;
+    names[COUNTERS.len() + 7] = LEAD;
+    names[COUNTERS.len() + 8] = HANGS;
     names
 };
 
@@ -147,8 +167,15 @@ impl Collector for LeadCollector {
                 ConstCounter::new(value).encode(descriptor.encode_family(&labels)?)?;
             }
         }
+        let mut descriptor = encoder.encode_descriptor(LEAD.bare(), LEAD.help, None, MetricType::Info)?;
+        for lead in &status {
+            let labels = [("subcluster", lead.subcluster.to_string()), ("thread", lead.thread.clone())];
+            descriptor.encode_info(&labels)?;
+        }
         let panics = encoder.encode_descriptor(PANICS.bare(), PANICS.help, None, MetricType::Counter)?;
         ConstCounter::new(self.0.threads.panics()).encode(panics)?;
+        let hangs = encoder.encode_descriptor(HANGS.bare(), HANGS.help, None, MetricType::Counter)?;
+        ConstCounter::new(self.0.threads.hangs()).encode(hangs)?;
         let mut descriptor = encoder.encode_descriptor(PRESSURE.bare(), PRESSURE.help, None, MetricType::Gauge)?;
         for lead in &status {
             let labels = [("subcluster", lead.subcluster.to_string())];

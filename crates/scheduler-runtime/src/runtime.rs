@@ -70,6 +70,9 @@ pub enum Report {
         subcluster: SubclusterId,
         /// The assignment.
         token: Token,
+        /// How long nobody is to be asked to lead it: above 0 if the thread hung in a turn of this lead, and others have done so, or
+        /// panicked, lately.
+        pause: Duration,
     },
     /// A turn of this lead panicked: this node leads the sub-cluster no longer, and all others as before.
     Panicked {
@@ -77,7 +80,7 @@ pub enum Report {
         subcluster: SubclusterId,
         /// The assignment.
         token: Token,
-        /// How long nobody is to be asked to lead it: above 0 if leads of it have panicked here before, lately.
+        /// How long nobody is to be asked to lead it: above 0 if leads of it have panicked or hung here before, lately.
         pause: Duration,
     },
 }
@@ -89,6 +92,8 @@ pub struct LeadStatus {
     pub subcluster: SubclusterId,
     /// Under which token it is led.
     pub token: Token,
+    /// The decision thread that ranks for it.
+    pub thread: String,
     /// Counters by name.
     pub counters: Vec<(&'static str, u64)>,
     /// How late timers rang and how long turns took, by kind of worker.
@@ -169,6 +174,7 @@ impl Runtime {
             LeadStatus {
                 subcluster,
                 token: lead.token,
+                thread: lead.workers.thread().to_owned(),
                 counters: lead.workers.counters(),
                 durations: lead.workers.durations(),
                 execution_errors: lead.workers.execution_errors(),

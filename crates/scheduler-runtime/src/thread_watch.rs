@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use symphony_types::SubclusterId;
+use symphony_types::{Nanos, SubclusterId};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::decision_thread::DecisionThread;
 use crate::decision_threads::DecisionThreads;
 use crate::leads::Leads;
-use crate::panics::Panics;
+use crate::relapses::{Ill, Relapses};
 use crate::runtime::Report;
 use crate::subcluster::LedSubcluster;
 use crate::sweeper::Sweeper;
@@ -27,22 +27,29 @@ pub(crate) fn watch_threads(
     stop: &CancellationToken,
 ) {
     let clock = threads.clock();
-    let (mut watchdog, mut panics) = (Watchdog::new(stuck_after.into()), Panics::default());
+    let (mut watchdog, mut relapses) = (Watchdog::new(stuck_after.into()), Relapses::default());
     while !stop.is_cancelled() {
         let running = threads.running();
         let look = watchdog.look(clock.now(), running.iter().map(|thread| (thread.number, thread.pulse())));
         for thread in running.iter().filter(|thread| look.stuck.contains(&thread.number)) {
             // First of all: whoever leads from now on decides elsewhere, and whoever leads already is found here.
-            thread.stop();
+            threads.give_up(thread);
             for (subcluster, lead) in on(leads, thread) {
-                tracing::error!(%subcluster, token = %lead.token, thread = thread.number, "a decision thread hangs; the sub-cluster is given up");
-                give_up(&lead, Report::Stuck { subcluster, token: lead.token }, stuck);
+                let token = lead.token;
+                // The neighbours of who hangs are handed on at once, and so is everybody on a thread that does not wake up.
+                let to_blame = lead.workers.have_the_turn_on(thread);
+                let pause =
+                    if to_blame { relapses.note(clock.now(), subcluster, token, Ill::Hung) } else { Nanos::ZERO };
+                let pause = Duration::from(pause);
+                tracing::error!(%subcluster, %token, thread = thread.name, in_its_turn = to_blame, ?pause,
+                    "a decision thread hangs; the sub-cluster is given up, after a pause if it has hung here before");
+                give_up(&lead, Report::Stuck { subcluster, token, pause }, stuck);
             }
         }
         for thread in running.iter().filter(|thread| thread.has_failed()) {
             for (subcluster, lead) in on(leads, thread).into_iter().filter(|(_, lead)| lead.workers.have_failed()) {
                 let token = lead.token;
-                let pause = Duration::from(panics.note(clock.now(), subcluster, token));
+                let pause = Duration::from(relapses.note(clock.now(), subcluster, token, Ill::Panicked));
                 tracing::error!(%subcluster, %token, ?pause, "a decision panicked; the sub-cluster is given up, after a pause if it has panicked here before");
                 give_up(&lead, Report::Panicked { subcluster, token, pause }, stuck);
             }
@@ -168,9 +175,9 @@ mod tests {
             until_the_end
         }
 
-        async fn stuck(&mut self) -> (u32, u64) {
+        async fn stuck(&mut self) -> (u32, u64, Duration) {
             match tokio::time::timeout(PATIENCE, self.reported.recv()).await.unwrap() {
-                Some(Report::Stuck { subcluster, token }) => (subcluster.get(), token.get()),
+                Some(Report::Stuck { subcluster, token, pause }) => (subcluster.get(), token.get(), pause),
                 other => panic!("{other:?}"),
             }
         }
@@ -205,7 +212,7 @@ mod tests {
     async fn a_thread_of_its_own_that_hangs_costs_its_lead_and_no_other() {
         let mut scene = Scene::new(2, 1, SOON).await;
         let until_the_end = scene.hang(1);
-        assert_eq!(scene.stuck().await, (1, 11));
+        assert_eq!(scene.stuck().await, (1, 11, Duration::ZERO));
         // The lead ends a moment after it is reported.
         scene.until("the other one is led", |scene| scene.led() == BTreeSet::from([2])).await;
         scene.decides(2).await;
@@ -224,8 +231,8 @@ mod tests {
         let until_the_end = scene.hang(1);
         let mut reported = BTreeSet::new();
         for _ in 0..lost.len() {
-            let (id, token) = scene.stuck().await;
-            assert_eq!(token, 10 + u64::from(id));
+            let (id, token, pause) = scene.stuck().await;
+            assert_eq!((token, pause), (10 + u64::from(id), Duration::ZERO));
             reported.insert(id);
         }
         assert_eq!(reported, lost);
@@ -248,6 +255,36 @@ mod tests {
         for id in scene.led() {
             scene.decides(id).await;
         }
+        assert_eq!(scene.runtime.threads.hangs(), 1);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn who_hangs_wherever_it_is_led_is_handed_on_after_growing_pauses_and_its_neighbours_at_once() {
+        let mut scene = Scene::new(4, 0).await;
+        let (mut pauses, mut hung) = (Vec::new(), Vec::new());
+        for round in 1..=3 {
+            let threads = scene.threads();
+            let given_up = threads.values().filter(|&thread| *thread == threads[&1]).count();
+            assert_eq!(given_up, 2, "it has a neighbour: {threads:?}");
+            hung.push(scene.hang(1));
+            // Both are led here again, as after a hand-over from another replica that gave them up.
+            let mut next = View { applied_index: 100 * round, ..View::clone(&scene.view.borrow()) };
+            for _ in 0..given_up {
+                let (id, _, pause) = scene.stuck().await;
+                if id == 1 {
+                    pauses.push(pause);
+                } else {
+                    assert_eq!(pause, Duration::ZERO, "it only sat beside it");
+                }
+                let token = Token::new(100 * round);
+                next.subclusters.entry(SubclusterId::new(id)).and_modify(|subcluster| subcluster.token = token);
+            }
+            scene.until("both have ended", |scene| scene.led().len() == 2).await;
+            scene.view.send_replace(Arc::new(next));
+            scene.until("all are led", |scene| scene.led().len() == 4).await;
+        }
+        assert!(pauses[0].is_zero() && pauses[0] < pauses[1] && pauses[1] < pauses[2], "{pauses:?}");
+        assert_eq!(scene.runtime.threads.hangs(), 3);
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

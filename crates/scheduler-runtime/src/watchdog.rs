@@ -13,8 +13,8 @@ const LOOK_EVERY: Nanos = Nanos::from_millis(10);
 /// of their own have, each is looked at less often.
 const THREADS_PER_LOOK: usize = 250;
 
-/// The longest pause is a part of the time after which a thread is stuck. A thread says when its turn began: a turn that begins
-/// just after a look is seen by the next one, and looked at again exactly when it hangs.
+/// The longest pause is a part of the time after which a thread is stuck. A thread says when its turn began or when it was rung:
+/// what begins just after a look is seen by the next one, and looked at again exactly when it hangs.
 const LONGEST_PAUSE_PART: u64 = 2;
 
 /// A look that comes so many times [`LOOK_EVERY`] later than it should was itself held up: then so, perhaps, was the thread that
@@ -95,8 +95,8 @@ mod tests {
         Time::from_nanos(3_600_000_000_000) + Nanos::from_millis(ms)
     }
 
-    const fn rung(count: u64) -> Pulse {
-        Pulse { count, busy: true, since: None }
+    fn rung(count: u64, since: u64) -> Pulse {
+        Pulse { count, busy: true, since: Some(at(since)) }
     }
 
     const fn asleep(count: u64) -> Pulse {
@@ -150,10 +150,22 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_does_not_wake_when_it_is_rung_is_stuck_as_long_after_it_was_seen() {
-        assert_eq!(found(&mut watchdog(), 0, |_| rung(4)), 110);
-        let just_after_a_look = found(&mut watchdog(), 0, |ms| if ms > 50 { rung(4) } else { asleep(4) });
-        assert_eq!(just_after_a_look, 210, "it may have been rung this moment");
+    fn a_thread_that_does_not_wake_is_found_as_long_after_it_was_rung_whenever_that_was() {
+        for rang in 1_000..1_100 {
+            let found = found(&mut watchdog(), 0, |ms| if ms >= rang { rung(4, rang) } else { asleep(4) });
+            assert!((rang + 101..=rang + 110).contains(&found), "rung at {rang}, found at {found}");
+        }
+    }
+
+    #[test]
+    fn a_ring_that_says_too_early_a_time_counts_from_the_last_look_on() {
+        let found = found(&mut watchdog(), 0, |ms| if ms > 1_000 { rung(4, 3) } else { asleep(4) });
+        assert_eq!(found, 1_110, "nobody was seen to be late at 1000");
+    }
+
+    #[test]
+    fn a_thread_whose_first_turn_has_no_time_yet_is_stuck_as_long_after_it_was_seen() {
+        assert_eq!(found(&mut watchdog(), 0, |_| Pulse { count: 1, busy: true, since: None }), 110);
     }
 
     #[test]

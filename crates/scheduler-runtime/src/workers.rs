@@ -181,9 +181,19 @@ impl Workers {
         self.seats.iter().for_each(Seat::leave);
     }
 
+    /// The thread where GPUs are ranked; with shared threads the one where everything is decided.
+    pub(crate) fn thread(&self) -> &str {
+        self.seats.first().map_or("", |seat| &seat.thread.name)
+    }
+
     /// Whether some of them sit on this thread.
     pub(crate) fn sit_on(&self, thread: &DecisionThread) -> bool {
         self.seats.iter().any(|seat| seat.thread.number == thread.number)
+    }
+
+    /// Whether one of those on this thread has the turn: if the thread hangs, it is for what this lead decides.
+    pub(crate) fn have_the_turn_on(&self, thread: &DecisionThread) -> bool {
+        self.seats.iter().any(|seat| seat.thread.number == thread.number && seat.bell.is_in_turn())
     }
 
     /// Whether one of them has panicked: the others are of no use without it.

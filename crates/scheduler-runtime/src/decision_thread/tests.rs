@@ -27,7 +27,7 @@ struct Lead {
 
 impl Scene {
     fn new() -> Self {
-        let thread = DecisionThread::new(0, Tenants::Any, None, Arc::default());
+        let thread = DecisionThread::new("decide-0".into(), (0, Tenants::Any), Clock::start(), None, Arc::default());
         let threads = DecisionThreads::new(DecisionConfig { shared_threads: 1, ..DecisionConfig::default() });
         threads.host_on(&thread);
         let now = Cell::new(threads.clock().now());

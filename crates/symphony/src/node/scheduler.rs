@@ -380,7 +380,8 @@ impl Spokesman {
                     tokio::time::sleep(CEDE_WITHIN).await;
                 }
             }
-            Report::Stuck { subcluster, token } => {
+            Report::Stuck { subcluster, token, pause } => {
+                tokio::time::sleep(pause).await;
                 let cede = Command::CedeLead { subcluster, token, node, boot, avoid: None };
                 // Until this one is agreed; other leads may have been given up as well.
                 let mut muted = None;
