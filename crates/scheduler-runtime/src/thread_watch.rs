@@ -260,7 +260,7 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn who_hangs_wherever_it_is_led_is_handed_on_after_growing_pauses_and_its_neighbours_at_once() {
-        let mut scene = Scene::new(4, 0).await;
+        let mut scene = Scene::new(4, 0, SOON).await;
         let (mut pauses, mut hung) = (Vec::new(), Vec::new());
         for round in 1..=3 {
             let threads = scene.threads();
