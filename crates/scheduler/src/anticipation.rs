@@ -105,6 +105,7 @@ impl Anticipation {
 
     /// What `candidate` would become: its start with arrivals at the model's rate, and what it would lose by not waiting for the company
     /// that its gaps let expect. After a burst has begun that is far more than the rate says.
+    #[inline(always)]
     pub(crate) fn growth(&self, now: Time, candidate: &Candidate, window: &ClassWindow) -> Growth {
         let execution = window.profile.latency(candidate.batch);
         let step = window.step(candidate.batch);

@@ -159,6 +159,14 @@ impl ClassWindow {
         }
     }
 
+    /// The first requests, of one item each, were taken out.
+    pub(crate) fn removed_first(&mut self, requests: usize) {
+        let at_risk = requests.min(self.split);
+        self.split -= at_risk;
+        self.items -= (requests - at_risk) as u64;
+        self.from = self.from.saturating_sub(requests);
+    }
+
     /// The request at `index` was taken out.
     #[inline]
     pub(crate) fn removed(&mut self, index: usize, items: u32) {
@@ -185,6 +193,20 @@ fn beta_s(profile: &LatencyProfile) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_first_leave_together_as_they_do_one_after_another() {
+        let profile = LatencyProfile::from_line(1.0, 5.0, 64).unwrap();
+        for (split, from) in [(0, 0), (3, 2), (7, 0), (5, 9)] {
+            let mut together = ClassWindow::new(GpuClass::FIRST, profile.clone());
+            (together.split, together.items, together.from) = (split, 20, from);
+            let mut single = together.clone();
+            together.removed_first(5);
+            (0..5).for_each(|_| single.removed(0, 1));
+            let places = |window: &ClassWindow| (window.split, window.items, window.from);
+            assert_eq!(places(&together), places(&single));
+        }
+    }
 
     #[test]
     fn a_backlog_asks_for_the_whole_target_and_a_fluctuation_does_not() {

@@ -81,6 +81,13 @@ impl ClassWindows {
         }
     }
 
+    /// The first requests, of one item each, were taken out.
+    pub(crate) fn removed_first(&mut self, requests: usize) {
+        for window in self.iter_mut() {
+            window.removed_first(requests);
+        }
+    }
+
     /// The request at `index` was taken out.
     #[inline]
     pub(crate) fn removed(&mut self, index: usize, items: u32) {

@@ -137,7 +137,7 @@ impl EarlyStart {
     /// The candidate that should start now, by class and model, and why. `granted` says how many GPUs of a class are out
     /// with models at the moment, `can_start` whether there is a GPU for a candidate.
     pub(crate) fn next(
-        &self,
+        &mut self,
         now: Time,
         granted: impl Fn(usize) -> usize,
         can_start: impl Fn(usize, usize) -> bool,
@@ -146,11 +146,14 @@ impl EarlyStart {
         if idle == 0 {
             return None;
         }
-        let next_of = |class: usize| {
-            let (model, expected) = self.classes[class].expected.min()?;
+        let next_of = |(class, starts): (usize, &ClassStarts)| {
+            let (model, expected) = starts.expected.min()?;
             can_start(class, model).then_some((expected, class, model))
         };
-        let (_, class, model) = (0..self.classes.len()).filter_map(next_of).min()?;
+        let (_, class, model) = match &self.classes[..] {
+            [only] => next_of((0, only))?,
+            all => all.iter().enumerate().filter_map(next_of).min()?,
+        };
         let growth = self.classes[class].growths[model]?;
         if growth.loss == Nanos::MAX {
             return None;
@@ -163,7 +166,7 @@ impl EarlyStart {
 
     /// Whether the last of the idle GPUs would stay idle for so long that more of it is missed, in the mean, than starting the
     /// candidate now costs.
-    fn would_be_missed(&self, now: Time, growth: &Growth, idle: usize, granted: impl Fn(usize) -> usize) -> bool {
+    fn would_be_missed(&mut self, now: Time, growth: &Growth, idle: usize, granted: impl Fn(usize) -> usize) -> bool {
         if self.classes.iter().all(|class| class.variance == 0) {
             return false;
         }

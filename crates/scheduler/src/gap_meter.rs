@@ -135,9 +135,7 @@ impl GapMeter {
     pub(crate) fn hope_ends(&self, until: Time) -> Option<Time> {
         let last = self.last.filter(|_| self.known)?;
         let gap = until.since(last);
-        let bucket = bucket_of(gap);
-        let (low, high) = (lower_end(bucket), lower_end(bucket + 1));
-        let within = ((gap.get() - low) as f32 / (high - low) as f32).min(1.0);
+        let (bucket, within) = place_of(gap);
         let (from, to) = (self.hope_ends_ns[bucket], self.hope_ends_ns[bucket + 1]);
         Some(last + Nanos::new(from + (within * (to - from) as f32) as u64))
     }
@@ -145,9 +143,7 @@ impl GapMeter {
     /// The share of gaps that are longer than this.
     #[inline]
     fn longer_than(&self, gap: Nanos) -> f32 {
-        let bucket = bucket_of(gap);
-        let (low, high) = (lower_end(bucket), lower_end(bucket + 1));
-        let within = ((gap.get() - low) as f32 / (high - low) as f32).min(1.0);
+        let (bucket, within) = place_of(gap);
         self.longer[bucket] + within * (self.longer[bucket + 1] - self.longer[bucket])
     }
 
@@ -210,6 +206,18 @@ fn first_least(waited_ns: &[f32], longer: &[f32], gain_ns: f32) -> usize {
     waited_ns.iter().zip(longer).map(cost).position(|cost| cost <= least).unwrap_or(0)
 }
 
+/// The bucket of a gap, and how far into it the gap reaches, up to one.
+#[inline]
+fn place_of(gap: Nanos) -> (usize, f32) {
+    let bucket = bucket_of(gap);
+    // Less than 2⁶³, as is every gap but those that are cut to one.
+    let into = (gap.get() - lower_end(bucket)).min(WIDTH_MAX) as i64 as f32;
+    // All widths but the first are powers of two: to multiply by their inverse is to divide by them, to the last bit.
+    let within = if bucket == 0 { into / LOWER_ENDS[1] as f32 } else { into * INVERSE_WIDTHS[bucket] };
+    (bucket, within.min(1.0))
+}
+
+#[inline]
 fn bucket_of(gap: Nanos) -> usize {
     // In quarters of the first bucket, so that the two bits below the highest one are there for the shortest gaps too.
     let quarters = gap.get() >> (SHIFT - 2);
@@ -239,6 +247,20 @@ const LOWER_ENDS: [u64; BUCKETS + 1] = {
     ends
 };
 
+/// No bucket is wider.
+const WIDTH_MAX: u64 = LOWER_ENDS[BUCKETS];
+
+/// One through the width of each bucket.
+const INVERSE_WIDTHS: [f32; BUCKETS] = {
+    let mut inverses = [0.0; BUCKETS];
+    let mut bucket = 0;
+    while bucket < BUCKETS {
+        inverses[bucket] = 1.0 / (LOWER_ENDS[bucket + 1] - LOWER_ENDS[bucket]) as f32;
+        bucket += 1;
+    }
+    inverses
+};
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -258,6 +280,18 @@ mod tests {
             let bucket = bucket_of(Nanos::new(gap));
             assert!(lower_end(bucket) <= gap, "{gap}");
             assert!(bucket == BUCKETS - 1 || gap < lower_end(bucket + 1), "{gap}");
+        }
+    }
+
+    #[test]
+    fn places_are_those_that_division_gives_to_the_last_bit() {
+        let near = |gap: u64| [gap.saturating_sub(1), gap, gap.saturating_add(1)];
+        let ends = LOWER_ENDS.iter().flat_map(|&end| [end, end + end / 7, end + end / 9]).flat_map(near);
+        for gap in ends.chain((0..64).flat_map(|shift| near(1 << shift))).chain([u64::MAX]) {
+            let bucket = bucket_of(Nanos::new(gap));
+            let (low, high) = (lower_end(bucket), lower_end(bucket + 1));
+            let within = ((gap - low) as f32 / (high - low) as f32).min(1.0);
+            assert_eq!(place_of(Nanos::new(gap)), (bucket, within), "{gap}");
         }
     }
 

@@ -50,6 +50,7 @@ impl MinTree {
     ///
     /// # Panics
     /// If there is no such slot: an error of the caller.
+    #[inline]
     pub fn set(&mut self, slot: usize, key: u64) {
         assert!(slot < self.len, "slot {slot} of {}", self.len);
         let mut node = self.leaves + slot;

@@ -652,10 +652,11 @@ impl ModelQueue {
 
     /// Moves the requests of a batch to `planned`.
     fn take_out(&mut self, from: usize, requests: usize, planned: &mut Vec<Request>) {
-        if from == 0 {
-            for _ in 0..requests {
-                let request = self.remove_at(0);
-                planned.push(request);
+        if from == 0 && self.multi_item == 0 {
+            self.windows.removed_first(requests);
+            for queued in self.queue.drain(..requests) {
+                // One by one, so that room grows by doubling, and has grown when a larger batch comes.
+                planned.push(queued.request);
             }
             return;
         }

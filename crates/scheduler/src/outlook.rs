@@ -27,6 +27,14 @@ impl Place {
     const NOWHERE: Self = Self { bucket: NOWHERE, far: false, listed: false };
 }
 
+/// Where a batch was told to be last.
+#[derive(Clone, Copy, Debug)]
+struct Told {
+    bucket: u64,
+    /// It is on the list of those that have moved.
+    is_listed: bool,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum What {
     Gpu,
@@ -69,6 +77,9 @@ impl Stretch {
 ///
 /// A segment tree over a ring of buckets: a change costs O(log buckets), and so does the question for the moment at
 /// which batches first outnumber GPUs. Never allocates after it was made, but to grow.
+///
+/// A batch moves with every arrival, and most of the time nobody asks before it moves again: where it was told to be is
+/// written down, and the tree follows when a question needs it.
 #[derive(Clone, Debug)]
 pub(crate) struct Outlook {
     /// Leaves from `BUCKETS` on; node i covers the nodes 2i and 2i + 1.
@@ -84,6 +95,10 @@ pub(crate) struct Outlook {
     next_lap: i32,
     gpus: Vec<Place>,
     batches: Vec<Place>,
+    /// By batch.
+    told: Vec<Told>,
+    /// Batches that may stand elsewhere in the tree than they were told.
+    moved: Vec<usize>,
     gpu_count: i32,
     batch_count: i32,
 }
@@ -100,6 +115,8 @@ impl Outlook {
             next_lap: 0,
             gpus: Vec::new(),
             batches: Vec::new(),
+            told: Vec::new(),
+            moved: Vec::new(),
             gpu_count: 0,
             batch_count: 0,
         };
@@ -111,18 +128,44 @@ impl Outlook {
     pub(crate) fn grow(&mut self, models: usize, gpus: usize) {
         self.batches.resize(models.max(self.batches.len()), Place::NOWHERE);
         self.gpus.resize(gpus.max(self.gpus.len()), Place::NOWHERE);
+        self.told.resize(self.batches.len(), Told { bucket: NOWHERE, is_listed: false });
+        self.moved.reserve(self.batches.len() - self.moved.len());
         // Everything may be far off, and is listed once.
         self.far.reserve(self.batches.len() + self.gpus.len() - self.far.len());
     }
 
     /// The GPU comes free at this time; [`Time::NEVER`] takes it out.
     pub(crate) fn gpu(&mut self, gpu: usize, free_at: Time) {
-        self.gpu_count += self.shift(What::Gpu, gpu, free_at);
+        let bucket = bucket_of(free_at);
+        self.gpu_count += in_sight(bucket) - in_sight(self.gpus[gpu].bucket);
+        self.shift(What::Gpu, gpu, bucket);
     }
 
     /// The model's batch wants a GPU by this time; [`Time::NEVER`] takes it out.
+    #[inline]
     pub(crate) fn batch(&mut self, model: usize, wanted: Time) {
-        self.batch_count += self.shift(What::Batch, model, wanted);
+        let bucket = bucket_of(wanted);
+        let former = self.told[model];
+        if bucket == former.bucket {
+            return;
+        }
+        self.batch_count += in_sight(bucket) - in_sight(former.bucket);
+        self.told[model] = Told { bucket, is_listed: true };
+        if self.batches[model].far || bucket != NOWHERE && self.is_far(bucket) {
+            // Whether it is left out is a matter of when it was told.
+            self.shift(What::Batch, model, bucket);
+        }
+        if !former.is_listed {
+            self.moved.push(model);
+        }
+    }
+
+    /// Brings all batches where they were told to be.
+    fn settle(&mut self) {
+        while let Some(model) = self.moved.pop() {
+            self.told[model].is_listed = false;
+            self.shift(What::Batch, model, self.told[model].bucket);
+        }
     }
 
     /// GPUs in sight, free or not.
@@ -136,10 +179,17 @@ impl Outlook {
     }
 
     /// Lets time pass.
+    #[inline]
     pub(crate) fn advance(&mut self, now: Time) {
         let current = now.as_nanos() / BUCKET.get();
+        if current > self.current {
+            self.pass(current);
+        }
+    }
+
+    fn pass(&mut self, current: u64) {
         // After a whole turn of the ring nothing is left in it.
-        let passed = current.saturating_sub(self.current).min(BUCKETS as u64);
+        let passed = (current - self.current).min(BUCKETS as u64);
         for bucket in self.current..self.current + passed {
             let leaf = (bucket % BUCKETS as u64) as usize;
             let stretch = self.nodes[BUCKETS + leaf];
@@ -149,7 +199,6 @@ impl Outlook {
                 self.clear_leaf(leaf);
             }
         }
-        let current = self.current.max(current);
         if lap(current) != lap(self.current) {
             // The next lap has become this one.
             self.next_lap = 0;
@@ -178,11 +227,12 @@ impl Outlook {
     }
 
     /// Whether at some time ahead batches outnumber the GPUs that will have come free.
-    pub(crate) fn is_crowded(&self) -> bool {
+    pub(crate) fn is_crowded(&mut self) -> bool {
         // Free GPUs for all: true most of the time, and known at once.
         if self.past.gpus >= self.batch_count {
             return false;
         }
+        self.settle();
         self.past.balance() + self.ahead().least < 0
     }
 
@@ -196,7 +246,8 @@ impl Outlook {
     }
 
     /// When the n-th batch, counted from one, wants its GPU; [`Time::NEVER`] if there are not as many within reach.
-    pub(crate) fn nth_batch(&self, n: usize) -> Time {
+    pub(crate) fn nth_batch(&mut self, n: usize) -> Time {
+        self.settle();
         let n = n as i32;
         if n > self.past.batches + self.nodes[1].batches {
             return Time::NEVER;
@@ -240,12 +291,11 @@ impl Outlook {
         }
     }
 
-    /// Moves a GPU or a batch, and returns by how much their number changes.
-    fn shift(&mut self, what: What, slot: usize, to: Time) -> i32 {
-        let bucket = if to == Time::NEVER { NOWHERE } else { to.as_nanos() / BUCKET.get() };
+    /// Moves a GPU or a batch.
+    fn shift(&mut self, what: What, slot: usize, bucket: u64) {
         let former = *self.place(what, slot);
         if bucket == former.bucket {
-            return 0;
+            return;
         }
         let was_seen = former.bucket != NOWHERE && !former.far;
         let far = bucket != NOWHERE && self.is_far(bucket);
@@ -264,7 +314,6 @@ impl Outlook {
                 self.add(what, bucket, 1);
             }
         }
-        i32::from(bucket != NOWHERE) - i32::from(former.bucket != NOWHERE)
     }
 
     fn add(&mut self, what: What, bucket: u64, by: i32) {
@@ -345,6 +394,18 @@ impl Outlook {
         }
         left.then(right)
     }
+}
+
+/// The bucket of a time; none for [`Time::NEVER`].
+#[inline]
+fn bucket_of(time: Time) -> u64 {
+    if time == Time::NEVER { NOWHERE } else { time.as_nanos() / BUCKET.get() }
+}
+
+/// One for what has a bucket.
+#[inline]
+fn in_sight(bucket: u64) -> i32 {
+    i32::from(bucket != NOWHERE)
 }
 
 /// How many times the ring has turned before a bucket.

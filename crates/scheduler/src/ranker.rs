@@ -365,7 +365,7 @@ impl GpuRanker {
 
     /// Gives idle GPUs to candidates for which waiting cannot pay.
     fn start_early(&mut self, now: Time, out: &mut RankActions) {
-        while let Some(early_start) = &self.early_start {
+        while let Some(early_start) = &mut self.early_start {
             let granted = |class: usize| self.classes[class].granted;
             let can_start = |class: usize, slot: usize| self.classes[class].can_start(slot, now);
             let Some((class, slot, why)) = early_start.next(now, granted, can_start) else { return };

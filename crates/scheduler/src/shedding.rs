@@ -22,8 +22,9 @@ pub(crate) struct Shedding {
     told: Time,
     /// Requests due to be shed; negative if more were dropped than was due.
     due: f64,
-    /// GPU time of one item.
+    /// GPU time of one item, and by value.
     per_item: Nanos,
+    per_item_by_value: Nanos,
     account: Account,
 }
 
@@ -31,12 +32,14 @@ impl Shedding {
     /// For requests of this value; `per_item` is the GPU time of one item.
     pub(crate) fn new(value: RequestValue, per_item: Nanos) -> Self {
         let (pressure, told, account) = (Pressure::NONE, Time::ZERO, Account::default());
-        Self { value, pressure, told, due: 0.0, per_item, account }
+        let per_item_by_value = by_value(per_item, value);
+        Self { value, pressure, told, due: 0.0, per_item, per_item_by_value, account }
     }
 
     /// The model aims at another batch size.
     pub(crate) fn aim(&mut self, per_item: Nanos) {
         self.per_item = per_item;
+        self.per_item_by_value = by_value(per_item, self.value);
     }
 
     /// The newest pressure.
@@ -48,9 +51,9 @@ impl Shedding {
     }
 
     /// A request of `items` items arrives; if it is to be shed, why.
+    #[inline]
     pub(crate) fn arrived(&mut self, now: Time, items: u32) -> Option<ShedCause> {
         let work = self.work(items);
-        let times = |factor: f64| Nanos::from_secs_f64(work.as_secs_f64() * factor);
         self.account.asked += work;
         self.asked_by_value(work);
         if self.pressure == Pressure::NONE {
@@ -60,6 +63,7 @@ impl Shedding {
             self.press(now, Pressure::NONE);
             return None;
         }
+        let times = |factor: f64| Nanos::from_secs_f64(work.as_secs_f64() * factor);
         let share = self.pressure.share_of(self.value);
         self.account.called += times(share);
         self.account.called_in_full += times(self.pressure.share_in_full(self.value));
@@ -108,13 +112,20 @@ impl Shedding {
     }
 
     fn asked_by_value(&mut self, work: Nanos) {
-        self.account.asked_by_value += Nanos::from_secs_f64(work.as_secs_f64() / self.value.number());
+        // Most requests have one item.
+        let is_one = work == self.per_item;
+        self.account.asked_by_value += if is_one { self.per_item_by_value } else { by_value(work, self.value) };
         self.account.value_max = Some(self.value);
     }
 
     fn work(&self, items: u32) -> Nanos {
         self.per_item.saturating_mul(items.into())
     }
+}
+
+/// Work counts the more, the less it is worth.
+fn by_value(work: Nanos, value: RequestValue) -> Nanos {
+    Nanos::from_secs_f64(work.as_secs_f64() / value.number())
 }
 
 #[cfg(test)]

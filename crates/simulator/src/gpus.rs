@@ -59,7 +59,7 @@ impl Gpus {
     }
 
     /// Queues a plan that will take `latency`. It starts as planned, or late if those before it are late. Its requests
-    /// follow, one by one.
+    /// follow.
     #[inline]
     pub(crate) fn execute(&mut self, model: u32, plan: &Plan, latency: Nanos) -> Run {
         let start = self.start_of(plan.gpu, plan.start);
@@ -74,10 +74,10 @@ impl Gpus {
         run
     }
 
-    /// The next request of the plan that was queued last on this GPU.
+    /// The requests of the plan that was queued last on this GPU.
     #[inline]
-    pub(crate) fn add_request(&mut self, gpu: GpuId, sequence: u64) {
-        self.gpus[gpu.get() as usize].requests.push_back(sequence);
+    pub(crate) fn add_requests(&mut self, gpu: GpuId, sequences: impl Iterator<Item = u64>) {
+        self.gpus[gpu.get() as usize].requests.extend(sequences);
     }
 
     /// Takes the plan that ends next; its requests are handed to `answer`.
@@ -113,9 +113,7 @@ mod tests {
 
     fn execute(gpus: &mut Gpus, model: u32, plan: &Plan, latency: u64, first: u64) {
         gpus.execute(model, plan, Nanos::new(latency));
-        for sequence in first..first + u64::from(plan.requests) {
-            gpus.add_request(plan.gpu, sequence);
-        }
+        gpus.add_requests(plan.gpu, first..first + u64::from(plan.requests));
     }
 
     const AT: fn(u64) -> Time = Time::from_nanos;

@@ -1,6 +1,6 @@
 //! Invariant S4, and S5 of a queue, where grants are to be seen: between a model's queue and the ranker.
 
-use symphony_scheduler::{ModelAction, Plan, Violation};
+use symphony_scheduler::{ModelAction, Violation};
 use symphony_types::{GpuId, Invariant};
 
 /// A model answered a grant of `gpu` with these orders.
@@ -26,16 +26,14 @@ pub(crate) fn answered(gpu: GpuId, orders: &[ModelAction]) -> Result<(), Violati
     Ok(())
 }
 
-/// Orders that do not answer a grant.
+/// An order that uses or releases this GPU, in answer to a grant or not.
 #[inline]
-pub(crate) fn ungranted(orders: &[ModelAction]) -> Result<(), Violation> {
-    for order in orders {
-        if let ModelAction::Execute(Plan { gpu, .. }) | ModelAction::Release { gpu, .. } = order {
-            let detail = format!("{gpu} is used or released without a grant: {order:?}");
-            return Err(Violation { invariant: Invariant::S4, detail });
-        }
+pub(crate) fn granted(granted: bool, gpu: GpuId, order: &ModelAction) -> Result<(), Violation> {
+    if granted {
+        return Ok(());
     }
-    Ok(())
+    let detail = format!("{gpu} is used or released without a grant: {order:?}");
+    Err(Violation { invariant: Invariant::S4, detail })
 }
 
 /// The queue of a model after a step.

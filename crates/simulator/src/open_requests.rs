@@ -90,7 +90,7 @@ impl OpenRequests {
             return None;
         }
         let at = sequence as usize & (self.ring.len() - 1);
-        self.ring[at] = Slot::default();
+        self.ring[at].sequence_next = 0;
         self.open -= 1;
         self.planned -= u64::from(planned);
         Some(found)

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use symphony_scheduler::{
     Account, ClusterAction, ClusterActions, ClusterInput, ClusterPolicy, GpuRanker, GrantWhy, MinTree, ModelAction,
     ModelActions, ModelInput, ModelQueue, ModelQueueConfig, PRESSURE_TICK, PressureControl, PressureInput,
-    QUEUE_REQUESTS_MAX, RankAction, RankActions, RankInput,
+    QUEUE_REQUESTS_MAX, RankAction, RankActions, RankInput, Violation,
 };
 use symphony_types::{GpuClass, GpuId, LatencyProfile, Time};
 use symphony_workload::{QueuePolicy, ShedChoice};
@@ -106,6 +106,14 @@ impl<T: Tap> QueuesAndRanker<T> {
         }
     }
 
+    /// The first violation stays.
+    #[inline]
+    fn check(&mut self, checked: Result<(), Violation>) {
+        if let Err(violation) = checked {
+            self.fault.get_or_insert(Fault::Violation(violation));
+        }
+    }
+
     /// One step of a model's queue, and its orders carried out.
     fn step_model(&mut self, now: Time, model: u32, input: ModelInput, out: &mut ClusterActions) {
         if !self.goes_on(now) {
@@ -113,33 +121,38 @@ impl<T: Tap> QueuesAndRanker<T> {
         }
         let slot = model as usize;
         self.actions.list.clear();
-        // The queue adds its plans' requests right where they belong.
-        std::mem::swap(&mut self.actions.planned, &mut out.planned);
-        let waited = self.queues[slot].len();
-        self.queues[slot].step(now, input, &mut self.actions);
-        let waits = self.queues[slot].len();
+        let granted = matches!(input, ModelInput::Grant { .. });
+        if granted {
+            // The queue adds its plan's requests right where they belong.
+            std::mem::swap(&mut self.actions.planned, &mut out.planned);
+        }
+        let queue = &mut self.queues[slot];
+        let waited = queue.len();
+        queue.step(now, input, &mut self.actions);
+        let waits = queue.len();
         self.waiting = self.waiting + waits - waited;
         self.tap.model_step(now, &input, &mut self.actions);
-        std::mem::swap(&mut self.actions.planned, &mut out.planned);
-        let checked = match input {
-            ModelInput::Grant { gpu, .. } => grant_check::answered(gpu, &self.actions.list),
-            _ => grant_check::ungranted(&self.actions.list),
-        };
-        if let Err(violation) = checked.and_then(|()| grant_check::queued(model, waits, QUEUE_REQUESTS_MAX)) {
-            self.fault.get_or_insert(Fault::Violation(violation));
+        if granted {
+            std::mem::swap(&mut self.actions.planned, &mut out.planned);
         }
+        if let ModelInput::Grant { gpu, .. } = input {
+            self.check(grant_check::answered(gpu, &self.actions.list));
+        }
+        self.check(grant_check::queued(model, waits, QUEUE_REQUESTS_MAX));
         for at in 0..self.actions.list.len() {
             match self.actions.list[at] {
                 ModelAction::Offer { answered, class, candidate } => {
                     self.rank(now, RankInput::Offer { model, answered, class, candidate });
                 }
                 ModelAction::Execute(plan) => {
+                    self.check(grant_check::granted(granted, plan.gpu, &self.actions.list[at]));
                     if let Some(gpu) = self.reports.get_mut(plan.gpu.get() as usize) {
                         gpu.sent((plan.end.since(plan.start), plan.batch), plan.end);
                     }
                     out.list.push(ClusterAction::Execute { model, plan });
                 }
                 ModelAction::Release { gpu, free_at } => {
+                    self.check(grant_check::granted(granted, gpu, &self.actions.list[at]));
                     let known = self.reports.get(gpu.get() as usize);
                     let free_at = known.map_or(free_at, GpuReports::usable_at);
                     self.rank(now, RankInput::Release { model, gpu, free_at });

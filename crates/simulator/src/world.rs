@@ -496,8 +496,8 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
         let run = self.gpus.execute(model, plan, latency);
         for request in requests {
             self.referee.planned_request(model, plan, request)?;
-            self.gpus.add_request(plan.gpu, request.id.sequence);
         }
+        self.gpus.add_requests(plan.gpu, requests.iter().map(|request| request.id.sequence));
         self.stuck_after = self.stuck_after.max(run.end + DECIDED_AFTER_MAX);
         self.watch.planned(self.now, model, plan, requests);
         Ok(())

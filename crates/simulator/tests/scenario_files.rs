@@ -25,8 +25,15 @@ fn each_sample_parses_and_runs_briefly() {
     }
     names.sort();
     let zoos = ["1080ti", "a100"].iter().flat_map(|gpu| ["all", "gt2", "lt2"].map(|part| format!("zoo-{gpu}-{part}")));
-    let others =
-        ["rough-day", "straggler", "table4-inceptionresnetv2", "table4-resnet50", "zipf-20-models"].map(str::to_owned);
+    let others = [
+        "load-proportional",
+        "rough-day",
+        "straggler",
+        "table4-inceptionresnetv2",
+        "table4-resnet50",
+        "zipf-20-models",
+    ]
+    .map(str::to_owned);
     for name in zoos.chain(others) {
         assert!(names.contains(&name), "{name} is missing in {names:?}");
     }

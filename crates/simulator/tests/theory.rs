@@ -1,6 +1,7 @@
 //! What the simulator finds agrees with queueing theory, with the staggered bound, and with the paper's Table 4.
 
-use symphony_simulator::{RunResult, find_goodput, fluid_bound_rps, simulate};
+use symphony_simulator::{RunResult, TimelineRange, find_goodput, fluid_bound_rps, simulate, simulate_timeline};
+use symphony_types::{Nanos, Time};
 use symphony_workload::Scenario;
 
 const TABLE4_RESNET50: &str = include_str!("../../../deploy/scenarios/table4-resnet50.toml");
@@ -69,6 +70,47 @@ fn table_4_is_reproduced_with_eight_gpus() {
         let bound = fluid_bound_rps(&scenario);
         assert!(goodput >= least_rps && goodput < bound, "{}: goodput {goodput}, bound {bound}", scenario.name);
     }
+}
+
+#[test]
+fn idle_time_follows_the_load_and_no_choice_of_gpus_would_touch_fewer() {
+    // The peak is 20 000 requests per second.
+    let text = include_str!("../../../deploy/scenarios/load-proportional.toml");
+    for policy in ["policy=symphony", "policy=auto"] {
+        for load in [0.1, 0.25, 0.5, 0.75, 0.9] {
+            let rate = format!("workload.rate_rps={}", 20_000.0 * load);
+            let scenario = scenario(text, &[policy, &rate, "duration_s=20"]);
+            let range = TimelineRange { from: Time::ZERO, until: Time::ZERO + Nanos::from_millis(25_000) };
+            let (found, timeline) = simulate_timeline(&scenario, 1, scenario.rate_rps, range).unwrap();
+            let idle = found.idle_fraction;
+            assert!((idle - (1.0 - load)).abs() < 0.05, "{policy}, load {load}: idle {idle}");
+            // Whatever GPU a batch gets, there must be as many as run at once; the lowest that is free never takes one more.
+            let at_once = most_at_once(&timeline.to_trace_json());
+            assert!(
+                found.gpus_used <= at_once,
+                "{policy}, load {load}: {} GPUs for {at_once} batches",
+                found.gpus_used
+            );
+        }
+    }
+}
+
+/// The most batches that run at the same time, by a trace in microseconds with three digits.
+fn most_at_once(trace: &str) -> u32 {
+    let trace: serde_json::Value = serde_json::from_str(trace).unwrap();
+    let mut changes = Vec::new();
+    for event in trace["traceEvents"].as_array().unwrap().iter().filter(|event| event["ph"] == "X") {
+        let ns = |key: &str| (event[key].as_f64().unwrap() * 1e3).round() as u64;
+        // Who ends where another one begins does not run beside it.
+        changes.extend([(ns("ts"), 1), (ns("ts") + ns("dur"), -1)]);
+    }
+    changes.sort_unstable();
+    let (mut running, mut most) = (0, 0);
+    for (_, change) in changes {
+        running += change;
+        most = most.max(running);
+    }
+    most as u32
 }
 
 #[test]

@@ -112,13 +112,20 @@ impl Nanos {
     }
 }
 
+/// From here on numbers of 64 bits have no fractions.
+const WHOLE: f64 = (1_u64 << 53) as f64;
+
 /// The nearest whole number, halves up: what `f64::round` says, without the call that it is on processors without a rounding
 /// instruction. Negative numbers and NaN become zero.
 #[inline]
 fn rounded(number: f64) -> u64 {
-    // Casts of floats cut off, and saturate. What was cut off is exact, and nothing from 2⁵³ on.
-    let whole = number as u64;
-    whole.saturating_add(u64::from(number - whole as f64 >= 0.5))
+    if !(0.0..WHOLE).contains(&number) {
+        // Casts of floats saturate.
+        return number as u64;
+    }
+    // What was cut off is exact.
+    let whole = number as i64;
+    (whole + i64::from(number - whole as f64 >= 0.5)) as u64
 }
 
 // Saturating throughout: "never" plus anything stays "never", and a deadline in the past is the origin, not a panic.
