@@ -19,6 +19,9 @@ pub(crate) struct ClassWindow {
     pub(crate) beta_s: f64,
     /// Candidates that may start early wait to the end of their window here, since company is worth it.
     pub(crate) waits_without_hope: bool,
+    /// Candidates may start before they want to. Not in a lasting overload, when a GPU that idles for a moment is taken by the next that
+    /// is full: who crowds in together crowds in together again when they end, and small batches fill the GPUs.
+    pub(crate) starts_early: bool,
     /// `queue[..split]` is at risk on this class: its requests ride along if they can, but no batch is shrunk for them.
     pub(crate) split: usize,
     /// Items in `queue[split..]`, the window.
@@ -49,6 +52,7 @@ impl ClassWindow {
             class,
             beta_s: beta_s(&profile),
             waits_without_hope: false,
+            starts_early: true,
             profile,
             split: 0,
             items: 0,

@@ -16,7 +16,7 @@ use crate::queued::Queued;
 use crate::rate_meter::RateMeter;
 use crate::shedding::Shedding;
 use crate::target_batch::{cheap_batch, target_batch};
-use crate::why::{DropCause, GrantWhy, PlanWhy};
+use crate::why::{DropCause, GrantWhy, PlanWhy, ShedCause};
 use crate::{BatchLimit, DataDelay, DelaySource, Delays, DropRule, Policy, Shed, Trigger};
 
 /// The most requests one queue may be configured to hold: a second of the highest rate one model thread serves.
@@ -218,8 +218,11 @@ impl ModelQueue {
                 self.patience.note(request.deadline.since(now));
                 // What no batch can hold says nothing about the batches to come.
                 let counted = request.items.min(self.batch_max);
-                // Before it is counted: batches are made of what is let in.
-                if self.shed(now, request, counted, out) {
+                let due = self.shedding.as_mut().and_then(|shedding| shedding.arrived(now, counted));
+                let lasts = self.overload_lasts();
+                if let Some(shed) = due.filter(|_| !lasts) {
+                    // Before it is counted: batches are made of what is let in.
+                    self.shed(now, Queued::new(request, now, &self.config.delays), shed, out);
                     return;
                 }
                 if self.rate.count(now, counted) {
@@ -228,6 +231,7 @@ impl ModelQueue {
                 if let Some(anticipation) = &mut self.anticipation {
                     anticipation.arrived(now);
                 }
+                let Some(request) = self.give_way(now, request, due, out) else { return };
                 if !self.admit(now, request, out) {
                     return;
                 }
@@ -330,7 +334,7 @@ impl ModelQueue {
         let mut candidate = self.form(now, at, None).map(|formed| formed.candidate);
         let window = &mut self.windows[at];
         if let (Some(candidate), Some(anticipation)) = (&mut candidate, &self.anticipation) {
-            candidate.growth = Some(anticipation.growth(now, candidate, window));
+            candidate.growth = window.starts_early.then(|| anticipation.growth(now, candidate, window));
         }
         if window.offered != Some((self.answered, candidate)) {
             window.offered = Some((self.answered, candidate));
@@ -514,20 +518,39 @@ impl ModelQueue {
         ends.min().unwrap_or(Time::NEVER)
     }
 
-    /// Gives the request up as it arrives, if this model's part of what has to be given up calls for it.
-    fn shed(&mut self, now: Time, request: Request, counted: u32, out: &mut ModelActions) -> bool {
-        let Some(shed) = self.shedding.as_mut().and_then(|shedding| shedding.arrived(now, counted)) else {
-            return false;
-        };
-        let queued = Queued::new(request, now, &self.config.delays);
+    /// Whether more is asked than the GPUs can do, and has been for so long that it will not pass by itself.
+    fn overload_lasts(&self) -> bool {
+        self.shedding.as_ref().is_some_and(Shedding::overload_lasts)
+    }
+
+    /// Gives up the first in line instead of `request`, if one of both is due to be shed, and returns `request` if it stays. In a lasting
+    /// overload somebody is given up all the time, and who has waited longest leaves the least time for company: batches are made of
+    /// what comes last, all of it.
+    fn give_way(
+        &mut self,
+        now: Time,
+        request: Request,
+        due: Option<ShedCause>,
+        out: &mut ModelActions,
+    ) -> Option<Request> {
+        let Some(shed) = due else { return Some(request) };
+        let arrived = Queued::new(request, now, &self.config.delays);
+        let first = self.queue.front().copied().filter(|first| first.must_end_by <= arrived.must_end_by);
+        if first.is_some() {
+            self.remove_at(0);
+        }
+        self.shed(now, first.unwrap_or(arrived), shed, out);
+        first.is_some().then_some(request)
+    }
+
+    /// Gives a request up as this model's part of what has to be given up.
+    fn shed(&mut self, now: Time, queued: Queued, shed: ShedCause, out: &mut ModelActions) {
         let could_serve = self.could_serve(&queued);
         if let Some(shedding) = &mut self.shedding {
             shedding.could_have_been_met_on(could_serve);
         }
-        let circumstances = self.circumstances(now, &queued);
-        let cause = DropCause { shed: Some(shed), ..circumstances };
-        out.list.push(ModelAction::Drop { request, reason: DropReason::Shed, cause });
-        true
+        let cause = DropCause { shed: Some(shed), ..self.circumstances(now, &queued) };
+        out.list.push(ModelAction::Drop { request: queued.request, reason: DropReason::Shed, cause });
     }
 
     /// A request is dropped: a loss, unless nobody could have met it when it arrived.
@@ -735,6 +758,8 @@ impl ModelQueue {
         let (delays, slo) = (&self.config.delays, self.config.slo);
         let budget = |within: Nanos| within - delays.reply - delays.control;
         let longest = self.patience.look().max(slo);
+        // What a larger batch would have given up, another one gives up a moment later: nothing is spared by smaller ones.
+        let overload_lasts = self.overload_lasts();
         if let Some(anticipation) = &mut self.anticipation {
             anticipation.learn(&self.rate);
         }
@@ -748,7 +773,10 @@ impl ModelQueue {
                 window.demand = Anticipation::demand(&self.rate, &window.profile, window.target, slo);
                 window.waits_without_hope = anticipation.waits_without_hope(window, budget(within));
             }
-            if let DropRule::Window(share) = self.config.policy.drop {
+            window.starts_early = !overload_lasts;
+            if let DropRule::Window(share) = self.config.policy.drop
+                && !(overload_lasts && self.anticipation.is_some())
+            {
                 window.target = share.of(window.target);
                 if self.anticipation.is_some() {
                     window.target = cheap_batch(&window.profile, window.whole_target, window.target);

@@ -10,16 +10,23 @@ use crate::why::ShedCause;
 /// Requests dropped beyond a model's part that count against its part later: those of a large batch. What a longer burst
 /// loses is forgotten, so that nobody is spared for long because of one bad moment.
 const CREDIT_MAX: f64 = 32.0;
+/// Overload lasts once pressure has been told for so long: as long as the window in which it is found, so that all of it lies in the
+/// overload, and as long as what was told is valid.
+const LASTING_MIN: Nanos = PRESSURE_VALID;
 
-/// Sheds a model's part of its requests as they arrive, the same number for the same arrivals: what is due adds up, and
-/// each time it makes a whole request, one is shed. Requests that were dropped anyway count as part of it, so nobody gives
-/// up more than the part unless more is lost anyhow.
+/// Says when one of a model's requests is shed, the same number for the same arrivals: what is due adds up, and each time it
+/// makes a whole request, one is shed. Requests that were dropped anyway count as part of it, so nobody gives up more than
+/// the part unless more is lost anyhow.
 #[derive(Clone, Debug)]
 pub(crate) struct Shedding {
     value: RequestValue,
     pressure: Pressure,
     /// When the pressure was told.
     told: Time,
+    /// When some pressure was told first and last, without a pause that is longer than the window in which it is found.
+    pressed: Option<(Time, Time)>,
+    /// Whether the overload lasts, as of the last arrival.
+    lasts: bool,
     /// Requests due to be shed; negative if more were dropped than was due.
     due: f64,
     /// GPU time of one item, and by value.
@@ -33,7 +40,7 @@ impl Shedding {
     pub(crate) fn new(value: RequestValue, per_item: Nanos) -> Self {
         let (pressure, told, account) = (Pressure::NONE, Time::ZERO, Account::default());
         let per_item_by_value = by_value(per_item, value);
-        Self { value, pressure, told, due: 0.0, per_item, per_item_by_value, account }
+        Self { value, pressure, told, pressed: None, lasts: false, due: 0.0, per_item, per_item_by_value, account }
     }
 
     /// The model aims at another batch size.
@@ -47,7 +54,17 @@ impl Shedding {
         (self.pressure, self.told) = (pressure, now);
         if pressure == Pressure::NONE {
             self.due = 0.0;
+        } else {
+            let first =
+                self.pressed.filter(|&(_, last)| now.since(last) <= PRESSURE_VALID).map_or(now, |(first, _)| first);
+            self.pressed = Some((first, now));
         }
+    }
+
+    /// Whether overload has lasted for longer than any burst that passes by itself within the window in which the pressure is found: what
+    /// is lost then is what the GPUs cannot do.
+    pub(crate) const fn overload_lasts(&self) -> bool {
+        self.lasts
     }
 
     /// A request of `items` items arrives; if it is to be shed, why.
@@ -56,6 +73,9 @@ impl Shedding {
         let work = self.work(items);
         self.account.asked += work;
         self.asked_by_value(work);
+        self.lasts = self
+            .pressed
+            .is_some_and(|(first, last)| now.since(last) <= PRESSURE_VALID && last.since(first) >= LASTING_MIN);
         if self.pressure == Pressure::NONE {
             return None;
         }
@@ -189,6 +209,24 @@ mod tests {
         assert_eq!(shed(&mut shedding, 4), 2);
         let late = AT + PRESSURE_VALID + Nanos::new(1);
         assert!((0..100).all(|_| shedding.arrived(late, 1).is_none()));
+    }
+
+    #[test]
+    fn overload_lasts_once_pressure_has_come_for_a_second_without_a_pause_of_a_second() {
+        let ms = |ms: u64| AT + Nanos::from_millis(ms);
+        let mut shedding = pressed(0.5, 1.0);
+        // Whether the overload lasts for what arrives at that time, told a pressure of that share then.
+        let mut told = |at_ms: u64, share: f64| {
+            shedding.press(ms(at_ms), Pressure::from_share(share));
+            shedding.arrived(ms(at_ms), 1);
+            shedding.overload_lasts()
+        };
+        assert!((0..20).all(|tick| !told(tick * 50, 0.5)), "a burst is over within a second");
+        assert!((20..40).all(|tick| told(tick * 50, 0.5)));
+        assert!(told(2_000, 0.0) && told(2_900, 0.0) && told(2_950, 0.5), "a pause shorter than the window");
+        assert!(told(3_950, 0.0), "as long as the window");
+        assert!(!told(4_000, 0.0) && !told(4_050, 0.5), "longer");
+        assert!(!told(5_000, 0.5) && told(5_050, 0.5));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use symphony_scheduler::{
     Candidate, DataDelay, DelaySource, Delays, DropCause, DropRule, GpuChoice, GrantWhy, Matched, ModelAction,
-    ModelActions, ModelInput, ModelQueue, ModelQueueConfig, Plan, PlanWhy, Policy, Request, Trigger,
+    ModelActions, ModelInput, ModelQueue, ModelQueueConfig, Plan, PlanWhy, Policy, Pressure, Request, Trigger,
 };
 use symphony_types::{BootId, DropReason, FrontendId, GpuClass, GpuId, LatencyProfile, Nanos, RequestId, Time};
 
@@ -537,4 +537,43 @@ fn withdrawn_together_is_withdrawn_one_by_one_with_one_candidate() {
     assert_eq!(together.grant(2, ms(2)), one_by_one.grant(2, ms(2)));
     assert_eq!(together.actions.planned, one_by_one.actions.planned);
     assert_eq!(together.arrive(3, 100), one_by_one.arrive(3, 100));
+}
+
+/// A queue of `auto` that hears for so long, every 50 ms, that half has to be given up; 20 requests arrive evenly after each. Those that
+/// were shed in the last 50 ms, by how long they had waited, and whether a candidate was offered that may start early.
+fn pressed_for(millis: u64) -> (Host, Vec<u64>, bool) {
+    let mut host = Host::new(Policy::AUTO, Delays::default(), 64, 100);
+    let (mut waited, mut starts_early) = (Vec::new(), false);
+    for at_us in (0..=millis * 1000).step_by(2_500) {
+        let now = Time::from_nanos(at_us * 1000);
+        if at_us % 50_000 == 0 {
+            host.step(now, ModelInput::Pressure(Pressure::from_share(0.5)));
+            (waited, starts_early) = (Vec::new(), false);
+        }
+        let arrived = ModelInput::Arrive(request(at_us, now + Nanos::from_millis(SLO_MS)));
+        for action in host.step(now, arrived) {
+            match action {
+                ModelAction::Drop { request, reason: DropReason::Shed, .. } => waited.push(at_us - request.id.sequence),
+                ModelAction::Offer { candidate: Some(candidate), .. } => starts_early |= candidate.growth.is_some(),
+                _ => {}
+            }
+        }
+        if host.queue.len() >= 3 {
+            host.step(now, ModelInput::Grant { gpu: GpuId::new(3), class: CLASS, free_at: now, why: WHY });
+        }
+    }
+    (host, waited, starts_early)
+}
+
+#[test]
+fn in_a_lasting_overload_the_first_in_line_gives_way_and_nothing_starts_early() {
+    let (briefly, waited, starts_early) = pressed_for(980);
+    assert!(!waited.is_empty() && waited.iter().all(|&us| us == 0), "as they arrive: {waited:?}");
+    assert!(starts_early);
+    let (lasting, waited, starts_early) = pressed_for(3_980);
+    assert!(waited.iter().filter(|&&us| us > 0).count() > waited.len() / 2, "who has waited longest: {waited:?}");
+    assert!(!starts_early);
+    // 400 a second arrive, twice as many as were let in: 5 + b + b / 0.4 ≤ 25, and all of it is protected, not three quarters.
+    assert!(briefly.queue.target_batch() < 5);
+    assert_eq!(lasting.queue.target_batch(), 5);
 }
