@@ -13,6 +13,7 @@ mod contact;
 mod convert;
 mod detection;
 mod disk;
+mod doorkeeper;
 mod epochs;
 mod error;
 mod explain;

@@ -117,7 +117,10 @@ pub(crate) async fn run(args: &LoadArgs) -> anyhow::Result<()> {
         }
         Protocol::Native => {
             let target = NativeTarget::join(&args.cluster.net()?, &control, crate::node::fresh_boot()).await?;
-            run_load(plan, Arc::new(target), stop).await
+            let target = Arc::new(target);
+            let report = run_load(plan, Arc::clone(&target), stop).await;
+            target.leave().await;
+            report
         }
     }
     .map_err(bad_input)?;
