@@ -18,7 +18,7 @@ use crate::checkpoints::Checkpoints;
 use crate::config::ControlPlaneConfig;
 use crate::detection::Detection;
 use crate::doorkeeper::{Doorkeeper, Signs};
-use crate::epochs::{LoadReports, Planner, Reported, ScalerService, Solver, Unsaid};
+use crate::epochs::{LoadReports, Planner, Reported, ScalerService, ScalingCollector, Solver, Unsaid};
 use crate::error::{CallError, Fatal, StartError};
 use crate::explain::{Memory, Remembers};
 use crate::host::{SharedState, StateHost};
@@ -368,6 +368,13 @@ impl ControlPlane {
     #[must_use]
     pub fn metrics(&self) -> Metrics {
         self.metrics.clone()
+    }
+
+    /// What this control plane advises, for the process's registry.
+    #[must_use]
+    pub fn scaling_collector(&self) -> ScalingCollector {
+        let LoadReports { state, reported, .. } = &self.load_reports;
+        ScalingCollector { state: state.clone(), reported: Arc::clone(reported) }
     }
 
     /// Where the control surface listens.
