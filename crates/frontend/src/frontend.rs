@@ -33,7 +33,7 @@ use crate::rates::Rates;
 use crate::repository_desk::{RepositoryAccess, RepositoryDesk};
 use crate::request_table::{Ending, Payload, Pending};
 use crate::routing::{Route, versions_of};
-use crate::statistics::{Observed, Statistics};
+use crate::statistics::{Observed, Statistics, forget_unloaded};
 
 /// Pause before a cluster that did not take this frontend in is asked again.
 const JOIN_AGAIN_AFTER: Duration = Duration::from_secs(1);
@@ -190,6 +190,7 @@ impl Frontend {
         let own = Own { name, boot, console_addr, ledger, ended, news: watch::Sender::default(), forgotten };
         let inner = Arc::new(inner);
         registry.collect(metrics::ModelCollector(Arc::downgrade(&inner)));
+        tokio::spawn(forget_unloaded(Arc::downgrade(&inner)));
         Ok((Self { inner }, own))
     }
 
@@ -282,6 +283,12 @@ impl Inner {
     /// The clusters that have taken this frontend in, with their places.
     fn clusters(&self) -> impl Iterator<Item = (usize, &Arc<Cluster>)> {
         self.places.iter().enumerate().filter_map(|(index, place)| Some((index, place.cluster.get()?)))
+    }
+
+    /// Forgets what was counted of models that no cluster has any more.
+    pub(crate) fn forget_unloaded(&self, now: Instant) {
+        let routes: Vec<_> = self.clusters().map(|(_, cluster)| cluster.routes()).collect();
+        self.statistics.forget_unloaded(now, |model| routes.iter().any(|routes| routes.contains_key(model)));
     }
 
     fn in_flight(&self) -> usize {
