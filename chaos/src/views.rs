@@ -66,7 +66,7 @@ impl Views {
             let watch = async {
                 loop {
                     let open = |mut grpc: pb::control_client::ControlClient<_>| async move {
-                        grpc.watch(WatchRequest { watcher: "chaos".into(), backend: None }).await
+                        grpc.watch(WatchRequest { watcher: "chaos".into(), ..WatchRequest::default() }).await
                     };
                     if let Ok(mut stream) = client.call(OPEN_WITHIN, open).await {
                         while let Ok(Some(view)) = stream.message().await {

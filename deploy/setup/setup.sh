@@ -148,7 +148,7 @@ main() {
     [[ $mode != with_benches ]] || install_python_runtime
     [[ $mode != with_tests ]] || install_test_clients
     [[ $mode != with_tests ]] || "$ROOT/deploy/setup/highs.sh" >/dev/null ||
-        say "HiGHS is not there: the tests of the exact solver will be skipped"
+        say "HiGHS is not there: \`make test\` will fail; \`cargo xtask verify\` skips the tests of the exact solver"
     [[ $mode != with_tests ]] || "$ROOT/deploy/setup/rdma.sh" --guest >/dev/null ||
         say "there is no guest with RDMA: its tests will be skipped"
 }

@@ -32,6 +32,13 @@ fn failed(cluster: &TestCluster) -> u64 {
     ledger["cluster"]["counts"]["failed"].as_u64().unwrap()
 }
 
+/// What the replicas export of the advice for the sub-cluster: only the Raft leader knows any.
+fn scraped_advice(cluster: &TestCluster) -> Vec<String> {
+    let replicas = ["scheduler-1", "scheduler-2", "scheduler-3"].map(|name| cluster.metrics_of(name).unwrap());
+    let lines = replicas.iter().flat_map(|text| text.lines()).filter(|line| line.contains("subcluster=\"pool\""));
+    lines.filter(|line| line.starts_with("symphony_control_")).map(str::to_owned).collect()
+}
+
 #[test]
 fn backends_come_with_the_load_and_the_highest_gpus_go_with_it_and_no_request_fails() {
     tell("provision", &nobody_serves(), |cluster| {
@@ -51,6 +58,14 @@ fn backends_come_with_the_load_and_the_highest_gpus_go_with_it_and_no_request_fa
             (working.len() == 3).then_some(working)
         });
         let all = all.unwrap();
+        let advised = scraped_advice(cluster);
+        for series in ["gpus_wanted", "gpus_there", "gpus_releasable"] {
+            let line = format!("symphony_control_{series}{{subcluster=\"pool\",gpu_kind=");
+            assert_eq!(advised.iter().filter(|said| said.starts_with(&line)).count(), 1, "{series}: {advised:?}");
+        }
+        let reasons = advised.iter().filter(|said| said.starts_with("symphony_control_scaling_reason{"));
+        let ends = |end: &str| reasons.clone().filter(|said| said.ends_with(end)).count();
+        assert_eq!((ends(" 1"), ends(" 0")), (1, 5), "{advised:?}");
         cluster.load_report(load, MUCH_S).unwrap().check_safety().unwrap();
 
         phase("less than one GPU can do");

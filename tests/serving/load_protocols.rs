@@ -18,8 +18,6 @@ fn load_over_grpc_rest_and_native_links_loses_nothing() {
             args.extend(["-o", "json"]);
             if let Some(frontend) = frontend {
                 args.extend(["--frontend", frontend]);
-            } else {
-                args.extend(["--identity", "frontend-load"]);
             }
             let said = cluster.cli(&args);
             let report = LoadReport::parse(said.code, &said.out, &said.err).unwrap();
@@ -29,6 +27,18 @@ fn load_over_grpc_rest_and_native_links_loses_nothing() {
             assert!(report.number("resnet", "mean_batch").unwrap() >= 1.0, "{}", report.json);
         }
         cluster.wait_for_a_balanced_ledger().unwrap();
+
+        phase("who is no frontend is told how to be one, once");
+        let mut args = vec!["load", "--model", "resnet=5", "--protocol", "native", "--duration-s", "1"];
+        args.extend(["--identity", "operator-admin"]);
+        let said =
+            cluster.cli(&args).ended_with(2).complains(&["operator admin is no frontend", "--identity frontend-load"]);
+        assert_eq!(said.err.matches("is no frontend").count(), 1, "{}", said.err);
+
+        phase("what runs the batches can be scraped");
+        let scraped = cluster.metrics_of("backend-default").unwrap();
+        let executor = "symphony_backend_executor_info{executor=\"emulated\",provider=\"none\",fell_back=\"false\"} 1";
+        assert!(scraped.lines().any(|line| line == executor), "{scraped}");
 
         phase("a generator that must not lag at all fails, and says so; that is no fault of the cluster");
         let mut args =

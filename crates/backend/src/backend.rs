@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use crate::engine::{EmulatedGpu, Engine, OnnxEngine};
 use crate::exec_server::accept_leaders;
 use crate::execution::{Execution, Identity};
+use crate::executor_in_use::ExecutorInUse;
 use crate::gpu_memory::GpuMemory;
 use crate::journal::Journal;
 use crate::metrics::Counts;
@@ -100,6 +101,7 @@ pub struct Backend {
     idle: watch::Receiver<bool>,
     counts: Arc<Counts>,
     book: Arc<ModelBook>,
+    in_use: ExecutorInUse,
     ended: CancellationToken,
 }
 
@@ -143,6 +145,7 @@ impl Backend {
         });
         let journal = journal.transpose()?;
         let request = registration(config, engine.label(), boot);
+        let in_use = ExecutorInUse::new(config, &engine);
         let identity = register(&control, &request, REGISTER_WITHIN)
             .await
             .map_err(|source| StartError::Register { name: config.name.clone(), source })?;
@@ -182,7 +185,7 @@ impl Backend {
         tokio::spawn(loader.run(ended.clone()));
         tokio::spawn(report_drained(control.clone(), identity.clone(), view.clone(), idle.clone(), ended.clone()));
         tokio::spawn(stay_registered(control.clone(), request, identity.clone(), view.clone(), ended.clone()));
-        Ok(Self { identity, control, view, transport, idle, counts, book, ended })
+        Ok(Self { identity, control, view, transport, idle, counts, book, in_use, ended })
     }
 
     /// Leaves without one failed request, in at most `within`: the cluster sends no more plans, what was sent is run, and
@@ -239,6 +242,10 @@ impl Backend {
 
     pub(crate) fn book(&self) -> Arc<ModelBook> {
         Arc::clone(&self.book)
+    }
+
+    pub(crate) const fn in_use(&self) -> ExecutorInUse {
+        self.in_use
     }
 
     pub(crate) fn counts(&self) -> Arc<Counts> {

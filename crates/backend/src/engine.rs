@@ -84,6 +84,17 @@ impl Engine {
         }
     }
 
+    /// What the numbers are crunched by: `cpu`, `cuda`, or `none` where nothing is.
+    pub(crate) const fn provider(&self) -> &'static str {
+        match self {
+            Self::Emulated(_) => "none",
+            Self::OrtCpu(_) => "cpu",
+            Self::OrtCuda(..) | Self::CudaGemm(_) => "cuda",
+            #[cfg(test)]
+            Self::Held(_) => "none",
+        }
+    }
+
     /// One executor of the model on a GPU, by its place, of `kind`.
     pub(crate) fn load(&self, spec: &ModelSpec, gpu: usize, kind: &str) -> Result<Box<dyn ModelExecutor>, NotLoaded> {
         let profile = spec.profiles.get(kind).ok_or_else(|| {

@@ -8,6 +8,7 @@ mod exec_server;
 mod execution;
 #[cfg(test)]
 mod execution_tests;
+mod executor_in_use;
 mod gpu_gate;
 mod gpu_memory;
 mod gpu_thread;

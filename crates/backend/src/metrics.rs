@@ -8,10 +8,12 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::info::Info;
 use symphony_telemetry::{Kind, MetricName, Registry, Unit};
 use symphony_transport::{LinkedPayloads, ReadCounts, Readings, Way};
 
 use crate::Backend;
+use crate::executor_in_use::ExecutorInUse;
 use crate::model_book::{BookState, ModelBook};
 
 const fn counter(name: &'static str, help: &'static str) -> MetricName {
@@ -51,8 +53,16 @@ const MODEL_MEMORY: MetricName = MetricName {
     labels: &["model", "part"],
 };
 
-/// Every metric of the models.
-pub const MODEL_METRIC_NAMES: [MetricName; 2] = [MODELS, MODEL_MEMORY];
+const EXECUTOR: MetricName = MetricName {
+    name: "symphony_backend_executor_info",
+    help: "What runs the batches, and whether it does so because the CUDA that was asked for is not there",
+    kind: Kind::Info,
+    unit: Unit::None,
+    labels: &["executor", "provider", "fell_back"],
+};
+
+/// Every metric of the models and of what runs them.
+pub const MODEL_METRIC_NAMES: [MetricName; 3] = [MODELS, MODEL_MEMORY, EXECUTOR];
 
 const fn by_transport(name: &'static str, help: &'static str, kind: Kind, unit: Unit) -> MetricName {
     MetricName { name, help, kind, unit, labels: &["transport"] }
@@ -113,6 +123,9 @@ impl Counts {
 struct BackendCollector(Arc<Counts>);
 
 #[derive(Debug)]
+struct ExecutorCollector(ExecutorInUse);
+
+#[derive(Debug)]
 struct ModelCollector(Arc<ModelBook>);
 
 #[derive(Debug)]
@@ -120,9 +133,17 @@ struct PayloadCollector(Arc<LinkedPayloads>);
 
 /// Adds the backend's metrics to a process's registry.
 pub fn register_metrics(registry: &Registry, backend: &Backend) {
+    registry.collect(ExecutorCollector(backend.in_use()));
     registry.collect(BackendCollector(backend.counts()));
     registry.collect(ModelCollector(backend.book()));
     registry.collect(PayloadCollector(backend.payloads()));
+}
+
+impl Collector for ExecutorCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let info = Info::new(self.0.labels());
+        info.encode(encoder.encode_descriptor(EXECUTOR.bare(), EXECUTOR.help, None, info.metric_type())?)
+    }
 }
 
 impl Collector for PayloadCollector {

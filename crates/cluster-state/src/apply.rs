@@ -80,6 +80,7 @@ impl ClusterState {
             Command::FinishMove { model, since } => self.finish_move(index, *model, *since, effects),
             Command::CancelMove { what, since, reason } => self.cancel_move(*what, *since, reason, effects),
             Command::Operate(operation) => self.operate(index, operation, next, effects),
+            Command::ForgetFrontend { frontend, boot } => self.forget_frontend(*frontend, *boot, effects),
         };
         if outcome.is_ok() {
             self.advance_moves(index, effects);

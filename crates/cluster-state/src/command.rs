@@ -1,7 +1,7 @@
 //! What can be proposed to the control group.
 
 use rkyv::{Archive, Deserialize, Serialize};
-use symphony_types::{BackendId, BootId, Epoch, Member, ModelId, NodeId, SubclusterId, Token};
+use symphony_types::{BackendId, BootId, Epoch, FrontendId, Member, ModelId, NodeId, SubclusterId, Token};
 
 use crate::envelope::{self, CodecError, Enveloped};
 use crate::limits::COMMAND_BYTES_MAX;
@@ -127,6 +127,13 @@ pub enum Command {
     },
     /// An operator asks for something.
     Operate(Operation),
+    /// The place of a frontend may be needed, and the Raft leader has not seen a sign of it for long.
+    ForgetFrontend {
+        /// The frontend.
+        frontend: FrontendId,
+        /// The life that is over; another one is not touched.
+        boot: BootId,
+    },
 }
 
 /// What the epoch loop solved for.
@@ -261,6 +268,7 @@ impl Command {
             Self::FinishMove { .. } => "finish_move",
             Self::CancelMove { .. } => "cancel_move",
             Self::Operate(operation) => operation.action.label(),
+            Self::ForgetFrontend { .. } => "forget_frontend",
         }
     }
 
@@ -283,7 +291,8 @@ impl Command {
             | Self::CancelHandover { .. }
             | Self::ProposePlan(_)
             | Self::FinishMove { .. }
-            | Self::CancelMove { .. } => {}
+            | Self::CancelMove { .. }
+            | Self::ForgetFrontend { .. } => {}
         }
         self
     }

@@ -31,7 +31,7 @@ pub enum Effect {
     GpuBound { gpu: GpuId, subcluster: SubclusterId, token: Token },
     /// A GPU is gone with the life that brought it.
     GpuReleased { gpu: GpuId },
-    /// The place of a frontend that had left was needed.
+    /// A frontend is known no more: an operator said so, or its place was needed and it had left or was silent.
     FrontendForgotten { frontend: FrontendId, name: String },
     /// A frontend is there.
     FrontendUp { frontend: FrontendId, name: String, boot: BootId },
@@ -144,7 +144,7 @@ impl fmt::Display for Effect {
             Self::BackendDown { backend, name, .. } => write!(f, "backend {name} ({backend}) is down"),
             Self::BackendForgotten { backend, name } => write!(f, "dead backend {name} ({backend}) forgotten"),
             Self::FrontendForgotten { frontend, name } => {
-                write!(f, "frontend {name} ({frontend}), which had left, forgotten")
+                write!(f, "frontend {name} ({frontend}) forgotten")
             }
             Self::GpuBound { gpu, subcluster, token } => {
                 write!(f, "GPU {gpu} belongs to {subcluster} with token {token}")

@@ -1,6 +1,6 @@
 //! Commands about frontends.
 
-use symphony_types::FrontendId;
+use symphony_types::{BootId, FrontendId};
 
 use crate::command::FrontendRegistration;
 use crate::effect::Effect;
@@ -57,16 +57,41 @@ impl ClusterState {
         Ok(Reply::Frontend { frontend })
     }
 
-    /// Of one that crashed nobody knows that it will not come back.
+    /// By an operator's word. One that takes requests stays: its clients would find out before the operator.
+    pub(crate) fn remove_frontend(&mut self, frontend: FrontendId, effects: &mut Vec<Effect>) -> Outcome {
+        let entry = self.frontends.get(&frontend).ok_or(Refusal::UnknownFrontend { frontend })?;
+        if entry.standing.duty().takes_work() {
+            return Err(Refusal::TakesRequests { frontend, name: entry.name.clone() });
+        }
+        self.forget(frontend, effects);
+        Ok(Reply::Done)
+    }
+
+    /// By the word of the Raft leader, which alone knows how long it has been silent.
+    pub(crate) fn forget_frontend(&mut self, frontend: FrontendId, boot: BootId, effects: &mut Vec<Effect>) -> Outcome {
+        let entry = self.frontends.get(&frontend).ok_or(Refusal::UnknownFrontend { frontend })?;
+        if entry.boot != boot {
+            let (what, name) = (WHAT.into(), entry.name.clone());
+            return Err(Refusal::StaleLife { what, name, named: boot, current: entry.boot });
+        }
+        self.forget(frontend, effects);
+        Ok(Reply::Done)
+    }
+
+    fn forget(&mut self, frontend: FrontendId, effects: &mut Vec<Effect>) {
+        if let Some(entry) = self.frontends.remove(&frontend) {
+            effects.push(Effect::FrontendForgotten { frontend, name: entry.name });
+        }
+    }
+
+    /// Of one that crashed the state does not know that it will not come back: the Raft leader says so before there is no room.
     fn forget_a_frontend_that_left_if_full(&mut self, effects: &mut Vec<Effect>) {
         if self.frontends.len() < FRONTENDS_MAX {
             return;
         }
         let left = self.frontends.iter().find(|(_, f)| f.standing.leaving && f.standing.drained);
-        if let Some(frontend) = left.map(|(&id, _)| id)
-            && let Some(entry) = self.frontends.remove(&frontend)
-        {
-            effects.push(Effect::FrontendForgotten { frontend, name: entry.name });
+        if let Some(frontend) = left.map(|(&id, _)| id) {
+            self.forget(frontend, effects);
         }
     }
 }
@@ -106,5 +131,14 @@ mod tests {
         assert!(state.apply(5, &Command::ReportDrained { member, boot }).outcome.is_ok());
         let effects = state.apply(6, &registration("one-more")).effects;
         assert_eq!(effects[0], Effect::FrontendForgotten { frontend: FrontendId::new(7), name: "f7".into() });
+
+        // The Raft leader makes room as well, of the life that it speaks of.
+        let (silent, other) = (FrontendId::new(9), BootId::new(2));
+        let stale = state.apply(7, &Command::ForgetFrontend { frontend: silent, boot: other }).outcome;
+        assert!(matches!(stale, Err(Refusal::StaleLife { .. })), "{stale:?}");
+        assert!(state.apply(8, &Command::ForgetFrontend { frontend: silent, boot }).outcome.is_ok());
+        assert!(state.apply(9, &registration("another")).outcome.is_ok());
+        let again = state.apply(10, &Command::ForgetFrontend { frontend: silent, boot }).outcome;
+        assert_eq!(again, Err(Refusal::UnknownFrontend { frontend: silent }));
     }
 }

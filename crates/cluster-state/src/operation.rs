@@ -3,7 +3,7 @@
 use std::fmt;
 
 use rkyv::{Archive, Deserialize, Serialize};
-use symphony_types::{Duty, Member, NodeId, OperationId};
+use symphony_types::{Duty, FrontendId, Member, NodeId, OperationId};
 
 use crate::command::PlanProposal;
 use crate::operation_book;
@@ -58,6 +58,11 @@ pub enum Action {
         /// Whether it runs.
         approve: bool,
     },
+    /// A frontend that takes nothing new shall be known no more.
+    RemoveFrontend {
+        /// The frontend.
+        frontend: FrontendId,
+    },
 }
 
 /// A replica that comes to the control group.
@@ -87,6 +92,7 @@ impl Action {
             Self::ChangeReplicas { .. } => "change_replicas",
             Self::ProposePlan(_) => "propose_plan",
             Self::JudgePlan { .. } => "judge_plan",
+            Self::RemoveFrontend { .. } => "remove_frontend",
         }
     }
 }
@@ -112,6 +118,7 @@ impl fmt::Display for Action {
             }
             Self::JudgePlan { plan, approve: true } => write!(f, "approve plan {plan}"),
             Self::JudgePlan { plan, approve: false } => write!(f, "refuse plan {plan}"),
+            Self::RemoveFrontend { frontend } => write!(f, "remove frontend {frontend}"),
         }
     }
 }

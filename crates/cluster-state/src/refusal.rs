@@ -249,4 +249,12 @@ pub enum Refusal {
         /// The epoch that is.
         current: Epoch,
     },
+    /// Who takes work is not removed.
+    #[error("frontend {frontend} (`{name}`) takes requests; have it take no more first: symphony drain {frontend}")]
+    TakesRequests {
+        /// The frontend.
+        frontend: FrontendId,
+        /// Its name.
+        name: String,
+    },
 }

@@ -49,7 +49,9 @@ pub(crate) fn command(command: &Command) -> Result<(), Refusal> {
             }
         }
         Command::CancelHandover { .. } => Ok(()),
-        Command::Leave { boot: life, .. } | Command::ReportDrained { boot: life, .. } => boot(*life),
+        Command::Leave { boot: life, .. }
+        | Command::ReportDrained { boot: life, .. }
+        | Command::ForgetFrontend { boot: life, .. } => boot(*life),
         Command::BeginHandover { to: id, boot: life, .. }
         | Command::CompleteHandover { node: id, boot: life, .. }
         | Command::CedeLead { node: id, boot: life, .. } => node(*id).and(boot(*life)),
@@ -68,7 +70,7 @@ fn operation(operation: &Operation) -> Result<(), Refusal> {
     match &operation.action {
         Action::LoadModel(spec) => model(spec),
         Action::UnloadModel { name: model } => name("name", model),
-        Action::SetDuty { .. } | Action::JudgePlan { .. } => Ok(()),
+        Action::SetDuty { .. } | Action::JudgePlan { .. } | Action::RemoveFrontend { .. } => Ok(()),
         Action::ProposePlan(proposal) => plan(proposal),
         Action::ChangeReplicas { add, remove } => {
             let (new, gone) = (add.as_ref().map(|new| new.node), *remove);

@@ -99,6 +99,9 @@ fn history() -> Vec<Command> {
         asked(8, Action::JudgePlan { plan: 7, approve: true }),
         Command::FinishMove { model: ModelId::new(1), since: 7 },
         Command::CancelMove { what: Moved::Backend(BackendId::new(2)), since: 7, reason: "late".into() },
+        frontend("g", 4),
+        asked(9, Action::RemoveFrontend { frontend: FrontendId::new(2) }),
+        Command::ForgetFrontend { frontend: FrontendId::new(2), boot: boot(4) },
     ]
 }
 
@@ -229,6 +232,8 @@ fn every_command_and_every_part_of_the_state_is_there() {
         "judge_plan",
         "finish_move",
         "cancel_move",
+        "remove_frontend",
+        "forget_frontend",
     ];
     // Who adds a command is asked here for its label, and with it for its place in the history.
     let label = |command: &Command| match command {
@@ -247,7 +252,8 @@ fn every_command_and_every_part_of_the_state_is_there() {
         | Command::ProposePlan(_)
         | Command::FinishMove { .. }
         | Command::CancelMove { .. }
-        | Command::Operate(_) => command.label(),
+        | Command::Operate(_)
+        | Command::ForgetFrontend { .. } => command.label(),
     };
     let there: Vec<_> = history().iter().map(label).collect();
     for name in all {

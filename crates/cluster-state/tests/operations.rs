@@ -4,7 +4,7 @@ mod scene;
 
 use scene::{Scene, backend, load, operate, operation, spec};
 use symphony_cluster_state::{Action, ClusterState, Command, NewReplica, OPERATIONS_KEPT, Operation, Refusal, Reply};
-use symphony_types::{BackendId, Duty, Epoch, Member, NodeId, OperationId};
+use symphony_types::{BackendId, Duty, Epoch, FrontendId, Member, NodeId, OperationId};
 
 fn scene() -> Scene {
     let mut scene = Scene::with_three_nodes();
@@ -105,6 +105,25 @@ fn who_asked_for_what_and_what_came_of_it_is_remembered() {
     assert_eq!(words(Action::ChangeReplicas { add: None, remove: Some(NodeId::new(3)) }), "remove scheduler n3");
     let duty = Action::SetDuty { member: Member::Scheduler(NodeId::new(2)), duty: Duty::Draining };
     assert_eq!(words(duty), "make scheduler n2 draining");
+}
+
+#[test]
+fn a_frontend_is_removed_once_it_takes_nothing_new() {
+    let mut scene = scene();
+    scene.done(&scene::frontend("f", 3));
+    let frontend = FrontendId::new(1);
+    let remove = Action::RemoveFrontend { frontend };
+    assert_eq!(remove.to_string(), "remove frontend f1");
+    let refusal = scene.refused(&asked(1, remove.clone()));
+    assert!(refusal.to_string().ends_with("have it take no more first: symphony drain f1"), "{refusal}");
+    scene.done(&asked(2, Action::SetDuty { member: Member::Frontend(frontend), duty: Duty::Draining }));
+    scene.done(&asked(3, remove.clone()));
+    assert!(scene.state.frontends().is_empty());
+    assert_eq!(scene.refused(&asked(4, remove)), Refusal::UnknownFrontend { frontend });
+    scene.done(&scene::frontend("f", 4));
+    assert!(!scene.state.frontends().contains_key(&frontend), "an id is never given again");
+    let last = &scene.state.operations()[2];
+    assert_eq!((last.actor.as_str(), last.what.as_str()), ("operator/ann", "remove frontend f1"));
 }
 
 #[test]

@@ -112,6 +112,12 @@ fn any_move() -> impl Strategy<Value = Command> {
         1 => (1_u64..6, node()).prop_map(|(id, node)| {
             Command::Operate(operation(id, Action::ChangeReplicas { add: None, remove: Some(node) }))
         }),
+        1 => (1_u64..6, 1_u32..3).prop_map(|(id, frontend)| {
+            Command::Operate(operation(id, Action::RemoveFrontend { frontend: FrontendId::new(frontend) }))
+        }),
+        1 => (1_u32..3, boot()).prop_map(|(frontend, boot)| {
+            Command::ForgetFrontend { frontend: FrontendId::new(frontend), boot }
+        }),
     ]
 }
 

@@ -48,7 +48,7 @@ pub(crate) fn allowed(path: &str) -> &'static [Role] {
         "RegisterBackend" | "ReportModel" => &[Role::Backend],
         "RegisterFrontend" => &[Role::Frontend],
         "LoadModel" | "UnloadModel" => LOADERS,
-        "SetDuty" | "ChangeReplicas" | "ProposePlan" | "JudgePlan" => OPERATORS,
+        "SetDuty" | "ChangeReplicas" | "RemoveFrontend" | "ProposePlan" | "JudgePlan" => OPERATORS,
         // The replica that was asked passes it on to the Raft leader.
         "PlanEpoch" => &[Role::Operator, Role::Scheduler],
         "Explain" => PEOPLE,

@@ -19,7 +19,7 @@ impl SharedState {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn replace(&self, change: impl FnOnce(&mut ClusterState)) {
+    pub(crate) fn replace(&self, change: impl FnOnce(&mut ClusterState)) {
         change(&mut self.0.write().unwrap_or_else(PoisonError::into_inner));
     }
 }

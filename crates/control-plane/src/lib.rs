@@ -13,6 +13,7 @@ mod contact;
 mod convert;
 mod detection;
 mod disk;
+mod doorkeeper;
 mod epochs;
 mod error;
 mod explain;
@@ -40,7 +41,7 @@ mod watches;
 
 pub use beat::{Mute, Muted};
 pub use config::{ControlPlaneConfig, Liveness, ReplicaAddrs, Timing, WallClock, unix_ms};
-pub use epochs::{EpochMode, EpochSettings, LoadReports, ScalingSettings};
+pub use epochs::{EpochMode, EpochSettings, LoadReports, SCALING_METRIC_NAMES, ScalingCollector, ScalingSettings};
 pub use error::{CallError, Fatal, StartError};
 pub use explain::Remembers;
 pub use metrics::{METRIC_NAMES, Metrics};

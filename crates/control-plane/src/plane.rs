@@ -17,7 +17,8 @@ use crate::beat::{Mute, Roll, Standing};
 use crate::checkpoints::Checkpoints;
 use crate::config::ControlPlaneConfig;
 use crate::detection::Detection;
-use crate::epochs::{LoadReports, Planner, Reported, ScalerService, Solver, Unsaid};
+use crate::doorkeeper::{Doorkeeper, Signs};
+use crate::epochs::{LoadReports, Planner, Reported, ScalerService, ScalingCollector, Solver, Unsaid};
 use crate::error::{CallError, Fatal, StartError};
 use crate::explain::{Memory, Remembers};
 use crate::host::{SharedState, StateHost};
@@ -131,7 +132,9 @@ impl ControlPlane {
             applied: Arc::default(),
         };
         let reported = Arc::new(Mutex::new(Reported::new(&config.epochs)));
+        let signs = Signs::default();
         let viewer = Viewer {
+            signs: signs.clone(),
             reported: Arc::clone(&reported),
             cluster: cluster.clone(),
             node: config.node,
@@ -185,6 +188,7 @@ impl ControlPlane {
             reported: Arc::clone(&reported),
             epochs: asks,
             load_bytes_per_s: config.epochs.load_bytes_per_s,
+            signs: signs.clone(),
             metrics: metrics.clone(),
             stop: stop.clone(),
         };
@@ -219,10 +223,12 @@ impl ControlPlane {
                 stop.cancelled().await;
             }
         };
-        let (steward, mover) = (Steward::default(), Mover::default());
+        let (steward, mover, doorkeeper) = (Steward::default(), Mover::default(), Doorkeeper::new(signs));
         let steward =
             initiative::run(steward, config.node, state.clone(), proposer.clone(), views.clone(), stop.clone());
         let mover = initiative::run(mover, config.node, state.clone(), proposer.clone(), views.clone(), stop.clone());
+        let doorkeeper =
+            initiative::run(doorkeeper, config.node, state.clone(), proposer.clone(), views.clone(), stop.clone());
         let left_out =
             membership::left_out(config.node, proposer.clone(), standing.clone(), fatal.clone(), stop.clone());
         let serving = async {
@@ -240,6 +246,7 @@ impl ControlPlane {
             vital.spawn("founder", founding),
             vital.spawn("steward", steward),
             vital.spawn("mover", mover),
+            vital.spawn("doorkeeper", doorkeeper),
             vital.spawn("planner", planner.run(stop.clone())),
             vital.spawn("search for its own place", left_out),
             vital.spawn("control port", serving),
@@ -364,6 +371,13 @@ impl ControlPlane {
     #[must_use]
     pub fn metrics(&self) -> Metrics {
         self.metrics.clone()
+    }
+
+    /// What this control plane advises, for the process's registry.
+    #[must_use]
+    pub fn scaling_collector(&self) -> ScalingCollector {
+        let LoadReports { state, reported, .. } = &self.load_reports;
+        ScalingCollector { state: state.clone(), reported: Arc::clone(reported) }
     }
 
     /// Where the control surface listens.

@@ -2,14 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use symphony_cluster_state::{EVENTS_MAX, OPERATIONS_KEPT, check};
 use symphony_consensus::{ControlGroup, Leadership, Members};
 use symphony_protocol::view::{GroupMemberView, GroupRole, SortedView, View};
-use symphony_types::NodeId;
+use symphony_types::{Nanos, NodeId};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::doorkeeper::Signs;
 use crate::epochs::Reported;
 use crate::error::Fatal;
 use crate::host::SharedState;
@@ -26,6 +28,8 @@ pub(crate) struct Viewer {
     pub(crate) group: ControlGroup,
     /// What the leads have had to do, as this replica knows it while it leads the group.
     pub(crate) reported: Arc<Mutex<Reported>>,
+    /// Which frontends watch this replica.
+    pub(crate) signs: Signs,
     /// How far each replica has applied the log, by its beats.
     pub(crate) applied: Arc<Mutex<BTreeMap<NodeId, u64>>>,
 }
@@ -49,8 +53,8 @@ impl Viewer {
         view
     }
 
-    /// The same with what only the leader of the control group knows, if this replica is: what it advises, which GPUs leads set aside, who
-    /// belongs to the group, and how far they are.
+    /// The same with what only the leader of the control group knows, if this replica is: what it advises, which GPUs leads set aside, which frontends
+    /// are silent, who belongs to the group, and how far they are.
     pub(crate) fn view_with_group(&self) -> View {
         let mut view = self.whole();
         if !self.leadership.borrow().is_leader {
@@ -63,6 +67,10 @@ impl Viewer {
         view.events.extend(reported.set_aside.notes());
         view.events.sort_by_key(|(index, _)| *index);
         drop(reported);
+        let now = Instant::now();
+        for (&id, frontend) in &mut view.frontends {
+            frontend.silent = self.signs.silent(now, (id, frontend.boot)).map(Nanos::from);
+        }
         let Members { voters, addresses } = self.group.members();
         let heard = self.applied.lock().unwrap_or_else(PoisonError::into_inner);
         let members = addresses.into_iter().map(|(node, control_addr)| {

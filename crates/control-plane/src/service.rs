@@ -13,7 +13,7 @@ use symphony_net::{PeerInfo, Role};
 use symphony_protocol::control as pb;
 use symphony_protocol::control::control_server::Control;
 use symphony_protocol::view::{BackendScope, SortedView, View};
-use symphony_types::{BackendId, BootId, Member, NodeId};
+use symphony_types::{BackendId, BootId, FrontendId, Member, NodeId};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_stream::wrappers::WatchStream;
 use tokio_util::sync::CancellationToken;
@@ -21,6 +21,7 @@ use tonic::metadata::MetadataValue;
 use tonic::{Code, Request, Response, Status};
 
 use crate::convert;
+use crate::doorkeeper::Signs;
 use crate::epochs::{Ask, LEARNT_MAX, Reported, word};
 use crate::error::CallError;
 use crate::explain::{self, Memory};
@@ -47,6 +48,8 @@ pub(crate) struct ControlService {
     pub(crate) epochs: mpsc::Sender<Ask>,
     /// What a backend loads per second, for the plans of operators.
     pub(crate) load_bytes_per_s: u64,
+    /// Which frontends watch here.
+    pub(crate) signs: Signs,
     pub(crate) metrics: Metrics,
     pub(crate) stop: CancellationToken,
 }
@@ -136,6 +139,11 @@ impl Control for ControlService {
         let peer = request.remote_addr();
         let watching = Watching::begin(&self.metrics.watchers)?;
         tracing::debug!(watcher = request.get_ref().watcher, ?peer, "watch begins");
+        let is_frontend = PeerInfo::of(&request)?.has_role(&[Role::Frontend]);
+        let sign =
+            request.get_ref().frontend.filter(|_| is_frontend).map(|life| {
+                self.signs.begin(Instant::now(), (FrontendId::new(life.frontend), BootId::new(life.boot_id)))
+            });
         // One slot, latest wins: a slow watcher costs no memory and misses nothing but what is out of date.
         let cut =
             request.get_ref().backend.map(|scope| CutWatch::begin(self.sorted.clone(), BackendScope::from(scope)));
@@ -148,7 +156,7 @@ impl Control for ControlService {
         };
         let (metrics, stop) = (self.metrics.clone(), self.stop.clone().cancelled_owned());
         let views = views.map(move |view| {
-            let _open = &watching;
+            let _open = (&watching, &sign);
             metrics.view_bytes.inc_by(view.encoded_len() as u64);
             Ok(view)
         });
@@ -275,6 +283,15 @@ impl Control for ControlService {
                     .map_err(|status| of_this_replica(leader, status))
             }
         }
+    }
+
+    async fn remove_frontend(
+        &self,
+        request: Request<pb::RemoveFrontendRequest>,
+    ) -> Result<Response<pb::RemoveFrontendReply>, Status> {
+        let action = Action::RemoveFrontend { frontend: FrontendId::new(request.get_ref().frontend) };
+        self.operate(&request, &request.get_ref().operation_id, action).await?;
+        Ok(Response::new(pb::RemoveFrontendReply {}))
     }
 
     async fn propose_plan(

@@ -51,6 +51,7 @@ const fn code(refusal: &Refusal) -> Code {
         | Refusal::HandoverUnderWay { .. }
         | Refusal::HandoverOver { .. }
         | Refusal::NotDraining { .. }
+        | Refusal::TakesRequests { .. }
         | Refusal::MoveOutdated { .. }
         | Refusal::NobodyLeft { .. }
         | Refusal::MoveOver { .. }

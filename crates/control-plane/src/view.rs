@@ -82,6 +82,8 @@ fn frontend(frontend: &state::Frontend) -> FrontendView {
         console_addr: frontend.console_addr.clone(),
         duty: frontend.standing.duty(),
         drained: frontend.standing.drained,
+        leaving: frontend.standing.leaving,
+        silent: None,
     }
 }
 

@@ -35,7 +35,7 @@ async fn registrations_and_models_reach_every_watch_through_any_replica() {
     eprintln!("phase: watches are open at every replica; a model loaded at one shows in all, streamed");
     let mut watches = Vec::new();
     for id in [leader, follower, other] {
-        let request = pb::WatchRequest { watcher: "test".into(), backend: None };
+        let request = pb::WatchRequest { watcher: "test".into(), ..pb::WatchRequest::default() };
         let mut stream = cluster.client(id).await.watch(request).await.unwrap().into_inner();
         let first = stream.message().await.unwrap().unwrap();
         assert_eq!((first.cluster.as_str(), first.replica), (CLUSTER, id), "the first view comes at once");

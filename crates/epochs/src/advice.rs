@@ -20,6 +20,10 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// Every reason.
+    pub const ALL: [Self; 6] =
+        [Self::Enough, Self::BadRate, Self::LittleIdle, Self::Idle, Self::Limits, Self::BadWhileIdle];
+
     /// The stable label, for metrics and logs.
     #[must_use]
     pub const fn label(self) -> &'static str {

@@ -54,6 +54,8 @@ pub(crate) struct Own {
     pub(crate) ended: CancellationToken,
     /// Rings when a cluster's view has changed.
     pub(crate) news: watch::Sender<u64>,
+    /// Who it was in a cluster that has forgotten it.
+    pub(crate) forgotten: watch::Sender<Option<FrontendId>>,
 }
 
 /// The requests that are in one cluster, and their inputs.
@@ -68,6 +70,7 @@ pub(crate) struct Requests {
 #[derive(Debug)]
 pub(crate) struct Cluster {
     pub(crate) id: FrontendId,
+    control: ControlClient,
     pub(crate) view: ViewReceiver,
     pub(crate) table: Arc<RequestTable>,
     inputs: Option<Arc<SharedInputs>>,
@@ -115,11 +118,12 @@ impl Cluster {
         };
         let ClusterAccess { name, data, net, control, .. } = access;
         let id = FrontendId::new(reply.frontend);
-        let view = control.watch(&format!("frontend {}", own.name));
+        let view = control.watch_as_frontend(&format!("frontend {}", own.name), id, own.boot);
         let (turned_away, turned_away_out) = mpsc::unbounded_channel();
         let (boot, ended) = (own.boot, own.ended.clone());
         let cluster = Arc::new(Self {
             id,
+            control,
             view: view.clone(),
             table,
             inputs: inputs.clone(),
@@ -142,7 +146,7 @@ impl Cluster {
         };
         let rerouter = Rerouter { table, view: view.clone(), announce };
         tokio::spawn(rerouter.run(turned_away_out, ended));
-        tokio::spawn(report_drained(Arc::clone(&cluster), control, view));
+        tokio::spawn(report_drained(Arc::clone(&cluster), view));
         tracing::info!(cluster = name, frontend = %id, %boot, "registered");
         Ok(cluster)
     }
@@ -152,6 +156,7 @@ impl Cluster {
     pub(crate) fn showing(id: FrontendId, own: &Own, view: View) -> Arc<Self> {
         Arc::new(Self {
             id,
+            control: ControlClient::new(&Net::plaintext(), &["127.0.0.1:1".to_owned()]).unwrap(),
             table: Arc::default(),
             inputs: None,
             own: own.clone(),
@@ -198,6 +203,30 @@ impl Cluster {
         let own =
             |view: &View| view.frontends.get(&self.id).is_some_and(|f| f.boot == self.own.boot && !f.duty.takes_work());
         own(&self.view.borrow())
+    }
+
+    /// Has the cluster agree that this life ends: nobody counts on it any more.
+    pub(crate) async fn leave(&self, within: Duration) {
+        let (member, boot_id) = (Some(Member::Frontend(self.id).into()), self.own.boot.get());
+        let call = |mut client: pb::control_client::ControlClient<_>| {
+            let request = pb::LeaveRequest { member, boot_id };
+            async move { client.leave(request).await }
+        };
+        if let Err(error) = self.control.call(within, call).await {
+            tracing::warn!(%error, frontend = %self.id, "the cluster does not know that this frontend leaves");
+        }
+    }
+
+    /// Tells the cluster that this frontend, which takes nothing new, has nothing left to answer.
+    pub(crate) async fn report_drained(&self, within: Duration) {
+        let (member, boot_id) = (Some(Member::Frontend(self.id).into()), self.own.boot.get());
+        let call = |mut client: pb::control_client::ControlClient<_>| {
+            let request = pb::ReportDrainedRequest { member, boot_id };
+            async move { client.report_drained(request).await }
+        };
+        if let Err(error) = self.control.call(within, call).await {
+            tracing::debug!(%error, "not reported as drained");
+        }
     }
 
     /// The way to the sub-cluster's leader, opened when it is first asked for.
@@ -286,8 +315,15 @@ impl Cluster {
 
 /// Keeps the routes in step with the view, and opens links before the first request needs them.
 async fn follow(cluster: Arc<Cluster>, mut view: ViewReceiver) {
+    // A view may be older than the registration.
+    let mut known = false;
     loop {
         let current = Arc::clone(&view.borrow_and_update());
+        let is_known = current.frontends.get(&cluster.id).is_some_and(|known| known.boot == cluster.own.boot);
+        if known && !is_known {
+            cluster.own.forgotten.send_replace(Some(cluster.id));
+        }
+        known = is_known;
         let routes = Arc::new(routes(&current));
         *cluster.routes.write().unwrap_or_else(PoisonError::into_inner) = routes;
         cluster.routed_index.store(current.applied_index, Ordering::Release);
@@ -308,7 +344,7 @@ const DRAINED_POLL: Duration = Duration::from_millis(50);
 const REPORT_WITHIN: Duration = Duration::from_secs(5);
 
 /// Tells the cluster, once for each time that this frontend is to take nothing new, that it has nothing left to answer.
-async fn report_drained(cluster: Arc<Cluster>, control: ControlClient, mut view: ViewReceiver) {
+async fn report_drained(cluster: Arc<Cluster>, mut view: ViewReceiver) {
     let boot = cluster.own.boot;
     loop {
         let draining = {
@@ -316,15 +352,7 @@ async fn report_drained(cluster: Arc<Cluster>, control: ControlClient, mut view:
             view.frontends.get(&cluster.id).is_some_and(|f| f.boot == boot && !f.duty.takes_work() && !f.drained)
         };
         if draining && cluster.table.len() == 0 {
-            let member = Some(Member::Frontend(cluster.id).into());
-            let boot_id = boot.get();
-            let call = |mut client: pb::control_client::ControlClient<_>| {
-                let request = pb::ReportDrainedRequest { member, boot_id };
-                async move { client.report_drained(request).await }
-            };
-            if let Err(error) = control.call(REPORT_WITHIN, call).await {
-                tracing::debug!(%error, "not reported as drained");
-            }
+            cluster.report_drained(REPORT_WITHIN).await;
         }
         tokio::select! {
             () = cluster.own.ended.cancelled() => return,

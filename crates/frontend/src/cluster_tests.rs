@@ -17,6 +17,7 @@ fn cluster() -> (Arc<Cluster>, mpsc::UnboundedReceiver<Word>) {
         ledger: Arc::default(),
         ended: CancellationToken::new(),
         news: watch::Sender::default(),
+        forgotten: watch::Sender::default(),
     };
     let cluster = Cluster::showing(FrontendId::new(2), &own, View::default());
     let (words, heard) = mpsc::unbounded_channel();
@@ -48,8 +49,8 @@ fn heard(words: &mut mpsc::UnboundedReceiver<Word>) -> Vec<Word> {
     std::iter::from_fn(|| words.try_recv().ok()).collect()
 }
 
-#[test]
-fn a_request_that_was_held_has_its_input_before_anybody_can_hear_of_it() {
+#[tokio::test]
+async fn a_request_that_was_held_has_its_input_before_anybody_can_hear_of_it() {
     let (cluster, mut words) = cluster();
     let (sequence, _ending) = submit(&cluster, true);
     let info = Arc::new(test_pictures::model(1, 0, 0));
@@ -69,8 +70,8 @@ fn a_request_that_was_held_has_its_input_before_anybody_can_hear_of_it() {
     assert_eq!(heard(&mut words), [Word::New(sequence)]);
 }
 
-#[test]
-fn leaders_hear_the_end_of_those_requests_that_they_may_have_heard_of() {
+#[tokio::test]
+async fn leaders_hear_the_end_of_those_requests_that_they_may_have_heard_of() {
     let (cluster, mut words) = cluster();
     let ((held, mut held_ends), (told, mut told_ends)) = (submit(&cluster, true), submit(&cluster, false));
     assert_eq!(cluster.take_back(MODEL), 2, "both may go to another cluster");

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use futures::future::join_all;
 use symphony_config::{FrontendConfig, ImagesConfig};
 use symphony_images::{IMAGE_BYTES_MAX, ImageLimits};
 use symphony_net::Net;
@@ -13,7 +14,7 @@ use symphony_protocol::federation::FederationView;
 use symphony_protocol::view::View;
 use symphony_telemetry::Registry;
 use symphony_transport::{ControlClient, ControlError, FederationClient, PlanReceiver, SharedInputs, SharingError};
-use symphony_types::{BootId, DropReason, FailReason, Nanos, Outcome, Token, VersionedName};
+use symphony_types::{BootId, DropReason, FailReason, FrontendId, Nanos, Outcome, Token, VersionedName};
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
@@ -32,13 +33,20 @@ use crate::rates::Rates;
 use crate::repository_desk::{CallEnded, RepositoryAccess, RepositoryDesk};
 use crate::request_table::{Ending, Payload, Pending};
 use crate::routing::{Route, versions_of};
-use crate::statistics::{Observed, Statistics};
+use crate::statistics::{Observed, Statistics, forget_unloaded};
 
 /// Pause before a cluster that did not take this frontend in is asked again.
 const JOIN_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// How often the leader of a federation hears what clients ask for, and how long one report may take.
 const RATES_EVERY: Duration = Duration::from_secs(1);
 const RATES_WITHIN: Duration = Duration::from_millis(900);
+
+/// How long the cluster may take to agree that this frontend leaves.
+const LEAVE_WITHIN: Duration = Duration::from_secs(2);
+/// How long the last word of a frontend may take.
+const GOODBYE_WITHIN: Duration = Duration::from_millis(500);
+/// How often it is looked whether its requests are done.
+const DRAIN_POLL: Duration = Duration::from_millis(20);
 
 /// How long this frontend may be behind another watcher of its cluster.
 const SEEN_WITHIN: Duration = Duration::from_secs(5);
@@ -81,6 +89,7 @@ pub(crate) struct Inner {
     repository: RepositoryDesk,
     /// This process is about to end.
     draining: AtomicBool,
+    forgotten: watch::Receiver<Option<FrontendId>>,
     ended: CancellationToken,
 }
 
@@ -150,6 +159,7 @@ impl Frontend {
         registry: &Registry,
     ) -> Result<(Self, Own), SharingError> {
         let (ledger, ended) = (Arc::<Ledger>::default(), CancellationToken::new());
+        let forgotten = watch::Sender::default();
         // A backend reads shared memory without a word, so what is there can not be sent to another cluster any more (F1): a
         // frontend of several clusters keeps its inputs to itself until they are asked for.
         let shares = plan.is_none();
@@ -173,12 +183,14 @@ impl Frontend {
             rates: Rates::begin(Instant::now()),
             repository: RepositoryDesk::new(repository, registry),
             draining: AtomicBool::new(false),
+            forgotten: forgotten.subscribe(),
             ended: ended.clone(),
         };
         let (name, console_addr) = (config.name.clone(), config.metrics.to_string());
-        let own = Own { name, boot, console_addr, ledger, ended, news: watch::Sender::default() };
+        let own = Own { name, boot, console_addr, ledger, ended, news: watch::Sender::default(), forgotten };
         let inner = Arc::new(inner);
         registry.collect(metrics::ModelCollector(Arc::downgrade(&inner)));
+        tokio::spawn(forget_unloaded(Arc::downgrade(&inner)));
         Ok((Self { inner }, own))
     }
 
@@ -210,6 +222,33 @@ impl Frontend {
     /// Takes no new requests from now on; those in flight get their outcomes.
     pub fn drain(&self) {
         self.inner.draining.store(true, Ordering::Release);
+    }
+
+    /// Leaves every cluster, in at most `within` and a moment: takes no new requests, waits for those in flight, and says so. False if
+    /// requests were left by then.
+    pub async fn leave(&self, within: Duration) -> bool {
+        self.drain();
+        let clusters = || self.inner.clusters().map(|(_, cluster)| cluster);
+        let done = async {
+            while self.inner.in_flight() > 0 {
+                tokio::time::sleep(DRAIN_POLL).await;
+            }
+        };
+        let leaving = join_all(clusters().map(|cluster| cluster.leave(LEAVE_WITHIN.min(within))));
+        let (in_time, _) = tokio::join!(tokio::time::timeout(within, done), leaving);
+        if in_time.is_ok() {
+            join_all(clusters().map(|cluster| cluster.report_drained(GOODBYE_WITHIN))).await;
+        }
+        in_time.is_ok()
+    }
+
+    /// Waits until a cluster has forgotten this life of the frontend, and returns who it was there: no backend finds it any more.
+    pub async fn forgotten(&self) -> FrontendId {
+        let mut forgotten = self.inner.forgotten.clone();
+        match forgotten.wait_for(Option::is_some).await.map(|id| *id) {
+            Ok(Some(id)) => id,
+            Ok(None) | Err(_) => std::future::pending().await,
+        }
     }
 
     /// Ends the frontend. Requests without an outcome fail.
@@ -244,6 +283,12 @@ impl Inner {
     /// The clusters that have taken this frontend in, with their places.
     fn clusters(&self) -> impl Iterator<Item = (usize, &Arc<Cluster>)> {
         self.places.iter().enumerate().filter_map(|(index, place)| Some((index, place.cluster.get()?)))
+    }
+
+    /// Forgets what was counted of models that no cluster has any more.
+    pub(crate) fn forget_unloaded(&self, now: Instant) {
+        let routes: Vec<_> = self.clusters().map(|(_, cluster)| cluster.routes()).collect();
+        self.statistics.forget_unloaded(now, |model| routes.iter().any(|routes| routes.contains_key(model)));
     }
 
     fn in_flight(&self) -> usize {

@@ -1,8 +1,8 @@
 //! What each model's requests cost so far, and what the metrics say of them.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::{Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -11,8 +11,15 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use symphony_telemetry::Registry;
 use symphony_types::{DropReason, FailReason, Nanos, Outcome, VersionedName};
 
+use crate::frontend::Inner;
 use crate::names;
 use crate::oip::{ModelStatistics, Span};
+
+/// How long the counts of a model are shown after it was unloaded: so that the last of them are scraped, and a model that is loaded
+/// again soon goes on counting.
+const KEPT_AFTER_UNLOAD: Duration = Duration::from_secs(300);
+/// How often it is looked which models are unloaded.
+const LOOK_EVERY: Duration = Duration::from_secs(30);
 
 /// Labels of a request's end.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -39,6 +46,8 @@ struct ModelCounts {
     ended: BTreeMap<(&'static str, &'static str), Counter>,
     durations: Histogram,
     batches: Histogram,
+    /// When the model was first found unloaded.
+    unloaded: Option<Instant>,
 }
 
 /// What was learned from one request.
@@ -126,7 +135,30 @@ impl Statistics {
             ended: BTreeMap::new(),
             durations: self.durations.get_or_create_owned(&labels),
             batches: self.batches.get_or_create_owned(&labels),
+            unloaded: None,
         }
+    }
+
+    /// Drops the counts and the metrics of models that have been unloaded for [`KEPT_AFTER_UNLOAD`].
+    pub(crate) fn forget_unloaded(&self, now: Instant, is_loaded: impl Fn(&str) -> bool) {
+        let mut models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
+        models.retain(|model, counts| {
+            if is_loaded(model) {
+                counts.unloaded = None;
+                return true;
+            }
+            let since = *counts.unloaded.get_or_insert(now);
+            if now.saturating_duration_since(since) < KEPT_AFTER_UNLOAD {
+                return true;
+            }
+            for &(outcome, reason) in counts.ended.keys() {
+                self.ended.remove(&EndLabels { model: model.clone(), outcome, reason });
+            }
+            let labels = ModelLabels { model: model.clone() };
+            self.durations.remove(&labels);
+            self.batches.remove(&labels);
+            false
+        });
     }
 
     pub(crate) fn counts_json(&self, model: &str) -> serde_json::Value {
@@ -175,4 +207,49 @@ impl Statistics {
 fn add(span: &mut Span, time: Nanos) {
     span.count += 1;
     span.total += time;
+}
+
+/// Forgets models that are unloaded, as long as there is a frontend.
+pub(crate) async fn forget_unloaded(frontend: Weak<Inner>) {
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        let Some(frontend) = frontend.upgrade() else { return };
+        frontend.forget_unloaded(Instant::now());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ran() -> Observed {
+        let ran = Some((1, Nanos::from_millis(1)));
+        Observed { outcome: Outcome::InTime, items: 1, elapsed: Duration::from_millis(2), ran }
+    }
+
+    #[test]
+    fn what_was_counted_of_a_model_goes_a_while_after_it() {
+        let registry = Registry::new("frontend");
+        let statistics = Statistics::new(&registry);
+        let bare = registry.encode().lines().count();
+        for version in 1..=50 {
+            statistics.observe(&format!("m@{version}"), ran());
+        }
+        let series = || registry.encode().lines().filter(|line| line.contains("model=\"m@")).count();
+        let all = series();
+        assert!(all >= 50 * 45, "{all}");
+
+        let (start, is_loaded) = (Instant::now(), |model: &str| model == "m@50");
+        statistics.forget_unloaded(start, is_loaded);
+        statistics.forget_unloaded(start + KEPT_AFTER_UNLOAD / 2, |model| is_loaded(model) || model == "m@49");
+        assert_eq!(series(), all, "they may come back, and were perhaps not scraped yet");
+        statistics.forget_unloaded(start + KEPT_AFTER_UNLOAD, is_loaded);
+        assert_eq!(series(), all / 50 * 2, "the one that is loaded, and the one that was until a moment ago");
+        statistics.forget_unloaded(start + KEPT_AFTER_UNLOAD * 2, |_| false);
+        statistics.forget_unloaded(start + KEPT_AFTER_UNLOAD * 3, |_| false);
+        assert_eq!((registry.encode().lines().count(), statistics.of(None).len()), (bare, 0));
+
+        statistics.observe("m@1", ran());
+        assert_eq!(series(), all / 50, "it counts from the start");
+    }
 }

@@ -251,6 +251,18 @@ pub struct FrontendView {
     pub duty: Duty,
     /// It takes nothing new and has nothing left to finish.
     pub drained: bool,
+    /// This life has said that it ends.
+    pub leaving: bool,
+    /// How long the Raft leader has seen no sign of this life, zero while it does; none if who made the view does not know.
+    pub silent: Option<Nanos>,
+}
+
+impl FrontendView {
+    /// It has said that it ends, and has nothing left to finish.
+    #[must_use]
+    pub const fn has_left(&self) -> bool {
+        self.leaving && self.drained
+    }
 }
 
 /// A model.
@@ -531,6 +543,8 @@ mod tests {
                     console_addr: "b".into(),
                     duty: Duty::Draining,
                     drained: true,
+                    leaving: true,
+                    silent: Some(Nanos::from_millis(1500)),
                 },
             )]
             .into(),

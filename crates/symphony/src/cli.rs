@@ -13,7 +13,7 @@ mod simulate;
 use clap::{Parser, Subcommand, ValueEnum};
 
 pub(crate) use access::{
-    CLUSTER_OF_UP, ClusterArgs, FEDERATION_OF_UP, FederationArgs, OPERATOR, OperationArgs, PKI_OF_UP,
+    CLUSTER_OF_UP, ClusterArgs, FEDERATION_OF_UP, FederationArgs, LOAD_FRONTEND, OPERATOR, OperationArgs, PKI_OF_UP,
 };
 pub(crate) use certs::{CertsCommand, CertsIssueArgs};
 pub(crate) use look::{ExplainArgs, GetArgs, What};

@@ -20,8 +20,33 @@ pub(crate) fn bad_input(message: impl fmt::Display) -> anyhow::Error {
     anyhow::Error::new(BadInput(message.to_string()))
 }
 
+/// The error with its causes, each once: many errors say in their own words what caused them.
+fn words(error: &anyhow::Error) -> String {
+    error.chain().map(ToString::to_string).fold(String::new(), |said, cause| match said.as_str() {
+        "" => cause,
+        known if known.contains(&cause) => said,
+        _ => format!("{said}: {cause}"),
+    })
+}
+
 /// Prints the error with its causes and picks the exit code.
 pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
-    eprintln!("symphony: {error:#}");
+    eprintln!("symphony: {}", words(error));
     if error.chain().any(|cause| cause.is::<BadInput>()) { ExitCode::from(2) } else { ExitCode::FAILURE }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_that_an_error_names_itself_is_not_said_again() {
+        let cause = || std::io::Error::other("the disk is full");
+        assert_eq!(
+            words(&anyhow::Error::new(cause()).context("cannot write m.log")),
+            "cannot write m.log: the disk is full"
+        );
+        let named = anyhow::Error::new(cause()).context("cannot write m.log: the disk is full");
+        assert_eq!(words(&named), "cannot write m.log: the disk is full");
+    }
 }

@@ -6,7 +6,7 @@ use std::fmt::Display;
 const REQUIRE: &str = "SYMPHONY_TEST_REQUIRE";
 
 /// What tests may need. A name that is not among them is a slip of the pen, and would require nothing.
-const NAMES: [&str; 5] = ["onnxruntime", "onnxruntime-cuda", "cuda", "no-cuda", "rdma"];
+const NAMES: [&str; 6] = ["onnxruntime", "onnxruntime-cuda", "cuda", "no-cuda", "highs", "rdma"];
 
 /// What was found of that name; without it the test is skipped, and says why. `SYMPHONY_TEST_REQUIRE`, names divided by commas, turns
 /// that into a failure.
@@ -59,7 +59,7 @@ mod tests {
     fn a_name_that_nobody_knows_is_an_error_also_where_everything_is_here() {
         for (required, what) in [("onnx", "cuda"), ("onnxruntime cuda", "cuda"), ("", "gpu")] {
             let failed = done(required, what, Ok(1)).unwrap_err();
-            assert!(failed.contains("expected any of onnxruntime, onnxruntime-cuda, cuda, no-cuda"), "{failed}");
+            assert!(failed.contains("expected any of onnxruntime, onnxruntime-cuda, cuda, no-cuda, highs"), "{failed}");
         }
     }
 }

@@ -10,7 +10,7 @@ use symphony_net::{Net, Role};
 use symphony_protocol::control::control_client::ControlClient as Grpc;
 use symphony_protocol::control::{self as pb, WatchRequest};
 use symphony_protocol::view::{BackendScope, View, ViewError};
-use symphony_types::OperationId;
+use symphony_types::{BootId, FrontendId, OperationId};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tonic::transport::{Channel, Endpoint};
@@ -148,7 +148,7 @@ impl ControlClient {
     /// receivers are gone. `watcher` shows in the replicas' logs.
     #[must_use]
     pub fn watch(&self, watcher: &str) -> ViewReceiver {
-        self.watch_scope(WatchRequest { watcher: watcher.to_owned(), backend: None })
+        self.watch_scope(WatchRequest { watcher: watcher.to_owned(), ..WatchRequest::default() })
     }
 
     /// The same with views that are cut to what a backend needs ([`SortedView::for_backend`]).
@@ -156,7 +156,18 @@ impl ControlClient {
     /// [`SortedView::for_backend`]: symphony_protocol::view::SortedView::for_backend
     #[must_use]
     pub fn watch_as_backend(&self, watcher: &str, scope: BackendScope) -> ViewReceiver {
-        self.watch_scope(WatchRequest { watcher: watcher.to_owned(), backend: Some(scope.into()) })
+        self.watch_scope(WatchRequest {
+            watcher: watcher.to_owned(),
+            backend: Some(scope.into()),
+            ..WatchRequest::default()
+        })
+    }
+
+    /// The same as [`watch`](Self::watch) by a frontend: it shows the cluster that this life of it is there.
+    #[must_use]
+    pub fn watch_as_frontend(&self, watcher: &str, frontend: FrontendId, boot: BootId) -> ViewReceiver {
+        let life = pb::FrontendLife { frontend: frontend.get(), boot_id: boot.get() };
+        self.watch_scope(WatchRequest { watcher: watcher.to_owned(), frontend: Some(life), ..WatchRequest::default() })
     }
 
     fn watch_scope(&self, request: WatchRequest) -> ViewReceiver {

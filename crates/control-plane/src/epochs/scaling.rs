@@ -165,6 +165,18 @@ impl Scaling {
         Some(SubclusterAdvice { kinds: scaled.kinds.clone(), advice, slow, drifts })
     }
 
+    /// All that is advised now, by the names of sub-clusters, with the GPUs of each kind that take plans.
+    pub(crate) fn all<'a>(&self, state: &'a ClusterState) -> Vec<(&'a str, SubclusterAdvice, Vec<usize>)> {
+        let serving = gpus(state);
+        let advised = state.subclusters().iter().filter_map(|(id, subcluster)| {
+            let advice = self.advice(*id)?;
+            let there = |kind: &String| serving.get(id).and_then(|kinds| kinds.get(kind.as_str())).map_or(0, Vec::len);
+            let there = advice.kinds.iter().map(there).collect();
+            Some((subcluster.name.as_str(), advice, there))
+        });
+        advised.collect()
+    }
+
     /// Forgets all: somebody else leads the group.
     pub(crate) fn clear(&mut self) {
         self.subclusters.clear();

@@ -55,6 +55,7 @@ fn planned(views: Vec<View>, plan: watch::Receiver<Arc<FederationView>>) -> Arc<
         ledger: Arc::default(),
         ended: CancellationToken::new(),
         news: watch::Sender::default(),
+        forgotten: watch::Sender::default(),
     };
     let place = |(name, view): (&str, View)| {
         let cluster = Cluster::showing(FRONTEND, &own, view);
@@ -73,6 +74,7 @@ fn planned(views: Vec<View>, plan: watch::Receiver<Arc<FederationView>>) -> Arc<
         rates: Rates::begin(Instant::now()),
         repository: RepositoryDesk::new(None, &Registry::new("frontend")),
         draining: AtomicBool::new(false),
+        forgotten: own.forgotten.subscribe(),
         ended: own.ended,
     })
 }

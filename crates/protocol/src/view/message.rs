@@ -272,9 +272,9 @@ impl TryFrom<pb::ClusterView> for View {
         });
         let frontends = view.frontends.into_iter().map(|f| {
             let duty = f.duty().into();
-            let pb::Frontend { id, name, boot_id, data_addr, console_addr, drained, .. } = f;
-            let boot = BootId::new(boot_id);
-            (FrontendId::new(id), FrontendView { name, boot, data_addr, console_addr, duty, drained })
+            let pb::Frontend { id, name, boot_id, data_addr, console_addr, drained, silent_ns, leaving, .. } = f;
+            let (boot, silent) = (BootId::new(boot_id), silent_ns.map(Nanos::new));
+            (FrontendId::new(id), FrontendView { name, boot, data_addr, console_addr, duty, drained, leaving, silent })
         });
         let group = view.group.into_iter().map(|m| {
             let role = match m.role() {
@@ -363,6 +363,8 @@ impl From<&View> for pb::ClusterView {
             console_addr: f.console_addr.clone(),
             duty: pb::Duty::from(f.duty).into(),
             drained: f.drained,
+            silent_ns: f.silent.map(Nanos::get),
+            leaving: f.leaving,
         });
         let group = view.group.iter().map(|(id, m)| {
             let role = match m.role {

@@ -13,6 +13,9 @@ use crate::exit::bad_input;
 /// The operator that `symphony up` makes a certificate for, and that tools are if nothing else is said.
 pub(crate) const OPERATOR: (Role, &str) = (Role::Operator, "admin");
 
+/// The frontend that `symphony up` makes a certificate for, and that a load generator is if nothing else is said.
+pub(crate) const LOAD_FRONTEND: (Role, &str) = (Role::Frontend, "load");
+
 /// Where `symphony up` keeps certificates if nothing else is said.
 pub(crate) const PKI_OF_UP: &str = "symphony-up/pki";
 
@@ -34,9 +37,10 @@ pub(crate) struct ClusterArgs {
     /// Folder with ca.pem and the caller's certificate; symphony-up/pki, where `symphony up` makes them, if it is there.
     #[arg(long, env = "SYMPHONY_PKI", value_name = "DIR")]
     pub(crate) pki: Option<PathBuf>,
-    /// Who asks: the name of the certificate's file, without .pem.
-    #[arg(long, env = "SYMPHONY_IDENTITY", value_name = "ROLE-NAME", default_value = "operator-admin")]
-    pub(crate) identity: String,
+    /// Who asks: the name of the certificate's file, without .pem. By default operator-admin; of `load --protocol native`
+    /// frontend-load.
+    #[arg(long, env = "SYMPHONY_IDENTITY", value_name = "ROLE-NAME")]
+    pub(crate) identity: Option<String>,
     /// Talk plaintext, to a cluster that does.
     #[arg(long, env = "SYMPHONY_INSECURE_DEV", conflicts_with = "pki")]
     pub(crate) insecure_dev: bool,
@@ -60,8 +64,14 @@ impl ClusterArgs {
 
     /// How to talk to the cluster.
     pub(crate) fn net(&self) -> anyhow::Result<Net> {
+        self.net_as(OPERATOR)
+    }
+
+    /// The same, as somebody else than an operator if nothing is said.
+    pub(crate) fn net_as(&self, (role, name): (Role, &str)) -> anyhow::Result<Net> {
         let Some(dir) = self.pki_dir()? else { return Ok(Net::plaintext()) };
-        let file = |extension: &str| dir.join(format!("{}.{extension}", self.identity));
+        let identity = self.identity.clone().unwrap_or_else(|| format!("{role}-{name}"));
+        let file = |extension: &str| dir.join(format!("{identity}.{extension}"));
         let files = CredentialFiles { ca: dir.join("ca.pem"), cert: file("pem"), key: file("key") };
         Ok(Net::secured(Arc::new(Credentials::load(files).map_err(bad_input)?)))
     }

@@ -29,7 +29,8 @@ pub(crate) struct DrainArgs {
 pub(crate) enum MembersCommand {
     /// Add a scheduler replica that runs with scheduler.join = true: it catches up, and then it votes.
     Add(MemberAddArgs),
-    /// Remove a scheduler replica: it hands over what it leads, and its id is never given again.
+    /// Remove a scheduler replica: it hands over what it leads, and its id is never given again. Or a frontend that takes nothing new:
+    /// it is known no more.
     Remove(MemberRemoveArgs),
     /// Have a new scheduler replica take the place of another one, dead or alive, in one change.
     Replace(MemberReplaceArgs),
@@ -51,9 +52,9 @@ pub(crate) struct MemberAddArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct MemberRemoveArgs {
-    /// Its id.
-    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) id: u64,
+    /// A scheduler by its id, as 2, n2 or scheduler-2; a frontend by its name or as f1. See `symphony get members`.
+    #[arg(value_name = "MEMBER")]
+    pub(crate) member: String,
     #[command(flatten)]
     pub(crate) operation: OperationArgs,
     #[command(flatten)]

@@ -1,7 +1,7 @@
 //! Requests without a public surface: the load generator is a frontend of the cluster itself.
 
 use std::borrow::Cow;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use symphony_config::{Address, FrontendConfig, NodeConfig, Role};
@@ -14,6 +14,9 @@ use symphony_types::{BootId, TensorSpec};
 use tokio::net::TcpListener;
 
 use super::target::{Answer, End, OutputTensor, Request, Target};
+
+/// How long requests that nobody waits for any more may keep it.
+const LEAVE_WITHIN: Duration = Duration::from_secs(3);
 
 /// Joins a cluster as a frontend and submits requests over its own links.
 #[derive(Debug)]
@@ -35,6 +38,12 @@ impl NativeTarget {
         let config = config(&name, data.local_addr()?.port())?;
         let frontend = Frontend::start(&config, boot, data, net.clone(), control, None, &Registry::new("load")).await?;
         Ok(Self { frontend })
+    }
+
+    /// Leaves the cluster: nobody shall take this process for one that serves.
+    pub async fn leave(&self) {
+        self.frontend.leave(LEAVE_WITHIN).await;
+        self.frontend.stop();
     }
 }
 

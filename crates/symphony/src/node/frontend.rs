@@ -15,8 +15,6 @@ use super::{DRAIN_WITHIN, begin, bind, control_addrs, fresh_boot, page, security
 use crate::cli::NodeArgs;
 use crate::exit::bad_input;
 
-/// How often it is looked whether they are done.
-const DRAIN_POLL: Duration = Duration::from_millis(20);
 /// How much longer the last answers may take to reach their clients.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(1);
 
@@ -70,19 +68,25 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
         });
     let serving = tokio::spawn(symphony_telemetry::serve(metrics, surface, stop.clone().cancelled_owned()));
 
-    until_told_to_stop().await?;
-    frontend.drain();
-    let deadline = tokio::time::Instant::now() + DRAIN_WITHIN;
-    while frontend.ledger().1 > 0 && tokio::time::Instant::now() < deadline {
-        tokio::time::sleep(DRAIN_POLL).await;
-    }
+    let forgotten = tokio::select! {
+        told = until_told_to_stop() => told.map(|()| None)?,
+        id = frontend.forgotten() => Some(id),
+    };
+    frontend.leave(DRAIN_WITHIN).await;
     frontend.stop();
     stop.cancel();
-    let _ = tokio::time::timeout_at(deadline + ANSWERED_WITHIN, async {
+    let _ = tokio::time::timeout(ANSWERED_WITHIN, async {
         let _ = tokio::join!(serving_grpc, serving_rest, serving);
     })
     .await;
-    Ok(())
+    match forgotten {
+        None => Ok(()),
+        Some(id) => Err(anyhow::anyhow!(
+            "the cluster has forgotten frontend {} ({id}): an operator removed it, or its place was needed while it was silent; start it \
+             again if it shall serve",
+            own.name
+        )),
+    }
 }
 
 /// The models that clients may have loaded, if there is a repository.

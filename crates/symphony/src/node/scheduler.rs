@@ -58,6 +58,7 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     });
     let plane = plane.await??;
     plane.metrics().register(&registry);
+    registry.collect(plane.scaling_collector());
     let lead_config = lead_config(&net, cluster, scheduler, boot)?;
     let tapes = lead_config.tapes.clone();
     let (told, reports) = mpsc::unbounded_channel();

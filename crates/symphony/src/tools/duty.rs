@@ -13,7 +13,7 @@ use crate::cli::{DrainArgs, DutyArgs};
 use crate::exit::bad_input;
 
 /// How long the cluster may take to agree.
-const AGREE_WITHIN: Duration = Duration::from_secs(10);
+pub(crate) const AGREE_WITHIN: Duration = Duration::from_secs(10);
 
 /// Sets a duty, and says so.
 pub(crate) async fn set(args: &DutyArgs, duty: Duty) -> anyhow::Result<()> {
@@ -114,7 +114,7 @@ async fn call(
 }
 
 /// The process of that name or id.
-fn find(view: &View, named: &str) -> Result<Member, String> {
+pub(crate) fn find(view: &View, named: &str) -> Result<Member, String> {
     let schedulers =
         view.nodes.keys().map(|&id| (Member::Scheduler(id), format!("scheduler-{}", id.get()), id.to_string()));
     let backends = view.backends.iter().map(|(&id, b)| (Member::Backend(id), b.name.clone(), id.to_string()));

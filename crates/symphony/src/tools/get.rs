@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use symphony_protocol::view::{AdviceView, DriftView, KindAdviceView, SlowGpuView, SubclusterView, View};
+use symphony_protocol::view::{AdviceView, DriftView, FrontendView, KindAdviceView, SlowGpuView, SubclusterView, View};
 use symphony_types::{GpuId, ModelId, SubclusterId};
 
 use super::{events, ledger, plan, table};
@@ -12,6 +12,8 @@ use crate::exit::bad_input;
 
 /// How long to look for a replica that answers.
 const WITHIN: Duration = Duration::from_secs(5);
+/// Seconds without a sign of a frontend after which it is not said to be up: longer than it takes to watch a replica again.
+const SILENT_S: u64 = 5;
 
 pub(crate) async fn run(args: &GetArgs) -> anyhow::Result<()> {
     let (header, rows, json) = match args.what {
@@ -194,6 +196,16 @@ fn advice_json(advice: &AdviceView) -> Value {
     json!({ "reason": advice.reason, "bad_rate": advice.bad_rate, "idle_fraction": advice.idle_fraction, "kinds": kinds })
 }
 
+/// Whether a frontend is there, if that is known, and in words.
+fn presence(frontend: &FrontendView) -> (Option<bool>, String) {
+    match frontend.silent.map(|silent| Duration::from(silent).as_secs()) {
+        _ if frontend.has_left() => (Some(false), "left".to_owned()),
+        None => (None, "unknown".to_owned()),
+        Some(silent_s) if silent_s < SILENT_S => (Some(true), "up".to_owned()),
+        Some(silent_s) => (Some(false), format!("silent for {silent_s} s")),
+    }
+}
+
 fn members(view: &View) -> Shown {
     let (mut rows, mut json) = (Vec::new(), Vec::new());
     let mut add = |member: Value, cells: [String; 7]| {
@@ -241,10 +253,12 @@ fn members(view: &View) -> Shown {
         add(shown, ["backend".into(), id.to_string(), name, addr, up(b.up), duty, note]);
     }
     for (id, f) in &view.frontends {
-        let shown = json!({ "role": "frontend", "id": id.to_string(), "name": f.name, "addr": f.data_addr, "up": true,
+        let (up, state) = presence(f);
+        let shown = json!({ "role": "frontend", "id": id.to_string(), "name": f.name, "addr": f.data_addr, "up": up,
+            "left": f.has_left(), "silent_s": f.silent.map(|silent| Duration::from(silent).as_secs_f64()),
             "duty": f.duty.label(), "drained": f.drained, "note": "" });
         let (name, addr, duty) = (f.name.clone(), f.data_addr.clone(), finished(f.duty, f.drained));
-        add(shown, ["frontend".into(), id.to_string(), name, addr, up(true), duty, String::new()]);
+        add(shown, ["frontend".into(), id.to_string(), name, addr, state, duty, String::new()]);
     }
     (&["ROLE", "ID", "NAME", "ADDRESS", "STATE", "DUTY", "NOTE"], rows, Value::Array(json))
 }

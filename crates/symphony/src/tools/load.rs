@@ -8,12 +8,14 @@ use symphony::load::{
     ArrivalKind, DigitInputs, EmulatedInputs, GrpcTarget, InputSet, LagLimits, LoadPlan, ModelLoad, NativeTarget,
     RandomInputs, Report, RestTarget, run as run_load,
 };
+use symphony_net::{Net, Role};
 use symphony_protocol::view::{ModelSource, View};
 use symphony_repository::versions;
+use symphony_transport::ControlClient;
 use symphony_types::VersionedName;
 use tokio_util::sync::CancellationToken;
 
-use crate::cli::{ClusterArgs, Output};
+use crate::cli::{ClusterArgs, LOAD_FRONTEND, Output};
 use crate::exit::bad_input;
 
 /// How long to look for a replica that answers.
@@ -116,8 +118,13 @@ pub(crate) async fn run(args: &LoadArgs) -> anyhow::Result<()> {
             run_load(plan, Arc::new(target), stop).await
         }
         Protocol::Native => {
-            let target = NativeTarget::join(&args.cluster.net()?, &control, crate::node::fresh_boot()).await?;
-            run_load(plan, Arc::new(target), stop).await
+            let net = native_net(&args.cluster)?;
+            let control = ControlClient::new(&net, &args.cluster.cluster).map_err(bad_input)?;
+            let target = NativeTarget::join(&net, &control, crate::node::fresh_boot()).await?;
+            let target = Arc::new(target);
+            let report = run_load(plan, Arc::clone(&target), stop).await;
+            target.leave().await;
+            report
         }
     }
     .map_err(bad_input)?;
@@ -126,6 +133,19 @@ pub(crate) async fn run(args: &LoadArgs) -> anyhow::Result<()> {
     let wrong = report.total.lost + report.total.answered_twice + report.total.foreign;
     anyhow::ensure!(wrong == 0, "{wrong} requests were lost, answered twice, or answered with another's answer");
     Ok(())
+}
+
+/// How a load generator talks to the cluster of which it is a frontend.
+fn native_net(cluster: &ClusterArgs) -> anyhow::Result<Net> {
+    let remedy = "symphony load --protocol native is a frontend of the cluster and needs a frontend's certificate: --identity frontend-load \
+                  (`symphony up` makes that one, `symphony certs` makes others)";
+    let net = cluster.net_as(LOAD_FRONTEND).map_err(|error| bad_input(format!("{error:#}; {remedy}")))?;
+    match net.credentials().map(|credentials| credentials.facts().identity) {
+        Some(identity) if identity.role != Role::Frontend => {
+            Err(bad_input(format!("--identity: {} {} is no frontend; {remedy}", identity.role, identity.name)))
+        }
+        _ => Ok(net),
+    }
 }
 
 fn show(report: &Report, output: Output) -> anyhow::Result<()> {

@@ -1,16 +1,17 @@
-//! `symphony members`: who belongs to the control group.
+//! `symphony members`: who belongs to the control group, and frontends that are to be forgotten.
 
 use std::time::Duration;
 
 use symphony_net::Role;
 use symphony_protocol::control as pb;
 use symphony_protocol::control::control_client::ControlClient;
-use symphony_types::OperationId;
+use symphony_types::{FrontendId, Member, OperationId};
 use tokio::time::Instant;
 use tonic::Code;
 use tonic::transport::Endpoint;
 
-use super::operation::unknown;
+use super::duty::{AGREE_WITHIN, find};
+use super::operation::{not_done, unknown};
 use crate::cli::{ClusterArgs, MemberAddArgs, MemberRemoveArgs, MemberReplaceArgs, MembersCommand};
 use crate::exit::bad_input;
 
@@ -27,10 +28,13 @@ pub(crate) async fn run(command: &MembersCommand) -> anyhow::Result<()> {
             eprintln!("n{id} at {control} follows first and votes once it has caught up");
             (joins(*id, control), operation, cluster)
         }
-        MembersCommand::Remove(MemberRemoveArgs { id, operation, cluster }) => {
-            eprintln!("n{id} hands over what it leads, and leaves");
-            (pb::ChangeReplicasRequest { remove: *id, ..Default::default() }, operation, cluster)
-        }
+        MembersCommand::Remove(args) => match removed(args).await? {
+            Removed::Frontend(frontend) => return remove_frontend(args, frontend).await,
+            Removed::Scheduler(id) => {
+                eprintln!("n{id} hands over what it leads, and leaves");
+                (pb::ChangeReplicasRequest { remove: id, ..Default::default() }, &args.operation, &args.cluster)
+            }
+        },
         MembersCommand::Replace(MemberReplaceArgs { id, with, control, operation, cluster }) => {
             eprintln!("n{with} at {control} catches up and takes the place of n{id}");
             (pb::ChangeReplicasRequest { remove: *id, ..joins(*with, control) }, operation, cluster)
@@ -41,6 +45,39 @@ pub(crate) async fn run(command: &MembersCommand) -> anyhow::Result<()> {
     let voters = change(cluster, operation, &request).await?;
     let voters: Vec<_> = voters.iter().map(|id| format!("n{id}")).collect();
     println!("the control group is {}", voters.join(", "));
+    Ok(())
+}
+
+/// Who shall be removed.
+enum Removed {
+    /// A replica, which the cluster may know or not.
+    Scheduler(u64),
+    Frontend(FrontendId),
+}
+
+async fn removed(MemberRemoveArgs { member, cluster, .. }: &MemberRemoveArgs) -> anyhow::Result<Removed> {
+    let number = ["scheduler-", "n", ""].iter().find_map(|before| member.strip_prefix(before)?.parse().ok());
+    if let Some(id) = number.filter(|&id| id > 0) {
+        return Ok(Removed::Scheduler(id));
+    }
+    let view = cluster.control()?.get(true, AGREE_WITHIN).await?;
+    match find(&view, member).map_err(bad_input)? {
+        Member::Scheduler(id) => Ok(Removed::Scheduler(id.get())),
+        Member::Frontend(id) => Ok(Removed::Frontend(id)),
+        Member::Backend(id) => Err(bad_input(format!(
+            "{id} is a backend; it is known as long as there is room, and needs no removal: stop it, after symphony drain {id}"
+        ))),
+    }
+}
+
+async fn remove_frontend(args: &MemberRemoveArgs, frontend: FrontendId) -> anyhow::Result<()> {
+    let operation = args.operation.id();
+    let call = |mut client: ControlClient<_>| {
+        let request = pb::RemoveFrontendRequest { frontend: frontend.get(), operation_id: operation.to_string() };
+        async move { client.remove_frontend(request).await }
+    };
+    args.cluster.control()?.call(AGREE_WITHIN, call).await.map_err(|error| not_done(operation, error))?;
+    println!("frontend {frontend} is removed");
     Ok(())
 }
 
