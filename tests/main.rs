@@ -5,6 +5,7 @@ mod cli;
 mod explain;
 mod federation;
 mod fencing;
+mod frames;
 mod learning;
 mod local;
 mod moves;

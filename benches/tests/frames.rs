@@ -11,13 +11,15 @@ fn every_way_carries_requests_from_one_process_to_another() {
     let options = Options { program, scheduler_core: 0, rate_for: Duration::from_millis(100), latencies: 150 };
     let report = run(&options).unwrap();
     let rates: Vec<_> = report.rates.iter().map(|row| (row.way, row.frame_max)).collect();
-    assert_eq!(rates, [("link", 4096), ("link", 1), ("link, TLS", 4096), ("link, TLS", 1)]);
+    let links = ["link", "link, TLS", "link, shared", "link, spinning"];
+    assert_eq!(rates, links.map(|way| [(way, 4096), (way, 1)]).concat());
     for row in &report.rates {
         assert!(row.requests > 0 && row.requests_per_frame >= 1.0 && row.per_core() > 0.0, "{row:?}");
         assert!(row.frame_max > 1 || row.requests_per_frame < 1.0 + f64::EPSILON, "{row:?}");
     }
     let ways: Vec<_> = report.latencies.iter().map(|row| (row.way, row.requests)).collect();
-    assert_eq!(ways, [("bare TCP", 50), ("link", 50), ("link, TLS", 50)], "the first hundred do not count");
+    let expected = ["bare TCP", "link", "link, TLS", "link, shared", "link, spinning"].map(|way| (way, 50));
+    assert_eq!(ways, expected, "the first hundred do not count");
     for row in &report.latencies {
         assert!(row.p50_us > 0.0 && row.p50_us <= row.p99_us && row.p99_us <= row.max_us, "{row:?}");
     }

@@ -15,7 +15,7 @@ mod tapes;
 pub use cluster::{command, snapshot, view};
 pub use federation::{federation_answer, federation_command, federation_messages, federation_snapshot};
 pub use files::{config, model_config, profile, scenario};
-pub use frames::{frames, rdma};
+pub use frames::{frames, rdma, ring};
 pub use requests::{grpc_infer, picture, rest_infer};
 pub use tapes::tape;
 
@@ -40,7 +40,7 @@ impl std::fmt::Debug for Entry {
 }
 
 /// All of them.
-pub const ALL: [Entry; 17] = [
+pub const ALL: [Entry; 18] = [
     Entry { name: "picture", run: picture, seeds: requests::picture_seeds },
     Entry { name: "frames", run: frames, seeds: frames::frame_seeds },
     Entry { name: "command", run: command, seeds: cluster::command_seeds },
@@ -54,6 +54,7 @@ pub const ALL: [Entry; 17] = [
     Entry { name: "view", run: view, seeds: cluster::view_seeds },
     Entry { name: "tape", run: tape, seeds: tapes::tape_seeds },
     Entry { name: "rdma", run: rdma, seeds: frames::rdma_seeds },
+    Entry { name: "ring", run: ring, seeds: frames::ring_seeds },
     Entry { name: "federation_command", run: federation_command, seeds: federation::federation_command_seeds },
     Entry { name: "federation_snapshot", run: federation_snapshot, seeds: federation::federation_snapshot_seeds },
     Entry { name: "federation_answer", run: federation_answer, seeds: federation::federation_answer_seeds },

@@ -52,12 +52,12 @@ pub fn run(options: &Options) -> Result<Report> {
         authority.issue(&Identity::new("frames", role, name)?, 1)?;
     }
     let mut report = Report { rates: Vec::new(), latencies: Vec::new() };
-    for way in [Way::Link, Way::SecuredLink] {
+    for way in [Way::Link, Way::SecuredLink, Way::SharedLink, Way::SpinningLink] {
         for frame_max in [SUBMIT_REQUESTS_MAX, 1] {
             report.rates.push(rate(options, pki.path(), way, frame_max)?);
         }
     }
-    for way in [Way::BareTcp, Way::Link, Way::SecuredLink] {
+    for way in [Way::BareTcp, Way::Link, Way::SecuredLink, Way::SharedLink, Way::SpinningLink] {
         report.latencies.push(latency(options, pki.path(), way)?);
     }
     Ok(report)
@@ -67,7 +67,7 @@ fn rate(options: &Options, pki: &Path, way: Way, frame_max: usize) -> Result<Rat
     let scheduler = Scheduler::start(options, pki, way)?;
     let before = cpu_ns()?;
     let (net, rate_for) = (way.net(pki, Role::Frontend, FRONTEND)?, options.rate_for);
-    let sent = over_link(&scheduler.addr, net, move |link| send_for(link, frame_max, rate_for))?;
+    let sent = over_link(&scheduler.addr, net, way, move |link| send_for(link, frame_max, rate_for))?;
     let frontend_cpu = cpu_ns()? - before;
     let served = scheduler.served(sent)?;
     let each = |ns: u64| ns as f64 / served.requests as f64;
@@ -97,7 +97,7 @@ fn latency(options: &Options, pki: &Path, way: Way) -> Result<LatencyRow> {
         }
     } else {
         let net = way.net(pki, Role::Frontend, FRONTEND)?;
-        over_link(&scheduler.addr, net, move |link| send_one_by_one(link, count))?;
+        over_link(&scheduler.addr, net, way, move |link| send_one_by_one(link, count))?;
     }
     let served = scheduler.served(count)?;
     let us = |ns: u64| ns as f64 / 1e3;
@@ -115,7 +115,7 @@ type Link = (LinkSender<ToLeader>, LinkReceiver<ToFrontend>);
 
 /// Runs something with a link, in a runtime with as many workers as a process has that is bound to one core. Everything sent has
 /// been written when it returns.
-fn over_link<T, F>(addr: &str, net: Net, run: impl FnOnce(Link) -> F + Send + 'static) -> Result<T>
+fn over_link<T, F>(addr: &str, net: Net, way: Way, run: impl FnOnce(Link) -> F + Send + 'static) -> Result<T>
 where
     T: Send + 'static,
     F: Future<Output = Result<T>> + Send,
@@ -123,6 +123,7 @@ where
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let addr = addr.to_owned();
     runtime.block_on(async move {
+        let net = way.carried(net)?;
         let link = connect_link::<ToLeader, ToFrontend>(&net, &addr, &Role::Scheduler.into()).await?;
         let sender = link.0.clone();
         let done = tokio::spawn(async move { run(link).await }).await??;

@@ -3,11 +3,12 @@
 use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
-use symphony_net::{CredentialFiles, Credentials, Incoming, Net, Port, Role};
+use symphony_net::{CarrierWish, Carriers, CredentialFiles, Credentials, Incoming, Net, Port, Rings, Role};
 use symphony_protocol::dispatch::{EndReason, RequestHeader, ToFrontend, ToLeader};
 use symphony_transport::{LinkError, link_over};
 use symphony_types::DropReason;
@@ -24,6 +25,10 @@ pub enum Way {
     Link,
     /// A link with mutual TLS.
     SecuredLink,
+    /// The same, that goes on through shared memory; who has nothing to read sleeps.
+    SharedLink,
+    /// The same; who has nothing to read looks again and again for 10 ms.
+    SpinningLink,
 }
 
 /// Requests after which the frontend is told how far they have come.
@@ -32,6 +37,8 @@ pub(super) const ACKNOWLEDGED_EVERY: u64 = 256;
 const WARM_UP: u64 = 100;
 /// The longest latency that is told apart: 10 s.
 const NS_MAX: u64 = 10_000_000_000;
+/// Ten times as long as the pause between two requests of which the latency is measured.
+const SPIN: Duration = Duration::from_millis(10);
 /// One frame with one request.
 pub(super) const BARE_BYTES: usize = 80;
 /// The names in the two certificates.
@@ -68,13 +75,29 @@ impl Way {
             Self::BareTcp => "bare TCP",
             Self::Link => "link",
             Self::SecuredLink => "link, TLS",
+            Self::SharedLink => "link, shared",
+            Self::SpinningLink => "link, spinning",
         }
+    }
+
+    /// What carries the frames of a process that is connected so. Must be called inside a tokio runtime.
+    pub(super) fn carried(self, net: Net) -> Result<Net> {
+        let spin = match self {
+            Self::BareTcp | Self::Link | Self::SecuredLink => return Ok(net),
+            Self::SharedLink => Duration::ZERO,
+            Self::SpinningLink => SPIN,
+        };
+        // Before the first message, so that all of them count.
+        let wish = CarrierWish { expected: true, required: true };
+        Ok(net.carried(Carriers::new(Some(Rings::start(spin)?), wish)))
     }
 
     /// How a process with that role connects.
     pub(super) fn net(self, pki: &Path, role: Role, name: &str) -> Result<Net> {
         Ok(match self {
-            Self::SecuredLink => Net::secured(Arc::new(Credentials::load(CredentialFiles::in_dir(pki, role, name))?)),
+            Self::SecuredLink | Self::SharedLink | Self::SpinningLink => {
+                Net::secured(Arc::new(Credentials::load(CredentialFiles::in_dir(pki, role, name))?))
+            }
             Self::Link | Self::BareTcp => Net::plaintext(),
         })
     }
@@ -92,6 +115,7 @@ pub fn serve(way: Way, pki: &Path, listening: impl FnOnce(std::net::SocketAddr))
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let net = way.net(pki, Role::Scheduler, SCHEDULER)?;
     runtime.block_on(async move {
+        let net = way.carried(net)?;
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let addr = listener.local_addr()?;
         let incoming = Incoming::new(listener, net, Port::new("frames", &[Role::Frontend], 1));

@@ -8,8 +8,8 @@ use toml::{Table, Value};
 
 use crate::layers::{self, Origin};
 use crate::{
-    BackendConfig, ClusterConfig, Error, FederationConfig, FrontendConfig, LogConfig, NetworkConfig, Problem,
-    SchedulerConfig, SecurityConfig, validate,
+    BackendConfig, ClusterConfig, Error, FederationConfig, FramesConfig, FrontendConfig, LogConfig, NetworkConfig,
+    Problem, SchedulerConfig, SecurityConfig, validate,
 };
 
 /// What a configuration is used for: which sections must be there.
@@ -79,6 +79,8 @@ pub struct NodeConfig {
     pub federation: Option<FederationConfig>,
     /// How the others are reached.
     pub network: NetworkConfig,
+    /// What carries frames between this process and others.
+    pub frames: FramesConfig,
     /// Its log.
     pub log: LogConfig,
     /// Who may talk to it.

@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use symphony_types::is_name;
 
 use crate::{
-    Address, AutoscalingConfig, BackendConfig, DeviceKind, ExecutorKind, FederationConfig, FrontendConfig,
-    LearningConfig, NodeConfig, PayloadTransportKind, PayloadsConfig, Problem, RepositoryConfig, Role, SchedulerConfig,
+    Address, AutoscalingConfig, BackendConfig, DeviceKind, ExecutorKind, FederationConfig, FramesConfig,
+    FrontendConfig, LearningConfig, NodeConfig, PayloadTransportKind, PayloadsConfig, Problem, RepositoryConfig, Role,
+    SchedulerConfig,
 };
 
 /// The largest values that are accepted; each bounds a queue, a table or a wait of the process that is configured.
@@ -53,6 +54,8 @@ pub mod limits {
     pub const JOURNAL_MB_MAX: u64 = 4096;
     /// Shared memory of one process, or of one pair for results, in MB: 64 GiB.
     pub const POOL_MB_MAX: u64 = 64 << 10;
+    /// How long a reader of frames may look before it sleeps, in microseconds: longer than the pauses of a busy link by far.
+    pub const FRAMES_SPIN_US_MAX: u64 = 10_000;
     /// Pictures that are decoded at once: more than any machine has cores for.
     pub const IMAGE_THREADS_MAX: u64 = 1024;
     /// Pictures that wait to be decoded: as many as requests may be in flight in all.
@@ -94,6 +97,7 @@ pub(crate) fn problems(config: &NodeConfig, role: Role) -> Vec<Problem> {
         check.federation(config, federation, role);
     }
     check.network(config);
+    check.frames(&config.frames);
     check.log(config);
     check.ports(config);
     check.reach(config);
@@ -542,6 +546,19 @@ impl Check {
             if route.via.port() == 0 || route.via.is_wildcard() {
                 self.say(format!("{key}.via"), format!("{} cannot be dialled; give a host and a port", route.via));
             }
+        }
+    }
+
+    fn frames(&mut self, frames: &FramesConfig) {
+        self.range("frames.spin_us", frames.spin_us.into(), 0, limits::FRAMES_SPIN_US_MAX);
+        if frames.required && !frames.expects_sharing() {
+            self.say(
+                "frames.required",
+                "only shared memory can be required; say transport = \"shared-memory\" or leave it out",
+            );
+        }
+        if frames.spin_us > 0 && !frames.shares() {
+            self.say("frames.spin_us", "nobody reads shared memory with transport = \"tcp\"; leave it out");
         }
     }
 

@@ -207,6 +207,9 @@ fn what_cannot_work_is_explained_with_key_and_values() {
             &["frontend.payloads.rdma_device=mlx5_0"],
             "frontend.payloads.rdma_device: `mlx5_0` is only used with transport = \"rdma\"",
         ),
+        (&["frames.required=true"], "frames.required: only shared memory can be required"),
+        (&["frames.spin_us=10001"], "frames.spin_us: 10001 is out of range; expected 0 to 10000"),
+        (&["frames.transport=tcp", "frames.spin_us=10"], "frames.spin_us: nobody reads shared memory with transport"),
         (&["frontend.answer_grace_ms=60001"], "frontend.answer_grace_ms: 60001 is out of range"),
         (
             &["frontend.grpc=10.0.0.1:8001", "security.insecure_dev=true"],

@@ -9,6 +9,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio_rustls::TlsStream;
 use tonic::transport::server::Connected;
 
+use crate::carriers::Carriers;
 use crate::identity::{Identity, Role};
 
 /// Who is at the other end.
@@ -58,6 +59,7 @@ pub struct Connection {
     stream: Stream,
     peer: PeerInfo,
     place: Place,
+    carriers: Carriers,
 }
 
 /// The place of an accepted connection among those of its port, held by whatever is left of the connection.
@@ -70,13 +72,19 @@ enum Stream {
 }
 
 impl Connection {
-    pub(crate) const fn plain(stream: symphony_wire::Stream, addr: SocketAddr) -> Self {
-        Self { stream: Stream::Plain(stream), peer: PeerInfo { addr, identity: None }, place: None }
+    pub(crate) fn plain(stream: symphony_wire::Stream, addr: SocketAddr, carriers: &Carriers) -> Self {
+        let peer = PeerInfo { addr, identity: None };
+        Self { stream: Stream::Plain(stream), peer, place: None, carriers: carriers.clone() }
     }
 
-    pub(crate) fn tls(stream: TlsStream<symphony_wire::Stream>, addr: SocketAddr, identity: Identity) -> Self {
+    pub(crate) fn tls(
+        stream: TlsStream<symphony_wire::Stream>,
+        addr: SocketAddr,
+        identity: Identity,
+        carriers: &Carriers,
+    ) -> Self {
         let peer = PeerInfo { addr, identity: Some(identity) };
-        Self { stream: Stream::Tls(Box::new(stream)), peer, place: None }
+        Self { stream: Stream::Tls(Box::new(stream)), peer, place: None, carriers: carriers.clone() }
     }
 
     /// The same, with a place among those of its port.
@@ -88,6 +96,12 @@ impl Connection {
     #[must_use]
     pub const fn peer(&self) -> &PeerInfo {
         &self.peer
+    }
+
+    /// What may carry frames besides this connection, and what does.
+    #[must_use]
+    pub const fn carriers(&self) -> &Carriers {
+        &self.carriers
     }
 
     /// The two directions, for two tasks.

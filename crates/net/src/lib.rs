@@ -3,21 +3,27 @@
 //! Every internal port speaks TLS 1.3 with certificates on both sides. A certificate names a cluster, a role and a name;
 //! whoever dials says which role must answer, whoever accepts says which roles may call. Without certificates there is
 //! plaintext, which the configuration allows on loopback only.
+//!
+//! Two processes of one host that have a connection may have [rings](Rings) in shared memory beside it.
 
 mod authority;
+mod carriers;
 mod certificate;
 mod connection;
 mod credentials;
 mod dial_turns;
 mod error;
+pub mod handover;
 mod host;
 mod identity;
 mod incoming;
 mod net;
+mod rings;
 mod until;
 mod waiting_peers;
 
 pub use authority::{Authority, Issued};
+pub use carriers::{Carrier, CarrierWish, Carriers, LinkPlace, LinkRow};
 pub use certificate::CertificateFacts;
 pub use connection::{Connection, Line, PeerInfo, ReadHalf, WriteHalf};
 pub use credentials::{CredentialFiles, Credentials, RELOAD_EVERY};
@@ -27,6 +33,9 @@ pub use host::{Host, HostError};
 pub use identity::{Expected, Identity, IdentityError, Role};
 pub use incoming::{HANDSHAKES_MAX, HANDSHAKES_PER_PEER_MAX, Incoming, Port};
 pub use net::{HANDSHAKE_TIMEOUT, Net};
+pub use rings::{
+    HANDOVER_TIMEOUT, RING_BYTES, RINGS_MAX, RingAdmission, RingOffer, RingReader, RingStreams, RingWriter, Rings,
+};
 pub use waiting_peers::{WaitingPeers, WaitingPlace};
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use symphony_wire::{Stream, Wire};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 use tonic::transport::{Channel, Endpoint, Uri};
 
+use crate::carriers::Carriers;
 use crate::certificate::CertificateFacts;
 use crate::connection::{Connection, Line};
 use crate::credentials::Credentials;
@@ -33,6 +34,7 @@ pub struct Net {
     /// What is dialled instead of an address; none if every address is dialled as it is given.
     routes: Option<Arc<BTreeMap<String, String>>>,
     turns: DialTurns,
+    carriers: Carriers,
 }
 
 impl Net {
@@ -60,6 +62,18 @@ impl Net {
         Self { routes: (!routes.is_empty()).then(|| Arc::new(routes)), ..self }
     }
 
+    /// The same, with that which may carry frames besides its connections.
+    #[must_use]
+    pub fn carried(self, carriers: Carriers) -> Self {
+        Self { carriers, ..self }
+    }
+
+    /// What may carry frames, and what does.
+    #[must_use]
+    pub const fn carriers(&self) -> &Carriers {
+        &self.carriers
+    }
+
     /// What is dialled for an address.
     #[must_use]
     pub fn through<'a>(&'a self, addr: &'a str) -> &'a str {
@@ -84,12 +98,12 @@ impl Net {
     pub async fn dial(&self, addr: &str, expected: &Expected) -> io::Result<Connection> {
         let stream = self.wire.dial(self.through(addr)).await?;
         let peer = stream.peer();
-        let Some(credentials) = &self.credentials else { return Ok(Connection::plain(stream, peer)) };
+        let Some(credentials) = &self.credentials else { return Ok(Connection::plain(stream, peer, &self.carriers)) };
         let loaded = credentials.now();
         let connector = TlsConnector::from(Arc::clone(&loaded.client));
         let stream = connector.connect(server_name(), stream).await.map_err(in_words)?;
         let identity = who(stream.get_ref().1.peer_certificates(), &loaded.facts.identity, &Allowed::Answer(expected))?;
-        Ok(Connection::tls(stream.into(), peer, identity))
+        Ok(Connection::tls(stream.into(), peer, identity, &self.carriers))
     }
 
     /// Makes a connection of an accepted socket, if the caller has one of the roles `allowed`. Bounded by
@@ -100,14 +114,14 @@ impl Net {
     pub async fn accept(&self, stream: impl Into<Stream>, allowed: &[Role]) -> io::Result<Connection> {
         let stream = stream.into();
         let peer = stream.peer();
-        let Some(credentials) = &self.credentials else { return Ok(Connection::plain(stream, peer)) };
+        let Some(credentials) = &self.credentials else { return Ok(Connection::plain(stream, peer, &self.carriers)) };
         let loaded = credentials.now();
         let acceptor = TlsAcceptor::from(Arc::clone(&loaded.server));
         let stream = tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream))
             .await
             .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "the handshake took too long"))??;
         let identity = who(stream.get_ref().1.peer_certificates(), &loaded.facts.identity, &Allowed::Caller(allowed))?;
-        Ok(Connection::tls(stream.into(), peer, identity))
+        Ok(Connection::tls(stream.into(), peer, identity, &self.carriers))
     }
 
     /// Connects like [`Net::dial`], blocking, for at most `within`, the handshake included. Takes the socket addresses of

@@ -170,8 +170,10 @@ impl std::fmt::Debug for RdmaKey {
 
 impl Message for ToOwner {
     const LINK: u16 = 5;
+    const NAME: &str = "data";
 }
 
 impl Message for FromOwner {
     const LINK: u16 = 6;
+    const NAME: &str = "data";
 }

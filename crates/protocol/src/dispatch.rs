@@ -99,8 +99,10 @@ pub enum EndReason {
 
 impl Message for ToLeader {
     const LINK: u16 = 1;
+    const NAME: &str = "dispatch";
 }
 
 impl Message for ToFrontend {
     const LINK: u16 = 2;
+    const NAME: &str = "dispatch";
 }

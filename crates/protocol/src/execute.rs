@@ -178,8 +178,10 @@ pub enum FromBackend {
 
 impl Message for ToBackend {
     const LINK: u16 = 3;
+    const NAME: &str = "execute";
 }
 
 impl Message for FromBackend {
     const LINK: u16 = 4;
+    const NAME: &str = "execute";
 }

@@ -38,6 +38,8 @@ pub trait Message:
 {
     /// Number of the link and direction; a frame of another link is refused.
     const LINK: u16;
+    /// Name of the link, for operators.
+    const NAME: &str;
 }
 
 /// Why bytes are not the frame that was expected.
@@ -148,6 +150,12 @@ impl FrameHeader {
     #[must_use]
     pub const fn is_echo(&self) -> bool {
         self.link == ECHO_LINK
+    }
+
+    /// Whether a [`Carry`](crate::carry::Carry) follows it and no message of the link.
+    #[must_use]
+    pub const fn is_carry(&self) -> bool {
+        self.link == crate::carry::CARRY_LINK
     }
 }
 

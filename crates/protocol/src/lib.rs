@@ -1,5 +1,6 @@
 //! What travels between processes: rkyv frames for requests, plans and results, protobuf for control.
 
+pub mod carry;
 pub mod data;
 pub mod dispatch;
 pub mod execute;

@@ -9,7 +9,8 @@
 //! - M3. Nobody in this process has a reference to the mapped bytes except through [`Memory::words`], which gives shared
 //!   references to atomics. Other processes may store at any time; atomics are made for that, so whatever they store, no load
 //!   is undefined.
-//! - M4. A reader's mapping is read-only. The only stores in this crate are made by `Pool`, which has a writable one.
+//! - M4. A reader's mapping is read-only. The only stores in this crate are made by `Pool`, `RingSender` and `RingReceiver`, and only
+//!   to memory that this process made, which has a writable one.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -47,9 +48,9 @@ pub enum OpenError {
     NotAPool(&'static str),
 }
 
-/// A mapping of shared memory.
+/// A mapping of shared memory. What it means is for those who make it: pools and rings.
 #[derive(Debug)]
-pub(crate) struct Memory {
+pub struct Memory {
     base: NonNull<AtomicU64>,
     words: usize,
 }
@@ -60,9 +61,10 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// New memory of so many words, all zero, writable here and by nobody else, and its descriptor for others.
-    pub(crate) fn create(words: usize) -> io::Result<(Self, OwnedFd)> {
-        let fd = memfd_create("symphony-pool", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    /// New memory of so many words, all zero, writable here and by nobody else, and its descriptor for others. The name is what
+    /// the system shows of it.
+    pub(crate) fn create(name: &str, words: usize) -> io::Result<(Self, OwnedFd)> {
+        let fd = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&fd, words as u64 * 8)?;
         let memory = Self::map(&fd, words, ProtFlags::READ | ProtFlags::WRITE)?;
         // After the writable mapping, which stays; no other can be made.
@@ -99,6 +101,12 @@ impl Memory {
     }
 }
 
+impl AsRef<[AtomicU64]> for Memory {
+    fn as_ref(&self) -> &[AtomicU64] {
+        self.words()
+    }
+}
+
 impl Drop for Memory {
     fn drop(&mut self) {
         // SAFETY: M1; `words` borrows from this value, so no reference is left.
@@ -122,7 +130,7 @@ mod tests {
 
     #[test]
     fn what_the_maker_stores_others_load() {
-        let (memory, fd) = Memory::create(WORDS).unwrap();
+        let (memory, fd) = Memory::create("test", WORDS).unwrap();
         let other = Memory::open(&fd, 8, BYTES).unwrap();
         memory.words()[WORDS - 1].store(7, Ordering::Release);
         assert_eq!(other.words()[WORDS - 1].load(Ordering::Acquire), 7);
@@ -132,7 +140,7 @@ mod tests {
 
     #[test]
     fn nobody_else_can_write_it_or_change_its_length() {
-        let (_memory, fd) = Memory::create(WORDS).unwrap();
+        let (_memory, fd) = Memory::create("test", WORDS).unwrap();
         let mut file = File::from(fd.try_clone().unwrap());
         assert!(file.write_all(&[1; 8]).is_err());
         assert!(file.set_len(8).is_err() && file.set_len(2 * BYTES).is_err());
@@ -149,7 +157,7 @@ mod tests {
         let (silent, _writer) = pipe().unwrap();
         assert!(matches!(Memory::open(&silent, 8, BYTES), Err(OpenError::NotSealed)));
         assert!(matches!(Memory::open(File::open("/dev/zero").unwrap(), 8, BYTES), Err(OpenError::NotSealed)));
-        let (_memory, fd) = Memory::create(WORDS).unwrap();
+        let (_memory, fd) = Memory::create("test", WORDS).unwrap();
         for (min, max) in [(8, BYTES - 8), (BYTES + 8, BYTES + 16)] {
             assert!(matches!(Memory::open(&fd, min, max), Err(OpenError::Size { bytes: BYTES, .. })));
         }

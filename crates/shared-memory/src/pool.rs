@@ -59,7 +59,7 @@ impl Pool {
         let impossible = PoolError::Size { bytes, entries };
         let words = usize::try_from(bytes / 8).unwrap_or(usize::MAX);
         let layout = Layout::new(words, entries).filter(|_| bytes >= POOL_BYTES_MIN).ok_or(impossible)?;
-        let (memory, fd) = Memory::create(words)?;
+        let (memory, fd) = Memory::create("symphony-pool", words)?;
         layout.write(memory.words());
         let state = State { blocks: Blocks::new(layout.units()), entries: vec![Entry::default(); entries] };
         let (used, refused) = (AtomicU64::new(0), AtomicU64::new(0));

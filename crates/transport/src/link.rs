@@ -1,21 +1,26 @@
-//! A link: one connection that carries frames of one message type each way.
+//! A link: one connection between two processes, and frames of one message type each way. What carries the frames is the connection
+//! itself at first, and later shared memory if the two agree on that ([`crate::carrying`]).
 //!
 //! Writing never waits: frames go into a bounded queue, and a task of the link's own writes everything that has
 //! gathered with one system call (coalescing). A full queue means that the peer has stopped reading; the sender is told
 //! and the link is given up, because a late plan or request is worth nothing.
 
+use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use symphony_net::{Connection, Expected, Net, PeerInfo};
+use futures::FutureExt as _;
+use symphony_net::{Carriers, Connection, Expected, Net, PeerInfo};
+use symphony_protocol::carry::Carry;
 use symphony_protocol::{Echo, FRAME_HEADER_BYTES, Frame, FrameError, FrameHeader, Message};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
+use crate::carrying::{Carried, Carrying, End, TURNS_MAX, Turn};
 use crate::echo::{EchoTimes, EchoWatch, Movement};
 
 /// Frames that may wait for the writer of a link. At a hundred thousand frames per second this is 80 ms of them.
@@ -29,6 +34,9 @@ const COALESCE_BYTES: usize = 256 << 10;
 
 /// Questions and answers about a link that may wait for its writer; an end that asks waits for the answer before it asks again.
 const ECHOES_MAX: usize = 8;
+
+/// Frames that the other end may send before it hears that this one goes on through shared memory only.
+const EARLY_FRAMES_MAX: usize = 8;
 
 /// Room of the reader's buffer: one system call brings many small frames.
 const READ_BUFFER_BYTES: usize = 64 << 10;
@@ -63,6 +71,14 @@ pub enum LinkError {
     Closed {
         /// The other end.
         peer: String,
+    },
+    /// One of the two requires shared memory for frames.
+    #[error("link to {peer}: shared memory for frames is required (frames.required), and the two have none: {reason}")]
+    NotShared {
+        /// The other end.
+        peer: String,
+        /// Why not.
+        reason: String,
     },
 }
 
@@ -176,10 +192,15 @@ impl Asker {
 #[derive(Debug)]
 pub struct LinkReceiver<M> {
     stream: BufReader<Box<dyn Inbound>>,
+    /// The connection, once something else carries frames: it only tells that the other end lives.
+    beside: Option<Box<dyn Inbound>>,
+    carrying: Carrying,
     /// What has arrived of the header, or of the body once `header` is known. It lives here and not in the future of
     /// [`LinkReceiver::receive`], so that a receive given up half-way loses nothing.
     partial: BytesMut,
     header: Option<FrameHeader>,
+    /// What the other end said before it could hear that this one goes on through shared memory only: greetings.
+    early: VecDeque<(FrameHeader, Bytes)>,
     /// To this end's writer.
     echoes: mpsc::Sender<Echo>,
     watching: Option<(EchoWatch, watch::Sender<Movement>)>,
@@ -210,6 +231,9 @@ impl<M: Message> LinkReceiver<M> {
     /// # Errors
     /// If the connection ends or something arrives that is no frame of this link; the link is of no use then.
     pub async fn receive(&mut self) -> Result<Frame<M>, LinkError> {
+        if let Some((header, body)) = self.early.pop_front() {
+            return Frame::decode(header, body).map_err(|source| self.bad_frame(source));
+        }
         let rest = Arc::clone(&self.rest);
         loop {
             let (header, body) = match self.watching.as_ref().map(|(watch, _)| watch.look_at()) {
@@ -232,6 +256,18 @@ impl<M: Message> LinkReceiver<M> {
                 self.echoed(echo);
                 continue;
             }
+            if header.is_carry() {
+                match self.carried(header, body)? {
+                    Carried::Offered(offer) => self.carrying.join_beside(offer),
+                    Carried::Ended => return Err(self.not_shared("the peer goes on with it only")),
+                    Carried::AsBefore | Carried::Refused | Carried::Now(_) => {}
+                }
+                continue;
+            }
+            if self.carrying.refuses_messages() {
+                self.carrying.refuse();
+                return Err(self.not_shared("a message came without"));
+            }
             if let Some((watch, _)) = &mut self.watching {
                 watch.used();
                 if watch.rests() {
@@ -240,6 +276,63 @@ impl<M: Message> LinkReceiver<M> {
             }
             return Frame::decode(header, body).map_err(|source| self.bad_frame(source));
         }
+    }
+
+    /// Asks the other end to go on through shared memory, if this process has any: the link's user says when.
+    pub(crate) fn share(&self) {
+        self.carrying.ask();
+    }
+
+    /// The frames of this link's user go over RDMA; the link tells that the other end lives.
+    pub(crate) fn carried_by_rdma(&self) {
+        self.carrying.carried_by_rdma();
+    }
+
+    /// Asks for shared memory and waits until the other end goes on there, before any message is sent.
+    async fn shared(&mut self) -> Result<(), LinkError> {
+        self.carrying.ask();
+        while self.beside.is_none() {
+            let (header, body) = self.gather_frame().await?;
+            if !header.is_carry() {
+                if self.early.len() >= EARLY_FRAMES_MAX {
+                    return Err(self.not_shared("it says other things"));
+                }
+                self.early.push_back((header, body));
+                continue;
+            }
+            match self.carried(header, body)? {
+                Carried::Offered(offer) => {
+                    self.carrying.join(&offer).await.map_err(|reason| self.not_shared(&reason))?;
+                }
+                Carried::Refused => return Err(self.not_shared("the peer shares none; see its frames.transport")),
+                Carried::Ended => return Err(self.not_shared("the peer goes on with it only")),
+                Carried::AsBefore | Carried::Now(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a word about what carries the link, and changes over if it says so.
+    fn carried(&mut self, header: FrameHeader, body: Bytes) -> Result<Carried, LinkError> {
+        let word = Frame::<Carry>::decode(header, body).map_err(|source| self.bad_frame(source))?.message;
+        let carried = match self.carrying.hear(word) {
+            // Whatever had come behind the word would be lost.
+            Ok(Carried::Now(_)) if !self.stream.buffer().is_empty() => Err("something came behind the last frame"),
+            carried => carried,
+        };
+        let out_of_turn = |reason: &str| FrameError::Malformed { link: Carry::LINK, reason: reason.to_owned() };
+        match carried.map_err(|reason| self.bad_frame(out_of_turn(reason)))? {
+            Carried::Now(inbound) => {
+                let before = std::mem::replace(&mut self.stream, buffered(inbound));
+                self.beside = Some(before.into_inner());
+                Ok(Carried::AsBefore)
+            }
+            carried => Ok(carried),
+        }
+    }
+
+    fn not_shared(&self, reason: &str) -> LinkError {
+        LinkError::NotShared { peer: self.peer.clone(), reason: reason.to_owned() }
     }
 
     fn stir(&mut self) {
@@ -303,7 +396,26 @@ impl<M: Message> LinkReceiver<M> {
     async fn gather(&mut self, length: usize) -> Result<(), LinkError> {
         while self.partial.len() < length {
             let missing = length - self.partial.len();
-            match self.stream.read_buf(&mut (&mut self.partial).limit(missing)).await {
+            let mut into = (&mut self.partial).limit(missing);
+            let read = match &mut self.beside {
+                None => self.stream.read_buf(&mut into).await,
+                Some(beside) => {
+                    let ended = tokio::select! {
+                        biased;
+                        read = self.stream.read_buf(&mut into) => Ok(read),
+                        ended = ended(beside) => Err(ended),
+                    };
+                    match ended {
+                        Ok(read) => read,
+                        Err(Some(reason)) => {
+                            return Err(self.bad_frame(FrameError::Malformed { link: Carry::LINK, reason }));
+                        }
+                        // What it had written before is there, and is taken; nothing more comes.
+                        Err(None) => self.stream.read_buf(&mut into).now_or_never().unwrap_or(Ok(0)),
+                    }
+                }
+            };
+            match read {
                 Ok(0) => return Err(LinkError::Closed { peer: self.peer.clone() }),
                 Ok(_) => {}
                 Err(source) => return Err(LinkError::Io { peer: self.peer.clone(), source }),
@@ -317,14 +429,27 @@ impl<M: Message> LinkReceiver<M> {
     }
 }
 
+/// Waits for the end of a connection that carries nothing any more. Returns what is wrong if something comes.
+async fn ended(beside: &mut Box<dyn Inbound>) -> Option<String> {
+    match beside.read(&mut [0]).await {
+        Ok(0) | Err(_) => None,
+        Ok(_) => Some("something came over a connection that carries nothing any more".to_owned()),
+    }
+}
+
+fn buffered(inbound: Box<dyn Inbound>) -> BufReader<Box<dyn Inbound>> {
+    BufReader::with_capacity(READ_BUFFER_BYTES, inbound)
+}
+
 fn tell(told: &watch::Sender<Movement>, movement: Movement) {
     told.send_if_modified(|known| std::mem::replace(known, movement) != movement);
 }
 
-/// Opens a link to `addr` (`host:port`), where `expected` must answer.
+/// Opens a link to `addr` (`host:port`), where `expected` must answer. Once it is in use it goes on through shared memory if the two have
+/// any and want to; where that is required, it does before its first message.
 ///
 /// # Errors
-/// If no connection is made within [`CONNECT_TIMEOUT`], or somebody else answers.
+/// If no connection is made within [`CONNECT_TIMEOUT`], somebody else answers, or required memory is not shared.
 pub async fn connect_link<Out, In>(
     net: &Net,
     addr: &str,
@@ -334,22 +459,75 @@ where
     Out: Message + Send + 'static,
     In: Message,
 {
-    let connection = tokio::time::timeout(CONNECT_TIMEOUT, net.dial(addr, expected))
-        .await
-        .map_err(|_| LinkError::ConnectTimeout { peer: addr.to_owned() })?
-        .map_err(|source| LinkError::Io { peer: addr.to_owned(), source })?;
-    Ok(link_over(connection))
+    let connection = dial(net, addr, expected).await?;
+    let carriers = net.carriers();
+    let peer = connection.peer().to_string();
+    // Whoever leads an address over another place wants the frames to pass there.
+    let routed = net.through(addr) != addr && !carriers.wish().expected;
+    let end = match carriers.rings() {
+        Some(_) if routed => End::AsksWhenTold,
+        Some(_) if carriers.must_share_with(&peer) => End::AsksFirst,
+        Some(_) => End::AsksInUse,
+        None => End::AsksWhenTold,
+    };
+    let (sender, mut receiver) = link_of::<Out, In>(connection, end);
+    if end == End::AsksFirst {
+        let shared = tokio::time::timeout(CONNECT_TIMEOUT, receiver.shared()).await;
+        shared.unwrap_or_else(|_| Err(receiver.not_shared("it took too long")))?;
+    }
+    Ok((sender, receiver))
 }
 
-/// Makes a link of a connection. Must be called inside a tokio runtime.
+/// Opens a link whose user says when it goes on through shared memory ([`LinkReceiver::share`]).
+///
+/// # Errors
+/// If no connection is made within [`CONNECT_TIMEOUT`], or somebody else answers.
+pub(crate) async fn connect_data_link<Out, In>(
+    net: &Net,
+    addr: &str,
+    expected: &Expected,
+) -> Result<(LinkSender<Out>, LinkReceiver<In>), LinkError>
+where
+    Out: Message + Send + 'static,
+    In: Message,
+{
+    Ok(link_of(dial(net, addr, expected).await?, End::AsksWhenTold))
+}
+
+async fn dial(net: &Net, addr: &str, expected: &Expected) -> Result<Connection, LinkError> {
+    tokio::time::timeout(CONNECT_TIMEOUT, net.dial(addr, expected))
+        .await
+        .map_err(|_| LinkError::ConnectTimeout { peer: addr.to_owned() })?
+        .map_err(|source| LinkError::Io { peer: addr.to_owned(), source })
+}
+
+/// Makes a link of a connection that was accepted. Must be called inside a tokio runtime.
 pub fn link_over<Out, In>(connection: Connection) -> (LinkSender<Out>, LinkReceiver<In>)
 where
     Out: Message + Send + 'static,
     In: Message,
 {
-    let info = connection.peer().clone();
+    let must = connection.carriers().wish().required;
+    link_of(connection, End::Accepted { must })
+}
+
+/// The same for a link whose user says whether it goes on without shared memory.
+pub(crate) fn data_link_over<Out, In>(connection: Connection) -> (LinkSender<Out>, LinkReceiver<In>)
+where
+    Out: Message + Send + 'static,
+    In: Message,
+{
+    link_of(connection, End::Accepted { must: false })
+}
+
+fn link_of<Out, In>(connection: Connection, end: End) -> (LinkSender<Out>, LinkReceiver<In>)
+where
+    Out: Message + Send + 'static,
+    In: Message,
+{
+    let (info, carriers) = (connection.peer().clone(), connection.carriers().clone());
     let (read, write) = connection.into_split();
-    link_over_streams((Box::new(read), Box::new(write)), info)
+    link_with((Box::new(read), Box::new(write)), info, carriers, end)
 }
 
 /// Where frames come from.
@@ -365,8 +543,21 @@ impl<T: AsyncWrite + Send + Sync + Unpin + std::fmt::Debug> Outbound for T {}
 /// The two directions of whatever carries frames.
 pub(crate) type Streams = (Box<dyn Inbound>, Box<dyn Outbound>);
 
-/// Makes a link of two directions to a peer that is known otherwise. Must be called inside a tokio runtime.
-pub(crate) fn link_over_streams<Out, In>((read, write): Streams, info: PeerInfo) -> (LinkSender<Out>, LinkReceiver<In>)
+/// Makes a link of two directions to a peer that is known otherwise; nothing else ever carries it. Must be called inside a tokio runtime.
+pub(crate) fn link_over_streams<Out, In>(streams: Streams, info: PeerInfo) -> (LinkSender<Out>, LinkReceiver<In>)
+where
+    Out: Message + Send + 'static,
+    In: Message,
+{
+    link_with(streams, info, Carriers::default(), End::AsksWhenTold)
+}
+
+fn link_with<Out, In>(
+    (read, write): Streams,
+    info: PeerInfo,
+    carriers: Carriers,
+    end: End,
+) -> (LinkSender<Out>, LinkReceiver<In>)
 where
     Out: Message + Send + 'static,
     In: Message,
@@ -375,12 +566,28 @@ where
     let (queue, frames) = mpsc::channel(LINK_FRAMES_MAX);
     let close = Arc::new(Notify::new());
     let (echoes, echoed) = mpsc::channel(ECHOES_MAX);
+    let (turns, carried) = mpsc::channel(TURNS_MAX);
     let rest = Arc::<Rest>::default();
-    tokio::spawn(write_frames(write, frames, echoed, Arc::clone(&close), Arc::clone(&rest), peer.clone()));
+    let writer = Writer {
+        stream: write,
+        beside: None,
+        frames,
+        echoes: echoed,
+        turns: carried,
+        asks_after: end.asks_after(),
+        close: Arc::clone(&close),
+        rest: Arc::clone(&rest),
+        peer: peer.clone(),
+        bytes: BytesMut::new(),
+    };
+    tokio::spawn(writer.run());
     let receiver = LinkReceiver {
-        stream: BufReader::with_capacity(READ_BUFFER_BYTES, read),
+        stream: buffered(read),
+        beside: None,
+        carrying: Carrying::new(end, turns, carriers, Out::NAME, peer.clone()),
         partial: BytesMut::new(),
         header: None,
+        early: VecDeque::new(),
         echoes,
         watching: None,
         rest,
@@ -391,71 +598,113 @@ where
     (LinkSender { queue, close }, receiver)
 }
 
-/// Writes what gathers; ends with the last sender, with the connection, or at a frame that is too large.
-async fn write_frames<M: Message>(
-    mut stream: Box<dyn Outbound>,
-    mut frames: mpsc::Receiver<(M, Vec<Bytes>)>,
-    mut echoes: mpsc::Receiver<Echo>,
+/// The task that writes what gathers; ends with the last sender, with the connection, or at a frame that is too large.
+struct Writer<M> {
+    stream: Box<dyn Outbound>,
+    /// The connection, once something else carries frames: it only tells that this end lives.
+    beside: Option<Box<dyn Outbound>>,
+    frames: mpsc::Receiver<(M, Vec<Bytes>)>,
+    echoes: mpsc::Receiver<Echo>,
+    turns: mpsc::Receiver<Turn>,
+    /// Messages that are still to be written before this end asks for shared memory; none if it does not.
+    asks_after: Option<u64>,
     close: Arc<Notify>,
     rest: Arc<Rest>,
     peer: String,
-) {
-    let mut bytes = BytesMut::new();
-    loop {
-        let mut next = tokio::select! {
-            biased;
-            first = frames.recv() => match first {
-                Some(first) => Some(first),
-                None => break,
-            },
-            () = close.notified() => break,
-            Some(echo) = echoes.recv() => {
-                echo.encode(&mut bytes);
-                None
+    bytes: BytesMut,
+}
+
+impl<M: Message> Writer<M> {
+    async fn run(mut self) {
+        loop {
+            let (mut next, mut turn) = (None, None);
+            tokio::select! {
+                biased;
+                first = self.frames.recv() => match first {
+                    Some(first) => next = Some(first),
+                    None => break,
+                },
+                () = self.close.notified() => break,
+                Some(echo) = self.echoes.recv() => echo.encode(&mut self.bytes),
+                Some(first) = self.turns.recv() => turn = Some(first),
+            };
+            if next.is_some() {
+                self.rest.written();
             }
-        };
-        if next.is_some() {
-            rest.written();
-        }
-        let mut fits = true;
-        while let Some((message, tail)) = next {
-            if let Err(error) = Frame::encode(&message, &tail, &mut bytes) {
-                tracing::error!(%peer, %error, "a frame cannot be sent; the link ends");
-                fits = false;
+            let mut fits = true;
+            while let Some((message, tail)) = next {
+                if let Err(error) = Frame::encode(&message, &tail, &mut self.bytes) {
+                    tracing::error!(peer = %self.peer, %error, "a frame cannot be sent; the link ends");
+                    fits = false;
+                    break;
+                }
+                self.asks_after = self.asks_after.map(|left| left.saturating_sub(1));
+                next = if self.bytes.len() < COALESCE_BYTES { self.frames.try_recv().ok() } else { None };
+            }
+            while let Ok(echo) = self.echoes.try_recv() {
+                echo.encode(&mut self.bytes);
+            }
+            if self.asks_after.take_if(|left| *left == 0).is_some() {
+                self.say(&Carry::Ask);
+            }
+            let carrier = self.turns_of(turn);
+            if let Err(error) = self.write().await {
+                tracing::debug!(peer = %self.peer, %error, "link ended while writing");
+                return;
+            }
+            // Both ends would wait for what is missing, each as long as it can. Of a link that has ended both know.
+            if !fits {
                 break;
             }
-            next = if bytes.len() < COALESCE_BYTES { frames.try_recv().ok() } else { None };
+            if let Some(carrier) = carrier {
+                self.beside = Some(std::mem::replace(&mut self.stream, carrier));
+            }
         }
-        while let Ok(echo) = echoes.try_recv() {
-            echo.encode(&mut bytes);
+        // What the receiver had to say when it gave the link up.
+        let _ = self.turns_of(None);
+        let _ = self.write().await;
+        let _ = self.stream.shutdown().await;
+        if let Some(mut beside) = self.beside {
+            let _ = beside.shutdown().await;
         }
-        // Encrypted records may stay behind until they are flushed.
-        if let Err(error) = async {
-            stream.write_all(&bytes).await?;
-            stream.flush().await
-        }
-        .await
-        {
-            tracing::debug!(%peer, %error, "link ended while writing");
-            return;
-        }
-        // Both ends would wait for what is missing, each as long as it can. Of a link that has ended both know.
-        if !fits {
-            break;
-        }
-        bytes.clear();
     }
-    let _ = stream.shutdown().await;
+
+    /// Says what is to be said about the carrier. Returns another one if this end changes over, which was said then.
+    fn turns_of(&mut self, mut turn: Option<Turn>) -> Option<Box<dyn Outbound>> {
+        while let Some(now) = turn.take().or_else(|| self.turns.try_recv().ok()) {
+            match now {
+                Turn::Say(word) => self.say(&word),
+                Turn::Switch(carrier) => {
+                    self.say(&Carry::Switch);
+                    return Some(carrier);
+                }
+            }
+        }
+        None
+    }
+
+    fn say(&mut self, word: &Carry) {
+        Frame::encode(word, &[], &mut self.bytes).expect("such a word is small");
+    }
+
+    /// Writes what has gathered.
+    async fn write(&mut self) -> std::io::Result<()> {
+        self.stream.write_all(&self.bytes).await?;
+        self.bytes.clear();
+        // Encrypted records may stay behind until they are flushed.
+        self.stream.flush().await
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use symphony_net::{Incoming, Port, Role};
     use symphony_protocol::dispatch::{ToFrontend, ToLeader};
-    use symphony_types::Token;
     use tokio::net::TcpListener;
 
     use super::*;
+
+    // What links promise is in `tests/links`; here is what needs to look inside.
 
     async fn pair() -> ((LinkSender<ToLeader>, LinkReceiver<ToFrontend>), Connection) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -465,23 +714,6 @@ mod tests {
         let net = Net::plaintext();
         let (client, accepted) = tokio::join!(connect_link(&net, &addr, &scheduler), incoming.next());
         (client.unwrap(), accepted.unwrap())
-    }
-
-    #[tokio::test]
-    async fn frames_arrive_in_order_with_their_tails() {
-        let ((sender, _receiver), stream) = pair().await;
-        let (_back, mut receiver) = link_over::<ToFrontend, ToLeader>(stream);
-        for sequence in 0..1000 {
-            let tail = vec![Bytes::from(vec![7; sequence])];
-            sender.send_with(ToLeader::Cancel { requests: vec![(sequence as u64, 0)] }, tail).unwrap();
-        }
-        for sequence in 0..1000 {
-            let frame = receiver.receive().await.unwrap();
-            assert_eq!(frame.message, ToLeader::Cancel { requests: vec![(sequence as u64, 0)] });
-            assert_eq!(frame.tail.len(), sequence);
-        }
-        drop(sender);
-        assert!(matches!(receiver.receive().await, Err(LinkError::Closed { .. })));
     }
 
     fn rests_for_hours() -> EchoTimes {
@@ -560,122 +792,6 @@ mod tests {
         assert_eq!(answers.await.unwrap().unwrap(), message, "it is written");
         let nothing = futures::poll!(Box::pin(receiver.receive()));
         assert!(nothing.is_pending() && look_at(&receiver) < rests_until);
-    }
-
-    /// Byte by byte, and after every byte the receive is given up as a `select!` does it.
-    #[tokio::test]
-    async fn a_receive_given_up_between_any_two_bytes_loses_nothing() {
-        let ((_sender, mut receiver), mut stream) = pair().await;
-        let mut bytes = BytesMut::new();
-        let messages: Vec<_> = (1..4).map(|n| ToFrontend::Welcome { token: Token::new(n) }).collect();
-        for message in &messages {
-            Frame::encode(message, &[Bytes::from_static(b"tail")], &mut bytes).unwrap();
-        }
-        let mut received = Vec::new();
-        for &byte in &bytes {
-            stream.write_all(&[byte]).await.unwrap();
-            // A few turns of the runtime bring the byte to the receiver, which then holds part of a frame.
-            for _ in 0..4 {
-                tokio::select! {
-                    biased;
-                    frame = receiver.receive() => received.push(frame.unwrap()),
-                    () = tokio::task::yield_now() => {}
-                }
-            }
-        }
-        while received.len() < messages.len() {
-            let frame = tokio::time::timeout(Duration::from_secs(5), receiver.receive()).await;
-            received.push(frame.expect("the stream is in step").unwrap());
-        }
-        assert!(received.iter().all(|frame| frame.tail == "tail"));
-        assert_eq!(received.into_iter().map(|frame| frame.message).collect::<Vec<_>>(), messages);
-    }
-
-    #[tokio::test]
-    async fn a_peer_that_does_not_read_fills_the_queue_and_the_sender_is_told() {
-        let ((sender, _receiver), _stream) = pair().await;
-        let mut refused = None;
-        for _ in 0..4 * LINK_FRAMES_MAX {
-            let tail = vec![Bytes::from_static(&[0; 8192])];
-            if let Err(error) = sender.send_with(ToLeader::Cancel { requests: vec![] }, tail) {
-                refused = Some(error);
-                break;
-            }
-        }
-        assert_eq!(refused, Some(SendError::Full));
-    }
-
-    #[tokio::test]
-    async fn a_closed_link_ends_for_all_its_senders_after_what_was_sent() {
-        let ((sender, _receiver), stream) = pair().await;
-        let (_back, mut receiver) = link_over::<ToFrontend, ToLeader>(stream);
-        let other = sender.clone();
-        sender.send(ToLeader::Cancel { requests: vec![(1, 0)] }).unwrap();
-        sender.close();
-        assert!(receiver.receive().await.is_ok());
-        assert!(matches!(receiver.receive().await, Err(LinkError::Closed { .. })));
-        assert_eq!(other.send(ToLeader::Cancel { requests: vec![] }), Err(SendError::Closed));
-    }
-
-    #[tokio::test]
-    async fn a_frame_that_cannot_be_sent_ends_the_link_after_what_was_sent_before() {
-        let ((sender, _receiver), stream) = pair().await;
-        let (_back, mut receiver) = link_over::<ToFrontend, ToLeader>(stream);
-        let message = || ToLeader::Cancel { requests: vec![(1, 0)] };
-        sender.send(message()).unwrap();
-        let large = Bytes::from(vec![0; symphony_protocol::FRAME_BYTES_MAX]);
-        sender.send_with(message(), vec![large]).unwrap();
-        assert!(receiver.receive().await.is_ok());
-        assert!(matches!(receiver.receive().await, Err(LinkError::Closed { .. })));
-        sender.written().await;
-        assert_eq!(sender.send(message()), Err(SendError::Closed));
-    }
-
-    /// Moves the clock of the test until the watch says so.
-    async fn until(movement: &mut watch::Receiver<Movement>, wanted: Movement) {
-        let told = movement.wait_for(|now| *now == wanted);
-        tokio::time::timeout(Duration::from_secs(60), told).await.expect("in time").expect("the link is there");
-    }
-
-    #[tokio::test]
-    async fn a_link_moves_while_its_peer_receives_and_is_stuck_when_it_does_no_more() {
-        let ms = Duration::from_millis;
-        let times = EchoTimes {
-            origin: Instant::now().into_std(),
-            ask_again_after: ms(1),
-            ask_again_max: ms(10),
-            stuck_after: ms(200),
-            late: Duration::from_secs(60),
-        };
-        let ((_sender, mut receiver), stream) = pair().await;
-        let (mut movement, _) = receiver.watch(times);
-        let receiving = tokio::spawn(async move { receiver.receive().await.map(|frame| frame.message) });
-        let (back, mut peer) = link_over::<ToFrontend, ToLeader>(stream);
-        let answering = tokio::spawn(async move { drop(peer.receive().await) });
-        until(&mut movement, Movement::Moves).await;
-        // The connection stays up, nobody reads it.
-        answering.abort();
-        until(&mut movement, Movement::Stuck).await;
-        let word = ToFrontend::Welcome { token: Token::new(1) };
-        back.send(word.clone()).unwrap();
-        assert_eq!(receiving.await.unwrap().unwrap(), word, "messages pass all the same");
-    }
-
-    #[tokio::test]
-    async fn rubbish_ends_the_link_with_a_reason() {
-        let ((_sender, mut receiver), mut stream) = pair().await;
-        stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
-        let error = receiver.receive().await.unwrap_err();
-        assert!(matches!(error, LinkError::Frame { .. }), "{error}");
-    }
-
-    #[tokio::test]
-    async fn a_message_of_another_link_is_refused() {
-        let ((_sender, mut receiver), stream) = pair().await;
-        let (wrong, _) = link_over::<ToLeader, ToFrontend>(stream);
-        wrong.send(ToLeader::Submit { token: Token::new(1), requests: vec![] }).unwrap();
-        let error = receiver.receive().await.unwrap_err().to_string();
-        assert!(error.contains("wrong port or wrong peer"), "{error}");
     }
 
     #[tokio::test]

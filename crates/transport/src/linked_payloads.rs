@@ -20,7 +20,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::data_link::{Answer, DataLink, Inputs, Opened};
 use crate::frames::in_frames;
-use crate::link::{connect_link, link_over_streams};
+use crate::link::{connect_data_link, link_over_streams};
 use crate::payload::{PayloadTransport, Payloads, ResultToOwner};
 use crate::rdma::{RdmaBegun, RdmaInputs, RdmaReader};
 use crate::read_times::{PairReading, ReadTimes, Readings, Way};
@@ -148,7 +148,7 @@ impl LinkedPayloads {
 
     /// A link over which its owner has said welcome: before that, whatever is sent may be lost without a word.
     async fn open(&self, addr: &str, frontend: &Expected, life: BootId) -> Result<Opened, String> {
-        let link = connect_link::<ToOwner, FromOwner>(&self.net, addr, frontend).await;
+        let link = connect_data_link::<ToOwner, FromOwner>(&self.net, addr, frontend).await;
         let (sender, mut receiver) = link.map_err(|error| error.to_string())?;
         // Whoever leads an address over another place wants the bytes to pass there.
         let routed = self.net.through(addr) != addr && !self.config.expects_sharing();
@@ -183,7 +183,12 @@ impl LinkedPayloads {
             let joined = ToOwner::Joined { shares: !matches!(inputs, Inputs::Asked) };
             sender.send(joined).map_err(|error| error.to_string())?;
         }
+        // The frames go where the payloads go.
+        if matches!(inputs, Inputs::Shared(_)) {
+            receiver.share();
+        }
         let Inputs::Rdma(rdma) = &inputs else { return Ok(Opened { sender, receiver, inputs, beside: None }) };
+        receiver.carried_by_rdma();
         let (by_rdma, from_rdma) = link_over_streams(rdma.streams(), receiver.peer().clone());
         Ok(Opened { sender: by_rdma, receiver: from_rdma, inputs, beside: Some((sender, receiver)) })
     }

@@ -11,7 +11,7 @@ use symphony_types::{BackendId, BootId, FailReason};
 use tokio::time::Instant;
 
 use crate::frames::in_frames;
-use crate::link::{LinkReceiver, LinkSender, link_over, link_over_streams};
+use crate::link::{LinkReceiver, LinkSender, data_link_over, link_over_streams};
 use crate::payload::{Found, INPUT_WITHIN, PayloadOwner, Payloads, ReturnedResult, look, wait};
 use crate::rdma::RdmaPeer;
 use crate::sharing::{Admission, SHARED_PAYLOAD_BYTES_MAX, SharedInputs};
@@ -36,7 +36,7 @@ pub struct OwnerLink {
 impl OwnerLink {
     /// Waits for the backend's hello. None if it does not come.
     pub async fn greeted(connection: Connection) -> Option<Self> {
-        let (sender, mut receiver) = link_over::<FromOwner, ToOwner>(connection);
+        let (sender, mut receiver) = data_link_over::<FromOwner, ToOwner>(connection);
         match tokio::time::timeout(HELLO_TIMEOUT, receiver.receive()).await {
             Ok(Ok(Frame { message: ToOwner::Hello { backend, frontend_boot, shares, rdma, .. }, .. })) => {
                 Some(Self { sender, receiver, backend, means: frontend_boot, shares, rdma })
@@ -128,6 +128,7 @@ impl OwnerLink {
     /// Serves a backend whose frames come over its RDMA connection. This link only tells that it lives.
     async fn serve_by_rdma(mut self, owner: &impl PayloadOwner, rdma: &RdmaPeer, inputs: &Arc<SharedInputs>) {
         let peer = self.peer().clone();
+        self.receiver.carried_by_rdma();
         let (sender, mut receiver) = link_over_streams::<FromOwner, ToOwner>(rdma.streams(), peer.clone());
         let _reads = inputs.read();
         let mut silent_at = None;
@@ -265,6 +266,7 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     use super::*;
+    use crate::link_over;
 
     const BOOT: BootId = BootId::new(4);
 

@@ -1,6 +1,10 @@
 //! What processes read from each other: frames of all links, and what another host may write into memory.
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
 use bytes::{Bytes, BytesMut};
+use symphony_protocol::carry::Carry;
 use symphony_protocol::data::{
     FromOwner, RdmaEndpoint, RdmaKey, RdmaOffer, RequestResult, ResultBytes, SharingOffer, SharingSecret, ToOwner,
 };
@@ -8,7 +12,7 @@ use symphony_protocol::dispatch::{EndReason, RequestHeader, ToFrontend, ToLeader
 use symphony_protocol::execute::{Done, Execute, FromBackend, PlannedRequest, Refusal, ToBackend};
 use symphony_protocol::{FRAME_HEADER_BYTES, Frame, FrameHeader, Message};
 use symphony_rdma::{SEGMENT_HEADER_BYTES, Segment, SegmentKind};
-use symphony_shared_memory::{ENTRY_BYTES, RemoteLayout};
+use symphony_shared_memory::{Available, ENTRY_BYTES, RING_BYTES_MIN, RemoteLayout, blank_ring, ends};
 use symphony_types::{
     BackendId, BootId, DropReason, FailReason, FrontendId, GpuId, ModelId, RequestId, SubclusterId, Token,
 };
@@ -37,6 +41,7 @@ pub fn frames(bytes: &[u8]) {
     read::<FromBackend>(header, &body);
     read::<ToOwner>(header, &body);
     read::<FromOwner>(header, &body);
+    read::<Carry>(header, &body);
 }
 
 fn encode<M: Message>(message: &M, tail: &[Bytes]) -> Vec<u8> {
@@ -100,6 +105,9 @@ pub(super) fn frame_seeds() -> Vec<Vec<u8>> {
             },
             &[],
         ),
+        encode(&Carry::Ask, &[]),
+        encode(&Carry::Offer(offer.clone()), &[]),
+        encode(&Carry::Switch, &[]),
         encode(&ToOwner::Joined { shares: true }, &[]),
         encode(&ToOwner::Read { read: 1, sequences: vec![1, 2, 3] }, &[]),
         encode(&ToOwner::Results { results: vec![result; 2] }, &[Bytes::from_static(b"abcdef")]),
@@ -111,6 +119,53 @@ pub(super) fn frame_seeds() -> Vec<Vec<u8>> {
             &[Bytes::from_static(b"ab")],
         ),
     ]
+}
+
+/// One store of a peer into the memory of its ring, and what is then sent and received.
+const RING_STEP_BYTES: usize = 11;
+/// Of what a step says, so many bytes are sent and received: three quarters of the ring at most.
+const RING_STEP_UNIT: usize = 12;
+
+/// A peer of this host that stores anything anywhere in the memory of its ring, while this side sends and receives: nothing comes
+/// that its ring cannot hold, and what comes is read as frames are.
+pub fn ring(bytes: &[u8]) {
+    let (mine, theirs) = (Arc::new(blank_ring(RING_BYTES_MIN)), Arc::new(blank_ring(RING_BYTES_MIN)));
+    let (mut sender, mut receiver) = ends(mine, Arc::clone(&theirs)).expect("both are rings");
+    let (mut sent, mut came) = (0, Vec::new());
+    for step in bytes.chunks_exact(RING_STEP_BYTES) {
+        let at = usize::from(u16::from_le_bytes([step[0], step[1]])) % theirs.len();
+        let value = u64::from_le_bytes(*step[2..].first_chunk().expect("a step is longer"));
+        theirs[at].store(value, Ordering::Relaxed);
+        let count = usize::from(step[RING_STEP_BYTES - 1]) * RING_STEP_UNIT;
+        if let Ok(moved) = sender.send(&vec![0; count]) {
+            sent += moved.bytes;
+        }
+        if let Ok(Available::Bytes(held)) = receiver.available() {
+            assert!(held <= RING_BYTES_MIN, "no more than the ring holds");
+        }
+        let mut into = vec![0; count];
+        if let Ok(moved) = receiver.receive(&mut into) {
+            came.extend_from_slice(&into[..moved.bytes]);
+        }
+        let _ = (sender.sleeps(), receiver.sleeps());
+    }
+    assert!(sent <= bytes.len() / RING_STEP_BYTES * RING_BYTES_MIN, "never more at once than the ring holds");
+    frames(&came);
+}
+
+pub(super) fn ring_seeds() -> Vec<Vec<u8>> {
+    let step = |at: u16, value: u64, units: u8| [&at.to_le_bytes()[..], &value.to_le_bytes(), &[units]].concat();
+    // A frame as a peer would put it there: its words, and then how many bytes are written.
+    let frame = encode(&ToLeader::Cancel { requests: vec![(1, 2)] }, &[]);
+    let words = frame.chunks(8).map(|piece| {
+        let mut word = [0; 8];
+        word[..piece.len()].copy_from_slice(piece);
+        u64::from_le_bytes(word)
+    });
+    let mut steps: Vec<_> = (64..).zip(words).map(|(at, word)| step(at, word, 0)).collect();
+    steps.push(step(16, frame.len() as u64, 255));
+    let full = [step(48, 1, 255), step(49, 1, 255), step(32, 3060, 255), step(17, 1, 1)].concat();
+    vec![steps.concat(), full]
 }
 
 /// What another host's memory may say: a segment of a stream, and the entry of a pool of 64 KiB.

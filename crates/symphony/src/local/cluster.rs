@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::Context;
 use indicatif::ProgressBar;
 use symphony_config::{
-    Address, BackendConfig, ClusterConfig, FrontendConfig, LogConfig, NetworkConfig, NodeConfig, SchedulerConfig,
-    SecurityConfig,
+    Address, BackendConfig, ClusterConfig, FramesConfig, FrontendConfig, LogConfig, NetworkConfig, NodeConfig,
+    SchedulerConfig, SecurityConfig,
 };
 use symphony_net::Role;
 use symphony_protocol::view::View;
@@ -37,6 +37,7 @@ pub(crate) struct Layout {
     pub(crate) guests: Option<Vec<(Role, String)>>,
     pub(crate) backends: Vec<BackendConfig>,
     pub(crate) network: NetworkConfig,
+    pub(crate) frames: FramesConfig,
     pub(crate) log: LogConfig,
     /// Only whether it is plaintext; certificates are made.
     pub(crate) security: SecurityConfig,
@@ -218,6 +219,7 @@ fn base(layout: &Layout, security: SecurityConfig) -> NodeConfig {
         backend: None,
         federation: None,
         network: layout.network.clone(),
+        frames: layout.frames.clone(),
         log: layout.log.clone(),
         security,
     }

@@ -162,6 +162,7 @@ fn layout(dir: &Path) -> anyhow::Result<Layout> {
         guests: None,
         backends: vec![cpu, emulated],
         network: config.network,
+        frames: config.frames,
         log: config.log,
         security: config.security,
     })

@@ -219,6 +219,7 @@ fn base(layout: &FederationLayout, security: SecurityConfig) -> NodeConfig {
         backend: None,
         federation: None,
         network: first.network.clone(),
+        frames: first.frames.clone(),
         log: first.log.clone(),
         security,
     }

@@ -206,6 +206,7 @@ pub(super) fn layout(args: &UpArgs) -> anyhow::Result<Layout> {
         frontend: Some(frontend),
         backend: Some(backend),
         network,
+        frames,
         log,
         security,
         ..
@@ -241,7 +242,7 @@ pub(super) fn layout(args: &UpArgs) -> anyhow::Result<Layout> {
             backends.remove(0);
         }
     }
-    let layout = Layout { cluster, schedulers, frontend, guests: None, backends, network, log, security };
+    let layout = Layout { cluster, schedulers, frontend, guests: None, backends, network, frames, log, security };
     Ok(match args.host {
         Some(host) => layout.moved(host, 0),
         None => layout,

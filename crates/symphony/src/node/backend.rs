@@ -7,7 +7,7 @@ use symphony_telemetry::{Registry, Surface};
 use symphony_transport::ControlClient;
 use tokio_util::sync::CancellationToken;
 
-use super::{DRAIN_WITHIN, begin, bind, control_addrs, fresh_boot, page, security, until_told_to_stop};
+use super::{DRAIN_WITHIN, begin, bind, control_addrs, frames, fresh_boot, page, security, until_told_to_stop};
 use crate::cli::NodeArgs;
 use crate::exit::bad_input;
 
@@ -19,7 +19,8 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     let exec = bind("backend.exec", &own.exec).await?;
     let metrics = bind("backend.metrics", &own.metrics).await?;
     let registry = Registry::new("backend");
-    let net = security::net(&config, symphony_net::Role::Backend, &own.name, &registry)?;
+    let carriers = frames::carriers(&config.frames, &registry)?;
+    let net = security::net(&config, symphony_net::Role::Backend, &own.name, &registry)?.carried(carriers.clone());
     let control = ControlClient::new(&net, &control_addrs(&config))?;
     let backend = Backend::start(own, fresh_boot(), exec, net, control).await.map_err(|error| match error {
         // Somebody named a library that is none: bad input. That none is found is this machine's failure.
@@ -37,6 +38,7 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     let surface = Surface::new(registry).with_view(move || {
         let mut page = page::view_json(&view.borrow(), "backend", &name, &|_| serde_json::json!({}));
         page["payloads"] = page::payloads_json(&payloads.readings());
+        page["frames"] = frames::json(&carriers);
         page
     });
     let stop = CancellationToken::new();

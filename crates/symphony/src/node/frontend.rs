@@ -5,13 +5,14 @@ use std::time::Duration;
 use symphony_config::{FederationConfig, FrontendConfig, NodeConfig, Role};
 use symphony_frontend::oip::{GrpcServer, InferenceService, Limits, rest_router, serve_grpc, serve_rest};
 use symphony_frontend::{ClusterAccess, Frontend, RepositoryAccess, read_token};
+use symphony_net::Carriers;
 use symphony_protocol::federation::FederationView;
 use symphony_repository::Repository;
 use symphony_telemetry::{Registry, Surface};
 use symphony_transport::{ControlClient, FederationClient};
 use tokio_util::sync::CancellationToken;
 
-use super::{DRAIN_WITHIN, begin, bind, control_addrs, fresh_boot, page, security, until_told_to_stop};
+use super::{DRAIN_WITHIN, begin, bind, control_addrs, frames, fresh_boot, page, security, until_told_to_stop};
 use crate::cli::NodeArgs;
 use crate::exit::bad_input;
 
@@ -27,15 +28,17 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     let rest = bind("frontend.rest", &own.rest).await?;
     let metrics = bind("frontend.metrics", &own.metrics).await?;
     let registry = Registry::new("frontend");
+    let carriers = frames::carriers(&config.frames, &registry)?;
     let frontend = match &config.federation {
         None => {
             let data = bind("frontend.data", &own.data).await?;
             let net = security::net(&config, symphony_net::Role::Frontend, &own.name, &registry)?;
+            let net = net.carried(carriers.clone());
             let control = ControlClient::new(&net, &control_addrs(&config))?;
             let repository = repository(&config, own)?;
             Frontend::start(own, fresh_boot(), data, net, &control, repository, &registry).await?
         }
-        Some(federation) => federated(&config, own, federation, &registry).await?,
+        Some(federation) => federated(&config, own, federation, &carriers, &registry).await?,
     };
 
     let limits = Limits {
@@ -63,6 +66,7 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
             if let Some(plan) = shown.plan() {
                 page["federation"] = plan_json(&plan);
             }
+            page["frames"] = frames::json(&carriers);
             page["ledger"] = crate::tools::ledger::json(&counts, in_flight as u64);
             page
         });
@@ -104,6 +108,7 @@ async fn federated(
     config: &NodeConfig,
     own: &FrontendConfig,
     federation: &FederationConfig,
+    carriers: &Carriers,
     registry: &Registry,
 ) -> anyhow::Result<Frontend> {
     let mut clusters = Vec::new();
@@ -111,6 +116,7 @@ async fn federated(
         let addr = cluster.data.as_ref().ok_or_else(|| bad_input("federation.clusters: data must be given"))?;
         let data = bind("federation.clusters.data", addr).await?;
         let net = security::net_in(config, cluster, symphony_net::Role::Frontend, &own.name)?;
+        let net = net.carried(carriers.clone());
         let control = ControlClient::new(&net, &super::federation::control_addrs(cluster))?;
         let (name, data_addr) = (cluster.name.clone(), addr.to_string());
         clusters.push(ClusterAccess { name, data, data_addr, net, control });

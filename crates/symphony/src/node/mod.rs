@@ -3,6 +3,7 @@
 pub(crate) mod backend;
 mod control_runtime;
 pub(crate) mod federation;
+mod frames;
 pub(crate) mod frontend;
 mod page;
 pub(crate) mod scheduler;

@@ -25,7 +25,7 @@ use symphony_types::{BootId, Member, Nanos, NodeId};
 use tokio::sync::mpsc;
 
 use super::control_runtime::ControlRuntime;
-use super::{DRAIN_WITHIN, begin, bind, fresh_boot, page, security, until_told_to_stop};
+use super::{DRAIN_WITHIN, begin, bind, frames, fresh_boot, page, security, until_told_to_stop};
 use crate::cli::NodeArgs;
 use crate::exit::bad_input;
 
@@ -48,7 +48,8 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     let boot = fresh_boot();
     let registry = Registry::new("scheduler");
     let name = scheduler.id.get().to_string();
-    let net = security::net(&config, symphony_net::Role::Scheduler, &name, &registry)?;
+    let carriers = frames::carriers(&config.frames, &registry)?;
+    let net = security::net(&config, symphony_net::Role::Scheduler, &name, &registry)?.carried(carriers.clone());
     let plane_config = plane_config(&net, cluster, scheduler, boot, replica.dispatch.to_string());
     let own = ControlRuntime::start()?;
     let plane = own.run(async move {
@@ -78,7 +79,11 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
             Some(_) => Ok(()),
             None => Err("no leader of the control group is known".into()),
         })
-        .with_view(move || page::view_json(&view.borrow(), "scheduler", &name, &|_| serde_json::json!({})));
+        .with_view(move || {
+            let mut page = page::view_json(&view.borrow(), "scheduler", &name, &|_| serde_json::json!({}));
+            page["frames"] = frames::json(&carriers);
+            page
+        });
     let stop = tokio_util::sync::CancellationToken::new();
     let serving = tokio::spawn(symphony_telemetry::serve(metrics, surface, stop.clone().cancelled_owned()));
 

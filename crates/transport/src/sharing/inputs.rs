@@ -13,9 +13,9 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::HANDOVER_TIMEOUT;
-use super::handover::{self, SECRET_BYTES};
 use crate::rdma::{RdmaOwner, RdmaReader};
+use symphony_net::HANDOVER_TIMEOUT;
+use symphony_net::handover::{self, SECRET_BYTES};
 
 /// Descriptors that change hands at a time; further callers wait.
 const HANDOVERS_MAX: usize = 64;
@@ -42,7 +42,7 @@ pub enum SharingError {
 #[derive(Debug)]
 pub struct SharedInputs {
     pool: Arc<Pool>,
-    /// Name of the socket; random, so that nobody is found by chance.
+    /// Name of the socket.
     name: String,
     /// Who was made an offer and has not come yet.
     offered: Mutex<HashMap<[u8; SECRET_BYTES], oneshot::Sender<Sharer>>>,
@@ -108,7 +108,7 @@ impl SharedInputs {
         ended: CancellationToken,
     ) -> Result<Arc<Self>, SharingError> {
         let pool = pool_for(bytes, in_flight_max)?;
-        let name = format!("symphony-{:032x}", rand::random::<u128>());
+        let name = handover::fresh_name();
         let listener = handover::listen(&name)?;
         let (offered, readers) = (Mutex::default(), AtomicUsize::new(0));
         let inputs = Arc::new(Self { pool, name, offered, rdma: None, readers, required });
@@ -188,7 +188,7 @@ impl SharedInputs {
     }
 
     async fn hand_over(self: &Arc<Self>, stream: &UnixStream) -> Result<(), String> {
-        let (SharingSecret(secret), results) = handover::asked(stream).await.map_err(|error| error.to_string())?;
+        let (secret, results) = handover::asked(stream).await.map_err(|error| error.to_string())?;
         let come = self.lock().remove(&secret).ok_or("a secret that is not good, or not any more")?;
         let results = PoolView::open(results, POOL_BYTES_MAX).map_err(|error| error.to_string())?;
         let sharer = Sharer { results, _reads: self.read() };

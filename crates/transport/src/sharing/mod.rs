@@ -1,6 +1,5 @@
 //! Shared memory between a frontend and the backends of its host: who gets it, and how.
 
-mod handover;
 mod inputs;
 mod pair;
 #[cfg(test)]
@@ -9,11 +8,6 @@ pub(crate) mod tests;
 pub(crate) use inputs::Admission;
 pub use inputs::{SharedInputs, SharingError, can_share, can_use_rdma};
 pub(crate) use pair::SharedPair;
-
-use std::time::Duration;
-
-/// How long a backend may take to fetch the frontend's memory, and to be given it: everything is on one host.
-pub(crate) const HANDOVER_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// The longest input or result that is taken out of shared memory, in bytes: 256 MiB, more than any request may have.
 pub(crate) const SHARED_PAYLOAD_BYTES_MAX: usize = 256 << 20;

@@ -4,11 +4,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
+use symphony_net::{HANDOVER_TIMEOUT, handover};
 use symphony_protocol::data::SharingOffer;
 use symphony_shared_memory::{POOL_BYTES_MAX, Placed, Pool, PoolView, Unreadable};
 use tokio::sync::watch;
 
-use super::{HANDOVER_TIMEOUT, SHARED_PAYLOAD_BYTES_MAX, handover};
+use super::SHARED_PAYLOAD_BYTES_MAX;
 
 /// Large results that may wait in shared memory for one frontend to take them.
 const RESULTS_MAX: usize = 1024;
@@ -27,7 +28,8 @@ impl SharedPair {
     /// Takes up the offer.
     pub(crate) async fn join(offer: &SharingOffer, results_bytes: u64) -> Result<Self, String> {
         let results = Pool::create(results_bytes, RESULTS_MAX).map_err(|error| error.to_string())?;
-        let inputs = tokio::time::timeout(HANDOVER_TIMEOUT, handover::ask(offer, results.descriptor()))
+        let asked = handover::ask(&offer.name, &offer.secret.0, results.descriptor());
+        let (inputs, _) = tokio::time::timeout(HANDOVER_TIMEOUT, asked)
             .await
             .map_err(|_| format!("no shared memory within {} ms", HANDOVER_TIMEOUT.as_millis()))?
             .map_err(|error| format!("no shared memory: {error}"))?;

@@ -6,12 +6,13 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::pipe::pipe;
+use symphony_net::handover;
 use symphony_protocol::data::{SharingOffer, SharingSecret};
 use symphony_shared_memory::Unreadable;
 use tokio_util::sync::CancellationToken;
 
+use super::SharedInputs;
 use super::pair::SharedPair;
-use super::{SharedInputs, handover};
 
 const POOL_BYTES: u64 = 1 << 20;
 
@@ -123,7 +124,7 @@ async fn a_backend_that_hands_out_something_else_gets_nothing() {
     let (silent, _writer) = pipe().unwrap();
     for lie in [silent, sealed(&[])] {
         let (good, mut admission) = inputs.offer();
-        assert!(handover::ask(&good, lie.as_fd()).await.is_err());
+        assert!(handover::ask(&good.name, &good.secret.0, lie.as_fd()).await.is_err());
         assert!(admission.sharer().is_none());
         assert_eq!(inputs.readers(), 0);
     }

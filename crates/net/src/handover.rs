@@ -1,8 +1,8 @@
 //! Descriptors change hands over a Unix socket, which both ends can reach on one host only: in the abstract namespace, so that
 //! no file is left behind, and another network namespace is another place.
 //!
-//! A backend sends the secret that it was told over its authenticated data link, together with the descriptor of its own
-//! memory. It is answered with the frontend's, or the connection ends.
+//! Whoever comes sends the secret that it was told over an authenticated connection, together with the descriptor of its own
+//! memory. It is answered with that of the other end, or the socket is closed.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -12,17 +12,25 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
     recvmsg, sendmsg,
 };
-use symphony_protocol::data::{SharingOffer, SharingSecret};
 use tokio::io::Interest;
 use tokio::net::{UnixListener, UnixStream};
 
 /// Bytes of a secret.
-pub(super) const SECRET_BYTES: usize = size_of::<SharingSecret>();
-/// What comes with the frontend's descriptor.
+pub const SECRET_BYTES: usize = 32;
+/// What comes with the answering descriptor.
 const GRANTED: &[u8] = b"granted.";
 
+/// A name for such a socket: random, so that nobody is found by chance.
+#[must_use]
+pub fn fresh_name() -> String {
+    format!("symphony-{:032x}", rand::random::<u128>())
+}
+
 /// A socket of that name.
-pub(super) fn listen(name: &str) -> io::Result<UnixListener> {
+///
+/// # Errors
+/// If the name is taken, or the system has no such sockets.
+pub fn listen(name: &str) -> io::Result<UnixListener> {
     UnixListener::bind(abstract_name(name))
 }
 
@@ -31,24 +39,33 @@ fn abstract_name(name: &str) -> String {
     format!("\0{name}")
 }
 
-/// The backend's side: gives `mine`, and gets the frontend's. The caller bounds the time.
-pub(super) async fn ask(offer: &SharingOffer, mine: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    let stream = UnixStream::connect(abstract_name(&offer.name)).await?;
+/// Gives `mine` to the socket of that name, and gets what is given there. The socket is of no other use but to tell that the other end
+/// lives. The caller bounds the time.
+///
+/// # Errors
+/// If there is no such socket on this host, it is another user's, or it turns the secret away.
+pub async fn ask(name: &str, secret: &[u8; SECRET_BYTES], mine: BorrowedFd<'_>) -> io::Result<(OwnedFd, UnixStream)> {
+    let stream = UnixStream::connect(abstract_name(name)).await?;
     same_user(&stream)?;
-    send(&stream, &offer.secret.0, mine).await?;
+    send(&stream, secret, mine).await?;
     let (word, theirs) = receive::<{ GRANTED.len() }>(&stream).await?;
-    if word == GRANTED { Ok(theirs) } else { Err(refused("another answer than was agreed")) }
+    if word == GRANTED { Ok((theirs, stream)) } else { Err(refused("another answer than was agreed")) }
 }
 
-/// The frontend's side, first half: the secret, and the backend's descriptor.
-pub(super) async fn asked(stream: &UnixStream) -> io::Result<(SharingSecret, OwnedFd)> {
+/// The other side, first half: the secret, and the descriptor of whoever comes.
+///
+/// # Errors
+/// If it is another user, or something else comes.
+pub async fn asked(stream: &UnixStream) -> io::Result<([u8; SECRET_BYTES], OwnedFd)> {
     same_user(stream)?;
-    let (secret, theirs) = receive::<SECRET_BYTES>(stream).await?;
-    Ok((SharingSecret(secret), theirs))
+    receive::<SECRET_BYTES>(stream).await
 }
 
-/// The frontend's side, second half.
-pub(super) async fn grant(stream: &UnixStream, mine: BorrowedFd<'_>) -> io::Result<()> {
+/// The other side, second half.
+///
+/// # Errors
+/// If whoever came has gone.
+pub async fn grant(stream: &UnixStream, mine: BorrowedFd<'_>) -> io::Result<()> {
     send(stream, GRANTED, mine).await
 }
 

@@ -1,0 +1,206 @@
+//! Rings: a faster way between two processes of one host that have a connection already.
+//!
+//! Whoever accepted the connection offers the name of a socket that exists on its host only, and a secret for one use. Over the socket
+//! memory changes hands ([`handover`](crate::handover)), and it stays as the [bell](bell::Bell): a byte there wakes who sleeps, its end
+//! tells that the other process is gone. What is told over the connection, and by whom, is for the caller.
+
+mod bell;
+mod stream;
+
+pub use stream::{RingReader, RingWriter};
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use symphony_shared_memory::{RingMemory, RingReceiver, RingSender};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::task::AbortHandle;
+
+use crate::handover::{self, SECRET_BYTES};
+use stream::{Road, ring_streams};
+
+/// Bytes of one ring: a millisecond of frames at a hundred megabytes per second. What does not fit waits in the writer's queue, as it does
+/// for a socket.
+pub const RING_BYTES: usize = 128 << 10;
+
+/// Pairs of rings of one process, so that what it writes takes 128 MiB at most. Further connections stay what they are.
+pub const RINGS_MAX: usize = 1024;
+
+/// How long the memory may take to change hands: everything is on one host.
+pub const HANDOVER_TIMEOUT: Duration = Duration::from_millis(250);
+
+/// Handovers at a time; further callers wait.
+const HANDOVERS_MAX: usize = 64;
+/// After a failed accept, most likely for want of file descriptors, this long is waited.
+const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(10);
+
+/// Both directions of a pair of rings.
+pub type RingStreams = (RingReader, RingWriter);
+
+/// Where one process finds another's rings, and what lets it in.
+#[derive(Clone, PartialEq, Eq)]
+pub struct RingOffer {
+    /// Name of a socket, which exists on one host only.
+    pub name: String,
+    /// Good for one use.
+    pub secret: [u8; SECRET_BYTES],
+}
+
+impl std::fmt::Debug for RingOffer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RingOffer").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// The rings of one process. A handle; with the last one its socket is closed.
+#[derive(Clone, Debug)]
+pub struct Rings(Arc<Desk>);
+
+#[derive(Debug)]
+struct Desk {
+    name: String,
+    /// How long a reader that finds nothing looks again and again before it sleeps.
+    spin: Duration,
+    /// Who was made an offer and has not come yet.
+    offered: Mutex<HashMap<[u8; SECRET_BYTES], oneshot::Sender<RingStreams>>>,
+    places: Arc<Semaphore>,
+    rung: Arc<AtomicU64>,
+    accepting: AbortHandle,
+}
+
+type Ends = (RingSender, RingReceiver);
+
+/// An offer that was made; forgotten when this is dropped.
+#[derive(Debug)]
+pub struct RingAdmission {
+    desk: Arc<Desk>,
+    secret: [u8; SECRET_BYTES],
+    comes: oneshot::Receiver<RingStreams>,
+}
+
+impl Rings {
+    /// For one process. A reader that finds nothing looks for `spin` before it sleeps. Must be called inside a tokio runtime.
+    ///
+    /// # Errors
+    /// If the system has no memory that can be shared and sealed, or no such socket.
+    pub fn start(spin: Duration) -> io::Result<Self> {
+        RingMemory::create(RING_BYTES)?;
+        let name = handover::fresh_name();
+        let listener = handover::listen(&name)?;
+        Ok(Self(Arc::new_cyclic(|desk: &Weak<Desk>| {
+            let accepting = tokio::spawn(accept(desk.clone(), listener)).abort_handle();
+            let (offered, places) = (Mutex::default(), Arc::new(Semaphore::new(RINGS_MAX)));
+            Desk { name, spin, offered, places, rung: Arc::default(), accepting }
+        })))
+    }
+
+    /// An offer for one process.
+    #[must_use]
+    pub fn offer(&self) -> (RingOffer, RingAdmission) {
+        let secret: [u8; SECRET_BYTES] = rand::random();
+        let (come, comes) = oneshot::channel();
+        self.0.lock().insert(secret, come);
+        (RingOffer { name: self.0.name.clone(), secret }, RingAdmission { desk: Arc::clone(&self.0), secret, comes })
+    }
+
+    /// Takes up an offer.
+    ///
+    /// # Errors
+    /// Why there are no rings between the two.
+    pub async fn join(&self, offer: &RingOffer) -> Result<RingStreams, String> {
+        let place = self.0.place()?;
+        let mine = RingMemory::create(RING_BYTES).map_err(|error| format!("no shared memory: {error}"))?;
+        let asked = handover::ask(&offer.name, &offer.secret, mine.descriptor());
+        let (theirs, socket) = tokio::time::timeout(HANDOVER_TIMEOUT, asked)
+            .await
+            .map_err(|_| format!("no shared memory within {} ms", HANDOVER_TIMEOUT.as_millis()))?
+            .map_err(|error| format!("no shared memory: {error}"))?;
+        let ends = mine.join(theirs).map_err(|error| error.to_string())?;
+        Ok(self.0.streams(ends, Arc::new(socket), place))
+    }
+
+    /// How often this process woke others that slept.
+    #[must_use]
+    pub fn rung(&self) -> u64 {
+        self.0.rung.load(Ordering::Relaxed)
+    }
+}
+
+impl Desk {
+    fn lock(&self) -> MutexGuard<'_, HashMap<[u8; SECRET_BYTES], oneshot::Sender<RingStreams>>> {
+        self.offered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn place(&self) -> Result<OwnedSemaphorePermit, String> {
+        let place = Arc::clone(&self.places).try_acquire_owned();
+        place.map_err(|_| format!("this process has {RINGS_MAX} pairs of rings already"))
+    }
+
+    fn streams(&self, ends: Ends, socket: Arc<UnixStream>, place: OwnedSemaphorePermit) -> RingStreams {
+        ring_streams(ends, Arc::new(Road::new(socket, Arc::clone(&self.rung), place)), self.spin)
+    }
+
+    async fn hand_over(&self, socket: UnixStream) -> Result<(), String> {
+        let (secret, theirs) = handover::asked(&socket).await.map_err(|error| error.to_string())?;
+        let come = self.lock().remove(&secret).ok_or("a secret that is not good, or not any more")?;
+        let place = self.place()?;
+        let mine = RingMemory::create(RING_BYTES).map_err(|error| error.to_string())?;
+        let granted = mine.descriptor().try_clone_to_owned().map_err(|error| error.to_string())?;
+        let ends = mine.join(theirs).map_err(|error| error.to_string())?;
+        let socket = Arc::new(socket);
+        let streams = self.streams(ends, Arc::clone(&socket), place);
+        // Before the other end hears of it, so that whatever it says afterwards finds its rings here.
+        come.send(streams).map_err(|_| "its connection has ended")?;
+        handover::grant(&socket, std::os::fd::AsFd::as_fd(&granted)).await.map_err(|error| error.to_string())
+    }
+}
+
+impl Drop for Desk {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+async fn accept(desk: Weak<Desk>, listener: UnixListener) {
+    let handovers = Arc::new(Semaphore::new(HANDOVERS_MAX));
+    while let Ok(permit) = Arc::clone(&handovers).acquire_owned().await {
+        let socket = match listener.accept().await {
+            Ok((socket, _)) => socket,
+            Err(error) => {
+                tracing::warn!(%error, "connection for shared memory not accepted");
+                tokio::time::sleep(ACCEPT_AGAIN_AFTER).await;
+                continue;
+            }
+        };
+        let Some(desk) = desk.upgrade() else { return };
+        tokio::spawn(async move {
+            match tokio::time::timeout(HANDOVER_TIMEOUT, desk.hand_over(socket)).await {
+                Ok(Ok(())) => {}
+                // Any user of the host may call, and as often as it likes. Who is turned away says so itself.
+                Ok(Err(reason)) => tracing::debug!(%reason, "no rings handed over"),
+                Err(_) => tracing::debug!("no rings handed over: the caller is too slow"),
+            }
+            drop(permit);
+        });
+    }
+}
+
+impl RingAdmission {
+    /// The rings, if the other end has come for them.
+    pub fn streams(&mut self) -> Option<RingStreams> {
+        self.comes.try_recv().ok()
+    }
+}
+
+impl Drop for RingAdmission {
+    fn drop(&mut self) {
+        self.desk.lock().remove(&self.secret);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,188 @@
+//! The two directions of a pair of rings, as any other stream.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use symphony_shared_memory::{Available, RingError, RingReceiver, RingSender};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::UnixStream;
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::bell::{Bell, Side};
+
+/// What both directions of a pair share.
+#[derive(Debug)]
+pub(super) struct Road {
+    bell: Bell,
+    /// The other end is gone, or is no more believed.
+    gone: AtomicBool,
+    /// How often this process rang anybody.
+    rung: Arc<AtomicU64>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Road {
+    pub(super) fn new(socket: Arc<UnixStream>, rung: Arc<AtomicU64>, place: OwnedSemaphorePermit) -> Self {
+        Self { bell: Bell::new(socket), gone: AtomicBool::new(false), rung, _place: place }
+    }
+
+    fn ring(&self, sleeps: bool) {
+        if sleeps {
+            self.rung.fetch_add(1, Ordering::Relaxed);
+            if self.bell.ring().is_err() {
+                self.gone.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn poll_rung(&self, cx: &Context<'_>, side: Side, heard: &mut u64) -> Poll<()> {
+        self.bell.poll_rung(cx, side, heard).map(|rung| self.look(rung))
+    }
+
+    /// Rings if that is owed.
+    fn poll_owed(&self, cx: &Context<'_>, side: Side) -> Poll<()> {
+        self.bell.poll_owed(cx, side).map(|rung| self.look(rung))
+    }
+
+    fn look(&self, rung: io::Result<()>) {
+        if let Err(error) = rung {
+            self.gone.store(true, Ordering::Relaxed);
+            tracing::debug!(%error, "the other end of a ring is gone");
+        }
+    }
+
+    fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Relaxed)
+    }
+}
+
+pub(super) fn ring_streams(
+    (sender, receiver): (RingSender, RingReceiver),
+    road: Arc<Road>,
+    spin: Duration,
+) -> (RingReader, RingWriter) {
+    let reader = RingReader { receiver, road: Arc::clone(&road), heard: 0, spin, spins_until: None };
+    (reader, RingWriter { sender, road, heard: 0, ended: false })
+}
+
+/// What the other process writes. It ends when that ends, or is gone: everything it had written comes before.
+#[derive(Debug)]
+pub struct RingReader {
+    receiver: RingReceiver,
+    road: Arc<Road>,
+    heard: u64,
+    spin: Duration,
+    /// Until then it looks again and again.
+    spins_until: Option<Instant>,
+}
+
+impl RingReader {
+    /// Whether it is too early to sleep; then it is polled again at once, after whatever else is to be done.
+    fn spins(&mut self, cx: &Context<'_>) -> bool {
+        if self.spin.is_zero() {
+            return false;
+        }
+        let now = Instant::now();
+        let spins = now < *self.spins_until.get_or_insert(now + self.spin);
+        if spins {
+            cx.waker().wake_by_ref();
+        }
+        spins
+    }
+}
+
+impl AsyncRead for RingReader {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        loop {
+            // Before it is looked what there is: of who is gone nothing more comes.
+            let gone = this.road.is_gone();
+            match this.receiver.available().map_err(lie)? {
+                Available::End => return Poll::Ready(Ok(())),
+                Available::Bytes(0) if gone => return Poll::Ready(Ok(())),
+                Available::Bytes(0) => {}
+                Available::Bytes(count) => {
+                    this.spins_until = None;
+                    let into = buf.initialize_unfilled_to(count.min(buf.remaining()));
+                    let moved = this.receiver.receive(into).map_err(lie)?;
+                    this.road.ring(moved.ring);
+                    buf.advance(moved.bytes);
+                    return Poll::Ready(Ok(()));
+                }
+            }
+            if this.spins(cx) {
+                return Poll::Pending;
+            }
+            if this.receiver.sleeps().map_err(lie)? {
+                // For room that was made: what is owed is rung when the socket takes it, while this side waits.
+                let _ = this.road.poll_owed(cx, Side::Reader);
+                ready!(this.road.poll_rung(cx, Side::Reader, &mut this.heard));
+                this.receiver.heard();
+            }
+        }
+    }
+}
+
+/// What the other process reads.
+#[derive(Debug)]
+pub struct RingWriter {
+    sender: RingSender,
+    road: Arc<Road>,
+    heard: u64,
+    ended: bool,
+}
+
+impl AsyncWrite for RingWriter {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        loop {
+            if this.ended || this.road.is_gone() {
+                return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+            }
+            let moved = this.sender.send(bytes).map_err(lie)?;
+            this.road.ring(moved.ring);
+            if moved.bytes > 0 || bytes.is_empty() {
+                return Poll::Ready(Ok(moved.bytes));
+            }
+            if this.sender.sleeps().map_err(lie)? {
+                let _ = this.road.poll_owed(cx, Side::Writer);
+                ready!(this.road.poll_rung(cx, Side::Writer, &mut this.heard));
+                this.sender.heard();
+            }
+        }
+    }
+
+    /// What was written is there; this waits until whoever sleeps is rung.
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.road.poll_owed(cx, Side::Writer).map(Ok)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.get_mut().end();
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl RingWriter {
+    fn end(&mut self) {
+        if !std::mem::replace(&mut self.ended, true) {
+            let sleeps = self.sender.end();
+            self.road.ring(sleeps);
+        }
+    }
+}
+
+impl Drop for RingWriter {
+    /// As with a socket: who reads is told.
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn lie(error: RingError) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
+}

@@ -1,0 +1,113 @@
+//! What carries a node's frames: as configured, and as it is, for metrics and console.
+
+use std::fmt;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use serde_json::{Value, json};
+use symphony_config::FramesConfig;
+use symphony_net::{Carrier, CarrierWish, Carriers, Rings};
+use symphony_telemetry::{Kind, MetricName, Registry, Unit};
+
+/// How many links there are, and what carries them.
+const LINKS: MetricName = MetricName {
+    name: "symphony_frame_links",
+    help: "Links of this process that are open now, by what they are for and what carries the frames that come",
+    kind: Kind::Gauge,
+    unit: Unit::Count,
+    labels: &["link", "transport"],
+};
+
+/// How often shared memory was wanted in vain.
+const REFUSED: MetricName = MetricName {
+    name: "symphony_frame_shared_refused_total",
+    help: "Links for which shared memory was asked and not had: the peer does not want it, or is on another host",
+    kind: Kind::Counter,
+    unit: Unit::Count,
+    labels: &[],
+};
+
+/// What sleeping readers cost.
+const WAKES: MetricName = MetricName {
+    name: "symphony_frame_wakes_total",
+    help: "Processes that slept at the other end of shared memory and were woken, for frames or for room",
+    kind: Kind::Counter,
+    unit: Unit::Count,
+    labels: &[],
+};
+
+/// What links are for.
+const LINK_NAMES: [&str; 3] = ["dispatch", "execute", "data"];
+
+/// What may carry this node's frames. Where shared memory is required and cannot be had, the node does not start.
+pub(super) fn carriers(config: &FramesConfig, registry: &Registry) -> anyhow::Result<Carriers> {
+    let rings = match config.shares().then(|| Rings::start(config.spin())).transpose() {
+        Ok(rings) => rings,
+        Err(error) if config.must_share() => anyhow::bail!("frames.required: no shared memory: {error}"),
+        Err(error) => {
+            tracing::warn!(%error, "no shared memory: frames travel by TCP");
+            None
+        }
+    };
+    let carriers =
+        Carriers::new(rings, CarrierWish { expected: config.expects_sharing(), required: config.must_share() });
+    registry.collect(CarrierCollector(carriers.clone()));
+    Ok(carriers)
+}
+
+/// The open links, and what carries each.
+pub(super) fn json(carriers: &Carriers) -> Value {
+    let links = carriers.links().into_iter();
+    let links: Vec<_> =
+        links.map(|row| json!({ "link": row.link, "peer": row.peer, "transport": row.carrier.label() })).collect();
+    json!({ "links": links, "shared_refused": carriers.refusals(), "wakes": wakes(carriers) })
+}
+
+fn wakes(carriers: &Carriers) -> u64 {
+    carriers.rings().map_or(0, Rings::rung)
+}
+
+#[derive(Debug)]
+struct CarrierCollector(Carriers);
+
+impl Collector for CarrierCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let links = self.0.links();
+        let mut family = encoder.encode_descriptor(LINKS.bare(), LINKS.help, None, MetricType::Gauge)?;
+        for link in LINK_NAMES {
+            for carrier in Carrier::ALL {
+                let count = links.iter().filter(|row| row.link == link && row.carrier == carrier).count() as u64;
+                let labels = [("link", link), ("transport", carrier.label())];
+                ConstGauge::new(count).encode(family.encode_family(&labels)?)?;
+            }
+        }
+        for (name, value) in [(REFUSED, self.0.refusals()), (WAKES, wakes(&self.0))] {
+            let counter = ConstCounter::new(value);
+            counter.encode(encoder.encode_descriptor(name.bare(), name.help, None, counter.metric_type())?)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_names_keep_the_law() {
+        let broken = symphony_telemetry::check_law(&[LINKS, REFUSED, WAKES], include_str!("frames.rs"));
+        assert_eq!(broken, Vec::<String>::new());
+    }
+
+    #[test]
+    fn nothing_is_shared_where_that_is_not_wanted() {
+        let config = FramesConfig { transport: symphony_config::FrameTransportKind::Tcp, ..FramesConfig::default() };
+        let carriers = carriers(&config, &Registry::new("test")).unwrap();
+        let _place = carriers.opened("dispatch", "somebody".to_owned());
+        assert!(carriers.rings().is_none());
+        assert_eq!(json(&carriers)["links"][0]["transport"], "tcp");
+    }
+}

@@ -1,0 +1,179 @@
+//! The carriers, each with both ends of a link.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use symphony_net::{
+    Authority, Carrier, CarrierWish, Carriers, Credentials, Identity, Incoming, Net, Port, RingOffer, RingWriter,
+    Rings, Role,
+};
+use symphony_protocol::carry::Carry;
+use symphony_protocol::dispatch::{ToFrontend, ToLeader};
+use symphony_protocol::{FRAME_HEADER_BYTES, Frame, FrameHeader};
+use symphony_transport::{LinkReceiver, LinkSender, connect_link, link_over};
+use tokio::io::{AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+
+/// The end that dialled.
+pub(crate) type Dialled = (LinkSender<ToLeader>, LinkReceiver<ToFrontend>);
+/// The end that was dialled.
+pub(crate) type Accepted = (LinkSender<ToFrontend>, LinkReceiver<ToLeader>);
+
+/// Whoever dialled, without a link: what it writes is what comes.
+pub(crate) struct Bare {
+    pub(crate) writes: Box<dyn AsyncWrite + Send + Unpin>,
+    _beside: Box<dyn Send>,
+}
+
+pub(crate) trait Subject {
+    /// What carries frames from the first message on; later for a link that has to be in use.
+    const CARRIER: Carrier;
+    const SECURED: bool;
+    const SPIN: Duration = Duration::ZERO;
+    const REQUIRED: bool = true;
+
+    async fn pair() -> (Dialled, Accepted) {
+        let scene = Scene::new::<Self>().await;
+        let mut incoming = scene.incoming;
+        let role = Role::Scheduler.into();
+        let accepting = async {
+            let accepted = link_over(incoming.next().await.unwrap());
+            if Self::REQUIRED && Self::CARRIER != Carrier::Tcp {
+                // Whoever dialled waits for words that are answered while the other end receives.
+                let (sender, mut receiver): Accepted = accepted;
+                while scene.accepts.links()[0].carrier != Self::CARRIER {
+                    tokio::select! {
+                        biased;
+                        frame = receiver.receive() => panic!("{frame:?}"),
+                        () = tokio::task::yield_now() => {}
+                    }
+                }
+                return (sender, receiver);
+            }
+            accepted
+        };
+        let (dialled, accepted) = tokio::join!(connect_link(&scene.dials, &scene.addr, &role), accepting);
+        (dialled.unwrap(), accepted)
+    }
+
+    async fn bare() -> (Accepted, Bare) {
+        let scene = Scene::new::<Self>().await;
+        let mut incoming = scene.incoming;
+        let role = Role::Scheduler.into();
+        let (dialled, accepted) = tokio::join!(scene.dials.dial(&scene.addr, &role), incoming.next());
+        let (mut connection, mut accepted): (_, Accepted) = (dialled.unwrap(), link_over(accepted.unwrap()));
+        let Some(rings) = scene.dials.carriers().rings() else {
+            return (accepted, Bare { writes: Box::new(connection), _beside: Box::new(()) });
+        };
+        let agreed = async {
+            say(&mut connection, &Carry::Ask).await;
+            let mut head = [0; FRAME_HEADER_BYTES];
+            connection.read_exact(&mut head).await.unwrap();
+            let header = FrameHeader::parse(head).unwrap();
+            let mut body = vec![0; header.length()];
+            connection.read_exact(&mut body).await.unwrap();
+            let Carry::Offer(offer) = Frame::<Carry>::decode(header, body.into()).unwrap().message else { panic!() };
+            let offer = RingOffer { name: offer.name, secret: offer.secret.0 };
+            let (reader, writer): (_, RingWriter) = rings.join(&offer).await.unwrap();
+            say(&mut connection, &Carry::Switch).await;
+            Bare { writes: Box::new(writer), _beside: Box::new((reader, connection)) }
+        };
+        let receiving = async {
+            while scene.accepts.links()[0].carrier != Self::CARRIER {
+                tokio::select! {
+                    biased;
+                    frame = accepted.1.receive() => panic!("{frame:?}"),
+                    () = tokio::task::yield_now() => {}
+                }
+            }
+        };
+        let (bare, ()) = tokio::join!(agreed, receiving);
+        (accepted, bare)
+    }
+}
+
+async fn say(connection: &mut (impl AsyncWrite + Unpin), word: &Carry) {
+    let mut bytes = BytesMut::new();
+    Frame::encode(word, &[], &mut bytes).unwrap();
+    connection.write_all(&bytes).await.unwrap();
+    connection.flush().await.unwrap();
+}
+
+/// Two processes: what either may use, and where the one is.
+pub(crate) struct Scene {
+    pub(crate) dials: Net,
+    pub(crate) accepts: Carriers,
+    pub(crate) incoming: Incoming,
+    pub(crate) addr: String,
+}
+
+impl Scene {
+    async fn new<S: Subject + ?Sized>() -> Self {
+        let wish = CarrierWish { expected: S::REQUIRED, required: S::REQUIRED };
+        let carriers = || match S::CARRIER {
+            Carrier::Tcp => Carriers::default(),
+            _ => Carriers::new(Some(Rings::start(S::SPIN).unwrap()), wish),
+        };
+        Self::with(S::SECURED, carriers(), carriers()).await
+    }
+
+    pub(crate) async fn with(secured: bool, dials: Carriers, accepts: Carriers) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let authority = Authority::create(dir.path(), "blue").unwrap();
+        let net = |role, name| match secured {
+            false => Net::plaintext(),
+            true => {
+                let issued = authority.issue(&Identity::new("blue", role, name).unwrap(), 1).unwrap();
+                Net::secured(Arc::new(Credentials::load(issued.files).unwrap()))
+            }
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap().to_string();
+        let port = Port::new("test", &[Role::Frontend], 64);
+        let incoming = Incoming::new(listener, net(Role::Scheduler, "1").carried(accepts.clone()), port);
+        Self { dials: net(Role::Frontend, "f").carried(dials), accepts, incoming, addr }
+    }
+}
+
+/// The connection.
+pub(crate) struct Tcp;
+
+impl Subject for Tcp {
+    const CARRIER: Carrier = Carrier::Tcp;
+    const SECURED: bool = false;
+}
+
+/// The connection, with mutual TLS.
+pub(crate) struct TcpSecured;
+
+impl Subject for TcpSecured {
+    const CARRIER: Carrier = Carrier::Tcp;
+    const SECURED: bool = true;
+}
+
+/// Shared memory from the first message on, agreed on over mutual TLS.
+pub(crate) struct SharedMemory;
+
+impl Subject for SharedMemory {
+    const CARRIER: Carrier = Carrier::SharedMemory;
+    const SECURED: bool = true;
+}
+
+/// The same, with readers that look for some time before they sleep.
+pub(crate) struct SharedMemorySpinning;
+
+impl Subject for SharedMemorySpinning {
+    const CARRIER: Carrier = Carrier::SharedMemory;
+    const SECURED: bool = true;
+    const SPIN: Duration = Duration::from_micros(100);
+}
+
+/// A link that changes over in the middle, as nodes do unless they are told otherwise.
+pub(crate) struct SharedMemoryInUse;
+
+impl Subject for SharedMemoryInUse {
+    const CARRIER: Carrier = Carrier::SharedMemory;
+    const SECURED: bool = true;
+    const REQUIRED: bool = false;
+}
