@@ -1,7 +1,13 @@
 //! `symphony get`, as tables and as JSON.
 
+use std::time::Duration;
+
 use serde_json::Value;
+use symphony_testkit::wait_until;
 use symphony_tests::{Shape, TestCluster, emulated_model, phase, tell};
+
+/// Far longer than the leader of the control group takes to hear of a frontend.
+const KNOWN_WITHIN: Duration = Duration::from_secs(20);
 
 fn get(cluster: &TestCluster, what: &str) -> (String, Vec<Value>) {
     let table = cluster.cli(&["get", what]).ended_with(0).out;
@@ -59,14 +65,19 @@ fn get_shows_people_and_programs_the_same_cluster() {
         );
 
         phase("members, one of which leads the control group");
-        let (table, members) = get(cluster, "members");
+        // A leader of the control group that is new learns within moments which frontends are there.
+        let (table, members) = wait_until("all members to be up", KNOWN_WITHIN, || {
+            let (table, members) = get(cluster, "members");
+            anyhow::ensure!(members.iter().all(|m| m["up"] == true), "{members:?}");
+            Ok((table, members))
+        })
+        .unwrap();
         check_table(
             &table,
             6,
             &["ROLE", "ID", "NAME", "ADDRESS", "STATE", "DUTY", "NOTE"],
             &["scheduler", "backend-second", "frontend"],
         );
-        assert!(members.iter().all(|m| m["up"] == true), "{members:?}");
         assert_eq!(members.iter().filter(|m| m["group"] == "leader").count(), 1, "{members:?}");
         assert!(members.iter().any(|m| m["addr"] == cluster.address("scheduler-2", "control")), "{members:?}");
 
