@@ -29,6 +29,9 @@ pub const LINK_FRAMES_MAX: usize = 8192;
 /// How long a connection may take to be made.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_millis(250);
 
+/// How long two processes may take to agree on shared memory that is required, once they are connected: four handovers.
+const SHARED_WITHIN: Duration = Duration::from_secs(1);
+
 /// One write gathers about this much before it goes out.
 const COALESCE_BYTES: usize = 256 << 10;
 
@@ -472,7 +475,7 @@ where
     };
     let (sender, mut receiver) = link_of::<Out, In>(connection, end);
     if end == End::AsksFirst {
-        let shared = tokio::time::timeout(CONNECT_TIMEOUT, receiver.shared()).await;
+        let shared = tokio::time::timeout(SHARED_WITHIN, receiver.shared()).await;
         shared.unwrap_or_else(|_| Err(receiver.not_shared("it took too long")))?;
     }
     Ok((sender, receiver))
