@@ -19,10 +19,13 @@ const WORTH: f64 = 0.75;
 /// The part of a batch's time that its fixed cost β has to be for hope to count: where company saves next to nothing (BERT, 2 %), only
 /// the wait that pays for itself is worth it.
 const FIXED_SHARE_MIN: f64 = 0.05;
-/// GPUs that a model's fixed costs alone keep busy, from which on batches wait to the end of the window without hope: then what
-/// company saves is worth more than the slack that waiting for it takes (docs/adr/0008).
-const FIXED_GPUS_MIN: f64 = 1.2;
-/// That holds where arrivals follow upon an arrival by up to so many more than upon any moment: gamma arrivals of shape 0.5 have 0.5,
+/// GPUs that it costs a model to gain a batch's time of slack, by starting batches that much earlier, from which on they wait to the end
+/// of the window without hope: then company is worth more than the slack that waiting for it takes (docs/adr/0008).
+const SLACK_PRICE_MIN: f64 = 1.5;
+/// That holds where the fixed costs of a model alone keep so many GPUs busy at the least. With about one GPU for a model, batches grow
+/// while they wait for it, and early starts cost less than they seem to.
+const FIXED_GPUS_MIN: f64 = 0.7;
+/// And where arrivals follow upon an arrival by up to so many more than upon any moment: gamma arrivals of shape 0.5 have 0.5,
 /// those of shape 0.3 have 1.2. After a burst there is nothing to wait for.
 const EXCESS_MAX: f32 = 0.9;
 /// How many times what it costs an early start has to save: its wait, at the most. At one it would be as good as none, and take away
@@ -74,8 +77,10 @@ impl Anticipation {
     /// Whether company is so dear and arrivals so regular that batches wait to the end of their window, whatever the gaps say.
     /// `budget` is what delays leave of the SLO.
     pub(crate) fn waits_without_hope(&self, window: &ClassWindow, budget: Nanos) -> bool {
+        let waiting = FullWait::of(window, self.rate, budget);
         self.gaps.excess().is_some_and(|excess| excess <= EXCESS_MAX)
-            && fixed_gpus(window, self.rate, budget) >= FIXED_GPUS_MIN
+            && waiting.fixed_gpus >= FIXED_GPUS_MIN
+            && waiting.slack_price >= SLACK_PRICE_MIN
     }
 
     /// When a candidate of `batch` items that could wait until `frontrun` wants to start: when another arrival by then is no
@@ -124,14 +129,26 @@ impl Anticipation {
     }
 }
 
-/// The GPUs that the fixed costs of a model's batches keep busy, rate · β / b, if each waits to the end of its window. Whose first item
-/// waits for τ = D − ℓ(b + 1) is joined by rate · τ others.
-fn fixed_gpus(window: &ClassWindow, rate: f64, budget: Nanos) -> f64 {
-    let beta_s = window.beta_s;
-    let alpha_s = window.profile.latency(1).as_secs_f64() - beta_s;
-    let room_s = (budget.as_secs_f64() - beta_s - 2.0 * alpha_s).max(0.0);
-    let batch = 1.0 + rate * room_s / (1.0 + rate * alpha_s);
-    rate * beta_s / batch.min(f64::from(window.profile.batch_max()))
+/// What a model's batches are if each waits to the end of its window.
+struct FullWait {
+    /// GPUs that their fixed costs keep busy, F = rate · β / b.
+    fixed_gpus: f64,
+    /// GPUs that it costs to gain a batch's time of slack, F · ℓ(b) / (D − ℓ(2)). Whoever gives up a part x of each wait has batches that
+    /// lack x of their company, which costs x · F GPUs, and gains x · (D − ℓ(2)) of slack: that wait, and what a smaller batch is shorter by.
+    slack_price: f64,
+}
+
+impl FullWait {
+    /// A batch whose first item waits for τ = D − ℓ(b + 1) is joined by rate · τ others.
+    fn of(window: &ClassWindow, rate: f64, budget: Nanos) -> Self {
+        let beta_s = window.beta_s;
+        let alpha_s = window.profile.latency(1).as_secs_f64() - beta_s;
+        let room_s = (budget.as_secs_f64() - beta_s - 2.0 * alpha_s).max(0.0);
+        let batch = (1.0 + rate * room_s / (1.0 + rate * alpha_s)).min(f64::from(window.profile.batch_max()));
+        let fixed_gpus = rate * beta_s / batch;
+        // Without any room no company is to be had at any price.
+        Self { fixed_gpus, slack_price: fixed_gpus * (beta_s + alpha_s * batch) / room_s }
+    }
 }
 
 #[cfg(test)]
@@ -168,19 +185,26 @@ mod tests {
     fn fixed_costs_are_counted_in_gpus() {
         // λ = 2 per ms: τ = (25 − 5 − 2) / (1 + 2) = 6 ms, b = 13, 2 · 5 / 13.
         let anticipation = model(500.0, |_| 1.0);
-        let gpus = fixed_gpus(&window(1.0, 5.0), anticipation.rate, BUDGET);
-        assert!((gpus - 10.0 / 13.0).abs() < 0.01, "{gpus}");
+        let waiting = FullWait::of(&window(1.0, 5.0), anticipation.rate, BUDGET);
+        assert!((waiting.fixed_gpus - 10.0 / 13.0).abs() < 0.01, "{}", waiting.fixed_gpus);
+        // A batch of 13 takes 18 ms, and its first item could wait for as long if it had a single companion.
+        assert!((waiting.slack_price - 10.0 / 13.0).abs() < 0.01, "{}", waiting.slack_price);
         // No room for company: each item pays for itself.
-        let alone = fixed_gpus(&window(1.0, 5.0), anticipation.rate, Nanos::from_millis(7));
-        assert!((alone - 10.0).abs() < 0.1, "{alone}");
-        assert_eq!(fixed_gpus(&window(1.0, 5.0), 0.0, BUDGET), 0.0);
+        let alone = FullWait::of(&window(1.0, 5.0), anticipation.rate, Nanos::from_millis(7));
+        assert!((alone.fixed_gpus - 10.0).abs() < 0.1, "{}", alone.fixed_gpus);
+        assert_eq!(FullWait::of(&window(1.0, 5.0), 0.0, BUDGET).fixed_gpus, 0.0);
     }
 
     #[test]
     fn dear_company_of_regular_arrivals_is_waited_for() {
         let (mut dear, line) = (window(1.0, 5.0), |per_ms: f64| model(1000.0 / per_ms, poisson));
-        assert!(!line(2.0).waits_without_hope(&dear, BUDGET), "0.8 GPUs");
-        assert!(line(5.0).waits_without_hope(&dear, BUDGET), "25 / 16 GPUs");
+        assert!(!line(2.0).waits_without_hope(&dear, BUDGET), "10 / 13 GPUs for a batch's time of slack");
+        assert!(line(5.0).waits_without_hope(&dear, BUDGET), "25 / 16 · 21 / 18 GPUs");
+        // λ = 0.25 per ms, D = 9 ms: b = 1.4. Slack is dear, 0.9 · 6.4 / 2, since there is hardly any; at half the rate it takes less than
+        // a GPU, which a model has anyway.
+        let tight = Nanos::from_millis(9);
+        assert!(line(0.25).waits_without_hope(&dear, tight), "0.9 GPUs, 2.9 for a batch's time of slack");
+        assert!(!line(0.125).waits_without_hope(&dear, tight), "0.5 GPUs, 1.6 for a batch's time of slack");
         assert!(!line(5.0).waits_without_hope(&window(6.0, 0.2), BUDGET), "company saves nothing");
         // Ten at once: the same rate.
         let bursts = model(200.0, |at| if at % 10 == 0 { 10.0 } else { 0.0 });
