@@ -161,7 +161,7 @@ pub fn raft_message_seeds() -> Vec<Vec<u8>> {
     };
     let only = |previous, entries| pb::RaftAppendRequest { previous, entries, ..Default::default() };
     let following = only(Some(at.into()), vec![record(5, Body::Blank), record(6, Body::Blank)]);
-    let first = only(None, vec![record(0, Body::Blank), record(1, Body::Members(members.clone()))]);
+    let first = only(None, vec![record(0, Body::Blank), record(1, Body::Members(members))]);
     let heartbeat = pb::RaftAppendRequest { entries: Vec::new(), number: 10, answered: 3, ..append.clone() };
     let vote = pb::RaftVoteRequest {
         envelope: envelope(),
