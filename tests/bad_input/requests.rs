@@ -40,7 +40,7 @@ fn requests_that_do_not_fit_are_refused_and_the_next_one_is_served() {
             let client = cluster.rest();
             for _ in 0..10 {
                 assert_eq!(client.infer("resnet", &too_large).await.unwrap().status, 413);
-                client.check_emulated("resnet", 3.0).await.unwrap();
+                client.check_emulated_in_any_time("resnet", 3.0).await.unwrap();
             }
         });
 
@@ -91,11 +91,15 @@ fn requests_that_do_not_fit_are_refused_and_the_next_one_is_served() {
 
         phase("what people try first with curl");
         let url = format!("http://{}/v2/models/resnet/infer", cluster.address("frontend", "rest"));
-        if let Ok(output) =
-            Command::new("curl").args(["-sS", "-d", &good.to_string(), &url]).stdin(Stdio::null()).output()
-        {
-            let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
-            assert_eq!(answer["outputs"][0]["name"], "OUTPUT0", "{answer}");
+        let curl = || Command::new("curl").args(["-sS", "-d", &good.to_string(), &url]).stdin(Stdio::null()).output();
+        if curl().is_ok() {
+            // A machine that pauses misses deadlines.
+            let answered = || {
+                let answer: Value = serde_json::from_slice(&curl()?.stdout)?;
+                anyhow::ensure!(answer["outputs"][0]["name"] == "OUTPUT0", "{answer}");
+                Ok(())
+            };
+            symphony_testkit::wait_until("an answer", std::time::Duration::from_secs(60), answered).unwrap();
         }
 
         cluster.one_good_request("resnet").unwrap();

@@ -7,7 +7,7 @@ use symphony_testkit::wait_until;
 use symphony_tests::{Shape, TestCluster, emulated_model, phase, tell};
 
 /// Far longer than the leader of the control group takes to hear of a frontend.
-const KNOWN_WITHIN: Duration = Duration::from_secs(20);
+const KNOWN_WITHIN: Duration = Duration::from_secs(120);
 
 fn get(cluster: &TestCluster, what: &str) -> (String, Vec<Value>) {
     let table = cluster.cli(&["get", what]).ended_with(0).out;
@@ -107,11 +107,18 @@ fn get_shows_people_and_programs_the_same_cluster() {
         assert!(indexes.is_sorted(), "{indexes:?}");
 
         phase("one replica alone still answers, if that is good enough");
+        let last = cluster.address("scheduler-3", "control");
+        let stale = ["get", "models", "--stale", "-o", "json", "--cluster", &last];
+        wait_until("it to have heard of all", KNOWN_WITHIN, || {
+            let models = cluster.cli(&stale).ended_with(0).json();
+            anyhow::ensure!(models.as_array().map(Vec::len) == Some(2), "{models}");
+            Ok(())
+        })
+        .unwrap();
         for name in ["scheduler-1", "scheduler-2"] {
             cluster.kill(name).unwrap();
         }
-        let last = cluster.address("scheduler-3", "control");
-        let stale = cluster.cli(&["get", "models", "--stale", "-o", "json", "--cluster", &last]).ended_with(0).json();
+        let stale = cluster.cli(&stale).ended_with(0).json();
         assert_eq!(stale.as_array().map(Vec::len), Some(2));
         let _ = cluster.cli(&["get", "models", "--cluster", &last]).ended_with(1).complains(&[&last]);
 

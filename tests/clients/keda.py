@@ -59,13 +59,13 @@ def main():
     credentials = grpc.ssl_channel_credentials(root_certificates=read("ca.pem"), **own)
     reference = scaled_object({"subcluster": args.subcluster})
     with grpc.secure_channel(args.address, credentials) as channel:
-        call = lambda method, request: fields(channel.unary_unary(f"/externalscaler.ExternalScaler/{method}")(request, timeout=10))
+        call = lambda method, request: fields(channel.unary_unary(f"/externalscaler.ExternalScaler/{method}")(request, timeout=60))
         print("active:", call("IsActive", reference).get(1, 0))
         spec = fields(call("GetMetricSpec", reference)[1])
         name = spec[1]
         value = fields(call("GetMetrics", field(1, reference) + field(2, name))[1])
         print(f"{name.decode()}: {value.get(2, 0)}, {spec[2]} per replica")
-        stream = channel.unary_stream("/externalscaler.ExternalScaler/StreamIsActive")(reference, timeout=10)
+        stream = channel.unary_stream("/externalscaler.ExternalScaler/StreamIsActive")(reference, timeout=60)
         print("streamed:", fields(next(stream)).get(1, 0))
         stream.cancel()
         try:

@@ -2,8 +2,6 @@
 
 use symphony_tests::{TestFederation, phase};
 
-const LOAD_S: u32 = 20;
-
 #[test]
 fn a_model_moves_between_clusters_under_load_and_no_request_fails() {
     let federation = TestFederation::start("federation-moves").unwrap();
@@ -12,7 +10,7 @@ fn a_model_moves_between_clusters_under_load_and_no_request_fails() {
     for model in ["wanders", "stays"] {
         federation.wait_until_it_serves(model);
     }
-    let load = federation.spawn_load("load", "east", &["wanders=60", "stays=40"], LOAD_S).unwrap();
+    let load = federation.spawn_load("load", "east", &["wanders=60", "stays=40"]).unwrap();
     federation.wait_for_more(100);
 
     phase("it moves, and its copy in the old cluster goes");
@@ -23,7 +21,7 @@ fn a_model_moves_between_clusters_under_load_and_no_request_fails() {
     federation.wait_for_more(100);
 
     phase("the leader of the top-level group dies, and the model moves back");
-    let leader = federation.view().unwrap()["leader"].as_u64().unwrap();
+    let leader = federation.leader();
     let mut federation = federation;
     assert_eq!(federation.kill_all(&format!("federation-{leader}")).unwrap(), 1);
     let back = federation.cli(&["plan", "move", "--model", "wanders", "--to-cluster", "east"]).ended_with(0);
@@ -31,10 +29,10 @@ fn a_model_moves_between_clusters_under_load_and_no_request_fails() {
     federation.wait_for_model("the copy in the west to go", "wanders", gone);
 
     phase("no request failed, and the rates are known");
-    let report = federation.load_report(load, LOAD_S).unwrap();
+    let asked_for = |model: &serde_json::Value| model["measured_rps"].as_f64() > Some(1.0);
+    federation.wait_for_model("what clients ask for, as frontends report it", "stays", asked_for);
+    let report = federation.end_load(load).unwrap();
     report.check_safety().unwrap();
     report.check_nothing_failed().unwrap();
     federation.check_the_ledger();
-    let measured = federation.model("stays").unwrap()["measured_rps"].as_f64().unwrap();
-    assert!(measured > 1.0, "frontends report what clients ask for: {measured}");
 }

@@ -2,8 +2,6 @@
 
 use symphony_tests::{TestFederation, phase};
 
-const LOAD_S: u32 = 14;
-
 #[test]
 fn serving_goes_on_without_the_top_level_and_the_plan_survives_it() {
     let mut federation = TestFederation::start("federation-top-level").unwrap();
@@ -13,7 +11,7 @@ fn serving_goes_on_without_the_top_level_and_the_plan_survives_it() {
     for model in ["east-model", "west-model"] {
         federation.wait_until_it_serves(model);
     }
-    let load = federation.spawn_load("load", "east", &["east-model=50"], LOAD_S).unwrap();
+    let load = federation.spawn_load("load", "east", &["east-model=50"]).unwrap();
     federation.wait_for_more(50);
 
     phase("all replicas of the federation are killed");
@@ -29,7 +27,7 @@ fn serving_goes_on_without_the_top_level_and_the_plan_survives_it() {
     federation.wait_for_model("its home", "west-model", |model| model["home"] == home);
     let again = federation.view().unwrap()["plan"].as_u64().unwrap();
     assert!(again >= plan, "F2: plan {again} after plan {plan}");
-    let report = federation.load_report(load, LOAD_S).unwrap();
+    let report = federation.end_load(load).unwrap();
     report.check_safety().unwrap();
     report.check_nothing_failed().unwrap();
     federation.check_the_ledger();

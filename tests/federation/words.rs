@@ -21,7 +21,7 @@ fn mistakes_are_named_and_a_role_gets_no_further_than_its_own() {
     federation.cli(&["get", "models"]).ended_with(2).complains(&["models", "one cluster"]);
 
     // It could be served nowhere: that is said, and nothing else is held up by it.
-    let waits = load(&["--gpu-kind", "h100", "--wait-s", "4"]).ended_with(1);
+    let waits = load(&["--gpu-kind", "h100", "--wait-s", "10"]).ended_with(1);
     waits.complains(&["no profile for any GPU there is (emulated)"]);
     let _ = federation.cli(&["model", "unload", "n"]).ended_with(0);
     let even = federation.cli(&["plan", "now"]).ended_with(0);

@@ -18,7 +18,7 @@ const LISTEN: Duration = Duration::from_millis(20);
 fn connect(address: &str) -> TcpStream {
     let stream = TcpStream::connect(address).unwrap_or_else(|e| panic!("{address} takes no connections: {e}"));
     stream.set_read_timeout(Some(LISTEN)).unwrap();
-    stream.set_write_timeout(Some(Duration::from_secs(2))).unwrap();
+    stream.set_write_timeout(Some(Duration::from_secs(20))).unwrap();
     stream
 }
 

@@ -7,8 +7,8 @@ use symphony_tests::{RestClient, alone, emulated_model, phase, run, symphony};
 
 use super::up_clusters::own_host;
 
-const READY_WITHIN: Duration = Duration::from_secs(60);
-const STOPS_WITHIN: Duration = Duration::from_secs(40);
+const READY_WITHIN: Duration = Duration::from_secs(120);
+const STOPS_WITHIN: Duration = Duration::from_secs(120);
 
 /// Processes whose command line has these words, of all that this user may look at.
 pub(crate) fn processes_with(words: &str) -> Vec<String> {

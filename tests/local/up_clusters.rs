@@ -10,7 +10,7 @@ use super::up::processes_with;
 
 /// A dozen processes come up on a machine that does other things as well.
 const READY_WITHIN: Duration = Duration::from_secs(120);
-const STOPS_WITHIN: Duration = Duration::from_secs(90);
+const STOPS_WITHIN: Duration = Duration::from_secs(120);
 
 /// An address of loopback of this test's own: the ports are those of every federation.
 pub(crate) fn own_host() -> Ipv4Addr {

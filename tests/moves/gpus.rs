@@ -1,14 +1,15 @@
 //! One model becomes popular, and GPUs come to it by themselves, without one failed request.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use anyhow::ensure;
 use symphony_protocol::plan::{MovedView, PlanStatus};
+use symphony_testkit::wait_until;
 use symphony_tests::{Shape, TestCluster, phase, tell};
 
-use crate::moves::popularity::{failed, hasty};
+use crate::moves::popularity::hasty;
 
 const CALM_S: u32 = 8;
-const LOAD_S: u32 = 30;
 
 /// Two backends of one GPU on either side.
 pub(super) fn four_backends() -> Shape {
@@ -44,7 +45,7 @@ fn gpus_follow_a_model_that_becomes_popular_and_no_request_fails() {
             let _ = cluster.cli(&slow(model, subcluster)).ended_with(0);
             cluster.wait_until_it_serves(model).unwrap();
         }
-        let failed_before = failed(cluster);
+        let failed_before = cluster.failed().unwrap();
 
         phase("an even load moves nothing");
         let load = cluster.spawn_load("calm", &["hot=30", "a=10", "b=10", "c=10"], CALM_S).unwrap();
@@ -52,7 +53,7 @@ fn gpus_follow_a_model_that_becomes_popular_and_no_request_fails() {
         assert_eq!(backends(cluster), (2, 2));
 
         phase("two GPUs are hardly enough for what is popular now: a third one comes");
-        let load = cluster.spawn_load("shifted", &["hot=98", "a=10", "b=10", "c=10"], LOAD_S).unwrap();
+        let load = cluster.spawn_load_until_ended("shifted", &["hot=98", "a=10", "b=10", "c=10"]).unwrap();
         cluster
             .wait_for_view("a backend has moved, and nothing is on its way", |view| {
                 let left = view.subclusters.iter().find(|(_, s)| s.name == "left")?.0;
@@ -63,15 +64,17 @@ fn gpus_follow_a_model_that_becomes_popular_and_no_request_fails() {
             .unwrap();
 
         phase("it stays, and no request failed");
-        let report = cluster.load_report(load, LOAD_S).unwrap();
+        // Longer than until the loop plans again.
+        cluster.wait_for_more(1000).unwrap();
+        assert_eq!(backends(cluster), (3, 1));
+        let plans = cluster.view().unwrap().plans;
+        let report = cluster.end_load(load).unwrap();
         report.check_safety().unwrap();
         for (model, _) in models {
             report.check_bad_rate(model, 0.05).unwrap();
         }
         cluster.wait_for_a_balanced_ledger().unwrap();
-        assert_eq!(failed(cluster), failed_before);
-        assert_eq!(backends(cluster), (3, 1));
-        let plans = cluster.block_on(cluster.control().get(true, Duration::from_secs(10))).unwrap().plans;
+        assert_eq!(cluster.failed().unwrap(), failed_before);
         let moved: Vec<_> = plans.iter().flat_map(|plan| &plan.moves).collect();
         assert!(plans.iter().all(|plan| plan.status == PlanStatus::Done), "{plans:?}");
         assert!(matches!(&moved[..], [one] if matches!(one.what, MovedView::Backend(_))), "{plans:?}");
@@ -87,19 +90,16 @@ fn a_plan_that_an_operator_asked_for_is_in_the_log_with_the_name() {
             let _ = cluster.cli(&slow(model, "left")).ended_with(0);
             cluster.wait_until_it_serves(model).unwrap();
         }
-        let load = cluster.spawn_load("load", &["one=15", "two=15", "huge=55"], LOAD_S).unwrap();
+        let load = cluster.spawn_load_until_ended("load", &["one=15", "two=15", "huge=55"]).unwrap();
         // Rates are averages: they need a moment to say what is there.
-        cluster.wait_for_accepted(cluster.accepted().unwrap() + 1000).unwrap();
-        let patience = Instant::now() + Duration::from_secs(30);
+        cluster.wait_for_more(1000).unwrap();
         // Until the leads have reported, and what they had to do is known.
-        let said = loop {
+        let said = wait_until("a plan that runs", Duration::from_secs(120), || {
             let said = cluster.cli(&["plan", "now", "--adopt"]);
-            if said.out.contains("runs") {
-                break said;
-            }
-            assert!(Instant::now() < patience, "{said:?}");
-            std::thread::sleep(Duration::from_millis(500));
-        };
+            ensure!(said.out.contains("runs"), "{said:?}");
+            Ok(said)
+        });
+        let said = said.unwrap();
         assert!(said.out.contains("huge stays") && said.out.contains("what the rank thread takes"), "{said:?}");
         let events = cluster.cli(&["get", "events", "-o", "json"]).ended_with(0).json();
         let asked = |event: &&serde_json::Value| event["what"].to_string().contains("run a plan of 1 moves");
@@ -109,6 +109,6 @@ fn a_plan_that_an_operator_asked_for_is_in_the_log_with_the_name() {
         assert!(shown.out.contains("model huge stays where it is: "), "{shown:?}");
         let epochs = cluster.cli(&["get", "epochs", "-o", "json"]).ended_with(0).json();
         assert_eq!(epochs[0]["plans"][0]["left_alone"][0]["model"], "huge");
-        cluster.load_report(load, LOAD_S).unwrap().check_safety().unwrap();
+        cluster.end_load(load).unwrap().check_safety().unwrap();
     });
 }

@@ -8,12 +8,14 @@ use std::time::{Duration, Instant};
 use symphony_net::{Expected, Role};
 use symphony_protocol::externalscaler as pb;
 use symphony_protocol::externalscaler::external_scaler_client::ExternalScalerClient;
-use symphony_tests::{Shape, TestCluster, emulated_model, phase, tell};
+use symphony_tests::{Shape, TestCluster, phase, tell};
 use tonic::transport::{Channel, Endpoint};
 
-const LOAD_S: u32 = 20;
-/// More than one GPU of 37 ms per batch of 32 can do.
-const OVERLOAD: &str = "first=1500";
+use super::gpus::slow;
+
+/// More than one GPU can do, at 20 ms for a request.
+const OVERLOAD: &str = "first=90";
+const WITHIN: Duration = Duration::from_secs(120);
 
 fn client(cluster: &TestCluster, scheduler: u64) -> ExternalScalerClient<Channel> {
     let address = cluster.address(&format!("scheduler-{scheduler}"), "control");
@@ -30,7 +32,7 @@ fn reference(metadata: &[(&str, &str)]) -> pb::ScaledObjectRef {
 #[test]
 fn every_replica_tells_keda_that_an_overloaded_sub_cluster_wants_gpus() {
     tell("keda", &Shape::emulated(&["first"]), |cluster| {
-        let _ = cluster.cli(&emulated_model("first", "first")).ended_with(0);
+        let _ = cluster.cli(&slow("first", "first")).ended_with(0);
         cluster.wait_until_it_serves("first").unwrap();
         let asked = reference(&[("subcluster", "first")]);
 
@@ -44,8 +46,8 @@ fn every_replica_tells_keda_that_an_overloaded_sub_cluster_wants_gpus() {
         });
 
         phase("an overload");
-        let load = cluster.spawn_load("load", &[OVERLOAD], LOAD_S).unwrap();
-        let give_up = Instant::now() + Duration::from_secs(u64::from(LOAD_S));
+        let load = cluster.spawn_load_until_ended("load", &[OVERLOAD]).unwrap();
+        let give_up = Instant::now() + WITHIN;
         cluster.block_on(async {
             for scheduler in 1..=3 {
                 loop {
@@ -83,6 +85,6 @@ fn every_replica_tells_keda_that_an_overloaded_sub_cluster_wants_gpus() {
 
         let shown = cluster.cli(&["get", "subclusters", "-o", "json"]).ended_with(0).json();
         assert!(shown[0]["advice"]["kinds"][0]["target"].as_u64().unwrap() > 1, "{shown}");
-        cluster.load_report(load, LOAD_S).unwrap().check_safety().unwrap();
+        cluster.end_load(load).unwrap().check_safety().unwrap();
     });
 }

@@ -5,10 +5,8 @@ use symphony_tests::{phase, tell};
 
 use crate::learning::set_pace;
 use crate::moves::gpus::{backends, four_backends, slow};
-use crate::moves::popularity::failed;
 
 const CALM_S: u32 = 12;
-const LOAD_S: u32 = 40;
 /// By the given profile two GPUs are busy for 60 % with `hot`; if they are twice as slow, they cannot do it.
 const LOAD: [&str; 4] = ["hot=60", "a=5", "b=5", "c=5"];
 
@@ -24,7 +22,7 @@ fn gpus_come_to_a_model_that_takes_twice_as_long_as_its_profile_says() {
             let _ = cluster.cli(&slow(model, subcluster)).ended_with(0);
             cluster.wait_until_it_serves(model).unwrap();
         }
-        let failed_before = failed(cluster);
+        let failed_before = cluster.failed().unwrap();
 
         phase("as fast as the profile says, two GPUs are enough");
         let load = cluster.spawn_load("calm", &LOAD, CALM_S).unwrap();
@@ -34,7 +32,7 @@ fn gpus_come_to_a_model_that_takes_twice_as_long_as_its_profile_says() {
         phase("all GPUs become twice as slow, at the same load: a third one comes");
         // Each backend has one GPU, and all of them read the same file.
         set_pace(cluster, &[(0, 2.0)]);
-        let load = cluster.spawn_load("slow", &LOAD, LOAD_S).unwrap();
+        let load = cluster.spawn_load_until_ended("slow", &LOAD).unwrap();
         cluster
             .wait_for_view("a backend has moved, and nothing is on its way", |view| {
                 let left = view.subclusters.iter().find(|(_, s)| s.name == "left")?.0;
@@ -45,11 +43,11 @@ fn gpus_come_to_a_model_that_takes_twice_as_long_as_its_profile_says() {
             .unwrap();
 
         phase("the plan says why, and no request failed");
-        cluster.load_report(load, LOAD_S).unwrap().check_safety().unwrap();
-        cluster.wait_for_a_balanced_ledger().unwrap();
-        assert_eq!(failed(cluster), failed_before);
         assert_eq!(backends(cluster), (3, 1));
-        let plans = cluster.block_on(cluster.control().get(true, std::time::Duration::from_secs(10))).unwrap().plans;
+        let plans = cluster.view().unwrap().plans;
+        cluster.end_load(load).unwrap().check_safety().unwrap();
+        cluster.wait_for_a_balanced_ledger().unwrap();
+        assert_eq!(cluster.failed().unwrap(), failed_before);
         let [plan] = &plans[..] else { panic!("{plans:?}") };
         assert_eq!(plan.status, PlanStatus::Done);
         assert!(plan.summary.contains("profiles as they were measured"), "{plan:?}");

@@ -1,42 +1,19 @@
 //! GPUs with memory for one copy only, and loading that takes time: what comes waits for what goes, and plans tell the time that
 //! loading was measured to take.
 
-use std::time::Duration;
-
-use symphony_executor::default_signature;
-use symphony_protocol::control as pb;
-use symphony_protocol::view::{KindProfile, ModelSource, ModelSpec};
 use symphony_tests::{Shape, TestCluster, phase, tell};
-use symphony_types::{LatencyProfile, Nanos, OperationId, RequestValue};
+use symphony_types::LatencyProfile;
+
+use super::load_sized;
 
 /// Of the 4096 MB of a GPU: two do not fit.
 const MODEL_MB: u64 = 2500;
 const LOADED_MB_PER_S: f64 = 1000.0;
 const CONFIGURED_MB_PER_S: f64 = 4000.0;
-const LOAD_S: u32 = 10;
 
 /// Loads a model of that size.
 fn load_large(cluster: &TestCluster, name: &str, subcluster: &str) {
-    let latency = LatencyProfile::from_line(5.0, 20.0, 16).unwrap();
-    let profile = KindProfile { latency, static_memory_bytes: MODEL_MB << 20, dynamic_memory_bytes: 1 << 20 };
-    let spec = ModelSpec {
-        name: name.into(),
-        subcluster: subcluster.into(),
-        slo: Nanos::from_millis(800),
-        source: ModelSource::Emulated,
-        signature: default_signature(),
-        profiles: [("emulated".to_owned(), profile)].into(),
-        policy: String::new(),
-        value: RequestValue::ONE,
-        transforms: Default::default(),
-    };
-    let operation_id = OperationId::new(rand::random()).to_string();
-    let request = pb::LoadModelRequest { spec: Some((&spec).into()), operation_id };
-    let load = |mut client: pb::control_client::ControlClient<_>| {
-        let request = request.clone();
-        async move { client.load_model(request).await }
-    };
-    cluster.block_on(cluster.control().call(Duration::from_secs(20), load)).unwrap();
+    load_sized(cluster, (name, subcluster), MODEL_MB, LatencyProfile::from_line(5.0, 20.0, 16).unwrap());
 }
 
 /// Seconds that moving the model to the right would take, as a plan tells it.
@@ -51,13 +28,13 @@ fn a_model_is_loaded_where_another_one_was_when_that_has_gone_and_its_time_is_me
     let mut shape = Shape::emulated(&["left", "right"]);
     shape.backends.iter_mut().for_each(|backend| backend.gpus = 1);
     let shape = shape.with(&format!("backend.emulated_load_mb_per_s={LOADED_MB_PER_S:.0}"));
-    let shape = shape.with("backend.executor=emulated");
+    let shape = shape.with("backend.executor=emulated").with("scheduler.epochs.mode=off");
     let shape = shape.with(&format!("scheduler.epochs.load_mb_per_s={CONFIGURED_MB_PER_S:.0}"));
     tell("memory", &shape, |cluster| {
         load_large(cluster, "first", "left");
         cluster.wait_until_it_serves("first").unwrap();
-        let load = cluster.spawn_load("load", &["first=100"], LOAD_S).unwrap();
-        cluster.wait_for_accepted(cluster.accepted().unwrap() + 100).unwrap();
+        let load = cluster.spawn_load_until_ended("load", &["first=100"]).unwrap();
+        cluster.wait_for_more(100).unwrap();
 
         phase("another one takes its place, while batches of the first one run");
         let _ = cluster.cli(&["model", "unload", "first"]).ended_with(0);
@@ -65,7 +42,7 @@ fn a_model_is_loaded_where_another_one_was_when_that_has_gone_and_its_time_is_me
         // A GPU that has no room for both would have failed to load it, for good.
         cluster.wait_until_it_serves("second").unwrap();
         // What came after the first one went is refused: the load is there to keep the GPU busy.
-        let _ = cluster.load_report(load, LOAD_S);
+        let _ = cluster.end_load(load);
 
         phase("before anything was loaded on the right, plans tell what is configured; then what was measured");
         let size = MODEL_MB as f64;

@@ -7,3 +7,34 @@ mod memory;
 mod popularity;
 mod under_load;
 mod words;
+
+use std::time::Duration;
+
+use symphony_executor::default_signature;
+use symphony_protocol::control as pb;
+use symphony_protocol::view::{KindProfile, ModelSource, ModelSpec};
+use symphony_tests::TestCluster;
+use symphony_types::{LatencyProfile, Nanos, OperationId, RequestValue};
+
+/// Loads an emulated model, by name and sub-cluster, that takes so much memory, which the program's own words do not say.
+fn load_sized(cluster: &TestCluster, (name, subcluster): (&str, &str), memory_mb: u64, latency: LatencyProfile) {
+    let profile = KindProfile { latency, static_memory_bytes: memory_mb << 20, dynamic_memory_bytes: 1 << 20 };
+    let spec = ModelSpec {
+        name: name.into(),
+        subcluster: subcluster.into(),
+        slo: Nanos::from_millis(800),
+        source: ModelSource::Emulated,
+        signature: default_signature(),
+        profiles: [("emulated".to_owned(), profile)].into(),
+        policy: String::new(),
+        value: RequestValue::ONE,
+        transforms: Default::default(),
+    };
+    let operation_id = OperationId::new(rand::random()).to_string();
+    let request = pb::LoadModelRequest { spec: Some((&spec).into()), operation_id };
+    let load = |mut client: pb::control_client::ControlClient<_>| {
+        let request = request.clone();
+        async move { client.load_model(request).await }
+    };
+    cluster.block_on(cluster.control().call(Duration::from_secs(60), load)).unwrap();
+}

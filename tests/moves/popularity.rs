@@ -3,8 +3,6 @@
 use symphony_protocol::plan::PlanStatus;
 use symphony_tests::{Shape, TestCluster, emulated_model, phase, tell};
 
-const LOAD_S: u32 = 30;
-
 /// An epoch loop in a hurry.
 pub(super) fn hasty() -> Shape {
     let mut shape = Shape::emulated(&["left", "right"]).with("scheduler.epochs.mode=adopt");
@@ -12,12 +10,6 @@ pub(super) fn hasty() -> Shape {
         shape = shape.with(&format!("scheduler.epochs.{setting}"));
     }
     shape
-}
-
-/// Requests that have failed.
-pub(super) fn failed(cluster: &TestCluster) -> u64 {
-    let ledger = cluster.cli(&["get", "ledger", "-o", "json"]).ended_with(0).json();
-    ledger["cluster"]["counts"]["failed"].as_u64().unwrap()
 }
 
 /// How many of the models are served by each sub-cluster.
@@ -35,11 +27,10 @@ fn a_change_of_popularity_moves_models_under_load_and_none_is_unserved() {
             let _ = cluster.cli(&emulated_model(model, "left")).ended_with(0);
             cluster.wait_until_it_serves(model).unwrap();
         }
-        let failed_before = failed(cluster);
-        let accepted = cluster.accepted().unwrap();
+        let failed_before = cluster.failed().unwrap();
         let models = ["one=30", "two=30", "three=30", "four=30"];
-        let load = cluster.spawn_load("load", &models, LOAD_S).unwrap();
-        cluster.wait_for_accepted(accepted + 100).unwrap();
+        let load = cluster.spawn_load_until_ended("load", &models).unwrap();
+        cluster.wait_for_more(100).unwrap();
 
         phase("the plan follows the load");
         cluster
@@ -50,21 +41,21 @@ fn a_change_of_popularity_moves_models_under_load_and_none_is_unserved() {
                 (moved == 2 && settled).then_some(())
             })
             .unwrap();
+        cluster.wait_for_more(500).unwrap();
+
+        phase("what was done can be read, and asking again changes nothing");
+        let plans = cluster.view().unwrap().plans;
+        assert!(plans.iter().all(|plan| plan.status == PlanStatus::Done), "{plans:?}");
+        assert!(plans[0].summary.contains("imbalance of rate"), "{plans:?}");
         assert_eq!(shares(cluster), (2, 2));
 
         phase("no request failed");
-        let report = cluster.load_report(load, LOAD_S).unwrap();
+        let report = cluster.end_load(load).unwrap();
         report.check_safety().unwrap();
         for model in ["one", "two", "three", "four"] {
             report.check_bad_rate(model, 0.05).unwrap();
         }
         cluster.wait_for_a_balanced_ledger().unwrap();
-        assert_eq!(failed(cluster), failed_before);
-
-        phase("what was done can be read, and asking again changes nothing");
-        let plans = cluster.block_on(cluster.control().get(true, std::time::Duration::from_secs(10))).unwrap().plans;
-        assert!(plans.iter().all(|plan| plan.status == PlanStatus::Done), "{plans:?}");
-        assert!(plans[0].summary.contains("imbalance of rate"), "{plans:?}");
-        assert_eq!(shares(cluster), (2, 2));
+        assert_eq!(cluster.failed().unwrap(), failed_before);
     });
 }

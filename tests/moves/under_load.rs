@@ -2,18 +2,22 @@
 
 use symphony_protocol::plan::PlanStatus;
 use symphony_tests::{Shape, TestCluster, emulated_model, phase, tell};
+use symphony_types::LatencyProfile;
 
-use crate::moves::popularity::failed;
+use super::load_sized;
 
-const LOAD_S: u32 = 24;
+/// A model that takes a second and a half to load, and to move: whoever looks sees it on its way.
+const MODEL_MB: u64 = 1500;
+const LOADED_MB_PER_S: u64 = 1000;
 
-/// Left has two backends, right has one.
+/// Left has two backends, right has one. Nobody plans but the story.
 fn three_backends() -> Shape {
     let mut shape = Shape::emulated(&["left", "right"]);
     let mut third = shape.backends[0].clone();
     third.name = "backend-third".into();
     shape.backends.push(third);
-    shape
+    let shape = shape.with("scheduler.epochs.mode=off").with("backend.executor=emulated");
+    shape.with(&format!("backend.emulated_load_mb_per_s={LOADED_MB_PER_S}"))
 }
 
 fn home(cluster: &TestCluster, model: &str) -> String {
@@ -25,14 +29,16 @@ fn home(cluster: &TestCluster, model: &str) -> String {
 #[test]
 fn models_and_backends_move_while_requests_come_and_none_fails() {
     tell("moves", &three_backends(), |cluster| {
-        for (model, subcluster) in [("wanders", "left"), ("stays", "left"), ("other", "right")] {
+        load_sized(cluster, ("wanders", "left"), MODEL_MB, LatencyProfile::from_line(1.0, 5.0, 32).unwrap());
+        for (model, subcluster) in [("stays", "left"), ("other", "right")] {
             let _ = cluster.cli(&emulated_model(model, subcluster)).ended_with(0);
+        }
+        for model in ["wanders", "stays", "other"] {
             cluster.wait_until_it_serves(model).unwrap();
         }
-        let failed_before = failed(cluster);
-        let accepted = cluster.accepted().unwrap();
-        let load = cluster.spawn_load("load", &["wanders=60", "stays=40", "other=40"], LOAD_S).unwrap();
-        cluster.wait_for_accepted(accepted + 100).unwrap();
+        let failed_before = cluster.failed().unwrap();
+        let load = cluster.spawn_load_until_ended("load", &["wanders=60", "stays=40", "other=40"]).unwrap();
+        cluster.wait_for_more(100).unwrap();
 
         phase("a model moves");
         let said = cluster.cli(&["plan", "move", "--model", "wanders", "--to", "right"]).ended_with(0);
@@ -71,16 +77,17 @@ fn models_and_backends_move_while_requests_come_and_none_fails() {
             .unwrap();
         drop(mover);
         cluster.restart(&name).unwrap();
+        cluster.wait_for_more(500).unwrap();
 
         phase("no request failed");
-        let report = cluster.load_report(load, LOAD_S).unwrap();
+        let report = cluster.end_load(load).unwrap();
         report.check_safety().unwrap();
         for model in ["wanders", "stays", "other"] {
             report.check_bad_rate(model, 0.05).unwrap();
         }
         cluster.wait_for_a_balanced_ledger().unwrap();
-        assert_eq!(failed(cluster), failed_before);
-        let plans = cluster.block_on(cluster.control().get(true, std::time::Duration::from_secs(10))).unwrap().plans;
+        assert_eq!(cluster.failed().unwrap(), failed_before);
+        let plans = cluster.view().unwrap().plans;
         assert_eq!(plans.len(), 3);
         assert!(plans.iter().all(|plan| plan.status == PlanStatus::Done), "{plans:?}");
         eprintln!("longest gap: {} ms", report.json["total"]["longest_gap_ms"]);

@@ -4,7 +4,7 @@ use symphony_tests::{Shape, emulated_model, tell};
 
 #[test]
 fn a_plan_waits_for_approval_is_shown_and_dropped_and_mistakes_are_named() {
-    tell("plan-words", &Shape::emulated(&["left", "right"]), |cluster| {
+    tell("plan-words", &Shape::emulated(&["left", "right"]).with("scheduler.epochs.mode=off"), |cluster| {
         let _ = cluster.cli(&emulated_model("m", "left")).ended_with(0);
         cluster.cli(&["plan", "show"]).ended_with(2).complains(&["no plan yet"]);
         cluster.cli(&["plan", "move", "--model", "nobody", "--to", "right"]).ended_with(2).complains(&["nobody"]);

@@ -14,7 +14,7 @@ use symphony_types::{BootId, NodeId, OperationId};
 use tonic::transport::Channel;
 
 /// How long something may take over loopback on a busy machine.
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(60);
 /// How long to wait for an answer that does not come.
 const NEVER: Duration = Duration::from_secs(1);
 
@@ -87,19 +87,19 @@ fn roles_decide_and_strangers_are_turned_away() {
 
         phase("plaintext, another authority, another cluster: none of them gets through");
         let control = [cluster.address("scheduler-1", "control")];
-        let gets_through = |net: &Net| {
-            cluster.block_on(async { ControlClient::new(net, &control).unwrap().get(false, NEVER).await.is_ok() })
+        let gets_through = |net: &Net, within| {
+            cluster.block_on(async { ControlClient::new(net, &control).unwrap().get(false, within).await.is_ok() })
         };
         let stranger = |cluster_name: &str, authority: &Authority| {
             let identity = Identity::new(cluster_name, Role::Operator, "mallory").unwrap();
             let issued = authority.issue(&identity, 1).unwrap();
             Net::secured(Arc::new(Credentials::load(issued.files).unwrap()))
         };
-        assert!(gets_through(&stranger("test", &authority)), "the check itself works");
-        assert!(!gets_through(&stranger("other", &authority)), "another cluster");
+        assert!(gets_through(&stranger("test", &authority), SOON), "the check itself works");
+        assert!(!gets_through(&stranger("other", &authority), NEVER), "another cluster");
         let foreign = Authority::create(&cluster.workspace.file("foreign"), "test").unwrap();
-        assert!(!gets_through(&stranger("test", &foreign)), "another authority");
-        assert!(!gets_through(&Net::plaintext()), "no certificate");
+        assert!(!gets_through(&stranger("test", &foreign), NEVER), "another authority");
+        assert!(!gets_through(&Net::plaintext(), NEVER), "no certificate");
 
         phase("a replica leads in its own name only");
         let exec = cluster.address("backend-default", "exec");

@@ -14,8 +14,7 @@ fn load_over_grpc_rest_and_native_links_loses_nothing() {
         for (protocol, frontend) in [("grpc", Some(&grpc)), ("rest", Some(&rest)), ("native", None)] {
             phase(&format!("three seconds of load over {protocol}, with answers checked"));
             let mut args = vec!["load", "--model", "resnet=80", "--protocol", protocol, "--duration-s", "3"];
-            args.extend(["--warmup-s", "0.5", "--slack-ms", "50", "--lag-p99-ms", "1000", "--lag-max-ms", "5000"]);
-            args.extend(["-o", "json"]);
+            args.extend(LoadReport::OPTIONS);
             if let Some(frontend) = frontend {
                 args.extend(["--frontend", frontend]);
             }
@@ -62,7 +61,7 @@ fn load_over_grpc_rest_and_native_links_loses_nothing() {
             anyhow::ensure!(reply.status == 404, "{reply:?}");
             Ok(())
         };
-        symphony_testkit::wait_until("404", std::time::Duration::from_secs(10), gone).unwrap();
+        symphony_testkit::wait_until("404", std::time::Duration::from_secs(120), gone).unwrap();
         let _ = cluster.cli(&["model", "unload", "resnet"]).ended_with(2).complains(&["resnet"]);
     });
 }

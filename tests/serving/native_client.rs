@@ -10,7 +10,7 @@ use symphony_testkit::wait_until;
 use symphony_tests::{Shape, TestCluster, emulated_model, numbers, phase, tell};
 
 /// How long something may take on a busy machine.
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_secs(120);
 /// Between two requests of the load.
 const EVERY: Duration = Duration::from_millis(10);
 /// Requests of the load; the kill comes in its middle.

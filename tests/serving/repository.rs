@@ -10,6 +10,8 @@ use symphony_executor::digits;
 use symphony_testkit::wait_until;
 use symphony_tests::{REPOSITORY_TOKEN, Shape, TestCluster, onnxruntime_is_here, phase, tell};
 
+/// How long something may take on a busy machine.
+const SOON: Duration = Duration::from_secs(120);
 const CONFIG: &str = r#"
 platform: "onnxruntime_onnx"
 max_batch_size: 16
@@ -50,7 +52,22 @@ fn states(cluster: &TestCluster) -> Vec<(String, String)> {
 
 fn expect_states(cluster: &TestCluster, expected: &[(&str, &str)]) {
     let expected: Vec<_> = expected.iter().map(|&(model, state)| (model.to_owned(), state.to_owned())).collect();
-    assert_eq!(states(cluster), expected);
+    wait_until(&format!("the states {expected:?}"), SOON, || {
+        let states = states(cluster);
+        anyhow::ensure!(states == expected, "{states:?}");
+        Ok(())
+    })
+    .unwrap();
+}
+
+/// Waits until a version of the model answers so: a frontend may hear of what was loaded a moment after who loaded it.
+fn expect_answer(cluster: &TestCluster, version: &str, expected: &Result<(String, i64), u16>) {
+    wait_until(&format!("version `{version}` to answer {expected:?}"), SOON, || {
+        let answer = ask(cluster, version);
+        anyhow::ensure!(answer == *expected, "{answer:?}");
+        Ok(())
+    })
+    .unwrap();
 }
 
 /// The label of the first digit by a version of the model, or the status of the refusal.
@@ -64,7 +81,7 @@ fn ask(cluster: &TestCluster, version: &str) -> Result<(String, i64), u16> {
         version => format!("/v2/models/digits/versions/{version}/infer"),
     };
     // A leader may hear of a version a moment after its frontend, and a machine that pauses misses deadlines.
-    let reply = wait_until("an answer or a refusal for good", Duration::from_secs(30), || {
+    let reply = wait_until("an answer or a refusal for good", SOON, || {
         let reply = cluster.block_on(async { cluster.rest().post(&path, body.clone()).await })?;
         anyhow::ensure!(![503, 504].contains(&reply.status), "{reply:?}");
         Ok(reply)
@@ -110,20 +127,19 @@ fn a_repository_with_a_good_model_and_broken_ones() {
         expect_states(cluster, &[("digits:1", unavailable), ("ensemble:", unavailable), ("noise:1", unavailable)]);
         let reason = index(cluster).into_iter().find(|entry| entry.0 == "ensemble").unwrap().3;
         assert!(reason.starts_with("cannot be served") && !reason.contains("config.pbtxt"), "{reason}");
-        let log = cluster.log_of("frontend").unwrap();
-        assert!(log.contains("config.pbtxt, line 11: field 'ensemble_scheduling' not found"), "{log}");
+        let words = "config.pbtxt, line 11: field 'ensemble_scheduling' not found";
+        cluster.wait_for_log("frontend", words).unwrap();
 
         phase("tritonclient loads what can be loaded, is told what cannot, and asks");
         tritonclient(cluster, &root);
         expect_states(cluster, &[("digits:1", "READY"), ("ensemble:", unavailable), ("noise:1", unavailable)]);
-        let metrics = cluster.metrics_of("frontend").unwrap();
         for line in [
             "symphony_frontend_models{state=\"ready\"} 1",
             "symphony_frontend_models{state=\"unavailable\"} 1",
             "symphony_frontend_repository_calls_total{call=\"load\",outcome=\"refused\"}",
             "symphony_frontend_repository_calls_total{call=\"load\",outcome=\"failed\"}",
         ] {
-            assert!(metrics.contains(line), "{line}:\n{metrics}");
+            cluster.wait_for_metric("frontend", line).unwrap();
         }
 
         phase("the command line tells the same, and changes nothing that is as it shall be");
@@ -137,28 +153,34 @@ fn a_repository_with_a_good_model_and_broken_ones() {
 
         phase("versions that come are served beside the old ones, as many as the policy says");
         let right = i64::from(digits::test_set()[0].label);
-        let answers = |version: &str| ask(cluster, version);
-        assert_eq!((answers(""), answers("2")), (Ok(("1".into(), right)), Err(404)));
+        let answered_by = |version: &str| Ok((version.to_owned(), right));
+        let expect = |version: &str, expected| expect_answer(cluster, version, &expected);
+        expect("", answered_by("1"));
+        expect("2", Err(404));
         write_version(cluster, "digits", 2, CONFIG, digits::MODEL);
         assert_eq!(load("digits").ended_with(0).out.trim(), "model digits@1 is ready\nmodel digits@2 is ready");
-        assert_eq!(answers("1"), Ok(("1".into(), right)));
-        assert_eq!((answers("2"), answers("")), (Ok(("2".into(), right)), Ok(("2".into(), right))));
+        expect("1", answered_by("1"));
+        expect("2", answered_by("2"));
+        expect("", answered_by("2"));
         write_version(cluster, "digits", 10, CONFIG, digits::MODEL);
         assert_eq!(load("digits").ended_with(0).out.trim(), "model digits@2 is ready\nmodel digits@10 is ready");
-        assert_eq!((answers(""), answers("2")), (Ok(("10".into(), right)), Ok(("2".into(), right))));
-        assert_eq!(answers("1"), Err(404), "no version that the repository serves no more");
+        expect("", answered_by("10"));
+        expect("2", answered_by("2"));
+        // No version that the repository serves no more.
+        expect("1", Err(404));
 
         phase("a version that cannot be loaded leaves the others alone");
         write_version(cluster, "digits", 11, CONFIG, &[7_u8; 5000]);
         let _ = load("digits").ended_with(2).complains(&["`digits@11` was not loaded"]);
-        assert_eq!((answers(""), answers("2")), (Ok(("10".into(), right)), Ok(("2".into(), right))));
+        expect("", answered_by("10"));
+        expect("2", answered_by("2"));
         fs::write(cluster.workspace.file("models/digits/11/model.onnx"), digits::MODEL).unwrap();
         assert_eq!(load("digits").ended_with(0).out.trim(), "model digits@10 is ready\nmodel digits@11 is ready");
 
         phase("a model goes with all its versions");
         let said = cluster.cli(&["model", "unload", "digits"]).ended_with(0);
         assert_eq!(said.out.trim(), "model digits@10 is unloaded\nmodel digits@11 is unloaded");
-        assert_eq!(answers(""), Err(404));
+        expect("", Err(404));
         cluster.wait_for_a_balanced_ledger().unwrap();
         assert_eq!(cluster.ended().unwrap(), None);
     });

@@ -20,11 +20,11 @@ use crate::node_files::{self, NodeFile};
 use crate::rest_client::RestClient;
 
 /// How long a cluster may take to come up or to come round, on a machine that does other things as well.
-const READY_WITHIN: Duration = Duration::from_secs(60);
-/// How long one look at the cluster may take.
-const LOOK_WITHIN: Duration = Duration::from_secs(2);
+const READY_WITHIN: Duration = Duration::from_secs(120);
+/// How long one look at the cluster may take: replicas may be electing.
+const LOOK_WITHIN: Duration = Duration::from_secs(20);
 /// How long a load run may take beyond its own duration.
-const LOAD_ENDS_WITHIN: Duration = Duration::from_secs(40);
+const LOAD_ENDS_WITHIN: Duration = Duration::from_secs(120);
 
 /// What a cluster consists of.
 #[derive(Clone, Debug, Default)]
@@ -341,12 +341,28 @@ impl TestCluster {
         Ok(self.child(name)?.id())
     }
 
-    /// The end of the log of a process that runs.
+    /// Waits until a process that runs has logged these words.
     ///
     /// # Errors
-    /// If there is none of that name.
-    pub fn log_of(&self, name: &str) -> Result<String> {
-        Ok(self.child(name)?.log_tail())
+    /// If there is none of that name, or that takes too long.
+    pub fn wait_for_log(&self, name: &str, words: &str) -> Result<()> {
+        let child = self.child(name)?;
+        wait_until(&format!("`{words}` in the log of {name}"), READY_WITHIN, || {
+            ensure!(child.log()?.contains(words), "its log ends:\n{}", child.log_tail());
+            Ok(())
+        })
+    }
+
+    /// Waits until the metrics of a process have a line that begins so.
+    ///
+    /// # Errors
+    /// If that takes too long.
+    pub fn wait_for_metric(&self, name: &str, line: &str) -> Result<()> {
+        wait_until(&format!("`{line}` in the metrics of {name}"), READY_WITHIN, || {
+            let scraped = self.metrics_of(name)?;
+            ensure!(scraped.lines().any(|scraped| scraped.starts_with(line)), "{scraped}");
+            Ok(())
+        })
     }
 
     fn child(&self, name: &str) -> Result<&Child> {
@@ -390,16 +406,26 @@ impl TestCluster {
         self.spawn_cli(&name, &args)
     }
 
-    /// Starts `symphony load` over gRPC; `models` as in `NAME=RPS`.
+    /// Starts `symphony load` over gRPC for so many seconds; `models` as in `NAME=RPS`.
     ///
     /// # Errors
     /// If it cannot be started.
     pub fn spawn_load(&self, name: &str, models: &[&str], seconds: u32) -> Result<Child> {
-        let (frontend, duration) = (self.address("frontend", "grpc"), seconds.to_string());
-        let mut args = vec!["load", "--protocol", "grpc", "--frontend", &frontend, "--duration-s", &duration];
-        // The tests judge the cluster; the generator shares two cores with it.
-        args.extend(["--warmup-s", "0.5", "--slack-ms", "50", "--lag-p99-ms", "1000", "--lag-max-ms", "5000"]);
-        args.extend(["-o", "json"]);
+        self.spawn_load_for(name, models, &seconds.to_string())
+    }
+
+    /// Starts `symphony load` over gRPC, until [`Self::end_load`].
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub fn spawn_load_until_ended(&self, name: &str, models: &[&str]) -> Result<Child> {
+        self.spawn_load_for(name, models, LoadReport::UNTIL_ENDED_S)
+    }
+
+    fn spawn_load_for(&self, name: &str, models: &[&str], duration: &str) -> Result<Child> {
+        let frontend = self.address("frontend", "grpc");
+        let mut args = vec!["load", "--protocol", "grpc", "--frontend", &frontend, "--duration-s", duration];
+        args.extend(LoadReport::OPTIONS);
         models.iter().for_each(|model| args.extend(["--model", model]));
         self.spawn_cli(name, &args)
     }
@@ -413,6 +439,23 @@ impl TestCluster {
         LoadReport::parse(status.code(), &load.stdout()?, &load.log_tail())
     }
 
+    /// Has [`Self::spawn_load`] send no more, and reads its report. A story of which nobody knows how long it takes ends its load so.
+    ///
+    /// # Errors
+    /// If it does not end in time or wrote no report.
+    pub fn end_load(&self, mut load: Child) -> Result<LoadReport> {
+        let status = load.stop(LOAD_ENDS_WITHIN)?;
+        LoadReport::parse(status.code(), &load.stdout()?, &load.log_tail())
+    }
+
+    /// Waits until the frontend has accepted so many more requests: load flows.
+    ///
+    /// # Errors
+    /// If that takes too long.
+    pub fn wait_for_more(&self, requests: u64) -> Result<()> {
+        self.wait_for_accepted(self.accepted()? + requests)
+    }
+
     /// Waits until the frontend has accepted so many requests since it started: load flows.
     ///
     /// # Errors
@@ -423,6 +466,18 @@ impl TestCluster {
             let accepted = page["ledger"]["counts"]["accepted"].as_u64().unwrap_or(0);
             ensure!(accepted >= requests, "{accepted} of {requests} requests are accepted");
             Ok(())
+        })
+    }
+
+    /// Requests that have failed, by the ledgers of all frontends.
+    ///
+    /// # Errors
+    /// If a frontend does not say.
+    pub fn failed(&self) -> Result<u64> {
+        wait_until("the ledgers of all frontends", READY_WITHIN, || {
+            let ledger = self.cli(&["get", "ledger", "-o", "json"]).ended_with(0).json();
+            ensure!(ledger["cluster"]["frontends_unreachable"] == 0, "{ledger}");
+            ledger["cluster"]["counts"]["failed"].as_u64().with_context(|| ledger.to_string())
         })
     }
 
@@ -448,11 +503,19 @@ impl TestCluster {
         })
     }
 
-    /// One request for an emulated model, answered with the checksum of its own input.
+    /// One request for an emulated model, answered in [any time](RestClient::infer_in_any_time) with the checksum of its own input.
     ///
     /// # Errors
     /// If it is answered in any other way.
     pub fn one_good_request(&self, model: &str) -> Result<()> {
+        self.block_on(async { self.rest().check_emulated_in_any_time(model, 7.0).await })
+    }
+
+    /// The same, and it must be answered in time.
+    ///
+    /// # Errors
+    /// If it is not.
+    pub fn one_request_in_time(&self, model: &str) -> Result<()> {
         self.block_on(async { self.rest().check_emulated(model, 7.0).await })
     }
 
@@ -461,7 +524,7 @@ impl TestCluster {
     /// # Errors
     /// If that takes too long.
     pub fn wait_until_it_serves(&self, model: &str) -> Result<()> {
-        wait_until(&format!("{model} to be served"), READY_WITHIN, || self.one_good_request(model))
+        wait_until(&format!("{model} to be served"), READY_WITHIN, || self.one_request_in_time(model))
     }
 
     /// `kill -9` of a process.

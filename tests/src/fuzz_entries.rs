@@ -1,14 +1,13 @@
 //! What parses bytes from outside, each as one function that takes any bytes. The fuzz targets in `tests/fuzz` and the
 //! smoke test run the very same functions.
 //!
-//! Not here, because they are private to their crates and fuzzed there by property tests: the log and snapshot frames
-//! and the wire messages of `consensus`, and the heartbeat of `control-plane`. The whole of both is also fed garbage
-//! over sockets by the integration tests.
+//! Not here: the frames of the log on disk, which no peer writes; property tests in `consensus` damage them.
 
 mod cluster;
 mod federation;
 mod files;
 mod frames;
+mod replicas;
 mod requests;
 mod tapes;
 
@@ -16,6 +15,7 @@ pub use cluster::{command, snapshot, view};
 pub use federation::{federation_answer, federation_command, federation_messages, federation_snapshot};
 pub use files::{config, model_config, profile, scenario};
 pub use frames::{frames, rdma, ring};
+pub use replicas::{beats, raft_message, raft_snapshot};
 pub use requests::{grpc_infer, picture, rest_infer};
 pub use tapes::tape;
 
@@ -40,7 +40,7 @@ impl std::fmt::Debug for Entry {
 }
 
 /// All of them.
-pub const ALL: [Entry; 18] = [
+pub const ALL: [Entry; 21] = [
     Entry { name: "picture", run: picture, seeds: requests::picture_seeds },
     Entry { name: "frames", run: frames, seeds: frames::frame_seeds },
     Entry { name: "command", run: command, seeds: cluster::command_seeds },
@@ -59,6 +59,9 @@ pub const ALL: [Entry; 18] = [
     Entry { name: "federation_snapshot", run: federation_snapshot, seeds: federation::federation_snapshot_seeds },
     Entry { name: "federation_answer", run: federation_answer, seeds: federation::federation_answer_seeds },
     Entry { name: "federation_messages", run: federation_messages, seeds: federation::federation_messages_seeds },
+    Entry { name: "raft_message", run: raft_message, seeds: replicas::raft_message_seeds },
+    Entry { name: "raft_snapshot", run: raft_snapshot, seeds: replicas::raft_snapshot_seeds },
+    Entry { name: "beats", run: beats, seeds: replicas::beats_seeds },
 ];
 
 fn with_envelope_checksum(bytes: &[u8]) -> Vec<u8> {

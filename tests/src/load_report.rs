@@ -16,6 +16,14 @@ pub struct LoadReport {
 }
 
 impl LoadReport {
+    /// Seconds of a load that goes on until it is ended: longer than any test may take.
+    pub const UNTIL_ENDED_S: &'static str = "900";
+
+    /// Options of `symphony load` for a report that can be read here. The tests judge the cluster; the generator shares two cores with
+    /// it, and whoever judges times looks at its lag first.
+    pub const OPTIONS: [&'static str; 10] =
+        ["--warmup-s", "0.5", "--slack-ms", "50", "--lag-p99-ms", "10000", "--lag-max-ms", "20000", "-o", "json"];
+
     /// Reads what the program wrote.
     ///
     /// # Errors
@@ -67,7 +75,10 @@ impl LoadReport {
     }
 
     /// Whether the generator itself was held up: then the others were as well, and times say nothing of the product.
-    fn machine_was_busy(&self) -> Result<bool> {
+    ///
+    /// # Errors
+    /// If the report does not say.
+    pub fn machine_was_busy(&self) -> Result<bool> {
         let lag_p99_ms = self.json["lag"]["p99_ms"].as_f64().context("the report says how the generator lagged")?;
         Ok(lag_p99_ms > LAG_JUDGED_MS)
     }

@@ -2,13 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use anyhow::{bail, ensure};
 use symphony_testkit::wait_until;
 use symphony_tests::phase;
 
 use super::two_subclusters;
-
-/// Less than a leader serves on without the control group.
-const SERVES_ON: Duration = Duration::from_millis(800);
 
 #[test]
 fn a_leader_alone_serves_on_then_refuses_and_resumes() {
@@ -21,27 +19,23 @@ fn a_leader_alone_serves_on_then_refuses_and_resumes() {
             cluster.kill(name).unwrap();
         }
         let killed = Instant::now();
-        phase("the sub-cluster serves on");
+        phase("the sub-cluster serves on; then it stops, and says why");
         let mut good = 0;
-        while killed.elapsed() < SERVES_ON {
-            match cluster.one_good_request("first") {
-                Ok(()) => good += 1,
-                // A busy machine may answer late, or only when that time is over.
-                Err(error) if killed.elapsed() < SERVES_ON => {
-                    assert!(!error.to_string().contains("control_plane_lost"), "{error} after {:?}", killed.elapsed());
+        wait_until("a refusal", Duration::from_secs(120), || {
+            // A busy machine may also answer late.
+            let error = match cluster.one_request_in_time("first") {
+                Ok(()) => {
+                    good += 1;
+                    bail!("it serves on");
                 }
-                Err(_) => {}
-            }
-        }
-        assert!(good > 0, "nothing was served");
-        phase("then it stops, and says why");
-        wait_until("a refusal", Duration::from_secs(30), || {
-            let error = cluster.one_good_request("first").err().map(|e| e.to_string()).unwrap_or_default();
-            anyhow::ensure!(error.contains("control_plane_lost"), "{error}");
+                Err(error) => error.to_string(),
+            };
+            ensure!(error.contains("control_plane_lost"), "{error}");
             Ok(())
         })
         .unwrap();
-        eprintln!("refused {} ms after the kill", killed.elapsed().as_millis());
+        eprintln!("refused {} ms after the kill; {good} were served before", killed.elapsed().as_millis());
+        assert!(good > 0, "nothing was served");
         assert_ne!(second, leader, "two sub-clusters are led by two replicas");
 
         phase("the others are back, and both sub-clusters serve");

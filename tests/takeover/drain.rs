@@ -6,7 +6,8 @@ use symphony_tests::{Shape, emulated_model, phase, tell};
 use symphony_types::Duty;
 
 const LOAD_S: u32 = 14;
-const STOPS_WITHIN: Duration = Duration::from_secs(15);
+/// A process that is told to stop gives away what it has within five seconds; the machine may do other things as well.
+const STOPS_WITHIN: Duration = Duration::from_secs(60);
 
 /// One sub-cluster of two backends.
 fn two_backends() -> Shape {
@@ -22,12 +23,8 @@ fn backends_and_leaders_are_drained_and_no_request_fails() {
     tell("drain", &two_backends(), |cluster| {
         let _ = cluster.cli(&emulated_model("first", "first")).ended_with(0);
         cluster.wait_until_it_serves("first").unwrap();
-        let failed = |cluster: &symphony_tests::TestCluster| {
-            let ledger = cluster.cli(&["get", "ledger", "-o", "json"]).ended_with(0).json();
-            ledger["cluster"]["counts"]["failed"].as_u64().unwrap()
-        };
         // Somebody may have asked before the leader served.
-        let failed_before = failed(cluster);
+        let failed_before = cluster.failed().unwrap();
         let accepted = cluster.accepted().unwrap();
         let load = cluster.spawn_load("load", &["first=80"], LOAD_S).unwrap();
         cluster.wait_for_accepted(accepted + 100).unwrap();
@@ -62,7 +59,7 @@ fn backends_and_leaders_are_drained_and_no_request_fails() {
         report.check_safety().unwrap();
         report.check_bad_rate("first", 0.05).unwrap();
         cluster.wait_for_a_balanced_ledger().unwrap();
-        assert_eq!(failed(cluster), failed_before);
+        assert_eq!(cluster.failed().unwrap(), failed_before);
         eprintln!("longest gap: {} ms", report.json["total"]["longest_gap_ms"]);
 
         phase("a frontend that is cordoned answers 503 and says when to come again");

@@ -23,7 +23,7 @@ fn a_new_replica_takes_the_place_of_another_under_load() {
         let control = cluster.address("scheduler-4", "control");
         let said = cluster.cli(&["members", "replace", &victim, "--with", "4", "--control", &control]).ended_with(0);
         assert!(said.out.contains("n4") && !said.out.contains(&format!("n{victim},")), "{said:?}");
-        wait_until("three voters, the new one caught up", Duration::from_secs(30), || {
+        wait_until("three voters, the new one caught up", Duration::from_secs(120), || {
             let members = cluster.cli(&["get", "members", "-o", "json"]).ended_with(0).json();
             let groups: Vec<_> = members.as_array().unwrap().iter().filter(|m| m["role"] == "scheduler").collect();
             let voting = groups.iter().filter(|m| m["group"] == "voter" || m["group"] == "leader").count();

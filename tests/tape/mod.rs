@@ -8,7 +8,7 @@ use symphony_tests::{Shape, TestCluster, emulated_model, phase, tell};
 
 /// Seconds of load.
 const LOAD_S: u32 = 6;
-const STOPS_WITHIN: Duration = Duration::from_secs(20);
+const STOPS_WITHIN: Duration = Duration::from_secs(60);
 
 /// Every tape there is.
 fn tapes(cluster: &TestCluster) -> Vec<PathBuf> {

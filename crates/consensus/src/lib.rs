@@ -42,6 +42,8 @@ pub use round_trip::RoundTrip;
 pub use state_machine::StateMachine;
 pub use timing::{LAN, RELAXED, Timing};
 pub use wire::RaftService;
+#[cfg(feature = "fuzz")]
+pub use wire::fuzz;
 
 /// The gRPC service of [`ControlGroup::service`]; mount it on the node's control port.
 pub type RaftServer = wire::pb::raft_server::RaftServer<RaftService>;

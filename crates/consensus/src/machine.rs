@@ -18,7 +18,7 @@ use crate::snapshot::shelf::Shelf;
 use crate::state_machine::StateMachine;
 
 type Meta = SnapshotMeta<LeaderIdOf, u64, BasicNode>;
-type SnapshotOf = Snapshot<LeaderIdOf, u64, BasicNode, Bytes>;
+pub(crate) type SnapshotOf = Snapshot<LeaderIdOf, u64, BasicNode, Bytes>;
 
 /// What the library calls the description of a snapshot.
 pub(crate) fn snapshot_meta(image: &Image) -> Result<Meta, String> {

@@ -39,6 +39,8 @@ mod view;
 mod vital;
 mod watches;
 
+#[cfg(feature = "fuzz")]
+pub use beat::fuzz;
 pub use beat::{Mute, Muted};
 pub use config::{ControlPlaneConfig, Liveness, ReplicaAddrs, Timing, WallClock, unix_ms};
 pub use epochs::{EpochMode, EpochSettings, LoadReports, SCALING_METRIC_NAMES, ScalingCollector, ScalingSettings};

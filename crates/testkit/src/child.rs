@@ -195,6 +195,16 @@ impl Child {
         fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
     }
 
+    /// Everything it wrote to standard error so far.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn log(&self) -> Result<String> {
+        let path = self.spec.log("err");
+        let bytes = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
     /// The end of what it wrote to standard error.
     #[must_use]
     pub fn log_tail(&self) -> String {
@@ -237,6 +247,7 @@ mod tests {
         let mut child = shell(&workspace, "echo $WORD; echo trouble >&2; exit 3");
         assert_eq!(child.wait(SOON).unwrap().code(), Some(3));
         assert_eq!((child.stdout().unwrap().as_str(), child.log_tail().as_str()), ("hello\n", "trouble\n"));
+        assert_eq!(child.log().unwrap(), "trouble\n");
         assert!(child.signal(Signal::SIGTERM).unwrap_err().to_string().contains("it has ended"));
     }
 

@@ -1,9 +1,12 @@
 //! The network side: our messages, the service that answers them and the clients that send them.
 
 mod codec;
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
 mod gate;
 #[cfg(test)]
 mod held_answers;
+mod intake;
 mod lanes;
 mod numbers;
 mod peer;

@@ -64,7 +64,7 @@ impl PeerClient {
     }
 }
 
-type Failure = RPCError<TypeConfig>;
+pub(super) type Failure = RPCError<TypeConfig>;
 
 fn unreachable(text: impl ToString) -> Failure {
     RPCError::Unreachable(Unreachable::from_string(text))
@@ -156,13 +156,13 @@ impl Peer {
     }
 }
 
-fn vote_response(response: pb::RaftVoteResponse) -> Result<VoteResponse<TypeConfig>, Failure> {
+pub(super) fn vote_response(response: pb::RaftVoteResponse) -> Result<VoteResponse<TypeConfig>, Failure> {
     let vote = codec::ballot(response.vote).map_err(malformed)?;
     let last_log = response.last_log.map(|id| Position::from(id).into());
     Ok(VoteResponse::new(VoteOf::from(vote), last_log, response.granted))
 }
 
-fn append_response(response: pb::RaftAppendResponse) -> Result<AppendEntriesResponse<TypeConfig>, Failure> {
+pub(super) fn append_response(response: pb::RaftAppendResponse) -> Result<AppendEntriesResponse<TypeConfig>, Failure> {
     use pb::raft_append_response::Outcome;
     match response.outcome.ok_or_else(|| malformed(Malformed::Missing("outcome")))? {
         Outcome::Success(_) => Ok(AppendEntriesResponse::Success),
@@ -178,7 +178,9 @@ fn append_response(response: pb::RaftAppendResponse) -> Result<AppendEntriesResp
     }
 }
 
-fn transfer_response(response: pb::RaftTransferResponse) -> Result<TransferLeaderResponse<TypeConfig>, Failure> {
+pub(super) fn transfer_response(
+    response: pb::RaftTransferResponse,
+) -> Result<TransferLeaderResponse<TypeConfig>, Failure> {
     use pb::raft_transfer_response::Outcome;
     let id = |id: Option<pb::RaftLogId>| id.map(|id| Position::from(id).into());
     match response.outcome.ok_or_else(|| malformed(Malformed::Missing("outcome")))? {

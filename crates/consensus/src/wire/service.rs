@@ -5,28 +5,24 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bytes::BytesMut;
 use futures::{Stream, StreamExt as _};
-use openraft::raft::{
-    AppendEntriesRequest, AppendEntriesResponse, TransferLeaderError, TransferLeaderRequest, VoteRequest, VoteResponse,
-};
-use openraft::{Raft, Snapshot};
+use openraft::Raft;
+use openraft::raft::{AppendEntriesResponse, TransferLeaderError, VoteRequest, VoteResponse};
 use symphony_net::{PeerInfo, Role};
 use symphony_types::NodeId;
 use tokio::sync::watch;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::codec::{self, Malformed};
+use super::intake::{self, SnapshotIntake};
 use super::lanes::Addressing;
 use super::numbers::Received;
 use super::pb;
 use crate::leadership::Leadership;
-use crate::limits::{APPENDS_UNANSWERED_MAX, SNAPSHOT_IMAGE_BYTES_MAX, WIRE_FORMAT};
-use crate::machine::{Machine, snapshot_meta};
+use crate::limits::APPENDS_UNANSWERED_MAX;
+use crate::machine::Machine;
 use crate::pacing::Heard;
 use crate::raft_types::{self, TypeConfig};
 use crate::record::{Ballot, Position};
-use crate::snapshot::image;
 
 /// Answers the other replicas of the control group.
 #[derive(Clone)]
@@ -45,10 +41,6 @@ impl fmt::Debug for RaftService {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RaftService").field("me", &self.me).finish_non_exhaustive()
     }
-}
-
-fn refuse(error: Malformed) -> Status {
-    Status::invalid_argument(error.to_string())
 }
 
 fn stopped(error: impl fmt::Display) -> Status {
@@ -70,30 +62,12 @@ impl RaftService {
 
     /// Only this cluster's members may speak, and only to whom they mean.
     fn admit(&self, peer: &PeerInfo, envelope: Option<pb::RaftEnvelope>) -> Result<u64, Status> {
-        let envelope = envelope.ok_or_else(|| refuse(Malformed::Missing("envelope")))?;
-        if envelope.format != WIRE_FORMAT {
-            return Err(Status::failed_precondition(format!(
-                "node {} speaks format {} of Raft's messages, node {} format {WIRE_FORMAT}: run the same release on all replicas",
-                envelope.from, envelope.format, self.me.node
-            )));
+        let from = intake::meant_for(&self.me, envelope)?;
+        if !peer.may_be(Role::Scheduler, &from.to_string()) {
+            return Err(Status::permission_denied(format!("{peer} speaks for node {from}")));
         }
-        if envelope.cluster != self.me.cluster {
-            return Err(Status::failed_precondition(format!(
-                "message for cluster \"{}\" reached cluster \"{}\": check the addresses of node {}",
-                envelope.cluster, self.me.cluster, envelope.from
-            )));
-        }
-        if envelope.to != self.me.node {
-            return Err(Status::failed_precondition(format!(
-                "message for node {} reached node {}: check the addresses of node {}",
-                envelope.to, self.me.node, envelope.from
-            )));
-        }
-        if !peer.may_be(Role::Scheduler, &envelope.from.to_string()) {
-            return Err(Status::permission_denied(format!("{peer} speaks for node {}", envelope.from)));
-        }
-        if (self.removed)(NodeId::new(envelope.from)) {
-            return Err(Status::permission_denied(format!("node {} was removed from the cluster", envelope.from)));
+        if (self.removed)(NodeId::new(from)) {
+            return Err(Status::permission_denied(format!("node {from} was removed from the cluster")));
         }
         if !self.open.load(Ordering::Acquire) {
             return Err(Status::unavailable(format!(
@@ -101,7 +75,7 @@ impl RaftService {
                 self.me.node
             )));
         }
-        Ok(envelope.from)
+        Ok(from)
     }
 
     /// Answers to what one peer sends, in order, until this replica stops: a server that drains waits for its streams.
@@ -121,28 +95,22 @@ impl RaftService {
         answers.buffered(APPENDS_UNANSWERED_MAX).take_until(stopped)
     }
 
-    async fn append(&self, peer: &PeerInfo, request: pb::RaftAppendRequest) -> Result<pb::RaftAppendResponse, Status> {
+    async fn append(
+        &self,
+        peer: &PeerInfo,
+        mut request: pb::RaftAppendRequest,
+    ) -> Result<pb::RaftAppendResponse, Status> {
         use pb::raft_append_response::Outcome;
-        let from = self.admit(peer, request.envelope)?;
+        let from = self.admit(peer, request.envelope.take())?;
         let number = request.number;
         let answer = |outcome| pb::RaftAppendResponse { outcome: Some(outcome), number };
-        let vote = codec::ballot_of(request.vote, true).map_err(refuse)?;
-        speaks_for_itself(from, vote)?;
+        let vote = intake::leaders_vote(from, request.vote)?;
         let (leader, arrived) = ((from, vote.term), tokio::time::Instant::now().into_std());
         if !self.received.is_recent(arrived, leader, request.answered) {
             self.received.answered(tokio::time::Instant::now().into_std(), leader, number);
             return Ok(answer(Outcome::Stale(pb::RaftBlank {})));
         }
-        let previous = request.previous.map(Position::from);
-        let records = codec::records(previous, request.entries).map_err(refuse)?;
-        let entries = records.into_iter().map(raft_types::entry).collect::<Result<Vec<_>, _>>();
-        let entries = entries.map_err(|reason| refuse(Malformed::Membership(reason)))?;
-        let rpc = AppendEntriesRequest {
-            vote: vote.into(),
-            prev_log_id: previous.map(Into::into),
-            entries,
-            leader_commit: request.leader_commit.map(|id| Position::from(id).into()),
-        };
+        let rpc = intake::append(vote, request)?;
         let outcome = match self.raft.append_entries(rpc).await.map_err(stopped)? {
             AppendEntriesResponse::Success => Outcome::Success(pb::RaftBlank {}),
             AppendEntriesResponse::PartialSuccess(id) => {
@@ -160,23 +128,9 @@ impl RaftService {
 
     fn vote_request(&self, request: Request<pb::RaftVoteRequest>) -> Result<VoteRequest<TypeConfig>, Status> {
         let peer = PeerInfo::of(&request)?;
-        let request = request.into_inner();
-        let from = self.admit(&peer, request.envelope)?;
-        let vote = codec::ballot_of(request.vote, false).map_err(refuse)?;
-        speaks_for_itself(from, vote)?;
-        let last_log = request.last_log.map(|id| Position::from(id).into());
-        let mut rpc = VoteRequest::new(vote.into(), last_log);
-        rpc.leadership_transfer = request.leadership_transfer;
-        Ok(rpc)
-    }
-}
-
-/// A node asks and leads in its own name only.
-fn speaks_for_itself(from: u64, vote: Ballot) -> Result<(), Status> {
-    if vote.node == from {
-        Ok(())
-    } else {
-        Err(Status::failed_precondition(format!("node {from} presents a vote for node {}", vote.node)))
+        let mut request = request.into_inner();
+        let from = self.admit(&peer, request.envelope.take())?;
+        intake::vote(from, &request)
     }
 }
 
@@ -214,34 +168,16 @@ impl pb::raft_server::Raft for RaftService {
         &self,
         request: Request<Streaming<pb::RaftSnapshotPart>>,
     ) -> Result<Response<pb::RaftSnapshotResponse>, Status> {
-        use pb::raft_snapshot_part::Part;
         let peer = PeerInfo::of(&request)?;
         let mut parts = request.into_inner();
-        let Some(pb::RaftSnapshotPart { part: Some(Part::Header(header)) }) = parts.message().await? else {
-            return Err(refuse(Malformed::Missing("snapshot header")));
-        };
-        let from = self.admit(&peer, header.envelope)?;
-        let vote = codec::ballot_of(header.vote, true).map_err(refuse)?;
-        speaks_for_itself(from, vote)?;
-        let length = usize::try_from(header.length).unwrap_or(usize::MAX);
-        if length > SNAPSHOT_IMAGE_BYTES_MAX {
-            let max = SNAPSHOT_IMAGE_BYTES_MAX;
-            return Err(refuse(Malformed::TooMany { what: "length of a snapshot", got: length, max }));
-        }
-        let mut bytes = BytesMut::new();
+        let mut header = intake::snapshot_header(parts.message().await?)?;
+        let from = self.admit(&peer, header.envelope.take())?;
+        let vote = intake::leaders_vote(from, header.vote)?;
+        let mut intake = SnapshotIntake::new(header.length)?;
         while let Some(part) = parts.message().await? {
-            let Some(Part::Chunk(chunk)) = part.part else { return Err(refuse(Malformed::Missing("snapshot chunk"))) };
-            if bytes.len() + chunk.len() > length {
-                let got = bytes.len() + chunk.len();
-                return Err(refuse(Malformed::TooMany { what: "snapshot bytes sent", got, max: length }));
-            }
-            bytes.extend_from_slice(&chunk);
+            intake.take(part)?;
         }
-        let bytes = bytes.freeze();
-        // Verified here, so that a damaged image is the sender's error and never the core's.
-        let image = image::decode(&bytes, &self.me.cluster).map_err(|error| Status::data_loss(error.to_string()))?;
-        let meta = snapshot_meta(&image).map_err(Status::data_loss)?;
-        let snapshot = Snapshot { meta, snapshot: bytes };
+        let snapshot = intake.end(&self.me.cluster)?;
         let response = self.raft.install_full_snapshot(vote.into(), snapshot).await.map_err(stopped)?;
         Ok(Response::new(pb::RaftSnapshotResponse { vote: Some(Ballot::from(response.vote).into()) }))
     }
@@ -252,12 +188,9 @@ impl pb::raft_server::Raft for RaftService {
     ) -> Result<Response<pb::RaftTransferResponse>, Status> {
         use pb::raft_transfer_response::Outcome;
         let peer = PeerInfo::of(&request)?;
-        let request = request.into_inner();
-        let from = self.admit(&peer, request.envelope)?;
-        let vote = codec::ballot_of(request.from_leader, true).map_err(refuse)?;
-        speaks_for_itself(from, vote)?;
-        let last_log = request.last_log.map(|id| Position::from(id).into());
-        let rpc = TransferLeaderRequest::new(vote.into(), request.successor, last_log);
+        let mut request = request.into_inner();
+        let from = self.admit(&peer, request.envelope.take())?;
+        let rpc = intake::transfer(from, &request)?;
         let outcome = match self.raft.handle_transfer_leader(rpc).await.map_err(stopped)? {
             Ok(()) => Outcome::Accepted(pb::RaftBlank {}),
             Err(TransferLeaderError::VoteChanged { expected, actual }) => Outcome::VoteChanged(pb::RaftVoteChanged {
@@ -285,8 +218,9 @@ mod tests {
     use tonic::transport::Server;
 
     use super::*;
+    use crate::limits::WIRE_FORMAT;
     use crate::record::Members;
-    use crate::snapshot::image::Image;
+    use crate::snapshot::image::{self, Image};
     use crate::{ControlGroup, Engine, GroupConfig, OnDiskError, StateMachine};
 
     /// Would panic if the core ever saw what it is sent.

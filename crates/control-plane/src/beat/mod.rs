@@ -2,6 +2,8 @@
 
 mod addresses;
 mod detector;
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
 mod herald;
 mod inputs;
 mod listener;

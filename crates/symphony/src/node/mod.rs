@@ -62,7 +62,7 @@ pub(crate) fn fresh_boot() -> BootId {
 }
 
 /// Waits for SIGTERM or SIGINT. A second one ends the process at once.
-async fn until_told_to_stop() -> anyhow::Result<()> {
+pub(crate) async fn until_told_to_stop() -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
     tokio::select! {

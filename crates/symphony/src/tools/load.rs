@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cli::{ClusterArgs, LOAD_FRONTEND, Output};
 use crate::exit::bad_input;
+use crate::node::until_told_to_stop;
 
 /// How long to look for a replica that answers.
 const WITHIN: Duration = Duration::from_secs(5);
@@ -27,7 +28,7 @@ pub(crate) struct LoadArgs {
     /// digits@2=50.
     #[arg(long = "model", value_name = "NAME=RPS", required = true)]
     models: Vec<String>,
-    /// Seconds that count.
+    /// Seconds that count. Ctrl-C ends the run before: answers are waited for, and the report is of what was sent.
     #[arg(long, default_value_t = 10.0)]
     duration_s: f64,
     /// Seconds before counting begins.
@@ -108,6 +109,12 @@ pub(crate) async fn run(args: &LoadArgs) -> anyhow::Result<()> {
     let plan = plan(args, &view)?;
     let address = |port| args.frontend.clone().unwrap_or_else(|| format!("127.0.0.1:{port}"));
     let stop = CancellationToken::new();
+    let told = stop.clone();
+    tokio::spawn(async move {
+        if until_told_to_stop().await.is_ok() {
+            told.cancel();
+        }
+    });
     let report = match args.protocol {
         Protocol::Grpc => {
             let target = GrpcTarget::connect(&address(8001), args.connections).await?;
