@@ -26,7 +26,7 @@ fn load_large(cluster: &TestCluster, name: &str, subcluster: &str) {
         source: ModelSource::Emulated,
         signature: default_signature(),
         profiles: [("emulated".to_owned(), profile)].into(),
-        policy: String::new(),
+        policy: Default::default(),
         value: RequestValue::ONE,
         transforms: Default::default(),
     };

@@ -62,7 +62,7 @@ impl From<&state::ModelSpec> for pb::ModelSpec {
             inputs: crate::view::tensors_to_pb(&spec.signature.inputs),
             outputs: crate::view::tensors_to_pb(&spec.signature.outputs),
             profiles: profiles.collect(),
-            policy: spec.policy.clone(),
+            policy: spec.policy.to_string(),
             value_thousandths: spec.value.thousandths(),
             transforms: crate::transforms::to_pb(&spec.transforms),
         }
@@ -92,7 +92,7 @@ mod tests {
                 ..Transforms::default()
             }),
             profiles: BTreeMap::from([("cpu".to_owned(), profile)]),
-            policy: "eager".into(),
+            policy: "{ name = \"timeout\", share = 0.1, gpu_choice = \"earliest_free\" }".parse().unwrap(),
             value: RequestValue::from_thousandths(2_500).unwrap(),
         };
         assert_eq!(state::ModelSpec::try_from(pb::ModelSpec::from(&spec)), Ok(spec));
