@@ -72,6 +72,7 @@ fn the_seeds_are_accepted_so_that_mutations_begin_inside() {
                 .map_or_else(|error| is_nested && error.to_string().contains("within each other"), |_| !is_nested)
         );
     }
+    assert!(seeds("policy").iter().all(|policy| text(policy).parse::<symphony_policy::PolicySpec>().is_ok()));
     for profile in seeds("profile").iter().map(text) {
         symphony_executor::profile::ProfileFile::parse(std::path::Path::new("seed"), &profile).unwrap();
     }

@@ -6,7 +6,7 @@ use std::hint::black_box;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput};
 use symphony_benches::record;
-use symphony_scheduler::{Candidate, GpuChoice, GpuRanker, RankAction, RankActions, RankInput};
+use symphony_scheduler::{Candidate, GpuRanker, RankAction, RankActions, RankInput};
 use symphony_types::{GpuClass, GpuId, Nanos, Time};
 
 const MODELS: [u32; 3] = [1, 100, 1000];
@@ -26,7 +26,7 @@ fn main() {
 }
 
 fn idle(models: u32, gpus: u32) -> (GpuRanker, RankActions) {
-    let (mut ranker, mut actions) = (GpuRanker::new(models, gpus, GpuChoice::LowestId), RankActions::new());
+    let (mut ranker, mut actions) = (GpuRanker::new(models, gpus), RankActions::new());
     for gpu in 0..gpus {
         ranker.step(Time::ZERO, RankInput::BusyUntil { gpu: GpuId::new(gpu), free_at: Time::ZERO }, &mut actions);
     }
@@ -36,16 +36,7 @@ fn idle(models: u32, gpus: u32) -> (GpuRanker, RankActions) {
 fn candidate(start: Time) -> Option<Candidate> {
     let latest = start + WINDOW;
     let (frontrun, must_end_by) = (start, latest);
-    Some(Candidate {
-        batch: 8,
-        start,
-        latest,
-        frontrun,
-        must_end_by,
-        lead: Nanos::ZERO,
-        growth: None,
-        ahead: Nanos::ZERO,
-    })
+    Some(Candidate { batch: 8, start, latest, frontrun, must_end_by, ..Candidate::default() })
 }
 
 /// A model, each in turn, refreshes a candidate that is not due yet: what most arrivals cause; per offer.

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use symphony_scheduler::{
-    Delays, GpuChoice, GpuRanker, GrantWhy, MinTree, ModelAction, ModelActions, ModelInput, ModelQueue,
-    ModelQueueConfig, Policy, QUEUE_REQUESTS_MAX, RankAction, RankActions, RankInput, Request,
+    Delays, GpuRanker, GrantWhy, MinTree, ModelAction, ModelActions, ModelInput, ModelQueue, ModelQueueConfig, Policy,
+    QUEUE_REQUESTS_MAX, RankAction, RankActions, RankInput, Request,
 };
 use symphony_types::{GpuClass, GpuId, LatencyProfile, Nanos, RequestId, Time};
 
@@ -56,7 +56,7 @@ impl Host {
         let mut host = Self {
             now: Time::ZERO,
             queues: (0..models).map(|_| ModelQueue::new(queue_config(classes))).collect(),
-            ranker: GpuRanker::new(models, gpus, GpuChoice::LowestId),
+            ranker: GpuRanker::new(models, gpus),
             timers: MinTree::new(1 + models as usize),
             actions: ModelActions::default(),
             rank_actions: RankActions::default(),

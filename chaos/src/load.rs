@@ -191,7 +191,7 @@ pub(crate) fn specs(model: &Model, subclusters: &[String]) -> Result<Vec<ModelSp
         signature: default_signature(),
         transforms: Default::default(),
         profiles: [(GPU_KIND.to_owned(), profile.clone())].into(),
-        policy: model.policy.clone(),
+        policy: model.policy,
         value: RequestValue::default(),
     };
     Ok(subclusters.iter().map(spec).collect())

@@ -5,6 +5,7 @@ mod catalogue;
 use anyhow::{Context as _, Result, bail, ensure};
 use serde::Deserialize;
 use symphony_config::Timing;
+use symphony_policy::{ModelPolicy, ModelPolicyName};
 
 use crate::fault::FaultSpec;
 
@@ -89,7 +90,7 @@ pub(crate) struct Model {
     /// Long against the gaps: what waits in the queue of a dead leader can still be answered in time by the next one.
     pub(crate) slo_ms: f64,
     /// Deferral makes gaps of its own, about as long as the SLO; `eager` makes none.
-    pub(crate) policy: String,
+    pub(crate) policy: ModelPolicy,
 }
 
 /// The load on each model.
@@ -172,7 +173,13 @@ impl Default for ClusterShape {
 
 impl Default for Model {
     fn default() -> Self {
-        Self { alpha_ms: 1.0, beta_ms: 5.0, batch_max: 64, slo_ms: 250.0, policy: "eager".into() }
+        Self {
+            alpha_ms: 1.0,
+            beta_ms: 5.0,
+            batch_max: 64,
+            slo_ms: 250.0,
+            policy: ModelPolicy::of(ModelPolicyName::Eager),
+        }
     }
 }
 

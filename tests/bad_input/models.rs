@@ -37,7 +37,7 @@ fn profiles_and_options_that_make_no_sense_are_refused_by_file_key_and_expectati
             cluster.cli(&args)
         };
         // (options, words)
-        let refusals: [(&[&str], &[&str]); 11] = [
+        let refusals: [(&[&str], &[&str]); 13] = [
             (
                 &["--emulated", "--profile", "falls.toml"],
                 &["falls.toml", "gpu.cpu", "not monotone", "batch 2 takes 1 ms"],
@@ -52,7 +52,15 @@ fn profiles_and_options_that_make_no_sense_are_refused_by_file_key_and_expectati
             (&["--emulated", "--alpha-ms", "1"], &["--beta-ms"]),
             (
                 &["--alpha-ms", "1", "--beta-ms", "1", "--gpu-kind", "emulated", "--policy", "magic"],
-                &["--policy magic", "symphony, auto, eager"],
+                &["--policy", "magic", "expected one of \"symphony\", \"auto\", \"eager\""],
+            ),
+            (
+                &["--alpha-ms", "1", "--beta-ms", "1", "--policy", "{ name = 'auto', drop = { window = 2 } }"],
+                &["--policy", "key `drop.window`: expected a share of the target batch, 0.01 to 1, got 2"],
+            ),
+            (
+                &["--alpha-ms", "1", "--beta-ms", "1", "--policy", "clockwork"],
+                &["--policy", "expected one of \"symphony\"", "\"clockwork\"", "runs in `symphony sim` only"],
             ),
             (&["--emulated", "--alpha-ms", "1", "--beta-ms", "1", "--subcluster", "nowhere"], &["nowhere"]),
         ];

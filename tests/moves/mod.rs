@@ -26,7 +26,7 @@ fn load_sized(cluster: &TestCluster, (name, subcluster): (&str, &str), memory_mb
         source: ModelSource::Emulated,
         signature: default_signature(),
         profiles: [("emulated".to_owned(), profile)].into(),
-        policy: String::new(),
+        policy: Default::default(),
         value: RequestValue::ONE,
         transforms: Default::default(),
     };

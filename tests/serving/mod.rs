@@ -4,5 +4,6 @@ mod digits_file;
 mod load_protocols;
 mod native_client;
 mod pictures;
+mod policies;
 mod repository;
 mod tritonclient;

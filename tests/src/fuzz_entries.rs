@@ -13,7 +13,7 @@ mod tapes;
 
 pub use cluster::{command, snapshot, view};
 pub use federation::{federation_answer, federation_command, federation_messages, federation_snapshot};
-pub use files::{config, model_config, profile, scenario};
+pub use files::{config, model_config, policy, profile, scenario};
 pub use frames::{frames, rdma, ring};
 pub use replicas::{beats, raft_message, raft_snapshot};
 pub use requests::{grpc_infer, picture, rest_infer};
@@ -40,12 +40,13 @@ impl std::fmt::Debug for Entry {
 }
 
 /// All of them.
-pub const ALL: [Entry; 21] = [
+pub const ALL: [Entry; 22] = [
     Entry { name: "picture", run: picture, seeds: requests::picture_seeds },
     Entry { name: "frames", run: frames, seeds: frames::frame_seeds },
     Entry { name: "command", run: command, seeds: cluster::command_seeds },
     Entry { name: "snapshot", run: snapshot, seeds: cluster::snapshot_seeds },
     Entry { name: "scenario", run: scenario, seeds: files::scenario_seeds },
+    Entry { name: "policy", run: policy, seeds: files::policy_seeds },
     Entry { name: "config", run: config, seeds: files::config_seeds },
     Entry { name: "profile", run: profile, seeds: files::profile_seeds },
     Entry { name: "model_config", run: model_config, seeds: files::model_config_seeds },

@@ -30,14 +30,15 @@ fn sum(report: &Value, key: &str) -> u64 {
 fn what_a_cluster_decided_is_decided_again_byte_for_byte() {
     let shape = Shape::emulated(&["default"]).with("scheduler.tape_dir=tapes");
     tell("tape-parity", &shape, |cluster| {
-        phase("three models under three policies, and load for all of them");
-        for policy in ["symphony", "auto", "eager"] {
-            let mut args = emulated_model(policy, "default");
+        phase("four models under four policies, one of them with options, and load for all of them");
+        let chosen = "{ name = \"timeout\", share = 0.1, drop = \"window\", ready_order = \"deadline\", gpu_choice = \"earliest_free\" }";
+        for (model, policy) in [("symphony", "symphony"), ("auto", "auto"), ("eager", "eager"), ("chosen", chosen)] {
+            let mut args = emulated_model(model, "default");
             args.extend(["--policy", policy]);
             let _ = cluster.cli(&args).ended_with(0);
-            cluster.wait_until_it_serves(policy).unwrap();
+            cluster.wait_until_it_serves(model).unwrap();
         }
-        let models = ["symphony=40", "auto=40", "eager=40"];
+        let models = ["symphony=40", "auto=40", "eager=40", "chosen=40"];
         let load = cluster.spawn_load("load", &models, LOAD_S).unwrap();
 
         phase("meanwhile the backend is lost and comes back, and a model leaves");
@@ -63,7 +64,7 @@ fn what_a_cluster_decided_is_decided_again_byte_for_byte() {
         for tape in report["tapes"].as_array().unwrap() {
             assert_eq!((&tape["same"], &tape["end"]), (&true.into(), &"stopped".into()), "{tape}");
         }
-        assert!(sum(&report, "models") >= 3 && sum(&report, "batches") > 20, "{report}");
+        assert!(sum(&report, "models") >= 4 && sum(&report, "batches") > 20, "{report}");
         assert!(sum(&report, "arrivals") > 400 && sum(&report, "grants") >= sum(&report, "batches"), "{report}");
 
         phase("a byte that changed is bad input, and named");

@@ -91,7 +91,7 @@ mod tests {
                 signature: Signature { inputs: vec![], outputs: vec![] },
                 transforms: Default::default(),
                 profiles: BTreeMap::new(),
-                policy: String::new(),
+                policy: Default::default(),
                 value: RequestValue::ONE,
             };
             let subcluster = SubclusterId::new(at);

@@ -49,7 +49,7 @@ pub(super) fn models(scenario: &FederationScenario, clusters: &[String]) -> Resu
             source: ModelSource::Emulated,
             signature: default_signature(),
             profiles: [(GPU_KIND.to_owned(), profile.clone())].into(),
-            policy: model.policy.clone(),
+            policy: model.policy,
             value: RequestValue::from_number(value).context("a value that a request may have")?,
             transforms: Default::default(),
         })
@@ -188,7 +188,7 @@ mod tests {
             source: ModelSource::Emulated,
             signature: default_signature(),
             profiles: BTreeMap::new(),
-            policy: String::new(),
+            policy: Default::default(),
             value: RequestValue::ONE,
             transforms: Default::default(),
         };

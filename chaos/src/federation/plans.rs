@@ -259,7 +259,7 @@ mod tests {
             source: ModelSource::Emulated,
             signature: Signature { inputs: vec![], outputs: vec![] },
             profiles: BTreeMap::new(),
-            policy: String::new(),
+            policy: Default::default(),
             value: RequestValue::ONE,
             transforms: Default::default(),
         };

@@ -53,7 +53,7 @@ fn spec(name: &str, file: &str, static_mb: u64) -> ModelSpec {
         signature,
         transforms: Default::default(),
         profiles: BTreeMap::from([("cpu".to_owned(), profile)]),
-        policy: String::new(),
+        policy: Default::default(),
         value: RequestValue::ONE,
     }
 }

@@ -15,7 +15,7 @@ use rkyv::util::AlignedVec;
 use rkyv::{Archive, Deserialize, Serialize};
 
 /// Raised whenever a command, an answer or the state changes its shape.
-const VERSION: u16 = 7;
+const VERSION: u16 = 8;
 
 const HEADER_BYTES: usize = 16;
 

@@ -111,7 +111,7 @@ fn spec(model: String, home: usize, kind: String, bytes: usize) -> ModelSpec {
         signature: Signature { inputs: Vec::new(), outputs: Vec::new() },
         transforms: Box::<Transforms>::default(),
         profiles: [(kind.clone(), profile(0))].into(),
-        policy: name("policy", 0),
+        policy: Default::default(),
         value: RequestValue::ONE,
     };
     spec.profiles = [(kind, profile((bytes - spec.weight_bytes()) / 8))].into();

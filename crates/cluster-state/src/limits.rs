@@ -54,7 +54,7 @@ pub const TENSOR_DIMENSIONS_MAX: usize = 8;
 /// Bytes of one item of a tensor: far above any input, far below what overflows.
 pub const TENSOR_ITEM_BYTES_MAX: u64 = 1 << 30;
 
-/// Bytes of a name (model, sub-cluster, backend, frontend, GPU kind, executor, policy, tensor).
+/// Bytes of a name (model, sub-cluster, backend, frontend, GPU kind, executor, tensor).
 pub const NAME_BYTES_MAX: usize = 128;
 
 /// Bytes of an address: a DNS name (253), a colon and a port.

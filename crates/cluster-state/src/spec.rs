@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use rkyv::{Archive, Deserialize, Serialize};
+use symphony_policy::ModelPolicy;
 use symphony_types::{Nanos, RequestValue, Signature, TensorSpec, Transforms};
 
 use crate::refusal::Refusal;
@@ -44,8 +45,8 @@ pub struct ModelSpec {
     pub transforms: Box<Transforms>,
     /// Profile per GPU kind.
     pub profiles: BTreeMap<String, KindProfile>,
-    /// Name of its scheduling policy; empty for the default.
-    pub policy: String,
+    /// How it is scheduled.
+    pub policy: ModelPolicy,
     /// What a request of it is worth against those of other models.
     pub value: RequestValue,
 }
@@ -78,7 +79,7 @@ impl ModelSpec {
         let labels: usize = self.transforms.labels.iter().map(labels).sum();
         let image = if self.transforms.image.is_some() { 4 * PER_LIST } else { 0 };
         let transforms = labels + self.transforms.label_bytes() + image;
-        let words = self.name.len() + self.subcluster.len() + self.policy.len();
+        let words = self.name.len() + self.subcluster.len();
         2 * PER_LIST + words + source + signature + transforms + profiles
     }
 }
@@ -122,7 +123,7 @@ mod tests {
             transforms: Box::new(Transforms { image, labels }),
             signature: Signature { inputs, outputs },
             profiles: (0..kinds).map(|n| (format!("{n:0128}"), profile.clone())).collect(),
-            policy: "p".repeat(128),
+            policy: ModelPolicy::default(),
             value: RequestValue::ONE,
         }
     }

@@ -106,11 +106,10 @@ fn plan(proposal: &PlanProposal) -> Result<(), Refusal> {
 
 pub(crate) fn model(spec: &ModelSpec) -> Result<(), Refusal> {
     name("spec.name", &spec.name)?;
-    for (field, value) in [("spec.subcluster", &spec.subcluster), ("spec.policy", &spec.policy)] {
-        if !value.is_empty() {
-            name(field, value)?;
-        }
+    if !spec.subcluster.is_empty() {
+        name("spec.subcluster", &spec.subcluster)?;
     }
+    spec.policy.check().map_err(|error| invalid("spec.policy", &error.to_string()))?;
     if spec.slo_ns == 0 {
         return Err(invalid("spec.slo_ns", "0; expected a positive time"));
     }

@@ -4,8 +4,10 @@ mod scene;
 
 use scene::{Scene, backend, backend_down, frontend, load, node, operate, report, spec, unload};
 use symphony_cluster_state::{
-    Action, Command, EVENTS_MAX, Effect, GPUS_PER_BACKEND_MAX, ModelSpec, NODES_MAX, Refusal, ReplicaState, Reply,
+    Action, ClusterState, Command, EVENTS_MAX, Effect, GPUS_PER_BACKEND_MAX, ModelSpec, NODES_MAX, Refusal,
+    ReplicaState, Reply,
 };
+use symphony_policy::{ModelPolicy, ModelPolicyName, SloShare, TriggerChoice};
 use symphony_types::{BackendId, BootId, Epoch, FrontendId, GpuId, ModelId, NodeId, SubclusterId, Token};
 
 const SUBCLUSTER: SubclusterId = SubclusterId::new(1);
@@ -163,6 +165,20 @@ fn models_go_only_where_they_can_run() {
 }
 
 #[test]
+fn a_policy_with_options_is_kept_and_survives_log_and_snapshot() {
+    let mut scene = Scene::with_three_nodes();
+    scene.done(&backend("a", 5, "s", &["cpu"]));
+    let text = "{ name = \"timeout\", share = 0.1, drop = { window = 0.5 }, ready_order = \"start\", gpu_choice = \"earliest_free\" }";
+    let policy: ModelPolicy = text.parse().unwrap();
+    let command = operate(Action::LoadModel(ModelSpec { policy, ..spec("m", "s", &["cpu"]) }));
+    scene.done(&Command::decode(&command.encode().unwrap()).unwrap());
+    let restored = ClusterState::restore(&scene.state.snapshot()).unwrap();
+    let kept: Vec<_> = restored.models().values().map(|model| model.spec.policy.to_string()).collect();
+    assert_eq!(kept, [text]);
+    assert_eq!(restored, scene.state);
+}
+
+#[test]
 fn what_no_command_may_say_is_refused_with_its_field() {
     let mut scene = Scene::with_three_nodes();
     scene.done(&backend("a", 5, "s", &["cpu"]));
@@ -172,7 +188,7 @@ fn what_no_command_may_say_is_refused_with_its_field() {
         change(&mut spec);
         operate(Action::LoadModel(spec))
     };
-    let cases: [(Command, &str, &str); 15] = [
+    let cases: [(Command, &str, &str); 17] = [
         (node(0, 1), "node", "ids start at 1"),
         (node(1, 0), "boot_id", "fresh number"),
         (backend(&long, 1, "s", &["cpu"]), "name", "129 bytes; expected 1 to 128"),
@@ -185,6 +201,19 @@ fn what_no_command_may_say_is_refused_with_its_field() {
         (report(1, 1, 5, ReplicaState::Failed("x".repeat(257))), "error", "257 bytes"),
         (model(|m| m.slo_ns = 0), "spec.slo_ns", "positive"),
         (model(|m| m.profiles.clear()), "spec.profiles", "0 entries"),
+        // What no text can say comes as bytes only.
+        (
+            model(|m| m.policy.trigger = TriggerChoice::TimeoutShare(SloShare::QUARTER)),
+            "spec.policy",
+            "key `share`: expected only trigger, drop",
+        ),
+        (
+            model(|m| {
+                m.policy = ModelPolicy { trigger: TriggerChoice::Latest, ..ModelPolicy::of(ModelPolicyName::Eager) }
+            }),
+            "spec.policy",
+            "\"eager\" for policy \"eager\"",
+        ),
         (
             model(|m| m.profiles.get_mut("cpu").unwrap().latency_ns = vec![2, 1]),
             "spec.profiles.latency_ns",

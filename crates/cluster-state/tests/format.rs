@@ -24,7 +24,7 @@ fn asked(id: u64, action: Action) -> Command {
     Command::Operate(operation(id, action))
 }
 
-/// A model whose input may be pictures and whose outputs have labels.
+/// A model whose input may be pictures, whose outputs have labels, and whose policy has options.
 fn with_transforms(mut spec: ModelSpec) -> ModelSpec {
     let number = |number| Finite::try_from(number).unwrap();
     let image = ImageInput {
@@ -41,6 +41,8 @@ fn with_transforms(mut spec: ModelSpec) -> ModelSpec {
         deviation: vec![number(0.25)],
     };
     let labels = (0..64).map(|class| format!("class {class}")).collect();
+    spec.policy =
+        "{ name = \"timeout\", share = 0.1, drop = { window = 0.5 }, ready_order = \"start\" }".parse().unwrap();
     *spec.transforms = Transforms { image: Some(image), labels: [("x".to_owned(), labels)].into() };
     spec
 }

@@ -5,15 +5,24 @@ mod scene;
 use proptest::prelude::*;
 use scene::{backend, backend_down, frontend, node, node_down, operation, report};
 use symphony_cluster_state::{
-    Action, Applied, ClusterState, Command, Move, Moved, PlanProposal, Refusal, ReplicaState, Reply, WantedMove, check,
-    check_step, decode_outcome, encode_outcome,
+    Action, Applied, ClusterState, Command, ModelSpec, Move, Moved, PlanProposal, Refusal, ReplicaState, Reply,
+    WantedMove, check, check_step, decode_outcome, encode_outcome,
 };
 use symphony_types::{BackendId, BootId, Duty, Epoch, FrontendId, Member, ModelId, NodeId, SubclusterId, Token};
 
 const KINDS: [&str; 2] = ["cpu", "gpu"];
 
+/// Policies with and without options.
+const POLICIES: [&str; 4] = [
+    "symphony",
+    "{ name = 'timeout', share = 0.1, gpu_choice = 'earliest_free' }",
+    "{ name = 'auto', drop = { window = 0.5 }, ready_order = 'deadline', shed = 'none' }",
+    "{ name = 'symphony', trigger = { timeout_ms = 2.5 }, drop = 'prune' }",
+];
+
 fn loaded(id: u64, name: &str, subcluster: &str, kinds: &[&str]) -> Command {
-    Command::Operate(operation(id, Action::LoadModel(scene::spec(name, subcluster, kinds))))
+    let policy = POLICIES[id as usize % POLICIES.len()].parse().unwrap();
+    Command::Operate(operation(id, Action::LoadModel(ModelSpec { policy, ..scene::spec(name, subcluster, kinds) })))
 }
 
 /// Few names and few lives, so that commands meet each other.

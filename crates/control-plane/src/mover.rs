@@ -134,7 +134,7 @@ mod tests {
                 signature: Signature { inputs: vec![], outputs: vec![] },
                 transforms: Default::default(),
                 profiles: BTreeMap::from([("gpu".to_owned(), profile)]),
-                policy: String::new(),
+                policy: Default::default(),
                 value: RequestValue::ONE,
             };
             let (id, actor) = (OperationId::new(1), "operator/ann".to_owned());

@@ -237,7 +237,7 @@ fn spec(spec: &state::ModelSpec) -> ModelSpec {
         signature: spec.signature.clone(),
         transforms: (*spec.transforms).clone(),
         profiles: profiles.collect(),
-        policy: spec.policy.clone(),
+        policy: spec.policy,
         value: spec.value,
     }
 }

@@ -1,6 +1,6 @@
 //! Makes explanations of what a recorder found.
 
-use symphony_scheduler::{DropCause, GpuChoice, IDLE_COUNTED_MAX, Matched, PlanWhy, Request, Rival};
+use symphony_scheduler::{DropCause, IDLE_COUNTED_MAX, Matched, PlanWhy, Request, Rival};
 use symphony_types::{GpuClass, GpuId, Time};
 
 use crate::explanation::{
@@ -13,6 +13,8 @@ use crate::records::{BatchEnd, BatchRecord, DropRecord};
 pub trait Names {
     /// A model by the host's number.
     fn model(&self, model: u32) -> String;
+    /// How it is scheduled, as operators write it; if that is known.
+    fn policy(&self, model: u32) -> Option<String>;
     /// A model by its slot at the ranker.
     fn rival(&self, slot: u32) -> String;
     /// A GPU.
@@ -72,6 +74,7 @@ impl Explainer<'_> {
             request: request.map(|request| request.id.to_string()),
             items: request.map(|request| request.items),
             model: self.names.model(model),
+            policy: self.names.policy(model),
             outcome,
             decided_ago_ms: ago,
             decided_at_s: at,
@@ -150,10 +153,7 @@ impl Explainer<'_> {
                 Matched::EarlyCrowded => "early_crowded",
                 Matched::EarlyBursts => "early_bursts",
             },
-            choice: match grant.choice {
-                GpuChoice::LowestId => "lowest_id",
-                GpuChoice::EarliestFree => "earliest_free",
-            },
+            choice: grant.choice.label(),
             others_idle: grant.others_idle,
             others_idle_or_more: grant.others_idle >= IDLE_COUNTED_MAX,
         }

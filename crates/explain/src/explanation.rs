@@ -13,6 +13,9 @@ pub struct Explanation {
     pub items: Option<u32>,
     /// The model.
     pub model: String,
+    /// How it is scheduled now, as operators write it; if that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
     /// `in_time`, `late`, `running`, `refused`, `lost` or `dropped`, as far as the scheduler knows: the way back to the client
     /// is not in it.
     pub outcome: &'static str,

@@ -54,6 +54,9 @@ impl fmt::Display for Explanation {
             (None, Some(at_s)) => line(f, "decided", format_args!("at {at_s:.6} s; times below count from then"))?,
             (None, None) => {}
         }
+        if let Some(policy) = &self.policy {
+            line(f, "policy", format_args!("{policy}"))?;
+        }
         if let Some(batch) = &self.batch {
             tell_batch(f, batch)?;
         }

@@ -139,7 +139,7 @@ mod tests {
             signature: symphony_types::Signature { inputs: vec![], outputs: vec![] },
             transforms: Default::default(),
             profiles: Default::default(),
-            policy: String::new(),
+            policy: Default::default(),
             value: symphony_types::RequestValue::ONE,
         };
         let model = Model {

@@ -160,7 +160,7 @@ mod tests {
                 signature: Signature { inputs: vec![], outputs: vec![] },
                 transforms: Default::default(),
                 profiles: Default::default(),
-                policy: String::new(),
+                policy: Default::default(),
                 value: RequestValue::ONE,
             };
             let here = left.min(clusters.len());

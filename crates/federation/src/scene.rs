@@ -82,7 +82,7 @@ impl Scene {
             signature: Signature { inputs: vec![], outputs: vec![] },
             transforms: Default::default(),
             profiles: [("gpu".to_owned(), profile)].into(),
-            policy: String::new(),
+            policy: Default::default(),
             value: RequestValue::from_number(value).unwrap(),
         }
     }

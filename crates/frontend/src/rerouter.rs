@@ -114,7 +114,7 @@ mod tests {
             signature: Signature { inputs: vec![], outputs: vec![] },
             transforms: Default::default(),
             profiles: BTreeMap::new(),
-            policy: String::new(),
+            policy: Default::default(),
             value: RequestValue::ONE,
         };
         let model = |subcluster| ModelView { spec: spec.clone(), subcluster, moving: None, replicas: BTreeMap::new() };

@@ -62,7 +62,7 @@ impl From<&state::ModelSpec> for pb::ModelSpec {
             inputs: crate::view::tensors_to_pb(&spec.signature.inputs),
             outputs: crate::view::tensors_to_pb(&spec.signature.outputs),
             profiles: profiles.collect(),
-            policy: spec.policy.clone(),
+            policy: spec.policy.to_string(),
             value_thousandths: spec.value.thousandths(),
             transforms: crate::transforms::to_pb(&spec.transforms),
         }
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_model_of_a_state_survives_the_wire() {
+    fn a_model_of_a_state_survives_the_wire_and_a_policy_that_is_none_does_not() {
         let tensor = |name: &str| TensorSpec { name: name.into(), data_type: DataType::Fp32, item_shape: vec![2, 3] };
         let profile = state::KindProfile { latency_ns: vec![5, 7], static_memory_bytes: 11, dynamic_memory_bytes: 13 };
         let spec = state::ModelSpec {
@@ -92,9 +92,22 @@ mod tests {
                 ..Transforms::default()
             }),
             profiles: BTreeMap::from([("cpu".to_owned(), profile)]),
-            policy: "eager".into(),
+            policy: "{ name = \"timeout\", share = 0.1, gpu_choice = \"earliest_free\" }".parse().unwrap(),
             value: RequestValue::from_thousandths(2_500).unwrap(),
         };
-        assert_eq!(state::ModelSpec::try_from(pb::ModelSpec::from(&spec)), Ok(spec));
+        assert_eq!(state::ModelSpec::try_from(pb::ModelSpec::from(&spec)), Ok(spec.clone()));
+
+        let with = |policy: &str| {
+            state::ModelSpec::try_from(pb::ModelSpec { policy: policy.into(), ..pb::ModelSpec::from(&spec) })
+        };
+        assert_eq!(with("").map(|spec| spec.policy), Ok(symphony_policy::ModelPolicy::default()));
+        for (policy, words) in [
+            ("magic", "model `m`: policy: expected one of \"symphony\""),
+            ("clockwork", "runs in `symphony sim` only"),
+            ("{ name = 'timeout', share = 2 }", "model `m`: policy: key `share`: expected a share of the SLO"),
+        ] {
+            let refused = with(policy).unwrap_err().to_string();
+            assert!(refused.contains(words), "{policy}: {refused}");
+        }
     }
 }

@@ -7,6 +7,7 @@ pub(crate) use message::tensors_to_pb;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use symphony_policy::{ModelPolicy, PolicyError};
 use symphony_types::{
     BackendId, BootId, Duty, Epoch, FrontendId, GpuId, LatencyProfile, ModelId, Nanos, NoOperationId, NodeId,
     OperationId, ProfileError, RequestValue, Signature, SubclusterId, Token, Transforms, UnknownDataType,
@@ -313,8 +314,8 @@ pub struct ModelSpec {
     pub transforms: Transforms,
     /// Profile per GPU kind.
     pub profiles: BTreeMap<String, KindProfile>,
-    /// Name of its policy; empty for the default.
-    pub policy: String,
+    /// How it is scheduled.
+    pub policy: ModelPolicy,
     /// What a request of it is worth against those of other models.
     pub value: RequestValue,
 }
@@ -360,6 +361,14 @@ pub enum ViewError {
         key: &'static str,
         /// What was expected.
         reason: String,
+    },
+    /// Its policy is none that a cluster takes.
+    #[error("model `{model}`: policy: {source}")]
+    Policy {
+        /// The model.
+        model: String,
+        /// What is wrong.
+        source: PolicyError,
     },
     /// What its requests are worth is out of bounds.
     #[error(
@@ -462,7 +471,7 @@ mod tests {
             transforms: Default::default(),
             profiles: [("cpu".to_owned(), KindProfile { latency, static_memory_bytes: 1, dynamic_memory_bytes: 2 })]
                 .into(),
-            policy: String::new(),
+            policy: Default::default(),
             value: RequestValue::from_number(2.5).unwrap(),
         }
     }

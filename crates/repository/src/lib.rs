@@ -13,7 +13,7 @@ mod version_policy;
 
 pub use apply::{ApplyError, LOAD_WITHIN, apply};
 pub use error::RepositoryError;
-pub use model_config::{Device, Engine, ModelConfig, POLICIES, POLICY_OF_VALUES, parameters};
+pub use model_config::{Device, Engine, ModelConfig, parameters};
 pub use repository::{Repository, RepositoryModel};
 pub use rollout::{Next, Rollout, versions};
 pub use version_policy::VersionPolicy;

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Component, Path};
 
+use symphony_policy::ModelPolicy;
 use symphony_types::{DataType, Nanos, PROFILE_BATCH_MAX, RequestValue, Signature, TensorSpec};
 
 use crate::RepositoryError;
@@ -15,7 +16,7 @@ pub mod parameters {
     pub const SLO_MS: &str = "slo_ms";
     /// The profile's file name, `profile.toml` if not given; looked for in the version's folder, then in the model's.
     pub const PROFILE: &str = "profile";
-    /// Scheduling policy.
+    /// Scheduling policy, in the one text that policies have.
     pub const POLICY: &str = "policy";
     /// What a request is worth against those of other models.
     pub const VALUE: &str = "value";
@@ -24,12 +25,6 @@ pub mod parameters {
     /// All of them.
     pub const ALL: [&str; 5] = [SLO_MS, PROFILE, POLICY, VALUE, SUBCLUSTER];
 }
-
-/// Policies that a model can be loaded with: those that decide for each model by itself.
-pub const POLICIES: [&str; 5] = ["symphony", "auto", "eager", "timeout", "clipper"];
-
-/// The policy under which a request's value makes a difference: the one that sheds.
-pub const POLICY_OF_VALUES: &str = "auto";
 
 /// The model's file, unless the configuration says otherwise.
 const MODEL_FILE: &str = "model.onnx";
@@ -57,8 +52,8 @@ pub struct ModelConfig {
     pub slo: Nanos,
     /// File name of the profile.
     pub profile: String,
-    /// Name of its scheduling policy; empty for the default.
-    pub policy: String,
+    /// How it is scheduled.
+    pub policy: ModelPolicy,
     /// What a request is worth against those of other models.
     pub value: RequestValue,
     /// Name of its sub-cluster; empty for the only one.
@@ -331,8 +326,10 @@ fn dynamic_batching(
         notes.push(format!("{} makes no difference: {why}", key("preferred_batch_size")));
     }
     if batching.max_queue_delay_microseconds > 0 {
-        let why = "a batch waits as long as its deadlines allow; with parameter policy = timeout, a quarter of the SLO";
-        notes.push(format!("{} makes no difference: {why}", key("max_queue_delay_microseconds")));
+        let wait_ms = batching.max_queue_delay_microseconds as f64 / 1e3;
+        let why = "a batch waits as long as its deadlines allow; a fixed wait is parameter policy =";
+        let policy = format!("{{ name = \"timeout\", trigger = {{ timeout_ms = {wait_ms} }} }}");
+        notes.push(format!("{} makes no difference: {why} {policy}", key("max_queue_delay_microseconds")));
     }
     if batching.preserve_ordering {
         return refuse(key("preserve_ordering"), "is true; expected false: answers go out as batches end");
@@ -418,28 +415,26 @@ impl Parameters {
     }
 
     /// What requests are worth, where the policy asks.
-    fn value(&self, policy: &str) -> Checked<RequestValue> {
+    fn value(&self, policy: &ModelPolicy) -> Checked<RequestValue> {
         let key = parameters::VALUE;
         let expected = format!("a number from {} to {}", RequestValue::MIN, RequestValue::MAX);
         let Some(number) = self.number(key, &expected)? else { return Ok(RequestValue::ONE) };
         match RequestValue::from_number(number) {
-            Some(value) if value == RequestValue::ONE || policy == POLICY_OF_VALUES => Ok(value),
+            Some(value) if value == RequestValue::ONE || policy.looks_at_values() => Ok(value),
             Some(_) => {
-                let problem =
-                    format!("is {number}; expected policy `{POLICY_OF_VALUES}` beside it, others look at no values");
+                let problem = format!(
+                    "is {number}; expected policy `auto` or one with shed = \"proportional\" beside it, others look at no values"
+                );
                 refuse(format!("parameters[\"{key}\"]"), problem)
             }
             None => refuse(format!("parameters[\"{key}\"]"), format!("is {number}; expected {expected}")),
         }
     }
 
-    fn policy(&self) -> Checked<String> {
-        let policy = self.text(parameters::POLICY);
-        if policy.is_empty() || POLICIES.contains(&policy) {
-            return Ok(policy.to_owned());
-        }
-        let field = format!("parameters[\"{}\"]", parameters::POLICY);
-        refuse(field, format!("is `{policy}`; expected one of {}", POLICIES.join(", ")))
+    fn policy(&self) -> Checked<ModelPolicy> {
+        let Some(text) = self.0.get(parameters::POLICY) else { return Ok(ModelPolicy::default()) };
+        let field = || format!("parameters[\"{}\"]", parameters::POLICY);
+        text.parse().or_else(|error| refuse(field(), format!("is `{text}`: {error}")))
     }
 
     fn file(&self, key: &str, otherwise: &str) -> Checked<String> {

@@ -144,7 +144,7 @@ fn spec(dir: &Path, name: &str, version: u64, config: &ModelConfig) -> Result<Mo
         signature,
         transforms: Transforms::default(),
         profiles,
-        policy: config.policy.clone(),
+        policy: config.policy,
         value: config.value,
     })
 }

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use proptest::prelude::*;
+use symphony_policy::ModelPolicy;
 use symphony_repository::{Device, Engine, ModelConfig, VersionPolicy};
 use symphony_types::{DataType, Nanos, RequestValue, TensorSpec};
 
@@ -57,7 +58,7 @@ fn everything_that_is_read_is_honoured() {
     assert_eq!(signature.inputs, [tensor("pixels", DataType::Fp32, &[8, 8])]);
     let outputs = [tensor("probabilities", DataType::Fp32, &[10]), tensor("label", DataType::Int64, &[1])];
     assert_eq!(signature.outputs, outputs);
-    assert_eq!((config.profile.as_str(), config.policy.as_str()), ("h200.toml", "auto"));
+    assert_eq!((config.profile.as_str(), config.policy.to_string().as_str()), ("h200.toml", "auto"));
     assert_eq!((config.value, config.subcluster.as_str()), (RequestValue::from_number(2.5).unwrap(), "cpu"));
     let about: Vec<_> = config.notes.iter().map(|note| note.split(' ').next().unwrap()).collect();
     let dynamic = ["dynamic_batching.preferred_batch_size", "dynamic_batching.max_queue_delay_microseconds"];
@@ -79,7 +80,10 @@ fn what_is_not_said_has_tritons_defaults() {
     assert_eq!(config.engine, Engine::Onnx { file: "model.onnx".into() });
     assert_eq!(config.versions, VersionPolicy::Latest(1));
     assert_eq!((config.signature, config.device), (None, Device::Any));
-    assert_eq!((config.profile.as_str(), config.policy.as_str(), config.notes.len()), ("profile.toml", "", 0));
+    assert_eq!(
+        (config.profile.as_str(), config.policy, config.notes.len()),
+        ("profile.toml", ModelPolicy::default(), 0)
+    );
     let with = |more: &str| parse(&format!("{LEAST} {more}")).unwrap();
     assert_eq!(with("version_policy { latest { num_versions: 3 } }").versions, VersionPolicy::Latest(3));
     assert_eq!(with("version_policy: { all: {} }").versions, VersionPolicy::All);
@@ -97,12 +101,12 @@ fn what_cannot_be_served_is_refused_by_file_field_and_expectation() {
         ("default_model_filename: \"../x.onnx\"".into(), "`../x.onnx`; expected the name of a file"),
         ("parameters { key: \"slo\" value { string_value: \"1\" } }".into(), "parameters[\"slo\"]`: is not known"),
         ("parameters { key: \"slo_ms\" value { string_value: \"1\" } }".into(), "is given twice"),
-        ("parameters { key: \"policy\" value { string_value: \"magic\" } }".into(), "is `magic`; expected one of"),
+        ("parameters { key: \"policy\" value { string_value: \"magic\" } }".into(), "is `magic`: expected one of"),
         ("parameters { key: \"policy\" value { } }".into(), "is empty; expected value { string_value"),
         ("parameters { key: \"value\" value { string_value: \"0\" } }".into(), "is 0; expected a number from 0.001"),
         (
             "parameters { key: \"value\" value { string_value: \"2\" } }".into(),
-            "is 2; expected policy `auto` beside it",
+            "is 2; expected policy `auto` or one with shed",
         ),
         ("parameters { key: \"value\" value { string_value: \"NaN\" } }".into(), "is NaN; expected a number"),
         ("parameters { key: \"profile\" value { string_value: \"/etc/x\" } }".into(), "`/etc/x`; expected the name"),

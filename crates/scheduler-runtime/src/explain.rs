@@ -22,6 +22,10 @@ impl Names for ViewNames<'_> {
         self.view.models.get(&id).map_or_else(|| format!("{id} (unloaded)"), |model| model.spec.name.clone())
     }
 
+    fn policy(&self, model: u32) -> Option<String> {
+        self.view.models.get(&ModelId::new(model)).map(|model| model.spec.policy.to_string())
+    }
+
     fn rival(&self, slot: u32) -> String {
         self.ordinals.get(&slot).map_or_else(|| "a former model".to_owned(), |id| self.model(id.get()))
     }

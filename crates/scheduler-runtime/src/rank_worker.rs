@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use symphony_scheduler::{
-    Account, GpuChoice, GpuRanker, PLANS_AHEAD_MAX, PressureControl, PressureInput, RankAction, RankInput, ReadyOrder,
-};
+use symphony_scheduler::{Account, GpuRanker, PLANS_AHEAD_MAX, PressureControl, PressureInput, RankAction, RankInput};
 use symphony_types::{GPU_CLASSES_MAX, GpuClass, GpuId, Invariant, Time};
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -82,7 +80,7 @@ impl RankWorker {
         metrics: Arc<WorkerMetrics>,
     ) -> Self {
         Self {
-            ranker: GpuRanker::new(0, 0, GpuChoice::LowestId),
+            ranker: GpuRanker::new(0, 0),
             inbox,
             offers,
             offered: Vec::new(),
@@ -103,7 +101,7 @@ impl RankWorker {
 
     /// The same, recorded.
     pub(crate) fn with_tape(mut self, mut tape: TapeRecorder) -> Self {
-        tape.ranker(0, 0, GpuChoice::LowestId, ReadyOrder::default());
+        tape.ranker(0, 0);
         tape.pressure();
         self.tape = tape;
         self
@@ -347,8 +345,7 @@ mod tests {
             let start = self.clock.now();
             let latest = start + Nanos::from_millis(60_000);
             let (frontrun, must_end_by, lead) = (start, latest, Nanos::ZERO);
-            let candidate =
-                Candidate { batch: 1, start, latest, frontrun, must_end_by, lead, growth: None, ahead: Nanos::ZERO };
+            let candidate = Candidate { batch: 1, start, latest, frontrun, must_end_by, lead, ..Candidate::default() };
             self.offers.publish(0, GpuClass::FIRST, (answered, Some(candidate)));
             self.rank.push(message);
             let turn = TurnStart { number: 1, now: self.clock.now(), last_ended: start };

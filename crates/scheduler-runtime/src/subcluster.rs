@@ -489,11 +489,7 @@ impl Lead {
             tracing::error!(model = %model.spec.name, limit = SUBCLUSTER_MODELS_MAX, "too many models; not served");
             return;
         };
-        let policy = Policy::named(&model.spec.policy, model.spec.slo).unwrap_or_else(|| {
-            tracing::warn!(model = %model.spec.name, policy = %model.spec.policy, "unknown policy; symphony instead");
-            Policy::SYMPHONY
-        });
-        let policy = policy.worth(model.spec.value);
+        let policy = Policy::of(&model.spec.policy, model.spec.slo, model.spec.value);
         for class in GpuClass::all() {
             if let Some(profile) = profiles.get(class) {
                 self.learner().add_model(id, class, profile.clone());
@@ -515,7 +511,7 @@ impl Lead {
         let config = Box::new(config);
         let counts = self.workers.loads.of_model(id);
         self.workers.of_model(id.get()).push(ModelMessage::Add { model: id, ordinal, config, counts });
-        tracing::info!(model = %model.spec.name, subcluster = %self.id, "serves");
+        tracing::info!(model = %model.spec.name, policy = %model.spec.policy, subcluster = %self.id, "serves");
     }
 
     fn learner(&self) -> MutexGuard<'_, Learner> {

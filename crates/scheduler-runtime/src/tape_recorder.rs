@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use crossbeam::channel::TrySendError;
 use symphony_scheduler::{
-    DataDelay, GpuChoice, ModelActions, ModelInput, ModelQueueConfig, Pressure, PressureInput, RankAction, RankInput,
-    ReadyOrder,
+    DataDelay, ModelActions, ModelInput, ModelQueueConfig, Pressure, PressureInput, RankAction, RankInput,
 };
 use symphony_tape::{Chunk, TapeEnd};
 use symphony_types::{GpuClass, LatencyProfile, ModelId, Nanos, Time};
@@ -76,8 +75,8 @@ impl TapeRecorder {
     }
 
     /// The ranker begins; on its tape there is the pressure control besides.
-    pub(crate) fn ranker(&mut self, models: u32, gpus: u32, choice: GpuChoice, order: ReadyOrder) {
-        self.append(None, |chunk| chunk.ranker(RANKER, models, gpus, choice, order));
+    pub(crate) fn ranker(&mut self, models: u32, gpus: u32) {
+        self.append(None, |chunk| chunk.ranker(RANKER, models, gpus));
     }
 
     /// The ranker has decided.

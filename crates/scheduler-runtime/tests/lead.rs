@@ -75,7 +75,7 @@ fn model(name: &str, policy: &str) -> ModelView {
         signature: Signature::default(),
         transforms: Default::default(),
         profiles: BTreeMap::from([("kind".to_owned(), profile(1.0)), ("slow".to_owned(), profile(3.0))]),
-        policy: policy.into(),
+        policy: if policy.is_empty() { Default::default() } else { policy.parse().unwrap() },
         value: RequestValue::ONE,
     };
     let replicas = BTreeMap::from([(BACKEND, ReplicaView { boot: BACKEND_BOOT, state: Ok(()) })]);

@@ -12,7 +12,7 @@ use symphony_protocol::execute::Execute;
 use symphony_scheduler::{DataDelay, DelaySource, Delays, ModelInput, ModelQueueConfig, Policy, Pressure, Shed};
 use symphony_scheduler_runtime::{DecisionConfig, DecisionThreads, InProcess, Orders, Tapes};
 use symphony_tape::{Ending, Record, Replay, Tape, TapeEnd, TapeOrigin, replay};
-use symphony_types::{DropReason, GpuClass, LatencyProfile, Nanos, Time};
+use symphony_types::{DropReason, GpuClass, LatencyProfile, Nanos, RequestValue, Time};
 
 /// A part of a load goes on until so many requests were taken in and so many plans made, however busy the machine is.
 const REQUESTS: u64 = 400;
@@ -267,6 +267,13 @@ async fn auto_decides_the_same_again() {
 #[tokio::test]
 async fn eager_decides_the_same_again() {
     decides_the_same_again(Policy::EAGER).await;
+}
+
+#[tokio::test]
+async fn a_policy_with_options_decides_the_same_again() {
+    let asked =
+        "{ name = \"eager\", drop = { window = 0.5 }, ready_order = \"deadline\", gpu_choice = \"earliest_free\" }";
+    decides_the_same_again(Policy::of(&asked.parse().unwrap(), Nanos::from_millis(1), RequestValue::ONE)).await;
 }
 
 /// Offset of the first chunk of records, and the length of its payload.

@@ -4,6 +4,7 @@ use symphony_types::{BootId, DropReason, FrontendId, GpuClass, GpuClasses, GpuId
 
 use crate::pressure::Pressure;
 use crate::why::{DropCause, GrantWhy, PlanWhy};
+use crate::{GpuChoice, ReadyOrder};
 
 /// A request as the scheduler sees it: who, how much, until when. Its input stays with its frontend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +18,7 @@ pub struct Request {
 }
 
 /// The batch a model would run now (DESIGN section 2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Candidate {
     /// Items in the batch.
     pub batch: u32,
@@ -35,6 +36,24 @@ pub struct Candidate {
     pub growth: Option<Growth>,
     /// How far ahead of its place in line it is put: its model has lost more than its part for long (docs/adr/0011).
     pub ahead: Nanos,
+    /// Its place in line, if it has to wait for a GPU.
+    pub ready_order: ReadyOrder,
+    /// Which of several usable GPUs it gets.
+    pub gpu_choice: GpuChoice,
+}
+
+impl Candidate {
+    /// Its place in the line of those that wait for a GPU; the earliest comes first, whatever it goes by.
+    #[must_use]
+    pub fn place_in_line(&self) -> Time {
+        let place = match self.ready_order {
+            ReadyOrder::Latest => self.latest,
+            ReadyOrder::Frontrun => self.frontrun,
+            ReadyOrder::Start => self.start,
+            ReadyOrder::Deadline => self.must_end_by,
+        };
+        place - self.ahead
+    }
 }
 
 /// What a candidate would become if it waited.

@@ -444,7 +444,10 @@ impl ModelQueue {
         // By its whole SLO it is first, but for others like it.
         let is_behind = self.shedding.as_ref().is_some_and(|shedding| shedding.is_behind(now));
         let ahead = if is_behind { self.config.slo } else { Nanos::ZERO };
-        let candidate = Candidate { batch, start, latest, frontrun, must_end_by, lead, growth: None, ahead };
+        let Policy { ready_order, gpu_choice, .. } = self.config.policy;
+        let growth = None;
+        let candidate =
+            Candidate { batch, start, latest, frontrun, must_end_by, lead, growth, ahead, ready_order, gpu_choice };
         Some(Formed { requests, candidate, head_arrived })
     }
 

@@ -1,5 +1,9 @@
-//! The choices a policy is made of (DESIGN section 6). All are selectable per model; all run on the same objects.
+//! What a model's policy means to the objects that host it (DESIGN section 6). All choices are selectable per model; all run on the
+//! same objects.
 
+use symphony_policy::{
+    DropRule, GpuChoice, ModelPolicy, ModelPolicyName, ReadyOrder, ShedChoice, TargetShare, TriggerChoice,
+};
 use symphony_types::{Nanos, RequestValue};
 
 /// When a batch may start although it could still grow.
@@ -28,51 +32,6 @@ pub enum Trigger {
     Latest,
 }
 
-/// Which requests are given up so that others make it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DropRule {
-    /// Gives up queue heads that would force a batch under the staggered target on the requests behind them; optimises
-    /// goodput under overload, at the cost of the requests dropped a little early (authors' code, see the README).
-    Window(TargetShare),
-    /// Gives up a request only when it cannot be met even alone (as Clipper); optimises the single request, at the
-    /// cost of 5–10 % of goodput.
-    Prune,
-}
-
-impl Default for DropRule {
-    fn default() -> Self {
-        Self::Window(TargetShare::WHOLE)
-    }
-}
-
-/// The part of the target batch that the window drop protects, in percent. A target of few items is rounded up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TargetShare(u32);
-
-impl TargetShare {
-    /// All of it, as the authors' code does.
-    pub const WHOLE: Self = Self(100);
-    /// Three quarters: gives up less when fluctuations pass by themselves, and hardly anything of the batch size.
-    pub const THREE_QUARTERS: Self = Self(75);
-
-    /// `percent` of the target batch; `None` unless it is 1 to 100.
-    #[must_use]
-    pub const fn from_percent(percent: u32) -> Option<Self> {
-        if percent >= 1 && percent <= 100 { Some(Self(percent)) } else { None }
-    }
-
-    /// In percent of the target batch.
-    #[must_use]
-    pub const fn percent(self) -> u32 {
-        self.0
-    }
-
-    /// The batch to protect; at least 1.
-    pub(crate) const fn of(self, target: u32) -> u32 {
-        (target as u64 * self.0 as u64).div_ceil(100) as u32
-    }
-}
-
 /// How many items a batch may have, besides what the profile and the earliest deadline allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum BatchLimit {
@@ -96,32 +55,6 @@ pub enum Shed {
     Proportional(RequestValue),
 }
 
-/// Which of the batches that wait gets the next GPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum ReadyOrder {
-    /// The one whose window ends first: optimises that each is met, at the cost of a little batch size.
-    #[default]
-    Latest,
-    /// The one whose window begins first (`sched_at` in the text of seed 000).
-    Frontrun,
-    /// The one that wanted to start first (`exec_at` in appendix C of seed 000): optimises first come, first served, at the cost
-    /// of half of the goodput where batches want to start when their last request arrives.
-    Start,
-    /// The one with the earliest deadline: optimises fairness between requests, at the cost of long batches that are too late
-    /// when their deadline comes first.
-    Deadline,
-}
-
-/// Which of several usable GPUs a batch gets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum GpuChoice {
-    /// The lowest id among those free by the start: idle GPUs are whole GPUs that an autoscaler can name.
-    #[default]
-    LowestId,
-    /// The one that has been (or will be) free the longest: spreads load evenly.
-    EarliestFree,
-}
-
 /// How one model is scheduled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Policy {
@@ -133,6 +66,10 @@ pub struct Policy {
     pub limit: BatchLimit,
     /// What is given up for other models.
     pub shed: Shed,
+    /// Where its batches stand among those that wait for a GPU.
+    pub ready_order: ReadyOrder,
+    /// Which GPU a batch gets.
+    pub gpu_choice: GpuChoice,
 }
 
 impl Policy {
@@ -142,58 +79,52 @@ impl Policy {
         drop: DropRule::Window(TargetShare::WHOLE),
         limit: BatchLimit::None,
         shed: Shed::None,
+        ready_order: ReadyOrder::Latest,
+        gpu_choice: GpuChoice::LowestId,
     };
     /// Deferred, but not where waiting cannot pay: never far from the best of the others (docs/adr/0008); and under overload each
     /// model loses its part (docs/adr/0011).
     pub const AUTO: Self = Self {
         trigger: Trigger::Adaptive,
         drop: DropRule::Window(TargetShare::THREE_QUARTERS),
-        limit: BatchLimit::None,
         shed: Shed::Proportional(RequestValue::ONE),
+        ..Self::SYMPHONY
     };
     /// The strong work-conserving rival: same ranking, same drop rule, no waiting.
     pub const EAGER: Self = Self { trigger: Trigger::Eager, ..Self::SYMPHONY };
     /// Clipper (NSDI 2017): optimises for models that nobody has profiled, at the cost of goodput under load, where the earliest
     /// request dictates small batches.
     pub const CLIPPER: Self =
-        Self { trigger: Trigger::Eager, drop: DropRule::Prune, limit: BatchLimit::Aimd, shed: Shed::None };
-    /// The share of the SLO that [`Policy::timeout`] waits unless told otherwise.
-    pub const TIMEOUT_SHARE: f64 = 0.25;
+        Self { trigger: Trigger::Eager, drop: DropRule::Prune, limit: BatchLimit::Aimd, ..Self::SYMPHONY };
 
     /// Triton's dynamic batcher with this maximum queue delay: optimises a simple configuration, at the cost of a wait that fits
     /// one load and no other. Requests that cannot be met any more are dropped one by one.
     #[must_use]
     pub const fn timeout(wait: Nanos) -> Self {
-        Self { trigger: Trigger::Timeout(wait), drop: DropRule::Prune, limit: BatchLimit::None, shed: Shed::None }
+        Self { trigger: Trigger::Timeout(wait), drop: DropRule::Prune, ..Self::SYMPHONY }
     }
 
-    /// The same with a share of the SLO as the delay.
+    /// What an operator's policy means for a model with this SLO whose requests are worth this much.
     #[must_use]
-    pub fn timeout_share(slo: Nanos, share: f64) -> Self {
-        Self::timeout(Nanos::from_secs_f64(slo.as_secs_f64() * share))
-    }
-
-    /// The same for a model whose requests are worth this much; it makes a difference to those that shed.
-    #[must_use]
-    pub const fn worth(mut self, value: RequestValue) -> Self {
-        if let Shed::Proportional(_) = self.shed {
-            self.shed = Shed::Proportional(value);
-        }
-        self
-    }
-
-    /// The policy that an operator names when a model is loaded: `symphony` (or nothing), `auto`, `eager`,
-    /// `timeout` or `clipper`.
-    #[must_use]
-    pub fn named(name: &str, slo: Nanos) -> Option<Self> {
-        match name {
-            "" | "symphony" => Some(Self::SYMPHONY),
-            "auto" => Some(Self::AUTO),
-            "eager" => Some(Self::EAGER),
-            "timeout" => Some(Self::timeout_share(slo, Self::TIMEOUT_SHARE)),
-            "clipper" => Some(Self::CLIPPER),
-            _ => None,
-        }
+    pub fn of(asked: &ModelPolicy, slo: Nanos, value: RequestValue) -> Self {
+        let trigger = match asked.trigger {
+            TriggerChoice::Eager => Trigger::Eager,
+            TriggerChoice::Frontrun => Trigger::Frontrun,
+            TriggerChoice::Adaptive => Trigger::Adaptive,
+            TriggerChoice::Latest => Trigger::Latest,
+            TriggerChoice::BetaLambda => Trigger::BetaLambda,
+            TriggerChoice::Timeout(wait) => Trigger::Timeout(wait),
+            TriggerChoice::TimeoutShare(share) => Trigger::Timeout(share.of(slo)),
+        };
+        let limit = match asked.name {
+            ModelPolicyName::Clipper => BatchLimit::Aimd,
+            _ => BatchLimit::None,
+        };
+        let shed = match asked.shed {
+            ShedChoice::None => Shed::None,
+            ShedChoice::Proportional => Shed::Proportional(value),
+        };
+        Self { trigger, drop: asked.drop, limit, shed, ready_order: asked.ready_order, gpu_choice: asked.gpu_choice }
     }
 }
 
@@ -202,13 +133,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_stand_for_policies_and_nothing_else_does() {
-        let slo = Nanos::from_millis(100);
-        assert_eq!(Policy::named("", slo), Some(Policy::default()));
-        assert_eq!(Policy::named("symphony", slo), Some(Policy::SYMPHONY));
-        assert_eq!(Policy::named("timeout", slo), Some(Policy::timeout(Nanos::from_millis(25))));
-        assert_eq!(Policy::named("clipper", slo).map(|policy| policy.limit), Some(BatchLimit::Aimd));
-        // Those that decide for a cluster are not for one model.
-        assert_eq!(["nexus", "clockwork", "shepherd", "Eager"].map(|name| Policy::named(name, slo)), [None; 4]);
+    fn what_operators_write_is_what_runs() {
+        let (slo, value) = (Nanos::from_millis(100), RequestValue::from_thousandths(2_500).unwrap());
+        let of = |text: &str| Policy::of(&text.parse().unwrap(), slo, value);
+        assert_eq!(of("symphony"), Policy::default());
+        assert_eq!(of("eager"), Policy::EAGER);
+        assert_eq!(of("clipper"), Policy::CLIPPER);
+        assert_eq!(of("auto"), Policy { shed: Shed::Proportional(value), ..Policy::AUTO });
+        assert_eq!(of("timeout"), Policy::timeout(Nanos::from_millis(25)));
+        assert_eq!(of("{ name = 'timeout', share = 0.1 }"), Policy::timeout(Nanos::from_millis(10)));
+        assert_eq!(of("{ name = 'timeout', trigger = { timeout_ms = 7 } }"), Policy::timeout(Nanos::from_millis(7)));
+        let all = "{ name = 'symphony', trigger = 'latest', drop = { window = 0.5 }, ready_order = 'deadline', \
+                   gpu_choice = 'earliest_free', shed = 'proportional' }";
+        let chosen = Policy {
+            trigger: Trigger::Latest,
+            drop: DropRule::Window(TargetShare::from_percent(50).unwrap()),
+            limit: BatchLimit::None,
+            shed: Shed::Proportional(value),
+            ready_order: ReadyOrder::Deadline,
+            gpu_choice: GpuChoice::EarliestFree,
+        };
+        assert_eq!(of(all), chosen);
+        for (word, trigger) in [
+            ("eager", Trigger::Eager),
+            ("frontrun", Trigger::Frontrun),
+            ("adaptive", Trigger::Adaptive),
+            ("beta_lambda", Trigger::BetaLambda),
+        ] {
+            assert_eq!(of(&format!("{{ name = 'symphony', trigger = '{word}' }}")).trigger, trigger);
+        }
     }
 }

@@ -6,7 +6,7 @@ use crate::actions::{Candidate, RankAction, RankActions, RankInput};
 use crate::early_start::EarlyStart;
 use crate::idle_gpus::IdleGpus;
 use crate::why::{GrantWhy, IDLE_COUNTED_MAX, Matched, Rival};
-use crate::{GpuChoice, MinTree, ReadyOrder};
+use crate::{GpuChoice, MinTree};
 
 /// The most GPUs of one sub-cluster.
 pub const GPUS_MAX: usize = 1 << 16;
@@ -100,12 +100,10 @@ struct GpuSlot {
 /// cost grows with batches.
 ///
 /// GPUs and models are dense ordinals here; the host translates. A model finds a GPU when its candidate is due; else it
-/// waits in the ready set, ordered by *latest* unless told otherwise, until a GPU finds it. Where GPUs are of several
+/// waits in the ready set, in the place that its policy gives it, until a GPU finds it. Where GPUs are of several
 /// classes, a model has a candidate for each of them, and the first that meets a GPU of its class takes the others back.
 #[derive(Clone, Debug)]
 pub struct GpuRanker {
-    choice: GpuChoice,
-    order: ReadyOrder,
     /// By class; the classes that were spoken of so far, and all below them.
     classes: Vec<ClassRanks>,
     /// Grants given so far, by model. An offer that has answered fewer is older than the last grant.
@@ -120,24 +118,15 @@ impl GpuRanker {
     /// For `models` models and `gpus` GPUs, none of them usable until the host says when it is free. Both grow when
     /// larger ordinals appear, up to [`MODELS_MAX`] and [`GPUS_MAX`]; beyond that an input is ignored.
     #[must_use]
-    pub fn new(models: u32, gpus: u32, choice: GpuChoice) -> Self {
+    pub fn new(models: u32, gpus: u32) -> Self {
         let (models, gpus) = ((models as usize).min(MODELS_MAX), (gpus as usize).min(GPUS_MAX));
         Self {
-            choice,
-            order: ReadyOrder::default(),
             classes: vec![ClassRanks::new(GpuClass::FIRST, models, gpus)],
             grants: vec![0; models],
             gpus: vec![GpuSlot::default(); gpus],
             early_start: None,
             wake_at: Time::NEVER,
         }
-    }
-
-    /// The same, with another order of those that wait for a GPU.
-    #[must_use]
-    pub const fn with_ready_order(mut self, order: ReadyOrder) -> Self {
-        self.order = order;
-        self
     }
 
     /// Candidates that are due and wait for a GPU.
@@ -269,16 +258,6 @@ impl GpuRanker {
         was
     }
 
-    fn place_in_line(&self, candidate: &Candidate) -> Time {
-        let place = match self.order {
-            ReadyOrder::Latest => candidate.latest,
-            ReadyOrder::Frontrun => candidate.frontrun,
-            ReadyOrder::Start => candidate.start,
-            ReadyOrder::Deadline => candidate.must_end_by,
-        };
-        place - candidate.ahead
-    }
-
     /// Matches models and GPUs as far as `now` allows, and asks to be woken when there is more to do.
     fn match_up(&mut self, now: Time, out: &mut RankActions) {
         if self.next_due().1 <= now.as_nanos() {
@@ -328,12 +307,10 @@ impl GpuRanker {
                 self.place(class, slot, None);
                 continue;
             }
-            match ranks.gpu_free_by(self.choice, start) {
-                Some(gpu) => self.grant(class, slot, gpu, start, Matched::AtItsStart, out),
-                None => {
-                    let place = self.place_in_line(&candidate);
-                    self.classes[class].make_ready(slot, place, candidate.lead);
-                }
+            let choice = candidate.gpu_choice;
+            match ranks.gpu_free_by(choice, start) {
+                Some(gpu) => self.grant((class, slot), (gpu, choice), start, Matched::AtItsStart, out),
+                None => ranks.make_ready(slot, candidate.place_in_line(), candidate.lead),
             }
         }
     }
@@ -357,8 +334,9 @@ impl GpuRanker {
                 self.place(class, slot, None);
                 continue;
             }
-            if let Some(gpu) = ranks.gpu_free_by(self.choice, start) {
-                self.grant(class, slot, gpu, start, Matched::FirstInLine, out);
+            let choice = candidate.gpu_choice;
+            if let Some(gpu) = ranks.gpu_free_by(choice, start) {
+                self.grant((class, slot), (gpu, choice), start, Matched::FirstInLine, out);
             }
         }
     }
@@ -371,13 +349,20 @@ impl GpuRanker {
             let Some((class, slot, why)) = early_start.next(now, granted, can_start) else { return };
             let ranks = &self.classes[class];
             let Some(candidate) = ranks.candidates[slot] else { return };
-            let start = now + candidate.lead;
-            let Some(gpu) = ranks.gpu_free_by(self.choice, start) else { return };
-            self.grant(class, slot, gpu, start, why, out);
+            let (start, choice) = (now + candidate.lead, candidate.gpu_choice);
+            let Some(gpu) = ranks.gpu_free_by(choice, start) else { return };
+            self.grant((class, slot), (gpu, choice), start, why, out);
         }
     }
 
-    fn grant(&mut self, class: usize, model: usize, gpu: usize, start: Time, matched: Matched, out: &mut RankActions) {
+    fn grant(
+        &mut self,
+        (class, model): (usize, usize),
+        (gpu, choice): (usize, GpuChoice),
+        start: Time,
+        matched: Matched,
+        out: &mut RankActions,
+    ) {
         let ranks = &mut self.classes[class];
         let free_at = Time::from_nanos(ranks.free.key(gpu));
         ranks.granted += 1;
@@ -385,13 +370,13 @@ impl GpuRanker {
         self.gpus[gpu].granted = true;
         self.withdraw(model);
         self.grants[model] += 1;
-        let why = self.why(class, start, matched);
+        let why = self.why(class, start, matched, choice);
         let class = self.classes[class].class;
         out.push(RankAction::Grant { model: model as u32, gpu: GpuId::new(gpu as u32), class, free_at, why });
     }
 
     /// What there was to choose from, for a grant whose GPU and model are out of every set already.
-    fn why(&self, class: usize, start: Time, matched: Matched) -> GrantWhy {
+    fn why(&self, class: usize, start: Time, matched: Matched, choice: GpuChoice) -> GrantWhy {
         let ranks = &self.classes[class];
         let next_rival = ranks.ready.min().and_then(|(model, _)| {
             let candidate = ranks.candidates[model]?;
@@ -399,7 +384,7 @@ impl GpuRanker {
         });
         GrantWhy {
             matched,
-            choice: self.choice,
+            choice,
             others_idle: ranks.free.count_at_most(start.as_nanos(), IDLE_COUNTED_MAX.into()) as u8,
             rivals: ranks.ready_count,
             next_rival,

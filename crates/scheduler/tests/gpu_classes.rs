@@ -1,8 +1,8 @@
 //! Several classes of GPUs in one sub-cluster: what a queue offers to each, and who gets what.
 
 use symphony_scheduler::{
-    Candidate, ClassProfiles, Delays, GpuChoice, GpuRanker, GrantWhy, ModelAction, ModelActions, ModelInput,
-    ModelQueue, ModelQueueConfig, Plan, Policy, RankAction, RankInput, Request,
+    Candidate, ClassProfiles, Delays, GpuRanker, GrantWhy, ModelAction, ModelActions, ModelInput, ModelQueue,
+    ModelQueueConfig, Plan, Policy, RankAction, RankInput, Request,
 };
 use symphony_types::{GpuClass, GpuClasses, GpuId, LatencyProfile, Nanos, RequestId, Time};
 
@@ -203,16 +203,7 @@ fn classes_come_and_go_and_requests_stay() {
 fn candidate(start_ms: u64, latest_ms: u64) -> Option<Candidate> {
     let (start, latest) = (ms(start_ms), ms(latest_ms));
     let (frontrun, must_end_by, lead) = (latest, latest + Nanos::from_millis(9), Nanos::ZERO);
-    Some(Candidate {
-        batch: 1,
-        start,
-        latest,
-        frontrun,
-        must_end_by,
-        lead,
-        growth: None,
-        ahead: symphony_types::Nanos::ZERO,
-    })
+    Some(Candidate { batch: 1, start, latest, frontrun, must_end_by, lead, ..Candidate::default() })
 }
 
 #[derive(Clone)]
@@ -247,7 +238,7 @@ impl Ranker {
 
 #[test]
 fn a_candidate_gets_a_gpu_of_its_own_class_and_takes_the_others_back() {
-    let mut ranker = Ranker(GpuRanker::new(0, 0, GpuChoice::LowestId));
+    let mut ranker = Ranker(GpuRanker::new(0, 0));
     ranker.add(0, 0, FAST);
     assert_eq!(ranker.offer(1, 0, slow(), candidate(1, 9)), [], "GPU 0 is of another class");
     assert_eq!(ranker.add(2, 1, slow()), [(0, 1, 1)], "the one that is waited for");
@@ -263,7 +254,7 @@ fn a_candidate_gets_a_gpu_of_its_own_class_and_takes_the_others_back() {
 
 #[test]
 fn a_gpu_that_comes_back_as_another_kind_serves_the_other_class() {
-    let mut ranker = Ranker(GpuRanker::new(1, 1, GpuChoice::EarliestFree));
+    let mut ranker = Ranker(GpuRanker::new(1, 1));
     ranker.add(0, 0, FAST);
     ranker.step(0, RankInput::Remove(GpuId::new(0)));
     ranker.add(1, 0, slow());

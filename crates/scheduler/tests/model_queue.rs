@@ -64,7 +64,7 @@ fn offer(answered: u64, batch: u32, start: Time, latest: Time, lead: Nanos) -> M
     let must_end_by = latest + Nanos::from_millis(u64::from(batch) + 5);
     let data = if lead == Nanos::ZERO { Nanos::ZERO } else { DATA_PER_ITEM };
     let frontrun = latest - Nanos::from_millis(1) - data;
-    let candidate = Candidate { batch, start, latest, frontrun, must_end_by, lead, growth: None, ahead: Nanos::ZERO };
+    let candidate = Candidate { batch, start, latest, frontrun, must_end_by, lead, ..Candidate::default() };
     ModelAction::Offer { answered, class: CLASS, candidate: Some(candidate) }
 }
 

@@ -7,11 +7,10 @@ use std::hint::black_box;
 
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, Stats, StatsAlloc};
 use symphony_scheduler::{
-    Account, Delays, GpuChoice, GpuRanker, GrantWhy, MinTree, ModelAction, ModelActions, ModelInput, ModelQueue,
-    ModelQueueConfig, PRESSURE_TICK, Policy, PressureControl, PressureInput, RankAction, RankActions, RankInput,
-    Request,
+    Account, Delays, GpuRanker, GrantWhy, MinTree, ModelAction, ModelActions, ModelInput, ModelQueue, ModelQueueConfig,
+    PRESSURE_TICK, Policy, PressureControl, PressureInput, RankAction, RankActions, RankInput, Request,
 };
-use symphony_types::{GpuClass, GpuId, LatencyProfile, Nanos, RequestId, Time};
+use symphony_types::{GpuClass, GpuId, LatencyProfile, Nanos, RequestId, RequestValue, Time};
 
 #[global_allocator]
 static GLOBAL: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
@@ -56,7 +55,7 @@ impl Host {
         let mut host = Self {
             now: Time::ZERO,
             queues: (0..MODELS).map(|_| ModelQueue::new(config.clone())).collect(),
-            ranker: GpuRanker::new(MODELS, GPUS, GpuChoice::LowestId),
+            ranker: GpuRanker::new(MODELS, GPUS),
             pressure: PressureControl::default(),
             account_at: Time::ZERO,
             shed: 0,
@@ -200,7 +199,7 @@ fn a_decision_allocates_nothing_after_the_warm_up() {
     // requests are dropped and queues run into their limit. Eight GPUs serve some 5000 requests of one item per second,
     // fewer of twenty models.
     for name in ["symphony", "auto", "eager", "timeout", "clipper"] {
-        let policy = Policy::named(name, SLO).expect(name);
+        let policy = Policy::of(&name.parse().expect(name), SLO, RequestValue::ONE);
         let loads = [(1_500, 1 << 20), (15_000, 1 << 20), (15_000, 12)];
         for ((rate, requests_max), classes) in loads.into_iter().flat_map(|load| [(load, 1), (load, 3)]) {
             let mut host = Host::new(policy, requests_max, classes);

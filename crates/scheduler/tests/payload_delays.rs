@@ -30,7 +30,7 @@ fn late(settings: DataDelaySettings) -> (usize, DelaySource) {
     let mut queue = ModelQueue::new(ModelQueueConfig {
         profiles: LatencyProfile::from_line(1.0, 5.0, 8).unwrap().into(),
         slo: SLO,
-        policy: Policy::named("eager", SLO).unwrap(),
+        policy: Policy::EAGER,
         delays: Delays { data: delays.of(ITEM_BYTES, SLO), ..Delays::default() },
         requests_max: 16,
     });

@@ -106,23 +106,20 @@ fn class(index: usize) -> GpuClass {
 }
 
 impl Host {
-    fn new(policy: Policy, delays: Delays, choice: GpuChoice, order: ReadyOrder, lines: &[(f64, f64)]) -> Self {
+    fn new(policies: &[Policy], delays: Delays, lines: &[(f64, f64)]) -> Self {
         let profile = |(at, &(alpha, beta)): (usize, &(f64, f64))| {
             (class(at), LatencyProfile::from_line(alpha, beta, CLASS_BATCH_MAX[at]).unwrap())
         };
         let profiles: ClassProfiles = lines.iter().enumerate().map(profile).collect();
-        let config = ModelQueueConfig {
-            profiles: profiles.clone(),
-            slo: Nanos::from_millis(40),
-            policy,
-            delays,
-            requests_max: REQUESTS_MAX,
+        let queue = |&policy: &Policy| {
+            let (profiles, slo) = (profiles.clone(), Nanos::from_millis(40));
+            ModelQueue::new(ModelQueueConfig { profiles, slo, policy, delays, requests_max: REQUESTS_MAX })
         };
         let models = MODELS as usize;
         let mut host = Self {
             now: Time::from_nanos(3_600_000_000_000),
-            queues: vec![ModelQueue::new(config); models],
-            ranker: GpuRanker::new(0, 0, choice).with_ready_order(order),
+            queues: policies.iter().map(queue).collect(),
+            ranker: GpuRanker::new(0, 0),
             queue_wakes: vec![Time::NEVER; models],
             rank_wake: Time::NEVER,
             offers: vec![[None; CLASSES]; models],
@@ -381,16 +378,25 @@ fn policy() -> impl Strategy<Value = Policy> {
     let limit = prop_oneof![Just(BatchLimit::None), Just(BatchLimit::Aimd)];
     let value = |number| Shed::Proportional(RequestValue::from_number(number).unwrap());
     let shed = prop_oneof![Just(Shed::None), Just(value(1.0)), Just(value(4.0)), Just(value(0.001))];
-    (trigger, drop, limit, shed).prop_map(|(trigger, drop, limit, shed)| Policy { trigger, drop, limit, shed })
+    (trigger, drop, limit, shed).prop_map(|(trigger, drop, limit, shed)| Policy {
+        trigger,
+        drop,
+        limit,
+        shed,
+        ..Policy::SYMPHONY
+    })
 }
 
-fn ready_order() -> impl Strategy<Value = ReadyOrder> {
-    prop_oneof![
+/// What a policy has the ranker do, by model.
+fn rankings() -> impl Strategy<Value = Vec<(ReadyOrder, GpuChoice)>> {
+    let order = prop_oneof![
         Just(ReadyOrder::Latest),
         Just(ReadyOrder::Frontrun),
         Just(ReadyOrder::Start),
         Just(ReadyOrder::Deadline),
-    ]
+    ];
+    let choice = prop_oneof![Just(GpuChoice::LowestId), Just(GpuChoice::EarliestFree)];
+    proptest::collection::vec((order, choice), MODELS as usize)
 }
 
 /// α and β by class: one that is the faster for small batches and the slower for large ones, one that is slower throughout,
@@ -425,13 +431,13 @@ proptest! {
     fn whatever_the_order_every_request_ends_once(
         policy in policy(),
         delays in delays(),
-        spread in any::<bool>(),
-        order in ready_order(),
+        rankings in rankings(),
         lines in lines(),
         ops in proptest::collection::vec(op(), 0..120),
     ) {
-        let choice = if spread { GpuChoice::EarliestFree } else { GpuChoice::LowestId };
-        let mut host = Host::new(policy, delays, choice, order, &lines);
+        let of_model = |&(ready_order, gpu_choice): &_| Policy { ready_order, gpu_choice, ..policy };
+        let policies: Vec<_> = rankings.iter().map(of_model).collect();
+        let mut host = Host::new(&policies, delays, &lines);
         for op in ops {
             host.apply(op);
         }
@@ -451,12 +457,12 @@ proptest! {
 /// A model that takes the place of another one answers its own grants only.
 #[test]
 fn a_new_model_in_a_former_models_place_gets_gpus() {
-    let mut ranker = GpuRanker::new(1, 1, GpuChoice::LowestId);
+    let mut ranker = GpuRanker::new(1, 1);
     let mut actions = Vec::new();
     let now = Time::from_nanos(1_000_000_000);
     let (frontrun, must_end_by, lead) = (now, now, Nanos::ZERO);
     let candidate =
-        Candidate { batch: 1, start: now, latest: now, frontrun, must_end_by, lead, growth: None, ahead: Nanos::ZERO };
+        Candidate { batch: 1, start: now, latest: now, frontrun, must_end_by, lead, ..Candidate::default() };
     let gpu = GpuId::new(0);
     ranker.step(now, RankInput::BusyUntil { gpu, free_at: now }, &mut actions);
     for answered in 0..3 {

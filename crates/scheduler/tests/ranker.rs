@@ -24,8 +24,7 @@ fn ahead(start_ms: u64, latest_ms: u64, lead_ms: u64) -> Option<Candidate> {
         frontrun: ms(latest_ms) - Nanos::from_millis(2),
         must_end_by: ms(latest_ms + 10),
         lead: Nanos::from_millis(lead_ms),
-        growth: None,
-        ahead: Nanos::ZERO,
+        ..Candidate::default()
     })
 }
 
@@ -36,8 +35,8 @@ fn grant(model: u32, gpu: u32, free_at: Time) -> RankAction {
 struct Host(GpuRanker);
 
 impl Host {
-    fn new(models: u32, free_at: &[Time], choice: GpuChoice) -> Self {
-        let mut host = Self(GpuRanker::new(models, free_at.len() as u32, choice));
+    fn new(models: u32, free_at: &[Time]) -> Self {
+        let mut host = Self(GpuRanker::new(models, free_at.len() as u32));
         for (gpu, &free_at) in (0..).zip(free_at) {
             assert_eq!(host.step(Time::ZERO, RankInput::BusyUntil { gpu: GpuId::new(gpu), free_at }), []);
         }
@@ -68,7 +67,7 @@ impl Host {
 
 #[test]
 fn a_candidate_gets_the_lowest_free_gpu_at_its_start() {
-    let mut host = Host::new(2, &[ms(50), ms(0), ms(0)], GpuChoice::LowestId);
+    let mut host = Host::new(2, &[ms(50), ms(0), ms(0)]);
     assert_eq!(host.offer(ms(1), 0, 0, candidate(10, 12)), [RankAction::WakeAt(ms(10))]);
     assert_eq!(host.step(ms(10), RankInput::Wake), [grant(0, 1, ms(0))]);
     // The next one gets the next; the first is granted and answers later.
@@ -77,13 +76,19 @@ fn a_candidate_gets_the_lowest_free_gpu_at_its_start() {
 
 #[test]
 fn the_other_choice_spreads_load() {
-    let mut host = Host::new(1, &[ms(5), ms(3), ms(4)], GpuChoice::EarliestFree);
-    assert_eq!(host.offer(ms(10), 0, 0, candidate(10, 12)), [grant(0, 1, ms(3))]);
+    let mut host = Host::new(2, &[ms(5), ms(3), ms(4)]);
+    let spread = |candidate: Candidate| Candidate { gpu_choice: GpuChoice::EarliestFree, ..candidate };
+    assert_eq!(host.offer(ms(10), 0, 0, candidate(10, 12).map(spread)), [grant(0, 1, ms(3))]);
+    // It is each model's own choice, also where it is told.
+    let mut out =
+        host.step_why(ms(10), RankInput::Offer { model: 1, answered: 0, class: CLASS, candidate: candidate(10, 12) });
+    let RankAction::Grant { gpu, why, .. } = out.remove(0) else { panic!("no grant: {out:?}") };
+    assert_eq!((gpu, why.choice), (GpuId::new(0), GpuChoice::LowestId));
 }
 
 #[test]
 fn without_a_free_gpu_candidates_wait_and_the_most_urgent_is_served_first() {
-    let mut host = Host::new(3, &[ms(20)], GpuChoice::LowestId);
+    let mut host = Host::new(3, &[ms(20)]);
     assert_eq!(host.offer(ms(10), 0, 0, candidate(10, 40)), [RankAction::WakeAt(ms(20))]);
     assert_eq!(host.offer(ms(10), 1, 0, candidate(10, 30)), []);
     assert_eq!(host.offer(ms(10), 2, 0, candidate(10, 15)), [], "its window passes before the GPU is free");
@@ -99,16 +104,7 @@ fn without_a_free_gpu_candidates_wait_and_the_most_urgent_is_served_first() {
 fn the_order_of_those_that_wait_can_be_chosen() {
     let candidate = |start, frontrun, latest, must_end_by| {
         let (start, frontrun, latest, must_end_by) = (ms(start), ms(frontrun), ms(latest), ms(must_end_by));
-        Some(Candidate {
-            batch: 1,
-            start,
-            latest,
-            frontrun,
-            must_end_by,
-            lead: Nanos::ZERO,
-            growth: None,
-            ahead: Nanos::ZERO,
-        })
+        Candidate { batch: 1, start, latest, frontrun, must_end_by, ..Candidate::default() }
     };
     // Each is first by one measure.
     let waiting =
@@ -116,18 +112,32 @@ fn the_order_of_those_that_wait_can_be_chosen() {
     let orders =
         [(ReadyOrder::Latest, 0), (ReadyOrder::Frontrun, 1), (ReadyOrder::Deadline, 2), (ReadyOrder::Start, 3)];
     for (order, first) in orders {
-        let mut host = Host::new(4, &[ms(20)], GpuChoice::LowestId);
-        host.0 = host.0.with_ready_order(order);
+        let mut host = Host::new(4, &[ms(20)]);
         for (model, candidate) in (0..).zip(waiting) {
-            host.offer(ms(15), model, 0, candidate);
+            host.offer(ms(15), model, 0, Some(Candidate { ready_order: order, ..candidate }));
         }
         assert_eq!(host.step(ms(20), RankInput::Wake), [grant(first, 0, ms(20))], "{order:?}");
     }
+    // Models of different orders stand in one line: 40, 31, 12 and 74.
+    let mut host = Host::new(4, &[ms(20)]);
+    let mixed = [ReadyOrder::Latest, ReadyOrder::Frontrun, ReadyOrder::Start, ReadyOrder::Deadline];
+    for (model, (candidate, ready_order)) in (0..).zip(waiting.into_iter().zip(mixed)) {
+        host.offer(ms(15), model, 0, Some(Candidate { ready_order, ..candidate }));
+    }
+    let mut served = Vec::new();
+    for at in [20, 22, 24, 26] {
+        for action in host.step(ms(at), RankInput::Wake) {
+            let RankAction::Grant { model, gpu, .. } = action else { continue };
+            served.push(model);
+            host.step(ms(at), RankInput::Release { model, gpu, free_at: ms(at + 2) });
+        }
+    }
+    assert_eq!(served, [2, 1, 0, 3]);
 }
 
 #[test]
 fn whoever_is_put_ahead_is_served_first_among_those_that_wait() {
-    let mut host = Host::new(2, &[ms(20)], GpuChoice::LowestId);
+    let mut host = Host::new(2, &[ms(20)]);
     host.offer(ms(10), 0, 0, candidate(10, 30));
     let behind = candidate(10, 40).map(|candidate| Candidate { ahead: Nanos::from_millis(25), ..candidate });
     host.offer(ms(10), 1, 0, behind);
@@ -136,7 +146,7 @@ fn whoever_is_put_ahead_is_served_first_among_those_that_wait() {
 
 #[test]
 fn offers_older_than_the_last_grant_are_ignored() {
-    let mut host = Host::new(1, &[ms(0), ms(0)], GpuChoice::LowestId);
+    let mut host = Host::new(1, &[ms(0), ms(0)]);
     assert_eq!(host.offer(ms(1), 0, 0, candidate(1, 9)), [grant(0, 0, ms(0))]);
     assert_eq!(host.offer(ms(2), 0, 0, candidate(1, 9)), [], "written before the grant was read");
     assert_eq!(host.offer(ms(2), 0, 1, candidate(2, 9)), [grant(0, 1, ms(0))]);
@@ -144,7 +154,7 @@ fn offers_older_than_the_last_grant_are_ignored() {
 
 #[test]
 fn a_returned_gpu_is_given_to_the_next_and_reports_do_not_touch_a_granted_one() {
-    let mut host = Host::new(2, &[ms(0)], GpuChoice::LowestId);
+    let mut host = Host::new(2, &[ms(0)]);
     host.offer(ms(1), 0, 0, candidate(1, 9));
     assert_eq!(host.step(ms(1), RankInput::BusyUntil { gpu: GpuId::new(0), free_at: ms(0) }), []);
     assert_eq!(host.0.free_at(GpuId::new(0)), Time::NEVER);
@@ -155,7 +165,7 @@ fn a_returned_gpu_is_given_to_the_next_and_reports_do_not_touch_a_granted_one() 
 
 #[test]
 fn a_removed_gpu_stays_away_even_if_its_release_comes_later() {
-    let mut host = Host::new(2, &[ms(0)], GpuChoice::LowestId);
+    let mut host = Host::new(2, &[ms(0)]);
     host.offer(ms(1), 0, 0, candidate(1, 9));
     host.step(ms(1), RankInput::Remove(GpuId::new(0)));
     host.step(ms(2), RankInput::Release { model: 0, gpu: GpuId::new(0), free_at: ms(2) });
@@ -170,7 +180,7 @@ fn a_removed_gpu_stays_away_even_if_its_release_comes_later() {
 
 #[test]
 fn plans_are_sent_ahead_by_their_lead() {
-    let mut host = Host::new(2, &[ms(30)], GpuChoice::LowestId);
+    let mut host = Host::new(2, &[ms(30)]);
     assert_eq!(host.offer(ms(1), 0, 0, ahead(30, 40, 3)), [RankAction::WakeAt(ms(27))]);
     assert_eq!(host.step(ms(27), RankInput::Wake), [grant(0, 0, ms(30))], "free by the start is free enough");
     host.step(ms(27), RankInput::Release { model: 0, gpu: GpuId::new(0), free_at: ms(50) });
@@ -182,7 +192,7 @@ fn plans_are_sent_ahead_by_their_lead() {
 
 #[test]
 fn a_forgotten_model_gets_nothing_and_new_ordinals_grow_the_tables() {
-    let mut host = Host::new(1, &[], GpuChoice::LowestId);
+    let mut host = Host::new(1, &[]);
     host.offer(ms(1), 40, 0, candidate(1, 90));
     host.offer(ms(1), 41, 0, candidate(1, 95));
     host.step(ms(1), RankInput::Forget(40));
@@ -199,7 +209,7 @@ fn growing(start_ms: u64, expected_ms: u64, loss_ms: u64, demand: Demand) -> Opt
 #[test]
 fn candidates_wait_for_their_start_while_gpus_suffice_and_start_early_when_they_crowd() {
     // Two GPUs: one is idle, the other free at 30 ms.
-    let mut host = Host::new(3, &[ms(30), ms(0)], GpuChoice::LowestId);
+    let mut host = Host::new(3, &[ms(30), ms(0)]);
     let calm = Demand::default();
     assert_eq!(host.offer(ms(10), 0, 0, growing(25, 20, 1, calm)), [RankAction::WakeAt(ms(25))]);
     // A second one that wants a GPU after the other has come free: nothing is crowded.
@@ -215,13 +225,13 @@ fn bursts_that_come_close_to_filling_the_gpus_leave_none_idle_for_long() {
     let quarter = Demand::PER_GPU / 4;
     let steady = Demand { mean: 7 * quarter, variance: 0 };
     let bursty = Demand { mean: 7 * quarter, variance: quarter };
-    let host = || Host::new(2, &[ms(0), ms(0)], GpuChoice::LowestId);
+    let host = || Host::new(2, &[ms(0), ms(0)]);
     // Two GPUs of which one and three quarters are needed: with steady arrivals that is no reason.
     assert_eq!(host().offer(ms(10), 0, 0, growing(25, 20, 3, steady)), [RankAction::WakeAt(ms(25))]);
     // With bursts it is: the second GPU has nobody in sight, so it is given away.
     assert_eq!(host().offer(ms(10), 0, 0, growing(25, 20, 3, bursty))[0], grant(0, 0, ms(0)));
     // Not if starting now costs more than the idle time is worth: the GPU is wanted again in 2 ms.
-    let mut busy = Host::new(2, &[ms(0), ms(90)], GpuChoice::LowestId);
+    let mut busy = Host::new(2, &[ms(0), ms(90)]);
     assert_eq!(busy.offer(ms(10), 0, 0, growing(25, 12, 3, bursty)), [RankAction::WakeAt(ms(25))]);
     // Nor if demand is far below the GPUs.
     let idle = Demand { mean: quarter, variance: quarter };
@@ -238,7 +248,7 @@ fn whys(actions: &[RankAction]) -> Vec<(u32, GrantWhy)> {
 
 #[test]
 fn a_grant_says_who_found_whom_and_what_else_there_was() {
-    let mut host = Host::new(4, &[ms(0), ms(0), ms(0), ms(90)], GpuChoice::LowestId);
+    let mut host = Host::new(4, &[ms(0), ms(0), ms(0), ms(90)]);
     let mut at = |now, model, candidate| {
         whys(&host.step_why(now, RankInput::Offer { model, answered: 0, class: CLASS, candidate }))
     };
@@ -264,7 +274,7 @@ fn the_outlook_begins_with_the_first_candidate_however_late_the_clock() {
     // The same in the first second of a clock and an hour later.
     for origin_ms in [0, 3_600_000] {
         let at = |millis: u64| ms(origin_ms + millis);
-        let mut host = Host::new(2, &[at(30), at(0), at(40)], GpuChoice::LowestId);
+        let mut host = Host::new(2, &[at(30), at(0), at(40)]);
         let calm = Demand::default();
         let wants = |start_ms: u64, expected_ms: u64| growing(origin_ms + start_ms, origin_ms + expected_ms, 1, calm);
         assert_eq!(host.offer(at(10), 0, 0, wants(25, 20)), [RankAction::WakeAt(at(25))]);

@@ -52,6 +52,10 @@ impl Names for ScenarioNames<'_> {
         self.0.models.get(model as usize).map_or_else(|| format!("m{model}"), |model| model.name.clone())
     }
 
+    fn policy(&self, _model: u32) -> Option<String> {
+        Some(self.0.policy.to_string())
+    }
+
     fn rival(&self, slot: u32) -> String {
         self.model(slot)
     }

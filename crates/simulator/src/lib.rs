@@ -19,7 +19,6 @@ mod lessons;
 mod open_requests;
 #[cfg(test)]
 mod planted_faults;
-mod policy;
 mod policy_facts;
 #[cfg(test)]
 mod preemption_tests;
@@ -42,7 +41,6 @@ pub use course::{CourseStep, ModelCounts, ScalingResult};
 pub use error::Error;
 pub use explained::{Ask, EXPLAINED_MAX};
 pub use goodput::{GOODPUT_RESOLUTION, GoodputSearch, Trial, find_goodput};
-pub use policy::{queue_policy, ranker_policy};
 pub use policy_facts::{ModelFacts, PolicyFacts};
 pub use result::{LearningResult, ModelResult, Queueing, RunResult, SimulationResult};
 pub use spin_trap::SPIN_STEPS_MIN;

@@ -4,17 +4,16 @@ use std::collections::VecDeque;
 
 use symphony_scheduler::{
     Account, ClusterAction, ClusterActions, ClusterInput, ClusterPolicy, GpuRanker, GrantWhy, MinTree, ModelAction,
-    ModelActions, ModelInput, ModelQueue, ModelQueueConfig, PRESSURE_TICK, PressureControl, PressureInput,
+    ModelActions, ModelInput, ModelQueue, ModelQueueConfig, PRESSURE_TICK, Policy, PressureControl, PressureInput,
     QUEUE_REQUESTS_MAX, RankAction, RankActions, RankInput, Violation,
 };
 use symphony_types::{GpuClass, GpuId, LatencyProfile, Time};
-use symphony_workload::{QueuePolicy, ShedChoice};
+use symphony_workload::ModelPolicy;
 
 use crate::gpu_reports::GpuReports;
 use crate::grant_check;
 use crate::hosted::{Fault, Hosted};
 use crate::lessons::{Lesson, Lessons};
-use crate::policy::{queue_policy, ranker_policy};
 use crate::policy_facts::PolicyFacts;
 use crate::result::LearningResult;
 use crate::spin_trap::SpinTrap;
@@ -62,23 +61,22 @@ pub(crate) struct QueuesAndRanker<T> {
 }
 
 impl<T: Tap> QueuesAndRanker<T> {
-    pub(crate) fn new(facts: &PolicyFacts, spec: &QueuePolicy, tap: T) -> Self {
+    pub(crate) fn new(facts: &PolicyFacts, asked: &ModelPolicy, tap: T) -> Self {
         let queue = |model: &crate::ModelFacts| {
             ModelQueue::new(ModelQueueConfig {
                 profiles: GpuClass::all().zip(model.profiles.iter().cloned()).collect(),
                 slo: model.slo,
-                policy: queue_policy(spec, model.slo, model.value),
+                policy: Policy::of(asked, model.slo, model.value),
                 delays: facts.delays,
                 requests_max: QUEUE_REQUESTS_MAX,
             })
         };
         let models = facts.models.len();
-        let (gpu_choice, ready_order) = ranker_policy(spec);
         Self {
             queues: facts.models.iter().map(queue).collect(),
-            ranker: GpuRanker::new(models as u32, facts.gpus, gpu_choice).with_ready_order(ready_order),
+            ranker: GpuRanker::new(models as u32, facts.gpus),
             pressure: PressureControl::default(),
-            account_at: if spec.shed == ShedChoice::None { Time::NEVER } else { Time::ZERO },
+            account_at: if asked.looks_at_values() { Time::ZERO } else { Time::NEVER },
             timers: MinTree::new(1 + models),
             wake_at: Time::NEVER,
             waiting: 0,

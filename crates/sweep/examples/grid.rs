@@ -164,7 +164,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let tell = |progress: Progress<'_>| {
         if let Progress::Found { scenario, goodput_rps } = progress {
             let _one = printing.lock();
-            println!("{}, {}, {goodput_rps:.1}", scenario.name, scenario.policy);
+            // One column, whatever options it has.
+            let policy = scenario.policy.to_string().replace('"', "'");
+            println!("{}, \"{policy}\", {goodput_rps:.1}", scenario.name);
         }
     };
     println!("model, models, gpus, slo_ms, shape, seed, policy, goodput_rps");

@@ -1,8 +1,7 @@
 //! Records on their way to a tape: appended by the thread that decides, sealed and written by another.
 
 use symphony_scheduler::{
-    DataDelay, GpuChoice, ModelActions, ModelInput, ModelQueueConfig, Pressure, PressureInput, RankAction, RankInput,
-    ReadyOrder,
+    DataDelay, ModelActions, ModelInput, ModelQueueConfig, Pressure, PressureInput, RankAction, RankInput,
 };
 use symphony_types::{GpuClass, LatencyProfile, ModelId, Time};
 
@@ -68,13 +67,11 @@ impl Chunk {
     }
 
     /// Introduces a [`GpuRanker`](symphony_scheduler::GpuRanker).
-    pub fn ranker(&mut self, object: u32, models: u32, gpus: u32, choice: GpuChoice, order: ReadyOrder) {
+    pub fn ranker(&mut self, object: u32, models: u32, gpus: u32) {
         self.bytes.push(tag::RANKER);
         object.put(&mut self.bytes);
         models.put(&mut self.bytes);
         gpus.put(&mut self.bytes);
-        choice.put(&mut self.bytes);
-        order.put(&mut self.bytes);
     }
 
     /// Introduces a [`PressureControl`](symphony_scheduler::PressureControl).

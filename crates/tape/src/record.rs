@@ -1,6 +1,6 @@
 //! What stands on a tape.
 
-use symphony_scheduler::{DataDelay, GpuChoice, ModelInput, ModelQueueConfig, PressureInput, RankInput, ReadyOrder};
+use symphony_scheduler::{DataDelay, ModelInput, ModelQueueConfig, PressureInput, RankInput};
 use symphony_types::{GpuClass, LatencyProfile, ModelId, Time};
 
 use crate::TapeError;
@@ -51,10 +51,6 @@ pub enum ObjectConfig {
         models: u32,
         /// GPUs it was made for.
         gpus: u32,
-        /// How it chooses GPUs.
-        choice: GpuChoice,
-        /// How it orders models.
-        order: ReadyOrder,
     },
     /// A [`PressureControl`](symphony_scheduler::PressureControl).
     Pressure,
@@ -146,8 +142,7 @@ impl<'a> Record<'a> {
             }
             tag::RANKER => {
                 let (models, gpus) = (Coded::take(from)?, Coded::take(from)?);
-                let (choice, order) = (Coded::take(from)?, Coded::take(from)?);
-                Self::Begin { object, config: ObjectConfig::Ranker { models, gpus, choice, order } }
+                Self::Begin { object, config: ObjectConfig::Ranker { models, gpus } }
             }
             tag::PRESSURE => Self::Begin { object, config: ObjectConfig::Pressure },
             tag::GONE => Self::Gone { object },

@@ -128,12 +128,12 @@ impl Stage {
                 self.summary.models += 1;
                 Object::Model(model, Box::new(ModelQueue::new(*config)))
             }
-            ObjectConfig::Ranker { models, gpus, choice, order } => {
+            ObjectConfig::Ranker { models, gpus } => {
                 // A ranker is as large as its record says, and a record is small.
                 if std::mem::replace(&mut self.ranked, true) {
                     return Err(TapeError::SecondRanker { offset });
                 }
-                Object::Ranker(Box::new(GpuRanker::new(models, gpus, choice).with_ready_order(order)))
+                Object::Ranker(Box::new(GpuRanker::new(models, gpus)))
             }
             ObjectConfig::Pressure => Object::Pressure(Box::default()),
         };

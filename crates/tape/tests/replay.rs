@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use symphony_scheduler::{
-    Delays, GpuChoice, GpuRanker, ModelAction, ModelActions, ModelInput, ModelQueue, ModelQueueConfig, Policy,
-    PressureControl, PressureInput, RankAction, RankInput, ReadyOrder, Request,
+    Delays, DropRule, GpuChoice, GpuRanker, ModelAction, ModelActions, ModelInput, ModelQueue, ModelQueueConfig,
+    Policy, PressureControl, PressureInput, RankAction, RankInput, ReadyOrder, Request, TargetShare, Trigger,
 };
 use symphony_tape::{Chunk, Ending, Replay, Tape, TapeEnd, TapeError, TapeHeader, TapeOrigin, replay};
 use symphony_types::{BootId, DropReason, FrontendId, GpuId, LatencyProfile, ModelId, Nanos, RequestId, Time};
@@ -23,6 +23,21 @@ const RANKER: u32 = 0;
 const PRESSURE: u32 = 1;
 const GPUS: u32 = 2;
 const CHUNK_BYTES: usize = 400;
+/// Names, and one with everything chosen otherwise.
+const POLICIES: [Policy; 6] = [
+    Policy::SYMPHONY,
+    Policy::AUTO,
+    Policy::EAGER,
+    Policy::CLIPPER,
+    Policy::timeout(Nanos::new(9)),
+    Policy {
+        trigger: Trigger::BetaLambda,
+        drop: DropRule::Window(TargetShare::THREE_QUARTERS),
+        ready_order: ReadyOrder::Deadline,
+        gpu_choice: GpuChoice::EarliestFree,
+        ..Policy::AUTO
+    },
+];
 
 fn config(policy: Policy) -> ModelQueueConfig {
     ModelQueueConfig {
@@ -38,7 +53,7 @@ fn config(policy: Policy) -> ModelQueueConfig {
 fn introduction(config: &ModelQueueConfig) -> Chunk {
     let mut chunk = Chunk::with_capacity(CHUNK_BYTES);
     chunk.model(MODEL, ModelId::new(7), 0, config);
-    chunk.ranker(RANKER, 1, GPUS, GpuChoice::LowestId, ReadyOrder::Latest);
+    chunk.ranker(RANKER, 1, GPUS);
     chunk.pressure(PRESSURE);
     chunk
 }
@@ -54,7 +69,7 @@ fn id(sequence: u64) -> RequestId {
 impl Scene {
     fn new(policy: Policy) -> Self {
         let queue = ModelQueue::new(config(policy));
-        let ranker = GpuRanker::new(1, GPUS, GpuChoice::LowestId);
+        let ranker = GpuRanker::new(1, GPUS);
         let mut scene = Self {
             queue,
             ranker,
@@ -168,8 +183,7 @@ fn replayed(bytes: &[u8]) -> Result<Replay, TapeError> {
 
 #[test]
 fn every_policy_decides_the_same_again_and_the_summary_says_what() {
-    let policies = [Policy::SYMPHONY, Policy::AUTO, Policy::EAGER, Policy::CLIPPER, Policy::timeout(Nanos::new(9))];
-    for policy in policies {
+    for policy in POLICIES {
         let bytes = Scene::busy(policy).tape(Some(TapeEnd::Stopped));
         let tape = Tape::open(&bytes).unwrap();
         assert_eq!(tape.header(), &header());
@@ -238,6 +252,8 @@ fn a_model_introduced_with_another_delay_decides_differently() {
     assert!(other(|config| config.delays.guard += Nanos::new(1)).is_some());
     assert!(other(|config| config.slo += Nanos::from_millis(50)).is_some());
     assert!(other(|config| config.policy = Policy::EAGER).is_some());
+    assert!(other(|config| config.policy.ready_order = ReadyOrder::Start).is_some());
+    assert!(other(|config| config.policy.gpu_choice = GpuChoice::EarliestFree).is_some());
 }
 
 #[test]
@@ -289,8 +305,8 @@ fn steps_of_objects_that_nobody_introduced_are_refused() {
     });
     assert!(matches!(after, TapeError::AfterEnd { .. }));
     let second = tape(|chunk| {
-        chunk.ranker(0, 1, 1, GpuChoice::LowestId, ReadyOrder::Latest);
-        chunk.ranker(1, 1, 1, GpuChoice::LowestId, ReadyOrder::Latest);
+        chunk.ranker(0, 1, 1);
+        chunk.ranker(1, 1, 1);
     });
     assert!(matches!(second, TapeError::SecondRanker { .. }));
 }
@@ -299,9 +315,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn whatever_happens_is_replayed(happens: Vec<(u8, u16)>, policy in 0_usize..5) {
-        let policies = [Policy::SYMPHONY, Policy::AUTO, Policy::EAGER, Policy::CLIPPER, Policy::timeout(Nanos::new(9))];
-        let mut scene = Scene::new(policies[policy]);
+    fn whatever_happens_is_replayed(happens: Vec<(u8, u16)>, policy in 0..POLICIES.len()) {
+        let mut scene = Scene::new(POLICIES[policy]);
         for (what, after_us) in happens {
             scene.happen(what, after_us.into());
         }

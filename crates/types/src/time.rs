@@ -3,6 +3,8 @@
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub, SubAssign};
 
+use rkyv::{Archive, Deserialize, Serialize};
+
 /// A point in time: nanoseconds since an origin that only the host of the decision objects knows.
 ///
 /// In production the origin is a reading of the monotonic clock at start-up, in the simulator it is the beginning of
@@ -11,7 +13,7 @@ use std::ops::{Add, AddAssign, Sub, SubAssign};
 pub struct Time(u64);
 
 /// A span of time in nanoseconds, never negative.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Nanos(u64);
 
 impl Time {

@@ -1,11 +1,11 @@
 //! How the number of GPUs follows the load.
 
 use symphony_epochs::{Autoscaler, AutoscalerSettings, KindSettings, SettingsError};
+use symphony_policy::PolicySpec;
 use symphony_types::Nanos;
 
 use crate::check::Check;
 use crate::error::ScenarioError;
-use crate::policy::PolicySpec;
 use crate::scenario::{DURATION_S_MAX, GpuSpec, ModelSpec};
 use crate::text::{AutoscaleText, ScenarioText};
 

@@ -1,11 +1,11 @@
 //! What is learnt from the ends of batches, in the words of `[scheduler.learning]` in configurations.
 
 use symphony_epochs::{LearningSettings, OnlineProfileSettings, StragglerSettings};
+use symphony_policy::PolicySpec;
 use symphony_types::Nanos;
 
 use crate::check::Check;
 use crate::error::ScenarioError;
-use crate::policy::PolicySpec;
 use crate::scenario::DURATION_S_MAX;
 use crate::text::{LearningText, ScenarioText};
 

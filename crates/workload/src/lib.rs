@@ -13,7 +13,6 @@ mod law;
 mod learning;
 mod model_laws;
 mod override_key;
-mod policy;
 mod popularity;
 mod profile_csv;
 mod profile_toml;
@@ -31,9 +30,6 @@ pub use error::ScenarioError;
 pub use execution::{Execution, NoiseStream, noise_streams};
 pub use failure::{FAILURES_MAX, Failure};
 pub use law::{LAW_ENTRIES_MAX, Law};
-pub use policy::{
-    DropChoice, GpuOrder, PolicySpec, QueuePolicy, QueuePolicyName, ReadyChoice, ShedChoice, TriggerChoice,
-};
 pub use popularity::Popularity;
 pub use profile_csv::profile_from_csv;
 pub use profile_toml::profile_from_toml;
@@ -44,4 +40,5 @@ pub use scenario::{
     SEEDS_MAX, Scenario,
 };
 pub use slowdown::{SLOWDOWNS_MAX, Slowdown};
+pub use symphony_policy::{ModelPolicy, PolicySpec};
 pub use trace::{TRACE_ROWS_MAX, Trace, TraceRow};

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use symphony_epochs::LearningSettings;
+use symphony_policy::{PolicySpec, Refused};
 use symphony_types::{GPU_CLASSES_MAX, GpuClass, GpuId, LatencyProfile, Nanos, PROFILE_BATCH_MAX, RequestValue};
 
 use crate::autoscale::Autoscale;
@@ -14,7 +15,6 @@ use crate::failure::Failure;
 use crate::law::Law;
 use crate::learning;
 use crate::override_key;
-use crate::policy::PolicySpec;
 use crate::popularity::Popularity;
 use crate::profile_csv::profile_from_csv;
 use crate::profile_toml::profile_from_toml;
@@ -225,9 +225,9 @@ fn one_line(error: &toml::de::Error) -> String {
 
 impl Check<'_> {
     fn scenario(&self, text: &ScenarioText) -> Result<Scenario, ScenarioError> {
-        let policy = match PolicySpec::check(&text.policy) {
+        let policy = match text.policy.check() {
             Ok(policy) => policy,
-            Err((below, expected, got)) => return self.refuse(format!("policy{below}"), expected, got),
+            Err(Refused { below, expected, got }) => return self.refuse(format!("policy{below}"), expected, got),
         };
         let duration_s = self.positive("duration_s", text.duration_s, DURATION_S_MAX)?;
         let warmup_s = self.number("warmup_s", text.warmup_s, 0.0, DURATION_S_MAX)?;

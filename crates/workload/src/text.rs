@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
+use symphony_policy::PolicyText;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -43,64 +44,6 @@ fn default_warmup_s() -> f64 {
 
 fn default_seeds() -> Vec<u64> {
     vec![1, 2, 3]
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(
-    untagged,
-    expecting = "expected a policy name in quotes, or a table with a name and keys of that policy, without other keys"
-)]
-pub(crate) enum PolicyText {
-    Name(String),
-    Table(PolicyTable),
-}
-
-impl Default for PolicyText {
-    fn default() -> Self {
-        Self::Name("symphony".to_owned())
-    }
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct PolicyTable {
-    pub(crate) name: String,
-    pub(crate) trigger: Option<TriggerText>,
-    pub(crate) drop: Option<DropText>,
-    pub(crate) ready_order: Option<String>,
-    pub(crate) gpu_choice: Option<String>,
-    pub(crate) shed: Option<String>,
-    pub(crate) share: Option<f64>,
-    pub(crate) commit_ms: Option<f64>,
-    pub(crate) early_ms: Option<f64>,
-    pub(crate) frontends: Option<u32>,
-    pub(crate) preempt_factor: Option<f64>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(untagged, expecting = "expected a drop rule in quotes, or { window = share }")]
-pub(crate) enum DropText {
-    Name(String),
-    Window(WindowTable),
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct WindowTable {
-    pub(crate) window: f64,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(untagged, expecting = "expected a trigger name in quotes, or { timeout_ms = x }")]
-pub(crate) enum TriggerText {
-    Name(String),
-    Timeout(TimeoutTable),
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct TimeoutTable {
-    pub(crate) timeout_ms: f64,
 }
 
 #[derive(Debug, Deserialize)]

@@ -1,10 +1,8 @@
 //! The scenario contract: every key is understood, every mistake is named.
 
+use symphony_policy::{DropRule, GpuChoice, ModelPolicyName, ReadyOrder, ShedChoice, SloShare, TriggerChoice};
 use symphony_types::{GpuClass, GpuId, LatencyProfile, Nanos, Time};
-use symphony_workload::{
-    Arrival, DropChoice, GpuOrder, PolicySpec, QueuePolicyName, ReadyChoice, Scenario, ScenarioError, ShedChoice,
-    TriggerChoice, arrival_streams,
-};
+use symphony_workload::{Arrival, PolicySpec, Scenario, ScenarioError, arrival_streams};
 
 const FULL: &str = r#"
 name = "full"
@@ -68,9 +66,9 @@ fn every_key_of_the_contract_arrives_where_it_belongs() {
     let scenario = parse(FULL, &[]).unwrap();
     let PolicySpec::Queues(queues) = scenario.policy else { panic!("another policy: {}", scenario.policy) };
     assert_eq!(queues.trigger, TriggerChoice::Timeout(Nanos::from_millis(5)));
-    assert_eq!((queues.drop, queues.gpu_choice), (DropChoice::Prune, GpuOrder::EarliestFree));
+    assert_eq!((queues.drop, queues.gpu_choice), (DropRule::Prune, GpuChoice::EarliestFree));
     assert_eq!(queues.shed, ShedChoice::Proportional);
-    let named = "symphony trigger=timeout_ms=5 drop=prune gpu_choice=earliest_free shed=proportional";
+    let named = r#"{ name = "symphony", trigger = { timeout_ms = 5 }, drop = "prune", gpu_choice = "earliest_free", shed = "proportional" }"#;
     assert_eq!(scenario.policy.to_string(), named);
     assert_eq!((scenario.duration, scenario.warmup), (Nanos::from_millis(30_000), Nanos::from_millis(2_000)));
     assert_eq!(scenario.seeds, [1, 2, 3]);
@@ -146,7 +144,7 @@ fn optional_keys_have_the_documented_defaults() {
         workload = { rate_rps = 10, arrival = "poisson" }
     "#;
     let scenario = parse(text, &[]).unwrap();
-    assert_eq!(scenario.policy.queues().map(|queues| queues.name), Some(QueuePolicyName::Symphony));
+    assert_eq!(scenario.policy.queues().map(|queues| queues.name), Some(ModelPolicyName::Symphony));
     assert_eq!(scenario.policy.to_string(), "symphony");
     assert_eq!(scenario.models[0].name, "m");
     assert_eq!(scenario.network.reply, Nanos::ZERO);
@@ -162,26 +160,26 @@ fn every_policy_has_its_name_its_defaults_and_keys_of_its_own() {
         assert_eq!(policy(name), policy(&format!("{{ name = '{name}' }}")));
     }
     let queues = |text: &str| *policy(text).queues().unwrap();
-    assert_eq!(queues("timeout").trigger, TriggerChoice::TimeoutShare(0.25));
-    assert_eq!((queues("timeout").drop, queues("clipper").drop), (DropChoice::Prune, DropChoice::Prune));
-    assert_eq!(queues("symphony").ready_order, ReadyChoice::Latest);
+    assert_eq!(queues("timeout").trigger, TriggerChoice::TimeoutShare(SloShare::QUARTER));
+    assert_eq!((queues("timeout").drop, queues("clipper").drop), (DropRule::Prune, DropRule::Prune));
+    assert_eq!(queues("symphony").ready_order, ReadyOrder::Latest);
     let ms = Nanos::from_millis;
     assert_eq!(policy("clockwork"), PolicySpec::Clockwork { commit: ms(5), early: ms(5) });
     assert_eq!(policy("nexus"), PolicySpec::Nexus { frontends: 1 });
     assert_eq!(policy("shepherd"), PolicySpec::Shepherd { preempt_factor: 3.0 });
     let said = [
-        ("{ name = 'eager', ready_order = 'start' }", "eager ready_order=start"),
-        ("{ name = 'auto', drop = { window = 0.5 } }", "auto drop=window=0.5"),
-        ("{ name = 'auto', drop = 'window' }", "auto drop=window"),
-        ("{ name = 'symphony', trigger = 'beta_lambda' }", "symphony trigger=beta_lambda"),
-        ("{ name = 'timeout', share = 0.5, drop = 'window' }", "timeout share=0.5 drop=window"),
-        ("{ name = 'timeout', trigger = { timeout_ms = 4 } }", "timeout trigger=timeout_ms=4"),
-        ("{ name = 'clockwork', commit_ms = 10, early_ms = 0 }", "clockwork commit_ms=10 early_ms=0"),
-        ("{ name = 'nexus', frontends = 8 }", "nexus frontends=8"),
-        ("{ name = 'shepherd', preempt_factor = 2.5 }", "shepherd preempt_factor=2.5"),
+        "{ name = 'eager', ready_order = 'start' }",
+        "{ name = 'auto', drop = { window = 0.5 } }",
+        "{ name = 'auto', drop = 'window' }",
+        "{ name = 'symphony', trigger = 'beta_lambda' }",
+        "{ name = 'timeout', share = 0.5, drop = 'window' }",
+        "{ name = 'timeout', trigger = { timeout_ms = 4 } }",
+        "{ name = 'clockwork', commit_ms = 10, early_ms = 0 }",
+        "{ name = 'nexus', frontends = 8 }",
+        "{ name = 'shepherd', preempt_factor = 2.5 }",
     ];
-    for (text, expected) in said {
-        assert_eq!(policy(text).to_string(), expected);
+    for text in said {
+        assert_eq!(policy(text).to_string(), text.replace('\'', "\""));
     }
 }
 
@@ -219,7 +217,7 @@ fn overrides_replace_keys_and_are_kept_for_the_replay_command() {
     assert_eq!(scenario.overrides, overrides);
     // A policy that is a plain name becomes a table when one of its choices is set.
     let scenario = parse(FULL, &["policy=symphony", "policy.trigger=latest", "policy.drop=prune"]).unwrap();
-    assert_eq!(scenario.policy.to_string(), "symphony trigger=latest drop=prune");
+    assert_eq!(scenario.policy.to_string(), r#"{ name = "symphony", trigger = "latest", drop = "prune" }"#);
 }
 
 #[test]

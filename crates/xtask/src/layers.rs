@@ -22,6 +22,7 @@ pub(crate) enum Layer {
 /// Every package of the workspace, without its prefix.
 const PACKAGES: &[(&str, Layer)] = &[
     ("types", Layer::Types),
+    ("policy", Layer::Core),
     ("scheduler", Layer::Core),
     ("explain", Layer::Core),
     ("partitioner", Layer::Core),

@@ -119,7 +119,7 @@ async fn load(client: &mut Grpc<Channel>, name: &str, spec: u64, operation_id: S
         inputs: vec![tensor.clone()],
         outputs: vec![tensor],
         profiles: vec![profile],
-        policy: String::new(),
+        policy: Default::default(),
         value_thousandths: 1_000,
         transforms: None,
     };

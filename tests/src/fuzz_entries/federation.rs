@@ -95,7 +95,7 @@ fn spec() -> ModelSpec {
         source: ModelSource::Emulated,
         signature: symphony_executor::default_signature(),
         profiles: [("emulated".to_owned(), profile)].into(),
-        policy: String::new(),
+        policy: Default::default(),
         value: RequestValue::ONE,
         transforms: Default::default(),
     }

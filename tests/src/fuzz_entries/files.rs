@@ -4,6 +4,7 @@ use std::path::Path;
 
 use symphony_config::{NodeConfig, Role};
 use symphony_executor::profile::ProfileFile;
+use symphony_policy::{ModelPolicy, PolicySpec};
 use symphony_repository::ModelConfig;
 use symphony_types::Nanos;
 use symphony_workload::Scenario;
@@ -17,6 +18,31 @@ pub fn scenario(bytes: &[u8]) {
     if let Err(error) = Scenario::parse("fuzz.toml", text, &[], &|_| Ok(csv.to_owned())) {
         assert!(error.to_string().contains("fuzz.toml") || !error.to_string().is_empty());
     }
+}
+
+/// A policy, as commands, repositories and views say it.
+pub fn policy(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    if let Ok(policy) = text.parse::<PolicySpec>() {
+        assert_eq!(policy.to_string().parse(), Ok(policy), "what is shown is read again");
+    }
+    if let Ok(policy) = text.parse::<ModelPolicy>() {
+        assert_eq!(policy.check(), Ok(()));
+        assert_eq!(text.parse(), Ok(PolicySpec::Queues(policy)), "a model's policy means the same in a scenario");
+    }
+}
+
+pub(super) fn policy_seeds() -> Vec<Vec<u8>> {
+    let texts = [
+        "auto",
+        "{ name = \"timeout\", share = 0.1 }",
+        "{ name = 'timeout', trigger = { timeout_ms = 2.5 }, drop = \"window\" }",
+        "{ name = \"symphony\", trigger = \"latest\", drop = { window = 0.75 }, ready_order = \"start\", \
+         gpu_choice = \"earliest_free\", shed = \"proportional\" }",
+        "{ name = \"clockwork\", commit_ms = 3, early_ms = 1 }",
+        "{ name = \"shepherd\", preempt_factor = 2 }",
+    ];
+    texts.map(|text| text.as_bytes().to_vec()).into()
 }
 
 /// A node's configuration, for every role.
@@ -53,8 +79,8 @@ pub(super) fn model_config_seeds() -> Vec<Vec<u8>> {
     let batching =
         "dynamic_batching { default_queue_policy { timeout_action: REJECT } } instance_group { kind: KIND_CPU }";
     let reshape = "input { name: 'x' data_type: TYPE_INT8 dims: 4 reshape: < shape: [2, 2]; > } output { name: \"y\" data_type: 11 }";
-    let least =
-        "backend: \"emulated\" max_batch_size: 0x8 parameters { key: \"slo_ms\" value { string_value: \"5\" \"0\" } }";
+    let least = "backend: \"emulated\" max_batch_size: 0x8 parameters { key: \"slo_ms\" value { string_value: \"5\" \"0\" } } \
+         parameters { key: \"policy\" value { string_value: '{ name = \"timeout\", share = 0.1 }' } }";
     let nested = "[a/repository.ModelConfig]{".repeat(MUTATION_BYTES_MAX / 32);
     [sample.to_owned(), format!("{sample} {batching}"), format!("{least} {reshape}"), nested]
         .map(String::into_bytes)

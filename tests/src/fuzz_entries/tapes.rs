@@ -88,8 +88,8 @@ pub(super) fn tape_seeds() -> Vec<Vec<u8>> {
             chunks[0].model_step(1, now, &input, &actions);
         }
         chunks[0].gone(1);
-        let mut ranker = GpuRanker::new(1, 1, GpuChoice::LowestId);
-        chunks[1].ranker(0, 1, 1, GpuChoice::LowestId, ReadyOrder::Latest);
+        let mut ranker = GpuRanker::new(1, 1);
+        chunks[1].ranker(0, 1, 1);
         let inputs = [
             RankInput::Add { gpu, class: second, free_at },
             RankInput::BusyUntil { gpu, free_at },
@@ -109,9 +109,12 @@ pub(super) fn tape_seeds() -> Vec<Vec<u8>> {
         chunks.iter_mut().for_each(|chunk| bytes.extend_from_slice(chunk.seal()));
         bytes
     };
+    let (ready_order, gpu_choice) = (ReadyOrder::Deadline, GpuChoice::EarliestFree);
+    let ranked = Policy { ready_order, gpu_choice, ..Policy::timeout(Nanos::from_millis(2)) };
     vec![
         tape(Policy::SYMPHONY, TapeEnd::Stopped),
         tape(Policy::AUTO, TapeEnd::Full),
         tape(Policy::CLIPPER, TapeEnd::Overflow),
+        tape(ranked, TapeEnd::Stopped),
     ]
 }

@@ -52,7 +52,7 @@ fn healthy() -> ClusterState {
             signature: Signature::default(),
             transforms: Default::default(),
             profiles: [("cpu".to_owned(), profile.clone())].into(),
-            policy: String::new(),
+            policy: Default::default(),
             value: RequestValue::ONE,
         };
         let (id, actor) = (OperationId::new(subcluster.len() as u128), "operator/ann".to_owned());

@@ -61,7 +61,7 @@ pub fn spec(name: &str, subcluster: &str, kinds: &[&str]) -> ModelSpec {
         signature: Signature { inputs: vec![tensor.clone()], outputs: vec![tensor] },
         transforms: Default::default(),
         profiles: kinds.iter().map(|kind| ((*kind).to_owned(), profile.clone())).collect(),
-        policy: String::new(),
+        policy: Default::default(),
         value: RequestValue::ONE,
     }
 }

@@ -232,7 +232,7 @@ pub(crate) mod tests {
             signature: Signature { inputs: vec![], outputs: vec![] },
             transforms: Default::default(),
             profiles: BTreeMap::from([("gpu".to_owned(), profile)]),
-            policy: String::new(),
+            policy: Default::default(),
             value: RequestValue::ONE,
         };
         let (id, actor) = (OperationId::new(state.applied_index().into()), "operator/ann".to_owned());

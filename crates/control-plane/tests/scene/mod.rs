@@ -232,7 +232,7 @@ pub fn model(name: &str, subcluster: &str) -> pb::ModelSpec {
         inputs: vec![tensor.clone()],
         outputs: vec![tensor],
         profiles: vec![profile],
-        policy: String::new(),
+        policy: Default::default(),
         value_thousandths: 0,
         transforms: None,
     }

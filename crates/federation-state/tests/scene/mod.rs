@@ -102,7 +102,7 @@ pub(crate) fn spec(name: &str) -> ModelSpec {
         signature: Signature { inputs: vec![tensor.clone()], outputs: vec![tensor] },
         transforms: Default::default(),
         profiles: [("gpu".to_owned(), profile)].into(),
-        policy: String::new(),
+        policy: Default::default(),
         value: RequestValue::ONE,
     }
 }

@@ -26,7 +26,7 @@ fn view(has_model: bool, duty: Duty) -> View {
         signature: model(1, 0, 0).signature,
         transforms: model(1, 0, 0).transforms,
         profiles: BTreeMap::new(),
-        policy: String::new(),
+        policy: Default::default(),
         value: RequestValue::ONE,
     };
     let replicas = [(BACKEND, ReplicaView { boot: BOOT, state: Ok(()) })].into();

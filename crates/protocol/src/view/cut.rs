@@ -211,7 +211,7 @@ mod tests {
                 signature: Signature { inputs: vec![], outputs: vec![] },
                 transforms: Default::default(),
                 profiles: BTreeMap::new(),
-                policy: String::new(),
+                policy: Default::default(),
                 value: RequestValue::ONE,
             };
             let moving = moving.map(|(from, to, switched)| ModelMoveView { from, to, since: 2, switched });

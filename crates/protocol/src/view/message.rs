@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use symphony_policy::ModelPolicy;
 use symphony_types::{
     BackendId, BootId, Duty, Epoch, FrontendId, GpuId, LatencyProfile, Member, ModelId, Nanos, NodeId, RequestValue,
     Signature, SubclusterId, TensorSpec, Token,
@@ -115,6 +116,13 @@ impl TryFrom<pb::ModelSpec> for ModelSpec {
                 RequestValue::from_thousandths(got).ok_or_else(|| ViewError::Value { model: spec.name.clone(), got })?
             }
         };
+        let policy = match spec.policy.as_str() {
+            "" => ModelPolicy::default(),
+            text => {
+                let refuse = |source| ViewError::Policy { model: spec.name.clone(), source };
+                text.parse().map_err(refuse)?
+            }
+        };
         let transforms = crate::transforms::from_pb(spec.transforms, &spec.name)?;
         Ok(Self {
             name: spec.name,
@@ -124,7 +132,7 @@ impl TryFrom<pb::ModelSpec> for ModelSpec {
             signature,
             transforms,
             profiles,
-            policy: spec.policy,
+            policy,
             value,
         })
     }
@@ -154,7 +162,7 @@ impl From<&ModelSpec> for pb::ModelSpec {
             inputs: tensors_to_pb(&spec.signature.inputs),
             outputs: tensors_to_pb(&spec.signature.outputs),
             profiles,
-            policy: spec.policy.clone(),
+            policy: spec.policy.to_string(),
             value_thousandths: spec.value.thousandths(),
             transforms: crate::transforms::to_pb(&spec.transforms),
         }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use symphony_policy::ModelPolicy;
 use symphony_repository::LOAD_WITHIN;
 
 use super::{ClusterArgs, FederationArgs, OperationArgs};
@@ -59,10 +60,11 @@ pub(crate) struct ModelLoadArgs {
     /// Sub-cluster, see `symphony get subclusters`; needed if there are several, as with `symphony up`.
     #[arg(long, default_value = "")]
     pub(crate) subcluster: String,
-    /// Scheduling policy: symphony, auto, eager, timeout (a quarter of the SLO) or clipper.
+    /// Scheduling policy: symphony, auto, eager, timeout (a quarter of the SLO) or clipper, or a table of the name and its options as
+    /// in scenarios: '{ name = "timeout", share = 0.1 }'.
     #[arg(long, default_value = "symphony")]
-    pub(crate) policy: String,
-    /// What a request is worth against those of other models; 0.001 to 1000. With policy auto: in an overload a model of value 4
+    pub(crate) policy: ModelPolicy,
+    /// What a request is worth against those of other models; 0.001 to 1000. With policy auto, or shed = "proportional": in an overload a model of value 4
     /// loses a quarter of the share that one of value 1 loses. With --federation: after a loss the most valuable are placed first.
     #[arg(long, default_value_t = 1.0)]
     pub(crate) value: f64,

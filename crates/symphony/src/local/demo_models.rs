@@ -59,7 +59,7 @@ pub(crate) fn prepare(layout: &Layout, dir: &Path) -> anyhow::Result<Vec<ModelSp
                 signature: profile.signature.clone(),
                 transforms,
                 profiles: kind_profiles(&profile),
-                policy: String::new(),
+                policy: Default::default(),
                 value: RequestValue::ONE,
             });
         }
@@ -77,7 +77,7 @@ pub(crate) fn prepare(layout: &Layout, dir: &Path) -> anyhow::Result<Vec<ModelSp
             signature: default_signature(),
             transforms: Transforms::default(),
             profiles: [(kind, profile)].into(),
-            policy: String::new(),
+            policy: Default::default(),
             value: RequestValue::ONE,
         });
     }

@@ -80,13 +80,13 @@ fn models(view: &View) -> Shown {
         let state = std::iter::once(state).chain(off).collect::<Vec<_>>().join(", ");
         let drifts: Vec<_> = drifts.iter().map(|drift| json!({ "kind": drift.kind, "factor": drift.factor })).collect();
         let slo_ms = model.spec.slo.as_millis_f64();
-        let policy = if model.spec.policy.is_empty() { "symphony" } else { &model.spec.policy };
+        let policy = model.spec.policy.to_string();
         rows.push(vec![
             id.to_string(),
             model.spec.name.clone(),
             subcluster.clone(),
             format!("{slo_ms} ms"),
-            policy.into(),
+            policy.clone(),
             model.spec.value.to_string(),
             state,
         ]);

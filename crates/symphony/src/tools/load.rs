@@ -229,7 +229,7 @@ mod tests {
             signature: default_signature(),
             transforms: Transforms::default(),
             profiles: [].into(),
-            policy: String::new(),
+            policy: Default::default(),
             value: RequestValue::default(),
         };
         ModelView { spec, subcluster: SubclusterId::new(1), replicas: [].into(), moving: None }

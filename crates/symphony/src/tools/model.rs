@@ -7,7 +7,7 @@ use symphony_executor::profile::ProfileFile;
 use symphony_executor::{default_signature, read_text};
 use symphony_protocol::control as pb;
 use symphony_protocol::view::{KindProfile, ModelSource, ModelSpec};
-use symphony_repository::{ApplyError, POLICIES, POLICY_OF_VALUES, Repository, Rollout, apply, versions};
+use symphony_repository::{ApplyError, Repository, Rollout, apply, versions};
 use symphony_transport::{ControlClient, ControlError};
 use symphony_types::{LatencyProfile, Nanos, OperationId, RequestValue, Signature, Transforms};
 use symphony_zoo::Architecture;
@@ -120,9 +120,6 @@ pub(crate) async fn load_and_wait(
 }
 
 fn spec(args: &ModelLoadArgs) -> anyhow::Result<ModelSpec> {
-    if !POLICIES.contains(&args.policy.as_str()) {
-        return Err(bad_input(format!("--policy {}: expected one of {}", args.policy, POLICIES.join(", "))));
-    }
     let slo_ms = args.slo_ms.unwrap_or_default();
     let slo = Nanos::from_millis_f64(slo_ms);
     if slo == Nanos::ZERO {
@@ -157,17 +154,17 @@ fn spec(args: &ModelLoadArgs) -> anyhow::Result<ModelSpec> {
         let (got, min, max) = (args.value, RequestValue::MIN, RequestValue::MAX);
         return Err(bad_input(format!("--value {got}: expected a number from {min} to {max}")));
     };
-    if value != RequestValue::ONE && args.policy != POLICY_OF_VALUES && args.federation.federation.is_none() {
+    if value != RequestValue::ONE && !args.policy.looks_at_values() && args.federation.federation.is_none() {
         let (value, policy) = (args.value, &args.policy);
         return Err(bad_input(format!(
-            "--value {value}: policy {policy} looks at no values; expected --policy {POLICY_OF_VALUES} beside it"
+            "--value {value}: policy {policy} looks at no values; expected --policy auto, or one with shed = \"proportional\", beside it"
         )));
     }
     let transforms = match &args.transforms {
         Some(file) => read_transforms(file, &signature)?,
         None => Transforms::default(),
     };
-    let (name, policy) = (args.name.clone(), args.policy.clone());
+    let (name, policy) = (args.name.clone(), args.policy);
     Ok(ModelSpec { name, subcluster, slo, source, signature, transforms, profiles, policy, value })
 }
 

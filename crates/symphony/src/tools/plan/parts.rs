@@ -92,7 +92,7 @@ mod tests {
                 signature: Signature { inputs: vec![], outputs: vec![] },
                 transforms: Default::default(),
                 profiles: BTreeMap::new(),
-                policy: String::new(),
+                policy: Default::default(),
                 value: RequestValue::ONE,
             };
             ModelView { spec, subcluster: LEFT, moving: None, replicas: BTreeMap::new() }

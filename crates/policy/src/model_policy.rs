@@ -1,0 +1,181 @@
+//! The policy of one model, checked: names as they are written, without any idea of how they work.
+
+use std::fmt;
+
+use rkyv::{Archive, Deserialize, Serialize};
+
+use crate::choices::{DropRule, GpuChoice, ModelPolicyName, ReadyOrder, ShedChoice, TriggerChoice, read, word};
+use crate::error::{PolicyError, Refused};
+use crate::policy_spec::{only, refuse, span, write};
+use crate::shares::{SloShare, TargetShare};
+use crate::text::{DropText, PolicyTable, PolicyText, TriggerText};
+
+const TRIGGERS: &str = "one of \"eager\", \"frontrun\", \"adaptive\", \"latest\", \"beta_lambda\", { timeout_ms = x }";
+const DROPS: &str = "one of \"window\", { window = share }, \"prune\"";
+const READY_ORDERS: &str = "one of \"latest\", \"frontrun\", \"start\", \"deadline\"";
+const SHEDS: &str = "one of \"none\", \"proportional\"";
+const GPU_CHOICES: &str = "one of \"lowest_id\", \"earliest_free\"";
+
+/// How one model is scheduled. Its text is what operators write; see [`PolicyText`].
+#[derive(Archive, Serialize, Deserialize, serde::Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+#[serde(try_from = "PolicyText")]
+pub struct ModelPolicy {
+    /// The name it goes by.
+    pub name: ModelPolicyName,
+    /// When a batch may start.
+    pub trigger: TriggerChoice,
+    /// What is given up.
+    pub drop: DropRule,
+    /// Where its batches stand among those that wait for a GPU.
+    pub ready_order: ReadyOrder,
+    /// Which GPU a batch gets.
+    pub gpu_choice: GpuChoice,
+    /// What is given up for other models.
+    pub shed: ShedChoice,
+}
+
+impl Default for ModelPolicy {
+    fn default() -> Self {
+        Self::of(ModelPolicyName::Symphony)
+    }
+}
+
+impl ModelPolicy {
+    /// What the name stands for.
+    #[must_use]
+    pub const fn of(name: ModelPolicyName) -> Self {
+        const WHOLE: DropRule = DropRule::Window(TargetShare::WHOLE);
+        let (trigger, drop) = match name {
+            ModelPolicyName::Symphony => (TriggerChoice::Frontrun, WHOLE),
+            ModelPolicyName::Auto => (TriggerChoice::Adaptive, DropRule::Window(TargetShare::THREE_QUARTERS)),
+            ModelPolicyName::Eager => (TriggerChoice::Eager, WHOLE),
+            ModelPolicyName::Timeout => (TriggerChoice::TimeoutShare(SloShare::QUARTER), DropRule::Prune),
+            ModelPolicyName::Clipper => (TriggerChoice::Eager, DropRule::Prune),
+        };
+        let shed = match name {
+            ModelPolicyName::Auto => ShedChoice::Proportional,
+            _ => ShedChoice::None,
+        };
+        Self { name, trigger, drop, ready_order: ReadyOrder::Latest, gpu_choice: GpuChoice::LowestId, shed }
+    }
+
+    /// Whether it makes a difference what requests are worth.
+    #[must_use]
+    pub fn looks_at_values(&self) -> bool {
+        self.shed == ShedChoice::Proportional
+    }
+
+    /// Checks a policy that did not come as text: it must be one that can be written.
+    ///
+    /// # Errors
+    /// As reading its text.
+    pub fn check(&self) -> Result<(), PolicyError> {
+        let text = self.to_string();
+        if text.parse::<Self>()? == *self {
+            return Ok(());
+        }
+        Err(PolicyError::Text(format!("`{text}` is another policy than its choices")))
+    }
+
+    /// With the choices of the table in place of those that the name stands for.
+    pub(crate) fn chosen(mut self, table: &PolicyTable) -> Result<Self, Refused> {
+        let keys = match self.name {
+            ModelPolicyName::Timeout => &[".trigger", ".drop", ".ready_order", ".gpu_choice", ".shed", ".share"][..],
+            _ => &[".trigger", ".drop", ".ready_order", ".gpu_choice", ".shed"],
+        };
+        only(table, keys, "only trigger, drop, ready_order, gpu_choice and shed (and share for policy \"timeout\")")?;
+        if let Some(trigger) = &table.trigger {
+            self.trigger = self.check_trigger(trigger)?;
+        }
+        if let Some(share) = table.share {
+            if table.trigger.is_some() {
+                return refuse(".share", "either share or trigger", "both".to_owned());
+            }
+            let Some(share) = SloShare::from_share(share) else {
+                return refuse(".share", "a share of the SLO, 0 to 1", share.to_string());
+            };
+            self.trigger = TriggerChoice::TimeoutShare(share);
+        }
+        if let Some(drop) = &table.drop {
+            self.drop = Self::check_drop(drop)?;
+        }
+        if let Some(word) = &table.ready_order {
+            self.ready_order = chosen_word(".ready_order", READY_ORDERS, &ReadyOrder::WRITTEN, word)?;
+        }
+        if let Some(word) = &table.gpu_choice {
+            self.gpu_choice = chosen_word(".gpu_choice", GPU_CHOICES, &GpuChoice::WRITTEN, word)?;
+        }
+        if let Some(word) = &table.shed {
+            self.shed = chosen_word(".shed", SHEDS, &ShedChoice::WRITTEN, word)?;
+        }
+        Ok(self)
+    }
+
+    fn check_drop(text: &DropText) -> Result<DropRule, Refused> {
+        match text {
+            DropText::Name(name) => chosen_word(".drop", DROPS, &DropRule::WRITTEN, name),
+            DropText::Window(table) => match TargetShare::from_share(table.window) {
+                Some(share) => Ok(DropRule::Window(share)),
+                None => refuse(".drop.window", "a share of the target batch, 0.01 to 1", table.window.to_string()),
+            },
+        }
+    }
+
+    fn check_trigger(&self, text: &TriggerText) -> Result<TriggerChoice, Refused> {
+        let choice = match text {
+            TriggerText::Name(name) => chosen_word(".trigger", TRIGGERS, &TriggerChoice::WRITTEN, name)?,
+            TriggerText::Timeout(table) => TriggerChoice::Timeout(span(".trigger.timeout_ms", table.timeout_ms)?),
+        };
+        let another = |expected| {
+            refuse(".trigger", expected, "another trigger; use name = \"symphony\" to choose one".to_owned())
+        };
+        match (self.name, choice) {
+            (ModelPolicyName::Symphony | ModelPolicyName::Auto, _)
+            | (ModelPolicyName::Eager | ModelPolicyName::Clipper, TriggerChoice::Eager)
+            | (ModelPolicyName::Timeout, TriggerChoice::Timeout(_)) => Ok(choice),
+            (ModelPolicyName::Eager, _) => another("\"eager\" for policy \"eager\""),
+            (ModelPolicyName::Clipper, _) => another("\"eager\" for policy \"clipper\""),
+            (ModelPolicyName::Timeout, _) => another("{ timeout_ms = x } for policy \"timeout\""),
+        }
+    }
+}
+
+fn chosen_word<T: Copy>(
+    below: &'static str,
+    expected: &'static str,
+    written: &[(&'static str, T)],
+    got: &str,
+) -> Result<T, Refused> {
+    read(written, got).map_or_else(|| refuse(below, expected, format!("\"{got}\"")), Ok)
+}
+
+/// As it is written: the name alone where nothing differs from what the name stands for, otherwise a table.
+impl fmt::Display for ModelPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (named, mut said) = (Self::of(self.name), Vec::new());
+        let quoted = |key: &str, word: Option<&str>| format!("{key} = \"{}\"", word.unwrap_or_default());
+        if self.trigger != named.trigger {
+            said.push(match self.trigger {
+                TriggerChoice::Timeout(wait) => format!("trigger = {{ timeout_ms = {} }}", wait.as_millis_f64()),
+                TriggerChoice::TimeoutShare(share) => format!("share = {}", share.share()),
+                named => quoted("trigger", word(&TriggerChoice::WRITTEN, &named)),
+            });
+        }
+        if self.drop != named.drop {
+            said.push(match (word(&DropRule::WRITTEN, &self.drop), self.drop) {
+                (None, DropRule::Window(share)) => format!("drop = {{ window = {} }}", share.share()),
+                (word, _) => quoted("drop", word),
+            });
+        }
+        if self.ready_order != named.ready_order {
+            said.push(quoted("ready_order", word(&ReadyOrder::WRITTEN, &self.ready_order)));
+        }
+        if self.gpu_choice != named.gpu_choice {
+            said.push(quoted("gpu_choice", Some(self.gpu_choice.label())));
+        }
+        if self.shed != named.shed {
+            said.push(quoted("shed", word(&ShedChoice::WRITTEN, &self.shed)));
+        }
+        write(f, self.name.label(), &said)
+    }
+}

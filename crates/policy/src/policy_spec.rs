@@ -1,0 +1,199 @@
+//! Every policy there is: those of single models, and those that decide for a whole cluster at once.
+
+use std::fmt;
+
+use symphony_types::Nanos;
+
+use crate::choices::{ModelPolicyName, read};
+use crate::error::Refused;
+use crate::model_policy::ModelPolicy;
+use crate::text::{PolicyTable, PolicyText};
+
+/// A checked policy.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum PolicySpec {
+    /// A queue for each model and one ranker.
+    Queues(ModelPolicy),
+    /// `"clockwork"`.
+    Clockwork {
+        /// `commit_ms`: a GPU with less work than this ahead gets more.
+        commit: Nanos,
+        /// `early_ms`: deadlines are taken for this much earlier.
+        early: Nanos,
+    },
+    /// `"nexus"`.
+    Nexus {
+        /// `frontends`, each with its own round robin.
+        frontends: u32,
+    },
+    /// `"shepherd"`.
+    Shepherd {
+        /// `preempt_factor`: how many times larger a batch must be to stop one that runs.
+        preempt_factor: f64,
+    },
+}
+
+const NAMES: &str =
+    "one of \"symphony\", \"auto\", \"eager\", \"timeout\", \"clipper\", \"clockwork\", \"nexus\", \"shepherd\"";
+const MODEL_NAMES: &str = "one of \"symphony\", \"auto\", \"eager\", \"timeout\", \"clipper\"";
+/// Look-ahead and margin of policy `clockwork`.
+const CLOCKWORK_MS: f64 = 5.0;
+const SHEPHERD_PREEMPT_FACTOR: f64 = 3.0;
+/// The most frontends of policy `nexus`: each keeps turns for every model.
+const FRONTENDS_MAX: u32 = 1024;
+
+impl PolicyText {
+    const fn name(&self) -> (&'static str, &String) {
+        match self {
+            Self::Name(name) => ("", name),
+            Self::Table(table) => (".name", &table.name),
+        }
+    }
+
+    /// The policy that the text asks for.
+    ///
+    /// # Errors
+    /// If it names no policy, or says something that makes no sense for the one it names.
+    pub fn check(&self) -> Result<PolicySpec, Refused> {
+        let (below, name) = self.name();
+        if let Some(queues) = self.queues() {
+            return queues.map(PolicySpec::Queues);
+        }
+        let named = PolicyTable::default();
+        let table = match self {
+            Self::Name(_) => &named,
+            Self::Table(table) => table,
+        };
+        match name.as_str() {
+            "clockwork" => {
+                only(table, &[".commit_ms", ".early_ms"], "only commit_ms and early_ms for policy \"clockwork\"")?;
+                let commit = span(".commit_ms", table.commit_ms.unwrap_or(CLOCKWORK_MS))?;
+                let early = span(".early_ms", table.early_ms.unwrap_or(CLOCKWORK_MS))?;
+                Ok(PolicySpec::Clockwork { commit, early })
+            }
+            "nexus" => {
+                only(table, &[".frontends"], "only frontends for policy \"nexus\"")?;
+                let frontends = table.frontends.unwrap_or(1);
+                if !(1..=FRONTENDS_MAX).contains(&frontends) {
+                    return refuse(".frontends", "1 to 1024", frontends.to_string());
+                }
+                Ok(PolicySpec::Nexus { frontends })
+            }
+            "shepherd" => {
+                only(table, &[".preempt_factor"], "only preempt_factor for policy \"shepherd\"")?;
+                let preempt_factor = table.preempt_factor.unwrap_or(SHEPHERD_PREEMPT_FACTOR);
+                if !(1.0..=1e9).contains(&preempt_factor) {
+                    return refuse(".preempt_factor", "1 to 1e9", preempt_factor.to_string());
+                }
+                Ok(PolicySpec::Shepherd { preempt_factor })
+            }
+            _ => refuse(below, NAMES, format!("\"{name}\"")),
+        }
+    }
+
+    /// The policy of one model that the text asks for: what a cluster takes.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check), and if the policy decides for a whole cluster.
+    pub fn check_model(&self) -> Result<ModelPolicy, Refused> {
+        if let Some(queues) = self.queues() {
+            return queues;
+        }
+        let (below, name) = self.name();
+        let why = match name.as_str() {
+            "clockwork" | "shepherd" => {
+                ", which gives out the GPUs of all models itself: it runs in `symphony sim` only, to be compared with"
+            }
+            "nexus" => {
+                ", which plans from rates that are known beforehand: it runs in `symphony sim` only, to be compared with"
+            }
+            _ => "",
+        };
+        refuse(below, MODEL_NAMES, format!("\"{name}\"{why}"))
+    }
+
+    fn queues(&self) -> Option<Result<ModelPolicy, Refused>> {
+        let (_, name) = self.name();
+        let named = ModelPolicy::of(read(&ModelPolicyName::WRITTEN, name)?);
+        Some(match self {
+            Self::Name(_) => Ok(named),
+            Self::Table(table) => named.chosen(table),
+        })
+    }
+}
+
+impl PolicySpec {
+    /// The choices of queues and ranker, if the policy is made of those.
+    #[must_use]
+    pub const fn queues(&self) -> Option<&ModelPolicy> {
+        match self {
+            Self::Queues(queues) => Some(queues),
+            _ => None,
+        }
+    }
+}
+
+/// Refuses keys that the policy does not know.
+pub(crate) fn only(table: &PolicyTable, known: &[&str], expected: &'static str) -> Result<(), Refused> {
+    let given = [
+        (".trigger", table.trigger.is_some()),
+        (".drop", table.drop.is_some()),
+        (".ready_order", table.ready_order.is_some()),
+        (".gpu_choice", table.gpu_choice.is_some()),
+        (".shed", table.shed.is_some()),
+        (".share", table.share.is_some()),
+        (".commit_ms", table.commit_ms.is_some()),
+        (".early_ms", table.early_ms.is_some()),
+        (".frontends", table.frontends.is_some()),
+        (".preempt_factor", table.preempt_factor.is_some()),
+    ];
+    match given.into_iter().find(|(key, given)| *given && !known.contains(key)) {
+        Some((key, _)) => refuse(key, expected, "a key of another policy".to_owned()),
+        None => Ok(()),
+    }
+}
+
+pub(crate) fn span(key: &'static str, ms: f64) -> Result<Nanos, Refused> {
+    if (0.0..=1e9).contains(&ms) {
+        return Ok(Nanos::from_millis_f64(ms));
+    }
+    refuse(key, "milliseconds, 0 to 1e9", ms.to_string())
+}
+
+pub(crate) const fn refuse<T>(below: &'static str, expected: &'static str, got: String) -> Result<T, Refused> {
+    Err(Refused { below, expected, got })
+}
+
+/// As it is written: the name alone where nothing differs from what the name stands for, otherwise a table.
+impl fmt::Display for PolicySpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut said = Vec::new();
+        let mut option = |key: &str, value: f64, default: f64| {
+            if value != default {
+                said.push(format!("{key} = {value}"));
+            }
+        };
+        let name = match self {
+            Self::Queues(queues) => return queues.fmt(f),
+            Self::Clockwork { commit, early } => {
+                option("commit_ms", commit.as_millis_f64(), CLOCKWORK_MS);
+                option("early_ms", early.as_millis_f64(), CLOCKWORK_MS);
+                "clockwork"
+            }
+            Self::Nexus { frontends } => {
+                option("frontends", f64::from(*frontends), 1.0);
+                "nexus"
+            }
+            Self::Shepherd { preempt_factor } => {
+                option("preempt_factor", *preempt_factor, SHEPHERD_PREEMPT_FACTOR);
+                "shepherd"
+            }
+        };
+        write(f, name, &said)
+    }
+}
+
+/// The name alone, or a table with what is said besides.
+pub(crate) fn write(f: &mut fmt::Formatter<'_>, name: &str, said: &[String]) -> fmt::Result {
+    if said.is_empty() { f.write_str(name) } else { write!(f, "{{ name = \"{name}\", {} }}", said.join(", ")) }
+}

@@ -1,0 +1,123 @@
+//! The text of policies: a name, or a TOML table of the name and keys of that policy. Unknown keys are errors.
+
+use std::str::FromStr;
+
+use serde::Deserialize;
+use toml::Value;
+
+use crate::error::PolicyError;
+use crate::model_policy::ModelPolicy;
+use crate::policy_spec::PolicySpec;
+
+/// Bytes of a policy's text: three times the longest that is ever shown.
+pub const POLICY_TEXT_BYTES_MAX: usize = 512;
+
+/// A policy as it is written, unchecked.
+#[derive(Debug, Deserialize)]
+#[serde(
+    untagged,
+    expecting = "expected a policy name in quotes, or a table with a name and keys of that policy, without other keys"
+)]
+pub enum PolicyText {
+    /// The name alone.
+    Name(String),
+    /// The name and what differs from what it stands for.
+    Table(Box<PolicyTable>),
+}
+
+impl Default for PolicyText {
+    fn default() -> Self {
+        Self::Name("symphony".to_owned())
+    }
+}
+
+/// Every key of every policy.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PolicyTable {
+    pub(crate) name: String,
+    pub(crate) trigger: Option<TriggerText>,
+    pub(crate) drop: Option<DropText>,
+    pub(crate) ready_order: Option<String>,
+    pub(crate) gpu_choice: Option<String>,
+    pub(crate) shed: Option<String>,
+    pub(crate) share: Option<f64>,
+    pub(crate) commit_ms: Option<f64>,
+    pub(crate) early_ms: Option<f64>,
+    pub(crate) frontends: Option<u32>,
+    pub(crate) preempt_factor: Option<f64>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged, expecting = "expected a drop rule in quotes, or { window = share }")]
+pub(crate) enum DropText {
+    Name(String),
+    Window(WindowTable),
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct WindowTable {
+    pub(crate) window: f64,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged, expecting = "expected a trigger name in quotes, or { timeout_ms = x }")]
+pub(crate) enum TriggerText {
+    Name(String),
+    Timeout(TimeoutTable),
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TimeoutTable {
+    pub(crate) timeout_ms: f64,
+}
+
+/// A bare name needs no quotes; what begins like a TOML string or table is read as TOML.
+impl FromStr for PolicyText {
+    type Err = PolicyError;
+
+    fn from_str(text: &str) -> Result<Self, PolicyError> {
+        let text = text.trim();
+        if text.len() > POLICY_TEXT_BYTES_MAX {
+            return Err(PolicyError::Text(format!("{} bytes; at most {POLICY_TEXT_BYTES_MAX}", text.len())));
+        }
+        // A line break could smuggle in further keys.
+        if text.contains(['\n', '\r']) {
+            return Err(PolicyError::Text("it has a line break".to_owned()));
+        }
+        if !text.starts_with(['{', '"', '\'']) {
+            return Ok(Self::Name(text.to_owned()));
+        }
+        let read = format!("policy = {text}").parse::<toml::Table>();
+        let value = read.map_err(|error| PolicyError::Text(error.message().to_owned()))?.remove("policy");
+        let value = value.unwrap_or(Value::Boolean(false));
+        value.try_into().map_err(|error: toml::de::Error| PolicyError::Text(error.message().to_owned()))
+    }
+}
+
+impl FromStr for PolicySpec {
+    type Err = PolicyError;
+
+    fn from_str(text: &str) -> Result<Self, PolicyError> {
+        PolicyText::from_str(text)?.check().map_err(PolicyError::Value)
+    }
+}
+
+impl FromStr for ModelPolicy {
+    type Err = PolicyError;
+
+    fn from_str(text: &str) -> Result<Self, PolicyError> {
+        PolicyText::from_str(text)?.try_into()
+    }
+}
+
+/// Policies of whole clusters are refused.
+impl TryFrom<PolicyText> for ModelPolicy {
+    type Error = PolicyError;
+
+    fn try_from(text: PolicyText) -> Result<Self, PolicyError> {
+        text.check_model().map_err(PolicyError::Value)
+    }
+}

@@ -1,0 +1,162 @@
+//! Every policy survives its text, and no text does any harm.
+
+use proptest::prelude::*;
+use symphony_policy::{
+    DropRule, GpuChoice, ModelPolicy, ModelPolicyName, PolicyError, PolicySpec, ReadyOrder, ShedChoice, SloShare,
+    TargetShare, TriggerChoice,
+};
+use symphony_types::Nanos;
+
+fn triggers() -> impl Strategy<Value = TriggerChoice> {
+    prop_oneof![
+        Just(TriggerChoice::Eager),
+        Just(TriggerChoice::Frontrun),
+        Just(TriggerChoice::Adaptive),
+        Just(TriggerChoice::Latest),
+        Just(TriggerChoice::BetaLambda),
+        (0..=1_000_000_000_000_000_u64).prop_map(|ns| TriggerChoice::Timeout(Nanos::new(ns))),
+        (0.0..=1.0).prop_map(|share| TriggerChoice::TimeoutShare(SloShare::from_share(share).unwrap())),
+    ]
+}
+
+/// Any choices, also those that no text can ask for.
+fn policies() -> impl Strategy<Value = ModelPolicy> {
+    let name = prop_oneof![
+        Just(ModelPolicyName::Symphony),
+        Just(ModelPolicyName::Auto),
+        Just(ModelPolicyName::Eager),
+        Just(ModelPolicyName::Timeout),
+        Just(ModelPolicyName::Clipper),
+    ];
+    let window = (1_u32..=100).prop_map(|percent| DropRule::Window(TargetShare::from_percent(percent).unwrap()));
+    let drop = prop_oneof![window, Just(DropRule::Prune)];
+    let order = prop_oneof![
+        Just(ReadyOrder::Latest),
+        Just(ReadyOrder::Frontrun),
+        Just(ReadyOrder::Start),
+        Just(ReadyOrder::Deadline),
+    ];
+    let gpu = prop_oneof![Just(GpuChoice::LowestId), Just(GpuChoice::EarliestFree)];
+    let shed = prop_oneof![Just(ShedChoice::None), Just(ShedChoice::Proportional)];
+    (name, triggers(), drop, order, gpu, shed).prop_map(|(name, trigger, drop, ready_order, gpu_choice, shed)| {
+        ModelPolicy { name, trigger, drop, ready_order, gpu_choice, shed }
+    })
+}
+
+/// What a name may be combined with.
+const fn can_be_written(policy: &ModelPolicy) -> bool {
+    match (policy.name, policy.trigger) {
+        (ModelPolicyName::Timeout, trigger) => {
+            matches!(trigger, TriggerChoice::Timeout(_) | TriggerChoice::TimeoutShare(_))
+        }
+        (_, TriggerChoice::TimeoutShare(_)) => false,
+        (ModelPolicyName::Symphony | ModelPolicyName::Auto, _)
+        | (ModelPolicyName::Eager | ModelPolicyName::Clipper, TriggerChoice::Eager) => true,
+        (ModelPolicyName::Eager | ModelPolicyName::Clipper, _) => false,
+    }
+}
+
+proptest! {
+    #[test]
+    fn what_can_be_written_is_read_back_as_itself_and_nothing_else_passes(policy in policies()) {
+        let text = policy.to_string();
+        prop_assert_eq!(policy.check().is_ok(), can_be_written(&policy), "{}", text);
+        if can_be_written(&policy) {
+            prop_assert_eq!(text.parse::<ModelPolicy>(), Ok(policy), "{}", &text);
+            prop_assert_eq!(text.parse::<PolicySpec>(), Ok(PolicySpec::Queues(policy)), "{}", &text);
+            prop_assert!(text.len() < symphony_policy::POLICY_TEXT_BYTES_MAX / 3, "{} bytes: {}", text.len(), text);
+        }
+    }
+
+    #[test]
+    fn cluster_policies_are_read_back_as_themselves(
+        commit in 0..1_000_000_000_000_u64, early in 0..1_000_000_000_000_u64, frontends in 1_u32..=1024, factor in 1.0..=1e9,
+    ) {
+        let (commit, early) = (Nanos::new(commit), Nanos::new(early));
+        for policy in [
+            PolicySpec::Clockwork { commit, early },
+            PolicySpec::Nexus { frontends },
+            PolicySpec::Shepherd { preempt_factor: factor },
+        ] {
+            prop_assert_eq!(policy.to_string().parse::<PolicySpec>(), Ok(policy), "{}", policy);
+        }
+    }
+
+    #[test]
+    fn no_text_makes_it_panic_and_what_is_read_can_be_written(
+        text in prop_oneof![
+            ".{0,600}",
+            "[{\"']? ?(name|trigger|drop|share|window|symphony|auto|timeout|[{}=\",.0-9\n -])*",
+        ],
+    ) {
+        if let Ok(policy) = text.parse::<ModelPolicy>() {
+            prop_assert_eq!(policy.to_string().parse(), Ok(policy));
+        }
+        let _ = text.parse::<PolicySpec>();
+    }
+}
+
+#[track_caller]
+fn refused(text: &str, words: &[&str]) {
+    let error = text.parse::<ModelPolicy>().expect_err(text).to_string();
+    for word in words {
+        assert!(error.contains(word), "`{word}` is not in the answer to {text}: {error}");
+    }
+}
+
+#[test]
+fn the_forms_of_a_policy_are_one() {
+    let timeout = ModelPolicy {
+        trigger: TriggerChoice::TimeoutShare(SloShare::from_share(0.1).unwrap()),
+        ..ModelPolicy::of(ModelPolicyName::Timeout)
+    };
+    for text in [
+        "{ name = \"timeout\", share = 0.1 }",
+        "{name='timeout',share=0.1}",
+        "  { name = \"timeout\", share = 0.10, drop = \"prune\" } ",
+    ] {
+        assert_eq!(text.parse(), Ok(timeout), "{text}");
+    }
+    assert_eq!(timeout.to_string(), "{ name = \"timeout\", share = 0.1 }");
+    for text in ["auto", "\"auto\"", " 'auto' ", "{ name = \"auto\" }", "{ name = \"auto\", drop = { window = 0.75 } }"]
+    {
+        let policy: ModelPolicy = text.parse().unwrap();
+        assert_eq!((policy.to_string().as_str(), policy), ("auto", ModelPolicy::of(ModelPolicyName::Auto)));
+    }
+    assert_eq!(ModelPolicy::default().to_string(), "symphony");
+}
+
+#[test]
+fn mistakes_are_answered_with_the_key_what_was_expected_and_what_was_there() {
+    refused("magic", &["expected one of \"symphony\", \"auto\"", "got \"magic\""]);
+    refused("", &["expected one of \"symphony\"", "got \"\""]);
+    refused("Eager", &["got \"Eager\""]);
+    refused("{ name = 'magic' }", &["key `name`: expected one of", "got \"magic\""]);
+    refused("{ name = 'auto', drop = { window = 2 } }", &["key `drop.window`", "0.01 to 1", "got 2"]);
+    refused("{ name = 'timeout', share = 1.5 }", &["key `share`", "0 to 1", "got 1.5"]);
+    refused("{ name = 'timeout', share = nan }", &["key `share`", "got NaN"]);
+    refused("{ name = 'timeout', share = 0.1, trigger = { timeout_ms = 1 } }", &["either share or trigger"]);
+    refused("{ name = 'timeout', trigger = 'eager' }", &["key `trigger`", "{ timeout_ms = x }"]);
+    refused("{ name = 'symphony', share = 0.1 }", &["key `share`", "a key of another policy"]);
+    refused("{ name = 'symphony', ready_order = 'first' }", &["key `ready_order`", "\"deadline\"", "got \"first\""]);
+    refused("{ name = 'symphony', gpu_choice = 'any' }", &["key `gpu_choice`", "\"earliest_free\"", "got \"any\""]);
+    refused("{ name = 'symphony', tigger = 'eager' }", &["without other keys"]);
+    refused("{ name = 'symphony', }, x = 1", &["a policy is its name, or a table such as { name ="]);
+    refused("{ trigger = 'eager' }", &["a table with a name"]);
+    refused("{ name = 'symphony' }\npolicy2 = 1", &["a line break"]);
+    refused(&"x".repeat(513), &["513 bytes; at most 512"]);
+    assert_eq!("'auto' # why".parse(), Ok(ModelPolicy::of(ModelPolicyName::Auto)), "a comment is none of a policy");
+}
+
+#[test]
+fn policies_of_whole_clusters_are_refused_for_a_model_with_the_reason() {
+    for (text, name) in [
+        ("clockwork", "clockwork"),
+        ("{ name = 'shepherd', preempt_factor = 2 }", "shepherd"),
+        ("{ name = 'nexus', frontends = 8 }", "nexus"),
+    ] {
+        assert!(text.parse::<PolicySpec>().is_ok(), "{text}");
+        refused(text, &["expected one of \"symphony\"", name, "runs in `symphony sim` only"]);
+    }
+    assert!(matches!("clockwork".parse::<ModelPolicy>(), Err(PolicyError::Value(_))));
+}
