@@ -11,7 +11,7 @@ use crate::state::FederationState;
 pub(crate) const MAGIC: &str = "SYFS";
 
 /// Raised whenever a command, an answer or the state changes its shape.
-pub(crate) const VERSION: u16 = 2;
+pub(crate) const VERSION: u16 = 3;
 
 /// Why bytes are no state.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
