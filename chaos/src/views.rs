@@ -214,6 +214,7 @@ mod tests {
             standbys: vec![],
             successor: None,
             advice: None,
+            load: None,
         };
         View { applied_index: index, subclusters: [(SubclusterId::new(1), subcluster)].into(), ..View::default() }
     }

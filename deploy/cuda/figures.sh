@@ -7,7 +7,7 @@
 #
 # ONNX Runtime with CUDA, if there is one: SYMPHONY_ONNXRUNTIME=/path/to/libonnxruntime.so.VERSION, with its
 # libonnxruntime_providers_*.so beside it and the CUDA libraries that it was built for in LD_LIBRARY_PATH.
-# Exit status: 0 all was run; 1 something failed (summary.txt says what); 3 skipped: no CUDA device.
+# Exit status: 0 all was run; 1 something failed (summary.txt says what); 2 bad usage, or a program is missing; 3 skipped: no CUDA device.
 set -uo pipefail
 
 dry_run=
@@ -24,6 +24,12 @@ readonly SUMMARY=$OUT/summary.txt
 # ResNet50 on a GTX 1080 Ti, as in the paper (seed 000, table 4): its SLO, and pictures of 224 x 224 x 3 bytes.
 readonly ALPHA_MS=1.053 BETA_MS=5.072 SLO_MS=25 BATCH_MAX=32 ITEM_BYTES=150528
 readonly RATES="300 400 450 500 550"
+# Every step would fail as "command not found", one after the other.
+needed=("$SYMPHONY")
+[[ -n $dry_run ]] || needed+=("$KIT/cuda_device")
+for program in "${needed[@]}"; do
+    [[ -f $program && -x $program ]] || { echo "figures.sh: $program is not a program: make the kit (deploy/cuda/kit.sh), or name one with SYMPHONY" >&2; exit 2; }
+done
 cluster=
 
 ended() {

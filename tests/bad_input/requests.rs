@@ -83,6 +83,28 @@ fn requests_that_do_not_fit_are_refused_and_the_next_one_is_served() {
             "{reply:?}"
         );
 
+        phase("less time than a batch takes is refused in numbers; a deadline that no request may have as well");
+        for (parameters, status, reason, words) in [
+            (
+                json!({ "timeout": 1000 }),
+                504,
+                "slo_unreachable",
+                "1 ms are allowed, and a batch of its 1 item alone takes 6 ms",
+            ),
+            (
+                json!({ "timeout": 7_200_000_000_u64, "symphony_exceed_slo": true }),
+                400,
+                "invalid_request",
+                "at most 3600000 ms",
+            ),
+        ] {
+            let mut body = good.clone();
+            body["parameters"] = parameters;
+            let reply = cluster.block_on(async { cluster.rest().infer("resnet", &body).await }).unwrap();
+            assert_eq!((reply.status, reply.reason().as_str()), (status, reason), "{reply:?}");
+            assert!(reply.body.contains(words), "`{words}` is not in {reply:?}");
+        }
+
         phase("paths and methods that are not served");
         let reply = cluster.block_on(async { cluster.rest().get("/v3").await }).unwrap();
         assert_eq!((reply.status, reply.reason().as_str()), (404, "unknown_path"));

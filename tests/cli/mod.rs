@@ -7,3 +7,4 @@ mod paper;
 mod partition;
 mod profile;
 mod sim;
+mod top;

@@ -108,6 +108,10 @@ fn a_timeline_becomes_a_trace_or_a_picture_by_the_name_of_its_file() {
     let _ = sim(&["--timeline", "t.txt"]).ended_with(2).complains(&["--timeline", ".json or .svg"]);
     let _ = sim(&["--timeline", "t.svg", "--timeline-for-s=-1"]).ended_with(2).complains(&["--timeline-for-s", "-1"]);
     let _ = sim(&range).ended_with(2).complains(&["--timeline"]);
+    // The run's last request comes after three seconds, two of them the warm-up.
+    let past = sim(&["--timeline", "t.svg", "--timeline-from-s", "3"]);
+    let _ = past.ended_with(2).complains(&["--timeline-from-s", "less than 3 s", "got 3"]);
+    let _ = sim(&["--threads", "0"]).ended_with(2).complains(&["--threads", "expected 1 to"]);
 }
 
 #[test]

@@ -27,6 +27,34 @@ fn mistakes_are_named_and_a_role_gets_no_further_than_its_own() {
     let even = federation.cli(&["plan", "now"]).ended_with(0);
     assert!(even.out.contains("models would change clusters"), "{even:?}");
 
+    // What operators asked for and what came of it, and who moves: in the words of a cluster.
+    let events = federation.cli(&["get", "events", "-o", "json"]).ended_with(0).json();
+    let events = events.as_array().unwrap();
+    let asked = |what: &str| events.iter().find(|event| event["what"] == what && event["actor"].is_string());
+    assert_eq!(
+        asked("load model m in cluster east").map(|event| &event["outcome"]),
+        Some(&"done".into()),
+        "{events:?}"
+    );
+    assert!(asked("unload model n").is_some_and(|event| event["operation"].is_string()), "{events:?}");
+    assert!(events.iter().any(|event| event["what"] == "model m is at home in east"), "{events:?}");
+    let table = federation.cli(&["get", "events"]).ended_with(0).out;
+    assert!(table.starts_with("LOG INDEX") && table.lines().count() == events.len() + 1, "{table}");
+    let plan = federation.cli(&["plan", "show", "-o", "json"]).ended_with(0).json();
+    assert_eq!((&plan["status"], &plan["cause"]), (&"done".into(), &"place".into()), "{plan}");
+    assert_eq!((&plan["moves"][0]["what"], &plan["moves"][0]["to"]), (&"model m".into(), &"east".into()), "{plan}");
+    assert_eq!(plan["clusters"][0], serde_json::json!({ "cluster": "east", "models": ["m"] }), "{plan}");
+    let _ = federation.cli(&["plan", "show", "1"]).ended_with(2).complains(&["there is no plan 1"]);
+    let id = plan["id"].to_string();
+    let diff = federation.cli(&["plan", "diff", &id, "-o", "json"]).ended_with(0).json();
+    assert_eq!(
+        diff["clusters"],
+        serde_json::json!([{ "cluster": "east", "comes": ["model m"], "goes": [] }]),
+        "{diff}"
+    );
+    let epochs = federation.cli(&["get", "epochs"]).ended_with(0).out;
+    assert!(epochs.contains("in force") && epochs.contains("cluster east") && epochs.contains(&id), "{epochs}");
+
     // What the clusters' operators did not load they may still see; who has no business there is told so.
     let table = federation.cli(&["get", "clusters"]).ended_with(0);
     assert!(table.out.contains("east") && table.out.contains("answers"), "{table:?}");

@@ -74,6 +74,7 @@ mod tests {
             standbys: vec![],
             successor: None,
             advice: None,
+            load: None,
         };
         let backend = |name: &str, at| BackendView {
             name: name.into(),

@@ -157,7 +157,9 @@ impl Plans {
                     };
                     if let Ok(mut stream) = client.call(OPEN_WITHIN, open).await {
                         while let Ok(Some(view)) = stream.message().await {
-                            lock(&seen).note(replica, view.into());
+                            // One that makes no sense ends the watch, which is begun anew.
+                            let Ok(view) = view.try_into() else { break };
+                            lock(&seen).note(replica, view);
                         }
                     }
                     tokio::time::sleep(AGAIN_AFTER).await;

@@ -53,21 +53,21 @@ impl Viewer {
         view
     }
 
-    /// The same with what only the leader of the control group knows, if this replica is: what it advises, which GPUs leads set aside, which frontends
-    /// are silent, who belongs to the group, and how far they are.
+    /// The same with what only the leader of the control group knows, if this replica is: what it advises, what leads have had to do, which GPUs they set
+    /// aside, which frontends are silent, who belongs to the group, and how far they are.
     pub(crate) fn view_with_group(&self) -> View {
         let mut view = self.whole();
         if !self.leadership.borrow().is_leader {
             return view;
         }
-        let reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        let (now, reported) = (Instant::now(), self.reported.lock().unwrap_or_else(PoisonError::into_inner));
         for (&id, subcluster) in &mut view.subclusters {
             subcluster.advice = reported.scaling.advice(id).as_ref().map(view::advice);
+            subcluster.load = reported.last.of(id, now);
         }
         view.events.extend(reported.set_aside.notes());
         view.events.sort_by_key(|(index, _)| *index);
         drop(reported);
-        let now = Instant::now();
         for (&id, frontend) in &mut view.frontends {
             frontend.silent = self.signs.silent(now, (id, frontend.boot)).map(Nanos::from);
         }

@@ -40,7 +40,7 @@ pub(crate) fn view(
         let leader = s.leader.map(|l| (l.node, l.boot));
         let successor = s.successor.map(|next| SuccessorView { node: next.node, boot: next.boot, since: next.since });
         let (name, standbys) = (s.name.clone(), s.standbys.clone());
-        (id, SubclusterView { name, leader, token: s.token, standbys, successor, advice: None })
+        (id, SubclusterView { name, leader, token: s.token, standbys, successor, advice: None, load: None })
     });
     let frontends = state.frontends().iter().map(|(&id, f)| (id, frontend(f)));
     let models = state.models().iter().map(|(&id, m)| (id, model(m)));

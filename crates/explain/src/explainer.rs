@@ -23,6 +23,19 @@ pub trait Names {
     fn gpu_kind(&self, gpu: GpuId) -> Option<String>;
     /// The kind of GPUs that is this class.
     fn class_kind(&self, class: GpuClass) -> Option<String>;
+    /// The rules of a policy that says nothing of single decisions.
+    fn rules(&self) -> Option<PolicyRules> {
+        None
+    }
+}
+
+/// By which rules a policy sends batches and drops requests, in words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PolicyRules {
+    /// Why a batch of these requests, now, on this GPU.
+    pub batch: &'static str,
+    /// Why a request was dropped.
+    pub dropped: &'static str,
 }
 
 /// What the moment of a decision is told by.
@@ -126,6 +139,7 @@ impl Explainer<'_> {
                 latest_ms: ms(plan.must_end_by - execution),
             },
             gpu: self.gpu(plan.gpu, why),
+            rule: self.names.rules().filter(|_| why.is_none()).map(|rules| rules.batch),
             rivals: why.filter(|why| why.grant.matched != Matched::Untold).map(|why| self.rivals(why, *decided)),
             inputs: why.map(|why| InputsStory { within_ms: why.inputs.as_millis_f64(), by: why.inputs_by.label() }),
             planned: Planned {
@@ -175,6 +189,7 @@ impl Explainer<'_> {
         let looked_at = cause.filter(|cause| cause.batch > 0);
         let story = DropStory {
             reason: reason.label(),
+            rule: self.names.rules().filter(|_| cause.is_none()).map(|rules| rules.dropped),
             deadline_ms: ms(request.deadline),
             waited_ms: cause.map(|cause| decided.since(cause.arrived).as_millis_f64()),
             must_end_by_ms: of(|cause| cause.must_end_by),

@@ -54,6 +54,9 @@ pub struct BatchStory {
     pub window: Window,
     /// Where, and why there.
     pub gpu: GpuStory,
+    /// The rule of a policy that says no more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rule: Option<&'static str>,
     /// Who else wanted a GPU.
     pub rivals: Option<RivalStory>,
     /// How long its inputs were given; none from policies that do not say.
@@ -157,6 +160,9 @@ pub struct Actual {
 pub struct DropStory {
     /// `slo_unreachable`, `protect_batch`, `queue_expired`, `queue_full` or `shed`.
     pub reason: &'static str,
+    /// The rule of a policy that says no more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rule: Option<&'static str>,
     /// Its deadline.
     pub deadline_ms: f64,
     /// How long it had waited; this and what follows is none from policies that do not say.

@@ -8,7 +8,7 @@ mod records;
 mod ring;
 mod words;
 
-pub use explainer::{Explainer, Names, Since};
+pub use explainer::{Explainer, Names, PolicyRules, Since};
 pub use explanation::{Actual, BatchStory, DropStory, Explanation, GpuStory, InputsStory, Planned, RivalStory, Window};
 pub use flight_recorder::{FlightRecorder, Found, RecorderLimits};
 pub use question::{LAST_BATCHES_MAX, Question};

@@ -159,7 +159,7 @@ fn tell_why(f: &mut fmt::Formatter<'_>, batch: &BatchStory) -> fmt::Result {
         "first_in_line" => "it had been due and waited; the GPU came free and took the first in line",
         "early_crowded" => "started early: more batches will want a GPU than come free by then",
         "early_bursts" => "started early: arrivals are bursty, and the idle GPU would be missed later",
-        _ => "the policy does not say",
+        _ => batch.rule.unwrap_or("the policy does not say"),
     };
     line(f, "why now", format_args!("{why_now}"))?;
     let name = of_kind(&gpu.name, gpu.kind.as_deref());
@@ -204,7 +204,11 @@ fn tell_shed(f: &mut fmt::Formatter<'_>, dropped: &DropStory) -> fmt::Result {
 
 fn tell_drop(f: &mut fmt::Formatter<'_>, dropped: &DropStory) -> fmt::Result {
     let &DropStory { waited_ms: Some(waited), must_end_by_ms: Some(due), waiting: Some(waiting), .. } = dropped else {
-        return line(f, "cause", format_args!("the policy does not say; its deadline was {}", At(dropped.deadline_ms)));
+        let rule = match dropped.reason {
+            "queue_full" => "the queue was at its limit",
+            _ => dropped.rule.unwrap_or("the policy does not say"),
+        };
+        return line(f, "cause", format_args!("{rule}; its deadline was {}", At(dropped.deadline_ms)));
     };
     line(f, "waited", format_args!("{waited:.3} ms, in a queue of {}", plural(waiting, "request")))?;
     let deadline = At(dropped.deadline_ms);

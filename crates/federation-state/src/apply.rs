@@ -6,7 +6,7 @@ use crate::command::{Cause, Command};
 use crate::limits::{CLUSTERS_MAX, EVENTS_MAX};
 use crate::moves::call_off;
 use crate::refusal::{Outcome, Refusal, Reply};
-use crate::state::{Cluster, Event, FederationState, KindCapacity};
+use crate::state::{Cluster, Event, FederationState, KindCapacity, Progress};
 
 impl FederationState {
     /// Applies the command of log entry `index`. Nothing but the state, the index and the command decides the result. In debug
@@ -91,8 +91,12 @@ impl FederationState {
     fn cluster_lost(&mut self, index: u64, name: &str, since: u64) -> Result<(), Refusal> {
         let cluster = self.standing(name, true, since)?;
         (cluster.reachable, cluster.since) = (false, index);
+        let mut over = Vec::new();
         for model in self.models.values_mut().filter(|m| m.moving.as_ref().is_some_and(|moving| moving.to == name)) {
-            call_off(model, index);
+            over.extend(call_off(model, index).map(|moving| (model.spec.name.clone(), moving.since)));
+        }
+        for (model, since) in over {
+            self.remember_end(&model, since, Progress::GivenUp(format!("cluster {name} does not answer")));
         }
         self.plan += 1;
         self.note(index, format!("cluster {name} does not answer"));
@@ -103,11 +107,15 @@ impl FederationState {
     fn cluster_back(&mut self, index: u64, name: &str, since: u64) -> Result<(), Refusal> {
         let cluster = self.standing(name, false, since)?;
         (cluster.reachable, cluster.since) = (true, index);
+        let mut over = Vec::new();
         for model in self.models.values_mut().filter(|m| m.home.as_ref().is_some_and(|home| home.cluster == name)) {
             model.unplaced.clear();
             if model.moving.as_ref().is_some_and(|moving| moving.cause == Cause::Loss) {
-                call_off(model, index);
+                over.extend(call_off(model, index).map(|moving| (model.spec.name.clone(), moving.since)));
             }
+        }
+        for (model, since) in over {
+            self.remember_end(&model, since, Progress::GivenUp(format!("cluster {name} answers again")));
         }
         self.plan += 1;
         self.note(index, format!("cluster {name} answers again"));

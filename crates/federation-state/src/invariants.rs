@@ -4,9 +4,9 @@ use symphony_types::Invariant;
 
 use crate::limits::{
     CLUSTERS_MAX, EVENTS_MAX, LEFTOVERS_TOTAL_MAX, MODEL_BYTES_TOTAL_MAX, MODELS_MAX, MOVES_AT_ONCE_MAX,
-    OPERATIONS_KEPT,
+    MOVES_PER_COMMAND_MAX, OPERATIONS_KEPT, PLANS_KEPT,
 };
-use crate::state::{FederationState, Model};
+use crate::state::{FederationState, Model, Plan, Progress};
 
 /// An invariant that does not hold.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -27,7 +27,7 @@ fn broken(invariant: Invariant, what: String) -> Result<(), Violation> {
 /// # Errors
 /// The first [`Violation`].
 pub fn check(state: &FederationState) -> Result<(), Violation> {
-    let FederationState { applied_index, plan, clusters, models, operations, events } = state;
+    let FederationState { applied_index, plan, clusters, models, operations, events, plans } = state;
     let leftovers: usize = models.values().map(|model| model.leftovers.len()).sum();
     let counts = [
         ("clusters", clusters.len(), CLUSTERS_MAX),
@@ -37,6 +37,8 @@ pub fn check(state: &FederationState) -> Result<(), Violation> {
         ("moves under way", state.moves_under_way(), MOVES_AT_ONCE_MAX),
         ("operations", operations.len(), OPERATIONS_KEPT),
         ("events", events.len(), EVENTS_MAX),
+        ("plans", plans.len(), PLANS_KEPT),
+        ("moves of a plan", plans.iter().map(|plan| plan.moves.len()).max().unwrap_or(0), MOVES_PER_COMMAND_MAX),
     ];
     if let Some((what, got, max)) = counts.into_iter().find(|(_, got, max)| got > max) {
         return broken(Invariant::S5, format!("{got} {what}; at most {max} are allowed"));
@@ -45,6 +47,7 @@ pub fn check(state: &FederationState) -> Result<(), Violation> {
         model_holds(state, name, model)?;
     }
     let kept = operations.iter().map(|kept| kept.index).chain(events.iter().map(|event| event.index));
+    let kept = kept.chain(plans.iter().map(|plan| plan.id));
     let newest = clusters.values().map(|cluster| cluster.since).chain(models.values().flat_map(indexes)).chain(kept);
     match newest.max() {
         Some(since) if since > *applied_index => {
@@ -52,7 +55,7 @@ pub fn check(state: &FederationState) -> Result<(), Violation> {
         }
         // Each command makes at most one plan. So a plan that came from elsewhere leaves room for those to come.
         _ if plan > applied_index => broken(Invariant::F2, format!("plan {plan} after {applied_index} commands")),
-        _ => Ok(()),
+        _ => plans.iter().try_for_each(|plan| plan_holds(state, plan)),
     }
 }
 
@@ -61,6 +64,19 @@ fn indexes(model: &Model) -> impl Iterator<Item = u64> {
     let home = model.home.iter().map(|home| home.since);
     let moving = model.moving.iter().map(|moving| moving.since);
     home.chain(moving).chain(model.leftovers.values().copied()).chain([model.loaded_at])
+}
+
+/// What a plan calls under way is, since that plan.
+fn plan_holds(state: &FederationState, plan: &Plan) -> Result<(), Violation> {
+    let moves = |name: &str| state.models.get(name).and_then(|model| model.moving.as_ref()).map(|moving| moving.since);
+    let mut under_way = plan.moves.iter().filter(|planned| planned.progress == Progress::UnderWay);
+    match under_way.find(|planned| moves(&planned.model) != Some(plan.id)) {
+        Some(planned) => broken(
+            Invariant::F3,
+            format!("model {} does not move, and plan {} says that it does", planned.model, plan.id),
+        ),
+        None => Ok(()),
+    }
 }
 
 fn model_holds(state: &FederationState, name: &str, model: &Model) -> Result<(), Violation> {
@@ -123,7 +139,7 @@ pub fn check_step(before: &FederationState, after: &FederationState) -> Result<(
 mod tests {
     use super::*;
     use crate::command::Cause;
-    use crate::state::{Cluster, Home, Move};
+    use crate::state::{Cluster, Home, Move, PlannedMove};
 
     fn cluster() -> Cluster {
         Cluster { control: vec!["c:1".into()], kinds: Default::default(), reachable: true, since: 1 }
@@ -160,8 +176,16 @@ mod tests {
             plan: 5,
             clusters: clusters.into(),
             models: [("m".to_owned(), model)].into(),
+            plans: [plan()].into(),
             ..FederationState::default()
         }
+    }
+
+    /// The one by which model m is on its way.
+    fn plan() -> Plan {
+        let (from, to) = (Some("a".into()), "b".into());
+        let planned = PlannedMove { model: "m".into(), from, to, progress: Progress::UnderWay };
+        Plan { id: 4, cause: Cause::Operator, moves: vec![planned] }
     }
 
     #[track_caller]
@@ -183,16 +207,27 @@ mod tests {
         finds(Invariant::F3, |_, m| m.leftovers.extend([("b".to_owned(), 5)]));
         finds(Invariant::F3, |_, m| m.leftovers.extend([("z".to_owned(), 5)]));
         finds(Invariant::F3, |_, m| m.unloading = true);
+        finds(Invariant::F3, |_, m| {
+            m.moving = None;
+            m.leftovers.insert("b".into(), 5);
+        });
+        finds(Invariant::S5, |state, _| state.plans.extend(std::iter::repeat_n(plan(), PLANS_KEPT)));
+        finds(Invariant::S5, |state, _| {
+            state.plans[0].moves = vec![plan().moves.remove(0); MOVES_PER_COMMAND_MAX + 1];
+        });
+        finds(Invariant::C1, |state, _| state.plans.push_back(Plan { id: 10, moves: vec![], ..plan() }));
         finds(Invariant::F3, |_, m| m.spec.name = "other".into());
         finds(Invariant::F3, |state, m| {
             // The home changes and nobody remembers the old copy.
             m.home.as_mut().unwrap().cluster = "b".into();
             m.moving = None;
+            state.plans.clear();
             state.plan += 1;
         });
         finds(Invariant::F2, |state, _| state.plan = 4);
-        finds(Invariant::F2, |_, m| {
+        finds(Invariant::F2, |state, m| {
             // New requests go elsewhere, and no version says so.
+            state.plans.clear();
             m.leftovers.insert("a".into(), 5);
             m.home.as_mut().unwrap().cluster = "b".into();
             m.moving = None;

@@ -6,6 +6,7 @@
 //! | the rest of the models | 4096 × (7 names of 128 B, 256 B of words, 0.2 KiB) | 6 |
 //! | copies to let go of | [`LEFTOVERS_TOTAL_MAX`] × 160 B | 5 |
 //! | operations | 1024 × (0.6 KiB of words, 128 B of actor, 1 KiB of refusal) | 2 |
+//! | plans | 16 × 64 moves × (3 names of 128 B, 256 B of reason, 40 B) | 1 |
 //! | clusters | 64 × (64 × 0.3 KiB of addresses, 64 × 160 B of kinds) | 2 |
 
 /// Clusters of a federation.
@@ -40,6 +41,9 @@ pub const NAME_BYTES_MAX: usize = symphony_cluster_state::NAME_BYTES_MAX;
 
 /// Bytes of a reason.
 pub const REASON_BYTES_MAX: usize = 256;
+
+/// Plans remembered: moves that began together, and what became of them.
+pub const PLANS_KEPT: usize = 16;
 
 /// Events remembered.
 pub const EVENTS_MAX: usize = 64;

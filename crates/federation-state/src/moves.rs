@@ -3,25 +3,24 @@
 use crate::command::{Cause, WantedMove};
 use crate::limits::{LEFTOVERS_TOTAL_MAX, MOVES_AT_ONCE_MAX};
 use crate::refusal::Refusal;
-use crate::state::{FederationState, Home, Model, Move};
+use crate::state::{FederationState, Home, Model, Move, PlannedMove, Progress};
 
 impl FederationState {
     /// Begins those moves that can; refused if none can, with the reason of the first.
     pub(crate) fn begin_moves(&mut self, index: u64, moves: &[WantedMove], cause: Cause) -> Result<(), Refusal> {
-        let (mut begun, mut first) = (0, None);
+        let (mut begun, mut first) = (Vec::new(), None);
         for wanted in moves {
             match self.movable(wanted) {
-                Ok(()) => {
-                    self.begin(index, wanted, cause);
-                    begun += 1;
-                }
+                Ok(()) => begun.extend(self.begin(index, wanted, cause)),
                 Err(refusal) => first = first.or(Some(refusal)),
             }
         }
         match first {
-            Some(refusal) if begun == 0 => Err(refusal),
-            _ => Ok(()),
+            Some(refusal) if begun.is_empty() => return Err(refusal),
+            _ if begun.is_empty() => {}
+            _ => self.remember_plan(index, cause, begun),
         }
+        Ok(())
     }
 
     /// Whether the move could begin now.
@@ -65,13 +64,15 @@ impl FederationState {
         Ok(())
     }
 
-    fn begin(&mut self, index: u64, wanted: &WantedMove, cause: Cause) {
+    fn begin(&mut self, index: u64, wanted: &WantedMove, cause: Cause) -> Option<PlannedMove> {
         let WantedMove { model: name, to, subcluster, .. } = wanted;
-        let Some(model) = self.models.get_mut(name) else { return };
+        let model = self.models.get_mut(name)?;
         model.moving = Some(Move { to: to.clone(), subcluster: subcluster.clone(), since: index, cause });
         model.unplaced.clear();
-        let from = model.home.as_ref().map_or_else(String::new, |home| format!(" from {}", home.cluster));
-        self.note(index, format!("model {name} goes{from} to {to} ({})", cause.label()));
+        let from = model.home.as_ref().map(|home| home.cluster.clone());
+        let words = from.as_ref().map_or_else(String::new, |from| format!(" from {from}"));
+        self.note(index, format!("model {name} goes{words} to {to} ({})", cause.label()));
+        Some(PlannedMove { model: name.clone(), from, to: to.clone(), progress: Progress::UnderWay })
     }
 
     pub(crate) fn loaded(&mut self, index: u64, name: &str, since: u64) -> Result<(), Refusal> {
@@ -83,16 +84,18 @@ impl FederationState {
         model.home = Some(Home { cluster: to.clone(), subcluster, since: index });
         model.unplaced.clear();
         self.plan += 1;
+        self.remember_end(name, since, Progress::Done(index));
         self.note(index, format!("model {name} is at home in {to}"));
         Ok(())
     }
 
     pub(crate) fn give_up(&mut self, index: u64, name: &str, since: u64, reason: &str) -> Result<(), Refusal> {
         let model = self.moving(name, since)?;
-        let to = call_off(model, index);
+        let to = call_off(model, index).map(|moving| moving.to).unwrap_or_default();
         if model.home.is_none() {
             reason.clone_into(&mut model.unplaced);
         }
+        self.remember_end(name, since, Progress::GivenUp(reason.to_owned()));
         self.note(index, format!("model {name} does not go to {to}: {reason}"));
         Ok(())
     }
@@ -126,11 +129,11 @@ impl FederationState {
     }
 }
 
-/// Ends a move where it is: what its target has loaded by now is to be let go of. Says what the target was.
-pub(crate) fn call_off(model: &mut Model, index: u64) -> String {
-    let Some(moving) = model.moving.take() else { return String::new() };
+/// Ends a move where it is: what its target has loaded by now is to be let go of. Says which move it was.
+pub(crate) fn call_off(model: &mut Model, index: u64) -> Option<Move> {
+    let moving = model.moving.take()?;
     model.leftovers.insert(moving.to.clone(), index);
-    moving.to
+    Some(moving)
 }
 
 #[cfg(test)]

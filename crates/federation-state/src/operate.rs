@@ -6,7 +6,7 @@ use symphony_types::OperationId;
 use crate::command::{Action, Operation};
 use crate::limits::{MODEL_BYTES_TOTAL_MAX, MODELS_MAX};
 use crate::refusal::{Outcome, Refusal};
-use crate::state::{FederationState, Model};
+use crate::state::{FederationState, Model, Progress};
 
 impl FederationState {
     pub(crate) fn operate(&mut self, index: u64, operation: &Operation) -> Outcome {
@@ -68,11 +68,16 @@ impl FederationState {
         let model = self.models.get_mut(name).filter(|model| !model.unloading).ok_or_else(unknown)?;
         model.unloading = true;
         model.unplaced.clear();
-        let homes = [model.home.take().map(|home| home.cluster), model.moving.take().map(|moving| moving.to)];
+        let moving = model.moving.take();
+        let since = moving.as_ref().map(|moving| moving.since);
+        let homes = [model.home.take().map(|home| home.cluster), moving.map(|moving| moving.to)];
         model.leftovers.extend(homes.into_iter().flatten().map(|cluster| (cluster, index)));
         let gone = model.leftovers.is_empty();
         if gone {
             self.models.remove(name);
+        }
+        if let Some(since) = since {
+            self.remember_end(name, since, Progress::GivenUp("the model is no longer to be served".into()));
         }
         self.plan += 1;
         self.note(index, format!("model {name} is no longer to be served"));

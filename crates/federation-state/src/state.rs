@@ -18,6 +18,7 @@ pub struct FederationState {
     pub(crate) models: BTreeMap<String, Model>,
     pub(crate) operations: Vec<KeptOperation<Outcome>>,
     pub(crate) events: VecDeque<Event>,
+    pub(crate) plans: VecDeque<Plan>,
 }
 
 /// A cluster, by its name.
@@ -91,6 +92,41 @@ pub struct Move {
     pub cause: Cause,
 }
 
+/// Moves that began together. For people: nothing is decided by it.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Log index at which they began.
+    pub id: u64,
+    /// Why.
+    pub cause: Cause,
+    /// Which.
+    pub moves: Vec<PlannedMove>,
+}
+
+/// A model that was to be elsewhere.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub struct PlannedMove {
+    /// The model.
+    pub model: String,
+    /// The cluster where it was at home, if it had one.
+    pub from: Option<String>,
+    /// The cluster to which it went.
+    pub to: String,
+    /// What became of it.
+    pub progress: Progress,
+}
+
+/// What became of a move.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// Its target loads it.
+    UnderWay,
+    /// New requests go there since this log index.
+    Done(u64),
+    /// It ended where it was, and why.
+    GivenUp(String),
+}
+
 /// Something that changed.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct Event {
@@ -135,6 +171,12 @@ impl FederationState {
     #[must_use]
     pub fn operations(&self) -> &[KeptOperation<Outcome>] {
         &self.operations
+    }
+
+    /// The last plans, newest last.
+    #[must_use]
+    pub const fn plans(&self) -> &VecDeque<Plan> {
+        &self.plans
     }
 
     /// Moves under way.

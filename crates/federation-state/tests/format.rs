@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use scene::{Scene, load, operate, see, unload};
 use symphony_federation_state::{
-    Action, Cause, Command, FederationState, Outcome, Refusal, Reply, decode_outcome, encode_outcome,
+    Action, Cause, Command, FederationState, Outcome, Progress, Refusal, Reply, decode_outcome, encode_outcome,
 };
 use symphony_types::OperationId;
 
@@ -142,6 +142,10 @@ fn every_command_and_every_part_of_the_state_is_there() {
     assert!(state.models().values().any(|model| !model.unplaced.is_empty()));
     assert!(state.moves_under_way() == 1 && !state.events().is_empty());
     assert!(state.operations().iter().any(|kept| kept.outcome.is_err()));
+    let progress: Vec<_> = state.plans().iter().flat_map(|plan| &plan.moves).map(|planned| &planned.progress).collect();
+    assert!(progress.contains(&&Progress::UnderWay));
+    assert!(progress.iter().any(|progress| matches!(progress, Progress::Done(_))));
+    assert!(progress.iter().any(|progress| matches!(progress, Progress::GivenUp(_))));
 }
 
 /// Writes the file of a version that has none; never changes one.

@@ -3,7 +3,7 @@
 mod scene;
 
 use scene::{Scene, load, operate, see, unload};
-use symphony_federation_state::{Action, Cause, Command, Refusal};
+use symphony_federation_state::{Action, Cause, Command, PLANS_KEPT, Progress, Refusal};
 
 #[test]
 fn a_model_is_at_home_in_one_cluster_until_the_other_has_it() {
@@ -155,4 +155,45 @@ fn nonsense_is_refused_with_its_field() {
     assert_eq!(refused(&mut scene, &long), "reason");
     let repeated = scene.state.apply(1, &see("d"));
     assert!(matches!(repeated, Err(Refusal::IndexNotNew { .. })));
+}
+
+#[test]
+fn plans_say_what_became_of_their_moves_and_the_last_of_them_are_kept() {
+    let mut scene = Scene::with_a_model();
+    let progress = |scene: &Scene| scene.state.plans().back().unwrap().moves[0].progress.clone();
+    assert!(matches!(progress(&scene), Progress::Done(_)), "its first place");
+    let since = scene.begins("m", "b", Cause::Balance);
+    let plan = scene.state.plans().back().unwrap().clone();
+    let planned = &plan.moves[0];
+    assert_eq!(
+        (plan.id, plan.cause, planned.from.as_deref(), planned.to.as_str()),
+        (since, Cause::Balance, Some("a"), "b")
+    );
+    assert_eq!(progress(&scene), Progress::UnderWay);
+    // Every way in which a move can end.
+    let lost_at = scene.state.clusters()["b"].since;
+    let lost = scene.done(&Command::ClusterLost { name: "b".into(), since: lost_at });
+    assert_eq!(progress(&scene), Progress::GivenUp("cluster b does not answer".into()));
+    scene.done(&Command::ClusterBack { name: "b".into(), since: lost });
+    let leftover = scene.leftovers("m")[0].clone();
+    scene.done(&Command::CopyGone { model: "m".into(), cluster: leftover.0, since: leftover.1 });
+    let since = scene.begins("m", "b", Cause::Operator);
+    scene.done(&Command::GiveUp { model: "m".into(), since, reason: "no memory".into() });
+    assert_eq!(progress(&scene), Progress::GivenUp("no memory".into()));
+    let leftover = scene.leftovers("m")[0].clone();
+    scene.done(&Command::CopyGone { model: "m".into(), cluster: leftover.0, since: leftover.1 });
+    scene.begins("m", "b", Cause::Operator);
+    scene.done(&unload(9, "m"));
+    assert_eq!(progress(&scene), Progress::GivenUp("the model is no longer to be served".into()));
+
+    let mut scene = Scene::with_a_model();
+    for (there, _) in ["b", "a"].iter().cycle().zip(0..PLANS_KEPT + 3) {
+        let old = scene.home("m").unwrap().to_owned();
+        scene.goes("m", there);
+        for (cluster, since) in scene.leftovers("m") {
+            assert_eq!(cluster, old);
+            scene.done(&Command::CopyGone { model: "m".into(), cluster, since });
+        }
+    }
+    assert_eq!(scene.state.plans().len(), PLANS_KEPT);
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use symphony_cluster_state::KeptOperation;
-use symphony_federation_state::{FederationState, Model, Outcome};
+use symphony_federation_state::{FederationState, Model, Outcome, Plan, Progress};
 use symphony_protocol::control as pb;
 
 /// Who answers, and who leads as far as it knows.
@@ -39,6 +39,7 @@ pub(crate) fn view(
         models: models.collect(),
         events: state.events().iter().map(|e| pb::Event { index: e.index, what: e.what.clone() }).collect(),
         operations,
+        plans: rates.map(|_| state.plans().iter().map(plan).collect()).unwrap_or_default(),
     }
 }
 
@@ -60,6 +61,25 @@ fn model_view(name: &str, model: &Model, rates: Option<&BTreeMap<String, f64>>) 
         wanted_rps: model.wanted_mrps as f64 / 1000.0,
         measured_rps: rates.and_then(|rates| rates.get(name)).copied().unwrap_or(0.0),
     }
+}
+
+fn plan(plan: &Plan) -> pb::FederatedPlan {
+    let moves = plan.moves.iter().map(|planned| {
+        let (progress, index, reason) = match &planned.progress {
+            Progress::UnderWay => (pb::MoveProgress::UnderWay, plan.id, String::new()),
+            Progress::Done(index) => (pb::MoveProgress::Done, *index, String::new()),
+            Progress::GivenUp(reason) => (pb::MoveProgress::GivenUp, 0, reason.clone()),
+        };
+        pb::FederatedPlannedMove {
+            model: planned.model.clone(),
+            from: planned.from.clone().unwrap_or_default(),
+            to: planned.to.clone(),
+            progress: progress.into(),
+            index,
+            reason,
+        }
+    });
+    pb::FederatedPlan { id: plan.id, cause: plan.cause.label().to_owned(), moves: moves.collect() }
 }
 
 fn operation(kept: &KeptOperation<Outcome>) -> pb::Operation {

@@ -54,7 +54,7 @@ async fn a_request_that_was_held_has_its_input_before_anybody_can_hear_of_it() {
     let (cluster, mut words) = cluster();
     let (sequence, _ending) = submit(&cluster, true);
     let info = Arc::new(test_pictures::model(1, 0, 0));
-    let route = Route { model: MODEL, subcluster: SUBCLUSTER, info };
+    let route = Route { model: MODEL, subcluster: SUBCLUSTER, info, profiles: Arc::from([]) };
     // As long as this is locked, whoever wants to tell a leader anything stands still.
     let links = cluster.links.lock().unwrap();
     let releases = Arc::clone(&cluster);

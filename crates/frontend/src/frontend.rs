@@ -26,7 +26,7 @@ use crate::metrics;
 use crate::oip::shorten;
 use crate::oip::{
     Credential, IndexEntry, InferAnswer, InferError, InferRequest, InferenceService, ModelInfo, ModelState,
-    ModelStatistics, Parameter, RepositoryError, ServerInfo, Timeliness,
+    ModelStatistics, Parameter, RepositoryError, RequestedDeadline, ServerInfo, Timeliness,
 };
 use crate::plan::{in_order, lost_home};
 use crate::rates::Rates;
@@ -386,14 +386,12 @@ impl Inner {
         if self.in_flight() >= self.in_flight_max {
             return Err(InferError::Busy { in_flight_max: self.in_flight_max });
         }
-        let slo = route.info.slo;
-        let allowed = match request.deadline.shortest() {
-            Some(named) if request.deadline.exceed_slo => named,
-            Some(named) => named.min(slo),
-            None => slo,
-        };
+        let allowed = allowed(&request.deadline, route.info.slo)?;
+        if let Some(alone) = route.alone(request.items).filter(|alone| allowed.get() < alone.get() / PROFILE_OFF_MAX) {
+            return Err(InferError::TooLittleTime { allowed, items: request.items, alone });
+        }
         let arrived = request.deadline.arrived;
-        let deadline = arrived + Duration::from(allowed.min(DEADLINE_MAX));
+        let deadline = arrived + Duration::from(allowed);
         let mut decoding = match request.pictures.take() {
             Some(pictures) => {
                 Some(self.decoders.begin(&request.model, std::mem::take(&mut request.payload), pictures)?)
@@ -505,8 +503,28 @@ pub fn image_limits(config: &ImagesConfig) -> ImageLimits {
     ImageLimits { bytes_max: IMAGE_BYTES_MAX, pixels_max: config.pixels_max }
 }
 
-/// No deadline is further away than this, whatever a client asks for.
+/// No deadline is further away than this.
 const DEADLINE_MAX: Nanos = Nanos::from_millis(3_600_000);
+
+/// Profiles may say so many times as much as batches really take: leads learn that, and nobody is turned away for it here.
+const PROFILE_OFF_MAX: u64 = 4;
+
+/// The time that a request has.
+///
+/// # Errors
+/// If it may exceed the model's SLO and is to wait longer than a request may.
+fn allowed(deadline: &RequestedDeadline, slo: Nanos) -> Result<Nanos, InferError> {
+    let named = deadline.shortest();
+    match named.filter(|_| deadline.exceed_slo) {
+        Some(named) if named > DEADLINE_MAX => Err(InferError::InvalidRequest(format!(
+            "{} ms are asked for with symphony_exceed_slo; expected at most {} ms",
+            named.as_millis_f64(),
+            DEADLINE_MAX.as_millis_f64()
+        ))),
+        Some(named) => Ok(named),
+        None => Ok(named.map_or(slo, |named| named.min(slo)).min(DEADLINE_MAX)),
+    }
+}
 
 /// A request in the hands of its caller: gets its outcome from [`Owned::end`], or is cancelled when the caller goes.
 struct Owned<'a> {

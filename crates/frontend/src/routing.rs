@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use symphony_protocol::view::{ModelSource, View};
-use symphony_types::{ModelId, SubclusterId, VersionedName};
+use symphony_types::{LatencyProfile, ModelId, Nanos, SubclusterId, VersionedName};
 
 use crate::oip::{ModelInfo, ModelState};
 
@@ -14,6 +14,15 @@ pub(crate) struct Route {
     pub(crate) model: ModelId,
     pub(crate) subcluster: SubclusterId,
     pub(crate) info: Arc<ModelInfo>,
+    /// By GPU kind, as given: what leads have learnt since is not known here.
+    pub(crate) profiles: Arc<[LatencyProfile]>,
+}
+
+impl Route {
+    /// How long a batch of so many items alone takes on the kind of GPU that is fastest at it, by the given profiles.
+    pub(crate) fn alone(&self, items: u32) -> Option<Nanos> {
+        self.profiles.iter().map(|profile| profile.latency(items)).min()
+    }
 }
 
 /// Routes by the names that models have in the cluster.
@@ -47,7 +56,8 @@ pub(crate) fn routes(view: &View) -> Routes {
                 slo: spec.slo,
                 state,
             };
-            let route = Route { model: id, subcluster: model.subcluster, info: Arc::new(info) };
+            let profiles = spec.profiles.values().map(|profile| profile.latency.clone()).collect();
+            let route = Route { model: id, subcluster: model.subcluster, info: Arc::new(info), profiles };
             (spec.name.clone(), route)
         })
         .collect()

@@ -164,13 +164,18 @@ impl Statistics {
     pub(crate) fn counts_json(&self, model: &str) -> serde_json::Value {
         let models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(counts) = models.get(model) else { return serde_json::json!({}) };
+        // The reader divides the differences of two pages: the average size of the batches that ran in between.
+        let items = counts.statistics.inference_count;
         let mut outcomes = BTreeMap::from([("received", 0)]);
         for (&(outcome, _), counter) in &counts.ended {
             for name in [outcome, "received"] {
                 *outcomes.entry(name).or_default() += counter.get();
             }
         }
-        serde_json::json!(outcomes)
+        let mut shown = serde_json::json!(outcomes);
+        shown["executed_items"] = serde_json::json!(items);
+        shown["executed_batches"] = serde_json::json!(counts.executions);
+        shown
     }
 
     /// Of all models, of all versions of one, or of one of them.

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use symphony_types::{Nanos, RequestValue};
 
 use crate::control as pb;
+use crate::plan::MoveProgressView;
+use crate::view::{OperationView, ViewError};
 
 /// Clusters and the homes of models, as one replica of the top-level group has applied them.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -25,6 +27,45 @@ pub struct FederationView {
     pub models: BTreeMap<String, FederatedModelView>,
     /// What changed lately: log index and sentence, newest last.
     pub events: Vec<(u64, String)>,
+    /// What operators asked for last, newest last; in linearizable answers only.
+    pub operations: Vec<OperationView>,
+    /// The last plans, newest last; in linearizable answers only.
+    pub plans: Vec<FederatedPlanView>,
+}
+
+/// Moves of models that began together.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FederatedPlanView {
+    /// Log index at which they began.
+    pub id: u64,
+    /// Why: a stable label.
+    pub cause: String,
+    /// Which.
+    pub moves: Vec<FederatedMoveView>,
+}
+
+impl FederatedPlanView {
+    /// What came of it, in the words of a cluster's plans.
+    #[must_use]
+    pub fn label(&self) -> &'static str {
+        let progress = self.moves.iter().map(|planned| &planned.progress);
+        let ended =
+            |progress: &MoveProgressView| matches!(progress, MoveProgressView::Done(_) | MoveProgressView::GivenUp(_));
+        if progress.clone().all(ended) { MoveProgressView::outcome(progress) } else { "running" }
+    }
+}
+
+/// A model that was to be elsewhere.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FederatedMoveView {
+    /// Its name.
+    pub model: String,
+    /// Where it was at home.
+    pub from: Option<String>,
+    /// Where it was to go.
+    pub to: String,
+    /// What became of it.
+    pub progress: MoveProgressView,
 }
 
 /// A cluster.
@@ -69,8 +110,23 @@ fn some(text: String) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-impl From<pb::FederationView> for FederationView {
-    fn from(view: pb::FederationView) -> Self {
+impl TryFrom<pb::FederatedPlan> for FederatedPlanView {
+    type Error = ViewError;
+    fn try_from(plan: pb::FederatedPlan) -> Result<Self, ViewError> {
+        let missing = || ViewError::Missing { what: format!("plan {}", plan.id), field: "moves.progress" };
+        let moves = plan.moves.iter().map(|planned| {
+            let progress = MoveProgressView::from_message(planned.progress(), planned.index, &planned.reason);
+            let (model, from, to) = (planned.model.clone(), some(planned.from.clone()), planned.to.clone());
+            Ok(FederatedMoveView { model, from, to, progress: progress.ok_or_else(missing)? })
+        });
+        let moves = moves.collect::<Result<_, _>>()?;
+        Ok(Self { id: plan.id, cause: plan.cause, moves })
+    }
+}
+
+impl TryFrom<pb::FederationView> for FederationView {
+    type Error = ViewError;
+    fn try_from(view: pb::FederationView) -> Result<Self, ViewError> {
         let clusters = view.clusters.into_iter().map(|cluster| {
             let kinds = cluster.kinds.into_iter().map(|kind| (kind.gpu_kind, (kind.gpus, kind.memory_bytes)));
             let (control, reachable, since) = (cluster.control, cluster.reachable, cluster.since);
@@ -91,7 +147,7 @@ impl From<pb::FederationView> for FederationView {
             };
             (model.name, typed)
         });
-        Self {
+        Ok(Self {
             federation: view.federation,
             applied_index: view.applied_index,
             plan: view.plan,
@@ -100,6 +156,8 @@ impl From<pb::FederationView> for FederationView {
             clusters: clusters.collect(),
             models: models.collect(),
             events: view.events.into_iter().map(|event| (event.index, event.what)).collect(),
-        }
+            operations: view.operations.into_iter().map(OperationView::try_from).collect::<Result<_, _>>()?,
+            plans: view.plans.into_iter().map(FederatedPlanView::try_from).collect::<Result<_, _>>()?,
+        })
     }
 }

@@ -56,11 +56,8 @@ impl PlanView {
     /// What came of it, as a stable label for tables and JSON: that of its status, unless it is over and moves were given up.
     #[must_use]
     pub fn label(&self) -> &'static str {
-        let given_up = self.moves.iter().filter(|m| matches!(m.progress, MoveProgressView::GivenUp(_))).count();
         match self.status {
-            PlanStatus::Done if given_up == 0 => "done",
-            PlanStatus::Done if given_up == self.moves.len() => "given up",
-            PlanStatus::Done => "done in part",
+            PlanStatus::Done => MoveProgressView::outcome(self.moves.iter().map(|planned| &planned.progress)),
             PlanStatus::Proposed => "proposed",
             PlanStatus::Running => "running",
             PlanStatus::Dropped => "dropped",
@@ -142,6 +139,27 @@ impl MoveProgressView {
             Self::GivenUp(_) => "given up",
         }
     }
+
+    /// What came of moves that have all ended.
+    pub(crate) fn outcome<'a>(moves: impl ExactSizeIterator<Item = &'a Self>) -> &'static str {
+        let all = moves.len();
+        match moves.filter(|progress| matches!(progress, Self::GivenUp(_))).count() {
+            0 => "done",
+            given_up if given_up == all => "given up",
+            _ => "done in part",
+        }
+    }
+
+    /// As a message says it; none if it says nothing.
+    pub(crate) fn from_message(progress: pb::MoveProgress, index: u64, reason: &str) -> Option<Self> {
+        match progress {
+            pb::MoveProgress::Unspecified => None,
+            pb::MoveProgress::Waiting => Some(Self::Waiting),
+            pb::MoveProgress::UnderWay => Some(Self::UnderWay(index)),
+            pb::MoveProgress::Done => Some(Self::Done(index)),
+            pb::MoveProgress::GivenUp => Some(Self::GivenUp(reason.to_owned())),
+        }
+    }
 }
 
 /// No index is 0: entry 0 of a log is never a command.
@@ -207,13 +225,8 @@ impl TryFrom<pb::Plan> for PlanView {
                 pb::planned_move::What::Model(id) => MovedView::Model(ModelId::new(id)),
                 pb::planned_move::What::Backend(id) => MovedView::Backend(BackendId::new(id)),
             };
-            let progress = match planned.progress() {
-                pb::MoveProgress::Unspecified => return Err(missing("moves.progress")),
-                pb::MoveProgress::Waiting => MoveProgressView::Waiting,
-                pb::MoveProgress::UnderWay => MoveProgressView::UnderWay(planned.index),
-                pb::MoveProgress::Done => MoveProgressView::Done(planned.index),
-                pb::MoveProgress::GivenUp => MoveProgressView::GivenUp(planned.reason.clone()),
-            };
+            let progress = MoveProgressView::from_message(planned.progress(), planned.index, &planned.reason)
+                .ok_or_else(|| missing("moves.progress"))?;
             let (from, to) = (SubclusterId::new(planned.from), SubclusterId::new(planned.to));
             let cost = planned.cost.unwrap_or_default().into();
             Ok(PlannedMoveView { what, from, to, cost, progress })

@@ -136,6 +136,43 @@ pub struct SubclusterView {
     pub successor: Option<SuccessorView>,
     /// How many GPUs it should have; in linearizable answers only, once its lead has reported.
     pub advice: Option<AdviceView>,
+    /// What its lead has had to do; in linearizable answers only, once that has reported.
+    pub load: Option<LoadView>,
+}
+
+/// What a lead has had to do since it began, by its last report.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LoadView {
+    /// The lead: under another token everything is counted anew.
+    pub token: Token,
+    /// How long ago the report came.
+    pub age: Nanos,
+    /// By model.
+    pub models: BTreeMap<ModelId, ModelLoadView>,
+    /// By GPU.
+    pub gpus: BTreeMap<GpuId, GpuLoadView>,
+}
+
+/// What a lead has counted of a model.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ModelLoadView {
+    /// Items of the requests that came.
+    pub arrived_items: u64,
+    /// Requests that were given up.
+    pub dropped: u64,
+    /// Requests whose batch ran.
+    pub executed: u64,
+    /// Requests that waited for a batch when it was reported.
+    pub queued: u64,
+}
+
+/// What a lead has counted of a GPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GpuLoadView {
+    /// Execution time of its batches, summed.
+    pub busy: Nanos,
+    /// Batches.
+    pub plans: u64,
 }
 
 /// How many GPUs a sub-cluster should have.
@@ -518,6 +555,16 @@ mod tests {
                         kinds: vec![KindAdviceView { kind: "cpu".into(), target: 2, release: vec![GpuId::new(7)] }],
                         slow: vec![SlowGpuView { gpu: GpuId::new(4), slowdown: 2.0, quarantined_ms: 900 }],
                         drifts: vec![DriftView { model: ModelId::new(3), kind: "cpu".into(), factor: 1.5 }],
+                    }),
+                    load: Some(LoadView {
+                        token: Token::new(10),
+                        age: Nanos::from_millis(300),
+                        models: [(
+                            ModelId::new(1),
+                            ModelLoadView { arrived_items: 9, dropped: 1, executed: 6, queued: 2 },
+                        )]
+                        .into(),
+                        gpus: [(GpuId::new(4), GpuLoadView { busy: Nanos::from_millis(80), plans: 3 })].into(),
                     }),
                 },
             )]

@@ -81,8 +81,14 @@ impl DecisionThread {
             running.door.answered_by_this_thread();
             // A sleep ends within microseconds of its time instead of the usual 50; without the permission it is just later.
             let _ = prctl::set_timerslack(1);
-            if let Some(core) = core {
-                core_affinity::set_for_current(core);
+            if let Some(core) = core
+                && !core_affinity::set_for_current(core)
+            {
+                tracing::warn!(
+                    thread = running.name,
+                    core = core.id,
+                    "scheduler.pin_cores: the system refuses the core; the thread runs wherever there is room"
+                );
             }
             running.run(clock, if policy.spin { Idle::Spin } else { Idle::Sleep(SpinStretch::default()) });
         })?;

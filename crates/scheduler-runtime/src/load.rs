@@ -12,6 +12,8 @@ pub(crate) struct ModelCounts {
     pub(crate) arrived_items: AtomicU64,
     pub(crate) dropped: AtomicU64,
     pub(crate) executed: AtomicU64,
+    /// Not a count: how many requests wait now.
+    pub(crate) queued: AtomicU64,
 }
 
 /// What is counted of a GPU; only its link adds to it.
@@ -30,6 +32,8 @@ pub struct ModelLoad {
     pub dropped: u64,
     /// Requests whose batch ran.
     pub executed: u64,
+    /// Requests that wait for a batch now.
+    pub queued: u64,
 }
 
 /// A GPU of a led sub-cluster, since it is linked under this lead.
@@ -67,6 +71,7 @@ impl Loads {
             arrived_items: counts.arrived_items.load(Ordering::Relaxed),
             dropped: counts.dropped.load(Ordering::Relaxed),
             executed: counts.executed.load(Ordering::Relaxed),
+            queued: counts.queued.load(Ordering::Relaxed),
         };
         models.iter().map(|(&id, counts)| (id, read(counts))).collect()
     }

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use crossbeam::queue::ArrayQueue;
 use symphony_explain::{BatchEnd, BatchRecord, DropRecord};
@@ -562,6 +563,7 @@ impl ModelWorker {
         self.actions = actions;
         if let Some(model) = &mut self.slots[slot] {
             count(&model.counts.dropped, dropped);
+            model.counts.queued.store(model.queue.len() as u64, Ordering::Relaxed);
             if let Some(time) = wake_at {
                 model.armed_in = self.turn;
                 self.wakes.set(slot, time.as_nanos());

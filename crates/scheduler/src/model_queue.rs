@@ -576,7 +576,10 @@ impl ModelQueue {
     }
 
     fn reason(&self, now: Time, queued: &Queued) -> DropReason {
-        if queued.request.deadline <= now {
+        // What could not be met when it came did not expire for waiting.
+        if self.could_serve(queued) == GpuClasses::NONE {
+            DropReason::SloUnreachable
+        } else if queued.request.deadline <= now {
             DropReason::QueueExpired
         } else if queued.must_end_by < self.alone_end(now, queued.request.items) {
             DropReason::SloUnreachable

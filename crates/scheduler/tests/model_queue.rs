@@ -298,6 +298,20 @@ fn a_request_that_cannot_be_met_alone_is_dropped_when_that_becomes_certain() {
 }
 
 #[test]
+fn only_what_could_be_met_when_it_came_expires() {
+    let reason = |actions: &[ModelAction]| match actions[0] {
+        ModelAction::Drop { reason, .. } => reason,
+        ref other => panic!("{other:?}"),
+    };
+    let mut host = Host::symphony();
+    let over = host.step(ms(30), ModelInput::Arrive(request(1, ms(29))));
+    assert_eq!(reason(&over), DropReason::SloUnreachable, "its deadline had passed on its way");
+    // It has 25 ms and needs 6; who should wake its queue slept for longer.
+    host.step(ms(40), ModelInput::Arrive(request(2, ms(65))));
+    assert_eq!(reason(&host.step(ms(70), ModelInput::Wake)), DropReason::QueueExpired);
+}
+
+#[test]
 fn an_unused_grant_returns_the_gpu_as_it_was() {
     let mut host = Host::symphony();
     let nothing = host.grant(5, ms(40));

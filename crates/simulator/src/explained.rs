@@ -4,13 +4,15 @@ use std::cmp::Reverse;
 use std::collections::VecDeque;
 
 use symphony_explain::{
-    BatchEnd, BatchRecord, DropRecord, Explainer, Explanation, FlightRecorder, Found, Names, RecorderLimits, Since,
+    BatchEnd, BatchRecord, DropRecord, Explainer, Explanation, FlightRecorder, Found, Names, PolicyRules,
+    RecorderLimits, Since,
 };
 use symphony_scheduler::{DropCause, Plan, Request};
 use symphony_types::{DropReason, GpuClass, GpuId, Nanos, Time};
 use symphony_workload::Scenario;
 
 use crate::gpus::Run;
+use crate::rules::rules;
 use crate::watch::Watch;
 
 /// Requests that are explained at most in one run: as many as anybody reads.
@@ -70,6 +72,10 @@ impl Names for ScenarioNames<'_> {
 
     fn class_kind(&self, class: GpuClass) -> Option<String> {
         self.0.gpus.iter().find(|gpu| gpu.class == class).map(|gpu| gpu.kind.clone())
+    }
+
+    fn rules(&self) -> Option<PolicyRules> {
+        rules(&self.0.policy)
     }
 }
 

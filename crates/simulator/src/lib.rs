@@ -25,6 +25,7 @@ mod preemption_tests;
 mod queues_and_ranker;
 mod referee;
 mod result;
+mod rules;
 mod scaling;
 mod slow_gpus;
 mod spin_trap;

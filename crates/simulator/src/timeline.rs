@@ -103,6 +103,12 @@ impl Timeline {
         !self.is_cut
     }
 
+    /// Whether nothing happened in its range.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.batches.is_empty() && self.queues.is_empty() && self.drops.is_empty()
+    }
+
     fn waits(&mut self, at: Time, model: u32, change: impl Fn(u32) -> u32) {
         let waiting = &mut self.waiting[model as usize];
         *waiting = change(*waiting);

@@ -9,6 +9,7 @@ mod plan;
 mod processes;
 mod profile;
 mod simulate;
+mod top;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
@@ -25,6 +26,7 @@ pub(crate) use profile::{
     LatencyOf, MeasureArgs, ProfileArgs, ProfileCommand, ProfileCompareArgs, ProfileGemmArgs, ProfiledDevice,
 };
 pub(crate) use simulate::{PaperArgs, ReplayArgs, SimArgs};
+pub(crate) use top::TopArgs;
 
 /// Serves many DNN models on GPU clusters under latency SLOs.
 #[derive(Debug, Parser)]
@@ -58,6 +60,8 @@ pub(crate) enum Command {
     Model(ModelCommand),
     /// Show the cluster.
     Get(GetArgs),
+    /// Show how much the sub-clusters, models and GPUs have to do, and go on showing it.
+    Top(TopArgs),
     /// Give a process nothing new, have what it has handed over or finished, and wait for that.
     Drain(DrainArgs),
     /// Give a process nothing new; what it has it keeps until it is done.

@@ -8,6 +8,7 @@ mod local;
 mod node;
 mod provision;
 mod tools;
+mod top;
 
 use std::process::ExitCode;
 
@@ -56,6 +57,7 @@ fn main() -> ExitCode {
             Command::Certs(command) => tools::certs::run(command),
             Command::Model(command) => tools::model::run(command).await,
             Command::Get(args) => tools::get::run(&args).await,
+            Command::Top(args) => top::run(&args).await,
             Command::Drain(args) => tools::duty::drain(&args).await,
             Command::Cordon(args) => tools::duty::set(&args, Duty::Cordoned).await,
             Command::Uncordon(args) => tools::duty::set(&args, Duty::Serving).await,

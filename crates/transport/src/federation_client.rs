@@ -60,7 +60,7 @@ impl FederationClient {
     pub async fn get(&self, linearizable: bool, within: Duration) -> Result<FederationView, ControlError> {
         let call =
             |mut client: Grpc<Channel>| async move { client.get(pb::FederationGetRequest { linearizable }).await };
-        Ok(self.call(within, call).await?.into())
+        Ok(FederationView::try_from(self.call(within, call).await?)?)
     }
 
     /// Watches every replica and keeps the newest view. Ends when the receivers are gone. `watcher` shows in the replicas' logs.
@@ -91,7 +91,13 @@ async fn watch_replica(
                     () = sender.closed() => return,
                 };
                 match next {
-                    Ok(Some(view)) => publish(&sender, view.into()),
+                    Ok(Some(view)) => match FederationView::try_from(view) {
+                        Ok(view) => publish(&sender, view),
+                        Err(error) => {
+                            tracing::debug!(%addr, %error, "view of the federation not understood");
+                            break;
+                        }
+                    },
                     Ok(None) => break,
                     Err(status) => {
                         tracing::debug!(%addr, reason = status.message(), "watch of the federation ended");

@@ -11,6 +11,7 @@ mod execution;
 mod failure;
 mod law;
 mod learning;
+mod memory;
 mod model_laws;
 mod override_key;
 mod popularity;

@@ -1,4 +1,4 @@
-//! Latency profiles as `symphony profile` writes them: of that file only the latencies.
+//! Latency profiles as `symphony profile` writes them: of that file the latencies and the memory.
 
 use std::collections::BTreeMap;
 
@@ -15,6 +15,17 @@ struct Measured {
 struct MeasuredKind {
     /// Of batches of 1, 2, … items.
     latency_ms: Vec<f64>,
+    #[serde(default)]
+    static_memory_bytes: u64,
+    #[serde(default)]
+    dynamic_memory_bytes: u64,
+}
+
+/// What a model takes of a GPU of the kind in bytes: as long as it is loaded, and beside that while its largest batch runs. Nothing where
+/// the file does not say, or does not know the kind.
+pub(crate) fn memory_from_toml(text: &str, gpu_kind: &str) -> (u64, u64) {
+    let measured = toml::from_str(text).ok().and_then(|Measured { mut gpu }| gpu.remove(gpu_kind));
+    measured.map_or((0, 0), |kind| (kind.static_memory_bytes, kind.dynamic_memory_bytes))
 }
 
 /// The profile of one GPU kind, from the text of a profile file.

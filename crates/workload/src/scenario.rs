@@ -246,6 +246,7 @@ impl Check<'_> {
         let mut gpus = self.gpus(text)?;
         let gpu_count = gpus.iter().map(|gpu| gpu.count).sum();
         let mut models = self.models(text, &gpus)?;
+        self.memory(text)?;
         self.classify(&mut gpus, &mut models)?;
         let popularity = self.popularity(&text.workload.popularity)?;
         let weights: Vec<f64> = models.iter().map(|model| model.share).collect();

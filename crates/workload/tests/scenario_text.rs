@@ -45,6 +45,9 @@ fn csv_files(name: &str) -> Result<String, String> {
         "measured.csv" => {
             Ok("gpu_kind,batch,latency_ms\n1080ti,1,4\n1080ti,3,8\n1080ti,4,10\na100,1,5\na100,4,6\n".into())
         }
+        "measured.toml" => Ok("[gpu.1080ti]\nlatency_ms = [4, 5]\nstatic_memory_bytes = 104857600\n\
+            dynamic_memory_bytes = 52428800\n[gpu.a100]\nlatency_ms = [2, 3]\n"
+            .into()),
         "trace.csv" => Ok("time_s,model\n0.5,measured\n0.25,resnet50-1\n1.0,\n".into()),
         _ => Err("no such file".into()),
     }
@@ -274,4 +277,20 @@ fn a_trace_is_played_once_in_order_and_stretched() {
     // The nameless row went to one of the models.
     assert_eq!(played.iter().flatten().filter(|&&time| time == 2.0).count(), 1);
     assert_eq!(played.iter().flatten().count(), 3);
+}
+
+#[test]
+fn models_that_do_not_fit_a_gpu_are_refused_with_what_they_need() {
+    let text = |memory_mb: &str| {
+        let text = FULL.replace("profile_csv = \"measured.csv\"", "profile = \"measured.toml\"\ncount = 3");
+        text.replace("memory_mb = 11264", &format!("memory_mb = {memory_mb}"))
+    };
+    // Three times 100 MB, and 50 MB for one batch; the other model says nothing, nor does the other kind.
+    assert!(parse(&text("350"), &[]).is_ok());
+    let words =
+        "key `gpu.0.memory_mb`: expected at least 350.0, which the models' profiles need on a GPU of kind `1080ti`";
+    refused(&text("349.5"), &[], words);
+    assert!(parse(&text("1").replace("memory_mb = 1\n", ""), &[]).is_ok(), "nothing is said of its memory");
+    let elsewhere = text("350").replace("kind = \"a100\"", "kind = \"a100\"\nmemory_mb = 1");
+    assert!(parse(&elsewhere, &[]).is_ok());
 }

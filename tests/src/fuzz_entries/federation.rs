@@ -55,7 +55,8 @@ pub fn federation_messages(bytes: &[u8]) {
         0 => {
             let Ok(message) = pb::FederationView::decode(bytes) else { return };
             let lists = (message.clusters.len(), message.models.len(), message.events.len());
-            let view = FederationView::from(message);
+            // Refused if an operation has no id, or a move of a plan no progress.
+            let Ok(view) = FederationView::try_from(message) else { return };
             assert!(view.clusters.len() <= lists.0 && view.models.len() <= lists.1 && view.events.len() == lists.2);
         }
         1 => {
@@ -183,6 +184,14 @@ pub(super) fn federation_messages_seeds() -> Vec<Vec<u8>> {
         wanted_rps: 2.5,
         ..Default::default()
     };
+    let planned = pb::FederatedPlannedMove {
+        model: "model".into(),
+        from: "east".into(),
+        to: "west".into(),
+        progress: pb::MoveProgress::UnderWay.into(),
+        index: 12,
+        reason: String::new(),
+    };
     let view = pb::FederationView {
         federation: "world".into(),
         applied_index: 12,
@@ -193,6 +202,7 @@ pub(super) fn federation_messages_seeds() -> Vec<Vec<u8>> {
         models: vec![model],
         events: vec![pb::Event { index: 12, what: "model model goes from east to west (operator)".into() }],
         operations: Vec::new(),
+        plans: vec![pb::FederatedPlan { id: 12, cause: "operator".into(), moves: vec![planned] }],
     };
     let load = pb::FederationLoadRequest {
         spec: Some((&spec()).into()),

@@ -2,6 +2,7 @@
 //! many GPUs they should have (docs/operating/autoscaling.md).
 
 mod external_scaler;
+mod last_loads;
 mod learnt_profiles;
 mod load_book;
 mod load_reports;

@@ -7,6 +7,7 @@ use symphony_cluster_state::ClusterState;
 use symphony_protocol::control as pb;
 use symphony_types::ModelId;
 
+use super::last_loads::LastLoads;
 use super::learnt_profiles::LearntProfiles;
 use super::load_book::LoadBook;
 use super::scaling::Scaling;
@@ -20,6 +21,7 @@ pub(crate) struct Reported {
     learnt: LearntProfiles,
     pub(crate) scaling: Scaling,
     pub(crate) set_aside: SetAside,
+    pub(crate) last: LastLoads,
 }
 
 /// What an epoch is planned by.
@@ -46,16 +48,19 @@ impl Reported {
             learnt: LearntProfiles::default(),
             scaling: Scaling::new(settings.scaling.clone()),
             set_aside: SetAside::default(),
+            last: LastLoads::default(),
         }
     }
 
     /// Takes what one replica says of its leads.
     pub(crate) fn take(&mut self, now: Instant, state: &ClusterState, subclusters: &[pb::SubclusterLoad]) {
         self.learnt.forget_gone(state);
+        self.last.forget_gone(state);
         for load in subclusters {
             if self.book.take(now, load) {
                 self.learnt.take(state, load);
                 self.set_aside.take(state, load);
+                self.last.take(now, load);
             }
         }
         self.scaling.take(now, state, subclusters);
@@ -73,6 +78,7 @@ impl Reported {
         self.learnt.clear();
         self.scaling.clear();
         self.set_aside.clear();
+        self.last.clear();
     }
 }
 

@@ -1,7 +1,7 @@
 //! Everything that can be answered instead of a result, and the one place that maps it to HTTP and gRPC.
 
 use axum::http::StatusCode;
-use symphony_types::{DropReason, FailReason};
+use symphony_types::{DropReason, FailReason, Nanos};
 use tonic::Code;
 
 /// Why a request has no answer. The labels are part of the public surface: clients and alerts match on them.
@@ -47,6 +47,19 @@ pub enum InferError {
     Busy {
         /// The limit.
         in_flight_max: usize,
+    },
+    /// Less time is allowed than its batch takes, whatever else there is to do.
+    #[error(
+        "{} ms are allowed, and a batch of its {items} {} alone takes {} ms by the model's profile: allow more time",
+        .allowed.as_millis_f64(), if *.items == 1 { "item" } else { "items" }, .alone.as_millis_f64()
+    )]
+    TooLittleTime {
+        /// The time, by the client's words or the model's SLO.
+        allowed: Nanos,
+        /// Its items.
+        items: u32,
+        /// ℓ(items) on the fastest kind of GPU.
+        alone: Nanos,
     },
     /// The quota of the model or the tenant is used up.
     #[error("the quota is used up; try again later")]
@@ -144,6 +157,9 @@ impl InferError {
             Self::BodyTimeout => face(StatusCode::REQUEST_TIMEOUT, Code::DeadlineExceeded, "body_timeout"),
             Self::Unsupported(_) => face(StatusCode::NOT_IMPLEMENTED, Code::Unimplemented, "unsupported"),
             Self::Busy { .. } => later(StatusCode::TOO_MANY_REQUESTS, Code::ResourceExhausted, "too_many_requests"),
+            Self::TooLittleTime { .. } => {
+                face(StatusCode::GATEWAY_TIMEOUT, Code::DeadlineExceeded, DropReason::SloUnreachable.label())
+            }
             Self::QuotaExceeded => later(StatusCode::TOO_MANY_REQUESTS, Code::ResourceExhausted, "quota_exceeded"),
             Self::Dropped(reason) => {
                 let label = reason.label();
@@ -227,6 +243,16 @@ const fn explain_failure(reason: FailReason) -> &'static str {
 mod tests {
     use super::*;
 
+    const TOO_LITTLE_TIME: InferError =
+        InferError::TooLittleTime { allowed: Nanos::from_millis(1), items: 1, alone: Nanos::from_micros(6125) };
+
+    #[test]
+    fn too_little_time_is_said_in_numbers() {
+        let words = "1 ms are allowed, and a batch of its 1 item alone takes 6.125 ms by the model's profile";
+        assert!(TOO_LITTLE_TIME.to_string().starts_with(words), "{TOO_LITTLE_TIME}");
+        assert_eq!(TOO_LITTLE_TIME.face().reason, "slo_unreachable");
+    }
+
     #[test]
     fn every_end_of_a_request_has_the_status_that_the_documentation_promises() {
         let expected = [
@@ -239,6 +265,7 @@ mod tests {
             (InferError::BodyTimeout, 408, Code::DeadlineExceeded, Retry::No),
             (InferError::Unsupported(String::new()), 501, Code::Unimplemented, Retry::No),
             (InferError::Busy { in_flight_max: 1 }, 429, Code::ResourceExhausted, Retry::Later),
+            (TOO_LITTLE_TIME, 504, Code::DeadlineExceeded, Retry::No),
             (InferError::QuotaExceeded, 429, Code::ResourceExhausted, Retry::Later),
             (InferError::Dropped(DropReason::SloUnreachable), 504, Code::DeadlineExceeded, Retry::No),
             (InferError::Dropped(DropReason::ProtectBatch), 504, Code::DeadlineExceeded, Retry::No),

@@ -9,9 +9,9 @@ use symphony_types::{
 };
 
 use super::{
-    AdviceView, BackendView, DriftView, FrontendView, GpuView, GroupMemberView, GroupRole, KindAdviceView, KindProfile,
-    ModelSource, ModelSpec, ModelView, NodeView, OperationView, ReplicaView, SlowGpuView, SubclusterView,
-    SuccessorView, View, ViewError,
+    AdviceView, BackendView, DriftView, FrontendView, GpuLoadView, GpuView, GroupMemberView, GroupRole, KindAdviceView,
+    KindProfile, LoadView, ModelLoadView, ModelSource, ModelSpec, ModelView, NodeView, OperationView, ReplicaView,
+    SlowGpuView, SubclusterView, SuccessorView, View, ViewError,
 };
 use crate::control as pb;
 use crate::plan::{BackendMoveView, ModelMoveView, PlanView};
@@ -220,6 +220,51 @@ impl From<&AdviceView> for pb::ScaleAdvice {
     }
 }
 
+impl TryFrom<pb::Operation> for OperationView {
+    type Error = ViewError;
+    fn try_from(operation: pb::Operation) -> Result<Self, ViewError> {
+        let pb::Operation { index, id, actor, at_unix_ms, what, refusal } = operation;
+        let id = id.parse().map_err(|source| ViewError::Operation { index, source })?;
+        let refusal = Some(refusal).filter(|refusal| !refusal.is_empty());
+        Ok(Self { index, id, actor, at_unix_ms, what, refusal })
+    }
+}
+
+impl From<&pb::SubclusterLoad> for LoadView {
+    /// A lead's report, as it comes.
+    fn from(load: &pb::SubclusterLoad) -> Self {
+        let models = load.models.iter().map(|m| {
+            let pb::ModelLoad { model, arrived_items, dropped, executed, queued } = *m;
+            (ModelId::new(model), ModelLoadView { arrived_items, dropped, executed, queued })
+        });
+        let gpus = load.gpus.iter().map(|g| {
+            let counted = GpuLoadView { busy: Nanos::new(g.busy_ns), plans: g.plans };
+            (GpuId::new(g.gpu), counted)
+        });
+        Self { token: Token::new(load.token), age: Nanos::ZERO, models: models.collect(), gpus: gpus.collect() }
+    }
+}
+
+fn load_message(subcluster: SubclusterId, load: &LoadView) -> pb::SubclusterLoad {
+    let models = load.models.iter().map(|(id, m)| {
+        let ModelLoadView { arrived_items, dropped, executed, queued } = *m;
+        pb::ModelLoad { model: id.get(), arrived_items, dropped, executed, queued }
+    });
+    let gpus = load.gpus.iter().map(|(id, g)| pb::GpuLoad {
+        gpu: id.get(),
+        busy_ns: g.busy.get(),
+        plans: g.plans,
+        ..pb::GpuLoad::default()
+    });
+    pb::SubclusterLoad {
+        subcluster: subcluster.get(),
+        token: load.token.get(),
+        models: models.collect(),
+        gpus: gpus.collect(),
+        ..pb::SubclusterLoad::default()
+    }
+}
+
 impl TryFrom<pb::ClusterView> for View {
     type Error = ViewError;
     fn try_from(view: pb::ClusterView) -> Result<Self, ViewError> {
@@ -254,7 +299,10 @@ impl TryFrom<pb::ClusterView> for View {
             let successor = some_node(s.successor).map(|node| SuccessorView { node, boot, since });
             let token = Token::new(s.token);
             let advice = s.advice.map(AdviceView::from);
-            (SubclusterId::new(s.id), SubclusterView { name: s.name, leader, token, standbys, successor, advice })
+            let age = Nanos::new(s.load_age_ns);
+            let load = s.load.map(|load| LoadView { age, ..LoadView::from(&load) });
+            let view = SubclusterView { name: s.name, leader, token, standbys, successor, advice, load };
+            (SubclusterId::new(s.id), view)
         });
         let backends = view.backends.into_iter().map(|b| {
             let duty = b.duty().into();
@@ -293,12 +341,6 @@ impl TryFrom<pb::ClusterView> for View {
             let pb::GroupMember { node, control_addr, applied_index, lag, .. } = m;
             (NodeId::new(node), GroupMemberView { control_addr, role, applied_index, lag })
         });
-        let operations = view.operations.into_iter().map(|operation| {
-            let pb::Operation { index, id, actor, at_unix_ms, what, refusal } = operation;
-            let id = id.parse().map_err(|source| ViewError::Operation { index, source })?;
-            let refusal = Some(refusal).filter(|refusal| !refusal.is_empty());
-            Ok(OperationView { index, id, actor, at_unix_ms, what, refusal })
-        });
         Ok(Self {
             cluster: view.cluster,
             applied_index: view.applied_index,
@@ -311,7 +353,7 @@ impl TryFrom<pb::ClusterView> for View {
             frontends: frontends.collect(),
             models,
             events: view.events.into_iter().map(|e| (e.index, e.what)).collect(),
-            operations: operations.collect::<Result<_, ViewError>>()?,
+            operations: view.operations.into_iter().map(OperationView::try_from).collect::<Result<_, _>>()?,
             group: group.collect(),
             removed_nodes: view.removed_nodes.into_iter().map(NodeId::new).collect(),
             plans: view.plans.into_iter().map(PlanView::try_from).collect::<Result<_, _>>()?,
@@ -341,6 +383,8 @@ impl From<&View> for pb::ClusterView {
             successor_boot_id: s.successor.map_or(0, |next| next.boot.get()),
             handover_since: s.successor.map_or(0, |next| next.since),
             advice: s.advice.as_ref().map(Into::into),
+            load: s.load.as_ref().map(|load| load_message(*id, load)),
+            load_age_ns: s.load.as_ref().map_or(0, |load| load.age.get()),
         });
         let backends = view.backends.iter().map(|(id, b)| {
             let gpus = b.gpus.iter().map(|g| pb::Gpu {

@@ -57,8 +57,9 @@ pub(crate) enum What {
     Members,
     /// What became of the requests, of each frontend and of all together.
     Ledger,
-    /// The epoch, and the last plans: why they were made and how far they have come.
+    /// The epoch, and the last plans: why they were made and how far they have come; with --federation those of the federation.
     Epochs,
-    /// What operators asked for and what changed lately: the last 1024 operations and the last 64 changes.
+    /// What operators asked for and what changed lately: the last 1024 operations and the last 64 changes; with --federation those of the
+    /// federation.
     Events,
 }

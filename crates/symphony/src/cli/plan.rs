@@ -76,6 +76,8 @@ pub(crate) struct PlanShowArgs {
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     pub(crate) output: Output,
     #[command(flatten)]
+    pub(crate) federation: FederationArgs,
+    #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
 }
 

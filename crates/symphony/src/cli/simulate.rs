@@ -32,7 +32,7 @@ pub(crate) struct SimArgs {
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
     /// Runs at the same time; the number of cores if not given.
-    #[arg(long)]
+    #[arg(long, value_parser = threads)]
     pub(crate) threads: Option<usize>,
     /// Write what GPUs and queues did in the first seed's run: FILE.json for Perfetto and chrome://tracing, FILE.svg as a
     /// picture.
@@ -69,6 +69,13 @@ pub(crate) struct PaperArgs {
     #[arg(long)]
     pub(crate) quick: bool,
     /// Runs at the same time; the number of cores if not given.
-    #[arg(long)]
+    #[arg(long, value_parser = threads)]
     pub(crate) threads: Option<usize>,
+}
+
+/// Threads: at least one, and no more than any machine has cores.
+fn threads(text: &str) -> Result<usize, String> {
+    const THREADS_MAX: usize = 4096;
+    let expected = || format!("expected 1 to {THREADS_MAX} threads");
+    text.parse().ok().filter(|threads| (1..=THREADS_MAX).contains(threads)).ok_or_else(expected)
 }

@@ -3,14 +3,29 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
+use symphony_protocol::federation::FederationView;
 use symphony_protocol::view::{OperationView, View};
 use time::OffsetDateTime;
 
 use super::get::Shown;
 
-/// As a table and as JSON.
+/// Of a cluster, as a table and as JSON.
 pub(crate) fn show(view: &View) -> Shown {
-    let names = Names::of(view);
+    shown(&view.events, &view.operations, &Names::of(view))
+}
+
+/// The same of a federation, whose log calls everything by name.
+pub(crate) fn of_federation(view: &FederationView) -> Shown {
+    shown(&view.events, &view.operations, &Names(BTreeMap::new()))
+}
+
+/// Of a cluster, as JSON. What operators asked for has an `actor`, and all that is told of it.
+pub(crate) fn json(view: &View) -> Value {
+    to_json(&lines(&view.events, &view.operations))
+}
+
+fn shown(events: &[(u64, String)], operations: &[OperationView], names: &Names<'_>) -> Shown {
+    let lines = lines(events, operations);
     let cells = |line: &Line<'_>| match line {
         Line::Event(index, what) => {
             vec![index.to_string(), String::new(), String::new(), names.put_into(what), String::new()]
@@ -24,13 +39,12 @@ pub(crate) fn show(view: &View) -> Shown {
             vec![operation.index.to_string(), time, operation.actor.clone(), names.put_into(&what), id]
         }
     };
-    let rows = lines(view).iter().map(cells).collect();
-    (&["LOG INDEX", "TIME", "ACTOR", "WHAT", "OPERATION"], rows, json(view))
+    let rows = lines.iter().map(cells).collect();
+    (&["LOG INDEX", "TIME", "ACTOR", "WHAT", "OPERATION"], rows, to_json(&lines))
 }
 
-/// As JSON. What operators asked for has an `actor`, and all that is told of it.
-pub(crate) fn json(view: &View) -> Value {
-    let value = |line: Line<'_>| match line {
+fn to_json(lines: &[Line<'_>]) -> Value {
+    let value = |line: &Line<'_>| match line {
         Line::Event(index, what) => json!({ "index": index, "what": what }),
         Line::Operation(OperationView { index, id, actor, at_unix_ms, what, refusal }) => {
             let outcome = if refusal.is_none() { "done" } else { "refused" };
@@ -38,7 +52,7 @@ pub(crate) fn json(view: &View) -> Value {
                     "outcome": outcome, "refusal": refusal })
         }
     };
-    lines(view).into_iter().map(value).collect()
+    lines.iter().map(value).collect()
 }
 
 enum Line<'a> {
@@ -47,10 +61,9 @@ enum Line<'a> {
 }
 
 /// What was asked for stands before what it changed, which has the same index.
-fn lines(view: &View) -> Vec<Line<'_>> {
-    let operations = view.operations.iter().map(Line::Operation);
-    let mut lines: Vec<_> =
-        operations.chain(view.events.iter().map(|(index, what)| Line::Event(*index, what))).collect();
+fn lines<'a>(events: &'a [(u64, String)], operations: &'a [OperationView]) -> Vec<Line<'a>> {
+    let operations = operations.iter().map(Line::Operation);
+    let mut lines: Vec<_> = operations.chain(events.iter().map(|(index, what)| Line::Event(*index, what))).collect();
     lines.sort_by_key(|line| match line {
         Line::Event(index, _) => *index,
         Line::Operation(operation) => operation.index,

@@ -154,10 +154,27 @@ async fn until<T>(
 
 /// `symphony get clusters`.
 pub(crate) async fn clusters(args: &GetArgs) -> anyhow::Result<Shown> {
-    let named = args.federation.client(&args.cluster)?;
-    let standard = || FederationClient::new(&args.cluster.net()?, &standard_addrs()).map_err(bad_input);
-    let view = named.map_or_else(standard, Ok)?.get(!args.stale, LOOK_WITHIN).await?;
-    Ok(show(&view))
+    Ok(show(&look(&args.federation, &args.cluster, !args.stale).await?))
+}
+
+/// `symphony get events --federation`.
+pub(crate) async fn events(args: &GetArgs) -> anyhow::Result<Shown> {
+    Ok(super::events::of_federation(&look(&args.federation, &args.cluster, !args.stale).await?))
+}
+
+/// `symphony get epochs --federation`.
+pub(crate) async fn epochs(args: &GetArgs) -> anyhow::Result<Shown> {
+    Ok(super::plan::epochs_of_federation(&look(&args.federation, &args.cluster, !args.stale).await?))
+}
+
+/// The federation that was named, or the one of `symphony up --clusters`.
+pub(crate) async fn look(
+    federation: &FederationArgs,
+    who: &ClusterArgs,
+    linearizable: bool,
+) -> anyhow::Result<FederationView> {
+    let standard = || FederationClient::new(&who.net()?, &standard_addrs()).map_err(bad_input);
+    Ok(federation.client(who)?.map_or_else(standard, Ok)?.get(linearizable, LOOK_WITHIN).await?)
 }
 
 fn standard_addrs() -> Vec<String> {

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use symphony_protocol::view::{AdviceView, DriftView, FrontendView, KindAdviceView, SlowGpuView, SubclusterView, View};
+use symphony_protocol::view::{
+    AdviceView, BackendView, DriftView, FrontendView, GpuView, KindAdviceView, ModelView, SlowGpuView, SubclusterView,
+    View,
+};
 use symphony_types::{GpuId, ModelId, SubclusterId};
 
 use super::{events, ledger, plan, table};
@@ -18,11 +21,13 @@ const SILENT_S: u64 = 5;
 pub(crate) async fn run(args: &GetArgs) -> anyhow::Result<()> {
     let (header, rows, json) = match args.what {
         What::Clusters => super::federation::clusters(args).await?,
+        What::Events if args.federation.federation.is_some() => super::federation::events(args).await?,
+        What::Epochs if args.federation.federation.is_some() => super::federation::epochs(args).await?,
         what if args.federation.federation.is_some() => {
             let what = clap::ValueEnum::to_possible_value(&what).map(|value| value.get_name().to_owned());
             let what = what.unwrap_or_default();
             return Err(bad_input(format!(
-                "--federation: a federation shows its clusters; `{what}` is asked of one cluster"
+                "--federation: a federation shows its clusters, epochs and events; `{what}` is asked of one cluster"
             )));
         }
         what => {
@@ -58,26 +63,11 @@ fn models(view: &View) -> Shown {
     let (mut rows, mut json) = (Vec::new(), Vec::new());
     for (id, model) in &view.models {
         let ready = model.is_ready(view);
-        let failed = model.replicas.values().find_map(|r| r.state.clone().err());
-        let state = match (&failed, ready) {
-            (None, true) => "ready".to_owned(),
-            // Served by the backends that hold it; the one that does not stays unused until it does.
-            (Some(reason), true) => format!("ready, not everywhere: {reason}"),
-            (Some(reason), _) => format!("failed: {reason}"),
-            (None, _) => "loading".to_owned(),
-        };
+        let failed = failure(model);
+        let state = model_state(view, *id, model);
         let subcluster = subcluster_name(view, model.subcluster);
-        let going = model.moving.filter(|moving| moving.switched.is_none()).map(|m| subcluster_name(view, m.to));
-        let state = match &going {
-            Some(to) => format!("{state}, moves to {to}"),
-            None => state,
-        };
+        let going = moves_to(view, model);
         let drifts = drifts(view, *id, model.subcluster);
-        let off: Vec<_> = drifts
-            .iter()
-            .map(|drift| format!("takes {:.2} times its profile on {}", drift.factor, drift.kind))
-            .collect();
-        let state = std::iter::once(state).chain(off).collect::<Vec<_>>().join(", ");
         let drifts: Vec<_> = drifts.iter().map(|drift| json!({ "kind": drift.kind, "factor": drift.factor })).collect();
         let slo_ms = model.spec.slo.as_millis_f64();
         let policy = model.spec.policy.to_string();
@@ -97,6 +87,34 @@ fn models(view: &View) -> Shown {
     (&["ID", "NAME", "SUBCLUSTER", "SLO", "POLICY", "VALUE", "STATE"], rows, Value::Array(json))
 }
 
+/// Why a backend could not load it, of one that could not.
+fn failure(model: &ModelView) -> Option<String> {
+    model.replicas.values().find_map(|replica| replica.state.clone().err())
+}
+
+/// The sub-cluster that a model goes to, until it is served there.
+fn moves_to(view: &View, model: &ModelView) -> Option<String> {
+    model.moving.filter(|moving| moving.switched.is_none()).map(|moving| subcluster_name(view, moving.to))
+}
+
+/// Whether a model is served, whether it goes elsewhere, and whether its batches take as long as its profile says.
+pub(crate) fn model_state(view: &View, id: ModelId, model: &ModelView) -> String {
+    let state = match (failure(model), model.is_ready(view)) {
+        (None, true) => "ready".to_owned(),
+        // Served by the backends that hold it; the one that does not stays unused until it does.
+        (Some(reason), true) => format!("ready, not everywhere: {reason}"),
+        (Some(reason), _) => format!("failed: {reason}"),
+        (None, _) => "loading".to_owned(),
+    };
+    let state = match moves_to(view, model) {
+        Some(to) => format!("{state}, moves to {to}"),
+        None => state,
+    };
+    let off = drifts(view, id, model.subcluster);
+    let off = off.iter().map(|drift| format!("takes {:.2} times its profile on {}", drift.factor, drift.kind));
+    std::iter::once(state).chain(off).collect::<Vec<_>>().join(", ")
+}
+
 fn gpus(view: &View) -> Shown {
     let (mut rows, mut json) = (Vec::new(), Vec::new());
     for backend in view.backends.values() {
@@ -105,14 +123,7 @@ fn gpus(view: &View) -> Shown {
             let token = view.gpu_token(backend, gpu);
             let memory_mb = gpu.memory_bytes >> 20;
             let slow = slow(view, backend.subcluster, gpu.id);
-            let up = match slow {
-                _ if !backend.up => "down".to_owned(),
-                None => "up".to_owned(),
-                Some(slow) => {
-                    let (slowdown, left_s) = (slow.slowdown, slow.quarantined_ms.div_ceil(1000));
-                    format!("set aside for {left_s} s: {slowdown:.2} times slower than its peers")
-                }
-            };
+            let up = gpu_state(view, backend, gpu);
             rows.push(vec![
                 gpu.id.to_string(),
                 gpu.kind.clone(),
@@ -129,6 +140,18 @@ fn gpus(view: &View) -> Shown {
         }
     }
     (&["ID", "KIND", "MEMORY", "BACKEND", "SUBCLUSTER", "TOKEN", "STATE"], rows, Value::Array(json))
+}
+
+/// Whether a GPU is there, and whether it is set aside.
+pub(crate) fn gpu_state(view: &View, backend: &BackendView, gpu: &GpuView) -> String {
+    match slow(view, backend.subcluster, gpu.id) {
+        _ if !backend.up => "down".to_owned(),
+        None => "up".to_owned(),
+        Some(slow) => {
+            let (slowdown, left_s) = (slow.slowdown, slow.quarantined_ms.div_ceil(1000));
+            format!("set aside for {left_s} s: {slowdown:.2} times slower than its peers")
+        }
+    }
 }
 
 /// What is said of a GPU that is set aside.
@@ -265,7 +288,7 @@ fn members(view: &View) -> Shown {
 
 #[cfg(test)]
 mod tests {
-    use symphony_protocol::view::{BackendView, GpuView, NodeView};
+    use symphony_protocol::view::NodeView;
     use symphony_types::{BackendId, BootId, NodeId, Token};
 
     use super::*;

@@ -1,15 +1,11 @@
 //! `symphony get ledger`: what became of the requests, as their frontends count them.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 use symphony_frontend::LedgerCounts;
 use symphony_protocol::view::{FrontendView, View};
 
+use super::frontend_page;
 use super::get::Shown;
-
-/// How long a frontend may take to answer.
-const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
 /// A ledger as the console and this tool write it.
 pub(crate) fn json(counts: &LedgerCounts, in_flight: u64) -> Value {
@@ -22,7 +18,7 @@ pub(crate) fn json(counts: &LedgerCounts, in_flight: u64) -> Value {
 /// Each is read while requests run and may be off by those that end in the same moment. A frontend's ledger ends with its
 /// process, as do its clients' connections.
 pub(crate) async fn show(view: &View) -> anyhow::Result<Shown> {
-    let client = reqwest::Client::builder().timeout(ANSWER_WITHIN).no_proxy().build()?;
+    let client = frontend_page::client()?;
     let (mut rows, mut frontends) = (Vec::new(), Vec::new());
     let (mut sum, mut open, mut unreachable) = (LedgerCounts::default(), 0, 0);
     let asked = view.frontends.iter().map(|(id, frontend)| {
@@ -64,8 +60,7 @@ fn row(name: &str, counts: &LedgerCounts, open: u64) -> Vec<String> {
 }
 
 async fn read(client: &reqwest::Client, frontend: &FrontendView) -> anyhow::Result<(LedgerCounts, u64)> {
-    let url = format!("http://{}/api/view", frontend.console_addr);
-    let page: Value = serde_json::from_slice(&client.get(url).send().await?.error_for_status()?.bytes().await?)?;
+    let page = frontend_page::read(client, frontend).await?;
     let ledger = &page["ledger"];
     let counts = serde_json::from_value(ledger["counts"].clone())?;
     let in_flight = ledger["in_flight"].as_u64().ok_or_else(|| anyhow::anyhow!("it does not say what is in flight"))?;

@@ -14,9 +14,9 @@ use crate::cli::{Output, SimArgs};
 use crate::exit::bad_input;
 
 pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
-    timeline::check(args)?;
     let ask = sim_explain::ask(args)?;
     let scenario = read(args)?;
+    timeline::check(args, &scenario)?;
     if args.find_goodput && scenario.autoscale.is_some() {
         let what = "--find-goodput: expected a fixed number of GPUs, got a scenario with [autoscale], whose GPUs follow any rate";
         return Err(bad_input(what));

@@ -26,6 +26,12 @@ pub(crate) fn write_if_asked(args: &SimArgs, scenario: &Scenario, rate_rps: f64)
     let (_, timeline) = simulate_timeline(scenario, seed, rate_rps, range)?;
     let text = if format == Format::Trace { timeline.to_trace_json() } else { timeline.to_svg() };
     std::fs::write(file, text).map_err(|error| anyhow::anyhow!("{}: {error}", file.display()))?;
+    if timeline.is_empty() {
+        eprintln!(
+            "{}: nothing happened in that time; --timeline-from-s and --timeline-for-s say which is shown",
+            file.display()
+        );
+    }
     if timeline.is_cut() {
         eprintln!("{}: cut after {TIMELINE_EVENTS_MAX} events; ask for less with --timeline-for-s", file.display());
     }
@@ -33,9 +39,18 @@ pub(crate) fn write_if_asked(args: &SimArgs, scenario: &Scenario, rate_rps: f64)
 }
 
 /// Checks what can be checked before the simulation takes its time.
-pub(crate) fn check(args: &SimArgs) -> anyhow::Result<()> {
-    if args.timeline.is_some() {
-        range(args, format(args)?, 0.0)?;
+pub(crate) fn check(args: &SimArgs, scenario: &Scenario) -> anyhow::Result<()> {
+    if args.timeline.is_none() {
+        return Ok(());
+    }
+    let from = range(args, format(args)?, scenario.warmup.as_secs_f64())?.from;
+    let last = scenario.warmup + scenario.duration;
+    if Nanos::new(from.as_nanos()) >= last {
+        return Err(bad_input(format!(
+            "--timeline-from-s: expected less than {} s, after which no request comes, got {}",
+            last.as_secs_f64(),
+            args.timeline_from_s.unwrap_or_default()
+        )));
     }
     Ok(())
 }

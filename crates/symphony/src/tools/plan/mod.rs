@@ -1,9 +1,11 @@
 //! `symphony plan`: who serves what, and how that changes.
 
 mod change;
+mod federated;
 mod parts;
 mod show;
 
+pub(crate) use federated::epochs as epochs_of_federation;
 pub(crate) use show::epochs;
 
 use super::partition;
@@ -16,6 +18,8 @@ pub(crate) async fn run(command: &PlanCommand) -> anyhow::Result<()> {
         PlanCommand::Now(args) => change::now(args).await,
         PlanCommand::Approve(args) => change::judge(args, true).await,
         PlanCommand::Refuse(args) => change::judge(args, false).await,
+        PlanCommand::Show(args) if args.federation.federation.is_some() => federated::show(args).await,
+        PlanCommand::Diff(args) if args.federation.federation.is_some() => federated::diff(args).await,
         PlanCommand::Show(args) => show::plan(args).await,
         PlanCommand::Diff(args) => show::diff(args).await,
     }

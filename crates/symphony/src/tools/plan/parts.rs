@@ -32,7 +32,7 @@ impl Part {
 }
 
 /// How many there are, and the first of them by name.
-fn listed(what: &str, names: &[String]) -> String {
+pub(super) fn listed(what: &str, names: &[String]) -> String {
     let more = names.len().saturating_sub(NAMES_SHOWN);
     let named = names[..names.len() - more].join(", ");
     match (names.len(), more) {

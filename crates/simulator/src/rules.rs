@@ -1,0 +1,23 @@
+//! The rules of policies that say nothing of single decisions, in words: what is known of each of their batches and drops.
+
+use symphony_explain::PolicyRules;
+use symphony_workload::PolicySpec;
+
+/// None of a policy that says of each decision why it was made.
+pub(crate) const fn rules(policy: &PolicySpec) -> Option<PolicyRules> {
+    Some(match policy {
+        PolicySpec::Queues(_) => return None,
+        PolicySpec::Clockwork { .. } => PolicyRules {
+            batch: "clockwork gives a GPU with little work ahead the batch that has to start first, as large as there are requests in time for it",
+            dropped: "clockwork drops what could not end in time alone, and what stands before a batch that it would make late",
+        },
+        PolicySpec::Nexus { .. } => PolicyRules {
+            batch: "nexus goes round the models that it has packed on the GPU, and it was this one's turn",
+            dropped: "nexus drops what would make the next batch late on the GPU that it was dealt to, and what no GPU is packed for",
+        },
+        PolicySpec::Shepherd { .. } => PolicyRules {
+            batch: "shepherd gives a GPU the largest batch of which every request ends in time, and a much larger one stops one that runs",
+            dropped: "shepherd drops what could not end in time even alone on an idle GPU",
+        },
+    })
+}

@@ -1,0 +1,168 @@
+//! The terminal: samples and keys come in, the board goes out.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use tokio::sync::mpsc;
+
+use super::board::{Board, Flow, Key};
+use super::draw::draw;
+use super::sample::{Sample, Sampler};
+use super::screen::Screen;
+
+/// How often the cluster is asked.
+const ASK_EVERY: Duration = Duration::from_secs(1);
+/// How often who reads keys looks whether it is still wanted.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// Keys that wait to be read.
+const KEYS_MAX: usize = 64;
+
+/// Something to show.
+enum News {
+    /// A key; none if the terminal changed.
+    Key(Option<Key>),
+    /// What the cluster said, and when.
+    Sample(Duration, Box<Result<Sample, String>>),
+}
+
+/// Samples of the last while.
+struct Window {
+    over: Duration,
+    samples: VecDeque<Sample>,
+}
+
+impl Window {
+    /// The screen of a new sample: over the time that was asked for, or as much of it as is known.
+    fn take(&mut self, now: Sample) -> Screen {
+        // To the nearest sample: they are hardly ever taken at whole seconds.
+        let oldest_of_use = (now.at + ASK_EVERY / 2).saturating_sub(self.over);
+        while self.samples.get(1).is_some_and(|next| next.at <= oldest_of_use) {
+            self.samples.pop_front();
+        }
+        self.samples.push_back(now);
+        // Not empty: the one that came is there.
+        let (before, now) = (&self.samples[0], &self.samples[self.samples.len() - 1]);
+        Screen::of(before, now)
+    }
+}
+
+/// Puts the terminal back as it was, however this ends.
+struct Restored;
+
+impl Drop for Restored {
+    fn drop(&mut self) {
+        ratatui::restore();
+    }
+}
+
+pub(super) async fn run(sampler: Sampler, over: Duration) -> anyhow::Result<()> {
+    let began = Instant::now();
+    let mut terminal = ratatui::try_init()?;
+    let _restored = Restored;
+    let (news, mut come) = mpsc::channel(KEYS_MAX);
+    let keys = news.clone();
+    // On a thread of its own: reading a terminal blocks. It ends when nobody listens any more.
+    tokio::task::spawn_blocking(move || read_keys(&keys));
+    let sampling = tokio::spawn(async move {
+        let mut ticks = tokio::time::interval(ASK_EVERY);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let sample = sampler.take(began).await.map_err(|error| format!("{error:#}"));
+            if news.send(News::Sample(began.elapsed(), Box::new(sample))).await.is_err() {
+                return;
+            }
+        }
+    });
+    let (mut board, mut window) = (Board::default(), Window { over, samples: VecDeque::new() });
+    loop {
+        terminal.draw(|frame| draw(frame, &board, began.elapsed()))?;
+        match come.recv().await {
+            Some(News::Key(Some(key))) if board.press(key) == Flow::End => break,
+            Some(News::Key(_)) => {}
+            Some(News::Sample(at, sample)) => board.take(at, sample.map(|sample| window.take(sample))),
+            None => break,
+        }
+    }
+    sampling.abort();
+    Ok(())
+}
+
+/// Passes keys on until nobody listens, or the terminal is gone.
+fn read_keys(to: &mpsc::Sender<News>) {
+    while !to.is_closed() {
+        let news = match event::poll(LOOK_EVERY) {
+            Ok(false) => continue,
+            Ok(true) => event::read(),
+            Err(error) => Err(error),
+        };
+        let news = match news {
+            Ok(Event::Key(pressed)) => key(pressed).map(Some),
+            Ok(Event::Resize(..)) => Some(None),
+            Ok(_) => None,
+            Err(_) => Some(Some(Key::Quit)),
+        };
+        if news.is_some_and(|news| to.blocking_send(News::Key(news)).is_err()) {
+            return;
+        }
+    }
+}
+
+fn key(pressed: KeyEvent) -> Option<Key> {
+    if pressed.kind == KeyEventKind::Release {
+        return None;
+    }
+    Some(match pressed.code {
+        KeyCode::Char('c') if pressed.modifiers.contains(KeyModifiers::CONTROL) => Key::Quit,
+        KeyCode::Char('q') => Key::Quit,
+        KeyCode::Tab => Key::NextTable,
+        KeyCode::BackTab => Key::PreviousTable,
+        KeyCode::Up | KeyCode::Char('k') => Key::Up,
+        KeyCode::Down | KeyCode::Char('j') => Key::Down,
+        KeyCode::Char('s') => Key::Sort,
+        KeyCode::Char('r') => Key::Reverse,
+        KeyCode::Enter => Key::Select,
+        KeyCode::Esc => Key::Back,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::scene::sample;
+    use super::*;
+
+    #[test]
+    fn rates_are_over_the_time_that_was_asked_for_or_what_is_known_of_it() {
+        let mut window = Window { over: Duration::from_secs(3), samples: VecDeque::new() };
+        let spans: Vec<_> = (0..8).map(|at| window.take(sample(at)).json()["span_s"].as_f64().unwrap()).collect();
+        assert_eq!(spans, [0.0, 1.0, 2.0, 3.0, 3.0, 3.0, 3.0, 3.0]);
+        let late = |late_ms: u64| Sample { at: Duration::from_millis(8000 + late_ms), ..sample(8) };
+        assert_eq!(
+            [window.take(late(3)).json(), window.take(late(990)).json()].map(|json| json["span_s"].as_f64()),
+            [Some(3.003), Some(2.99)]
+        );
+        assert_eq!(window.take(sample(20)).json()["span_s"], 11.01, "nothing was heard in between");
+        assert!(window.samples.len() <= 3);
+    }
+
+    #[test]
+    fn keys_mean_what_the_last_line_says() {
+        let plain = |code| key(KeyEvent::new(code, KeyModifiers::NONE));
+        assert_eq!(plain(KeyCode::Char('q')), Some(Key::Quit));
+        assert_eq!(plain(KeyCode::Char('c')), None);
+        assert_eq!(key(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL)), Some(Key::Quit));
+        let all = [
+            KeyCode::Tab,
+            KeyCode::Up,
+            KeyCode::Down,
+            KeyCode::Char('s'),
+            KeyCode::Char('r'),
+            KeyCode::Enter,
+            KeyCode::Esc,
+        ];
+        let meant = [Key::NextTable, Key::Up, Key::Down, Key::Sort, Key::Reverse, Key::Select, Key::Back];
+        assert_eq!(all.map(plain), meant.map(Some));
+    }
+}

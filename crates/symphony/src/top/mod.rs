@@ -1,0 +1,48 @@
+//! `symphony top`: who has how much to do now, for whoever is on call.
+//!
+//! [`take`](sample::take) asks the cluster and its frontends, [`Screen::of`](screen::Screen::of) makes rows of two answers,
+//! [`Board`](board::Board) is what the keys change, [`draw`] puts both on a terminal. Only the first and [`live`] do I/O.
+
+mod board;
+mod draw;
+mod live;
+mod row;
+mod sample;
+#[cfg(test)]
+mod scene;
+mod screen;
+
+use std::io::IsTerminal as _;
+use std::time::{Duration, Instant};
+
+use crate::cli::{Output, TopArgs};
+use crate::tools::table;
+use screen::Screen;
+
+pub(crate) async fn run(args: &TopArgs) -> anyhow::Result<()> {
+    let (over, sampler) = (Duration::from_secs(args.over_s), sample::Sampler::new(&args.cluster)?);
+    if !args.once && args.output == Output::Table && std::io::stdout().is_terminal() {
+        return live::run(sampler, over).await;
+    }
+    let began = Instant::now();
+    let before = sampler.take(began).await?;
+    tokio::time::sleep(over).await;
+    let screen = Screen::of(&before, &sampler.take(began).await?);
+    match args.output {
+        Output::Json => println!("{}", serde_json::to_string_pretty(&screen.json())?),
+        Output::Table => print(&screen),
+    }
+    Ok(())
+}
+
+fn print(screen: &Screen) {
+    println!("{}", screen.headline());
+    for note in &screen.notes {
+        println!("{note}");
+    }
+    for shown in &screen.tables {
+        let rows: Vec<_> = shown.rows.iter().map(|row| row.cells.iter().map(ToString::to_string).collect()).collect();
+        println!();
+        table::print(shown.header, &rows);
+    }
+}

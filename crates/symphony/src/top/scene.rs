@@ -1,0 +1,81 @@
+//! A small cluster for the tests of this folder.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use symphony_protocol::view::{
+    BackendView, FrontendView, GpuLoadView, GpuView, LoadView, ModelLoadView, ModelSource, ModelSpec, ModelView,
+    ReplicaView, SubclusterView, View,
+};
+use symphony_types::{
+    BackendId, BootId, Epoch, FrontendId, GpuId, ModelId, Nanos, NodeId, RequestValue, Signature, SubclusterId, Token,
+};
+
+use super::sample::{FrontendCounts, ModelCounts, Sample};
+
+pub(super) const GPU: GpuId = GpuId::new(4);
+
+/// What a frontend has counted of model `m`, four items to a batch.
+pub(super) fn counted(received: u64, in_time: u64, late: u64, dropped: u64, failed: u64) -> ModelCounts {
+    let executed_items = in_time + late;
+    let executed_batches = executed_items as f64 / 4.0;
+    ModelCounts { received, in_time, late, dropped, failed, executed_items, executed_batches }
+}
+
+fn model(name: &str, subcluster: SubclusterId) -> ModelView {
+    let spec = ModelSpec {
+        name: name.into(),
+        subcluster: String::new(),
+        slo: Nanos::from_millis(25),
+        source: ModelSource::Emulated,
+        signature: Signature { inputs: vec![], outputs: vec![] },
+        transforms: Default::default(),
+        profiles: BTreeMap::new(),
+        policy: String::new(),
+        value: RequestValue::ONE,
+    };
+    let ready = ReplicaView { boot: BootId::new(5), state: Ok(()) };
+    ModelView { spec, subcluster, moving: None, replicas: [(BackendId::new(subcluster.get()), ready)].into() }
+}
+
+/// A cluster with two sub-clusters, `pool` and `spare`, so many seconds after the begin. Each has a model and a GPU; only the lead of the first
+/// has reported, a second ago.
+pub(super) fn sample(at_s: u64) -> Sample {
+    let (pool, spare, boot) = (SubclusterId::new(1), SubclusterId::new(2), BootId::new(5));
+    let subcluster = |name: &str, leader: Option<u64>, load| SubclusterView {
+        name: name.into(),
+        leader: leader.map(|node| (NodeId::new(node), boot)),
+        token: Token::new(9),
+        load,
+        ..SubclusterView::default()
+    };
+    let load = LoadView {
+        token: Token::new(9),
+        age: Nanos::from_millis(1000),
+        models: [(ModelId::new(1), ModelLoadView { queued: 2, ..ModelLoadView::default() })].into(),
+        gpus: [(GPU, GpuLoadView { busy: Nanos::from_millis(700), plans: 30 })].into(),
+    };
+    let backend = |name: &str, subcluster, gpu| {
+        let gpu = GpuView { id: gpu, kind: "a100".into(), memory_bytes: 0, binding: Token::default() };
+        BackendView { name: name.into(), boot, up: true, subcluster, gpus: vec![gpu], ..BackendView::default() }
+    };
+    let frontend = FrontendView { name: "front".into(), boot, console_addr: "f:1".into(), ..FrontendView::default() };
+    let view = View {
+        cluster: "blue".into(),
+        applied_index: 31,
+        epoch: Epoch::new(4),
+        control_leader: Some(NodeId::new(1)),
+        subclusters: [(pool, subcluster("pool", Some(1), Some(load))), (spare, subcluster("spare", None, None))].into(),
+        backends: [
+            (BackendId::new(1), backend("b-1", pool, GPU)),
+            (BackendId::new(2), backend("b-2", spare, GpuId::new(5))),
+        ]
+        .into(),
+        models: [(ModelId::new(1), model("m", pool)), (ModelId::new(2), model("quiet", spare))].into(),
+        frontends: [(FrontendId::new(1), frontend)].into(),
+        ..View::default()
+    };
+    let models = [("m".to_owned(), counted(1000, 900, 50, 40, 10))].into();
+    let frontends = [(FrontendId::new(1), Ok(FrontendCounts { boot, models }))].into();
+    Sample { at: Duration::from_secs(at_s), view, frontends }
+}

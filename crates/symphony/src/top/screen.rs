@@ -1,0 +1,421 @@
+//! What two looks at a cluster say of the time between them. Pure.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use symphony_protocol::view::{BackendView, GpuView, LoadView, View};
+use symphony_types::{GpuId, ModelId, SubclusterId};
+
+use super::row::{Cell, Row, Table};
+use super::sample::{ModelCounts, Sample};
+use crate::tools::get::{gpu_state, model_state, subcluster_name};
+
+/// A lead that has said nothing for so long is not said to idle.
+const SILENT_AFTER: Duration = Duration::from_secs(10);
+/// Reports whose ages are closer than this are one and the same: a lead reports once a second at most.
+const SAME_REPORT: Duration = Duration::from_millis(250);
+
+const SUBCLUSTERS: &[&str] =
+    &["SUBCLUSTER", "LEADER", "TOKEN", "MODELS", "GPUS", "RATE /S", "BAD RATE", "IDLE GPUS", "QUEUE"];
+const MODELS: &[&str] = &[
+    "MODEL",
+    "SUBCLUSTER",
+    "SLO",
+    "RATE /S",
+    "IN TIME /S",
+    "LATE /S",
+    "DROPPED /S",
+    "FAILED /S",
+    "BATCH",
+    "QUEUE",
+    "STATE",
+];
+const GPUS: &[&str] = &["GPU", "KIND", "BACKEND", "SUBCLUSTER", "BUSY", "BATCHES /S", "STATE"];
+
+/// The tables and what stands over them.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Screen {
+    cluster: String,
+    epoch: u64,
+    applied_index: u64,
+    control_leader: Option<u64>,
+    span: Duration,
+    /// What is not known and why, for people.
+    pub(super) notes: Vec<String>,
+    /// Sub-clusters, models, GPUs.
+    pub(super) tables: [Table; 3],
+    json: [Vec<Value>; 3],
+}
+
+/// What became of a model's requests, per second.
+#[derive(Clone, Copy, Debug, Default)]
+struct Rates {
+    all: f64,
+    in_time: f64,
+    late: f64,
+    dropped: f64,
+    failed: f64,
+    items: f64,
+    batches: f64,
+}
+
+impl Rates {
+    fn between(before: &ModelCounts, now: &ModelCounts, span_s: f64) -> Self {
+        let per_s = |before: u64, now: u64| now.saturating_sub(before) as f64 / span_s;
+        Self {
+            all: per_s(before.received, now.received),
+            in_time: per_s(before.in_time, now.in_time),
+            late: per_s(before.late, now.late),
+            dropped: per_s(before.dropped, now.dropped),
+            failed: per_s(before.failed, now.failed),
+            items: per_s(before.executed_items, now.executed_items),
+            batches: (now.executed_batches - before.executed_batches).max(0.0) / span_s,
+        }
+    }
+
+    fn and(self, other: Self) -> Self {
+        Self {
+            all: self.all + other.all,
+            in_time: self.in_time + other.in_time,
+            late: self.late + other.late,
+            dropped: self.dropped + other.dropped,
+            failed: self.failed + other.failed,
+            items: self.items + other.items,
+            batches: self.batches + other.batches,
+        }
+    }
+
+    /// Share of the requests that were late, dropped or failed; of none if there were none.
+    fn bad_rate(self) -> Option<f64> {
+        let (bad, ended) = (self.bad(), self.bad() + self.in_time);
+        (ended > 0.0).then(|| bad / ended)
+    }
+
+    fn bad(self) -> f64 {
+        self.late + self.dropped + self.failed
+    }
+
+    fn mean_batch(self) -> Option<f64> {
+        (self.batches > 0.0).then(|| self.items / self.batches)
+    }
+}
+
+/// What was counted of a GPU, per second.
+#[derive(Clone, Copy, Debug, Default)]
+struct GpuRates {
+    busy: Option<f64>,
+    batches: Option<f64>,
+}
+
+impl Screen {
+    /// What happened from one sample to the next of the same cluster.
+    pub(super) fn of(before: &Sample, now: &Sample) -> Self {
+        let (view, span) = (&now.view, now.at.saturating_sub(before.at));
+        let rates = model_rates(before, now, span);
+        let gpu_rates = gpus_rates(before, now, span);
+        let (subclusters, subclusters_json) =
+            view.subclusters.keys().map(|&id| subcluster(view, id, rates.as_ref(), &gpu_rates)).unzip();
+        let (models, models_json) = view.models.keys().map(|&id| model(view, id, rates.as_ref())).unzip();
+        let gpus = view.backends.values().flat_map(|backend| backend.gpus.iter().map(move |gpu| (backend, gpu)));
+        let (gpus, gpus_json) = gpus.map(|(backend, of)| gpu(view, backend, of, &gpu_rates)).unzip();
+        Self {
+            cluster: view.cluster.clone(),
+            epoch: view.epoch.get(),
+            applied_index: view.applied_index,
+            control_leader: view.control_leader.map(|node| node.get()),
+            span,
+            notes: notes(now, rates.is_some()),
+            tables: [
+                Table { title: "sub-clusters", header: SUBCLUSTERS, rows: subclusters },
+                Table { title: "models", header: MODELS, rows: models },
+                Table { title: "GPUs", header: GPUS, rows: gpus },
+            ],
+            json: [subclusters_json, models_json, gpus_json],
+        }
+    }
+
+    /// The line over the tables.
+    pub(super) fn headline(&self) -> String {
+        let leader = self.control_leader.map_or_else(|| "unknown".to_owned(), |node| format!("n{node}"));
+        format!(
+            "{}: epoch {}, log index {}, control leader {leader}; rates of the last {:.1} s",
+            self.cluster,
+            self.epoch,
+            self.applied_index,
+            self.span.as_secs_f64()
+        )
+    }
+
+    /// All of it for programs; what is not known is null.
+    pub(super) fn json(&self) -> Value {
+        let [subclusters, models, gpus] = &self.json;
+        json!({ "cluster": self.cluster, "epoch": self.epoch, "applied_index": self.applied_index,
+                "control_leader": self.control_leader, "span_s": self.span.as_secs_f64(), "notes": self.notes,
+                "subclusters": subclusters, "models": models, "gpus": gpus })
+    }
+}
+
+/// By model name, of all frontends that answered both times in the same life; none if there is no such frontend.
+fn model_rates(before: &Sample, now: &Sample, span: Duration) -> Option<BTreeMap<String, Rates>> {
+    if span.is_zero() {
+        return None;
+    }
+    let both = now.frontends.iter().filter_map(|(id, counts)| {
+        let (now, before) = (counts.as_ref().ok()?, before.frontends.get(id)?.as_ref().ok()?);
+        (now.boot == before.boot).then_some((before, now))
+    });
+    let (mut known, mut all) = (false, BTreeMap::<String, Rates>::new());
+    for (before, now) in both {
+        known = true;
+        for (model, counted) in &now.models {
+            let nothing = ModelCounts::default();
+            let rates = Rates::between(before.models.get(model).unwrap_or(&nothing), counted, span.as_secs_f64());
+            let sum = all.entry(model.clone()).or_default();
+            *sum = sum.and(rates);
+        }
+    }
+    known.then_some(all)
+}
+
+/// What each GPU did between its lead's reports.
+fn gpus_rates(before: &Sample, now: &Sample, span: Duration) -> BTreeMap<GpuId, GpuRates> {
+    let mut all = BTreeMap::new();
+    for (id, subcluster) in &now.view.subclusters {
+        let earlier = before.view.subclusters.get(id).and_then(|subcluster| subcluster.load.as_ref());
+        let (Some(later), Some(earlier)) = (&subcluster.load, earlier) else { continue };
+        all.extend(rates_of_lead(earlier, later, span));
+    }
+    all
+}
+
+fn rates_of_lead(earlier: &LoadView, later: &LoadView, span: Duration) -> BTreeMap<GpuId, GpuRates> {
+    // Under another token everything is counted anew.
+    if earlier.token != later.token || Duration::from(later.age) > SILENT_AFTER {
+        return BTreeMap::new();
+    }
+    // From report to report, which is not from sample to sample.
+    let apart = (span + Duration::from(earlier.age)).saturating_sub(later.age.into());
+    let same = apart < SAME_REPORT;
+    let rates = later.gpus.iter().filter_map(|(gpu, counted)| {
+        let before = earlier.gpus.get(gpu)?;
+        // Where nothing is new a lead says nothing for a while.
+        let per_s = |count: f64| if same { 0.0 } else { count / apart.as_secs_f64() };
+        let busy = per_s(Duration::from(counted.busy - before.busy).as_secs_f64()).min(1.0);
+        let batches = per_s(counted.plans.saturating_sub(before.plans) as f64);
+        Some((*gpu, GpuRates { busy: Some(busy), batches: Some(batches) }))
+    });
+    rates.collect()
+}
+
+fn subcluster(
+    view: &View,
+    id: SubclusterId,
+    rates: Option<&BTreeMap<String, Rates>>,
+    gpu_rates: &BTreeMap<GpuId, GpuRates>,
+) -> (Row, Value) {
+    let subcluster = &view.subclusters[&id];
+    let models: Vec<_> = view.models.values().filter(|model| model.subcluster == id).collect();
+    let sum = rates.map(|rates| {
+        let of = models.iter().filter_map(|model| rates.get(&model.spec.name).copied());
+        of.fold(Rates::default(), Rates::and)
+    });
+    let serving = view.backends.values().filter(|b| b.subcluster == id && b.up && b.duty.takes_work());
+    let gpus: Vec<_> = serving.flat_map(|backend| &backend.gpus).map(|gpu| gpu.id).collect();
+    let busy: Option<Vec<f64>> = gpus.iter().map(|gpu| gpu_rates.get(gpu).and_then(|rates| rates.busy)).collect();
+    let idle = busy.filter(|busy| !busy.is_empty()).map(|busy| 1.0 - busy.iter().sum::<f64>() / busy.len() as f64);
+    let queued = subcluster.load.as_ref().map(|load| load.models.values().map(|model| model.queued).sum());
+    let leader = subcluster.leader.map(|(node, _)| node);
+    let (rate, bad_rate) = (sum.map(|sum| sum.all), sum.and_then(Rates::bad_rate));
+    let row = Row {
+        key: subcluster.name.clone(),
+        subcluster: subcluster.name.clone(),
+        cells: vec![
+            Cell::Text(subcluster.name.clone()),
+            Cell::Text(leader.map_or_else(|| "none".to_owned(), |leader| leader.to_string())),
+            Cell::Count(Some(subcluster.token.get())),
+            Cell::Count(Some(models.len() as u64)),
+            Cell::Count(Some(gpus.len() as u64)),
+            Cell::Rate(rate),
+            Cell::Share(bad_rate),
+            Cell::Share(idle),
+            Cell::Count(queued),
+        ],
+        alarming: leader.is_none() || bad_rate.is_some_and(|bad| bad > 0.0),
+    };
+    let json = json!({ "name": subcluster.name, "leader": leader.map(|node| node.get()), "token": subcluster.token.get(),
+                       "models": models.len(), "gpus": gpus.len(), "rate_rps": rate, "bad_rate": bad_rate,
+                       "idle_fraction": idle, "queued": queued });
+    (row, json)
+}
+
+fn model(view: &View, id: ModelId, rates: Option<&BTreeMap<String, Rates>>) -> (Row, Value) {
+    let model = &view.models[&id];
+    let (name, subcluster) = (model.spec.name.clone(), subcluster_name(view, model.subcluster));
+    let rates = rates.map(|rates| rates.get(&name).copied().unwrap_or_default());
+    let of = |rate: fn(&Rates) -> f64| rates.as_ref().map(rate);
+    let batch = rates.and_then(Rates::mean_batch);
+    let load = view.subclusters.get(&model.subcluster).and_then(|subcluster| subcluster.load.as_ref());
+    let queued = load.and_then(|load| load.models.get(&id)).map(|load| load.queued);
+    let slo_ms = model.spec.slo.as_millis_f64();
+    let row = Row {
+        key: name.clone(),
+        subcluster: subcluster.clone(),
+        cells: vec![
+            Cell::Text(name.clone()),
+            Cell::Text(subcluster.clone()),
+            Cell::Text(format!("{slo_ms} ms")),
+            Cell::Rate(of(|rates| rates.all)),
+            Cell::Rate(of(|rates| rates.in_time)),
+            Cell::Rate(of(|rates| rates.late)),
+            Cell::Rate(of(|rates| rates.dropped)),
+            Cell::Rate(of(|rates| rates.failed)),
+            Cell::Mean(batch),
+            Cell::Count(queued),
+            Cell::Text(model_state(view, id, model)),
+        ],
+        alarming: !model.is_ready(view) || rates.is_some_and(|rates| rates.bad() > 0.0),
+    };
+    let json = json!({ "name": name, "subcluster": subcluster, "slo_ms": slo_ms, "ready": model.is_ready(view),
+                       "rate_rps": of(|rates| rates.all), "in_time_rps": of(|rates| rates.in_time),
+                       "late_rps": of(|rates| rates.late), "dropped_rps": of(|rates| rates.dropped),
+                       "failed_rps": of(|rates| rates.failed), "bad_rate": rates.and_then(Rates::bad_rate),
+                       "mean_batch": batch, "queued": queued });
+    (row, json)
+}
+
+fn gpu(view: &View, backend: &BackendView, gpu: &GpuView, rates: &BTreeMap<GpuId, GpuRates>) -> (Row, Value) {
+    let (subcluster, state) = (subcluster_name(view, backend.subcluster), gpu_state(view, backend, gpu));
+    // What a backend that is down did is not known.
+    let rates = rates.get(&gpu.id).copied().filter(|_| backend.up).unwrap_or_default();
+    let row = Row {
+        key: gpu.id.to_string(),
+        subcluster: subcluster.clone(),
+        cells: vec![
+            Cell::Text(gpu.id.to_string()),
+            Cell::Text(gpu.kind.clone()),
+            Cell::Text(backend.name.clone()),
+            Cell::Text(subcluster.clone()),
+            Cell::Share(rates.busy),
+            Cell::Rate(rates.batches),
+            Cell::Text(state.clone()),
+        ],
+        alarming: state != "up",
+    };
+    let json = json!({ "id": gpu.id.get(), "kind": gpu.kind, "backend": backend.name, "subcluster": subcluster,
+                       "up": backend.up, "state": state, "busy": rates.busy, "batches_per_s": rates.batches });
+    (row, json)
+}
+
+/// What is missing in the tables.
+fn notes(now: &Sample, rates_known: bool) -> Vec<String> {
+    let mut notes = Vec::new();
+    let silent: Vec<_> = now.frontends.iter().filter_map(|(id, counts)| Some((id, counts.as_ref().err()?))).collect();
+    if let Some((id, error)) = silent.first() {
+        let (name, addr) = now.view.frontends.get(id).map_or(("", ""), |f| (f.name.as_str(), f.console_addr.as_str()));
+        let (out, all) = (silent.len(), now.frontends.len());
+        notes.push(format!(
+            "{out} of {all} frontends do not answer, their requests are not in the rates: {name} at {addr}: {error}"
+        ));
+    } else if now.frontends.is_empty() {
+        notes.push("there is no frontend: nobody counts requests".to_owned());
+    } else if !rates_known {
+        notes.push("no frontend has answered twice: the rates of requests are not known".to_owned());
+    }
+    notes
+}
+
+#[cfg(test)]
+mod tests {
+    use symphony_types::{BootId, Nanos, Token};
+
+    use super::super::scene::{GPU, counted, sample};
+    use super::*;
+
+    fn second_later() -> (Sample, Sample) {
+        let mut now = sample(3);
+        let load = now.view.subclusters.values_mut().next().unwrap().load.as_mut().unwrap();
+        load.age = Nanos::from_millis(500);
+        load.gpus.get_mut(&GPU).unwrap().busy += Nanos::from_millis(1250);
+        load.gpus.get_mut(&GPU).unwrap().plans += 50;
+        load.models.values_mut().for_each(|model| model.queued = 4);
+        let frontend = now.frontends.values_mut().next().unwrap().as_mut().unwrap();
+        frontend.models.insert("m".into(), counted(1000 + 300, 900 + 240, 50 + 30, 40 + 24, 10 + 6));
+        (sample(1), now)
+    }
+
+    #[test]
+    fn rates_are_what_was_counted_between_over_the_time_between() {
+        let (before, now) = second_later();
+        let screen = Screen::of(&before, &now).json();
+        assert_eq!(screen["span_s"], 2.0);
+        let model = &screen["models"][0];
+        let shown =
+            ["rate_rps", "in_time_rps", "late_rps", "dropped_rps", "failed_rps", "bad_rate", "mean_batch", "queued"];
+        let shown = shown.map(|key| model[key].as_f64().unwrap());
+        assert_eq!(shown, [150.0, 120.0, 15.0, 12.0, 3.0, 0.2, 4.0, 4.0]);
+        // The first report was a second old and this one is half a second: they are 2.5 s apart.
+        let gpu = &screen["gpus"][0];
+        assert_eq!((&gpu["busy"], &gpu["batches_per_s"]), (&json!(0.5), &json!(20.0)));
+        let pool = &screen["subclusters"][0];
+        assert_eq!(
+            (&pool["rate_rps"], &pool["bad_rate"], &pool["idle_fraction"]),
+            (&json!(150.0), &json!(0.2), &json!(0.5))
+        );
+        assert_eq!((&pool["queued"], &pool["leader"], &pool["token"]), (&json!(4), &json!(1), &json!(9)));
+        assert_eq!(screen["notes"], json!([]));
+    }
+
+    #[test]
+    fn a_lead_that_says_nothing_new_idles_until_it_is_silent() {
+        let busy = |age_s: u64| {
+            let (before, mut now) = (sample(1), sample(3));
+            let load = now.view.subclusters.values_mut().next().unwrap().load.as_mut().unwrap();
+            load.age = Nanos::from_millis(age_s * 1000);
+            Screen::of(&before, &now).json()["gpus"][0]["busy"].clone()
+        };
+        // Three seconds old after two: it is the report that was a second old.
+        assert_eq!(busy(3), 0.0);
+        assert_eq!(busy(11), Value::Null);
+    }
+
+    #[test]
+    fn what_is_counted_anew_is_not_known() {
+        let (before, mut now) = second_later();
+        now.view.subclusters.values_mut().filter_map(|s| s.load.as_mut()).for_each(|load| load.token = Token::new(12));
+        let frontend = now.frontends.values_mut().next().unwrap().as_mut().unwrap();
+        frontend.boot = BootId::new(99);
+        let screen = Screen::of(&before, &now);
+        let json = screen.json();
+        for (table, key) in
+            [("gpus", "busy"), ("models", "rate_rps"), ("subclusters", "idle_fraction"), ("subclusters", "bad_rate")]
+        {
+            assert_eq!(json[table][0][key], Value::Null, "{table} {key}");
+        }
+        assert!(screen.notes[0].contains("answered twice"), "{:?}", screen.notes);
+        now.frontends.values_mut().for_each(|frontend| *frontend = Err("refused".into()));
+        let notes = Screen::of(&before, &now).notes;
+        assert!(
+            notes[0].starts_with("1 of 1 frontends do not answer") && notes[0].ends_with("front at f:1: refused"),
+            "{notes:?}"
+        );
+    }
+
+    #[test]
+    fn no_time_between_makes_no_rates() {
+        let screen = Screen::of(&sample(3), &sample(3)).json();
+        assert_eq!(
+            (&screen["models"][0]["rate_rps"], &screen["models"][0]["mean_batch"]),
+            (&Value::Null, &Value::Null)
+        );
+    }
+
+    #[test]
+    fn rows_are_as_wide_as_their_headers() {
+        let (before, now) = second_later();
+        for table in Screen::of(&before, &now).tables {
+            assert!(table.rows.iter().all(|row| row.cells.len() == table.header.len()), "{}", table.title);
+            assert!(!table.rows.is_empty(), "{}", table.title);
+        }
+    }
+}
