@@ -31,7 +31,7 @@ fn model(name: &str, subcluster: SubclusterId) -> ModelView {
         signature: Signature { inputs: vec![], outputs: vec![] },
         transforms: Default::default(),
         profiles: BTreeMap::new(),
-        policy: String::new(),
+        policy: Default::default(),
         value: RequestValue::ONE,
     };
     let ready = ReplicaView { boot: BootId::new(5), state: Ok(()) };
