@@ -424,7 +424,7 @@ mod tests {
             decision_threads: 0,
             threads: ThreadPolicy::default(),
             tapes: None,
-            stuck_after: Duration::from_millis(300),
+            stuck_after: Duration::from_secs(20),
             learning: crate::LearningSettings::default(),
             redrive_wait: crate::REDRIVE_WAIT,
             net: symphony_net::Net::plaintext(),

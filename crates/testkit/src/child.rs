@@ -235,7 +235,7 @@ mod tests {
     use super::*;
     use crate::Workspace;
 
-    const SOON: Duration = Duration::from_secs(10);
+    const SOON: Duration = Duration::from_secs(60);
 
     fn shell(workspace: &Workspace, script: &str) -> Child {
         ChildSpec::new("child", "/bin/sh", ["-c", script], workspace.path()).env("WORD", "hello").spawn().unwrap()

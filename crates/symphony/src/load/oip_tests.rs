@@ -141,7 +141,7 @@ async fn speaks_the_protocol<T: Target>(target: T) {
         model: "sums".into(),
         rate_rps: 200.0,
         arrival: ArrivalKind::Poisson,
-        slo: Duration::from_secs(5),
+        slo: Duration::from_secs(60),
         slack: Duration::ZERO,
         timeout: None,
         inputs: Arc::new(EmulatedInputs::new(&default_signature(), 2, 9)),
@@ -150,7 +150,7 @@ async fn speaks_the_protocol<T: Target>(target: T) {
         seed: 3,
         warmup: Duration::ZERO,
         duration: Duration::from_millis(500),
-        grace: Duration::from_secs(10),
+        grace: Duration::from_secs(60),
         lag: LagLimits { p99: Duration::from_secs(2), max: Duration::from_secs(4) },
         models: vec![load],
     };
