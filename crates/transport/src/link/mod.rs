@@ -1,5 +1,5 @@
 //! A link: one connection between two processes, and frames of one message type each way. What carries the frames is the connection
-//! itself at first, and later shared memory if the two agree on that ([`crate::carrying`]).
+//! itself at first, and later shared memory or RDMA if the two agree on that ([`crate::carrying`]).
 //!
 //! Writing never waits: frames go into a bounded queue, and a task of the link's own writes everything that has
 //! gathered with one system call (coalescing). A full queue means that the peer has stopped reading; the sender is told
@@ -55,9 +55,11 @@ pub enum LinkError {
         /// The other end.
         peer: String,
     },
-    /// One of the two requires shared memory for frames.
-    #[error("link to {peer}: shared memory for frames is required (frames.required), and the two have none: {reason}")]
-    NotShared {
+    /// One of the two takes no frames over TCP.
+    #[error(
+        "link to {peer}: another way than TCP is required for frames (frames.required), and the two have none: {reason}"
+    )]
+    OnlyTcp {
         /// The other end.
         peer: String,
         /// Why not.

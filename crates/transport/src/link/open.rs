@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use symphony_net::{Carriers, Connection, Expected, Net, PeerInfo};
+use symphony_net::{Carriers, Connection, Expected, FabricReader, Net, PeerInfo, ReadHalf, RingReader};
 use symphony_protocol::Message;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Notify, mpsc};
@@ -17,16 +17,28 @@ use crate::carrying::{Carrying, End, TURNS_MAX};
 /// How long a connection may take to be made.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// How long two processes may take to agree on shared memory that is required, once they are connected: four handovers.
-const SHARED_WITHIN: Duration = Duration::from_secs(1);
+/// How long two processes may take to agree on what carries their link where TCP may not, once they are connected: four handovers of shared
+/// memory, or twice the time in which RDMA has to answer.
+const AGREED_WITHIN: Duration = Duration::from_secs(1);
 
 /// Questions and answers about a link that may wait for its writer; an end that asks waits for the answer before it asks again.
 const ECHOES_MAX: usize = 8;
 
 /// Where frames come from.
-pub(crate) trait Inbound: AsyncRead + Send + Sync + Unpin + std::fmt::Debug {}
+pub(crate) trait Inbound: AsyncRead + Send + Sync + Unpin + std::fmt::Debug {
+    /// The connection beside says that the other end is gone, and everything that came was read. Of what is not told by the system that its
+    /// other end is gone this is the end.
+    fn gone(&mut self) {}
+}
 
-impl<T: AsyncRead + Send + Sync + Unpin + std::fmt::Debug> Inbound for T {}
+impl Inbound for ReadHalf {}
+impl Inbound for RingReader {}
+
+impl Inbound for Box<dyn FabricReader> {
+    fn gone(&mut self) {
+        FabricReader::gone(&mut **self);
+    }
+}
 
 /// Where frames go.
 pub(crate) trait Outbound: AsyncWrite + Send + Sync + Unpin + std::fmt::Debug {}
@@ -36,11 +48,11 @@ impl<T: AsyncWrite + Send + Sync + Unpin + std::fmt::Debug> Outbound for T {}
 /// The two directions of whatever carries frames.
 pub(crate) type Streams = (Box<dyn Inbound>, Box<dyn Outbound>);
 
-/// Opens a link to `addr` (`host:port`), where `expected` must answer. Once it is in use it goes on through shared memory if the two have
-/// any and want to; where that is required, it does before its first message.
+/// Opens a link to `addr` (`host:port`), where `expected` must answer. Once it is in use it goes on through shared memory or over RDMA if
+/// the two have that and want to; where that is required, it does before its first message.
 ///
 /// # Errors
-/// If no connection is made within [`CONNECT_TIMEOUT`], somebody else answers, or required memory is not shared.
+/// If no connection is made within [`CONNECT_TIMEOUT`], somebody else answers, or another way than TCP is required and not had.
 pub async fn connect_link<Out, In>(
     net: &Net,
     addr: &str,
@@ -52,19 +64,23 @@ where
 {
     let connection = dial(net, addr, expected).await?;
     let carriers = net.carriers();
-    let peer = connection.peer().to_string();
     // Whoever leads an address over another place wants the frames to pass there.
     let routed = net.through(addr) != addr && !carriers.wish().expected;
-    let end = match carriers.rings() {
-        Some(_) if routed => End::AsksWhenTold,
-        Some(_) if carriers.must_share_with(&peer) => End::AsksFirst,
-        Some(_) => End::AsksInUse,
-        None => End::AsksWhenTold,
+    let has_any = carriers.rings().is_some() || carriers.fabric_with(connection.peer()).is_some();
+    let end = if routed || !has_any {
+        End::AsksWhenTold
+    } else if carriers.must_leave_tcp_with(&connection.peer().to_string()) {
+        End::AsksFirst
+    } else {
+        End::AsksInUse
     };
+    let required = carriers.wish().required;
     let (sender, mut receiver) = link_of::<Out, In>(connection, end);
     if end == End::AsksFirst {
-        let shared = tokio::time::timeout(SHARED_WITHIN, receiver.shared()).await;
-        shared.unwrap_or_else(|_| Err(receiver.not_shared("it took too long")))?;
+        let agreed = tokio::time::timeout(AGREED_WITHIN, receiver.leaves_tcp()).await;
+        agreed.unwrap_or_else(|_| Err(receiver.only_tcp("it took too long")))?;
+    } else if required {
+        return Err(receiver.only_tcp("this process has none with that peer"));
     }
     Ok((sender, receiver))
 }
@@ -140,7 +156,6 @@ where
     Out: Message + Send + 'static,
     In: Message,
 {
-    let peer = info.to_string();
     let (queue, frames) = mpsc::channel(LINK_FRAMES_MAX);
     let close = Arc::new(Notify::new());
     let (echoes, echoed) = mpsc::channel(ECHOES_MAX);
@@ -155,10 +170,10 @@ where
         asks_after: end.asks_after(),
         close: Arc::clone(&close),
         rest: Arc::clone(&rest),
-        peer: peer.clone(),
+        peer: info.to_string(),
         bytes: BytesMut::new(),
     };
     tokio::spawn(writer.run());
-    let carrying = Carrying::new(end, turns, carriers, Out::NAME, peer);
+    let carrying = Carrying::new(end, turns, carriers, Out::NAME, info.clone());
     (LinkSender { queue, close }, LinkReceiver::new(read, carrying, echoes, rest, info))
 }

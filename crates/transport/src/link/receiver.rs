@@ -11,7 +11,7 @@ use symphony_net::PeerInfo;
 use symphony_protocol::carry::Carry;
 use symphony_protocol::{Echo, FRAME_HEADER_BYTES, Frame, FrameError, FrameHeader, Message};
 use tokio::io::{AsyncReadExt as _, BufReader};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::rest::{Asker, Rest};
@@ -19,7 +19,7 @@ use super::{Inbound, LinkError};
 use crate::carrying::{Carried, Carrying};
 use crate::echo::{EchoTimes, EchoWatch, Movement};
 
-/// Frames that the other end may send before it hears that this one goes on through shared memory only.
+/// Frames that the other end may send before it hears that this one goes on another way only.
 const EARLY_FRAMES_MAX: usize = 8;
 
 /// Room of the reader's buffer: one system call brings many small frames.
@@ -36,7 +36,7 @@ pub struct LinkReceiver<M> {
     /// [`LinkReceiver::receive`], so that a receive given up half-way loses nothing.
     partial: BytesMut,
     header: Option<FrameHeader>,
-    /// What the other end said before it could hear that this one goes on through shared memory only: greetings.
+    /// What the other end said before it could hear that this one goes on another way only: greetings.
     early: VecDeque<(FrameHeader, Bytes)>,
     /// To this end's writer.
     echoes: mpsc::Sender<Echo>,
@@ -117,16 +117,14 @@ impl<M: Message> LinkReceiver<M> {
                 continue;
             }
             if header.is_carry() {
-                match self.carried(header, body)? {
-                    Carried::Offered(offer) => self.carrying.join_beside(offer),
-                    Carried::Ended => return Err(self.not_shared("the peer goes on with it only")),
-                    Carried::AsBefore | Carried::Refused | Carried::Now(_) => {}
+                if let Carried::Ended = self.carried(header, body)? {
+                    return Err(self.only_tcp("the peer goes on with one only"));
                 }
                 continue;
             }
             if self.carrying.refuses_messages() {
                 self.carrying.refuse();
-                return Err(self.not_shared("a message came without"));
+                return Err(self.only_tcp("a message came over TCP"));
             }
             if let Some((watch, _)) = &mut self.watching {
                 watch.used();
@@ -148,24 +146,26 @@ impl<M: Message> LinkReceiver<M> {
         self.carrying.carried_by_rdma();
     }
 
-    /// Asks for shared memory and waits until the other end goes on there, before any message is sent.
-    pub(super) async fn shared(&mut self) -> Result<(), LinkError> {
+    /// Asks for another carrier and waits until the other end goes on there, before any message is sent.
+    pub(super) async fn leaves_tcp(&mut self) -> Result<(), LinkError> {
         self.carrying.ask();
+        let mut fails = None;
         while self.beside.is_none() {
-            let (header, body) = self.gather_frame().await?;
+            let (header, body) = tokio::select! {
+                frame = self.gather_frame() => frame?,
+                reason = why(&mut fails) => return Err(self.only_tcp(&reason)),
+            };
             if !header.is_carry() {
                 if self.early.len() >= EARLY_FRAMES_MAX {
-                    return Err(self.not_shared("it says other things"));
+                    return Err(self.only_tcp("it says other things"));
                 }
                 self.early.push_back((header, body));
                 continue;
             }
             match self.carried(header, body)? {
-                Carried::Offered(offer) => {
-                    self.carrying.join(&offer).await.map_err(|reason| self.not_shared(&reason))?;
-                }
-                Carried::Refused => return Err(self.not_shared("the peer shares none; see its frames.transport")),
-                Carried::Ended => return Err(self.not_shared("the peer goes on with it only")),
+                Carried::Making(failed) => fails = Some(failed),
+                Carried::Refused => return Err(self.only_tcp("the peer has nothing else; see its frames.transport")),
+                Carried::Ended => return Err(self.only_tcp("the peer goes on with one only")),
                 Carried::AsBefore | Carried::Now(_) => {}
             }
         }
@@ -191,8 +191,8 @@ impl<M: Message> LinkReceiver<M> {
         }
     }
 
-    pub(super) fn not_shared(&self, reason: &str) -> LinkError {
-        LinkError::NotShared { peer: self.peer.clone(), reason: reason.to_owned() }
+    pub(super) fn only_tcp(&self, reason: &str) -> LinkError {
+        LinkError::OnlyTcp { peer: self.peer.clone(), reason: reason.to_owned() }
     }
 
     fn stir(&mut self) {
@@ -271,7 +271,10 @@ impl<M: Message> LinkReceiver<M> {
                             return Err(self.bad_frame(FrameError::Malformed { link: Carry::LINK, reason }));
                         }
                         // What it had written before is there, and is taken; nothing more comes.
-                        Err(None) => self.stream.read_buf(&mut into).now_or_never().unwrap_or(Ok(0)),
+                        Err(None) => self.stream.read_buf(&mut into).now_or_never().unwrap_or_else(|| {
+                            self.stream.get_mut().gone();
+                            Ok(0)
+                        }),
                     }
                 }
             };
@@ -287,6 +290,18 @@ impl<M: Message> LinkReceiver<M> {
     fn bad_frame(&self, source: FrameError) -> LinkError {
         LinkError::Frame { peer: self.peer.clone(), source }
     }
+}
+
+/// Waits until nothing comes of what is being made, and says why.
+async fn why(fails: &mut Option<oneshot::Receiver<String>>) -> String {
+    if let Some(failed) = fails
+        && let Ok(reason) = failed.await
+    {
+        return reason;
+    }
+    // It is made, or nothing is.
+    *fails = None;
+    std::future::pending().await
 }
 
 /// Waits for the end of a connection that carries nothing any more. Returns what is wrong if something comes.
