@@ -5,10 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Error, Result, bail, ensure};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
-use symphony_net::{CarrierWish, Carriers, CredentialFiles, Credentials, Incoming, Net, Port, Rings, Role};
+use symphony_net::{
+    CarrierWish, Carriers, CredentialFiles, Credentials, Incoming, Net, Port, Rings, Role, rdma_fabric,
+};
 use symphony_protocol::dispatch::{EndReason, RequestHeader, ToFrontend, ToLeader};
 use symphony_transport::{LinkError, link_over};
 use symphony_types::DropReason;
@@ -29,6 +31,8 @@ pub enum Way {
     SharedLink,
     /// The same; who has nothing to read looks again and again for 10 ms.
     SpinningLink,
+    /// A link with mutual TLS that goes on over RDMA.
+    RdmaLink,
 }
 
 /// Requests after which the frontend is told how far they have come.
@@ -77,25 +81,28 @@ impl Way {
             Self::SecuredLink => "link, TLS",
             Self::SharedLink => "link, shared",
             Self::SpinningLink => "link, spinning",
+            Self::RdmaLink => "link, RDMA",
         }
     }
 
     /// What carries the frames of a process that is connected so. Must be called inside a tokio runtime.
     pub(super) fn carried(self, net: Net) -> Result<Net> {
-        let spin = match self {
-            Self::BareTcp | Self::Link | Self::SecuredLink => return Ok(net),
-            Self::SharedLink => Duration::ZERO,
-            Self::SpinningLink => SPIN,
-        };
         // Before the first message, so that all of them count.
         let wish = CarrierWish { expected: true, required: true };
-        Ok(net.carried(Carriers::new(Some(Rings::start(spin)?), wish)))
+        let shared = |spin| anyhow::Ok(Carriers::new(Some(Rings::start(spin)?), None, wish));
+        let carriers = match self {
+            Self::BareTcp | Self::Link | Self::SecuredLink => return Ok(net),
+            Self::SharedLink => shared(Duration::ZERO)?,
+            Self::SpinningLink => shared(SPIN)?,
+            Self::RdmaLink => Carriers::new(None, Some(rdma_fabric(None).map_err(Error::msg)?), wish),
+        };
+        Ok(net.carried(carriers))
     }
 
     /// How a process with that role connects.
     pub(super) fn net(self, pki: &Path, role: Role, name: &str) -> Result<Net> {
         Ok(match self {
-            Self::SecuredLink | Self::SharedLink | Self::SpinningLink => {
+            Self::SecuredLink | Self::SharedLink | Self::SpinningLink | Self::RdmaLink => {
                 Net::secured(Arc::new(Credentials::load(CredentialFiles::in_dir(pki, role, name))?))
             }
             Self::Link | Self::BareTcp => Net::plaintext(),

@@ -12,11 +12,13 @@ pub struct FramesConfig {
     pub required: bool,
     /// How long a reader of shared memory that finds nothing looks again and again before it sleeps, in microseconds.
     pub spin_us: u32,
+    /// The RDMA device; empty for the first with an active port.
+    pub rdma_device: String,
 }
 
 impl Default for FramesConfig {
     fn default() -> Self {
-        Self { transport: FrameTransportKind::Auto, required: false, spin_us: 0 }
+        Self { transport: FrameTransportKind::Auto, required: false, spin_us: 0, rdma_device: String::new() }
     }
 }
 
@@ -30,6 +32,9 @@ pub enum FrameTransportKind {
     Tcp,
     /// Shared memory. With a process of another host TCP, and a warning, unless it is required.
     SharedMemory,
+    /// Shared memory between processes of one host, RDMA with others. Where neither can be had TCP, and a warning, unless that is required.
+    /// Never chosen unasked: what travels between hosts so is not encrypted.
+    Rdma,
 }
 
 impl FramesConfig {
@@ -39,16 +44,28 @@ impl FramesConfig {
         self.transport != FrameTransportKind::Tcp
     }
 
-    /// Whether somebody asked for shared memory by name, so that going without is worth a warning.
+    /// Whether RDMA is tried.
     #[must_use]
-    pub fn expects_sharing(&self) -> bool {
-        self.transport == FrameTransportKind::SharedMemory
+    pub fn wants_rdma(&self) -> bool {
+        self.transport == FrameTransportKind::Rdma
     }
 
-    /// Whether a pair that cannot share memory is refused.
+    /// Whether somebody asked for another way than TCP by name, so that going without is worth a warning.
     #[must_use]
-    pub fn must_share(&self) -> bool {
-        self.required && self.expects_sharing()
+    pub fn expects_other_than_tcp(&self) -> bool {
+        matches!(self.transport, FrameTransportKind::SharedMemory | FrameTransportKind::Rdma)
+    }
+
+    /// Whether a pair that has TCP only is refused.
+    #[must_use]
+    pub fn refuses_tcp(&self) -> bool {
+        self.required && self.expects_other_than_tcp()
+    }
+
+    /// The RDMA device, if one is named.
+    #[must_use]
+    pub fn rdma_device(&self) -> Option<&str> {
+        Some(self.rdma_device.as_str()).filter(|name| !name.is_empty())
     }
 
     /// How long a reader looks before it sleeps.

@@ -551,11 +551,15 @@ impl Check {
 
     fn frames(&mut self, frames: &FramesConfig) {
         self.range("frames.spin_us", frames.spin_us.into(), 0, limits::FRAMES_SPIN_US_MAX);
-        if frames.required && !frames.expects_sharing() {
+        if frames.required && !frames.expects_other_than_tcp() {
             self.say(
                 "frames.required",
-                "only shared memory can be required; say transport = \"shared-memory\" or leave it out",
+                "only another way than TCP can be required; say transport = \"shared-memory\" or \"rdma\", or leave it out",
             );
+        }
+        if !frames.rdma_device.is_empty() && !frames.wants_rdma() {
+            let device = &frames.rdma_device;
+            self.say("frames.rdma_device", format!("`{device}` is only used with transport = \"rdma\""));
         }
         if frames.spin_us > 0 && !frames.shares() {
             self.say("frames.spin_us", "nobody reads shared memory with transport = \"tcp\"; leave it out");

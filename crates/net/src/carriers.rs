@@ -4,9 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::connection::PeerInfo;
+use crate::fabric::Fabric;
 use crate::rings::Rings;
 
-/// Peers of which it is remembered that they require shared memory; more than a cluster has processes.
+/// Peers of which it is remembered that they refuse links over TCP; more than a cluster has processes.
 const REQUIRED_BY_MAX: usize = 4096;
 
 /// What carries the frames of a link.
@@ -38,9 +40,9 @@ impl Carrier {
 /// Who wants what.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CarrierWish {
-    /// Somebody asked for shared memory by name: routes do not matter, and going without is worth a warning.
+    /// Somebody asked by name for something else than the connection: routes do not matter, and going without is worth a warning.
     pub expected: bool,
-    /// A pair without it has no link.
+    /// A pair that has nothing else has no link.
     pub required: bool,
 }
 
@@ -51,6 +53,7 @@ pub struct Carriers(Arc<Inner>);
 #[derive(Debug, Default)]
 struct Inner {
     rings: Option<Rings>,
+    fabric: Option<Arc<dyn Fabric>>,
     wish: CarrierWish,
     links: Mutex<BTreeMap<u64, LinkRow>>,
     opened: AtomicU64,
@@ -77,16 +80,22 @@ pub struct LinkPlace {
 }
 
 impl Carriers {
-    /// Rings if there are any, else connections only.
+    /// Rings with processes of this host if there are any, a fabric with others if there is one, else connections only.
     #[must_use]
-    pub fn new(rings: Option<Rings>, wish: CarrierWish) -> Self {
-        Self(Arc::new(Inner { rings, wish, ..Inner::default() }))
+    pub fn new(rings: Option<Rings>, fabric: Option<Arc<dyn Fabric>>, wish: CarrierWish) -> Self {
+        Self(Arc::new(Inner { rings, fabric, wish, ..Inner::default() }))
     }
 
     /// Rings with processes of this host, if they may be used.
     #[must_use]
     pub fn rings(&self) -> Option<&Rings> {
         self.0.rings.as_ref()
+    }
+
+    /// A fabric with other hosts, for frames of a peer that has shown who it is: what it carries is told over mutual TLS only.
+    #[must_use]
+    pub fn fabric_with(&self, peer: &PeerInfo) -> Option<&Arc<dyn Fabric>> {
+        self.0.fabric.as_ref().filter(|_| peer.identity.is_some())
     }
 
     /// Who wants what.
@@ -103,7 +112,7 @@ impl Carriers {
         LinkPlace { number, carriers: self.clone() }
     }
 
-    /// Shared memory was asked for, and the two have none.
+    /// Something else than the connection was asked for, and the two have nothing.
     pub fn refused(&self) {
         self.0.refused.fetch_add(1, Ordering::Relaxed);
     }
@@ -114,7 +123,7 @@ impl Carriers {
         self.0.refused.load(Ordering::Relaxed)
     }
 
-    /// That peer turns away whoever shares no memory with it.
+    /// That peer turns away whoever speaks over the connection only.
     pub fn is_required_by(&self, peer: &str) {
         let mut known = lock(&self.0.required_by);
         if known.len() < REQUIRED_BY_MAX {
@@ -122,9 +131,9 @@ impl Carriers {
         }
     }
 
-    /// Whether a link to that peer is to share memory before its first message.
+    /// Whether a link to that peer has to leave its connection before its first message.
     #[must_use]
-    pub fn must_share_with(&self, peer: &str) -> bool {
+    pub fn must_leave_tcp_with(&self, peer: &str) -> bool {
         self.0.wish.required || lock(&self.0.required_by).contains(peer)
     }
 
@@ -174,9 +183,9 @@ mod tests {
     #[test]
     fn what_peers_require_is_remembered_within_bounds() {
         let carriers = Carriers::default();
-        assert!(!carriers.must_share_with("a"));
+        assert!(!carriers.must_leave_tcp_with("a"));
         carriers.is_required_by("a");
-        assert!(carriers.must_share_with("a") && !carriers.must_share_with("b"));
+        assert!(carriers.must_leave_tcp_with("a") && !carriers.must_leave_tcp_with("b"));
         for n in 0..2 * REQUIRED_BY_MAX {
             carriers.is_required_by(&n.to_string());
         }

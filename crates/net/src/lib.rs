@@ -13,6 +13,7 @@ mod connection;
 mod credentials;
 mod dial_turns;
 mod error;
+mod fabric;
 pub mod handover;
 mod host;
 mod identity;
@@ -29,6 +30,7 @@ pub use connection::{Connection, Line, PeerInfo, ReadHalf, WriteHalf};
 pub use credentials::{CredentialFiles, Credentials, RELOAD_EVERY};
 pub use dial_turns::{DIALS_AT_ONCE, DialTurn, DialTurns};
 pub use error::CredentialError;
+pub use fabric::{Fabric, FabricEnd, FabricReader, FabricStreams, FabricWriter, RDMA_NOT_BUILT, rdma_fabric};
 pub use host::{Host, HostError};
 pub use identity::{Expected, Identity, IdentityError, Role};
 pub use incoming::{HANDSHAKES_MAX, HANDSHAKES_PER_PEER_MAX, Incoming, Port};
@@ -36,6 +38,7 @@ pub use net::{HANDSHAKE_TIMEOUT, Net};
 pub use rings::{
     HANDOVER_TIMEOUT, RING_BYTES, RINGS_MAX, RingAdmission, RingOffer, RingReader, RingStreams, RingWriter, Rings,
 };
+pub use symphony_rdma::Endpoint;
 pub use waiting_peers::{WaitingPeers, WaitingPlace};
 
 #[cfg(test)]

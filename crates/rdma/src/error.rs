@@ -68,6 +68,9 @@ pub enum Broken {
     /// This end has ended it.
     #[error("the RDMA connection has ended")]
     Ended,
+    /// The other end is gone, as another connection to it says.
+    #[error("the other end of the RDMA connection is gone")]
+    Gone,
     /// Work failed.
     #[error("the RDMA connection failed: {}", status_text(*.0))]
     Failed(u32),

@@ -8,6 +8,7 @@ use crate::endpoint::Endpoint;
 use crate::engine::Engine;
 use crate::error::{Broken, RdmaError};
 use crate::key::Key;
+use crate::purpose::Purpose;
 use crate::session::{Pair, Session};
 use crate::stream::StreamState;
 use crate::verbs::{Arena, Device, QueuePair, Region, Window, Words};
@@ -21,19 +22,20 @@ pub(crate) const CREDIT_BYTES: usize = 16 << 10;
 /// An open device; a handle.
 #[derive(Clone, Debug)]
 pub struct Fabric {
+    purpose: Purpose,
     device: Arc<Device>,
     engine: Arc<Engine>,
 }
 
 impl Fabric {
-    /// Opens the device of that name, or the first that has an active port.
+    /// Opens the device of that name, or the first that has an active port. A thread hears what it does, for all connections.
     ///
     /// # Errors
     /// If there is none, or it cannot do what is needed.
-    pub fn open(device: Option<&str>) -> Result<Self, RdmaError> {
-        let device = Arc::new(Device::open(device)?);
-        let engine = Arc::new(Engine::start(&device)?);
-        Ok(Self { device, engine })
+    pub fn open(device: Option<&str>, purpose: Purpose) -> Result<Self, RdmaError> {
+        let device = Arc::new(Device::open(device, purpose)?);
+        let engine = Arc::new(Engine::start(&device, purpose)?);
+        Ok(Self { purpose, device, engine })
     }
 
     /// The name of the device.
@@ -47,9 +49,9 @@ impl Fabric {
     /// # Errors
     /// If the device has no room for it.
     pub fn begin(&self) -> Result<Unpaired, RdmaError> {
-        let stream = StreamState::new(&self.device)?;
+        let stream = StreamState::new(&self.device, self.purpose)?;
         let first_packet = rand::random::<u32>() & 0xff_ffff;
-        let queue = QueuePair::new(&self.engine.queue, first_packet)
+        let queue = QueuePair::new(self.engine.queue(), self.purpose, first_packet)
             .map_err(|error| RdmaError::system("no queue pair", error))?;
         Ok(Unpaired(Session::start(&self.engine, queue, stream)?))
     }

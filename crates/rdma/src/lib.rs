@@ -10,6 +10,7 @@ mod interrupted;
 mod key;
 mod listeners;
 mod port;
+mod purpose;
 mod segment;
 
 #[cfg(feature = "verbs")]
@@ -33,6 +34,7 @@ pub use interrupted::uninterrupted;
 pub use key::Key;
 pub use listeners::{Listeners, NotJoined};
 pub use port::{Port, PortError};
+pub use purpose::Purpose;
 pub use segment::{SEGMENT_BYTES, SEGMENT_DATA_BYTES, SEGMENT_HEADER_BYTES, Segment, SegmentError, SegmentKind};
 
 #[cfg(feature = "verbs")]

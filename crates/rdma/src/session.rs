@@ -70,6 +70,11 @@ impl Session {
         *self.broken.borrow()
     }
 
+    /// Hears of everything that the device has done by now, for all connections.
+    pub(crate) fn look(&self) {
+        self.engine.look();
+    }
+
     /// It is of no more use; the first reason counts.
     pub(crate) fn fail(&self, reason: Broken) {
         let first = self.broken.send_if_modified(|broken| {

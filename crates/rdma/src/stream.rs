@@ -1,29 +1,34 @@
 //! A stream of bytes over SENDs: cut into segments, each of which is sent only where a buffer of the other end waits for it.
 
 use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep};
 
 use crate::error::{Broken, RdmaError};
-use crate::flow::{Flow, WINDOW};
-use crate::segment::{SEGMENT_BYTES, SEGMENT_DATA_BYTES, SEGMENT_HEADER_BYTES, Segment, SegmentKind};
+use crate::flow::Flow;
+use crate::purpose::{Purpose, RECEIVE_BUFFERS, SEND_BUFFERS};
+use crate::segment::{SEGMENT_HEADER_BYTES, Segment, SegmentKind};
 use crate::session::{Session, lock};
 use crate::verbs::{Arena, Device, Piece};
 
-/// Buffers for what is sent.
-const SEND_BUFFERS: usize = 8;
-/// Of these, so many are kept for what carries no data.
+/// Of the buffers for what is sent, so many are kept for what carries no data.
 const SEND_BUFFERS_KEPT: usize = 2;
-/// Buffers for what comes: the window, and some for what carries no data and is done with at once.
-const RECEIVE_BUFFERS: usize = WINDOW as usize + 4;
+/// So often a writer that waits for room asks whether the other end is there. A device that is not does not take the question, and the
+/// connection breaks in a few seconds at most.
+const ASK_EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(crate) struct StreamState {
     flow: Flow,
+    /// Bytes of data in one segment at most.
+    data_bytes: usize,
     /// Buffers to send from.
     free: Vec<Piece>,
     /// SENDs under way.
@@ -44,13 +49,14 @@ pub(crate) struct StreamState {
 
 impl StreamState {
     /// With memory of its own.
-    pub(crate) fn new(device: &Arc<Device>) -> Result<Self, RdmaError> {
-        let arena = Arena::new(device, (SEND_BUFFERS + RECEIVE_BUFFERS) * SEGMENT_BYTES)?;
-        let pieces = |count: usize| (0..count).filter_map(|_| arena.take(SEGMENT_BYTES)).collect::<Vec<_>>();
+    pub(crate) fn new(device: &Arc<Device>, purpose: Purpose) -> Result<Self, RdmaError> {
+        let arena = Arena::new(device, purpose.stream_bytes())?;
+        let pieces = |count: usize| (0..count).filter_map(|_| arena.take(purpose.segment_bytes())).collect::<Vec<_>>();
         let (free, spare) = (pieces(SEND_BUFFERS), pieces(RECEIVE_BUFFERS));
         debug_assert_eq!(free.len() + spare.len(), SEND_BUFFERS + RECEIVE_BUFFERS, "the arena is made for them");
         Ok(Self {
             flow: Flow::default(),
+            data_bytes: purpose.segment_bytes() - SEGMENT_HEADER_BYTES,
             free,
             sending: 0,
             next: 0,
@@ -154,23 +160,34 @@ impl Session {
     }
 
     fn poll_read(&self, cx: &Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if let Some(read) = self.read_arrived(None, into) {
+            return Poll::Ready(read);
+        }
+        // What the device has taken is here, also if the thread has not come to it: who knows by another way that the other end is gone
+        // looks once more, and finds everything.
+        self.look();
+        self.read_arrived(Some(cx), into).map_or(Poll::Pending, Poll::Ready)
+    }
+
+    /// Reads what was heard of, if there is anything. Otherwise whoever waits is woken once there is.
+    fn read_arrived(&self, waits: Option<&Context<'_>>, into: &mut ReadBuf<'_>) -> Option<io::Result<()>> {
         let mut stream = lock(&self.stream);
         let Some((piece, mut left)) = stream.arrived.pop_front() else {
             if stream.end_came {
-                return Poll::Ready(Ok(()));
+                return Some(Ok(()));
             }
             if let Some(broken) = self.broken() {
-                return Poll::Ready(Err(broken.into()));
+                return Some(Err(broken.into()));
             }
-            stream.reader = Some(cx.waker().clone());
-            return Poll::Pending;
+            stream.reader = waits.map(|cx| cx.waker().clone());
+            return None;
         };
         let count = left.len().min(into.remaining());
         into.put_slice(&piece.bytes()[left.start..left.start + count]);
         left.start += count;
         if !left.is_empty() {
             stream.arrived.push_front((piece, left));
-            return Poll::Ready(Ok(()));
+            return Some(Ok(()));
         }
         // The buffer waits before the other end hears of it.
         let offered = self.queue.receive(piece).and_then(|_| {
@@ -182,7 +199,7 @@ impl Session {
         if let Err(error) = offered {
             self.refused(&error);
         }
-        Poll::Ready(Ok(()))
+        Some(Ok(()))
     }
 
     fn poll_write(&self, cx: &Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
@@ -198,7 +215,7 @@ impl Session {
             stream.writer = Some(cx.waker().clone());
             return Poll::Pending;
         };
-        let data = &data[..data.len().min(SEGMENT_DATA_BYTES)];
+        let data = &data[..data.len().min(stream.data_bytes)];
         let sent = stream.send(self, piece, SegmentKind::Data, data);
         if sent.is_ok() {
             stream.flow.sent();
@@ -224,11 +241,43 @@ impl Session {
                 return Poll::Ready(Err(self.refused(&error).into()));
             }
         }
+        drop(stream);
+        self.poll_taken(cx).map_err(Into::into)
+    }
+
+    /// Waits until the other end's device has everything that was sent.
+    fn poll_taken(&self, cx: &Context<'_>) -> Poll<Result<(), Broken>> {
+        let mut stream = lock(&self.stream);
+        if let Some(broken) = self.broken() {
+            return Poll::Ready(Err(broken));
+        }
         if stream.sending == 0 {
             return Poll::Ready(Ok(()));
         }
         stream.writer = Some(cx.waker().clone());
         Poll::Pending
+    }
+
+    /// Sends something that says nothing, unless something is under way already: a device that is gone does not take it.
+    fn ask(&self) -> Result<(), Broken> {
+        let mut stream = lock(&self.stream);
+        if let Some(broken) = self.broken() {
+            return Err(broken);
+        }
+        if stream.sending > 0 {
+            return Ok(());
+        }
+        let Some(piece) = stream.free.pop() else { return Ok(()) };
+        let asked = stream.send(self, piece, SegmentKind::Credits, &[]);
+        drop(stream);
+        asked.map_err(|error| self.refused(&error))
+    }
+
+    /// The other end is gone, as is known by another way. If it has ended the stream before, what goes there may still be read.
+    fn gone(&self) {
+        if !lock(&self.stream).end_came {
+            self.fail(Broken::Gone);
+        }
     }
 }
 
@@ -238,17 +287,49 @@ pub struct StreamReader(Arc<Session>);
 
 /// What the other end reads. Only [`AsyncWrite::poll_shutdown`] waits until it is there.
 #[derive(Debug)]
-pub struct StreamWriter(Arc<Session>);
+pub struct StreamWriter {
+    session: Arc<Session>,
+    /// When the other end is asked whether it is there; none while there is room.
+    asks: Option<Pin<Box<Sleep>>>,
+}
 
 impl StreamReader {
     pub(crate) const fn new(session: Arc<Session>) -> Self {
         Self(session)
     }
+
+    /// Whoever knows by another way that the other end is gone says so, once it has read everything: nobody waits for it any more. If it had ended
+    /// the stream, it may still read.
+    pub fn gone(&self) {
+        self.0.gone();
+    }
 }
 
 impl StreamWriter {
     pub(crate) const fn new(session: Arc<Session>) -> Self {
-        Self(session)
+        Self { session, asks: None }
+    }
+
+    /// Finds out whether the other end can be reached, and answers: a connection is made without a word, also where all packets vanish.
+    /// May take as long as the connection takes to break; the caller bounds it.
+    ///
+    /// # Errors
+    /// If the connection is broken.
+    pub async fn prove(&mut self) -> Result<(), Broken> {
+        self.session.ask()?;
+        poll_fn(|cx| self.session.poll_taken(cx)).await
+    }
+
+    /// Asks whether the other end is there, if that is due. Only ready if it is not.
+    fn poll_asks(&mut self, cx: &mut Context<'_>) -> Poll<Broken> {
+        let asks = self.asks.get_or_insert_with(|| Box::pin(tokio::time::sleep(ASK_EVERY)));
+        while asks.as_mut().poll(cx).is_ready() {
+            if let Err(broken) = self.session.ask() {
+                return Poll::Ready(broken);
+            }
+            asks.as_mut().reset(Instant::now() + ASK_EVERY);
+        }
+        Poll::Pending
     }
 }
 
@@ -260,7 +341,12 @@ impl AsyncRead for StreamReader {
 
 impl AsyncWrite for StreamWriter {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.0.poll_write(cx, buf)
+        let this = self.get_mut();
+        if let Poll::Ready(written) = this.session.poll_write(cx, buf) {
+            this.asks = None;
+            return Poll::Ready(written);
+        }
+        this.poll_asks(cx).map(|broken| Err(broken.into()))
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -268,6 +354,6 @@ impl AsyncWrite for StreamWriter {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.0.poll_shutdown(cx)
+        self.session.poll_shutdown(cx)
     }
 }

@@ -1,26 +1,34 @@
-//! One link's end of the agreement on what carries its frames ([`Carry`]): on its connection it begins, and through shared memory it goes
-//! on if both ends want that and are on one host.
+//! One link's end of the agreement on what carries its frames ([`Carry`]): on its connection it begins. It goes on through shared memory if
+//! both ends want that and are on one host, else over RDMA if both have that.
 //!
 //! ```text
 //! who dialled   ── Ask ──▶            ◀── Offer ──   who accepted
-//!               takes it up over the host's socket
+//!               takes memory up over the host's socket, or else
+//!               ── Join ──▶           ◀── Joined ──
+//!               finds out that the other end is there, and then
 //!               ── Switch ──▶         ◀── Switch ──
-//!               ══ frames by rings ══════════════▶
+//!               ══ frames the other way ═════════▶
 //! ```
 //!
 //! Nobody waits meanwhile: frames pass on the connection until each direction changes over, in order. Afterwards the connection tells that
 //! the other end lives, and nothing else.
 
-use symphony_net::{Carrier, Carriers, LinkPlace, RingAdmission, RingOffer, RingStreams};
-use symphony_protocol::carry::Carry;
-use symphony_protocol::data::{SharingOffer, SharingSecret};
+use std::sync::Arc;
+
+use symphony_net::{
+    Carrier, Carriers, Fabric, FabricEnd, FabricStreams, LinkPlace, PeerInfo, RingAdmission, RingOffer, Rings,
+};
+use symphony_protocol::carry::{Carry, CarryOffer};
+use symphony_protocol::data::{RdmaEndpoint, SharingOffer, SharingSecret};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::link::{Inbound, Outbound};
+use crate::proof::proved;
+use crate::rdma_endpoint::{heard, said};
 
-/// Messages after which whoever dialled asks for shared memory: a link that is hardly used is not worth it, and one that a new leader makes
+/// Messages after which whoever dialled asks for another carrier: a link that is hardly used is not worth it, and one that a new leader makes
 /// among a thousand has other things to do first.
-pub(crate) const SHARE_AFTER_MESSAGES: u64 = 32;
+pub(crate) const CARRY_AFTER_MESSAGES: u64 = 32;
 
 /// What a link's end may have to say of its carrier before its writer comes to it: each word is said once.
 pub(crate) const TURNS_MAX: usize = 8;
@@ -34,16 +42,16 @@ pub(crate) enum Turn {
     Switch(Box<dyn Outbound>),
 }
 
-/// Which end of a connection this is, and when it asks for shared memory.
+/// Which end of a connection this is, and when it asks for another carrier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// It was dialled, and offers. With `true`, messages that come otherwise end the link.
+    /// It was dialled, and offers. With `true`, messages that come over the connection end the link.
     Accepted { must: bool },
     /// It dialled, and asks before its first message and waits.
     AsksFirst,
     /// It dialled, and asks once the link is in use.
     AsksInUse,
-    /// It dialled, and asks when it is told to, or never.
+    /// It dialled, and asks for shared memory when it is told to, or never.
     AsksWhenTold,
 }
 
@@ -51,7 +59,7 @@ impl End {
     /// Messages after which the writer asks by itself.
     pub(crate) const fn asks_after(self) -> Option<u64> {
         match self {
-            Self::AsksInUse => Some(SHARE_AFTER_MESSAGES),
+            Self::AsksInUse => Some(CARRY_AFTER_MESSAGES),
             Self::Accepted { .. } | Self::AsksFirst | Self::AsksWhenTold => None,
         }
     }
@@ -64,11 +72,11 @@ pub(crate) enum Carried {
     AsBefore,
     /// What comes next comes from here.
     Now(Box<dyn Inbound>),
-    /// The other end offers its memory.
-    Offered(RingOffer),
-    /// There will be no shared memory between the two.
+    /// Another carrier is being made; says why if nothing comes of it.
+    Making(oneshot::Receiver<String>),
+    /// The other end has nothing else.
     Refused,
-    /// The link ends, since the other end does not go on without shared memory.
+    /// The link ends, since the other end does not go on over its connection.
     Ended,
 }
 
@@ -76,12 +84,26 @@ pub(crate) enum Carried {
 enum State {
     /// Nobody asked yet.
     New,
-    /// The other end may come.
-    Offered(RingAdmission),
-    /// The offer is being taken up.
-    Joining(oneshot::Receiver<Box<dyn Inbound>>),
+    /// The other end may come for memory, or with its end of an RDMA connection.
+    Offered { memory: Option<RingAdmission>, fabric: Option<Arc<dyn Fabric>> },
+    /// Another carrier is being made, beside the link.
+    Making {
+        /// Before this end says anything that the other one could answer by changing over.
+        made: oneshot::Receiver<Made>,
+        /// Who makes it may wait for the other end of an RDMA connection.
+        told: Option<oneshot::Sender<RdmaEndpoint>>,
+    },
     /// It is decided.
     Done,
+}
+
+/// Another carrier.
+#[derive(Debug)]
+struct Made {
+    carrier: Carrier,
+    inbound: Box<dyn Inbound>,
+    /// None if the writer has it already.
+    outbound: Option<Box<dyn Outbound>>,
 }
 
 /// Where a link's end stands.
@@ -89,11 +111,12 @@ enum State {
 pub(crate) struct Carrying {
     end: End,
     state: State,
-    shares: bool,
+    /// Whether messages come another way than over the connection.
+    moved: bool,
     turns: mpsc::Sender<Turn>,
     carriers: Carriers,
     place: LinkPlace,
-    peer: String,
+    peer: PeerInfo,
 }
 
 impl Carrying {
@@ -102,29 +125,36 @@ impl Carrying {
         turns: mpsc::Sender<Turn>,
         carriers: Carriers,
         link: &'static str,
-        peer: String,
+        peer: PeerInfo,
     ) -> Self {
-        let place = carriers.opened(link, peer.clone());
-        Self { end, state: State::New, shares: false, turns, carriers, place, peer }
+        let place = carriers.opened(link, peer.to_string());
+        Self { end, state: State::New, moved: false, turns, carriers, place, peer }
     }
 
     /// Whether a message that comes now should not have come.
     pub(crate) const fn refuses_messages(&self) -> bool {
-        matches!(self.end, End::Accepted { must: true }) && !self.shares
+        matches!(self.end, End::Accepted { must: true }) && !self.moved
     }
 
-    /// Tells the other end that it came without.
+    /// Tells the other end that it came over the connection.
     pub(crate) fn refuse(&self) {
         self.carriers.refused();
-        tracing::warn!(peer = %self.peer, "link refused: frames.required, and the peer shares no memory with this process");
-        self.say(Carry::MustShare);
+        tracing::warn!(peer = %self.peer,
+            "link refused: frames.required, and the peer has no other way than TCP in common with this process");
+        self.say(Carry::Required);
     }
 
     /// Asks the other end, once.
     pub(crate) fn ask(&self) {
-        if self.carriers.rings().is_some() && matches!(self.state, State::New) {
+        let has_any = self.carriers.rings().is_some() || self.fabric().is_some();
+        if has_any && matches!(self.state, State::New) {
             self.say(Carry::Ask);
         }
+    }
+
+    /// What may carry this link to another host. Links that are told when to ask go where their payloads go.
+    fn fabric(&self) -> Option<&Arc<dyn Fabric>> {
+        if self.end == End::AsksWhenTold { None } else { self.carriers.fabric_with(&self.peer) }
     }
 
     /// Takes a word of the other end.
@@ -135,99 +165,139 @@ impl Carrying {
         let accepted = matches!(self.end, End::Accepted { .. });
         match (word, std::mem::replace(&mut self.state, State::Done)) {
             (Carry::Ask, State::New) if accepted => {
-                let Some(rings) = self.carriers.rings() else {
-                    self.say(Carry::Refuse);
-                    return Ok(Carried::AsBefore);
-                };
-                let (offer, admission) = rings.offer();
-                self.state = State::Offered(admission);
-                let secret = SharingSecret(offer.secret);
-                self.say(Carry::Offer(SharingOffer { name: offer.name, secret }));
+                self.offer();
                 Ok(Carried::AsBefore)
             }
-            (Carry::Offer(SharingOffer { name, secret: SharingSecret(secret) }), State::New) if !accepted => {
-                Ok(Carried::Offered(RingOffer { name, secret }))
+            (Carry::Offer(offer), State::New) if !accepted => Ok(Carried::Making(self.take_up(offer))),
+            (Carry::Join(theirs), State::Offered { fabric: Some(fabric), .. }) => {
+                self.join(fabric, theirs);
+                Ok(Carried::AsBefore)
             }
-            (Carry::Switch, State::Offered(mut admission)) => {
+            (Carry::Joined(theirs), State::Making { made, told: Some(told) }) => {
+                // Who has given up has said so.
+                let _ = told.send(theirs);
+                self.state = State::Making { made, told: None };
+                Ok(Carried::AsBefore)
+            }
+            (Carry::Switch, State::Offered { memory: Some(mut admission), .. }) => {
                 let (reader, writer) = admission.streams().ok_or("it changes over to memory that nobody came for")?;
-                // Before this end says so: whoever hears that may look at once.
-                self.changed_over();
-                self.turn(Turn::Switch(Box::new(writer)));
-                Ok(Carried::Now(Box::new(reader)))
+                let (inbound, outbound) = (Box::new(reader), Some(Box::new(writer) as _));
+                Ok(self.changed_over(Made { carrier: Carrier::SharedMemory, inbound, outbound }))
             }
-            (Carry::Switch, State::Joining(mut joined)) => {
-                let reader = joined.try_recv().map_err(|_| "it changes over to memory that nobody has joined")?;
-                self.changed_over();
-                Ok(Carried::Now(reader))
+            (Carry::Switch, State::Making { mut made, .. }) => {
+                let made = made.try_recv().map_err(|_| "it changes over to what is not made yet")?;
+                Ok(self.changed_over(made))
             }
-            (Carry::Decline, State::Offered(_)) => {
+            (Carry::Decline, State::Offered { .. } | State::Making { .. }) if accepted => {
                 self.carriers.refused();
                 Ok(Carried::AsBefore)
             }
-            (Carry::Refuse, State::New) if !accepted => {
+            (Carry::Refuse, State::New | State::Making { told: Some(_), .. }) if !accepted => {
                 self.carriers.refused();
                 if self.carriers.wish().expected {
-                    tracing::warn!(peer = %self.peer, "frames travel by TCP: the peer shares no memory; see its frames.transport");
+                    tracing::warn!(peer = %self.peer, "frames travel by TCP: the peer has nothing else; see its frames.transport");
                 }
                 Ok(Carried::Refused)
             }
-            (Carry::MustShare, _) if !accepted => {
-                self.carriers.is_required_by(&self.peer);
-                tracing::warn!(peer = %self.peer, "the peer requires shared memory for frames (frames.required)");
+            (Carry::Required, _) if !accepted => {
+                self.carriers.is_required_by(&self.peer.to_string());
+                tracing::warn!(peer = %self.peer, "the peer takes no frames over TCP (frames.required)");
                 Ok(Carried::Ended)
             }
             _ => Err("a word about the carrier out of turn"),
         }
     }
 
-    /// Takes up an offer, beside the link.
-    pub(crate) fn join_beside(&mut self, offer: RingOffer) {
-        let Some(rings) = self.carriers.rings().cloned() else { return };
-        let joins = self.joining();
+    /// Says what this process has.
+    fn offer(&mut self) {
+        let fabric = self.fabric().cloned();
+        let (sharing, memory) = self.carriers.rings().map(Rings::offer).unzip();
+        if sharing.is_none() && fabric.is_none() {
+            return self.say(Carry::Refuse);
+        }
+        let sharing = sharing.map(|RingOffer { name, secret }| SharingOffer { name, secret: SharingSecret(secret) });
+        self.say(Carry::Offer(CarryOffer { sharing, rdma: fabric.is_some() }));
+        self.state = State::Offered { memory, fabric };
+    }
+
+    /// Takes up an offer, beside the link. The receiver hears why nothing came of it.
+    fn take_up(&mut self, offer: CarryOffer) -> oneshot::Receiver<String> {
+        let (makes, made) = oneshot::channel();
+        let (tell, told) = oneshot::channel();
+        let (fails, failed) = oneshot::channel();
+        self.state = State::Making { made, told: Some(tell) };
+        let (rings, fabric) = (self.carriers.rings().cloned(), self.fabric().cloned());
         let (turns, carriers, peer) = (self.turns.clone(), self.carriers.clone(), self.peer.clone());
         tokio::spawn(async move {
-            let turn = match rings.join(&offer).await {
-                Ok(streams) => joined(streams, joins),
-                Err(reason) => {
+            let turn = match take_up(offer, rings, fabric, &turns, told).await {
+                Ok((made, writer)) => {
+                    // The other end may change over as soon as it hears that this one has.
+                    if makes.send(made).is_err() {
+                        return;
+                    }
+                    Turn::Switch(writer)
+                }
+                Err(GaveUp::Refused) => return,
+                Err(GaveUp::Failed(reason)) => {
                     carriers.refused();
                     if carriers.wish().expected {
                         tracing::warn!(%peer, reason, "frames travel by TCP");
                     } else {
                         tracing::debug!(%peer, reason, "frames travel by TCP");
                     }
+                    let _ = fails.send(reason);
                     Turn::Say(Carry::Decline)
                 }
             };
             let _ = turns.send(turn).await;
         });
+        failed
     }
 
-    /// Takes up an offer and waits for it.
-    ///
-    /// # Errors
-    /// Why nothing came of it.
-    pub(crate) async fn join(&mut self, offer: &RingOffer) -> Result<(), String> {
-        let rings = self.carriers.rings().cloned().ok_or("this process shares none")?;
-        let streams = rings.join(offer).await?;
-        let joins = self.joining();
-        self.turn(joined(streams, joins));
-        Ok(())
+    /// Makes this end of an RDMA connection, beside the link.
+    fn join(&mut self, fabric: Arc<dyn Fabric>, theirs: RdmaEndpoint) {
+        let (makes, made) = oneshot::channel();
+        self.state = State::Making { made, told: None };
+        let (turns, carriers, peer) = (self.turns.clone(), self.carriers.clone(), self.peer.clone());
+        tokio::spawn(async move {
+            let joined = blocking(move || {
+                let end = fabric.begin()?;
+                let mine = said(end.endpoint());
+                Ok((mine, end.join(heard(theirs))?))
+            });
+            let word = match joined.await {
+                Ok((mine, (reader, writer))) => {
+                    let (inbound, outbound) = (Box::new(reader), Some(Box::new(writer) as _));
+                    // Before the other end hears that it may change over.
+                    if makes.send(Made { carrier: Carrier::Rdma, inbound, outbound }).is_err() {
+                        return;
+                    }
+                    Carry::Joined(mine)
+                }
+                Err(reason) => {
+                    carriers.refused();
+                    tracing::warn!(%peer, reason, "no RDMA for frames with this peer");
+                    Carry::Refuse
+                }
+            };
+            let _ = turns.send(Turn::Say(word)).await;
+        });
     }
 
-    fn joining(&mut self) -> oneshot::Sender<Box<dyn Inbound>> {
-        let (joins, joined) = oneshot::channel();
-        self.state = State::Joining(joined);
-        joins
-    }
-
+    /// The frames of the link's user go over RDMA beside it.
     pub(crate) fn carried_by_rdma(&self) {
         self.place.carried_by(Carrier::Rdma);
     }
 
-    fn changed_over(&mut self) {
-        self.shares = true;
-        self.place.carried_by(Carrier::SharedMemory);
-        tracing::debug!(peer = %self.peer, "frames come through shared memory");
+    fn changed_over(&mut self, Made { carrier, inbound, outbound }: Made) -> Carried {
+        // Before this end says so: whoever hears that may look at once.
+        self.moved = true;
+        self.place.carried_by(carrier);
+        tracing::debug!(peer = %self.peer, carrier = carrier.label(), "frames come another way");
+        if let Some(outbound) = outbound {
+            self.turn(Turn::Switch(outbound));
+        }
+        Carried::Now(inbound)
     }
 
     fn say(&self, word: Carry) {
@@ -240,8 +310,49 @@ impl Carrying {
     }
 }
 
-/// What the writer does once there is memory: the other end may change over as soon as it hears that this one has.
-fn joined((reader, writer): RingStreams, joins: oneshot::Sender<Box<dyn Inbound>>) -> Turn {
-    let _ = joins.send(Box::new(reader));
-    Turn::Switch(Box::new(writer))
+/// Why nothing came of an offer.
+enum GaveUp {
+    /// This end could not, and the other one is to hear that.
+    Failed(String),
+    /// The other end has said so, or its link has ended.
+    Refused,
+}
+
+/// Memory of this host if that is offered and works, else RDMA.
+async fn take_up(
+    offer: CarryOffer,
+    rings: Option<Rings>,
+    fabric: Option<Arc<dyn Fabric>>,
+    turns: &mpsc::Sender<Turn>,
+    told: oneshot::Receiver<RdmaEndpoint>,
+) -> Result<(Made, Box<dyn Outbound>), GaveUp> {
+    let mut reason = "the two have nothing in common; see frames.transport of both".to_owned();
+    if let (Some(SharingOffer { name, secret: SharingSecret(secret) }), Some(rings)) = (offer.sharing, rings) {
+        match rings.join(&RingOffer { name, secret }).await {
+            Ok((reader, writer)) => {
+                let made = Made { carrier: Carrier::SharedMemory, inbound: Box::new(reader), outbound: None };
+                return Ok((made, Box::new(writer)));
+            }
+            Err(failed) => reason = failed,
+        }
+    }
+    let Some(fabric) = fabric.filter(|_| offer.rdma) else { return Err(GaveUp::Failed(reason)) };
+    let end = blocking(move || fabric.begin()).await.map_err(GaveUp::Failed)?;
+    let _ = turns.send(Turn::Say(Carry::Join(said(end.endpoint())))).await;
+    let theirs = told.await.map_err(|_| GaveUp::Refused)?;
+    let (reader, writer) = join_and_prove(end, theirs).await.map_err(GaveUp::Failed)?;
+    let made = Made { carrier: Carrier::Rdma, inbound: Box::new(reader), outbound: None };
+    Ok((made, Box::new(writer)))
+}
+
+/// Connects to the other end, which is connected to this one already, and finds out whether it is there.
+async fn join_and_prove(end: Box<dyn FabricEnd>, theirs: RdmaEndpoint) -> Result<FabricStreams, String> {
+    let (reader, mut writer) = blocking(move || end.join(heard(theirs))).await?;
+    proved(writer.prove()).await?;
+    Ok((reader, writer))
+}
+
+/// Devices are asked by system calls, some of which take a while.
+async fn blocking<T: Send + 'static>(what: impl FnOnce() -> Result<T, String> + Send + 'static) -> Result<T, String> {
+    tokio::task::spawn_blocking(what).await.map_err(|error| error.to_string())?
 }

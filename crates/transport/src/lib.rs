@@ -12,11 +12,13 @@ mod local_link;
 mod local_payloads;
 mod owner_link;
 mod payload;
+mod proof;
 #[cfg(not(feature = "rdma"))]
 #[path = "no_rdma.rs"]
 mod rdma;
 #[cfg(feature = "rdma")]
 mod rdma;
+mod rdma_endpoint;
 mod read_times;
 mod sharing;
 

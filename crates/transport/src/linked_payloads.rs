@@ -22,16 +22,13 @@ use crate::data_link::{Answer, DataLink, Inputs, Opened};
 use crate::frames::in_frames;
 use crate::link::{connect_data_link, link_over_streams};
 use crate::payload::{PayloadTransport, Payloads, ResultToOwner};
+use crate::proof::proved;
 use crate::rdma::{RdmaBegun, RdmaInputs, RdmaReader};
 use crate::read_times::{PairReading, ReadTimes, Readings, Way};
 use crate::sharing::SharedPair;
 
 /// How long an owner may take to welcome: it may hear of this backend a moment after a leader has, and waits for that.
 const WELCOME_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// How long the first READ over a fresh RDMA connection may take, before the two agree on TCP: some thousand times what it takes where
-/// packets arrive, and less than its reader waits for the link.
-const PROVED_WITHIN: Duration = Duration::from_millis(500);
 
 /// How long a read may take; a batch that waits longer has missed its start by far.
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
@@ -332,13 +329,6 @@ impl LinkedPayloads {
         count(&self.times);
         count(&link.times);
     }
-}
-
-/// Whether a first READ comes back, in time.
-async fn proved(read: impl Future<Output = Result<(), String>>) -> Result<(), String> {
-    let within = PROVED_WITHIN.as_millis();
-    let proved = tokio::time::timeout(PROVED_WITHIN, read).await;
-    proved.unwrap_or_else(|_| Err(format!("a first READ did not come back within {within} ms")))
 }
 
 /// That life of a frontend, if it is in the view.

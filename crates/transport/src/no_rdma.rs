@@ -25,7 +25,7 @@ pub(crate) enum RdmaOwner {}
 pub(crate) enum RdmaPeer {}
 
 fn not_built() -> SharingError {
-    SharingError::Rdma("this program was built without it; build it with --features rdma (see crates/rdma)".to_owned())
+    SharingError::Rdma(symphony_net::RDMA_NOT_BUILT.to_owned())
 }
 
 impl RdmaReader {

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use symphony_protocol::data::{RdmaEndpoint, RdmaKey, RdmaOffer};
-use symphony_rdma::{Endpoint, Fabric, Grant, Key, Landing, Pair, RemotePool, Shown, Unpaired};
+use symphony_rdma::{Fabric, Grant, Key, Landing, Pair, Purpose, RemotePool, Shown, StreamReader, Unpaired};
 use symphony_shared_memory::{Pool, RemoteLayout, Unreadable};
 
-use crate::link::Streams;
+use crate::link::{Inbound, Streams};
+use crate::rdma_endpoint::{heard, said};
 use crate::sharing::SharingError;
 
 /// A backend's side: its device, and memory for what it reads.
@@ -52,9 +53,12 @@ impl Drop for RdmaPeer {
     }
 }
 
+// Whoever has such a link ends it with its connection.
+impl Inbound for StreamReader {}
+
 impl RdmaReader {
     pub(crate) fn open(device: Option<&str>, landing_bytes: u64) -> Result<Self, SharingError> {
-        let fabric = Fabric::open(device).map_err(no_rdma)?;
+        let fabric = Fabric::open(device, Purpose::Payloads).map_err(no_rdma)?;
         let landing = fabric.landing(usize::try_from(landing_bytes).unwrap_or(usize::MAX)).map_err(no_rdma)?;
         tracing::info!(device = fabric.device(), "inputs are read by RDMA where a frontend offers it");
         Ok(Self { fabric, landing })
@@ -112,7 +116,7 @@ impl RdmaInputs {
 impl RdmaOwner {
     /// Registers the pool; nobody may read it yet.
     pub(crate) fn open(device: Option<&str>, pool: &Arc<Pool>) -> Result<Self, SharingError> {
-        let fabric = Fabric::open(device).map_err(no_rdma)?;
+        let fabric = Fabric::open(device, Purpose::Payloads).map_err(no_rdma)?;
         let shown = fabric.show(Arc::clone(pool) as _).map_err(no_rdma)?;
         tracing::info!(device = fabric.device(), bytes = size_of_val(pool.words()), "inputs can be read by RDMA");
         Ok(Self { fabric, shown, entries: pool.entries() as u64 })
@@ -144,12 +148,4 @@ fn streams(pair: &Pair) -> Streams {
 
 fn no_rdma(error: symphony_rdma::RdmaError) -> SharingError {
     SharingError::Rdma(error.to_string())
-}
-
-const fn said(Endpoint { queue_pair, first_packet, mtu, lid, gid }: Endpoint) -> RdmaEndpoint {
-    RdmaEndpoint { queue_pair, first_packet, mtu, lid, gid }
-}
-
-const fn heard(RdmaEndpoint { queue_pair, first_packet, mtu, lid, gid }: RdmaEndpoint) -> Endpoint {
-    Endpoint { queue_pair, first_packet, mtu, lid, gid }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::{Bytes, BytesMut};
-use symphony_protocol::carry::Carry;
+use symphony_protocol::carry::{Carry, CarryOffer};
 use symphony_protocol::data::{
     FromOwner, RdmaEndpoint, RdmaKey, RdmaOffer, RequestResult, ResultBytes, SharingOffer, SharingSecret, ToOwner,
 };
@@ -106,7 +106,9 @@ pub(super) fn frame_seeds() -> Vec<Vec<u8>> {
             &[],
         ),
         encode(&Carry::Ask, &[]),
-        encode(&Carry::Offer(offer.clone()), &[]),
+        encode(&Carry::Offer(CarryOffer { sharing: Some(offer.clone()), rdma: true }), &[]),
+        encode(&Carry::Join(rdma.endpoint), &[]),
+        encode(&Carry::Joined(rdma.endpoint), &[]),
         encode(&Carry::Switch, &[]),
         encode(&ToOwner::Joined { shares: true }, &[]),
         encode(&ToOwner::Read { read: 1, sequences: vec![1, 2, 3] }, &[]),

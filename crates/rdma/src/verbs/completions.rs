@@ -13,7 +13,7 @@ use crate::error::RdmaError;
 use crate::interrupted::uninterrupted;
 
 /// Completions that are taken at a time.
-const BATCH: usize = 32;
+pub(crate) const COMPLETIONS_AT_ONCE: usize = 32;
 
 /// Work that a device is done with, well or not (V4).
 #[derive(Debug)]
@@ -66,11 +66,11 @@ impl CompletionQueue {
     pub(crate) fn poll(&self, into: &mut Vec<Completion>) -> io::Result<bool> {
         // SAFETY: V1.
         let poll = unsafe { self.device.context.as_ref() }.ops.poll_cq.ok_or(io::ErrorKind::Unsupported)?;
-        let mut found = [ffi::ibv_wc::default(); BATCH];
+        let mut found = [ffi::ibv_wc::default(); COMPLETIONS_AT_ONCE];
         // SAFETY: V1; so many places are there.
-        let count = unsafe { poll(self.queue.as_ptr(), BATCH as i32, found.as_mut_ptr()) };
+        let count = unsafe { poll(self.queue.as_ptr(), COMPLETIONS_AT_ONCE as i32, found.as_mut_ptr()) };
         let count = usize::try_from(count).map_err(|_| io::Error::other("completions cannot be read"))?;
-        into.extend(found[..count.min(BATCH)].iter().map(|found| Completion {
+        into.extend(found[..count.min(COMPLETIONS_AT_ONCE)].iter().map(|found| Completion {
             id: found.wr_id(),
             queue_pair: found.qp_num,
             status: found.error().map_or(0, |(status, _)| status),

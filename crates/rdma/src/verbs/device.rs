@@ -11,6 +11,7 @@ use ibverbs_sys as ffi;
 use super::checked;
 use crate::error::RdmaError;
 use crate::port::{DEVICES, Port};
+use crate::purpose::Purpose;
 
 /// An open device.
 #[derive(Debug)]
@@ -31,7 +32,7 @@ unsafe impl Sync for Device {}
 
 impl Device {
     /// The device of that name, or the first that has an active port.
-    pub(crate) fn open(name: Option<&str>) -> Result<Self, RdmaError> {
+    pub(crate) fn open(name: Option<&str>, purpose: Purpose) -> Result<Self, RdmaError> {
         let port = Port::find(Path::new(DEVICES), name)?;
         let context = open_context(&port.device)?;
         // SAFETY: the context was just opened.
@@ -47,7 +48,7 @@ impl Device {
         // SAFETY: V1 for the context; the other is a value of this frame.
         let code = unsafe { ffi::ibv_query_device(context.as_ptr(), &mut attributes) };
         checked(code).map_err(|error| RdmaError::system("its properties are not known", error))?;
-        if attributes.device_cap_flags & ffi::IBV_DEVICE_MEM_WINDOW_TYPE_2B == 0 {
+        if purpose.reads() && attributes.device_cap_flags & ffi::IBV_DEVICE_MEM_WINDOW_TYPE_2B == 0 {
             return Err(RdmaError::NoWindows(device.port.device.clone()));
         }
         device.completions_max = u32::try_from(attributes.max_cqe).unwrap_or(0);

@@ -16,9 +16,9 @@ mod queue_pair;
 mod region;
 
 pub(crate) use arena::{Arena, Piece};
-pub(crate) use completions::{Completion, CompletionQueue};
+pub(crate) use completions::{COMPLETIONS_AT_ONCE, Completion, CompletionQueue};
 pub(crate) use device::Device;
-pub(crate) use queue_pair::{Finished, Kind, QueuePair, RECEIVE_QUEUE, SEND_QUEUE};
+pub(crate) use queue_pair::{Finished, Kind, QueuePair};
 pub use region::Words;
 pub(crate) use region::{Region, Window};
 

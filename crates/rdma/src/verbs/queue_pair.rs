@@ -12,11 +12,7 @@ use ibverbs_sys as ffi;
 
 use super::{Completion, CompletionQueue, Piece, Window, checked};
 use crate::endpoint::Endpoint;
-
-/// Work that may be posted to one queue pair: READs, SENDs, and the binding of a window.
-pub(crate) const SEND_QUEUE: u32 = 96;
-/// Buffers that may wait for SENDs of the other end.
-pub(crate) const RECEIVE_QUEUE: u32 = 32;
+use crate::purpose::{Purpose, RECEIVE_BUFFERS};
 
 /// READs of one connection that are on the network at a time; what the device cannot do it refuses, and 16 all can.
 const READS_AT_A_TIME: u8 = 16;
@@ -84,15 +80,15 @@ unsafe impl Sync for QueuePair {}
 
 impl QueuePair {
     /// A fresh one, which takes buffers but sends nothing yet.
-    pub(crate) fn new(completions: &Arc<CompletionQueue>, first_packet: u32) -> io::Result<Self> {
+    pub(crate) fn new(completions: &Arc<CompletionQueue>, purpose: Purpose, first_packet: u32) -> io::Result<Self> {
         let mut wanted = ffi::ibv_qp_init_attr {
             qp_context: null_mut(),
             send_cq: completions.queue.as_ptr(),
             recv_cq: completions.queue.as_ptr(),
             srq: null_mut(),
             cap: ffi::ibv_qp_cap {
-                max_send_wr: SEND_QUEUE,
-                max_recv_wr: RECEIVE_QUEUE,
+                max_send_wr: purpose.send_queue(),
+                max_recv_wr: RECEIVE_BUFFERS as u32,
                 max_send_sge: 1,
                 max_recv_sge: 1,
                 max_inline_data: 0,
@@ -108,7 +104,7 @@ impl QueuePair {
         let mut attributes = ffi::ibv_qp_attr {
             qp_state: ffi::ibv_qp_state::IBV_QPS_INIT,
             port_num: device.port.number,
-            qp_access_flags: ffi::ibv_access_flags::IBV_ACCESS_REMOTE_READ.0,
+            qp_access_flags: if purpose.reads() { ffi::ibv_access_flags::IBV_ACCESS_REMOTE_READ.0 } else { 0 },
             ..Default::default()
         };
         let which = mask::IBV_QP_STATE | mask::IBV_QP_PKEY_INDEX | mask::IBV_QP_PORT | mask::IBV_QP_ACCESS_FLAGS;

@@ -5,7 +5,7 @@ mod owner;
 use std::time::Duration;
 
 use owner::{ENTRIES, Owner, POOL_BYTES, bytes_of};
-use symphony_rdma::{Broken, Endpoint, Fabric, Key, Landing, Pair, RdmaError, RemotePool};
+use symphony_rdma::{Broken, Endpoint, Fabric, Key, Landing, Pair, Purpose, RdmaError, RemotePool};
 use symphony_shared_memory::{RemoteLayout, Unreadable};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -37,7 +37,7 @@ struct Peers {
 
 fn peers() -> Peers {
     let mut owner = Owner::start();
-    let fabric = Fabric::open(None).unwrap();
+    let fabric = Fabric::open(None, Purpose::Payloads).unwrap();
     let landing = fabric.landing(16 << 20).unwrap();
     let (pair, grant) = owner.connect(&fabric);
     let pool = pool(&pair, &landing, grant);
@@ -231,7 +231,7 @@ async fn who_writes_to_a_process_that_was_killed_is_told() {
 
 #[test]
 fn a_device_that_is_not_there_is_named() {
-    let error = Fabric::open(Some("mlx99")).unwrap_err();
+    let error = Fabric::open(Some("mlx99"), Purpose::Payloads).unwrap_err();
     assert!(matches!(error, RdmaError::Port(_)), "{error}");
     assert!(error.to_string().contains("no RDMA device `mlx99`; there are rxe0"), "{error}");
 }

@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use symphony_rdma::{Endpoint, Fabric, Grant, Pair, Unpaired};
+use symphony_rdma::{Endpoint, Fabric, Grant, Pair, Purpose, Unpaired};
 use symphony_shared_memory::Pool;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -38,7 +38,7 @@ fn heard(words: &[&str]) -> Endpoint {
 /// What the other process does.
 #[tokio::main]
 pub(crate) async fn run() {
-    let fabric = Fabric::open(None).unwrap();
+    let fabric = Fabric::open(None, Purpose::Payloads).unwrap();
     let pool = Pool::create(POOL_BYTES, ENTRIES).unwrap();
     let shown = fabric.show(Arc::clone(&pool) as _).unwrap();
     let mut placed = HashMap::new();

@@ -9,7 +9,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use serde_json::{Value, json};
 use symphony_config::FramesConfig;
-use symphony_net::{Carrier, CarrierWish, Carriers, Rings};
+use symphony_net::{Carrier, CarrierWish, Carriers, Rings, rdma_fabric};
 use symphony_telemetry::{Kind, MetricName, Registry, Unit};
 
 /// How many links there are, and what carries them.
@@ -21,10 +21,10 @@ const LINKS: MetricName = MetricName {
     labels: &["link", "transport"],
 };
 
-/// How often shared memory was wanted in vain.
+/// How often another way than TCP was wanted in vain.
 const REFUSED: MetricName = MetricName {
-    name: "symphony_frame_shared_refused_total",
-    help: "Links for which shared memory was asked and not had: the peer does not want it, or is on another host",
+    name: "symphony_frame_tcp_only_total",
+    help: "Links for which shared memory or RDMA was asked and not had: the peer has or wants neither, or cannot be reached so",
     kind: Kind::Counter,
     unit: Unit::Count,
     labels: &[],
@@ -42,18 +42,26 @@ const WAKES: MetricName = MetricName {
 /// What links are for.
 const LINK_NAMES: [&str; 3] = ["dispatch", "execute", "data"];
 
-/// What may carry this node's frames. Where shared memory is required and cannot be had, the node does not start.
+/// What may carry this node's frames. Where what is required cannot be had, the node does not start.
 pub(super) fn carriers(config: &FramesConfig, registry: &Registry) -> anyhow::Result<Carriers> {
     let rings = match config.shares().then(|| Rings::start(config.spin())).transpose() {
         Ok(rings) => rings,
-        Err(error) if config.must_share() => anyhow::bail!("frames.required: no shared memory: {error}"),
+        Err(error) if config.refuses_tcp() => anyhow::bail!("frames.required: no shared memory: {error}"),
         Err(error) => {
             tracing::warn!(%error, "no shared memory: frames travel by TCP");
             None
         }
     };
-    let carriers =
-        Carriers::new(rings, CarrierWish { expected: config.expects_sharing(), required: config.must_share() });
+    let fabric = match config.wants_rdma().then(|| rdma_fabric(config.rdma_device())).transpose() {
+        Ok(fabric) => fabric,
+        Err(reason) if config.refuses_tcp() => anyhow::bail!("frames.required: no RDMA: {reason}"),
+        Err(reason) => {
+            tracing::warn!(reason, "no RDMA: frames travel by TCP between hosts");
+            None
+        }
+    };
+    let wish = CarrierWish { expected: config.expects_other_than_tcp(), required: config.refuses_tcp() };
+    let carriers = Carriers::new(rings, fabric, wish);
     registry.collect(CarrierCollector(carriers.clone()));
     Ok(carriers)
 }
@@ -63,7 +71,7 @@ pub(super) fn json(carriers: &Carriers) -> Value {
     let links = carriers.links().into_iter();
     let links: Vec<_> =
         links.map(|row| json!({ "link": row.link, "peer": row.peer, "transport": row.carrier.label() })).collect();
-    json!({ "links": links, "shared_refused": carriers.refusals(), "wakes": wakes(carriers) })
+    json!({ "links": links, "tcp_only": carriers.refusals(), "wakes": wakes(carriers) })
 }
 
 fn wakes(carriers: &Carriers) -> u64 {
@@ -109,5 +117,16 @@ mod tests {
         let _place = carriers.opened("dispatch", "somebody".to_owned());
         assert!(carriers.rings().is_none());
         assert_eq!(json(&carriers)["links"][0]["transport"], "tcp");
+    }
+
+    #[tokio::test]
+    async fn whoever_wants_rdma_and_has_no_device_goes_on_without_or_does_not_start() {
+        let device = "no-such-device".to_owned();
+        let transport = symphony_config::FrameTransportKind::Rdma;
+        let wanted = FramesConfig { transport, rdma_device: device, ..FramesConfig::default() };
+        assert!(carriers(&wanted, &Registry::new("test")).unwrap().rings().is_some(), "on one host memory is shared");
+        let required = FramesConfig { required: true, ..wanted };
+        let reason = carriers(&required, &Registry::new("test")).unwrap_err().to_string();
+        assert!(reason.starts_with("frames.required: no RDMA: "), "{reason}");
     }
 }

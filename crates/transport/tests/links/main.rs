@@ -1,5 +1,9 @@
 //! What every link promises, whatever carries its frames: one suite, run for each carrier.
 
+mod fabrics;
+mod pipes;
+#[cfg(feature = "rdma")]
+mod processes;
 mod promises;
 mod required;
 mod subjects;
@@ -40,4 +44,12 @@ keeps_its_promises! {
     shared_memory: subjects::SharedMemory;
     shared_memory_that_spins: subjects::SharedMemorySpinning;
     shared_memory_once_in_use: subjects::SharedMemoryInUse;
+    fabric: subjects::Pipes;
+    fabric_once_in_use: subjects::PipesInUse;
+}
+
+#[cfg(feature = "rdma")]
+keeps_its_promises! {
+    rdma: subjects::Rdma;
+    rdma_once_in_use: subjects::RdmaInUse;
 }

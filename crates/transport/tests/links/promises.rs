@@ -27,7 +27,8 @@ pub(crate) async fn frames_arrive_in_order_with_their_tails<S: Subject>() {
     let ((sender, mut back), (_back, mut receiver)) = S::pair().await;
     // The other direction changes over while this end receives.
     let hearing = tokio::spawn(async move { back.receive().await.map(|_| ()) });
-    let lengths = (0..2000_usize).map(|number| if number % 500 == 499 { 3 << 20 } else { number });
+    let length = |number| if number % (500 / S::LESS) == 0 { (3 << 20) / S::LESS } else { number };
+    let lengths = (1..=2000 / S::LESS).map(length);
     let sending = tokio::spawn({
         let lengths = lengths.clone();
         async move {
@@ -53,7 +54,7 @@ pub(crate) async fn frames_arrive_in_order_with_their_tails<S: Subject>() {
 
 pub(crate) async fn the_largest_frame_arrives<S: Subject>() {
     let ((sender, _back_in), (_back, mut receiver)) = S::pair().await;
-    let tail = Bytes::from((0..PAYLOAD_BYTES_MAX).map(|n| (n % 253) as u8).collect::<Vec<_>>());
+    let tail = Bytes::from((0..PAYLOAD_BYTES_MAX / S::LESS).map(|n| (n % 253) as u8).collect::<Vec<_>>());
     sender.send_with(message(1), vec![tail.clone()]).unwrap();
     sender.send(message(2)).unwrap();
     let frame = soon(receiver.receive()).await.unwrap();
@@ -62,16 +63,16 @@ pub(crate) async fn the_largest_frame_arrives<S: Subject>() {
 }
 
 pub(crate) async fn both_directions_at_once_do_not_mix<S: Subject>() {
-    const COUNT: u64 = 5000;
+    let count = 5000 / S::LESS as u64;
     let ((sender, mut receiver), (back, mut other)) = S::pair().await;
     let there = tokio::spawn(async move {
-        for number in 0..COUNT {
+        for number in 0..count {
             sender.send_with(message(number), vec![Bytes::from(vec![1; number as usize % 700])]).unwrap();
             let answer = receiver.receive().await.unwrap().message;
             assert_eq!(answer, ToFrontend::Welcome { token: Token::new(number) });
         }
     });
-    for number in 0..COUNT {
+    for number in 0..count {
         let frame = soon(other.receive()).await.unwrap();
         assert_eq!((frame.message, frame.tail.len()), (message(number), number as usize % 700));
         back.send(ToFrontend::Welcome { token: Token::new(number) }).unwrap();
@@ -80,10 +81,10 @@ pub(crate) async fn both_directions_at_once_do_not_mix<S: Subject>() {
 }
 
 pub(crate) async fn a_receive_given_up_at_any_time_loses_nothing<S: Subject>() {
-    const COUNT: u64 = 500;
+    let count = 500 / S::LESS as u64;
     let ((sender, _receiver), (_back, mut other)) = S::pair().await;
     tokio::spawn(async move {
-        for number in 0..COUNT {
+        for number in 0..count {
             sender.send_with(message(number), vec![Bytes::from(vec![7; 70_000])]).unwrap();
             tokio::task::yield_now().await;
         }
@@ -91,7 +92,7 @@ pub(crate) async fn a_receive_given_up_at_any_time_loses_nothing<S: Subject>() {
     });
     let mut next = 0;
     let all = async {
-        while next < COUNT {
+        while next < count {
             tokio::select! {
                 biased;
                 frame = other.receive() => {

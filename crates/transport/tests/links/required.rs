@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use symphony_net::{Carrier, CarrierWish, Carriers, Net, Rings, Role};
-use symphony_protocol::dispatch::{ToFrontend, ToLeader};
-use symphony_transport::{LinkError, connect_link, link_over};
+use symphony_net::{Carrier, CarrierWish, Carriers, Rings};
+use symphony_protocol::dispatch::ToFrontend;
+use symphony_transport::{LinkError, link_over};
 use symphony_types::Token;
 
 use crate::promises::{SOON, message};
-use crate::subjects::{Accepted, Dialled, Scene};
+use crate::subjects::{Accepted, Scene, connect};
 
 fn sharing(required: bool) -> Carriers {
     let wish = CarrierWish { expected: required, required };
-    Carriers::new(Some(Rings::start(Duration::ZERO).unwrap()), wish)
+    Carriers::new(Some(Rings::start(Duration::ZERO).unwrap()), None, wish)
 }
 
 async fn soon<T>(what: impl Future<Output = T>) -> T {
@@ -29,10 +29,6 @@ async fn accept(scene: &mut Scene) -> (u64, LinkError) {
             Err(error) => return (came, error),
         }
     }
-}
-
-async fn connect(net: &Net, addr: &str) -> Result<Dialled, LinkError> {
-    connect_link::<ToLeader, ToFrontend>(net, addr, &Role::Scheduler.into()).await
 }
 
 #[tokio::test]
@@ -73,7 +69,7 @@ async fn a_link_that_is_used_changes_over_and_one_that_is_not_does_not() {
 
 #[tokio::test]
 async fn whoever_requires_it_speaks_to_nobody_without() {
-    for accepts in [Carriers::default(), Carriers::new(None, CarrierWish::default())] {
+    for accepts in [Carriers::default(), Carriers::new(None, None, CarrierWish::default())] {
         let mut scene = Scene::with(true, sharing(true), accepts).await;
         let (net, addr) = (scene.dials.clone(), scene.addr.clone());
         let (connected, (came, _)) = soon(async { tokio::join!(connect(&net, &addr), accept(&mut scene)) }).await;
@@ -121,8 +117,8 @@ async fn whoever_is_dialled_and_requires_it_takes_no_message_without() {
             receiver.receive().await.unwrap_err()
         };
         let (told, (came, refused)) = soon(async { tokio::join!(first, accept(&mut scene)) }).await;
-        assert!(matches!(told, LinkError::NotShared { .. }), "{told}");
-        assert!(matches!(refused, LinkError::NotShared { .. }), "{refused}");
+        assert!(matches!(told, LinkError::OnlyTcp { .. }), "{told}");
+        assert!(matches!(refused, LinkError::OnlyTcp { .. }), "{refused}");
         assert_eq!((came, scene.accepts.refusals()), (0, 1));
         if shares {
             // Now it is known, and the next link begins with it.
@@ -143,7 +139,7 @@ async fn whoever_is_dialled_and_requires_it_takes_no_message_without() {
 async fn where_an_address_leads_elsewhere_frames_go_there_unless_memory_is_asked_for_by_name() {
     for by_name in [false, true] {
         let wish = CarrierWish { expected: by_name, required: false };
-        let dials = Carriers::new(Some(Rings::start(Duration::ZERO).unwrap()), wish);
+        let dials = Carriers::new(Some(Rings::start(Duration::ZERO).unwrap()), None, wish);
         let mut scene = Scene::with(true, dials, sharing(false)).await;
         let routes = [("leader:1".to_owned(), scene.addr.clone())].into();
         let net = scene.dials.clone().routed(routes);

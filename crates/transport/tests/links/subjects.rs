@@ -5,15 +5,18 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use symphony_net::{
-    Authority, Carrier, CarrierWish, Carriers, Credentials, Identity, Incoming, Net, Port, RingOffer, RingWriter,
-    Rings, Role,
+    Authority, Carrier, CarrierWish, Carriers, Credentials, Endpoint, Fabric, Identity, Incoming, Net, Port, RingOffer,
+    RingWriter, Rings, Role,
 };
 use symphony_protocol::carry::Carry;
+use symphony_protocol::data::RdmaEndpoint;
 use symphony_protocol::dispatch::{ToFrontend, ToLeader};
-use symphony_protocol::{FRAME_HEADER_BYTES, Frame, FrameHeader};
-use symphony_transport::{LinkReceiver, LinkSender, connect_link, link_over};
-use tokio::io::{AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use symphony_protocol::{FRAME_HEADER_BYTES, Frame, FrameHeader, Message};
+use symphony_transport::{LinkError, LinkReceiver, LinkSender, connect_link, link_over};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpListener;
+
+use crate::pipes::{Device, Network};
 
 /// How long a pair may take before another one is tried.
 const PAIRED_WITHIN: Duration = Duration::from_secs(5);
@@ -35,6 +38,13 @@ pub(crate) trait Subject {
     const SECURED: bool;
     const SPIN: Duration = Duration::ZERO;
     const REQUIRED: bool = true;
+    /// So much less is sent where all of it would take too long.
+    const LESS: usize = 1;
+
+    /// A process's device.
+    fn device(network: &Arc<Network>) -> Arc<dyn Fabric> {
+        network.device(Device::Works)
+    }
 
     async fn pair() -> (Dialled, Accepted) {
         // On a machine that is busy enough, connections are not made within the time that nodes have for them.
@@ -79,20 +89,27 @@ pub(crate) trait Subject {
         let role = Role::Scheduler.into();
         let (dialled, accepted) = tokio::join!(scene.dials.dial(&scene.addr, &role), incoming.next());
         let (mut connection, mut accepted): (_, Accepted) = (dialled.unwrap(), link_over(accepted.unwrap()));
-        let Some(rings) = scene.dials.carriers().rings() else {
+        if Self::CARRIER == Carrier::Tcp {
             return (accepted, Bare { writes: Box::new(connection), _beside: Box::new(()) });
-        };
+        }
+        let carriers = scene.dials.carriers();
         let agreed = async {
-            say(&mut connection, &Carry::Ask).await;
-            let mut head = [0; FRAME_HEADER_BYTES];
-            connection.read_exact(&mut head).await.unwrap();
-            let header = FrameHeader::parse(head).unwrap();
-            let mut body = vec![0; header.length()];
-            connection.read_exact(&mut body).await.unwrap();
-            let Carry::Offer(offer) = Frame::<Carry>::decode(header, body.into()).unwrap().message else { panic!() };
-            let offer = RingOffer { name: offer.name, secret: offer.secret.0 };
-            let (reader, writer): (_, RingWriter) = rings.join(&offer).await.unwrap();
-            say(&mut connection, &Carry::Switch).await;
+            write(&mut connection, &Carry::Ask).await;
+            let Carry::Offer(offer) = hear(&mut connection).await else { panic!() };
+            if let Some(rings) = carriers.rings() {
+                let sharing = offer.sharing.unwrap();
+                let offer = RingOffer { name: sharing.name, secret: sharing.secret.0 };
+                let (reader, writer): (_, RingWriter) = rings.join(&offer).await.unwrap();
+                write(&mut connection, &Carry::Switch).await;
+                return Bare { writes: Box::new(writer), _beside: Box::new((reader, connection)) };
+            }
+            assert!(offer.rdma && offer.sharing.is_none());
+            let end = carriers.fabric_with(connection.peer()).unwrap().begin().unwrap();
+            write(&mut connection, &Carry::Join(said(end.endpoint()))).await;
+            let Carry::Joined(theirs) = hear(&mut connection).await else { panic!() };
+            let (reader, mut writer) = end.join(heard(theirs)).unwrap();
+            writer.prove().await.unwrap();
+            write(&mut connection, &Carry::Switch).await;
             Bare { writes: Box::new(writer), _beside: Box::new((reader, connection)) }
         };
         let receiving = async {
@@ -109,9 +126,37 @@ pub(crate) trait Subject {
     }
 }
 
-async fn say(connection: &mut (impl AsyncWrite + Unpin), word: &Carry) {
+/// Dials as nodes do.
+pub(crate) async fn connect(net: &Net, addr: &str) -> Result<Dialled, LinkError> {
+    connect_link::<ToLeader, ToFrontend>(net, addr, &Role::Scheduler.into()).await
+}
+
+/// The next word of the other end about the carrier; none if a message comes.
+pub(crate) async fn word(connection: &mut (impl AsyncRead + Unpin)) -> Option<Carry> {
+    let mut head = [0; FRAME_HEADER_BYTES];
+    connection.read_exact(&mut head).await.unwrap();
+    let header = FrameHeader::parse(head).unwrap();
+    let mut body = vec![0; header.length()];
+    connection.read_exact(&mut body).await.unwrap();
+    header.is_carry().then(|| Frame::<Carry>::decode(header, body.into()).unwrap().message)
+}
+
+/// The same where no message can come.
+pub(crate) async fn hear(connection: &mut (impl AsyncRead + Unpin)) -> Carry {
+    word(connection).await.expect("a word, and no message")
+}
+
+pub(crate) fn said(Endpoint { queue_pair, first_packet, mtu, lid, gid }: Endpoint) -> RdmaEndpoint {
+    RdmaEndpoint { queue_pair, first_packet, mtu, lid, gid }
+}
+
+pub(crate) fn heard(RdmaEndpoint { queue_pair, first_packet, mtu, lid, gid }: RdmaEndpoint) -> Endpoint {
+    Endpoint { queue_pair, first_packet, mtu, lid, gid }
+}
+
+pub(crate) async fn write(connection: &mut (impl AsyncWrite + Unpin), message: &impl Message) {
     let mut bytes = BytesMut::new();
-    Frame::encode(word, &[], &mut bytes).unwrap();
+    Frame::encode(message, &[], &mut bytes).unwrap();
     connection.write_all(&bytes).await.unwrap();
     connection.flush().await.unwrap();
 }
@@ -127,9 +172,11 @@ pub(crate) struct Scene {
 impl Scene {
     async fn new<S: Subject + ?Sized>() -> Self {
         let wish = CarrierWish { expected: S::REQUIRED, required: S::REQUIRED };
+        let network = Arc::<Network>::default();
         let carriers = || match S::CARRIER {
             Carrier::Tcp => Carriers::default(),
-            _ => Carriers::new(Some(Rings::start(S::SPIN).unwrap()), wish),
+            Carrier::SharedMemory => Carriers::new(Some(Rings::start(S::SPIN).unwrap()), None, wish),
+            Carrier::Rdma => Carriers::new(None, Some(S::device(&network)), wish),
         };
         Self::with(S::SECURED, carriers(), carriers()).await
     }
@@ -192,4 +239,56 @@ impl Subject for SharedMemoryInUse {
     const CARRIER: Carrier = Carrier::SharedMemory;
     const SECURED: bool = true;
     const REQUIRED: bool = false;
+}
+
+/// A fabric without a device, from the first message on.
+pub(crate) struct Pipes;
+
+impl Subject for Pipes {
+    const CARRIER: Carrier = Carrier::Rdma;
+    const SECURED: bool = true;
+}
+
+/// The same for a link that changes over in the middle.
+pub(crate) struct PipesInUse;
+
+impl Subject for PipesInUse {
+    const CARRIER: Carrier = Carrier::Rdma;
+    const SECURED: bool = true;
+    const REQUIRED: bool = false;
+}
+
+// Needs a device: `make test-rdma` has one. That is software on an emulated processor.
+#[cfg(feature = "rdma")]
+const RDMA_LESS: usize = 20;
+
+/// RDMA from the first message on.
+#[cfg(feature = "rdma")]
+pub(crate) struct Rdma;
+
+#[cfg(feature = "rdma")]
+impl Subject for Rdma {
+    const CARRIER: Carrier = Carrier::Rdma;
+    const SECURED: bool = true;
+    const LESS: usize = RDMA_LESS;
+
+    fn device(_: &Arc<Network>) -> Arc<dyn Fabric> {
+        symphony_net::rdma_fabric(None).unwrap()
+    }
+}
+
+/// RDMA for a link that changes over in the middle.
+#[cfg(feature = "rdma")]
+pub(crate) struct RdmaInUse;
+
+#[cfg(feature = "rdma")]
+impl Subject for RdmaInUse {
+    const CARRIER: Carrier = Carrier::Rdma;
+    const SECURED: bool = true;
+    const REQUIRED: bool = false;
+    const LESS: usize = RDMA_LESS;
+
+    fn device(_: &Arc<Network>) -> Arc<dyn Fabric> {
+        symphony_net::rdma_fabric(None).unwrap()
+    }
 }

@@ -1,0 +1,179 @@
+//! How links come to be: dialled, accepted, and over whatever else carries bytes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use symphony_net::{Carriers, Connection, Expected, FabricReader, Net, PeerInfo, ReadHalf, RingReader};
+use symphony_protocol::Message;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{Notify, mpsc};
+
+use super::rest::Rest;
+use super::writer::Writer;
+use super::{LINK_FRAMES_MAX, LinkError, LinkReceiver, LinkSender};
+use crate::carrying::{Carrying, End, TURNS_MAX};
+
+/// How long a connection may take to be made.
+pub const CONNECT_TIMEOUT: Duration = Duration::from_millis(250);
+
+/// How long two processes may take to agree on what carries their link where TCP may not, once they are connected: four handovers of shared
+/// memory, or twice the time in which RDMA has to answer.
+const AGREED_WITHIN: Duration = Duration::from_secs(1);
+
+/// Questions and answers about a link that may wait for its writer; an end that asks waits for the answer before it asks again.
+const ECHOES_MAX: usize = 8;
+
+/// Where frames come from.
+pub(crate) trait Inbound: AsyncRead + Send + Sync + Unpin + std::fmt::Debug {
+    /// The connection beside says that the other end is gone, and everything that came was read. Of what is not told by the system that its
+    /// other end is gone this is the end.
+    fn gone(&mut self) {}
+}
+
+impl Inbound for ReadHalf {}
+impl Inbound for RingReader {}
+
+impl Inbound for Box<dyn FabricReader> {
+    fn gone(&mut self) {
+        FabricReader::gone(&mut **self);
+    }
+}
+
+/// Where frames go.
+pub(crate) trait Outbound: AsyncWrite + Send + Sync + Unpin + std::fmt::Debug {}
+
+impl<T: AsyncWrite + Send + Sync + Unpin + std::fmt::Debug> Outbound for T {}
+
+/// The two directions of whatever carries frames.
+pub(crate) type Streams = (Box<dyn Inbound>, Box<dyn Outbound>);
+
+/// Opens a link to `addr` (`host:port`), where `expected` must answer. Once it is in use it goes on through shared memory or over RDMA if
+/// the two have that and want to; where that is required, it does before its first message.
+///
+/// # Errors
+/// If no connection is made within [`CONNECT_TIMEOUT`], somebody else answers, or another way than TCP is required and not had.
+pub async fn connect_link<Out, In>(
+    net: &Net,
+    addr: &str,
+    expected: &Expected,
+) -> Result<(LinkSender<Out>, LinkReceiver<In>), LinkError>
+where
+    Out: Message + Send + 'static,
+    In: Message,
+{
+    let connection = dial(net, addr, expected).await?;
+    let carriers = net.carriers();
+    // Whoever leads an address over another place wants the frames to pass there.
+    let routed = net.through(addr) != addr && !carriers.wish().expected;
+    let has_any = carriers.rings().is_some() || carriers.fabric_with(connection.peer()).is_some();
+    let end = if routed || !has_any {
+        End::AsksWhenTold
+    } else if carriers.must_leave_tcp_with(&connection.peer().to_string()) {
+        End::AsksFirst
+    } else {
+        End::AsksInUse
+    };
+    let required = carriers.wish().required;
+    let (sender, mut receiver) = link_of::<Out, In>(connection, end);
+    if end == End::AsksFirst {
+        let agreed = tokio::time::timeout(AGREED_WITHIN, receiver.leaves_tcp()).await;
+        agreed.unwrap_or_else(|_| Err(receiver.only_tcp("it took too long")))?;
+    } else if required {
+        return Err(receiver.only_tcp("this process has none with that peer"));
+    }
+    Ok((sender, receiver))
+}
+
+/// Opens a link whose user says when it goes on through shared memory ([`LinkReceiver::share`]).
+///
+/// # Errors
+/// If no connection is made within [`CONNECT_TIMEOUT`], or somebody else answers.
+pub(crate) async fn connect_data_link<Out, In>(
+    net: &Net,
+    addr: &str,
+    expected: &Expected,
+) -> Result<(LinkSender<Out>, LinkReceiver<In>), LinkError>
+where
+    Out: Message + Send + 'static,
+    In: Message,
+{
+    Ok(link_of(dial(net, addr, expected).await?, End::AsksWhenTold))
+}
+
+async fn dial(net: &Net, addr: &str, expected: &Expected) -> Result<Connection, LinkError> {
+    tokio::time::timeout(CONNECT_TIMEOUT, net.dial(addr, expected))
+        .await
+        .map_err(|_| LinkError::ConnectTimeout { peer: addr.to_owned() })?
+        .map_err(|source| LinkError::Io { peer: addr.to_owned(), source })
+}
+
+/// Makes a link of a connection that was accepted. Must be called inside a tokio runtime.
+pub fn link_over<Out, In>(connection: Connection) -> (LinkSender<Out>, LinkReceiver<In>)
+where
+    Out: Message + Send + 'static,
+    In: Message,
+{
+    let must = connection.carriers().wish().required;
+    link_of(connection, End::Accepted { must })
+}
+
+/// The same for a link whose user says whether it goes on without shared memory.
+pub(crate) fn data_link_over<Out, In>(connection: Connection) -> (LinkSender<Out>, LinkReceiver<In>)
+where
+    Out: Message + Send + 'static,
+    In: Message,
+{
+    link_of(connection, End::Accepted { must: false })
+}
+
+fn link_of<Out, In>(connection: Connection, end: End) -> (LinkSender<Out>, LinkReceiver<In>)
+where
+    Out: Message + Send + 'static,
+    In: Message,
+{
+    let (info, carriers) = (connection.peer().clone(), connection.carriers().clone());
+    let (read, write) = connection.into_split();
+    link_with((Box::new(read), Box::new(write)), info, carriers, end)
+}
+
+/// Makes a link of two directions to a peer that is known otherwise; nothing else ever carries it. Must be called inside a tokio runtime.
+pub(crate) fn link_over_streams<Out, In>(streams: Streams, info: PeerInfo) -> (LinkSender<Out>, LinkReceiver<In>)
+where
+    Out: Message + Send + 'static,
+    In: Message,
+{
+    link_with(streams, info, Carriers::default(), End::AsksWhenTold)
+}
+
+fn link_with<Out, In>(
+    (read, write): Streams,
+    info: PeerInfo,
+    carriers: Carriers,
+    end: End,
+) -> (LinkSender<Out>, LinkReceiver<In>)
+where
+    Out: Message + Send + 'static,
+    In: Message,
+{
+    let (queue, frames) = mpsc::channel(LINK_FRAMES_MAX);
+    let close = Arc::new(Notify::new());
+    let (echoes, echoed) = mpsc::channel(ECHOES_MAX);
+    let (turns, carried) = mpsc::channel(TURNS_MAX);
+    let rest = Arc::<Rest>::default();
+    let writer = Writer {
+        stream: write,
+        beside: None,
+        frames,
+        echoes: echoed,
+        turns: carried,
+        asks_after: end.asks_after(),
+        close: Arc::clone(&close),
+        rest: Arc::clone(&rest),
+        peer: info.to_string(),
+        bytes: BytesMut::new(),
+    };
+    tokio::spawn(writer.run());
+    let carrying = Carrying::new(end, turns, carriers, Out::NAME, info.clone());
+    (LinkSender { queue, close }, LinkReceiver::new(read, carrying, echoes, rest, info))
+}

@@ -1,0 +1,433 @@
+//! The reading end: frames out of bytes, and everything that is said below messages.
+
+use std::collections::VecDeque;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use futures::FutureExt as _;
+use symphony_net::PeerInfo;
+use symphony_protocol::carry::Carry;
+use symphony_protocol::{Echo, FRAME_HEADER_BYTES, Frame, FrameError, FrameHeader, Message};
+use tokio::io::{AsyncReadExt as _, BufReader};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant, sleep_until};
+
+use super::rest::{Asker, Rest};
+use super::{Inbound, LinkError};
+use crate::carrying::{Carried, Carrying};
+use crate::echo::{EchoTimes, EchoWatch, Movement};
+
+/// Frames that the other end may send before it hears that this one goes on another way only.
+const EARLY_FRAMES_MAX: usize = 8;
+
+/// Room of the reader's buffer: one system call brings many small frames.
+const READ_BUFFER_BYTES: usize = 64 << 10;
+
+/// The reading end.
+#[derive(Debug)]
+pub struct LinkReceiver<M> {
+    stream: BufReader<Box<dyn Inbound>>,
+    /// The connection, once something else carries frames: it only tells that the other end lives.
+    beside: Option<Box<dyn Inbound>>,
+    carrying: Carrying,
+    /// What has arrived of the header, or of the body once `header` is known. It lives here and not in the future of
+    /// [`LinkReceiver::receive`], so that a receive given up half-way loses nothing.
+    partial: BytesMut,
+    header: Option<FrameHeader>,
+    /// What the other end said before it could hear that this one goes on another way only: greetings.
+    early: VecDeque<(FrameHeader, Bytes)>,
+    /// To this end's writer.
+    echoes: mpsc::Sender<Echo>,
+    watching: Option<(EchoWatch, watch::Sender<Movement>)>,
+    rest: Arc<Rest>,
+    peer: String,
+    info: PeerInfo,
+    message: PhantomData<M>,
+}
+
+impl<M: Message> LinkReceiver<M> {
+    pub(super) fn new(
+        stream: Box<dyn Inbound>,
+        carrying: Carrying,
+        echoes: mpsc::Sender<Echo>,
+        rest: Arc<Rest>,
+        info: PeerInfo,
+    ) -> Self {
+        Self {
+            stream: buffered(stream),
+            beside: None,
+            carrying,
+            partial: BytesMut::new(),
+            header: None,
+            early: VecDeque::new(),
+            echoes,
+            watching: None,
+            rest,
+            peer: info.to_string(),
+            info,
+            message: PhantomData,
+        }
+    }
+
+    /// From now on the other end is asked whether the link moves, as long as somebody [receives](Self::receive) here.
+    pub fn watch(&mut self, times: EchoTimes) -> (watch::Receiver<Movement>, Asker) {
+        let watch = EchoWatch::new(Instant::now().into_std(), times);
+        let (told, movement) = watch::channel(watch.movement());
+        self.watching = Some((watch, told));
+        (movement, Asker(Arc::clone(&self.rest)))
+    }
+
+    /// Who is at the other end.
+    #[must_use]
+    pub const fn peer(&self) -> &PeerInfo {
+        &self.info
+    }
+
+    /// Waits for the next frame. Cancel-safe: dropped before it is done, it goes on where it was when called again, so
+    /// it may stand in a `select!`.
+    ///
+    /// # Errors
+    /// If the connection ends or something arrives that is no frame of this link; the link is of no use then.
+    pub async fn receive(&mut self) -> Result<Frame<M>, LinkError> {
+        if let Some((header, body)) = self.early.pop_front() {
+            return Frame::decode(header, body).map_err(|source| self.bad_frame(source));
+        }
+        let rest = Arc::clone(&self.rest);
+        loop {
+            let (header, body) = match self.watching.as_ref().map(|(watch, _)| watch.look_at()) {
+                None => self.gather_frame().await?,
+                Some(look_at) => tokio::select! {
+                    biased;
+                    frame = self.gather_frame() => frame?,
+                    () = sleep_until(look_at.into()) => {
+                        self.look();
+                        continue;
+                    }
+                    () = rest.ended.notified() => {
+                        self.stir();
+                        continue;
+                    }
+                },
+            };
+            if header.is_echo() {
+                let echo = Echo::decode(header, &body).map_err(|source| self.bad_frame(source))?;
+                self.echoed(echo);
+                continue;
+            }
+            if header.is_carry() {
+                if let Carried::Ended = self.carried(header, body)? {
+                    return Err(self.only_tcp("the peer goes on with one only"));
+                }
+                continue;
+            }
+            if self.carrying.refuses_messages() {
+                self.carrying.refuse();
+                return Err(self.only_tcp("a message came over TCP"));
+            }
+            if let Some((watch, _)) = &mut self.watching {
+                watch.used();
+                if watch.rests() {
+                    self.stir();
+                }
+            }
+            return Frame::decode(header, body).map_err(|source| self.bad_frame(source));
+        }
+    }
+
+    /// Asks the other end to go on through shared memory, if this process has any: the link's user says when.
+    pub(crate) fn share(&self) {
+        self.carrying.ask();
+    }
+
+    /// The frames of this link's user go over RDMA; the link tells that the other end lives.
+    pub(crate) fn carried_by_rdma(&self) {
+        self.carrying.carried_by_rdma();
+    }
+
+    /// Asks for another carrier and waits until the other end goes on there, before any message is sent.
+    pub(super) async fn leaves_tcp(&mut self) -> Result<(), LinkError> {
+        self.carrying.ask();
+        let mut fails = None;
+        while self.beside.is_none() {
+            let (header, body) = tokio::select! {
+                frame = self.gather_frame() => frame?,
+                reason = why(&mut fails) => return Err(self.only_tcp(&reason)),
+            };
+            if !header.is_carry() {
+                if self.early.len() >= EARLY_FRAMES_MAX {
+                    return Err(self.only_tcp("it says other things"));
+                }
+                self.early.push_back((header, body));
+                continue;
+            }
+            match self.carried(header, body)? {
+                Carried::Making(failed) => fails = Some(failed),
+                Carried::Refused => return Err(self.only_tcp("the peer has nothing else; see its frames.transport")),
+                Carried::Ended => return Err(self.only_tcp("the peer goes on with one only")),
+                Carried::AsBefore | Carried::Now(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a word about what carries the link, and changes over if it says so.
+    fn carried(&mut self, header: FrameHeader, body: Bytes) -> Result<Carried, LinkError> {
+        let word = Frame::<Carry>::decode(header, body).map_err(|source| self.bad_frame(source))?.message;
+        let carried = match self.carrying.hear(word) {
+            // Whatever had come behind the word would be lost.
+            Ok(Carried::Now(_)) if !self.stream.buffer().is_empty() => Err("something came behind the last frame"),
+            carried => carried,
+        };
+        let out_of_turn = |reason: &str| FrameError::Malformed { link: Carry::LINK, reason: reason.to_owned() };
+        match carried.map_err(|reason| self.bad_frame(out_of_turn(reason)))? {
+            Carried::Now(inbound) => {
+                let before = std::mem::replace(&mut self.stream, buffered(inbound));
+                self.beside = Some(before.into_inner());
+                Ok(Carried::AsBefore)
+            }
+            carried => Ok(carried),
+        }
+    }
+
+    pub(super) fn only_tcp(&self, reason: &str) -> LinkError {
+        LinkError::OnlyTcp { peer: self.peer.clone(), reason: reason.to_owned() }
+    }
+
+    fn stir(&mut self) {
+        let Some((watch, _)) = &mut self.watching else { return };
+        // Whoever asks while a question is under way wants another one after its answer.
+        if watch.rests() {
+            self.rest.asked.store(false, Ordering::SeqCst);
+        }
+        watch.stir(Instant::now().into_std());
+        self.rest.on.store(watch.rests(), Ordering::SeqCst);
+    }
+
+    fn look(&mut self) {
+        let Some((watch, told)) = &mut self.watching else { return };
+        // A question for which there is no room will not be answered, as it should be: the writer is stuck.
+        if let Some(number) = watch.look(Instant::now().into_std()) {
+            let _ = self.echoes.try_send(Echo::Ask(number));
+        }
+        tell(told, watch.movement());
+    }
+
+    fn echoed(&mut self, echo: Echo) {
+        match (echo, &mut self.watching) {
+            (Echo::Ask(number), _) => drop(self.echoes.try_send(Echo::Answer(number))),
+            (Echo::Answer(number), Some((watch, told))) => {
+                if self.rest.written.swap(false, Ordering::SeqCst) {
+                    watch.used();
+                }
+                watch.answered(Instant::now().into_std(), number);
+                tell(told, watch.movement());
+                self.rest.on.store(watch.rests(), Ordering::SeqCst);
+                // One that was written meanwhile found nobody at rest, and so did who had heard of the answer and wants another.
+                if self.rest.written.load(Ordering::SeqCst) || self.rest.asked.load(Ordering::SeqCst) {
+                    self.stir();
+                }
+            }
+            (Echo::Answer(_), None) => {}
+        }
+    }
+
+    async fn gather_frame(&mut self) -> Result<(FrameHeader, Bytes), LinkError> {
+        let header = match self.header {
+            Some(header) => header,
+            None => {
+                self.gather(FRAME_HEADER_BYTES).await?;
+                let mut bytes = [0; FRAME_HEADER_BYTES];
+                bytes.copy_from_slice(&self.partial);
+                let header = FrameHeader::parse(bytes).map_err(|source| self.bad_frame(source))?;
+                self.partial.clear();
+                self.partial.reserve(header.length());
+                self.header = Some(header);
+                header
+            }
+        };
+        self.gather(header.length()).await?;
+        self.header = None;
+        Ok((header, std::mem::take(&mut self.partial).freeze()))
+    }
+
+    /// Reads until `partial` has `length` bytes, and none of what follows them.
+    async fn gather(&mut self, length: usize) -> Result<(), LinkError> {
+        while self.partial.len() < length {
+            let missing = length - self.partial.len();
+            let mut into = (&mut self.partial).limit(missing);
+            let read = match &mut self.beside {
+                None => self.stream.read_buf(&mut into).await,
+                Some(beside) => {
+                    let ended = tokio::select! {
+                        biased;
+                        read = self.stream.read_buf(&mut into) => Ok(read),
+                        ended = ended(beside) => Err(ended),
+                    };
+                    match ended {
+                        Ok(read) => read,
+                        Err(Some(reason)) => {
+                            return Err(self.bad_frame(FrameError::Malformed { link: Carry::LINK, reason }));
+                        }
+                        // What it had written before is there, and is taken; nothing more comes.
+                        Err(None) => self.stream.read_buf(&mut into).now_or_never().unwrap_or_else(|| {
+                            self.stream.get_mut().gone();
+                            Ok(0)
+                        }),
+                    }
+                }
+            };
+            match read {
+                Ok(0) => return Err(LinkError::Closed { peer: self.peer.clone() }),
+                Ok(_) => {}
+                Err(source) => return Err(LinkError::Io { peer: self.peer.clone(), source }),
+            }
+        }
+        Ok(())
+    }
+
+    fn bad_frame(&self, source: FrameError) -> LinkError {
+        LinkError::Frame { peer: self.peer.clone(), source }
+    }
+}
+
+/// Waits until nothing comes of what is being made, and says why.
+async fn why(fails: &mut Option<oneshot::Receiver<String>>) -> String {
+    if let Some(failed) = fails
+        && let Ok(reason) = failed.await
+    {
+        return reason;
+    }
+    // It is made, or nothing is.
+    *fails = None;
+    std::future::pending().await
+}
+
+/// Waits for the end of a connection that carries nothing any more. Returns what is wrong if something comes.
+async fn ended(beside: &mut Box<dyn Inbound>) -> Option<String> {
+    match beside.read(&mut [0]).await {
+        Ok(0) | Err(_) => None,
+        Ok(_) => Some("something came over a connection that carries nothing any more".to_owned()),
+    }
+}
+
+fn buffered(inbound: Box<dyn Inbound>) -> BufReader<Box<dyn Inbound>> {
+    BufReader::with_capacity(READ_BUFFER_BYTES, inbound)
+}
+
+fn tell(told: &watch::Sender<Movement>, movement: Movement) {
+    told.send_if_modified(|known| std::mem::replace(known, movement) != movement);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use symphony_net::{Connection, Incoming, Net, Port, Role};
+    use symphony_protocol::dispatch::{ToFrontend, ToLeader};
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::link::{LinkSender, connect_link, link_over};
+
+    // What links promise is in `tests/links`; here is what needs to look inside.
+
+    async fn pair() -> ((LinkSender<ToLeader>, LinkReceiver<ToFrontend>), Connection) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap().to_string();
+        let mut incoming = Incoming::new(listener, Net::plaintext(), Port::new("test", &Role::ALL, 256));
+        let scheduler = Role::Scheduler.into();
+        let net = Net::plaintext();
+        let (client, accepted) = tokio::join!(connect_link(&net, &addr, &scheduler), incoming.next());
+        (client.unwrap(), accepted.unwrap())
+    }
+
+    fn rests_for_hours() -> EchoTimes {
+        let (origin, second) = (Instant::now().into_std(), Duration::from_secs(1));
+        EchoTimes {
+            origin,
+            ask_again_after: second,
+            ask_again_max: second * 3600,
+            stuck_after: second * 3600,
+            late: second,
+        }
+    }
+
+    /// The answer comes when the test says so.
+    #[tokio::test]
+    async fn a_message_between_a_question_and_its_answer_counts_as_use() {
+        for written in [false, true] {
+            let ((sender, mut receiver), _peer) = pair().await;
+            let _ = receiver.watch(rests_for_hours());
+            let begun = Instant::now().into_std();
+            let watch = |receiver: &mut LinkReceiver<ToFrontend>| receiver.watching.as_ref().unwrap().0;
+            receiver.watching.as_mut().unwrap().0.look(begun + Duration::from_secs(1)).unwrap();
+            assert!(!watch(&mut receiver).rests(), "an answer is waited for");
+            if written {
+                sender.send(ToLeader::Cancel { requests: vec![] }).unwrap();
+                while !receiver.rest.written.load(Ordering::SeqCst) {
+                    tokio::task::yield_now().await;
+                }
+            }
+            receiver.echoed(Echo::Answer(1));
+            assert_eq!(watch(&mut receiver).rests(), !written);
+        }
+    }
+
+    #[tokio::test]
+    async fn who_is_asked_to_asks_soon_also_over_a_link_that_rests() {
+        let ((_sender, mut receiver), _peer) = pair().await;
+        let (_, asker) = receiver.watch(rests_for_hours());
+        receiver.watching.as_mut().unwrap().0.look(Instant::now().into_std() + Duration::from_secs(1)).unwrap();
+        receiver.echoed(Echo::Answer(1));
+        assert!(receiver.watching.as_ref().unwrap().0.rests());
+        asker.ask_soon();
+        let nothing = futures::poll!(Box::pin(receiver.receive()));
+        assert!(nothing.is_pending() && !receiver.watching.as_ref().unwrap().0.rests());
+    }
+
+    /// The answer is told to others before the link rests.
+    #[tokio::test]
+    async fn who_asks_at_the_moment_of_an_answer_is_heard() {
+        let ((_sender, mut receiver), _peer) = pair().await;
+        let (_, asker) = receiver.watch(rests_for_hours());
+        receiver.watching.as_mut().unwrap().0.look(Instant::now().into_std() + Duration::from_secs(1)).unwrap();
+        // Not at rest yet, as in the middle of `echoed`.
+        asker.ask_soon();
+        receiver.echoed(Echo::Answer(1));
+        assert!(!receiver.watching.as_ref().unwrap().0.rests());
+        assert!(!receiver.rest.asked.load(Ordering::SeqCst), "and not for ever");
+    }
+
+    #[tokio::test]
+    async fn a_message_that_is_written_ends_the_rest_of_a_watched_link() {
+        let ((sender, mut receiver), stream) = pair().await;
+        let (_back, mut answering) = link_over::<ToFrontend, ToLeader>(stream);
+        let answers = tokio::spawn(async move { answering.receive().await.map(|frame| frame.message) });
+        let second = Duration::from_secs(1);
+        let times = EchoTimes { stuck_after: second * 60, ..rests_for_hours() };
+        let (mut movement, _) = receiver.watch(times);
+        tokio::select! {
+            moved = movement.wait_for(|movement| *movement == Movement::Moves) => drop(moved.unwrap()),
+            frame = receiver.receive() => panic!("{frame:?}"),
+        }
+        let look_at = |receiver: &LinkReceiver<ToFrontend>| receiver.watching.as_ref().unwrap().0.look_at();
+        let rests_until = look_at(&receiver);
+        let message = ToLeader::Cancel { requests: vec![(1, 0)] };
+        sender.send(message.clone()).unwrap();
+        assert_eq!(answers.await.unwrap().unwrap(), message, "it is written");
+        let nothing = futures::poll!(Box::pin(receiver.receive()));
+        assert!(nothing.is_pending() && look_at(&receiver) < rests_until);
+    }
+
+    #[tokio::test]
+    async fn nobody_listening_is_an_error_that_names_the_peer() {
+        let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string();
+        let error = connect_link::<ToLeader, ToFrontend>(&Net::plaintext(), &free, &Role::Scheduler.into())
+            .await
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains(&free), "{error}");
+    }
+}

@@ -1,0 +1,51 @@
+//! Whether a watched link rests, and who ends that.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::sync::Notify;
+
+/// Whether a link that is watched rests: then the next message that is written makes the receiving end ask soon.
+///
+/// Each end writes its own word before it looks at the other one's, all in one order: of a message that is written while an answer
+/// comes at least one of them knows.
+#[derive(Debug, Default)]
+pub(super) struct Rest {
+    /// A message was written since the last answer.
+    pub(super) written: AtomicBool,
+    /// The other end is to be asked soon, and was not asked since.
+    pub(super) asked: AtomicBool,
+    pub(super) on: AtomicBool,
+    pub(super) ended: Notify,
+}
+
+impl Rest {
+    /// A message is written.
+    pub(super) fn written(&self) {
+        self.written.store(true, Ordering::SeqCst);
+        self.end();
+    }
+
+    /// The other end is to be asked soon.
+    fn ask(&self) {
+        self.asked.store(true, Ordering::SeqCst);
+        self.end();
+    }
+
+    fn end(&self) {
+        if self.on.load(Ordering::SeqCst) && self.on.swap(false, Ordering::SeqCst) {
+            self.ended.notify_one();
+        }
+    }
+}
+
+/// Has the other end of a watched link asked soon whether it moves, also if the link rests.
+#[derive(Clone, Debug, Default)]
+pub struct Asker(pub(super) Arc<Rest>);
+
+impl Asker {
+    /// As if a message had been written.
+    pub fn ask_soon(&self) {
+        self.0.ask();
+    }
+}

@@ -1,0 +1,114 @@
+//! The writing end's task: what gathers goes out with one system call.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use symphony_protocol::carry::Carry;
+use symphony_protocol::{Echo, Frame, Message};
+use tokio::io::AsyncWriteExt as _;
+use tokio::sync::{Notify, mpsc};
+
+use super::Outbound;
+use super::rest::Rest;
+use crate::carrying::Turn;
+
+/// One write gathers about this much before it goes out.
+const COALESCE_BYTES: usize = 256 << 10;
+
+/// The task that writes what gathers; ends with the last sender, with the connection, or at a frame that is too large.
+pub(super) struct Writer<M> {
+    pub(super) stream: Box<dyn Outbound>,
+    /// The connection, once something else carries frames: it only tells that this end lives.
+    pub(super) beside: Option<Box<dyn Outbound>>,
+    pub(super) frames: mpsc::Receiver<(M, Vec<Bytes>)>,
+    pub(super) echoes: mpsc::Receiver<Echo>,
+    pub(super) turns: mpsc::Receiver<Turn>,
+    /// Messages that are still to be written before this end asks for shared memory; none if it does not.
+    pub(super) asks_after: Option<u64>,
+    pub(super) close: Arc<Notify>,
+    pub(super) rest: Arc<Rest>,
+    pub(super) peer: String,
+    pub(super) bytes: BytesMut,
+}
+
+impl<M: Message> Writer<M> {
+    pub(super) async fn run(mut self) {
+        loop {
+            let (mut next, mut turn) = (None, None);
+            tokio::select! {
+                biased;
+                first = self.frames.recv() => match first {
+                    Some(first) => next = Some(first),
+                    None => break,
+                },
+                () = self.close.notified() => break,
+                Some(echo) = self.echoes.recv() => echo.encode(&mut self.bytes),
+                Some(first) = self.turns.recv() => turn = Some(first),
+            };
+            if next.is_some() {
+                self.rest.written();
+            }
+            let mut fits = true;
+            while let Some((message, tail)) = next {
+                if let Err(error) = Frame::encode(&message, &tail, &mut self.bytes) {
+                    tracing::error!(peer = %self.peer, %error, "a frame cannot be sent; the link ends");
+                    fits = false;
+                    break;
+                }
+                self.asks_after = self.asks_after.map(|left| left.saturating_sub(1));
+                next = if self.bytes.len() < COALESCE_BYTES { self.frames.try_recv().ok() } else { None };
+            }
+            while let Ok(echo) = self.echoes.try_recv() {
+                echo.encode(&mut self.bytes);
+            }
+            if self.asks_after.take_if(|left| *left == 0).is_some() {
+                self.say(&Carry::Ask);
+            }
+            let carrier = self.turns_of(turn);
+            if let Err(error) = self.write().await {
+                tracing::debug!(peer = %self.peer, %error, "link ended while writing");
+                return;
+            }
+            // Both ends would wait for what is missing, each as long as it can. Of a link that has ended both know.
+            if !fits {
+                break;
+            }
+            if let Some(carrier) = carrier {
+                self.beside = Some(std::mem::replace(&mut self.stream, carrier));
+            }
+        }
+        // What the receiver had to say when it gave the link up.
+        let _ = self.turns_of(None);
+        let _ = self.write().await;
+        let _ = self.stream.shutdown().await;
+        if let Some(mut beside) = self.beside {
+            let _ = beside.shutdown().await;
+        }
+    }
+
+    /// Says what is to be said about the carrier. Returns another one if this end changes over, which was said then.
+    fn turns_of(&mut self, mut turn: Option<Turn>) -> Option<Box<dyn Outbound>> {
+        while let Some(now) = turn.take().or_else(|| self.turns.try_recv().ok()) {
+            match now {
+                Turn::Say(word) => self.say(&word),
+                Turn::Switch(carrier) => {
+                    self.say(&Carry::Switch);
+                    return Some(carrier);
+                }
+            }
+        }
+        None
+    }
+
+    fn say(&mut self, word: &Carry) {
+        Frame::encode(word, &[], &mut self.bytes).expect("such a word is small");
+    }
+
+    /// Writes what has gathered.
+    async fn write(&mut self) -> std::io::Result<()> {
+        self.stream.write_all(&self.bytes).await?;
+        self.bytes.clear();
+        // Encrypted records may stay behind until they are flushed.
+        self.stream.flush().await
+    }
+}
