@@ -11,6 +11,9 @@ pub(crate) struct Evidence<'a> {
     pub(crate) faults: &'a [Fault],
     pub(crate) rounds: &'a [RoundReport],
     pub(crate) ledger: Ledger,
+    /// Of the requests that failed, those that had before the first fault. No promise is about them: links are made with the first requests,
+    /// and on a machine that is busy that can take longer than a request has.
+    pub(crate) failed_before: u64,
     /// Answers that belonged to another request.
     pub(crate) foreign: u64,
     pub(crate) invariant_violations: u64,
@@ -41,8 +44,9 @@ pub(crate) fn judge(evidence: &Evidence<'_>, promise: &Promise) -> (Outcome, Vec
     if answered_twice > 0 || ended > accepted {
         broken.push(format!("I3: {} requests ended twice", answered_twice.max(ended.saturating_sub(accepted))));
     }
-    if let Some(promised) = promise.failed_max.filter(|promised| failed > *promised) {
-        broken.push(format!("{failed} requests failed; promised are {promised}"));
+    let failed_since = failed.saturating_sub(evidence.failed_before);
+    if let Some(promised) = promise.failed_max.filter(|promised| failed_since > *promised) {
+        broken.push(format!("{failed_since} requests failed; promised are {promised}"));
     }
     if evidence.foreign > 0 {
         broken.push(format!("I3: {} answers belonged to other requests", evidence.foreign));
@@ -140,6 +144,7 @@ mod tests {
         faults: Vec<Fault>,
         round: RoundReport,
         ledger: Ledger,
+        failed_before: u64,
         foreign: u64,
         invariant_violations: u64,
         executions: Executions,
@@ -167,6 +172,7 @@ mod tests {
                 ..RoundReport::default()
             },
             ledger: Ledger { accepted: 10, in_time: 7, late: 1, dropped: 1, failed: 1, ..Ledger::default() },
+            failed_before: 0,
             foreign: 0,
             invariant_violations: 0,
             executions: Executions { ran: 5, accepted: 5, ..Executions::default() },
@@ -183,6 +189,7 @@ mod tests {
             faults: &scene.faults,
             rounds: &rounds,
             ledger: scene.ledger,
+            failed_before: scene.failed_before,
             foreign: scene.foreign,
             invariant_violations: scene.invariant_violations,
             executions: &scene.executions,
@@ -260,5 +267,14 @@ mod tests {
             assert_eq!(outcome, Outcome::Harness, "{reason}");
             assert!(reasons.contains(reason), "{reasons}");
         }
+    }
+
+    #[test]
+    fn what_had_failed_before_anything_happened_breaks_no_promise_and_what_failed_since_does() {
+        let judged =
+            |failed_before| judged(|s| (s.ledger.accepted, s.ledger.failed, s.failed_before) = (13, 4, failed_before));
+        assert_eq!(judged(3).0, Outcome::Pass);
+        let (outcome, reasons) = judged(2);
+        assert!(outcome == Outcome::Violation && reasons.contains("2 requests failed; promised are 1"), "{reasons}");
     }
 }

@@ -144,7 +144,7 @@ pub(crate) struct Promise {
     pub(crate) obeyed_ms: Option<f64>,
     /// For so long after the fault every sub-cluster goes on serving.
     pub(crate) serves_on_ms: Option<f64>,
-    /// Requests that fail, over the whole run.
+    /// Requests that fail from the first fault on.
     pub(crate) failed_max: Option<u64>,
 }
 

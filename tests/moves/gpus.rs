@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use symphony_protocol::plan::{MovedView, PlanStatus};
+use symphony_protocol::view::View;
 use symphony_testkit::wait_until;
 use symphony_tests::{Shape, TestCluster, phase, tell};
 
@@ -37,6 +38,14 @@ pub(super) fn backends(cluster: &TestCluster) -> (usize, usize) {
     (on("left"), on("right"))
 }
 
+/// Backends where that model is served, once nothing is on its way.
+fn settled_around(view: &View, model: &str) -> Option<usize> {
+    let (_, model) = view.model_named(model)?;
+    let settled =
+        view.models.values().all(|m| m.moving.is_none()) && view.backends.values().all(|b| b.moving.is_none());
+    settled.then(|| view.backends.values().filter(|b| b.subcluster == model.subcluster).count())
+}
+
 #[test]
 fn gpus_follow_a_model_that_becomes_popular_and_no_request_fails() {
     tell("gpus", &four_backends(), |cluster| {
@@ -47,7 +56,7 @@ fn gpus_follow_a_model_that_becomes_popular_and_no_request_fails() {
         }
         let failed_before = cluster.failed().unwrap();
 
-        phase("an even load moves nothing");
+        phase("an even load moves no GPU");
         let load = cluster.spawn_load("calm", &["hot=30", "a=10", "b=10", "c=10"], CALM_S).unwrap();
         cluster.load_report(load, CALM_S).unwrap().check_safety().unwrap();
         assert_eq!(backends(cluster), (2, 2));
@@ -56,18 +65,16 @@ fn gpus_follow_a_model_that_becomes_popular_and_no_request_fails() {
         let load = cluster.spawn_load_until_ended("shifted", &["hot=98", "a=10", "b=10", "c=10"]).unwrap();
         cluster
             .wait_for_view("a backend has moved, and nothing is on its way", |view| {
-                let left = view.subclusters.iter().find(|(_, s)| s.name == "left")?.0;
-                let there = view.backends.values().filter(|b| b.subcluster == *left).count();
-                let settled = view.backends.values().all(|b| b.moving.is_none());
-                (there == 3 && settled).then_some(())
+                (settled_around(view, "hot") == Some(3)).then_some(())
             })
             .unwrap();
 
         phase("it stays, and no request failed");
         // Longer than until the loop plans again.
         cluster.wait_for_more(1000).unwrap();
-        assert_eq!(backends(cluster), (3, 1));
-        let plans = cluster.view().unwrap().plans;
+        let view = cluster.view().unwrap();
+        assert_eq!(settled_around(&view, "hot"), Some(3), "{view:?}");
+        let plans = view.plans;
         let report = cluster.end_load(load).unwrap();
         report.check_safety().unwrap();
         for (model, _) in models {
@@ -75,9 +82,10 @@ fn gpus_follow_a_model_that_becomes_popular_and_no_request_fails() {
         }
         cluster.wait_for_a_balanced_ledger().unwrap();
         assert_eq!(cluster.failed().unwrap(), failed_before);
-        let moved: Vec<_> = plans.iter().flat_map(|plan| &plan.moves).collect();
         assert!(plans.iter().all(|plan| plan.status == PlanStatus::Done), "{plans:?}");
-        assert!(matches!(&moved[..], [one] if matches!(one.what, MovedView::Backend(_))), "{plans:?}");
+        // Models may have moved by rates of the first moments, which say little.
+        let moved = plans.iter().flat_map(|plan| &plan.moves).filter(|one| matches!(one.what, MovedView::Backend(_)));
+        assert_eq!(moved.count(), 1, "{plans:?}");
     });
 }
 

@@ -6,7 +6,7 @@ use symphony_config::Timing;
 use crate::admin::{Acked, Story};
 use crate::checker::{Evidence, judge};
 use crate::journal::Executions;
-use crate::load::Observation;
+use crate::load::{Fate, Observation};
 use crate::report::{Fault, Ledger, Report};
 use crate::scenario::{Aim, Promise, Round};
 
@@ -57,10 +57,15 @@ impl Conclusion<'_> {
         };
         let faults: Vec<Fault> = self.rounds.iter().flat_map(|round| round.faults.clone()).collect();
         let rounds: Vec<_> = self.rounds.iter().map(|round| figures.of(round, self.shape)).collect();
+        let first_fault = self.rounds.iter().map(|round| round.struck_at).min();
+        let had_failed = |one: &&Observation| {
+            matches!(one.fate, Fate::Failed(_)) && first_fault.is_some_and(|first| one.ended < first)
+        };
         let evidence = Evidence {
             faults: &faults,
             rounds: &rounds,
             ledger,
+            failed_before: self.observations.iter().filter(had_failed).count() as u64,
             foreign: self.load.total.foreign,
             invariant_violations,
             executions,

@@ -94,8 +94,8 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(60);
     /// Where a thread is made to hang.
     const SOON: Duration = Duration::from_secs(1);
-    /// Where none does: on a busy machine that starts cold the words of a panic alone take seconds, for where it came from.
-    const LATE: Duration = Duration::from_secs(20);
+    /// Where none does: on a busy machine the words of a panic alone take longer than [`SOON`]. The watch looks twice in this time.
+    const LATE: Duration = Duration::from_secs(5);
 
     struct Scene {
         runtime: Runtime,
