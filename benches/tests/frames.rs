@@ -8,7 +8,8 @@ use symphony_benches::frames::{Options, run};
 #[test]
 fn every_way_carries_requests_from_one_process_to_another() {
     let program = PathBuf::from(env!("CARGO_BIN_EXE_frame-rate"));
-    let options = Options { program, scheduler_core: 0, rate_for: Duration::from_millis(100), latencies: 150 };
+    let options =
+        Options { program, scheduler_core: 0, rate_for: Duration::from_millis(100), latencies: 150, rdma: false };
     let report = run(&options).unwrap();
     let rates: Vec<_> = report.rates.iter().map(|row| (row.way, row.frame_max)).collect();
     let links = ["link", "link, TLS", "link, shared", "link, spinning"];
@@ -29,6 +30,7 @@ fn every_way_carries_requests_from_one_process_to_another() {
 #[test]
 fn a_process_that_is_no_scheduler_is_an_error() {
     let program = PathBuf::from("/bin/true");
-    let options = Options { program, scheduler_core: 0, rate_for: Duration::from_millis(10), latencies: 1 };
+    let options =
+        Options { program, scheduler_core: 0, rate_for: Duration::from_millis(10), latencies: 1, rdma: false };
     assert!(run(&options).unwrap_err().to_string().contains("ended"));
 }

@@ -8,9 +8,12 @@ bounded() {
 }
 bounded 120 peers --test-threads 1 --nocapture
 bounded 240 contract --test-threads 1 rdma::
+bounded 240 links --test-threads 1 rdma:: rdma_once_in_use::
+bounded 240 links --test-threads 1 --nocapture processes::
 if [ "$PULLS" -gt 0 ]; then
     echo "guest: the figures that follow are of Soft-RoCE, RDMA in software, on an emulated machine"
     bounded 300 payload-pull --rdma --pulls "$PULLS"
+    bounded 120 frame-rate --rdma --seconds 3 --latencies 2000
 fi
 echo "guest: at $(cut -d ' ' -f 1 /proc/uptime) s: done"
 [ $status = 0 ]

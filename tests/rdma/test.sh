@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the RDMA transport over Soft-RoCE in a small virtual machine: two processes, the contract of all transports, and how long
-# pulls take. Does its own set-up.
+# Runs RDMA over Soft-RoCE in a small virtual machine: two processes, the contracts of all transports of payloads and of all links, and how
+# long pulls and frames take. Does its own set-up.
 #
 #   tests/rdma/test.sh [PULLS]    PULLS of 8 × 150 KB are measured (default 200; the last per mille needs 10000 and more). With 0 none
 #                                 are, and the program that measures, half of what is to be built, is left out: as CI runs it
@@ -26,21 +26,25 @@ cargo_says() { "${CARGO:-cargo}" "$@" --workspace --locked --message-format=json
 readonly FEATURES=symphony-rdma/verbs,symphony-transport/rdma
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-cargo_says test --no-run --features "$FEATURES" --test peers --test contract >"$work/says"
+cargo_says test --no-run --features "$FEATURES" --test peers --test contract --test links >"$work/says"
 if ((PULLS > 0)); then
-    cargo_says build --features "$FEATURES,symphony-benches/rdma" --bin payload-pull >>"$work/says"
+    cargo_says build --features "$FEATURES,symphony-benches/rdma" --bin payload-pull --bin frame-rate >>"$work/says"
 fi
 # The program that was made of that folder's target.
 made() { sed -n "s,.*\"manifest_path\":\"[^\"]*/$1/Cargo.toml\".*\"name\":\"$2\".*\"executable\":\"\([^\"]*\)\".*,\1,p" "$work/says" | tail -n 1; }
 peers=$(made crates/rdma peers)
 contract=$(made crates/transport contract)
+links=$(made crates/transport links)
 # Cargo adds a number to the names of tests.
 ln -s "$peers" "$work/peers"
 ln -s "$contract" "$work/contract"
-programs=("$work/peers" "$work/contract")
+ln -s "$links" "$work/links"
+programs=("$work/peers" "$work/contract" "$work/links")
 if ((PULLS > 0)); then
-    ln -s "$(made benches payload-pull)" "$work/payload-pull"
-    programs+=("$work/payload-pull")
+    for program in payload-pull frame-rate; do
+        ln -s "$(made benches "$program")" "$work/$program"
+        programs+=("$work/$program")
+    done
 fi
 say "built after $((SECONDS - began)) s"
 
@@ -51,8 +55,8 @@ GUEST_SECONDS=${GUEST_SECONDS:-600} GUEST_MB=1024 "$HERE/guest.sh" "$work/run.sh
 cat "$work/output"
 passed=$(sed -n 's/^test result: ok\. \([0-9]*\) passed.*/\1/p' "$work/output" | awk '{ sum += $1 } END { print sum + 0 }')
 # A guest that says that all is well and ran nothing is not believed.
-measured() { ((PULLS == 0)) || grep -q '^RDMA ' "$work/output"; }
-if ((status == 0)) && ! { (($(grep -c '^test result: ok\.' "$work/output") == 2)) && ((passed >= 20)) && measured; }; then
+measured() { ((PULLS == 0)) || { grep -q '^RDMA ' "$work/output" && grep -q '^link, RDMA ' "$work/output"; }; }
+if ((status == 0)) && ! { (($(grep -c '^test result: ok\.' "$work/output") == 4)) && ((passed >= 50)) && measured; }; then
     say "the guest reports no failure, but not everything ran"
     status=1
 fi

@@ -8,8 +8,8 @@ use clap::Parser;
 use core_affinity::CoreId;
 use symphony_benches::frames::{Options, Way, run, serve};
 
-/// Sends request headers from this process, bound to one core, to a second one, bound to another, over plain and secured links and through
-/// shared memory, and prints requests per second, processor time for each, and latency one way.
+/// Sends request headers from this process, bound to one core, to a second one, bound to another, over plain and secured links, through
+/// shared memory and over RDMA, and prints requests per second, processor time for each, and latency one way.
 #[derive(Debug, Parser)]
 #[command(name = "frame-rate")]
 struct Args {
@@ -25,6 +25,9 @@ struct Args {
     /// Requests whose latency is measured, for each way; one each millisecond.
     #[arg(long, default_value_t = 20_000)]
     latencies: u64,
+    /// Measure links over RDMA as well: takes a build with the feature `rdma`, and a device.
+    #[arg(long)]
+    rdma: bool,
     /// JSON instead of tables.
     #[arg(long)]
     json: bool,
@@ -47,7 +50,8 @@ fn main() -> Result<()> {
     }
     let rate_for = Duration::try_from_secs_f64(args.seconds).context("--seconds: expected a positive number")?;
     let program = std::env::current_exe()?;
-    let options = Options { program, scheduler_core: args.scheduler_core, rate_for, latencies: args.latencies };
+    let (scheduler_core, latencies, rdma) = (args.scheduler_core, args.latencies, args.rdma);
+    let options = Options { program, scheduler_core, rate_for, latencies, rdma };
     let report = run(&options)?;
     match args.json {
         true => println!("{}", serde_json::to_string_pretty(&report)?),

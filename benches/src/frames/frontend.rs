@@ -39,6 +39,8 @@ pub struct Options {
     pub rate_for: Duration,
     /// Requests whose latency is measured, for each way.
     pub latencies: u64,
+    /// Whether links over RDMA are measured as well.
+    pub rdma: bool,
 }
 
 /// Measures rates and latencies, each way after the other.
@@ -52,12 +54,14 @@ pub fn run(options: &Options) -> Result<Report> {
         authority.issue(&Identity::new("frames", role, name)?, 1)?;
     }
     let mut report = Report { rates: Vec::new(), latencies: Vec::new() };
-    for way in [Way::Link, Way::SecuredLink, Way::SharedLink, Way::SpinningLink] {
+    let mut links = vec![Way::Link, Way::SecuredLink, Way::SharedLink, Way::SpinningLink];
+    links.extend(options.rdma.then_some(Way::RdmaLink));
+    for &way in &links {
         for frame_max in [SUBMIT_REQUESTS_MAX, 1] {
             report.rates.push(rate(options, pki.path(), way, frame_max)?);
         }
     }
-    for way in [Way::BareTcp, Way::Link, Way::SecuredLink, Way::SharedLink, Way::SpinningLink] {
+    for way in [Way::BareTcp].into_iter().chain(links) {
         report.latencies.push(latency(options, pki.path(), way)?);
     }
     Ok(report)

@@ -182,7 +182,7 @@ async fn a_connection_that_ends_takes_both_directions_with_it_after_what_had_com
     let role = Role::Scheduler.into();
     let (dialled, accepted) = tokio::join!(scene.dials.dial(&scene.addr, &role), scene.incoming.next());
     let (mut connection, (back, mut receiver)): (_, Accepted) = (dialled.unwrap(), link_over(accepted.unwrap()));
-    let flooded = tokio::sync::Notify::new();
+    let (switched, flooded) = (tokio::sync::Notify::new(), tokio::sync::Notify::new());
     let bare = async {
         write(&mut connection, &Carry::Ask).await;
         let _ = hear(&mut connection).await;
@@ -194,6 +194,8 @@ async fn a_connection_that_ends_takes_both_directions_with_it_after_what_had_com
         for number in 0..20 {
             write(&mut writer, &message(number)).await;
         }
+        assert_eq!(hear(&mut connection).await, Carry::Switch);
+        switched.notify_one();
         flooded.notified().await;
         for number in 20..40 {
             write(&mut writer, &message(number)).await;
@@ -205,6 +207,7 @@ async fn a_connection_that_ends_takes_both_directions_with_it_after_what_had_com
         for number in 0..40 {
             assert_eq!(receiver.receive().await.unwrap().message, message(number));
             if number == 10 {
+                switched.notified().await;
                 // More than there is room for, and nobody reads.
                 for _ in 0..100 {
                     back.send_with(ToFrontend::Suspended, vec![vec![7; 10_000].into()]).unwrap();

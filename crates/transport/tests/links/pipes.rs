@@ -138,8 +138,10 @@ impl AsyncRead for PipeReader {
             held.reader = Some(cx.waker().clone());
             return Poll::Pending;
         }
-        let bytes: Vec<_> = held.bytes.drain(..count).collect();
-        into.put_slice(&bytes);
+        let (first, second) = held.bytes.as_slices();
+        into.put_slice(&first[..count.min(first.len())]);
+        into.put_slice(&second[..count.saturating_sub(first.len())]);
+        held.bytes.drain(..count);
         held.writer.take().into_iter().for_each(Waker::wake);
         Poll::Ready(Ok(()))
     }

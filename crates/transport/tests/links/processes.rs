@@ -144,14 +144,13 @@ impl Other {
 
     /// A link, as soon as the machine makes one in time.
     async fn link(&self, net: &Net) -> Dialled {
-        let mut last = None;
-        for _ in 0..20 {
+        let begun = Instant::now();
+        loop {
             match connect(net, &self.addr).await {
                 Ok(link) => return link,
-                Err(error) => last = Some(error),
+                Err(error) => assert!(begun.elapsed() < SOON, "{error}"),
             }
         }
-        panic!("{last:?}");
     }
 }
 
@@ -207,7 +206,7 @@ async fn a_link_in_use_changes_over_and_loses_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_links_of_two_processes_change_over_beside_each_other() {
-    const LINKS: usize = 12;
+    const LINKS: usize = 6;
     let other = Other::start("answers");
     let net = other.net(true);
     let mut links = Vec::new();

@@ -152,6 +152,8 @@ pub(crate) async fn a_closed_link_ends_for_all_its_senders_after_what_was_sent<S
     sender.close();
     assert!(soon(receiver.receive()).await.is_ok());
     assert!(matches!(soon(receiver.receive()).await, Err(LinkError::Closed { .. })));
+    // The other end may hear of it first.
+    soon(other.written()).await;
     assert_eq!(other.send(message(2)), Err(SendError::Closed));
 }
 
