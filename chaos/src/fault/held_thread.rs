@@ -106,27 +106,32 @@ fn state_of(pid: u32, thread: Pid) -> Result<char> {
 mod tests {
     use std::process::{Child, Command, Stdio};
 
+    use symphony_testkit::wait_until;
+
     use super::*;
 
-    /// A process with one thread of its own beside `main`: the test program, told to sleep.
+    const NAME: &str = "sleep";
+
+    /// A process with one thread of this name. It has it once it is the program: until then it has that of whoever started it.
     fn sleeper() -> Child {
-        Command::new("/bin/sleep").arg("60").stdout(Stdio::null()).spawn().unwrap()
+        let child = Command::new("/bin/sleep").arg("60").stdout(Stdio::null()).spawn().unwrap();
+        wait_until("the program to run", Duration::from_secs(60), || find(child.id(), NAME)).unwrap();
+        child
     }
 
     #[test]
     fn a_thread_stands_still_until_it_is_let_go_and_only_if_it_is_there() {
         let mut child = sleeper();
         let pid = child.id();
-        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap();
         assert!(HeldThread::hold(pid, "decide-0").unwrap_err().to_string().contains("no thread decide-0"));
         let tid = Pid::from_raw(pid as i32);
-        match HeldThread::hold(pid, name.trim_end()) {
+        match HeldThread::hold(pid, NAME) {
             Ok(held) => {
                 assert_eq!(state_of(pid, tid).unwrap(), 't');
                 held.let_go().unwrap();
                 assert_ne!(state_of(pid, tid).unwrap(), 't');
                 // Whoever ends meanwhile was not held throughout.
-                let held = HeldThread::hold(pid, name.trim_end()).unwrap();
+                let held = HeldThread::hold(pid, NAME).unwrap();
                 child.kill().unwrap();
                 assert!(held.let_go().is_err());
             }
