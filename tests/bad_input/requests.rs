@@ -89,7 +89,7 @@ fn requests_that_do_not_fit_are_refused_and_the_next_one_is_served() {
                 json!({ "timeout": 1000 }),
                 504,
                 "slo_unreachable",
-                "1 ms are allowed, and a batch of its 1 item alone takes 6 ms",
+                "the deadline leaves 1 ms, and a batch of its 1 item alone takes 6 ms",
             ),
             (
                 json!({ "timeout": 7_200_000_000_u64, "symphony_exceed_slo": true }),

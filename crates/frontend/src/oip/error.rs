@@ -50,7 +50,7 @@ pub enum InferError {
     },
     /// Less time is allowed than its batch takes, whatever else there is to do.
     #[error(
-        "{} ms are allowed, and a batch of its {items} {} alone takes {} ms by the model's profile: allow more time",
+        "the deadline leaves {} ms, and a batch of its {items} {} alone takes {} ms by the model's profile: allow more time",
         .allowed.as_millis_f64(), if *.items == 1 { "item" } else { "items" }, .alone.as_millis_f64()
     )]
     TooLittleTime {
@@ -248,7 +248,7 @@ mod tests {
 
     #[test]
     fn too_little_time_is_said_in_numbers() {
-        let words = "1 ms are allowed, and a batch of its 1 item alone takes 6.125 ms by the model's profile";
+        let words = "the deadline leaves 1 ms, and a batch of its 1 item alone takes 6.125 ms by the model's profile";
         assert!(TOO_LITTLE_TIME.to_string().starts_with(words), "{TOO_LITTLE_TIME}");
         assert_eq!(TOO_LITTLE_TIME.face().reason, "slo_unreachable");
     }

@@ -2,11 +2,15 @@
 
 use std::time::Duration;
 
+use anyhow::ensure;
 use serde_json::Value;
 use symphony_protocol::view::FrontendView;
 
 /// How long a frontend may take to answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+
+/// Bytes that a page may have: some 200 for each of a frontend's models and links.
+const PAGE_BYTES_MAX: usize = 16 << 20;
 
 /// Who asks consoles.
 pub(crate) fn client() -> reqwest::Result<reqwest::Client> {
@@ -14,7 +18,15 @@ pub(crate) fn client() -> reqwest::Result<reqwest::Client> {
 }
 
 /// The page `/api/view` of a frontend.
+///
+/// # Errors
+/// If it does not answer in time, or with more than a page.
 pub(crate) async fn read(client: &reqwest::Client, frontend: &FrontendView) -> anyhow::Result<Value> {
     let url = format!("http://{}/api/view", frontend.console_addr);
-    Ok(serde_json::from_slice(&client.get(url).send().await?.error_for_status()?.bytes().await?)?)
+    let (mut answer, mut page) = (client.get(url).send().await?.error_for_status()?, Vec::new());
+    while let Some(part) = answer.chunk().await? {
+        ensure!(page.len() + part.len() <= PAGE_BYTES_MAX, "its page has more than {PAGE_BYTES_MAX} bytes");
+        page.extend_from_slice(&part);
+    }
+    Ok(serde_json::from_slice(&page)?)
 }

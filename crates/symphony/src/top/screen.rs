@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use symphony_protocol::view::{BackendView, GpuView, LoadView, View};
+use symphony_protocol::view::{BackendView, GpuView, LoadView, SubclusterView, View};
 use symphony_types::{GpuId, ModelId, SubclusterId};
 
 use super::row::{Cell, Row, Table};
 use super::sample::{ModelCounts, Sample};
 use crate::tools::get::{gpu_state, model_state, subcluster_name};
 
-/// A lead that has said nothing for so long is not said to idle.
-const SILENT_AFTER: Duration = Duration::from_secs(10);
+/// A lead that has said nothing for so long is not said to idle, nor is its queue known: one for which nothing changes says so every four
+/// seconds.
+const SILENT_AFTER: Duration = Duration::from_secs(6);
 /// Reports whose ages are closer than this are one and the same: a lead reports once a second at most.
 const SAME_REPORT: Duration = Duration::from_millis(250);
 
@@ -183,15 +184,20 @@ fn gpus_rates(before: &Sample, now: &Sample, span: Duration) -> BTreeMap<GpuId, 
     let mut all = BTreeMap::new();
     for (id, subcluster) in &now.view.subclusters {
         let earlier = before.view.subclusters.get(id).and_then(|subcluster| subcluster.load.as_ref());
-        let (Some(later), Some(earlier)) = (&subcluster.load, earlier) else { continue };
+        let (Some(later), Some(earlier)) = (heard(subcluster), earlier) else { continue };
         all.extend(rates_of_lead(earlier, later, span));
     }
     all
 }
 
+/// What a sub-cluster's lead said last, if that is not long ago.
+fn heard(subcluster: &SubclusterView) -> Option<&LoadView> {
+    subcluster.load.as_ref().filter(|load| Duration::from(load.age) <= SILENT_AFTER)
+}
+
 fn rates_of_lead(earlier: &LoadView, later: &LoadView, span: Duration) -> BTreeMap<GpuId, GpuRates> {
     // Under another token everything is counted anew.
-    if earlier.token != later.token || Duration::from(later.age) > SILENT_AFTER {
+    if earlier.token != later.token {
         return BTreeMap::new();
     }
     // From report to report, which is not from sample to sample.
@@ -224,7 +230,7 @@ fn subcluster(
     let gpus: Vec<_> = serving.flat_map(|backend| &backend.gpus).map(|gpu| gpu.id).collect();
     let busy: Option<Vec<f64>> = gpus.iter().map(|gpu| gpu_rates.get(gpu).and_then(|rates| rates.busy)).collect();
     let idle = busy.filter(|busy| !busy.is_empty()).map(|busy| 1.0 - busy.iter().sum::<f64>() / busy.len() as f64);
-    let queued = subcluster.load.as_ref().map(|load| load.models.values().map(|model| model.queued).sum());
+    let queued = heard(subcluster).map(|load| load.models.values().map(|model| model.queued).sum());
     let leader = subcluster.leader.map(|(node, _)| node);
     let (rate, bad_rate) = (sum.map(|sum| sum.all), sum.and_then(Rates::bad_rate));
     let row = Row {
@@ -255,7 +261,7 @@ fn model(view: &View, id: ModelId, rates: Option<&BTreeMap<String, Rates>>) -> (
     let rates = rates.map(|rates| rates.get(&name).copied().unwrap_or_default());
     let of = |rate: fn(&Rates) -> f64| rates.as_ref().map(rate);
     let batch = rates.and_then(Rates::mean_batch);
-    let load = view.subclusters.get(&model.subcluster).and_then(|subcluster| subcluster.load.as_ref());
+    let load = view.subclusters.get(&model.subcluster).and_then(heard);
     let queued = load.and_then(|load| load.models.get(&id)).map(|load| load.queued);
     let slo_ms = model.spec.slo.as_millis_f64();
     let row = Row {
@@ -368,15 +374,21 @@ mod tests {
 
     #[test]
     fn a_lead_that_says_nothing_new_idles_until_it_is_silent() {
-        let busy = |age_s: u64| {
+        let said = |age_s: u64| {
             let (before, mut now) = (sample(1), sample(3));
             let load = now.view.subclusters.values_mut().next().unwrap().load.as_mut().unwrap();
             load.age = Nanos::from_millis(age_s * 1000);
-            Screen::of(&before, &now).json()["gpus"][0]["busy"].clone()
+            let json = Screen::of(&before, &now).json();
+            (
+                json["gpus"][0]["busy"].clone(),
+                json["subclusters"][0]["queued"].clone(),
+                json["models"][0]["queued"].clone(),
+            )
         };
         // Three seconds old after two: it is the report that was a second old.
-        assert_eq!(busy(3), 0.0);
-        assert_eq!(busy(11), Value::Null);
+        assert_eq!(said(3).0, 0.0);
+        assert!(said(3).1.is_u64() && said(3).2.is_u64());
+        assert_eq!(said(7), (Value::Null, Value::Null, Value::Null));
     }
 
     #[test]
