@@ -1,7 +1,7 @@
 //! Rings: a faster way between two processes of one host that have a connection already.
 //!
 //! Whoever accepted the connection offers the name of a socket that exists on its host only, and a secret for one use. Over the socket
-//! memory changes hands ([`handover`](crate::handover)), and it stays as the [bell](bell::Bell): a byte there wakes who sleeps, its end
+//! memory changes hands ([`handover`]), and it stays as the [bell](bell::Bell): a byte there wakes who sleeps, its end
 //! tells that the other process is gone. What is told over the connection, and by whom, is for the caller.
 
 mod bell;
