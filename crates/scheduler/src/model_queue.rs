@@ -232,12 +232,13 @@ impl ModelQueue {
                     anticipation.arrived(now);
                 }
                 let Some(request) = self.give_way(now, request, due, out) else { return };
-                if !self.admit(now, request, out) {
+                if !self.admit(now, Queued::new(request, now, &self.config.delays), out) {
                     return;
                 }
             }
             ModelInput::Return(request) => {
-                if !self.admit(now, request, out) {
+                let queued = Queued::new(request, now, &self.config.delays);
+                if !self.admit(now, Queued { returned: true, ..queued }, out) {
                     return;
                 }
             }
@@ -576,8 +577,8 @@ impl ModelQueue {
     }
 
     fn reason(&self, now: Time, queued: &Queued) -> DropReason {
-        // What could not be met when it came did not expire for waiting.
-        if self.could_serve(queued) == GpuClasses::NONE {
+        // What could not be met when it came did not expire for waiting. When what was returned came is not known here.
+        if !queued.returned && self.could_serve(queued) == GpuClasses::NONE {
             DropReason::SloUnreachable
         } else if queued.request.deadline <= now {
             DropReason::QueueExpired
@@ -648,22 +649,20 @@ impl ModelQueue {
     }
 
     /// Queues a request, or drops it if the queue is full.
-    fn admit(&mut self, now: Time, request: Request, out: &mut ModelActions) -> bool {
+    fn admit(&mut self, now: Time, queued: Queued, out: &mut ModelActions) -> bool {
         let fits = self.queue.len() < self.config.requests_max;
         if fits {
-            self.insert(now, request);
+            self.insert(queued);
         } else {
-            let queued = Queued::new(request, now, &self.config.delays);
             let cause = self.circumstances(now, &queued);
             self.note_loss(now, queued);
-            out.list.push(ModelAction::Drop { request, reason: DropReason::QueueFull, cause });
+            out.list.push(ModelAction::Drop { request: queued.request, reason: DropReason::QueueFull, cause });
         }
         fits
     }
 
-    fn insert(&mut self, now: Time, request: Request) {
-        let request = Request { items: request.items.max(1), ..request };
-        let queued = Queued::new(request, now, &self.config.delays);
+    fn insert(&mut self, mut queued: Queued) {
+        queued.request.items = queued.request.items.max(1);
         let index = match self.queue.back() {
             Some(last) if last.must_end_by > queued.must_end_by => {
                 self.queue.partition_point(|q| q.must_end_by <= queued.must_end_by)
@@ -675,8 +674,8 @@ impl ModelQueue {
         } else {
             self.queue.insert(index, queued);
         }
-        self.windows.inserted(index, request.items);
-        self.multi_item += usize::from(request.items > 1);
+        self.windows.inserted(index, queued.request.items);
+        self.multi_item += usize::from(queued.request.items > 1);
     }
 
     /// Moves the requests of a batch to `planned`.

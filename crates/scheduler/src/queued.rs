@@ -12,11 +12,13 @@ pub(crate) struct Queued {
     /// The deadline less the reply delay.
     pub(crate) must_end_by: Time,
     pub(crate) arrived: Time,
+    /// Whether it was taken in before, here or by an earlier leader: `arrived` is then not when it came.
+    pub(crate) returned: bool,
 }
 
 impl Queued {
     pub(crate) fn new(request: Request, arrived: Time, delays: &Delays) -> Self {
-        let mut queued = Self { request, must_end_by: Time::NEVER, arrived };
+        let mut queued = Self { request, must_end_by: Time::NEVER, arrived, returned: false };
         queued.follow(delays);
         queued
     }

@@ -309,6 +309,8 @@ fn only_what_could_be_met_when_it_came_expires() {
     // It has 25 ms and needs 6; who should wake its queue slept for longer.
     host.step(ms(40), ModelInput::Arrive(request(2, ms(65))));
     assert_eq!(reason(&host.step(ms(70), ModelInput::Wake)), DropReason::QueueExpired);
+    // One that was planned, or with another leader, before: it came with more.
+    assert_eq!(reason(&host.step(ms(80), ModelInput::Return(request(3, ms(79))))), DropReason::QueueExpired);
 }
 
 #[test]
