@@ -174,7 +174,7 @@ impl ModelWorker {
             recovery: Some(Recovery { until: clock.now() + REDRIVE_WAIT, held: Vec::new() }),
             known: HashMap::new(),
             awaited: HashMap::new(),
-            actions: ModelActions::default(),
+            actions: ModelActions::with_room(),
             check: PlanCheck::default(),
             tape: TapeRecorder::default(),
             metrics,

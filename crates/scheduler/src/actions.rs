@@ -280,13 +280,20 @@ pub type ModelActions = Orders<ModelAction>;
 /// made at the start, since a step that gives all of them may be the first of its kind in an hour.
 const ORDERS_AT_ONCE: usize = symphony_types::GPU_CLASSES_MAX + 8;
 
+/// Nothing, without memory: what a host leaves in its place while it carries orders out. It starts with [`Orders::with_room`].
 impl<A> Default for Orders<A> {
     fn default() -> Self {
-        Self { list: Vec::with_capacity(ORDERS_AT_ONCE), planned: Vec::new() }
+        Self { list: Vec::new(), planned: Vec::new() }
     }
 }
 
 impl<A> Orders<A> {
+    /// No orders yet, with room for those of any step but its drops.
+    #[must_use]
+    pub fn with_room() -> Self {
+        Self { list: Vec::with_capacity(ORDERS_AT_ONCE), planned: Vec::new() }
+    }
+
     /// The requests of a plan.
     ///
     /// # Panics

@@ -60,7 +60,7 @@ impl Host {
             account_at: Time::ZERO,
             shed: 0,
             timers: MinTree::new(1 + MODELS as usize),
-            actions: ModelActions::default(),
+            actions: ModelActions::with_room(),
             rank_actions: RankActions::default(),
             grants: [None; GRANTS_MAX],
             random: 7,
@@ -135,11 +135,12 @@ impl Host {
         }
     }
 
+    /// Takes the orders out while it carries them out, as the runtime does.
     fn step(&mut self, model: usize, input: ModelInput) {
-        self.actions.clear();
-        self.queues[model].step(self.now, input, &mut self.actions);
-        for at in 0..self.actions.list.len() {
-            match self.actions.list[at] {
+        let mut actions = std::mem::take(&mut self.actions);
+        self.queues[model].step(self.now, input, &mut actions);
+        for action in &actions.list {
+            match *action {
                 ModelAction::Offer { answered, class, candidate } => {
                     self.rank_step(RankInput::Offer { model: model as u32, answered, class, candidate });
                 }
@@ -154,6 +155,8 @@ impl Host {
                 ModelAction::WakeAt(at) => self.timers.set(1 + model, at.as_nanos()),
             }
         }
+        actions.clear();
+        self.actions = actions;
     }
 
     fn rank(&mut self, input: RankInput) {

@@ -87,7 +87,7 @@ impl<T: Tap> QueuesAndRanker<T> {
             grants: VecDeque::new(),
             spin: SpinTrap::new(models, facts.gpus),
             fault: None,
-            actions: ModelActions::default(),
+            actions: ModelActions::with_room(),
             rank_actions: RankActions::default(),
         }
     }

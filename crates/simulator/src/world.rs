@@ -228,7 +228,7 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
             offered: None,
             failed: false,
             spin: SpinTrap::new(models, gpus),
-            orders: ClusterActions::default(),
+            orders: ClusterActions::with_room(),
         };
         for model in 0..models {
             world.schedule_arrival(model);
