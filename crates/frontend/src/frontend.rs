@@ -1,5 +1,8 @@
 //! A frontend: accepts requests, keeps them until they have their one outcome, and knows which cluster serves what.
 
+mod door;
+mod owned;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -14,7 +17,7 @@ use symphony_protocol::federation::FederationView;
 use symphony_protocol::view::View;
 use symphony_telemetry::Registry;
 use symphony_transport::{ControlClient, ControlError, FederationClient, PlanReceiver, SharedInputs, SharingError};
-use symphony_types::{BootId, DropReason, FailReason, FrontendId, Nanos, Outcome, Token, VersionedName};
+use symphony_types::{BootId, DropReason, FailReason, FrontendId, Token, VersionedName};
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
@@ -26,14 +29,16 @@ use crate::metrics;
 use crate::oip::shorten;
 use crate::oip::{
     Credential, IndexEntry, InferAnswer, InferError, InferRequest, InferenceService, ModelInfo, ModelState,
-    ModelStatistics, Parameter, RepositoryError, RequestedDeadline, ServerInfo, Timeliness,
+    ModelStatistics, Parameter, RepositoryError, ServerInfo,
 };
 use crate::plan::{in_order, lost_home};
 use crate::rates::Rates;
 use crate::repository_desk::{CallEnded, RepositoryAccess, RepositoryDesk};
 use crate::request_table::{Ending, Payload, Pending};
 use crate::routing::{Route, versions_of};
-use crate::statistics::{Observed, Statistics, forget_unloaded};
+use crate::statistics::{Statistics, forget_unloaded};
+use door::takes;
+use owned::Owned;
 
 /// Pause before a cluster that did not take this frontend in is asked again.
 const JOIN_AGAIN_AFTER: Duration = Duration::from_secs(1);
@@ -367,37 +372,14 @@ impl Inner {
         if self.turns_away() {
             return Err(InferError::Failed(FailReason::Draining));
         }
-        let name = &request.model.loaded_as;
+        let model = Arc::clone(&request.model);
+        let name = &model.loaded_as;
         let (mut cluster, mut index, mut route) = self
             .choose(name, Some(&request.model), &[])
             .ok_or_else(|| InferError::UnknownModel(format!("model `{name}` is not loaded any more")))?;
-        self.rates.arrived(name);
-        // Nothing new where the frontend shall become empty, else it never does.
-        if cluster.turns_away() {
-            return Err(InferError::Failed(FailReason::Draining));
-        }
-        if route.info.state != ModelState::Ready {
-            return Err(InferError::Failed(FailReason::ModelNotReady));
-        }
-        // Whoever waits has its chance until its deadline; nobody new shall wait for a leader that says it has stopped.
-        if cluster.link(route.subcluster).suspended.load(Ordering::Acquire) {
-            return Err(InferError::Failed(FailReason::ControlPlaneLost));
-        }
-        if self.in_flight() >= self.in_flight_max {
-            return Err(InferError::Busy { in_flight_max: self.in_flight_max });
-        }
-        let allowed = allowed(&request.deadline, route.info.slo)?;
-        if let Some(alone) = route.alone(request.items).filter(|alone| allowed.get() < alone.get() / PROFILE_OFF_MAX) {
-            return Err(InferError::TooLittleTime { allowed, items: request.items, alone });
-        }
+        let (allowed, mut decoding) = self.admit(&mut request, &cluster, &route)?;
         let arrived = request.deadline.arrived;
         let deadline = arrived + Duration::from(allowed);
-        let mut decoding = match request.pictures.take() {
-            Some(pictures) => {
-                Some(self.decoders.begin(&request.model, std::mem::take(&mut request.payload), pictures)?)
-            }
-            None => None,
-        };
         self.ledger.accept();
         let mut owned = Owned { inner: self, here: None, name, arrived, items: request.items, ended: false };
         let mut not_here = Vec::new();
@@ -483,12 +465,6 @@ impl Inner {
     }
 }
 
-/// Whether a cluster takes requests for a model that it has.
-fn takes(cluster: &Arc<Cluster>, route: &Route) -> bool {
-    let stopped = cluster.link(route.subcluster).suspended.load(Ordering::Acquire);
-    route.info.state == ModelState::Ready && !stopped && !cluster.turns_away()
-}
-
 /// What happens next to a payload that is being made; never anything if none is.
 async fn progress_of(decoding: &mut Option<Decoding>) -> Progress {
     match decoding {
@@ -501,100 +477,6 @@ async fn progress_of(decoding: &mut Option<Decoding>) -> Progress {
 #[must_use]
 pub fn image_limits(config: &ImagesConfig) -> ImageLimits {
     ImageLimits { bytes_max: IMAGE_BYTES_MAX, pixels_max: config.pixels_max }
-}
-
-/// No deadline is further away than this.
-const DEADLINE_MAX: Nanos = Nanos::from_millis(3_600_000);
-
-/// Profiles may say so many times as much as batches really take: leads learn that, and nobody is turned away for it here.
-const PROFILE_OFF_MAX: u64 = 4;
-
-/// The time that a request has.
-///
-/// # Errors
-/// If it may exceed the model's SLO and is to wait longer than a request may.
-fn allowed(deadline: &RequestedDeadline, slo: Nanos) -> Result<Nanos, InferError> {
-    let named = deadline.shortest();
-    match named.filter(|_| deadline.exceed_slo) {
-        Some(named) if named > DEADLINE_MAX => Err(InferError::InvalidRequest(format!(
-            "{} ms are asked for with symphony_exceed_slo; expected at most {} ms",
-            named.as_millis_f64(),
-            DEADLINE_MAX.as_millis_f64()
-        ))),
-        Some(named) => Ok(named),
-        None => Ok(named.map_or(slo, |named| named.min(slo)).min(DEADLINE_MAX)),
-    }
-}
-
-/// A request in the hands of its caller: gets its outcome from [`Owned::end`], or is cancelled when the caller goes.
-struct Owned<'a> {
-    inner: &'a Arc<Inner>,
-    /// Which cluster has it, under which number.
-    here: Option<(Arc<Cluster>, u64)>,
-    name: &'a str,
-    arrived: Instant,
-    items: u32,
-    ended: bool,
-}
-
-impl Owned<'_> {
-    fn end(&mut self, ending: Option<Ending>, deadline: Instant) -> Result<InferAnswer, InferError> {
-        self.ended = true;
-        // Whatever ended it, nobody else may end it from now on.
-        self.withdraw();
-        let (outcome, ran, result) = match ending {
-            Some(Ending::Answer { payload, batch, execution_ns, at }) => {
-                let execution = Nanos::new(execution_ns);
-                let timeliness = if at <= deadline { Timeliness::InTime } else { Timeliness::Late };
-                let outcome = if at <= deadline { Outcome::InTime } else { Outcome::Late };
-                (outcome, Some((batch, execution)), Ok(InferAnswer { payload, batch, execution, timeliness }))
-            }
-            Some(Ending::Ended(EndReason::Dropped(reason))) => {
-                (Outcome::Dropped(reason), None, Err(InferError::Dropped(reason)))
-            }
-            Some(Ending::Ended(EndReason::Failed(reason))) => failed(reason),
-            Some(Ending::NotHere) => failed(FailReason::ModelNotReady),
-            None => failed(FailReason::NoAnswer),
-        };
-        self.settle(outcome, ran);
-        result
-    }
-
-    /// Its input cannot be made: it is taken back from whoever has it, as if its client had gone, and the client hears why.
-    fn withdrawn(&mut self, error: InferError) -> Result<InferAnswer, InferError> {
-        self.ended = true;
-        self.withdraw();
-        self.settle(Outcome::Cancelled, None);
-        Err(error)
-    }
-
-    /// Takes the request out of the table, and back from the leader that has it.
-    fn withdraw(&self) {
-        if let Some((cluster, sequence)) = &self.here {
-            cluster.withdraw(*sequence);
-        }
-    }
-
-    fn settle(&self, outcome: Outcome, ran: Option<(u32, Nanos)>) {
-        self.inner.ledger.end(outcome);
-        let observed = Observed { outcome, items: self.items, elapsed: self.arrived.elapsed(), ran };
-        self.inner.statistics.observe(self.name, observed);
-    }
-}
-
-type Ended = (Outcome, Option<(u32, Nanos)>, Result<InferAnswer, InferError>);
-
-fn failed(reason: FailReason) -> Ended {
-    (Outcome::Failed(reason), None, Err(InferError::Failed(reason)))
-}
-
-impl Drop for Owned<'_> {
-    fn drop(&mut self) {
-        if !self.ended {
-            self.withdraw();
-            self.settle(Outcome::Cancelled, None);
-        }
-    }
 }
 
 /// Gets into a cluster, however long that takes.

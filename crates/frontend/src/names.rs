@@ -11,6 +11,15 @@ pub const REQUESTS: MetricName = MetricName {
     labels: &["model", "outcome", "reason"],
 };
 
+/// Requests that never came so far.
+pub const REFUSED: MetricName = MetricName {
+    name: "symphony_frontend_requests_refused_total",
+    help: "Requests for a model that were refused before they were accepted",
+    kind: Kind::Counter,
+    unit: Unit::Count,
+    labels: &["model", "reason"],
+};
+
 /// Calls of the repository extension.
 pub const REPOSITORY_CALLS: MetricName = MetricName {
     name: "symphony_frontend_repository_calls_total",
@@ -165,8 +174,9 @@ pub const PICTURES_DECODED: MetricName = MetricName {
 };
 
 /// All of them.
-pub const ALL: [MetricName; 18] = [
+pub const ALL: [MetricName; 19] = [
     REQUESTS,
+    REFUSED,
     REPOSITORY_CALLS,
     MODELS,
     REQUEST_DURATION,

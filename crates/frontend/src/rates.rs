@@ -42,6 +42,11 @@ impl Rates {
         }
     }
 
+    #[cfg(test)]
+    pub(crate) fn counted(&self, model: &str) -> u64 {
+        self.0.lock().unwrap().models.get(model).map_or(0, |(count, _)| *count)
+    }
+
     /// The averages now, over the time that is counted already; none while that is too short.
     pub(crate) fn each(&self, now: Instant) -> Option<Vec<ModelRate>> {
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);

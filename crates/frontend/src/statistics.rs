@@ -29,6 +29,13 @@ struct EndLabels {
     reason: &'static str,
 }
 
+/// Labels of a refusal.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RefusalLabels {
+    model: String,
+    reason: &'static str,
+}
+
 /// Labels of a model.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ModelLabels {
@@ -44,6 +51,8 @@ struct ModelCounts {
     by_batch: BTreeMap<u32, (f64, Span)>,
     /// Requests by the labels of their outcome and its reason.
     ended: BTreeMap<(&'static str, &'static str), Counter>,
+    /// Requests that were not accepted, by reason.
+    refused: BTreeMap<&'static str, Counter>,
     durations: Histogram,
     batches: Histogram,
     /// When the model was first found unloaded.
@@ -67,6 +76,7 @@ type HistogramFamily = Family<ModelLabels, Histogram, fn() -> Histogram>;
 pub(crate) struct Statistics {
     models: Mutex<BTreeMap<String, ModelCounts>>,
     ended: Family<EndLabels, Counter>,
+    refused: Family<RefusalLabels, Counter>,
     durations: HistogramFamily,
     batches: HistogramFamily,
 }
@@ -87,6 +97,7 @@ impl Statistics {
         Self {
             models: Mutex::default(),
             ended: registry.register(&names::REQUESTS, Family::default()),
+            refused: registry.register(&names::REFUSED, Family::default()),
             durations: registry.register(&names::REQUEST_DURATION, durations),
             batches: registry.register(&names::REQUEST_BATCH, batches),
         }
@@ -126,6 +137,25 @@ impl Statistics {
         add(&mut by_batch.1, execution);
     }
 
+    /// Counts a request that was refused before it was accepted.
+    pub(crate) fn refused(&self, model: &str, reason: &'static str) {
+        let mut models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
+        if !models.contains_key(model) {
+            models.insert(model.to_owned(), self.counts_of(model));
+        }
+        let Some(counts) = models.get_mut(model) else { return };
+        let counter = || self.refused.get_or_create_owned(&RefusalLabels { model: model.to_owned(), reason });
+        counts.refused.entry(reason).or_insert_with(counter).inc();
+    }
+
+    #[cfg(test)]
+    pub(crate) fn refusals(&self, model: &str) -> BTreeMap<&'static str, u64> {
+        let models = self.models.lock().unwrap();
+        models.get(model).map_or_else(BTreeMap::new, |counts| {
+            counts.refused.iter().map(|(&reason, counter)| (reason, counter.get())).collect()
+        })
+    }
+
     fn counts_of(&self, model: &str) -> ModelCounts {
         let labels = ModelLabels { model: model.to_owned() };
         ModelCounts {
@@ -133,6 +163,7 @@ impl Statistics {
             executions: 0.0,
             by_batch: BTreeMap::new(),
             ended: BTreeMap::new(),
+            refused: BTreeMap::new(),
             durations: self.durations.get_or_create_owned(&labels),
             batches: self.batches.get_or_create_owned(&labels),
             unloaded: None,
@@ -153,6 +184,9 @@ impl Statistics {
             }
             for &(outcome, reason) in counts.ended.keys() {
                 self.ended.remove(&EndLabels { model: model.clone(), outcome, reason });
+            }
+            for &reason in counts.refused.keys() {
+                self.refused.remove(&RefusalLabels { model: model.clone(), reason });
             }
             let labels = ModelLabels { model: model.clone() };
             self.durations.remove(&labels);
@@ -239,6 +273,7 @@ mod tests {
         let bare = registry.encode().lines().count();
         for version in 1..=50 {
             statistics.observe(&format!("m@{version}"), ran());
+            statistics.refused(&format!("m@{version}"), "too_many_requests");
         }
         let series = || registry.encode().lines().filter(|line| line.contains("model=\"m@")).count();
         let all = series();
@@ -255,6 +290,24 @@ mod tests {
         assert_eq!((registry.encode().lines().count(), statistics.of(None).len()), (bare, 0));
 
         statistics.observe("m@1", ran());
+        statistics.refused("m@1", "too_many_requests");
         assert_eq!(series(), all / 50, "it counts from the start");
+    }
+    #[test]
+    fn the_console_reads_the_counts_that_there_are() {
+        let statistics = Statistics::new(&Registry::new("frontend"));
+        for outcome in [Outcome::InTime, Outcome::Late] {
+            statistics.observe("m", Observed { outcome, ..ran() });
+        }
+        let counts = statistics.counts_json("m");
+        let console = include_str!("../../telemetry/src/console.html");
+        let read: Vec<_> =
+            console.split("per(\"").skip(1).filter_map(|rest| rest.split_once('"')).map(|(key, _)| key).collect();
+        // Outcomes that never were are not counted, and read as zero.
+        let never = ["dropped", "failed"];
+        assert!(
+            read.len() >= 7 && read.iter().all(|key| counts.get(key).is_some() || never.contains(key)),
+            "{read:?}, {counts}"
+        );
     }
 }

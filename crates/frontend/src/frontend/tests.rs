@@ -5,7 +5,7 @@ use symphony_protocol::federation::{FederatedClusterView, FederatedModelView};
 use symphony_protocol::view::{
     BackendView, FrontendView, ModelSource, ModelSpec, ModelView, ReplicaView, SubclusterView,
 };
-use symphony_types::{BackendId, Duty, Filter, FrontendId, ModelId, RequestValue, SubclusterId};
+use symphony_types::{BackendId, Duty, Filter, FrontendId, ModelId, Nanos, RequestValue, SubclusterId};
 
 use super::*;
 use crate::oip::{Pictures, Receipt, RequestedDeadline};
@@ -98,6 +98,36 @@ fn patient(receipt: Receipt, pictures: Pictures) -> InferRequest {
     let mut request = request(receipt, Some(pictures));
     (request.deadline.timeout, request.deadline.exceed_slo) = (Some(Nanos::from_millis(60_000)), true);
     request
+}
+
+/// What clients ask for, and what was refused, by model and reason.
+fn at_the_door(frontend: &Inner) -> (u64, BTreeMap<&'static str, u64>) {
+    (frontend.rates.counted("m"), frontend.statistics.refusals("m"))
+}
+
+#[tokio::test]
+async fn a_refusal_is_counted_and_no_demand_if_nobody_could_serve_it() {
+    let frontend = frontend(vec![view(true, Duty::Serving)], FederationView::default());
+    let mut hopeless = request(Receipt::default(), None);
+    hopeless.deadline.timeout = Some(Nanos::from_millis(7_200_000));
+    hopeless.deadline.exceed_slo = true;
+    assert!(matches!(frontend.infer(hopeless).await, Err(InferError::InvalidRequest(_))));
+    assert_eq!(at_the_door(&frontend), (0, [("invalid_request", 1)].into()));
+
+    // As many as may are in flight.
+    let patient = || {
+        let mut request = request(Receipt::default(), None);
+        (request.deadline.timeout, request.deadline.exceed_slo) = (Some(Nanos::from_millis(60_000)), true);
+        request
+    };
+    let _all: Vec<_> = (0..frontend.in_flight_max).map(|_| asks(&frontend, patient())).collect();
+    while frontend.in_flight() < frontend.in_flight_max {
+        tokio::task::yield_now().await;
+    }
+    let in_flight = frontend.in_flight_max as u64;
+    assert!(matches!(ask(&frontend).await, InferError::Busy { .. }));
+    assert_eq!(at_the_door(&frontend), (in_flight + 1, [("invalid_request", 1), ("too_many_requests", 1)].into()));
+    assert_eq!(frontend.ledger.counts().accepted, in_flight);
 }
 
 /// One picture, of value 42.

@@ -92,3 +92,7 @@ fn reads_json(reads: &[ReadCounts; Way::COUNT]) -> Value {
     };
     Value::Object(Way::ALL.into_iter().zip(reads).map(one).collect())
 }
+
+#[cfg(test)]
+#[path = "page_tests.rs"]
+mod tests;

@@ -9,7 +9,7 @@ mod live;
 mod row;
 mod sample;
 #[cfg(test)]
-mod scene;
+pub(crate) mod scene;
 mod screen;
 
 use std::io::IsTerminal as _;

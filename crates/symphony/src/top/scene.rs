@@ -38,9 +38,8 @@ fn model(name: &str, subcluster: SubclusterId) -> ModelView {
     ModelView { spec, subcluster, moving: None, replicas: [(BackendId::new(subcluster.get()), ready)].into() }
 }
 
-/// A cluster with two sub-clusters, `pool` and `spare`, so many seconds after the begin. Each has a model and a GPU; only the lead of the first
-/// has reported, a second ago.
-pub(super) fn sample(at_s: u64) -> Sample {
+/// A cluster with two sub-clusters, `pool` and `spare`. Each has a model and a GPU; only the lead of the first has reported, a second ago.
+pub(crate) fn view() -> View {
     let (pool, spare, boot) = (SubclusterId::new(1), SubclusterId::new(2), BootId::new(5));
     let subcluster = |name: &str, leader: Option<u64>, load| SubclusterView {
         name: name.into(),
@@ -60,7 +59,7 @@ pub(super) fn sample(at_s: u64) -> Sample {
         BackendView { name: name.into(), boot, up: true, subcluster, gpus: vec![gpu], ..BackendView::default() }
     };
     let frontend = FrontendView { name: "front".into(), boot, console_addr: "f:1".into(), ..FrontendView::default() };
-    let view = View {
+    View {
         cluster: "blue".into(),
         applied_index: 31,
         epoch: Epoch::new(4),
@@ -74,7 +73,12 @@ pub(super) fn sample(at_s: u64) -> Sample {
         models: [(ModelId::new(1), model("m", pool)), (ModelId::new(2), model("quiet", spare))].into(),
         frontends: [(FrontendId::new(1), frontend)].into(),
         ..View::default()
-    };
+    }
+}
+
+/// That cluster so many seconds after the begin.
+pub(super) fn sample(at_s: u64) -> Sample {
+    let (view, boot) = (view(), BootId::new(5));
     let models = [("m".to_owned(), counted(1000, 900, 50, 40, 10))].into();
     let frontends = [(FrontendId::new(1), Ok(FrontendCounts { boot, models }))].into();
     Sample { at: Duration::from_secs(at_s), view, frontends }
