@@ -12,7 +12,7 @@ use symphony_protocol::inference::model_infer_request::{InferInputTensor, InferR
 use symphony_protocol::inference::{
     InferParameter, InferTensorContents, ModelConfigRequest, ModelInferRequest, ModelMetadataRequest,
     ModelReadyRequest, ModelStatisticsRequest, RepositoryIndexRequest, RepositoryModelLoadRequest,
-    RepositoryModelUnloadRequest, ServerMetadataRequest, ServerReadyRequest,
+    RepositoryModelUnloadRequest, ServerMetadataRequest, ServerReadyRequest, ServerReadyResponse,
 };
 use symphony_types::Nanos;
 use tonic::transport::Channel;
@@ -325,5 +325,24 @@ async fn readiness_of_a_model_that_is_unknown_is_no_error() {
     for (name, expected) in [("double", true), ("loading", false), ("nope", false)] {
         let request = ModelReadyRequest { name: name.to_owned(), version: String::new() };
         assert_eq!(client.model_ready(request).await.unwrap().into_inner().ready, expected, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_is_not_served_is_named() {
+    let running = Running::start().await;
+    let channel = tonic::transport::Endpoint::new(format!("http://{}", running.grpc)).unwrap().connect().await.unwrap();
+    for path in [
+        "/inference.GRPCInferenceService/SystemSharedMemoryStatus",
+        "/grpc.health.v1.Health/Nothing",
+        "/nobody.Service/Call",
+    ] {
+        let mut client = tonic::client::Grpc::new(channel.clone());
+        client.ready().await.unwrap();
+        let codec = tonic_prost::ProstCodec::<ServerReadyRequest, ServerReadyResponse>::default();
+        let request = tonic::Request::new(ServerReadyRequest {});
+        let status = client.unary(request, path.parse().unwrap(), codec).await.unwrap_err();
+        assert_eq!((status.code(), reason(&status)), (Code::Unimplemented, "unsupported"), "{path}");
+        assert_eq!(status.message(), format!("`{path}` is not served here"));
     }
 }

@@ -5,17 +5,18 @@ use std::sync::Arc;
 
 use hyper::body::Incoming;
 use symphony_protocol::inference::grpc_inference_service_server::{GrpcInferenceServiceServer, SERVICE_NAME};
+use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::{BoxFuture, Service as _, http};
 use tonic::server::NamedService;
-use tonic::{Code, Status};
 use tonic_health::pb::health_server::HealthServer;
 
 use super::admitted::Admitted;
 use super::endpoint::Endpoint;
 use super::health::Health;
+use super::status::of_infer;
 use crate::oip::admission::Admission;
-use crate::oip::{InferenceService, Limits};
+use crate::oip::{InferError, InferenceService, Limits};
 
 /// The gRPC side of the public surface, ready to be served with [`serve_grpc`](crate::oip::serve_grpc). Cheap to clone.
 #[derive(Debug)]
@@ -54,16 +55,29 @@ impl<S: InferenceService> hyper::service::Service<http::Request<Incoming>> for G
     type Future = BoxFuture<Self::Response, Infallible>;
 
     fn call(&self, request: http::Request<Incoming>) -> Self::Future {
-        let service = service_of(request.uri().path());
-        if service == Some(SERVICE_NAME) {
-            self.inference.clone().call(request)
-        } else if service == Some(<HealthServer<Health<S>> as NamedService>::NAME) {
-            self.health.clone().call(request)
-        } else {
-            let unknown = Status::new(Code::Unimplemented, "");
-            Box::pin(std::future::ready(Ok(unknown.into_http())))
-        }
+        let called = request.uri().clone();
+        let answering = match service_of(called.path()) {
+            Some(SERVICE_NAME) => self.inference.clone().call(request),
+            Some(name) if name == <HealthServer<Health<S>> as NamedService>::NAME => self.health.clone().call(request),
+            _ => return Box::pin(std::future::ready(Ok(not_served(called.path())))),
+        };
+        Box::pin(async move {
+            let answer = answering.await?;
+            Ok(if is_unknown_call(&answer) { not_served(called.path()) } else { answer })
+        })
     }
+}
+
+/// Whether a service has no such call, which is all that its generated code says.
+fn is_unknown_call(answer: &http::Response<Body>) -> bool {
+    let headers = answer.headers();
+    headers.get(Status::GRPC_STATUS).is_some_and(|code| code == "12") && !headers.contains_key(Status::GRPC_MESSAGE)
+}
+
+/// Clients know more calls than are served: tritonclient those of shared memory, traces and logs.
+fn not_served(path: &str) -> http::Response<Body> {
+    let error = InferError::Unsupported(format!("`{path}` is not served here"));
+    of_infer(&error).into_http()
 }
 
 #[cfg(test)]
