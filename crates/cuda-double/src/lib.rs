@@ -3,7 +3,6 @@
 mod control;
 
 use std::path::Path;
-use std::process::Command;
 
 pub use control::Control;
 
@@ -40,15 +39,16 @@ impl Default for Double {
             memory_mb: 16_384,
             memory_pools: true,
             copy_gbps: 25.0,
-            launch_us: 20.0,
+            launch_us: 100.0,
             tflops: 100.0,
         }
     }
 }
 
 impl Double {
-    /// Lets a process find the double, and obey a control if there is one.
-    pub fn attach(&self, command: &mut Command, control: Option<&Path>) {
+    /// The variables with which a process finds the double, and obeys a control.
+    #[must_use]
+    pub fn environment(&self, control: &Path) -> Vec<(String, String)> {
         let settings = [
             ("DEVICES", f64::from(self.devices)),
             ("DRIVER_VERSION", f64::from(self.driver_version)),
@@ -58,13 +58,10 @@ impl Double {
             ("LAUNCH_US", self.launch_us),
             ("TFLOPS", self.tflops),
         ];
-        for (name, value) in settings {
-            command.env(format!("CUDA_DOUBLE_{name}"), value.to_string());
-        }
-        if let Some(control) = control {
-            command.env(CONTROL, control);
-        }
-        command.env("LD_LIBRARY_PATH", library_dir());
+        let settings = settings.map(|(name, value)| (format!("CUDA_DOUBLE_{name}"), value.to_string()));
+        let paths = [(CONTROL, control), ("LD_LIBRARY_PATH", library_dir())];
+        let paths = paths.map(|(name, path)| (name.to_owned(), path.display().to_string()));
+        settings.into_iter().chain(paths).collect()
     }
 }
 

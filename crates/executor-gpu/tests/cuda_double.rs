@@ -29,8 +29,11 @@ const TOLD: &str = "the story was told to its end";
 const STORY_WITHIN: Duration = Duration::from_secs(300);
 const PINNED_BYTES_MAX: u64 = 1 << 30;
 
+/// A story, which may order faults.
+type Story = fn(&Control);
+
 /// What every story is called and does.
-const STORIES: &[(&str, fn(&Control))] = &[
+const STORIES: &[(&str, Story)] = &[
     ("contract", |_| device::a_model_keeps_the_contract(&bench())),
     ("copies", |_| device::copies_fall_into_computations(&bench())),
     ("answers", |_| device::batches_that_are_staged_while_others_run_have_their_own_answers(&bench())),
@@ -69,7 +72,7 @@ fn on_the_double(double: &Double, story: &str) {
     Control::create(&control).unwrap();
     let mut command = Command::new(env::current_exe().unwrap());
     command.args(["in_a_process_of_its_own", "--exact", "--ignored", "--nocapture"]).env(STORY, story);
-    double.attach(&mut command, Some(&control));
+    command.envs(double.environment(&control));
     let file = File::create(&said).unwrap();
     let mut child = command.stdout(file.try_clone().unwrap()).stderr(file).spawn().unwrap();
     let begin = Instant::now();

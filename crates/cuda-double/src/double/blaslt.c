@@ -139,7 +139,7 @@ EXPORT int cublasLtMatmulAlgoGetHeuristic(struct object *handle, struct object *
 static int64_t product_ns(uint64_t m, uint64_t n, uint64_t k)
 {
     double operations = 2.0 * (double)m * (double)n * (double)k;
-    return (int64_t)(setting("LAUNCH_US", 20) * 1e3 + operations / (setting("TFLOPS", 100) * 1e3));
+    return (int64_t)(setting("LAUNCH_US", 100) * 1e3 + operations / (setting("TFLOPS", 100) * 1e3));
 }
 
 static uint64_t matrix_bytes(const struct object *layout)
