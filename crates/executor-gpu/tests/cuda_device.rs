@@ -30,9 +30,8 @@ fn onnx() -> Option<(Cuda, Runtime)> {
     Some((gpu, needed("onnxruntime-cuda", runtime)?))
 }
 
-/// Without a pace of its own: what it says has to be so.
 fn bench() -> Option<Bench> {
-    Some(Bench { gpu: gpu()?, tries: 1, slower: 1.0, batches: 100 })
+    Some(Bench { gpu: gpu()?, loads: Cuda::load_gemm, batches: 100 })
 }
 
 #[test]

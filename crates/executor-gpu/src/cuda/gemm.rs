@@ -146,23 +146,32 @@ impl Cuda {
     /// # Errors
     /// If cuBLASLt is not there, the device refuses, or the profile cannot be kept.
     pub fn load_gemm(&self, profile: &LatencyProfile, signature: Signature) -> Result<GemmModel, GpuLoadError> {
+        let mut model = self.load_chains(vec![Chain::default(); profile.batch_max() as usize], signature)?;
+        let chains = calibrate(&mut model, profile)?;
+        let program = model.pipeline_mut().device_mut().program_mut();
+        (program.chains, program.trial) = (chains, None);
+        Ok(model)
+    }
+
+    /// A model that multiplies the chains that it is given, the first one for a batch of one item; they are not measured.
+    ///
+    /// # Errors
+    /// If cuBLASLt is not there, or the device refuses.
+    pub fn load_chains(&self, chains: Vec<Chain>, signature: Signature) -> Result<GemmModel, GpuLoadError> {
         let products = self.products()?;
         let before = self.used_by_now()?;
         let item_bytes: Vec<_> = signature.inputs.iter().map(symphony_types::TensorSpec::item_bytes).collect();
-        let batch_max = profile.batch_max();
+        let batch_max = chains.len() as u32;
         let tensors = Tensors::new(&item_bytes, batch_max);
         let compute = self.lane(Lane::Compute);
         let room = || compute.alloc_zeros::<u8>(tensors.bytes()).map_err(device_error);
         let memory = [[room()?, room()?], [room()?, room()?]];
         // Memory is taken in the order of one lane, and used in others.
         compute.synchronize().map_err(device_error)?;
-        let program = GemmProgram { cuda: self.clone(), products, chains: Vec::new(), trial: None, tensors, memory };
+        let program = GemmProgram { cuda: self.clone(), products, chains, trial: None, tensors, memory };
         let device = CudaDevice::new(self, program, &item_bytes, &item_bytes, batch_max)?;
         let static_bytes = self.memory()?.0.saturating_sub(before);
-        let mut model = GemmModel::new(device, "cuda-gemm", signature, batch_max, Answers::Checksums);
-        let chains = calibrate(&mut model, profile)?;
-        let program = model.pipeline_mut().device_mut().program_mut();
-        (program.chains, program.trial) = (chains, None);
+        let model = GemmModel::new(device, "cuda-gemm", signature, batch_max, Answers::Checksums);
         Ok(model.with_memory(static_bytes))
     }
 }

@@ -8,37 +8,26 @@ use symphony_executor::{BatchInputs, ModelExecutor, StagedExecutor, default_sign
 use symphony_executor_gpu::{Cuda, GemmModel, GpuLoadError};
 use symphony_types::{DataType, LatencyProfile, Nanos, Signature, TensorSpec};
 
-/// A device, and how far it can be trusted to keep its time.
+/// A device, and how models are loaded on it.
 pub(crate) struct Bench {
     pub(crate) gpu: Cuda,
-    /// How often a load is tried whose profile cannot be kept: on a machine that is busy with something else measurements contradict
-    /// each other.
-    pub(crate) tries: u32,
-    /// Profiles take so many times as long.
-    pub(crate) slower: f64,
+    pub(crate) loads: fn(&Cuda, &LatencyProfile, Signature) -> Result<GemmModel, GpuLoadError>,
     /// Batches that are looked at where many are.
     pub(crate) batches: u32,
 }
 
 impl Bench {
     /// Loads a model that takes `alpha_ms` per item and `beta_ms` per batch.
-    pub(crate) fn load(&self, (alpha_ms, beta_ms, batch_max): (f64, f64, u32), signature: Signature) -> GemmModel {
-        self.try_load((alpha_ms, beta_ms, batch_max), &signature).unwrap()
+    pub(crate) fn load(&self, profile: (f64, f64, u32), signature: Signature) -> GemmModel {
+        self.try_load(profile, signature).unwrap()
     }
 
     pub(crate) fn try_load(
         &self,
         (alpha_ms, beta_ms, batch_max): (f64, f64, u32),
-        signature: &Signature,
+        signature: Signature,
     ) -> Result<GemmModel, GpuLoadError> {
-        let profile = LatencyProfile::from_line(alpha_ms * self.slower, beta_ms * self.slower, batch_max).unwrap();
-        for _ in 1..self.tries {
-            match self.gpu.load_gemm(&profile, signature.clone()) {
-                Err(GpuLoadError::Calibration(error)) => eprintln!("once more: {error}"),
-                loaded => return loaded,
-            }
-        }
-        self.gpu.load_gemm(&profile, signature.clone())
+        (self.loads)(&self.gpu, &LatencyProfile::from_line(alpha_ms, beta_ms, batch_max).unwrap(), signature)
     }
 }
 
@@ -175,7 +164,7 @@ pub(crate) fn models_beside_each_other_give_their_memory_back(bench: &Bench) {
 
 pub(crate) fn what_there_is_not_the_memory_for_is_refused_and_it_goes_on(bench: &Bench) {
     // 4096 items of 64 MB: no GPU has that, and no pool of pinned memory either.
-    let refused = bench.try_load((0.001, 3.0, 4096), &items_of(64 << 20)).unwrap_err();
+    let refused = bench.try_load((0.001, 3.0, 4096), items_of(64 << 20)).unwrap_err();
     assert!(refused.lacks_memory() && refused.to_string().contains("out of memory"), "{refused}");
     promises::batches_give_what_single_items_give(&mut bench.load((0.5, 3.0, BATCH_MAX), default_signature()));
 }
