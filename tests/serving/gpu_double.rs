@@ -64,7 +64,7 @@ fn a_backend_on_a_double_of_a_gpu_serves_and_says_what_the_driver_refuses() {
     let path = outside.file("control");
     let control = Control::create(&path).unwrap();
     // Products that take long are measured in spite of what else the machine does.
-    let double = Double { launch_us: 2000.0, ..Double::default() };
+    let double = Double { launch_us: 500.0, ..Double::default() };
     let shape = shape.with_env(double.environment(&path));
     tell("gpu-double", &shape, |cluster| {
         phase("a model is loaded, and every answer is the checksum of its own input");

@@ -126,3 +126,21 @@ pub(super) fn device_error(error: DriverError) -> DeviceError {
 pub(super) fn is_no_device(error: DriverError) -> bool {
     matches!(error.0, CUresult::CUDA_ERROR_NO_DEVICE | CUresult::CUDA_ERROR_STUB_LIBRARY)
 }
+
+#[cfg(test)]
+mod tests {
+    use symphony_executor::LoadError;
+
+    use super::*;
+
+    #[test]
+    fn want_of_memory_is_known_whoever_speaks_of_it() {
+        let model = |problem: &str| GpuLoadError::from(LoadError { model: "m".into(), problem: problem.into() });
+        assert!(GpuLoadError::from(DeviceError::OutOfMemory("2 MB".into())).lacks_memory());
+        for words in ["Failed to allocate memory for requested buffer of size 9", "CUBLAS_STATUS_ALLOC_FAILED"] {
+            assert!(model(words).lacks_memory(), "{words}");
+        }
+        assert!(!model("CUDA failure 700: an illegal memory access was encountered").lacks_memory());
+        assert!(!GpuLoadError::from(DeviceError::Failed("no".into())).lacks_memory());
+    }
+}
