@@ -14,7 +14,7 @@ const BACKEND: &str = "backend-pool";
 /// Asks for a model whose batches take long beside what this machine oversleeps; what came of it.
 fn ask(cluster: &TestCluster, model: &str) -> Said {
     let mut args = vec!["model", "load", model, "--emulated", "--subcluster", "pool", "--gpu-kind", "gpu"];
-    args.extend(["--alpha-ms", "5", "--beta-ms", "150", "--batch-max", "2", "--slo-ms", "3000", "--wait-s", "120"]);
+    args.extend(["--alpha-ms", "5", "--beta-ms", "100", "--batch-max", "1", "--slo-ms", "3000", "--wait-s", "120"]);
     cluster.cli(&args)
 }
 
@@ -73,7 +73,7 @@ fn a_backend_on_a_double_of_a_gpu_serves_and_says_what_the_driver_refuses() {
         let metrics = cluster.metrics_of(BACKEND).unwrap();
         let executor = "symphony_backend_executor_info{executor=\"cuda-gemm\",provider=\"cuda\",fell_back=\"false\"} 1";
         assert!(metrics.lines().any(|line| line == executor), "{metrics}");
-        let running = cluster.spawn_load("load", &["first=8"], 5).unwrap();
+        let running = cluster.spawn_load("load", &["first=5"], 5).unwrap();
         let report = cluster.load_report(running, 5).unwrap();
         report.check_safety().unwrap();
         report.check_nothing_failed().unwrap();
