@@ -1,6 +1,7 @@
 //! Models are served to the clients that people have.
 
 mod digits_file;
+mod gpu_double;
 mod load_protocols;
 mod native_client;
 mod pictures;

@@ -39,6 +39,8 @@ pub struct Shape {
     pub overrides: Vec<String>,
     /// Whether there is a model repository: the folder `models` of the workspace.
     pub repository: bool,
+    /// Variables of all processes.
+    pub env: Vec<(String, String)>,
 }
 
 /// One backend.
@@ -90,6 +92,13 @@ impl Shape {
         self
     }
 
+    /// The same with variables in the environment of all processes.
+    #[must_use]
+    pub fn with_env(mut self, env: Vec<(String, String)>) -> Self {
+        self.env.extend(env);
+        self
+    }
+
     /// The same with `section.key=value` in all configurations.
     #[must_use]
     pub fn with(mut self, setting: &str) -> Self {
@@ -136,7 +145,9 @@ impl TestCluster {
         let (mut addresses, mut waiting) = (BTreeMap::new(), BTreeMap::new());
         for (name, NodeFile { role, path, addresses: own }) in files {
             let args = [(*role).to_owned(), "--config".to_owned(), path.display().to_string()];
-            waiting.insert(name.clone(), ChildSpec::new(&name, &program, args, workspace.path()));
+            let spec = ChildSpec::new(&name, &program, args, workspace.path());
+            let spec = shape.env.iter().fold(spec, |spec, (key, value)| spec.env(key, value));
+            waiting.insert(name.clone(), spec);
             addresses.extend(own.into_iter().map(|(key, address)| ((name.clone(), key), address)));
         }
         let controls: Vec<_> =

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use symphony_config::ExecutorKind;
 use symphony_executor::{EmulatedExecutor, ExecuteError, ModelExecutor, OnnxExecutor, OnnxOptions, Pace, Runtime};
-use symphony_executor_gpu::Cuda;
+use symphony_executor_gpu::{Cuda, GpuLoadError};
 use symphony_protocol::view::{ModelSource, ModelSpec};
 use symphony_types::LatencyProfile;
 
@@ -47,6 +47,12 @@ pub(crate) struct NotLoaded {
 impl From<String> for NotLoaded {
     fn from(reason: String) -> Self {
         Self { reason, lacks_memory: false }
+    }
+}
+
+impl From<GpuLoadError> for NotLoaded {
+    fn from(error: GpuLoadError) -> Self {
+        Self { lacks_memory: error.lacks_memory(), reason: error.to_string() }
     }
 }
 
@@ -126,11 +132,11 @@ impl Engine {
             Self::OrtCuda(onnx, gpus) => {
                 let (path, options) = onnx.options(spec, &profile.latency)?;
                 let loaded = opened(gpus, gpu)?.load_onnx(&onnx.runtime, &path, &options);
-                Ok(accounted(loaded.map_err(|e| e.to_string())?, &path, &profile.latency)?)
+                Ok(accounted(loaded?, &path, &profile.latency)?)
             }
             Self::CudaGemm(gpus) => {
                 let loaded = opened(gpus, gpu)?.load_gemm(&profile.latency, spec.signature.clone());
-                Ok(Box::new(loaded.map_err(|e| e.to_string())?))
+                Ok(Box::new(loaded?))
             }
             #[cfg(test)]
             Self::Held(gate) => {

@@ -60,6 +60,7 @@ const PACKAGES: &[(&str, Layer)] = &[
     ("paper", Layer::Program),
     ("testkit", Layer::Program),
     ("interposer", Layer::Program),
+    ("cuda-double", Layer::Program),
     ("crash", Layer::Program),
     ("xtask", Layer::Program),
     ("tests", Layer::Program),

@@ -246,16 +246,17 @@ impl<P: Program> Device for CudaDevice<P> {
 }
 
 /// Milliseconds between two events, once both are reached. cudarc's own call wants an entry of the driver that those for CUDA before
-/// 12.8 lack, and panics without it; this one is in every driver.
+/// 12.8 lack, and panics without it; this takes the one that there is.
 fn elapsed_ms(from: &CudaEvent, to: &CudaEvent) -> Result<f32, DeviceError> {
     type ElapsedTime = unsafe extern "C" fn(*mut f32, CUevent, CUevent) -> CUresult;
-    const NAME: &str = "cuEventElapsedTime";
+    const NAMES: [&str; 2] = ["cuEventElapsedTime", "cuEventElapsedTime_v2"];
     from.synchronize().and_then(|()| to.synchronize()).map_err(device_error)?;
     // SAFETY: the driver has been found (rule 3).
     let driver = unsafe { cudarc::driver::sys::culib() };
-    // SAFETY: this is the type that the driver's interface gives the name.
-    let elapsed = unsafe { driver.get::<ElapsedTime>(NAME.as_bytes()) };
-    let elapsed = elapsed.map_err(|error| DeviceError::Failed(format!("the driver has no {NAME}: {error}")))?;
+    // SAFETY: this is the type that the driver's interface gives both names.
+    let mut found = NAMES.iter().filter_map(|name| unsafe { driver.get::<ElapsedTime>(name.as_bytes()) }.ok());
+    let elapsed =
+        found.next().ok_or_else(|| DeviceError::Failed(format!("the driver has no {}", NAMES.join(" or "))))?;
     let mut ms = 0.0;
     // SAFETY: it writes one number to the address of one; both events live.
     unsafe { elapsed(&raw mut ms, from.cu_event(), to.cu_event()) }.result().map_err(device_error)?;

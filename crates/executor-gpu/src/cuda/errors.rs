@@ -23,6 +23,17 @@ pub enum NoCuda {
         /// How many there are.
         count: u32,
     },
+    /// The driver is older than what is built on it.
+    #[error(
+        "no CUDA device: the driver speaks CUDA {major}.{minor}; expected {}.0 or later: install a newer NVIDIA driver",
+        super::DRIVER_MAJOR_MIN
+    )]
+    OldDriver {
+        /// The newest CUDA that it speaks.
+        major: i32,
+        /// Its minor number.
+        minor: i32,
+    },
     /// The device cannot be opened.
     #[error("no CUDA device {ordinal}: it cannot be opened: {reason}")]
     Refused {
@@ -66,6 +77,24 @@ pub enum GpuLoadError {
     Model(#[from] symphony_executor::LoadError),
 }
 
+impl GpuLoadError {
+    /// Whether it was for want of memory: once another model has gone it may be loaded.
+    #[must_use]
+    pub fn lacks_memory(&self) -> bool {
+        match self {
+            Self::Device(error) => matches!(error, DeviceError::OutOfMemory(_)),
+            Self::Model(error) => is_want_of_memory(&error.problem),
+            _ => false,
+        }
+    }
+}
+
+/// Whether ONNX Runtime, or what it loads, speaks of want of memory; it has no code for it. These are the words of its allocator, of
+/// the driver, and of cuBLAS and cuDNN.
+pub(super) fn is_want_of_memory(words: &str) -> bool {
+    ["Failed to allocate memory", "out of memory", "ALLOC_FAILED"].iter().any(|want| words.contains(want))
+}
+
 /// The driver's error in its own words, and whether the device can still be used.
 pub(super) fn device_error(error: DriverError) -> DeviceError {
     let words = error.to_string();
@@ -80,6 +109,10 @@ pub(super) fn device_error(error: DriverError) -> DeviceError {
         | CUresult::CUDA_ERROR_HARDWARE_STACK_ERROR
         | CUresult::CUDA_ERROR_LAUNCH_FAILED
         | CUresult::CUDA_ERROR_LAUNCH_TIMEOUT
+        | CUresult::CUDA_ERROR_TENSOR_MEMORY_LEAK
+        | CUresult::CUDA_ERROR_CONTAINED
+        | CUresult::CUDA_ERROR_EXTERNAL_DEVICE
+        | CUresult::CUDA_ERROR_MPS_CLIENT_TERMINATED
         | CUresult::CUDA_ERROR_ASSERT
         | CUresult::CUDA_ERROR_ECC_UNCORRECTABLE
         | CUresult::CUDA_ERROR_NVLINK_UNCORRECTABLE
@@ -92,4 +125,22 @@ pub(super) fn device_error(error: DriverError) -> DeviceError {
 /// Whether the driver is there and has nothing to drive.
 pub(super) fn is_no_device(error: DriverError) -> bool {
     matches!(error.0, CUresult::CUDA_ERROR_NO_DEVICE | CUresult::CUDA_ERROR_STUB_LIBRARY)
+}
+
+#[cfg(test)]
+mod tests {
+    use symphony_executor::LoadError;
+
+    use super::*;
+
+    #[test]
+    fn want_of_memory_is_known_whoever_speaks_of_it() {
+        let model = |problem: &str| GpuLoadError::from(LoadError { model: "m".into(), problem: problem.into() });
+        assert!(GpuLoadError::from(DeviceError::OutOfMemory("2 MB".into())).lacks_memory());
+        for words in ["Failed to allocate memory for requested buffer of size 9", "CUBLAS_STATUS_ALLOC_FAILED"] {
+            assert!(model(words).lacks_memory(), "{words}");
+        }
+        assert!(!model("CUDA failure 700: an illegal memory access was encountered").lacks_memory());
+        assert!(!GpuLoadError::from(DeviceError::Failed("no".into())).lacks_memory());
+    }
 }

@@ -4,11 +4,11 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use cudarc::cublaslt::{CudaBlasLT, Matmul, MatmulConfig};
 use cudarc::driver::{CudaSlice, CudaStream, DevicePtr};
 use symphony_executor::{BatchInputs, ExecuteError, ModelExecutor, StagedExecutor};
 use symphony_types::{LatencyProfile, Nanos, Signature};
 
+use super::blas::{Blas, Square};
 use super::device::{CudaDevice, Program, Tensors};
 use super::errors::device_error;
 use super::{Cuda, GpuLoadError};
@@ -24,14 +24,15 @@ const WARMUP_RUNS: usize = 2;
 /// real copies and a real queue.
 pub type GemmModel = StagedModel<CudaDevice<GemmProgram>>;
 
-/// The matrices of all links, and the handle that multiplies them.
+/// The matrices of all links, and what multiplies them.
 pub(super) struct Products {
-    blas: CudaBlasLT,
+    blas: Blas,
     /// By place in [`LINK_SIZES`].
     matrices: Vec<Matrices>,
 }
 
 struct Matrices {
+    square: Square,
     weights: CudaSlice<f32>,
     /// Every link multiplies these. Chains that went on from the result of the last one would leave the range of numbers within days,
     /// and products of infinities need not take as long as those of numbers.
@@ -54,46 +55,20 @@ pub struct GemmProgram {
 }
 
 impl Products {
-    pub(super) fn new(compute: &Arc<CudaStream>) -> Result<Self, GpuLoadError> {
-        // SAFETY: it opens the library and closes it again; nothing of ours is involved.
-        if !unsafe { cudarc::cublaslt::sys::is_culib_present() } {
-            let needed_for = "the executor cuda-gemm multiplies matrices by it";
-            return Err(GpuLoadError::NoLibrary { library: "cuBLASLt (libcublasLt.so)", needed_for });
-        }
-        let blas = CudaBlasLT::new(Arc::clone(compute)).map_err(|error| DeviceError::Failed(format!("{error:?}")))?;
-        let matrices = LINK_SIZES.iter().map(|&rows| Matrices::new(compute, rows)).collect::<Result<_, _>>()?;
+    pub(super) fn new(cuda: &Cuda) -> Result<Self, GpuLoadError> {
+        let blas = Blas::new(cuda)?;
+        let matrices = LINK_SIZES.iter().map(|&rows| Matrices::new(cuda, &blas, rows)).collect::<Result<_, _>>()?;
         Ok(Self { blas, matrices })
     }
 
     /// Enqueues a chain.
-    fn enqueue(&mut self, chain: &Chain) -> Result<(), DeviceError> {
+    fn enqueue(&mut self, cuda: &Cuda, chain: &Chain) -> Result<(), DeviceError> {
         for (rows, times) in chain.links() {
             let Some(place) = LINK_SIZES.iter().position(|&size| size == rows) else { continue };
-            let Matrices { weights, given, result } = &mut self.matrices[place];
-            let (n, ld) = (u64::from(rows), i64::from(rows));
-            let config = MatmulConfig {
-                transa: false,
-                transb: false,
-                transc: false,
-                m: n,
-                n,
-                k: n,
-                alpha: 1.0,
-                lda: ld,
-                ldb: ld,
-                beta: 0.0,
-                ldc: ld,
-                stride_a: None,
-                stride_b: None,
-                stride_c: None,
-                stride_bias: None,
-                batch_size: None,
-            };
+            let Matrices { square, weights, given, result } = &mut self.matrices[place];
             for _ in 0..times {
-                // SAFETY: all three are square matrices of `rows` rows, as the configuration says, and belong to the lane of
-                // `blas` alone (rule 2).
-                unsafe { self.blas.matmul(config, weights, given, result, None, None) }
-                    .map_err(|error| DeviceError::Failed(format!("cuBLASLt, {rows} rows: {error:?}")))?;
+                // SAFETY: all three are square matrices of `rows` rows, and belong to the lane of `blas` alone (rule 2).
+                unsafe { self.blas.multiply(cuda, square, [weights, given], result) }?;
             }
         }
         Ok(())
@@ -102,7 +77,8 @@ impl Products {
 
 impl Matrices {
     /// Numbers as a model has them: products that are neither all large nor all small.
-    fn new(stream: &Arc<CudaStream>, rows: u32) -> Result<Self, DeviceError> {
+    fn new(cuda: &Cuda, blas: &Blas, rows: u32) -> Result<Self, DeviceError> {
+        let stream = cuda.lane(Lane::Compute);
         let count = rows as usize * rows as usize;
         let random = |seed: u64, bound: f32| {
             let mut state = seed;
@@ -120,7 +96,8 @@ impl Matrices {
         let given = random(0xd1b5_4a32_d192_ed03, 1.0);
         let on_device = |numbers: &[f32]| stream.clone_htod(numbers).map_err(device_error);
         let result = stream.alloc_zeros(count).map_err(device_error)?;
-        let made = Self { weights: on_device(&weights)?, given: on_device(&given)?, result };
+        let square = blas.square(cuda, rows)?;
+        let made = Self { square, weights: on_device(&weights)?, given: on_device(&given)?, result };
         // The copies read the numbers above.
         stream.synchronize().map_err(device_error)?;
         Ok(made)
@@ -142,7 +119,7 @@ unsafe impl Program for GemmProgram {
 
     fn enqueue(&mut self, slot: usize, filled: u32) -> Result<(), DeviceError> {
         let chain = self.trial.or_else(|| self.chains.get(filled as usize - 1).copied()).unwrap_or_default();
-        Self::products(&self.products).enqueue(&chain)?;
+        Self::products(&self.products).enqueue(&self.cuda, &chain)?;
         let compute = self.cuda.lane(Lane::Compute);
         let [inputs, outputs] = &mut self.memory[slot];
         for index in 0..self.tensors.len() {
@@ -169,23 +146,32 @@ impl Cuda {
     /// # Errors
     /// If cuBLASLt is not there, the device refuses, or the profile cannot be kept.
     pub fn load_gemm(&self, profile: &LatencyProfile, signature: Signature) -> Result<GemmModel, GpuLoadError> {
-        let (before, _) = self.memory()?;
+        let mut model = self.load_chains(vec![Chain::default(); profile.batch_max() as usize], signature)?;
+        let chains = calibrate(&mut model, profile)?;
+        let program = model.pipeline_mut().device_mut().program_mut();
+        (program.chains, program.trial) = (chains, None);
+        Ok(model)
+    }
+
+    /// A model that multiplies the chains that it is given, the first one for a batch of one item; they are not measured.
+    ///
+    /// # Errors
+    /// If cuBLASLt is not there, or the device refuses.
+    pub fn load_chains(&self, chains: Vec<Chain>, signature: Signature) -> Result<GemmModel, GpuLoadError> {
         let products = self.products()?;
+        let before = self.used_by_now()?;
         let item_bytes: Vec<_> = signature.inputs.iter().map(symphony_types::TensorSpec::item_bytes).collect();
-        let batch_max = profile.batch_max();
+        let batch_max = chains.len() as u32;
         let tensors = Tensors::new(&item_bytes, batch_max);
         let compute = self.lane(Lane::Compute);
         let room = || compute.alloc_zeros::<u8>(tensors.bytes()).map_err(device_error);
         let memory = [[room()?, room()?], [room()?, room()?]];
         // Memory is taken in the order of one lane, and used in others.
         compute.synchronize().map_err(device_error)?;
-        let program = GemmProgram { cuda: self.clone(), products, chains: Vec::new(), trial: None, tensors, memory };
+        let program = GemmProgram { cuda: self.clone(), products, chains, trial: None, tensors, memory };
         let device = CudaDevice::new(self, program, &item_bytes, &item_bytes, batch_max)?;
         let static_bytes = self.memory()?.0.saturating_sub(before);
-        let mut model = GemmModel::new(device, "cuda-gemm", signature, batch_max, Answers::Checksums);
-        let chains = calibrate(&mut model, profile)?;
-        let program = model.pipeline_mut().device_mut().program_mut();
-        (program.chains, program.trial) = (chains, None);
+        let model = GemmModel::new(device, "cuda-gemm", signature, batch_max, Answers::Checksums);
         Ok(model.with_memory(static_bytes))
     }
 }

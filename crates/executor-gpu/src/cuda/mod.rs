@@ -8,6 +8,7 @@
 
 #![allow(unsafe_code)]
 
+mod blas;
 mod device;
 mod errors;
 mod gemm;
@@ -27,6 +28,9 @@ pub use errors::{GpuLoadError, NoCuda};
 pub use gemm::GemmModel;
 pub use onnx::{OnnxOnCuda, cuda_provider_is_there};
 pub use pinned::PinnedPool;
+
+/// The oldest major number of CUDA that a driver must speak: that of the oldest cuBLASLt and ONNX Runtime that are taken.
+const DRIVER_MAJOR_MIN: i32 = 12;
 
 /// One GPU, opened: its lanes and what its models share. Clones are the same GPU.
 #[derive(Clone)]
@@ -63,6 +67,10 @@ impl Cuda {
         if ordinal >= count {
             return Err(NoCuda::NoDevice { ordinal, count });
         }
+        let driver = driver_version().map_err(refused)?;
+        if driver.0 < DRIVER_MAJOR_MIN {
+            return Err(NoCuda::OldDriver { major: driver.0, minor: driver.1 });
+        }
         let context = CudaContext::new(ordinal as usize).map_err(refused)?;
         // SAFETY: what cudarc would order by events of its own is ordered by those of the overlap (rule 1): with both, each product
         // of a chain would record two more.
@@ -70,7 +78,6 @@ impl Cuda {
         let stream = || context.new_stream().map_err(refused);
         let lanes = [stream()?, stream()?, stream()?];
         let name = context.name().map_err(refused)?;
-        let driver = driver_version().map_err(refused)?;
         tracing::info!(device = ordinal, name, driver = format!("{}.{}", driver.0, driver.1), "opened a GPU");
         let (pinned, products) = (pinned.clone(), Mutex::default());
         Ok(Self(Arc::new(Gpu { context, ordinal, name, driver, lanes, pinned, products })))
@@ -103,6 +110,21 @@ impl Cuda {
         Ok(((all - free) as u64, all as u64))
     }
 
+    /// Bytes in use once everything that was given back is counted as that: the driver keeps what is given back in a lane until the
+    /// lane is waited for.
+    fn used_by_now(&self) -> Result<u64, DeviceError> {
+        self.lane(Lane::Compute).synchronize().map_err(device_error)?;
+        Ok(self.memory()?.0)
+    }
+
+    /// Whose failure it is that a library speaks of: after one of the device's every call of the driver fails.
+    fn blame(&self, words: String) -> DeviceError {
+        match self.memory() {
+            Err(DeviceError::Lost(driver)) => DeviceError::Lost(format!("{words}: {driver}")),
+            _ => DeviceError::Failed(words),
+        }
+    }
+
     fn context(&self) -> &Arc<CudaContext> {
         &self.0.context
     }
@@ -130,7 +152,7 @@ impl Cuda {
         if let Some(made) = &*products {
             return Ok(Arc::clone(made));
         }
-        let made = Arc::new(Mutex::new(Products::new(self.lane(Lane::Compute))?));
+        let made = Arc::new(Mutex::new(Products::new(self)?));
         Ok(Arc::clone(products.insert(made)))
     }
 }

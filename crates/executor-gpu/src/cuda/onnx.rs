@@ -15,7 +15,7 @@ use symphony_executor::{LoadError, OnnxInput, OnnxOptions, OnnxSession, Runtime}
 use symphony_types::DataType;
 
 use super::device::{CudaDevice, Program, Tensors};
-use super::errors::{NoCuda, device_error};
+use super::errors::{NoCuda, device_error, is_want_of_memory};
 use super::{Cuda, GpuLoadError};
 use crate::overlap::{DeviceError, Lane, SLOTS};
 use crate::staged_model::{Answers, StagedModel};
@@ -47,6 +47,9 @@ struct Place {
 /// A session, and the device memory of its inputs.
 pub struct OnnxProgram {
     cuda: Cuda,
+    /// The outputs of the last batch of each slot, in the signature's order. Before the session, so that they go first: its allocator,
+    /// to which they go back, is valid as long as the session. (Fields are dropped in their order.)
+    computed: [Vec<DynValue>; SLOTS],
     session: Session,
     /// In the model's order; the place of each in the signature beside it.
     inputs: Vec<(usize, Place)>,
@@ -55,8 +58,6 @@ pub struct OnnxProgram {
     /// In the signature's order.
     tensors: Tensors,
     memory: [CudaSlice<u8>; SLOTS],
-    /// The outputs of the last batch of each slot, in the signature's order.
-    computed: [Vec<DynValue>; SLOTS],
 }
 
 impl Cuda {
@@ -72,7 +73,7 @@ impl Cuda {
     ) -> Result<OnnxOnCuda, GpuLoadError> {
         let refuse = |problem: String| LoadError { model: path.display().to_string(), problem };
         cuda_provider_is_there(runtime).map_err(|error| refuse(error.to_string()))?;
-        let (before, _) = self.memory()?;
+        let before = self.used_by_now()?;
         let provider = CUDA::default().with_device_id(self.ordinal().cast_signed());
         let stream = self.lane(Lane::Compute).cu_stream().cast();
         // SAFETY: the stream lives as long as the GPU, which `OnnxProgram` holds behind its session.
@@ -101,7 +102,7 @@ impl Cuda {
         // Memory is taken in the order of one lane, and used in others.
         compute.synchronize().map_err(device_error)?;
         let computed = Default::default();
-        let program = OnnxProgram { cuda: self.clone(), session, inputs, outputs, tensors, memory, computed };
+        let program = OnnxProgram { cuda: self.clone(), computed, session, inputs, outputs, tensors, memory };
         let device = CudaDevice::new(self, program, &input_bytes, &output_bytes, filled_max)?;
         let static_bytes = self.memory()?.0.saturating_sub(before);
         let model = OnnxOnCuda::new(device, "onnxruntime-cuda", signature, batch_max, Answers::AsTheyAre);
@@ -111,13 +112,12 @@ impl Cuda {
     }
 }
 
-fn failed(error: ort::Error) -> DeviceError {
+fn failed(cuda: &Cuda, error: &ort::Error) -> DeviceError {
     let words = error.to_string();
-    // ONNX Runtime has no code for it: these are the words of its allocator and of the driver.
-    if words.contains("Failed to allocate memory") || words.contains("out of memory") {
+    if is_want_of_memory(&words) {
         return DeviceError::OutOfMemory(words);
     }
-    DeviceError::Failed(words)
+    cuda.blame(words)
 }
 
 macro_rules! by_type {
@@ -206,7 +206,7 @@ unsafe impl Program for OnnxProgram {
     }
 
     fn enqueue(&mut self, slot: usize, filled: u32) -> Result<(), DeviceError> {
-        self.run(slot, filled).map_err(failed)
+        self.run(slot, filled).map_err(|error| failed(&self.cuda, &error))
     }
 
     fn output(&mut self, slot: usize, index: usize) -> Result<u64, DeviceError> {

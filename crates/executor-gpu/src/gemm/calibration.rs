@@ -9,9 +9,10 @@ pub const TOLERANCE: f64 = 0.03;
 /// Corrections of one batch size's chain. Each takes away most of what is left of the error; a clock that changes wants more than
 /// one.
 const CORRECTIONS_MAX: u32 = 6;
-/// Links of the two measurements of one size: their difference is the links' alone.
+/// Links of the two measurements of one size: their difference is the links' alone. More of the smaller ones, so that it is a
+/// millisecond and more on an H100 for each: what a host is late by is some tens of microseconds.
 const FEW: u32 = 4;
-const MANY: u32 = 20;
+const MANY: [u32; LINK_SIZES.len()] = [20, 40, 80, 160, 320];
 
 /// Something to measure: how long a batch of so many items takes with this chain, its copies included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,12 +37,14 @@ pub enum Step {
 pub enum CalibrationError {
     /// More work was not slower.
     #[error(
-        "{MANY} products of {rows} rows took {many_ms} ms and {FEW} took {few_ms} ms; the device is too busy with something else to be \
+        "{many} products of {rows} rows took {many_ms} ms and {FEW} took {few_ms} ms; the device is too busy with something else to be \
          measured"
     )]
     NotSlower {
         /// Rows of the matrices.
         rows: u32,
+        /// Links of the longer chain.
+        many: u32,
         /// Time of the longer chain.
         many_ms: f64,
         /// Time of the shorter chain.
@@ -142,7 +145,7 @@ impl Calibration {
         }
         let trial = match self.phase {
             Phase::Link(size, few) => {
-                Trial { batch: 1, chain: Chain::of(size, if few.is_none() { FEW } else { MANY }) }
+                Trial { batch: 1, chain: Chain::of(size, if few.is_none() { FEW } else { MANY[size] }) }
             }
             Phase::Batch { batch, aim } => Trial { batch, chain: self.chain(aim) },
         };
@@ -164,9 +167,9 @@ impl Calibration {
         };
         if took <= few {
             let (many_ms, few_ms) = (took.as_millis_f64(), few.as_millis_f64());
-            return Err(CalibrationError::NotSlower { rows: LINK_SIZES[size], many_ms, few_ms });
+            return Err(CalibrationError::NotSlower { rows: LINK_SIZES[size], many: MANY[size], many_ms, few_ms });
         }
-        self.cost[size] = Nanos::new(((took.get() - few.get()) / u64::from(MANY - FEW)).max(1));
+        self.cost[size] = Nanos::new(((took.get() - few.get()) / u64::from(MANY[size] - FEW)).max(1));
         self.phase = if size + 1 < LINK_SIZES.len() {
             Phase::Link(size + 1, None)
         } else {
@@ -223,6 +226,8 @@ mod tests {
         item: u64,
         /// Per mille by which a measurement may be off.
         noise: u64,
+        /// Nanoseconds by which the host may be late to see an end.
+        late: u64,
         /// How much dearer a link is in a long chain, in per cent: clocks fall under load.
         heat: u64,
         dice: u64,
@@ -233,18 +238,19 @@ mod tests {
         /// About what an H100 does with TF32.
         const fn h100() -> Self {
             let cost = [310_000, 44_000, 11_000, 7_000, 5_500];
-            Self { cost, launch: 60_000, item: 25_000, noise: 0, heat: 0, dice: 1, trials: 0 }
+            Self { cost, launch: 60_000, item: 25_000, noise: 0, late: 0, heat: 0, dice: 1, trials: 0 }
         }
 
         fn time(&mut self, trial: Trial) -> Nanos {
             self.trials += 1;
             let cost = |rows| self.cost[LINK_SIZES.iter().position(|&size| size == rows).unwrap()];
             let work: u64 = trial.chain.links().map(|(rows, times)| cost(rows) * u64::from(times)).sum();
-            let work = if trial.chain.len() > MANY { work + work * self.heat / 100 } else { work };
+            let work = if trial.chain.len() > MANY[0] { work + work * self.heat / 100 } else { work };
             let time = self.launch + self.item * u64::from(trial.batch) + work;
             self.dice = self.dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let off = (self.dice >> 33) % (2 * self.noise + 1);
-            Nanos::new(time + time * off / 1000 - time * self.noise / 1000)
+            let late = (self.dice >> 17) % (self.late + 1);
+            Nanos::new(time + time * off / 1000 - time * self.noise / 1000 + late)
         }
 
         fn calibrate(&mut self, profile: &LatencyProfile) -> Result<Vec<Chain>, CalibrationError> {
@@ -287,6 +293,15 @@ mod tests {
         let chains = gpu.calibrate(&profile).unwrap();
         within(&mut gpu, &profile, &chains, TOLERANCE);
         assert!(gpu.trials > 2 * 5 + 2 * 16 + 16, "corrections are measured, too");
+    }
+
+    #[test]
+    fn a_host_that_is_late_by_more_than_small_products_take_still_measures_them() {
+        let profile = LatencyProfile::from_line(1.053, 5.072, 32).unwrap();
+        for dice in 0..100 {
+            let mut gpu = FakeGpu { late: 150_000, dice, ..FakeGpu::h100() };
+            gpu.calibrate(&profile).unwrap();
+        }
     }
 
     #[test]

@@ -1,0 +1,78 @@
+//! The file through which faults are ordered while a process runs.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// As `struct control` of the double has them, eight bytes each.
+#[derive(Clone, Copy)]
+enum Place {
+    AllocationFailsIn,
+    DeviceLostIn,
+    DeafStream,
+    ImpatientHost,
+}
+
+const BYTES: u64 = 4 * 8;
+
+/// A control file. The process that was started with it obeys it at once.
+#[derive(Debug)]
+pub struct Control(File);
+
+impl Control {
+    /// Makes a control file without any fault.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn create(path: &Path) -> io::Result<Self> {
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path)?;
+        file.set_len(BYTES)?;
+        Ok(Self(file))
+    }
+
+    /// One that is there.
+    ///
+    /// # Errors
+    /// If it is not.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        Ok(Self(OpenOptions::new().read(true).write(true).open(path)?))
+    }
+
+    /// The `nth` allocation from now, 1 the next, of the device's memory or of pinned memory is refused for want of memory; 0 lifts
+    /// that.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn fail_allocation(&self, nth: u64) -> io::Result<()> {
+        self.set(Place::AllocationFailsIn, nth)
+    }
+
+    /// The `nth` product of matrices from now, 1 the next, uses a bad address: every call fails from then on.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn lose_device(&self, nth: u64) -> io::Result<()> {
+        self.set(Place::DeviceLostIn, nth)
+    }
+
+    /// The stream that was made as `nth`, 1 the first, does not wait for events: as if its waits had been left out.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn deafen(&self, nth: u64) -> io::Result<()> {
+        self.set(Place::DeafStream, nth)
+    }
+
+    /// The host does not wait for events: as if its waits had been left out.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn make_host_impatient(&self) -> io::Result<()> {
+        self.set(Place::ImpatientHost, 1)
+    }
+
+    fn set(&self, place: Place, value: u64) -> io::Result<()> {
+        self.0.write_all_at(&value.to_ne_bytes(), place as u64 * 8)
+    }
+}
