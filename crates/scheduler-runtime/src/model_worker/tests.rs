@@ -1,7 +1,7 @@
 use std::sync::atomic::Ordering;
 
 use symphony_explain::{FlightRecorder, RecorderLimits};
-use symphony_scheduler::{Candidate, DelaySource, Delays, Policy};
+use symphony_scheduler::{Candidate, DelaySource, Delays, Policy, Pressure};
 use symphony_transport::{LocalReceiver, local_link};
 use symphony_types::{BackendId, GPU_CLASSES_MAX, LatencyProfile, Token};
 
