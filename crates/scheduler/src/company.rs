@@ -60,7 +60,7 @@ impl Company {
         }
         // GPUs for a batch's time of slack, in the mean over the GPU time.
         let price = self.priced.as_secs_f64() / busy_s;
-        Nanos::from_secs_f64(HOPE_GAPS / (rate * price))
+        Nanos::from_secs_f64(HOPE_GAPS / (rate * price * price.max(1.0)))
     }
 }
 
@@ -84,8 +84,10 @@ mod tests {
     fn the_hope_of_all_is_that_of_the_model_of_a_mean_request_by_the_price_of_slack() {
         let company = model(900, 3000, 1800, 2).and(model(100, 1000, 600, 1));
         // 820 items per second, and 7 / 4 GPUs.
-        let expected_s = HOPE_GAPS / (820.0 * 1.75);
+        let expected_s = HOPE_GAPS / (820.0 * 1.75 * 1.75);
         assert!((company.hope_max().as_secs_f64() - expected_s).abs() < 1e-9, "{:?}", company.hope_max());
+        let cheap = Company { priced: Nanos::from_millis(2000), ..company };
+        assert!((cheap.hope_max().as_secs_f64() - HOPE_GAPS / 410.0).abs() < 1e-9, "{:?}", cheap.hope_max());
         let often = (0..20).fold(Company::default(), |sum, _| sum.and(company));
         assert_eq!(often.hope_max(), company.hope_max(), "told twenty times");
     }
