@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use symphony_protocol::dispatch::{RequestHeader, ToFrontend};
 use symphony_protocol::execute::ToBackend;
-use symphony_scheduler::{Account, DataDelay, GrantWhy, ModelQueueConfig, Pressure};
+use symphony_scheduler::{Account, DataDelay, GrantWhy, ModelQueueConfig, PoolWord};
 use symphony_transport::LinkSender;
 use symphony_types::{
     BackendId, BootId, FrontendId, GpuClass, GpuClasses, GpuId, LatencyProfile, ModelId, Nanos, RequestId, Time, Token,
@@ -41,8 +41,8 @@ pub(crate) enum ModelMessage {
     Cancel { frontend: FrontendId, boot: BootId, requests: Vec<(u64, u32)> },
     /// The rank worker gives a GPU; `plan` is the next on it.
     Grant { ordinal: u32, class: GpuClass, free_at: Time, plan: PlanId, why: GrantWhy },
-    /// How hard the sub-cluster is pressed.
-    Pressure(Pressure),
+    /// What the sub-cluster says to all its models.
+    Pool(PoolWord),
     /// A plan is done; it started `start_late` after its planned start and took `latency`.
     Done { plan: PlanId, start_late: Nanos, latency: Nanos },
     /// A plan was not accepted.

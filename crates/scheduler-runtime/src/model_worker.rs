@@ -11,7 +11,7 @@ use symphony_protocol::dispatch::{EndReason, RequestHeader, ToFrontend};
 use symphony_protocol::execute::{Execute, PlannedRequest, ToBackend};
 use symphony_scheduler::{
     Account, DataDelay, GrantWhy, MinTree, ModelAction, ModelActions, ModelInput, ModelQueue, ModelQueueConfig,
-    PRESSURE_TICK, Plan, PlanCheck, Pressure, Request, Shed,
+    PRESSURE_TICK, Plan, PlanCheck, PoolWord, Request, Shed,
 };
 use symphony_transport::LinkSender;
 use symphony_types::{
@@ -253,7 +253,7 @@ impl ModelWorker {
                     None => self.tell_rank(RankMessage::Release { ordinal, plan, free_at, used: false }),
                 }
             }
-            ModelMessage::Pressure(pressure) => self.press(now, pressure),
+            ModelMessage::Pool(word) => self.hear(now, word),
             ModelMessage::Done { plan, start_late, latency } => {
                 let Some(sent) = self.sent.take(plan) else { return };
                 self.metrics.execution_errors.record(sent.predicted, latency);
@@ -587,10 +587,10 @@ impl ModelWorker {
         }
     }
 
-    fn press(&mut self, now: Time, pressure: Pressure) {
+    fn hear(&mut self, now: Time, word: PoolWord) {
         for slot in 0..self.slots.len() {
             if self.slots[slot].as_ref().is_some_and(|model| model.sheds) {
-                self.step(now, slot, ModelInput::Pressure(pressure));
+                self.step(now, slot, ModelInput::Pool(word));
             }
         }
     }

@@ -225,15 +225,15 @@ impl RankWorker {
         self.gpus.get_mut(gpu as usize).filter(|plans| plans.seal == Some(seal))
     }
 
-    /// Every model worker hears the pressure, whenever it is found anew.
+    /// Every model worker hears the word for all, whenever it is found anew.
     fn account(&mut self, now: Time, account: Account) {
         let input = PressureInput { account, gpus_idle: self.ranker.gpus_idle(now) };
         let said = self.pressure.step(now, input);
         self.tape.pressure_step(now, &input, said);
-        let Some(pressure) = said else { return };
-        self.metrics.pressed(now, pressure);
+        let Some(word) = said else { return };
+        self.metrics.pressed(now, word.pressure);
         for (inbox, told) in self.models.iter().zip(&mut self.told) {
-            inbox.push_silently(ModelMessage::Pressure(pressure));
+            inbox.push_silently(ModelMessage::Pool(word));
             *told = true;
         }
     }
@@ -410,9 +410,9 @@ mod tests {
             scene.rank.push(RankMessage::Account(account));
             let now = start + PRESSURE_TICK.saturating_mul(tick);
             scene.worker.turn(TurnStart { number: tick, now, last_ended: start });
-            if let Some(ModelMessage::Pressure(pressure)) = scene.model.pop() {
+            if let Some(ModelMessage::Pool(word)) = scene.model.pop() {
                 assert!(scene.worker.told[0], "it is not woken for it");
-                last = Some((now, pressure));
+                last = Some((now, word.pressure));
             }
         }
         let (now, pressure) = last.expect("a quarter is lost and nobody hears of it");

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crossbeam::channel::TrySendError;
 use symphony_scheduler::{
-    DataDelay, ModelActions, ModelInput, ModelQueueConfig, Pressure, PressureInput, RankAction, RankInput,
+    DataDelay, ModelActions, ModelInput, ModelQueueConfig, PoolWord, PressureInput, RankAction, RankInput,
 };
 use symphony_tape::{Chunk, TapeEnd};
 use symphony_types::{GpuClass, LatencyProfile, ModelId, Nanos, Time};
@@ -93,7 +93,7 @@ impl TapeRecorder {
     }
 
     /// The pressure control has decided.
-    pub(crate) fn pressure_step(&mut self, now: Time, input: &PressureInput, said: Option<Pressure>) {
+    pub(crate) fn pressure_step(&mut self, now: Time, input: &PressureInput, said: Option<PoolWord>) {
         self.append(Some(now), |chunk| chunk.pressure_step(PRESSURE, now, input, said));
     }
 

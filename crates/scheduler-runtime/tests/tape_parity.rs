@@ -176,7 +176,7 @@ fn replayed(bytes: &[u8]) -> Replay {
 fn pressures(bytes: &[u8]) -> usize {
     let tape = Tape::open(bytes).unwrap();
     let told = tape.records().map(|record| record.unwrap().1).filter(|record| {
-        matches!(record, Record::ModelStep { input: ModelInput::Pressure(pressure), .. } if *pressure != Pressure::NONE)
+        matches!(record, Record::ModelStep { input: ModelInput::Pool(word), .. } if word.pressure != Pressure::NONE)
     });
     told.count()
 }

@@ -2,7 +2,7 @@
 
 use symphony_types::{BootId, DropReason, FrontendId, GpuClass, GpuClasses, GpuId, Nanos, RequestId, Time};
 
-use crate::pressure::Pressure;
+use crate::pool_word::PoolWord;
 use crate::why::{DropCause, GrantWhy, PlanWhy};
 use crate::{GpuChoice, ReadyOrder};
 
@@ -134,8 +134,8 @@ pub enum ModelInput {
         /// How long it was planned to take.
         predicted: Nanos,
     },
-    /// How hard the sub-cluster is pressed: what models have to give up (docs/adr/0011).
-    Pressure(Pressure),
+    /// What the sub-cluster says to all: what they have to give up (docs/adr/0011), and how early hope lets batches start (docs/adr/0008).
+    Pool(PoolWord),
     /// The time of the last [`ModelAction::WakeAt`] has come. Early or repeated wake-ups are harmless.
     Wake,
 }

@@ -4,6 +4,7 @@ use symphony_types::{LatencyProfile, Nanos, Time};
 
 use crate::actions::{Candidate, Demand, Growth};
 use crate::class_window::ClassWindow;
+use crate::company::Company;
 use crate::gap_meter::GapMeter;
 use crate::rate_meter::RateMeter;
 
@@ -28,6 +29,8 @@ const FIXED_GPUS_MIN: f64 = 0.7;
 /// And where arrivals follow upon an arrival by up to so many more than upon any moment: gamma arrivals of shape 0.5 have 0.5,
 /// those of shape 0.3 have 1.2. After a burst there is nothing to wait for.
 const EXCESS_MAX: f32 = 0.9;
+/// Rates of fewer items than this are not told to the pool: they are a tenth wrong by chance, and those of alike models far apart.
+const ITEMS_TOLD_MIN: f64 = 200.0;
 /// How many times what it costs an early start has to save: its wait, at the most. At one it would be as good as none, and take away
 /// a GPU that the next burst may need.
 const SAVING_MIN: f64 = 2.0;
@@ -44,11 +47,13 @@ pub(crate) struct Anticipation {
     gaps: GapMeter,
     /// Items per second.
     rate: f64,
+    /// The items that it was measured by.
+    items: f64,
 }
 
 impl Default for Anticipation {
     fn default() -> Self {
-        Self { gaps: GapMeter::new(LIKELY), rate: 0.0 }
+        Self { gaps: GapMeter::new(LIKELY), rate: 0.0, items: 0.0 }
     }
 }
 
@@ -63,6 +68,7 @@ impl Anticipation {
     pub(crate) fn learn(&mut self, rate: &RateMeter) {
         self.gaps.learn();
         self.rate = rate.per_second();
+        self.items = rate.items() as f64;
     }
 
     /// What the model asks of GPUs with this profile; `target` is the batch that it aims at there.
@@ -78,18 +84,52 @@ impl Anticipation {
     /// `budget` is what delays leave of the SLO.
     pub(crate) fn waits_without_hope(&self, window: &ClassWindow, budget: Nanos) -> bool {
         let waiting = FullWait::of(window, self.rate, budget);
+        self.is_regular() && waiting.fixed_gpus >= FIXED_GPUS_MIN && waiting.slack_price >= SLACK_PRICE_MIN
+    }
+
+    /// Whether arrivals are known not to come in bursts, after which there is nothing to wait for.
+    fn is_regular(&self) -> bool {
         self.gaps.excess().is_some_and(|excess| excess <= EXCESS_MAX)
-            && waiting.fixed_gpus >= FIXED_GPUS_MIN
-            && waiting.slack_price >= SLACK_PRICE_MIN
+    }
+
+    /// What the model tells the pool of what company is worth to it on GPUs of this class; nothing if it does not wait for any.
+    /// `budget` is what delays leave of the SLO.
+    pub(crate) fn company(&self, window: &ClassWindow, budget: Nanos) -> Company {
+        let waiting = FullWait::of(window, self.rate, budget);
+        if !self.is_regular() || self.items < ITEMS_TOLD_MIN || !waiting.slack_price.is_finite() {
+            return Company::default();
+        }
+        // Casts of floats saturate.
+        let rate = self.rate as u32;
+        Company {
+            busy: Nanos::from_secs_f64(waiting.busy_gpus),
+            fixed: Nanos::from_secs_f64(waiting.fixed_gpus),
+            priced: Nanos::from_secs_f64(waiting.busy_gpus * waiting.slack_price),
+            rates: rate.into(),
+            rates_squared: u64::from(rate) * u64::from(rate),
+            rate_min: Some(rate),
+        }
+    }
+
+    /// How long before frontrun batches start at the most, if the pool says `told`: not where company saves next to nothing or arrivals
+    /// come in bursts.
+    pub(crate) fn hope_max(&self, window: &ClassWindow, told: Nanos) -> Nanos {
+        let saves = window.beta_s >= FIXED_SHARE_MIN * window.profile.latency(window.whole_target).as_secs_f64();
+        if saves && self.is_regular() { told } else { Nanos::MAX }
     }
 
     /// When a candidate of `batch` items that could wait until `frontrun` wants to start: when another arrival by then is no
-    /// longer likely, nor worth the wait.
+    /// longer likely, nor worth the wait; no earlier than the pool lets it.
     #[inline]
     pub(crate) fn start(&self, now: Time, frontrun: Time, window: &ClassWindow, batch: u32) -> Time {
         if window.waits_without_hope {
             return frontrun;
         }
+        self.start_by_gaps(now, frontrun, window, batch).max(frontrun - window.hope_max)
+    }
+
+    #[inline]
+    fn start_by_gaps(&self, now: Time, frontrun: Time, window: &ClassWindow, batch: u32) -> Time {
         let Some(mut hope_ends) = self.gaps.hope_ends(frontrun) else { return frontrun };
         let beta_s = window.beta_s;
         if beta_s < FIXED_SHARE_MIN * window.profile.latency(batch).as_secs_f64() {
@@ -131,6 +171,8 @@ impl Anticipation {
 
 /// What a model's batches are if each waits to the end of its window.
 struct FullWait {
+    /// GPUs that they keep busy, rate · ℓ(b) / b.
+    busy_gpus: f64,
     /// GPUs that their fixed costs keep busy, F = rate · β / b.
     fixed_gpus: f64,
     /// GPUs that it costs to gain a batch's time of slack, F · ℓ(b) / (D − ℓ(2)). Whoever gives up a part x of each wait has batches that
@@ -147,7 +189,8 @@ impl FullWait {
         let batch = (1.0 + rate * room_s / (1.0 + rate * alpha_s)).min(f64::from(window.profile.batch_max()));
         let fixed_gpus = rate * beta_s / batch;
         // Without any room no company is to be had at any price.
-        Self { fixed_gpus, slack_price: fixed_gpus * (beta_s + alpha_s * batch) / room_s }
+        let slack_price = fixed_gpus * (beta_s + alpha_s * batch) / room_s;
+        Self { busy_gpus: fixed_gpus + rate * alpha_s, fixed_gpus, slack_price }
     }
 }
 
@@ -218,5 +261,56 @@ mod tests {
         assert!(model.start(now, frontrun, &dear, 8) < frontrun, "by hope");
         dear.waits_without_hope = true;
         assert_eq!(model.start(now, frontrun, &dear, 8), frontrun);
+    }
+
+    #[test]
+    fn the_pool_says_how_early_hope_may_end() {
+        let (mut window, now) = (window(1.0, 5.0), Time::ZERO + Nanos::from_millis(40_000));
+        let rare = model(10_000.0, poisson);
+        // In ten milliseconds another comes with 0.63, not with 0.8, and a wait of that mean is worth more than β.
+        let frontrun = now + Nanos::from_millis(10);
+        assert!(rare.start(now, frontrun, &window, 1) <= now, "by hope");
+        window.hope_max = rare.hope_max(&window, Nanos::from_millis(3));
+        assert_eq!(rare.start(now, frontrun, &window, 1), frontrun - Nanos::from_millis(3));
+        window.hope_max = Nanos::from_millis(30);
+        assert!(
+            rare.start(now, frontrun, &window, 1) <= now,
+            "no wait is made shorter, and none longer than the pool asks for"
+        );
+        // Hope that lasts longer than that is its own.
+        let often = model(200.0, poisson);
+        window.hope_max = Nanos::MAX;
+        let by_hope = often.start(now, frontrun, &window, 8);
+        window.hope_max = Nanos::from_millis(9);
+        assert_eq!(often.start(now, frontrun, &window, 8), by_hope);
+    }
+
+    #[test]
+    fn bursts_and_models_that_save_nothing_are_left_alone() {
+        let told = Nanos::from_millis(3);
+        let bursts = model(200.0, |at| if at % 10 == 0 { 10.0 } else { 0.0 });
+        assert_eq!(bursts.hope_max(&window(1.0, 5.0), told), Nanos::MAX);
+        assert_eq!(bursts.company(&window(1.0, 5.0), BUDGET), Company::default());
+        let regular = model(200.0, poisson);
+        assert_eq!(regular.hope_max(&window(1.0, 5.0), told), told);
+        assert_eq!(regular.hope_max(&window(6.0, 0.2), told), Nanos::MAX, "company saves next to nothing");
+        assert_eq!(Anticipation::default().hope_max(&window(1.0, 5.0), told), Nanos::MAX, "nothing is known");
+    }
+
+    #[test]
+    fn what_the_pool_is_told_is_what_full_waits_take() {
+        // As above: λ = 2 per ms, b = 13, 10 / 13 GPUs for fixed costs and as many for a batch's time of slack, two for the items.
+        let told = model(500.0, |_| 1.0).company(&window(1.0, 5.0), BUDGET);
+        let near =
+            |told: Nanos, expected: f64| assert!((told.as_secs_f64() - expected).abs() < 0.02, "{told} and {expected}");
+        near(told.fixed, 10.0 / 13.0);
+        near(told.busy, 2.0 + 10.0 / 13.0);
+        near(told.priced, (2.0 + 10.0 / 13.0) * 10.0 / 13.0);
+        let rate = told.rate_min.unwrap();
+        assert!((1_990..=2_010).contains(&rate), "{rate}");
+        assert_eq!((told.rates, told.rates_squared), (rate.into(), u64::from(rate).pow(2)));
+        // Three in ten seconds, and no time for a second item.
+        assert_eq!(model(3e6, |_| 1.0).company(&window(1.0, 5.0), BUDGET), Company::default());
+        assert_eq!(model(500.0, |_| 1.0).company(&window(1.0, 5.0), Nanos::from_millis(6)), Company::default());
     }
 }

@@ -19,6 +19,8 @@ pub(crate) struct ClassWindow {
     pub(crate) beta_s: f64,
     /// Candidates that may start early wait to the end of their window here, since company is worth it.
     pub(crate) waits_without_hope: bool,
+    /// How long before frontrun candidates start at the most for want of hope.
+    pub(crate) hope_max: Nanos,
     /// Candidates may start before they want to. Not in a lasting overload, when a GPU that idles for a moment is taken by the next that
     /// is full: who crowds in together crowds in together again when they end, and small batches fill the GPUs.
     pub(crate) starts_early: bool,
@@ -52,6 +54,7 @@ impl ClassWindow {
             class,
             beta_s: beta_s(&profile),
             waits_without_hope: false,
+            hope_max: Nanos::MAX,
             starts_early: true,
             profile,
             split: 0,

@@ -10,6 +10,7 @@ use crate::anticipation::Anticipation;
 use crate::class_profiles::ClassProfiles;
 use crate::class_window::ClassWindow;
 use crate::class_windows::ClassWindows;
+use crate::company::Company;
 use crate::lateness_meter::LatenessMeter;
 use crate::patience::Patience;
 use crate::queued::Queued;
@@ -82,6 +83,8 @@ pub struct ModelQueue {
     anticipation: Option<Box<Anticipation>>,
     /// Kept by those that shed only.
     shedding: Option<Shedding>,
+    /// What the pool said last of how early hope lets batches start.
+    hope_max: Nanos,
     /// Withdrawn requests that leave with the next input.
     leaving: Vec<RequestId>,
     answered: u64,
@@ -117,6 +120,7 @@ impl ModelQueue {
             patience: Patience::default(),
             lateness: LatenessMeter::default(),
             late: Nanos::ZERO,
+            hope_max: Nanos::MAX,
             leaving: Vec::new(),
             answered: 0,
             wake_at: Time::NEVER,
@@ -178,7 +182,19 @@ impl ModelQueue {
 
     /// What it saw and gave up since this was asked last; nothing from queues that do not shed.
     pub fn take_account(&mut self) -> Account {
-        self.shedding.as_mut().map(Shedding::take_account).unwrap_or_default()
+        let Some(shedding) = &mut self.shedding else { return Account::default() };
+        let account = shedding.take_account();
+        // Who is asked nothing says nothing by its rate of long ago.
+        let asked = account.asked > Nanos::ZERO;
+        Account { company: if asked { self.company() } else { Company::default() }, ..account }
+    }
+
+    /// What company is worth here, on the class where batches take least.
+    fn company(&self) -> Company {
+        let Some(anticipation) = &self.anticipation else { return Company::default() };
+        let budget = self.config.slo - self.config.delays.reply - self.config.delays.control;
+        let companies = self.windows.iter().map(|window| anticipation.company(window, budget));
+        companies.min_by_key(|company| company.busy).unwrap_or_default()
     }
 
     /// Ends the queue: everything that still waits, for the host to answer.
@@ -259,10 +275,12 @@ impl ModelQueue {
                     return;
                 }
             }
-            ModelInput::Pressure(pressure) => {
+            ModelInput::Pool(word) => {
                 if let Some(shedding) = &mut self.shedding {
-                    shedding.press(now, pressure);
+                    shedding.press(now, word.pressure);
                 }
+                // What waits now waits by the word of before; the next arrival changes that.
+                self.hope_max = word.hope_max;
                 return;
             }
             ModelInput::Wake => self.wake_at = Time::NEVER,
@@ -777,6 +795,7 @@ impl ModelQueue {
             if let Some(anticipation) = &self.anticipation {
                 window.demand = Anticipation::demand(&self.rate, &window.profile, window.target, slo);
                 window.waits_without_hope = anticipation.waits_without_hope(window, budget(within));
+                window.hope_max = anticipation.hope_max(window, self.hope_max);
             }
             window.starts_early = !overload_lasts;
             if let DropRule::Window(share) = self.config.policy.drop

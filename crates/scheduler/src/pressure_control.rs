@@ -4,6 +4,7 @@ use symphony_types::{Nanos, Time};
 
 use crate::account::Account;
 use crate::idle_gpus::IdleGpus;
+use crate::pool_word::PoolWord;
 use crate::pressure::Pressure;
 
 /// How often accounts are told and the pressure is found anew.
@@ -49,29 +50,29 @@ pub struct PressureControl {
     /// Number of the tick that is filling, counted from the origin of time.
     current: u64,
     filling: Account,
-    pressure: Pressure,
+    word: PoolWord,
 }
 
 impl PressureControl {
-    /// One decision: time and input come in. Returns the pressure, for everybody to hear, whenever it is found anew and is or
-    /// was above none.
-    pub fn step(&mut self, now: Time, input: PressureInput) -> Option<Pressure> {
+    /// One decision: time and input come in. Returns the word for everybody to hear whenever it is found anew and says, or said
+    /// before, more than nothing.
+    pub fn step(&mut self, now: Time, input: PressureInput) -> Option<PoolWord> {
         let tick = now.as_nanos() / PRESSURE_TICK.get();
-        let before = self.pressure;
+        let before = self.word;
         self.filling = self.filling.and(input.account);
         if tick > self.current {
             self.pass(tick, input.gpus_idle);
-            self.pressure = self.find();
+            self.word = self.find();
         }
-        let is_news = tick > self.current && (before, self.pressure) != (Pressure::NONE, Pressure::NONE);
+        let is_news = tick > self.current && (before, self.word) != (PoolWord::NONE, PoolWord::NONE);
         self.current = self.current.max(tick);
-        is_news.then_some(self.pressure)
+        is_news.then_some(self.word)
     }
 
     /// The pressure found last.
     #[must_use]
     pub const fn pressure(&self) -> Pressure {
-        self.pressure
+        self.word.pressure
     }
 
     /// Time has come to `tick`, and what was told until now belongs to the ticks before.
@@ -84,8 +85,12 @@ impl PressureControl {
         }
     }
 
-    fn find(&self) -> Pressure {
+    fn find(&self) -> PoolWord {
         let seen = self.ticks.iter().fold(Account::default(), |sum, tick| sum.and(tick.account));
+        PoolWord { pressure: self.pressure_of(&seen), hope_max: seen.company.hope_max() }
+    }
+
+    fn pressure_of(&self, seen: &Account) -> Pressure {
         // GPUs that could have met nothing of what was lost are always idle, and no help.
         let idle: u32 = self.ticks.iter().map(|tick| tick.idle.of(seen.could_serve)).sum();
         let idle_s = f64::from(idle) * PRESSURE_TICK.as_secs_f64();
@@ -110,6 +115,7 @@ mod tests {
     use symphony_types::{GpuClasses, RequestValue};
 
     use super::*;
+    use crate::company::Company;
 
     /// In milliseconds; `shed` and `dropped`, then what was called for, with the limit and without.
     fn account(asked: u64, lost: [u64; 2], by_value: u64, called: [u64; 2]) -> Account {
@@ -123,6 +129,7 @@ mod tests {
             called_in_full: ms(called[1]),
             could_serve: GpuClasses::from_bits(1),
             value_max: Some(RequestValue::ONE),
+            company: Company::default(),
         }
     }
 
@@ -137,7 +144,8 @@ mod tests {
     fn tell(control: &mut PressureControl, from: u64, to: u64, account: Account, gpus: u32) -> Option<Pressure> {
         let gpus_idle = idle([gpus, 0]);
         let at = |tick: u64| Time::ZERO + PRESSURE_TICK.saturating_mul(tick);
-        (from..to).map(|tick| control.step(at(tick), PressureInput { account, gpus_idle })).last().flatten()
+        let said = (from..to).map(|tick| control.step(at(tick), PressureInput { account, gpus_idle })).last().flatten();
+        said.map(|word| word.pressure)
     }
 
     #[test]
@@ -161,7 +169,7 @@ mod tests {
         // The end of it is said once.
         let at = |tick: u64| Time::ZERO + PRESSURE_TICK.saturating_mul(tick);
         let said: Vec<_> = (100..140).map(|tick| control.step(at(tick), PressureInput::default())).collect();
-        assert_eq!(said.iter().filter(|said| **said == Some(Pressure::NONE)).count(), 1);
+        assert_eq!(said.iter().filter(|said| **said == Some(PoolWord::NONE)).count(), 1);
         assert_eq!((said[39], control.pressure()), (None, Pressure::NONE));
     }
 
@@ -190,6 +198,37 @@ mod tests {
                 tell(&mut control, tick, tick + 1, account(100, [shed, 0], 100, [shed; 2]), 0).unwrap_or(pressure);
         }
         assert_eq!(pressure, Pressure::NONE);
+    }
+
+    #[test]
+    fn an_uneven_pool_is_told_how_early_to_start_until_it_is_even() {
+        let company = |rate: u32| Company {
+            busy: Nanos::from_millis(1000),
+            fixed: Nanos::from_millis(600),
+            priced: Nanos::from_millis(2000),
+            rates: rate.into(),
+            rates_squared: u64::from(rate).pow(2),
+            rate_min: Some(rate),
+        };
+        let mut control = PressureControl::default();
+        let mut tell = |from: u64, to: u64, rates: [u32; 2]| {
+            let account = Account { company: company(rates[0]).and(company(rates[1])), ..Account::default() };
+            let at = |tick: u64| Time::ZERO + PRESSURE_TICK.saturating_mul(tick);
+            let input = PressureInput { account, ..PressureInput::default() };
+            (from..to).map(|tick| control.step(at(tick), input)).collect::<Vec<_>>()
+        };
+        let told = tell(1, 50, [100, 900]);
+        // A mean gap of 820 items per second is 1.2 ms, and slack costs two GPUs.
+        let hope_max = company(100).and(company(900)).hope_max();
+        assert!(hope_max < Nanos::from_millis(1), "{hope_max}");
+        assert!(
+            told.iter().all(|said| *said == Some(PoolWord { hope_max, ..PoolWord::NONE })),
+            "new models hear it too"
+        );
+        // Its end is said once, when the window has forgotten it.
+        let told = tell(50, 100, [500, 500]);
+        assert_eq!(told.iter().filter(|said| **said == Some(PoolWord::NONE)).count(), 1);
+        assert_eq!(told[49], None);
     }
 
     #[test]
@@ -243,8 +282,8 @@ mod tests {
                 let in_full = (asked as f64 * pressure.share()) as u64;
                 let dropped = (asked - called).saturating_sub(served);
                 let account = account(asked, [called, dropped], asked, [called, in_full]);
-                pressure =
-                    control.step(at(tick), PressureInput { account, ..PressureInput::default() }).unwrap_or(pressure);
+                control.step(at(tick), PressureInput { account, ..PressureInput::default() });
+                pressure = control.pressure();
             }
             pressure
         };

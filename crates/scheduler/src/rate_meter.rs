@@ -75,6 +75,12 @@ impl RateMeter {
         ((squares - buckets * mean * mean) / ((buckets - 1.0) * mean)).max(0.0)
     }
 
+    /// Items that the rate is measured by: those of the full buckets.
+    #[must_use]
+    pub const fn items(&self) -> u64 {
+        self.total
+    }
+
     /// Items per second over the full buckets; zero before the first is full.
     #[must_use]
     pub fn per_second(&self) -> f64 {

@@ -246,6 +246,7 @@ mod tests {
             called_in_full: ms(20),
             could_serve: ONE_CLASS,
             value_max: RequestValue::from_number(2.0),
+            ..Account::default()
         };
         assert_eq!(shedding.take_account(), expected);
         assert_eq!(shedding.take_account(), Account::default());

@@ -2,7 +2,8 @@
 
 use symphony_scheduler::{
     Candidate, DataDelay, DelaySource, Delays, DropCause, DropRule, GpuChoice, GrantWhy, Matched, ModelAction,
-    ModelActions, ModelInput, ModelQueue, ModelQueueConfig, Plan, PlanWhy, Policy, Pressure, Request, Trigger,
+    ModelActions, ModelInput, ModelQueue, ModelQueueConfig, Plan, PlanWhy, Policy, PoolWord, Pressure, Request,
+    Trigger,
 };
 use symphony_types::{BootId, DropReason, FrontendId, GpuClass, GpuId, LatencyProfile, Nanos, RequestId, Time};
 
@@ -563,7 +564,7 @@ fn pressed_for(millis: u64) -> (Host, Vec<u64>, bool) {
     for at_us in (0..=millis * 1000).step_by(2_500) {
         let now = Time::from_nanos(at_us * 1000);
         if at_us % 50_000 == 0 {
-            host.step(now, ModelInput::Pressure(Pressure::from_share(0.5)));
+            host.step(now, ModelInput::Pool(Pressure::from_share(0.5).into()));
             (waited, starts_early) = (Vec::new(), false);
         }
         let arrived = ModelInput::Arrive(request(at_us, now + Nanos::from_millis(SLO_MS)));
@@ -592,4 +593,28 @@ fn in_a_lasting_overload_the_first_in_line_gives_way_and_nothing_starts_early() 
     // 400 a second arrive, twice as many as were let in: 5 + b + b / 0.4 ≤ 25, and all of it is protected, not three quarters.
     assert!(briefly.queue.target_batch() < 5);
     assert_eq!(lasting.queue.target_batch(), 5);
+}
+
+#[test]
+fn a_rarely_asked_model_waits_as_the_pool_says() {
+    // By the pool's word a batch starts no more than a millisecond before frontrun, 25 − 7 ms after its arrival.
+    let start_of = |word: PoolWord| {
+        let mut host = Host::new(Policy::AUTO, Delays::default(), 64, 100);
+        let mut last = Vec::new();
+        // Gaps of 12 and of 40 ms.
+        let mut at = 0;
+        for sequence in 0..400 {
+            at += if sequence % 2 == 0 { 12 } else { 40 };
+            host.step(ms(at), ModelInput::Pool(word));
+            last = host.arrive(at, sequence);
+            host.grant(at, ms(0));
+        }
+        let [ModelAction::Offer { candidate: Some(candidate), .. }, ..] = last[..] else { panic!("{last:?}") };
+        (candidate.start.since(ms(at)), host.queue.take_account().company)
+    };
+    let (alone, company) = start_of(PoolWord::NONE);
+    assert!(alone < Nanos::from_millis(14), "{alone}");
+    assert_eq!(company.rate_min, None, "fewer than two hundred say too little");
+    let hope_max = Nanos::from_millis(1);
+    assert_eq!(start_of(PoolWord { hope_max, ..PoolWord::NONE }).0, Nanos::from_millis(17));
 }

@@ -109,9 +109,9 @@ impl Host {
         self.account_at = self.now + PRESSURE_TICK;
         let account = self.queues.iter_mut().map(ModelQueue::take_account).fold(Account::default(), Account::and);
         let gpus_idle = self.ranker.gpus_idle(self.now);
-        if let Some(pressure) = self.pressure.step(self.now, PressureInput { account, gpus_idle }) {
+        if let Some(word) = self.pressure.step(self.now, PressureInput { account, gpus_idle }) {
             for model in 0..MODELS as usize {
-                self.model(model, ModelInput::Pressure(pressure));
+                self.model(model, ModelInput::Pool(word));
             }
         }
     }

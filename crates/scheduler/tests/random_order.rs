@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, VecDeque};
 use proptest::prelude::*;
 use symphony_scheduler::{
     BatchLimit, Candidate, ClassProfiles, DataDelay, DelaySource, Delays, DropRule, GpuChoice, GpuRanker, GrantWhy,
-    ModelAction, ModelActions, ModelInput, ModelQueue, ModelQueueConfig, PlanCheck, Policy, Pressure, RankAction,
-    RankInput, ReadyOrder, Request, Shed, Trigger,
+    ModelAction, ModelActions, ModelInput, ModelQueue, ModelQueueConfig, PlanCheck, Policy, PoolWord, Pressure,
+    RankAction, RankInput, ReadyOrder, Request, Shed, Trigger,
 };
 use symphony_types::{
     BootId, DropReason, FrontendId, GpuClass, GpuId, LatencyProfile, Nanos, RequestId, RequestValue, Time,
@@ -47,6 +47,7 @@ enum Op {
     Press {
         model: u32,
         millionths: u32,
+        hope_max: u64,
     },
     DeliverOffer {
         model: u32,
@@ -238,8 +239,9 @@ impl Host {
                     self.queue(model, ModelInput::Withdraw { frontend, boot: BootId::new(1) });
                 }
             }
-            Op::Press { model, millionths } => {
-                self.queue(model, ModelInput::Pressure(Pressure::from_millionths(millionths)));
+            Op::Press { model, millionths, hope_max } => {
+                let pressure = Pressure::from_millionths(millionths);
+                self.queue(model, ModelInput::Pool(PoolWord { pressure, hope_max: Nanos::new(hope_max) }));
             }
             Op::DeliverOffer { model, class: at } => {
                 if let Some((answered, candidate)) = self.offers[model as usize][at].take() {
@@ -352,8 +354,8 @@ fn op() -> impl Strategy<Value = Op> {
             .prop_map(|(model, items, budget, frontend, again)| Op::Arrive { model, items, budget, frontend, again }),
         1 => (0..MODELS, 0..REQUESTS_MAX).prop_map(|(model, nth)| Op::Cancel { model, nth }),
         1 => (0..2_u32).prop_map(|frontend| Op::Withdraw { frontend }),
-        1 => (0..MODELS, prop_oneof![Just(0), 1..3_000_000_u32, any::<u32>()])
-            .prop_map(|(model, millionths)| Op::Press { model, millionths }),
+        1 => (0..MODELS, prop_oneof![Just(0), 1..3_000_000_u32, any::<u32>()], prop_oneof![0..10_000_000_u64, any::<u64>()])
+            .prop_map(|(model, millionths, hope_max)| Op::Press { model, millionths, hope_max }),
         4 => (0..MODELS, 0..CLASSES).prop_map(|(model, class)| Op::DeliverOffer { model, class }),
         4 => (0..MODELS).prop_map(|model| Op::DeliverGrant { model }),
         4 => Just(Op::DeliverRelease),

@@ -168,9 +168,9 @@ impl<T: Tap> QueuesAndRanker<T> {
         self.account_at = now + PRESSURE_TICK;
         let account = self.queues.iter_mut().map(ModelQueue::take_account).fold(Account::default(), Account::and);
         let gpus_idle = self.ranker.gpus_idle(now);
-        if let Some(pressure) = self.pressure.step(now, PressureInput { account, gpus_idle }) {
+        if let Some(word) = self.pressure.step(now, PressureInput { account, gpus_idle }) {
             for model in 0..self.queues.len() as u32 {
-                self.step_model(now, model, ModelInput::Pressure(pressure), out);
+                self.step_model(now, model, ModelInput::Pool(word), out);
             }
         }
     }

@@ -38,7 +38,7 @@ struct Options {
     /// Seed of the draw.
     #[arg(long, default_value_t = 1)]
     draw: u64,
-    /// One more case: `MODEL,COUNT,GPUS,SLO_MS,SHAPE`.
+    /// One more case: `MODEL,COUNT,GPUS,SLO_MS,SHAPE`, and the exponent of a Zipf popularity if it is not even.
     #[arg(long)]
     case: Vec<Case>,
     /// Simulated seconds of each run.
@@ -62,19 +62,27 @@ struct Case {
     gpus: u32,
     slo_ms: f64,
     shape: f64,
+    /// Exponent of the popularity; none where it is even, as in all of the grid.
+    zipf: Option<f64>,
 }
 
 impl FromStr for Case {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let [model, count, gpus, slo_ms, shape] = text.split(',').collect::<Vec<_>>()[..] else {
-            return Err("expected MODEL,COUNT,GPUS,SLO_MS,SHAPE".to_owned());
+        let fields: Vec<_> = text.split(',').collect();
+        let [model, count, gpus, slo_ms, shape, ref zipf @ ..] = fields[..] else {
+            return Err("expected MODEL,COUNT,GPUS,SLO_MS,SHAPE or MODEL,COUNT,GPUS,SLO_MS,SHAPE,ZIPF".to_owned());
         };
         let number = |text: &str| text.parse().map_err(|_| format!("`{text}` is no number"));
         let whole = |text: &str| text.parse().map_err(|_| format!("`{text}` is no whole number"));
         let (count, gpus) = (whole(count)?, whole(gpus)?);
-        Ok(Self { model: model.to_owned(), count, gpus, slo_ms: number(slo_ms)?, shape: number(shape)? })
+        let zipf = match zipf {
+            [] => None,
+            [exponent] => Some(number(exponent)?),
+            [_, rest @ ..] => return Err(format!("{} fields too many", rest.len())),
+        };
+        Ok(Self { model: model.to_owned(), count, gpus, slo_ms: number(slo_ms)?, shape: number(shape)?, zipf })
     }
 }
 
@@ -94,19 +102,21 @@ impl Case {
                 gpus: (per_model[at] * f64::from(counts[at])).round() as u32,
                 slo_ms: slos_ms[at],
                 shape: shapes[at],
+                zipf: None,
             })
             .collect()
     }
 
     /// As a scenario; `line` is the α and the β of the model in milliseconds.
     fn scenario(&self, line: (f64, f64), policy: &str, duration_s: f64, seed: u64) -> Result<Scenario, Box<dyn Error>> {
-        let Self { model, count, gpus, slo_ms, shape } = self;
+        let Self { model, count, gpus, slo_ms, shape, zipf } = self;
+        let popularity = zipf.map_or_else(|| "\"uniform\"".to_owned(), |exponent| format!("{{ zipf = {exponent:?} }}"));
         let (alpha_ms, beta_ms) = line;
         let text = format!(
             "name = \"{model}, {count}, {gpus}, {slo_ms}, {shape}, {seed}\"\npolicy = {policy}\nduration_s = {duration_s:?}\n\
              warmup_s = 2\nseeds = [{seed}]\n[[gpu]]\nkind = \"emulated\"\ncount = {gpus}\n\
              [[model]]\nname = \"m\"\ncount = {count}\nalpha_ms = {alpha_ms:?}\nbeta_ms = {beta_ms:?}\nslo_ms = {slo_ms:?}\n\
-             [workload]\nrate_rps = 1000.0\narrival = {{ gamma = {shape:?} }}\npopularity = \"uniform\"\n"
+             [workload]\nrate_rps = 1000.0\narrival = {{ gamma = {shape:?} }}\npopularity = {popularity}\n"
         );
         Ok(Scenario::parse("grid", &text, &[], &|_| Err("no files".to_owned()))?)
     }
@@ -182,7 +192,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let Some(best) = by_policy[1..].iter().max_by(|a, b| mean(a).total_cmp(&mean(b))) else { continue };
         let by_seed = ratios(by_policy[0], best);
         let goodputs: Vec<String> = by_policy.iter().map(|found| format!("{:.1}", mean(found))).collect();
-        let Case { model, count, gpus, slo_ms, shape } = case;
+        let Case { model, count, gpus, slo_ms, shape, .. } = case;
         let (ratio, error) = (mean(&by_seed), standard_error(&by_seed));
         println!("{model}, {count}, {gpus}, {slo_ms}, {shape}, {}, {ratio:.4}, {error:.4}", goodputs.join(", "));
         all.push(ratio);

@@ -1,7 +1,7 @@
 //! Records on their way to a tape: appended by the thread that decides, sealed and written by another.
 
 use symphony_scheduler::{
-    DataDelay, ModelActions, ModelInput, ModelQueueConfig, Pressure, PressureInput, RankAction, RankInput,
+    DataDelay, ModelActions, ModelInput, ModelQueueConfig, PoolWord, PressureInput, RankAction, RankInput,
 };
 use symphony_types::{GpuClass, LatencyProfile, ModelId, Time};
 
@@ -120,7 +120,7 @@ impl Chunk {
     }
 
     /// A decision of a pressure control.
-    pub fn pressure_step(&mut self, object: u32, now: Time, input: &PressureInput, said: Option<Pressure>) {
+    pub fn pressure_step(&mut self, object: u32, now: Time, input: &PressureInput, said: Option<PoolWord>) {
         self.bytes.push(tag::PRESSURE_STEP);
         object.put(&mut self.bytes);
         now.put(&mut self.bytes);

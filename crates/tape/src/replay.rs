@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use symphony_scheduler::{
-    GpuRanker, ModelActions, ModelInput, ModelQueue, Pressure, PressureControl, PressureInput, RankAction, RankActions,
+    GpuRanker, ModelActions, ModelInput, ModelQueue, PoolWord, PressureControl, PressureInput, RankAction, RankActions,
     RankInput,
 };
 use symphony_types::{ModelId, Time};
@@ -228,7 +228,7 @@ impl Stage {
             object: format!("the pressure control (object {object})"),
             now,
             input: format!("{input:?}"),
-            expected: shown::<Option<Pressure>>(expected),
+            expected: shown::<Option<PoolWord>>(expected),
             got: format!("{said:?}"),
         }))
     }

@@ -2,10 +2,10 @@
 //! [`TAPE_VERSION`](crate::TAPE_VERSION).
 
 use symphony_scheduler::{
-    Account, BatchLimit, Candidate, ClassProfiles, DataDelay, DelaySource, Delays, Demand, DropCause, DropRule,
-    GpuChoice, GrantWhy, Growth, IdleGpus, Matched, ModelAction, ModelActions, ModelInput, ModelQueueConfig, Plan,
-    PlanWhy, Policy, Pressure, PressureInput, RankAction, RankInput, ReadyOrder, Request, Rival, Shed, ShedCause,
-    TargetShare, Trigger,
+    Account, BatchLimit, Candidate, ClassProfiles, Company, DataDelay, DelaySource, Delays, Demand, DropCause,
+    DropRule, GpuChoice, GrantWhy, Growth, IdleGpus, Matched, ModelAction, ModelActions, ModelInput, ModelQueueConfig,
+    Plan, PlanWhy, Policy, PoolWord, Pressure, PressureInput, RankAction, RankInput, ReadyOrder, Request, Rival, Shed,
+    ShedCause, TargetShare, Trigger,
 };
 use symphony_types::{
     BootId, DropReason, FrontendId, GPU_CLASSES_MAX, GpuClass, GpuClasses, GpuId, LatencyProfile, ModelId, Nanos,
@@ -195,7 +195,19 @@ coded_struct!(Plan { gpu, start, end, batch, must_end_by, first, requests, why }
 coded_struct!(DataDelay { fixed, per_item, max, source });
 coded_struct!(Delays { control, data, reply, guard });
 coded_struct!(Policy { trigger, drop, limit, shed, ready_order, gpu_choice });
-coded_struct!(Account { asked, asked_by_value, shed, dropped, called, called_in_full, could_serve, value_max });
+coded_struct!(Company { busy, fixed, priced, rates, rates_squared, rate_min });
+coded_struct!(Account {
+    asked,
+    asked_by_value,
+    shed,
+    dropped,
+    called,
+    called_in_full,
+    could_serve,
+    value_max,
+    company
+});
+coded_struct!(PoolWord { pressure, hope_max });
 coded_struct!(PressureInput { account, gpus_idle });
 coded_struct!(ModelQueueConfig { profiles, slo, policy, delays, requests_max });
 coded_struct!(ModelActions { list, planned });
@@ -238,7 +250,7 @@ coded_enum!(ModelInput, "input of a model" {
     6 => Return(request),
     7 => CancelWithNext(id),
     8 => Classes(classes),
-    9 => Pressure(pressure),
+    9 => Pool(word),
 });
 coded_enum!(ModelAction, "action of a model" {
     0 => Offer { answered, class, candidate },

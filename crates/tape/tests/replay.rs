@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use symphony_scheduler::{
     Delays, DropRule, GpuChoice, GpuRanker, ModelAction, ModelActions, ModelInput, ModelQueue, ModelQueueConfig,
-    Policy, PressureControl, PressureInput, RankAction, RankInput, ReadyOrder, Request, TargetShare, Trigger,
+    Policy, PoolWord, PressureControl, PressureInput, RankAction, RankInput, ReadyOrder, Request, TargetShare, Trigger,
 };
 use symphony_tape::{Chunk, Ending, Replay, Tape, TapeEnd, TapeError, TapeHeader, TapeOrigin, replay};
 use symphony_types::{BootId, DropReason, FrontendId, GpuId, LatencyProfile, ModelId, Nanos, RequestId, Time};
@@ -122,8 +122,8 @@ impl Scene {
         let input = PressureInput { account: self.queue.take_account(), gpus_idle: self.ranker.gpus_idle(self.now) };
         let (now, said) = (self.now, self.pressure.step(self.now, input));
         self.chunk().pressure_step(PRESSURE, now, &input, said);
-        if let Some(pressure) = said {
-            self.model(ModelInput::Pressure(pressure));
+        if let Some(word) = said {
+            self.model(ModelInput::Pool(word));
         }
     }
 
@@ -140,6 +140,10 @@ impl Scene {
                 self.model(ModelInput::Done { start_late, latency: predicted + start_late, predicted });
             }
             3 if what > 200 => self.account(),
+            3 if what > 150 => {
+                let hope_max = if what % 16 == 3 { Nanos::MAX } else { Nanos::from_micros(after_us) };
+                self.model(ModelInput::Pool(PoolWord { hope_max, ..PoolWord::NONE }));
+            }
             3 => self.rank(RankInput::Wake),
             2 if what > 200 => {
                 let deadline = self.now + Nanos::from_millis(20);

@@ -1,7 +1,7 @@
 use std::sync::atomic::Ordering;
 
 use symphony_explain::{FlightRecorder, RecorderLimits};
-use symphony_scheduler::{Candidate, DelaySource, Delays, Policy};
+use symphony_scheduler::{Candidate, DelaySource, Delays, Policy, Pressure};
 use symphony_transport::{LocalReceiver, local_link};
 use symphony_types::{BackendId, GPU_CLASSES_MAX, LatencyProfile, Token};
 
@@ -278,7 +278,7 @@ fn a_worker_that_falls_quiet_wakes_once_to_tell_what_it_saw() {
 #[test]
 fn a_model_sheds_as_the_pressure_says_and_is_counted() {
     let mut scene = Scene::with_policy(Policy::AUTO);
-    scene.inbox.push(ModelMessage::Pressure(Pressure::from_share(0.5)));
+    scene.inbox.push(ModelMessage::Pool(Pressure::from_share(0.5).into()));
     scene.submit(0..10);
     scene.turn();
     scene.hand_over();
@@ -298,7 +298,7 @@ fn what_is_announced_again_is_neither_shed_nor_counted_again() {
     let asked = |scene: &mut Scene| scene.worker.slots[0].as_mut().unwrap().queue.take_account().asked;
     asked(&mut scene);
     // The link of the frontend flaps under pressure, time and again; then there are new requests, too.
-    scene.inbox.push(ModelMessage::Pressure(Pressure::from_share(0.5)));
+    scene.inbox.push(ModelMessage::Pool(Pressure::from_share(0.5).into()));
     for link in 2..5 {
         let (sender, receiver) = local_link();
         let peer = Peer { link, ..PEER };
