@@ -439,7 +439,7 @@ impl ModelQueue {
         // Whoever grants a GPU early wants the batch to start early.
         let trigger = match (&self.anticipation, granted) {
             (Some(_), Some(_)) => now,
-            _ => self.trigger(window, now, head_arrived, batch, must_end_by),
+            _ => self.trigger(window, now, head_arrived, batch, (latest, frontrun)),
         };
         let start = (now + lead).max(gpu_free).max(trigger.min(latest));
         // By its whole SLO it is first, but for others like it.
@@ -454,19 +454,26 @@ impl ModelQueue {
 
     /// When a batch of `batch` items wants to start, GPUs aside.
     #[inline]
-    fn trigger(&self, window: &ClassWindow, now: Time, arrived: Time, batch: u32, must_end_by: Time) -> Time {
+    fn trigger(
+        &self,
+        window: &ClassWindow,
+        now: Time,
+        arrived: Time,
+        batch: u32,
+        (latest, frontrun): (Time, Time),
+    ) -> Time {
         let guard = self.config.delays.guard;
-        let frontrun = || window.frontrun(&self.config.delays, must_end_by, batch) - guard;
+        let frontrun = frontrun - guard;
         match self.config.policy.trigger {
             Trigger::Eager => now,
-            Trigger::Frontrun => frontrun(),
+            Trigger::Frontrun => frontrun,
             Trigger::Adaptive => match &self.anticipation {
-                Some(known) => known.start(now, frontrun(), window, batch),
-                None => frontrun(),
+                Some(known) => known.start(now, frontrun, window, batch),
+                None => frontrun,
             },
-            Trigger::Latest => must_end_by - window.profile.latency(batch) - guard,
+            Trigger::Latest => latest - guard,
             Trigger::BetaLambda if f64::from(batch) >= self.beta_lambda(window) => now,
-            Trigger::BetaLambda => frontrun(),
+            Trigger::BetaLambda => frontrun,
             Trigger::Timeout(wait) if self.is_full(window, batch, wait) => now,
             Trigger::Timeout(wait) => arrived + wait,
         }
@@ -788,6 +795,11 @@ impl ModelQueue {
                 }
             }
             window.backlog = if longest > slo { (rate * slo.as_secs_f64()) as u64 } else { u64::MAX };
+        }
+        if let Some(anticipation) = &mut self.anticipation
+            && self.windows.iter().any(|window| !window.waits_without_hope)
+        {
+            anticipation.learn_hope();
         }
         if let Some(shedding) = &mut self.shedding {
             shedding.aim(item_time(&self.windows));
