@@ -636,6 +636,9 @@ impl ModelQueue {
         let too_late = |batch: u32| window.finish(&self.config.delays, now, gpu_free, batch) > must_end_by;
         if self.multi_item == 0 {
             let waiting = (self.queue.len() - window.from).min(limit as usize) as u32;
+            if self.all_fit(window) {
+                return (waiting as usize, waiting);
+            }
             let mut batch = floor.min(waiting);
             while batch < waiting && !too_late(batch + 1) {
                 batch += 1;
@@ -655,7 +658,16 @@ impl ModelQueue {
         (requests, batch)
     }
 
-    /// Queues a request, or drops it if the queue is full.
+    /// Whether the window's first request was found to fit with all behind it, and all are one batch.
+    #[inline]
+    fn all_fit(&self, window: &ClassWindow) -> bool {
+        window.from == window.split
+            && window.items <= u64::from(window.profile.batch_max())
+            && matches!(self.config.policy.drop, DropRule::Window(_))
+    }
+
+    /// Queues a request, or drops it if the queue is full. Inlined, so that it is put together where it waits.
+    #[inline(always)]
     fn admit(&mut self, now: Time, queued: Queued, out: &mut ModelActions) -> bool {
         let fits = self.queue.len() < self.config.requests_max;
         if fits {
@@ -668,6 +680,7 @@ impl ModelQueue {
         fits
     }
 
+    #[inline(always)]
     fn insert(&mut self, mut queued: Queued) {
         queued.request.items = queued.request.items.max(1);
         let index = match self.queue.back() {
