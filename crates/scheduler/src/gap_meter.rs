@@ -102,10 +102,10 @@ impl GapMeter {
 
     fn learn_waits(&mut self) {
         let mut waited = 0.0;
-        for bucket in 0..BUCKETS {
+        for (bucket, width) in WIDTHS.iter().enumerate() {
             self.waited_ns[bucket] = waited;
             // Within a bucket the share that is longer falls evenly.
-            waited += WIDTHS[bucket] * 0.5 * (self.longer[bucket] + self.longer[bucket + 1]);
+            waited += width * 0.5 * (self.longer[bucket] + self.longer[bucket + 1]);
         }
         self.waited_ns[BUCKETS] = waited;
     }
@@ -114,13 +114,9 @@ impl GapMeter {
     /// Theory and Its Applications, volume 2, XI.3).
     fn learn_excess(&mut self) {
         let (mut mean, mut square) = (0.0, 0.0);
-        for bucket in 0..BUCKETS {
-            // Most buckets are longer or shorter than any gap.
-            if self.counts[bucket] == 0 {
-                continue;
-            }
+        // Most buckets are longer or shorter than any gap.
+        for (bucket, middle) in MIDDLES.iter().enumerate().filter(|&(bucket, _)| self.counts[bucket] > 0) {
             let share = self.longer[bucket] - self.longer[bucket + 1];
-            let middle = MIDDLES[bucket];
             mean += share * middle;
             square += share * middle * middle;
         }
