@@ -593,3 +593,20 @@ fn in_a_lasting_overload_the_first_in_line_gives_way_and_nothing_starts_early() 
     assert!(briefly.queue.target_batch() < 5);
     assert_eq!(lasting.queue.target_batch(), 5);
 }
+
+#[test]
+fn auto_waits_as_long_as_another_request_is_likely() {
+    let mut host = Host::new(Policy::AUTO, Delays::default(), 64, 100);
+    // Every 5 ms, each answered at once: another one is sure to come within the 18 ms that a single request can wait.
+    let mut last = Vec::new();
+    for sequence in 0..100 {
+        last = host.arrive(5 * sequence, sequence);
+        host.grant(5 * sequence, Time::ZERO);
+    }
+    let offered = last.iter().find_map(|action| match action {
+        ModelAction::Offer { candidate, .. } => *candidate,
+        _ => None,
+    });
+    let candidate = offered.expect("it offers what arrived");
+    assert_eq!((candidate.batch, candidate.start), (1, candidate.frontrun));
+}
