@@ -422,6 +422,7 @@ impl ModelWorker {
         gone.len()
     }
 
+    #[inline]
     fn submit(&mut self, now: Time, peer: Peer, received: Time, header: RequestHeader, redriven: bool) {
         let Peer { frontend, boot, .. } = peer;
         let id = RequestId { frontend, boot, sequence: header.sequence };
@@ -456,6 +457,7 @@ impl ModelWorker {
         self.wait(now, model, ModelInput::Return(request), request.id);
     }
 
+    #[inline]
     fn wait(&mut self, now: Time, model: ModelId, input: ModelInput, id: RequestId) {
         match self.by_id.get(&model) {
             Some(&slot) => self.step(now, slot, input),
@@ -503,6 +505,7 @@ impl ModelWorker {
         );
     }
 
+    #[inline]
     fn step(&mut self, now: Time, slot: usize, input: ModelInput) {
         self.step_granted(now, slot, input, None);
     }
@@ -512,6 +515,8 @@ impl ModelWorker {
         let Some(model) = &mut self.slots[slot] else { return };
         let (id, ordinal, sheds) = (model.id, model.ordinal, model.sheds);
         let mut actions = std::mem::take(&mut self.actions);
+        // Not at the end: put back right after it was written to, it would have to be waited for.
+        actions.clear();
         model.queue.step(now, input, &mut actions);
         self.tape.model_step(slot, now, &input, &actions);
         // Accounts are of arrivals and drops.
@@ -560,7 +565,6 @@ impl ModelWorker {
                 ModelAction::WakeAt(time) => wake_at = Some(*time),
             }
         }
-        actions.clear();
         self.actions = actions;
         if let Some(model) = &mut self.slots[slot] {
             count(&model.counts.dropped, dropped);

@@ -3,7 +3,7 @@
 use symphony_types::{LatencyProfile, Nanos, Time};
 
 use crate::actions::{Candidate, Demand, Growth};
-use crate::class_window::ClassWindow;
+use crate::class_window::{ClassWindow, InSeconds};
 use crate::company::Company;
 use crate::gap_meter::GapMeter;
 use crate::rate_meter::RateMeter;
@@ -64,11 +64,16 @@ impl Anticipation {
         self.gaps.count(now);
     }
 
-    /// Brings everything up to date.
+    /// Brings everything up to date but what [`Anticipation::learn_hope`] does.
     pub(crate) fn learn(&mut self, rate: &RateMeter) {
         self.gaps.learn();
         self.rate = rate.per_second();
         self.items = rate.items() as f64;
+    }
+
+    /// Brings up to date how long to wait, for windows that wait by hope: [`Anticipation::start`] needs it for no others.
+    pub(crate) fn learn_hope(&mut self) {
+        self.gaps.learn_hope();
     }
 
     /// What the model asks of GPUs with this profile; `target` is the batch that it aims at there.
@@ -132,7 +137,7 @@ impl Anticipation {
     fn start_by_gaps(&self, now: Time, frontrun: Time, window: &ClassWindow, batch: u32) -> Time {
         let Some(mut hope_ends) = self.gaps.hope_ends(frontrun) else { return frontrun };
         let beta_s = window.beta_s;
-        if beta_s < FIXED_SHARE_MIN * window.profile.latency(batch).as_secs_f64() {
+        if beta_s < FIXED_SHARE_MIN * window.in_seconds(batch).execution {
             hope_ends = hope_ends.min(now);
         }
         if hope_ends >= frontrun {
@@ -152,14 +157,13 @@ impl Anticipation {
     /// that its gaps let expect. After a burst has begun that is far more than the rate says.
     #[inline(always)]
     pub(crate) fn growth(&self, now: Time, candidate: &Candidate, window: &ClassWindow) -> Growth {
-        let execution = window.profile.latency(candidate.batch);
         let step = window.step(candidate.batch);
+        let InSeconds { execution: execution_s, step: step_s } = window.in_seconds(candidate.batch);
         // Each arrival moves frontrun a step closer: wait = (frontrun − now) − rate · wait · step.
-        let step_s = step.as_secs_f64();
         let wait_s = (candidate.latest - step).since(now).as_secs_f64() / (1.0 + self.rate * step_s);
         let wait = Nanos::from_secs_f64(wait_s);
         let more = self.gaps.company(now, wait, self.rate);
-        let (items, execution_s) = (f64::from(candidate.batch), execution.as_secs_f64());
+        let items = f64::from(candidate.batch);
         // The same items within the larger batch take their share of it.
         let share_s = (execution_s + step_s * more) * items / (items + more);
         let expected = now + wait;
@@ -211,6 +215,7 @@ mod tests {
             anticipation.arrived(now);
         }
         anticipation.learn(&rate);
+        anticipation.learn_hope();
         anticipation
     }
 

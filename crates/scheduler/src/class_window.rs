@@ -15,6 +15,8 @@ use crate::queued::Queued;
 pub(crate) struct ClassWindow {
     pub(crate) class: GpuClass,
     pub(crate) profile: LatencyProfile,
+    /// The same for [`ClassWindow::in_seconds`], from no items on to one more than the largest batch.
+    pub(crate) seconds: Box<[InSeconds]>,
     /// β in seconds: what a batch takes besides its items.
     pub(crate) beta_s: f64,
     /// Candidates that may start early wait to the end of their window here, since company is worth it.
@@ -52,6 +54,7 @@ impl ClassWindow {
     pub(crate) fn new(class: GpuClass, profile: LatencyProfile) -> Self {
         Self {
             class,
+            seconds: in_seconds(&profile),
             beta_s: beta_s(&profile),
             waits_without_hope: false,
             hope_max: Nanos::MAX,
@@ -141,14 +144,19 @@ impl ClassWindow {
     /// What one more item adds to a batch of `batch` items; nothing if there is no larger one.
     #[inline]
     pub(crate) fn step(&self, batch: u32) -> Nanos {
-        match self.profile.latency(batch + 1) {
-            Nanos::MAX => Nanos::ZERO,
-            larger => larger - self.profile.latency(batch),
-        }
+        step(&self.profile, batch)
+    }
+
+    /// What a batch of `batch` items takes and [`ClassWindow::step`], without a division.
+    #[inline]
+    pub(crate) fn in_seconds(&self, batch: u32) -> InSeconds {
+        let last = self.seconds.len() - 1;
+        self.seconds[(batch as usize).min(last)]
     }
 
     /// Corrects the profile.
     pub(crate) fn set_profile(&mut self, profile: LatencyProfile) {
+        self.seconds = in_seconds(&profile);
         self.beta_s = beta_s(&profile);
         self.profile = profile;
     }
@@ -188,6 +196,29 @@ impl ClassWindow {
     }
 }
 
+/// Times of one batch size in seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct InSeconds {
+    /// ℓ(b).
+    pub(crate) execution: f64,
+    /// What one more item adds.
+    pub(crate) step: f64,
+}
+
+fn in_seconds(profile: &LatencyProfile) -> Box<[InSeconds]> {
+    let of =
+        |batch| InSeconds { execution: profile.latency(batch).as_secs_f64(), step: step(profile, batch).as_secs_f64() };
+    (0..=profile.batch_max() + 1).map(of).collect()
+}
+
+#[inline]
+fn step(profile: &LatencyProfile, batch: u32) -> Nanos {
+    match profile.latency(batch + 1) {
+        Nanos::MAX => Nanos::ZERO,
+        larger => larger - profile.latency(batch),
+    }
+}
+
 fn beta_s(profile: &LatencyProfile) -> f64 {
     let (smallest, largest) = (profile.latency(1), profile.batch_max());
     let alpha = match largest {
@@ -199,6 +230,8 @@ fn beta_s(profile: &LatencyProfile) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use symphony_types::PROFILE_BATCH_MAX;
+
     use super::*;
 
     #[test]
@@ -212,6 +245,17 @@ mod tests {
             (0..5).for_each(|_| single.removed(0, 1));
             let places = |window: &ClassWindow| (window.split, window.items, window.from);
             assert_eq!(places(&together), places(&single));
+        }
+    }
+
+    #[test]
+    fn seconds_are_those_of_the_profile_whatever_the_batch() {
+        let mut window = ClassWindow::new(GpuClass::FIRST, LatencyProfile::from_line(1.0, 5.0, 64).unwrap());
+        window.set_profile(LatencyProfile::from_line(2.0, 3.0, 16).unwrap());
+        for batch in (0..20).chain([PROFILE_BATCH_MAX + 1]) {
+            let (execution, step) = (window.profile.latency(batch), window.step(batch));
+            let seconds = InSeconds { execution: execution.as_secs_f64(), step: step.as_secs_f64() };
+            assert_eq!(window.in_seconds(batch), seconds, "{batch} items");
         }
     }
 

@@ -96,6 +96,7 @@ impl EarlyStart {
     }
 
     /// Lets time pass. To be called before anything else is said at this time.
+    #[inline]
     pub(crate) fn advance(&mut self, now: Time) {
         self.outlook.advance(now);
     }
@@ -111,6 +112,7 @@ impl EarlyStart {
     }
 
     /// The model's candidate waits to grow; `None` if it has none, or one that cannot start early.
+    #[inline]
     pub(crate) fn candidate(&mut self, class: usize, model: usize, growth: Option<Growth>) {
         let starts = &mut self.classes[class];
         starts.growths[model] = growth;

@@ -22,12 +22,14 @@ pub(crate) struct GapMeter {
     /// `longer[i]`: the share of gaps that reach the lower end of bucket `i`.
     longer: [f32; BUCKETS + 1],
     /// `waited_ns[i]`: nanoseconds that one waits for the next arrival in the mean, if no longer than to the lower end of bucket `i`.
+    /// As of the last [`GapMeter::learn_hope`].
     waited_ns: [f32; BUCKETS + 1],
     /// How many more arrivals follow upon an arrival than upon any moment, in the mean and in the long run; zero if gaps are no more
     /// irregular than those of Poisson arrivals.
     excess: f32,
     likely: f32,
-    /// `hope_ends_ns[i]`: nanoseconds after the last arrival at which hope ends for the lower end of bucket `i`.
+    /// `hope_ends_ns[i]`: nanoseconds after the last arrival at which hope ends for the lower end of bucket `i`. As of the last
+    /// [`GapMeter::learn_hope`].
     hope_ends_ns: [u64; BUCKETS + 1],
     known: bool,
 }
@@ -69,27 +71,39 @@ impl GapMeter {
         }
     }
 
-    /// Brings the distribution up to date with the counts; call it every few hundred arrivals at the least.
+    /// Brings the distribution up to date with the counts; call it every few hundred arrivals at the least. Whoever asks
+    /// [`GapMeter::hope_ends`] or [`GapMeter::pays_until`] lets [`GapMeter::learn_hope`] follow.
     pub(crate) fn learn(&mut self) {
         if self.total < GAPS_MIN {
             return;
         }
-        let mut above = 0;
-        for bucket in (0..BUCKETS).rev() {
-            above += self.counts[bucket];
-            self.longer[bucket] = above as f32 / self.total as f32;
+        // First the sums, then the shares: divisions that need not wait for each other.
+        let (mut above, mut from) = (0, [0; BUCKETS]);
+        for (from, count) in from.iter_mut().zip(&self.counts).rev() {
+            above += count;
+            *from = above;
         }
-        self.learn_waits();
+        let total = self.total as f32;
+        for (longer, &from) in self.longer.iter_mut().zip(&from) {
+            // Far less than 2³¹, where numbers with and without a sign are the same.
+            *longer = from as i32 as f32 / total;
+        }
         self.learn_excess();
-        self.learn_hope();
         self.known = true;
+    }
+
+    /// Brings up to date what tells how long to wait, after [`GapMeter::learn`].
+    pub(crate) fn learn_hope(&mut self) {
+        if self.known {
+            self.learn_waits();
+            self.learn_ends();
+        }
     }
 
     fn learn_waits(&mut self) {
         let mut waited = 0.0;
-        for bucket in 0..BUCKETS {
+        for (bucket, width) in WIDTHS.iter().enumerate() {
             self.waited_ns[bucket] = waited;
-            let width = (lower_end(bucket + 1) - lower_end(bucket)) as f32;
             // Within a bucket the share that is longer falls evenly.
             waited += width * 0.5 * (self.longer[bucket] + self.longer[bucket + 1]);
         }
@@ -100,9 +114,9 @@ impl GapMeter {
     /// Theory and Its Applications, volume 2, XI.3).
     fn learn_excess(&mut self) {
         let (mut mean, mut square) = (0.0, 0.0);
-        for bucket in 0..BUCKETS {
+        // Most buckets are longer or shorter than any gap.
+        for (bucket, middle) in MIDDLES.iter().enumerate().filter(|&(bucket, _)| self.counts[bucket] > 0) {
             let share = self.longer[bucket] - self.longer[bucket + 1];
-            let middle = (lower_end(bucket) + lower_end(bucket + 1)) as f32 / 2.0;
             mean += share * middle;
             square += share * middle * middle;
         }
@@ -112,7 +126,7 @@ impl GapMeter {
 
     /// Where hope ends for the time at the lower end of each bucket, all in one pass: the later that time, the later
     /// hope ends.
-    fn learn_hope(&mut self) {
+    fn learn_ends(&mut self) {
         let mut from = 0;
         for until in 0..=BUCKETS {
             // P(gap ≤ u | gap > e) < likely  ⇔  longer(u) > (1 − likely)·longer(e): as e grows, longer(e) falls.
@@ -155,14 +169,23 @@ impl GapMeter {
     pub(crate) fn company(&self, now: Time, wait: Nanos, rate: f64) -> f64 {
         let by_rate = rate * wait.as_secs_f64();
         let Some(last) = self.last.filter(|_| self.known) else { return by_rate };
-        let passed = self.longer_than(now.since(last));
-        if passed <= 0.0 {
-            // It has never been as long: nothing says that another arrival is near.
-            return 0.0;
+        let mut longer = self.longer_than((now + wait).since(last));
+        // Mostly it is asked upon an arrival, when all gaps are longer than what has passed.
+        if now > last {
+            let passed = self.longer_than(now.since(last));
+            if passed <= 0.0 {
+                // It has never been as long: nothing says that another arrival is near.
+                return 0.0;
+            }
+            longer /= passed;
         }
-        let first = (1.0 - self.longer_than((now + wait).since(last)) / passed).max(0.0);
-        let again = 1.0 - self.longer_than(Nanos::new(wait.get() / 2));
-        f64::from(first) * (1.0 + by_rate / 2.0 + f64::from(again * self.excess))
+        let first = (1.0 - longer).max(0.0);
+        let mut then = 1.0 + by_rate / 2.0;
+        if self.excess > 0.0 {
+            let again = 1.0 - self.longer_than(Nanos::new(wait.get() / 2));
+            then += f64::from(again * self.excess);
+        }
+        f64::from(first) * then
     }
 
     /// How many more arrivals follow upon an arrival than upon any moment, (σ²/μ² − 1)/2 by gaps of mean μ and variance σ². `None` while
@@ -247,6 +270,28 @@ const LOWER_ENDS: [u64; BUCKETS + 1] = {
     ends
 };
 
+/// The width of each bucket.
+const WIDTHS: [f32; BUCKETS] = {
+    let mut widths = [0.0; BUCKETS];
+    let mut bucket = 0;
+    while bucket < BUCKETS {
+        widths[bucket] = (LOWER_ENDS[bucket + 1] - LOWER_ENDS[bucket]) as f32;
+        bucket += 1;
+    }
+    widths
+};
+
+/// The middle of each bucket.
+const MIDDLES: [f32; BUCKETS] = {
+    let mut middles = [0.0; BUCKETS];
+    let mut bucket = 0;
+    while bucket < BUCKETS {
+        middles[bucket] = (LOWER_ENDS[bucket] + LOWER_ENDS[bucket + 1]) as f32 / 2.0;
+        bucket += 1;
+    }
+    middles
+};
+
 /// No bucket is wider.
 const WIDTH_MAX: u64 = LOWER_ENDS[BUCKETS];
 
@@ -255,7 +300,7 @@ const INVERSE_WIDTHS: [f32; BUCKETS] = {
     let mut inverses = [0.0; BUCKETS];
     let mut bucket = 0;
     while bucket < BUCKETS {
-        inverses[bucket] = 1.0 / (LOWER_ENDS[bucket + 1] - LOWER_ENDS[bucket]) as f32;
+        inverses[bucket] = 1.0 / WIDTHS[bucket];
         bucket += 1;
     }
     inverses
@@ -308,6 +353,7 @@ mod tests {
             }
         }
         meter.learn();
+        meter.learn_hope();
         // Within ten milliseconds another one is likely until a millisecond has passed without one.
         let ends = meter.hope_ends(last + Nanos::from_millis(10)).unwrap();
         let waited = ends.since(last);
@@ -330,6 +376,7 @@ mod tests {
             }
         }
         meter.learn();
+        meter.learn_hope();
         let waits = |since: u64, gain_ms: u64| {
             let now = last + ms(since);
             meter.pays_until(now, last + ms(20), ms(gain_ms)).unwrap().since(now)

@@ -46,11 +46,11 @@ impl MinTree {
         self.keys[self.leaves + slot]
     }
 
-    /// Sets the key of `slot`.
+    /// Sets the key of `slot`. Inlined: mostly a step or two, less than a call.
     ///
     /// # Panics
     /// If there is no such slot: an error of the caller.
-    #[inline]
+    #[inline(always)]
     pub fn set(&mut self, slot: usize, key: u64) {
         assert!(slot < self.len, "slot {slot} of {}", self.len);
         let mut node = self.leaves + slot;

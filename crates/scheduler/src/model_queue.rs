@@ -457,7 +457,7 @@ impl ModelQueue {
         // Whoever grants a GPU early wants the batch to start early.
         let trigger = match (&self.anticipation, granted) {
             (Some(_), Some(_)) => now,
-            _ => self.trigger(window, now, head_arrived, batch, must_end_by),
+            _ => self.trigger(window, now, head_arrived, batch, (latest, frontrun)),
         };
         let start = (now + lead).max(gpu_free).max(trigger.min(latest));
         // By its whole SLO it is first, but for others like it.
@@ -472,19 +472,26 @@ impl ModelQueue {
 
     /// When a batch of `batch` items wants to start, GPUs aside.
     #[inline]
-    fn trigger(&self, window: &ClassWindow, now: Time, arrived: Time, batch: u32, must_end_by: Time) -> Time {
+    fn trigger(
+        &self,
+        window: &ClassWindow,
+        now: Time,
+        arrived: Time,
+        batch: u32,
+        (latest, frontrun): (Time, Time),
+    ) -> Time {
         let guard = self.config.delays.guard;
-        let frontrun = || window.frontrun(&self.config.delays, must_end_by, batch) - guard;
+        let frontrun = frontrun - guard;
         match self.config.policy.trigger {
             Trigger::Eager => now,
-            Trigger::Frontrun => frontrun(),
+            Trigger::Frontrun => frontrun,
             Trigger::Adaptive => match &self.anticipation {
-                Some(known) => known.start(now, frontrun(), window, batch),
-                None => frontrun(),
+                Some(known) => known.start(now, frontrun, window, batch),
+                None => frontrun,
             },
-            Trigger::Latest => must_end_by - window.profile.latency(batch) - guard,
+            Trigger::Latest => latest - guard,
             Trigger::BetaLambda if f64::from(batch) >= self.beta_lambda(window) => now,
-            Trigger::BetaLambda => frontrun(),
+            Trigger::BetaLambda => frontrun,
             Trigger::Timeout(wait) if self.is_full(window, batch, wait) => now,
             Trigger::Timeout(wait) => arrived + wait,
         }
@@ -647,6 +654,9 @@ impl ModelQueue {
         let too_late = |batch: u32| window.finish(&self.config.delays, now, gpu_free, batch) > must_end_by;
         if self.multi_item == 0 {
             let waiting = (self.queue.len() - window.from).min(limit as usize) as u32;
+            if self.all_fit(window) {
+                return (waiting as usize, waiting);
+            }
             let mut batch = floor.min(waiting);
             while batch < waiting && !too_late(batch + 1) {
                 batch += 1;
@@ -666,7 +676,16 @@ impl ModelQueue {
         (requests, batch)
     }
 
-    /// Queues a request, or drops it if the queue is full.
+    /// Whether the window's first request was found to fit with all behind it, and all are one batch.
+    #[inline]
+    fn all_fit(&self, window: &ClassWindow) -> bool {
+        window.from == window.split
+            && window.items <= u64::from(window.profile.batch_max())
+            && matches!(self.config.policy.drop, DropRule::Window(_))
+    }
+
+    /// Queues a request, or drops it if the queue is full. Inlined, so that it is put together where it waits.
+    #[inline(always)]
     fn admit(&mut self, now: Time, queued: Queued, out: &mut ModelActions) -> bool {
         let fits = self.queue.len() < self.config.requests_max;
         if fits {
@@ -679,6 +698,7 @@ impl ModelQueue {
         fits
     }
 
+    #[inline(always)]
     fn insert(&mut self, mut queued: Queued) {
         queued.request.items = queued.request.items.max(1);
         let index = match self.queue.back() {
@@ -807,6 +827,11 @@ impl ModelQueue {
                 }
             }
             window.backlog = if longest > slo { (rate * slo.as_secs_f64()) as u64 } else { u64::MAX };
+        }
+        if let Some(anticipation) = &mut self.anticipation
+            && self.windows.iter().any(|window| !window.waits_without_hope)
+        {
+            anticipation.learn_hope();
         }
         if let Some(shedding) = &mut self.shedding {
             shedding.aim(item_time(&self.windows));

@@ -187,6 +187,7 @@ impl Outlook {
         }
     }
 
+    #[inline(never)]
     fn pass(&mut self, current: u64) {
         // After a whole turn of the ring nothing is left in it.
         let passed = (current - self.current).min(BUCKETS as u64);

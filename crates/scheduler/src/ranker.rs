@@ -213,7 +213,9 @@ impl GpuRanker {
         self.match_up(now, out);
     }
 
-    /// Takes the candidate for a class out of every set and, if there is a new one, waits for its start.
+    /// Takes the candidate for a class out of every set and, if there is a new one, waits for its start. Inlined, so that the candidate
+    /// goes right where it is kept.
+    #[inline(always)]
     fn place(&mut self, class: usize, slot: usize, candidate: Option<Candidate>) {
         let ranks = &mut self.classes[class];
         ranks.candidates[slot] = candidate;

@@ -618,3 +618,20 @@ fn a_rarely_asked_model_waits_as_the_pool_says() {
     let hope_max = Nanos::from_millis(1);
     assert_eq!(start_of(PoolWord { hope_max, ..PoolWord::NONE }).0, Nanos::from_millis(17));
 }
+
+#[test]
+fn auto_waits_as_long_as_another_request_is_likely() {
+    let mut host = Host::new(Policy::AUTO, Delays::default(), 64, 100);
+    // Every 5 ms, each answered at once: another one is sure to come within the 18 ms that a single request can wait.
+    let mut last = Vec::new();
+    for sequence in 0..100 {
+        last = host.arrive(5 * sequence, sequence);
+        host.grant(5 * sequence, Time::ZERO);
+    }
+    let offered = last.iter().find_map(|action| match action {
+        ModelAction::Offer { candidate, .. } => *candidate,
+        _ => None,
+    });
+    let candidate = offered.expect("it offers what arrived");
+    assert_eq!((candidate.batch, candidate.start), (1, candidate.frontrun));
+}

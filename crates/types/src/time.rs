@@ -37,7 +37,7 @@ impl Time {
     /// Seconds since the origin.
     #[must_use]
     pub fn as_secs_f64(self) -> f64 {
-        self.0 as f64 / 1e9
+        float(self.0) / 1e9
     }
 
     /// The span from `earlier` to `self`, zero if `earlier` is later.
@@ -98,7 +98,7 @@ impl Nanos {
     /// Seconds.
     #[must_use]
     pub fn as_secs_f64(self) -> f64 {
-        self.0 as f64 / 1e9
+        float(self.0) / 1e9
     }
 
     /// `self − other`, zero if `other` is longer.
@@ -112,6 +112,20 @@ impl Nanos {
     pub const fn saturating_mul(self, times: u64) -> Self {
         Self(self.0.saturating_mul(times))
     }
+}
+
+/// The number as a float. A signed one takes one instruction, an unsigned one several that wait for each other, and few spans reach three
+/// hundred years.
+#[inline]
+fn float(number: u64) -> f64 {
+    i64::try_from(number).map_or_else(|_| unsigned(number), |signed| signed as f64)
+}
+
+/// A call, or both would be made one again.
+#[cold]
+#[inline(never)]
+fn unsigned(number: u64) -> f64 {
+    number as f64
 }
 
 /// From here on numbers of 64 bits have no fractions.
