@@ -131,6 +131,11 @@ impl Carriers {
         }
     }
 
+    /// Whether that peer still does is not known: it may have been started again with another configuration.
+    pub fn may_take_tcp(&self, peer: &str) {
+        lock(&self.0.required_by).remove(peer);
+    }
+
     /// Whether a link to that peer has to leave its connection before its first message.
     #[must_use]
     pub fn must_leave_tcp_with(&self, peer: &str) -> bool {
@@ -186,6 +191,8 @@ mod tests {
         assert!(!carriers.must_leave_tcp_with("a"));
         carriers.is_required_by("a");
         assert!(carriers.must_leave_tcp_with("a") && !carriers.must_leave_tcp_with("b"));
+        carriers.may_take_tcp("a");
+        assert!(!carriers.must_leave_tcp_with("a"));
         for n in 0..2 * REQUIRED_BY_MAX {
             carriers.is_required_by(&n.to_string());
         }

@@ -98,6 +98,8 @@ impl Engine {
 
     /// From now on the session hears what is done for it.
     pub(crate) fn join(&self, number: u32, session: &Arc<Session>) -> Result<(), RdmaError> {
+        // What ended connections leave in the queue has no place of its own there any more.
+        self.look();
         self.ears.sessions.join(number, session, self.connections_max).map_err(|refused| match refused {
             NotJoined::Full(there) => RdmaError::Full(there),
             NotJoined::Closed => Broken::Unheard.into(),

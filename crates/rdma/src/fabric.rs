@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::endpoint::Endpoint;
 use crate::engine::Engine;
@@ -16,6 +16,9 @@ use crate::verbs::{Arena, Device, QueuePair, Region, Window, Words};
 /// Bytes of READs that one process may have on the network at a time: what many owners answer at once has to fit the buffers of
 /// the switch before its port (incast), and 1 MiB is some 80 µs of a 100 Gb/s port.
 pub(crate) const CREDITS_BYTES: usize = 1 << 20;
+/// Of these READs of one owner have half at most: one that does not answer keeps what it has until its connection breaks, which takes
+/// seconds, and the others go on meanwhile.
+const CREDITS_OF_ONE_OWNER_BYTES: usize = CREDITS_BYTES / 2;
 /// A READ costs at least so much, which bounds their number: to 64, fewer than one queue pair takes.
 pub(crate) const CREDIT_BYTES: usize = 16 << 10;
 
@@ -70,7 +73,7 @@ impl Fabric {
     /// If it may not stay in memory.
     pub fn landing(&self, bytes: usize) -> Result<Landing, RdmaError> {
         let arena = Arena::new(&self.device, bytes)?;
-        Ok(Landing { arena, credits: Arc::new(Semaphore::new(CREDITS_BYTES / CREDIT_BYTES)) })
+        Ok(Landing { arena, of_all: credits_of(CREDITS_BYTES), of_one: credits_of(CREDITS_OF_ONE_OWNER_BYTES) })
     }
 }
 
@@ -146,13 +149,29 @@ impl Grant {
 #[derive(Clone, Debug)]
 pub struct Landing {
     pub(crate) arena: Arc<Arena>,
-    pub(crate) credits: Arc<Semaphore>,
+    of_all: Arc<Semaphore>,
+    of_one: Arc<Semaphore>,
+}
+
+/// What one READ has of the credits of its owner, and of those of all.
+pub(crate) type Credits = [OwnedSemaphorePermit; 2];
+
+fn credits_of(bytes: usize) -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(bytes / CREDIT_BYTES))
 }
 
 impl Landing {
+    /// The same for READs of another owner.
+    pub(crate) fn of_one_owner(&self) -> Self {
+        Self { of_one: credits_of(CREDITS_OF_ONE_OWNER_BYTES), ..self.clone() }
+    }
+
     /// Waits until a READ of so many bytes may go out.
-    pub(crate) async fn credit(&self, bytes: usize) -> Result<tokio::sync::OwnedSemaphorePermit, Broken> {
-        let cost = bytes.div_ceil(CREDIT_BYTES).clamp(1, CREDITS_BYTES / CREDIT_BYTES) as u32;
-        Arc::clone(&self.credits).acquire_many_owned(cost).await.map_err(|_| Broken::Ended)
+    pub(crate) async fn credits(&self, bytes: usize) -> Result<Credits, Broken> {
+        let cost = bytes.div_ceil(CREDIT_BYTES).clamp(1, CREDITS_OF_ONE_OWNER_BYTES / CREDIT_BYTES) as u32;
+        // Who waits for its own owner's takes nothing from the others.
+        let of_one = Arc::clone(&self.of_one).acquire_many_owned(cost).await.map_err(|_| Broken::Ended)?;
+        let of_all = Arc::clone(&self.of_all).acquire_many_owned(cost).await.map_err(|_| Broken::Ended)?;
+        Ok([of_one, of_all])
     }
 }

@@ -15,7 +15,11 @@ use crate::verbs::Piece;
 /// The longest payload that is READ; longer ones are asked for. All devices take so much at once.
 pub const READ_BYTES_MAX: usize = 8 << 20;
 
-/// Without room for an entry a proof waits so long before it tries again.
+/// What a proof READs at most: the largest packet there is. Where a switch between lets only shorter ones through, entries would come and
+/// payloads would not.
+const PROOF_BYTES: u64 = 4096;
+
+/// Without room for what it READs a proof waits so long before it tries again.
 const ROOM_AGAIN_AFTER: Duration = Duration::from_millis(1);
 
 /// A pool elsewhere.
@@ -24,6 +28,7 @@ pub struct RemotePool {
     pair: Pair,
     landing: Landing,
     layout: RemoteLayout,
+    bytes: u64,
     address: u64,
     key: Key,
 }
@@ -57,7 +62,7 @@ impl RemotePool {
             let wrong = std::io::ErrorKind::InvalidInput.into();
             return Err(RdmaError::system("the other end says an address that cannot be", wrong));
         }
-        Ok(Self { pair, landing, layout, address, key })
+        Ok(Self { pair, landing: landing.of_one_owner(), layout, bytes, address, key })
     }
 
     /// The connection.
@@ -66,14 +71,14 @@ impl RemotePool {
         &self.pair
     }
 
-    /// READs one entry, whatever it says: that the other end can be reached, lets this one in, and can answer. Waits for as long as
-    /// the connection takes to break: the caller bounds it.
+    /// READs a packet of full length, whatever it says: that the other end can be reached, lets this one in, and can answer. Waits for as
+    /// long as the connection takes to break: the caller bounds it.
     ///
     /// # Errors
     /// If the connection is broken.
     pub async fn prove(&self) -> Result<(), Broken> {
         // Without room nothing was read.
-        while self.entry(0).await?.is_none() {
+        while self.fetch(0, self.bytes.min(PROOF_BYTES) as usize).await?.is_none() {
             tokio::time::sleep(ROOM_AGAIN_AFTER).await;
         }
         Ok(())
@@ -117,8 +122,8 @@ impl RemotePool {
 
     /// Bytes of the pool from `at` on; none if there is no room for them here.
     async fn fetch(&self, at: u64, length: usize) -> Result<Option<Piece>, Broken> {
-        let credit = self.landing.credit(length).await?;
+        let credits = self.landing.credits(length).await?;
         let Some(piece) = self.landing.arena.take(length) else { return Ok(None) };
-        self.pair.0.read(piece, length, self.address + at, self.key.0, credit).await.map(Some)
+        self.pair.0.read(piece, length, self.address + at, self.key.0, credits).await.map(Some)
     }
 }

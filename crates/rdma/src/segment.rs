@@ -20,6 +20,8 @@ pub enum SegmentKind {
     Data,
     /// Nothing but credits.
     Credits,
+    /// Credits, and bytes that nobody reads: whether so long a segment arrives.
+    Proof,
     /// No data will follow.
     End,
 }
@@ -44,7 +46,7 @@ pub enum SegmentError {
     /// Another magic or version, or a kind that does not exist.
     #[error("other magic, version or kind")]
     Magic,
-    /// It says another length than it has, or has data that its kind has not.
+    /// It says another length than it has, has data that its kind has not, or none where it has to.
     #[error("it speaks of {said} bytes of data and has {has}")]
     Length {
         /// What it says.
@@ -68,6 +70,7 @@ impl Segment {
             SegmentKind::Data => 1,
             SegmentKind::Credits => 2,
             SegmentKind::End => 3,
+            SegmentKind::Proof => 4,
         };
         buffer[..3].copy_from_slice(&MAGIC);
         buffer[3] = kind;
@@ -90,11 +93,14 @@ impl Segment {
             [a, b, c, 1, ..] if [*a, *b, *c] == MAGIC => SegmentKind::Data,
             [a, b, c, 2, ..] if [*a, *b, *c] == MAGIC => SegmentKind::Credits,
             [a, b, c, 3, ..] if [*a, *b, *c] == MAGIC => SegmentKind::End,
+            [a, b, c, 4, ..] if [*a, *b, *c] == MAGIC => SegmentKind::Proof,
             _ => return Err(SegmentError::Magic),
         };
         let word = |at: usize| u32::from_le_bytes(std::array::from_fn(|byte| header[at + byte]));
         let said = word(4);
-        if said as usize != data.len() || (kind != SegmentKind::Data && said != 0) {
+        // Of a stream an empty piece is the end, which has a kind of its own.
+        let has_data = matches!(kind, SegmentKind::Data | SegmentKind::Proof);
+        if said as usize != data.len() || has_data != (said != 0) {
             return Err(SegmentError::Length { said, has: data.len() });
         }
         if word(CHECKSUM_AT) != checksum(bytes) {
@@ -136,7 +142,12 @@ mod tests {
     }
 
     #[test]
-    fn only_data_segments_have_data() {
+    fn data_and_proofs_have_data_and_nothing_else_has() {
+        for kind in [SegmentKind::Data, SegmentKind::Proof] {
+            let segment = Segment { kind, number: 1, credits: 1 };
+            assert_eq!(Segment::parse(&written(segment, b"x")), Ok((segment, &b"x"[..])));
+            assert_eq!(Segment::parse(&written(segment, b"")), Err(SegmentError::Length { said: 0, has: 0 }));
+        }
         for kind in [SegmentKind::Credits, SegmentKind::End] {
             let segment = Segment { kind, number: 1, credits: 1 };
             assert_eq!(Segment::parse(&written(segment, b"")), Ok((segment, &b""[..])));
@@ -147,7 +158,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_parsed(number: u64, credits: u32, data in prop::collection::vec(any::<u8>(), 0..2000)) {
+        fn what_is_written_is_parsed(number: u64, credits: u32, data in prop::collection::vec(any::<u8>(), 1..2000)) {
             let segment = Segment { kind: SegmentKind::Data, number, credits };
             let bytes = written(segment, &data);
             prop_assert_eq!(Segment::parse(&bytes), Ok((segment, &data[..])));

@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 
 use crate::engine::Engine;
 use crate::error::{Broken, RdmaError};
+use crate::fabric::Credits;
 use crate::stream::{StreamReader, StreamState, StreamWriter};
 use crate::verbs::{Completion, Finished, Kind, Piece, QueuePair, Window};
 
@@ -27,6 +28,12 @@ impl Pair {
         self.0.fail(Broken::Ended);
     }
 
+    /// Whether the other end's memory is being read just now.
+    #[must_use]
+    pub fn is_read(&self) -> bool {
+        !lock(&self.0.reads).is_empty()
+    }
+
     /// Why it is of no more use; none as long as it is.
     #[must_use]
     pub fn broken(&self) -> Option<Broken> {
@@ -41,8 +48,8 @@ impl Pair {
     }
 }
 
-/// A READ that is under way: who waits for it, and its credit, which is free again when the network is.
-type Read = (oneshot::Sender<Piece>, OwnedSemaphorePermit);
+/// A READ that is under way: who waits for it, and its credits, which are free again when the network is.
+type Read = (oneshot::Sender<Piece>, Credits);
 
 #[derive(Debug)]
 pub(crate) struct Session {
@@ -100,10 +107,10 @@ impl Session {
         length: usize,
         address: u64,
         key: u32,
-        credit: OwnedSemaphorePermit,
+        credits: Credits,
     ) -> Result<Piece, Broken> {
         let (tell, done) = oneshot::channel();
-        self.posting(&self.reads, || self.queue.read(piece, length, address, key), (tell, credit))?;
+        self.posting(&self.reads, || self.queue.read(piece, length, address, key), (tell, credits))?;
         done.await.map_err(|_| self.why())
     }
 
@@ -154,7 +161,7 @@ impl Session {
             Finished::Unknown => {}
             Finished::Failed(status) => self.fail(Broken::Failed(status)),
             Finished::Well { id, kind: Kind::Read, piece, .. } => {
-                if let (Some((tell, _credit)), Some(piece)) = (lock(&self.reads).remove(&id), piece) {
+                if let (Some((tell, _credits)), Some(piece)) = (lock(&self.reads).remove(&id), piece) {
                     // Whoever gave up waiting does not want it.
                     let _ = tell.send(piece);
                 }

@@ -117,7 +117,7 @@ impl StreamState {
                 self.flow.came()?;
                 self.arrived.push_back((piece, data));
             }
-            SegmentKind::Credits | SegmentKind::End => {
+            SegmentKind::Credits | SegmentKind::Proof | SegmentKind::End => {
                 self.end_came |= segment.kind == SegmentKind::End;
                 session.queue.receive(piece).map_err(|error| Broken::refused(&error))?;
             }
@@ -203,6 +203,9 @@ impl Session {
     }
 
     fn poll_write(&self, cx: &Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+        if data.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
         let mut stream = lock(&self.stream);
         if let Some(broken) = self.broken() {
             return Poll::Ready(Err(broken.into()));
@@ -258,8 +261,9 @@ impl Session {
         Poll::Pending
     }
 
-    /// Sends something that says nothing, unless something is under way already: a device that is gone does not take it.
-    fn ask(&self) -> Result<(), Broken> {
+    /// Sends something that says nothing, unless something is under way already: a device that is gone does not take it. A proof is as long as
+    /// what follows: where packets of that length vanish on the way it is not taken either.
+    fn ask(&self, kind: SegmentKind) -> Result<(), Broken> {
         let mut stream = lock(&self.stream);
         if let Some(broken) = self.broken() {
             return Err(broken);
@@ -268,7 +272,8 @@ impl Session {
             return Ok(());
         }
         let Some(piece) = stream.free.pop() else { return Ok(()) };
-        let asked = stream.send(self, piece, SegmentKind::Credits, &[]);
+        let filling = vec![0; if kind == SegmentKind::Proof { stream.data_bytes } else { 0 }];
+        let asked = stream.send(self, piece, kind, &filling);
         drop(stream);
         asked.map_err(|error| self.refused(&error))
     }
@@ -310,13 +315,13 @@ impl StreamWriter {
         Self { session, asks: None }
     }
 
-    /// Finds out whether the other end can be reached, and answers: a connection is made without a word, also where all packets vanish.
-    /// May take as long as the connection takes to break; the caller bounds it.
+    /// Finds out whether the other end can be reached by segments of full length, and answers: a connection is made without a word, also where
+    /// all packets vanish, or all that are longer than a switch between lets through. May take as long as the connection takes to break; the caller bounds it.
     ///
     /// # Errors
     /// If the connection is broken.
     pub async fn prove(&mut self) -> Result<(), Broken> {
-        self.session.ask()?;
+        self.session.ask(SegmentKind::Proof)?;
         poll_fn(|cx| self.session.poll_taken(cx)).await
     }
 
@@ -324,7 +329,7 @@ impl StreamWriter {
     fn poll_asks(&mut self, cx: &mut Context<'_>) -> Poll<Broken> {
         let asks = self.asks.get_or_insert_with(|| Box::pin(tokio::time::sleep(ASK_EVERY)));
         while asks.as_mut().poll(cx).is_ready() {
-            if let Err(broken) = self.session.ask() {
+            if let Err(broken) = self.session.ask(SegmentKind::Credits) {
                 return Poll::Ready(broken);
             }
             asks.as_mut().reset(Instant::now() + ASK_EVERY);

@@ -20,7 +20,7 @@ use symphony_net::{
 };
 use symphony_protocol::carry::{Carry, CarryOffer};
 use symphony_protocol::data::{RdmaEndpoint, SharingOffer, SharingSecret};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use crate::link::{Inbound, Outbound};
 use crate::proof::proved;
@@ -32,6 +32,10 @@ pub(crate) const CARRY_AFTER_MESSAGES: u64 = 32;
 
 /// What a link's end may have to say of its carrier before its writer comes to it: each word is said once.
 pub(crate) const TURNS_MAX: usize = 8;
+
+/// Calls to the device that a process has under way at a time for its links, each of which takes a thread: a new leader makes a thousand links
+/// at once, and the kernel does such work one after the other anyway.
+const DEVICE_CALLS_AT_ONCE: usize = 8;
 
 /// What a link's writer does about its carrier.
 #[derive(Debug)]
@@ -352,7 +356,36 @@ async fn join_and_prove(end: Box<dyn FabricEnd>, theirs: RdmaEndpoint) -> Result
     Ok((reader, writer))
 }
 
-/// Devices are asked by system calls, some of which take a while.
+/// Devices are asked by system calls, some of which take a while. Who comes when as many are under way as may be waits for its turn.
 async fn blocking<T: Send + 'static>(what: impl FnOnce() -> Result<T, String> + Send + 'static) -> Result<T, String> {
+    static TURNS: Semaphore = Semaphore::const_new(DEVICE_CALLS_AT_ONCE);
+    let _turn = TURNS.acquire().await.map_err(|error| error.to_string())?;
     tokio::task::spawn_blocking(what).await.map_err(|error| error.to_string())?
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_thousand_links_do_not_take_a_thousand_threads() {
+        static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
+        let call = || {
+            blocking(|| {
+                let under_way = UNDER_WAY.fetch_add(1, Ordering::SeqCst) + 1;
+                std::thread::sleep(Duration::from_micros(500));
+                UNDER_WAY.fetch_sub(1, Ordering::SeqCst);
+                Ok(under_way)
+            })
+        };
+        let calls: Vec<_> = (0..1000).map(|_| tokio::spawn(call())).collect();
+        let mut most = 0;
+        for done in calls {
+            most = most.max(done.await.unwrap().unwrap());
+        }
+        assert!((2..=DEVICE_CALLS_AT_ONCE).contains(&most), "{most} calls at once");
+    }
 }

@@ -61,6 +61,10 @@ impl RdmaInputs {
         match *self {}
     }
 
+    pub(crate) fn is_read(&self) -> bool {
+        match *self {}
+    }
+
     pub(crate) fn end(&self) {
         match *self {}
     }

@@ -107,6 +107,11 @@ impl RdmaInputs {
         streams(self.0.pair())
     }
 
+    /// Whether a read is with the device, and does not only wait for others to be done.
+    pub(crate) fn is_read(&self) -> bool {
+        self.0.pair().is_read()
+    }
+
     /// Reads that are under way fail.
     pub(crate) fn end(&self) {
         self.0.pair().end();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use owner::{ENTRIES, Owner, POOL_BYTES, bytes_of};
 use symphony_rdma::{Broken, Endpoint, Fabric, Key, Landing, Pair, Purpose, RdmaError, RemotePool};
-use symphony_shared_memory::{RemoteLayout, Unreadable};
+use symphony_shared_memory::{ENTRY_BYTES, RemoteLayout, Unreadable};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 /// Nothing takes longer, unless it hangs.
@@ -75,6 +75,48 @@ async fn a_connection_is_proved_by_a_read_and_one_whose_packets_vanish_is_not() 
     let lost = pool(&unpaired.join(nobody).unwrap(), &peers.landing, peers.grant);
     let proved = tokio::time::timeout(SOON, lost.prove()).await.expect("in bounded time");
     assert!(matches!(proved, Err(Broken::Failed(_))), "{proved:?}");
+}
+
+/// Switches between may let through less than both devices think: short packets come, and long ones vanish.
+#[tokio::test]
+async fn a_connection_is_proved_by_packets_as_long_as_those_that_follow() {
+    let peers = peers();
+    let [key, address, bytes] = peers.grant;
+    let entry_end = RemoteLayout::new(POOL_BYTES, ENTRIES as u64).unwrap().entry_at(0) + ENTRY_BYTES as u64;
+    // Only an entry's bytes are within reach there, and no whole packet.
+    let short = pool(&peers.pair, &peers.landing, [key, address + bytes - entry_end, bytes]);
+    assert_eq!(tokio::time::timeout(SOON, short.prove()).await.expect("it answers"), Err(REMOTE_ACCESS));
+    // Only segments of frames find room there, and none of a payload's length.
+    let frames = Fabric::open(None, Purpose::Frames).unwrap();
+    for (long, short, well) in [(&peers.fabric, &frames, false), (&frames, &peers.fabric, true)] {
+        let (from, to) = (long.begin().unwrap(), short.begin().unwrap());
+        let (from_endpoint, to_endpoint) = (from.endpoint(), to.endpoint());
+        let (from, _to) = (from.join(to_endpoint).unwrap(), to.join(from_endpoint).unwrap());
+        let (_, mut writer) = from.split();
+        let proved = tokio::time::timeout(SOON, writer.prove()).await.expect("in bounded time");
+        assert_eq!(proved.is_ok(), well, "{proved:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_owner_that_does_not_answer_leaves_room_for_reads_of_others() {
+    let mut peers = peers();
+    peers.owner.does("put 1 150000");
+    let unpaired = peers.fabric.begin().unwrap();
+    let nobody = Endpoint { queue_pair: 0xff_fffe, ..unpaired.endpoint() };
+    let lost = pool(&unpaired.join(nobody).unwrap(), &peers.landing, peers.grant);
+    // More than all that may be on the network at a time.
+    let waiting = futures::future::join_all((0..200).map(|number| lost.read(number)));
+    let reading = async {
+        tokio::task::yield_now().await;
+        assert!(lost.pair().is_read());
+        assert!(read(&peers.pool, 1).await == Ok(Ok(bytes_of(1, 150_000))));
+        assert_eq!(lost.pair().broken(), None, "it was not waited for");
+    };
+    let (waited, ()) =
+        tokio::time::timeout(SOON, async { tokio::join!(waiting, reading) }).await.expect("no read hangs");
+    assert!(waited.iter().all(Result::is_err));
+    assert!(!lost.pair().is_read());
 }
 
 #[tokio::test]

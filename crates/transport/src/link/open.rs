@@ -78,7 +78,11 @@ where
     let (sender, mut receiver) = link_of::<Out, In>(connection, end);
     if end == End::AsksFirst {
         let agreed = tokio::time::timeout(AGREED_WITHIN, receiver.leaves_tcp()).await;
-        agreed.unwrap_or_else(|_| Err(receiver.only_tcp("it took too long")))?;
+        if let Err(error) = agreed.unwrap_or_else(|_| Err(receiver.only_tcp("it took too long"))) {
+            // The next link finds out whether the peer still refuses TCP. Otherwise the two would never speak again once that has changed.
+            carriers.may_take_tcp(&receiver.peer().to_string());
+            return Err(error);
+        }
     } else if required {
         return Err(receiver.only_tcp("this process has none with that peer"));
     }

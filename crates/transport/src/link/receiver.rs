@@ -155,6 +155,11 @@ impl<M: Message> LinkReceiver<M> {
                 frame = self.gather_frame() => frame?,
                 reason = why(&mut fails) => return Err(self.only_tcp(&reason)),
             };
+            if header.is_echo() {
+                let echo = Echo::decode(header, &body).map_err(|source| self.bad_frame(source))?;
+                self.echoed(echo);
+                continue;
+            }
             if !header.is_carry() {
                 if self.early.len() >= EARLY_FRAMES_MAX {
                     return Err(self.only_tcp("it says other things"));

@@ -4,11 +4,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::BytesMut;
 use symphony_net::{Carrier, CarrierWish, Carriers, Rings, Role};
+use symphony_protocol::Echo;
 use symphony_protocol::carry::{Carry, CarryOffer};
 use symphony_protocol::data::{RdmaEndpoint, SharingOffer, SharingSecret};
 use symphony_protocol::dispatch::ToFrontend;
 use symphony_transport::{LinkError, link_over};
+use tokio::io::AsyncWriteExt as _;
 
 use crate::pipes::{Device, Network};
 use crate::promises::{SOON, message};
@@ -171,6 +174,41 @@ async fn who_cannot_take_memory_up_joins_the_fabric_and_stays_where_it_is_if_tha
     back.send(ToFrontend::Suspended).unwrap();
     assert_eq!(soon(hearing).await.unwrap().unwrap(), ToFrontend::Suspended);
     assert_eq!(scene.dials.carriers().refusals(), 1);
+}
+
+/// Whoever is dialled may ask whether the link moves while the two still agree on what carries it.
+#[tokio::test]
+async fn a_question_before_the_first_message_is_answered_and_is_no_message() {
+    let network = Arc::<Network>::default();
+    let dials = Carriers::new(None, Some(network.device(Device::Works)), wish(true));
+    let mut scene = Scene::with(true, dials, Carriers::default()).await;
+    let accepting = async {
+        let mut connection = scene.incoming.next().await.unwrap();
+        assert_eq!(hear(&mut connection).await, Carry::Ask);
+        let mut question = BytesMut::new();
+        Echo::Ask(7).encode(&mut question);
+        connection.write_all(&question).await.unwrap();
+        write(&mut connection, &Carry::Offer(CarryOffer { sharing: None, rdma: true })).await;
+        // The answer may come before it.
+        let theirs = loop {
+            if let Some(Carry::Join(theirs)) = word(&mut connection).await {
+                break theirs;
+            }
+        };
+        let end = network.device(Device::Works).begin().unwrap();
+        let mine = said(end.endpoint());
+        let (reader, mut writer) = end.join(heard(theirs)).unwrap();
+        write(&mut connection, &Carry::Joined(mine)).await;
+        while word(&mut connection).await != Some(Carry::Switch) {}
+        write(&mut connection, &Carry::Switch).await;
+        write(&mut writer, &ToFrontend::Suspended).await;
+        (connection, reader, writer)
+    };
+    let dialling = async {
+        let (_sender, mut receiver) = connect(&scene.dials, &scene.addr).await.unwrap();
+        assert_eq!(receiver.receive().await.unwrap().message, ToFrontend::Suspended);
+    };
+    let _ = soon(async { tokio::join!(accepting, dialling) }).await;
 }
 
 /// As when the other process is killed, and its device does not say so.

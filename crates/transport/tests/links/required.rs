@@ -136,6 +136,27 @@ async fn whoever_is_dialled_and_requires_it_takes_no_message_without() {
 }
 
 #[tokio::test]
+async fn a_peer_that_required_it_once_is_asked_again_whether_it_still_does() {
+    let accepts = Carriers::new(None, None, CarrierWish::default());
+    let mut scene = Scene::with(true, sharing(false), accepts).await;
+    let (net, addr) = (scene.dials.clone(), scene.addr.clone());
+    // As it was before it was started again, with another configuration.
+    net.carriers().is_required_by(&format!("scheduler 1 at {addr}"));
+    let (first, (came, _)) = soon(async { tokio::join!(connect(&net, &addr), accept(&mut scene)) }).await;
+    assert!(matches!(first.unwrap_err(), LinkError::OnlyTcp { .. }));
+    assert_eq!(came, 0);
+    let again = async {
+        let (sender, _receiver) = connect(&net, &addr).await.expect("neither of the two requires anything");
+        sender.send(message(1)).unwrap();
+        sender.close();
+        sender.written().await;
+    };
+    let ((), (came, end)) = soon(async { tokio::join!(again, accept(&mut scene)) }).await;
+    assert_eq!(came, 1);
+    assert!(matches!(end, LinkError::Closed { .. }), "{end}");
+}
+
+#[tokio::test]
 async fn where_an_address_leads_elsewhere_frames_go_there_unless_memory_is_asked_for_by_name() {
     for by_name in [false, true] {
         let wish = CarrierWish { expected: by_name, required: false };

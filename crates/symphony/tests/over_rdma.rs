@@ -1,0 +1,149 @@
+//! A whole cluster between whose processes nothing but RDMA is allowed, for frames and for payloads alike.
+//!
+//! Told in the virtual machine of `tests/rdma/test.sh`, where each role is another user: so processes of that one host share no memory with one another, as if
+//! they were on several.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use symphony_testkit::wait_until;
+use symphony_tests::{LoadReport, Shape, TestCluster, phase, tell};
+
+/// Requests per second: the machine's two processors are emulated.
+const LOAD: &str = "resnet=20";
+/// Seconds of load in which nothing else happens.
+const QUIET_LOAD_S: u32 = 8;
+/// So often at most, where the machine stood still meanwhile.
+const QUIET_LOADS_MAX: u32 = 3;
+/// Seconds of load in whose middle the backend is killed: long enough to come back in.
+const LOAD_S: u32 = 16;
+/// How long something may take on such a machine.
+const SOON: Duration = Duration::from_secs(60);
+const BACKEND: &str = "backend-default";
+/// What links there are, by the process that shows them.
+const LINKS: [(&str, &str); 5] = [
+    ("scheduler-1", "dispatch"),
+    ("scheduler-1", "execute"),
+    ("frontend", "dispatch"),
+    ("frontend", "data"),
+    (BACKEND, "data"),
+];
+
+/// A cluster of one replica that refuses everything but RDMA.
+fn shape() -> Shape {
+    let mut shape = Shape::emulated(&["default"]).with("frames.transport=rdma").with("frames.required=true");
+    shape.schedulers = 1;
+    ["frontend", "backend"].into_iter().fold(shape, |shape, role| {
+        shape
+            .with(&format!("{role}.payloads.transport=rdma"))
+            .with(&format!("{role}.payloads.required=true"))
+            .with(&format!("{role}.payloads.pool_mb=16"))
+    })
+}
+
+/// A metric's value; 0 where it is not told.
+fn metric(cluster: &TestCluster, name: &str, series: &str) -> Result<u64> {
+    let scraped = cluster.metrics_of(name)?;
+    let line = scraped.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+    line.map_or(Ok(0), |value| value.parse().with_context(|| format!("{series} of {name} is {value}")))
+}
+
+/// What carries the frames of a process's links of one kind: how many of them RDMA, and how many something else.
+fn carried(cluster: &TestCluster, name: &str, link: &str) -> Result<(u64, u64)> {
+    let by = |transport| {
+        metric(cluster, name, &format!("symphony_frame_links{{link=\"{link}\",transport=\"{transport}\"}}"))
+    };
+    Ok((by("rdma")?, by("tcp")? + by("shared-memory")?))
+}
+
+/// Inputs that came to the living backend over RDMA, READ or, where there was nothing to READ in time, by SEND; and in another way.
+fn inputs(cluster: &TestCluster) -> Result<([u64; 2], u64)> {
+    let by =
+        |way: &str| metric(cluster, BACKEND, &format!("symphony_backend_payload_inputs_total{{transport=\"{way}\"}}"));
+    Ok(([by("rdma")?, by("rdma-send")?], by("tcp")? + by("shared-memory")?))
+}
+
+/// That every link of every process is RDMA's, once those are gone that are being made or ended.
+fn wait_for_rdma_everywhere(cluster: &TestCluster) {
+    let all = || {
+        for (name, link) in LINKS {
+            let carried = carried(cluster, name, link)?;
+            ensure!(carried.0 >= 1 && carried.1 == 0, "{link} links of {name} over RDMA and otherwise: {carried:?}");
+        }
+        Ok(())
+    };
+    wait_until("RDMA for all links", SOON, all).unwrap();
+}
+
+/// That nothing was answered twice or with another's answer, and that no request was forgotten. A machine that stands still for seconds lets
+/// the generator go before the last answers come.
+fn check_safety(report: &LoadReport) -> Result<()> {
+    println!("{}; lag {}", report.json["total"], report.json["lag"]);
+    let lost = report.number("total", "lost")?;
+    if lost == 0.0 || !report.machine_was_busy()? {
+        return report.check_safety();
+    }
+    for key in ["answered_twice", "foreign"] {
+        ensure!(report.number("total", key)? == 0.0, "{key}: {}", report.json["total"]);
+    }
+    Ok(())
+}
+
+/// Whether every request of a load was answered, late or not. A machine that stood still, as its generator tells, says nothing of the others.
+fn all_answered(report: &LoadReport) -> Result<bool> {
+    let total = &report.json["total"];
+    let none = |reasons: &str| total[reasons].as_object().is_some_and(serde_json::Map::is_empty);
+    let all = none("failed") && none("dropped") && total["lost"] == 0;
+    ensure!(all || report.machine_was_busy()?, "not every request was answered: {}", report.json);
+    Ok(all)
+}
+
+#[test]
+#[ignore = "needs an RDMA device, and users: run by tests/rdma/test.sh"]
+fn a_cluster_answers_by_nothing_but_rdma_also_after_its_backend_was_killed() {
+    tell("rdma", &shape(), |cluster| {
+        let mut model = vec!["model", "load", "resnet", "--emulated", "--subcluster", "default"];
+        // Batches of few: each input is two READs, and a request of a processor that is emulated takes milliseconds.
+        model.extend(["--alpha-ms", "1", "--beta-ms", "5", "--batch-max", "4", "--slo-ms", "2000"]);
+        let _ = cluster.cli(&model).ended_with(0);
+        cluster.wait_until_it_serves("resnet").unwrap();
+        wait_for_rdma_everywhere(cluster);
+
+        phase("every request of a load is answered, and inputs are READ");
+        let ([before, _], _) = inputs(cluster).unwrap();
+        let answered = (0..QUIET_LOADS_MAX).any(|number| {
+            let load = cluster.spawn_load(&format!("quiet-load-{number}"), &[LOAD], QUIET_LOAD_S).unwrap();
+            let report = cluster.load_report(load, QUIET_LOAD_S).unwrap();
+            check_safety(&report).unwrap();
+            all_answered(&report).unwrap()
+        });
+        if !answered {
+            println!(
+                "the machine stood still in each of {QUIET_LOADS_MAX} loads, and some requests were not answered in time"
+            );
+        }
+        let ([read, sent], otherwise) = inputs(cluster).unwrap();
+        println!("{} inputs were READ, {sent} came by SEND, {otherwise} otherwise", read - before);
+        assert!(read > before && otherwise == 0);
+        wait_for_rdma_everywhere(cluster);
+
+        phase("the backend is killed under load, and comes back");
+        let accepted = cluster.accepted().unwrap();
+        let load = cluster.spawn_load("load", &[LOAD], LOAD_S).unwrap();
+        cluster.wait_for_accepted(accepted + 40).unwrap();
+        cluster.kill(BACKEND).unwrap();
+        cluster.restart(BACKEND).unwrap();
+        cluster.wait_until_it_serves("resnet").unwrap();
+
+        phase("requests are answered again, none of them twice, and again by nothing but RDMA");
+        let report = cluster.load_report(load, LOAD_S).unwrap();
+        check_safety(&report).unwrap();
+        assert!(report.number("total", "good").unwrap() > 0.0);
+        cluster.one_good_request("resnet").unwrap();
+        wait_for_rdma_everywhere(cluster);
+        let ([read, sent], otherwise) = inputs(cluster).unwrap();
+        println!("in its new life: {read} inputs were READ, {sent} came by SEND, {otherwise} otherwise");
+        assert!(read > 0 && otherwise == 0);
+        cluster.wait_for_a_balanced_ledger().unwrap();
+    });
+}
