@@ -239,13 +239,13 @@ impl Command {
         envelope::decode(bytes)
     }
 
-    /// Checks everything that can be checked without the state, as applying it will: what cannot succeed need not enter
-    /// the log.
+    /// Checks a command before it enters the log: everything that applying it will check without the state, since what cannot succeed
+    /// need not enter, and limits that earlier releases did not have.
     ///
     /// # Errors
     /// [`Refusal::Invalid`] with the field, what was found and what was expected.
     pub fn validate(&self) -> Result<(), Refusal> {
-        crate::validate::command(self)
+        crate::validate::new_command(self)
     }
 
     /// The stable label of the kind of command, for logs and metrics.

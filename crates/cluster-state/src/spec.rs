@@ -66,6 +66,14 @@ impl ModelSpec {
         crate::validate::model(self)
     }
 
+    /// The same, and what only a model that is not yet loaded must keep: its SLO is at most [`SLO_MAX`](symphony_types::SLO_MAX).
+    ///
+    /// # Errors
+    /// [`Refusal::Invalid`] with the field, what was found and what was expected.
+    pub fn validate_new(&self) -> Result<(), Refusal> {
+        crate::validate::new_model(self)
+    }
+
     /// Bytes that this specification takes in a snapshot, within 256.
     #[must_use]
     pub fn weight_bytes(&self) -> usize {

@@ -8,7 +8,7 @@ use symphony_cluster_state::{
     ReplicaState, Reply,
 };
 use symphony_policy::{ModelPolicy, ModelPolicyName, SloShare, TriggerChoice};
-use symphony_types::{BackendId, BootId, Epoch, FrontendId, GpuId, ModelId, NodeId, SubclusterId, Token};
+use symphony_types::{BackendId, BootId, Epoch, FrontendId, GpuId, ModelId, NodeId, SLO_MAX, SubclusterId, Token};
 
 const SUBCLUSTER: SubclusterId = SubclusterId::new(1);
 
@@ -241,6 +241,22 @@ fn what_no_command_may_say_is_refused_with_its_field() {
         let refusal = scene.refused(&Command::RegisterFrontend(registration));
         assert!(refusal.to_string().contains("expected host:port"), "{refusal}");
     }
+}
+
+#[test]
+fn an_slo_above_an_hour_does_not_enter_the_log_and_one_that_stands_there_is_applied() {
+    let mut scene = Scene::with_three_nodes();
+    scene.done(&backend("a", 5, "s", &["cpu"]));
+    let load = |slo_ns| operate(Action::LoadModel(ModelSpec { slo_ns, ..spec("m", "s", &["cpu"]) }));
+    assert_eq!(load(SLO_MAX.get()).validate(), Ok(()));
+    let beyond = load(SLO_MAX.get() + 1);
+    let refusal = beyond.validate().unwrap_err().to_string();
+    assert!(
+        refusal.contains("spec.slo_ns") && refusal.contains("3600001 ms; expected at most 3600000 ms"),
+        "{refusal}"
+    );
+    scene.done(&beyond);
+    assert_eq!(ClusterState::restore(&scene.state.snapshot()).unwrap(), scene.state);
 }
 
 #[test]

@@ -205,12 +205,13 @@ impl Command {
         envelope::decode(bytes)
     }
 
-    /// Checks everything that can be checked without the state, as applying it will.
+    /// Checks a command before it enters the log: everything that applying it will check without the state, and limits that earlier
+    /// releases did not have.
     ///
     /// # Errors
     /// [`Refusal::Invalid`] with the field, what was found and what was expected.
     pub fn validate(&self) -> Result<(), Refusal> {
-        crate::validate::command(self)
+        crate::validate::new_command(self)
     }
 
     /// The stable label of the kind of command, for logs and metrics.

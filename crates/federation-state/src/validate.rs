@@ -30,6 +30,24 @@ pub(crate) fn command(command: &Command) -> Result<(), Refusal> {
     }
 }
 
+/// What only commands that do not yet stand in the log are asked, as in a cluster.
+pub(crate) fn new_command(new: &Command) -> Result<(), Refusal> {
+    command(new)?;
+    match new {
+        Command::Operate(Operation { action: Action::LoadModel { spec, .. }, .. }) => {
+            spec.validate_new().map_err(of_spec)
+        }
+        _ => Ok(()),
+    }
+}
+
+fn of_spec(refusal: symphony_cluster_state::Refusal) -> Refusal {
+    match refusal {
+        symphony_cluster_state::Refusal::Invalid { field, reason } => Refusal::Invalid { field, reason },
+        other => invalid("spec", &other.to_string()),
+    }
+}
+
 fn operation(operation: &Operation) -> Result<(), Refusal> {
     if operation.id.get() == 0 {
         return Err(invalid("operation_id", "0; expected 128 random bits"));
@@ -37,10 +55,7 @@ fn operation(operation: &Operation) -> Result<(), Refusal> {
     name("actor", &operation.actor)?;
     match &operation.action {
         Action::LoadModel { spec, wanted_mrps, cluster } => {
-            spec.validate().map_err(|refusal| match refusal {
-                symphony_cluster_state::Refusal::Invalid { field, reason } => Refusal::Invalid { field, reason },
-                other => invalid("spec", &other.to_string()),
-            })?;
+            spec.validate().map_err(of_spec)?;
             if *wanted_mrps > WANTED_MRPS_MAX {
                 let most = WANTED_MRPS_MAX / 1000;
                 return Err(invalid("wanted_rps", &format!("{}; expected at most {most}", wanted_mrps / 1000)));

@@ -3,7 +3,8 @@
 mod scene;
 
 use scene::{Scene, load, operate, see, unload};
-use symphony_federation_state::{Action, Cause, Command, PLANS_KEPT, Progress, Refusal};
+use symphony_federation_state::{Action, Cause, Command, Operation, PLANS_KEPT, Progress, Refusal};
+use symphony_types::SLO_MAX;
 
 #[test]
 fn a_model_is_at_home_in_one_cluster_until_the_other_has_it() {
@@ -196,4 +197,22 @@ fn plans_say_what_became_of_their_moves_and_the_last_of_them_are_kept() {
         }
     }
     assert_eq!(scene.state.plans().len(), PLANS_KEPT);
+}
+
+#[test]
+fn an_slo_above_an_hour_does_not_enter_the_log_and_one_that_stands_there_is_applied() {
+    let mut scene = Scene::default();
+    scene.done(&see("a"));
+    let with_slo = |slo_ns| {
+        let mut command = load(1, "m");
+        let Command::Operate(Operation { action: Action::LoadModel { spec, .. }, .. }) = &mut command else {
+            panic!("{command:?} loads nothing")
+        };
+        spec.slo_ns = slo_ns;
+        command
+    };
+    assert_eq!(with_slo(SLO_MAX.get()).validate(), Ok(()));
+    let refusal = with_slo(SLO_MAX.get() + 1).validate().unwrap_err().to_string();
+    assert!(refusal.contains("spec.slo_ns") && refusal.contains("expected at most 3600000 ms"), "{refusal}");
+    scene.done(&with_slo(SLO_MAX.get() + 1));
 }

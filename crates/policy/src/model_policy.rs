@@ -6,7 +6,7 @@ use rkyv::{Archive, Deserialize, Serialize};
 
 use crate::choices::{DropRule, GpuChoice, ModelPolicyName, ReadyOrder, ShedChoice, TriggerChoice, read, word};
 use crate::error::{PolicyError, Refused};
-use crate::policy_spec::{only, refuse, span, write};
+use crate::policy_spec::{SPAN_MAX, SPANS, only, refuse, span, write};
 use crate::shares::{SloShare, TargetShare};
 use crate::text::{DropText, PolicyTable, PolicyText, TriggerText};
 
@@ -14,6 +14,9 @@ const TRIGGERS: &str = "one of \"eager\", \"frontrun\", \"adaptive\", \"latest\"
 const DROPS: &str = "one of \"window\", { window = share }, \"prune\"";
 const READY_ORDERS: &str = "one of \"latest\", \"frontrun\", \"start\", \"deadline\"";
 const SHEDS: &str = "one of \"none\", \"proportional\"";
+const KEYS: &str = "only trigger, drop, ready_order, gpu_choice and shed (and share for policy \"timeout\")";
+const TARGET_SHARES: &str = "a share of the target batch, 0.01 to 1";
+const SLO_SHARES: &str = "a share of the SLO, 0 to 1";
 const GPU_CHOICES: &str = "one of \"lowest_id\", \"earliest_free\"";
 
 /// How one model is scheduled. Its text is what operators write; see [`PolicyText`].
@@ -67,14 +70,37 @@ impl ModelPolicy {
 
     /// Checks a policy that did not come as text: it must be one that can be written.
     ///
+    /// Replicas ask this of commands that they apply, so the answer goes by the values alone: how numbers are written and read may
+    /// differ between versions.
+    ///
     /// # Errors
     /// As reading its text.
     pub fn check(&self) -> Result<(), PolicyError> {
-        let text = self.to_string();
-        if text.parse::<Self>()? == *self {
-            return Ok(());
+        self.check_trigger(self.trigger).and_then(|()| check_drop(self.drop)).map_err(PolicyError::Value)
+    }
+
+    /// Whether the name goes with the trigger, and the trigger's number is within its limits.
+    fn check_trigger(&self, trigger: TriggerChoice) -> Result<(), Refused> {
+        let another = |expected| {
+            refuse(".trigger", expected, "another trigger; use name = \"symphony\" to choose one".to_owned())
+        };
+        match (self.name, trigger) {
+            (ModelPolicyName::Timeout, TriggerChoice::TimeoutShare(share)) if share.is_within() => Ok(()),
+            (ModelPolicyName::Timeout, TriggerChoice::TimeoutShare(share)) => {
+                refuse(".share", SLO_SHARES, format!("{} millionths", share.millionths()))
+            }
+            (_, TriggerChoice::TimeoutShare(_)) => refuse(".share", KEYS, "a key of another policy".to_owned()),
+            (
+                ModelPolicyName::Symphony | ModelPolicyName::Auto | ModelPolicyName::Timeout,
+                TriggerChoice::Timeout(wait),
+            ) if wait > SPAN_MAX => refuse(".trigger.timeout_ms", SPANS, format!("{} ns", wait.get())),
+            (ModelPolicyName::Symphony | ModelPolicyName::Auto, _)
+            | (ModelPolicyName::Eager | ModelPolicyName::Clipper, TriggerChoice::Eager)
+            | (ModelPolicyName::Timeout, TriggerChoice::Timeout(_)) => Ok(()),
+            (ModelPolicyName::Eager, _) => another("\"eager\" for policy \"eager\""),
+            (ModelPolicyName::Clipper, _) => another("\"eager\" for policy \"clipper\""),
+            (ModelPolicyName::Timeout, _) => another("{ timeout_ms = x } for policy \"timeout\""),
         }
-        Err(PolicyError::Text(format!("`{text}` is another policy than its choices")))
     }
 
     /// With the choices of the table in place of those that the name stands for.
@@ -83,21 +109,21 @@ impl ModelPolicy {
             ModelPolicyName::Timeout => &[".trigger", ".drop", ".ready_order", ".gpu_choice", ".shed", ".share"][..],
             _ => &[".trigger", ".drop", ".ready_order", ".gpu_choice", ".shed"],
         };
-        only(table, keys, "only trigger, drop, ready_order, gpu_choice and shed (and share for policy \"timeout\")")?;
+        only(table, keys, KEYS)?;
         if let Some(trigger) = &table.trigger {
-            self.trigger = self.check_trigger(trigger)?;
+            self.trigger = self.chosen_trigger(trigger)?;
         }
         if let Some(share) = table.share {
             if table.trigger.is_some() {
                 return refuse(".share", "either share or trigger", "both".to_owned());
             }
             let Some(share) = SloShare::from_share(share) else {
-                return refuse(".share", "a share of the SLO, 0 to 1", share.to_string());
+                return refuse(".share", SLO_SHARES, share.to_string());
             };
             self.trigger = TriggerChoice::TimeoutShare(share);
         }
         if let Some(drop) = &table.drop {
-            self.drop = Self::check_drop(drop)?;
+            self.drop = chosen_drop(drop)?;
         }
         if let Some(word) = &table.ready_order {
             self.ready_order = chosen_word(".ready_order", READY_ORDERS, &ReadyOrder::WRITTEN, word)?;
@@ -111,32 +137,31 @@ impl ModelPolicy {
         Ok(self)
     }
 
-    fn check_drop(text: &DropText) -> Result<DropRule, Refused> {
-        match text {
-            DropText::Name(name) => chosen_word(".drop", DROPS, &DropRule::WRITTEN, name),
-            DropText::Window(table) => match TargetShare::from_share(table.window) {
-                Some(share) => Ok(DropRule::Window(share)),
-                None => refuse(".drop.window", "a share of the target batch, 0.01 to 1", table.window.to_string()),
-            },
-        }
-    }
-
-    fn check_trigger(&self, text: &TriggerText) -> Result<TriggerChoice, Refused> {
+    fn chosen_trigger(&self, text: &TriggerText) -> Result<TriggerChoice, Refused> {
         let choice = match text {
             TriggerText::Name(name) => chosen_word(".trigger", TRIGGERS, &TriggerChoice::WRITTEN, name)?,
             TriggerText::Timeout(table) => TriggerChoice::Timeout(span(".trigger.timeout_ms", table.timeout_ms)?),
         };
-        let another = |expected| {
-            refuse(".trigger", expected, "another trigger; use name = \"symphony\" to choose one".to_owned())
-        };
-        match (self.name, choice) {
-            (ModelPolicyName::Symphony | ModelPolicyName::Auto, _)
-            | (ModelPolicyName::Eager | ModelPolicyName::Clipper, TriggerChoice::Eager)
-            | (ModelPolicyName::Timeout, TriggerChoice::Timeout(_)) => Ok(choice),
-            (ModelPolicyName::Eager, _) => another("\"eager\" for policy \"eager\""),
-            (ModelPolicyName::Clipper, _) => another("\"eager\" for policy \"clipper\""),
-            (ModelPolicyName::Timeout, _) => another("{ timeout_ms = x } for policy \"timeout\""),
+        self.check_trigger(choice).map(|()| choice)
+    }
+}
+
+fn chosen_drop(text: &DropText) -> Result<DropRule, Refused> {
+    match text {
+        DropText::Name(name) => chosen_word(".drop", DROPS, &DropRule::WRITTEN, name),
+        DropText::Window(table) => match TargetShare::from_share(table.window) {
+            Some(share) => Ok(DropRule::Window(share)),
+            None => refuse(".drop.window", TARGET_SHARES, table.window.to_string()),
+        },
+    }
+}
+
+fn check_drop(drop: DropRule) -> Result<(), Refused> {
+    match drop {
+        DropRule::Window(share) if TargetShare::from_percent(share.percent()).is_none() => {
+            refuse(".drop.window", TARGET_SHARES, format!("{} %", share.percent()))
         }
+        DropRule::Window(_) | DropRule::Prune => Ok(()),
     }
 }
 
@@ -179,3 +204,7 @@ impl fmt::Display for ModelPolicy {
         write(f, self.name.label(), &said)
     }
 }
+
+#[cfg(test)]
+#[path = "model_policy_tests.rs"]
+mod tests;

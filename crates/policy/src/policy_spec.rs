@@ -33,6 +33,9 @@ pub enum PolicySpec {
     },
 }
 
+/// The longest time that a policy may name.
+pub(crate) const SPAN_MAX: Nanos = Nanos::from_millis(1_000_000_000);
+pub(crate) const SPANS: &str = "milliseconds, 0 to 1e9";
 const NAMES: &str =
     "one of \"symphony\", \"auto\", \"eager\", \"timeout\", \"clipper\", \"clockwork\", \"nexus\", \"shepherd\"";
 const MODEL_NAMES: &str = "one of \"symphony\", \"auto\", \"eager\", \"timeout\", \"clipper\"";
@@ -154,10 +157,10 @@ pub(crate) fn only(table: &PolicyTable, known: &[&str], expected: &'static str) 
 }
 
 pub(crate) fn span(key: &'static str, ms: f64) -> Result<Nanos, Refused> {
-    if (0.0..=1e9).contains(&ms) {
+    if (0.0..=SPAN_MAX.as_millis_f64()).contains(&ms) {
         return Ok(Nanos::from_millis_f64(ms));
     }
-    refuse(key, "milliseconds, 0 to 1e9", ms.to_string())
+    refuse(key, SPANS, ms.to_string())
 }
 
 pub(crate) const fn refuse<T>(below: &'static str, expected: &'static str, got: String) -> Result<T, Refused> {

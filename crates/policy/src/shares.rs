@@ -26,6 +26,12 @@ impl TargetShare {
         (0.01..=1.0).contains(&share).then(|| Self((share * 100.0).round() as u8))
     }
 
+    /// As only bytes from elsewhere can make it, unchecked.
+    #[cfg(test)]
+    pub(crate) const fn unchecked(percent: u8) -> Self {
+        Self(percent)
+    }
+
     /// In percent of the target batch.
     #[must_use]
     pub const fn percent(self) -> u32 {
@@ -58,6 +64,21 @@ impl SloShare {
     #[must_use]
     pub fn from_share(share: f64) -> Option<Self> {
         (0.0..=1.0).contains(&share).then(|| Self((share * f64::from(Self::WHOLE)).round() as u32))
+    }
+
+    pub(crate) const fn millionths(self) -> u32 {
+        self.0
+    }
+
+    /// Whether it is at most the whole: one that was read from bytes may be more.
+    pub(crate) const fn is_within(self) -> bool {
+        self.0 <= Self::WHOLE
+    }
+
+    /// As only bytes from elsewhere can make it, unchecked.
+    #[cfg(test)]
+    pub(crate) const fn unchecked(millionths: u32) -> Self {
+        Self(millionths)
     }
 
     /// As a share of 1.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Component, Path};
 
 use symphony_policy::ModelPolicy;
-use symphony_types::{DataType, Nanos, PROFILE_BATCH_MAX, RequestValue, Signature, TensorSpec};
+use symphony_types::{DataType, Nanos, PROFILE_BATCH_MAX, RequestValue, SLO_MAX, Signature, TensorSpec};
 
 use crate::RepositoryError;
 use crate::text::{self, wire};
@@ -400,17 +400,16 @@ impl Parameters {
     }
 
     fn slo(&self) -> Checked<Nanos> {
-        /// A day: a longer objective is a mistaken unit.
-        const SLO_MS_MAX: f64 = 86_400_000.0;
         let (key, expected) = (parameters::SLO_MS, "a positive number of milliseconds");
         match self.number(key, expected)? {
             None => refuse(format!("parameters[\"{key}\"]"), format!("is missing; expected {expected}")),
-            Some(ms) if ms > 0.0 && ms <= SLO_MS_MAX && Nanos::from_millis_f64(ms) > Nanos::ZERO => {
-                Ok(Nanos::from_millis_f64(ms))
-            }
-            Some(ms) => {
-                refuse(format!("parameters[\"{key}\"]"), format!("is {ms}; expected {expected}, a day at most"))
-            }
+            Some(ms) => match Nanos::from_millis_f64(ms) {
+                slo if slo > Nanos::ZERO && slo <= SLO_MAX => Ok(slo),
+                _ => {
+                    let most = SLO_MAX.as_millis_f64();
+                    refuse(format!("parameters[\"{key}\"]"), format!("is {ms}; expected {expected}, {most} at most"))
+                }
+            },
         }
     }
 

@@ -142,7 +142,12 @@ fn what_cannot_be_served_is_refused_by_file_field_and_expectation() {
         (LEAST.replace("backend: \"onnxruntime\"", ""), "field `backend`: is missing"),
         (LEAST.replace("\"50\"", "\"fast\""), "is `fast`; expected a positive number of milliseconds"),
         (LEAST.replace("\"50\"", "\"-3\""), "is -3; expected a positive number"),
-        (LEAST.replace("\"50\"", "\"1e300\""), "a day at most"),
+        (LEAST.replace("\"50\"", "\"1e300\""), "3600000 at most"),
+        (LEAST.replace("\"50\"", "\"nan\""), "is NaN; expected a positive number"),
+        (
+            LEAST.replace("\"50\"", "\"3600000.1\""),
+            "is 3600000.1; expected a positive number of milliseconds, 3600000 at most",
+        ),
         ("backend: \"onnxruntime\" max_batch_size: 8".into(), "parameters[\"slo_ms\"]`: is missing"),
         (String::new(), "field `max_batch_size`: is 0"),
     ] {

@@ -43,6 +43,8 @@ pub(crate) struct DecisionThread {
     pub(crate) name: String,
     pub(crate) tenants: Tenants,
     pub(crate) core: Option<CoreId>,
+    /// The system refused the core.
+    core_refused: AtomicBool,
     door: Arc<Doorbell>,
     /// Crews that have not sat down yet.
     coming: SegQueue<Crew>,
@@ -84,6 +86,7 @@ impl DecisionThread {
             if let Some(core) = core
                 && !core_affinity::set_for_current(core)
             {
+                running.core_refused.store(true, Ordering::Relaxed);
                 tracing::warn!(
                     thread = running.name,
                     core = core.id,
@@ -108,6 +111,7 @@ impl DecisionThread {
             name,
             tenants,
             core,
+            core_refused: AtomicBool::new(false),
             door: Arc::new(Doorbell::new(clock)),
             coming: SegQueue::new(),
             gone: SegQueue::new(),
@@ -198,6 +202,11 @@ impl DecisionThread {
     /// A crew that is over, to be taken apart.
     pub(crate) fn gone(&self) -> Option<Crew> {
         self.gone.pop()
+    }
+
+    /// Whether the system refused the core that it was to be bound to.
+    pub(crate) fn core_refused(&self) -> bool {
+        self.core_refused.load(Ordering::Relaxed)
     }
 
     /// Ends it with everything on it. One that hangs ends when it goes on.

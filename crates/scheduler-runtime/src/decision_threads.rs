@@ -157,6 +157,13 @@ impl DecisionThreads {
         self.panics.load(Ordering::Relaxed)
     }
 
+    /// Threads that run and are not bound to a core although they are to be: the system refused it, or named none.
+    pub(crate) fn not_pinned(&self) -> usize {
+        let wanted = self.config.threads.pin;
+        let not = |known: &&Known| known.thread.core.is_none() || known.thread.core_refused();
+        if wanted { self.living().iter().filter(not).count() } else { 0 }
+    }
+
     /// Gives up a thread that hangs: it decides nothing any more, and another one comes when there is a lead for it.
     pub(crate) fn give_up(&self, thread: &DecisionThread) {
         thread.stop();
@@ -242,6 +249,35 @@ mod tests {
         threads.lock()[0].busy_percent = 3;
         let more: Vec<_> = (0..4).map(|_| threads.shared().unwrap()).collect();
         assert_eq!(numbers(&more), [1, 1, 1, 0], "three hundredths of a core are three leads");
+    }
+
+    #[test]
+    fn threads_that_are_not_bound_as_asked_are_counted_while_they_run() {
+        let pinned = |pin: bool, cores: &[usize]| {
+            let mut config = DecisionConfig { shared_threads: 2, ..DecisionConfig::default() };
+            config.threads.pin = pin;
+            let mut threads = DecisionThreads::new(config);
+            threads.cores = cores.iter().map(|&id| CoreId { id }).collect();
+            threads
+        };
+        // A core that no machine of the tests has.
+        const NO_CORE: usize = 1023;
+        for (pin, cores, expected) in [(true, &[][..], 2), (true, &[NO_CORE][..], 2), (false, &[][..], 0)] {
+            let threads = pinned(pin, cores);
+            let _seats: Vec<_> = (0..2).map(|_| threads.shared().unwrap()).collect();
+            let began = std::time::Instant::now();
+            // A thread asks for its core once it runs.
+            while threads.not_pinned() != expected && began.elapsed() < std::time::Duration::from_secs(20) {
+                std::thread::yield_now();
+            }
+            assert_eq!(threads.not_pinned(), expected, "pin {pin}, cores {cores:?}");
+            threads.stop();
+            assert_eq!(threads.not_pinned(), 0, "those that have ended are no threads");
+        }
+        let core = core_affinity::get_core_ids().unwrap()[0].id;
+        let threads = pinned(true, &[core]);
+        let _seat = threads.shared().unwrap();
+        assert_eq!(threads.not_pinned(), 0, "the system gives it the core");
     }
 
     #[test]

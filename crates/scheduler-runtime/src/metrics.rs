@@ -60,6 +60,15 @@ const HANGS: MetricName = MetricName {
     labels: &[],
 };
 
+/// Threads that run where there is room.
+const NOT_PINNED: MetricName = MetricName {
+    name: "symphony_dispatch_threads_not_pinned",
+    help: "Decision threads that run and are not bound to a core although scheduler.pin_cores asks for it",
+    kind: Kind::Gauge,
+    unit: Unit::Count,
+    labels: &[],
+};
+
 /// Where leads decide.
 const LEAD: MetricName = MetricName {
     name: "symphony_dispatch_lead_info",
@@ -129,8 +138,8 @@ const COUNTERS: [MetricName; 25] = [
 ];
 
 /// Every metric of the dispatch runtime. They begin anew with each lead, but for leads that panicked and threads that hung.
-pub const METRIC_NAMES: [MetricName; COUNTERS.len() + 9] = {
-    let mut names = [TIMER_LATE; COUNTERS.len() + 9];
+pub const METRIC_NAMES: [MetricName; COUNTERS.len() + 10] = {
+    let mut names = [TIMER_LATE; COUNTERS.len() + 10];
     let mut index = 0;
     while index < COUNTERS.len() {
         names[index] = COUNTERS[index];
@@ -144,6 +153,7 @@ pub const METRIC_NAMES: [MetricName; COUNTERS.len() + 9] = {
     names[COUNTERS.len() + 6] = EXECUTION_ERROR;
     names[COUNTERS.len() + 7] = LEAD;
     names[COUNTERS.len() + 8] = HANGS;
+    names[COUNTERS.len() + 9] = NOT_PINNED;
     names
 };
 
@@ -176,6 +186,8 @@ impl Collector for LeadCollector {
         ConstCounter::new(self.0.threads.panics()).encode(panics)?;
         let hangs = encoder.encode_descriptor(HANGS.bare(), HANGS.help, None, MetricType::Counter)?;
         ConstCounter::new(self.0.threads.hangs()).encode(hangs)?;
+        let not_pinned = encoder.encode_descriptor(NOT_PINNED.bare(), NOT_PINNED.help, None, MetricType::Gauge)?;
+        ConstGauge::new(self.0.threads.not_pinned() as u64).encode(not_pinned)?;
         let mut descriptor = encoder.encode_descriptor(PRESSURE.bare(), PRESSURE.help, None, MetricType::Gauge)?;
         for lead in &status {
             let labels = [("subcluster", lead.subcluster.to_string())];

@@ -28,7 +28,7 @@ pub use operation_id::{NoOperationId, OperationId};
 pub use outcome::{DropReason, FailReason, Outcome};
 pub use profile::{LatencyProfile, LineFit, PROFILE_BATCH_MAX, ProfileError};
 pub use tensor::{DataType, Signature, TensorSpec, UnknownDataType};
-pub use time::{Nanos, Time};
+pub use time::{Nanos, SLO_MAX, Time};
 pub use transforms::{
     Colour, Filter, Finite, Fit, IMAGE_SIDE_MAX, ImageInput, LABEL_BYTES_MAX, LABELS_BYTES_MAX, Layout, NotFinite,
     Transforms, UnknownWord,

@@ -47,6 +47,10 @@ impl Time {
     }
 }
 
+/// The longest SLO of a model, and the longest time that a request may have: 1 h. Deadlines are kept that long, and a longer objective is
+/// most likely a mistaken unit.
+pub const SLO_MAX: Nanos = Nanos::from_millis(3_600_000);
+
 impl Nanos {
     /// No time at all.
     pub const ZERO: Self = Self(0);

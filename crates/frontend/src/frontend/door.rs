@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use symphony_types::{FailReason, Nanos};
+use symphony_types::{FailReason, Nanos, SLO_MAX};
 
 use super::Inner;
 use crate::cluster::Cluster;
@@ -12,7 +12,7 @@ use crate::oip::{InferError, InferRequest, ModelState, RequestedDeadline};
 use crate::routing::Route;
 
 /// No deadline is further away than this.
-const DEADLINE_MAX: Nanos = Nanos::from_millis(3_600_000);
+const DEADLINE_MAX: Nanos = SLO_MAX;
 
 /// Profiles may say so many times as much as batches really take: leads learn that, and nobody is turned away for it here.
 const PROFILE_OFF_MAX: u64 = 4;

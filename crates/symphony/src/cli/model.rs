@@ -54,7 +54,7 @@ pub(crate) struct ModelLoadArgs {
     /// TOML file with what frontends do for clients: [image], the input that JPEG and PNG pictures become, and [labels].
     #[arg(long, value_name = "FILE")]
     pub(crate) transforms: Option<PathBuf>,
-    /// Latency objective from arrival to answer, in milliseconds; not with --repository, which says it.
+    /// Latency objective from arrival to answer, in milliseconds, an hour at most; not with --repository, which says it.
     #[arg(long, required_unless_present = "repository")]
     pub(crate) slo_ms: Option<f64>,
     /// Sub-cluster, see `symphony get subclusters`; needed if there are several, as with `symphony up`.

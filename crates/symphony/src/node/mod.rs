@@ -1,5 +1,7 @@
 //! One node of a deployment: configuration, log, ports, role, signals, in this order.
 
+#[cfg(test)]
+mod alert_rules_tests;
 pub(crate) mod backend;
 mod control_runtime;
 pub(crate) mod federation;

@@ -14,7 +14,7 @@ use symphony_telemetry::{Kind, MetricName, Registry, Unit};
 use crate::exit::bad_input;
 
 /// When the certificate expires: worth an alert some weeks before.
-const EXPIRES: MetricName = MetricName {
+pub(super) const EXPIRES: MetricName = MetricName {
     name: "symphony_certificate_expires_timestamp_seconds",
     help: "When this node's certificate expires, in seconds since 1970",
     kind: Kind::Gauge,

@@ -9,7 +9,7 @@ use symphony_protocol::control as pb;
 use symphony_protocol::view::{KindProfile, ModelSource, ModelSpec};
 use symphony_repository::{ApplyError, Repository, Rollout, apply, versions};
 use symphony_transport::{ControlClient, ControlError};
-use symphony_types::{LatencyProfile, Nanos, OperationId, RequestValue, Signature, Transforms};
+use symphony_types::{LatencyProfile, Nanos, OperationId, RequestValue, SLO_MAX, Signature, Transforms};
 use symphony_zoo::Architecture;
 
 use super::operation::not_done;
@@ -124,6 +124,10 @@ fn spec(args: &ModelLoadArgs) -> anyhow::Result<ModelSpec> {
     let slo = Nanos::from_millis_f64(slo_ms);
     if slo == Nanos::ZERO {
         return Err(bad_input(format!("--slo-ms {slo_ms}: expected a positive number of milliseconds")));
+    }
+    if slo > SLO_MAX {
+        let most = SLO_MAX.as_millis_f64();
+        return Err(bad_input(format!("--slo-ms {slo_ms}: expected at most {most} ms")));
     }
     let source = match &args.onnx {
         Some(path) => ModelSource::Onnx(absolute(path)?),
