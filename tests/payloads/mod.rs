@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use serde_json::Value;
+use symphony_protocol::view::View;
 use symphony_testkit::wait_until;
 use symphony_tests::{Shape, TestCluster, emulated_model, phase, tell};
+use symphony_types::BootId;
 
 /// Seconds of load.
 const LOAD_S: u32 = 8;
@@ -86,6 +88,41 @@ fn processes_of_one_host_share_memory_and_leave_none_behind() {
         let said = wait_for_inputs(cluster, "shared-memory", before + 1);
         assert_eq!(said["damaged"], 0, "{said}");
         cluster.wait_for_a_balanced_ledger().unwrap();
+    });
+}
+
+/// A link takes a handshake and more, and a batch that waits for its inputs so long has missed its start.
+#[test]
+fn a_backend_is_linked_before_its_models_are_ready_and_to_whoever_comes_later() {
+    const LINKED: &str = "symphony_backend_payload_frontends{transport=\"shared-memory\"} 2";
+    tell("payloads-early", &Shape::emulated(&["default"]).with_frontends(2), |cluster| {
+        let _ = cluster.cli(&emulated_model("resnet", "default")).ended_with(0);
+        let ready = |life: Option<BootId>| {
+            move |view: &View| {
+                let backend = view.backends.values().find(|backend| backend.up && Some(backend.boot) != life)?;
+                view.models.values().all(|model| model.is_ready(view)).then_some(backend.boot)
+            }
+        };
+        let life = cluster.wait_for_view("the model", ready(None)).unwrap();
+        cluster.wait_for_metric(BACKEND, LINKED).unwrap();
+
+        phase("a backend that has come back has links when it is said to be ready; nobody has asked for anything");
+        cluster.kill(BACKEND).unwrap();
+        cluster.restart(BACKEND).unwrap();
+        cluster.wait_for_view("the model in the next life", ready(Some(life))).unwrap();
+        let metrics = cluster.metrics_of(BACKEND).unwrap();
+        let linked = metrics.lines().any(|line| line == LINKED);
+        // On a machine that stands still for a second it is not held back any longer.
+        assert!(linked || cluster.wait_for_log(BACKEND, "not linked in time").is_ok(), "{metrics}");
+
+        phase("a frontend that has come back is linked as well");
+        cluster.kill("frontend").unwrap();
+        cluster.wait_for_metric(BACKEND, &LINKED.replace(" 2", " 1")).unwrap();
+        cluster.restart("frontend").unwrap();
+        cluster.wait_for_metric(BACKEND, LINKED).unwrap();
+        let said = payloads(cluster).unwrap();
+        assert_eq!(said["reads"]["shared-memory"]["inputs"], 0, "{said}");
+        assert_eq!(said["reads"]["tcp"]["inputs"], 0, "{said}");
     });
 }
 

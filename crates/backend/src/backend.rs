@@ -156,6 +156,11 @@ impl Backend {
         tracing::info!(backend = %identity.backend, %boot, gpus = identity.gpus.len(),
             executor = engine.label(), transport = transport.name(), "registered");
 
+        let early_links = transport.early_links();
+        let settled = early_links.settled();
+        let links_ended = ended.clone();
+        tokio::spawn(async move { links_ended.run_until_cancelled(early_links.run()).await });
+
         let (inputs, inputs_out) = mpsc::unbounded_channel();
         let counts = Arc::new(Counts::default());
         let book = Arc::new(ModelBook::default());
@@ -180,6 +185,7 @@ impl Backend {
             meter: Arc::default(),
             control: control.clone(),
             view: view.clone(),
+            linked: settled,
             execution: inputs,
         };
         tokio::spawn(loader.run(ended.clone()));

@@ -84,6 +84,9 @@ pub(crate) struct ModelLoader {
     pub(crate) engine: Engine,
     pub(crate) control: ControlClient,
     pub(crate) view: watch::Receiver<Arc<View>>,
+    /// Whether the frontends are linked, or are not waited for any more. Nothing is said before: the first batches come with the word
+    /// that a model is ready.
+    pub(crate) linked: watch::Receiver<bool>,
     pub(crate) execution: UnboundedSender<Input>,
 }
 
@@ -113,8 +116,10 @@ impl ModelLoader {
             }
             self.let_go(&view, &mut models, &gone_in);
             self.follow(&view, &mut models, &loaded_in);
+            let linked = *self.linked.borrow_and_update();
             tokio::select! {
                 () = ended.cancelled() => return,
+                Ok(()) = self.linked.changed(), if !linked => {}
                 changed = self.view.changed() => if changed.is_err() { return },
                 Some(ended) = loaded.recv() => self.loaded(ended, &mut models, &gone_in),
                 Some(model) = gone.recv() => self.gone(model, &mut models),
@@ -203,6 +208,9 @@ impl ModelLoader {
 
     /// Reports what the view does not show yet.
     fn say(&self, id: ModelId, model: &ModelView, word: &mut Word) {
+        if !*self.linked.borrow() {
+            return;
+        }
         let replica = model.replicas.get(&self.identity.backend);
         let shown = replica.is_some_and(|r| r.boot == self.identity.boot && r.state == word.state);
         // Every report changes the view, and every change leads here: at each turn again, many models would report each other's

@@ -88,6 +88,7 @@ struct Scene {
     view: watch::Sender<Arc<View>>,
     execution: mpsc::UnboundedReceiver<Input>,
     book: Arc<ModelBook>,
+    linked: watch::Sender<bool>,
     ended: CancellationToken,
 }
 
@@ -97,9 +98,15 @@ impl Scene {
     }
 
     fn new(engine: Engine, memory_mb: u64) -> Self {
+        Self::with_control(engine, memory_mb, "127.0.0.1:1", true)
+    }
+
+    /// With a control surface at that address, and links to the frontends or none yet.
+    fn with_control(engine: Engine, memory_mb: u64, control: &str, is_linked: bool) -> Self {
         let identity = Identity { backend: BACKEND, boot: BOOT, subcluster: HOME, gpus: vec![], token: Token::new(1) };
         let (view, watched) = watch::channel(view(vec![]));
         let (inputs, execution) = mpsc::unbounded_channel();
+        let (linked, links) = watch::channel(is_linked);
         let (book, ended) = (Arc::<ModelBook>::default(), CancellationToken::new());
         let loader = ModelLoader {
             identity,
@@ -110,12 +117,13 @@ impl Scene {
             loading: Arc::new(Semaphore::new(1)),
             meter: Arc::default(),
             engine,
-            control: ControlClient::new(&Net::plaintext(), &["127.0.0.1:1".to_owned()]).unwrap(),
+            control: ControlClient::new(&Net::plaintext(), &[control.to_owned()]).unwrap(),
             view: watched,
+            linked: links,
             execution: inputs,
         };
         tokio::spawn(loader.run(ended.clone()));
-        Self { view, execution, book, ended }
+        Self { view, execution, book, linked, ended }
     }
 
     async fn next(&mut self) -> Input {
@@ -366,6 +374,22 @@ fn what_batches_have_had_is_not_for_models() {
     assert!(refused.lacks_memory && refused.reason.contains("it takes 300 MB"), "{refused:?}");
     let eight = BatchInputs { items: 8, tensors: &[&[0; 8 * 16]], start: None };
     batches.run(&eight, &mut Vec::new()).unwrap();
+}
+
+/// Its first batches come with the word that it is ready, and find no link to their inputs where that is still being made.
+#[tokio::test]
+async fn nothing_is_said_of_a_model_before_the_frontends_are_linked() {
+    let control = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = control.local_addr().unwrap().to_string();
+    let gpu = EmulatedGpu { pace: Arc::default(), load_bytes_per_s: None };
+    let scene = Scene::with_control(Engine::Emulated([gpu].into()), 100, &addr, false);
+    scene.view.send_replace(view(vec![emulated_spec("a", 10)]));
+    scene.stands("a", BookState::Ready).await;
+    let early = tokio::time::timeout(Duration::from_millis(100), control.accept()).await;
+    assert!(early.is_err(), "it speaks before it is linked");
+    scene.linked.send_replace(true);
+    let said = tokio::time::timeout(PATIENCE, control.accept()).await;
+    said.expect("it speaks once it is linked").unwrap();
 }
 
 #[tokio::test]

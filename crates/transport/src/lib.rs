@@ -3,6 +3,7 @@
 mod carrying;
 mod control_client;
 mod data_link;
+mod early_links;
 mod echo;
 mod federation_client;
 mod frames;
@@ -23,6 +24,7 @@ mod read_times;
 mod sharing;
 
 pub use control_client::{CONTROL_CALL_TIMEOUT, ControlClient, ControlError, ViewReceiver, fresh_operation_id};
+pub use early_links::EarlyLinks;
 pub use echo::{EchoTimes, Movement};
 pub use federation_client::{FederationClient, PlanReceiver};
 pub use link::{

@@ -1,5 +1,5 @@
-//! Payloads between processes: one data link per frontend, opened when it is first needed. With a frontend of the same host
-//! inputs are read from its memory, and the link says only what is not there.
+//! Payloads between processes: one data link per frontend, opened early ([`EarlyLinks`]) or when it is first needed. With a frontend
+//! of the same host inputs are read from its memory, and the link says only what is not there.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,6 +19,7 @@ use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 
 use crate::data_link::{Answer, DataLink, Inputs, Opened};
+use crate::early_links::EarlyLinks;
 use crate::frames::in_frames;
 use crate::link::{connect_data_link, link_over_streams};
 use crate::payload::{PayloadTransport, Payloads, ResultToOwner};
@@ -48,7 +49,7 @@ const TAKEN_WITHIN: Duration = Duration::from_millis(500);
 const TAKEN_LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// The life of a frontend that a link leads to.
-type Owner = (FrontendId, BootId);
+pub(crate) type Owner = (FrontendId, BootId);
 
 /// The link to one owner. Locked while it is opened, so that an owner that cannot be reached holds up only reads from
 /// itself.
@@ -94,6 +95,30 @@ impl LinkedPayloads {
         Self { backend, boot, net, config, view, links, reads, damaged, rdma, times, meter, born, deliveries }
     }
 
+    /// What makes this transport's links before they are needed.
+    #[must_use]
+    pub fn early_links(&self) -> EarlyLinks {
+        EarlyLinks::new(self.clone(), self.backend, self.view.clone())
+    }
+
+    /// Whether a link to this owner is open; none while somebody makes or takes it.
+    pub(crate) fn is_linked(&self, owner: Owner) -> Option<bool> {
+        let slot = self.links.lock().unwrap_or_else(PoisonError::into_inner).get(&owner).cloned();
+        let Some(slot) = slot else { return Some(false) };
+        let link = slot.try_lock().ok()?;
+        Some(link.as_ref().is_some_and(DataLink::is_open))
+    }
+
+    /// Whether a view has this backend, in this life: owners welcome nobody else.
+    pub(crate) fn is_named(&self, view: &View) -> bool {
+        view.backends.get(&self.backend).is_some_and(|backend| backend.boot == self.boot)
+    }
+
+    /// Whether nothing can be delivered any more.
+    pub(crate) fn has_finished(&self) -> bool {
+        self.deliveries.is_closed()
+    }
+
     /// What is known of the reads so far, and how each owner is reached.
     #[must_use]
     pub fn readings(&self) -> Readings {
@@ -122,7 +147,7 @@ impl LinkedPayloads {
     }
 
     /// The link to an owner, opened if there is none. None if the owner is not in the view or cannot be reached.
-    async fn link(&self, owner: Owner) -> Option<DataLink> {
+    pub(crate) async fn link(&self, owner: Owner) -> Option<DataLink> {
         let slot = self.slot(owner)?;
         let mut slot = slot.lock().await;
         if let Some(link) = slot.as_ref().filter(|link| link.is_open()) {
