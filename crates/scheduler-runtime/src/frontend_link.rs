@@ -5,16 +5,13 @@ use std::sync::Arc;
 use symphony_net::{Connection, Incoming, PeerInfo, Role};
 use symphony_protocol::dispatch::{EndReason, RequestHeader, SUBMIT_REQUESTS_MAX, ToFrontend, ToLeader};
 use symphony_protocol::view::View;
-use symphony_transport::{LinkReceiver, LinkSender, link_over};
+use symphony_transport::{HELLO_WITHIN, LinkReceiver, LinkSender, link_over};
 use symphony_types::{DropReason, FrontendId, Token};
 use tokio_util::sync::CancellationToken;
 
 use crate::leads::{Answer, Leads};
 use crate::messages::{ModelMessage, Peer};
 use crate::subcluster::LedSubcluster;
-
-/// How long a connection may stay without saying hello.
-const HELLO_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// Accepts frontends until cancelled.
 pub(crate) async fn accept_frontends(mut incoming: Incoming, leads: Arc<Leads>, ended: CancellationToken) {
@@ -38,7 +35,7 @@ fn is(peer: &PeerInfo, view: &View, frontend: FrontendId) -> bool {
 async fn serve(connection: Connection, leads: Arc<Leads>) {
     let peer = connection.peer().clone();
     let (sender, mut receiver) = link_over::<ToFrontend, ToLeader>(connection);
-    let hello = match tokio::time::timeout(HELLO_TIMEOUT, receiver.receive()).await {
+    let hello = match tokio::time::timeout(HELLO_WITHIN, receiver.receive()).await {
         Ok(Ok(frame)) => frame.message,
         Ok(Err(error)) => return tracing::debug!(%error, "dispatch link refused"),
         Err(_) => return tracing::debug!(%peer, "dispatch link said no hello"),

@@ -48,7 +48,7 @@ impl Scene {
 #[test]
 fn frontends_that_are_there_at_the_start_are_dialled_at_once_and_newcomers_in_turn() {
     let mut scene = Scene::new();
-    assert_eq!(scene.due(MS * 0, &frontends([1, 2])), [1, 2]);
+    assert_eq!(scene.due(Duration::ZERO, &frontends([1, 2])), [1, 2]);
     assert_eq!(scene.due(MS, &frontends([1, 2, 3])), [0; 0], "two are under way, and it is not this backend's turn");
     assert_eq!(scene.tries.next(), Some(scene.start + MS + 5 * MS));
     assert_eq!(scene.due(6 * MS, &frontends([1, 2, 3])), [3]);
@@ -81,8 +81,8 @@ fn who_cannot_be_reached_is_tried_ever_more_rarely_and_never_given_up() {
 fn a_link_that_ends_is_made_again_and_later_where_it_never_lasts() {
     let mut scene = Scene::new();
     let view = frontends([1]);
-    assert_eq!(scene.due(MS * 0, &view), [1]);
-    scene.ended(MS * 0, 1, true);
+    assert_eq!(scene.due(Duration::ZERO, &view), [1]);
+    scene.ended(Duration::ZERO, 1, true);
     let long = AGAIN_AFTER_MAX + MS;
     assert_eq!(scene.due(long, &view), [0; 0]);
     scene.open.clear();
@@ -106,7 +106,7 @@ fn a_link_that_a_read_has_made_is_not_made_twice_and_one_in_hand_is_left_alone()
     let mut scene = Scene::new();
     let view = frontends([1]);
     scene.open.insert(owner(1));
-    assert_eq!(scene.due(MS * 0, &view), [0; 0]);
+    assert_eq!(scene.due(Duration::ZERO, &view), [0; 0]);
     assert_eq!(scene.tries.missing(), 0);
     let due = scene.tries.due(scene.start + MS, &view, |_| None, DIALS_AT_ONCE);
     assert!(due.is_empty() && scene.tries.missing() == 0);
@@ -115,7 +115,7 @@ fn a_link_that_a_read_has_made_is_not_made_twice_and_one_in_hand_is_left_alone()
 #[test]
 fn who_has_gone_is_forgotten_and_another_life_is_somebody_else() {
     let mut scene = Scene::new();
-    assert_eq!(scene.due(MS * 0, &frontends([1, 2])), [1, 2]);
+    assert_eq!(scene.due(Duration::ZERO, &frontends([1, 2])), [1, 2]);
     let next_life = FrontendView { boot: BootId::new(5), ..FrontendView::default() };
     assert_eq!(scene.due(MS, &view_of([(1, next_life.clone())])), [0; 0]);
     scene.ended(2 * MS, 1, true);
@@ -136,9 +136,9 @@ fn so_many_are_linked_early_and_each_backend_begins_with_another_one() {
     assert_eq!(wanted(&frontends([1, 2]), BackendId::new(7)).len(), 2);
     assert!(wanted(&frontends([]), BackendId::new(7)).is_empty());
     let mut scene = Scene::new();
-    let first = scene.due(MS * 0, &many);
+    let first = scene.due(Duration::ZERO, &many);
     assert_eq!(
-        (first.len(), scene.due(MS * 0, &many).len()),
+        (first.len(), scene.due(Duration::ZERO, &many).len()),
         (DIALS_AT_ONCE, DIALS_AT_ONCE),
         "as many as were asked for"
     );

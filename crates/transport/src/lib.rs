@@ -28,7 +28,8 @@ pub use early_links::EarlyLinks;
 pub use echo::{EchoTimes, Movement};
 pub use federation_client::{FederationClient, PlanReceiver};
 pub use link::{
-    Asker, CONNECT_TIMEOUT, LINK_FRAMES_MAX, LinkError, LinkReceiver, LinkSender, SendError, connect_link, link_over,
+    Asker, CONNECT_TIMEOUT, HELLO_WITHIN, LINK_FRAMES_MAX, LinkError, LinkReceiver, LinkSender, SendError,
+    connect_link, link_over,
 };
 pub use linked_payloads::LinkedPayloads;
 pub use local_link::{LocalReceiver, local_link};

@@ -11,13 +11,10 @@ use symphony_types::{BackendId, BootId, FailReason};
 use tokio::time::Instant;
 
 use crate::frames::in_frames;
-use crate::link::{LinkReceiver, LinkSender, data_link_over, link_over_streams};
+use crate::link::{HELLO_WITHIN, LinkReceiver, LinkSender, data_link_over, link_over_streams};
 use crate::payload::{Found, INPUT_WITHIN, PayloadOwner, Payloads, ReturnedResult, look, wait};
 use crate::rdma::RdmaPeer;
 use crate::sharing::{Admission, SHARED_PAYLOAD_BYTES_MAX, SharedInputs};
-
-/// How long a connection may stay without saying hello.
-const HELLO_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long what came by RDMA may take to be read once the backend's link has ended.
 const DRAINED_WITHIN: Duration = Duration::from_millis(200);
@@ -37,7 +34,7 @@ impl OwnerLink {
     /// Waits for the backend's hello. None if it does not come.
     pub async fn greeted(connection: Connection) -> Option<Self> {
         let (sender, mut receiver) = data_link_over::<FromOwner, ToOwner>(connection);
-        match tokio::time::timeout(HELLO_TIMEOUT, receiver.receive()).await {
+        match tokio::time::timeout(HELLO_WITHIN, receiver.receive()).await {
             Ok(Ok(Frame { message: ToOwner::Hello { backend, frontend_boot, shares, rdma, .. }, .. })) => {
                 Some(Self { sender, receiver, backend, means: frontend_boot, shares, rdma })
             }

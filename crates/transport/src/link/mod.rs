@@ -10,7 +10,7 @@ mod receiver;
 mod rest;
 mod writer;
 
-pub use open::{CONNECT_TIMEOUT, connect_link, link_over};
+pub use open::{CONNECT_TIMEOUT, HELLO_WITHIN, connect_link, link_over};
 pub(crate) use open::{Inbound, Outbound, Streams, connect_data_link, data_link_over, link_over_streams};
 pub use receiver::LinkReceiver;
 pub use rest::Asker;

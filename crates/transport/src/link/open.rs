@@ -21,6 +21,10 @@ pub const CONNECT_TIMEOUT: Duration = Duration::from_millis(250);
 /// memory, or twice the time in which RDMA has to answer.
 const AGREED_WITHIN: Duration = Duration::from_secs(1);
 
+/// How long whoever accepted a link waits for the first message, which says who it is. It comes after the two have agreed.
+pub const HELLO_WITHIN: Duration = Duration::from_secs(2);
+const _: () = assert!(HELLO_WITHIN.as_nanos() > AGREED_WITHIN.as_nanos());
+
 /// Questions and answers about a link that may wait for its writer; an end that asks waits for the answer before it asks again.
 const ECHOES_MAX: usize = 8;
 
