@@ -7,6 +7,7 @@ mod control_runtime;
 pub(crate) mod federation;
 mod frames;
 pub(crate) mod frontend;
+mod open_files;
 mod page;
 pub(crate) mod scheduler;
 mod security;
@@ -45,6 +46,7 @@ fn begin(args: &NodeArgs, role: Role) -> anyhow::Result<Option<NodeConfig>> {
     let options = LogOptions { filter: &config.log.level, form, file: config.log.file.as_deref() };
     init_logging(&options).map_err(bad_input)?;
     tracing::info!(version = env!("CARGO_PKG_VERSION"), %role, pid = std::process::id(), "symphony");
+    open_files::allow_all_or_warn();
     Ok(Some(config))
 }
 
