@@ -10,6 +10,7 @@ pub(super) const ALL: &[(&str, &str)] = &[
     ("partition-raft-leader", include_str!("../../scenarios/partition-raft-leader.toml")),
     ("partition-one-way", include_str!("../../scenarios/partition-one-way.toml")),
     ("partition-partial", include_str!("../../scenarios/partition-partial.toml")),
+    ("partition-inputs", include_str!("../../scenarios/partition-inputs.toml")),
     ("backend-restart", include_str!("../../scenarios/backend-restart.toml")),
     ("frontend-restart", include_str!("../../scenarios/frontend-restart.toml")),
     ("rolling-restart", include_str!("../../scenarios/rolling-restart.toml")),

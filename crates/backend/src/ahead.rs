@@ -2,14 +2,19 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, mpsc};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use symphony_executor::ModelExecutor;
 use symphony_types::ModelId;
 
 use crate::batch::Batch;
-use crate::plan::{AcceptedPlan, GpuOrder, LetGo};
+use crate::late_owners::{LateOwners, Owner};
+use crate::plan::{AcceptedPlan, GpuOrder, InputsOfOwner, LetGo};
+
+/// How long after its planned start a plan waits for its inputs. Longer, and the plans behind it miss their deadlines
+/// for the sake of one that has missed its own.
+const INPUTS_LATE_MAX: Duration = Duration::from_millis(100);
 
 /// What comes next.
 pub(crate) enum Coming {
@@ -22,7 +27,9 @@ pub(crate) enum Coming {
 pub(crate) struct ComingPlan {
     pub(crate) plan: AcceptedPlan,
     pub(crate) inputs: Vec<Option<Bytes>>,
-    /// Whether all owners have answered, or failed to.
+    /// Who has answered, or failed to.
+    answered: Vec<Owner>,
+    /// Whether all owners have.
     complete: bool,
     /// The batch, if its inputs are on their way to the device.
     pub(crate) batch: Option<Batch>,
@@ -41,22 +48,51 @@ impl From<GpuOrder> for Coming {
             GpuOrder::Unload(model, let_go) => Self::Unload(model, let_go),
             GpuOrder::Run(plan) => {
                 let inputs = vec![None; plan.requests.len()];
-                Self::Plan(ComingPlan { plan, inputs, complete: false, batch: None })
+                Self::Plan(ComingPlan { plan, inputs, answered: Vec::new(), complete: false, batch: None })
             }
         }
     }
 }
 
 impl ComingPlan {
-    /// Takes every input that arrives until `late`. An owner that does not answer costs its own requests only.
-    pub(crate) fn gather_until(&mut self, late: Instant) {
+    /// Takes the inputs until all owners have answered: those that come late as well, unless only owners are missing that were waited
+    /// for in vain before. One that does not answer costs its own requests only.
+    pub(crate) fn gather(&mut self, late: &LateOwners) {
         while !self.complete {
-            match self.plan.inputs.recv_timeout(late.saturating_duration_since(Instant::now())) {
+            let missing = self.missing();
+            let waits = late.is_one_in_time(&missing);
+            let until = if waits { self.plan.start + INPUTS_LATE_MAX } else { self.plan.start };
+            match self.plan.inputs.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(some) => self.take(some),
-                // All have answered, or it is late.
-                Err(_) => return,
+                Err(mpsc::RecvTimeoutError::Disconnected) => self.complete = true,
+                Err(mpsc::RecvTimeoutError::Timeout) => {
+                    if waits {
+                        late.waited_in_vain(missing);
+                    }
+                    return;
+                }
             }
         }
+    }
+
+    /// The owners that have not answered.
+    fn missing(&self) -> Vec<Owner> {
+        let mut missing: Vec<Owner> = self.plan.requests.iter().map(|r| (r.id.frontend, r.id.boot)).collect();
+        missing.sort_unstable();
+        missing.dedup();
+        missing.retain(|owner| !self.answered.contains(owner));
+        missing
+    }
+
+    /// Requests without an input: those whose owner has not answered, and those of which it has none.
+    pub(crate) fn without_input(&self) -> (u64, u64) {
+        if self.inputs.iter().all(Option::is_some) {
+            return (0, 0);
+        }
+        let missing = self.missing();
+        let none = self.plan.requests.iter().zip(&self.inputs).filter(|(_, input)| input.is_none());
+        let (late, gone): (Vec<_>, Vec<_>) = none.partition(|(r, _)| missing.contains(&(r.id.frontend, r.id.boot)));
+        (late.len() as u64, gone.len() as u64)
     }
 
     /// Takes the inputs that are there, and says whether that is all.
@@ -71,8 +107,9 @@ impl ComingPlan {
         self.complete
     }
 
-    fn take(&mut self, some: Vec<(usize, Option<Bytes>)>) {
-        for (index, input) in some {
+    fn take(&mut self, InputsOfOwner { owner, inputs }: InputsOfOwner) {
+        self.answered.push(owner);
+        for (index, input) in inputs {
             self.inputs[index] = input;
         }
     }

@@ -11,12 +11,13 @@ use symphony_protocol::execute::{
 };
 use symphony_protocol::journal::Record;
 use symphony_transport::{LinkSender, PAYLOAD_DELAY_FORGOTTEN_AFTER, PayloadDelay, PayloadTransport};
-use symphony_types::{BackendId, BootId, FrontendId, GpuId, ModelId, NodeId, RequestId, SubclusterId, Token};
+use symphony_types::{BackendId, BootId, GpuId, ModelId, NodeId, RequestId, SubclusterId, Token};
 use tokio::sync::{mpsc, watch};
 
 use crate::gpu_gate::{Connection, GpuGate};
 use crate::gpu_thread::GpuThread;
 use crate::journal::Journal;
+use crate::late_owners::{LateOwners, Owner};
 use crate::metrics::Counts;
 use crate::model_book::ModelBook;
 use crate::plan::{AcceptedPlan, GpuOrder, InputsOfOwner, LetGo, PlanReport};
@@ -83,6 +84,7 @@ pub(crate) struct Execution<T> {
     journal: Option<Journal>,
     recent: VecDeque<RequestId>,
     transport: Arc<T>,
+    late_owners: Arc<LateOwners>,
     inputs: mpsc::UnboundedReceiver<Input>,
     reports: mpsc::UnboundedReceiver<PlanReport>,
     counts: Arc<Counts>,
@@ -111,6 +113,7 @@ impl<T: PayloadTransport> Execution<T> {
                 token: identity.token.get(),
             });
         }
+        let late_owners = Arc::<LateOwners>::default();
         let (reports_in, reports) = mpsc::unbounded_channel();
         let mut gpus = Vec::with_capacity(identity.gpus.len());
         for (index, &id) in identity.gpus.iter().enumerate() {
@@ -120,6 +123,8 @@ impl<T: PayloadTransport> Execution<T> {
                 orders: orders_out,
                 reports: reports_in.clone(),
                 transport: Arc::clone(&transport),
+                late_owners: Arc::clone(&late_owners),
+                counts: Arc::clone(&counts),
                 runtime: tokio::runtime::Handle::current(),
             };
             std::thread::Builder::new().name(format!("gpu-{id}")).spawn(move || thread.run())?;
@@ -138,6 +143,7 @@ impl<T: PayloadTransport> Execution<T> {
             journal,
             recent: VecDeque::new(),
             transport,
+            late_owners,
             inputs,
             reports,
             counts,
@@ -316,7 +322,7 @@ impl<T: PayloadTransport> Execution<T> {
         };
         let _ = gpu.orders.send(GpuOrder::Run(plan));
         // Inputs travel while the plan waits for its start.
-        tokio::spawn(fetch(Arc::clone(&self.transport), order.requests, inputs_in));
+        tokio::spawn(fetch(Arc::clone(&self.transport), Arc::clone(&self.late_owners), order.requests, inputs_in));
     }
 
     fn accept(&mut self, connection: Connection, order: &Execute) -> Result<(), Refusal> {
@@ -422,20 +428,24 @@ fn nanos(duration: Duration) -> u64 {
 /// Reads the inputs of all requests, from all their owners at once, and passes on each owner's when they arrive.
 async fn fetch<T: PayloadTransport>(
     transport: Arc<T>,
+    late_owners: Arc<LateOwners>,
     requests: Vec<PlannedRequest>,
     inputs: blocking::Sender<InputsOfOwner>,
 ) {
-    let mut by_owner: HashMap<(FrontendId, BootId), Vec<usize>> = HashMap::new();
+    let mut by_owner: HashMap<Owner, Vec<usize>> = HashMap::new();
     for (index, request) in requests.iter().enumerate() {
         by_owner.entry((request.id.frontend, request.id.boot)).or_default().push(index);
     }
-    let reads = by_owner.into_iter().map(|((frontend, boot), indices)| {
+    let reads = by_owner.into_iter().map(|(owner, indices)| {
         let sequences = indices.iter().map(|&i| requests[i].id.sequence).collect();
-        let (transport, inputs) = (&transport, inputs.clone());
+        let (transport, late_owners, inputs) = (&transport, &late_owners, inputs.clone());
         async move {
-            let payloads = transport.read(frontend, boot, sequences).await;
+            let payloads = transport.read(owner.0, owner.1, sequences).await;
+            if payloads.iter().any(Option::is_some) {
+                late_owners.came(owner);
+            }
             // Gone when the plan waits no longer.
-            let _ = inputs.send(indices.into_iter().zip(payloads).collect());
+            let _ = inputs.send(InputsOfOwner { owner, inputs: indices.into_iter().zip(payloads).collect() });
         }
     });
     futures::future::join_all(reads).await;

@@ -15,18 +15,18 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use crate::ahead::{Ahead, Coming, ComingPlan};
 use crate::batch::{Batch, Fate};
+use crate::late_owners::LateOwners;
+use crate::metrics::Counts;
 use crate::plan::{GpuOrder, LetGo, PlanReport};
 use crate::steps::{self, Models};
-
-/// How long after its planned start a plan waits for its inputs. Longer, and the plans behind it miss their deadlines
-/// for the sake of one that has missed its own.
-const INPUTS_LATE_MAX: Duration = Duration::from_millis(100);
 
 pub(crate) struct GpuThread<T> {
     pub(crate) gpu: usize,
     pub(crate) orders: mpsc::Receiver<GpuOrder>,
     pub(crate) reports: UnboundedSender<PlanReport>,
     pub(crate) transport: Arc<T>,
+    pub(crate) late_owners: Arc<LateOwners>,
+    pub(crate) counts: Arc<Counts>,
     pub(crate) runtime: tokio::runtime::Handle,
 }
 
@@ -72,8 +72,10 @@ impl<T: PayloadTransport> GpuThread<T> {
         ahead: &mut Ahead<'_>,
         outputs: &mut Vec<Vec<u8>>,
     ) -> PlanReport {
-        let patience = (coming.plan.start + INPUTS_LATE_MAX).saturating_duration_since(Instant::now());
-        coming.gather_until(Instant::now() + patience);
+        coming.gather(&self.late_owners);
+        let (late, gone) = coming.without_input();
+        Counts::add(&self.counts.inputs_late, late);
+        Counts::add(&self.counts.inputs_gone, gone);
         let ComingPlan { plan, inputs, batch, .. } = coming;
         let mut begun = Instant::now();
         let mut latency = Duration::ZERO;

@@ -13,6 +13,7 @@ mod gpu_gate;
 mod gpu_memory;
 mod gpu_thread;
 mod journal;
+mod late_owners;
 mod load_meter;
 mod metrics;
 mod model_book;

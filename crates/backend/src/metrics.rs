@@ -53,6 +53,14 @@ const MODEL_MEMORY: MetricName = MetricName {
     labels: &["model", "part"],
 };
 
+const INPUTS_MISSING: MetricName = MetricName {
+    name: "symphony_backend_inputs_missing_total",
+    help: "Inputs without which batches began: not there in time (late), or not to be had from their frontend (gone)",
+    kind: Kind::Counter,
+    unit: Unit::Count,
+    labels: &["why"],
+};
+
 const EXECUTOR: MetricName = MetricName {
     name: "symphony_backend_executor_info",
     help: "What runs the batches, and whether it does so because the CUDA that was asked for is not there",
@@ -98,7 +106,8 @@ const DELAY: MetricName = MetricName {
 };
 
 /// Every metric of the transport of payloads.
-pub const PAYLOAD_METRIC_NAMES: [MetricName; 6] = [READ_TIME, INPUTS, INPUT_BYTES, FRONTENDS, DAMAGED, DELAY];
+pub const PAYLOAD_METRIC_NAMES: [MetricName; 7] =
+    [READ_TIME, INPUTS, INPUT_BYTES, FRONTENDS, DAMAGED, DELAY, INPUTS_MISSING];
 
 /// The counts; they only grow.
 #[derive(Debug, Default)]
@@ -111,6 +120,10 @@ pub(crate) struct Counts {
     pub(crate) loads: AtomicU64,
     pub(crate) loads_failed: AtomicU64,
     pub(crate) models_hung: AtomicU64,
+    /// Requests that ran without their batch since their input had not come.
+    pub(crate) inputs_late: AtomicU64,
+    /// The same since their owner had none, or could not be reached.
+    pub(crate) inputs_gone: AtomicU64,
 }
 
 impl Counts {
@@ -214,6 +227,11 @@ impl Collector for BackendCollector {
             let counter = ConstCounter::new(value);
             let descriptor = encoder.encode_descriptor(name.bare(), name.help, None, counter.metric_type())?;
             counter.encode(descriptor)?;
+        }
+        let name = &INPUTS_MISSING;
+        let mut family = encoder.encode_descriptor(name.bare(), name.help, None, MetricType::Counter)?;
+        for (why, count) in [("late", &counts.inputs_late), ("gone", &counts.inputs_gone)] {
+            ConstCounter::new(count.load(Ordering::Relaxed)).encode(family.encode_family(&[("why", why)])?)?;
         }
         Ok(())
     }

@@ -9,8 +9,15 @@ use symphony_protocol::execute::PlannedRequest;
 use symphony_types::{FailReason, ModelId, RequestId, Token};
 use tokio::sync::mpsc::UnboundedSender;
 
-/// One owner's inputs: place in the plan's requests, and the bytes unless the request has its outcome already.
-pub(crate) type InputsOfOwner = Vec<(usize, Option<Bytes>)>;
+use crate::late_owners::Owner;
+
+/// What one owner has answered.
+#[derive(Debug)]
+pub(crate) struct InputsOfOwner {
+    pub(crate) owner: Owner,
+    /// Place in the plan's requests, and the bytes unless the request has its outcome already, or the owner cannot be reached.
+    pub(crate) inputs: Vec<(usize, Option<Bytes>)>,
+}
 
 /// An accepted plan on its way to the GPU's thread; its inputs follow while it waits.
 #[derive(Debug)]

@@ -9,11 +9,13 @@ use bytes::Bytes;
 use symphony_protocol::data::{FromOwner, ToOwner};
 use tokio::sync::oneshot;
 
+use crate::echo::EchoTimes;
 use crate::link::{LinkReceiver, LinkSender};
 use crate::payload::Payloads;
 use crate::rdma::RdmaInputs;
 use crate::read_times::{ReadTimes, Way};
 use crate::sharing::SharedPair;
+use crate::stuck::stuck;
 
 /// A link on which both ends have agreed how payloads travel.
 pub(crate) struct Opened {
@@ -80,11 +82,11 @@ struct ReadUnderWay<'a> {
 }
 
 impl DataLink {
-    /// Listens to the owner from now on. Must be used inside a tokio runtime.
-    pub(crate) fn live(Opened { sender, receiver, inputs, beside }: Opened) -> Self {
+    /// Listens to the owner from now on, and asks it whether the link moves. Must be used inside a tokio runtime.
+    pub(crate) fn live(Opened { sender, receiver, inputs, beside }: Opened, echo: EchoTimes) -> Self {
         let way = inputs.way();
         let session: Session = Arc::new(Mutex::new(Some(Open { waiting: HashMap::new(), inputs })));
-        tokio::spawn(live(receiver, beside, Arc::clone(&session)));
+        tokio::spawn(live(receiver, beside, Arc::clone(&session), echo));
         Self { sender, session, way, times: Arc::default() }
     }
 
@@ -137,19 +139,29 @@ impl Inputs {
     }
 }
 
-/// Hands answers to the reads that wait for them, until the link ends, or the one beside it.
+/// Hands answers to the reads that wait for them, until the link ends, or the one beside it, or does not move.
 async fn live(
-    receiver: LinkReceiver<FromOwner>,
+    mut receiver: LinkReceiver<FromOwner>,
     beside: Option<(LinkSender<ToOwner>, LinkReceiver<FromOwner>)>,
     session: Session,
+    echo: EchoTimes,
 ) {
-    let Some((_sender, mut beside)) = beside else { return take_answers(receiver, session).await };
-    tokio::select! {
-        () = take_answers(receiver, Arc::clone(&session)) => {}
-        frame = beside.receive() => if let Ok(frame) = frame {
-            tracing::warn!(peer = %beside.peer(), message = ?frame.message, "a frame came over the data link beside RDMA");
+    let (_sender, mut beside) = beside.unzip();
+    let watched = beside.as_mut().unwrap_or(&mut receiver).watch(echo);
+    let peer = receiver.peer().clone();
+    let beside_ends = async {
+        let Some(beside) = &mut beside else { return std::future::pending().await };
+        if let Ok(frame) = beside.receive().await {
+            tracing::warn!(%peer, message = ?frame.message, "a frame came over the data link beside RDMA");
         }
+    };
+    tokio::select! {
+        () = take_answers(receiver, &session) => {}
+        () = beside_ends => {}
+        () = stuck(watched, echo) => tracing::warn!(%peer, "the data link does not move; it ends"),
     }
+    // Nobody will answer any more: dropping the waiters tells them, and none may come after them. What the two shared is let
+    // go at once.
     let open = session.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let Some(Open { inputs: Inputs::Rdma(rdma), .. }) = open {
         rdma.end();
@@ -157,7 +169,7 @@ async fn live(
 }
 
 /// Hands answers to the reads that wait for them, until the link ends.
-async fn take_answers(mut receiver: LinkReceiver<FromOwner>, session: Session) {
+async fn take_answers(mut receiver: LinkReceiver<FromOwner>, session: &Session) {
     while let Ok(frame) = receiver.receive().await {
         let mut session = session.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(open) = session.as_mut() else { break };
@@ -186,12 +198,6 @@ async fn take_answers(mut receiver: LinkReceiver<FromOwner>, session: Session) {
             }
             FromOwner::Welcome { .. } => {}
         }
-    }
-    // Nobody will answer any more: dropping the waiters tells them, and none may come after them. What the two shared is let
-    // go at once.
-    let open = session.lock().unwrap_or_else(PoisonError::into_inner).take();
-    if let Some(Open { inputs: Inputs::Rdma(rdma), .. }) = open {
-        rdma.end();
     }
 }
 

@@ -22,6 +22,7 @@ mod rdma;
 mod rdma_endpoint;
 mod read_times;
 mod sharing;
+mod stuck;
 
 pub use control_client::{CONTROL_CALL_TIMEOUT, ControlClient, ControlError, ViewReceiver, fresh_operation_id};
 pub use early_links::EarlyLinks;

@@ -20,6 +20,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::data_link::{Answer, DataLink, Inputs, Opened};
 use crate::early_links::EarlyLinks;
+use crate::echo::EchoTimes;
 use crate::frames::in_frames;
 use crate::link::{connect_data_link, link_over_streams};
 use crate::payload::{PayloadTransport, Payloads, ResultToOwner};
@@ -27,6 +28,7 @@ use crate::proof::proved;
 use crate::rdma::{RdmaBegun, RdmaInputs, RdmaReader};
 use crate::read_times::{PairReading, ReadTimes, Readings, Way};
 use crate::sharing::SharedPair;
+use crate::stuck::data_echo;
 
 /// How long an owner may take to welcome: it may hear of this backend a moment after a leader has, and waits for that.
 const WELCOME_TIMEOUT: Duration = Duration::from_secs(1);
@@ -75,6 +77,8 @@ pub struct LinkedPayloads {
     born: Instant,
     /// Results on their way to a link.
     deliveries: TaskTracker,
+    /// How links are asked whether they move.
+    echo: EchoTimes,
 }
 
 impl LinkedPayloads {
@@ -92,7 +96,8 @@ impl LinkedPayloads {
         let rdma =
             rdma.and_then(|rdma| rdma.inspect_err(|error| tracing::warn!(%error, "payloads travel by TCP")).ok());
         let (born, deliveries) = (Instant::now(), TaskTracker::new());
-        Self { backend, boot, net, config, view, links, reads, damaged, rdma, times, meter, born, deliveries }
+        let echo = data_echo();
+        Self { backend, boot, net, config, view, links, reads, damaged, rdma, times, meter, born, deliveries, echo }
     }
 
     /// What makes this transport's links before they are needed.
@@ -163,7 +168,7 @@ impl LinkedPayloads {
                 return None;
             }
         };
-        let link = DataLink::live(opened);
+        let link = DataLink::live(opened, self.echo);
         tracing::info!(frontend = %owner.0, transport = link.way.label(), "data link");
         Some(slot.insert(link).clone())
     }

@@ -179,6 +179,38 @@ async fn a_former_life_of_a_frontend_is_not_read_from() {
     assert_eq!(transport.read(FrontendId::new(1), BootId::new(3), vec![1, 2]).await, [None, None]);
 }
 
+/// Asks so often that a test need not wait, of a machine that may stand still for a while.
+const QUICK: Duration = Duration::from_millis(200);
+
+/// A host that has lost its power says nothing, and TCP would wait for a quarter of an hour.
+#[tokio::test]
+async fn a_link_whose_owner_does_not_answer_any_more_is_opened_again() {
+    // One that answers for a while, and one that never has.
+    for answers in [true, false] {
+        let (owner, addr) = listener().await;
+        let (mut transport, _view) = transport(&[addr]);
+        let (ask_again_after, late) = (QUICK / 10, QUICK / 20);
+        transport.echo =
+            EchoTimes { ask_again_after, ask_again_max: QUICK, stuck_after: QUICK, late, ..transport.echo };
+        let accepted = async { welcome(owner.accept().await.unwrap().0).await };
+        let ((_sender, mut receiver), link) = tokio::join!(accepted, transport.link((FrontendId::new(1), BOOT)));
+        let link = link.unwrap();
+        if answers {
+            let _ = tokio::time::timeout(2 * QUICK, receiver.receive()).await;
+            assert!(link.is_open(), "questions were answered");
+        }
+        let ended = async {
+            while link.is_open() {
+                tokio::time::sleep(QUICK / 10).await;
+            }
+        };
+        tokio::time::timeout(60 * 5 * QUICK, ended).await.expect("nobody answers");
+        let input = Bytes::from_static(b"input");
+        tokio::spawn(async move { own(owner.accept().await.unwrap().0, input).await });
+        assert_eq!(transport.read(FrontendId::new(1), BOOT, vec![1]).await, [Some("input".into())]);
+    }
+}
+
 const SHARED: PayloadsConfig = PayloadsConfig {
     transport: PayloadTransportKind::SharedMemory,
     required: false,

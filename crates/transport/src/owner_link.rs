@@ -10,11 +10,13 @@ use symphony_protocol::{Frame, PAYLOAD_BYTES_MAX};
 use symphony_types::{BackendId, BootId, FailReason};
 use tokio::time::Instant;
 
+use crate::echo::EchoTimes;
 use crate::frames::in_frames;
 use crate::link::{HELLO_WITHIN, LinkReceiver, LinkSender, data_link_over, link_over_streams};
 use crate::payload::{Found, INPUT_WITHIN, PayloadOwner, Payloads, ReturnedResult, look, wait};
 use crate::rdma::RdmaPeer;
 use crate::sharing::{Admission, SHARED_PAYLOAD_BYTES_MAX, SharedInputs};
+use crate::stuck::{data_echo, stuck};
 
 /// How long what came by RDMA may take to be read once the backend's link has ended.
 const DRAINED_WITHIN: Duration = Duration::from_millis(200);
@@ -28,6 +30,8 @@ pub struct OwnerLink {
     means: BootId,
     shares: bool,
     rdma: Option<RdmaEndpoint>,
+    /// How the backend is asked whether the link moves.
+    echo: EchoTimes,
 }
 
 impl OwnerLink {
@@ -36,7 +40,7 @@ impl OwnerLink {
         let (sender, mut receiver) = data_link_over::<FromOwner, ToOwner>(connection);
         match tokio::time::timeout(HELLO_WITHIN, receiver.receive()).await {
             Ok(Ok(Frame { message: ToOwner::Hello { backend, frontend_boot, shares, rdma, .. }, .. })) => {
-                Some(Self { sender, receiver, backend, means: frontend_boot, shares, rdma })
+                Some(Self { sender, receiver, backend, means: frontend_boot, shares, rdma, echo: data_echo() })
             }
             _ => {
                 tracing::debug!(peer = %receiver.peer(), "data link did not begin with hello");
@@ -57,8 +61,17 @@ impl OwnerLink {
         self.receiver.peer()
     }
 
-    /// Welcomes the backend, and serves it in life `boot` until the link ends.
+    /// Welcomes the backend, and serves it in life `boot` until the link ends, or does not move any more.
     pub async fn serve(mut self, boot: BootId, owner: &impl PayloadOwner, inputs: Option<&Arc<SharedInputs>>) {
+        let (peer, echo) = (self.peer().clone(), self.echo);
+        let watched = self.receiver.watch(echo);
+        tokio::select! {
+            () = self.serve_watched(boot, owner, inputs) => {}
+            () = stuck(watched, echo) => tracing::warn!(%peer, "the data link does not move; it ends"),
+        }
+    }
+
+    async fn serve_watched(mut self, boot: BootId, owner: &impl PayloadOwner, inputs: Option<&Arc<SharedInputs>>) {
         let peer = self.peer().clone();
         let (rdma, mut rdma_peer) = self.rdma_offer(inputs).await.unzip();
         let shared = inputs.filter(|inputs| self.shares && inputs.rdma().is_none());
@@ -329,6 +342,27 @@ mod tests {
         let owner = Making { coming: std::sync::Mutex::new(Some(coming)) };
         let payloads = wait(look(&owner, &[1, 2]), Duration::from_millis(10)).await;
         assert_eq!(payloads, [Some(Bytes::from_static(b"here")), None]);
+    }
+
+    /// Otherwise each backend whose host has lost its power would leave a connection behind for ever.
+    #[tokio::test]
+    async fn a_backend_that_does_not_answer_any_more_is_let_go() {
+        const QUICK: Duration = Duration::from_millis(200);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let accepted = Net::plaintext().accept(listener.accept().await.unwrap().0, &[]).await.unwrap();
+        let (sender, mut receiver) =
+            link_over::<ToOwner, FromOwner>(Net::plaintext().accept(stream, &[]).await.unwrap());
+        sender.send(hello(false)).unwrap();
+        let mut link = OwnerLink::greeted(accepted).await.unwrap();
+        let (ask_again_after, late) = (QUICK / 10, QUICK / 20);
+        link.echo = EchoTimes { ask_again_after, ask_again_max: QUICK, stuck_after: QUICK, late, ..link.echo };
+        let mut serving = tokio::spawn(async move { link.serve(BOOT, &Nobody, None).await });
+        assert!(matches!(receiver.receive().await.unwrap().message, FromOwner::Welcome { .. }));
+        // It answers as long as it receives.
+        let _ = tokio::time::timeout(2 * QUICK, receiver.receive()).await;
+        assert!(!serving.is_finished());
+        tokio::time::timeout(60 * 5 * QUICK, &mut serving).await.expect("nobody answers").unwrap();
     }
 
     /// What a backend hears that says these things, until it hears that it must share or the link ends.

@@ -62,3 +62,37 @@ async fn the_end_of_a_plan_behind_a_late_one_is_told_from_now() {
     let done = leader.done().await;
     assert_eq!((done.sequence, done.free_in), (1, 5_000_000));
 }
+
+/// Otherwise each batch with a request of a frontend that backends cannot reach starts 100 ms late for all the others in it, as long as
+/// that lasts.
+#[tokio::test]
+async fn an_owner_that_was_waited_for_in_vain_is_not_waited_for_again_until_an_input_of_it_comes() {
+    const LATE_MAX_NS: u64 = 100_000_000;
+    let mut scene = Scene::new(emulated());
+    let (mut leader, _) = scene.sealed().await;
+    scene.own(1, input(1, 1));
+    let requests = [request(OWNER, 1, 1), request(SILENT, 1, 1)];
+    let lost = [(requests[1].id, FailReason::PayloadLost)];
+    scene.execute(&leader, plan(1, Duration::ZERO, &requests));
+    let done = leader.done().await;
+    assert!(done.start_late >= LATE_MAX_NS && done.failed == lost, "{done:?}");
+
+    // A machine that stands still starts late as well, but not each time.
+    let mut soonest = u64::MAX;
+    for sequence in 2..10 {
+        scene.execute(&leader, plan(sequence, Duration::from_millis(5), &requests));
+        let done = leader.done().await;
+        assert_eq!(done.failed, lost);
+        soonest = soonest.min(done.start_late);
+    }
+    assert!(soonest < LATE_MAX_NS / 2, "{soonest} ns");
+
+    // What it was asked for before comes, and it is waited for again.
+    scene.owners.silence.send_replace(false);
+    scene.execute(&leader, plan(10, Duration::from_millis(50), &requests));
+    assert_eq!(leader.done().await.failed, []);
+    scene.owners.silence.send_replace(true);
+    scene.execute(&leader, plan(11, Duration::ZERO, &requests));
+    let done = leader.done().await;
+    assert!(done.start_late >= LATE_MAX_NS && done.failed == lost, "{done:?}");
+}

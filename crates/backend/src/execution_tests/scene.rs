@@ -26,7 +26,7 @@ pub(super) const GPU: GpuId = GpuId::new(9);
 pub(super) const TOKEN: Token = Token::new(11);
 pub(super) const SUBCLUSTER: SubclusterId = SubclusterId::new(1);
 pub(super) const MODEL: ModelId = ModelId::new(1);
-/// Owners: one that answers, and one that never does.
+/// Owners: one that answers, and one that does not until it is told to.
 pub(super) const OWNER: FrontendId = FrontendId::new(1);
 pub(super) const SILENT: FrontendId = FrontendId::new(2);
 /// Bytes of one item's input in the default signature.
@@ -37,12 +37,14 @@ pub(super) struct Owners {
     inputs: Mutex<HashMap<u64, Bytes>>,
     results: mpsc::UnboundedSender<(FrontendId, ResultToOwner)>,
     pub(super) delay: Mutex<Option<PayloadDelay>>,
+    /// Whether the silent one still is.
+    pub(super) silence: watch::Sender<bool>,
 }
 
 impl PayloadTransport for Owners {
     async fn read(&self, frontend: FrontendId, _: BootId, sequences: Vec<u64>) -> Payloads {
         if frontend == SILENT {
-            std::future::pending::<()>().await;
+            let _ = self.silence.subscribe().wait_for(|silence| !silence).await;
         }
         let inputs = self.inputs.lock().unwrap();
         sequences.iter().map(|sequence| inputs.get(sequence).cloned()).collect()
@@ -108,7 +110,8 @@ impl Scene {
     pub(super) fn with_journal(executor: Box<dyn ModelExecutor>, journal: Option<Journal>) -> Self {
         let (inputs, inputs_out) = mpsc::unbounded_channel();
         let (results_in, results) = mpsc::unbounded_channel();
-        let owners = Arc::new(Owners { inputs: Mutex::default(), results: results_in, delay: Mutex::default() });
+        let (inputs_of, delay, silence) = (Mutex::default(), Mutex::default(), watch::Sender::new(true));
+        let owners = Arc::new(Owners { inputs: inputs_of, results: results_in, delay, silence });
         let identity = Identity {
             backend: BackendId::new(3),
             boot: BOOT,
