@@ -33,6 +33,11 @@ use crate::stuck::data_echo;
 /// How long an owner may take to welcome: it may hear of this backend a moment after a leader has, and waits for that.
 const WELCOME_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// Nobody opens a link again so soon after that has failed: there may be hundreds of reads in a second, and each would wait for its turn.
+const OPENED_AGAIN_AFTER: Duration = Duration::from_millis(100);
+/// How often it is said that an owner cannot be reached.
+const TOLD_AGAIN_AFTER: Duration = Duration::from_secs(30);
+
 /// How long a read may take; a batch that waits longer has missed its start by far.
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -55,7 +60,16 @@ pub(crate) type Owner = (FrontendId, BootId);
 
 /// The link to one owner. Locked while it is opened, so that an owner that cannot be reached holds up only reads from
 /// itself.
-type LinkSlot = Arc<tokio::sync::Mutex<Option<DataLink>>>;
+type LinkSlot = Arc<tokio::sync::Mutex<Slot>>;
+
+#[derive(Debug, Default)]
+struct Slot {
+    link: Option<DataLink>,
+    /// When the last attempt to open it failed; none if it was open since.
+    failed: Option<Instant>,
+    /// When it was said last that it cannot be opened.
+    told: Option<Instant>,
+}
 
 /// [`PayloadTransport`] to other processes. Finds frontends through the cluster's view.
 #[derive(Clone, Debug)]
@@ -110,8 +124,8 @@ impl LinkedPayloads {
     pub(crate) fn is_linked(&self, owner: Owner) -> Option<bool> {
         let slot = self.links.lock().unwrap_or_else(PoisonError::into_inner).get(&owner).cloned();
         let Some(slot) = slot else { return Some(false) };
-        let link = slot.try_lock().ok()?;
-        Some(link.as_ref().is_some_and(DataLink::is_open))
+        let slot = slot.try_lock().ok()?;
+        Some(slot.link.as_ref().is_some_and(DataLink::is_open))
     }
 
     /// Whether a view has this backend, in this life: owners welcome nobody else.
@@ -134,8 +148,8 @@ impl LinkedPayloads {
         let mut pairs = Vec::with_capacity(slots.len());
         for (frontend, slot) in slots {
             // One that is being opened has nothing to say.
-            let Ok(link) = slot.try_lock() else { continue };
-            if let Some(link) = link.as_ref().filter(|link| link.is_open()) {
+            let Ok(slot) = slot.try_lock() else { continue };
+            if let Some(link) = slot.link.as_ref().filter(|link| link.is_open()) {
                 pairs.push(PairReading { frontend, way: link.way, reads: Way::ALL.map(|way| link.times.read(way)) });
             }
         }
@@ -151,26 +165,35 @@ impl LinkedPayloads {
         self.meter.lock().unwrap_or_else(PoisonError::into_inner).note(at, bytes as u64, took);
     }
 
-    /// The link to an owner, opened if there is none. None if the owner is not in the view or cannot be reached.
+    /// The link to an owner, opened if there is none. None if the owner is not in the view or cannot be reached, or could not just now.
     pub(crate) async fn link(&self, owner: Owner) -> Option<DataLink> {
         let slot = self.slot(owner)?;
         let mut slot = slot.lock().await;
-        if let Some(link) = slot.as_ref().filter(|link| link.is_open()) {
+        if let Some(link) = slot.link.as_ref().filter(|link| link.is_open()) {
             return Some(link.clone());
         }
-        *slot = None;
+        slot.link = None;
+        if slot.failed.is_some_and(|at| at.elapsed() < OPENED_AGAIN_AFTER) {
+            return None;
+        }
         let (addr, frontend) = frontend_of(&self.view.borrow(), owner)
             .map(|frontend| (frontend.data_addr.clone(), Expected::named(Role::Frontend, &frontend.name)))?;
         let opened = match self.open(&addr, &frontend, owner.1).await {
             Ok(link) => link,
             Err(reason) => {
-                tracing::warn!(frontend = %owner.0, %reason, "no data link");
+                let now = Instant::now();
+                slot.failed = Some(now);
+                if slot.told.is_none_or(|at| now > at + TOLD_AGAIN_AFTER) {
+                    slot.told = Some(now);
+                    tracing::warn!(frontend = %owner.0, %reason, "no data link");
+                }
                 return None;
             }
         };
         let link = DataLink::live(opened, self.echo);
         tracing::info!(frontend = %owner.0, transport = link.way.label(), "data link");
-        Some(slot.insert(link).clone())
+        *slot = Slot { link: Some(link.clone()), ..Slot::default() };
+        Some(link)
     }
 
     /// A link over which its owner has said welcome: before that, whatever is sent may be lost without a word.
@@ -461,7 +484,7 @@ impl PayloadTransport for LinkedPayloads {
         self.deliveries.wait().await;
         let slots: Vec<_> = self.links.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
         for slot in slots {
-            let Some(link) = slot.lock().await.take() else { continue };
+            let Some(link) = slot.lock().await.link.take() else { continue };
             // This process's memory ends with it: what is lent has to be fetched before.
             let taken = async {
                 while let Some(shared) = link.shared() {

@@ -81,14 +81,26 @@ async fn a_frontend_that_does_not_answer_the_connection_holds_up_nobody_else() {
 }
 
 #[tokio::test]
-async fn a_link_that_its_owner_closed_is_opened_again() {
+async fn a_link_that_its_owner_closed_is_opened_again_and_not_at_once() {
     let (owner, addr) = listener().await;
     let (transport, _view) = transport(&[addr]);
     let read = || tokio::time::timeout(READ_TIMEOUT / 2, transport.read(FrontendId::new(1), BOOT, vec![1]));
 
+    let begun = Instant::now();
     let (first, stream) = tokio::join!(read(), async { drop(owner.accept().await.unwrap()) });
     assert_eq!((first.unwrap(), stream), (vec![None], ()));
-    tokio::spawn(async move { own(owner.accept().await.unwrap().0, Bytes::from_static(b"input")).await });
+    let dialled = Arc::new(AtomicU64::new(0));
+    let dials = Arc::clone(&dialled);
+    tokio::spawn(async move {
+        let (stream, _) = owner.accept().await.unwrap();
+        dials.fetch_add(1, Ordering::Relaxed);
+        own(stream, Bytes::from_static(b"input")).await;
+    });
+    while read().await.unwrap() == [None] {
+        assert_eq!(dialled.load(Ordering::Relaxed), 0);
+        tokio::time::sleep(OPENED_AGAIN_AFTER / 20).await;
+    }
+    assert!(begun.elapsed() >= OPENED_AGAIN_AFTER);
     assert_eq!(read().await.unwrap(), [Some(Bytes::from_static(b"input"))]);
 }
 
