@@ -170,6 +170,10 @@ mod tests {
                 prop_assert_eq!(tree.min(), min.map(|s| (s, keys[s])));
                 let first = (0..len).find(|&s| keys[s] <= bound);
                 prop_assert_eq!(tree.first_at_most(bound), first);
+                for (limit, key) in [(usize::MAX, bound), (3, bound), (usize::MAX, u64::MAX)] {
+                    let count = keys.iter().filter(|&&k| k <= key && k != MinTree::EMPTY).count();
+                    prop_assert_eq!(tree.count_at_most(key, limit), count.min(limit));
+                }
             }
         }
     }

@@ -4,6 +4,8 @@ mod aiming;
 mod forming;
 mod giving_up;
 mod line;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 
