@@ -99,21 +99,21 @@ impl Anticipation {
 
     /// What the model tells the pool of what company is worth to it on GPUs of this class; nothing if it does not wait for any.
     /// `budget` is what delays leave of the SLO.
-    pub(crate) fn company(&self, window: &ClassWindow, budget: Nanos) -> Company {
+    pub(crate) fn company(&self, window: &ClassWindow, budget: Nanos) -> Option<Company> {
         let waiting = FullWait::of(window, self.rate, budget);
         if !self.is_regular() || self.items < ITEMS_TOLD_MIN || !waiting.slack_price.is_finite() {
-            return Company::default();
+            return None;
         }
         // Casts of floats saturate.
         let rate = self.rate as u32;
-        Company {
+        Some(Company {
             busy: Nanos::from_secs_f64(waiting.busy_gpus),
             fixed: Nanos::from_secs_f64(waiting.fixed_gpus),
             priced: Nanos::from_secs_f64(waiting.busy_gpus * waiting.slack_price),
             rates: rate.into(),
             rates_squared: u64::from(rate) * u64::from(rate),
             rate_min: Some(rate),
-        }
+        })
     }
 
     /// How long before frontrun batches start at the most, if the pool says `told`: not where company saves next to nothing or arrivals
@@ -295,7 +295,7 @@ mod tests {
         let told = Nanos::from_millis(3);
         let bursts = model(200.0, |at| if at % 10 == 0 { 10.0 } else { 0.0 });
         assert_eq!(bursts.hope_max(&window(1.0, 5.0), told), Nanos::MAX);
-        assert_eq!(bursts.company(&window(1.0, 5.0), BUDGET), Company::default());
+        assert_eq!(bursts.company(&window(1.0, 5.0), BUDGET), None);
         let regular = model(200.0, poisson);
         assert_eq!(regular.hope_max(&window(1.0, 5.0), told), told);
         assert_eq!(regular.hope_max(&window(6.0, 0.2), told), Nanos::MAX, "company saves next to nothing");
@@ -305,7 +305,7 @@ mod tests {
     #[test]
     fn what_the_pool_is_told_is_what_full_waits_take() {
         // As above: λ = 2 per ms, b = 13, 10 / 13 GPUs for fixed costs and as many for a batch's time of slack, two for the items.
-        let told = model(500.0, |_| 1.0).company(&window(1.0, 5.0), BUDGET);
+        let told = model(500.0, |_| 1.0).company(&window(1.0, 5.0), BUDGET).unwrap();
         let near =
             |told: Nanos, expected: f64| assert!((told.as_secs_f64() - expected).abs() < 0.02, "{told} and {expected}");
         near(told.fixed, 10.0 / 13.0);
@@ -315,7 +315,7 @@ mod tests {
         assert!((1_990..=2_010).contains(&rate), "{rate}");
         assert_eq!((told.rates, told.rates_squared), (rate.into(), u64::from(rate).pow(2)));
         // Three in ten seconds, and no time for a second item.
-        assert_eq!(model(3e6, |_| 1.0).company(&window(1.0, 5.0), BUDGET), Company::default());
-        assert_eq!(model(500.0, |_| 1.0).company(&window(1.0, 5.0), Nanos::from_millis(6)), Company::default());
+        assert_eq!(model(3e6, |_| 1.0).company(&window(1.0, 5.0), BUDGET), None);
+        assert_eq!(model(500.0, |_| 1.0).company(&window(1.0, 5.0), Nanos::from_millis(6)), None);
     }
 }

@@ -158,11 +158,11 @@ impl ModelQueue {
         Account { company: if asked { self.company() } else { Company::default() }, ..account }
     }
 
-    /// What company is worth here, on the class where batches take least.
+    /// What company is worth here, on the class where batches take least; some classes may leave no time for any.
     fn company(&self) -> Company {
         let Some(anticipation) = &self.anticipation else { return Company::default() };
         let budget = self.config.slo - self.config.delays.reply - self.config.delays.control;
-        let companies = self.windows.iter().map(|window| anticipation.company(window, budget));
+        let companies = self.windows.iter().filter_map(|window| anticipation.company(window, budget));
         companies.min_by_key(|company| company.busy).unwrap_or_default()
     }
 

@@ -1,7 +1,7 @@
 //! Several classes of GPUs in one sub-cluster: what a queue offers to each, and who gets what.
 
 use symphony_scheduler::{
-    Candidate, ClassProfiles, Delays, GpuRanker, GrantWhy, ModelAction, ModelActions, ModelInput, ModelQueue,
+    Candidate, ClassProfiles, Company, Delays, GpuRanker, GrantWhy, ModelAction, ModelActions, ModelInput, ModelQueue,
     ModelQueueConfig, Plan, Policy, RankAction, RankInput, Request,
 };
 use symphony_types::{GpuClass, GpuClasses, GpuId, LatencyProfile, Nanos, RequestId, Time};
@@ -177,6 +177,24 @@ fn a_profile_that_is_corrected_counts_at_once() {
     queue.0.set_profile(FAST, LatencyProfile::from_line(1.0, 5.0, 2).unwrap());
     queue.0.set_profile(slow(), LatencyProfile::from_line(2.0, 20.0, 2).unwrap());
     assert!(queue.0.target_batch() <= 2, "{}", queue.0.target_batch());
+}
+
+#[test]
+fn a_class_without_time_for_company_hides_nothing_of_what_it_is_worth_on_another() {
+    let company = |profiles: ClassProfiles| {
+        let slo = Nanos::from_millis(60);
+        let (policy, delays) = (Policy::AUTO, Delays::default());
+        let mut queue = Queue(ModelQueue::new(ModelQueueConfig { profiles, slo, policy, delays, requests_max: 100 }));
+        for sequence in 0..400 {
+            queue.arrive(5 * sequence, sequence, 5 * sequence + 60);
+        }
+        queue.0.take_account().company
+    };
+    let line = |alpha, beta| LatencyProfile::from_line(alpha, beta, 16).unwrap();
+    let fast = company(line(1.0, 5.0).into());
+    assert_ne!(fast, Company::default());
+    // Two items take 62 ms there.
+    assert_eq!(company([(FAST, line(1.0, 5.0)), (slow(), line(2.0, 58.0))].into_iter().collect()), fast);
 }
 
 #[test]
