@@ -73,7 +73,7 @@ pub struct ModelQueue {
     anticipation: Option<Box<Anticipation>>,
     /// Kept by those that shed only.
     shedding: Option<Shedding>,
-    /// What the pool said last of how early hope lets batches start.
+    /// What the pool said last of how early hope lets batches start; said to those that shed only.
     hope_max: Nanos,
     /// Withdrawn requests that leave with the next input.
     leaving: Vec<RequestId>,
@@ -193,6 +193,7 @@ impl ModelQueue {
                     return;
                 }
                 if self.rate.count(now, counted) {
+                    self.forget_old_word(now);
                     self.aim();
                 }
                 if let Some(anticipation) = &mut self.anticipation {
@@ -229,9 +230,9 @@ impl ModelQueue {
             ModelInput::Pool(word) => {
                 if let Some(shedding) = &mut self.shedding {
                     shedding.press(now, word.pressure);
+                    // What waits now waits by the word of before; the next time that the rate is found changes that.
+                    self.hope_max = word.hope_max;
                 }
-                // What waits now waits by the word of before; the next arrival changes that.
-                self.hope_max = word.hope_max;
                 return;
             }
             ModelInput::Wake => self.wake_at = Time::NEVER,

@@ -51,14 +51,20 @@ impl Shedding {
 
     /// The newest pressure.
     pub(crate) fn press(&mut self, now: Time, pressure: Pressure) {
-        (self.pressure, self.told) = (pressure, now);
+        self.told = now;
         if pressure == Pressure::NONE {
-            self.due = 0.0;
+            self.relax();
         } else {
+            self.pressure = pressure;
             let first =
                 self.pressed.filter(|&(_, last)| now.since(last) <= PRESSURE_VALID).map_or(now, |(first, _)| first);
             self.pressed = Some((first, now));
         }
+    }
+
+    /// There is no pressure, whoever says so.
+    fn relax(&mut self) {
+        (self.pressure, self.due) = (Pressure::NONE, 0.0);
     }
 
     /// Whether overload has lasted for longer than any burst that passes by itself within the window in which the pressure is found: what
@@ -80,7 +86,7 @@ impl Shedding {
             return None;
         }
         if self.is_out_of_date(now) {
-            self.press(now, Pressure::NONE);
+            self.relax();
             return None;
         }
         let times = |factor: f64| Nanos::from_secs_f64(work.as_secs_f64() * factor);
@@ -127,7 +133,7 @@ impl Shedding {
     }
 
     /// Nobody has told the pressure for so long that it is none.
-    fn is_out_of_date(&self, now: Time) -> bool {
+    pub(crate) fn is_out_of_date(&self, now: Time) -> bool {
         now.since(self.told) > PRESSURE_VALID
     }
 

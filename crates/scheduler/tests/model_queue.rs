@@ -2,8 +2,8 @@
 
 use symphony_scheduler::{
     Candidate, DataDelay, DelaySource, Delays, DropCause, DropRule, GpuChoice, GrantWhy, Matched, ModelAction,
-    ModelActions, ModelInput, ModelQueue, ModelQueueConfig, Plan, PlanWhy, Policy, PoolWord, Pressure, Request,
-    Trigger,
+    ModelActions, ModelInput, ModelQueue, ModelQueueConfig, PRESSURE_TICK, PRESSURE_VALID, Plan, PlanWhy, Policy,
+    PoolWord, Pressure, Request, Shed, Trigger,
 };
 use symphony_types::{BootId, DropReason, FrontendId, GpuClass, GpuId, LatencyProfile, Nanos, RequestId, Time};
 
@@ -617,6 +617,35 @@ fn a_rarely_asked_model_waits_as_the_pool_says() {
     assert_eq!(company.rate_min, None, "fewer than two hundred say too little");
     let hope_max = Nanos::from_millis(1);
     assert_eq!(start_of(PoolWord { hope_max, ..PoolWord::NONE }).0, Nanos::from_millis(17));
+}
+
+#[test]
+fn a_word_of_the_pool_that_nobody_renews_is_forgotten() {
+    // Gaps of 12 and of 40 ms for a minute, so that the pause after them makes no bursts of them.
+    let start_after = |pause: Nanos, share: f64, policy: Policy| {
+        let mut host = Host::new(policy, Delays::default(), 64, 100);
+        let word = PoolWord { pressure: Pressure::from_share(share), hope_max: Nanos::from_millis(1) };
+        let mut at = 0;
+        for sequence in 0..2_400 {
+            at += if sequence % 2 == 0 { 12 } else { 40 };
+            host.arrive(at, sequence);
+            host.grant(at, ms(0));
+        }
+        host.step(ms(at), ModelInput::Pool(word));
+        let then = ms(at) + pause;
+        let arrived = host.step(then, ModelInput::Arrive(request(2_400, then + Nanos::from_millis(SLO_MS))));
+        let [ModelAction::Offer { candidate: Some(candidate), .. }, ..] = arrived[..] else { panic!("{arrived:?}") };
+        candidate.start.since(then)
+    };
+    for share in [0.0, 0.01] {
+        assert_eq!(start_after(PRESSURE_VALID, share, Policy::AUTO), Nanos::from_millis(17), "as told");
+        let later = PRESSURE_VALID + PRESSURE_TICK;
+        let start = start_after(later, share, Policy::AUTO);
+        assert!(start < Nanos::from_millis(14), "by its own hope: {start}");
+    }
+    let alone = Policy { shed: Shed::None, ..Policy::AUTO };
+    let start = start_after(PRESSURE_TICK, 0.0, alone);
+    assert!(start < Nanos::from_millis(14), "who shares no losses does not hear it: {start}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What a queue aims at: batch sizes by rate and profile, and how much of the time it leaves to delays.
 
-use symphony_types::{GpuClass, GpuClasses, LatencyProfile, Nanos};
+use symphony_types::{GpuClass, GpuClasses, LatencyProfile, Nanos, Time};
 
 use super::ModelQueue;
 use crate::actions::{ModelAction, ModelActions};
@@ -84,6 +84,13 @@ impl ModelQueue {
             DelaySource::Assumed | DelaySource::Measured => self.said.max.min(Nanos::new(spare.get() / SPARE_SHARE)),
         };
         delays.data = DataDelay { max, ..self.said };
+    }
+
+    /// Where nobody has renewed the word of the pool for so long that its pressure is none, its limit of hope is none, either.
+    pub(super) fn forget_old_word(&mut self, now: Time) {
+        if self.shedding.as_ref().is_some_and(|shedding| shedding.is_out_of_date(now)) {
+            self.hope_max = Nanos::MAX;
+        }
     }
 
     /// Computes the target batches from the newest rate.
