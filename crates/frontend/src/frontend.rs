@@ -369,11 +369,11 @@ impl Inner {
     }
 
     async fn infer(self: &Arc<Self>, mut request: InferRequest) -> Result<InferAnswer, InferError> {
-        if self.turns_away() {
-            return Err(InferError::Failed(FailReason::Draining));
-        }
         let model = Arc::clone(&request.model);
         let name = &model.loaded_as;
+        if self.turns_away() {
+            return Err(self.refused(name, InferError::Failed(FailReason::Draining)));
+        }
         let (mut cluster, mut index, mut route) = self
             .choose(name, Some(&request.model), &[])
             .ok_or_else(|| InferError::UnknownModel(format!("model `{name}` is not loaded any more")))?;

@@ -33,10 +33,13 @@ impl Inner {
         if !matches!(admitted, Err(InferError::InvalidRequest(_) | InferError::TooLittleTime { .. })) {
             self.rates.arrived(name);
         }
-        if let Err(error) = &admitted {
-            self.statistics.refused(name, error.face().reason);
-        }
-        admitted
+        admitted.map_err(|error| self.refused(name, error))
+    }
+
+    /// Counts a refusal.
+    pub(super) fn refused(&self, model: &str, error: InferError) -> InferError {
+        self.statistics.refused(model, error.face().reason);
+        error
     }
 
     fn allowed(&self, request: &InferRequest, cluster: &Arc<Cluster>, route: &Route) -> Result<Nanos, InferError> {

@@ -130,6 +130,15 @@ async fn a_refusal_is_counted_and_no_demand_if_nobody_could_serve_it() {
     assert_eq!(frontend.ledger.counts().accepted, in_flight);
 }
 
+#[tokio::test]
+async fn what_a_frontend_that_ends_turns_away_is_counted() {
+    let frontend = frontend(vec![view(true, Duty::Serving)], FederationView::default());
+    frontend.draining.store(true, Ordering::Release);
+    assert_eq!(ask(&frontend).await, InferError::Failed(FailReason::Draining));
+    // Its clients go elsewhere, and are demand there.
+    assert_eq!(at_the_door(&frontend), (0, [("draining", 1)].into()));
+}
+
 /// One picture, of value 42.
 fn of_42() -> Pictures {
     pictures(vec![picture(&[42])], 0)

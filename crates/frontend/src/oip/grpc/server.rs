@@ -16,7 +16,7 @@ use super::endpoint::Endpoint;
 use super::health::Health;
 use super::status::of_infer;
 use crate::oip::admission::Admission;
-use crate::oip::{InferError, InferenceService, Limits};
+use crate::oip::{InferError, InferenceService, Limits, shorten};
 
 /// The gRPC side of the public surface, ready to be served with [`serve_grpc`](crate::oip::serve_grpc). Cheap to clone.
 #[derive(Debug)]
@@ -76,7 +76,7 @@ fn is_unknown_call(answer: &http::Response<Body>) -> bool {
 
 /// Clients know more calls than are served: tritonclient those of shared memory, traces and logs.
 fn not_served(path: &str) -> http::Response<Body> {
-    let error = InferError::Unsupported(format!("`{path}` is not served here"));
+    let error = InferError::Unsupported(format!("`{}` is not served here", shorten(path)));
     of_infer(&error).into_http()
 }
 
@@ -91,5 +91,17 @@ mod tests {
             assert_eq!(service_of(path), None, "{path}");
         }
         assert_eq!(service_of("/a/b/c"), Some("a/b"));
+    }
+
+    #[test]
+    fn a_path_that_is_not_served_is_named_as_far_as_clients_take_it_back() {
+        let named = |path: &str| {
+            let answer = not_served(path);
+            answer.headers().get(Status::GRPC_MESSAGE).unwrap().to_str().unwrap().to_owned()
+        };
+        let called = "/inference.GRPCInferenceService/SystemSharedMemoryUnregister";
+        assert!(named(called).contains(called), "{}", named(called));
+        // Clients take 8 KiB of headers.
+        assert!(named(&"/%20".repeat(4_000)).len() < 1024);
     }
 }
