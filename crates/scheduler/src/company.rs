@@ -55,7 +55,7 @@ impl Company {
         // Of a mean request, not of a mean model.
         let rate = self.rates_squared as f64 / (self.rates as f64).max(1.0);
         let is_uneven = f64::from(rate_min) * UNEVEN < rate;
-        if !is_uneven || fixed_s * FIXED_SHARE < busy_s {
+        if !is_uneven || busy_s <= 0.0 || fixed_s * FIXED_SHARE < busy_s {
             return Nanos::MAX;
         }
         // GPUs for a batch's time of slack, in the mean over the GPU time.
@@ -125,5 +125,7 @@ mod tests {
         assert_eq!(nothing_asked.hope_max(), Nanos::MAX);
         let free = Company { priced: Nanos::ZERO, ..model(900, 3000, 1800, 2).and(model(100, 1000, 600, 1)) };
         assert_eq!(free.hope_max(), Nanos::MAX, "slack costs nothing");
+        let idle = Company { rates: 10, rates_squared: 100, ..nothing_asked };
+        assert_eq!(idle.hope_max(), Nanos::MAX, "no batches");
     }
 }
