@@ -123,7 +123,7 @@ impl Explainer<'_> {
             BatchEnd::Done { .. } => "in_time",
         };
         let why = plan.why.as_ref();
-        // D − ℓ(b+1) of a batch that nothing can join lies before everything.
+        // D − ℓ(b+k) of a batch that nothing can join lies before everything.
         let frontrun = why.map(|why| why.frontrun).filter(|&frontrun| frontrun > Time::ZERO);
         let batch = BatchStory {
             number,

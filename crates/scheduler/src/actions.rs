@@ -26,7 +26,7 @@ pub struct Candidate {
     pub start: Time,
     /// The last start at which its earliest deadline is met: D − ℓ(b).
     pub latest: Time,
-    /// From here on no further arrival could join: D − ℓ(b+1) − d.
+    /// From here on no further arrival could join: D − ℓ(b+k) − d·k, where requests have k items in the mean.
     pub frontrun: Time,
     /// The earliest deadline in it, less the reply delay: D.
     pub must_end_by: Time,

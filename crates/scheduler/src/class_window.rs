@@ -19,6 +19,8 @@ pub(crate) struct ClassWindow {
     pub(crate) seconds: Box<[InSeconds]>,
     /// β in seconds: what a batch takes besides its items.
     pub(crate) beta_s: f64,
+    /// Items that a request has in the mean: that many have to fit in for one more to join a batch.
+    pub(crate) joining: u32,
     /// Candidates that may start early wait to the end of their window here, since company is worth it.
     pub(crate) waits_without_hope: bool,
     /// How long before frontrun candidates start at the most for want of hope.
@@ -56,6 +58,7 @@ impl ClassWindow {
             class,
             seconds: in_seconds(&profile),
             beta_s: beta_s(&profile),
+            joining: 1,
             waits_without_hope: false,
             hope_max: Nanos::MAX,
             starts_early: true,
@@ -134,11 +137,12 @@ impl ClassWindow {
         self.from = from;
     }
 
-    /// From when on nothing could join a batch of `batch` items any more.
+    /// From when on no request could join a batch of `batch` items any more.
     #[inline]
     pub(crate) fn frontrun(&self, delays: &Delays, must_end_by: Time, batch: u32) -> Time {
-        let one_more_input = delays.data.of(batch + 1) - delays.data.of(batch);
-        must_end_by - self.profile.latency(batch + 1) - one_more_input
+        let joined = batch.saturating_add(self.joining);
+        let more_input = delays.data.of(joined) - delays.data.of(batch);
+        must_end_by - self.profile.latency(joined) - more_input
     }
 
     /// What one more item adds to a batch of `batch` items; nothing if there is no larger one.

@@ -32,6 +32,7 @@ mod pressure_control;
 mod queued;
 mod ranker;
 mod rate_meter;
+mod request_items;
 pub mod rivals;
 mod shedding;
 mod target_batch;

@@ -21,6 +21,7 @@ use crate::lateness_meter::LatenessMeter;
 use crate::patience::Patience;
 use crate::queued::Queued;
 use crate::rate_meter::RateMeter;
+use crate::request_items::RequestItems;
 use crate::shedding::Shedding;
 use crate::{DataDelay, Delays, Policy, Shed, Trigger};
 use aiming::item_time;
@@ -66,6 +67,7 @@ pub struct ModelQueue {
     multi_item: usize,
     rate: RateMeter,
     patience: Patience,
+    request_items: RequestItems,
     lateness: LatenessMeter,
     /// What is planned for because plans end late; part of `config.delays.reply`.
     late: Nanos,
@@ -108,6 +110,7 @@ impl ModelQueue {
             multi_item: 0,
             rate: RateMeter::default(),
             patience: Patience::default(),
+            request_items: RequestItems::default(),
             lateness: LatenessMeter::default(),
             late: Nanos::ZERO,
             hope_max: Nanos::MAX,
@@ -185,6 +188,7 @@ impl ModelQueue {
                 self.patience.note(request.deadline.since(now));
                 // What no batch can hold says nothing about the batches to come.
                 let counted = request.items.min(self.batch_max);
+                self.request_items.note(counted);
                 let due = self.shedding.as_mut().and_then(|shedding| shedding.arrived(now, counted));
                 let lasts = self.overload_lasts();
                 if let Some(shed) = due.filter(|_| !lasts) {

@@ -12,7 +12,7 @@ pub enum Trigger {
     /// At once: optimises the wait of a request, at the cost of batch size and of the idle time that tells an
     /// autoscaler something (the work-conserving extreme of seed 000, section 4.3).
     Eager,
-    /// At D − ℓ(b+1): from then on no further arrival could join, so waiting gains nothing. Optimises batch size and
+    /// At D − ℓ(b+k), where requests have k items in the mean: from then on no further arrival could join, so waiting gains nothing. Optimises batch size and
     /// load-proportional use, at the cost of a few percent on profiles with β near zero (seed 000, section 4.3).
     #[default]
     Frontrun,

@@ -123,6 +123,29 @@ fn a_batch_waits_until_no_further_arrival_could_join() {
 }
 
 #[test]
+fn a_batch_waits_no_longer_than_a_request_of_several_items_could_join() {
+    // Two items, then six: four in the mean, and D = 25 ms after the arrival that comes first.
+    let mut host = Host::symphony();
+    for sequence in 0..20 {
+        let items = if sequence % 2 == 0 { 2 } else { 6 };
+        let now = ms(30 * sequence);
+        let arrived = Request { items, ..request(sequence, now + Nanos::from_millis(SLO_MS)) };
+        let offered = host.step(now, ModelInput::Arrive(arrived));
+        let Some(&ModelAction::Offer { candidate: Some(candidate), .. }) = offered.first() else {
+            panic!("{offered:?}")
+        };
+        let step = candidate.latest.since(candidate.frontrun);
+        // The first 50 ms know nothing of it.
+        match sequence {
+            0..2 => assert_eq!(step, Nanos::from_millis(1)),
+            2..4 => {}
+            _ => assert_eq!(step, Nanos::from_millis(4), "{sequence}"),
+        }
+        host.grant(30 * sequence, ms(0));
+    }
+}
+
+#[test]
 fn the_eager_trigger_wants_to_start_at_once() {
     let mut host = Host::new(Policy::EAGER, Delays::default(), 64, 100);
     assert_eq!(host.arrive(0, 1)[0], offer(0, 1, ms(0), ms(19), Nanos::ZERO));

@@ -99,6 +99,7 @@ impl ModelQueue {
         let (delays, slo) = (&self.config.delays, self.config.slo);
         let budget = |within: Nanos| within - delays.reply - delays.control;
         let longest = self.patience.look().max(slo);
+        let joining = self.request_items.look();
         // What a larger batch would have given up, another one gives up a moment later: nothing is spared by smaller ones.
         let overload_lasts = self.overload_lasts();
         if let Some(anticipation) = &mut self.anticipation {
@@ -116,6 +117,7 @@ impl ModelQueue {
                 window.hope_max = anticipation.hope_max(window, self.hope_max);
             }
             window.starts_early = !overload_lasts;
+            window.joining = joining;
             if let DropRule::Window(share) = self.config.policy.drop
                 && !(overload_lasts && self.anticipation.is_some())
             {

@@ -1,0 +1,64 @@
+//! How many items a request has.
+
+/// Looks after which what was seen before is forgotten: as many as there are buckets in the rate's five seconds.
+const LOOKS: u32 = 100;
+
+/// The mean number of items of a request among the last arrivals, in fixed memory.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RequestItems {
+    latest: Sums,
+    /// The same of the stretch of time before.
+    former: Sums,
+    looks: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
+    requests: u64,
+    items: u64,
+}
+
+impl RequestItems {
+    /// A request arrived that has so many.
+    #[inline]
+    pub(crate) fn note(&mut self, items: u32) {
+        self.latest.requests += 1;
+        self.latest.items += u64::from(items.max(1));
+    }
+
+    /// The mean lately, rounded, at least one. To be asked about every 50 ms.
+    pub(crate) fn look(&mut self) -> u32 {
+        self.looks += 1;
+        if self.looks > LOOKS {
+            (self.former, self.latest, self.looks) = (self.latest, Sums::default(), 1);
+        }
+        let (requests, items) = (self.latest.requests + self.former.requests, self.latest.items + self.former.items);
+        // Each has one at the least, and no more than a batch may have.
+        ((items + requests / 2) / requests.max(1)).max(1) as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mean_is_that_of_one_to_two_stretches() {
+        let mut items = RequestItems::default();
+        assert_eq!(items.look(), 1, "nothing is known");
+        items.note(0);
+        assert_eq!(items.look(), 1, "no request has no items");
+        let mut items = RequestItems::default();
+        for _ in 0..LOOKS {
+            items.note(1);
+            items.note(6);
+            assert_eq!(items.look(), 4, "3.5");
+        }
+        for _ in 0..LOOKS {
+            items.note(2);
+            assert!(items.look() > 2);
+        }
+        items.note(2);
+        assert_eq!(items.look(), 2);
+    }
+}
