@@ -1,9 +1,12 @@
 //! A frontend: accepts requests, keeps them until they have their one outcome, and knows which cluster serves what.
 
+mod choice;
 mod door;
+mod federation;
+mod infer;
 mod owned;
+mod service;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -12,39 +15,23 @@ use futures::future::join_all;
 use symphony_config::{FrontendConfig, ImagesConfig};
 use symphony_images::{IMAGE_BYTES_MAX, ImageLimits};
 use symphony_net::Net;
-use symphony_protocol::dispatch::EndReason;
 use symphony_protocol::federation::FederationView;
 use symphony_protocol::view::View;
 use symphony_telemetry::Registry;
 use symphony_transport::{ControlClient, ControlError, FederationClient, PlanReceiver, SharedInputs, SharingError};
-use symphony_types::{BootId, DropReason, FailReason, FrontendId, Token, VersionedName};
+use symphony_types::{BootId, FrontendId};
 use tokio::net::TcpListener;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::{Cluster, ClusterAccess, Own, Requests};
-use crate::decoders::{Decoders, Decoding, Progress};
+use crate::decoders::Decoders;
 use crate::ledger::{Ledger, LedgerCounts};
 use crate::metrics;
-use crate::oip::shorten;
-use crate::oip::{
-    Credential, IndexEntry, InferAnswer, InferError, InferRequest, InferenceService, ModelInfo, ModelState,
-    ModelStatistics, Parameter, RepositoryError, ServerInfo,
-};
-use crate::plan::{in_order, lost_home};
 use crate::rates::Rates;
-use crate::repository_desk::{CallEnded, RepositoryAccess, RepositoryDesk};
-use crate::request_table::{Ending, Payload, Pending};
-use crate::routing::{Route, versions_of};
+use crate::repository_desk::{RepositoryAccess, RepositoryDesk};
 use crate::statistics::{Statistics, forget_unloaded};
-use door::takes;
-use owned::Owned;
-
-/// Pause before a cluster that did not take this frontend in is asked again.
-const JOIN_AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// How often the leader of a federation hears what clients ask for, and how long one report may take.
-const RATES_EVERY: Duration = Duration::from_secs(1);
-const RATES_WITHIN: Duration = Duration::from_millis(900);
+use federation::{follow, join, report_rates};
 
 /// How long the cluster may take to agree that this frontend leaves.
 const LEAVE_WITHIN: Duration = Duration::from_secs(2);
@@ -52,9 +39,6 @@ const LEAVE_WITHIN: Duration = Duration::from_secs(2);
 const GOODBYE_WITHIN: Duration = Duration::from_millis(500);
 /// How often it is looked whether its requests are done.
 const DRAIN_POLL: Duration = Duration::from_millis(20);
-
-/// How long this frontend may be behind another watcher of its cluster.
-const SEEN_WITHIN: Duration = Duration::from_secs(5);
 
 /// Why a frontend does not start.
 #[derive(Debug, thiserror::Error)]
@@ -108,7 +92,8 @@ struct Place {
 
 impl Frontend {
     /// Registers with the cluster and serves backends on `data`. The public surface is mounted by the caller
-    /// ([`oip`](crate::oip)): this value is its [`InferenceService`]. With a repository it lists and loads its models.
+    /// ([`oip`](crate::oip)): this value is its [`InferenceService`](crate::oip::InferenceService). With a repository it lists and
+    /// loads its models.
     ///
     /// # Errors
     /// If the cluster does not answer or refuses, or shared memory is required and this system has none.
@@ -306,330 +291,12 @@ impl Inner {
         let by_all = known.peek().is_some() && known.all(|(_, cluster)| cluster.turns_away());
         self.draining.load(Ordering::Acquire) || self.ended.is_cancelled() || by_all
     }
-
-    /// Where a request for the model goes, by the newest plan, without those clusters that have turned it away, or in which its input
-    /// is none of the model's (`made_for`): where it is ready, if it is anywhere.
-    fn choose(&self, model: &str, made_for: Option<&ModelInfo>, not: &[usize]) -> Option<(Arc<Cluster>, usize, Route)> {
-        let plan = self.plan.as_ref().map(|plan| Arc::clone(&plan.borrow()));
-        let order = match &plan {
-            Some(plan) => in_order(plan, model, self.places.iter().map(|place| place.name.as_str())),
-            None => (0..self.places.len()).collect(),
-        };
-        let mut second = None;
-        for index in order.into_iter().filter(|index| !not.contains(index)) {
-            let Some(cluster) = self.places[index].cluster.get() else { continue };
-            let Some(route) = cluster.route(model) else { continue };
-            if made_for.is_some_and(|made_for| !route.info.reads_and_answers_as(made_for)) {
-                continue;
-            }
-            let takes = takes(cluster, &route);
-            let found = (Arc::clone(cluster), index, route);
-            if takes {
-                return Some(found);
-            }
-            second.get_or_insert(found);
-        }
-        second
-    }
-
-    /// What is known of the model of that name in the cluster that would be asked.
-    pub(crate) fn info(&self, loaded_as: &str) -> Option<Arc<ModelInfo>> {
-        self.choose(loaded_as, None, &[]).map(|(.., route)| route.info)
-    }
-
-    /// Waits until requests are routed by a view of this log index, or a little longer than that ever takes: who was told that a
-    /// model is ready asks for it at once.
-    async fn seen(&self, index: u64) {
-        let routed = async {
-            for (_, cluster) in self.clusters() {
-                cluster.routed(index).await;
-            }
-        };
-        let _ = tokio::time::timeout(SEEN_WITHIN, routed).await;
-    }
-
-    /// What a caller is told of a load or unload, once this frontend has seen it itself: who then asks for the index is not told of
-    /// what was before, whether it worked or not.
-    async fn told(&self, ended: CallEnded) -> Result<(), RepositoryError> {
-        self.seen(ended.as_of).await;
-        ended.result
-    }
-
-    /// The same of all models, in the order of those names.
-    pub(crate) fn infos(&self) -> Vec<Arc<ModelInfo>> {
-        let all = self.clusters().flat_map(|(_, cluster)| cluster.routes().keys().cloned().collect::<Vec<_>>());
-        let names: BTreeSet<_> = all.collect();
-        names.iter().filter_map(|loaded_as| self.info(loaded_as)).collect()
-    }
-
-    /// The names that versions of a model have in the clusters, each once.
-    fn loaded_as(&self, name: &str) -> BTreeSet<String> {
-        let routes = self.clusters().map(|(_, cluster)| cluster.routes());
-        routes.flat_map(|routes| versions_of(&routes, name)).collect()
-    }
-
-    async fn infer(self: &Arc<Self>, mut request: InferRequest) -> Result<InferAnswer, InferError> {
-        let model = Arc::clone(&request.model);
-        let name = &model.loaded_as;
-        if self.turns_away() {
-            return Err(self.refused(name, InferError::Failed(FailReason::Draining)));
-        }
-        let (mut cluster, mut index, mut route) = self
-            .choose(name, Some(&request.model), &[])
-            .ok_or_else(|| InferError::UnknownModel(format!("model `{name}` is not loaded any more")))?;
-        let (allowed, mut decoding) = self.admit(&mut request, &cluster, &route)?;
-        let arrived = request.deadline.arrived;
-        let deadline = arrived + Duration::from(allowed);
-        self.ledger.accept();
-        let mut owned = Owned { inner: self, here: None, name, arrived, items: request.items, ended: false };
-        let mut not_here = Vec::new();
-        loop {
-            let (waiter, mut ending) = oneshot::channel();
-            // The schedulers hear of it once nothing is before the last of its pictures, or once all are decoded if that takes long:
-            // a GPU that is given it then waits for milliseconds at most. It has its name and its place in the table from the start.
-            let mut held = decoding.as_ref().is_some_and(Decoding::is_waiting);
-            let (id, sequence) = cluster.submit(Pending {
-                model: route.model,
-                subcluster: route.subcluster,
-                items: request.items,
-                payload: match decoding {
-                    Some(_) => Payload::Coming(Vec::new()),
-                    None => Payload::Here(request.payload.clone()),
-                },
-                deadline,
-                held,
-                announced: Token::default(),
-                attempt: 0,
-                panics: 0,
-                shared: None,
-                read: false,
-                waiter,
-            });
-            request.receipt.accepted(id);
-            owned.here = Some((Arc::clone(&cluster), sequence));
-            let ending = loop {
-                let end_by = if held { deadline } else { deadline + self.grace };
-                tokio::select! {
-                    ending = &mut ending => break ending.ok(),
-                    progress = progress_of(&mut decoding) => {
-                        let made = match progress {
-                            Progress::Begun => None,
-                            Progress::Made(Ok(input)) => Some(input),
-                            Progress::Made(Err(error)) => return owned.withdrawn(error),
-                        };
-                        if let Some(input) = &made {
-                            decoding = None;
-                            request.payload = input.clone();
-                        }
-                        if std::mem::take(&mut held) {
-                            // It has waited: its model may be elsewhere by now, or another one of that name, or its cluster lost.
-                            let made_for = Some(request.model.as_ref());
-                            let other = self.choose(name, made_for, &not_here).filter(|(_, at, _)| *at != index);
-                            let here = cluster.route(name).filter(|r| r.info.reads_and_answers_as(&request.model));
-                            match here {
-                                Some(here) if other.is_none_or(|(other, _, route)| !takes(&other, &route)) => {
-                                    cluster.release(sequence, &here, made.as_ref());
-                                }
-                                _ => {
-                                    cluster.withdraw(sequence);
-                                    break Some(Ending::NotHere);
-                                }
-                            }
-                        } else if let Some(input) = &made {
-                            cluster.supply(sequence, input);
-                        }
-                    }
-                    () = tokio::time::sleep_until(end_by.into()) => {
-                        break held.then_some(Ending::Ended(EndReason::Dropped(DropReason::QueueExpired)));
-                    }
-                    () = self.ended.cancelled() => {
-                        break Some(Ending::Ended(EndReason::Failed(FailReason::Draining)));
-                    }
-                }
-            };
-            // Only what has not run, and never will, where it was is sent elsewhere (invariant F1).
-            let Some(Ending::NotHere) = ending else { return owned.end(ending, deadline) };
-            not_here.push(index);
-            match self
-                .choose(name, Some(&request.model), &not_here)
-                .filter(|(.., next)| next.info.state == ModelState::Ready)
-            {
-                _ if Instant::now() >= deadline => return owned.end(None, deadline),
-                Some((next, ..)) if next.turns_away() => {
-                    return owned.end(Some(Ending::Ended(EndReason::Failed(FailReason::Draining))), deadline);
-                }
-                Some(next) => (cluster, index, route) = next,
-                None => return owned.end(ending, deadline),
-            }
-        }
-    }
-}
-
-/// What happens next to a payload that is being made; never anything if none is.
-async fn progress_of(decoding: &mut Option<Decoding>) -> Progress {
-    match decoding {
-        Some(decoding) => decoding.next().await,
-        None => std::future::pending().await,
-    }
 }
 
 /// What a picture may cost here.
 #[must_use]
 pub fn image_limits(config: &ImagesConfig) -> ImageLimits {
     ImageLimits { bytes_max: IMAGE_BYTES_MAX, pixels_max: config.pixels_max }
-}
-
-/// Gets into a cluster, however long that takes.
-async fn join(inner: Arc<Inner>, index: usize, mut access: ClusterAccess, own: Own) {
-    let place = &inner.places[index];
-    loop {
-        let joined = tokio::select! {
-            () = inner.ended.cancelled() => return,
-            joined = Cluster::join(access, own.clone(), place.requests.clone()) => joined,
-        };
-        match joined {
-            Ok(cluster) => {
-                let _ = place.cluster.set(cluster);
-                own.news.send_modify(|count| *count += 1);
-                return;
-            }
-            Err((error, again)) => {
-                tracing::warn!(cluster = place.name, %error, "not registered; the other clusters are served without it");
-                access = again;
-            }
-        }
-        tokio::time::sleep(JOIN_AGAIN_AFTER).await;
-    }
-}
-
-/// Takes requests back from clusters that are lost, as soon as another one has their model: those that wait there are served in
-/// time, those that a backend has wait for its answer.
-async fn follow(inner: Arc<Inner>, mut plan: PlanReceiver, mut news: watch::Receiver<u64>) {
-    loop {
-        let current = Arc::clone(&plan.borrow_and_update());
-        for (index, cluster) in inner.clusters() {
-            for (name, route) in cluster.routes().iter() {
-                let ready_in = |other: &str| {
-                    let mut others = inner.clusters().filter(|&(at, _)| inner.places[at].name == other);
-                    others.any(|(_, other)| other.route(name).is_some_and(|r| r.info.state == ModelState::Ready))
-                };
-                if lost_home(&current, name, &inner.places[index].name).is_some_and(ready_in) {
-                    let taken = cluster.take_back(route.model);
-                    if taken > 0 {
-                        tracing::info!(model = name, cluster = inner.places[index].name, taken, "requests taken back");
-                    }
-                }
-            }
-        }
-        tokio::select! {
-            () = inner.ended.cancelled() => return,
-            changed = plan.changed() => if changed.is_err() { return },
-            changed = news.changed() => if changed.is_err() { return },
-        }
-    }
-}
-
-/// Tells the federation's leader what clients ask for, as long as anybody does.
-async fn report_rates(inner: Arc<Inner>, federation: FederationClient, frontend: String) {
-    let mut ticks = tokio::time::interval(RATES_EVERY);
-    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        tokio::select! {
-            () = inner.ended.cancelled() => return,
-            _ = ticks.tick() => {}
-        }
-        let Some(rates) = inner.rates.each(Instant::now()) else { continue };
-        let call = |mut client: symphony_protocol::control::federation_client::FederationClient<_>| {
-            let (rates, frontend) = (rates.clone(), frontend.clone());
-            let request = symphony_protocol::control::FederationRatesRequest { rates, frontend };
-            async move { client.report_rates(request).await }
-        };
-        if let Err(error) = federation.call(RATES_WITHIN, call).await {
-            tracing::debug!(%error, "rates not reported");
-        }
-    }
-}
-
-impl InferenceService for Frontend {
-    fn server(&self) -> ServerInfo {
-        let known = self.inner.clusters().any(|(_, cluster)| cluster.view.borrow().applied_index > 0);
-        ServerInfo {
-            name: "symphony".into(),
-            version: env!("CARGO_PKG_VERSION").into(),
-            live: true,
-            ready: known && !self.inner.turns_away(),
-        }
-    }
-
-    fn models(&self) -> Vec<Arc<ModelInfo>> {
-        let mut models = self.inner.infos();
-        models.sort_by(|a, b| (&a.name, a.version).cmp(&(&b.name, b.version)));
-        models
-    }
-
-    fn model(&self, name: &str, version: Option<u64>) -> Option<Arc<ModelInfo>> {
-        if let Some(version) = version {
-            let versioned = self.inner.info(&VersionedName { name, version }.loaded_as());
-            return versioned.or_else(|| self.inner.info(name).filter(|info| info.version == version));
-        }
-        // Also under the name that the cluster has for a version, which people see in its tools.
-        let exact = self.inner.info(name);
-        let versioned = self.inner.loaded_as(name).into_iter().filter_map(|loaded_as| self.inner.info(&loaded_as));
-        versioned.chain(exact).max_by_key(|info| (info.state == ModelState::Ready, info.version))
-    }
-
-    fn versions(&self, name: &str) -> Vec<u64> {
-        let exact = self.inner.info(name).map(|info| info.version);
-        let loaded_as = self.inner.loaded_as(name);
-        let versions = loaded_as.iter().map(|loaded_as| VersionedName::parse(loaded_as).version).chain(exact);
-        versions.collect::<BTreeSet<_>>().into_iter().collect()
-    }
-
-    fn statistics(&self, of: Option<(&str, Option<u64>)>) -> Vec<ModelStatistics> {
-        self.inner.statistics.of(of)
-    }
-
-    async fn index(&self, credential: &Credential) -> Result<Vec<IndexEntry>, RepositoryError> {
-        let known = |info: Arc<ModelInfo>| IndexEntry {
-            name: info.name.clone(),
-            version: Some(info.version),
-            state: info.state.clone(),
-        };
-        let mut entries: Vec<_> = self.models().into_iter().map(known).collect();
-        for listed in self.inner.repository.listed().await.iter() {
-            if !entries.iter().any(|entry| entry.name == listed.name && entry.version == listed.version) {
-                entries.push(listed.clone());
-            }
-        }
-        entries.sort_by(|a, b| (&a.name, a.version).cmp(&(&b.name, b.version)));
-        self.inner.repository.keep_reasons(&mut entries, credential);
-        Ok(entries)
-    }
-
-    async fn infer(&self, request: InferRequest) -> Result<InferAnswer, InferError> {
-        self.inner.infer(request).await
-    }
-
-    async fn load_model(
-        &self,
-        model: &str,
-        parameters: BTreeMap<String, Parameter>,
-        credential: Credential,
-    ) -> Result<(), RepositoryError> {
-        if let Some(name) = parameters.keys().next() {
-            return Err(RepositoryError::Unsupported(format!(
-                "parameter `{name}` is not taken: a model is loaded as its folder in the repository says"
-            )));
-        }
-        self.inner.told(self.inner.repository.load(model, &credential).await).await
-    }
-
-    async fn unload_model(&self, model: &str, credential: Credential) -> Result<(), RepositoryError> {
-        if self.versions(model).is_empty() {
-            return Err(RepositoryError::UnknownModel(format!("there is no model `{}`", shorten(model))));
-        }
-        self.inner.told(self.inner.repository.unload(model, &credential).await).await
-    }
 }
 
 #[cfg(test)]

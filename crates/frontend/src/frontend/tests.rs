@@ -1,14 +1,22 @@
 //! Which of several clusters a request goes to.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use symphony_protocol::federation::{FederatedClusterView, FederatedModelView};
 use symphony_protocol::view::{
     BackendView, FrontendView, ModelSource, ModelSpec, ModelView, ReplicaView, SubclusterView,
 };
-use symphony_types::{BackendId, Duty, Filter, FrontendId, ModelId, Nanos, RequestValue, SubclusterId};
+use symphony_types::{
+    BackendId, DropReason, Duty, FailReason, Filter, FrontendId, ModelId, Nanos, RequestValue, SubclusterId,
+};
 
 use super::*;
-use crate::oip::{Pictures, Receipt, RequestedDeadline};
+use crate::oip::{
+    InferAnswer, InferError, InferRequest, ModelState, Pictures, Receipt, RepositoryError, RequestedDeadline,
+};
+use crate::repository_desk::CallEnded;
+use crate::request_table::Ending;
 use crate::test_pictures::{SLO, cut_off, model, picture, pictures};
 
 const FRONTEND: FrontendId = FrontendId::new(2);

@@ -1,12 +1,19 @@
+//! One worker with one model and one GPU: what becomes of requests, grants and words of the rank worker, turn by turn.
+
 use std::sync::atomic::Ordering;
 
 use symphony_explain::{FlightRecorder, RecorderLimits};
-use symphony_scheduler::{Candidate, DelaySource, Delays, Policy, Pressure};
+use symphony_protocol::dispatch::{EndReason, RequestHeader, ToFrontend};
+use symphony_protocol::execute::ToBackend;
+use symphony_scheduler::{
+    Candidate, DataDelay, DelaySource, Delays, GrantWhy, ModelQueueConfig, PRESSURE_TICK, Policy, Pressure,
+};
 use symphony_transport::{LocalReceiver, local_link};
-use symphony_types::{BackendId, GPU_CLASSES_MAX, LatencyProfile, Token};
+use symphony_types::{BackendId, BootId, DropReason, GPU_CLASSES_MAX, GpuId, Invariant, LatencyProfile, Token};
 
 use super::*;
 use crate::doorbell::Bell;
+use crate::messages::Peer;
 use crate::worker_metrics::WorkerKind;
 
 const SEAL: Seal = 7;

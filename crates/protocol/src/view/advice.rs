@@ -1,0 +1,53 @@
+//! How many GPUs a sub-cluster should have, and which of them or of its profiles are off.
+
+use symphony_types::{GpuId, ModelId};
+
+/// How many GPUs a sub-cluster should have.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AdviceView {
+    /// Why, as a stable label.
+    pub reason: String,
+    /// Share of the requests that are given up.
+    pub bad_rate: f64,
+    /// Share of the GPU time without work.
+    pub idle_fraction: f64,
+    /// By kind.
+    pub kinds: Vec<KindAdviceView>,
+    /// GPUs that are set aside because they are slower than their peers.
+    pub slow: Vec<SlowGpuView>,
+    /// Models whose batches take longer, or less long, than their profiles say.
+    pub drifts: Vec<DriftView>,
+}
+
+/// How many GPUs of a kind there should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KindAdviceView {
+    /// The kind.
+    pub kind: String,
+    /// So many.
+    pub target: u32,
+    /// Those that may go now, the highest ids.
+    pub release: Vec<GpuId>,
+}
+
+/// A GPU that gets no batches.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SlowGpuView {
+    /// Which.
+    pub gpu: GpuId,
+    /// How many times as long as usual its batches took.
+    pub slowdown: f64,
+    /// How long it stays set aside, in milliseconds.
+    pub quarantined_ms: u64,
+}
+
+/// What batches of a model really take.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DriftView {
+    /// The model.
+    pub model: ModelId,
+    /// On GPUs of this kind.
+    pub kind: String,
+    /// So many times as long as its profile says, in the median.
+    pub factor: f64,
+}

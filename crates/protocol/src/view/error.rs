@@ -1,0 +1,75 @@
+//! Why a protobuf message is no view or no model.
+
+use symphony_policy::PolicyError;
+use symphony_types::{NoOperationId, ProfileError, RequestValue, UnknownDataType};
+
+/// Why a protobuf message is no view or no model.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ViewError {
+    /// A part that must be there is not.
+    #[error("{what} has no {field}")]
+    Missing {
+        /// The message.
+        what: String,
+        /// Its field.
+        field: &'static str,
+    },
+    /// A profile is not acceptable.
+    #[error("model `{model}`, GPU kind `{kind}`: {source}")]
+    Profile {
+        /// The model.
+        model: String,
+        /// The GPU kind.
+        kind: String,
+        /// What is wrong.
+        source: ProfileError,
+    },
+    /// What frontends are to do with its inputs and outputs has no meaning.
+    #[error("model `{model}`: transforms.{key}: {reason}")]
+    Transforms {
+        /// The model.
+        model: String,
+        /// What has none.
+        key: &'static str,
+        /// What was expected.
+        reason: String,
+    },
+    /// Its policy is none that a cluster takes.
+    #[error("model `{model}`: policy: {source}")]
+    Policy {
+        /// The model.
+        model: String,
+        /// What is wrong.
+        source: PolicyError,
+    },
+    /// What its requests are worth is out of bounds.
+    #[error(
+        "model `{model}`: value_thousandths is {got}; expected 0, or {} to {}",
+        RequestValue::MIN.thousandths(),
+        RequestValue::MAX.thousandths()
+    )]
+    Value {
+        /// The model.
+        model: String,
+        /// In thousandths.
+        got: u32,
+    },
+    /// An operation's id is none.
+    #[error("operation at {index}: {source}")]
+    Operation {
+        /// Its place in the log.
+        index: u64,
+        /// What is wrong.
+        source: NoOperationId,
+    },
+    /// A tensor's type is not known.
+    #[error("model `{model}`, tensor `{tensor}`: {source}")]
+    Tensor {
+        /// The model.
+        model: String,
+        /// The tensor.
+        tensor: String,
+        /// What is wrong.
+        source: UnknownDataType,
+    },
+}

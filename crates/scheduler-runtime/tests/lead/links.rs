@@ -1,0 +1,71 @@
+//! Links that go, come again, move no more or carry too much.
+
+use std::time::Duration;
+
+use symphony_protocol::dispatch::{RequestHeader, SUBMIT_REQUESTS_MAX, ToLeader};
+use symphony_protocol::view::View;
+use symphony_scheduler_runtime::Report;
+use symphony_types::{Nanos, NodeId};
+use tokio::net::TcpListener;
+
+use crate::backend::{Backend, sequences};
+use crate::frontend::{Frontend, header};
+use crate::scene::Scene;
+use crate::{BACKEND, BACKEND_BOOT, SUBCLUSTER, TOKEN, soon};
+
+#[tokio::test]
+async fn a_lead_whose_links_move_no_more_is_offered_to_the_others_and_goes_on() {
+    let standbys = |view: &mut View| {
+        view.subclusters.entry(SUBCLUSTER).and_modify(|s| s.standbys = vec![NodeId::new(2)]);
+    };
+    let mut scene = Scene::impatient(Duration::from_secs(1), standbys).await;
+    let (backend, frontend) = (scene.sealed().await, scene.frontend().await);
+    let (Backend { sender: to_leader, mut receiver }, Frontend { sender, receiver: mut outcomes }) =
+        (backend, frontend);
+    let both = tokio::spawn(async move { tokio::join!(receiver.receive(), outcomes.receive()) });
+    // Both are asked a few times and answer; nothing else shows that. Then nobody reads any more, and both links stay up.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    both.abort();
+    let report = tokio::time::timeout(Duration::from_secs(60), scene.reports.recv()).await.expect("a report");
+    assert_eq!(report, Some(Report::CutOff { subcluster: SUBCLUSTER, token: TOKEN }));
+    assert_eq!(scene.runtime.status().len(), 1, "it leads until somebody else does");
+    drop((to_leader, sender));
+}
+
+#[tokio::test]
+async fn a_frontend_that_sends_frames_of_too_many_requests_loses_its_link() {
+    let scene = Scene::new().await;
+    let _backend = scene.sealed().await;
+    let many = SUBMIT_REQUESTS_MAX as u64;
+    let mut frontend = scene.frontend().await;
+    frontend.sender.send(ToLeader::Cancel { requests: (0..many).map(|sequence| (sequence, 1)).collect() }).unwrap();
+    frontend.submit(&(0..=many).map(|sequence| header(sequence, 1)).collect::<Vec<_>>());
+    frontend.closed().await;
+    let mut frontend = scene.frontend().await;
+    frontend.sender.send(ToLeader::Cancel { requests: (0..=many).map(|sequence| (sequence, 1)).collect() }).unwrap();
+    frontend.closed().await;
+}
+
+#[tokio::test]
+async fn a_frontend_that_links_again_announces_again_and_nothing_runs_twice() {
+    let scene = Scene::new().await;
+    let mut backend = scene.sealed().await;
+    scene.served(2).await;
+    let first = scene.frontend().await;
+    first.submit(&[header(1, 2)]);
+    // The second link comes while the first one stands: its end, told later, must not take the second's requests along.
+    let second = scene.frontend().await;
+    second.redrive(&[RequestHeader { budget: Nanos::from_millis(2_000).get(), ..header(1, 2) }]);
+    drop(first);
+    assert_eq!(sequences(&backend.plan().await), [1]);
+}
+
+#[tokio::test]
+async fn a_backend_that_stays_away_is_reported_again_and_again() {
+    let mut scene = Scene::new().await;
+    drop(std::mem::replace(&mut scene.backends, TcpListener::bind("127.0.0.1:0").await.unwrap()));
+    for _ in 0..2 {
+        let report = soon("report", scene.reports.recv()).await;
+        assert_eq!(report, Some(Report::BackendDown(BACKEND, BACKEND_BOOT)));
+    }
+}
