@@ -90,10 +90,11 @@ impl EarlyLinks {
                 }
                 self.settle(now >= since + SETTLED_WITHIN);
             }
-            let settles = waited_since.filter(|_| !*self.settled.borrow()).map(|since| since + SETTLED_WITHIN);
-            // Who is due and has to wait for the end of another dial is looked at then.
-            let next = if dials.len() < DIALS_AT_ONCE { self.tries.next() } else { None };
-            let look = [settles, next].into_iter().flatten().fold(now + LOOK_EVERY, Instant::min);
+            // A backend that the view does not name any more waits for that.
+            let waits = is_named && !*self.settled.borrow();
+            let settles = waited_since.filter(|_| waits).map(|since| since + SETTLED_WITHIN);
+            let may_dial = is_named && dials.len() < DIALS_AT_ONCE;
+            let look = self.tries.look_at(now, may_dial, settles);
             tokio::select! {
                 changed = self.view.changed() => if changed.is_err() { return },
                 Some((owner, linked)) = dials.next(), if !dials.is_empty() => self.tries.ended(Instant::now(), owner, linked),
@@ -184,6 +185,12 @@ impl Tries {
     /// How many there are no links to.
     fn missing(&self) -> usize {
         self.owners.values().filter(|known| !matches!(known.stage, Stage::Linked { .. })).count()
+    }
+
+    /// When to look again. Who is due and may not be dialled now has to wait for something else that happens.
+    fn look_at(&self, now: Instant, may_dial: bool, settles: Option<Instant>) -> Instant {
+        let next = if may_dial { self.next() } else { None };
+        [settles, next].into_iter().flatten().fold(now + LOOK_EVERY, Instant::min)
     }
 
     /// When the next one is due.

@@ -76,6 +76,18 @@ fn who_cannot_be_reached_is_tried_ever_more_rarely_and_never_given_up() {
     assert_eq!(waits[39], AGAIN_AFTER_MAX);
 }
 
+/// A backend that is not in the view any more, say: it would look again and again without a pause.
+#[test]
+fn who_is_due_and_may_not_be_dialled_keeps_nobody_awake() {
+    let mut scene = Scene::new();
+    assert_eq!(scene.due(Duration::ZERO, &frontends([1, 2])), [1, 2]);
+    scene.ended(Duration::ZERO, 1, false);
+    let (now, due) = (scene.start + 2 * AGAIN_AFTER, scene.start + AGAIN_AFTER);
+    assert_eq!(scene.tries.look_at(now, true, None), due);
+    assert_eq!(scene.tries.look_at(now, false, None), now + LOOK_EVERY);
+    assert_eq!(scene.tries.look_at(now, false, Some(now + MS)), now + MS);
+}
+
 /// A frontend that lets a backend in and shuts it out again, for what it requires of links, is not dialled every second.
 #[test]
 fn a_link_that_ends_is_made_again_and_later_where_it_never_lasts() {
@@ -252,6 +264,20 @@ mod over_tcp {
         assert!(begun.elapsed() >= SETTLED_WITHIN, "it was waited for");
         assert_ne!(transport.is_linked(owner(1)), Some(true));
         drop(silent);
+    }
+
+    /// With the clock of timers stopped time passes only where everybody sleeps: a backend that does not would keep this test for ever.
+    #[tokio::test]
+    async fn a_backend_that_is_not_named_any_more_sleeps() {
+        let (silent, addr) = listener().await;
+        let seen = named(&[addr]);
+        let unnamed = View { backends: Default::default(), ..View::clone(&seen) };
+        let (_transport, told, settled) = backend(seen);
+        let _silent = greeted(&silent).await;
+        told.send_replace(Arc::new(unnamed));
+        tokio::time::pause();
+        tokio::time::sleep(10 * SETTLED_WITHIN).await;
+        assert!(!*settled.borrow(), "it has nothing to hold");
     }
 
     #[tokio::test]
