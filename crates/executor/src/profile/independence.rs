@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-use symphony_types::DataType;
+use symphony_types::{DataType, TensorSpec};
 
+use super::inputs::{plausible_input, unlike_input};
 use crate::port::{BatchInputs, ExecuteError, ModelExecutor};
 
 /// Kernels of different batch sizes add up in different orders: real numbers that differ by no more than this, absolutely
@@ -30,30 +31,45 @@ impl fmt::Display for Dependence {
     }
 }
 
-/// Runs the first, the middle and the last item of the largest batch alone, and compares. `inputs` are one buffer for each
-/// input of the signature, with the bytes of an item.
+/// At each of these sizes, ascending, from the largest on: runs the first, the middle and the last item of a batch alone, and compares.
+///
+/// The items differ, or a model that mixes them would not be found. One that refuses such whole numbers is given zeros.
+///
+/// # Errors
+/// The size that the model refuses however, and why.
 pub(super) fn find_dependence(
     executor: &mut impl ModelExecutor,
-    inputs: &[(usize, Vec<u8>)],
-    batch: u32,
-) -> Result<Option<Dependence>, ExecuteError> {
+    sizes: &[u32],
+) -> Result<Option<Dependence>, (u32, ExecuteError)> {
+    find_with(executor, sizes, unlike_input).or_else(|_| find_with(executor, sizes, plausible_input))
+}
+
+fn find_with(
+    executor: &mut impl ModelExecutor,
+    sizes: &[u32],
+    input: impl Fn(&TensorSpec, u32) -> Vec<u8>,
+) -> Result<Option<Dependence>, (u32, ExecuteError)> {
+    let (specs, outputs) = (executor.signature().inputs.clone(), executor.signature().outputs.clone());
+    let largest = sizes.last().copied().unwrap_or_default();
+    let inputs: Vec<_> = specs.iter().map(|spec| (spec.item_bytes(), input(spec, largest))).collect();
     let (mut together, mut alone) = (Vec::new(), Vec::new());
     let run = |executor: &mut dyn ModelExecutor, first: u32, items: u32, outputs: &mut Vec<Vec<u8>>| {
         let part = |size: usize| first as usize * size..(first + items) as usize * size;
         let tensors: Vec<_> = inputs.iter().map(|(size, bytes)| &bytes[part(*size)]).collect();
-        executor.run(&BatchInputs { items, tensors: &tensors, start: None }, outputs)
+        executor.run(&BatchInputs { items, tensors: &tensors, start: None }, outputs).map_err(|error| (items, error))
     };
-    run(executor, 0, batch, &mut together)?;
-    let outputs = executor.signature().outputs.clone();
-    let mut items = vec![0, batch / 2, batch - 1];
-    items.dedup();
-    for item in items {
-        run(executor, item, 1, &mut alone)?;
-        for (spec, (alone, together)) in outputs.iter().zip(alone.iter().zip(&together)) {
-            let size = spec.item_bytes();
-            let among = together.get(item as usize * size..(item as usize + 1) * size).unwrap_or_default();
-            if let Some(values) = first_difference(spec.data_type, alone, among) {
-                return Ok(Some(Dependence { output: spec.name.clone(), item, batch, values }));
+    for &batch in sizes.iter().rev().filter(|&&batch| batch > 1) {
+        run(executor, 0, batch, &mut together)?;
+        let mut items = vec![0, batch / 2, batch - 1];
+        items.dedup();
+        for item in items {
+            run(executor, item, 1, &mut alone)?;
+            for (spec, (alone, together)) in outputs.iter().zip(alone.iter().zip(&together)) {
+                let size = spec.item_bytes();
+                let among = together.get(item as usize * size..(item as usize + 1) * size).unwrap_or_default();
+                if let Some(values) = first_difference(spec.data_type, alone, among) {
+                    return Ok(Some(Dependence { output: spec.name.clone(), item, batch, values }));
+                }
             }
         }
     }
@@ -81,21 +97,21 @@ fn first_difference(data_type: DataType, alone: &[u8], together: &[u8]) -> Optio
 
 #[cfg(test)]
 mod tests {
-    use symphony_types::{Signature, TensorSpec};
+    use symphony_types::Signature;
 
     use super::*;
 
-    /// Doubles each number; a broken one adds how many items there are.
+    /// Doubles each number; a broken one adds how many items there are, from some size on.
     #[derive(Debug)]
     struct Doubler {
         signature: Signature,
-        broken: bool,
+        broken_at: Option<u32>,
     }
 
     impl ModelExecutor for Doubler {
         fn run(&mut self, batch: &BatchInputs<'_>, outputs: &mut Vec<Vec<u8>>) -> Result<(), ExecuteError> {
             batch.check(&self.signature, 8)?;
-            let extra = if self.broken { batch.items as f32 } else { 0.0 };
+            let extra = if self.broken_at == Some(batch.items) { batch.items as f32 } else { 0.0 };
             let doubled = |b: &[u8]| (2.0 * f32::from_le_bytes(b.try_into().unwrap()) + extra).to_le_bytes();
             *outputs = vec![batch.tensors[0].chunks_exact(4).flat_map(doubled).collect()];
             Ok(())
@@ -114,18 +130,71 @@ mod tests {
         }
     }
 
-    fn found(broken: bool, batch: u32) -> Option<Dependence> {
+    fn found(broken_at: Option<u32>, sizes: &[u32]) -> Option<Dependence> {
         let spec = |name: &str| TensorSpec { name: name.into(), data_type: DataType::Fp32, item_shape: vec![2] };
         let signature = Signature { inputs: vec![spec("in")], outputs: vec![spec("out")] };
-        let bytes = (0..16_u8).flat_map(|n| f32::from(n).to_le_bytes()).collect();
-        find_dependence(&mut Doubler { signature, broken }, &[(8, bytes)], batch).unwrap()
+        find_dependence(&mut Doubler { signature, broken_at }, sizes).unwrap()
     }
 
     #[test]
     fn a_model_that_looks_at_the_others_is_found() {
-        assert_eq!((found(false, 8), found(false, 1), found(true, 1)), (None, None, None));
-        let dependence = found(true, 8).unwrap();
-        assert_eq!(dependence.to_string(), "output `out` of item 0 is 1 alone and 8 in a batch of 8");
+        assert_eq!((found(None, &[1, 2, 4, 8]), found(None, &[1]), found(Some(1), &[1])), (None, None, None));
+        let dependence = found(Some(8), &[1, 2, 4, 8]).unwrap();
+        assert_eq!(dependence.to_string(), "output `out` of item 0 is -2 alone and 6 in a batch of 8");
+    }
+
+    #[test]
+    fn every_size_that_is_measured_is_looked_at() {
+        assert_eq!(found(Some(4), &[1, 2, 4, 8]).unwrap().batch, 4);
+        assert_eq!(found(Some(3), &[1, 2, 4, 8]), None);
+    }
+
+    /// Gives every item the largest bytes of all; one that is shy takes no number but zero.
+    #[derive(Debug)]
+    struct Mixer {
+        signature: Signature,
+        shy: bool,
+    }
+
+    impl ModelExecutor for Mixer {
+        fn run(&mut self, batch: &BatchInputs<'_>, outputs: &mut Vec<Vec<u8>>) -> Result<(), ExecuteError> {
+            batch.check(&self.signature, 8)?;
+            let item = self.signature.inputs[0].item_bytes();
+            let mut largest = vec![0; item];
+            for bytes in batch.tensors[0].chunks_exact(item) {
+                largest.iter_mut().zip(bytes).for_each(|(largest, &byte)| *largest = byte.max(*largest));
+            }
+            if self.shy && largest.iter().any(|&byte| byte > 0) {
+                return Err(ExecuteError::Failed { items: batch.items, reason: "no such index".into() });
+            }
+            *outputs = vec![largest.repeat(batch.items as usize)];
+            Ok(())
+        }
+
+        fn signature(&self) -> &Signature {
+            &self.signature
+        }
+
+        fn batch_max(&self) -> u32 {
+            8
+        }
+
+        fn kind(&self) -> &'static str {
+            "mixer"
+        }
+    }
+
+    #[test]
+    fn a_model_that_mixes_whole_numbers_is_found_whatever_their_type() {
+        for data_type in [DataType::Uint8, DataType::Bool, DataType::Int64, DataType::Fp16] {
+            for item_shape in [vec![1], vec![3]] {
+                let spec = |name: &str| TensorSpec { name: name.into(), data_type, item_shape: item_shape.clone() };
+                let signature = Signature { inputs: vec![spec("in")], outputs: vec![spec("out")] };
+                let find = |shy| find_dependence(&mut Mixer { signature: signature.clone(), shy }, &[1, 2, 8]).unwrap();
+                assert!(find(false).is_some(), "{data_type} {item_shape:?}");
+                assert_eq!(find(true), None, "what takes zeros only is asked with these");
+            }
+        }
     }
 
     #[test]

@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use symphony_types::{DataType, LatencyProfile, Nanos, PROFILE_BATCH_MAX, ProfileError, Signature};
+use symphony_types::{LatencyProfile, Nanos, PROFILE_BATCH_MAX, ProfileError, Signature};
 
 use super::independence::{Dependence, find_dependence};
+use super::inputs::plausible_input;
 use super::interpolate::{profile_of_steps, profile_through, raise_to_monotone, sizes};
 use crate::port::{BatchInputs, ExecuteError, ModelExecutor};
 use crate::resources::{resident_bytes, thread_cpu_time};
@@ -224,7 +225,7 @@ pub fn measure<E: ModelExecutor, L>(
         }
     }
 
-    let dependence = find_dependence(&mut executor, &bench.inputs, batch_max).map_err(failed(batch_max))?;
+    let dependence = find_dependence(&mut executor, &sizes).map_err(|(batch, source)| failed(batch)(source))?;
     let batches: Vec<_> = sizes.iter().zip(samples).map(|(&batch, samples)| summarise(batch, samples)).collect();
     let mut latencies: Vec<_> = batches.iter().map(|measured| measured.latency(options.statistic)).collect();
     let raised = raise_to_monotone(&mut latencies);
@@ -306,10 +307,7 @@ struct Bench {
 
 impl Bench {
     fn new(signature: &Signature, batch_max: u32) -> Self {
-        let inputs = signature.inputs.iter().map(|spec| {
-            let bytes = spec.item_bytes() * batch_max as usize;
-            (spec.item_bytes(), plausible_input(spec.data_type, spec.item_bytes(), bytes))
-        });
+        let inputs = signature.inputs.iter().map(|spec| (spec.item_bytes(), plausible_input(spec, batch_max)));
         Self { inputs: inputs.collect(), outputs: Vec::new() }
     }
 
@@ -321,22 +319,6 @@ impl Bench {
         // Taken in this order, CPU time lies within wall time.
         let cpu = thread_cpu_time().saturating_sub(cpu);
         Ok((wall.elapsed(), cpu))
-    }
-}
-
-/// Bytes that every model accepts. Integers may be indices into a table, so they are zero; real numbers vary between
-/// -1 and 1, since runtimes take short cuts with zeros, and from item to item.
-fn plausible_input(data_type: DataType, item_bytes: usize, bytes: usize) -> Vec<u8> {
-    const PERIOD: usize = 17;
-    let item_elements = (item_bytes / data_type.size_bytes()).max(1);
-    let value = |index: usize| {
-        let item = index / item_elements;
-        ((index * 5 + item * 7) % PERIOD) as f32 / (PERIOD / 2) as f32 - 1.0
-    };
-    match data_type {
-        DataType::Fp32 => (0..bytes / 4).flat_map(|index| value(index).to_le_bytes()).collect(),
-        DataType::Fp64 => (0..bytes / 8).flat_map(|index| f64::from(value(index)).to_le_bytes()).collect(),
-        _ => vec![0; bytes],
     }
 }
 

@@ -3,6 +3,7 @@
 mod compare;
 mod file;
 mod independence;
+mod inputs;
 mod interpolate;
 mod measure;
 
