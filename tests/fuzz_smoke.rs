@@ -58,6 +58,11 @@ fn the_seeds_are_accepted_so_that_mutations_begin_inside() {
         let limits = symphony_images::ImageLimits::default();
         assert!(symphony_images::inspect(&bytes[1..], limits).is_ok(), "{bytes:02x?}");
     }
+    for bytes in seeds("grpc_answer") {
+        let answer = <symphony_protocol::inference::ModelInferResponse as prost::Message>::decode(bytes.as_slice());
+        let answer = symphony_client::Answer::try_from(answer.unwrap()).unwrap();
+        assert_eq!((answer.outputs.len(), answer.batch), (2, Some(5)));
+    }
     for bytes in seeds("tape") {
         let replay = symphony_tape::replay(&symphony_tape::Tape::open(&bytes).unwrap()).unwrap();
         assert_eq!((replay.difference, replay.summary.steps), (None, 19));

@@ -16,7 +16,7 @@ pub use federation::{federation_answer, federation_command, federation_messages,
 pub use files::{config, model_config, policy, profile, scenario};
 pub use frames::{frames, rdma, ring};
 pub use replicas::{beats, raft_message, raft_snapshot};
-pub use requests::{grpc_infer, picture, rest_infer};
+pub use requests::{grpc_answer, grpc_infer, picture, rest_infer};
 pub use tapes::tape;
 
 /// Where the headers of the values of replicated states keep their checksum.
@@ -40,7 +40,7 @@ impl std::fmt::Debug for Entry {
 }
 
 /// All of them.
-pub const ALL: [Entry; 22] = [
+pub const ALL: [Entry; 23] = [
     Entry { name: "picture", run: picture, seeds: requests::picture_seeds },
     Entry { name: "frames", run: frames, seeds: frames::frame_seeds },
     Entry { name: "command", run: command, seeds: cluster::command_seeds },
@@ -52,6 +52,7 @@ pub const ALL: [Entry; 22] = [
     Entry { name: "model_config", run: model_config, seeds: files::model_config_seeds },
     Entry { name: "grpc_infer", run: grpc_infer, seeds: requests::grpc_infer_seeds },
     Entry { name: "rest_infer", run: rest_infer, seeds: requests::rest_infer_seeds },
+    Entry { name: "grpc_answer", run: grpc_answer, seeds: requests::grpc_answer_seeds },
     Entry { name: "view", run: view, seeds: cluster::view_seeds },
     Entry { name: "tape", run: tape, seeds: tapes::tape_seeds },
     Entry { name: "rdma", run: rdma, seeds: frames::rdma_seeds },

@@ -1,11 +1,14 @@
-//! What clients send.
+//! What clients send, and what they are answered.
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use prost::Message as _;
+use symphony_client::{Answer, ElementType, Tensor};
 use symphony_frontend::oip::{InferError, Limits, ModelInfo, ModelState, check_grpc_infer, check_rest_infer};
 use symphony_images::{ImageLimits, Pipeline, inspect};
-use symphony_protocol::inference::ModelInferRequest;
+use symphony_protocol::inference::infer_parameter::ParameterChoice;
 use symphony_protocol::inference::model_infer_request::InferInputTensor;
+use symphony_protocol::inference::model_infer_response::InferOutputTensor;
+use symphony_protocol::inference::{InferParameter, ModelInferRequest, ModelInferResponse};
 use symphony_types::{
     Colour, DataType, Filter, Finite, Fit, ImageInput, Layout, Nanos, Signature, TensorSpec, Transforms,
 };
@@ -18,6 +21,24 @@ pub fn grpc_infer(bytes: &[u8]) {
     let Ok(request) = ModelInferRequest::decode(bytes) else { return };
     let checked = check_grpc_infer(&model(), &request, &limits());
     judge(checked.map(|call| (call.items(), call.payload().len())));
+}
+
+/// An answer over gRPC, as the native client reads it: what it takes for a tensor is one.
+pub fn grpc_answer(bytes: &[u8]) {
+    let Ok(message) = ModelInferResponse::decode(bytes) else { return };
+    let Ok(answer) = Answer::try_from(message) else { return };
+    for output in &answer.outputs {
+        assert!(answer.output(output.name()).is_ok());
+        let (name, element, shape) = (output.name(), output.element(), output.shape());
+        let again = Tensor::raw(name, element, shape, output.data().clone());
+        assert_eq!(again.as_ref(), Ok(output), "what was read is a tensor");
+        let elements: u64 = shape.iter().product();
+        let strings = (element == ElementType::Bytes).then_some(elements);
+        assert_eq!(output.byte_strings().ok().map(|strings| strings.len() as u64), strings);
+        if let Ok(numbers) = output.values::<f32>() {
+            assert_eq!(numbers.len() as u64, elements);
+        }
+    }
 }
 
 /// An inference request over REST: the first two bytes say where its JSON ends, if that is within the body.
@@ -169,6 +190,29 @@ pub(super) fn grpc_infer_seeds() -> Vec<Vec<u8>> {
         ..Default::default()
     };
     vec![raw.encode_to_vec(), typed.encode_to_vec()]
+}
+
+pub(super) fn grpc_answer_seeds() -> Vec<Vec<u8>> {
+    let output = |name: &str, datatype: &str, shape: &[i64]| InferOutputTensor {
+        name: name.into(),
+        datatype: datatype.into(),
+        shape: shape.to_vec(),
+        ..Default::default()
+    };
+    let said = |choice| InferParameter { parameter_choice: Some(choice) };
+    let answer = ModelInferResponse {
+        model_name: "model".into(),
+        id: "7".into(),
+        parameters: [
+            ("symphony_batch".to_owned(), said(ParameterChoice::Int64Param(5))),
+            ("symphony_request_id".to_owned(), said(ParameterChoice::StringParam("f1/2/3".into()))),
+        ]
+        .into(),
+        outputs: vec![output("scores", "FP32", &[1, 2]), output("words", "BYTES", &[2])],
+        raw_output_contents: vec![Bytes::from(vec![1; 8]), Bytes::from_static(b"\x03\0\0\0one\0\0\0\0")],
+        ..Default::default()
+    };
+    vec![answer.encode_to_vec()]
 }
 
 pub(super) fn rest_infer_seeds() -> Vec<Vec<u8>> {
