@@ -77,6 +77,10 @@ fn the_seeds_are_accepted_so_that_mutations_begin_inside() {
                 .map_or_else(|error| is_nested && error.to_string().contains("within each other"), |_| !is_nested)
         );
     }
+    for transforms in seeds("transforms").iter().map(text) {
+        let (path, signature) = (std::path::Path::new("seed"), fuzz_entries::digits_signature());
+        assert!(!symphony_repository::parse_transforms(path, &transforms, &signature).unwrap().is_empty());
+    }
     assert!(seeds("policy").iter().all(|policy| text(policy).parse::<symphony_policy::PolicySpec>().is_ok()));
     for profile in seeds("profile").iter().map(text) {
         symphony_executor::profile::ProfileFile::parse(std::path::Path::new("seed"), &profile).unwrap();

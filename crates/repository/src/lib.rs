@@ -9,6 +9,7 @@ mod model_config;
 mod repository;
 mod rollout;
 mod text;
+mod transforms;
 mod version_policy;
 
 pub use apply::{ApplyError, LOAD_WITHIN, apply};
@@ -16,6 +17,7 @@ pub use error::RepositoryError;
 pub use model_config::{Device, Engine, ModelConfig, parameters};
 pub use repository::{Repository, RepositoryModel};
 pub use rollout::{Next, Rollout, versions};
+pub use transforms::{parse_transforms, read_transforms};
 pub use version_policy::VersionPolicy;
 
 /// A model's configuration, in its folder.

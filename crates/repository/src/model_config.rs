@@ -16,6 +16,8 @@ pub mod parameters {
     pub const SLO_MS: &str = "slo_ms";
     /// The profile's file name, `profile.toml` if not given; looked for in the version's folder, then in the model's.
     pub const PROFILE: &str = "profile";
+    /// Name of the file that says what frontends do with pictures and labels; looked for as the profile is. Nothing if not given.
+    pub const TRANSFORMS: &str = "transforms";
     /// Scheduling policy, in the one text that policies have.
     pub const POLICY: &str = "policy";
     /// What a request is worth against those of other models.
@@ -23,7 +25,7 @@ pub mod parameters {
     /// Name of the sub-cluster; the only one if not given.
     pub const SUBCLUSTER: &str = "subcluster";
     /// All of them.
-    pub const ALL: [&str; 5] = [SLO_MS, PROFILE, POLICY, VALUE, SUBCLUSTER];
+    pub const ALL: [&str; 6] = [SLO_MS, PROFILE, TRANSFORMS, POLICY, VALUE, SUBCLUSTER];
 }
 
 /// The model's file, unless the configuration says otherwise.
@@ -52,6 +54,8 @@ pub struct ModelConfig {
     pub slo: Nanos,
     /// File name of the profile.
     pub profile: String,
+    /// File name of what frontends do for its clients; none if nothing.
+    pub transforms: Option<String>,
     /// How it is scheduled.
     pub policy: ModelPolicy,
     /// What a request is worth against those of other models.
@@ -138,7 +142,8 @@ fn check(config: wire::ModelConfig, name: &str) -> Checked<ModelConfig> {
         versions: versions(config.version_policy)?,
         device: device(&config.instance_group, &mut notes)?,
         slo,
-        profile: said.file(parameters::PROFILE, PROFILE_FILE)?,
+        profile: said.file(parameters::PROFILE)?.unwrap_or_else(|| PROFILE_FILE.to_owned()),
+        transforms: said.file(parameters::TRANSFORMS)?,
         value: said.value(&policy)?,
         policy,
         subcluster: said.text(parameters::SUBCLUSTER).to_owned(),
@@ -436,9 +441,9 @@ impl Parameters {
         text.parse().or_else(|error| refuse(field(), format!("is `{text}`: {error}")))
     }
 
-    fn file(&self, key: &str, otherwise: &str) -> Checked<String> {
-        let Some(name) = self.0.get(key) else { return Ok(otherwise.to_owned()) };
+    fn file(&self, key: &str) -> Checked<Option<String>> {
+        let Some(name) = self.0.get(key) else { return Ok(None) };
         file_name(&format!("parameters[\"{key}\"]"), name)?;
-        Ok(name.clone())
+        Ok(Some(name.clone()))
     }
 }

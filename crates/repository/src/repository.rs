@@ -11,7 +11,7 @@ use symphony_protocol::view::{KindProfile, ModelSource, ModelSpec};
 use symphony_types::{LatencyProfile, Nanos, TensorSpec, Transforms, VersionedName, parse_version};
 
 use crate::model_config::{Device, Engine, ModelConfig};
-use crate::{CONFIG_FILE, RepositoryError};
+use crate::{CONFIG_FILE, RepositoryError, read_transforms};
 
 /// The largest configuration that is read: written by hand, they have some kilobytes.
 const CONFIG_BYTES_MAX: u64 = 1 << 20;
@@ -109,8 +109,12 @@ fn spec(dir: &Path, name: &str, version: u64, config: &ModelConfig) -> Result<Mo
             ModelSource::Onnx(format!("{name}/{folder}/{file}"))
         }
     };
-    let own = dir.join(&folder).join(&config.profile);
-    let path = if own.exists() { own } else { dir.join(&config.profile) };
+    // A version's own, or else the model's.
+    let beside = |file: &str| {
+        let own = dir.join(&folder).join(file);
+        if own.exists() { own } else { dir.join(file) }
+    };
+    let path = beside(&config.profile);
     let profile = ProfileFile::read(&path)?;
     let signature = match &config.signature {
         None => profile.signature.clone(),
@@ -120,6 +124,10 @@ fn spec(dir: &Path, name: &str, version: u64, config: &ModelConfig) -> Result<Mo
                 .map_err(|problem| RepositoryError::OtherProfile { path: path.clone(), problem })?;
             signature.clone()
         }
+    };
+    let transforms = match &config.transforms {
+        Some(file) => read_transforms(&beside(file), &signature)?,
+        None => Transforms::default(),
     };
     let kinds = profile.gpus.iter().map(|(kind, gpu)| {
         let profile = KindProfile {
@@ -142,7 +150,7 @@ fn spec(dir: &Path, name: &str, version: u64, config: &ModelConfig) -> Result<Mo
         slo: config.slo,
         source,
         signature,
-        transforms: Transforms::default(),
+        transforms,
         profiles,
         policy: config.policy,
         value: config.value,

@@ -87,6 +87,37 @@ fn the_signature_is_the_configurations_where_it_speaks_of_the_same_tensors() {
 }
 
 #[test]
+fn what_frontends_do_for_its_clients_is_in_a_file_beside_the_profile() {
+    let dir = tempfile::tempdir().unwrap();
+    let named = "parameters { key: \"transforms\" value { string_value: \"t.toml\" } } version_policy { all {} }";
+    write_model(dir.path(), "m", &format!("{CONFIG} {named}"), &["1", "2"]);
+    let missing = model(dir.path(), "m").unwrap_err();
+    assert!(missing.contains("m/t.toml cannot be read"), "{missing}");
+    let write = |at: &str, text: &str| fs::write(dir.path().join(at), text).unwrap();
+    write("m/t.toml", "[labels]\ny = [\"no\", \"yes\"]\n");
+    write(
+        "m/2/t.toml",
+        "[labels]\ny = [\"cat\", \"dog\"]\n[image]\ninput = \"a\"\nwidth = 2\nheight = 2\ncolour = \"grey\"\n",
+    );
+    let both = model(dir.path(), "m").unwrap();
+    let [all, own] = [1, 2].map(|version| &both.versions[&version].transforms);
+    assert_eq!((&all.labels["y"][..], all.image.is_none()), (&["no".to_owned(), "yes".to_owned()][..], true));
+    assert_eq!((own.labels["y"][1].as_str(), own.image.as_ref().unwrap().width), ("dog", 2));
+    for (text, words) in [
+        ("[labels]\nsecret-of-another-file", "m/t.toml, line 2: "),
+        ("[lables]", "m/t.toml, line 1: unknown field `lables`"),
+        ("[labels]\ny = [\"one\"]", "m/t.toml: labels.y: 1 labels; expected one for each of 2 elements"),
+        ("[labels]\nz = []", "labels.z: there is no such output; expected one of y"),
+    ] {
+        write("m/t.toml", text);
+        let error = model(dir.path(), "m").unwrap_err();
+        assert!(error.contains(words) && !error.contains("secret"), "{text}: {error}");
+    }
+    write_model(dir.path(), "m", CONFIG, &["1"]);
+    assert!(model(dir.path(), "m").unwrap().versions[&1].transforms.is_empty(), "a file that is not named is not read");
+}
+
+#[test]
 fn what_is_missing_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let at = dir.path();

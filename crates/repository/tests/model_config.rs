@@ -110,6 +110,10 @@ fn what_cannot_be_served_is_refused_by_file_field_and_expectation() {
         ),
         ("parameters { key: \"value\" value { string_value: \"NaN\" } }".into(), "is NaN; expected a number"),
         ("parameters { key: \"profile\" value { string_value: \"/etc/x\" } }".into(), "`/etc/x`; expected the name"),
+        (
+            "parameters { key: \"transforms\" value { string_value: \"../t.toml\" } }".into(),
+            "parameters[\"transforms\"]`: is `../t.toml`; expected the name of a file",
+        ),
         (tensor("data_type: TYPE_STRING"), "of `x` is TYPE_STRING; expected"),
         (tensor("data_type: TYPE_BF16"), "of `x` is TYPE_BF16; expected"),
         (tensor("data_type: TYPE_FP32 dims: [ 3, -1 ]"), "field `input.dims`: of `x` has -1; expected fixed sizes"),

@@ -1,12 +1,13 @@
-//! What people write: scenarios, configurations, profiles, models.
+//! What people write: scenarios, configurations, profiles, models, pictures and labels.
 
 use std::path::Path;
 
 use symphony_config::{NodeConfig, Role};
+use symphony_executor::digits;
 use symphony_executor::profile::ProfileFile;
 use symphony_policy::{ModelPolicy, PolicySpec};
-use symphony_repository::ModelConfig;
-use symphony_types::Nanos;
+use symphony_repository::{ModelConfig, parse_transforms};
+use symphony_types::{DataType, LABELS_BYTES_MAX, Nanos, Signature, TensorSpec};
 use symphony_workload::Scenario;
 
 use super::MUTATION_BYTES_MAX;
@@ -72,6 +73,31 @@ pub fn model_config(bytes: &[u8]) {
         Ok(config) => assert!(config.batch_max > 0 && config.slo > Nanos::ZERO),
         Err(error) => assert!(error.to_string().starts_with("fuzz.pbtxt")),
     }
+}
+
+/// What frontends do for a model's clients: pictures and labels.
+pub fn transforms(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    match parse_transforms(Path::new("fuzz.toml"), &text, &digits_signature()) {
+        Ok(transforms) => {
+            let labels = transforms.labels.values().flatten().map(String::len).sum::<usize>();
+            assert!(labels <= LABELS_BYTES_MAX && transforms.labels.values().all(|labels| labels.len() == 10));
+            assert!(transforms.image.is_none_or(|image| image.elements() == 64));
+        }
+        Err(error) => assert!(error.to_string().starts_with("fuzz.toml")),
+    }
+}
+
+/// That of the classifier whose transforms are the seed.
+pub fn digits_signature() -> Signature {
+    let tensor =
+        |name: &str, elements| TensorSpec { name: name.into(), data_type: DataType::Fp32, item_shape: vec![elements] };
+    Signature { inputs: vec![tensor("pixels", 64)], outputs: vec![tensor("probabilities", 10)] }
+}
+
+pub(super) fn transforms_seeds() -> Vec<Vec<u8>> {
+    let labels = "[labels]\nprobabilities = [\"0\", \"1\", \"2\", \"3\", \"4\", \"5\", \"6\", \"7\", \"8\", \"9\"]\n";
+    [digits::TRANSFORMS, labels].map(|text| text.as_bytes().to_vec()).into()
 }
 
 pub(super) fn model_config_seeds() -> Vec<Vec<u8>> {

@@ -7,11 +7,12 @@ use symphony_config::ExecutorKind;
 use symphony_executor::profile::MeasureOptions;
 use symphony_executor::{OnnxOptions, default_signature, digits};
 use symphony_protocol::view::{KindProfile, ModelSource, ModelSpec};
+use symphony_repository::parse_transforms;
 use symphony_types::{LatencyProfile, Nanos, RequestValue, Transforms};
 use symphony_zoo::Architecture;
 
 use super::cluster::Layout;
-use crate::tools::model::{kind_profiles, parse_transforms};
+use crate::tools::model::kind_profiles;
 use crate::tools::profile::measure_onnx;
 
 /// The classifier of handwritten digits: answers are right or wrong.
@@ -48,7 +49,7 @@ pub(crate) fn prepare(layout: &Layout, dir: &Path) -> anyhow::Result<Vec<ModelSp
             profile.write(&path.with_extension("profile.toml"))?;
             // The digits may be sent as pictures, too.
             let transforms = match name {
-                DIGITS => parse_transforms(digits::TRANSFORMS, &profile.signature).map_err(anyhow::Error::msg)?,
+                DIGITS => parse_transforms(Path::new("transforms.toml"), digits::TRANSFORMS, &profile.signature)?,
                 _ => Transforms::default(),
             };
             specs.push(ModelSpec {

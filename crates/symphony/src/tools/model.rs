@@ -3,13 +3,13 @@
 use std::path::Path;
 use std::time::Duration;
 
+use symphony_executor::default_signature;
 use symphony_executor::profile::ProfileFile;
-use symphony_executor::{default_signature, read_text};
 use symphony_protocol::control as pb;
 use symphony_protocol::view::{KindProfile, ModelSource, ModelSpec};
-use symphony_repository::{ApplyError, Repository, Rollout, apply, versions};
+use symphony_repository::{ApplyError, Repository, Rollout, apply, read_transforms, versions};
 use symphony_transport::{ControlClient, ControlError};
-use symphony_types::{LatencyProfile, Nanos, OperationId, RequestValue, SLO_MAX, Signature, Transforms};
+use symphony_types::{LatencyProfile, Nanos, OperationId, RequestValue, SLO_MAX, Transforms};
 use symphony_zoo::Architecture;
 
 use super::operation::not_done;
@@ -18,8 +18,6 @@ use crate::exit::bad_input;
 
 /// How long the cluster may take to agree.
 const AGREE_WITHIN: Duration = Duration::from_secs(10);
-/// The largest file of transforms: a model's labels take a quarter of it at most.
-const TRANSFORMS_BYTES_MAX: u64 = 1 << 20;
 
 pub(crate) async fn run(command: ModelCommand) -> anyhow::Result<()> {
     match command {
@@ -165,25 +163,11 @@ fn spec(args: &ModelLoadArgs) -> anyhow::Result<ModelSpec> {
         )));
     }
     let transforms = match &args.transforms {
-        Some(file) => read_transforms(file, &signature)?,
+        Some(file) => read_transforms(file, &signature).map_err(|error| bad_input(format!("--transforms {error}")))?,
         None => Transforms::default(),
     };
     let (name, policy) = (args.name.clone(), args.policy);
     Ok(ModelSpec { name, subcluster, slo, source, signature, transforms, profiles, policy, value })
-}
-
-/// Reads what frontends are to do for a model of that signature.
-fn read_transforms(file: &Path, signature: &Signature) -> anyhow::Result<Transforms> {
-    let refuse = |problem: String| bad_input(format!("--transforms {}: {problem}", file.display()));
-    let text = read_text(file, TRANSFORMS_BYTES_MAX).map_err(|error| refuse(error.to_string()))?;
-    parse_transforms(&text, signature).map_err(refuse)
-}
-
-/// What frontends are to do for a model of that signature, from the text of a file.
-pub(crate) fn parse_transforms(text: &str, signature: &Signature) -> Result<Transforms, String> {
-    let transforms: Transforms = toml::from_str(text).map_err(|error| error.to_string())?;
-    transforms.check(signature)?;
-    Ok(transforms)
 }
 
 /// A profile file's GPU kinds as the cluster stores them.
