@@ -114,7 +114,7 @@ fn what_frontends_do_for_its_clients_is_in_a_file_beside_the_profile() {
         assert!(error.contains(words) && !error.contains("secret"), "{text}: {error}");
     }
     write_model(dir.path(), "m", CONFIG, &["1"]);
-    assert!(model(dir.path(), "m").unwrap().versions[&1].transforms.is_empty(), "a file that is not named is not read");
+    assert!(model(dir.path(), "m").unwrap().versions[&2].transforms.is_empty(), "a file that is not named is not read");
 }
 
 #[test]
