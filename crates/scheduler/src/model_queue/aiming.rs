@@ -18,7 +18,7 @@ const LATENESS_SHARE_MAX: u64 = 4;
 const SPARE_SHARE: u64 = 2;
 
 impl ModelQueue {
-    /// Says or corrects the profile on a class of GPUs. No decision follows: [`ModelInput::Classes`] says whether there are
+    /// Says or corrects the profile on a class of GPUs. No decision follows: [`ModelInput::Classes`](crate::ModelInput::Classes) says whether there are
     /// such GPUs.
     pub fn set_profile(&mut self, class: GpuClass, profile: LatencyProfile) {
         let at = self.windows.position(class);
@@ -32,7 +32,7 @@ impl ModelQueue {
         }
     }
 
-    /// Says or corrects how long inputs take. What is decided next is decided by it: a host lets [`ModelInput::Wake`] follow, so that
+    /// Says or corrects how long inputs take. What is decided next is decided by it: a host lets [`ModelInput::Wake`](crate::ModelInput::Wake) follow, so that
     /// what is offered is no longer by the word of before.
     pub fn set_data_delay(&mut self, data: DataDelay) {
         self.said = data;
