@@ -168,7 +168,7 @@ impl Backend {
         let links = Arc::clone(&transport);
         let execution =
             Execution::new(identity.clone(), queued_max, links, inputs_out, counted, Arc::clone(&book), journal)?;
-        let idle = execution.idle();
+        let (idle, times) = (execution.idle(), execution.times());
         let execution_ended = ended.clone();
         tokio::spawn(async move { execution_ended.run_until_cancelled(execution.run()).await });
         let leaders = Incoming::new(listener, net, EXEC);
@@ -178,6 +178,7 @@ impl Backend {
             identity: identity.clone(),
             kinds,
             memory: request.gpus.iter().map(|gpu| GpuMemory::new(gpu.memory_bytes)).collect(),
+            times,
             engine,
             counts: Arc::clone(&counts),
             book: Arc::clone(&book),

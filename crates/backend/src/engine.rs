@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use symphony_config::ExecutorKind;
 use symphony_executor::{EmulatedExecutor, ExecuteError, ModelExecutor, OnnxExecutor, OnnxOptions, Pace, Runtime};
-use symphony_executor_gpu::{Cuda, GpuLoadError};
+use symphony_executor_gpu::{Cuda, GpuLoadError, Turn};
 use symphony_protocol::view::{ModelSource, ModelSpec};
 use symphony_types::LatencyProfile;
+
+use crate::gpu_time::{GAP_WITHIN, GpuTime};
 
 /// An emulated GPU.
 #[derive(Clone, Debug)]
@@ -101,12 +103,24 @@ impl Engine {
         }
     }
 
-    /// One executor of the model on a GPU, by its place, of `kind`.
-    pub(crate) fn load(&self, spec: &ModelSpec, gpu: usize, kind: &str) -> Result<Box<dyn ModelExecutor>, NotLoaded> {
+    /// One executor of the model on a GPU, by its place, of `kind`. The batches that a load runs wait for the time that the GPU has
+    /// besides its plans.
+    pub(crate) fn load(
+        &self,
+        spec: &ModelSpec,
+        gpu: usize,
+        kind: &str,
+        time: &GpuTime,
+    ) -> Result<Box<dyn ModelExecutor>, NotLoaded> {
         let profile = spec.profiles.get(kind).ok_or_else(|| {
             let known: Vec<_> = spec.profiles.keys().map(String::as_str).collect();
             format!("no profile for GPU kind `{kind}`; the model has profiles for: {}", known.join(", "))
         })?;
+        let turn = |items| {
+            if !time.wait_for(profile.latency.latency(items).into(), GAP_WITHIN) {
+                tracing::debug!(model = spec.name, gpu, items, "found no gap between plans");
+            }
+        };
         match self {
             Self::Emulated(gpus) => {
                 let gpu = gpus.get(gpu).ok_or_else(|| format!("there is no emulated GPU {gpu}"))?;
@@ -121,7 +135,7 @@ impl Engine {
                 let (path, options) = onnx.options(spec, &profile.latency)?;
                 let mut executor =
                     OnnxExecutor::from_file(&onnx.runtime, &path, &options).map_err(|e| e.to_string())?;
-                share_memory(&mut executor, profile.static_memory_bytes).map_err(
+                share_memory(&mut executor, profile.static_memory_bytes, &turn).map_err(
                     |NotLoaded { reason, lacks_memory }| NotLoaded {
                         reason: format!("model `{}` cannot be used: {reason}", path.display()),
                         lacks_memory,
@@ -131,11 +145,11 @@ impl Engine {
             }
             Self::OrtCuda(onnx, gpus) => {
                 let (path, options) = onnx.options(spec, &profile.latency)?;
-                let loaded = opened(gpus, gpu)?.load_onnx(&onnx.runtime, &path, &options);
+                let loaded = opened(gpus, gpu)?.load_onnx(&onnx.runtime, &path, &options, &turn);
                 Ok(accounted(loaded?, &path, &profile.latency)?)
             }
             Self::CudaGemm(gpus) => {
-                let loaded = opened(gpus, gpu)?.load_gemm(&profile.latency, spec.signature.clone());
+                let loaded = opened(gpus, gpu)?.load_gemm(&profile.latency, spec.signature.clone(), &turn);
                 Ok(Box::new(loaded?))
             }
             #[cfg(test)]
@@ -169,13 +183,14 @@ fn opened(gpus: &[Cuda], gpu: usize) -> Result<&Cuda, String> {
 
 /// Keeps what a model takes besides batches clear of them, and has its largest batch take its memory now. What there is not the memory
 /// for is refused here, and not by requests; a model that takes no zeros is measured by its first requests.
-fn share_memory(executor: &mut OnnxExecutor, profile_bytes: u64) -> Result<(), NotLoaded> {
+fn share_memory(executor: &mut OnnxExecutor, profile_bytes: u64, turn: Turn<'_>) -> Result<(), NotLoaded> {
     let lacks_memory = |reason| NotLoaded { reason, lacks_memory: true };
     let bytes = executor.memory().map_or(0, |memory| memory.static_bytes).max(profile_bytes);
     executor.keep_clear_of_batches(bytes).map_err(|error| {
         let mb = bytes.div_ceil(1 << 20);
         lacks_memory(format!("it takes {mb} MB, which others take or batches have had and keep: {error}"))
     })?;
+    turn(executor.batch_max());
     // In this order a batch that runs now has shown that it finds room beside the model.
     match executor.warm_up() {
         Err(error @ ExecuteError::OutOfMemory { .. }) => {

@@ -16,6 +16,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::gpu_gate::{Connection, GpuGate};
 use crate::gpu_thread::GpuThread;
+use crate::gpu_time::GpuTime;
 use crate::journal::Journal;
 use crate::late_owners::{LateOwners, Owner};
 use crate::metrics::Counts;
@@ -66,6 +67,7 @@ struct Gpu {
     /// The leader has said that no more plans come.
     retired: bool,
     orders: blocking::Sender<GpuOrder>,
+    time: Arc<GpuTime>,
 }
 
 pub(crate) struct Execution<T> {
@@ -117,6 +119,7 @@ impl<T: PayloadTransport> Execution<T> {
         let (reports_in, reports) = mpsc::unbounded_channel();
         let mut gpus = Vec::with_capacity(identity.gpus.len());
         for (index, &id) in identity.gpus.iter().enumerate() {
+            let time = Arc::<GpuTime>::default();
             let (orders, orders_out) = blocking::channel();
             let thread = GpuThread {
                 gpu: index,
@@ -125,11 +128,12 @@ impl<T: PayloadTransport> Execution<T> {
                 transport: Arc::clone(&transport),
                 late_owners: Arc::clone(&late_owners),
                 counts: Arc::clone(&counts),
+                time: Arc::clone(&time),
                 runtime: tokio::runtime::Handle::current(),
             };
             std::thread::Builder::new().name(format!("gpu-{id}")).spawn(move || thread.run())?;
             let gate = GpuGate::new(identity.boot, identity.token, plans_queued_max);
-            gpus.push(Gpu { id, gate, pending: VecDeque::new(), retired: false, orders });
+            gpus.push(Gpu { id, gate, pending: VecDeque::new(), retired: false, orders, time });
         }
         Ok(Self {
             homes: vec![identity.subcluster],
@@ -155,6 +159,11 @@ impl<T: PayloadTransport> Execution<T> {
     /// Whether nothing is left to run, and no leader is linked that may send more.
     pub(crate) fn idle(&self) -> watch::Receiver<bool> {
         self.idle.subscribe()
+    }
+
+    /// The time that each GPU has besides its plans.
+    pub(crate) fn times(&self) -> Vec<Arc<GpuTime>> {
+        self.gpus.iter().map(|gpu| Arc::clone(&gpu.time)).collect()
     }
 
     /// Runs until all senders of inputs are gone.

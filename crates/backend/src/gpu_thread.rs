@@ -15,6 +15,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use crate::ahead::{Ahead, Coming, ComingPlan};
 use crate::batch::{Batch, Fate};
+use crate::gpu_time::GpuTime;
 use crate::late_owners::LateOwners;
 use crate::metrics::Counts;
 use crate::plan::{GpuOrder, LetGo, PlanReport};
@@ -27,6 +28,7 @@ pub(crate) struct GpuThread<T> {
     pub(crate) transport: Arc<T>,
     pub(crate) late_owners: Arc<LateOwners>,
     pub(crate) counts: Arc<Counts>,
+    pub(crate) time: Arc<GpuTime>,
     pub(crate) runtime: tokio::runtime::Handle,
 }
 
@@ -47,9 +49,14 @@ impl<T: PayloadTransport> GpuThread<T> {
                 }
                 Coming::Unload(model, let_go) => self.let_go(models.remove(&model), let_go),
                 Coming::Plan(plan) => {
+                    self.time.taken_from(plan.plan.start);
                     let report = self.execute(plan, &mut models, &mut ahead, &mut outputs);
                     if self.reports.send(report).is_err() {
                         return;
+                    }
+                    match ahead.next_plan() {
+                        Some(next) => self.time.taken_from(next.plan.start),
+                        None => self.time.free(),
                     }
                 }
             }

@@ -12,6 +12,7 @@ mod executor_in_use;
 mod gpu_gate;
 mod gpu_memory;
 mod gpu_thread;
+mod gpu_time;
 mod journal;
 mod late_owners;
 mod load_meter;

@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use crate::engine::{Engine, NotLoaded};
 use crate::execution::{Identity, Input};
 use crate::gpu_memory::GpuMemory;
+use crate::gpu_time::GpuTime;
 use crate::load_meter::LoadMeter;
 use crate::metrics::Counts;
 use crate::model_book::{BookState, ModelBook};
@@ -75,6 +76,8 @@ pub(crate) struct ModelLoader {
     pub(crate) kinds: Vec<String>,
     /// Memory of each GPU. A model has its part from before it is loaded until it has really gone.
     pub(crate) memory: Vec<GpuMemory>,
+    /// When each GPU has time for batches of a load.
+    pub(crate) times: Vec<Arc<GpuTime>>,
     pub(crate) counts: Arc<Counts>,
     pub(crate) book: Arc<ModelBook>,
     /// Whose turn it is to load.
@@ -228,14 +231,17 @@ impl ModelLoader {
         spec: ModelSpec,
         loaded: UnboundedSender<Loaded>,
     ) -> impl Future<Output = ()> + use<> {
-        let (engine, kinds) = (self.engine.clone(), self.kinds.clone());
+        let (engine, kinds, times) = (self.engine.clone(), self.kinds.clone(), self.times.clone());
         let (turns, meter) = (Arc::clone(&self.loading), Arc::clone(&self.meter));
         async move {
             let turn = tokio::time::timeout(LOAD_ALONE_WITHIN, turns.acquire_owned()).await;
             let turn = turn.ok().and_then(Result::ok);
             let begun = lock(&meter).begin(Instant::now());
             let of = spec.clone();
-            let load = move || kinds.iter().enumerate().map(|(gpu, kind)| engine.load(&of, gpu, kind)).collect();
+            let load = move || {
+                let gpus = kinds.iter().zip(&times).enumerate();
+                gpus.map(|(gpu, (kind, time))| engine.load(&of, gpu, kind, time)).collect()
+            };
             let result = tokio::task::spawn_blocking(load).await;
             let result = result.unwrap_or_else(|error| Err(format!("loading ended: {error}").into()));
             let took = lock(&meter).end(Instant::now(), begun);

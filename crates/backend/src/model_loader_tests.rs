@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use crate::engine::{EmulatedGpu, Engine, OnnxEngine};
 use crate::execution::{Identity, Input};
 use crate::gpu_memory::GpuMemory;
+use crate::gpu_time::GpuTime;
 use crate::model_book::{BookState, ModelBook};
 use crate::model_loader::{LEAVES_WITHIN, LOAD_ALONE_WITHIN, ModelLoader};
 
@@ -112,6 +113,7 @@ impl Scene {
             identity,
             kinds: vec!["cpu".into()],
             memory: vec![GpuMemory::new(memory_mb * MB)],
+            times: vec![Arc::default()],
             counts: Arc::default(),
             book: Arc::clone(&book),
             loading: Arc::new(Semaphore::new(1)),
@@ -359,8 +361,8 @@ fn engine_and_two_models(dir: &Path, memory_mb: u64) -> (Engine, ModelSpec, Mode
 fn what_models_take_is_not_for_batches() {
     let dir = tempfile::tempdir().unwrap();
     let (engine, heavy, hungry) = engine_and_two_models(dir.path(), 600);
-    let _loaded = engine.load(&heavy, 0, "cpu").unwrap();
-    let refused = engine.load(&hungry, 0, "cpu").unwrap_err();
+    let _loaded = engine.load(&heavy, 0, "cpu", &GpuTime::default()).unwrap();
+    let refused = engine.load(&hungry, 0, "cpu", &GpuTime::default()).unwrap_err();
     assert!(refused.lacks_memory && refused.reason.contains("its largest batch does not fit"), "{refused:?}");
 }
 
@@ -369,8 +371,8 @@ fn what_models_take_is_not_for_batches() {
 fn what_batches_have_had_is_not_for_models() {
     let dir = tempfile::tempdir().unwrap();
     let (engine, heavy, hungry) = engine_and_two_models(dir.path(), 650);
-    let mut batches = engine.load(&hungry, 0, "cpu").unwrap();
-    let refused = engine.load(&heavy, 0, "cpu").unwrap_err();
+    let mut batches = engine.load(&hungry, 0, "cpu", &GpuTime::default()).unwrap();
+    let refused = engine.load(&heavy, 0, "cpu", &GpuTime::default()).unwrap_err();
     assert!(refused.lacks_memory && refused.reason.contains("it takes 300 MB"), "{refused:?}");
     let eight = BatchInputs { items: 8, tensors: &[&[0; 8 * 16]], start: None };
     batches.run(&eight, &mut Vec::new()).unwrap();

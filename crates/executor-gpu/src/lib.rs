@@ -14,4 +14,4 @@ pub mod overlap;
 mod staged_model;
 
 pub use cuda::{Cuda, GemmModel, GpuLoadError, NoCuda, OnnxOnCuda, PinnedPool, cuda_provider_is_there};
-pub use staged_model::{Answers, StagedModel};
+pub use staged_model::{Answers, StagedModel, Turn};

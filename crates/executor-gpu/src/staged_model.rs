@@ -16,6 +16,9 @@ pub enum Answers {
     Checksums,
 }
 
+/// Called before each batch that a load runs, with its items: waits until the GPU has time for it, if anybody else uses the GPU.
+pub type Turn<'a> = &'a dyn Fn(u32);
+
 /// An executor over a [`Pipeline`]. [`ModelExecutor::run`] does one batch after the other; in steps the next one travels meanwhile.
 #[derive(Debug)]
 pub struct StagedModel<D> {
@@ -75,7 +78,7 @@ impl<D: Device> StagedModel<D> {
     ///
     /// # Errors
     /// If a batch fails.
-    pub fn warm_up(&mut self) -> Result<(), ExecuteError> {
+    pub fn warm_up(&mut self, turn: Turn<'_>) -> Result<(), ExecuteError> {
         let zeros: Vec<_> =
             self.signature.inputs.iter().map(|s| vec![0; s.item_bytes() * self.batch_max as usize]).collect();
         let items: Vec<_> = self.signature.inputs.iter().map(|s| s.item_bytes()).collect();
@@ -83,6 +86,7 @@ impl<D: Device> StagedModel<D> {
         for batch in 1..=self.batch_max {
             let filled = self.filled(batch);
             if filled > run {
+                turn(batch);
                 let tensors: Vec<_> =
                     zeros.iter().zip(&items).map(|(zeros, item)| &zeros[..item * batch as usize]).collect();
                 self.run(&BatchInputs { items: batch, tensors: &tensors, start: None }, &mut outputs)?;
@@ -255,6 +259,8 @@ fn checksums(signature: &Signature, inputs: &[Vec<u8>], items: u32, outputs: &mu
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use symphony_executor::default_signature;
 
     use super::*;
@@ -336,8 +342,11 @@ mod tests {
             // The computation after the last of them would fail, and does if there is one more.
             let broken = |after| vec![FakeFault::Compute(after, DeviceError::Failed("planted".into()))];
             let sizes = || sizes.map(|sizes| BatchSizes::parse(sizes).unwrap());
-            assert_eq!(model(broken(batches)).with_sizes(sizes()).warm_up(), Ok(()), "{:?}", sizes());
-            let refused = model(broken(batches - 1)).with_sizes(sizes()).warm_up().unwrap_err();
+            let turns = Cell::new(0);
+            let turn = |_| turns.set(turns.get() + 1);
+            assert_eq!(model(broken(batches)).with_sizes(sizes()).warm_up(&turn), Ok(()), "{:?}", sizes());
+            assert_eq!(turns.get(), batches, "each has its turn");
+            let refused = model(broken(batches - 1)).with_sizes(sizes()).warm_up(&turn).unwrap_err();
             assert!(refused.to_string().contains("planted"), "{refused}");
         }
     }

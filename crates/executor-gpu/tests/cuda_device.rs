@@ -31,7 +31,11 @@ fn onnx() -> Option<(Cuda, Runtime)> {
 }
 
 fn bench() -> Option<Bench> {
-    Some(Bench { gpu: gpu()?, loads: Cuda::load_gemm, batches: 100 })
+    Some(Bench {
+        gpu: gpu()?,
+        loads: |gpu, profile, signature| gpu.load_gemm(profile, signature, &|_| ()),
+        batches: 100,
+    })
 }
 
 #[test]
@@ -78,7 +82,7 @@ fn onnx_models_on_the_gpu_keep_the_contract_and_agree_with_the_cpu() {
     let mlp = Architecture::by_name("mlp").unwrap().build(1).unwrap();
     for (name, bytes) in [("digits.onnx", digits::MODEL), ("mlp.onnx", mlp.bytes())] {
         let path = model_file(dir.path(), name, bytes);
-        let mut on_gpu = gpu.load_onnx(&runtime, &path, &options).unwrap();
+        let mut on_gpu = gpu.load_onnx(&runtime, &path, &options, &|_| ()).unwrap();
         let mut on_cpu = OnnxExecutor::from_file(&runtime, &path, &options).unwrap();
         assert_eq!(on_gpu.signature(), on_cpu.signature());
         promises::what_does_not_fit_is_refused(&mut on_gpu);
@@ -106,7 +110,7 @@ fn copies_of_onnx_models_fall_into_computations() {
     let path = model_file(dir.path(), "resnet50.onnx", resnet.bytes());
     // Each size is tried with all kernels when it is loaded, for seconds.
     let options = OnnxOptions { batch_max: 8, ..OnnxOptions::default() };
-    let mut model = gpu.load_onnx(&runtime, &path, &options).unwrap();
+    let mut model = gpu.load_onnx(&runtime, &path, &options, &|_| ()).unwrap();
     let input = vec![0; model.signature().inputs[0].item_bytes() * 8];
     let spans = model.trace(&BatchInputs { items: 8, tensors: &[&input], start: None }, 8).unwrap();
     // Kernels were chosen when it was loaded; the first batches find the GPU at rest.

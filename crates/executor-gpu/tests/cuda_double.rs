@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use device::promises::{self, BATCH_MAX};
 use device::{Bench, items_of};
 use symphony_cuda_double::{CONTROL, Control, Double};
-use symphony_executor::{BatchInputs, ExecuteError, ModelExecutor, default_signature, item_checksum};
+use symphony_executor::{BatchInputs, ExecuteError, ModelExecutor, StagedExecutor, default_signature, item_checksum};
 use symphony_executor_gpu::gemm::{Chain, LINK_SIZES};
 use symphony_executor_gpu::{Cuda, GemmModel, GpuLoadError, NoCuda, PinnedPool};
 use symphony_types::{LatencyProfile, Signature};
@@ -45,6 +45,7 @@ const STORIES: &[(&str, Story)] = &[
     ("lost", a_lost_device_fails_every_batch_and_every_load),
     ("lost in a load", a_device_that_is_lost_while_a_model_is_loaded_fails_the_load),
     ("two threads", |_| models_are_used_and_dropped_by_threads_that_did_not_load_them()),
+    ("beside", |_| what_is_done_in_other_lanes_holds_nobody_up()),
     ("waits", a_wait_that_is_left_out_gives_wrong_answers),
     ("first wait", a_first_wait_that_is_left_out_gives_wrong_answers),
     ("old driver", |_| {
@@ -175,6 +176,11 @@ fn threads_that_did_not_load_a_model_use_and_drop_it() {
 }
 
 #[test]
+fn a_batch_does_not_wait_behind_one_in_other_lanes() {
+    on_the_double(&double(), "beside");
+}
+
+#[test]
 fn a_driver_that_is_too_old_or_has_no_device_is_said_to_be_so() {
     on_the_double(&Double { driver_version: 11_040, ..double() }, "old driver");
     on_the_double(&Double { devices: 0, ..double() }, "no device");
@@ -249,7 +255,7 @@ fn a_lost_device_fails_every_batch_and_every_load(control: &Control) {
 fn a_device_that_is_lost_while_a_model_is_loaded_fails_the_load(control: &Control) {
     control.lose_device(30).unwrap();
     let profile = LatencyProfile::from_line(0.5, 30.0, 2).unwrap();
-    let refused = open().unwrap().load_gemm(&profile, items_of(4096)).unwrap_err();
+    let refused = open().unwrap().load_gemm(&profile, items_of(4096), &|_| ()).unwrap_err();
     assert!(matches!(&refused, GpuLoadError::Device(_)), "{refused:?}");
     assert!(refused.to_string().contains("the device is lost"), "{refused}");
 }
@@ -272,10 +278,28 @@ fn models_are_used_and_dropped_by_threads_that_did_not_load_them() {
     std::thread::spawn(move || drop((next, bench))).join().unwrap();
 }
 
+/// As the batches of a load do, which the model's own lanes have to themselves.
+fn what_is_done_in_other_lanes_holds_nobody_up() {
+    let bench = bench();
+    let mut running = bench.load(SMALL, items_of(4096));
+    let input = vec![7; 4096];
+    let batch = BatchInputs { items: 1, tensors: &[&input], start: None };
+    let profile = LatencyProfile::from_line(0.5, 3.0, 1).unwrap();
+    for (lanes, waits) in [(bench.gpu.with_own_lanes().unwrap(), false), (bench.gpu, true)] {
+        // A second and more, of which the other batch takes a few milliseconds.
+        let mut beside = reckoned::<400>(&lanes, &profile, items_of(4096)).unwrap();
+        beside.stage(&batch).unwrap();
+        beside.launch().unwrap();
+        answers_as_it_should(&mut running);
+        assert_eq!(beside.is_done().unwrap(), waits, "in lanes of its own: {}", !waits);
+        beside.finish(&mut Vec::new()).unwrap();
+    }
+}
+
 /// A machine that does other things as well may measure anything: what it says is then that the profile cannot be kept.
 fn what_is_measured_is_kept_or_refused() {
     let profile = LatencyProfile::from_line(2.0, 20.0, 2).unwrap();
-    match open().unwrap().load_gemm(&profile, items_of(4096)) {
+    match open().unwrap().load_gemm(&profile, items_of(4096), &|_| ()) {
         Ok(mut model) => answers_as_it_should(&mut model),
         Err(GpuLoadError::Calibration(error)) => eprintln!("refused: {error}"),
         Err(error) => panic!("{error}"),

@@ -1,11 +1,16 @@
 //! Plans: their start and end, and the inputs of their requests.
 
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use symphony_executor::{BatchInputs, ExecuteError, ModelExecutor};
 use symphony_types::FailReason;
 
+use super::fakes::{Meddled, Meddles};
 use super::scene::{OWNER, SILENT, Scene, TOKEN, answer, emulated, input, plan, request};
+
+use crate::gpu_time::GpuTime;
 
 #[tokio::test]
 async fn a_plan_runs_at_its_start_and_its_end_is_reported() {
@@ -20,6 +25,44 @@ async fn a_plan_runs_at_its_start_and_its_end_is_reported() {
     assert!(begin.elapsed() >= Duration::from_millis(35), "{:?}", begin.elapsed());
     let done = leader.done().await;
     assert_eq!((done.sequence, done.token, done.free_in, done.failed), (1, TOKEN, 0, vec![]));
+}
+
+/// Looks for a gap while it runs.
+#[derive(Debug)]
+struct LooksForAGap {
+    time: Arc<OnceLock<Arc<GpuTime>>>,
+    found: Arc<Mutex<Vec<bool>>>,
+}
+
+impl Meddles for LooksForAGap {
+    fn run(
+        &mut self,
+        executor: &mut dyn ModelExecutor,
+        batch: &BatchInputs<'_>,
+        outputs: &mut Vec<Vec<u8>>,
+    ) -> Result<(), ExecuteError> {
+        let found = self.time.get().unwrap().wait_for(Duration::ZERO, Duration::from_millis(1));
+        self.found.lock().unwrap().push(found);
+        executor.run(batch, outputs)
+    }
+}
+
+#[tokio::test]
+async fn the_batches_of_a_load_find_a_gap_before_and_after_plans_only() {
+    const LONG: Duration = Duration::from_secs(60);
+    let (time, found) = (Arc::default(), Arc::<Mutex<Vec<bool>>>::default());
+    let looks = LooksForAGap { time: Arc::clone(&time), found: Arc::clone(&found) };
+    let mut scene = Scene::new(Meddled::with(looks));
+    time.set(Arc::clone(&scene.time)).unwrap();
+    assert!(scene.time.wait_for(LONG, LONG), "there is no plan yet");
+    let (mut leader, _) = scene.sealed().await;
+    scene.own(7, input(1, 1));
+    for sequence in [1, 2] {
+        scene.execute(&leader, plan(sequence, Duration::ZERO, &[request(OWNER, 7, 1)]));
+    }
+    assert_eq!((leader.done().await.sequence, leader.done().await.sequence), (1, 2));
+    assert!(scene.time.wait_for(LONG, LONG), "there is no plan any more");
+    assert_eq!(*found.lock().unwrap(), [false, false]);
 }
 
 #[tokio::test]

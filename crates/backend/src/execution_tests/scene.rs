@@ -19,6 +19,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 
 use crate::execution::{Execution, Identity, Input};
+use crate::gpu_time::GpuTime;
 use crate::journal::Journal;
 
 pub(super) const BOOT: BootId = BootId::new(5);
@@ -72,6 +73,8 @@ pub(super) struct Scene {
     pub(super) owners: Arc<Owners>,
     pub(super) results: mpsc::UnboundedReceiver<(FrontendId, ResultToOwner)>,
     pub(super) idle: watch::Receiver<bool>,
+    /// The time that the GPU has besides its plans.
+    pub(super) time: Arc<GpuTime>,
     connections: u64,
 }
 
@@ -122,10 +125,10 @@ impl Scene {
         let links = Arc::clone(&owners);
         let execution =
             Execution::new(identity, 2, links, inputs_out, Arc::default(), Arc::default(), journal).unwrap();
-        let idle = execution.idle();
+        let (idle, time) = (execution.idle(), Arc::clone(&execution.times()[0]));
         tokio::spawn(execution.run());
         inputs.send(Input::Loaded(MODEL, vec![executor])).ok().unwrap();
-        Self { inputs, owners, results, idle, connections: 0 }
+        Self { inputs, owners, results, idle, time, connections: 0 }
     }
 
     pub(super) fn own(&self, sequence: u64, input: Bytes) {

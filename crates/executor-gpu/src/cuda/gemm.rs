@@ -14,7 +14,7 @@ use super::errors::device_error;
 use super::{Cuda, GpuLoadError};
 use crate::gemm::{Calibration, Chain, LINK_SIZES, Step, TOLERANCE, Trial};
 use crate::overlap::{Device, DeviceError, Lane, SLOTS};
-use crate::staged_model::{Answers, StagedModel};
+use crate::staged_model::{Answers, StagedModel, Turn};
 
 /// Runs of each trial that count, and those before them that do not: the first of a size makes cuBLASLt choose a kernel.
 const RUNS: usize = 5;
@@ -141,13 +141,18 @@ fn address(memory: &CudaSlice<u8>, lane: &Arc<CudaStream>) -> u64 {
 }
 
 impl Cuda {
-    /// A model that takes ℓ(b) on this GPU, to within 3 %: finds the chains by running them. That takes the GPU some seconds.
+    /// A model that takes ℓ(b) in these lanes, to within 3 %: finds the chains by running them. That takes the GPU some seconds.
     ///
     /// # Errors
     /// If cuBLASLt is not there, the device refuses, or the profile cannot be kept.
-    pub fn load_gemm(&self, profile: &LatencyProfile, signature: Signature) -> Result<GemmModel, GpuLoadError> {
+    pub fn load_gemm(
+        &self,
+        profile: &LatencyProfile,
+        signature: Signature,
+        turn: Turn<'_>,
+    ) -> Result<GemmModel, GpuLoadError> {
         let mut model = self.load_chains(vec![Chain::default(); profile.batch_max() as usize], signature)?;
-        let chains = calibrate(&mut model, profile)?;
+        let chains = calibrate(&mut model, profile, turn)?;
         let program = model.pipeline_mut().device_mut().program_mut();
         (program.chains, program.trial) = (chains, None);
         Ok(model)
@@ -177,20 +182,20 @@ impl Cuda {
 }
 
 /// Measures what the calibration asks for, until it is done.
-fn calibrate(model: &mut GemmModel, profile: &LatencyProfile) -> Result<Vec<Chain>, GpuLoadError> {
+fn calibrate(model: &mut GemmModel, profile: &LatencyProfile, turn: Turn<'_>) -> Result<Vec<Chain>, GpuLoadError> {
     let mut calibration = Calibration::new(profile.clone(), TOLERANCE);
     let mut took = None;
     loop {
         match calibration.step(took)? {
             Step::Done(chains) => return Ok(chains),
-            Step::Measure(trial) => took = Some(time(model, trial)?),
+            Step::Measure(trial) => took = Some(time(model, trial, turn)?),
         }
     }
 }
 
 /// The median time of a batch, from its launch to its answers: its inputs are on the device by then, as they are when batches
 /// follow each other.
-fn time(model: &mut GemmModel, trial: Trial) -> Result<Nanos, DeviceError> {
+fn time(model: &mut GemmModel, trial: Trial, turn: Turn<'_>) -> Result<Nanos, DeviceError> {
     let failed = |error: ExecuteError| DeviceError::Failed(error.to_string());
     let inputs: Vec<Vec<u8>> = model.signature().inputs.iter().map(|spec| vec![1; spec.item_bytes()]).collect();
     let inputs: Vec<Vec<u8>> = inputs.iter().map(|item| item.repeat(trial.batch as usize)).collect();
@@ -201,6 +206,7 @@ fn time(model: &mut GemmModel, trial: Trial) -> Result<Nanos, DeviceError> {
     for run in 0..WARMUP_RUNS + RUNS {
         model.stage(&batch).map_err(failed)?;
         model.pipeline_mut().device_mut().settle();
+        turn(trial.batch);
         let begin = Instant::now();
         model.launch().map_err(failed)?;
         model.finish(&mut outputs).map_err(failed)?;

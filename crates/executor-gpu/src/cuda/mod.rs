@@ -12,17 +12,18 @@ mod blas;
 mod device;
 mod errors;
 mod gemm;
+mod lanes;
 mod onnx;
 mod pinned;
 
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use cudarc::driver::{CudaContext, CudaStream};
 
 use crate::overlap::{DeviceError, Lane};
 use errors::device_error;
-use gemm::Products;
+use lanes::Lanes;
 
 pub use errors::{GpuLoadError, NoCuda};
 pub use gemm::GemmModel;
@@ -32,20 +33,20 @@ pub use pinned::PinnedPool;
 /// The oldest major number of CUDA that a driver must speak: that of the oldest cuBLASLt and ONNX Runtime that are taken.
 const DRIVER_MAJOR_MIN: i32 = 12;
 
-/// One GPU, opened: its lanes and what its models share. Clones are the same GPU.
+/// One GPU, opened, and lanes of it. Clones are the same GPU and the same lanes.
 #[derive(Clone)]
-pub struct Cuda(Arc<Gpu>);
+pub struct Cuda {
+    gpu: Arc<Gpu>,
+    /// Models that share them are in order among each other, whoever uses them.
+    lanes: Arc<Lanes>,
+}
 
 struct Gpu {
     context: Arc<CudaContext>,
     ordinal: u32,
     name: String,
     driver: (i32, i32),
-    /// In the order of [`Lane::ALL`]. All models of the GPU share them, so batches of different models are in order, too.
-    lanes: [Arc<CudaStream>; 3],
     pinned: PinnedPool,
-    /// Made when the first model wants them.
-    products: Mutex<Option<Arc<Mutex<Products>>>>,
 }
 
 impl Cuda {
@@ -75,30 +76,38 @@ impl Cuda {
         // SAFETY: what cudarc would order by events of its own is ordered by those of the overlap (rule 1): with both, each product
         // of a chain would record two more.
         unsafe { context.disable_event_tracking() };
-        let stream = || context.new_stream().map_err(refused);
-        let lanes = [stream()?, stream()?, stream()?];
+        let lanes = Arc::new(Lanes::new(&context).map_err(refused)?);
         let name = context.name().map_err(refused)?;
         tracing::info!(device = ordinal, name, driver = format!("{}.{}", driver.0, driver.1), "opened a GPU");
-        let (pinned, products) = (pinned.clone(), Mutex::default());
-        Ok(Self(Arc::new(Gpu { context, ordinal, name, driver, lanes, pinned, products })))
+        let pinned = pinned.clone();
+        Ok(Self { gpu: Arc::new(Gpu { context, ordinal, name, driver, pinned }), lanes })
+    }
+
+    /// The same GPU with lanes that nobody else uses: what is done there stands in no other's way but that it takes a part of the GPU.
+    ///
+    /// # Errors
+    /// If the device refuses.
+    pub fn with_own_lanes(&self) -> Result<Self, DeviceError> {
+        let lanes = Arc::new(Lanes::new(self.context()).map_err(device_error)?);
+        Ok(Self { gpu: Arc::clone(&self.gpu), lanes })
     }
 
     /// Its number.
     #[must_use]
     pub fn ordinal(&self) -> u32 {
-        self.0.ordinal
+        self.gpu.ordinal
     }
 
     /// What the vendor calls it.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.0.name
+        &self.gpu.name
     }
 
     /// The newest CUDA that its driver speaks: 13 and 0 for 13.0.
     #[must_use]
     pub fn driver(&self) -> (i32, i32) {
-        self.0.driver
+        self.gpu.driver
     }
 
     /// Bytes of its memory in use, by whomever, and in all.
@@ -106,7 +115,7 @@ impl Cuda {
     /// # Errors
     /// If it does not answer.
     pub fn memory(&self) -> Result<(u64, u64), DeviceError> {
-        let (free, all) = self.0.context.mem_get_info().map_err(device_error)?;
+        let (free, all) = self.gpu.context.mem_get_info().map_err(device_error)?;
         Ok(((all - free) as u64, all as u64))
     }
 
@@ -126,40 +135,30 @@ impl Cuda {
     }
 
     fn context(&self) -> &Arc<CudaContext> {
-        &self.0.context
+        &self.gpu.context
     }
 
     fn lane(&self, lane: Lane) -> &Arc<CudaStream> {
-        &self.0.lanes[lane as usize]
+        self.lanes.stream(lane)
     }
 
     fn pinned(&self) -> &PinnedPool {
-        &self.0.pinned
+        &self.gpu.pinned
     }
 
-    /// Waits until all lanes are empty. After a failure the driver says so at once.
+    /// Waits until these lanes are empty. After a failure the driver says so at once.
     fn settle(&self) {
-        for lane in &self.0.lanes {
-            if let Err(error) = lane.synchronize() {
-                tracing::warn!(device = self.0.ordinal, error = %device_error(error), "a lane did not end well");
+        for lane in Lane::ALL {
+            if let Err(error) = self.lane(lane).synchronize() {
+                tracing::warn!(device = self.gpu.ordinal, error = %device_error(error), "a lane did not end well");
             }
         }
-    }
-
-    /// The matrices that all chains on this GPU multiply.
-    fn products(&self) -> Result<Arc<Mutex<Products>>, GpuLoadError> {
-        let mut products = self.0.products.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if let Some(made) = &*products {
-            return Ok(Arc::clone(made));
-        }
-        let made = Arc::new(Mutex::new(Products::new(self)?));
-        Ok(Arc::clone(products.insert(made)))
     }
 }
 
 impl fmt::Debug for Cuda {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cuda").field("ordinal", &self.0.ordinal).field("name", &self.0.name).finish_non_exhaustive()
+        f.debug_struct("Cuda").field("ordinal", &self.gpu.ordinal).field("name", &self.gpu.name).finish_non_exhaustive()
     }
 }
 

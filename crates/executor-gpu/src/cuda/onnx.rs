@@ -5,20 +5,21 @@
 //! back to it while a kernel still runs, which is in order within one lane only, and outputs are written in that lane.
 
 use std::fmt;
+use std::path::Path;
 
 use cudarc::driver::{CudaSlice, DevicePtr};
 use ort::ep::{CUDA, ExecutionProvider};
 use ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, MemoryType};
 use ort::session::{OutputSelector, RunOptions, Session, SessionInputValue};
 use ort::value::{DynTensorValueType, DynValue, Shape, Tensor, TensorRefMut, ValueType};
-use symphony_executor::{LoadError, OnnxInput, OnnxOptions, OnnxSession, Runtime};
+use symphony_executor::{ExecuteError, LoadError, OnnxInput, OnnxOptions, OnnxSession, Runtime};
 use symphony_types::DataType;
 
 use super::device::{CudaDevice, Program, Tensors};
 use super::errors::{NoCuda, device_error, is_want_of_memory};
 use super::{Cuda, GpuLoadError};
 use crate::overlap::{DeviceError, Lane, SLOTS};
-use crate::staged_model::{Answers, StagedModel};
+use crate::staged_model::{Answers, StagedModel, Turn};
 
 /// An ONNX model on a GPU.
 pub type OnnxOnCuda = StagedModel<CudaDevice<OnnxProgram>>;
@@ -61,22 +62,34 @@ pub struct OnnxProgram {
 }
 
 impl Cuda {
-    /// Loads a model onto this GPU. Operators that CUDA has not are run on the CPU, by ONNX Runtime, which waits for them.
+    /// Loads a model onto this GPU, in lanes of its own, so that no batch of another one waits behind those of the load. Operators that
+    /// CUDA has not are run on the CPU, by ONNX Runtime, which waits for them. A model that takes no zeros is not warmed up.
     ///
     /// # Errors
     /// If ONNX Runtime has no CUDA or refuses the model, or the device has not the memory.
     pub fn load_onnx(
         &self,
         runtime: &Runtime,
-        path: &std::path::Path,
+        path: &Path,
         options: &OnnxOptions,
+        turn: Turn<'_>,
+    ) -> Result<OnnxOnCuda, GpuLoadError> {
+        self.with_own_lanes()?.load_onnx_here(runtime, path, options, turn)
+    }
+
+    fn load_onnx_here(
+        &self,
+        runtime: &Runtime,
+        path: &Path,
+        options: &OnnxOptions,
+        turn: Turn<'_>,
     ) -> Result<OnnxOnCuda, GpuLoadError> {
         let refuse = |problem: String| LoadError { model: path.display().to_string(), problem };
         cuda_provider_is_there(runtime).map_err(|error| refuse(error.to_string()))?;
         let before = self.used_by_now()?;
         let provider = CUDA::default().with_device_id(self.ordinal().cast_signed());
         let stream = self.lane(Lane::Compute).cu_stream().cast();
-        // SAFETY: the stream lives as long as the GPU, which `OnnxProgram` holds behind its session.
+        // SAFETY: the stream lives as long as the lanes, which `OnnxProgram` holds longer than its session.
         let provider = unsafe { provider.with_compute_stream(stream) };
         let loaded = OnnxSession::from_file(runtime, path, options, &[provider.build().error_on_failure()])?;
         let OnnxSession { session, signature, batch_max, sizes, inputs, outputs, .. } = loaded;
@@ -107,7 +120,15 @@ impl Cuda {
         let static_bytes = self.memory()?.0.saturating_sub(before);
         let model = OnnxOnCuda::new(device, "onnxruntime-cuda", signature, batch_max, Answers::AsTheyAre);
         let mut model = model.with_sizes(sizes).with_memory(static_bytes);
-        model.warm_up().map_err(|error| refuse(format!("it failed with zeros when it was loaded: {error}")))?;
+        match model.warm_up(turn) {
+            Err(error @ ExecuteError::OutOfMemory { .. }) => return Err(refuse(error.to_string()).into()),
+            Err(error) => {
+                // A device that is lost has failed whatever it was given.
+                self.memory()?;
+                tracing::warn!(%error, model = %path.display(), "a batch of zeros failed; the first batches will be slow");
+            }
+            Ok(()) => {}
+        }
         Ok(model)
     }
 }

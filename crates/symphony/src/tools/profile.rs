@@ -63,7 +63,8 @@ fn measure_and_write(args: &MeasureArgs) -> anyhow::Result<()> {
     println!("written to {}", out.display());
     if let (ProfiledDevice::Cuda(ordinal), Some(timeline)) = (&args.device, &args.timeline) {
         let (gpu, runtime) = (device_timeline::open(*ordinal)?, runtime(args.onnxruntime.as_deref())?);
-        let (mut loaded, title) = (gpu.load_onnx(&runtime, model, &options)?, format!("{name} on {}", gpu.name()));
+        let (mut loaded, title) =
+            (gpu.load_onnx(&runtime, model, &options, &|_| ())?, format!("{name} on {}", gpu.name()));
         device_timeline::write(&mut loaded, measurement.latency.batch_max(), &title, timeline)?;
     }
     Ok(())
@@ -136,7 +137,7 @@ fn measure_on_cuda(
     let gpu = device_timeline::open(ordinal)?;
     let runtime = runtime(args.onnxruntime.as_deref())?;
     cuda_provider_is_there(&runtime).map_err(bad_input)?;
-    let load = || gpu.load_onnx(&runtime, model, options);
+    let load = || gpu.load_onnx(&runtime, model, options, &|_| ());
     measured(name, &args.gpu_kind, gpu_machine(&gpu), load, measure_options)
 }
 

@@ -1,0 +1,81 @@
+//! The time that a GPU has besides its plans, for the batches that a load runs.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// So long a batch of a load waits for a gap between plans; then it runs beside them, in lanes of its own where the device has lanes.
+/// A GPU that is nine tenths busy has a gap as long as a batch more often, and the load of a model with 64 sizes takes seconds more at most.
+pub(crate) const GAP_WITHIN: Duration = Duration::from_millis(100);
+
+/// What one GPU's thread will do next, for whoever loads a model there.
+#[derive(Debug, Default)]
+pub(crate) struct GpuTime {
+    /// When the plan that runs, or the next one, begins; none if there is none.
+    plan: Mutex<Option<Instant>>,
+    changed: Condvar,
+}
+
+impl GpuTime {
+    /// There is a plan, which begins then.
+    pub(crate) fn taken_from(&self, start: Instant) {
+        self.set(Some(start));
+    }
+
+    /// There is no plan.
+    pub(crate) fn free(&self) {
+        self.set(None);
+    }
+
+    /// Waits until what takes so long would end before the next plan begins; false if that was not so within `patience`.
+    pub(crate) fn wait_for(&self, takes: Duration, patience: Duration) -> bool {
+        let has_no_room = |plan: &mut Option<Instant>| plan.is_some_and(|start| start < Instant::now() + takes);
+        let waited = self.changed.wait_timeout_while(self.plan(), patience, has_no_room);
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+    }
+
+    fn set(&self, plan: Option<Instant>) {
+        *self.plan() = plan;
+        self.changed.notify_all();
+    }
+
+    fn plan(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.plan.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    const TAKES: Duration = Duration::from_millis(20);
+    const LONG: Duration = Duration::from_secs(60);
+    const SHORT: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn a_gap_is_as_long_as_what_it_is_for() {
+        let time = GpuTime::default();
+        assert!(time.wait_for(TAKES, LONG), "nothing is planned");
+        time.taken_from(Instant::now() + LONG);
+        assert!(time.wait_for(TAKES, LONG), "the next plan is far");
+        assert!(!time.wait_for(2 * LONG, SHORT), "the plan would begin in the middle of it");
+        time.taken_from(Instant::now());
+        assert!(!time.wait_for(TAKES, SHORT), "a plan runs");
+        time.free();
+        assert!(time.wait_for(TAKES, LONG));
+    }
+
+    #[test]
+    fn whoever_waits_goes_on_when_the_plan_ends() {
+        let time = Arc::new(GpuTime::default());
+        time.taken_from(Instant::now());
+        let waits = {
+            let time = Arc::clone(&time);
+            std::thread::spawn(move || time.wait_for(TAKES, LONG))
+        };
+        time.taken_from(Instant::now());
+        time.free();
+        assert!(waits.join().unwrap());
+    }
+}
