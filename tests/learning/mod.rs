@@ -1,9 +1,15 @@
-//! Leads learn from the ends of batches: a GPU that becomes slow gets none for a while, and a profile that is wrong is corrected.
+//! Leads learn from the ends of batches: a GPU that becomes slow, or fails, gets none for a while, and a profile that is wrong is corrected.
 
+mod failing;
 mod profile;
 mod straggler;
 
+use std::fmt::Display;
+
 use symphony_tests::{Shape, TestCluster};
+
+/// GPUs as fast as their profiles.
+pub(crate) const AS_GIVEN: &[(u32, f64)] = &[];
 
 /// One sub-cluster with four emulated GPUs whose pace is in a file, and a lead that learns in a hurry.
 fn paced(settings: &[&str]) -> Shape {
@@ -12,8 +18,8 @@ fn paced(settings: &[&str]) -> Shape {
     settings.iter().fold(shape, |shape, setting| shape.with(&format!("scheduler.learning.{setting}")))
 }
 
-/// GPUs from 0, and how many times as long as their profiles they take from now on.
-pub(crate) fn set_pace(cluster: &TestCluster, factors: &[(u32, f64)]) {
+/// GPUs from 0, and how many times as long as their profiles they take from now on, or `fails`.
+pub(crate) fn set_pace<F: Display>(cluster: &TestCluster, factors: &[(u32, F)]) {
     let lines: String = factors.iter().map(|(gpu, factor)| format!("{gpu} {factor}\n")).collect();
     // Whoever reads meanwhile reads the old or the new one.
     let next = cluster.workspace.write("pace.next", &lines).unwrap();
@@ -26,4 +32,11 @@ fn load_model(cluster: &TestCluster, slo_ms: &str) {
     model.extend(["--alpha-ms", "5", "--beta-ms", "20", "--batch-max", "16"]);
     let _ = cluster.cli(&model).ended_with(0);
     cluster.wait_until_it_serves("m").unwrap();
+}
+
+/// The GPUs that are set aside, by id.
+fn set_aside(cluster: &TestCluster) -> Vec<u64> {
+    let gpus = cluster.cli(&["get", "gpus", "-o", "json"]).ended_with(0).json();
+    let out = gpus.as_array().unwrap().iter().filter(|gpu| !gpu["quarantined"].is_null());
+    out.map(|gpu| gpu["id"].as_u64().unwrap()).collect()
 }

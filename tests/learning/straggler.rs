@@ -3,26 +3,19 @@
 use std::time::Duration;
 
 use symphony_testkit::wait_until;
-use symphony_tests::{TestCluster, phase, tell};
+use symphony_tests::{phase, tell};
 
-use super::{load_model, paced, set_pace};
+use super::{AS_GIVEN, load_model, paced, set_aside, set_pace};
 
 /// Three GPUs do 480 requests per second, with batches of 16.
 const LOAD: &str = "m=300";
 const WITHIN: Duration = Duration::from_secs(120);
 
-/// The GPUs that are set aside, by id.
-fn set_aside(cluster: &TestCluster) -> Vec<u64> {
-    let gpus = cluster.cli(&["get", "gpus", "-o", "json"]).ended_with(0).json();
-    let out = gpus.as_array().unwrap().iter().filter(|gpu| !gpu["quarantined"].is_null());
-    out.map(|gpu| gpu["id"].as_u64().unwrap()).collect()
-}
-
 #[test]
 fn a_gpu_that_becomes_slow_is_set_aside_and_comes_back_when_it_is_well() {
     let settings = ["quarantine_s=4", "quarantine_s_max=4", "trial_batches=10", "profiles=false"];
     tell("straggler", &paced(&settings), |cluster| {
-        set_pace(cluster, &[]);
+        set_pace(cluster, AS_GIVEN);
         load_model(cluster, "1000");
         let load = cluster.spawn_load_until_ended("load", &[LOAD]).unwrap();
         // What is usual is known after some batches.
@@ -44,7 +37,7 @@ fn a_gpu_that_becomes_slow_is_set_aside_and_comes_back_when_it_is_well() {
         assert!(events.out.contains("is set aside for"), "{events:?}");
 
         phase("it is well again");
-        set_pace(cluster, &[]);
+        set_pace(cluster, AS_GIVEN);
         wait_until("it to serve again", WITHIN, || {
             let out = set_aside(cluster);
             anyhow::ensure!(out.is_empty(), "set aside: {out:?}");

@@ -3,7 +3,7 @@
 use symphony_protocol::plan::{MovedView, PlanStatus};
 use symphony_tests::{phase, tell};
 
-use crate::learning::set_pace;
+use crate::learning::{AS_GIVEN, set_pace};
 use crate::moves::gpus::{backends, four_backends, slow};
 
 const CALM_S: u32 = 12;
@@ -17,7 +17,7 @@ fn gpus_come_to_a_model_that_takes_twice_as_long_as_its_profile_says() {
         shape = shape.with(setting);
     }
     tell("measured", &shape, |cluster| {
-        set_pace(cluster, &[]);
+        set_pace(cluster, AS_GIVEN);
         for (model, subcluster) in [("hot", "left"), ("a", "right"), ("b", "right"), ("c", "right")] {
             let _ = cluster.cli(&slow(model, subcluster)).ended_with(0);
             cluster.wait_until_it_serves(model).unwrap();

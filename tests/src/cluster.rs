@@ -562,6 +562,18 @@ impl TestCluster {
         Ok(status)
     }
 
+    /// Waits until a process that is to end by itself has done so.
+    ///
+    /// # Errors
+    /// If there is none of that name, or it does not end in time.
+    pub fn wait_until_it_ends(&mut self, name: &str, timeout: Duration) -> Result<std::process::ExitStatus> {
+        let mut child = self.children.remove(name).with_context(|| format!("no process {name} runs"))?;
+        let status = child.wait(timeout)?;
+        self.not_running.insert(name.to_owned(), child.spec().clone());
+        self.ended_by_test.insert(name.to_owned());
+        Ok(status)
+    }
+
     /// Starts a process that was killed or stopped again, from the same configuration.
     ///
     /// # Errors

@@ -99,6 +99,8 @@ pub struct Backend {
     view: ViewReceiver,
     transport: Arc<LinkedPayloads>,
     idle: watch::Receiver<bool>,
+    /// Whether the devices of all GPUs are lost.
+    lost: watch::Receiver<bool>,
     counts: Arc<Counts>,
     book: Arc<ModelBook>,
     in_use: ExecutorInUse,
@@ -168,7 +170,7 @@ impl Backend {
         let links = Arc::clone(&transport);
         let execution =
             Execution::new(identity.clone(), queued_max, links, inputs_out, counted, Arc::clone(&book), journal)?;
-        let (idle, times) = (execution.idle(), execution.times());
+        let (idle, lost, times) = (execution.idle(), execution.lost(), execution.times());
         let execution_ended = ended.clone();
         tokio::spawn(async move { execution_ended.run_until_cancelled(execution.run()).await });
         let leaders = Incoming::new(listener, net, EXEC);
@@ -192,7 +194,7 @@ impl Backend {
         tokio::spawn(loader.run(ended.clone()));
         tokio::spawn(report_drained(control.clone(), identity.clone(), view.clone(), idle.clone(), ended.clone()));
         tokio::spawn(stay_registered(control.clone(), request, identity.clone(), view.clone(), ended.clone()));
-        Ok(Self { identity, control, view, transport, idle, counts, book, in_use, ended })
+        Ok(Self { identity, control, view, transport, idle, lost, counts, book, in_use, ended })
     }
 
     /// Leaves without one failed request, in at most `within`: the cluster sends no more plans, what was sent is run, and
@@ -227,6 +229,15 @@ impl Backend {
             tracing::debug!(%error, "goodbye not heard");
         }
         in_time
+    }
+
+    /// Until the devices of all its GPUs are lost: it can run nothing any more, and a new life may.
+    pub async fn all_gpus_lost(&self) {
+        let mut lost = self.lost.clone();
+        if lost.wait_for(|lost| *lost).await.is_err() {
+            // It has stopped without that.
+            std::future::pending().await
+        }
     }
 
     /// Who it is in the cluster.

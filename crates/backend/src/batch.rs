@@ -108,6 +108,7 @@ impl From<ExecuteError> for NotRun {
     fn from(error: ExecuteError) -> Self {
         let reason = match error {
             ExecuteError::OutOfMemory { .. } => FailReason::OutOfMemory,
+            ExecuteError::DeviceLost { .. } => FailReason::GpuLost,
             _ => FailReason::ExecutionFailed,
         };
         Self { reason, words: error.to_string() }

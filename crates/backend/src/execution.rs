@@ -11,7 +11,7 @@ use symphony_protocol::execute::{
 };
 use symphony_protocol::journal::Record;
 use symphony_transport::{LinkSender, PAYLOAD_DELAY_FORGOTTEN_AFTER, PayloadDelay, PayloadTransport};
-use symphony_types::{BackendId, BootId, GpuId, ModelId, NodeId, RequestId, SubclusterId, Token};
+use symphony_types::{BackendId, BootId, FailReason, GpuId, ModelId, NodeId, RequestId, SubclusterId, Token};
 use tokio::sync::{mpsc, watch};
 
 use crate::gpu_gate::{Connection, GpuGate};
@@ -66,6 +66,8 @@ struct Gpu {
     pending: VecDeque<Pending>,
     /// The leader has said that no more plans come.
     retired: bool,
+    /// Its device fails whatever comes.
+    lost: bool,
     orders: blocking::Sender<GpuOrder>,
     time: Arc<GpuTime>,
 }
@@ -93,6 +95,8 @@ pub(crate) struct Execution<T> {
     book: Arc<ModelBook>,
     /// Whether nothing is left to run and nobody will send more.
     idle: watch::Sender<bool>,
+    /// Whether all GPUs are lost.
+    lost: watch::Sender<bool>,
 }
 
 impl<T: PayloadTransport> Execution<T> {
@@ -133,7 +137,7 @@ impl<T: PayloadTransport> Execution<T> {
             };
             std::thread::Builder::new().name(format!("gpu-{id}")).spawn(move || thread.run())?;
             let gate = GpuGate::new(identity.boot, identity.token, plans_queued_max);
-            gpus.push(Gpu { id, gate, pending: VecDeque::new(), retired: false, orders, time });
+            gpus.push(Gpu { id, gate, pending: VecDeque::new(), retired: false, lost: false, orders, time });
         }
         Ok(Self {
             homes: vec![identity.subcluster],
@@ -153,12 +157,18 @@ impl<T: PayloadTransport> Execution<T> {
             counts,
             book,
             idle: watch::Sender::new(true),
+            lost: watch::Sender::new(false),
         })
     }
 
     /// Whether nothing is left to run, and no leader is linked that may send more.
     pub(crate) fn idle(&self) -> watch::Receiver<bool> {
         self.idle.subscribe()
+    }
+
+    /// Whether all GPUs are lost: only a new life can help.
+    pub(crate) fn lost(&self) -> watch::Receiver<bool> {
+        self.lost.subscribe()
     }
 
     /// The time that each GPU has besides its plans.
@@ -368,6 +378,11 @@ impl<T: PayloadTransport> Execution<T> {
                 requests: executed.map(|id| (id.frontend.get(), id.boot.get(), id.sequence)).collect(),
             });
         }
+        if !gpu.lost && report.failed.iter().any(|(_, reason)| *reason == FailReason::GpuLost) {
+            gpu.lost = true;
+            Counts::add(&self.counts.gpus_lost, 1);
+            tracing::error!(gpu = %gpu.id, "its device is lost: leads give it no more batches until this backend is restarted");
+        }
         gpu.gate.finished();
         let leader = gpu.pending.pop_front().map(|plan| plan.connection);
         // The next one begins now, however early it was planned.
@@ -390,6 +405,9 @@ impl<T: PayloadTransport> Execution<T> {
             free_in: nanos(gpu.free_in(now)),
             failed: report.failed,
         };
+        if self.gpus.iter().all(|gpu| gpu.lost) {
+            self.lost.send_if_modified(|lost| !std::mem::replace(lost, true));
+        }
         if let Some(leader) = leader {
             self.send(leader, FromBackend::Done(done));
             self.tell_delay(leader, now);

@@ -21,7 +21,7 @@ const fn counter(name: &'static str, help: &'static str) -> MetricName {
 }
 
 /// Every metric of a backend.
-pub const METRIC_NAMES: [MetricName; 8] = [
+pub const METRIC_NAMES: [MetricName; 9] = [
     counter("symphony_backend_plans_total", "Batch plans accepted"),
     counter("symphony_backend_plans_refused_total", "Batch plans refused, those of fenced leaders included"),
     counter("symphony_backend_seals_total", "Seals answered"),
@@ -36,6 +36,10 @@ pub const METRIC_NAMES: [MetricName; 8] = [
     counter("symphony_backend_model_loads_total", "Models loaded"),
     counter("symphony_backend_model_loads_failed_total", "Models that could not be loaded, or did not fit the memory"),
     counter("symphony_backend_models_hung_total", "Models that had not gone a minute after they were to"),
+    counter(
+        "symphony_backend_gpus_lost_total",
+        "GPUs whose device fails whatever comes until the backend is restarted",
+    ),
 ];
 
 const MODELS: MetricName = MetricName {
@@ -120,6 +124,7 @@ pub(crate) struct Counts {
     pub(crate) loads: AtomicU64,
     pub(crate) loads_failed: AtomicU64,
     pub(crate) models_hung: AtomicU64,
+    pub(crate) gpus_lost: AtomicU64,
     /// Requests that ran without their batch since their input had not come.
     pub(crate) inputs_late: AtomicU64,
     /// The same since their owner had none, or could not be reached.
@@ -222,6 +227,7 @@ impl Collector for BackendCollector {
             read(&counts.loads),
             read(&counts.loads_failed),
             read(&counts.models_hung),
+            read(&counts.gpus_lost),
         ];
         for (name, value) in METRIC_NAMES.iter().zip(values) {
             let counter = ConstCounter::new(value);

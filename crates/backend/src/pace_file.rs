@@ -1,4 +1,4 @@
-//! How slow emulated GPUs are, as a file says: for tests of what is done about slow ones.
+//! How slow emulated GPUs are, or that they fail, as a file says: for tests of what is done about such ones.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,19 +12,24 @@ const READ_EVERY: Duration = Duration::from_millis(200);
 /// The largest file that is read: a line for each of 64 GPUs is a hundredth of that.
 const FILE_BYTES_MAX: u64 = 1 << 16;
 
-/// Factors by GPU, `gpus` of them; one for those that are not named.
-fn parse(text: &str, gpus: usize) -> Result<Vec<f64>, String> {
-    let mut factors = vec![1.0; gpus];
+/// What stands for a factor where a GPU fails.
+const FAILS: &str = "fails";
+
+/// Factors by GPU, `gpus` of them; one for those that are not named, none for those that fail.
+fn parse(text: &str, gpus: usize) -> Result<Vec<Option<f64>>, String> {
+    let mut factors = vec![Some(1.0); gpus];
     for (line, number) in text.lines().zip(1..).filter(|(line, _)| !line.trim().is_empty()) {
         let words: Vec<_> = line.split_whitespace().collect();
         let read = match words.as_slice() {
-            [gpu, factor] => gpu.parse::<usize>().ok().zip(factor.parse::<f64>().ok()),
+            [gpu, FAILS] => gpu.parse::<usize>().ok().map(|gpu| (gpu, None)),
+            [gpu, factor] => gpu.parse::<usize>().ok().zip(factor.parse::<f64>().ok().map(Some)),
             _ => None,
         };
-        let sound = read.filter(|(gpu, factor)| *gpu < gpus && (0.01..=Pace::FACTOR_MAX).contains(factor));
+        let in_range = |factor: Option<f64>| factor.is_none_or(|factor| (0.01..=Pace::FACTOR_MAX).contains(&factor));
+        let sound = read.filter(|&(gpu, factor)| gpu < gpus && in_range(factor));
         let Some((gpu, factor)) = sound else {
             return Err(format!(
-                "line {number}: `{line}`; expected a GPU from 0 to {} and a factor, 0.01 to 100",
+                "line {number}: `{line}`; expected a GPU from 0 to {} and a factor, 0.01 to 100, or `{FAILS}`",
                 gpus - 1
             ));
         };
@@ -46,7 +51,10 @@ pub(crate) async fn follow(path: PathBuf, paces: Arc<[Arc<Pace>]>, ended: Cancel
             Ok(factors) => {
                 said = None;
                 for (pace, factor) in paces.iter().zip(factors) {
-                    pace.set(factor);
+                    match factor {
+                        Some(factor) => pace.set(factor),
+                        None => pace.fail(),
+                    }
                 }
             }
             Err(what) if said.as_ref() != Some(&what) => {
@@ -70,8 +78,8 @@ mod tests {
 
     #[test]
     fn named_gpus_are_slow_and_mistakes_are_named() {
-        assert_eq!(parse("", 2), Ok(vec![1.0, 1.0]));
-        assert_eq!(parse("1 2.5\n\n", 3), Ok(vec![1.0, 2.5, 1.0]));
+        assert_eq!(parse("", 2), Ok(vec![Some(1.0), Some(1.0)]));
+        assert_eq!(parse("1 2.5\n\n0 fails", 3), Ok(vec![None, Some(2.5), Some(1.0)]));
         for wrong in ["2 2.0", "0", "0 fast", "0 0", "0 1e9", "0 1 2", "-1 1"] {
             let error = parse(wrong, 2).unwrap_err();
             assert!(error.contains("line 1") && error.contains("from 0 to 1"), "{error}");
@@ -83,7 +91,7 @@ mod tests {
         fn whatever_it_says_factors_are_in_range(text in "([0-9 .e\\-\n]|.){0,80}") {
             if let Ok(factors) = parse(&text, 4) {
                 prop_assert_eq!(factors.len(), 4);
-                prop_assert!(factors.iter().all(|factor| (0.01..=100.0).contains(factor)));
+                prop_assert!(factors.iter().flatten().all(|factor| (0.01..=100.0).contains(factor)));
             }
         }
     }

@@ -147,8 +147,10 @@ pub(crate) fn advice(advised: &SubclusterAdvice) -> AdviceView {
     }
 }
 
-fn slow(gpu: &pb::GpuLoad) -> SlowGpuView {
-    SlowGpuView { gpu: GpuId::new(gpu.gpu), slowdown: gpu.slowdown, quarantined_ms: gpu.quarantined_ms }
+/// A GPU that is set aside.
+pub(crate) fn slow(gpu: &pb::GpuLoad) -> SlowGpuView {
+    let quarantined_ms = (!gpu.lost).then_some(gpu.quarantined_ms);
+    SlowGpuView { gpu: GpuId::new(gpu.gpu), slowdown: gpu.slowdown, failed: gpu.failed, quarantined_ms }
 }
 
 fn drift(drift: &pb::Drift) -> DriftView {

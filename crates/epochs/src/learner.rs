@@ -39,8 +39,8 @@ pub struct Run {
     pub model: ModelId,
     /// Items in it.
     pub items: u32,
-    /// How long it took.
-    pub took: Nanos,
+    /// How long it took; none if all of it failed, by its executor's word.
+    pub took: Option<Nanos>,
 }
 
 /// What the workers are to be told.
@@ -61,10 +61,12 @@ pub enum Correction {
         gpu: GpuId,
         /// Its ordinal.
         ordinal: u32,
-        /// How many times as long as usual its batches took.
+        /// How many times as long as usual its batches took, those that failed left out.
         slowdown: f64,
-        /// How long it stays set aside.
-        pause: Nanos,
+        /// How many failed.
+        failed: u32,
+        /// How long it stays set aside; none for as long as its backend lives.
+        pause: Option<Nanos>,
     },
     /// Give it to models again; it is on trial.
     Try {
@@ -85,10 +87,20 @@ pub enum Correction {
 pub struct SlowGpu {
     /// Which.
     pub gpu: GpuId,
-    /// How many times as long as usual its batches took.
+    /// How many times as long as usual its batches took, those that failed left out.
     pub slowdown: f64,
-    /// How long it stays set aside before it is tried again.
-    pub left: Nanos,
+    /// How many failed.
+    pub failed: u32,
+    /// How long it stays set aside before it is tried again; none if it is lost: for as long as its backend lives.
+    pub left: Option<Nanos>,
+}
+
+/// Why a GPU is set aside, and until when; none while its backend lives.
+#[derive(Clone, Copy, Debug)]
+struct SetAside {
+    slowdown: f64,
+    failed: u32,
+    until: Option<Time>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -104,7 +116,7 @@ pub struct Learner {
     gpus: BTreeMap<u32, KnownGpu>,
     stragglers: BTreeMap<GpuClass, Stragglers>,
     profiles: BTreeMap<(ModelId, GpuClass), OnlineProfile>,
-    slow: BTreeMap<GpuId, (f64, Time)>,
+    slow: BTreeMap<GpuId, SetAside>,
     /// Profiles that something was learnt of since the last look.
     fresh: BTreeSet<(ModelId, GpuClass)>,
     /// By how much batches are off the given profile, in the median, where that can be told.
@@ -167,6 +179,10 @@ impl Learner {
         if items == 0 || items > profile.given().batch_max() {
             return None;
         }
+        let Some(took) = took else {
+            let failed = self.stragglers.get_mut(&class).and_then(|of_class| of_class.failed(now, gpu));
+            return self.correction(now, failed?);
+        };
         // By the given profile: what is usual for a model must not jump whenever its profile is corrected.
         let expected = profile.given().latency(items);
         let stragglers = self.stragglers.get_mut(&class);
@@ -180,6 +196,21 @@ impl Learner {
             self.fresh.insert((model, class));
         }
         self.correction(now, quarantine?)
+    }
+
+    /// A GPU is lost, by its backend's word: it will fail whatever comes until its backend begins a new life. Also where nothing is to be
+    /// learnt, and however many are set aside.
+    pub fn lost(&mut self, ordinal: u32) -> Option<Correction> {
+        let gpu = self.gpus.get(&ordinal)?.gpu;
+        let lost = SetAside { slowdown: 1.0, failed: 0, until: None };
+        let before = self.slow.insert(gpu, lost);
+        before.is_none_or(|before| before.until.is_some()).then_some(Correction::Out {
+            gpu,
+            ordinal,
+            slowdown: lost.slowdown,
+            failed: lost.failed,
+            pause: None,
+        })
     }
 
     /// What is to be corrected by now.
@@ -217,8 +248,10 @@ impl Learner {
     /// GPUs that are set aside.
     #[must_use]
     pub fn slow(&self, now: Time) -> Vec<SlowGpu> {
-        let slow =
-            |(&gpu, &(slowdown, until)): (&GpuId, &(f64, Time))| SlowGpu { gpu, slowdown, left: until.since(now) };
+        let slow = |(&gpu, &SetAside { slowdown, failed, until }): (&GpuId, &SetAside)| {
+            let left = until.map(|until| until.since(now));
+            SlowGpu { gpu, slowdown, failed, left }
+        };
         self.slow.iter().map(slow).collect()
     }
 
@@ -235,10 +268,14 @@ impl Learner {
     fn correction(&mut self, now: Time, quarantine: Quarantine) -> Option<Correction> {
         let (Quarantine::Out { gpu, .. } | Quarantine::Try(gpu) | Quarantine::Passed(gpu)) = quarantine;
         let ordinal = self.gpus.iter().find(|(_, known)| known.gpu == gpu).map(|(&ordinal, _)| ordinal)?;
+        // Of one that is lost nothing is to be found out any more.
+        if self.slow.get(&gpu).is_some_and(|aside| aside.until.is_none()) {
+            return None;
+        }
         Some(match quarantine {
-            Quarantine::Out { slowdown, until, .. } => {
-                self.slow.insert(gpu, (slowdown, until));
-                Correction::Out { gpu, ordinal, slowdown, pause: until.since(now) }
+            Quarantine::Out { slowdown, failed, until, .. } => {
+                self.slow.insert(gpu, SetAside { slowdown, failed, until: Some(until) });
+                Correction::Out { gpu, ordinal, slowdown, failed, pause: Some(until.since(now)) }
             }
             Quarantine::Try(_) => {
                 self.slow.remove(&gpu);
@@ -286,7 +323,7 @@ mod tests {
                 for gpu in 0..4 {
                     let factor = if gpu == 3 { slow } else { all };
                     let took = Nanos::new((given().latency(8).get() as f64 * factor) as u64);
-                    said.extend(self.learner.ran(self.now, Run { gpu, model: MODEL, items: 8, took }));
+                    said.extend(self.learner.ran(self.now, Run { gpu, model: MODEL, items: 8, took: Some(took) }));
                 }
                 said.extend(self.learner.look(self.now));
             }
@@ -299,7 +336,9 @@ mod tests {
         let mut scene = Scene::new();
         assert_eq!(scene.pass(100, 1.0, 1.0), []);
         let said = scene.pass(100, 1.0, 2.0);
-        let [Correction::Out { gpu, ordinal: 3, slowdown, pause }] = said.as_slice() else { panic!("{said:?}") };
+        let [Correction::Out { gpu, ordinal: 3, slowdown, failed: 0, pause: Some(pause) }] = said.as_slice() else {
+            panic!("{said:?}")
+        };
         assert!(*gpu == GpuId::new(13) && (slowdown - 2.0).abs() < 0.05, "{said:?}");
         assert_eq!(*pause, StragglerSettings::default().pause);
         assert_eq!(scene.learner.slow(scene.now).iter().map(|slow| slow.gpu).collect::<Vec<_>>(), [GpuId::new(13)]);
@@ -363,6 +402,24 @@ mod tests {
     }
 
     #[test]
+    fn a_lost_gpu_is_out_for_as_long_as_its_backend_lives_whatever_is_to_be_learnt() {
+        let lost = Correction::Out { gpu: GpuId::new(13), ordinal: 3, slowdown: 1.0, failed: 0, pause: None };
+        let mut scene = Scene::new();
+        assert_eq!((scene.learner.lost(3), scene.learner.lost(3)), (Some(lost.clone()), None), "it is said once");
+        assert_eq!(scene.learner.lost(9), None, "nobody knows it");
+        let _ = scene.pass(100, 1.0, 1.0);
+        scene.now += Nanos::from_millis(10_000_000);
+        assert_eq!(scene.pass(100, 1.0, 2.0), [], "it is not tried again, and nothing more is found out about it");
+        assert!(matches!(scene.learner.slow(scene.now)[..], [SlowGpu { left: None, .. }]));
+        assert_eq!(scene.learner.remove_gpu(3), [Correction::Try { gpu: GpuId::new(13), ordinal: 3 }]);
+        assert_eq!(scene.learner.slow(scene.now), []);
+
+        let mut none = Learner::new(LearningSettings::default());
+        none.add_gpu(3, GpuId::new(13), CLASS);
+        assert_eq!(none.lost(3), Some(lost), "also where nothing is learnt, and it is the only one");
+    }
+
+    #[test]
     fn what_is_off_is_off() {
         let mut scene = Scene::new();
         scene.learner.settings.profiles = None;
@@ -370,7 +427,7 @@ mod tests {
         let mut none = Learner::new(LearningSettings::default());
         none.add_gpu(0, GpuId::new(1), CLASS);
         none.add_model(MODEL, CLASS, given());
-        let run = Run { gpu: 0, model: MODEL, items: 99, took: Nanos::from_millis(1) };
+        let run = Run { gpu: 0, model: MODEL, items: 99, took: Some(Nanos::from_millis(1)) };
         assert_eq!((none.ran(Time::ZERO, run), none.ran(Time::ZERO, Run { gpu: 7, ..run })), (None, None));
     }
 }

@@ -5,6 +5,7 @@
 
 mod advice;
 mod autoscaler;
+mod failures;
 mod holds;
 mod isotonic;
 mod learner;

@@ -1,8 +1,10 @@
-//! GPUs that are slower than their peers: found, set aside, and tried again.
+//! GPUs that are slower than their peers, or fail where these do not: found, set aside, and tried again.
 
 use std::collections::BTreeMap;
 
 use symphony_types::{GpuId, ModelId, Nanos, Time};
+
+use crate::failures::{self, UsualFailures};
 
 /// Models whose usual time is remembered: as many as one rank thread may hold.
 const MODELS_MAX: usize = 1 << 16;
@@ -73,8 +75,10 @@ pub enum Quarantine {
     Out {
         /// Which.
         gpu: GpuId,
-        /// How many times as long as usual its batches took.
+        /// How many times as long as usual its batches took, those that failed left out.
         slowdown: f64,
+        /// How many failed.
+        failed: u32,
         /// When it will be tried again.
         until: Time,
     },
@@ -98,20 +102,30 @@ struct Gpu {
     evidence: f64,
     /// Logarithms of slowdowns since the evidence was zero, and their number.
     slow: (f64, u32),
+    /// Evidence that it fails where others do not, in the same way, and failures since that was zero.
+    failing: (f64, u32),
     ran_at: Option<Time>,
     times_out: u32,
     /// When its last trial was passed.
     passed_at: Option<Time>,
 }
 
+impl Gpu {
+    /// Forgets what speaks against it.
+    const fn begin_anew(&mut self) {
+        (self.evidence, self.slow, self.failing) = (0.0, (0.0, 0), (0.0, 0));
+    }
+}
+
 /// Watches the GPUs of one kind in a sub-cluster, which run the same models and so can be compared.
 ///
-/// Only a slowdown against peers counts: where a model becomes slower on all of them, what is usual follows; where all GPUs
+/// Only what a GPU does against its peers counts: where a model becomes slower on all of them, what is usual follows; where all GPUs
 /// are slow at once, none is blamed. A GPU that is the only one to run a model sets what is usual for it.
 #[derive(Clone, Debug)]
 pub struct Stragglers {
     settings: StragglerSettings,
     usual: BTreeMap<ModelId, Usual>,
+    failures: UsualFailures,
     gpus: BTreeMap<GpuId, Gpu>,
 }
 
@@ -122,7 +136,7 @@ impl Stragglers {
         let slow_factor = if settings.slow_factor > 1.01 { settings.slow_factor } else { 1.01 };
         let share_max = if settings.share_max.is_nan() { 0.0 } else { settings.share_max.clamp(0.0, 1.0) };
         let settings = StragglerSettings { slow_factor, share_max, ..settings };
-        Self { settings, usual: BTreeMap::new(), gpus: BTreeMap::new() }
+        Self { settings, usual: BTreeMap::new(), failures: UsualFailures::default(), gpus: BTreeMap::new() }
     }
 
     /// A GPU of this kind serves from now on.
@@ -131,6 +145,7 @@ impl Stragglers {
             state: GpuState::Serving,
             evidence: 0.0,
             slow: (0.0, 0),
+            failing: (0.0, 0),
             ran_at: None,
             times_out: 0,
             passed_at: None,
@@ -201,6 +216,11 @@ impl Stragglers {
         if matches!(state, GpuState::Quarantined(_)) || expected == Nanos::ZERO || took == Nanos::ZERO {
             return None;
         }
+        let failing = self.failures.ended(false);
+        if let Some(known) = self.gpus.get_mut(&gpu) {
+            let evidence = (known.failing.0 + failing).max(0.0);
+            known.failing = (evidence, if evidence > 0.0 { known.failing.1 } else { 0 });
+        }
         let log = (took.get() as f64 / expected.get() as f64).ln().clamp(-LOG_MAX, LOG_MAX);
         let slower = self.compare(model, log, state)?;
         let (slow, evidence) = (self.settings.slow_factor.ln(), self.settings.evidence);
@@ -213,7 +233,7 @@ impl Stragglers {
         // Who was slow before is believed less.
         let enough = if matches!(state, GpuState::OnTrial(_)) { evidence / 2.0 } else { evidence };
         if known.evidence >= enough {
-            return self.accuse(now, gpu, enough);
+            return self.accuse(now, gpu, |known| known.evidence / enough);
         }
         if let GpuState::OnTrial(left) = known.state {
             known.state = GpuState::OnTrial(left.saturating_sub(1));
@@ -224,6 +244,22 @@ impl Stragglers {
             }
         }
         None
+    }
+
+    /// All of a batch failed on a GPU, by its executor's word. That makes its GPU free at once, to be given the next one; but where
+    /// peers fail as often it is a model's or a client's fault.
+    pub fn failed(&mut self, now: Time, gpu: GpuId) -> Option<Quarantine> {
+        let state = self.gpus.get(&gpu)?.state;
+        if matches!(state, GpuState::Quarantined(_)) {
+            return None;
+        }
+        let failing = self.failures.ended(true);
+        let enough = if matches!(state, GpuState::OnTrial(_)) { failures::ENOUGH / 2.0 } else { failures::ENOUGH };
+        let known = self.gpus.get_mut(&gpu)?;
+        known.ran_at = Some(now);
+        known.failing =
+            ((known.failing.0 + failing).clamp(0.0, 2.0 * failures::ENOUGH), known.failing.1.saturating_add(1));
+        if known.failing.0 >= enough { self.accuse(now, gpu, |known| known.failing.0 / enough) } else { None }
     }
 
     /// By how much slower than usual, as a logarithm; none while nothing is usual yet. Learns what is.
@@ -246,18 +282,19 @@ impl Stragglers {
         trusted.then_some(slower)
     }
 
-    /// There is enough evidence against a GPU. It counts if its peers look better, and not too many are out already.
-    fn accuse(&mut self, now: Time, gpu: GpuId, enough: f64) -> Option<Quarantine> {
+    /// There is enough evidence against a GPU. It counts if its peers look better, by the share of what is enough that there is against
+    /// each, and not too many are out already.
+    fn accuse(&mut self, now: Time, gpu: GpuId, evidence: impl Fn(&Gpu) -> f64) -> Option<Quarantine> {
         if self.quarantined() >= self.quarantined_max() {
             return None;
         }
         let ran = |known: &Gpu| known.ran_at.is_some_and(|at| now.since(at) < PEER_RAN_WITHIN);
         let peer = |&(&other, known): &(&GpuId, &Gpu)| other != gpu && known.state == GpuState::Serving && ran(known);
-        let mut peers: Vec<f64> = self.gpus.iter().filter(peer).map(|(_, known)| known.evidence).collect();
+        let mut peers: Vec<f64> = self.gpus.iter().filter(peer).map(|(_, known)| evidence(known)).collect();
         peers.sort_unstable_by(f64::total_cmp);
         // Nobody to compare with, or all are slow: something else is wrong, and everybody begins anew.
-        if peers.get(peers.len() / 2).is_none_or(|&median| median >= enough / 2.0) {
-            self.gpus.values_mut().for_each(|known| (known.evidence, known.slow) = (0.0, (0.0, 0)));
+        if peers.get(peers.len() / 2).is_none_or(|&median| median >= 0.5) {
+            self.gpus.values_mut().for_each(Gpu::begin_anew);
             return None;
         }
         let known = self.gpus.get_mut(&gpu)?;
@@ -269,8 +306,9 @@ impl Stragglers {
         let slowdown = (known.slow.0 / f64::from(known.slow.1.max(1))).exp();
         known.times_out = known.times_out.saturating_add(1);
         known.state = GpuState::Quarantined(until);
-        (known.evidence, known.slow) = (0.0, (0.0, 0));
-        Some(Quarantine::Out { gpu, slowdown, until })
+        let failed = known.failing.1;
+        known.begin_anew();
+        Some(Quarantine::Out { gpu, slowdown, failed, until })
     }
 
     fn try_again(&mut self, gpu: GpuId) -> Quarantine {

@@ -58,7 +58,7 @@ fn a_gpu_half_as_slow_again_is_found_within_twenty_batches() {
     let mut bench = Bench::new(0.05);
     assert_eq!(bench.rounds(100, |_| 1.0), []);
     let said = bench.rounds(20, |gpu| if gpu == 5 { 1.5 } else { 1.0 });
-    let [Quarantine::Out { gpu, slowdown, until }] = said[..] else { panic!("{said:?}") };
+    let [Quarantine::Out { gpu, slowdown, failed: 0, until }] = said[..] else { panic!("{said:?}") };
     assert_eq!(gpu, GpuId::new(5));
     assert!((slowdown - 1.5).abs() < 0.1, "{slowdown}");
     assert_eq!(bench.stragglers.state(gpu), Some(GpuState::Quarantined(until)));
@@ -174,5 +174,52 @@ proptest! {
         }
         let _ = stragglers.tick(Time::NEVER);
         prop_assert_eq!(stragglers.quarantined(), 0);
+    }
+}
+
+/// A GPU that fails at once is free at once: it is given ten batches while others are given one.
+#[test]
+fn a_gpu_that_fails_whatever_it_is_given_is_found_after_six_batches_and_again_after_three() {
+    let mut bench = Bench::new(0.05);
+    assert_eq!(bench.rounds(100, |_| 1.0), []);
+    let broken = GpuId::new(5);
+    let fails = |bench: &mut Bench| {
+        let mut said = Vec::new();
+        for batch in 1..=10 {
+            if batch % 10 == 0 {
+                said.extend((0..GPUS).filter(|&gpu| gpu != 5).filter_map(|gpu| bench.batch(gpu, 1.0)));
+            }
+            bench.batches += 1;
+            said.extend(bench.stragglers.failed(at(bench.batches), broken));
+        }
+        said
+    };
+    let said = fails(&mut bench);
+    let [Quarantine::Out { failed: 6, slowdown, until, .. }] = said[..] else { panic!("{said:?}") };
+    assert!((slowdown - 1.0).abs() < 1e-9, "of those that failed no time is known: {slowdown}");
+    bench.batches = until.as_nanos() / 1_000_000;
+    assert_eq!(bench.stragglers.tick(until), [Quarantine::Try(broken)]);
+    let _ = bench.rounds(20, |_| 1.0);
+    let said = fails(&mut bench);
+    assert!(matches!(said[..], [Quarantine::Out { failed: 3, .. }]), "{said:?}");
+}
+
+/// A model that fails on some inputs, or on all, does so on whatever GPU.
+#[test]
+fn what_fails_everywhere_is_nobodys_fault() {
+    for share in [0.02, 0.1, 0.2, 0.5, 1.0] {
+        let mut bench = Bench::new(0.05);
+        assert_eq!(bench.rounds(50, |_| 1.0), []);
+        for _ in 0..2000 {
+            for gpu in 0..GPUS {
+                let found = if bench.rng.random_bool(share) {
+                    bench.batches += 1;
+                    bench.stragglers.failed(at(bench.batches), GpuId::new(gpu))
+                } else {
+                    bench.batch(gpu, 1.0)
+                };
+                assert_eq!(found, None, "{share} of all batches fail");
+            }
+        }
     }
 }

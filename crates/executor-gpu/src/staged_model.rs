@@ -237,6 +237,7 @@ fn failure(items: u32, trouble: &Trouble) -> ExecuteError {
     let reason = trouble.to_string();
     match trouble {
         Trouble::Device(DeviceError::OutOfMemory(_)) => ExecuteError::OutOfMemory { items, reason },
+        Trouble::Device(DeviceError::Lost(_)) => ExecuteError::DeviceLost { items, reason },
         _ => ExecuteError::Failed { items, reason },
     }
 }

@@ -9,7 +9,8 @@ use symphony_types::{DataType, LatencyProfile, Signature, TensorSpec};
 use crate::port::{BatchInputs, ExecuteError, ModelExecutor};
 use crate::wait::wait_until;
 
-/// How many times as long as its profile an emulated GPU takes, in thousandths; may be changed while it runs.
+/// How many times as long as its profile an emulated GPU takes, in thousandths, or 0 if it fails whatever comes; may be changed while it
+/// runs.
 #[derive(Debug)]
 pub struct Pace(AtomicU32);
 
@@ -24,10 +25,18 @@ impl Pace {
         self.0.store((factor * f64::from(Self::ONE)).round() as u32, Ordering::Relaxed);
     }
 
-    /// How long something takes for which the profile has `latency`.
+    /// From now on every batch fails at once.
+    pub fn fail(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+
+    /// How long something takes for which the profile has `latency`; none if it fails.
     #[must_use]
-    pub fn of(&self, latency: Duration) -> Duration {
-        latency * self.0.load(Ordering::Relaxed) / Self::ONE
+    pub fn of(&self, latency: Duration) -> Option<Duration> {
+        match self.0.load(Ordering::Relaxed) {
+            0 => None,
+            factor => Some(latency * factor / Self::ONE),
+        }
     }
 }
 
@@ -85,7 +94,13 @@ impl ModelExecutor for EmulatedExecutor {
         batch.check(&self.signature, self.profile.batch_max())?;
         let asked = batch.start.unwrap_or_else(Instant::now);
         let begin = self.free_at.map_or(asked, |free_at| free_at.max(asked));
-        let end = begin + self.pace.of(self.profile.latency(batch.items).into());
+        let Some(takes) = self.pace.of(self.profile.latency(batch.items).into()) else {
+            return Err(ExecuteError::Failed {
+                items: batch.items,
+                reason: "the emulated GPU was told to fail".into(),
+            });
+        };
+        let end = begin + takes;
 
         // The answers are computed within ℓ(b), not after it.
         outputs.resize_with(self.signature.outputs.len(), Vec::new);

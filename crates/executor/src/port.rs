@@ -163,6 +163,14 @@ pub enum ExecuteError {
         /// The runtime's own words.
         reason: String,
     },
+    /// The device will fail whatever comes next, of whatever model.
+    #[error("execution of {items} items failed: {reason}")]
+    DeviceLost {
+        /// Items in the batch.
+        items: u32,
+        /// The device's own words.
+        reason: String,
+    },
     /// The runtime failed.
     #[error("execution of {items} items failed: {reason}")]
     Failed {

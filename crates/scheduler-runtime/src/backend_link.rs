@@ -8,12 +8,13 @@ use symphony_net::{Expected, Net, Role};
 use symphony_protocol::execute::{FromBackend, Refusal, SealedGpu, ToBackend};
 use symphony_scheduler::PayloadDelay;
 use symphony_transport::{EchoTimes, LinkReceiver, LinkSender, SendError, connect_link};
-use symphony_types::{BackendId, BootId, GpuClass, GpuId, Nanos, RequestId, SubclusterId, Token};
+use symphony_types::{BackendId, BootId, FailReason, GpuClass, GpuId, Nanos, RequestId, SubclusterId, Token};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use crate::clock::Clock;
 use crate::counters::{add, count};
+use crate::learning;
 use crate::load::GpuCounts;
 use crate::messages::{GpuRoute, ModelMessage, PlanId, RankMessage, Seal};
 use crate::reach::Reach;
@@ -323,8 +324,12 @@ impl BackendLink {
                 add(&counters.start_late_nanoseconds, done.start_late);
                 add(&counters.measured_nanoseconds, done.latency);
                 self.workers.rank.push(RankMessage::Done { plan, free_at });
-                let (start_late, latency) = (Nanos::new(done.start_late), Nanos::new(done.latency));
-                self.workers.of_model(done.model.get()).push(ModelMessage::Done { plan, start_late, latency });
+                if done.failed.iter().any(|(_, reason)| *reason == FailReason::GpuLost) {
+                    learning::lost(&self.workers, plan.gpu);
+                }
+                let (start_late, latency, failed) =
+                    (Nanos::new(done.start_late), Nanos::new(done.latency), done.failed);
+                self.workers.of_model(done.model.get()).push(ModelMessage::Done { plan, start_late, latency, failed });
             }
             FromBackend::Refused { gpu, sequence, token, model, refusal } => {
                 tracing::warn!(backend = %self.backend, %gpu, sequence, ?refusal, "plan refused");

@@ -171,7 +171,7 @@ impl InProcess {
         let Some(&seal) = self.seals.get(gpu as usize) else { return };
         let (model, plan) = (plan.model, PlanId { gpu, seal, sequence: plan.sequence });
         self.workers.rank.push(RankMessage::Done { plan, free_at });
-        self.workers.of_model(model.get()).push(ModelMessage::Done { plan, start_late, latency });
+        self.workers.of_model(model.get()).push(ModelMessage::Done { plan, start_late, latency, failed: Vec::new() });
     }
 
     /// Every counter with its name.

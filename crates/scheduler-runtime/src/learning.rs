@@ -10,6 +10,7 @@ use crate::leads::Leads;
 use crate::messages::{ModelMessage, RankMessage};
 use crate::workers::Workers;
 use symphony_epochs::Correction;
+use symphony_types::Nanos;
 
 /// How often the ends of batches are collected. In between, [`RUNS_WAITING_MAX`](crate::workers::RUNS_WAITING_MAX) of them wait.
 const COLLECT_EVERY: Duration = Duration::from_millis(100);
@@ -43,6 +44,13 @@ fn collect(workers: &Workers) {
     drop(learner);
 }
 
+/// A backend says that a GPU of its is lost.
+pub(crate) fn lost(workers: &Workers, ordinal: u32) {
+    let mut learner = workers.learner.lock().unwrap_or_else(PoisonError::into_inner);
+    let correction = learner.lost(ordinal);
+    correct(workers, correction.into_iter().collect());
+}
+
 /// Tells the workers.
 pub(crate) fn correct(workers: &Workers, corrections: Vec<Correction>) {
     let subcluster = &workers.name;
@@ -55,9 +63,16 @@ pub(crate) fn correct(workers: &Workers, corrections: Vec<Correction>) {
                 let profile = Box::new(published.profile);
                 workers.of_model(model.get()).push(ModelMessage::Profile { model, class, profile });
             }
-            Correction::Out { gpu, ordinal, slowdown, pause } => {
-                let pause_s = pause.as_secs_f64();
-                tracing::warn!(%subcluster, %gpu, slowdown, pause_s, "slower than its peers; gets no batches for a while");
+            Correction::Out { gpu, ordinal, slowdown, failed, pause } => {
+                match pause.map(Nanos::as_secs_f64) {
+                    None => tracing::error!(%subcluster, %gpu, "lost; gets no batches until its backend is restarted"),
+                    Some(pause_s) if failed > 0 => {
+                        tracing::warn!(%subcluster, %gpu, failed, pause_s, "fails where its peers do not; gets no batches for a while");
+                    }
+                    Some(pause_s) => {
+                        tracing::warn!(%subcluster, %gpu, slowdown, pause_s, "slower than its peers; gets no batches for a while");
+                    }
+                }
                 add(&workers.link_counters.quarantines, 1);
                 workers.rank.push(RankMessage::Quarantine { gpu: ordinal, out: true });
             }

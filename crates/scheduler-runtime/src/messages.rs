@@ -8,7 +8,8 @@ use symphony_protocol::execute::ToBackend;
 use symphony_scheduler::{Account, DataDelay, GrantWhy, ModelQueueConfig, PoolWord};
 use symphony_transport::LinkSender;
 use symphony_types::{
-    BackendId, BootId, FrontendId, GpuClass, GpuClasses, GpuId, LatencyProfile, ModelId, Nanos, RequestId, Time, Token,
+    BackendId, BootId, FailReason, FrontendId, GpuClass, GpuClasses, GpuId, LatencyProfile, ModelId, Nanos, RequestId,
+    Time, Token,
 };
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -43,8 +44,8 @@ pub(crate) enum ModelMessage {
     Grant { ordinal: u32, class: GpuClass, free_at: Time, plan: PlanId, why: GrantWhy },
     /// What the sub-cluster says to all its models.
     Pool(PoolWord),
-    /// A plan is done; it started `start_late` after its planned start and took `latency`.
-    Done { plan: PlanId, start_late: Nanos, latency: Nanos },
+    /// A plan is done; it started `start_late` after its planned start and took `latency`. Some of its requests may have failed.
+    Done { plan: PlanId, start_late: Nanos, latency: Nanos, failed: Vec<(RequestId, FailReason)> },
     /// A plan was not accepted.
     Refused { plan: PlanId },
     /// The backend of this seal already has (or had) these requests.

@@ -131,7 +131,10 @@ const COUNTERS: [MetricName; 25] = [
     counter("symphony_dispatch_plans_done_total", "Plans whose end was reported"),
     counter("symphony_dispatch_unrecorded_total", "Decisions that cannot be explained: the recorder was being read"),
     counter("symphony_dispatch_unlearnt_total", "Ends of batches that nothing was learnt from: too many waited"),
-    counter("symphony_dispatch_quarantines_total", "GPUs set aside because they were slower than their peers"),
+    counter(
+        "symphony_dispatch_quarantines_total",
+        "GPUs set aside: slower than their peers, failing where these did not, or lost",
+    ),
     counter("symphony_dispatch_profiles_corrected_total", "Profiles corrected by measured execution times"),
     counter("symphony_dispatch_tapes_cut_total", "Tapes that ended before their lead did, or never began"),
     counter("symphony_dispatch_violations_total", "Plans that violated S1 or S2; above 0 is a bug"),

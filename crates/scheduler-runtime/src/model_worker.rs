@@ -26,7 +26,7 @@ use crate::id_map::IdMap;
 use crate::inbox::Inbox;
 use crate::messages::{GpuRoute, ModelMessage, PlanId, RankMessage, Seal};
 use crate::offer_board::OfferBoard;
-use crate::sent_plans::SentPlans;
+use crate::sent_plans::{Ran, SentPlans};
 use crate::tape_recorder::TapeRecorder;
 use crate::worker::{TURN_INPUTS_MAX, TURN_TIMERS_MAX, TurnEnd, TurnStart, Worker};
 use crate::worker_metrics::WorkerMetrics;
@@ -198,11 +198,16 @@ impl ModelWorker {
                 }
             }
             ModelMessage::Pool(word) => self.hear(now, word),
-            ModelMessage::Done { plan, start_late, latency } => {
+            ModelMessage::Done { plan, start_late, latency, failed } => {
                 let Some(sent) = self.sent.take(plan) else { return };
-                self.metrics.execution_errors.record(sent.predicted, latency);
+                let ran = sent.ran(&failed);
                 self.note_end(&sent, BatchEnd::Done { start_late, latency });
-                self.tell_run(plan.gpu, &sent, latency);
+                self.tell_run(plan.gpu, &sent, ran, latency);
+                // What was not run as planned says nothing of how well it was planned.
+                let latency = if ran == Ran::Whole { latency } else { sent.predicted };
+                if ran == Ran::Whole {
+                    self.metrics.execution_errors.record(sent.predicted, latency);
+                }
                 if let Some(&slot) = self.by_id.get(&sent.model) {
                     if let Some(model) = &self.slots[slot] {
                         count(&model.counts.executed, sent.requests.len() as u64);

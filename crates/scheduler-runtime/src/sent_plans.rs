@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use symphony_scheduler::{Plan, Request};
-use symphony_types::{ModelId, Nanos, RequestId, Time};
+use symphony_types::{FailReason, ModelId, Nanos, RequestId, Time};
 
 use crate::messages::{PlanId, Seal};
 
@@ -22,6 +22,36 @@ pub(crate) struct SentPlan {
     pub(crate) requests: Vec<Request>,
     /// Its number in the recorder, if it is there.
     pub(crate) record: Option<u64>,
+}
+
+/// What ran of a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ran {
+    /// All of it.
+    Whole,
+    /// A batch of so many items: the inputs of the others had not come.
+    Items(u32),
+    /// Nothing, or to no end: the batch failed.
+    Failed,
+}
+
+impl SentPlan {
+    /// Items in it.
+    pub(crate) fn items(&self) -> u32 {
+        self.requests.iter().map(|request| request.items).sum()
+    }
+
+    /// What ran of it, by the requests that failed and why.
+    pub(crate) fn ran(&self, failed: &[(RequestId, FailReason)]) -> Ran {
+        if failed.is_empty() {
+            return Ran::Whole;
+        }
+        if failed.iter().any(|(_, reason)| *reason == FailReason::ExecutionFailed) {
+            return Ran::Failed;
+        }
+        let ran = self.requests.iter().filter(|request| !failed.iter().any(|(id, _)| *id == request.id));
+        Ran::Items(ran.map(|request| request.items).sum())
+    }
 }
 
 /// Plans by GPU. A GPU has two or three at most (the rank worker sees to that), so every look-up is a glance.
@@ -150,6 +180,26 @@ mod tests {
         sent.insert(at(10_004), plan(0, 1, 2), MODEL, &runs(10_005, 10_008), &[request(2)], None);
         assert!(sent.take(plan(0, 1, 1)).is_none());
         assert!(sent.take(plan(0, 1, 2)).is_some());
+    }
+
+    #[test]
+    fn what_ran_of_a_plan_is_told_by_why_the_others_failed() {
+        let requests = [request(1), Request { items: 4, ..request(2) }, request(3)];
+        let plan =
+            SentPlan { model: MODEL, end: at(1), predicted: Nanos::ZERO, requests: requests.to_vec(), record: None };
+        let failed = |which: &[(usize, FailReason)]| {
+            let failed: Vec<_> = which.iter().map(|&(place, reason)| (requests[place].id, reason)).collect();
+            plan.ran(&failed)
+        };
+        use FailReason::{ExecutionFailed, GpuLost, OutOfMemory, PayloadLost};
+        assert_eq!(failed(&[]), Ran::Whole);
+        assert_eq!(failed(&[(1, PayloadLost)]), Ran::Items(2));
+        assert_eq!(failed(&[(0, PayloadLost), (1, PayloadLost), (2, PayloadLost)]), Ran::Items(0));
+        assert_eq!(failed(&[(0, ExecutionFailed), (1, PayloadLost), (2, ExecutionFailed)]), Ran::Failed);
+        // Of these there is another word, or nothing to blame a GPU for.
+        for reason in [GpuLost, OutOfMemory] {
+            assert_eq!(failed(&[0, 1, 2].map(|place| (place, reason))), Ran::Items(0));
+        }
     }
 
     #[test]

@@ -56,7 +56,7 @@ impl Lessons {
 
     /// A batch has ended.
     pub(crate) fn ran(&mut self, now: Time, gpu: GpuId, model: u32, items: u32, took: Nanos) -> Vec<Lesson> {
-        let run = Run { gpu: gpu.get(), model: ModelId::new(model), items, took };
+        let run = Run { gpu: gpu.get(), model: ModelId::new(model), items, took: Some(took) };
         let corrections = self.learner.ran(now, run).into_iter().collect();
         self.lessons(corrections)
     }

@@ -67,6 +67,8 @@ reasons!(
         SchedulerPanicked = "scheduler_panicked",
         /// Its batch needed more memory than there is for batches.
         OutOfMemory = "out_of_memory",
+        /// The GPU failed with its batch, and will fail whatever comes until its backend begins anew.
+        GpuLost = "gpu_lost",
     }
 );
 

@@ -105,6 +105,22 @@ async fn a_device_that_fails_costs_the_batch_and_nothing_else() {
     }
 }
 
+#[tokio::test]
+async fn a_device_that_is_lost_is_told_apart_and_whoever_started_the_backend_hears_of_it() {
+    let lost = DeviceError::Lost("an illegal address".into());
+    let device = FakeDevice::new(&[ITEM_BYTES], FakePace::default(), 1).with_faults(vec![FakeFault::Compute(1, lost)]);
+    let model = StagedModel::new(device, "fake", default_signature(), 8, Answers::Checksums);
+    let mut scene = Scene::new(Box::new(model));
+    let (mut leader, _) = scene.sealed().await;
+    for (sequence, fate) in [(1, Ok(answer(1))), (2, Err(FailReason::GpuLost))] {
+        scene.own(sequence, input(1, 1));
+        scene.execute(&leader, plan(sequence, Duration::ZERO, &[request(OWNER, sequence, 1)]));
+        assert_eq!(scene.result().await, (sequence, fate));
+        assert_eq!(leader.done().await.sequence, sequence);
+        assert_eq!(*scene.lost.borrow(), sequence > 1);
+    }
+}
+
 /// A model on a device that panics once, after a step of its second batch was done in part.
 #[derive(Debug)]
 struct Panics {

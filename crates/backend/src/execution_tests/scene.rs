@@ -73,6 +73,8 @@ pub(super) struct Scene {
     pub(super) owners: Arc<Owners>,
     pub(super) results: mpsc::UnboundedReceiver<(FrontendId, ResultToOwner)>,
     pub(super) idle: watch::Receiver<bool>,
+    /// Whether its only GPU is lost.
+    pub(super) lost: watch::Receiver<bool>,
     /// The time that the GPU has besides its plans.
     pub(super) time: Arc<GpuTime>,
     connections: u64,
@@ -125,10 +127,10 @@ impl Scene {
         let links = Arc::clone(&owners);
         let execution =
             Execution::new(identity, 2, links, inputs_out, Arc::default(), Arc::default(), journal).unwrap();
-        let (idle, time) = (execution.idle(), Arc::clone(&execution.times()[0]));
+        let (idle, lost, time) = (execution.idle(), execution.lost(), Arc::clone(&execution.times()[0]));
         tokio::spawn(execution.run());
         inputs.send(Input::Loaded(MODEL, vec![executor])).ok().unwrap();
-        Self { inputs, owners, results, idle, time, connections: 0 }
+        Self { inputs, owners, results, idle, lost, time, connections: 0 }
     }
 
     pub(super) fn own(&self, sequence: u64, input: Bytes) {

@@ -103,7 +103,7 @@ mod tests {
         for _ in 0..100 {
             now += Nanos::from_millis(20);
             let took = Nanos::new((given.latency(items).get() as f64 * factor) as u64);
-            learner.ran(now, Run { gpu: 0, model: SLOW, items, took });
+            learner.ran(now, Run { gpu: 0, model: SLOW, items, took: Some(took) });
             learner.look(now);
         }
         let said = learner.learnt().map(|(model, _, learnt)| {

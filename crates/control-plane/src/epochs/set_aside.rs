@@ -1,18 +1,21 @@
-//! Which GPUs leads have set aside because they are slow, and when that began and ended: what operators read among the events. Never in
+//! Which GPUs leads have set aside, why, and when that began and ended: what operators read among the events. Never in
 //! the log, as what leads learn is not (docs/adr/0019): a new leader of the group begins to tell anew.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use symphony_cluster_state::{ClusterState, EVENTS_MAX};
 use symphony_protocol::control as pb;
+use symphony_protocol::view::SlowGpuView;
 use symphony_types::{GpuId, SubclusterId, Token};
+
+use crate::view;
 
 /// What one lead said last.
 #[derive(Clone, Debug)]
 struct Said {
     token: Token,
     /// GPUs that are set aside.
-    gpus: Vec<GpuId>,
+    aside: Vec<SlowGpuView>,
 }
 
 /// Follows the reports of all leads.
@@ -29,21 +32,24 @@ impl SetAside {
         let (id, token) = (SubclusterId::new(load.subcluster), Token::new(load.token));
         let Some(subcluster) = state.subclusters().get(&id) else { return };
         let name = &subcluster.name;
-        let slow = || load.gpus.iter().filter(|gpu| gpu.slowdown > 0.0);
-        let gpus: Vec<GpuId> = slow().map(|gpu| GpuId::new(gpu.gpu)).collect();
-        let before = self.leads.insert(id, Said { token, gpus: gpus.clone() });
-        let (same_lead, was) = before.map_or((true, Vec::new()), |said| (said.token == token, said.gpus));
-        for gpu in slow().filter(|gpu| !was.contains(&GpuId::new(gpu.gpu))) {
-            let (id, slowdown, left_s) = (GpuId::new(gpu.gpu), gpu.slowdown, gpu.quarantined_ms.div_ceil(1000));
-            tracing::warn!(subcluster = name, gpu = %id, slowdown, left_s, "set aside: slower than its peers");
-            self.note(state, format!("GPU {id} of sub-cluster {name} is set aside for {left_s} s: {slowdown:.2} times slower than its peers"));
+        let aside: Vec<_> = load.gpus.iter().filter(|gpu| gpu.slowdown > 0.0).map(view::slow).collect();
+        let before = self.leads.insert(id, Said { token, aside: aside.clone() });
+        let (same_lead, was) = before.map_or((true, Vec::new()), |said| (said.token == token, said.aside));
+        let among = |gpus: &[SlowGpuView], gpu: &SlowGpuView| gpus.iter().any(|other| other.gpu == gpu.gpu);
+        for gpu in aside.iter().filter(|gpu| !among(&was, gpu)) {
+            tracing::warn!(subcluster = name, gpu = %gpu.gpu, why = %gpu, "gets no batches");
+            self.note(state, format!("GPU {} of sub-cluster {name} is {gpu}", gpu.gpu));
         }
-        let there = |gpu: &GpuId| {
+        let there = |gpu: GpuId| {
             let here = state.backends().values().filter(|backend| backend.subcluster == id && backend.up());
-            here.flat_map(|backend| &backend.gpus).any(|own| own.id == *gpu)
+            here.flat_map(|backend| &backend.gpus).any(|own| own.id == gpu)
         };
-        for gpu in was.iter().filter(|gpu| !gpus.contains(gpu) && there(gpu)) {
-            let why = if same_lead { "on trial" } else { "its sub-cluster has a new lead, which judges it anew" };
+        for SlowGpuView { gpu, quarantined_ms, .. } in was.iter().filter(|gpu| !among(&aside, gpu) && there(gpu.gpu)) {
+            let why = match (same_lead, quarantined_ms) {
+                (false, _) => "its sub-cluster has a new lead, which judges it anew",
+                (true, Some(_)) => "on trial",
+                (true, None) => "its backend has begun a new life",
+            };
             tracing::info!(subcluster = name, %gpu, why, "gets batches again");
             self.note(state, format!("GPU {gpu} of sub-cluster {name} gets batches again: {why}"));
         }
@@ -98,9 +104,23 @@ mod tests {
             told.len() == 4 && told[3].starts_with(&format!("GPU {} ", names[0])) && told[3].contains("new lead"),
             "{told:?}"
         );
+        let lost = |lost| {
+            let gpu = pb::GpuLoad { gpu: 2, slowdown: f64::from(u8::from(lost)), lost, ..Default::default() };
+            pb::SubclusterLoad { subcluster: 1, token: 9, gpus: vec![gpu], ..Default::default() }
+        };
+        let told = [true, false].map(|is| {
+            set_aside.take(&state, &lost(is));
+            set_aside.notes().last().unwrap().1
+        });
+        assert!(told[0].ends_with("is lost: it fails whatever comes until its backend is restarted"), "{told:?}");
+        assert!(told[1].ends_with("gets batches again: its backend has begun a new life"), "{told:?}");
+        let mut said = |slow: &[u32]| {
+            let gpus = slow.iter().map(|&gpu| pb::GpuLoad { gpu, slowdown: 2.0, ..Default::default() }).collect();
+            set_aside.take(&state, &pb::SubclusterLoad { subcluster: 1, token: 9, gpus, ..Default::default() });
+            set_aside.notes().count()
+        };
         for turn in 0..EVENTS_MAX {
-            let told = said(9, if turn % 2 == 0 { &[1] } else { &[] });
-            assert!(told.len() <= EVENTS_MAX, "{}", told.len());
+            assert!(said(if turn % 2 == 0 { &[1] } else { &[] }) <= EVENTS_MAX);
         }
     }
 }

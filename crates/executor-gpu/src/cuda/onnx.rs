@@ -122,9 +122,8 @@ impl Cuda {
         let mut model = model.with_sizes(sizes).with_memory(static_bytes);
         match model.warm_up(turn) {
             Err(error @ ExecuteError::OutOfMemory { .. }) => return Err(refuse(error.to_string()).into()),
+            Err(error @ ExecuteError::DeviceLost { .. }) => return Err(refuse(error.to_string()).into()),
             Err(error) => {
-                // A device that is lost has failed whatever it was given.
-                self.memory()?;
                 tracing::warn!(%error, model = %path.display(), "a batch of zeros failed; the first batches will be slow");
             }
             Ok(()) => {}

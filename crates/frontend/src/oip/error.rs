@@ -185,6 +185,7 @@ impl InferError {
                     | FailReason::PayloadLost
                     | FailReason::ControlPlaneLost
                     | FailReason::OutOfMemory
+                    | FailReason::GpuLost
                     | FailReason::Draining => later(StatusCode::SERVICE_UNAVAILABLE, Code::Unavailable, label),
                 }
             }
@@ -230,6 +231,7 @@ const fn explain_failure(reason: FailReason) -> &'static str {
         FailReason::NoAnswer => "no answer came within the deadline and the grace that follows it",
         FailReason::ModelNotReady => "the model is not ready",
         FailReason::OutOfMemory => "its batch needed more memory than the GPU has for batches; try again later",
+        FailReason::GpuLost => "the GPU failed with its batch, and is given no more; try again",
         FailReason::PayloadLost => "its input did not arrive whole at the backend",
         FailReason::Draining => "the server is shutting down",
         FailReason::ControlPlaneLost => "the schedulers have lost their quorum and serve no longer",
@@ -281,6 +283,7 @@ mod tests {
             (InferError::Failed(FailReason::ControlPlaneLost), 503, Code::Unavailable, Retry::Later),
             (InferError::Failed(FailReason::SchedulerPanicked), 500, Code::Internal, Retry::No),
             (InferError::Failed(FailReason::OutOfMemory), 503, Code::Unavailable, Retry::Later),
+            (InferError::Failed(FailReason::GpuLost), 503, Code::Unavailable, Retry::Later),
             (InferError::Late, 504, Code::DeadlineExceeded, Retry::No),
             (InferError::DeadlinePassed, 504, Code::DeadlineExceeded, Retry::No),
             (InferError::Cancelled, 499, Code::Cancelled, Retry::No),

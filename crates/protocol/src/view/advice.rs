@@ -1,5 +1,7 @@
 //! How many GPUs a sub-cluster should have, and which of them or of its profiles are off.
 
+use std::fmt;
+
 use symphony_types::{GpuId, ModelId};
 
 /// How many GPUs a sub-cluster should have.
@@ -13,7 +15,7 @@ pub struct AdviceView {
     pub idle_fraction: f64,
     /// By kind.
     pub kinds: Vec<KindAdviceView>,
-    /// GPUs that are set aside because they are slower than their peers.
+    /// GPUs that are set aside: slower than their peers, failing where these do not, or lost.
     pub slow: Vec<SlowGpuView>,
     /// Models whose batches take longer, or less long, than their profiles say.
     pub drifts: Vec<DriftView>,
@@ -35,10 +37,27 @@ pub struct KindAdviceView {
 pub struct SlowGpuView {
     /// Which.
     pub gpu: GpuId,
-    /// How many times as long as usual its batches took.
+    /// How many times as long as usual its batches took, those that failed left out.
     pub slowdown: f64,
-    /// How long it stays set aside, in milliseconds.
-    pub quarantined_ms: u64,
+    /// How many of the last failed.
+    pub failed: u32,
+    /// How long it stays set aside, in milliseconds; none if it is lost: until its backend begins a new life.
+    pub quarantined_ms: Option<u64>,
+}
+
+impl fmt::Display for SlowGpuView {
+    /// Why, and for how long.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { slowdown, failed, .. } = *self;
+        let Some(left_ms) = self.quarantined_ms else {
+            return f.write_str("lost: it fails whatever comes until its backend is restarted");
+        };
+        let left_s = left_ms.div_ceil(1000);
+        if failed > 0 {
+            return write!(f, "set aside for {left_s} s: {failed} of its batches failed, those of its peers do not");
+        }
+        write!(f, "set aside for {left_s} s: {slowdown:.2} times slower than its peers")
+    }
 }
 
 /// What batches of a model really take.

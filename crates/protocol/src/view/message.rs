@@ -179,7 +179,8 @@ impl From<pb::ScaleAdvice> for AdviceView {
         let slow = advice.slow.into_iter().map(|slow| SlowGpuView {
             gpu: GpuId::new(slow.gpu),
             slowdown: slow.slowdown,
-            quarantined_ms: slow.quarantined_ms,
+            failed: slow.failed,
+            quarantined_ms: (!slow.lost).then_some(slow.quarantined_ms),
         });
         let drifts = advice.drifts.into_iter().map(|drift| DriftView {
             model: ModelId::new(drift.model),
@@ -202,7 +203,9 @@ impl From<&AdviceView> for pb::ScaleAdvice {
         let slow = advice.slow.iter().map(|slow| pb::SlowGpu {
             gpu: slow.gpu.get(),
             slowdown: slow.slowdown,
-            quarantined_ms: slow.quarantined_ms,
+            quarantined_ms: slow.quarantined_ms.unwrap_or_default(),
+            failed: slow.failed,
+            lost: slow.quarantined_ms.is_none(),
         });
         let drifts = advice.drifts.iter().map(|drift| pb::Drift {
             model: drift.model.get(),

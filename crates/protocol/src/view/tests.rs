@@ -64,7 +64,10 @@ fn a_view_survives_the_wire() {
                     bad_rate: 0.0,
                     idle_fraction: 0.5,
                     kinds: vec![KindAdviceView { kind: "cpu".into(), target: 2, release: vec![GpuId::new(7)] }],
-                    slow: vec![SlowGpuView { gpu: GpuId::new(4), slowdown: 2.0, quarantined_ms: 900 }],
+                    slow: vec![
+                        SlowGpuView { gpu: GpuId::new(4), slowdown: 2.0, failed: 3, quarantined_ms: Some(900) },
+                        SlowGpuView { gpu: GpuId::new(5), slowdown: 1.0, failed: 0, quarantined_ms: None },
+                    ],
                     drifts: vec![DriftView { model: ModelId::new(3), kind: "cpu".into(), factor: 1.5 }],
                 }),
                 load: Some(LoadView {

@@ -9,7 +9,7 @@ use symphony_types::{Invariant, ModelId, Nanos, Time};
 use super::ModelWorker;
 use super::decisions::Granted;
 use crate::counters::count;
-use crate::sent_plans::SentPlan;
+use crate::sent_plans::{Ran, SentPlan};
 
 impl ModelWorker {
     /// Gets a plan ready for its backend. False if there is no way to it: the requests are the queue's again.
@@ -81,10 +81,15 @@ impl ModelWorker {
         }
     }
 
-    /// Says how long a batch took, if somebody learns and has room.
-    pub(super) fn tell_run(&mut self, gpu: u32, plan: &SentPlan, took: Nanos) {
+    /// Says how long a batch took, or that it failed, if somebody learns and has room.
+    pub(super) fn tell_run(&mut self, gpu: u32, plan: &SentPlan, ran: Ran, took: Nanos) {
         let Some(runs) = &self.runs else { return };
-        let items = plan.requests.iter().map(|request| request.items).sum();
+        let (items, took) = match ran {
+            Ran::Items(0) => return,
+            Ran::Items(items) => (items, Some(took)),
+            Ran::Whole => (plan.items(), Some(took)),
+            Ran::Failed => (plan.items(), None),
+        };
         if runs.push(Run { gpu, model: plan.model, items, took }).is_err() {
             count(&self.metrics.counters.unlearnt, 1);
         }

@@ -8,8 +8,11 @@ use symphony_protocol::execute::ToBackend;
 use symphony_scheduler::{
     Candidate, DataDelay, DelaySource, Delays, GrantWhy, ModelQueueConfig, PRESSURE_TICK, Policy, Pressure,
 };
+use symphony_telemetry::ErrorHistogram;
 use symphony_transport::{LocalReceiver, local_link};
-use symphony_types::{BackendId, BootId, DropReason, GPU_CLASSES_MAX, GpuId, Invariant, LatencyProfile, Token};
+use symphony_types::{
+    BackendId, BootId, DropReason, FailReason, GPU_CLASSES_MAX, GpuId, Invariant, LatencyProfile, Token,
+};
 
 use super::*;
 use crate::doorbell::Bell;
@@ -341,4 +344,32 @@ fn a_request_that_waits_alone_is_offered_anew_when_inputs_take_longer() {
     let after = scene.offered().flatten().expect("another offer");
     // It starts as late as before, so a GPU is asked for so much earlier.
     assert_eq!((after.latest, after.lead), (before.latest, before.lead + longer));
+}
+
+/// A batch that failed at once, or ran without some of its requests, says nothing of how long batches take.
+#[test]
+fn what_did_not_run_as_planned_is_not_taken_for_a_fast_batch() {
+    let runs = Arc::new(ArrayQueue::new(8));
+    let mut scene = Scene::new();
+    scene.worker.runs = Some(Arc::clone(&runs));
+    let id = |sequence| RequestId { frontend: PEER.frontend, boot: PEER.boot, sequence };
+    let ends = [
+        (Vec::new(), Some((1, Some(Nanos::from_micros(9))))),
+        (vec![(id(2), FailReason::ExecutionFailed)], Some((1, None))),
+        (vec![(id(3), FailReason::PayloadLost)], None),
+    ];
+    for (sequence, (failed, told)) in (1..).zip(ends) {
+        scene.submit(sequence..sequence + 1);
+        let plan = scene.grant(sequence);
+        scene.turn();
+        scene.hand_over();
+        let (start_late, latency) = (Nanos::ZERO, Nanos::from_micros(9));
+        scene.inbox.push(ModelMessage::Done { plan, start_late, latency, failed });
+        scene.turn();
+        assert_eq!(runs.pop().map(|run| (run.items, run.took)), told, "plan {sequence}");
+    }
+    let recorded = format!("{:?}", scene.worker.metrics.execution_errors.read());
+    let once = ErrorHistogram::default();
+    once.record(Nanos::from_micros(1100), Nanos::from_micros(9));
+    assert_eq!(recorded, format!("{:?}", once.read()), "errors of predictions are those of whole batches");
 }

@@ -1,5 +1,6 @@
 //! `symphony backend`: GPUs, real or emulated.
 
+use anyhow::bail;
 use symphony_backend::{Backend, StartError};
 use symphony_config::{NodeConfig, Role};
 use symphony_executor::RuntimeError;
@@ -43,10 +44,17 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     });
     let stop = CancellationToken::new();
     let serving = tokio::spawn(symphony_telemetry::serve(metrics, surface, stop.clone().cancelled_owned()));
-    until_told_to_stop().await?;
+    let lost = tokio::select! {
+        told = until_told_to_stop() => told.map(|()| false)?,
+        () = backend.all_gpus_lost() => true,
+    };
     backend.leave(DRAIN_WITHIN).await;
     backend.stop();
     stop.cancel();
     let _ = serving.await;
+    if lost {
+        // Whoever looks after this process starts it again.
+        bail!("the devices of all its GPUs are lost: it is to be started anew");
+    }
     Ok(())
 }

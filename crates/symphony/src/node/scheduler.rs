@@ -277,8 +277,10 @@ fn load(load: &SubclusterLoad) -> pb::SubclusterLoad {
     let gpus = load.gpus.iter().map(|(id, counted)| {
         let GpuLoad { busy_ns, plans } = *counted;
         let slow = load.slow.iter().find(|slow| slow.gpu == *id);
-        let (slowdown, left) = slow.map_or((0.0, Nanos::ZERO), |slow| (slow.slowdown, slow.left));
-        pb::GpuLoad { gpu: id.get(), busy_ns, plans, slowdown, quarantined_ms: left.get() / 1_000_000 }
+        let (slowdown, failed) = slow.map_or((0.0, 0), |slow| (slow.slowdown, slow.failed));
+        let left = slow.and_then(|slow| slow.left).unwrap_or_default();
+        let (quarantined_ms, lost) = (left.get() / 1_000_000, slow.is_some_and(|slow| slow.left.is_none()));
+        pb::GpuLoad { gpu: id.get(), busy_ns, plans, slowdown, quarantined_ms, failed, lost }
     });
     let drifts = load.drifts.iter().map(|(model, kind, factor)| pb::Drift {
         model: model.get(),

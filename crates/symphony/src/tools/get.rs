@@ -135,7 +135,7 @@ fn gpus(view: &View) -> Shown {
             ]);
             json.push(json!({ "id": gpu.id.get(), "kind": gpu.kind, "memory_bytes": gpu.memory_bytes,
                               "backend": backend.name, "subcluster": subcluster, "token": token.get(), "up": backend.up,
-                              "quarantined": slow.map(|slow| json!({ "slowdown": slow.slowdown,
+                              "quarantined": slow.map(|slow| json!({ "slowdown": slow.slowdown, "failed": slow.failed,
                                                                     "left_ms": slow.quarantined_ms })) }));
         }
     }
@@ -147,10 +147,7 @@ pub(crate) fn gpu_state(view: &View, backend: &BackendView, gpu: &GpuView) -> St
     match slow(view, backend.subcluster, gpu.id) {
         _ if !backend.up => "down".to_owned(),
         None => "up".to_owned(),
-        Some(slow) => {
-            let (slowdown, left_s) = (slow.slowdown, slow.quarantined_ms.div_ceil(1000));
-            format!("set aside for {left_s} s: {slowdown:.2} times slower than its peers")
-        }
+        Some(slow) => slow.to_string(),
     }
 }
 
