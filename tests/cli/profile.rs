@@ -27,6 +27,25 @@ fn a_generated_model_is_the_same_every_time_and_can_be_profiled() {
     assert_eq!(gpu.latency.batch_max(), 4);
     assert!(gpu.latency.table().is_sorted() && gpu.static_memory_bytes > 0, "{gpu:?}");
 
+    let again =
+        ["profile", "mlp.onnx", "--batch-max", "4", "--gpu-kind", "cpu-test", "--out", "again.toml", "-o", "json"];
+    let json = symphony(&again).ended_with(0).json();
+    let written = ProfileFile::read(&workspace.file("again.toml")).unwrap();
+    let gpu = &written.gpus["cpu-test"];
+    let raised: Vec<u32> = serde_json::from_value(json["raised_batches"].clone()).unwrap();
+    assert_eq!(raised, gpu.raised_batches, "the file and the output tell the same repair");
+    assert_eq!((&json["model"], &json["written_to"]), (&"mlp".into(), &"again.toml".into()));
+    let batches = json["batches"].as_array().unwrap();
+    assert_eq!(batches.len(), 4, "{json}");
+    for (batch, row) in (1_u32..).zip(batches) {
+        assert_eq!(
+            (&row["batch"], &row["latency_ms"]),
+            (&batch.into(), &gpu.latency.latency(batch).as_millis_f64().into())
+        );
+        let below = row["measured_ms"].as_f64() < row["latency_ms"].as_f64();
+        assert_eq!(below, raised.contains(&batch), "only what was measured faster is raised: {json}");
+    }
+
     let hasty = ["profile", "mlp.onnx", "--batch-max", "4", "--slo-ms", "0.000001"];
     let _ = symphony(&hasty).ended_with(2).complains(&["one item takes longer than allowed"]);
     let _ = symphony(&["profile", "mlp.onnx", "--batch-max", "0"]).ended_with(2).complains(&["batch"]);

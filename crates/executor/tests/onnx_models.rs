@@ -202,6 +202,7 @@ fn a_measured_model_makes_a_profile_file() {
         static_memory_bytes: measured.static_memory_bytes,
         dynamic_memory_bytes: measured.dynamic_memory_bytes,
         machine: "a test".into(),
+        raised_batches: measured.raised_batches,
     };
     let signature = load().unwrap().signature().clone();
     let file = ProfileFile { model: "mlp".into(), signature, gpus: [("cpu".to_owned(), gpu)].into() };

@@ -14,7 +14,8 @@ fn tensor(name: &str, item_shape: &[u32]) -> TensorSpec {
 
 fn profile(alpha_ms: f64) -> ProfileFile {
     let latency = LatencyProfile::from_line(alpha_ms, 5.0, 16).unwrap();
-    let gpu = GpuProfile { latency, static_memory_bytes: 7, dynamic_memory_bytes: 3, machine: "here".into() };
+    let (machine, raised_batches) = ("here".into(), Vec::new());
+    let gpu = GpuProfile { latency, static_memory_bytes: 7, dynamic_memory_bytes: 3, machine, raised_batches };
     let signature =
         Signature { inputs: vec![tensor("a", &[4]), tensor("b", &[2, 3])], outputs: vec![tensor("y", &[2])] };
     ProfileFile { model: "m".into(), signature, gpus: [("cpu".to_owned(), gpu)].into() }

@@ -58,6 +58,7 @@ mod tests {
             static_memory_bytes: ms.len() as u64,
             dynamic_memory_bytes: 1,
             machine: String::new(),
+            raised_batches: Vec::new(),
         };
         let found = compare(&profile(&[2, 4, 6, 8, 10, 12]), &profile(&[2, 3, 6, 8, 15, 15, 16]));
         assert_eq!(found.batches.iter().map(|b| b.0).collect::<Vec<_>>(), [1, 2, 3, 4, 6]);

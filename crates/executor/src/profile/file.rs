@@ -40,6 +40,7 @@ const LATENCY_MS_MAX: f64 = 3_600_000.0;
 /// static_memory_bytes = 102400000
 /// dynamic_memory_bytes = 52000000
 /// latency_ms = [6.125, 7.178]    # of batches of 1, 2, … items
+/// raised_batches = [2]           # sizes that were measured faster than a smaller one and raised to it; left out if there are none
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProfileFile {
@@ -62,6 +63,9 @@ pub struct GpuProfile {
     pub dynamic_memory_bytes: u64,
     /// The machine it was measured on, in free words.
     pub machine: String,
+    /// Batch sizes that were measured faster than a smaller one and raised to it, ascending: there the latency is none that was
+    /// measured. None in a file that was written by hand.
+    pub raised_batches: Vec<u32>,
 }
 
 /// Why a profile file was not read or written: names file, key, and what was expected.
@@ -126,6 +130,8 @@ struct GpuForm {
     static_memory_bytes: u64,
     dynamic_memory_bytes: u64,
     latency_ms: Vec<f64>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    raised_batches: Vec<u32>,
 }
 
 /// A key and what is wrong with its value.
@@ -185,6 +191,7 @@ impl ProfileFile {
                 static_memory_bytes: gpu.static_memory_bytes.min(i64::MAX as u64),
                 dynamic_memory_bytes: gpu.dynamic_memory_bytes.min(i64::MAX as u64),
                 latency_ms: gpu.latency.table().iter().map(|latency| latency.as_millis_f64()).collect(),
+                raised_batches: gpu.raised_batches.clone(),
             };
             (kind.clone(), form)
         });
@@ -231,12 +238,20 @@ impl GpuForm {
                 return Err((key(), format!("batch {batch} takes {latency}; {expected}")));
             }
         }
+        let (raised, batch_max) = (&self.raised_batches, self.latency_ms.len());
+        // Nothing is smaller than a batch of one item.
+        let within = raised.iter().all(|&batch| batch > 1 && batch as usize <= batch_max);
+        if !within || !raised.is_sorted_by(|a, b| a < b) {
+            let expected = format!("expected ascending batch sizes from 2 to {batch_max}");
+            return Err((format!("gpu.{kind}.raised_batches"), format!("{raised:?}; {expected}")));
+        }
         let table: Vec<_> = self.latency_ms.iter().map(|&ms| Nanos::from_millis_f64(ms)).collect();
         Ok(GpuProfile {
             latency: LatencyProfile::from_table(&table).map_err(|error| (key(), error.to_string()))?,
             static_memory_bytes: self.static_memory_bytes,
             dynamic_memory_bytes: self.dynamic_memory_bytes,
             machine: self.machine,
+            raised_batches: self.raised_batches,
         })
     }
 }
@@ -270,6 +285,7 @@ mod tests {
             static_memory_bytes: 21_000_000,
             dynamic_memory_bytes: 1_500_000,
             machine: "a \"quoted\" machine".into(),
+            raised_batches: vec![3, 8],
         };
         let gpus = [
             ("1080ti".to_owned(), gpu(LatencyProfile::from_line(1.053, 5.072, 16).unwrap())),
@@ -294,6 +310,18 @@ mod tests {
     }
 
     #[test]
+    fn sizes_that_were_raised_are_told_only_where_there_are_any() {
+        let mut sample = sample();
+        assert_eq!(sample.to_toml().matches("raised_batches = [3, 8]").count(), 2, "{}", sample.to_toml());
+        for gpu in sample.gpus.values_mut() {
+            gpu.raised_batches.clear();
+        }
+        let text = sample.to_toml();
+        assert!(!text.contains("raised_batches"), "{text}");
+        assert_eq!(ProfileFile::parse(Path::new("mlp.toml"), &text).unwrap(), sample, "files without them are read");
+    }
+
+    #[test]
     fn a_table_that_is_not_monotone_is_refused_with_file_key_and_both_values() {
         let text = refusal("6.125, ", "9.5, ");
         assert!(text.starts_with("profile `mlp.toml`, key `gpu.1080ti.latency_ms`: "), "{text}");
@@ -312,6 +340,13 @@ mod tests {
             ("\"FP32\"", "\"FLOAT\"", "unknown variant `FLOAT`"),
             ("[16]", "[0]", "[0] of `INPUT0`; expected positive dimensions"),
             ("[16]", "[65536, 65536, 65536, 65536]", "at most 1073741824 bytes per item"),
+            (
+                "[3, 8]",
+                "[1, 8]",
+                "key `gpu.1080ti.raised_batches`: [1, 8]; expected ascending batch sizes from 2 to 16",
+            ),
+            ("[3, 8]", "[8, 3]", "[8, 3]; expected ascending batch sizes"),
+            ("[3, 8]", "[3, 17]", "[3, 17]; expected ascending batch sizes from 2 to 16"),
             ("static_memory_bytes = 21000000", "", "missing field `static_memory_bytes`"),
         ] {
             let text = refusal(from, to);

@@ -13,12 +13,15 @@ pub(crate) fn sizes(batch_max: u32) -> Vec<u32> {
     sizes
 }
 
-/// Makes the latencies monotone by carrying the larger value on, and says how many had to be raised.
-pub(crate) fn raise_to_monotone(latencies: &mut [Nanos]) -> u32 {
-    let mut raised = 0;
+/// Makes the latencies of these batch sizes, which ascend, monotone by carrying the larger value on, and says which sizes had to be
+/// raised.
+pub fn raise_to_monotone(latencies: &mut [(u32, Nanos)]) -> Vec<u32> {
+    let mut raised = Vec::new();
     let mut largest = Nanos::ZERO;
-    for latency in latencies {
-        raised += u32::from(*latency < largest);
+    for (batch, latency) in latencies {
+        if *latency < largest {
+            raised.push(*batch);
+        }
         largest = largest.max(*latency);
         *latency = largest;
     }
@@ -74,10 +77,14 @@ mod tests {
     }
 
     #[test]
-    fn a_dip_is_raised_to_what_came_before_and_counted() {
-        let mut latencies = [5, 4, 6, 6, 3, 7].map(Nanos::new);
-        assert_eq!(raise_to_monotone(&mut latencies), 2);
-        assert_eq!(latencies, [5, 5, 6, 6, 6, 7].map(Nanos::new));
+    fn a_dip_is_raised_to_what_came_before_and_named() {
+        let points = |latencies: [u64; 6]| {
+            let pair = |(batch, latency)| (batch, Nanos::new(latency));
+            [1, 2, 3, 4, 6, 8].into_iter().zip(latencies).map(pair).collect::<Vec<_>>()
+        };
+        let mut latencies = points([5, 4, 6, 6, 3, 7]);
+        assert_eq!(raise_to_monotone(&mut latencies), [2, 6]);
+        assert_eq!(latencies, points([5, 5, 6, 6, 6, 7]));
     }
 
     #[test]

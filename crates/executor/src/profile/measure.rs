@@ -96,9 +96,9 @@ pub struct Measurement {
     pub latency: LatencyProfile,
     /// The sizes that were run; the profile is linear between them.
     pub batches: Vec<MeasuredBatch>,
-    /// Measured sizes whose latency was raised because a smaller batch took longer. More than a few mean that the
-    /// machine was too busy to measure on.
-    pub raised: u32,
+    /// Measured sizes whose latency was raised because a smaller batch took longer, ascending. More than a few mean that
+    /// the machine was too busy to measure on.
+    pub raised_batches: Vec<u32>,
     /// How much memory the process grew by when the model was loaded. What loading used for a moment is part of it, for
     /// the process keeps it; the largest batch may then run in that memory and seem to need none of its own. The sum of
     /// both numbers is what the process did grow by.
@@ -227,14 +227,14 @@ pub fn measure<E: ModelExecutor, L>(
 
     let dependence = find_dependence(&mut executor, &sizes).map_err(|(batch, source)| failed(batch)(source))?;
     let batches: Vec<_> = sizes.iter().zip(samples).map(|(&batch, samples)| summarise(batch, samples)).collect();
-    let mut latencies: Vec<_> = batches.iter().map(|measured| measured.latency(options.statistic)).collect();
-    let raised = raise_to_monotone(&mut latencies);
-    let points: Vec<_> = sizes.into_iter().zip(latencies).collect();
+    let mut points: Vec<_> =
+        batches.iter().map(|measured| (measured.batch, measured.latency(options.statistic))).collect();
+    let raised_batches = raise_to_monotone(&mut points);
     let latency = if steps.is_some() { profile_of_steps(&points) } else { profile_through(&points) };
     Ok(Measurement {
         latency: latency?,
         batches,
-        raised,
+        raised_batches,
         static_memory_bytes: loaded,
         dynamic_memory_bytes: grown.saturating_sub(loaded),
         limit,
@@ -243,7 +243,9 @@ pub fn measure<E: ModelExecutor, L>(
 }
 
 impl MeasuredBatch {
-    fn latency(&self, statistic: Statistic) -> Nanos {
+    /// What counts as the latency of this size, before ℓ(b) is made monotone.
+    #[must_use]
+    pub fn latency(&self, statistic: Statistic) -> Nanos {
         let wall = match statistic {
             Statistic::Best => self.wall_min,
             Statistic::Median => self.wall_median,
@@ -358,6 +360,43 @@ mod tests {
         }
         let last = last.unwrap();
         assert!((25..=150).contains(&last.done) && last.of == 150, "{last:?}");
+    }
+
+    /// Takes far longer for one item than for two.
+    #[derive(Debug)]
+    struct SlowAlone(EmulatedExecutor);
+
+    impl ModelExecutor for SlowAlone {
+        fn run(&mut self, batch: &BatchInputs<'_>, outputs: &mut Vec<Vec<u8>>) -> Result<(), ExecuteError> {
+            if batch.items == 1 {
+                std::thread::sleep(Duration::from_millis(60));
+            }
+            self.0.run(batch, outputs)
+        }
+
+        fn signature(&self) -> &Signature {
+            self.0.signature()
+        }
+
+        fn batch_max(&self) -> u32 {
+            self.0.batch_max()
+        }
+
+        fn kind(&self) -> &'static str {
+            self.0.kind()
+        }
+    }
+
+    #[test]
+    fn a_size_that_was_faster_than_a_smaller_one_is_raised_and_named() {
+        let options = MeasureOptions { batch_max: 3, runs_min: 5, runs_max: 5, ..MeasureOptions::default() };
+        let load = || emulated(&[100, 200, 200_000]).map(SlowAlone);
+        let measured = measure(load, &options, &mut |_| ()).unwrap();
+        assert_eq!(measured.raised_batches, [2]);
+        let latency = |batch| measured.latency.latency(batch);
+        assert!(latency(1) >= Nanos::from_millis(60) && latency(2) == latency(1) && latency(3) > latency(2));
+        let second = &measured.batches[1];
+        assert!(second.latency(Statistic::Best) < latency(2), "what was measured is still told: {second:?}");
     }
 
     #[test]

@@ -10,4 +10,5 @@ mod measure;
 pub use compare::{Comparison, compare};
 pub use file::{GpuProfile, ProfileFile, ProfileFileError};
 pub use independence::Dependence;
+pub use interpolate::raise_to_monotone;
 pub use measure::{Limit, MeasureError, MeasureOptions, MeasuredBatch, Measurement, Progress, Statistic, measure};

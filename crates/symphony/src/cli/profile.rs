@@ -148,6 +148,9 @@ pub(crate) struct MeasureArgs {
     /// ONNX Runtime library; searched where `make setup` puts it if not given.
     #[arg(long, env = "SYMPHONY_ONNXRUNTIME", value_name = "FILE")]
     pub(crate) onnxruntime: Option<PathBuf>,
+    /// For people or for programs.
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    pub(crate) output: Output,
 }
 
 /// Milliseconds, more than none.

@@ -19,6 +19,7 @@ pub(crate) mod plan;
 pub(crate) mod profile;
 mod profile_compare;
 mod profile_gemm;
+mod profile_report;
 pub(crate) mod replay;
 pub(crate) mod sim;
 mod sim_explain;

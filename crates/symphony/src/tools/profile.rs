@@ -4,15 +4,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use indicatif::{ProgressBar, ProgressStyle};
-use symphony_executor::profile::{
-    GpuProfile, Limit, MeasureOptions, MeasuredBatch, Measurement, ProfileFile, Statistic, measure,
-};
+use symphony_executor::profile::{GpuProfile, MeasureOptions, Measurement, ProfileFile, Statistic, measure};
 use symphony_executor::{ModelExecutor, OnnxExecutor, OnnxOptions, Runtime, RuntimeError, load_runtime};
 use symphony_executor_gpu::{Cuda, cuda_provider_is_there};
-use symphony_types::{LineFit, Nanos, Signature};
+use symphony_types::{Nanos, Signature};
 
-use super::{device_timeline, profile_compare, profile_gemm, table};
-use crate::cli::{LatencyOf, MeasureArgs, ProfileArgs, ProfileCommand, ProfiledDevice};
+use super::profile_report::ProfileReport;
+use super::{device_timeline, profile_compare, profile_gemm};
+use crate::cli::{LatencyOf, MeasureArgs, Output, ProfileArgs, ProfileCommand, ProfiledDevice};
 use crate::exit::bad_input;
 
 pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<()> {
@@ -49,18 +48,27 @@ fn measure_and_write(args: &MeasureArgs) -> anyhow::Result<()> {
         }
         ProfiledDevice::Cuda(ordinal) => measure_on_cuda(args, model, &name, ordinal, &options, &measure_options)?,
     };
-    show(&measurement);
-    if let Some(dependence) = &measurement.dependence {
-        if !args.allow_dependent {
-            bail!(
-                "answers depend on the batch: {dependence}. Such a model must not be batched; --allow-dependent writes it"
-            );
-        }
-        println!("answers depend on the batch: {dependence}");
-    }
+    let refused = measurement.dependence.as_ref().filter(|_| !args.allow_dependent);
     let out = args.out.clone().unwrap_or_else(|| beside(model));
-    file.write(&out)?;
-    println!("written to {}", out.display());
+    let written = if refused.is_none() { file.write(&out).map(|()| true) } else { Ok(false) };
+    let report = ProfileReport {
+        model: &name,
+        gpu_kind: &args.gpu_kind,
+        statistic: measure_options.statistic,
+        measurement: &measurement,
+        written_to: matches!(written, Ok(true)).then_some(out.as_path()),
+    };
+    match args.output {
+        Output::Table => report.print(),
+        Output::Json => println!("{}", serde_json::to_string_pretty(&report.to_json())?),
+    }
+    // After the report: what was measured is not lost with a file that cannot be written.
+    written?;
+    if let Some(dependence) = refused {
+        bail!(
+            "answers depend on the batch: {dependence}. Such a model must not be batched; --allow-dependent writes it"
+        );
+    }
     if let (ProfiledDevice::Cuda(ordinal), Some(timeline)) = (&args.device, &args.timeline) {
         let (gpu, runtime) = (device_timeline::open(*ordinal)?, runtime(args.onnxruntime.as_deref())?);
         let (mut loaded, title) =
@@ -68,34 +76,6 @@ fn measure_and_write(args: &MeasureArgs) -> anyhow::Result<()> {
         device_timeline::write(&mut loaded, measurement.latency.batch_max(), &title, timeline)?;
     }
     Ok(())
-}
-
-fn show(measurement: &Measurement) {
-    let ms = |latency: Nanos| format!("{:.3}", latency.as_millis_f64());
-    let row = |b: &MeasuredBatch| {
-        let latency = measurement.latency.latency(b.batch);
-        vec![b.batch.to_string(), ms(latency), ms(b.wall_median), ms(b.wall_high), b.runs.to_string()]
-    };
-    let rows: Vec<_> = measurement.batches.iter().map(row).collect();
-    table::print(&["BATCH", "MS", "MEDIAN", "P99", "RUNS"], &rows);
-    let LineFit { alpha_ms, beta_ms, r_squared } = measurement.latency.fit_line();
-    println!(
-        "fit: {alpha_ms:.3} ms per item + {beta_ms:.3} ms, R\u{b2} {r_squared:.4}; memory: {} MB static, {} MB dynamic",
-        measurement.static_memory_bytes >> 20,
-        measurement.dynamic_memory_bytes >> 20
-    );
-    match measurement.limit {
-        Some(Limit::Latency) => println!("a larger batch would take longer than --slo-ms"),
-        Some(Limit::Memory) => println!("a larger batch would take more memory than --memory-mb"),
-        None => {}
-    }
-    if measurement.raised > 0 {
-        println!(
-            "{} of {} sizes were measured faster than a smaller one and were raised to it",
-            measurement.raised,
-            measurement.batches.len()
-        );
-    }
 }
 
 fn beside(model: &Path) -> PathBuf {
@@ -175,6 +155,7 @@ fn measured<E: ModelExecutor, L: std::fmt::Display>(
         static_memory_bytes: measurement.static_memory_bytes,
         dynamic_memory_bytes: measurement.dynamic_memory_bytes,
         machine,
+        raised_batches: measurement.raised_batches.clone(),
     };
     let file = ProfileFile { model: name.to_owned(), signature, gpus: [(gpu_kind.to_owned(), gpu)].into() };
     Ok((file, measurement))

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use anyhow::Context;
 use serde_json::json;
-use symphony_executor::profile::{GpuProfile, ProfileFile};
+use symphony_executor::profile::{GpuProfile, ProfileFile, raise_to_monotone};
 use symphony_executor::{BatchInputs, ModelExecutor};
 use symphony_types::{DataType, LatencyProfile, Nanos, Signature, TensorSpec};
 
@@ -49,17 +49,17 @@ pub(super) fn run(args: &ProfileGemmArgs) -> anyhow::Result<()> {
         measured.push(measure(&mut model, batch, wanted.latency(batch), args.runs)?);
     }
     if let Some(out) = &args.out {
-        let mut latencies: Vec<_> = measured.iter().map(|m| m.median).collect();
+        let mut latencies: Vec<_> = measured.iter().map(|m| (m.batch, m.median)).collect();
         // A profile never falls; within the tolerance a measurement may.
-        for index in 1..latencies.len() {
-            latencies[index] = latencies[index].max(latencies[index - 1]);
-        }
+        let raised_batches = raise_to_monotone(&mut latencies);
+        let latencies: Vec<_> = latencies.into_iter().map(|(_, latency)| latency).collect();
         let memory = model.device_memory().unwrap_or_default();
         let profile = GpuProfile {
             latency: LatencyProfile::from_table(&latencies)?,
             static_memory_bytes: memory.static_bytes,
             dynamic_memory_bytes: memory.dynamic_bytes,
             machine: profile::gpu_machine(&gpu),
+            raised_batches,
         };
         let gpus = [(args.gpu_kind.clone(), profile)].into();
         ProfileFile { model: args.name.clone(), signature, gpus }.write(out)?;
