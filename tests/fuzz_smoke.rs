@@ -82,6 +82,7 @@ fn the_seeds_are_accepted_so_that_mutations_begin_inside() {
         assert!(!symphony_repository::parse_transforms(path, &transforms, &signature).unwrap().is_empty());
     }
     assert!(seeds("policy").iter().all(|policy| text(policy).parse::<symphony_policy::PolicySpec>().is_ok()));
+    assert!(seeds("batch_sizes").iter().all(|sizes| symphony_executor::BatchSizes::parse(&text(sizes)).is_ok()));
     for profile in seeds("profile").iter().map(text) {
         symphony_executor::profile::ProfileFile::parse(std::path::Path::new("seed"), &profile).unwrap();
     }

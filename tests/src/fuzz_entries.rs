@@ -13,7 +13,7 @@ mod tapes;
 
 pub use cluster::{command, snapshot, view};
 pub use federation::{federation_answer, federation_command, federation_messages, federation_snapshot};
-pub use files::{config, digits_signature, model_config, policy, profile, scenario, transforms};
+pub use files::{batch_sizes, config, digits_signature, model_config, policy, profile, scenario, transforms};
 pub use frames::{frames, rdma, ring};
 pub use replicas::{beats, raft_message, raft_snapshot};
 pub use requests::{grpc_answer, grpc_infer, picture, rest_infer};
@@ -40,7 +40,7 @@ impl std::fmt::Debug for Entry {
 }
 
 /// All of them.
-pub const ALL: [Entry; 24] = [
+pub const ALL: [Entry; 25] = [
     Entry { name: "picture", run: picture, seeds: requests::picture_seeds },
     Entry { name: "frames", run: frames, seeds: frames::frame_seeds },
     Entry { name: "command", run: command, seeds: cluster::command_seeds },
@@ -49,6 +49,7 @@ pub const ALL: [Entry; 24] = [
     Entry { name: "policy", run: policy, seeds: files::policy_seeds },
     Entry { name: "config", run: config, seeds: files::config_seeds },
     Entry { name: "profile", run: profile, seeds: files::profile_seeds },
+    Entry { name: "batch_sizes", run: batch_sizes, seeds: files::batch_sizes_seeds },
     Entry { name: "model_config", run: model_config, seeds: files::model_config_seeds },
     Entry { name: "transforms", run: transforms, seeds: files::transforms_seeds },
     Entry { name: "grpc_infer", run: grpc_infer, seeds: requests::grpc_infer_seeds },

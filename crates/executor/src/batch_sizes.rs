@@ -6,6 +6,8 @@ use symphony_types::{LatencyProfile, PROFILE_BATCH_MAX};
 pub const BATCH_SIZES_KEY: &str = "symphony.batch_sizes";
 /// Sizes that a model may name: each may cost the runtime memory and preparations of its own.
 const SIZES_MAX: usize = 64;
+/// Bytes of the text that names them: the longest list, `4033, 4034, …`, has 382. What is longer is not quoted in an error either.
+const TEXT_BYTES_MAX: usize = 1024;
 
 /// The batch sizes that a model runs, ascending.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +27,9 @@ impl BatchSizes {
     /// # Errors
     /// If they are no ascending list of numbers.
     pub fn parse(text: &str) -> Result<Self, String> {
+        if text.len() > TEXT_BYTES_MAX {
+            return Err(format!("{} bytes long; expected at most {TEXT_BYTES_MAX}", text.len()));
+        }
         let sizes = text.split(',').map(|size| size.trim().parse());
         let sizes = sizes.collect::<Result<Vec<_>, _>>();
         Self::new(sizes.map_err(|_| format!("`{text}`; expected numbers with commas between them, such as 1, 4, 16"))?)
@@ -108,6 +113,10 @@ mod tests {
         for text in ["", "1,", "a", "0, 1", "4, 1", "4, 4", "1, 4097", "-1"] {
             assert!(BatchSizes::parse(text).unwrap_err().contains("expected"), "{text}");
         }
+        let long = BatchSizes::parse(&"1".repeat(TEXT_BYTES_MAX + 1)).unwrap_err();
+        assert_eq!(long, "1025 bytes long; expected at most 1024", "it is not quoted");
+        let longest: Vec<_> = (4033..=4096).map(|size: u32| size.to_string()).collect();
+        assert_eq!(BatchSizes::parse(&longest.join(", ")).map(|sizes| sizes.largest()), Ok(4096));
         let many: Vec<_> = (1..=65).map(|size: u32| size.to_string()).collect();
         assert!(BatchSizes::parse(&many.join(",")).is_err());
         assert!(BatchSizes::fixed(0).is_err());

@@ -1,13 +1,13 @@
-//! What people write: scenarios, configurations, profiles, models, pictures and labels.
+//! What people write: scenarios, configurations, profiles, models, their batch sizes, pictures and labels.
 
 use std::path::Path;
 
 use symphony_config::{NodeConfig, Role};
-use symphony_executor::digits;
 use symphony_executor::profile::ProfileFile;
+use symphony_executor::{BatchSizes, digits};
 use symphony_policy::{ModelPolicy, PolicySpec};
 use symphony_repository::{ModelConfig, parse_transforms};
-use symphony_types::{DataType, LABELS_BYTES_MAX, Nanos, Signature, TensorSpec};
+use symphony_types::{DataType, LABELS_BYTES_MAX, LatencyProfile, Nanos, PROFILE_BATCH_MAX, Signature, TensorSpec};
 use symphony_workload::Scenario;
 
 use super::MUTATION_BYTES_MAX;
@@ -64,6 +64,35 @@ pub fn profile(bytes: &[u8]) {
     if let Ok(profile) = ProfileFile::parse(Path::new("fuzz.profile.toml"), &text) {
         assert!(profile.gpus.values().all(|gpu| gpu.latency.table().is_sorted()), "a profile is monotone");
     }
+}
+
+/// The batch sizes that an ONNX model names in its own metadata.
+pub fn batch_sizes(bytes: &[u8]) {
+    const ERROR_BYTES_MAX: usize = 2048;
+    let text = String::from_utf8_lossy(bytes);
+    match BatchSizes::parse(&text) {
+        Ok(sizes) => {
+            let largest = sizes.largest();
+            assert!((1..=PROFILE_BATCH_MAX).contains(&largest));
+            for items in 1..=largest {
+                let filled = sizes.filled(items);
+                assert!(filled.is_some_and(|filled| filled >= items && filled <= largest), "{items} into {filled:?}");
+            }
+            assert_eq!(sizes.filled(largest + 1), None);
+            let flat = LatencyProfile::from_line(0.0, 1.0, largest).unwrap();
+            assert_eq!(
+                sizes.check(&flat),
+                Ok(()),
+                "a batch that takes as long as every other accounts for what is filled up"
+            );
+        }
+        Err(error) => assert!(error.contains("expected") && error.len() <= ERROR_BYTES_MAX, "{} bytes", error.len()),
+    }
+}
+
+pub(super) fn batch_sizes_seeds() -> Vec<Vec<u8>> {
+    let most: Vec<_> = (4033..=PROFILE_BATCH_MAX).map(|size| size.to_string()).collect();
+    ["1".to_owned(), "1, 4,16 ".to_owned(), most.join(", ")].map(String::into_bytes).into()
 }
 
 /// A model's configuration in a repository.
