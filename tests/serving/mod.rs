@@ -7,4 +7,5 @@ mod native_client;
 mod pictures;
 mod policies;
 mod repository;
+mod repository_pictures;
 mod tritonclient;

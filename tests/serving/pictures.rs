@@ -1,5 +1,6 @@
 //! Pictures in, labels out: the digits as PNG files, over gRPC and REST, against the same digits as tensors.
 
+use anyhow::Context as _;
 use image::{DynamicImage, ImageBuffer, ImageFormat, Luma};
 use serde_json::{Value, json};
 use symphony_client::{Answer, Client, Error, Request, Tensor};
@@ -7,9 +8,9 @@ use symphony_executor::digits::{self, Digit};
 use symphony_tests::{Shape, TestCluster, onnxruntime_is_here, phase, tell};
 
 /// The picture of the documentation's examples.
-const SEVEN: &[u8] = include_bytes!("../../deploy/models/digits/seven.png");
+pub(super) const SEVEN: &[u8] = include_bytes!("../../deploy/models/digits/seven.png");
 /// Time for a request.
-const SLO_MS: &str = "30000";
+pub(super) const SLO_MS: &str = "30000";
 /// Digits that are asked for.
 const DIGITS: usize = 40;
 /// Of those at least so many are recognised: the model gets 98 of 100 right.
@@ -25,29 +26,29 @@ fn png(digit: &Digit<'_>) -> Vec<u8> {
     bytes.into_inner()
 }
 
-fn pictures(pictures: &[Vec<u8>]) -> Request {
+pub(super) fn pictures(pictures: &[Vec<u8>]) -> Request {
     let input = Tensor::bytes("pixels", &[pictures.len() as u64], pictures).unwrap();
     Request::new("digits").input(input).classification("probabilities", 1)
 }
 
 /// The names that an answer gives, one for each item.
-fn names(answer: &Answer) -> Vec<String> {
+pub(super) fn names(answer: &Answer) -> Vec<String> {
     let classes = answer.output("probabilities").unwrap().byte_strings().unwrap();
     let name = |class: &bytes::Bytes| String::from_utf8_lossy(class).rsplit(':').next().unwrap().to_owned();
     classes.iter().map(name).collect()
 }
 
-/// The same picture over REST: its class in words.
-fn over_rest(cluster: &TestCluster, png: &[u8]) -> String {
+/// The class of a picture over REST in words, as `model` of this path knows it.
+pub(super) fn over_rest(cluster: &TestCluster, model: &str, picture: &[u8]) -> anyhow::Result<String> {
     let input = json!({ "name": "pixels", "datatype": "BYTES", "shape": [1],
-                        "parameters": { "binary_data_size": png.len() + 4 } });
+                        "parameters": { "binary_data_size": picture.len() + 4 } });
     let output = json!({ "name": "probabilities", "parameters": { "classification": 1 } });
     let head = json!({ "inputs": [input], "outputs": [output] }).to_string();
-    let body = [head.as_bytes(), &(png.len() as u32).to_le_bytes(), png].concat();
-    let url = format!("http://{}/v2/models/digits/infer", cluster.address("frontend", "rest"));
+    let body = [head.as_bytes(), &(picture.len() as u32).to_le_bytes(), picture].concat();
+    let url = format!("http://{}/v2/models/{model}/infer", cluster.address("frontend", "rest"));
     let post = reqwest::Client::new().post(url).header("inference-header-content-length", head.len()).body(body);
-    let answer: Value = cluster.block_on(async { post.send().await.unwrap().json().await.unwrap() });
-    answer["outputs"][0]["data"][0].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
+    let answer: Value = cluster.block_on(async { post.send().await?.json().await })?;
+    Ok(answer["outputs"][0]["data"][0].as_str().with_context(|| answer.to_string())?.to_owned())
 }
 
 #[test]
@@ -100,7 +101,7 @@ fn digits_are_read_from_pictures_over_grpc_and_rest() {
         assert!(right.count() >= 6, "{together:?}");
 
         phase("over REST it is the same");
-        let class = over_rest(cluster, &encoded[0]);
+        let class = over_rest(cluster, "digits", &encoded[0]).unwrap();
         let name = NAMES[usize::from(digits[0].label)];
         assert!(class.ends_with(&format!(":{}:{name}", digits[0].label)), "{class}; expected {name}");
 
