@@ -96,6 +96,21 @@ fn a_model_of_a_repository_takes_pictures_and_gives_labels() {
         let _ = again.complains(&["digits/3/transforms.toml", "9 × 8 pixels"]);
         assert_ne!(load(cluster).0, 200);
         expect_class(cluster, "digits", SEVEN, ":7:sieben");
+
+        phase("labels may be in a file as Triton has it, beside pictures");
+        let dir = cluster.workspace.file("models/named");
+        fs::create_dir_all(dir.join("1")).unwrap();
+        fs::write(dir.join("1/model.onnx"), digits::MODEL).unwrap();
+        fs::copy(cluster.workspace.file("models/digits/profile.toml"), dir.join("profile.toml")).unwrap();
+        let (image, _) = digits::TRANSFORMS.split_once("[labels]").unwrap();
+        fs::write(dir.join("transforms.toml"), image).unwrap();
+        fs::write(dir.join("labels.txt"), "zéro\nun\ndeux\ntrois\nquatre\ncinq\nsix\nsept\nhuit\nneuf\n").unwrap();
+        let tensors = "input { name: \"pixels\" data_type: TYPE_FP32 dims: 64 } output { name: \"probabilities\" \
+            data_type: TYPE_FP32 dims: 10 label_filename: \"labels.txt\" }";
+        fs::write(dir.join("config.pbtxt"), format!("{config}{tensors}")).unwrap();
+        let said = cluster.cli(&["model", "load", "named", "--repository", "models"]).ended_with(0);
+        assert_eq!(said.out.trim(), "model named@1 is ready");
+        expect_class(cluster, "named", SEVEN, ":7:sept");
         cluster.wait_for_a_balanced_ledger().unwrap();
         assert_eq!(cluster.ended().unwrap(), None);
     });

@@ -5,6 +5,7 @@
 
 mod apply;
 mod error;
+mod labels;
 mod model_config;
 mod repository;
 mod rollout;
@@ -14,6 +15,7 @@ mod version_policy;
 
 pub use apply::{ApplyError, LOAD_WITHIN, apply};
 pub use error::RepositoryError;
+pub use labels::parse_labels;
 pub use model_config::{Device, Engine, ModelConfig, parameters};
 pub use repository::{Repository, RepositoryModel};
 pub use rollout::{Next, Rollout, versions};

@@ -1,6 +1,6 @@
 //! A model's configuration, checked: what of it is honoured here, what makes no difference, and what is refused.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path};
 
 use symphony_policy::ModelPolicy;
@@ -56,6 +56,8 @@ pub struct ModelConfig {
     pub profile: String,
     /// File name of what frontends do for its clients; none if nothing.
     pub transforms: Option<String>,
+    /// File names of the labels of outputs, by output.
+    pub label_files: BTreeMap<String, String>,
     /// How it is scheduled.
     pub policy: ModelPolicy,
     /// What a request is worth against those of other models.
@@ -133,6 +135,11 @@ fn check(config: wire::ModelConfig, name: &str) -> Checked<ModelConfig> {
         }
     };
     let mut notes = Vec::new();
+    if !config.model_warmup.is_empty() {
+        let why = "a load ends with a batch of zeros of the largest size, before the model is ready";
+        notes.push(format!("model_warmup makes no difference: {why}"));
+    }
+    let label_files = label_files(&config.output)?;
     let said = Parameters::read(config.parameters)?;
     let (slo, policy) = (said.slo()?, said.policy()?);
     Ok(ModelConfig {
@@ -144,6 +151,7 @@ fn check(config: wire::ModelConfig, name: &str) -> Checked<ModelConfig> {
         slo,
         profile: said.file(parameters::PROFILE)?.unwrap_or_else(|| PROFILE_FILE.to_owned()),
         transforms: said.file(parameters::TRANSFORMS)?,
+        label_files,
         value: said.value(&policy)?,
         policy,
         subcluster: said.text(parameters::SUBCLUSTER).to_owned(),
@@ -192,6 +200,16 @@ fn signature(inputs: Vec<wire::ModelInput>, outputs: Vec<wire::ModelOutput>) -> 
     let inputs = inputs.into_iter().map(|i| (i.name, i.data_type, i.dims, i.reshape));
     let outputs = outputs.into_iter().map(|o| (o.name, o.data_type, o.dims, o.reshape));
     Ok(Some(Signature { inputs: tensors("input", inputs)?, outputs: tensors("output", outputs)? }))
+}
+
+/// The files in which the labels of outputs are.
+fn label_files(outputs: &[wire::ModelOutput]) -> Checked<BTreeMap<String, String>> {
+    let named = outputs.iter().filter(|output| !output.label_filename.is_empty());
+    let file = |output: &wire::ModelOutput| {
+        file_name("output.label_filename", &output.label_filename)?;
+        Ok((output.name.clone(), output.label_filename.clone()))
+    };
+    named.map(file).collect()
 }
 
 type Tensor = (String, i32, Vec<i64>, Option<wire::ModelTensorReshape>);
@@ -370,7 +388,7 @@ fn dynamic_batching(
 }
 
 /// The parameters by key.
-struct Parameters(std::collections::BTreeMap<String, String>);
+struct Parameters(BTreeMap<String, String>);
 
 impl Parameters {
     fn read(given: Vec<wire::model_config::Parameter>) -> Checked<Self> {

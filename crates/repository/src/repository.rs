@@ -10,6 +10,7 @@ use symphony_executor::{open_regular, read_text};
 use symphony_protocol::view::{KindProfile, ModelSource, ModelSpec};
 use symphony_types::{LatencyProfile, Nanos, TensorSpec, Transforms, VersionedName, parse_version};
 
+use crate::labels::read_labels;
 use crate::model_config::{Device, Engine, ModelConfig};
 use crate::{CONFIG_FILE, RepositoryError, read_transforms};
 
@@ -125,10 +126,21 @@ fn spec(dir: &Path, name: &str, version: u64, config: &ModelConfig) -> Result<Mo
             signature.clone()
         }
     };
-    let transforms = match &config.transforms {
+    let mut transforms = match &config.transforms {
         Some(file) => read_transforms(&beside(file), &signature)?,
         None => Transforms::default(),
     };
+    for (output, file) in &config.label_files {
+        let (path, labels) = (beside(file), read_labels(&beside(file))?);
+        if transforms.labels.insert(output.clone(), labels).is_some() {
+            let problem =
+                format!("of `{output}` is `{file}`, and its transforms have labels of it too; expected one of both");
+            let field = "output.label_filename".to_owned();
+            return Err(RepositoryError::Field { path: dir.join(CONFIG_FILE), field, problem });
+        }
+        // After each, so that the file is named in which there are too many or too few.
+        transforms.check(&signature).map_err(|problem| RepositoryError::Text { path, line: 0, problem })?;
+    }
     let kinds = profile.gpus.iter().map(|(kind, gpu)| {
         let profile = KindProfile {
             latency: up_to(&gpu.latency, config.batch_max),

@@ -24,6 +24,19 @@ static MODEL_CONFIG: LazyLock<MessageDescriptor> = LazyLock::new(|| {
 /// messages that no field of ours can hold (`[domain/message] { … }`), and a stack that ends takes the process with it.
 const NESTING_MAX: usize = 32;
 
+/// Fields of Triton's by which a model would be served otherwise than here, and what to do instead.
+const NOT_SERVED: [(&str, &str); 2] = [
+    (
+        "ensemble_scheduling",
+        "models are not chained here: give each step a folder of its own, and let the client, or a service before the frontends, hand \
+         one's outputs to the next; pictures as inputs and labels as outputs are parameter transforms",
+    ),
+    (
+        "sequence_batching",
+        "every request stands by itself here: let the client send the state along, as an input, and take it from an output",
+    ),
+];
+
 /// Why a text is no model configuration, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BadText {
@@ -87,10 +100,18 @@ fn with_colons(text: &str) -> Result<String, BadText> {
     Ok(with)
 }
 
-/// The parser's words, with the fields that there are where one is not known.
+/// The parser's words, with what to do instead or the fields that there are where one is not known.
 fn words(problem: &str) -> String {
     let mut quoted = problem.split('\'').skip(1).step_by(2);
-    let known = problem.starts_with("field ").then(|| quoted.nth(1)).flatten().and_then(|message| {
+    let unknown = if problem.starts_with("field ") { quoted.next().zip(quoted.next()) } else { None };
+    let instead = unknown.and_then(|(field, message)| {
+        let of_models = message == MODEL_CONFIG.full_name();
+        NOT_SERVED.iter().find(|&&(name, _)| of_models && name == field)
+    });
+    if let Some((field, instead)) = instead {
+        return format!("field '{field}' cannot be served: {instead}");
+    }
+    let known = unknown.and_then(|(_, message)| {
         let message = MODEL_CONFIG.parent_pool().get_message_by_name(message)?;
         Some(message.fields().map(|field| field.name().to_owned()).collect::<Vec<_>>().join(", "))
     });
@@ -109,13 +130,28 @@ mod tests {
 
     #[test]
     fn unknown_fields_are_named_with_their_line_and_those_that_there_are() {
-        let (line, problem) = refusal("name: \"m\"\n# a comment\nensemble_scheduling { step [] }\n");
+        let (line, problem) = refusal("name: \"m\"\n# a comment\nresponse_cache { enable: true }\n");
         assert_eq!(line, 3);
-        assert!(problem.contains("ensemble_scheduling") && problem.contains("ModelConfig"), "{problem}");
+        assert!(problem.contains("response_cache") && problem.contains("ModelConfig"), "{problem}");
         assert!(problem.contains("expected one of name, platform") && !problem.contains(PACKAGE), "{problem}");
         let (line, problem) = refusal("input [\n {\n  name: \"x\"\n  format: FORMAT_NCHW } ]");
         assert_eq!(line, 4);
         assert!(problem.contains("format") && problem.contains("name, data_type, dims, reshape"), "{problem}");
+    }
+
+    #[test]
+    fn what_is_served_otherwise_is_refused_with_what_to_do_instead() {
+        let steps = "step [ { model_name: \"a\" model_version: -1 input_map { key: \"x\" value: \"y\" } } ]";
+        let (line, problem) = refusal(&format!("platform: \"ensemble\"\nensemble_scheduling {{ {steps} }}"));
+        assert_eq!(line, 2);
+        assert!(
+            problem.starts_with("field 'ensemble_scheduling' cannot be served: models are not chained"),
+            "{problem}"
+        );
+        let (_, problem) = refusal("sequence_batching { max_sequence_idle_microseconds: 5000000 }");
+        assert!(problem.starts_with("field 'sequence_batching' cannot be served: every request stands"), "{problem}");
+        let (_, problem) = refusal("input { ensemble_scheduling { } }");
+        assert!(problem.contains("expected one of name, data_type"), "elsewhere it is any unknown field: {problem}");
     }
 
     #[test]

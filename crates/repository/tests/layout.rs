@@ -119,6 +119,50 @@ fn what_frontends_do_for_its_clients_is_in_a_file_beside_the_profile() {
 }
 
 #[test]
+fn labels_of_an_output_may_be_in_a_file_with_one_in_each_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let tensors = "input [ { name: \"a\" data_type: TYPE_FP32 dims: 4 }, { name: \"b\" data_type: TYPE_FP32 dims: [ 2, 3 ] } ] \
+        output { name: \"y\" data_type: TYPE_FP32 dims: 2 label_filename: \"names.txt\" }";
+    let named = "parameters { key: \"transforms\" value { string_value: \"t.toml\" } }";
+    let write_config = |more: &str| {
+        write_model(dir.path(), "m", &format!("{CONFIG} {tensors} version_policy {{ all {{}} }} {more}"), &["1", "2"]);
+    };
+    let write = |at: &str, text: &str| fs::write(dir.path().join(at), text).unwrap();
+    let refusal = || model(dir.path(), "m").unwrap_err();
+    write_config("");
+    assert!(refusal().contains("m/names.txt cannot be read: No such file"), "{}", refusal());
+    write("m/names.txt", "no\nyes\n");
+    write("m/2/names.txt", "cat\ndog\n");
+    let labels = |version: u64| model(dir.path(), "m").unwrap().versions[&version].transforms.labels["y"].clone();
+    assert_eq!(labels(1), ["no", "yes"]);
+    assert_eq!(labels(2), ["cat", "dog"], "a version may have its own, as with the profile");
+
+    write_config(named);
+    write("m/t.toml", "[image]\ninput = \"a\"\nwidth = 2\nheight = 2\ncolour = \"grey\"\n");
+    assert_eq!(labels(1), ["no", "yes"], "beside what else frontends do");
+    write("m/t.toml", "[labels]\ny = [\"no\", \"yes\"]\n");
+    let twice = "m/config.pbtxt, field `output.label_filename`: of `y` is `names.txt`, and its transforms have labels of it too";
+    assert!(refusal().contains(twice), "{}", refusal());
+
+    write_config("");
+    write("m/names.txt", "one\ntwo\nthree\n");
+    assert!(
+        refusal().contains("m/names.txt: labels.y: 3 labels; expected one for each of 2 elements"),
+        "{}",
+        refusal()
+    );
+    write("m/names.txt", "no\nsecret\tpart\n");
+    assert!(
+        refusal().contains("m/names.txt, line 2: expected a label") && !refusal().contains("secret"),
+        "{}",
+        refusal()
+    );
+    fs::remove_file(dir.path().join("m/names.txt")).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", dir.path().join("m/names.txt")).unwrap();
+    assert!(refusal().contains("names.txt") && refusal().contains("expected a regular file"), "{}", refusal());
+}
+
+#[test]
 fn what_is_missing_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let at = dir.path();

@@ -17,10 +17,15 @@ max_batch_size: 32
 version_policy { specific { versions: [ 1, 3 ] } }
 input [ { name: "pixels" data_type: TYPE_FP32 dims: [ 8, 8 ] reshape { shape: [ 64 ] } } ]
 output [
-  { name: "probabilities", data_type: TYPE_FP32, dims: [ 10 ] },
+  { name: "probabilities", data_type: TYPE_FP32, dims: [ 10 ] label_filename: "digits.txt" },
   { name: "label", data_type: TYPE_INT64, dims: [ 1 ] reshape { shape: [ ] } }
 ]
 instance_group [ { kind: KIND_CPU count: 2 } ]
+model_warmup [
+  { name: "digits" batch_size: 8 count: 2
+    inputs { key: "pixels" value { data_type: TYPE_FP32 dims: [ 8, 8 ] zero_data: true } } },
+  { name: "one" batch_size: 1 inputs: { key: "pixels" value: { data_type: TYPE_FP32 dims: 64 input_data_file: "seven.bin" } } }
+]
 dynamic_batching {
   preferred_batch_size: [ 8, 16 ]
   max_queue_delay_microseconds: 100
@@ -62,7 +67,12 @@ fn everything_that_is_read_is_honoured() {
     assert_eq!((config.value, config.subcluster.as_str()), (RequestValue::from_number(2.5).unwrap(), "cpu"));
     let about: Vec<_> = config.notes.iter().map(|note| note.split(' ').next().unwrap()).collect();
     let dynamic = ["dynamic_batching.preferred_batch_size", "dynamic_batching.max_queue_delay_microseconds"];
-    assert_eq!(about, ["instance_group.count", dynamic[0], dynamic[1]], "what makes no difference is said");
+    assert_eq!(
+        about,
+        ["model_warmup", "instance_group.count", dynamic[0], dynamic[1]],
+        "what makes no difference is said"
+    );
+    assert_eq!(config.label_files, [("probabilities".to_owned(), "digits.txt".to_owned())].into());
 }
 
 #[test]
@@ -135,7 +145,16 @@ fn what_cannot_be_served_is_refused_by_file_field_and_expectation() {
             "dynamic_batching { default_queue_policy { default_timeout_microseconds: 20000 } }".into(),
             "is 20 ms, less than slo_ms = 50",
         ),
-        ("model_warmup [ ]".into(), "line 1: field 'model_warmup' not found"),
+        ("optimization { }".into(), "line 1: field 'optimization' not found"),
+        (
+            "ensemble_scheduling { }".into(),
+            "line 1: field 'ensemble_scheduling' cannot be served: models are not chained",
+        ),
+        ("model_warmup { inputs { key: \"x\" value { dims: \"4\" } } }".into(), "config.pbtxt, line 1: "),
+        (
+            "output { name: \"y\" data_type: TYPE_FP32 label_filename: \"../../secret\" }".into(),
+            "field `output.label_filename`: is `../../secret`; expected the name of a file",
+        ),
     ] {
         let error = parse(&format!("{LEAST} {more}")).unwrap_err();
         assert!(error.starts_with("repo/digits/config.pbtxt, ") && error.contains(words), "{more}: {error}");

@@ -6,8 +6,10 @@ use symphony_config::{NodeConfig, Role};
 use symphony_executor::profile::ProfileFile;
 use symphony_executor::{BatchSizes, digits};
 use symphony_policy::{ModelPolicy, PolicySpec};
-use symphony_repository::{ModelConfig, parse_transforms};
-use symphony_types::{DataType, LABELS_BYTES_MAX, LatencyProfile, Nanos, PROFILE_BATCH_MAX, Signature, TensorSpec};
+use symphony_repository::{ModelConfig, parse_labels, parse_transforms};
+use symphony_types::{
+    DataType, LABEL_BYTES_MAX, LABELS_BYTES_MAX, LatencyProfile, Nanos, PROFILE_BATCH_MAX, Signature, TensorSpec,
+};
 use symphony_workload::Scenario;
 
 use super::MUTATION_BYTES_MAX;
@@ -104,9 +106,13 @@ pub fn model_config(bytes: &[u8]) {
     }
 }
 
-/// What frontends do for a model's clients: pictures and labels.
+/// What frontends do for a model's clients: pictures and labels, or labels alone, one in each line.
 pub fn transforms(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
+    match parse_labels(Path::new("fuzz.txt"), &text) {
+        Ok(labels) => assert!(labels.iter().all(|label| label.len() <= LABEL_BYTES_MAX && !label.contains('\r'))),
+        Err(error) => assert!(error.to_string().starts_with("fuzz.txt, line ")),
+    }
     match parse_transforms(Path::new("fuzz.toml"), &text, &digits_signature()) {
         Ok(transforms) => {
             let labels = transforms.labels.values().flatten().map(String::len).sum::<usize>();
