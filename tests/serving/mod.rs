@@ -2,6 +2,7 @@
 
 mod digits_file;
 mod gpu_double;
+mod half_precision;
 mod load_protocols;
 mod native_client;
 mod pictures;

@@ -7,11 +7,11 @@ use std::path::Path;
 
 use device::Bench;
 use device::promises::{self, BATCH_MAX};
-use symphony_executor::{BatchInputs, ModelExecutor, OnnxExecutor, OnnxOptions, Runtime, digits, load_runtime};
+use symphony_executor::{BatchInputs, ModelExecutor, OnnxExecutor, OnnxOptions, Runtime, digits, f16, load_runtime};
 use symphony_executor_gpu::{Cuda, PinnedPool, cuda_provider_is_there};
 use symphony_testkit::needed;
 use symphony_types::Nanos;
-use symphony_zoo::Architecture;
+use symphony_zoo::{Architecture, Precision, layer};
 
 const PINNED_BYTES_MAX: u64 = 4 << 30;
 
@@ -99,6 +99,28 @@ fn onnx_models_on_the_gpu_keep_the_contract_and_agree_with_the_cpu() {
         for (a, b) in numbers(&there[0]).into_iter().zip(numbers(&here[0])) {
             assert!((a - b).abs() <= 2e-2 * (1.0 + b.abs()), "{name}: {a} on the GPU, {b} on the CPU");
         }
+    }
+}
+
+#[test]
+fn numbers_of_half_precision_on_the_gpu_agree_with_the_cpu() {
+    let Some((gpu, runtime)) = onnx() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let path = model_file(dir.path(), "layer.onnx", layer(Precision::Half, 1).bytes());
+    let options = OnnxOptions { batch_max: BATCH_MAX, ..OnnxOptions::default() };
+    let mut on_gpu = gpu.load_onnx(&runtime, &path, &options, &|_| ()).unwrap();
+    let mut on_cpu = OnnxExecutor::from_file(&runtime, &path, &options).unwrap();
+    assert_eq!(on_gpu.signature(), on_cpu.signature());
+    let input: Vec<u8> = (0..12_u8).flat_map(|n| f16::from_f32(f32::from(n) / 4.0 - 1.5).to_le_bytes()).collect();
+    let batch = BatchInputs { items: 3, tensors: &[&input], start: None };
+    let (mut there, mut here) = (Vec::new(), Vec::new());
+    on_gpu.run(&batch, &mut there).unwrap();
+    on_cpu.run(&batch, &mut here).unwrap();
+    let numbers =
+        |bytes: &[u8]| -> Vec<f32> { bytes.as_chunks().0.iter().map(|&n| f16::from_le_bytes(n).to_f32()).collect() };
+    assert_eq!(there[0].len(), 12);
+    for (a, b) in numbers(&there[0]).into_iter().zip(numbers(&here[0])) {
+        assert!((a - b).abs() <= 1e-2 * (1.0 + b.abs()), "{a} on the GPU, {b} on the CPU");
     }
 }
 

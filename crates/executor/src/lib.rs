@@ -23,6 +23,8 @@ mod wait;
 pub use batch_sizes::{BATCH_SIZES_KEY, BatchSizes};
 pub use emulated::{EmulatedExecutor, Pace, default_signature, item_checksum};
 pub use files::{open_regular, read_text};
+/// A number of half precision, as [`with_element_types`] names its type.
+pub use half::f16;
 pub use onnx::OnnxExecutor;
 pub use onnx_session::{LoadError, OnnxInput, OnnxOptions, OnnxSession};
 pub use port::{BatchInputs, ExecuteError, MemoryUse, ModelExecutor, StagedExecutor};

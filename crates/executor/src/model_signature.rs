@@ -75,7 +75,7 @@ fn tensor(name: &str, value_type: &ValueType) -> Result<(TensorSpec, Option<u32>
         return Err(format!("is a {value_type}; expected a tensor"));
     };
     let data_type = data_type_of(*ty).ok_or_else(|| {
-        let known: Vec<_> = DataType::ALL.iter().filter(|&&t| t != DataType::Fp16).map(|t| t.name()).collect();
+        let known: Vec<_> = DataType::ALL.iter().map(|t| t.name()).collect();
         format!("has elements of type {ty}; expected one of {}", known.join(", "))
     })?;
     let Some((&batch, item)) = shape.split_first() else {

@@ -90,17 +90,15 @@ impl OnnxExecutor {
     fn measured(runtime: &Runtime, load: impl FnOnce() -> Result<OnnxSession, LoadError>) -> Result<Self, LoadError> {
         let shares_batch_memory = runtime.shares_batch_memory();
         let before = resident_bytes();
-        let OnnxSession { session, signature, batch_max, sizes, inputs, outputs, model, file_bytes } = load()?;
+        let OnnxSession { session, signature, batch_max, sizes, inputs, outputs, file_bytes } = load()?;
         // Memory that was free in this process before does not show as growth, but weights take no less than they do in a file.
         let static_bytes = resident_bytes().saturating_sub(before).max(file_bytes);
-        let prepare = |OnnxInput { name, given, data_type, item_shape }| {
-            let problem = format!("input `{name}` has type {data_type}, not supported");
-            let elements = Elements::new(data_type).ok_or_else(|| LoadError { model: model.clone(), problem })?;
+        let prepare = |OnnxInput { given, data_type, item_shape, .. }| {
             let item = item_shape.iter().map(|&d| d as usize).product();
             let shape = std::iter::once(0).chain(item_shape).collect();
-            Ok(Input { given, elements, item, shape })
+            Input { given, elements: Elements::new(data_type), item, shape }
         };
-        let inputs = inputs.into_iter().map(prepare).collect::<Result<_, _>>()?;
+        let inputs = inputs.into_iter().map(prepare).collect();
         let memory = MemoryUse { static_bytes, dynamic_bytes: 0 };
         let kept_clear = None;
         Ok(Self {

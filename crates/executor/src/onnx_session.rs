@@ -27,8 +27,6 @@ pub struct OnnxSession {
     pub inputs: Vec<OnnxInput>,
     /// Where the model has each output of the signature.
     pub outputs: Vec<usize>,
-    /// What it is called in messages.
-    pub model: String,
     /// Bytes of the file.
     pub file_bytes: u64,
 }
@@ -151,7 +149,7 @@ impl OnnxSession {
             inputs.push(OnnxInput { name: spec.name.clone(), given, data_type: spec.data_type, item_shape });
         }
         let batch_max = sizes.as_ref().map_or(options.batch_max, |sizes| sizes.largest().min(options.batch_max));
-        Ok(Self { session, signature, batch_max, sizes, inputs, outputs, model, file_bytes })
+        Ok(Self { session, signature, batch_max, sizes, inputs, outputs, file_bytes })
     }
 }
 

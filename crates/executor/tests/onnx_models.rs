@@ -2,11 +2,12 @@
 
 use symphony_executor::profile::{GpuProfile, MeasureOptions, ProfileFile, measure};
 use symphony_executor::{
-    BATCH_SIZES_KEY, BatchInputs, LoadError, ModelExecutor, OnnxExecutor, OnnxOptions, Runtime, digits, load_runtime,
+    BATCH_SIZES_KEY, BatchInputs, LoadError, ModelExecutor, OnnxExecutor, OnnxOptions, Runtime, digits, f16,
+    load_runtime,
 };
 use symphony_testkit::needed;
 use symphony_types::{DataType, Signature, TensorSpec};
-use symphony_zoo::{Architecture, Mlp};
+use symphony_zoo::{Architecture, Mlp, Precision, layer};
 
 fn runtime() -> Option<Runtime> {
     needed("onnxruntime", load_runtime(None))
@@ -140,6 +141,36 @@ fn a_model_that_declares_batch_sizes_is_filled_up_to_them_and_measured_so() {
     let wrong = with_metadata(small().bytes(), BATCH_SIZES_KEY, "8, 2");
     let error = OnnxExecutor::from_memory(&runtime, "model", &wrong, &OnnxOptions::default()).unwrap_err();
     assert!(error.problem.contains("its metadata `symphony.batch_sizes` is [8, 2]; expected"), "{error}");
+}
+
+#[test]
+fn numbers_of_half_precision_go_in_and_out() {
+    let Some(runtime) = runtime() else { return };
+    let load = |model: &[u8]| OnnxExecutor::from_memory(&runtime, "layer", model, &OnnxOptions::default()).unwrap();
+    let half = with_metadata(layer(Precision::Half, 1).bytes(), BATCH_SIZES_KEY, "1, 4");
+    let (mut half, mut single) = (load(&half), load(layer(Precision::Single, 1).bytes()));
+    let types = |specs: &[TensorSpec]| specs.iter().map(|spec| (spec.data_type, spec.item_bytes())).collect::<Vec<_>>();
+    assert_eq!(types(&half.signature().inputs), [(DataType::Fp16, 8)]);
+    assert_eq!(types(&half.signature().outputs), [(DataType::Fp16, 4)]);
+    // Numbers that both know exactly; three items are filled up to four.
+    let numbers: Vec<_> = (0..12_u8).map(|number| f32::from(number) / 4.0 - 1.5).collect();
+    let run = |executor: &mut OnnxExecutor, input: &[u8]| {
+        let mut outputs = Vec::new();
+        executor.run(&BatchInputs { items: 3, tensors: &[input], start: None }, &mut outputs).unwrap();
+        outputs.remove(0)
+    };
+    let bytes: Vec<_> = numbers.iter().flat_map(|&number| f16::from_f32(number).to_le_bytes()).collect();
+    let halves: Vec<_> = run(&mut half, &bytes).as_chunks().0.iter().map(|&b| f16::from_le_bytes(b).to_f32()).collect();
+    let bytes: Vec<_> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+    let singles: Vec<_> = run(&mut single, &bytes).as_chunks().0.iter().map(|&b| f32::from_le_bytes(b)).collect();
+    assert_eq!((halves.len(), singles.len()), (6, 6));
+    let near = halves.iter().zip(&singles).all(|(a, b)| (a - b).abs() <= 0.01 * b.abs().max(1.0));
+    assert!(near && singles.iter().any(|number| number.abs() > 0.1), "{halves:?} {singles:?}");
+
+    let options = MeasureOptions { batch_max: 8, runs_min: 2, runs_max: 2, ..MeasureOptions::default() };
+    let model = layer(Precision::Half, 1);
+    let measured = measure(|| Ok::<_, LoadError>(load(model.bytes())), &options, &mut |_| ()).unwrap();
+    assert_eq!((measured.latency.batch_max(), measured.dependence), (8, None), "rounding is no dependence");
 }
 
 #[test]

@@ -21,8 +21,9 @@ use crate::onnx::{
 const OPSET: i64 = 17;
 const IR_VERSION: i64 = 8;
 /// ONNX's numbers of element types.
-const FLOAT: i32 = 1;
+pub(crate) const FLOAT: i32 = 1;
 const INT64: i32 = 7;
+pub(crate) const FLOAT16: i32 = 10;
 /// The name of the batch dimension.
 const BATCH: &str = "N";
 /// Biases are small and not zero, so that dropping one changes the answer.
@@ -107,7 +108,12 @@ impl Graph {
 
     /// An FP32 input; `item_shape` leaves out the batch dimension.
     pub(crate) fn input(&mut self, name: &str, item_shape: &[u32]) -> Value {
-        self.graph.input.push(value_info(name, item_shape));
+        self.input_of(name, FLOAT, item_shape)
+    }
+
+    /// An input of elements of this type, by ONNX's number.
+    pub(crate) fn input_of(&mut self, name: &str, element: i32, item_shape: &[u32]) -> Value {
+        self.graph.input.push(value_info(name, element, item_shape));
         Value(name.into())
     }
 
@@ -210,14 +216,26 @@ impl Graph {
     }
 
     /// Ends the graph with one FP32 output.
-    pub(crate) fn finish(mut self, output: &Value, name: &str, item_shape: &[u32], description: String) -> OnnxModel {
+    pub(crate) fn finish(self, output: &Value, name: &str, item_shape: &[u32], description: String) -> OnnxModel {
+        self.finish_of(output, name, FLOAT, item_shape, description)
+    }
+
+    /// Ends the graph with one output of elements of this type, by ONNX's number.
+    pub(crate) fn finish_of(
+        mut self,
+        output: &Value,
+        name: &str,
+        element: i32,
+        item_shape: &[u32],
+        description: String,
+    ) -> OnnxModel {
         // The last node's output takes the public name.
         for node in &mut self.graph.node {
             for out in node.output.iter_mut().filter(|out| **out == output.0) {
                 name.clone_into(out);
             }
         }
-        self.graph.output.push(value_info(name, item_shape));
+        self.graph.output.push(value_info(name, element, item_shape));
         let model = ModelProto {
             ir_version: Some(IR_VERSION),
             producer_name: Some("symphony-zoo".into()),
@@ -229,11 +247,11 @@ impl Graph {
     }
 }
 
-fn value_info(name: &str, item_shape: &[u32]) -> ValueInfoProto {
+fn value_info(name: &str, element: i32, item_shape: &[u32]) -> ValueInfoProto {
     let batch = dimension::Value::DimParam(BATCH.into());
     let fixed = item_shape.iter().map(|&d| dimension::Value::DimValue(i64::from(d)));
     let dim = std::iter::once(batch).chain(fixed).map(|value| Dimension { value: Some(value) }).collect();
-    let tensor = Tensor { elem_type: Some(FLOAT), shape: Some(TensorShapeProto { dim }) };
+    let tensor = Tensor { elem_type: Some(element), shape: Some(TensorShapeProto { dim }) };
     let value = Some(type_proto::Value::TensorType(tensor));
     ValueInfoProto { name: Some(name.into()), r#type: Some(TypeProto { value }) }
 }

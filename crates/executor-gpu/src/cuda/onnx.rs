@@ -156,7 +156,6 @@ macro_rules! by_type {
                         // SAFETY: the caller's promise.
                         unsafe { TensorRefMut::<$number>::from_raw(info, data, shape) }?.into()
                     })*
-                    DataType::Fp16 => return Err(ort::Error::new("FP16 inputs are not supported")),
                 })
             }
 
@@ -165,7 +164,6 @@ macro_rules! by_type {
                 let shape = Shape::new(self.filled(filled));
                 Ok(match self.data_type {
                     $(DataType::$variant => Tensor::<$number>::new(allocator, shape)?.into_dyn(),)*
-                    DataType::Fp16 => return Err(ort::Error::new("FP16 outputs are not supported")),
                 })
             }
         }

@@ -1,5 +1,6 @@
 //! What models are given while they are measured.
 
+use half::f16;
 use symphony_types::{DataType, TensorSpec};
 
 /// Items that every model accepts. Integers may be indices into a table, so they are zero; real numbers vary between -1 and 1, since
@@ -12,19 +13,15 @@ pub(super) fn plausible_input(spec: &TensorSpec, items: u32) -> Vec<u8> {
 /// tables.
 pub(super) fn unlike_input(spec: &TensorSpec, items: u32) -> Vec<u8> {
     real_numbers(spec, items).unwrap_or_else(|| {
-        let one = if spec.data_type == DataType::Fp16 { FP16_ONE } else { 1 };
         let width = spec.data_type.size_bytes();
-        let number = |one: u64| one.to_le_bytes().into_iter().take(width);
-        let element = |index, item| number(if (index + item) % 2 == 1 { one } else { 0 });
+        let number = |number: u64| number.to_le_bytes().into_iter().take(width);
+        let element = |index, item| number((index + item) as u64 % 2);
         let elements = spec.item_bytes() / width;
         (0..items as usize).flat_map(|item| (0..elements).flat_map(move |index| element(index, item))).collect()
     })
 }
 
-/// The bits of 1 in half precision.
-const FP16_ONE: u64 = 0x3c00;
-
-/// None if the type is none of real numbers, or of those that are half as precise.
+/// None if the type is none of real numbers.
 fn real_numbers(spec: &TensorSpec, items: u32) -> Option<Vec<u8>> {
     const PERIOD: usize = 17;
     let item_elements = (spec.item_bytes() / spec.data_type.size_bytes()).max(1);
@@ -34,6 +31,7 @@ fn real_numbers(spec: &TensorSpec, items: u32) -> Option<Vec<u8>> {
     };
     let all = 0..item_elements * items as usize;
     match spec.data_type {
+        DataType::Fp16 => Some(all.flat_map(|index| f16::from_f32(value(index)).to_le_bytes()).collect()),
         DataType::Fp32 => Some(all.flat_map(|index| value(index).to_le_bytes()).collect()),
         DataType::Fp64 => Some(all.flat_map(|index| f64::from(value(index)).to_le_bytes()).collect()),
         _ => None,
