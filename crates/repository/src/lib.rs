@@ -7,6 +7,7 @@ mod apply;
 mod error;
 mod labels;
 mod model_config;
+mod no_difference;
 mod repository;
 mod rollout;
 mod text;

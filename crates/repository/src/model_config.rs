@@ -6,9 +6,9 @@ use std::path::{Component, Path};
 use symphony_policy::ModelPolicy;
 use symphony_types::{DataType, Nanos, PROFILE_BATCH_MAX, RequestValue, SLO_MAX, Signature, TensorSpec};
 
-use crate::RepositoryError;
 use crate::text::{self, wire};
 use crate::version_policy::VersionPolicy;
+use crate::{RepositoryError, no_difference};
 
 /// Parameters that a configuration may have; Triton hands them to its backends, and ignores these.
 pub mod parameters {
@@ -134,10 +134,9 @@ fn check(config: wire::ModelConfig, name: &str) -> Checked<ModelConfig> {
             return refuse("max_batch_size", format!("is {got}; expected 1 to {PROFILE_BATCH_MAX}: {why}"));
         }
     };
-    let mut notes = Vec::new();
-    if !config.model_warmup.is_empty() {
-        let why = "a load ends with a batch of zeros of the largest size, before the model is ready";
-        notes.push(format!("model_warmup makes no difference: {why}"));
+    let mut notes = no_difference::notes(&config);
+    if config.model_transaction_policy.is_some_and(|policy| policy.decoupled) {
+        return refuse("model_transaction_policy.decoupled", "is true; expected false: a request has one answer");
     }
     let label_files = label_files(&config.output)?;
     let said = Parameters::read(config.parameters)?;

@@ -130,13 +130,16 @@ mod tests {
 
     #[test]
     fn unknown_fields_are_named_with_their_line_and_those_that_there_are() {
-        let (line, problem) = refusal("name: \"m\"\n# a comment\nresponse_cache { enable: true }\n");
+        let (line, problem) = refusal("name: \"m\"\n# a comment\nmetric_tags { key: \"a\" }\n");
         assert_eq!(line, 3);
-        assert!(problem.contains("response_cache") && problem.contains("ModelConfig"), "{problem}");
+        assert!(problem.contains("metric_tags") && problem.contains("ModelConfig"), "{problem}");
         assert!(problem.contains("expected one of name, platform") && !problem.contains(PACKAGE), "{problem}");
-        let (line, problem) = refusal("input [\n {\n  name: \"x\"\n  format: FORMAT_NCHW } ]");
+        let (line, problem) = refusal("input [\n {\n  name: \"x\"\n  optional: true } ]");
         assert_eq!(line, 4);
-        assert!(problem.contains("format") && problem.contains("name, data_type, dims, reshape"), "{problem}");
+        assert!(
+            problem.contains("optional") && problem.contains("name, data_type, format, dims, reshape"),
+            "{problem}"
+        );
     }
 
     #[test]

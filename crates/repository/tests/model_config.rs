@@ -15,7 +15,7 @@ backend: "onnxruntime"
 default_model_filename: "weights.onnx"
 max_batch_size: 32
 version_policy { specific { versions: [ 1, 3 ] } }
-input [ { name: "pixels" data_type: TYPE_FP32 dims: [ 8, 8 ] reshape { shape: [ 64 ] } } ]
+input [ { name: "pixels" data_type: TYPE_FP32 format: FORMAT_NCHW dims: [ 8, 8 ] reshape { shape: [ 64 ] } } ]
 output [
   { name: "probabilities", data_type: TYPE_FP32, dims: [ 10 ] label_filename: "digits.txt" },
   { name: "label", data_type: TYPE_INT64, dims: [ 1 ] reshape { shape: [ ] } }
@@ -26,6 +26,14 @@ model_warmup [
     inputs { key: "pixels" value { data_type: TYPE_FP32 dims: [ 8, 8 ] zero_data: true } } },
   { name: "one" batch_size: 1 inputs: { key: "pixels" value: { data_type: TYPE_FP32 dims: 64 input_data_file: "seven.bin" } } }
 ]
+optimization {
+  graph { level: 1 }
+  cuda { graphs: true }
+  execution_accelerators { gpu_execution_accelerator: [ { name: "tensorrt" parameters { key: "precision_mode" value: "FP16" } } ] }
+  input_pinned_memory { enable: true }
+}
+model_transaction_policy { decoupled: false }
+response_cache { enable: true }
 dynamic_batching {
   preferred_batch_size: [ 8, 16 ]
   max_queue_delay_microseconds: 100
@@ -69,7 +77,15 @@ fn everything_that_is_read_is_honoured() {
     let dynamic = ["dynamic_batching.preferred_batch_size", "dynamic_batching.max_queue_delay_microseconds"];
     assert_eq!(
         about,
-        ["model_warmup", "instance_group.count", dynamic[0], dynamic[1]],
+        [
+            "model_warmup",
+            "input.format",
+            "optimization",
+            "response_cache",
+            "instance_group.count",
+            dynamic[0],
+            dynamic[1]
+        ],
         "what makes no difference is said"
     );
     assert_eq!(config.label_files, [("probabilities".to_owned(), "digits.txt".to_owned())].into());
@@ -145,7 +161,8 @@ fn what_cannot_be_served_is_refused_by_file_field_and_expectation() {
             "dynamic_batching { default_queue_policy { default_timeout_microseconds: 20000 } }".into(),
             "is 20 ms, less than slo_ms = 50",
         ),
-        ("optimization { }".into(), "line 1: field 'optimization' not found"),
+        ("batch_input { }".into(), "line 1: field 'batch_input' not found"),
+        ("model_transaction_policy { decoupled: true }".into(), "is true; expected false: a request has one answer"),
         (
             "ensemble_scheduling { }".into(),
             "line 1: field 'ensemble_scheduling' cannot be served: models are not chained",
