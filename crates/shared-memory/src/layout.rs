@@ -18,6 +18,7 @@ use bytes::Bytes;
 use zerocopy::IntoBytes as _;
 
 use crate::buffers::Buffers;
+use crate::checksum;
 use crate::view::Unreadable;
 
 /// The smallest pool, in bytes.
@@ -35,8 +36,7 @@ const HEAD_WORDS: usize = 8;
 pub(crate) const ENTRY_WORDS: usize = 4;
 /// Words of a unit, in which memory is given out: 1 KiB.
 pub(crate) const UNIT_WORDS: usize = 128;
-/// Bytes are copied and summed up in pieces that stay in the nearest cache. 24 KiB is also what the checksum does at once, in three
-/// lanes of 8 KiB.
+/// Bytes are copied and summed up in pieces that stay in the nearest cache.
 const PIECE_WORDS: usize = 3 * (8 << 10) / 8;
 
 /// Where things lie in one pool.
@@ -169,7 +169,7 @@ fn store(words: &[AtomicU64], bytes: &[u8], seed: u32) -> u32 {
     let mut checksum = seed;
     let pieces = bytes.chunks(PIECE_WORDS * 8).zip(words.chunks(PIECE_WORDS));
     for (piece, words) in pieces {
-        checksum = crc32c::crc32c_append(checksum, piece);
+        checksum = checksum::append(checksum, piece);
         let (whole, rest) = piece.as_chunks::<8>();
         for (word, bytes) in words.iter().zip(whole) {
             word.store(u64::from_ne_bytes(*bytes), Ordering::Relaxed);
@@ -190,7 +190,7 @@ fn load(words: &[AtomicU64], length: usize, seed: u32, buffers: &Buffers) -> (By
         let from = copied.len();
         copied.extend(piece.iter().map(|word| word.load(Ordering::Relaxed)));
         let bytes = copied[from..].as_bytes();
-        checksum = crc32c::crc32c_append(checksum, &bytes[..bytes.len().min(length - from * 8)]);
+        checksum = checksum::append(checksum, &bytes[..bytes.len().min(length - from * 8)]);
     }
     (Bytes::from_owner(buffers.lend(copied, length)), checksum)
 }

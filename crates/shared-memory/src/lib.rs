@@ -10,6 +10,7 @@
 
 mod blocks;
 mod buffers;
+mod checksum;
 mod layout;
 mod memory;
 mod pool;

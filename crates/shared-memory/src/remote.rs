@@ -1,6 +1,7 @@
 //! A pool in another host's memory, behind a network that reads memory: which bytes to fetch, and whether what came is right.
 //! Pure functions over bytes that anybody may have written.
 
+use crate::checksum;
 use crate::layout::{ENTRY_WORDS, Layout, seed};
 use crate::view::Unreadable;
 
@@ -74,7 +75,7 @@ impl Found {
     #[must_use]
     pub fn holds(&self, bytes: &[u8]) -> bool {
         bytes.len() == self.length
-            && crc32c::crc32c_append(seed(self.number, self.stamp, self.length), bytes) == self.checksum
+            && checksum::append(seed(self.number, self.stamp, self.length), bytes) == self.checksum
     }
 }
 
