@@ -47,7 +47,6 @@ struct Place {
 
 /// A session, and the device memory of its inputs.
 pub struct OnnxProgram {
-    cuda: Cuda,
     /// The outputs of the last batch of each slot, in the signature's order. Before the session, so that they go first: its allocator,
     /// to which they go back, is valid as long as the session. (Fields are dropped in their order.)
     computed: [Vec<DynValue>; SLOTS],
@@ -59,6 +58,8 @@ pub struct OnnxProgram {
     /// In the signature's order.
     tensors: Tensors,
     memory: [CudaSlice<u8>; SLOTS],
+    /// After the session, which computes in one of its streams.
+    cuda: Cuda,
 }
 
 impl Cuda {
@@ -115,7 +116,7 @@ impl Cuda {
         // Memory is taken in the order of one lane, and used in others.
         compute.synchronize().map_err(device_error)?;
         let computed = Default::default();
-        let program = OnnxProgram { cuda: self.clone(), computed, session, inputs, outputs, tensors, memory };
+        let program = OnnxProgram { computed, session, inputs, outputs, tensors, memory, cuda: self.clone() };
         let device = CudaDevice::new(self, program, &input_bytes, &output_bytes, filled_max)?;
         let static_bytes = self.memory()?.0.saturating_sub(before);
         let model = OnnxOnCuda::new(device, "onnxruntime-cuda", signature, batch_max, Answers::AsTheyAre);
