@@ -18,8 +18,8 @@ use bytes::Bytes;
 use zerocopy::IntoBytes as _;
 
 use crate::buffers::Buffers;
-use crate::checksum;
 use crate::view::Unreadable;
+use crate::{checksum, copy};
 
 /// The smallest pool, in bytes.
 pub const POOL_BYTES_MIN: u64 = 64 << 10;
@@ -188,7 +188,7 @@ fn load(words: &[AtomicU64], length: usize, seed: u32, buffers: &Buffers) -> (By
     let mut checksum = seed;
     for piece in words.chunks(PIECE_WORDS) {
         let from = copied.len();
-        copied.extend(piece.iter().map(|word| word.load(Ordering::Relaxed)));
+        copy::append(piece, &mut copied);
         let bytes = copied[from..].as_bytes();
         checksum = checksum::append(checksum, &bytes[..bytes.len().min(length - from * 8)]);
     }

@@ -11,6 +11,7 @@
 mod blocks;
 mod buffers;
 mod checksum;
+mod copy;
 mod layout;
 mod memory;
 mod pool;

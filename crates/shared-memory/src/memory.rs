@@ -1,4 +1,4 @@
-//! The one file with unsafe code: a memfd, mapped, as a slice of atomic words.
+//! A memfd, mapped, as a slice of atomic words. Unsafe code is here and in `copy.rs` alone.
 //!
 //! Invariants, on which every block below rests:
 //!
