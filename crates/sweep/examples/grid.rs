@@ -3,9 +3,11 @@
 //!
 //! A policy is TOML as in a scenario. Cases are drawn, each value of a column of Table 3 as often as any other, or named (`--case`).
 //! One line of CSV for each search as it ends, then one for each case, and at the end how the first policy compares with the
-//! best of the others. With `--repeat` each search is made with so many seeds, one by one, and a ratio has a standard error.
+//! best of the others. With `--repeat` each search is made with so many seeds, one by one, and a ratio has a standard error, a median
+//! and a range. With `--items` each case is run with each of these laws of how many items a request has, and rates count requests.
 
 use std::error::Error;
+use std::fmt;
 use std::str::FromStr;
 use std::sync::Mutex;
 
@@ -38,9 +40,13 @@ struct Options {
     /// Seed of the draw.
     #[arg(long, default_value_t = 1)]
     draw: u64,
-    /// One more case: `MODEL,COUNT,GPUS,SLO_MS,SHAPE`, and the exponent of a Zipf popularity if it is not even.
+    /// One more case: `MODEL,COUNT,GPUS,SLO_MS,SHAPE`, and the exponent of a Zipf popularity if it is not even. A model is a name in the
+    /// profiles, or `ALPHA_MS/BETA_MS`.
     #[arg(long)]
     case: Vec<Case>,
+    /// Items of a request in every case: a number, or `LEAST-MOST` for any of these equally often; several are run one after another.
+    #[arg(long, default_value = "1")]
+    items: Vec<Items>,
     /// Simulated seconds of each run.
     #[arg(long, default_value_t = 10.0)]
     duration_s: f64,
@@ -86,6 +92,39 @@ impl FromStr for Case {
     }
 }
 
+/// How many items a request has: any number from the least to the most, equally often.
+#[derive(Clone, Copy, Debug)]
+struct Items {
+    least: u32,
+    most: u32,
+}
+
+impl FromStr for Items {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let whole = |text: &str| text.parse().map_err(|_| format!("`{text}` is no whole number"));
+        let (least, most) = text.split_once('-').unwrap_or((text, text));
+        Ok(Self { least: whole(least)?, most: whole(most)? })
+    }
+}
+
+impl fmt::Display for Items {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self { least, most } if least == most => write!(f, "{least}"),
+            Self { least, most } => write!(f, "{least}-{most}"),
+        }
+    }
+}
+
+/// One case with one law of items.
+#[derive(Clone, Copy, Debug)]
+struct Pool<'a> {
+    case: &'a Case,
+    items: Items,
+}
+
 impl Case {
     /// So many, in random order.
     fn draw(cases: usize, seed: u64) -> Vec<Self> {
@@ -106,19 +145,30 @@ impl Case {
             })
             .collect()
     }
+}
 
+impl Pool<'_> {
     /// As a scenario; `line` is the α and the β of the model in milliseconds.
     fn scenario(&self, line: (f64, f64), policy: &str, duration_s: f64, seed: u64) -> Result<Scenario, Box<dyn Error>> {
-        let Self { model, count, gpus, slo_ms, shape, zipf } = self;
+        let Self { case: Case { count, gpus, slo_ms, shape, zipf, .. }, items } = self;
+        let Items { least, most } = items;
         let popularity = zipf.map_or_else(|| "\"uniform\"".to_owned(), |exponent| format!("{{ zipf = {exponent:?} }}"));
         let (alpha_ms, beta_ms) = line;
         let text = format!(
-            "name = \"{model}, {count}, {gpus}, {slo_ms}, {shape}, {seed}\"\npolicy = {policy}\nduration_s = {duration_s:?}\n\
+            "name = \"{self}, {seed}\"\npolicy = {policy}\nduration_s = {duration_s:?}\n\
              warmup_s = 2\nseeds = [{seed}]\n[[gpu]]\nkind = \"emulated\"\ncount = {gpus}\n\
              [[model]]\nname = \"m\"\ncount = {count}\nalpha_ms = {alpha_ms:?}\nbeta_ms = {beta_ms:?}\nslo_ms = {slo_ms:?}\n\
+             items = {{ uniform = [{least}, {most}] }}\n\
              [workload]\nrate_rps = 1000.0\narrival = {{ gamma = {shape:?} }}\npopularity = {popularity}\n"
         );
         Ok(Scenario::parse("grid", &text, &[], &|_| Err("no files".to_owned()))?)
+    }
+}
+
+impl fmt::Display for Pool<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { case: Case { model, count, gpus, slo_ms, shape, .. }, items } = self;
+        write!(f, "{model}, {count}, {gpus}, {slo_ms}, {shape}, {items}")
     }
 }
 
@@ -129,8 +179,11 @@ fn column<T: Copy>(values: &[T], cases: usize, random: &mut Xoshiro256PlusPlus) 
     column
 }
 
-/// The α and the β of a model in a file with columns `name,alpha_ms,beta_ms,…`.
+/// The α and the β of a model, as it is written or by a file with columns `name,alpha_ms,beta_ms,…`.
 fn line_of(profiles: &str, model: &str) -> Result<(f64, f64), Box<dyn Error>> {
+    if let Some((alpha_ms, beta_ms)) = model.split_once('/') {
+        return Ok((alpha_ms.parse()?, beta_ms.parse()?));
+    }
     let row = profiles.lines().map(|row| row.split(',').collect::<Vec<_>>()).find(|row| row[0] == model);
     match row.as_deref() {
         Some([_, alpha_ms, beta_ms, ..]) => Ok((alpha_ms.parse()?, beta_ms.parse()?)),
@@ -157,16 +210,44 @@ fn ratios(ours: &[f64], theirs: &[f64]) -> Vec<f64> {
     ours.iter().zip(theirs).map(ratio).collect()
 }
 
+/// The value below which such a share of all lies; not a number if there is none.
+fn quantile(sorted: &[f64], share: f64) -> f64 {
+    sorted.get((share * sorted.len() as f64) as usize).or(sorted.last()).copied().unwrap_or(f64::NAN)
+}
+
+/// What came out for some pools, each of which has a ratio of its own.
+fn print_summary(of: &str, mut ratios: Vec<f64>) {
+    ratios.sort_by(f64::total_cmp);
+    let at = |share| quantile(&ratios, share);
+    let below = ratios.iter().filter(|&&ratio| ratio < RATIO_MIN).count();
+    println!(
+        "# {of}, {} cases: least {:.3}, 1 % {:.3}, 5 % {:.3}, 25 % {:.3}, median {:.3}; {below} below {RATIO_MIN}",
+        ratios.len(),
+        at(0.0),
+        at(0.01),
+        at(0.05),
+        at(0.25),
+        at(0.5),
+    );
+}
+
 fn main() -> Result<(), Box<dyn Error>> {
     let options = Options::parse();
     let profiles = std::fs::read_to_string(&options.profiles)?;
     let mut cases = Case::draw(options.cases, options.draw);
     cases.extend(options.case);
+    let pools: Vec<Pool<'_>> =
+        options.items.iter().flat_map(|&items| cases.iter().map(move |case| Pool { case, items })).collect();
     let mut scenarios = Vec::new();
-    for case in &cases {
+    for pool in &pools {
         for policy in &options.policies {
             for seed in 1..=options.repeat.max(1) {
-                scenarios.push(case.scenario(line_of(&profiles, &case.model)?, policy, options.duration_s, seed)?);
+                scenarios.push(pool.scenario(
+                    line_of(&profiles, &pool.case.model)?,
+                    policy,
+                    options.duration_s,
+                    seed,
+                )?);
             }
         }
     }
@@ -179,36 +260,32 @@ fn main() -> Result<(), Box<dyn Error>> {
             println!("{}, \"{policy}\", {goodput_rps:.1}", scenario.name);
         }
     };
-    println!("model, models, gpus, slo_ms, shape, seed, policy, goodput_rps");
+    println!("model, models, gpus, slo_ms, shape, items, seed, policy, goodput_rps");
     let goodputs = Sweep::new(options.threads).goodputs(&scenarios, &tell)?;
 
     let seeds = options.repeat.max(1) as usize;
     let mut all = Vec::new();
     println!(
-        "model, models, gpus, slo_ms, shape, goodput_rps of each policy …, ratio to the best rival, standard error"
+        "model, models, gpus, slo_ms, shape, items, goodput_rps of each policy …, ratio to the best rival, standard error, \
+         median, least, most"
     );
-    for (case, found) in cases.iter().zip(goodputs.chunks(options.policies.len() * seeds)) {
+    for (pool, found) in pools.iter().zip(goodputs.chunks(options.policies.len() * seeds)) {
         let by_policy: Vec<&[f64]> = found.chunks(seeds).collect();
         let Some(best) = by_policy[1..].iter().max_by(|a, b| mean(a).total_cmp(&mean(b))) else { continue };
-        let by_seed = ratios(by_policy[0], best);
+        let mut by_seed = ratios(by_policy[0], best);
         let goodputs: Vec<String> = by_policy.iter().map(|found| format!("{:.1}", mean(found))).collect();
-        let Case { model, count, gpus, slo_ms, shape, .. } = case;
         let (ratio, error) = (mean(&by_seed), standard_error(&by_seed));
-        println!("{model}, {count}, {gpus}, {slo_ms}, {shape}, {}, {ratio:.4}, {error:.4}", goodputs.join(", "));
+        by_seed.sort_by(f64::total_cmp);
+        let [median, least, most] = [0.5, 0.0, 1.0].map(|share| quantile(&by_seed, share));
+        println!("{pool}, {}, {ratio:.4}, {error:.4}, {median:.3}, {least:.3}, {most:.3}", goodputs.join(", "));
         all.push(ratio);
     }
-    all.sort_by(f64::total_cmp);
-    let at = |share: f64| all.get((share * all.len() as f64) as usize).copied().unwrap_or(f64::NAN);
-    let below = all.iter().filter(|&&ratio| ratio < RATIO_MIN).count();
-    println!(
-        "# {} over the best of the others, {} cases: least {:.3}, 1 % {:.3}, 5 % {:.3}, 25 % {:.3}, median {:.3}; {below} below {RATIO_MIN}",
-        options.policies[0],
-        all.len(),
-        at(0.0),
-        at(0.01),
-        at(0.05),
-        at(0.25),
-        at(0.5),
-    );
+    let of = format!("{} over the best of the others", options.policies[0]);
+    if options.items.len() > 1 {
+        for (items, ratios) in options.items.iter().zip(all.chunks(cases.len().max(1))) {
+            print_summary(&format!("{of}, {items} items"), ratios.to_vec());
+        }
+    }
+    print_summary(&of, all);
     Ok(())
 }
