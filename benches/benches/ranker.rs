@@ -28,7 +28,11 @@ fn main() {
 fn idle(models: u32, gpus: u32) -> (GpuRanker, RankActions) {
     let (mut ranker, mut actions) = (GpuRanker::new(models, gpus), RankActions::new());
     for gpu in 0..gpus {
-        ranker.step(Time::ZERO, RankInput::BusyUntil { gpu: GpuId::new(gpu), free_at: Time::ZERO }, &mut actions);
+        ranker.step(
+            Time::ZERO,
+            RankInput::BusyUntil { gpu: GpuId::new(gpu), free_at: Time::ZERO, report_due: false },
+            &mut actions,
+        );
     }
     (ranker, actions)
 }
@@ -87,7 +91,11 @@ fn cycle(criterion: &mut Criterion) {
                 });
                 let gpu = granted.expect("one of five GPUs is free");
                 *answered += 1;
-                ranker.step(now, RankInput::Release { model, gpu, free_at: now + busy }, &mut actions);
+                ranker.step(
+                    now,
+                    RankInput::Release { model, gpu, free_at: now + busy, report_due: false },
+                    &mut actions,
+                );
                 black_box(&actions);
             });
         });

@@ -125,7 +125,9 @@ impl Host {
                 ModelAction::Offer { answered, class, candidate } => {
                     self.rank(RankInput::Offer { model, answered, class, candidate });
                 }
-                ModelAction::Release { gpu, free_at } => self.rank(RankInput::Release { model, gpu, free_at }),
+                ModelAction::Release { gpu, free_at } => {
+                    self.rank(RankInput::Release { model, gpu, free_at, report_due: false })
+                }
                 ModelAction::Execute(plan) => {
                     if let Some(tapes) = &mut self.tapes {
                         tapes.batches += 1;

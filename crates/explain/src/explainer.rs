@@ -164,8 +164,6 @@ impl Explainer<'_> {
                 Matched::Untold => "untold",
                 Matched::AtItsStart => "at_its_start",
                 Matched::FirstInLine => "first_in_line",
-                Matched::EarlyCrowded => "early_crowded",
-                Matched::EarlyBursts => "early_bursts",
             },
             choice: grant.choice.label(),
             others_idle: grant.others_idle,

@@ -101,7 +101,7 @@ pub struct GpuStory {
     pub name: String,
     /// Of which kind; none if that is not known any more.
     pub kind: Option<String>,
-    /// `at_its_start`, `first_in_line`, `early_crowded`, `early_bursts` or `untold`.
+    /// `at_its_start`, `first_in_line` or `untold`.
     pub matched: &'static str,
     /// `lowest_id` or `earliest_free`.
     pub choice: &'static str,

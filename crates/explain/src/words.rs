@@ -157,8 +157,6 @@ fn tell_why(f: &mut fmt::Formatter<'_>, batch: &BatchStory) -> fmt::Result {
         }
         "at_its_start" => "it was due, and found an idle GPU",
         "first_in_line" => "it had been due and waited; the GPU came free and took the first in line",
-        "early_crowded" => "started early: more batches will want a GPU than come free by then",
-        "early_bursts" => "started early: arrivals are bursty, and the idle GPU would be missed later",
         _ => batch.rule.unwrap_or("the policy does not say"),
     };
     line(f, "why now", format_args!("{why_now}"))?;

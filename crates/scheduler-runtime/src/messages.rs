@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use symphony_protocol::dispatch::{RequestHeader, ToFrontend};
 use symphony_protocol::execute::ToBackend;
-use symphony_scheduler::{Account, DataDelay, GrantWhy, ModelQueueConfig, PoolWord};
+use symphony_scheduler::{Account, DataDelay, GrantWhy, ModelQueueConfig, PoolSignal};
 use symphony_transport::LinkSender;
 use symphony_types::{
     BackendId, BootId, FailReason, FrontendId, GpuClass, GpuClasses, GpuId, LatencyProfile, ModelId, Nanos, RequestId,
@@ -43,7 +43,7 @@ pub(crate) enum ModelMessage {
     /// The rank worker gives a GPU; `plan` is the next on it.
     Grant { ordinal: u32, class: GpuClass, free_at: Time, plan: PlanId, why: GrantWhy },
     /// What the sub-cluster says to all its models.
-    Pool(PoolWord),
+    Pool(PoolSignal),
     /// A plan is done; it started `start_late` after its planned start and took `latency`. Some of its requests may have failed.
     Done { plan: PlanId, start_late: Nanos, latency: Nanos, failed: Vec<(RequestId, FailReason)> },
     /// A plan was not accepted.
@@ -107,7 +107,7 @@ pub(crate) enum RankMessage {
     /// A plan had its turn and did not run.
     Refused { plan: PlanId },
     /// What the models of a worker saw and gave up since it told last.
-    Account(Account),
+    Account(Box<Account>),
     /// The model is gone.
     Forget { ordinal: u32 },
     /// The GPU is given to nobody any more; `round` comes back once no plan can follow those that were sent.

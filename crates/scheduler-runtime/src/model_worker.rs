@@ -197,7 +197,7 @@ impl ModelWorker {
                     None => self.tell_rank(RankMessage::Release { ordinal, plan, free_at, used: false }),
                 }
             }
-            ModelMessage::Pool(word) => self.hear(now, word),
+            ModelMessage::Pool(word) => self.apply_signal(now, word),
             ModelMessage::Done { plan, start_late, latency, failed } => {
                 let Some(sent) = self.sent.take(plan) else { return };
                 let ran = sent.ran(&failed);

@@ -1,8 +1,9 @@
 //! Hosts the [`GpuRanker`] of one sub-cluster: carries offers to it and grants from it.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use symphony_scheduler::{Account, GpuRanker, PLANS_AHEAD_MAX, PressureControl, PressureInput, RankAction, RankInput};
+use symphony_scheduler::{Account, GpuRanker, PLANS_AHEAD_MAX, PoolControl, PoolInput, RankAction, RankInput};
 use symphony_types::{GPU_CLASSES_MAX, GpuClass, GpuId, Invariant, Time};
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -37,9 +38,19 @@ struct GpuPlans {
 }
 
 impl GpuPlans {
+    /// Plans that were sent and have not been reported as ended.
+    const fn plans_out(&self) -> u64 {
+        self.next.saturating_sub(1 + self.ended)
+    }
+
+    /// Whether the backend has still to report the end of a plan.
+    const fn report_due(&self) -> bool {
+        self.plans_out() > 0
+    }
+
     /// When the GPU may be granted.
     const fn usable_at(&self) -> Time {
-        let room = self.next.saturating_sub(1 + self.ended) < PLANS_AHEAD_MAX as u64;
+        let room = self.plans_out() < PLANS_AHEAD_MAX as u64;
         if room && !self.retired && !self.quarantined { self.free_at } else { Time::NEVER }
     }
 }
@@ -48,7 +59,7 @@ impl GpuPlans {
 #[derive(Debug)]
 pub(crate) struct RankWorker {
     ranker: GpuRanker,
-    pressure: PressureControl,
+    pool: PoolControl,
     inbox: Arc<Inbox<RankMessage>>,
     offers: Arc<OfferBoard>,
     /// Offers taken from the board in this turn.
@@ -85,7 +96,7 @@ impl RankWorker {
             offers,
             offered: Vec::new(),
             last_word: [0; GPU_CLASSES_MAX],
-            pressure: PressureControl::default(),
+            pool: PoolControl::default(),
             told: vec![false; models.len()],
             models,
             gpus: Vec::new(),
@@ -102,7 +113,7 @@ impl RankWorker {
     /// The same, recorded.
     pub(crate) fn with_tape(mut self, mut tape: TapeRecorder) -> Self {
         tape.ranker(0, 0);
-        tape.pressure();
+        tape.pool();
         self.tape = tape;
         self
     }
@@ -152,8 +163,8 @@ impl RankWorker {
                 if used {
                     plans.busy_until = plans.busy_until.max(free_at);
                 }
-                let (gpu, free_at) = (GpuId::new(plan.gpu), plans.usable_at());
-                self.step(now, RankInput::Release { model: ordinal, gpu, free_at });
+                let (gpu, free_at, report_due) = (GpuId::new(plan.gpu), plans.usable_at(), plans.report_due());
+                self.step(now, RankInput::Release { model: ordinal, gpu, free_at, report_due });
                 self.tell_retired(plan.gpu);
             }
             RankMessage::Sealed { gpu, class, seal, free_at } => {
@@ -181,7 +192,7 @@ impl RankWorker {
             }
             RankMessage::Done { plan, free_at } => self.ended(now, plan, Some(free_at)),
             RankMessage::Refused { plan } => self.ended(now, plan, None),
-            RankMessage::Account(account) => self.account(now, account),
+            RankMessage::Account(account) => self.account(now, *account),
             RankMessage::Forget { ordinal } => self.step(now, RankInput::Forget(ordinal)),
             RankMessage::Retire { gpu, seal, round, done } => {
                 let Some(plans) = self.under_seal(gpu, seal) else { return };
@@ -190,17 +201,20 @@ impl RankWorker {
                 self.retiring.insert(gpu, (round, done));
                 if !granted {
                     // The plan, if any, went to its backend before the answer to its grant came here.
-                    self.step(now, RankInput::BusyUntil { gpu: GpuId::new(gpu), free_at: Time::NEVER });
+                    self.step(
+                        now,
+                        RankInput::BusyUntil { gpu: GpuId::new(gpu), free_at: Time::NEVER, report_due: false },
+                    );
                     self.tell_retired(gpu);
                 }
             }
             RankMessage::Resume { gpu, seal } => {
                 let Some(plans) = self.under_seal(gpu, seal) else { return };
                 plans.retired = false;
-                let (granted, free_at) = (plans.granted, plans.usable_at());
+                let (granted, free_at, report_due) = (plans.granted, plans.usable_at(), plans.report_due());
                 self.retiring.remove(&gpu);
                 if !granted {
-                    self.step(now, RankInput::BusyUntil { gpu: GpuId::new(gpu), free_at });
+                    self.step(now, RankInput::BusyUntil { gpu: GpuId::new(gpu), free_at, report_due });
                 }
             }
             RankMessage::Quarantine { gpu, out } => {
@@ -212,8 +226,8 @@ impl RankWorker {
                 plans.quarantined = out;
                 // One that is out with a model is told when it comes back, one that is not sealed when it is.
                 if plans.seal.is_some() && !plans.granted {
-                    let free_at = plans.usable_at();
-                    self.step(now, RankInput::BusyUntil { gpu: GpuId::new(gpu), free_at });
+                    let (free_at, report_due) = (plans.usable_at(), plans.report_due());
+                    self.step(now, RankInput::BusyUntil { gpu: GpuId::new(gpu), free_at, report_due });
                 }
             }
         }
@@ -225,15 +239,16 @@ impl RankWorker {
         self.gpus.get_mut(gpu as usize).filter(|plans| plans.seal == Some(seal))
     }
 
-    /// Every model worker hears the word for all, whenever it is found anew.
+    /// Every model worker is told the signal, whenever it is found anew.
     fn account(&mut self, now: Time, account: Account) {
-        let input = PressureInput { account, gpus_idle: self.ranker.gpus_idle(now) };
-        let said = self.pressure.step(now, input);
-        self.tape.pressure_step(now, &input, said);
-        let Some(word) = said else { return };
-        self.metrics.pressed(now, word.pressure);
+        let input = PoolInput { account, gpus_idle: self.ranker.gpus_idle(), gpus: self.ranker.gpus() };
+        let said = self.pool.step(now, input);
+        self.tape.pool_step(now, &input, said);
+        self.metrics.demand_ns.store(self.pool.demand_time().get(), Ordering::Relaxed);
+        let Some(signal) = said else { return };
+        self.metrics.pressed(now, signal.pressure);
         for (inbox, told) in self.models.iter().zip(&mut self.told) {
-            inbox.push_silently(ModelMessage::Pool(word));
+            inbox.push_silently(ModelMessage::Pool(signal));
             *told = true;
         }
     }
@@ -259,8 +274,8 @@ impl RankWorker {
             plans.free_at = if newest { free_at } else { free_at.max(plans.free_at) };
             plans.busy_until = plans.free_at;
         }
-        let (gpu, free_at) = (GpuId::new(plan.gpu), plans.usable_at());
-        self.step(now, RankInput::BusyUntil { gpu, free_at });
+        let (gpu, free_at, report_due) = (GpuId::new(plan.gpu), plans.usable_at(), plans.report_due());
+        self.step(now, RankInput::BusyUntil { gpu, free_at, report_due });
     }
 }
 
@@ -312,7 +327,7 @@ impl Worker for RankWorker {
 mod tests {
     use std::sync::atomic::Ordering;
 
-    use symphony_scheduler::{Candidate, PRESSURE_TICK, Pressure};
+    use symphony_scheduler::{Candidate, POOL_TICK, Pressure};
     use symphony_types::{Nanos, RequestValue};
 
     use super::*;
@@ -373,7 +388,9 @@ mod tests {
         let stale = RankMessage::Release { ordinal: 0, plan: before, free_at, used: true };
         assert_eq!(scene.turn(2, stale), None, "S1: granted while it is out");
         let answer = RankMessage::Release { ordinal: 0, plan: after, free_at, used: true };
-        assert_eq!(scene.turn(2, answer), Some(PlanId { gpu: 0, seal: 2, sequence: 2 }));
+        assert_eq!(scene.turn(2, answer), None, "it is busy until it is reported, whatever was predicted");
+        let done = RankMessage::Done { plan: after, free_at };
+        assert_eq!(scene.turn(2, done), Some(PlanId { gpu: 0, seal: 2, sequence: 2 }));
     }
 
     #[test]
@@ -391,7 +408,7 @@ mod tests {
         assert_eq!(scene.turn(2, used(second)), None, "busy");
         assert_eq!(violations(&scene), 0);
         // A planted fault: the ranker takes the GPU for free, whatever runs there.
-        scene.worker.step(scene.clock.now(), RankInput::BusyUntil { gpu, free_at: now });
+        scene.worker.step(scene.clock.now(), RankInput::BusyUntil { gpu, free_at: now, report_due: false });
         assert!(matches!(scene.model.pop(), Some(ModelMessage::Grant { .. })), "the fault changes nothing");
         assert_eq!(violations(&scene), 1);
         assert!(symphony_telemetry::violations(Invariant::S1) > 0);
@@ -407,12 +424,12 @@ mod tests {
         let start = scene.clock.now();
         let mut last = None;
         for tick in 1..50 {
-            scene.rank.push(RankMessage::Account(account));
-            let now = start + PRESSURE_TICK.saturating_mul(tick);
+            scene.rank.push(RankMessage::Account(Box::new(account)));
+            let now = start + POOL_TICK.saturating_mul(tick);
             scene.worker.turn(TurnStart { number: tick, now, last_ended: start });
-            if let Some(ModelMessage::Pool(word)) = scene.model.pop() {
+            if let Some(ModelMessage::Pool(signal)) = scene.model.pop() {
                 assert!(scene.worker.told[0], "it is not woken for it");
-                last = Some((now, word.pressure));
+                last = Some((now, signal.pressure));
             }
         }
         let (now, pressure) = last.expect("a quarter is lost and nobody hears of it");

@@ -10,7 +10,7 @@ use symphony_net::{Incoming, Port, Role};
 use symphony_protocol::view::{SortedView, View};
 use symphony_scheduler::{PayloadDelay, Pressure};
 use symphony_telemetry::ErrorCounts;
-use symphony_types::{BackendId, BootId, GpuClass, GpuId, ModelId, SubclusterId, Token};
+use symphony_types::{BackendId, BootId, GpuClass, GpuId, ModelId, Nanos, SubclusterId, Token};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -119,6 +119,8 @@ pub struct SubclusterLoad {
     pub models: BTreeMap<ModelId, ModelLoad>,
     /// By GPU.
     pub gpus: BTreeMap<GpuId, GpuLoad>,
+    /// GPU time that deferred batches of all that was asked would have taken, however early they started.
+    pub demand: Nanos,
     /// GPUs that are set aside.
     pub slow: Vec<SlowGpu>,
     /// How many times as long as given a model's batches take on GPUs of a kind, where that is off by a tenth.
@@ -202,6 +204,7 @@ impl Runtime {
                 token: lead.token,
                 models: lead.workers.loads.models(),
                 gpus: lead.workers.loads.gpus(),
+                demand: lead.workers.demand(),
                 slow: learner.slow(lead.workers.clock.now()),
                 drifts: learner.drifts().filter_map(drift).collect(),
                 learnt: learner.learnt().filter_map(learnt).collect(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crossbeam::channel::TrySendError;
 use symphony_scheduler::{
-    DataDelay, ModelActions, ModelInput, ModelQueueConfig, PoolWord, PressureInput, RankAction, RankInput,
+    DataDelay, ModelActions, ModelInput, ModelQueueConfig, PoolInput, PoolSignal, RankAction, RankInput,
 };
 use symphony_tape::{Chunk, TapeEnd};
 use symphony_types::{GpuClass, LatencyProfile, ModelId, Nanos, Time};
@@ -22,7 +22,7 @@ const LAST_CHUNK_WITHIN: Duration = Duration::from_secs(1);
 const LAST_RECORD_BYTES: usize = 16 << 10;
 /// The objects of a rank worker's tape.
 const RANKER: u32 = 0;
-const PRESSURE: u32 = 1;
+const POOL: u32 = 1;
 /// Chunks made ahead, so that few are made while others decide.
 const CHUNKS_AHEAD: usize = 4;
 
@@ -74,7 +74,7 @@ impl TapeRecorder {
         }
     }
 
-    /// The ranker begins; on its tape there is the pressure control besides.
+    /// The ranker begins; on its tape there is the pool control besides.
     pub(crate) fn ranker(&mut self, models: u32, gpus: u32) {
         self.append(None, |chunk| chunk.ranker(RANKER, models, gpus));
     }
@@ -87,14 +87,14 @@ impl TapeRecorder {
         }
     }
 
-    /// The pressure control begins.
-    pub(crate) fn pressure(&mut self) {
-        self.append(None, |chunk| chunk.pressure(PRESSURE));
+    /// The pool control begins.
+    pub(crate) fn pool(&mut self) {
+        self.append(None, |chunk| chunk.pool(POOL));
     }
 
-    /// The pressure control has decided.
-    pub(crate) fn pressure_step(&mut self, now: Time, input: &PressureInput, said: Option<PoolWord>) {
-        self.append(Some(now), |chunk| chunk.pressure_step(PRESSURE, now, input, said));
+    /// The pool control has decided.
+    pub(crate) fn pool_step(&mut self, now: Time, input: &PoolInput, said: Option<PoolSignal>) {
+        self.append(Some(now), |chunk| chunk.pool_step(POOL, now, input, said));
     }
 
     /// Appends a record; the tape ends if it does not fit, or cannot be handed over.

@@ -42,6 +42,8 @@ pub(crate) struct WorkerMetrics {
     pub(crate) turns: DurationHistogram,
     /// How far measured execution times were from predicted ones.
     pub(crate) execution_errors: ErrorHistogram,
+    /// GPU time that was asked for, in nanoseconds.
+    pub(crate) demand_ns: AtomicU64,
     pressure: AtomicU32,
     /// Until when it is valid, in nanoseconds.
     pressure_until: AtomicU64,
@@ -55,6 +57,7 @@ impl WorkerMetrics {
             timers_late: DurationHistogram::default(),
             turns: DurationHistogram::default(),
             execution_errors: ErrorHistogram::default(),
+            demand_ns: AtomicU64::default(),
             pressure: AtomicU32::default(),
             pressure_until: AtomicU64::default(),
         }

@@ -233,6 +233,11 @@ impl Workers {
         models.map(|metrics| metrics.counters.requests.load(Ordering::Relaxed))
     }
 
+    /// GPU time that deferred batches of all that was asked would have taken.
+    pub(crate) fn demand(&self) -> Nanos {
+        Nanos::new(self.metrics.iter().map(|metrics| metrics.demand_ns.load(Ordering::Relaxed)).sum())
+    }
+
     /// How hard the sub-cluster is pressed.
     pub(crate) fn pressure(&self) -> Pressure {
         let now = self.clock.now();

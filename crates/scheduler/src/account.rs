@@ -2,7 +2,7 @@
 
 use symphony_types::{GpuClasses, Nanos, RequestValue};
 
-use crate::company::Company;
+use crate::auto::demand::Demand;
 
 /// What a model, or several together, saw in some time: GPU time, at the batch sizes that the models aim at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,8 +24,8 @@ pub struct Account {
     pub could_serve: GpuClasses,
     /// The largest value among the models that were asked.
     pub value_max: Option<RequestValue>,
-    /// What those that hope for company would ask.
-    pub company: Company,
+    /// What arrived, whoever sheds, by how early batches start.
+    pub demand: Demand,
 }
 
 impl Account {
@@ -41,7 +41,7 @@ impl Account {
             called_in_full: self.called_in_full + other.called_in_full,
             could_serve: self.could_serve.and(other.could_serve),
             value_max: self.value_max.max(other.value_max),
-            company: self.company.and(other.company),
+            demand: self.demand.and(other.demand),
         }
     }
 }

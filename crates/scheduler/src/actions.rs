@@ -2,7 +2,7 @@
 
 use symphony_types::{BootId, DropReason, FrontendId, GpuClass, GpuClasses, GpuId, Nanos, RequestId, Time};
 
-use crate::pool_word::PoolWord;
+use crate::pool_signal::PoolSignal;
 use crate::why::{DropCause, GrantWhy, PlanWhy};
 use crate::{GpuChoice, ReadyOrder};
 
@@ -32,8 +32,6 @@ pub struct Candidate {
     pub must_end_by: Time,
     /// How long before its start a plan must be sent: control delay and the data delay of its items.
     pub lead: Nanos,
-    /// What waiting would bring; said by queues with the trigger [`Trigger::Adaptive`](crate::Trigger::Adaptive) only.
-    pub growth: Option<Growth>,
     /// How far ahead of its place in line it is put: its model has lost more than its part for long (docs/adr/0011).
     pub ahead: Nanos,
     /// Its place in line, if it has to wait for a GPU.
@@ -53,40 +51,6 @@ impl Candidate {
             ReadyOrder::Deadline => self.must_end_by,
         };
         place - self.ahead
-    }
-}
-
-/// What a candidate would become if it waited.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Growth {
-    /// When it would start, with arrivals at the model's rate: earlier than with none, since a larger batch takes longer.
-    pub expected: Time,
-    /// By when it needs a GPU to come close to that.
-    pub wanted: Time,
-    /// How much longer its items take if they start now than as a part of the larger batch; [`Nanos::MAX`] if that is too much for
-    /// what an early start could save.
-    pub loss: Nanos,
-    /// What the model would ask of the GPUs if all were of the candidate's class.
-    pub demand: Demand,
-}
-
-/// The GPUs that a model keeps busy, in units of 1/1024.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Demand {
-    /// On average, at the model's target batch.
-    pub mean: u32,
-    /// The variance of that over the model's SLO, as far as its arrivals are burstier than Poisson arrivals.
-    pub variance: u32,
-}
-
-impl Demand {
-    /// One GPU.
-    pub const PER_GPU: u32 = 1024;
-
-    /// From a mean and a variance in GPUs; what is no number or too large is cut.
-    pub(crate) fn new(mean: f64, variance: f64) -> Self {
-        // Casts of floats saturate.
-        Self { mean: (mean * f64::from(Self::PER_GPU)) as u32, variance: (variance * f64::from(Self::PER_GPU)) as u32 }
     }
 }
 
@@ -134,8 +98,8 @@ pub enum ModelInput {
         /// How long it was planned to take.
         predicted: Nanos,
     },
-    /// What the sub-cluster says to all: what they have to give up (docs/adr/0011), and how early hope lets batches start (docs/adr/0008).
-    Pool(PoolWord),
+    /// What the sub-cluster says to all: what they have to give up (docs/adr/0011), and how early batches start (docs/adr/0008).
+    Pool(PoolSignal),
     /// The time of the last [`ModelAction::WakeAt`] has come. Early or repeated wake-ups are harmless.
     Wake,
 }
@@ -218,6 +182,8 @@ pub enum RankInput {
         gpu: GpuId,
         /// When it is free.
         free_at: Time,
+        /// Whether it runs plans whose ends are reported: then it is busy until the last report, whenever that comes.
+        report_due: bool,
     },
     /// The GPU is there, or there again, and of this class. Of those that only their backend speaks of, all are of the first
     /// class. Ignored while the GPU is granted.
@@ -235,6 +201,8 @@ pub enum RankInput {
         gpu: GpuId,
         /// When it is free; [`Time::NEVER`] while it must not be used.
         free_at: Time,
+        /// Whether it runs plans whose ends are reported.
+        report_due: bool,
     },
     /// The GPU is gone.
     Remove(GpuId),

@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 
-use symphony_types::{GpuClass, LatencyProfile, Nanos, Time};
+use symphony_types::{GpuClass, LatencyProfile, Time};
 
 use crate::Delays;
-use crate::actions::{Candidate, Demand};
+use crate::actions::Candidate;
 use crate::aimd::Aimd;
 use crate::queued::Queued;
 
@@ -15,19 +15,10 @@ use crate::queued::Queued;
 pub(crate) struct ClassWindow {
     pub(crate) class: GpuClass,
     pub(crate) profile: LatencyProfile,
-    /// The same for [`ClassWindow::in_seconds`], from no items on to one more than the largest batch.
-    pub(crate) seconds: Box<[InSeconds]>,
     /// β in seconds: what a batch takes besides its items.
     pub(crate) beta_s: f64,
     /// Items that a request has in the mean: that many have to fit in for one more to join a batch.
     pub(crate) joining: u32,
-    /// Candidates that may start early wait to the end of their window here, since company is worth it.
-    pub(crate) waits_without_hope: bool,
-    /// How long before frontrun candidates start at the most for want of hope.
-    pub(crate) hope_max: Nanos,
-    /// Candidates may start before they want to. Not in a lasting overload, when a GPU that idles for a moment is taken by the next that
-    /// is full: who crowds in together crowds in together again when they end, and small batches fill the GPUs.
-    pub(crate) starts_early: bool,
     /// `queue[..split]` is at risk on this class: its requests ride along if they can, but no batch is shrunk for them.
     pub(crate) split: usize,
     /// Items in `queue[split..]`, the window.
@@ -43,8 +34,6 @@ pub(crate) struct ClassWindow {
     pub(crate) whole_target: u32,
     /// A window of more items than this is no fluctuation that passes by itself.
     pub(crate) backlog: u64,
-    /// What the model would ask of GPUs if all were of this class; told with candidates that may start early.
-    pub(crate) demand: Demand,
     /// Where [`BatchLimit::Aimd`](crate::BatchLimit::Aimd) stands.
     pub(crate) aimd: Aimd,
     /// What was offered last.
@@ -56,12 +45,8 @@ impl ClassWindow {
     pub(crate) fn new(class: GpuClass, profile: LatencyProfile) -> Self {
         Self {
             class,
-            seconds: in_seconds(&profile),
             beta_s: beta_s(&profile),
             joining: 1,
-            waits_without_hope: false,
-            hope_max: Nanos::MAX,
-            starts_early: true,
             profile,
             split: 0,
             items: 0,
@@ -70,7 +55,6 @@ impl ClassWindow {
             target: 1,
             whole_target: 1,
             backlog: u64::MAX,
-            demand: Demand::default(),
             aimd: Aimd::new(),
             offered: None,
         }
@@ -145,22 +129,8 @@ impl ClassWindow {
         must_end_by - self.profile.latency(joined) - more_input
     }
 
-    /// What one more item adds to a batch of `batch` items; nothing if there is no larger one.
-    #[inline]
-    pub(crate) fn step(&self, batch: u32) -> Nanos {
-        step(&self.profile, batch)
-    }
-
-    /// What a batch of `batch` items takes and [`ClassWindow::step`], without a division.
-    #[inline]
-    pub(crate) fn in_seconds(&self, batch: u32) -> InSeconds {
-        let last = self.seconds.len() - 1;
-        self.seconds[(batch as usize).min(last)]
-    }
-
     /// Corrects the profile.
     pub(crate) fn set_profile(&mut self, profile: LatencyProfile) {
-        self.seconds = in_seconds(&profile);
         self.beta_s = beta_s(&profile);
         self.profile = profile;
     }
@@ -200,29 +170,6 @@ impl ClassWindow {
     }
 }
 
-/// Times of one batch size in seconds.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct InSeconds {
-    /// ℓ(b).
-    pub(crate) execution: f64,
-    /// What one more item adds.
-    pub(crate) step: f64,
-}
-
-fn in_seconds(profile: &LatencyProfile) -> Box<[InSeconds]> {
-    let of =
-        |batch| InSeconds { execution: profile.latency(batch).as_secs_f64(), step: step(profile, batch).as_secs_f64() };
-    (0..=profile.batch_max() + 1).map(of).collect()
-}
-
-#[inline]
-fn step(profile: &LatencyProfile, batch: u32) -> Nanos {
-    match profile.latency(batch + 1) {
-        Nanos::MAX => Nanos::ZERO,
-        larger => larger - profile.latency(batch),
-    }
-}
-
 fn beta_s(profile: &LatencyProfile) -> f64 {
     let (smallest, largest) = (profile.latency(1), profile.batch_max());
     let alpha = match largest {
@@ -234,8 +181,6 @@ fn beta_s(profile: &LatencyProfile) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use symphony_types::PROFILE_BATCH_MAX;
-
     use super::*;
 
     #[test]
@@ -249,17 +194,6 @@ mod tests {
             (0..5).for_each(|_| single.removed(0, 1));
             let places = |window: &ClassWindow| (window.split, window.items, window.from);
             assert_eq!(places(&together), places(&single));
-        }
-    }
-
-    #[test]
-    fn seconds_are_those_of_the_profile_whatever_the_batch() {
-        let mut window = ClassWindow::new(GpuClass::FIRST, LatencyProfile::from_line(1.0, 5.0, 64).unwrap());
-        window.set_profile(LatencyProfile::from_line(2.0, 3.0, 16).unwrap());
-        for batch in (0..20).chain([PROFILE_BATCH_MAX + 1]) {
-            let (execution, step) = (window.profile.latency(batch), window.step(batch));
-            let seconds = InSeconds { execution: execution.as_secs_f64(), step: step.as_secs_f64() };
-            assert_eq!(window.in_seconds(batch), seconds, "{batch} items");
         }
     }
 

@@ -7,28 +7,24 @@
 mod account;
 mod actions;
 mod aimd;
-mod anticipation;
+mod auto;
 mod class_profiles;
 mod class_window;
 mod class_windows;
 mod cluster_policy;
-mod company;
 mod data_delays;
 mod delays;
-mod early_start;
-mod gap_meter;
-mod idle_gpus;
+mod gpu_counts;
 mod lateness_meter;
 mod min_tree;
 mod model_queue;
-mod outlook;
 mod patience;
 mod payload_meter;
 mod plan_check;
 mod policy;
-mod pool_word;
+mod pool_control;
+mod pool_signal;
 mod pressure;
-mod pressure_control;
 mod queued;
 mod ranker;
 mod rate_meter;
@@ -40,24 +36,24 @@ mod why;
 
 pub use account::Account;
 pub use actions::{
-    Candidate, Demand, Growth, ModelAction, ModelActions, ModelInput, Orders, Plan, RankAction, RankActions, RankInput,
-    Request,
+    Candidate, ModelAction, ModelActions, ModelInput, Orders, Plan, RankAction, RankActions, RankInput, Request,
 };
+pub use auto::demand::{DEMAND_LEVELS, Demand};
+pub use auto::early_start::EarlyStart;
 pub use class_profiles::ClassProfiles;
 pub use cluster_policy::{ClusterAction, ClusterActions, ClusterInput, ClusterPolicy};
-pub use company::Company;
 pub use data_delays::{DataDelaySettings, DataDelays};
 pub use delays::{DataDelay, DelaySource, Delays};
-pub use idle_gpus::IdleGpus;
+pub use gpu_counts::GpuCounts;
 pub use lateness_meter::LatenessMeter;
 pub use min_tree::MinTree;
 pub use model_queue::{ModelQueue, ModelQueueConfig, QUEUE_REQUESTS_MAX};
 pub use payload_meter::{PAYLOAD_DELAY_FORGOTTEN_AFTER, PayloadDelay, PayloadMeter};
 pub use plan_check::{PlanCheck, Violation};
 pub use policy::{BatchLimit, Policy, Shed, Trigger};
-pub use pool_word::PoolWord;
+pub use pool_control::{POOL_TICK, PRESSURE_VALID, PoolControl, PoolInput};
+pub use pool_signal::PoolSignal;
 pub use pressure::Pressure;
-pub use pressure_control::{PRESSURE_TICK, PRESSURE_VALID, PressureControl, PressureInput};
 pub use ranker::{GPUS_MAX, GpuRanker, MODELS_MAX, PLANS_AHEAD_MAX};
 pub use rate_meter::RateMeter;
 pub use symphony_policy::{DropRule, GpuChoice, ReadyOrder, TargetShare};

@@ -13,10 +13,11 @@ use symphony_types::{Nanos, RequestId, Time};
 
 use crate::account::Account;
 use crate::actions::{ModelAction, ModelActions, ModelInput, Request};
-use crate::anticipation::Anticipation;
+use crate::auto::demand::item_times;
+use crate::auto::early_start::EarlyStart;
+use crate::auto::gap_meter::GapMeter;
 use crate::class_profiles::ClassProfiles;
 use crate::class_windows::ClassWindows;
-use crate::company::Company;
 use crate::lateness_meter::LatenessMeter;
 use crate::patience::Patience;
 use crate::queued::Queued;
@@ -72,11 +73,13 @@ pub struct ModelQueue {
     /// What is planned for because plans end late; part of `config.delays.reply`.
     late: Nanos,
     /// Kept by the adaptive trigger only.
-    anticipation: Option<Box<Anticipation>>,
+    gaps: Option<Box<GapMeter>>,
+    /// How early batches start, as the pool said last.
+    early_start: EarlyStart,
+    /// Items that arrived since the account was taken last.
+    items_arrived: u64,
     /// Kept by those that shed only.
     shedding: Option<Shedding>,
-    /// What the pool said last of how early hope lets batches start; said to those that shed only.
-    hope_max: Nanos,
     /// Withdrawn requests that leave with the next input.
     leaving: Vec<RequestId>,
     answered: u64,
@@ -100,7 +103,9 @@ impl ModelQueue {
             Shed::Proportional(value) => Some(Shedding::new(value, item_time(&windows))),
         };
         let mut queue = Self {
-            anticipation: adaptive.then(Box::default),
+            gaps: adaptive.then(Box::default),
+            early_start: EarlyStart::AT_ONCE,
+            items_arrived: 0,
             shedding,
             said: config.delays.data,
             config,
@@ -113,7 +118,6 @@ impl ModelQueue {
             request_items: RequestItems::default(),
             lateness: LatenessMeter::default(),
             late: Nanos::ZERO,
-            hope_max: Nanos::MAX,
             leaving: Vec::new(),
             answered: 0,
             wake_at: Time::NEVER,
@@ -152,21 +156,20 @@ impl ModelQueue {
         self.config.delays.data
     }
 
-    /// What it saw and gave up since this was asked last; nothing from queues that do not shed.
+    /// What it saw and gave up since this was asked last.
     pub fn take_account(&mut self) -> Account {
-        let Some(shedding) = &mut self.shedding else { return Account::default() };
-        let account = shedding.take_account();
-        // Who is asked nothing says nothing by its rate of long ago.
-        let asked = account.asked > Nanos::ZERO;
-        Account { company: if asked { self.company() } else { Company::default() }, ..account }
-    }
-
-    /// What company is worth here, on the class where batches take least; some classes may leave no time for any.
-    fn company(&self) -> Company {
-        let Some(anticipation) = &self.anticipation else { return Company::default() };
-        let budget = self.config.slo - self.config.delays.reply - self.config.delays.control;
-        let companies = self.windows.iter().filter_map(|window| anticipation.company(window, budget));
-        companies.min_by_key(|company| company.busy).unwrap_or_default()
+        let mut account = self.shedding.as_mut().map(Shedding::take_account).unwrap_or_default();
+        let items = std::mem::take(&mut self.items_arrived);
+        if items > 0 {
+            let delays = &self.config.delays;
+            let budget = self.config.slo - delays.reply - delays.control;
+            let rate = self.rate.per_second();
+            for window in self.windows.iter() {
+                let times = item_times(&window.profile, rate, budget, delays.data);
+                account.demand.add(window.class, items, &times);
+            }
+        }
+        account
     }
 
     /// Ends the queue: everything that still waits, for the host to answer.
@@ -189,6 +192,7 @@ impl ModelQueue {
                 // What no batch can hold says nothing about the batches to come.
                 let counted = request.items.min(self.batch_max);
                 self.request_items.note(counted);
+                self.items_arrived += u64::from(counted);
                 let due = self.shedding.as_mut().and_then(|shedding| shedding.arrived(now, counted));
                 let lasts = self.overload_lasts();
                 if let Some(shed) = due.filter(|_| !lasts) {
@@ -197,11 +201,10 @@ impl ModelQueue {
                     return;
                 }
                 if self.rate.count(now, counted) {
-                    self.forget_old_word(now);
                     self.aim();
                 }
-                if let Some(anticipation) = &mut self.anticipation {
-                    anticipation.arrived(now);
+                if let Some(gaps) = &mut self.gaps {
+                    gaps.count(now);
                 }
                 let Some(request) = self.give_way(now, request, due, out) else { return };
                 if !self.admit(now, Queued::new(request, now, &self.config.delays), out) {
@@ -231,13 +234,14 @@ impl ModelQueue {
                     return;
                 }
             }
-            ModelInput::Pool(word) => {
+            ModelInput::Pool(signal) => {
                 if let Some(shedding) = &mut self.shedding {
-                    shedding.press(now, word.pressure);
-                    // What waits now waits by the word of before; the next time that the rate is found changes that.
-                    self.hope_max = word.hope_max;
+                    shedding.press(now, signal.pressure);
                 }
-                return;
+                // What waits starts by the new word.
+                if std::mem::replace(&mut self.early_start, signal.early_start) == signal.early_start {
+                    return;
+                }
             }
             ModelInput::Wake => self.wake_at = Time::NEVER,
         }

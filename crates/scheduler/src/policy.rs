@@ -20,9 +20,8 @@ pub enum Trigger {
     /// optimises for a wait chosen by hand (Triton's dynamic batcher: maximum queue delay and preferred batch size), at the
     /// cost of tuning it for every load.
     Timeout(Nanos),
-    /// As `Frontrun`, but earlier where waiting cannot pay: once another arrival before frontrun has become unlikely, when
-    /// the GPUs could not serve all candidates at the times they want, or when bursts come close to filling the GPUs.
-    /// Optimises goodput over all loads, at the cost of some work per arrival (docs/adr/0008).
+    /// As early before frontrun as the GPUs can afford, and once another arrival before frontrun has become unlikely: optimises the wait of
+    /// a request while there is GPU time to spare and batch size when there is not, at the cost of some work per arrival (docs/adr/0008).
     Adaptive,
     /// As soon as the batch has β·λ items, else at frontrun, where λ is the rate per GPU that the model keeps busy: optimises
     /// the time per item of one GPU (the text of seed 000, section 4.3), at the cost of the idle time that tells an autoscaler
@@ -73,7 +72,7 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// Deferred batch scheduling: the default.
+    /// Deferred batch scheduling.
     pub const SYMPHONY: Self = Self {
         trigger: Trigger::Frontrun,
         drop: DropRule::Window(TargetShare::WHOLE),
@@ -82,8 +81,8 @@ impl Policy {
         ready_order: ReadyOrder::Latest,
         gpu_choice: GpuChoice::LowestId,
     };
-    /// Deferred, but not where waiting cannot pay: never far from the best of the others (docs/adr/0008); and under overload each
-    /// model loses its part (docs/adr/0011).
+    /// The default: at once when there is GPU time to spare, deferred when there is not (docs/adr/0008); and under overload each model loses
+    /// its part (docs/adr/0011).
     pub const AUTO: Self = Self {
         trigger: Trigger::Adaptive,
         drop: DropRule::Window(TargetShare::THREE_QUARTERS),
@@ -102,6 +101,12 @@ impl Policy {
     #[must_use]
     pub const fn timeout(wait: Nanos) -> Self {
         Self { trigger: Trigger::Timeout(wait), drop: DropRule::Prune, ..Self::SYMPHONY }
+    }
+
+    /// Whether it decides by what the sub-cluster tells all its models.
+    #[must_use]
+    pub fn follows_pool(&self) -> bool {
+        self.trigger == Trigger::Adaptive || self.shed != Shed::None
     }
 
     /// What an operator's policy means for a model with this SLO whose requests are worth this much.

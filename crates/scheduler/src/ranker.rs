@@ -3,8 +3,7 @@
 use symphony_types::{GpuClass, GpuId, Nanos, Time};
 
 use crate::actions::{Candidate, RankAction, RankActions, RankInput};
-use crate::early_start::EarlyStart;
-use crate::idle_gpus::IdleGpus;
+use crate::gpu_counts::GpuCounts;
 use crate::why::{GrantWhy, IDLE_COUNTED_MAX, Matched, Rival};
 use crate::{GpuChoice, MinTree};
 
@@ -28,10 +27,12 @@ struct ClassRanks {
     /// The same candidates by lead, longest first: `MinTree::EMPTY − 1 − lead`.
     ready_lead: MinTree,
     ready_count: u32,
-    /// When each GPU of this class is free; empty while it is granted or must not be used.
-    free: MinTree,
-    /// GPUs of this class that are out with a model.
-    granted: usize,
+    /// Since when each GPU of this class that is idle is free.
+    idle: MinTree,
+    /// When each GPU of this class that is busy should be free. Neither has those that are granted, overdue, or must not be used.
+    busy: MinTree,
+    /// GPUs of this class that are there, whatever they do.
+    present: u32,
 }
 
 impl ClassRanks {
@@ -43,14 +44,10 @@ impl ClassRanks {
             ready: MinTree::new(models),
             ready_lead: MinTree::new(models),
             ready_count: 0,
-            free: MinTree::new(gpus),
-            granted: 0,
+            idle: MinTree::new(gpus),
+            busy: MinTree::new(gpus),
+            present: 0,
         }
-    }
-
-    /// Whether a candidate could start now.
-    fn can_start(&self, slot: usize, now: Time) -> bool {
-        self.candidates[slot].is_some_and(|candidate| self.free.min_key() <= (now + candidate.lead).as_nanos())
     }
 
     fn grow(&mut self, models: usize, gpus: usize) {
@@ -60,8 +57,9 @@ impl ClassRanks {
             self.ready.grow(models);
             self.ready_lead.grow(models);
         }
-        if gpus > self.free.len() {
-            self.free.grow(gpus);
+        if gpus > self.idle.len() {
+            self.idle.grow(gpus);
+            self.busy.grow(gpus);
         }
     }
 
@@ -79,13 +77,33 @@ impl ClassRanks {
         }
     }
 
+    /// A GPU for a start at this time: one that is idle before one that should be free by then.
     fn gpu_free_by(&self, choice: GpuChoice, start: Time) -> Option<usize> {
         match choice {
-            GpuChoice::LowestId => self.free.first_at_most(start.as_nanos()),
+            GpuChoice::LowestId => {
+                self.idle.first_at_most(MinTree::EMPTY).or_else(|| self.busy.first_at_most(start.as_nanos()))
+            }
             GpuChoice::EarliestFree => {
-                self.free.min().filter(|&(_, free_at)| free_at <= start.as_nanos()).map(|(gpu, _)| gpu)
+                let busy = || self.busy.min().filter(|&(_, free_at)| free_at <= start.as_nanos());
+                self.idle.min().or_else(busy).map(|(gpu, _)| gpu)
             }
         }
+    }
+
+    /// When the next GPU is free, or since when.
+    fn next_free(&self) -> u64 {
+        if self.idle.is_empty() { self.busy.min_key() } else { self.idle.min_key() }
+    }
+
+    /// GPUs that are free by this time, counted up to [`IDLE_COUNTED_MAX`].
+    fn free_by(&self, start: Time) -> u8 {
+        let most = usize::from(IDLE_COUNTED_MAX);
+        let idle = self.idle.count_at_most(MinTree::EMPTY, most);
+        (idle + self.busy.count_at_most(start.as_nanos(), most - idle)) as u8
+    }
+
+    fn free_at(&self, gpu: usize) -> u64 {
+        self.idle.key(gpu).min(self.busy.key(gpu))
     }
 }
 
@@ -93,7 +111,10 @@ impl ClassRanks {
 #[derive(Clone, Copy, Debug, Default)]
 struct GpuSlot {
     class: GpuClass,
+    present: bool,
     granted: bool,
+    /// It runs plans whose ends are reported.
+    report_due: bool,
 }
 
 /// Owner of GPU availability in one sub-cluster (seed 000, `RankThread`). It sees candidates, never requests, so its
@@ -109,8 +130,6 @@ pub struct GpuRanker {
     /// Grants given so far, by model. An offer that has answered fewer is older than the last grant.
     grants: Vec<u64>,
     gpus: Vec<GpuSlot>,
-    /// Made with the first candidate that may start early.
-    early_start: Option<Box<EarlyStart>>,
     wake_at: Time,
 }
 
@@ -124,7 +143,6 @@ impl GpuRanker {
             classes: vec![ClassRanks::new(GpuClass::FIRST, models, gpus)],
             grants: vec![0; models],
             gpus: vec![GpuSlot::default(); gpus],
-            early_start: None,
             wake_at: Time::NEVER,
         }
     }
@@ -135,31 +153,39 @@ impl GpuRanker {
         self.classes.iter().any(|ranks| !ranks.ready.is_empty())
     }
 
-    /// GPUs that are free now and out with no model.
+    /// GPUs that are idle.
     #[must_use]
-    pub fn gpus_idle(&self, now: Time) -> IdleGpus {
-        let mut idle = IdleGpus::default();
+    pub fn gpus_idle(&self) -> GpuCounts {
+        let mut idle = GpuCounts::default();
         for ranks in &self.classes {
-            idle.0[ranks.class.index()] = ranks.free.count_at_most(now.as_nanos(), GPUS_MAX) as u32;
+            idle.0[ranks.class.index()] = ranks.idle.count_at_most(MinTree::EMPTY, GPUS_MAX) as u32;
         }
         idle
     }
 
-    /// When the GPU is free; [`Time::NEVER`] while it is granted or must not be used.
+    /// GPUs that are there, whatever they do.
+    #[must_use]
+    pub fn gpus(&self) -> GpuCounts {
+        let mut gpus = GpuCounts::default();
+        for ranks in &self.classes {
+            gpus.0[ranks.class.index()] = ranks.present;
+        }
+        gpus
+    }
+
+    /// When the GPU is free; [`Time::NEVER`] while it is granted, overdue, or must not be used.
     #[must_use]
     pub fn free_at(&self, gpu: GpuId) -> Time {
         let slot = gpu.get() as usize;
         match self.gpus.get(slot) {
-            Some(known) => Time::from_nanos(self.classes[known.class.index()].free.key(slot)),
+            Some(known) => Time::from_nanos(self.classes[known.class.index()].free_at(slot)),
             None => Time::NEVER,
         }
     }
 
     /// One decision: time and input come in, orders go out (appended to `out`).
     pub fn step(&mut self, now: Time, input: RankInput, out: &mut RankActions) {
-        if let Some(early_start) = &mut self.early_start {
-            early_start.advance(now);
-        }
+        self.pass_ends(now);
         match input {
             RankInput::Offer { model, answered, class, candidate } => {
                 let Some(slot) = self.model_slot(model) else { return };
@@ -167,44 +193,41 @@ impl GpuRanker {
                     return;
                 }
                 self.know_class(class);
-                if self.early_start.is_none() && candidate.is_some_and(|c| c.growth.is_some()) {
-                    self.begin_early_start(now);
-                }
                 self.place(class.index(), slot, candidate);
             }
-            RankInput::Release { model: _, gpu, free_at } => {
+            RankInput::Release { model: _, gpu, free_at, report_due } => {
                 let Some(slot) = self.gpu_slot(gpu) else { return };
                 // A GPU that was removed while it was granted stays away.
                 if self.take_back(slot) {
-                    self.set_free(slot, free_at);
+                    self.set_free(now, slot, free_at, report_due);
                 }
             }
             RankInput::Add { gpu, class, free_at } => {
                 let Some(slot) = self.gpu_slot(gpu) else { return };
                 if !self.gpus[slot].granted {
                     self.know_class(class);
-                    self.set_free(slot, Time::NEVER);
+                    self.set_free(now, slot, Time::NEVER, false);
+                    self.set_present(slot, false);
                     self.gpus[slot].class = class;
-                    self.set_free(slot, free_at);
+                    self.set_present(slot, true);
+                    self.set_free(now, slot, free_at, false);
                 }
             }
-            RankInput::BusyUntil { gpu, free_at } => {
+            RankInput::BusyUntil { gpu, free_at, report_due } => {
                 let Some(slot) = self.gpu_slot(gpu) else { return };
                 if !self.gpus[slot].granted {
-                    self.set_free(slot, free_at);
+                    self.set_free(now, slot, free_at, report_due);
                 }
             }
             RankInput::Remove(gpu) => {
                 let Some(slot) = self.gpu_slot(gpu) else { return };
                 self.take_back(slot);
-                self.set_free(slot, Time::NEVER);
+                self.set_present(slot, false);
+                self.set_free(now, slot, Time::NEVER, false);
             }
             RankInput::Forget(model) => {
                 let Some(slot) = self.model_slot(model) else { return };
                 self.withdraw(slot);
-                if let Some(early_start) = &mut self.early_start {
-                    early_start.forget(slot);
-                }
                 // The slot's next model answers its own grants only.
                 self.grants[slot] = 0;
             }
@@ -221,9 +244,6 @@ impl GpuRanker {
         ranks.candidates[slot] = candidate;
         ranks.unready(slot);
         ranks.due.set(slot, candidate.map_or(MinTree::EMPTY, |c| (c.start - c.lead).as_nanos()));
-        if let Some(early_start) = &mut self.early_start {
-            early_start.candidate(class, slot, candidate.and_then(|c| c.growth));
-        }
     }
 
     /// Takes back all candidates of a model.
@@ -233,31 +253,42 @@ impl GpuRanker {
         }
     }
 
-    /// Looks ahead from now on.
-    fn begin_early_start(&mut self, now: Time) {
-        let mut early_start = Box::new(EarlyStart::new(self.classes.len(), self.grants.len(), self.gpus.len()));
-        early_start.advance(now);
-        for (gpu, known) in self.gpus.iter().enumerate() {
-            let class = known.class.index();
-            early_start.gpu(class, gpu, Time::from_nanos(self.classes[class].free.key(gpu)));
+    /// What GPUs were to do until now is done: they are idle, but for those of which it is to be reported. These are overdue, and get
+    /// nothing until it is: how much longer they take nobody knows.
+    #[inline]
+    fn pass_ends(&mut self, now: Time) {
+        for ranks in &mut self.classes {
+            while ranks.busy.min_key() < now.as_nanos()
+                && let Some((gpu, end)) = ranks.busy.min()
+            {
+                ranks.busy.set(gpu, MinTree::EMPTY);
+                if !self.gpus[gpu].report_due {
+                    ranks.idle.set(gpu, end);
+                }
+            }
         }
-        self.early_start = Some(early_start);
     }
 
-    fn set_free(&mut self, gpu: usize, free_at: Time) {
-        let class = self.gpus[gpu].class.index();
-        self.classes[class].free.set(gpu, free_at.as_nanos());
-        if let Some(early_start) = &mut self.early_start {
-            early_start.gpu(class, gpu, free_at);
-        }
+    fn set_free(&mut self, now: Time, gpu: usize, free_at: Time, report_due: bool) {
+        let slot = &mut self.gpus[gpu];
+        slot.report_due = report_due;
+        let ranks = &mut self.classes[slot.class.index()];
+        let is_idle = free_at <= now && !report_due;
+        let key = |holds: bool| if holds { free_at.as_nanos() } else { MinTree::EMPTY };
+        ranks.idle.set(gpu, key(is_idle));
+        ranks.busy.set(gpu, key(!is_idle && free_at >= now));
+    }
+
+    fn set_present(&mut self, gpu: usize, present: bool) {
+        let GpuSlot { class, present: was, .. } = &mut self.gpus[gpu];
+        let count = &mut self.classes[class.index()].present;
+        *count = *count - u32::from(*was) + u32::from(present);
+        *was = present;
     }
 
     /// Whether the GPU was out with a model; it no longer is.
     fn take_back(&mut self, gpu: usize) -> bool {
-        let GpuSlot { class, granted } = &mut self.gpus[gpu];
-        let was = std::mem::take(granted);
-        self.classes[class.index()].granted -= usize::from(was);
-        was
+        std::mem::take(&mut self.gpus[gpu].granted)
     }
 
     /// Matches models and GPUs as far as `now` allows, and asks to be woken when there is more to do.
@@ -270,9 +301,6 @@ impl GpuRanker {
             if !self.classes[class].ready.is_empty() {
                 wake_at = wake_at.min(self.gpus_find_models(class, now, out));
             }
-        }
-        if self.early_start.is_some() {
-            self.start_early(now, out);
         }
         wake_at = wake_at.min(Time::from_nanos(self.next_due().1));
         if wake_at != self.wake_at {
@@ -321,9 +349,11 @@ impl GpuRanker {
     fn gpus_find_models(&mut self, class: usize, now: Time, out: &mut RankActions) -> Time {
         loop {
             let ranks = &mut self.classes[class];
-            let (Some((slot, _)), Some((_, free_at))) = (ranks.ready.min(), ranks.free.min()) else {
+            let Some((slot, _)) = ranks.ready.min() else { return Time::NEVER };
+            let free_at = ranks.next_free();
+            if free_at == MinTree::EMPTY {
                 return Time::NEVER;
-            };
+            }
             let lead_max = Nanos::new(MinTree::EMPTY - 1 - ranks.ready_lead.min_key());
             let free_at = Time::from_nanos(free_at);
             if free_at - lead_max > now {
@@ -343,20 +373,6 @@ impl GpuRanker {
         }
     }
 
-    /// Gives idle GPUs to candidates for which waiting cannot pay.
-    fn start_early(&mut self, now: Time, out: &mut RankActions) {
-        while let Some(early_start) = &mut self.early_start {
-            let granted = |class: usize| self.classes[class].granted;
-            let can_start = |class: usize, slot: usize| self.classes[class].can_start(slot, now);
-            let Some((class, slot, why)) = early_start.next(now, granted, can_start) else { return };
-            let ranks = &self.classes[class];
-            let Some(candidate) = ranks.candidates[slot] else { return };
-            let (start, choice) = (now + candidate.lead, candidate.gpu_choice);
-            let Some(gpu) = ranks.gpu_free_by(choice, start) else { return };
-            self.grant((class, slot), (gpu, choice), start, why, out);
-        }
-    }
-
     fn grant(
         &mut self,
         (class, model): (usize, usize),
@@ -366,10 +382,10 @@ impl GpuRanker {
         out: &mut RankActions,
     ) {
         let ranks = &mut self.classes[class];
-        let free_at = Time::from_nanos(ranks.free.key(gpu));
-        ranks.granted += 1;
-        self.set_free(gpu, Time::NEVER);
+        let free_at = Time::from_nanos(ranks.free_at(gpu));
         self.gpus[gpu].granted = true;
+        ranks.idle.set(gpu, MinTree::EMPTY);
+        ranks.busy.set(gpu, MinTree::EMPTY);
         self.withdraw(model);
         self.grants[model] += 1;
         let why = self.why(class, start, matched, choice);
@@ -384,13 +400,7 @@ impl GpuRanker {
             let candidate = ranks.candidates[model]?;
             Some(Rival { model: model as u32, latest: candidate.latest })
         });
-        GrantWhy {
-            matched,
-            choice,
-            others_idle: ranks.free.count_at_most(start.as_nanos(), IDLE_COUNTED_MAX.into()) as u8,
-            rivals: ranks.ready_count,
-            next_rival,
-        }
+        GrantWhy { matched, choice, others_idle: ranks.free_by(start), rivals: ranks.ready_count, next_rival }
     }
 
     #[inline]
@@ -405,9 +415,6 @@ impl GpuRanker {
     fn grow_classes(&mut self, class: GpuClass) {
         for unknown in GpuClass::all().take(class.index() + 1).skip(self.classes.len()) {
             self.classes.push(ClassRanks::new(unknown, self.grants.len(), self.gpus.len()));
-            if let Some(early_start) = &mut self.early_start {
-                early_start.grow(self.classes.len(), 0, 0);
-            }
         }
     }
 
@@ -429,9 +436,6 @@ impl GpuRanker {
         for ranks in &mut self.classes {
             ranks.grow(slot + 1, 0);
         }
-        if let Some(early_start) = &mut self.early_start {
-            early_start.grow(0, slot + 1, 0);
-        }
         Some(slot)
     }
 
@@ -444,9 +448,6 @@ impl GpuRanker {
             self.gpus.resize(slot + 1, GpuSlot::default());
             for ranks in &mut self.classes {
                 ranks.grow(0, slot + 1);
-            }
-            if let Some(early_start) = &mut self.early_start {
-                early_start.grow(0, 0, slot + 1);
             }
         }
         Some(slot)

@@ -3,8 +3,8 @@
 use symphony_types::{GpuClasses, Nanos, RequestValue, Time};
 
 use crate::account::Account;
+use crate::pool_control::PRESSURE_VALID;
 use crate::pressure::Pressure;
-use crate::pressure_control::PRESSURE_VALID;
 use crate::why::ShedCause;
 
 /// Requests dropped beyond a model's part that count against its part later: those of a large batch. What a longer burst

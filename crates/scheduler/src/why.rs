@@ -34,10 +34,6 @@ pub enum Matched {
     AtItsStart,
     /// The candidate had waited for a GPU, and was the first in line when one came free.
     FirstInLine,
-    /// It started early: more candidates will want a GPU than come free by then.
-    EarlyCrowded,
-    /// It started early: arrivals are bursty, and the idle GPU would be missed later.
-    EarlyBursts,
 }
 
 /// A candidate that waited for a GPU.

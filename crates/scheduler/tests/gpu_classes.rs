@@ -1,7 +1,7 @@
 //! Several classes of GPUs in one sub-cluster: what a queue offers to each, and who gets what.
 
 use symphony_scheduler::{
-    Candidate, ClassProfiles, Company, Delays, GpuRanker, GrantWhy, ModelAction, ModelActions, ModelInput, ModelQueue,
+    Candidate, ClassProfiles, Delays, Demand, GpuRanker, GrantWhy, ModelAction, ModelActions, ModelInput, ModelQueue,
     ModelQueueConfig, Plan, Policy, RankAction, RankInput, Request,
 };
 use symphony_types::{GpuClass, GpuClasses, GpuId, LatencyProfile, Nanos, RequestId, Time};
@@ -180,21 +180,23 @@ fn a_profile_that_is_corrected_counts_at_once() {
 }
 
 #[test]
-fn a_class_without_time_for_company_hides_nothing_of_what_it_is_worth_on_another() {
-    let company = |profiles: ClassProfiles| {
-        let slo = Nanos::from_millis(60);
-        let (policy, delays) = (Policy::AUTO, Delays::default());
-        let mut queue = Queue(ModelQueue::new(ModelQueueConfig { profiles, slo, policy, delays, requests_max: 100 }));
-        for sequence in 0..400 {
-            queue.arrive(5 * sequence, sequence, 5 * sequence + 60);
-        }
-        queue.0.take_account().company
-    };
-    let line = |alpha, beta| LatencyProfile::from_line(alpha, beta, 16).unwrap();
-    let fast = company(line(1.0, 5.0).into());
-    assert_ne!(fast, Company::default());
-    // Two items take 62 ms there.
-    assert_eq!(company([(FAST, line(1.0, 5.0)), (slow(), line(2.0, 58.0))].into_iter().collect()), fast);
+fn demand_is_told_for_each_class_and_by_how_early_batches_start() {
+    let slo = Nanos::from_millis(60);
+    let (policy, delays) = (Policy::SYMPHONY, Delays::default());
+    let mut queue =
+        Queue(ModelQueue::new(ModelQueueConfig { profiles: profiles(), slo, policy, delays, requests_max: 100 }));
+    for sequence in 0..400 {
+        queue.arrive(5 * sequence, sequence, 5 * sequence + 60);
+    }
+    let demand = queue.0.take_account().demand;
+    let [deferred, .., at_once] = demand.0[FAST.index()];
+    let line = LatencyProfile::from_line(1.0, 5.0, 16).unwrap();
+    assert_eq!(at_once, line.latency(1).saturating_mul(400), "one by one");
+    // 200 a second: b with ℓ(b) + (b − 1) · 5 ms = 60 ms is a dozen, less what the profile's largest batch cuts.
+    assert!(deferred < at_once.saturating_mul(2).saturating_sub(at_once), "{deferred} of {at_once}");
+    assert!(demand.0[FAST.index()].is_sorted(), "the earlier batches start, the smaller they are");
+    assert!(demand.0[slow().index()][8] > at_once, "a slower class takes longer");
+    assert_eq!(queue.0.take_account().demand, Demand::default(), "nothing came since");
 }
 
 #[test]
@@ -260,12 +262,12 @@ fn a_candidate_gets_a_gpu_of_its_own_class_and_takes_the_others_back() {
     ranker.add(0, 0, FAST);
     assert_eq!(ranker.offer(1, 0, slow(), candidate(1, 9)), [], "GPU 0 is of another class");
     assert_eq!(ranker.add(2, 1, slow()), [(0, 1, 1)], "the one that is waited for");
-    ranker.step(2, RankInput::Release { model: 0, gpu: GpuId::new(1), free_at: ms(40) });
+    ranker.step(2, RankInput::Release { model: 0, gpu: GpuId::new(1), free_at: ms(40), report_due: false });
     // Both are offered; the one that is due first wins, and the other one is no candidate any more.
     ranker.offer(3, 1, FAST, candidate(8, 9));
     assert_eq!(ranker.offer(3, 1, slow(), candidate(50, 55)), []);
     assert_eq!(ranker.step(8, RankInput::Wake), [(0, 0, 0)]);
-    ranker.step(8, RankInput::Release { model: 0, gpu: GpuId::new(0), free_at: ms(9) });
+    ranker.step(8, RankInput::Release { model: 0, gpu: GpuId::new(0), free_at: ms(9), report_due: false });
     assert_eq!(ranker.step(50, RankInput::Wake), []);
     assert_eq!(ranker.offer(50, 1, slow(), candidate(50, 55)), [], "older than the grant");
 }
@@ -281,7 +283,7 @@ fn a_gpu_that_comes_back_as_another_kind_serves_the_other_class() {
     assert_eq!(ranker.offer(2, 0, slow(), candidate(2, 9)), [(0, 0, 1)]);
     // While it is out nobody makes another one of it.
     assert_eq!(ranker.add(3, 0, FAST), []);
-    let release = RankInput::Release { model: 0, gpu: GpuId::new(0), free_at: ms(4) };
+    let release = RankInput::Release { model: 0, gpu: GpuId::new(0), free_at: ms(4), report_due: false };
     assert_eq!(ranker.step(3, release), []);
     assert_eq!(ranker.offer(4, 1, slow(), candidate(4, 9)), [(0, 0, 1)]);
 }

@@ -1,9 +1,9 @@
 //! What a queue orders, action by action. ℓ(b) = 1·b + 5 ms and an SLO of 25 ms throughout.
 
 use symphony_scheduler::{
-    Candidate, DataDelay, DelaySource, Delays, DropCause, DropRule, GpuChoice, GrantWhy, Matched, ModelAction,
-    ModelActions, ModelInput, ModelQueue, ModelQueueConfig, PRESSURE_TICK, PRESSURE_VALID, Plan, PlanWhy, Policy,
-    PoolWord, Pressure, Request, Shed, Trigger,
+    Candidate, DataDelay, DelaySource, Delays, DropCause, DropRule, EarlyStart, GpuChoice, GrantWhy, Matched,
+    ModelAction, ModelActions, ModelInput, ModelQueue, ModelQueueConfig, Plan, PlanWhy, Policy, PoolSignal, Pressure,
+    Request, Trigger,
 };
 use symphony_types::{BootId, DropReason, FrontendId, GpuClass, GpuId, LatencyProfile, Nanos, RequestId, Time};
 
@@ -499,6 +499,7 @@ fn plans_that_end_late_move_the_window_earlier_by_at_most_a_quarter_of_the_slo()
 #[test]
 fn the_adaptive_trigger_waits_as_long_as_another_arrival_is_likely() {
     let mut host = Host::new(Policy::AUTO, Delays::default(), 64, 1_000);
+    host.step(ms(0), ModelInput::Pool(PoolSignal { early_start: EarlyStart::from_millionths(0), ..PoolSignal::NONE }));
     // Bursts of five, a millisecond apart, every 100 ms; a grant empties the queue after each.
     let mut sequence = 0;
     let mut last = Vec::new();
@@ -516,8 +517,6 @@ fn the_adaptive_trigger_waits_as_long_as_another_arrival_is_likely() {
     let [ModelAction::Offer { candidate: Some(candidate), .. }, ..] = last[..] else { panic!("{last:?}") };
     assert_eq!((candidate.batch, candidate.latest), (5, ms(3915)));
     assert!((ms(3904)..ms(3906)).contains(&candidate.start), "{candidate:?}");
-    let growth = candidate.growth.expect("the adaptive trigger says what waiting brings");
-    assert!(growth.demand.mean > 0 && growth.demand.variance > 0, "{growth:?}");
 }
 
 #[test]
@@ -579,101 +578,71 @@ fn withdrawn_together_is_withdrawn_one_by_one_with_one_candidate() {
     assert_eq!(together.arrive(3, 100), one_by_one.arrive(3, 100));
 }
 
-/// A queue of `auto` that hears for so long, every 50 ms, that half has to be given up; 20 requests arrive evenly after each. Those that
-/// were shed in the last 50 ms, by how long they had waited, and whether a candidate was offered that may start early.
-fn pressed_for(millis: u64) -> (Host, Vec<u64>, bool) {
+/// A queue of `auto` that is told for so long, every 50 ms, that half has to be given up; 20 requests arrive evenly after each. Those that
+/// were shed in the last 50 ms, by how long they had waited.
+fn pressed_for(millis: u64) -> (Host, Vec<u64>) {
     let mut host = Host::new(Policy::AUTO, Delays::default(), 64, 100);
-    let (mut waited, mut starts_early) = (Vec::new(), false);
+    let mut waited = Vec::new();
     for at_us in (0..=millis * 1000).step_by(2_500) {
         let now = Time::from_nanos(at_us * 1000);
         if at_us % 50_000 == 0 {
             host.step(now, ModelInput::Pool(Pressure::from_share(0.5).into()));
-            (waited, starts_early) = (Vec::new(), false);
+            waited.clear();
         }
         let arrived = ModelInput::Arrive(request(at_us, now + Nanos::from_millis(SLO_MS)));
         for action in host.step(now, arrived) {
-            match action {
-                ModelAction::Drop { request, reason: DropReason::Shed, .. } => waited.push(at_us - request.id.sequence),
-                ModelAction::Offer { candidate: Some(candidate), .. } => starts_early |= candidate.growth.is_some(),
-                _ => {}
+            if let ModelAction::Drop { request, reason: DropReason::Shed, .. } = action {
+                waited.push(at_us - request.id.sequence);
             }
         }
         if host.queue.len() >= 3 {
             host.step(now, ModelInput::Grant { gpu: GpuId::new(3), class: CLASS, free_at: now, why: WHY });
         }
     }
-    (host, waited, starts_early)
+    (host, waited)
 }
 
 #[test]
-fn in_a_lasting_overload_the_first_in_line_gives_way_and_nothing_starts_early() {
-    let (briefly, waited, starts_early) = pressed_for(980);
+fn in_a_lasting_overload_the_first_in_line_gives_way() {
+    let (briefly, waited) = pressed_for(980);
     assert!(!waited.is_empty() && waited.iter().all(|&us| us == 0), "as they arrive: {waited:?}");
-    assert!(starts_early);
-    let (lasting, waited, starts_early) = pressed_for(3_980);
+    let (lasting, waited) = pressed_for(3_980);
     assert!(waited.iter().filter(|&&us| us > 0).count() > waited.len() / 2, "who has waited longest: {waited:?}");
-    assert!(!starts_early);
     // 400 a second arrive, twice as many as were let in: 5 + b + b / 0.4 ≤ 25, and all of it is protected, not three quarters.
     assert!(briefly.queue.target_batch() < 5);
     assert_eq!(lasting.queue.target_batch(), 5);
 }
 
 #[test]
-fn a_rarely_asked_model_waits_as_the_pool_says() {
-    // By the pool's word a batch starts no more than a millisecond before frontrun, 25 − 7 ms after its arrival.
-    let start_of = |word: PoolWord| {
-        let mut host = Host::new(Policy::AUTO, Delays::default(), 64, 100);
-        let mut last = Vec::new();
-        // Gaps of 12 and of 40 ms.
-        let mut at = 0;
-        for sequence in 0..400 {
-            at += if sequence % 2 == 0 { 12 } else { 40 };
-            host.step(ms(at), ModelInput::Pool(word));
-            last = host.arrive(at, sequence);
-            host.grant(at, ms(0));
-        }
-        let [ModelAction::Offer { candidate: Some(candidate), .. }, ..] = last[..] else { panic!("{last:?}") };
-        (candidate.start.since(ms(at)), host.queue.take_account().company)
+fn batches_start_as_early_as_the_pool_says_and_what_waits_hears_of_it() {
+    let start = |action: &ModelAction| match action {
+        ModelAction::Offer { candidate, .. } => candidate.map(|candidate| candidate.start),
+        _ => None,
     };
-    let (alone, company) = start_of(PoolWord::NONE);
-    assert!(alone < Nanos::from_millis(14), "{alone}");
-    assert_eq!(company.rate_min, None, "fewer than two hundred say too little");
-    let hope_max = Nanos::from_millis(1);
-    assert_eq!(start_of(PoolWord { hope_max, ..PoolWord::NONE }).0, Nanos::from_millis(17));
-}
-
-#[test]
-fn a_word_of_the_pool_that_nobody_renews_is_forgotten() {
-    // Gaps of 12 and of 40 ms for a minute, so that the pause after them makes no bursts of them.
-    let start_after = |pause: Nanos, share: f64, policy: Policy| {
-        let mut host = Host::new(policy, Delays::default(), 64, 100);
-        let word = PoolWord { pressure: Pressure::from_share(share), hope_max: Nanos::from_millis(1) };
-        let mut at = 0;
-        for sequence in 0..2_400 {
-            at += if sequence % 2 == 0 { 12 } else { 40 };
-            host.arrive(at, sequence);
-            host.grant(at, ms(0));
-        }
-        host.step(ms(at), ModelInput::Pool(word));
-        let then = ms(at) + pause;
-        let arrived = host.step(then, ModelInput::Arrive(request(2_400, then + Nanos::from_millis(SLO_MS))));
-        let [ModelAction::Offer { candidate: Some(candidate), .. }, ..] = arrived[..] else { panic!("{arrived:?}") };
-        candidate.start.since(then)
+    let told = |millionths: u32| {
+        ModelInput::Pool(PoolSignal { early_start: EarlyStart::from_millionths(millionths), ..PoolSignal::NONE })
     };
-    for share in [0.0, 0.01] {
-        assert_eq!(start_after(PRESSURE_VALID, share, Policy::AUTO), Nanos::from_millis(17), "as told");
-        let later = PRESSURE_VALID + PRESSURE_TICK;
-        let start = start_after(later, share, Policy::AUTO);
-        assert!(start < Nanos::from_millis(14), "by its own hope: {start}");
-    }
-    let alone = Policy { shed: Shed::None, ..Policy::AUTO };
-    let start = start_after(PRESSURE_TICK, 0.0, alone);
-    assert!(start < Nanos::from_millis(14), "who shares no losses does not hear it: {start}");
+    let mut host = Host::new(Policy::AUTO, Delays::default(), 64, 100);
+    // 25 ms less the 7 of two items.
+    assert_eq!(host.arrive(100, 1).iter().find_map(start), Some(ms(100)), "nothing is said: at once");
+    assert_eq!(host.step(ms(100), told(0)).iter().find_map(start), Some(ms(118)));
+    assert_eq!(
+        host.step(ms(100), told(200_000)).iter().find_map(start),
+        Some(ms(118) - Nanos::from_micros(3_800)),
+        "a fifth of 19 ms"
+    );
+    assert_eq!(host.step(ms(101), told(200_000)), [], "nothing new");
+    assert_eq!(host.step(ms(102), told(950_000)).iter().find_map(start), Some(ms(102)));
+    // Who does not follow the pool does not hear it.
+    let mut host = Host::symphony();
+    assert_eq!(host.arrive(100, 1).iter().find_map(start), Some(ms(118)));
+    assert_eq!(host.step(ms(100), told(1_000_000)).iter().find_map(start), None);
 }
 
 #[test]
 fn auto_waits_as_long_as_another_request_is_likely() {
     let mut host = Host::new(Policy::AUTO, Delays::default(), 64, 100);
+    host.step(ms(0), ModelInput::Pool(PoolSignal { early_start: EarlyStart::from_millionths(0), ..PoolSignal::NONE }));
     // Every 5 ms, each answered at once: another one is sure to come within the 18 ms that a single request can wait.
     let mut last = Vec::new();
     for sequence in 0..100 {

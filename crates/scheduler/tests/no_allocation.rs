@@ -8,7 +8,7 @@ use std::hint::black_box;
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, Stats, StatsAlloc};
 use symphony_scheduler::{
     Account, Delays, GpuRanker, GrantWhy, MinTree, ModelAction, ModelActions, ModelInput, ModelQueue, ModelQueueConfig,
-    PRESSURE_TICK, Policy, PressureControl, PressureInput, RankAction, RankActions, RankInput, Request,
+    POOL_TICK, Policy, PoolControl, PoolInput, RankAction, RankActions, RankInput, Request,
 };
 use symphony_types::{GpuClass, GpuId, LatencyProfile, Nanos, RequestId, RequestValue, Time};
 
@@ -28,7 +28,7 @@ struct Host {
     now: Time,
     queues: Vec<ModelQueue>,
     ranker: GpuRanker,
-    pressure: PressureControl,
+    pool: PoolControl,
     account_at: Time,
     shed: u64,
     /// Slot 0 wakes the ranker, slot 1 + m model m.
@@ -56,7 +56,7 @@ impl Host {
             now: Time::ZERO,
             queues: (0..MODELS).map(|_| ModelQueue::new(config.clone())).collect(),
             ranker: GpuRanker::new(MODELS, GPUS),
-            pressure: PressureControl::default(),
+            pool: PoolControl::default(),
             account_at: Time::ZERO,
             shed: 0,
             timers: MinTree::new(1 + MODELS as usize),
@@ -106,12 +106,12 @@ impl Host {
     }
 
     fn account(&mut self) {
-        self.account_at = self.now + PRESSURE_TICK;
+        self.account_at = self.now + POOL_TICK;
         let account = self.queues.iter_mut().map(ModelQueue::take_account).fold(Account::default(), Account::and);
-        let gpus_idle = self.ranker.gpus_idle(self.now);
-        if let Some(word) = self.pressure.step(self.now, PressureInput { account, gpus_idle }) {
+        let (gpus_idle, gpus) = (self.ranker.gpus_idle(), self.ranker.gpus());
+        if let Some(signal) = self.pool.step(self.now, PoolInput { account, gpus_idle, gpus }) {
             for model in 0..MODELS as usize {
-                self.model(model, ModelInput::Pool(word));
+                self.model(model, ModelInput::Pool(signal));
             }
         }
     }
@@ -145,7 +145,7 @@ impl Host {
                     self.rank_step(RankInput::Offer { model: model as u32, answered, class, candidate });
                 }
                 ModelAction::Release { gpu, free_at } => {
-                    self.rank_step(RankInput::Release { model: model as u32, gpu, free_at });
+                    self.rank_step(RankInput::Release { model: model as u32, gpu, free_at, report_due: false });
                 }
                 ModelAction::Execute(plan) => self.planned += u64::from(plan.requests),
                 ModelAction::Drop { cause, .. } => {

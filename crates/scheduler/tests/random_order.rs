@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 use proptest::prelude::*;
 use symphony_scheduler::{
-    BatchLimit, Candidate, ClassProfiles, DataDelay, DelaySource, Delays, DropRule, GpuChoice, GpuRanker, GrantWhy,
-    ModelAction, ModelActions, ModelInput, ModelQueue, ModelQueueConfig, PlanCheck, Policy, PoolWord, Pressure,
-    RankAction, RankInput, ReadyOrder, Request, Shed, Trigger,
+    BatchLimit, Candidate, ClassProfiles, DataDelay, DelaySource, Delays, DropRule, EarlyStart, GpuChoice, GpuRanker,
+    GrantWhy, ModelAction, ModelActions, ModelInput, ModelQueue, ModelQueueConfig, PlanCheck, Policy, PoolSignal,
+    Pressure, RankAction, RankInput, ReadyOrder, Request, Shed, Trigger,
 };
 use symphony_types::{
     BootId, DropReason, FrontendId, GpuClass, GpuId, LatencyProfile, Nanos, RequestId, RequestValue, Time,
@@ -47,7 +47,7 @@ enum Op {
     Press {
         model: u32,
         millionths: u32,
-        hope_max: u64,
+        early_start: u32,
     },
     DeliverOffer {
         model: u32,
@@ -239,9 +239,12 @@ impl Host {
                     self.queue(model, ModelInput::Withdraw { frontend, boot: BootId::new(1) });
                 }
             }
-            Op::Press { model, millionths, hope_max } => {
+            Op::Press { model, millionths, early_start } => {
                 let pressure = Pressure::from_millionths(millionths);
-                self.queue(model, ModelInput::Pool(PoolWord { pressure, hope_max: Nanos::new(hope_max) }));
+                self.queue(
+                    model,
+                    ModelInput::Pool(PoolSignal { pressure, early_start: EarlyStart::from_millionths(early_start) }),
+                );
             }
             Op::DeliverOffer { model, class: at } => {
                 if let Some((answered, candidate)) = self.offers[model as usize][at].take() {
@@ -256,7 +259,7 @@ impl Host {
             Op::DeliverRelease => {
                 if let Some((model, gpu, free_at)) = self.releases.pop_front() {
                     self.out[gpu.get() as usize] = false;
-                    self.rank(RankInput::Release { model, gpu, free_at });
+                    self.rank(RankInput::Release { model, gpu, free_at, report_due: false });
                 }
             }
             Op::Ring => self.ring(),
@@ -273,7 +276,7 @@ impl Host {
                     self.gone[gpu as usize] = false;
                     let (gpu, free_at) = (GpuId::new(gpu), self.now + Nanos::new(after));
                     self.check.busy_until(gpu, free_at);
-                    self.rank(RankInput::BusyUntil { gpu, free_at });
+                    self.rank(RankInput::BusyUntil { gpu, free_at, report_due: false });
                 }
             }
             Op::Replace { gpu, class: at } => {
@@ -354,8 +357,8 @@ fn op() -> impl Strategy<Value = Op> {
             .prop_map(|(model, items, budget, frontend, again)| Op::Arrive { model, items, budget, frontend, again }),
         1 => (0..MODELS, 0..REQUESTS_MAX).prop_map(|(model, nth)| Op::Cancel { model, nth }),
         1 => (0..2_u32).prop_map(|frontend| Op::Withdraw { frontend }),
-        1 => (0..MODELS, prop_oneof![Just(0), 1..3_000_000_u32, any::<u32>()], prop_oneof![0..10_000_000_u64, any::<u64>()])
-            .prop_map(|(model, millionths, hope_max)| Op::Press { model, millionths, hope_max }),
+        1 => (0..MODELS, prop_oneof![Just(0), 1..3_000_000_u32, any::<u32>()], 0..1_200_000_u32)
+            .prop_map(|(model, millionths, early_start)| Op::Press { model, millionths, early_start }),
         4 => (0..MODELS, 0..CLASSES).prop_map(|(model, class)| Op::DeliverOffer { model, class }),
         4 => (0..MODELS).prop_map(|model| Op::DeliverGrant { model }),
         4 => Just(Op::DeliverRelease),
@@ -466,14 +469,14 @@ fn a_new_model_in_a_former_models_place_gets_gpus() {
     let candidate =
         Candidate { batch: 1, start: now, latest: now, frontrun, must_end_by, lead, ..Candidate::default() };
     let gpu = GpuId::new(0);
-    ranker.step(now, RankInput::BusyUntil { gpu, free_at: now }, &mut actions);
+    ranker.step(now, RankInput::BusyUntil { gpu, free_at: now, report_due: false }, &mut actions);
     for answered in 0..3 {
         ranker.step(
             now,
             RankInput::Offer { model: 0, answered, class: GpuClass::FIRST, candidate: Some(candidate) },
             &mut actions,
         );
-        ranker.step(now, RankInput::Release { model: 0, gpu, free_at: now }, &mut actions);
+        ranker.step(now, RankInput::Release { model: 0, gpu, free_at: now, report_due: false }, &mut actions);
     }
     ranker.step(now, RankInput::Forget(0), &mut actions);
     actions.clear();

@@ -1,7 +1,7 @@
 //! Which model gets which GPU when, action by action.
 
 use symphony_scheduler::{
-    Candidate, Demand, GpuChoice, GpuRanker, GrantWhy, Growth, Matched, RankAction, RankInput, ReadyOrder, Rival,
+    Candidate, GpuChoice, GpuRanker, GrantWhy, Matched, RankAction, RankInput, ReadyOrder, Rival,
 };
 use symphony_types::{GpuClass, GpuId, Nanos, Time};
 
@@ -38,7 +38,10 @@ impl Host {
     fn new(models: u32, free_at: &[Time]) -> Self {
         let mut host = Self(GpuRanker::new(models, free_at.len() as u32));
         for (gpu, &free_at) in (0..).zip(free_at) {
-            assert_eq!(host.step(Time::ZERO, RankInput::BusyUntil { gpu: GpuId::new(gpu), free_at }), []);
+            assert_eq!(
+                host.step(Time::ZERO, RankInput::BusyUntil { gpu: GpuId::new(gpu), free_at, report_due: false }),
+                []
+            );
         }
         host
     }
@@ -95,7 +98,7 @@ fn without_a_free_gpu_candidates_wait_and_the_most_urgent_is_served_first() {
     assert!(host.0.has_ready());
     assert_eq!(host.step(ms(20), RankInput::Wake), [grant(1, 0, ms(20))]);
     // The plan occupies the GPU until 26; then it finds the other model.
-    let release = RankInput::Release { model: 1, gpu: GpuId::new(0), free_at: ms(26) };
+    let release = RankInput::Release { model: 1, gpu: GpuId::new(0), free_at: ms(26), report_due: false };
     assert_eq!(host.step(ms(20), release), [RankAction::WakeAt(ms(26))]);
     assert_eq!(host.step(ms(26), RankInput::Wake), [grant(0, 0, ms(26))]);
 }
@@ -129,7 +132,7 @@ fn the_order_of_those_that_wait_can_be_chosen() {
         for action in host.step(ms(at), RankInput::Wake) {
             let RankAction::Grant { model, gpu, .. } = action else { continue };
             served.push(model);
-            host.step(ms(at), RankInput::Release { model, gpu, free_at: ms(at + 2) });
+            host.step(ms(at), RankInput::Release { model, gpu, free_at: ms(at + 2), report_due: false });
         }
     }
     assert_eq!(served, [2, 1, 0, 3]);
@@ -156,10 +159,10 @@ fn offers_older_than_the_last_grant_are_ignored() {
 fn a_returned_gpu_is_given_to_the_next_and_reports_do_not_touch_a_granted_one() {
     let mut host = Host::new(2, &[ms(0)]);
     host.offer(ms(1), 0, 0, candidate(1, 9));
-    assert_eq!(host.step(ms(1), RankInput::BusyUntil { gpu: GpuId::new(0), free_at: ms(0) }), []);
+    assert_eq!(host.step(ms(1), RankInput::BusyUntil { gpu: GpuId::new(0), free_at: ms(0), report_due: false }), []);
     assert_eq!(host.0.free_at(GpuId::new(0)), Time::NEVER);
     assert_eq!(host.offer(ms(1), 1, 0, candidate(1, 9)), []);
-    let unused = RankInput::Release { model: 0, gpu: GpuId::new(0), free_at: ms(0) };
+    let unused = RankInput::Release { model: 0, gpu: GpuId::new(0), free_at: ms(0), report_due: false };
     assert_eq!(host.step(ms(2), unused), [grant(1, 0, ms(0))]);
 }
 
@@ -168,11 +171,11 @@ fn a_removed_gpu_stays_away_even_if_its_release_comes_later() {
     let mut host = Host::new(2, &[ms(0)]);
     host.offer(ms(1), 0, 0, candidate(1, 9));
     host.step(ms(1), RankInput::Remove(GpuId::new(0)));
-    host.step(ms(2), RankInput::Release { model: 0, gpu: GpuId::new(0), free_at: ms(2) });
+    host.step(ms(2), RankInput::Release { model: 0, gpu: GpuId::new(0), free_at: ms(2), report_due: false });
     assert_eq!(host.offer(ms(3), 1, 0, candidate(3, 9)), []);
     // It comes back under a new token, busy for a while.
     assert_eq!(
-        host.step(ms(4), RankInput::BusyUntil { gpu: GpuId::new(0), free_at: ms(6) }),
+        host.step(ms(4), RankInput::BusyUntil { gpu: GpuId::new(0), free_at: ms(6), report_due: false }),
         [RankAction::WakeAt(ms(6))]
     );
     assert_eq!(host.step(ms(6), RankInput::Wake), [grant(1, 0, ms(6))]);
@@ -183,7 +186,7 @@ fn plans_are_sent_ahead_by_their_lead() {
     let mut host = Host::new(2, &[ms(30)]);
     assert_eq!(host.offer(ms(1), 0, 0, ahead(30, 40, 3)), [RankAction::WakeAt(ms(27))]);
     assert_eq!(host.step(ms(27), RankInput::Wake), [grant(0, 0, ms(30))], "free by the start is free enough");
-    host.step(ms(27), RankInput::Release { model: 0, gpu: GpuId::new(0), free_at: ms(50) });
+    host.step(ms(27), RankInput::Release { model: 0, gpu: GpuId::new(0), free_at: ms(50), report_due: false });
     // Two wait for the same GPU; it looks again in time for the longer lead.
     host.offer(ms(28), 0, 1, ahead(28, 90, 1));
     assert_eq!(host.offer(ms(28), 1, 0, ahead(28, 80, 5)), [RankAction::WakeAt(ms(45))]);
@@ -196,46 +199,39 @@ fn a_forgotten_model_gets_nothing_and_new_ordinals_grow_the_tables() {
     host.offer(ms(1), 40, 0, candidate(1, 90));
     host.offer(ms(1), 41, 0, candidate(1, 95));
     host.step(ms(1), RankInput::Forget(40));
-    assert_eq!(host.step(ms(2), RankInput::BusyUntil { gpu: GpuId::new(9), free_at: ms(0) }), [grant(41, 9, ms(0))]);
-}
-
-/// A candidate of one item that would start at `start`, and is expected to grow until `expected`.
-fn growing(start_ms: u64, expected_ms: u64, loss_ms: u64, demand: Demand) -> Option<Candidate> {
-    let expected = ms(expected_ms);
-    let growth = Growth { expected, wanted: expected, loss: Nanos::from_millis(loss_ms), demand };
-    candidate(start_ms, start_ms + 2).map(|candidate| Candidate { growth: Some(growth), ..candidate })
+    assert_eq!(
+        host.step(ms(2), RankInput::BusyUntil { gpu: GpuId::new(9), free_at: ms(0), report_due: false }),
+        [grant(41, 9, ms(0))]
+    );
 }
 
 #[test]
-fn candidates_wait_for_their_start_while_gpus_suffice_and_start_early_when_they_crowd() {
-    // Two GPUs: one is idle, the other free at 30 ms.
-    let mut host = Host::new(3, &[ms(30), ms(0)]);
-    let calm = Demand::default();
-    assert_eq!(host.offer(ms(10), 0, 0, growing(25, 20, 1, calm)), [RankAction::WakeAt(ms(25))]);
-    // A second one that wants a GPU after the other has come free: nothing is crowded.
-    assert_eq!(host.offer(ms(10), 1, 0, growing(40, 35, 1, calm)), []);
-    // Now it would want it before: two candidates by 28 ms, one GPU. The one that is next anyway starts at once.
-    assert_eq!(host.offer(ms(11), 1, 0, growing(33, 28, 1, calm)), [grant(0, 1, ms(0)), RankAction::WakeAt(ms(33))],);
-    // Without an idle GPU nobody can start, however crowded it is.
-    assert_eq!(host.offer(ms(12), 2, 0, growing(34, 22, 1, calm)), []);
+fn a_gpu_that_is_not_reported_is_busy_and_an_idle_one_goes_first() {
+    // GPU 0 should be free at 30 ms and will be reported, GPU 1 is idle.
+    let mut host = Host::new(4, &[ms(30), ms(0)]);
+    let busy = |free_at, report_due| RankInput::BusyUntil { gpu: GpuId::new(0), free_at, report_due };
+    host.step(ms(1), busy(ms(30), true));
+    // Both could start it at 30 ms: the one that is idle is sure.
+    assert_eq!(host.offer(ms(29), 0, 0, ahead(30, 40, 1))[0], grant(0, 1, ms(0)));
+    // As planned it is free in time for the next one.
+    let mut planned = Host(host.0.clone());
+    assert_eq!(planned.offer(ms(29), 1, 0, ahead(30, 60, 1))[0], grant(1, 0, ms(30)));
+    // At 31 ms it is overdue, and out of the game until it is reported.
+    assert_eq!(host.offer(ms(31), 1, 0, candidate(31, 60)), []);
+    assert_eq!(host.step(ms(44), busy(ms(44), false))[0], grant(1, 0, ms(44)));
 }
 
 #[test]
-fn bursts_that_come_close_to_filling_the_gpus_leave_none_idle_for_long() {
-    let quarter = Demand::PER_GPU / 4;
-    let steady = Demand { mean: 7 * quarter, variance: 0 };
-    let bursty = Demand { mean: 7 * quarter, variance: quarter };
-    let host = || Host::new(2, &[ms(0), ms(0)]);
-    // Two GPUs of which one and three quarters are needed: with steady arrivals that is no reason.
-    assert_eq!(host().offer(ms(10), 0, 0, growing(25, 20, 3, steady)), [RankAction::WakeAt(ms(25))]);
-    // With bursts it is: the second GPU has nobody in sight, so it is given away.
-    assert_eq!(host().offer(ms(10), 0, 0, growing(25, 20, 3, bursty))[0], grant(0, 0, ms(0)));
-    // Not if starting now costs more than the idle time is worth: the GPU is wanted again in 2 ms.
-    let mut busy = Host::new(2, &[ms(0), ms(90)]);
-    assert_eq!(busy.offer(ms(10), 0, 0, growing(25, 12, 3, bursty)), [RankAction::WakeAt(ms(25))]);
-    // Nor if demand is far below the GPUs.
-    let idle = Demand { mean: quarter, variance: quarter };
-    assert_eq!(host().offer(ms(10), 0, 0, growing(25, 20, 3, idle)), [RankAction::WakeAt(ms(25))]);
+fn an_overdue_gpu_that_a_model_gives_back_is_still_overdue() {
+    let mut host = Host::new(2, &[Time::NEVER]);
+    let busy = |free_at, report_due| RankInput::BusyUntil { gpu: GpuId::new(0), free_at, report_due };
+    host.step(ms(1), busy(ms(30), true));
+    assert_eq!(host.offer(ms(29), 0, 0, ahead(30, 40, 1))[0], grant(0, 0, ms(30)));
+    // No batch could use it; meanwhile its plan should have ended.
+    let back = RankInput::Release { model: 0, gpu: GpuId::new(0), free_at: ms(30), report_due: true };
+    host.step(ms(33), back);
+    assert_eq!(host.offer(ms(33), 1, 0, candidate(33, 50)), []);
+    assert_eq!(host.step(ms(35), busy(ms(35), false))[0], grant(1, 0, ms(35)));
 }
 
 fn whys(actions: &[RankAction]) -> Vec<(u32, GrantWhy)> {
@@ -263,23 +259,8 @@ fn a_grant_says_who_found_whom_and_what_else_there_was() {
         |model, latest_ms| RankInput::Offer { model, answered: 1, class: CLASS, candidate: candidate(10, latest_ms) };
     assert_eq!(whys(&host.step_why(ms(11), answered(0, 60))), []);
     assert_eq!(whys(&host.step_why(ms(11), answered(1, 50))), []);
-    let release = RankInput::Release { model: 2, gpu: GpuId::new(2), free_at: ms(11) };
+    let release = RankInput::Release { model: 2, gpu: GpuId::new(2), free_at: ms(11), report_due: false };
     let next_rival = Some(Rival { model: 0, latest: ms(60) });
     let urgent = GrantWhy { matched: Matched::FirstInLine, choice, others_idle: 0, rivals: 2, next_rival };
     assert_eq!(whys(&host.step_why(ms(11), release)), [(1, urgent)]);
-}
-
-#[test]
-fn the_outlook_begins_with_the_first_candidate_however_late_the_clock() {
-    // The same in the first second of a clock and an hour later.
-    for origin_ms in [0, 3_600_000] {
-        let at = |millis: u64| ms(origin_ms + millis);
-        let mut host = Host::new(2, &[at(30), at(0), at(40)]);
-        let calm = Demand::default();
-        let wants = |start_ms: u64, expected_ms: u64| growing(origin_ms + start_ms, origin_ms + expected_ms, 1, calm);
-        assert_eq!(host.offer(at(10), 0, 0, wants(25, 20)), [RankAction::WakeAt(at(25))]);
-        // Two candidates by 22 ms, and one GPU that is free by then.
-        let actions = host.offer(at(10), 1, 0, wants(26, 22));
-        assert!(matches!(actions[0], RankAction::Grant { model: 0, .. }), "{actions:?}");
-    }
 }

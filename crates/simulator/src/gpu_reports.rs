@@ -45,6 +45,11 @@ impl GpuReports {
         self.quarantined = out;
     }
 
+    /// Whether the end of a plan is still to be reported.
+    pub(crate) fn report_due(&self) -> bool {
+        !self.predicted.is_empty()
+    }
+
     /// When the GPU may be granted; [`Time::NEVER`] while it has all the plans that it may have, or is out of use.
     pub(crate) fn usable_at(&self) -> Time {
         if self.predicted.len() < PLANS_AHEAD_MAX && !self.quarantined { self.free_at } else { Time::NEVER }

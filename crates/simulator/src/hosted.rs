@@ -1,7 +1,7 @@
 //! What the simulator asks of a policy besides its decisions.
 
 use symphony_scheduler::{ClusterPolicy, Violation};
-use symphony_types::{GpuClass, LatencyProfile};
+use symphony_types::{GpuClass, LatencyProfile, Nanos};
 
 use crate::result::LearningResult;
 
@@ -24,6 +24,11 @@ pub(crate) trait Hosted: ClusterPolicy {
     /// A profile by which it plans from now on, if one was corrected since it was asked last.
     #[inline]
     fn corrected(&mut self) -> Option<(u32, GpuClass, LatencyProfile)> {
+        None
+    }
+
+    /// GPU time that deferred batches of all that was asked would have taken; none if it does not know.
+    fn demand_time(&self) -> Option<Nanos> {
         None
     }
 

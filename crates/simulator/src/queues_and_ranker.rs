@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 
 use symphony_scheduler::{
     Account, ClusterAction, ClusterActions, ClusterInput, ClusterPolicy, GpuRanker, GrantWhy, MinTree, ModelAction,
-    ModelActions, ModelInput, ModelQueue, ModelQueueConfig, PRESSURE_TICK, Policy, PressureControl, PressureInput,
+    ModelActions, ModelInput, ModelQueue, ModelQueueConfig, POOL_TICK, Policy, PoolControl, PoolInput,
     QUEUE_REQUESTS_MAX, RankAction, RankActions, RankInput, Violation,
 };
-use symphony_types::{GpuClass, GpuId, LatencyProfile, Time};
+use symphony_types::{GpuClass, GpuId, LatencyProfile, Nanos, Time};
 use symphony_workload::ModelPolicy;
 
 use crate::gpu_reports::GpuReports;
@@ -38,8 +38,8 @@ struct Grant {
 pub(crate) struct QueuesAndRanker<T> {
     queues: Vec<ModelQueue>,
     ranker: GpuRanker,
-    pressure: PressureControl,
-    /// When accounts are told next; never where nobody sheds.
+    pool: PoolControl,
+    /// When accounts are told next; never where nobody goes by them.
     account_at: Time,
     timers: MinTree,
     /// The time asked for last.
@@ -72,11 +72,12 @@ impl<T: Tap> QueuesAndRanker<T> {
             })
         };
         let models = facts.models.len();
+        let follows_pool = facts.models.iter().any(|model| Policy::of(asked, model.slo, model.value).follows_pool());
         Self {
             queues: facts.models.iter().map(queue).collect(),
             ranker: GpuRanker::new(models as u32, facts.gpus),
-            pressure: PressureControl::default(),
-            account_at: if asked.looks_at_values() { Time::ZERO } else { Time::NEVER },
+            pool: PoolControl::default(),
+            account_at: if follows_pool || facts.autoscaled { Time::ZERO } else { Time::NEVER },
             timers: MinTree::new(1 + models),
             wake_at: Time::NEVER,
             waiting: 0,
@@ -153,7 +154,8 @@ impl<T: Tap> QueuesAndRanker<T> {
                     self.check(grant_check::granted(granted, gpu, &self.actions.list[at]));
                     let known = self.reports.get(gpu.get() as usize);
                     let free_at = known.map_or(free_at, GpuReports::usable_at);
-                    self.rank(now, RankInput::Release { model, gpu, free_at });
+                    let report_due = known.is_some_and(GpuReports::report_due);
+                    self.rank(now, RankInput::Release { model, gpu, free_at, report_due });
                 }
                 ModelAction::Drop { request, reason, cause } => {
                     out.list.push(ClusterAction::Drop { model, request, reason, cause: Some(cause) });
@@ -165,12 +167,12 @@ impl<T: Tap> QueuesAndRanker<T> {
 
     /// Tells what queues saw, and lets them hear what comes of it.
     fn account(&mut self, now: Time, out: &mut ClusterActions) {
-        self.account_at = now + PRESSURE_TICK;
+        self.account_at = now + POOL_TICK;
         let account = self.queues.iter_mut().map(ModelQueue::take_account).fold(Account::default(), Account::and);
-        let gpus_idle = self.ranker.gpus_idle(now);
-        if let Some(word) = self.pressure.step(now, PressureInput { account, gpus_idle }) {
+        let (gpus_idle, gpus) = (self.ranker.gpus_idle(), self.ranker.gpus());
+        if let Some(signal) = self.pool.step(now, PoolInput { account, gpus_idle, gpus }) {
             for model in 0..self.queues.len() as u32 {
-                self.step_model(now, model, ModelInput::Pool(word), out);
+                self.step_model(now, model, ModelInput::Pool(signal), out);
             }
         }
     }
@@ -197,8 +199,8 @@ impl<T: Tap> QueuesAndRanker<T> {
                 Lesson::Quarantine(gpu, out) => {
                     if let Some(known) = self.reports.get_mut(gpu.get() as usize) {
                         known.quarantine(out);
-                        let free_at = known.usable_at();
-                        self.rank(now, RankInput::BusyUntil { gpu, free_at });
+                        let (free_at, report_due) = (known.usable_at(), known.report_due());
+                        self.rank(now, RankInput::BusyUntil { gpu, free_at, report_due });
                     }
                 }
             }
@@ -274,8 +276,8 @@ impl<T: Tap> ClusterPolicy for QueuesAndRanker<T> {
                         let learnt = lessons.ran(now, gpu, model, items, latency);
                         self.learn(now, learnt);
                     }
-                    let free_at = self.reports[slot].usable_at();
-                    self.rank(now, RankInput::BusyUntil { gpu, free_at });
+                    let (free_at, report_due) = (self.reports[slot].usable_at(), self.reports[slot].report_due());
+                    self.rank(now, RankInput::BusyUntil { gpu, free_at, report_due });
                     self.answer_grants(now, out);
                     self.step_model(now, model, ModelInput::Done { start_late, latency, predicted }, out);
                 }
@@ -316,6 +318,10 @@ impl<T: Tap> Hosted for QueuesAndRanker<T> {
         self.lessons.as_mut()?.corrected()
     }
 
+    fn demand_time(&self) -> Option<Nanos> {
+        Some(self.pool.demand_time())
+    }
+
     fn learnt(&self) -> Option<LearningResult> {
         self.lessons.as_ref().map(|lessons| lessons.result())
     }
@@ -348,6 +354,29 @@ mod tests {
         model = [{ name = 'm', alpha_ms = 1, beta_ms = 5, slo_ms = 50 }]
         workload = { rate_rps = 3000, arrival = 'poisson' }
         failure = [{ gpu = 0, at_s = 1.5, for_s = 0.01 }, { gpu = 0, at_s = 2.5, for_s = 0.01 }]";
+
+    #[test]
+    fn demand_is_proportional_to_the_load_however_early_batches_start() {
+        // Ten models that reach some 20 000 requests per second.
+        let text = "
+            name = 'demand'
+            policy = 'auto'
+            duration_s = 10
+            warmup_s = 0
+            gpu = [{ kind = 'x', count = 24 }]
+            model = [{ name = 'm', count = 10, alpha_ms = 1.053, beta_ms = 5.072, slo_ms = 100 }]
+            workload = { rate_rps = 1000, arrival = 'poisson' }";
+        let scenario = Scenario::parse("demand.toml", text, &[], &|_| Err("no files".to_owned())).unwrap();
+        for load in [0.1, 0.25, 0.5, 0.75, 0.9] {
+            let rate_rps = 20_000.0 * load;
+            let facts = PolicyFacts::new(&scenario, 1, rate_rps);
+            let policy = QueuesAndRanker::new(&facts, scenario.policy.queues().unwrap(), crate::tap::Open);
+            let mut world = World::new(&scenario, 1, rate_rps, policy);
+            world.run().unwrap();
+            let demand = world.policy().demand_time().unwrap().as_secs_f64() / (24.0 * scenario.duration.as_secs_f64());
+            assert!((demand - load).abs() < 0.05, "{demand} at a load of {load}");
+        }
+    }
 
     #[test]
     fn what_a_failed_gpu_had_is_let_in_again_and_arrives_once() {

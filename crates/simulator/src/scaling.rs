@@ -44,6 +44,10 @@ pub(crate) struct Scaling {
     ordered: VecDeque<(Time, GpuId)>,
     look_at: Time,
     window_from: Time,
+    /// The demand until then.
+    demand: Nanos,
+    /// What the GPUs that serve executed in the last window.
+    busy_time: Nanos,
     models: Vec<ModelCounts>,
     /// Time executed by GPUs that serve, by kind, in plans that have ended, since `window_from`.
     busy: Vec<Nanos>,
@@ -89,6 +93,8 @@ impl Scaling {
             ordered: VecDeque::new(),
             look_at: Time::ZERO + autoscale.period,
             window_from: Time::ZERO,
+            demand: Nanos::ZERO,
+            busy_time: Nanos::ZERO,
             models: vec![ModelCounts::default(); scenario.models.len()],
             busy: vec![Nanos::ZERO; scenario.gpus.len()],
             result: ScalingResult::default(),
@@ -146,7 +152,7 @@ impl Scaling {
     }
 
     /// Does what is due; what the world must do is appended to `orders`.
-    pub(crate) fn step(&mut self, now: Time, gpus: &Gpus, orders: &mut Vec<ScalingOrder>) {
+    pub(crate) fn step(&mut self, now: Time, gpus: &Gpus, demand: Option<Nanos>, orders: &mut Vec<ScalingOrder>) {
         while let Some(&(at, gpu)) = self.ordered.front().filter(|(at, _)| *at <= now) {
             self.ordered.pop_front();
             self.uses[gpu.get() as usize] = Use::Serving(at);
@@ -155,7 +161,7 @@ impl Scaling {
             orders.push(ScalingOrder::Up(gpu));
         }
         if now >= self.look_at {
-            let window = self.measure(now, gpus);
+            let window = self.measure(now, gpus, demand);
             let advice = self.autoscaler.observe(now, &window);
             self.note(now, &window, &advice);
             self.follow(now, gpus, &advice, orders);
@@ -163,7 +169,8 @@ impl Scaling {
         }
     }
 
-    fn measure(&mut self, now: Time, gpus: &Gpus) -> Window {
+    /// What GPUs did; or what they would have done with deferred batches, if the policy knows its `demand` so far.
+    fn measure(&mut self, now: Time, gpus: &Gpus, demand: Option<Nanos>) -> Window {
         let mut kinds = vec![KindWindow::default(); self.busy.len()];
         for ((gpu, used), &kind) in (0_u32..).zip(&self.uses).zip(&self.kind_of) {
             match *used {
@@ -180,6 +187,15 @@ impl Scaling {
         }
         for (kind, ended) in kinds.iter_mut().zip(&mut self.busy) {
             kind.busy_time += std::mem::take(ended);
+        }
+        self.busy_time = kinds.iter().map(|kind| kind.busy_time).fold(Nanos::ZERO, |sum, busy| sum + busy);
+        if let Some(demand) = demand {
+            let asked = (demand - std::mem::replace(&mut self.demand, demand)).as_secs_f64();
+            let there: f64 = kinds.iter().map(|kind| kind.gpu_time.as_secs_f64()).sum();
+            for kind in &mut kinds {
+                kind.busy_time =
+                    Nanos::from_secs_f64(asked * kind.gpu_time.as_secs_f64() / there.max(f64::MIN_POSITIVE));
+            }
         }
         let sum = |count: fn(&ModelCounts) -> u32| self.models.iter().map(|model| u64::from(count(model))).sum();
         Window {
@@ -201,7 +217,7 @@ impl Scaling {
             at_s: now.as_secs_f64(),
             models: self.models.clone(),
             serving: gpus(|kind| kind.gpu_time),
-            busy: gpus(|kind| kind.busy_time),
+            busy: self.busy_time.as_secs_f64() / length_s,
             ordered: self.ordered.len() as u32,
             draining,
             pressure: advice.pressure,

@@ -370,7 +370,7 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
     fn scale(&mut self) -> Result<(), Error> {
         let Some(scaling) = &mut self.scaling else { return Ok(()) };
         let mut orders = Vec::new();
-        scaling.step(self.now, &self.gpus, &mut orders);
+        scaling.step(self.now, &self.gpus, self.policy.demand_time(), &mut orders);
         self.scale_at = scaling.next();
         for order in orders {
             // One after another is many steps in one instant.

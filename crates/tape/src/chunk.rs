@@ -1,7 +1,7 @@
 //! Records on their way to a tape: appended by the thread that decides, sealed and written by another.
 
 use symphony_scheduler::{
-    DataDelay, ModelActions, ModelInput, ModelQueueConfig, PoolWord, PressureInput, RankAction, RankInput,
+    DataDelay, ModelActions, ModelInput, ModelQueueConfig, PoolInput, PoolSignal, RankAction, RankInput,
 };
 use symphony_types::{GpuClass, LatencyProfile, ModelId, Time};
 
@@ -74,9 +74,9 @@ impl Chunk {
         gpus.put(&mut self.bytes);
     }
 
-    /// Introduces a [`PressureControl`](symphony_scheduler::PressureControl).
-    pub fn pressure(&mut self, object: u32) {
-        self.bytes.push(tag::PRESSURE);
+    /// Introduces a [`PoolControl`](symphony_scheduler::PoolControl).
+    pub fn pool(&mut self, object: u32) {
+        self.bytes.push(tag::POOL);
         object.put(&mut self.bytes);
     }
 
@@ -119,9 +119,9 @@ impl Chunk {
         self.with_length(|out| put_list(actions, out));
     }
 
-    /// A decision of a pressure control.
-    pub fn pressure_step(&mut self, object: u32, now: Time, input: &PressureInput, said: Option<PoolWord>) {
-        self.bytes.push(tag::PRESSURE_STEP);
+    /// A decision of a pool control.
+    pub fn pool_step(&mut self, object: u32, now: Time, input: &PoolInput, said: Option<PoolSignal>) {
+        self.bytes.push(tag::POOL_STEP);
         object.put(&mut self.bytes);
         now.put(&mut self.bytes);
         input.put(&mut self.bytes);

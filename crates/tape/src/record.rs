@@ -1,6 +1,6 @@
 //! What stands on a tape.
 
-use symphony_scheduler::{DataDelay, ModelInput, ModelQueueConfig, PressureInput, RankInput};
+use symphony_scheduler::{DataDelay, ModelInput, ModelQueueConfig, PoolInput, RankInput};
 use symphony_types::{GpuClass, LatencyProfile, ModelId, Time};
 
 use crate::TapeError;
@@ -14,8 +14,8 @@ pub(crate) mod tag {
     pub(crate) const MODEL_STEP: u8 = 4;
     pub(crate) const RANK_STEP: u8 = 5;
     pub(crate) const PROFILE: u8 = 6;
-    pub(crate) const PRESSURE: u8 = 7;
-    pub(crate) const PRESSURE_STEP: u8 = 8;
+    pub(crate) const POOL: u8 = 7;
+    pub(crate) const POOL_STEP: u8 = 8;
     pub(crate) const DATA_DELAY: u8 = 9;
     pub(crate) const END: u8 = 10;
 }
@@ -52,8 +52,8 @@ pub enum ObjectConfig {
         /// GPUs it was made for.
         gpus: u32,
     },
-    /// A [`PressureControl`](symphony_scheduler::PressureControl).
-    Pressure,
+    /// A [`PoolControl`](symphony_scheduler::PoolControl).
+    Pool,
 }
 
 /// One record. Actions are left as bytes: that is how they are compared.
@@ -109,14 +109,14 @@ pub enum Record<'a> {
         /// What it ordered.
         actions: &'a [u8],
     },
-    /// A decision of a pressure control.
-    PressureStep {
+    /// A decision of a pool control.
+    PoolStep {
         /// The control.
         object: u32,
         /// When.
         now: Time,
         /// What it was told.
-        input: PressureInput,
+        input: Box<PoolInput>,
         /// What it said.
         actions: &'a [u8],
     },
@@ -144,7 +144,7 @@ impl<'a> Record<'a> {
                 let (models, gpus) = (Coded::take(from)?, Coded::take(from)?);
                 Self::Begin { object, config: ObjectConfig::Ranker { models, gpus } }
             }
-            tag::PRESSURE => Self::Begin { object, config: ObjectConfig::Pressure },
+            tag::POOL => Self::Begin { object, config: ObjectConfig::Pool },
             tag::GONE => Self::Gone { object },
             tag::PROFILE => Self::Profile { object, class: Coded::take(from)?, profile: Coded::take(from)? },
             tag::DATA_DELAY => Self::DataDelay { object, data: Coded::take(from)? },
@@ -152,9 +152,9 @@ impl<'a> Record<'a> {
                 let (now, input) = (Coded::take(from)?, Coded::take(from)?);
                 Self::ModelStep { object, now, input, actions: actions(from)? }
             }
-            tag::PRESSURE_STEP => {
+            tag::POOL_STEP => {
                 let (now, input) = (Coded::take(from)?, Coded::take(from)?);
-                Self::PressureStep { object, now, input, actions: actions(from)? }
+                Self::PoolStep { object, now, input: Box::new(input), actions: actions(from)? }
             }
             _ => {
                 let (now, input) = (Coded::take(from)?, Coded::take(from)?);

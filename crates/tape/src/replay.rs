@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use symphony_scheduler::{
-    GpuRanker, ModelActions, ModelInput, ModelQueue, PoolWord, PressureControl, PressureInput, RankAction, RankActions,
+    GpuRanker, ModelActions, ModelInput, ModelQueue, PoolControl, PoolInput, PoolSignal, RankAction, RankActions,
     RankInput,
 };
 use symphony_types::{ModelId, Time};
@@ -14,7 +14,7 @@ use crate::record::{ObjectConfig, Record};
 use crate::summary::{Ending, Summary};
 use crate::{Tape, TapeError};
 
-/// The most objects of one tape at a time: the models of a sub-cluster, its ranker and its pressure control.
+/// The most objects of one tape at a time: the models of a sub-cluster, its ranker and its pool control.
 pub const OBJECTS_MAX: usize = symphony_scheduler::MODELS_MAX + 2;
 
 /// What a replay found.
@@ -58,7 +58,7 @@ impl fmt::Display for Difference {
 enum Object {
     Model(ModelId, Box<ModelQueue>),
     Ranker(Box<GpuRanker>),
-    Pressure(Box<PressureControl>),
+    Pool(Box<PoolControl>),
 }
 
 /// Feeds what was recorded to fresh objects and compares what they order, byte for byte, up to the first difference.
@@ -114,8 +114,8 @@ impl Stage {
             Record::RankStep { object, now, input, actions } => {
                 return self.rank_step(offset, object, now, input, actions);
             }
-            Record::PressureStep { object, now, input, actions } => {
-                return self.pressure_step(offset, object, now, input, actions);
+            Record::PoolStep { object, now, input, actions } => {
+                return self.pool_step(offset, object, now, *input, actions);
             }
             Record::End(end) => self.summary.ending = Ending::Said(end),
         }
@@ -135,7 +135,7 @@ impl Stage {
                 }
                 Object::Ranker(Box::new(GpuRanker::new(models, gpus)))
             }
-            ObjectConfig::Pressure => Object::Pressure(Box::default()),
+            ObjectConfig::Pool => Object::Pool(Box::default()),
         };
         self.objects.insert(object, made);
         if self.objects.len() > OBJECTS_MAX {
@@ -204,31 +204,31 @@ impl Stage {
         }))
     }
 
-    fn pressure_step(
+    fn pool_step(
         &mut self,
         offset: usize,
         object: u32,
         now: Time,
-        input: PressureInput,
+        input: PoolInput,
         expected: &[u8],
     ) -> Result<Option<Difference>, TapeError> {
-        let Some(Object::Pressure(control)) = self.objects.get_mut(&object) else {
-            return Err(TapeError::UnknownObject { offset, object, kind: "a pressure control" });
+        let Some(Object::Pool(control)) = self.objects.get_mut(&object) else {
+            return Err(TapeError::UnknownObject { offset, object, kind: "a pool control" });
         };
         let said = control.step(now, input);
         self.bytes.clear();
         said.put(&mut self.bytes);
         if self.bytes == expected {
-            self.summary.pressure_step(now);
+            self.summary.pool_step(now);
             return Ok(None);
         }
         Ok(Some(Difference {
             record: self.summary.records,
             offset,
-            object: format!("the pressure control (object {object})"),
+            object: format!("the pool control (object {object})"),
             now,
             input: format!("{input:?}"),
-            expected: shown::<Option<PoolWord>>(expected),
+            expected: shown::<Option<PoolSignal>>(expected),
             got: format!("{said:?}"),
         }))
     }

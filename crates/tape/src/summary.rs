@@ -88,7 +88,7 @@ impl Summary {
         }
     }
 
-    pub(crate) fn pressure_step(&mut self, now: Time) {
+    pub(crate) fn pool_step(&mut self, now: Time) {
         self.step(now);
     }
 

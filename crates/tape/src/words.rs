@@ -2,9 +2,9 @@
 //! [`TAPE_VERSION`](crate::TAPE_VERSION).
 
 use symphony_scheduler::{
-    Account, BatchLimit, Candidate, ClassProfiles, Company, DataDelay, DelaySource, Delays, Demand, DropCause,
-    DropRule, GpuChoice, GrantWhy, Growth, IdleGpus, Matched, ModelAction, ModelActions, ModelInput, ModelQueueConfig,
-    Plan, PlanWhy, Policy, PoolWord, Pressure, PressureInput, RankAction, RankInput, ReadyOrder, Request, Rival, Shed,
+    Account, BatchLimit, Candidate, ClassProfiles, DataDelay, DelaySource, Delays, Demand, DropCause, DropRule,
+    EarlyStart, GpuChoice, GpuCounts, GrantWhy, Matched, ModelAction, ModelActions, ModelInput, ModelQueueConfig, Plan,
+    PlanWhy, Policy, PoolInput, PoolSignal, Pressure, RankAction, RankInput, ReadyOrder, Request, Rival, Shed,
     ShedCause, TargetShare, Trigger,
 };
 use symphony_types::{
@@ -152,7 +152,7 @@ impl Coded for Pressure {
     }
 }
 
-impl Coded for IdleGpus {
+impl Coded for GpuCounts {
     fn put(&self, out: &mut Vec<u8>) {
         self.0.iter().for_each(|gpus| gpus.put(out));
     }
@@ -163,6 +163,44 @@ impl Coded for IdleGpus {
             *gpus = Coded::take(from)?;
         }
         Ok(idle)
+    }
+}
+
+impl Coded for bool {
+    fn put(&self, out: &mut Vec<u8>) {
+        u8::from(*self).put(out);
+    }
+
+    fn take(from: &mut Source<'_>) -> Result<Self, TapeError> {
+        let (offset, got) = (from.offset(), u8::take(from)?);
+        match got {
+            0 | 1 => Ok(got == 1),
+            _ => Err(TapeError::NoSuch { offset, what: "yes or no", got: got.into() }),
+        }
+    }
+}
+
+impl Coded for EarlyStart {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.millionths().put(out);
+    }
+
+    fn take(from: &mut Source<'_>) -> Result<Self, TapeError> {
+        Ok(Self::from_millionths(Coded::take(from)?))
+    }
+}
+
+impl Coded for Demand {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.0.iter().flatten().for_each(|time| time.put(out));
+    }
+
+    fn take(from: &mut Source<'_>) -> Result<Self, TapeError> {
+        let mut demand = Self::default();
+        for time in demand.0.iter_mut().flatten() {
+            *time = Coded::take(from)?;
+        }
+        Ok(demand)
     }
 }
 
@@ -183,9 +221,7 @@ impl Coded for RequestValue {
 
 coded_struct!(RequestId { frontend, boot, sequence });
 coded_struct!(Request { id, deadline, items });
-coded_struct!(Demand { mean, variance });
-coded_struct!(Growth { expected, wanted, loss, demand });
-coded_struct!(Candidate { batch, start, latest, frontrun, must_end_by, lead, growth, ahead, ready_order, gpu_choice });
+coded_struct!(Candidate { batch, start, latest, frontrun, must_end_by, lead, ahead, ready_order, gpu_choice });
 coded_struct!(Rival { model, latest });
 coded_struct!(GrantWhy { matched, choice, others_idle, rivals, next_rival });
 coded_struct!(PlanWhy { frontrun, guard, latest, head_arrived, target, skipped, left, inputs, inputs_by, grant });
@@ -195,20 +231,9 @@ coded_struct!(Plan { gpu, start, end, batch, must_end_by, first, requests, why }
 coded_struct!(DataDelay { fixed, per_item, max, source });
 coded_struct!(Delays { control, data, reply, guard });
 coded_struct!(Policy { trigger, drop, limit, shed, ready_order, gpu_choice });
-coded_struct!(Company { busy, fixed, priced, rates, rates_squared, rate_min });
-coded_struct!(Account {
-    asked,
-    asked_by_value,
-    shed,
-    dropped,
-    called,
-    called_in_full,
-    could_serve,
-    value_max,
-    company
-});
-coded_struct!(PoolWord { pressure, hope_max });
-coded_struct!(PressureInput { account, gpus_idle });
+coded_struct!(Account { asked, asked_by_value, shed, dropped, called, called_in_full, could_serve, value_max, demand });
+coded_struct!(PoolSignal { pressure, early_start });
+coded_struct!(PoolInput { account, gpus_idle, gpus });
 coded_struct!(ModelQueueConfig { profiles, slo, policy, delays, requests_max });
 coded_struct!(ModelActions { list, planned });
 
@@ -237,8 +262,6 @@ coded_enum!(Matched, "way in which a model and a GPU came together" {
     0 => Untold,
     1 => AtItsStart,
     2 => FirstInLine,
-    3 => EarlyCrowded,
-    4 => EarlyBursts,
 });
 coded_enum!(ModelInput, "input of a model" {
     0 => Arrive(request),
@@ -261,8 +284,8 @@ coded_enum!(ModelAction, "action of a model" {
 });
 coded_enum!(RankInput, "input of a ranker" {
     0 => Offer { model, answered, class, candidate },
-    1 => Release { model, gpu, free_at },
-    2 => BusyUntil { gpu, free_at },
+    1 => Release { model, gpu, free_at, report_due },
+    2 => BusyUntil { gpu, free_at, report_due },
     3 => Remove(gpu),
     4 => Forget(model),
     5 => Wake,

@@ -2,8 +2,9 @@
 
 use proptest::prelude::*;
 use symphony_scheduler::{
-    Delays, DropRule, GpuChoice, GpuRanker, ModelAction, ModelActions, ModelInput, ModelQueue, ModelQueueConfig,
-    Policy, PoolWord, PressureControl, PressureInput, RankAction, RankInput, ReadyOrder, Request, TargetShare, Trigger,
+    Delays, DropRule, EarlyStart, GpuChoice, GpuRanker, ModelAction, ModelActions, ModelInput, ModelQueue,
+    ModelQueueConfig, Policy, PoolControl, PoolInput, PoolSignal, RankAction, RankInput, ReadyOrder, Request,
+    TargetShare, Trigger,
 };
 use symphony_tape::{Chunk, Ending, Replay, Tape, TapeEnd, TapeError, TapeHeader, TapeOrigin, replay};
 use symphony_types::{BootId, DropReason, FrontendId, GpuId, LatencyProfile, ModelId, Nanos, RequestId, Time};
@@ -12,7 +13,7 @@ use symphony_types::{BootId, DropReason, FrontendId, GpuId, LatencyProfile, Mode
 struct Scene {
     queue: ModelQueue,
     ranker: GpuRanker,
-    pressure: PressureControl,
+    pressure: PoolControl,
     chunks: Vec<Chunk>,
     now: Time,
     sequence: u64,
@@ -20,7 +21,7 @@ struct Scene {
 
 const MODEL: u32 = 3;
 const RANKER: u32 = 0;
-const PRESSURE: u32 = 1;
+const POOL: u32 = 1;
 const GPUS: u32 = 2;
 const CHUNK_BYTES: usize = 400;
 /// Names, and one with everything chosen otherwise.
@@ -54,7 +55,7 @@ fn introduction(config: &ModelQueueConfig) -> Chunk {
     let mut chunk = Chunk::with_capacity(CHUNK_BYTES);
     chunk.model(MODEL, ModelId::new(7), 0, config);
     chunk.ranker(RANKER, 1, GPUS);
-    chunk.pressure(PRESSURE);
+    chunk.pool(POOL);
     chunk
 }
 
@@ -73,13 +74,13 @@ impl Scene {
         let mut scene = Self {
             queue,
             ranker,
-            pressure: PressureControl::default(),
+            pressure: PoolControl::default(),
             chunks: vec![introduction(&config(policy)), Chunk::with_capacity(0)],
             now: Time::from_nanos(1_000),
             sequence: 0,
         };
         for gpu in 0..GPUS {
-            scene.rank(RankInput::BusyUntil { gpu: GpuId::new(gpu), free_at: Time::ZERO });
+            scene.rank(RankInput::BusyUntil { gpu: GpuId::new(gpu), free_at: Time::ZERO, report_due: false });
         }
         scene
     }
@@ -100,7 +101,9 @@ impl Scene {
                 ModelAction::Offer { answered, class, candidate } => {
                     self.rank(RankInput::Offer { model: 0, answered, class, candidate });
                 }
-                ModelAction::Release { gpu, free_at } => self.rank(RankInput::Release { model: 0, gpu, free_at }),
+                ModelAction::Release { gpu, free_at } => {
+                    self.rank(RankInput::Release { model: 0, gpu, free_at, report_due: false })
+                }
                 _ => {}
             }
         }
@@ -119,9 +122,10 @@ impl Scene {
 
     /// What the queue saw is told, and it hears what comes of it.
     fn account(&mut self) {
-        let input = PressureInput { account: self.queue.take_account(), gpus_idle: self.ranker.gpus_idle(self.now) };
+        let (gpus_idle, gpus) = (self.ranker.gpus_idle(), self.ranker.gpus());
+        let input = PoolInput { account: self.queue.take_account(), gpus_idle, gpus };
         let (now, said) = (self.now, self.pressure.step(self.now, input));
-        self.chunk().pressure_step(PRESSURE, now, &input, said);
+        self.chunk().pool_step(POOL, now, &input, said);
         if let Some(word) = said {
             self.model(ModelInput::Pool(word));
         }
@@ -141,8 +145,8 @@ impl Scene {
             }
             3 if what > 200 => self.account(),
             3 if what > 150 => {
-                let hope_max = if what % 16 == 3 { Nanos::MAX } else { Nanos::from_micros(after_us) };
-                self.model(ModelInput::Pool(PoolWord { hope_max, ..PoolWord::NONE }));
+                let early_start = EarlyStart::from_millionths(if what % 16 == 3 { 0 } else { after_us as u32 });
+                self.model(ModelInput::Pool(PoolSignal { early_start, ..PoolSignal::NONE }));
             }
             3 => self.rank(RankInput::Wake),
             2 if what > 200 => {

@@ -92,9 +92,9 @@ pub(super) fn tape_seeds() -> Vec<Vec<u8>> {
         chunks[1].ranker(0, 1, 1);
         let inputs = [
             RankInput::Add { gpu, class: second, free_at },
-            RankInput::BusyUntil { gpu, free_at },
+            RankInput::BusyUntil { gpu, free_at, report_due: false },
             RankInput::Offer { model: 0, answered: 0, class: first, candidate: None },
-            RankInput::Release { model: 0, gpu, free_at },
+            RankInput::Release { model: 0, gpu, free_at, report_due: false },
             RankInput::Remove(gpu),
             RankInput::Forget(0),
             RankInput::Wake,

@@ -38,6 +38,8 @@ struct Scaled {
     good: u64,
     bad: u64,
     busy_ns: BTreeMap<GpuId, u64>,
+    /// None from a release that does not measure it.
+    demand_ns: Option<u64>,
     advice: Option<Advice>,
     /// When GPUs were last named that may go. The autoscaler says so once, and again after a pause; in between it stands.
     released: Option<Instant>,
@@ -89,6 +91,7 @@ impl Scaling {
         let good: u64 = load.models.iter().map(|model| model.executed).sum();
         let bad: u64 = load.models.iter().map(|model| model.dropped).sum();
         let busy_ns: BTreeMap<_, _> = load.gpus.iter().map(|gpu| (GpuId::new(gpu.gpu), gpu.busy_ns)).collect();
+        let demand_ns = load.demand_ns;
         let settings = || self.settings.of_kinds(kinds.iter().map(|kind| capacity(state, id, kind)));
         let known = self.subclusters.get(&id).is_some_and(|scaled| scaled.kinds == kinds);
         if !known {
@@ -107,6 +110,7 @@ impl Scaling {
                 good,
                 bad,
                 busy_ns,
+                demand_ns,
                 advice,
                 released,
                 asked,
@@ -126,6 +130,9 @@ impl Scaling {
         if same && !span.is_zero() {
             let length = Nanos::new(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX));
             let order_stands = self.settings.order_stands;
+            // Batches that start early keep GPUs busy that are not needed: what is needed is the demand, and each GPU takes its part of it.
+            let there = serving.values().map(Vec::len).sum::<usize>().max(1) as u64;
+            let demand = demand_ns.zip(scaled.demand_ns).map(|(now, before)| now.saturating_sub(before) / there);
             let kinds = serving.values().zip(&scaled.asked).map(|(gpus, asked)| {
                 let spent = |gpu: &GpuId| {
                     let (now, before) = (busy_ns.get(gpu).copied(), scaled.busy_ns.get(gpu).copied());
@@ -135,7 +142,10 @@ impl Scaling {
                     serving: gpus.clone(),
                     ordered: ordered(now, order_stands, *asked, gpus.len()),
                     gpu_time: length.saturating_mul(gpus.len() as u64),
-                    busy_time: Nanos::new(gpus.iter().map(spent).sum()),
+                    busy_time: match demand {
+                        Some(each) => Nanos::new(each.saturating_mul(gpus.len() as u64)),
+                        None => Nanos::new(gpus.iter().map(spent).sum()),
+                    },
                 }
             });
             let window = Window {
@@ -151,7 +161,8 @@ impl Scaling {
             scaled.hear(now, next, &serving);
         }
         (scaled.out, scaled.slow, scaled.drifts) = (out, slow, load.drifts.clone());
-        (scaled.token, scaled.reported, scaled.good, scaled.bad, scaled.busy_ns) = (token, now, good, bad, busy_ns);
+        (scaled.token, scaled.reported, scaled.good, scaled.bad) = (token, now, good, bad);
+        (scaled.busy_ns, scaled.demand_ns) = (busy_ns, demand_ns);
     }
 
     /// What is advised now; none before a lead has reported twice.
@@ -299,6 +310,21 @@ mod tests {
         fn advice(&self) -> Advice {
             self.scaling.advice(POOL).unwrap().advice
         }
+    }
+
+    #[test]
+    fn gpus_that_early_batches_keep_busy_count_by_the_demand() {
+        let idle_of = |demand: Option<u64>| {
+            let mut scene = Scene::new();
+            for second in 0..20 {
+                // Both GPUs are busy all the time; deferred batches would take half of one.
+                scene.load.demand_ns = demand.map(|per_second| second * per_second);
+                scene.pass(1, 100, 0, [1.0, 1.0]);
+            }
+            scene.scaling.advice(POOL).unwrap().advice.idle_fraction
+        };
+        assert!((idle_of(Some(500_000_000)) - 0.75).abs() < 0.01, "{}", idle_of(Some(500_000_000)));
+        assert!(idle_of(None) < 0.01, "a release that does not measure it");
     }
 
     #[test]

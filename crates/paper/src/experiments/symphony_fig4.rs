@@ -86,7 +86,7 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
              needed all the time, and a GPU that was kept waiting is missed by the next model; in bursts the company that a request waits \
              for has come already; BERT gains nothing from company. There waiting loses, by up to a fifth. `auto` exists for these cases."
                 .to_owned(),
-            "A larger sample, drawn evenly, with `auto` against the best of four fixed policies is in [ADR 8](../adr/0008-auto-policy.md#evidence)."
+            "A larger sample, drawn evenly, with `auto` against the best of four fixed policies is in [the former ADR 8](../internals/lab/2026-11-auto-seven-rules.md#evidence)."
                 .to_owned(),
 ];
     let figure = Figure {

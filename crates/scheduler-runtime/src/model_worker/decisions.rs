@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use symphony_explain::DropRecord;
 use symphony_protocol::dispatch::EndReason;
-use symphony_scheduler::{GrantWhy, ModelAction, ModelInput, PoolWord};
+use symphony_scheduler::{GrantWhy, ModelAction, ModelInput, PoolSignal};
 use symphony_types::{GpuClass, GpuId, Time};
 
 use super::ModelWorker;
@@ -49,7 +49,7 @@ impl ModelWorker {
     /// One decision of a queue, carried out; `granted` if the input is a grant.
     fn step_granted(&mut self, now: Time, slot: usize, input: ModelInput, granted: Option<Granted>) {
         let Some(model) = &mut self.slots[slot] else { return };
-        let (id, ordinal, sheds) = (model.id, model.ordinal, model.sheds);
+        let (id, ordinal) = (model.id, model.ordinal);
         let mut actions = std::mem::take(&mut self.actions);
         // Not at the end: put back right after it was written to, it would have to be waited for.
         actions.clear();
@@ -57,7 +57,7 @@ impl ModelWorker {
         self.tape.model_step(slot, now, &input, &actions);
         // Accounts are of arrivals and drops.
         if let ModelInput::Arrive(request) = input {
-            self.untold |= sheds;
+            self.untold = true;
             count(&model.counts.arrived_items, u64::from(request.items));
         }
         let mut dropped = 0;
@@ -89,7 +89,7 @@ impl ModelWorker {
                     });
                 }
                 ModelAction::Drop { request, reason, cause } => {
-                    self.untold |= sheds;
+                    self.untold = true;
                     dropped += 1;
                     self.end(request.id, EndReason::Dropped(*reason));
                     let (request, cause) = (*request, Some(*cause));
@@ -116,10 +116,10 @@ impl ModelWorker {
         }
     }
 
-    pub(super) fn hear(&mut self, now: Time, word: PoolWord) {
+    pub(super) fn apply_signal(&mut self, now: Time, signal: PoolSignal) {
         for slot in 0..self.slots.len() {
-            if self.slots[slot].as_ref().is_some_and(|model| model.sheds) {
-                self.step(now, slot, ModelInput::Pool(word));
+            if self.slots[slot].as_ref().is_some_and(|model| model.follows_pool) {
+                self.step(now, slot, ModelInput::Pool(signal));
             }
         }
     }

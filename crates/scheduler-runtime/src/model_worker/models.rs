@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use symphony_protocol::dispatch::EndReason;
-use symphony_scheduler::{DataDelay, MinTree, ModelInput, ModelQueue, ModelQueueConfig, Shed};
+use symphony_scheduler::{DataDelay, MinTree, ModelInput, ModelQueue, ModelQueueConfig};
 use symphony_types::{FailReason, GpuClass, GpuClasses, LatencyProfile, ModelId, Time};
 
 use super::ModelWorker;
@@ -20,8 +20,8 @@ pub(super) struct ModelSlot {
     pub(super) offers: Vec<Option<Offer>>,
     /// The turn in which the timer was armed.
     pub(super) armed_in: u64,
-    /// Whether it gives up requests for other models.
-    pub(super) sheds: bool,
+    /// Whether it decides by what the sub-cluster tells all its models.
+    pub(super) follows_pool: bool,
 }
 
 impl ModelWorker {
@@ -44,9 +44,10 @@ impl ModelWorker {
             }
         };
         self.tape.model(index, id, ordinal, &config);
-        let sheds = config.policy.shed != Shed::None;
+        let follows_pool = config.policy.follows_pool();
         let queue = ModelQueue::new(config);
-        self.slots[index] = Some(ModelSlot { id, ordinal, queue, counts, offers: Vec::new(), armed_in: 0, sheds });
+        self.slots[index] =
+            Some(ModelSlot { id, ordinal, queue, counts, offers: Vec::new(), armed_in: 0, follows_pool });
         self.by_id.insert(id, index);
         self.by_ordinal.insert(ordinal, index);
         if self.classes != GpuClasses::NONE {

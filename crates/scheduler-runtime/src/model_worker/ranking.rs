@@ -1,6 +1,6 @@
 //! What the rank worker is told: candidates, answers to its grants, and accounts.
 
-use symphony_scheduler::{Account, PRESSURE_TICK};
+use symphony_scheduler::{Account, POOL_TICK};
 use symphony_types::{GpuClass, Time};
 
 use super::ModelWorker;
@@ -22,10 +22,10 @@ impl ModelWorker {
     /// Tells what the models saw and gave up.
     pub(super) fn tell_account(&mut self, now: Time) {
         self.untold = false;
-        self.account_at = now + PRESSURE_TICK;
-        let models = self.slots.iter_mut().flatten().filter(|model| model.sheds);
+        self.account_at = now + POOL_TICK;
+        let models = self.slots.iter_mut().flatten();
         let account = models.map(|model| model.queue.take_account()).fold(Account::default(), Account::and);
-        self.tell_rank(RankMessage::Account(account));
+        self.tell_rank(RankMessage::Account(Box::new(account)));
     }
 
     pub(super) fn tell_rank(&mut self, message: RankMessage) {

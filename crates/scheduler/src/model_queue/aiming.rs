@@ -1,10 +1,9 @@
 //! What a queue aims at: batch sizes by rate and profile, and how much of the time it leaves to delays.
 
-use symphony_types::{GpuClass, GpuClasses, LatencyProfile, Nanos, Time};
+use symphony_types::{GpuClass, GpuClasses, LatencyProfile, Nanos};
 
 use super::ModelQueue;
 use crate::actions::{ModelAction, ModelActions};
-use crate::anticipation::Anticipation;
 use crate::class_windows::ClassWindows;
 use crate::shedding::Shedding;
 use crate::target_batch::{cheap_batch, target_batch};
@@ -86,13 +85,6 @@ impl ModelQueue {
         delays.data = DataDelay { max, ..self.said };
     }
 
-    /// Where nobody has renewed the word of the pool for so long that its pressure is none, its limit of hope is none, either.
-    pub(super) fn forget_old_word(&mut self, now: Time) {
-        if self.shedding.as_ref().is_some_and(|shedding| shedding.is_out_of_date(now)) {
-            self.hope_max = Nanos::MAX;
-        }
-    }
-
     /// Computes the target batches from the newest rate.
     pub(super) fn aim(&mut self) {
         self.bound_inputs();
@@ -102,8 +94,9 @@ impl ModelQueue {
         let joining = self.request_items.look();
         // What a larger batch would have given up, another one gives up a moment later: nothing is spared by smaller ones.
         let overload_lasts = self.overload_lasts();
-        if let Some(anticipation) = &mut self.anticipation {
-            anticipation.learn(&self.rate);
+        let adaptive = self.gaps.is_some();
+        if let Some(gaps) = &mut self.gaps {
+            gaps.learn();
         }
         for window in self.windows.iter_mut() {
             // GPUs too slow for the SLO serve those that can wait longer, if there are any.
@@ -111,27 +104,16 @@ impl ModelQueue {
             let rate = self.rate.per_second();
             window.target = target_batch(&window.profile, rate, budget(within), delays.data);
             window.whole_target = window.target;
-            if let Some(anticipation) = &self.anticipation {
-                window.demand = Anticipation::demand(&self.rate, &window.profile, window.target, slo);
-                window.waits_without_hope = anticipation.waits_without_hope(window, budget(within));
-                window.hope_max = anticipation.hope_max(window, self.hope_max);
-            }
-            window.starts_early = !overload_lasts;
             window.joining = joining;
             if let DropRule::Window(share) = self.config.policy.drop
-                && !(overload_lasts && self.anticipation.is_some())
+                && !(overload_lasts && adaptive)
             {
                 window.target = share.of(window.target);
-                if self.anticipation.is_some() {
+                if adaptive {
                     window.target = cheap_batch(&window.profile, window.whole_target, window.target);
                 }
             }
             window.backlog = if longest > slo { (rate * slo.as_secs_f64()) as u64 } else { u64::MAX };
-        }
-        if let Some(anticipation) = &mut self.anticipation
-            && self.windows.iter().any(|window| !window.waits_without_hope)
-        {
-            anticipation.learn_hope();
         }
         if let Some(shedding) = &mut self.shedding {
             shedding.aim(item_time(&self.windows));

@@ -4,6 +4,7 @@ use symphony_types::{GpuClass, GpuId, Nanos, Time};
 
 use super::ModelQueue;
 use crate::actions::{Candidate, ModelAction, ModelActions, Plan};
+use crate::auto::early_start::EarlyStart;
 use crate::class_window::ClassWindow;
 use crate::why::{GrantWhy, PlanWhy};
 use crate::{BatchLimit, DropRule, Policy, Trigger};
@@ -79,11 +80,8 @@ impl ModelQueue {
     /// `latest − lead`.
     #[inline(always)]
     fn publish_for(&mut self, at: usize, now: Time, out: &mut ModelActions) -> Time {
-        let mut candidate = self.form(now, at, None).map(|formed| formed.candidate);
+        let candidate = self.form(now, at, None).map(|formed| formed.candidate);
         let window = &mut self.windows[at];
-        if let (Some(candidate), Some(anticipation)) = (&mut candidate, &self.anticipation) {
-            candidate.growth = window.starts_early.then(|| anticipation.growth(now, candidate, window));
-        }
         if window.offered != Some((self.answered, candidate)) {
             window.offered = Some((self.answered, candidate));
             out.list.push(ModelAction::Offer { answered: self.answered, class: window.class, candidate });
@@ -106,8 +104,8 @@ impl ModelQueue {
         let lead = delays.lead(batch);
         let latest = must_end_by - window.profile.latency(batch);
         let frontrun = window.frontrun(delays, must_end_by, batch);
-        // Whoever grants a GPU early wants the batch to start early.
-        let trigger = match (&self.anticipation, granted) {
+        // A GPU that was granted early is used early.
+        let trigger = match (&self.gaps, granted) {
             (Some(_), Some(_)) => now,
             _ => self.trigger(window, now, head_arrived, batch, (latest, frontrun)),
         };
@@ -116,9 +114,7 @@ impl ModelQueue {
         let is_behind = self.shedding.as_ref().is_some_and(|shedding| shedding.is_behind(now));
         let ahead = if is_behind { self.config.slo } else { Nanos::ZERO };
         let Policy { ready_order, gpu_choice, .. } = self.config.policy;
-        let growth = None;
-        let candidate =
-            Candidate { batch, start, latest, frontrun, must_end_by, lead, growth, ahead, ready_order, gpu_choice };
+        let candidate = Candidate { batch, start, latest, frontrun, must_end_by, lead, ahead, ready_order, gpu_choice };
         Some(Formed { requests, candidate, head_arrived })
     }
 
@@ -137,15 +133,28 @@ impl ModelQueue {
         match self.config.policy.trigger {
             Trigger::Eager => now,
             Trigger::Frontrun => frontrun,
-            Trigger::Adaptive => match &self.anticipation {
-                Some(known) => known.start(now, frontrun, window, batch),
-                None => frontrun,
-            },
+            Trigger::Adaptive => self.adaptive(window, frontrun),
             Trigger::Latest => latest - guard,
             Trigger::BetaLambda if f64::from(batch) >= self.beta_lambda(window) => now,
             Trigger::BetaLambda => frontrun,
             Trigger::Timeout(wait) if self.is_full(window, batch, wait) => now,
             Trigger::Timeout(wait) => arrived + wait,
+        }
+    }
+
+    /// As early before frontrun as the sub-cluster says; and earlier once another arrival before frontrun has become unlikely.
+    #[inline]
+    fn adaptive(&self, window: &ClassWindow, frontrun: Time) -> Time {
+        let wait = self.config.slo - window.profile.latency(1);
+        // In a lasting overload all GPUs are busy all the time: what comes free waits for the next full batch.
+        let early_start = if self.overload_lasts() { EarlyStart::NONE } else { self.early_start };
+        let start = frontrun - early_start.of(wait);
+        match self.gaps.as_ref().and_then(|gaps| gaps.stop_waiting_at(frontrun)) {
+            Some(unlikely) => {
+                let most = early_start.where_unlikely().of(wait).max(wait - window.profile.latency(1));
+                start.min(unlikely.max(frontrun - most))
+            }
+            None => start,
         }
     }
 

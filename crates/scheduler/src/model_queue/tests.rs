@@ -6,7 +6,7 @@ use symphony_types::{BootId, FrontendId, GpuClass, GpuId, LatencyProfile, Reques
 
 use super::*;
 use crate::why::GrantWhy;
-use crate::{BatchLimit, DelaySource, DropRule, PoolWord, Pressure};
+use crate::{BatchLimit, DelaySource, DropRule, PoolSignal, Pressure};
 
 const CLASSES: usize = 2;
 
@@ -167,7 +167,7 @@ impl Both {
                 self.step(ModelInput::Done { start_late, latency, predicted: latency });
             }
             Op::Press { millionths } => {
-                self.step(ModelInput::Pool(PoolWord::from(Pressure::from_millionths(millionths))));
+                self.step(ModelInput::Pool(PoolSignal::from(Pressure::from_millionths(millionths))));
             }
             Op::Profile { class, alpha_us } => {
                 let profile = LatencyProfile::from_line(alpha_us as f64 / 1e3, 5.0, 4 + alpha_us as u32 % 8).unwrap();

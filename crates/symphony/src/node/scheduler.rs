@@ -299,6 +299,7 @@ fn load(load: &SubclusterLoad) -> pb::SubclusterLoad {
         gpus: gpus.collect(),
         drifts: drifts.collect(),
         learnt: learnt.collect(),
+        demand_ns: Some(load.demand.get()),
     }
 }
 

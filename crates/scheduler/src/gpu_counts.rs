@@ -1,12 +1,12 @@
-//! GPUs that are idle, by class.
+//! Numbers of GPUs, by class.
 
 use symphony_types::{GPU_CLASSES_MAX, GpuClass, GpuClasses};
 
-/// How many GPUs of each class are idle at a moment.
+/// So many GPUs of each class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct IdleGpus(pub [u32; GPU_CLASSES_MAX]);
+pub struct GpuCounts(pub [u32; GPU_CLASSES_MAX]);
 
-impl IdleGpus {
+impl GpuCounts {
     /// Those of some classes together.
     #[must_use]
     pub fn of(&self, classes: GpuClasses) -> u32 {

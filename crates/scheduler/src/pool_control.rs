@@ -1,18 +1,22 @@
-//! How hard a sub-cluster is pressed.
+//! What a sub-cluster finds out about itself: how hard it is pressed, and how early its batches may start.
 
 use symphony_types::{Nanos, Time};
 
 use crate::account::Account;
-use crate::idle_gpus::IdleGpus;
-use crate::pool_word::PoolWord;
+use crate::auto::demand::Demand;
+use crate::auto::early_start::EarlyStart;
+use crate::gpu_counts::GpuCounts;
+use crate::pool_signal::PoolSignal;
 use crate::pressure::Pressure;
 
-/// How often accounts are told and the pressure is found anew.
-pub const PRESSURE_TICK: Nanos = Nanos::from_millis(50);
+/// How often accounts are told and the signal is found anew.
+pub const POOL_TICK: Nanos = Nanos::from_millis(50);
 /// Ticks in the window: over a second bursts and idle moments even out, and a step of the load is answered within two.
 const TICKS: usize = 20;
+/// Ticks over which demand is measured; the largest in the window counts. Over 200 ms chance evens out, and bursts and steps of the load do not.
+const DEMAND_TICKS: usize = 4;
 /// A pressure that has not been renewed for that long is none: as long as the window, after which it would be forgotten.
-pub const PRESSURE_VALID: Nanos = PRESSURE_TICK.saturating_mul(TICKS as u64);
+pub const PRESSURE_VALID: Nanos = POOL_TICK.saturating_mul(TICKS as u64);
 /// Idle GPU time counts that often: twice as much as it is, so that what could be served is served soon when the load goes
 /// back, and bursts between idle times are no overload.
 const IDLE_WEIGHT: f64 = 2.0;
@@ -22,61 +26,84 @@ const DROPPED_MIN: f64 = 0.05;
 /// Up to this share of what is asked, losses are no overload: twice the percent that a p99 allows, since a second is noisy.
 const LOSS_MIN: f64 = 0.02;
 
-/// What a [`PressureControl`] is told.
+/// What a [`PoolControl`] is told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PressureInput {
+pub struct PoolInput {
     /// What models saw since they told last.
     pub account: Account,
     /// GPUs that are idle at this moment.
-    pub gpus_idle: IdleGpus,
+    pub gpus_idle: GpuCounts,
+    /// GPUs there are.
+    pub gpus: GpuCounts,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Tick {
     account: Account,
     /// GPUs that nobody used in that time.
-    idle: IdleGpus,
+    idle: GpuCounts,
 }
 
-/// Finds the pressure of a sub-cluster: what its models lost lately, however it came about, less what idle GPUs could have
-/// served, divided by what was asked of them, each model's by its value.
+/// Finds what all models of a sub-cluster have to know of each other.
 ///
-/// So models do not lose more because of it, only each its part: the pressure follows losses and does not make them. When the
-/// load goes back, queues drop nothing any more and GPUs idle, and the pressure is gone within two windows. Up to two percent
-/// it is none.
+/// **Pressure**: what its models lost lately, however it came about, less what idle GPUs could have served, divided by what was asked of
+/// them, each model's by its value. So models do not lose more because of it, only each its part: the pressure follows losses and does not
+/// make them. When the load goes back, queues drop nothing any more and GPUs idle, and the pressure is gone within two windows. Up to two
+/// percent it is none.
+///
+/// **Early start**: the earliest that the GPUs can afford at the largest demand of the last second.
 #[derive(Clone, Debug, Default)]
-pub struct PressureControl {
+pub struct PoolControl {
     ticks: [Tick; TICKS],
     /// Number of the tick that is filling, counted from the origin of time.
     current: u64,
     filling: Account,
-    word: PoolWord,
+    signal: PoolSignal,
+    /// GPU time that was asked for so far.
+    demand_time: Nanos,
 }
 
-impl PressureControl {
-    /// One decision: time and input come in. Returns the word for everybody to hear whenever it is found anew and says, or said
-    /// before, more than nothing.
-    pub fn step(&mut self, now: Time, input: PressureInput) -> Option<PoolWord> {
-        let tick = now.as_nanos() / PRESSURE_TICK.get();
-        let before = self.word;
+impl PoolControl {
+    /// One decision: time and input come in. Returns the signal for all models whenever it is found anew and says, or said before, more
+    /// than nothing.
+    pub fn step(&mut self, now: Time, input: PoolInput) -> Option<PoolSignal> {
+        let tick = now.as_nanos() / POOL_TICK.get();
         self.filling = self.filling.and(input.account);
-        if tick > self.current {
-            self.pass(tick, input.gpus_idle);
-            self.word = self.find();
+        if tick <= self.current {
+            return None;
         }
-        let is_news = tick > self.current && (before, self.word) != (PoolWord::NONE, PoolWord::NONE);
-        self.current = self.current.max(tick);
-        is_news.then_some(self.word)
+        self.count_demand(&input.gpus);
+        self.pass(tick, input.gpus_idle);
+        self.current = tick;
+        let before = self.signal;
+        self.signal = self.find(&input.gpus);
+        (before != PoolSignal::NONE || self.signal != PoolSignal::NONE).then_some(self.signal)
     }
 
     /// The pressure found last.
     #[must_use]
     pub const fn pressure(&self) -> Pressure {
-        self.word.pressure
+        self.signal.pressure
+    }
+
+    /// GPU time that deferred batches would have taken so far, on the GPUs as they were. It is proportional to the load however early batches
+    /// start, so an autoscaler goes by it.
+    #[must_use]
+    pub const fn demand_time(&self) -> Nanos {
+        self.demand_time
+    }
+
+    fn count_demand(&mut self, gpus: &GpuCounts) {
+        let load = self.filling.demand.loads(gpus, POOL_TICK)[0];
+        let there: u32 = gpus.0.iter().sum();
+        // Without GPUs there is no time of theirs to count.
+        if load.is_finite() {
+            self.demand_time += Nanos::from_secs_f64(load * f64::from(there) * POOL_TICK.as_secs_f64());
+        }
     }
 
     /// Time has come to `tick`, and what was told until now belongs to the ticks before.
-    fn pass(&mut self, tick: u64, idle: IdleGpus) {
+    fn pass(&mut self, tick: u64, idle: GpuCounts) {
         let filled = std::mem::take(&mut self.filling);
         // A silence longer than the window empties it; more steps would write the same again.
         for number in tick.saturating_sub(TICKS as u64).max(self.current)..tick {
@@ -85,15 +112,24 @@ impl PressureControl {
         }
     }
 
-    fn find(&self) -> PoolWord {
+    fn find(&self, gpus: &GpuCounts) -> PoolSignal {
         let seen = self.ticks.iter().fold(Account::default(), |sum, tick| sum.and(tick.account));
-        PoolWord { pressure: self.pressure_of(&seen), hope_max: seen.company.hope_max() }
+        PoolSignal { pressure: self.pressure_of(&seen), early_start: self.early_start(gpus) }
+    }
+
+    fn early_start(&self, gpus: &GpuCounts) -> EarlyStart {
+        // From the oldest tick on.
+        let tick = |at: usize| &self.ticks[(self.current as usize + at) % TICKS].account.demand;
+        let demand = |from: usize| (from..from + DEMAND_TICKS).fold(Demand::default(), |sum, at| sum.and(*tick(at)));
+        let within = POOL_TICK.saturating_mul(DEMAND_TICKS as u64);
+        let affordable = |from: usize| EarlyStart::affordable(&demand(from).loads(gpus, within));
+        (0..=TICKS - DEMAND_TICKS).map(affordable).min().unwrap_or_default()
     }
 
     fn pressure_of(&self, seen: &Account) -> Pressure {
         // GPUs that could have met nothing of what was lost are always idle, and no help.
         let idle: u32 = self.ticks.iter().map(|tick| tick.idle.of(seen.could_serve)).sum();
-        let idle_s = f64::from(idle) * PRESSURE_TICK.as_secs_f64();
+        let idle_s = f64::from(idle) * POOL_TICK.as_secs_f64();
         let (asked, shed, dropped) = (seen.asked.as_secs_f64(), seen.shed.as_secs_f64(), seen.dropped.as_secs_f64());
         // Requests that wait for longer than the window are lost when it is over: so many at once say nothing about what is
         // asked now. Of that no more can be lost than all.
@@ -115,7 +151,6 @@ mod tests {
     use symphony_types::{GpuClasses, RequestValue};
 
     use super::*;
-    use crate::company::Company;
 
     /// In milliseconds; `shed` and `dropped`, then what was called for, with the limit and without.
     fn account(asked: u64, lost: [u64; 2], by_value: u64, called: [u64; 2]) -> Account {
@@ -129,53 +164,56 @@ mod tests {
             called_in_full: ms(called[1]),
             could_serve: GpuClasses::from_bits(1),
             value_max: Some(RequestValue::ONE),
-            company: Company::default(),
+            demand: Demand::default(),
         }
     }
 
     /// GPUs of the first class and of the second.
-    fn idle(gpus: [u32; 2]) -> IdleGpus {
-        let mut idle = IdleGpus::default();
+    fn idle(gpus: [u32; 2]) -> GpuCounts {
+        let mut idle = GpuCounts::default();
         idle.0[..2].copy_from_slice(&gpus);
         idle
     }
 
     /// Tells the same in every tick of `from..to`; returns what was said last.
-    fn tell(control: &mut PressureControl, from: u64, to: u64, account: Account, gpus: u32) -> Option<Pressure> {
+    fn tell(control: &mut PoolControl, from: u64, to: u64, account: Account, gpus: u32) -> Option<Pressure> {
         let gpus_idle = idle([gpus, 0]);
-        let at = |tick: u64| Time::ZERO + PRESSURE_TICK.saturating_mul(tick);
-        let said = (from..to).map(|tick| control.step(at(tick), PressureInput { account, gpus_idle })).last().flatten();
-        said.map(|word| word.pressure)
+        let at = |tick: u64| Time::ZERO + POOL_TICK.saturating_mul(tick);
+        let said = (from..to)
+            .map(|tick| control.step(at(tick), PoolInput { account, gpus_idle, ..PoolInput::default() }))
+            .last()
+            .flatten();
+        said.map(|signal| signal.pressure)
     }
 
     #[test]
     fn the_pressure_is_the_share_that_is_lost() {
-        let mut control = PressureControl::default();
+        let mut control = PoolControl::default();
         assert_eq!(tell(&mut control, 1, 50, account(100, [0, 20], 100, [0; 2]), 0), Some(Pressure::from_share(0.2)));
         // The same loss of models of which half are worth four times as much.
-        let mut control = PressureControl::default();
+        let mut control = PoolControl::default();
         let half = Pressure::from_share(20.0 / 62.5);
         assert_eq!(tell(&mut control, 1, 50, account(1000, [0, 200], 625, [0; 2]), 0), Some(half));
     }
 
     #[test]
     fn two_percent_are_no_overload_and_nothing_is_said() {
-        let mut control = PressureControl::default();
+        let mut control = PoolControl::default();
         assert_eq!(tell(&mut control, 1, 50, account(1000, [0, 19], 1000, [0; 2]), 0), None);
         assert_eq!(
             tell(&mut control, 50, 100, account(1000, [0, 21], 1000, [0; 2]), 0),
             Some(Pressure::from_share(0.021))
         );
         // The end of it is said once.
-        let at = |tick: u64| Time::ZERO + PRESSURE_TICK.saturating_mul(tick);
-        let said: Vec<_> = (100..140).map(|tick| control.step(at(tick), PressureInput::default())).collect();
-        assert_eq!(said.iter().filter(|said| **said == Some(PoolWord::NONE)).count(), 1);
+        let at = |tick: u64| Time::ZERO + POOL_TICK.saturating_mul(tick);
+        let said: Vec<_> = (100..140).map(|tick| control.step(at(tick), PoolInput::default())).collect();
+        assert_eq!(said.iter().filter(|said| **said == Some(PoolSignal::NONE)).count(), 1);
         assert_eq!((said[39], control.pressure()), (None, Pressure::NONE));
     }
 
     #[test]
     fn idle_gpus_take_the_pressure_away_within_the_window() {
-        let mut control = PressureControl::default();
+        let mut control = PoolControl::default();
         tell(&mut control, 1, 50, account(500, [90, 10], 500, [100; 2]), 0);
         assert_eq!(control.pressure(), Pressure::from_share(0.2));
         // Two idle GPUs, counted twice, over 50 ms: twice as much as is shed.
@@ -188,7 +226,7 @@ mod tests {
 
     #[test]
     fn what_is_shed_without_need_goes_within_two_windows() {
-        let mut control = PressureControl::default();
+        let mut control = PoolControl::default();
         let needed = account(100, [19, 1], 100, [20; 2]);
         assert_eq!(tell(&mut control, 1, 500, needed, 0), Some(Pressure::from_share(0.2)));
         let mut pressure = control.pressure();
@@ -200,40 +238,71 @@ mod tests {
         assert_eq!(pressure, Pressure::NONE);
     }
 
+    /// Demand that keeps so many GPUs of the first class busy for a tick, twice as many if batches start at once.
+    fn asks(gpus: f64) -> Account {
+        let mut demand = Demand::default();
+        for (level, asked) in demand.0[0].iter_mut().enumerate() {
+            *asked = Nanos::from_secs_f64(POOL_TICK.as_secs_f64() * gpus * (1.0 + level as f64 / 8.0));
+        }
+        Account { demand, ..Account::default() }
+    }
+
     #[test]
-    fn an_uneven_pool_is_told_how_early_to_start_until_it_is_even() {
-        let company = |rate: u32| Company {
-            busy: Nanos::from_millis(1000),
-            fixed: Nanos::from_millis(600),
-            priced: Nanos::from_millis(2000),
-            rates: rate.into(),
-            rates_squared: u64::from(rate).pow(2),
-            rate_min: Some(rate),
+    fn batches_start_earlier_the_more_gpus_are_to_spare() {
+        let at = |tick: u64| Time::ZERO + POOL_TICK.saturating_mul(tick);
+        let starts = |asked: f64| {
+            let mut control = PoolControl::default();
+            let input = PoolInput { account: asks(asked), gpus: idle([10, 0]), ..PoolInput::default() };
+            let said = (0..60).filter_map(|tick| control.step(at(tick), input)).last();
+            let demand_s = control.demand_time().as_secs_f64() / (60.0 * POOL_TICK.as_secs_f64());
+            (said.unwrap_or(PoolSignal::NONE).early_start.share(), demand_s)
         };
-        let mut control = PressureControl::default();
-        let mut tell = |from: u64, to: u64, rates: [u32; 2]| {
-            let account = Account { company: company(rates[0]).and(company(rates[1])), ..Account::default() };
-            let at = |tick: u64| Time::ZERO + PRESSURE_TICK.saturating_mul(tick);
-            let input = PressureInput { account, ..PressureInput::default() };
-            (from..to).map(|tick| control.step(at(tick), input)).collect::<Vec<_>>()
+        let near = |(start, load): (f64, f64), wanted: (f64, f64)| {
+            assert!(
+                (start - wanted.0).abs() < 1e-3 && (load - wanted.1).abs() < 1e-3,
+                "{start} with a demand of {load} GPUs"
+            );
         };
-        let told = tell(1, 50, [100, 900]);
-        // A mean gap of 820 items per second is 1.2 ms, and slack costs two GPUs.
-        let hope_max = company(100).and(company(900)).hope_max();
-        assert!(hope_max < Nanos::from_millis(1), "{hope_max}");
-        assert!(
-            told.iter().all(|said| *said == Some(PoolWord { hope_max, ..PoolWord::NONE })),
-            "new models hear it too"
-        );
-        // Its end is said once, when the window has forgotten it.
-        let told = tell(50, 100, [500, 500]);
-        assert_eq!(told.iter().filter(|said| **said == Some(PoolWord::NONE)).count(), 1);
-        assert_eq!(told[49], None);
+        near(starts(3.9), (1.0, 3.9));
+        // 0.64 · (1 + 2/8) = 0.8 at the third level, at which batches wait for half as long.
+        near(starts(6.4), (0.5, 6.4));
+        near(starts(9.0), (0.1, 9.0));
+        near(starts(20.0), (0.1, 20.0));
+    }
+
+    #[test]
+    fn a_step_of_the_load_is_answered_at_once_and_its_end_within_a_second() {
+        let at = |tick: u64| Time::ZERO + POOL_TICK.saturating_mul(tick);
+        let mut control = PoolControl::default();
+        let mut start = |tick: u64, asked: f64| {
+            control.step(at(tick), PoolInput { account: asks(asked), gpus: idle([10, 0]), ..PoolInput::default() });
+            control.signal.early_start
+        };
+        let before: Vec<_> = (1..100).map(|tick| start(tick, 3.0)).collect();
+        assert_eq!(before[98], EarlyStart::AT_ONCE);
+        let high: Vec<_> = (100..200).map(|tick| start(tick, 9.0)).collect();
+        assert!(high.is_sorted_by(|a, b| a >= b), "it falls and stays down");
+        assert!(high[DEMAND_TICKS].share() < 0.15, "{:?}", high[DEMAND_TICKS]);
+        let after: Vec<_> = (200..230).map(|tick| start(tick, 3.0)).collect();
+        assert!(after.is_sorted(), "it rises and stays up");
+        assert_eq!(after[TICKS + 1], EarlyStart::AT_ONCE);
+    }
+
+    #[test]
+    fn gpus_of_several_classes_share_the_demand() {
+        // One GPU of a class that needs two for all, three of one that needs six: each could do a half.
+        let mut demand = Demand::default();
+        demand.0[0] = [POOL_TICK.saturating_mul(2); crate::DEMAND_LEVELS];
+        demand.0[1] = [POOL_TICK.saturating_mul(6); crate::DEMAND_LEVELS];
+        assert_eq!(demand.loads(&idle([1, 3]), POOL_TICK), [1.0; crate::DEMAND_LEVELS]);
+        assert_eq!(demand.loads(&idle([2, 6]), POOL_TICK), [0.5; crate::DEMAND_LEVELS]);
+        assert_eq!(demand.loads(&idle([0, 0]), POOL_TICK)[0], f64::INFINITY, "nobody can do it");
+        assert_eq!(Demand::default().loads(&idle([0, 0]), POOL_TICK)[0], 0.0, "nothing is asked");
     }
 
     #[test]
     fn a_silence_is_the_end_of_it() {
-        let mut control = PressureControl::default();
+        let mut control = PoolControl::default();
         tell(&mut control, 1, 50, account(100, [0, 50], 100, [0; 2]), 0);
         assert_eq!(tell(&mut control, 5000, 5001, account(100, [0, 0], 100, [0; 2]), 0), Some(Pressure::NONE));
     }
@@ -241,7 +310,7 @@ mod tests {
     #[test]
     fn what_some_cannot_shed_the_others_bear() {
         // Half of the requests are worth a tenth, and 0.7 of all are lost; but nobody sheds more than 0.95.
-        let mut control = PressureControl::default();
+        let mut control = PoolControl::default();
         let mut pressure = Pressure::NONE;
         for tick in 1..2000 {
             let called = |share_max: f64| {
@@ -259,11 +328,17 @@ mod tests {
     #[test]
     fn gpus_that_could_have_met_nothing_of_it_do_not_count() {
         let with = |gpus: [u32; 2]| {
-            let mut control = PressureControl::default();
+            let mut control = PoolControl::default();
             for tick in 1..50 {
-                let at = Time::ZERO + PRESSURE_TICK.saturating_mul(tick);
-                control
-                    .step(at, PressureInput { account: account(500, [90, 10], 500, [100; 2]), gpus_idle: idle(gpus) });
+                let at = Time::ZERO + POOL_TICK.saturating_mul(tick);
+                control.step(
+                    at,
+                    PoolInput {
+                        account: account(500, [90, 10], 500, [100; 2]),
+                        gpus_idle: idle(gpus),
+                        ..PoolInput::default()
+                    },
+                );
             }
             control.pressure()
         };
@@ -273,8 +348,8 @@ mod tests {
 
     #[test]
     fn it_does_not_rise_above_where_all_shed_all_they_may() {
-        let mut control = PressureControl::default();
-        let at = |tick: u64| Time::ZERO + PRESSURE_TICK.saturating_mul(tick);
+        let mut control = PoolControl::default();
+        let at = |tick: u64| Time::ZERO + POOL_TICK.saturating_mul(tick);
         let mut pressure = Pressure::NONE;
         let mut tell = |from: u64, to: u64, asked: u64, served: u64| {
             for tick in from..to {
@@ -282,7 +357,7 @@ mod tests {
                 let in_full = (asked as f64 * pressure.share()) as u64;
                 let dropped = (asked - called).saturating_sub(served);
                 let account = account(asked, [called, dropped], asked, [called, in_full]);
-                control.step(at(tick), PressureInput { account, ..PressureInput::default() });
+                control.step(at(tick), PoolInput { account, ..PoolInput::default() });
                 pressure = control.pressure();
             }
             pressure
@@ -295,7 +370,7 @@ mod tests {
 
     #[test]
     fn losses_of_what_nobody_asks_for_any_more_are_no_pressure() {
-        let mut control = PressureControl::default();
+        let mut control = PoolControl::default();
         let lost = Account { dropped: Nanos::from_millis(50), ..Account::default() };
         assert_eq!(tell(&mut control, 1, 50, lost, 0), None);
     }

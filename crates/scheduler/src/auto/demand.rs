@@ -1,0 +1,95 @@
+//! The GPU time that is asked of a sub-cluster, by how early its batches start.
+
+use symphony_types::{GPU_CLASSES_MAX, GpuClass, LatencyProfile, Nanos};
+
+use crate::DataDelay;
+use crate::gpu_counts::GpuCounts;
+
+/// The parts of the longest wait that batches still wait, for which demand is known; the last is at once. Between them it is a straight line, and
+/// the shorter the wait, the steeper: batches are small then.
+pub(crate) const WAITS: [f64; DEMAND_LEVELS] =
+    [1.0, 0.75, 0.5, 0.25, 1.0 / 8.0, 1.0 / 16.0, 1.0 / 32.0, 1.0 / 64.0, 0.0];
+/// So many.
+pub const DEMAND_LEVELS: usize = 9;
+
+/// GPU time, for each class of GPUs as if all were of this class, by how early batches start: the first is that of deferred batches, the
+/// last that of single items.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Demand(pub [[Nanos; DEMAND_LEVELS]; GPU_CLASSES_MAX]);
+
+impl Demand {
+    /// This and another one.
+    #[must_use]
+    pub fn and(mut self, other: Self) -> Self {
+        for (sums, more) in self.0.iter_mut().zip(&other.0) {
+            for (sum, more) in sums.iter_mut().zip(more) {
+                *sum += *more;
+            }
+        }
+        self
+    }
+
+    /// The demand over what `gpus` can do `within` this time, at each level. Where GPUs are of several classes, each serves as large a part
+    /// of the demand as it has GPUs out of those that it would need to serve all.
+    #[must_use]
+    pub(crate) fn loads(&self, gpus: &GpuCounts, within: Nanos) -> [f64; DEMAND_LEVELS] {
+        std::array::from_fn(|level| {
+            let asked = self.0.iter().map(|class| class[level]).zip(&gpus.0).filter(|&(asked, _)| asked > Nanos::ZERO);
+            let (mut nothing_asked, mut served) = (true, 0.0);
+            for (asked, &gpus) in asked {
+                nothing_asked = false;
+                served += f64::from(gpus) * within.as_secs_f64() / asked.as_secs_f64();
+            }
+            if nothing_asked { 0.0 } else { 1.0 / served }
+        })
+    }
+
+    /// Adds what `items` items take on this class.
+    pub(crate) fn add(&mut self, class: GpuClass, items: u64, item_times: &[Nanos; DEMAND_LEVELS]) {
+        for (sum, time) in self.0[class.index()].iter_mut().zip(item_times) {
+            *sum += time.saturating_mul(items);
+        }
+    }
+}
+
+/// The GPU time of one item at each level, at `rate` items per second; `budget` is the SLO less reply delay and control delay.
+pub(crate) fn item_times(
+    profile: &LatencyProfile,
+    rate: f64,
+    budget: Nanos,
+    data: DataDelay,
+) -> [Nanos; DEMAND_LEVELS] {
+    let alone = profile.latency(1);
+    WAITS.map(|wait| {
+        let within = (alone.as_secs_f64() + (budget - alone).as_secs_f64() * wait).min(budget.as_secs_f64());
+        let batch = expected_batch(profile, rate, within, data);
+        Nanos::from_secs_f64(latency_s(profile, batch) / batch)
+    })
+}
+
+/// The mean size of batches whose first item is answered `within` so many seconds: b with ℓ(b) + (b − 1)/rate + d·b = within. A fraction
+/// between two whole sizes.
+fn expected_batch(profile: &LatencyProfile, rate: f64, within: f64, data: DataDelay) -> f64 {
+    let needed =
+        |batch: u32| profile.latency(batch).as_secs_f64() + f64::from(batch - 1) / rate + data.of(batch).as_secs_f64();
+    let most = profile.batch_max();
+    let (mut low, mut high) = (1, most + 1);
+    while high - low > 1 {
+        let middle = low + (high - low) / 2;
+        if needed(middle) <= within { low = middle } else { high = middle }
+    }
+    if low == most {
+        return f64::from(most);
+    }
+    let (below, above) = (needed(low), needed(low + 1));
+    let more = if above > below { ((within - below) / (above - below)).clamp(0.0, 1.0) } else { 0.0 };
+    f64::from(low) + more
+}
+
+/// ℓ(b) in seconds, on a straight line between whole sizes.
+fn latency_s(profile: &LatencyProfile, batch: f64) -> f64 {
+    let low = batch as u32;
+    let (below, above) = (profile.latency(low), profile.latency(low + 1));
+    let below = below.as_secs_f64();
+    if above == Nanos::MAX { below } else { below + (batch - f64::from(low)) * (above.as_secs_f64() - below) }
+}

@@ -1,0 +1,24 @@
+//! What a sub-cluster tells all its models.
+
+use crate::auto::early_start::EarlyStart;
+use crate::pressure::Pressure;
+
+/// What models cannot know by themselves, since it is a matter of all of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolSignal {
+    /// How hard the sub-cluster is pressed (docs/adr/0011).
+    pub pressure: Pressure,
+    /// How early batches may start (docs/adr/0008).
+    pub early_start: EarlyStart,
+}
+
+impl PoolSignal {
+    /// Nothing to give up, and time to spare: what holds as long as nothing is said.
+    pub const NONE: Self = Self { pressure: Pressure::NONE, early_start: EarlyStart::AT_ONCE };
+}
+
+impl From<Pressure> for PoolSignal {
+    fn from(pressure: Pressure) -> Self {
+        Self { pressure, ..Self::NONE }
+    }
+}
