@@ -1,5 +1,7 @@
 //! Whether what a run saw keeps the promises.
 
+use std::collections::BTreeMap;
+
 use crate::admin::Story;
 use crate::journal::Executions;
 use crate::report::{Fault, FaultState, Ledger, Outcome, RoundReport};
@@ -14,6 +16,8 @@ pub(crate) struct Evidence<'a> {
     /// Of the requests that failed, those that had before the first fault. No promise is about them: links are made with the first requests,
     /// and on a machine that is busy that can take longer than a request has.
     pub(crate) failed_before: u64,
+    /// Of those that failed since, so many for each reason.
+    pub(crate) failed_for: BTreeMap<&'static str, u64>,
     /// Answers that belonged to another request.
     pub(crate) foreign: u64,
     pub(crate) invariant_violations: u64,
@@ -46,7 +50,8 @@ pub(crate) fn judge(evidence: &Evidence<'_>, promise: &Promise) -> (Outcome, Vec
     }
     let failed_since = failed.saturating_sub(evidence.failed_before);
     if let Some(promised) = promise.failed_max.filter(|promised| failed_since > *promised) {
-        broken.push(format!("{failed_since} requests failed; promised are {promised}"));
+        let reasons: Vec<_> = evidence.failed_for.iter().map(|(reason, count)| format!("{reason} {count}")).collect();
+        broken.push(format!("{failed_since} requests failed ({}); promised are {promised}", reasons.join(", ")));
     }
     if evidence.foreign > 0 {
         broken.push(format!("I3: {} answers belonged to other requests", evidence.foreign));
@@ -190,6 +195,7 @@ mod tests {
             rounds: &rounds,
             ledger: scene.ledger,
             failed_before: scene.failed_before,
+            failed_for: BTreeMap::from([("no_answer", 1), ("payload_lost", 1)]),
             foreign: scene.foreign,
             invariant_violations: scene.invariant_violations,
             executions: &scene.executions,
@@ -236,7 +242,9 @@ mod tests {
             ("I8: whole again after 2001 ms", |s| s.round.whole_after_ms = Some(2001.0)),
             ("I2: a leader without a quorum was obeyed for 1251 ms", |s| s.round.obeyed_ms = Some(1251.0)),
             ("I7: they do not fit", |s| s.findings = vec!["I7: they do not fit".into()]),
-            ("2 requests failed; promised are 1", |s| (s.ledger.accepted, s.ledger.failed) = (11, 2)),
+            ("2 requests failed (no_answer 1, payload_lost 1); promised are 1", |s| {
+                (s.ledger.accepted, s.ledger.failed) = (11, 2)
+            }),
             ("served on for 49 ms", |s| s.round.served_on_ms = 49.0),
             ("lagged", |s| (s.ledger.lost, s.load_failure) = (1, Some("the generator lagged".into()))),
         ];
@@ -275,6 +283,10 @@ mod tests {
             |failed_before| judged(|s| (s.ledger.accepted, s.ledger.failed, s.failed_before) = (13, 4, failed_before));
         assert_eq!(judged(3).0, Outcome::Pass);
         let (outcome, reasons) = judged(2);
-        assert!(outcome == Outcome::Violation && reasons.contains("2 requests failed; promised are 1"), "{reasons}");
+        assert!(
+            outcome == Outcome::Violation
+                && reasons.contains("2 requests failed (no_answer 1, payload_lost 1); promised are 1"),
+            "{reasons}"
+        );
     }
 }

@@ -1,7 +1,10 @@
 //! What everything that was seen comes to.
 
+use std::collections::BTreeMap;
+
 use symphony::load::Report as LoadReport;
 use symphony_config::Timing;
+use symphony_types::FailReason;
 
 use crate::admin::{Acked, Story};
 use crate::checker::{Evidence, judge};
@@ -58,14 +61,21 @@ impl Conclusion<'_> {
         let faults: Vec<Fault> = self.rounds.iter().flat_map(|round| round.faults.clone()).collect();
         let rounds: Vec<_> = self.rounds.iter().map(|round| figures.of(round, self.shape)).collect();
         let first_fault = self.rounds.iter().map(|round| round.struck_at).min();
-        let had_failed = |one: &&Observation| {
-            matches!(one.fate, Fate::Failed(_)) && first_fault.is_some_and(|first| one.ended < first)
-        };
+        let (mut failed_before, mut failed_for) = (0, BTreeMap::new());
+        for one in self.observations {
+            let Fate::Failed(reason) = one.fate else { continue };
+            if first_fault.is_some_and(|first| one.ended < first) {
+                failed_before += 1;
+            } else {
+                *failed_for.entry(reason.map_or("by the client", FailReason::label)).or_default() += 1;
+            }
+        }
         let evidence = Evidence {
             faults: &faults,
             rounds: &rounds,
             ledger,
-            failed_before: self.observations.iter().filter(had_failed).count() as u64,
+            failed_before,
+            failed_for,
             foreign: self.load.total.foreign,
             invariant_violations,
             executions,
