@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use symphony_executor::ModelExecutor;
 use symphony_protocol::execute::{
-    Done, Execute, FromBackend, PlannedRequest, Refusal, SEAL_RECENT_REQUESTS_MAX, SealedGpu, ToBackend,
+    Done, EndedPlan, Execute, FromBackend, PlannedRequest, Refusal, SEAL_RECENT_PLANS_MAX, SEAL_RECENT_REQUESTS_MAX,
+    SealedGpu, ToBackend,
 };
 use symphony_protocol::journal::Record;
 use symphony_transport::{LinkSender, PAYLOAD_DELAY_FORGOTTEN_AFTER, PayloadDelay, PayloadTransport};
@@ -87,6 +88,7 @@ pub(crate) struct Execution<T> {
     tell_again: Option<Instant>,
     journal: Option<Journal>,
     recent: VecDeque<RequestId>,
+    ended: VecDeque<EndedPlan>,
     transport: Arc<T>,
     late_owners: Arc<LateOwners>,
     inputs: mpsc::UnboundedReceiver<Input>,
@@ -150,6 +152,7 @@ impl<T: PayloadTransport> Execution<T> {
             tell_again: None,
             journal,
             recent: VecDeque::new(),
+            ended: VecDeque::new(),
             transport,
             late_owners,
             inputs,
@@ -277,8 +280,9 @@ impl<T: PayloadTransport> Execution<T> {
         }
         Counts::add(&self.counts.seals, 1);
         let finished = self.recent.iter().copied().collect();
+        let plans = self.ended.iter().copied().collect();
         let boot = self.identity.boot;
-        self.send(connection, FromBackend::Sealed { boot, gpus: sealed, finished });
+        self.send(connection, FromBackend::Sealed { boot, gpus: sealed, finished, plans });
         // A new leader knows at once what its predecessor knew.
         self.tell_delay(connection, now);
     }
@@ -384,10 +388,17 @@ impl<T: PayloadTransport> Execution<T> {
             tracing::error!(gpu = %gpu.id, "its device is lost: leads give it no more batches until this backend is restarted");
         }
         gpu.gate.finished();
-        let leader = gpu.pending.pop_front().map(|plan| plan.connection);
+        let ended = gpu.pending.pop_front();
         // The next one begins now, however early it was planned.
         if let Some(next) = gpu.pending.front_mut() {
             next.start = next.start.max(now);
+        }
+        if let Some(plan) = ended.as_ref().filter(|_| report.failed.is_empty()) {
+            if self.ended.len() == SEAL_RECENT_PLANS_MAX {
+                self.ended.pop_front();
+            }
+            let late = report.start_late + report.latency.saturating_sub(plan.latency);
+            self.ended.push_back(EndedPlan { late: nanos(late), predicted: nanos(plan.latency) });
         }
         for id in report.finished {
             if self.recent.len() == SEAL_RECENT_REQUESTS_MAX {
@@ -408,7 +419,7 @@ impl<T: PayloadTransport> Execution<T> {
         if self.gpus.iter().all(|gpu| gpu.lost) {
             self.lost.send_if_modified(|lost| !std::mem::replace(lost, true));
         }
-        if let Some(leader) = leader {
+        if let Some(leader) = ended.map(|plan| plan.connection) {
             self.send(leader, FromBackend::Done(done));
             self.tell_delay(leader, now);
         }

@@ -10,6 +10,9 @@ use crate::Message;
 /// Requests that finished this recently are named in the answer to a seal, so that a new leader does not run them again.
 pub const SEAL_RECENT_REQUESTS_MAX: usize = 16_384;
 
+/// So many plans that ended are told in the answer to a seal, so that a new leader knows how late plans end here.
+pub const SEAL_RECENT_PLANS_MAX: usize = 128;
+
 /// A request inside a batch plan.
 #[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlannedRequest {
@@ -78,6 +81,15 @@ pub struct SealedGpu {
     pub free_in: u64,
     /// Requests accepted and not finished.
     pub in_flight: Vec<RequestId>,
+}
+
+/// How late a plan ended, in the answer to a seal. All times in nanoseconds.
+#[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EndedPlan {
+    /// By how much later than predicted, its late start included; zero if it was early.
+    pub late: u64,
+    /// Predicted execution time.
+    pub predicted: u64,
 }
 
 /// Why a backend refused a plan.
@@ -150,6 +162,8 @@ pub enum FromBackend {
         gpus: Vec<SealedGpu>,
         /// Requests finished lately.
         finished: Vec<RequestId>,
+        /// Plans that ended lately, of all its GPUs.
+        plans: Vec<EndedPlan>,
     },
     /// A plan was not accepted; nothing of it runs.
     Refused {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use symphony_net::{Expected, Net, Role};
-use symphony_protocol::execute::{FromBackend, Refusal, SealedGpu, ToBackend};
-use symphony_scheduler::PayloadDelay;
+use symphony_protocol::execute::{EndedPlan, FromBackend, Refusal, SealedGpu, ToBackend};
+use symphony_scheduler::{Account, LatenessMeter, PayloadDelay};
 use symphony_transport::{EchoTimes, LinkReceiver, LinkSender, SendError, connect_link};
 use symphony_types::{BackendId, BootId, FailReason, GpuClass, GpuId, Nanos, RequestId, SubclusterId, Token};
 use tokio::sync::{mpsc, watch};
@@ -271,7 +271,7 @@ impl BackendLink {
                 FromBackend::Welcome { backend, boot } if backend != self.backend || boot != self.boot => {
                     return Err(End::Lost(format!("found {backend} {boot} instead")));
                 }
-                FromBackend::Sealed { boot, gpus, finished } if boot == self.boot => {
+                FromBackend::Sealed { boot, gpus, finished, plans } if boot == self.boot => {
                     let at = self.clock.now();
                     if self.gpus.iter().any(|mine| gpus.iter().any(|g| g.gpu == mine.gpu && g.promised > mine.token)) {
                         return Err(End::Fenced);
@@ -280,6 +280,9 @@ impl BackendLink {
                         gpus.iter().flat_map(|g| g.in_flight.iter().copied()).chain(finished).collect();
                     let known = Arc::new(known);
                     self.workers.tell_all(|| ModelMessage::Known { seal, requests: Arc::clone(&known) });
+                    if !plans.is_empty() {
+                        self.workers.rank.push(RankMessage::Account(Box::new(lateness_of(&plans))));
+                    }
                     let _ = self.events.send(LinkEvent::Sealed(self.backend));
                     return Ok((at, gpus));
                 }
@@ -354,6 +357,16 @@ impl BackendLink {
         }
         Ok(())
     }
+}
+
+/// What a former lead would have told of these plans.
+fn lateness_of(plans: &[EndedPlan]) -> Account {
+    let mut meter = LatenessMeter::default();
+    for plan in plans {
+        meter.note(Nanos::new(plan.late), Nanos::new(plan.predicted));
+    }
+    let (late, predicted) = meter.take_told();
+    Account { late, predicted, ..Account::default() }
 }
 
 #[cfg(test)]

@@ -68,7 +68,7 @@ async fn backends(listener: TcpListener, net: Net, seals: Arc<AtomicU32>) {
                 let ToBackend::Seal { gpus, .. } = frame.message else { continue };
                 let sealed = |(gpu, promised)| SealedGpu { gpu, promised, free_in: 0, in_flight: vec![] };
                 let gpus = gpus.into_iter().map(sealed).collect();
-                sender.send(FromBackend::Sealed { boot: BACKEND_BOOT, gpus, finished: vec![] }).unwrap();
+                sender.send(FromBackend::Sealed { boot: BACKEND_BOOT, gpus, finished: vec![], plans: vec![] }).unwrap();
                 seals.fetch_add(1, Ordering::Relaxed);
             }
         });

@@ -24,6 +24,10 @@ pub struct Account {
     pub could_serve: GpuClasses,
     /// The largest value among the models that were asked.
     pub value_max: Option<RequestValue>,
+    /// How late the plans may have ended that were reported, at the quantile that is planned for.
+    pub late: Nanos,
+    /// How long these plans should have taken.
+    pub predicted: Nanos,
     /// What arrived, whoever sheds, by how early batches start.
     pub demand: Demand,
 }
@@ -41,6 +45,8 @@ impl Account {
             called_in_full: self.called_in_full + other.called_in_full,
             could_serve: self.could_serve.and(other.could_serve),
             value_max: self.value_max.max(other.value_max),
+            late: self.late + other.late,
+            predicted: self.predicted + other.predicted,
             demand: self.demand.and(other.demand),
         }
     }

@@ -18,7 +18,7 @@ use crate::auto::early_start::EarlyStart;
 use crate::auto::gap_meter::GapMeter;
 use crate::class_profiles::ClassProfiles;
 use crate::class_windows::ClassWindows;
-use crate::lateness_meter::LatenessMeter;
+use crate::lateness_meter::{Lateness, LatenessMeter};
 use crate::patience::Patience;
 use crate::queued::Queued;
 use crate::rate_meter::RateMeter;
@@ -70,6 +70,8 @@ pub struct ModelQueue {
     patience: Patience,
     request_items: RequestItems,
     lateness: LatenessMeter,
+    /// How late plans of all models end, as the pool said last.
+    usual_lateness: Lateness,
     /// What is planned for because plans end late; part of `config.delays.reply`.
     late: Nanos,
     /// Kept by the adaptive trigger only.
@@ -117,6 +119,7 @@ impl ModelQueue {
             patience: Patience::default(),
             request_items: RequestItems::default(),
             lateness: LatenessMeter::default(),
+            usual_lateness: Lateness::NONE,
             late: Nanos::ZERO,
             leaving: Vec::new(),
             answered: 0,
@@ -159,6 +162,7 @@ impl ModelQueue {
     /// What it saw and gave up since this was asked last.
     pub fn take_account(&mut self) -> Account {
         let mut account = self.shedding.as_mut().map(Shedding::take_account).unwrap_or_default();
+        (account.late, account.predicted) = self.lateness.take_told();
         let items = std::mem::take(&mut self.items_arrived);
         if items > 0 {
             let delays = &self.config.delays;
@@ -238,8 +242,11 @@ impl ModelQueue {
                 if let Some(shedding) = &mut self.shedding {
                     shedding.press(now, signal.pressure);
                 }
+                self.usual_lateness = signal.lateness;
+                let later = self.expect_lateness();
+                let earlier = std::mem::replace(&mut self.early_start, signal.early_start) != signal.early_start;
                 // What waits starts by the new word.
-                if std::mem::replace(&mut self.early_start, signal.early_start) == signal.early_start {
+                if !(later || earlier) {
                     return;
                 }
             }

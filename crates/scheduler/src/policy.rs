@@ -103,12 +103,6 @@ impl Policy {
         Self { trigger: Trigger::Timeout(wait), drop: DropRule::Prune, ..Self::SYMPHONY }
     }
 
-    /// Whether it decides by what the sub-cluster tells all its models.
-    #[must_use]
-    pub fn follows_pool(&self) -> bool {
-        self.trigger == Trigger::Adaptive || self.shed != Shed::None
-    }
-
     /// What an operator's policy means for a model with this SLO whose requests are worth this much.
     #[must_use]
     pub fn of(asked: &ModelPolicy, slo: Nanos, value: RequestValue) -> Self {

@@ -6,6 +6,7 @@ use crate::account::Account;
 use crate::auto::demand::Demand;
 use crate::auto::early_start::EarlyStart;
 use crate::gpu_counts::GpuCounts;
+use crate::lateness_meter::Lateness;
 use crate::pool_signal::PoolSignal;
 use crate::pressure::Pressure;
 
@@ -52,6 +53,8 @@ struct Tick {
 /// percent it is none.
 ///
 /// **Early start**: the earliest that the GPUs can afford at the largest demand of the last second.
+///
+/// **Lateness**: how late plans ended in the last second in which any did, beside how long they should have taken.
 #[derive(Clone, Debug, Default)]
 pub struct PoolControl {
     ticks: [Tick; TICKS],
@@ -114,7 +117,9 @@ impl PoolControl {
 
     fn find(&self, gpus: &GpuCounts) -> PoolSignal {
         let seen = self.ticks.iter().fold(Account::default(), |sum, tick| sum.and(tick.account));
-        PoolSignal { pressure: self.pressure_of(&seen), early_start: self.early_start(gpus) }
+        // While nothing ends what was usual before stays so.
+        let lateness = Lateness::between(seen.late, seen.predicted).unwrap_or(self.signal.lateness);
+        PoolSignal { pressure: self.pressure_of(&seen), early_start: self.early_start(gpus), lateness }
     }
 
     fn early_start(&self, gpus: &GpuCounts) -> EarlyStart {
@@ -164,7 +169,7 @@ mod tests {
             called_in_full: ms(called[1]),
             could_serve: GpuClasses::from_bits(1),
             value_max: Some(RequestValue::ONE),
-            demand: Demand::default(),
+            ..Account::default()
         }
     }
 
@@ -298,6 +303,24 @@ mod tests {
         assert_eq!(demand.loads(&idle([2, 6]), POOL_TICK), [0.5; crate::DEMAND_LEVELS]);
         assert_eq!(demand.loads(&idle([0, 0]), POOL_TICK)[0], f64::INFINITY, "nobody can do it");
         assert_eq!(Demand::default().loads(&idle([0, 0]), POOL_TICK)[0], 0.0, "nothing is asked");
+    }
+
+    #[test]
+    fn how_late_plans_end_is_remembered_through_a_silence() {
+        let at = |tick: u64| Time::ZERO + POOL_TICK.saturating_mul(tick);
+        let mut control = PoolControl::default();
+        let ended = |late, predicted| PoolInput {
+            account: Account { late: Nanos::new(late), predicted: Nanos::new(predicted), ..Account::default() },
+            ..PoolInput::default()
+        };
+        control.step(at(1), ended(30, 1000));
+        control.step(at(2), ended(70, 1000));
+        let said = control.step(at(3), PoolInput::default()).map(|signal| signal.lateness);
+        assert_eq!(said, Some(Lateness::from_thousandths(50)));
+        assert_eq!(control.step(at(500), PoolInput::default()).map(|signal| signal.lateness), said);
+        control.step(at(501), ended(10, 1000));
+        let said = control.step(at(502), PoolInput::default()).map(|signal| signal.lateness);
+        assert_eq!(said, Some(Lateness::from_thousandths(10)), "what was long ago does not count");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What a sub-cluster tells all its models.
 
 use crate::auto::early_start::EarlyStart;
+use crate::lateness_meter::Lateness;
 use crate::pressure::Pressure;
 
 /// What models cannot know by themselves, since it is a matter of all of them.
@@ -10,11 +11,14 @@ pub struct PoolSignal {
     pub pressure: Pressure,
     /// How early batches may start (docs/adr/0008).
     pub early_start: EarlyStart,
+    /// How late plans end, for models that have had few (docs/adr/0007).
+    pub lateness: Lateness,
 }
 
 impl PoolSignal {
-    /// Nothing to give up, and time to spare: what holds as long as nothing is said.
-    pub const NONE: Self = Self { pressure: Pressure::NONE, early_start: EarlyStart::AT_ONCE };
+    /// Nothing to give up, time to spare, and nothing late: what holds as long as nothing is said.
+    pub const NONE: Self =
+        Self { pressure: Pressure::NONE, early_start: EarlyStart::AT_ONCE, lateness: Lateness::NONE };
 }
 
 impl From<Pressure> for PoolSignal {

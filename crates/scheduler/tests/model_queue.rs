@@ -1,7 +1,7 @@
 //! What a queue orders, action by action. ℓ(b) = 1·b + 5 ms and an SLO of 25 ms throughout.
 
 use symphony_scheduler::{
-    Candidate, DataDelay, DelaySource, Delays, DropCause, DropRule, EarlyStart, GpuChoice, GrantWhy, Matched,
+    Candidate, DataDelay, DelaySource, Delays, DropCause, DropRule, EarlyStart, GpuChoice, GrantWhy, Lateness, Matched,
     ModelAction, ModelActions, ModelInput, ModelQueue, ModelQueueConfig, Plan, PlanWhy, Policy, PoolSignal, Pressure,
     Request, Trigger,
 };
@@ -480,20 +480,27 @@ fn plans_that_end_late_move_the_window_earlier_by_at_most_a_quarter_of_the_slo()
         latency: Nanos::from_millis(took),
         predicted: Nanos::from_millis(6),
     };
-    for _ in 0..15 {
-        assert_eq!(host.step(ms(1), done(1, 8)), [], "too few plans to say anything");
-    }
     assert_eq!(host.step(ms(1), done(1, 8))[0], offer(0, 1, ms(15), ms(16), Nanos::ZERO));
-    for _ in 0..15 {
-        assert_eq!(host.step(ms(1), done(3, 4)), []);
-    }
     assert_eq!(host.step(ms(1), done(3, 4)), [], "3 ms again: nothing has changed");
-    for _ in 0..15 {
-        assert_eq!(host.step(ms(1), done(0, 106)), []);
-    }
     // 25 ms / 4 = 6.25 ms.
     let latest = ms(19) - Nanos::from_micros(6_250);
     assert_eq!(host.step(ms(1), done(0, 106))[0], offer(0, 1, latest - Nanos::from_millis(1), latest, Nanos::ZERO));
+}
+
+#[test]
+fn a_model_that_has_run_little_plans_for_what_is_usual_where_it_runs() {
+    let mut host = Host::symphony();
+    host.arrive(0, 1);
+    // Half of ℓ(1) = 6 ms.
+    let usual = PoolSignal { lateness: Lateness::from_thousandths(500), ..PoolSignal::NONE };
+    assert_eq!(host.step(ms(1), ModelInput::Pool(usual))[0], offer(0, 1, ms(15), ms(16), Nanos::ZERO));
+    let takes = Nanos::from_millis(6);
+    let done = ModelInput::Done { start_late: Nanos::ZERO, latency: takes, predicted: takes };
+    for plans in 1..128 {
+        assert_eq!(host.step(ms(1), done), [], "{plans} plans in time");
+    }
+    assert_eq!(host.step(ms(1), done)[0], offer(0, 1, ms(18), ms(19), Nanos::ZERO), "it knows itself now");
+    assert_eq!(host.step(ms(1), ModelInput::Pool(usual)), []);
 }
 
 #[test]

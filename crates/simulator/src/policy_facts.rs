@@ -34,8 +34,6 @@ pub struct PolicyFacts {
     pub delays: Delays,
     /// Whether every batch takes exactly ℓ(b). Else plans may start and end late, and reports say so.
     pub exact: bool,
-    /// Whether the number of GPUs follows the demand.
-    pub autoscaled: bool,
     /// For policies that draw lots.
     pub seed: u64,
     /// What is to be learnt from the ends of batches.
@@ -62,7 +60,6 @@ impl PolicyFacts {
         let models = scenario.models.iter().map(model).collect();
         let gpu_classes = scenario.gpu_classes().collect();
         let (gpus, exact, learning) = (scenario.gpu_count(), scenario.is_exact(), scenario.learning.clone());
-        let autoscaled = scenario.autoscale.is_some();
-        Self { models, gpus, gpu_classes, delays, exact, autoscaled, seed, learning }
+        Self { models, gpus, gpu_classes, delays, exact, seed, learning }
     }
 }

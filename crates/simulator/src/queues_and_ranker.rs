@@ -72,12 +72,11 @@ impl<T: Tap> QueuesAndRanker<T> {
             })
         };
         let models = facts.models.len();
-        let follows_pool = facts.models.iter().any(|model| Policy::of(asked, model.slo, model.value).follows_pool());
         Self {
             queues: facts.models.iter().map(queue).collect(),
             ranker: GpuRanker::new(models as u32, facts.gpus),
             pool: PoolControl::default(),
-            account_at: if follows_pool || facts.autoscaled { Time::ZERO } else { Time::NEVER },
+            account_at: Time::ZERO,
             timers: MinTree::new(1 + models),
             wake_at: Time::NEVER,
             waiting: 0,

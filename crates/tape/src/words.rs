@@ -3,9 +3,9 @@
 
 use symphony_scheduler::{
     Account, BatchLimit, Candidate, ClassProfiles, DataDelay, DelaySource, Delays, Demand, DropCause, DropRule,
-    EarlyStart, GpuChoice, GpuCounts, GrantWhy, Matched, ModelAction, ModelActions, ModelInput, ModelQueueConfig, Plan,
-    PlanWhy, Policy, PoolInput, PoolSignal, Pressure, RankAction, RankInput, ReadyOrder, Request, Rival, Shed,
-    ShedCause, TargetShare, Trigger,
+    EarlyStart, GpuChoice, GpuCounts, GrantWhy, Lateness, Matched, ModelAction, ModelActions, ModelInput,
+    ModelQueueConfig, Plan, PlanWhy, Policy, PoolInput, PoolSignal, Pressure, RankAction, RankInput, ReadyOrder,
+    Request, Rival, Shed, ShedCause, TargetShare, Trigger,
 };
 use symphony_types::{
     BootId, DropReason, FrontendId, GPU_CLASSES_MAX, GpuClass, GpuClasses, GpuId, LatencyProfile, ModelId, Nanos,
@@ -190,6 +190,16 @@ impl Coded for EarlyStart {
     }
 }
 
+impl Coded for Lateness {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.thousandths().put(out);
+    }
+
+    fn take(from: &mut Source<'_>) -> Result<Self, TapeError> {
+        Ok(Self::from_thousandths(Coded::take(from)?))
+    }
+}
+
 impl Coded for Demand {
     fn put(&self, out: &mut Vec<u8>) {
         self.0.iter().flatten().for_each(|time| time.put(out));
@@ -231,8 +241,20 @@ coded_struct!(Plan { gpu, start, end, batch, must_end_by, first, requests, why }
 coded_struct!(DataDelay { fixed, per_item, max, source });
 coded_struct!(Delays { control, data, reply, guard });
 coded_struct!(Policy { trigger, drop, limit, shed, ready_order, gpu_choice });
-coded_struct!(Account { asked, asked_by_value, shed, dropped, called, called_in_full, could_serve, value_max, demand });
-coded_struct!(PoolSignal { pressure, early_start });
+coded_struct!(Account {
+    asked,
+    asked_by_value,
+    shed,
+    dropped,
+    called,
+    called_in_full,
+    could_serve,
+    value_max,
+    late,
+    predicted,
+    demand
+});
+coded_struct!(PoolSignal { pressure, early_start, lateness });
 coded_struct!(PoolInput { account, gpus_idle, gpus });
 coded_struct!(ModelQueueConfig { profiles, slo, policy, delays, requests_max });
 coded_struct!(ModelActions { list, planned });

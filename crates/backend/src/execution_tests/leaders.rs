@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use symphony_protocol::execute::{Execute, FromBackend, Refusal, ToBackend};
+use symphony_protocol::execute::{EndedPlan, Execute, FromBackend, Refusal, ToBackend};
 use symphony_protocol::journal::Record;
 use symphony_transport::PayloadDelay;
 use symphony_types::{BootId, FailReason, GpuId, ModelId, Nanos, NodeId, SubclusterId, Token};
@@ -98,6 +98,23 @@ async fn a_leader_that_links_again_is_told_of_plans_in_flight_and_not_of_their_e
     scene.execute(&leader, plan(1, Duration::ZERO, &[request(OWNER, 8, 1)]));
     assert_eq!((scene.result().await.0, scene.result().await.0), (7, 8));
     assert_eq!(leader.done().await.failed, [(request(OWNER, 8, 1).id, FailReason::PayloadLost)]);
+}
+
+#[tokio::test]
+async fn a_new_leader_is_told_how_late_plans_ended() {
+    let mut scene = Scene::new(emulated());
+    scene.own(1, Bytes::from(vec![1; ITEM_BYTES]));
+    let (mut former, _) = scene.sealed().await;
+    scene.execute(&former, plan(1, Duration::ZERO, &[request(OWNER, 1, 1)]));
+    let done = former.done().await;
+    // What failed says nothing of how long a batch takes.
+    scene.execute(&former, plan(2, Duration::ZERO, &[request(OWNER, 2, 1)]));
+    assert_eq!(former.done().await.failed, [(request(OWNER, 2, 1).id, FailReason::PayloadLost)]);
+    let mut leader = scene.linked().await;
+    scene.say(&leader, ToBackend::Seal { subcluster: SUBCLUSTER, gpus: vec![(GPU, TOKEN)] });
+    let FromBackend::Sealed { plans, .. } = leader.next().await else { panic!("no seal") };
+    let predicted = plan(1, Duration::ZERO, &[]).latency;
+    assert_eq!(plans, [EndedPlan { late: done.start_late + done.latency.saturating_sub(predicted), predicted }]);
 }
 
 #[tokio::test]

@@ -12,6 +12,7 @@ const BACKEND: BackendId = BackendId::new(3);
 const BOOT: BootId = BootId::new(5);
 const GPU: GpuId = GpuId::new(9);
 const TOKEN: Token = Token::new(10);
+const ENDED: EndedPlan = EndedPlan { late: 7, predicted: 100 };
 
 async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(60), future).await.unwrap_or_else(|_| panic!("no {what}"))
@@ -71,8 +72,11 @@ impl Scene {
             soon("word to the backend", receiver.receive()).await.unwrap();
         }
         let gpus = vec![SealedGpu { gpu: GPU, promised: TOKEN, free_in: 0, in_flight: vec![] }];
-        sender.send(FromBackend::Sealed { boot: BOOT, gpus, finished: vec![] }).unwrap();
-        Self { workers, usage, _sender: sender, receiver }
+        sender.send(FromBackend::Sealed { boot: BOOT, gpus, finished: vec![], plans: vec![ENDED; 3] }).unwrap();
+        let scene = Self { workers, usage, _sender: sender, receiver };
+        let RankMessage::Account(account) = scene.told().await else { panic!("no word of the plans before") };
+        assert_eq!((account.late.get(), account.predicted.get()), (3 * ENDED.late, 3 * ENDED.predicted));
+        scene
     }
 
     /// What the rank worker is told next.

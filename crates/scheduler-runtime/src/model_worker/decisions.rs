@@ -118,7 +118,7 @@ impl ModelWorker {
 
     pub(super) fn apply_signal(&mut self, now: Time, signal: PoolSignal) {
         for slot in 0..self.slots.len() {
-            if self.slots[slot].as_ref().is_some_and(|model| model.follows_pool) {
+            if self.slots[slot].is_some() {
                 self.step(now, slot, ModelInput::Pool(signal));
             }
         }

@@ -20,8 +20,6 @@ pub(super) struct ModelSlot {
     pub(super) offers: Vec<Option<Offer>>,
     /// The turn in which the timer was armed.
     pub(super) armed_in: u64,
-    /// Whether it decides by what the sub-cluster tells all its models.
-    pub(super) follows_pool: bool,
 }
 
 impl ModelWorker {
@@ -44,10 +42,8 @@ impl ModelWorker {
             }
         };
         self.tape.model(index, id, ordinal, &config);
-        let follows_pool = config.policy.follows_pool();
         let queue = ModelQueue::new(config);
-        self.slots[index] =
-            Some(ModelSlot { id, ordinal, queue, counts, offers: Vec::new(), armed_in: 0, follows_pool });
+        self.slots[index] = Some(ModelSlot { id, ordinal, queue, counts, offers: Vec::new(), armed_in: 0 });
         self.by_id.insert(id, index);
         self.by_ordinal.insert(ordinal, index);
         if self.classes != GpuClasses::NONE {

@@ -43,7 +43,7 @@ impl Backend {
 
     pub(crate) fn seal(&self, promised: Token, in_flight: Vec<RequestId>, finished: Vec<RequestId>) {
         let gpus = vec![SealedGpu { gpu: GPU, promised, free_in: 0, in_flight }];
-        self.sender.send(FromBackend::Sealed { boot: BACKEND_BOOT, gpus, finished }).unwrap();
+        self.sender.send(FromBackend::Sealed { boot: BACKEND_BOOT, gpus, finished, plans: vec![] }).unwrap();
     }
 
     pub(crate) async fn plan(&mut self) -> Execute {

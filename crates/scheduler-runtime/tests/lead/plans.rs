@@ -115,7 +115,7 @@ async fn a_gpu_of_a_kind_never_seen_joins_while_requests_wait_and_runs_them_by_i
     assert!(matches!(second.next().await, ToBackend::Hello { .. }));
     assert!(matches!(second.next().await, ToBackend::Seal { .. }));
     let gpus = vec![SealedGpu { gpu, promised: TOKEN, free_in: 0, in_flight: vec![] }];
-    second.sender.send(FromBackend::Sealed { boot, gpus, finished: vec![] }).unwrap();
+    second.sender.send(FromBackend::Sealed { boot, gpus, finished: vec![], plans: vec![] }).unwrap();
     let plan = second.plan().await;
     assert_eq!((plan.gpu, sequences(&plan), plan.latency), (gpu, vec![3], Nanos::from_millis(6).get()));
 

@@ -38,11 +38,17 @@ impl ModelQueue {
         self.aim();
     }
 
-    /// Plans ahead for plans that end later than predicted, as often as they lately did (DESIGN section 6: measured
-    /// quantiles). True if what is planned for has changed.
+    /// Notes how a plan went. True if what is planned for has changed.
     pub(super) fn learn(&mut self, start_late: Nanos, latency: Nanos, predicted: Nanos) -> bool {
         // Early execution does not make up for a late start: the next plan on the GPU has its own start.
-        let Some(late) = self.lateness.note(start_late + (latency - predicted)) else { return false };
+        self.lateness.note(start_late + (latency - predicted), predicted) && self.expect_lateness()
+    }
+
+    /// Plans ahead for plans that end later than predicted, as often as they lately did (DESIGN section 6: measured
+    /// quantiles); while this model has had few, as those of all models did. True if what is planned for has changed.
+    pub(super) fn expect_lateness(&mut self) -> bool {
+        let longest = self.windows.iter().map(|window| window.profile.latency(window.target)).max();
+        let late = self.lateness.expected(self.usual_lateness.of(longest.unwrap_or(Nanos::ZERO)));
         let late = late.min(Nanos::new(self.config.slo.get() / LATENESS_SHARE_MAX));
         if late == self.late {
             return false;

@@ -95,7 +95,8 @@ impl Gpu {
         cluster.obeyed.borrow_mut().push(Obeyed { gpu, token: self.promised, leader: None });
         let in_flight = self.running.iter().flatten().copied().collect();
         let sealed = SealedGpu { gpu, promised: self.promised, free_in: 0, in_flight };
-        FromBackend::Sealed { boot, gpus: vec![sealed], finished: self.finished.iter().copied().collect() }
+        let finished = self.finished.iter().copied().collect();
+        FromBackend::Sealed { boot, gpus: vec![sealed], finished, plans: Vec::new() }
     }
 
     fn take(

@@ -190,7 +190,7 @@ async fn converse(
         loop {
             match reports.receive().await {
                 Ok(frame) => {
-                    if let FromBackend::Sealed { boot, gpus, finished } = frame.message {
+                    if let FromBackend::Sealed { boot, gpus, finished, .. } = frame.message {
                         return Some((boot, gpus, finished));
                     }
                 }
