@@ -108,6 +108,8 @@ pub(crate) enum RankMessage {
     Refused { plan: PlanId },
     /// What the models of a worker saw and gave up since it told last.
     Account(Box<Account>),
+    /// Whole GPUs are to be left idle.
+    Consolidate,
     /// The model is gone.
     Forget { ordinal: u32 },
     /// The GPU is given to nobody any more; `round` comes back once no plan can follow those that were sent.

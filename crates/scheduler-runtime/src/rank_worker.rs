@@ -60,6 +60,7 @@ impl GpuPlans {
 pub(crate) struct RankWorker {
     ranker: GpuRanker,
     pool: PoolControl,
+    consolidate: bool,
     inbox: Arc<Inbox<RankMessage>>,
     offers: Arc<OfferBoard>,
     /// Offers taken from the board in this turn.
@@ -97,6 +98,7 @@ impl RankWorker {
             offered: Vec::new(),
             last_word: [0; GPU_CLASSES_MAX],
             pool: PoolControl::default(),
+            consolidate: false,
             told: vec![false; models.len()],
             models,
             gpus: Vec::new(),
@@ -193,6 +195,7 @@ impl RankWorker {
             RankMessage::Done { plan, free_at } => self.ended(now, plan, Some(free_at)),
             RankMessage::Refused { plan } => self.ended(now, plan, None),
             RankMessage::Account(account) => self.account(now, *account),
+            RankMessage::Consolidate => self.consolidate = true,
             RankMessage::Forget { ordinal } => self.step(now, RankInput::Forget(ordinal)),
             RankMessage::Retire { gpu, seal, round, done } => {
                 let Some(plans) = self.under_seal(gpu, seal) else { return };
@@ -241,7 +244,8 @@ impl RankWorker {
 
     /// Every model worker is told the signal, whenever it is found anew.
     fn account(&mut self, now: Time, account: Account) {
-        let input = PoolInput { account, gpus_idle: self.ranker.gpus_idle(), gpus: self.ranker.gpus() };
+        let (gpus_idle, gpus) = (self.ranker.gpus_idle(), self.ranker.gpus());
+        let input = PoolInput { account, gpus_idle, gpus, consolidate: self.consolidate };
         let said = self.pool.step(now, input);
         self.tape.pool_step(now, &input, said);
         self.metrics.demand_ns.store(self.pool.demand_time().get(), Ordering::Relaxed);

@@ -429,6 +429,7 @@ mod tests {
             tapes: None,
             stuck_after: Duration::from_secs(20),
             learning: crate::LearningSettings::default(),
+            consolidate: Vec::new(),
             redrive_wait: crate::REDRIVE_WAIT,
             net: symphony_net::Net::plaintext(),
         };

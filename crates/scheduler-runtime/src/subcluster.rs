@@ -61,6 +61,8 @@ pub struct LeadConfig {
     pub stuck_after: Duration,
     /// What leads learn from the ends of batches.
     pub learning: LearningSettings,
+    /// Names of sub-clusters whose owners want whole GPUs idle, at the price of latency.
+    pub consolidate: Vec<String>,
     /// How long re-driven requests wait for backends that have not answered the seal: [`REDRIVE_WAIT`](crate::REDRIVE_WAIT).
     pub redrive_wait: Nanos,
 }
@@ -108,6 +110,9 @@ impl LedSubcluster {
         let origin = TapeOrigin { node: config.node, boot: config.boot, subcluster: id, token };
         let tapes = config.tapes.as_ref().map(|tapes| (tapes, origin));
         let workers = Workers::start(&id.to_string(), threads, tapes)?;
+        if view.subclusters.get(&id).is_some_and(|subcluster| config.consolidate.contains(&subcluster.name)) {
+            workers.rank.push(RankMessage::Consolidate);
+        }
         let ended = CancellationToken::new();
         let (reach, echo) = (Arc::<Reach>::default(), echo_times(threads.clock().origin(), config.stuck_after));
         let lead = Lead {

@@ -134,6 +134,7 @@ mod tests {
                 tapes: None,
                 stuck_after,
                 learning: crate::LearningSettings::default(),
+                consolidate: Vec::new(),
                 redrive_wait: crate::REDRIVE_WAIT,
                 net: symphony_net::Net::plaintext(),
             };

@@ -120,6 +120,7 @@ fn take_over(title: &str, leader: Net, backend: Net) {
         tapes: None,
         stuck_after: Duration::from_millis(100),
         learning: LearningSettings::default(),
+        consolidate: Vec::new(),
         redrive_wait: symphony_scheduler_runtime::REDRIVE_WAIT,
     };
     let runtime = leading.block_on(async {

@@ -36,6 +36,8 @@ pub struct PoolInput {
     pub gpus_idle: GpuCounts,
     /// GPUs there are.
     pub gpus: GpuCounts,
+    /// Whether whole GPUs are to be left idle: batches then start no earlier than near saturation, however many GPUs are to spare.
+    pub consolidate: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -79,7 +81,7 @@ impl PoolControl {
         self.pass(tick, input.gpus_idle);
         self.current = tick;
         let before = self.signal;
-        self.signal = self.find(&input.gpus);
+        self.signal = self.find(&input);
         (before != PoolSignal::NONE || self.signal != PoolSignal::NONE).then_some(self.signal)
     }
 
@@ -115,11 +117,12 @@ impl PoolControl {
         }
     }
 
-    fn find(&self, gpus: &GpuCounts) -> PoolSignal {
+    fn find(&self, input: &PoolInput) -> PoolSignal {
         let seen = self.ticks.iter().fold(Account::default(), |sum, tick| sum.and(tick.account));
         // While nothing ends what was usual before stays so.
         let lateness = Lateness::between(seen.late, seen.predicted).unwrap_or(self.signal.lateness);
-        PoolSignal { pressure: self.pressure_of(&seen), early_start: self.early_start(gpus), lateness }
+        let early_start = if input.consolidate { EarlyStart::LEAST } else { self.early_start(&input.gpus) };
+        PoolSignal { pressure: self.pressure_of(&seen), early_start, lateness }
     }
 
     fn early_start(&self, gpus: &GpuCounts) -> EarlyStart {
@@ -291,6 +294,18 @@ mod tests {
         let after: Vec<_> = (200..230).map(|tick| start(tick, 3.0)).collect();
         assert!(after.is_sorted(), "it rises and stays up");
         assert_eq!(after[TICKS + 1], EarlyStart::AT_ONCE);
+    }
+
+    #[test]
+    fn who_wants_whole_gpus_idle_has_batches_start_late_however_many_there_are() {
+        let mut control = PoolControl::default();
+        let gpus = idle([10, 0]);
+        let mut start = |tick: u64, consolidate: bool| {
+            let input = PoolInput { account: asks(1.0), gpus, consolidate, ..PoolInput::default() };
+            control.step(Time::ZERO + POOL_TICK.saturating_mul(tick), input).map(|signal| signal.early_start.share())
+        };
+        assert_eq!((start(1, true), start(2, true)), (Some(0.1), Some(0.1)));
+        assert_eq!(start(3, false), Some(1.0));
     }
 
     #[test]

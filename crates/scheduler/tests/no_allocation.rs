@@ -109,7 +109,7 @@ impl Host {
         self.account_at = self.now + POOL_TICK;
         let account = self.queues.iter_mut().map(ModelQueue::take_account).fold(Account::default(), Account::and);
         let (gpus_idle, gpus) = (self.ranker.gpus_idle(), self.ranker.gpus());
-        if let Some(signal) = self.pool.step(self.now, PoolInput { account, gpus_idle, gpus }) {
+        if let Some(signal) = self.pool.step(self.now, PoolInput { account, gpus_idle, gpus, consolidate: false }) {
             for model in 0..MODELS as usize {
                 self.model(model, ModelInput::Pool(signal));
             }

@@ -34,6 +34,8 @@ pub struct PolicyFacts {
     pub delays: Delays,
     /// Whether every batch takes exactly ℓ(b). Else plans may start and end late, and reports say so.
     pub exact: bool,
+    /// Whether whole GPUs are to be left idle.
+    pub consolidate: bool,
     /// For policies that draw lots.
     pub seed: u64,
     /// What is to be learnt from the ends of batches.
@@ -60,6 +62,7 @@ impl PolicyFacts {
         let models = scenario.models.iter().map(model).collect();
         let gpu_classes = scenario.gpu_classes().collect();
         let (gpus, exact, learning) = (scenario.gpu_count(), scenario.is_exact(), scenario.learning.clone());
-        Self { models, gpus, gpu_classes, delays, exact, seed, learning }
+        let consolidate = scenario.consolidate;
+        Self { models, gpus, gpu_classes, delays, exact, consolidate, seed, learning }
     }
 }

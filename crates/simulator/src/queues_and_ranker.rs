@@ -39,6 +39,7 @@ pub(crate) struct QueuesAndRanker<T> {
     queues: Vec<ModelQueue>,
     ranker: GpuRanker,
     pool: PoolControl,
+    consolidate: bool,
     /// When accounts are told next; never where nobody goes by them.
     account_at: Time,
     timers: MinTree,
@@ -76,6 +77,7 @@ impl<T: Tap> QueuesAndRanker<T> {
             queues: facts.models.iter().map(queue).collect(),
             ranker: GpuRanker::new(models as u32, facts.gpus),
             pool: PoolControl::default(),
+            consolidate: facts.consolidate,
             account_at: Time::ZERO,
             timers: MinTree::new(1 + models),
             wake_at: Time::NEVER,
@@ -169,7 +171,8 @@ impl<T: Tap> QueuesAndRanker<T> {
         self.account_at = now + POOL_TICK;
         let account = self.queues.iter_mut().map(ModelQueue::take_account).fold(Account::default(), Account::and);
         let (gpus_idle, gpus) = (self.ranker.gpus_idle(), self.ranker.gpus());
-        if let Some(signal) = self.pool.step(now, PoolInput { account, gpus_idle, gpus }) {
+        if let Some(signal) = self.pool.step(now, PoolInput { account, gpus_idle, gpus, consolidate: self.consolidate })
+        {
             for model in 0..self.queues.len() as u32 {
                 self.step_model(now, model, ModelInput::Pool(signal), out);
             }

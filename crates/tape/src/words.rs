@@ -255,7 +255,7 @@ coded_struct!(Account {
     demand
 });
 coded_struct!(PoolSignal { pressure, early_start, lateness });
-coded_struct!(PoolInput { account, gpus_idle, gpus });
+coded_struct!(PoolInput { account, gpus_idle, gpus, consolidate });
 coded_struct!(ModelQueueConfig { profiles, slo, policy, delays, requests_max });
 coded_struct!(ModelActions { list, planned });
 

@@ -123,7 +123,7 @@ impl Scene {
     /// What the queue saw is told, and it hears what comes of it.
     fn account(&mut self) {
         let (gpus_idle, gpus) = (self.ranker.gpus_idle(), self.ranker.gpus());
-        let input = PoolInput { account: self.queue.take_account(), gpus_idle, gpus };
+        let input = PoolInput { account: self.queue.take_account(), gpus_idle, gpus, consolidate: true };
         let (now, said) = (self.now, self.pressure.step(self.now, input));
         self.chunk().pool_step(POOL, now, &input, said);
         if let Some(word) = said {

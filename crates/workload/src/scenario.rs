@@ -109,6 +109,8 @@ pub struct Scenario {
     pub name: String,
     /// The policy.
     pub policy: PolicySpec,
+    /// Whether whole GPUs are to be left idle, as far as the policy can.
+    pub consolidate: bool,
     /// Requests that arrive in [warm-up, warm-up + duration) count.
     pub duration: Nanos,
     /// The time before counting begins.
@@ -273,6 +275,7 @@ impl Check<'_> {
             overrides: Vec::new(),
             name: text.name.clone(),
             policy,
+            consolidate: text.consolidate,
             duration: Nanos::from_secs_f64(duration_s),
             warmup: Nanos::from_secs_f64(warmup_s),
             seeds: text.seeds.clone(),

@@ -11,6 +11,8 @@ pub(crate) struct ScenarioText {
     pub(crate) name: String,
     #[serde(default)]
     pub(crate) policy: PolicyText,
+    #[serde(default)]
+    pub(crate) consolidate: bool,
     #[serde(default = "default_duration_s")]
     pub(crate) duration_s: f64,
     #[serde(default = "default_warmup_s")]

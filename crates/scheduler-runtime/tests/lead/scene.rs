@@ -130,6 +130,7 @@ impl Scene {
             // These tests run on machines that do other things as well.
             stuck_after: Duration::from_secs(30),
             learning: LearningSettings::default(),
+            consolidate: Vec::new(),
             redrive_wait: symphony_scheduler_runtime::REDRIVE_WAIT,
         };
         configure(&mut config);

@@ -21,6 +21,8 @@ pub struct EarlyStart(u32);
 impl EarlyStart {
     /// At once.
     pub const AT_ONCE: Self = Self(Self::ONE);
+    /// As little as it gets, however high the load is.
+    pub(crate) const LEAST: Self = Self((LEAST * Self::ONE as f64) as u32);
     /// Not at all.
     pub(crate) const NONE: Self = Self(0);
     const ONE: u32 = 1_000_000;

@@ -334,6 +334,7 @@ fn lead_config(
             Timing::Relaxed => STUCK_AFTER_RELAXED,
         },
         learning: learning(&scheduler.learning),
+        consolidate: scheduler.consolidate.clone(),
         redrive_wait: REDRIVE_WAIT,
     })
 }
