@@ -243,7 +243,10 @@ fn mistakes_are_named_by_file_key_and_expectation() {
         refused(FULL, &[&format!("model.0.value={value}")], "key `model.0.value`: expected 0.001 to 1000");
     }
     refused(FULL, &["policy.name=eager"], "use name = \"symphony\" to choose one");
-    refused(FULL, &["policy.extra=1"], "without other keys");
+    let extra = "key `policy.extra`: expected only trigger, drop, ready_order, gpu_choice and shed";
+    refused(FULL, &["policy.extra=1"], extra);
+    refused(&FULL.replace("gpu_choice", "gpu"), &[], "s.toml: key `policy.gpu`: expected only trigger, drop");
+    refused(FULL, &["policy={ name = 'nexus', frontend = 2 }"], "key `policy.frontend`: expected only frontends");
     refused(FULL, &["workload.arrival=weekly"], "key `workload.arrival`: expected \"poisson\"");
     refused(FULL, &["workload.arrival={gamma=0}"], "key `workload.arrival.gamma`");
     refused(FULL, &["workload.arrival={gamma=1, extra=2}"], "expected \"poisson\", \"uniform\", { gamma = shape }");
