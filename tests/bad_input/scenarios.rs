@@ -44,16 +44,36 @@ fn scenarios_that_make_no_sense_are_refused_with_file_key_and_expectation() {
     phase("a trace that is over before anything is too much has no goodput");
     let rate = "rate_rps = 50.0\narrival = \"poisson\"";
     workspace.write("trace.toml", &FINE.replace(rate, "arrival = { trace_csv = \"trace.csv\" }")).unwrap();
-    let search = run(workspace.path(), &[], &["sim", "trace.toml", "--find-goodput", "--set", "warmup_s=0.5"]).unwrap();
-    let _ = search.ended_with(1).complains(&["no goodput", "the trace over", "trace.toml"]);
+    let overrides = ["--set", "warmup_s=0.2", "--set", "workload.arrival.time_scale=1", "--set", "seeds=[4]"];
+    let search =
+        run(workspace.path(), &[], &[&["sim", "trace.toml", "--find-goodput"], &overrides[..]].concat()).unwrap();
+    let search = search.ended_with(1).complains(&["no goodput", "the trace over", "to repeat: symphony sim trace.toml"]);
+    for once in ["seeds=", "workload.arrival.time_scale="] {
+        assert_eq!(search.err.matches(once).count(), 1, "{once} in: {}", search.err);
+    }
     phase("overrides and policies");
     let sim = |rest: &[&str]| {
         let args: Vec<_> = ["sim", "fine.toml"].iter().chain(rest).copied().collect();
         run(workspace.path(), &[], &args).unwrap()
     };
     let _ = sim(&["--set", "workload.rate=5"]).ended_with(2).complains(&["--set", "workload.rate"]);
+    let _ = sim(&["--set", "exection.noise={}"])
+        .ended_with(2)
+        .complains(&["--set exection.noise={}: unknown field `exection`"]);
     let _ = sim(&["--set", "workload.rate_rps"]).ended_with(2).complains(&["--set", "workload.rate_rps"]);
-    let _ = sim(&["--policy", "magic"]).ended_with(2).complains(&["magic", "symphony"]);
+    let many = sim(&["--set", "workload.rate_rps=many"]).ended_with(2);
+    let _ = many.complains(&["--set workload.rate_rps=many: invalid type: string \"many\", expected a number"]);
+    let negative = sim(&["--set", "warmup_s=0", "--set", "workload.rate_rps=-1"]).ended_with(2);
+    let _ = negative.complains(&["--set workload.rate_rps=-1: key `workload.rate_rps`: expected a number above 0"]);
+    let magic = sim(&["--policy", "magic"]).ended_with(2);
+    let _ = magic.complains(&[
+        "symphony: --policy magic: key `policy`: expected one of \"symphony\", \"auto\"",
+        "got \"magic\"",
+    ]);
+    let typo = sim(&["--policy", "{ name = 'auto', dorp = 'prune' }"]).ended_with(2);
+    let _ = typo.complains(&["--policy { name", "key `policy.dorp`: expected only trigger, drop, ready_order"]);
+    let typo = sim(&["--set", "policy.windw=0.5"]).ended_with(2);
+    let _ = typo.complains(&["--set policy.windw=0.5: key `policy.windw`: expected only trigger, drop, ready_order"]);
     let gone = run(workspace.path(), &[], &["sim", "gone.toml"]).unwrap();
     let _ = gone.ended_with(2).complains(&["gone.toml", "No such file"]);
 }

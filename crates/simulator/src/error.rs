@@ -2,7 +2,7 @@
 
 use symphony_scheduler::Violation;
 use symphony_types::Time;
-use symphony_workload::{Arrival, Scenario};
+use symphony_workload::{Arrival, Scenario, override_key};
 
 use crate::goodput::GoodputSearch;
 
@@ -60,19 +60,21 @@ impl Error {
 
 /// The command line that repeats one run.
 pub(crate) fn replay_command(scenario: &Scenario, seed: u64, rate_rps: f64) -> String {
-    let mut command = format!("symphony sim {}", quoted(&scenario.file));
-    for assignment in &scenario.overrides {
-        command += &format!(" --set {}", quoted(assignment));
-    }
-    command += &format!(" --set 'seeds=[{seed}]'");
-    match &scenario.arrival {
+    let rate = match &scenario.arrival {
         // A trace brings its own rate.
         Arrival::Trace(trace) => {
             let time_scale = trace.time_scale * scenario.rate_rps / rate_rps;
-            command + &format!(" --set workload.arrival.time_scale={time_scale:?}")
+            format!("workload.arrival.time_scale={time_scale:?}")
         }
-        _ => command + &format!(" --set workload.rate_rps={rate_rps:?}"),
-    }
+        _ => format!("workload.rate_rps={rate_rps:?}"),
+    };
+    let own = [format!("seeds=[{seed}]"), rate];
+    // What the run's own seed and rate replace need not be said.
+    let is_replaced = |given: &&String| own.iter().any(|own| override_key(own) == override_key(given));
+    let given = scenario.overrides.iter().filter(|given| !is_replaced(given));
+    given.chain(&own).fold(format!("symphony sim {}", quoted(&scenario.file)), |command, assignment| {
+        format!("{command} --set {}", quoted(assignment))
+    })
 }
 
 /// `text` as one word of a POSIX shell.
@@ -88,6 +90,28 @@ fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_command_says_seed_and_rate_once() {
+        let scenario = |workload: &str, overrides: &[&str]| {
+            let text = format!(
+                "name = 'c'\nworkload = {workload}\ngpu = [{{ kind = 'x', count = 1 }}]\n\
+                 model = [{{ name = 'm', alpha_ms = 1, beta_ms = 5, slo_ms = 25 }}]"
+            );
+            let overrides: Vec<_> = overrides.iter().map(|&assignment| assignment.to_owned()).collect();
+            Scenario::parse("c.toml", &text, &overrides, &|_| Ok("time_s\n1\n2\n".to_owned())).unwrap()
+        };
+        let given = ["workload.rate_rps=5", "policy=eager", "seeds=[1, 2]", "warmup_s=0", " workload.rate_rps = 7"];
+        assert_eq!(
+            replay_command(&scenario("{ rate_rps = 3, arrival = 'poisson' }", &given), 2, 10.5),
+            "symphony sim c.toml --set policy=eager --set warmup_s=0 --set 'seeds=[2]' --set workload.rate_rps=10.5"
+        );
+        let trace = scenario("{ arrival = { trace_csv = 't' } }", &["workload.arrival.time_scale=2"]);
+        assert_eq!(
+            replay_command(&trace, 1, trace.rate_rps * 4.0),
+            "symphony sim c.toml --set 'seeds=[1]' --set workload.arrival.time_scale=0.5"
+        );
+    }
 
     #[test]
     fn words_of_a_command_are_quoted_where_the_shell_would_touch_them() {

@@ -7,7 +7,7 @@ use std::time::Instant;
 use indicatif::{ProgressBar, ProgressDrawTarget};
 use symphony_simulator::{RunResult, SimulationResult};
 use symphony_sweep::{Progress, Run, Sweep};
-use symphony_workload::Scenario;
+use symphony_workload::{Scenario, ScenarioError};
 
 use super::{sim_explain, table, timeline};
 use crate::cli::{Output, SimArgs};
@@ -60,14 +60,21 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
 fn read(args: &SimArgs) -> anyhow::Result<Scenario> {
     let file = args.scenario.display().to_string();
     let text = std::fs::read_to_string(&args.scenario).map_err(|error| bad_input(format!("{file}: {error}")))?;
+    let policy = args.policy.as_ref().map(|policy| format!("policy={policy}"));
     let mut overrides = args.set.clone();
-    overrides.extend(args.policy.as_ref().map(|policy| format!("policy={policy}")));
+    overrides.extend(policy.clone());
     let folder = args.scenario.parent().unwrap_or(Path::new("."));
     let read_csv = |name: &str| {
         let path = folder.join(name);
         std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))
     };
-    Scenario::parse(&file, &text, &overrides, &read_csv).map_err(bad_input)
+    Scenario::parse(&file, &text, &overrides, &read_csv).map_err(|error| match error {
+        // Said as it was given.
+        ScenarioError::Set { assignment, message } if Some(&assignment) == policy.as_ref() => {
+            bad_input(format!("--{}: {message}", assignment.replacen('=', " ", 1)))
+        }
+        error => bad_input(error),
+    })
 }
 
 fn show(result: &SimulationResult) {
