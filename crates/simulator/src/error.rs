@@ -5,6 +5,8 @@ use symphony_types::Time;
 use symphony_workload::{Arrival, Scenario, override_key};
 
 use crate::goodput::GoodputSearch;
+use crate::open_requests::OPEN_SPAN_MAX;
+use crate::preflight::{RateLimit, rate_limit};
 
 /// A run that must not count: an error of the scheduler or of this host, or a search that its scenario cannot answer.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -33,16 +35,43 @@ pub enum Error {
         /// The command that shows it again.
         command: String,
     },
+    /// More requests arrived within a deadline than the simulator keeps: a burst, which the mean rate does not show.
+    #[error(
+        "{OPEN_SPAN_MAX} requests (OPEN_SPAN_MAX) arrived within the deadline of one that is still open; expected a \
+         lower rate, or shorter deadlines (at {now}, seed {seed}; to repeat: {command})"
+    )]
+    TooManyOpen {
+        /// Virtual time.
+        now: Time,
+        /// The seed of the run.
+        seed: u64,
+        /// The command that shows it again.
+        command: String,
+    },
+    /// A search for goodput met a limit of the simulator before a rate that is too high.
+    #[error(
+        "no goodput: every SLO is still met at {rate_rps:.0} r/s, and the simulator runs {limit} (to repeat: {command})"
+    )]
+    AboveLimit {
+        /// The highest rate that was tried, in requests per second.
+        rate_rps: f64,
+        /// Why it was the highest.
+        limit: RateLimit,
+        /// The command that shows it again.
+        command: String,
+    },
     /// A search for goodput found no rate that is too high.
     #[error(
         "no goodput: at {rate_rps:.0} r/s, {times:.0} times what these GPUs can do, every SLO is still met, so too little arrives in the \
-         counted time. Is the trace over, or the rate profile at zero, before the warm-up ends? (to repeat: {command})"
+         counted time; {why} (to repeat: {command})"
     )]
     NeverTooMuch {
         /// The highest rate that was tried, in requests per second.
         rate_rps: f64,
         /// As a multiple of the fluid bound.
         times: f64,
+        /// Why too little arrives.
+        why: String,
         /// The command that shows it again.
         command: String,
     },
@@ -54,7 +83,20 @@ impl Error {
     pub fn never_too_much(scenario: &Scenario, search: &GoodputSearch) -> Option<Self> {
         let (rate_rps, times) = search.never_failed()?;
         let seed = scenario.seeds.first().copied().unwrap_or_default();
-        Some(Self::NeverTooMuch { rate_rps, times, command: replay_command(scenario, seed, rate_rps) })
+        let command = replay_command(scenario, seed, rate_rps);
+        let limit = rate_limit(scenario);
+        if rate_rps >= limit.rate_rps {
+            return Some(Self::AboveLimit { rate_rps, limit, command });
+        }
+        let warmup_s = scenario.warmup.as_secs_f64();
+        let why = match &scenario.arrival {
+            Arrival::Trace(trace) => {
+                let lasts_s = trace.lasts_s() * scenario.rate_rps / rate_rps;
+                format!("played at this rate the trace lasts {lasts_s:.3} s, and the warm-up {warmup_s} s")
+            }
+            _ => format!("is the rate profile at zero after the warm-up of {warmup_s} s?"),
+        };
+        Some(Self::NeverTooMuch { rate_rps, times, why, command })
     }
 }
 

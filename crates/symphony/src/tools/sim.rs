@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressDrawTarget};
-use symphony_simulator::{RunResult, SimulationResult};
+use symphony_simulator::{RunResult, SimulationResult, preflight};
 use symphony_sweep::{Progress, Run, Sweep};
-use symphony_workload::{Scenario, ScenarioError};
+use symphony_workload::{Scenario, ScenarioError, override_at_fault};
 
 use super::{sim_explain, table, timeline};
 use crate::cli::{Output, SimArgs};
@@ -68,7 +68,19 @@ fn read(args: &SimArgs) -> anyhow::Result<Scenario> {
         let path = folder.join(name);
         std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))
     };
-    Scenario::parse(&file, &text, &overrides, &read_csv).map_err(|error| match error {
+    let parse = |overrides: &[String]| Scenario::parse(&file, &text, overrides, &read_csv);
+    let parsed = parse(&overrides).and_then(|scenario| match preflight(&scenario) {
+        Ok(()) => Ok(scenario),
+        Err(error) => {
+            let same = |others: &[String]| parse(others).is_ok_and(|other| preflight(&other).as_ref() == Err(&error));
+            let (file, message) = (file.clone(), error.to_string());
+            Err(match override_at_fault(&overrides, &same) {
+                Some(assignment) => ScenarioError::Set { assignment: assignment.clone(), message },
+                None => ScenarioError::Text { file, message },
+            })
+        }
+    });
+    parsed.map_err(|error| match error {
         // Said as it was given.
         ScenarioError::Set { assignment, message } if Some(&assignment) == policy.as_ref() => {
             bad_input(format!("--{}: {message}", assignment.replacen('=', " ", 1)))
