@@ -35,6 +35,17 @@ pub struct Trial {
     pub seed: u64,
 }
 
+/// What a search found.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Goodput {
+    /// The highest total rate at which every model's p99 meets its SLO, in requests per second; zero if not even a
+    /// trickle is served.
+    pub rate_rps: f64,
+    /// Lower rates that were tried too, and fail, the highest first: then some rates up to the goodput pass, and not
+    /// all.
+    pub fails_below_rps: Vec<f64>,
+}
+
 /// Finds the highest total rate at which every model's p99 meets its SLO in the median of the seeds: bracket, then
 /// bisection, then a look at some lower rates. The caller runs the trials, in any order and on as many threads as it likes, and also those that the search
 /// may turn out to need; what is found depends on the verdicts alone.
@@ -94,10 +105,10 @@ impl GoodputSearch {
         self.goodput_rps
     }
 
-    /// Rates below the goodput that were looked at and fail, the highest first: then some rates up to the goodput pass, and not all.
+    /// The goodput once it is found, with what was seen below it.
     #[must_use]
-    pub fn fails_below(&self) -> &[f64] {
-        &self.fails_below
+    pub fn goodput(&self) -> Option<Goodput> {
+        self.goodput_rps.map(|rate_rps| Goodput { rate_rps, fails_below_rps: self.fails_below.clone() })
     }
 
     /// If the search ended upwards: the highest rate tried, in requests per second and as a multiple of the fluid bound.
@@ -328,7 +339,8 @@ mod tests {
         }
         let found = search.goodput_rps().unwrap();
         assert!((795.0..=800.0).contains(&found), "{found}");
-        assert_eq!(search.fails_below(), [found * 0.75, found * 0.5]);
+        let fails_below_rps = vec![found * 0.75, found * 0.5];
+        assert_eq!(search.goodput(), Some(Goodput { rate_rps: found, fails_below_rps }));
     }
 
     #[test]

@@ -42,7 +42,7 @@ pub use capacity::{fluid_bound_rps, fluid_gpus};
 pub use course::{CourseStep, ModelCounts, ScalingResult};
 pub use error::Error;
 pub use explained::{Ask, EXPLAINED_MAX};
-pub use goodput::{GOODPUT_RESOLUTION, GoodputSearch, Trial, find_goodput};
+pub use goodput::{GOODPUT_RESOLUTION, Goodput, GoodputSearch, Trial, find_goodput};
 pub use policy_facts::{ModelFacts, PolicyFacts};
 pub use preflight::{PreflightError, RateLimit, preflight};
 pub use result::{LearningResult, ModelResult, Queueing, RunResult, SimulationResult};

@@ -41,7 +41,8 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
     };
     bar.finish_and_clear();
     // Where nothing can be served, the scenario's own rate shows what happens instead.
-    let rate_rps = goodput.filter(|&goodput| goodput > 0.0).unwrap_or(scenario.rate_rps);
+    let rate_rps =
+        goodput.as_ref().map(|goodput| goodput.rate_rps).filter(|&rate| rate > 0.0).unwrap_or(scenario.rate_rps);
     let runs: Vec<_> = scenario.seeds.iter().map(|&seed| Run { scenario: &scenario, seed, rate_rps }).collect();
     let runs = sweep.runs(&runs, &tell)?;
     let requests = requests.into_inner();
@@ -95,6 +96,10 @@ fn show(result: &SimulationResult) {
         println!(
             "goodput: {goodput:.0} r/s (highest rate at which every model's p99 meets its SLO, median of the seeds)"
         );
+    }
+    if let Some((last, others)) = result.fails_below_rps.as_deref().and_then(<[f64]>::split_last) {
+        let others: String = others.iter().map(|rate_rps| format!("{rate_rps:.0} r/s and ")).collect();
+        println!("but not every lower rate passes: at {others}{last:.0} r/s some model's p99 misses its SLO");
     }
     let rows: Vec<_> = result
         .runs
