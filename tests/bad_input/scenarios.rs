@@ -44,16 +44,61 @@ fn scenarios_that_make_no_sense_are_refused_with_file_key_and_expectation() {
     phase("a trace that is over before anything is too much has no goodput");
     let rate = "rate_rps = 50.0\narrival = \"poisson\"";
     workspace.write("trace.toml", &FINE.replace(rate, "arrival = { trace_csv = \"trace.csv\" }")).unwrap();
-    let search = run(workspace.path(), &[], &["sim", "trace.toml", "--find-goodput", "--set", "warmup_s=0.5"]).unwrap();
-    let _ = search.ended_with(1).complains(&["no goodput", "the trace over", "trace.toml"]);
+    let overrides = ["--set", "warmup_s=0.2", "--set", "workload.arrival.time_scale=1", "--set", "seeds=[4]"];
+    let search =
+        run(workspace.path(), &[], &[&["sim", "trace.toml", "--find-goodput"], &overrides[..]].concat()).unwrap();
+    let search = search.ended_with(1).complains(&[
+        "no goodput",
+        "s, and the warm-up 0.2 s",
+        "to repeat: symphony sim trace.toml",
+    ]);
+    for once in ["seeds=", "workload.arrival.time_scale="] {
+        assert_eq!(search.err.matches(once).count(), 1, "{once} in: {}", search.err);
+    }
+    phase("a trace that is over before the warm-up shows nothing");
+    for rest in [&["--set", "warmup_s=0.5"][..], &["--find-goodput", "--set", "warmup_s=0.5"]] {
+        let over = run(workspace.path(), &[], &[&["sim", "trace.toml"], rest].concat()).unwrap();
+        let words = ["--set warmup_s=0.5: the trace lasts 0.3 s, and the warm-up 0.5 s: nothing would be measured"];
+        let _ = over.ended_with(2).complains(&words);
+    }
     phase("overrides and policies");
     let sim = |rest: &[&str]| {
         let args: Vec<_> = ["sim", "fine.toml"].iter().chain(rest).copied().collect();
         run(workspace.path(), &[], &args).unwrap()
     };
     let _ = sim(&["--set", "workload.rate=5"]).ended_with(2).complains(&["--set", "workload.rate"]);
+    let _ = sim(&["--set", "exection.noise={}"])
+        .ended_with(2)
+        .complains(&["--set exection.noise={}: unknown field `exection`"]);
     let _ = sim(&["--set", "workload.rate_rps"]).ended_with(2).complains(&["--set", "workload.rate_rps"]);
-    let _ = sim(&["--policy", "magic"]).ended_with(2).complains(&["magic", "symphony"]);
+    let many = sim(&["--set", "workload.rate_rps=many"]).ended_with(2);
+    let _ = many.complains(&["--set workload.rate_rps=many: invalid type: string \"many\", expected a number"]);
+    let negative = sim(&["--set", "warmup_s=0", "--set", "workload.rate_rps=-1"]).ended_with(2);
+    let _ = negative.complains(&["--set workload.rate_rps=-1: key `workload.rate_rps`: expected a number above 0"]);
+    let magic = sim(&["--policy", "magic"]).ended_with(2);
+    let _ = magic.complains(&[
+        "symphony: --policy magic: key `policy`: expected one of \"symphony\", \"auto\"",
+        "got \"magic\"",
+    ]);
+    let typo = sim(&["--policy", "{ name = 'auto', dorp = 'prune' }"]).ended_with(2);
+    let _ = typo.complains(&["--policy { name", "key `policy.dorp`: expected only trigger, drop, ready_order"]);
+    let typo = sim(&["--set", "policy.windw=0.5"]).ended_with(2);
+    let _ = typo.complains(&["--set policy.windw=0.5: key `policy.windw`: expected only trigger, drop, ready_order"]);
+    phase("what cannot be done, and what the simulator cannot hold");
+    let words = ["model `m`", "expected an SLO of at least 6 ms, got 5 ms", "ℓ(1) = 6 ms", "reply_us) take 0 ms"];
+    let _ =
+        sim(&["--set", "model.0.slo_ms=5"]).ended_with(2).complains(&words).complains(&["--set model.0.slo_ms=5: "]);
+    workspace.write("hopeless.toml", &FINE.replace("slo_ms = 25.0", "slo_ms = 5.0")).unwrap();
+    let hopeless = run(workspace.path(), &[], &["sim", "hopeless.toml", "--find-goodput"]).unwrap();
+    let _ = hopeless.ended_with(2).complains(&words).complains(&["hopeless.toml: model"]);
+    for search in [&[][..], &["--find-goodput"]] {
+        let _ = sim(&[&["--set", "workload.rate_rps=1e9"], search].concat()).ended_with(2).complains(&[
+            "--set workload.rate_rps=1e9: ",
+            "expected at most 671088640",
+            "16777216 (OPEN_SPAN_MAX)",
+            "25 ms",
+        ]);
+    }
     let gone = run(workspace.path(), &[], &["sim", "gone.toml"]).unwrap();
     let _ = gone.ended_with(2).complains(&["gone.toml", "No such file"]);
 }

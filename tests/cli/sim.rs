@@ -80,6 +80,41 @@ fn the_goodput_is_found_and_deferral_beats_eagerness() {
     assert!(symphony > eager, "symphony {symphony} r/s, eager {eager} r/s");
 }
 
+/// A hundred GPUs, of which the first is so slow that whatever it gets is late, and nobody learns of it: under load it
+/// has too few of the requests to count, at a quarter of that too many.
+const ONE_OF_MANY_IS_SLOW: &str = "
+    name = 'slow'
+    policy = 'symphony'
+    duration_s = 4
+    warmup_s = 0.5
+    seeds = [1]
+    gpu = [{ kind = 'x', count = 100 }]
+    slow = [{ gpu = 0, factor = 3.0, at_s = 0 }]
+    model = [{ name = 'm', alpha_ms = 0, beta_ms = 10, slo_ms = 25, batch_max = 1 }]
+    workload = { rate_rps = 1000, arrival = 'poisson' }";
+
+#[test]
+fn lower_rates_that_fail_are_told_with_the_goodput() {
+    let _alone = alone();
+    let workspace = Workspace::new("sim-below").unwrap();
+    workspace.write("slow.toml", ONE_OF_MANY_IS_SLOW).unwrap();
+    let search = |rest: &[&str]| {
+        let args = [&["sim", "slow.toml", "--find-goodput"], rest].concat();
+        run(workspace.path(), &[], &args).unwrap().ended_with(0)
+    };
+    let found = search(&["-o", "json"]).json();
+    let goodput = found["goodput_rps"].as_f64().unwrap();
+    let below: Vec<f64> =
+        found["fails_below_rps"].as_array().unwrap().iter().map(|rate| rate.as_f64().unwrap()).collect();
+    assert_eq!(below, [goodput / 4.0]);
+    let words = format!("but not every lower rate passes: at {:.0} r/s some model's p99 misses its SLO", goodput / 4.0);
+    let said = search(&[]).out;
+    assert!(said.contains(&words), "{said}");
+    // Without the slow one every lower rate passes, and programs are told so.
+    assert_eq!(search(&["--set", "slow=[]", "-o", "json"]).json()["fails_below_rps"], serde_json::json!([]));
+    assert!(!search(&["--set", "slow=[]"]).out.contains("lower rate"));
+}
+
 #[test]
 fn tables_are_for_people_and_many_models_are_as_many_rows() {
     let _alone = alone();

@@ -1,12 +1,13 @@
 //! Why a text is no policy, in words for the person who wrote it.
 
+use std::borrow::Cow;
 use std::fmt;
 
 /// A value that was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
     /// The key below the policy, with its dot: `.drop.window`; empty for the policy itself.
-    pub below: &'static str,
+    pub below: Cow<'static, str>,
     /// What would have been right.
     pub expected: &'static str,
     /// What was there.

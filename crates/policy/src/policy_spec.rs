@@ -1,5 +1,6 @@
 //! Every policy there is: those of single models, and those that decide for a whole cluster at once.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use symphony_types::Nanos;
@@ -150,8 +151,11 @@ pub(crate) fn only(table: &PolicyTable, known: &[&str], expected: &'static str) 
         (".frontends", table.frontends.is_some()),
         (".preempt_factor", table.preempt_factor.is_some()),
     ];
-    match given.into_iter().find(|(key, given)| *given && !known.contains(key)) {
-        Some((key, _)) => refuse(key, expected, "a key of another policy".to_owned()),
+    if let Some((key, _)) = given.into_iter().find(|(key, given)| *given && !known.contains(key)) {
+        return refuse(key, expected, "a key of another policy".to_owned());
+    }
+    match table.unknown.keys().next() {
+        Some(key) => refuse(format!(".{key}"), expected, "a key that no policy has".to_owned()),
         None => Ok(()),
     }
 }
@@ -163,8 +167,12 @@ pub(crate) fn span(key: &'static str, ms: f64) -> Result<Nanos, Refused> {
     refuse(key, SPANS, ms.to_string())
 }
 
-pub(crate) const fn refuse<T>(below: &'static str, expected: &'static str, got: String) -> Result<T, Refused> {
-    Err(Refused { below, expected, got })
+pub(crate) fn refuse<T>(
+    below: impl Into<Cow<'static, str>>,
+    expected: &'static str,
+    got: String,
+) -> Result<T, Refused> {
+    Err(Refused { below: below.into(), expected, got })
 }
 
 /// As it is written: the name alone where nothing differs from what the name stands for, otherwise a table.

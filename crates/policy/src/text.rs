@@ -1,8 +1,12 @@
 //! The text of policies: a name, or a TOML table of the name and keys of that policy. Unknown keys are errors.
 
+use std::collections::BTreeMap;
+use std::fmt;
 use std::str::FromStr;
 
-use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use toml::Value;
 
 use crate::error::PolicyError;
@@ -13,11 +17,7 @@ use crate::policy_spec::PolicySpec;
 pub const POLICY_TEXT_BYTES_MAX: usize = 512;
 
 /// A policy as it is written, unchecked.
-#[derive(Debug, Deserialize)]
-#[serde(
-    untagged,
-    expecting = "expected a policy name in quotes, or a table with a name and keys of that policy, without other keys"
-)]
+#[derive(Debug)]
 pub enum PolicyText {
     /// The name alone.
     Name(String),
@@ -31,9 +31,32 @@ impl Default for PolicyText {
     }
 }
 
+/// By hand and not as an untagged enum, whose message would not say which key of the table is wrong.
+impl<'de> Deserialize<'de> for PolicyText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct NameOrTable;
+        impl<'de> Visitor<'de> for NameOrTable {
+            type Value = PolicyText;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a policy name in quotes, or a table with a name and keys of that policy")
+            }
+
+            fn visit_str<E>(self, name: &str) -> Result<PolicyText, E> {
+                Ok(PolicyText::Name(name.to_owned()))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<PolicyText, A::Error> {
+                PolicyTable::deserialize(MapAccessDeserializer::new(map))
+                    .map(|table| PolicyText::Table(Box::new(table)))
+            }
+        }
+        deserializer.deserialize_any(NameOrTable)
+    }
+}
+
 /// Every key of every policy.
 #[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct PolicyTable {
     pub(crate) name: String,
     pub(crate) trigger: Option<TriggerText>,
@@ -46,6 +69,9 @@ pub struct PolicyTable {
     pub(crate) early_ms: Option<f64>,
     pub(crate) frontends: Option<u32>,
     pub(crate) preempt_factor: Option<f64>,
+    /// Keys of no policy, kept until it is known which keys to offer instead.
+    #[serde(flatten)]
+    pub(crate) unknown: BTreeMap<String, IgnoredAny>,
 }
 
 #[derive(Debug, Deserialize)]

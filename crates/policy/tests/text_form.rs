@@ -140,9 +140,12 @@ fn mistakes_are_answered_with_the_key_what_was_expected_and_what_was_there() {
     refused("{ name = 'symphony', share = 0.1 }", &["key `share`", "a key of another policy"]);
     refused("{ name = 'symphony', ready_order = 'first' }", &["key `ready_order`", "\"deadline\"", "got \"first\""]);
     refused("{ name = 'symphony', gpu_choice = 'any' }", &["key `gpu_choice`", "\"earliest_free\"", "got \"any\""]);
-    refused("{ name = 'symphony', tigger = 'eager' }", &["without other keys"]);
+    refused("{ name = 'symphony', tigger = 'eager' }", &["key `tigger`: expected only trigger, drop", "no policy has"]);
+    refused("{ name = 'magic', tigger = 'eager' }", &["key `name`: expected one of"]);
+    refused("{ name = 'auto', drop = { windw = 0.5 } }", &["a drop rule in quotes, or { window = share }"]);
     refused("{ name = 'symphony', }, x = 1", &["a policy is its name, or a table such as { name ="]);
-    refused("{ trigger = 'eager' }", &["a table with a name"]);
+    refused("{ trigger = 'eager' }", &["missing field `name`", "a table such as { name ="]);
+    refused("{ name = 'symphony', gpu_choice = 1 }", &["invalid type: integer `1`, expected a string"]);
     refused("{ name = 'symphony' }\npolicy2 = 1", &["a line break"]);
     refused(&"x".repeat(513), &["513 bytes; at most 512"]);
     assert_eq!("'auto' # why".parse(), Ok(ModelPolicy::of(ModelPolicyName::Auto)), "a comment is none of a policy");

@@ -12,7 +12,7 @@ const HALVINGS: u32 = 60;
 /// batch before runs (seed 000, section 4.2, equations 2 and 3). It takes λ·ℓ(b)/b GPUs; all models together may take as
 /// many as there are. With one model this is the paper's staggered bound. Luck with arrivals can beat it by a little, and
 /// so can models that suit different kinds of GPUs: here each uses all kinds alike.
-/// Zero if some model cannot meet its SLO even alone.
+/// Zero if some model cannot meet its SLO even alone, nor its longest deadline.
 #[must_use]
 pub fn fluid_bound_rps(scenario: &Scenario) -> f64 {
     let gpus = f64::from(scenario.gpu_count());
@@ -47,7 +47,7 @@ pub fn fluid_bound_rps(scenario: &Scenario) -> f64 {
 }
 
 /// GPUs that staggered batches keep busy in the fluid of [`fluid_bound_rps`], at these rates of requests per second.
-/// Infinite if some model cannot meet its SLO even alone.
+/// Infinite if some model cannot meet its SLO even alone, nor its longest deadline.
 #[must_use]
 pub fn fluid_gpus(scenario: &Scenario, rate_rps: impl Fn(&ModelSpec) -> f64) -> f64 {
     let rates = scenario.models.iter().map(|model| (model, rate_rps(model) * model.items.mean()));
@@ -57,21 +57,32 @@ pub fn fluid_gpus(scenario: &Scenario, rate_rps: impl Fn(&ModelSpec) -> f64) -> 
 /// GPUs that the model keeps busy at this rate of items per second, infinite if its SLO is out of reach. Where there are
 /// several classes, each serves a part of it that suits its number and its speed.
 fn gpus_needed(scenario: &Scenario, model: &ModelSpec, rate_rps: f64) -> f64 {
+    let budget = budget(scenario, model);
     if let [only] = &model.profiles[..] {
-        return gpus_needed_of(scenario, model, only, rate_rps);
+        return gpus_needed_of(scenario, only, budget, rate_rps);
     }
     let served = scenario.gpus.iter().map(|gpu| {
-        let needed = gpus_needed_of(scenario, model, &model.profiles[gpu.class.index()], rate_rps);
+        let needed = gpus_needed_of(scenario, &model.profiles[gpu.class.index()], budget, rate_rps);
         f64::from(gpu.count) / needed
     });
     f64::from(scenario.gpu_count()) / served.sum::<f64>()
 }
 
+/// The time that the model's batches have: of its SLO, or of its longest deadline where the SLO is out of reach on
+/// every GPU.
+fn budget(scenario: &Scenario, model: &ModelSpec) -> Nanos {
+    let of = |slo: Nanos| slo - scenario.network.control - scenario.network.reply;
+    let reached = |slo: Nanos| model.profiles.iter().any(|profile| execution(scenario, profile, 1) <= of(slo));
+    if reached(model.slo) { of(model.slo) } else { of(Nanos::new(model.deadline.max())) }
+}
+
+fn execution(scenario: &Scenario, profile: &LatencyProfile, batch: u32) -> Nanos {
+    profile.latency(batch) + scenario.network.data_per_item.saturating_mul(u64::from(batch))
+}
+
 /// The same if all GPUs had this profile.
-fn gpus_needed_of(scenario: &Scenario, model: &ModelSpec, profile: &LatencyProfile, rate_rps: f64) -> f64 {
-    let network = scenario.network;
-    let budget = model.slo - network.control - network.reply;
-    let execution = |batch: u32| profile.latency(batch) + network.data_per_item.saturating_mul(u64::from(batch));
+fn gpus_needed_of(scenario: &Scenario, profile: &LatencyProfile, budget: Nanos, rate_rps: f64) -> f64 {
+    let execution = |batch: u32| execution(scenario, profile, batch);
     if execution(1) > budget {
         return f64::INFINITY;
     }

@@ -1,9 +1,10 @@
 //! The search for goodput, as steps: it says which runs it needs and takes their verdicts.
 
-use symphony_workload::{RATE_RPS_MAX, Scenario};
+use symphony_workload::Scenario;
 
 use crate::capacity::fluid_bound_rps;
 use crate::error::Error;
+use crate::preflight::rate_limit;
 use crate::world::meets_slo;
 
 /// The search ends when the lowest failing rate is within this share of the highest passing one.
@@ -34,6 +35,17 @@ pub struct Trial {
     pub seed: u64,
 }
 
+/// What a search found.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Goodput {
+    /// The highest total rate at which every model's p99 meets its SLO, in requests per second; zero if not even a
+    /// trickle is served.
+    pub rate_rps: f64,
+    /// Lower rates that were tried too, and fail, the highest first: then some rates up to the goodput pass, and not
+    /// all.
+    pub fails_below_rps: Vec<f64>,
+}
+
 /// Finds the highest total rate at which every model's p99 meets its SLO in the median of the seeds: bracket, then
 /// bisection, then a look at some lower rates. The caller runs the trials, in any order and on as many threads as it likes, and also those that the search
 /// may turn out to need; what is found depends on the verdicts alone.
@@ -41,6 +53,8 @@ pub struct Trial {
 pub struct GoodputSearch {
     seeds: Vec<u64>,
     bound_rps: f64,
+    /// No rate above this one is tried.
+    most_rps: f64,
     /// The rate in question.
     rate_rps: f64,
     /// Verdicts at that rate, by position of the seed.
@@ -63,10 +77,10 @@ impl GoodputSearch {
     /// A search that starts from the fluid bound of the scenario.
     #[must_use]
     pub fn new(scenario: &Scenario) -> Self {
-        Self::from_bound(scenario.seeds.clone(), fluid_bound_rps(scenario))
+        Self::from_bound(scenario.seeds.clone(), fluid_bound_rps(scenario), rate_limit(scenario).rate_rps)
     }
 
-    fn from_bound(seeds: Vec<u64>, bound_rps: f64) -> Self {
+    fn from_bound(seeds: Vec<u64>, bound_rps: f64, limit_rps: f64) -> Self {
         // Without seeds there is nobody to ask, without a bound nothing to find.
         let goodput_rps = (seeds.is_empty() || bound_rps <= 0.0).then_some(0.0);
         Self {
@@ -74,7 +88,8 @@ impl GoodputSearch {
             ahead: Vec::new(),
             seeds,
             bound_rps,
-            rate_rps: bound_rps * FIRST_SHARE,
+            most_rps: (bound_rps * MOST_SHARE).min(limit_rps),
+            rate_rps: (bound_rps * FIRST_SHARE).min(limit_rps),
             passed_rps: None,
             failed_rps: None,
             step: FIRST_MOVE,
@@ -90,10 +105,10 @@ impl GoodputSearch {
         self.goodput_rps
     }
 
-    /// Rates below the goodput that were looked at and fail, the highest first: then some rates up to the goodput pass, and not all.
+    /// The goodput once it is found, with what was seen below it.
     #[must_use]
-    pub fn fails_below(&self) -> &[f64] {
-        &self.fails_below
+    pub fn goodput(&self) -> Option<Goodput> {
+        self.goodput_rps.map(|rate_rps| Goodput { rate_rps, fails_below_rps: self.fails_below.clone() })
     }
 
     /// If the search ended upwards: the highest rate tried, in requests per second and as a multiple of the fluid bound.
@@ -187,13 +202,12 @@ impl GoodputSearch {
     fn advance(&mut self, passed: Option<f64>, failed: Option<f64>) {
         (self.passed_rps, self.failed_rps) = (passed, failed);
         let least_rps = self.bound_rps * LEAST_SHARE;
-        let most_rps = (self.bound_rps * MOST_SHARE).min(RATE_RPS_MAX);
         match (passed, failed) {
             (Some(passed), Some(failed)) if failed <= passed * (1.0 + GOODPUT_RESOLUTION) => self.find(passed),
             (Some(passed), Some(failed)) => self.rate_rps = f64::midpoint(passed, failed),
-            (Some(passed), None) if passed >= most_rps => self.find(passed),
+            (Some(passed), None) if passed >= self.most_rps => self.find(passed),
             (Some(passed), None) => {
-                self.rate_rps = (passed * (1.0 + self.step)).min(most_rps);
+                self.rate_rps = (passed * (1.0 + self.step)).min(self.most_rps);
                 self.step = (self.step * 2.0).min(0.5);
             }
             (None, Some(failed)) if failed <= least_rps => self.goodput_rps = Some(0.0),
@@ -239,13 +253,14 @@ pub fn find_goodput(scenario: &Scenario) -> Result<f64, Error> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use symphony_workload::RATE_RPS_MAX;
 
     use super::*;
 
     /// Runs the search against seeds that pass up to a rate each; returns what it found and how many runs it took.
     fn search(limits: &[f64], bound_rps: f64) -> (f64, usize) {
         let seeds: Vec<u64> = (0..limits.len() as u64).collect();
-        let mut search = GoodputSearch::from_bound(seeds, bound_rps);
+        let mut search = GoodputSearch::from_bound(seeds, bound_rps, RATE_RPS_MAX);
         let mut runs = 0;
         while search.goodput_rps().is_none() {
             let needed = search.needed();
@@ -269,7 +284,7 @@ mod tests {
     /// As `search`, with this many trials under way at a time, which end in a wild order.
     fn search_ahead(limits: &[f64], bound_rps: f64, threads: usize) -> (f64, usize) {
         let seeds: Vec<u64> = (0..limits.len() as u64).collect();
-        let mut search = GoodputSearch::from_bound(seeds, bound_rps);
+        let mut search = GoodputSearch::from_bound(seeds, bound_rps, RATE_RPS_MAX);
         let (mut running, mut turns) = (Vec::new(), 0);
         while search.goodput_rps().is_none() {
             while running.len() < threads
@@ -306,8 +321,8 @@ mod tests {
         assert_eq!(search(&[0.0], 1000.0).0, 0.0);
         assert_eq!(search(&[], 1000.0).0, 0.0);
         assert_eq!(search(&[5.0], 0.0).0, 0.0);
-        assert_eq!(GoodputSearch::from_bound(vec![1], 0.0).never_failed(), None);
-        let mut search = GoodputSearch::from_bound(vec![1], 1000.0);
+        assert_eq!(GoodputSearch::from_bound(vec![1], 0.0, RATE_RPS_MAX).never_failed(), None);
+        let mut search = GoodputSearch::from_bound(vec![1], 1000.0, RATE_RPS_MAX);
         let before = search.needed();
         search.record(Trial { rate_rps: 1.0, seed: 1 }, true);
         search.record(Trial { seed: 2, ..before[0] }, true);
@@ -318,19 +333,32 @@ mod tests {
     fn a_rate_that_passes_is_found_above_those_that_fail() {
         // As with noise: it fails at low load, and passes in a band that long steps down would miss.
         let passes = |rate_rps: f64| (700.0..=800.0).contains(&rate_rps) || rate_rps <= 250.0;
-        let mut search = GoodputSearch::from_bound(vec![1], 1000.0);
+        let mut search = GoodputSearch::from_bound(vec![1], 1000.0, RATE_RPS_MAX);
         while let Some(&trial) = search.needed().first() {
             search.record(trial, passes(trial.rate_rps));
         }
         let found = search.goodput_rps().unwrap();
         assert!((795.0..=800.0).contains(&found), "{found}");
-        assert_eq!(search.fails_below(), [found * 0.75, found * 0.5]);
+        let fails_below_rps = vec![found * 0.75, found * 0.5];
+        assert_eq!(search.goodput(), Some(Goodput { rate_rps: found, fails_below_rps }));
+    }
+
+    #[test]
+    fn no_rate_above_the_limit_is_tried() {
+        for limit_rps in [50.0, 300.0] {
+            let mut search = GoodputSearch::from_bound(vec![1], 100.0, limit_rps);
+            while let Some(&trial) = search.needed().first() {
+                assert!(trial.rate_rps <= limit_rps, "{trial:?}");
+                search.record(trial, true);
+            }
+            assert_eq!(search.never_failed().map(|(rate_rps, _)| rate_rps), Some(limit_rps));
+        }
     }
 
     #[test]
     fn what_passes_everywhere_is_told_from_a_goodput() {
         let through = |limit: f64| {
-            let mut search = GoodputSearch::from_bound(vec![1], 100.0);
+            let mut search = GoodputSearch::from_bound(vec![1], 100.0, RATE_RPS_MAX);
             while let Some(&trial) = search.needed().first() {
                 search.record(trial, trial.rate_rps <= limit);
             }

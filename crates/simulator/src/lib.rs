@@ -22,6 +22,7 @@ mod planted_faults;
 mod policy_facts;
 #[cfg(test)]
 mod preemption_tests;
+mod preflight;
 mod queues_and_ranker;
 mod referee;
 mod result;
@@ -41,8 +42,9 @@ pub use capacity::{fluid_bound_rps, fluid_gpus};
 pub use course::{CourseStep, ModelCounts, ScalingResult};
 pub use error::Error;
 pub use explained::{Ask, EXPLAINED_MAX};
-pub use goodput::{GOODPUT_RESOLUTION, GoodputSearch, Trial, find_goodput};
+pub use goodput::{GOODPUT_RESOLUTION, Goodput, GoodputSearch, Trial, find_goodput};
 pub use policy_facts::{ModelFacts, PolicyFacts};
+pub use preflight::{PreflightError, RateLimit, preflight};
 pub use result::{LearningResult, ModelResult, Queueing, RunResult, SimulationResult};
 pub use spin_trap::SPIN_STEPS_MIN;
 pub use timeline::{TIMELINE_EVENTS_MAX, Timeline, TimelineRange};

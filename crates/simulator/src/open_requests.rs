@@ -48,20 +48,21 @@ impl OpenRequests {
         self.open - self.planned
     }
 
-    /// Opens the next request; sequence numbers only grow. False if an open request is too old for the ring to grow.
+    /// Opens the next request; sequence numbers only grow. The open request that stands in its way if that is too old
+    /// for the ring to grow.
     #[inline]
-    pub(crate) fn open(&mut self, sequence: u64, request: OpenRequest) -> bool {
+    pub(crate) fn open(&mut self, sequence: u64, request: OpenRequest) -> Option<OpenRequest> {
         let mut slot = sequence as usize & (self.ring.len() - 1);
         while self.ring[slot].sequence_next != 0 {
             if self.ring.len() >= OPEN_SPAN_MAX {
-                return false;
+                return Some(self.ring[slot].request);
             }
             self.grow();
             slot = sequence as usize & (self.ring.len() - 1);
         }
         self.ring[slot] = Slot { sequence_next: sequence + 1, request };
         self.open += 1;
-        true
+        None
     }
 
     /// Moves a request of `model` from the policy to a GPU or back; none if it is not where it should be, or belongs to
@@ -125,7 +126,7 @@ mod tests {
     #[test]
     fn a_request_closes_once_and_only_for_its_model() {
         let mut requests = OpenRequests::new();
-        assert!(requests.open(7, of(1)));
+        assert_eq!(requests.open(7, of(1)), None);
         assert_eq!(requests.close(7, 2, false), None);
         assert_eq!(requests.close(8, 1, false), None);
         assert_eq!(requests.close(u64::MAX, 0, false), None);
@@ -138,7 +139,7 @@ mod tests {
     #[test]
     fn a_request_is_the_policys_or_a_gpus_never_both() {
         let mut requests = OpenRequests::new();
-        assert!(requests.open(0, of(1)));
+        assert_eq!(requests.open(0, of(1)), None);
         assert_eq!(requests.set_planned(0, 1, false), None, "it is the policy's already");
         assert_eq!(requests.set_planned(0, 2, true), None, "it is another model's");
         assert!(requests.set_planned(0, 1, true).is_some());
@@ -157,7 +158,7 @@ mod tests {
         let mut requests = OpenRequests::new();
         let last = 5 * OPEN_SPAN_MIN as u64;
         for sequence in 0..=last {
-            assert!(requests.open(sequence, of(0)));
+            assert_eq!(requests.open(sequence, of(0)), None);
             // Every second one stays open.
             assert!(sequence % 2 == 0 || requests.close(sequence, 0, false).is_some());
         }

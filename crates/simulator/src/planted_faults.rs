@@ -3,11 +3,12 @@
 use symphony_scheduler::{
     ClusterActions, ClusterInput, ClusterPolicy, ModelAction, ModelActions, ModelInput, Plan, Request,
 };
-use symphony_types::{GpuId, Invariant, Nanos, RequestId, Time};
+use symphony_types::{BootId, FrontendId, GpuId, Invariant, Nanos, RequestId, Time};
 use symphony_workload::{Scenario, Trace, TraceRow};
 
 use crate::error::Error;
 use crate::hosted::Hosted;
+use crate::open_requests::OpenRequest;
 use crate::policy_facts::PolicyFacts;
 use crate::queues_and_ranker::QueuesAndRanker;
 use crate::tap::{Open, Tap};
@@ -258,6 +259,21 @@ fn a_policy_that_sleeps_ends_the_run_as_stuck() {
     let scenario = scenario();
     let error = World::new(&scenario, SEED, scenario.rate_rps, Sleeper::default()).run().unwrap_err().to_string();
     assert!(error.contains("undecided long after their deadlines"), "{error}");
+}
+
+#[test]
+fn too_many_open_requests_are_the_loads_fault_unless_the_oldest_was_due_long_ago() {
+    let scenario = scenario();
+    let mut world = World::new(&scenario, SEED, scenario.rate_rps, Sleeper::default());
+    world.run().expect_err("it sleeps");
+    let id = RequestId { frontend: FrontendId::new(0), boot: BootId::new(SEED), sequence: 7 };
+    let open = |deadline, planned| OpenRequest { deadline, planned, ..OpenRequest::default() };
+    for of_the_load in [open(Time::NEVER, false), open(Time::ZERO, true)] {
+        let error = world.too_many_open(id, &of_the_load);
+        assert!(matches!(error, Error::TooManyOpen { .. }) && error.to_string().contains("OPEN_SPAN_MAX"), "{error}");
+    }
+    let error = world.too_many_open(id, &open(Time::ZERO, false));
+    assert!(matches!(&error, Error::Violation { violation, .. } if violation.invariant == Invariant::S5), "{error}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use symphony_scheduler::{Delays, Plan, PlanCheck, Request, Violation};
 use symphony_types::{GpuClass, GpuId, Invariant, LatencyProfile, RequestId, Time};
 
-use crate::open_requests::{OPEN_SPAN_MAX, OpenRequest, OpenRequests};
+use crate::open_requests::{OpenRequest, OpenRequests};
 
 /// Watches what the policy orders. Its own books are independent of the policy's.
 #[derive(Debug)]
@@ -28,8 +28,9 @@ impl Referee {
         self.requests.len()
     }
 
+    /// A request arrives. The open one that is too old for both to be kept, if there is one.
     #[inline]
-    pub(crate) fn arrived(&mut self, now: Time, model: u32, request: &Request) -> Result<(), Violation> {
+    pub(crate) fn arrived(&mut self, now: Time, model: u32, request: &Request) -> Option<OpenRequest> {
         let open = OpenRequest {
             arrived: now,
             deadline: request.deadline,
@@ -37,11 +38,7 @@ impl Referee {
             items: request.items as u16,
             planned: false,
         };
-        if self.requests.open(request.id.sequence, open) {
-            return Ok(());
-        }
-        let id = request.id;
-        violated(Invariant::S5, format!("request {id} arrives while one {OPEN_SPAN_MAX} arrivals older has no outcome"))
+        self.requests.open(request.id.sequence, open)
     }
 
     /// The policy drops a request.

@@ -6,6 +6,7 @@ use serde::Serialize;
 use symphony_workload::Scenario;
 
 use crate::course::ScalingResult;
+use crate::goodput::Goodput;
 
 /// Everything `symphony sim` found out.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -18,6 +19,10 @@ pub struct SimulationResult {
     pub runs: Vec<RunResult>,
     /// The goodput in requests per second; `None` if it was not asked for.
     pub goodput_rps: Option<f64>,
+    /// Lower rates that the search tried too, at which a model's p99 misses its SLO, the highest first; `None` if
+    /// nothing was searched.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fails_below_rps: Option<Vec<f64>>,
     /// Simulated requests per second of real time. The only number that differs between two runs of the same command.
     pub sim_requests_per_second: f64,
 }
@@ -28,15 +33,17 @@ impl SimulationResult {
     pub fn new(
         scenario: &Scenario,
         runs: Vec<RunResult>,
-        goodput_rps: Option<f64>,
+        goodput: Option<Goodput>,
         requests: u64,
         real_s: f64,
     ) -> Self {
+        let (goodput_rps, fails_below_rps) = goodput.map(|found| (found.rate_rps, found.fails_below_rps)).unzip();
         Self {
             scenario: scenario.name.clone(),
             policy: scenario.policy.to_string(),
             runs,
             goodput_rps,
+            fails_below_rps,
             sim_requests_per_second: requests as f64 / real_s.max(1e-9),
         }
     }

@@ -7,7 +7,7 @@ use symphony_explain::Explanation;
 use symphony_scheduler::{
     ClusterAction, ClusterActions, ClusterInput, GPUS_MAX, MODELS_MAX, MinTree, Plan, Request, Violation,
 };
-use symphony_types::{BootId, FrontendId, GpuId, LatencyProfile, Nanos, RequestId, Time};
+use symphony_types::{BootId, FrontendId, GpuId, Invariant, LatencyProfile, Nanos, RequestId, Time};
 use symphony_workload::{
     Arriving, NoiseStream, RequestStream, SCENARIO_GPUS_MAX, SCENARIO_MODELS_MAX, Scenario, arrival_streams,
     noise_streams, request_streams,
@@ -19,6 +19,7 @@ use crate::explained::{Ask, Explained};
 use crate::failures::{Change, Failures};
 use crate::gpus::Gpus;
 use crate::hosted::{Fault, Hosted};
+use crate::open_requests::{OPEN_SPAN_MAX, OpenRequest};
 use crate::policy_facts::PolicyFacts;
 use crate::referee::Referee;
 use crate::result::RunResult;
@@ -324,7 +325,9 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
         }
         let request = Request { id, deadline: self.now + arriving.slo, items: arriving.items };
         let model = model as u32;
-        self.referee.arrived(self.now, model, &request).map_err(|violation| self.violated(violation))?;
+        if let Some(oldest) = self.referee.arrived(self.now, model, &request) {
+            return Err(self.too_many_open(id, &oldest));
+        }
         self.watch.queued(self.now, model);
         // Many requests may arrive in the same instant; what they set off is bounded by their number.
         self.spin.reset();
@@ -524,6 +527,17 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
     fn violated(&self, violation: Violation) -> Error {
         let command = replay_command(self.scenario, self.seed, self.rate_rps);
         Error::Violation { violation, now: self.now, seed: self.seed, command }
+    }
+
+    /// A burst that no limit of the rate foresees, unless the oldest should have been decided long ago.
+    #[cold]
+    pub(crate) fn too_many_open(&self, id: RequestId, oldest: &OpenRequest) -> Error {
+        if oldest.planned || oldest.deadline >= self.now {
+            let command = replay_command(self.scenario, self.seed, self.rate_rps);
+            return Error::TooManyOpen { now: self.now, seed: self.seed, command };
+        }
+        let detail = format!("request {id} arrives while one {OPEN_SPAN_MAX} arrivals older has no outcome");
+        self.violated(Violation { invariant: Invariant::S5, detail })
     }
 
     fn stuck(&self, what: String) -> Error {

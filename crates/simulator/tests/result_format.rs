@@ -1,7 +1,7 @@
 //! The result is a contract: keys, nulls, and the same bytes for the same seed.
 
 use serde_json::Value;
-use symphony_simulator::{RunResult, SimulationResult, meets_slo, simulate};
+use symphony_simulator::{Goodput, RunResult, SimulationResult, meets_slo, simulate};
 use symphony_workload::Scenario;
 
 const TEXT: &str = "
@@ -40,6 +40,11 @@ fn keys_are_those_of_the_contract() {
     assert_eq!(keys(&json), ["goodput_rps", "policy", "runs", "scenario", "sim_requests_per_second"]);
     assert_eq!((&json["scenario"], &json["policy"]), (&"format".into(), &"symphony".into()));
     assert_eq!((&json["goodput_rps"], &json["sim_requests_per_second"]), (&Value::Null, &2000.0.into()));
+    // Who searched is told of lower rates, also that none fails.
+    let searched = Goodput { rate_rps: 300.0, fails_below_rps: Vec::new() };
+    let searched = SimulationResult::new(&scenario, Vec::new(), Some(searched), 1_000, 0.5);
+    let searched = serde_json::to_value(&searched).unwrap();
+    assert_eq!((&searched["goodput_rps"], &searched["fails_below_rps"]), (&300.0.into(), &Value::Array(Vec::new())));
     let run = &json["runs"][0];
     assert_eq!(
         keys(run),

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use symphony_simulator::simulate;
+use symphony_simulator::{preflight, simulate};
 use symphony_workload::Scenario;
 
 #[test]
@@ -19,6 +19,7 @@ fn each_sample_parses_and_runs_briefly() {
         let brief = ["duration_s=1".to_owned(), "warmup_s=0.2".to_owned()];
         let text = fs::read_to_string(&path).unwrap();
         let scenario = Scenario::parse(&path.display().to_string(), &text, &brief, &read_csv).unwrap();
+        assert_eq!(preflight(&scenario), Ok(()), "{}", scenario.name);
         let run = simulate(&scenario, scenario.seeds[0], scenario.rate_rps).unwrap();
         assert!(run.good_rps > 0.0, "{}: nothing was served", scenario.name);
         names.push(scenario.name);

@@ -328,7 +328,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     };
     let goodputs = Sweep::new(options.threads).goodputs(&scenarios, &tell)?;
-    found.extend(of.into_iter().zip(goodputs));
+    found.extend(of.into_iter().zip(goodputs.into_iter().map(|goodput| goodput.rate_rps)));
 
     let [judged, rivals @ ..] = &options.policies[..] else { return Ok(()) };
     let mut by_group: BTreeMap<&str, Vec<f64>> = BTreeMap::new();

@@ -2,7 +2,7 @@
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use symphony_simulator::{Error, GoodputSearch, Trial, meets_slo};
+use symphony_simulator::{Error, Goodput, GoodputSearch, Trial, meets_slo};
 use symphony_workload::Scenario;
 
 use crate::sweep::Progress;
@@ -59,7 +59,7 @@ pub(crate) fn find_all(
     scenarios: &[Scenario],
     threads: usize,
     progress: &(dyn Fn(Progress<'_>) + Sync),
-) -> Result<Vec<f64>, Error> {
+) -> Result<Vec<Goodput>, Error> {
     let searches: Vec<_> =
         scenarios.iter().map(|scenario| Search { steps: GoodputSearch::new(scenario), running: Vec::new() }).collect();
     let open = searches.iter().filter(|search| search.steps.goodput_rps().is_none()).count();
@@ -89,7 +89,7 @@ pub(crate) fn find_all(
     let board = board.into_inner().unwrap_or_else(PoisonError::into_inner);
     match board.failed {
         Some((_, error)) => Err(error),
-        None => Ok(board.searches.iter().map(|search| search.steps.goodput_rps().unwrap_or(0.0)).collect()),
+        None => Ok(board.searches.iter().map(|search| search.steps.goodput().unwrap_or_default()).collect()),
     }
 }
 

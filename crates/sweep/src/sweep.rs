@@ -2,7 +2,7 @@
 
 use std::num::NonZero;
 
-use symphony_simulator::{Error, RunResult, Trial, simulate};
+use symphony_simulator::{Error, Goodput, RunResult, Trial, simulate};
 use symphony_workload::Scenario;
 
 use crate::goodputs;
@@ -63,8 +63,8 @@ impl Sweep {
         Self { threads: threads.unwrap_or_else(cores).max(1) }
     }
 
-    /// The goodput of each scenario in requests per second: the highest total rate at which every model's p99 meets its
-    /// SLO in the median of the scenario's seeds.
+    /// The goodput of each scenario: the highest total rate at which every model's p99 meets its SLO in the median of
+    /// the scenario's seeds.
     ///
     /// # Errors
     /// As [`simulate`]; of several, that of the earliest scenario that was found to have one.
@@ -72,7 +72,7 @@ impl Sweep {
         &self,
         scenarios: &[Scenario],
         progress: &(dyn Fn(Progress<'_>) + Sync),
-    ) -> Result<Vec<f64>, Error> {
+    ) -> Result<Vec<Goodput>, Error> {
         goodputs::find_all(scenarios, self.threads, progress)
     }
 

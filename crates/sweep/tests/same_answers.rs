@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use symphony_simulator::{find_goodput, simulate};
+use symphony_simulator::{Goodput, find_goodput, simulate};
 use symphony_sweep::{Progress, Run, Sweep};
 use symphony_workload::Scenario;
 
@@ -14,6 +14,10 @@ fn scenario(name: &str, gpus: u32, slo_ms: f64) -> Scenario {
          [workload]\nrate_rps = 100.0\narrival = \"poisson\"\n"
     );
     Scenario::parse(name, &text, &[], &|_| Err("no files here".to_owned())).unwrap()
+}
+
+fn rates(found: Vec<Goodput>) -> Vec<f64> {
+    found.into_iter().map(|goodput| goodput.rate_rps).collect()
 }
 
 #[test]
@@ -28,7 +32,7 @@ fn goodputs_and_runs_do_not_depend_on_threads() {
             }
         };
         let sweep = Sweep::new(Some(threads));
-        assert_eq!(sweep.goodputs(&scenarios, &tell).unwrap(), alone, "{threads} threads");
+        assert_eq!(rates(sweep.goodputs(&scenarios, &tell).unwrap()), alone, "{threads} threads");
         assert_eq!(found.load(Ordering::Relaxed), 4);
 
         let runs: Vec<_> = scenarios.iter().map(|scenario| Run { scenario, seed: 7, rate_rps: 500.0 }).collect();
@@ -40,9 +44,9 @@ fn goodputs_and_runs_do_not_depend_on_threads() {
 #[test]
 fn nothing_to_do_and_what_cannot_be_served_end_at_once() {
     let sweep = Sweep::new(Some(0));
-    assert_eq!(sweep.goodputs(&[], &|_| {}).unwrap(), Vec::<f64>::new());
+    assert_eq!(sweep.goodputs(&[], &|_| {}).unwrap(), []);
     assert!(sweep.runs(&[], &|_| {}).unwrap().is_empty());
     // ℓ(1) = 6 ms is more than the SLO.
-    assert_eq!(sweep.goodputs(&[scenario("hopeless", 1, 5.5)], &|_| {}).unwrap(), [0.0]);
+    assert_eq!(rates(sweep.goodputs(&[scenario("hopeless", 1, 5.5)], &|_| {}).unwrap()), [0.0]);
     assert_eq!(sweep.map(&[1, 2, 3], |n| n * n), [1, 4, 9]);
 }

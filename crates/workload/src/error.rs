@@ -44,3 +44,15 @@ pub enum ScenarioError {
         message: String,
     },
 }
+
+impl ScenarioError {
+    /// The same, said of the override that brings it about instead of the file.
+    pub(crate) fn set_by(&self, assignment: &str) -> Self {
+        let message = match self {
+            Self::Text { message, .. } | Self::Set { message, .. } => message.clone(),
+            Self::Value { key, expected, got, .. } => format!("key `{key}`: expected {expected}, got {got}"),
+            Self::Csv { key, csv, message, .. } => format!("key `{key}`: {csv}: {message}"),
+        };
+        Self::Set { assignment: assignment.to_owned(), message }
+    }
+}

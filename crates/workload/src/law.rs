@@ -50,6 +50,16 @@ impl Law {
         }
     }
 
+    /// The smallest number that can come.
+    #[must_use]
+    pub fn min(&self) -> u64 {
+        match self {
+            Self::Fixed(number) => *number,
+            Self::Uniform(low, _) => *low,
+            Self::Shares(entries) => entries.iter().map(|entry| entry.1).min().unwrap_or(0),
+        }
+    }
+
     /// The mean.
     #[must_use]
     pub fn mean(&self) -> f64 {

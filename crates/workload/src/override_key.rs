@@ -8,34 +8,27 @@ const POLICY: &str = "policy";
 /// Puts `value` at the dotted `key` of `assignment` = `key=value`; numbers in the path index lists.
 ///
 /// A value that reads as TOML (number, boolean, list, inline table, quoted string) is that; anything else is a string.
-/// The last part of the key may be new, for optional keys; whether the scenario knows it is decided when it is checked.
+/// Tables on the way that the file left out, such as `[network]`, are made; whether the scenario knows them, and the
+/// last part of the key, is decided when it is checked.
 pub(crate) fn apply(root: &mut Table, assignment: &str) -> Result<(), String> {
     let (key, value) = assignment.split_once('=').ok_or("expected key=value")?;
     let (key, value) = (key.trim(), parse_value(value.trim()));
     if key.is_empty() {
         return Err("expected key=value with a key like workload.rate_rps".to_owned());
     }
-    let (parents, last) = match key.rsplit_once('.') {
-        Some((parents, last)) => (Some(parents), last),
-        None => (None, key),
-    };
-    let Some(parents) = parents else {
-        root.insert(last.to_owned(), value);
+    let Some((parents, last)) = key.rsplit_once('.') else {
+        root.insert(key.to_owned(), value);
         return Ok(());
     };
     let (first, rest) = match parents.split_once('.') {
         Some((first, rest)) => (first, Some(rest)),
         None => (parents, None),
     };
-    if let (POLICY, Some(Value::String(name))) = (parents, root.get(POLICY)) {
+    if let (POLICY, Some(Value::String(name))) = (first, root.get(POLICY)) {
         let named = Table::from_iter([("name".to_owned(), Value::String(name.clone()))]);
         root.insert(POLICY.to_owned(), Value::Table(named));
     }
-    let mut at = match (root.contains_key(first), rest) {
-        // An optional table that the file left out, such as [network].
-        (false, None) => root.entry(first).or_insert_with(|| Value::Table(Table::new())),
-        _ => root.get_mut(first).ok_or_else(|| format!("the scenario has no `{first}`"))?,
-    };
+    let mut at = root.entry(first).or_insert_with(no_keys);
     for part in rest.into_iter().flat_map(|rest| rest.split('.')) {
         at = step_into(at, part)?;
     }
@@ -49,9 +42,28 @@ pub(crate) fn apply(root: &mut Table, assignment: &str) -> Result<(), String> {
     Ok(())
 }
 
+fn no_keys() -> Value {
+    Value::Table(Table::new())
+}
+
+/// The override that brings a refusal about: the first one up to which overrides are refused in the same way. None if
+/// the file alone is. `is_refused` says whether the file with these overrides is refused like that; with all of them it
+/// is.
+#[must_use]
+pub fn override_at_fault<'a>(overrides: &'a [String], is_refused: &dyn Fn(&[String]) -> bool) -> Option<&'a String> {
+    let count = (0..overrides.len()).find(|&count| is_refused(&overrides[..count])).unwrap_or(overrides.len());
+    count.checked_sub(1).and_then(|last| overrides.get(last))
+}
+
+/// The dotted key of an override `key=value`; all of it if there is no `=`.
+#[must_use]
+pub fn override_key(assignment: &str) -> &str {
+    assignment.split_once('=').map_or(assignment, |(key, _)| key).trim()
+}
+
 fn step_into<'a>(at: &'a mut Value, part: &str) -> Result<&'a mut Value, String> {
     match at {
-        Value::Table(table) => table.get_mut(part).ok_or_else(|| format!("there is no key `{part}`")),
+        Value::Table(table) => Ok(table.entry(part).or_insert_with(no_keys)),
         Value::Array(list) => index(list, part),
         _ => Err(format!("there is no key `{part}` inside a plain value")),
     }
@@ -90,6 +102,18 @@ mod tests {
         assert_eq!(after("a=[1, 2]").unwrap()["a"].as_array().unwrap().len(), 2);
         assert_eq!(after("list.1.d=z").unwrap()["list"][1]["d"], Value::String("z".into()));
         assert_eq!(after("network.ctrl_us=3").unwrap()["network"]["ctrl_us"], Value::Integer(3));
+        assert_eq!(after("x.y.z=1").unwrap()["x"]["y"]["z"], Value::Integer(1));
+    }
+
+    #[test]
+    fn the_first_override_that_is_refused_like_all_of_them_is_at_fault() {
+        let overrides = ["a", "b", "c"].map(str::to_owned);
+        let refused_with = |word: &'static str| move |set: &[String]| set.iter().any(|other| other == word);
+        assert_eq!(override_at_fault(&overrides, &refused_with("a")).unwrap(), "a");
+        assert_eq!(override_at_fault(&overrides, &refused_with("c")).unwrap(), "c");
+        assert_eq!(override_at_fault(&overrides, &|_| true), None, "the file is refused without any");
+        assert_eq!(override_at_fault(&[], &|_| true), None);
+        assert_eq!([" a.b = 1", "a"].map(override_key), ["a.b", "a"]);
     }
 
     #[test]
@@ -99,6 +123,6 @@ mod tests {
         assert!(after("list.2.d=1").unwrap_err().contains("the list has 2 entries"));
         assert!(after("list.d=1").unwrap_err().contains("a position in the list, 0 to 1"));
         assert!(after("a.b=1").unwrap_err().contains("plain value"));
-        assert!(after("x.y.z=1").unwrap_err().contains("no `x`"));
+        assert!(after("a.b.c=1").unwrap_err().contains("no key `b` inside a plain value"));
     }
 }

@@ -144,8 +144,25 @@ impl Scenario {
     /// `read_csv` returns the text of a csv file that the scenario names, or says why it cannot.
     ///
     /// # Errors
-    /// If anything is unknown, missing or senseless; the message names file, key and what was expected.
+    /// If anything is unknown, missing or senseless; the message names the key, what was expected, and the override
+    /// that is at fault, or the file.
     pub fn parse(
+        file: &str,
+        text: &str,
+        overrides: &[String],
+        read_csv: &dyn Fn(&str) -> Result<String, String>,
+    ) -> Result<Self, ScenarioError> {
+        let parsed = |overrides: &[String]| Self::parse_with(file, text, overrides, read_csv);
+        let error = match parsed(overrides) {
+            Ok(scenario) => return Ok(scenario),
+            Err(named @ ScenarioError::Set { .. }) => return Err(named),
+            Err(error) => error,
+        };
+        let same = |others: &[String]| parsed(others).is_err_and(|other| other == error);
+        Err(override_key::override_at_fault(overrides, &same).map_or_else(|| error.clone(), |set| error.set_by(set)))
+    }
+
+    fn parse_with(
         file: &str,
         text: &str,
         overrides: &[String],
@@ -218,11 +235,29 @@ impl Scenario {
     }
 }
 
-/// The parser's message on one line, with its position if it has one.
+/// The parser's message on one line, with its position if it has one, and in plain words instead of Rust's types.
 fn one_line(error: &toml::de::Error) -> String {
+    const EXPECTED: &str = ", expected ";
+    const PLAIN: [(&str, &str); 4] = [
+        ("f64", "a number"),
+        ("u32", "a whole number from 0 to 4294967295"),
+        ("u64", "a whole number from 0 on"),
+        ("a sequence", "a list"),
+    ];
     let whole = error.to_string();
     let lines = whole.lines().map(str::trim).filter(|line| !line.is_empty());
-    lines.collect::<Vec<_>>().join(" ")
+    let line = lines.collect::<Vec<_>>().join(" ");
+    let Some((before, expected)) = line.rsplit_once(EXPECTED) else { return line };
+    let (plain, rest) = if let Some(name) = expected.strip_prefix("struct ") {
+        ("a table of keys", name.find(' ').map_or("", |end| &name[end..]))
+    } else if let Some((rest, plain)) =
+        PLAIN.iter().find_map(|(word, plain)| Some((expected.strip_prefix(word)?, *plain)))
+    {
+        (plain, rest)
+    } else {
+        return line;
+    };
+    format!("{before}{EXPECTED}{plain}{rest}")
 }
 
 impl Check<'_> {
@@ -264,7 +299,15 @@ impl Check<'_> {
             (_, Some(rate_rps)) => rate_rps,
             (_, None) => return self.refuse("workload.rate_rps", "the total rate in requests per second", "nothing"),
         };
-        let rate_rps = self.positive("workload.rate_rps", rate_rps, RATE_RPS_MAX)?;
+        let rate_rps = match &arrival {
+            Arrival::Trace(_) if !(rate_rps > 0.0 && rate_rps <= RATE_RPS_MAX) => {
+                let expected =
+                    format!("a mean rate above 0, at most {RATE_RPS_MAX} requests per second, after scaling");
+                return self.refuse("workload.arrival.trace_csv", &expected, rate_rps);
+            }
+            Arrival::Trace(_) => rate_rps,
+            _ => self.positive("workload.rate_rps", rate_rps, RATE_RPS_MAX)?,
+        };
         self.rate_profiles(text, &arrival, &mut models)?;
         let failures = Failure::check(self, &text.failure, gpu_count)?;
         let slow = Slowdown::check(self, &text.slow, gpu_count)?;

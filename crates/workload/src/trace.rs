@@ -87,11 +87,16 @@ impl Trace {
         Ok(Self { rows, time_scale })
     }
 
+    /// From zero to the last arrival, in seconds, after scaling.
+    #[must_use]
+    pub fn lasts_s(&self) -> f64 {
+        self.rows.last().map_or(0.0, |row| row.time_s) * self.time_scale
+    }
+
     /// Mean rate over the time from zero to the last arrival, in requests per second, after scaling.
     #[must_use]
     pub fn rate_rps(&self) -> f64 {
-        let last_s = self.rows.last().map_or(0.0, |row| row.time_s) * self.time_scale;
         // A trace of one instant has no rate of its own; a nanosecond keeps the number finite.
-        self.rows.len() as f64 / last_s.max(1e-9)
+        self.rows.len() as f64 / self.lasts_s().max(1e-9)
     }
 }

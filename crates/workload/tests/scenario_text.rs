@@ -227,8 +227,27 @@ fn overrides_replace_keys_and_are_kept_for_the_replay_command() {
 fn mistakes_are_named_by_file_key_and_expectation() {
     refused(FULL, &["workload.rat_rps=3"], "--set workload.rat_rps=3: unknown field `rat_rps`");
     refused(FULL, &["gpu.5.count=3"], "the list has 2 entries");
-    refused(FULL, &["workload.rate_rps=many"], "--set workload.rate_rps=many: invalid type: string \"many\"");
-    refused(FULL, &["workload.rate_rps=-1"], "s.toml: key `workload.rate_rps`: expected a number above 0");
+    refused(FULL, &["exection.noise.lognormal_sigma=1"], "unknown field `exection`, expected one of `name`, `policy`");
+    refused(
+        FULL,
+        &["execution.noise.sigma=1"],
+        "unknown field `sigma`, expected `lognormal_sigma` in `execution.noise`",
+    );
+    refused(FULL, &["policy.drop.windw=1"], "`policy.drop` is a plain value and has no key `windw`");
+    let many = "--set workload.rate_rps=many: invalid type: string \"many\", expected a number in `workload.rate_rps`";
+    refused(FULL, &["workload.rate_rps=many"], many);
+    refused(
+        FULL,
+        &["gpu.0.count=1.5"],
+        "--set gpu.0.count=1.5: invalid type: floating point `1.5`, expected a whole number",
+    );
+    refused(FULL, &["network=5"], "--set network=5: invalid type: integer `5`, expected a table of keys in `network`");
+    refused(FULL, &["seeds=[1,"], "expected a list in `seeds`");
+    refused(
+        FULL,
+        &["workload.rate_rps=-1"],
+        "--set workload.rate_rps=-1: key `workload.rate_rps`: expected a number above 0, at most 1000000000, got -1",
+    );
     refused(FULL, &["workload.rate_rps=nan"], "`workload.rate_rps`");
     refused(FULL, &["policy=magic"], "key `policy`: expected one of \"symphony\", \"auto\", \"eager\"");
     refused(
@@ -243,7 +262,12 @@ fn mistakes_are_named_by_file_key_and_expectation() {
         refused(FULL, &[&format!("model.0.value={value}")], "key `model.0.value`: expected 0.001 to 1000");
     }
     refused(FULL, &["policy.name=eager"], "use name = \"symphony\" to choose one");
-    refused(FULL, &["policy.extra=1"], "without other keys");
+    let extra =
+        "--set policy.extra=1: key `policy.extra`: expected only trigger, drop, ready_order, gpu_choice and shed";
+    refused(FULL, &["policy.extra=1"], extra);
+    refused(&FULL.replace("gpu_choice", "gpu"), &[], "s.toml: key `policy.gpu`: expected only trigger, drop");
+    refused(FULL, &["policy={ name = 'nexus', frontend = 2 }"], "key `policy.frontend`: expected only frontends");
+    refused(FULL, &["policy.gpu_choice=7"], "--set policy.gpu_choice=7: invalid type: integer `7`, expected a string");
     refused(FULL, &["workload.arrival=weekly"], "key `workload.arrival`: expected \"poisson\"");
     refused(FULL, &["workload.arrival={gamma=0}"], "key `workload.arrival.gamma`");
     refused(FULL, &["workload.arrival={gamma=1, extra=2}"], "expected \"poisson\", \"uniform\", { gamma = shape }");
@@ -261,6 +285,30 @@ fn mistakes_are_named_by_file_key_and_expectation() {
     refused(&FULL.replace("weight", "wait"), &[], "unknown field `wait`");
     refused(&FULL.replace("rate_rps = 5000.0", ""), &[], "key `workload.rate_rps`");
     refused("name = ", &[], "s.toml: TOML parse error at line 1");
+}
+
+#[test]
+fn what_only_a_later_check_refuses_is_told_of_the_override_that_brings_it_about() {
+    // The key at fault is another one than the override's.
+    refused(
+        FULL,
+        &["seeds=[7]", "gpu.1.kind=h100"],
+        "--set gpu.1.kind=h100: key `model.1.profile_csv`: measured.csv: has no",
+    );
+    refused(
+        FULL,
+        &["model.0.items=8", "model.0.slo_ms=7"],
+        "--set model.0.slo_ms=7: key `model.0.items`: expected 1 to 1 ",
+    );
+    refused(FULL, &["policy=eager", "policy.trigger=latest"], "--set policy.trigger=latest: key `policy.trigger`");
+    // What is wrong without any override is the file's.
+    refused(
+        &FULL.replace("slo_ms = 9.0", "slo_ms = 0"),
+        &["seeds=[7]"],
+        "s.toml: key `model.1.slo_ms`: expected a number",
+    );
+    let fast = "workload.arrival={trace_csv='trace.csv', time_scale=1e-12}";
+    refused(FULL, &[fast], "key `workload.arrival.trace_csv`: expected a mean rate above 0, at most 1000000000");
 }
 
 #[test]

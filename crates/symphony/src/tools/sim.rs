@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressDrawTarget};
-use symphony_simulator::{RunResult, SimulationResult};
+use symphony_simulator::{RunResult, SimulationResult, preflight};
 use symphony_sweep::{Progress, Run, Sweep};
-use symphony_workload::Scenario;
+use symphony_workload::{Scenario, ScenarioError, override_at_fault};
 
 use super::{sim_explain, table, timeline};
 use crate::cli::{Output, SimArgs};
@@ -41,7 +41,8 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
     };
     bar.finish_and_clear();
     // Where nothing can be served, the scenario's own rate shows what happens instead.
-    let rate_rps = goodput.filter(|&goodput| goodput > 0.0).unwrap_or(scenario.rate_rps);
+    let rate_rps =
+        goodput.as_ref().map(|goodput| goodput.rate_rps).filter(|&rate| rate > 0.0).unwrap_or(scenario.rate_rps);
     let runs: Vec<_> = scenario.seeds.iter().map(|&seed| Run { scenario: &scenario, seed, rate_rps }).collect();
     let runs = sweep.runs(&runs, &tell)?;
     let requests = requests.into_inner();
@@ -60,14 +61,33 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
 fn read(args: &SimArgs) -> anyhow::Result<Scenario> {
     let file = args.scenario.display().to_string();
     let text = std::fs::read_to_string(&args.scenario).map_err(|error| bad_input(format!("{file}: {error}")))?;
+    let policy = args.policy.as_ref().map(|policy| format!("policy={policy}"));
     let mut overrides = args.set.clone();
-    overrides.extend(args.policy.as_ref().map(|policy| format!("policy={policy}")));
+    overrides.extend(policy.clone());
     let folder = args.scenario.parent().unwrap_or(Path::new("."));
     let read_csv = |name: &str| {
         let path = folder.join(name);
         std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))
     };
-    Scenario::parse(&file, &text, &overrides, &read_csv).map_err(bad_input)
+    let parse = |overrides: &[String]| Scenario::parse(&file, &text, overrides, &read_csv);
+    let parsed = parse(&overrides).and_then(|scenario| match preflight(&scenario) {
+        Ok(()) => Ok(scenario),
+        Err(error) => {
+            let same = |others: &[String]| parse(others).is_ok_and(|other| preflight(&other).as_ref() == Err(&error));
+            let (file, message) = (file.clone(), error.to_string());
+            Err(match override_at_fault(&overrides, &same) {
+                Some(assignment) => ScenarioError::Set { assignment: assignment.clone(), message },
+                None => ScenarioError::Text { file, message },
+            })
+        }
+    });
+    parsed.map_err(|error| match error {
+        // Said as it was given.
+        ScenarioError::Set { assignment, message } if Some(&assignment) == policy.as_ref() => {
+            bad_input(format!("--{}: {message}", assignment.replacen('=', " ", 1)))
+        }
+        error => bad_input(error),
+    })
 }
 
 fn show(result: &SimulationResult) {
@@ -76,6 +96,10 @@ fn show(result: &SimulationResult) {
         println!(
             "goodput: {goodput:.0} r/s (highest rate at which every model's p99 meets its SLO, median of the seeds)"
         );
+    }
+    if let Some((last, others)) = result.fails_below_rps.as_deref().and_then(<[f64]>::split_last) {
+        let others: String = others.iter().map(|rate_rps| format!("{rate_rps:.0} r/s and ")).collect();
+        println!("but not every lower rate passes: at {others}{last:.0} r/s some model's p99 misses its SLO");
     }
     let rows: Vec<_> = result
         .runs

@@ -1,0 +1,196 @@
+//! What can be said of a scenario before it is run: that it would show nothing, or break a limit of the simulator.
+
+use symphony_types::{LatencyProfile, Nanos, Time};
+use symphony_workload::{Arrival, ModelSpec, RATE_RPS_MAX, Scenario, Trace, TraceRow};
+
+use crate::build_policy::as_known;
+use crate::open_requests::OPEN_SPAN_MAX;
+
+/// A scenario that is not worth running, in words for the person who wrote it. They name keys, not the file.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum PreflightError {
+    /// Not even a request that runs alone on an idle GPU is answered in time.
+    #[error(
+        "model `{model}`: expected {what} of at least {needed} ms, got {got} ms: a batch of {items} takes ℓ({items}) = \
+         {takes} ms{on}, and delays (network.ctrl_us, data_us_per_item, reply_us) take {delays} ms, so that no request \
+         could be answered in time",
+        needed = (*.latency + *.delays).as_millis_f64(),
+        got = .longest.as_millis_f64(),
+        takes = .latency.as_millis_f64(),
+        delays = .delays.as_millis_f64(),
+        on = .kind.as_ref().map_or_else(String::new, |kind| format!(" on the fastest GPU kind, `{kind}`"))
+    )]
+    SloOutOfReach {
+        /// The model.
+        model: String,
+        /// Whether it is the SLO that counts, or a longer deadline.
+        what: &'static str,
+        /// The longest time that a request allows.
+        longest: Nanos,
+        /// The fewest items of a request.
+        items: u32,
+        /// ℓ of them on the fastest GPU.
+        latency: Nanos,
+        /// What the network adds.
+        delays: Nanos,
+        /// The kind of the fastest GPU, if there are several.
+        kind: Option<String>,
+    },
+    /// Nothing arrives that counts.
+    #[error(
+        "the trace lasts {lasts} s, and the warm-up {warmup} s: nothing would be measured; expected a lower warmup_s, or \
+         a higher workload.arrival.time_scale", lasts = .lasts.as_secs_f64(), warmup = .warmup.as_secs_f64()
+    )]
+    TraceOverInWarmup {
+        /// From zero to the last arrival.
+        lasts: Nanos,
+        /// The time before counting begins.
+        warmup: Nanos,
+    },
+    /// More requests would be open than the simulator keeps.
+    #[error("key `{key}`: expected {limit}, got {rate_rps}")]
+    RateTooHigh {
+        /// Where the rate comes from.
+        key: &'static str,
+        /// The total rate in requests per second.
+        rate_rps: f64,
+        /// What it may be at most.
+        limit: RateLimit,
+    },
+}
+
+/// The highest total rate at which a scenario can be run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RateLimit {
+    /// In requests per second.
+    pub rate_rps: f64,
+    /// The longest time that a request may be open, and the factor by which the rate is higher at its peak; `None` if
+    /// the limit of all rates is the lower one.
+    open: Option<(Nanos, f64)>,
+}
+
+impl std::fmt::Display for RateLimit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "at most {} requests per second", self.rate_rps.floor())?;
+        let Some((longest, peak)) = self.open else { return write!(f, " (RATE_RPS_MAX)") };
+        let within = longest.as_millis_f64();
+        write!(
+            f,
+            ", so that no more than {OPEN_SPAN_MAX} (OPEN_SPAN_MAX) arrive within the longest deadline, {within} ms"
+        )?;
+        if peak == 1.0 { Ok(()) } else { write!(f, ", at {} times the rate", (peak * 1e3).round() / 1e3) }
+    }
+}
+
+/// Refuses what would show nothing, or break a limit, whatever the policy does.
+///
+/// # Errors
+/// If a model's requests cannot be answered in time on any GPU, if a trace is over before the warm-up is, or if the
+/// rate is higher than the simulator can keep requests for.
+pub fn preflight(scenario: &Scenario) -> Result<(), PreflightError> {
+    let limit = rate_limit(scenario);
+    if scenario.rate_rps > limit.rate_rps {
+        let key = if trace(scenario).is_some() { "workload.arrival.trace_csv" } else { "workload.rate_rps" };
+        return Err(PreflightError::RateTooHigh { key, rate_rps: scenario.rate_rps, limit });
+    }
+    if let Some(trace) = trace(scenario) {
+        // Cut to nanoseconds, as arrivals are.
+        let (lasts, warmup) = (Nanos::new((trace.lasts_s() * 1e9) as u64), scenario.warmup);
+        if lasts < warmup {
+            return Err(PreflightError::TraceOverInWarmup { lasts, warmup });
+        }
+    }
+    let known = &*as_known(scenario);
+    demands(known).iter().zip(&known.models).try_for_each(|(demand, model)| demand.check(known, model))
+}
+
+/// The highest total rate at which the requests that arrive within the longest deadline are no more than the simulator
+/// keeps: an overloaded policy may keep one that long. Bursts that go beyond it end the run.
+pub(crate) fn rate_limit(scenario: &Scenario) -> RateLimit {
+    let all = RateLimit { rate_rps: RATE_RPS_MAX, open: None };
+    if trace(scenario).is_some_and(|trace| trace.rows.len() <= OPEN_SPAN_MAX) {
+        return all;
+    }
+    let until = Time::ZERO + scenario.warmup + scenario.duration;
+    let peak_of = |model: &ModelSpec| model.rate_profile.as_ref().map_or(1.0, |profile| profile.peak(until));
+    let peak: f64 = scenario.models.iter().map(|model| model.share * peak_of(model)).sum();
+    let peak = if scenario.models.iter().all(|model| model.rate_profile.is_none()) { 1.0 } else { peak };
+    let longest = demands(scenario).iter().filter_map(|demand| demand.longest).max().unwrap_or(Nanos::ZERO);
+    let rate_rps = OPEN_SPAN_MAX as f64 / (longest.as_secs_f64() * peak);
+    if rate_rps < RATE_RPS_MAX { RateLimit { rate_rps, open: Some((longest, peak)) } } else { all }
+}
+
+fn trace(scenario: &Scenario) -> Option<&Trace> {
+    match &scenario.arrival {
+        Arrival::Trace(trace) => Some(trace),
+        _ => None,
+    }
+}
+
+/// The easiest that any request of a model asks for.
+#[derive(Clone, Copy, Debug)]
+struct Demand {
+    /// The longest time that one allows; none if none comes.
+    longest: Option<Nanos>,
+    /// The fewest items.
+    items: u32,
+}
+
+/// By model.
+fn demands(scenario: &Scenario) -> Vec<Demand> {
+    let mut demands: Vec<Demand> = scenario.models.iter().map(|model| of_law(model, model.share > 0.0)).collect();
+    let Some(trace) = trace(scenario) else { return demands };
+    // A row without a model may become any model's.
+    let (mut any, mut named) = (None::<TraceRow>, vec![None::<TraceRow>; demands.len()]);
+    for row in &trace.rows {
+        let easiest = row.model.map_or(Some(&mut any), |model| named.get_mut(model as usize));
+        let Some(easiest) = easiest else { continue };
+        let known = easiest.get_or_insert(*row);
+        (known.slo, known.items) = (known.slo.max(row.slo), least(known.items, row.items));
+    }
+    for ((demand, model), named) in demands.iter_mut().zip(&scenario.models).zip(named) {
+        *demand = of_law(model, named.is_some() || (any.is_some() && model.share > 0.0));
+        for row in [any, named].into_iter().flatten() {
+            demand.longest = demand.longest.max(row.slo);
+            demand.items = demand.items.min(row.items.unwrap_or(demand.items));
+        }
+    }
+    demands
+}
+
+fn least(a: Option<u32>, b: Option<u32>) -> Option<u32> {
+    a.into_iter().chain(b).min()
+}
+
+fn of_law(model: &ModelSpec, comes: bool) -> Demand {
+    let longest = Nanos::new(model.deadline.max());
+    Demand { longest: comes.then_some(longest), items: u32::try_from(model.items.min()).unwrap_or(u32::MAX) }
+}
+
+impl Demand {
+    fn check(self, scenario: &Scenario, model: &ModelSpec) -> Result<(), PreflightError> {
+        let Some(longest) = self.longest else { return Ok(()) };
+        let runs = |profile: &&LatencyProfile| self.items <= profile.batch_max();
+        let Some(fastest) = model.profiles.iter().filter(runs).min_by_key(|profile| profile.latency(self.items)) else {
+            return Ok(());
+        };
+        let latency = fastest.latency(self.items);
+        let network = scenario.network;
+        let data = network.data_per_item.saturating_mul(u64::from(self.items));
+        let delays = network.control + data + network.reply;
+        if latency + delays <= longest {
+            return Ok(());
+        }
+        let class = model.profiles.iter().position(|profile| profile == fastest);
+        let kind = scenario.gpus.iter().find(|gpu| Some(gpu.class.index()) == class).map(|gpu| gpu.kind.clone());
+        Err(PreflightError::SloOutOfReach {
+            model: model.name.clone(),
+            what: if longest == model.slo { "an SLO" } else { "a longest deadline" },
+            longest,
+            items: self.items,
+            latency,
+            delays,
+            kind: kind.filter(|_| scenario.class_count() > 1),
+        })
+    }
+}
