@@ -46,7 +46,8 @@ fn get_shows_people_and_programs_the_same_cluster() {
 
         phase("sub-clusters: each has a leader and two standbys");
         let (table, subclusters) = get(cluster, "subclusters");
-        check_table(&table, 2, &["ID", "NAME", "LEADER", "TOKEN", "STANDBYS", "GPUS", "WANTED"], &["first", "second"]);
+        let header = ["ID", "NAME", "LEADER", "TOKEN", "STANDBYS", "IDLE", "GPUS", "DEMAND", "GPUS", "WANTED"];
+        check_table(&table, 2, &header, &["first", "second"]);
         for subcluster in &subclusters {
             assert!(
                 subcluster["token"].as_u64().unwrap() > 0 && subcluster["leader"].as_u64().is_some(),

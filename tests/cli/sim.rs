@@ -37,6 +37,7 @@ fn results_have_the_promised_keys_and_the_same_seed_gives_the_same_result() {
     let expected = [
         "bad_rate",
         "batch_size_by_request",
+        "demand_fraction",
         "good_rps",
         "gpu_utilization",
         "gpus_used",

@@ -56,6 +56,9 @@ fn top_shows_who_has_how_much_to_do() {
         let idle_share = number(busy, "idle_fraction");
         assert!((0.4..0.999).contains(&idle_share), "{idle_share} of two GPUs idle: {seen}");
         assert_eq!((&idle["rate_rps"], number(idle, "idle_fraction")), (&0.0.into(), 1.0));
+        let demand = number(busy, "demand_gpus");
+        assert!((0.01..1.0).contains(&demand), "a demand of {demand} GPUs: {seen}");
+        assert_eq!(number(idle, "demand_gpus"), 0.0);
         let gpus: Vec<_> = seen["gpus"].as_array().unwrap().iter().filter(|gpu| gpu["subcluster"] == "busy").collect();
         let shares: f64 = gpus.iter().map(|gpu| number(gpu, "busy")).sum();
         assert!((shares / 2.0 - (1.0 - idle_share)).abs() < 1e-9, "{seen}");
@@ -67,9 +70,16 @@ fn top_shows_who_has_how_much_to_do() {
 
         phase("people see the same; where there is no terminal that is all");
         let table = cluster.cli(&["top", "--over-s", "2"]).ended_with(0).out;
-        for cells in
-            ["rates of the last 2.", "SUBCLUSTER", "IDLE GPUS", "resnet", "quiet", "BATCHES /S", "backend-busy"]
-        {
+        for cells in [
+            "rates of the last 2.",
+            "SUBCLUSTER",
+            "IDLE GPUS",
+            "DEMAND",
+            "resnet",
+            "quiet",
+            "BATCHES /S",
+            "backend-busy",
+        ] {
             assert!(table.contains(cells), "`{cells}` is not in\n{table}");
         }
 

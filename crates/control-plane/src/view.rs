@@ -141,6 +141,8 @@ pub(crate) fn advice(advised: &SubclusterAdvice) -> AdviceView {
         reason: advised.advice.reason.label().to_owned(),
         bad_rate: advised.advice.bad_rate,
         idle_fraction: advised.advice.idle_fraction,
+        busy_gpus: advised.gpu_use.busy,
+        demand_gpus: advised.gpu_use.demand,
         kinds: kinds.collect(),
         slow: advised.slow.iter().map(slow).collect(),
         drifts: advised.drifts.iter().map(drift).collect(),

@@ -150,6 +150,8 @@ fn symphony_fig10_is_flat_and_idle_in_proportion() {
     assert!(ours(&outcome.report, "idle_error_symphony") < 0.08);
     assert!(ours(&outcome.report, "flat_auto") > 0.95);
     // `auto` starts early what there is time for: its demand tells the spare load, its idle time does not.
+    assert!(ours(&outcome.report, "idle_error_auto_by_demand") < 0.08);
+    assert!(ours(&outcome.report, "idle_error_auto") > 2.0 * ours(&outcome.report, "idle_error_auto_by_demand"));
     for system in ["symphony", "auto"] {
         let error = ours(&outcome.report, &format!("bad_error_{system}"));
         assert!(error < 0.04, "{system}: {error}");

@@ -321,7 +321,8 @@ impl<T: Tap> Hosted for QueuesAndRanker<T> {
     }
 
     fn demand_time(&self) -> Option<Nanos> {
-        Some(self.pool.demand_time())
+        // A policy that is told nothing of the pool gives no accounts, so its demand is not known.
+        (self.account_at != Time::NEVER).then(|| self.pool.demand_time())
     }
 
     fn learnt(&self) -> Option<LearningResult> {

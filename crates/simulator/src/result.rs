@@ -65,8 +65,12 @@ pub struct RunResult {
     pub gpu_utilization: f64,
     /// GPUs that executed at least one batch in that time.
     pub gpus_used: u32,
-    /// Mean share of the GPUs that did nothing in that time: 1 − `gpu_utilization`, what an autoscaler may release.
+    /// Mean share of the GPUs that did nothing in that time: 1 − `gpu_utilization`. Where batches start early it says
+    /// little of how many GPUs could go; the demand does.
     pub idle_fraction: f64,
+    /// The GPU time that deferred batches of all that was asked in that time would have taken, over the GPU time; above 1
+    /// under overload. `None` of a policy that does not measure it.
+    pub demand_fraction: Option<f64>,
     /// How many requests ran in a batch of each size.
     pub batch_size_by_request: BTreeMap<u32, u64>,
     /// From arrival to the start on the GPU.

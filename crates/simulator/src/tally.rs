@@ -35,6 +35,10 @@ pub(crate) struct Tally {
     /// Requests by the size of the batch they ran in; grows to the largest batch once.
     by_batch: Vec<u64>,
     busy_ns: u64,
+    /// The policy's demand before the counted time, and until its end.
+    demand: [Option<Nanos>; 2],
+    /// When it is to be told next.
+    demand_due: Time,
     used: Vec<bool>,
     simulated: u64,
     undecided: u64,
@@ -69,6 +73,8 @@ impl Tally {
             queueing: Histogram::new(),
             by_batch: vec![0; 64],
             busy_ns: 0,
+            demand: [None; 2],
+            demand_due: from,
             used: vec![false; scenario.gpu_count() as usize],
             simulated: 0,
             undecided: 0,
@@ -87,6 +93,19 @@ impl Tally {
 
     pub(crate) fn simulated(&self) -> u64 {
         self.simulated
+    }
+
+    /// When the policy's demand is to be told: when counting begins and when it ends.
+    #[inline]
+    pub(crate) fn demand_due(&self) -> Time {
+        self.demand_due
+    }
+
+    /// The policy's demand so far, at the first event from that time on.
+    pub(crate) fn demanded(&mut self, so_far: Option<Nanos>) {
+        let begins = self.demand_due < self.until;
+        self.demand[usize::from(!begins)] = so_far;
+        self.demand_due = if begins { self.until } else { Time::NEVER };
     }
 
     #[inline]
@@ -178,6 +197,8 @@ impl Tally {
         let gpu_time = scaled.unwrap_or(scenario.duration.saturating_mul(self.used.len() as u64));
         // Without any GPU nothing ran.
         let gpu_utilization = self.busy_ns as f64 / gpu_time.get().max(1) as f64;
+        let [before, until] = self.demand;
+        let demand = before.zip(until).map(|(before, until)| until - before);
         let ms = |span: Option<Nanos>| span.map(Nanos::as_millis_f64);
         let by_batch = (0_u32..).zip(&self.by_batch).filter(|&(_, &requests)| requests > 0);
         RunResult {
@@ -188,6 +209,7 @@ impl Tally {
             gpu_utilization,
             gpus_used: self.used.iter().filter(|&&used| used).count() as u32,
             idle_fraction: 1.0 - gpu_utilization,
+            demand_fraction: demand.map(|demand| demand.get() as f64 / gpu_time.get().max(1) as f64),
             batch_size_by_request: by_batch.map(|(batch, &requests)| (batch, requests)).collect::<BTreeMap<_, _>>(),
             queueing_ms: Queueing {
                 p50: ms(self.queueing.quantile(0.5)),

@@ -263,6 +263,9 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
             }
             // An order may ask for a time that has passed; time itself never goes back.
             self.now = self.now.max(at);
+            if self.now >= self.tally.demand_due() {
+                self.tally.demanded(self.policy.demand_time());
+            }
             if self.now >= self.tally.until() && self.tally.undecided() == 0 {
                 return Ok(());
             }
@@ -290,7 +293,11 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
         self.into_parts().0
     }
 
-    fn into_parts(self) -> (RunResult, W) {
+    fn into_parts(mut self) -> (RunResult, W) {
+        // Where the last event came before the end of the counted time, nothing was asked after it.
+        while self.tally.demand_due() < Time::NEVER {
+            self.tally.demanded(self.policy.demand_time());
+        }
         let scaling = self.scaling.map(|scaling| scaling.into_result());
         let mut result = self.tally.into_result(self.scenario, self.seed, scaling);
         result.learning = self.policy.learnt();

@@ -51,6 +51,7 @@ fn keys_are_those_of_the_contract() {
         [
             "bad_rate",
             "batch_size_by_request",
+            "demand_fraction",
             "good_rps",
             "gpu_utilization",
             "gpus_used",
@@ -84,7 +85,24 @@ fn numbers_agree_with_each_other() {
         assert_eq!(hopeless.dropped, hopeless.offered);
         assert_eq!((silent.offered, silent.p99_ms), (0, None));
         assert!((run.gpu_utilization + run.idle_fraction - 1.0).abs() < 1e-12);
+        assert_eq!(run.demand_fraction, None, "`symphony` has no use for it");
     }
+}
+
+#[test]
+fn the_demand_is_that_of_the_counted_time() {
+    // Batches that start early keep GPUs busier than the demand, and what was asked in the warm-up is no part of it.
+    let of = |more: &[&str]| {
+        let scenario = scenario(&[&["policy=auto", "duration_s=10", "model.1.weight=0"], more].concat());
+        simulate(&scenario, 1, scenario.rate_rps).unwrap()
+    };
+    let run = of(&[]);
+    let demand = run.demand_fraction.unwrap();
+    assert!((0.1..run.gpu_utilization).contains(&demand), "{demand} with {} executing", run.gpu_utilization);
+    let warmed = of(&["warmup_s=5"]).demand_fraction.unwrap();
+    assert!((warmed - demand).abs() < 0.05, "{warmed} after a longer warm-up, {demand} after a short one");
+    let overloaded = of(&["workload.rate_rps=4000"]);
+    assert!(overloaded.demand_fraction.unwrap() > 1.2, "{:?}", overloaded.demand_fraction);
 }
 
 #[test]

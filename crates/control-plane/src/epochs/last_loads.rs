@@ -56,7 +56,8 @@ mod tests {
             let model = pb::ModelLoad { model: 3, arrived_items: 9, dropped: 1, executed: 5, queued };
             let gpu = pb::GpuLoad { gpu: 4, busy_ns: 80, plans: 2, ..pb::GpuLoad::default() };
             let (subcluster, models, gpus) = (subcluster.get(), vec![model], vec![gpu]);
-            pb::SubclusterLoad { subcluster, token: 7, models, gpus, ..pb::SubclusterLoad::default() }
+            let demand_ns = Some(60);
+            pb::SubclusterLoad { subcluster, token: 7, models, gpus, demand_ns, ..pb::SubclusterLoad::default() }
         };
         for queued in [8, 3] {
             last.take(start, &said(there, queued));
@@ -70,6 +71,7 @@ mod tests {
             age: Nanos::from_millis(1500),
             models: [(ModelId::new(3), model)].into(),
             gpus: [(GpuId::new(4), GpuLoadView { busy: Nanos::new(80), plans: 2 })].into(),
+            demand: Some(Nanos::new(60)),
         };
         assert_eq!(last.of(there, start + Duration::from_millis(1500)), Some(expected));
         last.clear();

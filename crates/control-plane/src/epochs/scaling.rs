@@ -22,10 +22,22 @@ pub(crate) struct SubclusterAdvice {
     pub(crate) kinds: Vec<String>,
     /// What to do about each. GPUs that are set aside are there and do nothing: as many more are wanted.
     pub(crate) advice: Advice,
+    /// What the advice goes by, and what was measured beside it.
+    pub(crate) gpu_use: GpuUse,
     /// GPUs that are set aside, as the lead tells it.
     pub(crate) slow: Vec<pb::GpuLoad>,
     /// Models whose batches are off their profiles.
     pub(crate) drifts: Vec<pb::Drift>,
+}
+
+/// How many GPUs were in use, in the mean between a lead's last two reports; those that are set aside left out.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct GpuUse {
+    /// By the batches that ran.
+    pub(crate) busy: f64,
+    /// By the demand: as many as deferred batches of all that was asked would have kept busy. None from a release that
+    /// does not measure it.
+    pub(crate) demand: Option<f64>,
 }
 
 /// One sub-cluster's autoscaler and what it saw last.
@@ -40,6 +52,7 @@ struct Scaled {
     busy_ns: BTreeMap<GpuId, u64>,
     /// None from a release that does not measure it.
     demand_ns: Option<u64>,
+    gpu_use: GpuUse,
     advice: Option<Advice>,
     /// When GPUs were last named that may go. The autoscaler says so once, and again after a pause; in between it stands.
     released: Option<Instant>,
@@ -100,7 +113,7 @@ impl Scaling {
                 Err(error) => return tracing::warn!(subcluster = %id, %error, "not scaled"),
             };
             let asked = vec![None; kinds.len()];
-            let (advice, released, drifts) = (None, None, load.drifts.clone());
+            let (gpu_use, advice, released, drifts) = (GpuUse::default(), None, None, load.drifts.clone());
             let reported = now;
             let fresh = Scaled {
                 scaler,
@@ -111,6 +124,7 @@ impl Scaling {
                 bad,
                 busy_ns,
                 demand_ns,
+                gpu_use,
                 advice,
                 released,
                 asked,
@@ -132,21 +146,19 @@ impl Scaling {
             let order_stands = self.settings.order_stands;
             // Batches that start early keep GPUs busy that are not needed: what is needed is the demand, and each GPU takes its part of it.
             let there = serving.values().map(Vec::len).sum::<usize>().max(1) as u64;
-            let demand = demand_ns.zip(scaled.demand_ns).map(|(now, before)| now.saturating_sub(before) / there);
-            let kinds = serving.values().zip(&scaled.asked).map(|(gpus, asked)| {
-                let spent = |gpu: &GpuId| {
-                    let (now, before) = (busy_ns.get(gpu).copied(), scaled.busy_ns.get(gpu).copied());
-                    now.unwrap_or(0).saturating_sub(before.unwrap_or(now.unwrap_or(0))).min(length.get())
-                };
-                KindWindow {
-                    serving: gpus.clone(),
-                    ordered: ordered(now, order_stands, *asked, gpus.len()),
-                    gpu_time: length.saturating_mul(gpus.len() as u64),
-                    busy_time: match demand {
-                        Some(each) => Nanos::new(each.saturating_mul(gpus.len() as u64)),
-                        None => Nanos::new(gpus.iter().map(spent).sum()),
-                    },
-                }
+            let demand = demand_ns.zip(scaled.demand_ns).map(|(now, before)| now.saturating_sub(before));
+            let spent = |gpu: &GpuId| {
+                let (now, before) = (busy_ns.get(gpu).copied(), scaled.busy_ns.get(gpu).copied());
+                now.unwrap_or(0).saturating_sub(before.unwrap_or(now.unwrap_or(0))).min(length.get())
+            };
+            let kinds = serving.values().zip(&scaled.asked).map(|(gpus, asked)| KindWindow {
+                serving: gpus.clone(),
+                ordered: ordered(now, order_stands, *asked, gpus.len()),
+                gpu_time: length.saturating_mul(gpus.len() as u64),
+                busy_time: match demand {
+                    Some(demand) => Nanos::new((demand / there).saturating_mul(gpus.len() as u64)),
+                    None => Nanos::new(gpus.iter().map(spent).sum()),
+                },
             });
             let window = Window {
                 length,
@@ -157,6 +169,9 @@ impl Scaling {
             let since = now.saturating_duration_since(self.began).as_nanos();
             let time = Time::from_nanos(u64::try_from(since).unwrap_or(u64::MAX));
             let next = scaled.scaler.observe(time, &window);
+            let gpus = |time_ns: u64| time_ns as f64 / length.get() as f64;
+            let busy = gpus(serving.values().flatten().map(spent).sum());
+            scaled.gpu_use = GpuUse { busy, demand: demand.map(gpus) };
             scaled.ask(now, &next, &serving);
             scaled.hear(now, next, &serving);
         }
@@ -172,8 +187,8 @@ impl Scaling {
         for (kind, out) in advice.kinds.iter_mut().zip(&scaled.out) {
             kind.target += out;
         }
-        let (slow, drifts) = (scaled.slow.clone(), scaled.drifts.clone());
-        Some(SubclusterAdvice { kinds: scaled.kinds.clone(), advice, slow, drifts })
+        let (gpu_use, slow, drifts) = (scaled.gpu_use, scaled.slow.clone(), scaled.drifts.clone());
+        Some(SubclusterAdvice { kinds: scaled.kinds.clone(), advice, gpu_use, slow, drifts })
     }
 
     /// All that is advised now, by the names of sub-clusters, with the GPUs of each kind that take plans.
@@ -314,17 +329,21 @@ mod tests {
 
     #[test]
     fn gpus_that_early_batches_keep_busy_count_by_the_demand() {
-        let idle_of = |demand: Option<u64>| {
+        let advised = |demand: Option<u64>| {
             let mut scene = Scene::new();
             for second in 0..20 {
                 // Both GPUs are busy all the time; deferred batches would take half of one.
                 scene.load.demand_ns = demand.map(|per_second| second * per_second);
                 scene.pass(1, 100, 0, [1.0, 1.0]);
             }
-            scene.scaling.advice(POOL).unwrap().advice.idle_fraction
+            scene.scaling.advice(POOL).unwrap()
         };
-        assert!((idle_of(Some(500_000_000)) - 0.75).abs() < 0.01, "{}", idle_of(Some(500_000_000)));
-        assert!(idle_of(None) < 0.01, "a release that does not measure it");
+        let known = advised(Some(500_000_000));
+        assert!((known.advice.idle_fraction - 0.75).abs() < 0.01, "{known:?}");
+        assert_eq!(known.gpu_use, GpuUse { busy: 2.0, demand: Some(0.5) }, "both are shown");
+        let unknown = advised(None);
+        assert!(unknown.advice.idle_fraction < 0.01, "a release that does not measure it: {unknown:?}");
+        assert_eq!(unknown.gpu_use, GpuUse { busy: 2.0, demand: None });
     }
 
     #[test]
@@ -372,6 +391,7 @@ mod tests {
         let advised = scene.scaling.advice(POOL).unwrap();
         assert_eq!(advised.advice.reason, Reason::BadRate, "the one that is set aside does not idle");
         assert_eq!(advised.slow.iter().map(|slow| slow.gpu).collect::<Vec<_>>(), [2]);
+        assert_eq!(advised.gpu_use.busy, 1.0, "of one that serves");
         assert!(advised.advice.kinds[0].target >= 3, "{advised:?}");
         scene.load.gpus[1].slowdown = 0.0;
         scene.pass(3, 100, 0, [0.9, 0.9]);

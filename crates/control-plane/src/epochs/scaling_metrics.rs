@@ -22,6 +22,13 @@ const WANTED: MetricName =
 const THERE: MetricName = gpus("symphony_control_gpus_there", "GPUs that take plans, those set aside included");
 const RELEASABLE: MetricName =
     gpus("symphony_control_gpus_releasable", "GPUs that are named to be drained and given back");
+const DEMANDED: MetricName = MetricName {
+    name: "symphony_control_gpus_demanded",
+    help: "GPUs that deferred batches of all that is asked would keep busy, by which the advice goes",
+    kind: Kind::Gauge,
+    unit: Unit::Count,
+    labels: &["subcluster"],
+};
 const REASON: MetricName = MetricName {
     name: "symphony_control_scaling_reason",
     help: "1 for the reason of the advice, 0 for the others (enough, bad_rate, little_idle, idle, limits, bad_while_idle)",
@@ -31,7 +38,7 @@ const REASON: MetricName = MetricName {
 };
 
 /// Every metric of the advice.
-pub const SCALING_METRIC_NAMES: [MetricName; 4] = [WANTED, THERE, RELEASABLE, REASON];
+pub const SCALING_METRIC_NAMES: [MetricName; 5] = [WANTED, THERE, RELEASABLE, DEMANDED, REASON];
 
 /// What is shown of the advice for a kind of which so many GPUs are there.
 type Value = fn(&KindAdvice, usize) -> usize;
@@ -60,6 +67,12 @@ impl Collector for ScalingCollector {
                     ConstGauge::new(value(advice, *there) as i64).encode(family.encode_family(&labels)?)?;
                 }
             }
+        }
+        let mut family = encoder.encode_descriptor(DEMANDED.bare(), DEMANDED.help, None, MetricType::Gauge)?;
+        for (subcluster, advised, _) in &advised {
+            // What a lead does not measure is no series.
+            let Some(demand) = advised.gpu_use.demand else { continue };
+            ConstGauge::new(demand).encode(family.encode_family(&[("subcluster", *subcluster)])?)?;
         }
         let mut family = encoder.encode_descriptor(REASON.bare(), REASON.help, None, MetricType::Gauge)?;
         for (subcluster, advised, _) in &advised {
@@ -99,13 +112,13 @@ mod tests {
         registry.collect(ScalingCollector { state: state.clone(), reported: Arc::clone(&reported) });
         assert!(!registry.encode().contains("subcluster="), "nobody has reported");
 
-        // Half of the requests are lost, and no GPU idles.
+        // Half of the requests are lost, and no GPU idles: deferred batches of all of them would keep four busy.
         let start = Instant::now();
         for second in 0..10 {
             let model = pb::ModelLoad { model: 1, executed: 100 * second, dropped: 100 * second, ..Default::default() };
             let gpu = |gpu| pb::GpuLoad { gpu, busy_ns: second * 1_000_000_000, ..Default::default() };
-            let (models, gpus) = (vec![model], vec![gpu(1), gpu(2)]);
-            let load = pb::SubclusterLoad { subcluster: 1, token: 5, models, gpus, ..Default::default() };
+            let (models, gpus, demand_ns) = (vec![model], vec![gpu(1), gpu(2)], Some(second * 4_000_000_000));
+            let load = pb::SubclusterLoad { subcluster: 1, token: 5, models, gpus, demand_ns, ..Default::default() };
             let (now, state) = (start + Duration::from_secs(second), state.read());
             reported.lock().unwrap().take(now, &state, &[load]);
         }
@@ -117,6 +130,7 @@ mod tests {
         says(format!("symphony_control_gpus_wanted{{{kind}}} {target}"));
         says(format!("symphony_control_gpus_there{{{kind}}} 2"));
         says(format!("symphony_control_gpus_releasable{{{kind}}} 0"));
+        says("symphony_control_gpus_demanded{subcluster=\"pool\"} 4.0".to_owned());
         says("symphony_control_scaling_reason{subcluster=\"pool\",reason=\"bad_rate\"} 1".to_owned());
         says("symphony_control_scaling_reason{subcluster=\"pool\",reason=\"enough\"} 0".to_owned());
 

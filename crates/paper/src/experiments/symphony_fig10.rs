@@ -7,7 +7,7 @@ use symphony_simulator::RunResult;
 
 use super::cell;
 use crate::lab::Lab;
-use crate::plot::{Axis, Draw, Figure, Lines, Panel, Rule, Series, Style};
+use crate::plot::{Axis, Draw, Figure, Lines, Marker, Panel, Rule, Series, Style};
 use crate::report::{Comparison, Plot, Report, Table};
 use crate::setup::Models;
 use crate::system::{self, System};
@@ -26,6 +26,9 @@ const SYSTEMS: [System; 7] = [
 
 const OURS: [System; 2] = [system::SYMPHONY, system::AUTO];
 
+/// The colour of what the demand of a system says, beside what is measured of it.
+const DEMAND: &str = "#8c3800";
+
 /// How close bad rate and idle share should be to the ideal: what an autoscaler can work with.
 const BAD_OFF_MAX: f64 = 0.03;
 /// See [`BAD_OFF_MAX`].
@@ -38,7 +41,22 @@ fn bad_beyond(run: &RunResult, peak: f64) -> f64 {
 
 /// By how much more idles than the load below `peak` leaves (seed 000, section 4.4).
 fn idle_beyond(run: &RunResult, peak: f64) -> f64 {
-    run.idle_fraction - ((peak - run.offered_rps) / peak).max(0.0)
+    run.idle_fraction - spare(run, peak)
+}
+
+/// The same of what the demand leaves idle; none where it is not measured.
+fn undemanded_beyond(run: &RunResult, peak: f64) -> Option<f64> {
+    Some((1.0 - run.demand_fraction?).max(0.0) - spare(run, peak))
+}
+
+/// The share of the GPU time that the load leaves.
+fn spare(run: &RunResult, peak: f64) -> f64 {
+    ((peak - run.offered_rps) / peak).max(0.0)
+}
+
+/// The largest difference of all runs; none if none has any.
+fn largest(differences: impl Iterator<Item = Option<f64>>) -> Option<f64> {
+    differences.flatten().map(f64::abs).reduce(f64::max)
 }
 
 pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
@@ -54,15 +72,24 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
     }
     let results = lab.runs(&runs)?;
 
-    let header =
-        ["system", "offered_rps", "good_rps", "bad_rate", "gpu_utilization", "idle_fraction", "gpus_used", "peak_rps"];
+    let header = [
+        "system",
+        "offered_rps",
+        "good_rps",
+        "bad_rate",
+        "gpu_utilization",
+        "idle_fraction",
+        "demand_fraction",
+        "gpus_used",
+        "peak_rps",
+    ];
     let mut table = Table::new(&header);
     let mut goodput =
         Lines::new("Stability", Axis::from_zero("offered, r/s"), Axis::from_zero("answered in time, r/s"));
     let mut busy = Lines::new(
         "GPU use",
         Axis::from_zero("offered, r/s"),
-        Axis::between("GPU time spent executing, %", 0.0, 105.0),
+        Axis::between("GPU time spent executing, or by demand, %", 0.0, 105.0),
     );
     let off = |title: &str, y: &str| {
         let axis = Axis { range: (None, None), ..Axis::from_zero(y) };
@@ -73,9 +100,10 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
     for (panel, most) in [(&mut bad_off, BAD_OFF_MAX), (&mut idle_off, IDLE_OFF_MAX)] {
         panel.rules.push(Rule::Band(-100.0 * most, 100.0 * most, format!("within {:.0} points", 100.0 * most)));
     }
-    let mut errors =
-        Table { suffix: "-differences", ..Table::new(&["system", "peak_rps", "flat", "bad_error", "idle_error"]) };
+    let header = ["system", "peak_rps", "flat", "bad_error", "idle_error", "idle_error_by_demand"];
+    let mut errors = Table { suffix: "-differences", ..Table::new(&header) };
     let (mut flat, mut idle_error, mut bad_error) = (Vec::new(), Vec::new(), Vec::new());
+    let mut demand_error = Vec::new();
     let mut signed = Vec::new();
     for ((system, &own_peak), results) in systems.iter().zip(&peaks).zip(results.chunks(steps.len())) {
         let style = system.style();
@@ -89,6 +117,17 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
         bad_off.series.push(Series { style: style.clone(), draw, points });
         let points = results.iter().map(|run| (percent(run), 100.0 * idle_beyond(run, own_peak))).collect();
         idle_off.series.push(Series { style, draw, points });
+        // Only of systems that measure it.
+        let style =
+            Style { dashed: true, ..Style::new(&format!("{}, by demand", system.label), DEMAND, Marker::Diamond) };
+        let demanded = results.iter().filter_map(|run| Some((run, run.demand_fraction?)));
+        // What is beyond all of the GPU time cannot be spent.
+        let points: Vec<_> = demanded.map(|(run, demand)| (run.offered_rps, 100.0 * demand.min(1.0))).collect();
+        if !points.is_empty() {
+            busy.series.push(Series { style: style.clone(), draw, points });
+            let beyond = |run| Some((percent(run), 100.0 * undemanded_beyond(run, own_peak)?));
+            idle_off.series.push(Series { style, draw, points: results.iter().filter_map(beyond).collect() });
+        }
         for run in results {
             table.rows.push(vec![
                 system.key.to_owned(),
@@ -97,6 +136,7 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
                 cell(run.bad_rate, 4),
                 cell(run.gpu_utilization, 4),
                 cell(run.idle_fraction, 4),
+                run.demand_fraction.map_or_else(String::new, |demand| cell(demand, 4)),
                 run.gpus_used.to_string(),
                 cell(own_peak, 0),
             ]);
@@ -108,18 +148,21 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
             let (least, most) = points.fold((0.0_f64, 0.0_f64), |(least, most), at| (least.min(at), most.max(at)));
             signed.push(format!("{} to {} points with `{}`", cell(least, 1), cell(most, 1), system.key));
         }
-        let largest = |beyond: fn(&RunResult, f64) -> f64| {
-            results.iter().map(|run| beyond(run, own_peak).abs()).fold(0.0, f64::max)
+        let error = |beyond: fn(&RunResult, f64) -> f64| {
+            largest(results.iter().map(|run| Some(beyond(run, own_peak)))).unwrap_or_default()
         };
-        idle_error.push((*system, largest(idle_beyond)));
-        bad_error.push((*system, largest(bad_beyond)));
+        idle_error.push((*system, error(idle_beyond)));
+        bad_error.push((*system, error(bad_beyond)));
+        let by_demand = largest(results.iter().map(|run| undemanded_beyond(run, own_peak)));
+        demand_error.extend(by_demand.map(|error| (*system, error)));
         errors.rows.push(vec![
             system.key.to_owned(),
             cell(own_peak, 0),
             flat.last()
                 .map_or_else(String::new, |&(_, kept)| if kept.is_finite() { cell(kept, 4) } else { String::new() }),
-            cell(largest(bad_beyond), 4),
-            cell(largest(idle_beyond), 4),
+            cell(error(bad_beyond), 4),
+            cell(error(idle_beyond), 4),
+            by_demand.map_or_else(String::new, |error| cell(error, 4)),
         ]);
     }
     let ideal = Style::ideal("ideal, at symphony's peak");
@@ -154,9 +197,15 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
             comparisons.push(comparison);
         }
     }
+    for (system, error) in &demand_error {
+        let mut comparison = Comparison::words("symphony-fig10", "idle_error", Some(*error), "");
+        comparison.key = format!("idle_error_{}_by_demand", system.key);
+        comparison.what = format!("{}, by demand instead of measured: {}", system.label, comparison.what);
+        comparisons.push(comparison);
+    }
     let variants = variants::all(lab)?;
     let figure = Figure {
-        title: "Overload does not hurt, and idle GPUs tell the spare load".to_owned(),
+        title: "Overload does not hurt, and idle GPUs or the demand tell the spare load".to_owned(),
         subtitle: "10 models like ResNet50, SLO 100 ms, equal popularity, Poisson, 24 GPUs".to_owned(),
         columns: 2,
         panels: vec![Panel::Lines(goodput), Panel::Lines(busy), Panel::Lines(bad_off), Panel::Lines(idle_off)],
@@ -181,6 +230,10 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
                 .to_owned(),
             "An eager policy is busy at any load, since it runs small batches as soon as a GPU is free; its idle time says nothing about \
              the spare load."
+                .to_owned(),
+            "`auto` too starts batches early while there is time to spare, and its GPUs idle less than the load leaves. \
+             So it measures the demand: the GPU time that deferred batches of all that is asked would take. The demand \
+             tells the spare load, and autoscaling goes by it."
                 .to_owned(),
             "The text promises two properties of a good scheduler and gives no numbers for the others; the bands of the lower panels are ours, \
              and so are the ranges above. A system outside of them asks an autoscaler for GPUs that it does not need, or hides those that it \

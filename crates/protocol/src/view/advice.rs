@@ -11,8 +11,13 @@ pub struct AdviceView {
     pub reason: String,
     /// Share of the requests that are given up.
     pub bad_rate: f64,
-    /// Share of the GPU time without work.
+    /// Share of the GPU time that the demand leaves; as measured where the demand is not known.
     pub idle_fraction: f64,
+    /// GPUs that ran batches, in the mean between the lead's last two reports; those that are set aside left out.
+    pub busy_gpus: f64,
+    /// GPUs that deferred batches of all that was asked would have kept busy in that time; more than there are under
+    /// overload. None if the lead does not measure it.
+    pub demand_gpus: Option<f64>,
     /// By kind.
     pub kinds: Vec<KindAdviceView>,
     /// GPUs that are set aside: slower than their peers, failing where these do not, or lost.

@@ -15,6 +15,8 @@ pub struct LoadView {
     pub models: BTreeMap<ModelId, ModelLoadView>,
     /// By GPU.
     pub gpus: BTreeMap<GpuId, GpuLoadView>,
+    /// GPU time that deferred batches of all that was asked would have taken; none if the lead does not measure it.
+    pub demand: Option<Nanos>,
 }
 
 /// What a lead has counted of a model.

@@ -187,9 +187,9 @@ impl From<pb::ScaleAdvice> for AdviceView {
             kind: drift.gpu_kind,
             factor: drift.factor,
         });
-        let pb::ScaleAdvice { reason, bad_rate, idle_fraction, .. } = advice;
+        let pb::ScaleAdvice { reason, bad_rate, idle_fraction, busy_gpus, demand_gpus, .. } = advice;
         let (kinds, slow, drifts) = (kinds.collect(), slow.collect(), drifts.collect());
-        Self { reason, bad_rate, idle_fraction, kinds, slow, drifts }
+        Self { reason, bad_rate, idle_fraction, busy_gpus, demand_gpus, kinds, slow, drifts }
     }
 }
 
@@ -216,6 +216,8 @@ impl From<&AdviceView> for pb::ScaleAdvice {
             reason: advice.reason.clone(),
             bad_rate: advice.bad_rate,
             idle_fraction: advice.idle_fraction,
+            busy_gpus: advice.busy_gpus,
+            demand_gpus: advice.demand_gpus,
             kinds: kinds.collect(),
             slow: slow.collect(),
             drifts: drifts.collect(),
@@ -244,7 +246,13 @@ impl From<&pb::SubclusterLoad> for LoadView {
             let counted = GpuLoadView { busy: Nanos::new(g.busy_ns), plans: g.plans };
             (GpuId::new(g.gpu), counted)
         });
-        Self { token: Token::new(load.token), age: Nanos::ZERO, models: models.collect(), gpus: gpus.collect() }
+        Self {
+            token: Token::new(load.token),
+            age: Nanos::ZERO,
+            models: models.collect(),
+            gpus: gpus.collect(),
+            demand: load.demand_ns.map(Nanos::new),
+        }
     }
 }
 
@@ -264,6 +272,7 @@ fn load_message(subcluster: SubclusterId, load: &LoadView) -> pb::SubclusterLoad
         token: load.token.get(),
         models: models.collect(),
         gpus: gpus.collect(),
+        demand_ns: load.demand.map(Nanos::get),
         ..pb::SubclusterLoad::default()
     }
 }

@@ -63,6 +63,8 @@ fn a_view_survives_the_wire() {
                     reason: "idle".into(),
                     bad_rate: 0.0,
                     idle_fraction: 0.5,
+                    busy_gpus: 1.75,
+                    demand_gpus: Some(1.5),
                     kinds: vec![KindAdviceView { kind: "cpu".into(), target: 2, release: vec![GpuId::new(7)] }],
                     slow: vec![
                         SlowGpuView { gpu: GpuId::new(4), slowdown: 2.0, failed: 3, quarantined_ms: Some(900) },
@@ -76,6 +78,7 @@ fn a_view_survives_the_wire() {
                     models: [(ModelId::new(1), ModelLoadView { arrived_items: 9, dropped: 1, executed: 6, queued: 2 })]
                         .into(),
                     gpus: [(GpuId::new(4), GpuLoadView { busy: Nanos::from_millis(80), plans: 3 })].into(),
+                    demand: Some(Nanos::from_millis(60)),
                 }),
             },
         )]

@@ -165,6 +165,7 @@ fn drifts(view: &View, id: ModelId, subcluster: SubclusterId) -> Vec<&DriftView>
 fn subclusters(view: &View) -> Shown {
     let (mut rows, mut json) = (Vec::new(), Vec::new());
     for (id, subcluster) in &view.subclusters {
+        let (idle, demand) = gpu_use(view, *id, subcluster);
         let leader = subcluster.leader.map(|(node, _)| node);
         let standbys: Vec<_> = subcluster.standbys.iter().map(ToString::to_string).collect();
         let leader_name = leader.map_or_else(|| "none".to_owned(), |n| n.to_string());
@@ -174,6 +175,8 @@ fn subclusters(view: &View) -> Shown {
             leader_name,
             subcluster.token.to_string(),
             standbys.join(", "),
+            idle,
+            demand,
             advice(view, *id, subcluster),
         ]);
         json.push(json!({ "id": id.get(), "name": subcluster.name, "leader": leader.map(|n| n.get()),
@@ -181,7 +184,19 @@ fn subclusters(view: &View) -> Shown {
                           "standbys": subcluster.standbys.iter().map(|n| n.get()).collect::<Vec<_>>(),
                           "advice": subcluster.advice.as_ref().map(advice_json) }));
     }
-    (&["ID", "NAME", "LEADER", "TOKEN", "STANDBYS", "GPUS WANTED"], rows, Value::Array(json))
+    let header = &["ID", "NAME", "LEADER", "TOKEN", "STANDBYS", "IDLE GPUS", "DEMAND", "GPUS WANTED"];
+    (header, rows, Value::Array(json))
+}
+
+/// How many GPUs idle as measured, and how many the demand keeps busy, which the advice goes by: `0.1 of 8`, `3.4 of 8`.
+/// Those that are set aside do neither and are not among them.
+fn gpu_use(view: &View, id: SubclusterId, subcluster: &SubclusterView) -> (String, String) {
+    let Some(advice) = &subcluster.advice else { return Default::default() };
+    let backends = view.backends.values().filter(|b| b.subcluster == id && b.up && b.duty.takes_work());
+    let serving = backends.flat_map(|b| &b.gpus).filter(|gpu| slow(view, id, gpu.id).is_none()).count();
+    let of_all = |gpus: f64| format!("{gpus:.1} of {serving}");
+    let idle = (serving as f64 - advice.busy_gpus).max(0.0);
+    (of_all(idle), advice.demand_gpus.map_or_else(|| "-".to_owned(), of_all))
 }
 
 /// What autoscaling would have, beside what there is: `3 of kind a100 (2 there, 1 on order): bad_rate`. What is on order counts as there
@@ -213,7 +228,8 @@ fn advice_json(advice: &AdviceView) -> Value {
             json!({ "kind": kind.kind, "target": kind.target, "release": release })
         })
         .collect();
-    json!({ "reason": advice.reason, "bad_rate": advice.bad_rate, "idle_fraction": advice.idle_fraction, "kinds": kinds })
+    json!({ "reason": advice.reason, "bad_rate": advice.bad_rate, "idle_fraction": advice.idle_fraction,
+            "busy_gpus": advice.busy_gpus, "demand_gpus": advice.demand_gpus, "kinds": kinds })
 }
 
 /// Whether a frontend is there, if that is known, and in words.
@@ -318,14 +334,48 @@ mod tests {
         assert_eq!(notes, ["leads 1 sub-cluster", "leads 0 sub-clusters"]);
     }
 
+    fn advised(reason: &str) -> AdviceView {
+        AdviceView {
+            reason: reason.to_owned(),
+            bad_rate: 0.0,
+            idle_fraction: 0.0,
+            busy_gpus: 0.0,
+            demand_gpus: None,
+            kinds: Vec::new(),
+            slow: Vec::new(),
+            drifts: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn the_demand_is_shown_beside_what_idles() {
+        let shown = |busy_gpus, demand_gpus, slow| {
+            let mut view = view();
+            let advice = AdviceView { busy_gpus, demand_gpus, slow, ..advised("enough") };
+            view.subclusters.get_mut(&SUBCLUSTER).unwrap().advice = Some(advice);
+            let (header, rows, json) = subclusters(&view);
+            let of = |name: &str| rows[0][header.iter().position(|head| *head == name).unwrap()].clone();
+            let advice = json[0]["advice"].clone();
+            (of("IDLE GPUS"), of("DEMAND"), advice["busy_gpus"].clone(), advice["demand_gpus"].clone())
+        };
+        // Batches that start early keep two busy; deferred ones would keep one busy for less than half of the time.
+        let (idle, demand, busy_gpus, demand_gpus) = shown(2.25, Some(0.4), Vec::new());
+        assert_eq!((idle.as_str(), demand.as_str()), ("0.8 of 3", "0.4 of 3"));
+        assert_eq!((busy_gpus, demand_gpus), (json!(2.25), json!(0.4)));
+        let aside = SlowGpuView { gpu: GpuId::new(3), slowdown: 2.0, failed: 0, quarantined_ms: Some(900) };
+        let (idle, demand, _, demand_gpus) = shown(1.5, None, vec![aside]);
+        assert_eq!((idle.as_str(), demand.as_str()), ("0.5 of 2", "-"), "it serves nobody");
+        assert_eq!(demand_gpus, Value::Null, "a lead that does not measure it");
+        let rows = subclusters(&view()).1;
+        assert_eq!(rows[0][5..], ["", "", ""], "nobody has reported");
+    }
+
     #[test]
     fn gpus_on_order_are_told_from_those_that_are_there() {
         let shown = |target, release: &[u32], reason: &str| {
             let release = release.iter().map(|&id| GpuId::new(id)).collect();
             let kinds = vec![KindAdviceView { kind: "a100".into(), target, release }];
-            let reason = reason.to_owned();
-            let advice =
-                AdviceView { reason, bad_rate: 0.0, idle_fraction: 0.0, kinds, slow: Vec::new(), drifts: Vec::new() };
+            let advice = AdviceView { kinds, ..advised(reason) };
             let mut view = view();
             let subcluster = view.subclusters.get_mut(&SUBCLUSTER).unwrap();
             subcluster.advice = Some(advice);

@@ -124,8 +124,9 @@ fn show(result: &SimulationResult) {
         .collect();
     table::print(&["SEED", "MODEL", "OFFERED", "GOOD", "LATE", "DROPPED", "SHED", "P50 MS", "P99 MS", "BATCH"], &rows);
     for run in &result.runs {
+        let demand = run.demand_fraction.map(|demand| format!(", demand {:.1} %", 100.0 * demand)).unwrap_or_default();
         println!(
-            "seed {}: {:.0} r/s good of {:.0} offered, bad {:.3} %, GPUs used {}, utilisation {:.1} %",
+            "seed {}: {:.0} r/s good of {:.0} offered, bad {:.3} %, GPUs used {}, utilisation {:.1} %{demand}",
             run.seed,
             run.good_rps,
             run.offered_rps,

@@ -156,9 +156,9 @@ mod tests {
         let expected = [
             "blue: epoch 4, log index 31, control leader n1; rates of the last 2.0 s",
             " sub-clusters (2) ",
-            "SUBCLUSTER v  LEADER  TOKEN  MODELS  GPUS  RATE /S  BAD RATE  IDLE GPUS  QUEUE",
-            "pool          n1          9       1     1      0.0         -",
-            "spare         none        9       1     1      0.0         -          -      -",
+            "SUBCLUSTER v  LEADER  TOKEN  MODELS  GPUS  RATE /S  BAD RATE  IDLE GPUS    DEMAND  QUEUE",
+            "pool          n1          9       1     1      0.0         -    100.0 %  0.0 of 1      2",
+            "spare         none        9       1     1      0.0         -          -         -      -",
             " models (2) ",
             "MODEL v",
         ];

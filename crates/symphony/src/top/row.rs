@@ -32,6 +32,8 @@ pub(super) enum Cell {
     /// From 0 to 1.
     Share(Option<f64>),
     Mean(Option<f64>),
+    /// So many GPUs of all.
+    GpusOf(Option<f64>, usize),
 }
 
 impl Cell {
@@ -39,7 +41,7 @@ impl Cell {
         match self {
             Self::Text(_) => None,
             Self::Count(count) => count.map(|count| count as f64),
-            Self::Rate(number) | Self::Share(number) | Self::Mean(number) => *number,
+            Self::Rate(number) | Self::Share(number) | Self::Mean(number) | Self::GpusOf(number, _) => *number,
         }
     }
 
@@ -67,7 +69,10 @@ impl fmt::Display for Cell {
             Self::Rate(Some(rate)) => write!(f, "{rate:.1}"),
             Self::Share(Some(share)) => write!(f, "{:.1} %", share * 100.0),
             Self::Mean(Some(mean)) => write!(f, "{mean:.2}"),
-            Self::Count(None) | Self::Rate(None) | Self::Share(None) | Self::Mean(None) => f.write_str("-"),
+            Self::GpusOf(Some(gpus), all) => write!(f, "{gpus:.1} of {all}"),
+            Self::Count(None) | Self::Rate(None) | Self::Share(None) | Self::Mean(None) | Self::GpusOf(None, _) => {
+                f.write_str("-")
+            }
         }
     }
 }
@@ -86,5 +91,7 @@ mod tests {
         assert_eq!(words.map(|cell| cell.to_string()), ["a", "b"]);
         let shown = [Cell::Count(Some(7)), Cell::Share(Some(0.123)), Cell::Mean(Some(2.0)), Cell::Count(None)];
         assert_eq!(shown.map(|cell| cell.to_string()), ["7", "12.3 %", "2.00", "-"]);
+        let shown = [Cell::GpusOf(Some(3.42), 8), Cell::GpusOf(None, 8)];
+        assert_eq!(shown.map(|cell| cell.to_string()), ["3.4 of 8", "-"]);
     }
 }

@@ -53,6 +53,7 @@ pub(crate) fn view() -> View {
         age: Nanos::from_millis(1000),
         models: [(ModelId::new(1), ModelLoadView { queued: 2, ..ModelLoadView::default() })].into(),
         gpus: [(GPU, GpuLoadView { busy: Nanos::from_millis(700), plans: 30 })].into(),
+        demand: Some(Nanos::from_millis(400)),
     };
     let backend = |name: &str, subcluster, gpu| {
         let gpu = GpuView { id: gpu, kind: "a100".into(), memory_bytes: 0, binding: Token::default() };

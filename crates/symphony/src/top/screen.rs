@@ -18,7 +18,7 @@ const SILENT_AFTER: Duration = Duration::from_secs(6);
 const SAME_REPORT: Duration = Duration::from_millis(250);
 
 const SUBCLUSTERS: &[&str] =
-    &["SUBCLUSTER", "LEADER", "TOKEN", "MODELS", "GPUS", "RATE /S", "BAD RATE", "IDLE GPUS", "QUEUE"];
+    &["SUBCLUSTER", "LEADER", "TOKEN", "MODELS", "GPUS", "RATE /S", "BAD RATE", "IDLE GPUS", "DEMAND", "QUEUE"];
 const MODELS: &[&str] = &[
     "MODEL",
     "SUBCLUSTER",
@@ -109,17 +109,25 @@ struct GpuRates {
     batches: Option<f64>,
 }
 
+/// What leads counted, per second.
+#[derive(Clone, Debug, Default)]
+struct LeadRates {
+    gpus: BTreeMap<GpuId, GpuRates>,
+    /// GPUs that the demand keeps busy; of leads that measure it.
+    demand: BTreeMap<SubclusterId, f64>,
+}
+
 impl Screen {
     /// What happened from one sample to the next of the same cluster.
     pub(super) fn of(before: &Sample, now: &Sample) -> Self {
         let (view, span) = (&now.view, now.at.saturating_sub(before.at));
         let rates = model_rates(before, now, span);
-        let gpu_rates = gpus_rates(before, now, span);
+        let lead_rates = lead_rates(before, now, span);
         let (subclusters, subclusters_json) =
-            view.subclusters.keys().map(|&id| subcluster(view, id, rates.as_ref(), &gpu_rates)).unzip();
+            view.subclusters.keys().map(|&id| subcluster(view, id, rates.as_ref(), &lead_rates)).unzip();
         let (models, models_json) = view.models.keys().map(|&id| model(view, id, rates.as_ref())).unzip();
         let gpus = view.backends.values().flat_map(|backend| backend.gpus.iter().map(move |gpu| (backend, gpu)));
-        let (gpus, gpus_json) = gpus.map(|(backend, of)| gpu(view, backend, of, &gpu_rates)).unzip();
+        let (gpus, gpus_json) = gpus.map(|(backend, of)| gpu(view, backend, of, &lead_rates.gpus)).unzip();
         Self {
             cluster: view.cluster.clone(),
             epoch: view.epoch.get(),
@@ -179,13 +187,15 @@ fn model_rates(before: &Sample, now: &Sample, span: Duration) -> Option<BTreeMap
     known.then_some(all)
 }
 
-/// What each GPU did between its lead's reports.
-fn gpus_rates(before: &Sample, now: &Sample, span: Duration) -> BTreeMap<GpuId, GpuRates> {
-    let mut all = BTreeMap::new();
+/// What leads counted between their reports.
+fn lead_rates(before: &Sample, now: &Sample, span: Duration) -> LeadRates {
+    let mut all = LeadRates::default();
     for (id, subcluster) in &now.view.subclusters {
         let earlier = before.view.subclusters.get(id).and_then(|subcluster| subcluster.load.as_ref());
         let (Some(later), Some(earlier)) = (heard(subcluster), earlier) else { continue };
-        all.extend(rates_of_lead(earlier, later, span));
+        let (gpus, demand) = rates_of_lead(earlier, later, span);
+        all.gpus.extend(gpus);
+        all.demand.extend(demand.map(|demand| (*id, demand)));
     }
     all
 }
@@ -195,30 +205,33 @@ fn heard(subcluster: &SubclusterView) -> Option<&LoadView> {
     subcluster.load.as_ref().filter(|load| Duration::from(load.age) <= SILENT_AFTER)
 }
 
-fn rates_of_lead(earlier: &LoadView, later: &LoadView, span: Duration) -> BTreeMap<GpuId, GpuRates> {
+/// What its GPUs did, and how many of them the demand keeps busy.
+fn rates_of_lead(earlier: &LoadView, later: &LoadView, span: Duration) -> (BTreeMap<GpuId, GpuRates>, Option<f64>) {
     // Under another token everything is counted anew.
     if earlier.token != later.token {
-        return BTreeMap::new();
+        return (BTreeMap::new(), None);
     }
     // From report to report, which is not from sample to sample.
     let apart = (span + Duration::from(earlier.age)).saturating_sub(later.age.into());
     let same = apart < SAME_REPORT;
+    // Where nothing is new a lead says nothing for a while.
+    let per_s = |count: f64| if same { 0.0 } else { count / apart.as_secs_f64() };
     let rates = later.gpus.iter().filter_map(|(gpu, counted)| {
         let before = earlier.gpus.get(gpu)?;
-        // Where nothing is new a lead says nothing for a while.
-        let per_s = |count: f64| if same { 0.0 } else { count / apart.as_secs_f64() };
-        let busy = per_s(Duration::from(counted.busy - before.busy).as_secs_f64()).min(1.0);
+        let busy = per_s((counted.busy - before.busy).as_secs_f64()).min(1.0);
         let batches = per_s(counted.plans.saturating_sub(before.plans) as f64);
         Some((*gpu, GpuRates { busy: Some(busy), batches: Some(batches) }))
     });
-    rates.collect()
+    // Under overload it is more GPUs than there are.
+    let demand = later.demand.zip(earlier.demand).map(|(later, earlier)| per_s((later - earlier).as_secs_f64()));
+    (rates.collect(), demand)
 }
 
 fn subcluster(
     view: &View,
     id: SubclusterId,
     rates: Option<&BTreeMap<String, Rates>>,
-    gpu_rates: &BTreeMap<GpuId, GpuRates>,
+    lead_rates: &LeadRates,
 ) -> (Row, Value) {
     let subcluster = &view.subclusters[&id];
     let models: Vec<_> = view.models.values().filter(|model| model.subcluster == id).collect();
@@ -228,8 +241,9 @@ fn subcluster(
     });
     let serving = view.backends.values().filter(|b| b.subcluster == id && b.up && b.duty.takes_work());
     let gpus: Vec<_> = serving.flat_map(|backend| &backend.gpus).map(|gpu| gpu.id).collect();
-    let busy: Option<Vec<f64>> = gpus.iter().map(|gpu| gpu_rates.get(gpu).and_then(|rates| rates.busy)).collect();
+    let busy: Option<Vec<f64>> = gpus.iter().map(|gpu| lead_rates.gpus.get(gpu).and_then(|rates| rates.busy)).collect();
     let idle = busy.filter(|busy| !busy.is_empty()).map(|busy| 1.0 - busy.iter().sum::<f64>() / busy.len() as f64);
+    let demand = lead_rates.demand.get(&id).copied();
     let queued = heard(subcluster).map(|load| load.models.values().map(|model| model.queued).sum());
     let leader = subcluster.leader.map(|(node, _)| node);
     let (rate, bad_rate) = (sum.map(|sum| sum.all), sum.and_then(Rates::bad_rate));
@@ -245,13 +259,14 @@ fn subcluster(
             Cell::Rate(rate),
             Cell::Share(bad_rate),
             Cell::Share(idle),
+            Cell::GpusOf(demand, gpus.len()),
             Cell::Count(queued),
         ],
         alarming: leader.is_none() || bad_rate.is_some_and(|bad| bad > 0.0),
     };
     let json = json!({ "name": subcluster.name, "leader": leader.map(|node| node.get()), "token": subcluster.token.get(),
                        "models": models.len(), "gpus": gpus.len(), "rate_rps": rate, "bad_rate": bad_rate,
-                       "idle_fraction": idle, "queued": queued });
+                       "idle_fraction": idle, "demand_gpus": demand, "queued": queued });
     (row, json)
 }
 
@@ -344,6 +359,7 @@ mod tests {
         load.age = Nanos::from_millis(500);
         load.gpus.get_mut(&GPU).unwrap().busy += Nanos::from_millis(1250);
         load.gpus.get_mut(&GPU).unwrap().plans += 50;
+        *load.demand.as_mut().unwrap() += Nanos::from_millis(750);
         load.models.values_mut().for_each(|model| model.queued = 4);
         let frontend = now.frontends.values_mut().next().unwrap().as_mut().unwrap();
         frontend.models.insert("m".into(), counted(1000 + 300, 900 + 240, 50 + 30, 40 + 24, 10 + 6));
@@ -368,6 +384,8 @@ mod tests {
             (&pool["rate_rps"], &pool["bad_rate"], &pool["idle_fraction"]),
             (&json!(150.0), &json!(0.2), &json!(0.5))
         );
+        // Batches that start early keep it busy for half of the time; deferred ones would for 0.3 of it.
+        assert_eq!(pool["demand_gpus"], 0.3);
         assert_eq!((&pool["queued"], &pool["leader"], &pool["token"]), (&json!(4), &json!(1), &json!(9)));
         assert_eq!(screen["notes"], json!([]));
     }
@@ -381,14 +399,15 @@ mod tests {
             let json = Screen::of(&before, &now).json();
             (
                 json["gpus"][0]["busy"].clone(),
+                json["subclusters"][0]["demand_gpus"].clone(),
                 json["subclusters"][0]["queued"].clone(),
                 json["models"][0]["queued"].clone(),
             )
         };
         // Three seconds old after two: it is the report that was a second old.
-        assert_eq!(said(3).0, 0.0);
-        assert!(said(3).1.is_u64() && said(3).2.is_u64());
-        assert_eq!(said(7), (Value::Null, Value::Null, Value::Null));
+        assert_eq!((said(3).0, said(3).1), (json!(0.0), json!(0.0)));
+        assert!(said(3).2.is_u64() && said(3).3.is_u64());
+        assert_eq!(said(7), (Value::Null, Value::Null, Value::Null, Value::Null));
     }
 
     #[test]
@@ -399,9 +418,13 @@ mod tests {
         frontend.boot = BootId::new(99);
         let screen = Screen::of(&before, &now);
         let json = screen.json();
-        for (table, key) in
-            [("gpus", "busy"), ("models", "rate_rps"), ("subclusters", "idle_fraction"), ("subclusters", "bad_rate")]
-        {
+        for (table, key) in [
+            ("gpus", "busy"),
+            ("models", "rate_rps"),
+            ("subclusters", "idle_fraction"),
+            ("subclusters", "demand_gpus"),
+            ("subclusters", "bad_rate"),
+        ] {
             assert_eq!(json[table][0][key], Value::Null, "{table} {key}");
         }
         assert!(screen.notes[0].contains("answered twice"), "{:?}", screen.notes);
@@ -411,6 +434,17 @@ mod tests {
             notes[0].starts_with("1 of 1 frontends do not answer") && notes[0].ends_with("front at f:1: refused"),
             "{notes:?}"
         );
+    }
+
+    #[test]
+    fn the_demand_may_be_more_gpus_than_there_are_and_is_unknown_of_leads_that_do_not_measure_it() {
+        let (before, mut now) = second_later();
+        let demand = |now: &Sample| Screen::of(&before, now).json()["subclusters"][0]["demand_gpus"].clone();
+        let load = now.view.subclusters.values_mut().next().unwrap().load.as_mut().unwrap();
+        *load.demand.as_mut().unwrap() += Nanos::from_millis(3000);
+        assert_eq!(demand(&now), 1.5, "of one GPU");
+        now.view.subclusters.values_mut().filter_map(|s| s.load.as_mut()).for_each(|load| load.demand = None);
+        assert_eq!(demand(&now), Value::Null);
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! What the last points of Figure 10 are made of: `symphony` with one thing changed at a time.
 
 use anyhow::Result;
+use symphony_simulator::RunResult;
 
 use super::super::cell;
-use super::{GPUS, bad_beyond, idle_beyond};
+use super::{GPUS, bad_beyond, idle_beyond, largest, undemanded_beyond};
 use crate::lab::Lab;
 use crate::report::Table;
 use crate::setup::Models;
@@ -60,6 +61,8 @@ pub(super) struct Found {
     most: f64,
     bad_error: f64,
     idle_error: f64,
+    /// The same of what the demand leaves idle, where it is measured.
+    demand_error: Option<f64>,
 }
 
 /// All variants; the quick one has the first few.
@@ -81,16 +84,19 @@ pub(super) fn all(lab: &Lab<'_>) -> Result<Vec<Found>> {
     let runs = lab.runs(&loads.collect::<Vec<_>>())?;
     let found = variants.iter().zip(&peaks).zip(runs.chunks(TENTHS.len())).map(|((variant, &peak), runs)| {
         let at = &runs[AT_PEAK];
-        let largest = |values: &mut dyn Iterator<Item = f64>| values.map(f64::abs).fold(0.0, f64::max);
+        let of_all = |value: fn(&RunResult, f64) -> f64| {
+            largest(runs.iter().map(|run| Some(value(run, peak)))).unwrap_or_default()
+        };
         Found {
             key: variant.key,
             peak,
             bad: at.bad_rate,
             idle: at.idle_fraction,
             full: at.good_rps / (1.0 - at.idle_fraction),
-            most: largest(&mut runs.iter().map(|run| run.good_rps)),
-            bad_error: largest(&mut runs.iter().map(|run| bad_beyond(run, peak))),
-            idle_error: largest(&mut runs.iter().map(|run| idle_beyond(run, peak))),
+            most: of_all(|run, _| run.good_rps),
+            bad_error: of_all(bad_beyond),
+            idle_error: of_all(idle_beyond),
+            demand_error: largest(runs.iter().map(|run| undemanded_beyond(run, peak))),
         }
     });
     Ok(found.collect())
@@ -106,6 +112,7 @@ pub(super) fn table(all: &[Found]) -> Table {
         "most_over_peak",
         "bad_error",
         "idle_error",
+        "idle_error_by_demand",
     ];
     let mut table = Table { suffix: "-variants", ..Table::new(&header) };
     for found in all {
@@ -118,6 +125,7 @@ pub(super) fn table(all: &[Found]) -> Table {
             cell(found.most / found.peak, 4),
             cell(found.bad_error, 4),
             cell(found.idle_error, 4),
+            found.demand_error.map_or_else(String::new, |error| cell(error, 4)),
         ]);
     }
     table
@@ -136,8 +144,9 @@ pub(super) fn explained(all: &[Found]) -> Vec<String> {
         cell(base.most / base.peak, 3)
     )];
     let others = all[1..].iter().map(|found| {
+        let by_demand = found.demand_error.map(|error| format!(" ({} by demand)", points(error))).unwrap_or_default();
         format!(
-            "{}: {} % idle at the peak, {} points of bad rate, {} of idle share, peak {} of `symphony`'s",
+            "{}: {} % idle at the peak, {} points of bad rate, {} of idle share{by_demand}, peak {} of `symphony`'s",
             found.key,
             points(found.idle),
             points(found.bad_error),
