@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::backend_link::{BackendLink, LinkEvent, LinkedGpu, Usage};
 use crate::decision_threads::DecisionThreads;
 use crate::learning::correct;
-use crate::messages::ModelMessage;
+use crate::messages::{ModelMessage, RankMessage};
 use crate::offer_board::SUBCLUSTER_MODELS_MAX;
 use crate::reach::{Reach, Tenure, echo_times};
 use crate::runtime::Report;

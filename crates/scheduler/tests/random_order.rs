@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, VecDeque};
 use proptest::prelude::*;
 use symphony_scheduler::{
     BatchLimit, Candidate, ClassProfiles, DataDelay, DelaySource, Delays, DropRule, EarlyStart, GpuChoice, GpuRanker,
-    GrantWhy, ModelAction, ModelActions, ModelInput, ModelQueue, ModelQueueConfig, PlanCheck, Policy, PoolSignal,
-    Pressure, RankAction, RankInput, ReadyOrder, Request, Shed, Trigger,
+    GrantWhy, Lateness, ModelAction, ModelActions, ModelInput, ModelQueue, ModelQueueConfig, PlanCheck, Policy,
+    PoolSignal, Pressure, RankAction, RankInput, ReadyOrder, Request, Shed, Trigger,
 };
 use symphony_types::{
     BootId, DropReason, FrontendId, GpuClass, GpuId, LatencyProfile, Nanos, RequestId, RequestValue, Time,
@@ -241,10 +241,10 @@ impl Host {
             }
             Op::Press { model, millionths, early_start } => {
                 let pressure = Pressure::from_millionths(millionths);
-                self.queue(
-                    model,
-                    ModelInput::Pool(PoolSignal { pressure, early_start: EarlyStart::from_millionths(early_start) }),
-                );
+                // Any two will do for the third.
+                let lateness = Lateness::from_thousandths(millionths / 1000);
+                let early_start = EarlyStart::from_millionths(early_start);
+                self.queue(model, ModelInput::Pool(PoolSignal { pressure, early_start, lateness }));
             }
             Op::DeliverOffer { model, class: at } => {
                 if let Some((answered, candidate)) = self.offers[model as usize][at].take() {
