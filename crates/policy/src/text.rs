@@ -27,7 +27,7 @@ pub enum PolicyText {
 
 impl Default for PolicyText {
     fn default() -> Self {
-        Self::Name("auto".to_owned())
+        Self::Name("symphony".to_owned())
     }
 }
 
