@@ -92,7 +92,7 @@ impl Error {
         let why = match &scenario.arrival {
             Arrival::Trace(trace) => {
                 let lasts_s = trace.lasts_s() * scenario.rate_rps / rate_rps;
-                format!("played at this rate the trace lasts {lasts_s:.3} s, and the warm-up {warmup_s} s")
+                format!("played at this rate the trace lasts {lasts_s:.6} s, and the warm-up {warmup_s} s")
             }
             _ => format!("is the rate profile at zero after the warm-up of {warmup_s} s?"),
         };
