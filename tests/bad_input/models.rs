@@ -76,7 +76,7 @@ fn profiles_and_options_that_make_no_sense_are_refused_by_file_key_and_expectati
         let _ = cluster.cli(&zero).ended_with(2).complains(&["--slo-ms 0", "expected a positive number"]);
         let long = ["model", "load", "z", "--slo-ms", "3600001", "--emulated", "--alpha-ms", "1", "--beta-ms", "5"];
         let _ = cluster.cli(&long).ended_with(2).complains(&["--slo-ms 3600001", "expected at most 3600000 ms"]);
-        let unheard = [&fine[..], &["--value", "4"]].concat();
+        let unheard = [&fine[..], &["--value", "4", "--policy", "symphony"]].concat();
         let _ = load("z", &unheard).ended_with(2).complains(&["--value 4", "symphony", "--policy auto"]);
         let _ = cluster.cli(&["model", "unload", "nope"]).ended_with(2).complains(&["nope"]);
         let _ = cluster.cli(&["model", "generate", "lenet", "x.onnx"]).ended_with(2).complains(&["lenet", "resnet50"]);

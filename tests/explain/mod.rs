@@ -42,7 +42,9 @@ fn explained(cluster: &TestCluster, id: &str, outcome: &str) -> Value {
 #[test]
 fn a_served_and_a_dropped_request_are_explained_by_their_ids() {
     tell("explain", &Shape::emulated(&["default"]), |cluster| {
-        let _ = cluster.cli(&emulated_model("resnet", "default")).ended_with(0);
+        // A policy that waits, so that there is a window to tell of.
+        let deferred = [&emulated_model("resnet", "default")[..], &["--policy", "symphony"]].concat();
+        let _ = cluster.cli(&deferred).ended_with(0);
         cluster.wait_until_it_serves("resnet").unwrap();
 
         phase("a request is served; its answer names it, and the cluster tells window, GPU and times");

@@ -55,7 +55,7 @@ pub enum Shed {
 }
 
 /// How one model is scheduled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
     /// When a batch may start.
     pub trigger: Trigger,
@@ -135,7 +135,7 @@ mod tests {
     fn what_operators_write_is_what_runs() {
         let (slo, value) = (Nanos::from_millis(100), RequestValue::from_thousandths(2_500).unwrap());
         let of = |text: &str| Policy::of(&text.parse().unwrap(), slo, value);
-        assert_eq!(of("symphony"), Policy::default());
+        assert_eq!(of("symphony"), Policy::SYMPHONY);
         assert_eq!(of("eager"), Policy::EAGER);
         assert_eq!(of("clipper"), Policy::CLIPPER);
         assert_eq!(of("auto"), Policy { shed: Shed::Proportional(value), ..Policy::AUTO });

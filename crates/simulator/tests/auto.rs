@@ -55,7 +55,7 @@ fn where_starting_at_once_wins() {
 
 #[test]
 fn where_rarely_asked_models_would_fill_the_gpus_with_small_batches() {
-    // By hope alone these start at once: 0.92 and 0.89 of deferral.
+    // By gaps alone these would start at once: 0.92 and 0.89 of deferral.
     let zipf = "arrival = 'poisson', popularity = { zipf = 0.9 }";
     let inceptions = "name = 'inceptionv3', count = 20, alpha_ms = 1.964, beta_ms = 8.771, slo_ms = 20";
     keeps_up_with(32, inceptions, zipf, 1.3);

@@ -10,6 +10,7 @@ fn scenario(more: &str, overrides: &[&str], trace: &str) -> Scenario {
     let text = format!(
         "
         name = 'planted'
+        policy = 'symphony'
         duration_s = 8
         warmup_s = 0
         seeds = [1]

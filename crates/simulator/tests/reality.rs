@@ -25,13 +25,14 @@ fn late(run: &RunResult) -> u64 {
 
 #[test]
 fn exact_executions_are_never_late_and_noisy_ones_are_but_the_lateness_is_learnt() {
+    // Who defers leaves no slack: half of all batches take longer than planned, and without learning half would be late.
+    let run = |overrides: &[&str]| run(&[&["policy=symphony"], overrides].concat());
     let exact = run(&[]);
     assert_eq!(late(&exact), 0);
     assert!(exact.bad_rate < 0.001, "{}", exact.bad_rate);
     // No noise by another name.
     assert_eq!(run(&["execution.noise={ lognormal_sigma = 0.0 }"]), exact);
     let noisy = run(&["execution.noise={ lognormal_sigma = 0.05 }"]);
-    // Half of all batches take longer than planned, and deferral leaves no slack: without learning half would be late.
     assert!(late(&noisy) > 0 && noisy.bad_rate < 0.03, "{}", noisy.bad_rate);
     let wild = run(&["execution.noise={ lognormal_sigma = 0.2 }"]);
     assert!(wild.bad_rate > noisy.bad_rate && wild.bad_rate < 0.2, "{}", wild.bad_rate);

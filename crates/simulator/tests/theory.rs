@@ -119,7 +119,7 @@ fn deferral_leaves_whole_gpus_idle_in_proportion_to_spare_load_and_eager_does_no
     // Twenty models at half of what 32 GPUs serve: the paper's condition for load-proportional use (section 4.3).
     let text = include_str!("../../../deploy/scenarios/zipf-20-models.toml");
     let half = ["workload.rate_rps=9800", "workload.popularity=uniform", "duration_s=5", "seeds=[1]"];
-    let deferred = run(&scenario(text, &half));
+    let deferred = run(&scenario(text, &[&half[..], &["policy=symphony"]].concat()));
     let eager = run(&scenario(text, &[&half[..], &["policy=eager"]].concat()));
     assert!(deferred.bad_rate < 0.01 && eager.bad_rate < 0.01);
     assert!(deferred.idle_fraction > 0.4, "deferred idles {}", deferred.idle_fraction);

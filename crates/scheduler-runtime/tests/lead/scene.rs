@@ -34,7 +34,7 @@ pub(crate) struct Scene {
 
 pub(crate) fn model(name: &str, policy: &str) -> ModelView {
     // Deferred batches start within a window as wide as α: wide enough for a busy machine's timers.
-    let alpha_ms = if policy.is_empty() { 100.0 } else { 1.0 };
+    let alpha_ms = if policy == "symphony" { 100.0 } else { 1.0 };
     let profile = |slower: f64| {
         let latency = LatencyProfile::from_line(alpha_ms * slower, slower, 8).unwrap();
         KindProfile { latency, static_memory_bytes: 1, dynamic_memory_bytes: 1 }
@@ -47,7 +47,7 @@ pub(crate) fn model(name: &str, policy: &str) -> ModelView {
         signature: Signature::default(),
         transforms: Default::default(),
         profiles: BTreeMap::from([("kind".to_owned(), profile(1.0)), ("slow".to_owned(), profile(3.0))]),
-        policy: if policy.is_empty() { Default::default() } else { policy.parse().unwrap() },
+        policy: policy.parse().unwrap(),
         value: RequestValue::ONE,
     };
     let replicas = BTreeMap::from([(BACKEND, ReplicaView { boot: BACKEND_BOOT, state: Ok(()) })]);
@@ -103,7 +103,7 @@ impl Scene {
             nodes: BTreeMap::from([(NODE, node)]),
             subclusters: BTreeMap::from([(SUBCLUSTER, subcluster)]),
             backends: BTreeMap::from([(BACKEND, backend)]),
-            models: [(1, model("at-once", "eager")), (2, model("patient", ""))]
+            models: [(1, model("at-once", "eager")), (2, model("patient", "symphony"))]
                 .map(|(id, model)| (ModelId::new(id), model))
                 .into(),
             ..View::default()
