@@ -42,7 +42,7 @@ fn get_shows_people_and_programs_the_same_cluster() {
             (&model["name"], &model["subcluster"], &model["slo_ms"]),
             (&"resnet".into(), &"first".into(), &500.0.into())
         );
-        assert_eq!((&model["ready"], &model["policy"]), (&true.into(), &"symphony".into()));
+        assert_eq!((&model["ready"], &model["policy"]), (&true.into(), &"auto".into()));
 
         phase("sub-clusters: each has a leader and two standbys");
         let (table, subclusters) = get(cluster, "subclusters");

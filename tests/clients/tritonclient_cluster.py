@@ -20,7 +20,7 @@ ACCURACY_MIN = 0.96
 PIXELS = 64
 IMAGES_PER_REQUEST = 25
 PATIENCE_S = 60
-# A longer deadline would be no help to a machine that pauses: the scheduler uses all of it to wait for company.
+# This machine may pause for longer than any deadline that is worth asking for.
 PATIENT = {"parameters": {"symphony_accept_late": True}}
 
 

@@ -19,11 +19,12 @@ pub(crate) fn word<T: PartialEq>(written: &[(&'static str, T)], value: &T) -> Op
 }
 
 /// Policies of single models. The names stand for choices that may be changed one by one.
-#[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ModelPolicyName {
     /// Deferred batch scheduling (seed 000, section 4.3).
     Symphony,
-    /// Deferred, but not where waiting cannot pay (docs/adr/0008).
+    /// At once when there is GPU time to spare, later the less there is (docs/adr/0008). What every text that names no policy means.
+    #[default]
     Auto,
     /// Without waiting.
     Eager,

@@ -39,7 +39,7 @@ pub struct ModelPolicy {
 
 impl Default for ModelPolicy {
     fn default() -> Self {
-        Self::of(ModelPolicyName::Symphony)
+        Self::of(ModelPolicyName::default())
     }
 }
 

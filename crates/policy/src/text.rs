@@ -9,6 +9,7 @@ use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use toml::Value;
 
+use crate::choices::ModelPolicyName;
 use crate::error::PolicyError;
 use crate::model_policy::ModelPolicy;
 use crate::policy_spec::PolicySpec;
@@ -27,7 +28,7 @@ pub enum PolicyText {
 
 impl Default for PolicyText {
     fn default() -> Self {
-        Self::Name("symphony".to_owned())
+        Self::Name(ModelPolicyName::default().label().to_owned())
     }
 }
 

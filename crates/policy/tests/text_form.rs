@@ -123,7 +123,7 @@ fn the_forms_of_a_policy_are_one() {
         let policy: ModelPolicy = text.parse().unwrap();
         assert_eq!((policy.to_string().as_str(), policy), ("auto", ModelPolicy::of(ModelPolicyName::Auto)));
     }
-    assert_eq!(ModelPolicy::default().to_string(), "symphony");
+    assert_eq!(ModelPolicy::default().to_string(), "auto");
 }
 
 #[test]

@@ -349,7 +349,7 @@ fn dynamic_batching(
     }
     if batching.max_queue_delay_microseconds > 0 {
         let wait_ms = batching.max_queue_delay_microseconds as f64 / 1e3;
-        let why = "a batch waits as long as its deadlines allow; a fixed wait is parameter policy =";
+        let why = "how long a batch waits follows from load and deadlines; a fixed wait is parameter policy =";
         let policy = format!("{{ name = \"timeout\", trigger = {{ timeout_ms = {wait_ms} }} }}");
         notes.push(format!("{} makes no difference: {why} {policy}", key("max_queue_delay_microseconds")));
     }

@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use proptest::prelude::*;
-use symphony_policy::ModelPolicy;
 use symphony_repository::{Device, Engine, ModelConfig, VersionPolicy};
 use symphony_types::{DataType, Nanos, RequestValue, TensorSpec};
 
@@ -106,10 +105,8 @@ fn what_is_not_said_has_tritons_defaults() {
     assert_eq!(config.engine, Engine::Onnx { file: "model.onnx".into() });
     assert_eq!(config.versions, VersionPolicy::Latest(1));
     assert_eq!((config.signature, config.device), (None, Device::Any));
-    assert_eq!(
-        (config.profile.as_str(), config.policy, config.notes.len()),
-        ("profile.toml", ModelPolicy::default(), 0)
-    );
+    let said = (config.profile.as_str(), config.policy.to_string(), config.notes.len());
+    assert_eq!(said, ("profile.toml", "auto".into(), 0));
     let with = |more: &str| parse(&format!("{LEAST} {more}")).unwrap();
     assert_eq!(with("version_policy { latest { num_versions: 3 } }").versions, VersionPolicy::Latest(3));
     assert_eq!(with("version_policy: { all: {} }").versions, VersionPolicy::All);
@@ -131,7 +128,7 @@ fn what_cannot_be_served_is_refused_by_file_field_and_expectation() {
         ("parameters { key: \"policy\" value { } }".into(), "is empty; expected value { string_value"),
         ("parameters { key: \"value\" value { string_value: \"0\" } }".into(), "is 0; expected a number from 0.001"),
         (
-            "parameters { key: \"value\" value { string_value: \"2\" } }".into(),
+            "parameters [ { key: \"value\" value { string_value: \"2\" } }, { key: \"policy\" value { string_value: \"symphony\" } } ]".into(),
             "is 2; expected policy `auto` or one with shed",
         ),
         ("parameters { key: \"value\" value { string_value: \"NaN\" } }".into(), "is NaN; expected a number"),

@@ -38,7 +38,7 @@ fn keys_are_those_of_the_contract() {
     let result = SimulationResult::new(&scenario, runs(&scenario), None, 1_000, 0.5);
     let json: Value = serde_json::from_str(&serde_json::to_string(&result).unwrap()).unwrap();
     assert_eq!(keys(&json), ["goodput_rps", "policy", "runs", "scenario", "sim_requests_per_second"]);
-    assert_eq!((&json["scenario"], &json["policy"]), (&"format".into(), &"symphony".into()));
+    assert_eq!((&json["scenario"], &json["policy"]), (&"format".into(), &"auto".into()));
     assert_eq!((&json["goodput_rps"], &json["sim_requests_per_second"]), (&Value::Null, &2000.0.into()));
     // Who searched is told of lower rates, also that none fails.
     let searched = Goodput { rate_rps: 300.0, fails_below_rps: Vec::new() };

@@ -147,8 +147,8 @@ fn optional_keys_have_the_documented_defaults() {
         workload = { rate_rps = 10, arrival = "poisson" }
     "#;
     let scenario = parse(text, &[]).unwrap();
-    assert_eq!(scenario.policy.queues().map(|queues| queues.name), Some(ModelPolicyName::Symphony));
-    assert_eq!(scenario.policy.to_string(), "symphony");
+    assert_eq!(scenario.policy.queues().map(|queues| queues.name), Some(ModelPolicyName::Auto));
+    assert_eq!(scenario.policy.to_string(), "auto");
     assert_eq!(scenario.models[0].name, "m");
     assert_eq!(scenario.network.reply, Nanos::ZERO);
     assert_eq!(scenario.models[0].share, 1.0);

@@ -61,9 +61,10 @@ pub(crate) struct ModelLoadArgs {
     /// Sub-cluster, see `symphony get subclusters`; needed if there are several, as with `symphony up`.
     #[arg(long, default_value = "")]
     pub(crate) subcluster: String,
-    /// Scheduling policy: symphony, auto, eager, timeout (a quarter of the SLO) or clipper, or a table of the name and its options as
-    /// in scenarios: '{ name = "timeout", share = 0.1 }'.
-    #[arg(long, default_value = "symphony")]
+    /// Scheduling policy: auto (at once when there is GPU time to spare, in large batches when there is not), symphony (always the largest
+    /// batch that meets the SLO), eager, timeout (a quarter of the SLO) or clipper, or a table of the name and its options as in scenarios:
+    /// '{ name = "timeout", share = 0.1 }'.
+    #[arg(long, default_value_t)]
     pub(crate) policy: ModelPolicy,
     /// What a request is worth against those of other models; 0.001 to 1000. With policy auto, or shed = "proportional": in an overload a model of value 4
     /// loses a quarter of the share that one of value 1 loses. With --federation: after a loss the most valuable are placed first.
