@@ -69,7 +69,8 @@ def measure(binary, name, args, folder):
             sys.exit(f"one thread `gpu-…` was expected in the backend, there are {len(executes)}")
         os.sched_setaffinity(executes[0], {args.gpu_core})
         words = ["--onnx", str(folder / f"{name}.onnx"), "--profile", str(profile), "--slo-ms", str(SLO_BATCHES * largest_ms + 20)]
-        cluster.tell("model", "load", name, *words)
+        # Batches of all sizes, which a policy that starts at once does not run at this load.
+        cluster.tell("model", "load", name, *words, "--policy", "symphony")
         cluster.load(name, rate, 2, on_cores=args.cores)
         before = errors(cluster)
         offered = cluster.load(name, rate, args.seconds, on_cores=args.cores)
