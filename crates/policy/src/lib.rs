@@ -3,6 +3,7 @@
 //! Pure: text comes in, checked values go out, and values become the same text again. Nothing here knows how a policy works;
 //! `symphony-scheduler` makes its objects of it.
 
+mod auto_rule;
 mod choices;
 mod error;
 mod model_policy;
@@ -10,6 +11,7 @@ mod policy_spec;
 mod shares;
 mod text;
 
+pub use auto_rule::AutoRule;
 pub use choices::{DropRule, GpuChoice, ModelPolicyName, ReadyOrder, ShedChoice, TriggerChoice};
 pub use error::{PolicyError, Refused};
 pub use model_policy::ModelPolicy;

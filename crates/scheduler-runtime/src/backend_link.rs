@@ -363,7 +363,7 @@ impl BackendLink {
 fn lateness_of(plans: &[EndedPlan]) -> Account {
     let mut meter = LatenessMeter::default();
     for plan in plans {
-        meter.note(Nanos::new(plan.late), Nanos::new(plan.predicted));
+        meter.note(Nanos::ZERO, Nanos::new(plan.late), Nanos::new(plan.predicted));
     }
     let (late, predicted) = meter.take_told();
     Account { late, predicted, ..Account::default() }

@@ -24,7 +24,7 @@ pub struct Account {
     pub could_serve: GpuClasses,
     /// The largest value among the models that were asked.
     pub value_max: Option<RequestValue>,
-    /// How late the plans may have ended that were reported, at the quantile that is planned for.
+    /// How much longer than predicted the plans may have taken that were reported, at the quantile that is planned for.
     pub late: Nanos,
     /// How long these plans should have taken.
     pub predicted: Nanos,

@@ -2,11 +2,12 @@
 
 use std::collections::VecDeque;
 
-use symphony_types::{GpuClass, LatencyProfile, Time};
+use symphony_types::{GpuClass, LatencyProfile, Nanos, Time};
 
 use crate::Delays;
 use crate::actions::Candidate;
 use crate::aimd::Aimd;
+use crate::lateness_meter::Overrun;
 use crate::queued::Queued;
 
 /// Where in the queue a class stands. Both places only say how far it has looked: who takes requests out or puts some in
@@ -36,6 +37,8 @@ pub(crate) struct ClassWindow {
     pub(crate) backlog: u64,
     /// Where [`BatchLimit::Aimd`](crate::BatchLimit::Aimd) stands.
     pub(crate) aimd: Aimd,
+    /// How much longer than ℓ(b) a batch is planned to take.
+    pub(crate) overrun: Overrun,
     /// What was offered last.
     pub(crate) offered: Option<(u64, Option<Candidate>)>,
 }
@@ -56,14 +59,22 @@ impl ClassWindow {
             whole_target: 1,
             backlog: u64::MAX,
             aimd: Aimd::new(),
+            overrun: Overrun::NONE,
             offered: None,
         }
+    }
+
+    /// How long a batch is planned to take: ℓ(b), and as much more as executions lately took.
+    #[inline]
+    pub(crate) fn takes(&self, batch: u32) -> Nanos {
+        let latency = self.profile.latency(batch);
+        latency + self.overrun.of(latency)
     }
 
     /// The end of a batch of `batch` items decided now.
     #[inline]
     pub(crate) fn finish(&self, delays: &Delays, now: Time, gpu_free: Time, batch: u32) -> Time {
-        (now + delays.lead(batch)).max(gpu_free) + self.profile.latency(batch)
+        (now + delays.lead(batch)).max(gpu_free) + self.takes(batch)
     }
 
     /// Whether the request can ride in a batch that is worth protecting, or be met alone if it is larger.
@@ -126,7 +137,7 @@ impl ClassWindow {
     pub(crate) fn frontrun(&self, delays: &Delays, must_end_by: Time, batch: u32) -> Time {
         let joined = batch.saturating_add(self.joining);
         let more_input = delays.data.of(joined) - delays.data.of(batch);
-        must_end_by - self.profile.latency(joined) - more_input
+        must_end_by - self.takes(joined) - more_input
     }
 
     /// Corrects the profile.

@@ -45,7 +45,7 @@ pub use cluster_policy::{ClusterAction, ClusterActions, ClusterInput, ClusterPol
 pub use data_delays::{DataDelaySettings, DataDelays};
 pub use delays::{DataDelay, DelaySource, Delays};
 pub use gpu_counts::GpuCounts;
-pub use lateness_meter::{Lateness, LatenessMeter};
+pub use lateness_meter::{LatenessMeter, Overrun};
 pub use min_tree::MinTree;
 pub use model_queue::{ModelQueue, ModelQueueConfig, QUEUE_REQUESTS_MAX};
 pub use payload_meter::{PAYLOAD_DELAY_FORGOTTEN_AFTER, PayloadDelay, PayloadMeter};

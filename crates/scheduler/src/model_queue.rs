@@ -9,6 +9,7 @@ mod tests;
 
 use std::collections::VecDeque;
 
+use symphony_policy::AutoRule;
 use symphony_types::{Nanos, RequestId, Time};
 
 use crate::account::Account;
@@ -16,9 +17,10 @@ use crate::actions::{ModelAction, ModelActions, ModelInput, Request};
 use crate::auto::demand::item_times;
 use crate::auto::early_start::EarlyStart;
 use crate::auto::gap_meter::GapMeter;
+use crate::auto::rules::Rules;
 use crate::class_profiles::ClassProfiles;
 use crate::class_windows::ClassWindows;
-use crate::lateness_meter::{Lateness, LatenessMeter};
+use crate::lateness_meter::{LatenessMeter, Overrun};
 use crate::patience::Patience;
 use crate::queued::Queued;
 use crate::rate_meter::RateMeter;
@@ -70,14 +72,19 @@ pub struct ModelQueue {
     patience: Patience,
     request_items: RequestItems,
     lateness: LatenessMeter,
-    /// How late plans of all models end, as the pool said last.
-    usual_lateness: Lateness,
-    /// What is planned for because plans end late; part of `config.delays.reply`.
-    late: Nanos,
+    /// How much longer than predicted plans of all models take, as the pool said last.
+    usual_overrun: Overrun,
+    /// What is planned for because plans start late; part of `config.delays.reply`.
+    start_late: Nanos,
     /// Kept by the adaptive trigger only.
     gaps: Option<Box<GapMeter>>,
     /// How early batches start, as the pool said last.
     early_start: EarlyStart,
+    /// GPUs of the sub-cluster, as the pool said last.
+    pool_gpus: u32,
+    /// When the last batch started.
+    last_start: Time,
+    rules: Rules,
     /// Items that arrived since the account was taken last.
     items_arrived: u64,
     /// Kept by those that shed only.
@@ -107,6 +114,9 @@ impl ModelQueue {
         let mut queue = Self {
             gaps: adaptive.then(Box::default),
             early_start: EarlyStart::AT_ONCE,
+            pool_gpus: 0,
+            last_start: Time::ZERO,
+            rules: Rules::ALL,
             items_arrived: 0,
             shedding,
             said: config.delays.data,
@@ -119,14 +129,19 @@ impl ModelQueue {
             patience: Patience::default(),
             request_items: RequestItems::default(),
             lateness: LatenessMeter::default(),
-            usual_lateness: Lateness::NONE,
-            late: Nanos::ZERO,
+            usual_overrun: Overrun::NONE,
+            start_late: Nanos::ZERO,
             leaving: Vec::new(),
             answered: 0,
             wake_at: Time::NEVER,
         };
         queue.bound_inputs();
         queue
+    }
+
+    /// Leaves out rules of `auto`: for experiments, before the first input.
+    pub fn leave_out(&mut self, rules: &[AutoRule]) {
+        self.rules = Rules::without(rules);
     }
 
     /// Requests that wait.
@@ -169,7 +184,7 @@ impl ModelQueue {
             let budget = self.config.slo - delays.reply - delays.control;
             let rate = self.rate.per_second();
             for window in self.windows.iter() {
-                let times = item_times(&window.profile, rate, budget, delays.data);
+                let times = item_times(window, rate, budget, delays.data);
                 account.demand.add(window.class, items, &times);
             }
         }
@@ -242,7 +257,8 @@ impl ModelQueue {
                 if let Some(shedding) = &mut self.shedding {
                     shedding.press(now, signal.pressure);
                 }
-                self.usual_lateness = signal.lateness;
+                self.usual_overrun = signal.overrun;
+                self.pool_gpus = signal.gpus;
                 let later = self.expect_lateness();
                 let earlier = std::mem::replace(&mut self.early_start, signal.early_start) != signal.early_start;
                 // What waits starts by the new word.

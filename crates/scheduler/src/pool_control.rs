@@ -3,10 +3,9 @@
 use symphony_types::{Nanos, Time};
 
 use crate::account::Account;
-use crate::auto::demand::Demand;
 use crate::auto::early_start::EarlyStart;
 use crate::gpu_counts::GpuCounts;
-use crate::lateness_meter::Lateness;
+use crate::lateness_meter::Overrun;
 use crate::pool_signal::PoolSignal;
 use crate::pressure::Pressure;
 
@@ -14,8 +13,6 @@ use crate::pressure::Pressure;
 pub const POOL_TICK: Nanos = Nanos::from_millis(50);
 /// Ticks in the window: over a second bursts and idle moments even out, and a step of the load is answered within two.
 const TICKS: usize = 20;
-/// Ticks over which demand is measured; the largest in the window counts. Over 200 ms chance evens out, and bursts and steps of the load do not.
-const DEMAND_TICKS: usize = 4;
 /// A pressure that has not been renewed for that long is none: as long as the window, after which it would be forgotten.
 pub const PRESSURE_VALID: Nanos = POOL_TICK.saturating_mul(TICKS as u64);
 /// Idle GPU time counts that often: twice as much as it is, so that what could be served is served soon when the load goes
@@ -54,9 +51,9 @@ struct Tick {
 /// make them. When the load goes back, queues drop nothing any more and GPUs idle, and the pressure is gone within two windows. Up to two
 /// percent it is none.
 ///
-/// **Early start**: the earliest that the GPUs can afford at the largest demand of the last second.
+/// **Early start**: the earliest that the GPUs can afford at the demand of the last second.
 ///
-/// **Lateness**: how late plans ended in the last second in which any did, beside how long they should have taken.
+/// **Overrun**: how much longer than predicted plans took in the last second in which any ended.
 #[derive(Clone, Debug, Default)]
 pub struct PoolControl {
     ticks: [Tick; TICKS],
@@ -120,18 +117,11 @@ impl PoolControl {
     fn find(&self, input: &PoolInput) -> PoolSignal {
         let seen = self.ticks.iter().fold(Account::default(), |sum, tick| sum.and(tick.account));
         // While nothing ends what was usual before stays so.
-        let lateness = Lateness::between(seen.late, seen.predicted).unwrap_or(self.signal.lateness);
-        let early_start = if input.consolidate { EarlyStart::LEAST } else { self.early_start(&input.gpus) };
-        PoolSignal { pressure: self.pressure_of(&seen), early_start, lateness }
-    }
-
-    fn early_start(&self, gpus: &GpuCounts) -> EarlyStart {
-        // From the oldest tick on.
-        let tick = |at: usize| &self.ticks[(self.current as usize + at) % TICKS].account.demand;
-        let demand = |from: usize| (from..from + DEMAND_TICKS).fold(Demand::default(), |sum, at| sum.and(*tick(at)));
-        let within = POOL_TICK.saturating_mul(DEMAND_TICKS as u64);
-        let affordable = |from: usize| EarlyStart::affordable(&demand(from).loads(gpus, within));
-        (0..=TICKS - DEMAND_TICKS).map(affordable).min().unwrap_or_default()
+        let overrun = Overrun::between(seen.late, seen.predicted).unwrap_or(self.signal.overrun);
+        let loads = || seen.demand.loads(&input.gpus, POOL_TICK.saturating_mul(TICKS as u64));
+        let early_start = if input.consolidate { EarlyStart::LEAST } else { EarlyStart::affordable(&loads()) };
+        let gpus = input.gpus.0.iter().sum();
+        PoolSignal { pressure: self.pressure_of(&seen), early_start, overrun, gpus }
     }
 
     fn pressure_of(&self, seen: &Account) -> Pressure {
@@ -159,6 +149,7 @@ mod tests {
     use symphony_types::{GpuClasses, RequestValue};
 
     use super::*;
+    use crate::auto::demand::Demand;
 
     /// In milliseconds; `shed` and `dropped`, then what was called for, with the limit and without.
     fn account(asked: u64, lost: [u64; 2], by_value: u64, called: [u64; 2]) -> Account {
@@ -272,14 +263,14 @@ mod tests {
             );
         };
         near(starts(3.9), (1.0, 3.9));
-        // 0.64 · (1 + 2/8) = 0.8 at the third level, at which batches wait for half as long.
-        near(starts(6.4), (0.5, 6.4));
+        // 0.72 · (1 + 2/8) = 0.9 at the third level, at which batches wait for half as long.
+        near(starts(7.2), (0.5, 7.2));
         near(starts(9.0), (0.1, 9.0));
         near(starts(20.0), (0.1, 20.0));
     }
 
     #[test]
-    fn a_step_of_the_load_is_answered_at_once_and_its_end_within_a_second() {
+    fn a_step_of_the_load_is_answered_within_a_second_as_is_its_end() {
         let at = |tick: u64| Time::ZERO + POOL_TICK.saturating_mul(tick);
         let mut control = PoolControl::default();
         let mut start = |tick: u64, asked: f64| {
@@ -290,7 +281,7 @@ mod tests {
         assert_eq!(before[98], EarlyStart::AT_ONCE);
         let high: Vec<_> = (100..200).map(|tick| start(tick, 9.0)).collect();
         assert!(high.is_sorted_by(|a, b| a >= b), "it falls and stays down");
-        assert!(high[DEMAND_TICKS].share() < 0.15, "{:?}", high[DEMAND_TICKS]);
+        assert!(high[TICKS].share() < 0.15, "{:?}", high[TICKS]);
         let after: Vec<_> = (200..230).map(|tick| start(tick, 3.0)).collect();
         assert!(after.is_sorted(), "it rises and stays up");
         assert_eq!(after[TICKS + 1], EarlyStart::AT_ONCE);
@@ -330,12 +321,12 @@ mod tests {
         };
         control.step(at(1), ended(30, 1000));
         control.step(at(2), ended(70, 1000));
-        let said = control.step(at(3), PoolInput::default()).map(|signal| signal.lateness);
-        assert_eq!(said, Some(Lateness::from_thousandths(50)));
-        assert_eq!(control.step(at(500), PoolInput::default()).map(|signal| signal.lateness), said);
+        let said = control.step(at(3), PoolInput::default()).map(|signal| signal.overrun);
+        assert_eq!(said, Some(Overrun::from_thousandths(50)));
+        assert_eq!(control.step(at(500), PoolInput::default()).map(|signal| signal.overrun), said);
         control.step(at(501), ended(10, 1000));
-        let said = control.step(at(502), PoolInput::default()).map(|signal| signal.lateness);
-        assert_eq!(said, Some(Lateness::from_thousandths(10)), "what was long ago does not count");
+        let said = control.step(at(502), PoolInput::default()).map(|signal| signal.overrun);
+        assert_eq!(said, Some(Overrun::from_thousandths(10)), "what was long ago does not count");
     }
 
     #[test]

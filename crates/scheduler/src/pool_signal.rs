@@ -1,7 +1,7 @@
 //! What a sub-cluster tells all its models.
 
 use crate::auto::early_start::EarlyStart;
-use crate::lateness_meter::Lateness;
+use crate::lateness_meter::Overrun;
 use crate::pressure::Pressure;
 
 /// What models cannot know by themselves, since it is a matter of all of them.
@@ -11,14 +11,16 @@ pub struct PoolSignal {
     pub pressure: Pressure,
     /// How early batches may start (docs/adr/0008).
     pub early_start: EarlyStart,
-    /// How late plans end, for models that have had few (docs/adr/0007).
-    pub lateness: Lateness,
+    /// How much longer than predicted executions take, for models that have had few (docs/adr/0007).
+    pub overrun: Overrun,
+    /// GPUs there are: the starts of a model are spaced by them (docs/adr/0008).
+    pub gpus: u32,
 }
 
 impl PoolSignal {
     /// Nothing to give up, time to spare, and nothing late: what holds as long as nothing is said.
     pub const NONE: Self =
-        Self { pressure: Pressure::NONE, early_start: EarlyStart::AT_ONCE, lateness: Lateness::NONE };
+        Self { pressure: Pressure::NONE, early_start: EarlyStart::AT_ONCE, overrun: Overrun::NONE, gpus: 0 };
 }
 
 impl From<Pressure> for PoolSignal {

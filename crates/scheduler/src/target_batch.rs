@@ -13,29 +13,28 @@ use crate::DataDelay;
 /// `budget` is the SLO less reply delay and control delay.
 #[must_use]
 pub fn target_batch(profile: &LatencyProfile, rate: f64, budget: Nanos, data: DataDelay) -> u32 {
+    target_batch_of(profile.batch_max(), |batch| profile.latency(batch), rate, budget, data)
+}
+
+/// The same where a batch is planned to take so long, as few as one and at most `batch_max` items.
+pub(crate) fn target_batch_of(
+    batch_max: u32,
+    takes: impl Fn(u32) -> Nanos,
+    rate: f64,
+    budget: Nanos,
+    data: DataDelay,
+) -> u32 {
     let fits = |batch: u32| {
         let items = f64::from(batch);
-        let needed = profile.latency(batch).as_secs_f64() + items / rate + data.of(batch).as_secs_f64();
+        let needed = takes(batch).as_secs_f64() + items / rate + data.of(batch).as_secs_f64();
         needed <= budget.as_secs_f64()
     };
-    let (mut low, mut high) = (1, profile.batch_max() + 1);
+    let (mut low, mut high) = (1, batch_max + 1);
     while high - low > 1 {
         let middle = low + (high - low) / 2;
         if fits(middle) { low = middle } else { high = middle }
     }
     low
-}
-
-/// What an item may take more of a GPU in a batch that is let shrink than in one of the target size: an eighth.
-const SHRINK_COST_MAX: f64 = 0.125;
-
-/// The smallest batch from `least` items on in which an item takes at most an eighth more of a GPU than in one of `target` items.
-/// What a target of four loses by one item is nothing to BERT and a quarter to DenseNet121 (docs/adr/0008).
-#[must_use]
-pub(crate) fn cheap_batch(profile: &LatencyProfile, target: u32, least: u32) -> u32 {
-    let per_item = |batch: u32| profile.latency(batch).as_secs_f64() / f64::from(batch);
-    let most = (1.0 + SHRINK_COST_MAX) * per_item(target);
-    (least.max(1)..target).find(|&batch| per_item(batch) <= most).unwrap_or(target)
 }
 
 #[cfg(test)]
@@ -57,18 +56,5 @@ mod tests {
         assert_eq!(target_batch(&profile, 1.0, Nanos::from_millis(25), DataDelay::default()), 1);
         assert_eq!(target_batch(&profile, 0.0, Nanos::from_millis(25), DataDelay::default()), 1);
         assert_eq!(target_batch(&profile, 1000.0, Nanos::from_millis(1), DataDelay::default()), 1);
-    }
-
-    #[test]
-    fn a_batch_shrinks_as_far_as_its_items_stay_cheap() {
-        let densenet = LatencyProfile::from_line(1.061, 10.312, 64).unwrap();
-        // Three of four cost an item 24 % more, nine of twelve 15 %, ten of twelve 9 %, fifteen of twenty 11 %.
-        assert_eq!(
-            [(4, 3), (12, 9), (20, 15)].map(|(target, least)| cheap_batch(&densenet, target, least)),
-            [4, 10, 15]
-        );
-        let bert = LatencyProfile::from_line(7.008, 0.159, 64).unwrap();
-        assert_eq!(cheap_batch(&bert, 4, 3), 3);
-        assert_eq!(cheap_batch(&bert, 1, 1), 1);
     }
 }

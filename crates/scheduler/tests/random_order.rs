@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use proptest::prelude::*;
 use symphony_scheduler::{
     BatchLimit, Candidate, ClassProfiles, DataDelay, DelaySource, Delays, DropRule, EarlyStart, GpuChoice, GpuRanker,
-    GrantWhy, Lateness, ModelAction, ModelActions, ModelInput, ModelQueue, ModelQueueConfig, PlanCheck, Policy,
+    GrantWhy, ModelAction, ModelActions, ModelInput, ModelQueue, ModelQueueConfig, Overrun, PlanCheck, Policy,
     PoolSignal, Pressure, RankAction, RankInput, ReadyOrder, Request, Shed, Trigger,
 };
 use symphony_types::{
@@ -242,9 +242,12 @@ impl Host {
             Op::Press { model, millionths, early_start } => {
                 let pressure = Pressure::from_millionths(millionths);
                 // Any two will do for the third.
-                let lateness = Lateness::from_thousandths(millionths / 1000);
+                let overrun = Overrun::from_thousandths(millionths / 1000);
                 let early_start = EarlyStart::from_millionths(early_start);
-                self.queue(model, ModelInput::Pool(PoolSignal { pressure, early_start, lateness }));
+                self.queue(
+                    model,
+                    ModelInput::Pool(PoolSignal { pressure, early_start, overrun, gpus: millionths % 100 }),
+                );
             }
             Op::DeliverOffer { model, class: at } => {
                 if let Some((answered, candidate)) = self.offers[model as usize][at].take() {

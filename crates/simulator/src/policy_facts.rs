@@ -5,7 +5,7 @@ use std::sync::Arc;
 use symphony_epochs::LearningSettings;
 use symphony_scheduler::{DataDelay, Delays};
 use symphony_types::{GpuClass, LatencyProfile, Nanos, RequestValue};
-use symphony_workload::Scenario;
+use symphony_workload::{AutoRule, Scenario};
 
 /// One model, as a policy may know it.
 #[derive(Clone, Debug)]
@@ -36,6 +36,8 @@ pub struct PolicyFacts {
     pub exact: bool,
     /// Whether whole GPUs are to be left idle.
     pub consolidate: bool,
+    /// Rules of `auto` that are left out.
+    pub without: Vec<AutoRule>,
     /// For policies that draw lots.
     pub seed: u64,
     /// What is to be learnt from the ends of batches.
@@ -62,7 +64,7 @@ impl PolicyFacts {
         let models = scenario.models.iter().map(model).collect();
         let gpu_classes = scenario.gpu_classes().collect();
         let (gpus, exact, learning) = (scenario.gpu_count(), scenario.is_exact(), scenario.learning.clone());
-        let consolidate = scenario.consolidate;
-        Self { models, gpus, gpu_classes, delays, exact, consolidate, seed, learning }
+        let (consolidate, without) = (scenario.consolidate, scenario.without.clone());
+        Self { models, gpus, gpu_classes, delays, exact, consolidate, without, seed, learning }
     }
 }

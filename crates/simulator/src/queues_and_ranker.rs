@@ -64,13 +64,15 @@ pub(crate) struct QueuesAndRanker<T> {
 impl<T: Tap> QueuesAndRanker<T> {
     pub(crate) fn new(facts: &PolicyFacts, asked: &ModelPolicy, tap: T) -> Self {
         let queue = |model: &crate::ModelFacts| {
-            ModelQueue::new(ModelQueueConfig {
+            let mut queue = ModelQueue::new(ModelQueueConfig {
                 profiles: GpuClass::all().zip(model.profiles.iter().cloned()).collect(),
                 slo: model.slo,
                 policy: Policy::of(asked, model.slo, model.value),
                 delays: facts.delays,
                 requests_max: QUEUE_REQUESTS_MAX,
-            })
+            });
+            queue.leave_out(&facts.without);
+            queue
         };
         let models = facts.models.len();
         Self {

@@ -3,9 +3,9 @@
 
 use symphony_scheduler::{
     Account, BatchLimit, Candidate, ClassProfiles, DataDelay, DelaySource, Delays, Demand, DropCause, DropRule,
-    EarlyStart, GpuChoice, GpuCounts, GrantWhy, Lateness, Matched, ModelAction, ModelActions, ModelInput,
-    ModelQueueConfig, Plan, PlanWhy, Policy, PoolInput, PoolSignal, Pressure, RankAction, RankInput, ReadyOrder,
-    Request, Rival, Shed, ShedCause, TargetShare, Trigger,
+    EarlyStart, GpuChoice, GpuCounts, GrantWhy, Matched, ModelAction, ModelActions, ModelInput, ModelQueueConfig,
+    Overrun, Plan, PlanWhy, Policy, PoolInput, PoolSignal, Pressure, RankAction, RankInput, ReadyOrder, Request, Rival,
+    Shed, ShedCause, TargetShare, Trigger,
 };
 use symphony_types::{
     BootId, DropReason, FrontendId, GPU_CLASSES_MAX, GpuClass, GpuClasses, GpuId, LatencyProfile, ModelId, Nanos,
@@ -190,7 +190,7 @@ impl Coded for EarlyStart {
     }
 }
 
-impl Coded for Lateness {
+impl Coded for Overrun {
     fn put(&self, out: &mut Vec<u8>) {
         self.thousandths().put(out);
     }
@@ -254,7 +254,7 @@ coded_struct!(Account {
     predicted,
     demand
 });
-coded_struct!(PoolSignal { pressure, early_start, lateness });
+coded_struct!(PoolSignal { pressure, early_start, overrun, gpus });
 coded_struct!(PoolInput { account, gpus_idle, gpus, consolidate });
 coded_struct!(ModelQueueConfig { profiles, slo, policy, delays, requests_max });
 coded_struct!(ModelActions { list, planned });

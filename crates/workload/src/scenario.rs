@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use symphony_epochs::LearningSettings;
-use symphony_policy::{PolicySpec, Refused};
+use symphony_policy::{AutoRule, PolicySpec, Refused};
 use symphony_types::{GPU_CLASSES_MAX, GpuClass, GpuId, LatencyProfile, Nanos, PROFILE_BATCH_MAX, RequestValue};
 
 use crate::autoscale::Autoscale;
@@ -111,6 +111,8 @@ pub struct Scenario {
     pub policy: PolicySpec,
     /// Whether whole GPUs are to be left idle, as far as the policy can.
     pub consolidate: bool,
+    /// Rules of `auto` that are left out, to see what they are worth.
+    pub without: Vec<AutoRule>,
     /// Requests that arrive in [warm-up, warm-up + duration) count.
     pub duration: Nanos,
     /// The time before counting begins.
@@ -319,6 +321,7 @@ impl Check<'_> {
             name: text.name.clone(),
             policy,
             consolidate: text.consolidate,
+            without: text.without.clone(),
             duration: Nanos::from_secs_f64(duration_s),
             warmup: Nanos::from_secs_f64(warmup_s),
             seeds: text.seeds.clone(),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use symphony_policy::PolicyText;
+use symphony_policy::{AutoRule, PolicyText};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -13,6 +13,8 @@ pub(crate) struct ScenarioText {
     pub(crate) policy: PolicyText,
     #[serde(default)]
     pub(crate) consolidate: bool,
+    #[serde(default)]
+    pub(crate) without: Vec<AutoRule>,
     #[serde(default = "default_duration_s")]
     pub(crate) duration_s: f64,
     #[serde(default = "default_warmup_s")]

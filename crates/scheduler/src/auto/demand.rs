@@ -1,8 +1,9 @@
 //! The GPU time that is asked of a sub-cluster, by how early its batches start.
 
-use symphony_types::{GPU_CLASSES_MAX, GpuClass, LatencyProfile, Nanos};
+use symphony_types::{GPU_CLASSES_MAX, GpuClass, Nanos};
 
 use crate::DataDelay;
+use crate::class_window::ClassWindow;
 use crate::gpu_counts::GpuCounts;
 
 /// The parts of the longest wait that batches still wait, for which demand is known; the last is at once. Between them it is a straight line, and
@@ -53,26 +54,21 @@ impl Demand {
 }
 
 /// The GPU time of one item at each level, at `rate` items per second; `budget` is the SLO less reply delay and control delay.
-pub(crate) fn item_times(
-    profile: &LatencyProfile,
-    rate: f64,
-    budget: Nanos,
-    data: DataDelay,
-) -> [Nanos; DEMAND_LEVELS] {
-    let alone = profile.latency(1);
+pub(crate) fn item_times(window: &ClassWindow, rate: f64, budget: Nanos, data: DataDelay) -> [Nanos; DEMAND_LEVELS] {
+    let alone = window.takes(1);
     WAITS.map(|wait| {
         let within = (alone.as_secs_f64() + (budget - alone).as_secs_f64() * wait).min(budget.as_secs_f64());
-        let batch = expected_batch(profile, rate, within, data);
-        Nanos::from_secs_f64(latency_s(profile, batch) / batch)
+        let batch = expected_batch(window, rate, within, data);
+        Nanos::from_secs_f64(latency_s(window, batch) / batch)
     })
 }
 
 /// The mean size of batches whose first item is answered `within` so many seconds: b with ℓ(b) + (b − 1)/rate + d·b = within. A fraction
 /// between two whole sizes.
-fn expected_batch(profile: &LatencyProfile, rate: f64, within: f64, data: DataDelay) -> f64 {
+fn expected_batch(window: &ClassWindow, rate: f64, within: f64, data: DataDelay) -> f64 {
     let needed =
-        |batch: u32| profile.latency(batch).as_secs_f64() + f64::from(batch - 1) / rate + data.of(batch).as_secs_f64();
-    let most = profile.batch_max();
+        |batch: u32| window.takes(batch).as_secs_f64() + f64::from(batch - 1) / rate + data.of(batch).as_secs_f64();
+    let most = window.profile.batch_max();
     let (mut low, mut high) = (1, most + 1);
     while high - low > 1 {
         let middle = low + (high - low) / 2;
@@ -87,9 +83,9 @@ fn expected_batch(profile: &LatencyProfile, rate: f64, within: f64, data: DataDe
 }
 
 /// ℓ(b) in seconds, on a straight line between whole sizes.
-fn latency_s(profile: &LatencyProfile, batch: f64) -> f64 {
+fn latency_s(window: &ClassWindow, batch: f64) -> f64 {
     let low = batch as u32;
-    let (below, above) = (profile.latency(low), profile.latency(low + 1));
+    let (below, above) = (window.profile.latency(low), window.profile.latency(low + 1));
     let below = below.as_secs_f64();
     if above == Nanos::MAX { below } else { below + (batch - f64::from(low)) * (above.as_secs_f64() - below) }
 }

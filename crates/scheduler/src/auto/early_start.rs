@@ -4,9 +4,9 @@ use symphony_types::Nanos;
 
 use super::demand::{DEMAND_LEVELS, WAITS};
 
-/// The load up to which batches start earlier: at more, GPUs that happen to be busy at the same time make requests late. At 0.9 eight InceptionV3
-/// on eight GPUs with bursts lose 30 %, at 1 Table 4 loses 15 %; at 0.9 ten ResNet-50 at half of their peak answer in 12 ms instead of 16.
-const LOAD_MAX: f64 = 0.8;
+/// The load up to which batches start earlier. At 1 pools with noise of 8 % lose up to a fifth, since GPUs that happen to be busy at the same
+/// time make requests late; at 0.8 many models on few GPUs lose a tenth.
+const LOAD_MAX: f64 = 0.9;
 /// However high the load is, batches may start this much earlier: in that time a GPU is found. From 0.05 to 0.15 goodput changes by a
 /// percent; at 0 many models on few GPUs lose a third, at 0.35 a single model loses a sixth.
 const LEAST: f64 = 0.1;
@@ -99,9 +99,9 @@ mod tests {
         assert_eq!(share([0.0; DEMAND_LEVELS]), 1.0, "nothing is asked");
         assert_eq!(share([0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8]), 1.0);
         // Half way between an eighth and a sixteenth of the wait.
-        assert!((share([0.1, 0.2, 0.3, 0.4, 0.7, 0.9, 1.2, 1.4, 1.6]) - (1.0 - 1.5 / 16.0)).abs() < 1e-6);
+        assert!((share([0.1, 0.2, 0.3, 0.4, 0.8, 1.0, 1.2, 1.4, 1.6]) - (1.0 - 1.5 / 16.0)).abs() < 1e-6);
         assert_eq!(share([0.95; DEMAND_LEVELS]), LEAST);
-        assert_eq!(share([0.79, 1.79, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0]), LEAST, "0.01 of the first step");
+        assert_eq!(share([0.89, 1.89, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0]), LEAST, "0.01 of the first step");
     }
 
     #[test]

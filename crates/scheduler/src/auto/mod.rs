@@ -3,3 +3,4 @@
 pub(crate) mod demand;
 pub(crate) mod early_start;
 pub(crate) mod gap_meter;
+pub(crate) mod rules;

@@ -5,8 +5,9 @@ use symphony_types::{GpuClass, GpuClasses, LatencyProfile, Nanos};
 use super::ModelQueue;
 use crate::actions::{ModelAction, ModelActions};
 use crate::class_windows::ClassWindows;
+use crate::lateness_meter::Overrun;
 use crate::shedding::Shedding;
-use crate::target_batch::{cheap_batch, target_batch};
+use crate::target_batch::target_batch_of;
 use crate::{DataDelay, DelaySource, DropRule};
 
 /// Measured lateness takes at most this part of a model's SLO: one in four. However bad the machine is, most of the budget
@@ -41,21 +42,27 @@ impl ModelQueue {
     /// Notes how a plan went. True if what is planned for has changed.
     pub(super) fn learn(&mut self, start_late: Nanos, latency: Nanos, predicted: Nanos) -> bool {
         // Early execution does not make up for a late start: the next plan on the GPU has its own start.
-        self.lateness.note(start_late + (latency - predicted), predicted) && self.expect_lateness()
+        self.lateness.note(start_late, latency - predicted, predicted) && self.expect_lateness()
     }
 
-    /// Plans ahead for plans that end later than predicted, as often as they lately did (DESIGN section 6: measured
-    /// quantiles); while this model has had few, as those of all models did. True if what is planned for has changed.
+    /// Plans for late starts and long executions, as often as there lately were (DESIGN section 6: measured quantiles); while this model
+    /// has had few, for executions as long as those of all models. True if what is planned for has changed.
     pub(super) fn expect_lateness(&mut self) -> bool {
-        let longest = self.windows.iter().map(|window| window.profile.latency(window.target)).max();
-        let late = self.lateness.expected(self.usual_lateness.of(longest.unwrap_or(Nanos::ZERO)));
-        let late = late.min(Nanos::new(self.config.slo.get() / LATENESS_SHARE_MAX));
-        if late == self.late {
-            return false;
+        let most = Nanos::new(self.config.slo.get() / LATENESS_SHARE_MAX);
+        let start_late = self.lateness.start_late().min(most);
+        let overrun = if self.rules.overrun { self.lateness.overrun(self.usual_overrun) } else { Overrun::NONE };
+        let mut changed = false;
+        for window in self.windows.iter_mut() {
+            let bound = Overrun::between(most - start_late, window.profile.latency(window.target));
+            let bounded = bound.map_or(overrun, |bound| overrun.min(bound));
+            changed |= std::mem::replace(&mut window.overrun, bounded) != bounded;
+        }
+        if start_late == self.start_late {
+            return changed;
         }
         let delays = &mut self.config.delays;
-        delays.reply = delays.reply - self.late + late;
-        self.late = late;
+        delays.reply = delays.reply - self.start_late + start_late;
+        self.start_late = start_late;
         for queued in &mut self.queue {
             queued.follow(delays);
         }
@@ -81,8 +88,7 @@ impl ModelQueue {
     /// What was measured must not make every request hopeless: without plans nothing would be read, and nothing measured that could say
     /// otherwise.
     pub(super) fn bound_inputs(&mut self) {
-        let (delays, fastest) =
-            (&mut self.config.delays, self.windows.iter().map(|window| window.profile.latency(1)).min());
+        let (delays, fastest) = (&mut self.config.delays, self.windows.iter().map(|window| window.takes(1)).min());
         let spare = self.config.slo - delays.control - delays.reply - fastest.unwrap_or(Nanos::ZERO);
         let max = match self.said.source {
             DelaySource::Configured => self.said.max,
@@ -106,18 +112,16 @@ impl ModelQueue {
         }
         for window in self.windows.iter_mut() {
             // GPUs too slow for the SLO serve those that can wait longer, if there are any.
-            let within = if window.profile.latency(1) <= budget(slo) { slo } else { longest };
+            let within = if window.takes(1) <= budget(slo) { slo } else { longest };
             let rate = self.rate.per_second();
-            window.target = target_batch(&window.profile, rate, budget(within), delays.data);
+            let batch_max = window.profile.batch_max();
+            window.target = target_batch_of(batch_max, |batch| window.takes(batch), rate, budget(within), delays.data);
             window.whole_target = window.target;
             window.joining = joining;
             if let DropRule::Window(share) = self.config.policy.drop
                 && !(overload_lasts && adaptive)
             {
                 window.target = share.of(window.target);
-                if adaptive {
-                    window.target = cheap_batch(&window.profile, window.whole_target, window.target);
-                }
             }
             window.backlog = if longest > slo { (rate * slo.as_secs_f64()) as u64 } else { u64::MAX };
         }

@@ -36,6 +36,7 @@ impl ModelQueue {
         let cut = from + formed.requests < self.queue.len();
         window.aimd.formed(candidate.batch, cut, window.profile.batch_max());
         let end = candidate.start + window.profile.latency(candidate.batch);
+        self.last_start = candidate.start;
         let target = window.protected();
         let first = out.planned.len() as u32;
         self.take_out(from, formed.requests, &mut out.planned);
@@ -102,7 +103,7 @@ impl ModelQueue {
         let (must_end_by, head_arrived) = (head.must_end_by, head.arrived);
         let (requests, batch) = self.batch_from(window, now, gpu_free, must_end_by);
         let lead = delays.lead(batch);
-        let latest = must_end_by - window.profile.latency(batch);
+        let latest = must_end_by - window.takes(batch);
         let frontrun = window.frontrun(delays, must_end_by, batch);
         // A GPU that was granted early is used early.
         let trigger = match (&self.gaps, granted) {
@@ -133,7 +134,7 @@ impl ModelQueue {
         match self.config.policy.trigger {
             Trigger::Eager => now,
             Trigger::Frontrun => frontrun,
-            Trigger::Adaptive => self.adaptive(window, frontrun),
+            Trigger::Adaptive => self.adaptive(window, frontrun, batch),
             Trigger::Latest => latest - guard,
             Trigger::BetaLambda if f64::from(batch) >= self.beta_lambda(window) => now,
             Trigger::BetaLambda => frontrun,
@@ -142,19 +143,24 @@ impl ModelQueue {
         }
     }
 
-    /// As early before frontrun as the sub-cluster says; and earlier once another arrival before frontrun has become unlikely.
+    /// As early before frontrun as the sub-cluster says, or earlier once another arrival before frontrun has become unlikely; but so long
+    /// after the last start that the GPUs would not run out if all batches came at that pace.
     #[inline]
-    fn adaptive(&self, window: &ClassWindow, frontrun: Time) -> Time {
+    fn adaptive(&self, window: &ClassWindow, frontrun: Time, batch: u32) -> Time {
         let wait = self.config.slo - window.profile.latency(1);
+        let affordable = if self.rules.load { self.early_start } else { EarlyStart::AT_ONCE };
         // In a lasting overload all GPUs are busy all the time: what comes free waits for the next full batch.
-        let early_start = if self.overload_lasts() { EarlyStart::NONE } else { self.early_start };
-        let start = frontrun - early_start.of(wait);
-        match self.gaps.as_ref().and_then(|gaps| gaps.stop_waiting_at(frontrun)) {
-            Some(unlikely) => {
-                let most = early_start.where_unlikely().of(wait).max(wait - window.profile.latency(1));
-                start.min(unlikely.max(frontrun - most))
-            }
-            None => start,
+        let early_start = if self.overload_lasts() { EarlyStart::NONE } else { affordable };
+        let mut start = frontrun - early_start.of(wait);
+        if let Some(unlikely) = self.gaps.as_ref().and_then(|gaps| gaps.stop_waiting_at(frontrun))
+            && self.rules.gaps
+        {
+            let most = early_start.where_unlikely().of(wait).max(wait - window.profile.latency(1));
+            start = start.min(unlikely.max(frontrun - most));
+        }
+        match window.profile.latency(batch).get().checked_div(self.pool_gpus.into()) {
+            Some(spacing) if self.rules.spacing => start.max((self.last_start + Nanos::new(spacing)).min(frontrun)),
+            _ => start,
         }
     }
 

@@ -1,0 +1,26 @@
+//! Which rules of `auto` are in force.
+
+use symphony_policy::AutoRule;
+
+/// All of them, but for experiments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rules {
+    pub(crate) load: bool,
+    pub(crate) gaps: bool,
+    pub(crate) spacing: bool,
+    pub(crate) overrun: bool,
+}
+
+impl Rules {
+    pub(crate) const ALL: Self = Self { load: true, gaps: true, spacing: true, overrun: true };
+
+    pub(crate) fn without(rules: &[AutoRule]) -> Self {
+        let holds = |rule| !rules.contains(&rule);
+        Self {
+            load: holds(AutoRule::Load),
+            gaps: holds(AutoRule::Gaps),
+            spacing: holds(AutoRule::Spacing),
+            overrun: holds(AutoRule::Overrun),
+        }
+    }
+}
