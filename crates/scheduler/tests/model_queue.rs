@@ -1,5 +1,6 @@
 //! What a queue orders, action by action. ℓ(b) = 1·b + 5 ms and an SLO of 25 ms throughout.
 
+use symphony_policy::AutoRule;
 use symphony_scheduler::{
     Candidate, DataDelay, DelaySource, Delays, DropCause, DropRule, EarlyStart, GpuChoice, GrantWhy, Matched,
     ModelAction, ModelActions, ModelInput, ModelQueue, ModelQueueConfig, Overrun, Plan, PlanWhy, Policy, PoolSignal,
@@ -537,6 +538,56 @@ fn the_adaptive_trigger_waits_as_long_as_another_arrival_is_likely() {
     let [ModelAction::Offer { candidate: Some(candidate), .. }, ..] = last[..] else { panic!("{last:?}") };
     assert_eq!((candidate.batch, candidate.latest), (5, ms(3915)));
     assert!((ms(3904)..ms(3906)).contains(&candidate.start), "{candidate:?}");
+}
+
+/// When the candidate that waits wants to start.
+fn wanted_start(actions: &[ModelAction]) -> Option<Time> {
+    actions.iter().find_map(|action| match action {
+        ModelAction::Offer { candidate: Some(candidate), .. } => Some(candidate.start),
+        _ => None,
+    })
+}
+
+#[test]
+fn starts_of_one_model_keep_a_distance_so_that_a_burst_does_not_take_all_gpus_one_by_one() {
+    let mut host = Host::new(Policy::AUTO, Delays::default(), 64, 1_000);
+    assert_eq!(wanted_start(&host.arrive(0, 1)), Some(ms(0)), "how many GPUs there are is not known yet");
+    host.step(ms(0), ModelInput::Pool(PoolSignal { gpus: 2, ..PoolSignal::NONE }));
+    host.grant(0, ms(0));
+    // ℓ(1) = 6 ms over two GPUs, ℓ(2) = 7 ms.
+    assert_eq!(wanted_start(&host.arrive(1, 2)), Some(ms(3)));
+    assert_eq!(wanted_start(&host.arrive(2, 3)), Some(Time::ZERO + Nanos::from_micros(3_500)));
+    host.grant(4, ms(4));
+    assert_eq!(wanted_start(&host.arrive(9, 4)), Some(ms(9)), "long enough ago");
+    // Never beyond frontrun, from which on waiting gains nothing: 10 + 25 − ℓ(2).
+    host.grant(9, ms(9));
+    host.step(ms(9), ModelInput::Pool(PoolSignal { gpus: 1, ..PoolSignal::NONE }));
+    let tight = Request { deadline: ms(10 + 8), ..request(5, ms(0)) };
+    assert_eq!(wanted_start(&host.step(ms(10), ModelInput::Arrive(tight))), Some(ms(11)), "its deadline less ℓ(2)");
+}
+
+#[test]
+fn rules_that_are_left_out_do_nothing() {
+    let late_and_spaced = PoolSignal {
+        early_start: EarlyStart::from_millionths(0),
+        overrun: Overrun::from_thousandths(500),
+        gpus: 1,
+        ..PoolSignal::NONE
+    };
+    let start = |rules: &[AutoRule]| {
+        let mut host = Host::new(Policy::AUTO, Delays::default(), 64, 1_000);
+        host.queue.leave_out(rules);
+        host.step(ms(0), ModelInput::Pool(late_and_spaced));
+        host.arrive(0, 1);
+        host.grant(0, ms(0));
+        wanted_start(&host.arrive(1, 2)).unwrap()
+    };
+    // 1 + 25 less one and a half times ℓ(2) = 7 ms.
+    assert_eq!(start(&[]), Time::ZERO + Nanos::from_micros(15_500));
+    assert_eq!(start(&[AutoRule::Gaps]), start(&[]), "too few gaps to say anything");
+    assert_eq!(start(&[AutoRule::Overrun]), ms(19));
+    assert_eq!(start(&[AutoRule::Load]), ms(6), "ℓ(1) after the one before");
+    assert_eq!(start(&[AutoRule::Load, AutoRule::Spacing]), ms(1));
 }
 
 #[test]
