@@ -12,9 +12,11 @@ import time
 import urllib.request
 
 CONFIG = pathlib.Path(__file__).with_name("end_to_end.toml")
-# Of that file.
-CONTROL, GRPC, REST, METRICS = "127.0.0.1:17001", "127.0.0.1:18001", "127.0.0.1:18000", "127.0.0.1:17004"
+# Of that file: ports, of pages with metrics by role.
+CONTROL, GRPC, REST = 17001, 18001, 18000
+PAGES = {"scheduler": 17004, "frontend": 18002, "backend": 17104}
 READY_WITHIN_S = 60
+WARMUP_S = 1
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -49,11 +51,12 @@ class Offered:
 class Cluster:
     """A replica, a frontend and a backend, as separate processes."""
 
-    def __init__(self, binary, settings=(), on_cores=None):
+    def __init__(self, binary, settings=(), on_cores=None, host="127.0.0.1"):
         self.binary = str(pathlib.Path(binary).resolve())
         self.folder = tempfile.mkdtemp(prefix="symphony-benches-")
-        self.environment = {**os.environ, "SYMPHONY_CLUSTER": CONTROL, "SYMPHONY_PKI": f"{self.folder}/pki"}
-        command = [self.binary, "up", "--config", str(CONFIG), "--dir", self.folder]
+        self.host = host
+        self.environment = {**os.environ, "SYMPHONY_CLUSTER": f"{host}:{CONTROL}", "SYMPHONY_PKI": f"{self.folder}/pki"}
+        command = [self.binary, "up", "--config", str(CONFIG), "--dir", self.folder, "--host", host]
         for setting in settings:
             command += ["--set", setting]
         self.up = subprocess.Popen(command, stdout=subprocess.DEVNULL, preexec_fn=bound(on_cores))
@@ -84,11 +87,17 @@ class Cluster:
 
     def load(self, model, rate, seconds, *, protocol="grpc", seed=1, slack_ms=20, connections=8, on_cores=None, settings=()):
         """Offers `rate` requests per second."""
-        command = [self.binary, "load", "--model", f"{model}={rate}", "--protocol", protocol, "--duration-s", str(seconds)]
-        command += ["--warmup-s", "1", "--slack-ms", str(slack_ms), "--seed", str(seed), "--connections", str(connections)]
+        return self.load_all({model: rate}, seconds, protocol, seed, slack_ms, connections, on_cores, settings)
+
+    def load_all(self, rates, seconds, protocol="grpc", seed=1, slack_ms=20, connections=8, on_cores=None, settings=()):
+        """Offers each of the models so many requests per second."""
+        command = [self.binary, "load", "--protocol", protocol, "--duration-s", str(seconds)]
+        for model, rate in rates.items():
+            command += ["--model", f"{model}={rate}"]
+        command += ["--warmup-s", str(WARMUP_S), "--slack-ms", str(slack_ms), "--seed", str(seed), "--connections", str(connections)]
         command += ["-o", "json", *settings]
         if protocol != "native":
-            command += ["--frontend", GRPC if protocol == "grpc" else REST]
+            command += ["--frontend", f"{self.host}:{GRPC if protocol == 'grpc' else REST}"]
         child = subprocess.Popen(
             command, stdout=subprocess.PIPE, text=True, env=self.environment, preexec_fn=bound(on_cores)
         )
@@ -108,9 +117,9 @@ class Cluster:
         """Seconds of processor time that each process has used, by its role."""
         return {role: cpu_s(pid) for role, pid in self.processes().items()}
 
-    def metrics(self):
-        """What the scheduler says of itself, by line."""
-        with urllib.request.urlopen(f"http://{METRICS}/metrics", timeout=5) as page:
+    def metrics(self, role="scheduler"):
+        """What a process says of itself, by line."""
+        with urllib.request.urlopen(f"http://{self.host}:{PAGES[role]}/metrics", timeout=5) as page:
             lines = page.read().decode().splitlines()
         return dict(line.rsplit(" ", 1) for line in lines if line and not line.startswith("#"))
 

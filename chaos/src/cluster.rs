@@ -87,6 +87,8 @@ pub(crate) struct Place<'a> {
     pub(crate) dir: &'a Path,
     pub(crate) timing: Timing,
     pub(crate) links: Links,
+    /// By how much batches of the emulated GPUs miss their profiles.
+    pub(crate) noise: f64,
     /// Whether faults of disks and clocks shall be possible.
     pub(crate) interpose: bool,
 }

@@ -11,6 +11,7 @@ use symphony_chaos::{
     run_federation, run_thousand,
 };
 use symphony_config::Timing;
+use symphony_config::limits::NOISE_MAX;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Rounds per run, at most: beyond it a run takes hours.
@@ -99,6 +100,10 @@ struct RunArgs {
     /// Timing profile of the cluster, instead of the scenario's.
     #[arg(long, value_enum)]
     timing: Option<Profile>,
+    /// By how much batches of the emulated GPUs miss their profiles, instead of the scenario's: lognormal, of mean one, with this standard
+    /// deviation of the logarithm.
+    #[arg(long, value_name = "SIGMA", allow_negative_numbers = true, value_parser = noise)]
+    noise: Option<f64>,
     /// How links that must be cut are made, instead of network namespaces where root allows and the fault proxy elsewhere.
     #[arg(long, value_enum)]
     links: Option<Cut>,
@@ -114,6 +119,11 @@ struct RunArgs {
     /// For people or for programs; of several scenarios, one JSON object per line.
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     output: Output,
+}
+
+fn noise(text: &str) -> Result<f64, String> {
+    let sigma = text.parse().ok().filter(|sigma| (0.0..=NOISE_MAX).contains(sigma));
+    sigma.ok_or_else(|| format!("expected 0 to {NOISE_MAX}"))
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -152,7 +162,7 @@ enum Output {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    match command(Cli::parse().command).await {
+    match Box::pin(command(Cli::parse().command)).await {
         Ok(Outcome::Pass) => ExitCode::SUCCESS,
         Ok(Outcome::Violation) => ExitCode::from(1),
         Ok(Outcome::Harness) => ExitCode::from(3),
@@ -196,6 +206,7 @@ async fn command(command: Command) -> Result<Outcome> {
             Cut::Namespaces => Links::Namespaces,
             Cut::Proxied => Links::Proxied,
         }),
+        noise: args.noise,
         times: if args.safety_only { Times::Reported } else { Times::Judged },
         keep: args.keep,
     };

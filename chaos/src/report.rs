@@ -176,6 +176,8 @@ pub struct Report {
     pub seed: u64,
     /// The timing profile.
     pub timing: symphony_config::Timing,
+    /// By how much batches missed their profiles.
+    pub noise: f64,
     /// How the processes reached each other.
     pub network: &'static str,
     /// Over rounds: see [`RoundReport`].

@@ -49,6 +49,8 @@ pub struct RunPlan {
     pub timing: Option<Timing>,
     /// Instead of the scenario's, where that can be cut.
     pub links: Option<Links>,
+    /// By how much batches miss their profiles, instead of the scenario's.
+    pub noise: Option<f64>,
     /// Whether times are judged. On a machine that others use as well, only safety says something.
     pub times: Times,
     /// Keeps configurations, logs, journals and the admin history whatever the outcome.
@@ -117,7 +119,8 @@ async fn run_in(scenario: &Scenario, plan: &RunPlan, workspace: &Workspace) -> R
         (links, _) => links,
     };
     let interpose = scenario.fault.iter().any(FaultSpec::interposes);
-    let place = Place { name: CLUSTER, binary: &plan.binary, dir, timing, links, interpose };
+    let noise = plan.noise.unwrap_or(scenario.cluster.noise);
+    let place = Place { name: CLUSTER, binary: &plan.binary, dir, timing, links, noise, interpose };
     let mut cluster = Cluster::start(&scenario.cluster, place).await?;
     let network = cluster.network.kind();
     let specs = load::specs(&scenario.model, &cluster.processes.subclusters())?;
@@ -196,6 +199,7 @@ async fn run_in(scenario: &Scenario, plan: &RunPlan, workspace: &Workspace) -> R
         aim: &scenario.aim,
         seed: plan.seed,
         timing,
+        noise,
         network,
         rounds: &ran,
         load: &load,

@@ -5,6 +5,7 @@ mod catalogue;
 use anyhow::{Context as _, Result, bail, ensure};
 use serde::Deserialize;
 use symphony_config::Timing;
+use symphony_config::limits::NOISE_MAX;
 use symphony_policy::{ModelPolicy, ModelPolicyName};
 
 use crate::fault::FaultSpec;
@@ -57,6 +58,8 @@ pub(crate) struct ClusterShape {
     pub(crate) backends: u32,
     /// Emulated GPUs of each backend.
     pub(crate) gpus: u32,
+    /// By how much their batches miss their profiles; as backend.noise.
+    pub(crate) noise: f64,
     /// Frontends; requests take turns on them.
     pub(crate) frontends: u32,
     /// Decision threads that a replica's leads share; 0 for as many as the product chooses.
@@ -167,7 +170,17 @@ pub(crate) struct Aim {
 impl Default for ClusterShape {
     fn default() -> Self {
         let (timing, links) = (Timing::Lan, Links::Direct);
-        Self { timing, links, replicas: 3, subclusters: 2, backends: 1, gpus: 2, frontends: 1, decision_threads: 0 }
+        Self {
+            timing,
+            links,
+            replicas: 3,
+            subclusters: 2,
+            backends: 1,
+            gpus: 2,
+            noise: 0.0,
+            frontends: 1,
+            decision_threads: 0,
+        }
     }
 }
 
@@ -215,6 +228,12 @@ impl Round {
     }
 }
 
+/// Refuses noise that backends would refuse.
+pub(crate) fn check_noise(key: &str, noise: f64) -> Result<()> {
+    ensure!((0.0..=NOISE_MAX).contains(&noise), "{key} = {noise}: expected 0 to {NOISE_MAX}");
+    Ok(())
+}
+
 impl Scenario {
     /// The scenario of that name.
     ///
@@ -252,6 +271,7 @@ impl Scenario {
         }
         let threads = shape.decision_threads;
         ensure!(threads <= EACH_MAX, "cluster.decision_threads = {threads}: expected 0 to {EACH_MAX}");
+        check_noise("cluster.noise", shape.noise)?;
         scenario.round.check()?;
         ensure!(!scenario.fault.is_empty(), "no [[fault]]: nothing would happen");
         if let Some(pick) = scenario.round.pick {
@@ -290,6 +310,8 @@ mod tests {
         for (text, words) in [
             (format!("{base}{kill}[cluster]\nreplicas = 17"), "cluster.replicas = 17"),
             (format!("{base}{kill}[cluster]\ndecision_threads = 17"), "cluster.decision_threads = 17"),
+            (format!("{base}{kill}[cluster]\nnoise = -0.1"), "cluster.noise = -0.1: expected 0 to 2"),
+            (format!("{base}{kill}[cluster]\nnoise = nan"), "cluster.noise = NaN: expected 0 to 2"),
             (format!("{base}{kill}[round]\npick = 2"), "round.pick = 2"),
             (format!("{base}{kill}[round]\nwatch_ms = 0"), "round.watch_ms = 0"),
             (format!("{base}fault = []"), "nothing would happen"),

@@ -124,8 +124,8 @@ pub async fn run_thousand(plan: &ThousandPlan) -> Result<ThousandReport> {
 
 async fn run_in(plan: &ThousandPlan, dir: &Path) -> Result<ThousandReport> {
     let shape = ClusterShape { subclusters: 0, backends: 0, gpus: 1, ..ClusterShape::default() };
-    let place =
-        Place { name: CLUSTER, binary: &plan.binary, dir, timing: plan.timing, links: Links::Direct, interpose: false };
+    let (timing, links) = (plan.timing, Links::Direct);
+    let place = Place { name: CLUSTER, binary: &plan.binary, dir, timing, links, noise: 0.0, interpose: false };
     let cluster = Cluster::start(&shape, place).await?;
     let mut scene = Scene { plan, dir, cluster, player: None };
 

@@ -42,6 +42,8 @@ fn plan() -> RunPlan {
         seed: 1,
         timing: Some(Timing::Relaxed),
         links: Some(Links::Proxied),
+        // Safety holds whatever batches take.
+        noise: Some(0.05),
         times: Times::Reported,
         keep: false,
     }

@@ -17,7 +17,8 @@ fn the_demo_kills_a_leader_loses_nothing_and_reports_what_it_promises() {
     let _alone = alone();
     let workspace = Workspace::new("demo").unwrap();
     phase("fifteen seconds of load with a kill in the middle");
-    let args = ["demo", "--seconds", "15", "-o", "json", "--dir", "demo"];
+    // With noise, which loses nothing.
+    let args = ["demo", "--seconds", "15", "--noise", "0.05", "-o", "json", "--dir", "demo"];
     let mut demo = ChildSpec::new("demo", symphony().unwrap(), args, workspace.path()).spawn().unwrap();
     let status = demo.wait(ENDS_WITHIN).unwrap();
     let (out, log) = (demo.stdout().unwrap(), demo.log_tail());

@@ -3,6 +3,7 @@
 mod digits_file;
 mod gpu_double;
 mod half_precision;
+mod live_and_simulated;
 mod load_protocols;
 mod native_client;
 mod pictures;

@@ -127,7 +127,7 @@ impl Layout {
         let Defaults { mut base, scheduler, frontend, backend } = Defaults::of(place.name, place.timing)?;
         let scheduler = SchedulerConfig { decision_threads: shape.decision_threads, ..scheduler };
         let gpus = vec![GpuConfig { kind: GPU_KIND.into(), count: shape.gpus, memory_mb: 16_384 }];
-        let backend = BackendConfig { executor: ExecutorKind::Emulated, gpus, ..backend };
+        let backend = BackendConfig { executor: ExecutorKind::Emulated, gpus, noise: place.noise, ..backend };
         let pki = Arc::new(Pki::create(dir, place.name)?);
         let operator = pki.net(net::Role::Operator, OPERATOR)?;
 

@@ -44,7 +44,9 @@ pub async fn run_federation(scenario: &FederationScenario, plan: &RunPlan) -> Re
 async fn run_in(scenario: &FederationScenario, plan: &RunPlan, workspace: &Workspace) -> Result<Report> {
     let dir = &workspace.path().canonicalize()?;
     let timing = plan.timing.unwrap_or(scenario.federation.timing);
-    let place = Place { name: CLUSTER, binary: &plan.binary, dir, timing, links: Links::Direct, interpose: false };
+    let noise = plan.noise.unwrap_or(scenario.federation.noise);
+    let links = Links::Direct;
+    let place = Place { name: CLUSTER, binary: &plan.binary, dir, timing, links, noise, interpose: false };
     let federation = Federation::start(&scenario.federation, place).await?;
     let names: Vec<_> = federation.clusters.iter().map(|(name, _)| name.clone()).collect();
     let models = models(scenario, &names)?;
@@ -156,6 +158,7 @@ async fn run_in(scenario: &FederationScenario, plan: &RunPlan, workspace: &Works
         aim: &Aim::default(),
         seed: plan.seed,
         timing,
+        noise,
         network: "direct",
         rounds: &ran,
         load: &load,

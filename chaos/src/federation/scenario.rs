@@ -5,7 +5,7 @@ use serde::Deserialize;
 use symphony_config::Timing;
 
 use super::fault::FederationFault;
-use crate::scenario::{Load, Model, Promise, Round};
+use crate::scenario::{Load, Model, Promise, Round, check_noise};
 
 /// Names and texts. Their files begin with `federation-`, so that a name says which kind of scenario it is.
 const ALL: &[(&str, &str)] = &[
@@ -66,6 +66,8 @@ pub(crate) struct FederationShape {
     pub(crate) replicas: u32,
     /// Emulated GPUs of each.
     pub(crate) gpus: u32,
+    /// By how much their batches miss their profiles; as backend.noise.
+    pub(crate) noise: f64,
     /// Replicas of the group above them.
     pub(crate) top: u32,
     /// Frontends, each of all clusters; requests take turns on them.
@@ -86,6 +88,7 @@ impl Default for FederationShape {
             clusters: 2,
             replicas: 3,
             gpus: 2,
+            noise: 0.0,
             top: 3,
             frontends: 1,
             models: 4,
@@ -133,6 +136,7 @@ impl FederationScenario {
             ensure!((least..=most).contains(&value), "federation.{key} = {value}: expected {least} to {most}");
         }
         ensure!(shape.heavy_rps >= 0.0, "federation.heavy_rps = {}: expected at least 0", shape.heavy_rps);
+        check_noise("federation.noise", shape.noise)?;
         scenario.round.check()?;
         ensure!(!scenario.fault.is_empty(), "no [[fault]]: nothing would happen");
         let unused = scenario.round.apart || scenario.round.pick.is_some() || scenario.round.spread_ms > 0;

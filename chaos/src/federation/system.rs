@@ -83,6 +83,7 @@ impl Federation {
                 subclusters: 1,
                 backends: 1,
                 gpus: shape.gpus,
+                noise: place.noise,
                 frontends: 0,
                 decision_threads: 0,
             };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use symphony_config::{BackendConfig, DeviceKind, ExecutorKind};
-use symphony_executor::load_runtime;
+use symphony_executor::{Noise, load_runtime};
 use symphony_executor_gpu::{Cuda, NoCuda, PinnedPool, cuda_provider_is_there};
 use symphony_net::{Incoming, Net, Port, Role};
 use symphony_protocol::control as pb;
@@ -122,10 +122,15 @@ impl Backend {
         let ended = CancellationToken::new();
         let engine = match config.executor {
             ExecutorKind::Emulated => {
-                let count = config.gpus.iter().map(|gpu| gpu.count as usize).sum();
+                let count: u32 = config.gpus.iter().map(|gpu| gpu.count).sum();
                 let load_bytes_per_s = NonZeroU64::new(config.emulated_load_mb_per_s.saturating_mul(1 << 20));
-                let gpu = || EmulatedGpu { pace: Arc::default(), load_bytes_per_s };
-                let gpus: Arc<[EmulatedGpu]> = std::iter::repeat_with(gpu).take(count).collect();
+                // Backends differ by their names, and a backend that comes back draws the same again.
+                let seed = crc32c::crc32c(config.name.as_bytes()).into();
+                let gpu = |gpu| {
+                    let noise = Arc::new(Noise::lognormal(config.noise, seed, gpu));
+                    EmulatedGpu { pace: Arc::default(), noise, load_bytes_per_s }
+                };
+                let gpus: Arc<[EmulatedGpu]> = (0..count).map(gpu).collect();
                 if let Some(path) = &config.pace_file {
                     let paces = gpus.iter().map(|gpu| Arc::clone(&gpu.pace)).collect();
                     tokio::spawn(pace_file::follow(path.clone(), paces, ended.clone()));

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use symphony_config::ExecutorKind;
-use symphony_executor::{EmulatedExecutor, ExecuteError, ModelExecutor, OnnxExecutor, OnnxOptions, Pace, Runtime};
+use symphony_executor::{
+    EmulatedExecutor, ExecuteError, ModelExecutor, Noise, OnnxExecutor, OnnxOptions, Pace, Runtime,
+};
 use symphony_executor_gpu::{Cuda, GpuLoadError, Turn};
 use symphony_protocol::view::{ModelSource, ModelSpec};
 use symphony_types::LatencyProfile;
@@ -18,6 +20,8 @@ use crate::gpu_time::{GAP_WITHIN, GpuTime};
 pub struct EmulatedGpu {
     /// How fast it is.
     pub pace: Arc<Pace>,
+    /// By how much its batches miss their profiles.
+    pub noise: Arc<Noise>,
     /// Bytes of models that are loaded per second; none if they are there at once.
     pub load_bytes_per_s: Option<NonZeroU64>,
 }
@@ -25,7 +29,7 @@ pub struct EmulatedGpu {
 /// What runs the models of this backend.
 #[derive(Clone, Debug)]
 pub enum Engine {
-    /// Takes ℓ(b), as fast as each GPU is, and answers with checksums.
+    /// Takes ℓ(b), as fast and as evenly as each GPU is, and answers with checksums.
     Emulated(Arc<[EmulatedGpu]>),
     /// ONNX Runtime on the CPU.
     OrtCpu(OnnxEngine),
@@ -129,7 +133,7 @@ impl Engine {
                     std::thread::sleep(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX));
                 }
                 let executor = EmulatedExecutor::new(profile.latency.clone(), spec.signature.clone());
-                Ok(Box::new(executor.paced(Arc::clone(&gpu.pace))))
+                Ok(Box::new(executor.paced(Arc::clone(&gpu.pace)).noisy(Arc::clone(&gpu.noise))))
             }
             Self::OrtCpu(onnx) => {
                 let (path, options) = onnx.options(spec, &profile.latency)?;

@@ -383,7 +383,7 @@ fn what_batches_have_had_is_not_for_models() {
 async fn nothing_is_said_of_a_model_before_the_frontends_are_linked() {
     let control = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = control.local_addr().unwrap().to_string();
-    let gpu = EmulatedGpu { pace: Arc::default(), load_bytes_per_s: None };
+    let gpu = EmulatedGpu { pace: Arc::default(), noise: Arc::default(), load_bytes_per_s: None };
     let scene = Scene::with_control(Engine::Emulated([gpu].into()), 100, &addr, false);
     scene.view.send_replace(view(vec![emulated_spec("a", 10)]));
     scene.stands("a", BookState::Ready).await;
@@ -398,7 +398,7 @@ async fn nothing_is_said_of_a_model_before_the_frontends_are_linked() {
 async fn what_comes_is_loaded_when_what_goes_has_gone() {
     const OUTGOING: ModelId = ModelId::new(1);
     const INCOMING: ModelId = ModelId::new(2);
-    let gpu = EmulatedGpu { pace: Arc::default(), load_bytes_per_s: None };
+    let gpu = EmulatedGpu { pace: Arc::default(), noise: Arc::default(), load_bytes_per_s: None };
     // Two do not fit: the planted fault, a loader that does not wait, is refused.
     let mut scene = Scene::new(Engine::Emulated([gpu].into()), 100);
     let holds = |model: ModelId| numbered([(model.get(), emulated_spec(&format!("m{model}"), 60))]);
@@ -426,7 +426,7 @@ async fn what_comes_is_loaded_when_what_goes_has_gone() {
 async fn what_leaves_while_it_is_loaded_keeps_its_memory_until_that_has_ended() {
     // A second for the first one.
     let load_bytes_per_s = NonZeroU64::new(60 * MB);
-    let gpu = EmulatedGpu { pace: Arc::default(), load_bytes_per_s };
+    let gpu = EmulatedGpu { pace: Arc::default(), noise: Arc::default(), load_bytes_per_s };
     let mut scene = Scene::new(Engine::Emulated([gpu].into()), 100);
     scene.view.send_replace(numbered([(1, emulated_spec("first", 60))]));
     scene.stands("first", BookState::Loading).await;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::{Address, PayloadsConfig};
 
 /// One backend.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BackendConfig {
     /// Its name, unique in the cluster. No default: two backends of one name would take each other's place.
@@ -27,6 +27,9 @@ pub struct BackendConfig {
     /// Where an emulated backend reads how slow each of its GPUs is, again and again; none (an empty string) reads nothing.
     #[serde(with = "crate::empty_is_none")]
     pub pace_file: Option<PathBuf>,
+    /// By how much batches of an emulated backend miss their profiles: the standard deviation of a lognormal factor's logarithm, whose mean
+    /// is one; 0 for not at all.
+    pub noise: f64,
     /// MB of models that an emulated backend loads per second, one GPU after the other; 0: they are there at once.
     pub emulated_load_mb_per_s: u64,
     /// Directory that the paths of models are relative to.

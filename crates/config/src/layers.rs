@@ -114,7 +114,7 @@ fn one_key(path: &[String], text: &str) -> Result<Table, Problem> {
         other => {
             let parsed = format!("value = {text}").parse::<Table>().ok().filter(|t| t.len() == 1);
             let value = parsed.and_then(|mut t| t.remove("value"));
-            value.filter(|v| v.same_type(other)).ok_or_else(|| wrong(type_name(other)))?
+            value.filter(|v| is_taken_for(v, other)).ok_or_else(|| wrong(type_name(other)))?
         }
     };
     let mut value = value;
@@ -134,7 +134,7 @@ fn check_keys(layer: &Table, defaults: &Table, section: &str) -> Result<(), Prob
         match (defaults.get(name), value) {
             (None, _) => return Err(unknown(&key, defaults)),
             (Some(Value::Table(known)), Value::Table(given)) => check_keys(given, known, &key)?,
-            (Some(default), given) if !default.same_type(given) => {
+            (Some(default), given) if !is_taken_for(given, default) => {
                 let (expected, given) = (type_name(default), type_name(given));
                 return Err(Problem::new(key, format!("the value is {given}; expected {expected}")));
             }
@@ -142,6 +142,11 @@ fn check_keys(layer: &Table, defaults: &Table, section: &str) -> Result<(), Prob
         }
     }
     Ok(())
+}
+
+/// Whether a value is of the default's type; whole numbers are numbers.
+fn is_taken_for(value: &Value, default: &Value) -> bool {
+    value.same_type(default) || (value.is_integer() && default.is_float())
 }
 
 fn unknown(key: &str, known: &Table) -> Problem {

@@ -60,7 +60,7 @@ impl fmt::Display for Role {
 }
 
 /// The configuration of one process.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeConfig {
     /// The cluster it belongs to.

@@ -44,6 +44,8 @@ pub mod limits {
     pub const GPUS_MAX: u32 = 64;
     /// Memory of one GPU in MB: 4 TiB.
     pub const GPU_MEMORY_MB_MAX: u64 = 4 << 20;
+    /// Widest noise of emulated GPUs: that of the simulator, whose law it is.
+    pub const NOISE_MAX: f64 = symphony_workload::LOGNORMAL_SIGMA_MAX;
     /// Threads of one batch.
     pub const INTRA_OP_THREADS_MAX: u32 = 256;
     /// Fewest batch plans queued per GPU: schedulers send the running one and the next.
@@ -426,6 +428,13 @@ impl Check {
         if backend.executor == ExecutorKind::CudaGemm && backend.device == DeviceKind::Cpu {
             self.say("backend.device", "executor = \"cuda-gemm\" runs on CUDA devices only; leave it out");
         }
+        // What is no number is in no range.
+        if !(0.0..=limits::NOISE_MAX).contains(&backend.noise) {
+            self.say(
+                "backend.noise",
+                format!("{} is out of range; expected 0 to {}", backend.noise, limits::NOISE_MAX),
+            );
+        }
         match (backend.executor, &backend.onnxruntime) {
             (ExecutorKind::Emulated, Some(path)) => self.say(
                 "backend.onnxruntime",
@@ -437,6 +446,9 @@ impl Check {
             ),
             (ExecutorKind::OrtCpu | ExecutorKind::CudaGemm, _) if backend.pace_file.is_some() => {
                 self.say("backend.pace_file", "only executor = \"emulated\" reads it; remove one of them");
+            }
+            (ExecutorKind::OrtCpu | ExecutorKind::CudaGemm, _) if backend.noise != 0.0 => {
+                self.say("backend.noise", "only executor = \"emulated\" heeds it; remove one of them");
             }
             (ExecutorKind::OrtCpu | ExecutorKind::CudaGemm, _) if backend.emulated_load_mb_per_s > 0 => {
                 self.say("backend.emulated_load_mb_per_s", "only executor = \"emulated\" heeds it; remove one of them");

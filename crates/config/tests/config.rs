@@ -91,6 +91,23 @@ fn env_lies_over_the_file_and_flags_over_env() {
 }
 
 #[test]
+fn noise_is_off_and_is_a_number_within_the_simulators_limit() {
+    let emulated = "backend.executor=emulated";
+    let noise =
+        |env: &[(&str, &str)], flags: &[&str]| parse(Role::Up, DEV, env, flags).map(|c| c.backend.unwrap().noise);
+    assert_eq!(noise(&[], &[]).unwrap(), 0.0);
+    assert_eq!(noise(&[("SYMPHONY__BACKEND__NOISE", "0.05")], &[emulated]).unwrap(), 0.05);
+    assert_eq!(noise(&[], &[emulated, "backend.noise=1"]).unwrap(), 1.0, "a whole number is a number");
+    for wrong in ["-0.05", "2.5", "nan", "inf"] {
+        let message = refusal(Role::Up, DEV, &[emulated, &format!("backend.noise={wrong}")]);
+        assert!(message.contains("backend.noise: ") && message.contains("expected 0 to 2"), "{message}");
+    }
+    assert!(refusal(Role::Up, DEV, &[emulated, "backend.noise=much"]).contains("`much` is not a number"));
+    let real = refusal(Role::Up, DEV, &["backend.noise=0.1"]);
+    assert!(real.contains("backend.noise: only executor = \"emulated\" heeds it"), "{real}");
+}
+
+#[test]
 fn tapes_are_off_and_are_kept_apart_from_the_log() {
     let scheduler = parse(Role::Up, DEV, &[], &[]).unwrap().scheduler.unwrap();
     assert_eq!((scheduler.tape_dir, scheduler.tape_mb_max), (None, 256));

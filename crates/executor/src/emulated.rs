@@ -1,10 +1,11 @@
-//! An executor that takes exactly as long as a profile says and computes a checksum instead of a model.
+//! An executor that takes as long as a profile says, exactly or with seeded noise, and computes a checksum instead of a model.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use symphony_types::{DataType, LatencyProfile, Signature, TensorSpec};
+use symphony_types::{DataType, LatencyProfile, Nanos, Signature, TensorSpec};
+use symphony_workload::{Execution, NoiseStream};
 
 use crate::port::{BatchInputs, ExecuteError, ModelExecutor};
 use crate::wait::wait_until;
@@ -46,7 +47,28 @@ impl Default for Pace {
     }
 }
 
-/// Takes exactly ℓ(b) per batch; each item's answer is the checksum of that item's inputs.
+/// By how much the batches of one emulated GPU miss their profiles: the simulator's law, drawn from a stream of the GPU's own that all of
+/// its models share. By default there is none, and every batch takes exactly ℓ(b).
+#[derive(Debug, Default)]
+pub struct Noise(Option<Mutex<NoiseStream>>);
+
+impl Noise {
+    /// Lognormal, of mean one, with this standard deviation of the logarithm, for GPU number `gpu` under `seed`. Zero is no noise.
+    #[must_use]
+    pub fn lognormal(sigma: f64, seed: u64, gpu: u32) -> Self {
+        let execution = Execution::lognormal(sigma);
+        Self((!execution.is_exact()).then(|| Mutex::new(NoiseStream::new(execution, seed, gpu))))
+    }
+
+    /// What the next batch takes that should take `latency`.
+    fn stretch(&self, latency: Nanos) -> Nanos {
+        let stretched =
+            |stream: &Mutex<NoiseStream>| stream.lock().unwrap_or_else(PoisonError::into_inner).stretch(latency);
+        self.0.as_ref().map_or(latency, stretched)
+    }
+}
+
+/// Takes ℓ(b) per batch, exactly unless it is told otherwise; each item's answer is the checksum of that item's inputs.
 ///
 /// The answer depends on nothing but the item itself, not on its place in the batch or on its neighbours. So a load
 /// generator can verify that every answer belongs to its question (see [`item_checksum`]).
@@ -55,6 +77,7 @@ pub struct EmulatedExecutor {
     profile: LatencyProfile,
     signature: Signature,
     pace: Arc<Pace>,
+    noise: Arc<Noise>,
     /// The emulated GPU's last batch ended here. The next one cannot have begun before, however early it was planned.
     free_at: Option<Instant>,
 }
@@ -66,13 +89,19 @@ impl EmulatedExecutor {
     /// one (see [`default_signature`]) yields the checksum as a number.
     #[must_use]
     pub fn new(profile: LatencyProfile, signature: Signature) -> Self {
-        Self { profile, signature, pace: Arc::default(), free_at: None }
+        Self { profile, signature, pace: Arc::default(), noise: Arc::default(), free_at: None }
     }
 
     /// The same on a GPU that is as slow as `pace` says, whenever it says so.
     #[must_use]
     pub fn paced(self, pace: Arc<Pace>) -> Self {
         Self { pace, ..self }
+    }
+
+    /// The same on a GPU with this noise.
+    #[must_use]
+    pub fn noisy(self, noise: Arc<Noise>) -> Self {
+        Self { noise, ..self }
     }
 }
 
@@ -94,7 +123,9 @@ impl ModelExecutor for EmulatedExecutor {
         batch.check(&self.signature, self.profile.batch_max())?;
         let asked = batch.start.unwrap_or_else(Instant::now);
         let begin = self.free_at.map_or(asked, |free_at| free_at.max(asked));
-        let Some(takes) = self.pace.of(self.profile.latency(batch.items).into()) else {
+        // Drawn for those that fail, too: how fast a GPU is changes nothing about its noise.
+        let latency = self.noise.stretch(self.profile.latency(batch.items));
+        let Some(takes) = self.pace.of(latency.into()) else {
             return Err(ExecuteError::Failed {
                 items: batch.items,
                 reason: "the emulated GPU was told to fail".into(),
@@ -102,7 +133,7 @@ impl ModelExecutor for EmulatedExecutor {
         };
         let end = begin + takes;
 
-        // The answers are computed within ℓ(b), not after it.
+        // The answers are computed within that time, not after it.
         outputs.resize_with(self.signature.outputs.len(), Vec::new);
         outputs.iter_mut().for_each(Vec::clear);
         for item in 0..batch.items as usize {
@@ -167,6 +198,29 @@ mod tests {
             executor.run(&BatchInputs { items: 1, tensors: &[&input], start: Some(start) }, &mut outputs).unwrap();
             assert_eq!(executor.free_at, Some(start + Duration::from_micros(ends_after_us)));
         }
+    }
+
+    #[test]
+    fn with_noise_batches_take_what_the_gpus_own_stream_draws_whatever_its_models() {
+        let latency = Nanos::from_millis_f64(3.0);
+        let mut drawn = NoiseStream::new(Execution::lognormal(0.2), 9, 2);
+        let noise = Arc::new(Noise::lognormal(0.2, 9, 2));
+        let mut models = [(); 2].map(|()| executor().noisy(Arc::clone(&noise)));
+        let (input, mut outputs) = ([0_u8; 64], Vec::new());
+        for turn in 0..6 {
+            let executor = &mut models[turn % 2];
+            let start = Instant::now();
+            executor.run(&BatchInputs { items: 1, tensors: &[&input], start: Some(start) }, &mut outputs).unwrap();
+            assert_eq!(executor.free_at, Some(start + drawn.stretch(latency).into()));
+        }
+    }
+
+    #[test]
+    fn no_noise_is_exact() {
+        let mut executor = executor().noisy(Arc::new(Noise::lognormal(0.0, 9, 2)));
+        let (input, mut outputs, start) = ([0_u8; 64], Vec::new(), Instant::now());
+        executor.run(&BatchInputs { items: 1, tensors: &[&input], start: Some(start) }, &mut outputs).unwrap();
+        assert_eq!(executor.free_at, Some(start + Duration::from_millis(3)));
     }
 
     #[test]

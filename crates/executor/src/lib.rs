@@ -21,7 +21,7 @@ mod runtime;
 mod wait;
 
 pub use batch_sizes::{BATCH_SIZES_KEY, BatchSizes};
-pub use emulated::{EmulatedExecutor, Pace, default_signature, item_checksum};
+pub use emulated::{EmulatedExecutor, Noise, Pace, default_signature, item_checksum};
 pub use files::{open_regular, read_text};
 /// A number of half precision, as [`with_element_types`] names its type.
 pub use half::f16;

@@ -34,6 +34,37 @@ pub(crate) struct HighsRow {
     pub(crate) bound: Option<f64>,
 }
 
+/// One rate of a comparison of processes with the simulator.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct LiveRow {
+    pub(crate) run: u32,
+    pub(crate) case: String,
+    pub(crate) scale: f64,
+    /// Of the cluster, besides the defaults.
+    pub(crate) settings: String,
+    pub(crate) simulated_goodput_rps: f64,
+    pub(crate) with_delays_goodput_rps: f64,
+    pub(crate) live_goodput_rps: Option<f64>,
+    pub(crate) live_over_simulated: Option<f64>,
+    pub(crate) share: f64,
+    pub(crate) seed: u64,
+    pub(crate) offered: u64,
+    pub(crate) late: u64,
+    pub(crate) dropped: u64,
+    pub(crate) failed: u64,
+    pub(crate) in_time_simulated: f64,
+    pub(crate) in_time_with_delays: f64,
+    pub(crate) in_time_with_lateness: f64,
+    pub(crate) in_time_with_corrections: f64,
+    pub(crate) in_time_live: f64,
+    pub(crate) worst_model_live: f64,
+    /// Threads of the cluster that waited for a core, in the mean.
+    pub(crate) waited_for_cores: f64,
+    pub(crate) cores: u32,
+    pub(crate) machine: String,
+    pub(crate) commit: String,
+}
+
 /// One row of seed 000, Table 2.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Table2Row {
@@ -99,6 +130,13 @@ pub(crate) fn fig15_highs() -> Vec<HighsRow> {
     rows(include_str!("../data/symphony_fig15_highs.csv"))
 }
 
+/// What `benches/live_over_simulated.py` wrote.
+pub(crate) const FIG6_LIVE: &str = include_str!("../data/symphony_fig6_live.csv");
+
+pub(crate) fn fig6_live() -> Vec<LiveRow> {
+    rows(FIG6_LIVE)
+}
+
 pub(crate) fn table2() -> Vec<Table2Row> {
     rows(include_str!("../data/symphony_table2_frontends.csv"))
 }
@@ -138,6 +176,7 @@ mod tests {
     fn every_file_reads_and_the_zoo_is_as_large_as_the_tables() {
         assert_eq!((table1().len(), table2().len(), table4().len()), (6, 4, 2));
         assert!(fig15_highs().iter().all(|row| row.objective.is_none() || row.bound.is_some()));
+        assert!(fig6_live().iter().all(|row| row.late + row.dropped + row.failed <= row.offered && row.offered > 0));
         let files = zoo_files();
         assert!(zoo_1080ti().iter().all(|row| files.iter().any(|file| file.name == row.name && file.file_mb > 0.0)));
         assert_eq!((zoo_1080ti().len(), zoo_a100().len()), (35, 37));

@@ -21,7 +21,7 @@ pub(crate) use look::{ExplainArgs, GetArgs, What};
 pub(crate) use members::{DrainArgs, DutyArgs, MemberAddArgs, MemberRemoveArgs, MemberReplaceArgs, MembersCommand};
 pub(crate) use model::{ModelCommand, ModelGenerateArgs, ModelLoadArgs, ModelUnloadArgs};
 pub(crate) use plan::{PartitionArgs, PlanCommand, PlanJudgeArgs, PlanMoveArgs, PlanNowArgs, PlanShowArgs, Solver};
-pub(crate) use processes::{DemoArgs, NodeArgs, ProvisionArgs, UpArgs};
+pub(crate) use processes::{BackendArgs, DemoArgs, NodeArgs, ProvisionArgs, UpArgs};
 pub(crate) use profile::{
     LatencyOf, MeasureArgs, ProfileArgs, ProfileCommand, ProfileCompareArgs, ProfileGemmArgs, ProfiledDevice,
 };
@@ -47,7 +47,7 @@ pub(crate) enum Command {
     /// Run one frontend.
     Frontend(NodeArgs),
     /// Run one backend.
-    Backend(NodeArgs),
+    Backend(BackendArgs),
     /// Start and stop backends on this machine, as many as the cluster's advice to autoscalers asks for.
     Provision(ProvisionArgs),
     /// Run one replica of the group above several clusters.

@@ -41,6 +41,17 @@ fn options_that_would_be_ignored_are_refused_by_name() {
 }
 
 #[test]
+fn noise_is_a_number_within_its_limit() {
+    for command in ["backend", "up", "demo"] {
+        for wrong in ["-0.1", "NaN", "inf", "2.01", "much"] {
+            let said = refused(&format!("{command} --noise {wrong}"));
+            assert!(said.contains("--noise") && said.contains("expected 0 to 2"), "{command}: {said}");
+        }
+        Cli::try_parse_from(["symphony", command, "--noise", "2"]).unwrap();
+    }
+}
+
+#[test]
 fn the_usage_of_a_move_and_of_a_load_can_be_followed() {
     let mut cli = Cli::command();
     for (path, lines) in [(["plan", "move"], 2), (["model", "load"], 3)] {

@@ -49,7 +49,7 @@ fn main() -> ExitCode {
         match cli.command {
             Command::Scheduler(args) => node::scheduler::run(&args).await,
             Command::Frontend(args) => node::frontend::run(&args).await,
-            Command::Backend(args) => node::backend::run(&args).await,
+            Command::Backend(args) => node::backend::run(args).await,
             Command::Federation(args) => node::federation::run(&args).await,
             Command::Up(args) => local::up::run(&args).await,
             Command::Demo(args) => local::demo::run(&args).await,

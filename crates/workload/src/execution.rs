@@ -11,8 +11,8 @@ use crate::scenario::Scenario;
 use crate::seed::{NOISE_STREAM, stream_rng};
 use crate::text::ExecutionText;
 
-/// The widest spread: at 2, one batch in 40 takes seven times its median.
-const SIGMA_MAX: f64 = 2.0;
+/// The widest spread: at 2, one batch in 40 takes fifty times its median.
+pub const LOGNORMAL_SIGMA_MAX: f64 = 2.0;
 /// The longest spike, as a multiple of what the batch would have taken.
 const SPIKE_FACTOR_MAX: f64 = 1e4;
 
@@ -28,6 +28,12 @@ pub struct Execution {
 }
 
 impl Execution {
+    /// Noise of this spread, and no spikes.
+    #[must_use]
+    pub const fn lognormal(sigma: f64) -> Self {
+        Self { lognormal_sigma: sigma, spike_probability: 0.0, spike_factor: 1.0 }
+    }
+
     /// Whether every batch takes exactly ℓ(b).
     #[must_use]
     pub fn is_exact(&self) -> bool {
@@ -35,10 +41,10 @@ impl Execution {
     }
 
     pub(crate) fn check(check: &Check<'_>, text: &ExecutionText) -> Result<Self, ScenarioError> {
-        let mut execution = Self { spike_factor: 1.0, ..Self::default() };
+        let mut execution = Self::lognormal(0.0);
         if let Some(noise) = &text.noise {
             let key = "execution.noise.lognormal_sigma";
-            execution.lognormal_sigma = check.number(key, noise.lognormal_sigma, 0.0, SIGMA_MAX)?;
+            execution.lognormal_sigma = check.number(key, noise.lognormal_sigma, 0.0, LOGNORMAL_SIGMA_MAX)?;
         }
         if let Some(spike) = &text.spike {
             let key = "execution.spike.probability";
@@ -57,6 +63,12 @@ pub struct NoiseStream {
 }
 
 impl NoiseStream {
+    /// The stream of GPU number `gpu` under this seed.
+    #[must_use]
+    pub fn new(execution: Execution, seed: u64, gpu: u32) -> Self {
+        Self { execution, rng: stream_rng(seed, NOISE_STREAM + u64::from(gpu)) }
+    }
+
     /// What a batch that should take `latency` takes.
     pub fn stretch(&mut self, latency: Nanos) -> Nanos {
         let Execution { lognormal_sigma: sigma, spike_probability, spike_factor } = self.execution;
@@ -77,6 +89,42 @@ pub fn noise_streams(scenario: &Scenario, seed: u64) -> Vec<NoiseStream> {
     if execution.is_exact() {
         return Vec::new();
     }
-    let stream = |gpu| NoiseStream { execution, rng: stream_rng(seed, NOISE_STREAM + u64::from(gpu)) };
-    (0..scenario.gpu_count()).map(stream).collect()
+    (0..scenario.gpu_count()).map(|gpu| NoiseStream::new(execution, seed, gpu)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Mean of the factors, and standard deviation of their logarithms.
+    fn drawn(sigma: f64, seed: u64, gpu: u32) -> (f64, f64) {
+        const BATCHES: u32 = 200_000;
+        let mut noise = NoiseStream::new(Execution::lognormal(sigma), seed, gpu);
+        let second = Nanos::from_secs_f64(1.0);
+        let factors: Vec<f64> = (0..BATCHES).map(|_| noise.stretch(second).get() as f64 / 1e9).collect();
+        let mean = |values: &mut dyn Iterator<Item = f64>| values.sum::<f64>() / f64::from(BATCHES);
+        let of_logarithms = mean(&mut factors.iter().map(|factor| factor.ln()));
+        let variance = mean(&mut factors.iter().map(|factor| (factor.ln() - of_logarithms).powi(2)));
+        (mean(&mut factors.iter().copied()), variance.sqrt())
+    }
+
+    #[test]
+    fn factors_have_mean_one_and_logarithms_the_spread_that_was_asked_for() {
+        for sigma in [0.0, 0.05, 0.3, 1.0] {
+            let (mean, spread) = drawn(sigma, 7, 3);
+            // Four standard errors of a mean of so many.
+            let tolerance = 4.0 * (sigma * sigma).exp_m1().sqrt() / f64::from(200_000).sqrt();
+            assert!((mean - 1.0).abs() <= tolerance, "sigma {sigma}: mean {mean}");
+            assert!((spread - sigma).abs() <= 0.01 * sigma, "sigma {sigma}: spread {spread}");
+        }
+    }
+
+    #[test]
+    fn a_gpu_draws_the_same_again_and_others_draw_something_else() {
+        let first =
+            |seed, gpu| NoiseStream::new(Execution::lognormal(0.1), seed, gpu).stretch(Nanos::from_millis_f64(1.0));
+        assert_eq!(first(1, 0), first(1, 0));
+        assert_ne!(first(1, 0), first(1, 1));
+        assert_ne!(first(1, 0), first(2, 0));
+    }
 }

@@ -28,7 +28,7 @@ mod trace;
 pub use arrivals::{ArrivalStream, arrival_streams};
 pub use autoscale::Autoscale;
 pub use error::ScenarioError;
-pub use execution::{Execution, NoiseStream, noise_streams};
+pub use execution::{Execution, LOGNORMAL_SIGMA_MAX, NoiseStream, noise_streams};
 pub use failure::{FAILURES_MAX, Failure};
 pub use law::{LAW_ENTRIES_MAX, Law};
 pub use override_key::{override_at_fault, override_key};

@@ -4,6 +4,7 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
 use clap::Args;
+use symphony_config::limits::NOISE_MAX;
 
 use super::{ClusterArgs, Output};
 
@@ -21,6 +22,21 @@ pub(crate) struct NodeArgs {
     /// Print the whole configuration as it would be used, and exit.
     #[arg(long)]
     pub(crate) dump_config: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BackendArgs {
+    #[command(flatten)]
+    pub(crate) node: NodeArgs,
+    /// Noise of emulated GPUs: short for --set backend.noise=SIGMA.
+    #[arg(long, value_name = "SIGMA", allow_negative_numbers = true, value_parser = noise)]
+    pub(crate) noise: Option<f64>,
+}
+
+/// As `backend.noise`, which this sets.
+fn noise(text: &str) -> Result<f64, String> {
+    let sigma = text.parse().ok().filter(|sigma| (0.0..=NOISE_MAX).contains(sigma));
+    sigma.ok_or_else(|| format!("expected 0 to {NOISE_MAX}"))
 }
 
 #[derive(Debug, Args)]
@@ -52,6 +68,10 @@ pub(crate) struct UpArgs {
     /// of its own. Ports stay as they are. The first words of a cluster that is up say what tools have to be told then.
     #[arg(long, value_name = "ADDRESS", value_parser = on_loopback)]
     pub(crate) host: Option<Ipv4Addr>,
+    /// Noise of the emulated GPUs: their batches take a lognormal multiple, of mean one and with this standard deviation of the logarithm,
+    /// of what profiles say.
+    #[arg(long, value_name = "SIGMA", allow_negative_numbers = true, value_parser = noise)]
+    pub(crate) noise: Option<f64>,
     /// Load the demo's models when the cluster is up: digits and mlp on the CPU, resnet50 on emulated GPUs.
     #[arg(long)]
     pub(crate) with_models: bool,
@@ -120,6 +140,10 @@ pub(crate) struct DemoArgs {
     /// Seed of arrivals and random inputs.
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
+    /// Noise of the emulated GPUs: their batches take a lognormal multiple, of mean one and with this standard deviation of the logarithm,
+    /// of what profiles say.
+    #[arg(long, value_name = "SIGMA", allow_negative_numbers = true, default_value_t = 0.0, value_parser = noise)]
+    pub(crate) noise: f64,
     /// Print the report as JSON.
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     pub(crate) output: Output,

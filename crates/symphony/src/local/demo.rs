@@ -48,7 +48,7 @@ async fn demo(args: &DemoArgs) -> anyhow::Result<()> {
     // Said first, since everything else is in vain without it.
     load_runtime(None)?;
     let dir = folder(args)?;
-    let layout = layout(&dir)?;
+    let layout = layout(&dir, args.noise)?;
     eprintln!("folder: {}", dir.display());
     let models = demo_models::prepare(&layout, &dir)?;
     let mut cluster = LocalCluster::start(&layout, &dir).await?;
@@ -103,7 +103,7 @@ fn free_addresses(count: usize) -> anyhow::Result<Vec<Address>> {
     listeners.iter().map(|l| Ok(Address::loopback(l.local_addr()?.port()))).collect()
 }
 
-fn layout(dir: &Path) -> anyhow::Result<Layout> {
+fn layout(dir: &Path, noise: f64) -> anyhow::Result<Layout> {
     let mut free = free_addresses(3 * 4 + 4 + 2 * 2)?.into_iter();
     let mut next = || free.next().context("as many as were asked for");
     let mut replicas = Vec::new();
@@ -152,6 +152,7 @@ fn layout(dir: &Path) -> anyhow::Result<Layout> {
         metrics: next()?,
         executor: ExecutorKind::Emulated,
         gpus: vec![GpuConfig { kind: "1080ti".into(), count: 4, memory_mb: 11_264 }],
+        noise,
         ..backend
     };
     let cluster = ClusterConfig { scheduler: replicas, ..config.cluster };

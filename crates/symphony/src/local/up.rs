@@ -242,6 +242,14 @@ pub(super) fn layout(args: &UpArgs) -> anyhow::Result<Layout> {
             backends.remove(0);
         }
     }
+    if let Some(noise) = args.noise {
+        let emulated = |backend: &&mut BackendConfig| backend.executor == ExecutorKind::Emulated;
+        let mut emulated = backends.iter_mut().filter(emulated).peekable();
+        if emulated.peek().is_none() {
+            return Err(bad_input("--noise needs a backend with executor = \"emulated\""));
+        }
+        emulated.for_each(|backend| backend.noise = noise);
+    }
     let layout = Layout { cluster, schedulers, frontend, guests: None, backends, network, frames, log, security };
     Ok(match args.host {
         Some(host) => layout.moved(host, 0),
@@ -316,6 +324,25 @@ mod tests {
         let Command::Up(args) = cli.command else { panic!("another command was read") };
         let metrics: Vec<_> = layout(&args).unwrap().schedulers.iter().map(|s| s.metrics.to_string()).collect();
         assert_eq!(metrics, ["127.0.0.9:6000", "127.0.0.9:6010", "127.0.0.9:6020"]);
+    }
+
+    #[test]
+    fn noise_is_for_emulated_gpus_only() {
+        let layout_of = |words: &[&str]| {
+            let cli = Cli::try_parse_from(["symphony", "up"].iter().chain(words)).unwrap();
+            let Command::Up(args) = cli.command else { panic!("another command was read") };
+            layout(&args)
+        };
+        for backend in layout_of(&["--noise", "0.05"]).unwrap().backends {
+            let emulated = backend.executor == ExecutorKind::Emulated;
+            assert_eq!(backend.noise, if emulated { 0.05 } else { 0.0 }, "{}", backend.name);
+        }
+        // Without one there is nothing for it to say.
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("cpu.toml");
+        std::fs::write(&file, STANDARD).unwrap();
+        let refused = layout_of(&["--noise", "0.05", "--config", &file.display().to_string()]).unwrap_err();
+        assert!(refused.to_string().contains("--noise needs a backend"), "{refused}");
     }
 
     #[test]

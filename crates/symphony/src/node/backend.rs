@@ -9,11 +9,14 @@ use symphony_transport::ControlClient;
 use tokio_util::sync::CancellationToken;
 
 use super::{DRAIN_WITHIN, begin, bind, control_addrs, frames, fresh_boot, page, security, until_told_to_stop};
-use crate::cli::NodeArgs;
+use crate::cli::BackendArgs;
 use crate::exit::bad_input;
 
-pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
-    let Some(config) = begin(args, Role::Backend)? else { return Ok(()) };
+pub(crate) async fn run(args: BackendArgs) -> anyhow::Result<()> {
+    let BackendArgs { node: mut args, noise } = args;
+    // After the others, so that it is stronger than what they say.
+    args.set.extend(noise.map(|sigma| format!("backend.noise={sigma:?}")));
+    let Some(config) = begin(&args, Role::Backend)? else { return Ok(()) };
     let NodeConfig { backend: Some(own), .. } = &config else {
         return Err(bad_input("the configuration has no [backend]"));
     };
