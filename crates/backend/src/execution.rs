@@ -397,8 +397,8 @@ impl<T: PayloadTransport> Execution<T> {
             if self.ended.len() == SEAL_RECENT_PLANS_MAX {
                 self.ended.pop_front();
             }
-            let late = report.start_late + report.latency.saturating_sub(plan.latency);
-            self.ended.push_back(EndedPlan { late: nanos(late), predicted: nanos(plan.latency) });
+            let longer = report.latency.saturating_sub(plan.latency);
+            self.ended.push_back(EndedPlan { longer: nanos(longer), predicted: nanos(plan.latency) });
         }
         for id in report.finished {
             if self.recent.len() == SEAL_RECENT_REQUESTS_MAX {

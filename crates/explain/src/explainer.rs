@@ -136,7 +136,7 @@ impl Explainer<'_> {
             window: Window {
                 frontrun_ms: frontrun.map(ms),
                 guard_ms: why.map(|why| why.guard.as_millis_f64()),
-                latest_ms: ms(plan.must_end_by - execution),
+                latest_ms: ms(why.map_or(plan.must_end_by - execution, |why| why.latest)),
             },
             gpu: self.gpu(plan.gpu, why),
             rule: self.names.rules().filter(|_| why.is_none()).map(|rules| rules.batch),

@@ -83,11 +83,11 @@ pub struct SealedGpu {
     pub in_flight: Vec<RequestId>,
 }
 
-/// How late a plan ended, in the answer to a seal. All times in nanoseconds.
+/// How long a plan took beside its prediction, in the answer to a seal. All times in nanoseconds.
 #[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EndedPlan {
-    /// By how much later than predicted, its late start included; zero if it was early.
-    pub late: u64,
+    /// By how much longer than predicted; zero if it was faster.
+    pub longer: u64,
     /// Predicted execution time.
     pub predicted: u64,
 }

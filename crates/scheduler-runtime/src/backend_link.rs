@@ -281,7 +281,7 @@ impl BackendLink {
                     let known = Arc::new(known);
                     self.workers.tell_all(|| ModelMessage::Known { seal, requests: Arc::clone(&known) });
                     if !plans.is_empty() {
-                        self.workers.rank.push(RankMessage::Account(Box::new(lateness_of(&plans))));
+                        self.workers.rank.push(RankMessage::Account(Box::new(overrun_of(&plans))));
                     }
                     let _ = self.events.send(LinkEvent::Sealed(self.backend));
                     return Ok((at, gpus));
@@ -360,10 +360,10 @@ impl BackendLink {
 }
 
 /// What a former lead would have told of these plans.
-fn lateness_of(plans: &[EndedPlan]) -> Account {
+fn overrun_of(plans: &[EndedPlan]) -> Account {
     let mut meter = LatenessMeter::default();
     for plan in plans {
-        meter.note(Nanos::ZERO, Nanos::new(plan.late), Nanos::new(plan.predicted));
+        meter.note(Nanos::ZERO, Nanos::new(plan.longer), Nanos::new(plan.predicted));
     }
     let (late, predicted) = meter.take_told();
     Account { late, predicted, ..Account::default() }

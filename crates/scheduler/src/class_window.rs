@@ -37,8 +37,14 @@ pub(crate) struct ClassWindow {
     pub(crate) backlog: u64,
     /// Where [`BatchLimit::Aimd`](crate::BatchLimit::Aimd) stands.
     pub(crate) aimd: Aimd,
+    /// Whether the model keeps less than one GPU of this class busy in batches of the target size.
+    pub(crate) below_one_gpu: bool,
     /// How much longer than ℓ(b) a batch is planned to take.
     pub(crate) overrun: Overrun,
+    /// No batch is planned to take longer than ℓ(b) by more than this.
+    pub(crate) overrun_max: Nanos,
+    /// Until when the batches that started would keep all GPUs of the class busy, shared among them.
+    pub(crate) paced_until: Time,
     /// What was offered last.
     pub(crate) offered: Option<(u64, Option<Candidate>)>,
 }
@@ -59,7 +65,10 @@ impl ClassWindow {
             whole_target: 1,
             backlog: u64::MAX,
             aimd: Aimd::new(),
+            below_one_gpu: true,
             overrun: Overrun::NONE,
+            overrun_max: Nanos::ZERO,
+            paced_until: Time::ZERO,
             offered: None,
         }
     }
@@ -68,7 +77,13 @@ impl ClassWindow {
     #[inline]
     pub(crate) fn takes(&self, batch: u32) -> Nanos {
         let latency = self.profile.latency(batch);
-        latency + self.overrun.of(latency)
+        latency + self.overrun.of(latency).min(self.overrun_max)
+    }
+
+    /// A batch starts on one of so many GPUs of the class.
+    pub(crate) fn pace(&mut self, start: Time, takes: Nanos, gpus: u32) {
+        let share = takes.get().checked_div(gpus.into()).map_or(Nanos::ZERO, Nanos::new);
+        self.paced_until = self.paced_until.max(start) + share;
     }
 
     /// The end of a batch of `batch` items decided now.

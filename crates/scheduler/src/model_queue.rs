@@ -20,6 +20,7 @@ use crate::auto::gap_meter::GapMeter;
 use crate::auto::rules::Rules;
 use crate::class_profiles::ClassProfiles;
 use crate::class_windows::ClassWindows;
+use crate::gpu_counts::GpuCounts;
 use crate::lateness_meter::{LatenessMeter, Overrun};
 use crate::patience::Patience;
 use crate::queued::Queued;
@@ -81,9 +82,7 @@ pub struct ModelQueue {
     /// How early batches start, as the pool said last.
     early_start: EarlyStart,
     /// GPUs of the sub-cluster, as the pool said last.
-    pool_gpus: u32,
-    /// When the last batch started.
-    last_start: Time,
+    gpus: GpuCounts,
     rules: Rules,
     /// Items that arrived since the account was taken last.
     items_arrived: u64,
@@ -114,8 +113,7 @@ impl ModelQueue {
         let mut queue = Self {
             gaps: adaptive.then(Box::default),
             early_start: EarlyStart::AT_ONCE,
-            pool_gpus: 0,
-            last_start: Time::ZERO,
+            gpus: GpuCounts::default(),
             rules: Rules::ALL,
             items_arrived: 0,
             shedding,
@@ -258,11 +256,11 @@ impl ModelQueue {
                     shedding.press(now, signal.pressure);
                 }
                 self.usual_overrun = signal.overrun;
-                self.pool_gpus = signal.gpus;
                 let later = self.expect_lateness();
                 let earlier = std::mem::replace(&mut self.early_start, signal.early_start) != signal.early_start;
+                let other_gpus = std::mem::replace(&mut self.gpus, signal.gpus) != signal.gpus;
                 // What waits starts by the new word.
-                if !(later || earlier) {
+                if !(later || earlier || other_gpus) {
                     return;
                 }
             }

@@ -59,6 +59,8 @@ pub struct PoolControl {
     ticks: [Tick; TICKS],
     /// Number of the tick that is filling, counted from the origin of time.
     current: u64,
+    /// The first of all.
+    first: Option<u64>,
     filling: Account,
     signal: PoolSignal,
     /// GPU time that was asked for so far.
@@ -70,6 +72,7 @@ impl PoolControl {
     /// than nothing.
     pub fn step(&mut self, now: Time, input: PoolInput) -> Option<PoolSignal> {
         let tick = now.as_nanos() / POOL_TICK.get();
+        self.first.get_or_insert(tick);
         self.filling = self.filling.and(input.account);
         if tick <= self.current {
             return None;
@@ -118,10 +121,11 @@ impl PoolControl {
         let seen = self.ticks.iter().fold(Account::default(), |sum, tick| sum.and(tick.account));
         // While nothing ends what was usual before stays so.
         let overrun = Overrun::between(seen.late, seen.predicted).unwrap_or(self.signal.overrun);
-        let loads = || seen.demand.loads(&input.gpus, POOL_TICK.saturating_mul(TICKS as u64));
+        // Less than the window where time began later.
+        let ticks = self.current.saturating_sub(self.first.unwrap_or(0)).clamp(1, TICKS as u64);
+        let loads = || seen.demand.loads(&input.gpus, POOL_TICK.saturating_mul(ticks));
         let early_start = if input.consolidate { EarlyStart::LEAST } else { EarlyStart::affordable(&loads()) };
-        let gpus = input.gpus.0.iter().sum();
-        PoolSignal { pressure: self.pressure_of(&seen), early_start, overrun, gpus }
+        PoolSignal { pressure: self.pressure_of(&seen), early_start, overrun, gpus: input.gpus }
     }
 
     fn pressure_of(&self, seen: &Account) -> Pressure {

@@ -1,6 +1,9 @@
 //! What a sub-cluster tells all its models.
 
+use symphony_types::GPU_CLASSES_MAX;
+
 use crate::auto::early_start::EarlyStart;
+use crate::gpu_counts::GpuCounts;
 use crate::lateness_meter::Overrun;
 use crate::pressure::Pressure;
 
@@ -13,14 +16,18 @@ pub struct PoolSignal {
     pub early_start: EarlyStart,
     /// How much longer than predicted executions take, for models that have had few (docs/adr/0007).
     pub overrun: Overrun,
-    /// GPUs there are: the starts of a model are spaced by them (docs/adr/0008).
-    pub gpus: u32,
+    /// GPUs there are: batches of a model start no faster than these come free again (docs/adr/0008).
+    pub gpus: GpuCounts,
 }
 
 impl PoolSignal {
     /// Nothing to give up, time to spare, and nothing late: what holds as long as nothing is said.
-    pub const NONE: Self =
-        Self { pressure: Pressure::NONE, early_start: EarlyStart::AT_ONCE, overrun: Overrun::NONE, gpus: 0 };
+    pub const NONE: Self = Self {
+        pressure: Pressure::NONE,
+        early_start: EarlyStart::AT_ONCE,
+        overrun: Overrun::NONE,
+        gpus: GpuCounts([0; GPU_CLASSES_MAX]),
+    };
 }
 
 impl From<Pressure> for PoolSignal {

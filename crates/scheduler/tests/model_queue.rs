@@ -2,9 +2,9 @@
 
 use symphony_policy::AutoRule;
 use symphony_scheduler::{
-    Candidate, DataDelay, DelaySource, Delays, DropCause, DropRule, EarlyStart, GpuChoice, GrantWhy, Matched,
-    ModelAction, ModelActions, ModelInput, ModelQueue, ModelQueueConfig, Overrun, Plan, PlanWhy, Policy, PoolSignal,
-    Pressure, Request, Trigger,
+    Candidate, DataDelay, DelaySource, Delays, DropCause, DropRule, EarlyStart, GpuChoice, GpuCounts, GrantWhy,
+    Matched, ModelAction, ModelActions, ModelInput, ModelQueue, ModelQueueConfig, Overrun, Plan, PlanWhy, Policy,
+    PoolSignal, Pressure, Request, Trigger,
 };
 use symphony_types::{BootId, DropReason, FrontendId, GpuClass, GpuId, LatencyProfile, Nanos, RequestId, Time};
 
@@ -491,9 +491,9 @@ fn plans_that_end_late_move_the_window_earlier_by_at_most_a_quarter_of_the_slo()
     let late = (before_deadline(1_000 + thousandths(7_000)), before_deadline(1_000 + thousandths(6_000)));
     assert_eq!(window(&mut host, done(1, 8)), Some(late));
     assert_eq!(window(&mut host, done(1, 4)), None, "nothing has changed");
-    // 25 ms / 4 = 6.25 ms, of which 1 ms are the late start: 875 thousandths of ℓ(1).
+    // 25 ms / 4 = 6.25 ms, of which 1 ms are the late start.
     let latest = before_deadline(6_000 + 6_250);
-    assert_eq!(window(&mut host, done(0, 106)), Some((before_deadline(1_000 + 7_000 + 6_125), latest)));
+    assert_eq!(window(&mut host, done(0, 106)), Some((before_deadline(1_000 + 7_000 + 5_250), latest)));
 }
 
 #[test]
@@ -552,18 +552,67 @@ fn wanted_start(actions: &[ModelAction]) -> Option<Time> {
 fn starts_of_one_model_keep_a_distance_so_that_a_burst_does_not_take_all_gpus_one_by_one() {
     let mut host = Host::new(Policy::AUTO, Delays::default(), 64, 1_000);
     assert_eq!(wanted_start(&host.arrive(0, 1)), Some(ms(0)), "how many GPUs there are is not known yet");
-    host.step(ms(0), ModelInput::Pool(PoolSignal { gpus: 2, ..PoolSignal::NONE }));
+    let gpus = |gpus: u32| {
+        let mut counts = GpuCounts::default();
+        counts.0[CLASS.index()] = gpus;
+        // Of another class: no GPUs for this model.
+        counts.0[CLASS.index() + 1] = 60;
+        ModelInput::Pool(PoolSignal { gpus: counts, ..PoolSignal::NONE })
+    };
+    host.step(ms(0), gpus(8));
     host.grant(0, ms(0));
-    // ℓ(1) = 6 ms over two GPUs, ℓ(2) = 7 ms.
-    assert_eq!(wanted_start(&host.arrive(1, 2)), Some(ms(3)));
-    assert_eq!(wanted_start(&host.arrive(2, 3)), Some(Time::ZERO + Nanos::from_micros(3_500)));
-    host.grant(4, ms(4));
-    assert_eq!(wanted_start(&host.arrive(9, 4)), Some(ms(9)), "long enough ago");
+    // ℓ(1) = 6 ms over eight GPUs, of which one more may be taken at once.
+    assert_eq!(wanted_start(&host.arrive(0, 2)), Some(ms(0)));
+    host.grant(0, ms(0));
+    assert_eq!(wanted_start(&host.arrive(0, 3)), Some(Time::ZERO + Nanos::from_micros(750)));
+    host.grant(1, ms(1));
+    assert_eq!(wanted_start(&host.arrive(9, 5)), Some(ms(9)), "long enough ago");
     // Never beyond frontrun, from which on waiting gains nothing: 10 + 25 − ℓ(2).
     host.grant(9, ms(9));
-    host.step(ms(9), ModelInput::Pool(PoolSignal { gpus: 1, ..PoolSignal::NONE }));
-    let tight = Request { deadline: ms(10 + 8), ..request(5, ms(0)) };
+    host.step(ms(9), gpus(1));
+    host.arrive(9, 6);
+    host.grant(9, ms(9));
+    let tight = Request { deadline: ms(10 + 8), ..request(7, ms(0)) };
     assert_eq!(wanted_start(&host.step(ms(10), ModelInput::Arrive(tight))), Some(ms(11)), "its deadline less ℓ(2)");
+}
+
+#[test]
+fn one_slow_plan_does_not_make_a_model_hopeless_that_has_little_time_to_spare() {
+    // ℓ(1) = 21 ms of an SLO of 25 ms; the first plan takes half as long again.
+    let profile = LatencyProfile::from_line(1.0, 20.0, 64).unwrap();
+    let (delays, slo) = (Delays::default(), Nanos::from_millis(SLO_MS));
+    let config = ModelQueueConfig { profiles: profile.into(), slo, policy: Policy::SYMPHONY, delays, requests_max: 9 };
+    let mut host = Host { queue: ModelQueue::new(config), actions: ModelActions::default() };
+    let predicted = Nanos::from_millis(21);
+    host.step(ms(0), ModelInput::Done { start_late: Nanos::ZERO, latency: predicted.saturating_mul(3), predicted });
+    assert!(wanted_start(&host.arrive(1, 1)).is_some());
+}
+
+#[test]
+fn a_model_that_keeps_less_than_one_gpu_busy_waits_no_longer_than_three_executions() {
+    // 79 ms less two of ℓ(1) = 6 ms and the 73 of SLO − ℓ(1): what is left of the wait is 18 ms.
+    let start = |every_ms: u64| {
+        let profile = LatencyProfile::from_line(1.0, 5.0, 64).unwrap();
+        let (delays, slo) = (Delays::default(), Nanos::from_millis(79));
+        let config =
+            ModelQueueConfig { profiles: profile.into(), slo, policy: Policy::AUTO, delays, requests_max: 900 };
+        let mut host = Host { queue: ModelQueue::new(config), actions: ModelActions::default() };
+        host.step(
+            ms(0),
+            ModelInput::Pool(PoolSignal { early_start: EarlyStart::from_millionths(1), ..PoolSignal::NONE }),
+        );
+        let mut last = Vec::new();
+        for at in (0..1_000).step_by(every_ms as usize) {
+            for item in 0..3 {
+                last = host.step(ms(at), ModelInput::Arrive(request(at * 3 + item, ms(at + 79))));
+            }
+            host.grant(at, Time::ZERO);
+        }
+        let [ModelAction::Offer { candidate: Some(candidate), .. }, ..] = last[..] else { panic!("{last:?}") };
+        candidate.frontrun.since(candidate.start)
+    };
+    assert_eq!(start(10), Nanos::from_millis(55), "300 a second keep half a GPU busy");
+    assert!(start(1) < Nanos::from_millis(1), "3000 a second keep three busy");
 }
 
 #[test]
@@ -571,7 +620,7 @@ fn rules_that_are_left_out_do_nothing() {
     let late_and_spaced = PoolSignal {
         early_start: EarlyStart::from_millionths(0),
         overrun: Overrun::from_thousandths(500),
-        gpus: 1,
+        gpus: GpuCounts([1; symphony_types::GPU_CLASSES_MAX]),
         ..PoolSignal::NONE
     };
     let start = |rules: &[AutoRule]| {
@@ -586,7 +635,11 @@ fn rules_that_are_left_out_do_nothing() {
     assert_eq!(start(&[]), Time::ZERO + Nanos::from_micros(15_500));
     assert_eq!(start(&[AutoRule::Gaps]), start(&[]), "too few gaps to say anything");
     assert_eq!(start(&[AutoRule::Overrun]), ms(19));
-    assert_eq!(start(&[AutoRule::Load]), ms(6), "ℓ(1) after the one before");
+    assert_eq!(
+        start(&[AutoRule::Load, AutoRule::Overrun]),
+        Time::ZERO + Nanos::from_micros(5_250),
+        "seven eighths of ℓ(1) after the one before"
+    );
     assert_eq!(start(&[AutoRule::Load, AutoRule::Spacing]), ms(1));
 }
 

@@ -246,7 +246,12 @@ impl Host {
                 let early_start = EarlyStart::from_millionths(early_start);
                 self.queue(
                     model,
-                    ModelInput::Pool(PoolSignal { pressure, early_start, overrun, gpus: millionths % 100 }),
+                    ModelInput::Pool(PoolSignal {
+                        pressure,
+                        early_start,
+                        overrun,
+                        gpus: symphony_scheduler::GpuCounts([millionths % 100; symphony_types::GPU_CLASSES_MAX]),
+                    }),
                 );
             }
             Op::DeliverOffer { model, class: at } => {

@@ -57,7 +57,7 @@ fn a_gpu_that_is_well_again_is_tried_and_serves() {
 
 #[test]
 fn gpus_that_are_all_slow_have_a_profile_that_is_corrected_and_nobody_is_blamed() {
-    let all: Vec<_> = (0..8).map(|gpu| format!("{{ gpu = {gpu}, factor = 1.5, at_s = 0 }}")).collect();
+    let all: Vec<_> = (0..8).map(|gpu| format!("{{ gpu = {gpu}, factor = 2, at_s = 0 }}")).collect();
     let slow = format!("slow=[{}]", all.join(","));
     let light = "workload.rate_rps=1500";
     let (believed, measured) = (run(&[&slow, light]), run(&[&slow, light, "learning={}"]));

@@ -101,7 +101,7 @@ async fn a_leader_that_links_again_is_told_of_plans_in_flight_and_not_of_their_e
 }
 
 #[tokio::test]
-async fn a_new_leader_is_told_how_late_plans_ended() {
+async fn a_new_leader_is_told_how_much_longer_than_predicted_plans_took() {
     let mut scene = Scene::new(emulated());
     scene.own(1, Bytes::from(vec![1; ITEM_BYTES]));
     let (mut former, _) = scene.sealed().await;
@@ -114,7 +114,7 @@ async fn a_new_leader_is_told_how_late_plans_ended() {
     scene.say(&leader, ToBackend::Seal { subcluster: SUBCLUSTER, gpus: vec![(GPU, TOKEN)] });
     let FromBackend::Sealed { plans, .. } = leader.next().await else { panic!("no seal") };
     let predicted = plan(1, Duration::ZERO, &[]).latency;
-    assert_eq!(plans, [EndedPlan { late: done.start_late + done.latency.saturating_sub(predicted), predicted }]);
+    assert_eq!(plans, [EndedPlan { longer: done.latency.saturating_sub(predicted), predicted }]);
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ const BACKEND: BackendId = BackendId::new(3);
 const BOOT: BootId = BootId::new(5);
 const GPU: GpuId = GpuId::new(9);
 const TOKEN: Token = Token::new(10);
-const ENDED: EndedPlan = EndedPlan { late: 7, predicted: 100 };
+const ENDED: EndedPlan = EndedPlan { longer: 7, predicted: 100 };
 
 async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(60), future).await.unwrap_or_else(|_| panic!("no {what}"))

@@ -10,11 +10,12 @@ use crate::shedding::Shedding;
 use crate::target_batch::target_batch_of;
 use crate::{DataDelay, DelaySource, DropRule};
 
-/// Measured lateness takes at most this part of a model's SLO: one in four. However bad the machine is, most of the budget
+/// Late starts and overruns together take at most this part of a model's SLO: one in four. However bad the machine is, most of the budget
 /// stays for batching.
 const LATENESS_SHARE_MAX: u64 = 4;
 
-/// Measured delays of inputs take at most this part of what the fastest GPUs leave of a model's SLO with one item: one in two.
+/// What is measured, of late plans and of inputs, takes at most this part each of what the fastest GPUs leave of a model's SLO with one
+/// item: one in two.
 const SPARE_SHARE: u64 = 2;
 
 impl ModelQueue {
@@ -48,14 +49,18 @@ impl ModelQueue {
     /// Plans for late starts and long executions, as often as there lately were (DESIGN section 6: measured quantiles); while this model
     /// has had few, for executions as long as those of all models. True if what is planned for has changed.
     pub(super) fn expect_lateness(&mut self) -> bool {
-        let most = Nanos::new(self.config.slo.get() / LATENESS_SHARE_MAX);
+        let reply = self.config.delays.reply - self.start_late;
+        let fastest = self.windows.iter().map(|window| window.profile.latency(1)).min().unwrap_or(Nanos::ZERO);
+        let spare = self.config.slo - self.config.delays.control - reply - fastest;
+        // What was measured must not make every request hopeless: no plan would run any more, and nothing say otherwise.
+        let most = Nanos::new((self.config.slo.get() / LATENESS_SHARE_MAX).min(spare.get() / SPARE_SHARE));
         let start_late = self.lateness.start_late().min(most);
         let overrun = if self.rules.overrun { self.lateness.overrun(self.usual_overrun) } else { Overrun::NONE };
         let mut changed = false;
         for window in self.windows.iter_mut() {
-            let bound = Overrun::between(most - start_late, window.profile.latency(window.target));
-            let bounded = bound.map_or(overrun, |bound| overrun.min(bound));
-            changed |= std::mem::replace(&mut window.overrun, bounded) != bounded;
+            let planned = (overrun, most - start_late);
+            changed |= (window.overrun, window.overrun_max) != planned;
+            (window.overrun, window.overrun_max) = planned;
         }
         if start_late == self.start_late {
             return changed;
@@ -77,6 +82,7 @@ impl ModelQueue {
             out.list.push(ModelAction::Offer { answered: self.answered, class: gone.class, candidate: None });
         }
         self.batch_max = self.windows.batch_max();
+        self.expect_lateness();
         self.aim();
     }
 
@@ -117,6 +123,8 @@ impl ModelQueue {
             let batch_max = window.profile.batch_max();
             window.target = target_batch_of(batch_max, |batch| window.takes(batch), rate, budget(within), delays.data);
             window.whole_target = window.target;
+            let target_s = window.profile.latency(window.target).as_secs_f64();
+            window.below_one_gpu = rate * target_s < f64::from(window.target);
             window.joining = joining;
             if let DropRule::Window(share) = self.config.policy.drop
                 && !(overload_lasts && adaptive)
