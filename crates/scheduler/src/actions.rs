@@ -24,9 +24,9 @@ pub struct Candidate {
     pub batch: u32,
     /// When the batch wants to start on the GPU.
     pub start: Time,
-    /// The last start at which its earliest deadline is met: D − ℓ(b).
+    /// The last start at which its earliest deadline is met: D − ℓ(b), and the room for a longer execution.
     pub latest: Time,
-    /// From here on no further arrival could join: D − ℓ(b+k) − d·k, where requests have k items in the mean.
+    /// From here on no further arrival could join: D − ℓ(b+k) − d·k, less the same room, where requests have k items in the mean.
     pub frontrun: Time,
     /// The earliest deadline in it, less the reply delay: D.
     pub must_end_by: Time,

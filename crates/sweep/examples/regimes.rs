@@ -43,6 +43,9 @@ struct Options {
     /// The spread of execution times (lognormal sigma) in every regime, instead of its own.
     #[arg(long)]
     noise: Option<f64>,
+    /// Leave out this rule of `auto` (`load`, `gaps`, `spacing`, `overrun`).
+    #[arg(long)]
+    without: Option<String>,
     /// Simulated seconds of each run.
     #[arg(long, default_value_t = 10.0)]
     duration_s: f64,
@@ -260,8 +263,9 @@ impl Regime {
             "name = \"{}\"\npolicy = {policy}\nduration_s = {:?}\nwarmup_s = 2\nseeds = {seeds:?}\n",
             self.name, options.duration_s
         );
-        let sets: Vec<String> =
-            options.noise.iter().map(|sigma| format!("execution.noise={{ lognormal_sigma = {sigma:?} }}")).collect();
+        let noise = options.noise.iter().map(|sigma| format!("execution.noise={{ lognormal_sigma = {sigma:?} }}"));
+        let without = options.without.iter().map(|rule| format!("without=[{rule:?}]"));
+        let sets: Vec<String> = noise.chain(without).collect();
         let read = |_: &str| self.trace.clone().ok_or_else(|| "no files".to_owned());
         let text = head + &self.text;
         if options.print {
