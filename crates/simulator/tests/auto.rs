@@ -129,7 +129,8 @@ fn where_there_is_time_to_spare_answers_are_as_fast_as_those_that_start_at_once(
             let slower = if load < 0.5 { 1.15 } else { 1.3 };
             assert!(p50 <= slower * eager_p50, "{models} at {load}: p50 {p50} ms, at once {eager_p50}");
             // With an SLO of 25 ms it falls short at a tenth: the pace of starts (docs/adr/0008).
-            assert!(p99 <= 1.15 * eager_p99, "{models} at {load}: p99 {p99} ms, at once {eager_p99}");
+            let later = if load == 0.1 && models.ends_with("slo_ms = 25") { 1.15 } else { 1.05 };
+            assert!(p99 <= later * eager_p99, "{models} at {load}: p99 {p99} ms, at once {eager_p99}");
         }
     }
 }
