@@ -156,11 +156,13 @@ impl ModelQueue {
     fn adaptive(&self, window: &ClassWindow, frontrun: Time) -> Time {
         let alone = window.takes(1);
         let wait = self.config.slo - alone;
-        let affordable = match () {
+        let affordable = if self.overload_lasts() {
             // All GPUs are busy all the time: what comes free waits for the next full batch.
-            () if self.overload_lasts() => EarlyStart::NONE,
-            () if self.rules.load => self.early_start,
-            () => EarlyStart::AT_ONCE,
+            EarlyStart::NONE
+        } else if self.rules.load {
+            self.early_start
+        } else {
+            EarlyStart::AT_ONCE
         };
         let mut early = affordable.of(wait);
         if window.below_one_gpu && affordable != EarlyStart::NONE {
