@@ -1,6 +1,7 @@
 //! `auto` is never far from the best fixed policy (docs/adr/0008), in regimes that set them far apart.
 
 use symphony_simulator::{find_goodput, simulate};
+use symphony_types::Nanos;
 use symphony_workload::Scenario;
 
 /// `workload` without its rate.
@@ -100,6 +101,20 @@ fn where_the_fixed_cost_is_small_or_a_model_has_one_gpu() {
 }
 
 #[test]
+fn a_patient_model_does_not_take_the_gpus_that_impatient_ones_need() {
+    // Single batches of the patient one take up to a second, forty times what the others may wait in all.
+    let with = |weight: f64, slo_ms: u32| {
+        format!(
+            "name = 'patient', alpha_ms = 5.09, beta_ms = 18.368, slo_ms = {slo_ms}, weight = {weight} }},
+            {{ name = 'impatient', count = 4, alpha_ms = 1.053, beta_ms = 5.072, slo_ms = 25"
+        )
+    };
+    keeps_up_with(24, &with(0.2, 2000), "arrival = 'poisson', popularity = 'weights'", 1.1);
+    keeps_up_with(8, &with(0.3, 2000), "arrival = { gamma = 0.2 }, popularity = 'weights'", 1.0);
+    keeps_up_with(4, &with(0.2, 1000), "arrival = 'poisson', popularity = 'weights'", 1.25);
+}
+
+#[test]
 fn bursts_that_hardly_ever_fill_all_gpus_do_not_make_batches_small() {
     // The mean demand is two and a half standard deviations below the GPUs. Early starts for the sake of such bursts made batches of 17
     // instead of 22, kept all GPUs busy by that, and one percent of the answers were bad.
@@ -158,5 +173,24 @@ fn who_defers_requests_of_several_items_keeps_up_with_who_does_not() {
         let [symphony, auto, eager] = ["'symphony'", "'auto'", "'eager'"].map(goodput);
         assert!(symphony > least * eager, "{symphony} of {eager}");
         assert!(auto > (1.0 - LOSS_MAX - NOISE) * eager.max(symphony), "auto {auto} of {eager} and {symphony}");
+    }
+}
+
+#[test]
+fn a_lead_that_begins_knows_as_much_as_it_needs() {
+    // Nothing is learnt yet: gaps, load, or by how much executions are longer than their profile.
+    let resnets = "name = 'resnet50', count = 20, alpha_ms = 1.053, beta_ms = 5.072, slo_ms = 50";
+    let noisy = "arrival = 'poisson', popularity = { zipf = 0.9 } }\nexecution = { noise = { lognormal_sigma = 0.03 }";
+    let mut scenario = scenario("'auto'", 32, resnets, noisy);
+    scenario.seeds = vec![1];
+    scenario.duration = Nanos::from_millis(10_000);
+    let peak = find_goodput(&scenario).unwrap();
+    for load in [0.05, 0.5, 0.95] {
+        let mut bad_rate_after = |warmup_ms| {
+            scenario.warmup = Nanos::from_millis(warmup_ms);
+            simulate(&scenario, 1, peak * load).unwrap().bad_rate
+        };
+        let (first, steady) = (bad_rate_after(0), bad_rate_after(20_000));
+        assert!(first <= 1.1 * steady + 0.001, "at {load} of {peak}: {first} in the first ten seconds, {steady} later");
     }
 }
