@@ -53,11 +53,21 @@ fn starts_of_one_model_keep_a_distance_so_that_a_burst_does_not_take_all_gpus_on
     assert_eq!(wanted_start(&host.arrive(9, 5)), Some(ms(9)), "long enough ago");
     // Never beyond frontrun, from which on waiting gains nothing: 10 + 25 − ℓ(2).
     host.grant(9, ms(9));
-    host.step(ms(9), gpus(1));
+    host.step(ms(9), gpus(2));
     host.arrive(9, 6);
+    host.grant(9, ms(9));
+    host.arrive(9, 8);
     host.grant(9, ms(9));
     let tight = Request { deadline: ms(10 + 8), ..request(7, ms(0)) };
     assert_eq!(wanted_start(&host.step(ms(10), ModelInput::Arrive(tight))), Some(ms(11)), "its deadline less ℓ(2)");
+    // A single GPU is taken as soon as it is free, which may be sooner than predicted.
+    host.grant(11, ms(11));
+    host.step(ms(12), gpus(1));
+    host.arrive(12, 9);
+    host.grant(12, ms(12));
+    assert_eq!(wanted_start(&host.arrive(40, 10)), Some(ms(40)));
+    host.grant(40, ms(40));
+    assert_eq!(wanted_start(&host.arrive(40, 11)), Some(ms(40)));
 }
 
 #[test]
@@ -92,7 +102,7 @@ fn rules_that_are_left_out_do_nothing() {
     let late_and_spaced = PoolSignal {
         early_start: EarlyStart::from_millionths(0),
         overrun: Overrun::from_thousandths(500),
-        gpus: GpuCounts([1; symphony_types::GPU_CLASSES_MAX]),
+        gpus: GpuCounts([2; symphony_types::GPU_CLASSES_MAX]),
         ..PoolSignal::NONE
     };
     let start = |rules: &[AutoRule]| {
@@ -109,8 +119,8 @@ fn rules_that_are_left_out_do_nothing() {
     assert_eq!(start(&[AutoRule::Overrun]), ms(19));
     assert_eq!(
         start(&[AutoRule::Load, AutoRule::Overrun]),
-        Time::ZERO + Nanos::from_micros(5_250),
-        "seven eighths of ℓ(1) after the one before"
+        Time::ZERO + Nanos::from_micros(2_250),
+        "half of ℓ(1) less an eighth after the one before"
     );
     assert_eq!(start(&[AutoRule::Load, AutoRule::Spacing]), ms(1));
 }

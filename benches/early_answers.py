@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+"""`auto` beside `eager`, live, on real models: closed loops, open loops below the goodput, and overload, all on one core.
+
+usage: benches/early_answers.py target/release/symphony target/release/closed-loop [--core 0] [--client-core 1] [--parts closed,overload] [--out FILE]
+
+One scheduler replica, one frontend, one backend that executes on ONNX Runtime, and the client share the core, unless the client
+has one of its own. Both policies serve the same file in the same cluster and take turns, so whatever else the machine does falls on both;
+what is printed is the median of the rounds' ratios.
+"""
+
+import argparse
+import json
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+
+from cluster import GRPC, Cluster, bound
+
+POLICIES = ("auto", "eager")
+# Model, SLO in ms, the largest batch.
+MODELS = [("mlp", 300, 32), ("digits", 50, 32)]
+CLIENTS = {"mlp": (1, 8, 32), "digits": (32,)}
+SHARES = (0.02, 0.1, 0.3, 0.5)
+OVERLOAD = 1.5
+BAD_RATE_MAX = 0.01
+MODELS_KEPT = pathlib.Path(__file__).parent.parent / "deploy" / "models"
+
+
+class Bench:
+    def __init__(self, cluster, args):
+        self.cluster, self.args, self.rows = cluster, args, []
+
+    def closed(self, model, clients):
+        command = [self.args.closed_loop, "--frontend", f"{self.cluster.host}:{GRPC}", "--model", model]
+        command += ["--clients", str(clients), "--seconds", str(self.args.seconds)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, preexec_fn=bound({self.args.client_core}))
+        if done.returncode != 0:
+            sys.exit(f"{' '.join(command)}: {done.stderr}")
+        return json.loads(done.stdout)
+
+    def open(self, model, rate, seed, seconds):
+        return self.cluster.load(model, rate, seconds, seed=seed, on_cores={self.args.client_core}).total
+
+    def in_turns(self, measure):
+        """What `measure` found for each policy, round by round."""
+        found = {policy: [] for policy in POLICIES}
+        for number in range(self.args.rounds):
+            for policy in POLICIES if number % 2 else reversed(POLICIES):
+                found[policy].append(measure(policy, number))
+        return found
+
+    def compare(self, what, found, key):
+        ours, theirs = ([run[key] for run in found[policy]] for policy in POLICIES)
+        ratio = statistics.median(one / other for one, other in zip(ours, theirs, strict=True) if other)
+        ours, theirs = statistics.median(ours), statistics.median(theirs)
+        self.rows.append({"what": what, "value": key, "auto": ours, "eager": theirs, "ratio": ratio})
+        print(f"{what:48}{key:12}{ours:>10.2f}{theirs:>10.2f}{ratio:>8.3f}", flush=True)
+
+    def goodput(self, model, most):
+        """The highest rate, in steps of a twentieth, of which at most one percent is bad."""
+        rate = 0.2 * most
+        while self.open(model, rate, 1, self.args.seconds)["bad_rate"] <= BAD_RATE_MAX and rate < most:
+            rate *= 1.05
+        return rate / 1.05
+
+    def overload(self, model, most):
+        """Run by run what part of the answers was in time at one and a half times the goodput."""
+        goodput = self.goodput(f"{model}-auto", most)
+        for policy in POLICIES:
+            good = [1 - self.open(f"{model}-{policy}", OVERLOAD * goodput, seed, self.args.seconds)["bad_rate"] for seed in range(self.args.overloads)]
+            what = f"{model}, {OVERLOAD} of {goodput:.0f}/s, {policy}"
+            self.rows.append({"what": what, "value": "in time", "runs": good})
+            print(f"{what}: in time {min(good):.3f} to {max(good):.3f}, median {statistics.median(good):.3f} of {len(good)} runs", flush=True)
+
+
+def served(binary, folder, name, slo_ms, batch_max, cluster, core):
+    """Loads the model once for each policy, by a profile of this core."""
+    model, profile = MODELS_KEPT / name / f"{name}.onnx", folder / f"{name}.toml"
+    if not model.exists():
+        model = folder / f"{name}.onnx"
+        subprocess.run([binary, "model", "generate", name, model], check=True, stdout=subprocess.DEVNULL)
+    command = [binary, "profile", model, "--batch-max", str(batch_max), "--gpu-kind", "cpu", "--out", profile]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, preexec_fn=bound({core}))
+    for policy in POLICIES:
+        words = ["--onnx", str(model), "--profile", str(profile), "--slo-ms", str(slo_ms), "--policy", policy]
+        cluster.tell("model", "load", f"{name}-{policy}", *words)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("binary")
+    parser.add_argument("closed_loop")
+    parser.add_argument("--core", type=int, default=0)
+    parser.add_argument("--client-core", type=int)
+    parser.add_argument("--parts", default="closed,open,overload")
+    parser.add_argument("--seconds", type=float, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--overloads", type=int, default=20, help="runs above the peak, of each policy")
+    parser.add_argument("--out")
+    args = parser.parse_args()
+    args.client_core = args.core if args.client_core is None else args.client_core
+    parts = args.parts.split(",")
+    binary = str(pathlib.Path(args.binary).resolve())
+    settings = ["backend.executor=ort-cpu", 'backend.gpus=[{ kind = "cpu", count = 1, memory_mb = 4096 }]']
+    with tempfile.TemporaryDirectory(prefix="symphony-early-") as folder, Cluster(binary, settings, {args.core}) as cluster:
+        bench = Bench(cluster, args)
+        for name, slo_ms, batch_max in MODELS:
+            served(binary, pathlib.Path(folder), name, slo_ms, batch_max, cluster, args.core)
+        print(f"{'':48}{'':12}{'auto':>10}{'eager':>10}{'ratio':>8}")
+        peaks = {}
+        for name, _, _ in MODELS:
+            # The peak is needed in any case.
+            for clients in CLIENTS[name] if "closed" in parts else CLIENTS[name][-1:]:
+                found = bench.in_turns(lambda policy, _, name=name, clients=clients: bench.closed(f"{name}-{policy}", clients))
+                for key in ("per_second", "p50_ms"):
+                    bench.compare(f"{name}, {clients} closed loops", found, key)
+                peaks[name] = statistics.median(run["per_second"] for run in found["eager"])
+        for name, _, _ in MODELS if "open" in parts else []:
+            for share in SHARES:
+                rate = share * peaks[name]
+                found = bench.in_turns(lambda policy, seed, name=name, rate=rate: bench.open(f"{name}-{policy}", rate, seed, 2 * args.seconds))
+                for key in ("p50_ms", "p99_ms"):
+                    bench.compare(f"{name}, open loop, {share:.0%} of the peak", found, key)
+        if "overload" in parts:
+            bench.overload("mlp", peaks["mlp"])
+    if args.out:
+        pathlib.Path(args.out).write_text(json.dumps(bench.rows, indent=1))
+
+
+if __name__ == "__main__":
+    main()
