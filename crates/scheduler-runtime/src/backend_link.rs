@@ -365,8 +365,8 @@ fn overrun_of(plans: &[EndedPlan]) -> Account {
     for plan in plans {
         meter.note(Nanos::ZERO, Nanos::new(plan.longer), Nanos::new(plan.predicted));
     }
-    let (late, predicted) = meter.take_told();
-    Account { late, predicted, ..Account::default() }
+    let (longer, predicted) = meter.take_told();
+    Account { longer, predicted, ..Account::default() }
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ pub struct Account {
     /// The largest value among the models that were asked.
     pub value_max: Option<RequestValue>,
     /// How much longer than predicted the plans may have taken that were reported, at the quantile that is planned for.
-    pub late: Nanos,
+    pub longer: Nanos,
     /// How long these plans should have taken.
     pub predicted: Nanos,
     /// What arrived, whoever sheds, by how early batches start.
@@ -45,7 +45,7 @@ impl Account {
             called_in_full: self.called_in_full + other.called_in_full,
             could_serve: self.could_serve.and(other.could_serve),
             value_max: self.value_max.max(other.value_max),
-            late: self.late + other.late,
+            longer: self.longer + other.longer,
             predicted: self.predicted + other.predicted,
             demand: self.demand.and(other.demand),
         }

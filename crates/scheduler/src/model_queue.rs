@@ -175,7 +175,7 @@ impl ModelQueue {
     /// What it saw and gave up since this was asked last.
     pub fn take_account(&mut self) -> Account {
         let mut account = self.shedding.as_mut().map(Shedding::take_account).unwrap_or_default();
-        (account.late, account.predicted) = self.lateness.take_told();
+        (account.longer, account.predicted) = self.lateness.take_told();
         let items = std::mem::take(&mut self.items_arrived);
         if items > 0 {
             let delays = &self.config.delays;
@@ -256,11 +256,11 @@ impl ModelQueue {
                     shedding.press(now, signal.pressure);
                 }
                 self.usual_overrun = signal.overrun;
-                let later = self.expect_lateness();
+                let longer = self.expect_lateness();
                 let earlier = std::mem::replace(&mut self.early_start, signal.early_start) != signal.early_start;
                 let other_gpus = std::mem::replace(&mut self.gpus, signal.gpus) != signal.gpus;
                 // What waits starts by the new word.
-                if !(later || earlier || other_gpus) {
+                if !(longer || earlier || other_gpus) {
                     return;
                 }
             }

@@ -120,7 +120,7 @@ impl PoolControl {
     fn find(&self, input: &PoolInput) -> PoolSignal {
         let seen = self.ticks.iter().fold(Account::default(), |sum, tick| sum.and(tick.account));
         // While nothing ends what was usual before stays so.
-        let overrun = Overrun::between(seen.late, seen.predicted).unwrap_or(self.signal.overrun);
+        let overrun = Overrun::between(seen.longer, seen.predicted).unwrap_or(self.signal.overrun);
         // Less than the window where time began later.
         let ticks = self.current.saturating_sub(self.first.unwrap_or(0)).clamp(1, TICKS as u64);
         let loads = || seen.demand.loads(&input.gpus, POOL_TICK.saturating_mul(ticks));
@@ -316,11 +316,11 @@ mod tests {
     }
 
     #[test]
-    fn how_late_plans_end_is_remembered_through_a_silence() {
+    fn how_much_longer_plans_take_is_remembered_through_a_silence() {
         let at = |tick: u64| Time::ZERO + POOL_TICK.saturating_mul(tick);
         let mut control = PoolControl::default();
-        let ended = |late, predicted| PoolInput {
-            account: Account { late: Nanos::new(late), predicted: Nanos::new(predicted), ..Account::default() },
+        let ended = |longer, predicted| PoolInput {
+            account: Account { longer: Nanos::new(longer), predicted: Nanos::new(predicted), ..Account::default() },
             ..PoolInput::default()
         };
         control.step(at(1), ended(30, 1000));

@@ -241,7 +241,7 @@ impl Host {
             }
             Op::Press { model, millionths, early_start } => {
                 let pressure = Pressure::from_millionths(millionths);
-                // Any two will do for the third.
+                // Any numbers will do for the rest.
                 let overrun = Overrun::from_thousandths(millionths / 1000);
                 let early_start = EarlyStart::from_millionths(early_start);
                 self.queue(

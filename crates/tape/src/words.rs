@@ -250,7 +250,7 @@ coded_struct!(Account {
     called_in_full,
     could_serve,
     value_max,
-    late,
+    longer,
     predicted,
     demand
 });

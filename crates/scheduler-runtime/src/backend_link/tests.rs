@@ -75,7 +75,7 @@ impl Scene {
         sender.send(FromBackend::Sealed { boot: BOOT, gpus, finished: vec![], plans: vec![ENDED; 3] }).unwrap();
         let scene = Self { workers, usage, _sender: sender, receiver };
         let RankMessage::Account(account) = scene.told().await else { panic!("no word of the plans before") };
-        assert_eq!((account.late.get(), account.predicted.get()), (3 * ENDED.longer, 3 * ENDED.predicted));
+        assert_eq!((account.longer.get(), account.predicted.get()), (3 * ENDED.longer, 3 * ENDED.predicted));
         scene
     }
 
