@@ -33,7 +33,7 @@ pub struct PoolInput {
     pub gpus_idle: GpuCounts,
     /// GPUs there are.
     pub gpus: GpuCounts,
-    /// Whether whole GPUs are to be left idle: batches then start no earlier than near saturation, however many GPUs are to spare.
+    /// Whether whole GPUs are to be left idle: batches then start at frontrun as long as GPUs are to spare.
     pub consolidate: bool,
 }
 
@@ -123,8 +123,11 @@ impl PoolControl {
         let overrun = Overrun::between(seen.longer, seen.predicted).unwrap_or(self.signal.overrun);
         // Less than the window where time began later.
         let ticks = self.current.saturating_sub(self.first.unwrap_or(0)).clamp(1, TICKS as u64);
-        let loads = || seen.demand.loads(&input.gpus, POOL_TICK.saturating_mul(ticks));
-        let early_start = if input.consolidate { EarlyStart::LEAST } else { EarlyStart::affordable(&loads()) };
+        let loads = seen.demand.loads(&input.gpus, POOL_TICK.saturating_mul(ticks));
+        let affordable = EarlyStart::affordable(&loads);
+        // Near saturation there is no GPU to leave idle.
+        let consolidates = input.consolidate && affordable > EarlyStart::LEAST;
+        let early_start = if consolidates { EarlyStart::NONE } else { affordable };
         PoolSignal { pressure: self.pressure_of(&seen), early_start, overrun, gpus: input.gpus }
     }
 
@@ -299,7 +302,7 @@ mod tests {
             let input = PoolInput { account: asks(1.0), gpus, consolidate, ..PoolInput::default() };
             control.step(Time::ZERO + POOL_TICK.saturating_mul(tick), input).map(|signal| signal.early_start.share())
         };
-        assert_eq!((start(1, true), start(2, true)), (Some(0.1), Some(0.1)));
+        assert_eq!((start(1, true), start(2, true)), (Some(0.0), Some(0.0)));
         assert_eq!(start(3, false), Some(1.0));
     }
 

@@ -128,6 +128,17 @@ fn deferral_leaves_whole_gpus_idle_in_proportion_to_spare_load_and_eager_does_no
 }
 
 #[test]
+fn auto_leaves_whole_gpus_idle_where_it_is_told_to() {
+    let text = include_str!("../../../deploy/scenarios/load-proportional.toml");
+    for load in [0.1, 0.25, 0.75] {
+        let rate = format!("workload.rate_rps={}", 20_000.0 * load);
+        let set = ["policy=auto", "consolidate=true", "duration_s=10", "seeds=[1]", &rate];
+        let run = run(&scenario(text, &set));
+        assert!(run.idle_fraction > 0.95 - load, "at {load} it idles {}", run.idle_fraction);
+    }
+}
+
+#[test]
 fn delays_of_the_network_come_off_the_slo() {
     let goodput = |overrides: &[&str]| {
         let mut all = vec!["duration_s=5", "seeds=[1]"];
