@@ -1,7 +1,7 @@
 # The few commands people need. Everything else is cargo's, or `symphony help`.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tests build demo test test-random test-rdma cuda-kit sim-soak bench bench-frames bench-grpc bench-executor bench-prediction bench-payloads bench-live fmt
+.PHONY: help setup setup-tests build demo test test-random test-rdma cuda-kit sim-soak bench bench-frames bench-grpc bench-executor bench-prediction bench-payloads bench-early bench-live fmt
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,6 +53,10 @@ bench-prediction: setup build ## predicted and actual execution times under load
 
 bench-live: build ## the simulator's goodput as processes: Table 4's ResNet-50, and 35 models on 64 emulated GPUs
 	benches/live_over_simulated.py target/release/symphony
+
+bench-early: setup build ## `auto` beside `eager` on real models on one core: closed loops, open loops, overload
+	cargo build --release --locked -p symphony-benches --bin closed-loop
+	benches/early_answers.py target/release/symphony target/release/closed-loop
 
 bench-payloads: ## the inputs of one batch from eight frontends, by every transport beside a plain copy
 	cargo run --release --locked --package symphony-benches --bin payload-pull
