@@ -80,10 +80,11 @@ impl ClassWindow {
         latency + self.overrun.of(latency).min(self.overrun_max)
     }
 
-    /// A batch starts on one of so many GPUs of the class. A single one keeps its own pace, which is often faster than predicted.
+    /// A batch starts on one of so many GPUs of the class. No debt is carried beyond its predicted end: GPUs that are faster than predicted
+    /// are never waited for.
     pub(crate) fn pace(&mut self, start: Time, takes: Nanos, gpus: u32) {
-        let share = if gpus > 1 { Nanos::new(takes.get() / u64::from(gpus)) } else { Nanos::ZERO };
-        self.paced_until = self.paced_until.max(start) + share;
+        let share = takes.get().checked_div(gpus.into()).map_or(Nanos::ZERO, Nanos::new);
+        self.paced_until = (self.paced_until.max(start) + share).min(start + takes);
     }
 
     /// The end of a batch of `batch` items decided now.

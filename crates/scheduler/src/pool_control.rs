@@ -33,7 +33,7 @@ pub struct PoolInput {
     pub gpus_idle: GpuCounts,
     /// GPUs there are.
     pub gpus: GpuCounts,
-    /// Whether whole GPUs are to be left idle: batches then start at frontrun as long as GPUs are to spare.
+    /// Whether whole GPUs are to be left idle: as long as GPUs are to spare batches then start at frontrun, or once another arrival is unlikely.
     pub consolidate: bool,
 }
 
@@ -125,7 +125,7 @@ impl PoolControl {
         let ticks = self.current.saturating_sub(self.first.unwrap_or(0)).clamp(1, TICKS as u64);
         let loads = seen.demand.loads(&input.gpus, POOL_TICK.saturating_mul(ticks));
         let affordable = EarlyStart::affordable(&loads);
-        // Near saturation there is no GPU to leave idle.
+        // Near saturation there is no GPU to leave idle. The two are close, and demand does not follow them: nothing swings.
         let consolidates = input.consolidate && affordable > EarlyStart::LEAST;
         let early_start = if consolidates { EarlyStart::NONE } else { affordable };
         PoolSignal { pressure: self.pressure_of(&seen), early_start, overrun, gpus: input.gpus }
@@ -304,6 +304,10 @@ mod tests {
         };
         assert_eq!((start(1, true), start(2, true)), (Some(0.0), Some(0.0)));
         assert_eq!(start(3, false), Some(1.0));
+        let saturated = PoolInput { account: asks(9.5), gpus, consolidate: true, ..PoolInput::default() };
+        let at = |tick: u64| Time::ZERO + POOL_TICK.saturating_mul(tick);
+        let told = (4..30).map(|tick| control.step(at(tick), saturated)).last().flatten();
+        assert_eq!(told.map(|signal| signal.early_start.share()), Some(0.1), "no GPU is to spare");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::TapeError;
 use crate::codec::{Coded, Source, coded_struct};
 
 /// Raised whenever a record changes its bytes, or an object its decisions while its inputs stay.
-pub const TAPE_VERSION: u16 = 12;
+pub const TAPE_VERSION: u16 = 13;
 
 /// The longest name of a worker.
 pub const WORKER_BYTES_MAX: usize = 64;

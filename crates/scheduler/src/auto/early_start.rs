@@ -23,7 +23,7 @@ impl EarlyStart {
     pub const AT_ONCE: Self = Self(Self::ONE);
     /// As little as it gets, however high the load is.
     pub(crate) const LEAST: Self = Self((LEAST * Self::ONE as f64) as u32);
-    /// Not at all.
+    /// Not at all: neither by the load nor because the model keeps less than one GPU busy.
     pub(crate) const NONE: Self = Self(0);
     const ONE: u32 = 1_000_000;
 

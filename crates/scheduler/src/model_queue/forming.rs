@@ -12,7 +12,8 @@ use crate::{BatchLimit, DropRule, Policy, Trigger};
 /// This part of the GPUs may be taken at once, whatever the pace: one in eight. With a quarter eight InceptionV3 on eight GPUs lose five
 /// percent in bursts; with none a request that follows another at low load waits although all GPUs are idle.
 const UNPACED: u64 = 8;
-/// No batch waits for longer than three times ℓ(1): its items cost little more then than in the largest one. With twice that 16 DenseNet121
+/// No batch of a model that keeps less than one GPU busy waits for longer than three times ℓ(1), unless batches are not to start early at
+/// all: its items cost little more then than in the largest one. With twice that 16 DenseNet121
 /// lose 8 %, without a limit models with loose SLOs up to a third where GPUs are few.
 const WAIT_MAX: u64 = 3;
 
@@ -38,12 +39,16 @@ impl ModelQueue {
         let at = self.windows.position(class)?;
         self.look(now, Some((at, free_at)), out);
         let formed = self.form(now, at, Some(free_at))?;
+        let gpus: u32 = self.windows.iter().map(|window| self.gpus.0[window.class.index()]).sum();
         let window = &mut self.windows[at];
         let (from, candidate) = (window.from, formed.candidate);
         let cut = from + formed.requests < self.queue.len();
         window.aimd.formed(candidate.batch, cut, window.profile.batch_max());
         let end = candidate.start + window.profile.latency(candidate.batch);
-        window.pace(candidate.start, end.since(candidate.start), self.gpus.0[class.index()]);
+        // A single GPU keeps its own pace.
+        if gpus > 1 {
+            window.pace(candidate.start, end.since(candidate.start), self.gpus.0[class.index()]);
+        }
         let target = window.protected();
         let first = out.planned.len() as u32;
         self.take_out(from, formed.requests, &mut out.planned);

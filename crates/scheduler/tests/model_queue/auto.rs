@@ -60,11 +60,16 @@ fn starts_of_one_model_keep_a_distance_so_that_a_burst_does_not_take_all_gpus_on
     host.grant(9, ms(9));
     let tight = Request { deadline: ms(10 + 8), ..request(7, ms(0)) };
     assert_eq!(wanted_start(&host.step(ms(10), ModelInput::Arrive(tight))), Some(ms(11)), "its deadline less ℓ(2)");
+    // However often starts at frontrun came faster than predicted, nothing is owed a batch later.
+    host.step(ms(20), gpus(2));
+    for at in 20..30 {
+        host.arrive(at, at);
+        host.grant(at, ms(at));
+    }
+    assert_eq!(wanted_start(&host.arrive(36, 99)), Some(ms(36)));
+    host.grant(36, ms(36));
     // A single GPU is taken as soon as it is free, which may be sooner than predicted.
-    host.grant(11, ms(11));
-    host.step(ms(12), gpus(1));
-    host.arrive(12, 9);
-    host.grant(12, ms(12));
+    host.step(ms(37), gpus(1));
     assert_eq!(wanted_start(&host.arrive(40, 10)), Some(ms(40)));
     host.grant(40, ms(40));
     assert_eq!(wanted_start(&host.arrive(40, 11)), Some(ms(40)));
@@ -72,7 +77,7 @@ fn starts_of_one_model_keep_a_distance_so_that_a_burst_does_not_take_all_gpus_on
 
 #[test]
 fn a_model_that_keeps_less_than_one_gpu_busy_waits_no_longer_than_three_executions() {
-    // 79 ms less two of ℓ(1) = 6 ms and the 73 of SLO − ℓ(1): what is left of the wait is 18 ms.
+    // W = 79 − ℓ(1) = 73 ms, of which 3 ℓ(1) = 18 ms are waited: it starts 55 ms before frontrun.
     let start = |every_ms: u64| {
         let profile = LatencyProfile::from_line(1.0, 5.0, 64).unwrap();
         let (delays, slo) = (Delays::default(), Nanos::from_millis(79));

@@ -122,7 +122,7 @@ fn a_model_that_has_run_little_plans_for_what_is_usual_where_it_runs() {
 
 #[test]
 fn one_slow_plan_does_not_make_a_model_hopeless_that_has_little_time_to_spare() {
-    // ℓ(1) = 21 ms of an SLO of 25 ms; the first plan takes half as long again.
+    // ℓ(1) = 21 ms of an SLO of 25 ms; the first plan takes three times as long.
     let profile = LatencyProfile::from_line(1.0, 20.0, 64).unwrap();
     let (delays, slo) = (Delays::default(), Nanos::from_millis(SLO_MS));
     let config = ModelQueueConfig { profiles: profile.into(), slo, policy: Policy::SYMPHONY, delays, requests_max: 9 };

@@ -1,4 +1,4 @@
-//! What a queue orders, action by action. ℓ(b) = 1·b + 5 ms and an SLO of 25 ms throughout.
+//! What a queue orders, action by action. ℓ(b) = 1·b + 5 ms and an SLO of 25 ms unless it is said.
 
 mod auto;
 mod delays;
@@ -22,8 +22,8 @@ fn after(time: Time) -> Time {
     time + Nanos::new(1)
 }
 
-/// Why every GPU here is granted; goes into the plans as it is.
 const CLASS: GpuClass = GpuClass::FIRST;
+/// Why every GPU here is granted; goes into the plans as it is.
 const WHY: GrantWhy =
     GrantWhy { matched: Matched::AtItsStart, choice: GpuChoice::LowestId, others_idle: 2, rivals: 0, next_rival: None };
 
