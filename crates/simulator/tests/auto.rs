@@ -102,7 +102,7 @@ fn where_the_fixed_cost_is_small_or_a_model_has_one_gpu() {
 
 #[test]
 fn a_patient_model_does_not_take_the_gpus_that_impatient_ones_need() {
-    // Single batches of the patient one take up to a second, forty times what the others may wait in all.
+    // Single batches of the patient one take up to a second or half of it, twenty to forty times what the others may wait in all.
     let with = |weight: f64, slo_ms: u32| {
         format!(
             "name = 'patient', alpha_ms = 5.09, beta_ms = 18.368, slo_ms = {slo_ms}, weight = {weight} }},
