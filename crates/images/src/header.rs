@@ -85,7 +85,7 @@ pub fn inspect(bytes: &[u8], limits: ImageLimits) -> Result<Header, ImageError> 
             (size, false)
         }
         Format::Jpeg => {
-            let progressive = walk_segments(bytes)?;
+            let (progressive, _) = walk_segments(bytes)?;
             // The decoder makes a copy of all it is given, and the header is mostly at the beginning. It may be longer than
             // that: thumbnails and colour profiles come first.
             let begin = &bytes[..bytes.len().min(JPEG_HEADER_BYTES)];
@@ -103,7 +103,13 @@ pub(crate) fn open(bytes: &[u8], limits: ImageLimits) -> Result<Box<dyn ImageDec
     let Header { format, .. } = inspect(bytes, limits)?;
     let bad = |error| bad_header(format, &error);
     let mut decoder: Box<dyn ImageDecoder> = match format {
-        Format::Jpeg => Box::new(jpeg(bytes)?),
+        Format::Jpeg => {
+            let (_, scan) = walk_segments(bytes)?;
+            if !has_end(scan) {
+                return Err(ImageError::Undecodable("it is cut off: its end marker is missing".to_owned()));
+            }
+            Box::new(jpeg(bytes)?)
+        }
         Format::Png => Box::new(PngDecoder::with_limits(Cursor::new(bytes), limits.of_png()).map_err(bad)?),
     };
     let (width, height) = decoder.dimensions();
@@ -128,8 +134,9 @@ fn format_of(bytes: &[u8], limits: ImageLimits) -> Result<Format, ImageError> {
 }
 
 /// Walks the segments before a JPEG file's picture, by their lengths alone. The decoder goes through all that it has seen whenever
-/// it meets the next one: of a hundred thousand small ones it would make minutes. Whether the picture is progressive.
-fn walk_segments(bytes: &[u8]) -> Result<bool, ImageError> {
+/// it meets the next one: of a hundred thousand small ones it would make minutes. Whether the picture is progressive, and what follows the
+/// marker of its first scan.
+fn walk_segments(bytes: &[u8]) -> Result<(bool, &[u8]), ImageError> {
     const START_OF_SCAN: u8 = 0xda;
     /// Begin a frame of each progressive kind: Huffman or arithmetic, differential or not.
     const PROGRESSIVE: [u8; 4] = [0xc2, 0xc6, 0xca, 0xce];
@@ -142,7 +149,7 @@ fn walk_segments(bytes: &[u8]) -> Result<bool, ImageError> {
         // Markers may be filled up.
         let marker = &marker[marker.iter().take_while(|&&byte| byte == 0xff).count()..];
         match marker {
-            [START_OF_SCAN, ..] => return Ok(progressive),
+            [START_OF_SCAN, scan @ ..] => return Ok((progressive, scan)),
             [kind, high, low, ..] => {
                 progressive |= PROGRESSIVE.contains(kind);
                 let length = usize::from(u16::from_be_bytes([*high, *low]));
@@ -155,6 +162,29 @@ fn walk_segments(bytes: &[u8]) -> Result<bool, ImageError> {
         }
     }
     Err(bad(&format!("more than {JPEG_SEGMENTS_MAX} segments come before its picture")))
+}
+
+/// Whether the end of a JPEG file follows, from behind the marker of its first scan. Where it is missing the decoder makes pixels up.
+fn has_end(scan: &[u8]) -> bool {
+    const END: u8 = 0xd9;
+    let mut segment = Some(scan);
+    while let Some([high, low, ..]) = segment {
+        let length = usize::from(u16::from_be_bytes([*high, *low]));
+        let Some(mut data) = segment.and_then(|segment| segment.get(length..)) else { return false };
+        segment = loop {
+            let Some(at) = data.iter().position(|&byte| byte == 0xff) else { return false };
+            data = &data[at + 1..];
+            match data {
+                [END, ..] => return true,
+                // A byte of 0xff in the data, a restart, a filler: the scan goes on.
+                [0 | 0xd0..=0xd7, rest @ ..] => data = rest,
+                [0xff, ..] => {}
+                [_, rest @ ..] => break Some(rest),
+                [] => return false,
+            }
+        };
+    }
+    false
 }
 
 /// Width and height of a PNG file by its first chunk, which is always at the same place.

@@ -123,6 +123,25 @@ fn a_header_that_is_right_before_data_that_is_not_fails_when_it_is_decoded() {
     assert_eq!(item, [7], "nothing was appended");
 }
 
+/// The decoder makes up what is missing, and nobody would know.
+#[test]
+fn a_jpeg_that_is_cut_off_is_no_picture() {
+    let (jpeg, pipeline, mut item) = (encoded(20, 10, ImageFormat::Jpeg), pipeline(), Vec::new());
+    let scan = jpeg.windows(2).position(|marker| marker == [0xff, 0xda]).unwrap();
+    for cut in scan..jpeg.len() {
+        let error = pipeline.append(&jpeg[..cut], LIMITS, &mut item).unwrap_err();
+        assert!(matches!(error, ImageError::Undecodable(_) | ImageError::BadHeader { .. }), "{cut} bytes: {error}");
+    }
+    assert!(item.is_empty());
+    // What follows the end is nobody's business, and an end within a segment between scans is none.
+    pipeline.append(&[&jpeg[..], b"more"].concat(), LIMITS, &mut item).unwrap();
+    let (whole, end) = (&jpeg[..jpeg.len() - 2], [0xff, 0xd9]);
+    let comment = [&[0xff, 0xfe, 0, 4][..], &end].concat();
+    let cut = [whole, &comment].concat();
+    assert!(pipeline.append(&cut, LIMITS, &mut item).unwrap_err().to_string().contains("cut off"));
+    pipeline.append(&[&cut[..], &end].concat(), LIMITS, &mut item).unwrap();
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(1500) })]
 
