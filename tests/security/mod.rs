@@ -91,7 +91,9 @@ fn roles_decide_and_strangers_are_turned_away() {
             cluster.block_on(async { ControlClient::new(net, &control).unwrap().get(false, within).await.is_ok() })
         };
         let stranger = |cluster_name: &str, authority: &Authority| {
-            let identity = Identity::new(cluster_name, Role::Operator, "mallory").unwrap();
+            // A name of its own in each: what is another cluster's is not overwritten.
+            let name = format!("mallory-of-{cluster_name}");
+            let identity = Identity::new(cluster_name, Role::Operator, &name).unwrap();
             let issued = authority.issue(&identity, 1).unwrap();
             Net::secured(Arc::new(Credentials::load(issued.files).unwrap()))
         };

@@ -11,7 +11,7 @@ use rcgen::{
 };
 use time::{Duration, OffsetDateTime};
 
-use crate::credentials::CredentialFiles;
+use crate::credentials::{CredentialFiles, facts_in};
 use crate::error::CredentialError;
 use crate::host::Host;
 use crate::identity::Identity;
@@ -95,7 +95,7 @@ impl Authority {
     /// Makes a key and a certificate for `identity` beside the authority's, in place of those it had.
     ///
     /// # Errors
-    /// If the folder cannot be written.
+    /// If the folder cannot be written, or what is there is not its own: another cluster's, say, whose process has the same role and name.
     pub fn issue(&self, identity: &Identity, days: u32) -> Result<Issued, CredentialError> {
         self.issue_at(identity, &[], days)
     }
@@ -122,6 +122,13 @@ impl Authority {
         params.not_after = now + Duration::days(days.into());
         let certificate = params.signed_by(&key, &self.issuer).map_err(make(&what()))?;
         let files = CredentialFiles::in_dir(&self.dir, identity.role, &identity.name);
+        if files.cert.exists() {
+            let found = facts_in(&files.cert)?.identity;
+            if found != *identity {
+                let (found, expected) = (found.to_string(), identity.to_string());
+                return Err(CredentialError::Foreign { path: files.cert, found, expected });
+            }
+        }
         // The key first: a process that reloads meanwhile sees a pair that does not fit, and keeps what it has.
         replace(&files.key, &key.serialize_pem(), 0o600)?;
         replace(&files.cert, &certificate.pem(), 0o644)?;

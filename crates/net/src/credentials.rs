@@ -139,17 +139,30 @@ impl Credentials {
     }
 }
 
+/// What the first certificate in a file says.
+pub(crate) fn facts_in(path: &Path) -> Result<CertificateFacts, CredentialError> {
+    facts_of(path, &certificates(path)?[0])
+}
+
+fn facts_of(path: &Path, certificate: &CertificateDer<'_>) -> Result<CertificateFacts, CredentialError> {
+    CertificateFacts::of(certificate)
+        .map_err(|source| CredentialError::Identity { what: path.display().to_string(), source })
+}
+
+/// At least one.
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, CredentialError> {
+    let content = |what: String| CredentialError::Content { path: path.to_owned(), what };
+    let text = read(path)?;
+    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
+    match all {
+        Ok(all) if !all.is_empty() => Ok(all),
+        Ok(_) => Err(content("there is no certificate in it".to_owned())),
+        Err(error) => Err(content(error.to_string())),
+    }
+}
+
 fn load(files: &CredentialFiles) -> Result<Loaded, CredentialError> {
     let content = |path: &Path, what: String| CredentialError::Content { path: path.to_owned(), what };
-    let certificates = |path: &Path| -> Result<Vec<CertificateDer<'static>>, CredentialError> {
-        let text = read(path)?;
-        let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
-        match all {
-            Ok(all) if !all.is_empty() => Ok(all),
-            Ok(_) => Err(content(path, "there is no certificate in it".to_owned())),
-            Err(error) => Err(content(path, error.to_string())),
-        }
-    };
     let chain = certificates(&files.cert)?;
     let key = PrivateKeyDer::from_pem_slice(read(&files.key)?.as_bytes())
         .map_err(|error| content(&files.key, error.to_string()))?;
@@ -157,8 +170,7 @@ fn load(files: &CredentialFiles) -> Result<Loaded, CredentialError> {
     for authority in certificates(&files.ca)? {
         roots.add(authority).map_err(|error| content(&files.ca, error.to_string()))?;
     }
-    let facts = CertificateFacts::of(&chain[0])
-        .map_err(|source| CredentialError::Identity { what: files.cert.display().to_string(), source })?;
+    let facts = facts_of(&files.cert, &chain[0])?;
 
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let roots = Arc::new(roots);

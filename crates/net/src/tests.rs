@@ -64,7 +64,7 @@ async fn only_the_right_certificates_talk() {
     assert!(talk(&scheduler, &backend, Role::Backend).await);
     assert!(!talk(&net(&ours, "blue", Role::Frontend, "f"), &backend, Role::Backend).await, "a caller of another role");
     assert!(!talk(&scheduler, &backend, Role::Frontend).await, "somebody of another role answered");
-    assert!(!talk(&net(&ours, "green", Role::Scheduler, "1"), &backend, Role::Backend).await, "another cluster");
+    assert!(!talk(&net(&ours, "green", Role::Scheduler, "2"), &backend, Role::Backend).await, "another cluster");
     assert!(!talk(&net(&theirs, "blue", Role::Scheduler, "1"), &backend, Role::Backend).await, "another authority");
     assert!(!talk(&Net::plaintext(), &backend, Role::Backend).await, "plaintext calls TLS");
     assert!(!talk(&scheduler, &Net::plaintext(), Role::Backend).await, "TLS calls plaintext");
@@ -237,6 +237,21 @@ fn renewed_certificates_are_taken_up_and_wrong_ones_are_not() {
     assert!(matches!(credentials.reload(), Err(CredentialError::Foreign { .. })), "another name");
     assert_eq!(credentials.facts().identity, me, "what was loaded stays");
     assert!(matches!(Credentials::load_for(files, &me), Err(CredentialError::Foreign { .. })));
+}
+
+#[test]
+fn what_was_issued_to_another_cluster_is_not_overwritten() {
+    let dir = tempfile::tempdir().unwrap();
+    let authority = Authority::create(dir.path(), "blue").unwrap();
+    let files = authority.issue(&identity("blue", Role::Backend, "b"), 1).unwrap().files;
+    let before = [&files.cert, &files.key].map(|file| std::fs::read(file).unwrap());
+    // The files of both have the same names.
+    let refused = authority.issue(&identity("green", Role::Backend, "b"), 1);
+    assert!(matches!(refused, Err(CredentialError::Foreign { .. })), "{refused:?}");
+    assert_eq!([&files.cert, &files.key].map(|file| std::fs::read(file).unwrap()), before);
+    std::fs::write(&files.cert, "notes").unwrap();
+    let refused = authority.issue(&identity("blue", Role::Backend, "b"), 1);
+    assert!(matches!(refused, Err(CredentialError::Content { .. })), "{refused:?}");
 }
 
 #[test]
