@@ -221,7 +221,6 @@ fn an_unused_grant_returns_the_gpu_as_it_was() {
 }
 
 /// Brings the target batch to `rate · (SLO − …)` by a steady stream that is served at once.
-
 fn aim(host: &mut Host, until_ms: u64) {
     for at in 0..until_ms {
         host.arrive(at, at);
