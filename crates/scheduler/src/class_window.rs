@@ -80,8 +80,8 @@ impl ClassWindow {
         latency + self.overrun.of(latency).min(self.overrun_max)
     }
 
-    /// A batch starts on one of so many GPUs of the class. No debt is carried beyond its predicted end: GPUs that are faster than predicted
-    /// are never waited for.
+    /// A batch starts on one of so many GPUs of the class. The pace ends with the batch at the latest, by its prediction: else it would run ahead
+    /// where GPUs are faster than predicted.
     pub(crate) fn pace(&mut self, start: Time, takes: Nanos, gpus: u32) {
         let share = takes.get().checked_div(gpus.into()).map_or(Nanos::ZERO, Nanos::new);
         self.paced_until = (self.paced_until.max(start) + share).min(start + takes);
