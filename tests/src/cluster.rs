@@ -1,7 +1,7 @@
 //! A cluster of real processes on this machine.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
@@ -536,6 +536,12 @@ impl TestCluster {
     /// If that takes too long.
     pub fn wait_until_it_serves(&self, model: &str) -> Result<()> {
         wait_until(&format!("{model} to be served"), READY_WITHIN, || self.one_request_in_time(model))
+    }
+
+    /// Where a scheduler replica keeps what must survive it.
+    #[must_use]
+    pub fn data_dir(&self, name: &str) -> PathBuf {
+        self.workspace.file(&node_files::data_dir(name))
     }
 
     /// `kill -9` of a process.

@@ -35,6 +35,11 @@ pub(crate) struct NodeFile {
     pub(crate) addresses: BTreeMap<&'static str, Address>,
 }
 
+/// Folder of a scheduler replica's disk, in the workspace.
+pub(crate) fn data_dir(name: &str) -> String {
+    format!("{name}-raft")
+}
+
 /// Writes the configurations of all processes; by name of the process.
 pub(crate) fn write(workspace: &Workspace, shape: &Shape) -> Result<BTreeMap<String, NodeFile>> {
     let schedulers = usize::from(shape.schedulers);
@@ -79,7 +84,7 @@ pub(crate) fn write(workspace: &Workspace, shape: &Shape) -> Result<BTreeMap<Str
     };
     for replica in &replicas {
         let name = format!("scheduler-{}", replica.id.get());
-        let data_dir = workspace.file(&format!("{name}-raft"));
+        let data_dir = workspace.file(&data_dir(&name));
         let own = SchedulerConfig { id: replica.id, data_dir, metrics: next()?, ..scheduler.clone() };
         let mut addresses = BTreeMap::from([("metrics", own.metrics.clone())]);
         addresses.extend(replica.addresses().map(|(key, address)| (key, address.clone())));
@@ -123,7 +128,7 @@ pub(crate) fn joining(workspace: &Workspace, id: NodeId, instead_of: NodeId) -> 
     let mut next = || ports.next().context("as many ports as were asked for");
     let replica = ReplicaConfig { id, control: next()?, dispatch: next()?, beat: next()? };
     let name = format!("scheduler-{}", id.get());
-    let data_dir = workspace.file(&format!("{name}-raft"));
+    let data_dir = workspace.file(&data_dir(&name));
     let scheduler = config.scheduler.take().context("a scheduler's configuration has its section")?;
     let own = SchedulerConfig { id, data_dir, metrics: next()?, join: true, ..scheduler };
     let mut addresses = BTreeMap::from([("metrics", own.metrics.clone())]);

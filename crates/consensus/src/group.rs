@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use openraft::async_runtime::watch::WatchReceiver;
@@ -22,6 +21,7 @@ use crate::limits::{APPEND_ENTRIES_MAX, COMMAND_BYTES_MAX, CORE_ENDS_WITHIN, MES
 use crate::log::store::LogStore;
 use crate::machine::Machine;
 use crate::pacing::Heard;
+use crate::participation::Participation;
 use crate::raft_types::{Command, TypeConfig};
 use crate::stall::StallWatch;
 use crate::state_machine::StateMachine;
@@ -56,7 +56,7 @@ pub struct ControlGroup {
     log: LogStore,
     leadership: watch::Receiver<Leadership>,
     timing: Timing,
-    open: Arc<AtomicBool>,
+    participation: Arc<Participation>,
     received: Arc<Received>,
     heard: Arc<Heard>,
     /// Gone after the shutdown.
@@ -106,9 +106,9 @@ impl ControlGroup {
         let watch = (config.engine != Engine::Memory)
             .then(|| StallWatch::start(log.pulse(), &config.timing, raft.clone(), silent))
             .transpose();
-        let (open, stall_watch) = (Arc::new(AtomicBool::new(true)), Arc::default());
+        let (participation, stall_watch) = (Arc::new(Participation::new(raft.clone(), log.clone())), Arc::default());
         let (timing, received) = (config.timing.clone(), Arc::new(Received::new(&config.timing)));
-        let group = Self { me, raft, log, leadership, timing, open, received, heard, stall_watch };
+        let group = Self { me, raft, log, leadership, timing, participation, received, heard, stall_watch };
         match watch {
             Ok(watch) => *group.stall_watch.lock().unwrap_or_else(PoisonError::into_inner) = watch,
             Err(error) => {
@@ -210,10 +210,22 @@ impl ControlGroup {
         known.vote.is_some() || known.last.is_some()
     }
 
-    /// Answers the other replicas, or does not. One that may have lost its disk must neither vote nor acknowledge before
-    /// it knows: what it forgot may be what others were told. Every node starts open.
+    /// Index of the last entry of its log, or of the snapshot that covers it; 0 if there is none.
+    #[must_use]
+    pub fn last_index(&self) -> u64 {
+        self.log.known().last.map_or(0, |at| at.index)
+    }
+
+    /// Answers the other replicas and campaigns, or does neither. One that may have lost its disk, or part of what was on it, must
+    /// neither vote nor acknowledge before it knows: what it forgot may be what others were told. Every node starts open.
     pub fn set_open(&self, open: bool) {
-        self.open.store(open, Ordering::Release);
+        self.participation.set_open(open);
+    }
+
+    /// Resolves once a leader has told this node that it has less than it acknowledged: an older copy of its disk was put in place, or
+    /// the disk lied. It takes no part any more, and must come back as somebody new.
+    pub async fn forgotten(&self) {
+        self.participation.forgotten().await;
     }
 
     /// Who belongs to the group, as this node knows it.
@@ -242,7 +254,7 @@ impl ControlGroup {
         RaftService::new(
             self.me.clone(),
             self.raft.clone(),
-            Arc::clone(&self.open),
+            Arc::clone(&self.participation),
             Arc::clone(&self.received),
             Arc::clone(&self.heard),
             removed,

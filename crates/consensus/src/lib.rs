@@ -14,6 +14,7 @@ mod limits;
 mod log;
 mod machine;
 mod pacing;
+mod participation;
 #[cfg(feature = "planted-faults")]
 pub mod planted;
 mod raft_types;

@@ -31,8 +31,9 @@ pub(crate) const APPEND_ENTRIES_MAX: u64 = 512;
 /// entries are sent one request at a time.
 pub(crate) const APPENDS_UNANSWERED_MAX: usize = 8;
 
-/// The format of Raft's messages and of how they are exchanged; others are refused. 1 named none, and called for each append.
-pub(crate) const WIRE_FORMAT: u32 = 2;
+/// The format of Raft's messages and of how they are exchanged; others are refused. 1 named none, and called for each append; 2 did
+/// not say what was acknowledged.
+pub(crate) const WIRE_FORMAT: u32 = 3;
 
 /// Bytes of one stored value in sled, which writes a whole leaf of its tree at a time and moves one above a quarter of its
 /// segment (512 KiB / 4) into a blob file that it never syncs. A leaf is split beyond 16 values and may have just been

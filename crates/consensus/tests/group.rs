@@ -1,8 +1,9 @@
 //! Replicas of a control group in one process, over real gRPC on loopback and real disks.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -269,6 +270,57 @@ async fn everything_survives_when_all_stop() {
     cluster.end().await;
 }
 
+/// Copies the files of a stopped replica.
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("creates");
+    for entry in fs::read_dir(from).expect("directory") {
+        let entry = entry.expect("entry");
+        let target = to.join(entry.file_name());
+        if entry.file_type().expect("type").is_dir() {
+            copy(&entry.path(), &target);
+        } else {
+            fs::copy(entry.path(), target).expect("copies");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_comes_back_over_an_older_copy_of_its_disk_is_told_by_the_leader_and_takes_no_part() {
+    let mut cluster = Cluster::start(3, SnapshotEvery::default()).await;
+    cluster.propose("one").await;
+    cluster.all_have("one").await;
+    let leader = cluster.leader().await;
+    let victim = *cluster.running.keys().find(|id| **id != leader).expect("a follower");
+    let term = |cluster: &Cluster| cluster.running[&leader].group.leadership().borrow().term;
+    let (dir, kept) = (cluster.dir(victim), cluster.dirs.path().join("copy"));
+
+    cluster.stop(victim).await;
+    copy(&dir, &kept);
+    cluster.restart(victim).await;
+    // Who lacks a tail that nobody was told of has forgotten nothing.
+    cluster.propose("two").await;
+    cluster.all_have("two").await;
+    let before = term(&cluster);
+    cluster.propose("three").await;
+    cluster.all_have("three").await;
+    cluster.stop(victim).await;
+    fs::remove_dir_all(&dir).expect("removes");
+    copy(&kept, &dir);
+    cluster.restart(victim).await;
+
+    let group = cluster.running[&victim].group.clone();
+    let told = async || {
+        let told = tokio::time::timeout(Duration::from_millis(100), group.forgotten()).await.is_ok();
+        // Another leader does not know what was acknowledged, and brings what is missing.
+        (told || term(&cluster) != before).then_some(told)
+    };
+    if until("the replica is told", told).await {
+        cluster.propose("four").await;
+        assert!(!cluster.running[&victim].ledger.lines().contains(&"three".to_owned()), "it takes nothing more");
+    }
+    cluster.end().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_far_behind_catches_up_by_snapshot() {
     // Phase 1: two of three go on while the log is folded away behind them.
@@ -371,7 +423,7 @@ async fn strangers_are_refused() {
 
     // Phase 2: the refusal says which cluster was meant and which was met.
     let mut client = client::raft_client::RaftClient::connect(format!("http://{ours}")).await.expect("connects");
-    let envelope = |cluster: &str, to| Some(client::RaftEnvelope { format: 2, cluster: cluster.into(), from: 2, to });
+    let envelope = |cluster: &str, to| Some(client::RaftEnvelope { format: 3, cluster: cluster.into(), from: 2, to });
     let vote = Some(client::RaftVote { term: 1 << 40, node: 2, committed: false });
     let ask = |envelope| client::RaftVoteRequest { envelope, vote, last_log: None, leadership_transfer: true };
     let status = client.vote(ask(envelope("green", 1))).await.expect_err("refused");

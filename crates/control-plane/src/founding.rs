@@ -1,4 +1,5 @@
-//! May a replica with nothing on its disk found the control group? Only if nobody has one already.
+//! What a replica asks the others before it takes part. With nothing on its disk: may it found the control group? Only if nobody has one
+//! already. With a past: does anybody know of a later one?
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,11 +12,16 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::config::ControlPlaneConfig;
 use crate::error::Fatal;
+use crate::lives::Lives;
 use crate::propose::Proposer;
 
 /// How long all other replicas are waited for; after that the answers of a majority, this replica included, are enough. Who
 /// hears less goes on asking: alone it could found nothing that has any effect, but it could vote a second time.
 const LOOK_AROUND_FOR: Duration = Duration::from_secs(1);
+
+/// How long the others are waited for by a replica with a past. Those that are up answer at once; what those know that are not is told
+/// later, by the leader's appends and when this replica registers.
+const LOOK_BACK_FOR: Duration = Duration::from_millis(300);
 
 /// Between two looks at the others.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(25);
@@ -93,6 +99,40 @@ pub(crate) async fn found(config: &ControlPlaneConfig, proposer: &Proposer) -> R
     }
 }
 
+/// Lets a replica with a past take part, unless another one knows of a life of it that its disk does not.
+pub(crate) async fn rejoin(config: &ControlPlaneConfig, proposer: &Proposer, lives: &Lives) -> Result<(), Fatal> {
+    let me = config.node;
+    let give_up = Instant::now() + LOOK_BACK_FOR;
+    let mut unheard = proposer.others();
+    loop {
+        let asked = unheard.iter().map(|&node| async move { (node, ask(proposer, node).await) });
+        for (node, view) in futures::future::join_all(asked).await {
+            let Some(view) = view else { continue };
+            unheard.retain(|&other| other != node);
+            if is_behind(me, lives, proposer.group().last_index(), &view) {
+                tracing::error!(by = %node, "another replica knows of a later life of this one");
+                return Err(Fatal(lives.mark_forgotten(me)));
+            }
+        }
+        if unheard.is_empty() || Instant::now() >= give_up {
+            proposer.group().set_open(true);
+            return Ok(());
+        }
+        sleep(LOOK_AGAIN_AFTER).await;
+    }
+}
+
+/// Whether the view names a life of this replica that its disk does not know.
+pub(crate) fn names_another(me: NodeId, lives: &Lives, view: &View) -> bool {
+    let named = view.nodes.get(&me).and_then(|node| node.boot);
+    named.is_some_and(|boot| !lives.know(boot))
+}
+
+/// Whether that is a later life. Who has seen no more of the log than this replica can name earlier ones only.
+fn is_behind(me: NodeId, lives: &Lives, last_index: u64, view: &View) -> bool {
+    view.applied_index > last_index && names_another(me, lives, view)
+}
+
 async fn ask(proposer: &Proposer, node: NodeId) -> Option<View> {
     let mut client = proposer.client(node).ok()?;
     let answer = timeout(ANSWER_WITHIN, client.get(pb::GetRequest { linearizable: false })).await.ok()?.ok()?;
@@ -102,6 +142,7 @@ async fn ask(proposer: &Proposer, node: NodeId) -> Option<View> {
 #[cfg(test)]
 mod tests {
     use symphony_protocol::view::NodeView;
+    use symphony_types::BootId;
 
     use super::*;
 
@@ -143,5 +184,19 @@ mod tests {
         for join in [true, false] {
             assert_eq!(judge(ME, join, &answers(&[(7, &[1, 3])]), 2, false), Verdict::Known, "one word is enough");
         }
+    }
+
+    #[test]
+    fn who_has_seen_more_and_names_an_unknown_life_shows_that_the_disk_is_an_older_copy() {
+        let dir = tempfile::tempdir().unwrap();
+        let lives = Lives::begin(dir.path(), false, BootId::new(7)).unwrap();
+        let view = |applied_index, boot: Option<u64>| {
+            let node = NodeView { boot: boot.map(BootId::new), ..NodeView::default() };
+            View { applied_index, nodes: [(ME, node)].into(), ..View::default() }
+        };
+        assert!(is_behind(ME, &lives, 20, &view(21, Some(8))));
+        assert!(!is_behind(ME, &lives, 20, &view(21, Some(7))), "it knows that life");
+        assert!(!is_behind(ME, &lives, 20, &view(20, Some(8))), "an earlier life, by one who lags");
+        assert!(!is_behind(ME, &lives, 20, &view(21, None)) && !is_behind(ME, &lives, 20, &View::default()));
     }
 }

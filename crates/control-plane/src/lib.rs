@@ -23,6 +23,7 @@ mod initiative;
 mod judgement;
 mod liveness;
 mod liveness_tasks;
+mod lives;
 mod membership;
 mod metrics;
 mod mover;

@@ -162,10 +162,12 @@ async fn hear(shared: Shared, mut stream: Connection, inputs: mpsc::Sender<Input
         heard = Some((beat.node, beat.boot));
         shared.metrics.beats_received.inc();
         let recent = trip.is_recent(Instant::now().into_std(), beat.echoed);
-        if recent && inputs.send(Input::Beat { node: beat.node, boot: beat.boot }).await.is_err() {
+        let alive = shared.outlook.roll.note(&beat, Instant::now().into_std());
+        if alive && recent && inputs.send(Input::Beat { node: beat.node, boot: beat.boot }).await.is_err() {
             return;
         }
-        if let Some(ack) = shared.outlook.roll.note(&beat, Instant::now().into_std()) {
+        let ack = shared.outlook.roll.answer(&beat, Instant::now().into_std());
+        if let Some(ack) = ack.filter(|_| alive) {
             if stream.write_all(&ack.encode(shared.cluster)).await.is_err() {
                 break;
             }

@@ -23,6 +23,7 @@ use crate::error::{CallError, Fatal, StartError};
 use crate::explain::{Memory, Remembers};
 use crate::host::{SharedState, StateHost};
 use crate::liveness::{self, Outlook};
+use crate::lives::Lives;
 use crate::membership::{self, Membership};
 use crate::metrics::Metrics;
 use crate::mover::Mover;
@@ -113,12 +114,14 @@ impl ControlPlane {
         let group = ControlGroup::start(group_config(&config), host).await?;
         // Before anybody can reach this replica: what is on its disk now is from an earlier life.
         let has_past = group.has_past();
-        group.set_open(has_past);
-        let disk = match disk::number(&config.data_dir, has_past, config.boot.get()) {
-            Ok(number) => number,
+        group.set_open(false);
+        let known = disk::number(&config.data_dir, has_past, config.boot.get())
+            .and_then(|disk| Ok((disk, Arc::new(Lives::begin(&config.data_dir, has_past, config.boot)?))));
+        let (disk, lives) = match known {
+            Ok(known) => known,
             Err(source) => {
                 group.shutdown().await;
-                return Err(StartError::Io { what: "number of the disk", source });
+                return Err(StartError::Io { what: "what the disk says of this replica", source });
             }
         };
 
@@ -129,7 +132,8 @@ impl ControlPlane {
             lease: config.timing.group.election_max,
             group: Some(group.clone()),
             checkpoints: checkpoints.clone(),
-            applied: Arc::default(),
+            applied: applied.clone(),
+            progress: Arc::default(),
         };
         let reported = Arc::new(Mutex::new(Reported::new(&config.epochs)));
         let signs = Signs::default();
@@ -141,7 +145,7 @@ impl ControlPlane {
             state: state.clone(),
             leadership: leadership.clone(),
             group: group.clone(),
-            applied: Arc::clone(&roll.applied),
+            progress: Arc::clone(&roll.progress),
         };
         let first = Arc::new(viewer.view());
         let (sorted_sender, sorted) = watch::channel(Arc::new(Arc::clone(&first).into()));
@@ -210,13 +214,23 @@ impl ControlPlane {
             stop.clone(),
         );
         let registration = registration(&config, disk);
-        let life = (config.node, config.boot);
+        let on_threads = matches!(config.host, Host::Machine);
+        let life = registrar::Life { node: config.node, boot: config.boot, lives: Arc::clone(&lives), on_threads };
         let founding = {
             let (config, proposer, fatal, stop) = (config.clone(), proposer.clone(), fatal.clone(), stop.clone());
+            let (group, lives) = (group.clone(), Arc::clone(&lives));
             async move {
-                if !has_past
-                    && let Some(Err(error)) = stop.run_until_cancelled(founding::found(&config, &proposer)).await
-                {
+                let begin = async {
+                    if has_past {
+                        founding::rejoin(&config, &proposer, &lives).await?;
+                    } else {
+                        founding::found(&config, &proposer).await?;
+                    }
+                    group.forgotten().await;
+                    Err(Fatal(lives.mark_forgotten(config.node)))
+                };
+                let ended: Option<Result<(), Fatal>> = stop.run_until_cancelled(begin).await;
+                if let Some(Err(error)) = ended {
                     fatal.send_replace(Some(error));
                 }
                 // The only part that is done with its task.

@@ -1,6 +1,5 @@
 //! Publishes the view after every change. Whoever reads slowly sees the latest, not all.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -11,6 +10,7 @@ use symphony_types::{Nanos, NodeId};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::beat::Progress;
 use crate::doorkeeper::Signs;
 use crate::epochs::Reported;
 use crate::error::Fatal;
@@ -31,7 +31,7 @@ pub(crate) struct Viewer {
     /// Which frontends watch this replica.
     pub(crate) signs: Signs,
     /// How far each replica has applied the log, by its beats.
-    pub(crate) applied: Arc<Mutex<BTreeMap<NodeId, u64>>>,
+    pub(crate) progress: Arc<Mutex<Progress>>,
 }
 
 impl Viewer {
@@ -72,13 +72,13 @@ impl Viewer {
             frontend.silent = self.signs.silent(now, (id, frontend.boot)).map(Nanos::from);
         }
         let Members { voters, addresses } = self.group.members();
-        let heard = self.applied.lock().unwrap_or_else(PoisonError::into_inner);
+        let heard = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
         let members = addresses.into_iter().map(|(node, control_addr)| {
             let (role, applied_index) = match node {
                 me if me == self.node => (GroupRole::Leader, view.applied_index),
                 other => {
                     let role = if voters.contains(&other) { GroupRole::Voter } else { GroupRole::Learner };
-                    (role, heard.get(&other).copied().unwrap_or(0))
+                    (role, heard.of(other))
                 }
             };
             let lag = view.applied_index.saturating_sub(applied_index);

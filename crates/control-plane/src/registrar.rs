@@ -12,6 +12,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::beat::Standing;
 use crate::error::{CallError, Fatal};
+use crate::founding::names_another;
+use crate::lives::Lives;
 use crate::metrics::Metrics;
 use crate::propose::Proposer;
 
@@ -39,28 +41,56 @@ pub(crate) struct Heard {
     pub(crate) standing: watch::Receiver<Standing>,
 }
 
+/// Who registers.
+#[derive(Clone, Debug)]
+pub(crate) struct Life {
+    pub(crate) node: NodeId,
+    pub(crate) boot: BootId,
+    pub(crate) lives: Arc<Lives>,
+    /// Whether what blocks may take a thread.
+    pub(crate) on_threads: bool,
+}
+
+impl Life {
+    /// Notes on the disk that the cluster has taken this life in. Nobody waits for it.
+    fn taken_in(&self) {
+        let life = self.clone();
+        let note = move || {
+            if let Err(error) = life.lives.taken_in(life.boot) {
+                tracing::warn!(%error, "that this life was taken in cannot be written down");
+            }
+        };
+        if self.on_threads {
+            tokio::task::spawn_blocking(note);
+        } else {
+            note();
+        }
+    }
+}
+
 /// Registers until stopped.
 pub(crate) async fn run(
     registration: Command,
-    (node, boot): (NodeId, BootId),
+    life: Life,
     proposer: Proposer,
     Heard { mut views, mut standing }: Heard,
     metrics: Metrics,
     fatal: watch::Sender<Option<Fatal>>,
     stop: CancellationToken,
 ) {
+    let Life { node, boot, .. } = life;
     let up = |view: &Arc<View>| view.nodes.get(&node).is_some_and(|n| n.up && n.boot == Some(boot));
     let mut hold_down = HoldDown::default();
     let keep = async {
         loop {
-            if let Err(refusal) = register(&registration, &proposer, &metrics).await {
+            if let Err(refusal) = register(&registration, &life, &proposer, &metrics).await {
                 fatal.send_replace(Some(refusal));
                 return;
             }
             // What was agreed is not applied here yet. Should the replica be declared down again before the view is
             // read, then waiting for it to be up would take for ever.
             match timeout(APPLIED_WITHIN, views.wait_for(up)).await {
-                Ok(Ok(_)) => {}
+                Ok(Ok(_)) => life.taken_in(),
                 Ok(Err(_)) => return,
                 Err(_) => continue,
             }
@@ -85,9 +115,20 @@ pub(crate) async fn run(
 }
 
 /// Registers; an error if no attempt ever will.
-async fn register(registration: &Command, proposer: &Proposer, metrics: &Metrics) -> Result<(), Fatal> {
+async fn register(registration: &Command, life: &Life, proposer: &Proposer, metrics: &Metrics) -> Result<(), Fatal> {
     loop {
-        let wait = match proposer.propose(registration).await {
+        let registered = match proposer.linearize(false).await {
+            // By the leader's knowledge, which lacks nothing. A leader's own log lacks nothing either.
+            Ok(view) => {
+                let view = view.and_then(|view| View::try_from(view).ok());
+                if view.is_some_and(|view| names_another(life.node, &life.lives, &view)) {
+                    return Err(Fatal(life.lives.mark_forgotten(life.node)));
+                }
+                proposer.propose(registration).await
+            }
+            Err(error) => Err(error),
+        };
+        let wait = match registered {
             Ok(_) => {
                 metrics.registrations.inc();
                 return Ok(());

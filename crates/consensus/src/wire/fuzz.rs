@@ -158,6 +158,7 @@ pub fn raft_message_seeds() -> Vec<Vec<u8>> {
         leader_commit: Some(at.into()),
         number: 9,
         answered: 8,
+        acknowledged: Some(at.into()),
     };
     let only = |previous, entries| pb::RaftAppendRequest { previous, entries, ..Default::default() };
     let following = only(Some(at.into()), vec![record(5, Body::Blank), record(6, Body::Blank)]);

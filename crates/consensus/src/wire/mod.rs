@@ -1,5 +1,6 @@
 //! The network side: our messages, the service that answers them and the clients that send them.
 
+mod acknowledged;
 mod codec;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
@@ -13,6 +14,7 @@ mod peer;
 mod service;
 mod stream;
 
+pub(crate) use acknowledged::has_forgotten;
 pub(crate) use codec::Malformed;
 pub(crate) use gate::Gate;
 pub(crate) use lanes::{Addressing, Lanes};

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::acknowledged::Acknowledged;
 use crate::limits::MEMBERS_MAX;
 use crate::round_trip::RoundTrip;
 use crate::timing::Timing;
@@ -14,6 +15,7 @@ use crate::timing::Timing;
 pub(crate) struct Sent {
     last: AtomicU64,
     answered: AtomicU64,
+    pub(crate) acknowledged: Acknowledged,
 }
 
 impl Sent {

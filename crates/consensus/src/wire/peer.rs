@@ -175,6 +175,7 @@ pub(super) fn append_response(response: pb::RaftAppendResponse) -> Result<Append
         Outcome::Stale(_) => {
             Err(RPCError::Network(NetworkError::from_string("the request was under way for too long")))
         }
+        Outcome::Forgotten(_) => Err(unreachable("it has forgotten what it acknowledged")),
     }
 }
 
@@ -207,12 +208,14 @@ impl RaftNetworkV2<TypeConfig> for Peer {
         // heartbeats it gives up, but an answer that comes later, within ours, says all the same that the link moves: the stream reads it.
         self.pass_gate()?;
         let client = self.client.as_ref().map_err(unreachable)?;
+        let (vote, last) = (Ballot::from(rpc.vote), rpc.entries.last().map(|entry| Position::from(entry.log_id)));
         let request = pb::RaftAppendRequest {
             // The stream counts.
             number: 0,
             answered: 0,
+            acknowledged: None,
             envelope: self.envelope(),
-            vote: Some(Ballot::from(rpc.vote).into()),
+            vote: Some(vote.into()),
             previous: rpc.prev_log_id.map(|id| Position::from(id).into()),
             entries: rpc.entries.into_iter().map(|entry| Record::from(entry).into()).collect(),
             leader_commit: rpc.leader_commit.map(|id| Position::from(id).into()),
@@ -223,7 +226,16 @@ impl RaftNetworkV2<TypeConfig> for Peer {
                 |_| Err(Status::cancelled("the stream was given up: an append before this one had no answer in time"));
             answer.await.unwrap_or_else(given_up).map(Response::new)
         };
-        append_response(self.call(RPCTypes::AppendEntries, self.timing.rpc_timeout, answer).await?)
+        let response = append_response(self.call(RPCTypes::AppendEntries, self.timing.rpc_timeout, answer).await?)?;
+        let durable = match &response {
+            AppendEntriesResponse::Success => last,
+            AppendEntriesResponse::PartialSuccess(matched) => matched.map(Position::from),
+            AppendEntriesResponse::Conflict | AppendEntriesResponse::HigherVote(_) => None,
+        };
+        if let Some(at) = durable {
+            client.appends.acknowledged(vote.term, at);
+        }
+        Ok(response)
     }
 
     async fn vote(

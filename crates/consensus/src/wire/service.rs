@@ -3,7 +3,6 @@
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::{Stream, StreamExt as _};
 use openraft::Raft;
@@ -21,6 +20,7 @@ use crate::leadership::Leadership;
 use crate::limits::APPENDS_UNANSWERED_MAX;
 use crate::machine::Machine;
 use crate::pacing::Heard;
+use crate::participation::Participation;
 use crate::raft_types::{self, TypeConfig};
 use crate::record::{Ballot, Position};
 
@@ -29,7 +29,7 @@ use crate::record::{Ballot, Position};
 pub struct RaftService {
     me: Arc<Addressing>,
     raft: Raft<TypeConfig, Machine>,
-    open: Arc<AtomicBool>,
+    participation: Arc<Participation>,
     received: Arc<Received>,
     heard: Arc<Heard>,
     removed: Arc<dyn Fn(NodeId) -> bool + Send + Sync>,
@@ -51,13 +51,13 @@ impl RaftService {
     pub(crate) fn new(
         me: Addressing,
         raft: Raft<TypeConfig, Machine>,
-        open: Arc<AtomicBool>,
+        participation: Arc<Participation>,
         received: Arc<Received>,
         heard: Arc<Heard>,
         removed: Arc<dyn Fn(NodeId) -> bool + Send + Sync>,
         leadership: watch::Receiver<Leadership>,
     ) -> Self {
-        Self { me: Arc::new(me), raft, open, received, heard, removed, leadership }
+        Self { me: Arc::new(me), raft, participation, received, heard, removed, leadership }
     }
 
     /// Only this cluster's members may speak, and only to whom they mean.
@@ -69,7 +69,7 @@ impl RaftService {
         if (self.removed)(NodeId::new(from)) {
             return Err(Status::permission_denied(format!("node {from} was removed from the cluster")));
         }
-        if !self.open.load(Ordering::Acquire) {
+        if !self.participation.is_open() {
             return Err(Status::unavailable(format!(
                 "node {} does not know yet whether it may take part",
                 self.me.node
@@ -109,6 +109,9 @@ impl RaftService {
         if !self.received.is_recent(arrived, leader, request.answered) {
             self.received.answered(tokio::time::Instant::now().into_std(), leader, number);
             return Ok(answer(Outcome::Stale(pb::RaftBlank {})));
+        }
+        if !self.participation.holds(vote, request.acknowledged.map(Position::from)) {
+            return Ok(answer(Outcome::Forgotten(pb::RaftBlank {})));
         }
         let rpc = intake::append(vote, request)?;
         let outcome = match self.raft.append_entries(rpc).await.map_err(stopped)? {
@@ -209,6 +212,7 @@ impl pb::raft_server::Raft for RaftService {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     use pb::raft_client::RaftClient;
     use pb::raft_snapshot_part::Part;

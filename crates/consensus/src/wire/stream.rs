@@ -14,6 +14,7 @@ use tonic::{Status, Streaming};
 use super::numbers::Sent;
 use super::pb::{self, raft_client::RaftClient};
 use crate::limits::APPENDS_UNANSWERED_MAX;
+use crate::record::Position;
 
 /// What became of an append.
 pub(crate) type Answer = Result<pb::RaftAppendResponse, Status>;
@@ -59,6 +60,8 @@ impl AppendStream {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         // In the order of their numbers: nobody else sends meanwhile.
         (request.number, request.answered) = self.sent.next();
+        let acknowledged = request.vote.and_then(|vote| self.sent.acknowledged.in_term(vote.term));
+        request.acknowledged = acknowledged.map(Into::into);
         let waiting = Waiting { number: request.number, since: now, answer };
         let refused = match open.as_ref() {
             Some(open) => lock(&open.unanswered).ask(waiting, self.limit).err(),
@@ -73,6 +76,11 @@ impl AppendStream {
             let _ = open.requests.try_send(request);
         }
         answered
+    }
+
+    /// The receiver has told this node, as leader of `term`, that the entry is durable there.
+    pub(crate) fn acknowledged(&self, term: u64, at: Position) {
+        self.sent.acknowledged.note(term, at);
     }
 
     fn call(&self) -> Open {

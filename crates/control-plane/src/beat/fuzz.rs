@@ -31,8 +31,9 @@ fn hear(bytes: &[u8]) -> bool {
     let (cluster, start, answer) = (cluster_hash(CLUSTER), Instant::now(), Liveness::LAN.answer());
     let leads = Leadership { is_leader: true, alone: true, ..Leadership::default() };
     let (_lead, leadership) = watch::channel(leads);
-    let (checkpoints, applied) = (Checkpoints::default(), Arc::default());
-    let roll = Roll { leadership, lease: Duration::from_secs(1), group: None, checkpoints, applied };
+    let (_apply, applied) = watch::channel(0);
+    let (checkpoints, progress) = (Checkpoints::default(), Arc::default());
+    let roll = Roll { leadership, lease: Duration::from_secs(1), group: None, checkpoints, applied, progress };
     let mut trip = RoundTrip::new(answer);
     let (arrived, rest) = bytes.as_chunks::<BEAT_BYTES>();
     for bytes in arrived {
@@ -40,7 +41,8 @@ fn hear(bytes: &[u8]) -> bool {
         assert_eq!(Beat::decode(&beat.encode(cluster), cluster), Some(beat));
         assert_eq!(Beat::decode(bytes, cluster_hash("green")), None, "another cluster's");
         let _ = trip.is_recent(start, beat.echoed);
-        let ack = roll.note(&beat, start).expect("a leader that is its own quorum acknowledges");
+        assert!(roll.note(&beat, start), "a leader that has applied nothing is owed nothing");
+        let ack = roll.answer(&beat, start).expect("a leader that is its own quorum acknowledges");
         assert_eq!(ack, Ack { sequence: beat.sequence, member: true });
         assert_eq!(Ack::decode(&ack.encode(cluster), cluster), Some(ack));
         trip.answered(start, beat.sequence);

@@ -1,6 +1,5 @@
 //! The threads that hear the other replicas' beats.
 
-use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,13 +10,13 @@ use std::time::{Duration, Instant};
 use prometheus_client::metrics::counter::Counter;
 use symphony_consensus::{ControlGroup, Leadership, RoundTrip};
 use symphony_net::{Line, Net, Role, WaitingPeers, WaitingPlace};
-use symphony_types::NodeId;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::detector::Input;
 use super::inputs::Inputs;
 use super::message::{Ack, BEAT_BYTES, Beat};
 use super::priority::{lower as lower_priority, raise as raise_priority};
+use super::progress::Progress;
 use crate::checkpoints::Checkpoints;
 
 /// Connections of replicas at a time: 64 of them, each with the one it is giving up and the one it is opening.
@@ -44,15 +43,22 @@ pub(crate) struct Roll {
     pub(crate) lease: Duration,
     pub(crate) group: Option<ControlGroup>,
     pub(crate) checkpoints: Checkpoints,
-    /// How far each replica has applied the log.
-    pub(crate) applied: Arc<Mutex<BTreeMap<NodeId, u64>>>,
+    /// How far this replica has applied the log.
+    pub(crate) applied: watch::Receiver<u64>,
+    /// How far the others have.
+    pub(crate) progress: Arc<Mutex<Progress>>,
 }
 
 impl Roll {
-    /// Takes a beat, and says what to answer: nothing unless this replica leads with a quorum.
-    pub(crate) fn note(&self, beat: &Beat, now: Instant) -> Option<Ack> {
-        self.applied.lock().unwrap_or_else(PoisonError::into_inner).insert(beat.node, beat.applied);
+    /// Takes a beat, and says whether it is a sign of life: not of a replica that does not apply what is agreed.
+    pub(crate) fn note(&self, beat: &Beat, now: Instant) -> bool {
         self.checkpoints.compare(beat.node, beat.checkpoint);
+        let own = *self.applied.borrow();
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner).note(now, beat.node, beat.applied, own)
+    }
+
+    /// What to answer to it then: nothing unless this replica leads with a quorum.
+    pub(crate) fn answer(&self, beat: &Beat, now: Instant) -> Option<Ack> {
         let confirmed = self.leadership.borrow().confirmed(now)?;
         if now.saturating_duration_since(confirmed) > self.lease {
             return None;
@@ -181,11 +187,12 @@ impl Ear {
             self.received.inc();
             let now = Instant::now();
             let recent = trip.is_recent(now, beat.echoed);
+            let alive = self.roll.note(&beat, now);
             let input = Input::Beat { node: beat.node, boot: beat.boot };
-            if self.stop.load(Ordering::Relaxed) || recent && !self.inputs.tell(now, input) {
+            if self.stop.load(Ordering::Relaxed) || alive && recent && !self.inputs.tell(now, input) {
                 return io::ErrorKind::ConnectionAborted.into();
             }
-            if let Some(ack) = self.roll.note(&beat, now) {
+            if let Some(ack) = self.roll.answer(&beat, now).filter(|_| alive) {
                 if let Err(error) = line.write_all(&ack.encode(self.cluster)).and_then(|()| line.flush()) {
                     return error;
                 }
@@ -201,7 +208,7 @@ mod tests {
     use std::sync::mpsc::Receiver;
 
     use symphony_net::{Authority, Credentials, Expected, Identity};
-    use symphony_types::BootId;
+    use symphony_types::{BootId, NodeId};
 
     use super::super::inputs::Heard;
     use super::super::message::{ACK_BYTES, cluster_hash};
@@ -215,7 +222,8 @@ mod tests {
         addr: SocketAddr,
         heard: Receiver<Heard>,
         told: watch::Sender<Leadership>,
-        applied: Arc<Mutex<BTreeMap<NodeId, u64>>>,
+        agreed: watch::Sender<u64>,
+        progress: Arc<Mutex<Progress>>,
         answer: Duration,
         stop: Arc<AtomicBool>,
         thread: thread::JoinHandle<()>,
@@ -228,12 +236,14 @@ mod tests {
             let (inputs, heard) = Inputs::new(16);
             let stop = Arc::new(AtomicBool::new(false));
             let (told, leadership) = watch::channel(LEADING);
-            let (checkpoints, applied) = (Checkpoints::default(), Arc::default());
-            let roll = Roll { leadership, lease: Duration::from_secs(1), group: None, checkpoints, applied };
-            let (received, applied) = (Counter::default(), Arc::clone(&roll.applied));
+            let (agreed, applied) = watch::channel(0);
+            let (checkpoints, progress) = (Checkpoints::default(), Arc::<Mutex<Progress>>::default());
+            let lease = Duration::from_secs(1);
+            let roll = Roll { leadership, lease, group: None, checkpoints, applied, progress: Arc::clone(&progress) };
+            let received = Counter::default();
             let answer = Duration::from_millis(200);
             let ears = Listener { cluster, listener, net, inputs, received, roll, answer, stop: stop.clone() };
-            Self { addr, heard, told, applied, answer, stop, thread: thread::spawn(|| ears.run()) }
+            Self { addr, heard, told, agreed, progress, answer, stop, thread: thread::spawn(|| ears.run()) }
         }
 
         fn hears(&self) -> Input {
@@ -284,7 +294,7 @@ mod tests {
     fn beats_are_heard_strangers_are_cut_off_and_an_end_is_told() {
         let (cluster, patience) = (cluster_hash("blue"), Duration::from_secs(30));
         let scene = Scene::new(Net::plaintext(), cluster);
-        let Scene { addr, heard, told, applied, answer, .. } = &scene;
+        let Scene { addr, heard, told, agreed, progress, answer, .. } = &scene;
         let addr = *addr;
 
         let (node, boot) = (NodeId::new(2), BootId::new(20));
@@ -299,7 +309,7 @@ mod tests {
         line.set_read_timeout(Some(patience)).unwrap();
         line.read_exact(&mut bytes).unwrap();
         assert_eq!(Ack::decode(&bytes, cluster), Some(Ack { sequence: 7, member: true }));
-        assert_eq!(applied.lock().unwrap().get(&node), Some(&5));
+        assert_eq!(progress.lock().unwrap().of(node), 5);
         // It answers, and again; a beat that knows of neither comes over a line that hardly moves.
         thread::sleep(*answer + Duration::from_millis(5));
         for (echoed, recent) in [(0, false), (8, true)] {
@@ -307,6 +317,18 @@ mod tests {
             line.read_exact(&mut bytes).unwrap();
             assert_eq!(heard.try_recv().is_ok(), recent, "before it is acknowledged it is heard, or not");
         }
+        agreed.send_replace(9);
+        let before = Instant::now().checked_sub(Duration::from_secs(60)).unwrap();
+        progress.lock().unwrap().note(before, node, 5, 9);
+        line.write_all(&beat.encode(cluster)).unwrap();
+        line.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        assert!(
+            line.read_exact(&mut bytes).is_err(),
+            "who does not apply what was agreed a minute ago is not answered"
+        );
+        assert!(heard.try_recv().is_err(), "and not heard");
+        line.set_read_timeout(Some(patience)).unwrap();
+        let beat = Beat { applied: 9, ..beat };
         told.send_replace(Leadership { quorum_acked: None, alone: false, ..LEADING });
         line.write_all(&beat.encode(cluster)).unwrap();
         assert_eq!(scene.hears(), Input::Beat { node, boot });

@@ -10,6 +10,7 @@ mod listener;
 mod message;
 mod mute;
 mod priority;
+mod progress;
 mod sender;
 mod wait;
 
@@ -21,5 +22,6 @@ pub(crate) use listener::{CONNECTIONS_MAX, Listener, Roll};
 pub(crate) use message::{ACK_BYTES, BEAT_BYTES, Beat, cluster_hash};
 pub use mute::{Mute, Muted};
 pub(crate) use priority::raise as raise_priority;
+pub(crate) use progress::Progress;
 pub(crate) use sender::{Sender, refuses};
 pub(crate) use wait::wait_until;

@@ -1,0 +1,65 @@
+//! Whether this node takes part in its group: answers the others, and campaigns.
+
+use openraft::Raft;
+use tokio::sync::watch;
+
+use crate::log::store::LogStore;
+use crate::machine::Machine;
+use crate::raft_types::TypeConfig;
+use crate::record::{Ballot, Position};
+use crate::wire::has_forgotten;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Allowed {
+    open: bool,
+    /// For ever, in this life.
+    forgotten: bool,
+}
+
+/// Shared by the group's handle and the service that answers the others.
+#[derive(Debug)]
+pub(crate) struct Participation {
+    allowed: watch::Sender<Allowed>,
+    raft: Raft<TypeConfig, Machine>,
+    log: LogStore,
+}
+
+impl Participation {
+    /// A node that takes part.
+    pub(crate) fn new(raft: Raft<TypeConfig, Machine>, log: LogStore) -> Self {
+        Self { allowed: watch::Sender::new(Allowed { open: true, forgotten: false }), raft, log }
+    }
+
+    /// Whether it does.
+    pub(crate) fn is_open(&self) -> bool {
+        let allowed = self.allowed.borrow();
+        allowed.open && !allowed.forgotten
+    }
+
+    pub(crate) fn set_open(&self, open: bool) {
+        self.allowed.send_modify(|allowed| allowed.open = open);
+        self.apply();
+    }
+
+    /// Whether it still holds what the leader by `vote` was told to be durable here. If not, it neither votes nor acknowledges any more.
+    pub(crate) fn holds(&self, vote: Ballot, acknowledged: Option<Position>) -> bool {
+        let known = self.log.known();
+        if !has_forgotten((known.vote, known.last), vote, acknowledged) {
+            return true;
+        }
+        tracing::error!(leader = vote.node, ?acknowledged, held = ?known.last, "this node has forgotten what it acknowledged");
+        self.allowed.send_modify(|allowed| allowed.forgotten = true);
+        self.apply();
+        false
+    }
+
+    /// Resolves once it has forgotten.
+    pub(crate) async fn forgotten(&self) {
+        // The sender is held by this very value.
+        let _ = self.allowed.subscribe().wait_for(|allowed| allowed.forgotten).await;
+    }
+
+    fn apply(&self) {
+        self.raft.runtime_config().elect(self.is_open());
+    }
+}
