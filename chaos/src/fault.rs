@@ -4,6 +4,7 @@ mod burners;
 mod held_thread;
 mod injector;
 mod mover;
+mod older_copy;
 mod target;
 
 use serde::Deserialize;
@@ -40,6 +41,8 @@ pub(crate) enum FaultSpec {
     RestartEach(Rolling),
     /// An operator changes the control group.
     Members(MemberChange),
+    /// A replica comes back over an older copy of its disk; it has to find out and end, and a new one takes its place.
+    RollBack(OnProcess),
     /// An operator moves what is served, and who serves it, between sub-clusters all the time, and home again at the end.
     Moves(Moving),
 }
@@ -279,6 +282,7 @@ impl FaultSpec {
             Self::Clock(_) => "clock",
             Self::RestartEach(_) => "restart-each",
             Self::Members(_) => "members",
+            Self::RollBack(_) => "roll-back",
             Self::Moves(_) => "moves",
         }
     }
@@ -293,6 +297,8 @@ impl FaultSpec {
             Self::Starve(f) => (f.at_ms, f.for_ms),
             Self::Disk(f) => (f.at_ms, f.for_ms),
             Self::Clock(f) => (f.at_ms, f.for_ms),
+            // Done when it has ended, like a rolling restart.
+            Self::RollBack(f) => (f.at_ms, 0),
             Self::RestartEach(f) => (f.at_ms, 0),
             Self::Members(f) => (f.at_ms, 0),
             Self::Moves(f) => (f.at_ms, f.for_ms),

@@ -15,6 +15,7 @@ use symphony_types::BootId;
 
 use symphony_interposer::{Clock, EIO, Fault as Suffering, Operations, Rule};
 
+use super::older_copy;
 use super::{
     Burners, Change, ClockTrouble, Direction, DiskEffect, Farewell, FaultSpec, HeldThread, LinkEffect, Mover, Peers,
 };
@@ -130,6 +131,7 @@ impl Injector {
             FaultSpec::Isolate(f) => vec![f.who],
             FaultSpec::Trouble(f) => vec![f.who],
             FaultSpec::RestartEach(f) => f.who.clone(),
+            FaultSpec::RollBack(f) => vec![f.who],
             FaultSpec::Members(f) => vec![f.who],
             FaultSpec::Disk(f) => vec![f.who],
             FaultSpec::Clock(f) => vec![f.who],
@@ -278,6 +280,18 @@ impl Injector {
                         cluster.uncordon(process).await?;
                     }
                 }
+            }
+            FaultSpec::RollBack(f) => {
+                // Whoever was chosen at the beginning may have gone by an earlier fault.
+                let now = cluster.until_whole("the cluster before a disk is put back").await?;
+                let Some(replica) = f.who.resolve(&now, &cluster.processes, &mut self.random).into_iter().next() else {
+                    return Ok(strike.skipped("nobody has the role"));
+                };
+                let newer = Duration::from_millis(f.for_ms);
+                let (after, forgotten) = older_copy::put_back(cluster, replica, newer).await?;
+                strike.victims = vec![replica];
+                strike.ended.push((replica, forgotten));
+                strike.how = Some(format!("ended by itself after {} ms", after.as_millis()));
             }
             FaultSpec::Moves(f) => {
                 let seed = self.random.random();

@@ -190,7 +190,7 @@ impl Scene<'_> {
                 Step::Begin(n) => {
                     let same = self.same_roles(&faults[n], &before, &victims[n]);
                     let mut strike = self.injector.strike(&faults[n], &victims[n], &before, &mut self.cluster).await?;
-                    if matches!(faults[n], FaultSpec::Members(_)) {
+                    if matches!(faults[n], FaultSpec::Members(_) | FaultSpec::RollBack(_)) {
                         self.follow_new_replicas();
                     }
                     if !same && strike.state == FaultState::Installed {
@@ -296,7 +296,11 @@ impl Scene<'_> {
             FaultSpec::Trouble(f) => f.who,
             FaultSpec::Disk(f) => f.who,
             FaultSpec::Clock(f) => f.who,
-            FaultSpec::Starve(_) | FaultSpec::RestartEach(_) | FaultSpec::Members(_) | FaultSpec::Moves(_) => {
+            FaultSpec::Starve(_)
+            | FaultSpec::RestartEach(_)
+            | FaultSpec::Members(_)
+            | FaultSpec::RollBack(_)
+            | FaultSpec::Moves(_) => {
                 return true;
             }
         };

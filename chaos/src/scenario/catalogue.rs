@@ -16,6 +16,7 @@ pub(super) const ALL: &[(&str, &str)] = &[
     ("rolling-restart", include_str!("../../scenarios/rolling-restart.toml")),
     ("rolling-drain", include_str!("../../scenarios/rolling-drain.toml")),
     ("membership-churn", include_str!("../../scenarios/membership-churn.toml")),
+    ("roll-back", include_str!("../../scenarios/roll-back.toml")),
     ("self-fencing", include_str!("../../scenarios/self-fencing.toml")),
     ("control-plane-down", include_str!("../../scenarios/control-plane-down.toml")),
     ("control-plane-killed", include_str!("../../scenarios/control-plane-killed.toml")),

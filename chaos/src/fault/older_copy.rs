@@ -1,0 +1,64 @@
+//! A replica comes back over an older copy of its disk, as after a volume was restored.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use symphony_types::BootId;
+
+use super::life;
+use crate::cluster::{Cluster, Process};
+
+/// How long it may take to find out and end.
+const ENDS_WITHIN: Duration = Duration::from_secs(10);
+
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// Copies the disk of a replica between two of its lives, has it run for `newer`, ends it, and starts it over the copy. Returns how long
+/// it took to end by itself, and the life that was forgotten; then a new replica takes its place.
+pub(super) async fn put_back(
+    cluster: &mut Cluster,
+    replica: Process,
+    newer: Duration,
+) -> Result<(Duration, Option<BootId>)> {
+    let disk = cluster.data_dir(replica);
+    let kept = disk.with_extension("copy");
+    let before = life(&cluster.until_whole("the cluster before a copy").await?, replica);
+    cluster.stop(replica).await?;
+    copy(&disk, &kept)?;
+    cluster.start_again(replica)?;
+    let back = |view: &_| match life(view, replica) {
+        now if now != before => Ok(()),
+        _ => Err(format!("{replica} has not registered again")),
+    };
+    let forgotten = life(&cluster.until(&format!("the return of {replica}"), back).await?, replica);
+    tokio::time::sleep(newer).await;
+    cluster.kill(replica)?;
+    fs::remove_dir_all(&disk)?;
+    fs::rename(&kept, &disk)?;
+    cluster.start_again(replica)?;
+
+    let started = tokio::time::Instant::now();
+    while !cluster.has_ended(replica)? {
+        ensure!(started.elapsed() < ENDS_WITHIN, "{replica} runs on over an older copy of its disk");
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+    let after = started.elapsed();
+    cluster.change_members(true, Some(replica)).await?;
+    Ok((after, forgotten))
+}
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy(&entry.path(), &target)?;
+        } else {
+            fs::copy(entry.path(), target)?;
+        }
+    }
+    Ok(())
+}
