@@ -34,6 +34,8 @@ pub(crate) struct Executions {
     pub(crate) findings: Vec<String>,
     /// When a plan of which replica was accepted, by the machine's clock.
     pub(crate) orders: BTreeMap<u64, Vec<u64>>,
+    /// When a GPU was first sealed under each token, by the same clock.
+    pub(crate) seals: BTreeMap<u64, u64>,
 }
 
 /// Reads one journal. A line that a kill cut is passed over, any other that cannot be read is counted.
@@ -131,7 +133,9 @@ impl Executions {
                         *promise = (*promise).max(*token);
                     }
                 }
-                Record::Sealed { gpu, node, token, .. } => {
+                Record::Sealed { at_ns, gpu, node, token, .. } => {
+                    let first = self.seals.entry(*token).or_insert(*at_ns);
+                    *first = (*first).min(*at_ns);
                     let promise = promised.entry(*gpu).or_default();
                     *promise = (*promise).max(*token);
                     self.judge_leader(&mut leaders, backend, *gpu, *token, *node);
@@ -248,6 +252,7 @@ mod tests {
         // One inside another, and another GPU's in between.
         assert_eq!(judged(vec![ran(1, 10, 40, 1), ran(2, 12, 13, 3), ran(1, 20, 30, 2)]).overlapping, 1);
         // Two leaders under one token.
+        assert_eq!(judged(vec![sealed(6, 1), sealed(9, 2)]).seals, [(6, 0), (9, 0)].into());
         assert_eq!(judged(vec![sealed(6, 1), sealed(6, 2)]).disputed, 1);
         // Executed three times.
         assert_eq!(judged(vec![ran(1, 1, 2, 7), ran(2, 1, 2, 7), ran(1, 3, 4, 7)]).again, 2);

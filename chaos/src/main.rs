@@ -154,7 +154,7 @@ enum Cut {
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Output {
     Table,
-    /// What decides: outcome, faults, gaps, ledger.
+    /// What decides: outcome, faults, gaps, ledger, and why it is no pass.
     Json,
     /// Everything that is known of the run, each round and each fault, as JSON.
     Details,
@@ -299,7 +299,7 @@ async fn run_each(scenarios: &[Chosen], plan: &RunPlan, output: Output) -> Resul
                 let (name, _) = scenario.words();
                 eprintln!("error: {name}: {error:#}");
                 if matches!(output, Output::Json) {
-                    print_brief(&Brief::without_report(name), scenarios.len())?;
+                    print_brief(&Brief::without_report(name, format!("{error:#}")), scenarios.len())?;
                 }
                 Outcome::Harness
             }
@@ -310,6 +310,9 @@ async fn run_each(scenarios: &[Chosen], plan: &RunPlan, output: Output) -> Resul
 }
 
 fn print(report: &Report, output: Output, of: usize) -> Result<()> {
+    if !matches!(output, Output::Table) {
+        report.reasons.iter().for_each(|reason| eprintln!("{}: {:?}: {reason}", report.scenario, report.outcome));
+    }
     match output {
         Output::Table => print!("{}", report.table()),
         Output::Json => print_brief(&report.brief(), of)?,

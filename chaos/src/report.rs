@@ -241,6 +241,7 @@ pub struct Brief<'a> {
     ledger: Ledger,
     stale_tokens_accepted: Option<u64>,
     overlapping_batches: Option<u64>,
+    reasons: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -250,9 +251,9 @@ struct BriefFault {
 }
 
 impl<'a> Brief<'a> {
-    /// Of a run that came to no report.
+    /// Of a run that came to no report, and why.
     #[must_use]
-    pub fn without_report(scenario: &'a str) -> Self {
+    pub fn without_report(scenario: &'a str, why: String) -> Self {
         Self {
             scenario,
             outcome: Outcome::Harness,
@@ -262,6 +263,7 @@ impl<'a> Brief<'a> {
             ledger: Ledger::default(),
             stale_tokens_accepted: None,
             overlapping_batches: None,
+            reasons: vec![why],
         }
     }
 }
@@ -279,6 +281,7 @@ impl Report {
             ledger: self.ledger,
             stale_tokens_accepted: self.stale_tokens_accepted,
             overlapping_batches: self.overlapping_batches,
+            reasons: self.reasons.clone(),
         }
     }
 
@@ -380,12 +383,13 @@ mod tests {
             ledger: Ledger { accepted: 2, in_time: 2, ..Ledger::default() },
             stale_tokens_accepted: Some(0),
             overlapping_batches: None,
+            reasons: vec!["I3: lost".into()],
         };
         let expected = r#"{"scenario":"overlap","outcome":"pass","faults":[{"kind":"kill","state":"installed"}],
             "dispatch_gap_ms":{"n":2,"p50":10.0,"p99":20.0,"max":20.0},
             "commit_gap_ms":{"n":0,"p50":null,"p99":null,"max":null},
             "ledger":{"accepted":2,"in_time":2,"late":0,"dropped":0,"failed":0,"cancelled":0,"lost":0,"answered_twice":0},
-            "stale_tokens_accepted":0,"overlapping_batches":null}"#;
+            "stale_tokens_accepted":0,"overlapping_batches":null,"reasons":["I3: lost"]}"#;
         assert_eq!(serde_json::to_string(&brief).unwrap(), expected.replace("\n            ", ""));
     }
 
@@ -394,9 +398,9 @@ mod tests {
         let none = r#"{"n":0,"p50":null,"p99":null,"max":null}"#;
         let ledger = serde_json::to_string(&Ledger::default()).unwrap();
         let expected = format!(
-            r#"{{"scenario":"overlap","outcome":"harness","faults":[],"dispatch_gap_ms":{none},"commit_gap_ms":{none},"ledger":{ledger},"stale_tokens_accepted":null,"overlapping_batches":null}}"#
+            r#"{{"scenario":"overlap","outcome":"harness","faults":[],"dispatch_gap_ms":{none},"commit_gap_ms":{none},"ledger":{ledger},"stale_tokens_accepted":null,"overlapping_batches":null,"reasons":["no port"]}}"#
         );
-        assert_eq!(serde_json::to_string(&Brief::without_report("overlap")).unwrap(), expected);
+        assert_eq!(serde_json::to_string(&Brief::without_report("overlap", "no port".into())).unwrap(), expected);
     }
 
     #[test]

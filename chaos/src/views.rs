@@ -178,12 +178,12 @@ impl Seen {
         }
     }
 
-    /// When somebody else than `old` was first seen to lead a sub-cluster under a larger token.
-    pub(crate) fn successor(&self, id: SubclusterId, old: (NodeId, Token)) -> Option<Instant> {
+    /// When somebody else than `old` was first seen to lead a sub-cluster under a larger token, and which.
+    pub(crate) fn successor(&self, id: SubclusterId, old: (NodeId, Token)) -> Option<(Instant, Token)> {
         let next = |&&(_, of, token, leader): &&(Instant, SubclusterId, Token, NodeId)| {
             of == id && token > old.1 && leader != old.0
         };
-        self.assignments.iter().find(next).map(|(at, ..)| *at)
+        self.assignments.iter().find(next).map(|&(at, _, token, _)| (at, token))
     }
 }
 
@@ -231,7 +231,7 @@ mod tests {
         let seen = noted(&[(1, view(5, 1, 1)), (2, believes), (1, view(6, 6, 2))]);
         assert_eq!((seen.compared, &seen.findings[..]), (1, &[][..]));
         let old = (NodeId::new(1), Token::new(1));
-        assert_eq!(seen.successor(SubclusterId::new(1), old), Some(seen.assignments[1].0));
+        assert_eq!(seen.successor(SubclusterId::new(1), old), Some((seen.assignments[1].0, seen.assignments[1].2)));
         assert_eq!(seen.successor(SubclusterId::new(1), (NodeId::new(2), Token::new(1))), None);
     }
 

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use symphony_types::Token;
+
 use crate::admin::Acked;
 use crate::journal::Executions;
 use crate::load::{Fate, Observation, longest_gap};
@@ -78,6 +80,18 @@ impl Figures<'_> {
         round.cut_off.iter().map(last).max().map(|ns| ns as f64 / 1e6)
     }
 
+    /// From the first fault until all sub-clusters whose leader was struck had another one: by its first seal, if a GPU has it earlier than
+    /// a view was read here.
+    fn named_after(&self, round: &RoundRun) -> Option<f64> {
+        let from = self.clock.ns(round.struck_at);
+        let sealed = |&(seen, token): &(Instant, Token)| {
+            let seen = self.clock.ns(seen);
+            self.executions.seals.get(&token.get()).map_or(seen, |&sealed| sealed.min(seen))
+        };
+        let seen = round.named_at.map(|at| self.clock.ns(at));
+        round.successors.iter().map(sealed).max().or(seen).map(|at| at.saturating_sub(from) as f64 / 1e6)
+    }
+
     pub(super) fn of(&self, round: &RoundRun, shape: &Round) -> RoundReport {
         let all: Vec<_> = (0..self.models).collect();
         let elsewhere: Vec<_> = all.iter().copied().filter(|model| !round.struck.contains(model)).collect();
@@ -98,7 +112,7 @@ impl Figures<'_> {
             round: round.number,
             victims: round.victims.clone(),
             struck: round.struck_names.clone(),
-            named_after_ms: round.named_at.map(|at| millis(at.saturating_duration_since(from))),
+            named_after_ms: self.named_after(round),
             dispatch_gap_ms: self.worst_gap(looked_at, from, to).unwrap_or_default(),
             elsewhere_gap_ms: self.worst_gap(&elsewhere, from, to),
             elsewhere_bad: self.observations.iter().filter(bad).count() as u64,

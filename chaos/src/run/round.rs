@@ -55,7 +55,9 @@ pub(crate) struct RoundRun {
     /// When the first fault began to end.
     pub(crate) relieved_at: Instant,
     pub(crate) healed_at: Instant,
+    /// When all sub-clusters whose leader was struck were seen to have another one; and each of these, with its token.
     pub(crate) named_at: Option<Instant>,
+    pub(crate) successors: Vec<(Instant, Token)>,
     pub(crate) serving_at: Option<Instant>,
     pub(crate) whole_at: Option<Instant>,
     /// Why the cluster did not come back, if it did not.
@@ -225,6 +227,7 @@ impl Scene<'_> {
             relieved_at: relieved_at.unwrap_or(healed_at),
             healed_at,
             named_at: None,
+            successors: Vec::new(),
             serving_at: None,
             whole_at: None,
             broke_down: None,
@@ -236,7 +239,8 @@ impl Scene<'_> {
         let led_by_victims = led_by_victims.filter_map(|(&id, s)| Some((id, s.leader?.0, s.token)));
         let old: Vec<_> =
             led_by_victims.filter(|(_, node, _)| victims.contains(&Process::Replica(node.get()))).collect();
-        round.named_at = self.named_at(&old);
+        round.successors = self.successors(&old);
+        round.named_at = round.successors.iter().map(|(at, _)| *at).max();
         tokio::time::sleep_until((struck_at + Duration::from_millis(scenario.round.watch_ms)).into()).await;
         Ok(round)
     }
@@ -250,12 +254,12 @@ impl Scene<'_> {
         }
     }
 
-    /// When the last of the sub-clusters that were struck, and led by a victim, was first seen to be led by another; none if there
-    /// are none, or nobody was seen.
-    fn named_at(&self, led: &[(SubclusterId, NodeId, Token)]) -> Option<Instant> {
+    /// When each of the sub-clusters that were struck, and led by a victim, was first seen to be led by another, and under which token;
+    /// none if one of them was not.
+    fn successors(&self, led: &[(SubclusterId, NodeId, Token)]) -> Vec<(Instant, Token)> {
         let seen = self.views.seen();
         let named: Option<Vec<_>> = led.iter().map(|&(id, node, token)| seen.successor(id, (node, token))).collect();
-        named?.into_iter().max()
+        named.unwrap_or_default()
     }
 
     /// Waits until everything is as it was.
