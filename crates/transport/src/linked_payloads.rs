@@ -1,7 +1,7 @@
 //! Payloads between processes: one data link per frontend, opened early ([`EarlyLinks`]) or when it is first needed. With a frontend
 //! of the same host inputs are read from its memory, and the link says only what is not there.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 
 use crate::data_link::{Answer, DataLink, Inputs, Opened};
-use crate::early_links::EarlyLinks;
+use crate::early_links::{EarlyLinks, wanted};
 use crate::echo::EchoTimes;
 use crate::frames::in_frames;
 use crate::link::{connect_data_link, link_over_streams};
@@ -27,6 +27,7 @@ use crate::payload::{PayloadTransport, Payloads, ResultToOwner};
 use crate::proof::proved;
 use crate::rdma::{RdmaBegun, RdmaInputs, RdmaReader};
 use crate::read_times::{PairReading, ReadTimes, Readings, Way};
+use crate::readiness;
 use crate::sharing::SharedPair;
 use crate::stuck::data_echo;
 
@@ -194,6 +195,24 @@ impl LinkedPayloads {
         tracing::info!(frontend = %owner.0, transport = link.way.label(), "data link");
         *slot = Slot { link: Some(link.clone()), ..Slot::default() };
         Some(link)
+    }
+
+    /// Whether an owner answers over this link within so long. It is asked for nothing.
+    pub(crate) async fn answers(&self, link: &DataLink, within: Duration) -> bool {
+        let read = self.reads.fetch_add(1, Ordering::Relaxed);
+        matches!(tokio::time::timeout(within, link.ask(read, Vec::new())).await, Ok(Some(_)))
+    }
+
+    /// Whoever needs a link to this owner next makes another one. What was written to this one is still sent, as far as it moves.
+    pub(crate) async fn replace(&self, owner: Owner, link: &DataLink) {
+        let Some(slot) = self.slot(owner) else { return };
+        let mut slot = slot.lock().await;
+        slot.link.take_if(|known| known.is_same(link));
+    }
+
+    /// The owners that are there, by the view.
+    pub(crate) fn owners(&self) -> BTreeSet<Owner> {
+        wanted(&self.view.borrow(), self.backend)
     }
 
     /// A link over which its owner has said welcome: before that, whatever is sent may be lost without a word.
@@ -499,6 +518,10 @@ impl PayloadTransport for LinkedPayloads {
             link.sender.close();
             link.sender.written().await;
         }
+    }
+
+    async fn ready(&self, within: Duration) {
+        readiness::ready(self, within).await;
     }
 
     fn delay(&self) -> Option<PayloadDelay> {
