@@ -89,6 +89,7 @@ impl Scene<'_> {
             relieved_at: struck_at,
             healed_at: struck_at,
             named_at: None,
+            down_at: None,
             serving_at: None,
             whole_at: None,
             broke_down: None,

@@ -264,6 +264,7 @@ mod tests {
             relieved_at: zero + 200 * ms,
             healed_at: zero + 200 * ms,
             named_at: None,
+            down_at: None,
             serving_at: None,
             whole_at: Some(zero + 300 * ms),
             broke_down: None,

@@ -56,6 +56,8 @@ pub(crate) struct RoundRun {
     pub(crate) relieved_at: Instant,
     pub(crate) healed_at: Instant,
     pub(crate) named_at: Option<Instant>,
+    /// When the last of the backends that were struck was seen to be down.
+    pub(crate) down_at: Option<Instant>,
     pub(crate) serving_at: Option<Instant>,
     pub(crate) whole_at: Option<Instant>,
     /// Why the cluster did not come back, if it did not.
@@ -225,6 +227,7 @@ impl Scene<'_> {
             relieved_at: relieved_at.unwrap_or(healed_at),
             healed_at,
             named_at: None,
+            down_at: None,
             serving_at: None,
             whole_at: None,
             broke_down: None,
@@ -237,6 +240,7 @@ impl Scene<'_> {
         let old: Vec<_> =
             led_by_victims.filter(|(_, node, _)| victims.contains(&Process::Replica(node.get()))).collect();
         round.named_at = self.named_at(&old);
+        round.down_at = self.down_at(&victims, struck_at);
         tokio::time::sleep_until((struck_at + Duration::from_millis(scenario.round.watch_ms)).into()).await;
         Ok(round)
     }
@@ -256,6 +260,14 @@ impl Scene<'_> {
         let seen = self.views.seen();
         let named: Option<Vec<_>> = led.iter().map(|&(id, node, token)| seen.successor(id, (node, token))).collect();
         named?.into_iter().max()
+    }
+
+    /// When the last of the backends among the victims was first seen to be down; none if there are none, or one never was.
+    fn down_at(&self, victims: &[Process], since: Instant) -> Option<Instant> {
+        let seen = self.views.seen();
+        let backends = victims.iter().filter(|victim| matches!(victim, Process::Backend(_)));
+        let down: Option<Vec<_>> = backends.map(|backend| seen.down(&backend.to_string(), since)).collect();
+        down?.into_iter().max()
     }
 
     /// Waits until everything is as it was.
