@@ -127,7 +127,9 @@ fn judge_round(round: &RoundReport, promise: &Promise, broken: &mut Vec<String>)
     at_most("I8: whole again after", round.whole_after_ms, promise.whole_ms);
     if let Some(promised) = promise.bad_after_max.filter(|promised| round.bad_after > *promised) {
         let bad = round.bad_after;
-        broken.push(format!("round {number}: {bad} requests not answered in time after the end; promised are {promised}"));
+        broken.push(format!(
+            "round {number}: {bad} requests not answered in time after the end; promised are {promised}"
+        ));
     }
     if let Some(promised) = promise.serves_on_ms.filter(|promised| round.served_on_ms < *promised) {
         let served = round.served_on_ms;

@@ -171,9 +171,7 @@ impl LeaderLink {
             let view = self.view.borrow();
             let others = view.nodes.iter().filter(|&(&id, node)| node.up && id != leader.node);
             let others = others.filter(|(_, node)| !node.dispatch_addr.is_empty());
-            others
-                .map(|(&node, view)| Leader { node, addr: view.dispatch_addr.clone(), token: leader.token })
-                .collect()
+            others.map(|(&node, view)| Leader { node, addr: view.dispatch_addr.clone(), token: leader.token }).collect()
         };
         let ask = |other: Leader| async move {
             match self.greet(&other).await {

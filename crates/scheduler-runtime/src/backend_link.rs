@@ -7,7 +7,7 @@ use std::time::Duration;
 use symphony_net::{Expected, Net, Role};
 use symphony_protocol::execute::{EndedPlan, FromBackend, Refusal, SealedGpu, ToBackend};
 use symphony_scheduler::{Account, LatenessMeter, PayloadDelay};
-use symphony_transport::{EchoTimes, LinkReceiver, LinkSender, Movement, SendError, connect_link, stuck};
+use symphony_transport::{EchoTimes, LinkReceiver, LinkSender, Movement, SendError, connect_link};
 use symphony_types::{BackendId, BootId, FailReason, GpuClass, GpuId, Nanos, RequestId, SubclusterId, Token};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -28,6 +28,9 @@ const RECONNECT_AFTER: Duration = Duration::from_millis(20);
 const REPORT_DOWN_AFTER: Duration = Duration::from_millis(500);
 /// How long a backend may take to answer the hello and the seal.
 const SEAL_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// How long the first answer to whether the link moves may take: a lead may begin with a thousand links, and everybody is busy then.
+const FIRST_ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 /// A GPU of the backend as the leader knows it.
 #[derive(Clone, Debug)]
@@ -184,18 +187,18 @@ impl BackendLink {
             Err(_) => return End::Lost(format!("no seal within {} ms", SEAL_TIMEOUT.as_millis())),
         };
         *held = None;
-        let echo = self.echo;
-        let (movement, asker) = receiver.watch(echo);
+        let (movement, asker) = receiver.watch(self.echo);
+        let stuck_after = self.echo.stuck_after;
         // A process that is stopped, or a host that is cut off, ends no connection. What has arrived is heard first.
         let end = tokio::select! {
             biased;
             end = self.give_orders(&sender, &mut receiver, in_use.seal, sealed) => end,
-            never = reach.follow((movement.clone(), asker.clone())) => match never {},
-            () = stuck((movement.clone(), asker), echo) => {
+            never = reach.follow((movement.clone(), asker)) => match never {},
+            () = hangs(movement.clone(), stuck_after) => {
                 if *movement.borrow() == Movement::Stuck {
                     *held = Some(reach.hold_stuck());
                 }
-                End::Lost(format!("no answer within {} ms", echo.stuck_after.as_millis()))
+                End::Lost("it does not answer".into())
             }
         };
         *last_seen = Instant::now();
@@ -386,6 +389,23 @@ impl BackendLink {
         }
         Ok(())
     }
+}
+
+/// Resolves when the other end answers no more, never if the link ends before. One late answer is that of a busy machine: it has to be
+/// stuck for twice as long.
+async fn hangs(mut movement: watch::Receiver<Movement>, stuck_after: Duration) {
+    let first = movement.wait_for(|movement| *movement != Movement::Unknown);
+    if tokio::time::timeout(FIRST_ANSWER_WITHIN, first).await.is_err() {
+        return;
+    }
+    while movement.wait_for(|movement| *movement == Movement::Stuck).await.is_ok() {
+        let moves = movement.wait_for(|movement| *movement != Movement::Stuck);
+        if tokio::time::timeout(stuck_after, moves).await.is_err() {
+            return;
+        }
+    }
+    // Nobody says any more; the link ends.
+    std::future::pending().await
 }
 
 /// What a former lead would have told of these plans.

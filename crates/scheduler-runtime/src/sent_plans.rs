@@ -110,9 +110,8 @@ impl SentPlans {
 
     /// Whether a GPU has a plan under `seal` whose end should have been reported long ago.
     pub(crate) fn is_silent(&self, now: Time, gpu: u32, seal: Seal) -> bool {
-        let overdue = |(id, plan): &(PlanId, SentPlan)| {
-            id.seal == seal && plan.end + plan.predicted.max(SILENT_AFTER) < now
-        };
+        let overdue =
+            |(id, plan): &(PlanId, SentPlan)| id.seal == seal && plan.end + plan.predicted.max(SILENT_AFTER) < now;
         self.by_gpu.get(gpu as usize).is_some_and(|plans| plans.iter().any(overdue))
     }
 

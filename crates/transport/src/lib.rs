@@ -40,6 +40,5 @@ pub use owner_link::OwnerLink;
 pub use payload::{PayloadOwner, PayloadTransport, Payloads, ResultToOwner, ReturnedResult};
 pub use read_times::{PairReading, ReadCounts, Readings, Way};
 pub use sharing::{SharedInputs, SharingError, can_share, can_use_rdma};
-pub use stuck::stuck;
 pub use symphony_scheduler::{PAYLOAD_DELAY_FORGOTTEN_AFTER, PayloadDelay};
 pub use symphony_shared_memory::Placed as PlacedInput;

@@ -1,5 +1,5 @@
-//! Links that do not move end. A process that is stopped says nothing, nor does a host that has lost its power or its network; TCP would go
-//! on for a quarter of an hour, keep an idle link for ever, and after a cut wait about as long again as that has lasted.
+//! Data links that do not move end. A host that has lost its power or its network says nothing; TCP would go on for a quarter of an hour,
+//! keep an idle link for ever, and after a cut wait about as long again as that has lasted.
 
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ pub(crate) fn data_echo() -> EchoTimes {
 }
 
 /// Resolves when a link that is watched does not move, never if it ends before. Somebody has to receive from it meanwhile.
-pub async fn stuck((mut movement, _asker): (watch::Receiver<Movement>, Asker), times: EchoTimes) {
+pub(crate) async fn stuck((mut movement, _asker): (watch::Receiver<Movement>, Asker), times: EchoTimes) {
     // Of a link that has not answered once it is never said that it is stuck.
     let first = times.ask_again_after + times.stuck_after + times.late;
     let answered = movement.wait_for(|movement| *movement != Movement::Unknown);

@@ -226,7 +226,9 @@ const fn explain_drop(reason: DropReason) -> &'static str {
 
 const fn explain_failure(reason: FailReason) -> &'static str {
     match reason {
-        FailReason::BackendLost => "no GPU serves the model now: its backends are gone or do not answer; try again later",
+        FailReason::BackendLost => {
+            "no GPU serves the model now: its backends are gone or do not answer; try again later"
+        }
         FailReason::ExecutionFailed => "the executor reported an error",
         FailReason::NoAnswer => "no answer came within the deadline and the grace that follows it",
         FailReason::ModelNotReady => "the model is not ready",

@@ -93,9 +93,16 @@ impl ModelWorker {
                     self.untold = true;
                     dropped += 1;
                     let lost = *lost.get_or_insert_with(|| !self.is_served(now));
-                    self.end(request.id, end_reason(*reason, lost));
-                    let (request, cause) = (*request, Some(*cause));
-                    let record = DropRecord { model: id.get(), decided: now, request, reason: *reason, cause };
+                    let reason_told = end_reason(*reason, lost);
+                    self.end(request.id, reason_told);
+                    let record = DropRecord {
+                        model: id.get(),
+                        decided: now,
+                        request: *request,
+                        reason: *reason,
+                        cause: Some(*cause),
+                        lost: matches!(reason_told, EndReason::Failed(_)),
+                    };
                     if !self.log.dropped(record) {
                         count(&self.metrics.counters.unrecorded, 1);
                     }
