@@ -81,6 +81,8 @@ pub struct LinkedPayloads {
     config: PayloadsConfig,
     view: watch::Receiver<Arc<View>>,
     links: Arc<Mutex<HashMap<Owner, LinkSlot>>>,
+    /// Owners that could be reached once: whoever never was is not waited for.
+    reached: Arc<Mutex<BTreeSet<Owner>>>,
     reads: Arc<AtomicU64>,
     damaged: Arc<AtomicU64>,
     /// This process's device; none if it is not to be used, or cannot be.
@@ -106,13 +108,29 @@ impl LinkedPayloads {
         config: PayloadsConfig,
         view: watch::Receiver<Arc<View>>,
     ) -> Self {
-        let (links, reads, damaged, times, meter) = Default::default();
+        let (links, reached, reads, damaged, times, meter) = Default::default();
         let rdma = config.wants_rdma().then(|| RdmaReader::open(config.rdma_device(), config.pool_bytes()));
         let rdma =
             rdma.and_then(|rdma| rdma.inspect_err(|error| tracing::warn!(%error, "payloads travel by TCP")).ok());
         let (born, deliveries) = (Instant::now(), TaskTracker::new());
         let echo = data_echo();
-        Self { backend, boot, net, config, view, links, reads, damaged, rdma, times, meter, born, deliveries, echo }
+        Self {
+            backend,
+            boot,
+            net,
+            config,
+            view,
+            links,
+            reached,
+            reads,
+            damaged,
+            rdma,
+            times,
+            meter,
+            born,
+            deliveries,
+            echo,
+        }
     }
 
     /// What makes this transport's links before they are needed.
@@ -194,6 +212,7 @@ impl LinkedPayloads {
         let link = DataLink::live(opened, self.echo);
         tracing::info!(frontend = %owner.0, transport = link.way.label(), "data link");
         *slot = Slot { link: Some(link.clone()), ..Slot::default() };
+        self.reached.lock().unwrap_or_else(PoisonError::into_inner).insert(owner);
         Some(link)
     }
 
@@ -210,9 +229,12 @@ impl LinkedPayloads {
         slot.link.take_if(|known| known.is_same(link));
     }
 
-    /// The owners that are there, by the view.
+    /// The owners that are there, by the view, and could be reached before.
     pub(crate) fn owners(&self) -> BTreeSet<Owner> {
-        wanted(&self.view.borrow(), self.backend)
+        let wanted = wanted(&self.view.borrow(), self.backend);
+        let mut reached = self.reached.lock().unwrap_or_else(PoisonError::into_inner);
+        reached.retain(|owner| wanted.contains(owner));
+        reached.clone()
     }
 
     /// A link over which its owner has said welcome: before that, whatever is sent may be lost without a word.

@@ -12,7 +12,7 @@ const ANSWERS_WITHIN: Duration = Duration::from_millis(100);
 /// How often an owner to which no link could be made is tried again.
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(20);
 
-/// Resolves once all owners answer, over the links that there are or over others, at the latest after `within`.
+/// Resolves once all owners that did before answer, over the links that there are or over others, at the latest after `within`.
 pub(crate) async fn ready(transport: &LinkedPayloads, within: Duration) {
     let owners = transport.owners();
     let all = futures::future::join_all(owners.into_iter().map(|owner| answers(transport, owner)));

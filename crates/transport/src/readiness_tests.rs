@@ -63,9 +63,14 @@ async fn a_link_on_which_nothing_comes_back_is_replaced_by_one_that_works() {
 }
 
 #[tokio::test]
-async fn a_frontend_that_nobody_reaches_is_not_waited_for_for_ever() {
+async fn a_frontend_that_is_gone_is_not_waited_for_for_ever_and_one_that_was_never_reached_not_at_all() {
     let (transport, listener) = transport().await;
-    drop(listener);
-    let waits = tokio::time::timeout(PATIENCE, transport.ready(2 * TRY_AGAIN_AFTER));
+    let for_ever = Duration::from_secs(3600);
+    let waits = tokio::time::timeout(PATIENCE, transport.ready(for_ever));
+    waits.await.expect("nobody was linked");
+    let (link, silent) = tokio::join!(transport.link(OWNER), async { welcome(accepted(&listener).await).await });
+    assert!(link.is_some());
+    drop((silent, listener));
+    let waits = tokio::time::timeout(PATIENCE, transport.ready(5 * TRY_AGAIN_AFTER));
     waits.await.expect("there is a bound");
 }
