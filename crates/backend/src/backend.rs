@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use symphony_config::{BackendConfig, DeviceKind, ExecutorKind};
 use symphony_executor::{Noise, load_runtime};
@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::engine::{EmulatedGpu, Engine, OnnxEngine};
 use crate::exec_server::accept_leaders;
-use crate::execution::{Execution, Identity, READY_WITHIN};
+use crate::execution::{Execution, Identity};
 use crate::executor_in_use::ExecutorInUse;
 use crate::gpu_memory::GpuMemory;
 use crate::journal::Journal;
@@ -28,9 +28,10 @@ use crate::metrics::Counts;
 use crate::model_book::ModelBook;
 use crate::model_loader::ModelLoader;
 use crate::pace_file;
+use crate::standing::stay_registered;
 
 /// How long registration may take: a cluster that starts together elects its leader first.
-const REGISTER_WITHIN: Duration = Duration::from_secs(30);
+pub(crate) const REGISTER_WITHIN: Duration = Duration::from_secs(30);
 /// How long the report that a backend is drained may take, and the pause before it is repeated.
 const REPORT_WITHIN: Duration = Duration::from_secs(5);
 const REPORT_AGAIN_AFTER: Duration = Duration::from_secs(1);
@@ -38,11 +39,6 @@ const REPORT_AGAIN_AFTER: Duration = Duration::from_secs(1);
 const LEAVE_WITHIN: Duration = Duration::from_secs(2);
 /// How long the last word of a backend may take.
 const GOODBYE_WITHIN: Duration = Duration::from_millis(500);
-/// How often a backend looks whether the cluster still counts it in.
-const STANDING_EVERY: Duration = Duration::from_millis(200);
-/// The longest pause before one that is declared down again and again says that it is there: its leader does not reach it.
-const STANDING_MAX: Duration = Duration::from_secs(10);
-
 /// Host memory for copies to and from GPUs, in bytes: two batches' inputs and outputs of every model. Pages in it are nobody else's
 /// any more, also while they are idle.
 const PINNED_BYTES_MAX: u64 = 8 << 30;
@@ -350,7 +346,7 @@ fn registration(config: &BackendConfig, executor: &str, boot: BootId) -> pb::Reg
     }
 }
 
-async fn register(
+pub(crate) async fn register(
     control: &ControlClient,
     request: &pb::RegisterBackendRequest,
     within: Duration,
@@ -402,60 +398,6 @@ async fn report_drained(
     }
 }
 
-/// A backend that was declared down by mistake (a pause, a cut link) says that it is there.
-async fn stay_registered(
-    control: ControlClient,
-    request: pb::RegisterBackendRequest,
-    identity: Identity,
-    transport: Arc<LinkedPayloads>,
-    view: ViewReceiver,
-    ended: CancellationToken,
-) {
-    let mut standing = Standing::default();
-    loop {
-        tokio::select! {
-            () = ended.cancelled() => return,
-            () = tokio::time::sleep(STANDING_EVERY) => {}
-        }
-        let down = view.borrow().backends.get(&identity.backend).is_some_and(|b| b.boot == identity.boot && !b.up);
-        if !standing.registers(Instant::now(), down) {
-            continue;
-        }
-        // Plans come as soon as it is counted in.
-        transport.ready(READY_WITHIN).await;
-        match register(&control, &request, REGISTER_WITHIN).await {
-            Ok(_) => standing.registered(Instant::now()),
-            Err(error) => tracing::warn!(%error, "cannot register again"),
-        }
-    }
-}
-
-/// When a backend that is declared down registers again: at once, and ever more rarely where that does not last. Else one that its
-/// leader does not reach would be up half of the time, and each turn an entry in the log. A pure value.
-#[derive(Clone, Copy, Debug, Default)]
-struct Standing {
-    registered: Option<Instant>,
-    pause: Duration,
-}
-
-impl Standing {
-    /// Whether it registers now, being down or not.
-    fn registers(&mut self, now: Instant, down: bool) -> bool {
-        let since = self.registered.map(|at| now.saturating_duration_since(at));
-        if !down && since.is_some_and(|since| since > self.pause + STANDING_MAX) {
-            *self = Self::default();
-        }
-        down && since.is_none_or(|since| since >= self.pause)
-    }
-
-    /// The cluster counts it in again.
-    fn registered(&mut self, now: Instant) {
-        // The view may not know for a moment.
-        self.pause = if self.pause.is_zero() { STANDING_EVERY * 5 } else { (self.pause * 2).min(STANDING_MAX) };
-        self.registered = Some(now);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::Path;
@@ -481,22 +423,6 @@ mod tests {
             Err(_) => Ok(()),
         };
         needed("no-cuda", absent)
-    }
-
-    #[test]
-    fn who_is_declared_down_says_at_once_that_it_is_there_and_ever_more_rarely_if_that_does_not_last() {
-        let start = Instant::now();
-        let at = |ms| start + Duration::from_millis(ms);
-        let mut standing = Standing::default();
-        assert!(!standing.registers(at(0), false) && standing.registers(at(0), true));
-        standing.registered(at(0));
-        for (early, again) in [(999, 1_000), (2_999, 3_000), (6_999, 7_000), (14_999, 15_000), (24_999, 25_000)] {
-            assert!(!standing.registers(at(early), true) && standing.registers(at(again), true), "{again}");
-            standing.registered(at(again));
-        }
-        assert!(!standing.registers(at(34_000), true), "ten seconds at most");
-        // Up for a while, it is believed again.
-        assert!(!standing.registers(at(45_001), false) && standing.registers(at(45_200), true));
     }
 
     #[test]
