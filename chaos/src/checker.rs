@@ -122,8 +122,15 @@ fn judge_round(round: &RoundReport, promise: &Promise, broken: &mut Vec<String>)
     if round.obeyed_ms.is_some() {
         at_most("I2: a leader without a quorum was obeyed for", round.obeyed_ms, promise.obeyed_ms);
     }
+    at_most("the view called the backends that were struck down after", round.down_after_ms, promise.down_ms);
     at_most("I8: serving again after", round.serving_after_ms, promise.serving_ms);
     at_most("I8: whole again after", round.whole_after_ms, promise.whole_ms);
+    if let Some(promised) = promise.bad_after_max.filter(|promised| round.bad_after > *promised) {
+        let bad = round.bad_after;
+        broken.push(format!(
+            "round {number}: {bad} requests not answered in time after the end; promised are {promised}"
+        ));
+    }
     if let Some(promised) = promise.serves_on_ms.filter(|promised| round.served_on_ms < *promised) {
         let served = round.served_on_ms;
         broken.push(format!("round {number}: served on for {served:.0} ms; promised are {promised:.0} ms"));
@@ -141,6 +148,8 @@ mod tests {
         serving_ms: Some(1000.0),
         whole_ms: Some(2000.0),
         obeyed_ms: Some(1250.0),
+        down_ms: Some(3000.0),
+        bad_after_max: Some(2),
         serves_on_ms: Some(50.0),
         failed_max: Some(1),
     };
@@ -172,6 +181,8 @@ mod tests {
                 commit_gap_ms: Some(100.0),
                 served_on_ms: 100.0,
                 obeyed_ms: Some(1000.0),
+                down_after_ms: Some(2000.0),
+                bad_after: 2,
                 serving_after_ms: Some(100.0),
                 whole_after_ms: Some(1000.0),
                 ..RoundReport::default()
@@ -220,7 +231,7 @@ mod tests {
     #[test]
     fn each_planted_violation_is_found() {
         type Plant = fn(&mut Scene);
-        let plants: [(&str, Plant); 24] = [
+        let plants: [(&str, Plant); 27] = [
             ("I4: no place is left", |s| s.story.contradiction = Some("no place is left".into())),
             ("I3: 2 requests have no outcome", |s| s.ledger.lost = 2),
             ("I3: 1 requests have no outcome", |s| s.ledger.in_time -= 1),
@@ -245,6 +256,9 @@ mod tests {
             ("2 requests failed (no_answer 1, payload_lost 1); promised are 1", |s| {
                 (s.ledger.accepted, s.ledger.failed) = (11, 2)
             }),
+            ("struck down after 3001 ms", |s| s.round.down_after_ms = Some(3001.0)),
+            ("struck down after never", |s| s.round.down_after_ms = None),
+            ("3 requests not answered in time after the end", |s| s.round.bad_after = 3),
             ("served on for 49 ms", |s| s.round.served_on_ms = 49.0),
             ("lagged", |s| (s.ledger.lost, s.load_failure) = (1, Some("the generator lagged".into()))),
         ];

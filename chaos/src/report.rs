@@ -120,6 +120,10 @@ pub struct RoundReport {
     /// From the first fault until a GPU took the last plan of a leader that was cut off from a quorum, while it was; none if
     /// no leader was.
     pub obeyed_ms: Option<f64>,
+    /// From the first fault until a view said that each backend that was struck is down; none if none was, or not all were.
+    pub down_after_ms: Option<f64>,
+    /// Requests sent from the end of the last fault on, as long as the round is watched, that ended without a good answer.
+    pub bad_after: u64,
     /// From the end of the last fault until every sub-cluster answered a request in time that was sent after it.
     pub serving_after_ms: Option<f64>,
     /// From the end of the last fault until everybody was registered and every sub-cluster led.
@@ -194,6 +198,10 @@ pub struct Report {
     pub served_on_ms: Summary,
     /// Over rounds.
     pub obeyed_ms: Summary,
+    /// Over rounds.
+    pub down_after_ms: Summary,
+    /// Over all rounds.
+    pub bad_after: u64,
     /// Over rounds.
     pub serving_after_ms: Summary,
     /// Over rounds.
@@ -315,6 +323,8 @@ impl Report {
         out += &line("new leader named after, ms", self.named_after_ms);
         out += &line("served on after the fault, ms", self.served_on_ms);
         out += &line("cut-off leader obeyed for, ms", self.obeyed_ms);
+        out += &line("struck backends down after, ms", self.down_after_ms);
+        out += &format!("  not answered in time after the faults' end: {}\n", self.bad_after);
         out += &line("serving after the fault's end, ms", self.serving_after_ms);
         out += &line("whole after the fault's end, ms", self.whole_after_ms);
         let percent = |share: Option<f64>| share.map_or_else(|| "-".into(), |share| format!("{:.2} %", share * 100.0));

@@ -1,6 +1,6 @@
 //! Watches every replica's view by itself, and holds them against each other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use symphony_protocol::control::{self as pb, WatchRequest};
 use symphony_protocol::view::View;
 use symphony_transport::ControlClient;
-use symphony_types::{NodeId, SubclusterId, Token};
+use symphony_types::{BackendId, NodeId, SubclusterId, Token};
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::Process;
@@ -34,6 +34,9 @@ pub(crate) struct Seen {
     tokens: BTreeMap<(Number, SubclusterId), Token>,
     /// Assignments in the order in which the first of the watchers saw them.
     pub(crate) assignments: Vec<(Instant, SubclusterId, Token, NodeId)>,
+    /// Backends that are down by the newest view, and when each was first seen so.
+    down: BTreeSet<BackendId>,
+    downs: Vec<(Instant, String)>,
     /// Views that could be compared with another replica's.
     pub(crate) compared: u64,
     /// How much of a GPU's memory models took at most.
@@ -108,6 +111,7 @@ impl Seen {
     fn note(&mut self, replica: u64, view: &Arc<View>) {
         if view.applied_index > self.newest.applied_index {
             self.newest = Arc::clone(view);
+            self.note_down(view);
         }
         self.find_overfull(view);
         let said = digest(view);
@@ -148,6 +152,21 @@ impl Seen {
                 Some(_) => {}
             }
         }
+    }
+
+    fn note_down(&mut self, view: &View) {
+        for (&id, backend) in &view.backends {
+            if backend.up {
+                self.down.remove(&id);
+            } else if self.down.insert(id) {
+                self.downs.push((Instant::now(), backend.name.clone()));
+            }
+        }
+    }
+
+    /// When a backend was first seen to be down from then on.
+    pub(crate) fn down(&self, backend: &str, since: Instant) -> Option<Instant> {
+        self.downs.iter().find(|(at, name)| *at >= since && name == backend).map(|(at, _)| *at)
     }
 
     /// The models that a backend holds, those on their way included, and what the largest batch of one of them takes besides,
@@ -233,6 +252,20 @@ mod tests {
         let old = (NodeId::new(1), Token::new(1));
         assert_eq!(seen.successor(SubclusterId::new(1), old), Some((seen.assignments[1].0, seen.assignments[1].2)));
         assert_eq!(seen.successor(SubclusterId::new(1), (NodeId::new(2), Token::new(1))), None);
+    }
+
+    #[test]
+    fn a_backend_is_down_from_the_first_view_on_that_says_so_each_time() {
+        let with = |index, up| {
+            let backend = BackendView { name: "b".into(), up, ..BackendView::default() };
+            View { backends: [(BackendId::new(1), backend)].into(), ..view(index, 1, 1) }
+        };
+        let begun = Instant::now();
+        let seen = noted(&[(1, with(5, true)), (2, with(6, false)), (1, with(6, false)), (1, with(7, false))]);
+        assert_eq!(seen.downs.len(), 1);
+        assert_eq!(seen.down("b", begun), Some(seen.downs[0].0));
+        assert_eq!((seen.down("c", begun), seen.down("b", Instant::now())), (None, None));
+        assert_eq!(noted(&[(1, with(5, false)), (1, with(6, true)), (1, with(7, false))]).downs.len(), 2);
     }
 
     #[test]

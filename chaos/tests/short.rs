@@ -68,6 +68,18 @@ async fn a_backend_that_is_killed_comes_back_in_a_new_life_and_breaks_nothing() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backend_that_hangs_is_seen_to_be_down_and_breaks_nothing() {
+    let report = one_round("pause-backend").await;
+    assert!(report.down_after_ms.n == 1 && report.batches > 0, "{}", report.table());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backend_behind_cut_links_comes_back_and_breaks_nothing() {
+    let report = one_round("partition-backend").await;
+    assert!(report.network == "proxied" && report.batches > 0, "{}", report.table());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replicas_that_come_and_go_break_nothing() {
     let report = one_round("membership-churn").await;
     assert!(report.faults.len() == 4 && report.writes_lost == 0, "{}", report.table());

@@ -2,3 +2,4 @@
 
 mod backend;
 mod frontend;
+mod hung_backend;

@@ -556,6 +556,23 @@ impl TestCluster {
         Ok(())
     }
 
+    /// Has a process hang (SIGSTOP) until [`Self::resume`].
+    ///
+    /// # Errors
+    /// If there is none of that name, or it has ended.
+    pub fn pause(&mut self, name: &str) -> Result<()> {
+        self.ended_by_test.insert(name.to_owned());
+        self.children.get_mut(name).with_context(|| format!("no process {name} runs"))?.pause()
+    }
+
+    /// Lets a process that hangs go on.
+    ///
+    /// # Errors
+    /// If there is none of that name, or it has ended.
+    pub fn resume(&mut self, name: &str) -> Result<()> {
+        self.children.get_mut(name).with_context(|| format!("no process {name} runs"))?.resume()
+    }
+
     /// Asks a process to stop (SIGTERM) and waits for its end.
     ///
     /// # Errors

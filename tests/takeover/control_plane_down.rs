@@ -48,3 +48,30 @@ fn a_leader_alone_serves_on_then_refuses_and_resumes() {
         cluster.wait_for_a_balanced_ledger().unwrap();
     });
 }
+
+#[test]
+fn where_the_leader_is_gone_with_the_quorum_its_clients_hear_so() {
+    two_subclusters("leader-and-quorum-gone", |cluster| {
+        let leader = cluster.subcluster("first").unwrap().leader.unwrap().0.get();
+        let gone: Vec<_> = [leader, leader % 3 + 1].map(|id| format!("scheduler-{id}")).into();
+        phase("it and another one are killed");
+        for name in &gone {
+            cluster.kill(name).unwrap();
+        }
+        wait_until("the reason", Duration::from_secs(120), || {
+            let error = cluster.one_request_in_time("first").err().map(|error| error.to_string()).unwrap_or_default();
+            ensure!(error.contains("control_plane_lost"), "{error}");
+            Ok(())
+        })
+        .unwrap();
+
+        phase("they are back, and both sub-clusters serve");
+        for name in &gone {
+            cluster.restart(name).unwrap();
+        }
+        cluster.wait_until_whole().unwrap();
+        cluster.wait_until_it_serves("first").unwrap();
+        cluster.wait_until_it_serves("second").unwrap();
+        cluster.wait_for_a_balanced_ledger().unwrap();
+    });
+}

@@ -90,6 +90,7 @@ impl Scene<'_> {
             healed_at: struck_at,
             named_at: None,
             successors: Vec::new(),
+            down_at: None,
             serving_at: None,
             whole_at: None,
             broke_down: None,

@@ -265,6 +265,7 @@ mod tests {
             healed_at: zero + 200 * ms,
             named_at: None,
             successors: Vec::new(),
+            down_at: None,
             serving_at: None,
             whole_at: Some(zero + 300 * ms),
             broke_down: None,

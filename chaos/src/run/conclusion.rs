@@ -111,6 +111,8 @@ impl Conclusion<'_> {
             elsewhere_bad: rounds.iter().map(|round| round.elsewhere_bad).sum(),
             served_on_ms: summaries.served_on,
             obeyed_ms: summaries.obeyed,
+            down_after_ms: summaries.down_after,
+            bad_after: rounds.iter().map(|round| round.bad_after).sum(),
             serving_after_ms: summaries.serving_after,
             whole_after_ms: summaries.whole_after,
             slo_attainment: attainment(self.observations, self.rounds),

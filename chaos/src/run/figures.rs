@@ -37,6 +37,7 @@ pub(super) struct Summaries {
     pub(super) elsewhere_gap: Summary,
     pub(super) served_on: Summary,
     pub(super) obeyed: Summary,
+    pub(super) down_after: Summary,
     pub(super) serving_after: Summary,
     pub(super) whole_after: Summary,
 }
@@ -108,6 +109,7 @@ impl Figures<'_> {
         let bad = |one: &&Observation| {
             elsewhere.contains(&one.model) && (from..to).contains(&one.sent) && one.fate != Fate::InTime
         };
+        let bad_after = |one: &&Observation| (round.healed_at..to).contains(&one.sent) && one.fate != Fate::InTime;
         RoundReport {
             round: round.number,
             victims: round.victims.clone(),
@@ -121,6 +123,8 @@ impl Figures<'_> {
             commit_gap_before_ms: commit_gap(calm, from),
             served_on_ms: self.served_on(from, round.healed_at),
             obeyed_ms: self.obeyed(round),
+            down_after_ms: round.down_at.map(|at| millis(at.saturating_duration_since(from))),
+            bad_after: self.observations.iter().filter(bad_after).count() as u64,
             serving_after_ms: round.serving_at.map(|at| millis(at - round.healed_at)),
             whole_after_ms: round.whole_at.map(|at| millis(at - round.healed_at)),
         }
@@ -155,6 +159,7 @@ pub(super) fn summaries(rounds: &[RoundReport]) -> Summaries {
         elsewhere_gap: of(|round| round.elsewhere_gap_ms),
         served_on: of(|round| Some(round.served_on_ms)),
         obeyed: of(|round| round.obeyed_ms),
+        down_after: of(|round| round.down_after_ms),
         serving_after: of(|round| round.serving_after_ms),
         whole_after: of(|round| round.whole_after_ms),
     }

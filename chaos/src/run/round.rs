@@ -58,6 +58,8 @@ pub(crate) struct RoundRun {
     /// When all sub-clusters whose leader was struck were seen to have another one; and each of these, with its token.
     pub(crate) named_at: Option<Instant>,
     pub(crate) successors: Vec<(Instant, Token)>,
+    /// When the last of the backends that were struck was seen to be down.
+    pub(crate) down_at: Option<Instant>,
     pub(crate) serving_at: Option<Instant>,
     pub(crate) whole_at: Option<Instant>,
     /// Why the cluster did not come back, if it did not.
@@ -228,6 +230,7 @@ impl Scene<'_> {
             healed_at,
             named_at: None,
             successors: Vec::new(),
+            down_at: None,
             serving_at: None,
             whole_at: None,
             broke_down: None,
@@ -241,6 +244,7 @@ impl Scene<'_> {
             led_by_victims.filter(|(_, node, _)| victims.contains(&Process::Replica(node.get()))).collect();
         round.successors = self.successors(&old);
         round.named_at = round.successors.iter().map(|(at, _)| *at).max();
+        round.down_at = self.down_at(&victims, struck_at);
         tokio::time::sleep_until((struck_at + Duration::from_millis(scenario.round.watch_ms)).into()).await;
         Ok(round)
     }
@@ -260,6 +264,14 @@ impl Scene<'_> {
         let seen = self.views.seen();
         let named: Option<Vec<_>> = led.iter().map(|&(id, node, token)| seen.successor(id, (node, token))).collect();
         named.unwrap_or_default()
+    }
+
+    /// When the last of the backends among the victims was first seen to be down; none if there are none, or one never was.
+    fn down_at(&self, victims: &[Process], since: Instant) -> Option<Instant> {
+        let seen = self.views.seen();
+        let backends = victims.iter().filter(|victim| matches!(victim, Process::Backend(_)));
+        let down: Option<Vec<_>> = backends.map(|backend| seen.down(&backend.to_string(), since)).collect();
+        down?.into_iter().max()
     }
 
     /// Waits until everything is as it was.

@@ -11,6 +11,8 @@ pub(super) const ALL: &[(&str, &str)] = &[
     ("partition-one-way", include_str!("../../scenarios/partition-one-way.toml")),
     ("partition-partial", include_str!("../../scenarios/partition-partial.toml")),
     ("partition-inputs", include_str!("../../scenarios/partition-inputs.toml")),
+    ("partition-backend", include_str!("../../scenarios/partition-backend.toml")),
+    ("pause-backend", include_str!("../../scenarios/pause-backend.toml")),
     ("backend-restart", include_str!("../../scenarios/backend-restart.toml")),
     ("frontend-restart", include_str!("../../scenarios/frontend-restart.toml")),
     ("rolling-restart", include_str!("../../scenarios/rolling-restart.toml")),

@@ -28,9 +28,10 @@ use crate::metrics::Counts;
 use crate::model_book::ModelBook;
 use crate::model_loader::ModelLoader;
 use crate::pace_file;
+use crate::standing::stay_registered;
 
 /// How long registration may take: a cluster that starts together elects its leader first.
-const REGISTER_WITHIN: Duration = Duration::from_secs(30);
+pub(crate) const REGISTER_WITHIN: Duration = Duration::from_secs(30);
 /// How long the report that a backend is drained may take, and the pause before it is repeated.
 const REPORT_WITHIN: Duration = Duration::from_secs(5);
 const REPORT_AGAIN_AFTER: Duration = Duration::from_secs(1);
@@ -38,9 +39,6 @@ const REPORT_AGAIN_AFTER: Duration = Duration::from_secs(1);
 const LEAVE_WITHIN: Duration = Duration::from_secs(2);
 /// How long the last word of a backend may take.
 const GOODBYE_WITHIN: Duration = Duration::from_millis(500);
-/// How often a backend looks whether the cluster still counts it in.
-const STANDING_EVERY: Duration = Duration::from_millis(200);
-
 /// Host memory for copies to and from GPUs, in bytes: two batches' inputs and outputs of every model. Pages in it are nobody else's
 /// any more, also while they are idle.
 const PINNED_BYTES_MAX: u64 = 8 << 30;
@@ -198,7 +196,8 @@ impl Backend {
         };
         tokio::spawn(loader.run(ended.clone()));
         tokio::spawn(report_drained(control.clone(), identity.clone(), view.clone(), idle.clone(), ended.clone()));
-        tokio::spawn(stay_registered(control.clone(), request, identity.clone(), view.clone(), ended.clone()));
+        let (links, standing) = (Arc::clone(&transport), view.clone());
+        tokio::spawn(stay_registered(control.clone(), request, identity.clone(), links, standing, ended.clone()));
         Ok(Self { identity, control, view, transport, idle, lost, counts, book, in_use, ended })
     }
 
@@ -347,7 +346,7 @@ fn registration(config: &BackendConfig, executor: &str, boot: BootId) -> pb::Reg
     }
 }
 
-async fn register(
+pub(crate) async fn register(
     control: &ControlClient,
     request: &pb::RegisterBackendRequest,
     within: Duration,
@@ -395,26 +394,6 @@ async fn report_drained(
             changed = view.changed() => if changed.is_err() { return },
             changed = idle.changed() => if changed.is_err() { return },
             () = tokio::time::sleep(REPORT_AGAIN_AFTER), if draining => {}
-        }
-    }
-}
-
-/// A backend that was declared down by mistake (a pause, a cut link) says that it is there.
-async fn stay_registered(
-    control: ControlClient,
-    request: pb::RegisterBackendRequest,
-    identity: Identity,
-    view: ViewReceiver,
-    ended: CancellationToken,
-) {
-    loop {
-        tokio::select! {
-            () = ended.cancelled() => return,
-            () = tokio::time::sleep(STANDING_EVERY) => {}
-        }
-        let down = view.borrow().backends.get(&identity.backend).is_some_and(|b| b.boot == identity.boot && !b.up);
-        if down && let Err(error) = register(&control, &request, REGISTER_WITHIN).await {
-            tracing::warn!(%error, "cannot register again");
         }
     }
 }

@@ -52,6 +52,12 @@ pub(crate) enum Input {
     Homes(Vec<SubclusterId>),
 }
 
+/// A seal that waits, and over which connection it came.
+type HeldSeal = (Connection, SubclusterId, Vec<(GpuId, Token)>);
+
+/// How long a backend that was cut off may be held back because a frontend does not answer: less than a leader waits for its seal.
+pub(crate) const READY_WITHIN: Duration = Duration::from_millis(300);
+
 /// A plan that was accepted and has not ended.
 struct Pending {
     /// Its leader's: a report to any other would speak of numbers counted elsewhere.
@@ -93,6 +99,8 @@ pub(crate) struct Execution<T> {
     late_owners: Arc<LateOwners>,
     inputs: mpsc::UnboundedReceiver<Input>,
     reports: mpsc::UnboundedReceiver<PlanReport>,
+    /// Seals that have waited for inputs to be within reach.
+    ready: (mpsc::UnboundedSender<HeldSeal>, mpsc::UnboundedReceiver<HeldSeal>),
     counts: Arc<Counts>,
     book: Arc<ModelBook>,
     /// Whether nothing is left to run and nobody will send more.
@@ -157,6 +165,7 @@ impl<T: PayloadTransport> Execution<T> {
             late_owners,
             inputs,
             reports,
+            ready: mpsc::unbounded_channel(),
             counts,
             book,
             idle: watch::Sender::new(true),
@@ -190,6 +199,12 @@ impl<T: PayloadTransport> Execution<T> {
                     Some(input) => self.apply(input),
                     None => return,
                 },
+                Some((connection, subcluster, gpus)) = self.ready.1.recv() => {
+                    // The seal of a leader that did not wait would take the GPUs from its next connection.
+                    if self.connections.contains_key(&connection) {
+                        self.seal(connection, subcluster, &gpus);
+                    }
+                }
                 () = until(self.tell_again) => self.tell_delays(),
             }
             let idle = self.gpus.iter().all(|gpu| {
@@ -213,7 +228,11 @@ impl<T: PayloadTransport> Execution<T> {
                 self.told.remove(&connection);
             }
             Input::FromLeader(connection, ToBackend::Seal { subcluster, gpus }) => {
-                self.seal(connection, subcluster, &gpus);
+                if self.comes_again(connection, &gpus) {
+                    self.seal_when_ready(connection, subcluster, gpus);
+                } else {
+                    self.seal(connection, subcluster, &gpus);
+                }
             }
             Input::Homes(homes) => self.homes = homes,
             Input::FromLeader(connection, ToBackend::Execute(order)) => self.execute(connection, order),
@@ -253,6 +272,22 @@ impl<T: PayloadTransport> Execution<T> {
     /// The replica at the other end; 0 if it has not said hello.
     fn leader_of(&self, connection: Connection) -> u64 {
         self.leaders.get(&connection).map_or(0, |node| node.get())
+    }
+
+    /// Whether the link of a leader has ended and it is back. Then this backend was cut off, or stopped, and perhaps not from this
+    /// leader only. Another lead is never held up.
+    fn comes_again(&self, connection: Connection, tokens: &[(GpuId, Token)]) -> bool {
+        let gate = |id: &GpuId| self.gpus.iter().find(|gpu| gpu.id == *id).map(|gpu| &gpu.gate);
+        tokens.iter().any(|(id, token)| gate(id).is_some_and(|gate| gate.comes_again(connection, *token)))
+    }
+
+    /// Seals once inputs can be read.
+    fn seal_when_ready(&self, connection: Connection, subcluster: SubclusterId, tokens: Vec<(GpuId, Token)>) {
+        let (transport, ready) = (Arc::clone(&self.transport), self.ready.0.clone());
+        tokio::spawn(async move {
+            transport.ready(READY_WITHIN).await;
+            let _ = ready.send((connection, subcluster, tokens));
+        });
     }
 
     /// Whose GPU it is among its sub-clusters, tokens decide: whoever was given it last has seen its binding in the log, and has

@@ -63,6 +63,11 @@ impl GpuGate {
         Ok(())
     }
 
+    /// Whether a leader that has sealed comes again over another connection: the one that it had did not last.
+    pub(crate) fn comes_again(&self, by: Connection, token: Token) -> bool {
+        token == self.promised && self.sealed_by.is_some_and(|before| before != by)
+    }
+
     /// The connection whose plans are accepted.
     pub(crate) const fn sealed_by(&self) -> Option<Connection> {
         self.sealed_by
@@ -84,6 +89,16 @@ mod tests {
 
     fn gate() -> GpuGate {
         GpuGate::new(BOOT, Token::new(10), 2)
+    }
+
+    #[test]
+    fn a_leader_comes_again_if_it_has_sealed_over_another_connection_under_the_same_token() {
+        let token = Token::new(10);
+        let mut gate = GpuGate::new(BOOT, token, 2);
+        assert!(!gate.comes_again(1, token), "nobody has sealed yet");
+        gate.seal(1, token);
+        assert!(!gate.comes_again(1, token) && gate.comes_again(2, token));
+        assert!(!gate.comes_again(2, Token::new(11)), "another lead, which is not held up");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Makes explanations of what a recorder found.
 
 use symphony_scheduler::{DropCause, IDLE_COUNTED_MAX, Matched, PlanWhy, Request, Rival};
-use symphony_types::{GpuClass, GpuId, Time};
+use symphony_types::{FailReason, GpuClass, GpuId, Time};
 
 use crate::explanation::{
     Actual, BatchStory, DropStory, Explanation, GpuStory, InputsStory, Planned, RivalStory, ShedStory, Window,
@@ -181,12 +181,12 @@ impl Explainer<'_> {
     }
 
     fn of_drop(&self, record: &DropRecord) -> Explanation {
-        let DropRecord { model, decided, request, reason, cause } = record;
+        let DropRecord { model, decided, request, reason, cause, lost } = record;
         let ms = |at: Time| offset_ms(at, *decided);
         let of = |what: fn(&DropCause) -> Time| cause.as_ref().map(|cause| ms(what(cause)));
         let looked_at = cause.filter(|cause| cause.batch > 0);
         let story = DropStory {
-            reason: reason.label(),
+            reason: if *lost { FailReason::BackendLost.label() } else { reason.label() },
             rule: self.names.rules().filter(|_| cause.is_none()).map(|rules| rules.dropped),
             deadline_ms: ms(request.deadline),
             waited_ms: cause.map(|cause| decided.since(cause.arrived).as_millis_f64()),

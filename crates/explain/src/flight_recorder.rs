@@ -199,7 +199,14 @@ mod tests {
 
     fn drop_of(sequence: u64) -> DropRecord {
         let decided = Time::from_nanos(sequence);
-        DropRecord { model: 0, decided, request: request(sequence), reason: DropReason::QueueFull, cause: None }
+        DropRecord {
+            model: 0,
+            decided,
+            request: request(sequence),
+            reason: DropReason::QueueFull,
+            cause: None,
+            lost: false,
+        }
     }
 
     #[test]

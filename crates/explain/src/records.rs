@@ -47,4 +47,6 @@ pub struct DropRecord {
     pub reason: DropReason,
     /// What made it so; none from policies that do not say.
     pub cause: Option<DropCause>,
+    /// No GPU of the lead served then: its owner hears of that instead.
+    pub lost: bool,
 }

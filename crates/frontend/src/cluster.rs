@@ -16,6 +16,7 @@ use tokio::sync::mpsc::{self, UnboundedSender};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::control_plane::ControlPlane;
 use crate::data_server::DataServer;
 use crate::leader_link::{LeaderLink, Word};
 use crate::ledger::Ledger;
@@ -79,6 +80,7 @@ pub(crate) struct Cluster {
     /// Log index of the view that the routes are of.
     routed_index: AtomicU64,
     links: Mutex<HashMap<SubclusterId, Way>>,
+    control_plane: Arc<ControlPlane>,
     /// Where links hand over requests that their leaders do not serve.
     turned_away: UnboundedSender<u64>,
     net: Net,
@@ -88,7 +90,7 @@ pub(crate) struct Cluster {
 #[derive(Clone, Debug)]
 pub(crate) struct Way {
     words: UnboundedSender<Word>,
-    /// The leader has stopped because it lost the control group.
+    /// The leader has stopped because it lost the control group, or is gone and nobody could name another one.
     pub(crate) suspended: Arc<AtomicBool>,
 }
 
@@ -131,6 +133,7 @@ impl Cluster {
             routes: RwLock::default(),
             routed_index: AtomicU64::default(),
             links: Mutex::default(),
+            control_plane: Arc::default(),
             turned_away,
             net: net.clone(),
         });
@@ -163,6 +166,7 @@ impl Cluster {
             routes: RwLock::new(Arc::new(routes(&view))),
             routed_index: AtomicU64::new(view.applied_index),
             links: Mutex::default(),
+            control_plane: Arc::default(),
             turned_away: mpsc::unbounded_channel().0,
             net: Net::plaintext(),
             view: watch::channel(Arc::new(view)).1,
@@ -245,6 +249,8 @@ impl Cluster {
                 ledger: Arc::clone(&self.own.ledger),
                 words,
                 suspended: Arc::clone(&suspended),
+                control_plane: Arc::clone(&self.control_plane),
+                unlinked: None,
                 turned_away: self.turned_away.clone(),
             };
             tokio::spawn(link.run(self.own.ended.clone()));
@@ -291,13 +297,18 @@ impl Cluster {
         }
     }
 
-    /// Takes the request out of the table if it is still there, and back from the leader that has it.
-    pub(crate) fn withdraw(self: &Arc<Self>, sequence: u64) {
-        if let Some(pending) = self.table.remove(sequence)
-            && !pending.held
-        {
+    /// Takes the request out of the table if it is still there, and back from the leader that has it. Returns whose that was.
+    pub(crate) fn withdraw(self: &Arc<Self>, sequence: u64) -> Option<SubclusterId> {
+        let pending = self.table.remove(sequence)?;
+        if !pending.held {
             self.tell(pending.subcluster, Word::Cancel(sequence, pending.model.get()));
         }
+        Some(pending.subcluster)
+    }
+
+    /// Whether nobody decides for the sub-cluster, and nobody can be named who would.
+    pub(crate) fn is_suspended(self: &Arc<Self>, subcluster: SubclusterId) -> bool {
+        self.link(subcluster).suspended.load(Ordering::Acquire)
     }
 
     /// Takes back those requests for the model whose input no backend of this cluster was given: they have not run here and

@@ -13,6 +13,7 @@ use symphony_types::{BootId, FailReason, FrontendId, NodeId, SubclusterId, Token
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio_util::sync::CancellationToken;
 
+use crate::control_plane::{ControlPlane, Said};
 use crate::ledger::Ledger;
 use crate::request_table::{Announcement, Ending, RequestTable};
 
@@ -46,8 +47,12 @@ pub(crate) struct LeaderLink {
     pub(crate) table: Arc<RequestTable>,
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) words: UnboundedReceiver<Word>,
-    /// Whether the leader has stopped because it lost the control group.
+    /// Whether the leader has stopped because it lost the control group, or is gone and nobody could name another one.
     pub(crate) suspended: Arc<AtomicBool>,
+    /// What the other replicas say of that.
+    pub(crate) control_plane: Arc<ControlPlane>,
+    /// Since when no link could be made; none after one.
+    pub(crate) unlinked: Option<Instant>,
     /// Where requests go that the leader does not serve.
     pub(crate) turned_away: UnboundedSender<u64>,
 }
@@ -59,6 +64,9 @@ struct Leader {
     addr: String,
     token: Token,
 }
+
+/// A connection, and the first word that came over it.
+type Greeted = (LinkSender<ToLeader>, LinkReceiver<ToFrontend>, ToFrontend);
 
 /// Why there is no link to a leader.
 enum NoLink {
@@ -109,10 +117,12 @@ impl LeaderLink {
             () = another_leader(self.view.clone(), self.subcluster, &leader) => return Some(RETRY_AFTER),
         };
         let mut next = RETRY_AFTER;
+        let mut unreached = false;
         match connected {
             Ok((sender, receiver)) => {
                 tracing::debug!(subcluster = %self.subcluster, leader = %leader.addr, token = %leader.token, "leader linked");
                 self.suspended.store(false, Ordering::Release);
+                self.unlinked = None;
                 self.serve(&leader, &sender, receiver).await?;
                 pause = RETRY_AFTER;
             }
@@ -123,18 +133,69 @@ impl LeaderLink {
             Err(NoLink::Failed(reason)) => {
                 tracing::debug!(subcluster = %self.subcluster, leader = %leader.addr, %reason, "no leader");
                 pause = RETRY_AFTER;
+                unreached = true;
             }
         }
         // Whatever is new in the cluster is followed at once, also what ended the link; without news the same leader is asked
         // again after a pause.
+        let unlinked = self.unlinked.get_or_insert_with(Instant::now).elapsed();
+        let mut news = self.view.clone();
+        let waited = async {
+            if unreached {
+                self.look_for_contact(&leader, unlinked).await;
+            }
+            tokio::time::sleep(pause).await;
+        };
         tokio::select! {
             () = another_leader(self.view.clone(), self.subcluster, &leader) => Some(RETRY_AFTER),
-            changed = self.view.changed() => changed.ok().map(|()| RETRY_AFTER),
-            () = tokio::time::sleep(pause) => Some(next),
+            changed = news.changed() => changed.ok().map(|()| RETRY_AFTER),
+            () = waited => Some(next),
         }
     }
 
+    /// Whoever waits for a leader that is gone is told why, if nobody can name another one.
+    async fn look_for_contact(&self, leader: &Leader, unlinked: Duration) {
+        if self.suspended.load(Ordering::Acquire) || !self.table.waits_for(self.subcluster) {
+            return;
+        }
+        if self.control_plane.is_lost(unlinked, self.ask_others(leader)).await {
+            tracing::warn!(subcluster = %self.subcluster, leader = %leader.addr,
+                "the leader is gone, and no replica is in contact with the control group");
+            self.suspended.store(true, Ordering::Release);
+        }
+    }
+
+    /// Asks the other replicas for the sub-cluster, which tells whether they are in contact.
+    async fn ask_others(&self, leader: &Leader) -> Vec<Said> {
+        let others: Vec<_> = {
+            let view = self.view.borrow();
+            let others = view.nodes.iter().filter(|&(&id, node)| node.up && id != leader.node);
+            let others = others.filter(|(_, node)| !node.dispatch_addr.is_empty());
+            others.map(|(&node, view)| Leader { node, addr: view.dispatch_addr.clone(), token: leader.token }).collect()
+        };
+        let ask = |other: Leader| async move {
+            match self.greet(&other).await {
+                Ok((.., ToFrontend::Suspended)) => Said::OutOfContact,
+                Ok(_) => Said::InContact,
+                Err(_) => Said::Nothing,
+            }
+        };
+        futures::future::join_all(others.into_iter().map(ask)).await
+    }
+
     async fn connect(&self, leader: &Leader) -> Result<(LinkSender<ToLeader>, LinkReceiver<ToFrontend>), NoLink> {
+        match self.greet(leader).await? {
+            (sender, receiver, ToFrontend::Welcome { token }) if token == leader.token => Ok((sender, receiver)),
+            (.., ToFrontend::Suspended) => {
+                self.suspended.store(true, Ordering::Release);
+                Err(NoLink::Refused("the leader has lost the control group".into()))
+            }
+            (.., other) => Err(NoLink::Refused(format!("{other:?} instead of a welcome"))),
+        }
+    }
+
+    /// A connection to a replica, and what it says to a hello.
+    async fn greet(&self, leader: &Leader) -> Result<Greeted, NoLink> {
         let failed = |error: &dyn std::fmt::Display| NoLink::Failed(error.to_string());
         // Nobody but the replica that was named is told what waits here.
         let named = Expected::named(Role::Scheduler, leader.node.get().to_string());
@@ -152,14 +213,7 @@ impl LeaderLink {
         match tokio::time::timeout(WELCOME_TIMEOUT, receiver.receive()).await {
             Err(_) => Err(NoLink::Failed(format!("no welcome within {} ms", WELCOME_TIMEOUT.as_millis()))),
             Ok(Err(error)) => Err(failed(&error)),
-            Ok(Ok(frame)) => match frame.message {
-                ToFrontend::Welcome { token } if token == leader.token => Ok((sender, receiver)),
-                ToFrontend::Suspended => {
-                    self.suspended.store(true, Ordering::Release);
-                    Err(NoLink::Refused("the leader has lost the control group".into()))
-                }
-                other => Err(NoLink::Refused(format!("{other:?} instead of a welcome"))),
-            },
+            Ok(Ok(frame)) => Ok((sender, receiver, frame.message)),
         }
     }
 

@@ -63,7 +63,11 @@ fn view(leader: &TcpListener, token: Token) -> Arc<View> {
 
 impl Scene {
     fn new(leader: &TcpListener) -> Self {
-        let (view, view_receiver) = watch::channel(view(leader, FIRST));
+        Self::showing(View::clone(&view(leader, FIRST)))
+    }
+
+    fn showing(view: View) -> Self {
+        let (view, view_receiver) = watch::channel(Arc::new(view));
         let (words, words_out) = mpsc::unbounded_channel();
         let (table, ledger, ended) = (Arc::default(), Arc::default(), CancellationToken::new());
         let suspended = Arc::<AtomicBool>::default();
@@ -78,6 +82,8 @@ impl Scene {
             ledger: Arc::clone(&ledger),
             words: words_out,
             suspended: Arc::clone(&suspended),
+            control_plane: Arc::default(),
+            unlinked: None,
             turned_away,
         };
         tokio::spawn(link.run(ended.clone()));
@@ -208,6 +214,40 @@ async fn a_leader_that_lost_the_control_group_is_known_as_suspended_until_one_we
     assert!(scene.suspended.load(Ordering::Acquire));
     let mut leader = Leader::welcomes(&first, FIRST).await;
     assert_eq!(leader.announced(FIRST).await, (false, vec![(sequence, 1)]), "what waited is announced");
+    assert!(!scene.suspended.load(Ordering::Acquire));
+}
+
+/// Its leader is gone for good.
+#[tokio::test]
+async fn who_waits_for_a_leader_that_is_gone_hears_so_once_no_other_replica_has_the_control_group() {
+    let (gone, other) = (listener().await, listener().await);
+    let mut first = View::clone(&view(&gone, FIRST));
+    let dispatch_addr = other.local_addr().unwrap().to_string();
+    let node = NodeView { boot: Some(BootId::new(2)), up: true, dispatch_addr, ..NodeView::default() };
+    first.nodes.insert(NodeId::new(2), node);
+    let scene = Scene::showing(first);
+    drop(gone);
+    let (_sequence, _ending) = scene.accept();
+    let answers = async |says: ToFrontend| {
+        let asked = Leader::hears(&other, FIRST).await;
+        asked.sender.send(says).unwrap();
+        asked
+    };
+    let mut asked = vec![answers(ToFrontend::NotLeader { token: FIRST }).await];
+    // It is asked again although nothing is new.
+    asked.push(answers(ToFrontend::NotLeader { token: FIRST }).await);
+    assert!(!scene.suspended.load(Ordering::Acquire), "another leader is named in a moment");
+    asked.push(answers(ToFrontend::Suspended).await);
+    soon(async {
+        while !scene.suspended.load(Ordering::Acquire) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    })
+    .await;
+    // Somebody is named after all.
+    scene.view.send_replace(view(&other, SECOND));
+    let mut leader = Leader::welcomes(&other, SECOND).await;
+    assert!(!leader.announced(SECOND).await.1.is_empty());
     assert!(!scene.suspended.load(Ordering::Acquire));
 }
 

@@ -1,6 +1,7 @@
 //! The frontend: accepts requests, keeps their inputs, and gives each exactly one answer.
 
 mod cluster;
+mod control_plane;
 mod data_server;
 mod decoders;
 mod frontend;

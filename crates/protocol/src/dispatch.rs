@@ -75,8 +75,7 @@ pub enum ToFrontend {
         /// The highest token this node knows for the sub-cluster.
         token: Token,
     },
-    /// The connection is refused: this node leads the sub-cluster, but has been without the control group for too long
-    /// to go on.
+    /// The connection is refused: this node has been without the control group for too long to lead, or to know who does.
     Suspended,
     /// These requests have their outcome.
     Ended {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use symphony_net::{Expected, Net, Role};
 use symphony_protocol::execute::{EndedPlan, FromBackend, Refusal, SealedGpu, ToBackend};
 use symphony_scheduler::{Account, LatenessMeter, PayloadDelay};
-use symphony_transport::{EchoTimes, LinkReceiver, LinkSender, SendError, connect_link};
+use symphony_transport::{EchoTimes, LinkReceiver, LinkSender, Movement, SendError, connect_link};
 use symphony_types::{BackendId, BootId, FailReason, GpuClass, GpuId, Nanos, RequestId, SubclusterId, Token};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -17,17 +17,20 @@ use crate::counters::{add, count};
 use crate::learning;
 use crate::load::GpuCounts;
 use crate::messages::{GpuRoute, ModelMessage, PlanId, RankMessage, Seal};
-use crate::reach::Reach;
+use crate::reach::{Place, Reach};
 use crate::standby::Dialled;
 use crate::workers::Workers;
 
 /// Pause between attempts to reach a backend.
 const RECONNECT_AFTER: Duration = Duration::from_millis(20);
-/// How long a backend may be unreachable before it is reported to the control group. A process that was killed and
-/// restarted at once is back sooner; a longer wait would keep dead GPUs in the plan.
+/// How long a backend may be unreachable after its link has ended before it is reported to the control group. A process
+/// that was killed and restarted at once is back sooner; a longer wait would keep dead GPUs in the plan.
 const REPORT_DOWN_AFTER: Duration = Duration::from_millis(500);
 /// How long a backend may take to answer the hello and the seal.
 const SEAL_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// How long the first answer to whether the link moves may take: a lead may begin with a thousand links, and everybody is busy then.
+const FIRST_ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 /// A GPU of the backend as the leader knows it.
 #[derive(Clone, Debug)]
@@ -128,7 +131,11 @@ enum End {
 impl BackendLink {
     /// Keeps the link up until the task is aborted or the leader is fenced.
     pub(crate) async fn run(mut self) {
+        let reach = Arc::clone(&self.reach);
         let mut last_seen = Instant::now();
+        // A link that ended because it was stuck counts as stuck until the backend has sealed again: the other links of a
+        // lead that is cut off get stuck a little later, and together they say so.
+        let mut held = None;
         let expected = Expected::named(Role::Backend, &self.name);
         loop {
             let connected = match self.dialled.take() {
@@ -142,7 +149,7 @@ impl BackendLink {
                 }
             };
             let end = match connected {
-                Ok((sender, receiver)) => self.serve(sender, receiver, &mut last_seen).await,
+                Ok((sender, receiver)) => self.serve(sender, receiver, &reach, &mut held, &mut last_seen).await,
                 Err(error) => End::Lost(error.to_string()),
             };
             match end {
@@ -163,10 +170,13 @@ impl BackendLink {
         }
     }
 
-    async fn serve(
+    /// One connection, from the seal to its end.
+    async fn serve<'a>(
         &mut self,
         sender: LinkSender<ToBackend>,
         mut receiver: LinkReceiver<FromBackend>,
+        reach: &'a Reach,
+        held: &mut Option<Place<'a>>,
         last_seen: &mut Instant,
     ) -> End {
         let in_use = InUse { workers: Arc::clone(&self.workers), gpus: self.gpus.clone(), seal: self.workers.number() };
@@ -176,9 +186,33 @@ impl BackendLink {
             Ok(Err(end)) => return end,
             Err(_) => return End::Lost(format!("no seal within {} ms", SEAL_TIMEOUT.as_millis())),
         };
+        *held = None;
+        let (movement, asker) = receiver.watch(self.echo);
+        let stuck_after = self.echo.stuck_after;
+        // A process that is stopped, or a host that is cut off, ends no connection. What has arrived is heard first.
+        let end = tokio::select! {
+            biased;
+            end = self.give_orders(&sender, &mut receiver, in_use.seal, sealed) => end,
+            never = reach.follow((movement.clone(), asker)) => match never {},
+            () = hangs(movement.clone(), stuck_after) => {
+                if *movement.borrow() == Movement::Stuck {
+                    *held = Some(reach.hold_stuck());
+                }
+                End::Lost("it does not answer".into())
+            }
+        };
         *last_seen = Instant::now();
-        let reach = Arc::clone(&self.reach);
-        let mut followed = std::pin::pin!(reach.follow(receiver.watch(self.echo)));
+        end
+    }
+
+    /// Lets its GPUs have plans while they are of use, and hears what became of them.
+    async fn give_orders(
+        &mut self,
+        sender: &LinkSender<ToBackend>,
+        receiver: &mut LinkReceiver<FromBackend>,
+        seal: Seal,
+        sealed: (symphony_types::Time, Vec<SealedGpu>),
+    ) -> End {
         let mut phase = Phase::Sealed(sealed.0, sealed.1, false);
         let (done, mut retired) = mpsc::unbounded_channel();
         let mut round = 0;
@@ -188,18 +222,18 @@ impl BackendLink {
             // with what has not reached it yet. The same seal again says so, and changes nothing else.
             if usage == Usage::Use
                 && matches!(phase, Phase::Sealed(.., true) | Phase::Retired)
-                && let Err(error) = self.ask_seal(&sender)
+                && let Err(error) = self.ask_seal(sender)
             {
                 return End::Lost(error.to_string());
             }
             phase = match (usage, phase) {
                 (Usage::Use, Phase::Sealed(at, gpus, _)) => {
-                    self.use_gpus(&sender, in_use.seal, at, &gpus);
+                    self.use_gpus(sender, seal, at, &gpus);
                     Phase::Used
                 }
                 (Usage::Use, Phase::Retiring(_) | Phase::Retired) => {
                     for gpu in &self.gpus {
-                        self.workers.rank.push(RankMessage::Resume { gpu: gpu.ordinal, seal: in_use.seal });
+                        self.workers.rank.push(RankMessage::Resume { gpu: gpu.ordinal, seal });
                     }
                     Phase::Used
                 }
@@ -208,7 +242,7 @@ impl BackendLink {
                 (Usage::Hold | Usage::Retire, Phase::Used) => {
                     round += 1;
                     for gpu in &self.gpus {
-                        let (gpu, seal, done) = (gpu.ordinal, in_use.seal, done.clone());
+                        let (gpu, done) = (gpu.ordinal, done.clone());
                         self.workers.rank.push(RankMessage::Retire { gpu, seal, round, done });
                     }
                     Phase::Retiring(self.gpus.len())
@@ -237,11 +271,9 @@ impl BackendLink {
                         *left -= 1;
                     }
                 }
-                never = &mut followed => match never {},
                 frame = receiver.receive() => match frame {
                     Ok(frame) => {
-                        *last_seen = Instant::now();
-                        if let Err(end) = self.report(in_use.seal, frame.message) {
+                        if let Err(end) = self.report(seal, frame.message) {
                             return end;
                         }
                     }
@@ -357,6 +389,23 @@ impl BackendLink {
         }
         Ok(())
     }
+}
+
+/// Resolves when the other end answers no more, never if the link ends before. One late answer is that of a busy machine: it has to be
+/// stuck for twice as long.
+async fn hangs(mut movement: watch::Receiver<Movement>, stuck_after: Duration) {
+    let first = movement.wait_for(|movement| *movement != Movement::Unknown);
+    if tokio::time::timeout(FIRST_ANSWER_WITHIN, first).await.is_err() {
+        return;
+    }
+    while movement.wait_for(|movement| *movement == Movement::Stuck).await.is_ok() {
+        let moves = movement.wait_for(|movement| *movement != Movement::Stuck);
+        if tokio::time::timeout(stuck_after, moves).await.is_err() {
+            return;
+        }
+    }
+    // Nobody says any more; the link ends.
+    std::future::pending().await
 }
 
 /// What a former lead would have told of these plans.

@@ -34,7 +34,7 @@ pub(crate) enum Answer {
     Leads(Arc<LedSubcluster>),
     /// Somebody else leads, or nobody under that token; the token that is known.
     NotLeader(Token),
-    /// It would be led here, but this node has lost the control group.
+    /// This node has lost the control group: it may not lead, and does not know who does.
     Suspended,
 }
 
@@ -67,11 +67,14 @@ impl Leads {
         if token > current {
             return None;
         }
-        if token < current || known.is_none_or(|s| s.leader != Some(self.me)) {
+        if token < current {
             return Some(Answer::NotLeader(current));
         }
         if !*self.contact.borrow() {
             return Some(Answer::Suspended);
+        }
+        if known.is_none_or(|s| s.leader != Some(self.me)) {
+            return Some(Answer::NotLeader(current));
         }
         let led = self.read();
         match led.get(&subcluster).filter(|lead| lead.token == token) {
@@ -102,6 +105,9 @@ impl Leads {
         };
         let held = tokio::time::timeout(HELLO_HELD_FOR, answered).await;
         held.unwrap_or_else(|_| {
+            if !*self.contact.borrow() {
+                return Answer::Suspended;
+            }
             let known = self.view.borrow().subclusters.get(&subcluster).map(|s| s.token);
             Answer::NotLeader(known.unwrap_or_default())
         })

@@ -60,19 +60,28 @@ struct Followed {
 impl Reach {
     /// Keeps what is known of a link up to date, as long as the future is polled.
     pub(crate) async fn follow(&self, (mut movement, asker): (watch::Receiver<Movement>, Asker)) -> Infallible {
-        let place = {
-            let mut links = self.links();
-            links.next += 1;
-            let number = links.next;
-            links.movements.insert(number, Followed { movement: *movement.borrow(), asker });
-            Place { reach: self, number }
-        };
+        let place = self.place(Followed { movement: *movement.borrow(), asker });
         loop {
             place.moves(*movement.borrow_and_update());
             if movement.changed().await.is_err() {
                 return std::future::pending().await;
             }
         }
+    }
+
+    /// Counts one more link as stuck, as long as the place is held.
+    pub(crate) fn hold_stuck(&self) -> Place<'_> {
+        let place = self.place(Followed { movement: Movement::Stuck, asker: Asker::default() });
+        place.moves(Movement::Stuck);
+        place
+    }
+
+    fn place(&self, followed: Followed) -> Place<'_> {
+        let mut links = self.links();
+        links.next += 1;
+        let number = links.next;
+        links.movements.insert(number, followed);
+        Place { reach: self, number }
     }
 
     /// Returns when a link has got stuck, or at `look_at`.
@@ -138,7 +147,8 @@ impl Tenure {
 }
 
 /// A link in the list, for as long as it is held.
-struct Place<'a> {
+#[derive(Debug)]
+pub(crate) struct Place<'a> {
     reach: &'a Reach,
     number: u64,
 }

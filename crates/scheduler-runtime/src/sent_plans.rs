@@ -10,6 +10,10 @@ use crate::messages::{PlanId, Seal};
 /// Plans of which nothing was heard this long after their predicted end are forgotten.
 const PLAN_MEMORY: Nanos = Nanos::from_millis(10_000);
 
+/// A plan that is over its predicted end by as long as it was to take, and by this at least, is on a GPU that does not answer:
+/// executions vary by less, and reports are not under way for so long.
+const SILENT_AFTER: Nanos = Nanos::from_millis(100);
+
 /// Emptied lists of requests that are kept for the next plans: enough for a burst of reports.
 const SPARE_LISTS_MAX: usize = 256;
 
@@ -104,6 +108,13 @@ impl SentPlans {
         self.take(oldest)
     }
 
+    /// Whether a GPU has a plan under `seal` whose end should have been reported long ago.
+    pub(crate) fn is_silent(&self, now: Time, gpu: u32, seal: Seal) -> bool {
+        let overdue =
+            |(id, plan): &(PlanId, SentPlan)| id.seal == seal && plan.end + plan.predicted.max(SILENT_AFTER) < now;
+        self.by_gpu.get(gpu as usize).is_some_and(|plans| plans.iter().any(overdue))
+    }
+
     /// Gives a plan's memory back once it is done with.
     pub(crate) fn recycle(&mut self, plan: SentPlan) {
         if self.spare.len() < SPARE_LISTS_MAX {
@@ -159,6 +170,21 @@ mod tests {
         assert_eq!((taken.predicted, taken.requests.len()), (Nanos::from_millis(3), 2));
         assert!(sent.take(plan(3, 7, 1)).is_none());
         assert!(!sent.has(request(2).id));
+    }
+
+    #[test]
+    fn a_gpu_is_silent_that_should_have_reported_long_ago() {
+        let mut sent = SentPlans::default();
+        sent.insert(at(0), plan(1, 7, 1), MODEL, &runs(1, 4), &[request(1)], None);
+        sent.insert(at(0), plan(2, 7, 1), MODEL, &runs(1, 201), &[request(2)], None);
+        let silent = |sent: &SentPlans, ms| [1, 2].map(|gpu| sent.is_silent(at(ms), gpu, 7));
+        assert_eq!(silent(&sent, 104), [false, false]);
+        assert_eq!(silent(&sent, 105), [true, false]);
+        assert_eq!(silent(&sent, 401), [true, false], "twice as long as predicted");
+        assert_eq!(silent(&sent, 402), [true, true]);
+        assert!(!sent.is_silent(at(500), 1, 8) && !sent.is_silent(at(500), 9, 7), "another seal, another GPU");
+        sent.take(plan(1, 7, 1)).unwrap();
+        assert_eq!(silent(&sent, 500), [false, true]);
     }
 
     #[test]

@@ -259,6 +259,7 @@ impl Lead {
             let forgets_in = self.data_delays.forgets_at().map(|at| at.since(self.workers.clock.now()));
             let unexplained = self.fenced.values().min().map(|&since| since + FENCED_EXPLAINED_WITHIN);
             let look_at = tenure.look_at();
+            let has_heirs = current.subclusters.get(&self.id).is_some_and(|s| !s.standbys.is_empty());
             tokio::select! {
                 () = ended.cancelled() => break,
                 () = tokio::time::sleep_until(unexplained.unwrap_or_else(now).into()), if unexplained.is_some() => {
@@ -270,8 +271,7 @@ impl Lead {
                 () = tokio::time::sleep(forgets_in.unwrap_or_default().into()), if forgets_in.is_some() => {}
                 changed = view.changed() => if changed.is_err() { break },
                 () = reach.changed(look_at) => {
-                    let heirs = current.subclusters.get(&self.id).is_some_and(|s| !s.standbys.is_empty());
-                    if tenure.look(now(), reach.is_cut_off(), heirs) {
+                    if tenure.look(now(), reach.is_cut_off(), has_heirs) {
                         tracing::warn!(subcluster = %self.id, token = %self.token, "most links hardly move; somebody else shall lead");
                         let _ = reports.send(Report::CutOff { subcluster: self.id, token: self.token });
                     }
@@ -293,6 +293,8 @@ impl Lead {
                             self.tell_data_delays();
                         }
                     }
+                    // Cut off itself, it can tell nothing of the others: whoever leads next can. The link says it again.
+                    Some(LinkEvent::Down(..)) if has_heirs && reach.is_cut_off() => {}
                     Some(LinkEvent::Down(backend, boot)) => {
                         let _ = reports.send(Report::BackendDown(backend, boot));
                     }

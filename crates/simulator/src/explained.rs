@@ -168,7 +168,7 @@ impl Watch for Explained<'_> {
         }
         let needed = cause.map(|cause| cause.batch_end).filter(|&end| end < Time::NEVER);
         let missing = needed.map_or(Nanos::ZERO, |end| end.since(cause.map_or(end, |cause| cause.must_end_by)));
-        let record = DropRecord { model, decided: now, request: *request, reason, cause: cause.copied() };
+        let record = DropRecord { model, decided: now, request: *request, reason, cause: cause.copied(), lost: false };
         self.keep_found(Badness { dropped: true, missing }, Found::Drop(record));
     }
 

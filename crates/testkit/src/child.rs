@@ -125,6 +125,22 @@ impl Child {
         kill(pid, signal).with_context(|| format!("cannot send {signal} to {}", self.spec.name))
     }
 
+    /// Stops it where it stands (SIGSTOP): its connections stay, and nobody answers on them.
+    ///
+    /// # Errors
+    /// If it has ended.
+    pub fn pause(&mut self) -> Result<()> {
+        self.signal(Signal::SIGSTOP)
+    }
+
+    /// Lets it go on (SIGCONT).
+    ///
+    /// # Errors
+    /// If it has ended.
+    pub fn resume(&mut self) -> Result<()> {
+        self.signal(Signal::SIGCONT)
+    }
+
     /// Kills it as a power cut would (SIGKILL) and collects its end. Harmless if it has ended already.
     ///
     /// # Errors

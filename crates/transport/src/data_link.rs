@@ -110,6 +110,11 @@ impl DataLink {
         !self.sender.is_closed() && self.session().is_some()
     }
 
+    /// Whether these are ends of one link.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.session, &other.session)
+    }
+
     pub(crate) async fn ask(&self, read: u64, sequences: Vec<u64>) -> Option<Answer> {
         let (waiter, answer) = oneshot::channel();
         let asked = Asked { wanted: sequences.len(), answer: Answer::default(), waiter };

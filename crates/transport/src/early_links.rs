@@ -218,7 +218,7 @@ impl Try {
 }
 
 /// The frontends that are there, or as many of them as are linked early.
-fn wanted(view: &View, backend: BackendId) -> BTreeSet<Owner> {
+pub(crate) fn wanted(view: &View, backend: BackendId) -> BTreeSet<Owner> {
     let is_there = |silent: Option<Nanos>| silent.is_none_or(|silent| silent == Nanos::ZERO);
     let there: Vec<_> = view
         .frontends

@@ -21,6 +21,7 @@ mod rdma;
 mod rdma;
 mod rdma_endpoint;
 mod read_times;
+mod readiness;
 mod sharing;
 mod stuck;
 

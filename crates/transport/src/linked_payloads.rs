@@ -1,7 +1,7 @@
 //! Payloads between processes: one data link per frontend, opened early ([`EarlyLinks`]) or when it is first needed. With a frontend
 //! of the same host inputs are read from its memory, and the link says only what is not there.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 
 use crate::data_link::{Answer, DataLink, Inputs, Opened};
-use crate::early_links::EarlyLinks;
+use crate::early_links::{EarlyLinks, wanted};
 use crate::echo::EchoTimes;
 use crate::frames::in_frames;
 use crate::link::{connect_data_link, link_over_streams};
@@ -27,6 +27,7 @@ use crate::payload::{PayloadTransport, Payloads, ResultToOwner};
 use crate::proof::proved;
 use crate::rdma::{RdmaBegun, RdmaInputs, RdmaReader};
 use crate::read_times::{PairReading, ReadTimes, Readings, Way};
+use crate::readiness;
 use crate::sharing::SharedPair;
 use crate::stuck::data_echo;
 
@@ -80,6 +81,8 @@ pub struct LinkedPayloads {
     config: PayloadsConfig,
     view: watch::Receiver<Arc<View>>,
     links: Arc<Mutex<HashMap<Owner, LinkSlot>>>,
+    /// Owners that could be reached once: whoever never was is not waited for.
+    reached: Arc<Mutex<BTreeSet<Owner>>>,
     reads: Arc<AtomicU64>,
     damaged: Arc<AtomicU64>,
     /// This process's device; none if it is not to be used, or cannot be.
@@ -105,13 +108,29 @@ impl LinkedPayloads {
         config: PayloadsConfig,
         view: watch::Receiver<Arc<View>>,
     ) -> Self {
-        let (links, reads, damaged, times, meter) = Default::default();
+        let (links, reached, reads, damaged, times, meter) = Default::default();
         let rdma = config.wants_rdma().then(|| RdmaReader::open(config.rdma_device(), config.pool_bytes()));
         let rdma =
             rdma.and_then(|rdma| rdma.inspect_err(|error| tracing::warn!(%error, "payloads travel by TCP")).ok());
         let (born, deliveries) = (Instant::now(), TaskTracker::new());
         let echo = data_echo();
-        Self { backend, boot, net, config, view, links, reads, damaged, rdma, times, meter, born, deliveries, echo }
+        Self {
+            backend,
+            boot,
+            net,
+            config,
+            view,
+            links,
+            reached,
+            reads,
+            damaged,
+            rdma,
+            times,
+            meter,
+            born,
+            deliveries,
+            echo,
+        }
     }
 
     /// What makes this transport's links before they are needed.
@@ -193,7 +212,29 @@ impl LinkedPayloads {
         let link = DataLink::live(opened, self.echo);
         tracing::info!(frontend = %owner.0, transport = link.way.label(), "data link");
         *slot = Slot { link: Some(link.clone()), ..Slot::default() };
+        self.reached.lock().unwrap_or_else(PoisonError::into_inner).insert(owner);
         Some(link)
+    }
+
+    /// Whether an owner answers over this link within so long. It is asked for nothing.
+    pub(crate) async fn answers(&self, link: &DataLink, within: Duration) -> bool {
+        let read = self.reads.fetch_add(1, Ordering::Relaxed);
+        matches!(tokio::time::timeout(within, link.ask(read, Vec::new())).await, Ok(Some(_)))
+    }
+
+    /// Whoever needs a link to this owner next makes another one. What was written to this one is still sent, as far as it moves.
+    pub(crate) async fn replace(&self, owner: Owner, link: &DataLink) {
+        let Some(slot) = self.slot(owner) else { return };
+        let mut slot = slot.lock().await;
+        slot.link.take_if(|known| known.is_same(link));
+    }
+
+    /// The owners that are there, by the view, and could be reached before.
+    pub(crate) fn owners(&self) -> BTreeSet<Owner> {
+        let wanted = wanted(&self.view.borrow(), self.backend);
+        let mut reached = self.reached.lock().unwrap_or_else(PoisonError::into_inner);
+        reached.retain(|owner| wanted.contains(owner));
+        reached.clone()
     }
 
     /// A link over which its owner has said welcome: before that, whatever is sent may be lost without a word.
@@ -499,6 +540,10 @@ impl PayloadTransport for LinkedPayloads {
             link.sender.close();
             link.sender.written().await;
         }
+    }
+
+    async fn ready(&self, within: Duration) {
+        readiness::ready(self, within).await;
     }
 
     fn delay(&self) -> Option<PayloadDelay> {

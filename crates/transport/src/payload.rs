@@ -34,6 +34,13 @@ pub trait PayloadTransport: Send + Sync + 'static {
     /// Resolves once everything handed over so far is on its way to its owner; nothing can be delivered afterwards.
     fn finish(&self) -> impl Future<Output = ()> + Send;
 
+    /// Resolves once the owners that are there answer, at the latest after `within`: one that answers nobody must not keep a
+    /// backend from serving the others.
+    fn ready(&self, within: Duration) -> impl Future<Output = ()> + Send {
+        let _ = within;
+        async {}
+    }
+
     /// How long reads take, by those so far; none before enough is known, or where nothing travels.
     fn delay(&self) -> Option<PayloadDelay> {
         None

@@ -101,6 +101,32 @@ async fn a_leader_that_links_again_is_told_of_plans_in_flight_and_not_of_their_e
 }
 
 #[tokio::test]
+async fn a_leader_that_comes_again_is_answered_once_inputs_are_within_reach_and_another_lead_at_once() {
+    let mut scene = Scene::new(emulated());
+    let seal = |token| ToBackend::Seal { subcluster: SUBCLUSTER, gpus: vec![(GPU, token)] };
+    scene.owners.ready.send_replace(false);
+    let (mut former, _) = scene.sealed().await;
+    scene.say(&former, seal(TOKEN));
+    assert!(matches!(former.next().await, FromBackend::Sealed { .. }), "its connection has not ended");
+    // The first of two that come again does not wait for its answer.
+    let (gone, mut again) = (scene.linked().await, scene.linked().await);
+    scene.say(&gone, seal(TOKEN));
+    scene.say(&again, seal(TOKEN));
+    scene.inputs.send(Input::Disconnected(gone.connection)).ok().unwrap();
+    scene.execute(&again, plan(1, Duration::ZERO, &[request(OWNER, 1, 1)]));
+    assert_eq!(again.refusal().await, (1, Refusal::NeedSeal { promised: TOKEN }), "it has no answer yet");
+    scene.owners.ready.send_replace(true);
+    assert!(matches!(again.next().await, FromBackend::Sealed { .. }));
+    scene.execute(&again, plan(1, Duration::ZERO, &[request(OWNER, 1, 1)]));
+    assert_eq!(again.done().await.sequence, 1);
+
+    scene.owners.ready.send_replace(false);
+    let mut next = scene.linked().await;
+    scene.say(&next, seal(Token::new(20)));
+    assert!(matches!(next.next().await, FromBackend::Sealed { .. }));
+}
+
+#[tokio::test]
 async fn a_new_leader_is_told_how_much_longer_than_predicted_plans_took() {
     let mut scene = Scene::new(emulated());
     scene.own(1, Bytes::from(vec![1; ITEM_BYTES]));

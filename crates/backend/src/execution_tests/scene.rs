@@ -40,6 +40,8 @@ pub(super) struct Owners {
     pub(super) delay: Mutex<Option<PayloadDelay>>,
     /// Whether the silent one still is.
     pub(super) silence: watch::Sender<bool>,
+    /// Whether inputs are within reach.
+    pub(super) ready: watch::Sender<bool>,
 }
 
 impl PayloadTransport for Owners {
@@ -58,6 +60,10 @@ impl PayloadTransport for Owners {
     }
 
     async fn finish(&self) {}
+
+    async fn ready(&self, _: Duration) {
+        let _ = self.ready.subscribe().wait_for(|ready| *ready).await;
+    }
 
     fn delay(&self) -> Option<PayloadDelay> {
         *self.delay.lock().unwrap()
@@ -115,8 +121,9 @@ impl Scene {
     pub(super) fn with_journal(executor: Box<dyn ModelExecutor>, journal: Option<Journal>) -> Self {
         let (inputs, inputs_out) = mpsc::unbounded_channel();
         let (results_in, results) = mpsc::unbounded_channel();
-        let (inputs_of, delay, silence) = (Mutex::default(), Mutex::default(), watch::Sender::new(true));
-        let owners = Arc::new(Owners { inputs: inputs_of, results: results_in, delay, silence });
+        let (inputs_of, delay) = (Mutex::default(), Mutex::default());
+        let (silence, ready) = (watch::Sender::new(true), watch::Sender::new(true));
+        let owners = Arc::new(Owners { inputs: inputs_of, results: results_in, delay, silence, ready });
         let identity = Identity {
             backend: BackendId::new(3),
             boot: BOOT,

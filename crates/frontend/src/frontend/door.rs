@@ -1,7 +1,6 @@
 //! Whether a request is taken in.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use symphony_types::{FailReason, Nanos, SLO_MAX};
 
@@ -50,8 +49,8 @@ impl Inner {
         if route.info.state != ModelState::Ready {
             return Err(InferError::Failed(FailReason::ModelNotReady));
         }
-        // Whoever waits has its chance until its deadline; nobody new shall wait for a leader that says it has stopped.
-        if cluster.link(route.subcluster).suspended.load(Ordering::Acquire) {
+        // Whoever waits has its chance until its deadline; nobody new shall wait for a leader that has stopped or is gone.
+        if cluster.is_suspended(route.subcluster) {
             return Err(InferError::Failed(FailReason::ControlPlaneLost));
         }
         if self.in_flight() >= self.in_flight_max {
@@ -72,7 +71,7 @@ impl Inner {
 
 /// Whether a cluster takes requests for a model that it has.
 pub(super) fn takes(cluster: &Arc<Cluster>, route: &Route) -> bool {
-    let stopped = cluster.link(route.subcluster).suspended.load(Ordering::Acquire);
+    let stopped = cluster.is_suspended(route.subcluster);
     route.info.state == ModelState::Ready && !stopped && !cluster.turns_away()
 }
 

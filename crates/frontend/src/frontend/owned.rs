@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use symphony_protocol::dispatch::EndReason;
-use symphony_types::{FailReason, Nanos, Outcome};
+use symphony_types::{FailReason, Nanos, Outcome, SubclusterId};
 
 use super::Inner;
 use crate::cluster::Cluster;
@@ -27,7 +27,7 @@ impl Owned<'_> {
     pub(super) fn end(&mut self, ending: Option<Ending>, deadline: Instant) -> Result<InferAnswer, InferError> {
         self.ended = true;
         // Whatever ended it, nobody else may end it from now on.
-        self.withdraw();
+        let was_with = self.withdraw();
         let (outcome, ran, result) = match ending {
             Some(Ending::Answer { payload, batch, execution_ns, at }) => {
                 let execution = Nanos::new(execution_ns);
@@ -40,6 +40,10 @@ impl Owned<'_> {
             }
             Some(Ending::Ended(EndReason::Failed(reason))) => failed(reason),
             Some(Ending::NotHere) => failed(FailReason::ModelNotReady),
+            // More time would not have helped.
+            None if was_with.is_some_and(|(cluster, subcluster)| cluster.is_suspended(subcluster)) => {
+                failed(FailReason::ControlPlaneLost)
+            }
             None => failed(FailReason::NoAnswer),
         };
         self.settle(outcome, ran);
@@ -54,11 +58,10 @@ impl Owned<'_> {
         Err(error)
     }
 
-    /// Takes the request out of the table, and back from the leader that has it.
-    fn withdraw(&self) {
-        if let Some((cluster, sequence)) = &self.here {
-            cluster.withdraw(*sequence);
-        }
+    /// Takes the request out of the table, and back from the leader that has it. Where that was.
+    fn withdraw(&self) -> Option<(&Arc<Cluster>, SubclusterId)> {
+        let (cluster, sequence) = self.here.as_ref()?;
+        Some((cluster, cluster.withdraw(*sequence)?))
     }
 
     fn settle(&self, outcome: Outcome, ran: Option<(u32, Nanos)>) {

@@ -226,7 +226,9 @@ const fn explain_drop(reason: DropReason) -> &'static str {
 
 const fn explain_failure(reason: FailReason) -> &'static str {
     match reason {
-        FailReason::BackendLost => "the backend that held it is gone, and no time was left for another one",
+        FailReason::BackendLost => {
+            "no GPU serves the model now: its backends are gone or do not answer; try again later"
+        }
         FailReason::ExecutionFailed => "the executor reported an error",
         FailReason::NoAnswer => "no answer came within the deadline and the grace that follows it",
         FailReason::ModelNotReady => "the model is not ready",
@@ -234,7 +236,7 @@ const fn explain_failure(reason: FailReason) -> &'static str {
         FailReason::GpuLost => "the GPU failed with its batch, and is given no more; try again",
         FailReason::PayloadLost => "its input did not arrive whole at the backend",
         FailReason::Draining => "the server is shutting down",
-        FailReason::ControlPlaneLost => "the schedulers have lost their quorum and serve no longer",
+        FailReason::ControlPlaneLost => "the schedulers have lost their quorum and serve no longer; try again later",
         FailReason::SchedulerPanicked => {
             "two schedulers in turn panicked while they had it, perhaps because of it; their logs say where"
         }

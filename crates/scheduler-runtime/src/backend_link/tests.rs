@@ -93,6 +93,33 @@ impl Scene {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_backend_hangs_that_is_stuck_for_long_or_never_answers_and_one_late_answer_is_forgiven() {
+    let ms = Duration::from_millis;
+    let hangs_after = async |said: &[(u64, Movement)]| {
+        let (told, movement) = watch::channel(Movement::Unknown);
+        let said = said.to_vec();
+        let (begun, tells) = (Instant::now(), async {
+            for (at, movement) in said {
+                tokio::time::sleep(ms(at)).await;
+                told.send_replace(movement);
+            }
+            std::future::pending::<()>().await;
+        });
+        tokio::select! {
+            () = tells => unreachable!(),
+            () = hangs(movement, ms(300)) => Some(begun.elapsed().as_millis()),
+            () = tokio::time::sleep(ms(3_600_000)) => None,
+        }
+    };
+    use Movement::{Moves, Stuck};
+    assert_eq!(hangs_after(&[]).await, Some(5_000));
+    assert_eq!(hangs_after(&[(10, Moves)]).await, None);
+    assert_eq!(hangs_after(&[(10, Moves), (1_000, Stuck)]).await, Some(1_310));
+    assert_eq!(hangs_after(&[(10, Moves), (1_000, Stuck), (200, Moves)]).await, None);
+    assert_eq!(hangs_after(&[(10, Moves), (1_000, Stuck), (200, Moves), (50, Stuck)]).await, Some(1_560));
+}
+
 #[tokio::test]
 async fn what_was_retired_and_is_to_be_held_before_the_link_has_seen_it_is_given_to_nobody() {
     let mut scene = Scene::sealed(Usage::Use).await;

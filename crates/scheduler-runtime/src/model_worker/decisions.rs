@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use symphony_explain::DropRecord;
 use symphony_protocol::dispatch::EndReason;
 use symphony_scheduler::{GrantWhy, ModelAction, ModelInput, PoolSignal};
-use symphony_types::{GpuClass, GpuId, Time};
+use symphony_types::{DropReason, FailReason, GpuClass, GpuId, Time};
 
 use super::ModelWorker;
 use crate::counters::count;
@@ -61,6 +61,7 @@ impl ModelWorker {
             count(&model.counts.arrived_items, u64::from(request.items));
         }
         let mut dropped = 0;
+        let mut lost = None;
         let mut used = false;
         let mut wake_at = None;
         let mut unsent = Vec::new();
@@ -91,9 +92,17 @@ impl ModelWorker {
                 ModelAction::Drop { request, reason, cause } => {
                     self.untold = true;
                     dropped += 1;
-                    self.end(request.id, EndReason::Dropped(*reason));
-                    let (request, cause) = (*request, Some(*cause));
-                    let record = DropRecord { model: id.get(), decided: now, request, reason: *reason, cause };
+                    let lost = *lost.get_or_insert_with(|| !self.is_served(now));
+                    let reason_told = end_reason(*reason, lost);
+                    self.end(request.id, reason_told);
+                    let record = DropRecord {
+                        model: id.get(),
+                        decided: now,
+                        request: *request,
+                        reason: *reason,
+                        cause: Some(*cause),
+                        lost: matches!(reason_told, EndReason::Failed(_)),
+                    };
                     if !self.log.dropped(record) {
                         count(&self.metrics.counters.unrecorded, 1);
                     }
@@ -116,11 +125,27 @@ impl ModelWorker {
         }
     }
 
+    /// Whether any GPU of the lead can be expected to run something: one is linked, and has not fallen silent.
+    fn is_served(&self, now: Time) -> bool {
+        let mut linked = (0..).zip(&self.routes).filter_map(|(gpu, route)| Some((gpu, route.as_ref()?.seal)));
+        linked.any(|(gpu, seal)| !self.sent.is_silent(now, gpu, seal))
+    }
+
     pub(super) fn apply_signal(&mut self, now: Time, signal: PoolSignal) {
         for slot in 0..self.slots.len() {
             if self.slots[slot].is_some() {
                 self.step(now, slot, ModelInput::Pool(signal));
             }
         }
+    }
+}
+
+/// Why a request ends that is given up. Where no GPU serves it is not overload, and more time would not have helped.
+const fn end_reason(reason: DropReason, lost: bool) -> EndReason {
+    match reason {
+        DropReason::ProtectBatch | DropReason::QueueExpired | DropReason::Shed if lost => {
+            EndReason::Failed(FailReason::BackendLost)
+        }
+        reason => EndReason::Dropped(reason),
     }
 }

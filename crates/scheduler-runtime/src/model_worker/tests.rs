@@ -309,6 +309,39 @@ fn a_model_sheds_as_the_pressure_says_and_is_counted() {
 }
 
 #[test]
+fn what_is_given_up_where_no_gpu_serves_says_so_and_elsewhere_that_it_was_overload() {
+    for (linked, silent, served) in [(true, false, true), (true, true, false), (false, false, false)] {
+        let mut scene = Scene::new();
+        let begun = scene.clock.now();
+        let mut turns = 10;
+        let mut turn = |scene: &mut Scene, ms| {
+            turns += 1;
+            let now = begun + Nanos::from_millis(ms);
+            scene.worker.turn(TurnStart { number: turns, now, last_ended: now });
+            scene.worker.hand_over(now);
+        };
+        if silent {
+            scene.submit(0..1);
+            scene.grant(1);
+            turn(&mut scene, 1);
+            assert_eq!(scene.plans(), 1, "nothing is heard of it");
+        }
+        if !linked {
+            scene.inbox.push(ModelMessage::Unroute { gpu: 0, seal: SEAL });
+        }
+        let budget = Nanos::from_millis(500).get();
+        let requests = vec![RequestHeader { sequence: 7, model: 0, items: 1, budget, attempt: 1 }];
+        scene.inbox.push(ModelMessage::Submit { peer: PEER, received: begun, requests, redriven: false });
+        turn(&mut scene, 2);
+        turn(&mut scene, 600);
+        let Some(ToFrontend::Ended { requests }) = scene.frontend.try_receive() else { panic!("nothing has ended") };
+        let [(7, reason)] = requests[..] else { panic!("{requests:?}") };
+        let lost = reason == EndReason::Failed(FailReason::BackendLost);
+        assert_eq!(lost, !served, "linked {linked}, silent {silent}: {reason:?}");
+    }
+}
+
+#[test]
 fn what_is_announced_again_is_neither_shed_nor_counted_again() {
     let mut scene = Scene::with_policy(Policy::AUTO);
     scene.submit(0..10);

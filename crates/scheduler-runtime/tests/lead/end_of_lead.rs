@@ -2,12 +2,13 @@
 
 use symphony_net::{Net, Role};
 use symphony_protocol::dispatch::{ToFrontend, ToLeader};
+use symphony_protocol::view::View;
 use symphony_transport::connect_link;
 use symphony_types::Token;
 
 use crate::frontend::header;
 use crate::scene::Scene;
-use crate::{FRONTEND, FRONTEND_BOOT, SUBCLUSTER, TOKEN, soon};
+use crate::{FRONTEND, FRONTEND_BOOT, LATER, OTHER, SUBCLUSTER, TOKEN, soon};
 
 #[tokio::test]
 async fn a_fenced_leader_ends_and_lets_its_frontends_go() {
@@ -49,4 +50,25 @@ async fn out_of_contact_nothing_is_led_and_in_contact_again_the_same_assignment_
     let frontend = scene.frontend().await;
     frontend.submit(&[header(1, 1)]);
     assert_eq!(backend.plan().await.token, TOKEN);
+}
+
+/// Frontends whose leader is gone ask the others.
+#[tokio::test]
+async fn a_replica_that_does_not_lead_says_whether_it_is_in_contact() {
+    let elsewhere = |view: &mut View| {
+        view.subclusters.entry(SUBCLUSTER).and_modify(|subcluster| subcluster.leader = Some(OTHER));
+    };
+    let scene = Scene::with(elsewhere).await;
+    let asked = async |token| {
+        let expected = Role::Scheduler.into();
+        let link = connect_link::<ToLeader, ToFrontend>(&Net::plaintext(), &scene.dispatch, &expected).await;
+        let (sender, mut receiver) = link.unwrap();
+        let (frontend, boot, subcluster) = (FRONTEND, FRONTEND_BOOT, SUBCLUSTER);
+        sender.send(ToLeader::Hello { frontend, boot, subcluster, token }).unwrap();
+        soon("answer", receiver.receive()).await.unwrap().message
+    };
+    assert_eq!(asked(TOKEN).await, ToFrontend::NotLeader { token: TOKEN });
+    scene.contact.send_replace(false);
+    assert_eq!(asked(TOKEN).await, ToFrontend::Suspended);
+    assert_eq!(asked(LATER).await, ToFrontend::Suspended, "it has not heard of that one, and will not");
 }

@@ -26,8 +26,11 @@ async fn a_lead_whose_links_move_no_more_is_offered_to_the_others_and_goes_on() 
     // Both are asked a few times and answer; nothing else shows that. Then nobody reads any more, and both links stay up.
     tokio::time::sleep(Duration::from_secs(1)).await;
     both.abort();
-    let report = tokio::time::timeout(Duration::from_secs(60), scene.reports.recv()).await.expect("a report");
-    assert_eq!(report, Some(Report::CutOff { subcluster: SUBCLUSTER, token: TOKEN }));
+    // Whether the backend is down it cannot tell, and does not say.
+    for _ in 0..2 {
+        let report = soon("report", scene.reports.recv()).await;
+        assert_eq!(report, Some(Report::CutOff { subcluster: SUBCLUSTER, token: TOKEN }));
+    }
     assert_eq!(scene.runtime.status().len(), 1, "it leads until somebody else does");
     drop((to_leader, sender));
 }
@@ -68,4 +71,20 @@ async fn a_backend_that_stays_away_is_reported_again_and_again() {
         let report = soon("report", scene.reports.recv()).await;
         assert_eq!(report, Some(Report::BackendDown(BACKEND, BACKEND_BOOT)));
     }
+}
+
+#[tokio::test]
+async fn a_backend_that_answers_no_more_is_reported_and_what_it_had_runs_elsewhere() {
+    let mut scene = Scene::impatient(Duration::from_millis(100), |_| {}).await;
+    let mut backend = scene.sealed().await;
+    scene.served(2).await;
+    let Frontend { sender, mut receiver } = scene.frontend().await;
+    sender.send(ToLeader::Submit { token: TOKEN, requests: vec![header(1, 1)] }).unwrap();
+    let listens = tokio::spawn(async move { while receiver.receive().await.is_ok() {} });
+    assert_eq!(sequences(&backend.plan().await), [1]);
+    // It reads no more, and its connection stands; the system still accepts others for it.
+    let report = soon("report", scene.reports.recv()).await;
+    assert_eq!(report, Some(Report::BackendDown(BACKEND, BACKEND_BOOT)));
+    scene.until("the request waits again", |scene| scene.counter("requeued_requests") == 1).await;
+    listens.abort();
 }

@@ -1,0 +1,91 @@
+//! A backend that the cluster has declared down, by mistake or while it hung or was cut off, comes back by itself.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use symphony_protocol::control as pb;
+use symphony_transport::{ControlClient, LinkedPayloads, PayloadTransport as _, ViewReceiver};
+use tokio_util::sync::CancellationToken;
+
+use crate::backend::{REGISTER_WITHIN, register};
+use crate::execution::{Identity, READY_WITHIN};
+
+/// How often a backend looks whether the cluster still counts it in.
+const STANDING_EVERY: Duration = Duration::from_millis(200);
+/// The longest pause before one that is declared down again and again says that it is there: its leader does not reach it.
+const STANDING_MAX: Duration = Duration::from_secs(10);
+
+/// A backend that was declared down by mistake (a pause, a cut link) says that it is there.
+pub(crate) async fn stay_registered(
+    control: ControlClient,
+    request: pb::RegisterBackendRequest,
+    identity: Identity,
+    transport: Arc<LinkedPayloads>,
+    view: ViewReceiver,
+    ended: CancellationToken,
+) {
+    let mut standing = Standing::default();
+    loop {
+        tokio::select! {
+            () = ended.cancelled() => return,
+            () = tokio::time::sleep(STANDING_EVERY) => {}
+        }
+        let down = view.borrow().backends.get(&identity.backend).is_some_and(|b| b.boot == identity.boot && !b.up);
+        if !standing.registers(Instant::now(), down) {
+            continue;
+        }
+        // Plans come as soon as it is counted in.
+        transport.ready(READY_WITHIN).await;
+        match register(&control, &request, REGISTER_WITHIN).await {
+            Ok(_) => standing.registered(Instant::now()),
+            Err(error) => tracing::warn!(%error, "cannot register again"),
+        }
+    }
+}
+
+/// When a backend that is declared down registers again: at once, and ever more rarely where that does not last. Else one that its
+/// leader does not reach would be up half of the time, and each turn an entry in the log. A pure value.
+#[derive(Clone, Copy, Debug, Default)]
+struct Standing {
+    registered: Option<Instant>,
+    pause: Duration,
+}
+
+impl Standing {
+    /// Whether it registers now, being down or not.
+    fn registers(&mut self, now: Instant, down: bool) -> bool {
+        let since = self.registered.map(|at| now.saturating_duration_since(at));
+        if !down && since.is_some_and(|since| since > self.pause + STANDING_MAX) {
+            *self = Self::default();
+        }
+        down && since.is_none_or(|since| since >= self.pause)
+    }
+
+    /// The cluster counts it in again.
+    fn registered(&mut self, now: Instant) {
+        // The view may not know for a moment.
+        self.pause = if self.pause.is_zero() { STANDING_EVERY * 5 } else { (self.pause * 2).min(STANDING_MAX) };
+        self.registered = Some(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_declared_down_says_at_once_that_it_is_there_and_ever_more_rarely_if_that_does_not_last() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let mut standing = Standing::default();
+        assert!(!standing.registers(at(0), false) && standing.registers(at(0), true));
+        standing.registered(at(0));
+        for (early, again) in [(999, 1_000), (2_999, 3_000), (6_999, 7_000), (14_999, 15_000), (24_999, 25_000)] {
+            assert!(!standing.registers(at(early), true) && standing.registers(at(again), true), "{again}");
+            standing.registered(at(again));
+        }
+        assert!(!standing.registers(at(34_000), true), "ten seconds at most");
+        // Up for a while, it is believed again.
+        assert!(!standing.registers(at(45_001), false) && standing.registers(at(45_200), true));
+    }
+}
