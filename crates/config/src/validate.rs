@@ -38,6 +38,8 @@ pub mod limits {
     pub const REQUEST_BYTES_MAX: u64 = 63 << 20;
     /// Requests in flight at one frontend.
     pub const REQUESTS_IN_FLIGHT_MAX: u32 = 1 << 20;
+    /// As many connections as an address of this host has ports.
+    pub const CONNECTIONS_MAX: u64 = 1 << 16;
     /// Grace after a deadline, in milliseconds.
     pub const ANSWER_GRACE_MS_MAX: u64 = 60_000;
     /// GPUs of one backend, over all kinds.
@@ -324,6 +326,12 @@ impl Check {
         if images.decoded_bytes_max() < frontend.request_bytes_max {
             let (mb, bytes) = (images.decoded_mb_max, frontend.request_bytes_max);
             self.say(key, format!("{mb} MB are less than one request may have; frontend.request_bytes_max is {bytes}"));
+        }
+        for (key, connections) in [
+            ("frontend.connections_max", frontend.connections_max),
+            ("frontend.connections_per_address_max", frontend.connections_per_address_max),
+        ] {
+            self.range(key, connections.into(), 1, limits::CONNECTIONS_MAX);
         }
     }
 

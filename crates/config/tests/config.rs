@@ -213,6 +213,11 @@ fn what_cannot_work_is_explained_with_key_and_values() {
         (&["frontend.requests_in_flight_max=0"], "frontend.requests_in_flight_max: 0 is out of range"),
         (&["frontend.payloads.pool_mb=0"], "frontend.payloads.pool_mb: 0 is out of range; expected 1 to 65536"),
         (
+        (&["frontend.connections_max=0"], "frontend.connections_max: 0 is out of range; expected 1 to 65536"),
+        (
+            &["frontend.connections_per_address_max=65537"],
+            "frontend.connections_per_address_max: 65537 is out of range",
+        ),
             &["backend.payloads.required=true"],
             "backend.payloads.required: with transport = \"auto\" everything is allowed",
         ),
