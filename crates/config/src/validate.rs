@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use symphony_types::is_name;
+use symphony_types::{is_name, looks_like_an_id};
 
 use crate::{
     Address, AutoscalingConfig, BackendConfig, DeviceKind, ExecutorKind, FederationConfig, FramesConfig,
@@ -176,6 +176,18 @@ impl Check {
         }
     }
 
+    /// The name of a process, by which commands find it, as they do by its id.
+    fn process_name(&mut self, key: &str, name: &str) {
+        self.name(key, name);
+        if looks_like_an_id(name) {
+            let words = format!(
+                "`{name}` looks like the id of a process, which commands would take it for; expected a name that is not one of n, b, f \
+                 and a number"
+            );
+            self.say(key, words);
+        }
+    }
+
     fn range(&mut self, key: impl Into<String>, value: u64, min: u64, max: u64) {
         if !(min..=max).contains(&value) {
             self.say(key, format!("{value} is out of range; expected {min} to {max}"));
@@ -311,10 +323,16 @@ impl Check {
     }
 
     fn frontend(&mut self, frontend: &FrontendConfig) {
-        self.name("frontend.name", &frontend.name);
+        self.process_name("frontend.name", &frontend.name);
         self.range("frontend.request_bytes_max", frontend.request_bytes_max, 1, limits::REQUEST_BYTES_MAX);
         let in_flight = u64::from(frontend.requests_in_flight_max);
         self.range("frontend.requests_in_flight_max", in_flight, 1, limits::REQUESTS_IN_FLIGHT_MAX.into());
+        for (key, connections) in [
+            ("frontend.connections_max", frontend.connections_max),
+            ("frontend.connections_per_address_max", frontend.connections_per_address_max),
+        ] {
+            self.range(key, connections.into(), 1, limits::CONNECTIONS_MAX);
+        }
         self.range("frontend.answer_grace_ms", frontend.answer_grace_ms, 0, limits::ANSWER_GRACE_MS_MAX);
         self.payloads("frontend.payloads", &frontend.payloads);
         let images = &frontend.images;
@@ -326,12 +344,6 @@ impl Check {
         if images.decoded_bytes_max() < frontend.request_bytes_max {
             let (mb, bytes) = (images.decoded_mb_max, frontend.request_bytes_max);
             self.say(key, format!("{mb} MB are less than one request may have; frontend.request_bytes_max is {bytes}"));
-        }
-        for (key, connections) in [
-            ("frontend.connections_max", frontend.connections_max),
-            ("frontend.connections_per_address_max", frontend.connections_per_address_max),
-        ] {
-            self.range(key, connections.into(), 1, limits::CONNECTIONS_MAX);
         }
     }
 
@@ -384,7 +396,7 @@ impl Check {
     }
 
     fn backend(&mut self, backend: &BackendConfig) {
-        self.name("backend.name", &backend.name);
+        self.process_name("backend.name", &backend.name);
         self.name("backend.subcluster", &backend.subcluster);
         let threads = u64::from(backend.intra_op_threads);
         self.range("backend.intra_op_threads", threads, 1, limits::INTRA_OP_THREADS_MAX.into());
