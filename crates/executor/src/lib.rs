@@ -22,7 +22,7 @@ mod wait;
 
 pub use batch_sizes::{BATCH_SIZES_KEY, BatchSizes};
 pub use emulated::{EmulatedExecutor, Noise, Pace, default_signature, item_checksum};
-pub use files::{open_regular, read_text};
+pub use files::{check_within, open_regular, read_text};
 /// A number of half precision, as [`with_element_types`] names its type.
 pub use half::f16;
 pub use onnx::OnnxExecutor;
