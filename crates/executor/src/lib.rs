@@ -18,6 +18,7 @@ mod port;
 pub mod profile;
 mod resources;
 mod runtime;
+mod stop;
 mod wait;
 
 pub use batch_sizes::{BATCH_SIZES_KEY, BatchSizes};
@@ -29,4 +30,5 @@ pub use onnx::OnnxExecutor;
 pub use onnx_session::{LoadError, OnnxInput, OnnxOptions, OnnxSession};
 pub use port::{BatchInputs, ExecuteError, MemoryUse, ModelExecutor, StagedExecutor};
 pub use runtime::{ONNXRUNTIME_VERSION_MIN, ONNXRUNTIME_VERSION_TESTED, Runtime, RuntimeError, load_runtime};
+pub use stop::Stop;
 pub use wait::wait_until;
