@@ -1,5 +1,7 @@
 //! Whatever people get wrong: a clear message, the right status or exit code, and a cluster that goes on serving.
 
+mod connections;
+mod endless;
 mod models;
 mod nodes;
 mod requests;

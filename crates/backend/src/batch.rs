@@ -18,6 +18,8 @@ pub(crate) struct NotRun {
     reason: FailReason,
     /// What the log is told.
     words: String,
+    /// It did not end by itself.
+    pub(crate) hung: bool,
 }
 
 /// The requests of a plan whose inputs arrived, and one buffer per input of the model.
@@ -111,13 +113,13 @@ impl From<ExecuteError> for NotRun {
             ExecuteError::DeviceLost { .. } => FailReason::GpuLost,
             _ => FailReason::ExecutionFailed,
         };
-        Self { reason, words: error.to_string() }
+        Self { reason, words: error.to_string(), hung: matches!(error, ExecuteError::Ended { .. }) }
     }
 }
 
 impl From<&str> for NotRun {
     fn from(words: &str) -> Self {
-        Self { reason: FailReason::ExecutionFailed, words: words.to_owned() }
+        Self { reason: FailReason::ExecutionFailed, words: words.to_owned(), hung: false }
     }
 }
 

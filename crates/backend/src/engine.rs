@@ -7,13 +7,19 @@ use std::time::Duration;
 
 use symphony_config::ExecutorKind;
 use symphony_executor::{
-    EmulatedExecutor, ExecuteError, ModelExecutor, Noise, OnnxExecutor, OnnxOptions, Pace, Runtime,
+    EmulatedExecutor, ExecuteError, ModelExecutor, Noise, OnnxExecutor, OnnxOptions, Pace, Runtime, Stop, check_within,
 };
 use symphony_executor_gpu::{Cuda, GpuLoadError, Turn};
 use symphony_protocol::view::{ModelSource, ModelSpec};
 use symphony_types::LatencyProfile;
 
 use crate::gpu_time::{GAP_WITHIN, GpuTime};
+
+/// A batch that takes so many times what the model's profile says of its largest one, and at least [`RUN_WITHIN_MIN`], is ended: it holds
+/// its GPU up, and may never end.
+const RUN_WITHIN_PROFILES: u32 = 10;
+/// The first batches of a model on a busy machine take longer than any profile says.
+const RUN_WITHIN_MIN: Duration = Duration::from_secs(10);
 
 /// An emulated GPU.
 #[derive(Clone, Debug)]
@@ -48,17 +54,19 @@ pub(crate) struct NotLoaded {
     pub(crate) reason: String,
     /// It may fit when others have gone.
     pub(crate) lacks_memory: bool,
+    /// Its batch of zeros did not end by itself.
+    pub(crate) hung: bool,
 }
 
 impl From<String> for NotLoaded {
     fn from(reason: String) -> Self {
-        Self { reason, lacks_memory: false }
+        Self { reason, lacks_memory: false, hung: false }
     }
 }
 
 impl From<GpuLoadError> for NotLoaded {
     fn from(error: GpuLoadError) -> Self {
-        Self { lacks_memory: error.lacks_memory(), reason: error.to_string() }
+        Self { lacks_memory: error.lacks_memory(), reason: error.to_string(), hung: false }
     }
 }
 
@@ -108,13 +116,14 @@ impl Engine {
     }
 
     /// One executor of the model on a GPU, by its place, of `kind`. The batches that a load runs wait for the time that the GPU has
-    /// besides its plans.
+    /// besides its plans. Gives up once `stop` says so, where that can be done.
     pub(crate) fn load(
         &self,
         spec: &ModelSpec,
         gpu: usize,
         kind: &str,
         time: &GpuTime,
+        stop: &Stop,
     ) -> Result<Box<dyn ModelExecutor>, NotLoaded> {
         let profile = spec.profiles.get(kind).ok_or_else(|| {
             let known: Vec<_> = spec.profiles.keys().map(String::as_str).collect();
@@ -137,12 +146,13 @@ impl Engine {
             }
             Self::OrtCpu(onnx) => {
                 let (path, options) = onnx.options(spec, &profile.latency)?;
-                let mut executor =
-                    OnnxExecutor::from_file(&onnx.runtime, &path, &options).map_err(|e| e.to_string())?;
+                let executor = OnnxExecutor::from_file(&onnx.runtime, &path, &options).map_err(|e| e.to_string())?;
+                let mut executor = executor.ended_by(stop.clone(), run_within(&profile.latency));
                 share_memory(&mut executor, profile.static_memory_bytes, &turn).map_err(
-                    |NotLoaded { reason, lacks_memory }| NotLoaded {
+                    |NotLoaded { reason, lacks_memory, hung }| NotLoaded {
                         reason: format!("model `{}` cannot be used: {reason}", path.display()),
                         lacks_memory,
+                        hung,
                     },
                 )?;
                 Ok(accounted(executor, &path, &profile.latency)?)
@@ -177,8 +187,21 @@ impl OnnxEngine {
             signature: Some(spec.signature.clone()),
             ..OnnxOptions::default()
         };
-        Ok((self.model_dir.join(path), options))
+        let found = self.model_dir.join(path);
+        // An operator who names a whole path means it. What begins at the folder is a repository's, and others may write there.
+        if Path::new(path).is_relative() {
+            check_within(&self.model_dir, &found).map_err(|error| {
+                format!("model `{}` cannot be used: the file cannot be read: {error}", found.display())
+            })?;
+        }
+        Ok((found, options))
     }
+}
+
+/// How long a batch may take.
+fn run_within(latency: &LatencyProfile) -> Duration {
+    let largest: Duration = latency.latency(latency.batch_max()).into();
+    largest.saturating_mul(RUN_WITHIN_PROFILES).max(RUN_WITHIN_MIN)
 }
 
 fn opened(gpus: &[Cuda], gpu: usize) -> Result<&Cuda, String> {
@@ -188,7 +211,7 @@ fn opened(gpus: &[Cuda], gpu: usize) -> Result<&Cuda, String> {
 /// Keeps what a model takes besides batches clear of them, and has its largest batch take its memory now. What there is not the memory
 /// for is refused here, and not by requests; a model that takes no zeros is measured by its first requests.
 fn share_memory(executor: &mut OnnxExecutor, profile_bytes: u64, turn: Turn<'_>) -> Result<(), NotLoaded> {
-    let lacks_memory = |reason| NotLoaded { reason, lacks_memory: true };
+    let lacks_memory = |reason| NotLoaded { reason, lacks_memory: true, hung: false };
     let bytes = executor.memory().map_or(0, |memory| memory.static_bytes).max(profile_bytes);
     executor.keep_clear_of_batches(bytes).map_err(|error| {
         let mb = bytes.div_ceil(1 << 20);
@@ -199,6 +222,10 @@ fn share_memory(executor: &mut OnnxExecutor, profile_bytes: u64, turn: Turn<'_>)
     match executor.warm_up() {
         Err(error @ ExecuteError::OutOfMemory { .. }) => {
             Err(lacks_memory(format!("its largest batch does not fit beside the others: {error}")))
+        }
+        Err(error @ ExecuteError::Ended { .. }) => {
+            let reason = format!("its largest batch, of zeros, does not end: {error}");
+            Err(NotLoaded { reason, lacks_memory: false, hung: true })
         }
         Err(error) => {
             tracing::warn!(%error, "a batch of zeros failed; what batches take is not known yet");

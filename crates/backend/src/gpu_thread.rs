@@ -107,6 +107,9 @@ impl<T: PayloadTransport> GpuThread<T> {
                 }
                 let ended = Instant::now();
                 latency = ended - begun;
+                if outcome.as_ref().is_err_and(|error| error.hung) {
+                    Counts::add(&self.counts.models_hung, 1);
+                }
                 ran = (batch.items > 0).then_some((begun, ended));
                 match models.get(&plan.model) {
                     Some(executor) => {

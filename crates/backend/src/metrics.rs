@@ -35,7 +35,10 @@ pub const METRIC_NAMES: [MetricName; 9] = [
     },
     counter("symphony_backend_model_loads_total", "Models loaded"),
     counter("symphony_backend_model_loads_failed_total", "Models that could not be loaded, or did not fit the memory"),
-    counter("symphony_backend_models_hung_total", "Models that had not gone a minute after they were to"),
+    counter(
+        "symphony_backend_models_hung_total",
+        "Batches that did not end in time and were ended, and models that had not gone a minute after they were to",
+    ),
     counter(
         "symphony_backend_gpus_lost_total",
         "GPUs whose device fails whatever comes until the backend is restarted",

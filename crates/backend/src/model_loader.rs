@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use symphony_executor::{MemoryUse, ModelExecutor};
+use symphony_executor::{MemoryUse, ModelExecutor, Stop};
 use symphony_protocol::control as pb;
 use symphony_protocol::view::{BackendView, ModelSpec, ModelView, View};
 use symphony_transport::ControlClient;
@@ -38,7 +38,8 @@ pub(crate) const LEAVES_WITHIN: Duration = Duration::from_secs(60);
 
 /// How a model stands at this backend.
 enum Standing {
-    Loading,
+    /// With that which has its batches end.
+    Loading(Stop),
     Ended(Word),
     /// Not to be held any more since then, and its memory still taken: by plans that were accepted, or because it is being loaded. Once
     /// that hangs, the word for whoever wants it again.
@@ -141,7 +142,10 @@ impl ModelLoader {
             match standing {
                 // What is being loaded goes when that has ended.
                 Standing::Leaving { .. } => {}
-                Standing::Loading => *standing = Standing::leaving(),
+                Standing::Loading(stop) => {
+                    stop.give_up();
+                    *standing = Standing::leaving();
+                }
                 Standing::Ended(Word { state: Err(_), .. }) => return false,
                 Standing::Ended(Word { state: Ok(()), .. }) => {
                     let let_go = Arc::new(LetGo { model, gone: gone.clone() });
@@ -196,10 +200,11 @@ impl ModelLoader {
                         models.insert(id, Standing::Ended(word));
                         continue;
                     }
-                    models.insert(id, Standing::Loading);
-                    tokio::spawn(self.load(id, model.spec.clone(), loaded.clone()));
+                    let stop = Stop::default();
+                    tokio::spawn(self.load(id, model.spec.clone(), stop.clone(), loaded.clone()));
+                    models.insert(id, Standing::Loading(stop));
                 }
-                Some(Standing::Loading | Standing::Leaving { hangs: None, .. }) => {}
+                Some(Standing::Loading(_) | Standing::Leaving { hangs: None, .. }) => {}
                 Some(Standing::Leaving { hangs: Some(word), .. }) => {
                     self.book.stands(id, &model.spec.name, BookState::Failed);
                     self.say(id, model, word);
@@ -229,6 +234,7 @@ impl ModelLoader {
         &self,
         model: ModelId,
         spec: ModelSpec,
+        stop: Stop,
         loaded: UnboundedSender<Loaded>,
     ) -> impl Future<Output = ()> + use<> {
         let (engine, kinds, times) = (self.engine.clone(), self.kinds.clone(), self.times.clone());
@@ -240,7 +246,7 @@ impl ModelLoader {
             let of = spec.clone();
             let load = move || {
                 let gpus = kinds.iter().zip(&times).enumerate();
-                gpus.map(|(gpu, (kind, time))| engine.load(&of, gpu, kind, time)).collect()
+                gpus.map(|(gpu, (kind, time))| engine.load(&of, gpu, kind, time, &stop)).collect()
             };
             let result = tokio::task::spawn_blocking(load).await;
             let result = result.unwrap_or_else(|error| Err(format!("loading ended: {error}").into()));
@@ -310,7 +316,7 @@ impl ModelLoader {
 
     fn loaded(&mut self, loaded: Loaded, models: &mut HashMap<ModelId, Standing>, gone: &UnboundedSender<ModelId>) {
         let Loaded { model, spec, result, took, turn } = loaded;
-        if !matches!(models.get(&model), Some(Standing::Loading)) {
+        if !matches!(models.get(&model), Some(Standing::Loading(_))) {
             // However late it comes: nobody has loaded it anew, and its memory is free once it has really gone.
             let let_go = LetGo { model, gone: gone.clone() };
             give_back(result.unwrap_or_default(), move || drop(let_go));
@@ -329,8 +335,11 @@ impl ModelLoader {
                 give_back(executors, move || drop(turn));
                 self.lacks_memory(model, &spec.name, reason, took)
             }
-            Err(NotLoaded { reason, lacks_memory: true }) => self.lacks_memory(model, &spec.name, reason, took),
-            Err(NotLoaded { reason, .. }) => self.failed(model, &spec.name, reason, took),
+            Err(NotLoaded { reason, lacks_memory: true, .. }) => self.lacks_memory(model, &spec.name, reason, took),
+            Err(NotLoaded { reason, hung, .. }) => {
+                Counts::add(&self.counts.models_hung, hung.into());
+                self.failed(model, &spec.name, reason, took)
+            }
         };
         models.insert(model, Standing::Ended(word));
     }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use nix::sys::stat::Mode;
-use symphony_executor::{BatchInputs, ModelExecutor, Runtime, default_signature, digits, load_runtime};
+use symphony_executor::{BatchInputs, ModelExecutor, Runtime, Stop, default_signature, digits, load_runtime};
 use symphony_net::Net;
 use symphony_protocol::view::{BackendView, KindProfile, ModelSource, ModelSpec, ModelView, View};
 use symphony_testkit::needed;
@@ -23,6 +23,7 @@ use crate::engine::{EmulatedGpu, Engine, OnnxEngine};
 use crate::execution::{Identity, Input};
 use crate::gpu_memory::GpuMemory;
 use crate::gpu_time::GpuTime;
+use crate::metrics::Counts;
 use crate::model_book::{BookState, ModelBook};
 use crate::model_loader::{LEAVES_WITHIN, LOAD_ALONE_WITHIN, ModelLoader};
 
@@ -90,6 +91,7 @@ struct Scene {
     execution: mpsc::UnboundedReceiver<Input>,
     book: Arc<ModelBook>,
     linked: watch::Sender<bool>,
+    counts: Arc<Counts>,
     ended: CancellationToken,
 }
 
@@ -109,12 +111,13 @@ impl Scene {
         let (inputs, execution) = mpsc::unbounded_channel();
         let (linked, links) = watch::channel(is_linked);
         let (book, ended) = (Arc::<ModelBook>::default(), CancellationToken::new());
+        let counts = Arc::<Counts>::default();
         let loader = ModelLoader {
             identity,
             kinds: vec!["cpu".into()],
             memory: vec![GpuMemory::new(memory_mb * MB)],
             times: vec![Arc::default()],
-            counts: Arc::default(),
+            counts: Arc::clone(&counts),
             book: Arc::clone(&book),
             loading: Arc::new(Semaphore::new(1)),
             meter: Arc::default(),
@@ -125,7 +128,7 @@ impl Scene {
             execution: inputs,
         };
         tokio::spawn(loader.run(ended.clone()));
-        Self { view, execution, book, linked, ended }
+        Self { view, execution, book, linked, counts, ended }
     }
 
     async fn next(&mut self) -> Input {
@@ -361,8 +364,8 @@ fn engine_and_two_models(dir: &Path, memory_mb: u64) -> (Engine, ModelSpec, Mode
 fn what_models_take_is_not_for_batches() {
     let dir = tempfile::tempdir().unwrap();
     let (engine, heavy, hungry) = engine_and_two_models(dir.path(), 600);
-    let _loaded = engine.load(&heavy, 0, "cpu", &GpuTime::default()).unwrap();
-    let refused = engine.load(&hungry, 0, "cpu", &GpuTime::default()).unwrap_err();
+    let _loaded = engine.load(&heavy, 0, "cpu", &GpuTime::default(), &Stop::default()).unwrap();
+    let refused = engine.load(&hungry, 0, "cpu", &GpuTime::default(), &Stop::default()).unwrap_err();
     assert!(refused.lacks_memory && refused.reason.contains("its largest batch does not fit"), "{refused:?}");
 }
 
@@ -371,11 +374,51 @@ fn what_models_take_is_not_for_batches() {
 fn what_batches_have_had_is_not_for_models() {
     let dir = tempfile::tempdir().unwrap();
     let (engine, heavy, hungry) = engine_and_two_models(dir.path(), 650);
-    let mut batches = engine.load(&hungry, 0, "cpu", &GpuTime::default()).unwrap();
-    let refused = engine.load(&heavy, 0, "cpu", &GpuTime::default()).unwrap_err();
+    let mut batches = engine.load(&hungry, 0, "cpu", &GpuTime::default(), &Stop::default()).unwrap();
+    let refused = engine.load(&heavy, 0, "cpu", &GpuTime::default(), &Stop::default()).unwrap_err();
     assert!(refused.lacks_memory && refused.reason.contains("it takes 300 MB"), "{refused:?}");
     let eight = BatchInputs { items: 8, tensors: &[&[0; 8 * 16]], start: None };
     batches.run(&eight, &mut Vec::new()).unwrap();
+}
+
+/// The batch of zeros of a load that would never end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_load_that_never_ends_is_ended_when_nobody_wants_its_model_any_more() {
+    let Some(runtime) = needed("onnxruntime", load_runtime(None)) else { return };
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("endless.onnx"), symphony_zoo::endless_above(-1.0).bytes()).unwrap();
+    std::fs::write(dir.path().join("good.onnx"), digits::MODEL).unwrap();
+    let mut scene = Scene::onnx(runtime, dir.path(), 4096);
+    let endless = hungry_spec("endless");
+    scene.view.send_replace(numbered([(1, endless.clone())]));
+    scene.stands("endless", BookState::Loading).await;
+
+    // Without an end nothing would be loaded for a minute, and a thread would loop until the process ends.
+    scene.view.send_replace(numbered([(2, spec("good", "good.onnx", 1))]));
+    let (model, mut good) = scene.loaded().await;
+    assert_eq!(model, ModelId::new(2));
+    run_one(good.as_mut());
+
+    // Wanted for longer, it is ended as one that hangs, and counted.
+    scene.view.send_replace(numbered([(2, spec("good", "good.onnx", 1)), (3, endless)]));
+    scene.stands("endless", BookState::Failed).await;
+    assert_eq!(scene.counts.models_hung.load(std::sync::atomic::Ordering::Relaxed), 1);
+    run_one(good.as_mut());
+}
+
+#[test]
+fn a_model_that_is_a_link_out_of_the_folder_is_not_opened() {
+    let Some(runtime) = needed("onnxruntime", load_runtime(None)) else { return };
+    let (dir, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    std::fs::write(elsewhere.path().join("digits.onnx"), digits::MODEL).unwrap();
+    std::os::unix::fs::symlink(elsewhere.path().join("digits.onnx"), dir.path().join("out.onnx")).unwrap();
+    std::fs::write(dir.path().join("real.onnx"), digits::MODEL).unwrap();
+    std::os::unix::fs::symlink("real.onnx", dir.path().join("in.onnx")).unwrap();
+    let engine = Engine::OrtCpu(OnnxEngine { runtime, model_dir: dir.path().to_owned(), intra_threads: 1 });
+    let load = |file| engine.load(&spec("m", file, 1), 0, "cpu", &GpuTime::default(), &Stop::default());
+    load("in.onnx").unwrap();
+    let refused = load("out.onnx").unwrap_err().reason;
+    assert!(refused.contains("out.onnx") && refused.contains("expected a file within"), "{refused}");
 }
 
 /// Its first batches come with the word that it is ready, and find no link to their inputs where that is still being made.

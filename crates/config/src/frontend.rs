@@ -22,6 +22,10 @@ pub struct FrontendConfig {
     pub request_bytes_max: u64,
     /// Requests accepted and not yet answered, at most.
     pub requests_in_flight_max: u32,
+    /// Connections at a time, over gRPC and over REST each.
+    pub connections_max: u32,
+    /// Of these from one address.
+    pub connections_per_address_max: u32,
     /// How long after its deadline a request may still be answered (late) before it fails, in milliseconds.
     pub answer_grace_ms: u64,
     /// How inputs and results travel.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use symphony_types::is_name;
+use symphony_types::{is_name, looks_like_an_id};
 
 use crate::{
     Address, AutoscalingConfig, BackendConfig, DeviceKind, ExecutorKind, FederationConfig, FramesConfig,
@@ -38,6 +38,8 @@ pub mod limits {
     pub const REQUEST_BYTES_MAX: u64 = 63 << 20;
     /// Requests in flight at one frontend.
     pub const REQUESTS_IN_FLIGHT_MAX: u32 = 1 << 20;
+    /// As many connections as an address of this host has ports.
+    pub const CONNECTIONS_MAX: u64 = 1 << 16;
     /// Grace after a deadline, in milliseconds.
     pub const ANSWER_GRACE_MS_MAX: u64 = 60_000;
     /// GPUs of one backend, over all kinds.
@@ -171,6 +173,18 @@ impl Check {
         if !is_name(name) {
             let max = symphony_types::NAME_BYTES_MAX;
             self.say(key, format!("`{name}` is not a name; expected 1 to {max} of a–z, 0–9 and -, no leading -"));
+        }
+    }
+
+    /// The name of a process, by which commands find it, as they do by its id.
+    fn process_name(&mut self, key: &str, name: &str) {
+        self.name(key, name);
+        if looks_like_an_id(name) {
+            let words = format!(
+                "`{name}` looks like the id of a process, which commands would take it for; expected a name that is not one of n, b, f \
+                 and a number"
+            );
+            self.say(key, words);
         }
     }
 
@@ -309,10 +323,16 @@ impl Check {
     }
 
     fn frontend(&mut self, frontend: &FrontendConfig) {
-        self.name("frontend.name", &frontend.name);
+        self.process_name("frontend.name", &frontend.name);
         self.range("frontend.request_bytes_max", frontend.request_bytes_max, 1, limits::REQUEST_BYTES_MAX);
         let in_flight = u64::from(frontend.requests_in_flight_max);
         self.range("frontend.requests_in_flight_max", in_flight, 1, limits::REQUESTS_IN_FLIGHT_MAX.into());
+        for (key, connections) in [
+            ("frontend.connections_max", frontend.connections_max),
+            ("frontend.connections_per_address_max", frontend.connections_per_address_max),
+        ] {
+            self.range(key, connections.into(), 1, limits::CONNECTIONS_MAX);
+        }
         self.range("frontend.answer_grace_ms", frontend.answer_grace_ms, 0, limits::ANSWER_GRACE_MS_MAX);
         self.payloads("frontend.payloads", &frontend.payloads);
         let images = &frontend.images;
@@ -376,7 +396,7 @@ impl Check {
     }
 
     fn backend(&mut self, backend: &BackendConfig) {
-        self.name("backend.name", &backend.name);
+        self.process_name("backend.name", &backend.name);
         self.name("backend.subcluster", &backend.subcluster);
         let threads = u64::from(backend.intra_op_threads);
         self.range("backend.intra_op_threads", threads, 1, limits::INTRA_OP_THREADS_MAX.into());

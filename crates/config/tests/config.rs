@@ -203,6 +203,8 @@ fn what_cannot_work_is_explained_with_key_and_values() {
         (&[&zero_port], "cluster.scheduler.0.control: port 0 is chosen at start"),
         (&[&wildcard, "security.insecure_dev=true"], "cluster.scheduler.0.control: 0.0.0.0:11 means every address"),
         (&["frontend.name="], "frontend.name: `` is not a name"),
+        (&["frontend.name=f1"], "frontend.name: `f1` looks like the id of a process"),
+        (&["backend.name=n2"], "backend.name: `n2` looks like the id of a process"),
         (&["frontend.rest=127.0.0.1:8001"], "frontend.rest: 127.0.0.1:8001 is taken by frontend.grpc"),
         (&["frontend.rest=localhost:8001"], "frontend.rest: localhost:8001 is taken by frontend.grpc"),
         (
@@ -211,6 +213,11 @@ fn what_cannot_work_is_explained_with_key_and_values() {
         ),
         (&["frontend.request_bytes_max=0"], "frontend.request_bytes_max: 0 is out of range; expected 1 to 66060288"),
         (&["frontend.requests_in_flight_max=0"], "frontend.requests_in_flight_max: 0 is out of range"),
+        (&["frontend.connections_max=0"], "frontend.connections_max: 0 is out of range; expected 1 to 65536"),
+        (
+            &["frontend.connections_per_address_max=65537"],
+            "frontend.connections_per_address_max: 65537 is out of range",
+        ),
         (&["frontend.payloads.pool_mb=0"], "frontend.payloads.pool_mb: 0 is out of range; expected 1 to 65536"),
         (
             &["backend.payloads.required=true"],

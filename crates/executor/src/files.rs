@@ -20,6 +20,20 @@ pub fn open_regular(path: &Path) -> Result<File> {
     }
 }
 
+/// Whether a file lies within a folder, behind all links: whoever may write into the folder need not be who may have others read. Links
+/// within it are fine; volumes of Kubernetes and git-sync are made of them.
+///
+/// # Errors
+/// If it lies elsewhere, or one of the two is not there.
+pub fn check_within(root: &Path, path: &Path) -> Result<()> {
+    let (root, found) = (fs::canonicalize(root)?, fs::canonicalize(path)?);
+    if found.starts_with(&root) {
+        return Ok(());
+    }
+    let problem = format!("a link leads to {}; expected a file within {}", found.display(), root.display());
+    Err(Error::new(ErrorKind::PermissionDenied, problem))
+}
+
 /// Reads a text of at most `bytes_max` bytes from a regular file, whatever length the file system says it has.
 ///
 /// # Errors
@@ -53,6 +67,29 @@ mod tests {
             assert!(refused.to_string().contains("expected a regular file"), "{}: {refused}", path.display());
         }
         assert_eq!(open_regular(&dir.path().join("none")).unwrap_err().kind(), ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn links_may_lead_anywhere_within_the_folder() {
+        let dir = tempfile::tempdir().unwrap();
+        // As Kubernetes lays out what it mounts, and the mount itself by way of a link.
+        let (real, root) = (dir.path().join("real"), dir.path().join("models"));
+        fs::create_dir_all(real.join("..2026_1/m")).unwrap();
+        fs::write(real.join("..2026_1/m/model.onnx"), "x").unwrap();
+        symlink("..2026_1", real.join("..data")).unwrap();
+        symlink("..data/m", real.join("m")).unwrap();
+        symlink(&real, &root).unwrap();
+        check_within(&root, &root.join("m/model.onnx")).unwrap();
+
+        let secret = dir.path().join("secret");
+        fs::write(&secret, "x").unwrap();
+        symlink(&secret, real.join("..2026_1/m/other.onnx")).unwrap();
+        symlink(dir.path(), real.join("out")).unwrap();
+        for path in ["m/other.onnx", "out/secret", "../secret"] {
+            let refused = check_within(&root, &root.join(path)).unwrap_err();
+            assert!(refused.to_string().contains("expected a file within"), "{path}: {refused}");
+        }
+        assert_eq!(check_within(&root, &root.join("none")).unwrap_err().kind(), ErrorKind::NotFound);
     }
 
     #[test]

@@ -18,15 +18,17 @@ mod port;
 pub mod profile;
 mod resources;
 mod runtime;
+mod stop;
 mod wait;
 
 pub use batch_sizes::{BATCH_SIZES_KEY, BatchSizes};
 pub use emulated::{EmulatedExecutor, Noise, Pace, default_signature, item_checksum};
-pub use files::{open_regular, read_text};
+pub use files::{check_within, open_regular, read_text};
 /// A number of half precision, as [`with_element_types`] names its type.
 pub use half::f16;
 pub use onnx::OnnxExecutor;
 pub use onnx_session::{LoadError, OnnxInput, OnnxOptions, OnnxSession};
 pub use port::{BatchInputs, ExecuteError, MemoryUse, ModelExecutor, StagedExecutor};
 pub use runtime::{ONNXRUNTIME_VERSION_MIN, ONNXRUNTIME_VERSION_TESTED, Runtime, RuntimeError, load_runtime};
+pub use stop::Stop;
 pub use wait::wait_until;

@@ -2,8 +2,10 @@
 
 use std::fmt;
 use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use ort::session::{Session, SessionInputValue};
+use ort::session::{RunOptions, Session, SessionInputValue};
 use symphony_types::Signature;
 
 use crate::batch_memory::{self, KeptClear};
@@ -13,6 +15,7 @@ use crate::onnx_session::{LoadError, OnnxInput, OnnxOptions, OnnxSession};
 use crate::port::{BatchInputs, ExecuteError, MemoryUse, ModelExecutor};
 use crate::resources::resident_bytes;
 use crate::runtime::Runtime;
+use crate::stop::Stop;
 
 /// A model in the process, run on the calling thread.
 pub struct OnnxExecutor {
@@ -30,6 +33,9 @@ pub struct OnnxExecutor {
     memory: MemoryUse,
     /// The largest batch so far: only a larger one makes the runtime take more memory.
     largest_run: u32,
+    stop: Stop,
+    /// A batch that takes longer is ended.
+    run_within: Option<Duration>,
 }
 
 /// An input of the model.
@@ -59,6 +65,14 @@ impl OnnxExecutor {
     /// As [`OnnxExecutor::from_file`].
     pub fn from_memory(runtime: &Runtime, name: &str, bytes: &[u8], options: &OnnxOptions) -> Result<Self, LoadError> {
         Self::measured(runtime, || OnnxSession::from_memory(runtime, name, bytes, options, &[]))
+    }
+
+    /// Has batches ended that take longer than that, or once `stop` gives the model up.
+    #[must_use]
+    pub fn ended_by(mut self, stop: Stop, run_within: Duration) -> Self {
+        self.stop = stop.watched();
+        self.run_within = Some(run_within);
+        self
     }
 
     /// Runs a batch of zeros of the largest size: what batches take is taken, and measured, before requests wait.
@@ -112,6 +126,8 @@ impl OnnxExecutor {
             outputs,
             memory,
             largest_run: 0,
+            stop: Stop::default(),
+            run_within: None,
         })
     }
 }
@@ -135,7 +151,26 @@ impl ModelExecutor for OnnxExecutor {
             .map(|input| input.elements.as_input(&input.shape))
             .collect::<Result<_, _>>()
             .map_err(failed)?;
-        let results = self.session.run(values.as_slice()).map_err(failed)?;
+        let begun = Instant::now();
+        let options = Arc::new(RunOptions::new().map_err(failed)?);
+        let ended = |reason| ExecuteError::Ended { items, took: begun.elapsed(), reason };
+        let end = {
+            let options = Arc::clone(&options);
+            move || {
+                if let Err(error) = options.terminate() {
+                    tracing::error!(%error, "a run cannot be ended");
+                }
+            }
+        };
+        let run = self.stop.begin(self.run_within.map(|within| begun + within), end);
+        let run = run.map_err(|_| ended(GIVEN_UP))?;
+        let results = self.session.run_with_options(values.as_slice(), &*options).map_err(|error| {
+            let is_overdue = self.run_within.is_some_and(|within| begun.elapsed() >= within);
+            match run.is_ended() {
+                true => ended(if is_overdue { OVERDUE } else { GIVEN_UP }),
+                false => failure(items, &error),
+            }
+        })?;
 
         outputs.resize_with(self.signature.outputs.len(), Vec::new);
         for ((spec, &place), output) in self.signature.outputs.iter().zip(&self.outputs).zip(outputs.iter_mut()) {
@@ -175,6 +210,11 @@ impl ModelExecutor for OnnxExecutor {
         "onnxruntime-cpu"
     }
 }
+
+/// Why a batch was ended.
+const GIVEN_UP: &str = "the model is given up";
+/// The same.
+const OVERDUE: &str = "it takes far longer than the model's profile says; it may never end";
 
 /// ONNX Runtime has no code for want of memory: these are the words of its arena and of the C++ library.
 const NO_MEMORY: [&str; 3] = ["Available memory of ", "Failed to allocate memory", "std::bad_alloc"];

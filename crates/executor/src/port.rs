@@ -1,7 +1,7 @@
 //! The port: what a backend asks of whatever runs its batches.
 
 use std::fmt;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use symphony_types::Signature;
 
@@ -154,6 +154,16 @@ pub enum ExecuteError {
         expected: usize,
         /// Items in the batch.
         items: u32,
+    },
+    /// It did not end by itself: it took too long, or its model was given up.
+    #[error("{items} items were ended after {} s: {reason}", .took.as_secs())]
+    Ended {
+        /// Items in the batch.
+        items: u32,
+        /// How long they had run.
+        took: Duration,
+        /// Why.
+        reason: &'static str,
     },
     /// There was not the memory for it.
     #[error("{items} items need more memory than there is for batches: {reason}")]

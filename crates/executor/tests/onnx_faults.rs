@@ -1,6 +1,10 @@
 //! Real ONNX models that load and then fail: each failure is a batch's, the model runs the next one, and others are not touched.
 
-use symphony_executor::{BatchInputs, ExecuteError, ModelExecutor, OnnxExecutor, OnnxOptions, Runtime, load_runtime};
+use std::time::Duration;
+
+use symphony_executor::{
+    BatchInputs, ExecuteError, ModelExecutor, OnnxExecutor, OnnxOptions, Runtime, Stop, load_runtime,
+};
 use symphony_testkit::needed;
 use symphony_zoo::Fault;
 
@@ -75,4 +79,30 @@ fn memory_that_is_not_there_fails_the_batch_and_not_the_process() {
         assert!(matches!(&error, ExecuteError::OutOfMemory { items: 1, .. }), "{error:?}");
         assert_eq!(run(&mut other, &[4.0]).unwrap(), [2.0; 4]);
     }
+}
+
+/// A loop without an end is ended by whoever gives the model up, or after its time, and the next batch runs.
+#[test]
+fn a_batch_that_never_ends_is_ended() {
+    let Some(runtime) = runtime() else { return };
+    let model = symphony_zoo::endless_above(0.0);
+    let load = |stop: &Stop, within| {
+        let model = OnnxExecutor::from_memory(&runtime, "endless", model.bytes(), &OnnxOptions::default()).unwrap();
+        model.ended_by(stop.clone(), within)
+    };
+    let mut model = load(&Stop::default(), Duration::from_secs(1));
+    for _ in 0..2 {
+        assert_eq!(run(&mut model, &[-1.0]), Ok(vec![-1.0; 4]));
+        let ended = run(&mut model, &[-1.0, 1.0]).unwrap_err();
+        assert!(ended.to_string().contains("it may never end"), "{ended}");
+    }
+
+    let stop = Stop::default();
+    let mut model = load(&stop, Duration::from_secs(3600));
+    assert_eq!(run(&mut model, &[-1.0]), Ok(vec![-1.0; 4]));
+    let giving_up = std::thread::spawn(move || stop.give_up());
+    let ended = run(&mut model, &[1.0]).unwrap_err();
+    assert!(ended.to_string().contains("the model is given up"), "{ended}");
+    giving_up.join().unwrap();
+    assert!(matches!(run(&mut model, &[-1.0]), Err(ExecuteError::Ended { .. })), "nothing is begun any more");
 }

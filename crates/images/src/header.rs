@@ -2,20 +2,19 @@
 
 use std::io::Cursor;
 
-use image::ImageDecoder;
-use image::codecs::jpeg::JpegDecoder;
 use image::codecs::png::PngDecoder;
+use image::{DynamicImage, ImageDecoder};
 
-use crate::{ImageError, ImageLimits};
-
-/// Bytes in which most JPEG files have their header.
-const JPEG_HEADER_BYTES: usize = 128 << 10;
+use crate::{ImageError, ImageLimits, jpeg};
 
 /// Bytes of the marker that begins a JPEG file.
 const JPEG_START_BYTES: usize = 2;
 
 /// Segments before a JPEG file's picture: a colour profile or a description of the largest size takes 256.
 const JPEG_SEGMENTS_MAX: usize = 1024;
+
+/// The second byte of a JPEG file's marker before a scan.
+const START_OF_SCAN: u8 = 0xda;
 
 /// The formats that are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,40 +85,34 @@ pub fn inspect(bytes: &[u8], limits: ImageLimits) -> Result<Header, ImageError> 
         }
         Format::Jpeg => {
             let (progressive, _) = walk_segments(bytes)?;
-            // The decoder makes a copy of all it is given, and the header is mostly at the beginning. It may be longer than
-            // that: thumbnails and colour profiles come first.
-            let begin = &bytes[..bytes.len().min(JPEG_HEADER_BYTES)];
-            let decoder = jpeg(begin);
-            let decoder = if begin.len() < bytes.len() { decoder.or_else(|_| jpeg(bytes)) } else { decoder };
-            (decoder?.dimensions(), progressive)
+            (jpeg::size(bytes)?, progressive)
         }
     };
     limits.allow(width, height)?;
     Ok(Header { format, width, height, progressive })
 }
 
-/// A decoder of a picture whose header is within the limits.
-pub(crate) fn open(bytes: &[u8], limits: ImageLimits) -> Result<Box<dyn ImageDecoder + '_>, ImageError> {
+/// The pixels of a picture whose header is within the limits.
+pub(crate) fn decode(bytes: &[u8], limits: ImageLimits) -> Result<DynamicImage, ImageError> {
     let Header { format, .. } = inspect(bytes, limits)?;
-    let bad = |error| bad_header(format, &error);
-    let mut decoder: Box<dyn ImageDecoder> = match format {
+    match format {
         Format::Jpeg => {
-            let (_, scan) = walk_segments(bytes)?;
-            if !has_end(scan) {
-                return Err(ImageError::Undecodable("it is cut off: its end marker is missing".to_owned()));
-            }
-            Box::new(jpeg(bytes)?)
+            let (progressive, scan) = walk_segments(bytes)?;
+            let (scans, after_end) = walk_scans(scan)
+                .ok_or_else(|| ImageError::Undecodable("it is cut off: its end marker is missing".to_owned()))?;
+            let file = &bytes[..bytes.len() - after_end.len()];
+            // Of a file that is not progressive and has several scans the decoder reads more than there is, even if it is whole.
+            if progressive || scans == 1 { jpeg::decode(&jpeg::with_ones(file)) } else { jpeg::decode(file) }
         }
-        Format::Png => Box::new(PngDecoder::with_limits(Cursor::new(bytes), limits.of_png()).map_err(bad)?),
-    };
-    let (width, height) = decoder.dimensions();
-    limits.allow(width, height)?;
-    decoder.set_limits(limits.of_decoder()).map_err(bad)?;
-    Ok(decoder)
-}
-
-fn jpeg(bytes: &[u8]) -> Result<JpegDecoder<Cursor<&[u8]>>, ImageError> {
-    JpegDecoder::new(Cursor::new(bytes)).map_err(|error| bad_header(Format::Jpeg, &error))
+        Format::Png => {
+            let bad = |error| bad_header(format, &error);
+            let mut decoder = PngDecoder::with_limits(Cursor::new(bytes), limits.of_png()).map_err(bad)?;
+            let (width, height) = decoder.dimensions();
+            limits.allow(width, height)?;
+            decoder.set_limits(limits.of_decoder()).map_err(bad)?;
+            DynamicImage::from_decoder(decoder).map_err(|error| ImageError::Undecodable(error.to_string()))
+        }
+    }
 }
 
 fn bad_header(format: Format, error: &image::ImageError) -> ImageError {
@@ -137,7 +130,6 @@ fn format_of(bytes: &[u8], limits: ImageLimits) -> Result<Format, ImageError> {
 /// it meets the next one: of a hundred thousand small ones it would make minutes. Whether the picture is progressive, and what follows the
 /// marker of its first scan.
 fn walk_segments(bytes: &[u8]) -> Result<(bool, &[u8]), ImageError> {
-    const START_OF_SCAN: u8 = 0xda;
     /// Begin a frame of each progressive kind: Huffman or arithmetic, differential or not.
     const PROGRESSIVE: [u8; 4] = [0xc2, 0xc6, 0xca, 0xce];
     let bad = |reason: &str| ImageError::BadHeader { format: Format::Jpeg.name(), reason: reason.to_owned() };
@@ -164,27 +156,31 @@ fn walk_segments(bytes: &[u8]) -> Result<(bool, &[u8]), ImageError> {
     Err(bad(&format!("more than {JPEG_SEGMENTS_MAX} segments come before its picture")))
 }
 
-/// Whether the end of a JPEG file follows, from behind the marker of its first scan. Where it is missing the decoder makes pixels up.
-fn has_end(scan: &[u8]) -> bool {
-    const END: u8 = 0xd9;
-    let mut segment = Some(scan);
-    while let Some([high, low, ..]) = segment {
+/// Walks a JPEG file from behind the marker of its first scan: how many scans there are, and what follows its end marker. None where
+/// there is no end.
+fn walk_scans(scan: &[u8]) -> Option<(usize, &[u8])> {
+    let mut scans = 1;
+    let mut segment = scan;
+    loop {
+        let [high, low, ..] = segment else { return None };
         let length = usize::from(u16::from_be_bytes([*high, *low]));
-        let Some(mut data) = segment.and_then(|segment| segment.get(length..)) else { return false };
+        let mut data = segment.get(length..)?;
         segment = loop {
-            let Some(at) = data.iter().position(|&byte| byte == 0xff) else { return false };
+            let at = data.iter().position(|&byte| byte == 0xff)?;
             data = &data[at + 1..];
             match data {
-                [END, ..] => return true,
+                [jpeg::END, rest @ ..] => return Some((scans, rest)),
                 // A byte of 0xff in the data, a restart, a filler: the scan goes on.
                 [0 | 0xd0..=0xd7, rest @ ..] => data = rest,
                 [0xff, ..] => {}
-                [_, rest @ ..] => break Some(rest),
-                [] => return false,
+                [marker, rest @ ..] => {
+                    scans += usize::from(*marker == START_OF_SCAN);
+                    break rest;
+                }
+                [] => return None,
             }
         };
     }
-    false
 }
 
 /// Width and height of a PNG file by its first chunk, which is always at the same place.

@@ -6,6 +6,7 @@
 
 mod error;
 mod header;
+mod jpeg;
 mod limits;
 mod pipeline;
 mod tensor_writer;

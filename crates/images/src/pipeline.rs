@@ -5,7 +5,7 @@ use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer
 use image::DynamicImage;
 use symphony_types::{Colour, Filter, Fit, ImageInput, TensorSpec};
 
-use crate::header::open;
+use crate::header::decode;
 use crate::tensor_writer::TensorWriter;
 use crate::{ImageError, ImageLimits};
 
@@ -61,15 +61,13 @@ impl Pipeline {
     /// # Errors
     /// Why there is none; then nothing is appended.
     pub fn append(&self, picture: &[u8], limits: ImageLimits, item: &mut Vec<u8>) -> Result<(), ImageError> {
-        let pixels = self.resize(self.decode(picture, limits)?)?;
+        let pixels = self.resize(self.pixels(picture, limits)?)?;
         self.writer.append(&pixels, item);
         Ok(())
     }
 
-    fn decode(&self, picture: &[u8], limits: ImageLimits) -> Result<Pixels, ImageError> {
-        let decoder = open(picture, limits)?;
-        let decoded = DynamicImage::from_decoder(decoder);
-        let decoded = decoded.map_err(|error| ImageError::Undecodable(error.to_string()))?;
+    fn pixels(&self, picture: &[u8], limits: ImageLimits) -> Result<Pixels, ImageError> {
+        let decoded = decode(picture, limits)?;
         let (width, height) = (decoded.width(), decoded.height());
         let grey = self.writer.channels() == Colour::Grey.channels() as usize;
         let bytes = match decoded {

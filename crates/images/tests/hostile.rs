@@ -142,6 +142,37 @@ fn a_jpeg_that_is_cut_off_is_no_picture() {
     pipeline.append(&[&cut[..], &end].concat(), LIMITS, &mut item).unwrap();
 }
 
+/// Sides as the header of a JPEG file says them.
+fn claims_of_jpeg(jpeg: &[u8], width: u16, height: u16) -> Vec<u8> {
+    let frame = jpeg.windows(2).position(|marker| marker == [0xff, 0xc0]).unwrap();
+    let mut jpeg = jpeg.to_vec();
+    jpeg[frame + 5..frame + 7].copy_from_slice(&height.to_be_bytes());
+    jpeg[frame + 7..frame + 9].copy_from_slice(&width.to_be_bytes());
+    jpeg
+}
+
+/// At the end marker the decoder goes on with zeros: a grey picture, and nobody would know.
+#[test]
+fn a_jpeg_that_holds_fewer_pixels_than_its_header_says_is_no_picture() {
+    let wide = ImageLimits { pixels_max: u64::MAX, ..LIMITS };
+    let (pipeline, mut item) = (pipeline(), Vec::new());
+    for jpeg in [encoded(8, 8, ImageFormat::Jpeg), encoded(200, 100, ImageFormat::Jpeg)] {
+        let (width, height) = inspect(&jpeg, wide).map(|header| (header.width as u16, header.height as u16)).unwrap();
+        pipeline.append(&jpeg, wide, &mut Vec::new()).unwrap();
+        for (width, height) in [(width + 16, height), (width, height + 16), (4900, 4890)] {
+            let error = pipeline.append(&claims_of_jpeg(&jpeg, width, height), wide, &mut item).unwrap_err();
+            assert!(matches!(error, ImageError::Undecodable(_)), "{width} x {height}: {error}");
+        }
+        let scan = jpeg.windows(2).position(|marker| marker == [0xff, 0xda]).unwrap();
+        let data = scan + 14..jpeg.len() - 4;
+        for cut in data.step_by(7) {
+            let ended = [&jpeg[..cut], &[0xff, 0xd9]].concat();
+            assert!(pipeline.append(&ended, wide, &mut item).is_err(), "{cut} of {} bytes, and an end", jpeg.len());
+        }
+    }
+    assert!(item.is_empty());
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(1500) })]
 

@@ -9,10 +9,11 @@ use symphony_wire::Listener;
 use tokio::sync::{Semaphore, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 
+use crate::callers::{CallerLimits, Callers, Refusal};
 use crate::connection::Connection;
 use crate::identity::Role;
 use crate::net::Net;
-use crate::waiting_peers::WaitingPeers;
+use crate::refusals::refused;
 
 /// Handshakes under way at a time on one port; further callers wait in the listener's backlog.
 pub const HANDSHAKES_MAX: usize = 256;
@@ -30,7 +31,7 @@ const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(10);
 /// How a port is served.
 #[derive(Clone, Copy, Debug)]
 pub struct Port {
-    /// Its name in logs.
+    /// Its name in logs and metrics.
     pub name: &'static str,
     /// Who may call.
     pub allowed: &'static [Role],
@@ -81,7 +82,7 @@ async fn accept(
 ) {
     let connections = Arc::new(Semaphore::new(connections_max));
     let handshakes = Arc::new(Semaphore::new(HANDSHAKES_MAX));
-    let waiting = WaitingPeers::new(HANDSHAKES_PER_PEER_MAX);
+    let waiting = Callers::new(CallerLimits { total: HANDSHAKES_MAX, per_address: HANDSHAKES_PER_PEER_MAX });
     loop {
         let Ok(permit) = Arc::clone(&handshakes).acquire_owned().await else { return };
         let accepted = tokio::select! {
@@ -98,9 +99,13 @@ async fn accept(
             }
         };
         let peer = stream.peer();
-        let Some(place) = waiting.admit(peer.ip()) else {
-            tracing::warn!(port, %peer, max = HANDSHAKES_PER_PEER_MAX, "caller turned away: too many handshakes from there");
-            continue;
+        let place = match waiting.admit(peer.ip()) {
+            Ok(place) => place,
+            Err(refusal) => {
+                refused(port, refusal);
+                tracing::warn!(port, %peer, max = HANDSHAKES_PER_PEER_MAX, "caller turned away: too many handshakes from there");
+                continue;
+            }
         };
         let (net, done, connections) = (net.clone(), done.clone(), Arc::clone(&connections));
         tokio::spawn(async move {
@@ -108,11 +113,15 @@ async fn accept(
                 Ok(connection) => match connections.try_acquire_owned() {
                     Ok(held) => drop(done.send(connection.holding(held)).await),
                     Err(_) => {
+                        refused(port, Refusal::TooMany);
                         let peer = connection.peer();
                         tracing::warn!(port, %peer, max = connections_max, "caller turned away: too many connections");
                     }
                 },
-                Err(error) => tracing::warn!(port, %peer, %error, "caller turned away"),
+                Err(error) => {
+                    refused(port, Refusal::Stranger);
+                    tracing::warn!(port, %peer, %error, "caller turned away");
+                }
             }
             drop((permit, place));
         });

@@ -7,6 +7,7 @@
 //! Two processes of one host that have a connection may have [rings](Rings) in shared memory beside it.
 
 mod authority;
+mod callers;
 mod carriers;
 mod certificate;
 mod connection;
@@ -19,11 +20,13 @@ mod host;
 mod identity;
 mod incoming;
 mod net;
+mod public_port;
+mod refusals;
 mod rings;
 mod until;
-mod waiting_peers;
 
 pub use authority::{Authority, Issued};
+pub use callers::{CallerLimits, CallerPlace, Callers, Refusal};
 pub use carriers::{Carrier, CarrierWish, Carriers, LinkPlace, LinkRow};
 pub use certificate::CertificateFacts;
 pub use connection::{Connection, Line, PeerInfo, ReadHalf, WriteHalf};
@@ -35,11 +38,12 @@ pub use host::{Host, HostError};
 pub use identity::{Expected, Identity, IdentityError, Role};
 pub use incoming::{HANDSHAKES_MAX, HANDSHAKES_PER_PEER_MAX, Incoming, Port};
 pub use net::{HANDSHAKE_TIMEOUT, Net};
+pub use public_port::{FIRST_WORDS_WITHIN, FirstWords, PublicConnection, PublicListener, PublicPort};
+pub use refusals::{refusals, refused};
 pub use rings::{
     HANDOVER_TIMEOUT, RING_BYTES, RINGS_MAX, RingAdmission, RingOffer, RingReader, RingStreams, RingWriter, Rings,
 };
 pub use symphony_rdma::Endpoint;
-pub use waiting_peers::{WaitingPeers, WaitingPlace};
 
 #[cfg(test)]
 mod tests;

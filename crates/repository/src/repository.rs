@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use symphony_executor::profile::ProfileFile;
-use symphony_executor::{open_regular, read_text};
+use symphony_executor::{check_within, open_regular, read_text};
 use symphony_protocol::view::{KindProfile, ModelSource, ModelSpec};
 use symphony_types::{LatencyProfile, Nanos, TensorSpec, Transforms, VersionedName, parse_version};
 
@@ -84,26 +84,26 @@ impl Repository {
         if !dir.is_dir() {
             return Err(missing("it has no folder of that name"));
         }
-        let path = dir.join(CONFIG_FILE);
+        let path = within(&self.dir, dir.join(CONFIG_FILE))?;
         let text = read_text(&path, CONFIG_BYTES_MAX);
         let text = text.map_err(|source| RepositoryError::Io { path: path.clone(), source })?;
         let config = ModelConfig::parse(&path, name, &text)?;
         let there = folders(&dir)?.iter().filter_map(|folder| parse_version(folder)).collect::<BTreeSet<_>>();
         let refuse = |problem| RepositoryError::Versions { dir: dir.clone(), name: name.to_owned(), problem };
         let chosen = config.versions.choose(&there).map_err(refuse)?;
-        let spec = |version| Ok((version, spec(&dir, name, version, &config)?));
+        let spec = |version| Ok((version, spec(&self.dir, name, version, &config)?));
         let versions = chosen.into_iter().map(spec).collect::<Result<_, RepositoryError>>()?;
         Ok(RepositoryModel { name: name.to_owned(), versions, device: config.device, notes: config.notes })
     }
 }
 
 /// What a cluster is asked for to serve one version.
-fn spec(dir: &Path, name: &str, version: u64, config: &ModelConfig) -> Result<ModelSpec, RepositoryError> {
-    let folder = version.to_string();
+fn spec(root: &Path, name: &str, version: u64, config: &ModelConfig) -> Result<ModelSpec, RepositoryError> {
+    let (dir, folder) = (root.join(name), version.to_string());
     let source = match &config.engine {
         Engine::Emulated => ModelSource::Emulated,
         Engine::Onnx { file } => {
-            let path = dir.join(&folder).join(file);
+            let path = within(root, dir.join(&folder).join(file))?;
             // Backends read it by themselves; here is where somebody is told at once.
             open_regular(&path).map_err(|source| RepositoryError::Io { path, source })?;
             // Where a backend finds it is the backend's to know: the path begins at the repository.
@@ -113,9 +113,9 @@ fn spec(dir: &Path, name: &str, version: u64, config: &ModelConfig) -> Result<Mo
     // A version's own, or else the model's.
     let beside = |file: &str| {
         let own = dir.join(&folder).join(file);
-        if own.exists() { own } else { dir.join(file) }
+        within(root, if own.exists() { own } else { dir.join(file) })
     };
-    let path = beside(&config.profile);
+    let path = beside(&config.profile)?;
     let profile = ProfileFile::read(&path)?;
     let signature = match &config.signature {
         None => profile.signature.clone(),
@@ -127,11 +127,12 @@ fn spec(dir: &Path, name: &str, version: u64, config: &ModelConfig) -> Result<Mo
         }
     };
     let mut transforms = match &config.transforms {
-        Some(file) => read_transforms(&beside(file), &signature)?,
+        Some(file) => read_transforms(&beside(file)?, &signature)?,
         None => Transforms::default(),
     };
     for (output, file) in &config.label_files {
-        let (path, labels) = (beside(file), read_labels(&beside(file))?);
+        let path = beside(file)?;
+        let labels = read_labels(&path)?;
         if transforms.labels.insert(output.clone(), labels).is_some() {
             let problem =
                 format!("of `{output}` is `{file}`, and its transforms have labels of it too; expected one of both");
@@ -167,6 +168,16 @@ fn spec(dir: &Path, name: &str, version: u64, config: &ModelConfig) -> Result<Mo
         policy: config.policy,
         value: config.value,
     })
+}
+
+/// A file of the repository, wherever in it: one elsewhere is not read for who may write here.
+fn within(root: &Path, path: PathBuf) -> Result<PathBuf, RepositoryError> {
+    match check_within(root, &path) {
+        Ok(()) => Ok(path),
+        // Whoever reads it says so.
+        Err(source) if source.kind() == io::ErrorKind::NotFound => Ok(path),
+        Err(source) => Err(RepositoryError::Io { path, source }),
+    }
 }
 
 /// The profile without batches of more than `batch_max` items.

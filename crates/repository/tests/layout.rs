@@ -159,7 +159,7 @@ fn labels_of_an_output_may_be_in_a_file_with_one_in_each_line() {
     );
     fs::remove_file(dir.path().join("m/names.txt")).unwrap();
     std::os::unix::fs::symlink("/dev/zero", dir.path().join("m/names.txt")).unwrap();
-    assert!(refusal().contains("names.txt") && refusal().contains("expected a regular file"), "{}", refusal());
+    assert!(refusal().contains("names.txt") && refusal().contains("expected a file within"), "{}", refusal());
 }
 
 #[test]
@@ -194,9 +194,30 @@ fn what_is_missing_is_named() {
         write_model(at, "m", CONFIG, &["1"]);
         fs::remove_file(at.join(file)).unwrap();
         std::os::unix::fs::symlink("/dev/zero", at.join(file)).unwrap();
-        assert!(refusal().contains(file) && refusal().contains("expected a regular file"), "{}", refusal());
+        assert!(refusal().contains(file) && refusal().contains("expected a file within"), "{}", refusal());
         fs::remove_file(at.join(file)).unwrap();
     }
+}
+
+#[test]
+fn links_within_the_repository_are_followed_and_those_out_of_it_are_not() {
+    let (dir, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let link = |to: &Path, at: &str| std::os::unix::fs::symlink(to, dir.path().join(at)).unwrap();
+    // As Kubernetes lays out what it mounts.
+    write_model(&dir.path().join("..2026_1"), "m", CONFIG, &["1"]);
+    link(Path::new("..2026_1"), "..data");
+    link(Path::new("..data/m"), "m");
+    model(dir.path(), "m").unwrap();
+
+    write_model(elsewhere.path(), "m", CONFIG, &["1"]);
+    link(&elsewhere.path().join("m"), "foreign");
+    let refused = model(dir.path(), "foreign").unwrap_err();
+    assert!(refused.contains("foreign/config.pbtxt") && refused.contains("expected a file within"), "{refused}");
+    let file = dir.path().join("m/1/model.onnx");
+    fs::remove_file(&file).unwrap();
+    link(&elsewhere.path().join("m/1/model.onnx"), "m/1/model.onnx");
+    let refused = model(dir.path(), "m").unwrap_err();
+    assert!(refused.contains("m/1/model.onnx") && refused.contains("expected a file within"), "{refused}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,8 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
+use axum::serve::Listener;
+use symphony_net::{CallerLimits, FirstWords, PublicConnection, PublicListener, PublicPort};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
@@ -27,6 +30,43 @@ const CONSOLE_POLICY: &str =
 /// How long answers under way are waited for at the end. A scrape takes milliseconds; who sends half a request and waits
 /// must not keep a process from ending.
 const ANSWERED_WITHIN: Duration = Duration::from_millis(500);
+
+/// Connections at a time: of some Prometheus servers, probes, and people with the console open. What a process has of file descriptors
+/// and memory is for its work.
+pub(crate) const CONNECTIONS_MAX: usize = 256;
+
+/// Of these so many from one address: a quarter, so that one host cannot keep the others out.
+pub(crate) const CONNECTIONS_PER_ADDRESS_MAX: usize = CONNECTIONS_MAX / 4;
+
+/// A connection without a request for so long is closed: longer than anybody scrapes apart, which is a minute.
+const IDLE_MAX: Duration = Duration::from_secs(75);
+
+/// The port's name in metrics.
+pub(crate) const PORT: &str = "metrics";
+
+/// The metrics port's callers.
+struct Callers(PublicListener);
+
+impl Callers {
+    fn new(listener: TcpListener) -> Self {
+        let limits = CallerLimits { total: CONNECTIONS_MAX, per_address: CONNECTIONS_PER_ADDRESS_MAX };
+        let port = PublicPort { name: PORT, limits, first_words: FirstWords::Head, idle_max: Some(IDLE_MAX) };
+        Self(PublicListener::new(listener, port))
+    }
+}
+
+impl Listener for Callers {
+    type Io = PublicConnection;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (PublicConnection, SocketAddr) {
+        self.0.accept().await
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.0.local_addr()
+    }
+}
 
 /// What a process shows on its metrics port.
 #[derive(Clone)]
@@ -97,7 +137,7 @@ pub async fn serve(
         }
     };
     tokio::select! {
-        ended = axum::serve(listener, router(surface)).with_graceful_shutdown(stop) => ended,
+        ended = axum::serve(Callers::new(listener), router(surface)).with_graceful_shutdown(stop) => ended,
         () = out_of_time => Ok(()),
     }
 }
@@ -129,7 +169,7 @@ async fn view(State(surface): State<Surface>) -> Response {
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::AsyncWriteExt as _;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpStream;
 
     use super::*;
@@ -148,11 +188,32 @@ mod tests {
         let mut other = TcpStream::connect(addr).await.unwrap();
         other.write_all(b"GET /health/live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.unwrap();
         let mut answer = String::new();
-        tokio::io::AsyncReadExt::read_to_string(&mut other, &mut answer).await.unwrap();
+        other.read_to_string(&mut answer).await.unwrap();
         assert!(answer.ends_with("live\n"), "{answer}");
 
         stop.send(()).unwrap();
         let ended = tokio::time::timeout(20 * ANSWERED_WITHIN, serving).await;
         ended.expect("the end waits for half a request").unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn callers_that_are_too_many_are_closed_and_counted() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        tokio::spawn(serve(listener, Surface::new(Registry::new("test")), std::future::pending()));
+        let mut held = Vec::new();
+        for _ in 0..CONNECTIONS_PER_ADDRESS_MAX {
+            held.push(TcpStream::connect(addr).await.unwrap());
+        }
+        let mut one_more = TcpStream::connect(addr).await.unwrap();
+        let closed = one_more.read_to_end(&mut Vec::new()).await;
+        assert!(closed.map_or(true, |read| read == 0));
+
+        let mut known = held.pop().unwrap();
+        known.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.unwrap();
+        let mut answer = String::new();
+        known.read_to_string(&mut answer).await.unwrap();
+        let count = "symphony_connections_refused_total{port=\"metrics\",reason=\"too_many_from_there\"} 1";
+        assert!(answer.contains(count), "{answer}");
     }
 }

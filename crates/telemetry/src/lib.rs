@@ -11,6 +11,7 @@ mod law;
 mod log;
 pub mod names;
 mod process;
+mod refusals;
 mod registry;
 
 pub use duration_histogram::{DurationCounts, DurationHistogram};

@@ -65,6 +65,23 @@ pub const PROCESS_FILES: MetricName = MetricName {
     labels: &[],
 };
 
+/// Callers that were turned away.
+pub const CONNECTIONS_REFUSED: MetricName = MetricName {
+    name: "symphony_connections_refused_total",
+    help: "Connections that were turned away or ended, by port: too many of them, silent callers, strangers",
+    kind: Kind::Counter,
+    unit: Unit::Count,
+    labels: &["port", "reason"],
+};
+
 /// All of them.
-pub const ALL: [MetricName; 7] =
-    [INVARIANT_VIOLATIONS, BUILD, PROCESS_START, PROCESS_CPU, PROCESS_MEMORY, PROCESS_THREADS, PROCESS_FILES];
+pub const ALL: [MetricName; 8] = [
+    INVARIANT_VIOLATIONS,
+    BUILD,
+    PROCESS_START,
+    PROCESS_CPU,
+    PROCESS_MEMORY,
+    PROCESS_THREADS,
+    PROCESS_FILES,
+    CONNECTIONS_REFUSED,
+];

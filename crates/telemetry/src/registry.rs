@@ -12,6 +12,7 @@ use prometheus_client::registry::{Metric, Registry as Inner};
 
 use crate::invariant::ViolationCollector;
 use crate::process::ProcessCollector;
+use crate::refusals::RefusalCollector;
 use crate::{Kind, MetricName, names};
 
 /// The metrics of one process, cheap to clone and pass around.
@@ -37,6 +38,7 @@ impl Registry {
         metrics.register(names::BUILD.bare(), names::BUILD.help, Info::new(facts));
         metrics.register_collector(Box::new(ProcessCollector::new()));
         metrics.register_collector(Box::new(ViolationCollector));
+        metrics.register_collector(Box::new(RefusalCollector));
         let names = names::ALL.iter().map(|metric| metric.name).collect();
         Self { inner: Arc::new(Mutex::new(Registered { metrics, names })) }
     }

@@ -1,9 +1,7 @@
 //! Models that load and then fail: what they are given decides.
 
-use crate::graph::{Graph, OnnxModel, int, ints};
+use crate::graph::{BOOL, FLOAT, Graph, INT64, OnnxModel, graph, int, ints, scalar_info, value_info};
 
-/// ONNX's number of 64-bit integers, for `Cast`.
-const INT64: i64 = 7;
 /// Copies of each item that no machine has the addresses for: 2⁴⁸ bytes for the smallest batch.
 const COPIES: i64 = 1 << 44;
 /// Bytes of one item of the input.
@@ -49,7 +47,7 @@ pub fn hungry_as_asked() -> OnnxModel {
     let input = g.input("input", &[4]);
     let (one, per_mb) = (g.integers(&[1], &[1]), g.integers(&[1], &[COPIES_PER_MB]));
     let largest = g.node("ReduceMax", &[&input], vec![int("keepdims", 0)]);
-    let asked = g.node("Cast", &[&largest], vec![int("to", INT64)]);
+    let asked = g.node("Cast", &[&largest], vec![int("to", INT64.into())]);
     let asked = g.node("Reshape", &[&asked, &one], vec![]);
     let mb = g.node("Add", &[&asked, &one], vec![]);
     let copies = g.node("Mul", &[&mb, &per_mb], vec![]);
@@ -57,6 +55,23 @@ pub fn hungry_as_asked() -> OnnxModel {
     let copied = g.node("Expand", &[&input, &shape], vec![]);
     let output = g.node("ReduceMax", &[&copied], vec![ints("axes", &[0]), int("keepdims", 0)]);
     g.finish(&output, "output", &[4], "hungry as asked".to_owned())
+}
+
+/// A model that takes `input` `FP32[4]` and gives it back as `output`, if no number in the batch is above `threshold`. Otherwise it
+/// never ends: a loop without a count, whose condition stays as it is.
+#[must_use]
+pub fn endless_above(threshold: f32) -> OnnxModel {
+    let mut g = Graph::new("endless", 1);
+    let input = g.input("input", &[4]);
+    let threshold_value = g.floats(&[], &[threshold]);
+    let largest = g.node("ReduceMax", &[&input], vec![int("keepdims", 0)]);
+    let goes_on = g.node("Greater", &[&largest, &threshold_value], vec![]);
+    let steps = [("Identity", "goes_on", "goes_on_still"), ("Identity", "value", "same_value")];
+    let inputs = vec![scalar_info("step", INT64), scalar_info("goes_on", BOOL), value_info("value", FLOAT, &[4])];
+    let outputs = vec![scalar_info("goes_on_still", BOOL), value_info("same_value", FLOAT, &[4])];
+    let body = graph("body", inputs, &steps, outputs);
+    let output = g.node("Loop", &[&Graph::nothing(), &goes_on, &input], vec![body]);
+    g.finish(&output, "output", &[4], format!("endless above {threshold}"))
 }
 
 impl Fault {
@@ -74,7 +89,7 @@ impl Fault {
                 let table = g.weights(&[TABLE_ROWS, 2], 1.0);
                 let first = g.integers(&[], &[0]);
                 let first = g.node("Gather", &[&input, &first], vec![int("axis", 1)]);
-                let row = g.node("Cast", &[&first], vec![int("to", INT64)]);
+                let row = g.node("Cast", &[&first], vec![int("to", INT64.into())]);
                 (g.node("Gather", &[&table, &row], vec![int("axis", 0)]), vec![2])
             }
             Self::ReshapeMismatch => {

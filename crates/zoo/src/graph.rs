@@ -22,7 +22,8 @@ const OPSET: i64 = 17;
 const IR_VERSION: i64 = 8;
 /// ONNX's numbers of element types.
 pub(crate) const FLOAT: i32 = 1;
-const INT64: i32 = 7;
+pub(crate) const INT64: i32 = 7;
+pub(crate) const BOOL: i32 = 9;
 pub(crate) const FLOAT16: i32 = 10;
 /// The name of the batch dimension.
 const BATCH: &str = "N";
@@ -90,6 +91,29 @@ pub(crate) fn ints(name: &str, values: &[u32]) -> AttributeProto {
     attribute(name, AttributeType::Ints, |a| a.ints = values.iter().map(|&v| i64::from(v)).collect())
 }
 
+/// A graph of its own, for operators that run one: nodes of one input and one output each.
+pub(crate) fn graph(
+    name: &str,
+    input: Vec<ValueInfoProto>,
+    nodes: &[(&str, &str, &str)],
+    output: Vec<ValueInfoProto>,
+) -> AttributeProto {
+    let node = nodes.iter().map(|&(operator, from, to)| NodeProto {
+        input: vec![from.to_owned()],
+        output: vec![to.to_owned()],
+        name: Some(to.to_owned()),
+        op_type: Some(operator.to_owned()),
+        attribute: vec![],
+    });
+    let body = GraphProto { name: Some(name.to_owned()), node: node.collect(), input, output, ..Default::default() };
+    attribute(name, AttributeType::Graph, |a| a.g = Some(body))
+}
+
+/// One element of this type, by ONNX's number, as an input or output of a graph.
+pub(crate) fn scalar_info(name: &str, element: i32) -> ValueInfoProto {
+    info(name, element, vec![])
+}
+
 pub(crate) fn float(name: &str, value: f32) -> AttributeProto {
     attribute(name, AttributeType::Float, |a| a.f = Some(value))
 }
@@ -128,6 +152,11 @@ impl Graph {
             attribute: attributes,
         });
         Value(name)
+    }
+
+    /// What an operator may have and is not given here.
+    pub(crate) fn nothing() -> Value {
+        Value(String::new())
     }
 
     /// Random weights, uniform with mean zero and this standard deviation.
@@ -247,10 +276,15 @@ impl Graph {
     }
 }
 
-fn value_info(name: &str, element: i32, item_shape: &[u32]) -> ValueInfoProto {
+/// Items of this shape, as an input or output of a graph.
+pub(crate) fn value_info(name: &str, element: i32, item_shape: &[u32]) -> ValueInfoProto {
     let batch = dimension::Value::DimParam(BATCH.into());
     let fixed = item_shape.iter().map(|&d| dimension::Value::DimValue(i64::from(d)));
     let dim = std::iter::once(batch).chain(fixed).map(|value| Dimension { value: Some(value) }).collect();
+    info(name, element, dim)
+}
+
+fn info(name: &str, element: i32, dim: Vec<Dimension>) -> ValueInfoProto {
     let tensor = Tensor { elem_type: Some(element), shape: Some(TensorShapeProto { dim }) };
     let value = Some(type_proto::Value::TensorType(tensor));
     ValueInfoProto { name: Some(name.into()), r#type: Some(TypeProto { value }) }

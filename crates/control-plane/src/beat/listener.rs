@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use prometheus_client::metrics::counter::Counter;
 use symphony_consensus::{ControlGroup, Leadership, RoundTrip};
-use symphony_net::{Line, Net, Role, WaitingPeers, WaitingPlace};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use symphony_net::{CallerLimits, CallerPlace, Callers, Line, Net, Refusal, Role, refused};
+use tokio::sync::{Semaphore, watch};
 
 use super::detector::Input;
 use super::inputs::Inputs;
@@ -18,6 +18,9 @@ use super::message::{Ack, BEAT_BYTES, Beat};
 use super::priority::{lower as lower_priority, raise as raise_priority};
 use super::progress::Progress;
 use crate::checkpoints::Checkpoints;
+
+/// The port's name in metrics.
+const PORT: &str = "scheduler.beat";
 
 /// Connections of replicas at a time: 64 of them, each with the one it is giving up and the one it is opening.
 pub(crate) const CONNECTIONS_MAX: usize = 128;
@@ -85,8 +88,7 @@ impl Listener {
     /// Runs on a thread of its own; a connection made after `stop` is set ends it.
     pub(crate) fn run(self) {
         let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        let handshakes = Arc::new(Semaphore::new(HANDSHAKES_MAX));
-        let waiting = WaitingPeers::new(HANDSHAKES_PER_PEER_MAX);
+        let waiting = Callers::new(CallerLimits { total: HANDSHAKES_MAX, per_address: HANDSHAKES_PER_PEER_MAX });
         loop {
             let accepted = self.listener.accept();
             if self.stop.load(Ordering::Relaxed) {
@@ -101,10 +103,13 @@ impl Listener {
                     continue;
                 }
             };
-            let (Ok(handshake), Some(place)) = (Arc::clone(&handshakes).try_acquire_owned(), waiting.admit(peer.ip()))
-            else {
-                tracing::warn!(%peer, "beat connection turned away: too many handshakes, here or from there");
-                continue;
+            let place = match waiting.admit(peer.ip()) {
+                Ok(place) => place,
+                Err(refusal) => {
+                    refused(PORT, refusal);
+                    tracing::warn!(%peer, "beat connection turned away: too many handshakes, here or from there");
+                    continue;
+                }
             };
             let ear = Ear {
                 cluster: self.cluster,
@@ -116,7 +121,7 @@ impl Listener {
                 stop: self.stop.clone(),
                 connections: Arc::clone(&connections),
             };
-            let listen = move || ear.listen(stream, (handshake, place));
+            let listen = move || ear.listen(stream, place);
             if let Err(error) = thread::Builder::new().name("beat-ear".to_owned()).spawn(listen) {
                 tracing::warn!(%error, "no thread for a beat connection");
             }
@@ -138,16 +143,20 @@ struct Ear {
 
 impl Ear {
     /// `waiting` is the place of a caller whose handshake is not done.
-    fn listen(&self, stream: TcpStream, waiting: (OwnedSemaphorePermit, WaitingPlace)) {
+    fn listen(&self, stream: TcpStream, waiting: CallerPlace) {
         lower_priority();
         let mut line = match self.net.accept_line(stream, &[Role::Scheduler]) {
             Ok(line) => line,
             // Also whoever only asks whether the port is open.
-            Err(error) => return tracing::debug!(%error, "beat connection turned away"),
+            Err(error) => {
+                refused(PORT, Refusal::Stranger);
+                return tracing::debug!(%error, "beat connection turned away");
+            }
         };
         raise_priority();
         drop(waiting);
         let Ok(_connection) = self.connections.try_acquire() else {
+            refused(PORT, Refusal::TooMany);
             return tracing::warn!(max = CONNECTIONS_MAX, "beat connection turned away: there are too many");
         };
         let mut heard: Option<Beat> = None;

@@ -261,9 +261,12 @@ async fn a_stream_answers_in_order_and_survives_errors_in_it() {
         let inner = answer.infer_response.unwrap();
         assert_eq!(inner.id, "forty-two");
         assert!(inner.parameters.contains_key("symphony_request_id"), "answers and errors alike");
-        seen.push((answer.error_message.is_empty(), inner.raw_output_contents.len()));
+        let said = |name: &str| inner.parameters.get(name).and_then(|value| value.parameter_choice.clone());
+        let reason = said("symphony_reason").map(|reason| (reason, said("symphony_retry_after_ms").is_some()));
+        seen.push((answer.error_message.is_empty(), inner.raw_output_contents.len(), reason));
     }
-    assert_eq!(seen, [(true, 1), (false, 0), (true, 1)]);
+    let refused = (ParameterChoice::StringParam("queue_full".into()), true);
+    assert_eq!(seen, [(true, 1, None), (false, 0, Some(refused)), (true, 1, None)]);
 }
 
 #[tokio::test]

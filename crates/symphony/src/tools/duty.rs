@@ -113,14 +113,19 @@ async fn call(
     control.call(within, call).await.map(|_| ())
 }
 
-/// The process of that name or id.
+/// The process of that name or id. An id goes before a name, so that every process can be said: of one that was named like another
+/// one's id before such names were refused, too.
 pub(crate) fn find(view: &View, named: &str) -> Result<Member, String> {
     let schedulers =
         view.nodes.keys().map(|&id| (Member::Scheduler(id), format!("scheduler-{}", id.get()), id.to_string()));
     let backends = view.backends.iter().map(|(&id, b)| (Member::Backend(id), b.name.clone(), id.to_string()));
     let frontends = view.frontends.iter().map(|(&id, f)| (Member::Frontend(id), f.name.clone(), id.to_string()));
     let all: Vec<_> = schedulers.chain(backends).chain(frontends).collect();
-    let found: Vec<_> = all.iter().filter(|(_, name, id)| name == named || id == named).collect();
+    let with_id = all.iter().find(|(.., id)| id == named);
+    let found: Vec<_> = match with_id {
+        Some(member) => vec![member],
+        None => all.iter().filter(|(_, name, _)| name == named).collect(),
+    };
     match found.as_slice() {
         [(member, ..)] => Ok(*member),
         [] => {
@@ -155,6 +160,12 @@ mod tests {
         assert_eq!(find(&view, "scheduler-2"), Ok(Member::Scheduler(NodeId::new(2))));
         assert_eq!(find(&view, "b7"), Ok(Member::Backend(BackendId::new(7))));
         assert!(find(&view, "gpu-box").unwrap_err().contains("b7, f1"));
+        let swapped = [(1, "f2"), (2, "f1")]
+            .map(|(id, name)| (FrontendId::new(id), FrontendView { name: name.into(), ..FrontendView::default() }));
+        let swapped = View { frontends: swapped.into(), ..View::default() };
+        for id in [1, 2] {
+            assert_eq!(find(&swapped, &format!("f{id}")), Ok(Member::Frontend(FrontendId::new(id))));
+        }
         assert!(find(&view, "gpu").unwrap_err().contains("there are scheduler-2, gpu-box"));
     }
 }

@@ -125,7 +125,7 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
                     Ok(answer.map_or_else(
                         |error| ModelStreamInferResponse {
                             error_message: error.to_string(),
-                            infer_response: Some(infer::no_answer(id, &receipt)),
+                            infer_response: Some(infer::no_answer(id, &error, &receipt)),
                         },
                         |answer| ModelStreamInferResponse {
                             error_message: String::new(),

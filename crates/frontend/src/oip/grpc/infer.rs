@@ -9,9 +9,10 @@ use symphony_types::{DataType, RequestId};
 
 use crate::oip::call::{Answered, CheckedCall};
 use crate::oip::inputs::{self, GivenData, GivenInput, invalid};
+use crate::oip::limits::RETRY_AFTER;
 use crate::oip::outputs::{Content, Encoding, Form, Selection};
 use crate::oip::parameters::{self, OutputParameters, RequestParameters};
-use crate::oip::{InferError, Limits, ModelInfo, Parameter, Receipt, Timeliness, typed_data};
+use crate::oip::{InferError, Limits, ModelInfo, Parameter, Receipt, Retry, Timeliness, typed_data};
 
 /// Checks a gRPC request against its model. Pure, and panics on nothing that a client can send.
 ///
@@ -126,11 +127,14 @@ pub(crate) fn respond(model: &ModelInfo, id: String, answered: Answered<'_>) -> 
 }
 
 /// An answer without tensors, for a request of a stream that ended with an error: its own id says which one it was, the
-/// parameter what `symphony explain` knows it as.
-pub(crate) fn no_answer(id: String, receipt: &Receipt) -> ModelInferResponse {
-    let named = |request: RequestId| {
-        let value = ParameterChoice::StringParam(request.to_string());
-        (parameters::REQUEST_ID.to_owned(), InferParameter { parameter_choice: Some(value) })
-    };
-    ModelInferResponse { id, parameters: receipt.id().map(named).into_iter().collect(), ..Default::default() }
+/// parameters why there is none, when it may be asked again, and what `symphony explain` knows it as.
+pub(crate) fn no_answer(id: String, error: &InferError, receipt: &Receipt) -> ModelInferResponse {
+    let face = error.face();
+    let reason = Some((parameters::REASON, ParameterChoice::StringParam(face.reason.to_owned())));
+    let retry = (face.retry == Retry::Later)
+        .then(|| (parameters::RETRY_AFTER, ParameterChoice::Int64Param(RETRY_AFTER.as_millis() as i64)));
+    let name = |request: RequestId| (parameters::REQUEST_ID, ParameterChoice::StringParam(request.to_string()));
+    let said = reason.into_iter().chain(retry).chain(receipt.id().map(name));
+    let said = said.map(|(name, value)| (name.to_owned(), InferParameter { parameter_choice: Some(value) }));
+    ModelInferResponse { id, parameters: said.collect(), ..Default::default() }
 }

@@ -1,0 +1,155 @@
+//! Runs that do not end by themselves: a model may loop for ever. ONNX Runtime looks between operators whether a run is to end.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How often it is looked for runs that have taken too long: they may take ten seconds at least.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// Says to the runs of one model that they are to end: by whoever gives the model up, or because one takes too long.
+#[derive(Clone, Default)]
+pub struct Stop(Arc<Mutex<Runs>>);
+
+/// A run was not begun, since the model is given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct GivenUp;
+
+/// A run that is under way, until this is dropped.
+pub(crate) struct Run {
+    stop: Stop,
+    number: u64,
+}
+
+#[derive(Default)]
+struct Runs {
+    is_given_up: bool,
+    next: u64,
+    running: BTreeMap<u64, Running>,
+}
+
+struct Running {
+    /// It has taken too long from then on; none if it may take any time.
+    until: Option<Instant>,
+    is_ended: bool,
+    end: Box<dyn Fn() + Send>,
+}
+
+impl Stop {
+    /// Gives the model up: what runs ends, and nothing is begun any more.
+    pub fn give_up(&self) {
+        let mut runs = self.runs();
+        runs.is_given_up = true;
+        runs.end(|_| true);
+    }
+
+    /// Notes a run that `end` ends, from any thread.
+    pub(crate) fn begin(&self, until: Option<Instant>, end: impl Fn() + Send + 'static) -> Result<Run, GivenUp> {
+        let mut runs = self.runs();
+        if runs.is_given_up {
+            return Err(GivenUp);
+        }
+        let number = runs.next;
+        runs.next += 1;
+        runs.running.insert(number, Running { until, is_ended: false, end: Box::new(end) });
+        Ok(Run { stop: self.clone(), number })
+    }
+
+    fn runs(&self) -> MutexGuard<'_, Runs> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has runs ended that take too long, from now on.
+    pub(crate) fn watched(self) -> Self {
+        static WATCHED: Mutex<Vec<Weak<Mutex<Runs>>>> = Mutex::new(Vec::new());
+        static BEGIN: Once = Once::new();
+        let watched = || WATCHED.lock().unwrap_or_else(PoisonError::into_inner);
+        watched().push(Arc::downgrade(&self.0));
+        BEGIN.call_once(|| {
+            let look = move || {
+                loop {
+                    thread::sleep(LOOK_EVERY);
+                    watched().retain(|weak| {
+                        let Some(runs) = weak.upgrade() else { return false };
+                        Self(runs).end_overdue(Instant::now());
+                        true
+                    });
+                }
+            };
+            if let Err(error) = thread::Builder::new().name("run-watch".to_owned()).spawn(look) {
+                tracing::error!(%error, "no thread that ends runs which take too long");
+            }
+        });
+        self
+    }
+
+    fn end_overdue(&self, now: Instant) {
+        self.runs().end(|running| running.until.is_some_and(|until| until <= now));
+    }
+}
+
+impl Runs {
+    fn end(&mut self, which: impl Fn(&Running) -> bool) {
+        for running in self.running.values_mut().filter(|running| which(running)) {
+            running.is_ended = true;
+            (running.end)();
+        }
+    }
+}
+
+impl Run {
+    /// Whether it was told to end.
+    pub(crate) fn is_ended(&self) -> bool {
+        self.stop.runs().running.get(&self.number).is_some_and(|running| running.is_ended)
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        self.stop.runs().running.remove(&self.number);
+    }
+}
+
+impl fmt::Debug for Stop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let runs = self.runs();
+        f.debug_struct("Stop").field("is_given_up", &runs.is_given_up).field("running", &runs.running.len()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn what_takes_too_long_is_ended_and_nothing_else() {
+        let (stop, now) = (Stop::default(), Instant::now());
+        let ended = Arc::new(AtomicU32::new(0));
+        let begin = |until: Option<Instant>, bit: u32| {
+            let ended = Arc::clone(&ended);
+            let end = move || {
+                ended.fetch_or(bit, Ordering::Relaxed);
+            };
+            stop.begin(until, end).unwrap()
+        };
+        let second = Duration::from_secs(1);
+        let (overdue, early, any) = (begin(Some(now + second), 1), begin(Some(now + 3 * second), 2), begin(None, 4));
+        stop.end_overdue(now);
+        assert_eq!(ended.load(Ordering::Relaxed), 0);
+        stop.end_overdue(now + 2 * second);
+        assert_eq!(ended.load(Ordering::Relaxed), 1);
+        assert!(overdue.is_ended() && !early.is_ended() && !any.is_ended());
+
+        // What has ended by itself is not told: its options may be another run's by now.
+        drop((overdue, early));
+        ended.store(0, Ordering::Relaxed);
+        stop.give_up();
+        assert_eq!(ended.load(Ordering::Relaxed), 4);
+        assert!(any.is_ended());
+        assert!(stop.begin(None, || ()).is_err(), "nothing is begun any more");
+    }
+}

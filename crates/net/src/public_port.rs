@@ -1,0 +1,327 @@
+//! Ports that anybody may call: nobody shows who it is there, so callers are bounded by what they do.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{Instant, Sleep};
+
+use crate::callers::{CallerLimits, CallerPlace, Callers, Refusal};
+use crate::refusals::refused;
+
+/// Within this time of connecting a caller must have sent its first request's head, or the preface of HTTP/2, which clients send at
+/// once. Slow lines take a second or two.
+pub const FIRST_WORDS_WITHIN: Duration = Duration::from_secs(10);
+
+/// After a failed accept, most likely for want of file descriptors, this long is waited.
+const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(50);
+
+/// What HTTP/2 begins with.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// What a caller has to send within [`FIRST_WORDS_WITHIN`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FirstWords {
+    /// The head of a request of HTTP/1, to its empty line.
+    Head,
+    /// As many bytes as HTTP/2 begins with. A channel may be idle after that.
+    Preface,
+}
+
+/// How a public port is served.
+#[derive(Clone, Copy, Debug)]
+pub struct PublicPort {
+    /// Its name in metrics.
+    pub name: &'static str,
+    /// Callers at a time.
+    pub limits: CallerLimits,
+    /// What they must begin with.
+    pub first_words: FirstWords,
+    /// A connection on which nothing goes for so long is closed; none if whoever serves it sees to that, or it may be idle.
+    pub idle_max: Option<Duration>,
+}
+
+/// A listener that turns away who is too many.
+#[derive(Debug)]
+pub struct PublicListener {
+    listener: TcpListener,
+    port: PublicPort,
+    callers: Callers,
+}
+
+impl PublicListener {
+    /// Takes callers from `listener`.
+    #[must_use]
+    pub fn new(listener: TcpListener, port: PublicPort) -> Self {
+        Self { listener, port, callers: Callers::new(port.limits) }
+    }
+
+    /// The next caller that has a place. Cancel-safe.
+    pub async fn accept(&self) -> (PublicConnection, SocketAddr) {
+        let port = self.port.name;
+        loop {
+            match self.listener.accept().await {
+                Ok((stream, peer)) => match self.callers.admit(peer.ip()) {
+                    Ok(place) => {
+                        // Answers are small and waited for: no byte of them may wait for more bytes.
+                        if let Err(error) = stream.set_nodelay(true) {
+                            tracing::debug!(port, %peer, %error, "TCP_NODELAY was refused");
+                        }
+                        return (PublicConnection::new(stream, self.port, place), peer);
+                    }
+                    Err(refusal) => {
+                        // Not a warning: whoever connects ten thousand times would fill the log.
+                        tracing::debug!(port, %peer, reason = refusal.label(), "caller turned away");
+                        refused(port, refusal);
+                    }
+                },
+                Err(error) => {
+                    tracing::warn!(port, %error, "a connection was not accepted");
+                    tokio::time::sleep(ACCEPT_AGAIN_AFTER).await;
+                }
+            }
+        }
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// If the system does not say.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+}
+
+/// A connection that counts until it is dropped, and that ends by an error if its caller says nothing.
+#[derive(Debug)]
+pub struct PublicConnection {
+    stream: TcpStream,
+    port: PublicPort,
+    watch: Watch,
+    _place: CallerPlace,
+}
+
+#[derive(Debug)]
+enum Watch {
+    /// The caller has not said what it has to say first.
+    First(Pin<Box<Sleep>>, Progress),
+    /// It must go on before that rings.
+    Idle(Pin<Box<Sleep>>, Duration),
+    /// It may be silent.
+    None,
+}
+
+/// How far a caller's first words have come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    /// So many bytes of the preface are there.
+    Preface(usize),
+    /// So many bytes of a line's end and an empty line are there; a return before a newline may be left out.
+    Head { newlines: u8 },
+}
+
+impl Progress {
+    const fn of(words: FirstWords) -> Self {
+        match words {
+            FirstWords::Head => Self::Head { newlines: 0 },
+            FirstWords::Preface => Self::Preface(0),
+        }
+    }
+
+    /// Whether the words are complete with these bytes.
+    fn add(&mut self, bytes: &[u8]) -> bool {
+        match self {
+            // What they are is for the protocol to judge, at once.
+            Self::Preface(seen) => {
+                *seen += bytes.len();
+                *seen >= PREFACE.len()
+            }
+            Self::Head { newlines } => bytes.iter().any(|byte| {
+                match byte {
+                    b'\n' => *newlines += 1,
+                    b'\r' => {}
+                    _ => *newlines = 0,
+                }
+                *newlines == 2
+            }),
+        }
+    }
+}
+
+impl PublicConnection {
+    fn new(stream: TcpStream, port: PublicPort, place: CallerPlace) -> Self {
+        let deadline = Box::pin(tokio::time::sleep(FIRST_WORDS_WITHIN));
+        Self { stream, port, watch: Watch::First(deadline, Progress::of(port.first_words)), _place: place }
+    }
+
+    /// Ends the connection if its caller has been silent for too long.
+    fn check(&mut self, context: &mut Context<'_>) -> io::Result<()> {
+        let (Watch::First(deadline, _) | Watch::Idle(deadline, _)) = &mut self.watch else { return Ok(()) };
+        if deadline.as_mut().poll(context).is_pending() {
+            return Ok(());
+        }
+        refused(self.port.name, Refusal::Silent);
+        self.watch = Watch::None;
+        Err(io::Error::new(io::ErrorKind::TimedOut, "the caller said nothing for too long"))
+    }
+
+    fn heard(&mut self, bytes: &[u8]) {
+        match &mut self.watch {
+            Watch::First(_, progress) => {
+                if progress.add(bytes) {
+                    let idle = |within| Watch::Idle(Box::pin(tokio::time::sleep(within)), within);
+                    self.watch = self.port.idle_max.map_or(Watch::None, idle);
+                }
+            }
+            Watch::Idle(deadline, within) => deadline.as_mut().reset(Instant::now() + *within),
+            Watch::None => {}
+        }
+    }
+}
+
+impl AsyncRead for PublicConnection {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.check(context)?;
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
+        if polled.is_ready() {
+            self.heard(&buffer.filled()[before..]);
+        }
+        polled
+    }
+}
+
+impl AsyncWrite for PublicConnection {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    const LIMITS: CallerLimits = CallerLimits { total: 8, per_address: 2 };
+    const IDLE_MAX: Duration = Duration::from_secs(75);
+
+    struct Scene {
+        listener: PublicListener,
+        addr: SocketAddr,
+    }
+
+    impl Scene {
+        async fn new(name: &'static str, first_words: FirstWords, idle_max: Option<Duration>) -> Self {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let addr = listener.local_addr().unwrap();
+            let port = PublicPort { name, limits: LIMITS, first_words, idle_max };
+            Self { listener: PublicListener::new(listener, port), addr }
+        }
+
+        async fn caller(&self) -> (TcpStream, PublicConnection) {
+            let (caller, (connection, _)) = tokio::join!(TcpStream::connect(self.addr), self.listener.accept());
+            (caller.unwrap(), connection)
+        }
+    }
+
+    fn count(port: &'static str, refusal: Refusal) -> u64 {
+        crate::refusals().get(&(port, refusal)).copied().unwrap_or(0)
+    }
+
+    #[test]
+    fn first_words_are_complete_with_the_empty_line_or_the_preface_however_they_are_cut() {
+        for (words, text) in [
+            (FirstWords::Head, &b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"[..]),
+            (FirstWords::Head, b"GET / HTTP/1.1\nhost: x\n\n"),
+            (FirstWords::Preface, PREFACE),
+        ] {
+            let mut progress = Progress::of(words);
+            let (last, before) = text.split_last().unwrap();
+            assert!(!before.chunks(3).any(|bytes| progress.add(bytes)), "{words:?}");
+            assert!(progress.add(&[*last]), "{words:?}");
+            assert!(Progress::of(words).add(text));
+        }
+    }
+
+    /// Time passes at once, when everybody waits.
+    #[tokio::test(start_paused = true)]
+    async fn who_says_nothing_or_half_of_it_is_ended_and_its_place_is_free() {
+        let scene = Scene::new("silent", FirstWords::Head, None).await;
+        let (_nothing, mut silent) = scene.caller().await;
+        let (mut half, mut halting) = scene.caller().await;
+        half.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n").await.unwrap();
+        let mut buffer = Vec::new();
+        for connection in [&mut silent, &mut halting] {
+            let error = connection.read_to_end(&mut buffer).await.unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        }
+        assert_eq!(count("silent", Refusal::Silent), 2);
+        drop((silent, halting));
+        let _ = (scene.caller().await, scene.caller().await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_has_said_its_first_words_may_be_idle_or_so_long() {
+        for (name, idle_max) in [("channel", None), ("pages", Some(IDLE_MAX))] {
+            let scene = Scene::new(name, FirstWords::Preface, idle_max).await;
+            let (mut caller, mut connection) = scene.caller().await;
+            caller.write_all(PREFACE).await.unwrap();
+            let mut read = vec![0; PREFACE.len()];
+            connection.read_exact(&mut read).await.unwrap();
+            let began = Instant::now();
+            let silence = tokio::time::timeout(2 * IDLE_MAX, connection.read_exact(&mut read)).await;
+            match idle_max {
+                None => assert!(silence.is_err(), "it may be idle"),
+                Some(_) => {
+                    assert_eq!(silence.unwrap().unwrap_err().kind(), io::ErrorKind::TimedOut);
+                    assert!(began.elapsed() >= IDLE_MAX);
+                }
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn one_caller_too_many_from_an_address_is_closed_and_counted() {
+        let scene = Scene::new("many", FirstWords::Preface, None).await;
+        let held = (scene.caller().await, scene.caller().await);
+        let mut third = TcpStream::connect(scene.addr).await.unwrap();
+        let next = tokio::spawn(async move { scene.listener.accept().await });
+        // Closed, without a word. Which error that is depends on who is faster.
+        let closed = third.read_to_end(&mut Vec::new()).await;
+        assert!(closed.map_or(true, |read| read == 0));
+        assert_eq!(count("many", Refusal::TooManyFromThere), 1);
+        let addr = held.0.0.peer_addr().unwrap();
+        drop(held);
+        let _fourth = TcpStream::connect(addr).await.unwrap();
+        next.await.unwrap();
+    }
+}

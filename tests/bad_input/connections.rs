@@ -1,0 +1,88 @@
+//! Connections that are opened and forgotten.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use symphony_tests::{Shape, emulated_model, phase, tell};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpSocket, TcpStream};
+
+/// Connections of one address at the frontend's public ports here.
+const PER_ADDRESS: usize = 32;
+/// Those that one address may have at a metrics port.
+const METRICS_PER_ADDRESS: usize = 64;
+/// More than the deadline for the first words, by much: this machine may be busy.
+const CLOSED_WITHIN: Duration = Duration::from_secs(60);
+/// A client's first words over HTTP/2: the preface, and settings without a word.
+const HTTP2_BEGINS: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+const LIVE: &[u8] = b"GET /v2/health/live HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+const METRICS: &[u8] = b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+
+/// Connects from another address of this host than everybody else has.
+async fn connect_from_elsewhere(to: SocketAddr) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.9:0".parse().unwrap()).unwrap();
+    socket.connect(to).await.unwrap_or_else(|error| panic!("{to} takes no connections: {error}"))
+}
+
+/// The first bytes of the answer; none if the connection is closed.
+async fn answer(mut stream: TcpStream, words: &[u8]) -> Vec<u8> {
+    let mut answer = vec![0; 16];
+    let _ = stream.write_all(words).await;
+    let read = stream.read(&mut answer).await.unwrap_or(0);
+    answer.truncate(read);
+    answer
+}
+
+/// Served at a public port, in HTTP/1 or HTTP/2 as the words are.
+fn is_served(answer: &[u8]) -> bool {
+    answer.starts_with(b"HTTP/1.1 200") || answer.get(3) == Some(&4)
+}
+
+#[test]
+fn idle_connections_keep_nobody_else_out_and_are_closed_in_time() {
+    let shape = Shape::emulated(&["default"]).with(&format!("frontend.connections_per_address_max={PER_ADDRESS}"));
+    tell("idle-connections", &shape, |cluster| {
+        let _ = cluster.cli(&emulated_model("resnet", "default")).ended_with(0);
+        cluster.wait_until_it_serves("resnet").unwrap();
+        let port = |role: &str, key: &str| {
+            let (_, _, address) = cluster.addresses().into_iter().find(|(r, k, _)| r == role && *k == key).unwrap();
+            address.parse::<SocketAddr>().unwrap()
+        };
+        let ports = [
+            (port("frontend", "grpc"), HTTP2_BEGINS, PER_ADDRESS),
+            (port("frontend", "rest"), LIVE, PER_ADDRESS),
+            (port("frontend", "metrics"), METRICS, METRICS_PER_ADDRESS),
+            (port("scheduler-1", "metrics"), METRICS, METRICS_PER_ADDRESS),
+        ];
+        cluster.block_on(async {
+            phase("one address opens all that it may at every public port, and says nothing or half of it");
+            let mut idle = Vec::new();
+            for &(address, words, count) in &ports {
+                for number in 0..count {
+                    let mut stream = connect_from_elsewhere(address).await;
+                    stream.write_all(&words[..number % 20]).await.unwrap();
+                    idle.push(stream);
+                }
+            }
+            phase("the next one from there is closed, those of others are served");
+            for &(address, words, _) in &ports {
+                assert!(answer(connect_from_elsewhere(address).await, words).await.is_empty(), "{address}");
+                let served = answer(TcpStream::connect(address).await.unwrap(), words).await;
+                assert!(is_served(&served), "{address}: {served:?}");
+            }
+            cluster.rest().check_emulated_in_any_time("resnet", 3.0).await.unwrap();
+
+            phase("the idle ones are closed, and who comes from there is served again");
+            for mut stream in idle {
+                let closed = tokio::time::timeout(CLOSED_WITHIN, stream.read_to_end(&mut Vec::new())).await;
+                assert!(closed.is_ok(), "{:?} stays open", stream.peer_addr());
+            }
+            for &(address, words, _) in &ports {
+                let served = answer(connect_from_elsewhere(address).await, words).await;
+                assert!(is_served(&served), "{address}: {served:?}");
+            }
+        });
+        assert_eq!(cluster.ended().unwrap(), None);
+    });
+}
