@@ -38,7 +38,8 @@ fn record(criterion: &mut Criterion) {
             recorder.ended(number, BatchEnd::Done { start_late: Nanos::ZERO, latency: Nanos::new(1) });
         });
     });
-    let drop = DropRecord { model: 0, decided: at, request, reason: DropReason::ProtectBatch, cause: None };
+    let drop =
+        DropRecord { model: 0, decided: at, request, reason: DropReason::ProtectBatch, cause: None, lost: false };
     group.bench_function("drop", |bencher| bencher.iter(|| recorder.dropped(drop)));
     group.finish();
 }

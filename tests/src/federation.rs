@@ -102,7 +102,7 @@ impl TestFederation {
             let control = vec![replica.control.clone()];
             let cluster = ClusterConfig { name: name.into(), scheduler: vec![replica], ..base.cluster.clone() };
             let empty = NodeConfig { cluster, ..bare.clone() };
-            let data_dir = workspace.file(&node_files::data_dir(&name));
+            let data_dir = workspace.file(&node_files::data_dir(name));
             let own = SchedulerConfig { id, data_dir, metrics: next()?, ..scheduler.clone() };
             let security = issuer.security(Role::Scheduler, "1")?;
             let config = NodeConfig { scheduler: Some(own), security, ..empty.clone() };
