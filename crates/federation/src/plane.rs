@@ -103,6 +103,12 @@ impl Federation {
         self.group.leadership()
     }
 
+    /// Resolves once this replica has to end, with why: it has less than it acknowledged to the leader.
+    pub async fn forgotten(&self) -> &'static str {
+        self.group.forgotten().await;
+        "this replica of the federation runs on an older copy of its disk, or the disk lost what it had written; it must not come back over it"
+    }
+
     /// The state as this replica has applied it.
     #[must_use]
     pub fn state(&self) -> Arc<FederationState> {
