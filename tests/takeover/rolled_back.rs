@@ -49,10 +49,10 @@ fn an_older_copy_of_a_disk_is_refused_and_costs_nothing_that_was_acknowledged() 
         copy(&kept, &disk);
         cluster.restart(&name).unwrap();
         assert_eq!(cluster.wait_until_it_ends(&name, END_WITHIN).unwrap().code(), Some(1));
-        let words = "older copy of its disk";
+        let words = "older copy of itself";
         cluster.restart(&name).unwrap();
         let (code, log) = cluster.ends_by_itself(&name).unwrap();
-        assert!(code == Some(1) && log.contains(words) && log.contains("members replace"), "{code:?} {log}");
+        assert!(code == Some(1) && log.contains(words) && log.contains("under a new id"), "{code:?} {log}");
         cluster.wait_for_view("it to be down", |view| view.nodes.values().any(|node| !node.up).then_some(())).unwrap();
 
         phase("the other follower dies as well and comes back: two that are up to date are a quorum");
@@ -76,5 +76,41 @@ fn an_older_copy_of_a_disk_is_refused_and_costs_nothing_that_was_acknowledged() 
         let _ = cluster.cli(&replace).ended_with(0);
         cluster.wait_until_whole().unwrap();
         cluster.one_good_request("second").unwrap();
+    });
+}
+
+#[test]
+fn a_copy_of_the_present_life_is_told_by_the_leader() {
+    two_subclusters("rolled-back-now", |cluster| {
+        let (view, raft_leader) = (cluster.view().unwrap(), cluster.view().unwrap().control_leader);
+        let victim = view.nodes.keys().find(|&&node| raft_leader != Some(node)).unwrap().get();
+        let name = format!("scheduler-{victim}");
+        let (disk, kept) = (cluster.data_dir(&name), cluster.data_dir("copy"));
+
+        phase("it is copied while it stands still, as by a snapshot of its machine; it runs on, and acknowledges more");
+        cluster.pause(&name).unwrap();
+        copy(&disk, &kept);
+        cluster.resume(&name).unwrap();
+        cluster.wait_until_whole().unwrap();
+        for model in ["third", "fourth", "fifth"] {
+            let _ = cluster.cli(&emulated_model(model, "first")).ended_with(0);
+        }
+        let index = cluster.view().unwrap().applied_index;
+        cluster
+            .wait_for_view("it to have everything", |view| {
+                view.group.values().all(|member| member.applied_index >= index).then_some(())
+            })
+            .unwrap();
+
+        phase("killed, it comes back over the copy: the leader knows what it acknowledged");
+        cluster.kill(&name).unwrap();
+        fs::remove_dir_all(&disk).unwrap();
+        copy(&kept, &disk);
+        cluster.restart(&name).unwrap();
+        let (code, log) = cluster.ends_by_itself(&name).unwrap();
+        assert!(code == Some(1) && log.contains("older copy of its disk"), "{code:?} {log}");
+        for model in ["first", "second"] {
+            cluster.wait_until_it_serves(model).unwrap();
+        }
     });
 }

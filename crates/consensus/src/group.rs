@@ -106,7 +106,8 @@ impl ControlGroup {
         let watch = (config.engine != Engine::Memory)
             .then(|| StallWatch::start(log.pulse(), &config.timing, raft.clone(), silent))
             .transpose();
-        let (participation, stall_watch) = (Arc::new(Participation::new(raft.clone(), log.clone())), Arc::default());
+        let participation = Arc::new(Participation::new(raft.clone(), log.clone(), config.data_dir.clone(), blocking));
+        let stall_watch = Arc::default();
         let (timing, received) = (config.timing.clone(), Arc::new(Received::new(&config.timing)));
         let group = Self { me, raft, log, leadership, timing, participation, received, heard, stall_watch };
         match watch {
@@ -222,7 +223,12 @@ impl ControlGroup {
         self.participation.set_open(open);
     }
 
-    /// Resolves once a leader has told this node that it has less than it acknowledged: an older copy of its disk was put in place, or
+    /// It was found that this node has forgotten what it acknowledged: it takes no part any more, and its directory is refused from now on.
+    pub fn forget(&self) {
+        self.participation.forget();
+    }
+
+    /// Resolves once it has [forgotten](Self::forget), also because a leader has told this node that it has less than it acknowledged: an older copy of its disk was put in place, or
     /// the disk lied. It takes no part any more, and must come back as somebody new.
     pub async fn forgotten(&self) {
         self.participation.forgotten().await;

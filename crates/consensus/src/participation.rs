@@ -1,8 +1,12 @@
 //! Whether this node takes part in its group: answers the others, and campaigns.
 
+use std::path::PathBuf;
+
 use openraft::Raft;
 use tokio::sync::watch;
 
+use crate::disk::forgotten;
+use crate::host::Blocking;
 use crate::log::store::LogStore;
 use crate::machine::Machine;
 use crate::raft_types::TypeConfig;
@@ -22,12 +26,15 @@ pub(crate) struct Participation {
     allowed: watch::Sender<Allowed>,
     raft: Raft<TypeConfig, Machine>,
     log: LogStore,
+    /// Where it is written down that this directory is not to be used again.
+    dir: PathBuf,
+    blocking: Blocking,
 }
 
 impl Participation {
     /// A node that takes part.
-    pub(crate) fn new(raft: Raft<TypeConfig, Machine>, log: LogStore) -> Self {
-        Self { allowed: watch::Sender::new(Allowed { open: true, forgotten: false }), raft, log }
+    pub(crate) fn new(raft: Raft<TypeConfig, Machine>, log: LogStore, dir: PathBuf, blocking: Blocking) -> Self {
+        Self { allowed: watch::Sender::new(Allowed { open: true, forgotten: false }), raft, log, dir, blocking }
     }
 
     /// Whether it does.
@@ -48,9 +55,20 @@ impl Participation {
             return true;
         }
         tracing::error!(leader = vote.node, ?acknowledged, held = ?known.last, "this node has forgotten what it acknowledged");
+        self.forget();
+        false
+    }
+
+    /// It has forgotten what it acknowledged, in this life and over this directory for ever. Nobody waits for a disk that may hang.
+    pub(crate) fn forget(&self) {
         self.allowed.send_modify(|allowed| allowed.forgotten = true);
         self.apply();
-        false
+        let (dir, blocking) = (self.dir.clone(), self.blocking);
+        tokio::spawn(async move {
+            if let Err(error) = blocking.run(move || forgotten::mark(&dir)).await.flatten() {
+                tracing::error!(%error, "that this directory is not to be used again cannot be written down");
+            }
+        });
     }
 
     /// Resolves once it has forgotten.

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use symphony_cluster_state::{CodecError, Refusal};
 
+use crate::config::ControlPlaneConfig;
+
 /// Why a control plane did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -28,6 +30,18 @@ pub enum StartError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Fatal(pub(crate) String);
+
+impl Fatal {
+    /// The disk has less than was acknowledged from it.
+    pub(crate) fn forgotten(config: &ControlPlaneConfig) -> Self {
+        let (node, dir) = (config.node, config.data_dir.display());
+        Self(format!(
+            "scheduler {node} runs on an older copy of its disk ({dir}), or the disk lost what it had written: what it acknowledged and voted \
+             for is forgotten. Give it a new id (symphony members replace {} --with NEW --control HOST:PORT) or its newest disk",
+            node.get()
+        ))
+    }
+}
 
 /// Why a command or a read was not answered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -4,11 +4,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
 use symphony_cluster_state::Refusal;
 use symphony_protocol::control as pb;
 use symphony_protocol::view::View;
 use symphony_types::NodeId;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::config::ControlPlaneConfig;
 use crate::error::Fatal;
@@ -101,25 +103,25 @@ pub(crate) async fn found(config: &ControlPlaneConfig, proposer: &Proposer) -> R
 
 /// Lets a replica with a past take part, unless another one knows of a life of it that its disk does not.
 pub(crate) async fn rejoin(config: &ControlPlaneConfig, proposer: &Proposer, lives: &Lives) -> Result<(), Fatal> {
-    let me = config.node;
-    let give_up = Instant::now() + LOOK_BACK_FOR;
-    let mut unheard = proposer.others();
-    loop {
-        let asked = unheard.iter().map(|&node| async move { (node, ask(proposer, node).await) });
-        for (node, view) in futures::future::join_all(asked).await {
-            let Some(view) = view else { continue };
-            unheard.retain(|&other| other != node);
-            if is_behind(me, lives, proposer.group().last_index(), &view) {
-                tracing::error!(by = %node, "another replica knows of a later life of this one");
-                return Err(Fatal(lives.mark_forgotten(me)));
+    let (group, give_up) = (proposer.group(), Instant::now() + LOOK_BACK_FOR);
+    let answer = |node| async move {
+        loop {
+            match ask(proposer, node).await {
+                Some(view) => return (node, view),
+                None => sleep(LOOK_AGAIN_AFTER).await,
             }
         }
-        if unheard.is_empty() || Instant::now() >= give_up {
-            proposer.group().set_open(true);
-            return Ok(());
+    };
+    let mut answers: FuturesUnordered<_> = proposer.others().into_iter().map(answer).collect();
+    while let Ok(Some((by, view))) = timeout_at(give_up, answers.next()).await {
+        if is_behind(config.node, lives, group.last_index(), &view) {
+            tracing::error!(%by, "another replica knows of a later life of this one");
+            group.forget();
+            return Err(Fatal::forgotten(config));
         }
-        sleep(LOOK_AGAIN_AFTER).await;
     }
+    group.set_open(true);
+    Ok(())
 }
 
 /// Whether the view names a life of this replica that its disk does not know.
@@ -189,7 +191,7 @@ mod tests {
     #[test]
     fn who_has_seen_more_and_names_an_unknown_life_shows_that_the_disk_is_an_older_copy() {
         let dir = tempfile::tempdir().unwrap();
-        let lives = Lives::begin(dir.path(), false, BootId::new(7)).unwrap();
+        let lives = Lives::begin(dir.path(), false, BootId::new(7), None).unwrap();
         let view = |applied_index, boot: Option<u64>| {
             let node = NodeView { boot: boot.map(BootId::new), ..NodeView::default() };
             View { applied_index, nodes: [(ME, node)].into(), ..View::default() }

@@ -1,23 +1,18 @@
 //! Which lives of this replica its disk knows. What is known of a later one elsewhere says that the disk is an older copy of itself.
 
-use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use symphony_types::{BootId, NodeId};
+use symphony_types::BootId;
 
-const LIVES: &str = "lives";
-const FORGOTTEN: &str = "forgotten";
+const FILE: &str = "lives";
 
-/// Lives that were begun since the last one that the cluster took in. A replica that starts so often in vain forgets those between.
+/// Lives that were begun since the last one that the cluster took in. A replica that starts so often in vain forgets the oldest.
 const LIVES_MAX: usize = 1000;
 
-/// In the place of lives of which an earlier release kept no record.
-const UNKNOWN: BootId = BootId::new(0);
-
-/// The last life that the cluster is known to have taken in, and all since, the present one too; kept on the disk.
+/// The life that its own log knows, and all that were begun since, the present one too; the latter are kept on the disk.
 #[derive(Debug)]
 pub(crate) struct Lives {
     dir: PathBuf,
@@ -25,53 +20,37 @@ pub(crate) struct Lives {
 }
 
 impl Lives {
-    /// Begins a life; durable when this returns. A disk without a past has no other lives.
+    /// Begins a life; durable when this returns, unless the disk is full: then the log will know of it if anybody does. `logged` is
+    /// the life that the replica's own log names last.
     ///
     /// # Errors
-    /// If the disk fails or holds something else, or it was found earlier that it forgot what it acknowledged.
-    pub(crate) fn begin(dir: &Path, has_past: bool, boot: BootId) -> io::Result<Self> {
+    /// If the disk fails or holds something else.
+    pub(crate) fn begin(dir: &Path, has_past: bool, boot: BootId, logged: Option<BootId>) -> io::Result<Self> {
         let mut boots = if has_past { read(dir)? } else { Vec::new() };
+        boots.extend(logged.filter(|logged| !boots.contains(logged)));
         boots.push(boot);
-        if boots.len() > LIVES_MAX {
-            boots.remove(1);
+        boots.drain(..boots.len().saturating_sub(LIVES_MAX));
+        match write(dir, &boots) {
+            Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+                tracing::warn!(%error, "this life cannot be written down");
+            }
+            written => written?,
         }
-        match fs::read_to_string(dir.join(FORGOTTEN)) {
-            Ok(reason) if has_past => return Err(io::Error::new(io::ErrorKind::InvalidData, reason)),
-            Ok(_) => fs::remove_file(dir.join(FORGOTTEN))?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
-        }
-        write(dir, LIVES, lines(&boots))?;
         Ok(Self { dir: dir.to_owned(), boots: Mutex::new(boots) })
     }
 
     /// Whether the disk knows that life.
     pub(crate) fn know(&self, boot: BootId) -> bool {
-        let boots = self.boots();
-        boots.contains(&boot) || boots.contains(&UNKNOWN)
+        self.boots().contains(&boot)
     }
 
-    /// The cluster has taken this life in: nobody will name an earlier one.
+    /// The cluster has taken this life in, and the log says so: nobody who knows more will name an earlier one.
     ///
     /// # Errors
     /// If the disk fails; then the record is longer than it has to be.
     pub(crate) fn taken_in(&self, boot: BootId) -> io::Result<()> {
         *self.boots() = vec![boot];
-        write(&self.dir, LIVES, lines(&[boot]))
-    }
-
-    /// Sees to it that this disk begins no other life, and returns the words for it.
-    pub(crate) fn mark_forgotten(&self, node: NodeId) -> String {
-        let reason = format!(
-            "scheduler {node} runs on an older copy of its disk ({}), or the disk lost what it had written: what it acknowledged and voted for \
-             is forgotten. Give it a new id (symphony members replace {} --with NEW --control HOST:PORT) or its newest disk",
-            self.dir.display(),
-            node.get()
-        );
-        if let Err(error) = write(&self.dir, FORGOTTEN, &reason) {
-            tracing::error!(%error, "that this disk is not to be used again cannot be written down");
-        }
-        reason
+        write(&self.dir, &[boot])
     }
 
     fn boots(&self) -> MutexGuard<'_, Vec<BootId>> {
@@ -79,14 +58,10 @@ impl Lives {
     }
 }
 
-fn lines(boots: &[BootId]) -> String {
-    boots.iter().map(|boot| format!("{}\n", boot.get())).collect()
-}
-
 fn read(dir: &Path) -> io::Result<Vec<BootId>> {
-    let path = dir.join(LIVES);
+    let path = dir.join(FILE);
     let text = match fs::read_to_string(&path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(vec![UNKNOWN]),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         text => text?,
     };
     let malformed = |line: &str| {
@@ -96,13 +71,15 @@ fn read(dir: &Path) -> io::Result<Vec<BootId>> {
 }
 
 /// Replaces the file; whole and durable when this returns.
-fn write(dir: &Path, name: &str, text: impl fmt::Display) -> io::Result<()> {
+fn write(dir: &Path, boots: &[BootId]) -> io::Result<()> {
     fs::create_dir_all(dir)?;
-    let draft = dir.join(format!("{name}.new"));
+    let draft = dir.join(format!("{FILE}.new"));
     let mut file = File::create(&draft)?;
-    write!(file, "{text}")?;
+    for boot in boots {
+        writeln!(file, "{}", boot.get())?;
+    }
     file.sync_all()?;
-    fs::rename(&draft, dir.join(name))?;
+    fs::rename(&draft, dir.join(FILE))?;
     File::open(dir)?.sync_all()
 }
 
@@ -117,46 +94,41 @@ mod tests {
     #[test]
     fn an_older_copy_does_not_know_the_lives_since() {
         let (dir, copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        Lives::begin(dir.path(), false, boot(11)).unwrap().taken_in(boot(11)).unwrap();
-        fs::copy(dir.path().join(LIVES), copy.path().join(LIVES)).unwrap();
+        Lives::begin(dir.path(), false, boot(11), None).unwrap().taken_in(boot(11)).unwrap();
+        fs::copy(dir.path().join(FILE), copy.path().join(FILE)).unwrap();
 
         // Two that nobody can be sure to have been taken in, and one that was.
         for number in [12, 13] {
-            Lives::begin(dir.path(), true, boot(number)).unwrap();
+            Lives::begin(dir.path(), true, boot(number), Some(boot(11))).unwrap();
         }
-        let last = Lives::begin(dir.path(), true, boot(14)).unwrap();
+        let last = Lives::begin(dir.path(), true, boot(14), Some(boot(11))).unwrap();
         assert!([11, 12, 13, 14].into_iter().all(|number| last.know(boot(number))) && !last.know(boot(15)));
         last.taken_in(boot(14)).unwrap();
         assert!(last.know(boot(14)) && !last.know(boot(12)));
 
-        let older = Lives::begin(copy.path(), true, boot(21)).unwrap();
+        let older = Lives::begin(copy.path(), true, boot(21), Some(boot(11))).unwrap();
         assert!(older.know(boot(11)) && !older.know(boot(14)));
-        let reason = older.mark_forgotten(NodeId::new(3));
-        let again = Lives::begin(copy.path(), true, boot(22)).unwrap_err().to_string();
-        assert!(again == reason && reason.contains("members replace 3"), "{again}");
-        assert!(Lives::begin(copy.path(), false, boot(23)).is_ok(), "it was emptied, and comes as somebody new");
-        assert!(Lives::begin(copy.path(), true, boot(24)).is_ok());
     }
 
     #[test]
-    fn a_disk_without_a_record_is_trusted_until_its_life_is_taken_in_and_a_damaged_one_is_not() {
+    fn what_a_release_without_the_record_began_is_known_by_the_log_and_a_damaged_record_is_refused() {
         let dir = tempfile::tempdir().unwrap();
-        let lives = Lives::begin(dir.path(), true, boot(2)).unwrap();
-        assert!(lives.know(boot(1)), "an earlier release kept none");
-        assert!(Lives::begin(dir.path(), true, boot(3)).unwrap().know(boot(1)));
-        lives.taken_in(boot(3)).unwrap();
-        assert!(!Lives::begin(dir.path(), true, boot(4)).unwrap().know(boot(1)));
-        fs::write(dir.path().join(LIVES), "12\nrubbish\n").unwrap();
-        let error = Lives::begin(dir.path(), true, boot(5)).unwrap_err().to_string();
+        let lives = Lives::begin(dir.path(), true, boot(2), Some(boot(1))).unwrap();
+        assert!(lives.know(boot(1)) && !lives.know(boot(7)));
+        lives.taken_in(boot(2)).unwrap();
+        // That release ran again meanwhile.
+        assert!(Lives::begin(dir.path(), true, boot(4), Some(boot(3))).unwrap().know(boot(3)));
+        fs::write(dir.path().join(FILE), "12\nrubbish\n").unwrap();
+        let error = Lives::begin(dir.path(), true, boot(5), None).unwrap_err().to_string();
         assert!(error.contains("`rubbish` is no life's number"), "{error}");
     }
 
     #[test]
-    fn a_replica_that_starts_in_vain_for_ever_keeps_the_first_and_the_newest() {
+    fn a_replica_that_starts_in_vain_for_ever_keeps_the_newest() {
         let dir = tempfile::tempdir().unwrap();
-        write(dir.path(), LIVES, (1..=LIVES_MAX).map(|n| format!("{n}\n")).collect::<String>()).unwrap();
-        let lives = Lives::begin(dir.path(), true, boot(5000)).unwrap();
+        write(dir.path(), &(1..=LIVES_MAX as u64).map(boot).collect::<Vec<_>>()).unwrap();
+        let lives = Lives::begin(dir.path(), true, boot(5000), Some(boot(4000))).unwrap();
         assert_eq!(lives.boots().len(), LIVES_MAX);
-        assert!(lives.know(boot(1)) && lives.know(boot(5000)) && !lives.know(boot(2)));
+        assert!(lives.know(boot(4000)) && lives.know(boot(5000)) && !lives.know(boot(2)) && lives.know(boot(3)));
     }
 }

@@ -43,6 +43,11 @@ const DECLARED: MetricName = count(
 const REGISTRATIONS: MetricName =
     count("symphony_control_registrations_total", "Times this replica registered itself", Kind::Counter);
 
+const NOT_APPLYING: MetricName = count(
+    "symphony_control_replicas_not_applying",
+    "Replicas that do not apply what was agreed, as the Raft leader sees it",
+    Kind::Gauge,
+);
 const EPOCHS: MetricName =
     count("symphony_control_epochs_solved_total", "Times this replica looked for a better plan", Kind::Counter);
 const EPOCHS_FAILED: MetricName = count(
@@ -62,7 +67,7 @@ const fn ratio(name: &'static str, help: &'static str) -> MetricName {
 }
 
 /// Every metric of this crate.
-pub const METRIC_NAMES: [MetricName; 15] = [
+pub const METRIC_NAMES: [MetricName; 16] = [
     APPLIED,
     EPOCH,
     LEADS,
@@ -74,6 +79,7 @@ pub const METRIC_NAMES: [MetricName; 15] = [
     LATE,
     DECLARED,
     REGISTRATIONS,
+    NOT_APPLYING,
     EPOCHS,
     EPOCHS_FAILED,
     RATE_IMBALANCE,
@@ -105,6 +111,8 @@ pub struct Metrics {
     pub nodes_declared_down: Counter,
     /// Times this replica registered itself.
     pub registrations: Counter,
+    /// Replicas that do not apply what was agreed, while this one leads.
+    pub replicas_not_applying: Gauge,
     /// Times this replica looked for a better plan.
     pub epochs: Counter,
     /// Of them, those that found none.
@@ -132,6 +140,7 @@ impl Metrics {
         registry.register(&LATE, self.detector_late.clone());
         registry.register(&DECLARED, self.nodes_declared_down.clone());
         registry.register(&REGISTRATIONS, self.registrations.clone());
+        registry.register(&NOT_APPLYING, self.replicas_not_applying.clone());
         registry.register(&EPOCHS, self.epochs.clone());
         registry.register(&EPOCHS_FAILED, self.epochs_failed.clone());
         registry.register(&RATE_IMBALANCE, self.rate_imbalance.clone());

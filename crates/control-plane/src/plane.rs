@@ -115,8 +115,10 @@ impl ControlPlane {
         // Before anybody can reach this replica: what is on its disk now is from an earlier life.
         let has_past = group.has_past();
         group.set_open(false);
+        // What is committed by the disk's own word is applied by now.
+        let logged = state.read().nodes().get(&config.node).map(|node| node.boot);
         let known = disk::number(&config.data_dir, has_past, config.boot.get())
-            .and_then(|disk| Ok((disk, Arc::new(Lives::begin(&config.data_dir, has_past, config.boot)?))));
+            .and_then(|disk| Ok((disk, Arc::new(Lives::begin(&config.data_dir, has_past, config.boot, logged)?))));
         let (disk, lives) = match known {
             Ok(known) => known,
             Err(source) => {
@@ -134,6 +136,7 @@ impl ControlPlane {
             checkpoints: checkpoints.clone(),
             applied: applied.clone(),
             progress: Arc::default(),
+            not_applying: metrics.replicas_not_applying.clone(),
         };
         let reported = Arc::new(Mutex::new(Reported::new(&config.epochs)));
         let signs = Signs::default();
@@ -215,7 +218,8 @@ impl ControlPlane {
         );
         let registration = registration(&config, disk);
         let on_threads = matches!(config.host, Host::Machine);
-        let life = registrar::Life { node: config.node, boot: config.boot, lives: Arc::clone(&lives), on_threads };
+        let life =
+            registrar::Life { config: config.clone(), lives: Arc::clone(&lives), on_threads, was_taken_in: false };
         let founding = {
             let (config, proposer, fatal, stop) = (config.clone(), proposer.clone(), fatal.clone(), stop.clone());
             let (group, lives) = (group.clone(), Arc::clone(&lives));
@@ -227,7 +231,7 @@ impl ControlPlane {
                         founding::found(&config, &proposer).await?;
                     }
                     group.forgotten().await;
-                    Err(Fatal(lives.mark_forgotten(config.node)))
+                    Err(Fatal::forgotten(&config))
                 };
                 let ended: Option<Result<(), Fatal>> = stop.run_until_cancelled(begin).await;
                 if let Some(Err(error)) = ended {

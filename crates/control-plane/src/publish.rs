@@ -118,6 +118,9 @@ pub(crate) async fn run(
         applied.mark_unchanged();
         let leads = viewer.leadership.borrow_and_update().is_leader;
         metrics.is_leader.set(i64::from(leads));
+        if !leads {
+            metrics.replicas_not_applying.set(0);
+        }
         published.publish(viewer.view());
         // Walks the whole state: after what may be many commands, and after those who wait for the view have it.
         if let Err(violation) = check(&viewer.state.read()) {

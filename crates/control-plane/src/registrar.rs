@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use symphony_cluster_state::{Command, Refusal};
 use symphony_protocol::view::View;
-use symphony_types::{BootId, NodeId};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::beat::Standing;
+use crate::config::ControlPlaneConfig;
 use crate::error::{CallError, Fatal};
 use crate::founding::names_another;
 use crate::lives::Lives;
@@ -44,19 +44,21 @@ pub(crate) struct Heard {
 /// Who registers.
 #[derive(Clone, Debug)]
 pub(crate) struct Life {
-    pub(crate) node: NodeId,
-    pub(crate) boot: BootId,
+    pub(crate) config: ControlPlaneConfig,
     pub(crate) lives: Arc<Lives>,
     /// Whether what blocks may take a thread.
     pub(crate) on_threads: bool,
+    /// Whether the cluster had this very life once.
+    pub(crate) was_taken_in: bool,
 }
 
 impl Life {
     /// Notes on the disk that the cluster has taken this life in. Nobody waits for it.
-    fn taken_in(&self) {
-        let life = self.clone();
+    fn taken_in(&mut self) {
+        self.was_taken_in = true;
+        let (lives, boot) = (Arc::clone(&self.lives), self.config.boot);
         let note = move || {
-            if let Err(error) = life.lives.taken_in(life.boot) {
+            if let Err(error) = lives.taken_in(boot) {
                 tracing::warn!(%error, "that this life was taken in cannot be written down");
             }
         };
@@ -71,14 +73,14 @@ impl Life {
 /// Registers until stopped.
 pub(crate) async fn run(
     registration: Command,
-    life: Life,
+    mut life: Life,
     proposer: Proposer,
     Heard { mut views, mut standing }: Heard,
     metrics: Metrics,
     fatal: watch::Sender<Option<Fatal>>,
     stop: CancellationToken,
 ) {
-    let Life { node, boot, .. } = life;
+    let (node, boot) = (life.config.node, life.config.boot);
     let up = |view: &Arc<View>| view.nodes.get(&node).is_some_and(|n| n.up && n.boot == Some(boot));
     let mut hold_down = HoldDown::default();
     let keep = async {
@@ -89,10 +91,18 @@ pub(crate) async fn run(
             }
             // What was agreed is not applied here yet. Should the replica be declared down again before the view is
             // read, then waiting for it to be up would take for ever.
-            match timeout(APPLIED_WITHIN, views.wait_for(up)).await {
-                Ok(Ok(_)) => life.taken_in(),
-                Ok(Err(_)) => return,
-                Err(_) => continue,
+            let applied = timeout(APPLIED_WITHIN, views.wait_for(up)).await.map(|seen| seen.is_ok());
+            match applied {
+                Ok(true) => life.taken_in(),
+                Ok(false) => return,
+                // Who applies nothing is not answered by the leader, and shall not come and go with each try.
+                Err(_) => {
+                    tokio::time::sleep(hold_down.next(Duration::ZERO)).await;
+                    if standing.wait_for(|standing| standing.heard).await.is_err() {
+                        return;
+                    }
+                    continue;
+                }
             }
             let came = Instant::now();
             if views.wait_for(|view| !up(view)).await.is_err() {
@@ -121,8 +131,8 @@ async fn register(registration: &Command, life: &Life, proposer: &Proposer, metr
             // By the leader's knowledge, which lacks nothing. A leader's own log lacks nothing either.
             Ok(view) => {
                 let view = view.and_then(|view| View::try_from(view).ok());
-                if view.is_some_and(|view| names_another(life.node, &life.lives, &view)) {
-                    return Err(Fatal(life.lives.mark_forgotten(life.node)));
+                if view.is_some_and(|view| names_another(life.config.node, &life.lives, &view)) {
+                    return Err(replaced(life, proposer));
                 }
                 proposer.propose(registration).await
             }
@@ -151,6 +161,19 @@ async fn register(registration: &Command, life: &Life, proposer: &Proposer, metr
         };
         tokio::time::sleep(wait).await;
     }
+}
+
+/// The cluster has taken in a life of this replica that its disk does not know.
+fn replaced(life: &Life, proposer: &Proposer) -> Fatal {
+    if life.was_taken_in {
+        // It came after this one, so the disk is not the older of the two.
+        return Fatal(format!(
+            "another process has registered as scheduler {}: two run with one id, perhaps over a copy of the disk. End one of them",
+            life.config.node
+        ));
+    }
+    proposer.group().forget();
+    Fatal::forgotten(&life.config)
 }
 
 /// How long to stay away after being declared down.

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
 use symphony_net::{Expected, Net, Role};
 use symphony_protocol::dispatch::{EndReason, RequestHeader, SUBMIT_REQUESTS_MAX, ToFrontend, ToLeader};
 use symphony_protocol::view::View;
@@ -180,7 +182,17 @@ impl LeaderLink {
                 Err(_) => Said::Nothing,
             }
         };
-        futures::future::join_all(others.into_iter().map(ask)).await
+        let mut answers: FuturesUnordered<_> = others.into_iter().map(ask).collect();
+        let mut said = Vec::new();
+        while let Some(one) = answers.next().await {
+            // One is enough, and a host that is gone takes long to say nothing.
+            let in_contact = matches!(one, Said::InContact);
+            said.push(one);
+            if in_contact {
+                break;
+            }
+        }
+        said
     }
 
     async fn connect(&self, leader: &Leader) -> Result<(LinkSender<ToLeader>, LinkReceiver<ToFrontend>), NoLink> {

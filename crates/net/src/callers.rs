@@ -1,11 +1,8 @@
 //! Who stands at a port: so many callers in all, and so many from one address.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-/// A host has all addresses of such a network to itself, so they count as one.
-const IPV6_NETWORK_BITS: u32 = 64;
 
 /// How many callers a port takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,21 +50,21 @@ pub struct Callers(Arc<Mutex<Book>>);
 #[derive(Debug)]
 pub struct CallerPlace {
     callers: Callers,
-    network: IpAddr,
+    address: IpAddr,
 }
 
 #[derive(Debug)]
 struct Book {
     limits: CallerLimits,
     total: usize,
-    by_network: HashMap<IpAddr, usize>,
+    by_address: HashMap<IpAddr, usize>,
 }
 
 impl Callers {
     /// Nobody yet.
     #[must_use]
     pub fn new(limits: CallerLimits) -> Self {
-        Self(Arc::new(Mutex::new(Book { limits, total: 0, by_network: HashMap::new() })))
+        Self(Arc::new(Mutex::new(Book { limits, total: 0, by_address: HashMap::new() })))
     }
 
     /// A place for one more from there.
@@ -75,9 +72,9 @@ impl Callers {
     /// # Errors
     /// If there is none.
     pub fn admit(&self, peer: IpAddr) -> Result<CallerPlace, Refusal> {
-        let network = network_of(peer);
-        self.book().enter(network)?;
-        Ok(CallerPlace { callers: self.clone(), network })
+        let address = peer.to_canonical();
+        self.book().enter(address)?;
+        Ok(CallerPlace { callers: self.clone(), address })
     }
 
     fn book(&self) -> MutexGuard<'_, Book> {
@@ -86,25 +83,25 @@ impl Callers {
 }
 
 impl Book {
-    fn enter(&mut self, network: IpAddr) -> Result<(), Refusal> {
+    fn enter(&mut self, address: IpAddr) -> Result<(), Refusal> {
         if self.total >= self.limits.total {
             return Err(Refusal::TooMany);
         }
-        let count = self.by_network.get(&network).copied().unwrap_or(0);
+        let count = self.by_address.get(&address).copied().unwrap_or(0);
         if count >= self.limits.per_address {
             return Err(Refusal::TooManyFromThere);
         }
-        self.by_network.insert(network, count + 1);
+        self.by_address.insert(address, count + 1);
         self.total += 1;
         Ok(())
     }
 
-    fn leave(&mut self, network: IpAddr) {
-        if let Some(count) = self.by_network.get_mut(&network) {
+    fn leave(&mut self, address: IpAddr) {
+        if let Some(count) = self.by_address.get_mut(&address) {
             *count -= 1;
             self.total -= 1;
             if *count == 0 {
-                self.by_network.remove(&network);
+                self.by_address.remove(&address);
             }
         }
     }
@@ -112,17 +109,7 @@ impl Book {
 
 impl Drop for CallerPlace {
     fn drop(&mut self) {
-        self.callers.book().leave(self.network);
-    }
-}
-
-fn network_of(peer: IpAddr) -> IpAddr {
-    match peer.to_canonical() {
-        IpAddr::V6(address) => {
-            let mask = u128::MAX << (Ipv6Addr::BITS - IPV6_NETWORK_BITS);
-            IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & mask))
-        }
-        address @ IpAddr::V4(_) => address,
+        self.callers.book().leave(self.address);
     }
 }
 
@@ -145,15 +132,16 @@ mod tests {
         drop(other);
         drop(admit("10.0.0.3").unwrap());
         drop(places);
-        assert!(callers.book().by_network.is_empty() && callers.book().total == 0, "nothing is remembered of the gone");
+        assert!(callers.book().by_address.is_empty() && callers.book().total == 0, "nothing is remembered of the gone");
         assert!(admit("10.0.0.1").is_ok());
     }
 
     #[test]
-    fn addresses_that_one_host_has_count_as_one() {
-        let same = |one, other| network_of(addr(one)) == network_of(addr(other));
-        assert!(same("2001:db8::1", "2001:db8::ffff:2") && !same("2001:db8::1", "2001:db8:0:1::1"));
-        assert!(same("::ffff:10.0.0.1", "10.0.0.1") && !same("::ffff:10.0.0.1", "::ffff:10.0.0.2"));
-        assert!(!same("10.0.0.1", "10.0.0.2"));
+    fn an_address_of_either_form_is_one() {
+        let callers = Callers::new(CallerLimits { total: 3, per_address: 1 });
+        let admit = |peer| callers.admit(addr(peer));
+        let _one = admit("10.0.0.1").unwrap();
+        assert_eq!(admit("::ffff:10.0.0.1").unwrap_err(), Refusal::TooManyFromThere);
+        let _others = [admit("2001:db8::1").unwrap(), admit("2001:db8::2").unwrap()];
     }
 }

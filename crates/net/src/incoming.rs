@@ -123,7 +123,9 @@ async fn accept(
                     tracing::warn!(port, %peer, %error, "caller turned away");
                 }
             }
-            drop((permit, place));
+            // Who is next finds the place free as soon as it has the permit.
+            drop(place);
+            drop(permit);
         });
     }
 }

@@ -12,7 +12,7 @@ const PLAN_MEMORY: Nanos = Nanos::from_millis(10_000);
 
 /// A plan that is over its predicted end by as long as it was to take, and by this at least, is on a GPU that does not answer:
 /// executions vary by less, and reports are not under way for so long.
-const SILENT_AFTER: Nanos = Nanos::from_millis(100);
+const SILENT_AFTER: Nanos = Nanos::from_millis(300);
 
 /// Emptied lists of requests that are kept for the next plans: enough for a burst of reports.
 const SPARE_LISTS_MAX: usize = 256;

@@ -127,6 +127,20 @@ async fn a_leader_that_comes_again_is_answered_once_inputs_are_within_reach_and_
 }
 
 #[tokio::test]
+async fn a_new_leader_is_told_what_has_just_ended() {
+    let mut scene = Scene::new(emulated());
+    scene.own(1, Bytes::from(vec![1; ITEM_BYTES]));
+    let (mut former, _) = scene.sealed().await;
+    scene.execute(&former, plan(1, Duration::ZERO, &[request(OWNER, 1, 1)]));
+    assert_eq!(former.done().await.sequence, 1);
+    // Its result may not have reached anybody: announced again, it is not to run again.
+    let mut next = scene.linked().await;
+    scene.say(&next, ToBackend::Seal { subcluster: SUBCLUSTER, gpus: vec![(GPU, Token::new(20))] });
+    let FromBackend::Sealed { finished, gpus, .. } = next.next().await else { panic!("no seal") };
+    assert_eq!((finished, gpus[0].in_flight.as_slice()), (vec![request(OWNER, 1, 1).id], [].as_slice()));
+}
+
+#[tokio::test]
 async fn a_new_leader_is_told_how_much_longer_than_predicted_plans_took() {
     let mut scene = Scene::new(emulated());
     scene.own(1, Bytes::from(vec![1; ITEM_BYTES]));

@@ -3,11 +3,12 @@
 //! ```text
 //! data_dir/engine     which engine's log this is        data_dir/log/        the engine's files
 //! data_dir/witness    how far the log had got           data_dir/snapshots/  the newest two
-//! data_dir/ballast    room to open the log on a full disk
+//! data_dir/ballast    room to open the log on a full disk   data_dir/forgotten   never to be used again
 //! ```
 
 mod ballast;
 mod engine_stamp;
+pub(crate) mod forgotten;
 
 use std::fs;
 use std::io;
@@ -60,6 +61,7 @@ pub(crate) fn open_with(
     let place = dir.display().to_string();
     let storage = |source| StartError::Storage { place: place.clone(), source };
     create_private_dir(dir).map_err(storage)?;
+    forgotten::check(dir)?;
     let stamp = Stamp { cluster: config.cluster.clone(), node: config.node.get() };
     let open_on_machine = || {
         let engine = (parts.engine)(&dir.join(LOG_DIR))?;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use prometheus_client::metrics::gauge::Gauge;
 use symphony_consensus::{Leadership, RoundTrip};
 use symphony_types::{BootId, NodeId};
 use tokio::sync::watch;
@@ -33,7 +34,8 @@ fn hear(bytes: &[u8]) -> bool {
     let (_lead, leadership) = watch::channel(leads);
     let (_apply, applied) = watch::channel(0);
     let (checkpoints, progress) = (Checkpoints::default(), Arc::default());
-    let roll = Roll { leadership, lease: Duration::from_secs(1), group: None, checkpoints, applied, progress };
+    let (lease, not_applying) = (Duration::from_secs(1), Gauge::default());
+    let roll = Roll { leadership, lease, group: None, checkpoints, applied, progress, not_applying };
     let mut trip = RoundTrip::new(answer);
     let (arrived, rest) = bytes.as_chunks::<BEAT_BYTES>();
     for bytes in arrived {

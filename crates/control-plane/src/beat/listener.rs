@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
 use symphony_consensus::{ControlGroup, Leadership, RoundTrip};
 use symphony_net::{CallerLimits, CallerPlace, Callers, Line, Net, Refusal, Role, refused};
 use tokio::sync::{Semaphore, watch};
@@ -50,6 +51,8 @@ pub(crate) struct Roll {
     pub(crate) applied: watch::Receiver<u64>,
     /// How far the others have.
     pub(crate) progress: Arc<Mutex<Progress>>,
+    /// Where it is shown how many do not apply.
+    pub(crate) not_applying: Gauge,
 }
 
 impl Roll {
@@ -57,7 +60,10 @@ impl Roll {
     pub(crate) fn note(&self, beat: &Beat, now: Instant) -> bool {
         self.checkpoints.compare(beat.node, beat.checkpoint);
         let own = *self.applied.borrow();
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner).note(now, beat.node, beat.applied, own)
+        let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        let applies = progress.note(now, (beat.node, beat.boot), beat.applied, own);
+        self.not_applying.set(progress.late() as i64);
+        applies
     }
 
     /// What to answer to it then: nothing unless this replica leads with a quorum.
@@ -248,7 +254,15 @@ mod tests {
             let (agreed, applied) = watch::channel(0);
             let (checkpoints, progress) = (Checkpoints::default(), Arc::<Mutex<Progress>>::default());
             let lease = Duration::from_secs(1);
-            let roll = Roll { leadership, lease, group: None, checkpoints, applied, progress: Arc::clone(&progress) };
+            let roll = Roll {
+                leadership,
+                lease,
+                group: None,
+                checkpoints,
+                applied,
+                progress: Arc::clone(&progress),
+                not_applying: Gauge::default(),
+            };
             let received = Counter::default();
             let answer = Duration::from_millis(200);
             let ears = Listener { cluster, listener, net, inputs, received, roll, answer, stop: stop.clone() };
@@ -327,13 +341,14 @@ mod tests {
             assert_eq!(heard.try_recv().is_ok(), recent, "before it is acknowledged it is heard, or not");
         }
         agreed.send_replace(9);
-        let before = Instant::now().checked_sub(Duration::from_secs(60)).unwrap();
-        progress.lock().unwrap().note(before, node, 5, 9);
+        let before = |ms| Instant::now().checked_sub(Duration::from_millis(ms)).unwrap();
+        progress.lock().unwrap().note(before(3_000), (node, boot), 5, 9);
+        progress.lock().unwrap().note(before(1_500), (node, boot), 5, 9);
         line.write_all(&beat.encode(cluster)).unwrap();
         line.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
         assert!(
             line.read_exact(&mut bytes).is_err(),
-            "who does not apply what was agreed a minute ago is not answered"
+            "who does not apply what was agreed three seconds ago is not answered"
         );
         assert!(heard.try_recv().is_err(), "and not heard");
         line.set_read_timeout(Some(patience)).unwrap();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use symphony_types::NodeId;
+use symphony_types::{BootId, NodeId};
 
 /// How long a replica may take to apply what the leader has applied: several times what a disk that hangs for a moment costs.
 const APPLIES_WITHIN: Duration = Duration::from_secs(2);
@@ -16,16 +16,22 @@ pub(crate) struct Progress {
 
 #[derive(Clone, Copy, Debug)]
 struct Applied {
+    boot: BootId,
     index: u64,
+    heard: Instant,
     /// What the leader had applied when this one had less, since when it owes that, and whether it was said that it is late.
     owes: Option<(u64, Instant, bool)>,
 }
 
 impl Progress {
     /// Takes a beat to a leader that has applied `own`. Whether the replica applies what is agreed.
-    pub(crate) fn note(&mut self, now: Instant, node: NodeId, index: u64, own: u64) -> bool {
-        let known = self.nodes.entry(node).or_insert(Applied { index, owes: None });
-        known.index = index;
+    pub(crate) fn note(&mut self, now: Instant, (node, boot): (NodeId, BootId), index: u64, own: u64) -> bool {
+        let known = self.nodes.entry(node).or_insert(Applied { boot, index, heard: now, owes: None });
+        // While it was not there, or not heard, it could show nothing.
+        if known.boot != boot || now.saturating_duration_since(known.heard) > APPLIES_WITHIN {
+            known.owes = None;
+        }
+        (known.boot, known.index, known.heard) = (boot, index, now);
         if known.owes.is_none_or(|(owed, ..)| index >= owed) {
             known.owes = (index < own).then_some((own, now, false));
         }
@@ -38,6 +44,11 @@ impl Progress {
             );
         }
         !late
+    }
+
+    /// How many are late.
+    pub(crate) fn late(&self) -> usize {
+        self.nodes.values().filter(|known| known.owes.is_some_and(|(.., told)| told)).count()
     }
 
     /// How far a replica has applied the log; 0 if it was not heard.
@@ -54,15 +65,22 @@ mod tests {
     fn who_does_not_come_to_where_the_leader_was_in_time_does_not_apply() {
         let (node, start) = (NodeId::new(2), Instant::now());
         let mut progress = Progress::default();
-        let mut applies = |ms, index, own| progress.note(start + Duration::from_millis(ms), node, index, own);
-        assert!(applies(0, 10, 10));
-        assert!(applies(60_000, 10, 10), "there was nothing to apply");
-        assert!(applies(60_010, 10, 40) && applies(62_010, 39, 70));
-        assert!(!applies(62_011, 39, 70), "it moves, and is not where the leader was two seconds ago");
-        assert!(applies(62_012, 40, 70), "it is, and owes what came since");
-        assert!(applies(64_012, 41, 90) && !applies(64_013, 41, 90));
-        assert!(applies(64_014, 90, 90));
-        assert!(applies(90_000, 90, 91), "counted from when it was behind");
+        let mut applies = |ms, life, index, own| {
+            let applies = progress.note(start + Duration::from_millis(ms), (node, BootId::new(life)), index, own);
+            (applies, progress.late())
+        };
+        assert_eq!(applies(0, 1, 10, 10), (true, 0));
+        assert_eq!(applies(1_000, 1, 10, 40), (true, 0));
+        assert_eq!(applies(3_000, 1, 39, 70), (true, 0));
+        assert_eq!(applies(3_001, 1, 39, 70), (false, 1), "it moves, and is not where the leader was two seconds ago");
+        assert_eq!(applies(3_002, 1, 40, 70), (true, 0), "it is, and owes what came since");
+        assert_eq!(applies(5_002, 1, 41, 90), (true, 0));
+        assert_eq!(applies(5_003, 1, 41, 90), (false, 1));
+        assert_eq!(applies(5_010, 2, 3, 90), (true, 0), "another life has its own time");
+        assert_eq!(applies(7_011, 2, 3, 90), (true, 0), "and so has one that was not heard for as long");
+        assert_eq!(applies(9_011, 2, 3, 90), (true, 0));
+        assert_eq!(applies(9_012, 2, 3, 90), (false, 1));
+        assert_eq!(applies(9_013, 2, 90, 90), (true, 0));
         assert_eq!((progress.of(node), progress.of(NodeId::new(3))), (90, 0));
     }
 }

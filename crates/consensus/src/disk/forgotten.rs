@@ -1,0 +1,45 @@
+//! A directory that has less than was acknowledged from it says so, and is never used again.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::Path;
+
+use crate::error::StartError;
+
+const FILE: &str = "forgotten";
+const REASON: &str = "it was found to be an older copy of itself, or the disk lost what it had synced";
+
+/// Marks the directory; durable when this returns.
+pub(crate) fn mark(dir: &Path) -> io::Result<()> {
+    let mut file = File::create(dir.join(FILE))?;
+    writeln!(file, "{REASON}")?;
+    file.sync_all()?;
+    File::open(dir)?.sync_all()
+}
+
+/// Refuses a directory that was marked.
+pub(super) fn check(dir: &Path) -> Result<(), StartError> {
+    match fs::exists(dir.join(FILE)) {
+        Ok(false) => Ok(()),
+        Ok(true) => Err(StartError::Damaged {
+            place: dir.display().to_string(),
+            what: "all of it".to_owned(),
+            reason: REASON.to_owned(),
+        }),
+        Err(source) => Err(StartError::Storage { place: dir.display().to_string(), source }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_that_was_marked_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(check(dir.path()).is_ok());
+        mark(dir.path()).unwrap();
+        let refused = check(dir.path()).unwrap_err().to_string();
+        assert!(refused.contains("older copy of itself") && refused.contains("under a new id"), "{refused}");
+    }
+}
