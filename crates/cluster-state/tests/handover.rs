@@ -179,6 +179,16 @@ fn a_leader_that_cannot_decide_is_replaced_at_once() {
     scene.done(&cede(4));
     assert_eq!(scene.leadership("s"), (Some(3), 5, vec![1, 2]));
     assert!(matches!(scene.refused(&cede(4)), Refusal::AssignmentOver { .. }), "a late word of a former leader");
+    let other = Command::CedeLead {
+        subcluster: S,
+        token: Token::new(5),
+        node: NodeId::new(3),
+        boot: BootId::new(30),
+        avoid: Some(NodeId::new(2)),
+    };
+    scene.done(&other);
+    assert_eq!(scene.leadership("s").0, Some(1), "it leads again, under another token");
+    assert!(matches!(scene.refused(&cede(4)), Refusal::AssignmentOver { .. }), "a late word of its former lead");
 
     // Only the Raft leader is left besides: it leads rather than one that says that it cannot.
     let mut scene = one_subcluster();
