@@ -176,15 +176,15 @@ mod tests {
     fn a_gpu_is_silent_that_should_have_reported_long_ago() {
         let mut sent = SentPlans::default();
         sent.insert(at(0), plan(1, 7, 1), MODEL, &runs(1, 4), &[request(1)], None);
-        sent.insert(at(0), plan(2, 7, 1), MODEL, &runs(1, 201), &[request(2)], None);
+        sent.insert(at(0), plan(2, 7, 1), MODEL, &runs(1, 401), &[request(2)], None);
         let silent = |sent: &SentPlans, ms| [1, 2].map(|gpu| sent.is_silent(at(ms), gpu, 7));
-        assert_eq!(silent(&sent, 104), [false, false]);
-        assert_eq!(silent(&sent, 105), [true, false]);
-        assert_eq!(silent(&sent, 401), [true, false], "twice as long as predicted");
-        assert_eq!(silent(&sent, 402), [true, true]);
-        assert!(!sent.is_silent(at(500), 1, 8) && !sent.is_silent(at(500), 9, 7), "another seal, another GPU");
+        assert_eq!(silent(&sent, 304), [false, false]);
+        assert_eq!(silent(&sent, 305), [true, false]);
+        assert_eq!(silent(&sent, 801), [true, false], "twice as long as predicted");
+        assert_eq!(silent(&sent, 802), [true, true]);
+        assert!(!sent.is_silent(at(900), 1, 8) && !sent.is_silent(at(900), 9, 7), "another seal, another GPU");
         sent.take(plan(1, 7, 1)).unwrap();
-        assert_eq!(silent(&sent, 500), [false, true]);
+        assert_eq!(silent(&sent, 900), [false, true]);
     }
 
     #[test]
