@@ -52,7 +52,7 @@ fn an_older_copy_of_a_disk_is_refused_and_costs_nothing_that_was_acknowledged() 
         let words = "older copy of itself";
         cluster.restart(&name).unwrap();
         let (code, log) = cluster.ends_by_itself(&name).unwrap();
-        assert!(code == Some(1) && log.contains(words) && log.contains("under a new id"), "{code:?} {log}");
+        assert!(code == Some(1) && log.contains(words) && log.contains("members replace"), "{code:?} {log}");
         cluster.wait_for_view("it to be down", |view| view.nodes.values().any(|node| !node.up).then_some(())).unwrap();
 
         phase("the other follower dies as well and comes back: two that are up to date are a quorum");

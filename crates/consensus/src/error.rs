@@ -53,6 +53,14 @@ pub enum StartError {
         /// What is wrong with it.
         reason: String,
     },
+    /// The node found earlier that this directory has less than was acknowledged from it.
+    #[error(
+        "{place} is an older copy of itself, or the disk lost what it had synced: what was acknowledged from it is forgotten; give the replica a new id (symphony members replace) and an empty directory"
+    )]
+    Forgotten {
+        /// The directory.
+        place: String,
+    },
     /// The Raft library refused.
     #[error("control group does not start: {0}")]
     Raft(String),

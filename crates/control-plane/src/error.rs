@@ -37,7 +37,7 @@ impl Fatal {
         let (node, dir) = (config.node, config.data_dir.display());
         Self(format!(
             "scheduler {node} runs on an older copy of its disk ({dir}), or the disk lost what it had written: what it acknowledged and voted \
-             for is forgotten. Give it a new id (symphony members replace {} --with NEW --control HOST:PORT) or its newest disk",
+             for is forgotten. Give it a new id (symphony members replace {} --with NEW --control HOST:PORT) and an empty directory",
             node.get()
         ))
     }

@@ -7,12 +7,12 @@ use std::path::Path;
 use crate::error::StartError;
 
 const FILE: &str = "forgotten";
-const REASON: &str = "it was found to be an older copy of itself, or the disk lost what it had synced";
+const WORDS: &str = "This directory has less than was acknowledged from it; it is not to be used again.";
 
 /// Marks the directory; durable when this returns.
 pub(crate) fn mark(dir: &Path) -> io::Result<()> {
     let mut file = File::create(dir.join(FILE))?;
-    writeln!(file, "{REASON}")?;
+    writeln!(file, "{WORDS}")?;
     file.sync_all()?;
     File::open(dir)?.sync_all()
 }
@@ -21,11 +21,7 @@ pub(crate) fn mark(dir: &Path) -> io::Result<()> {
 pub(super) fn check(dir: &Path) -> Result<(), StartError> {
     match fs::exists(dir.join(FILE)) {
         Ok(false) => Ok(()),
-        Ok(true) => Err(StartError::Damaged {
-            place: dir.display().to_string(),
-            what: "all of it".to_owned(),
-            reason: REASON.to_owned(),
-        }),
+        Ok(true) => Err(StartError::Forgotten { place: dir.display().to_string() }),
         Err(source) => Err(StartError::Storage { place: dir.display().to_string(), source }),
     }
 }
@@ -40,6 +36,6 @@ mod tests {
         assert!(check(dir.path()).is_ok());
         mark(dir.path()).unwrap();
         let refused = check(dir.path()).unwrap_err().to_string();
-        assert!(refused.contains("older copy of itself") && refused.contains("under a new id"), "{refused}");
+        assert!(refused.contains("older copy of itself") && refused.contains("a new id"), "{refused}");
     }
 }
