@@ -28,7 +28,7 @@ use crate::metrics::Counts;
 use crate::model_book::ModelBook;
 use crate::model_loader::ModelLoader;
 use crate::pace_file;
-use crate::standing::stay_registered;
+use crate::stay_registered::stay_registered;
 
 /// How long registration may take: a cluster that starts together elects its leader first.
 pub(crate) const REGISTER_WITHIN: Duration = Duration::from_secs(30);

@@ -23,7 +23,7 @@ mod model_loader;
 mod model_loader_tests;
 mod pace_file;
 mod plan;
-mod standing;
+mod stay_registered;
 mod steps;
 
 pub use backend::{Backend, StartError};
