@@ -153,6 +153,10 @@ pub(crate) async fn rejoin(config: &ControlPlaneConfig, proposer: &Proposer, liv
 
 /// Whether the view names a life of this replica that its disk does not know.
 pub(crate) fn names_another(me: NodeId, lives: &Lives, view: &View) -> bool {
+    #[cfg(feature = "planted-faults")]
+    if symphony_consensus::planted::is(symphony_consensus::planted::Bug::LivesUnasked) {
+        return false;
+    }
     let named = view.nodes.get(&me).and_then(|node| node.boot);
     named.is_some_and(|boot| !lives.know(boot))
 }
@@ -193,7 +197,11 @@ mod tests {
         assert_eq!(judge(ME, false, &answers(&[(0, &[]), (0, &[])]), 2, false), Verdict::Found, "all are empty");
         assert_eq!(judge(ME, false, &answers(&[]), 2, true), Verdict::LookAgain, "nobody is there");
         assert_eq!(judge(ME, false, &answers(&[(0, &[])]), 2, true), Verdict::LookAgain, "the third may have one");
-        assert_eq!(judge(ME, false, &answers(&[(7, &[1])]), 2, false), Verdict::LookAgain, "the other may know this one");
+        assert_eq!(
+            judge(ME, false, &answers(&[(7, &[1])]), 2, false),
+            Verdict::LookAgain,
+            "the other may know this one"
+        );
         assert_eq!(judge(ME, false, &answers(&[(7, &[1])]), 2, true), Verdict::Wait, "a majority, and one has a group");
         assert_eq!(judge(ME, false, &answers(&[(7, &[1])]), 4, true), Verdict::LookAgain, "two of five are none");
         assert_eq!(judge(ME, false, &answers(&[]), 0, false), Verdict::Found, "nobody else shall be there");
