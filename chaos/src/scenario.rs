@@ -74,7 +74,7 @@ pub enum Links {
     Direct,
     /// So that links can be cut: network namespaces where root and the machine allow it, else through the fault proxy.
     Cuttable,
-    /// Each in a network namespace of its own, cut by nftables.
+    /// Each in a network namespace of its own; packets are dropped.
     Namespaces,
     /// Through the fault proxy, which delays, drips, resets and corrupts as well.
     Proxied,
