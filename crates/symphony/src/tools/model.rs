@@ -12,7 +12,7 @@ use symphony_transport::{ControlClient, ControlError};
 use symphony_types::{LatencyProfile, Nanos, OperationId, RequestValue, SLO_MAX, Transforms};
 use symphony_zoo::Architecture;
 
-use super::operation::not_done;
+use super::operation::{asked, not_done};
 use crate::cli::{ModelCommand, ModelGenerateArgs, ModelLoadArgs, ModelUnloadArgs};
 use crate::exit::bad_input;
 
@@ -79,7 +79,10 @@ async fn ask(control: &ControlClient, spec: &ModelSpec, operation: OperationId) 
         let request = request.clone();
         async move { client.load_model(request).await }
     };
-    control.call(AGREE_WITHIN, call).await.map_err(|error| not_done(operation, error))?;
+    let reply = control.call(AGREE_WITHIN, call).await.map_err(|error| not_done(operation, error))?;
+    if !reply.warning.is_empty() {
+        eprintln!("warning: model {}: {}", spec.name, reply.warning);
+    }
     Ok(())
 }
 
@@ -197,7 +200,7 @@ async fn unload(args: &ModelUnloadArgs) -> anyhow::Result<()> {
         return super::federation::unload(&federation, &args.name, args.operation.id()).await;
     }
     let control = args.cluster.control()?;
-    let view = control.get(true, AGREE_WITHIN).await?;
+    let view = control.get(true, AGREE_WITHIN).await.map_err(asked)?;
     let mut all: Vec<_> = versions(&view, &args.name).map(|(loaded_as, _)| loaded_as.to_owned()).collect();
     all.sort_unstable();
     if all.is_empty() {
