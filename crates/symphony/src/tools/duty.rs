@@ -8,7 +8,7 @@ use symphony_protocol::view::{ModelView, Readiness, View};
 use symphony_transport::{ControlClient, ControlError, fresh_operation_id};
 use symphony_types::{Duty, Member, OperationId};
 
-use super::operation::not_done;
+use super::operation::{asked, not_done};
 use crate::cli::{DrainArgs, DutyArgs};
 use crate::exit::bad_input;
 
@@ -81,13 +81,13 @@ fn rest(view: &View, member: Member) -> Option<String> {
 /// Returns also the log index from which on views show it.
 async fn agree(args: &DutyArgs, duty: Duty) -> anyhow::Result<(ControlClient, Member, u64)> {
     let (control, operation) = (args.cluster.control()?, args.operation.id());
-    let view = control.get(true, AGREE_WITHIN).await?;
+    let view = control.get(true, AGREE_WITHIN).await.map_err(asked)?;
     let member = find(&view, &args.member).map_err(bad_input)?;
     if let Some(warning) = left_without_gpu(&view, member, duty) {
         eprintln!("warning: {warning}");
     }
     call(&control, member, duty, operation, AGREE_WITHIN).await.map_err(|error| not_done(operation, error))?;
-    let since = control.get(true, AGREE_WITHIN).await?.applied_index;
+    let since = control.get(true, AGREE_WITHIN).await.map_err(asked)?.applied_index;
     Ok((control, member, since))
 }
 

@@ -9,6 +9,7 @@ use symphony_protocol::view::{
 };
 use symphony_types::{GpuId, ModelId, SubclusterId};
 
+use super::operation::asked;
 use super::{events, ledger, plan, table};
 use crate::cli::{GetArgs, Output, What};
 use crate::exit::bad_input;
@@ -31,7 +32,7 @@ pub(crate) async fn run(args: &GetArgs) -> anyhow::Result<()> {
             )));
         }
         what => {
-            let view = args.cluster.control()?.get(!args.stale, WITHIN).await?;
+            let view = args.cluster.control()?.get(!args.stale, WITHIN).await.map_err(asked)?;
             if what == What::Ledger { ledger::show(&view).await? } else { show(&view, what) }
         }
     };
