@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use prost::Message as _;
 use symphony_cluster_state::{KindProfile, ModelSource, ModelSpec};
 use symphony_federation_state::{
-    Action, Cause, Command, FederationState, KindCapacity, Operation, Outcome, Refusal, Reply, WantedMove,
+    Action, Cause, Command, FederationState, HomeMove, KindCapacity, Operation, Outcome, Refusal, Reply,
     decode_outcome, encode_outcome,
 };
 use symphony_protocol::control as pb;
@@ -74,7 +74,7 @@ pub fn federation_messages(bytes: &[u8]) {
                 return;
             };
             let mut state = small_federation();
-            let asked = WantedMove { model, to, ..wanted(None, "") };
+            let asked = HomeMove { model, to, ..wanted(None, "") };
             let _ = state.movable(&asked);
             let _ = state.apply(u64::MAX, &operate(99, Action::Move { moves: vec![asked], cause: Cause::Operator }));
         }
@@ -102,8 +102,8 @@ fn spec() -> ModelSpec {
     }
 }
 
-fn wanted(from: Option<&str>, to: &str) -> WantedMove {
-    WantedMove {
+fn wanted(from: Option<&str>, to: &str) -> HomeMove {
+    HomeMove {
         model: "model".into(),
         loaded_at: 3,
         from: from.map(str::to_owned),

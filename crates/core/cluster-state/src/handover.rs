@@ -17,7 +17,7 @@ use crate::state::{ClusterState, Leader, Subcluster, Successor};
 
 /// A hand-over that should begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Move {
+pub struct LeadTransfer {
     /// The sub-cluster.
     pub subcluster: SubclusterId,
     /// The assignment that shall end.
@@ -115,7 +115,7 @@ impl ClusterState {
     /// The next sub-cluster to take off a replica that drains. `avoid` is the Raft leader, which leads only if nobody else
     /// can; whoever is `shunned` gets nothing. None if there is nothing to take, or nobody to give it to.
     #[must_use]
-    pub fn next_drain(&self, avoid: Option<NodeId>, shunned: &dyn Fn(NodeId) -> bool) -> Option<Move> {
+    pub fn next_drain(&self, avoid: Option<NodeId>, shunned: &dyn Fn(NodeId) -> bool) -> Option<LeadTransfer> {
         let drains = |node| self.nodes.get(&node).is_some_and(|n| n.duty() == Duty::Draining);
         let (id, subcluster) = self.settled().find(|(_, s)| s.leader.is_some_and(|l| drains(l.node)))?;
         let load = self.willing();
@@ -127,7 +127,7 @@ impl ClusterState {
     /// The next sub-cluster to move so that the load is spread, away from the Raft leader if somebody else can lead. None
     /// once no replica leads two more than another: after every move fewer are left (a move never calls for its reverse).
     #[must_use]
-    pub fn next_rebalance(&self, avoid: Option<NodeId>, shunned: &dyn Fn(NodeId) -> bool) -> Option<Move> {
+    pub fn next_rebalance(&self, avoid: Option<NodeId>, shunned: &dyn Fn(NodeId) -> bool) -> Option<LeadTransfer> {
         let mut load = self.willing();
         let kept_free = avoid.filter(|node| load.len() > 1 && load.contains_key(node));
         if let Some(node) = kept_free {
@@ -151,8 +151,8 @@ impl ClusterState {
         self.load().into_iter().filter(|(node, _)| self.nodes[node].takes_leads()).collect()
     }
 
-    fn move_to(&self, id: SubclusterId, subcluster: &Subcluster, to: NodeId) -> Option<Move> {
+    fn move_to(&self, id: SubclusterId, subcluster: &Subcluster, to: NodeId) -> Option<LeadTransfer> {
         let boot = self.nodes.get(&to)?.boot;
-        Some(Move { subcluster: id, token: subcluster.token, to, boot })
+        Some(LeadTransfer { subcluster: id, token: subcluster.token, to, boot })
     }
 }

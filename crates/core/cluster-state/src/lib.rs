@@ -34,7 +34,7 @@ pub use apply::Applied;
 pub use command::{BackendRegistration, Command, FrontendRegistration, GpuOffer, NodeRegistration, PlanProposal};
 pub use cost::MoveCost;
 pub use effect::Effect;
-pub use handover::Move;
+pub use handover::LeadTransfer;
 pub use invariants::{Violation, check, check_step};
 pub use lead_report::{CEDE_WITHIN, LeadReport, LeadReportAction, LeadReportInput, LeadReporter};
 pub use limits::*;

@@ -3,7 +3,7 @@
 mod scene;
 
 use scene::{Scene, backend, frontend, node, node_down, operate};
-use symphony_cluster_state::{Action, Command, Effect, Move, Refusal};
+use symphony_cluster_state::{Action, Command, Effect, LeadTransfer, Refusal};
 use symphony_types::{BackendId, BootId, Duty, FrontendId, Member, NodeId, SubclusterId, Token};
 
 const S: SubclusterId = SubclusterId::new(1);
@@ -32,18 +32,18 @@ fn one_subcluster() -> Scene {
     scene
 }
 
-fn moves_to(scene: &Scene, found: Option<Move>) -> Option<(u32, u64)> {
+fn moves_to(scene: &Scene, found: Option<LeadTransfer>) -> Option<(u32, u64)> {
     let found = found?;
     assert_eq!(found.boot, scene.state.nodes()[&found.to].boot);
     Some((found.subcluster.get(), found.to.get()))
 }
 
 /// Hands over as long as `next` names a move, and tells the moves.
-fn settle(scene: &mut Scene, next: impl Fn(&Scene) -> Option<Move>) -> Vec<(u32, u64)> {
+fn settle(scene: &mut Scene, next: impl Fn(&Scene) -> Option<LeadTransfer>) -> Vec<(u32, u64)> {
     let mut moves = Vec::new();
     while let Some(found) = next(scene) {
         assert!(moves.len() < 100, "a move that calls for its reverse: {moves:?}");
-        let Move { subcluster, token, to, boot } = found;
+        let LeadTransfer { subcluster, token, to, boot } = found;
         scene.done(&Command::BeginHandover { subcluster, token, to, boot });
         let since = scene.index;
         scene.done(&Command::CompleteHandover { subcluster, since, node: to, boot });

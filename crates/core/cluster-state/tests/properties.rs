@@ -5,7 +5,7 @@ mod scene;
 use proptest::prelude::*;
 use scene::{backend, backend_down, frontend, node, node_down, operation, report};
 use symphony_cluster_state::{
-    Action, Applied, ClusterState, Command, ModelSpec, Move, Moved, PlanProposal, Refusal, ReplicaState, Reply,
+    Action, Applied, ClusterState, Command, LeadTransfer, ModelSpec, Moved, PlanProposal, Refusal, ReplicaState, Reply,
     WantedMove, check, check_step, decode_outcome, encode_outcome,
 };
 use symphony_types::{BackendId, BootId, Duty, Epoch, FrontendId, Member, ModelId, NodeId, SubclusterId, Token};
@@ -202,7 +202,7 @@ proptest! {
         }
         let avoid = avoid.map(NodeId::new);
         let mut moves = 0;
-        while let Some(Move { subcluster, token, to, boot }) = state.next_drain(avoid, &|_| false).or_else(|| state.next_rebalance(avoid, &|_| false)) {
+        while let Some(LeadTransfer { subcluster, token, to, boot }) = state.next_drain(avoid, &|_| false).or_else(|| state.next_rebalance(avoid, &|_| false)) {
             moves += 1;
             prop_assert!(moves < 20, "moves do not come to rest");
             let since = index + 1;

@@ -41,7 +41,7 @@ pub enum Command {
     /// Models shall be elsewhere.
     BeginMoves {
         /// Which and where. Those that are out of date by now are left out.
-        moves: Vec<WantedMove>,
+        moves: Vec<HomeMove>,
         /// Why.
         cause: Cause,
     },
@@ -85,7 +85,7 @@ pub enum Command {
 
 /// A model that shall be elsewhere.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
-pub struct WantedMove {
+pub struct HomeMove {
     /// The model.
     pub model: String,
     /// Which of that name.
@@ -157,7 +157,7 @@ pub enum Action {
     /// Models shall be elsewhere.
     Move {
         /// Which and where.
-        moves: Vec<WantedMove>,
+        moves: Vec<HomeMove>,
         /// Whether the operator named the moves, or asked for a more even division.
         cause: Cause,
     },

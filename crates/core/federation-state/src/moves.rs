@@ -1,13 +1,13 @@
 //! Models on their way from cluster to cluster: make before break.
 
-use crate::command::{Cause, WantedMove};
+use crate::command::{Cause, HomeMove};
 use crate::limits::{LEFTOVERS_TOTAL_MAX, MOVES_AT_ONCE_MAX};
 use crate::refusal::Refusal;
 use crate::state::{FederationState, Home, Model, Move, PlannedMove, Progress};
 
 impl FederationState {
     /// Begins those moves that can; refused if none can, with the reason of the first.
-    pub(crate) fn begin_moves(&mut self, index: u64, moves: &[WantedMove], cause: Cause) -> Result<(), Refusal> {
+    pub(crate) fn begin_moves(&mut self, index: u64, moves: &[HomeMove], cause: Cause) -> Result<(), Refusal> {
         let (mut begun, mut first) = (Vec::new(), None);
         for wanted in moves {
             match self.movable(wanted) {
@@ -27,8 +27,8 @@ impl FederationState {
     ///
     /// # Errors
     /// Why it could not.
-    pub fn movable(&self, wanted: &WantedMove) -> Result<(), Refusal> {
-        let WantedMove { model: name, loaded_at, from, to, .. } = wanted;
+    pub fn movable(&self, wanted: &HomeMove) -> Result<(), Refusal> {
+        let HomeMove { model: name, loaded_at, from, to, .. } = wanted;
         let known = self.models.get(name).filter(|model| model.loaded_at == *loaded_at && !model.unloading);
         let model = known.ok_or_else(|| Refusal::UnknownModel { model: name.clone() })?;
         self.known(to)?;
@@ -64,8 +64,8 @@ impl FederationState {
         Ok(())
     }
 
-    fn begin(&mut self, index: u64, wanted: &WantedMove, cause: Cause) -> Option<PlannedMove> {
-        let WantedMove { model: name, to, subcluster, .. } = wanted;
+    fn begin(&mut self, index: u64, wanted: &HomeMove, cause: Cause) -> Option<PlannedMove> {
+        let HomeMove { model: name, to, subcluster, .. } = wanted;
         let model = self.models.get_mut(name)?;
         model.moving = Some(Move { to: to.clone(), subcluster: subcluster.clone(), since: index, cause });
         model.unplaced.clear();
@@ -193,7 +193,7 @@ mod tests {
     fn unloading_everything_leaves_no_more_copies_than_a_snapshot_holds() {
         let mut state = with_copies(LEFTOVERS_TOTAL_MAX - 1);
         let last = state.models.keys().next_back().unwrap().clone();
-        let wanted = |state: &FederationState, model: &str| WantedMove {
+        let wanted = |state: &FederationState, model: &str| HomeMove {
             model: model.into(),
             loaded_at: 2,
             from: state.models[model].home.as_ref().map(|home| home.cluster.clone()),

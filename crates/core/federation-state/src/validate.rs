@@ -3,7 +3,7 @@
 use symphony_replicated::fields::{count, invalid, name, text};
 use symphony_replicated::{ADDRESS_BYTES_MAX, InvalidField};
 
-use crate::command::{Action, Command, Operation, WantedMove};
+use crate::command::{Action, Command, HomeMove, Operation};
 use crate::limits::{CONTROLS_MAX, KINDS_MAX, MOVES_PER_COMMAND_MAX, REASON_BYTES_MAX, WANTED_MRPS_MAX};
 
 pub(crate) fn command(command: &Command) -> Result<(), InvalidField> {
@@ -56,7 +56,7 @@ fn operation(operation: &Operation) -> Result<(), InvalidField> {
     }
 }
 
-fn wanted(moves: &[WantedMove]) -> Result<(), InvalidField> {
+fn wanted(moves: &[HomeMove]) -> Result<(), InvalidField> {
     count("moves", moves.len(), 1..=MOVES_PER_COMMAND_MAX)?;
     moves.iter().try_for_each(|wanted| {
         name("moves.model", &wanted.model)?;

@@ -5,7 +5,6 @@
 
 mod build_policy;
 mod capacity;
-mod course;
 mod error;
 mod explained;
 mod failures;
@@ -28,6 +27,7 @@ mod referee;
 mod result;
 mod rules;
 mod scaling;
+mod scaling_trace;
 mod slow_gpus;
 mod spin_trap;
 mod tally;
@@ -39,13 +39,13 @@ mod watch;
 mod world;
 
 pub use capacity::{fluid_bound_rps, fluid_gpus};
-pub use course::{CourseStep, ModelCounts, ScalingResult};
 pub use error::Error;
 pub use explained::{Ask, EXPLAINED_MAX};
 pub use goodput::{GOODPUT_RESOLUTION, Goodput, GoodputSearch, Trial, find_goodput};
 pub use policy_facts::{ModelFacts, PolicyFacts};
 pub use preflight::{PreflightError, RateLimit, preflight};
 pub use result::{LearningResult, ModelResult, Queueing, RunResult, SimulationResult};
+pub use scaling_trace::{CourseStep, ModelCounts, ScalingResult};
 pub use spin_trap::SPIN_STEPS_MIN;
 pub use timeline::{TIMELINE_EVENTS_MAX, Timeline, TimelineRange};
 pub use timeline_trace::{TraceSpan, spans_to_trace_json};

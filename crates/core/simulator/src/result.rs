@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use symphony_workload::Scenario;
 
-use crate::course::ScalingResult;
 use crate::goodput::Goodput;
+use crate::scaling_trace::ScalingResult;
 
 /// Everything `symphony sim` found out.
 #[derive(Clone, Debug, PartialEq, Serialize)]

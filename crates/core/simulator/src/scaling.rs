@@ -6,8 +6,8 @@ use symphony_controllers::{Advice, Autoscaler, KindWindow, Window};
 use symphony_types::{GpuId, Nanos, Time};
 use symphony_workload::{Autoscale, Scenario};
 
-use crate::course::{CourseStep, ModelCounts, ScalingResult};
 use crate::gpus::{Gpus, Run};
+use crate::scaling_trace::{CourseStep, ModelCounts, ScalingResult};
 
 /// Where a GPU of the fleet is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

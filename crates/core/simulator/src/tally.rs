@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use symphony_types::{DropReason, Nanos, Time};
 use symphony_workload::{Arrival, Law, ModelSpec, Scenario};
 
-use crate::course::ScalingResult;
 use crate::gpus::Run;
 use crate::histogram::{Histogram, rank_of};
 use crate::result::{ModelResult, Queueing, RunResult};
+use crate::scaling_trace::ScalingResult;
 
 #[derive(Debug)]
 struct ModelTally {

@@ -104,7 +104,7 @@ fn slug(heading: &str) -> String {
 }
 
 /// All Markdown files below `dir`, in order; hidden folders are left out.
-fn markdown_files(dir: &Path) -> Result<Vec<PathBuf>> {
+pub(crate) fn markdown_files(dir: &Path) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     let mut open = vec![dir.to_owned()];
     while let Some(at) = open.pop() {

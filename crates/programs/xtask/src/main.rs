@@ -2,16 +2,21 @@
 //! `cargo xtask fix` is the only command that writes.
 
 mod advisories;
+mod comments;
+mod crate_table;
 mod layers;
 mod licences;
 mod links;
 mod metadata;
+mod old_words;
 mod policy;
 mod property_tests;
 mod readmes;
 mod rust_code;
 mod sources;
 mod step;
+mod titles;
+mod unused_dependencies;
 mod verify;
 
 use std::path::Path;
@@ -68,6 +73,16 @@ pub(crate) enum What {
     Readmes,
     /// Relative links in Markdown lead somewhere.
     Links,
+    /// architecture.md lists the crates and the unsafe code that there are.
+    CrateTable,
+    /// No package declares a dependency that it never names.
+    UnusedDependencies,
+    /// No comment is wider than the code may be.
+    Comments,
+    /// No word of those that were given up.
+    OldWords,
+    /// Titles of commits.
+    Titles,
     /// All of these.
     All,
 }
@@ -75,7 +90,19 @@ pub(crate) enum What {
 impl What {
     /// The checks that this stands for.
     fn each(self) -> Vec<Self> {
-        let all = [Self::Dependencies, Self::Sources, Self::Licences, Self::Advisories, Self::Readmes, Self::Links];
+        let all = [
+            Self::Dependencies,
+            Self::Sources,
+            Self::Licences,
+            Self::Advisories,
+            Self::Readmes,
+            Self::Links,
+            Self::CrateTable,
+            Self::UnusedDependencies,
+            Self::Comments,
+            Self::OldWords,
+            Self::Titles,
+        ];
         all.into_iter().filter(|&one| self == Self::All || self == one).collect()
     }
 
@@ -88,6 +115,11 @@ impl What {
             Self::Advisories => advisories::problems(metadata, &Policy::read()?),
             Self::Readmes => readmes::problems(metadata)?,
             Self::Links => links::problems(root())?,
+            Self::CrateTable => crate_table::problems(metadata, root())?,
+            Self::UnusedDependencies => unused_dependencies::problems(metadata)?,
+            Self::Comments => comments::problems(metadata)?,
+            Self::OldWords => old_words::problems(metadata, root())?,
+            Self::Titles => titles::problems(root())?,
             Self::All => {
                 let each = self.each().into_iter().map(|one| one.problems(metadata));
                 each.collect::<Result<Vec<_>>>()?.concat()

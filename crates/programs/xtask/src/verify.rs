@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 
+use crate::metadata::Metadata;
 use crate::step::Step;
 use crate::{What, check};
 
@@ -138,6 +139,7 @@ pub(crate) fn fix() -> Result<bool> {
         env: &[],
     };
     let format = Step { name: "format", args: &["fmt", "--all"], env: &[] };
+    crate::crate_table::write(&Metadata::of_workspace()?, crate::root())?;
     Ok(lints.run()? && format.run()?)
 }
 

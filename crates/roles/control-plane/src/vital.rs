@@ -73,11 +73,11 @@ mod tests {
             if stopped {
                 stop.cancel();
             }
-            let part = vital.spawn("steward", async move { assert!(!panics, "planted") });
+            let part = vital.spawn("mover", async move { assert!(!panics, "planted") });
             assert_eq!(part.await.is_err(), panics);
             let words = ends.borrow().as_ref().map(ToString::to_string);
             assert_eq!(words.is_some(), !stopped, "{words:?}");
-            assert!(words.is_none_or(|words| words.contains("steward")));
+            assert!(words.is_none_or(|words| words.contains("mover")));
         }
     }
 

@@ -14,10 +14,10 @@ mod problem;
 mod propose;
 mod rates;
 mod rebalance;
+mod reconciler;
 #[cfg(test)]
 mod scene;
 mod service;
-mod steward;
 mod view;
 #[cfg(test)]
 mod world_tests;

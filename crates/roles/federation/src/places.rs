@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use symphony_federation_state::{MOVES_AT_ONCE_MAX, Model as Federated, WantedMove};
+use symphony_federation_state::{HomeMove, MOVES_AT_ONCE_MAX, Model as Federated};
 use symphony_partitioner::{Budget, Change, Model, Pin, Plan, adopt, solve, verify};
 
 use crate::decide::cut;
@@ -16,7 +16,7 @@ const TRIED_MAX: usize = 128;
 /// What became of the models without a place.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Placed {
-    pub(crate) moves: Vec<WantedMove>,
+    pub(crate) moves: Vec<HomeMove>,
     /// Models without one, and why.
     pub(crate) unplaced: Vec<(String, String)>,
     /// Models that have had their turn in vain since all had one; empty as soon as all have.
@@ -157,9 +157,9 @@ fn at(plan: &Plan, model: &str) -> Option<usize> {
 }
 
 /// The move that brings a model where the plan has it.
-pub(crate) fn wanted(posed: &Posed, plan: &Plan, model: &Federated) -> Option<WantedMove> {
+pub(crate) fn wanted(posed: &Posed, plan: &Plan, model: &Federated) -> Option<HomeMove> {
     let Place { cluster, subcluster } = posed.places.get(at(plan, &model.spec.name)?)?.clone();
-    Some(WantedMove {
+    Some(HomeMove {
         model: model.spec.name.clone(),
         loaded_at: model.loaded_at,
         from: model.home.as_ref().map(|home| home.cluster.clone()),
@@ -174,12 +174,12 @@ pub(crate) struct Division {
     /// In words.
     pub(crate) what: String,
     /// The moves that can begin now.
-    pub(crate) moves: Vec<WantedMove>,
+    pub(crate) moves: Vec<HomeMove>,
 }
 
 /// What of a plan can begin.
 struct Part {
-    moves: Vec<WantedMove>,
+    moves: Vec<HomeMove>,
     /// Of the plan that these moves make.
     objective: f64,
     /// Moves of the plan that do not begin.
@@ -225,8 +225,7 @@ fn part_of_plan(known: &Known<'_>, posed: &Posed, plan: &Plan, change: &Change, 
     let before = change.before.as_ref().map_or(f64::INFINITY, |balance| balance.objective);
     let most = MOVES_AT_ONCE_MAX.saturating_sub(known.state.moves_under_way());
     let mut room = Room::of(known, posed);
-    let may_begin =
-        |room: &mut Room<'_>, wanted: &&WantedMove| known.state.movable(wanted).is_ok() && room.takes(wanted);
+    let may_begin = |room: &mut Room<'_>, wanted: &&HomeMove| known.state.movable(wanted).is_ok() && room.takes(wanted);
     let fitting: Vec<_> = between.iter().filter(|wanted| may_begin(&mut room, wanted)).cloned().collect();
     let all_may = fitting.len() == change.moved_models.len();
     if all_may && fitting.len() <= most {
@@ -265,14 +264,14 @@ fn part_of_plan(known: &Known<'_>, posed: &Posed, plan: &Plan, change: &Change, 
 }
 
 /// The moves between clusters that a plan asks for; those within one are its own business.
-fn between(known: &Known<'_>, posed: &Posed, plan: &Plan, change: &Change) -> Vec<WantedMove> {
+fn between(known: &Known<'_>, posed: &Posed, plan: &Plan, change: &Change) -> Vec<HomeMove> {
     let moved = change.moved_models.iter().filter_map(|moved| known.state.models().get(&moved.name));
     let moves = moved.filter_map(|model| wanted(posed, plan, model));
     moves.filter(|wanted| wanted.from.as_ref() != Some(&wanted.to)).collect()
 }
 
 /// How even the plan is that only these moves make of the one in force; none if it breaks a limit.
-fn reached(posed: &Posed, moves: &[WantedMove]) -> Option<f64> {
+fn reached(posed: &Posed, moves: &[HomeMove]) -> Option<f64> {
     let comes: BTreeMap<&str, usize> =
         moves.iter().filter_map(|wanted| Some((wanted.model.as_str(), posed.part_of(wanted)?))).collect();
     let homes: BTreeMap<&str, usize> = homes(&posed.in_force).collect();
@@ -322,7 +321,7 @@ impl<'a> Room<'a> {
     }
 
     /// Whether there is room for the model where it is to go; then it has it.
-    fn takes(&mut self, wanted: &WantedMove) -> bool {
+    fn takes(&mut self, wanted: &HomeMove) -> bool {
         let (posed, problem) = (self.posed, &self.posed.problem);
         let model = problem.models.iter().find(|model| model.name == wanted.model);
         let (Some(model), Some(part)) = (model, posed.part_of(wanted)) else { return false };
@@ -341,7 +340,7 @@ impl<'a> Room<'a> {
     }
 
     /// The last one that was taken does not come.
-    fn gives_back(&mut self, wanted: &WantedMove) {
+    fn gives_back(&mut self, wanted: &HomeMove) {
         if let Some(part) = self.posed.part_of(wanted) {
             self.there[part].pop();
         }
@@ -596,7 +595,7 @@ mod tests {
         let mut state = scene.state.clone();
         let loaded_at = state.models()["o"].loaded_at;
         let away =
-            WantedMove { model: "o".into(), loaded_at, from: Some("b".into()), to: "d".into(), subcluster: "s".into() };
+            HomeMove { model: "o".into(), loaded_at, from: Some("b".into()), to: "d".into(), subcluster: "s".into() };
         let begin = symphony_federation_state::Command::BeginMoves { moves: vec![away], cause: Cause::Operator };
         state.apply(state.applied_index() + 1, &begin).unwrap();
         let known = Known { state: &state, ..known };

@@ -18,8 +18,8 @@ use crate::config::FederationConfig;
 use crate::error::StartError;
 use crate::host::StateHost;
 use crate::metrics::Metrics;
+use crate::reconciler::{self, LeaderContext};
 use crate::service::FederationService;
-use crate::steward::{self, Office};
 
 /// Who may call at all; what each may ask for is decided call by call, and Raft only answers replicas by their names.
 const CONTROL: Port =
@@ -58,12 +58,17 @@ impl Federation {
         let (host, state) = StateHost::new();
         let group = ControlGroup::start(config.group.clone(), host).await?;
         let (metrics, stop, leadership) = (Metrics::default(), CancellationToken::new(), group.leadership());
-        let office =
-            Office::new(group.clone(), state.clone(), config.unreachable, config.balance.clone(), metrics.clone());
+        let context = LeaderContext::new(
+            group.clone(),
+            state.clone(),
+            config.unreachable,
+            config.balance.clone(),
+            metrics.clone(),
+        );
         let service = FederationService {
             federation: config.group.cluster.clone(),
             node: config.group.node.get(),
-            office: office.clone(),
+            context: context.clone(),
             leadership: leadership.clone(),
             wall_clock: config.wall_clock,
             metrics: metrics.clone(),
@@ -87,7 +92,7 @@ impl Federation {
             }
         });
         let (federation, node) = (config.group.cluster.clone(), config.group.node);
-        let working = tokio::spawn(steward::run(office, config, leadership, stop.clone()));
+        let working = tokio::spawn(reconciler::run(context, config, leadership, stop.clone()));
         tracing::info!(federation, %node, "replica of the federation started");
         Ok(Self { group, state, metrics, tasks: vec![serving, working], stop })
     }

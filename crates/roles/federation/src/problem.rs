@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use symphony_cluster_state::ModelSpec;
-use symphony_federation_state::{FederationState, MODELS_MAX, Model as Federated, WantedMove};
+use symphony_federation_state::{FederationState, HomeMove, MODELS_MAX, Model as Federated};
 use symphony_partitioner::{
     Gpu, GpuKind, KindNeed, Model, Part, PartGpus, PartKind, PartPlan, Pin, Plan, Problem, Steadiness,
 };
@@ -48,7 +48,7 @@ pub(crate) struct Known<'a> {
 
 impl Posed {
     /// The part that a move goes to.
-    pub(crate) fn part_of(&self, wanted: &WantedMove) -> Option<usize> {
+    pub(crate) fn part_of(&self, wanted: &HomeMove) -> Option<usize> {
         self.places.iter().position(|at| at.cluster == wanted.to && at.subcluster == wanted.subcluster)
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use symphony_federation_state::{Action, Cause, Command, FederationState, Operation, WantedMove};
+use symphony_federation_state::{Action, Cause, Command, FederationState, HomeMove, Operation};
 use symphony_protocol::control as pb;
 use symphony_protocol::view::{
     BackendView, GpuView, KindProfile, ModelSource, ModelSpec, ModelView, NodeView, ReplicaView, SubclusterView, View,
@@ -124,7 +124,7 @@ impl Scene {
     #[track_caller]
     pub(crate) fn begin(&mut self, model: &str, to: &str, cause: Cause) -> u64 {
         let known = &self.state.models()[model];
-        let wanted = WantedMove {
+        let wanted = HomeMove {
             model: model.into(),
             loaded_at: known.loaded_at,
             from: known.home.as_ref().map(|home| home.cluster.clone()),

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use futures::{Stream, StreamExt};
 use symphony_consensus::Leadership;
 use symphony_federation_state::{
-    Action, Cause, Command, FederationState, NAME_BYTES_MAX, Operation, Outcome, Refusal, Reply, WANTED_MRPS_MAX,
-    WantedMove,
+    Action, Cause, Command, FederationState, HomeMove, NAME_BYTES_MAX, Operation, Outcome, Refusal, Reply,
+    WANTED_MRPS_MAX,
 };
 use symphony_net::{PeerInfo, Role};
 use symphony_protocol::control as pb;
@@ -26,7 +26,7 @@ use crate::places::{Division, Stop, balance, one, wanted};
 use crate::problem::Known;
 use crate::propose::{Agreed, CallError, propose};
 use crate::rates::Demand;
-use crate::steward::{Office, begun_at};
+use crate::reconciler::{LeaderContext, begun_at};
 use crate::view::{Answering, view};
 
 /// Watches open at a time.
@@ -56,7 +56,7 @@ pub(crate) fn allowed(method: &str) -> &'static [Role] {
 pub(crate) struct FederationService {
     pub(crate) federation: String,
     pub(crate) node: u64,
-    pub(crate) office: Office,
+    pub(crate) context: LeaderContext,
     pub(crate) leadership: watch::Receiver<Leadership>,
     pub(crate) wall_clock: fn() -> u64,
     pub(crate) metrics: Metrics,
@@ -98,20 +98,20 @@ impl FederationService {
     }
 
     async fn operate(&self, operation: Operation) -> Result<pb::FederationReply, Status> {
-        let Agreed { reply, .. } = propose(&self.office.group, &Command::Operate(operation)).await?;
+        let Agreed { reply, .. } = propose(&self.context.group, &Command::Operate(operation)).await?;
         Ok(pb::FederationReply { plan: reply.plan })
     }
 
     /// What the leader decides by; only the leader has it.
     async fn read(&self) -> Result<Arc<FederationState>, Status> {
-        self.office.group.read_index().await.map_err(CallError::from)?;
-        Ok(self.office.state())
+        self.context.group.read_index().await.map_err(CallError::from)?;
+        Ok(self.context.state())
     }
 
     /// What the clusters say.
     fn views(&self, state: &FederationState) -> Result<BTreeMap<String, Arc<View>>, Status> {
         let again = || Status::unavailable("not every cluster that answers was looked at yet; try again in a second");
-        self.office.views(state).ok_or_else(again)
+        self.context.views(state).ok_or_else(again)
     }
 
     /// Solves by these rates, on a thread of its own; told when it began.
@@ -133,10 +133,10 @@ impl FederationService {
     /// Begins moves that were found just now. A repetition finds others than the first attempt did, under the same id: then the
     /// outcome of the first one counts, which the group may have agreed on in the meantime.
     async fn begin(&self, operation: Operation, same: Same) -> Result<Begun, Status> {
-        match propose(&self.office.group, &Command::Operate(operation.clone())).await {
+        match propose(&self.context.group, &Command::Operate(operation.clone())).await {
             Ok(agreed) => Ok(Begun::Now(agreed)),
             Err(CallError::Refused(refusal @ Refusal::OperationReused { .. })) => {
-                let outcome = done_before(&self.office.state(), &operation, same).unwrap_or(Err(refusal));
+                let outcome = done_before(&self.context.state(), &operation, same).unwrap_or(Err(refusal));
                 Ok(Begun::Before(outcome.map_err(CallError::from)?))
             }
             Err(error) => Err(error.into()),
@@ -194,7 +194,7 @@ impl Federation for FederationService {
         }
         let (watching, service) = (Watching(self.metrics.watchers.clone()), self.clone());
         // One slot, latest wins: a slow watcher costs no memory and misses nothing but what is out of date.
-        let states = WatchStream::new(self.office.state.clone());
+        let states = WatchStream::new(self.context.state.clone());
         let views = states.map(move |state| {
             let _open = &watching;
             Ok(view(&state, &service.answering(), None))
@@ -205,8 +205,8 @@ impl Federation for FederationService {
     async fn get(&self, request: Request<pb::FederationGetRequest>) -> Result<Response<pb::FederationView>, Status> {
         admit(&request, "Get")?;
         let linearizable = request.get_ref().linearizable;
-        let state = if linearizable { self.read().await? } else { self.office.state() };
-        let rates = linearizable.then(|| self.office.rates.all(Instant::now()));
+        let state = if linearizable { self.read().await? } else { self.context.state() };
+        let rates = linearizable.then(|| self.context.rates.all(Instant::now()));
         Ok(Response::new(view(&state, &self.answering(), rates.as_ref())))
     }
 
@@ -243,7 +243,7 @@ impl Federation for FederationService {
         let pb::FederationMoveRequest { model: name, to, operation_id } = request.into_inner();
         let state = self.read().await?;
         let (loaded_at, subcluster) = (0, "any".to_owned());
-        let mut asked = WantedMove { model: name.clone(), loaded_at, from: None, to: to.clone(), subcluster };
+        let mut asked = HomeMove { model: name.clone(), loaded_at, from: None, to: to.clone(), subcluster };
         let action = |moves| Action::Move { moves, cause: Cause::Operator };
         let operation = self.operation(&peer, &operation_id, action(vec![asked.clone()]))?;
         if let Some(before) = done_before(&state, &operation, same_move) {
@@ -255,7 +255,7 @@ impl Federation for FederationService {
         asked.loaded_at = model.loaded_at;
         asked.from = model.home.as_ref().map(|home| home.cluster.clone());
         state.movable(&asked).map_err(CallError::from)?;
-        let (views, rates) = (self.views(&state)?, self.office.rates.all(Instant::now()));
+        let (views, rates) = (self.views(&state)?, self.context.rates.all(Instant::now()));
         let found = self.solve(state, views, rates, move |known, begun| {
             let posed = known.pose().ok_or_else(|| "no cluster answers that has a GPU".to_owned())?;
             let there: Vec<_> = (0..posed.places.len()).filter(|&part| posed.places[part].cluster == to).collect();
@@ -288,9 +288,9 @@ impl Federation for FederationService {
             answer(before)?;
             return repeated();
         }
-        let moved_bytes_max = self.office.balance.moved_bytes_max;
+        let moved_bytes_max = self.context.balance.moved_bytes_max;
         let views = self.views(&state)?;
-        let Demand { rates, silent } = self.office.demand(&views);
+        let Demand { rates, silent } = self.context.demand(&views);
         let found = self.solve(state, views, rates, move |known, begun| {
             let (together, all) =
                 (|| begun.elapsed() >= SOLVES_WITHIN, || begun.elapsed() >= SOLVES_WITHIN + PICKS_WITHIN);
@@ -310,7 +310,7 @@ impl Federation for FederationService {
         if adopt && !moves.is_empty() {
             let operation = self.operation(&peer, &operation_id, action(moves))?;
             let Begun::Now(Agreed { index, .. }) = self.begin(operation, any_moves).await? else { return repeated() };
-            let (asked, state) = (shown.len(), self.office.state());
+            let (asked, state) = (shown.len(), self.context.state());
             let begun: BTreeSet<&str> = begun_at(&state, index).collect();
             shown.retain(|moved| begun.contains(moved.model.as_str()));
             if shown.len() < asked {
@@ -337,7 +337,7 @@ impl Federation for FederationService {
             None => cut_name(named),
         };
         let rates = rates.into_iter().map(|rate| (rate.model, rate.rps));
-        self.office.rates.report(frontend, rates, Instant::now());
+        self.context.rates.report(frontend, rates, Instant::now());
         Ok(Response::new(pb::FederationRatesReply {}))
     }
 }
@@ -371,7 +371,7 @@ mod tests {
             actor: actor.into(),
             at_unix_ms: 0,
             action: Action::Move {
-                moves: vec![WantedMove {
+                moves: vec![HomeMove {
                     model: "m".into(),
                     loaded_at,
                     from: None,

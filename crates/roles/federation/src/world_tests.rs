@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{RngCore, SeedableRng};
-use symphony_federation_state::{Cause, Command, WantedMove};
+use symphony_federation_state::{Cause, Command, HomeMove};
 use symphony_protocol::view::View;
 use symphony_types::OperationId;
 
@@ -274,7 +274,7 @@ impl World {
         let all: Vec<&str> = names.iter().map(String::as_str).collect();
         let Placed { moves, .. } = place(&known, &all, &BTreeSet::new(), &Stop { together: &|| false, all: &|| false });
         leader.searched = Some((self.now, plan, names));
-        let (lost, new): (Vec<WantedMove>, _) = moves.into_iter().partition(|wanted| wanted.from.is_some());
+        let (lost, new): (Vec<HomeMove>, _) = moves.into_iter().partition(|wanted| wanted.from.is_some());
         for (moves, cause) in [(lost, Cause::Loss), (new, Cause::Place)] {
             if !moves.is_empty() {
                 self.propose(&Command::BeginMoves { moves, cause });
@@ -403,7 +403,7 @@ impl World {
     /// An operator's move; what is out of date or impossible is refused.
     fn try_move(&mut self, model: &str, to: &str) {
         let known = &self.scene.state.models()[model];
-        let wanted = WantedMove {
+        let wanted = HomeMove {
             model: model.to_owned(),
             loaded_at: known.loaded_at,
             from: known.home.as_ref().map(|home| home.cluster.clone()),

@@ -3,9 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use symphony_federation_state::{
-    Action, Cause, Command, FederationState, KindCapacity, Operation, Outcome, WantedMove,
-};
+use symphony_federation_state::{Action, Cause, Command, FederationState, HomeMove, KindCapacity, Operation, Outcome};
 use symphony_replicated::{KindProfile, ModelSource, ModelSpec};
 use symphony_types::{DataType, OperationId, RequestValue, Signature, TensorSpec};
 
@@ -50,9 +48,9 @@ impl Scene {
         self.done(&Command::BeginMoves { moves: vec![wanted], cause })
     }
 
-    pub(crate) fn wanted(&self, model: &str, to: &str) -> WantedMove {
+    pub(crate) fn wanted(&self, model: &str, to: &str) -> HomeMove {
         let known = self.state.models().get(model);
-        WantedMove {
+        HomeMove {
             model: model.into(),
             loaded_at: known.map_or(0, |model| model.loaded_at),
             from: known.and_then(|model| model.home.as_ref()).map(|home| home.cluster.clone()),

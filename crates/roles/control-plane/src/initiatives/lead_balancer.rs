@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use symphony_cluster_state::{ClusterState, Command, Move};
+use symphony_cluster_state::{ClusterState, Command, LeadTransfer};
 use symphony_types::{BootId, NodeId, SubclusterId};
 
 use crate::initiatives::initiative::Initiative;
@@ -76,7 +76,7 @@ impl LeadBalancer {
     }
 }
 
-fn begin(Move { subcluster, token, to, boot }: Move) -> Command {
+fn begin(LeadTransfer { subcluster, token, to, boot }: LeadTransfer) -> Command {
     Command::BeginHandover { subcluster, token, to, boot }
 }
 

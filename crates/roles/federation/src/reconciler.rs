@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use symphony_consensus::{ControlGroup, Leadership};
 use symphony_controllers::{Ended, Start};
-use symphony_federation_state::{Cause, Command, FederationState, MOVES_AT_ONCE_MAX, WantedMove};
+use symphony_federation_state::{Cause, Command, FederationState, HomeMove, MOVES_AT_ONCE_MAX};
 use symphony_protocol::control as pb;
 use symphony_protocol::view::View;
 use symphony_transport::ControlError;
@@ -49,7 +49,7 @@ const CALLS_MAX: usize = 64;
 
 /// What the leader sees, for its own work and for who asks it.
 #[derive(Clone, Debug)]
-pub(crate) struct Office {
+pub(crate) struct LeaderContext {
     pub(crate) group: ControlGroup,
     pub(crate) state: watch::Receiver<Arc<FederationState>>,
     pub(crate) rates: Arc<Rates>,
@@ -60,7 +60,7 @@ pub(crate) struct Office {
     metrics: Metrics,
 }
 
-impl Office {
+impl LeaderContext {
     pub(crate) fn new(
         group: ControlGroup,
         state: watch::Receiver<Arc<FederationState>>,
@@ -92,7 +92,7 @@ impl Office {
     }
 
     /// Begins those of the moves that can, and counts them apart from those that are refused: how many began.
-    async fn begin(&self, moves: Vec<WantedMove>, cause: Cause) -> usize {
+    async fn begin(&self, moves: Vec<HomeMove>, cause: Cause) -> usize {
         let asked = moves.len();
         let answer = propose(&self.group, &Command::BeginMoves { moves, cause }).await;
         let (begun, refused) = begun_and_refused(asked, &answer, &self.state());
@@ -133,20 +133,20 @@ fn begun_and_refused(asked: usize, answer: &Result<Agreed, CallError>, state: &F
 
 /// Works whenever this replica leads, until stopped.
 pub(crate) async fn run(
-    office: Office,
+    context: LeaderContext,
     config: FederationConfig,
     mut leadership: watch::Receiver<Leadership>,
     stop: CancellationToken,
 ) {
     loop {
         let leads = leadership.borrow_and_update().is_leader;
-        office.metrics.is_leader.set(leads.into());
+        context.metrics.is_leader.set(leads.into());
         let work = async {
             if leads {
                 tracing::info!("this replica leads the federation");
                 let looks = Looks::begin(&config.clusters, config.look_every, config.unreachable);
-                *office.looks.lock().unwrap_or_else(PoisonError::into_inner) = Some(looks);
-                Steward::new(office.clone(), &config.clusters).work().await;
+                *context.looks.lock().unwrap_or_else(PoisonError::into_inner) = Some(looks);
+                Reconciler::new(context.clone(), &config.clusters).work().await;
             } else {
                 std::future::pending::<()>().await;
             }
@@ -156,8 +156,8 @@ pub(crate) async fn run(
             () = work => false,
             changed = leadership.wait_for(|now| now.is_leader != leads) => changed.is_err(),
         };
-        *office.looks.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        office.metrics.moves_proposed.set(0);
+        *context.looks.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        context.metrics.moves_proposed.set(0);
         if over {
             return;
         }
@@ -167,8 +167,8 @@ pub(crate) async fn run(
 /// A call to a cluster, by what it is for.
 type Call = (String, String, u64);
 
-struct Steward {
-    office: Office,
+struct Reconciler {
+    context: LeaderContext,
     leads_since: Instant,
     configured: BTreeMap<String, Vec<String>>,
     clusters: BTreeMap<String, ClusterAccess>,
@@ -184,11 +184,11 @@ struct Steward {
     silent: BTreeSet<String>,
 }
 
-impl Steward {
-    fn new(office: Office, clusters: &[ClusterAccess]) -> Self {
+impl Reconciler {
+    fn new(context: LeaderContext, clusters: &[ClusterAccess]) -> Self {
         Self {
-            rebalance: Rebalance::new(office.balance.clone()),
-            office,
+            rebalance: Rebalance::new(context.balance.clone()),
+            context,
             leads_since: Instant::now(),
             configured: clusters.iter().map(|cluster| (cluster.name.clone(), cluster.addrs.clone())).collect(),
             clusters: clusters.iter().map(|cluster| (cluster.name.clone(), cluster.clone())).collect(),
@@ -204,7 +204,7 @@ impl Steward {
     async fn work(mut self) {
         loop {
             // What the group agreed on before this replica led counts, also what it has not applied yet.
-            if self.office.group.read_index().await.is_ok() {
+            if self.context.group.read_index().await.is_ok() {
                 self.take_steps().await;
                 self.find_places().await;
                 self.rebalance().await;
@@ -214,7 +214,7 @@ impl Steward {
     }
 
     async fn take_steps(&mut self) {
-        let state = self.office.state();
+        let state = self.context.state();
         self.show(&state);
         let now = Instant::now();
         self.remember(&state, now);
@@ -223,8 +223,8 @@ impl Steward {
                 let known = self.known_since.get(&(model.to_owned(), since));
                 known.map_or(Duration::ZERO, |at| now.saturating_duration_since(*at))
             };
-            let looks = self.office.looks();
-            let unreachable = self.office.unreachable;
+            let looks = self.context.looks();
+            let unreachable = self.context.unreachable;
             let leads = now.saturating_duration_since(self.leads_since);
             steps(&state, &Seen { configured: &self.configured, looks: &looks, unreachable, leads, age: &age })
         };
@@ -236,7 +236,7 @@ impl Steward {
                     {
                         tracing::warn!(cluster = name, "this replica is not configured with it: it counts as lost");
                     }
-                    self.office.propose(&command).await;
+                    self.context.propose(&command).await;
                 }
                 Step::Ask(asked) => self.ask(asked),
             }
@@ -257,7 +257,7 @@ impl Steward {
     }
 
     fn show(&self, state: &FederationState) {
-        let metrics = &self.office.metrics;
+        let metrics = &self.context.metrics;
         let gauge = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         metrics.plan.set(i64::try_from(state.plan()).unwrap_or(i64::MAX));
         metrics.clusters.set(gauge(state.clusters().len()));
@@ -287,10 +287,10 @@ impl Steward {
                 return;
             }
         }
-        let (office, calls) = (self.office.clone(), Arc::clone(&self.calls));
-        office.metrics.cluster_calls.inc();
+        let (context, calls) = (self.context.clone(), Arc::clone(&self.calls));
+        context.metrics.cluster_calls.inc();
         tokio::spawn(async move {
-            if !carry_out(&office, &cluster, asked).await {
+            if !carry_out(&context, &cluster, asked).await {
                 tokio::time::sleep(ASKS_AGAIN_AFTER).await;
             }
             calls.lock().unwrap_or_else(PoisonError::into_inner).remove(&call);
@@ -303,15 +303,15 @@ impl Steward {
             return;
         }
         self.balance_looked_at = Some(Instant::now());
-        let state = self.office.state();
-        let Some(views) = self.office.views(&state).filter(|views| !views.is_empty()) else { return };
-        let Demand { rates, silent } = self.office.demand(&views);
+        let state = self.context.state();
+        let Some(views) = self.context.views(&state).filter(|views| !views.is_empty()) else { return };
+        let Demand { rates, silent } = self.context.demand(&views);
         self.hear(silent);
         let now = |since: Instant| Time::from_nanos(u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX));
         let known = Known { state: &state, views: &views, rates: &rates };
         let Some(Start { why, .. }) = self.rebalance.look(now(self.leads_since), &known, &self.silent) else { return };
         let (begun, moved_bytes_max, known) =
-            (std::time::Instant::now(), self.office.balance.moved_bytes_max, Arc::clone(&state));
+            (std::time::Instant::now(), self.context.balance.moved_bytes_max, Arc::clone(&state));
         let search = move || {
             let known = Known { state: &known, views: &views, rates: &rates };
             let (together, all) =
@@ -322,7 +322,7 @@ impl Steward {
             Ok(found) => found,
             Err(error) => Err(format!("the search failed: {error}")),
         };
-        let metrics = &self.office.metrics;
+        let metrics = &self.context.metrics;
         metrics.moves_proposed.set(0);
         let ended = match found {
             Err(words) => {
@@ -332,7 +332,7 @@ impl Steward {
             Ok(Division { what, moves }) => {
                 tracing::info!(why = why.label(), "{what}");
                 match self.rebalance.mode() {
-                    BalanceMode::Adopt if !moves.is_empty() => match self.office.begin(moves, Cause::Balance).await {
+                    BalanceMode::Adopt if !moves.is_empty() => match self.context.begin(moves, Cause::Balance).await {
                         0 => Ended::Failed,
                         _ => Ended::Done,
                     },
@@ -349,7 +349,7 @@ impl Steward {
 
     /// Says who is not heard of, whenever that changes.
     fn hear(&mut self, silent: BTreeSet<String>) {
-        self.office.metrics.frontends_silent.set(i64::try_from(silent.len()).unwrap_or(i64::MAX));
+        self.context.metrics.frontends_silent.set(i64::try_from(silent.len()).unwrap_or(i64::MAX));
         if silent == self.silent {
             return;
         }
@@ -368,13 +368,13 @@ impl Steward {
 
     /// Finds places for models without one, if something has changed or some time has passed.
     async fn find_places(&mut self) {
-        let state = self.office.state();
+        let state = self.context.state();
         let homeless: Vec<String> = homeless(&state).into_iter().map(str::to_owned).collect();
         if homeless.is_empty() {
             (self.searched, self.tried) = (None, BTreeSet::new());
             return;
         }
-        let Some(views) = self.office.views(&state).filter(|views| !views.is_empty()) else { return };
+        let Some(views) = self.context.views(&state).filter(|views| !views.is_empty()) else { return };
         let again = self.searched.as_ref().is_none_or(|(at, models, plan)| {
             *models != homeless || *plan != state.plan() || !self.tried.is_empty() || at.elapsed() >= TRIES_AGAIN_AFTER
         });
@@ -382,7 +382,7 @@ impl Steward {
             return;
         }
         let (known, rates, names) =
-            (Arc::clone(&state), self.office.rates.all(std::time::Instant::now()), homeless.clone());
+            (Arc::clone(&state), self.context.rates.all(std::time::Instant::now()), homeless.clone());
         let (begun, tried) = (std::time::Instant::now(), std::mem::take(&mut self.tried));
         let search = move || {
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -396,7 +396,7 @@ impl Steward {
             Err(error) => return tracing::error!(%error, "the search for places failed"),
         };
         (self.searched, self.tried) = (Some((Instant::now(), homeless, state.plan())), tried);
-        let (mut lost, mut new): (Vec<WantedMove>, _) = moves.into_iter().partition(|wanted| wanted.from.is_some());
+        let (mut lost, mut new): (Vec<HomeMove>, _) = moves.into_iter().partition(|wanted| wanted.from.is_some());
         // The others are found a place anew when these are there. Nobody who is served moves for them, so that any of them may begin
         // without the others.
         let room = MOVES_AT_ONCE_MAX.saturating_sub(state.moves_under_way());
@@ -404,19 +404,19 @@ impl Steward {
         new.truncate(room - lost.len());
         for (moves, cause) in [(lost, Cause::Loss), (new, Cause::Place)] {
             if !moves.is_empty() {
-                self.office.begin(moves, cause).await;
+                self.context.begin(moves, cause).await;
             }
         }
         for (name, reason) in unplaced {
             let Some(model) = state.models().get(&name).filter(|model| model.unplaced != reason) else { continue };
             let loaded_at = model.loaded_at;
-            self.office.propose(&Command::Unplaced { model: name, loaded_at, reason }).await;
+            self.context.propose(&Command::Unplaced { model: name, loaded_at, reason }).await;
         }
     }
 }
 
 /// Asks the cluster. Whether it said that it is done.
-async fn carry_out(office: &Office, cluster: &ClusterAccess, asked: Asked) -> bool {
+async fn carry_out(context: &LeaderContext, cluster: &ClusterAccess, asked: Asked) -> bool {
     let Asked { id, what, .. } = asked;
     let operation_id = id.to_string();
     match what {
@@ -430,7 +430,7 @@ async fn carry_out(office: &Office, cluster: &ClusterAccess, asked: Asked) -> bo
                 // Nothing but another plan helps: what the cluster refuses it will refuse again.
                 Err(ControlError::Refused(status)) => {
                     let reason = crate::decide::cut(format!("{} refuses it: {}", cluster.name, status.message()));
-                    office.propose(&Command::GiveUp { model: spec.name, since, reason }).await;
+                    context.propose(&Command::GiveUp { model: spec.name, since, reason }).await;
                     false
                 }
                 Err(error) => {
@@ -447,7 +447,7 @@ async fn carry_out(office: &Office, cluster: &ClusterAccess, asked: Asked) -> bo
             match cluster.control.call(CALL_WITHIN, call).await {
                 Ok(_) => {
                     let cluster = cluster.name.clone();
-                    office.propose(&Command::CopyGone { model, cluster, since }).await;
+                    context.propose(&Command::CopyGone { model, cluster, since }).await;
                     true
                 }
                 Err(error) => {
@@ -472,7 +472,7 @@ mod tests {
         scene.load("m", 0);
         scene.load("n", 0);
         scene.begin("n", "b", Cause::Operator);
-        let wanted = |model: &str| WantedMove {
+        let wanted = |model: &str| HomeMove {
             model: model.into(),
             loaded_at: scene.state.models()[model].loaded_at,
             from: None,

@@ -1,0 +1,54 @@
+//! Comments that are wider than the code may be: rustfmt wraps code and leaves comments.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+
+use crate::metadata::Metadata;
+use crate::sources::rust_files;
+
+/// As in rustfmt.toml.
+const COLUMNS_MAX: usize = 120;
+
+/// Comment lines that are too wide.
+pub(crate) fn problems(metadata: &Metadata) -> Result<Vec<String>> {
+    let mut problems = Vec::new();
+    for package in metadata.members() {
+        for path in rust_files(package.dir())? {
+            let source = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+            problems.extend(too_wide(path.strip_prefix(crate::root()).unwrap_or(&path), &source));
+        }
+    }
+    // Packages may lie in each other.
+    problems.sort();
+    problems.dedup();
+    Ok(problems)
+}
+
+fn too_wide(path: &Path, source: &str) -> Vec<String> {
+    let wide = |line: &str| {
+        let text = line.trim_start();
+        // A link or a row of a table cannot be broken.
+        text.starts_with("//") && line.chars().count() > COLUMNS_MAX && !text.contains("://") && !text.contains(" | ")
+    };
+    let lines = (1..).zip(source.lines()).filter(|(_, line)| wide(line));
+    lines
+        .map(|(number, _)| format!("{}:{number}: a comment of more than {COLUMNS_MAX} columns", path.display()))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wide_comment_is_found_and_code_links_and_tables_are_not() {
+        let words = "word ".repeat(30);
+        let source = format!(
+            "// {words}\nlet a = \"{words}\";\n/// short\n    /// {words}\n/// https://example.org/{words}\n/// | {words} | b |\n"
+        );
+        let expected = ["a.rs:1: a comment of more than 120 columns", "a.rs:4: a comment of more than 120 columns"];
+        assert_eq!(too_wide(Path::new("a.rs"), &source), expected);
+    }
+}

@@ -1,0 +1,67 @@
+//! Words that were given up for the field's own (docs/concepts/glossary.md): code and docs use one word for one concept.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+
+use crate::metadata::Metadata;
+use crate::rust_code::lines_with;
+use crate::sources::rust_files;
+
+/// The old word and the one that is used.
+const OLD_WORDS: [(&str, &str); 13] = [
+    ("herald", "heartbeat state"),
+    ("Herald", "HeartbeatState"),
+    ("doorkeeper", "frontend reaper"),
+    ("Doorkeeper", "FrontendReaper"),
+    ("steward", "lead balancer, reconciler"),
+    ("Steward", "LeadBalancer, Reconciler"),
+    ("Spokesman", "LeadReporter"),
+    ("spokesman", "lead reporter"),
+    ("Crew", "WorkerGroup"),
+    ("crew", "worker group"),
+    ("crews", "worker groups"),
+    ("doorbell", "thread waker"),
+    ("Doorbell", "ThreadWaker"),
+];
+
+/// Where old words may stand: what happened is told in the words of its time.
+const HISTORY: [&str; 3] = ["docs/internals/lab", "docs/adr", "CHANGELOG.md"];
+
+/// Places with old words.
+pub(crate) fn problems(metadata: &Metadata, root: &Path) -> Result<Vec<String>> {
+    let mut paths: Vec<PathBuf> = crate::links::markdown_files(root)?;
+    for package in metadata.members() {
+        paths.extend(rust_files(package.dir())?);
+    }
+    paths.sort();
+    paths.dedup();
+    let mut problems = Vec::new();
+    for path in paths {
+        let shown = path.strip_prefix(root).unwrap_or(&path);
+        let exempt = HISTORY.iter().any(|place| shown.starts_with(place)) || shown.ends_with("xtask/src/old_words.rs");
+        if !exempt {
+            let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+            problems.extend(old_words(shown, &text));
+        }
+    }
+    Ok(problems)
+}
+
+fn old_words(path: &Path, text: &str) -> Vec<String> {
+    let places =
+        OLD_WORDS.iter().flat_map(|(old, new)| lines_with(text, old).into_iter().map(move |line| (line, old, new)));
+    places.map(|(line, old, new)| format!("{}:{line}: `{old}` is now `{new}`", path.display())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_old_word_is_found_where_it_stands_and_parts_of_words_are_not() {
+        let found = old_words(Path::new("a.md"), "A crew\nscrews, crewed\n");
+        assert_eq!(found, ["a.md:1: `crew` is now `worker group`"]);
+    }
+}
