@@ -1,4 +1,4 @@
-//! The epoch loop of the Raft leader: what the leads have to do, a better plan for it, and its proposal (docs/epoch-path.md); and how
+//! The epoch loop of the Raft leader: what the leads have to do, a better plan for it, and its proposal (docs/concepts/epoch-path.md); and how
 //! many GPUs they should have (docs/operating/autoscaling.md).
 
 mod external_scaler;
